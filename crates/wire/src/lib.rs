@@ -3,6 +3,7 @@
 //! Parsers take foreign bytes: they return `None` for what they do not understand and never panic.
 
 mod answer;
+pub mod auth;
 mod checksum;
 pub mod ethernet;
 pub mod icmp;
@@ -14,6 +15,7 @@ pub mod size;
 pub mod stream;
 
 pub use answer::answer;
+pub use auth::Key;
 pub use ethernet::MacAddress;
 pub use layers::Layers;
 pub use probe::ProbeHeader;
