@@ -10,6 +10,7 @@ mod numbers;
 mod place;
 mod probe;
 mod respond;
+mod secret;
 mod serve;
 mod stream;
 mod sys;

@@ -12,7 +12,7 @@ use serde_json::Value;
 use sojourn_port::packet::PacketPort;
 use sojourn_port::udp::UdpPort;
 use sojourn_port::{Port, Received};
-use sojourn_time::{Clock, HostClock, Nanos, Time};
+use sojourn_time::{Clock, HostClock, Nanos};
 use sojourn_wire::ethernet::{Header, PROBE_ETHERTYPE};
 use sojourn_wire::{MacAddress, ProbeHeader};
 
@@ -180,10 +180,8 @@ fn second_link() {
 }
 
 fn request(length: usize, response_bytes: u16) -> Vec<u8> {
-    let (responder_arrival, responder_departure) = (Time(0), Time(0));
     let mut payload = vec![0; length];
-    ProbeHeader { is_reply: false, response_bytes, block: 1, seq: 2, responder_arrival, responder_departure, clock: 0 }
-        .write(&mut payload);
+    ProbeHeader::request(1, 2, response_bytes).write(&mut payload);
     payload
 }
 
@@ -204,7 +202,7 @@ fn exchange(port: &mut impl Port, frame: &[u8]) -> (Received, Vec<u8>) {
 fn check_reply(received: &Received, payload: &[u8], length: usize) {
     assert_eq!(payload.len(), length);
     let header = ProbeHeader::read(payload).expect("our header");
-    assert_eq!((header.is_reply, header.block, header.seq), (true, 1, 2));
-    assert!(header.responder_arrival <= header.responder_departure);
-    assert!(header.responder_departure <= received.arrived.at, "both ends are on one clock here");
+    assert_eq!((header.session, header.seq), (1, 2));
+    let (arrival, departure) = header.times().expect("a reply");
+    assert!(arrival <= departure && departure <= received.arrived.at, "both ends are on one clock here");
 }

@@ -198,7 +198,7 @@ fn echo(version: icmp::Version, frame: &[u8]) -> Option<Vec<u8>> {
 }
 
 fn respond(payload: &[u8], header: &[u8], arrival: Time, departure: Time) -> Option<Vec<u8>> {
-    let asked = usize::from(ProbeHeader::read(payload)?.response_bytes).max(probe::HEADER_BYTES);
+    let asked = usize::from(ProbeHeader::read(payload)?.asked_bytes()?).max(probe::HEADER_BYTES);
     let mut reply = vec![0; header.len() + asked];
     sojourn_wire::answer(payload, arrival, departure, &mut reply[header.len()..])?;
     reply[..header.len()].copy_from_slice(header);

@@ -1,6 +1,6 @@
 //! Probes into frames, and frames into what they answer.
 //!
-//! A reply is known by its sequence number and by what it repeats of the request. The ICMP identifier is the
+//! A reply is known by its sequence number, by its session's key and by what else it repeats of the request. The ICMP identifier is the
 //! port's: it writes its own, and hands over no reply with another.
 
 use sojourn_port::Framing;
@@ -15,7 +15,7 @@ use crate::{Request, To};
 #[derive(Clone, Debug)]
 pub struct Codec {
     framing: Framing,
-    block: u32,
+    session: u64,
     request_bytes: usize,
     response_bytes: usize,
     addresses: (MacAddress, MacAddress),
@@ -34,15 +34,16 @@ pub struct Answer {
 }
 
 impl Codec {
-    /// Returns the codec of a checked request over a port of that framing, whose Ethernet frames have the source address `mac`.
-    pub fn new(request: &Request, framing: Framing, mac: MacAddress) -> Self {
+    /// Returns the codec of a checked request over a port of that framing, whose Ethernet frames have the source address `mac`
+    /// and whose probes all carry the key `session`.
+    pub fn new(request: &Request, framing: Framing, mac: MacAddress, session: u64) -> Self {
         let destination = match request.to {
             To::Ethernet(ref ethernet) => ethernet.mac,
             _ => MacAddress::default(),
         };
         Self {
             framing,
-            block: request.head.block,
+            session,
             request_bytes: request.request_payload_bytes,
             response_bytes: request.response_payload_bytes,
             addresses: (destination, mac),
@@ -94,11 +95,9 @@ impl Codec {
 
     fn read_answer(&self, payload: &[u8]) -> Option<Answer> {
         let header = ProbeHeader::read(payload)?;
-        let is_ours = header.is_reply && header.block == self.block && payload.len() >= self.response_bytes;
-        is_ours.then_some(Answer {
-            seq: header.seq,
-            responder: Some((header.responder_arrival, header.responder_departure)),
-        })
+        let times = header.times()?;
+        let is_ours = header.session == self.session && payload.len() >= self.response_bytes;
+        is_ours.then_some(Answer { seq: header.seq, responder: Some(times) })
     }
 
     /// An echo repeats the request's user data. Where that has room for the probe header the header tells the number;
@@ -118,16 +117,8 @@ impl Codec {
     }
 
     fn header(&self, seq: u32) -> ProbeHeader {
-        ProbeHeader {
-            is_reply: false,
-            // At most 65,535 in a checked request.
-            response_bytes: self.response_bytes as u16,
-            block: self.block,
-            seq,
-            responder_arrival: Time(0),
-            responder_departure: Time(0),
-            clock: 0,
-        }
+        // At most 65,535 in a checked request.
+        ProbeHeader::request(self.session, seq, self.response_bytes as u16)
     }
 
     fn echo(&self, seq: u32) -> Echo {
@@ -167,7 +158,7 @@ mod tests {
     fn codec(framing: Framing, block: u32, bytes: usize) -> Codec {
         let to = To::Sim(Simulated { line: Box::new(Line::constant(0, 0)), carries: None });
         let request = Request::new(block, to, Kind::Icmp, bytes, Shape::regular(1, Nanos(1), Nanos(1)));
-        Codec::new(&request, framing, MacAddress::default())
+        Codec::new(&request, framing, MacAddress::default(), u64::from(block) << 32 | 7)
     }
 
     fn echoed(version: Version, mut message: Vec<u8>) -> Vec<u8> {
@@ -197,7 +188,7 @@ mod tests {
         }
 
         #[test]
-        fn a_straggler_of_another_block_is_unexpected(bytes in 12..100_usize, block in 0..1000_u32, seq in 0..50_u32) {
+        fn a_straggler_of_another_block_is_unexpected(bytes in 8..100_usize, block in 0..1000_u32, seq in 0..50_u32) {
             let mut frame = vec![0; codec(Framing::Icmp4, block, bytes).frame_bytes()];
             codec(Framing::Icmp4, block, bytes).write(seq, &mut frame);
             let frame = echoed(Version::V4, frame);
@@ -224,5 +215,18 @@ mod tests {
         assert_eq!(codec.read(&reply, 7), None, "not sent yet");
         reply[15] ^= 1;
         assert_eq!(codec.read(&reply, 8), None);
+    }
+
+    #[test]
+    fn a_reply_without_the_sessions_key_is_none() {
+        let codec = codec(Framing::Udp, 5, 48);
+        let mut request = vec![0; codec.frame_bytes()];
+        codec.write(7, &mut request);
+        let asked = ProbeHeader::read(&request).unwrap();
+        for session in [0, asked.session ^ 1, asked.session ^ 1 << 63, !asked.session] {
+            let mut reply = vec![0; 48];
+            ProbeHeader { session, ..asked }.reply(Time(10), Time(20)).unwrap().write(&mut reply);
+            assert_eq!(codec.read(&reply, 8), None, "{session:x}");
+        }
     }
 }

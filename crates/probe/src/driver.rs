@@ -40,6 +40,8 @@ pub struct Host {
     pub pace: Pace,
     /// The source address of its Ethernet frames.
     pub mac: MacAddress,
+    /// The key of the block's session, which replies repeat: random, where others could send.
+    pub session: u64,
 }
 
 /// Carries out a checked request. Ends early, cleanly, once `stop` is set.
@@ -54,7 +56,7 @@ pub fn run<P: Port, C: Clock>(
     stop: &AtomicBool,
 ) -> Result<(Vec<Probe>, Counts), PortError> {
     let capabilities = port.capabilities();
-    let codec = Codec::new(request, capabilities.framing, host.mac);
+    let codec = Codec::new(request, capabilities.framing, host.mac, host.session);
     let needed = codec.frame_bytes();
     if needed > capabilities.max_frame {
         return Err(PortError::Wrong {
@@ -68,7 +70,7 @@ pub fn run<P: Port, C: Clock>(
     }
     // One byte more than any reply, so that a longer frame shows as unexpected.
     let mut buffer = vec![0; codec.reply_frame_bytes().max(needed) + 1];
-    let mut engine = Engine::new(request, &capabilities, host.mac);
+    let mut engine = Engine::new(request, &capabilities, host.mac, host.session);
     drain(port, &mut buffer)?;
     let local_drops = port.local_drops();
     // Not before: the memory of a large block is milliseconds in coming.

@@ -60,8 +60,8 @@ pub struct Engine {
 impl Engine {
     /// Prepares a checked request. All memory that the block needs is taken here; [`Self::begin`] then says when it
     /// begins.
-    pub fn new(request: &Request, port: &Capabilities, mac: MacAddress) -> Self {
-        let codec = Codec::new(request, port.framing, mac);
+    pub fn new(request: &Request, port: &Capabilities, mac: MacAddress, session: u64) -> Self {
+        let codec = Codec::new(request, port.framing, mac, session);
         let shape = &request.shape;
         let mut engine = Self {
             frame: vec![0; codec.frame_bytes()],

@@ -8,12 +8,11 @@ use crate::probe::{HEADER_BYTES, ProbeHeader};
 /// of ours, or `reply` cannot hold what it asks for. The user data after the header is zeros, so a reply of the same
 /// size never depends on what the request held.
 pub fn answer(request: &[u8], arrival: Time, departure: Time, reply: &mut [u8]) -> Option<usize> {
-    let header = ProbeHeader::read(request).filter(|header| !header.is_reply)?;
-    let length = usize::from(header.response_bytes).max(HEADER_BYTES);
+    let header = ProbeHeader::read(request)?;
+    let length = usize::from(header.asked_bytes()?).max(HEADER_BYTES);
     let payload = reply.get_mut(..length)?;
     payload.fill(0);
-    let header = ProbeHeader { is_reply: true, responder_arrival: arrival, responder_departure: departure, ..header };
-    header.write(payload);
+    header.reply(arrival, departure)?.write(payload);
     Some(length)
 }
 
@@ -24,17 +23,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn answers_with_the_size_that_was_asked(response_bytes in 40..2000_u16, block: u32, seq: u32) {
-            let asked = ProbeHeader {
-                is_reply: false, response_bytes, block, seq, responder_arrival: Time(0), responder_departure: Time(0),
-                clock: 0,
-            };
+        fn answers_with_the_size_that_was_asked(response_bytes in 40..2000_u16, session: u64, seq: u32) {
+            let asked = ProbeHeader::request(session, seq, response_bytes);
             let mut reply = [0xFF; 2000];
             let length = answer(&asked.to_bytes(), Time(5), Time(6), &mut reply);
             prop_assert_eq!(length, Some(usize::from(response_bytes)));
             let header = ProbeHeader::read(&reply).expect("a reply");
-            prop_assert_eq!((header.is_reply, header.block, header.seq), (true, block, seq));
-            prop_assert_eq!((header.responder_arrival, header.responder_departure), (Time(5), Time(6)));
+            prop_assert_eq!((header.session, header.seq), (session, seq));
+            prop_assert_eq!(header.times(), Some((Time(5), Time(6))));
             prop_assert_eq!(answer(&reply, Time(5), Time(6), &mut [0; 2000]), None, "a reply is never answered");
         }
 

@@ -2,70 +2,121 @@
 //!
 //! | bytes | field |
 //! |---|---|
-//! | 0–3 | magic "SOJ1" |
-//! | 4 | flags: 1 request, 2 reply |
-//! | 5 | reserved, 0 |
-//! | 6–7 | payload bytes asked of the responder |
-//! | 8–11, 12–15 | block, sequence number |
-//! | 16–23, 24–31 | responder's arrival and departure, ns TAI; 0 in a request |
+//! | 0–3 | magic "SOJ2" |
+//! | 4–11 | session key: a random number that the prober draws and the responder repeats |
+//! | 12–15 | sequence number |
+//! | 16 | 1 request, 2 reply |
+//! | 17–23 | request: payload bytes asked of the responder; reply: ns from its arrival to its departure, signed |
+//! | 24–31 | reply: the responder's arrival, ns TAI; request: 0 |
 //! | 32–35 | CRC-32 over bytes 0–31 |
 //! | 36–39 | whose clock the responder's times are on: equal numbers, one clock; 0: not said, and in a request |
+//!
+//! Key and sequence number stand first: an ICMP echo in a frame of 64 bytes has room for 18 bytes, and still carries both.
 
 use std::ops::Range;
 
-use sojourn_time::Time;
+use sojourn_time::{Nanos, Time};
 
 use crate::checksum::crc32;
 
 /// How long the header is.
 pub const HEADER_BYTES: usize = 40;
 
-const MAGIC: [u8; 4] = *b"SOJ1";
+const MAGIC: [u8; 4] = *b"SOJ2";
 const REQUEST: u8 = 1;
 const REPLY: u8 = 2;
 const CHECKED_BYTES: usize = 32;
 const CLOCK_BYTES: Range<usize> = 36..40;
+/// What a signed number of 56 bits can be.
+const LONGEST_STAY: i64 = (1 << 55) - 1;
 
 /// The probe header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProbeHeader {
-    /// Whether it is a reply.
-    pub is_reply: bool,
-    /// How many bytes of user data the reply shall have.
-    pub response_bytes: u16,
-    /// The block it belongs to.
-    pub block: u32,
-    /// Its number in the block, from 0.
+    /// The session's key: whoever is not on the path does not know it, so no reply without it is one to us.
+    pub session: u64,
+    /// Its number in the session, from 0.
     pub seq: u32,
-    /// When the request reached the responder; 0 in a request.
-    pub responder_arrival: Time,
-    /// When the responder was about to send the reply; 0 in a request.
-    pub responder_departure: Time,
-    /// Whose clock these two are on: equal numbers, one clock. 0: not said, as by older responders, and in a request. Not
-    /// under the check, which older readers hold to what it covered.
+    /// What it is.
+    pub kind: Kind,
+    /// Whose clock a reply's times are on: equal numbers, one clock. 0: not said, and in a request. Not under the check.
     pub clock: u32,
 }
 
+/// What a message of ours is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// It asks for a reply.
+    Request {
+        /// How many bytes of user data the reply shall have.
+        response_bytes: u16,
+    },
+    /// It answers a request.
+    Reply {
+        /// When the request reached the responder.
+        arrival: Time,
+        /// When the responder was about to send the reply, at most 416 days before or after the arrival.
+        departure: Time,
+    },
+}
+
 impl ProbeHeader {
+    /// Returns the header of a request.
+    pub const fn request(session: u64, seq: u32, response_bytes: u16) -> Self {
+        Self { session, seq, kind: Kind::Request { response_bytes }, clock: 0 }
+    }
+
+    /// Returns the header of the reply to a request; `None` where this is none.
+    pub const fn reply(self, arrival: Time, departure: Time) -> Option<Self> {
+        match self.kind {
+            Kind::Request { .. } => Some(Self { kind: Kind::Reply { arrival, departure }, ..self }),
+            Kind::Reply { .. } => None,
+        }
+    }
+
+    /// Returns how many bytes of user data a request asks for; `None` where it is a reply.
+    pub const fn asked_bytes(&self) -> Option<u16> {
+        match self.kind {
+            Kind::Request { response_bytes } => Some(response_bytes),
+            Kind::Reply { .. } => None,
+        }
+    }
+
+    /// Returns a reply's arrival and departure; `None` where it is a request.
+    pub const fn times(&self) -> Option<(Time, Time)> {
+        match self.kind {
+            Kind::Reply { arrival, departure } => Some((arrival, departure)),
+            Kind::Request { .. } => None,
+        }
+    }
+
     /// Reads the header at the start of `payload`; `None` when it is not one of ours or was damaged.
     pub fn read(payload: &[u8]) -> Option<Self> {
         let bytes = payload.first_chunk::<HEADER_BYTES>()?;
         let check = u32::from_be_bytes([bytes[32], bytes[33], bytes[34], bytes[35]]);
-        if bytes[..4] != MAGIC || crc32(&bytes[..CHECKED_BYTES]) != check {
+        (crc32(&bytes[..CHECKED_BYTES]) == check).then(|| Self::read_unchecked(bytes)).flatten()
+    }
+
+    /// Reads a header whose check is not looked at.
+    fn read_unchecked(bytes: &[u8; HEADER_BYTES]) -> Option<Self> {
+        if bytes[..4] != MAGIC {
             return None;
         }
-        let is_reply = match bytes[4] {
-            REQUEST => false,
-            REPLY => true,
+        let word = read_u64(bytes, 16);
+        let kind = match bytes[16] {
+            REQUEST => Kind::Request { response_bytes: u16::from_be_bytes([bytes[22], bytes[23]]) },
+            REPLY => {
+                let arrival = Time(read_u64(bytes, 24) as i64);
+                // Shifted up and down again, the sign comes along.
+                let stay = Nanos((word << 8) as i64 >> 8);
+                Kind::Reply { arrival, departure: Time(arrival.0.wrapping_add(stay.0)) }
+            }
             _ => return None,
         };
         Some(Self {
-            is_reply,
-            response_bytes: u16::from_be_bytes([bytes[6], bytes[7]]),
-            block: u32::from_be_bytes([bytes[8], bytes[9], bytes[10], bytes[11]]),
+            session: read_u64(bytes, 4),
             seq: u32::from_be_bytes([bytes[12], bytes[13], bytes[14], bytes[15]]),
-            responder_arrival: Time(read_i64(bytes, 16)),
-            responder_departure: Time(read_i64(bytes, 24)),
+            kind,
             clock: u32::from_be_bytes([bytes[36], bytes[37], bytes[38], bytes[39]]),
         })
     }
@@ -74,12 +125,20 @@ impl ProbeHeader {
     pub fn to_bytes(self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
         bytes[..4].copy_from_slice(&MAGIC);
-        bytes[4] = if self.is_reply { REPLY } else { REQUEST };
-        bytes[6..8].copy_from_slice(&self.response_bytes.to_be_bytes());
-        bytes[8..12].copy_from_slice(&self.block.to_be_bytes());
+        bytes[4..12].copy_from_slice(&self.session.to_be_bytes());
         bytes[12..16].copy_from_slice(&self.seq.to_be_bytes());
-        bytes[16..24].copy_from_slice(&self.responder_arrival.0.to_be_bytes());
-        bytes[24..32].copy_from_slice(&self.responder_departure.0.to_be_bytes());
+        match self.kind {
+            Kind::Request { response_bytes } => {
+                bytes[16] = REQUEST;
+                bytes[22..24].copy_from_slice(&response_bytes.to_be_bytes());
+            }
+            Kind::Reply { arrival, departure } => {
+                let stay = departure.0.wrapping_sub(arrival.0).clamp(-LONGEST_STAY, LONGEST_STAY);
+                bytes[16..24].copy_from_slice(&stay.to_be_bytes());
+                bytes[16] = REPLY;
+                bytes[24..32].copy_from_slice(&arrival.0.to_be_bytes());
+            }
+        }
         let check = crc32(&bytes[..CHECKED_BYTES]);
         bytes[32..36].copy_from_slice(&check.to_be_bytes());
         bytes[CLOCK_BYTES].copy_from_slice(&self.clock.to_be_bytes());
@@ -100,10 +159,10 @@ pub fn sign(reply: &mut [u8], clock: u32) {
     }
 }
 
-fn read_i64(bytes: &[u8; HEADER_BYTES], at: usize) -> i64 {
+fn read_u64(bytes: &[u8; HEADER_BYTES], at: usize) -> u64 {
     let mut word = [0; 8];
     word.copy_from_slice(&bytes[at..at + 8]);
-    i64::from_be_bytes(word)
+    u64::from_be_bytes(word)
 }
 
 #[cfg(test)]
@@ -111,14 +170,19 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    fn kind() -> impl Strategy<Value = Kind> {
+        prop_oneof![
+            any::<u16>().prop_map(|response_bytes| Kind::Request { response_bytes }),
+            (any::<i64>(), -LONGEST_STAY..=LONGEST_STAY).prop_map(|(arrival, stay)| Kind::Reply {
+                arrival: Time(arrival),
+                departure: Time(arrival.wrapping_add(stay)),
+            }),
+        ]
+    }
+
     prop_compose! {
-        fn header()(is_reply: bool, response_bytes: u16, block: u32, seq: u32, arrival: i64, departure: i64, clock: u32)
-            -> ProbeHeader
-        {
-            ProbeHeader {
-                is_reply, response_bytes, block, seq,
-                responder_arrival: Time(arrival), responder_departure: Time(departure), clock,
-            }
+        fn header()(session: u64, seq: u32, kind in kind(), clock: u32) -> ProbeHeader {
+            ProbeHeader { session, seq, kind, clock }
         }
     }
 
@@ -131,17 +195,27 @@ mod tests {
         }
 
         #[test]
-        fn a_reader_that_knows_of_no_clock_reads_the_same(header in header()) {
-            let mut payload = header.to_bytes();
-            payload[36..].fill(0);
-            prop_assert_eq!(ProbeHeader::read(&payload), Some(ProbeHeader { clock: 0, ..header }));
-        }
-
-        #[test]
         fn any_damaged_byte_is_noticed(header in header(), at in 0..36_usize, by in 1..=255_u8) {
             let mut payload = header.to_bytes();
             payload[at] ^= by;
             prop_assert_eq!(ProbeHeader::read(&payload), None);
+        }
+
+        /// Bytes that pass magic, kind and check: what is read of them is written again as it was, but for what means nothing.
+        #[test]
+        fn anything_that_passes_the_check_is_read(mut bytes: [u8; HEADER_BYTES], is_reply: bool) {
+            bytes[..4].copy_from_slice(&MAGIC);
+            bytes[16] = if is_reply { REPLY } else { REQUEST };
+            let check = crc32(&bytes[..CHECKED_BYTES]);
+            bytes[32..36].copy_from_slice(&check.to_be_bytes());
+            let header = ProbeHeader::read(&bytes).expect("a header");
+            prop_assert_eq!(header.times().is_some(), is_reply);
+            prop_assert_eq!(header.asked_bytes().is_some(), !is_reply);
+            let written = header.to_bytes();
+            prop_assert_eq!(&written[..17], &bytes[..17]);
+            if is_reply && bytes[17..24] != [0x80, 0, 0, 0, 0, 0, 0] {
+                prop_assert_eq!(written, bytes);
+            }
         }
 
         #[test]
@@ -149,5 +223,16 @@ mod tests {
             let _ = ProbeHeader::read(&bytes);
             header.write(&mut bytes);
         }
+    }
+
+    #[test]
+    fn fields_lie_where_the_table_says() {
+        let request = ProbeHeader::request(0x0102_0304_0506_0708, 0x0A0B_0C0D, 0x5678).to_bytes();
+        assert_eq!(request[..24], *b"SOJ2\x01\x02\x03\x04\x05\x06\x07\x08\x0A\x0B\x0C\x0D\x01\0\0\0\0\0\x56\x78");
+        let header = ProbeHeader::read(&request).expect("a request");
+        let reply = header.reply(Time(0x1111_2222), Time(0x1111_2222 - 2)).expect("a reply").to_bytes();
+        assert_eq!(reply[..16], request[..16]);
+        assert_eq!(reply[16..32], *b"\x02\xFF\xFF\xFF\xFF\xFF\xFF\xFE\0\0\0\0\x11\x11\x22\x22");
+        assert_eq!(ProbeHeader::read(&reply).expect("a reply").reply(Time(1), Time(2)), None);
     }
 }

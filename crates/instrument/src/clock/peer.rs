@@ -19,6 +19,7 @@ use super::request::Watch;
 use crate::failure::NotTrusted;
 use crate::place::Place;
 use crate::probe::measure::Session;
+use crate::secret;
 use crate::sys::STOP;
 
 /// How long a reply may take.
@@ -61,8 +62,7 @@ impl Exchanger {
     /// # Errors
     /// When there is no way to it, or it does not answer.
     pub fn greet(peer: Peer, place: Place, arguments: &Watch) -> anyhow::Result<Self> {
-        let block = std::process::id() & 0x3FFF_FFFF;
-        let clock = greet(peer, block | 0x4000_0000)?;
+        let clock = greet(peer, secret::random()?)?;
         let interval = arguments.interval;
         let in_batch = (UPDATE.0 / interval.0).max(1);
         let left = match (arguments.until_interrupted, arguments.count) {
@@ -70,7 +70,7 @@ impl Exchanger {
             (false, Some(count)) => Some(count),
             (false, None) => Some((arguments.span.0 / interval.0).max(2) as u64),
         };
-        Ok(Self { peer, clock, place, interval, in_batch: in_batch as u32, left, block, next: HostClock.now() })
+        Ok(Self { peer, clock, place, interval, in_batch: in_batch as u32, left, block: 0, next: HostClock.now() })
     }
 
     /// Makes all exchanges, until a signal comes, the kernel refuses or nobody wants to be told any more.
@@ -92,7 +92,7 @@ impl Exchanger {
             return None;
         }
         self.left = self.left.map(|left| left - count);
-        self.block = (self.block + 1) & 0x3FFF_FFFF;
+        self.block = (self.block + 1) & 0x7FFF_FFFF;
         let request = self.request(count as u32);
         Some(session.measure(&request, &STOP).map(|measured| Batch {
             exchanges: measured.probes.iter().filter_map(exchange).collect(),
@@ -127,17 +127,13 @@ fn exchange(probe: &Probe) -> Option<Exchange> {
 }
 
 /// Returns whose clock the peer has.
-fn greet(peer: Peer, block: u32) -> anyhow::Result<u32> {
+fn greet(peer: Peer, session: u64) -> anyhow::Result<u32> {
     let address = SocketAddr::from(peer);
     let mut port = UdpPort::open(address, None)?;
     let mut buffer = [0; 2 * HEADER_BYTES];
     for seq in 0..GREETINGS {
-        let (is_reply, response_bytes) = (false, HEADER_BYTES as u16);
-        let (responder_arrival, responder_departure, clock) = (Time(0), Time(0), 0);
-        let header =
-            ProbeHeader { is_reply, response_bytes, block, seq, responder_arrival, responder_departure, clock };
-        port.transmit(&header.to_bytes())?;
-        if let Some(reply) = await_reply(&mut port, &mut buffer, block)? {
+        port.transmit(&ProbeHeader::request(session, seq, HEADER_BYTES as u16).to_bytes())?;
+        if let Some(reply) = await_reply(&mut port, &mut buffer, session)? {
             return Ok(reply.clock);
         }
     }
@@ -145,12 +141,12 @@ fn greet(peer: Peer, block: u32) -> anyhow::Result<u32> {
     Err(NotTrusted(format!("{address} answered none of {GREETINGS} requests: {advice}")).into())
 }
 
-fn await_reply(port: &mut UdpPort, buffer: &mut [u8], block: u32) -> Result<Option<ProbeHeader>, PortError> {
+fn await_reply(port: &mut UdpPort, buffer: &mut [u8], session: u64) -> Result<Option<ProbeHeader>, PortError> {
     let until = HostClock.now() + PATIENCE;
     while HostClock.now() < until && !STOP.load(Ordering::Relaxed) {
         if let Some(received) = port.receive(buffer)? {
             let header = ProbeHeader::read(&buffer[..received.length]);
-            if let Some(header) = header.filter(|header| header.is_reply && header.block == block) {
+            if let Some(header) = header.filter(|header| header.times().is_some() && header.session == session) {
                 return Ok(Some(header));
             }
         } else {

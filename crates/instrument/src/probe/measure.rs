@@ -15,6 +15,7 @@ use sojourn_time::{Clock, HostClock, Nanos, Pace, Reading, SimulatedClock, Time,
 use sojourn_wire::{Carrier, MacAddress};
 
 use crate::place::Place;
+use crate::secret;
 
 /// What a prober still needs once it runs: sockets, buffers in them that hold what comes after a stall (CAP_NET_ADMIN), and
 /// memory beyond the limit, without which the next allocation of a process that has locked its memory fails.
@@ -60,7 +61,8 @@ impl Session {
         let read = || Reading { tai: clock.now(), monotonic_raw: clock.true_time(), error: Nanos::ZERO };
         let started = read();
         sim.begin_block(request.head.block);
-        let (probes, counts) = sojourn_probe::run(request, sim, &clock, Host { pace, ..Host::default() }, stop)?;
+        let host = Host { pace, session: request.head.block.into(), ..Host::default() };
+        let (probes, counts) = sojourn_probe::run(request, sim, &clock, host, stop)?;
         let block = self.row(request, (started, read()), counts);
         Ok(Measured { block: Block { wait: "simulated", cpu: None, fifo: false, ..block }, probes })
     }
@@ -68,10 +70,11 @@ impl Session {
     fn probe(&mut self, request: &Request, stop: &AtomicBool) -> anyhow::Result<Measured> {
         let clock = HostClock;
         let pace = self.place.pace();
+        let session = secret::random()?;
         let port = self.port(&request.to)?;
         let mac = port.hardware_address().unwrap_or_default();
         let started = clock.read();
-        let result = sojourn_probe::run(request, port, &clock, Host { pace, mac }, stop);
+        let result = sojourn_probe::run(request, port, &clock, Host { pace, mac, session }, stop);
         if result.is_err() {
             // Its interface may be gone; the next block opens it anew.
             self.ports.retain(|(to, _)| *to != request.to);

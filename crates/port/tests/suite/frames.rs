@@ -2,7 +2,6 @@
 
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
-use sojourn_time::Time;
 use sojourn_wire::ethernet::{Header, PROBE_ETHERTYPE};
 use sojourn_wire::icmp::{Echo, Version};
 use sojourn_wire::{MacAddress, ProbeHeader};
@@ -62,14 +61,11 @@ fn echoed(version: Version, frame: &[u8]) -> Option<u16> {
 fn probe(sequence: u16, length: usize) -> Vec<u8> {
     let mut payload = vec![0; length];
     let response_bytes = u16::try_from(length).expect("a short probe");
-    let (responder_arrival, responder_departure) = (Time(0), Time(0));
-    let seq = sequence.into();
-    ProbeHeader { is_reply: false, response_bytes, block: 1, seq, responder_arrival, responder_departure, clock: 0 }
-        .write(&mut payload);
+    ProbeHeader::request(1, sequence.into(), response_bytes).write(&mut payload);
     payload
 }
 
 fn probed(payload: &[u8]) -> Option<u16> {
     let header = ProbeHeader::read(payload)?;
-    header.is_reply.then(|| u16::try_from(header.seq).ok())?
+    header.times().and(u16::try_from(header.seq).ok())
 }

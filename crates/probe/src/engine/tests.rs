@@ -9,7 +9,8 @@ use sojourn_time::{Clock, Pace, SimulatedClock, Wait};
 use super::*;
 use crate::{Host, Kind, Shape, Simulated, Summary, To, run};
 
-const SIMULATED: Host = Host { pace: Pace { wait: Wait::Sleep, is_real_time: false }, mac: MacAddress([0; 6]) };
+const SIMULATED: Host =
+    Host { pace: Pace { wait: Wait::Sleep, is_real_time: false }, mac: MacAddress([0; 6]), session: 9 };
 
 fn request(line: Line, schedule: Schedule, count: u32) -> Request {
     let shape = Shape { schedule, seed: 42, ..Shape::regular(count, Nanos::millis(1), Nanos::seconds(5)) };
@@ -214,6 +215,7 @@ fn a_stopped_block_keeps_what_was_measured() {
         &request(Line::constant(1, 1), Schedule::Regular, 100),
         &Capabilities { framing: sojourn_port::Framing::Icmp4, max_frame: 1_500, transmit_stamps: false },
         MacAddress::default(),
+        9,
     );
     engine.begin(Time(0));
     assert_eq!(engine.poll(Time(0)), Step::Depart(Time(0)));
@@ -232,6 +234,7 @@ fn what_our_own_queue_refuses_is_neither_sent_nor_lost() {
         &request(Line::constant(1, 1), Schedule::Regular, 2),
         &Capabilities { framing: sojourn_port::Framing::Icmp4, max_frame: 1_500, transmit_stamps: false },
         MacAddress::default(),
+        9,
     );
     engine.begin(Time(0));
     engine.refused(Time(0));
@@ -271,6 +274,7 @@ proptest! {
             &request(Line::constant(1, 1), Schedule::Regular, 10),
             &Capabilities { framing: sojourn_port::Framing::Icmp4, max_frame: 1_500, transmit_stamps: false },
             MacAddress::default(),
+            9,
         );
         engine.begin(Time(0));
         engine.departed(Time(0), Sent { number: 0, called: Time(3) });

@@ -69,7 +69,7 @@ impl Responder {
             Framing::Icmp4 | Framing::Icmp6 => None,
         }
         .unwrap_or_default();
-        let asked = ProbeHeader::read(payload).filter(|header| !header.is_reply).map(|header| header.response_bytes);
+        let asked = ProbeHeader::read(payload).and_then(|header| header.asked_bytes());
         if asked.is_some_and(|bytes| bytes > MAX_RESPONSE_BYTES) {
             self.counts.too_long += 1;
             return None;
@@ -125,18 +125,7 @@ mod tests {
     const TIMES: (Time, Time) = (Time(5), Time(9));
 
     fn request(response_bytes: u16) -> Vec<u8> {
-        let (responder_arrival, responder_departure) = (Time(0), Time(0));
-        ProbeHeader {
-            is_reply: false,
-            response_bytes,
-            block: 3,
-            seq: 4,
-            responder_arrival,
-            responder_departure,
-            clock: 0,
-        }
-        .to_bytes()
-        .to_vec()
+        ProbeHeader::request(3, 4, response_bytes).to_bytes().to_vec()
     }
 
     fn frame(destination: MacAddress, ethertype: u16) -> Vec<u8> {
@@ -153,7 +142,7 @@ mod tests {
         let (header, payload) = Header::split(&reply[..60]).expect("a header");
         assert_eq!((header.destination, header.source), (PROBER, STATION));
         let header = ProbeHeader::read(payload).expect("a reply");
-        assert_eq!((header.responder_arrival, header.responder_departure), TIMES);
+        assert_eq!(header.times(), Some(TIMES));
     }
 
     #[test]
@@ -169,8 +158,7 @@ mod tests {
             let mut responder = Responder::new(7, Some(pretence));
             let length = responder.reply(framing, &request, times, &mut reply).expect("a reply");
             let header = ProbeHeader::read(&reply[length - 46..length]).expect("a header");
-            assert_eq!(header.responder_arrival, Time(3_000_100_000));
-            assert_eq!(header.responder_departure, Time(3_000_100_100));
+            assert_eq!(header.times(), Some((Time(3_000_100_000), Time(3_000_100_100))));
             assert_eq!(header.clock, 7);
         }
     }

@@ -1,0 +1,143 @@
+//! Secrets: random numbers that nobody off the path can guess, and keys shared with a peer, from files that only their owner
+//! can read.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+
+use anyhow::Context;
+use rustix::rand::{GetRandomFlags, getrandom};
+use sojourn_wire::Key;
+
+use crate::failure::WrongRequest;
+
+/// More than any key needs.
+const MOST_KEY_BYTES: u64 = 4_096;
+/// What a key begins with that is written in hexadecimal digits.
+const HEX: &[u8] = b"hex:";
+
+/// Returns a random number of the kernel's: a session's key.
+///
+/// # Errors
+/// When the kernel has none.
+pub fn random() -> anyhow::Result<u64> {
+    let mut bytes = [0; 8];
+    let count = getrandom(&mut bytes, GetRandomFlags::empty()).context("draw a random session key")?;
+    anyhow::ensure!(count == bytes.len(), "draw a random session key: the kernel gave {count} of 8 bytes");
+    Ok(u64::from_ne_bytes(bytes))
+}
+
+/// Reads the key in a file: the bytes of the file without the end of its last line, or, behind `hex:`, those that
+/// hexadecimal digits write. Both ends need the same.
+///
+/// # Errors
+/// When the file cannot be read, others than its owner may read it, or the key is too short.
+#[allow(dead_code, reason = "options that name a key file come next")]
+pub fn key_in(path: &Path) -> anyhow::Result<Key> {
+    let shown = path.display();
+    let wrong = |problem: String| WrongRequest(format!("--key {shown}: {problem}"));
+    // A pipe whose other end nobody opens must not hold the program: neither pipes nor devices are keys.
+    let found = std::fs::metadata(path).map_err(|error| wrong(error.to_string()))?;
+    if !found.is_file() {
+        return Err(wrong("this is no file".to_owned()).into());
+    }
+    let file = File::open(path).map_err(|error| wrong(error.to_string()))?;
+    let (mode, owner) = file.metadata().map(|about| (about.permissions().mode(), about.uid()))?;
+    let ours = rustix::process::geteuid().as_raw();
+    if mode & 0o077 != 0 {
+        let problem = format!("others than its owner may use it (mode {:04o}); run: chmod 600 {shown}", mode & 0o7777);
+        return Err(wrong(problem).into());
+    }
+    if owner != ours && owner != 0 {
+        return Err(wrong(format!("it belongs to user {owner}, who can change it; run: chown {ours} {shown}")).into());
+    }
+    let mut bytes = Vec::new();
+    file.take(MOST_KEY_BYTES + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > MOST_KEY_BYTES {
+        return Err(wrong(format!("a key has at most {MOST_KEY_BYTES} bytes")).into());
+    }
+    let secret = secret_of(&bytes).map_err(wrong)?;
+    Key::new(&secret).map_err(|error| wrong(format!("{error}: openssl rand -hex 32 > {shown}")).into())
+}
+
+fn secret_of(bytes: &[u8]) -> Result<Vec<u8>, String> {
+    let line = bytes.strip_suffix(b"\n").unwrap_or(bytes);
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    let Some(digits) = line.strip_prefix(HEX) else { return Ok(line.to_vec()) };
+    let digit = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
+    let byte = |pair: &[u8]| match *pair {
+        [high, low] => Some(digit(high)? << 4 | digit(low)?),
+        _ => None,
+    };
+    let bytes: Option<Vec<u8>> = digits.chunks(2).map(byte).collect();
+    bytes.ok_or_else(|| "behind hex: an even number of hexadecimal digits is expected".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::Permissions;
+    use std::path::PathBuf;
+
+    use super::*;
+
+    /// A file that is removed at the end.
+    struct Written(PathBuf);
+
+    impl Written {
+        fn new(name: &str, bytes: &[u8], mode: u32) -> Self {
+            let path = std::env::temp_dir().join(format!("sojourn-{name}-{}", std::process::id()));
+            std::fs::write(&path, bytes).expect("writes");
+            std::fs::set_permissions(&path, Permissions::from_mode(mode)).expect("sets");
+            Self(path)
+        }
+    }
+
+    impl Drop for Written {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_file(&self.0);
+        }
+    }
+
+    fn refusal(file: &Written) -> String {
+        crate::failure::sentence(&key_in(&file.0).expect_err("is refused"))
+    }
+
+    #[test]
+    fn a_key_is_the_same_however_it_is_written() {
+        let tag = |bytes: &[u8], mode| {
+            let file = Written::new("same", bytes, mode);
+            key_in(&file.0).expect("a key").tag(&[b"message"])
+        };
+        let plain = tag(b"0123456789abcdef", 0o600);
+        assert_eq!(tag(b"0123456789abcdef\n", 0o400), plain);
+        assert_eq!(tag(b"0123456789abcdef\r\n", 0o600), plain);
+        assert_eq!(tag(b"hex:30313233343536373839616263646566\n", 0o600), plain);
+        assert_ne!(tag(b"0123456789abcdeF", 0o600), plain);
+    }
+
+    #[test]
+    fn what_others_may_read_is_no_secret() {
+        for mode in [0o640, 0o604, 0o620, 0o610] {
+            let told = refusal(&Written::new("open", b"0123456789abcdef", mode));
+            assert!(told.contains(&format!("mode {mode:04o}")) && told.contains("chmod 600"), "{told}");
+        }
+        let told = crate::failure::sentence(&key_in(Path::new("/dev/null")).expect_err("no file"));
+        assert!(told.contains("no file"), "{told}");
+        assert!(key_in(Path::new("/nosuch")).is_err());
+    }
+
+    #[test]
+    fn a_key_that_is_too_short_too_long_or_garbled_is_refused() {
+        assert!(refusal(&Written::new("short", b"secret\n", 0o600)).contains("6 bytes is too short"));
+        assert!(refusal(&Written::new("long", &[b'x'; 5_000], 0o600)).contains("at most 4096"));
+        for garbled in [&b"hex:303"[..], b"hex:3g31", b"hex:\xFF\xFF"] {
+            assert!(refusal(&Written::new("garbled", garbled, 0o600)).contains("hexadecimal"));
+        }
+    }
+
+    #[test]
+    fn no_two_random_numbers_are_alike() {
+        assert_ne!(random().expect("one"), random().expect("another"));
+    }
+}
