@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sojourn.bed import BedSpec, build_bed
+from sojourn.bed.model import End
 from sojourn.errors import MachineError
 from sojourn.instruments import ping_argv, respond_argv
 from sojourn.instruments.blocks import longest_seconds
@@ -94,9 +95,15 @@ def test_ping_is_asked_as_a_person_would() -> None:
 
 def test_a_responder_polls_only_with_a_core_of_its_own() -> None:
     alone = respond_argv("x", ["b-direct", "b-wire"], None, 1, alone=True)
-    assert " ".join(alone) == "x probe respond --raw b-direct --raw b-wire --cpu 1 --wait spin --json --die-with-parent"
+    free = "--peer-rate 0 --rate 0"
+    rest = f"{free} --cpu 1 --wait spin --json --die-with-parent"
+    assert " ".join(alone) == f"x probe respond --raw b-direct --raw b-wire {rest}"
     shared = respond_argv("x", [], 7707, 0, alone=False)
-    assert " ".join(shared) == "x probe respond --udp 7707 --cpu 0 --wait sleep --json --die-with-parent"
+    assert " ".join(shared) == f"x probe respond --udp 7707 {free} --cpu 0 --wait sleep --json --die-with-parent"
+    end = End("a", "a-direct", 101, "02:77:00:00:01:01", "10.77.1.1", "fd77:0:0:1::1")
+    named = respond_argv("x", [], 7707, 0, alone=False, amplified=[end])
+    peers = [named[at + 1] for at, word in enumerate(named) if word == "--allow-amplification"]
+    assert peers == ["10.77.1.1", "fd77:0:0:1::1", "02:77:00:00:01:01"]
 
 
 def test_a_trial_is_whole_when_it_ended_and_was_captured(tmp_path: Path) -> None:

@@ -1,7 +1,10 @@
 //! The command line.
 
+use std::net::IpAddr;
+
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
+use sojourn_probe::respond::Peers;
 use sojourn_time::Wait;
 
 use crate::clock::request::{ClockCommand, PretendedClock};
@@ -79,11 +82,33 @@ pub struct PlaceArguments {
     pub die_with_parent: bool,
 }
 
+/// Who is answered, with how much, and how often.
+#[derive(Clone, Debug, Args)]
+pub struct GuardArguments {
+    /// Answer these peers alone: an address, a prefix as 10.0.0.0/8, a MAC address; may be repeated [default: any]
+    #[arg(long = "allow", value_name = "PEERS")]
+    pub allowed: Vec<Peers>,
+    /// Answer at most so many requests a second of each peer (of IPv6, each network of 64 bits); 0: no limit
+    #[arg(long, value_name = "N", default_value_t = 100_000)]
+    pub peer_rate: u32,
+    /// Answer at most so many requests a second; 0: no limit
+    #[arg(long, value_name = "N", default_value_t = 500_000)]
+    pub rate: u32,
+}
+
 #[derive(Debug, Args)]
 pub struct Respond {
     /// Answer on this UDP port, over IPv4 and IPv6; may be repeated [default without --raw: 7707]
     #[arg(long, value_name = "PORT")]
     pub udp: Vec<u16>,
+    /// Answer over UDP at this address of this host alone; may be repeated [default: at all of its addresses]
+    #[arg(long = "bind", value_name = "ADDRESS")]
+    pub addresses: Vec<IpAddr>,
+    #[command(flatten)]
+    pub guard: GuardArguments,
+    /// Give these peers answers that are longer than their requests, if they ask for them: as --allow has it; may be repeated
+    #[arg(long = "allow-amplification", value_name = "PEERS")]
+    pub amplified: Vec<Peers>,
     /// Answer Ethernet frames on this interface; may be repeated; "any": on all there are and will be
     #[arg(long, visible_alias = "dev", value_name = "D")]
     pub raw: Vec<String>,

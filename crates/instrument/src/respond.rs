@@ -1,7 +1,10 @@
 //! `probe respond`: answers probes of others until it is told to end.
 
+use std::cell::RefCell;
 use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -10,15 +13,16 @@ use sojourn_port::PortError;
 use sojourn_port::packet::PacketListener;
 use sojourn_port::udp::UdpListener;
 use sojourn_probe::DEFAULT_UDP_PORT;
-use sojourn_probe::respond::{Endpoint, Pretence, Responder, Serve, serve};
+use sojourn_probe::respond::{Endpoint, Guard, Peers, Policy, Pretence, Refusal, Responder, Serve, serve};
 use sojourn_record::Finding;
 use sojourn_rights::{self as rights, Right};
 use sojourn_time::{Clock, HostClock, Wait};
 
-use crate::arguments::{PlaceArguments, Respond};
+use crate::arguments::{GuardArguments, PlaceArguments, Respond};
 use crate::clock;
 use crate::failure::WrongRequest;
 use crate::place::{self, Fifo, Place};
+use crate::secret;
 use crate::serve;
 use crate::sys::STOP;
 
@@ -38,18 +42,23 @@ pub fn run(arguments: &Respond) -> anyhow::Result<()> {
     let signal = place::stop_signal()?;
     let place = Place::take(&place_arguments(arguments), Fifo::Required)?;
     let pretence = arguments.pretend_clock.map(|pretended| pretended.since(HostClock.now()));
-    let mut open = open(arguments, Responder::new(clock_id(pretence), pretence))?;
+    let guard = guard_of(&arguments.guard, &arguments.amplified)?;
+    let responder = Responder::new(clock_id(pretence), pretence, Rc::clone(&guard));
+    let mut open = open(arguments, &responder, &guard)?;
     rights::keep_only(&[Right::IpcLock])?;
     let simulated = pretence.map_or(String::new(), |pretence| format!("; {}", pretended(&pretence)));
-    let sentence = format!("answering {}{simulated}; Ctrl-C ends it", open.names().join(", "));
-    serve::tell(arguments.json, &ready(&open, &place, pretence.as_ref()), &sentence)?;
+    let peers = names(&guard.borrow().policy().allowed).join(", ");
+    let whom = if peers == "any" { String::new() } else { format!(" to {peers}") };
+    let sentence = format!("answering {}{whom}{simulated}; Ctrl-C ends it", open.names().join(", "));
+    let policy = guard.borrow().policy().clone();
+    serve::tell(arguments.json, &ready(&open, &place, &policy, pretence.as_ref()), &sentence)?;
     let input = io::stdin();
     let wakers = [signal, input.as_fd()];
     let wakers = if arguments.until_eof { &wakers[..] } else { &wakers[..1] };
     let ended = || STOP.load(Ordering::Relaxed) || (arguments.until_eof && has_ended(input.as_fd()));
     let served = serve(&mut open.endpoints, &HostClock, arguments.wait, wakers, ended);
     // Whoever started this may have stopped reading; what was answered does not depend on that.
-    let (counts, sentence) = counts(&mut open.endpoints);
+    let (counts, sentence) = counts(&mut open.endpoints, &guard.borrow());
     let _ = serve::tell(arguments.json, &counts, &sentence);
     Ok(served?)
 }
@@ -68,32 +77,57 @@ impl Open {
     }
 }
 
-fn open(arguments: &Respond, responder: Responder) -> Result<Open, PortError> {
+/// Returns what judges requests, as the command line has it.
+///
+/// # Errors
+/// When the kernel has no random number.
+pub fn guard_of(arguments: &GuardArguments, amplified: &[Peers]) -> anyhow::Result<Rc<RefCell<Guard>>> {
+    let GuardArguments { allowed, peer_rate, rate } = arguments.clone();
+    let allowed = if allowed.is_empty() { vec![Peers::Any] } else { allowed };
+    let policy = Policy { allowed, amplified: amplified.to_vec(), own_ports: Vec::new(), peer_rate, rate };
+    Ok(Rc::new(RefCell::new(Guard::new(policy, secret::random()?))))
+}
+
+/// The ports that are asked for; 0 stands for one that the kernel chooses.
+fn udp_ports(arguments: &Respond) -> &[u16] {
+    match arguments.udp.as_slice() {
+        [] if arguments.raw.is_empty() => &[DEFAULT_UDP_PORT],
+        ports => ports,
+    }
+}
+
+fn open(arguments: &Respond, responder: &Responder, guard: &RefCell<Guard>) -> Result<Open, PortError> {
     let mut open = Open { endpoints: Vec::new(), udp: Vec::new(), raw: arguments.raw.clone() };
     if !arguments.raw.is_empty() {
         let names: Vec<&str> = arguments.raw.iter().map(String::as_str).collect();
         let names = if names.contains(&ANY) { &[] } else { names.as_slice() };
-        open.endpoints.push(Box::new(Endpoint::new(PacketListener::open(names)?, responder)));
+        open.endpoints.push(Box::new(Endpoint::new(PacketListener::open(names)?, responder.clone())));
     }
-    let ports = match arguments.udp.as_slice() {
-        [] if arguments.raw.is_empty() => &[DEFAULT_UDP_PORT],
-        ports => ports,
-    };
-    for port in ports {
-        let first = UdpListener::open4(*port)?;
-        let second = UdpListener::open6(first.address().port());
-        open.udp.push(first.address().to_string());
-        open.endpoints.push(Box::new(Endpoint::new(first, responder)));
-        match second {
-            Ok(listener) => {
-                open.udp.push(listener.address().to_string());
-                open.endpoints.push(Box::new(Endpoint::new(listener, responder)));
-            }
-            Err(error) if lacks_ipv6(&error) => {}
-            Err(error) => return Err(error),
+    for port in udp_ports(arguments) {
+        for listener in listeners(&arguments.addresses, *port)? {
+            guard.borrow_mut().add_own_port(listener.address().port());
+            open.udp.push(listener.address().to_string());
+            open.endpoints.push(Box::new(Endpoint::new(listener, responder.clone())));
         }
     }
     Ok(open)
+}
+
+/// Listens at these addresses, or at all that this host has, IPv4 and IPv6.
+///
+/// # Errors
+/// When an address is not of this host, or the port is in use.
+pub fn listeners(addresses: &[IpAddr], port: u16) -> Result<Vec<UdpListener>, PortError> {
+    if !addresses.is_empty() {
+        return addresses.iter().map(|address| UdpListener::open(SocketAddr::new(*address, port))).collect();
+    }
+    let all = |address: IpAddr, port| UdpListener::open(SocketAddr::new(address, port));
+    let first = all(Ipv4Addr::UNSPECIFIED.into(), port)?;
+    match all(Ipv6Addr::UNSPECIFIED.into(), first.address().port()) {
+        Ok(second) => Ok(vec![first, second]),
+        Err(error) if lacks_ipv6(&error) => Ok(vec![first]),
+        Err(error) => Err(error),
+    }
 }
 
 /// Whether this machine was set up without IPv6: then there is nobody to answer over it.
@@ -121,10 +155,14 @@ fn pretended(pretence: &Pretence) -> String {
     )
 }
 
-fn ready(open: &Open, place: &Place, pretence: Option<&Pretence>) -> serde_json::Value {
+fn ready(open: &Open, place: &Place, policy: &Policy, pretence: Option<&Pretence>) -> serde_json::Value {
     let own = json!({
         "udp": open.udp,
         "raw": open.raw,
+        "allowed": names(&policy.allowed),
+        "amplified": names(&policy.amplified),
+        "peer_rate": policy.peer_rate,
+        "rate": policy.rate,
         "clock": clock_id(pretence.copied()),
         "pretended_clock": pretence.map(|pretence| json!({
             "offset_ns": pretence.offset, "skew_ppm": pretence.skew_ppm, "since_ns": pretence.since,
@@ -136,20 +174,28 @@ fn ready(open: &Open, place: &Place, pretence: Option<&Pretence>) -> serde_json:
     serve::ready(Some(place), own)
 }
 
-fn counts(endpoints: &mut [Box<dyn Serve>]) -> (serde_json::Value, String) {
-    let answered: u64 = endpoints.iter().map(|endpoint| endpoint.counts().answered).sum();
-    let too_long: u64 = endpoints.iter().map(|endpoint| endpoint.counts().too_long).sum();
-    let unexpected: u64 = endpoints.iter().map(|endpoint| endpoint.counts().unexpected).sum();
+fn names(peers: &[Peers]) -> Vec<String> {
+    peers.iter().map(ToString::to_string).collect()
+}
+
+/// Returns what came in, each frame in one count: as an event, and in a sentence.
+pub fn counts(endpoints: &mut [Box<dyn Serve>], guard: &Guard) -> (serde_json::Value, String) {
     let refused: u64 = endpoints.iter().map(|endpoint| endpoint.refused()).sum();
     let local_drops: u64 = endpoints.iter_mut().map(|endpoint| endpoint.local_drops()).sum();
-    let event = json!({
-        "event": "end", "answered": answered, "too_long": too_long, "unexpected": unexpected, "refused": refused,
-        "local_drops": local_drops,
-    });
-    (
-        event,
-        format!("answered {answered}, refused {}, unexpected {unexpected}, dropped {local_drops}", too_long + refused),
-    )
+    let answered = guard.answered().saturating_sub(refused);
+    let mut event = json!({ "event": "end", "answered": answered, "refused": refused, "local_drops": local_drops });
+    let mut sentence = format!("answered {answered}");
+    for refusal in Refusal::ALL {
+        let count = guard.refused(refusal);
+        serve::add(&mut event, json!({ refusal.name(): count }));
+        if count > 0 {
+            sentence += &format!(", ignored {count} {}", refusal.sentence());
+        }
+    }
+    if refused > 0 {
+        sentence += &format!(", refused by the kernel {refused}");
+    }
+    (event, format!("{sentence}, dropped {local_drops}"))
 }
 
 /// Whether an input has come to its end; what can be read from it is thrown away.

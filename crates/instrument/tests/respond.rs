@@ -4,11 +4,13 @@
 mod namespace;
 
 use std::io::{BufRead, BufReader, Read};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, SocketAddrV6, UdpSocket};
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use sojourn_port::kernel::Interface;
 use sojourn_port::packet::PacketPort;
 use sojourn_port::udp::UdpPort;
 use sojourn_port::{Port, Received};
@@ -33,22 +35,125 @@ fn answers_each_probe_at_the_address_and_interface_it_came_by() {
             for host in ["10.77.1.2", "10.77.1.3", "[fd77::2]"] {
                 let address: SocketAddr = format!("{host}:{port}").parse().expect("an address");
                 let mut udp = UdpPort::open(address, None).expect("opens");
-                let (received, reply) = exchange(&mut udp, &request(100, 300));
-                check_reply(&received, &reply, 300);
+                let (received, reply) = exchange(&mut udp, &request(300, 100));
+                check_reply(&received, &reply, 100);
             }
             for (near, far) in ["near", "near2"].into_iter().zip(FAR) {
                 let mut packet = PacketPort::open(near, true).expect("opens");
                 let header = Header { destination: far, source: packet.mac(), ethertype: PROBE_ETHERTYPE };
-                let (received, reply) = exchange(&mut packet, &[&header.to_bytes()[..], &request(46, 1500)].concat());
-                check_reply(&received, &reply[14..], 1500);
+                let (received, reply) = exchange(&mut packet, &[&header.to_bytes()[..], &request(1500, 46)].concat());
+                check_reply(&received, &reply[14..], 46);
             }
-            drop(responder.process.stdin.take());
-            let end = responder.end();
+            let end = responder.finish();
             assert_eq!(
                 (&end["answered"], &end["unexpected"], &end["local_drops"]),
                 (&5.into(), &0.into(), &0.into()),
                 "{end}"
             );
+        }
+    });
+}
+
+/// Asks from a plain socket bound to `from`, and returns how long the answer is, where one comes.
+fn ask(from: &str, to: &str, request: &[u8]) -> Option<usize> {
+    let socket = UdpSocket::bind(from).expect("binds");
+    socket.set_broadcast(true).expect("may broadcast");
+    socket.set_read_timeout(Some(Duration::from_millis(300))).expect("sets");
+    socket.send_to(request, to).expect("sends");
+    socket.recv(&mut [0; 10_000]).ok()
+}
+
+#[test]
+fn an_answer_is_no_longer_than_its_request_unless_the_peer_is_named() {
+    within("an_answer_is_no_longer_than_its_request_unless_the_peer_is_named", || {
+        link();
+        let mut responder = Responder::start(&["--udp", "7707", "--dev", "far", "--until-eof"]);
+        let ask = |request: &[u8]| ask("10.77.1.1:0", "10.77.1.2:7707", request);
+        assert_eq!(ask(&request(40, 9_216)), None);
+        assert_eq!(ask(&request(100, 101)), None);
+        assert_eq!(ask(&request(100, 100)), Some(100));
+        let end = responder.finish();
+        assert_eq!((&end["answered"], &end["too_long"]), (&1.into(), &2.into()), "{end}");
+        for (named, answers) in [("10.77.1.1", true), ("10.77.1.0/24", true), ("10.77.2.0/24", false), ("any", true)] {
+            let mut responder = Responder::start(&["--udp", "7707", "--until-eof", "--allow-amplification", named]);
+            assert_eq!(ask(&request(40, 1_400)), answers.then_some(1_400), "{named}");
+            assert_eq!(ask(&request(40, 9_217)), None, "beyond any frame");
+            responder.finish();
+        }
+    });
+}
+
+#[test]
+fn what_could_reflect_or_multiply_is_ignored_and_counted() {
+    within("what_could_reflect_or_multiply_is_ignored_and_counted", || {
+        link();
+        let mut responder = Responder::start(&["--udp", "7707", "--dev", "far", "--until-eof"]);
+        let group = UdpSocket::bind("[::]:0").expect("binds");
+        let near = Interface::named("near").expect("an interface").index;
+        let all_nodes = SocketAddrV6::new("ff02::1".parse().expect("an address"), 7707, 0, near);
+        ip("route add 224.0.0.0/4 dev near");
+        for to in ["10.77.1.255:7707", "224.0.0.1:7707"] {
+            assert_eq!(ask("10.77.1.1:0", to, &request(100, 100)), None, "{to}");
+        }
+        group.send_to(&request(100, 100), all_nodes).expect("sends");
+        for from in ["10.77.1.1:7", "10.77.1.1:19", "10.77.1.1:862", "10.77.1.1:7707", "10.77.1.1:11211"] {
+            assert_eq!(ask(from, "10.77.1.2:7707", &request(100, 100)), None, "{from}");
+        }
+        let mut packet = PacketPort::open("near", true).expect("opens");
+        let header = Header { destination: MacAddress([0xFF; 6]), source: packet.mac(), ethertype: PROBE_ETHERTYPE };
+        packet.transmit(&[&header.to_bytes()[..], &request(46, 46)].concat()).expect("transmits");
+        assert_eq!(ask("10.77.1.1:0", "10.77.1.2:7707", b"nonsense"), None);
+        assert_eq!(ask("10.77.1.1:40000", "10.77.1.2:7707", &request(100, 100)), Some(100), "others are answered");
+        let end = responder.finish();
+        let counts = ["answered", "to_group", "source_port", "unexpected", "too_long", "not_allowed"]
+            .map(|key| end[key].as_u64());
+        assert_eq!(counts, [1, 4, 5, 1, 0, 0].map(Some), "{end}");
+    });
+}
+
+#[test]
+fn only_named_peers_are_answered_and_only_at_named_addresses() {
+    within("only_named_peers_are_answered_and_only_at_named_addresses", || {
+        link();
+        second_link();
+        ip("address add 10.77.1.9/24 dev near");
+        let options =
+            ["--udp", "7707", "--bind", "10.77.1.2", "--bind", "fd77::2", "--allow", "10.77.1.9", "--until-eof"];
+        let mut responder = Responder::start(&options);
+        assert_eq!(responder.ready["udp"], serde_json::json!(["10.77.1.2:7707", "[fd77::2]:7707"]));
+        for (from, to, answers) in [
+            ("10.77.1.9:0", "10.77.1.2:7707", true),
+            ("10.77.1.1:0", "10.77.1.2:7707", false),
+            ("10.77.1.9:0", "10.77.1.3:7707", false),
+            ("[fd77::1]:0", "[fd77::2]:7707", false),
+        ] {
+            assert_eq!(ask(from, to, &request(100, 100)).is_some(), answers, "{from} {to}");
+        }
+        let end = responder.finish();
+        assert_eq!((&end["answered"], &end["not_allowed"]), (&1.into(), &2.into()), "{end}");
+    });
+}
+
+#[test]
+fn a_peer_has_its_rate() {
+    within("a_peer_has_its_rate", || {
+        link();
+        for option in ["--peer-rate", "--rate"] {
+            let mut responder = Responder::start(&["--udp", "7707", "--until-eof", option, "100"]);
+            let socket = UdpSocket::bind("10.77.1.1:0").expect("binds");
+            let started = HostClock.now();
+            for _ in 0..1_000 {
+                socket.send_to(&request(100, 100), "10.77.1.2:7707").expect("sends");
+            }
+            let sent_for = (HostClock.now() - started).0 as f64 / 1e9;
+            HostClock.wait_until(HostClock.now() + Nanos::millis(200), Nanos::ZERO);
+            let end = responder.finish();
+            let key = option.trim_start_matches("--").replace('-', "_");
+            let (answered, refused) =
+                (end["answered"].as_u64().expect("a count"), end[&key].as_u64().expect("a count"));
+            // 100 a second, and once what comes in 100 ms.
+            assert!((10..=12 + (sent_for * 100.0) as u64).contains(&answered), "{end} in {sent_for} s");
+            assert_eq!(answered + refused, 1_000, "{end}");
         }
     });
 }
@@ -160,6 +265,12 @@ impl Responder {
     fn udp_port(&self) -> u16 {
         let address: SocketAddr = self.ready["udp"][0].as_str().expect("an address").parse().expect("an address");
         address.port()
+    }
+
+    /// Ends its input, and returns what it counted.
+    fn finish(&mut self) -> Value {
+        drop(self.process.stdin.take());
+        self.end()
     }
 
     fn end(&mut self) -> Value {

@@ -25,7 +25,7 @@ pub mod xdp;
 pub use batch::{Batch, MOST_AT_ONCE};
 #[cfg(feature = "bpf")]
 pub use bpf::Mode;
-pub use listen::Listener;
+pub use listen::{Listener, Route};
 
 use sojourn_time::{Stamp, Time};
 

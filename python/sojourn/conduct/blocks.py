@@ -90,10 +90,15 @@ def start_responder(session: Session, stack: ExitStack) -> None:
     devices = [site.bed.topology.paths[path].b_dev for path in paths] if "packet" in vias else []
     port = UDP_PORT if "udp" in vias else None
     alone = cores.responder != cores.prober
-    responder = Responder(
-        site.start("b"), respond_argv(session.instrument, devices, port, cores.responder, alone=alone)
-    )
-    stack.callback(responder.stop)
+    longer = {block.path for block in blocks if is_longer_back(block.factors)}
+    amplified = [end for path in sorted(longer) for end in site.bed.topology.paths[path].near]
+    argv = respond_argv(session.instrument, devices, port, cores.responder, alone=alone, amplified=amplified)
+    stack.callback(Responder(site.start("b"), argv).stop)
+
+
+def is_longer_back(factors: Probing) -> bool:
+    """Whether the responses are longer than the requests: a responder gives them only to whom it may."""
+    return factors.response_payload_bytes > factors.request_payload_bytes
 
 
 WARM_UP_COUNT = 200

@@ -72,7 +72,9 @@ class ClosedLoop:
             port = UDP_PORT if any(engine.startswith("udp") for engine in session.plan.stream.engine) else None
             # Beside a load it must not poll: the load needs the core that it would poll on.
             alone = cores.responder != cores.prober and not any(session.plan.stream.load)
-            argv = respond_argv(session.instrument, [link.b_dev for link in paths], port, cores.responder, alone=alone)
+            devices = [link.b_dev for link in paths]
+            amplified = [end for link in paths for end in link.near] if self._asks_for_longer() else []
+            argv = respond_argv(session.instrument, devices, port, cores.responder, alone=alone, amplified=amplified)
             self._stack.callback(Responder(session.site.start("b"), argv).stop)
         argv = blocks_argv(session.instrument, session.records("a"), part.number, options)
         self._prober = prober = BlocksInstrument(session.site.start("a"), argv)
@@ -81,6 +83,10 @@ class ClosedLoop:
         require_as_asked(session.plan, prober.ready)
         session.log("ready", part=part.number, cores=cores._asdict(), **without_event(prober.ready))
         return prober
+
+    def _asks_for_longer(self) -> bool:
+        """Whether responses may be longer than requests: a responder gives them only to whom it may."""
+        return "request-response" in self._tester.session.plan.stream.kind
 
     def _request(self, asked: Asked) -> dict[str, Any]:
         trial, plan = asked.trial, asked.plan

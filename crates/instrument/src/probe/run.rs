@@ -76,7 +76,10 @@ fn refuse_useless(request: &Request, measured: &Measured, found: &[render::Found
             }
             To::Sim(_) => "the line loses them all.",
         };
-        let sentence = format!("{} answered none of {} probes: {advice}", request.to, counts.sent);
+        let is_longer = request.response_payload_bytes > request.request_payload_bytes;
+        let more =
+            if is_longer { ". A responder gives longer answers only to whom --allow-amplification names" } else { "" };
+        let sentence = format!("{} answered none of {} probes: {advice}{more}", request.to, counts.sent);
         return Err(NotTrusted(sentence).into());
     }
     let invalid = found.iter().find(|found| found.finding.severity() == sojourn_record::Severity::Invalid);

@@ -34,6 +34,10 @@ pub struct Control {
     pub transmitted: Option<Transmitted>,
     /// The address and the interface at which a datagram came in.
     pub local: Option<Local>,
+    /// Whether a datagram was sent to a broadcast or multicast address.
+    pub to_group: bool,
+    /// The TTL or hop limit of a datagram as it came in.
+    pub hop_limit: Option<u8>,
     /// The 802.1Q tag that the kernel took off a frame: its type and its control information, as on the wire.
     pub tag: Option<[u8; 4]>,
 }
@@ -77,8 +81,15 @@ impl Control {
             (libc::SOL_IP, libc::IP_RECVERR)
             | (libc::SOL_IPV6, libc::IPV6_RECVERR)
             | (libc::SOL_PACKET, libc::PACKET_TX_TIMESTAMP) => self.transmitted = transmission(body),
-            (libc::SOL_IP, libc::IP_PKTINFO) => self.local = local4(body),
-            (libc::SOL_IPV6, libc::IPV6_PKTINFO) => self.local = local6(body),
+            (libc::SOL_IP, libc::IP_PKTINFO) => {
+                self.local = local4(body);
+                self.to_group = is_to_group4(body);
+            }
+            (libc::SOL_IPV6, libc::IPV6_PKTINFO) => {
+                self.local = local6(body);
+                self.to_group = self.local.is_some_and(|local| local.address.is_multicast());
+            }
+            (libc::SOL_IP, libc::IP_TTL) | (libc::SOL_IPV6, libc::IPV6_HOPLIMIT) => self.hop_limit = hop_limit(body),
             (libc::SOL_PACKET, libc::PACKET_AUXDATA) => self.tag = tag(body),
             _ => {}
         }
@@ -148,6 +159,16 @@ fn local4(body: &[u8]) -> Option<Local> {
     // in_pktinfo: interface, the address to answer from, the address in the header (they differ for broadcasts).
     let index = u32::from_ne_bytes(array(body, 0)?);
     Some(Local { address: IpAddr::V4(Ipv4Addr::from(array::<4>(body, 4)?)), index })
+}
+
+/// Whether the address in the header is none that an answer can leave from.
+fn is_to_group4(body: &[u8]) -> bool {
+    let (Some(local), Some(header)) = (array::<4>(body, 4), array::<4>(body, 8)) else { return false };
+    local != header || Ipv4Addr::from(header).is_multicast()
+}
+
+fn hop_limit(body: &[u8]) -> Option<u8> {
+    u8::try_from(i32::from_ne_bytes(array(body, 0)?)).ok()
 }
 
 fn local6(body: &[u8]) -> Option<Local> {
@@ -233,6 +254,31 @@ mod tests {
             let length = local.write(&mut buffer);
             assert_eq!(Control::parse(&buffer[..length]).local, Some(local));
         }
+    }
+
+    #[test]
+    fn broadcasts_and_groups_are_told_from_what_came_to_one_host() {
+        let came = |local: [u8; 4], header: [u8; 4]| {
+            let body = [&12_u32.to_ne_bytes()[..], &local, &header].concat();
+            Control::parse(&message(libc::SOL_IP, libc::IP_PKTINFO, &body)).to_group
+        };
+        assert!(!came([10, 0, 0, 2], [10, 0, 0, 2]) && !came([127, 0, 0, 5], [127, 0, 0, 5]));
+        assert!(came([10, 0, 0, 2], [10, 0, 0, 255]) && came([10, 0, 0, 2], [255; 4]));
+        assert!(came([10, 0, 0, 2], [224, 0, 0, 1]) && came([224, 0, 0, 1], [224, 0, 0, 1]));
+        let came6 = |address: &str| {
+            let address: Ipv6Addr = address.parse().expect("an address");
+            let body = [&address.octets()[..], &12_u32.to_ne_bytes()].concat();
+            Control::parse(&message(libc::SOL_IPV6, libc::IPV6_PKTINFO, &body)).to_group
+        };
+        assert!(came6("ff02::1") && !came6("fd77::2"));
+    }
+
+    #[test]
+    fn a_hop_limit_is_a_byte() {
+        let parse = |level, kind, value: i32| Control::parse(&message(level, kind, &value.to_ne_bytes())).hop_limit;
+        assert_eq!(parse(libc::SOL_IP, libc::IP_TTL, 63), Some(63));
+        assert_eq!(parse(libc::SOL_IPV6, libc::IPV6_HOPLIMIT, 255), Some(255));
+        assert_eq!(parse(libc::SOL_IP, libc::IP_TTL, 256), None);
     }
 
     proptest! {

@@ -10,7 +10,7 @@ use sojourn_wire::MacAddress;
 use sojourn_wire::ethernet::{HEADER_BYTES, PROBE_ETHERTYPE};
 
 use crate::kernel::{FilterStep, Inbox, Interface, Name, Opening, Socket, denied_raw};
-use crate::{Batch, Capabilities, Framing, Listener, Port, PortError, Received, Sent, Stamps, TransmitStamp};
+use crate::{Batch, Capabilities, Framing, Listener, Port, PortError, Received, Route, Sent, Stamps, TransmitStamp};
 
 /// Two MAC addresses, after which a tag has its place.
 const ADDRESS_BYTES: usize = 12;
@@ -269,6 +269,10 @@ impl Listener for PacketListener {
 
     fn answer(&mut self, peer: &i32, frame: &[u8]) -> Result<(), PortError> {
         self.socket.send_to(frame, Some(&Name::link(*peer, PROBE_ETHERTYPE)), &[]).map(drop)
+    }
+
+    fn route(&self, _peer: &i32) -> Option<Route> {
+        None
     }
 
     fn framing(&self) -> Framing {

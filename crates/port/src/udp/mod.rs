@@ -8,8 +8,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use sojourn_time::Time;
 
-use crate::kernel::{Arrival, Inbox, Interface, Local, Name, Opening, Socket};
-use crate::{Batch, Capabilities, Framing, Listener, Port, PortError, Received, Sent, Stamps, TransmitStamp};
+use crate::kernel::{Arrival, Control, Inbox, Interface, Local, Name, Opening, Socket};
+use crate::{Batch, Capabilities, Framing, Listener, Port, PortError, Received, Route, Sent, Stamps, TransmitStamp};
 
 /// An IP packet is 65,535 bytes at most; IPv4 counts its header, IPv6 does not.
 const MAX_PAYLOAD_BYTES: [usize; 2] = [65_507, 65_527];
@@ -251,6 +251,14 @@ pub struct Asker {
     local: Option<Local>,
 }
 
+/// Who asked, where, and how the request came.
+#[derive(Clone, Copy, Debug)]
+pub struct Caller {
+    asker: Asker,
+    to_group: bool,
+    hop_limit: Option<u8>,
+}
+
 impl UdpListener {
     /// Listens on all IPv4 addresses of this host.
     ///
@@ -280,6 +288,18 @@ impl UdpListener {
         Ok(Self { address: SocketAddr::new(address.ip(), bound.port()), socket })
     }
 
+    /// Lets the kernel tell the TTL or hop limit of each request.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn ask_for_hop_limits(&self) -> Result<(), PortError> {
+        let (level, option) = match self.address {
+            SocketAddr::V4(_) => (libc::SOL_IP, libc::IP_RECVTTL),
+            SocketAddr::V6(_) => (libc::SOL_IPV6, libc::IPV6_RECVHOPLIMIT),
+        };
+        self.socket.set(level, option, 1).map_err(|error| self.socket.refused("ask for the hop limits of", error))
+    }
+
     /// The address that it listens on, with the port that the kernel chose where 0 was asked.
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -287,19 +307,27 @@ impl UdpListener {
 }
 
 impl Listener for UdpListener {
-    type Peer = Asker;
+    type Peer = Caller;
 
-    fn receive(&mut self, buffer: &mut [u8]) -> Result<Option<(Received, Asker)>, PortError> {
+    fn receive(&mut self, buffer: &mut [u8]) -> Result<Option<(Received, Caller)>, PortError> {
         let Some(arrival) = self.socket.receive(&mut [], buffer)? else { return Ok(None) };
         let asker = Asker { name: *self.socket.from(), local: arrival.control.local };
         let received = Received { length: arrival.length, arrived: arrival.arrived, returned: arrival.returned };
-        Ok(Some((received, asker)))
+        let Control { to_group, hop_limit, .. } = arrival.control;
+        Ok(Some((received, Caller { asker, to_group, hop_limit })))
     }
 
-    fn answer(&mut self, peer: &Asker, frame: &[u8]) -> Result<(), PortError> {
+    fn answer(&mut self, peer: &Caller, frame: &[u8]) -> Result<(), PortError> {
+        let Asker { name, local } = peer.asker;
         let mut control = [0; 48];
-        let length = peer.local.map_or(0, |local| local.write(&mut control));
-        self.socket.send_to(frame, Some(&peer.name), &control[..length]).map(drop)
+        let length = local.map_or(0, |local| local.write(&mut control));
+        self.socket.send_to(frame, Some(&name), &control[..length]).map(drop)
+    }
+
+    fn route(&self, peer: &Caller) -> Option<Route> {
+        let Caller { asker, to_group, hop_limit } = *peer;
+        let to = asker.local.map(|local| local.address);
+        Some(Route { from: asker.name.as_internet()?, to, to_group, hop_limit })
     }
 
     fn framing(&self) -> Framing {

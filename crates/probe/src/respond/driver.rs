@@ -7,7 +7,7 @@ use sojourn_port::{Listener, PortError};
 use sojourn_time::pace::LONGEST_SLEEP;
 use sojourn_time::{Clock, Wait};
 
-use super::engine::{Answered, Responder};
+use super::engine::{Asked, Reply};
 
 /// Room for any frame that a socket can hand over, or that a reply can be.
 const FRAME_BYTES: usize = 1 << 16;
@@ -15,9 +15,9 @@ const FRAME_BYTES: usize = 1 << 16;
 const LOOKS_BETWEEN: u32 = 1_000;
 
 /// A socket with its responder and its buffers.
-pub struct Endpoint<L> {
+pub struct Endpoint<L, R> {
     listener: L,
-    responder: Responder,
+    responder: R,
     request: Box<[u8]>,
     reply: Box<[u8]>,
     refused: u64,
@@ -30,9 +30,6 @@ pub trait Serve: AsFd {
     /// # Errors
     /// When the kernel refuses to receive. A reply that it refuses to send is counted.
     fn serve_one(&mut self, clock: &dyn Clock) -> Result<bool, PortError>;
-
-    /// Returns what has come in up to now.
-    fn counts(&self) -> Answered;
 
     /// Counts the replies that the kernel refused to send.
     fn refused(&self) -> u64;
@@ -76,37 +73,33 @@ pub fn serve(
     }
 }
 
-impl<L: Listener> Endpoint<L> {
-    /// Returns an endpoint whose responder has answered nothing yet.
-    pub fn new(listener: L, responder: Responder) -> Self {
+impl<L: Listener, R: Reply> Endpoint<L, R> {
+    /// Returns an endpoint that answers by that responder.
+    pub fn new(listener: L, responder: R) -> Self {
         let frame = || vec![0; FRAME_BYTES].into_boxed_slice();
         Self { listener, responder, request: frame(), reply: frame(), refused: 0 }
     }
 }
 
-impl<L: Listener> AsFd for Endpoint<L> {
+impl<L: Listener, R> AsFd for Endpoint<L, R> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.listener.as_fd()
     }
 }
 
-impl<L: Listener> Serve for Endpoint<L> {
+impl<L: Listener, R: Reply> Serve for Endpoint<L, R> {
     fn serve_one(&mut self, clock: &dyn Clock) -> Result<bool, PortError> {
         let Some((received, peer)) = self.listener.receive(&mut self.request)? else { return Ok(false) };
-        let framing = self.listener.framing();
-        let times = (received.arrived.at, clock.now());
-        let request = &self.request[..received.length];
-        if let Some(length) = self.responder.reply(framing, request, times, &mut self.reply)
+        let request = self.request.get(..received.length).unwrap_or_default();
+        let (framing, route) = (self.listener.framing(), self.listener.route(&peer));
+        let asked = Asked { framing, route, request, arrived: received.arrived.at, now: clock.now() };
+        if let Some(length) = self.responder.reply(&asked, &mut self.reply)
             && self.listener.answer(&peer, &self.reply[..length]).is_err()
         {
             // One peer that cannot be reached, or a reply beyond the MTU, must not end the service of the others.
             self.refused += 1;
         }
         Ok(true)
-    }
-
-    fn counts(&self) -> Answered {
-        self.responder.counts()
     }
 
     fn refused(&self) -> u64 {

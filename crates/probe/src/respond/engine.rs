@@ -1,31 +1,44 @@
 //! A request in, its reply out. Reads no clock and sends nothing.
 
-use sojourn_port::Framing;
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use sojourn_port::{Framing, Route};
 use sojourn_time::{Nanos, Time};
 use sojourn_wire::ethernet::{Header, PROBE_ETHERTYPE};
-use sojourn_wire::{MacAddress, ProbeHeader, probe};
+use sojourn_wire::probe::{self, HEADER_BYTES};
+use sojourn_wire::{MacAddress, ProbeHeader};
 
-/// The longest reply that is given: the largest frames in use (jumbo) and some room. Whoever asks for more gets nothing, so
-/// that a responder that others can reach does not turn a small request with a forged sender into a large reply.
-const MAX_RESPONSE_BYTES: u16 = 9_216;
+use super::guard::{Case, Guard};
+use super::peers::Station;
 
-/// Counts of what came in: each frame is in exactly one of them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Answered {
-    /// Requests that were given a reply.
-    pub answered: u64,
-    /// Requests that asked for a longer reply than is given.
-    pub too_long: u64,
-    /// Frames that are no request of ours.
-    pub unexpected: u64,
+/// What came in.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked<'a> {
+    /// What the request's frame consists of.
+    pub framing: Framing,
+    /// How a datagram came.
+    pub route: Option<Route>,
+    /// The frame.
+    pub request: &'a [u8],
+    /// When it came.
+    pub arrived: Time,
+    /// The present time, just before a reply is sent.
+    pub now: Time,
 }
 
-/// Makes replies.
-#[derive(Clone, Copy, Debug, Default)]
+/// What makes replies.
+pub trait Reply {
+    /// Writes the reply into `reply` and returns its length, `None` where none is due.
+    fn reply(&mut self, asked: &Asked<'_>, reply: &mut [u8]) -> Option<usize>;
+}
+
+/// Answers our own probes.
+#[derive(Clone, Debug)]
 pub struct Responder {
     clock: u32,
     pretence: Option<Pretence>,
-    counts: Answered,
+    guard: Rc<RefCell<Guard>>,
 }
 
 /// A clock that is not the host's: for testing what estimates clocks.
@@ -48,115 +61,133 @@ impl Pretence {
 }
 
 impl Responder {
-    /// Makes replies that say that their times are on that clock, which is that of `pretence` where there is one.
-    pub fn new(clock: u32, pretence: Option<Pretence>) -> Self {
-        Self { clock, pretence, counts: Answered::default() }
+    /// Makes replies that say that their times are on that clock, which is that of `pretence` where there is one, to whom
+    /// `guard` admits.
+    pub const fn new(clock: u32, pretence: Option<Pretence>, guard: Rc<RefCell<Guard>>) -> Self {
+        Self { clock, pretence, guard }
     }
 
-    /// Writes the reply to `request` into `reply` and returns its length, `None` where none is due. `arrived` is when the
-    /// request came, `now` the present time, just before the reply is sent: both go into it.
-    pub fn reply(
-        &mut self,
-        framing: Framing,
-        request: &[u8],
-        (arrived, now): (Time, Time),
-        reply: &mut [u8],
-    ) -> Option<usize> {
+    fn shown(&self, host: Time) -> Time {
+        self.pretence.map_or(host, |pretence| pretence.shown(host))
+    }
+}
+
+impl Reply for Responder {
+    fn reply(&mut self, asked: &Asked<'_>, reply: &mut [u8]) -> Option<usize> {
+        let Asked { framing, route, request, arrived, now } = *asked;
         let (back, payload) = match framing {
-            Framing::Ethernet => turned_round(request).map(|(header, payload)| (Some(header), payload)),
+            Framing::Ethernet => ours(request).map(|(header, payload)| (Some(header), payload)),
             Framing::Udp => Some((None, request)),
             // The kernel answers these.
             Framing::Icmp4 | Framing::Icmp6 => None,
         }
         .unwrap_or_default();
-        let asked = ProbeHeader::read(payload).and_then(|header| header.asked_bytes());
-        if asked.is_some_and(|bytes| bytes > MAX_RESPONSE_BYTES) {
-            self.counts.too_long += 1;
+        let header = ProbeHeader::read(payload);
+        let bytes = header
+            .and_then(|header| header.asked_bytes())
+            .map(|asked| (payload.len(), usize::from(asked).max(HEADER_BYTES)));
+        let case = match (back, route) {
+            (Some(header), _) => {
+                Case { station: Station::Ethernet(header.source), to_group: is_group(header), bytes, now }
+            }
+            (None, Some(route)) => Case::datagram(route, bytes, now),
+            (None, None) => Case { station: Station::Ethernet(NOBODY), to_group: false, bytes: None, now },
+        };
+        if !self.guard.borrow_mut().admits(&case) {
             return None;
         }
-        let shown = |host: Time| self.pretence.map_or(host, |pretence| pretence.shown(host));
-        let Some((length, header_bytes)) = write(back, payload, (shown(arrived), shown(now)), reply) else {
-            self.counts.unexpected += 1;
-            return None;
-        };
+        let (length, header_bytes) = write(back, payload, (self.shown(arrived), self.shown(now)), reply)?;
         probe::sign(&mut reply[header_bytes..length], self.clock);
-        self.counts.answered += 1;
         Some(length)
-    }
-
-    /// Returns what has come in up to now.
-    pub const fn counts(&self) -> Answered {
-        self.counts
     }
 }
 
-/// Writes a reply; returns its length and how much of that is the Ethernet header.
+/// Who sent a frame that is none of ours.
+const NOBODY: MacAddress = MacAddress([2, 0, 0, 0, 0, 0]);
+
+fn is_group(header: Header) -> bool {
+    header.destination.0[0] & 1 == 1
+}
+
+/// Writes a reply to a frame with that header; returns its length and how much of that is the Ethernet header.
 fn write(
-    back: Option<Header>,
+    asked: Option<Header>,
     payload: &[u8],
     (arrived, now): (Time, Time),
     reply: &mut [u8],
 ) -> Option<(usize, usize)> {
-    let Some(header) = back else { return Some((sojourn_wire::answer(payload, arrived, now, reply)?, 0)) };
-    let bytes = header.to_bytes();
+    let Some(header) = asked else { return Some((sojourn_wire::answer(payload, arrived, now, reply)?, 0)) };
+    let bytes = Header { destination: header.source, source: header.destination, ..header }.to_bytes();
     let (head, body) = reply.split_at_mut_checked(bytes.len())?;
     head.copy_from_slice(&bytes);
     Some((bytes.len() + sojourn_wire::answer(payload, arrived, now, body)?, bytes.len()))
 }
 
-/// The header of the reply to a frame of ours that was sent to one station, and the frame's user data.
-fn turned_round(request: &[u8]) -> Option<(Header, &[u8])> {
-    let (header, payload) = Header::split(request)?;
-    let MacAddress([first, ..]) = header.destination;
-    let to_one_station = first & 1 == 0;
-    (header.ethertype == PROBE_ETHERTYPE && to_one_station)
-        .then_some((Header { destination: header.source, source: header.destination, ..header }, payload))
+/// The header and the user data of a frame of ours.
+fn ours(request: &[u8]) -> Option<(Header, &[u8])> {
+    Header::split(request).filter(|(header, _)| header.ethertype == PROBE_ETHERTYPE)
 }
 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::guard::{Policy, Refusal};
     use super::*;
 
     const PROBER: MacAddress = MacAddress([2, 0, 0, 0, 0, 1]);
     const STATION: MacAddress = MacAddress([2, 0, 0, 0, 0, 2]);
     const EVERYBODY: MacAddress = MacAddress([0xFF; 6]);
-    const TIMES: (Time, Time) = (Time(5), Time(9));
 
-    fn request(response_bytes: u16) -> Vec<u8> {
-        ProbeHeader::request(3, 4, response_bytes).to_bytes().to_vec()
+    fn guard(policy: Policy) -> Rc<RefCell<Guard>> {
+        Rc::new(RefCell::new(Guard::new(policy, 1)))
+    }
+
+    fn responder() -> Responder {
+        Responder::new(0, None, guard(Policy::default()))
+    }
+
+    fn asked(framing: Framing, request: &[u8]) -> Asked<'_> {
+        let from = "10.0.0.1:40000".parse().expect("an address");
+        let route = (framing == Framing::Udp).then_some(Route { from, to: None, to_group: false, hop_limit: None });
+        Asked { framing, route, request, arrived: Time(5), now: Time(9) }
+    }
+
+    fn request(length: usize, response_bytes: u16) -> Vec<u8> {
+        let mut payload = vec![0; length];
+        ProbeHeader::request(3, 4, response_bytes).write(&mut payload);
+        payload
     }
 
     fn frame(destination: MacAddress, ethertype: u16) -> Vec<u8> {
         let mut frame = Header { destination, source: PROBER, ethertype }.to_bytes().to_vec();
-        frame.extend(request(46));
+        frame.extend(request(46, 46));
         frame
     }
 
     #[test]
     fn a_frame_goes_back_to_its_sender_with_both_times() {
         let mut reply = [0; 100];
-        let length = Responder::default().reply(Framing::Ethernet, &frame(STATION, PROBE_ETHERTYPE), TIMES, &mut reply);
+        let length = responder().reply(&asked(Framing::Ethernet, &frame(STATION, PROBE_ETHERTYPE)), &mut reply);
         assert_eq!(length, Some(14 + 46));
         let (header, payload) = Header::split(&reply[..60]).expect("a header");
         assert_eq!((header.destination, header.source), (PROBER, STATION));
         let header = ProbeHeader::read(payload).expect("a reply");
-        assert_eq!(header.times(), Some(TIMES));
+        assert_eq!(header.times(), Some((Time(5), Time(9))));
     }
 
     #[test]
     fn a_pretended_clock_is_ahead_and_gains_and_is_signed_as_another() {
         let pretence = Pretence { since: Time(0), offset: Nanos::seconds(1), skew_ppm: 50.0 };
         let mut reply = [0; 100];
-        let times = (Time(2_000_000_000), Time(2_000_000_100));
         for framing in [Framing::Ethernet, Framing::Udp] {
             let request = match framing {
                 Framing::Ethernet => frame(STATION, PROBE_ETHERTYPE),
-                _ => request(46),
+                _ => request(46, 46),
             };
-            let mut responder = Responder::new(7, Some(pretence));
-            let length = responder.reply(framing, &request, times, &mut reply).expect("a reply");
+            let asked = Asked { arrived: Time(2_000_000_000), now: Time(2_000_000_100), ..asked(framing, &request) };
+            let mut responder = Responder::new(7, Some(pretence), guard(Policy::default()));
+            let length = responder.reply(&asked, &mut reply).expect("a reply");
             let header = ProbeHeader::read(&reply[length - 46..length]).expect("a header");
             assert_eq!(header.times(), Some((Time(3_000_100_000), Time(3_000_100_100))));
             assert_eq!(header.clock, 7);
@@ -165,26 +196,63 @@ mod tests {
 
     #[test]
     fn each_frame_is_in_one_count() {
-        let mut responder = Responder::default();
+        let mut responder = responder();
         let mut reply = vec![0; 20_000];
-        let mut give = |framing, bytes: &[u8]| responder.reply(framing, bytes, TIMES, &mut reply);
-        assert_eq!(give(Framing::Udp, &request(100)), Some(100));
-        let first_reply = reply[..100].to_vec();
-        let mut give = |framing, bytes: &[u8]| responder.reply(framing, bytes, TIMES, &mut reply);
-        assert_eq!(give(Framing::Udp, &first_reply), None, "a reply is never answered");
-        assert_eq!(give(Framing::Udp, &request(MAX_RESPONSE_BYTES + 1)), None);
+        let mut give = |framing, bytes: &[u8]| responder.reply(&asked(framing, bytes), &mut reply);
+        assert_eq!(give(Framing::Udp, &request(100, 100)), Some(100));
+        assert_eq!(give(Framing::Udp, &request(100, 101)), None);
         assert_eq!(give(Framing::Ethernet, &frame(EVERYBODY, PROBE_ETHERTYPE)), None);
         assert_eq!(give(Framing::Ethernet, &frame(STATION, 0x0800)), None);
-        assert_eq!(give(Framing::Icmp4, &request(100)), None);
-        assert_eq!(responder.counts(), Answered { answered: 1, too_long: 1, unexpected: 4 });
+        assert_eq!(give(Framing::Icmp4, &request(100, 100)), None);
+        let first_reply = ProbeHeader::request(3, 4, 100).reply(Time(5), Time(9)).expect("a reply").to_bytes();
+        assert_eq!(give(Framing::Udp, &first_reply), None, "a reply is never answered");
+        let guard = responder.guard.borrow();
+        let refused = Refusal::ALL.map(|refusal| guard.refused(refusal));
+        assert_eq!((guard.answered(), refused), (1, [1, 0, 0, 0, 3, 1, 0, 0]));
+    }
+
+    #[test]
+    fn a_longer_answer_is_for_those_alone_who_are_named_and_has_an_end() {
+        let amplified =
+            vec!["10.0.0.0/24".parse().expect("a prefix"), "02:00:00:00:00:01".parse().expect("a MAC address")];
+        let mut responder = Responder::new(0, None, guard(Policy { amplified, ..Policy::default() }));
+        let mut reply = vec![0; 70_000];
+        let mut give = |bytes: &[u8]| responder.reply(&asked(Framing::Udp, bytes), &mut reply);
+        assert_eq!(give(&request(40, 9_216)), Some(9_216));
+        assert_eq!(give(&request(40, 9_217)), None);
+        assert_eq!(give(&request(60_000, 40)), Some(40));
+        assert_eq!(give(&request(60_000, 60_000)), Some(60_000));
+        let header = Header { destination: STATION, source: PROBER, ethertype: PROBE_ETHERTYPE };
+        let frame = [&header.to_bytes()[..], &request(46, 1_500)].concat();
+        assert_eq!(responder.reply(&asked(Framing::Ethernet, &frame), &mut reply), Some(1_514));
     }
 
     proptest! {
         #[test]
         fn any_frame_is_survived(bytes: Vec<u8>, room in 0..100_usize) {
             for framing in [Framing::Ethernet, Framing::Udp] {
-                let _ = Responder::default().reply(framing, &bytes, TIMES, &mut vec![0; room]);
+                let _ = responder().reply(&asked(framing, &bytes), &mut vec![0; room]);
             }
+        }
+
+        /// Frames whose check is right, whatever they ask for.
+        #[test]
+        fn no_answer_is_longer_than_its_request(
+            length in 0..300_usize, asks: u16, session: u64, seq: u32, ethernet: bool, destination: [u8; 6], source: [u8; 6],
+        ) {
+            let mut payload = vec![0; length];
+            ProbeHeader::request(session, seq, asks).write(&mut payload);
+            let header = Header { destination: MacAddress(destination), source: MacAddress(source), ethertype: PROBE_ETHERTYPE };
+            let (framing, frame) = if ethernet {
+                (Framing::Ethernet, [&header.to_bytes()[..], &payload].concat())
+            } else {
+                (Framing::Udp, payload)
+            };
+            let mut reply = vec![0; 1 << 16];
+            let answered = responder().reply(&asked(framing, &frame), &mut reply);
+            prop_assert!(answered.is_none_or(|answer| answer <= frame.len()));
+            let is_due = length >= HEADER_BYTES && usize::from(asks) <= length;
+            prop_assert_eq!(answered.is_some(), is_due && (!ethernet || (destination[0] | source[0]) & 1 == 0 && source != [0; 6]));
         }
     }
 }

@@ -1,10 +1,14 @@
 //! The answering side: what a probe's request gets back.
 //!
-//! [`Responder`] is pure: a request and times in, a reply out. [`serve`] is its loop over [`sojourn_port::Listener`]s. Neither
+//! [`Responder`] is pure: a request and times in, a reply out, to those whom [`Guard`] admits. [`serve`] is its loop over [`sojourn_port::Listener`]s. Neither
 //! answers ICMP echo: there the peer's kernel does.
 
 mod driver;
 mod engine;
+mod guard;
+mod peers;
 
 pub use driver::{Endpoint, Serve, serve};
-pub use engine::{Answered, Pretence, Responder};
+pub use engine::{Asked, Pretence, Reply, Responder};
+pub use guard::{Case, Guard, Policy, Refusal};
+pub use peers::{Peers, Station};

@@ -1,0 +1,430 @@
+//! Who is answered, with how much, and how often. Pure: addresses, lengths and times in, a judgement out; counts of all.
+//!
+//! Who sends a request is what the request says of itself. So an answer may go to somebody who never asked: it must not be
+//! longer than what was received, must not set off another answer, and must be bounded in number.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use sojourn_port::Route;
+use sojourn_time::{Nanos, Time};
+
+use super::peers::{Peers, Station};
+
+/// Above 1023: services that answer whatever comes over UDP. Below, nobody asks from.
+const REFLECTORS: [u16; 6] = [1_900, 3_478, 3_702, 5_353, 5_683, 11_211];
+const FIRST_PORT_TO_ASK_FROM: u16 = 1_024;
+
+/// The longest answer to a shorter request: the largest frames in use (jumbo) and some room.
+const LONGEST_AMPLIFIED_BYTES: usize = 9_216;
+
+/// Of how many peers the rates are watched: so many sets of so many.
+const SETS: usize = 1_024;
+const WAYS: usize = 4;
+
+/// How long a peer may go on faster than its rate, after it was quiet.
+const BURST: Nanos = Nanos::millis(100);
+const SECOND_NS: i64 = 1_000_000_000;
+
+/// Who may be answered, with how much, and how often.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Policy {
+    /// These alone are answered.
+    pub allowed: Vec<Peers>,
+    /// These may be given answers that are longer than their requests.
+    pub amplified: Vec<Peers>,
+    /// The UDP ports that answers leave from: from there nobody asks.
+    pub own_ports: Vec<u16>,
+    /// The most requests a second of each peer that are answered; 0: no limit.
+    pub peer_rate: u32,
+    /// The most requests a second that are answered; 0: no limit.
+    pub rate: u32,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        let (allowed, amplified, own_ports) = (vec![Peers::Any], Vec::new(), Vec::new());
+        Self { allowed, amplified, own_ports, peer_rate: 0, rate: 0 }
+    }
+}
+
+/// Why something that came in was not answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Refusal {
+    /// It came to a broadcast or multicast address.
+    Group,
+    /// It came from an address that no host has, or from our own port.
+    Source,
+    /// It came from port 0, or from one where somebody answers himself.
+    Port,
+    /// Its peer is none of those that are answered.
+    NotAllowed,
+    /// It is no request, or a damaged one.
+    Unexpected,
+    /// It asks for a longer answer than it is itself.
+    TooLong,
+    /// Its peer asks more often than is answered.
+    PeerRate,
+    /// All peers together ask more often than is answered.
+    Rate,
+}
+
+impl Refusal {
+    /// Each of them.
+    pub const ALL: [Self; 8] = [
+        Self::Group,
+        Self::Source,
+        Self::Port,
+        Self::NotAllowed,
+        Self::Unexpected,
+        Self::TooLong,
+        Self::PeerRate,
+        Self::Rate,
+    ];
+
+    /// Returns its name in JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Group => "to_group",
+            Self::Source => "source_address",
+            Self::Port => "source_port",
+            Self::NotAllowed => "not_allowed",
+            Self::Unexpected => "unexpected",
+            Self::TooLong => "too_long",
+            Self::PeerRate => "peer_rate",
+            Self::Rate => "rate",
+        }
+    }
+
+    /// Returns what it says to a person.
+    pub const fn sentence(self) -> &'static str {
+        match self {
+            Self::Group => "to a broadcast or multicast address",
+            Self::Source => "from an address that no host has, or our own port",
+            Self::Port => "from port 0 or a port where somebody answers",
+            Self::NotAllowed => "from peers that --allow does not name",
+            Self::Unexpected => "unexpected",
+            Self::TooLong => "for a longer answer than the request (--allow-amplification)",
+            Self::PeerRate => "beyond --peer-rate",
+            Self::Rate => "beyond --rate",
+        }
+    }
+}
+
+/// What a frame that came in is about.
+#[derive(Clone, Copy, Debug)]
+pub struct Case {
+    /// Who sent it.
+    pub station: Station,
+    /// Whether it was sent to others as well.
+    pub to_group: bool,
+    /// How many bytes it has, and how many its answer will have; `None` where it is no request.
+    pub bytes: Option<(usize, usize)>,
+    /// When it is answered.
+    pub now: Time,
+}
+
+impl Case {
+    /// Returns the case of a datagram.
+    pub fn datagram(route: Route, bytes: Option<(usize, usize)>, now: Time) -> Self {
+        Self { station: Station::Internet(route.from), to_group: route.to_group, bytes, now }
+    }
+}
+
+/// Judges what comes in, and counts.
+#[derive(Debug)]
+pub struct Guard {
+    policy: Policy,
+    seed: u64,
+    peers: Vec<[Bucket; WAYS]>,
+    all: Bucket,
+    answered: u64,
+    refused: BTreeMap<Refusal, u64>,
+}
+
+/// A token bucket, kept as the time at which it is full again (the generic cell rate algorithm).
+#[derive(Clone, Copy, Debug)]
+struct Bucket {
+    peer: u128,
+    full_at: Time,
+}
+
+impl Guard {
+    /// Begins with nothing counted. `seed` is random, so that nobody can choose peers that are watched in one place.
+    pub fn new(policy: Policy, seed: u64) -> Self {
+        let unused = Bucket { peer: 0, full_at: Time(i64::MIN) };
+        Self { policy, seed, peers: vec![[unused; WAYS]; SETS], all: unused, answered: 0, refused: BTreeMap::new() }
+    }
+
+    /// Returns whether to answer; counts it.
+    pub fn admits(&mut self, case: &Case) -> bool {
+        let judged = self.judge(case);
+        match judged {
+            Ok(()) => self.answered += 1,
+            Err(refusal) => *self.refused.entry(refusal).or_default() += 1,
+        }
+        judged.is_ok()
+    }
+
+    /// Says that answers leave from this UDP port, too.
+    pub fn add_own_port(&mut self, port: u16) {
+        self.policy.own_ports.push(port);
+    }
+
+    /// Returns who may be answered.
+    pub const fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// Returns how many were answered.
+    pub const fn answered(&self) -> u64 {
+        self.answered
+    }
+
+    /// Returns how many were not, for that reason.
+    pub fn refused(&self, refusal: Refusal) -> u64 {
+        self.refused.get(&refusal).copied().unwrap_or_default()
+    }
+
+    fn judge(&mut self, case: &Case) -> Result<(), Refusal> {
+        if case.to_group {
+            return Err(Refusal::Group);
+        }
+        self.judge_source(case.station)?;
+        if !self.policy.allowed.iter().any(|peers| peers.have(case.station)) {
+            return Err(Refusal::NotAllowed);
+        }
+        let (request, answer) = case.bytes.ok_or(Refusal::Unexpected)?;
+        let is_amplified = self.policy.amplified.iter().any(|peers| peers.have(case.station));
+        if answer > request && !(is_amplified && answer <= LONGEST_AMPLIFIED_BYTES) {
+            return Err(Refusal::TooLong);
+        }
+        self.judge_rates(case)
+    }
+
+    fn judge_source(&self, station: Station) -> Result<(), Refusal> {
+        match station {
+            Station::Ethernet(mac) if mac.0[0] & 1 == 1 || mac.0 == [0; 6] => Err(Refusal::Source),
+            Station::Ethernet(_) => Ok(()),
+            Station::Internet(address) => {
+                let ip = address.ip();
+                if ip.is_unspecified() || ip.is_multicast() || is_broadcast(ip) {
+                    return Err(Refusal::Source);
+                }
+                let port = address.port();
+                let answers = port < FIRST_PORT_TO_ASK_FROM || REFLECTORS.contains(&port);
+                if answers || self.policy.own_ports.contains(&port) { Err(Refusal::Port) } else { Ok(()) }
+            }
+        }
+    }
+
+    fn judge_rates(&mut self, case: &Case) -> Result<(), Refusal> {
+        let Policy { peer_rate, rate, .. } = self.policy;
+        if !self.all.has_room(rate, case.now) {
+            return Err(Refusal::Rate);
+        }
+        if peer_rate > 0 {
+            let bucket = self.bucket(identity(case.station));
+            if !bucket.has_room(peer_rate, case.now) {
+                return Err(Refusal::PeerRate);
+            }
+            bucket.take(peer_rate, case.now);
+        }
+        self.all.take(rate, case.now);
+        Ok(())
+    }
+
+    /// The bucket of a peer: of the few that share its place, its own or that of the one who was longest quiet, whose is full.
+    fn bucket(&mut self, peer: u128) -> &mut Bucket {
+        let set = &mut self.peers[mixed(peer, self.seed) as usize % SETS];
+        let nth = set.iter().position(|bucket| bucket.peer == peer).unwrap_or_else(|| {
+            let quietest = set.iter().enumerate().min_by_key(|(_, bucket)| bucket.full_at).map_or(0, |(nth, _)| nth);
+            set[quietest] = Bucket { peer, full_at: Time(i64::MIN) };
+            quietest
+        });
+        &mut set[nth]
+    }
+}
+
+impl Bucket {
+    /// Whether a token is left; always, where there is no limit. A clock that was set back fills the bucket.
+    fn has_room(&mut self, rate: u32, now: Time) -> bool {
+        if rate == 0 {
+            return true;
+        }
+        let owed = self.full_at.0.saturating_sub(now.0);
+        if owed > BURST.0 + 2 * period(rate).0 {
+            self.full_at = now;
+            return true;
+        }
+        owed <= BURST.0
+    }
+
+    fn take(&mut self, rate: u32, now: Time) {
+        if rate > 0 {
+            self.full_at = self.full_at.max(now) + period(rate);
+        }
+    }
+}
+
+/// The time in which a token comes.
+fn period(rate: u32) -> Nanos {
+    Nanos(SECOND_NS / i64::from(rate))
+}
+
+/// Who asks, as far as rates go: an IPv4 host, an IPv6 network of 64 bits (a host can have all of its addresses), a station.
+fn identity(station: Station) -> u128 {
+    let tagged = |tag: u128, bits: u128| tag << 64 | bits;
+    match station {
+        Station::Internet(address) => match address.ip() {
+            IpAddr::V4(ip) => tagged(1, u32::from(ip).into()),
+            IpAddr::V6(ip) => tagged(2, u128::from(ip) >> 64),
+        },
+        Station::Ethernet(mac) => tagged(3, mac.0.iter().fold(0, |bits, byte| bits << 8 | u128::from(*byte))),
+    }
+}
+
+fn is_broadcast(ip: IpAddr) -> bool {
+    matches!(ip, IpAddr::V4(ip) if ip.is_broadcast() || ip.octets()[0] == 0)
+}
+
+/// Spreads bits as SplitMix64 does.
+fn mixed(bits: u128, seed: u64) -> u64 {
+    let mut value = (bits as u64 ^ (bits >> 64) as u64).wrapping_add(seed);
+    value = (value ^ value >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    value = (value ^ value >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+    value ^ value >> 31
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use sojourn_wire::MacAddress;
+
+    use super::*;
+
+    fn case(from: &str) -> Case {
+        let station = Station::Internet(from.parse().expect("an address"));
+        Case { station, to_group: false, bytes: Some((100, 100)), now: Time(SECOND_NS) }
+    }
+
+    fn judged(policy: Policy, case: &Case) -> Result<(), Refusal> {
+        Guard::new(policy, 1).judge(case)
+    }
+
+    #[test]
+    fn each_reason_is_told_from_the_others() {
+        let good = case("10.0.0.1:40000");
+        let policy = Policy { own_ports: vec![7_707], ..Policy::default() };
+        let judge = |case: &Case| judged(policy.clone(), case);
+        assert_eq!(judge(&good), Ok(()));
+        assert_eq!(judge(&Case { to_group: true, ..good }), Err(Refusal::Group));
+        for from in [
+            "0.0.0.0:40000",
+            "0.1.2.3:40000",
+            "255.255.255.255:40000",
+            "239.1.2.3:40000",
+            "[ff02::1]:40000",
+            "[::]:40000",
+        ] {
+            assert_eq!(judge(&case(from)), Err(Refusal::Source), "{from}");
+        }
+        for port in [0, 7, 19, 53, 123, 862, 1023, 1900, 5353, 7707, 11211] {
+            assert_eq!(judge(&case(&format!("10.0.0.1:{port}"))), Err(Refusal::Port), "{port}");
+        }
+        for port in [1024, 7706, 7708, 32768, 65535] {
+            assert_eq!(judge(&case(&format!("10.0.0.1:{port}"))), Ok(()), "{port}");
+        }
+        assert_eq!(judge(&Case { bytes: None, ..good }), Err(Refusal::Unexpected));
+        assert_eq!(judge(&Case { bytes: Some((100, 101)), ..good }), Err(Refusal::TooLong));
+        for (mac, expected) in
+            [([2, 0, 0, 0, 0, 1], Ok(())), ([3, 0, 0, 0, 0, 1], Err(Refusal::Source)), ([0; 6], Err(Refusal::Source))]
+        {
+            assert_eq!(judge(&Case { station: Station::Ethernet(MacAddress(mac)), ..good }), expected);
+        }
+    }
+
+    #[test]
+    fn only_those_who_are_named_are_answered_and_amplified() {
+        let allowed = vec!["10.0.0.0/24".parse().expect("a prefix"), "fd77::/64".parse().expect("a prefix")];
+        let amplified = vec!["10.0.0.9".parse().expect("an address")];
+        let policy = Policy { allowed, amplified, ..Policy::default() };
+        let judge = |case: &Case| judged(policy.clone(), case);
+        assert_eq!(judge(&case("10.0.0.1:40000")), Ok(()));
+        assert_eq!(judge(&case("[fd77::1]:40000")), Ok(()));
+        assert_eq!(judge(&case("10.0.1.1:40000")), Err(Refusal::NotAllowed));
+        let station = Station::Ethernet(MacAddress([2, 0, 0, 0, 0, 1]));
+        assert_eq!(judge(&Case { station, ..case("10.0.0.1:1") }), Err(Refusal::NotAllowed));
+        let longer = |from| Case { bytes: Some((40, 9_000)), ..case(from) };
+        assert_eq!(judge(&longer("10.0.0.9:40000")), Ok(()));
+        assert_eq!(judge(&longer("10.0.0.8:40000")), Err(Refusal::TooLong));
+    }
+
+    #[test]
+    fn one_peer_has_its_rate_and_a_burst_and_others_theirs() {
+        let mut guard = Guard::new(Policy { peer_rate: 1_000, ..Policy::default() }, 1);
+        let mut ask = |from: &str, at: i64| guard.admits(&Case { now: Time(SECOND_NS + at), ..case(from) });
+        // Ten times too fast, for 10 s: the rate, and once what comes in 100 ms.
+        let taken = (0..100_000).filter(|nth| ask("10.0.0.1:40000", nth * 100_000)).count();
+        assert!((10_000..=10_102).contains(&taken), "{taken}");
+        assert!(ask("10.0.0.2:40000", 10 * SECOND_NS));
+        assert!(!ask("10.0.0.1:40001", 10 * SECOND_NS - 100_000), "another port is the same peer");
+        // At its rate it is always answered.
+        assert_eq!((0..5_000).filter(|nth| ask("10.0.0.3:40000", nth * 1_000_000)).count(), 5_000);
+        assert_eq!(guard.refused(Refusal::PeerRate) + guard.answered(), 105_002);
+    }
+
+    #[test]
+    fn all_peers_together_have_a_rate() {
+        let mut guard = Guard::new(Policy { rate: 10_000, peer_rate: 1_000, ..Policy::default() }, 1);
+        let mut taken = 0;
+        for nth in 0..1_000_000_i64 {
+            let station = Station::Internet((std::net::Ipv4Addr::from(0x0A00_0000 + nth as u32), 40_000).into());
+            let now = Time(SECOND_NS + nth * 1_000);
+            taken += u64::from(guard.admits(&Case { station, now, ..case("10.0.0.1:1") }));
+        }
+        assert!((10_000..=11_002).contains(&taken), "{taken}");
+        assert_eq!(guard.refused(Refusal::Rate), 1_000_000 - taken);
+    }
+
+    #[test]
+    fn a_crowd_of_forged_senders_does_not_silence_one_that_keeps_its_rate() {
+        let mut guard = Guard::new(Policy { peer_rate: 1_000, ..Policy::default() }, 7);
+        let mut lost = 0;
+        for nth in 0..200_000_i64 {
+            let station = Station::Internet((std::net::Ipv4Addr::from(0x2000_0000 + nth as u32 * 7), 40_000).into());
+            let now = Time(SECOND_NS + nth * 10_000);
+            guard.admits(&Case { station, now, ..case("10.0.0.1:1") });
+            if nth % 100 == 0 {
+                lost += u64::from(!guard.admits(&Case { now, ..case("10.0.0.1:40000") }));
+            }
+        }
+        assert_eq!(lost, 0);
+    }
+
+    #[test]
+    fn a_clock_that_is_set_back_silences_nobody() {
+        let mut guard = Guard::new(Policy { peer_rate: 10, rate: 10, ..Policy::default() }, 1);
+        let mut ask = |at: i64| guard.admits(&Case { now: Time(at * SECOND_NS), ..case("10.0.0.1:40000") });
+        assert!(ask(1_000_000) && ask(3) && ask(4));
+    }
+
+    proptest! {
+        /// Whatever comes, each is in one count, and no answer is longer than its request.
+        #[test]
+        fn each_is_in_one_count(
+            cases in prop::collection::vec((any::<[u8; 4]>(), any::<u16>(), any::<bool>(), any::<Option<(u8, u8)>>(), 0..2_i64 * SECOND_NS), 0..200),
+            peer_rate in 0..50_u32, rate in 0..100_u32,
+        ) {
+            let mut guard = Guard::new(Policy { peer_rate, rate, ..Policy::default() }, 1);
+            for (ip, port, to_group, bytes, at) in &cases {
+                let station = Station::Internet((*ip, *port).into());
+                let bytes = bytes.map(|(request, answer)| (usize::from(request), usize::from(answer)));
+                let admitted = guard.admits(&Case { station, to_group: *to_group, bytes, now: Time(*at) });
+                prop_assert!(!admitted || bytes.is_some_and(|(request, answer)| answer <= request));
+            }
+            let refused: u64 = Refusal::ALL.into_iter().map(|refusal| guard.refused(refusal)).sum();
+            prop_assert_eq!(guard.answered() + refused, cases.len() as u64);
+        }
+    }
+}

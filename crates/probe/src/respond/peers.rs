@@ -1,0 +1,151 @@
+//! Which peers: prefixes of addresses, Ethernet addresses, or all.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::str::FromStr;
+
+use sojourn_wire::MacAddress;
+
+/// Who asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Station {
+    /// By IP.
+    Internet(SocketAddr),
+    /// By Ethernet frames of ours.
+    Ethernet(MacAddress),
+}
+
+/// Some peers, as a command line names them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Peers {
+    /// All.
+    Any,
+    /// Those whose address begins with so many bits of this one.
+    Prefix(IpAddr, u32),
+    /// The one with that Ethernet address.
+    Ethernet(MacAddress),
+}
+
+impl Peers {
+    /// Returns whether a station is one of them.
+    pub fn have(self, station: Station) -> bool {
+        match (self, station) {
+            (Self::Any, _) => true,
+            (Self::Prefix(prefix, bits), Station::Internet(address)) => begins_with(address.ip(), prefix, bits),
+            (Self::Ethernet(mac), Station::Ethernet(other)) => mac == other,
+            _ => false,
+        }
+    }
+}
+
+/// The bits of an address, the first one highest, and how many an address of its kind has.
+fn bits_of(address: IpAddr) -> (u128, u32) {
+    match address {
+        IpAddr::V4(address) => (u128::from(u32::from(address)) << 96, 32),
+        IpAddr::V6(address) => (u128::from(address), 128),
+    }
+}
+
+fn begins_with(address: IpAddr, prefix: IpAddr, bits: u32) -> bool {
+    let ((address, width), (prefix, other)) = (bits_of(address), bits_of(prefix));
+    // Of no bits nothing is left to differ, and nothing can be shifted by 128.
+    width == other && (address ^ prefix).checked_shr(128 - bits).is_none_or(|differs| differs == 0)
+}
+
+impl FromStr for Peers {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let refusal = || {
+            format!("{text:?}: expected an address (10.0.0.2), a prefix (10.0.0.0/8, fd00::/8), a MAC address or any")
+        };
+        if text == "any" {
+            return Ok(Self::Any);
+        }
+        if let Ok(mac) = text.parse() {
+            return Ok(Self::Ethernet(mac));
+        }
+        let (address, bits) = text.split_once('/').map_or((text, None), |(address, bits)| (address, Some(bits)));
+        let address: IpAddr = address.parse().map_err(|_| refusal())?;
+        let (value, width) = bits_of(address);
+        let bits = bits.map_or(Ok(width), str::parse).map_err(|_| refusal())?;
+        if bits > width {
+            return Err(format!("{text:?}: an address of this kind has {width} bits"));
+        }
+        if value.checked_shl(bits).is_some_and(|host| host != 0) {
+            return Err(format!("{text:?}: bits are set behind the first {bits}; which prefix is meant?"));
+        }
+        Ok(Self::Prefix(address, bits))
+    }
+}
+
+impl fmt::Display for Peers {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Any => formatter.write_str("any"),
+            Self::Prefix(address, bits) => write!(formatter, "{address}/{bits}"),
+            Self::Ethernet(mac) => write!(formatter, "{mac}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn station(address: &str) -> Station {
+        Station::Internet(SocketAddr::new(address.parse().expect("an address"), 40_000))
+    }
+
+    #[test]
+    fn a_prefix_has_those_that_begin_with_it() {
+        for (peers, one, has) in [
+            ("10.0.0.0/8", "10.255.0.1", true),
+            ("10.0.0.0/8", "11.0.0.1", false),
+            ("10.0.0.2", "10.0.0.2", true),
+            ("10.0.0.2", "10.0.0.3", false),
+            ("0.0.0.0/0", "203.0.113.9", true),
+            ("0.0.0.0/0", "fd77::1", false),
+            ("::/0", "fd77::1", true),
+            ("::/0", "10.0.0.1", false),
+            ("fd77::/16", "fd77:1::1", true),
+            ("fd77::/16", "fd78::1", false),
+            ("any", "10.0.0.1", true),
+        ] {
+            assert_eq!(peers.parse::<Peers>().expect(peers).have(station(one)), has, "{peers} {one}");
+        }
+        let mac: Peers = "02:77:00:00:01:02".parse().expect("a MAC address");
+        assert!(mac.have(Station::Ethernet(MacAddress([2, 0x77, 0, 0, 1, 2]))));
+        assert!(!mac.have(Station::Ethernet(MacAddress([2, 0x77, 0, 0, 1, 3]))) && !mac.have(station("10.0.0.1")));
+    }
+
+    #[test]
+    fn what_names_nobody_is_refused() {
+        for text in ["", "10.0.0.0/33", "fd00::/129", "10.0.0.1/8", "10.0.0.0/", "10.0.0.0/x", "host", "all"] {
+            assert!(text.parse::<Peers>().is_err(), "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_prefix_is_read_as_it_is_written(bits in 0..=128_u32, address: u128, four: bool) {
+            let kept = |address: u128, bits: u32| if bits == 0 { 0 } else { address >> (128 - bits) << (128 - bits) };
+            let (address, bits) = if four {
+                let bits = bits % 33;
+                (IpAddr::from(((kept(address, bits) >> 96) as u32).to_be_bytes()), bits)
+            } else {
+                (IpAddr::from(kept(address, bits).to_be_bytes()), bits)
+            };
+            let peers = Peers::Prefix(address, bits);
+            prop_assert_eq!(peers.to_string().parse(), Ok(peers));
+            prop_assert!(peers.have(Station::Internet(SocketAddr::new(address, 1))));
+        }
+
+        #[test]
+        fn arbitrary_text_never_panics(text: String) {
+            let _ = text.parse::<Peers>();
+        }
+    }
+}
