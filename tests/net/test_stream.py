@@ -31,6 +31,7 @@ NAME = f"sojourn-stream-{os.getpid()}"
 PATIENCE_SECONDS = 60
 MACS = {"a0": "02:77:00:00:09:01", "b0": "02:77:00:00:09:02", "c0": "02:77:00:00:09:03"}
 MACS |= {"a1": "02:77:00:00:08:01", "b1": "02:77:00:00:08:02"}
+KEY = "0123456789abcdef"
 GROUP = "01:00:5e:4d:00:09"
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces by name")
@@ -420,7 +421,16 @@ def sending(block: int, **flow: Any) -> Told:
     """A request to send one flow."""
     to = {"via": "packet", "dev": "a0", "mac": MACS["b0"], "qdisc_bypass": True}
     usual = {"flow": 1, "to": to, "schedule": "regular", "rate_pps": 2000.0, "count": 200, "payload_bytes": 46}
-    head = {"do": "send", "block": block, "device": "wire", "round": 0, "visit": 0, "cell": 0, "purpose": "measure"}
+    head = {
+        "do": "send",
+        "block": block,
+        "key": KEY,
+        "device": "wire",
+        "round": 0,
+        "visit": 0,
+        "cell": 0,
+        "purpose": "measure",
+    }
     return head | {"flows": [usual | flow], "keep": "packets", "stamps": "all", "clock": "shared"}
 
 
@@ -431,7 +441,15 @@ def test_receivers_answer_each_request_marked_by_their_node(tmp_path: Path) -> N
         serving("c", tmp_path, "c") as c,
         serving("a", tmp_path, "a2") as answers,
     ):
-        head = {"do": "receive", "block": 3, "flows": [1], "keep": "packets", "late_after_ns": 1e9, "room": 1000}
+        head = {
+            "do": "receive",
+            "block": 3,
+            "key": KEY,
+            "flows": [1],
+            "keep": "packets",
+            "late_after_ns": 1e9,
+            "room": 1000,
+        }
         answers.ask(head | {"ports": [{"port": 0, "via": "packet", "dev": "a0"}]})
         assert answers.answer()["event"] == "receiving"
         for node, (end, dev) in enumerate(((b, "b0"), (c, "c0")), start=1):

@@ -215,7 +215,7 @@ def _log(block: int, cell: Cell, times: Any, lost: NDArray[np.bool_]) -> pl.Data
 
 def _head(block: int, seq: int) -> bytes:
     """The head of a stream's frame: addresses, type, and the stream's header as far as it matters."""
-    header = b"SOJ2" + bytes([1, 0]) + (1).to_bytes(2, "big") + block.to_bytes(4, "big") + seq.to_bytes(8, "big")
+    header = b"SOJ3" + bytes([1, 0]) + (1).to_bytes(2, "big") + block.to_bytes(8, "big") + seq.to_bytes(6, "big")
     return bytes(12) + b"\x88\xb6" + header + bytes(20)
 
 

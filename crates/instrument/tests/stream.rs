@@ -10,6 +10,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 
 use serde_json::{Value, json};
 
+const KEY: &str = "0123456789abcdef";
 const BINARY: &str = env!("CARGO_BIN_EXE_sojourn-instrument");
 
 /// A folder of its own for each test, gone at its end.
@@ -114,7 +115,7 @@ fn each_request_is_answered_and_wrong_ones_do_not_end_it() {
         (json!({ "do": "dance", "block": 6 }).to_string(), json!(6)),
         (simulation(7, json!({ "delay": { "constant_ns": 5 }, "los": 1 })).to_string(), json!(7)),
         (json!({ "do": "finish", "block": 8 }).to_string(), json!(8)),
-        (json!({ "do": "send", "block": 9, "flows": [] }).to_string(), json!(9)),
+        (json!({ "do": "send", "block": 9, "key": KEY, "flows": [] }).to_string(), json!(9)),
     ];
     for (line, block) in wrong {
         serve.say(&line);
@@ -228,9 +229,9 @@ fn what_was_sent_to_nobody_is_not_lost_without_a_word() {
     let mut serve = Serve::start(&folder);
     let port = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let listen = json!({ "port": 3, "via": "udp", "udp_port": port, "address": "127.0.0.1" });
-    let twice = json!({ "do": "receive", "block": 8, "ports": [listen, listen], "flows": [1] });
+    let twice = json!({ "do": "receive", "block": 8, "key": KEY, "ports": [listen, listen], "flows": [1] });
     assert_eq!(serve.ask(&twice)["status"], 2);
-    let receive = json!({ "do": "receive", "block": 9, "ports": [listen], "flows": [1] });
+    let receive = json!({ "do": "receive", "block": 9, "key": KEY, "ports": [listen], "flows": [1] });
     assert_eq!(serve.ask(&receive)["event"], "receiving");
     for sent in [json!({ "flow": 2, "sent": 5 }), json!({ "flow": 1, "port": 4, "sent": 5 })] {
         let refused = serve.ask(&json!({ "do": "finish", "block": 9, "sent": [sent] }));

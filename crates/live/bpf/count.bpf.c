@@ -1,8 +1,11 @@
 /* Counts the data frames of streams where they arrive, flow by flow, and drops them; all other frames pass, so that what
  * synchronises clocks and ends streams still reaches a socket.
  *
+ * Only flows are counted that were entered with their keys; their answers are counted by who answered. What has another key
+ * or flow is unexpected.
+ *
  * A flow arrives by one queue of the device, whose frames the kernel hands over one after the other: so plain additions count
- * right. The check of a header is not computed.
+ * right. The CRC of a header is not computed; the parity of those that the kernel makes is.
  */
 
 #include "stream.h"
@@ -16,9 +19,9 @@
 const volatile __u16 ethertype = 0;
 
 struct flow_key {
-	__u32 block;
-	__u16 flow;
-	__u16 node;
+	__u64 key;
+	__u32 flow;
+	__u32 node;
 };
 
 /* Read by crates/live/src/counter.rs, which has the same order. */
@@ -29,6 +32,7 @@ struct flow {
 	__u64 duplicated;
 	__u64 reordered;
 	__u64 beyond; /* older than the window: seen before or not, nobody knows */
+	__u64 damaged; /* with a wrong parity: in no other count, nor in frames */
 	__u64 least;
 	__u64 greatest;
 	__u64 first_at; /* ns, CLOCK_TAI */
@@ -49,7 +53,7 @@ struct {
 	__type(value, struct flow);
 } flows SEC(".maps");
 
-/* A flow of which nothing has come: too large for the stack. */
+/* Answers of which nothing has come: too large for the stack. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -58,8 +62,9 @@ struct {
 } blank SEC(".maps");
 
 struct other {
-	__u64 unexpected;  /* of the EtherType, and no stream header */
-	__u64 unlisted; /* of a flow too many */
+	__u64 foreign;  /* of the EtherType, and no stream header */
+	__u64 unlisted; /* of a node too many */
+	__u64 keyless;  /* of a key or a flow that was not entered */
 };
 
 struct {
@@ -69,24 +74,31 @@ struct {
 	__type(value, struct other);
 } others SEC(".maps");
 
-static __always_inline struct flow *flow_of(struct stream_header *header)
+static __always_inline struct flow *flow_of(struct stream_header *header, struct other *other)
 {
 	struct flow_key key = {
-		.block = bpf_ntohl(header->block),
+		.key = header->key,
 		.flow = bpf_ntohs(header->flow),
-		.node = header->node,
+		.node = header->kind == KIND_ANSWER ? header->node : 0,
 	};
 	struct flow *flow = bpf_map_lookup_elem(&flows, &key);
-	__u32 zero = 0;
+	__u32 zero = 0, node = key.node;
 	void *nothing;
 
 	if (flow)
 		return flow;
+	key.node = 0;
 	nothing = bpf_map_lookup_elem(&blank, &zero);
-	if (!nothing)
+	if (!nothing || !node || !bpf_map_lookup_elem(&flows, &key)) {
+		other->keyless++;
 		return NULL;
+	}
+	key.node = node;
 	bpf_map_update_elem(&flows, &key, nothing, BPF_NOEXIST);
-	return bpf_map_lookup_elem(&flows, &key);
+	flow = bpf_map_lookup_elem(&flows, &key);
+	if (!flow)
+		other->unlisted++;
+	return flow;
 }
 
 /* The step of a histogram that a value falls into. */
@@ -204,17 +216,19 @@ int count(struct xdp_md *ctx)
 	if (!other)
 		return XDP_PASS;
 	if ((void *)(header + 1) > (void *)(long)ctx->data_end || header->magic != bpf_htonl(STREAM_MAGIC)) {
-		other->unexpected++;
+		other->foreign++;
 		return XDP_DROP;
 	}
 	if (header->kind != KIND_DATA && header->kind != KIND_ANSWER && header->kind != KIND_LIVE)
 		return XDP_PASS;
-	flow = flow_of(header);
-	if (!flow) {
-		other->unlisted++;
+	flow = flow_of(header, other);
+	if (!flow)
+		return XDP_DROP;
+	if (header->kind == KIND_LIVE && header->check != bpf_htonl(parity(header))) {
+		flow->damaged++;
 		return XDP_DROP;
 	}
-	number(flow, bpf_be64_to_cpu(header->seq));
+	number(flow, seq_of(header));
 	time(flow, bpf_be64_to_cpu(header->sent), now);
 	flow->frames++;
 	flow->bytes += (long)ctx->data_end - (long)ctx->data;

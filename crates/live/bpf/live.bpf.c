@@ -77,9 +77,11 @@ int live(struct xdp_md *ctx)
 		return XDP_ABORTED;
 	for (__u32 word = 0; word < HEAD_WORDS; word++)
 		head[word] = asked.head[word];
-	header->seq = bpf_cpu_to_be64(sender->next);
+	header->seq_high = bpf_htons(sender->next >> 32);
+	header->seq_low = bpf_htonl(sender->next);
 	header->intended = bpf_cpu_to_be64(due);
 	header->sent = bpf_cpu_to_be64(now);
+	header->check = bpf_htonl(parity(header));
 	sender->last_at = now;
 	sender->next++;
 	return bpf_redirect(asked.device, 0);

@@ -4,16 +4,19 @@ use sojourn_port::PortError;
 use sojourn_port::bpf::{Attached, Program, object, words};
 use sojourn_port::kernel::Interface;
 use sojourn_time::{Nanos, Time};
+use sojourn_wire::SessionKey;
 use sojourn_wire::stream::STREAM_ETHERTYPE;
 
 use crate::histogram::Histogram;
 
 const STEPS: usize = 35 << 6;
-const WORDS: usize = 14;
+const WORDS: usize = 15;
+const WINDOW: usize = 64;
+const FLOW_BYTES: usize = (WORDS + 2 * STEPS + WINDOW) * 8;
 
 /// Counts the data frames of streams where they arrive, and drops them; what else comes, passes.
 ///
-/// Headers are not checked for damage. What is a duplicate is known for the latest 4,096 numbers or so of each flow.
+/// Of frames that no kernel made, headers are not checked for damage. What is a duplicate is known for the latest 4,096 numbers or so of each flow.
 #[derive(Debug)]
 pub struct LiveCounter {
     program: Program,
@@ -24,8 +27,8 @@ pub struct LiveCounter {
 /// What was counted of one flow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlowCount {
-    /// The block.
-    pub block: u32,
+    /// The key of its frames.
+    pub key: SessionKey,
     /// The flow.
     pub flow: u16,
     /// Who answered; 0 when nobody did.
@@ -42,6 +45,8 @@ pub struct FlowCount {
     pub reordered: u64,
     /// Frames so old that it is not known whether they are duplicates or only late.
     pub beyond: u64,
+    /// Frames that the kernel made and whose header was damaged; they are not among `frames`.
+    pub damaged: u64,
     /// The least number.
     pub least: u64,
     /// The greatest number.
@@ -68,9 +73,11 @@ pub struct FlowCount {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OtherCount {
     /// Frames without the header of a stream.
-    pub unexpected: u64,
-    /// Frames of flows for which there was no room: it is for 64.
+    pub foreign: u64,
+    /// Answers of nodes for which there was no room: it is for 64 flows and nodes together.
     pub unlisted: u64,
+    /// Frames of streams with a key or a flow that is not counted.
+    pub keyless: u64,
 }
 
 impl LiveCounter {
@@ -86,7 +93,15 @@ impl LiveCounter {
         Ok(Self { program, attached, interface })
     }
 
-    /// Reads what has been counted of each flow.
+    /// Counts the frames of a flow that have this key, from now on.
+    ///
+    /// # Errors
+    /// When there is no room for it, or the kernel refuses.
+    pub fn expect(&mut self, key: SessionKey, flow: u16) -> Result<(), PortError> {
+        self.program.write("flows", &flow_key(key, flow), &[0; FLOW_BYTES])
+    }
+
+    /// Reads what has been counted of each flow of which something came.
     ///
     /// # Errors
     /// When the kernel does not tell.
@@ -96,7 +111,8 @@ impl LiveCounter {
             let value = self.program.read("flows", &key)?;
             flows.extend(value.and_then(|value| FlowCount::parse(&key, &value)));
         }
-        flows.sort_by_key(|flow| (flow.block, flow.flow, flow.node));
+        flows.retain(|flow: &FlowCount| flow.frames + flow.damaged > 0);
+        flows.sort_by_key(|flow| (flow.key.0, flow.flow, flow.node));
         Ok(flows)
     }
 
@@ -105,11 +121,11 @@ impl LiveCounter {
     /// # Errors
     /// When the kernel does not tell.
     pub fn others(&self) -> Result<OtherCount, PortError> {
-        let [unexpected, unlisted] = self.program.words("others")?;
-        Ok(OtherCount { unexpected, unlisted })
+        let [foreign, unlisted, keyless] = self.program.words("others")?;
+        Ok(OtherCount { foreign, unlisted, keyless })
     }
 
-    /// Forgets every flow, to make room.
+    /// Forgets every flow and its key.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -117,7 +133,7 @@ impl LiveCounter {
         for key in self.program.keys("flows")? {
             self.program.remove("flows", &key)?;
         }
-        self.program.write("others", &0_u32.to_ne_bytes(), &[0; 16])
+        self.program.write("others", &0_u32.to_ne_bytes(), &[0; 24])
     }
 
     /// Counts the frames that the interface itself has dropped on their way in since it was made, before this counter saw
@@ -135,28 +151,36 @@ impl LiveCounter {
     }
 }
 
+/// Returns the key of the program's map for what nobody answered, as `bpf/count.bpf.c` orders it. The session key is in the order
+/// of the wire.
+fn flow_key(key: SessionKey, flow: u16) -> Vec<u8> {
+    [&key.0.to_be_bytes()[..], &u32::from(flow).to_ne_bytes(), &[0; 4]].concat()
+}
+
 impl FlowCount {
     /// Reads a key and a value of the program's map, as `bpf/count.bpf.c` orders them.
     fn parse(key: &[u8], value: &[u8]) -> Option<Self> {
-        let [b0, b1, b2, b3, f0, f1, n0, n1] = *key.first_chunk()?;
+        let (key, rest) = key.split_first_chunk::<8>()?;
+        let [flow, node] = rest.as_chunks().0 else { return None };
         let numbers: [u64; WORDS] = words(value)?;
         let histogram = |nth: usize| -> Option<Histogram> {
             let bytes = value.get((WORDS + nth * STEPS) * 8..(WORDS + (nth + 1) * STEPS) * 8)?;
             let counts = bytes.as_chunks().0.iter().map(|count| u64::from_ne_bytes(*count));
             Some(Histogram::new(counts.collect()))
         };
-        let [frames, bytes, first, duplicated, reordered, beyond, least, greatest, times @ ..] = numbers;
+        let [frames, bytes, first, duplicated, reordered, beyond, damaged, least, greatest, times @ ..] = numbers;
         let [first_at, last_at, delay_least, delay_greatest, delay_sum, delay_negative] = times;
         Some(Self {
-            block: u32::from_ne_bytes([b0, b1, b2, b3]),
-            flow: u16::from_ne_bytes([f0, f1]),
-            node: u16::from_ne_bytes([n0, n1]) as u8,
+            key: SessionKey(u64::from_be_bytes(*key)),
+            flow: u32::from_ne_bytes(*flow) as u16,
+            node: u32::from_ne_bytes(*node) as u8,
             frames,
             bytes,
             first,
             duplicated,
             reordered,
             beyond,
+            damaged,
             least,
             greatest,
             first_at: Time(first_at.cast_signed()),
@@ -186,16 +210,18 @@ mod tests {
 
     #[test]
     fn a_flow_is_read_as_the_program_writes_it() {
-        let mut value = vec![0; (WORDS + 2 * STEPS + 64) * 8];
+        let mut value = vec![0; FLOW_BYTES];
         for (index, word) in value.chunks_exact_mut(8).take(WORDS).enumerate() {
             word.copy_from_slice(&(index as u64 + 1).to_ne_bytes());
         }
         value[WORDS * 8..][..8].copy_from_slice(&5_u64.to_ne_bytes());
         value[(WORDS + STEPS + 1) * 8..][..8].copy_from_slice(&6_u64.to_ne_bytes());
-        let key = [&7_u32.to_ne_bytes()[..], &3_u16.to_ne_bytes(), &9_u16.to_ne_bytes()].concat();
+        let mut key = flow_key(SessionKey(7), 3);
+        key[12..].copy_from_slice(&9_u32.to_ne_bytes());
         let flow = FlowCount::parse(&key, &value).expect("a flow");
-        assert_eq!((flow.block, flow.flow, flow.node), (7, 3, 9));
-        assert_eq!((flow.frames, flow.greatest, flow.first_at, flow.delay_negative), (1, 8, Time(9), 14));
+        assert_eq!((flow.key, flow.flow, flow.node), (SessionKey(7), 3, 9));
+        assert_eq!((flow.frames, flow.damaged, flow.greatest, flow.first_at), (1, 7, 9, Time(10)));
+        assert_eq!(flow.delay_negative, 15);
         assert_eq!((flow.delay.count(), flow.inter_arrival.steps().next().map(|step| step.low)), (5, Some(1)));
     }
 }

@@ -4,8 +4,8 @@ use sojourn_port::PortError;
 use sojourn_port::bpf::{Program, object};
 use sojourn_port::kernel::{Counters, Interface};
 use sojourn_time::{Clock, HostClock, Nanos, Time};
-use sojourn_wire::ethernet;
 use sojourn_wire::stream::{self, Kind, Link, StreamHeader};
+use sojourn_wire::{SessionKey, ethernet};
 
 /// How many frames one run makes. A run costs tens of milliseconds at its ends, so those of a stream with a rate are made in
 /// one; once asked to stop, the kernel still goes through the frames of a run, some 20 ns each.
@@ -45,8 +45,8 @@ pub struct LiveStream {
     pub frame_bytes: usize,
     /// The flow.
     pub flow: u16,
-    /// The block.
-    pub block: u32,
+    /// The key of its frames.
+    pub key: SessionKey,
 }
 
 /// What became of the frames of one [`LiveSender::send`].
@@ -226,7 +226,7 @@ fn frame(asked: &LiveStream) -> Vec<u8> {
         kind: Kind::Live,
         node: 0,
         flow: asked.flow,
-        block: asked.block,
+        key: asked.key,
         seq: 0,
         intended: Time(0),
         sent: Time(0),

@@ -11,10 +11,12 @@ use sojourn_port::kernel::Interface;
 use sojourn_port::packet::{PacketOptions, PacketPort};
 use sojourn_port::{Batch, Port, PortError};
 use sojourn_time::{Clock, HostClock, Nanos};
-use sojourn_wire::MacAddress;
 use sojourn_wire::stream::{Kind, Link, STREAM_ETHERTYPE, StreamHeader, Tag};
+use sojourn_wire::{MacAddress, SessionKey};
 
-use namespace::{at_far_end, goes_when_killed, hold, ip, ip_says, link, run, settle, stream_frame, within_permitted};
+use namespace::{
+    KEY, at_far_end, goes_when_killed, hold, ip, ip_says, link, run, settle, stream_frame, within_permitted,
+};
 
 const HOLDS: &str = "SOJOURN_TEST_HOLDS_A_COUNTER";
 const NEAR: MacAddress = MacAddress([0x02, 0x77, 0, 0, 1, 1]);
@@ -24,7 +26,7 @@ const FAR: MacAddress = MacAddress([0x02, 0x77, 0, 0, 1, 2]);
 fn live_frames_are_all_accounted_for() {
     within_permitted("live_frames_are_all_accounted_for", || {
         link();
-        let mut counter = at_far_end(|| LiveCounter::attach("far")).expect("attaches");
+        let mut counter = counter();
         let before = dropped_at_far_end();
         let mut sender = LiveSender::open("near", &live_stream(None)).expect("opens");
         let sent = send(&mut sender, 200_000, None);
@@ -32,18 +34,20 @@ fn live_frames_are_all_accounted_for() {
         settle();
         let dropped = dropped_at_far_end() - before;
         let [flow] = <[_; 1]>::try_from(counter.flows().expect("reads")).expect("one flow");
-        assert_eq!((flow.block, flow.flow, flow.node, flow.duplicated, flow.reordered), (7, 3, 0, 0, 0));
+        assert_eq!((flow.key, flow.flow, flow.node, flow.duplicated, flow.reordered), (KEY, 3, 0, 0, 0));
         // A veth counts what its far end has no room for at both ends.
         assert_eq!((flow.first + sent.refused, dropped), (sent.made, sent.refused), "{sent:?}");
         assert_eq!((flow.bytes, flow.least), (flow.frames * 60, 0));
         assert_eq!((flow.delay.count(), flow.inter_arrival.count()), (flow.frames, flow.frames - 1));
         assert!(sent.first <= flow.first_at && sent.last <= flow.last_at, "{sent:?}");
         assert!(Nanos::ZERO < flow.delay_least && flow.delay_least <= flow.delay_greatest);
+        assert_eq!(flow.damaged, 0);
         counter.clear().expect("clears");
         assert_eq!(counter.flows().expect("reads"), []);
         // Numbers go on, at the rate that is asked for; where others have the processor, at one of three times.
         let mut lasted = [200_000, 202_000, 204_000].into_iter().map(|least| {
             counter.clear().expect("clears");
+            counter.expect(KEY, 3).expect("takes a key");
             let paced = send(&mut sender, 2_000, Some(10_000.0));
             settle();
             let flow = counter.flows().expect("reads").remove(0);
@@ -58,7 +62,7 @@ fn live_frames_are_all_accounted_for() {
 fn live_frames_stop_when_they_are_told_to() {
     within_permitted("live_frames_stop_when_they_are_told_to", || {
         link();
-        let counter = at_far_end(|| LiveCounter::attach("far")).expect("attaches");
+        let counter = counter();
         let mut sender = LiveSender::open("near", &live_stream(None)).expect("opens");
         let end = HostClock.now() + Nanos::millis(200);
         let sent = sender.send(1_000_000, Some(1_000.0), &mut || HostClock.now() > end).expect("sends");
@@ -97,7 +101,7 @@ fn a_veth_that_takes_no_live_frames_is_said_to_be_so() {
 fn live_frames_go_through_a_bridge_whose_port_has_gro() {
     within_permitted("live_frames_go_through_a_bridge_whose_port_has_gro", || {
         bridged_link();
-        let counter = at_far_end(|| LiveCounter::attach("far")).expect("attaches");
+        let counter = counter();
         let tag = Some(Tag { vlan: 10, priority: 3 });
         let mut sender = LiveSender::open("near", &live_stream(tag)).expect("opens");
         sender.send(10, None, &mut || false).expect_err("the bridge's port has no NAPI");
@@ -115,7 +119,8 @@ fn live_frames_go_through_a_bridge_whose_port_has_gro() {
 fn a_counter_tells_what_came_twice_or_late_and_lets_the_rest_pass() {
     within_permitted("a_counter_tells_what_came_twice_or_late_and_lets_the_rest_pass", || {
         link();
-        let counter = at_far_end(|| LiveCounter::attach("far")).expect("attaches");
+        let mut counter = counter();
+        counter.expect(KEY, 1).expect("takes a key");
         let options = PacketOptions::default();
         let mut beside = at_far_end(|| PacketPort::open_for("far", STREAM_ETHERTYPE, options)).expect("opens");
         let mut near = PacketPort::open_for("near", STREAM_ETHERTYPE, options).expect("opens");
@@ -123,11 +128,11 @@ fn a_counter_tells_what_came_twice_or_late_and_lets_the_rest_pass() {
             near.transmit(&stream_frame(Kind::Data, 1, seq, None)).expect("transmits");
         }
         near.transmit(&stream_frame(Kind::SyncRequest, 1, 0, None)).expect("transmits");
-        let mut unexpected = stream_frame(Kind::Data, 1, 0, None);
-        unexpected[14] = b'X';
-        near.transmit(&unexpected).expect("transmits");
-        for flow in 2..=65 {
-            near.transmit(&stream_frame(Kind::Answer, flow, 0, None)).expect("transmits");
+        let mut foreign = stream_frame(Kind::Data, 1, 0, None);
+        foreign[14] = b'X';
+        near.transmit(&foreign).expect("transmits");
+        for node in 1..=63 {
+            near.transmit(&changed(Kind::Answer, |header| header.node = node)).expect("transmits");
         }
         settle();
         let flows = counter.flows().expect("reads");
@@ -135,11 +140,45 @@ fn a_counter_tells_what_came_twice_or_late_and_lets_the_rest_pass() {
         assert_eq!((flow.frames, flow.first, flow.duplicated, flow.beyond), (12, 8, 3, 1));
         // 7 after 8, 6,000 and 9,000 after 10,000.
         assert_eq!((flow.reordered, flow.least, flow.greatest), (3, 5, 10_000));
-        assert_eq!((flows.len(), counter.others().expect("reads").unlisted), (64, 1));
-        assert_eq!(counter.others().expect("reads").unexpected, 1);
+        // Two flows were entered, of which one is answered by 62 nodes; for the last node there is no room.
+        assert_eq!((flows.len(), counter.others().expect("reads").unlisted), (63, 1));
+        assert_eq!((counter.others().expect("reads").foreign, counter.others().expect("reads").keyless), (1, 0));
         let mut passed = Vec::new();
         beside.receive_batch(&mut |frame, _| passed.push(header(frame).kind)).expect("receives");
         assert_eq!(passed, [Kind::SyncRequest]);
+    });
+}
+
+#[test]
+fn frames_of_another_key_or_flow_make_no_flow_and_change_none() {
+    within_permitted("frames_of_another_key_or_flow_make_no_flow_and_change_none", || {
+        link();
+        let counter = counter();
+        let options = PacketOptions::default();
+        let mut near = PacketPort::open_for("near", STREAM_ETHERTYPE, options).expect("opens");
+        near.transmit(&changed(Kind::Live, |header| header.seq = 7)).expect("transmits");
+        let forged: [(Kind, Forge); 6] = [
+            (Kind::Live, |header| header.key.0 ^= 1),
+            (Kind::Data, |header| header.key.0 ^= 1 << 63),
+            (Kind::Answer, |header| (header.key, header.node) = (SessionKey(0), 5)),
+            (Kind::Live, |header| header.flow = 4),
+            (Kind::Data, |header| header.flow = 0xFFFF),
+            (Kind::Data, |header| (header.key, header.seq) = (SessionKey(0), 1 << 47)),
+        ];
+        for (kind, forge) in forged {
+            near.transmit(&changed(kind, forge)).expect("transmits");
+        }
+        // A bit of the number, the key or a time is damaged: the parity shows it, and the key where it is that.
+        for at in [14 + 21, 14 + 17, 14 + 12, 14 + 36] {
+            let mut damaged = changed(Kind::Live, |header| header.seq = 8);
+            damaged[at] ^= 0x40;
+            near.transmit(&damaged).expect("transmits");
+        }
+        settle();
+        let [flow] = <[_; 1]>::try_from(counter.flows().expect("reads")).expect("one flow");
+        assert_eq!((flow.key, flow.flow, flow.frames, flow.least, flow.greatest, flow.damaged), (KEY, 3, 1, 7, 7, 3));
+        let others = counter.others().expect("reads");
+        assert_eq!((others.keyless, others.unlisted, others.foreign), (forged.len() as u64 + 1, 0, 0));
     });
 }
 
@@ -167,9 +206,28 @@ fn without_the_right_it_is_said_which_one() {
     });
 }
 
+/// What is changed in a header.
+type Forge = fn(&mut StreamHeader);
+
+/// A counter at the far end that expects the live stream.
+fn counter() -> LiveCounter {
+    let mut counter = at_far_end(|| LiveCounter::attach("far")).expect("attaches");
+    counter.expect(KEY, 3).expect("takes a key");
+    counter
+}
+
+/// A frame of the live stream with something changed in its header, whose check is right again.
+fn changed(kind: Kind, change: impl Fn(&mut StreamHeader)) -> Vec<u8> {
+    let mut frame = stream_frame(kind, 3, 0, None);
+    let mut header = header(&frame);
+    change(&mut header);
+    header.write(&mut frame[14..]);
+    frame
+}
+
 fn live_stream(tag: Option<Tag>) -> LiveStream {
     let link = Link { destination: FAR, source: NEAR, tag };
-    LiveStream { link, frame_bytes: 60, flow: 3, block: 7 }
+    LiveStream { link, frame_bytes: 60, flow: 3, key: KEY }
 }
 
 fn send(sender: &mut LiveSender, count: u64, rate: Option<f64>) -> LiveSent {

@@ -28,20 +28,36 @@ struct stream_header {
 	__u8 kind;
 	__u8 node;
 	__be16 flow;
-	__be32 block;
-	__be64 seq;
+	__be64 key;
+	__be16 seq_high;
+	__be32 seq_low;
 	__be64 intended;
 	__be64 sent;
 	__be32 check;
-} __attribute__((packed));
+} __attribute__((packed, aligned(2))); /* behind an Ethernet header it is at an even place */
 
-#define STREAM_MAGIC 0x534F4A32 /* "SOJ2" */
+#define STREAM_MAGIC 0x534F4A33 /* "SOJ3" */
 
 enum stream_kind {
 	KIND_DATA = 1,
 	KIND_ANSWER = 2,
 	KIND_LIVE = 7,
 };
+
+static __always_inline __u64 seq_of(struct stream_header *header)
+{
+	return (__u64)bpf_ntohs(header->seq_high) << 32 | bpf_ntohl(header->seq_low);
+}
+
+/* The check of a header of the kind KIND_LIVE: the exclusive or of its words. */
+static __always_inline __u32 parity(struct stream_header *header)
+{
+	__u64 words = bpf_be64_to_cpu(header->key) ^ seq_of(header) ^ bpf_be64_to_cpu(header->intended) ^
+		      bpf_be64_to_cpu(header->sent);
+
+	return (__u32)(words >> 32) ^ (__u32)words ^
+	       ((__u32)header->kind << 24 | (__u32)header->node << 16 | bpf_ntohs(header->flow));
+}
 
 /* The user data of a frame of this EtherType, with or without a tag; NULL for any other. */
 static __always_inline void *user_data(struct xdp_md *ctx, __u16 ethertype)

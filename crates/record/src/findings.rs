@@ -68,6 +68,8 @@ findings! {
     PoissonMisfit "poisson_misfit" Note "What was sent does not fit the exponential intervals that were asked for.",
     SenderRefused "sender_refused" Note "Our own queue refused frames: they were never sent.",
     Corruption "corruption" Note "Frames arrived damaged.",
+    UnexpectedFrames "unexpected_frames" Note "Frames of no stream that was asked for arrived, many of them; they are in no figure.",
+    CountsContradict "counts_contradict" Invalid "More frames of a stream arrived than its sender says that it sent.",
     BufferTooSmall "buffer_too_small" Doubtful "The receiver's own buffer was too small for what arrived.",
 }
 

@@ -2,13 +2,13 @@
 
 use sojourn_port::Received;
 use sojourn_time::{Nanos, Time};
-use sojourn_wire::StreamHeader;
 use sojourn_wire::stream::is_intact;
 use sojourn_wire::stream::{Kind, Unread};
+use sojourn_wire::{SessionKey, StreamHeader};
 
 use crate::outcome::{Arrival, FlowReceived, PortReceived, ReceiveOutcome, SentCount};
 use crate::request::Keep;
-use crate::tally::Tally;
+use crate::tally::{Tally, Told};
 
 /// The least room for what answers, in answering nodes of each flow, that is there from the start.
 const NODES_AT_FIRST: usize = 8;
@@ -16,14 +16,23 @@ const NODES_AT_FIRST: usize = 8;
 /// What is counted, and how.
 #[derive(Clone, Copy, Debug)]
 pub struct Counting {
-    /// The block; frames of others are unexpected.
-    pub block: u32,
     /// What to keep of each packet.
     pub keep: Keep,
     /// After how long a packet is late.
     pub late_after: Nanos,
     /// Taken off each delay.
     pub clock_offset: Nanos,
+}
+
+/// Whose frames are counted as those of a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whose {
+    /// There is no such flow.
+    NotCounted,
+    /// Nobody's yet.
+    Nobody,
+    /// Those of the sender with this key.
+    Of(SessionKey),
 }
 
 /// The accounts of all streams at all ports.
@@ -33,6 +42,8 @@ pub struct Accounting {
     /// The place of each flow in `flows`, by its number; `NOWHERE` for those that are none of ours.
     places: Box<[u16]>,
     flows: Vec<u16>,
+    /// The key of each flow, in that order; frames with another are unexpected.
+    keys: Vec<Option<SessionKey>>,
     /// For each port and flow, in that order; behind them those of nodes that answered.
     tallies: Vec<Tally>,
     ports: Vec<PortReceived>,
@@ -45,8 +56,8 @@ pub struct Accounting {
 const NOWHERE: u16 = u16::MAX;
 
 impl Accounting {
-    /// Opens accounts for these flows at so many ports.
-    pub fn new(counting: Counting, flows: &[u16], ports: usize) -> Self {
+    /// Opens accounts for these flows at so many ports: for frames of this key, or of none yet.
+    pub fn new(counting: Counting, flows: &[u16], ports: usize, key: Option<SessionKey>) -> Self {
         let mut places = vec![NOWHERE; usize::from(u16::MAX) + 1].into_boxed_slice();
         for (place, flow) in flows.iter().enumerate().take(usize::from(NOWHERE)) {
             places[usize::from(*flow)] = place as u16;
@@ -59,14 +70,35 @@ impl Accounting {
             Keep::Histograms => Vec::new(),
         };
         let ports = vec![PortReceived::default(); ports];
-        let flows = flows.to_vec();
-        Self { counting, places, flows, tallies, ports, rows, not_kept: 0, arrived: 0, last_arrival: None }
+        let (flows, keys) = (flows.to_vec(), vec![key; flows.len()]);
+        Self { counting, places, flows, keys, tallies, ports, rows, not_kept: 0, arrived: 0, last_arrival: None }
+    }
+
+    /// Returns whose frames are counted as those of a flow.
+    pub fn whose(&self, flow: u16) -> Whose {
+        match self.keys.get(usize::from(self.places[usize::from(flow)])) {
+            None => Whose::NotCounted,
+            Some(None) => Whose::Nobody,
+            Some(Some(key)) => Whose::Of(*key),
+        }
+    }
+
+    /// Counts frames of this key as those of a flow from now on.
+    pub fn set_key(&mut self, flow: u16, key: SessionKey) {
+        if let Some(of_flow) = self.keys.get_mut(usize::from(self.places[usize::from(flow)])) {
+            *of_flow = Some(key);
+        }
+    }
+
+    /// Tells whether a frame is of one of the streams.
+    pub fn is_ours(&self, header: &StreamHeader) -> bool {
+        self.whose(header.flow) == Whose::Of(header.key)
     }
 
     /// Takes one of the streams' packets. Returns whether it arrived whole and for the first time.
     pub fn on_packet(&mut self, port: usize, header: &StreamHeader, payload: &[u8], received: &Received) -> bool {
         let Some(place) = self.place(port, header) else {
-            self.on_unexpected(port);
+            self.on_unexpected(port, Some(header.kind));
             return false;
         };
         self.ports[port].frames += 1;
@@ -82,10 +114,11 @@ impl Accounting {
         is_first
     }
 
-    /// Takes a frame that is none of ours.
-    pub fn on_unexpected(&mut self, port: usize) {
-        self.ports[port].frames += 1;
-        self.ports[port].unexpected += 1;
+    /// Takes a frame that is none of ours; of which kind it seems to be, if of any.
+    pub fn on_unexpected(&mut self, port: usize, kind: Option<Kind>) {
+        let counted = &mut self.ports[port];
+        counted.frames += 1;
+        counted.unexpected.note(kind);
     }
 
     /// Takes a frame that belongs to a stream, but is none of its packets.
@@ -96,13 +129,13 @@ impl Accounting {
 
     /// Takes a frame whose header cannot be read.
     pub fn on_unread(&mut self, port: usize, unread: Unread) {
-        let Unread::Damaged { flow, .. } = unread else { return self.on_unexpected(port) };
-        if self.flows.is_empty() {
-            return self.on_unexpected(port);
-        }
-        // The number of its flow may be what is damaged: then it is the first one's.
-        let place = usize::from(self.places[usize::from(flow)]);
-        let place = if place < self.flows.len() { place } else { 0 };
+        let Unread::Damaged { flow, key } = unread else { return self.on_unexpected(port, None) };
+        let is_of = |place: usize| self.keys.get(place).is_some_and(|own| own.is_some_and(|own| own.is_near(key)));
+        // The number of its flow may be what is damaged: then it is the first one's that has the key.
+        let told = Some(usize::from(self.places[usize::from(flow)])).filter(|place| is_of(*place));
+        let Some(place) = told.or_else(|| (0..self.keys.len()).find(|place| is_of(*place))) else {
+            return self.on_unexpected(port, None);
+        };
         self.ports[port].frames += 1;
         self.tallies[port * self.flows.len() + place].on_damaged();
     }
@@ -120,8 +153,12 @@ impl Accounting {
             let count =
                 sent.iter().find(|count| count.flow == tally.flow() && count.port.is_none_or(|p| p == tally.port()));
             // A flow that was sent to other ports than this one has not lost anything here.
-            let elsewhere = sent.iter().any(|count| count.flow == tally.flow()).then_some(0);
-            flows.push(tally.finish(count.map(|count| count.sent).or(elsewhere)));
+            let elsewhere = sent.iter().any(|count| count.flow == tally.flow());
+            flows.push(tally.finish(match count {
+                Some(count) => Told::Sent(count.sent),
+                None if elsewhere => Told::Elsewhere,
+                None => Told::Nothing,
+            }));
         }
         for (port, counted) in self.ports.iter_mut().enumerate() {
             counted.local_drops = local_drops.get(port).copied().unwrap_or_default();
@@ -136,7 +173,7 @@ impl Accounting {
 
     fn place(&mut self, port: usize, header: &StreamHeader) -> Option<usize> {
         let place = usize::from(self.places[usize::from(header.flow)]);
-        if header.block != self.counting.block || place >= self.flows.len() {
+        if self.keys.get(place) != Some(&Some(header.key)) {
             return None;
         }
         let place = port * self.flows.len() + place;

@@ -2,7 +2,7 @@
 
 use sojourn_time::{Stamp, Time};
 
-use crate::{Cell, Exchange, Fit, ReceiveOutcome, SentCounts, Spread};
+use crate::{Cell, Exchange, Fit, ReceiveOutcome, SentCounts, Spread, Unexpected};
 
 /// One packet that was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +72,8 @@ pub struct SendOutcome {
     pub exchanges: Vec<Exchange>,
     /// What receivers answered.
     pub answers: Option<ReceiveOutcome>,
+    /// Replies with another key, as far as the sender listened.
+    pub unexpected: Unexpected,
 }
 
 impl FlowSent {

@@ -1,11 +1,13 @@
 //! The loops over ports and a clock that carry streams out.
 
 mod conclude;
+mod greet;
 mod receive;
 mod send;
 
 pub use conclude::{Ended, conclude};
-pub use receive::receive;
+pub use greet::{Greeted, Greeting, greet};
+pub use receive::{Observer, receive};
 pub use send::{exchange, send};
 
 /// How many calls are tried again whose error tells of an earlier frame, before it is believed to be of this one.

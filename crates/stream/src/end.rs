@@ -1,6 +1,13 @@
 //! What a sender tells a receiver at the end of a stream.
 
 use serde::{Deserialize, Serialize};
+use sojourn_wire::stream::SEQ_LIMIT;
+
+/// How far apart clocks can be, and times from their origin: two thirds of a century.
+const MOST_NS: i64 = 2_000_000_000_000_000_000;
+
+/// How much faster one clock can be than another: a tenth.
+const MOST_SKEW_PPB: f64 = 1e8;
 
 /// The end of a stream, as its sender tells it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -16,6 +23,24 @@ pub struct End {
     /// Whose clock that is, by its id, where several receivers hear it: the others wait for an end of their own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub of: Option<u64>,
+}
+
+impl End {
+    /// Tells whether it can be true: no more packets than numbers, and clocks no further apart than times go. What is read from
+    /// frames is computed with only where it can.
+    pub fn is_possible(&self) -> bool {
+        let is_error = |ns: f64| ns.is_finite() && ns >= 0.0;
+        let is_possible = |line: &EndLine| {
+            (-MOST_NS..=MOST_NS).contains(&line.reference_ns)
+                && line.offset_ns.abs() <= MOST_NS as f64
+                && line.skew_ppb.abs() <= MOST_SKEW_PPB
+                && is_error(line.bound_ns)
+                && is_error(line.error95_ns)
+        };
+        self.sent <= SEQ_LIMIT
+            && self.clock.as_ref().is_none_or(is_possible)
+            && self.pacing_error_ns.is_none_or(|ns| ns.abs() <= MOST_NS as f64)
+    }
 }
 
 /// A line that maps the receiver's clock to the sender's: sender's time = receiver's - (offset + skew · (receiver's -

@@ -3,7 +3,7 @@
 use sojourn_port::Framing;
 use sojourn_time::Time;
 use sojourn_wire::stream::{Kind, Link, fill};
-use sojourn_wire::{MacAddress, StreamHeader};
+use sojourn_wire::{MacAddress, SessionKey, StreamHeader};
 
 use crate::Head;
 
@@ -23,8 +23,8 @@ pub struct Template {
 
 impl Template {
     /// Writes so many frames.
-    pub fn new(head: Head, (block, flow): (u32, u16), payload_bytes: usize, count: usize) -> Self {
-        let header = StreamHeader { kind: Kind::Data, node: 0, flow, block, seq: 0, intended: Time(0), sent: Time(0) };
+    pub fn new(head: Head, (key, flow): (SessionKey, u16), payload_bytes: usize, count: usize) -> Self {
+        let header = StreamHeader { kind: Kind::Data, node: 0, flow, key, seq: 0, intended: Time(0), sent: Time(0) };
         let head_bytes = head.bytes();
         let mut frame = vec![0; head_bytes + payload_bytes];
         if let Head::Link(link) = head {

@@ -25,16 +25,16 @@ mod tally;
 mod track;
 mod window;
 
-pub use count::{Received as ReceivedCounts, Sent as SentCounts};
+pub use count::{Received as ReceivedCounts, Sent as SentCounts, Unexpected};
 pub use departed::{Departure, FlowSent, SendOutcome};
-pub use driver::{Ended, conclude, exchange, receive, send};
+pub use driver::{Ended, Greeted, Greeting, Observer, conclude, exchange, greet, receive, send};
 pub use end::{End, EndLine};
 pub use goodness::Fit;
 pub use merge::Merge;
 pub use outcome::{Arrival, FlowReceived, PortReceived, ReceiveOutcome, SentCount};
 pub use receiver::Receiver;
 pub use request::{
-    Answering, FlowRequest, Head, Keep, PortRequest, ReceiveRequest, RequestError, SendRequest, SyncRequest,
+    Answering, FlowRequest, Head, Keep, PortRequest, ReceiveRequest, RequestError, SendRequest, Senders, SyncRequest,
 };
 pub use schedule::{Departures, Pattern, Schedule, ScheduleError};
 pub use sender::Sender;

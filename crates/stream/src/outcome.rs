@@ -2,7 +2,7 @@
 
 use sojourn_time::{Nanos, Source, Stamp, Time};
 
-use crate::count::Received as Counts;
+use crate::count::{Received as Counts, Unexpected};
 use crate::{Cell, Spread};
 
 /// One frame of a stream that arrived.
@@ -99,10 +99,10 @@ pub struct PortReceived {
     /// All frames.
     pub frames: u64,
     /// Those that are none of the streams'.
-    pub unexpected: u64,
+    pub unexpected: Unexpected,
     /// Frames that our own socket had no room for.
     pub local_drops: u64,
-    /// Frames of synchronisation and of ends: neither packets nor unexpected.
+    /// Frames of greetings, of synchronisation and of ends: neither packets nor unexpected.
     pub control: u64,
 }
 
@@ -117,6 +117,19 @@ pub struct ReceiveOutcome {
     pub rows: Vec<Arrival>,
     /// Frames that no room was left for in `rows`; they are counted.
     pub not_kept: u64,
+}
+
+impl ReceiveOutcome {
+    /// Adds frames at a port that something else than the engine has counted.
+    pub fn add_unexpected(&mut self, port: usize, unexpected: Unexpected) {
+        if let Some(counted) = self.ports.get_mut(port) {
+            counted.frames += unexpected.total();
+            counted.unexpected = counted.unexpected + unexpected;
+        }
+        if let Some(first) = self.flows.iter_mut().find(|flow| flow.port == port) {
+            first.counts.unexpected = first.counts.unexpected + unexpected;
+        }
+    }
 }
 
 impl FlowReceived {

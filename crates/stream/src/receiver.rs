@@ -2,14 +2,17 @@
 
 use sojourn_port::{Framing, Received, Sent, TransmitStamp};
 use sojourn_time::Time;
-use sojourn_wire::StreamHeader;
 use sojourn_wire::ethernet::{self, LEAST_PAYLOAD_BYTES};
-use sojourn_wire::stream::{HEADER_BYTES, Kind, Link, SYNC_BYTES, SyncTail, TAG_BYTES, end_text, fill};
+use sojourn_wire::stream::{
+    GREETING_BYTES, GreetingTail, GreetingWord, HEADER_BYTES, Kind, Link, SYNC_BYTES, SyncTail, TAG_BYTES, end_text,
+    fill,
+};
+use sojourn_wire::{SessionKey, StreamHeader};
 
-use crate::accounting::{Accounting, Counting};
+use crate::accounting::{Accounting, Counting, Whose};
 use crate::follow_up::FollowUps;
 use crate::frame;
-use crate::request::{Answering, PortRequest};
+use crate::request::{Answering, PortRequest, Senders};
 use crate::{End, Head, ReceiveOutcome, ReceiveRequest, SentCount};
 
 /// An Ethernet header with its tag.
@@ -18,30 +21,33 @@ const LONGEST_HEAD_BYTES: usize = ethernet::HEADER_BYTES + TAG_BYTES;
 /// Accounts for every frame that arrives, and says what is to be answered.
 #[derive(Debug)]
 pub struct Receiver {
-    block: u32,
+    senders: Senders,
     clock: u64,
     ports: Vec<PortRequest>,
     accounting: Accounting,
     /// The ends that senders told, by flow.
     ends: Vec<(u16, End)>,
+    /// Flows whose senders have greeted, of which nobody was told yet.
+    greeted: Vec<(u16, SessionKey)>,
     follow_ups: FollowUps,
 }
 
 impl Receiver {
     /// Prepares a receiver. All memory that it needs is taken here.
     pub fn new(request: &ReceiveRequest) -> Self {
-        let counting = Counting {
-            block: request.block,
-            keep: request.keep,
-            late_after: request.late_after,
-            clock_offset: request.clock_offset,
+        let (keep, late_after, clock_offset) = (request.keep, request.late_after, request.clock_offset);
+        let counting = Counting { keep, late_after, clock_offset };
+        let key = match request.senders {
+            Senders::Known(key) => Some(key),
+            Senders::Greeting { .. } => None,
         };
         Self {
-            block: request.block,
+            senders: request.senders,
             clock: request.clock,
-            accounting: Accounting::new(counting, &request.flows, request.ports.len()),
+            accounting: Accounting::new(counting, &request.flows, request.ports.len(), key),
             ports: request.ports.clone(),
             ends: Vec::with_capacity(request.flows.len()),
+            greeted: Vec::with_capacity(request.flows.len()),
             follow_ups: FollowUps::default(),
         }
     }
@@ -51,7 +57,7 @@ impl Receiver {
     pub fn on_frame(&mut self, port: usize, frame: &[u8], received: &Received, reply: &mut [u8]) -> Option<usize> {
         let request = *self.ports.get(port)?;
         let Some((head, payload)) = frame::split(request.framing, frame) else {
-            self.accounting.on_unexpected(port);
+            self.accounting.on_unexpected(port, None);
             return None;
         };
         let header = match StreamHeader::read(payload) {
@@ -73,17 +79,30 @@ impl Receiver {
                 self.accounting.on_packet(port, &header, payload, received);
                 None
             }
-            Kind::SyncRequest => {
+            Kind::SyncRequest if self.accounting.is_ours(&header) => {
                 self.accounting.on_control(port);
                 self.sync((port, back), (header, payload), received, reply)
             }
-            Kind::End if header.block == self.block => {
-                self.accounting.on_control(port);
-                let is_ours = self.note_end(header.flow, payload);
-                if is_ours { acknowledge(back, header, reply) } else { None }
-            }
-            Kind::Answer | Kind::End | Kind::EndAck | Kind::SyncReply | Kind::SyncFollowUp => {
-                self.accounting.on_unexpected(port);
+            Kind::End if self.accounting.is_ours(&header) => match read_end(payload) {
+                Some(end) => {
+                    self.accounting.on_control(port);
+                    let is_ours = self.note_end(header.flow, end);
+                    if is_ours { acknowledge(back, header, reply) } else { None }
+                }
+                None => {
+                    self.accounting.on_unexpected(port, Some(header.kind));
+                    None
+                }
+            },
+            Kind::Greeting => self.greet((port, back), (header, payload), reply),
+            Kind::Answer
+            | Kind::End
+            | Kind::EndAck
+            | Kind::SyncRequest
+            | Kind::SyncReply
+            | Kind::SyncFollowUp
+            | Kind::GreetingReply => {
+                self.accounting.on_unexpected(port, Some(header.kind));
                 None
             }
         }
@@ -116,12 +135,18 @@ impl Receiver {
     /// Returns how long an answer can be.
     pub fn longest_reply(&self) -> usize {
         let answers = self.ports.iter().filter_map(|port| port.answer).map(|answer| answer.payload_bytes);
-        LONGEST_HEAD_BYTES + answers.max().unwrap_or_default().max(LEAST_PAYLOAD_BYTES).max(SYNC_BYTES)
+        let least = LEAST_PAYLOAD_BYTES.max(SYNC_BYTES).max(GREETING_BYTES);
+        LONGEST_HEAD_BYTES + answers.max().unwrap_or_default().max(least)
     }
 
     /// Returns the end that a stream's sender told, if it did.
     pub fn end(&self, flow: u16) -> Option<End> {
         self.ends.iter().find(|(of, _)| *of == flow).map(|(_, end)| *end)
+    }
+
+    /// Returns the next flow whose sender has greeted, and its key; each once.
+    pub fn greeted(&mut self) -> Option<(u16, SessionKey)> {
+        self.greeted.pop()
     }
 
     /// Returns how many packets have arrived up to now, all streams together, and when the last did.
@@ -140,15 +165,51 @@ impl Receiver {
 
     /// Takes what a sender says at the end of its stream. The first word holds. Returns whether it was said to us, not to
     /// another receiver of the group.
-    fn note_end(&mut self, flow: u16, payload: &[u8]) -> bool {
-        let end: Option<End> = end_text(payload).and_then(|text| serde_json::from_str(text).ok());
-        if end.and_then(|end| end.of).is_some_and(|of| of != self.clock) {
+    fn note_end(&mut self, flow: u16, end: End) -> bool {
+        if end.of.is_some_and(|of| of != self.clock) {
             return false;
         }
-        if let Some(end) = end.filter(|_| self.end(flow).is_none()) {
+        if self.end(flow).is_none() {
             self.ends.push((flow, end));
         }
         true
+    }
+
+    /// Replies to a greeting, with no more bytes than it has. The first one to a flow that sends our cookie back fixes its key.
+    fn greet(
+        &mut self,
+        (port, back): (usize, Head),
+        (header, request): (StreamHeader, &[u8]),
+        reply: &mut [u8],
+    ) -> Option<usize> {
+        let length = back.greeting_payload_bytes();
+        let asked =
+            GreetingTail::read(request).filter(|tail| tail.word == GreetingWord::Greet && request.len() >= length);
+        let Some(asked) = asked else {
+            self.accounting.on_unexpected(port, Some(header.kind));
+            return None;
+        };
+        let cookie = if let Senders::Greeting { cookie } = self.senders { cookie } else { 0 };
+        let word = match self.accounting.whose(header.flow) {
+            Whose::NotCounted => GreetingWord::NoSuchFlow,
+            Whose::Of(key) if key == header.key => GreetingWord::Accepted,
+            Whose::Of(_) => GreetingWord::Taken,
+            Whose::Nobody if asked.cookie == cookie => {
+                self.accounting.set_key(header.flow, header.key);
+                self.greeted.push((header.flow, header.key));
+                GreetingWord::Accepted
+            }
+            Whose::Nobody => GreetingWord::Again,
+        };
+        match word {
+            GreetingWord::Taken | GreetingWord::NoSuchFlow => self.accounting.on_unexpected(port, Some(header.kind)),
+            _ => self.accounting.on_control(port),
+        }
+        let payload = open(back, reply, back.bytes() + length)?;
+        payload.fill(0);
+        StreamHeader { kind: Kind::GreetingReply, ..header }.write(payload);
+        GreetingTail { cookie, word }.write(payload);
+        Some(back.bytes() + length)
     }
 
     /// Writes the reply to a synchronisation. It promises a follow-up where the request can use one and is as long as the
@@ -170,6 +231,12 @@ impl Receiver {
         SyncTail { clock: self.clock, source: arrived.source, follows_up }.write(payload);
         Some(length)
     }
+}
+
+/// Returns what an end says; `None` where that is nothing, or cannot be.
+fn read_end(payload: &[u8]) -> Option<End> {
+    let end: End = serde_json::from_str(end_text(payload)?).ok()?;
+    end.is_possible().then_some(end)
 }
 
 fn answer(back: Head, header: StreamHeader, answering: Answering, reply: &mut [u8]) -> Option<usize> {

@@ -2,9 +2,9 @@
 
 use sojourn_port::Framing;
 use sojourn_time::Nanos;
-use sojourn_wire::MacAddress;
 use sojourn_wire::ethernet::LEAST_PAYLOAD_BYTES;
-use sojourn_wire::stream::{HEADER_BYTES, Link, SYNC_BYTES};
+use sojourn_wire::stream::{GREETING_BYTES, HEADER_BYTES, Link, SYNC_BYTES};
+use sojourn_wire::{MacAddress, SessionKey};
 
 use crate::{Schedule, ScheduleError};
 
@@ -14,8 +14,10 @@ pub const MOST_FLOWS: usize = 64;
 /// Some streams to send from one thread, over one or more ports.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SendRequest {
-    /// The block that all frames carry.
+    /// Which block it is: what a simulated path does depends on it.
     pub block: u32,
+    /// The key that all frames carry, random.
+    pub key: SessionKey,
     /// The streams; their departures are merged.
     pub flows: Vec<FlowRequest>,
     /// What to keep of each packet.
@@ -86,8 +88,8 @@ pub struct SyncRequest {
 /// Some streams to receive at one or more ports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReceiveRequest {
-    /// The block whose frames are counted; others are unexpected.
-    pub block: u32,
+    /// Whose frames are counted; others are unexpected.
+    pub senders: Senders,
     /// The ports.
     pub ports: Vec<PortRequest>,
     /// The streams that may come in, by number, at each of the ports.
@@ -100,6 +102,18 @@ pub struct ReceiveRequest {
     pub clock_offset: Nanos,
     /// This host's clock, by its id (48 bits): told to who synchronises.
     pub clock: u64,
+}
+
+/// Whose frames a receiver counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Senders {
+    /// Those with this key, which both ends were told.
+    Known(SessionKey),
+    /// For each flow, those with the key of the first sender that greets and sends this cookie back, which is random.
+    Greeting {
+        /// Of this receiver.
+        cookie: u64,
+    },
 }
 
 /// A port to receive at.
@@ -242,6 +256,11 @@ impl Head {
             Self::Link(_) => LEAST_PAYLOAD_BYTES,
             Self::Udp => HEADER_BYTES,
         }
+    }
+
+    /// Returns the user data of a greeting behind it.
+    pub(crate) const fn greeting_payload_bytes(self) -> usize {
+        if GREETING_BYTES > self.least_payload_bytes() { GREETING_BYTES } else { self.least_payload_bytes() }
     }
 
     /// Returns the user data of a synchronisation behind it.

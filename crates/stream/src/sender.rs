@@ -2,6 +2,7 @@
 
 use sojourn_port::{Capabilities, Sent, StampKind, TransmitStamp};
 use sojourn_time::{Nanos, Source, Stamp, Time};
+use sojourn_wire::SessionKey;
 
 use crate::departed::{Departure, FlowSent};
 use crate::frame::{BATCH, BATCH_BESIDE, Template};
@@ -74,7 +75,7 @@ impl Sender {
             end: request.at_most.map_or(Time::NEVER, |at_most| Time(at_most.0)),
             // A flood has its place and is never due.
             due: Merge::new(request.flows.iter().map(|flow| flow.schedule.timed_departures()).collect()),
-            flows: request.flows.iter().map(|flow| Flow::new(request.block, flow)).collect(),
+            flows: request.flows.iter().map(|flow| Flow::new(request.key, flow)).collect(),
             floods: floods.collect(),
             turn: 0,
             rings: ports.iter().map(|port| port.transmit_stamps.then(Ring::new)).collect(),
@@ -247,7 +248,7 @@ impl Sender {
 }
 
 impl Flow {
-    fn new(block: u32, request: &FlowRequest) -> Self {
+    fn new(key: SessionKey, request: &FlowRequest) -> Self {
         let is_flood = request.schedule.pattern == Pattern::Flood;
         let batch = if is_flood { BATCH } else { 1 };
         let sampled = (request.schedule.pattern == Pattern::Poisson).then_some(request.schedule.count);
@@ -256,7 +257,7 @@ impl Flow {
             port: request.port,
             asked_pps: request.schedule.mean_pps(),
             is_flood,
-            template: Template::new(request.head, (block, request.flow), request.payload_bytes, batch),
+            template: Template::new(request.head, (key, request.flow), request.payload_bytes, batch),
             counts: SentCounts { asked: request.schedule.count, ..SentCounts::default() },
             calls: Track::new(sampled, is_flood),
             stamps: Track::new(sampled, is_flood),

@@ -6,8 +6,8 @@
 
 use sojourn_port::{Received, Sent, StampKind, TransmitStamp};
 use sojourn_time::{Nanos, Source, Stamp, Time};
-use sojourn_wire::StreamHeader;
 use sojourn_wire::stream::{Kind, SyncTail};
+use sojourn_wire::{SessionKey, StreamHeader};
 
 use crate::{Head, SendRequest};
 
@@ -71,7 +71,7 @@ impl Phase {
 /// Asks receivers for their time, and puts the answers together.
 #[derive(Debug)]
 pub(crate) struct Syncer {
-    block: u32,
+    key: SessionKey,
     clock: u64,
     during: Option<Nanos>,
     peers: Vec<Peer>,
@@ -130,7 +130,7 @@ impl Syncer {
             Peer { flow: flow.flow, port: flow.port, head: flow.head, frame, has_stamps: has_stamps[flow.port] }
         });
         Some(Self {
-            block: request.block,
+            key: request.key,
             clock: request.clock,
             during: sync.during,
             peers: peers.collect(),
@@ -165,9 +165,9 @@ impl Syncer {
         if let Head::Link(link) = peer.head {
             link.write(&mut peer.frame);
         }
-        let (number, flow, block) = (self.number, peer.flow, self.block);
+        let (number, flow, key) = (self.number, peer.flow, self.key);
         let payload = &mut peer.frame[peer.head.bytes()..];
-        StreamHeader { kind: Kind::SyncRequest, node: 0, flow, block, seq: number, intended: now, sent: now }
+        StreamHeader { kind: Kind::SyncRequest, node: 0, flow, key, seq: number, intended: now, sent: now }
             .write(payload);
         SyncTail { clock: self.clock, source: Source::User, follows_up: peer.has_stamps }.write(payload);
         (peer.port, &peer.frame)
@@ -196,7 +196,7 @@ impl Syncer {
 
     /// Takes a reply. To a request to a group each receiver replies: of one clock the first reply counts.
     pub fn on_reply(&mut self, header: &StreamHeader, payload: &[u8], received: &Received) {
-        let Some(tail) = SyncTail::read(payload).filter(|_| header.block == self.block) else { return };
+        let Some(tail) = SyncTail::read(payload).filter(|_| header.key == self.key) else { return };
         let mut pending = self.pending.iter_mut();
         let Some(asked) = pending.find(|pending| pending.number == header.seq) else { return };
         let of_request = recent(&mut self.exchanges, asked.number);
@@ -223,7 +223,7 @@ impl Syncer {
     /// Takes a follow-up. One of no reply that is known, one that is late, a second one, and one whose departure cannot be
     /// that reply's are passed over.
     pub fn on_follow_up(&mut self, header: &StreamHeader, payload: &[u8]) {
-        let Some(tail) = SyncTail::read(payload).filter(|_| header.block == self.block) else { return };
+        let Some(tail) = SyncTail::read(payload).filter(|_| header.key == self.key) else { return };
         let mut pending = self.pending.iter_mut();
         let Some(asked) = pending.find(|pending| pending.number == header.seq) else { return };
         let is_of = |exchange: &Exchange| (exchange.clock, exchange.t2.at) == (tail.clock, header.intended);

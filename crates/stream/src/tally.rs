@@ -9,8 +9,16 @@ use crate::outcome::{Arrival, FlowReceived};
 use crate::window::Window;
 use crate::{ReceivedCounts, Spread};
 
-/// Higher numbers are damage that no check has noticed: the kernel's frames carry none.
-const MOST_SEQ: u64 = 1 << 48;
+/// What is known of how many packets of a stream were sent to a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// So many.
+    Sent(u64),
+    /// None: it was sent to other ports.
+    Elsewhere,
+    /// Not known: as many as the highest number that arrived tells.
+    Nothing,
+}
 
 /// The account of one stream at one port.
 #[derive(Debug)]
@@ -71,10 +79,6 @@ impl Tally {
         bytes: usize,
         counting: &Counting,
     ) -> Arrival {
-        if header.seq >= MOST_SEQ {
-            self.damaged += 1;
-            return Arrival { is_corrupted: true, ..self.row(header, received) };
-        }
         let place = self.window.mark(header.seq);
         let delay = received.arrived.at - header.sent - counting.clock_offset;
         let is_first = is_whole && !place.is_duplicate;
@@ -103,12 +107,25 @@ impl Tally {
         self.damaged += 1;
     }
 
-    /// Accounts for what did not arrive of `sent` packets; `None`: of as many as the highest number tells.
-    pub fn finish(self, sent: Option<u64>) -> FlowReceived {
+    /// Accounts for what did not arrive of what was sent.
+    pub fn finish(self, told: Told) -> FlowReceived {
         let Self { mut received, window, damaged, .. } = self;
-        let sent = sent.unwrap_or(window.next());
+        let sent = match told {
+            Told::Sent(sent) => sent,
+            Told::Elsewhere => 0,
+            Told::Nothing => window.next(),
+        };
         let counts = &mut received.counts;
-        let missing = sent.saturating_sub(counts.first + counts.corrupted);
+        let arrived = counts.first + counts.corrupted;
+        let missing = sent.checked_sub(arrived).unwrap_or_else(|| {
+            counts.excess = arrived - sent;
+            0
+        });
+        // A number that was never sent is one too many, though as many others are missing.
+        counts.excess = counts.excess.max(u64::from(window.next() > sent));
+        if told == Told::Elsewhere {
+            counts.excess = 0;
+        }
         // What was damaged beyond recognition is some of what is missing; were there more of it, the others were
         // copies.
         let corrupted = damaged.min(missing);

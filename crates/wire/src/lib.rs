@@ -20,4 +20,4 @@ pub use ethernet::MacAddress;
 pub use layers::Layers;
 pub use probe::ProbeHeader;
 pub use size::{Carrier, Size};
-pub use stream::StreamHeader;
+pub use stream::{SessionKey, StreamHeader};

@@ -1,18 +1,19 @@
-//! The stream header: what the frames of a stream carry at the start of their user data. 40 bytes, big endian:
+//! The stream header: what the frames of a stream carry at the start of their user data. 42 bytes, big endian:
 //!
 //! | bytes | field |
 //! |---|---|
-//! | 0–3 | magic "SOJ2" |
+//! | 0–3 | magic "SOJ3" |
 //! | 4 | kind, see [`Kind`] |
 //! | 5 | node: who answered, 0 else |
 //! | 6–7 | flow |
-//! | 8–11 | block |
-//! | 12–19 | sequence number, from 0 in each flow; of a synchronisation: the number of the exchange |
-//! | 20–27 | intended departure, ns TAI of the sender; in a reply to a synchronisation and its follow-up: its arrival at the replier |
-//! | 28–35 | departure as the program called to send, ns TAI of the sender; in such a reply: the call to send the reply; in the follow-up: the reply's departure by its late stamp |
-//! | 36–39 | CRC-32 over bytes 0–35; 0, and not looked at, in frames that the kernel writes ([`Kind::Live`]) |
+//! | 8–15 | session key: random, known to the two ends of the stream alone, see [`SessionKey`] |
+//! | 16–21 | sequence number, from 0 in each flow; of a synchronisation: the number of the exchange |
+//! | 22–29 | intended departure, ns TAI of the sender; in a reply to a synchronisation and its follow-up: its arrival at the replier |
+//! | 30–37 | departure as the program called to send, ns TAI of the sender; in such a reply: the call to send the reply; in the follow-up: the reply's departure by its late stamp |
+//! | 38–41 | CRC-32 over bytes 0–37; in frames that the kernel writes ([`Kind::Live`]): their [`parity`] |
 //!
-//! The user data behind it is a fixed pattern ([`fill`]), so that damage shows, but for synchronisation ([`SyncTail`])
+//! With an Ethernet header and a VLAN tag that is as long as the shortest frame without its FCS, 60 bytes. The user data behind
+//! it is a fixed pattern ([`fill`]), so that damage shows, but for greetings ([`GreetingTail`]), synchronisation ([`SyncTail`])
 //! and the end of a stream ([`end_text`]).
 
 use sojourn_time::{Source, Time};
@@ -22,7 +23,7 @@ use crate::checksum::crc32;
 use crate::ethernet;
 
 /// How long the header is.
-pub const HEADER_BYTES: usize = 40;
+pub const HEADER_BYTES: usize = 42;
 
 /// The EtherType of raw streams: IEEE 802 local experimental 2.
 pub const STREAM_ETHERTYPE: u16 = 0x88B6;
@@ -39,8 +40,28 @@ pub const TAG_BYTES: usize = 4;
 /// The least user data of a synchronisation: header and [`SyncTail`].
 pub const SYNC_BYTES: usize = HEADER_BYTES + SyncTail::BYTES;
 
-const MAGIC: [u8; 4] = *b"SOJ2";
-const CHECKED_BYTES: usize = 36;
+/// The user data of a greeting and of its reply, which is as long: header and [`GreetingTail`].
+pub const GREETING_BYTES: usize = HEADER_BYTES + GreetingTail::BYTES;
+
+/// Sequence numbers are below this: 48 bits of them are carried.
+pub const SEQ_LIMIT: u64 = 1 << 48;
+
+const MAGIC: [u8; 4] = *b"SOJ3";
+const CHECKED_BYTES: usize = 38;
+
+/// What the frames of one stream have in common that nobody else can guess: 64 random bits, anew for each stream. Whoever
+/// cannot see the frames cannot make any that are taken for the stream's; whoever sees them can.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct SessionKey(pub u64);
+
+impl SessionKey {
+    /// Tells whether `other` differs in one byte at most: as a frame of this key does that was damaged there.
+    pub const fn is_near(self, other: Self) -> bool {
+        let differing = self.0 ^ other.0;
+        let first = differing.trailing_zeros() / 8 * 8;
+        differing == 0 || differing & !(0xFF << first) == 0
+    }
+}
 
 /// What a frame of a stream is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -58,11 +79,15 @@ pub enum Kind {
     SyncRequest = 5,
     /// Tells it.
     SyncReply = 6,
-    /// One of the stream's packets, numbered and stamped by the kernel: it carries no check.
+    /// One of the stream's packets, numbered and stamped by the kernel: its check is a [`parity`].
     Live = 7,
     /// Tells, after a [`Self::SyncReply`], when that reply left by the replier's driver (as PTP's Follow_Up). As long as the
     /// reply, at most one for each, and none where the request does not ask for it.
     SyncFollowUp = 8,
+    /// A sender tells the key of its stream to a receiver that was not told it otherwise.
+    Greeting = 9,
+    /// The receiver's reply to that.
+    GreetingReply = 10,
 }
 
 /// The stream header.
@@ -74,9 +99,9 @@ pub struct StreamHeader {
     pub node: u8,
     /// The stream it belongs to.
     pub flow: u16,
-    /// The block it belongs to.
-    pub block: u32,
-    /// Its number.
+    /// The key of that stream.
+    pub key: SessionKey,
+    /// Its number, below [`SEQ_LIMIT`]: more of it is not carried.
     pub seq: u64,
     /// When it was to leave, on the sender's clock.
     pub intended: Time,
@@ -89,12 +114,12 @@ pub struct StreamHeader {
 pub enum Unread {
     /// Nothing of ours.
     Foreign,
-    /// Ours, and damaged: the flow and the block that it seems to be of.
+    /// Ours, and damaged: the flow and the key that it seems to be of.
     Damaged {
         /// As it stands there; may be the damaged field.
         flow: u16,
         /// As it stands there; may be the damaged field.
-        block: u32,
+        key: SessionKey,
     },
 }
 
@@ -105,22 +130,23 @@ impl StreamHeader {
     /// When there is none, or it was damaged.
     pub fn read(payload: &[u8]) -> Result<Self, Unread> {
         let bytes = payload.first_chunk::<HEADER_BYTES>().filter(|bytes| bytes[..4] == MAGIC).ok_or(Unread::Foreign)?;
+        let [_, _, seq @ ..] = word(bytes, 14);
         let header = Self {
             kind: Kind::Data,
             node: bytes[5],
             flow: u16::from_be_bytes([bytes[6], bytes[7]]),
-            block: u32::from_be_bytes([bytes[8], bytes[9], bytes[10], bytes[11]]),
-            seq: u64::from_be_bytes(word(bytes, 12)),
-            intended: Time(i64::from_be_bytes(word(bytes, 20))),
-            sent: Time(i64::from_be_bytes(word(bytes, 28))),
+            key: SessionKey(u64::from_be_bytes(word(bytes, 8))),
+            seq: seq.iter().fold(0, |seq, byte| seq << 8 | u64::from(*byte)),
+            intended: Time(i64::from_be_bytes(word(bytes, 22))),
+            sent: Time(i64::from_be_bytes(word(bytes, 30))),
         };
-        let check = u32::from_be_bytes([bytes[36], bytes[37], bytes[38], bytes[39]]);
-        let kind = Kind::of(bytes[4]).filter(|kind| match kind {
-            Kind::Live => check == 0,
-            _ => check == crc32(&bytes[..CHECKED_BYTES]),
-        });
-        let damaged = Unread::Damaged { flow: header.flow, block: header.block };
-        kind.map(|kind| Self { kind, ..header }).ok_or(damaged)
+        let check = u32::from_be_bytes([bytes[38], bytes[39], bytes[40], bytes[41]]);
+        let header = Kind::of(bytes[4]).map(|kind| Self { kind, ..header }).ok_or(header);
+        let damaged = |header: Self| Unread::Damaged { flow: header.flow, key: header.key };
+        match header {
+            Ok(header) if header.check(bytes) == check => Ok(header),
+            Ok(header) | Err(header) => Err(damaged(header)),
+        }
     }
 
     /// Returns the header as it goes over the wire.
@@ -130,13 +156,18 @@ impl StreamHeader {
         bytes[4] = self.kind as u8;
         bytes[5] = self.node;
         bytes[6..8].copy_from_slice(&self.flow.to_be_bytes());
-        bytes[8..12].copy_from_slice(&self.block.to_be_bytes());
-        bytes[12..20].copy_from_slice(&self.seq.to_be_bytes());
-        bytes[20..28].copy_from_slice(&self.intended.0.to_be_bytes());
-        bytes[28..36].copy_from_slice(&self.sent.0.to_be_bytes());
-        let check = if self.kind == Kind::Live { 0 } else { crc32(&bytes[..CHECKED_BYTES]) };
-        bytes[36..].copy_from_slice(&check.to_be_bytes());
+        bytes[8..16].copy_from_slice(&self.key.0.to_be_bytes());
+        bytes[16..22].copy_from_slice(&self.seq.to_be_bytes()[2..]);
+        bytes[22..30].copy_from_slice(&self.intended.0.to_be_bytes());
+        bytes[30..38].copy_from_slice(&self.sent.0.to_be_bytes());
+        let check = self.check(&bytes);
+        bytes[CHECKED_BYTES..].copy_from_slice(&check.to_be_bytes());
         bytes
+    }
+
+    /// Returns the check of this header, whose bytes these are.
+    fn check(&self, bytes: &[u8; HEADER_BYTES]) -> u32 {
+        if self.kind == Kind::Live { parity(self) } else { crc32(&bytes[..CHECKED_BYTES]) }
     }
 
     /// Writes the header at the start of `payload`, as much of it as fits.
@@ -157,9 +188,19 @@ impl Kind {
             6 => Self::SyncReply,
             7 => Self::Live,
             8 => Self::SyncFollowUp,
+            9 => Self::Greeting,
+            10 => Self::GreetingReply,
             _ => return None,
         })
     }
+}
+
+/// Returns the check of a header that the kernel writes, which has no time for a CRC: the exclusive or of its 32-bit words. Each
+/// single bit that is damaged shows.
+pub const fn parity(header: &StreamHeader) -> u32 {
+    let words = header.key.0 ^ header.seq ^ header.intended.0.cast_unsigned() ^ header.sent.0.cast_unsigned();
+    let start = (header.kind as u32) << 24 | (header.node as u32) << 16 | header.flow as u32;
+    (words >> 32) as u32 ^ words as u32 ^ start
 }
 
 fn word(bytes: &[u8; HEADER_BYTES], at: usize) -> [u8; 8] {
@@ -244,6 +285,63 @@ impl SyncTail {
             Source::Simulated => 4,
         };
         place[7] = u8::from(self.follows_up);
+    }
+}
+
+/// What stands behind the header of a greeting and of its reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GreetingTail {
+    /// Of the receiver's process, random. A sender that sends it back has heard the receiver: it neither forged its address nor
+    /// repeats a greeting that was once recorded.
+    pub cookie: u64,
+    /// What is said.
+    pub word: GreetingWord,
+}
+
+/// What a greeting or its reply says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GreetingWord {
+    /// The sender: this is my key. With the cookie of no receiver at first, then with that of each that replied.
+    Greet,
+    /// The receiver: greet again, with this cookie.
+    Again,
+    /// The receiver: frames of this flow and this key are counted.
+    Accepted,
+    /// The receiver: another sender's frames are counted as those of this flow.
+    Taken,
+    /// The receiver: this flow is not counted.
+    NoSuchFlow,
+}
+
+impl GreetingTail {
+    /// 8 bytes of cookie, 1 of the word.
+    pub const BYTES: usize = 9;
+
+    /// Reads what stands behind the header; `None` when it is cut or none.
+    pub fn read(payload: &[u8]) -> Option<Self> {
+        let (cookie, rest) = payload.get(HEADER_BYTES..)?.split_first_chunk::<8>()?;
+        let word = match rest.first()? {
+            0 => GreetingWord::Greet,
+            1 => GreetingWord::Again,
+            2 => GreetingWord::Accepted,
+            3 => GreetingWord::Taken,
+            4 => GreetingWord::NoSuchFlow,
+            _ => return None,
+        };
+        Some(Self { cookie: u64::from_be_bytes(*cookie), word })
+    }
+
+    /// Writes it behind the header of `payload`, when it fits.
+    pub fn write(self, payload: &mut [u8]) {
+        let Some(place) = payload.get_mut(HEADER_BYTES..GREETING_BYTES) else { return };
+        place[..8].copy_from_slice(&self.cookie.to_be_bytes());
+        place[8] = match self.word {
+            GreetingWord::Greet => 0,
+            GreetingWord::Again => 1,
+            GreetingWord::Accepted => 2,
+            GreetingWord::Taken => 3,
+            GreetingWord::NoSuchFlow => 4,
+        };
     }
 }
 

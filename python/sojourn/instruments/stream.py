@@ -6,6 +6,8 @@ its answer. Does not decide what to ask, and reads no record.
 
 from __future__ import annotations
 
+import hashlib
+import secrets
 from typing import TYPE_CHECKING, Any
 
 from sojourn.instruments.conversation import PATIENCE_SECONDS, Conversation, no_tick
@@ -21,6 +23,17 @@ LEAST_PPS = 10_000
 """A flood that is slower than this is dead."""
 
 
+_SECRET = secrets.token_bytes(32)
+
+
+def session_key(block: int) -> str:
+    """What the frames of a block carry, 64 bits in hexadecimal digits.
+
+    Both ends of the block are asked by this process, and nobody else can guess it.
+    """
+    return hashlib.blake2b(block.to_bytes(8), key=_SECRET, digest_size=8).hexdigest()
+
+
 class StreamInstrument(Conversation):
     """A running end of streams."""
 
@@ -28,7 +41,7 @@ class StreamInstrument(Conversation):
 
     def receive(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Open ports and begin to receive; the answer names the engine of each."""
-        return self._do("receive", request, PATIENCE_SECONDS, no_tick)
+        return self._do("receive", keyed(request), PATIENCE_SECONDS, no_tick)
 
     def finish_receiving(
         self, block: int, sent: Sequence[Mapping[str, Any]], tick: Callable[[], None]
@@ -39,7 +52,7 @@ class StreamInstrument(Conversation):
     def send(self, request: Mapping[str, Any]) -> None:
         """Begin to send; `sent` gives what came of it."""
         self._expected_seconds = longest_seconds(request)
-        self.ask({"do": "send", **request})
+        self.ask({"do": "send", **keyed(request)})
 
     def sent(self, tick: Callable[[], None]) -> dict[str, Any]:
         """Wait until all that was asked has been sent, or the sender was stopped."""
@@ -56,6 +69,11 @@ class StreamInstrument(Conversation):
     def _do(self, what: str, request: Mapping[str, Any], seconds: float, tick: Callable[[], None]) -> dict[str, Any]:
         self.ask({"do": what, **request})
         return self.answer(seconds, tick)
+
+
+def keyed(request: Mapping[str, Any]) -> dict[str, Any]:
+    """A request with the session key of its block."""
+    return {"key": session_key(request["block"]), **request}
 
 
 def longest_seconds(request: Mapping[str, Any]) -> float:

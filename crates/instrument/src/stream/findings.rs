@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use sojourn_probe::{Found, LATE_SHARE, late_limit, late_sentence};
 use sojourn_record::{Finding, Severity};
-use sojourn_stream::{FlowReceived, FlowSent, Pattern, Schedule};
+use sojourn_stream::{FlowReceived, FlowSent, Pattern, Schedule, Unexpected};
 use sojourn_time::Nanos;
 
 use super::clocks::Known;
@@ -15,6 +15,8 @@ const LOAD_MISSED: f64 = 0.005;
 /// By how much sending may take longer than scheduled, and how much more is never a finding.
 const STRETCHED: f64 = 0.001;
 const STRETCHED_LEAST: Nanos = Nanos::micros(200);
+/// From how many unexpected frames on they are a finding: a retry or two of a sender that was refused are none.
+const MANY_UNEXPECTED: u64 = 10;
 /// Below which likelihood a Poisson stream does not fit.
 const MISFIT: f64 = 0.01;
 
@@ -23,6 +25,20 @@ pub fn gaps(fit: sojourn_stream::Fit) -> String {
     let verdict = if fit.p < MISFIT { "are not exponentially distributed" } else { "fit an exponential distribution" };
     let p = if fit.p < 1e-4 { "p < 0.0001".to_owned() } else { format!("p = {:.4}", fit.p) };
     format!("the gaps as sent {verdict} (Anderson–Darling: A² = {:.2}, {p}, n = {})", fit.a2, fit.n)
+}
+
+/// Returns how many frames were unexpected, and what they seemed to be.
+pub fn unexpected_of(unexpected: Unexpected) -> String {
+    let Unexpected { foreign, packets, exchanges, ends, greetings } = unexpected;
+    let kinds = [
+        (packets, "packets"),
+        (exchanges, "exchanges of times"),
+        (ends, "ends"),
+        (greetings, "greetings"),
+        (foreign, "others"),
+    ];
+    let told: Vec<String> = kinds.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}")).collect();
+    format!("{} unexpected frames ({})", unexpected.total(), told.join(", "))
 }
 
 /// Findings, as they are gathered.
@@ -121,6 +137,16 @@ impl Findings {
         of_sent(counts.corrupted, Finding::Corruption, "arrived damaged");
         self.add_if(counts.duplicated > 0, Finding::Duplication, || {
             format!("{} frames arrived again", counts.duplicated)
+        });
+        self.add_if(counts.excess > 0, Finding::CountsContradict, || {
+            format!("at least {} more frames of flow {} arrived than its sender says it sent", counts.excess, flow.flow)
+        });
+    }
+
+    /// Adds frames that belong to no stream that was asked for; they are in no other figure.
+    pub fn of_unexpected(&mut self, unexpected: Unexpected) {
+        self.add_if(unexpected.total() >= MANY_UNEXPECTED, Finding::UnexpectedFrames, || {
+            format!("{} came and changed no figure: another sender, or a forger", unexpected_of(unexpected))
         });
     }
 

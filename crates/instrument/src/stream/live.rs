@@ -7,10 +7,10 @@ use sojourn_live::{FlowCount, Histogram, LiveCounter, LiveSender, LiveSent, Live
 use sojourn_port::{Batch, PortError};
 use sojourn_stream::{
     FlowReceived, FlowRequest, FlowSent, Head, Pattern, Phase, ReceivedCounts, SendOutcome, SendRequest, SentCounts,
-    Spread,
+    Spread, Unexpected,
 };
 use sojourn_time::{Clock, HostClock, Nanos, Pace, Time};
-use sojourn_wire::ethernet;
+use sojourn_wire::{SessionKey, ethernet};
 
 use super::to::{To, Via};
 use crate::failure::WrongRequest;
@@ -27,14 +27,14 @@ pub struct Outlet {
 ///
 /// # Errors
 /// When it is asked for what only other engines do, or the kernel refuses.
-pub fn open(to: &To, flow: &FlowRequest, block: u32) -> anyhow::Result<Option<Outlet>> {
+pub fn open(to: &To, flow: &FlowRequest, key: SessionKey) -> anyhow::Result<Option<Outlet>> {
     let (Via::Live, Head::Link(link)) = (to.via(), flow.head) else { return Ok(None) };
     if !matches!(flow.schedule.pattern, Pattern::Flood | Pattern::Regular) {
         let problem =
             format!("live frames leave regularly or as a flood, not as {}; use another engine", flow.schedule.pattern);
         return Err(WrongRequest(problem).into());
     }
-    let asked = LiveStream { link, frame_bytes: flow.frame_bytes(), flow: flow.flow, block };
+    let asked = LiveStream { link, frame_bytes: flow.frame_bytes(), flow: flow.flow, key };
     let mut sender = LiveSender::open(to.station()?.0, &asked)?;
     if to.proven {
         sender.take_as_tried();
@@ -54,12 +54,13 @@ pub fn send(
     pace: Pace,
     halt: &AtomicBool,
 ) -> Result<SendOutcome, PortError> {
-    let before = sojourn_stream::exchange(request, ports, &HostClock, pace, Phase::Before, halt)?;
+    let (before, early) = sojourn_stream::exchange(request, ports, &HostClock, pace, Phase::Before, halt)?;
     let mut outcome = flood(outlets, request, halt)?;
-    let mut after = sojourn_stream::exchange(request, ports, &HostClock, pace, Phase::After, halt)?;
+    let (mut after, late) = sojourn_stream::exchange(request, ports, &HostClock, pace, Phase::After, halt)?;
     let next = before.last().map_or(0, |last| last.number + 1);
     after.iter_mut().for_each(|exchange| exchange.number += next);
     outcome.exchanges = [before, after].concat();
+    outcome.unexpected = early + late;
     outcome.ended = HostClock.now();
     Ok(outcome)
 }
@@ -90,6 +91,7 @@ fn flood(outlets: &mut [Outlet], request: &SendRequest, halt: &AtomicBool) -> Re
         not_kept: 0,
         exchanges: Vec::new(),
         answers: None,
+        unexpected: Unexpected::default(),
     })
 }
 
@@ -125,49 +127,61 @@ fn told(sent: &LiveSent, flow: &FlowRequest, into_device: bool) -> FlowSent {
     }
 }
 
-/// Puts what a counter counted in the place of what the engine did, which saw none of these frames.
+/// Puts what a counter counted in the place of what the engine did, which saw none of these frames. Returns what else the counter
+/// took that was none of the flows'.
 ///
 /// # Errors
 /// When the kernel does not tell.
 pub fn account(
     counter: &LiveCounter,
-    block: u32,
     late_after: Nanos,
     mut dropped: u64,
     flows: &mut [&mut FlowReceived],
-) -> Result<(), PortError> {
+) -> Result<Unexpected, PortError> {
     let counted = counter.flows()?;
-    let mut unexpected = counter.others()?.unexpected;
+    let others = counter.others()?;
     for flow in flows {
-        let sent = flow.counts.packets();
-        let is_of = |count: &&FlowCount| (count.block, count.flow, count.node) == (block, flow.flow, flow.node);
         // Which numbers were missing is not known, only how many.
         (flow.loss_run, flow.gap_run) = Default::default();
+        let is_of = |count: &&FlowCount| (count.flow, count.node) == (flow.flow, flow.node);
         let Some(count) = counted.iter().find(is_of) else { continue };
-        let missing = sent.saturating_sub(count.first);
-        // Whether so old a frame was a first or a repeated one is not known: while some are missing, it is one of them.
-        let old = count.beyond.min(missing);
-        let local_drops = dropped.min(missing - old);
-        dropped -= local_drops;
-        flow.counts = ReceivedCounts {
-            first: count.first + old,
-            duplicated: count.duplicated + (count.beyond - old),
-            reordered: count.reordered + old,
-            late: steps_above(&count.delay, late_after),
-            corrupted: 0,
-            unexpected: std::mem::take(&mut unexpected),
-            local_drops,
-            lost: missing - old - local_drops,
-        };
+        let late = steps_above(&count.delay, late_after);
+        let counts = &mut flow.counts;
+        *counts = told_by(count, counts.packets(), &mut dropped, late, counts.unexpected);
         let user_data = count.bytes.saturating_sub(count.frames * ethernet::HEADER_BYTES as u64);
         flow.payload_bytes = user_data * flow.counts.first / count.frames.max(1);
-        flow.first_arrival = Some(count.first_at);
-        flow.last_arrival = Some(count.last_at);
+        flow.first_arrival = (count.frames > 0).then_some(count.first_at);
+        flow.last_arrival = (count.frames > 0).then_some(count.last_at);
         flow.delay = spread(&count.delay);
         flow.delay.record_many(count.delay_least.0, count.delay_negative);
         flow.inter_arrival = spread(&count.inter_arrival);
     }
-    Ok(())
+    Ok(Unexpected { foreign: others.foreign, packets: others.keyless + others.unlisted, ..Unexpected::default() })
+}
+
+/// Returns the counts of a flow of which so many packets were sent; `dropped` ones among them are no longer to be accounted
+/// for.
+fn told_by(count: &FlowCount, sent: u64, dropped: &mut u64, late: u64, unexpected: Unexpected) -> ReceivedCounts {
+    let (missing, excess) = match sent.checked_sub(count.first) {
+        Some(missing) => (missing, 0),
+        None => (0, count.first - sent),
+    };
+    // Whether so old a frame was a first or a repeated one is not known: while some are missing, it is one of them.
+    let old = count.beyond.min(missing);
+    let corrupted = count.damaged.min(missing - old);
+    let local_drops = (*dropped).min(missing - old - corrupted);
+    *dropped -= local_drops;
+    ReceivedCounts {
+        first: count.first + old,
+        duplicated: count.duplicated + (count.beyond - old) + (count.damaged - corrupted),
+        reordered: count.reordered + old,
+        late,
+        corrupted,
+        unexpected,
+        local_drops,
+        lost: missing - old - corrupted - local_drops,
+        excess,
+    }
 }
 
 fn steps_above(histogram: &Histogram, limit: Nanos) -> u64 {

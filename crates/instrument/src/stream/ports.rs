@@ -86,7 +86,9 @@ pub fn open_sender(to: &To, stamps: StampsAsked) -> anyhow::Result<Open> {
     };
     Ok(match to.via() {
         Via::Packet => {
-            let options = PacketOptions { qdisc_bypass: to.qdisc_bypass, stamps, ..PacketOptions::default() };
+            // What is sent with a tag is replied to with it.
+            let (qdisc_bypass, tagged) = (to.qdisc_bypass, to.is_tagged());
+            let options = PacketOptions { qdisc_bypass, stamps, tagged, ..PacketOptions::default() };
             Open::packet(PacketPort::open_for(to.station()?.0, STREAM_ETHERTYPE, options)?, "packet")
         }
         Via::Udp => {

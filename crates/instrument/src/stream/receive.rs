@@ -5,10 +5,14 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::{Value, json};
-use sojourn_port::Batch;
+use sojourn_live::LiveCounter;
+use sojourn_port::{Batch, PortError};
 use sojourn_record::stream::{Role, StreamBlock};
-use sojourn_stream::{Answering, FlowReceived, Keep, PortRequest, ReceiveOutcome, ReceiveRequest, Receiver, SentCount};
+use sojourn_stream::{
+    Answering, FlowReceived, Keep, Observer, PortRequest, ReceiveOutcome, ReceiveRequest, Receiver, Senders, SentCount,
+};
 use sojourn_time::{HostClock, Nanos, Wait};
+use sojourn_wire::SessionKey;
 
 use super::host::{self, Meter, Took};
 use super::live;
@@ -61,13 +65,16 @@ impl<'a> Reception<'a> {
         }
         let open = |port| ports::open_receiver(port, attached);
         let mut ports = asked.ports.iter().map(open).collect::<anyhow::Result<Vec<_>>>()?;
+        if let Senders::Known(key) = asked.senders {
+            asked.flows.iter().try_for_each(|flow| expect(&mut counters(&mut ports), *flow, key))?;
+        }
         let of_ports = asked.ports.iter().zip(&ports).map(|(asked_port, open)| PortRequest {
             framing: open.port.capabilities().framing,
             mac: open.mac,
             answer: asked_port.answer.map(|node| answering(node, &asked.options)),
             transmit_stamps: open.port.capabilities().transmit_stamps,
         });
-        let request = receive_request(asked.head.block, &asked.flows, &asked.options, of_ports.collect());
+        let request = receive_request(asked.senders, &asked.flows, &asked.options, of_ports.collect());
         let receiver = Receiver::new(&request);
         let dropped_before = ports.iter_mut().map(dropped).collect();
         Ok(Self { asked, place, ports, dropped_before, receiver, meter: Meter::start() })
@@ -90,11 +97,15 @@ impl<'a> Reception<'a> {
         wakers: &[BorrowedFd<'_>],
         ended: &mut dyn FnMut(&Receiver) -> bool,
     ) -> anyhow::Result<()> {
-        let mut each: Vec<&mut dyn Batch> = self.ports.iter_mut().map(|open| &mut *open.port as _).collect();
+        let (mut each, mut counters) = (Vec::<&mut dyn Batch>::new(), Vec::new());
+        for Open { port, counter, .. } in &mut self.ports {
+            each.push(&mut **port);
+            counters.extend(counter.as_mut());
+        }
         // Who looks without end under SCHED_FIFO is stopped by the kernel's throttle for 50 ms of each second.
         let wait = if self.place.is_real_time { Wait::Sleep } else { self.place.wait };
-        let mut is_over = |receiver: &Receiver| halt.load(Ordering::Relaxed) || ended(receiver);
-        Ok(sojourn_stream::receive(&mut self.receiver, &mut each, &HostClock, wait, wakers, &mut is_over)?)
+        let mut watching = Watching { halt, ended, counters };
+        Ok(sojourn_stream::receive(&mut self.receiver, &mut each, &HostClock, wait, wakers, &mut watching)?)
     }
 
     /// Returns what has arrived up to now.
@@ -145,7 +156,8 @@ impl<'a> Reception<'a> {
             let Some(counter) = &open.counter else { continue };
             let mut flows: Vec<&mut FlowReceived> =
                 outcome.flows.iter_mut().filter(|flow| flow.port == index).collect();
-            live::account(counter, self.asked.head.block, late_after, local_drops[index], &mut flows)?;
+            let unexpected = live::account(counter, late_after, local_drops[index], &mut flows)?;
+            outcome.add_unexpected(index, unexpected);
         }
         let rows = rows_of(self.asked, self.place, &self.ports, &outcome, &took);
         if self.asked.stay_attached {
@@ -157,6 +169,31 @@ impl<'a> Reception<'a> {
     }
 }
 
+/// Waits for the end of a reception, and tells counters in the kernel whose frames they count.
+struct Watching<'a> {
+    halt: &'a AtomicBool,
+    ended: &'a mut dyn FnMut(&Receiver) -> bool,
+    counters: Vec<&'a mut LiveCounter>,
+}
+
+impl Observer for Watching<'_> {
+    fn is_over(&mut self, receiver: &Receiver) -> bool {
+        self.halt.load(Ordering::Relaxed) || (self.ended)(receiver)
+    }
+
+    fn greeted(&mut self, flow: u16, key: SessionKey) -> Result<(), PortError> {
+        expect(&mut self.counters, flow, key)
+    }
+}
+
+fn counters(ports: &mut [Open]) -> Vec<&mut LiveCounter> {
+    ports.iter_mut().filter_map(|open| open.counter.as_mut()).collect()
+}
+
+fn expect(counters: &mut [&mut LiveCounter], flow: u16, key: SessionKey) -> Result<(), PortError> {
+    counters.iter_mut().try_for_each(|counter| counter.expect(key, flow))
+}
+
 /// Counts the frames that this machine has dropped at a port up to now.
 fn dropped(open: &mut Open) -> u64 {
     match &open.counter {
@@ -166,9 +203,14 @@ fn dropped(open: &mut Open) -> u64 {
 }
 
 /// Returns what the engine is asked.
-pub fn receive_request(block: u32, flows: &[u16], options: &ReceiveOptions, ports: Vec<PortRequest>) -> ReceiveRequest {
+pub fn receive_request(
+    senders: Senders,
+    flows: &[u16],
+    options: &ReceiveOptions,
+    ports: Vec<PortRequest>,
+) -> ReceiveRequest {
     ReceiveRequest {
-        block,
+        senders,
         ports,
         flows: flows.to_vec(),
         keep: match options.keep {
@@ -258,8 +300,8 @@ pub fn answer(asked: &Receive, received: &Received) -> Value {
 pub fn ports_json(outcome: &ReceiveOutcome, numbers: &[u16]) -> Vec<Value> {
     let of_port = |(port, number): (&sojourn_stream::PortReceived, &u16)| {
         json!({
-            "port": number, "frames": port.frames, "unexpected": port.unexpected, "local_drops": port.local_drops,
-            "control": port.control,
+            "port": number, "frames": port.frames, "unexpected": port.unexpected.total(),
+            "unexpected_of": port.unexpected, "local_drops": port.local_drops, "control": port.control,
         })
     };
     outcome.ports.iter().zip(numbers).map(of_port).collect()
@@ -284,9 +326,10 @@ pub fn flow_json(flow: &FlowReceived, port: u16, frame_bytes: usize) -> Value {
         "reordered": counts.reordered,
         "late": counts.late,
         "corrupted": counts.corrupted,
-        "unexpected": counts.unexpected,
+        "unexpected": counts.unexpected.total(),
         "local_drops": counts.local_drops,
         "lost": counts.lost,
+        "excess": counts.excess,
         "achieved_pps": flow.achieved_pps(),
         "delay_ns": delay,
         "throughput_bps": flow.achieved_pps() * (frame_bytes * 8) as f64,

@@ -7,12 +7,12 @@ use clap::{Args, ValueEnum};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
-use sojourn_stream::FlowRequest;
+use sojourn_stream::{FlowRequest, Senders};
 use sojourn_time::Nanos;
 use sojourn_time::text::time;
-use sojourn_wire::Size;
 use sojourn_wire::size::SizeError;
 use sojourn_wire::stream::HEADER_BYTES;
+use sojourn_wire::{SessionKey, Size};
 
 use super::shape::Shape;
 use super::to::{To, Via};
@@ -61,6 +61,9 @@ impl Default for Head {
 pub struct Send {
     #[serde(flatten)]
     pub head: Head,
+    /// The key of all flows, as 16 hexadecimal digits: random, and told to the receivers too.
+    #[serde(deserialize_with = "session_key")]
+    pub key: SessionKey,
     pub flows: Vec<Flow>,
     #[serde(flatten)]
     pub options: SendOptions,
@@ -106,6 +109,9 @@ pub struct Flow {
 pub struct Receive {
     #[serde(flatten)]
     pub head: Head,
+    /// Whose frames are counted: in JSON, `key`, those with the key that the sender is told too.
+    #[serde(rename = "key", deserialize_with = "known_senders")]
+    pub senders: Senders,
     pub ports: Vec<ReceivePort>,
     pub flows: Vec<u16>,
     #[serde(flatten)]
@@ -293,6 +299,16 @@ impl Flow {
     }
 }
 
+fn session_key<'de, D: Deserializer<'de>>(from: D) -> Result<SessionKey, D::Error> {
+    let text = String::deserialize(from)?;
+    let key = u64::from_str_radix(&text, 16).ok().filter(|_| text.len() == 16 && !text.starts_with('+'));
+    key.map(SessionKey).ok_or_else(|| D::Error::custom("key: expected 16 hexadecimal digits"))
+}
+
+fn known_senders<'de, D: Deserializer<'de>>(from: D) -> Result<Senders, D::Error> {
+    session_key(from).map(Senders::Known)
+}
+
 /// Reads a span in ns that may be written with a fraction or an exponent, as 1e9.
 fn nanos<'de, D: Deserializer<'de>>(from: D) -> Result<Nanos, D::Error> {
     some_nanos(from)?.ok_or_else(|| D::Error::custom("expected a number of ns"))
@@ -352,12 +368,12 @@ mod tests {
     fn a_key_that_nobody_knows_is_refused_by_name() {
         let flow = json!({ "flow": 1, "to": { "dev": "a", "mac": "02:77:00:00:00:01" }, "schedule": "regular",
             "rate_pps": 10, "count": 3, "payload_bytes": 46, "seed": 2 });
-        let send = json!({ "do": "send", "block": 1, "device": "x", "flows": [flow], "keep": "histograms",
+        let send = json!({ "do": "send", "block": 1, "key": "00000000000000ff", "device": "x", "flows": [flow], "keep": "histograms",
             "stamps": "none", "clock": "shared", "start_in_ns": 2_000_000, "at_most_ns": 5,
             "answers_late_after_ns": 1e9 });
         let simulate = json!({ "do": "simulate", "block": 1, "path": {}, "flows": [flow], "clock": "shared",
             "receive": { "keep": "packets", "late_after_ns": 1e9, "room": 1000 } });
-        let receive = json!({ "do": "receive", "block": 1, "flows": [1], "late_after_ns": 5, "room": 0,
+        let receive = json!({ "do": "receive", "block": 1, "key": "00000000000000ff", "flows": [1], "late_after_ns": 5, "room": 0,
             "keep": "packets", "payload_bytes": 46, "answer_payload_bytes": 46,
             "ports": [{ "port": 0, "via": "udp", "dev": "a", "groups": [], "udp_port": 7708, "address": "::", "answer": null }] });
         let finish = json!({ "do": "finish", "block": 1, "sent": [{ "flow": 1, "sent": 3, "port": 0 }] });
@@ -377,6 +393,24 @@ mod tests {
         }
         let apart = json!({ "via": "udp", "address": "10.0.0.1", "port": 9000 });
         assert!(serde_json::from_value::<To>(apart).unwrap_err().to_string().contains("`port`"));
+    }
+
+    #[test]
+    fn a_key_is_named_and_has_16_digits() {
+        let receive = |key: Value| {
+            let mut asked = json!({ "do": "receive", "block": 1, "flows": [1], "ports": [] });
+            if !key.is_null() {
+                asked["key"] = key;
+            }
+            serde_json::from_value::<Asked>(asked)
+        };
+        let Asked::Receive(asked) = receive(json!("0123456789abcdef")).unwrap() else { panic!("no reception") };
+        assert_eq!(asked.senders, Senders::Known(SessionKey(0x0123_4567_89AB_CDEF)));
+        for wrong in
+            [json!(null), json!(""), json!("1"), json!("+123456789abcdef"), json!("0123456789abcdeg"), json!(5)]
+        {
+            assert!(receive(wrong.clone()).unwrap_err().to_string().contains("key"), "{wrong}");
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What the engines give, as records want it.
 
 use sojourn_record::stream::{Arrival, Bin, Role, Send, Stream, StreamCounts};
-use sojourn_stream::{Cell, Departure, FlowReceived, FlowSent, ReceivedCounts, SentCounts};
+use sojourn_stream::{Cell, Departure, FlowReceived, FlowSent, ReceivedCounts, SentCounts, Unexpected};
 use sojourn_time::Nanos;
 
 use super::host::Took;
@@ -38,8 +38,8 @@ pub struct What<'a> {
     pub payload_bytes: usize,
 }
 
-/// Returns a sender's row of a flow.
-pub fn sent(common: Common<'_>, what: &What<'_>, schedule: &str, flow: &FlowSent) -> Stream {
+/// Returns a sender's row of a flow, with what came to the sender and was not for it.
+pub fn sent(common: Common<'_>, what: &What<'_>, schedule: &str, (flow, of): (&FlowSent, Unexpected)) -> Stream {
     let SentCounts { asked, sent, refused, unsent } = flow.counts;
     Stream {
         schedule: schedule.to_owned(),
@@ -50,7 +50,7 @@ pub fn sent(common: Common<'_>, what: &What<'_>, schedule: &str, flow: &FlowSent
         anderson_darling: flow.fit.map(|fit| (fit.a2, fit.p)),
         first: flow.first,
         last: flow.last,
-        counts: StreamCounts { asked, sent, refused, unsent, ..StreamCounts::default() },
+        counts: StreamCounts { asked, sent, refused, unsent, ..unexpected_counts(of) },
         ..blank(common, what)
     }
 }
@@ -68,17 +68,18 @@ pub fn received(common: Common<'_>, what: &What<'_>, flow: &FlowReceived) -> Str
 }
 
 fn counts(of: ReceivedCounts) -> StreamCounts {
-    let ReceivedCounts { first, duplicated, reordered, late, corrupted, unexpected, local_drops, lost } = of;
+    let ReceivedCounts { first, duplicated, reordered, late, corrupted, unexpected, local_drops, lost, excess: _ } = of;
+    let of_kinds = unexpected_counts(unexpected);
+    StreamCounts { sent: of.packets(), first, duplicated, reordered, late, corrupted, local_drops, lost, ..of_kinds }
+}
+
+fn unexpected_counts(of: Unexpected) -> StreamCounts {
     StreamCounts {
-        sent: of.packets(),
-        first,
-        duplicated,
-        reordered,
-        late,
-        corrupted,
-        unexpected,
-        local_drops,
-        lost,
+        unexpected: of.total(),
+        unexpected_packets: of.packets,
+        unexpected_exchanges: of.exchanges,
+        unexpected_ends: of.ends,
+        unexpected_greetings: of.greetings,
         ..StreamCounts::default()
     }
 }

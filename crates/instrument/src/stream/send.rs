@@ -7,9 +7,10 @@ use sojourn_port::Batch;
 use sojourn_record::stream::{Role, StreamBlock};
 use sojourn_stream::{
     FlowReceived, FlowRequest, FlowSent, Keep, Pattern, ReceiveOutcome, Schedule, ScheduleError, SendOutcome,
-    SendRequest, SyncRequest,
+    SendRequest, SyncRequest, Unexpected,
 };
 use sojourn_time::{HostClock, Nanos};
+use sojourn_wire::SessionKey;
 
 use super::clocks::{self, Known};
 use super::host::{self, Meter, Took};
@@ -100,7 +101,7 @@ impl<'a> Sending<'a> {
         }
         let live = open_live(asked, &flows)?;
         let options = SendOptions { at_most: asked.options.at_most(&asked.flows), ..asked.options };
-        let request = send_request(asked.head.block, &options, flows);
+        let request = send_request((asked.head.block, asked.key), &options, flows);
         let longest: Vec<usize> = ports.iter().map(|open| open.port.capabilities().max_frame).collect();
         request.check(&longest).map_err(|error| WrongRequest(error.to_string()))?;
         Ok(Self { asked, place, request, ports, live })
@@ -123,6 +124,16 @@ impl<'a> Sending<'a> {
         let clocks = self.clocks(&outcome);
         let rows = self.rows(&outcome, &took, &clocks);
         Ok(Sent { outcome, took, clocks, rows })
+    }
+
+    /// Compares no clocks: nobody is there whose clock it would be.
+    pub fn compare_no_clocks(&mut self) {
+        self.request.sync = None;
+    }
+
+    /// Returns the key of the flows.
+    pub const fn key(&self) -> SessionKey {
+        self.request.key
     }
 
     /// Returns the engine of each flow, as the kernel granted it.
@@ -177,7 +188,8 @@ impl<'a> Sending<'a> {
                 frame_bytes: self.frame_bytes(place),
                 payload_bytes: flow.payload_bytes,
             };
-            rows::sent(common, &what, self.asked.flows[place].shape.schedule(), sent)
+            let unexpected = if place == 0 { outcome.unexpected } else { Unexpected::default() };
+            rows::sent(common, &what, self.asked.flows[place].shape.schedule(), (sent, unexpected))
         };
         let rows = outcome.flows.iter().enumerate().map(row).collect();
         let sent = block_of_sender(self.asked.head.block, outcome, clocks, rows);
@@ -222,7 +234,7 @@ fn with_answers(sent: StreamBlock, answers: StreamBlock) -> StreamBlock {
 
 /// Makes ready the flows whose frames the kernel makes: all of a request, or none.
 fn open_live(asked: &Send, flows: &[FlowRequest]) -> anyhow::Result<Vec<Outlet>> {
-    let open = |(flow, request): (&Flow, &FlowRequest)| live::open(&flow.to, request, asked.head.block);
+    let open = |(flow, request): (&Flow, &FlowRequest)| live::open(&flow.to, request, asked.key);
     let opened = asked.flows.iter().zip(flows).map(open).collect::<anyhow::Result<Vec<_>>>()?;
     let live: Vec<Outlet> = opened.into_iter().flatten().collect();
     if live.is_empty() || live.len() == flows.len() {
@@ -252,12 +264,13 @@ pub fn block_of_sender(
 }
 
 /// Returns what the engine is asked, for flows that are ready.
-pub fn send_request(block: u32, asked: &SendOptions, flows: Vec<FlowRequest>) -> SendRequest {
+pub fn send_request((block, key): (u32, SessionKey), asked: &SendOptions, flows: Vec<FlowRequest>) -> SendRequest {
     let count: u64 = flows.iter().map(|flow| flow.schedule.count).fold(0, u64::saturating_add);
     let room = count.min(MOST_ROWS) as usize;
     let is_flood = flows.iter().any(|flow| flow.schedule.pattern == Pattern::Flood);
     SendRequest {
         block,
+        key,
         keep: match asked.keep {
             request::Keep::Packets => Keep::Packets { room },
             request::Keep::Histograms => Keep::Histograms,
@@ -298,6 +311,8 @@ pub fn answer(block: u32, outcome: &SendOutcome, clocks: &[Known]) -> Value {
         "block": block,
         "flows": outcome.flows.iter().map(flow_json).collect::<Vec<_>>(),
         "not_kept": outcome.not_kept,
+        "unexpected": outcome.unexpected.total(),
+        "unexpected_of": outcome.unexpected,
         "clock": if clock.is_empty() { Value::Null } else { json!(clock) },
     })
 }

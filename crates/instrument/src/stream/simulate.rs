@@ -7,11 +7,10 @@ use serde_json::{Value, json};
 use sojourn_port::Framing;
 use sojourn_record::stream::{Role, StreamBlock};
 use sojourn_stream::sim::{Clocks, Path};
-use sojourn_stream::{FlowRequest, Head, PortRequest, ReceiveOutcome, SendOutcome, SendRequest};
+use sojourn_stream::{FlowRequest, Head, PortRequest, ReceiveOutcome, SendOutcome, SendRequest, Senders, Unexpected};
 use sojourn_time::{Nanos, Reading};
-use sojourn_wire::MacAddress;
 use sojourn_wire::stream::Link;
-use sojourn_wire::{Carrier, stream as wire};
+use sojourn_wire::{Carrier, MacAddress, SessionKey, stream as wire};
 
 use super::clocks::{self, Known};
 use super::host::Took;
@@ -59,11 +58,12 @@ pub fn run(asked: &Simulate, halt: &AtomicBool) -> anyhow::Result<Simulated> {
     let flows = asked.flows.iter().map(flow).collect::<anyhow::Result<_>>()?;
     let at_most = asked.options.at_most(&asked.flows);
     let options = SendOptions { keep: asked.receive.keep, at_most, ..asked.options };
-    let request = send::send_request(asked.head.block, &options, flows);
+    let key = SessionKey(asked.head.block.into());
+    let request = send::send_request((asked.head.block, key), &options, flows);
     let port =
         PortRequest { framing: Framing::Ethernet, mac: MacAddress::default(), answer: None, transmit_stamps: true };
     let numbers: Vec<u16> = asked.flows.iter().map(|flow| flow.flow).collect();
-    let receive = receive::receive_request(asked.head.block, &numbers, &asked.receive, vec![port]);
+    let receive = receive::receive_request(Senders::Known(key), &numbers, &asked.receive, vec![port]);
     let (sent, received) =
         sojourn_stream::simulate(&path, &request, &receive, halt).map_err(|error| WrongRequest(error.to_string()))?;
     let of_flow = |flow: &Flow| match asked.options.clock {
@@ -114,7 +114,7 @@ fn rows_of(
         payload_bytes,
     };
     let of_sender = sent.flows.iter().zip(request.flows.iter().zip(&asked.flows)).map(|(flow, (of, asked))| {
-        rows::sent(common, &what(Role::Send, of.payload_bytes), asked.shape.schedule(), flow)
+        rows::sent(common, &what(Role::Send, of.payload_bytes), asked.shape.schedule(), (flow, Unexpected::default()))
     });
     let of_receiver = received.flows.iter().map(|flow| {
         rows::received(common, &what(receive::role(flow), receive::payload_of(flow, asked.receive.payload_bytes)), flow)

@@ -1,7 +1,7 @@
 //! Where streams go, and through what: options of the command line and keys of JSON at once.
 
 use std::fmt::{self, Display};
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::str::FromStr;
 
 use clap::{Args, ValueEnum};
@@ -154,6 +154,15 @@ impl To {
     /// Whether its frames have an 802.1Q tag.
     pub fn is_tagged(&self) -> bool {
         matches!(self.via(), Via::Packet | Via::Xdp) && (self.vlan.is_some() || self.pcp.is_some())
+    }
+
+    /// Whether it goes to several receivers: a group or all.
+    pub fn is_group(&self) -> bool {
+        match (self.udp, self.mac) {
+            (Some(UdpPeer(peer)), _) => peer.ip().is_multicast() || peer.ip() == IpAddr::V4(Ipv4Addr::BROADCAST),
+            (None, Some(MacAddress([first, ..]))) => first & 1 == 1,
+            (None, None) => false,
+        }
     }
 
     pub fn tag_bytes(&self) -> usize {

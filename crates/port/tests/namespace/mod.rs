@@ -11,8 +11,11 @@ use std::process::{Command, Stdio};
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use sojourn_time::{Clock, HostClock, Nanos};
-use sojourn_wire::MacAddress;
 use sojourn_wire::stream::{Kind, Link, StreamHeader, Tag};
+use sojourn_wire::{MacAddress, SessionKey};
+
+/// The key of a [`stream_frame`].
+pub const KEY: SessionKey = SessionKey(0x0123_4567_89AB_CDEF);
 
 const INSIDE: &str = "SOJOURN_TEST_INSIDE_NAMESPACE";
 const PRIVATE_NAMES: &str = "mount -t tmpfs none /run && exec \"$@\"";
@@ -118,7 +121,8 @@ pub fn stream_frame(kind: Kind, flow: u16, seq: u64, tag: Option<Tag>) -> Vec<u8
     let mut frame = vec![0; 60];
     link.write(&mut frame);
     let sent = HostClock.now();
-    StreamHeader { kind, node: 0, flow, block: 1, seq, intended: sent, sent }.write(&mut frame[link.header_bytes()..]);
+    let header = StreamHeader { kind, node: 0, flow, key: KEY, seq, intended: sent, sent };
+    header.write(&mut frame[link.header_bytes()..]);
     frame
 }
 

@@ -5,7 +5,7 @@ use sojourn_time::{Source, Stamp};
 
 use super::*;
 
-const BLOCK: u32 = 9;
+const KEY: SessionKey = SessionKey(0x9E37_79B9_7F4A_7C15);
 const FLOWS: [u16; 3] = [1, 40_000, 7];
 const PAYLOAD_BYTES: usize = 64;
 
@@ -29,12 +29,11 @@ fn fate() -> impl Strategy<Value = Fate> {
 }
 
 fn counting() -> Counting {
-    Counting { block: BLOCK, keep: Keep::Packets { room: 10_000 }, late_after: Nanos(1_000), clock_offset: Nanos(50) }
+    Counting { keep: Keep::Packets { room: 10_000 }, late_after: Nanos(1_000), clock_offset: Nanos(50) }
 }
 
 fn packet(flow: u16, seq: u64, sent: i64) -> Vec<u8> {
-    let header =
-        StreamHeader { kind: Kind::Data, node: 0, flow, block: BLOCK, seq, intended: Time(0), sent: Time(sent) };
+    let header = StreamHeader { kind: Kind::Data, node: 0, flow, key: KEY, seq, intended: Time(0), sent: Time(sent) };
     let mut payload = vec![0; PAYLOAD_BYTES];
     sojourn_wire::stream::fill(&mut payload);
     header.write(&mut payload);
@@ -91,16 +90,16 @@ fn deliver(accounting: &mut Accounting, fates: &[(usize, Fate)]) -> ([u64; 3], [
     (sent, truth, local_drops)
 }
 
-use crate::ReceivedCounts;
+use crate::{ReceivedCounts, Unexpected};
 
 proptest! {
     #[test]
     fn every_packet_and_every_frame_is_in_exactly_one_count(
         fates in prop::collection::vec((0..3_usize, fate()), 0..400), unexpected in 0..5_u64,
     ) {
-        let mut accounting = Accounting::new(counting(), &FLOWS, 2);
+        let mut accounting = Accounting::new(counting(), &FLOWS, 2, Some(KEY));
         let (sent, truth, local_drops) = deliver(&mut accounting, &fates);
-        (0..unexpected).for_each(|_| accounting.on_unexpected(0));
+        (0..unexpected).for_each(|_| accounting.on_unexpected(0, None));
         let count = |place: usize| SentCount { flow: FLOWS[place], port: Some(0), sent: sent[place] };
         let counts = [0, 1, 2].map(count);
         let outcome = accounting.finish(&counts, &[local_drops]);
@@ -117,7 +116,7 @@ proptest! {
         }
         prop_assert_eq!(frames, outcome.ports[0].frames);
         prop_assert_eq!(dropped, local_drops);
-        prop_assert_eq!(outcome.ports[0].unexpected, unexpected);
+        prop_assert_eq!(outcome.ports[0].unexpected, Unexpected { foreign: unexpected, ..Unexpected::default() });
         prop_assert!(outcome.flows[3..].iter().all(|flow| flow.counts == ReceivedCounts::default()));
     }
 
@@ -126,7 +125,7 @@ proptest! {
         events in prop::collection::vec((0..20_u64, 0..64_usize, any::<u8>()), 0..200), sent in 20..40_u64,
         drops in 0..50_u64,
     ) {
-        let mut accounting = Accounting::new(counting(), &[1], 1);
+        let mut accounting = Accounting::new(counting(), &[1], 1, Some(KEY));
         for (seq, at, by) in events {
             let mut payload = packet(1, seq, 0);
             payload[at] ^= by;
@@ -140,7 +139,7 @@ proptest! {
     #[test]
     fn drops_are_shared_out_to_the_last(missing in prop::collection::vec(0..1_000_u64, 1..10), drops in 0..5_000_u64) {
         let mut flows: Vec<_> = missing.iter().map(|lost| {
-            let mut flow = Tally::new(1, 0, 0).finish(Some(0));
+            let mut flow = Tally::new(1, 0, 0).finish(Told::Sent(0));
             flow.counts.lost = *lost;
             flow
         }).collect();
@@ -155,7 +154,7 @@ proptest! {
 
 #[test]
 fn times_and_flags_are_told() {
-    let mut accounting = Accounting::new(counting(), &[1], 1);
+    let mut accounting = Accounting::new(counting(), &[1], 1, Some(KEY));
     for (seq, sent, at) in [(0, 0, 150), (1, 100, 350), (3, 300, 400), (2, 200, 1_251), (4, 400, 500)] {
         offer(&mut accounting, 0, &packet(1, seq, sent), at);
     }
@@ -174,7 +173,7 @@ fn times_and_flags_are_told() {
 #[test]
 fn rows_stop_where_room_ends_and_counts_go_on() {
     let counting = Counting { keep: Keep::Packets { room: 3 }, ..counting() };
-    let mut accounting = Accounting::new(counting, &[1], 1);
+    let mut accounting = Accounting::new(counting, &[1], 1, Some(KEY));
     (0..10).for_each(|seq| offer(&mut accounting, 0, &packet(1, seq, 0), 0));
     assert_eq!(accounting.progress().0, 10);
     let outcome = accounting.finish(&[], &[]);
@@ -183,7 +182,7 @@ fn rows_stop_where_room_ends_and_counts_go_on() {
 
 #[test]
 fn answers_are_kept_apart_by_their_node() {
-    let mut accounting = Accounting::new(counting(), &[1], 1);
+    let mut accounting = Accounting::new(counting(), &[1], 1, Some(KEY));
     for (seq, node) in [(0, 3), (0, 5), (1, 3), (1, 5), (1, 5)] {
         let mut payload = packet(1, seq, 0);
         StreamHeader { kind: Kind::Answer, node, ..StreamHeader::read(&payload).unwrap() }.write(&mut payload);
@@ -198,11 +197,46 @@ fn answers_are_kept_apart_by_their_node() {
 #[test]
 fn hundreds_of_flows_are_told_from_each_other_and_from_others() {
     let flows: Vec<u16> = (0..300).collect();
-    let mut accounting = Accounting::new(counting(), &flows, 1);
+    let mut accounting = Accounting::new(counting(), &flows, 1, Some(KEY));
     for flow in [299, 255, 999] {
         offer(&mut accounting, 0, &packet(flow, 0, 0), 10);
     }
     let outcome = accounting.finish(&[], &[]);
     let came: Vec<_> = outcome.flows.iter().filter(|flow| flow.counts.first > 0).map(|flow| flow.flow).collect();
-    assert_eq!((came, outcome.ports[0].unexpected), (vec![255, 299], 1));
+    assert_eq!((came, outcome.ports[0].unexpected.packets), (vec![255, 299], 1));
+}
+
+/// What arrives and what its sender says of it contradict each other: no count goes below zero, and it is told.
+#[test]
+fn more_packets_than_were_sent_are_an_excess_and_never_a_loss() {
+    let arriving = |seqs: &[u64], sent| {
+        let mut accounting = Accounting::new(counting(), &[1], 1, Some(KEY));
+        seqs.iter().for_each(|seq| offer(&mut accounting, 0, &packet(1, *seq, 0), 0));
+        accounting.finish(&[SentCount { flow: 1, port: None, sent }], &[7]).flows[0].counts
+    };
+    let told = |counts: ReceivedCounts| (counts.first, counts.lost, counts.local_drops, counts.excess);
+    assert_eq!(told(arriving(&[0, 1, 2], 3)), (3, 0, 0, 0));
+    assert_eq!(told(arriving(&[0, 1, 2], 1)), (3, 0, 0, 2));
+    assert_eq!(told(arriving(&[0, 1, 2], 0)), (3, 0, 0, 3));
+    assert_eq!(told(arriving(&[0, 9], 3)), (2, 0, 1, 1), "a number that was never sent");
+}
+
+#[test]
+fn a_frame_of_another_key_is_in_no_flow() {
+    let mut accounting = Accounting::new(counting(), &[1, 2], 1, Some(KEY));
+    for key in [SessionKey(0), SessionKey(KEY.0 ^ 1), SessionKey(u64::MAX)] {
+        for (flow, seq) in [(1, 0), (2, 0), (1, 1 << 47)] {
+            let mut forged = packet(flow, seq, i64::MIN);
+            StreamHeader { key, ..StreamHeader::read(&forged).unwrap() }.write(&mut forged);
+            offer(&mut accounting, 0, &forged, 0);
+            forged[22] ^= 1;
+            offer(&mut accounting, 0, &forged, 0);
+        }
+    }
+    let outcome = accounting.finish(&[SentCount { flow: 1, port: None, sent: 0 }], &[]);
+    // Damaged ones that are near to the key count as damaged ones of its streams, which a guess never is.
+    let counted = outcome.flows.iter().map(|flow| flow.counts.duplicated + flow.counts.corrupted).sum::<u64>();
+    assert_eq!((counted, outcome.rows.len(), outcome.flows[0].counts.first), (3, 0, 0));
+    let unexpected = outcome.ports[0].unexpected;
+    assert_eq!((unexpected.packets, unexpected.foreign, unexpected.total()), (9, 6, 15));
 }

@@ -2,8 +2,8 @@
 
 use sojourn_port::{Batch, PortError};
 use sojourn_time::{Clock, Nanos, Watch};
-use sojourn_wire::StreamHeader;
 use sojourn_wire::stream::{HEADER_BYTES, Kind};
+use sojourn_wire::{SessionKey, StreamHeader};
 
 use super::transmit;
 use crate::frame::split;
@@ -17,8 +17,8 @@ const TRIES: u32 = 5;
 pub struct Ended {
     /// What its frames begin with.
     pub head: Head,
-    /// Its block.
-    pub block: u32,
+    /// Its key.
+    pub key: SessionKey,
     /// Its flow.
     pub flow: u16,
 }
@@ -34,13 +34,13 @@ pub fn conclude(
     end: &End,
     patience: Nanos,
 ) -> Result<bool, PortError> {
-    let Ended { head, block, flow } = ended;
+    let Ended { head, key, flow } = ended;
     let text = serde_json::to_vec(end)
         .map_err(|error| PortError::Wrong { object: "the end of a stream".to_owned(), problem: error.to_string() })?;
     for number in 0..TRIES {
         let now = clock.now();
         let header =
-            StreamHeader { kind: Kind::End, node: 0, flow, block, seq: u64::from(number), intended: now, sent: now };
+            StreamHeader { kind: Kind::End, node: 0, flow, key, seq: u64::from(number), intended: now, sent: now };
         match transmit(port, &frame(head, header, &text)) {
             Ok(_) => {}
             Err(error) if error.is_full_queue() => {}
@@ -75,7 +75,7 @@ fn is_acknowledged(port: &mut dyn Batch, clock: &dyn Clock, ended: Ended, patien
         let taken = port.receive_batch(&mut |frame, _| {
             let header = split(framing, frame).and_then(|(_, payload)| StreamHeader::read(payload).ok());
             heard |= header.is_some_and(|header| {
-                header.kind == Kind::EndAck && (header.block, header.flow) == (ended.block, ended.flow)
+                header.kind == Kind::EndAck && (header.key, header.flow) == (ended.key, ended.flow)
             });
         });
         match taken {

@@ -6,6 +6,7 @@ use sojourn_port::kernel::wait_for_any;
 use sojourn_port::{Batch, Framing, MOST_AT_ONCE, PortError};
 use sojourn_time::pace::LONGEST_SLEEP;
 use sojourn_time::{Clock, Nanos, Wait};
+use sojourn_wire::SessionKey;
 
 use crate::Receiver;
 
@@ -21,29 +22,49 @@ const MOST_WAITED_FOR: usize = 8;
 /// More than sockets hold.
 const ALL_FRAMES: usize = 1 << 18;
 
-/// Takes in what arrives at all `ports` until `ended`, which is asked many times a second and at each event of
-/// `wakers`: descriptors that end a sleep when something can be read from them.
+/// Whoever waits for the end of a reception.
+pub trait Observer {
+    /// Returns whether it is over.
+    fn is_over(&mut self, receiver: &Receiver) -> bool;
+
+    /// Learns the key of a flow whose sender has greeted, before that is told that its frames are counted.
+    ///
+    /// # Errors
+    /// When what counts them cannot be told it.
+    fn greeted(&mut self, _flow: u16, _key: SessionKey) -> Result<(), PortError> {
+        Ok(())
+    }
+}
+
+impl<F: FnMut(&Receiver) -> bool> Observer for F {
+    fn is_over(&mut self, receiver: &Receiver) -> bool {
+        self(receiver)
+    }
+}
+
+/// Takes in what arrives at all `ports` until `observer` says that it is over, which is asked many times a second and at each
+/// event of `wakers`: descriptors that end a sleep when something can be read from them.
 ///
 /// # Errors
-/// When the kernel refuses to receive or to wait.
+/// When the kernel refuses to receive or to wait, or the observer fails.
 pub fn receive(
     receiver: &mut Receiver,
     ports: &mut [&mut dyn Batch],
     clock: &dyn Clock,
     wait: Wait,
     wakers: &[BorrowedFd<'_>],
-    ended: &mut dyn FnMut(&Receiver) -> bool,
+    observer: &mut dyn Observer,
 ) -> Result<(), PortError> {
     let mut replies = Replies::new(receiver.longest_reply());
     let mut looks = 0;
     loop {
-        let taken = replies.take_from_all(receiver, ports, clock)?;
+        let taken = replies.take_from_all(receiver, ports, clock, observer)?;
         looks += 1;
         let sleeps = wait != Wait::Spin && taken == 0;
         if looks >= LOOKS_BETWEEN || sleeps {
             looks = 0;
-            if ended(receiver) {
-                return replies.drain(receiver, ports, clock);
+            if observer.is_over(receiver) {
+                return replies.drain(receiver, ports, clock, observer);
             }
         }
         if sleeps {
@@ -87,10 +108,11 @@ impl Replies {
         receiver: &mut Receiver,
         ports: &mut [&mut dyn Batch],
         clock: &dyn Clock,
+        observer: &mut dyn Observer,
     ) -> Result<(), PortError> {
         let mut left = ALL_FRAMES;
         while left > 0 {
-            let taken = self.take_from_all(receiver, ports, clock)?;
+            let taken = self.take_from_all(receiver, ports, clock, observer)?;
             left = if taken == 0 { 0 } else { left.saturating_sub(taken) };
         }
         Ok(())
@@ -113,10 +135,11 @@ impl Replies {
         receiver: &mut Receiver,
         ports: &mut [&mut dyn Batch],
         clock: &dyn Clock,
+        observer: &mut dyn Observer,
     ) -> Result<usize, PortError> {
         let mut taken = 0;
         for (index, port) in ports.iter_mut().enumerate() {
-            taken += self.take(receiver, index, *port, clock)?;
+            taken += self.take(receiver, (index, *port), clock, observer)?;
         }
         Ok(taken)
     }
@@ -125,9 +148,9 @@ impl Replies {
     fn take(
         &mut self,
         receiver: &mut Receiver,
-        index: usize,
-        port: &mut dyn Batch,
+        (index, port): (usize, &mut dyn Batch),
         clock: &dyn Clock,
+        observer: &mut dyn Observer,
     ) -> Result<usize, PortError> {
         self.kept.clear();
         let mut nth = 0;
@@ -139,6 +162,9 @@ impl Replies {
             }
             nth += 1;
         });
+        while let Some((flow, key)) = receiver.greeted() {
+            observer.greeted(flow, key)?;
+        }
         for (place, (nth, length)) in self.kept.iter().enumerate() {
             let reply = &mut self.room[place * self.each..][..*length];
             receiver.stamp(index, reply, clock.now());

@@ -9,15 +9,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use sojourn_port::{Batch, Capabilities, PortError, Received};
 use sojourn_time::pace::LONGEST_SLEEP;
 use sojourn_time::{Clock, Nanos, Next, Pace, Pacer, Time, Watch};
-use sojourn_wire::StreamHeader;
 use sojourn_wire::stream::Kind;
+use sojourn_wire::{SessionKey, StreamHeader};
 
 use super::transmit;
 use crate::accounting::{Accounting, Counting};
 use crate::frame::split;
 use crate::sender::Step;
 use crate::sync::Syncer;
-use crate::{Exchange, Keep, Phase, SendOutcome, SendRequest, Sender};
+use crate::{Exchange, Keep, Phase, SendOutcome, SendRequest, Sender, Unexpected};
 
 /// How long before a departure the driver looks at nothing but the clock: as long as one look for frames may take. At
 /// high rates there is not so much time: then it is a quarter of the mean interval, and not less than the least.
@@ -81,7 +81,8 @@ pub fn send(
     Ok(driver.finish(started))
 }
 
-/// Exchanges times with the receivers of a request, before or after streams that something else than [`send`] sends.
+/// Exchanges times with the receivers of a request, before or after streams that something else than [`send`] sends. Returns also
+/// what replies had another key.
 ///
 /// # Errors
 /// When a port refuses for another reason than a full queue.
@@ -92,20 +93,23 @@ pub fn exchange(
     pace: Pace,
     phase: Phase,
     stop: &AtomicBool,
-) -> Result<Vec<Exchange>, PortError> {
+) -> Result<(Vec<Exchange>, Unexpected), PortError> {
     let capabilities: Vec<_> = ports.iter().map(|port| port.capabilities()).collect();
     // No room is taken for the streams themselves.
     let request = SendRequest { keep: Keep::Histograms, ..request.clone() };
     let mut driver = Driver::new(&request, ports, capabilities, clock, pace);
     driver.drain()?;
     driver.synchronise(&request, phase, stop)?;
-    Ok(driver.sync.map(Syncer::finish).unwrap_or_default())
+    Ok((driver.sync.map(Syncer::finish).unwrap_or_default(), driver.unexpected))
 }
 
 struct Driver<'a, 'p> {
     sender: Sender,
     sync: Option<Syncer>,
     answers: Option<Accounting>,
+    key: SessionKey,
+    /// Replies with another key.
+    unexpected: Unexpected,
     ports: &'a mut [&'p mut dyn Batch],
     capabilities: Vec<Capabilities>,
     /// What each port had dropped before.
@@ -125,12 +129,14 @@ impl<'a, 'p> Driver<'a, 'p> {
     ) -> Self {
         let has_stamps: Vec<_> = capabilities.iter().map(|port| port.transmit_stamps).collect();
         let flows: Vec<_> = request.flows.iter().map(|flow| flow.flow).collect();
-        let counting =
-            |late_after| Counting { block: request.block, keep: request.keep, late_after, clock_offset: Nanos::ZERO };
+        let counting = |late_after| Counting { keep: request.keep, late_after, clock_offset: Nanos::ZERO };
+        let account = |late_after| Accounting::new(counting(late_after), &flows, ports.len(), Some(request.key));
         Self {
             sender: Sender::new(request, &capabilities),
             sync: Syncer::new(request, &has_stamps),
-            answers: request.answers_late_after.map(|late| Accounting::new(counting(late), &flows, ports.len())),
+            answers: request.answers_late_after.map(account),
+            key: request.key,
+            unexpected: Unexpected::default(),
             dropped: ports.iter_mut().map(|port| port.local_drops()).collect(),
             ports,
             capabilities,
@@ -217,7 +223,9 @@ impl<'a, 'p> Driver<'a, 'p> {
         for (index, port) in self.ports.iter_mut().enumerate() {
             if listens {
                 let framing = self.capabilities[index].framing;
-                let mut ears = Ears { sync: self.sync.as_mut(), answers: self.answers.as_mut(), index };
+                let (key, unexpected) = (self.key, &mut self.unexpected);
+                let mut ears =
+                    Ears { sync: self.sync.as_mut(), answers: self.answers.as_mut(), key, unexpected, index };
                 match port
                     .receive_batch(&mut |frame, received| ears.on_frame(split(framing, frame).map(|s| s.1), &received))
                 {
@@ -344,7 +352,7 @@ impl<'a, 'p> Driver<'a, 'p> {
         let exchanges = self.sync.map(Syncer::finish).unwrap_or_default();
         let answers = self.answers.map(|answers| answers.finish(&counts, &local_drops));
         let (flows, rows, not_kept) = self.sender.finish();
-        SendOutcome { started, ended, flows, rows, not_kept, exchanges, answers }
+        SendOutcome { started, ended, flows, rows, not_kept, exchanges, answers, unexpected: self.unexpected }
     }
 }
 
@@ -352,6 +360,8 @@ impl<'a, 'p> Driver<'a, 'p> {
 struct Ears<'a> {
     sync: Option<&'a mut Syncer>,
     answers: Option<&'a mut Accounting>,
+    key: SessionKey,
+    unexpected: &'a mut Unexpected,
     index: usize,
 }
 
@@ -361,6 +371,12 @@ impl Ears<'_> {
             return;
         };
         match header.kind {
+            // What receivers send that are told another key, and what others make up.
+            Kind::Answer | Kind::SyncReply | Kind::SyncFollowUp | Kind::EndAck | Kind::GreetingReply
+                if header.key != self.key =>
+            {
+                self.unexpected.note(Some(header.kind));
+            }
             Kind::SyncReply => {
                 if let Some(sync) = &mut self.sync {
                     sync.on_reply(&header, payload, received);

@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicBool;
 
 use sojourn_port::{Batch, Capabilities, Framing, Port, PortError, Received, Sent, TransmitStamp};
 use sojourn_time::{Clock, Nanos, Pace, Time, Wait};
+use sojourn_wire::SessionKey;
 
 use super::send;
 use crate::{FlowRequest, Head, Keep, Pattern, Schedule, SendRequest};
@@ -98,9 +99,10 @@ fn in_real_time_a_twentieth_of_each_second_is_given_back_in_small_pieces() {
     for wait in [Wait::SleepThenSpin, Wait::Spin, Wait::Sleep] {
         for schedule in [flood.clone(), paced(1e3), paced(2e4), paced(5e4)] {
             let processor = Processor::default();
-            let flow = FlowRequest { flow: 1, port: 0, head: Head::Udp, payload_bytes: 40, schedule: schedule.clone() };
+            let flow = FlowRequest { flow: 1, port: 0, head: Head::Udp, payload_bytes: 42, schedule: schedule.clone() };
             let request = SendRequest {
                 block: 1,
+                key: SessionKey(1),
                 flows: vec![flow],
                 keep: Keep::Histograms,
                 start_in: Nanos::ZERO,

@@ -4,17 +4,24 @@ use proptest::prelude::*;
 use sojourn_port::StampKind;
 use sojourn_time::{Nanos, Source, Stamp};
 use sojourn_wire::MacAddress;
-use sojourn_wire::stream::Tag;
+use sojourn_wire::stream::{SEQ_LIMIT, Tag};
 
 use super::*;
-use crate::Keep;
+use crate::{Keep, Unexpected};
 
 const OWN: MacAddress = MacAddress([2, 0, 0, 0, 0, 1]);
+/// User data of a frame.
+const USER_BYTES: usize = 200;
+const KEY: SessionKey = SessionKey(0x0123_4567_89AB_CDEF);
 const PEER: MacAddress = MacAddress([2, 0, 0, 0, 0, 2]);
 
 fn receiver(framing: Framing, answer: Option<Answering>) -> Receiver {
+    receiver_of(Senders::Known(KEY), framing, answer)
+}
+
+fn receiver_of(senders: Senders, framing: Framing, answer: Option<Answering>) -> Receiver {
     Receiver::new(&ReceiveRequest {
-        block: 5,
+        senders,
         ports: vec![PortRequest { framing, mac: OWN, answer, transmit_stamps: true }],
         flows: vec![1, 2],
         keep: Keep::Histograms,
@@ -31,15 +38,15 @@ fn received(at: i64) -> Received {
 fn frame(kind: Kind, seq: u64, text: &str) -> Vec<u8> {
     let tag = Some(Tag { vlan: 3, priority: 6 });
     let link = Link { destination: MacAddress([0xFF; 6]), source: PEER, tag };
-    let mut frame = vec![0; link.header_bytes() + 100];
+    let mut frame = vec![0; link.header_bytes() + USER_BYTES];
     link.write(&mut frame);
     let payload = &mut frame[link.header_bytes()..];
     if kind == Kind::Data {
         fill(payload)
     } else {
-        payload[40..40 + text.len()].copy_from_slice(text.as_bytes())
+        payload[HEADER_BYTES..HEADER_BYTES + text.len()].copy_from_slice(text.as_bytes())
     }
-    StreamHeader { kind, node: 0, flow: 1, block: 5, seq, intended: Time(1), sent: Time(2) }.write(payload);
+    StreamHeader { kind, node: 0, flow: 1, key: KEY, seq, intended: Time(1), sent: Time(2) }.write(payload);
     frame
 }
 
@@ -55,13 +62,13 @@ fn a_synchronisation_is_answered_with_arrival_and_departure() {
     assert_eq!((header.kind, header.seq, header.intended, header.sent), (Kind::SyncReply, 12, Time(500), Time(900)));
     assert_eq!(SyncTail::read(payload), Some(SyncTail { clock: 77, source: Source::Kernel, follows_up: false }));
     let outcome = receiver.finish(&[], &[]);
-    assert_eq!((outcome.ports[0].frames, outcome.ports[0].control, outcome.ports[0].unexpected), (1, 1, 0));
+    assert_eq!((outcome.ports[0].frames, outcome.ports[0].control, outcome.ports[0].unexpected.total()), (1, 1, 0));
 }
 
 /// A request that can use a follow-up, with so much user data.
 fn asking(payload_bytes: usize) -> Vec<u8> {
     let mut request = frame(Kind::SyncRequest, 12, "");
-    let at = request.len() - 100;
+    let at = request.len() - USER_BYTES;
     SyncTail { clock: 3, source: Source::User, follows_up: true }.write(&mut request[at..]);
     request.truncate(at + payload_bytes);
     request
@@ -135,14 +142,14 @@ fn answers_are_counted_where_none_are_given() {
     let mut reply = [0; 2_000];
     for node in [1, 2] {
         let mut answer = frame(Kind::Data, 0, "");
-        let at = answer.len() - 100;
-        StreamHeader { kind: Kind::Answer, node, flow: 1, block: 5, seq: 0, intended: Time(1), sent: Time(2) }
+        let at = answer.len() - USER_BYTES;
+        StreamHeader { kind: Kind::Answer, node, flow: 1, key: KEY, seq: 0, intended: Time(1), sent: Time(2) }
             .write(&mut answer[at..]);
         assert_eq!(receiver.on_frame(0, &answer, &received(502), &mut reply), None);
     }
     let outcome = receiver.finish(&[], &[]);
     let told: Vec<_> = outcome.flows.iter().filter(|flow| flow.node > 0).map(|f| (f.node, f.counts.first)).collect();
-    assert_eq!((told, outcome.ports[0].unexpected), (vec![(1, 1), (2, 1)], 0));
+    assert_eq!((told, outcome.ports[0].unexpected.total()), (vec![(1, 1), (2, 1)], 0));
 }
 
 #[test]
@@ -172,10 +179,204 @@ fn an_end_of_another_receiver_of_the_group_is_left_to_it() {
     assert_eq!(receiver.end(1).map(|end| end.sent), Some(77));
 }
 
+/// A frame with another header, whose check is right.
+fn forged(kind: Kind, text: &str, forge: impl Fn(&mut StreamHeader)) -> Vec<u8> {
+    let mut forged = frame(kind, 0, text);
+    let at = forged.len() - USER_BYTES;
+    let mut header = StreamHeader::read(&forged[at..]).unwrap();
+    forge(&mut header);
+    header.write(&mut forged[at..]);
+    forged
+}
+
+const END_OF: fn(u64, &str) -> String = |sent, clock| format!("{{\"sent\":{sent},\"clock\":{clock}}}");
+const SHARED: &str = r#"{"shared":true,"reference_ns":0,"offset_ns":0,"skew_ppb":0,"bound_ns":0,"error95_ns":0}"#;
+
+/// The attack: packets, claims of one clock and ends of whom nobody asked. Nothing of it is believed.
+#[test]
+fn what_strangers_say_ends_no_stream_and_changes_no_count() {
+    let mut receiver = receiver(Framing::Ethernet, None);
+    let mut reply = [0; 200];
+    let (mine, stranger) = (|_: &mut StreamHeader| {}, |header: &mut StreamHeader| header.key.0 ^= 1);
+    for seq in [0, 1, 2] {
+        receiver.on_frame(0, &forged(Kind::Data, "", |header| header.seq = seq), &received(1), &mut reply);
+    }
+    let attack = [
+        forged(Kind::Data, "", |header| (header.key, header.seq) = (SessionKey(0), SEQ_LIMIT - 1)),
+        forged(Kind::Data, "", |header| (header.flow, header.seq) = (99, 5)),
+        forged(Kind::End, &END_OF(u64::MAX, SHARED), stranger),
+        forged(Kind::End, &END_OF(0, SHARED), stranger),
+        forged(Kind::End, &END_OF(1, "null"), stranger),
+        forged(Kind::End, &END_OF(3, "null"), |header| header.flow = 99),
+        forged(Kind::SyncRequest, "", stranger),
+        forged(Kind::SyncReply, "", stranger),
+        forged(Kind::SyncFollowUp, "", mine),
+        forged(Kind::EndAck, "", mine),
+        forged(Kind::GreetingReply, "", mine),
+    ];
+    for frame in &attack {
+        assert_eq!(receiver.on_frame(0, frame, &received(2), &mut reply), None, "nobody is replied to");
+    }
+    assert_eq!((receiver.end(1), receiver.end(99), receiver.progress().0), (None, None, 3));
+    // The stream's own end, twice; and one of the key that cannot be.
+    for text in [END_OF(u64::MAX, "null"), END_OF(3, "null"), END_OF(3, "null"), END_OF(1, "null"), "{}".to_owned()] {
+        receiver.on_frame(0, &forged(Kind::End, &text, mine), &received(3), &mut reply);
+    }
+    assert_eq!(receiver.end(1).map(|end| end.sent), Some(3));
+    let outcome = receiver.finish(&[], &[]);
+    let counts = outcome.flows[0].counts;
+    assert_eq!((counts.first, counts.lost, counts.excess, outcome.flows[1].counts.first), (3, 0, 0, 0));
+    assert_eq!(outcome.flows.len(), 2, "no flow was made");
+    let unexpected = Unexpected { foreign: 0, packets: 2, exchanges: 3, ends: 7, greetings: 1 };
+    assert_eq!((outcome.ports[0].unexpected, outcome.ports[0].control), (unexpected, 3));
+    assert_eq!(outcome.ports[0].frames, 3 + attack.len() as u64 + 5);
+}
+
+#[test]
+fn ends_that_cannot_be_are_not_believed() {
+    let clock = |change: (&str, &str)| END_OF(3, &SHARED.replace(change.0, change.1));
+    for text in [
+        END_OF(SEQ_LIMIT + 1, "null"),
+        clock(("\"offset_ns\":0", "\"offset_ns\":1e19")),
+        clock(("\"reference_ns\":0", "\"reference_ns\":-9223372036854775808")),
+        clock(("\"skew_ppb\":0", "\"skew_ppb\":1e300")),
+        clock(("\"bound_ns\":0", "\"bound_ns\":-1")),
+        clock(("\"error95_ns\":0", "\"error95_ns\":-1e-3")),
+        "{\"sent\":3,\"clock\":null,\"pacing_error_ns\":1e300}".to_owned(),
+        "{\"sent\":-1,\"clock\":null}".to_owned(),
+        "[3]".to_owned(),
+    ] {
+        let mut receiver = receiver(Framing::Udp, None);
+        let mut payload = vec![0; 300];
+        payload[HEADER_BYTES..HEADER_BYTES + text.len()].copy_from_slice(text.as_bytes());
+        let (intended, sent) = (Time(1), Time(2));
+        StreamHeader { kind: Kind::End, node: 0, flow: 1, key: KEY, seq: 0, intended, sent }.write(&mut payload);
+        assert_eq!(receiver.on_frame(0, &payload, &received(1), &mut [0; 200]), None, "{text}");
+        assert_eq!((receiver.end(1), receiver.finish(&[], &[]).ports[0].unexpected.ends), (None, 1), "{text}");
+    }
+}
+
+const COOKIE: u64 = 0x00C0_FFEE;
+
+/// What a receiver replies to a greeting with this cookie, flow and key.
+fn greet(receiver: &mut Receiver, cookie: u64, flow: u16, key: SessionKey) -> Option<GreetingTail> {
+    let mut greeting = forged(Kind::Greeting, "", |header| (header.flow, header.key) = (flow, key));
+    let at = greeting.len() - USER_BYTES;
+    GreetingTail { cookie, word: GreetingWord::Greet }.write(&mut greeting[at..]);
+    greeting.truncate(at + GREETING_BYTES);
+    let mut reply = [0xFF; 200];
+    let length = receiver.on_frame(0, &greeting, &received(1), &mut reply)?;
+    assert_eq!(length, greeting.len(), "no more than was asked with");
+    let (_, payload) = Link::split(&reply[..length]).unwrap();
+    let header = StreamHeader::read(payload).unwrap();
+    assert_eq!((header.kind, header.flow, header.key), (Kind::GreetingReply, flow, key));
+    GreetingTail::read(payload)
+}
+
+#[test]
+fn the_first_sender_that_hears_the_receiver_has_the_flow() {
+    let mut receiver = receiver_of(Senders::Greeting { cookie: COOKIE }, Framing::Ethernet, None);
+    let said = |word| Some(GreetingTail { cookie: COOKIE, word });
+    let mut reply = [0; 200];
+    let data = |key| forged(Kind::Data, "", move |header| header.key = key);
+    let (first, second) = (KEY, SessionKey(7));
+    receiver.on_frame(0, &data(first), &received(1), &mut reply);
+    // A greeting that was recorded once, or one whose sender never hears us, has no cookie or a wrong one.
+    assert_eq!(greet(&mut receiver, 0, 1, second), said(GreetingWord::Again));
+    assert_eq!(greet(&mut receiver, COOKIE ^ 1, 1, second), said(GreetingWord::Again));
+    assert_eq!((receiver.greeted(), receiver.progress().0), (None, 0));
+    assert_eq!(greet(&mut receiver, COOKIE, 1, first), said(GreetingWord::Accepted));
+    assert_eq!((receiver.greeted(), receiver.greeted()), (Some((1, first)), None));
+    assert_eq!(greet(&mut receiver, 0, 1, first), said(GreetingWord::Accepted), "its reply may be lost");
+    assert_eq!(greet(&mut receiver, COOKIE, 1, second), said(GreetingWord::Taken));
+    assert_eq!(greet(&mut receiver, COOKIE, 3, second), said(GreetingWord::NoSuchFlow));
+    assert_eq!(greet(&mut receiver, COOKIE, 2, second), said(GreetingWord::Accepted), "another flow is free");
+    for key in [first, second, SessionKey(0)] {
+        receiver.on_frame(0, &data(key), &received(1), &mut reply);
+        receiver.on_frame(
+            0,
+            &forged(Kind::End, &END_OF(9, "null"), |header| header.key = key),
+            &received(1),
+            &mut reply,
+        );
+    }
+    let outcome = receiver.finish(&[], &[]);
+    let counts = outcome.flows.iter().map(|flow| (flow.counts.first, flow.counts.lost)).collect::<Vec<_>>();
+    assert_eq!(counts, [(1, 8), (0, 0)], "the second sender's frames of flow 1 do not mix with the first one's");
+    let unexpected = Unexpected { foreign: 0, packets: 3, exchanges: 0, ends: 2, greetings: 2 };
+    assert_eq!(outcome.ports[0].unexpected, unexpected);
+}
+
+#[test]
+fn a_greeting_shorter_than_its_reply_is_not_replied_to() {
+    let mut receiver = receiver_of(Senders::Greeting { cookie: COOKIE }, Framing::Udp, None);
+    let (intended, sent) = (Time(1), Time(2));
+    let mut payload = [0; GREETING_BYTES];
+    StreamHeader { kind: Kind::Greeting, node: 0, flow: 1, key: KEY, seq: 0, intended, sent }.write(&mut payload);
+    for length in HEADER_BYTES..GREETING_BYTES {
+        assert_eq!(receiver.on_frame(0, &payload[..length], &received(1), &mut [0; 200]), None);
+    }
+    assert!(receiver.on_frame(0, &payload, &received(1), &mut [0; 200]).is_some());
+    assert_eq!(receiver.finish(&[], &[]).ports[0].unexpected.greetings, 9);
+}
+
+proptest! {
+    /// Frames whose check is right, as random bytes never have it: of any kind, key, flow and content, cut anywhere.
+    #[test]
+    fn frames_of_any_content_are_in_one_count_and_end_no_stream_of_another_key(
+        frames in prop::collection::vec(
+            (1..11_u8, any::<bool>(), 0..4_u16, any::<u64>(), any::<(i64, i64)>(), prop::collection::vec(any::<u8>(), 0..60)),
+            1..60,
+        ),
+        is_known: bool, answers: bool,
+    ) {
+        let answer = answers.then_some(Answering { node: 1, payload_bytes: 64 });
+        let senders = if is_known { Senders::Known(KEY) } else { Senders::Greeting { cookie: COOKIE } };
+        let mut receiver = receiver_of(senders, Framing::Udp, answer);
+        let mut reply = [0; 300];
+        let mut count = 0;
+        for (kind, is_ours, flow, seq, (intended, sent), rest) in frames {
+            let key = if is_ours { KEY } else { SessionKey(seq) };
+            let header = StreamHeader {
+                kind: Kind::Data, node: 0, flow, key, seq: seq % SEQ_LIMIT, intended: Time(intended), sent: Time(sent),
+            };
+            let header = StreamHeader { kind: KINDS[usize::from(kind) - 1], ..header };
+            let mut payload = header.to_bytes().to_vec();
+            payload.extend(&rest);
+            let at = receiver.end(flow);
+            if let Some(length) = receiver.on_frame(0, &payload, &received(5), &mut reply) {
+                prop_assert!(length <= payload.len() || matches!(header.kind, Kind::Data | Kind::Live | Kind::SyncRequest));
+                receiver.stamp(0, &mut reply[..length], Time(9));
+                receiver.answered(0, &reply[..length], Sent { number: 1, called: Time(9) });
+            }
+            prop_assert!(key == KEY || receiver.end(flow) == at);
+            count += 1;
+        }
+        let outcome = receiver.finish(&[], &[]);
+        let counted: u64 = outcome.flows.iter().map(|flow| flow.counts.frames()).sum();
+        prop_assert_eq!(counted + outcome.ports[0].control, count);
+        prop_assert_eq!(outcome.ports[0].frames, count);
+        prop_assert!(outcome.flows.iter().all(|flow| flow.counts.lost <= SEQ_LIMIT));
+    }
+}
+
+const KINDS: [Kind; 10] = [
+    Kind::Data,
+    Kind::Answer,
+    Kind::End,
+    Kind::EndAck,
+    Kind::SyncRequest,
+    Kind::SyncReply,
+    Kind::Live,
+    Kind::SyncFollowUp,
+    Kind::Greeting,
+    Kind::GreetingReply,
+];
+
 proptest! {
     #[test]
     fn arbitrary_bytes_never_panic(
-        mut bytes: Vec<u8>, at: prop::sample::Index, by: u8, room in 0..300_usize, kind in 0..9_u8,
+        mut bytes: Vec<u8>, at: prop::sample::Index, by: u8, room in 0..300_usize, kind in 0..11_u8,
         cut: prop::sample::Index, number: u32,
     ) {
         let mut reply = vec![0; room];

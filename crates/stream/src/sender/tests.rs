@@ -24,10 +24,11 @@ fn the_lead_comes_to_what_the_way_out_takes_and_lateness_does_not_move_it() {
 fn sender(patterns: &[Pattern], transmit_stamps: bool) -> Sender {
     let flow = |(flow, pattern): (u16, &Pattern)| {
         let schedule = Schedule::new(*pattern, 1e4, 1_000, 1);
-        FlowRequest { flow, port: 0, head: Head::Udp, payload_bytes: 40, schedule }
+        FlowRequest { flow, port: 0, head: Head::Udp, payload_bytes: 42, schedule }
     };
     let request = SendRequest {
         block: 1,
+        key: SessionKey(1),
         flows: (1..).zip(patterns).map(flow).collect(),
         keep: Keep::Packets { room: 300 },
         start_in: Nanos::ZERO,
@@ -44,9 +45,9 @@ fn sender(patterns: &[Pattern], transmit_stamps: bool) -> Sender {
 #[test]
 fn a_flood_leaves_in_large_batches_unless_others_are_due_beside_it() {
     let mut beside = sender(&[Pattern::Flood, Pattern::Regular], false);
-    assert_eq!(beside.frames(0, Time(1)).0.len() / 40, BATCH_BESIDE);
+    assert_eq!(beside.frames(0, Time(1)).0.len() / 42, BATCH_BESIDE);
     let mut flood = sender(&[Pattern::Flood], false);
-    assert_eq!(flood.frames(0, Time(1)).0.len() / 40, BATCH);
+    assert_eq!(flood.frames(0, Time(1)).0.len() / 42, BATCH);
     flood.flooded(0, 0, Time(1));
     flood.flooded(0, 200, Time(5));
     flood.flooded(0, 150, Time(7));

@@ -3,14 +3,15 @@
 use proptest::prelude::*;
 use sojourn_port::sim::{ClockStep, Delay, SenderLate};
 use sojourn_time::{Clock, Nanos, Time};
-use sojourn_wire::MacAddress;
-use sojourn_wire::stream::{Link, Tag};
+use sojourn_wire::stream::{GreetingWord, Link, Tag};
+use sojourn_wire::{MacAddress, SessionKey};
 
 use super::*;
-use crate::{Answering, End, FlowRequest, Keep, Pattern, Phase, PortRequest, Schedule, SyncRequest};
+use crate::{Answering, End, FlowRequest, Keep, Pattern, Phase, PortRequest, Schedule, Senders, SyncRequest};
 
 const MAC_A: MacAddress = MacAddress([2, 0, 0, 0, 0, 0xA]);
 const MAC_B: MacAddress = MacAddress([2, 0, 0, 0, 0, 0xB]);
+const KEY: SessionKey = SessionKey(0x0123_4567_89AB_CDEF);
 static RUNNING: AtomicBool = AtomicBool::new(false);
 
 fn head() -> Head {
@@ -25,6 +26,7 @@ fn stream(flow: u16, pattern: Pattern, rate_pps: f64, count: u64) -> FlowRequest
 fn sending(flows: Vec<FlowRequest>) -> SendRequest {
     SendRequest {
         block: 1,
+        key: KEY,
         flows,
         keep: Keep::Packets { room: 1_000_000 },
         start_in: Nanos::millis(1),
@@ -38,7 +40,7 @@ fn sending(flows: Vec<FlowRequest>) -> SendRequest {
 fn receiving(send: &SendRequest, ports: usize) -> ReceiveRequest {
     let framing = if send.flows[0].head == Head::Udp { Framing::Udp } else { Framing::Ethernet };
     ReceiveRequest {
-        block: send.block,
+        senders: Senders::Known(send.key),
         ports: vec![PortRequest { framing, mac: MAC_B, answer: None, transmit_stamps: true }; ports],
         flows: send.flows.iter().map(|flow| flow.flow).collect(),
         keep: Keep::Packets { room: 1_000_000 },
@@ -278,7 +280,7 @@ fn an_end_is_told_until_it_is_heard() {
         let heard = driver::conclude(
             &mut near,
             &clock,
-            driver::Ended { head: head(), block: 1, flow: 7 },
+            driver::Ended { head: head(), key: KEY, flow: 7 },
             &end,
             Nanos::millis(10),
         )
@@ -290,6 +292,51 @@ fn an_end_is_told_until_it_is_heard() {
     let (heard, lost, at) = conclude(&Path { loss: 1.0, ..Path::constant(1_000) });
     assert_eq!((heard, lost), (false, 0));
     assert!(at >= Time(50_000_000), "{at:?}");
+}
+
+#[test]
+fn a_receiver_is_greeted_until_it_hears_and_counts_one_sender_a_flow() {
+    let send = sending(vec![stream(7, Pattern::Regular, 1e4, 1)]);
+    let request = ReceiveRequest { senders: Senders::Greeting { cookie: 99 }, ..receiving(&send, 1) };
+    let greet = |path: &Path, senders: &[(SessionKey, u16)]| {
+        let line = Rc::new(RefCell::new(Line::new(path, 1, Receiver::new(&request), 1, 1).unwrap()));
+        let clock = NearClock::new(Rc::clone(&line));
+        let mut near = Near::new(Rc::clone(&line), 0, Framing::Ethernet);
+        let greet = |(key, flow): &(SessionKey, u16)| {
+            let greeting = driver::Greeting { head: head(), key: *key, flow: *flow, is_group: false };
+            driver::greet(&mut near, &clock, greeting, Nanos::seconds(2)).unwrap()
+        };
+        let said: Vec<_> = senders.iter().map(greet).collect();
+        let said: Vec<_> = said.iter().map(|said| (said.receivers(), said.refusal)).collect();
+        (said, clock.now(), line.borrow_mut().finish(&[]).ports[0].unexpected.greetings)
+    };
+    let (first, second) = (KEY, SessionKey(8));
+    let (said, at, _) = greet(&Path::constant(1_000), &[(first, 7)]);
+    assert_eq!((said, at), (vec![(1, None)], Time(4_000)), "there and back, twice");
+    let (said, _, refused) = greet(&Path::constant(1_000), &[(first, 7), (second, 7), (second, 8), (first, 7)]);
+    let refusals = [None, Some(GreetingWord::Taken), Some(GreetingWord::NoSuchFlow), None];
+    assert_eq!((said, refused), (refusals.map(|word| (usize::from(word.is_none()), word)).to_vec(), 2));
+    for seed in 0..20 {
+        let (said, ..) = greet(&Path { loss: 0.3, seed, ..Path::constant(300_000_000) }, &[(first, 7)]);
+        assert_eq!(said, [(1, None)], "a far and lossy path, seed {seed}");
+    }
+    let (said, at, _) = greet(&Path { loss: 1.0, ..Path::constant(1_000) }, &[(first, 7)]);
+    assert_eq!(said, [(0, None)]);
+    assert!((Time(2_000_000_000)..Time(2_100_000_000)).contains(&at), "{at:?}");
+}
+
+#[test]
+fn each_receiver_of_a_group_is_greeted() {
+    let send = sending(vec![stream(7, Pattern::Regular, 1e4, 1)]);
+    let request = ReceiveRequest { senders: Senders::Greeting { cookie: 99 }, ..receiving(&send, 3) };
+    let line = Rc::new(RefCell::new(Line::new(&Path::constant(1_000), 1, Receiver::new(&request), 3, 1).unwrap()));
+    let clock = NearClock::new(Rc::clone(&line));
+    let mut near = Near::new(Rc::clone(&line), 0, Framing::Ethernet);
+    let greeting = driver::Greeting { head: head(), key: KEY, flow: 7, is_group: true };
+    let said = driver::greet(&mut near, &clock, greeting, Nanos::seconds(2)).unwrap();
+    // Three ports of one receiver, whose cookie is one.
+    assert_eq!((said.receivers(), said.refusal), (1, None));
+    assert!((Time(300_000_000)..Time(400_000_000)).contains(&clock.now()), "listens for others {:?}", clock.now());
 }
 
 #[test]
@@ -363,7 +410,7 @@ fn a_clock_that_is_set_back_while_clocks_are_compared_is_not_waited_for() {
         !driver::conclude(
             &mut near,
             &clock,
-            driver::Ended { head: head(), block: 1, flow: 7 },
+            driver::Ended { head: head(), key: KEY, flow: 7 },
             &end,
             Nanos::millis(20)
         )

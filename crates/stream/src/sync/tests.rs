@@ -4,11 +4,14 @@ use crate::{FlowRequest, Keep, Pattern, Schedule, SyncRequest};
 
 use super::*;
 
+const KEY: SessionKey = SessionKey(5);
+
 fn syncer(has_stamps: bool) -> Syncer {
     let schedule = Schedule::new(Pattern::Regular, 1_000.0, 1, 1);
     let request = SendRequest {
         block: 5,
-        flows: vec![FlowRequest { flow: 1, port: 0, head: Head::Udp, payload_bytes: 40, schedule }],
+        key: KEY,
+        flows: vec![FlowRequest { flow: 1, port: 0, head: Head::Udp, payload_bytes: 42, schedule }],
         keep: Keep::Histograms,
         start_in: Nanos::ZERO,
         at_most: None,
@@ -28,7 +31,7 @@ fn ask(sync: &mut Syncer, at: i64) {
 fn told_by(kind: Kind, number: u64, clock: u64, (at, left): (i64, i64)) -> (StreamHeader, Vec<u8>) {
     let mut payload = vec![0; sojourn_wire::stream::SYNC_BYTES];
     let (intended, sent) = (Time(at - 20), Time(left));
-    let header = StreamHeader { kind, node: 0, flow: 1, block: 5, seq: number, intended, sent };
+    let header = StreamHeader { kind, node: 0, flow: 1, key: KEY, seq: number, intended, sent };
     header.write(&mut payload);
     SyncTail { clock, source: Source::Kernel, follows_up: clock >= FOLLOWS_UP }.write(&mut payload);
     (header, payload)

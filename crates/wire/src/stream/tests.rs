@@ -6,9 +6,9 @@ use sojourn_time::{Source, Time};
 use super::*;
 
 prop_compose! {
-    fn header()(kind in 1..=8_u8, node: u8, flow: u16, block: u32, seq: u64, intended: i64, sent: i64) -> StreamHeader {
+    fn header()(kind in 1..=10_u8, node: u8, flow: u16, key: u64, seq in 0..SEQ_LIMIT, intended: i64, sent: i64) -> StreamHeader {
         let kind = Kind::of(kind).unwrap();
-        StreamHeader { kind, node, flow, block, seq, intended: Time(intended), sent: Time(sent) }
+        StreamHeader { kind, node, flow, key: SessionKey(key), seq, intended: Time(intended), sent: Time(sent) }
     }
 }
 
@@ -28,12 +28,45 @@ proptest! {
     }
 
     #[test]
-    fn any_damaged_byte_is_noticed(header in header(), at in 4..40_usize, by in 1..=255_u8) {
+    fn any_damaged_byte_is_noticed(header in header(), at in 4..HEADER_BYTES, by in 1..=255_u8) {
         let mut payload = header.to_bytes();
         payload[at] ^= by;
-        let unchecked = header.kind == Kind::Live && at < 36;
         let read = StreamHeader::read(&payload);
-        prop_assert!(unchecked || matches!(read, Err(Unread::Damaged { .. })), "{:?}", read);
+        prop_assert!(matches!(read, Err(Unread::Damaged { .. })), "{:?}", read);
+    }
+
+    #[test]
+    fn a_key_is_near_to_those_that_one_damaged_byte_makes(key: u64, at in 0..64, by in 1..=255_u64, other: u64) {
+        let damaged = key ^ by << (at / 8 * 8);
+        prop_assert!(SessionKey(key).is_near(SessionKey(key)) && SessionKey(key).is_near(SessionKey(damaged)));
+        let differing = (key ^ other).to_be_bytes().iter().filter(|byte| **byte != 0).count();
+        prop_assert_eq!(SessionKey(key).is_near(SessionKey(other)), differing <= 1);
+        prop_assert!(!SessionKey(key).is_near(SessionKey(damaged ^ 1_u64 << ((at + 8) % 64))));
+    }
+
+    #[test]
+    fn greetings_carry_cookie_and_word(cookie: u64, word in 0..5_usize, cut in 0..GREETING_BYTES) {
+        use GreetingWord::{Accepted, Again, Greet, NoSuchFlow, Taken};
+        let tail = GreetingTail { cookie, word: [Greet, Again, Accepted, Taken, NoSuchFlow][word] };
+        let mut payload = [0xFF; GREETING_BYTES];
+        tail.write(&mut payload);
+        prop_assert_eq!(GreetingTail::read(&payload), Some(tail));
+        prop_assert_eq!(GreetingTail::read(&payload[..cut]), None);
+        payload[GREETING_BYTES - 1] = 5;
+        prop_assert_eq!(GreetingTail::read(&payload), None);
+    }
+
+    /// What random bytes never come to: past magic and check.
+    #[test]
+    fn headers_of_any_content_with_a_right_check_are_read_as_they_are_written(
+        mut bytes in prop::collection::vec(any::<u8>(), HEADER_BYTES..120), kind in 1..=10_u8,
+    ) {
+        bytes[..4].copy_from_slice(&MAGIC);
+        bytes[4] = kind;
+        with_right_check(&mut bytes);
+        let header = StreamHeader::read(&bytes).expect("its check is right");
+        prop_assert_eq!(&header.to_bytes()[..], &bytes[..HEADER_BYTES]);
+        let _ = (SyncTail::read(&bytes), GreetingTail::read(&bytes), end_text(&bytes), is_intact(&bytes));
     }
 
     #[test]
@@ -55,7 +88,7 @@ proptest! {
     }
 
     #[test]
-    fn any_damaged_byte_of_the_pattern_is_noticed(length in 41..9000_usize, at: prop::sample::Index, by in 1..=255_u8) {
+    fn any_damaged_byte_of_the_pattern_is_noticed(length in HEADER_BYTES + 1..9000_usize, at: prop::sample::Index, by in 1..=255_u8) {
         let mut payload = vec![0; length];
         fill(&mut payload);
         prop_assert!(is_intact(&payload));
@@ -70,6 +103,22 @@ proptest! {
         SyncTail { clock, source, follows_up }.write(&mut payload);
         prop_assert_eq!(SyncTail::read(&payload), Some(SyncTail { clock, source, follows_up }));
     }
+}
+
+/// Makes the check of a header right, whatever it says.
+fn with_right_check(bytes: &mut [u8]) {
+    let head: [u8; HEADER_BYTES] = *bytes.first_chunk().unwrap();
+    let check = if head[4] == Kind::Live as u8 {
+        // The exclusive or of the words as they stand, in which the magic has no part and the number is 48 bits long.
+        let words = [&head[4..16], &[0, 0], &head[16..CHECKED_BYTES]].concat();
+        words
+            .chunks(4)
+            .map(|word| u32::from_be_bytes([word[0], word[1], word[2], word[3]]))
+            .fold(0, |all, word| all ^ word)
+    } else {
+        crc32(&head[..CHECKED_BYTES])
+    };
+    bytes[CHECKED_BYTES..HEADER_BYTES].copy_from_slice(&check.to_be_bytes());
 }
 
 #[test]
@@ -90,8 +139,8 @@ fn frames_of_others_are_none_of_ours() {
         ethertype: ethernet::PROBE_ETHERTYPE,
     };
     assert_eq!(Link::split(&probe.to_bytes()), None);
-    assert_eq!(StreamHeader::read(&[0; 40]), Err(Unread::Foreign));
-    assert_eq!(StreamHeader::read(b"SOJ2"), Err(Unread::Foreign));
+    assert_eq!(StreamHeader::read(&[0; HEADER_BYTES]), Err(Unread::Foreign));
+    assert_eq!(StreamHeader::read(b"SOJ3"), Err(Unread::Foreign));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use sojourn_record::stream::Stream as Row;
 use sojourn_record::{Finding, StreamFolder};
 use sojourn_rights as rights;
-use sojourn_stream::{End, FlowReceived};
+use sojourn_stream::{End, FlowReceived, Senders, Unexpected};
 use sojourn_time::{Clock, HostClock, Nanos, Source, Time};
 
 use super::arguments::ReceiveByHand;
@@ -14,9 +14,10 @@ use super::{add_times, names, print, sources, times};
 use crate::failure::{NotTrusted, WrongRequest};
 use crate::numbers;
 use crate::place::{self, Fifo, Place};
+use crate::secret;
 use crate::serve;
 use crate::stream::RIGHTS;
-use crate::stream::findings::Findings;
+use crate::stream::findings::{self, Findings};
 use crate::stream::one_way::OneWay;
 use crate::stream::ports::Attached;
 use crate::stream::receive::{self, Received, Reception};
@@ -81,6 +82,8 @@ fn request(arguments: &ReceiveByHand) -> anyhow::Result<Receive> {
     };
     Ok(Receive {
         head: Head::default(),
+        // A greeting brings no cookie at first: 0 is none.
+        senders: Senders::Greeting { cookie: secret::random()?.max(1) },
         ports: devices.into_iter().enumerate().map(of_device).collect(),
         flows: flow.clone(),
         options: ReceiveOptions { room: MOST_KEPT, ..*options },
@@ -106,15 +109,23 @@ impl Until {
     }
 }
 
+/// Counts what belongs to none of the flows, at all ports.
+fn unexpected(received: &Received) -> Unexpected {
+    received.outcome.ports.iter().fold(Unexpected::default(), |all, port| all + port.unexpected)
+}
+
 /// Ends with a sentence where nothing arrived.
 fn refuse_silence(arguments: &ReceiveByHand, received: &Received) -> Result<(), NotTrusted> {
-    let arrived = received.outcome.flows.iter().any(|flow| flow.counts.frames() > flow.counts.unexpected);
+    let arrived = received.outcome.flows.iter().any(|flow| flow.counts.frames() > flow.counts.unexpected.total());
     if arrived {
         return Ok(());
     }
-    let unexpected: u64 = received.outcome.ports.iter().map(|port| port.unexpected).sum();
-    let advice = match (unexpected, arguments.port.groups.is_empty(), arguments.port.udp_port) {
-        (1.., ..) => format!("{unexpected} unexpected frames came, of none of the flows asked for; name theirs with --flow"),
+    let unexpected = unexpected(received);
+    let advice = match (unexpected.total(), arguments.port.groups.is_empty(), arguments.port.udp_port) {
+        (1.., ..) => format!(
+            "{} came; start the receiver before the sender, and name the sender's flow with --flow",
+            findings::unexpected_of(unexpected)
+        ),
         (0, true, Some(port)) => {
             format!(
                 "is it sent to UDP port {port}, and does a firewall let it through? A group must be joined: --group"
@@ -159,6 +170,7 @@ impl Told<'_> {
         for (port, asked) in self.received.outcome.ports.iter().zip(&self.asked.ports) {
             found.of_local_drops(port.local_drops, asked.via().name());
         }
+        found.of_unexpected(unexpected(self.received));
         for (flow, _) in self.flows() {
             let is_one_clock = self.one_way(flow).is_some_and(|one_way| one_way.line.shared);
             found.of_receiver(flow, is_one_clock);
@@ -229,6 +241,10 @@ impl Told<'_> {
         let mut text: String = self.flows().map(|(flow, row)| self.flow_text(flow, row)).collect();
         let arrivals = names(&sources(self.sources()));
         let _ = writeln!(text, "timestamps: arrivals {arrivals}; engine: {}", self.engines.join(", "));
+        let unexpected = unexpected(self.received);
+        if unexpected.total() > 0 {
+            let _ = writeln!(text, "{}", findings::unexpected_of(unexpected));
+        }
         text + &found.text()
     }
 
@@ -258,7 +274,7 @@ impl Told<'_> {
             (counts.duplicated, "duplicated"),
             (counts.reordered, "reordered"),
             (counts.late, "late"),
-            (counts.unexpected, "unexpected"),
+            (counts.unexpected.total(), "unexpected"),
         ];
         parts.extend(others.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}")));
         parts.join(", ")

@@ -5,13 +5,16 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 use sojourn_record::StreamFolder;
 use sojourn_rights as rights;
-use sojourn_stream::{End, EndLine, Ended, FlowSent, Pattern};
+use sojourn_stream::{End, EndLine, Ended, FlowSent, Greeting, Pattern};
 use sojourn_time::{HostClock, Nanos, Source};
+use sojourn_wire::SessionKey;
+use sojourn_wire::stream::GreetingWord;
 
 use super::arguments::SendByHand;
 use super::{names, print, rates, sources};
 use crate::failure::NotTrusted;
 use crate::place::{self, Fifo, Place};
+use crate::secret;
 use crate::serve;
 use crate::stream::RIGHTS;
 use crate::stream::clocks::Known;
@@ -23,6 +26,9 @@ use crate::sys::STOP;
 
 /// For how long a receiver may take to say that it knows of the end.
 const PATIENCE: Nanos = Nanos::millis(200);
+
+/// For how long a receiver may take to say that it counts the stream.
+const GREETING_PATIENCE: Nanos = Nanos::seconds(2);
 
 /// The most frames that are kept one by one; above, histograms tell.
 const MOST_KEPT: u64 = 4_000_000;
@@ -39,8 +45,12 @@ pub fn run(arguments: &SendByHand) -> anyhow::Result<()> {
     let mut records = folder.map(|folder| StreamFolder::create(folder, "a", 0, &crate::origin(false))).transpose()?;
     let mut sending = Sending::open(&asked, &place)?;
     rights::keep_only(&RIGHTS)?;
+    let receivers = greet(&mut sending, &asked)?;
+    if receivers == 0 {
+        sending.compare_no_clocks();
+    }
     let sent = sending.run(&STOP)?;
-    let is_heard = conclude(&mut sending, &sent)?;
+    let is_heard = receivers > 0 && conclude(&mut sending, &sent)?;
     let recorded = records.as_mut().map_or(Ok(()), |folder| folder.write(&sent.rows).and_then(|()| folder.finish()));
     let found = findings(&sending, &sent);
     let told = Told { asked: &asked, sending: &sending, sent: &sent, is_heard, found: &found };
@@ -64,14 +74,38 @@ fn request(arguments: &SendByHand) -> anyhow::Result<Send> {
         stamps: if is_flood { StampsAsked::None } else { StampsAsked::Departure },
         ..*options
     };
-    Ok(Send { head: Head::default(), flows: vec![flow], options })
+    let key = SessionKey(secret::random()?);
+    Ok(Send { head: Head::default(), key, flows: vec![flow], options })
+}
+
+/// Tells receivers the key of the stream, and returns how many will count it.
+///
+/// # Errors
+/// When the port fails, or none counts it and one says why.
+fn greet(sending: &mut Sending<'_>, asked: &Send) -> anyhow::Result<usize> {
+    let (to, is_group) = (&asked.flows[0].to, asked.flows[0].to.is_group());
+    let key = asked.key;
+    let (port, request) = sending.flow(0);
+    let greeting = Greeting { head: request.head, key, flow: request.flow, is_group };
+    let greeted = sojourn_stream::greet(port, &HostClock, greeting, GREETING_PATIENCE)?;
+    let flow = request.flow;
+    let problem = match greeted.refusal {
+        Some(GreetingWord::NoSuchFlow) => format!("the receiver does not count flow {flow}; name it there with --flow"),
+        Some(_) => format!(
+            "the receiver counts another sender's frames as flow {flow}; take another flow with --flow at both ends, or wait \
+             until that one is done and the receiver is started anew"
+        ),
+        None => return Ok(greeted.receivers()),
+    };
+    if greeted.receivers() > 0 { Ok(greeted.receivers()) } else { Err(NotTrusted(format!("{to}: {problem}")).into()) }
 }
 
 /// Tells the receiver what was sent, and how its clock stands to ours.
 fn conclude(sending: &mut Sending<'_>, sent: &Sent) -> anyhow::Result<bool> {
     let Some(flow) = sent.outcome.flows.first() else { return Ok(false) };
+    let key = sending.key();
     let (port, request) = sending.flow(0);
-    let ended = Ended { head: request.head, block: 0, flow: request.flow };
+    let ended = Ended { head: request.head, key, flow: request.flow };
     let mut is_heard = false;
     for (of, clock) in lines(sent) {
         let end = End { sent: flow.counts.sent, clock, pacing_error_ns: pacing_error(sent), of };
@@ -106,6 +140,7 @@ fn findings(sending: &Sending<'_>, sent: &Sent) -> Findings {
     for (place, flow) in sent.outcome.flows.iter().enumerate() {
         found.of_sender(flow, sending.schedule(place));
     }
+    found.of_unexpected(sent.outcome.unexpected);
     // Where nobody answered there is no receiver of ours, and no clock to know.
     if !sent.outcome.exchanges.is_empty() {
         sent.clocks.iter().for_each(|known| found.of_clock(known));
@@ -136,6 +171,8 @@ impl Told<'_> {
             "ended_ns": self.sent.outcome.ended,
             "processor_time_ns": self.sent.took.processor,
             "departure_sources": sources(self.sent.outcome.rows.iter().map(|row| row.departure.source)),
+            "unexpected": self.sent.outcome.unexpected.total(),
+            "unexpected_of": self.sent.outcome.unexpected,
             "findings": self.found.json(),
         });
         serve::add(&mut told, place.json());
@@ -173,6 +210,9 @@ impl Told<'_> {
             }
         };
         let _ = writeln!(text, "{receiver}");
+        if self.sent.outcome.unexpected.total() > 0 {
+            let _ = writeln!(text, "{}", findings::unexpected_of(self.sent.outcome.unexpected));
+        }
         text + &self.found.text()
     }
 

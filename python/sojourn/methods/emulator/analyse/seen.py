@@ -28,8 +28,10 @@ if TYPE_CHECKING:
     from sojourn.analysis.run import Run
     from sojourn.analysis.stream_study import Gathered
 
-MAGIC, KIND_AT, FLOW_AT, SEQ_AT, DATA = b"SOJ2", 4, 6, 12, (1, 7)
-"""Of the header of a stream's frame: its beginning, where its kind, flow and number stand, and the kinds of packets."""
+KIND_AT, FLOW_AT, DATA = 4, 6, (1, 7)
+"""Of the header of a stream's frame: where its kind and flow stand, and the kinds of packets."""
+SEQ_AT = {b"SOJ3": slice(16, 22), b"SOJ2": slice(12, 20)}
+"""How it begins, and where its number stands; the second is that of earlier versions, whose logs are read too."""
 
 FORWARD = "forward"
 """The direction of streams, and the name of its pipe."""
@@ -275,8 +277,12 @@ def _numbered(log: pl.DataFrame) -> pl.DataFrame:
 
 def _header(head: bytes | None) -> tuple[int | None, int | None]:
     """Flow and number of a stream's packet; neither of anything else."""
-    at = head.find(MAGIC) if head else -1
-    if head is None or at < 0 or len(head) < at + SEQ_AT + 8 or head[at + KIND_AT] not in DATA:
-        return None, None
-    flow = int.from_bytes(head[at + FLOW_AT : at + FLOW_AT + 2], "big")
-    return flow, int.from_bytes(head[at + SEQ_AT : at + SEQ_AT + 8], "big")
+    for magic, seq_at in SEQ_AT.items():
+        at = head.find(magic) if head else -1
+        if head is None or at < 0:
+            continue
+        header = head[at:]
+        if len(header) < seq_at.stop or header[KIND_AT] not in DATA:
+            return None, None
+        return int.from_bytes(header[FLOW_AT : FLOW_AT + 2], "big"), int.from_bytes(header[seq_at], "big")
+    return None, None

@@ -1,0 +1,128 @@
+//! Tells receivers the key of a stream before it begins, where they were not told it otherwise.
+
+use sojourn_port::{Batch, PortError};
+use sojourn_time::{Clock, Nanos, Time, Watch};
+use sojourn_wire::stream::{GreetingTail, GreetingWord, Kind};
+use sojourn_wire::{SessionKey, StreamHeader};
+
+use super::transmit;
+use crate::Head;
+use crate::frame::split;
+
+/// How often it is greeted while nobody replies.
+const AGAIN: Nanos = Nanos::millis(100);
+
+/// How long to listen for more receivers of a group, after each that accepted.
+const GROUP_PATIENCE: Nanos = Nanos::millis(300);
+
+/// More receivers than these are not asked to count.
+const MOST_RECEIVERS: usize = 256;
+
+/// Which stream is to begin.
+#[derive(Clone, Copy, Debug)]
+pub struct Greeting {
+    /// What its frames begin with.
+    pub head: Head,
+    /// Its key.
+    pub key: SessionKey,
+    /// Its flow.
+    pub flow: u16,
+    /// Whether it goes to a group, of which several receivers may reply.
+    pub is_group: bool,
+}
+
+/// What receivers said to it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Greeted {
+    /// The cookies of those that count the stream.
+    accepted: Vec<u64>,
+    /// Why one does not: [`GreetingWord::Taken`] or [`GreetingWord::NoSuchFlow`].
+    pub refusal: Option<GreetingWord>,
+}
+
+impl Greeted {
+    /// Returns how many receivers count the stream.
+    pub const fn receivers(&self) -> usize {
+        self.accepted.len()
+    }
+}
+
+/// Greets until a receiver accepts or refuses, of a group until no more do, for so long at most.
+///
+/// # Errors
+/// When the port refuses.
+pub fn greet(
+    port: &mut dyn Batch,
+    clock: &dyn Clock,
+    greeting: Greeting,
+    patience: Nanos,
+) -> Result<Greeted, PortError> {
+    let start = clock.now();
+    let (mut deadline, mut next, mut watch) = (start + patience, start, Watch::new(start));
+    let mut greeted = Greeted::default();
+    loop {
+        let now = clock.now();
+        if now >= deadline || watch.is_set_back(now) {
+            return Ok(greeted);
+        }
+        if now >= next {
+            say(port, greeting, 0, now)?;
+            next = now + AGAIN;
+        }
+        let before = greeted.receivers();
+        for cookie in listen(port, greeting, &mut greeted)? {
+            say(port, greeting, cookie, clock.now())?;
+        }
+        if !greeting.is_group && (greeted.receivers() > 0 || greeted.refusal.is_some()) {
+            return Ok(greeted);
+        }
+        if greeted.receivers() > before {
+            deadline = clock.now() + GROUP_PATIENCE;
+        }
+        while port.transmit_stamp()?.is_some() {}
+        port.wait(next.min(deadline))?;
+    }
+}
+
+/// Greets the receiver with this cookie.
+fn say(port: &mut dyn Batch, greeting: Greeting, cookie: u64, now: Time) -> Result<(), PortError> {
+    let Greeting { head, key, flow, .. } = greeting;
+    let mut frame = vec![0; head.bytes() + head.greeting_payload_bytes()];
+    if let Head::Link(link) = head {
+        link.write(&mut frame);
+    }
+    let payload = &mut frame[head.bytes()..];
+    StreamHeader { kind: Kind::Greeting, node: 0, flow, key, seq: 0, intended: now, sent: now }.write(payload);
+    GreetingTail { cookie, word: GreetingWord::Greet }.write(payload);
+    match transmit(port, &frame) {
+        Err(error) if !error.is_full_queue() => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Takes the replies that are there, and returns the cookies that are to be sent back.
+fn listen(port: &mut dyn Batch, greeting: Greeting, greeted: &mut Greeted) -> Result<Vec<u64>, PortError> {
+    let framing = port.capabilities().framing;
+    let mut cookies = Vec::new();
+    let taken = port.receive_batch(&mut |frame, _| {
+        let Some((_, payload)) = split(framing, frame) else { return };
+        let header = StreamHeader::read(payload).ok().filter(|header| {
+            header.kind == Kind::GreetingReply && (header.key, header.flow) == (greeting.key, greeting.flow)
+        });
+        let Some(tail) = header.and_then(|_| GreetingTail::read(payload)) else { return };
+        match tail.word {
+            GreetingWord::Again if cookies.len() < MOST_RECEIVERS => cookies.push(tail.cookie),
+            GreetingWord::Accepted if greeted.accepted.len() < MOST_RECEIVERS => {
+                if !greeted.accepted.contains(&tail.cookie) {
+                    greeted.accepted.push(tail.cookie);
+                }
+            }
+            GreetingWord::Taken | GreetingWord::NoSuchFlow => greeted.refusal = Some(tail.word),
+            GreetingWord::Greet | GreetingWord::Again | GreetingWord::Accepted => {}
+        }
+    });
+    match taken {
+        Ok(_) | Err(PortError::Refused(_)) => Ok(cookies),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,138 @@
+"""Sends forged, replayed, truncated and random frames as fast as it can until its input ends, then tells how many.
+
+A program of its own, run on the attacker's host. It knows formats, addresses and ports, and no session key.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import select
+import socket
+import struct
+import sys
+import zlib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+DATA, ANSWER, END, END_ACK, SYNC, SYNC_REPLY, LIVE, FOLLOW_UP, GREETING, GREETING_REPLY = range(1, 11)
+SHARED = {"shared": True, "reference_ns": 0, "offset_ns": 0, "skew_ppb": 0, "bound_ns": 0, "error95_ns": 0}
+LAST = {"sent": 2**64 - 1, "clock": SHARED}
+
+
+def main() -> None:
+    asked = json.loads(sys.argv[1])
+    rng = random.Random(1)
+    make = stream_frames if asked["kind"] == "stream" else probe_frames
+    kinds: dict[str, list[bytes]] = make(asked, rng)
+    port = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+    port.bind(("eth0", 0))
+    order = [(kind, frame) for kind, frames in kinds.items() for frame in frames]
+    rng.shuffle(order)
+    counts = dict.fromkeys(kinds, 0)
+    print("attacking", flush=True)
+    while not select.select([sys.stdin], [], [], 0)[0]:
+        for kind, frame in order:
+            try:
+                port.send(frame)
+            except OSError:
+                continue
+            counts[kind] += 1
+    print(json.dumps(counts), flush=True)
+
+
+def stream_frames(asked: dict[str, str], rng: random.Random) -> dict[str, list[bytes]]:
+    """Frames of streams, over UDP and by themselves."""
+    kinds: dict[str, list[bytes]] = {
+        "forged": [],
+        "truncated": [],
+        "random": [],
+        "replayed": recorded(asked["recorded"]),
+    }
+
+    def over_udp(payload: bytes) -> bytes:
+        return udp(asked, 7708, payload)
+
+    def over_ethernet(payload: bytes) -> bytes:
+        return ethernet(asked, 0x88B6, payload)
+
+    for wrap in (over_udp, over_ethernet):
+        forged = [stream(rng, kind, flow) for kind in range(1, 11) for flow in (1, 1, 2, 999) for _ in range(8)]
+        kinds["forged"] += [wrap(payload) for payload in forged]
+        kinds["truncated"] += [wrap(payload[: rng.randrange(len(payload))]) for payload in forged]
+        kinds["random"] += [wrap(rng.randbytes(rng.randrange(1, 400))) for _ in range(100)]
+        # Past magic and kind, with a wrong check.
+        kinds["random"] += [wrap(b"SOJ3" + bytes([kind]) + rng.randbytes(60)) for kind in range(12) for _ in range(5)]
+    return kinds
+
+
+def stream(rng: random.Random, kind: int, flow: int) -> bytes:
+    """A frame of a stream with a key that is guessed, and everything else right."""
+    seq, intended, sent = rng.choice((0, 5, 2**48 - 1)), rng.getrandbits(60), rng.getrandbits(60)
+    key = rng.choice((0, 1, rng.getrandbits(64)))
+    head = (
+        struct.pack(">4sBBHQ", b"SOJ3", kind, rng.choice((0, 3)), flow, key)
+        + seq.to_bytes(6)
+        + struct.pack(">QQ", intended, sent)
+    )
+    check = zlib.crc32(head)
+    if kind == LIVE:
+        words = key ^ seq ^ intended ^ sent
+        check = (words >> 32 ^ words ^ kind << 24 ^ head[5] << 16 ^ flow) & 0xFFFFFFFF
+    tails: dict[int, Callable[[], bytes]] = {
+        END: lambda: json.dumps(LAST | {"sent": rng.choice((0, 1, 5, 2**64 - 1))}).encode(),
+        GREETING: lambda: rng.choice((0, rng.getrandbits(64))).to_bytes(8) + b"\0",
+        SYNC: lambda: rng.randbytes(6) + b"\2\1",
+    }
+    tail = tails.get(kind, lambda: rng.randbytes(20))()
+    return head + struct.pack(">I", check) + tail
+
+
+def probe_frames(asked: dict[str, str], rng: random.Random) -> dict[str, list[bytes]]:
+    """Requests and replies of probes over UDP: to a responder's port, or from it to who asks."""
+    kinds: dict[str, list[bytes]] = {"forged": [], "truncated": [], "random": []}
+    port = int(asked["port"])
+    for _ in range(300):
+        words = rng.choice((0, rng.getrandbits(64))), rng.getrandbits(10)
+        head = struct.pack(">4sQI", b"SOJ2", *words) + bytes([rng.choice((1, 2))]) + rng.randbytes(7) + rng.randbytes(8)
+        payload = head + struct.pack(">I", zlib.crc32(head)) + rng.randbytes(4)
+        kinds["forged"].append(udp(asked, port, payload))
+        kinds["truncated"].append(udp(asked, port, payload[: rng.randrange(len(payload))]))
+        kinds["random"].append(udp(asked, port, rng.randbytes(rng.randrange(1, 300))))
+    return kinds
+
+
+def recorded(file: str | None) -> list[bytes]:
+    """The frames of a capture (pcap)."""
+    if file is None:
+        return []
+    data, frames, at = Path(file).read_bytes(), list[bytes](), 24
+    while at + 16 <= len(data):
+        (length,) = struct.unpack_from("<I", data, at + 8)
+        frames.append(data[at + 16 : at + 16 + length])
+        at += 16 + length
+    return frames
+
+
+def udp(asked: dict[str, str], port: int, payload: bytes) -> bytes:
+    """A UDP datagram in IPv4, with whatever sender was asked for."""
+    source_port = 7707 if asked["kind"] == "probe" else 40_000
+    datagram = struct.pack(">HHHH", source_port, port, 8 + len(payload), 0) + payload
+    addresses = socket.inet_aton(asked["from"]) + socket.inet_aton(asked["to"])
+    header = struct.pack(">BBHHHBBH", 0x45, 0, 20 + len(datagram), 0, 0, 64, 17, 0) + addresses
+    total = sum(struct.unpack(">10H", header))
+    total = (total & 0xFFFF) + (total >> 16)
+    check = ~((total & 0xFFFF) + (total >> 16)) & 0xFFFF
+    return ethernet(asked, 0x0800, header[:10] + check.to_bytes(2) + header[12:] + datagram)
+
+
+def ethernet(asked: dict[str, str], ethertype: int, payload: bytes) -> bytes:
+    own = bytes.fromhex("02770000ee01")
+    return bytes.fromhex(asked["mac"].replace(":", "")) + own + ethertype.to_bytes(2) + payload.ljust(46, b"\0")
+
+
+if __name__ == "__main__":
+    main()
