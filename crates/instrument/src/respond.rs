@@ -15,7 +15,7 @@ use sojourn_port::udp::UdpListener;
 use sojourn_probe::DEFAULT_UDP_PORT;
 use sojourn_probe::respond::{Endpoint, Guard, Peers, Policy, Pretence, Refusal, Responder, Serve, serve};
 use sojourn_record::Finding;
-use sojourn_rights::{self as rights, Right};
+use sojourn_rights::table::RESPOND;
 use sojourn_time::{Clock, HostClock, Wait};
 
 use crate::arguments::{GuardArguments, PlaceArguments, Respond};
@@ -45,7 +45,7 @@ pub fn run(arguments: &Respond) -> anyhow::Result<()> {
     let guard = guard_of(&arguments.guard, &arguments.amplified)?;
     let responder = Responder::new(clock_id(pretence), pretence, Rc::clone(&guard));
     let mut open = open(arguments, &responder, &guard)?;
-    rights::keep_only(&[Right::IpcLock])?;
+    RESPOND.confine()?;
     let simulated = pretence.map_or(String::new(), |pretence| format!("; {}", pretended(&pretence)));
     let peers = names(&guard.borrow().policy().allowed).join(", ");
     let whom = if peers == "any" { String::new() } else { format!(" to {peers}") };

@@ -2,7 +2,7 @@
 //! full disk or a crash leaves readable files behind.
 
 use std::collections::HashMap;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,6 +12,7 @@ use arrow_ipc::CompressionType;
 use arrow_ipc::writer::{IpcWriteOptions, StreamWriter};
 use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
 
+use crate::private;
 use crate::schema::{self, Kind, Table};
 use crate::table::{Row, Rows, Unfit};
 
@@ -91,7 +92,7 @@ impl Files {
         suffix: &str,
         (origin, compression): (&Origin, Option<CompressionType>),
     ) -> Result<Self, RecordError> {
-        fs::create_dir_all(folder).map_err(|source| failure("create", folder, source))?;
+        private::create_folder(folder).map_err(|source| failure("create", folder, source))?;
         let mut files: Vec<TableFile> = Vec::new();
         for table in tables {
             let path = path_of(folder, table, suffix);
@@ -179,7 +180,7 @@ impl TableFile {
         table: &Table,
         (origin, compression): (&Origin, Option<CompressionType>),
     ) -> Result<Self, RecordError> {
-        let file = OpenOptions::new().write(true).create_new(true).open(&path).map_err(|source| {
+        let file = private::create_file(&path).map_err(|source| {
             if source.kind() == io::ErrorKind::AlreadyExists {
                 RecordError::Exists(path.clone())
             } else {

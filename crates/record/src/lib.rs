@@ -6,6 +6,7 @@
 
 mod files;
 mod findings;
+pub mod private;
 mod read;
 pub mod schema;
 mod table;

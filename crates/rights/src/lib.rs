@@ -1,6 +1,21 @@
-//! The rights (capabilities) that this process holds, and how it gives them up.
+//! What each command may do on its machine: the capabilities, the user, the system calls and the folders that it keeps once it
+//! is set up, and how it gives up the rest.
+//!
+//! One table says all of it ([`table`]); the reference page and the tests are made from that. Everything here concerns the
+//! calling thread and the threads that it starts afterwards; a thread that runs already has to do the same.
 
-use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
+mod calls;
+mod files;
+mod give_up;
+mod identity;
+pub mod table;
+
+use rustix::thread::{CapabilitySet, capabilities};
+
+pub use files::Landlock;
+pub use give_up::keep_only;
+pub use identity::{Identity, IdentityError, may_change};
+pub use table::Needs;
 
 /// A right that an instrument may need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +70,11 @@ impl Right {
         capabilities(None).is_ok_and(|sets| sets.effective.contains(self.set()))
     }
 
+    /// Returns its bit in the masks of `/proc/PID/status`.
+    pub const fn bit(self) -> u64 {
+        self.set().bits()
+    }
+
     const fn set(self) -> CapabilitySet {
         match self {
             Self::NetRaw => CapabilitySet::NET_RAW,
@@ -66,39 +86,5 @@ impl Right {
             Self::SysAdmin => CapabilitySet::SYS_ADMIN,
             Self::SysResource => CapabilitySet::SYS_RESOURCE,
         }
-    }
-}
-
-/// Gives up every right of this thread but those in `kept`, for good. A right that is not held is not gained.
-///
-/// Root then writes only to files that are its own: open those of others first.
-///
-/// Threads started afterwards have no more; threads that run already keep theirs, so call it before there are any.
-///
-/// # Errors
-/// When the kernel refuses.
-pub fn keep_only(kept: &[Right]) -> std::io::Result<()> {
-    let held = capabilities(None)?;
-    let wanted = kept.iter().fold(CapabilitySet::empty(), |set, right| set | right.set());
-    let left = held.permitted & wanted;
-    set_capabilities(None, CapabilitySets { effective: left, permitted: left, inheritable: CapabilitySet::empty() })?;
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_right_given_up_is_gone() {
-        // In a thread of its own: rights belong to threads, and other tests need theirs.
-        let held = std::thread::spawn(|| {
-            let could = Right::NetRaw.is_held();
-            keep_only(&[Right::NetRaw]).expect("giving up is always permitted");
-            assert_eq!(Right::NetRaw.is_held(), could);
-            keep_only(&[]).expect("giving up is always permitted");
-            Right::ALL.map(Right::is_held)
-        });
-        assert_eq!(held.join().expect("the thread ends well"), [false; 8]);
     }
 }

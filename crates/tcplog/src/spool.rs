@@ -8,10 +8,12 @@
 //! Whoever writes a spool, or makes records of it, holds a lock on it: it is not settled under somebody's hands. The bytes are
 //! in this host's order: a spool is settled where it was written.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+
+use sojourn_record::private;
 
 use crate::account::{Account, Disposition, Entry, LeftOut, Tally};
 use crate::decode::{Event, Raw, decode};
@@ -129,7 +131,7 @@ impl Spool {
     /// When there is one, or it cannot be made.
     pub fn create(folder: &Path, header: &str) -> Result<Self, SpoolError> {
         let path = folder.join(NAME);
-        let file = OpenOptions::new().write(true).create_new(true).open(&path).map_err(|source| {
+        let file = private::create_file(&path).map_err(|source| {
             if source.kind() == io::ErrorKind::AlreadyExists {
                 SpoolError::Exists(path.clone())
             } else {
@@ -169,7 +171,7 @@ impl Spool {
         // A new file: a link that somebody left there would lead anywhere.
         let created = fs::remove_file(&reserve).or_else(is_missing);
         let written =
-            created.and_then(|()| File::create_new(&reserve)).and_then(|mut file| file.write_all(&[0; RESERVE]));
+            created.and_then(|()| private::create_file(&reserve)).and_then(|mut file| file.write_all(&[0; RESERVE]));
         written.map_err(|source| failure("write", &reserve, source))
     }
 

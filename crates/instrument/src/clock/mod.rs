@@ -17,7 +17,7 @@ use std::thread;
 
 use sojourn_record::StreamFolder;
 use sojourn_record::stream::StreamBlock;
-use sojourn_rights::{self as rights, Right};
+use sojourn_rights::table::CLOCK;
 use sojourn_time::Wait;
 
 use crate::arguments::PlaceArguments;
@@ -62,7 +62,7 @@ fn watch(arguments: &Watch) -> anyhow::Result<()> {
         .map(|folder| StreamFolder::create(folder, "clock", 0, &crate::origin(false)))
         .transpose()?;
     // Its sockets are open to all; its priority and its files it has. Threads still need memory, and all of it is locked.
-    rights::keep_only(&[Right::IpcLock])?;
+    CLOCK.confine()?;
     let mut watched: Vec<Watched> = exchangers.iter().map(Watched::new).collect();
     let batches = start(exchangers);
     let told = follow(&batches, &mut watched, (&mut show, records.as_mut()));

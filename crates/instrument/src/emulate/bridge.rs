@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use rustix::io::Errno;
@@ -11,6 +11,7 @@ use sojourn_emulate::config::to_words;
 use sojourn_emulate::select::Rules;
 use sojourn_emulate::{Config, Direction};
 use sojourn_port::bridge::{self, How, Wanted};
+use sojourn_rights::table::EMULATE;
 use sojourn_rights::{self as rights, Right};
 use sojourn_time::{Clock, HostClock, Time, Wait};
 
@@ -52,6 +53,7 @@ pub fn run(asked: &Run) -> anyhow::Result<()> {
     let control = control_path(asked)?.map(|path| Control::open(&path)).transpose()?;
     let files = files(asked, &config)?;
     rights::keep_only(&kept_rights(&place, [left.engine(), right.engine()]))?;
+    EMULATE.write_only_below(&writable(asked, control.as_ref()))?;
     said.extend(place::autogroup_problem().filter(|_| !place.is_real_time));
     let log = files.map(|files| Log::begin(files, processors)).transpose()?;
 
@@ -66,6 +68,7 @@ pub fn run(asked: &Run) -> anyhow::Result<()> {
     begin_log(asked, &mut bridge, &mut live, &config);
     let ready = ready(asked, &mut bridge, &live, &place, &said);
     tell_ready(asked, &ready)?;
+    EMULATE.restrict_calls()?;
     let ran = bridge.run(&mut live);
     let ended = end(&mut bridge, &mut live);
     // Whoever started it may have stopped reading; what it did does not depend on that.
@@ -85,6 +88,17 @@ fn kept_rights(place: &Place, engines: [&str; 2]) -> Vec<Right> {
     let rings = engines.iter().any(|engine| engine.starts_with("AF_PACKET")).then_some(Right::NetRaw);
     let priority = place.is_real_time.then_some(Right::SysNice);
     [Right::IpcLock].into_iter().chain(rings).chain(priority).collect()
+}
+
+/// The folders of its log and of its control socket, which it removes at the end.
+fn writable<'a>(asked: &'a Run, control: Option<&'a Control>) -> Vec<&'a Path> {
+    let socket = control.and_then(|control| control.path().parent()).map(here);
+    socket.into_iter().chain(asked.how.log.as_deref().map(here)).collect()
+}
+
+/// A folder's path; an empty one stands for the working directory.
+fn here(folder: &Path) -> &Path {
+    if folder.as_os_str().is_empty() { Path::new(".") } else { folder }
 }
 
 /// Returns what a port belongs to; of one that is not there opening it says more.

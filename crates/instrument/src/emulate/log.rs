@@ -2,7 +2,7 @@
 //!
 //! Rows that would make the queue to that thread too long are not written, and counted: a log with gaps says so.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,8 +15,9 @@ use serde_json::Value;
 use sojourn_emulate::Direction;
 use sojourn_emulate::disposition::Disposition;
 use sojourn_record::packet::Head;
-use sojourn_record::{Packet, PacketFile, RecordError};
-use sojourn_rights as rights;
+use sojourn_record::{Packet, PacketFile, RecordError, private};
+use sojourn_rights::table::EMULATE;
+use sojourn_rights::{self as rights, Right};
 use sojourn_time::{Nanos, Stamp, Time};
 
 use super::Bridge;
@@ -67,7 +68,7 @@ enum Item {
 pub fn create(folder: &Path, who: (&str, u16), pipes: Vec<String>) -> anyhow::Result<Files> {
     let packets = PacketFile::create(folder, who, pipes, &crate::origin(false))?;
     let path = folder.join(format!("emulation-{}-{:03}.jsonl", who.0, who.1));
-    let events = OpenOptions::new().write(true).create_new(true).open(&path).map_err(|error| match error.kind() {
+    let events = private::create_file(&path).map_err(|error| match error.kind() {
         std::io::ErrorKind::AlreadyExists => anyhow!(RecordError::Exists(path.clone())),
         _ => anyhow!(error).context(format!("create {}", path.display())),
     })?;
@@ -107,7 +108,8 @@ impl Log {
         let counts = Arc::new(Counts::default());
         let mut writer = Writer { files, counts: Arc::clone(&counts), blocks: vec![(0, 0, true)], rows: Vec::new() };
         let write = move || {
-            let _ = rights::keep_only(&[rights::Right::IpcLock]);
+            rights::keep_only(&[Right::IpcLock])?;
+            EMULATE.restrict_calls()?;
             processors.take_it_easy();
             writer.run(&from_bridge, &to_bridge)
         };

@@ -2,6 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufReader, BufWriter, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use anyhow::{Context, anyhow};
@@ -26,7 +27,7 @@ pub fn run(asked: &Offline) -> anyhow::Result<()> {
         let problem = format!("--output {}: that is the input; give another file", asked.output.display());
         return Err(WrongRequest(problem).into());
     }
-    let open = OpenOptions::new().write(true).create(true).truncate(true).open(&asked.output);
+    let open = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&asked.output);
     let output = open.with_context(|| format!("create {}", asked.output.display()))?;
     let writer = NgWriter::new(BufWriter::new(output)).with_context(|| writing(&asked.output))?;
     let mut offline = Passage::new(&config, asked, capture, writer);

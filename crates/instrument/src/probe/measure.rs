@@ -10,16 +10,11 @@ use sojourn_port::udp::UdpPort;
 use sojourn_port::{Capabilities, Port, PortError, Received, Sent, TransmitStamp};
 use sojourn_probe::{Ethernet, Host, Icmp, Request, Simulated, To, Udp};
 use sojourn_record::{Block, Counts, Probe};
-use sojourn_rights::Right;
 use sojourn_time::{Clock, HostClock, Nanos, Pace, Reading, SimulatedClock, Time, Wait};
 use sojourn_wire::{Carrier, MacAddress};
 
 use crate::place::Place;
 use crate::secret;
-
-/// What a prober still needs once it runs: sockets, buffers in them that hold what comes after a stall (CAP_NET_ADMIN), and
-/// memory beyond the limit, without which the next allocation of a process that has locked its memory fails.
-pub const WHILE_PROBING: [Right; 3] = [Right::NetRaw, Right::NetAdmin, Right::IpcLock];
 
 /// What a block amounted to.
 #[derive(Debug)]

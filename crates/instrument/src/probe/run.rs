@@ -6,9 +6,9 @@ use std::sync::atomic::Ordering;
 use serde_json::{Value, json};
 use sojourn_probe::{Request, Summary, To};
 use sojourn_record::RunFolder;
-use sojourn_rights as rights;
+use sojourn_rights::table::PROBE;
 
-use super::measure::{Measured, Session, WHILE_PROBING};
+use super::measure::{Measured, Session};
 use super::render;
 use super::request::{Blocks, Probe, Run};
 use crate::failure::NotTrusted;
@@ -40,9 +40,10 @@ fn single(request: &Request, arguments: &Run) -> anyhow::Result<()> {
     request.check()?;
     place::stop_signal()?;
     let place = Place::take(&arguments.place, Fifo::Required)?;
+    sojourn_port::kernel::open_clocks();
     let origin = crate::origin(request.to.is_simulated());
     let mut records = arguments.record.as_deref().map(|folder| RunFolder::create(folder, 0, &origin)).transpose()?;
-    rights::keep_only(&WHILE_PROBING)?;
+    PROBE.confine()?;
     let measured = Session::new(place).measure(request, &STOP)?;
     let recorded = match &mut records {
         Some(folder) => folder.write(&measured.block, &measured.probes).and_then(|()| folder.finish()),
@@ -96,11 +97,12 @@ fn refuse_useless(request: &Request, measured: &Measured, found: &[render::Found
 fn blocks(arguments: &Blocks) -> anyhow::Result<()> {
     let signal = place::stop_signal()?;
     let place = Place::take(&arguments.place, Fifo::IfPermitted)?;
+    sojourn_port::kernel::open_clocks();
     let (folder, part) = (arguments.record.clone(), arguments.part);
     let mut records = Records::new(move |origin| {
         let folder = RunFolder::create(&folder, part, origin)?;
         // Its priority and its files it has now; only sockets are still to be opened.
-        rights::keep_only(&WHILE_PROBING)?;
+        PROBE.confine()?;
         Ok(folder)
     });
     let mut session = Session::new(place);

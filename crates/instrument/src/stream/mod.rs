@@ -18,18 +18,7 @@ mod shape;
 mod simulate;
 mod to;
 
-use sojourn_rights::Right;
-
 pub use by_hand::arguments::Stream;
-
-/// What streams still need once their files are open: sockets, buffers in them that hold what comes after a stall, programs
-/// in the kernel, and memory beyond the limit.
-///
-/// Programs are loaded anew for each stream, so their rights are needed until the end: CAP_BPF for maps and programs,
-/// CAP_NET_ADMIN to hang them on an interface, and CAP_PERFMON because `live` and `count` compute where in the kernel's memory
-/// they write (histograms, live frames), which its verifier lets nobody do without it; `redirect` alone needs no more than
-/// the first two. CAP_SYS_ADMIN is not needed for any.
-const RIGHTS: [Right; 5] = [Right::NetRaw, Right::NetAdmin, Right::Bpf, Right::Perfmon, Right::IpcLock];
 
 /// Does what is asked.
 ///

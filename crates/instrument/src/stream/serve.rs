@@ -13,6 +13,7 @@ use anyhow::Context;
 use rustix::event::{EventfdFlags, eventfd};
 use serde_json::Value;
 use sojourn_record::StreamFolder;
+use sojourn_rights::table::STREAM_SERVE;
 use sojourn_rights::{self as rights, Right};
 
 use super::by_hand::arguments::Serve;
@@ -45,7 +46,7 @@ pub fn run(arguments: &Serve) -> anyhow::Result<()> {
     let records = Records::new(move |origin| {
         let folder = StreamFolder::create(&folder, &name, part, origin)?;
         // Its priority and its files it has now; only ports are still to be opened.
-        rights::keep_only(&super::RIGHTS)?;
+        STREAM_SERVE.confine()?;
         Ok(folder)
     });
     let waker = Waker::new()?;
@@ -165,7 +166,9 @@ fn listen(mut lines: Lines, waker: &Waker, is_real_time: bool) -> anyhow::Result
         if is_real_time {
             let _ = sys::run_real_time(place::PRIORITY + 1);
         }
-        let _ = rights::keep_only(&[Right::IpcLock]);
+        if rights::keep_only(&[Right::IpcLock]).and_then(|()| STREAM_SERVE.restrict_calls()).is_err() {
+            return;
+        }
         while let Ok(Some(line)) = lines.next() {
             let asked = serve::parse::<Asked>(&line);
             if matches!(asked, Ok(Asked::Stop)) {

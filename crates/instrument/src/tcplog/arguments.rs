@@ -109,7 +109,10 @@ pub struct Run {
     /// Print the summary as JSON, on standard output
     #[arg(long)]
     pub json: bool,
-    /// Run this while logging, and end with it
+    /// Run COMMAND as this user, by name or number [default: who called sudo, else the user that runs this]
+    #[arg(long, value_name = "NAME", requires = "command")]
+    pub user: Option<String>,
+    /// Run this while logging, and end with it: with the rights of its user and none of ours
     #[arg(last = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,
 }

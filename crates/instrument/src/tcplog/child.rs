@@ -1,4 +1,7 @@
-//! COMMAND: started, waited for, told to end.
+//! COMMAND: started as the user that it belongs to, waited for, told to end.
+//!
+//! A thread of its own starts it: credentials belong to threads, so this one keeps what the logger gives up until COMMAND runs,
+//! becomes COMMAND's user for good, and may then still signal it, without any capability.
 
 use std::ffi::OsString;
 use std::io::{self, ErrorKind};
@@ -7,32 +10,130 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
 
 use anyhow::{Context, anyhow};
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use sojourn_rights::table::TCPLOG;
+use sojourn_rights::{Identity, keep_only};
 
 use crate::failure::WrongRequest;
+
+/// What sudo says of who called it: not COMMAND's business once it runs as that user.
+const OF_SUDO: [&str; 4] = ["SUDO_COMMAND", "SUDO_USER", "SUDO_UID", "SUDO_GID"];
+
+/// A command that waits for its start.
+#[derive(Debug)]
+pub struct Prepared {
+    start: Sender<Sender<Started>>,
+    tell: Sender<Signal>,
+}
+
+type Started = anyhow::Result<(Child, OwnedFd)>;
 
 /// A command that runs beside the log, with our terminal, input and output.
 #[derive(Debug)]
 pub struct Companion {
     child: Child,
     pidfd: OwnedFd,
+    tell: Sender<Signal>,
 }
 
-impl Companion {
+/// Prepares a command, before any right is given up: `user`, or who called sudo, or whoever runs this. `None` without a command.
+///
+/// # Errors
+/// When that user is not there, or this program may not run anything as that user.
+pub fn prepare(words: &[OsString], user: Option<&str>) -> anyhow::Result<Option<Prepared>> {
+    let Some((program, arguments)) = words.split_first() else { return Ok(None) };
+    let user = match user {
+        Some(name) => Some(Identity::named(name).map_err(|error| WrongRequest(format!("--user {error}")))?),
+        None => Identity::caller(),
+    };
+    let mut command = Command::new(program);
+    command.args(arguments);
+    user.iter().for_each(|user| environment(&mut command, user));
+    let (start, begin) = channel();
+    let (tell, told) = channel();
+    let (become_sender, has_become) = channel();
+    let name = program.clone();
+    let run = move || {
+        let became = user.map_or(Ok(()), |user| user.assume());
+        let is_ready = became.is_ok();
+        let _ = become_sender.send(became);
+        if is_ready {
+            start_and_signal((&name, command), &begin, &told);
+        }
+    };
+    thread::Builder::new().name("command".to_owned()).spawn(run).context("start a thread")?;
+    match has_become.recv() {
+        Ok(Ok(())) => Ok(Some(Prepared { start, tell })),
+        Ok(Err(error)) => Err(anyhow!(error).context("COMMAND")),
+        Err(_) => Err(anyhow!("the thread that starts COMMAND ended early: a mistake of ours")),
+    }
+}
+
+/// Sets what a login of this user would, and sudo does.
+fn environment(command: &mut Command, user: &Identity) {
+    OF_SUDO.iter().for_each(|name| {
+        command.env_remove(name);
+    });
+    if let Some(account) = &user.account {
+        let mail = Path::new("/var/mail").join(&account.name);
+        command.env("HOME", &account.home).env("SHELL", &account.shell).env("MAIL", mail);
+        command.env("USER", &account.name).env("LOGNAME", &account.name);
+    }
+}
+
+/// Starts the command once it is asked to, then gives up everything and signals it as it is told.
+fn start_and_signal(
+    (program, mut command): (&OsString, Command),
+    begin: &Receiver<Sender<Started>>,
+    told: &Receiver<Signal>,
+) {
+    // Nobody asks where the log could not begin.
+    let Ok(answer) = begin.recv() else { return };
+    let started = spawn(program, &mut command);
+    let own = started.as_ref().ok().and_then(|(_, pidfd)| pidfd.try_clone().ok());
+    let _ = answer.send(started);
+    let Some(pidfd) = own else { return };
+    while let Ok(signal) = told.recv() {
+        // It may have ended just now.
+        let _ = pidfd_send_signal(&pidfd, signal);
+    }
+}
+
+/// Starts the command; this thread then keeps no right and starts no other.
+fn spawn(program: &OsString, command: &mut Command) -> Started {
+    let mut child = command.spawn().map_err(|error| refused(program, &error))?;
+    let settled = keep_only(&[]).and_then(|()| TCPLOG.restrict_calls()).context("give up rights");
+    let watched =
+        settled.and_then(|()| pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).context("watch COMMAND"));
+    match watched {
+        Ok(pidfd) => Ok((child, pidfd)),
+        Err(error) => {
+            let _ = child.kill();
+            Err(error)
+        }
+    }
+}
+
+impl Prepared {
     /// Starts it.
     ///
     /// # Errors
     /// When it is not there, or may not be run.
-    pub fn start(words: &[OsString]) -> anyhow::Result<Option<Self>> {
-        let Some((program, arguments)) = words.split_first() else { return Ok(None) };
-        let child = Command::new(program).args(arguments).spawn().map_err(|error| refused(program, &error))?;
-        let pid = Pid::from_child(&child);
-        let pidfd = pidfd_open(pid, PidfdFlags::empty()).context("watch COMMAND")?;
-        Ok(Some(Self { child, pidfd }))
+    pub fn start(self) -> anyhow::Result<Companion> {
+        let (answer, started) = channel();
+        let Self { start, tell } = self;
+        let ended = || anyhow!("the thread that starts COMMAND ended early: a mistake of ours");
+        start.send(answer).map_err(|_| ended())?;
+        let (child, pidfd) = started.recv().map_err(|_| ended())??;
+        Ok(Companion { child, pidfd, tell })
     }
+}
 
+impl Companion {
     /// What becomes readable when it has ended.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.pidfd.as_fd()
@@ -46,8 +147,7 @@ impl Companion {
 
     /// Tells it to end.
     pub fn tell(&self, signal: Signal) {
-        // It may have ended just now.
-        let _ = kill_process(Pid::from_child(&self.child), signal);
+        let _ = self.tell.send(signal);
     }
 }
 
@@ -100,7 +200,7 @@ mod tests {
     fn its_status_is_told_also_when_a_signal_ended_it() {
         let ended = |script: &str| {
             let words = ["sh", "-c", script].map(OsString::from);
-            let mut companion = Companion::start(&words).unwrap().unwrap();
+            let mut companion = prepare(&words, None).unwrap().unwrap().start().unwrap();
             companion.child.wait().unwrap();
             companion.status().unwrap()
         };

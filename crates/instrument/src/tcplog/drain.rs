@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 
 use anyhow::{Context, anyhow};
 use rustix::process::setpriority_process;
-use sojourn_rights as rights;
+use sojourn_rights::table::TCPLOG;
 use sojourn_tcplog::layout::slots;
 use sojourn_time::{Clock, HostClock, Nanos, Time};
 
@@ -99,7 +99,8 @@ impl Shared {
     fn run(&self, slots: u32) -> anyhow::Result<()> {
         // More urgent than traffic: a logger that waits for its turn loses records. Then nothing else needs the right to be.
         let _ = setpriority_process(None, NICEST);
-        let _ = rights::keep_only(&super::WHILE_LOGGING);
+        TCPLOG.settle()?;
+        TCPLOG.restrict_calls()?;
         let mut pause = USUAL;
         let now = HostClock.now();
         let mut outcome = Ok(());

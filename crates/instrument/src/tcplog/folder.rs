@@ -1,12 +1,12 @@
 //! The folder of a log: refused where one is already, header at the start, footer at the end.
 
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
 use std::path::Path;
 
 use anyhow::Context;
 use serde_json::{Value, json};
-use sojourn_record::RecordError;
+use sojourn_record::{RecordError, private};
 use sojourn_time::{Clock, HostClock, Time};
 
 use super::programs::Facts;
@@ -16,6 +16,8 @@ pub const HEADER: &str = "header.json";
 pub const FOOTER: &str = "footer.json";
 pub const RECORDS: &str = "records";
 pub const SOCKET: &str = "control.sock";
+/// Made and removed again, to try whether files can be.
+pub const TRIED: &str = "tried.part";
 /// Who writes the records of a log that belongs to no study.
 pub const WHO: &str = "tcplog";
 /// Where the kernel says what it is.
@@ -26,10 +28,10 @@ const KERNEL: &str = "/proc/sys/kernel";
 /// # Errors
 /// When it holds a log already, or cannot be written.
 pub fn create(out: &Path) -> anyhow::Result<()> {
-    DirBuilder::new().recursive(true).create(out).with_context(|| format!("create {}", out.display()))?;
+    private::create_folder(out).with_context(|| format!("create {}", out.display()))?;
     refuse_one_in_use(out)?;
     let records = out.join(RECORDS);
-    fs::create_dir_all(&records).with_context(|| format!("create {}", records.display()))
+    private::create_folder(&records).with_context(|| format!("create {}", records.display()))
 }
 
 /// Refuses a folder that holds a log.
@@ -72,7 +74,7 @@ pub fn write_whole(path: &Path, value: &Value) -> anyhow::Result<()> {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        let mut file = File::create_new(&temporary)?;
+        let mut file = private::create_file(&temporary)?;
         file.write_all(format!("{value:#}\n").as_bytes())?;
         fs::rename(&temporary, path)
     };

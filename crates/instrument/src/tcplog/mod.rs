@@ -23,14 +23,7 @@ mod simulated;
 mod sys;
 mod watch;
 
-use sojourn_rights::Right;
-
 use arguments::Tcplog;
-
-/// What a log needs once it is loaded: maps that can be changed, and places to hang on as other samples are asked for.
-const WHILE_LOGGING: [Right; 3] = [Right::Bpf, Right::NetAdmin, Right::Perfmon];
-/// The same, until its thread is as urgent as it will be.
-const WHILE_BEGINNING: [Right; 4] = [Right::Bpf, Right::NetAdmin, Right::Perfmon, Right::SysNice];
 
 /// Carries out a command.
 ///

@@ -1,19 +1,24 @@
 //! `tcplog run`: attaches, gives up what it no longer needs, logs until COMMAND or something else ends it.
 
+use std::fs;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
 use std::sync::atomic::Ordering;
+use std::thread;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Signal, getpgrp};
 use serde_json::{Value, json};
-use sojourn_rights as rights;
+use sojourn_record::private;
+use sojourn_rights::table::TCPLOG;
+use sojourn_rights::{self as rights, Identity, Right};
 use sojourn_tcplog::Mode;
 use sojourn_tcplog::spool::Spool;
 use sojourn_time::{Clock, HostClock, Nanos, Time};
 
 use super::answer::answer;
 use super::arguments::Run;
-use super::child::{self, Companion};
+use super::child::{self, Companion, Prepared};
 use super::close::{End, Place, close};
 use super::drain::Drain;
 use super::logger::Logger;
@@ -42,16 +47,20 @@ pub fn run(asked: &Run) -> anyhow::Result<()> {
     let programs = open::open(&asked.attach, &asked.request)?;
     folder::refuse_one_in_use(&asked.out)?;
     let logger = attach(asked, Logger::new(programs, flight)?)?;
-    rights::keep_only(&super::WHILE_BEGINNING)?;
+    let prepared = child::prepare(&asked.command, asked.user.as_deref())?;
+    become_caller(&asked.out)?;
+    TCPLOG.settle_with(&[Right::SysNice])?;
     let (logger, control) = begin(asked, logger)?;
+    TCPLOG.write_only_below(&[&asked.out])?;
     let began = HostClock.now();
     let until = asked.duration.map_or(Time::NEVER, |lasts| began + lasts);
     let drain = Drain::start(logger, asked.attach.ring_bytes())?;
-    rights::keep_only(&super::WHILE_LOGGING)?;
-    let (companion, started) = match Companion::start(&asked.command) {
+    TCPLOG.settle()?;
+    let (companion, started) = match prepared.map(Prepared::start).transpose() {
         Ok(companion) => (companion, Ok(())),
         Err(error) => (None, Err(error)),
     };
+    TCPLOG.restrict_calls()?;
     let mut beside = Beside { signal, control, companion, until, is_stopped: started.is_err(), told: None };
     let why = beside.wait(&drain)?;
     let command_status = beside.companion.as_mut().and_then(Companion::status);
@@ -79,6 +88,21 @@ fn attach(asked: &Run, mut logger: Logger) -> anyhow::Result<Logger> {
     let careful = logger.facts().refusal.as_deref().map(show::careful);
     said.iter().chain(&careful).for_each(|said| eprintln!("{}: {said}", crate::program()));
     Ok(logger)
+}
+
+/// Becomes who called sudo, where that user can make the log's folder and write there; else stays root, whose folder it is.
+fn become_caller(out: &Path) -> anyhow::Result<()> {
+    let Some(caller) = Identity::caller().filter(|_| rights::may_change()) else { return Ok(()) };
+    let can_have = || {
+        caller.assume().is_ok_and(|()| {
+            let tried = out.join(folder::TRIED);
+            let made = folder::create(out).is_ok() && private::create_file(&tried).is_ok();
+            made && fs::remove_file(tried).is_ok()
+        })
+    };
+    // In a thread of its own, which does not come back.
+    let can_have = thread::scope(|scope| scope.spawn(can_have).join().unwrap_or(false));
+    if can_have { Ok(caller.assume_with_rights()?) } else { Ok(()) }
 }
 
 /// Makes the folder and its files, listens, and switches on.

@@ -2,13 +2,13 @@
 //!
 //! Programs are loaded for each block, so that every block begins with nothing counted.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use sojourn_rights::{self as rights, Right};
+use sojourn_record::private;
+use sojourn_rights::table::TCPLOG_SERVE;
 use sojourn_tcplog::Mode;
 use sojourn_tcplog::spool::Spool;
 use sojourn_time::{Clock, HostClock, Time};
@@ -24,10 +24,6 @@ use crate::failure::WrongRequest;
 use crate::place;
 use crate::serve;
 
-/// What it needs as long as it loads programs, and for their statistics.
-const KEPT: [Right; 6] =
-    [Right::Bpf, Right::NetAdmin, Right::Perfmon, Right::SysAdmin, Right::SysResource, Right::SysNice];
-
 /// Carries out requests until the input ends or a signal comes.
 ///
 /// # Errors
@@ -37,7 +33,7 @@ pub fn run(asked: &Serve) -> anyhow::Result<()> {
     if asked.die_with_parent {
         place::die_with_parent()?;
     }
-    rights::keep_only(&KEPT)?;
+    TCPLOG_SERVE.settle()?;
     let facts = open::open(&asked.attach, &LogOptions::default())?.facts()?;
     let ready = json!({
         "attach": facts.attach,
@@ -48,6 +44,7 @@ pub fn run(asked: &Serve) -> anyhow::Result<()> {
         "careful": facts.refusal,
     });
     serve::say(&serve::ready(None, ready))?;
+    TCPLOG_SERVE.restrict_calls()?;
     let mut server = Server { asked, log: None, measures: false };
     serve::serve(signal, |request| server.carry_out(request).map(Some))?;
     server.log.take().map_or(Ok(()), |log| log.end("end of input").map(|_| ()))
@@ -187,7 +184,7 @@ impl Server<'_> {
         let said = logger.set(&request, None)?;
         logger.be(if begin.mode == Mode::On { Mode::Disabled } else { begin.mode })?;
         let spool = begin.records.join(format!("tcplog-{who}-{}", begin.block));
-        fs::create_dir_all(&spool).with_context(|| format!("create {}", spool.display()))?;
+        private::create_folder(&spool).with_context(|| format!("create {}", spool.display()))?;
         let header = folder::header(logger.facts(), &json!(logger.asked), None);
         logger.spool_to(Spool::create(&spool, &header.to_string())?);
         // For who has to recover it.

@@ -6,7 +6,8 @@ use std::sync::atomic::Ordering;
 use anyhow::Context;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value, json};
-use sojourn_rights as rights;
+use sojourn_rights::Right;
+use sojourn_rights::table::TCPLOG;
 use sojourn_tcplog::Mode;
 use sojourn_time::{Clock, HostClock, Nanos};
 
@@ -52,8 +53,10 @@ fn own(asked: &Watch) -> anyhow::Result<()> {
     let careful = logger.facts().refusal.as_deref().map(show::careful);
     said.iter().chain(&careful).for_each(|said| eprintln!("{}: {said}", crate::program()));
     logger.be(Mode::On)?;
-    rights::keep_only(&super::WHILE_BEGINNING)?;
+    TCPLOG.settle_with(&[Right::SysNice])?;
     let drain = Drain::start(logger, asked.attach.ring_bytes())?;
+    TCPLOG.write_only_below(&[])?;
+    TCPLOG.settle()?;
     let printed = lines(asked, &mut || answer::flows(&drain));
     let (_, drained) = drain.stop();
     printed.and(drained)

@@ -6,6 +6,7 @@
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
+use std::sync::OnceLock;
 
 use rustix::time::{DynamicClockId, clock_gettime_dynamic};
 use sojourn_time::{Clock, HostClock, Nanos, Time};
@@ -29,10 +30,25 @@ struct Line {
     per_nano: f64,
 }
 
+/// The clocks of this machine's interfaces, opened before the right to is given up.
+static OPENED: OnceLock<Vec<(u32, File)>> = OnceLock::new();
+/// More interfaces with clocks of their own are left out.
+const MOST_CLOCKS: u32 = 64;
+
+/// Opens all `/dev/ptpN` that are there, for ports that are opened once this process is a user who may not.
+pub fn open_clocks() {
+    OPENED.get_or_init(|| (0..MOST_CLOCKS).filter_map(|number| Some((number, device(number)?))).collect());
+}
+
+fn device(number: u32) -> Option<File> {
+    File::open(PathBuf::from(format!("/dev/ptp{number}"))).ok()
+}
+
 impl HardwareClock {
     /// Opens `/dev/ptpN`; `None` when that is not permitted or it does not tell the time.
     pub fn open(number: u32) -> Option<Self> {
-        let device = File::open(PathBuf::from(format!("/dev/ptp{number}"))).ok()?;
+        let opened = OPENED.get().and_then(|opened| opened.iter().find(|(known, _)| *known == number));
+        let device = opened.and_then(|(_, device)| device.try_clone().ok()).or_else(|| device(number))?;
         let (theirs, ours) = read_beside(&device)?;
         let line = Line { reference: theirs, ahead: ours - theirs, per_nano: 0.0 };
         Some(Self { device, line, read_at: ours })

@@ -12,6 +12,7 @@ mod socket;
 mod sys;
 
 pub use control::{Control, Local};
+pub use hardware::open_clocks;
 pub use inbox::Inbox;
 pub use interface::{Counters, HardwareStamping, Interface};
 pub use name::{Link, Name};

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 use sojourn_record::stream::Stream as Row;
 use sojourn_record::{Finding, StreamFolder};
-use sojourn_rights as rights;
+use sojourn_rights::table::STREAM;
 use sojourn_stream::{End, FlowReceived, Senders, Unexpected};
 use sojourn_time::{Clock, HostClock, Nanos, Source, Time};
 
@@ -16,7 +16,6 @@ use crate::numbers;
 use crate::place::{self, Fifo, Place};
 use crate::secret;
 use crate::serve;
-use crate::stream::RIGHTS;
 use crate::stream::findings::{self, Findings};
 use crate::stream::one_way::OneWay;
 use crate::stream::ports::Attached;
@@ -44,7 +43,7 @@ pub fn run(arguments: &ReceiveByHand) -> anyhow::Result<()> {
     let mut records = folder.map(|folder| StreamFolder::create(folder, "b", 0, &crate::origin(false))).transpose()?;
     let mut attached = Attached::default();
     let mut reception = Reception::open(&asked, &place, &mut attached)?;
-    rights::keep_only(&RIGHTS)?;
+    STREAM.confine()?;
     // On standard error, which a program may read to know when to send.
     eprintln!("receiving; a sender that is done, or Ctrl-C, ends it");
     let mut until = Until { flows: asked.flows.clone(), deadline: HostClock.now() + arguments.listen, heard: None };

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 use sojourn_record::StreamFolder;
-use sojourn_rights as rights;
+use sojourn_rights::table::STREAM;
 use sojourn_stream::{End, EndLine, Ended, FlowSent, Greeting, Pattern};
 use sojourn_time::{HostClock, Nanos, Source};
 use sojourn_wire::SessionKey;
@@ -16,7 +16,6 @@ use crate::failure::NotTrusted;
 use crate::place::{self, Fifo, Place};
 use crate::secret;
 use crate::serve;
-use crate::stream::RIGHTS;
 use crate::stream::clocks::Known;
 use crate::stream::findings::{self, Findings};
 use crate::stream::quantiles::{self, Quantiles};
@@ -44,7 +43,7 @@ pub fn run(arguments: &SendByHand) -> anyhow::Result<()> {
     let folder = arguments.run.record.as_deref();
     let mut records = folder.map(|folder| StreamFolder::create(folder, "a", 0, &crate::origin(false))).transpose()?;
     let mut sending = Sending::open(&asked, &place)?;
-    rights::keep_only(&RIGHTS)?;
+    STREAM.confine()?;
     let receivers = greet(&mut sending, &asked)?;
     if receivers == 0 {
         sending.compare_no_clocks();

@@ -1,0 +1,324 @@
+//! What each command holds once it is set up, read from `/proc` while it runs, held against the table that declares it.
+
+#[path = "../../port/tests/namespace/mod.rs"]
+mod namespace;
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Output, Stdio};
+
+use serde_json::{Value, json};
+use sojourn_rights::Needs;
+use sojourn_rights::table::{self, Who};
+use sojourn_time::{Clock, HostClock, Nanos};
+
+use namespace::{ip, link, within};
+
+const BINARY: &str = env!("CARGO_BIN_EXE_sojourn-instrument");
+/// A user that every Linux system has, and who is not root.
+const DAEMON: u32 = 1;
+const NOBODY: u32 = 65_534;
+
+#[test]
+fn each_command_holds_what_the_table_says_and_no_more() {
+    within("each_command_holds_what_the_table_says_and_no_more", || {
+        link();
+        ip("link add name left type veth peer name left-far");
+        ip("link add name right type veth peer name right-far");
+        ["left", "right", "left-far", "right-far"].iter().for_each(|end| ip(&format!("link set dev {end} up")));
+        for sudo in [false, true] {
+            let folder = Folder::new("table");
+            let records = |name: &str| folder.0.join(name).display().to_string();
+            let start = |words: &str, needs: &'static Needs| Running::start(words, needs, sudo);
+
+            let mut responder = start("probe respond --json --udp 0 --until-eof", &table::RESPOND);
+            let port = responder.line()["udp"][0].as_str().and_then(|at| at.rsplit(':').next()?.parse::<u16>().ok());
+            responder.holds_no_more();
+
+            let words = format!(
+                "clock 127.0.0.1:{} --interval 10ms --for 60s --json --record {}",
+                port.unwrap(),
+                records("clock")
+            );
+            start(&words, &table::CLOCK).holds_no_more();
+
+            let mut blocks = start(&format!("probe blocks --record {}", records("probe")), &table::PROBE);
+            blocks.line();
+            blocks.ask(&probe_request(port.unwrap()));
+            let answer = blocks.line();
+            assert_eq!(answer["received"], 20, "{answer}");
+            blocks.holds_no_more();
+
+            let words =
+                format!("probe udp 127.0.0.1:{} -c 100000 -i 1ms --record {}", port.unwrap(), records("single"));
+            start(&words, &table::PROBE).holds_no_more();
+            start("stream recv --udp 5999 --for 60s", &table::STREAM).holds_no_more();
+            start("stream send --udp 127.0.0.1:5998 --count 100000 --rate 1kpps", &table::STREAM).holds_no_more();
+
+            let mut serve =
+                start(&format!("stream serve --record {} --name a", records("stream")), &table::STREAM_SERVE);
+            serve.line();
+            serve.ask(&json!({ "do": "receive", "block": 1, "ports": [{ "port": 3, "via": "udp", "udp_port": 5997, "address": "127.0.0.1" }], "flows": [1] }));
+            let answer = serve.line();
+            assert_eq!(answer["event"], "receiving", "{answer}");
+            serve.holds_no_more();
+            let mut emulator = start(
+                &format!("emulate run left right --json --log {} --control {}", records("log"), records("socket")),
+                &table::EMULATE,
+            );
+            emulator.line();
+            emulator.holds_no_more();
+
+            let words = format!("tcplog run --simulated 1 --out {} -- cat", records("tcplog"));
+            start(&words, &table::TCPLOG).holds_no_more();
+            let mut serve = start("tcplog serve --simulated 1", &table::TCPLOG_SERVE);
+            serve.line();
+            serve.holds_no_more();
+        }
+    });
+}
+
+fn probe_request(port: u16) -> Value {
+    json!({
+        "block": 1, "device": "wire", "round": 0, "visit": 0, "cell": 0,
+        "to": { "via": "udp", "address": "127.0.0.1", "port": port },
+        "kind": "request-response", "request_payload_bytes": 56, "response_payload_bytes": 56, "schedule": "regular",
+        "interval_ns": 1_000_000, "count": 20, "warmup": 0, "timeout_ns": 2_000_000_000_u64, "seed": 42,
+    })
+}
+
+/// COMMAND prints this of itself and of the logger that started it.
+const SHOW: &str = "cat /proc/self/status; echo HOME $HOME; echo USER $USER; echo SUDO [$SUDO_UID]; id -G";
+
+#[test]
+fn a_command_has_the_rights_of_its_user_and_none_of_ours() {
+    if !rustix::process::geteuid().is_root() {
+        assert!(std::env::var_os("CI").is_none(), "CI must be root");
+        eprintln!("skipped: only root can become another user");
+        return;
+    }
+    let own = fs::read_to_string("/proc/self/status").expect("our status");
+    let none = "0000000000000000";
+    for (name, sudo, option, uid) in [
+        ("root", false, "", 0),
+        ("sudo", true, "", DAEMON),
+        ("user", false, "--user daemon", DAEMON),
+        ("root2", true, "--user root", 0),
+    ] {
+        let folder = Folder::new(name);
+        let out = folder.0.join("t").display().to_string();
+        let output =
+            command(&format!("tcplog run --simulated 1 --out {out} {option} -- sh -c"), sudo).arg(SHOW).output();
+        let output = output.expect("starts");
+        let told = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "{output:?}");
+        assert_eq!(field(&told, "Uid:"), [uid.to_string().as_str(); 4].join("\t"), "{name}");
+        let theirs = if uid == 0 { field(&own, "CapPrm:") } else { none.to_owned() };
+        assert_eq!([field(&told, "CapPrm:"), field(&told, "CapEff:")], [theirs.clone(), theirs], "{name}");
+        assert_eq!([field(&told, "CapAmb:"), field(&told, "CapInh:")], [none, none], "{name}");
+        // So that the user's own sudo works in it.
+        for same in ["CapBnd:", "NoNewPrivs:", "Seccomp:"] {
+            assert_eq!(field(&told, same), field(&own, same), "{name}");
+        }
+        if uid == DAEMON {
+            assert_eq!((field(&told, "USER"), field(&told, "SUDO")), ("daemon".to_owned(), "[]".to_owned()));
+            assert_ne!(field(&told, "HOME"), "/root");
+            assert_eq!(told.lines().last().map(str::trim), Some(groups("daemon").trim()), "the user's groups");
+        }
+    }
+}
+
+#[test]
+fn a_command_of_another_user_is_told_to_end() {
+    if !rustix::process::geteuid().is_root() {
+        assert!(std::env::var_os("CI").is_none(), "CI must be root");
+        eprintln!("skipped: only root can become another user");
+        return;
+    }
+    let folder = Folder::new("told");
+    for (name, sudo, option) in [("sudo", true, ""), ("user", false, "--user daemon")] {
+        let out = folder.0.join(name).display().to_string();
+        let words = format!("tcplog run --simulated 1 --duration 200ms --out {out} {option} -- sleep 600");
+        let output = command(&words, sudo).output().expect("starts");
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+    }
+    let refused =
+        command("tcplog run --simulated 1 --out x --user nobody-at-all -- true", false).output().expect("starts");
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("--user nobody-at-all: no such user"), "{refused:?}");
+}
+
+#[test]
+fn what_holds_addresses_is_its_owners_alone_and_a_callers_log_is_the_callers() {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    let is_root = rustix::process::geteuid().is_root();
+    for sudo in [false, true].into_iter().take(if is_root { 2 } else { 1 }) {
+        let folder = Folder::new(&format!("modes-{sudo}"));
+        let out = folder.0.join("log");
+        let output =
+            command(&format!("tcplog run --simulated 1 --duration 100ms --out {}", out.display()), sudo).output();
+        assert!(output.as_ref().is_ok_and(|output| output.status.success()), "{output:?}");
+        let line = r#"{"forward":{"constant_ns":1},"backward":{"constant_ns":1}}"#;
+        let records = folder.0.join("records");
+        let output = command(&format!("probe sim --line {line} -c 20 --record {}", records.display()), sudo).output();
+        assert!(output.as_ref().is_ok_and(|output| output.status.success()), "{output:?}");
+        let owner = if sudo { DAEMON } else { rustix::process::geteuid().as_raw() };
+        let mut seen = 0;
+        for path in below(&out).into_iter().chain(below(&records)) {
+            let about = fs::symlink_metadata(&path).expect("is there");
+            let mode = if about.is_dir() { 0o700 } else { 0o600 };
+            assert_eq!((about.permissions().mode() & 0o7777, about.uid()), (mode, owner), "{}", path.display());
+            seen += 1;
+        }
+        assert!(seen >= 10, "{seen}");
+    }
+}
+
+fn below(path: &Path) -> Vec<PathBuf> {
+    let inside = fs::read_dir(path).into_iter().flatten().flatten().flat_map(|entry| below(&entry.path()));
+    std::iter::once(path.to_owned()).chain(inside).collect()
+}
+
+fn groups(user: &str) -> String {
+    let output: Output = Command::new("id").args(["-G", user]).output().expect("id starts");
+    String::from_utf8(output.stdout).expect("text")
+}
+
+fn field(status: &str, name: &str) -> String {
+    let line = status.lines().find_map(|line| line.strip_prefix(name));
+    line.unwrap_or_else(|| panic!("no {name} in {status}")).trim().to_owned()
+}
+
+/// A command as root starts it, or as sudo does for another user.
+fn command(words: &str, sudo: bool) -> Command {
+    let mut command = Command::new(BINARY);
+    command.args(words.split_whitespace());
+    command.env_remove("SUDO_UID").env_remove("SUDO_GID");
+    if sudo {
+        command.envs([("SUDO_UID", "1"), ("SUDO_GID", "1"), ("SUDO_USER", "daemon"), ("SUDO_COMMAND", "sojourn")]);
+    }
+    command
+}
+
+/// A command that runs, ended when it is dropped.
+struct Running {
+    process: Child,
+    input: Option<ChildStdin>,
+    output: BufReader<Box<dyn Read>>,
+    needs: &'static Needs,
+    sudo: bool,
+}
+
+impl Running {
+    fn start(words: &str, needs: &'static Needs, sudo: bool) -> Self {
+        let mut command = command(words, sudo);
+        let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("starts");
+        let input = process.stdin.take();
+        let output: Box<dyn Read> = Box::new(process.stdout.take().expect("its output"));
+        Self { process, input, output: BufReader::new(output), needs, sudo }
+    }
+
+    fn ask(&mut self, request: &Value) {
+        writeln!(self.input.as_mut().expect("its input"), "{request}").expect("it reads");
+    }
+
+    fn line(&mut self) -> Value {
+        let mut line = String::new();
+        self.output.read_line(&mut line).expect("a line");
+        serde_json::from_str(&line).unwrap_or_else(|error| panic!("{}: {line}: {error}", self.needs.command))
+    }
+
+    /// Looks at all its threads until they have come to hold no more than is declared.
+    fn holds_no_more(&mut self) {
+        let patience = HostClock.now() + Nanos::seconds(30);
+        loop {
+            let wrong = self.wrong();
+            if wrong.is_empty() {
+                return;
+            }
+            assert!(self.process.try_wait().expect("its state").is_none(), "{} has ended", self.needs.command);
+            assert!(HostClock.now() < patience, "{}: {wrong:#?}", self.needs.command);
+            std::thread::yield_now();
+        }
+    }
+
+    /// Says what is not as declared.
+    fn wrong(&self) -> Vec<String> {
+        let tasks = fs::read_dir(format!("/proc/{}/task", self.process.id())).expect("its threads");
+        let statuses = tasks.flatten().filter_map(|task| fs::read_to_string(task.path().join("status")).ok());
+        statuses.flat_map(|status| self.wrong_of(&status)).collect()
+    }
+
+    fn wrong_of(&self, status: &str) -> Vec<String> {
+        let name = field(status, "Name:");
+        let mask = |name: &str| u64::from_str_radix(&field(status, name), 16).expect("a mask");
+        let mut wrong = Vec::new();
+        let mut expect = |holds: bool, what: &str| {
+            if !holds {
+                wrong.push(format!("thread {name}: {what} {}", field(status, what)));
+            }
+        };
+        for set in ["CapPrm:", "CapEff:"] {
+            expect(mask(set) & !self.needs.mask() == 0, set);
+        }
+        for set in ["CapInh:", "CapAmb:"] {
+            expect(mask(set) == 0, set);
+        }
+        // The thread that starts COMMAND kept the bounding set until it ran, and gives it up with everything else.
+        expect(mask("CapBnd:") == 0 || name == "command", "CapBnd:");
+        expect(field(status, "NoNewPrivs:") == "1", "NoNewPrivs:");
+        expect(field(status, "Seccomp:") == "2", "Seccomp:");
+        let user = self.user().to_string();
+        expect(field(status, "Uid:") == [user.as_str(); 4].join("\t"), "Uid:");
+        wrong
+    }
+
+    fn user(&self) -> u32 {
+        let own = rustix::process::geteuid();
+        match self.needs.user {
+            _ if !own.is_root() || !is_mapped() => own.as_raw(),
+            Who::Unprivileged => {
+                if self.sudo {
+                    DAEMON
+                } else {
+                    NOBODY
+                }
+            }
+            Who::Caller(_) if self.sudo => DAEMON,
+            Who::Caller(_) | Who::Unchanged(_) => own.as_raw(),
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Whether other users are there: a user namespace of one's own has root alone.
+fn is_mapped() -> bool {
+    fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| map.split_whitespace().nth(2) != Some("1"))
+}
+
+/// A folder that every user may write to, gone at the end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        use std::os::unix::fs::PermissionsExt;
+        let path = std::env::temp_dir().join(format!("sojourn-rights-{}-{name}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir(&path).expect("a folder");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o777)).expect("its mode");
+        Self(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}

@@ -1,0 +1,65 @@
+//! Files and folders that only their owner reads: records hold addresses, payloads and command lines.
+//!
+//! What root makes for who called sudo belongs to that user.
+
+use std::env;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, chown, fchown};
+use std::path::Path;
+
+/// Creates a new file of mode 0600 to write to; a link that lies there is not followed.
+///
+/// # Errors
+/// When something is there, or it cannot be made.
+pub fn create_file(path: &Path) -> io::Result<File> {
+    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    if let Some((uid, gid)) = caller() {
+        // Who may not give files away has none to give.
+        let _ = fchown(&file, Some(uid), Some(gid));
+    }
+    Ok(file)
+}
+
+/// Creates a folder, and those above it that are missing, of mode 0700; one that is there stays as it is.
+///
+/// # Errors
+/// When it cannot be made, or something else is there.
+pub fn create_folder(path: &Path) -> io::Result<()> {
+    let missing: Vec<&Path> = path.ancestors().take_while(|folder| fs::symlink_metadata(folder).is_err()).collect();
+    DirBuilder::new().recursive(true).mode(0o700).create(path)?;
+    if let Some((uid, gid)) = caller() {
+        missing.iter().filter(|folder| !folder.as_os_str().is_empty()).for_each(|folder| {
+            let _ = chown(folder, Some(uid), Some(gid));
+        });
+    }
+    Ok(())
+}
+
+/// Who called sudo, user and group.
+fn caller() -> Option<(u32, u32)> {
+    let number = |name: &str| env::var(name).ok()?.parse().ok();
+    Some((number("SUDO_UID")?, number("SUDO_GID")?))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    #[test]
+    fn what_is_made_is_its_owners_alone_and_no_link_is_followed() {
+        let folder = env::temp_dir().join(format!("sojourn-private-{}", std::process::id()));
+        let inner = folder.join("a/b");
+        create_folder(&inner).unwrap();
+        create_folder(&inner).unwrap();
+        create_file(&inner.join("file")).unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+        assert_eq!([&folder, &inner, &inner.join("file")].map(|path| mode(path)), [0o700, 0o700, 0o600]);
+        symlink(folder.join("elsewhere"), inner.join("link")).unwrap();
+        assert_eq!(create_file(&inner.join("link")).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        assert!(!folder.join("elsewhere").exists());
+        fs::remove_dir_all(folder).unwrap();
+    }
+}

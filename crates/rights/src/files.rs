@@ -1,0 +1,69 @@
+//! Landlock: which folders a thread may still change.
+
+use std::io;
+use std::path::Path;
+
+use landlock::{
+    ABI, AccessFs, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreatedAttr,
+    RulesetStatus,
+};
+
+/// The interface whose rules are asked for; a kernel with an earlier one enforces what it knows. The next but one would also keep
+/// terminals from being asked whose they are.
+const NEWEST: ABI = ABI::V3;
+
+/// How much of it the kernel enforces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Landlock {
+    /// All that is asked for.
+    Whole,
+    /// What this kernel knows.
+    Partly,
+    /// Nothing: Linux before 5.13, or Landlock is switched off (`lsm=`).
+    Absent,
+}
+
+/// Takes from this thread the right to create, write, rename and remove anything that is not below one of `folders`; what is
+/// open stays open, and everything can be read.
+pub(crate) fn write_only_below(folders: &[&Path]) -> io::Result<Landlock> {
+    let writing = AccessFs::from_write(NEWEST);
+    let ruleset = Ruleset::default().set_compatibility(CompatLevel::BestEffort).handle_access(writing);
+    let mut ruleset = ruleset.and_then(Ruleset::create).map_err(io::Error::other)?;
+    for folder in folders {
+        let folder = PathFd::new(folder).map_err(io::Error::other)?;
+        ruleset = ruleset.add_rule(PathBeneath::new(folder, writing)).map_err(io::Error::other)?;
+    }
+    let status = ruleset.restrict_self().map_err(io::Error::other)?;
+    Ok(match status.ruleset {
+        RulesetStatus::FullyEnforced => Landlock::Whole,
+        RulesetStatus::PartiallyEnforced => Landlock::Partly,
+        _ => Landlock::Absent,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn only_what_is_below_can_be_written_and_all_can_be_read() {
+        let folder = std::env::temp_dir().join(format!("sojourn-landlock-{}", std::process::id()));
+        let inside = folder.join("inside");
+        fs::create_dir_all(&inside).unwrap();
+        let tried = std::thread::spawn({
+            let (folder, inside) = (folder.clone(), inside.clone());
+            move || {
+                let landlock = write_only_below(&[&inside]).unwrap();
+                let within =
+                    fs::write(inside.join("file"), "text").is_ok() && fs::remove_file(inside.join("file")).is_ok();
+                (landlock, within, fs::write(folder.join("file"), "text").is_err(), fs::read_dir("/etc").is_ok())
+            }
+        });
+        let (landlock, within, is_shut, reads) = tried.join().unwrap();
+        assert!(within && reads);
+        assert_eq!(is_shut, landlock != Landlock::Absent);
+        fs::remove_dir_all(folder).unwrap();
+    }
+}

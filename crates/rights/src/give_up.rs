@@ -1,0 +1,95 @@
+//! Capabilities given up for good, in every set that could bring one back.
+
+use std::io;
+
+use rustix::thread::{
+    CapabilitiesSecureBits, CapabilitySet, CapabilitySets, capabilities, capability_is_in_bounding_set,
+    clear_ambient_capability_set, remove_capability_from_bounding_set, set_capabilities, set_capabilities_secure_bits,
+    set_no_new_privs,
+};
+
+use crate::Right;
+
+/// The number of capabilities that a mask has room for.
+const MOST: u32 = 64;
+
+/// Gives up every right of this thread but those in `kept`, for good: no program that it starts has any, not even one of root's
+/// or one with file capabilities. A right that is not held is not gained.
+///
+/// Root then writes only to files that are its own: open those of others first.
+///
+/// Threads started afterwards have no more; threads that run already keep theirs, so call it before there are any.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn keep_only(kept: &[Right]) -> io::Result<()> {
+    let held = capabilities(None)?;
+    set_no_new_privs(true)?;
+    clear_ambient_capability_set()?;
+    // Without CAP_SETPCAP the bounding set stays: then `no new privileges` alone keeps what it holds out of reach.
+    if held.effective.contains(CapabilitySet::SETPCAP) {
+        empty_bounding_set()?;
+        set_capabilities_secure_bits(locked())?;
+    }
+    let wanted = kept.iter().fold(CapabilitySet::empty(), |set, right| set | right.set());
+    let left = held.permitted & wanted;
+    set_capabilities(None, CapabilitySets { effective: left, permitted: left, inheritable: CapabilitySet::empty() })?;
+    Ok(())
+}
+
+fn empty_bounding_set() -> io::Result<()> {
+    for number in 0..MOST {
+        let capability = CapabilitySet::from_bits_retain(1 << number);
+        match capability_is_in_bounding_set(capability) {
+            Ok(true) => remove_capability_from_bounding_set(capability)?,
+            Ok(false) => {}
+            // Beyond the last that this kernel knows.
+            Err(_) => break,
+        }
+    }
+    Ok(())
+}
+
+/// Being root stands for nothing: neither a program that root starts nor a change of user brings a capability back.
+fn locked() -> CapabilitiesSecureBits {
+    CapabilitiesSecureBits::NO_ROOT
+        | CapabilitiesSecureBits::NO_ROOT_LOCKED
+        | CapabilitiesSecureBits::NO_SETUID_FIXUP
+        | CapabilitiesSecureBits::NO_SETUID_FIXUP_LOCKED
+        | CapabilitiesSecureBits::KEEP_CAPS_LOCKED
+        | CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE
+        | CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE_LOCKED
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_right_given_up_is_gone() {
+        // In a thread of its own: rights belong to threads, and other tests need theirs.
+        let held = std::thread::spawn(|| {
+            let could = Right::NetRaw.is_held();
+            keep_only(&[Right::NetRaw]).expect("giving up is always permitted");
+            assert_eq!(Right::NetRaw.is_held(), could);
+            keep_only(&[]).expect("giving up is always permitted");
+            Right::ALL.map(Right::is_held)
+        });
+        assert_eq!(held.join().expect("the thread ends well"), [false; 8]);
+    }
+
+    #[test]
+    fn no_set_brings_it_back() {
+        let could = capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SETPCAP));
+        let status = std::thread::spawn(|| {
+            keep_only(&[Right::NetRaw]).expect("giving up is always permitted");
+            std::fs::read_to_string("/proc/thread-self/status").expect("its status")
+        });
+        let status = status.join().expect("the thread ends well");
+        let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).expect("a field").trim();
+        assert_eq!((field("NoNewPrivs:"), field("CapAmb:"), field("CapInh:")), ("1", ZERO, ZERO), "{status}");
+        assert_eq!(field("CapBnd:") == ZERO, could, "{status}");
+    }
+
+    const ZERO: &str = "0000000000000000";
+}

@@ -1,0 +1,181 @@
+//! Who a program runs as: the user that called it through sudo, another that was named, or nobody.
+
+use std::env;
+use std::ffi::CString;
+use std::fs;
+use std::path::PathBuf;
+
+use nix::unistd::{User, getgrouplist};
+use rustix::process::{geteuid, getppid, parent_process_death_signal, set_parent_process_death_signal};
+use rustix::thread::{
+    CapabilitiesSecureBits, CapabilitySet, Gid, Uid, capabilities, capabilities_secure_bits,
+    set_capabilities_secure_bits, set_thread_groups, set_thread_res_gid, set_thread_res_uid,
+};
+
+/// The kernel's overflow user and group, which own nothing: `nobody` and `nogroup`.
+const NOBODY: u32 = 65_534;
+
+/// A user with the groups that a login gives it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// The user's number.
+    pub uid: u32,
+    /// The number of its own group.
+    pub gid: u32,
+    /// Its name, home and shell; `None` for a number without an entry in the user database.
+    pub account: Option<Account>,
+    groups: Vec<u32>,
+}
+
+/// What the user database says of a user.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Account {
+    /// The login name.
+    pub name: String,
+    /// The home folder.
+    pub home: PathBuf,
+    /// The login shell.
+    pub shell: PathBuf,
+}
+
+/// Why a program cannot run as a user.
+#[derive(Debug, thiserror::Error)]
+pub enum IdentityError {
+    /// There is none of that name or number.
+    #[error("{0}: no such user")]
+    Unknown(String),
+    /// The kernel refuses.
+    #[error("run as user {0}")]
+    Refused(u32, #[source] std::io::Error),
+}
+
+impl Identity {
+    /// Returns who called root by sudo; `None` where nobody did, it was root, or it does not exist in this user namespace.
+    pub fn caller() -> Option<Self> {
+        let number = |name: &str| env::var(name).ok()?.parse::<u32>().ok();
+        let (uid, gid) = (number("SUDO_UID")?, number("SUDO_GID")?);
+        (geteuid().is_root() && uid != 0 && is_mapped(uid)).then(|| Self::of(uid, gid))
+    }
+
+    /// Returns who a program of root's becomes that needs no files any more: the caller, else nobody; `None` where it is not
+    /// root's, or may not change who it is.
+    pub fn unprivileged() -> Option<Self> {
+        let nobody = || Self { uid: NOBODY, gid: NOBODY, account: None, groups: Vec::new() };
+        let is_there = geteuid().is_root() && may_change() && is_mapped(NOBODY);
+        is_there.then(|| Self::caller().unwrap_or_else(nobody))
+    }
+
+    /// Returns the user of a name or a number.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn named(word: &str) -> Result<Self, IdentityError> {
+        let user = match word.parse::<u32>() {
+            Ok(uid) => User::from_uid(uid.into()),
+            Err(_) => User::from_name(word),
+        };
+        let user = user.ok().flatten().ok_or_else(|| IdentityError::Unknown(word.to_owned()))?;
+        Ok(Self::of(user.uid.as_raw(), user.gid.as_raw()))
+    }
+
+    fn of(uid: u32, gid: u32) -> Self {
+        let user = User::from_uid(uid.into()).ok().flatten();
+        let groups = user.as_ref().and_then(|user| {
+            let name = CString::new(user.name.as_str()).ok()?;
+            getgrouplist(&name, gid.into()).ok()
+        });
+        let groups = groups.map_or_else(|| vec![gid], |groups| groups.iter().map(|group| group.as_raw()).collect());
+        let account = user.map(|user| Account { name: user.name, home: user.dir, shell: user.shell });
+        Self { uid, gid, account, groups }
+    }
+
+    /// Makes this thread that user's, without any capability: for what is started on the user's behalf.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn assume(&self) -> Result<(), IdentityError> {
+        self.change().map_err(|error| IdentityError::Refused(self.uid, error))
+    }
+
+    /// Makes this thread that user's with the capabilities that it holds, and has it die with its parent still where that was
+    /// asked for: the kernel forgets it when the user changes.
+    ///
+    /// # Errors
+    /// When the kernel refuses, or the parent has died.
+    pub fn assume_with_rights(&self) -> Result<(), IdentityError> {
+        let change = || {
+            let (before, parent) = (capabilities_secure_bits()?, getppid());
+            let with_parent = parent_process_death_signal()?;
+            set_capabilities_secure_bits(before | CapabilitiesSecureBits::NO_SETUID_FIXUP)?;
+            self.change()?;
+            set_capabilities_secure_bits(before)?;
+            if with_parent.is_some() {
+                set_parent_process_death_signal(with_parent)?;
+                if getppid() != parent {
+                    return Err(std::io::Error::other("the parent has died already"));
+                }
+            }
+            Ok(())
+        };
+        change().map_err(|error| IdentityError::Refused(self.uid, error))
+    }
+
+    fn change(&self) -> std::io::Result<()> {
+        let groups: Vec<Gid> = self.groups.iter().map(|group| Gid::from_raw(*group)).collect();
+        let (uid, gid) = (Uid::from_raw(self.uid), Gid::from_raw(self.gid));
+        set_thread_groups(&groups)?;
+        set_thread_res_gid(gid, gid, gid)?;
+        Ok(set_thread_res_uid(uid, uid, uid)?)
+    }
+}
+
+/// Whether this thread may become another user and keep its capabilities.
+pub fn may_change() -> bool {
+    let needed = CapabilitySet::SETUID | CapabilitySet::SETGID | CapabilitySet::SETPCAP;
+    capabilities(None).is_ok_and(|sets| sets.effective.contains(needed))
+}
+
+/// Whether a user's number means anybody in this user namespace.
+fn is_mapped(uid: u32) -> bool {
+    let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    map.lines().any(|line| {
+        let mut numbers = line.split_whitespace().map(|word| word.parse::<u64>().unwrap_or(0));
+        let (first, _, count) = (numbers.next(), numbers.next(), numbers.next());
+        let first = first.unwrap_or(u64::MAX);
+        (first..first.saturating_add(count.unwrap_or(0))).contains(&u64::from(uid))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_is_known_by_name_and_by_number() {
+        let root = Identity::named("root").unwrap();
+        assert_eq!((root.uid, root.gid), (0, 0));
+        assert_eq!(Identity::named("0").unwrap(), root);
+        assert_eq!(Identity::named("nobody-at-all").unwrap_err().to_string(), "nobody-at-all: no such user");
+    }
+
+    #[test]
+    fn who_becomes_another_user_keeps_no_capability_unless_asked() {
+        let Some(nobody) = Identity::unprivileged() else { return };
+        let status = |with_rights: bool| {
+            let nobody = nobody.clone();
+            let thread = std::thread::spawn(move || {
+                if with_rights { nobody.assume_with_rights() } else { nobody.assume() }.expect("root may");
+                std::fs::read_to_string("/proc/thread-self/status").expect("its status")
+            });
+            thread.join().expect("the thread ends well")
+        };
+        let field = |status: &str, name: &str| {
+            status.lines().find_map(|line| line.strip_prefix(name)).expect("a field").trim().to_owned()
+        };
+        let bare = status(false);
+        assert_eq!(field(&bare, "CapPrm:"), "0000000000000000");
+        assert_eq!(field(&bare, "Uid:"), [nobody.uid.to_string().as_str(); 4].join("\t"));
+        let all = std::fs::read_to_string("/proc/thread-self/status").expect("our status");
+        assert_eq!(field(&status(true), "CapPrm:"), field(&all, "CapPrm:"));
+    }
+}

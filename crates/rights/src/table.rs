@@ -1,0 +1,241 @@
+//! What each command keeps once it is set up: the one declaration. `docs/reference/rights.md` is made from it, and the tests hold
+//! it against `/proc/PID/status` of the commands as they run.
+
+use std::io;
+use std::path::Path;
+
+use crate::calls::{self, Calls};
+use crate::files::{self, Landlock};
+use crate::identity::Identity;
+use crate::{Right, keep_only};
+
+/// What a command needs once it is set up, and until when.
+#[derive(Clone, Copy, Debug)]
+pub struct Needs {
+    /// The command, without the program's name.
+    pub command: &'static str,
+    /// What it does before, with all that it was started with.
+    pub set_up: &'static str,
+    /// The capabilities that it keeps.
+    pub kept: &'static [Kept],
+    /// Who it is afterwards, where root started it.
+    pub user: Who,
+    /// Groups of system calls that it may make.
+    pub calls: &'static [Calls],
+    /// What it may still create, write by name and remove.
+    pub writes: &'static str,
+}
+
+/// A capability that a command keeps.
+#[derive(Clone, Copy, Debug)]
+pub struct Kept {
+    /// Which.
+    pub right: Right,
+    /// What it is for.
+    pub purpose: &'static str,
+    /// Until when it is kept.
+    pub until: &'static str,
+}
+
+/// Who a command is once it is set up, where root started it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Who {
+    /// The user that called sudo, else nobody.
+    Unprivileged,
+    /// The user that called sudo where its files can be that user's, else root without capabilities; why.
+    Caller(&'static str),
+    /// Whoever started it; why.
+    Unchanged(&'static str),
+}
+
+impl Needs {
+    /// Gives up what set-up alone needed, of this thread and those that it starts: the user, the capabilities in every set, and
+    /// new privileges by whatever is executed. Call it again in each thread that runs already.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn settle(&self) -> io::Result<()> {
+        self.settle_with(&[])
+    }
+
+    /// As [`Self::settle`], but keeps `more` for now.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn settle_with(&self, more: &[Right]) -> io::Result<()> {
+        if let (Who::Unprivileged, Some(user)) = (self.user, Identity::unprivileged()) {
+            user.assume_with_rights().map_err(io::Error::other)?;
+        }
+        let kept: Vec<Right> = self.kept.iter().map(|kept| kept.right).chain(more.iter().copied()).collect();
+        keep_only(&kept)
+    }
+
+    /// Shuts this thread and those that it starts out of every folder but those in `writable`: what is open stays open, and all
+    /// can be read. Says what the kernel has of that.
+    ///
+    /// # Errors
+    /// When the kernel refuses, or a folder is not there.
+    pub fn write_only_below(&self, writable: &[&Path]) -> io::Result<Landlock> {
+        files::write_only_below(writable)
+    }
+
+    /// Allows this thread and those that it starts the system calls of this command alone.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn restrict_calls(&self) -> io::Result<()> {
+        calls::allow_only(self.calls)
+    }
+
+    /// All of it, for a command that writes no file by name.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn confine(&self) -> io::Result<()> {
+        self.settle()?;
+        self.write_only_below(&[])?;
+        self.restrict_calls()
+    }
+
+    /// Returns its capabilities as the masks of `/proc/PID/status` have them.
+    pub fn mask(&self) -> u64 {
+        self.kept.iter().fold(0, |mask, kept| mask | kept.right.bit())
+    }
+}
+
+const END: &str = "its end";
+const LOCKED: Kept = Kept {
+    right: Right::IpcLock,
+    purpose: "memory beyond the limit: all of it is locked, so that the next allocation would fail",
+    until: END,
+};
+const RAW: Kept = Kept { right: Right::NetRaw, purpose: "raw and packet sockets, opened for each block", until: END };
+const BUFFERS: Kept = Kept {
+    right: Right::NetAdmin,
+    purpose: "socket buffers that hold what comes after a stall, of each socket opened later",
+    until: END,
+};
+const ATTACH: Kept = Kept {
+    right: Right::NetAdmin,
+    purpose: "socket buffers, and programs hung on an interface for each stream",
+    until: END,
+};
+const LOAD: Kept = Kept { right: Right::Bpf, purpose: "maps and programs, loaded anew for each stream", until: END };
+const COMPUTE: Kept = Kept {
+    right: Right::Perfmon,
+    purpose: "programs that compute where in a map they write, which the verifier lets nobody do without it",
+    until: END,
+};
+const NO_FILE: &str = "nothing: its records are open";
+
+/// Measures one block by hand, or blocks for a study.
+pub const PROBE: Needs = Needs {
+    command: "probe icmp, udp, raw, blocks",
+    set_up: "priority, locked memory, records, clocks of interfaces",
+    kept: &[RAW, BUFFERS, LOCKED],
+    user: Who::Unprivileged,
+    calls: &[Calls::Basic, Calls::Sockets],
+    writes: NO_FILE,
+};
+
+/// Answers probes of others.
+pub const RESPOND: Needs = Needs {
+    command: "probe respond",
+    set_up: "priority, locked memory, sockets",
+    kept: &[LOCKED],
+    user: Who::Unprivileged,
+    calls: &[Calls::Basic, Calls::Sockets],
+    writes: "nothing",
+};
+
+/// Watches other hosts' clocks.
+pub const CLOCK: Needs = Needs {
+    command: "clock",
+    set_up: "priority, locked memory, a socket for each peer, records",
+    kept: &[LOCKED],
+    user: Who::Unprivileged,
+    calls: &[Calls::Basic, Calls::Sockets],
+    writes: NO_FILE,
+};
+
+/// Sends or receives one stream by hand: all it needs is open.
+pub const STREAM: Needs = Needs {
+    command: "stream send, recv",
+    set_up: "priority, locked memory, records, sockets, programs in the kernel, clocks of interfaces",
+    kept: &[RAW, ATTACH, LOAD, COMPUTE, LOCKED],
+    user: Who::Unprivileged,
+    calls: &[Calls::Basic, Calls::Sockets, Calls::Programs],
+    writes: NO_FILE,
+};
+
+/// Sends and receives streams for a study.
+pub const STREAM_SERVE: Needs = Needs {
+    command: "stream serve",
+    user: Who::Unchanged("it reads the departure files that requests name, and opens clocks of interfaces"),
+    set_up: "priority, locked memory, records",
+    ..STREAM
+};
+
+/// Stands in the path.
+pub const EMULATE: Needs = Needs {
+    command: "emulate run",
+    set_up: "priority, locked memory, both ports and their programs in the kernel, control socket, log",
+    kept: &[
+        LOCKED,
+        Kept { right: Right::NetRaw, purpose: "a longer ring of AF_PACKET where the MTU is raised", until: END },
+        Kept { right: Right::SysNice, purpose: "SCHED_FIFO, given up while busy and taken back", until: END },
+    ],
+    user: Who::Unchanged("it removes its control socket at the end, from a folder that is root's"),
+    calls: &[Calls::Basic, Calls::Sockets, Calls::Programs, Calls::Files, Calls::Priority],
+    writes: "the folders of its control socket and its log",
+};
+
+/// Logs TCP's state.
+pub const TCPLOG: Needs = Needs {
+    command: "tcplog run, watch",
+    set_up: "programs in the kernel, COMMAND's user, the priority of the thread that drains (CAP_SYS_NICE)",
+    kept: &[
+        Kept {
+            right: Right::Bpf,
+            purpose: "maps that change, and programs loaded as other samples are asked for",
+            until: END,
+        },
+        Kept {
+            right: Right::NetAdmin,
+            purpose: "programs attached to a cgroup as other samples are asked for",
+            until: END,
+        },
+        Kept { right: Right::Perfmon, purpose: "programs that read the kernel's structures", until: END },
+    ],
+    user: Who::Caller("the log is that user's, who can make its folder"),
+    calls: &[
+        Calls::Basic,
+        Calls::Sockets,
+        Calls::Programs,
+        Calls::Files,
+        Calls::Companion,
+        Calls::Namespaces,
+        Calls::Priority,
+    ],
+    writes: "the folder of the log",
+};
+
+/// Logs TCP's state block by block for a study.
+pub const TCPLOG_SERVE: Needs = Needs {
+    command: "tcplog serve",
+    set_up: "nothing: programs are loaded for each block",
+    kept: &[
+        Kept { right: Right::Bpf, purpose: "maps and programs, loaded for each block", until: END },
+        Kept { right: Right::NetAdmin, purpose: "programs attached to a cgroup for each block", until: END },
+        Kept { right: Right::Perfmon, purpose: "programs that read the kernel's structures", until: END },
+        Kept { right: Right::SysAdmin, purpose: "what programs cost: the kernel's statistics of them", until: END },
+        Kept { right: Right::SysResource, purpose: "maps in locked memory, on kernels before 5.11", until: END },
+        Kept { right: Right::SysNice, purpose: "the priority of the thread that drains, for each block", until: END },
+    ],
+    user: Who::Unchanged("it makes a folder for each block, where the request says"),
+    calls: &[Calls::Basic, Calls::Sockets, Calls::Programs, Calls::Files, Calls::Namespaces, Calls::Priority],
+    writes: "all that its user may: requests name the folders",
+};
+
+/// All of them.
+pub const ALL: [&Needs; 8] = [&PROBE, &RESPOND, &CLOCK, &STREAM, &STREAM_SERVE, &EMULATE, &TCPLOG, &TCPLOG_SERVE];
