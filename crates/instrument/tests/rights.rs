@@ -187,7 +187,7 @@ fn groups(user: &str) -> String {
 
 fn field(status: &str, name: &str) -> String {
     let line = status.lines().find_map(|line| line.strip_prefix(name));
-    line.unwrap_or_else(|| panic!("no {name} in {status}")).trim().to_owned()
+    line.expect(name).trim().to_owned()
 }
 
 /// A command as root starts it, or as sudo does for another user.
@@ -226,7 +226,7 @@ impl Running {
     fn line(&mut self) -> Value {
         let mut line = String::new();
         self.output.read_line(&mut line).expect("a line");
-        serde_json::from_str(&line).unwrap_or_else(|error| panic!("{}: {line}: {error}", self.needs.command))
+        serde_json::from_str(&line).expect(&line)
     }
 
     /// Looks at all its threads until they have come to hold no more than is declared.
