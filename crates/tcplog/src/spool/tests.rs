@@ -1,5 +1,6 @@
 //! What was spooled is read again, up to wherever the file was cut; what could not be written is counted.
 
+use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt;
 
 use proptest::prelude::*;
