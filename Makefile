@@ -1,7 +1,7 @@
 # Every command that a person or the continuous integration runs. `make` alone lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test proof check sim net browser kernels bench schema docs drawing clean
+.PHONY: help setup demo test proof check fuzz sim net browser kernels bench schema docs drawing clean
 SHELL := /bin/bash
 BIN := .venv/bin
 
@@ -34,6 +34,10 @@ net: ## only the tests over network namespaces: real frames, real kernel
 browser: ## only the test that opens the report in headless Chromium
 	@scripts/setup.sh test
 	$(BIN)/pytest tests/browser
+
+fuzz: ## search by coverage for bytes that no reader of ours can take: SECONDS=60 for each target
+	@scripts/setup.sh test
+	@scripts/fuzz.sh $(or $(SECONDS),60)
 
 check: ## formatting, lints, types, layers, schema, licences, lock files: nothing is run, nothing is changed
 	@scripts/setup.sh test

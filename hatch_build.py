@@ -1,4 +1,7 @@
-"""Builds `sojourn-instrument` with cargo and puts it beside the `sojourn` script of the wheel.
+"""Builds `sojourn-instrument` with cargo, puts it beside the wheel's `sojourn`, and adds a bill of materials.
+
+The bill (CycloneDX 1.6, JSON) has every crate that the binary is built from, and every Python library that the locked
+environment has; it lies where PEP 770 says, in `sojourn-*.dist-info/sboms`.
 
 Always the release profile, for an editable install too: a debug instrument is a measurement that must not be trusted.
 Knows nothing of which crates there are; does not install Rust (scripts/setup.sh does).
@@ -11,12 +14,15 @@ import os
 import shutil
 import subprocess
 import sysconfig
+import tempfile
+import tomllib
 from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 BINARY = "sojourn-instrument"
+SBOM = "sojourn.cdx.json"
 
 
 class CargoHook(BuildHookInterface):  # type: ignore[type-arg]
@@ -34,14 +40,24 @@ class CargoHook(BuildHookInterface):  # type: ignore[type-arg]
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-{platform}"
         build_data.setdefault("shared_scripts", {})[str(binary)] = BINARY
+        self._folder = tempfile.TemporaryDirectory()  # gone when the wheel is written
+        bill = Path(self._folder.name) / SBOM
+        bill.write_text(json.dumps(bill_of_materials(Path(self.root)), indent=1) + "\n")
+        build_data["sbom_files"] = [str(bill)]
 
 
-def build_release(root: Path) -> Path:
-    """Path of the freshly built release binary."""
+def find_cargo() -> str:
+    """Where cargo is."""
     cargo = shutil.which("cargo") or str(Path.home() / ".cargo/bin/cargo")
     if not Path(cargo).exists():
         message = "cargo is not installed: run scripts/setup.sh"
         raise FileNotFoundError(message)
+    return cargo
+
+
+def build_release(root: Path) -> Path:
+    """Path of the freshly built release binary."""
+    cargo = find_cargo()
     subprocess.run([cargo, "build", "--locked", "--release", "--bin", BINARY], cwd=root, check=True)
     return target_directory(cargo, root) / "release" / BINARY
 
@@ -53,3 +69,69 @@ def target_directory(cargo: str, root: Path) -> Path:
     command = [cargo, "metadata", "--format-version=1", "--no-deps", "--locked"]
     metadata = subprocess.run(command, cwd=root, check=True, capture_output=True, text=True).stdout
     return Path(json.loads(metadata)["target_directory"])
+
+
+def bill_of_materials(root: Path) -> dict[str, Any]:
+    """What the wheel is made of and needs, as a CycloneDX document."""
+    own = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return {
+        "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.6",
+        "version": 1,
+        "metadata": {"component": component("application", "pypi", own["name"], own["version"])},
+        "components": [*crates(root), *libraries(root)],
+    }
+
+
+def crates(root: Path) -> list[dict[str, Any]]:
+    """The crates of others that the binary is built from, with the checksums of Cargo.lock."""
+    command = [find_cargo(), "metadata", "--format-version=1", "--locked"]
+    metadata = json.loads(subprocess.run(command, cwd=root, check=True, capture_output=True, text=True).stdout)
+    packages = {package["id"]: package for package in metadata["packages"]}
+    needs = {
+        node["id"]: [one["pkg"] for one in node["deps"] if any(kind["kind"] != "dev" for kind in one["dep_kinds"])]
+        for node in metadata["resolve"]["nodes"]
+    }
+    first = next(one for one, package in packages.items() if package["name"] == BINARY)
+    locked = tomllib.loads((root / "Cargo.lock").read_text(encoding="utf-8"))["package"]
+    sums = {(one["name"], one["version"]): one.get("checksum") for one in locked}
+    used = sorted((packages[one] for one in reached(first, needs)), key=lambda one: (one["name"], one["version"]))
+    return [
+        component("library", "cargo", one["name"], one["version"], sums[one["name"], one["version"]], one["license"])
+        for one in used
+        if one["source"]
+    ]
+
+
+def libraries(root: Path) -> list[dict[str, Any]]:
+    """The Python libraries that `sojourn` needs, as uv.lock has them; those of development are left out."""
+    locked = {one["name"]: one for one in tomllib.loads((root / "uv.lock").read_text(encoding="utf-8"))["package"]}
+    needs = {name: [need["name"] for need in one.get("dependencies", [])] for name, one in locked.items()}
+    return [
+        component("library", "pypi", name, locked[name]["version"])
+        for name in sorted(reached("sojourn", needs) - {"sojourn"})
+    ]
+
+
+def reached(first: str, needs: dict[str, list[str]]) -> set[str]:
+    """Everything that is needed, directly or not, the first included."""
+    found, todo = {first}, [first]
+    while todo:
+        new = set(needs[todo.pop()]) - found
+        found |= new
+        todo += new
+    return found
+
+
+def component(
+    kind: str, registry: str, name: str, version: str, sha256: str | None = None, licence: str | None = None
+) -> dict[str, Any]:
+    """A component of the bill."""
+    purl = f"pkg:{registry}/{name}@{version}"
+    found: dict[str, Any] = {"type": kind, "bom-ref": purl, "name": name, "version": version, "purl": purl}
+    if sha256:
+        found["hashes"] = [{"alg": "SHA-256", "content": sha256}]
+    if licence:
+        found["licenses"] = [{"expression": licence.replace("/", " OR ")}]
+    return found

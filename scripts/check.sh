@@ -18,6 +18,33 @@ step() {
     fi
 }
 
+# Advisories come over the network, or from a database that was fetched before: where neither can be had, that is said.
+skipped() { printf '%-38sSKIPPED: %s\n' "$1" "$2"; }
+
+python_advisories() {
+    local said
+    if said=$($bin/uv audit --quiet --locked --preview-features audit-command 2>&1); then
+        printf '%-38sok\n' "$1"
+    elif grep -q 'error: Request failed' <<<"$said"; then
+        skipped "$1" 'the database of advisories (OSV) cannot be reached'
+    else
+        printf '%-38sFAILED\n%s\n' "$1" "$said"
+        failed+=("$1")
+    fi
+}
+
+rust_advisories() {
+    if cargo deny --version >/dev/null 2>&1; then
+        if [ -d "${CARGO_HOME:-$HOME/.cargo}/advisory-dbs" ]; then
+            step "$1" cargo deny --locked check --disable-fetch advisories
+        else
+            skipped "$1" '`cargo deny fetch db` has not fetched the database (RustSec)'
+        fi
+    else
+        skipped "$1" 'cargo-deny is not installed: `cargo install --locked cargo-deny`, then `cargo deny fetch db`'
+    fi
+}
+
 step 'Cargo.lock is current' cargo metadata --locked --format-version 1 --quiet
 step 'uv.lock is current' $bin/uv lock --check --quiet
 step 'Rust: format' cargo fmt --all --check
@@ -37,6 +64,9 @@ if cargo deny --version >/dev/null 2>&1; then
 else
     step 'Licences, sources, bans (deny.toml)' $bin/python scripts/check_dependencies.py
 fi
+
+python_advisories 'Advisories on uv.lock'
+rust_advisories 'Advisories on Cargo.lock'
 
 if [ ${#failed[@]} -gt 0 ]; then
     printf '\ncheck: failed: %s\n' "$(IFS=';'; echo "${failed[*]}")"

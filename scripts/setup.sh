@@ -11,7 +11,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-UV_VERSION=0.13.8
+UV_VERSION=$(sed -n 's/^uv==\([0-9.]*\).*/\1/p' scripts/uv.txt)
 purpose=${1:-demo}
 uv=.venv/bin/uv
 . scripts/paths.sh
@@ -162,7 +162,7 @@ python_environment() {
     fi
     if [ "$("$uv" --version 2>/dev/null | cut -d' ' -f2)" != "$UV_VERSION" ]; then
         say "installing uv $UV_VERSION into .venv"
-        .venv/bin/python -m pip install --quiet --disable-pip-version-check "uv==$UV_VERSION" ||
+        .venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r scripts/uv.txt ||
             die 3 "pip could not fetch uv $UV_VERSION; the reason stands above"
     fi
 }

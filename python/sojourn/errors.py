@@ -1,16 +1,30 @@
 """What can go wrong, as a person reads it: one sentence that says what is wrong and what to do, and an exit status.
 
-Everything in Sojourn may import this file; it imports nothing. The command line prints `sojourn: <sentence>` and exits
-with the error's status. An error that is not one of these is a fault of ours and keeps its traceback.
+Everything in Sojourn may import this file; it imports nothing of ours. The command line prints `sojourn: <sentence>`
+and exits with the error's status. An error that is not one of these is a fault of ours and keeps its traceback.
 """
 
 from __future__ import annotations
 
+import unicodedata
+
 
 class SojournError(Exception):
-    """An error that a person can act on; its text is one sentence."""
+    """An error that a person can act on; its text is one sentence.
+
+    The sentence may quote what somebody else wrote: control characters, which a terminal would obey, are spelled out.
+    """
 
     status: int = 1
+
+    def __str__(self) -> str:
+        return "".join(spelled(one) for one in super().__str__())
+
+
+def spelled(character: str) -> str:
+    """The character, or how Python writes it where it shows nothing by itself: ends of lines, escapes, directions."""
+    hidden = unicodedata.category(character) in {"Cc", "Cf", "Cs", "Zl", "Zp"}
+    return ascii(character)[1:-1] if hidden else character
 
 
 class RequestError(SojournError):

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from sojourn.errors import RequestError
 from sojourn.records import TABLES, read_table
+from sojourn.records.decode import json_value
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -233,7 +234,7 @@ def _object(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:
-        read = json.loads(path.read_text(encoding="utf-8"))
+        read = json_value(path.read_text(encoding="utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError):
         read = None
     if not isinstance(read, dict):

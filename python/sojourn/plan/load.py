@@ -21,6 +21,7 @@ from sojourn.plan.section import Declared, keys_of, read_section
 from sojourn.plan.source import Given, Table, read_toml, refuse
 from sojourn.plan.types import BedPlan, EmulatorPlan, HostPlan, Plan, Study, ask_of
 from sojourn.plan.values import nearest, one_of
+from sojourn.records.decode import toml_tables
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -226,7 +227,7 @@ def short_names(method: str) -> dict[str, str]:
 def plain_value(value: str) -> Any:
     """A TOML value if it is one; else text, or a list of them where there are commas."""
     try:
-        parsed: Any = tomllib.loads(f"value = {value}")["value"]
+        parsed: Any = toml_tables(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:
         parts = [part.strip() for part in value.split(",") if part.strip()]
         return [plain_value(part) for part in parts] if len(parts) > 1 or "," in value else value.strip("\"'")

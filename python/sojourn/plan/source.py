@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sojourn.errors import RequestError
+from sojourn.records.decode import toml_tables
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ def show(value: object) -> str:
 def read_toml(text: str, name: str) -> Table:
     """Every value of the text under its dotted key."""
     try:
-        sections = tomllib.loads(text)
+        sections = toml_tables(text)
     except tomllib.TOMLDecodeError as error:
         raise RequestError(not_toml(error, name)) from error
     found: Table = {}
@@ -64,7 +65,7 @@ def not_toml(error: tomllib.TOMLDecodeError, name: str) -> str:
     """The sentence for a text that is no TOML, with the place before the problem as in every refusal."""
     problem = str(error)
     at = AT.search(problem)
-    place = f"{name}, line {at[1]}, column {at[2]}" if at and at[1] else f"{name}, at its end"
+    place = f"{name}, line {at[1]}, column {at[2]}" if at and at[1] else f"{name}, at its end" if at else name
     return f"{place}: not TOML: {AT.sub('', problem)}"
 
 

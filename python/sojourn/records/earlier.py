@@ -5,10 +5,10 @@ Columns of records have their earlier names where they are declared (`crates/rec
 
 from __future__ import annotations
 
-import json
 import re
-import tomllib
 from typing import Any
+
+from sojourn.records.decode import json_value, toml_tables
 
 KEYS = {
     "arm": "path", "arms": "paths", "decoy": "bypass", "fates": "dispositions", "foreign": "unexpected",
@@ -39,12 +39,13 @@ FIGURES = frozenset({
 
 def read_json(text: str) -> Any:
     """The value of a JSON text."""
-    return renamed(json.loads(text)) if EARLIER.search(text) else json.loads(text)
+    value = json_value(text)
+    return renamed(value) if EARLIER.search(text) else value
 
 
 def read_toml(text: str) -> dict[str, Any]:
     """The tables of a TOML text."""
-    return {key: renamed(inner) for key, inner in tomllib.loads(text).items()}
+    return {key: renamed(inner) for key, inner in toml_tables(text).items()}
 
 
 def plan_text(text: str) -> str:

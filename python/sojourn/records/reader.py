@@ -104,7 +104,20 @@ def read_table(
     return Table(name, frame, [part for part, _ in read])
 
 
+DAMAGED = (ValueError, KeyError, OSError, MemoryError, pa.ArrowException, pl.exceptions.PolarsError)
+"""What the libraries raise where a file's bytes contradict each other."""
+
+
 def _read_part(
+    path: Path, name: str, wanted: pa.Array[Any] | None, columns: Collection[str] | None
+) -> tuple[Part, pl.DataFrame | None]:
+    try:
+        return _part_of(path, name, wanted, columns)
+    except DAMAGED as error:
+        raise RequestError(f"{path} is damaged: {_first_line(error)}") from error
+
+
+def _part_of(
     path: Path, name: str, wanted: pa.Array[Any] | None, columns: Collection[str] | None
 ) -> tuple[Part, pl.DataFrame | None]:
     head, _, digits = path.stem.rpartition("-")
@@ -126,6 +139,7 @@ def _read_part(
         options = _options(names, columns)
         source.seek(0)
         table, cut = _all(source, options)
+        table.validate(full=True)  # what Arrow takes on trust would end the process
         table = table.rename_columns([renames.get(one, one) for one in table.column_names])
         if wanted is not None and "block" in table.column_names:
             table = table.filter(pc.is_in(table.column("block"), value_set=wanted))

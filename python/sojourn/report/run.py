@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from sojourn.errors import RequestError
+from sojourn.records.decode import json_value
 from sojourn.records.earlier import read_json, read_toml
 from sojourn.records.log import read_log
 from sojourn.records.results import COLUMNS
@@ -259,7 +260,7 @@ def _json(path: Path) -> Any:
     if not text:
         raise RequestError(f"{path} is missing: this is not an analysed run folder; try `sojourn report` on the run")
     try:
-        return json.loads(text)
+        return json_value(text)
     except json.JSONDecodeError as error:
         raise RequestError(f"{path} is not JSON ({error}); delete analysis/ and run `sojourn report` again") from error
 

@@ -6,7 +6,6 @@ what is drawn stays.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ import polars as pl
 
 from sojourn.errors import RequestError
 from sojourn.records import read_table
+from sojourn.records.decode import json_value
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -130,7 +130,7 @@ def _records_of(folder: Path) -> Path:
 
 def _json(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = json_value(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):  # a log that was killed has no footer
         return {}
     return found if isinstance(found, dict) else {}

@@ -1,0 +1,58 @@
+"""Reads JSON and TOML that somebody else may have written: whatever the text is, a value or one kind of error.
+
+The libraries raise RecursionError for deep nesting, and a plain ValueError for a number of thousands of digits.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from typing import Any
+
+DEEPEST = 64
+"""Arrays and tables within each other; no plan or record of ours has ten."""
+
+TOO_DEEP = f"more than {DEEPEST} arrays or tables within each other"
+
+
+def json_value(text: str | bytes) -> Any:
+    """The value of a JSON text. Raises json.JSONDecodeError."""
+    try:
+        value = json.loads(text)
+        deep = is_deep(value)
+    except json.JSONDecodeError:
+        raise
+    except RecursionError:
+        value, deep = None, True
+    except ValueError as error:
+        raise json.JSONDecodeError(str(error), "", 0) from error
+    if deep:
+        raise json.JSONDecodeError(TOO_DEEP, "", 0)
+    return value
+
+
+def toml_tables(text: str) -> dict[str, Any]:
+    """The tables of a TOML text. Raises tomllib.TOMLDecodeError."""
+    if any(line.partition("=")[0].partition("#")[0].count(".") > DEEPEST for line in text.splitlines()):
+        raise tomllib.TOMLDecodeError(TOO_DEEP)  # tomllib's memory grows with the square of a key's parts
+    try:
+        tables = tomllib.loads(text)
+        deep = is_deep(tables)
+    except tomllib.TOMLDecodeError:
+        raise
+    except RecursionError:
+        tables, deep = {}, True
+    except ValueError as error:
+        raise tomllib.TOMLDecodeError(str(error)) from error
+    if deep:
+        raise tomllib.TOMLDecodeError(TOO_DEEP)
+    return tables
+
+
+def is_deep(value: Any, left: int = DEEPEST) -> bool:
+    """Whether arrays and tables are nested more than `left` times."""
+    if isinstance(value, dict):
+        value = value.values()
+    elif not isinstance(value, list):
+        return False
+    return left == 0 or any(is_deep(inner, left - 1) for inner in value)

@@ -1,0 +1,71 @@
+#!/usr/bin/env bash
+# Searches by coverage for bytes that a reader of foreign bytes cannot take: libFuzzer for Rust, Atheris for Python.
+#
+#   scripts/fuzz.sh [SECONDS] [TARGET…]      default: 60 s for each target; Python's are called python/NAME
+#
+# What a search finds joins its corpus in build/fuzz/corpus; bytes that end a reader stay in build/fuzz/found, whose names are told
+# in the last lines. `scripts/fuzz.sh keep` takes the fewest files with the same coverage into tests/fuzz/corpus.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. scripts/paths.sh
+
+host=$(rustc -vV | sed -n 's/^host: //p')
+search=build/fuzz/target/$host/release/search
+corpus=build/fuzz/corpus
+kept=tests/fuzz/corpus
+found=build/fuzz/found
+
+main() {
+    build
+    mapfile -t every < <("$search"; .venv/bin/python -m tests.fuzz.search)
+    if [ "${1:-}" = keep ]; then keep "${every[@]}"; return; fi
+    local seconds=${1:-60} failed=()
+    local targets=("${@:2}")
+    for target in "${targets[@]:-${every[@]}}"; do
+        mkdir -p "$corpus/$target" "$kept/$target" "$found"
+        printf '%-24s' "$target"
+        if run "$target" -max_total_time="$seconds" "$corpus/$target" "$kept/$target" >"build/fuzz/${target//\//-}.log" 2>&1; then
+            tail -n 200 "build/fuzz/${target//\//-}.log" | sed -n 's/^.*\(Done .*\)$/\1/p' | tail -n 1
+        else
+            echo "FOUND: build/fuzz/${target//\//-}.log"
+            failed+=("$target")
+        fi
+    done
+    rmdir --ignore-fail-on-non-empty "$kept"/*/ "$kept"/python/*/ 2>/dev/null || true
+    [ ${#failed[@]} = 0 ] || { echo "fuzz: cannot be taken: ${failed[*]}, see $found" >&2; exit 1; }
+}
+
+# Coverage as cargo-fuzz asks the compiler for it, without a sanitizer, which a stable compiler has none of.
+build() {
+    local flags=(
+        -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters
+        -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares
+        -Cdebug-assertions -Coverflow-checks
+    )
+    mkdir -p build/fuzz
+    RUSTFLAGS="${flags[*]}" cargo build --locked --release --quiet --package sojourn-fuzz --features search \
+        --bin search --target "$host" --target-dir build/fuzz/target
+    .venv/bin/uv sync --locked --inexact --quiet --no-install-project --group fuzz
+}
+
+run() { # TARGET OPTION…
+    local name=${1#python/} limits=(-rss_limit_mb=2048 -timeout=20 -artifact_prefix="$found/${1//\//-}-")
+    if [ "$1" = "$name" ]; then
+        SOJOURN_FUZZ_TARGET=$name SOJOURN_FUZZ_SEEDS=$corpus/$name "$search" "${limits[@]}" "${@:2}"
+    else
+        .venv/bin/python -m tests.fuzz.search "$name" "${limits[@]}" "${@:2}"
+    fi
+}
+
+keep() {
+    for target in "$@"; do
+        [ -d "$corpus/$target" ] || continue
+        local fewest=build/fuzz/fewest
+        rm -rf $fewest && mkdir -p $fewest "$kept/$target"
+        run "$target" -merge=1 $fewest "$kept/$target" "$corpus/$target" >"build/fuzz/keep.log" 2>&1
+        rm -rf "${kept:?}/$target" && mkdir -p "$(dirname "$kept/$target")" && cp -r $fewest "$kept/$target"
+        printf '%-24s%d files\n' "$target" "$(find "$kept/$target" -type f | wc -l)"
+    done
+}
+
+main "$@"

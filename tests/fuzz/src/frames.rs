@@ -1,0 +1,85 @@
+//! Frames: headers of others, super-frames, unfinished checksums, our own payloads.
+
+use sojourn_tcplog::decode;
+use sojourn_wire::ethernet::Header;
+use sojourn_wire::icmp::{Echo, Version};
+use sojourn_wire::{Layers, offload, segment};
+
+use crate::Target;
+
+pub(crate) const TARGETS: &[Target] = &[
+    Target { name: "layers", read: layers, seeds: frames },
+    Target { name: "segment", read: super_frame, seeds: frames },
+    Target { name: "offload", read: unfinished, seeds: frames },
+    Target { name: "icmp", read: icmp, seeds: frames },
+    Target { name: "tcp-sample", read: sample, seeds: samples },
+];
+
+fn layers(bytes: &[u8]) {
+    let layers = Layers::of(bytes);
+    assert!(layers.network <= bytes.len() && layers.end <= bytes.len());
+    assert!(layers.transport.is_none_or(|at| at <= layers.end));
+    if let Some((header, rest)) = Header::split(bytes) {
+        assert_eq!(&header.to_bytes()[..], &bytes[..bytes.len() - rest.len()]);
+    }
+}
+
+/// The first two bytes are the most that a frame may carry.
+fn super_frame(bytes: &[u8]) {
+    let Some((most, frame)) = bytes.split_first_chunk::<2>() else { return };
+    let most = usize::from(u16::from_be_bytes(*most));
+    let mut pieces = 0;
+    let said = segment::split(frame, most, &mut Vec::new(), &mut |piece| {
+        assert!(piece.len() <= frame.len());
+        pieces += 1;
+    });
+    assert_eq!(said.unwrap_or(0), pieces);
+}
+
+/// The first four bytes are where the kernel says that a checksum begins and lies.
+fn unfinished(bytes: &[u8]) {
+    offload::complete(&mut bytes.to_vec());
+    let Some((place, frame)) = bytes.split_first_chunk::<4>() else { return };
+    let [s0, s1, o0, o1] = *place;
+    let (start, offset) = (u16::from_be_bytes([s0, s1]), u16::from_be_bytes([o0, o1]));
+    offload::finish(&mut frame.to_vec(), start.into(), offset.into());
+}
+
+/// As it is, and with its checksum set right.
+fn icmp(bytes: &[u8]) {
+    for version in [Version::V4, Version::V6] {
+        let mut message = bytes.to_vec();
+        let _ = Echo::split(version, &message);
+        Echo { is_reply: false, identifier: 1, sequence: 2 }.write(version, &mut message);
+        if bytes.len() >= sojourn_wire::icmp::HEADER_BYTES {
+            assert!(Echo::split(version, &message).is_some());
+        }
+    }
+}
+
+fn sample(bytes: &[u8]) {
+    let _ = decode(bytes);
+}
+
+fn samples() -> Vec<Vec<u8>> {
+    let kinds = [1_u8, 2, 3];
+    kinds.iter().flat_map(|&kind| [64, 200, 512].map(|length| [vec![kind], vec![0; length]].concat())).collect()
+}
+
+/// UDP and TCP over IPv4 and IPv6, one with a tag.
+fn frames() -> Vec<Vec<u8>> {
+    let ethernet = |kind: u16| [&[2; 6][..], &[4; 6], &kind.to_be_bytes()].concat();
+    let v4 = |protocol: u8, payload: &[u8]| {
+        let mut header = vec![0x45, 0, 0, 0, 0, 1, 0, 0, 64, protocol, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
+        header[2..4].copy_from_slice(&(20 + payload.len() as u16).to_be_bytes());
+        [ethernet(0x0800), header, payload.to_vec()].concat()
+    };
+    let mut v6 = vec![0x60, 0, 0, 0, 0, 28, 17, 64];
+    v6.extend([1; 32]);
+    let udp = [&[0, 7, 0, 9, 0, 28, 0, 0][..], &[5; 20]].concat();
+    let mut tcp = vec![0, 7, 0, 9, 0, 0, 0, 1, 0, 0, 0, 2, 0x50, 0x18, 1, 0, 0, 0, 0, 0];
+    tcp.extend([6; 3000]);
+    let echo = [&[8, 0, 0, 0, 0, 1, 0, 2][..], &[7; 56]].concat();
+    let tagged = [&[2; 12][..], &[0x81, 0, 0, 7], &v4(17, &udp)[12..]].concat();
+    vec![v4(17, &udp), v4(6, &tcp), v4(1, &echo), [ethernet(0x86DD), v6, udp].concat(), tagged]
+}

@@ -1,0 +1,101 @@
+//! Logs of our own that somebody else may have written: tcplog's spool, the kernel's type information.
+
+use sojourn_tcplog::private::PrivateNames;
+use sojourn_tcplog::private::btf::Btf;
+use sojourn_tcplog::spool::{Frame, Reader, Spool};
+
+use crate::Target;
+use crate::files::with_file;
+
+pub(crate) const TARGETS: &[Target] =
+    &[Target { name: "spool", read: spool, seeds: spools }, Target { name: "btf", read: btf, seeds: types }];
+
+/// The frames' checksums are made right first.
+fn spool(bytes: &[u8]) {
+    with_file(&sealed(bytes), |path| {
+        let Ok(mut reader) = Reader::open(path) else { return };
+        let (mut frames, mut events) = (0, 0);
+        while let Ok(Some(frame)) = reader.next_frame() {
+            frames += 1;
+            if let Frame::Events(_, records) = frame {
+                records.each(|_| events += 1);
+            }
+        }
+        assert!(frames <= bytes.len(), "{frames} frames in {} bytes", bytes.len());
+        assert!(reader.ending().is_some());
+    });
+}
+
+const FIXED_BYTES: usize = 16;
+const FRAME_HEADER_BYTES: usize = 16;
+
+/// The same spool with the checksums of its header and of each frame written anew, as far as lengths can be followed.
+fn sealed(bytes: &[u8]) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    let word = |bytes: &[u8], at: usize| {
+        bytes.get(at..at + 4).and_then(|word| word.try_into().ok()).map(|word| u32::from_ne_bytes(word) as usize)
+    };
+    let Some(length) = word(&bytes, 12) else { return bytes };
+    let mut at = FIXED_BYTES + length;
+    let Some(text) = bytes.get(FIXED_BYTES..at) else { return bytes };
+    let sum = crc32fast::hash(text);
+    let Some(place) = bytes.get_mut(at..at + 4) else { return bytes };
+    place.copy_from_slice(&sum.to_ne_bytes());
+    at += 4;
+    while let Some(length) = word(&bytes, at + 8) {
+        let end = at + FRAME_HEADER_BYTES + length;
+        let Some(payload) = bytes.get(at + FRAME_HEADER_BYTES..end) else { break };
+        let mut hasher = crc32fast::Hasher::new();
+        hasher.update(&bytes[at..at + 12]);
+        hasher.update(payload);
+        let sum = hasher.finalize();
+        bytes[at + 12..at + 16].copy_from_slice(&sum.to_ne_bytes());
+        at = end;
+    }
+    bytes
+}
+
+fn spools() -> Vec<Vec<u8>> {
+    let written = || {
+        let folder = tempfile::tempdir().ok()?;
+        let mut spool = Spool::create(folder.path(), "{\"hello\":1}").ok()?;
+        for cpu in 0..2 {
+            for event in samples() {
+                spool.event(cpu, &event);
+            }
+        }
+        spool.note("a note");
+        spool.flush().ok()?;
+        spool.end().ok()?;
+        std::fs::read(folder.path().join(sojourn_tcplog::spool::NAME)).ok()
+    };
+    written().into_iter().collect()
+}
+
+fn samples() -> Vec<Vec<u8>> {
+    (1..4_u8).map(|kind| [vec![kind], vec![7; 191]].concat()).collect()
+}
+
+fn btf(bytes: &[u8]) {
+    let Ok(found) = Btf::parse(bytes.to_vec(), None) else { return };
+    let _ = found.members("cubictcp", 1 << 16);
+    let mut names = PrivateNames::of_btf(found);
+    for algorithm in ["cubic", "bbr", "reno", "x"] {
+        names.decode(algorithm.as_bytes(), &[3; sojourn_tcplog::layout::PRIVATE_BYTES], &mut |_, _| {});
+    }
+}
+
+/// A structure `bictcp` of two numbers.
+fn types() -> Vec<Vec<u8>> {
+    let strings = b"\0u32\0bictcp\0cnt\0last_cwnd\0";
+    let types: Vec<u32> = [
+        [1, 1 << 24, 4, 32].to_vec(),                         // an integer of 32 bits
+        [5, 4 << 24 | 2, 8, 12, 1, 0, 16, 1, 32].to_vec(), // a structure with two members
+    ]
+    .concat();
+    let head: [u32; 5] = [24, 0, types.len() as u32 * 4, types.len() as u32 * 4, strings.len() as u32];
+    let mut bytes = vec![0x9F, 0xEB, 1, 0];
+    head.iter().chain(&types).for_each(|word| bytes.extend(word.to_ne_bytes()));
+    bytes.extend(strings);
+    vec![bytes]
+}

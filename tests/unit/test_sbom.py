@@ -1,0 +1,52 @@
+"""The bill of materials that the wheel carries: valid, and of what the locks have."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+
+ROOT = Path(__file__).parents[2]
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+
+@pytest.fixture(scope="module")
+def hook() -> ModuleType:
+    """The build hook, which lies outside every package."""
+    sys.path.insert(0, str(ROOT))
+    import hatch_build
+
+    return hatch_build
+
+
+@pytest.fixture(scope="module")
+def bill(hook: ModuleType) -> dict[str, Any]:
+    made: dict[str, Any] = hook.bill_of_materials(ROOT)
+    return made
+
+
+def test_it_is_what_cyclonedx_calls_valid(bill: dict[str, Any]) -> None:
+    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(json.dumps(bill)) is None
+
+
+def test_it_has_what_the_binary_is_built_from_and_no_test_library(bill: dict[str, Any]) -> None:
+    crates = {one["name"]: one for one in bill["components"] if one["purl"].startswith("pkg:cargo/")}
+    assert {"libbpf-sys", "arrow-ipc", "clap", "cc"} <= set(crates), "linked, or needed to build"
+    assert not {"proptest", "loom", "libfuzzer-sys", "sojourn-time"} & set(crates)
+    locked = tomllib.loads((ROOT / "Cargo.lock").read_text())["package"]
+    sums = {one["name"]: one["checksum"] for one in locked if one["name"] == "clap"}
+    assert crates["clap"]["hashes"] == [{"alg": "SHA-256", "content": sums["clap"]}]
+
+
+def test_it_has_the_libraries_of_the_locked_environment_and_none_of_development(bill: dict[str, Any]) -> None:
+    libraries = {one["name"]: one["version"] for one in bill["components"] if one["purl"].startswith("pkg:pypi/")}
+    assert {"polars", "pyarrow", "typer", "markupsafe", "numpy"} <= set(libraries)
+    assert not {"pytest", "mypy", "atheris", "sojourn"} & set(libraries)
