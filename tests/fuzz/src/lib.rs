@@ -8,6 +8,7 @@ mod files;
 mod frames;
 mod logs;
 mod mutate;
+mod ours;
 mod words;
 
 pub use mutate::mutated;
@@ -24,7 +25,11 @@ pub struct Target {
 
 /// Every target.
 pub fn targets() -> Vec<Target> {
-    [frames::TARGETS, files::TARGETS, logs::TARGETS, words::TARGETS].into_iter().flatten().map(copy).collect()
+    [frames::TARGETS, files::TARGETS, logs::TARGETS, ours::TARGETS, words::TARGETS]
+        .into_iter()
+        .flatten()
+        .map(copy)
+        .collect()
 }
 
 /// The target of this name.

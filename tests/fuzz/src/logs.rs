@@ -89,7 +89,7 @@ fn btf(bytes: &[u8]) {
 fn types() -> Vec<Vec<u8>> {
     let strings = b"\0u32\0bictcp\0cnt\0last_cwnd\0";
     let types: Vec<u32> = [
-        [1, 1 << 24, 4, 32].to_vec(),                         // an integer of 32 bits
+        [1, 1 << 24, 4, 32].to_vec(),                      // an integer of 32 bits
         [5, 4 << 24 | 2, 8, 12, 1, 0, 16, 1, 32].to_vec(), // a structure with two members
     ]
     .concat();

@@ -5,7 +5,11 @@
 use std::fs;
 use std::path::Path;
 
-use sojourn_fuzz::{mutated, targets};
+use sojourn_fuzz::{mutated, target, targets};
+use sojourn_port::pcap::Capture;
+use sojourn_tcplog::private::btf::Btf;
+use sojourn_tcplog::spool::{Ending, Reader};
+use sojourn_wire::{ProbeHeader, StreamHeader};
 
 const MUTATIONS: u64 = 300;
 
@@ -19,5 +23,34 @@ fn every_target_takes_whatever_it_is_given() {
         for seed in seeds.into_iter().chain(found) {
             (0..MUTATIONS).for_each(|number| (target.read)(&mutated(&seed, number)));
         }
+    }
+}
+
+/// Seeds that are no whole ones would leave a search before the first check of a format.
+#[test]
+fn seeds_are_whole() {
+    for seed in (target("spool").unwrap().seeds)() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("spool");
+        fs::write(&path, seed).unwrap();
+        let mut reader = Reader::open(&path).unwrap();
+        while reader.next_frame().unwrap().is_some() {}
+        assert!(matches!(reader.ending(), Some(Ending::Whole)));
+    }
+    for seed in (target("capture").unwrap().seeds)() {
+        let mut capture = Capture::new(seed.as_slice()).unwrap();
+        let mut frame = Vec::new();
+        let records = std::iter::from_fn(|| capture.next(&mut frame).unwrap()).count();
+        assert_eq!(records, 2);
+    }
+    for seed in (target("btf").unwrap().seeds)() {
+        let found = Btf::parse(seed, None).unwrap().members("bictcp", 64).unwrap();
+        assert_eq!(found.iter().map(|member| member.name.as_str()).collect::<Vec<_>>(), ["cnt", "last_cwnd"]);
+    }
+    for seed in (target("stream-header").unwrap().seeds)() {
+        assert!(StreamHeader::read(&seed).is_ok());
+    }
+    for seed in (target("probe-header").unwrap().seeds)() {
+        assert!(ProbeHeader::read(&seed).is_some());
     }
 }

@@ -1,0 +1,82 @@
+//! Payloads of our own formats, whose checks are made right first.
+
+use sojourn_time::Time;
+use sojourn_wire::stream::{
+    GREETING_BYTES, GreetingTail, Kind, Link, SYNC_BYTES, SessionKey, SyncTail, end_text, is_intact, parity,
+};
+use sojourn_wire::{ProbeHeader, StreamHeader, answer};
+
+use crate::Target;
+
+pub(crate) const TARGETS: &[Target] = &[
+    Target { name: "probe-header", read: probe, seeds: probes },
+    Target { name: "stream-header", read: stream, seeds: streams },
+];
+
+fn probe(bytes: &[u8]) {
+    let mut bytes = bytes.to_vec();
+    if let Some((checked, rest)) = bytes.split_at_mut_checked(32)
+        && let Some(place) = rest.first_chunk_mut::<4>()
+    {
+        *place = crc32fast::hash(checked).to_be_bytes();
+    }
+    let mut reply = vec![0xFF; bytes.len()];
+    if let Some(length) = answer(&bytes, Time(5), Time(7), &mut reply) {
+        assert!(length <= reply.len());
+        let asked = ProbeHeader::read(&bytes).map(|header| (header.session, header.seq));
+        assert_eq!(ProbeHeader::read(&reply).map(|header| (header.session, header.seq)), asked);
+    }
+}
+
+fn stream(bytes: &[u8]) {
+    let mut bytes = bytes.to_vec();
+    if let Some((checked, rest)) = bytes.split_at_mut_checked(38)
+        && let Some(place) = rest.first_chunk_mut::<4>()
+    {
+        *place = crc32fast::hash(checked).to_be_bytes();
+        if checked[4] == Kind::Live as u8 {
+            checked[4] = Kind::Data as u8;
+            *place = crc32fast::hash(checked).to_be_bytes();
+            let header = StreamHeader::read(&bytes).map(|header| StreamHeader { kind: Kind::Live, ..header });
+            if let Ok(header) = header {
+                let check = parity(&header);
+                bytes[4] = Kind::Live as u8;
+                bytes[38..42].copy_from_slice(&check.to_be_bytes());
+            }
+        }
+    }
+    if let Ok(header) = StreamHeader::read(&bytes) {
+        assert_eq!(&header.to_bytes()[..], &bytes[..header.to_bytes().len()]);
+    }
+    let _ = (SyncTail::read(&bytes), GreetingTail::read(&bytes), end_text(&bytes), is_intact(&bytes));
+    if let Some((link, rest)) = Link::split(&bytes) {
+        assert_eq!(link.header_bytes() + rest.len(), bytes.len());
+    }
+}
+
+fn probes() -> Vec<Vec<u8>> {
+    let request = ProbeHeader::request(0x0123_4567_89AB_CDEF, 7, 64);
+    let reply = request.reply(Time(1_000), Time(2_000)).map(ProbeHeader::to_bytes);
+    [Some(request.to_bytes()), reply].into_iter().flatten().map(|header| [&header[..], &[0; 40]].concat()).collect()
+}
+
+fn streams() -> Vec<Vec<u8>> {
+    let kinds = [
+        Kind::Data,
+        Kind::Answer,
+        Kind::End,
+        Kind::EndAck,
+        Kind::SyncRequest,
+        Kind::SyncReply,
+        Kind::Live,
+        Kind::SyncFollowUp,
+        Kind::Greeting,
+        Kind::GreetingReply,
+    ];
+    let of = |kind| {
+        let key = SessionKey(0x0123_4567_89AB_CDEF);
+        let header = StreamHeader { kind, node: 1, flow: 2, key, seq: 3, intended: Time(4), sent: Time(5) };
+        [&header.to_bytes()[..], &[0; SYNC_BYTES + GREETING_BYTES]].concat()
+    };
+    kinds.map(of).to_vec()
+}
