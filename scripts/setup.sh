@@ -76,6 +76,7 @@ test_peers() {
     has iperf3 || missing+=(iperf3)
     has trafgen || missing+=(netsniff-ng)
     has dnsmasq || missing+=(dnsmasq-base)
+    has systemd-analyze || missing+=(systemd) # judges the units that the package ships
 }
 
 # What makes the root file systems in which set-up is tried from nothing.

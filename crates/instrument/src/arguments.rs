@@ -57,6 +57,9 @@ pub enum Command {
     Tcplog(Tcplog),
     /// Print the tables that instruments write, and the findings, as JSON
     Schema,
+    /// Print what each command may do on its machine once it is set up, as JSON
+    #[command(hide = true)]
+    Rights,
     /// Say what this machine can do, and how to fix what is missing
     Doctor {
         /// Print JSON

@@ -2,12 +2,13 @@
 //!
 //! Never blocks, and answers each client once in a turn: the thread that answers may be the one that moves packets.
 
-use std::fs::{self, DirBuilder, File, Permissions};
+use std::fs::{self, DirBuilder, File};
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use serde_json::{Value, json};
@@ -19,6 +20,10 @@ use crate::sys;
 pub const MOST_CLIENTS: usize = 8;
 /// A longer request is refused.
 const LONGEST_LINE_BYTES: usize = 1 << 16;
+/// A longer answer is none: the state of 2^20 flows, the most that a log follows.
+const LONGEST_ANSWER_BYTES: usize = 1 << 30;
+/// For how long a client waits for an answer to go on.
+const PATIENCE: Duration = Duration::from_secs(30);
 /// What is read at a time, and how often in a turn: whoever never stops is not listened to for ever.
 const READ_BYTES: usize = 4096;
 const MOST_READS: usize = LONGEST_LINE_BYTES / READ_BYTES + 1;
@@ -57,15 +62,13 @@ impl Control {
     pub fn open(path: &Path) -> anyhow::Result<Self> {
         make_folder(path)?;
         clear(path)?;
-        // From the first moment for its owner alone.
+        // From the first moment for its owner alone; by its path it would be too late, and lead through a link.
         let before = sys::set_umask(0o177);
         let bound = Short::of(path).and_then(|short| UnixListener::bind(&short.path));
         sys::set_umask(before);
         let listener = bound.with_context(|| format!("listen at {}", path.display()))?;
         let control = Self { listener, path: path.to_owned(), clients: Vec::new() };
-        fs::set_permissions(path, Permissions::from_mode(0o600))
-            .and_then(|()| control.listener.set_nonblocking(true))
-            .with_context(|| format!("listen at {}", path.display()))?;
+        control.listener.set_nonblocking(true).with_context(|| format!("listen at {}", path.display()))?;
         Ok(control)
     }
 
@@ -185,8 +188,15 @@ fn make_folder(path: &Path) -> anyhow::Result<()> {
         Err(error) if error.kind() != ErrorKind::AlreadyExists => {
             Err(error).with_context(|| format!("create {}; give --control PATH, or --control none", folder.display()))
         }
-        _ => Ok(()),
+        _ => is_own(folder),
     }
+}
+
+/// Refuses a folder in which somebody else may put or remove sockets.
+fn is_own(folder: &Path) -> anyhow::Result<()> {
+    let about = fs::symlink_metadata(folder).with_context(|| format!("look at {}", folder.display()))?;
+    let is_own = about.is_dir() && about.uid() == rustix::process::geteuid().as_raw() && about.mode() & 0o022 == 0;
+    if is_own { Ok(()) } else { Err(anyhow!("{}: others may write there; give --control PATH", folder.display())) }
 }
 
 /// Removes a socket that nobody listens at.
@@ -216,7 +226,10 @@ fn clear(path: &Path) -> anyhow::Result<()> {
 /// # Errors
 /// When nobody does, or we may not.
 pub fn connect(path: &Path) -> io::Result<UnixStream> {
-    UnixStream::connect(&Short::of(path)?.path)
+    let stream = UnixStream::connect(&Short::of(path)?.path)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    Ok(stream)
 }
 
 /// A path that the kernel takes for a socket: a long one goes by its folder's descriptor, which has to stay open.
@@ -243,7 +256,9 @@ impl Short {
 /// # Errors
 /// When nobody answers, or the answer is a refusal.
 pub fn ask(stream: &mut UnixStream, who: &str, path: &Path, request: &Value) -> anyhow::Result<Value> {
-    let answer = exchange(stream, request).map_err(|error| match error.kind() {
+    let answer = exchange(stream, request, LONGEST_ANSWER_BYTES).map_err(|error| match error.kind() {
+        ErrorKind::WouldBlock | ErrorKind::TimedOut => anyhow!("{}: {who} does not answer", path.display()),
+        ErrorKind::FileTooLarge => anyhow!("{}: an answer without end: no {who} listens there", path.display()),
         ErrorKind::UnexpectedEof | ErrorKind::BrokenPipe | ErrorKind::ConnectionReset => {
             anyhow!("{}: {who} has ended", path.display())
         }
@@ -255,7 +270,7 @@ pub fn ask(stream: &mut UnixStream, who: &str, path: &Path, request: &Value) -> 
     }
 }
 
-fn exchange(stream: &mut UnixStream, request: &Value) -> io::Result<Value> {
+fn exchange(stream: &mut UnixStream, request: &Value, most_bytes: usize) -> io::Result<Value> {
     stream.write_all(format!("{request}\n").as_bytes())?;
     let mut answer = Vec::new();
     let mut chunk = [0; 1 << 16];
@@ -263,6 +278,9 @@ fn exchange(stream: &mut UnixStream, request: &Value) -> io::Result<Value> {
         match stream.read(&mut chunk)? {
             0 => return Err(ErrorKind::UnexpectedEof.into()),
             length => answer.extend_from_slice(&chunk[..length]),
+        }
+        if answer.len() > most_bytes {
+            return Err(ErrorKind::FileTooLarge.into());
         }
     }
     serde_json::from_slice(&answer).map_err(io::Error::other)
@@ -297,7 +315,7 @@ mod tests {
     fn each_line_is_answered_and_the_socket_is_its_owners() {
         let path = path("lines");
         let mut control = Control::open(&path).unwrap();
-        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
         assert_eq!(
             asked(&mut control, b"abc\n\nde\n"),
             "{\"bytes\":3,\"ok\":true}\n{\"bytes\":0,\"ok\":true}\n{\"bytes\":2,\"ok\":true}\n"
@@ -305,6 +323,42 @@ mod tests {
         assert!(control.clients.is_empty());
         drop(control);
         assert!(!path.exists(), "it is removed at the end");
+    }
+
+    #[test]
+    fn a_link_in_its_place_is_neither_followed_nor_taken_over() {
+        let (path, theirs) = (path("link"), path("theirs"));
+        fs::write(&theirs, "theirs").unwrap();
+        let mode = fs::metadata(&theirs).unwrap().mode();
+        std::os::unix::fs::symlink(&theirs, &path).unwrap();
+        assert!(Control::open(&path).is_err());
+        assert_eq!(
+            (fs::read_to_string(&theirs).unwrap(), fs::metadata(&theirs).unwrap().mode()),
+            ("theirs".into(), mode)
+        );
+        fs::remove_file(path).unwrap();
+        fs::remove_file(theirs).unwrap();
+    }
+
+    #[test]
+    fn who_never_answers_or_never_ends_is_not_waited_for() {
+        let path = path("silent");
+        let listener = UnixListener::bind(&path).unwrap();
+        let mut stream = connect(&path).unwrap();
+        assert_eq!(stream.read_timeout().unwrap(), Some(PATIENCE));
+        stream.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+        let told = ask(&mut stream, "the emulator", &path, &json!({})).unwrap_err().to_string();
+        assert!(told.ends_with("the emulator does not answer"), "{told}");
+        let mut stream = connect(&path).unwrap();
+        let server = std::thread::spawn(move || {
+            let mut clients = [listener.accept().unwrap().0, listener.accept().unwrap().0];
+            while clients[1].write_all(&[b'x'; 1 << 16]).is_ok() {}
+        });
+        let told = exchange(&mut stream, &json!({}), 1 << 20).unwrap_err();
+        assert_eq!(told.kind(), ErrorKind::FileTooLarge);
+        drop(stream);
+        server.join().unwrap();
+        fs::remove_file(path).unwrap();
     }
 
     #[test]

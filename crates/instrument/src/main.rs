@@ -22,7 +22,9 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use clap::error::ErrorKind;
+use serde_json::json;
 use sojourn_record::Origin;
+use sojourn_rights::table;
 
 use arguments::{Arguments, Command};
 
@@ -71,12 +73,34 @@ fn run(command: &Command) -> anyhow::Result<()> {
         Command::Emulate(command) => emulate::run(command),
         Command::Tcp(command) => tcp::run(command),
         Command::Tcplog(command) => tcplog::run(command),
+        Command::Rights => {
+            println!("{:#}", rights());
+            Ok(())
+        }
         Command::Schema => {
             println!("{:#}", sojourn_record::schema::to_json());
             Ok(())
         }
         Command::Doctor { json } => doctor::run(*json),
     }
+}
+
+/// The table of rights, of which the reference page is made.
+fn rights() -> serde_json::Value {
+    let kept = |kept: &table::Kept| json!({ "right": kept.right.name(), "purpose": kept.purpose, "until": kept.until });
+    let row = |needs: &&table::Needs| {
+        let (user, why) = match needs.user {
+            table::Who::Unprivileged => ("who called sudo, else nobody", ""),
+            table::Who::Caller(why) => ("who called sudo, else root without capabilities", why),
+            table::Who::Unchanged(why) => ("root without capabilities", why),
+        };
+        json!({
+            "command": needs.command, "set_up": needs.set_up, "user": user, "why": why, "writes": needs.writes,
+            "kept": needs.kept.iter().map(kept).collect::<Vec<_>>(),
+            "calls": needs.calls.iter().map(|calls| calls.purpose()).collect::<Vec<_>>(),
+        })
+    };
+    table::ALL.iter().map(row).collect()
 }
 
 /// Returns the name that this program was called by: `sojourn probe` and others become it under theirs.

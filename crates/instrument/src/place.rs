@@ -14,6 +14,7 @@ use rustix::process::{
     setpriority_process,
 };
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity, set_current_timer_slack};
+use sojourn_rights::{Right, for_a_group};
 use sojourn_time::{Pace, Wait};
 
 use crate::arguments::PlaceArguments;
@@ -201,8 +202,8 @@ fn run_real_time(fifo: Fifo) -> anyhow::Result<bool> {
         (Ok(()), _) => Ok(true),
         (Err(_), Fifo::IfPermitted) => Ok(false),
         (Err(error), Fifo::Required) if error.kind() == io::ErrorKind::PermissionDenied => Err(anyhow!(
-            "--fifo needs CAP_SYS_NICE: run as root, or `sudo setcap cap_net_raw,cap_sys_nice,cap_ipc_lock+ep \
-             $(command -v sojourn-instrument)`"
+            "--fifo needs CAP_SYS_NICE: run as root, or {}",
+            for_a_group(&[Right::NetRaw, Right::SysNice, Right::IpcLock])
         )),
         (Err(error), Fifo::Required) => Err(error).context("--fifo: set SCHED_FIFO"),
     }

@@ -59,7 +59,7 @@ fn each_command_holds_what_the_table_says_and_no_more() {
             let mut serve =
                 start(&format!("stream serve --record {} --name a", records("stream")), &table::STREAM_SERVE);
             serve.line();
-            serve.ask(&json!({ "do": "receive", "block": 1, "ports": [{ "port": 3, "via": "udp", "udp_port": 5997, "address": "127.0.0.1" }], "flows": [1] }));
+            serve.ask(&json!({ "do": "receive", "block": 1, "key": "0123456789abcdef", "ports": [{ "port": 3, "via": "udp", "udp_port": 5997, "address": "127.0.0.1" }], "flows": [1] }));
             let answer = serve.line();
             assert_eq!(answer["event"], "receiving", "{answer}");
             serve.holds_no_more();

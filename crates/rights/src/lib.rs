@@ -88,3 +88,32 @@ impl Right {
         }
     }
 }
+
+/// The group whose members may run a copy of the program that has rights.
+pub const GROUP: &str = "sojourn";
+
+/// The commands that let a group, and nobody else, run a copy of this program with these rights, as dumpcap is installed: on a
+/// program that everybody may run, file capabilities would be everybody's.
+pub fn for_a_group(rights: &[Right]) -> String {
+    let program =
+        std::env::current_exe().map_or_else(|_| "sojourn-instrument".to_owned(), |path| path.display().to_string());
+    let names: Vec<String> = rights.iter().map(|right| right.name().to_lowercase()).collect();
+    let copy = "/usr/local/libexec/sojourn-instrument";
+    format!(
+        "let the members of a group run a copy with it: `sudo groupadd --system {GROUP}; sudo install -D -o root -g {GROUP} -m \
+         0750 {program} {copy} && sudo setcap {}=ep {copy} && sudo usermod -aG {GROUP} $USER`, and log in again",
+        names.join(",")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rights_of_a_file_are_for_a_group_alone() {
+        let advice = for_a_group(&[Right::NetRaw, Right::IpcLock]);
+        assert!(advice.contains("-m 0750") && advice.contains("setcap cap_net_raw,cap_ipc_lock=ep"), "{advice}");
+        assert_eq!(advice.lines().count(), 1);
+    }
+}

@@ -10,6 +10,7 @@ import typer
 
 from sojourn.cli.conclude import conclude
 from sojourn.cli.emulate import app as emulators
+from sojourn.cli.private import handed_over, private_files
 from sojourn.cli.tcplog import app as tcplogs
 from sojourn.errors import RequestError
 
@@ -90,8 +91,9 @@ def run(  # noqa: PLR0913 - one for each option
     if resume is not None:
         beside = {"a study": study, "--set": sets, "--bed": bed, "--out": out, "--quick": quick, "--full": full}
         beside["--dry-run"] = dry_run
-        resumed = resume_run(resume, [name for name, value in beside.items() if value])
-        conclude(resumed, as_json=as_json, report=not no_report, history=not no_history)
+        with private_files(), handed_over(resume):
+            resumed = resume_run(resume, [name for name, value in beside.items() if value])
+            conclude(resumed, as_json=as_json, report=not no_report, history=not no_history)
         return
     if study is None:
         raise RequestError("no study is named: try `sojourn list`, then `sojourn run NAME`")
@@ -102,12 +104,15 @@ def run(  # noqa: PLR0913 - one for each option
         if given:
             raise RequestError(f"`sojourn run {PUBLISHED}` runs several studies as they are: leave {given[0]} away")
         from sojourn.cli.published import dry_run as show_published
-        from sojourn.cli.published import run_published
+        from sojourn.cli.published import run_published, stamped
 
         if dry_run:
             show_published(full=full, backend=bed, as_json=as_json)
             return
-        if status := run_published(out, full=full, backend=bed, history=not no_history, as_json=as_json):
+        into = out or Path("runs") / stamped()
+        with private_files(), handed_over(into):
+            status = run_published(into, full=full, backend=bed, history=not no_history, as_json=as_json)
+        if status:
             raise typer.Exit(status)
         return
     from sojourn.plan import load_plan
@@ -121,9 +126,11 @@ def run(  # noqa: PLR0913 - one for each option
 
         show_plan(plan, as_json=as_json)
         return
-    folder = create_folder(plan, out)
-    conduct(plan, folder, Screen())
-    conclude(folder, as_json=as_json, report=not no_report, history=not no_history)
+    with private_files():
+        folder = create_folder(plan, out)
+        with handed_over(folder.path):
+            conduct(plan, folder, Screen())
+            conclude(folder, as_json=as_json, report=not no_report, history=not no_history)
 
 
 def resume_run(path: Path, beside: list[str]) -> RunFolder:
@@ -147,7 +154,8 @@ def report(run: RunArgument, *, as_json: JsonOutput = False) -> None:
     """Analyse and report again, from the records alone."""
     from sojourn.records.folder import open_folder
 
-    conclude(open_folder(run), as_json=as_json)
+    with private_files(), handed_over(run):
+        conclude(open_folder(run), as_json=as_json)
 
 
 @app.command(short_help="Whether a second run is better, worse or equivalent.")

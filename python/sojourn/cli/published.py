@@ -8,12 +8,13 @@ from __future__ import annotations
 import json
 import sys
 import traceback
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sojourn.errors import MachineError, RequestError, SojournError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rich.console import Console
 
     from sojourn.plan import Plan
@@ -26,8 +27,8 @@ INVALID = 4
 INTERRUPTED = 130
 
 
-def run_published(out: Path | None, *, full: bool, backend: str | None, history: bool, as_json: bool) -> int:
-    """Run every study that is not finished in `out` yet, write the page, and return the exit status.
+def run_published(folder: Path, *, full: bool, backend: str | None, history: bool, as_json: bool) -> int:
+    """Run every study that is not finished in `folder` yet, write the page, and return the exit status.
 
     0; 4 where a run must not be trusted; 3 where a study could not be measured.
     """
@@ -36,7 +37,6 @@ def run_published(out: Path | None, *, full: bool, backend: str | None, history:
     from sojourn.report.experiments import studies
     from sojourn.report.overview import print_overview, write_overview
 
-    folder = out or Path("runs") / stamped()
     take(folder, studies(), {"full": full, "bed": backend})
     told = Console(file=sys.stderr, highlight=False, emoji=False)
     told.print(f"every run goes below {folder}", markup=False, soft_wrap=True)

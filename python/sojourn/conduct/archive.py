@@ -11,6 +11,7 @@ import time
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Any, Self
 
 from sojourn.conduct.cores import choose_cores
@@ -55,12 +56,14 @@ def is_empty_folder(path: Path) -> bool:
 
 def rewrite(path: Path, text: str) -> None:
     """Write a file anew, whole or not at all: on a full disk, what was there stays."""
-    draft = path.with_name(f".{path.name}.draft")
-    try:
-        draft.write_text(text, encoding="utf-8")
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
+    with NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}.", encoding="utf-8", delete=False) as file:
+        draft = Path(file.name)
+        try:
+            file.write(text)
+            file.flush()
+            draft.replace(path)
+        finally:
+            draft.unlink(missing_ok=True)
 
 
 ASKED = "# asked: "

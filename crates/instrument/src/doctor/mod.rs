@@ -8,10 +8,12 @@ mod tcplog;
 mod timing;
 
 use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 use rustix::process::{Resource, getrlimit};
 use serde::Serialize;
-use sojourn_rights::Right;
+use sojourn_rights::{Right, for_a_group};
 
 /// Looks at everything and prints it: a line each, or JSON.
 ///
@@ -63,6 +65,7 @@ enum Status {
 fn examine() -> Examined {
     let mut checks = Vec::new();
     checks.extend(Right::ALL.map(right));
+    checks.extend(std::env::current_exe().ok().and_then(|program| helper(&program)));
     checks.extend(network::examine());
     checks.push(bpf());
     checks.extend(tcplog::examine());
@@ -91,6 +94,25 @@ fn right(right: Right) -> Check {
         format!("it is for {purpose}: run as root")
     };
     Check::new(right.name(), Status::Missing, "not held".to_owned()).fix(fix)
+}
+
+/// Looks at a program with file capabilities: whoever may run it has them. `None` where it has none.
+fn helper(program: &Path) -> Option<Check> {
+    const NAME: &str = "file capabilities";
+    if !sys::has_file_capabilities(program) {
+        return None;
+    }
+    let about = std::fs::metadata(program).ok()?;
+    let (mode, shown) = (about.mode() & 0o7777, program.display());
+    let found = format!("{shown} has some, mode {mode:04o}, group {}", about.gid());
+    // A group or others that may write it make it any program.
+    let problem = match (mode & 0o001 != 0, mode & 0o022 != 0 || about.uid() != 0) {
+        (true, _) => "every user of this machine may run it, and so read all traffic",
+        (false, true) => "who may write it decides what has them",
+        (false, false) => return Some(Check::ok(NAME, format!("{found}: for the members of that group alone"))),
+    };
+    let fix = format!("sudo setcap -r {shown}, and {}", for_a_group(&[Right::NetRaw]));
+    Some(Check::new(NAME, Status::Limited, format!("{found}: {problem}")).fix(fix))
 }
 
 fn bpf() -> Check {
@@ -148,6 +170,27 @@ impl Check {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_program_with_capabilities_that_everybody_may_run_is_a_finding() {
+        use std::os::unix::fs::PermissionsExt;
+        let program = std::env::temp_dir().join(format!("sojourn-helper-{}", std::process::id()));
+        std::fs::copy("/bin/true", &program).expect("a copy");
+        assert!(helper(&program).is_none(), "it has none");
+        let set = std::process::Command::new("setcap").arg("cap_net_raw=ep").arg(&program).output();
+        if set.is_ok_and(|set| set.status.success()) {
+            for (mode, status) in
+                [(0o755, Status::Limited), (0o751, Status::Limited), (0o770, Status::Limited), (0o750, Status::Ok)]
+            {
+                std::fs::set_permissions(&program, std::fs::Permissions::from_mode(mode)).expect("its mode");
+                let check = helper(&program).expect("it has some");
+                assert_eq!(check.status, status, "{mode:o}: {check:?}");
+            }
+        } else {
+            eprintln!("skipped: setcap is missing, or may not be used here");
+        }
+        std::fs::remove_file(program).expect("goes");
+    }
 
     #[test]
     fn whatever_is_missing_comes_with_what_mends_it() {

@@ -1,9 +1,12 @@
-//! The one system call that the doctor tries and that no safe crate offers: bpf.
+//! The system calls that the doctor tries and that no safe crate offers as it is built here: bpf, getxattr.
 
-#![expect(unsafe_code, reason = "bpf(2) has no safe interface in rustix")]
+#![expect(unsafe_code, reason = "bpf(2) has no safe interface in rustix, nor getxattr(2) without its file system part")]
 
+use std::ffi::CString;
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 const BPF_MAP_CREATE: libc::c_long = 0;
 const BPF_MAP_TYPE_ARRAY: u32 = 2;
@@ -21,4 +24,11 @@ pub fn try_bpf_map() -> io::Result<()> {
         drop(OwnedFd::from_raw_fd(fd));
     }
     Ok(())
+}
+
+/// Whether a program has file capabilities.
+pub fn has_file_capabilities(program: &Path) -> bool {
+    let Ok(path) = CString::new(program.as_os_str().as_bytes()) else { return false };
+    // SAFETY: both names end with a zero and outlive the call; nothing is written to a buffer of no bytes.
+    unsafe { libc::getxattr(path.as_ptr(), c"security.capability".as_ptr(), std::ptr::null_mut(), 0) > 0 }
 }

@@ -4,6 +4,8 @@ use std::num::NonZeroU64;
 use std::thread;
 
 use rustix::thread::set_current_timer_slack;
+use sojourn_rights::{Right, for_a_group};
+use sojourn_time::pace::{REST, STRETCH};
 use sojourn_time::{Clock, HostClock, Nanos, Time};
 
 use super::{Check, Status};
@@ -14,6 +16,7 @@ const INTERVAL: Nanos = Nanos::millis(1);
 const SPIN: Nanos = Nanos::micros(100);
 const CLOCK_READS: i64 = 20_000;
 const THROTTLE_FILE: &str = "/proc/sys/kernel/sched_rt_runtime_us";
+const PERIOD_FILE: &str = "/proc/sys/kernel/sched_rt_period_us";
 const CLOCKSOURCE_FILE: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
 /// A clock that is read without a system call costs some tens of nanoseconds.
 const CHEAP_READ: Nanos = Nanos(200);
@@ -96,25 +99,43 @@ fn fifo(refusal: Option<std::io::Error>) -> Check {
     match refusal {
         None => Check::ok(NAME, "permitted".to_owned()),
         Some(error) => Check::new(NAME, Status::Missing, error.to_string())
-            .fix("run as root, or `sudo setcap cap_sys_nice+ep` on this program".to_owned()),
+            .fix(format!("run as root, or {}", for_a_group(&[Right::SysNice]))),
     }
 }
 
 fn throttle() -> Check {
     const NAME: &str = "real-time throttle";
-    let runtime = std::fs::read_to_string(THROTTLE_FILE).ok().and_then(|text| text.trim().parse::<i64>().ok());
-    match runtime {
-        Some(-1) => Check::ok(NAME, "off".to_owned()),
-        Some(us) => {
-            let found = format!("a SCHED_FIFO thread that spins may be stopped after {us} µs in each period");
-            Check::new(NAME, Status::Limited, found)
-                .fix("sysctl -w kernel.sched_rt_runtime_us=-1, or do not spin without sleeping".to_owned())
-                .value("runtime_us", us)
-        }
-        None => {
-            Check::new(NAME, Status::Limited, format!("{THROTTLE_FILE} cannot be read")).fix("mount /proc".to_owned())
-        }
+    let read = |file| std::fs::read_to_string(file).ok().and_then(|text| text.trim().parse::<i64>().ok());
+    let (Some(runtime), Some(period)) = (read(THROTTLE_FILE), read(PERIOD_FILE)) else {
+        return Check::new(NAME, Status::Limited, format!("{THROTTLE_FILE} cannot be read"))
+            .fix("mount /proc".to_owned());
+    };
+    judge_throttle(NAME, runtime, period).value("runtime_us", runtime).value("period_us", period)
+}
+
+/// What the kernel leaves real-time threads, beside what ours leave the kernel.
+fn judge_throttle(name: &'static str, runtime_us: i64, period_us: i64) -> Check {
+    if runtime_us < 0 {
+        let found = "off: a real-time thread that never sleeps, anybody's, takes its processor for good. The kernel's own \
+                     threads starve there, and the machine may hang";
+        return Check::new(name, Status::Limited, found.to_owned())
+            .fix("sysctl -w kernel.sched_rt_runtime_us=950000, the kernel's own value; ours need no more".to_owned());
     }
+    let found =
+        format!("a SCHED_FIFO thread that never sleeps is stopped after {runtime_us} µs of each {period_us} µs");
+    let taken = 1.0 - runtime_us as f64 / period_us.max(1) as f64;
+    if taken < REST.0 as f64 / STRETCH.0 as f64 {
+        let rests = format!(
+            "{found}; ours rest for {} ms of each {} ms, and are not",
+            REST.0 / 1_000_000,
+            STRETCH.0 / 1_000_000
+        );
+        return Check::ok(name, rests);
+    }
+    Check::new(name, Status::Limited, format!("{found}: more than ours rest")).fix(
+        "sysctl -w kernel.sched_rt_runtime_us=950000 kernel.sched_rt_period_us=1000000, the kernel's own values"
+            .to_owned(),
+    )
 }
 
 /// Runs on a thread of its own, whose scheduling ends with it.
@@ -147,6 +168,18 @@ fn or_unknown(text: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nobody_is_advised_to_lift_the_throttle() {
+        for (runtime, period, status) in
+            [(-1, 1_000_000, Status::Limited), (950_000, 1_000_000, Status::Ok), (900_000, 1_000_000, Status::Limited)]
+        {
+            let check = judge_throttle("throttle", runtime, period);
+            assert_eq!(check.status, status, "{check:?}");
+            let fix = check.fix.unwrap_or_default();
+            assert!(!fix.contains("=-1") && !fix.contains("= -1"), "{fix}");
+        }
+    }
 
     #[test]
     fn a_percentile_is_a_value_of_the_list() {

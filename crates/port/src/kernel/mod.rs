@@ -23,6 +23,7 @@ pub(crate) use sys::FilterStep;
 use std::os::fd::BorrowedFd;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use sojourn_rights::{Right, for_a_group};
 use sojourn_time::{Clock, HostClock, Nanos, Time};
 
 use crate::PortError;
@@ -84,8 +85,7 @@ fn timespec(span: Nanos) -> Timespec {
 
 /// The error of a socket that wants CAP_NET_RAW; `other_way` is a command that does without it.
 pub(crate) fn denied_raw(operation: &'static str, object: &str, other_way: Option<&str>) -> PortError {
-    let program = std::env::current_exe().map_or_else(|_| "the program".to_owned(), |path| path.display().to_string());
-    let mut fix = format!("run it as root, or once `sudo setcap cap_net_raw+ep {program}`");
+    let mut fix = format!("run it as root, or {}", for_a_group(&[Right::NetRaw]));
     if let Some(other_way) = other_way {
         fix.push_str(", or ");
         fix.push_str(other_way);

@@ -1,0 +1,55 @@
+"""The units of systemd that the package ships are well-formed, and exposed by at most 2.5 of 10 by systemd's count."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+UNITS = sorted((ROOT / "packaging/systemd").glob("*.service"))
+MOST_EXPOSED = 25
+"""Tenths of systemd's score, from 0 (safe) to 100."""
+
+
+def systemd_analyze(*words: str) -> subprocess.CompletedProcess[str]:
+    """What it says; a machine without it is skipped, but not in CI, where set-up installs it."""
+    if shutil.which("systemd-analyze") is None:
+        assert "CI" not in os.environ, "CI must have systemd-analyze (scripts/setup.sh installs it)"
+        pytest.skip("systemd-analyze is not here")
+    return subprocess.run(["systemd-analyze", *words], capture_output=True, text=True, check=False)
+
+
+def test_there_is_a_unit_for_each_service_and_the_wheel_has_them() -> None:
+    assert [unit.name for unit in UNITS] == [
+        "sojourn-emulator@.service",
+        "sojourn-responder.service",
+        "sojourn-tcplog.service",
+    ]
+    shared = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    assert shared["shared-data"] == {"packaging/systemd": "lib/systemd/system"}
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
+def test_a_unit_is_hardly_exposed(unit: Path) -> None:
+    said = systemd_analyze("security", "--no-pager", "--offline=true", f"--threshold={MOST_EXPOSED}", str(unit))
+    assert said.returncode == 0, [*said.stdout.splitlines()[-1:], said.stderr]
+
+
+def test_a_unit_without_protection_would_be_found(tmp_path: Path) -> None:
+    bare = tmp_path / "bare.service"
+    bare.write_text("[Service]\nExecStart=/bin/true\n")
+    said = systemd_analyze("security", "--no-pager", "--offline=true", f"--threshold={MOST_EXPOSED}", str(bare))
+    assert said.returncode != 0
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
+def test_a_unit_is_well_formed(unit: Path, tmp_path: Path) -> None:
+    copy = tmp_path / unit.name.replace("@", "@one")
+    copy.write_text(unit.read_text().replace("ExecStart=sojourn-instrument", "ExecStart=/bin/true"))
+    said = systemd_analyze("verify", "--man=no", str(copy))
+    assert (said.returncode, [line for line in said.stderr.splitlines() if copy.name in line]) == (0, [])
