@@ -475,7 +475,7 @@ def test_a_port_that_vanishes_ends_it_with_a_sentence(tmp_path: Path, engine: li
     with emulating(tmp_path, "--delay", "1ms", *engine) as emulator:
         run(*inside("box", "ip", "link", "del", "right"))
         out, err = emulator.process.communicate(timeout=PATIENCE_SECONDS)
-        assert emulator.process.returncode == 3, (out, err)
+        assert emulator.process.returncode == 4, (out, err)
         assert len(err.strip().splitlines()) == 1
         assert "right" in err
     assert "xdp" not in run(*inside("box", "ip", "link", "show", "dev", "left"))

@@ -1,6 +1,5 @@
 //! From an error to an exit status and one sentence.
 
-use sojourn_emulate::driver::DriverError;
 use sojourn_port::PortError;
 use sojourn_port::sim::LineError;
 use sojourn_probe::RequestError;
@@ -50,8 +49,8 @@ pub fn status(error: &anyhow::Error) -> u8 {
         }
         let is_cut = matches!(cause.downcast_ref(), Some(RecordError::Full(_) | RecordError::Broken));
         let is_unanswered = matches!(cause.downcast_ref(), Some(PortError::Refused(_)));
-        let is_set_back = matches!(cause.downcast_ref(), Some(DriverError::ClockSetBack(_)));
-        if is_cut || is_unanswered || is_set_back || cause.is::<NotTrusted>() {
+        let is_taken = matches!(cause.downcast_ref(), Some(PortError::TakenAway { .. }));
+        if is_cut || is_unanswered || is_taken || cause.is::<NotTrusted>() {
             return NOT_TRUSTED;
         }
     }

@@ -175,6 +175,8 @@ fn a_port_of_a_bridge_is_refused_where_its_frames_would_go_on_twice() {
         ip("link add br0 type bridge");
         ip("link set left master br0");
         let (status, told) = done(&["emulate", "left", "right", "--engine", "packet"]);
+        assert!(status == 2 && told.contains("left: it belongs to br0, so this host uses it"), "{told}");
+        let (status, told) = done(&["emulate", "left", "right", "--engine", "packet", "--take-over"]);
         assert!(status == 2 && told.contains("left: it is a port of br0") && told.contains("nomaster"), "{told}");
     });
 }
@@ -271,8 +273,8 @@ fn a_port_that_vanishes_ends_it_with_a_sentence() {
             let status = emulator.process.wait().expect("ends");
             let mut told = String::new();
             emulator.process.stderr.take().expect("a pipe").read_to_string(&mut told).expect("reads");
-            assert_eq!(status.code(), Some(3), "{told}");
-            assert!(told.contains("left") && told.lines().count() == 1, "{told}");
+            assert_eq!(status.code(), Some(4), "{told}");
+            assert!(told.contains("left: the interface has vanished") && told.lines().count() == 1, "{told}");
             ip("netns delete west");
             host("west", "left", 1);
         }
@@ -344,6 +346,11 @@ fn what_is_wrong_is_said_in_one_sentence() {
         let first = Emulator::start(&["left", "right"]);
         let (status, told) = done(&["emulate", "left", "right", "--control", "none"]);
         assert!(status == 3 && told.contains("left"), "two on one port: {told}");
+        // Others beside it.
+        host("south", "port", 3);
+        host("north", "starboard", 4);
+        let second = Emulator::start(&["port", "starboard"]);
+        second.end();
         first.end();
         fs::remove_dir_all(mine).expect("removes");
     });

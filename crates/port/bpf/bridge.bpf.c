@@ -24,7 +24,7 @@ struct arrival {
 	__u32 mark;
 	__be16 tag_type; /* 0: there is no tag beside the frame */
 	__be16 tag_control;
-	__u64 at; /* ns, CLOCK_TAI */
+	__u64 at; /* ns, CLOCK_MONOTONIC: nobody sets it */
 };
 
 struct {
@@ -175,13 +175,13 @@ static __always_inline int hand_over(struct xdp_md *ctx, __u64 now, __be16 tag_t
 SEC("xdp")
 int bridge(struct xdp_md *ctx)
 {
-	return hand_over(ctx, bpf_ktime_get_tai_ns(), 0, 0);
+	return hand_over(ctx, bpf_ktime_get_ns(), 0, 0);
 }
 
 SEC("xdp")
 int bridge_tags(struct xdp_md *ctx)
 {
-	__u64 now = bpf_ktime_get_tai_ns();
+	__u64 now = bpf_ktime_get_ns();
 	__be16 tag_type = 0;
 	__u16 tag_control = 0;
 

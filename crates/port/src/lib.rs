@@ -190,4 +190,12 @@ pub enum PortError {
         /// What is wrong with it, and what would fix it.
         problem: String,
     },
+    /// Somebody has taken away what it used: what went through it is not to be trusted to the end.
+    #[error("{object}: {problem}")]
+    TakenAway {
+        /// The interface.
+        object: String,
+        /// What was taken, and by what.
+        problem: String,
+    },
 }

@@ -103,9 +103,8 @@ fn tags_that_are_kept_beside_frames_are_bridged() {
         for (means, _) in MEANS {
             let mut bridge = Bridge::open(means);
             let mut outer = at("west", || PacketPort::open("outer", false)).expect("opens");
-            let mut east = at("east", || bridge::open("east", "lo", &How { means: Means::Packet, ..How::default() }))
-                .expect("opens")
-                .0;
+            let how = How { means: Means::Packet, take_over: true, ..How::default() };
+            let mut east = at("east", || bridge::open("east", "lo", &how)).expect("opens").0;
             for tags in [&[][..], &[0x81, 0, 0x60, 10], &[0x88, 0xA8, 0, 20, 0x81, 0, 0, 10], &[0x81, 0, 0, 0]] {
                 for bytes in [46, 1000, 1492] {
                     let sent = tagged(tags, bytes);
@@ -229,7 +228,7 @@ fn an_interface_that_vanishes_is_an_error() {
         hosts();
         for (means, _) in MEANS {
             for gone in ["link delete dev right", "link set dev right netns west"] {
-                let Bridge { left, mut right, .. } = Bridge::open(means);
+                let Bridge { left, mut right, watch, .. } = Bridge::open(means);
                 ip(gone);
                 let give_up = HostClock.now() + ENOUGH;
                 let error = loop {
@@ -238,11 +237,11 @@ fn an_interface_that_vanishes_is_an_error() {
                         Ok(_) => assert!(HostClock.now() < give_up, "it is never noticed"),
                     }
                 };
-                assert!(matches!(&error, PortError::Unusable { object, .. } if object == "right"), "{error}");
+                assert!(matches!(&error, PortError::TakenAway { object, .. } if object == "right"), "{error}");
                 assert!(error.to_string().contains("vanished"), "{error}");
                 let put = right.put(&[0xFF; 60]).and_then(|_| right.flush());
                 assert!(put.is_err_and(|error| error.to_string().contains("vanished")));
-                drop((left, right));
+                drop((watch, left, right));
                 if gone.contains("netns") {
                     ip("-n west link delete dev right");
                 }
@@ -257,9 +256,10 @@ fn an_interface_that_vanishes_is_an_error() {
 /// A bridge that wants to see frames of our probes alone.
 fn redirecting() -> Bridge {
     let wanted = [PROBE_ETHERTYPE; 2].map(|ethertype| Wanted::Ethertypes(vec![ethertype]));
-    let (left, right, said) = bridge::open("left", "right", &How { means: Means::Xdp, wanted }).expect("opens");
+    let (left, right, said) =
+        bridge::open("left", "right", &How { means: Means::Xdp, wanted, ..How::default() }).expect("opens");
     assert_eq!((left.engine(), said.len()), ("AF_XDP copy, native XDP, redirecting", 0));
-    Bridge { left, right, said, longest_seen: 0 }
+    Bridge::of(left, right, said)
 }
 
 #[test]
@@ -292,7 +292,7 @@ fn what_nobody_wants_to_see_stays_in_the_kernel() {
         }
         assert_eq!(seen, [frames]);
         for port in [&mut bridge.left, &mut bridge.right] {
-            assert_eq!((port.local_drops(), port.news()), (0, None));
+            assert_eq!((port.local_drops(), port.news().expect("is ours")), (0, None));
         }
     });
 }
@@ -314,7 +314,13 @@ fn a_port_that_takes_no_redirected_frames_is_found_out() {
             settle(Nanos::millis(1));
             east.receive(&mut [0; 100]).expect("receives").is_some()
         });
-        assert!(bridge.left.news().is_some_and(|news| news.contains("frames that were redirected to right")));
+        assert!(
+            bridge
+                .left
+                .news()
+                .expect("is ours")
+                .is_some_and(|news| news.contains("frames that were redirected to right"))
+        );
         assert!((1..100).contains(&sent) && bridge.left.local_drops() < sent, "{sent}");
         tcp(&mut bridge, FOUR, 1_000_000);
     });

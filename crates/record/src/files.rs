@@ -42,6 +42,9 @@ pub enum RecordError {
     /// The disk is full.
     #[error("write {}: the disk is full; what was recorded before this block stays readable", .0.display())]
     Full(PathBuf),
+    /// It was to be no larger.
+    #[error("write {}: the limit of its size is reached", .0.display())]
+    Limit(PathBuf),
     /// Another failure of the file system.
     #[error("{operation} {}: {source}", path.display())]
     File {
@@ -75,6 +78,8 @@ fn value_of(unfit: &Unfit) -> String {
 /// Files that are written together or not at all.
 pub(crate) struct Files {
     files: Vec<TableFile>,
+    /// Opened before: who has given up root's rights may not open a folder of somebody else's any more.
+    folder: File,
     is_broken: bool,
 }
 
@@ -105,7 +110,8 @@ impl Files {
             });
             files.push(made?);
         }
-        Ok(Self { files, is_broken: false })
+        let folder = File::open(folder).map_err(|source| failure("open", folder, source))?;
+        Ok(Self { files, folder, is_broken: false })
     }
 
     /// Returns the batch of these rows.
@@ -147,7 +153,8 @@ impl Files {
         })
     }
 
-    /// Ends the files; a failure leaves one without its end mark, which readers accept.
+    /// Ends the files; a failure leaves one without its end mark, which readers accept. When this returns, none of them is lost
+    /// with the power: what they were made of may be removed.
     ///
     /// # Errors
     /// When it cannot; what was written stays readable.
@@ -155,8 +162,30 @@ impl Files {
         if std::mem::replace(&mut self.is_broken, true) {
             return Ok(());
         }
-        self.files.iter_mut().try_for_each(TableFile::finish)
+        self.files.iter_mut().try_for_each(TableFile::finish)?;
+        let path = || self.files.first().and_then(|file| file.path.parent()).unwrap_or(Path::new(""));
+        self.folder.sync_all().map_err(|source| failure("sync", path(), source))
     }
+
+    /// Returns how long the files are together.
+    pub(crate) fn length(&self) -> u64 {
+        self.files.iter().map(|file| file.length).sum()
+    }
+
+    /// Lets none of the files be longer than this.
+    pub(crate) fn limit_to(&mut self, bytes: u64) {
+        self.files.iter_mut().for_each(|file| file.limit = bytes);
+    }
+}
+
+/// Makes the names of a folder's files outlive a loss of power.
+///
+/// # Errors
+/// When the file system refuses.
+pub fn sync_folder(folder: &Path) -> Result<(), RecordError> {
+    // The folder of a bare file name.
+    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    File::open(folder).and_then(|folder| folder.sync_all()).map_err(|source| failure("sync", folder, source))
 }
 
 /// Returns where the file of a table is.
@@ -170,6 +199,8 @@ struct TableFile {
     path: PathBuf,
     file: File,
     length: u64,
+    /// The largest that it may be.
+    limit: u64,
     schema: SchemaRef,
     encoder: StreamWriter<Vec<u8>>,
 }
@@ -190,7 +221,7 @@ impl TableFile {
         let schema = schema_of(table, origin);
         let options = IpcWriteOptions::default().try_with_compression(compression)?;
         let encoder = StreamWriter::try_new_with_options(Vec::new(), &schema, options)?;
-        let mut made = Self { table: table.name, path, file, length: 0, schema, encoder };
+        let mut made = Self { table: table.name, path, file, length: 0, limit: u64::MAX, schema, encoder };
         made.flush()?;
         Ok(made)
     }
@@ -202,11 +233,16 @@ impl TableFile {
 
     fn finish(&mut self) -> Result<(), RecordError> {
         self.encoder.finish()?;
-        self.flush()
+        self.flush()?;
+        self.file.sync_all().map_err(|source| failure("sync", &self.path, source))
     }
 
     fn flush(&mut self) -> Result<(), RecordError> {
         let bytes = self.encoder.get_mut();
+        if self.length + bytes.len() as u64 > self.limit {
+            bytes.clear();
+            return Err(RecordError::Limit(self.path.clone()));
+        }
         self.file.write_all(bytes).map_err(|source| failure("write", &self.path, source))?;
         self.length += bytes.len() as u64;
         bytes.clear();

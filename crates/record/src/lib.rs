@@ -12,7 +12,7 @@ pub mod schema;
 mod table;
 mod tables;
 
-pub use files::{Origin, PacketFile, ReadingFile, RecordError, RunFolder, StreamFolder, TcpFolder};
+pub use files::{Origin, PacketFile, ReadingFile, RecordError, RunFolder, StreamFolder, TcpFolder, sync_folder};
 pub use findings::{Finding, Severity};
 pub use read::{PacketReader, ReadError};
 pub use table::Unfit;

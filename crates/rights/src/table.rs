@@ -187,7 +187,7 @@ pub const EMULATE: Needs = Needs {
     ],
     user: Who::Unchanged("it removes its control socket at the end, from a folder that is root's"),
     calls: &[Calls::Basic, Calls::Sockets, Calls::Programs, Calls::Files, Calls::Priority],
-    writes: "the folders of its control socket and its log",
+    writes: "the folders of its control socket, its log and its locks",
 };
 
 /// Logs TCP's state.

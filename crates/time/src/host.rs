@@ -57,11 +57,18 @@ impl HostClock {
     /// Reads by how many whole seconds `CLOCK_TAI` is ahead of `CLOCK_REALTIME`.
     pub fn tai_offset(&self) -> TaiOffset {
         loop {
-            let (before, realtime, after) = (tai(), read(ClockId::Realtime), tai());
+            let (before, realtime, after) = (tai(), realtime(), tai());
             if let Some(offset) = TaiOffset::between(before, realtime, after) {
                 return offset;
             }
         }
+    }
+}
+
+impl HostClock {
+    /// Returns by how much another clock is ahead of `CLOCK_MONOTONIC`, by readings of it before and after that.
+    pub(crate) fn bracketed(&self, other: fn() -> Time) -> Nanos {
+        narrowest([(); BRACKETS].map(|()| (other(), monotonic(), other())))
     }
 }
 
@@ -86,12 +93,12 @@ impl Clock for HostClock {
     }
 
     fn wait_until(&self, deadline: Time, spin: Nanos) -> Time {
-        wait(tai, sleep, deadline, spin)
+        wait_by(tai, deadline, spin)
     }
 
     /// To a microsecond or so, unless the program is stopped in each of some readings.
     fn monotonic_offset(&self) -> Nanos {
-        narrowest([(); BRACKETS].map(|()| (tai(), read(ClockId::Monotonic), tai())))
+        self.bracketed(tai)
     }
 
     fn thread_time(&self) -> Nanos {
@@ -128,8 +135,21 @@ fn wait(now: impl Fn() -> Time, sleep: impl Fn(Nanos) -> bool, deadline: Time, s
     }
 }
 
-fn tai() -> Time {
+/// Waits by this host's clock or another one of its.
+pub(crate) fn wait_by(now: impl Fn() -> Time, deadline: Time, spin: Nanos) -> Time {
+    wait(now, sleep, deadline, spin)
+}
+
+pub(crate) fn tai() -> Time {
     read(ClockId::Tai)
+}
+
+pub(crate) fn realtime() -> Time {
+    read(ClockId::Realtime)
+}
+
+pub(crate) fn monotonic() -> Time {
+    read(ClockId::Monotonic)
 }
 
 fn read(clock: ClockId) -> Time {
@@ -221,7 +241,7 @@ mod tests {
     #[test]
     fn tai_is_ahead_of_monotonic_by_what_their_readings_differ() {
         let offset = HostClock.monotonic_offset();
-        let (monotonic, tai) = (read(ClockId::Monotonic), tai());
+        let (monotonic, tai) = (monotonic(), tai());
         assert!(((tai - monotonic) - offset).0.abs() < NANOS_PER_SECOND);
     }
 

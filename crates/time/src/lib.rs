@@ -1,17 +1,19 @@
 //! Nanoseconds, clocks and waiting.
 //!
-//! Every time in Sojourn is a [`Time`]: nanoseconds on one clock a host, `CLOCK_TAI`. This crate alone reads the host
-//! clock ([`HostClock`]) and alone sleeps; everything else takes a [`Clock`] or a [`Time`]. [`pace`] decides when a driver
-//! sleeps. It does not convert between the clocks of two hosts.
+//! Every time in Sojourn is a [`Time`]: nanoseconds on one clock a host, `CLOCK_TAI`; what has deadlines to keep whoever sets
+//! that takes a [`SteadyClock`]. This crate alone reads the host's clocks ([`HostClock`]) and alone sleeps; everything else
+//! takes a [`Clock`] or a [`Time`]. [`pace`] decides when a driver sleeps. It does not convert between the clocks of two hosts.
 
 mod host;
 pub mod pace;
 mod simulated;
+mod steady;
 pub mod text;
 
 pub use host::{HostClock, Reading, TaiOffset};
 pub use pace::{Next, Pace, Pacer, Wait, Watch};
 pub use simulated::SimulatedClock;
+pub use steady::{Ahead, SteadyClock};
 
 use std::ops::{Add, AddAssign, Neg, Sub};
 
@@ -146,6 +148,11 @@ pub trait Clock {
 
     /// Returns by how much this clock is ahead of one that is slewed as it is but never set: a change is a step.
     fn monotonic_offset(&self) -> Nanos {
+        Nanos::ZERO
+    }
+
+    /// Returns by how much `CLOCK_TAI` is ahead of this clock, which nobody sets: a change is a step of that.
+    fn tai_ahead(&self) -> Nanos {
         Nanos::ZERO
     }
 

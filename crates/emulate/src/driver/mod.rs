@@ -4,6 +4,9 @@
 //! turn, and for the last moment at the clock alone. What a departure costs from there until the kernel is called to take the frame is
 //! measured all the time and taken off the deadline; how long before it to wake, too ([`pace`]). Requests, records and signals
 //! are others' affair ([`Surroundings`]): they get their turn where the next departure leaves time for it.
+//!
+//! Its clock is one that nobody can set, and so are the stamps of its ports: a step of the host's clock neither releases nor
+//! holds a frame.
 
 mod pace;
 mod run;
@@ -46,17 +49,6 @@ pub enum Flow {
     Stop,
 }
 
-/// Why a driver cannot go on.
-#[derive(Debug, thiserror::Error)]
-pub enum DriverError {
-    /// A port cannot be used any more.
-    #[error(transparent)]
-    Port(#[from] PortError),
-    /// All deadlines lie on that clock.
-    #[error("the clock was set back by {} s while packets waited: their departures are not to be trusted", .0.0 / 1_000_000_000)]
-    ClockSetBack(Nanos),
-}
-
 /// What the driver knows of itself, beside what the engine reports.
 #[derive(Clone, Debug, Serialize)]
 pub struct Running {
@@ -64,6 +56,8 @@ pub struct Running {
     pub start_ns: Time,
     /// When this was said.
     pub now_ns: Time,
+    /// By how much `CLOCK_TAI` was ahead of the clock of these times, which nobody sets.
+    pub tai_ahead_ns: Nanos,
     /// Of the engine.
     #[serde(flatten)]
     pub engine: Report,

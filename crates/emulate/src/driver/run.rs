@@ -4,12 +4,11 @@ use std::collections::VecDeque;
 
 use sojourn_port::PortError;
 use sojourn_port::bridge::BridgePort;
-use sojourn_time::pace::SET_BACK;
-use sojourn_time::{Clock, Nanos, Next, Pace, Pacer, Stamp, Time, Wait};
+use sojourn_time::{Ahead, Clock, Nanos, Next, Pace, Pacer, Stamp, Time, Wait};
 
 use super::pace::{Cost, Guard, Look};
 use super::shared::is_shared;
-use super::{Calibration, DriverError, Flow, PortReport, Ports, Running, Surroundings};
+use super::{Calibration, Flow, PortReport, Ports, Running, Surroundings};
 use crate::ConfigError;
 use crate::accuracy::Report;
 use crate::config::units::time_text;
@@ -25,10 +24,6 @@ const LOOK_UP: Nanos = Nanos::millis(1);
 const PATIENCE: Nanos = Nanos::millis(50);
 /// Requests get their turn where the next departure is further away than that.
 const PAUSE: Nanos = Nanos::micros(300);
-/// A smaller change between two clocks is what reading them takes.
-const LEAST_STEP: Nanos = Nanos::micros(20);
-/// So many readings show a step, and not that the program was stopped between two of them.
-const STEP_READINGS: usize = 3;
 /// Sentences of ports that are kept.
 const MOST_SAID: usize = 16;
 /// A wait at the end of which only the clock is looked at.
@@ -57,13 +52,12 @@ pub struct Driver<C> {
     start: Time,
     /// What ports have said meanwhile.
     said: Vec<String>,
-    /// The latest time seen, and when others last had their turn.
-    latest: Time,
+    /// When others last had their turn.
     kept: Time,
     looked_up: Time,
     slept: Nanos,
-    /// By how much the clock is ahead of one that nobody sets.
-    offset: Nanos,
+    /// By how much `CLOCK_TAI` is ahead of the driver's clock.
+    tai: Ahead,
 }
 
 /// What goes in one direction: in by the port of its index, out by the other.
@@ -108,7 +102,7 @@ impl<C: Clock> Driver<C> {
     /// # Errors
     /// When the configuration contradicts itself.
     pub fn new(config: &Config, ports: Ports, clock: C, wait: Wait) -> Result<Self, ConfigError> {
-        let (start, offset) = (clock.now(), clock.monotonic_offset());
+        let (start, tai) = (clock.now(), Ahead::new(clock.tai_ahead()));
         Ok(Self {
             engine: Engine::new(config, start)?,
             ways: Default::default(),
@@ -125,11 +119,10 @@ impl<C: Clock> Driver<C> {
             arrivals: Default::default(),
             start,
             said: Vec::new(),
-            latest: start,
             kept: start,
             looked_up: start,
             slept: Nanos::ZERO,
-            offset,
+            tai,
         })
     }
 
@@ -141,21 +134,13 @@ impl<C: Clock> Driver<C> {
     /// Bridges until its surroundings say stop.
     ///
     /// # Errors
-    /// When a port fails, or the clock is set back.
-    pub fn run(&mut self, around: &mut dyn Surroundings<C>) -> Result<(), DriverError> {
+    /// When a port fails.
+    pub fn run(&mut self, around: &mut dyn Surroundings<C>) -> Result<(), PortError> {
         loop {
             let taken = self.receive()?;
             let left = self.depart(false)?;
             let now = self.clock.now();
-            if self.latest - now >= SET_BACK {
-                return Err(DriverError::ClockSetBack(self.latest - now));
-            }
-            if now < self.latest {
-                // Whoever waits for a turn at a time that is to come again would wait too long.
-                (self.kept, self.looked_up) = (now - LOOK_UP, now - LOOK_UP);
-            }
-            self.latest = now;
-            if self.give_turns(now, around) == Flow::Stop {
+            if self.give_turns(now, around)? == Flow::Stop {
                 return Ok(());
             }
             if taken + left == 0 {
@@ -192,6 +177,11 @@ impl<C: Clock> Driver<C> {
     /// The configuration as it is now.
     pub fn config(&self) -> &Config {
         self.engine.config()
+    }
+
+    /// By how much `CLOCK_TAI` is ahead of the clock of all its times, as it was found last.
+    pub fn tai_ahead(&self) -> Nanos {
+        self.tai.now()
     }
 
     /// When its traces and outages began.
@@ -232,6 +222,7 @@ impl<C: Clock> Driver<C> {
         Running {
             start_ns: self.start,
             now_ns: self.clock.now(),
+            tai_ahead_ns: self.tai.now(),
             engine: self.engine.report(),
             ports: ports.into(),
             calibration,
@@ -240,7 +231,7 @@ impl<C: Clock> Driver<C> {
     }
 
     /// Takes in what is there.
-    fn receive(&mut self) -> Result<usize, DriverError> {
+    fn receive(&mut self) -> Result<usize, PortError> {
         let before = self.clock.now();
         let taken = if self.is_shared { self.receive_in_order()? } else { self.receive_straight()? };
         if taken == 0 {
@@ -250,7 +241,7 @@ impl<C: Clock> Driver<C> {
     }
 
     /// Takes frames from their ring right to where they go.
-    fn receive_straight(&mut self) -> Result<usize, DriverError> {
+    fn receive_straight(&mut self) -> Result<usize, PortError> {
         let mut taken = 0;
         for direction in DIRECTIONS {
             let way = &mut self.ways[direction.index()];
@@ -271,7 +262,7 @@ impl<C: Clock> Driver<C> {
     }
 
     /// Takes frames of both ports, and lets them arrive in the order of their stamps.
-    fn receive_in_order(&mut self) -> Result<usize, DriverError> {
+    fn receive_in_order(&mut self) -> Result<usize, PortError> {
         let (frames, waiting) = &mut self.arrivals;
         frames.clear();
         waiting.clear();
@@ -307,7 +298,7 @@ impl<C: Clock> Driver<C> {
     }
 
     /// Lets go what is due. `is_awaited`: the driver has waited for the first one's time, and so can learn what it takes.
-    fn depart(&mut self, is_awaited: bool) -> Result<usize, DriverError> {
+    fn depart(&mut self, is_awaited: bool) -> Result<usize, PortError> {
         let leaving = self.clock.now();
         self.retry(leaving)?;
         let mut count = 0;
@@ -326,7 +317,7 @@ impl<C: Clock> Driver<C> {
     }
 
     /// Puts a frame into its ring, behind those that wait for room.
-    fn offer(&mut self, departure: Departure) -> Result<(), DriverError> {
+    fn offer(&mut self, departure: Departure) -> Result<(), PortError> {
         let index = departure.direction.index();
         let (way, port) = (&mut self.ways[index], &mut self.ports[1 - index]);
         let frame = self.engine.frame(&departure);
@@ -342,7 +333,7 @@ impl<C: Clock> Driver<C> {
     }
 
     /// Tries again what found no room, until it is later than the budget allows.
-    fn retry(&mut self, now: Time) -> Result<(), DriverError> {
+    fn retry(&mut self, now: Time) -> Result<(), PortError> {
         for index in 0..2 {
             let (way, port) = (&mut self.ways[index], &mut self.ports[1 - index]);
             if way.stuck.is_empty() {
@@ -367,7 +358,7 @@ impl<C: Clock> Driver<C> {
     ///
     /// A frame counts as gone when the kernel is called to take it, and in a batch when its turn came. Not when the call
     /// returns: over a veth that call also carries the frame through the receiver's stack, long after it was on the wire.
-    fn let_go(&mut self, index: usize) -> Result<(), DriverError> {
+    fn let_go(&mut self, index: usize) -> Result<(), PortError> {
         let way = &mut self.ways[index];
         if way.put.is_empty() {
             return Ok(());
@@ -387,7 +378,7 @@ impl<C: Clock> Driver<C> {
     }
 
     /// Waits: looks again at once, or at the clock alone, or sleeps, by how long there is.
-    fn idle(&mut self, around: &mut dyn Surroundings<C>) -> Result<(), DriverError> {
+    fn idle(&mut self, around: &mut dyn Surroundings<C>) -> Result<(), PortError> {
         let now = self.clock.now();
         let due = self.engine.next() - self.lead();
         if due <= now || self.ways.iter().any(|way| !way.stuck.is_empty()) {
@@ -414,32 +405,24 @@ impl<C: Clock> Driver<C> {
         Ok(())
     }
 
-    /// Notes when somebody has set the clock: what waited then leaves early or late by as much, and no timestamp shows it.
+    /// Notes when somebody has set the clock of the host: no departure follows it.
     fn watch_clock(&mut self) {
-        let read = || self.clock.monotonic_offset() - self.offset;
-        let step = read();
-        if step.0.abs() < LEAST_STEP.0 {
-            return;
-        }
-        let readings = std::iter::repeat_with(read).take(STEP_READINGS).chain([step]);
-        let Some(step) = readings.min_by_key(|step| step.0.abs()).filter(|step| step.0.abs() >= LEAST_STEP.0) else {
-            return;
-        };
-        self.offset += step;
-        let (way, effect) = if step > Nanos::ZERO { ("forward", "early") } else { ("back", "late") };
+        let Self { tai, clock, .. } = self;
+        let Some(step) = tai.look(|| clock.tai_ahead()) else { return };
+        let way = if step > Nanos::ZERO { "forward" } else { "back" };
         let by = time_text(Nanos(step.0.abs()));
-        self.say(format!("the clock was set {way} by {by}: packets that waited then left {effect} by as much"));
+        self.say(format!("the clock was set {way} by {by}: departures do not follow it"));
     }
 
     /// Keeps a sentence for whoever asks how it is going.
-    fn say(&mut self, sentence: String) {
+    pub fn say(&mut self, sentence: String) {
         if self.said.len() < MOST_SAID {
             self.said.push(sentence);
         }
     }
 
     /// Lets others have their turn, where it is time for it.
-    fn give_turns(&mut self, now: Time, around: &mut dyn Surroundings<C>) -> Flow {
+    fn give_turns(&mut self, now: Time, around: &mut dyn Surroundings<C>) -> Result<Flow, PortError> {
         if now - self.kept >= LOOK_UP {
             self.kept = now;
             self.watch_clock();
@@ -448,17 +431,17 @@ impl<C: Clock> Driver<C> {
         let waited = now - self.looked_up;
         let is_pause = self.engine.next() - now > PAUSE;
         if waited < LOOK_UP || !(is_pause || waited >= PATIENCE) {
-            return Flow::On;
+            return Ok(Flow::On);
         }
         self.looked_up = now;
         for port in 0..self.ports.len() {
-            if let Some(news) = self.ports[port].news() {
+            while let Some(news) = self.ports[port].news()? {
                 self.say(news);
             }
         }
         let rest = self.slept.0 as f64 / waited.0.max(1) as f64;
         self.slept = Nanos::ZERO;
-        around.look_up(self, now, rest)
+        Ok(around.look_up(self, now, rest))
     }
 }
 

@@ -22,7 +22,7 @@ struct Processor {
     put: Nanos,
     wake: Nanos,
     slept: Rc<Cell<Nanos>>,
-    /// When somebody sets the clock, and by how much.
+    /// When somebody sets `CLOCK_TAI`, and by how much.
     step: Option<(Time, Nanos)>,
 }
 
@@ -43,7 +43,7 @@ impl Clock for Processor {
         self.now.get()
     }
 
-    fn monotonic_offset(&self) -> Nanos {
+    fn tai_ahead(&self) -> Nanos {
         self.step.filter(|(at, _)| *at <= self.now.get()).map_or(Nanos::ZERO, |(_, by)| by)
     }
 }
@@ -433,18 +433,26 @@ fn a_port_is_asked_before_a_frame_is_too_long_for_it() {
 }
 
 #[test]
-fn a_clock_that_is_set_is_told_by_how_much_and_which_way() {
-    for (by, told) in [
-        (Nanos::millis(350), "the clock was set forward by 350ms: packets that waited then left early by as much"),
-        (Nanos::millis(-20), "the clock was set back by 20ms: packets that waited then left late by as much"),
-    ] {
+fn a_clock_that_is_set_is_told_and_releases_and_holds_no_frame() {
+    let left = |step: Option<(Time, Nanos)>| {
         let sides = sides(2_000, Nanos::micros(97));
-        let step = Some((START + Nanos::millis(50), by));
         let ran = run(&config(Nanos::millis(1)), &sides, &Processor { step, ..real() }, Wait::SleepThenSpin, None);
-        assert_eq!(ran.running.said, [told]);
+        let gone = sides.map(|side| side.take().gone);
+        (gone, ran.running.said, ran.running.tai_ahead_ns)
+    };
+    let (undisturbed, said, _) = left(None);
+    assert_eq!((said.len(), undisturbed[0].len()), (0, 2_000));
+    for (by, told) in [
+        (Nanos::millis(350), "the clock was set forward by 350ms: departures do not follow it"),
+        (Nanos::millis(-20), "the clock was set back by 20ms: departures do not follow it"),
+        (Nanos::seconds(-3_600), "the clock was set back by 3600s: departures do not follow it"),
+        // A daemon that tells the kernel the offset of TAI.
+        (Nanos::seconds(37), "the clock was set forward by 37s: departures do not follow it"),
+    ] {
+        let (gone, said, ahead) = left(Some((START + Nanos::millis(50), by)));
+        assert_eq!((said, ahead), (vec![told.to_owned()], by));
+        assert!(gone == undisturbed, "every frame leaves when it would have");
     }
-    let ran = run(&config(Nanos::millis(1)), &sides(200, Nanos::micros(97)), &real(), Wait::SleepThenSpin, None);
-    assert_eq!(ran.running.said, [""; 0]);
 }
 
 /// A port that takes each of its frames' timestamps from another source.

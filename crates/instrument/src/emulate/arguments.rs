@@ -122,6 +122,9 @@ pub struct RunOptions {
     /// The number in the log's file names: packets-NAME-KKK.arrow
     #[arg(long, value_name = "K", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..1000))]
     pub part: u16,
+    /// End the log, and not the emulator, before its files are larger than this [default: no limit]
+    #[arg(long, value_name = "SIZE", value_parser = size, requires = "log")]
+    pub log_limit: Option<u64>,
     /// The name in the log's file names: letters and digits
     #[arg(long, value_name = "NAME", default_value = "emulate", value_parser = crate::stream::request::name)]
     pub name: String,
@@ -132,6 +135,10 @@ pub struct RunOptions {
     /// The kernel interface that moves frames
     #[arg(long, value_name = "ENGINE", default_value = "auto")]
     pub engine: EngineArgument,
+    /// Bridge interfaces that this host itself uses, by an address, a route or a bridge: it cannot be reached by them meanwhile
+    /// (AF_XDP), or its own stack sees every frame as well (AF_PACKET)
+    #[arg(long)]
+    pub take_over: bool,
     /// Forward frames of EtherTypes that no rule selects within the kernel (AF_XDP): faster, and not counted
     #[arg(long, conflicts_with = "log")]
     pub redirect: bool,

@@ -5,21 +5,19 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use rustix::io::Errno;
 use serde_json::{Value, json};
 use sojourn_emulate::config::to_words;
 use sojourn_emulate::select::Rules;
 use sojourn_emulate::{Config, Direction};
-use sojourn_port::bridge::{self, How, Wanted};
+use sojourn_port::bridge::{self, How, Wanted, Watch};
 use sojourn_rights::table::EMULATE;
 use sojourn_rights::{self as rights, Right};
-use sojourn_time::{Clock, HostClock, Time, Wait};
+use sojourn_time::{Clock, SteadyClock, Time, Wait};
 
 use super::arguments::Run;
 use super::events::Event;
 use super::live::{Live, Urgency};
 use super::log::{self, Files, Log};
-use super::upper::Upper;
 use super::{Bridge, asked, show};
 use crate::arguments::PlaceArguments;
 use crate::control::{self, Control};
@@ -43,33 +41,49 @@ pub fn run(asked: &Run) -> anyhow::Result<()> {
     let signal = place::stop_signal()?;
     let processors = Processors::own()?;
     let wait = wait(asked, &processors);
-    let uppers = [upper(&asked.left)?, upper(&asked.right)?];
     let place = Place::take(&place_arguments(asked, wait), fifo(asked))?;
-    let (left, right, mut said) = bridge::open(&asked.left, &asked.right, &how(asked, &config)?)?;
-    for (port, upper, engine) in [(&asked.left, &uppers[0], left.engine()), (&asked.right, &uppers[1], right.engine())]
-    {
-        refuse_bridged(port, upper.as_ref(), engine)?;
-    }
+    let clock = SteadyClock::begin();
+    let (left, right, mut said) = bridge::open(&asked.left, &asked.right, &how(asked, &config, clock)?)?;
     let control = control_path(asked)?.map(|path| Control::open(&path)).transpose()?;
     let files = files(asked, &config)?;
     rights::keep_only(&kept_rights(&place, [left.engine(), right.engine()]))?;
-    EMULATE.write_only_below(&writable(asked, control.as_ref()))?;
+    let writable = writable(asked, control.as_ref());
+    EMULATE.write_only_below(&writable.iter().map(PathBuf::as_path).collect::<Vec<_>>())?;
     said.extend(place::autogroup_problem().filter(|_| !place.is_real_time));
-    let log = files.map(|files| Log::begin(files, processors)).transpose()?;
+    let log = files.map(|files| Log::begin(files, processors, clock)).transpose()?;
+    let guards = [left.guard(), right.guard()].into_iter().flatten();
+    let begin = move || {
+        processors.take_it_easy();
+        EMULATE.restrict_calls()
+    };
+    let watch = Watch::start(guards, begin).context("look after the ports")?;
 
-    let mut bridge = Bridge::new(&config, [left, right], HostClock, wait)?;
+    let mut bridge = Bridge::new(&config, [left, right], clock, wait)?;
     bridge.engine().keep_dispositions(log.is_some());
     bridge.compensate(asked.how.compensate);
-    let now = HostClock.now();
+    let now = clock.now();
     let until = asked.how.lasts.map_or(Time::NEVER, |lasts| now + lasts);
     let urgency = Urgency::new(place.is_real_time, now);
     let ports = [asked.left.clone(), asked.right.clone()];
-    let mut live = Live { signal, control, log, until, urgency, is_stopped: false, block: 0, ports, noticed: 0 };
+    let mut live = Live {
+        signal,
+        control,
+        log,
+        clock,
+        until,
+        urgency,
+        is_stopped: false,
+        block: 0,
+        ports,
+        noticed: 0,
+        tai_ahead: clock.tai_ahead(),
+    };
     begin_log(asked, &mut bridge, &mut live, &config);
     let ready = ready(asked, &mut bridge, &live, &place, &said);
     tell_ready(asked, &ready)?;
     EMULATE.restrict_calls()?;
     let ran = bridge.run(&mut live);
+    drop(watch);
     let ended = end(&mut bridge, &mut live);
     // Whoever started it may have stopped reading; what it did does not depend on that.
     let _ = tell_ended(asked, &ended.0);
@@ -90,10 +104,11 @@ fn kept_rights(place: &Place, engines: [&str; 2]) -> Vec<Right> {
     [Right::IpcLock].into_iter().chain(rings).chain(priority).collect()
 }
 
-/// The folders of its log and of its control socket, which it removes at the end.
-fn writable<'a>(asked: &'a Run, control: Option<&'a Control>) -> Vec<&'a Path> {
+/// The folders of its log, and of its control socket and its locks, which it removes at the end.
+fn writable(asked: &Run, control: Option<&Control>) -> Vec<PathBuf> {
     let socket = control.and_then(|control| control.path().parent()).map(here);
-    socket.into_iter().chain(asked.how.log.as_deref().map(here)).collect()
+    let folders = socket.into_iter().chain(asked.how.log.as_deref().map(here));
+    folders.map(Path::to_owned).chain(bridge::lock_folder()).collect()
 }
 
 /// A folder's path; an empty one stands for the working directory.
@@ -101,30 +116,9 @@ fn here(folder: &Path) -> &Path {
     if folder.as_os_str().is_empty() { Path::new(".") } else { folder }
 }
 
-/// Returns what a port belongs to; of one that is not there opening it says more.
-fn upper(port: &str) -> anyhow::Result<Option<Upper>> {
-    match Upper::of(port) {
-        Err(error) if error.raw_os_error() == Some(Errno::NODEV.raw_os_error()) => Ok(None),
-        known => known.with_context(|| format!("ask what {port} belongs to")),
-    }
-}
-
-/// Refuses a port of a kernel's bridge where frames would reach that, too, and go on twice.
-fn refuse_bridged(port: &str, upper: Option<&Upper>, engine: &str) -> anyhow::Result<()> {
-    match upper {
-        Some(Upper { name: bridge, is_switch: true }) if engine.starts_with("AF_PACKET") => {
-            let problem = format!(
-                "{port}: it is a port of {bridge}, which would forward its frames a second time (the emulator moves them by \
-                 AF_PACKET): take it out with `ip link set {port} nomaster`, or use --backend kernel"
-            );
-            Err(WrongRequest(problem).into())
-        }
-        _ => Ok(()),
-    }
-}
-
-fn how(asked: &Run, config: &Config) -> anyhow::Result<How> {
-    let mut how = How { means: asked.how.engine.into(), ..How::default() };
+fn how(asked: &Run, config: &Config, clock: SteadyClock) -> anyhow::Result<How> {
+    let (means, take_over) = (asked.how.engine.into(), asked.how.take_over);
+    let mut how = How { means, take_over, clock, ..How::default() };
     if asked.how.redirect {
         let rules = Rules::new(config)?;
         how.wanted = [Direction::Forward, Direction::Backward]
@@ -156,7 +150,12 @@ fn control_path(asked: &Run) -> anyhow::Result<Option<PathBuf>> {
 
 fn files(asked: &Run, config: &Config) -> anyhow::Result<Option<Files>> {
     let pipes = config.pipes.iter().map(|pipe| pipe.name.clone()).collect();
-    asked.how.log.as_ref().map(|folder| log::create(folder, (&asked.how.name, asked.how.part), pipes)).transpose()
+    asked
+        .how
+        .log
+        .as_ref()
+        .map(|folder| log::create(folder, (&asked.how.name, asked.how.part), pipes, asked.how.log_limit))
+        .transpose()
 }
 
 fn begin_log(asked: &Run, bridge: &mut Bridge, live: &mut Live, config: &Config) {
@@ -172,6 +171,7 @@ fn begin_log(asked: &Run, bridge: &mut Bridge, live: &mut Live, config: &Config)
         version: env!("CARGO_PKG_VERSION").to_owned(),
         profile: crate::PROFILE.to_owned(),
     });
+    log.note(Event::Clock { at_ns: bridge.start(), tai_ahead_ns: bridge.tai_ahead() });
 }
 
 fn ready(asked: &Run, bridge: &mut Bridge, live: &Live, place: &Place, said: &[String]) -> Value {

@@ -4,7 +4,7 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use sojourn_emulate::{Config, Pipe};
-use sojourn_time::Time;
+use sojourn_time::{Nanos, Time};
 
 /// One line.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -41,6 +41,14 @@ pub enum Event {
         /// What it is now.
         to: Box<Pipe>,
     },
+    /// By how much `CLOCK_TAI` is ahead of the clock of all the log's times, which nobody sets: at its beginning, and after each
+    /// step.
+    Clock {
+        /// When it was found, on the log's clock.
+        at_ns: Time,
+        /// To be added to a time of the log from then on.
+        tai_ahead_ns: Nanos,
+    },
     /// Something came up that a person should know: a port that went down, a clock that was set.
     Notice {
         /// When it was noticed.
@@ -56,6 +64,15 @@ pub enum Event {
         number: u64,
         /// Whether its packets are logged.
         keep: bool,
+    },
+    /// The log ends here and the emulator goes on: the last line.
+    Stopped {
+        /// When.
+        at_ns: Time,
+        /// Rows that were written.
+        written: u64,
+        /// Why.
+        why: String,
     },
     /// The emulator did not end, and these are the rows that could be read: the last line.
     Recovered {

@@ -6,14 +6,13 @@ use std::sync::atomic::Ordering;
 
 use anyhow::{Context, anyhow};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
 use serde_json::json;
 use sojourn_emulate::kernel::{Command, commands, to_text, undo};
+use sojourn_port::kernel::{Interface, Netlink};
 use sojourn_time::{Clock, HostClock, Nanos, Time};
 
 use super::arguments::{Kernel, Run};
 use super::asked;
-use super::upper::Upper;
 use crate::failure::WrongRequest;
 use crate::place;
 use crate::serve;
@@ -82,13 +81,9 @@ impl Drop for Undo {
 
 /// Packets must get from one port to the other without us.
 fn in_bridge(port: &str) -> anyhow::Result<()> {
-    let upper = Upper::of(port).map_err(|error| match error.raw_os_error() {
-        Some(code) if code == Errno::NODEV.raw_os_error() => {
-            WrongRequest(format!("{port}: no such interface; `ip link` lists them")).into()
-        }
-        _ => anyhow::Error::from(error).context(format!("ask what {port} belongs to")),
-    })?;
-    if upper.is_some() {
+    let index = Interface::named(port)?.index;
+    let link = Netlink::open(false).and_then(|mut netlink| netlink.link(index));
+    if link.with_context(|| format!("ask what {port} belongs to"))?.master.is_some() {
         return Ok(());
     }
     Err(anyhow!(

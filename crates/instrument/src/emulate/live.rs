@@ -1,5 +1,6 @@
 //! What goes on beside a bridge that runs: who asks, what is written down, when it ends, how urgent it is.
 
+use std::io::Write;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering;
 
@@ -11,7 +12,7 @@ use sojourn_emulate::config::pipe_from_words;
 use sojourn_emulate::driver::{Flow, Ports, Surroundings};
 use sojourn_port::PortError;
 use sojourn_time::pace::{REST, STRETCH};
-use sojourn_time::{Clock, HostClock, Nanos, Time};
+use sojourn_time::{Clock, Nanos, SteadyClock, Time};
 
 use super::Bridge;
 use super::events::Event;
@@ -40,6 +41,7 @@ pub struct Live {
     pub signal: BorrowedFd<'static>,
     pub control: Option<Control>,
     pub log: Option<Log>,
+    pub clock: SteadyClock,
     /// When it is to end.
     pub until: Time,
     pub urgency: Urgency,
@@ -51,6 +53,8 @@ pub struct Live {
     pub ports: [String; 2],
     /// How much of what has come up was logged.
     pub noticed: usize,
+    /// By how much `CLOCK_TAI` is ahead of the clock, as it was logged last.
+    pub tai_ahead: Nanos,
 }
 
 /// Whether it runs in real time, where it may.
@@ -93,7 +97,7 @@ const fn yes() -> bool {
     true
 }
 
-impl Surroundings<HostClock> for Live {
+impl Surroundings<SteadyClock> for Live {
     fn sleep(&mut self, ports: &Ports, until: Time) -> Result<bool, PortError> {
         let signal = self.signal;
         let mut polled: [PollFd<'_>; MOST_POLLED] =
@@ -107,8 +111,8 @@ impl Surroundings<HostClock> for Live {
         }
         // Requests that came together with one that was answered have no descriptor that would wake anybody.
         let is_pending = self.control.as_ref().is_some_and(Control::is_pending);
-        let until = if is_pending { until.min(HostClock.now() + PENDING_NAP) } else { until };
-        let left = (until - HostClock.now()).max(Nanos::ZERO);
+        let until = if is_pending { until.min(self.clock.now() + PENDING_NAP) } else { until };
+        let left = (until - self.clock.now()).max(Nanos::ZERO);
         match poll(&mut polled[..count], Some(&timespec(left))) {
             Ok(0) => return Ok(is_pending),
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
@@ -116,7 +120,7 @@ impl Surroundings<HostClock> for Live {
         }
         let bad = PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL;
         if polled[..2].iter().any(|port| port.revents().intersects(bad)) {
-            HostClock.wait_until(until.min(HostClock.now() + DOWN_NAP), Nanos::ZERO);
+            self.clock.wait_until(until.min(self.clock.now() + DOWN_NAP), Nanos::ZERO);
         }
         Ok(is_pending || polled[2..count].iter().any(|asked| !asked.revents().is_empty()))
     }
@@ -130,18 +134,12 @@ impl Surroundings<HostClock> for Live {
 
     fn look_up(&mut self, bridge: &mut Bridge, now: Time, rest: f64) -> Flow {
         self.urgency.judge(now, rest);
-        if let Some(log) = &mut self.log {
-            for sentence in &bridge.said()[self.noticed..] {
-                log.note(Event::Notice { at_ns: now, sentence: sentence.clone() });
-            }
-            self.noticed = bridge.said().len();
-        }
+        self.note(bridge, now);
         if let Some(mut control) = self.control.take() {
             control.serve(&mut |line| self.answer(bridge, line));
             self.control = Some(control);
         }
-        let log_failed = self.log.as_ref().is_some_and(Log::has_failed);
-        let is_over = self.is_stopped || log_failed || now >= self.until || STOP.load(Ordering::Relaxed);
+        let is_over = self.is_stopped || now >= self.until || STOP.load(Ordering::Relaxed);
         if is_over { Flow::Stop } else { Flow::On }
     }
 }
@@ -158,6 +156,22 @@ impl Live {
             report["log"] = log.told();
         }
         report
+    }
+
+    /// Says and logs what has come up.
+    fn note(&mut self, bridge: &mut Bridge, now: Time) {
+        if let Some(why) = self.log.as_mut().and_then(Log::has_stopped) {
+            tell(&format!("the log has ended, and the emulator goes on: {why}"));
+        }
+        let tai_ahead_ns = bridge.tai_ahead();
+        if std::mem::replace(&mut self.tai_ahead, tai_ahead_ns) != tai_ahead_ns {
+            self.log.iter_mut().for_each(|log| log.note(Event::Clock { at_ns: now, tai_ahead_ns }));
+        }
+        for sentence in &bridge.said()[self.noticed..] {
+            tell(sentence);
+            self.log.iter_mut().for_each(|log| log.note(Event::Notice { at_ns: now, sentence: sentence.clone() }));
+        }
+        self.noticed = bridge.said().len();
     }
 
     /// Answers a request.
@@ -216,6 +230,11 @@ impl Live {
         let finished = std::mem::replace(&mut self.block, block);
         json!({ "ok": true, "block": finished, "number": number, "summary": summary })
     }
+}
+
+/// Says something at once; whoever started it may not listen.
+fn tell(sentence: &str) {
+    let _ = writeln!(std::io::stderr(), "{}: {sentence}", crate::program());
 }
 
 fn named(name: &str) -> Pipe {

@@ -1,16 +1,18 @@
 //! The log of an emulator, written by a thread of its own so that no packet waits for a disk.
 //!
-//! Rows that would make the queue to that thread too long are not written, and counted: a log with gaps says so.
+//! Rows that would make the queue to that thread too long are not written, and counted: a log with gaps says so. A disk that is
+//! full, or a limit that is reached, ends the log and nothing else: its last line says so, for which room is kept aside.
 
 use std::fs::File;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 
 use anyhow::{Context, anyhow};
+use rustix::fs::{FallocateFlags, fallocate};
 use serde_json::Value;
 use sojourn_emulate::Direction;
 use sojourn_emulate::disposition::Disposition;
@@ -18,7 +20,7 @@ use sojourn_record::packet::Head;
 use sojourn_record::{Packet, PacketFile, RecordError, private};
 use sojourn_rights::table::EMULATE;
 use sojourn_rights::{self as rights, Right};
-use sojourn_time::{Nanos, Stamp, Time};
+use sojourn_time::{Clock, Nanos, Stamp, SteadyClock, Time};
 
 use super::Bridge;
 use super::events::Event;
@@ -29,6 +31,10 @@ const MOST_WAITING: usize = 1 << 18;
 /// Rows go to the writer when there are so many or they are so old.
 const BATCH: usize = 4096;
 const AGE: Nanos = Nanos::millis(10);
+/// Room on the disk that the file of events always has: its last line is to fit.
+const RESERVE: u64 = 64 << 10;
+/// What of a limit is left to the last line.
+const LAST_LINE: u64 = 1 << 10;
 
 /// What the thread that moves packets has of the log.
 pub struct Log {
@@ -39,6 +45,8 @@ pub struct Log {
     since: Time,
     counts: Arc<Counts>,
     skipped: u64,
+    /// Whether its early end was told.
+    is_told: bool,
 }
 
 /// The files of a log, before anything is written to them.
@@ -46,6 +54,11 @@ pub struct Files {
     packets: PacketFile,
     events: File,
     path: PathBuf,
+    /// How long the file of events is, and up to where the disk has room for it.
+    length: u64,
+    reserved: u64,
+    /// The largest that both may be together.
+    limit: Option<u64>,
 }
 
 #[derive(Debug, Default)]
@@ -53,6 +66,10 @@ struct Counts {
     waiting: AtomicUsize,
     written: AtomicU64,
     not_kept: AtomicU64,
+    /// Rows that came after the log's early end.
+    unwritten: AtomicU64,
+    /// Why it ended early.
+    stopped: OnceLock<String>,
 }
 
 enum Item {
@@ -65,17 +82,54 @@ enum Item {
 ///
 /// # Errors
 /// When they are there already, or cannot be made.
-pub fn create(folder: &Path, who: (&str, u16), pipes: Vec<String>) -> anyhow::Result<Files> {
+pub fn create(folder: &Path, who: (&str, u16), pipes: Vec<String>, limit: Option<u64>) -> anyhow::Result<Files> {
     let packets = PacketFile::create(folder, who, pipes, &crate::origin(false))?;
     let path = folder.join(format!("emulation-{}-{:03}.jsonl", who.0, who.1));
     let events = private::create_file(&path).map_err(|error| match error.kind() {
-        std::io::ErrorKind::AlreadyExists => anyhow!(RecordError::Exists(path.clone())),
+        ErrorKind::AlreadyExists => anyhow!(RecordError::Exists(path.clone())),
         _ => anyhow!(error).context(format!("create {}", path.display())),
     })?;
-    Ok(Files { packets, events, path })
+    Ok(Files { packets, events, path, length: 0, reserved: 0, limit })
 }
 
 impl Files {
+    /// Writes rows, unless the limit would be exceeded.
+    fn write(&mut self, rows: &[Packet]) -> Result<(), RecordError> {
+        if let Some(limit) = self.limit {
+            self.packets.limit_to(limit.saturating_sub(self.length + LAST_LINE));
+        }
+        self.packets.write(rows)
+    }
+
+    /// Writes an event, unless the limit would be exceeded.
+    fn say(&mut self, event: &Event, is_last: bool) -> Result<(), RecordError> {
+        let line = [serde_json::to_vec(event).unwrap_or_default(), b"\n".to_vec()].concat();
+        let length = self.length + line.len() as u64;
+        let room = self.limit.map_or(u64::MAX, |limit| limit.saturating_sub(self.packets.length()));
+        if !is_last && length + LAST_LINE > room {
+            return Err(RecordError::Limit(self.path.clone()));
+        }
+        self.events.write_all(&line).map_err(|source| record_error(&self.path, source))?;
+        self.length = length;
+        if length + RESERVE / 2 > self.reserved {
+            self.reserved = length + RESERVE;
+            // Where a file system cannot, the last line is written if there is room.
+            let _ = fallocate(&self.events, FallocateFlags::KEEP_SIZE, 0, self.reserved);
+        }
+        Ok(())
+    }
+
+    /// Ends both, so that neither is lost with the power: the packets before the event that says that they are whole.
+    fn finish(&mut self, end: &Event) -> Result<(), RecordError> {
+        self.packets.finish()?;
+        self.say(end, false)?;
+        self.sync()
+    }
+
+    fn sync(&self) -> Result<(), RecordError> {
+        self.events.sync_all().map_err(|source| record_error(&self.path, source))
+    }
+
     /// Writes what could be read of a log that was cut: the whole lines of its events, and rows.
     ///
     /// # Errors
@@ -83,17 +137,14 @@ impl Files {
     pub fn recover(&mut self, events: &Path, rows: &[Packet]) -> anyhow::Result<()> {
         let text = std::fs::read(events).with_context(|| format!("read {}", events.display()))?;
         // Bytes: what is torn may be torn within a character.
-        let whole = text.split(|byte| *byte == b'\n').filter(|line| serde_json::from_slice::<Event>(line).is_ok());
-        for line in whole {
-            let line = [line, b"\n"].concat();
-            self.events.write_all(&line).with_context(|| format!("write {}", self.path.display()))?;
+        let whole = text.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice::<Event>(line).ok());
+        for event in whole {
+            self.say(&event, false)?;
         }
         for some in rows.chunks(BATCH) {
             self.packets.write(some)?;
         }
-        self.packets.finish()?;
-        let line = serde_json::to_string(&Event::Recovered { written: rows.len() as u64 })?;
-        writeln!(self.events, "{line}").with_context(|| format!("write {}", self.path.display()))
+        Ok(self.finish(&Event::Recovered { written: rows.len() as u64 })?)
     }
 }
 
@@ -102,11 +153,13 @@ impl Log {
     ///
     /// # Errors
     /// When there can be no thread.
-    pub fn begin(files: Files, processors: Processors) -> anyhow::Result<Self> {
+    pub fn begin(files: Files, processors: Processors, clock: SteadyClock) -> anyhow::Result<Self> {
         let (to_writer, from_bridge) = mpsc::channel();
         let (to_bridge, back) = mpsc::channel();
         let counts = Arc::new(Counts::default());
-        let mut writer = Writer { files, counts: Arc::clone(&counts), blocks: vec![(0, 0, true)], rows: Vec::new() };
+        let seen = Arc::clone(&counts);
+        let mut writer =
+            Writer { files, counts: seen, clock, blocks: vec![(0, 0, true)], rows: Vec::new(), failed: None };
         let write = move || {
             rights::keep_only(&[Right::IpcLock])?;
             EMULATE.restrict_calls()?;
@@ -122,6 +175,7 @@ impl Log {
             since: Time(0),
             counts,
             skipped: 0,
+            is_told: false,
         })
     }
 
@@ -147,13 +201,15 @@ impl Log {
             "written": self.counts.written.load(Ordering::Relaxed),
             "not_kept": self.counts.not_kept.load(Ordering::Relaxed),
             "skipped": self.skipped,
+            "unwritten": self.counts.unwritten.load(Ordering::Relaxed),
+            "stopped": self.counts.stopped.get(),
         })
     }
 
     /// Writes what is left, and ends.
     ///
     /// # Errors
-    /// When something could not be written.
+    /// When something could not be written, unless it was to be no larger.
     pub fn finish(&mut self, bridge: &mut Bridge, report: Value) -> anyhow::Result<()> {
         self.gathered.extend(bridge.engine().dispositions());
         self.hand_over();
@@ -179,7 +235,7 @@ impl Log {
         self.send(Item::Rows(full));
     }
 
-    /// A writer that has failed says so when it is waited for.
+    /// A writer that has died says so when it is waited for.
     fn send(&mut self, item: Item) {
         if let Some(writer) = &self.to_writer
             && let Err(mpsc::SendError(Item::Rows(rows))) = writer.send(item)
@@ -188,9 +244,11 @@ impl Log {
         }
     }
 
-    /// Whether the writer has failed.
-    pub fn has_failed(&self) -> bool {
-        self.thread.as_ref().is_some_and(JoinHandle::is_finished)
+    /// Says once why the log has ended before the emulator.
+    pub fn has_stopped(&mut self) -> Option<String> {
+        let why = self.counts.stopped.get().filter(|_| !self.is_told)?;
+        self.is_told = true;
+        Some(why.clone())
     }
 }
 
@@ -198,9 +256,12 @@ impl Log {
 struct Writer {
     files: Files,
     counts: Arc<Counts>,
+    clock: SteadyClock,
     /// From which packet on which block, and whether it is logged.
     blocks: Vec<(u64, i32, bool)>,
     rows: Vec<Packet>,
+    /// Why the log has ended early; nothing is written any more.
+    failed: Option<RecordError>,
 }
 
 impl Writer {
@@ -208,7 +269,7 @@ impl Writer {
         while let Ok(item) = items.recv() {
             match item {
                 Item::Rows(mut dispositions) => {
-                    self.write(&dispositions)?;
+                    self.write(&dispositions);
                     self.counts.waiting.fetch_sub(dispositions.len(), Ordering::Relaxed);
                     dispositions.clear();
                     let _ = back.send(dispositions);
@@ -217,20 +278,23 @@ impl Writer {
                     if let Event::Begin { block, number, keep } = *event {
                         self.blocks.push((number, block, keep));
                     }
-                    self.say(&event)?;
+                    self.attempt(|files| files.say(&event, false));
                 }
                 Item::End(report, skipped) => {
-                    let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
                     let (written, not_kept) = (count(&self.counts.written), count(&self.counts.not_kept));
-                    self.files.packets.finish()?;
-                    self.say(&Event::End { written, skipped, not_kept, report: *report })?;
+                    let end = Event::End { written, skipped, not_kept, report: *report };
+                    self.attempt(|files| files.finish(&end));
                 }
             }
         }
-        Ok(())
+        match self.failed.take() {
+            // As was asked.
+            None | Some(RecordError::Limit(_)) => Ok(()),
+            Some(error) => Err(anyhow!(error).context("the log ended before the emulator")),
+        }
     }
 
-    fn write(&mut self, dispositions: &[Disposition]) -> anyhow::Result<()> {
+    fn write(&mut self, dispositions: &[Disposition]) {
         self.rows.clear();
         for disposition in dispositions {
             let after = self.blocks.partition_point(|(first, _, _)| *first <= disposition.number);
@@ -239,18 +303,39 @@ impl Writer {
                 self.rows.push(row(disposition, block));
             }
         }
-        if !self.rows.is_empty() {
-            self.files.packets.write(&self.rows)?;
-        }
-        self.counts.written.fetch_add(self.rows.len() as u64, Ordering::Relaxed);
-        self.counts.not_kept.fetch_add((dispositions.len() - self.rows.len()) as u64, Ordering::Relaxed);
-        Ok(())
+        let rows = std::mem::take(&mut self.rows);
+        self.counts.not_kept.fetch_add((dispositions.len() - rows.len()) as u64, Ordering::Relaxed);
+        let is_written = rows.is_empty() || self.attempt(|files| files.write(&rows));
+        let counter = if is_written { &self.counts.written } else { &self.counts.unwritten };
+        counter.fetch_add(rows.len() as u64, Ordering::Relaxed);
+        self.rows = rows;
     }
 
-    fn say(&mut self, event: &Event) -> anyhow::Result<()> {
-        let mut line = serde_json::to_vec(event)?;
-        line.push(b'\n');
-        self.files.events.write_all(&line).with_context(|| format!("write {}", self.files.path.display()))
+    /// Writes, unless the log has ended; what cannot be written ends it, and its last line says so.
+    fn attempt(&mut self, write: impl FnOnce(&mut Files) -> Result<(), RecordError>) -> bool {
+        if self.failed.is_some() {
+            return false;
+        }
+        let Err(error) = write(&mut self.files) else { return true };
+        let why = error.to_string();
+        let (at_ns, written) = (self.clock.now(), count(&self.counts.written));
+        // As far as that is possible: a log whose last line is missing is one that was cut.
+        let last = Event::Stopped { at_ns, written, why: why.clone() };
+        let _ = self.files.say(&last, true).and_then(|()| self.files.sync());
+        let _ = self.counts.stopped.set(why);
+        self.failed = Some(error);
+        false
+    }
+}
+
+fn count(counter: &AtomicU64) -> u64 {
+    counter.load(Ordering::Relaxed)
+}
+
+fn record_error(path: &Path, source: std::io::Error) -> RecordError {
+    match source.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => RecordError::Full(path.to_owned()),
+        _ => RecordError::File { operation: "write", path: path.to_owned(), source },
     }
 }
 

@@ -16,15 +16,14 @@ mod offline;
 mod pipe_options;
 mod replay;
 mod show;
-mod upper;
 
 use sojourn_emulate::driver::Driver;
-use sojourn_time::HostClock;
+use sojourn_time::SteadyClock;
 
 use arguments::{Backend, Emulate};
 
 /// A driver over the kernel's ports.
-type Bridge = Driver<HostClock>;
+type Bridge = Driver<SteadyClock>;
 
 /// Carries out a command.
 ///

@@ -50,7 +50,7 @@ pub fn recover(asked: &Recover) -> anyhow::Result<()> {
         }
         let rows = log.rows(&asked.logs.folder, &name, part)?;
         let pipes = log.config.pipes.iter().map(|pipe| pipe.name.clone()).collect();
-        let mut files = log::create(&asked.output, (&name, part), pipes)?;
+        let mut files = log::create(&asked.output, (&name, part), pipes, None)?;
         files.recover(&path, &rows)?;
         println!("{name}-{part:03}: {} packets written to {}", rows.len(), asked.output.display());
     }
@@ -83,8 +83,8 @@ fn named(path: &Path) -> Option<(String, u16, PathBuf)> {
 struct Told {
     differences: Differences,
     errors: Vec<i64>,
-    /// How many rows can be read of a log whose emulator did not end.
-    cut: Option<usize>,
+    /// How many rows can be read of a log that has no end, and why it has none.
+    cut: Option<(usize, String)>,
 }
 
 impl Told {
@@ -97,14 +97,19 @@ impl Told {
         let logged = if log.has_ended { logged } else { before_gap(logged) };
         if !log.has_ended && logged.is_empty() {
             let problem = format!(
-                "its emulator did not end, and its first packet is missing: of {read} rows that can be read none can be replayed"
+                "{}, and its first packet is missing: of {read} rows that can be read none can be replayed",
+                log.why_cut()
             );
             return Err(refusal(path, &problem));
         }
         let replayed = replay(&log.config, log.start, &log.changes, &logged)?;
         let mut errors: Vec<i64> = logged.iter().filter_map(error).collect();
         errors.sort_unstable();
-        Ok(Self { differences: differences(&logged, &replayed), errors, cut: (!log.has_ended).then_some(read) })
+        Ok(Self {
+            differences: differences(&logged, &replayed),
+            errors,
+            cut: (!log.has_ended).then(|| (read, log.why_cut())),
+        })
     }
 
     fn sentence(&self) -> String {
@@ -120,9 +125,9 @@ impl Told {
         if unfinished > 0 {
             told.push_str(&format!("; {unfinished} still waited at the end"));
         }
-        if let Some(read) = self.cut {
+        if let Some((read, why)) = &self.cut {
             told.push_str(&format!(
-                "; its emulator did not end: of {read} rows that can be read only those before the first missing packet count"
+                "; {why}: of {read} rows that can be read only those before the first missing packet count"
             ));
         }
         if !self.errors.is_empty() {
@@ -180,14 +185,23 @@ struct Log {
     changes: Vec<Change>,
     /// Whether its emulator ended well; else the end of both files may be missing.
     has_ended: bool,
+    /// Why it ended before its emulator did.
+    stopped: Option<String>,
 }
 
 impl Log {
+    fn why_cut(&self) -> String {
+        self.stopped.as_ref().map_or_else(
+            || "its emulator did not end".to_owned(),
+            |why| format!("it ended before its emulator ({why})"),
+        )
+    }
+
     fn read(path: &Path) -> anyhow::Result<Self> {
         let file = File::open(path).with_context(|| format!("open {}", path.display()))?;
         let mut begun = None;
         let mut changes = Vec::new();
-        let mut has_ended = false;
+        let (mut has_ended, mut stopped) = (false, None);
         // Bytes: who was killed may have written a part of a character.
         let mut lines = BufReader::new(file).split(b'\n').enumerate().peekable();
         while let Some((number, line)) = lines.next() {
@@ -201,7 +215,8 @@ impl Log {
             match event {
                 Event::Start { config, start_ns, .. } => begun = Some((*config, start_ns)),
                 Event::Set { number, at_ns, pipe, to } => changes.push((number, at_ns, pipe, *to)),
-                Event::Begin { .. } | Event::Notice { .. } | Event::Recovered { .. } => {}
+                Event::Begin { .. } | Event::Notice { .. } | Event::Clock { .. } | Event::Recovered { .. } => {}
+                Event::Stopped { why, .. } => stopped = Some(why),
                 Event::End { skipped: 0, not_kept: 0, .. } => has_ended = true,
                 Event::End { skipped, not_kept, .. } => {
                     let problem = format!(
@@ -213,7 +228,7 @@ impl Log {
             }
         }
         let (config, start) = begun.ok_or_else(|| refusal(path, "its first line is missing"))?;
-        Ok(Self { config, start, changes, has_ended })
+        Ok(Self { config, start, changes, has_ended, stopped })
     }
 
     /// Reads the packets of a log; of one that was cut, as many as can be read.

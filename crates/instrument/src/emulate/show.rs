@@ -74,8 +74,12 @@ pub fn marks(report: &Value) -> Vec<String> {
     });
     let skipped = number(&report["log"]["skipped"]);
     let log = (skipped > 0).then(|| format!("log: {} packets are missing in it", grouped(skipped)));
+    let stopped = report["log"]["stopped"].as_str().map(|why| {
+        let unwritten = grouped(number(&report["log"]["unwritten"]));
+        format!("log: it has ended, {unwritten} packets are not in it: {why}")
+    });
     let said = report["said"].as_array().into_iter().flatten().filter_map(|said| said.as_str().map(str::to_owned));
-    late.chain(ports).chain(log).chain(said).collect()
+    late.chain(ports).chain(log).chain(stopped).chain(said).collect()
 }
 
 /// All of it; `before`: what was said last, where what has happened since is to be shown.

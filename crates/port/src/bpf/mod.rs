@@ -8,7 +8,9 @@ mod sys;
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Mutex, PoisonError};
 
+use libbpf_rs::query::{LinkInfo, LinkTypeInfo};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, ObjectBuilder};
 
 use crate::PortError;
@@ -63,9 +65,51 @@ impl Mode {
 /// A program on an interface, until this is dropped or the process ends.
 #[derive(Debug)]
 pub struct Attached {
-    _link: OwnedFd,
+    link: Mutex<OwnedFd>,
+    program: OwnedFd,
+    /// The kernel's number of the program.
+    number: u32,
+    /// Of the interface.
+    index: i32,
     /// How it hangs there.
     pub mode: Mode,
+}
+
+/// What has become of an attachment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attachment {
+    /// The program hangs there.
+    Hangs,
+    /// Somebody has detached it, or the interface is gone.
+    Detached,
+    /// Somebody has put the program of this number in its place.
+    Replaced(u32),
+}
+
+impl Attached {
+    /// Asks the kernel. Waits for its lock of all interfaces.
+    ///
+    /// # Errors
+    /// When it does not say.
+    pub fn state(&self) -> io::Result<Attachment> {
+        let link = self.link.lock().unwrap_or_else(PoisonError::into_inner);
+        let info = LinkInfo::from_fd(link.as_fd()).map_err(|error| io::Error::other(error.to_string()))?;
+        Ok(match info.info {
+            LinkTypeInfo::Xdp(xdp) if xdp.ifindex == 0 => Attachment::Detached,
+            _ if info.prog_id != self.number => Attachment::Replaced(info.prog_id),
+            _ => Attachment::Hangs,
+        })
+    }
+
+    /// Hangs the program there again.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn attach_again(&self) -> io::Result<()> {
+        let link = sys::attach_xdp(self.program.as_fd(), self.index, self.mode)?;
+        *self.link.lock().unwrap_or_else(PoisonError::into_inner) = link;
+        Ok(())
+    }
 }
 
 impl Program {
@@ -133,8 +177,10 @@ impl Program {
     /// # Errors
     /// When the kernel refuses.
     pub fn attach_as(&self, interface: &Interface, mode: Mode) -> io::Result<Attached> {
-        let link = sys::attach_xdp(self.fd.as_fd(), interface.index.cast_signed(), mode)?;
-        Ok(Attached { _link: link, mode })
+        let (program, index) = (self.fd.try_clone()?, interface.index.cast_signed());
+        let link = sys::attach_xdp(program.as_fd(), index, mode)?;
+        let number = LinkInfo::from_fd(link.as_fd()).map_err(|error| io::Error::other(error.to_string()))?.prog_id;
+        Ok(Attached { link: Mutex::new(link), program, number, index, mode })
     }
 
     /// Runs it on `count` copies of `frame`, each of which goes where the program sends it, so many `together`.

@@ -1,92 +1,165 @@
-//! The claim of a bridge on an interface: one bridge at a time has it, and loses it when the interface vanishes.
+//! The claim of a bridge on an interface: one bridge at a time has it, and loses it when the interface or what hangs on it
+//! is taken away.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::collections::VecDeque;
+use std::sync::mpsc::{Receiver, Sender, channel};
 
 use rustix::io::Errno;
 use rustix::net::netdevice::index_to_name_inlined;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, socket_with};
-use sojourn_time::{Clock, HostClock, Nanos, Time};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+use sojourn_time::{Clock, Nanos, SteadyClock, Time};
 use sojourn_wire::ethernet::HEADER_BYTES;
 use sojourn_wire::stream::TAG_BYTES;
 
+use super::lock::{Lock, NoLock};
+use super::neighbours::Standing;
+use super::watch::Guard;
 use crate::PortError;
 use crate::kernel::Interface;
 
-/// How often an interface that shows no frames is looked at.
-const LOOK_EVERY: Nanos = Nanos::millis(100);
+/// How often the MTU is read anew for frames that are too long for it.
+const READ_EVERY: Nanos = Nanos::millis(100);
 
 /// An interface that this process alone bridges.
 #[derive(Debug)]
 pub struct Claim {
     interface: Interface,
-    /// An abstract socket, whose name there is once in a network namespace and only for as long as it is open.
-    socket: OwnedFd,
-    looked: Time,
+    standing: Standing,
+    /// `None`: there is no place for one.
+    _lock: Option<Lock>,
+    clock: SteadyClock,
+    to_us: Sender<Change>,
+    changes: Receiver<Change>,
     /// When its MTU was read.
     read: Time,
     /// Since when it carries nothing.
     stopped: Option<Time>,
-    news: Option<String>,
+    news: VecDeque<String>,
+    /// Why it is ours no more.
+    lost: Option<String>,
+}
+
+/// What a watch finds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Whether it carries frames.
+    Running(bool),
+    /// It has another MTU.
+    Mtu(usize),
+    /// It has another name.
+    Name(String),
+    /// What a person should know.
+    News(String),
+    /// It cannot be bridged any more: why.
+    Lost(String),
 }
 
 impl Claim {
-    /// Claims an interface.
-    pub fn take(interface: Interface) -> Result<Self, PortError> {
-        let name = format!("sojourn-emulate/{}", interface.index);
-        let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
-            .and_then(|socket| bind(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes())?).map(|()| socket))
-            .map_err(|errno| taken(&interface, &name, errno))?;
-        let now = HostClock.now();
+    /// Claims an interface; says where nobody else is kept from it.
+    pub fn take(
+        interface: Interface,
+        standing: Standing,
+        clock: SteadyClock,
+        said: &mut Vec<String>,
+    ) -> Result<Self, PortError> {
+        let lock = match Lock::take(interface.index) {
+            Ok(lock) => Some(lock),
+            Err(NoLock::NoFolder) => {
+                said.push(format!("{}: no folder for a lock: nothing keeps a second emulator away", interface.name));
+                None
+            }
+            Err(NoLock::Held(holder)) => return Err(taken(&interface, holder)),
+            Err(NoLock::Refused(source)) => {
+                return Err(PortError::System { operation: "claim", object: interface.name, source });
+            }
+        };
+        let now = clock.now();
         let stopped = (!interface.running).then_some(now);
-        Ok(Self { interface, socket, looked: now, read: now, stopped, news: None })
+        let (to_us, changes) = channel();
+        let (news, lost) = (VecDeque::new(), None);
+        Ok(Self { interface, standing, _lock: lock, clock, to_us, changes, read: now, stopped, news, lost })
     }
 
-    /// The interface as it was when it was last looked at.
+    /// Refuses an interface whose frames a bridge would forward a second time, for it sees them as well.
+    pub fn check_alone(&self) -> Result<(), PortError> {
+        let Some(master) = self.standing.master.as_ref().filter(|master| master.is_switch) else { return Ok(()) };
+        let name = &self.interface.name;
+        let problem = format!(
+            "it is a port of {}, which would forward its frames a second time (AF_PACKET shows them to both): take it out \
+             with `ip link set {name} nomaster`, or use --backend kernel",
+            master.name
+        );
+        Err(PortError::Wrong { object: name.clone(), problem })
+    }
+
+    /// The interface as it is by what was said of it last.
     pub fn interface(&self) -> &Interface {
         &self.interface
     }
 
-    /// Refuses to go on when the interface has vanished: deleted, or gone to another namespace. Looks now and then only.
-    pub fn watch(&mut self) -> Result<(), PortError> {
-        let now = HostClock.now();
-        let age = now - self.looked;
-        if age < LOOK_EVERY && age >= Nanos::ZERO {
-            return Ok(());
+    /// The clock of its stamps.
+    pub fn clock(&self) -> SteadyClock {
+        self.clock
+    }
+
+    /// Returns what a watch looks after.
+    pub fn guard(&self) -> Guard {
+        Guard::new(self.standing.clone(), self.to_us.clone())
+    }
+
+    /// Takes what a watch has found. Makes no call of the system.
+    ///
+    /// # Errors
+    /// `TakenAway` once the interface cannot be bridged any more.
+    pub fn heed(&mut self) -> Result<(), PortError> {
+        while let Ok(change) = self.changes.try_recv() {
+            self.take_in(change);
         }
-        self.looked = now;
-        self.look()?;
-        if let Some(is_running) = self.interface.is_running(self.socket.as_fd()) {
-            self.note(is_running, now);
+        self.lost.as_ref().map_or(Ok(()), |problem| Err(self.taken_away(problem.clone())))
+    }
+
+    fn take_in(&mut self, change: Change) {
+        match change {
+            Change::Running(is_running) => self.note(is_running),
+            Change::Mtu(mtu) => self.interface.mtu = mtu,
+            Change::Name(name) => self.interface.name = name,
+            Change::News(sentence) => self.news.push_back(sentence),
+            Change::Lost(problem) => self.lost = self.lost.take().or(Some(problem)),
         }
-        Ok(())
     }
 
     /// Takes what has come up.
     pub fn news(&mut self) -> Option<String> {
-        self.news.take()
+        self.news.pop_front()
     }
 
     /// Notes when it stops to carry frames, and when it carries them again.
-    fn note(&mut self, is_running: bool, now: Time) {
-        let name = &self.interface.name;
+    fn note(&mut self, is_running: bool) {
+        let (now, name) = (self.clock.now(), &self.interface.name);
         match (self.stopped, is_running) {
             (None, false) => {
                 self.stopped = Some(now);
-                self.news = Some(format!("{name} is down or has no carrier: frames that are to leave by it are lost"));
+                self.news
+                    .push_back(format!("{name} is down or has no carrier: frames that are to leave by it are lost"));
             }
             (Some(since), true) => {
                 self.stopped = None;
                 let tenths = (now - since).0 / 100_000_000;
-                self.news = Some(format!("{name} is up again after {}.{} s", tenths / 10, tenths % 10));
+                self.news.push_back(format!("{name} is up again after {}.{} s", tenths / 10, tenths % 10));
             }
             (None, true) | (Some(_), false) => {}
         }
     }
 
-    /// As [`Self::watch`], at once.
+    /// Asks the kernel whether the interface is there: where sending says that it may not be.
+    ///
+    /// # Errors
+    /// `TakenAway` when it has vanished: deleted, or gone to another namespace.
     pub fn look(&mut self) -> Result<(), PortError> {
-        match index_to_name_inlined(&self.socket, self.interface.index) {
-            Err(Errno::NODEV | Errno::NXIO) => Err(self.vanished()),
+        self.heed()?;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None);
+        match socket.and_then(|socket| index_to_name_inlined(&socket, self.interface.index)) {
+            Err(Errno::NODEV | Errno::NXIO) => Err(self.taken_away(VANISHED.to_owned())),
             // What else goes wrong is told by who sends and receives.
             _ => Ok(()),
         }
@@ -98,9 +171,8 @@ impl Claim {
         if bytes <= self.longest() {
             return true;
         }
-        let now = HostClock.now();
-        let age = now - self.read;
-        if age >= LOOK_EVERY || age < Nanos::ZERO {
+        let now = self.clock.now();
+        if now - self.read >= READ_EVERY {
             self.read = now;
             self.read_mtu();
         }
@@ -120,18 +192,16 @@ impl Claim {
         }
     }
 
-    fn vanished(&self) -> PortError {
-        let problem = "the interface has vanished while it was bridged; start again when it is back".to_owned();
-        PortError::Unusable { object: self.interface.name.clone(), problem }
+    fn taken_away(&self, problem: String) -> PortError {
+        PortError::TakenAway { object: self.interface.name.clone(), problem }
     }
 }
 
-fn taken(interface: &Interface, name: &str, errno: Errno) -> PortError {
-    let object = interface.name.clone();
-    if errno != Errno::ADDRINUSE {
-        return PortError::System { operation: "claim", object, source: errno.into() };
-    }
-    let problem =
-        format!("another emulator bridges it already; `ss -xap | grep {name}` tells which, and ending it frees it");
-    PortError::Unusable { object, problem }
+/// What is said of an interface that is not there any more.
+pub const VANISHED: &str = "the interface has vanished while it was bridged; start again when it is back";
+
+fn taken(interface: &Interface, holder: Option<u32>) -> PortError {
+    let who = holder.map_or_else(String::new, |holder| format!(" (process {holder})"));
+    let problem = format!("another emulator{who} bridges it already; ending that frees it");
+    PortError::Unusable { object: interface.name.clone(), problem }
 }

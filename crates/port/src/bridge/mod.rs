@@ -4,10 +4,15 @@
 //! tags are where they belong. Hides how: AF_XDP (`Means::Xdp`), where frames never reach the kernel's stack, or
 //! AF_PACKET (`Means::Packet`), where the stack sees copies of them. Does not know what a bridge does with frames.
 //!
-//! Everything ends with the value or with the process, however it ends: programs hang on links, nothing is pinned.
+//! Everything ends with the value or with the process, however it ends: programs hang on links, nothing is pinned. A
+//! [`Watch`] looks after ports while they are bridged, and tells them what becomes of them.
 
 #[cfg(feature = "bpf")]
 mod claim;
+#[cfg(feature = "bpf")]
+mod lock;
+#[cfg(feature = "bpf")]
+mod neighbours;
 #[cfg(feature = "bpf")]
 mod open;
 #[cfg(feature = "bpf")]
@@ -15,10 +20,16 @@ mod packet;
 #[cfg(feature = "bpf")]
 mod redirect;
 #[cfg(feature = "bpf")]
+mod watch;
+#[cfg(feature = "bpf")]
 mod xdp;
 
 #[cfg(feature = "bpf")]
+pub use lock::lock_folder;
+#[cfg(feature = "bpf")]
 pub use open::{How, Means, Opened, Wanted, open};
+#[cfg(feature = "bpf")]
+pub use watch::{Guard, Watch};
 
 use std::os::fd::BorrowedFd;
 
@@ -30,7 +41,7 @@ pub trait BridgePort {
     /// interface is down. A super-frame shows as several, and may so exceed `most`.
     ///
     /// # Errors
-    /// `Unusable` when the interface has vanished; else when the kernel refuses.
+    /// `TakenAway` when the interface cannot be bridged any more; else when the kernel refuses.
     fn receive(&mut self, most: usize, each: &mut dyn FnMut(&[u8], Received)) -> Result<usize, PortError>;
 
     /// Puts a copy of a frame where [`Self::flush`] sends it from. `false`: there is no room now (or the interface is
@@ -43,11 +54,11 @@ pub trait BridgePort {
     /// Makes the kernel send what was put. Returns when it has taken all that it takes now.
     ///
     /// # Errors
-    /// `Unusable` when the interface has vanished; else when the kernel refuses.
+    /// `TakenAway` when the interface cannot be bridged any more; else when the kernel refuses.
     fn flush(&mut self) -> Result<(), PortError>;
 
     /// Becomes readable when a frame can be received. That an interface has vanished wakes nobody who waits for it: look by
-    /// [`Self::receive`] now and then.
+    /// [`Self::receive`] or [`Self::news`] now and then.
     fn descriptor(&self) -> BorrowedFd<'_>;
 
     /// Says by what means of the kernel frames move: "AF_XDP copy, native XDP".
@@ -64,7 +75,16 @@ pub trait BridgePort {
     fn name(&self) -> &str;
 
     /// Takes what a person should know that has come up since it was opened or asked last, a sentence.
-    fn news(&mut self) -> Option<String> {
+    ///
+    /// # Errors
+    /// `TakenAway` when the interface cannot be bridged any more.
+    fn news(&mut self) -> Result<Option<String>, PortError> {
+        Ok(None)
+    }
+
+    /// Returns what a watch is to look after; none where nothing can happen to it.
+    #[cfg(feature = "bpf")]
+    fn guard(&self) -> Option<Guard> {
         None
     }
 }

@@ -1,6 +1,9 @@
 //! Opens both ports of a bridge, each by the best means that its interface has.
 
+use sojourn_time::SteadyClock;
+
 use super::claim::Claim;
+use super::neighbours::{Standing, check_apart};
 use super::{BridgePort, packet, xdp};
 use crate::PortError;
 use crate::kernel::Interface;
@@ -25,6 +28,10 @@ pub struct How {
     /// What the bridge wants to see of what comes in at the left port, and at the right one. The rest may go from port
     /// to port within the kernel: over AF_XDP alone, and where the driver of the other port takes it.
     pub wanted: [Wanted; 2],
+    /// Whether interfaces that this host itself uses are bridged all the same.
+    pub take_over: bool,
+    /// The clock of the frames' times.
+    pub clock: SteadyClock,
 }
 
 /// Which frames a bridge wants to see.
@@ -44,8 +51,9 @@ pub type Opened = (Box<dyn BridgePort>, Box<dyn BridgePort>, Vec<String>);
 /// Opens the two ports of a bridge, in the network namespace of the calling thread.
 ///
 /// # Errors
-/// `Wrong` when there is no such interface or both are the same, `Unusable` when one is down, in the hands of another
-/// emulator or of another XDP program, or cannot do what is asked, `Denied` without the rights.
+/// `Wrong` when there is no such interface, both are the same or the two ends of one cable, or the host itself uses one;
+/// `Unusable` when one is down, in the hands of another emulator or of another XDP program, or cannot do what is asked; `Denied`
+/// without the rights.
 pub fn open(left: &str, right: &str, how: &How) -> Result<Opened, PortError> {
     let mut said = Vec::new();
     let interfaces = (look_at(left, &mut said)?, look_at(right, &mut said)?);
@@ -53,7 +61,18 @@ pub fn open(left: &str, right: &str, how: &How) -> Result<Opened, PortError> {
         let problem = "a bridge stands between two interfaces; name another one for its other side".to_owned();
         return Err(PortError::Wrong { object: left.to_owned(), problem });
     }
-    let claims = (Claim::take(interfaces.0)?, Claim::take(interfaces.1)?);
+    let standing = (Standing::of(&interfaces.0)?, Standing::of(&interfaces.1)?);
+    check_apart(&standing.0.link, &standing.1.link)?;
+    for one in [&standing.0, &standing.1] {
+        one.check(how.take_over, how.means)?;
+        if let Some(uses) = one.uses() {
+            said.push(format!("{}: {uses}: this host loses the use of it until the bridge ends", one.link.name));
+        }
+    }
+    let claims = (
+        Claim::take(interfaces.0, standing.0, how.clock, &mut said)?,
+        Claim::take(interfaces.1, standing.1, how.clock, &mut said)?,
+    );
     let mut left = open_one(claims.0, how, 0, &mut said)?;
     let mut right = open_one(claims.1, how, 1, &mut said)?;
     if let (Opening::Xdp(left), Opening::Xdp(right)) = (&mut left, &mut right) {

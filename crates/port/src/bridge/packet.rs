@@ -4,12 +4,13 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 
+use sojourn_time::{Ahead, Clock, Source, Stamp, Time};
 use sojourn_wire::stream::TAG_BYTES;
 use sojourn_wire::{MacAddress, offload, segment};
 
-use super::BridgePort;
 use super::claim::Claim;
-use crate::kernel::{Inbox, Interface, Socket};
+use super::{BridgePort, Guard};
+use crate::kernel::{Arrival, Inbox, Interface, Socket};
 use crate::packet::{bind, membership, open, open_ring, sys::TransmitRing, with_tag};
 use crate::{PortError, Received, Stamps};
 
@@ -26,6 +27,8 @@ pub struct PacketBridge {
     inbox: Inbox,
     ring: TransmitRing,
     claim: Claim,
+    /// How far the clock of the kernel's stamps is ahead of ours.
+    ahead: Ahead,
     scratch: Vec<u8>,
     /// Whether the interface was found down when frames were to be sent.
     is_down: bool,
@@ -35,6 +38,7 @@ pub struct PacketBridge {
 impl PacketBridge {
     /// Opens one, and says what of the kernel's stack is to be known.
     pub fn open(claim: Claim, said: &mut Vec<String>) -> Result<Self, PortError> {
+        claim.check_alone()?;
         let interface = claim.interface();
         let socket = open_socket(interface)?;
         let ring = make_ring(interface)?;
@@ -44,7 +48,8 @@ impl PacketBridge {
              any bridge"
         ));
         let inbox = Inbox::new(LONGEST_SUPER_FRAME + Undone::BYTES, 0);
-        Ok(Self { socket, inbox, ring, claim, scratch: Vec::with_capacity(1 << 16), is_down: false, lost: 0 })
+        let ahead = Ahead::new(claim.clock().realtime_ahead());
+        Ok(Self { socket, inbox, ring, claim, ahead, scratch: Vec::with_capacity(1 << 16), is_down: false, lost: 0 })
     }
 
     /// What a failed call means for a bridge: an interface that is down shows no frames, and a frame that the kernel
@@ -68,11 +73,17 @@ impl BridgePort for PacketBridge {
                 Ok(taken) => taken,
                 Err(error) => self.tolerate(error)?,
             };
+            let clock = self.claim.clock();
+            let returned = clock.now();
+            if taken > 0 {
+                self.ahead.look(|| clock.realtime_ahead());
+            }
             for nth in 0..taken {
                 let arrival = self.socket.arrival(&self.inbox, nth);
+                let arrived = steady(&arrival, &self.ahead, &clock, returned);
                 let mut show = |frame: &[u8]| {
                     count += 1;
-                    each(frame, Received { length: frame.len(), arrived: arrival.arrived, returned: arrival.returned });
+                    each(frame, Received { length: frame.len(), arrived, returned });
                 };
                 let message = self.inbox.message(nth);
                 if !finish(message, arrival.control.tag, &mut self.scratch, &mut show) {
@@ -83,9 +94,7 @@ impl BridgePort for PacketBridge {
                 break;
             }
         }
-        if count == 0 {
-            self.claim.watch()?;
-        }
+        self.claim.heed()?;
         Ok(count)
     }
 
@@ -147,8 +156,26 @@ impl BridgePort for PacketBridge {
         &self.claim.interface().name
     }
 
-    fn news(&mut self) -> Option<String> {
-        self.claim.news()
+    fn news(&mut self) -> Result<Option<String>, PortError> {
+        self.claim.heed()?;
+        Ok(self.claim.news())
+    }
+
+    fn guard(&self) -> Option<Guard> {
+        Some(self.claim.guard())
+    }
+}
+
+/// Returns an arrival's stamp on the clock that nobody sets; one that cannot be right is replaced by the program's own.
+fn steady(arrival: &Arrival, ahead: &Ahead, clock: &impl Clock, returned: Time) -> Stamp {
+    let at = match arrival.arrived.source {
+        Source::Kernel => arrival.control.software.and_then(|stamp| ahead.convert(stamp, returned)),
+        Source::Hardware => Some(arrival.arrived.at - clock.tai_ahead()),
+        Source::User | Source::Simulated => None,
+    };
+    match at {
+        Some(at) => Stamp { at, source: arrival.arrived.source },
+        None => Stamp { at: returned, source: Source::User },
     }
 }
 

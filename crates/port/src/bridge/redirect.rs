@@ -3,7 +3,7 @@
 //! A driver that does not take redirected frames loses them and counts nothing: so what the program sent on is held
 //! against what the other interface says it has sent, and where that is less, all frames go by the socket again.
 
-use sojourn_time::{Clock, HostClock, Nanos, Time};
+use sojourn_time::{Clock, Nanos, SteadyClock, Time};
 
 use super::Wanted;
 use crate::PortError;
@@ -18,6 +18,7 @@ const LOOK_EVERY: Nanos = Nanos::millis(10);
 #[derive(Debug)]
 pub struct Redirect {
     other: Interface,
+    clock: SteadyClock,
     is_on: bool,
     looked: Time,
     /// What the other interface had sent before.
@@ -47,18 +48,18 @@ pub fn constants(wanted: &Wanted) -> Vec<u8> {
 
 impl Redirect {
     /// Lets the program send on.
-    pub fn begin(program: &Program, other: &Interface) -> Result<Self, PortError> {
+    pub fn begin(program: &Program, other: &Interface, clock: SteadyClock) -> Result<Self, PortError> {
         let zero = 0_u32.to_ne_bytes();
         program.write("other", &zero, &other.index.to_ne_bytes())?;
         let sent_before = sent(other)?;
         program.write("redirects", &zero, &1_u64.to_ne_bytes())?;
-        let (other, looked) = (other.clone(), HostClock.now());
-        Ok(Self { other, is_on: true, looked, sent_before, redirected: 0, lost: 0, news: None })
+        let (other, looked) = (other.clone(), clock.now());
+        Ok(Self { other, clock, is_on: true, looked, sent_before, redirected: 0, lost: 0, news: None })
     }
 
     /// Looks now and then whether what was redirected has left, and ends it where it has not.
     pub fn watch(&mut self, program: &Program) -> Result<(), PortError> {
-        let now = HostClock.now();
+        let now = self.clock.now();
         if !self.is_on || now - self.looked < LOOK_EVERY {
             return Ok(());
         }

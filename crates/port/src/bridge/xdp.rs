@@ -1,15 +1,16 @@
 //! A bridge's port over AF_XDP: every frame of an interface, which the kernel's stack then never sees.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::sync::Arc;
 
-use sojourn_time::{Clock, HostClock, Source, Stamp, Time};
+use sojourn_time::{Clock, Source, Stamp, SteadyClock, Time};
 use sojourn_wire::ethernet::HEADER_BYTES;
 use sojourn_wire::offload;
 use sojourn_wire::stream::TAG_BYTES;
 
 use super::claim::Claim;
 use super::redirect::{self, Redirect};
-use super::{BridgePort, Means, Wanted};
+use super::{BridgePort, Guard, Means, Wanted};
 use crate::bpf::{Attached, Mode, Program, attach_refused, object};
 use crate::kernel::Interface;
 use crate::packet::with_tag;
@@ -24,7 +25,7 @@ const PUSHES: usize = 128;
 /// A program on an interface that hands frames over, and the rings that it hands them to.
 pub struct Entrance {
     // First: frames are to end before the socket does.
-    attached: Attached,
+    attached: Arc<Attached>,
     program: Program,
     wanted: Wanted,
     rings: sys::Rings,
@@ -59,7 +60,7 @@ impl Entrance {
         let rings = open_rings(interface, attached.mode).map_err(Refusal::of)?;
         let socket = rings.descriptor().as_raw_fd();
         program.write("sockets", &0_u32.to_ne_bytes(), &socket.to_ne_bytes()).map_err(Refusal::other)?;
-        Ok(Self { attached, program, wanted: wanted.clone(), rings })
+        Ok(Self { attached: Arc::new(attached), program, wanted: wanted.clone(), rings })
     }
 }
 
@@ -91,7 +92,7 @@ impl XdpBridge {
     /// Lets frames that nobody wants to see go straight to another port, if there may be any.
     pub fn redirect_to(&mut self, other: &Interface) -> Result<(), PortError> {
         if redirect::may_go_on(&self.entrance.wanted) {
-            self.redirect = Some(Redirect::begin(&self.entrance.program, other)?);
+            self.redirect = Some(Redirect::begin(&self.entrance.program, other, self.claim.clock())?);
             self.engine.push_str(", redirecting");
         }
         Ok(())
@@ -136,21 +137,18 @@ impl XdpBridge {
 
 impl BridgePort for XdpBridge {
     fn receive(&mut self, most: usize, each: &mut dyn FnMut(&[u8], Received)) -> Result<usize, PortError> {
-        let mut count = 0;
-        let mut returned = None;
+        let (clock, mut count, mut returned) = (self.claim.clock(), 0, None);
         while count < most {
             let taken = self.entrance.rings.receive(most - count, &mut |bytes| {
-                let returned = *returned.get_or_insert_with(|| HostClock.now());
-                show(bytes, returned, each);
+                let returned = *returned.get_or_insert_with(|| clock.now());
+                show(bytes, &clock, returned, each);
             });
             match taken.map_err(|error| self.failed("receive from", error))? {
                 0 => break,
                 taken => count += taken,
             }
         }
-        if count == 0 {
-            self.claim.watch()?;
-        }
+        self.claim.heed()?;
         if let Some(redirect) = &mut self.redirect {
             redirect.watch(&self.entrance.program)?;
         }
@@ -205,8 +203,13 @@ impl BridgePort for XdpBridge {
         &self.claim.interface().name
     }
 
-    fn news(&mut self) -> Option<String> {
-        self.redirect.as_mut().and_then(Redirect::news).or_else(|| self.claim.news())
+    fn news(&mut self) -> Result<Option<String>, PortError> {
+        self.claim.heed()?;
+        Ok(self.redirect.as_mut().and_then(Redirect::news).or_else(|| self.claim.news()))
+    }
+
+    fn guard(&self) -> Option<Guard> {
+        Some(self.claim.guard().with_program(&self.entrance.attached))
     }
 }
 
@@ -276,12 +279,12 @@ fn check_mtu(interface: &Interface) -> Result<(), PortError> {
 }
 
 /// Shows a frame as it would be on the wire; `bytes` begin with what the program wrote before it.
-fn show(bytes: &mut [u8], returned: Time, each: &mut dyn FnMut(&[u8], Received)) {
+fn show(bytes: &mut [u8], clock: &SteadyClock, returned: Time, each: &mut dyn FnMut(&[u8], Received)) {
     let Some((head, frame)) = bytes.split_first_chunk_mut::<{ sys::HEADROOM }>() else { return };
     let arrival = Arrival::read(head);
     offload::complete(frame);
     let arrived = match &arrival {
-        Some(arrival) => Stamp { at: arrival.at, source: Source::Kernel },
+        Some(arrival) => Stamp { at: clock.of_kernel(arrival.at), source: Source::Kernel },
         None => Stamp { at: returned, source: Source::User },
     };
     let frame = with_tag(&mut bytes[sys::HEADROOM - TAG_BYTES..], arrival.and_then(|arrival| arrival.tag));
@@ -291,6 +294,7 @@ fn show(bytes: &mut [u8], returned: Time, each: &mut dyn FnMut(&[u8], Received))
 /// What the program wrote before a frame.
 struct Arrival {
     tag: Option<[u8; TAG_BYTES]>,
+    /// On the kernel's `CLOCK_MONOTONIC`.
     at: Time,
 }
 
@@ -310,10 +314,10 @@ impl Arrival {
 mod tests {
     use super::*;
 
-    fn shown(mark: u32, tag: [u8; 4], frame: &[u8]) -> (Vec<u8>, Stamp) {
+    fn shown(clock: &SteadyClock, mark: u32, tag: [u8; 4], frame: &[u8]) -> (Vec<u8>, Stamp) {
         let mut bytes = [&mark.to_ne_bytes()[..], &tag, &7_i64.to_ne_bytes(), frame].concat();
         let mut seen = Vec::new();
-        show(&mut bytes, Time(9), &mut |frame, received| {
+        show(&mut bytes, clock, Time(9), &mut |frame, received| {
             assert_eq!(received.length, frame.len());
             seen.push((frame.to_vec(), received.arrived));
         });
@@ -323,16 +327,17 @@ mod tests {
     #[test]
     fn a_tag_beside_a_frame_goes_back_into_it() {
         let frame: Vec<u8> = (1..=20).collect();
-        let (bytes, stamp) = shown(ARRIVAL_MARK, [0x81, 0, 0, 10], &frame);
+        let clock = SteadyClock::begin();
+        let (bytes, stamp) = shown(&clock, ARRIVAL_MARK, [0x81, 0, 0, 10], &frame);
         assert_eq!(bytes, [&frame[..12], &[0x81, 0, 0, 10], &frame[12..]].concat());
-        assert_eq!(stamp, Stamp { at: Time(7), source: Source::Kernel });
-        let (bytes, _) = shown(ARRIVAL_MARK, [0; 4], &frame);
+        assert_eq!(stamp, Stamp { at: clock.of_kernel(Time(7)), source: Source::Kernel });
+        let (bytes, _) = shown(&clock, ARRIVAL_MARK, [0; 4], &frame);
         assert_eq!(bytes, frame);
     }
 
     #[test]
     fn without_its_mark_nothing_is_believed() {
-        let (bytes, stamp) = shown(0, [0x81, 0, 0, 10], &[1; 20]);
+        let (bytes, stamp) = shown(&SteadyClock::begin(), 0, [0x81, 0, 0, 10], &[1; 20]);
         assert_eq!((bytes, stamp), (vec![1; 20], Stamp { at: Time(9), source: Source::User }));
     }
 }

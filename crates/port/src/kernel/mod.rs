@@ -8,6 +8,7 @@ mod hardware;
 mod inbox;
 mod interface;
 mod name;
+mod netlink;
 mod socket;
 mod sys;
 
@@ -16,6 +17,7 @@ pub use hardware::open_clocks;
 pub use inbox::Inbox;
 pub use interface::{Counters, HardwareStamping, Interface};
 pub use name::{Link, Name};
+pub use netlink::{LinkState, Netlink, Said};
 pub use socket::{Arrival, Opening, Socket};
 
 pub(crate) use sys::FilterStep;

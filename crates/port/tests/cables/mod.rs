@@ -6,7 +6,8 @@ use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::thread::{JoinHandle, spawn};
 
-use sojourn_port::bridge::{self, BridgePort, How, Means};
+use sojourn_port::PortError;
+use sojourn_port::bridge::{self, BridgePort, How, Means, Watch};
 use sojourn_time::{Clock, HostClock, Nanos};
 
 use super::namespace::{at, ip, run};
@@ -52,8 +53,9 @@ pub fn settle(span: Nanos) {
     HostClock.wait_until(HostClock.now() + span, Nanos::ZERO);
 }
 
-/// A bridge without an emulator.
+/// A bridge without an emulator, and who looks after its ports.
 pub struct Bridge {
+    pub watch: Watch,
     pub left: Box<dyn BridgePort>,
     pub right: Box<dyn BridgePort>,
     pub said: Vec<String>,
@@ -63,7 +65,27 @@ pub struct Bridge {
 impl Bridge {
     pub fn open(means: Means) -> Self {
         let (left, right, said) = bridge::open("left", "right", &How { means, ..How::default() }).expect("opens");
-        Self { left, right, said, longest_seen: 0 }
+        Self::of(left, right, said)
+    }
+
+    pub fn of(left: Box<dyn BridgePort>, right: Box<dyn BridgePort>, said: Vec<String>) -> Self {
+        let guards = [left.guard(), right.guard()].into_iter().flatten();
+        let watch = Watch::start(guards, || Ok(())).expect("starts");
+        Self { watch, left, right, said, longest_seen: 0 }
+    }
+
+    /// Bridges until something has come up, or a port cannot be bridged any more: what.
+    pub fn until_news(&mut self) -> Result<String, PortError> {
+        let give_up = HostClock.now() + ENOUGH;
+        loop {
+            assert!(HostClock.now() < give_up, "nothing is said");
+            for port in [&mut self.left, &mut self.right] {
+                if let Some(news) = port.news()? {
+                    return Ok(news);
+                }
+            }
+            settle(Nanos::millis(1));
+        }
     }
 
     /// Bridges until `done`, which must come.

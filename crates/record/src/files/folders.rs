@@ -127,6 +127,16 @@ impl PacketFile {
         self.files.write(&[batch])
     }
 
+    /// Returns how long the file is.
+    pub fn length(&self) -> u64 {
+        self.files.length()
+    }
+
+    /// Lets the file be no longer than this: rows that would make it so are refused, and end it.
+    pub fn limit_to(&mut self, bytes: u64) {
+        self.files.limit_to(bytes);
+    }
+
     /// Ends the log.
     ///
     /// # Errors

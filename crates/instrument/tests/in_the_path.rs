@@ -1,0 +1,381 @@
+//! What may happen to an emulator while it is in the path, and that nothing of it is lost in silence.
+//!
+//! Programs in the kernel need root: else these tests are skipped and say why; with `CI` set that is a failure.
+
+#[path = "../../port/tests/links/mod.rs"]
+mod links;
+#[path = "../../port/tests/namespace/mod.rs"]
+mod namespace;
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use sojourn_port::kernel::Interface;
+use sojourn_time::{Clock, Nanos, SteadyClock};
+
+use namespace::{ip, run, within_permitted};
+
+const SOON: Nanos = Nanos::seconds(1);
+
+#[test]
+fn a_program_that_is_detached_is_said_everywhere_and_frames_go_on() {
+    within_permitted("a_program_that_is_detached_is_said_everywhere_and_frames_go_on", || {
+        hosts();
+        let folder = folder("detached");
+        let emulator = Emulator::start(&["left", "right", "--delay", "1ms", "--log", name(&folder)]);
+        pings(5);
+        links::detach(emulator.process.id(), "xdp", index("left"));
+        let told = soon("it is said", || {
+            let shown = show();
+            shown["report"]["said"][0].as_str().map(str::to_owned)
+        });
+        assert!(told.contains("the XDP program of left was detached and was attached again"), "{told}");
+        pings(20);
+        let (status, ended, errors) = emulator.end();
+        assert_eq!(status, 0, "{errors}");
+        assert!(ended["marks"].to_string().contains(&told) && errors.contains(&told), "{ended} {errors}");
+        assert!(events(&folder).iter().any(|event| event["event"] == "notice" && event["sentence"] == told.as_str()));
+        fs::remove_dir_all(folder).expect("removes");
+    });
+}
+
+#[test]
+fn a_program_that_is_replaced_ends_it_with_status_4() {
+    within_permitted("a_program_that_is_replaced_ends_it_with_status_4", || {
+        hosts();
+        let emulator = Emulator::start(&["left", "right", "--delay", "1ms"]);
+        links::replace(emulator.process.id(), "xdp", index("right"));
+        let (status, _, errors) = emulator.ends_soon();
+        assert!(status == 4 && errors.contains("right: its XDP program was replaced by another one"), "{errors}");
+    });
+}
+
+#[test]
+fn a_namespace_that_is_deleted_or_takes_a_port_ends_it_with_status_4() {
+    within_permitted("a_namespace_that_is_deleted_or_takes_a_port_ends_it_with_status_4", || {
+        for engine in ["xdp", "packet"] {
+            for gone in ["netns delete west", "link set left netns west"] {
+                hosts();
+                let emulator = Emulator::start(&["left", "right", "--engine", engine]);
+                ip(gone);
+                let (status, _, errors) = emulator.ends_soon();
+                assert!(status == 4 && errors.contains("left: the interface has vanished"), "{errors}");
+                for host in ["west", "east"] {
+                    let _ = Command::new("ip").args(["netns", "delete", host]).output();
+                }
+                let none_left = || !run("ip", "-o link show").contains("right");
+                soon("its cables are gone", || none_left().then_some(()));
+            }
+        }
+    });
+}
+
+#[test]
+fn a_full_disk_ends_the_log_and_not_the_path() {
+    within_permitted("a_full_disk_ends_the_log_and_not_the_path", || {
+        hosts();
+        let folder = folder("full");
+        fs::create_dir(&folder).expect("makes");
+        run("mount", &format!("-t tmpfs -o size=192k none {}", name(&folder)));
+        let emulator = Emulator::start(&["left", "right", "--delay", "1ms", "--log", name(&folder)]);
+        let patience = SteadyClock::begin();
+        let give_up = patience.now() + Nanos::seconds(30);
+        let mut told = None;
+        while told.is_none() {
+            assert!(patience.now() < give_up, "it never is full");
+            pings(50);
+            told = show()["report"]["log"]["stopped"].as_str().map(str::to_owned);
+        }
+        assert!(told.as_ref().is_some_and(|told| told.contains("the disk is full")), "{told:?}");
+        pings(100);
+        let (status, ended, errors) = emulator.end();
+        assert_eq!(status, 4, "{errors}");
+        assert!(errors.contains("the log has ended, and the emulator goes on"), "{errors}");
+        let log = &ended["report"]["log"];
+        assert!(log["unwritten"].as_u64() >= Some(200), "{log}");
+        let events = events(&folder);
+        let last = events.last().expect("events");
+        assert_eq!((&last["event"], &last["written"]), (&Value::from("stopped"), &log["written"]), "{last}");
+        // Where the others went on, which nobody logged, it can be replayed to.
+        let (status, told) = done(&["emulate", "replay", name(&folder)]);
+        assert!(status == 0 && told.contains("identical") && told.contains("it ended before its emulator"), "{told}");
+        run("umount", name(&folder));
+        fs::remove_dir(folder).expect("removes");
+    });
+}
+
+#[test]
+fn a_log_is_never_larger_than_its_limit() {
+    within_permitted("a_log_is_never_larger_than_its_limit", || {
+        hosts();
+        let folder = folder("limit");
+        let limit = 100 << 10;
+        let words = ["left", "right", "--delay", "1ms", "--log", name(&folder), "--log-limit", "100KB"];
+        let emulator = Emulator::start(&words);
+        let size = || {
+            let files = fs::read_dir(&folder).expect("reads").flatten();
+            files.map(|file| file.metadata().expect("is there").len()).sum::<u64>()
+        };
+        let mut sent = 0;
+        while show()["report"]["log"]["stopped"].is_null() {
+            assert!(sent < 1_000 && size() <= limit, "{sent}: {}", size());
+            pings(50);
+            sent += 50;
+        }
+        pings(50);
+        let (status, ended, errors) = emulator.end();
+        assert_eq!(status, 0, "it was asked for: {errors}");
+        assert!(ended["marks"].to_string().contains("the limit of its size is reached"), "{ended}");
+        assert!((limit / 2..=limit).contains(&size()), "{}", size());
+        let (status, told) = done(&["emulate", "replay", name(&folder)]);
+        assert!(status == 0 && told.contains("limit of its size"), "{told}");
+        fs::remove_dir_all(folder).expect("removes");
+    });
+}
+
+#[test]
+fn ports_of_this_host_are_refused_unless_they_are_taken_over() {
+    within_permitted("ports_of_this_host_are_refused_unless_they_are_taken_over", || {
+        hosts();
+        ip("address add 10.77.2.9/24 dev left");
+        let (status, told) = done(&["emulate", "left", "right", "--for", "10ms"]);
+        assert!(status == 2 && told.contains("left: it has the address 10.77.2.9, so this host uses it"), "{told}");
+        for engine in ["xdp", "packet"] {
+            let (status, told) =
+                done(&["emulate", "left", "right", "--take-over", "--for", "10ms", "--engine", engine]);
+            assert!(status == 0 && told.contains("this host loses the use of it"), "{told}");
+        }
+        ip("address flush dev left");
+        ip("link add one type veth peer name other");
+        run("ip", "link set one up");
+        run("ip", "link set other up");
+        let (status, told) = done(&["emulate", "one", "other"]);
+        assert!(status == 2 && told.contains("the two ends of one veth"), "{told}");
+    });
+}
+
+#[test]
+fn ipv6_configures_itself_through_an_emulator() {
+    within_permitted("ipv6_configures_itself_through_an_emulator", || {
+        for engine in ["xdp", "packet"] {
+            hosts();
+            let emulator = Emulator::start(&["left", "right", "--delay", "2ms", "--engine", engine]);
+            // A router's advertisement of 2001:db8:77::/64, for the hour.
+            let advertise = "import socket,struct;s=socket.socket(socket.AF_INET6,socket.SOCK_RAW,58);\
+                 s.setsockopt(41,17,socket.if_nametoindex('east'));s.setsockopt(41,18,255);\
+                 p=struct.pack('!BBBBIII',3,4,64,192,3600,3600,0)+bytes.fromhex('20010db8007700000000000000000000');\
+                 s.sendto(struct.pack('!BBHBBHII',134,0,0,64,0,1800,0,0)+p,('ff02::1',0))";
+            let got = soon_within("it has an address", Nanos::seconds(10), || {
+                // Its own address is not usable at once.
+                let _ = Command::new("ip").args(["netns", "exec", "east", "python3", "-c", advertise]).output();
+                let addresses = run("ip", "-n west -6 address show dev west scope global");
+                addresses.contains("2001:db8:77:").then_some(addresses)
+            });
+            assert!(!got.contains("dadfailed"), "{got}");
+            // This host's own stack hears of it over AF_PACKET alone, which is said.
+            let own = || run("ip", "-6 address show scope global").contains("2001:db8:77:");
+            if engine == "xdp" {
+                assert!(!own());
+            } else {
+                soon_within("it has one, too", Nanos::seconds(5), || own().then_some(()));
+                let is_said = || show()["report"]["said"].to_string().contains("has the address 2001:db8:77:");
+                // The kernel tells of it when it has found that nobody else has it.
+                soon_within("it is said", Nanos::seconds(5), || is_said().then_some(()));
+            }
+            let (status, _, errors) = emulator.end();
+            assert_eq!(status, 0, "{errors}");
+            for host in ["west", "east"] {
+                ip(&format!("netns delete {host}"));
+            }
+            soon("its cables are gone", || (!run("ip", "-o link show").contains("right")).then_some(()));
+        }
+    });
+}
+
+#[test]
+fn jumbo_frames_and_tags_pass_a_pipe_as_they_are() {
+    within_permitted("jumbo_frames_and_tags_pass_a_pipe_as_they_are", || {
+        hosts();
+        for (engine, mtu) in [("xdp", 3_486), ("packet", 9_000)] {
+            for (port, host) in [("left", "west"), ("right", "east")] {
+                ip(&format!("link set dev {port} mtu {mtu}"));
+                ip(&format!("-n {host} link set dev {host} mtu {mtu}"));
+            }
+            let emulator = Emulator::start(&["left", "right", "--delay", "1ms", "--engine", engine]);
+            let ping = format!("netns exec west ping -c 3 -i 0.05 -W 2 -M do -s {} 10.77.2.2", mtu - 28);
+            assert!(run("ip", &ping).contains(" 0% packet loss"));
+            // 802.1Q and 802.1ad.
+            for tags in ["8100000a", "88a80014810060ff"] {
+                let frame = format!("020000000099020000000098{tags}88b5{}", "5a".repeat(60));
+                let listen = "import socket;s=socket.socket(17,3,socket.htons(3));s.bind(('east',0));s.settimeout(5)\n\
+                     s.setsockopt(263,8,1)\nprint('ready',flush=True)\n\
+                     while 1:\n m,a,_,_=s.recvmsg(2000,99)\n if m[:6]==bytes.fromhex('020000000099'):\n  \
+                     t=a[0][2][16:20] if a and a[0][2][0]&16 else b''\n  \
+                     t=t[2:4][::-1]+t[:2][::-1]\n  print((m[:12]+t+m[12:]).hex());break";
+                let mut listener = Command::new("ip")
+                    .args(["netns", "exec", "east", "python3", "-c", listen])
+                    .stdout(Stdio::piped())
+                    .spawn()
+                    .expect("python3 starts");
+                let mut output = BufReader::new(listener.stdout.take().expect("a pipe"));
+                let mut line = String::new();
+                output.read_line(&mut line).expect("is ready");
+                let send =
+                    format!("import socket;s=socket.socket(17,3);s.bind(('west',0));s.send(bytes.fromhex('{frame}'))");
+                let sent = Command::new("ip").args(["netns", "exec", "west", "python3", "-c", &send]).output();
+                assert!(sent.expect("python3 starts").status.success());
+                line.clear();
+                output.read_line(&mut line).expect("reads");
+                assert!(listener.wait().expect("ends").success());
+                assert_eq!(line.trim(), frame, "{engine}");
+            }
+            emulator.end();
+        }
+    });
+}
+
+#[test]
+fn a_capture_on_a_port_sees_what_the_guide_says() {
+    within_permitted("a_capture_on_a_port_sees_what_the_guide_says", || {
+        hosts();
+        for engine in ["xdp", "packet"] {
+            let emulator = Emulator::start(&["left", "right", "--delay", "1ms", "--engine", engine]);
+            let count = "import socket,time;s=socket.socket(17,3,socket.htons(3));s.bind(('left',0));s.settimeout(0.5)\n\
+                 print('ready',flush=True)\nseen=[0,0]\nend=time.monotonic()+1.5\n\
+                 while time.monotonic()<end:\n try: m,a=s.recvfrom(2000)\n except TimeoutError: continue\n \
+                 seen[a[2]==4]+=m[23:24]==bytes([1])\nprint(*seen)";
+            let mut capture =
+                Command::new("python3").args(["-c", count]).stdout(Stdio::piped()).spawn().expect("starts");
+            let mut output = BufReader::new(capture.stdout.take().expect("a pipe"));
+            let mut line = String::new();
+            output.read_line(&mut line).expect("is ready");
+            pings(20);
+            line.clear();
+            output.read_line(&mut line).expect("reads");
+            capture.wait().expect("ends");
+            let expected = if engine == "xdp" { "0 0" } else { "20 0" };
+            assert_eq!(line.trim(), expected, "{engine}: in and out");
+            emulator.end();
+        }
+    });
+}
+
+fn index(name: &str) -> u64 {
+    Interface::named(name).expect("is there").index.into()
+}
+
+/// Two hosts; the emulator is to stand between `left` and `right`.
+fn hosts() {
+    for (host, port, number) in [("west", "left", 1), ("east", "right", 2)] {
+        ip(&format!("netns add {host}"));
+        ip(&format!("link add name {port} type veth peer name {host} netns {host}"));
+        ip(&format!("link set dev {port} up"));
+        ip(&format!("-n {host} address add 10.77.2.{number}/24 dev {host}"));
+        ip(&format!("-n {host} link set dev {host} up"));
+    }
+}
+
+/// Pings from west to east; all are to come back.
+fn pings(count: u32) {
+    let told = run("ip", &format!("netns exec west ping -c {count} -i 0.002 -W 2 10.77.2.2"));
+    assert!(told.contains(" 0% packet loss"), "{told}");
+}
+
+/// Waits for something that is to happen within a second.
+fn soon<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
+    soon_within(what, SOON, look)
+}
+
+fn soon_within<T>(what: &str, span: Nanos, mut look: impl FnMut() -> Option<T>) -> T {
+    let clock = SteadyClock::begin();
+    let give_up = clock.now() + span;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(clock.now() < give_up, "it is not so that {what}");
+        clock.wait_until(clock.now() + Nanos::millis(5), Nanos::ZERO);
+    }
+}
+
+fn folder(name: &str) -> PathBuf {
+    let folder = std::env::temp_dir().join(format!("sojourn-in-the-path-{}-{name}", std::process::id()));
+    let _ = fs::remove_dir_all(&folder);
+    folder
+}
+
+fn name(path: &Path) -> &str {
+    path.to_str().expect("a name")
+}
+
+fn events(folder: &Path) -> Vec<Value> {
+    let text = fs::read_to_string(folder.join("emulation-emulate-000.jsonl")).expect("events");
+    text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+}
+
+fn instrument() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sojourn-instrument"));
+    command.env_remove("XDG_RUNTIME_DIR");
+    command
+}
+
+/// Runs the instrument to its end: its status, and all that it says.
+fn done(arguments: &[&str]) -> (i32, String) {
+    let output = instrument().args(arguments).output().expect("starts");
+    let said = [output.stdout, output.stderr].concat();
+    (output.status.code().expect("a status"), String::from_utf8_lossy(&said).into_owned())
+}
+
+fn show() -> Value {
+    let (status, told) = done(&["emulate", "show", "--json"]);
+    assert_eq!(status, 0, "{told}");
+    serde_json::from_str(&told).expect("JSON")
+}
+
+/// An emulator that runs.
+struct Emulator {
+    process: Child,
+    output: BufReader<ChildStdout>,
+}
+
+impl Emulator {
+    /// Starts it, and waits until frames flow.
+    fn start(arguments: &[&str]) -> Self {
+        let mut command = instrument();
+        command.args(["emulate", "run"]).args(arguments).args(["--json", "--die-with-parent"]);
+        let mut process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the instrument starts");
+        let mut output = BufReader::new(process.stdout.take().expect("a pipe"));
+        let mut line = String::new();
+        output.read_line(&mut line).expect("reads");
+        let mut errors = String::new();
+        if line.is_empty() {
+            let _ = process.stderr.take().map(|mut pipe| pipe.read_to_string(&mut errors));
+        }
+        assert!(line.contains("ready"), "it ended: {errors}");
+        Self { process, output }
+    }
+
+    /// Ends it as Ctrl-C does: its status, what it says at its end, and what else it said.
+    fn end(self) -> (i32, Value, String) {
+        kill_process(Pid::from_child(&self.process), Signal::INT).expect("is told to end");
+        self.ended()
+    }
+
+    /// As it ends by itself, within a second.
+    fn ends_soon(mut self) -> (i32, Value, String) {
+        soon("it ends", || self.process.try_wait().expect("waits"));
+        self.ended()
+    }
+
+    fn ended(mut self) -> (i32, Value, String) {
+        let (mut said, mut errors) = (String::new(), String::new());
+        self.output.read_to_string(&mut said).expect("reads");
+        self.process.stderr.take().expect("a pipe").read_to_string(&mut errors).expect("reads");
+        let status = self.process.wait().expect("ends").code().expect("a status");
+        (status, serde_json::from_str(said.trim()).expect("JSON"), errors)
+    }
+}

@@ -1,0 +1,154 @@
+//! One emulator a port: a file that is locked for as long as the process that holds it lives.
+//!
+//! The file is in a folder that nobody else may write to, so nobody else can take the place of an emulator. Its name tells the
+//! network namespace and the interface. Where there is no such folder, there is no lock, and that is said.
+
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// Where root's are.
+const SYSTEM_FOLDER: &str = "/run/sojourn";
+/// A file that was removed between opening and locking is opened anew so often.
+const TRIES: usize = 8;
+
+/// A lock that this process holds.
+#[derive(Debug)]
+pub struct Lock {
+    path: PathBuf,
+    /// Unlocked when it is closed.
+    _file: File,
+}
+
+/// Why there is none.
+#[derive(Debug)]
+pub enum NoLock {
+    /// Somebody holds it: the process's number, as far as it was told.
+    Held(Option<u32>),
+    /// No folder can be used for it.
+    NoFolder,
+    /// The file system refused.
+    Refused(io::Error),
+}
+
+impl Lock {
+    /// Takes the lock of an interface of this thread's network namespace.
+    pub fn take(index: u32) -> Result<Self, NoLock> {
+        let namespace = fs::metadata("/proc/thread-self/ns/net").map_err(NoLock::Refused)?.ino();
+        let folder = lock_folder().ok_or(NoLock::NoFolder)?;
+        Self::of(&folder.join(format!("port-{namespace}-{index}.lock")))
+    }
+
+    fn of(path: &Path) -> Result<Self, NoLock> {
+        for _ in 0..TRIES {
+            let mut file = open(path).map_err(NoLock::Refused)?;
+            match file.try_lock() {
+                Ok(()) => {}
+                Err(TryLockError::WouldBlock) => return Err(NoLock::Held(holder(&mut file))),
+                Err(TryLockError::Error(error)) => return Err(NoLock::Refused(error)),
+            }
+            // Whoever held it before has removed the file.
+            let is_there = fs::symlink_metadata(path).is_ok_and(|there| {
+                file.metadata().is_ok_and(|ours| (ours.dev(), ours.ino()) == (there.dev(), there.ino()))
+            });
+            if is_there {
+                let _ = file.set_len(0).and_then(|()| write!(file, "{}", std::process::id()));
+                return Ok(Self { path: path.to_owned(), _file: file });
+            }
+        }
+        Err(NoLock::Held(None))
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // While it is locked. Who has no right to it any more leaves an empty file in a folder that goes with the machine.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Returns the folder of this user's locks, where there is one that nobody else writes to.
+pub fn lock_folder() -> Option<PathBuf> {
+    folders().into_iter().find(|folder| is_own(folder))
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .custom_flags(libc::O_NOFOLLOW)
+        .open(path)
+}
+
+fn holder(file: &mut File) -> Option<u32> {
+    let mut text = String::new();
+    file.rewind().ok()?;
+    file.take(16).read_to_string(&mut text).ok()?;
+    text.trim().parse().ok()
+}
+
+/// Where locks may be: root's own folder, the session's, one that only its owner may enter.
+fn folders() -> Vec<PathBuf> {
+    let user = rustix::process::geteuid();
+    let system = user.is_root().then(|| PathBuf::from(SYSTEM_FOLDER));
+    let session = std::env::var_os("XDG_RUNTIME_DIR").map(|folder| PathBuf::from(folder).join("sojourn"));
+    let other = std::env::temp_dir().join(format!("sojourn-{}", user.as_raw()));
+    system.into_iter().chain(session).chain([other]).collect()
+}
+
+/// Whether a folder is there, or can be made, in which nobody else writes.
+fn is_own(folder: &Path) -> bool {
+    let _ = DirBuilder::new().mode(0o700).create(folder);
+    let user = rustix::process::geteuid().as_raw();
+    fs::symlink_metadata(folder).is_ok_and(|found| found.is_dir() && found.uid() == user && found.mode() & 0o022 == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn folder(name: &str) -> PathBuf {
+        let folder = std::env::temp_dir().join(format!("sojourn-lock-{}-{name}", std::process::id()));
+        fs::create_dir(&folder).expect("is made");
+        folder
+    }
+
+    #[test]
+    fn it_is_held_once_and_names_its_holder() {
+        let folder = folder("once");
+        let path = folder.join("port-1-2.lock");
+        let first = Lock::of(&path).expect("is free");
+        let own = std::process::id();
+        assert!(matches!(Lock::of(&path), Err(NoLock::Held(Some(holder))) if holder == own));
+        drop(first);
+        assert!(!path.exists());
+        // What a killed one left is nobody's.
+        fs::write(&path, "99999").expect("writes");
+        drop(Lock::of(&path).expect("is free"));
+        fs::remove_dir(folder).expect("is empty");
+    }
+
+    #[test]
+    fn a_link_is_not_followed_and_a_folder_of_others_is_not_used() {
+        let folder = folder("link");
+        let (path, theirs) = (folder.join("port-1-2.lock"), folder.join("theirs"));
+        fs::write(&theirs, "theirs").expect("writes");
+        std::os::unix::fs::symlink(&theirs, &path).expect("links");
+        assert!(matches!(Lock::of(&path), Err(NoLock::Refused(_))));
+        assert_eq!(fs::read_to_string(&theirs).expect("reads"), "theirs");
+        assert!(is_own(&folder));
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).expect("opens it to all");
+        assert!(!is_own(&folder));
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o700)).expect("closes it");
+        let link = folder.join("folder");
+        std::os::unix::fs::symlink(&folder, &link).expect("links");
+        assert!(!is_own(&link));
+        fs::remove_dir_all(folder).expect("removes");
+    }
+}

@@ -1,0 +1,148 @@
+//! Who else uses an interface: the host's own stack by an address or a route, a bridge, another program, the other port.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use super::Means;
+use crate::PortError;
+use crate::kernel::{Interface, LinkState, Netlink};
+
+/// Addresses and routes that a refusal names.
+const MOST_NAMED: usize = 3;
+
+/// How an interface stood when it was claimed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Standing {
+    /// What the kernel says of it.
+    pub link: LinkState,
+    /// What it belongs to.
+    pub master: Option<Master>,
+    /// Its addresses, but for those that IPv6 gives every interface by itself.
+    pub addresses: BTreeSet<IpAddr>,
+    /// Prefixes that routes lead to by it.
+    pub routes: Vec<String>,
+}
+
+/// What an interface belongs to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Master {
+    /// Its name.
+    pub name: String,
+    /// Whether it forwards frames from one of its ports to another, as bridges do, and bonds and VRFs do not.
+    pub is_switch: bool,
+}
+
+impl Standing {
+    /// Asks the kernel.
+    pub fn of(interface: &Interface) -> Result<Self, PortError> {
+        let asked = || -> std::io::Result<Self> {
+            let mut netlink = Netlink::open(false)?;
+            let link = netlink.link(interface.index)?;
+            let addresses = netlink.addresses(interface.index)?.into_iter().filter(is_somebodys).collect();
+            let routes = netlink.routes(interface.index)?;
+            let master = master(&mut netlink, &link);
+            Ok(Self { link, master, addresses, routes })
+        };
+        asked().map_err(|source| PortError::System { operation: "look at", object: interface.name.clone(), source })
+    }
+
+    /// Refuses an interface that somebody else uses, unless it is to be taken from them.
+    pub fn check(&self, is_taken_over: bool, means: Means) -> Result<(), PortError> {
+        let Some(uses) = self.uses().filter(|_| !is_taken_over) else { return Ok(()) };
+        let name = &self.link.name;
+        let costs = match means {
+            Means::Packet => "its frames would be bridged and reach this host's own stack as well",
+            Means::Auto | Means::Xdp => "none of its frames would reach this host any more",
+        };
+        Err(PortError::Wrong {
+            object: name.clone(),
+            problem: format!(
+                "{uses}, so this host uses it, and {costs}: free it (`ip address flush dev {name}`, \
+                 `ip link set {name} nomaster`), or give --take-over"
+            ),
+        })
+    }
+
+    /// Says what it is used for; `None`: for nothing.
+    pub fn uses(&self) -> Option<String> {
+        let named = |all: Vec<String>| match all.len() {
+            0..=MOST_NAMED => all.join(", "),
+            many => format!("{} and {} more", all[..MOST_NAMED].join(", "), many - MOST_NAMED),
+        };
+        let addresses: Vec<_> = self.addresses.iter().map(ToString::to_string).collect();
+        let uses = [
+            self.master.as_ref().map(|master| format!("it belongs to {}", master.name)),
+            (!addresses.is_empty()).then(|| format!("it has the address {}", named(addresses))),
+            (!self.routes.is_empty()).then(|| format!("a route leads by it to {}", named(self.routes.clone()))),
+        ];
+        let uses: Vec<_> = uses.into_iter().flatten().collect();
+        (!uses.is_empty()).then(|| uses.join(", "))
+    }
+}
+
+/// Refuses two interfaces that are two ends of one cable, or of which one lies on the other: each frame would come back for ever.
+pub fn check_apart(left: &LinkState, right: &LinkState) -> Result<(), PortError> {
+    let lies_on = |one: &LinkState, other: &LinkState| one.lower == Some(other.index);
+    let problem = match (lies_on(left, right), lies_on(right, left)) {
+        (false, false) => return Ok(()),
+        (true, true) => {
+            format!("it and {} are the two ends of one veth: every frame would go round for ever", right.name)
+        }
+        _ => format!("it and {} are one interface on top of the other: every frame would come back", right.name),
+    };
+    Err(PortError::Wrong { object: left.name.clone(), problem })
+}
+
+/// Asks what an interface belongs to.
+pub fn master(netlink: &mut Netlink, link: &LinkState) -> Option<Master> {
+    let (index, kind) = link.master.as_ref()?;
+    let is_switch = matches!(kind.as_str(), "bridge" | "openvswitch");
+    let name = netlink.link(*index).map_or_else(|_| format!("interface {index}"), |master| master.name);
+    Some(Master { name, is_switch })
+}
+
+/// Whether somebody gave it: IPv6 gives each interface a link-local one, and loses nothing where its port is bridged.
+pub fn is_somebodys(address: &IpAddr) -> bool {
+    !matches!(address, IpAddr::V6(address) if address.is_unicast_link_local())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn standing() -> Standing {
+        Standing { link: LinkState { name: "eth0".into(), index: 2, ..LinkState::default() }, ..Standing::default() }
+    }
+
+    #[test]
+    fn what_a_host_uses_is_refused_and_named_unless_it_is_taken_over() {
+        assert!(standing().check(false, Means::Auto).is_ok());
+        let addresses = (1..=5).map(|host| IpAddr::from([10, 0, 0, host])).collect();
+        let master = Some(Master { name: "br0".into(), is_switch: true });
+        let used = Standing { addresses, master, routes: vec!["default".into()], ..standing() };
+        let error = used.check(false, Means::Auto).expect_err("is used").to_string();
+        let named = "eth0: it belongs to br0, it has the address 10.0.0.1, 10.0.0.2, 10.0.0.3 and 2 more, a route leads by it to default";
+        assert!(error.starts_with(named) && error.contains("--take-over"), "{error}");
+        assert!(used.check(true, Means::Auto).is_ok());
+    }
+
+    #[test]
+    fn two_ends_of_one_cable_are_refused() {
+        let link = |name: &str, index, lower| LinkState { name: name.into(), index, lower, ..LinkState::default() };
+        let (left, right) = (link("a", 4, Some(5)), link("b", 5, Some(4)));
+        let told = |left: &LinkState, right: &LinkState| check_apart(left, right).map_err(|error| error.to_string());
+        assert!(told(&left, &right).is_err_and(|told| told.contains("two ends of one veth")));
+        let below = link("b", 5, None);
+        assert!(told(&left, &below).is_err_and(|told| told.contains("on top of the other")));
+        assert!(told(&below, &left).is_err());
+        assert!(told(&link("a", 4, Some(7)), &below).is_ok());
+    }
+
+    #[test]
+    fn an_address_that_ipv6_gives_by_itself_is_nobodys() {
+        assert!(!is_somebodys(&"fe80::1".parse().expect("an address")));
+        for address in ["10.0.0.1", "2001:db8::1", "169.254.0.1"] {
+            assert!(is_somebodys(&address.parse().expect("an address")), "{address}");
+        }
+    }
+}

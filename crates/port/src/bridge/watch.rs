@@ -1,0 +1,364 @@
+//! Looks after interfaces that are bridged: that they are there, what hangs on them, who else begins to use them.
+//!
+//! In a thread of its own, for what tells of programs waits for the kernel's lock of all interfaces (RTNL), which others hold for
+//! milliseconds. Changes of links and addresses are told by the kernel (rtnetlink); that a program was detached or replaced is
+//! told by nobody, so its link is looked at every [`LOOK_EVERY`].
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Weak};
+use std::thread::{self, JoinHandle};
+use std::{io, mem};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use sojourn_time::{Clock, Nanos, SteadyClock, Time};
+
+use super::claim::{Change, VANISHED};
+use super::neighbours::{Standing, is_somebodys, master};
+use crate::bpf::{Attached, Attachment};
+use crate::kernel::{LinkState, Netlink, Said};
+
+/// How often programs are looked at.
+pub const LOOK_EVERY: Nanos = Nanos::millis(200);
+/// A program that is detached more often than this is not wanted there.
+const MOST_RETURNS: u32 = 3;
+
+/// What a watch looks after at one port.
+#[derive(Debug)]
+pub struct Guard {
+    standing: Standing,
+    to_port: Sender<Change>,
+    /// Its XDP program; none: it has none, and nobody else's is to come before it.
+    program: Option<Weak<Attached>>,
+    returns: u32,
+    /// When the program was seen to hang there last.
+    seen: Time,
+    is_lost: bool,
+}
+
+/// The thread; ends with this.
+#[derive(Debug)]
+pub struct Watch {
+    stop: Arc<OwnedFd>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Watch {
+    /// Starts to look after these ports, in the network namespace of the calling thread; what `begin` does, the new thread does
+    /// first, and looks after nothing where that fails.
+    ///
+    /// # Errors
+    /// When there can be no thread, or it could not begin.
+    pub fn start(
+        guards: impl IntoIterator<Item = Guard>,
+        begin: impl FnOnce() -> io::Result<()> + Send + 'static,
+    ) -> io::Result<Self> {
+        let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let stopped = Arc::clone(&stop);
+        let (changes, asking) = (Netlink::open(true)?, Netlink::open(false)?);
+        let guards = guards.into_iter().collect();
+        let mut watcher = Watcher { guards, changes, asking, clock: SteadyClock::begin() };
+        let (begun, has_begun) = channel();
+        let thread = thread::Builder::new().name("watch".to_owned()).spawn(move || {
+            let is_ready = begin();
+            let goes_on = is_ready.is_ok();
+            let _ = begun.send(is_ready);
+            if goes_on {
+                watcher.run(&stopped);
+            }
+        })?;
+        has_begun.recv().unwrap_or_else(|_| Err(io::Error::other("its thread has died")))?;
+        Ok(Self { stop, thread: Some(thread) })
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        let _ = rustix::io::write(&*self.stop, &1_u64.to_ne_bytes());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+struct Watcher {
+    guards: Vec<Guard>,
+    changes: Netlink,
+    asking: Netlink,
+    clock: SteadyClock,
+}
+
+impl Watcher {
+    fn run(&mut self, stop: &OwnedFd) {
+        let now = self.clock.now();
+        self.guards.iter_mut().for_each(|guard| guard.seen = now);
+        // What has changed since the ports were opened.
+        self.ask_anew();
+        let mut due = now;
+        loop {
+            let now = self.clock.now();
+            if now >= due {
+                due = now + LOOK_EVERY;
+                let Self { guards, asking, .. } = self;
+                guards.iter_mut().for_each(|guard| guard.look(asking, now));
+            }
+            let left = (due - self.clock.now()).max(Nanos::ZERO);
+            let timeout = Timespec { tv_sec: 0, tv_nsec: left.0 };
+            let changes = self.changes.as_fd();
+            let mut polled = [PollFd::new(stop, PollFlags::IN), PollFd::from_borrowed_fd(changes, PollFlags::IN)];
+            let _ = poll(&mut polled, Some(&timeout));
+            if !polled[0].revents().is_empty() {
+                return;
+            }
+            if !polled[1].revents().is_empty() {
+                self.hear();
+            }
+        }
+    }
+
+    /// Takes what the kernel has told.
+    fn hear(&mut self) {
+        let mut all = Vec::new();
+        let is_whole = self.changes.changes(|said| all.push(said)).is_ok();
+        if !is_whole || all.contains(&Said::Overrun) {
+            return self.ask_anew();
+        }
+        let Self { guards, asking, .. } = self;
+        for said in all {
+            guards.iter_mut().for_each(|guard| guard.hear(&said, asking));
+        }
+    }
+
+    /// Asks what may have been missed.
+    fn ask_anew(&mut self) {
+        let Self { guards, asking, .. } = self;
+        for guard in guards {
+            let index = guard.standing.link.index;
+            let link = asking.link(index);
+            match link {
+                Ok(link) => guard.now_is(link, asking),
+                Err(error) if is_gone(&error) => guard.lose(VANISHED.to_owned()),
+                Err(_) => {}
+            }
+            for address in asking.addresses(index).unwrap_or_default() {
+                guard.has_address(address);
+            }
+        }
+    }
+}
+
+impl Guard {
+    /// What is to be looked after at a port that stood so.
+    pub fn new(standing: Standing, to_port: Sender<Change>) -> Self {
+        Self { standing, to_port, program: None, returns: 0, seen: Time(0), is_lost: false }
+    }
+
+    /// Looks after a program that hangs there, too.
+    pub fn with_program(self, program: &Arc<Attached>) -> Self {
+        Self { program: Some(Arc::downgrade(program)), ..self }
+    }
+
+    fn hear(&mut self, said: &Said, asking: &mut Netlink) {
+        let index = self.standing.link.index;
+        match said {
+            Said::Link(link) if link.index == index => self.now_is(link.clone(), asking),
+            Said::Gone(gone) if *gone == index => self.lose(VANISHED.to_owned()),
+            Said::Address(of, address, true) if *of == index => self.has_address(*address),
+            Said::Address(of, address, false) if *of == index => {
+                self.standing.addresses.remove(address);
+            }
+            _ => {}
+        }
+    }
+
+    /// Compares the interface with what it was.
+    fn now_is(&mut self, link: LinkState, asking: &mut Netlink) {
+        let was = mem::replace(&mut self.standing.link, link);
+        let now = self.standing.link.clone();
+        let name = &now.name;
+        if was.name != *name {
+            self.tell(Change::News(format!("{} is called {name} now", was.name)));
+            self.tell(Change::Name(name.clone()));
+        }
+        if was.mtu != now.mtu {
+            self.tell(Change::Mtu(now.mtu));
+            self.tell(Change::News(format!("the MTU of {name} is {} bytes now; it was {}", now.mtu, was.mtu)));
+        }
+        let carries = |link: &LinkState| link.is_up && link.is_running;
+        if carries(&was) != carries(&now) {
+            self.tell(Change::Running(carries(&now)));
+        }
+        if was.master.as_ref().map(|(index, _)| index) != now.master.as_ref().map(|(index, _)| index) {
+            self.standing.master = master(asking, &now);
+            self.has_master();
+        }
+        if self.program.is_none() && now.program.is_some() && was.program != now.program {
+            let program = now.program.unwrap_or_default();
+            self.tell(Change::News(format!(
+                "an XDP program ({program}) hangs on {name} now: it sees frames before this bridge does, and may take them"
+            )));
+        }
+    }
+
+    fn has_master(&mut self) {
+        let name = &self.standing.link.name;
+        match &self.standing.master {
+            None => {}
+            Some(master) if master.is_switch && self.program.is_none() => {
+                let problem = format!("it belongs to {} now, which forwards its frames a second time", master.name);
+                self.lose(problem);
+            }
+            Some(master) => {
+                let sentence = format!(
+                    "{name} belongs to {} now: what that sends by it is not emulated, and it sees none of its frames",
+                    master.name
+                );
+                self.tell(Change::News(sentence));
+            }
+        }
+    }
+
+    fn has_address(&mut self, address: std::net::IpAddr) {
+        if !is_somebodys(&address) || !self.standing.addresses.insert(address) {
+            return;
+        }
+        let name = &self.standing.link.name;
+        let effect = match self.program {
+            Some(_) => "this host cannot be reached by it while it is bridged",
+            None => "this host's own stack answers there as well",
+        };
+        self.tell(Change::News(format!("{name} has the address {address} now: {effect}")));
+    }
+
+    /// Looks at the program that is to hang there, or whether somebody else's does.
+    fn look(&mut self, asking: &mut Netlink, now: Time) {
+        if self.is_lost {
+            return;
+        }
+        let Some(program) = &self.program else {
+            // A program is attached by its own link without a word over rtnetlink.
+            if let Ok(link) = asking.link(self.standing.link.index) {
+                self.now_is(link, asking);
+            }
+            return;
+        };
+        let Some(program) = program.upgrade() else { return };
+        match program.state() {
+            Ok(Attachment::Hangs) => self.seen = now,
+            Ok(Attachment::Replaced(other)) => {
+                self.lose(format!(
+                    "its XDP program was replaced by another one ({other}): no frame comes here any more"
+                ));
+            }
+            Ok(Attachment::Detached) => self.attach_again(&program, asking, now),
+            Err(_) => {}
+        }
+    }
+
+    fn attach_again(&mut self, program: &Attached, asking: &mut Netlink, now: Time) {
+        // An interface that goes takes its program along, and its own end is told first.
+        let link = match asking.link(self.standing.link.index) {
+            Err(error) if is_gone(&error) => return self.lose(VANISHED.to_owned()),
+            link => link.ok(),
+        };
+        if let Some(other) = link.and_then(|link| link.program) {
+            let problem =
+                format!("its XDP program was detached, and another one ({other}) hangs there: no frame comes here");
+            return self.lose(problem);
+        }
+        self.returns += 1;
+        if self.returns > MOST_RETURNS {
+            return self.lose(format!("its XDP program was detached {} times: somebody wants it gone", self.returns));
+        }
+        match program.attach_again() {
+            Ok(()) => {
+                let millis = (now - self.seen).0 / 1_000_000;
+                let name = &self.standing.link.name;
+                let sentence = format!(
+                    "the XDP program of {name} was detached and was attached again: frames of up to {millis} ms were not bridged"
+                );
+                self.tell(Change::News(sentence));
+                self.seen = now;
+            }
+            Err(error) => self.lose(format!("its XDP program was detached, and cannot be attached again: {error}")),
+        }
+    }
+
+    fn lose(&mut self, problem: String) {
+        if !mem::replace(&mut self.is_lost, true) {
+            self.tell(Change::Lost(problem));
+        }
+    }
+
+    /// A port that is gone hears nothing any more.
+    fn tell(&self, change: Change) {
+        let _ = self.to_port.send(change);
+    }
+}
+
+fn is_gone(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENODEV | libc::ENXIO))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::Receiver;
+
+    use super::*;
+
+    fn guard() -> (Guard, Receiver<Change>, Netlink) {
+        let link = LinkState {
+            index: 9,
+            name: "left".into(),
+            is_up: true,
+            is_running: true,
+            mtu: 1500,
+            ..LinkState::default()
+        };
+        let (to_port, told) = channel();
+        let guard = Guard::new(Standing { link, ..Standing::default() }, to_port);
+        (guard, told, Netlink::open(false).expect("opens"))
+    }
+
+    #[test]
+    fn each_change_of_an_interface_is_told_once() {
+        let (mut guard, told, mut asking) = guard();
+        let mut link = guard.standing.link.clone();
+        guard.hear(&Said::Link(link.clone()), &mut asking);
+        guard.hear(&Said::Gone(8), &mut asking);
+        assert_eq!(told.try_iter().count(), 0, "nothing has changed");
+        (link.mtu, link.is_running, link.name) = (9000, false, "port".into());
+        for _ in 0..2 {
+            guard.hear(&Said::Link(link.clone()), &mut asking);
+        }
+        let all: Vec<_> = told.try_iter().collect();
+        assert_eq!(all[1..3], [Change::Name("port".into()), Change::Mtu(9000)]);
+        assert_eq!((all.len(), &all[4]), (5, &Change::Running(false)), "{all:?}");
+        for _ in 0..2 {
+            guard.hear(&Said::Gone(9), &mut asking);
+        }
+        assert_eq!(told.try_iter().collect::<Vec<_>>(), [Change::Lost(VANISHED.to_owned())]);
+    }
+
+    #[test]
+    fn an_address_is_told_and_a_link_local_one_is_not() {
+        let (mut guard, told, mut asking) = guard();
+        for address in ["fe80::1", "10.0.0.1", "10.0.0.1"] {
+            let address = address.parse().expect("an address");
+            guard.hear(&Said::Address(9, address, true), &mut asking);
+        }
+        let all: Vec<_> = told.try_iter().collect();
+        assert!(
+            matches!(&all[..], [Change::News(told)] if told.contains("left has the address 10.0.0.1 now")),
+            "{all:?}"
+        );
+    }
+
+    #[test]
+    fn a_program_of_somebody_else_before_a_packet_socket_is_told() {
+        let (mut guard, told, mut asking) = guard();
+        let link = LinkState { program: Some(7), ..guard.standing.link.clone() };
+        guard.hear(&Said::Link(link), &mut asking);
+        assert!(matches!(told.try_recv(), Ok(Change::News(told)) if told.contains("an XDP program (7) hangs on left")));
+    }
+}

@@ -1,0 +1,438 @@
+//! What the kernel says of interfaces over rtnetlink: asked, and told when it changes.
+//!
+//! Answers for the network namespace in which the socket was opened, whichever one `/sys` shows. Foreign bytes: what is torn or
+//! not known is passed over.
+
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::netlink::SocketAddrNetlink;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, send, socket_with, sockopt,
+};
+
+const NLMSG_ERROR: u16 = 2;
+const NLMSG_DONE: u16 = 3;
+const RTM_NEWLINK: u16 = 16;
+const RTM_DELLINK: u16 = 17;
+const RTM_GETLINK: u16 = 18;
+const RTM_NEWADDR: u16 = 20;
+const RTM_DELADDR: u16 = 21;
+const RTM_GETADDR: u16 = 22;
+const RTM_NEWROUTE: u16 = 24;
+const RTM_GETROUTE: u16 = 26;
+const NLM_F_REQUEST: u16 = 1;
+const NLM_F_DUMP: u16 = 0x300;
+
+const IFLA_IFNAME: u16 = 3;
+const IFLA_MTU: u16 = 4;
+const IFLA_LINK: u16 = 5;
+const IFLA_MASTER: u16 = 10;
+const IFLA_LINKINFO: u16 = 18;
+const IFLA_INFO_KIND: u16 = 1;
+const IFLA_INFO_SLAVE_KIND: u16 = 4;
+const IFLA_LINK_NETNSID: u16 = 37;
+const IFLA_XDP: u16 = 43;
+const IFLA_XDP_PROG_ID: u16 = 4;
+const IFA_ADDRESS: u16 = 1;
+const IFA_LOCAL: u16 = 2;
+const RTA_DST: u16 = 1;
+const RTA_OIF: u16 = 4;
+/// `RTPROT_KERNEL`: a route that came by itself, with an address or with IPv6.
+const MADE_BY_KERNEL: u8 = 2;
+
+/// The two highest bits of an attribute's type are flags.
+const TYPE: u16 = 0x3fff;
+/// A message's head, and what stands between it and the attributes of a link, an address, a route.
+const HEAD: usize = 16;
+const LINK: usize = HEAD + 16;
+const ADDRESS: usize = HEAD + 8;
+const ROUTE: usize = HEAD + 12;
+/// Longer than what is said of one interface.
+const ROOM: usize = 1 << 16;
+/// What may wait while nobody reads: a machine that starts a thousand interfaces at once.
+const BUFFER_BYTES: usize = 1 << 20;
+/// How long an answer is waited for.
+const PATIENCE: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
+
+/// Groups of changes: links, and addresses of either family (`RTMGRP_…`).
+const GROUPS: u32 = 0x1 | 0x10 | 0x100;
+
+/// What the kernel says of an interface.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LinkState {
+    /// Its index.
+    pub index: u32,
+    /// Its name.
+    pub name: String,
+    /// Whether it is switched on.
+    pub is_up: bool,
+    /// Whether it can carry frames: its other end is there.
+    pub is_running: bool,
+    /// Its MTU.
+    pub mtu: usize,
+    /// What it belongs to, and as what: "bridge", "bond"; empty where the kernel does not say.
+    pub master: Option<(u32, String)>,
+    /// What it is: "veth"; empty for hardware.
+    pub kind: String,
+    /// The interface of this namespace that is its other end, or that it lies on.
+    pub lower: Option<u32>,
+    /// The program that hangs on it (XDP).
+    pub program: Option<u32>,
+}
+
+/// What came over rtnetlink.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Said {
+    /// So an interface is now.
+    Link(LinkState),
+    /// The interface with this index is gone: deleted, or in another namespace.
+    Gone(u32),
+    /// The interface with this index has an address now, or has lost one.
+    Address(u32, IpAddr, bool),
+    /// A route leads to the interface with this index: to a prefix, as text.
+    Route(u32, String),
+    /// Something was lost on the way here: ask anew.
+    Overrun,
+}
+
+/// A socket to ask, and to be told by.
+#[derive(Debug)]
+pub struct Netlink {
+    socket: OwnedFd,
+    buffer: Vec<u8>,
+}
+
+impl Netlink {
+    /// Opens one; `is_told`: it hears of every change from now on.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn open(is_told: bool) -> io::Result<Self> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
+        if is_told {
+            let _ = sockopt::set_socket_recv_buffer_size(&socket, BUFFER_BYTES);
+            bind(&socket, &SocketAddrNetlink::new(0, GROUPS))?;
+        }
+        Ok(Self { socket, buffer: vec![0; ROOM] })
+    }
+
+    /// Takes what has been said since; never waits.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn changes(&mut self, mut each: impl FnMut(Said)) -> io::Result<()> {
+        loop {
+            match recv(&self.socket, &mut self.buffer[..], RecvFlags::DONTWAIT) {
+                Ok((_, length)) => {
+                    each_message(&self.buffer[..length.min(ROOM)], |kind, message| read(kind, message).map(&mut each));
+                }
+                Err(Errno::AGAIN) => return Ok(()),
+                Err(Errno::INTR) => {}
+                Err(Errno::NOBUFS) => each(Said::Overrun),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Asks how an interface is.
+    ///
+    /// # Errors
+    /// With `ENODEV` when there is none of that index, or when the kernel does not say.
+    pub fn link(&mut self, index: u32) -> io::Result<LinkState> {
+        let mut body = [0; LINK - HEAD];
+        body[4..8].copy_from_slice(&index.to_ne_bytes());
+        let mut found = None;
+        self.ask(RTM_GETLINK, 0, &body, &mut |said| {
+            if let Said::Link(link) = said
+                && link.index == index
+            {
+                found = Some(link);
+            }
+        })?;
+        found.ok_or_else(odd)
+    }
+
+    /// Lists the addresses of an interface.
+    ///
+    /// # Errors
+    /// When the kernel does not say.
+    pub fn addresses(&mut self, index: u32) -> io::Result<Vec<IpAddr>> {
+        let mut addresses = Vec::new();
+        self.ask(RTM_GETADDR, NLM_F_DUMP, &[0; ADDRESS - HEAD], &mut |said| match said {
+            Said::Address(of, address, true) if of == index => addresses.push(address),
+            _ => {}
+        })?;
+        Ok(addresses)
+    }
+
+    /// Lists the prefixes that routes lead to by an interface, but for those that the kernel makes by itself.
+    ///
+    /// # Errors
+    /// When the kernel does not say.
+    pub fn routes(&mut self, index: u32) -> io::Result<Vec<String>> {
+        let mut routes = Vec::new();
+        self.ask(RTM_GETROUTE, NLM_F_DUMP, &[0; ROUTE - HEAD], &mut |said| match said {
+            Said::Route(of, to) if of == index => routes.push(to),
+            _ => {}
+        })?;
+        Ok(routes)
+    }
+
+    /// Asks, and shows what is answered until all of it is there. To be used on a socket that is not told of changes.
+    fn ask(&mut self, kind: u16, flags: u16, body: &[u8], each: &mut dyn FnMut(Said)) -> io::Result<()> {
+        send(&self.socket, &request(kind, NLM_F_REQUEST | flags, body), SendFlags::empty())?;
+        let is_dump = flags & NLM_F_DUMP != 0;
+        loop {
+            let length = match recv(&self.socket, &mut self.buffer[..], RecvFlags::DONTWAIT) {
+                Ok((_, length)) => length.min(ROOM),
+                Err(Errno::AGAIN | Errno::INTR) => {
+                    match poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&PATIENCE)) {
+                        Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
+                        _ => continue,
+                    }
+                }
+                Err(error) => return Err(error.into()),
+            };
+            let (mut ended, mut refused) = (!is_dump, None);
+            each_message(&self.buffer[..length], |kind, message| {
+                match kind {
+                    NLMSG_DONE => ended = true,
+                    NLMSG_ERROR => refused = Some(word(message, HEAD).unwrap_or_default().cast_signed()),
+                    kind => {
+                        read(kind, message).map(&mut *each);
+                    }
+                }
+                Some(())
+            });
+            match refused {
+                Some(0) | None if ended => return Ok(()),
+                Some(0) | None => {}
+                Some(code) => return Err(io::Error::from_raw_os_error(code.wrapping_neg())),
+            }
+        }
+    }
+}
+
+impl AsFd for Netlink {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+fn odd() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "the kernel's answer is none")
+}
+
+fn request(kind: u16, flags: u16, body: &[u8]) -> Vec<u8> {
+    let length = (HEAD + body.len()) as u32;
+    let head = [&length.to_ne_bytes()[..], &kind.to_ne_bytes(), &flags.to_ne_bytes(), &[0; 8]].concat();
+    [&head, body].concat()
+}
+
+/// Shows each whole message: its kind, and all its bytes.
+fn each_message(mut bytes: &[u8], mut show: impl FnMut(u16, &[u8]) -> Option<()>) {
+    while let (Some(length), Some(kind)) = (word(bytes, 0), half(bytes, 4)) {
+        let length = length as usize;
+        let Some(message) = bytes.get(..length).filter(|message| message.len() >= HEAD) else { return };
+        show(kind, message);
+        bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
+    }
+}
+
+fn read(kind: u16, message: &[u8]) -> Option<Said> {
+    match kind {
+        RTM_NEWLINK => link(message).map(Said::Link),
+        // A bridge tells with this message, too, that a port of it is none any more; the interface itself stays.
+        RTM_DELLINK if message.get(HEAD) == Some(&0) => Some(Said::Gone(word(message, HEAD + 4)?)),
+        RTM_NEWADDR | RTM_DELADDR => {
+            let attributes = message.get(ADDRESS..)?;
+            let value = attribute(attributes, IFA_LOCAL).or_else(|| attribute(attributes, IFA_ADDRESS))?;
+            Some(Said::Address(word(message, HEAD + 4)?, address(value)?, kind == RTM_NEWADDR))
+        }
+        RTM_NEWROUTE => route(message),
+        _ => None,
+    }
+}
+
+/// Reads what is said of a link; a bridge says of its ports likewise (family `AF_BRIDGE`), and then not everything.
+fn link(message: &[u8]) -> Option<LinkState> {
+    if *message.get(HEAD)? != 0 {
+        return None;
+    }
+    let attributes = message.get(LINK..)?;
+    let flags = word(message, HEAD + 8)?;
+    let number = |kind| attribute(attributes, kind).and_then(|value| word(value, 0));
+    let about = attribute(attributes, IFLA_LINKINFO).unwrap_or_default();
+    let index = word(message, HEAD + 4)?;
+    let lower = number(IFLA_LINK).filter(|lower| *lower != 0 && *lower != index);
+    Some(LinkState {
+        index,
+        name: text(attribute(attributes, IFLA_IFNAME)?),
+        is_up: flags & libc::IFF_UP as u32 != 0,
+        is_running: flags & libc::IFF_RUNNING as u32 != 0,
+        mtu: number(IFLA_MTU)? as usize,
+        master: number(IFLA_MASTER).map(|master| (master, text_of(about, IFLA_INFO_SLAVE_KIND))),
+        kind: text_of(about, IFLA_INFO_KIND),
+        lower: lower.filter(|_| attribute(attributes, IFLA_LINK_NETNSID).is_none()),
+        program: attribute(attributes, IFLA_XDP)
+            .and_then(|nested| attribute(nested, IFLA_XDP_PROG_ID))
+            .and_then(|value| word(value, 0))
+            .filter(|program| *program != 0),
+    })
+}
+
+fn route(message: &[u8]) -> Option<Said> {
+    let (family, length, by, kind) =
+        (message.get(HEAD)?, message.get(HEAD + 1)?, message.get(HEAD + 5)?, message.get(HEAD + 7)?);
+    const UNICAST: u8 = 1;
+    let is_ours = [libc::AF_INET, libc::AF_INET6].contains(&i32::from(*family)) && *kind == UNICAST;
+    if !is_ours || *by == MADE_BY_KERNEL {
+        return None;
+    }
+    let attributes = message.get(ROUTE..)?;
+    let index = attribute(attributes, RTA_OIF).and_then(|value| word(value, 0))?;
+    let to = attribute(attributes, RTA_DST).and_then(address);
+    let to = to.map_or_else(|| "default".to_owned(), |address| format!("{address}/{length}"));
+    Some(Said::Route(index, to))
+}
+
+fn address(value: &[u8]) -> Option<IpAddr> {
+    let four = || <[u8; 4]>::try_from(value).map(IpAddr::from);
+    <[u8; 16]>::try_from(value).map(IpAddr::from).or_else(|_| four()).ok()
+}
+
+fn text_of(attributes: &[u8], wanted: u16) -> String {
+    attribute(attributes, wanted).map(text).unwrap_or_default()
+}
+
+fn text(value: &[u8]) -> String {
+    String::from_utf8_lossy(value.strip_suffix(&[0]).unwrap_or(value)).into_owned()
+}
+
+/// Returns an attribute's value.
+fn attribute(mut attributes: &[u8], wanted: u16) -> Option<&[u8]> {
+    loop {
+        let (length, kind) = (usize::from(half(attributes, 0)?), half(attributes, 2)? & TYPE);
+        let value = attributes.get(4..length)?;
+        if kind == wanted {
+            return Some(value);
+        }
+        attributes = attributes.get(length.next_multiple_of(4)..)?;
+    }
+}
+
+fn half(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn attributed(kind: u16, value: &[u8]) -> Vec<u8> {
+        let length = u16::try_from(4 + value.len()).expect("short");
+        let mut bytes = [length.to_ne_bytes(), kind.to_ne_bytes()].concat();
+        bytes.extend_from_slice(value);
+        bytes.resize(bytes.len().next_multiple_of(4), 0);
+        bytes
+    }
+
+    fn message(kind: u16, body: &[u8]) -> Vec<u8> {
+        request(kind, 0, body)
+    }
+
+    fn all(bytes: &[u8]) -> Vec<Said> {
+        let mut said = Vec::new();
+        each_message(bytes, |kind, message| read(kind, message).map(|one| said.push(one)));
+        said
+    }
+
+    fn link_body(family: u8, index: u32, flags: u32) -> Vec<u8> {
+        [&[family, 0, 0, 0][..], &index.to_ne_bytes(), &flags.to_ne_bytes(), &[0; 4]].concat()
+    }
+
+    fn port(more: &[Vec<u8>]) -> Vec<u8> {
+        let name = attributed(IFLA_IFNAME, b"left\0");
+        let mtu = attributed(IFLA_MTU, &1500_u32.to_ne_bytes());
+        let flags = (libc::IFF_UP | libc::IFF_RUNNING) as u32;
+        message(RTM_NEWLINK, &[&[link_body(0, 5, flags), name, mtu], more].concat().concat())
+    }
+
+    fn plain() -> LinkState {
+        LinkState { index: 5, name: "left".into(), is_up: true, is_running: true, mtu: 1500, ..LinkState::default() }
+    }
+
+    #[test]
+    fn a_link_says_what_it_belongs_to_what_lies_below_it_and_what_hangs_on_it() {
+        assert_eq!(all(&port(&[])), [Said::Link(plain())]);
+        let info = [attributed(IFLA_INFO_KIND, b"veth\0"), attributed(IFLA_INFO_SLAVE_KIND, b"bridge\0")].concat();
+        let of_port = [
+            attributed(IFLA_MASTER, &7_u32.to_ne_bytes()),
+            attributed(IFLA_LINKINFO | 0x8000, &info),
+            attributed(IFLA_LINK, &6_u32.to_ne_bytes()),
+            attributed(IFLA_XDP, &attributed(IFLA_XDP_PROG_ID, &77_u32.to_ne_bytes())),
+        ];
+        let expected = LinkState {
+            master: Some((7, "bridge".into())),
+            kind: "veth".into(),
+            lower: Some(6),
+            program: Some(77),
+            ..plain()
+        };
+        assert_eq!(all(&port(&of_port)), [Said::Link(expected)]);
+        // The same index in another namespace is another interface.
+        let elsewhere = [attributed(IFLA_LINK, &6_u32.to_ne_bytes()), attributed(IFLA_LINK_NETNSID, &[0; 4])];
+        assert_eq!(all(&port(&elsewhere)), [Said::Link(plain())]);
+    }
+
+    #[test]
+    fn a_port_that_leaves_its_bridge_is_not_gone_and_an_interface_that_is_deleted_is() {
+        let (bridge, any) = (link_body(libc::AF_BRIDGE as u8, 5, 0), link_body(0, 5, 0));
+        assert_eq!(all(&message(RTM_DELLINK, &bridge)), []);
+        assert_eq!(all(&message(RTM_DELLINK, &any)), [Said::Gone(5)]);
+    }
+
+    #[test]
+    fn addresses_and_routes_are_read() {
+        let body = [&[2, 24, 0, 0][..], &5_u32.to_ne_bytes(), &attributed(IFA_LOCAL, &[10, 0, 0, 1])].concat();
+        let address = IpAddr::from([10, 0, 0, 1]);
+        assert_eq!(all(&message(RTM_NEWADDR, &body)), [Said::Address(5, address, true)]);
+        assert_eq!(all(&message(RTM_DELADDR, &body)), [Said::Address(5, address, false)]);
+        let route = |by, kind| {
+            let to = [attributed(RTA_DST, &[10, 9, 0, 0]), attributed(RTA_OIF, &5_u32.to_ne_bytes())].concat();
+            all(&message(RTM_NEWROUTE, &[&[2, 16, 0, 0, 254, by, 0, kind, 0, 0, 0, 0][..], &to].concat()))
+        };
+        assert_eq!(route(3, 1), [Said::Route(5, "10.9.0.0/16".into())]);
+        assert_eq!(route(MADE_BY_KERNEL, 1), [], "it came by itself");
+        assert_eq!(route(3, 3), [], "a broadcast address");
+    }
+
+    #[test]
+    fn the_kernel_is_asked() {
+        let mut netlink = Netlink::open(false).expect("opens");
+        let lo = netlink.link(1).expect("answers");
+        assert_eq!((lo.name.as_str(), lo.master), ("lo", None));
+        assert_eq!(netlink.link(2_000_000_000).expect_err("there is none").raw_os_error(), Some(libc::ENODEV));
+        netlink.addresses(1).expect("answers");
+        netlink.routes(1).expect("answers");
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_survived(bytes: Vec<u8>, kind in 0_u16..40) {
+            all(&bytes);
+            all(&message(kind, &bytes));
+        }
+    }
+}

@@ -1,0 +1,70 @@
+"""Does to programs that a process has attached what other tools may do: takes them away, or puts others in their place.
+
+links.py PROCESS detach|replace xdp|cgroup PLACE
+
+A place is an interface's index or a cgroup's number. Of what hangs on a cgroup, programs on the way of packets are
+replaced.
+"""
+
+import ctypes
+import pathlib
+import platform
+import re
+import struct
+import sys
+
+NUMBER = {"x86_64": 321, "aarch64": 280}[platform.machine()]
+PROG_LOAD, INFO, LINK_UPDATE, FD_BY_ID, DETACH = 5, 15, 29, 30, 34
+CGROUP, XDP = 3, 6
+INGRESS, EGRESS, XDP_HOOK = 0, 1, 37
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+def bpf(command: int, attributes: bytes) -> tuple[int, bytes]:
+    """Call bpf(2)."""
+    room = ctypes.create_string_buffer(attributes.ljust(128, b"\0"), 128)
+    done = libc.syscall(NUMBER, command, room, 128)
+    return done, room.raw
+
+
+def links(process: int):
+    """Each link that a process holds: its kind, its place, which of the place's hooks it hangs on, a descriptor."""
+    for told in pathlib.Path(f"/proc/{process}/fdinfo").iterdir():
+        found = re.search(r"^link_id:\s+(\d+)$", told.read_text(), re.MULTILINE)
+        if not found:
+            continue
+        link, _ = bpf(FD_BY_ID, struct.pack("I", int(found[1])))
+        info = ctypes.create_string_buffer(128)
+        bpf(INFO, struct.pack("IIQ", link, 128, ctypes.addressof(info)))
+        kind = struct.unpack_from("I", info.raw)[0]
+        place = struct.unpack_from("Q" if kind == CGROUP else "I", info.raw, 16)[0]
+        hook = struct.unpack_from("I", info.raw, 24)[0] if kind == CGROUP else XDP_HOOK
+        yield kind, place, hook, link
+
+
+def passing(hook: int) -> int:
+    """A program that lets every frame pass to the host, or every packet."""
+    kind, verdict = (6, 2) if hook == XDP_HOOK else (8, 1)
+    code = struct.pack("<BBhi", 0xB7, 0, 0, verdict) + struct.pack("<BBhi", 0x95, 0, 0, 0)
+    where, licence, log = (ctypes.create_string_buffer(text) for text in (code, b"GPL", b"\0" * 4096))
+    addresses = [ctypes.addressof(buffer) for buffer in (where, licence, log)]
+    attributes = struct.pack("IIQQIIQ", kind, 2, addresses[0], addresses[1], 1, 4096, addresses[2])
+    # expected_attach_type lies behind what is zero here.
+    attributes = attributes.ljust(68, b"\0") + struct.pack("I", hook)
+    program, _ = bpf(PROG_LOAD, attributes)
+    assert program >= 0, ctypes.get_errno()
+    return program
+
+
+process, what, place = int(sys.argv[1]), sys.argv[2], int(sys.argv[4])
+kind = {"xdp": XDP, "cgroup": CGROUP}[sys.argv[3]]
+found = [(hook, link) for its_kind, at, hook, link in links(process) if (its_kind, at) == (kind, place)]
+if what == "replace":
+    found = [(hook, link) for hook, link in found if hook in {INGRESS, EGRESS, XDP_HOOK}]
+assert found, "nothing of that kind hangs there"
+for hook, link in found:
+    if what == "detach":
+        done, _ = bpf(DETACH, struct.pack("I", link))
+    else:
+        done, _ = bpf(LINK_UPDATE, struct.pack("II", link, passing(hook)))
+    assert done == 0, ctypes.get_errno()

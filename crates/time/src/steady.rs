@@ -1,0 +1,170 @@
+//! A clock that nobody can set, and what turns stamps of clocks that can be set into its times.
+
+use crate::host::{monotonic, realtime, tai, wait_by};
+use crate::{Clock, HostClock, Nanos, Time};
+
+/// A smaller change between two clocks is what reading them takes.
+const LEAST_STEP: Nanos = Nanos::micros(20);
+/// So many readings show a step, and not that the program was stopped between two of them.
+const STEP_READINGS: usize = 3;
+/// Where the kernel says by how much the clock of this time namespace is ahead of its own.
+const NAMESPACE: &str = "/proc/self/timens_offsets";
+
+/// `CLOCK_MONOTONIC`, ahead of it by a constant that makes it `CLOCK_TAI` at the moment of its making.
+///
+/// It is slewed as that is, and never stepped: whoever sets the time of day or the offset of TAI changes
+/// [`Clock::tai_ahead`], and no deadline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SteadyClock {
+    ahead: Nanos,
+    /// By how much `CLOCK_MONOTONIC` of this time namespace is ahead of the kernel's own.
+    namespace: Nanos,
+}
+
+impl SteadyClock {
+    /// Begins with what `CLOCK_TAI` shows now.
+    pub fn begin() -> Self {
+        let namespace = std::fs::read_to_string(NAMESPACE).ok().and_then(|text| monotonic_offset(&text));
+        Self { ahead: HostClock.monotonic_offset(), namespace: namespace.unwrap_or_default() }
+    }
+
+    /// Converts a stamp that the kernel took of its own `CLOCK_MONOTONIC`, as programs in the kernel read it.
+    pub fn of_kernel(&self, stamp: Time) -> Time {
+        stamp + self.namespace + self.ahead
+    }
+
+    /// Reads by how much `CLOCK_REALTIME` is ahead of this clock.
+    pub fn realtime_ahead(&self) -> Nanos {
+        HostClock.bracketed(realtime) - self.ahead
+    }
+}
+
+impl Default for SteadyClock {
+    fn default() -> Self {
+        Self::begin()
+    }
+}
+
+impl Clock for SteadyClock {
+    fn now(&self) -> Time {
+        monotonic() + self.ahead
+    }
+
+    fn wait_until(&self, deadline: Time, spin: Nanos) -> Time {
+        wait_by(|| self.now(), deadline, spin)
+    }
+
+    fn tai_ahead(&self) -> Nanos {
+        HostClock.bracketed(tai) - self.ahead
+    }
+
+    fn thread_time(&self) -> Nanos {
+        HostClock.thread_time()
+    }
+}
+
+/// The offset of `CLOCK_MONOTONIC` in the kernel's words: "monotonic  86400  0".
+fn monotonic_offset(text: &str) -> Option<Nanos> {
+    let mut words = text.lines().find_map(|line| line.strip_prefix("monotonic "))?.split_whitespace();
+    let mut next = || words.next()?.parse().ok();
+    Some(Nanos::seconds(next()?) + Nanos(next()?))
+}
+
+/// How far a clock that is set now and then is ahead of one that is not: the last two values, and when it changed.
+///
+/// A stamp may have been taken before a step and be read after it. Of the two times that it may mean, the later one that is
+/// not in the future is right, unless the step is smaller than the stamp is old.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ahead {
+    now: Nanos,
+    before: Nanos,
+}
+
+impl Ahead {
+    /// Begins with a reading.
+    pub const fn new(now: Nanos) -> Self {
+        Self { now, before: now }
+    }
+
+    /// Returns the latest value.
+    pub const fn now(&self) -> Nanos {
+        self.now
+    }
+
+    /// Looks whether the clock was set; returns by how much.
+    pub fn look(&mut self, read: impl Fn() -> Nanos) -> Option<Nanos> {
+        let is_step = |step: &Nanos| step.0.abs() >= LEAST_STEP.0;
+        let first = Some(read() - self.now).filter(is_step)?;
+        let again = std::iter::repeat_with(|| read() - self.now).take(STEP_READINGS);
+        let step = again.chain([first]).min_by_key(|step| step.0.abs()).filter(is_step)?;
+        (self.before, self.now) = (self.now, self.now + step);
+        Some(step)
+    }
+
+    /// Converts a stamp of that clock which was read at `read`, on the clock that nobody sets; `None`: it would have been taken
+    /// later than that.
+    pub fn convert(&self, stamp: Time, read: Time) -> Option<Time> {
+        [self.now, self.before].into_iter().map(|ahead| stamp - ahead).filter(|at| *at <= read).max()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    const TAI_SET: Nanos = Nanos::seconds(37);
+
+    #[test]
+    fn it_begins_as_tai_and_goes_on_as_monotonic() {
+        let clock = SteadyClock::begin();
+        assert!((clock.now() - HostClock.now()).0.abs() < 1_000_000_000);
+        assert!(clock.tai_ahead().0.abs() < 1_000_000_000);
+        let deadline = clock.now() + Nanos::micros(300);
+        assert!(clock.wait_until(deadline, Nanos::micros(100)) >= deadline);
+        let before = clock.now();
+        let stamp = clock.of_kernel(Time(before.0 - clock.ahead.0 - clock.namespace.0));
+        assert_eq!(stamp, before);
+    }
+
+    #[test]
+    fn a_time_namespace_says_what_it_adds() {
+        let text = "monotonic           86400         5\nboottime              7         0\n";
+        assert_eq!(monotonic_offset(text), Some(Nanos::seconds(86_400) + Nanos(5)));
+        assert_eq!(monotonic_offset("boottime 7 0\n"), None);
+    }
+
+    #[test]
+    fn a_step_is_found_and_a_program_that_was_stopped_while_it_read_is_not_one() {
+        let mut ahead = Ahead::new(Nanos(100));
+        assert_eq!(ahead.look(|| Nanos(10_100)), None, "reading takes so long");
+        let reads = Cell::new(0);
+        let stopped_once = || Nanos(if reads.replace(reads.get() + 1) == 0 { 5_000_000 } else { 120 });
+        assert_eq!(ahead.look(stopped_once), None);
+        for step in [TAI_SET, Nanos(-TAI_SET.0), Nanos::millis(-350), Nanos::seconds(86_400)] {
+            let before = ahead.now();
+            assert_eq!(ahead.look(|| before + step), Some(step));
+            assert_eq!(ahead.look(|| before + step), None, "it is told once");
+        }
+    }
+
+    #[test]
+    fn stamps_from_before_and_after_a_step_are_told_apart() {
+        for step in [TAI_SET, Nanos(-TAI_SET.0), Nanos::millis(2), Nanos::millis(-2)] {
+            let old = Nanos::seconds(1_000);
+            let mut ahead = Ahead::new(old);
+            // Both are read at once, a millisecond later.
+            let (first, second) = (Time(5_000_000), Time(5_400_000));
+            let (before, after) = (first + old, second + old + step);
+            ahead.look(|| old + step);
+            let read = Time(6_000_000);
+            assert_eq!(
+                [before, after].map(|stamp| ahead.convert(stamp, read)),
+                [Some(first), Some(second)],
+                "{step:?}"
+            );
+        }
+        assert_eq!(Ahead::new(Nanos(0)).convert(Time(7), Time(6)), None);
+    }
+}
