@@ -1,11 +1,14 @@
 //! `tcplog` with its programs in the kernel, over connections of this test's own: in a cgroup and a namespace that go with it.
 
+#[path = "../../port/tests/links/mod.rs"]
+mod links;
 #[path = "../../port/tests/namespace/mod.rs"]
 mod namespace;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -65,6 +68,53 @@ fn it_keeps_no_right_that_it_does_not_need() {
     });
 }
 
+#[test]
+fn a_log_whose_programs_are_taken_away_says_so_and_is_not_trusted() {
+    within("a_log_whose_programs_are_taken_away_says_so_and_is_not_trusted", || {
+        let Some(bed) = Bed::make("taken") else { return };
+        let number = fs::metadata(&bed.cgroup).expect("is there").ino();
+        for (what, expected) in [("detach", "was detached from"), ("replace", "was replaced by another one")] {
+            let logger = bed.run("--ppl 1");
+            transfer("127.0.0.1:0", 100_000);
+            match what {
+                "detach" => links::detach(logger.process.id(), "cgroup", number),
+                _ => links::replace(logger.process.id(), "cgroup", number),
+            }
+            let footer = logger.ends_by_itself();
+            assert!(footer["interruption"]["why"].as_str().is_some_and(|why| why.contains(expected)), "{footer}");
+            assert!(footer["records"].as_u64() > Some(10) && footer["gaps"].as_u64() > Some(0), "{footer}");
+            fs::remove_dir_all(bed.folder.join("t")).expect("removes");
+        }
+    });
+}
+
+#[test]
+fn a_cgroup_that_is_removed_ends_the_log_and_not_a_command() {
+    within("a_cgroup_that_is_removed_ends_the_log_and_not_a_command", || {
+        let Some(bed) = Bed::make("removed") else { return };
+        let inner = bed.cgroup.join("inner");
+        let removed = |footer: &Value| {
+            let why = format!("the cgroup {} was removed", inner.display());
+            assert_eq!(footer["interruption"]["why"], json!(why), "{footer}");
+            let [after, before] = ["after_ns", "before_ns"].map(|key| footer["interruption"][key].as_i64());
+            assert!(before.zip(after).is_some_and(|(before, after)| (1..1_000_000_000).contains(&(before - after))));
+        };
+        fs::create_dir(&inner).expect("makes");
+        let logger = bed.run_at(&inner, "--ppl 1");
+        fs::remove_dir(&inner).expect("removes");
+        removed(&logger.ends_by_itself());
+        fs::remove_dir_all(bed.folder.join("t")).expect("removes");
+
+        fs::create_dir(&inner).expect("makes");
+        let logger = bed.run_at(&inner, "--ppl 1 -- sleep 2");
+        fs::remove_dir(&inner).expect("removes");
+        let (status, footer) = logger.ended();
+        assert_eq!((status, &footer["why"], &footer["command_status"]), (4, &json!("command ended"), &json!(0)));
+        removed(&footer);
+        assert!(footer["duration_s"].as_f64() >= Some(2.0), "{footer}");
+    });
+}
+
 /// What each thread of a process may.
 fn rights(process: u32) -> impl Iterator<Item = u64> {
     let tasks = fs::read_dir(format!("/proc/{process}/task")).expect("its threads");
@@ -116,10 +166,14 @@ impl Bed {
     }
 
     fn run(&self, words: &str) -> Logger {
+        self.run_at(&self.cgroup, words)
+    }
+
+    fn run_at(&self, cgroup: &Path, words: &str) -> Logger {
         let out = self.folder.join("t");
         let mut process = Command::new(BINARY)
             .args(["tcplog", "run", "--ring", "1MiB", "--flows", "64", "--attach"])
-            .arg(&self.cgroup)
+            .arg(cgroup)
             .arg("--out")
             .arg(&out)
             .args(words.split_whitespace())
@@ -153,14 +207,30 @@ struct Logger {
 }
 
 impl Logger {
-    fn end(mut self) -> Value {
+    fn end(self) -> Value {
         let process = rustix::process::Pid::from_child(&self.process);
         rustix::process::kill_process(process, rustix::process::Signal::TERM).expect("signals");
-        assert_eq!(self.process.wait().expect("ends").code(), Some(0));
-        let footer = fs::read(self.out.join("footer.json")).expect("a footer");
-        let footer: Value = serde_json::from_slice(&footer).expect("JSON");
-        assert_eq!(footer["why"], json!("signal"));
+        let (status, footer) = self.ended();
+        assert_eq!((status, &footer["why"]), (0, &json!("signal")));
         footer
+    }
+
+    /// Waits until it has ended because its programs were taken away, which takes a second at most.
+    fn ends_by_itself(self) -> Value {
+        let start = HostClock.now();
+        let (status, footer) = self.ended();
+        let took = HostClock.now() - start;
+        assert!(took < Nanos::seconds(3), "a second, and what converting takes: {took:?}");
+        let expected = (4, &json!("interrupted"), &json!(false));
+        assert_eq!((status, &footer["why"], &footer["conserved"]), expected, "{footer}");
+        footer
+    }
+
+    /// Waits for its end: its status and its footer.
+    fn ended(mut self) -> (i32, Value) {
+        let status = self.process.wait().expect("ends").code().expect("a status");
+        let footer = fs::read(self.out.join("footer.json")).expect("a footer");
+        (status, serde_json::from_slice(&footer).expect("JSON"))
     }
 }
 

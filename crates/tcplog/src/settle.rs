@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use sojourn_record::tcp::{self, DISPOSITIONS};
-use sojourn_record::{Origin, RecordError, TcpFolder};
+use sojourn_record::{Origin, RecordError, TcpFolder, sync_folder};
 use sojourn_time::Time;
 
 use crate::account::{self, Account, Disposition, Entry, Tally};
@@ -28,6 +28,9 @@ mod flows;
 const ROWS: usize = 512;
 /// The same of rows of flows, which are written when their flows have ended long ago, and of gaps.
 const FLOWS: usize = 4096;
+
+/// The key of a note, and the reason of an end: somebody has taken the programs away. Beside it stands `why`.
+pub const INTERRUPTED: &str = "interrupted";
 
 /// How many flows a footer lists; the table has all of them.
 pub const LISTED: usize = 65_536;
@@ -118,6 +121,8 @@ pub fn settle(job: &Job<'_>) -> Result<Settled, SettleError> {
     let sink = TcpFolder::create(job.records, name, &header.absent, job.origin)?;
     let settled =
         make(reader, Work::new(job.block, &header, sink)).inspect_err(|_| TcpFolder::remove(job.records, name))?;
+    // The records are on the disk, and now their folder is, too: nothing is lost with the spool.
+    sync_folder(job.records.parent().unwrap_or(Path::new("")))?;
     spool::discard(job.folder);
     Ok(settled)
 }
@@ -219,7 +224,7 @@ impl Work {
             Frame::LeftOut(cookie, disposition, tallies) => self.flows.leave_out(cookie, disposition, tallies),
             Frame::Totals(totals) => self.totals = totals,
             Frame::Gap(gap) => return self.gap(&gap),
-            Frame::Note(text) => self.settled.notes.push(text),
+            Frame::Note(text) => self.note(text),
             Frame::Account(counted) => self.counted = Some(counted),
             Frame::End => self.settled.is_whole = true,
         }
@@ -437,6 +442,15 @@ impl Work {
             let (found, said, way) = (found.packets, said.packets, tcp::WAYS[direction]);
             self.breach(format!("{whose}, {way}: {found} samples where {said} packets were logged"));
         }
+    }
+
+    /// Keeps a note; one of an interruption says that packets passed which nobody counted.
+    fn note(&mut self, text: String) {
+        let note: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
+        if let Some(why) = note[INTERRUPTED]["why"].as_str() {
+            self.breach(format!("{why}: what passed from then on was not seen"));
+        }
+        self.settled.notes.push(text);
     }
 
     /// Keeps a sentence on how the law was broken.

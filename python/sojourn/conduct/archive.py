@@ -6,6 +6,7 @@ The layout itself is the waist's (records/folder.py). A file that is there is wr
 from __future__ import annotations
 
 import json
+import os
 import secrets
 import time
 from contextlib import suppress
@@ -55,18 +56,31 @@ def is_empty_folder(path: Path) -> bool:
 
 
 def rewrite(path: Path, text: str) -> None:
-    """Write a file anew, whole or not at all: on a full disk, what was there stays."""
+    """Write a file anew, whole or not at all: on a full disk and after a loss of power, what was there stays."""
     with NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}.", encoding="utf-8", delete=False) as file:
         draft = Path(file.name)
         try:
             file.write(text)
             file.flush()
+            os.fsync(file.fileno())
             draft.replace(path)
         finally:
             draft.unlink(missing_ok=True)
+    _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the names in a folder outlive a loss of power."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 ASKED = "# asked: "
+FINISHED = "finished"
+"""The last event of a complete run: what is in its folder outlives a loss of power from then on."""
 
 
 def asked_in(plan: Path) -> list[str]:
@@ -89,6 +103,8 @@ class Log:
         entry = {"tai_ns": time.clock_gettime_ns(time.CLOCK_TAI), "monotonic_raw_ns": monotonic_raw_ns()}
         self._file.write(json.dumps(entry | {"event": event} | fields) + "\n")
         self._file.flush()
+        if event == FINISHED:
+            os.fsync(self._file.fileno())
 
     def __enter__(self) -> Self:
         return self

@@ -98,6 +98,7 @@ pub fn close(drain: Drain, place: &Place, end: End) -> anyhow::Result<Closed> {
         "duration_s": seconds(lasted),
         "command_status": end.command_status,
         "conserved": law.is_ok(),
+        "interruption": ended.interruption,
     });
     join(&mut footer, more);
     let outcome = match (ended.failed, settled) {
@@ -156,6 +157,9 @@ pub fn make_records(place: &Place, records: &Path) -> anyhow::Result<Settled> {
 
 /// Holds an account to the law.
 fn law(ended: &Ended) -> anyhow::Result<()> {
+    if let Some(interruption) = &ended.interruption {
+        return Err(NotTrusted(format!("the log has a gap: {}", interruption.why)).into());
+    }
     let doubt = |problem: &str| Err(NotTrusted(format!("the account of the log does not add up: {problem}")).into());
     if let Err(breach) = ended.account.check() {
         return doubt(&breach.to_string());

@@ -27,6 +27,8 @@ const TENDED: Nanos = Nanos::millis(20);
 const WRITTEN_DOWN: Nanos = Nanos::seconds(1);
 /// How often flows are judged anew by what may have changed.
 const JUDGED: Nanos = Nanos::millis(100);
+/// How often it is looked at whether what was attached still is: a removed cgroup tells nobody.
+const LOOKED_AT: Nanos = Nanos::millis(500);
 
 /// A logger with its thread.
 pub struct Drain {
@@ -104,7 +106,7 @@ impl Shared {
         let mut pause = USUAL;
         let now = HostClock.now();
         let mut outcome = Ok(());
-        let mut due = [now + TENDED, now + WRITTEN_DOWN, now + JUDGED];
+        let mut due = [TENDED, WRITTEN_DOWN, JUDGED, LOOKED_AT].map(|every| now + every);
         while !self.is_to_end.load(Ordering::Relaxed) {
             let now = HostClock.wait_until(HostClock.now() + pause, Nanos::ZERO);
             let mut logger = self.lock();
@@ -120,7 +122,7 @@ impl Shared {
     }
 }
 
-fn look_after(logger: &mut Logger, now: Time, due: &mut [Time; 3]) -> anyhow::Result<()> {
+fn look_after(logger: &mut Logger, now: Time, due: &mut [Time; 4]) -> anyhow::Result<()> {
     // A clock that was set back makes them due at once.
     let is_due = |due: &mut Time, every: Nanos| {
         let is_due = now >= *due || *due - now > every;
@@ -138,6 +140,9 @@ fn look_after(logger: &mut Logger, now: Time, due: &mut [Time; 3]) -> anyhow::Re
     }
     if is_due(&mut due[2], JUDGED) {
         logger.judge_again();
+    }
+    if is_due(&mut due[3], LOOKED_AT) {
+        logger.look_at_programs(now);
     }
     outcome
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::Context;
 use serde_json::{Value, json};
-use sojourn_record::{RecordError, private};
+use sojourn_record::{RecordError, private, sync_folder};
 use sojourn_time::{Clock, HostClock, Time};
 
 use super::programs::Facts;
@@ -62,7 +62,7 @@ fn what_is_there(out: &Path) -> Option<String> {
         .find(|name| of_a_log(name))
 }
 
-/// Writes a file whole or not at all.
+/// Writes a file whole or not at all, also where the power fails: what it replaces is gone only when it is on the disk.
 ///
 /// # Errors
 /// When it cannot.
@@ -76,6 +76,7 @@ pub fn write_whole(path: &Path, value: &Value) -> anyhow::Result<()> {
         }
         let mut file = private::create_file(&temporary)?;
         file.write_all(format!("{value:#}\n").as_bytes())?;
+        file.sync_all()?;
         fs::rename(&temporary, path)
     };
     write().map_err(|error: std::io::Error| {
@@ -86,7 +87,8 @@ pub fn write_whole(path: &Path, value: &Value) -> anyhow::Result<()> {
             }
             _ => anyhow::Error::from(error).context(format!("write {}", path.display())),
         }
-    })
+    })?;
+    Ok(sync_folder(path.parent().unwrap_or(Path::new("")))?)
 }
 
 /// Reads a header or footer.

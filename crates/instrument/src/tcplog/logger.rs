@@ -4,17 +4,18 @@
 
 use std::collections::HashMap;
 
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 use sojourn_tcplog::account::{Account, Disposition};
 use sojourn_tcplog::flight::Flight;
-use sojourn_tcplog::gaps::Gaps;
+use sojourn_tcplog::gaps::{Gap, Gaps};
 use sojourn_tcplog::kernel::Cost;
 use sojourn_tcplog::layout::{Flow, Options, Totals};
 use sojourn_tcplog::numbers::Numbers;
-use sojourn_tcplog::settle::LISTED;
+use sojourn_tcplog::settle::{INTERRUPTED, LISTED};
 use sojourn_tcplog::spool::{Spool, SpoolError};
 use sojourn_tcplog::{Head, Mode};
-use sojourn_time::{Nanos, Time};
+use sojourn_time::{Clock, HostClock, Nanos, Time};
 
 use super::asked::Asked;
 use super::log_options::LogOptions;
@@ -62,6 +63,20 @@ pub struct Logger {
     /// Gaps so far.
     found: u64,
     failed: Option<SpoolError>,
+    /// When all that is to be attached was seen to be.
+    attached: Time,
+    interruption: Option<Interruption>,
+}
+
+/// From when on packets passed that no program saw: somebody took away what was attached.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Interruption {
+    /// What was taken away.
+    pub why: String,
+    /// When it was there for the last time.
+    pub after_ns: Time,
+    /// When it was missed.
+    pub before_ns: Time,
 }
 
 /// What a turn brought.
@@ -105,6 +120,7 @@ pub struct Ended {
     /// How often programs were left out by the kernel, by name.
     pub not_run: Value,
     pub failed: Option<SpoolError>,
+    pub interruption: Option<Interruption>,
 }
 
 impl Logger {
@@ -136,6 +152,8 @@ impl Logger {
             privates: 0,
             found: 0,
             failed: None,
+            attached: Time(0),
+            interruption: None,
         })
     }
 
@@ -152,6 +170,37 @@ impl Logger {
     /// Whether it cannot write any more.
     pub fn has_failed(&self) -> bool {
         self.failed.is_some()
+    }
+
+    /// Why nothing is seen any more, where somebody has taken the programs away.
+    pub fn interruption(&self) -> Option<&Interruption> {
+        self.interruption.as_ref()
+    }
+
+    /// Looks whether what was attached still is. What passes from then on nobody sees, so the account is not whole.
+    pub fn look_at_programs(&mut self, now: Time) {
+        if self.interruption.is_some() {
+            return;
+        }
+        let Some(why) = self.programs.taken_away() else {
+            self.attached = now;
+            return;
+        };
+        let found = Interruption { why, after_ns: self.attached, before_ns: now };
+        if let Some(spool) = &mut self.spool {
+            // A gap of a length that nobody knows, in the records of every CPU.
+            let [after_ns, before_ns] = [found.after_ns, now].map(|at| Some(at.0.cast_unsigned()));
+            // The entry behind those of the CPUs is that of all flows.
+            let totals = self.programs.totals().unwrap_or_default();
+            let of_cpus = totals.split_last().map_or(&[][..], |(_, of_cpus)| of_cpus);
+            for (cpu, totals) in (0..).zip(of_cpus) {
+                spool.gap(&Gap { cpu, number: totals.number, missing: 0, after_ns, before_ns });
+                self.found += 1;
+            }
+            spool.note(&json!({ INTERRUPTED: found }).to_string());
+        }
+        self.interruption = Some(found);
+        self.flush();
     }
 
     /// Changes what is named, all of it or nothing; says what is odd about it.
@@ -179,6 +228,7 @@ impl Logger {
     /// When the kernel refuses.
     pub fn be(&mut self, mode: Mode) -> anyhow::Result<()> {
         self.programs.attach_as(mode)?;
+        self.attached = HostClock.now();
         self.facts = self.programs.facts()?;
         Ok(())
     }
@@ -375,6 +425,7 @@ impl Logger {
             "not_run": self.not_run()?,
             "careful": self.facts.refusal,
             "failed": self.failed.as_ref().map(SpoolError::to_string),
+            "interruption": self.interruption,
         }))
     }
 
@@ -393,6 +444,7 @@ impl Logger {
     /// # Errors
     /// When rings or counters cannot be read.
     pub fn end(mut self, wait: &mut dyn FnMut()) -> anyhow::Result<Ended> {
+        self.look_at_programs(HostClock.now());
         self.programs.attach_as(Mode::Disabled)?;
         let (_, is_still) = Account::read_still(&*self.programs, &self.gone, STILL_TRIES, wait)?;
         while self.drain()?.records > 0 {}
@@ -443,6 +495,7 @@ impl Logger {
             missing: self.gaps.missing(),
             unexpected: self.gaps.unexpected(),
             failed: self.failed,
+            interruption: self.interruption,
         })
     }
 

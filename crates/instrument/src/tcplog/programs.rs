@@ -18,6 +18,11 @@ pub trait Programs: Source + Send {
     /// When the kernel refuses.
     fn attach_as(&mut self, mode: Mode) -> anyhow::Result<()>;
 
+    /// Says what was attached and is no more, though nobody here took it away.
+    fn taken_away(&self) -> Option<String> {
+        None
+    }
+
     /// Has the kernel measure what programs cost, or no more.
     ///
     /// # Errors
@@ -67,6 +72,10 @@ impl Programs for Kernel {
 
     fn attach_as(&mut self, mode: Mode) -> anyhow::Result<()> {
         Ok(self.set_mode(mode)?)
+    }
+
+    fn taken_away(&self) -> Option<String> {
+        Kernel::taken_away(self)
     }
 
     fn measure(&mut self, wanted: bool) -> anyhow::Result<()> {

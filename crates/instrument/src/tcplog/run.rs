@@ -13,6 +13,7 @@ use sojourn_record::private;
 use sojourn_rights::table::TCPLOG;
 use sojourn_rights::{self as rights, Identity, Right};
 use sojourn_tcplog::Mode;
+use sojourn_tcplog::settle::INTERRUPTED;
 use sojourn_tcplog::spool::Spool;
 use sojourn_time::{Clock, HostClock, Nanos, Time};
 
@@ -61,7 +62,8 @@ pub fn run(asked: &Run) -> anyhow::Result<()> {
         Err(error) => (None, Err(error)),
     };
     TCPLOG.restrict_calls()?;
-    let mut beside = Beside { signal, control, companion, until, is_stopped: started.is_err(), told: None };
+    let mut beside =
+        Beside { signal, control, companion, until, is_stopped: started.is_err(), told: None, is_interrupted: false };
     let why = beside.wait(&drain)?;
     let command_status = beside.companion.as_mut().and_then(Companion::status);
     // Nobody is answered any more.
@@ -163,6 +165,8 @@ struct Beside {
     is_stopped: bool,
     /// When the command was told to end, and whether it will be killed next.
     told: Option<(Time, bool)>,
+    /// The programs were taken away, which was said.
+    is_interrupted: bool,
 }
 
 impl Beside {
@@ -184,7 +188,11 @@ impl Beside {
         }
     }
 
-    fn reason(&self, drain: &Drain, is_over: bool) -> Option<&'static str> {
+    fn reason(&mut self, drain: &Drain, is_over: bool) -> Option<&'static str> {
+        let interruption = drain.with(|logger| Ok(logger.interruption().cloned())).unwrap_or_default();
+        if let Some(interruption) = interruption.filter(|_| !std::mem::replace(&mut self.is_interrupted, true)) {
+            eprintln!("{}: {}: packets from then on are not logged", crate::program(), interruption.why);
+        }
         let has_failed = drain.has_ended() || drain.with(|logger| Ok(logger.has_failed())).unwrap_or(true);
         match () {
             () if is_over => Some(COMMAND_ENDED),
@@ -193,6 +201,7 @@ impl Beside {
             () if self.is_stopped => Some("asked to stop"),
             // COMMAND is somebody's measurement: it goes on, and so does the account.
             () if has_failed && self.companion.is_none() => Some("failed"),
+            () if self.is_interrupted && self.companion.is_none() => Some(INTERRUPTED),
             () => None,
         }
     }
@@ -282,6 +291,9 @@ pub fn summary(footer: &Value) -> String {
     text.extend(show::not_run(footer));
     if let Some(warning) = footer["warning"].as_str() {
         text.push_str(&format!("! {warning}\n"));
+    }
+    if let Some(why) = footer["interruption"]["why"].as_str() {
+        text.push_str(&format!("! {why}: what passed from then on is not in the log\n"));
     }
     let lost = show::lost(&footer["totals"]) + number("events_full");
     if lost > 0 {

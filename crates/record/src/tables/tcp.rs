@@ -249,7 +249,8 @@ table! {
         block: i32 => block: Int32("1") "The block it belongs to.";
         cpu: u32 => cpu: Int32("1") "The CPU whose ring had no room.";
         number: u64 => number: Int64("1") "The first record that is missing.";
-        missing: u64 => missing: Int64("1") "How many in a row are.";
+        missing: u64 => missing: Int64("1")
+            "How many in a row are; 0: nobody knows, for the programs were taken away.";
         after: Option<Time> => after_ns: Int64("ns", TAI, "kernel") or null "The last record before them.";
         before: Option<Time> => before_ns: Int64("ns", TAI, "kernel") or null "The first record behind them.";
     }

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
 
+use libbpf_rs::query::LinkTypeInfo;
 use libbpf_rs::{Link, Object};
 
 use super::sys::attached;
@@ -63,6 +64,10 @@ impl Cgroup {
     /// Returns where it is.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    fn is_gone(&self) -> bool {
+        !self.path.join("cgroup.procs").exists()
     }
 
     /// Finds a program, here or above, that tolerates no other at this place.
@@ -134,20 +139,21 @@ fn unescaped(place: &str) -> String {
     plain
 }
 
-/// Programs that hang somewhere.
+/// Programs that hang somewhere, and the kernel's numbers of them.
 #[derive(Debug, Default)]
-pub(super) struct Links(Vec<(&'static str, Link)>);
+pub(super) struct Links(Vec<(&'static str, u32, Link)>);
 
 impl Links {
     /// Makes what hangs what the mode and the points want.
     pub fn hang(&mut self, object: &Object, cgroup: &Cgroup, mode: Mode, points: u32) -> Result<(), KernelError> {
         let wanted = wanted(mode, points);
-        self.0.retain(|(name, _)| wanted.contains(name));
+        self.0.retain(|(name, ..)| wanted.contains(name));
         for name in wanted {
-            if !self.0.iter().any(|(hung, _)| *hung == name)
+            if !self.0.iter().any(|(hung, ..)| *hung == name)
                 && let Some(link) = hang(object, cgroup, name)?
             {
-                self.0.push((name, link));
+                let info = link.info().map_err(|error| KernelError::system("ask about", name, &error))?;
+                self.0.push((name, info.prog_id, link));
             }
         }
         Ok(())
@@ -159,7 +165,27 @@ impl Links {
     }
 
     pub fn names(&self) -> Vec<&'static str> {
-        self.0.iter().map(|(name, _)| *name).collect()
+        self.0.iter().map(|(name, ..)| *name).collect()
+    }
+
+    /// Says which of them hangs no longer where it was put, and why; the kernel tells nobody by itself.
+    pub fn taken_away(&self, cgroup: &Cgroup) -> Option<String> {
+        self.0.iter().find_map(|(name, number, link)| {
+            // What the kernel does not say is not taken for a loss.
+            let info = link.info().ok()?;
+            match info.info {
+                LinkTypeInfo::Cgroup(at) if at.cgroup_id == 0 && cgroup.is_gone() => {
+                    Some(format!("the cgroup {} was removed", cgroup.path.display()))
+                }
+                LinkTypeInfo::Cgroup(at) if at.cgroup_id == 0 => {
+                    Some(format!("the program `{name}` was detached from {}", cgroup.path.display()))
+                }
+                _ if info.prog_id != *number => {
+                    Some(format!("the program `{name}` was replaced by another one ({})", info.prog_id))
+                }
+                _ => None,
+            }
+        })
     }
 }
 

@@ -179,6 +179,11 @@ impl Kernel {
         self.links.names()
     }
 
+    /// Says what was taken away from where it hung: by whoever removed the cgroup, detached a program or replaced it.
+    pub fn taken_away(&self) -> Option<String> {
+        self.links.taken_away(&self.cgroup)
+    }
+
     /// Returns the columns of a sample's state that this kernel has, and those that it lacks.
     ///
     /// # Errors

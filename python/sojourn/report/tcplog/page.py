@@ -75,6 +75,8 @@ def _warning(log: Log) -> str:
     """What makes the log less than whole; empty where nothing does."""
     if not log.footer and log.header:
         return "This log has no end: it was cut, and what is drawn is what was kept."
+    if why := (log.footer.get("interruption") or {}).get("why"):
+        return f"This log has a gap: {why}, and what passed from then on is not in it. Do not trust its end."
     if log.footer.get("conserved") is False:
         return "This log does not add up: packets are missing from its account. Do not trust it."
     return ""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import polars as pl
+
 from sojourn.report.numbers import count
 
 if TYPE_CHECKING:
-    import polars as pl
-
     from sojourn.report.tcplog.log import Flow, Log
     from sojourn.report.tcplog.traces import Traces
 
@@ -71,9 +71,15 @@ def _every(options: dict[str, Any]) -> str:
 def _gaps(gaps: pl.DataFrame) -> list[str]:
     if gaps.is_empty():
         return []
-    many = "a gap" if gaps.height == 1 else f"{count(gaps.height)} gaps"
-    lost = f"{count(int(gaps['missing'].sum()))} records had no room"
-    return [f"Grey: {many} of the log, where {lost}; any flow may miss some of them."]
+    full = gaps.filter(pl.col("missing") > 0)
+    said = []
+    if not full.is_empty():
+        many = "a gap" if full.height == 1 else f"{count(full.height)} gaps"
+        lost = f"{count(int(full['missing'].sum()))} records had no room"
+        said.append(f"Grey: {many} of the log, where {lost}; any flow may miss some of them.")
+    if full.height < gaps.height:
+        said.append("The log's programs were taken away: what passed from then on is not in it.")
+    return said
 
 
 def _drawn(traces: Traces) -> list[str]:

@@ -1,0 +1,250 @@
+//! What a loss of power leaves: the order of writes, syncs, renames and removals as the kernel saw them (strace), cut at every
+//! one. What was not synced is lost; a name that was made, changed or removed since its folder was synced may be there or not.
+
+#[path = "../../port/tests/namespace/mod.rs"]
+mod namespace;
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use namespace::{ip, within_permitted};
+
+const CALLS: &str = "trace=openat,write,pwrite64,ftruncate,fsync,fdatasync,rename,renameat,renameat2,unlink,unlinkat";
+
+/// What was done to a file or a folder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Act {
+    Create(String),
+    Write(String),
+    Sync(String),
+    Rename(String, String),
+    Remove(String),
+}
+
+/// A disk, as far as it is certain.
+#[derive(Clone, Debug, Default)]
+struct Disk {
+    /// By path: whether all that was written is on the disk, and whether its name is.
+    files: HashMap<String, (bool, bool)>,
+    /// Names that may be gone, and names that may be there.
+    removed: Vec<String>,
+    renamed: Vec<String>,
+}
+
+impl Disk {
+    fn take(&mut self, act: &Act) {
+        match act {
+            Act::Create(path) => {
+                self.files.insert(path.clone(), (false, false));
+            }
+            Act::Write(path) => {
+                if let Some(file) = self.files.get_mut(path) {
+                    file.0 = false;
+                }
+            }
+            Act::Sync(path) => {
+                if let Some(file) = self.files.get_mut(path) {
+                    file.0 = true;
+                }
+                for (name, file) in &mut self.files {
+                    file.1 |= folder_of(name) == path;
+                }
+            }
+            Act::Rename(from, to) => {
+                if let Some(file) = self.files.remove(from) {
+                    self.files.insert(to.clone(), (file.0, false));
+                }
+                self.renamed.push(to.clone());
+            }
+            Act::Remove(path) => self.removed.push(path.clone()),
+        }
+    }
+
+    /// Whether a file's content is whole and its name certain.
+    fn has(&self, end: &str) -> bool {
+        self.files.iter().any(|(path, file)| path.ends_with(end) && *file == (true, true))
+    }
+
+    fn may_lack(&self, end: &str) -> bool {
+        self.removed.iter().any(|path| path.ends_with(end))
+    }
+
+    fn may_have(&self, end: &str) -> bool {
+        self.renamed.iter().any(|path| path.ends_with(end))
+    }
+}
+
+fn folder_of(path: &str) -> &str {
+    path.rsplit_once('/').map_or("", |(folder, _)| folder)
+}
+
+const TABLES: [&str; 5] = ["tcp_samples", "tcp_private", "tcp_flows", "tcp_account", "tcp_gaps"];
+
+/// What of a log of TCP would be lost although it says that it is whole: at each moment, a sentence.
+fn lost_of_tcplog(acts: &[Act]) -> Vec<String> {
+    let mut disk = Disk::default();
+    let mut lost = Vec::new();
+    for (at, act) in acts.iter().enumerate() {
+        disk.take(act);
+        for table in TABLES {
+            let is_safe = disk.has(&format!("records/{table}-tcplog-000.arrow"));
+            if disk.may_lack("spool-000.tcplog") && !is_safe {
+                lost.push(format!("{at}: neither the spool nor {table} is certain"));
+            }
+            if disk.may_have("footer.json") && !is_safe {
+                lost.push(format!("{at}: the footer may be there without {table}"));
+            }
+        }
+        let footer = disk.files.iter().find(|(path, _)| path.ends_with("/footer.json"));
+        if footer.is_some_and(|(_, (is_whole, _))| !is_whole) {
+            lost.push(format!("{at}: the footer may be there and empty"));
+        }
+    }
+    lost
+}
+
+#[test]
+fn no_record_of_tcp_is_lost_with_the_power_once_its_spool_may_be_gone() {
+    let folder = folder("tcplog");
+    let log = folder.join("log");
+    let acts = traced(&folder, &["tcplog", "run", "--simulated", "3", "--duration", "300ms", "--out"], &log);
+    let Some(acts) = acts else { return };
+    assert_eq!(lost_of_tcplog(&acts), [""; 0]);
+    let mut disk = Disk::default();
+    acts.iter().for_each(|act| disk.take(act));
+    assert!(disk.may_lack("spool-000.tcplog") && disk.has("/footer.json"), "{acts:?}");
+    // The same acts in another order: what is checked can fail.
+    let removal = acts.iter().position(|act| matches!(act, Act::Remove(path) if path.ends_with("spool-000.tcplog")));
+    let mut early = acts.clone();
+    let removal = early.remove(removal.expect("it is removed"));
+    early.insert(1, removal);
+    assert!(!lost_of_tcplog(&early).is_empty());
+    for unsynced in ["tcp_flows-tcplog-000.arrow", "/records", "footer.json.part"] {
+        let kept = acts.iter().filter(|act| !matches!(act, Act::Sync(path) if path.ends_with(unsynced)));
+        assert!(!lost_of_tcplog(&kept.cloned().collect::<Vec<_>>()).is_empty(), "{unsynced}");
+    }
+    fs::remove_dir_all(folder).expect("removes");
+}
+
+#[test]
+fn an_emulators_log_says_that_it_is_whole_when_it_is_on_the_disk() {
+    within_permitted("an_emulators_log_says_that_it_is_whole_when_it_is_on_the_disk", || {
+        for (host, port) in [("west", "left"), ("east", "right")] {
+            ip(&format!("link add name {port} type veth peer name {host}"));
+            ip(&format!("link set dev {port} up"));
+            ip(&format!("link set dev {host} up"));
+        }
+        let folder = folder("emulate");
+        let log = folder.join("log");
+        let arguments = ["emulate", "run", "left", "right", "--control", "none", "--for", "500ms", "--log"];
+        let Some(acts) = traced(&folder, &arguments, &log) else { return };
+        let of = |end: &str| {
+            let is_it = |path: &String| path.ends_with(end);
+            let last = |is: &dyn Fn(&Act) -> bool| acts.iter().rposition(is);
+            let written = last(&|act| matches!(act, Act::Write(path) if is_it(path)));
+            (written, last(&|act| matches!(act, Act::Sync(path) if is_it(path))))
+        };
+        let (packets, events) = (of("packets-emulate-000.arrow"), of("emulation-emulate-000.jsonl"));
+        assert!(packets.0.is_some() && packets.0 < packets.1, "its rows are synced: {acts:?}");
+        assert!(packets.1 < events.0 && events.0 < events.1, "before the line that says so: {acts:?}");
+        fs::remove_dir_all(folder).expect("removes");
+    });
+}
+
+/// Runs the instrument under strace to its end, and tells what it did to files below `folder`; `None` where nobody may trace.
+fn traced(folder: &PathBuf, arguments: &[&str], out: &PathBuf) -> Option<Vec<Act>> {
+    fs::create_dir_all(folder).expect("makes");
+    let trace = folder.join("trace");
+    let strace = |command: &mut Command| command.stdout(Stdio::null()).stderr(Stdio::null()).status();
+    let can = strace(Command::new("strace").args(["-o", "/dev/null", "true"]));
+    if !can.is_ok_and(|status| status.success()) {
+        assert!(std::env::var_os("CI").is_none(), "CI must be able to trace: strace is missing or refused");
+        eprintln!("skipped: strace is missing or may trace nothing here");
+        return None;
+    }
+    let mut child = Command::new("strace")
+        .args(["-f", "-y", "-s", "0", "-e", CALLS, "-o"])
+        .arg(&trace)
+        .arg(env!("CARGO_BIN_EXE_sojourn-instrument"))
+        .args(arguments)
+        .arg(out)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("strace starts");
+    assert!(child.wait().expect("ends").success());
+    let text = fs::read_to_string(&trace).expect("a trace");
+    let root = folder.to_str().expect("a name");
+    Some(text_acts(&text).into_iter().filter(|act| path_of(act).starts_with(root)).collect())
+}
+
+fn path_of(act: &Act) -> &str {
+    match act {
+        Act::Create(path) | Act::Write(path) | Act::Sync(path) | Act::Rename(path, _) | Act::Remove(path) => path,
+    }
+}
+
+/// Reads a trace. A call that another thread interrupts is told in two lines: what it changes counts from the first, and what it
+/// makes certain from the second.
+fn text_acts(text: &str) -> Vec<Act> {
+    let mut pending: HashMap<&str, &str> = HashMap::new();
+    let mut acts = Vec::new();
+    for line in text.lines() {
+        let Some((process, call)) = line.split_once(' ') else { continue };
+        let call = call.trim_start();
+        if call.starts_with("<... ") {
+            if let Some(began) = pending.remove(process).filter(|_| !call.contains("= -1")) {
+                acts.extend(act(began).filter(|act| matches!(act, Act::Sync(_) | Act::Create(_))));
+            }
+        } else if call.contains("<unfinished ...>") {
+            pending.insert(process, call);
+            acts.extend(act(call).filter(|act| !matches!(act, Act::Sync(_) | Act::Create(_))));
+        } else if !call.contains("= -1") {
+            acts.extend(act(call));
+        }
+    }
+    acts
+}
+
+fn act(call: &str) -> Option<Act> {
+    let (name, rest) = call.split_once('(')?;
+    let mut quoted = rest.split('"').skip(1).step_by(2).map(str::to_owned);
+    let descriptor = || Some(rest.split_once('<')?.1.split_once('>')?.0.to_owned());
+    match name {
+        "openat" => rest.contains("O_CREAT").then(|| quoted.next()).flatten().map(Act::Create),
+        "write" | "pwrite64" | "ftruncate" => descriptor().map(Act::Write),
+        "fsync" | "fdatasync" => descriptor().map(Act::Sync),
+        "rename" | "renameat" | "renameat2" => Some(Act::Rename(quoted.next()?, quoted.next()?)),
+        "unlink" | "unlinkat" => quoted.next().map(Act::Remove),
+        _ => None,
+    }
+}
+
+#[test]
+fn a_trace_is_read_as_the_kernel_told_it() {
+    let text = "7 openat(AT_FDCWD</d>, \"/d/a\", O_WRONLY|O_CREAT|O_EXCL, 0666) = 3</d/a>\n\
+                7 write(3</d/a>, \"\"..., 8) = 8\n\
+                7 fsync(3</d/a> <unfinished ...>\n\
+                8 unlink(\"/d/b\") = -1 ENOENT (No such file or directory)\n\
+                8 rename(\"/d/c\", \"/d/e\") = 0\n\
+                7 <... fsync resumed>) = 0\n\
+                7 unlink(\"/d/b\") = 0\n";
+    let acts = text_acts(text);
+    let path = |name: &str| format!("/d/{name}");
+    let expected = [
+        Act::Create(path("a")),
+        Act::Write(path("a")),
+        Act::Rename(path("c"), path("e")),
+        Act::Sync(path("a")),
+        Act::Remove(path("b")),
+    ];
+    assert_eq!(acts, expected);
+}
+
+fn folder(name: &str) -> PathBuf {
+    let folder = std::env::temp_dir().join(format!("sojourn-power-{}-{name}", std::process::id()));
+    let _ = fs::remove_dir_all(&folder);
+    folder
+}
