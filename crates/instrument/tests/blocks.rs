@@ -99,7 +99,10 @@ fn each_request_is_answered_and_wrong_ones_do_not_end_it() {
 
     let mut lossy = constant();
     lossy["los"] = json!(0.1);
+    let mut endless = request(9, &constant());
+    endless["count"] = json!(10_000_001);
     for (line, block) in [
+        (endless.to_string(), json!(9)),
         ("{".to_owned(), Value::Null),
         (request(6, &lossy).to_string(), json!(6)),
         (
@@ -114,6 +117,24 @@ fn each_request_is_answered_and_wrong_ones_do_not_end_it() {
     assert_eq!(blocks.ask(&request(8, &constant()).to_string())["event"], "block");
     assert_eq!(blocks.end().code(), Some(0));
     assert!(folder.0.join("probes-003.arrow").exists() && folder.0.join("blocks-003.arrow").exists());
+}
+
+#[test]
+fn a_request_without_end_ends_it_with_a_sentence() {
+    let folder = Folder::new("long");
+    let mut child = Command::new(BINARY)
+        .args(["probe", "blocks", "--record", folder.argument()])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // Beyond 1 MiB nobody reads on.
+    let _ = child.stdin.take().unwrap().write_all(&vec![b'x'; 3 << 20]);
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("a request is longer than 1 MiB"), "{said}");
 }
 
 #[test]

@@ -159,18 +159,6 @@ fn a_peer_has_its_rate() {
 }
 
 #[test]
-fn it_keeps_no_right_that_it_does_not_need() {
-    within("it_keeps_no_right_that_it_does_not_need", || {
-        link();
-        let responder = Responder::start(&["--dev", "any", "--udp", "0", "--until-eof"]);
-        let status = std::fs::read_to_string(format!("/proc/{}/status", responder.process.id())).expect("its status");
-        let held = status.lines().find_map(|line| line.strip_prefix("CapPrm:")).expect("its rights").trim().to_owned();
-        let ipc_lock = 1 << 14;
-        assert_eq!(u64::from_str_radix(&held, 16).expect("a mask") & !ipc_lock, 0, "{held}");
-    });
-}
-
-#[test]
 fn two_probers_on_one_interface_do_not_take_each_others_replies() {
     within("two_probers_on_one_interface_do_not_take_each_others_replies", || {
         link();

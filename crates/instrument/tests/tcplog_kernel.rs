@@ -14,6 +14,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 
 use serde_json::{Value, json};
+use sojourn_rights::table::TCPLOG;
 use sojourn_time::{Clock, HostClock, Nanos};
 
 use namespace::{ip, within};
@@ -57,12 +58,10 @@ fn it_keeps_no_right_that_it_does_not_need() {
     within("it_keeps_no_right_that_it_does_not_need", || {
         let Some(bed) = Bed::make("least") else { return };
         let logger = bed.run("--ppl 1");
-        let (net_admin, perfmon, bpf) = (1 << 12, 1 << 38, 1_u64 << 39);
-        let needless =
-            || rights(logger.process.id()).map(|held| held & !(net_admin | perfmon | bpf)).any(|held| held != 0);
+        let needless = || statuses(logger.process.id()).into_iter().find(|status| !holds_no_more(status));
         let patience = HostClock.now() + Nanos::seconds(30);
-        while needless() {
-            assert!(HostClock.now() < patience, "{:x?}", rights(logger.process.id()).collect::<Vec<_>>());
+        while let Some(status) = needless() {
+            assert!(HostClock.now() < patience, "{status}");
         }
         logger.end();
     });
@@ -115,14 +114,19 @@ fn a_cgroup_that_is_removed_ends_the_log_and_not_a_command() {
     });
 }
 
-/// What each thread of a process may.
-fn rights(process: u32) -> impl Iterator<Item = u64> {
+/// What the kernel says of each thread of a process.
+fn statuses(process: u32) -> Vec<String> {
     let tasks = fs::read_dir(format!("/proc/{process}/task")).expect("its threads");
-    tasks.flatten().filter_map(|task| {
-        let status = fs::read_to_string(task.path().join("status")).ok()?;
-        let held = status.lines().find_map(|line| line.strip_prefix("CapPrm:"))?.trim().to_owned();
-        u64::from_str_radix(&held, 16).ok()
-    })
+    tasks.flatten().filter_map(|task| fs::read_to_string(task.path().join("status")).ok()).collect()
+}
+
+/// Whether a thread holds what the table of rights says, in every set, and no more.
+fn holds_no_more(status: &str) -> bool {
+    let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).expect(name).trim();
+    let mask = |name: &str| u64::from_str_radix(field(name), 16).expect("a mask");
+    let is_confined = field("NoNewPrivs:") == "1" && field("Seccomp:") == "2";
+    let held = (mask("CapPrm:") | mask("CapEff:")) & !TCPLOG.mask();
+    is_confined && held | mask("CapBnd:") | mask("CapAmb:") | mask("CapInh:") == 0
 }
 
 /// Sends so many bytes over a connection of our own, and closes it.

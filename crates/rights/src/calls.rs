@@ -263,6 +263,25 @@ mod tests {
         }
     }
 
+    /// Set in the process that a test starts of itself.
+    const INSIDE: &str = "SOJOURN_TEST_CONFINED";
+
+    #[test]
+    fn who_starts_another_program_is_killed() {
+        use std::os::unix::process::{CommandExt, ExitStatusExt};
+        use std::process::Command;
+        if std::env::var_os(INSIDE).is_some() {
+            allow_only(&[Calls::Basic]).expect("a filter");
+            let error = Command::new("true").exec();
+            eprintln!("it goes on: {error}");
+            return;
+        }
+        let words = ["--exact", "calls::tests::who_starts_another_program_is_killed", "--nocapture"];
+        let test = std::env::current_exe().expect("this test's program");
+        let output = Command::new(test).args(words).env(INSIDE, "1").output().expect("starts");
+        assert_eq!(output.status.signal(), Some(libc::SIGSYS), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+
     #[test]
     fn a_thread_that_is_confined_goes_on() {
         let read = std::thread::spawn(|| {

@@ -16,6 +16,9 @@ use sojourn_wire::{Carrier, MacAddress};
 use crate::place::Place;
 use crate::secret;
 
+/// Ports that stay open from block to block; one more closes the first.
+const MOST_PORTS: usize = 64;
+
 /// What a block amounted to.
 #[derive(Debug)]
 pub struct Measured {
@@ -82,7 +85,11 @@ impl Session {
         let index = match self.ports.iter().position(|(known, _)| known == to) {
             Some(index) => index,
             None => {
-                self.ports.push((to.clone(), open(to)?));
+                let port = open(to)?;
+                if self.ports.len() == MOST_PORTS {
+                    self.ports.remove(0);
+                }
+                self.ports.push((to.clone(), port));
                 self.ports.len() - 1
             }
         };
@@ -206,5 +213,25 @@ impl Port for KernelPort {
 
     fn local_drops(&mut self) -> u64 {
         each!(self, port => port.local_drops())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sojourn_probe::Peer;
+
+    use super::*;
+
+    #[test]
+    fn blocks_to_many_peers_keep_no_more_sockets_open_than_that() {
+        let place = Place { cpu: None, is_real_time: false, nice: 0, wait: Wait::Sleep, is_locked: false };
+        let mut session = Session::new(place);
+        let peer = |port: u16| Peer { address: std::net::Ipv4Addr::LOCALHOST.into(), port };
+        let to = |port: u16| To::Udp(Udp { peer: peer(port), dev: None });
+        for port in 0..2 * MOST_PORTS as u16 {
+            session.port(&to(20_000 + port)).expect("a socket");
+        }
+        assert_eq!(session.ports.len(), MOST_PORTS);
+        assert_eq!(session.ports.last().map(|(to, _)| to.clone()), Some(to(20_000 + 2 * MOST_PORTS as u16 - 1)));
     }
 }
