@@ -29,7 +29,7 @@ def main() -> None:
     make = stream_frames if asked["kind"] == "stream" else probe_frames
     kinds: dict[str, list[bytes]] = make(asked, rng)
     port = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
-    port.bind(("eth0", 0))
+    port.bind((asked["dev"], 0))
     order = [(kind, frame) for kind, frames in kinds.items() for frame in frames]
     rng.shuffle(order)
     counts = dict.fromkeys(kinds, 0)
@@ -119,8 +119,7 @@ def recorded(file: str | None) -> list[bytes]:
 
 def udp(asked: dict[str, str], port: int, payload: bytes) -> bytes:
     """A UDP datagram in IPv4, with whatever sender was asked for."""
-    source_port = 7707 if asked["kind"] == "probe" else 40_000
-    datagram = struct.pack(">HHHH", source_port, port, 8 + len(payload), 0) + payload
+    datagram = struct.pack(">HHHH", int(asked["from_port"]), port, 8 + len(payload), 0) + payload
     addresses = socket.inet_aton(asked["from"]) + socket.inet_aton(asked["to"])
     header = struct.pack(">BBHHHBBH", 0x45, 0, 20 + len(datagram), 0, 0, 64, 17, 0) + addresses
     total = sum(struct.unpack(">10H", header))

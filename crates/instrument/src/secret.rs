@@ -8,6 +8,7 @@ use std::path::Path;
 
 use anyhow::Context;
 use rustix::rand::{GetRandomFlags, getrandom};
+use sojourn_stream::Auth;
 use sojourn_wire::Key;
 
 use crate::failure::WrongRequest;
@@ -59,6 +60,14 @@ pub fn key_in(path: &Path) -> anyhow::Result<Key> {
     }
     let secret = secret_of(&bytes).map_err(wrong)?;
     Key::new(&secret).map_err(|error| wrong(format!("{error}: openssl rand -hex 32 > {shown}")).into())
+}
+
+/// Returns what the key in a file makes of the frames of streams; no file, no key.
+///
+/// # Errors
+/// As of [`key_in`].
+pub fn auth(path: Option<&Path>) -> anyhow::Result<Auth> {
+    Ok(Auth::from(path.map(key_in).transpose()?))
 }
 
 fn secret_of(bytes: &[u8]) -> Result<Vec<u8>, String> {

@@ -7,16 +7,19 @@ use sojourn_port::{Sent, StampKind, TransmitStamp};
 use sojourn_wire::StreamHeader;
 use sojourn_wire::stream::{Kind, SyncTail};
 
+use crate::Auth;
+
 /// How many replies may wait for their stamps; of more the oldest has no follow-up.
 const MOST_DUE: usize = 64;
 
-/// An Ethernet header with its tag, and the least user data of a frame.
-const LONGEST_BYTES: usize = 80;
+/// An Ethernet header with its VLAN tag, a reply and the tag of its authentication: 18 + 50 + 16 bytes.
+const LONGEST_BYTES: usize = 84;
 
 /// Replies that promised a follow-up, until their stamps come.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct FollowUps {
     due: VecDeque<Due>,
+    auth: Auth,
 }
 
 #[derive(Debug)]
@@ -30,6 +33,11 @@ struct Due {
 }
 
 impl FollowUps {
+    /// Awaits stamps of replies with such tags.
+    pub fn new(auth: Auth) -> Self {
+        Self { due: VecDeque::new(), auth }
+    }
+
     /// Awaits the stamp of a reply, where it promises a follow-up.
     pub fn promise(&mut self, port: usize, frame: &[u8], head_bytes: usize, sent: Sent) {
         let Some(payload) = frame.get(head_bytes..) else { return };
@@ -55,6 +63,7 @@ impl FollowUps {
         let (header, tail) = (StreamHeader::read(payload).ok()?, SyncTail::read(payload)?);
         StreamHeader { kind: Kind::SyncFollowUp, sent: stamp.left.at, ..header }.write(payload);
         SyncTail { source: stamp.left.source, follows_up: false, ..tail }.write(payload);
+        self.auth.seal(payload);
         Some(due.length)
     }
 }

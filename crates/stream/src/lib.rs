@@ -5,6 +5,7 @@
 //! with a known truth. Nothing here opens a port, writes records, or converts one host's clock to another's.
 
 mod accounting;
+mod auth;
 mod count;
 mod departed;
 mod driver;
@@ -25,6 +26,7 @@ mod tally;
 mod track;
 mod window;
 
+pub use auth::Auth;
 pub use count::{Received as ReceivedCounts, Sent as SentCounts, Unexpected};
 pub use departed::{Departure, FlowSent, SendOutcome};
 pub use driver::{Ended, Greeted, Greeting, Observer, conclude, exchange, greet, receive, send};

@@ -13,7 +13,7 @@ use crate::accounting::{Accounting, Counting, Whose};
 use crate::follow_up::FollowUps;
 use crate::frame;
 use crate::request::{Answering, PortRequest, Senders};
-use crate::{End, Head, ReceiveOutcome, ReceiveRequest, SentCount};
+use crate::{Auth, End, Head, ReceiveOutcome, ReceiveRequest, SentCount};
 
 /// An Ethernet header with its tag.
 const LONGEST_HEAD_BYTES: usize = ethernet::HEADER_BYTES + TAG_BYTES;
@@ -22,6 +22,7 @@ const LONGEST_HEAD_BYTES: usize = ethernet::HEADER_BYTES + TAG_BYTES;
 #[derive(Debug)]
 pub struct Receiver {
     senders: Senders,
+    auth: Auth,
     clock: u64,
     ports: Vec<PortRequest>,
     accounting: Accounting,
@@ -43,12 +44,13 @@ impl Receiver {
         };
         Self {
             senders: request.senders,
+            auth: request.auth.clone(),
             clock: request.clock,
             accounting: Accounting::new(counting, &request.flows, request.ports.len(), key),
             ports: request.ports.clone(),
             ends: Vec::with_capacity(request.flows.len()),
             greeted: Vec::with_capacity(request.flows.len()),
-            follow_ups: FollowUps::default(),
+            follow_ups: FollowUps::new(request.auth.clone()),
         }
     }
 
@@ -69,6 +71,9 @@ impl Receiver {
         };
         let back = head.back(request.mac);
         match header.kind {
+            Kind::SyncRequest | Kind::End | Kind::Greeting => {
+                self.on_control((port, back), (header, payload), received, reply)
+            }
             Kind::Data | Kind::Live => {
                 let is_first = self.accounting.on_packet(port, &header, payload, received);
                 let answering = request.answer.filter(|_| is_first)?;
@@ -79,33 +84,34 @@ impl Receiver {
                 self.accounting.on_packet(port, &header, payload, received);
                 None
             }
-            Kind::SyncRequest if self.accounting.is_ours(&header) => {
-                self.accounting.on_control(port);
-                self.sync((port, back), (header, payload), received, reply)
-            }
-            Kind::End if self.accounting.is_ours(&header) => match read_end(payload) {
-                Some(end) => {
-                    self.accounting.on_control(port);
-                    let is_ours = self.note_end(header.flow, end);
-                    if is_ours { acknowledge(back, header, reply) } else { None }
-                }
-                None => {
-                    self.accounting.on_unexpected(port, Some(header.kind));
-                    None
-                }
-            },
-            Kind::Greeting => self.greet((port, back), (header, payload), reply),
-            Kind::Answer
-            | Kind::End
-            | Kind::EndAck
-            | Kind::SyncRequest
-            | Kind::SyncReply
-            | Kind::SyncFollowUp
-            | Kind::GreetingReply => {
+            Kind::Answer | Kind::EndAck | Kind::SyncReply | Kind::SyncFollowUp | Kind::GreetingReply => {
                 self.accounting.on_unexpected(port, Some(header.kind));
                 None
             }
         }
+    }
+
+    /// Takes what a sender says beside its packets: what is of another key or has a wrong tag is not believed.
+    fn on_control(
+        &mut self,
+        (port, back): (usize, Head),
+        (header, payload): (StreamHeader, &[u8]),
+        received: &Received,
+        reply: &mut [u8],
+    ) -> Option<usize> {
+        let is_believed = header.kind == Kind::Greeting || self.accounting.is_ours(&header);
+        let said = if is_believed { self.auth.open(payload) } else { None };
+        let length = match (header.kind, said) {
+            (Kind::Greeting, Some(said)) => return self.greet((port, back), (header, said), reply),
+            (Kind::SyncRequest, Some(said)) => self.sync((port, back), (header, said), received, reply),
+            (Kind::End, Some(said)) if read_end(said).is_some() => self.on_end(back, (header, said), reply),
+            _ => {
+                self.accounting.on_unexpected(port, Some(header.kind));
+                return None;
+            }
+        };
+        self.accounting.on_control(port);
+        length
     }
 
     /// Writes into an answer when it departs. Only synchronisation tells: what else is answered repeats what it was
@@ -115,7 +121,10 @@ impl Receiver {
         let at = reply_head_bytes(*framing, reply);
         let Some(payload) = reply.get_mut(at..) else { return };
         match StreamHeader::read(payload) {
-            Ok(header) if header.kind == Kind::SyncReply => StreamHeader { sent: now, ..header }.write(payload),
+            Ok(header) if header.kind == Kind::SyncReply => {
+                StreamHeader { sent: now, ..header }.write(payload);
+                self.auth.seal(payload);
+            }
             _ => {}
         }
     }
@@ -135,7 +144,7 @@ impl Receiver {
     /// Returns how long an answer can be.
     pub fn longest_reply(&self) -> usize {
         let answers = self.ports.iter().filter_map(|port| port.answer).map(|answer| answer.payload_bytes);
-        let least = LEAST_PAYLOAD_BYTES.max(SYNC_BYTES).max(GREETING_BYTES);
+        let least = LEAST_PAYLOAD_BYTES.max(SYNC_BYTES).max(GREETING_BYTES) + self.auth.bytes();
         LONGEST_HEAD_BYTES + answers.max().unwrap_or_default().max(least)
     }
 
@@ -163,16 +172,22 @@ impl Receiver {
         self.accounting.finish(&sent, local_drops)
     }
 
-    /// Takes what a sender says at the end of its stream. The first word holds. Returns whether it was said to us, not to
-    /// another receiver of the group.
-    fn note_end(&mut self, flow: u16, end: End) -> bool {
+    /// Takes what a sender says at the end of its stream, and acknowledges it where it was said to us, not to another receiver of
+    /// the group. The first word holds; one that cannot be is none.
+    fn on_end(&mut self, back: Head, (header, said): (StreamHeader, &[u8]), reply: &mut [u8]) -> Option<usize> {
+        let end = read_end(said)?;
         if end.of.is_some_and(|of| of != self.clock) {
-            return false;
+            return None;
         }
-        if self.end(flow).is_none() {
-            self.ends.push((flow, end));
+        if self.end(header.flow).is_none() {
+            self.ends.push((header.flow, end));
         }
-        true
+        let length = back.bytes() + back.least_payload_bytes() + self.auth.bytes();
+        let payload = open(back, reply, length)?;
+        payload[HEADER_BYTES..].fill(0);
+        StreamHeader { kind: Kind::EndAck, ..header }.write(payload);
+        self.auth.seal(payload);
+        Some(length)
     }
 
     /// Replies to a greeting, with no more bytes than it has. The first one to a flow that sends our cookie back fixes its key.
@@ -205,11 +220,13 @@ impl Receiver {
             GreetingWord::Taken | GreetingWord::NoSuchFlow => self.accounting.on_unexpected(port, Some(header.kind)),
             _ => self.accounting.on_control(port),
         }
-        let payload = open(back, reply, back.bytes() + length)?;
+        let length = back.bytes() + length + self.auth.bytes();
+        let payload = open(back, reply, length)?;
         payload.fill(0);
         StreamHeader { kind: Kind::GreetingReply, ..header }.write(payload);
         GreetingTail { cookie, word }.write(payload);
-        Some(back.bytes() + length)
+        self.auth.seal(payload);
+        Some(length)
     }
 
     /// Writes the reply to a synchronisation. It promises a follow-up where the request can use one and is as long as the
@@ -224,7 +241,7 @@ impl Receiver {
         let asks = SyncTail::read(request).is_some_and(|tail| tail.follows_up);
         let is_as_long = request.len() >= back.sync_payload_bytes();
         let follows_up = asks && is_as_long && self.ports.get(port).is_some_and(|port| port.transmit_stamps);
-        let length = back.bytes() + back.sync_payload_bytes();
+        let length = back.bytes() + back.sync_payload_bytes() + self.auth.bytes();
         let payload = open(back, reply, length)?;
         let arrived = received.arrived;
         StreamHeader { kind: Kind::SyncReply, intended: arrived.at, sent: received.returned, ..header }.write(payload);
@@ -244,14 +261,6 @@ fn answer(back: Head, header: StreamHeader, answering: Answering, reply: &mut [u
     let payload = open(back, reply, length)?;
     fill(payload);
     StreamHeader { kind: Kind::Answer, node: answering.node, ..header }.write(payload);
-    Some(length)
-}
-
-fn acknowledge(back: Head, header: StreamHeader, reply: &mut [u8]) -> Option<usize> {
-    let length = back.bytes() + back.least_payload_bytes();
-    let payload = open(back, reply, length)?;
-    payload[HEADER_BYTES..].fill(0);
-    StreamHeader { kind: Kind::EndAck, ..header }.write(payload);
     Some(length)
 }
 

@@ -6,18 +6,20 @@ use sojourn_wire::ethernet::LEAST_PAYLOAD_BYTES;
 use sojourn_wire::stream::{GREETING_BYTES, HEADER_BYTES, Link, SYNC_BYTES};
 use sojourn_wire::{MacAddress, SessionKey};
 
-use crate::{Schedule, ScheduleError};
+use crate::{Auth, Schedule, ScheduleError};
 
 /// The most flows that one thread sends or receives.
 pub const MOST_FLOWS: usize = 64;
 
 /// Some streams to send from one thread, over one or more ports.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct SendRequest {
     /// Which block it is: what a simulated path does depends on it.
     pub block: u32,
     /// The key that all frames carry, random.
     pub key: SessionKey,
+    /// What receivers know of us beforehand.
+    pub auth: Auth,
     /// The streams; their departures are merged.
     pub flows: Vec<FlowRequest>,
     /// What to keep of each packet.
@@ -86,10 +88,12 @@ pub struct SyncRequest {
 }
 
 /// Some streams to receive at one or more ports.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct ReceiveRequest {
     /// Whose frames are counted; others are unexpected.
     pub senders: Senders,
+    /// What senders know of us beforehand: greetings, exchanges of times and ends without a right tag are unexpected.
+    pub auth: Auth,
     /// The ports.
     pub ports: Vec<PortRequest>,
     /// The streams that may come in, by number, at each of the ports.

@@ -9,7 +9,7 @@ use sojourn_time::{Nanos, Source, Stamp, Time};
 use sojourn_wire::stream::{Kind, SyncTail};
 use sojourn_wire::{SessionKey, StreamHeader};
 
-use crate::{Head, SendRequest};
+use crate::{Auth, Head, SendRequest};
 
 /// How long to wait for the late stamp of a request that was answered.
 const STAMP_PATIENCE: Nanos = Nanos::millis(20);
@@ -72,6 +72,7 @@ impl Phase {
 #[derive(Debug)]
 pub(crate) struct Syncer {
     key: SessionKey,
+    auth: Auth,
     clock: u64,
     during: Option<Nanos>,
     peers: Vec<Peer>,
@@ -126,11 +127,12 @@ impl Syncer {
         let sync = request.sync.as_ref().filter(|sync| !sync.flows.is_empty())?;
         let peers = sync.flows.iter().map(|place| {
             let flow = &request.flows[*place];
-            let frame = vec![0; flow.head.bytes() + flow.head.sync_payload_bytes()];
+            let frame = vec![0; flow.head.bytes() + flow.head.sync_payload_bytes() + request.auth.bytes()];
             Peer { flow: flow.flow, port: flow.port, head: flow.head, frame, has_stamps: has_stamps[flow.port] }
         });
         Some(Self {
             key: request.key,
+            auth: request.auth.clone(),
             clock: request.clock,
             during: sync.during,
             peers: peers.collect(),
@@ -170,6 +172,7 @@ impl Syncer {
         StreamHeader { kind: Kind::SyncRequest, node: 0, flow, key, seq: number, intended: now, sent: now }
             .write(payload);
         SyncTail { clock: self.clock, source: Source::User, follows_up: peer.has_stamps }.write(payload);
+        self.auth.seal(payload);
         (peer.port, &peer.frame)
     }
 

@@ -9,7 +9,8 @@ use sojourn_live::LiveCounter;
 use sojourn_port::{Batch, PortError};
 use sojourn_record::stream::{Role, StreamBlock};
 use sojourn_stream::{
-    Answering, FlowReceived, Keep, Observer, PortRequest, ReceiveOutcome, ReceiveRequest, Receiver, Senders, SentCount,
+    Answering, Auth, FlowReceived, Keep, Observer, PortRequest, ReceiveOutcome, ReceiveRequest, Receiver, Senders,
+    SentCount,
 };
 use sojourn_time::{HostClock, Nanos, Wait};
 use sojourn_wire::SessionKey;
@@ -75,6 +76,7 @@ impl<'a> Reception<'a> {
             transmit_stamps: open.port.capabilities().transmit_stamps,
         });
         let request = receive_request(asked.senders, &asked.flows, &asked.options, of_ports.collect());
+        let request = ReceiveRequest { auth: asked.auth.clone(), ..request };
         let receiver = Receiver::new(&request);
         let dropped_before = ports.iter_mut().map(dropped).collect();
         Ok(Self { asked, place, ports, dropped_before, receiver, meter: Meter::start() })
@@ -211,6 +213,7 @@ pub fn receive_request(
 ) -> ReceiveRequest {
     ReceiveRequest {
         senders,
+        auth: Auth::default(),
         ports,
         flows: flows.to_vec(),
         keep: match options.keep {

@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
-use sojourn_stream::{FlowRequest, Senders};
+use sojourn_stream::{Auth, FlowRequest, Senders};
 use sojourn_time::Nanos;
 use sojourn_time::text::time;
 use sojourn_wire::size::SizeError;
@@ -64,6 +64,9 @@ pub struct Send {
     /// The key of all flows, as 16 hexadecimal digits: random, and told to the receivers too.
     #[serde(deserialize_with = "session_key")]
     pub key: SessionKey,
+    /// What the receivers know beforehand: by hand.
+    #[serde(skip)]
+    pub auth: Auth,
     pub flows: Vec<Flow>,
     #[serde(flatten)]
     pub options: SendOptions,
@@ -112,6 +115,9 @@ pub struct Receive {
     /// Whose frames are counted: in JSON, `key`, those with the key that the sender is told too.
     #[serde(rename = "key", deserialize_with = "known_senders")]
     pub senders: Senders,
+    /// What the senders know beforehand: by hand.
+    #[serde(skip)]
+    pub auth: Auth,
     pub ports: Vec<ReceivePort>,
     pub flows: Vec<u16>,
     #[serde(flatten)]

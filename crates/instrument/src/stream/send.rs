@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use sojourn_port::Batch;
 use sojourn_record::stream::{Role, StreamBlock};
 use sojourn_stream::{
-    FlowReceived, FlowRequest, FlowSent, Keep, Pattern, ReceiveOutcome, Schedule, ScheduleError, SendOutcome,
+    Auth, FlowReceived, FlowRequest, FlowSent, Keep, Pattern, ReceiveOutcome, Schedule, ScheduleError, SendOutcome,
     SendRequest, SyncRequest, Unexpected,
 };
 use sojourn_time::{HostClock, Nanos};
@@ -101,7 +101,8 @@ impl<'a> Sending<'a> {
         }
         let live = open_live(asked, &flows)?;
         let options = SendOptions { at_most: asked.options.at_most(&asked.flows), ..asked.options };
-        let request = send_request((asked.head.block, asked.key), &options, flows);
+        let request =
+            SendRequest { auth: asked.auth.clone(), ..send_request((asked.head.block, asked.key), &options, flows) };
         let longest: Vec<usize> = ports.iter().map(|open| open.port.capabilities().max_frame).collect();
         request.check(&longest).map_err(|error| WrongRequest(error.to_string()))?;
         Ok(Self { asked, place, request, ports, live })
@@ -129,11 +130,6 @@ impl<'a> Sending<'a> {
     /// Compares no clocks: nobody is there whose clock it would be.
     pub fn compare_no_clocks(&mut self) {
         self.request.sync = None;
-    }
-
-    /// Returns the key of the flows.
-    pub const fn key(&self) -> SessionKey {
-        self.request.key
     }
 
     /// Returns the engine of each flow, as the kernel granted it.
@@ -271,6 +267,7 @@ pub fn send_request((block, key): (u32, SessionKey), asked: &SendOptions, flows:
     SendRequest {
         block,
         key,
+        auth: Auth::default(),
         keep: match asked.keep {
             request::Keep::Packets => Keep::Packets { room },
             request::Keep::Histograms => Keep::Histograms,

@@ -7,20 +7,22 @@ use sojourn_wire::{SessionKey, StreamHeader};
 
 use super::transmit;
 use crate::frame::split;
-use crate::{End, Head};
+use crate::{Auth, End, Head};
 
 /// How often it is told when nobody says that it was heard.
 const TRIES: u32 = 5;
 
 /// Which stream is over.
 #[derive(Clone, Copy, Debug)]
-pub struct Ended {
+pub struct Ended<'a> {
     /// What its frames begin with.
     pub head: Head,
     /// Its key.
     pub key: SessionKey,
     /// Its flow.
     pub flow: u16,
+    /// What receivers know of us beforehand.
+    pub auth: &'a Auth,
 }
 
 /// Tells a receiver that a stream is over, five times at most, until it says that it knows. Returns whether it did.
@@ -30,18 +32,18 @@ pub struct Ended {
 pub fn conclude(
     port: &mut dyn Batch,
     clock: &dyn Clock,
-    ended: Ended,
+    ended: Ended<'_>,
     end: &End,
     patience: Nanos,
 ) -> Result<bool, PortError> {
-    let Ended { head, key, flow } = ended;
+    let Ended { head, key, flow, auth } = ended;
     let text = serde_json::to_vec(end)
         .map_err(|error| PortError::Wrong { object: "the end of a stream".to_owned(), problem: error.to_string() })?;
     for number in 0..TRIES {
         let now = clock.now();
         let header =
             StreamHeader { kind: Kind::End, node: 0, flow, key, seq: u64::from(number), intended: now, sent: now };
-        match transmit(port, &frame(head, header, &text)) {
+        match transmit(port, &frame(head, header, &text, auth)) {
             Ok(_) => {}
             Err(error) if error.is_full_queue() => {}
             Err(error) => return Err(error),
@@ -53,8 +55,8 @@ pub fn conclude(
     Ok(false)
 }
 
-fn frame(head: Head, header: StreamHeader, text: &[u8]) -> Vec<u8> {
-    let payload_bytes = (HEADER_BYTES + text.len()).max(head.least_payload_bytes());
+fn frame(head: Head, header: StreamHeader, text: &[u8], auth: &Auth) -> Vec<u8> {
+    let payload_bytes = (HEADER_BYTES + text.len()).max(head.least_payload_bytes()) + auth.bytes();
     let mut frame = vec![0; head.bytes() + payload_bytes];
     if let Head::Link(link) = head {
         link.write(&mut frame);
@@ -62,20 +64,28 @@ fn frame(head: Head, header: StreamHeader, text: &[u8]) -> Vec<u8> {
     let payload = &mut frame[head.bytes()..];
     header.write(payload);
     payload[HEADER_BYTES..HEADER_BYTES + text.len()].copy_from_slice(text);
+    auth.seal(payload);
     frame
 }
 
 /// Waits so long for the answer.
-fn is_acknowledged(port: &mut dyn Batch, clock: &dyn Clock, ended: Ended, patience: Nanos) -> Result<bool, PortError> {
+fn is_acknowledged(
+    port: &mut dyn Batch,
+    clock: &dyn Clock,
+    ended: Ended<'_>,
+    patience: Nanos,
+) -> Result<bool, PortError> {
     let framing = port.capabilities().framing;
     let start = clock.now();
     let (deadline, mut watch) = (start + patience, Watch::new(start));
     let mut heard = false;
     loop {
         let taken = port.receive_batch(&mut |frame, _| {
-            let header = split(framing, frame).and_then(|(_, payload)| StreamHeader::read(payload).ok());
-            heard |= header.is_some_and(|header| {
-                header.kind == Kind::EndAck && (header.key, header.flow) == (ended.key, ended.flow)
+            let Some((_, payload)) = split(framing, frame) else { return };
+            heard |= StreamHeader::read(payload).is_ok_and(|header| {
+                header.kind == Kind::EndAck
+                    && (header.key, header.flow) == (ended.key, ended.flow)
+                    && ended.auth.open(payload).is_some()
             });
         });
         match taken {

@@ -6,8 +6,8 @@ use sojourn_wire::stream::{GreetingTail, GreetingWord, Kind};
 use sojourn_wire::{SessionKey, StreamHeader};
 
 use super::transmit;
-use crate::Head;
 use crate::frame::split;
+use crate::{Auth, Head};
 
 /// How often it is greeted while nobody replies.
 const AGAIN: Nanos = Nanos::millis(100);
@@ -20,13 +20,15 @@ const MOST_RECEIVERS: usize = 256;
 
 /// Which stream is to begin.
 #[derive(Clone, Copy, Debug)]
-pub struct Greeting {
+pub struct Greeting<'a> {
     /// What its frames begin with.
     pub head: Head,
     /// Its key.
     pub key: SessionKey,
     /// Its flow.
     pub flow: u16,
+    /// What receivers know of us beforehand.
+    pub auth: &'a Auth,
     /// Whether it goes to a group, of which several receivers may reply.
     pub is_group: bool,
 }
@@ -54,7 +56,7 @@ impl Greeted {
 pub fn greet(
     port: &mut dyn Batch,
     clock: &dyn Clock,
-    greeting: Greeting,
+    greeting: Greeting<'_>,
     patience: Nanos,
 ) -> Result<Greeted, PortError> {
     let start = clock.now();
@@ -85,15 +87,16 @@ pub fn greet(
 }
 
 /// Greets the receiver with this cookie.
-fn say(port: &mut dyn Batch, greeting: Greeting, cookie: u64, now: Time) -> Result<(), PortError> {
-    let Greeting { head, key, flow, .. } = greeting;
-    let mut frame = vec![0; head.bytes() + head.greeting_payload_bytes()];
+fn say(port: &mut dyn Batch, greeting: Greeting<'_>, cookie: u64, now: Time) -> Result<(), PortError> {
+    let Greeting { head, key, flow, auth, .. } = greeting;
+    let mut frame = vec![0; head.bytes() + head.greeting_payload_bytes() + auth.bytes()];
     if let Head::Link(link) = head {
         link.write(&mut frame);
     }
     let payload = &mut frame[head.bytes()..];
     StreamHeader { kind: Kind::Greeting, node: 0, flow, key, seq: 0, intended: now, sent: now }.write(payload);
     GreetingTail { cookie, word: GreetingWord::Greet }.write(payload);
+    auth.seal(payload);
     match transmit(port, &frame) {
         Err(error) if !error.is_full_queue() => Err(error),
         _ => Ok(()),
@@ -101,7 +104,7 @@ fn say(port: &mut dyn Batch, greeting: Greeting, cookie: u64, now: Time) -> Resu
 }
 
 /// Takes the replies that are there, and returns the cookies that are to be sent back.
-fn listen(port: &mut dyn Batch, greeting: Greeting, greeted: &mut Greeted) -> Result<Vec<u64>, PortError> {
+fn listen(port: &mut dyn Batch, greeting: Greeting<'_>, greeted: &mut Greeted) -> Result<Vec<u64>, PortError> {
     let framing = port.capabilities().framing;
     let mut cookies = Vec::new();
     let taken = port.receive_batch(&mut |frame, _| {
@@ -109,7 +112,8 @@ fn listen(port: &mut dyn Batch, greeting: Greeting, greeted: &mut Greeted) -> Re
         let header = StreamHeader::read(payload).ok().filter(|header| {
             header.kind == Kind::GreetingReply && (header.key, header.flow) == (greeting.key, greeting.flow)
         });
-        let Some(tail) = header.and_then(|_| GreetingTail::read(payload)) else { return };
+        let said = header.and_then(|_| greeting.auth.open(payload));
+        let Some(tail) = said.and_then(GreetingTail::read) else { return };
         match tail.word {
             GreetingWord::Again if cookies.len() < MOST_RECEIVERS => cookies.push(tail.cookie),
             GreetingWord::Accepted if greeted.accepted.len() < MOST_RECEIVERS => {

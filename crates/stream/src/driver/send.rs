@@ -17,7 +17,7 @@ use crate::accounting::{Accounting, Counting};
 use crate::frame::split;
 use crate::sender::Step;
 use crate::sync::Syncer;
-use crate::{Exchange, Keep, Phase, SendOutcome, SendRequest, Sender, Unexpected};
+use crate::{Auth, Exchange, Keep, Phase, SendOutcome, SendRequest, Sender, Unexpected};
 
 /// How long before a departure the driver looks at nothing but the clock: as long as one look for frames may take. At
 /// high rates there is not so much time: then it is a quarter of the mean interval, and not less than the least.
@@ -108,6 +108,7 @@ struct Driver<'a, 'p> {
     sync: Option<Syncer>,
     answers: Option<Accounting>,
     key: SessionKey,
+    auth: Auth,
     /// Replies with another key.
     unexpected: Unexpected,
     ports: &'a mut [&'p mut dyn Batch],
@@ -136,6 +137,7 @@ impl<'a, 'p> Driver<'a, 'p> {
             sync: Syncer::new(request, &has_stamps),
             answers: request.answers_late_after.map(account),
             key: request.key,
+            auth: request.auth.clone(),
             unexpected: Unexpected::default(),
             dropped: ports.iter_mut().map(|port| port.local_drops()).collect(),
             ports,
@@ -223,9 +225,9 @@ impl<'a, 'p> Driver<'a, 'p> {
         for (index, port) in self.ports.iter_mut().enumerate() {
             if listens {
                 let framing = self.capabilities[index].framing;
-                let (key, unexpected) = (self.key, &mut self.unexpected);
+                let (key, auth, unexpected) = (self.key, &self.auth, &mut self.unexpected);
                 let mut ears =
-                    Ears { sync: self.sync.as_mut(), answers: self.answers.as_mut(), key, unexpected, index };
+                    Ears { sync: self.sync.as_mut(), answers: self.answers.as_mut(), key, auth, unexpected, index };
                 match port
                     .receive_batch(&mut |frame, received| ears.on_frame(split(framing, frame).map(|s| s.1), &received))
                 {
@@ -361,6 +363,7 @@ struct Ears<'a> {
     sync: Option<&'a mut Syncer>,
     answers: Option<&'a mut Accounting>,
     key: SessionKey,
+    auth: &'a Auth,
     unexpected: &'a mut Unexpected,
     index: usize,
 }
@@ -377,16 +380,12 @@ impl Ears<'_> {
             {
                 self.unexpected.note(Some(header.kind));
             }
-            Kind::SyncReply => {
-                if let Some(sync) = &mut self.sync {
-                    sync.on_reply(&header, payload, received);
-                }
-            }
-            Kind::SyncFollowUp => {
-                if let Some(sync) = &mut self.sync {
-                    sync.on_follow_up(&header, payload);
-                }
-            }
+            Kind::SyncReply | Kind::SyncFollowUp => match (&mut self.sync, self.auth.open(payload)) {
+                (_, None) => self.unexpected.note(Some(header.kind)),
+                (Some(sync), Some(said)) if header.kind == Kind::SyncReply => sync.on_reply(&header, said, received),
+                (Some(sync), Some(said)) => sync.on_follow_up(&header, said),
+                (None, Some(_)) => {}
+            },
             Kind::Answer => {
                 if let Some(answers) = &mut self.answers {
                     answers.on_packet(self.index, &header, payload, received);

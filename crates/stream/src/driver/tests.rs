@@ -9,7 +9,7 @@ use sojourn_time::{Clock, Nanos, Pace, Time, Wait};
 use sojourn_wire::SessionKey;
 
 use super::send;
-use crate::{FlowRequest, Head, Keep, Pattern, Schedule, SendRequest};
+use crate::{Auth, FlowRequest, Head, Keep, Pattern, Schedule, SendRequest};
 
 /// A look at the clock, the way into a sleep and out of it, and a frame take so long.
 const LOOK: Nanos = Nanos(500);
@@ -103,6 +103,7 @@ fn in_real_time_a_twentieth_of_each_second_is_given_back_in_small_pieces() {
             let request = SendRequest {
                 block: 1,
                 key: SessionKey(1),
+                auth: Auth::default(),
                 flows: vec![flow],
                 keep: Keep::Histograms,
                 start_in: Nanos::ZERO,

@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 use sojourn_port::StampKind;
 use sojourn_time::{Nanos, Source, Stamp};
-use sojourn_wire::MacAddress;
 use sojourn_wire::stream::{SEQ_LIMIT, Tag};
+use sojourn_wire::{Key, MacAddress};
 
 use super::*;
 use crate::{Keep, Unexpected};
@@ -20,8 +20,13 @@ fn receiver(framing: Framing, answer: Option<Answering>) -> Receiver {
 }
 
 fn receiver_of(senders: Senders, framing: Framing, answer: Option<Answering>) -> Receiver {
+    receiver_with(Auth::default(), senders, framing, answer)
+}
+
+fn receiver_with(auth: Auth, senders: Senders, framing: Framing, answer: Option<Answering>) -> Receiver {
     Receiver::new(&ReceiveRequest {
         senders,
+        auth,
         ports: vec![PortRequest { framing, mac: OWN, answer, transmit_stamps: true }],
         flows: vec![1, 2],
         keep: Keep::Histograms,
@@ -305,6 +310,59 @@ fn the_first_sender_that_hears_the_receiver_has_the_flow() {
     assert_eq!(counts, [(1, 8), (0, 0)], "the second sender's frames of flow 1 do not mix with the first one's");
     let unexpected = Unexpected { foreign: 0, packets: 3, exchanges: 0, ends: 2, greetings: 2 };
     assert_eq!(outcome.ports[0].unexpected, unexpected);
+}
+
+fn shared(secret: &[u8]) -> Auth {
+    Auth::from(Some(Key::new(secret).unwrap()))
+}
+
+/// With a shared key a sender that does not know it is not believed, though it knows the session key and the cookie.
+#[test]
+fn with_a_shared_key_only_who_knows_it_greets_ends_and_compares_clocks() {
+    let (ours, theirs) = (shared(b"0123456789abcdef"), shared(b"0123456789abcdeF"));
+    let said = |kind, auth: &Auth, text: &str| {
+        let mut frame = frame(kind, 0, text);
+        let at = frame.len() - USER_BYTES;
+        if kind == Kind::Greeting {
+            GreetingTail { cookie: COOKIE, word: GreetingWord::Greet }.write(&mut frame[at..]);
+        }
+        auth.seal(&mut frame[at..]);
+        frame
+    };
+    let mut receiver = receiver_with(ours.clone(), Senders::Greeting { cookie: COOKIE }, Framing::Ethernet, None);
+    let mut reply = [0; 300];
+    let mut hears = |frame: &[u8]| {
+        let length = receiver.on_frame(0, frame, &received(3), &mut reply)?;
+        receiver.stamp(0, &mut reply[..length], Time(5));
+        assert!(length <= frame.len(), "no more than was asked with");
+        let (_, payload) = Link::split(&reply[..length]).unwrap();
+        assert!(ours.open(payload).is_some() && theirs.open(payload).is_none());
+        Some(StreamHeader::read(payload).unwrap().kind)
+    };
+    let text = END_OF(3, "null");
+    for auth in [&Auth::default(), &theirs] {
+        for kind in [Kind::Greeting, Kind::SyncRequest, Kind::End] {
+            assert_eq!(hears(&said(kind, auth, &text)), None);
+        }
+    }
+    assert_eq!(hears(&said(Kind::Greeting, &ours, "")), Some(Kind::GreetingReply));
+    for auth in [&Auth::default(), &theirs] {
+        for kind in [Kind::Greeting, Kind::SyncRequest, Kind::End] {
+            assert_eq!(hears(&said(kind, auth, &text)), None);
+        }
+    }
+    let mut changed = said(Kind::End, &ours, &text);
+    changed[18 + HEADER_BYTES + 9] = b'4';
+    assert_eq!(hears(&changed), None, "another count");
+    let mut cut = said(Kind::End, &ours, &text);
+    cut.truncate(18 + HEADER_BYTES + 10);
+    assert_eq!(hears(&cut), None);
+    assert_eq!(hears(&said(Kind::SyncRequest, &ours, "")), Some(Kind::SyncReply));
+    assert_eq!(hears(&said(Kind::End, &ours, &text)), Some(Kind::EndAck));
+    assert_eq!(receiver.end(1).map(|end| end.sent), Some(3));
+    let outcome = receiver.finish(&[], &[]);
+    let unexpected = Unexpected { foreign: 0, packets: 0, exchanges: 4, ends: 6, greetings: 4 };
+    assert_eq!((outcome.ports[0].unexpected, outcome.ports[0].control), (unexpected, 3));
 }
 
 #[test]

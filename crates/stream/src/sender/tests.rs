@@ -4,7 +4,7 @@ use sojourn_port::Framing;
 use sojourn_wire::StreamHeader;
 
 use super::*;
-use crate::{Head, Schedule};
+use crate::{Auth, Head, Schedule};
 
 #[test]
 fn the_lead_comes_to_what_the_way_out_takes_and_lateness_does_not_move_it() {
@@ -29,6 +29,7 @@ fn sender(patterns: &[Pattern], transmit_stamps: bool) -> Sender {
     let request = SendRequest {
         block: 1,
         key: SessionKey(1),
+        auth: Auth::default(),
         flows: (1..).zip(patterns).map(flow).collect(),
         keep: Keep::Packets { room: 300 },
         start_in: Nanos::ZERO,

@@ -4,10 +4,10 @@ use proptest::prelude::*;
 use sojourn_port::sim::{ClockStep, Delay, SenderLate};
 use sojourn_time::{Clock, Nanos, Time};
 use sojourn_wire::stream::{GreetingWord, Link, Tag};
-use sojourn_wire::{MacAddress, SessionKey};
+use sojourn_wire::{Key, MacAddress, SessionKey};
 
 use super::*;
-use crate::{Answering, End, FlowRequest, Keep, Pattern, Phase, PortRequest, Schedule, Senders, SyncRequest};
+use crate::{Answering, Auth, End, FlowRequest, Keep, Pattern, Phase, PortRequest, Schedule, Senders, SyncRequest};
 
 const MAC_A: MacAddress = MacAddress([2, 0, 0, 0, 0, 0xA]);
 const MAC_B: MacAddress = MacAddress([2, 0, 0, 0, 0, 0xB]);
@@ -27,6 +27,7 @@ fn sending(flows: Vec<FlowRequest>) -> SendRequest {
     SendRequest {
         block: 1,
         key: KEY,
+        auth: Auth::default(),
         flows,
         keep: Keep::Packets { room: 1_000_000 },
         start_in: Nanos::millis(1),
@@ -41,6 +42,7 @@ fn receiving(send: &SendRequest, ports: usize) -> ReceiveRequest {
     let framing = if send.flows[0].head == Head::Udp { Framing::Udp } else { Framing::Ethernet };
     ReceiveRequest {
         senders: Senders::Known(send.key),
+        auth: send.auth.clone(),
         ports: vec![PortRequest { framing, mac: MAC_B, answer: None, transmit_stamps: true }; ports],
         flows: send.flows.iter().map(|flow| flow.flow).collect(),
         keep: Keep::Packets { room: 1_000_000 },
@@ -280,7 +282,7 @@ fn an_end_is_told_until_it_is_heard() {
         let heard = driver::conclude(
             &mut near,
             &clock,
-            driver::Ended { head: head(), key: KEY, flow: 7 },
+            driver::Ended { head: head(), key: KEY, flow: 7, auth: &Auth::default() },
             &end,
             Nanos::millis(10),
         )
@@ -303,7 +305,8 @@ fn a_receiver_is_greeted_until_it_hears_and_counts_one_sender_a_flow() {
         let clock = NearClock::new(Rc::clone(&line));
         let mut near = Near::new(Rc::clone(&line), 0, Framing::Ethernet);
         let greet = |(key, flow): &(SessionKey, u16)| {
-            let greeting = driver::Greeting { head: head(), key: *key, flow: *flow, is_group: false };
+            let greeting =
+                driver::Greeting { head: head(), key: *key, flow: *flow, auth: &Auth::default(), is_group: false };
             driver::greet(&mut near, &clock, greeting, Nanos::seconds(2)).unwrap()
         };
         let said: Vec<_> = senders.iter().map(greet).collect();
@@ -326,13 +329,49 @@ fn a_receiver_is_greeted_until_it_hears_and_counts_one_sender_a_flow() {
 }
 
 #[test]
+fn both_ends_of_a_shared_key_measure_as_without_one_and_others_not_at_all() {
+    let key = |secret: &[u8]| Auth::from(Some(Key::new(secret).unwrap()));
+    let (ours, theirs) = (key(b"0123456789abcdef"), key(b"0123456789abcdeF"));
+    let mut send = sending(vec![stream(7, Pattern::Regular, 1e4, 100)]);
+    send.sync = Some(SyncRequest { flows: vec![0], before: 20, during: None, after: 5, spacing: Nanos::millis(1) });
+    let plain = run(&Path::constant(1_000), &send);
+    let with = |sender: &Auth, receiver: &Auth| {
+        let send = SendRequest { auth: sender.clone(), ..send.clone() };
+        let receive = ReceiveRequest { auth: receiver.clone(), ..receiving(&send, 1) };
+        let (sent, received) = simulate(&Path::constant(1_000), &send, &receive, &RUNNING).unwrap();
+        (sent.exchanges, received.flows[0].counts.first, received.ports[0].unexpected.exchanges)
+    };
+    assert_eq!(with(&ours, &ours), (plain.0.exchanges, 100, 0));
+    for (sender, receiver) in [(&ours, &theirs), (&theirs, &ours), (&Auth::default(), &ours)] {
+        assert_eq!(with(sender, receiver), (Vec::new(), 100, 25));
+    }
+    // Packets carry no tag; a greeting and an end without the right one are not heard.
+    for (sender, receiver, is_heard) in
+        [(&ours, &ours, true), (&theirs, &ours, false), (&Auth::default(), &ours, false)]
+    {
+        let request =
+            ReceiveRequest { senders: Senders::Greeting { cookie: 99 }, auth: receiver.clone(), ..receiving(&send, 1) };
+        let path = Path::constant(1_000);
+        let line = Rc::new(RefCell::new(Line::new(&path, 1, Receiver::new(&request), 1, 1).unwrap()));
+        let clock = NearClock::new(Rc::clone(&line));
+        let mut near = Near::new(Rc::clone(&line), 0, Framing::Ethernet);
+        let greeting = driver::Greeting { head: head(), key: KEY, flow: 7, auth: sender, is_group: false };
+        let greeted = driver::greet(&mut near, &clock, greeting, Nanos::seconds(1)).unwrap();
+        let ended = driver::Ended { head: head(), key: KEY, flow: 7, auth: sender };
+        let end = End { sent: 3, clock: None, pacing_error_ns: None, of: None };
+        let heard = driver::conclude(&mut near, &clock, ended, &end, Nanos::millis(10)).unwrap();
+        assert_eq!((greeted.receivers() > 0, heard), (is_heard, is_heard));
+    }
+}
+
+#[test]
 fn each_receiver_of_a_group_is_greeted() {
     let send = sending(vec![stream(7, Pattern::Regular, 1e4, 1)]);
     let request = ReceiveRequest { senders: Senders::Greeting { cookie: 99 }, ..receiving(&send, 3) };
     let line = Rc::new(RefCell::new(Line::new(&Path::constant(1_000), 1, Receiver::new(&request), 3, 1).unwrap()));
     let clock = NearClock::new(Rc::clone(&line));
     let mut near = Near::new(Rc::clone(&line), 0, Framing::Ethernet);
-    let greeting = driver::Greeting { head: head(), key: KEY, flow: 7, is_group: true };
+    let greeting = driver::Greeting { head: head(), key: KEY, flow: 7, auth: &Auth::default(), is_group: true };
     let said = driver::greet(&mut near, &clock, greeting, Nanos::seconds(2)).unwrap();
     // Three ports of one receiver, whose cookie is one.
     assert_eq!((said.receivers(), said.refusal), (1, None));
@@ -410,7 +449,7 @@ fn a_clock_that_is_set_back_while_clocks_are_compared_is_not_waited_for() {
         !driver::conclude(
             &mut near,
             &clock,
-            driver::Ended { head: head(), key: KEY, flow: 7 },
+            driver::Ended { head: head(), key: KEY, flow: 7, auth: &Auth::default() },
             &end,
             Nanos::millis(20)
         )

@@ -11,6 +11,7 @@ fn syncer(has_stamps: bool) -> Syncer {
     let request = SendRequest {
         block: 5,
         key: KEY,
+        auth: Auth::default(),
         flows: vec![FlowRequest { flow: 1, port: 0, head: Head::Udp, payload_bytes: 42, schedule }],
         keep: Keep::Histograms,
         start_in: Nanos::ZERO,

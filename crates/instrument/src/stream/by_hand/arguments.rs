@@ -46,6 +46,9 @@ pub struct SendByHand {
     pub shape: Shape,
     #[command(flatten)]
     pub options: SendOptions,
+    /// Authenticate with the key in this file, which the receiver has too; see the guide for what that covers
+    #[arg(long, value_name = "FILE")]
+    pub key: Option<PathBuf>,
     #[command(flatten)]
     pub run: StreamRun,
 }
@@ -69,6 +72,9 @@ pub struct ReceiveByHand {
     pub listen: Nanos,
     #[command(flatten)]
     pub options: ReceiveOptions,
+    /// Believe only senders that have the key in this file too; see the guide for what that covers
+    #[arg(long, value_name = "FILE")]
+    pub key: Option<PathBuf>,
     #[command(flatten)]
     pub run: StreamRun,
 }

@@ -83,6 +83,7 @@ fn request(arguments: &ReceiveByHand) -> anyhow::Result<Receive> {
         head: Head::default(),
         // A greeting brings no cookie at first: 0 is none.
         senders: Senders::Greeting { cookie: secret::random()?.max(1) },
+        auth: secret::auth(arguments.key.as_deref())?,
         ports: devices.into_iter().enumerate().map(of_device).collect(),
         flows: flow.clone(),
         options: ReceiveOptions { room: MOST_KEPT, ..*options },

@@ -49,7 +49,7 @@ pub fn run(arguments: &SendByHand) -> anyhow::Result<()> {
         sending.compare_no_clocks();
     }
     let sent = sending.run(&STOP)?;
-    let is_heard = receivers > 0 && conclude(&mut sending, &sent)?;
+    let is_heard = receivers > 0 && conclude(&mut sending, &sent, &asked)?;
     let recorded = records.as_mut().map_or(Ok(()), |folder| folder.write(&sent.rows).and_then(|()| folder.finish()));
     let found = findings(&sending, &sent);
     let told = Told { asked: &asked, sending: &sending, sent: &sent, is_heard, found: &found };
@@ -73,8 +73,8 @@ fn request(arguments: &SendByHand) -> anyhow::Result<Send> {
         stamps: if is_flood { StampsAsked::None } else { StampsAsked::Departure },
         ..*options
     };
-    let key = SessionKey(secret::random()?);
-    Ok(Send { head: Head::default(), key, flows: vec![flow], options })
+    let (key, auth) = (SessionKey(secret::random()?), secret::auth(arguments.key.as_deref())?);
+    Ok(Send { head: Head::default(), key, auth, flows: vec![flow], options })
 }
 
 /// Tells receivers the key of the stream, and returns how many will count it.
@@ -85,7 +85,7 @@ fn greet(sending: &mut Sending<'_>, asked: &Send) -> anyhow::Result<usize> {
     let (to, is_group) = (&asked.flows[0].to, asked.flows[0].to.is_group());
     let key = asked.key;
     let (port, request) = sending.flow(0);
-    let greeting = Greeting { head: request.head, key, flow: request.flow, is_group };
+    let greeting = Greeting { head: request.head, key, flow: request.flow, auth: &asked.auth, is_group };
     let greeted = sojourn_stream::greet(port, &HostClock, greeting, GREETING_PATIENCE)?;
     let flow = request.flow;
     let problem = match greeted.refusal {
@@ -100,11 +100,11 @@ fn greet(sending: &mut Sending<'_>, asked: &Send) -> anyhow::Result<usize> {
 }
 
 /// Tells the receiver what was sent, and how its clock stands to ours.
-fn conclude(sending: &mut Sending<'_>, sent: &Sent) -> anyhow::Result<bool> {
+fn conclude(sending: &mut Sending<'_>, sent: &Sent, asked: &Send) -> anyhow::Result<bool> {
     let Some(flow) = sent.outcome.flows.first() else { return Ok(false) };
-    let key = sending.key();
+    let (key, auth) = (asked.key, &asked.auth);
     let (port, request) = sending.flow(0);
-    let ended = Ended { head: request.head, key, flow: request.flow };
+    let ended = Ended { head: request.head, key, flow: request.flow, auth };
     let mut is_heard = false;
     for (of, clock) in lines(sent) {
         let end = End { sent: flow.counts.sent, clock, pacing_error_ns: pacing_error(sent), of };
@@ -200,6 +200,9 @@ impl Told<'_> {
         let sources = sources(self.sent.outcome.rows.iter().map(|row| row.departure.source));
         let _ = writeln!(text, "timestamps: departures {}", names(&sources));
         let receiver = match (self.is_heard, self.sent.clocks.as_slice()) {
+            (false, _) if self.asked.auth.bytes() > 0 => {
+                "no receiver with this key answered: only the sender's side is known".to_owned()
+            }
             (false, _) => "no receiver of ours answered: only the sender's side is known".to_owned(),
             (true, []) => "the receiver knows of the end".to_owned(),
             (true, [known]) => format!("the receiver knows of the end; {}", known.sentence()),
