@@ -50,8 +50,7 @@ pub fn replay(
     changes: &[Change],
     logged: &[Disposition],
 ) -> Result<Vec<Disposition>, ConfigError> {
-    // Who had no memory is told.
-    let config = Config { memory_bytes: u64::MAX, ..config.clone() };
+    let config = Config { memory_bytes: memory(config, logged), ..config.clone() };
     let mut engine = Engine::numbered(&config, start, Numbers::Told(Box::new(told(logged))))?;
     engine.keep_dispositions(true);
     let mut replay = Replay {
@@ -73,6 +72,18 @@ pub fn replay(
     }
     Ok(replay.finish(logged))
 }
+
+/// How much a replay may hold: who had no memory is told, so it is twice what its emulator had, and never more than all the frames of
+/// the log would take. A log of which that is not enough was not written by an emulator.
+fn memory(config: &Config, logged: &[Disposition]) -> u64 {
+    // A slot is up to twice its frame; what is kept of a packet beside it is less than a page.
+    let of = |disposition: &Disposition| 2 * u64::from(disposition.bytes) + 4_096;
+    let all = logged.iter().map(of).fold(LEAST_MEMORY, u64::saturating_add);
+    all.min(config.memory_bytes.saturating_mul(2).saturating_add(LEAST_MEMORY))
+}
+
+/// Memory is taken in chunks, one of each size of frame at least.
+const LEAST_MEMORY: u64 = 4 << 20;
 
 /// Returns what of a log without an end, in the order in which it was written, can be replayed: packets before the first that is
 /// missing, which may have changed what became of all behind it. Those that ended after that one came are as if they had waited

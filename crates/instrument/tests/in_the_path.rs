@@ -13,9 +13,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::Value;
+use serde_json::{Value, json};
 use sojourn_port::kernel::Interface;
-use sojourn_time::{Clock, Nanos, SteadyClock};
+use sojourn_record::packet::{HEAD_BYTES, Head};
+use sojourn_record::{Origin, Packet, PacketFile};
+use sojourn_time::{Clock, Nanos, Source, Stamp, SteadyClock, Time};
 
 use namespace::{ip, run, within_permitted};
 
@@ -135,6 +137,89 @@ fn a_log_is_never_larger_than_its_limit() {
         assert!(status == 0 && told.contains("limit of its size"), "{told}");
         fs::remove_dir_all(folder).expect("removes");
     });
+}
+
+#[test]
+fn a_log_that_asks_for_more_memory_than_it_justifies_is_refused_in_a_sentence() {
+    let folder = folder("crafted");
+    let row = |number: u64, frame_bytes: u32| Packet {
+        block: 0,
+        number,
+        copy_of: None,
+        direction: "forward",
+        pipe: Some(0),
+        flow: 0,
+        frame_bytes,
+        head: Head { bytes: [0; HEAD_BYTES], length: 0 },
+        arrival: Stamp { at: Time(number as i64), source: Source::Kernel },
+        entered: Time(number as i64),
+        disposition: "sent",
+        cause: "",
+        drawn: Some(Nanos::seconds(3)),
+        link_left: None,
+        intended: Some(Time(3_000_000_000)),
+        departure: Some(Time(3_000_000_000)),
+        is_marked: false,
+        flipped: 0,
+        is_reordered: false,
+        queue_slots: 0,
+        queue_bytes: 0,
+        class: 0,
+    };
+    let explained = done(&["emulate", "explain", "--delay", "3s", "--json"]);
+    let config = serde_json::from_str::<Value>(&explained.1).expect("JSON")["config"].clone();
+    let write = |rows: &[Packet]| {
+        let _ = fs::remove_dir_all(&folder);
+        let mut file =
+            PacketFile::create(&folder, ("emulate", 0), vec!["forward".into()], &Origin::default()).expect("creates");
+        file.write(rows).expect("writes");
+        file.finish().expect("writes");
+        let start = json!({
+            "event": "start", "config": config, "start_ns": 0, "left": "a", "right": "b", "engine": ["x", "y"],
+            "wait": "spin", "version": "0", "profile": "debug",
+        });
+        let end = json!({ "event": "end", "written": rows.len(), "skipped": 0, "not_kept": 0, "report": {} });
+        fs::write(folder.join("emulation-emulate-000.jsonl"), format!("{start}\n{end}\n")).expect("writes");
+    };
+    let replayed = || {
+        let program = env!("CARGO_BIN_EXE_sojourn-instrument");
+        let arguments = ["--as=1500000000", program, "emulate", "replay", name(&folder)];
+        let output = Command::new("prlimit").args(arguments).output().expect("prlimit starts");
+        (output.status.code(), String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
+    };
+    write(&[row(0, i32::MAX as u32)]);
+    let (status, told) = replayed();
+    let sentence = "packet 0: a frame of 2147483647 bytes, which no interface carries";
+    assert!(status == Some(4) && told.contains(sentence) && told.lines().count() == 1, "{status:?} {told}");
+    // As long as can be, and all at once: what it takes is bounded by what the emulator may have had.
+    write(&(0..12_000).map(|number| row(number, 1 << 16)).collect::<Vec<_>>());
+    let (status, told) = replayed();
+    assert!(status == Some(4) && told.contains("have another disposition"), "{status:?} {told}");
+    // A batch that says that it is a terabyte.
+    write(&[row(0, 64)]);
+    let path = folder.join("packets-emulate-000.arrow");
+    let mut bytes = fs::read(&path).expect("reads");
+    let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("a word")) as usize;
+    let (mut at, mut body) = (0, (0, 0, 0));
+    // The last message before the end mark has the rows.
+    while word(at + 4) > 0 {
+        let head = 8 + word(at + 4);
+        body = (at, head, body_of(&bytes[at + 8..at + head]));
+        at += head + body.2;
+    }
+    let place = bytes[body.0..body.0 + body.1].windows(8).position(|eight| eight == (body.2 as u64).to_le_bytes());
+    let place = body.0 + place.expect("its length");
+    bytes[place..place + 8].copy_from_slice(&(1_u64 << 40).to_le_bytes());
+    fs::write(&path, bytes).expect("writes");
+    let (status, told) = replayed();
+    assert!(status == Some(3) && told.contains("a batch says that it has 1099511627776 bytes"), "{status:?} {told}");
+    fs::remove_dir_all(folder).expect("removes");
+}
+
+/// How long the body of a message is that begins so.
+fn body_of(head: &[u8]) -> usize {
+    let message = arrow_ipc::root_as_message(head).expect("a message");
+    usize::try_from(message.bodyLength()).expect("a length")
 }
 
 #[test]

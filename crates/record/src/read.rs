@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::BufReader;
+use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -62,7 +62,11 @@ impl PacketReader {
     /// # Errors
     /// When it is none.
     pub fn open(path: &Path, pipes: Vec<String>) -> Result<Self, ReadError> {
-        let file = File::open(path).map_err(|source| ReadError::File { path: path.to_owned(), source })?;
+        let failed = |source| ReadError::File { path: path.to_owned(), source };
+        let mut file = File::open(path).map_err(failed)?;
+        if let Some(problem) = oversized(&mut file).map_err(failed)? {
+            return Err(ReadError::Foreign { path: path.to_owned(), problem });
+        }
         let stream = guarded(|| StreamReader::try_new(BufReader::new(file), None))
             .map_err(|source| ReadError::Damaged { path: path.to_owned(), source })?;
         let found = stream.schema();
@@ -95,6 +99,56 @@ impl PacketReader {
     fn foreign(&self, problem: String) -> ReadError {
         ReadError::Foreign { path: self.path.clone(), problem }
     }
+}
+
+/// A message that a cut file lacks a part of may be as long as this; ours are a thirtieth of it.
+const LONGEST_CUT: u64 = 64 << 20;
+
+/// Says what of a stream's messages asks for more memory than the file has bytes for: arrow-ipc gives it before it reads them. Leaves
+/// the file at its beginning.
+fn oversized(file: &mut File) -> io::Result<Option<String>> {
+    let length = file.metadata()?.len();
+    let mut reader = BufReader::new(&mut *file);
+    let mut at = 0;
+    let problem = loop {
+        let mut word = [0; 4];
+        if reader.read_exact(&mut word).is_err() {
+            break None;
+        }
+        at += 4;
+        if word == [0xFF; 4] {
+            if reader.read_exact(&mut word).is_err() {
+                break None;
+            }
+            at += 4;
+        }
+        let about = u64::from(u32::from_le_bytes(word));
+        if about == 0 {
+            break None;
+        }
+        if about > length - at {
+            break (about > LONGEST_CUT)
+                .then(|| format!("a message says that it has {about} bytes, the file has {length}"));
+        }
+        let mut head = vec![0; usize::try_from(about).unwrap_or(0)];
+        reader.read_exact(&mut head)?;
+        at += about;
+        // What is no message is told by whoever reads it.
+        let Ok(message) = arrow_ipc::root_as_message(&head) else { break None };
+        let batch = message.header_as_record_batch().or_else(|| message.header_as_dictionary_batch()?.data());
+        if batch.is_some_and(|batch| batch.compression().is_some()) {
+            break Some("its rows are compressed, which those of a log never are".to_owned());
+        }
+        let body = u64::try_from(message.bodyLength()).unwrap_or(u64::MAX);
+        if body > length - at {
+            break (body > LONGEST_CUT)
+                .then(|| format!("a batch says that it has {body} bytes, the file has {length}"));
+        }
+        at += body;
+        reader.seek_relative(body.cast_signed())?;
+    };
+    file.seek(SeekFrom::Start(0))?;
+    Ok(problem)
 }
 
 /// Lets arrow-ipc read: it panics on some damaged lengths and offsets.

@@ -24,6 +24,7 @@ use sojourn_time::{Clock, Nanos, Stamp, SteadyClock, Time};
 
 use super::Bridge;
 use super::events::Event;
+use crate::failure::NotTrusted;
 use crate::place::Processors;
 
 /// Rows that may wait for the writer: 80 MB of them.
@@ -369,12 +370,20 @@ fn row(disposition: &Disposition, block: i32) -> Packet {
     }
 }
 
+/// The longest frame that an interface carries: no emulator has held a longer one.
+const LONGEST_FRAME: u32 = 1 << 16;
+
 /// What a row says, as the engine had it.
 ///
 /// # Errors
-/// When it contradicts itself.
+/// When it contradicts itself, or says what cannot be.
 pub fn disposition(row: &Packet) -> anyhow::Result<Disposition> {
     use sojourn_emulate::disposition::{Cause, Outcome};
+    if row.frame_bytes > LONGEST_FRAME + FCS_BYTES {
+        let problem =
+            format!("packet {}: a frame of {} bytes, which no interface carries", row.number, row.frame_bytes);
+        return Err(NotTrusted(problem).into());
+    }
     let outcome = match row.disposition {
         "unmatched" => Outcome::Unmatched,
         "sent" => Outcome::Sent,
