@@ -442,6 +442,33 @@ def test_a_broadcast_storm_is_accounted_for_to_the_frame(tmp_path: Path) -> None
     assert not any(count for cause, count in forward["lost"].items() if cause not in ("full", "memory"))
 
 
+@pytest.mark.parametrize("seconds", [1.0, pytest.param(60.0, marks=pytest.mark.proof)])
+def test_forged_and_random_frames_are_traffic_like_any_other(tmp_path: Path, engine: list[str], seconds: float) -> None:
+    request = {
+        "kind": "stream", "dev": "a0", "mac": MACS["b0"], "to": "10.79.11.2", "from": "10.79.11.1",
+        "from_port": 40_000, "recorded": None,
+    }  # fmt: skip
+    argv = inside("a", sys.executable, str(Path(__file__).with_name("attacker.py")), json.dumps(request))
+    with emulating(tmp_path, "--delay", "1ms", *engine) as emulator:
+        before = handed_over("a0")
+        with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as attacker:
+            assert attacker.stdout is not None
+            assert attacker.stdout.readline() == "attacking\n"
+            time.sleep(seconds)
+            sent = sum(json.loads(attacker.communicate(timeout=PATIENCE_SECONDS)[0]).values())
+        await_standstill(lambda: counted(emulator.ask(do="show")["report"]))
+        came = handed_over("a0") - before
+        times = ping(5)
+        report = emulator.stop()["report"]
+    forward, own = counted(report)
+    assert sent > 1000
+    # What the box's port had no room for its neighbour refuses to hand over, or the box counts as its own.
+    assert forward["arrived"] + own == pytest.approx(came, abs=50), "a few frames of the stack's own beside"
+    assert forward["arrived"] == forward["sent"] + forward["held"] + sum(forward["lost"].values())
+    assert not any(forward["lost"].values())
+    assert min(times) >= 1.9
+
+
 def counted(report: Told) -> tuple[Told, int]:
     """The forward pipe's counts, and what the ports had no room for."""
     forward = next(pipe for pipe in report["pipes"] if pipe["name"] == "forward")
