@@ -1,6 +1,7 @@
 //! The command line.
 
 use std::net::IpAddr;
+use std::path::PathBuf;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
@@ -10,6 +11,7 @@ use sojourn_time::Wait;
 use crate::clock::request::{ClockCommand, PretendedClock};
 use crate::emulate::arguments::Emulate;
 use crate::probe::request::Probe;
+use crate::stamp::request::Stamp;
 use crate::stream::Stream;
 use crate::tcp::arguments::Tcp;
 use crate::tcplog::arguments::Tcplog;
@@ -30,6 +32,9 @@ pub enum Command {
     /// Ask a peer and time its answers, or answer
     #[command(subcommand)]
     Probe(Probe),
+    /// Measure with STAMP (RFC 8762), which routers and other tools speak: as session-sender or as session-reflector
+    #[command(subcommand)]
+    Stamp(Stamp),
     /// Send a stream of frames by a schedule, receive it, or simulate both
     #[command(subcommand)]
     Stream(Stream),
@@ -99,25 +104,17 @@ pub struct GuardArguments {
     pub rate: u32,
 }
 
+/// How a program answers that others ask.
 #[derive(Debug, Args)]
-pub struct Respond {
-    /// Answer on this UDP port, over IPv4 and IPv6; may be repeated [default without --raw: 7707]
-    #[arg(long, value_name = "PORT")]
-    pub udp: Vec<u16>,
+pub struct AnswerArguments {
     /// Answer over UDP at this address of this host alone; may be repeated [default: at all of its addresses]
     #[arg(long = "bind", value_name = "ADDRESS")]
     pub addresses: Vec<IpAddr>,
     #[command(flatten)]
     pub guard: GuardArguments,
-    /// Give these peers answers that are longer than their requests, if they ask for them: as --allow has it; may be repeated
-    #[arg(long = "allow-amplification", value_name = "PEERS")]
-    pub amplified: Vec<Peers>,
-    /// Answer Ethernet frames on this interface; may be repeated; "any": on all there are and will be
-    #[arg(long, visible_alias = "dev", value_name = "D")]
-    pub raw: Vec<String>,
-    /// For tests of clock estimation: stamp with a clock that is so many ns ahead from now on, and gains so many ppm
-    #[arg(long, value_name = "OFFSET_NS,PPM", allow_hyphen_values = true)]
-    pub pretend_clock: Option<PretendedClock>,
+    /// Answer only what is authenticated by the key in this file, and each request once; nobody else may read the file
+    #[arg(long, value_name = "FILE")]
+    pub key: Option<PathBuf>,
     /// End at the end of standard input, too
     #[arg(long)]
     pub until_eof: bool,
@@ -136,6 +133,24 @@ pub struct Respond {
     /// Be killed when the parent process dies
     #[arg(long)]
     pub die_with_parent: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Respond {
+    /// Answer on this UDP port, over IPv4 and IPv6; may be repeated [default without --raw: 7707]
+    #[arg(long, value_name = "PORT")]
+    pub udp: Vec<u16>,
+    /// Answer Ethernet frames on this interface; may be repeated; "any": on all there are and will be
+    #[arg(long, visible_alias = "dev", value_name = "D")]
+    pub raw: Vec<String>,
+    /// Give these peers answers that are longer than their requests, if they ask for them: as --allow has it; may be repeated
+    #[arg(long = "allow-amplification", value_name = "PEERS")]
+    pub amplified: Vec<Peers>,
+    /// For tests of clock estimation: stamp with a clock that is so many ns ahead from now on, and gains so many ppm
+    #[arg(long, value_name = "OFFSET_NS,PPM", allow_hyphen_values = true)]
+    pub pretend_clock: Option<PretendedClock>,
+    #[command(flatten)]
+    pub answer: AnswerArguments,
 }
 
 /// Reads how to wait for departures.

@@ -12,6 +12,7 @@ mod probe;
 mod respond;
 mod secret;
 mod serve;
+mod stamp;
 mod stream;
 mod sys;
 mod tcp;
@@ -68,6 +69,7 @@ fn refuse(error: &clap::Error) -> ExitCode {
 fn run(command: &Command) -> anyhow::Result<()> {
     match command {
         Command::Probe(command) => probe::run(command),
+        Command::Stamp(command) => stamp::run(command),
         Command::Stream(command) => stream::run(command),
         Command::Clock(command) => clock::run(command),
         Command::Emulate(command) => emulate::run(command),

@@ -5,6 +5,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -17,8 +18,9 @@ use sojourn_probe::respond::{Endpoint, Guard, Peers, Policy, Pretence, Refusal, 
 use sojourn_record::Finding;
 use sojourn_rights::table::RESPOND;
 use sojourn_time::{Clock, HostClock, Wait};
+use sojourn_wire::Key;
 
-use crate::arguments::{GuardArguments, PlaceArguments, Respond};
+use crate::arguments::{AnswerArguments, GuardArguments, PlaceArguments, Respond};
 use crate::clock;
 use crate::failure::WrongRequest;
 use crate::place::{self, Fifo, Place};
@@ -34,33 +36,88 @@ const ANY: &str = "any";
 /// # Errors
 /// When the request makes no sense, or the kernel refuses a socket or to receive.
 pub fn run(arguments: &Respond) -> anyhow::Result<()> {
+    let pretence = arguments.pretend_clock.map(|pretended| pretended.since(HostClock.now()));
+    let open = |guard: &SharedGuard, key| {
+        let responder = Responder::new(clock_id(pretence), pretence, Rc::clone(guard), key);
+        let open = open(arguments, &responder, guard)?;
+        let simulated = pretence.map_or(String::new(), |pretence| format!("; {}", pretended(&pretence)));
+        let (event, names) = (ready(&open, pretence.as_ref()), open.names().join(", ") + &simulated);
+        Ok(Opened { endpoints: open.endpoints, event, names })
+    };
+    answer(&arguments.answer, &arguments.amplified, open, || {})
+}
+
+/// What judges all that comes in.
+pub type SharedGuard = Rc<RefCell<Guard>>;
+
+/// What answers, and what is said of it when it is ready.
+pub struct Opened {
+    /// The sockets.
+    pub endpoints: Vec<Box<dyn Serve>>,
+    /// What it is, as JSON.
+    pub event: serde_json::Value,
+    /// What it answers, for a person.
+    pub names: String,
+}
+
+/// Answers at the sockets that `open` opens, as asked; `tick` is called now and then.
+///
+/// # Errors
+/// When the request makes no sense, or the kernel refuses a socket or to receive.
+pub fn answer(
+    arguments: &AnswerArguments,
+    amplified: &[Peers],
+    open: impl FnOnce(&SharedGuard, Option<Arc<Key>>) -> anyhow::Result<Opened>,
+    mut tick: impl FnMut(),
+) -> anyhow::Result<()> {
     if arguments.fifo && arguments.wait == Wait::Spin {
         let problem = "--fifo --wait spin: the kernel stops a real-time program that never sleeps, by default for 50 ms in \
              each second; leave out one of the two";
         return Err(WrongRequest(problem.to_owned()).into());
     }
+    let key = secret::key_of(arguments.key.as_deref())?;
+    let is_keyed = key.is_some();
     let signal = place::stop_signal()?;
     let place = Place::take(&place_arguments(arguments), Fifo::Required)?;
-    let pretence = arguments.pretend_clock.map(|pretended| pretended.since(HostClock.now()));
-    let guard = guard_of(&arguments.guard, &arguments.amplified)?;
-    let responder = Responder::new(clock_id(pretence), pretence, Rc::clone(&guard));
-    let mut open = open(arguments, &responder, &guard)?;
+    let guard = guard_of(&arguments.guard, amplified)?;
+    let Opened { mut endpoints, event, names } = open(&guard, key)?;
     RESPOND.confine()?;
-    let simulated = pretence.map_or(String::new(), |pretence| format!("; {}", pretended(&pretence)));
-    let peers = names(&guard.borrow().policy().allowed).join(", ");
-    let whom = if peers == "any" { String::new() } else { format!(" to {peers}") };
-    let sentence = format!("answering {}{whom}{simulated}; Ctrl-C ends it", open.names().join(", "));
-    let policy = guard.borrow().policy().clone();
-    serve::tell(arguments.json, &ready(&open, &place, &policy, pretence.as_ref()), &sentence)?;
+    let mut ready = serve::ready(Some(&place), event);
+    serve::add(&mut ready, policy(guard.borrow().policy(), is_keyed));
+    serve::tell(
+        arguments.json,
+        &ready,
+        &format!("answering {names}{}; Ctrl-C ends it", whom(&guard.borrow(), is_keyed)),
+    )?;
     let input = io::stdin();
     let wakers = [signal, input.as_fd()];
     let wakers = if arguments.until_eof { &wakers[..] } else { &wakers[..1] };
-    let ended = || STOP.load(Ordering::Relaxed) || (arguments.until_eof && has_ended(input.as_fd()));
-    let served = serve(&mut open.endpoints, &HostClock, arguments.wait, wakers, ended);
+    let ended = || {
+        tick();
+        STOP.load(Ordering::Relaxed) || (arguments.until_eof && has_ended(input.as_fd()))
+    };
+    let served = serve(&mut endpoints, &HostClock, arguments.wait, wakers, ended);
     // Whoever started this may have stopped reading; what was answered does not depend on that.
-    let (counts, sentence) = counts(&mut open.endpoints, &guard.borrow());
+    let (counts, sentence) = counts(&mut endpoints, &guard.borrow());
     let _ = serve::tell(arguments.json, &counts, &sentence);
     Ok(served?)
+}
+
+fn policy(policy: &Policy, is_keyed: bool) -> serde_json::Value {
+    json!({
+        "allowed": names(&policy.allowed),
+        "amplified": names(&policy.amplified),
+        "peer_rate": policy.peer_rate,
+        "rate": policy.rate,
+        "authenticated": is_keyed,
+    })
+}
+
+/// Returns to whom it answers, for a person.
+fn whom(guard: &Guard, is_keyed: bool) -> String {
+    let peers = names(&guard.policy().allowed).join(", ");
+    let whom = if peers == "any" { String::new() } else { format!(" to {peers}") };
+    whom + if is_keyed { " where it is authenticated" } else { "" }
 }
 
 /// The sockets, and what they are.
@@ -81,7 +138,7 @@ impl Open {
 ///
 /// # Errors
 /// When the kernel has no random number.
-pub fn guard_of(arguments: &GuardArguments, amplified: &[Peers]) -> anyhow::Result<Rc<RefCell<Guard>>> {
+fn guard_of(arguments: &GuardArguments, amplified: &[Peers]) -> anyhow::Result<SharedGuard> {
     let GuardArguments { allowed, peer_rate, rate } = arguments.clone();
     let allowed = if allowed.is_empty() { vec![Peers::Any] } else { allowed };
     let policy = Policy { allowed, amplified: amplified.to_vec(), own_ports: Vec::new(), peer_rate, rate };
@@ -104,7 +161,7 @@ fn open(arguments: &Respond, responder: &Responder, guard: &RefCell<Guard>) -> R
         open.endpoints.push(Box::new(Endpoint::new(PacketListener::open(names)?, responder.clone())));
     }
     for port in udp_ports(arguments) {
-        for listener in listeners(&arguments.addresses, *port)? {
+        for listener in listeners(&arguments.answer.addresses, *port)? {
             guard.borrow_mut().add_own_port(listener.address().port());
             open.udp.push(listener.address().to_string());
             open.endpoints.push(Box::new(Endpoint::new(listener, responder.clone())));
@@ -136,8 +193,8 @@ fn lacks_ipv6(error: &PortError) -> bool {
     source.raw_os_error() == Some(rustix::io::Errno::AFNOSUPPORT.raw_os_error())
 }
 
-fn place_arguments(arguments: &Respond) -> PlaceArguments {
-    let Respond { cpu, fifo, wait, die_with_parent, .. } = *arguments;
+fn place_arguments(arguments: &AnswerArguments) -> PlaceArguments {
+    let AnswerArguments { cpu, fifo, wait, die_with_parent, .. } = *arguments;
     PlaceArguments { cpu, fifo, wait, die_with_parent }
 }
 
@@ -155,14 +212,10 @@ fn pretended(pretence: &Pretence) -> String {
     )
 }
 
-fn ready(open: &Open, place: &Place, policy: &Policy, pretence: Option<&Pretence>) -> serde_json::Value {
-    let own = json!({
+fn ready(open: &Open, pretence: Option<&Pretence>) -> serde_json::Value {
+    json!({
         "udp": open.udp,
         "raw": open.raw,
-        "allowed": names(&policy.allowed),
-        "amplified": names(&policy.amplified),
-        "peer_rate": policy.peer_rate,
-        "rate": policy.rate,
         "clock": clock_id(pretence.copied()),
         "pretended_clock": pretence.map(|pretence| json!({
             "offset_ns": pretence.offset, "skew_ppm": pretence.skew_ppm, "since_ns": pretence.since,
@@ -170,8 +223,7 @@ fn ready(open: &Open, place: &Place, policy: &Policy, pretence: Option<&Pretence
         "findings": pretence.iter().map(|pretence| json!({
             "finding": Finding::PretendedClock.name(), "sentence": pretended(pretence),
         })).collect::<Vec<_>>(),
-    });
-    serve::ready(Some(place), own)
+    })
 }
 
 fn names(peers: &[Peers]) -> Vec<String> {
@@ -179,7 +231,7 @@ fn names(peers: &[Peers]) -> Vec<String> {
 }
 
 /// Returns what came in, each frame in one count: as an event, and in a sentence.
-pub fn counts(endpoints: &mut [Box<dyn Serve>], guard: &Guard) -> (serde_json::Value, String) {
+fn counts(endpoints: &mut [Box<dyn Serve>], guard: &Guard) -> (serde_json::Value, String) {
     let refused: u64 = endpoints.iter().map(|endpoint| endpoint.refused()).sum();
     let local_drops: u64 = endpoints.iter_mut().map(|endpoint| endpoint.local_drops()).sum();
     let answered = guard.answered().saturating_sub(refused);

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::Context;
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -34,7 +35,6 @@ pub fn random() -> anyhow::Result<u64> {
 ///
 /// # Errors
 /// When the file cannot be read, others than its owner may read it, or the key is too short.
-#[allow(dead_code, reason = "options that name a key file come next")]
 pub fn key_in(path: &Path) -> anyhow::Result<Key> {
     let shown = path.display();
     let wrong = |problem: String| WrongRequest(format!("--key {shown}: {problem}"));
@@ -68,6 +68,14 @@ pub fn key_in(path: &Path) -> anyhow::Result<Key> {
 /// As of [`key_in`].
 pub fn auth(path: Option<&Path>) -> anyhow::Result<Auth> {
     Ok(Auth::from(path.map(key_in).transpose()?))
+}
+
+/// Reads the key in a file where one is named.
+///
+/// # Errors
+/// As [`key_in`].
+pub fn key_of(path: Option<&Path>) -> anyhow::Result<Option<Arc<Key>>> {
+    Ok(path.map(key_in).transpose()?.map(Arc::new))
 }
 
 fn secret_of(bytes: &[u8]) -> Result<Vec<u8>, String> {

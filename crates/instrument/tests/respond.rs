@@ -3,8 +3,10 @@
 #[path = "../../port/tests/namespace/mod.rs"]
 mod namespace;
 
+use std::fs::Permissions;
 use std::io::{BufRead, BufReader, Read};
 use std::net::{SocketAddr, SocketAddrV6, UdpSocket};
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
@@ -16,7 +18,7 @@ use sojourn_port::udp::UdpPort;
 use sojourn_port::{Port, Received};
 use sojourn_time::{Clock, HostClock, Nanos};
 use sojourn_wire::ethernet::{Header, PROBE_ETHERTYPE};
-use sojourn_wire::{MacAddress, ProbeHeader};
+use sojourn_wire::{Key, MacAddress, ProbeHeader};
 
 use namespace::{ip, link, within};
 
@@ -155,6 +157,48 @@ fn a_peer_has_its_rate() {
             assert!((10..=12 + (sent_for * 100.0) as u64).contains(&answered), "{end} in {sent_for} s");
             assert_eq!(answered + refused, 1_000, "{end}");
         }
+    });
+}
+
+#[test]
+fn with_a_key_both_ends_believe_each_other_alone() {
+    within("with_a_key_both_ends_believe_each_other_alone", || {
+        link();
+        let file = |name: &str, secret: &str| {
+            let path = format!("{}/{name}-{}", env!("CARGO_TARGET_TMPDIR"), std::process::id());
+            std::fs::write(&path, secret).expect("writes");
+            std::fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("sets");
+            path
+        };
+        let (ours, theirs) = (file("ours", "a secret of both ends"), file("theirs", "somebody else's secret"));
+        let mut responder = Responder::start(&["--udp", "7707", "--dev", "far", "--until-eof", "--key", &ours]);
+        let probe = |words: &[&str]| {
+            let output = Command::new(env!("CARGO_BIN_EXE_sojourn-instrument"))
+                .arg("probe")
+                .args(words)
+                .args(["-c", "20", "-i", "2ms", "--timeout", "200ms", "--json"])
+                .output()
+                .expect("starts");
+            let told: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+            told["received"].as_u64().expect("a count")
+        };
+        let raw = ["raw", "--dev", "near", "--to", "02:77:00:00:01:02", "--payload-bytes", "56", "--key", &ours];
+        assert_eq!(probe(&["udp", "10.77.1.2", "--key", &ours]), 20);
+        assert_eq!(probe(&raw), 20);
+        assert_eq!(probe(&["udp", "10.77.1.2", "--key", &theirs]), 0);
+        assert_eq!(probe(&["udp", "10.77.1.2"]), 0);
+        // What was seen once and is sent again, from elsewhere too.
+        let mut seen = request(56, 56);
+        sojourn_wire::probe::authenticate(&mut seen, &Key::new(b"a secret of both ends").expect("long enough"));
+        assert_eq!(ask("10.77.1.1:0", "10.77.1.2:7707", &seen), Some(56));
+        assert_eq!(ask("10.77.1.1:0", "10.77.1.2:7707", &seen), None);
+        let end = responder.finish();
+        let counts = ["answered", "unauthenticated", "replayed", "unexpected"].map(|key| end[key].as_u64());
+        assert_eq!(counts, [41, 40, 1, 0].map(Some), "{end}");
+        // A responder without the key is not believed.
+        let mut responder = Responder::start(&["--udp", "7707", "--until-eof"]);
+        assert_eq!(probe(&["udp", "10.77.1.2", "--key", &ours]), 0);
+        assert_eq!(responder.finish()["answered"], 20);
     });
 }
 

@@ -35,6 +35,12 @@ fn each_command_holds_what_the_table_says_and_no_more() {
             let mut responder = start("probe respond --json --udp 0 --until-eof", &table::RESPOND);
             let port = responder.line()["udp"][0].as_str().and_then(|at| at.rsplit(':').next()?.parse::<u16>().ok());
             responder.holds_no_more();
+            let mut reflector = start("stamp reflect --json --port 0 --until-eof", &table::RESPOND);
+            let reflects =
+                reflector.line()["udp"][0].as_str().and_then(|at| at.rsplit(':').next()?.parse::<u16>().ok());
+            let words = format!("stamp send 127.0.0.1:{} -c 100000 -i 1ms", reflects.unwrap());
+            start(&words, &table::PROBE).holds_no_more();
+            reflector.holds_no_more();
 
             let words = format!(
                 "clock 127.0.0.1:{} --interval 10ms --for 60s --json --record {}",

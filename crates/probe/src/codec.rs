@@ -3,19 +3,24 @@
 //! A reply is known by its sequence number, by its session's key and by what else it repeats of the request. The ICMP identifier is the
 //! port's: it writes its own, and hands over no reply with another.
 
+use std::sync::Arc;
+
 use sojourn_port::Framing;
 use sojourn_time::Time;
 use sojourn_wire::ethernet::{self, PROBE_ETHERTYPE};
 use sojourn_wire::icmp::{self, Echo, Version};
-use sojourn_wire::{MacAddress, ProbeHeader, probe};
+use sojourn_wire::stamp::{self, ErrorEstimate, Reflected};
+use sojourn_wire::{Key, MacAddress, ProbeHeader, probe};
 
-use crate::{Request, To};
+use crate::driver::Host;
+use crate::respond::ClockState;
+use crate::{Kind, Request, To};
 
 /// Writes the requests of one block and reads their replies.
 #[derive(Clone, Debug)]
 pub struct Codec {
     framing: Framing,
-    session: u64,
+    speech: Speech,
     request_bytes: usize,
     response_bytes: usize,
     addresses: (MacAddress, MacAddress),
@@ -29,21 +34,89 @@ pub struct Codec {
 pub struct Answer {
     /// The probe that it answers.
     pub seq: u32,
-    /// The responder's arrival and departure, where the responder is ours.
+    /// The responder's arrival and departure, where it says them.
     pub responder: Option<(Time, Time)>,
+    /// What else it says, where it speaks STAMP.
+    pub far: Option<Far>,
+}
+
+/// What a STAMP session-reflector says beside its times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Far {
+    /// Its own number of the packet; the sender's where it keeps no state.
+    pub seq: u32,
+    /// How far its clock may be wrong, and whether it is synchronised.
+    pub error: ErrorEstimate,
+    /// The TTL or hop limit that the probe had there.
+    pub ttl: u8,
+}
+
+/// What the frames say.
+#[derive(Clone, Debug)]
+enum Speech {
+    /// Our own header.
+    Probe { session: u64, key: Option<Arc<Key>> },
+    /// STAMP.
+    Stamp(Sender),
+}
+
+/// A STAMP session-sender.
+#[derive(Clone, Debug)]
+struct Sender {
+    ssid: u16,
+    clock: ClockState,
+    key: Option<Arc<Key>>,
+    /// What each packet said of when it left: a reply repeats it, and who has not seen the packet does not know it.
+    sent: Vec<u64>,
+}
+
+impl Sender {
+    fn new(request: &Request, host: &Host) -> Self {
+        // Zero would say that there is none.
+        let ssid = request.stamp.ssid.unwrap_or_else(|| (host.session as u16).max(1));
+        let scale = host.clock.scale.with(request.stamp.timestamps.into());
+        let clock = ClockState::new(scale, host.clock.error.is_synchronised(), host.clock.error.error());
+        Self { ssid, clock, key: host.key.clone(), sent: Vec::with_capacity(request.shape.count as usize) }
+    }
+
+    fn write(&mut self, seq: u32, now: Time, payload: &mut [u8]) {
+        let timestamp = self.clock.scale.write(now);
+        // A packet that our own queue refused is written again.
+        self.sent.truncate(seq as usize);
+        self.sent.push(timestamp);
+        stamp::Sent { seq, timestamp, error: self.clock.error, ssid: self.ssid }.write(payload, self.key.as_deref());
+    }
+
+    fn read(&self, payload: &[u8], now: Time) -> Option<Answer> {
+        let reflected = Reflected::read(payload, self.key.as_deref()).ok()?;
+        let seq = reflected.sender.seq;
+        let is_ours = self.sent.get(seq as usize) == Some(&reflected.sender.timestamp);
+        // A reflector that knows no identifiers sends zeros.
+        if !is_ours || (reflected.ssid != self.ssid && reflected.ssid != 0) {
+            return None;
+        }
+        let scale = self.clock.scale.with(reflected.error.format());
+        let times = (scale.read(reflected.receive, now), scale.read(reflected.timestamp, now));
+        let far = Far { seq: reflected.seq, error: reflected.error, ttl: reflected.ttl };
+        Some(Answer { seq, responder: Some(times), far: Some(far) })
+    }
 }
 
 impl Codec {
-    /// Returns the codec of a checked request over a port of that framing, whose Ethernet frames have the source address `mac`
-    /// and whose probes all carry the key `session`.
-    pub fn new(request: &Request, framing: Framing, mac: MacAddress, session: u64) -> Self {
+    /// Returns the codec of a checked request over a port of that framing on that host.
+    pub fn new(request: &Request, framing: Framing, host: &Host) -> Self {
+        let mac = host.mac;
+        let speech = match request.kind {
+            Kind::Stamp => Speech::Stamp(Sender::new(request, host)),
+            _ => Speech::Probe { session: host.session, key: host.key.clone() },
+        };
         let destination = match request.to {
             To::Ethernet(ref ethernet) => ethernet.mac,
             _ => MacAddress::default(),
         };
         Self {
             framing,
-            session,
+            speech,
             request_bytes: request.request_payload_bytes,
             response_bytes: request.response_payload_bytes,
             addresses: (destination, mac),
@@ -61,9 +134,27 @@ impl Codec {
         self.header_bytes() + self.response_bytes
     }
 
+    /// Returns whether its frames say when they left: [`Self::stamp`] must then follow [`Self::write`].
+    pub const fn says_when(&self) -> bool {
+        matches!(self.speech, Speech::Stamp(_))
+    }
+
+    /// Completes a written frame with the time when it leaves.
+    pub fn stamp(&mut self, seq: u32, now: Time, frame: &mut [u8]) {
+        if let Speech::Stamp(sender) = &mut self.speech {
+            sender.write(seq, now, frame);
+        }
+    }
+
     /// Writes the request with number `seq` over the whole of `frame`, which is [`Self::frame_bytes`] long.
     pub fn write(&self, seq: u32, frame: &mut [u8]) {
-        self.header(seq).write(&mut frame[self.header_bytes()..]);
+        let payload = &mut frame[self.header_bytes()..];
+        if let Speech::Probe { session, key } = &self.speech {
+            self.header(*session, seq).write(payload);
+            if let Some(key) = key {
+                probe::authenticate(payload, key);
+            }
+        }
         match self.framing {
             Framing::Udp => {}
             Framing::Icmp4 => self.echo(seq).write(Version::V4, frame),
@@ -76,10 +167,10 @@ impl Codec {
         }
     }
 
-    /// Reads a frame as a reply to one of the first `sent` probes; `None` when it is not one.
-    pub fn read(&self, frame: &[u8], sent: u32) -> Option<Answer> {
+    /// Reads a frame that came at about `now` as a reply to one of the first `sent` probes; `None` when it is not one.
+    pub fn read(&self, frame: &[u8], sent: u32, now: Time) -> Option<Answer> {
         match self.framing {
-            Framing::Udp => self.read_answer(frame),
+            Framing::Udp => self.read_answer(frame, now),
             Framing::Icmp4 => self.read_echo(Version::V4, frame, sent),
             Framing::Icmp6 => self.read_echo(Version::V6, frame, sent),
             Framing::Ethernet => {
@@ -87,23 +178,29 @@ impl Codec {
                 if header.ethertype != PROBE_ETHERTYPE || header.source != self.addresses.0 {
                     return None;
                 }
-                self.read_answer(payload)
+                self.read_answer(payload, now)
             }
         }
         .filter(|answer| answer.seq < sent)
     }
 
-    fn read_answer(&self, payload: &[u8]) -> Option<Answer> {
+    fn read_answer(&self, payload: &[u8], now: Time) -> Option<Answer> {
+        let (session, key) = match &self.speech {
+            Speech::Stamp(sender) => return sender.read(payload, now),
+            Speech::Probe { session, key } => (*session, key),
+        };
         let header = ProbeHeader::read(payload)?;
         let times = header.times()?;
-        let is_ours = header.session == self.session && payload.len() >= self.response_bytes;
-        is_ours.then_some(Answer { seq: header.seq, responder: Some(times) })
+        let is_authentic = key.as_ref().is_none_or(|key| probe::is_authentic(payload, key));
+        let is_ours = header.session == session && is_authentic && payload.len() >= self.response_bytes;
+        is_ours.then_some(Answer { seq: header.seq, responder: Some(times), far: None })
     }
 
     /// An echo repeats the request's user data. Where that has room for the probe header the header tells the number;
     /// where it has not, the 16-bit sequence number means the latest probe that had it.
     fn read_echo(&self, version: Version, message: &[u8], sent: u32) -> Option<Answer> {
         let (echo, payload) = Echo::split(version, message)?;
+        let Speech::Probe { session, .. } = self.speech else { return None };
         if !echo.is_reply || payload.len() != self.request_bytes {
             return None;
         }
@@ -112,13 +209,13 @@ impl Codec {
             None => latest(sent, echo.sequence.wrapping_sub(self.first_sequence))?,
         };
         let repeated = payload.len().min(probe::HEADER_BYTES);
-        let is_ours = payload[..repeated] == self.header(seq).to_bytes()[..repeated];
-        (is_ours && self.sequence(seq) == echo.sequence).then_some(Answer { seq, responder: None })
+        let is_ours = payload[..repeated] == self.header(session, seq).to_bytes()[..repeated];
+        (is_ours && self.sequence(seq) == echo.sequence).then_some(Answer { seq, responder: None, far: None })
     }
 
-    fn header(&self, seq: u32) -> ProbeHeader {
+    fn header(&self, session: u64, seq: u32) -> ProbeHeader {
         // At most 65,535 in a checked request.
-        ProbeHeader::request(self.session, seq, self.response_bytes as u16)
+        ProbeHeader::request(session, seq, self.response_bytes as u16)
     }
 
     fn echo(&self, seq: u32) -> Echo {
@@ -158,7 +255,7 @@ mod tests {
     fn codec(framing: Framing, block: u32, bytes: usize) -> Codec {
         let to = To::Sim(Simulated { line: Box::new(Line::constant(0, 0)), carries: None });
         let request = Request::new(block, to, Kind::Icmp, bytes, Shape::regular(1, Nanos(1), Nanos(1)));
-        Codec::new(&request, framing, MacAddress::default(), u64::from(block) << 32 | 7)
+        Codec::new(&request, framing, &Host { session: u64::from(block) << 32 | 7, ..Host::default() })
     }
 
     fn echoed(version: Version, mut message: Vec<u8>) -> Vec<u8> {
@@ -170,7 +267,7 @@ mod tests {
     proptest! {
         #[test]
         fn arbitrary_frames_never_panic(frame: Vec<u8>, framing in 0..4_usize, sent: u32, bytes in 0..60_usize) {
-            let _ = codec(FRAMINGS[framing], 1, bytes).read(&frame, sent);
+            let _ = codec(FRAMINGS[framing], 1, bytes).read(&frame, sent, Time(0));
         }
 
         #[test]
@@ -182,9 +279,9 @@ mod tests {
             let codec = codec(framing, block, bytes);
             let mut frame = vec![0; codec.frame_bytes()];
             codec.write(seq, &mut frame);
-            prop_assert_eq!(codec.read(&frame, seq + ahead), None, "a request is no reply");
-            let answer = codec.read(&echoed(version, frame), seq + ahead);
-            prop_assert_eq!(answer, Some(Answer { seq, responder: None }));
+            prop_assert_eq!(codec.read(&frame, seq + ahead, Time(0)), None, "a request is no reply");
+            let answer = codec.read(&echoed(version, frame), seq + ahead, Time(0));
+            prop_assert_eq!(answer, Some(Answer { seq, responder: None, far: None }));
         }
 
         #[test]
@@ -192,7 +289,7 @@ mod tests {
             let mut frame = vec![0; codec(Framing::Icmp4, block, bytes).frame_bytes()];
             codec(Framing::Icmp4, block, bytes).write(seq, &mut frame);
             let frame = echoed(Version::V4, frame);
-            prop_assert_eq!(codec(Framing::Icmp4, block + 1, bytes).read(&frame, 100), None);
+            prop_assert_eq!(codec(Framing::Icmp4, block + 1, bytes).read(&frame, 100, Time(0)), None);
         }
 
         #[test]
@@ -210,11 +307,11 @@ mod tests {
         codec.write(7, &mut request);
         let mut reply = vec![0; 48];
         sojourn_wire::answer(&request, Time(10), Time(20), &mut reply);
-        let expected = Answer { seq: 7, responder: Some((Time(10), Time(20))) };
-        assert_eq!(codec.read(&reply, 8), Some(expected));
-        assert_eq!(codec.read(&reply, 7), None, "not sent yet");
+        let expected = Answer { seq: 7, responder: Some((Time(10), Time(20))), far: None };
+        assert_eq!(codec.read(&reply, 8, Time(0)), Some(expected));
+        assert_eq!(codec.read(&reply, 7, Time(0)), None, "not sent yet");
         reply[15] ^= 1;
-        assert_eq!(codec.read(&reply, 8), None);
+        assert_eq!(codec.read(&reply, 8, Time(0)), None);
     }
 
     #[test]
@@ -226,7 +323,7 @@ mod tests {
         for session in [0, asked.session ^ 1, asked.session ^ 1 << 63, !asked.session] {
             let mut reply = vec![0; 48];
             ProbeHeader { session, ..asked }.reply(Time(10), Time(20)).unwrap().write(&mut reply);
-            assert_eq!(codec.read(&reply, 8), None, "{session:x}");
+            assert_eq!(codec.read(&reply, 8, Time(0)), None, "{session:x}");
         }
     }
 }

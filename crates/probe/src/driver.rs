@@ -3,15 +3,18 @@
 //! It sleeps in the port until shortly before a departure, polls, and spins on the clock alone for the last few
 //! microseconds ([`Pacer`]). It allocates nothing between the first probe and the last.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use sojourn_port::{Port, PortError};
 use sojourn_record::{Counts, Probe};
 use sojourn_time::{Clock, Nanos, Next, Pace, Pacer, Time, Wait, Watch};
-use sojourn_wire::MacAddress;
+use sojourn_wire::{Key, MacAddress};
 
 use crate::codec::Codec;
 use crate::engine::{Engine, Step};
+use crate::far::FarEnd;
+use crate::respond::ClockState;
 use crate::{Request, Schedule};
 
 /// How long before a departure the driver looks at nothing but the clock: as long as one look for frames may take.
@@ -34,7 +37,7 @@ const SHORTEST_CLOSED: Nanos = Nanos::micros(200);
 const LEAD: Nanos = Nanos::micros(300);
 
 /// What the driver is told of the host that it runs on.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Host {
     /// How it uses its processor.
     pub pace: Pace,
@@ -42,6 +45,10 @@ pub struct Host {
     pub mac: MacAddress,
     /// The key of the block's session, which replies repeat: random, where others could send.
     pub session: u64,
+    /// The secret that it shares with the peer, where it does.
+    pub key: Option<Arc<Key>>,
+    /// What it knows of its clock: STAMP's packets say it.
+    pub clock: ClockState,
 }
 
 /// Carries out a checked request. Ends early, cleanly, once `stop` is set.
@@ -54,9 +61,9 @@ pub fn run<P: Port, C: Clock>(
     clock: &C,
     host: Host,
     stop: &AtomicBool,
-) -> Result<(Vec<Probe>, Counts), PortError> {
+) -> Result<(Vec<Probe>, Counts, Option<FarEnd>), PortError> {
     let capabilities = port.capabilities();
-    let codec = Codec::new(request, capabilities.framing, host.mac, host.session);
+    let codec = Codec::new(request, capabilities.framing, &host);
     let needed = codec.frame_bytes();
     if needed > capabilities.max_frame {
         return Err(PortError::Wrong {
@@ -70,7 +77,7 @@ pub fn run<P: Port, C: Clock>(
     }
     // One byte more than any reply, so that a longer frame shows as unexpected.
     let mut buffer = vec![0; codec.reply_frame_bytes().max(needed) + 1];
-    let mut engine = Engine::new(request, &capabilities, host.mac, host.session);
+    let mut engine = Engine::new(request, &capabilities, &host);
     drain(port, &mut buffer)?;
     let local_drops = port.local_drops();
     // Not before: the memory of a large block is milliseconds in coming.
@@ -158,6 +165,7 @@ impl<P: Port, C: Clock> Driver<'_, P, C> {
 
     fn depart(&mut self, intended: Time) -> Result<(), PortError> {
         self.clock.wait_until(intended, QUIET);
+        self.engine.stamp(self.clock);
         let mut result = self.port.transmit(self.engine.frame());
         while matches!(result, Err(PortError::Refused(_))) && self.engine.has_answers() {
             // The kernel told of an earlier probe, and sent nothing.

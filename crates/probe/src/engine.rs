@@ -5,11 +5,12 @@
 
 use sojourn_port::{Capabilities, Received, Sent, TransmitStamp};
 use sojourn_record::{Counts, Probe, Reply};
-use sojourn_time::{Nanos, Source, Time};
-use sojourn_wire::MacAddress;
+use sojourn_time::{Clock, Nanos, Source, Time};
 
 use crate::codec::Codec;
 use crate::departures::Departures;
+use crate::driver::Host;
+use crate::far::FarEnd;
 use crate::{Request, Schedule};
 
 /// How long to wait at a block's end for TX timestamps that are still out.
@@ -55,13 +56,15 @@ pub struct Engine {
     /// Closed loop: from when on the next probe may leave.
     free_at: Option<Time>,
     is_stopped: bool,
+    /// What a STAMP session-reflector says of itself.
+    far: Option<FarEnd>,
 }
 
 impl Engine {
     /// Prepares a checked request. All memory that the block needs is taken here; [`Self::begin`] then says when it
     /// begins.
-    pub fn new(request: &Request, port: &Capabilities, mac: MacAddress, session: u64) -> Self {
-        let codec = Codec::new(request, port.framing, mac, session);
+    pub fn new(request: &Request, port: &Capabilities, host: &Host) -> Self {
+        let codec = Codec::new(request, port.framing, host);
         let shape = &request.shape;
         let mut engine = Self {
             frame: vec![0; codec.frame_bytes()],
@@ -81,6 +84,7 @@ impl Engine {
             largest_rtt: Nanos::ZERO,
             free_at: None,
             is_stopped: false,
+            far: None,
         };
         engine.write_frame();
         engine
@@ -117,6 +121,13 @@ impl Engine {
         &self.frame
     }
 
+    /// Writes into the next probe's frame when it leaves, where it is to say that.
+    pub fn stamp(&mut self, clock: &impl Clock) {
+        if self.codec.says_when() {
+            self.codec.stamp(self.rows.len() as u32, clock.now(), &mut self.frame);
+        }
+    }
+
     /// Notes that the next probe, which was to leave at `intended`, was handed to the port.
     pub fn departed(&mut self, intended: Time, sent: Sent) {
         let seq = self.rows.len() as u32;
@@ -141,7 +152,7 @@ impl Engine {
     /// Takes a frame that was received.
     pub fn on_frame(&mut self, frame: &[u8], received: &Received) {
         let sent = self.rows.len() as u32;
-        let Some(answer) = self.codec.read(frame, sent) else {
+        let Some(answer) = self.codec.read(frame, sent, received.returned) else {
             self.counts.unexpected += 1;
             return;
         };
@@ -150,6 +161,9 @@ impl Engine {
         if row.replies > 1 {
             self.counts.duplicated += 1;
             return;
+        }
+        if let Some(said) = answer.far {
+            self.far.get_or_insert_default().take(answer.seq, said);
         }
         self.last_first_reply = self.last_first_reply.max(received.returned);
         row.reply =
@@ -202,8 +216,8 @@ impl Engine {
         self.last_departure
     }
 
-    /// Returns what became of each probe, and of all. `local_drops` are what the port counted meanwhile.
-    pub fn finish(mut self, local_drops: u64) -> (Vec<Probe>, Counts) {
+    /// Returns what became of each probe, and of all, and what a STAMP session-reflector says. `local_drops` are what the port counted meanwhile.
+    pub fn finish(mut self, local_drops: u64) -> (Vec<Probe>, Counts, Option<FarEnd>) {
         for row in &mut self.rows {
             row.is_late = row.rtt().is_some_and(|rtt| rtt > self.timeout);
             self.counts.late += u64::from(row.is_late);
@@ -211,7 +225,7 @@ impl Engine {
         self.counts.sent = self.sent();
         self.counts.lost = self.counts.sent - self.counts.received;
         self.counts.local_drops += local_drops;
-        (self.rows, self.counts)
+        (self.rows, self.counts, self.far)
     }
 
     /// All have left: waits for replies until the timeout, then for their duplicates as long as a reply took, then for

@@ -6,7 +6,9 @@ use serde::Deserialize;
 use sojourn_time::Nanos;
 use sojourn_time::text::time;
 use sojourn_wire::Carrier;
+use sojourn_wire::probe::AUTHENTICATED_BYTES;
 use sojourn_wire::size::SizeError;
+use sojourn_wire::stamp::{BASE_BYTES, Format};
 
 use crate::To;
 use crate::to::Simulated;
@@ -32,6 +34,9 @@ pub struct Request {
     pub request_payload_bytes: usize,
     /// User data of each reply.
     pub response_payload_bytes: usize,
+    /// Of a STAMP session: what its packets say.
+    #[serde(default)]
+    pub stamp: Stamp,
     /// How many probes, and when.
     #[serde(flatten)]
     pub shape: Shape,
@@ -83,6 +88,48 @@ pub struct Shape {
     pub seed: u64,
 }
 
+/// What the packets of a STAMP session say beside times: of a request in JSON and on the command line.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Args, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Stamp {
+    /// The session's identifier (RFC 8972) [default: random]
+    #[arg(long, value_name = "N")]
+    #[serde(default)]
+    pub ssid: Option<u16>,
+    /// How our times are written
+    #[arg(long, value_name = "FORMAT", default_value = "ntp")]
+    #[serde(default)]
+    pub timestamps: Timestamps,
+    /// The reflector numbers what it gets (stateful): its numbers tell loss there from loss back
+    #[arg(long)]
+    #[serde(default)]
+    pub stateful: bool,
+    /// Both ends have one clock: then delays of each direction are told, as they are where both say that they are synchronised
+    #[arg(long)]
+    #[serde(default)]
+    pub shared_clock: bool,
+}
+
+/// How a STAMP packet has its times.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Timestamps {
+    /// As NTP: UTC since 1900
+    #[default]
+    Ntp,
+    /// As PTP: TAI since 1970
+    Ptp,
+}
+
+impl From<Timestamps> for Format {
+    fn from(timestamps: Timestamps) -> Self {
+        match timestamps {
+            Timestamps::Ntp => Self::Ntp,
+            Timestamps::Ptp => Self::Ptp,
+        }
+    }
+}
+
 /// How the peer answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -93,6 +140,8 @@ pub enum Kind {
     RequestResponse,
     /// A responder of ours answers with as much as it got.
     PingPong,
+    /// A STAMP session-reflector (RFC 8762) answers, anybody's.
+    Stamp,
 }
 
 /// When probes leave: in requests, and on the command line.
@@ -119,7 +168,8 @@ impl Request {
     /// Returns a request that is part of no plan, whose replies are as long as the requests.
     pub fn new(block: u32, to: To, kind: Kind, payload_bytes: usize, shape: Shape) -> Self {
         let head = Head { block, ..Head::default() };
-        Self { head, to, kind, request_payload_bytes: payload_bytes, response_payload_bytes: payload_bytes, shape }
+        let (request_payload_bytes, response_payload_bytes) = (payload_bytes, payload_bytes);
+        Self { head, to, kind, request_payload_bytes, response_payload_bytes, stamp: Stamp::default(), shape }
     }
 
     /// Returns what carries the user data.
@@ -146,7 +196,33 @@ impl Request {
         Ok(())
     }
 
+    /// Checks that its packets have room for what authenticates them, or, without a key, for what a STAMP packet has.
+    ///
+    /// # Errors
+    /// When they have not.
+    pub fn check_key(&self, is_keyed: bool) -> Result<(), RequestError> {
+        let bytes = self.request_payload_bytes.min(self.response_payload_bytes);
+        let [open, authenticated] = BASE_BYTES;
+        let key = "request_payload_bytes";
+        require("to", !(is_keyed && self.to.is_simulated()), "a simulated line has no key")?;
+        match self.kind {
+            Kind::Icmp => {
+                require("kind", !is_keyed, "the kernel that answers an ICMP echo has no key; probe udp or raw")
+            }
+            Kind::Stamp if is_keyed => {
+                require(key, bytes == authenticated, "expected 112, the length of an authenticated STAMP packet")
+            }
+            Kind::Stamp => require(key, bytes >= open, "expected at least 44, the length of a STAMP packet"),
+            Kind::RequestResponse | Kind::PingPong => {
+                let has_room = !is_keyed || bytes >= AUTHENTICATED_BYTES;
+                require(key, has_room, "expected at least 56 with a key, there and back")
+            }
+        }
+    }
+
     fn check_sizes(&self) -> Result<(), RequestError> {
+        let by_udp = matches!(self.to, To::Udp(_));
+        require("kind", by_udp || self.kind != Kind::Stamp, "stamp goes with via udp alone")?;
         let icmp_carrier = matches!(self.carrier(), Carrier::Icmp4 | Carrier::Icmp6);
         require("kind", icmp_carrier == self.kernel_answers(), "icmp goes with via icmp or sim, the others do not")?;
         let refuse = |key| move |error: SizeError| RequestError { key, problem: error.to_string() };
@@ -184,6 +260,7 @@ impl Kind {
             Self::Icmp => "icmp",
             Self::RequestResponse => "request-response",
             Self::PingPong => "ping-pong",
+            Self::Stamp => "stamp",
         }
     }
 }

@@ -130,7 +130,7 @@ const NO_FILE: &str = "nothing: its records are open";
 
 /// Measures one block by hand, or blocks for a study.
 pub const PROBE: Needs = Needs {
-    command: "probe icmp, udp, raw, blocks",
+    command: "probe icmp, udp, raw, blocks; stamp send",
     set_up: "priority, locked memory, records, clocks of interfaces",
     kept: &[RAW, BUFFERS, LOCKED],
     user: Who::Unprivileged,
@@ -140,7 +140,7 @@ pub const PROBE: Needs = Needs {
 
 /// Answers probes of others.
 pub const RESPOND: Needs = Needs {
-    command: "probe respond",
+    command: "probe respond, stamp reflect",
     set_up: "priority, locked memory, sockets",
     kept: &[LOCKED],
     user: Who::Unprivileged,

@@ -12,6 +12,7 @@ pub mod offload;
 pub mod probe;
 pub mod segment;
 pub mod size;
+pub mod stamp;
 pub mod stream;
 
 pub use answer::answer;

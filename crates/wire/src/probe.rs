@@ -11,12 +11,15 @@
 //! | 32–35 | CRC-32 over bytes 0–31 |
 //! | 36–39 | whose clock the responder's times are on: equal numbers, one clock; 0: not said, and in a request |
 //!
+//! Where both ends share a secret, an HMAC over these 40 bytes follows ([`authenticate`]): 16 bytes more.
+//!
 //! Key and sequence number stand first: an ICMP echo in a frame of 64 bytes has room for 18 bytes, and still carries both.
 
 use std::ops::Range;
 
 use sojourn_time::{Nanos, Time};
 
+use crate::auth::{Key, TAG_BYTES};
 use crate::checksum::crc32;
 
 /// How long the header is.
@@ -152,6 +155,25 @@ impl ProbeHeader {
     }
 }
 
+/// How long a header with its tag is, where both ends share a key.
+pub const AUTHENTICATED_BYTES: usize = HEADER_BYTES + TAG_BYTES;
+
+/// Writes the tag of the header that stands in `payload` behind it, the last thing before it is sent. A payload without room for
+/// it is left alone.
+pub fn authenticate(payload: &mut [u8], key: &Key) {
+    if let Some(bytes) = payload.first_chunk_mut::<AUTHENTICATED_BYTES>() {
+        let (header, tag) = bytes.split_at_mut(HEADER_BYTES);
+        tag.copy_from_slice(&key.tag(&[header]));
+    }
+}
+
+/// Returns whether the header in `payload` has its tag.
+pub fn is_authentic(payload: &[u8], key: &Key) -> bool {
+    let Some(bytes) = payload.first_chunk::<AUTHENTICATED_BYTES>() else { return false };
+    let Some((header, tag)) = bytes.split_last_chunk::<TAG_BYTES>() else { return false };
+    key.verifies(&[header], tag)
+}
+
 /// Says in a written reply whose clock its times are on.
 pub fn sign(reply: &mut [u8], clock: u32) {
     if let Some(bytes) = reply.get_mut(CLOCK_BYTES) {
@@ -220,8 +242,23 @@ mod tests {
 
         #[test]
         fn arbitrary_bytes_never_panic(mut bytes: Vec<u8>, header in header()) {
-            let _ = ProbeHeader::read(&bytes);
+            let key = Key::new(&[7; 16]).expect("long enough");
+            let _ = (ProbeHeader::read(&bytes), is_authentic(&bytes, &key));
             header.write(&mut bytes);
+            authenticate(&mut bytes, &key);
+        }
+
+        #[test]
+        fn any_damaged_byte_of_an_authentic_header_is_noticed(
+            header in header(), at in 0..AUTHENTICATED_BYTES, by in 1..=255_u8, rest: Vec<u8>,
+        ) {
+            let (key, other) = (Key::new(&[7; 16]).expect("long enough"), Key::new(&[8; 16]).expect("long enough"));
+            let mut payload = [&header.to_bytes()[..], &[0; TAG_BYTES], &rest].concat();
+            prop_assert!(!is_authentic(&payload, &key));
+            authenticate(&mut payload, &key);
+            prop_assert!(is_authentic(&payload, &key) && !is_authentic(&payload, &other));
+            payload[at] ^= by;
+            prop_assert!(!is_authentic(&payload, &key));
         }
     }
 

@@ -17,7 +17,7 @@ from sojourn.errors import MachineError, RequestError, SojournError
 
 INTERRUPTED = 130
 
-BY_HAND = frozenset({"probe", "stream", "clock", "emulate"})
+BY_HAND = frozenset({"probe", "stamp", "stream", "clock", "emulate"})
 """The commands that the instrument does itself."""
 
 OF_TCPLOG = frozenset({"run", "status", "set", "watch", "serve", "recover"})

@@ -295,6 +295,21 @@ def probe() -> None:
 
 
 @app.command(
+    "stamp",
+    short_help="Measure with STAMP (RFC 8762), or reflect it.",
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+    add_help_option=False,
+)
+def stamp() -> None:
+    """Be a session-sender (send) or a session-reflector (reflect) of RFC 8762: see `sojourn stamp --help`."""
+    import sys
+
+    from sojourn.cli.become import become_instrument
+
+    become_instrument(["stamp", *sys.argv[2:]])
+
+
+@app.command(
     "stream",
     short_help="Send or receive a stream of frames by hand.",
     context_settings={"ignore_unknown_options": True, "allow_extra_args": True},

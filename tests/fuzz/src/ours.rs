@@ -1,15 +1,17 @@
 //! Payloads of our own formats, whose checks are made right first.
 
 use sojourn_time::Time;
+use sojourn_wire::stamp::{self, ErrorEstimate, Reflected, Scale};
 use sojourn_wire::stream::{
     GREETING_BYTES, GreetingTail, Kind, Link, SYNC_BYTES, SessionKey, SyncTail, end_text, is_intact, parity,
 };
-use sojourn_wire::{ProbeHeader, StreamHeader, answer};
+use sojourn_wire::{Key, ProbeHeader, StreamHeader, answer};
 
 use crate::Target;
 
 pub(crate) const TARGETS: &[Target] = &[
     Target { name: "probe-header", read: probe, seeds: probes },
+    Target { name: "stamp", read: test_packet, seeds: test_packets },
     Target { name: "stream-header", read: stream, seeds: streams },
 ];
 
@@ -27,6 +29,39 @@ fn probe(bytes: &[u8]) {
         assert_eq!(ProbeHeader::read(&reply).map(|header| (header.session, header.seq)), asked);
     }
 }
+
+/// An open and an authenticated packet of STAMP, whose HMAC is made right.
+fn test_packet(bytes: &[u8]) {
+    let Ok(key) = Key::new(&[7; 32]) else { return };
+    let mut bytes = bytes.to_vec();
+    if let Some((covered, rest)) = bytes.split_at_mut_checked(96)
+        && let Some(place) = rest.first_chunk_mut::<16>()
+    {
+        *place = key.tag(&[covered]);
+    }
+    for key in [None, Some(&key)] {
+        let Ok(sender) = stamp::Sent::read(&bytes, key) else { continue };
+        let mut reply = bytes.clone();
+        let reflected = Reflected { sender, ..REFLECTED };
+        reflected.write(&mut reply, key);
+        assert_eq!(reply.len(), bytes.len());
+        assert_eq!(
+            Reflected::read(&reply, key).map(|read| (read.seq, read.sender.seq)),
+            Ok((reflected.seq, sender.seq))
+        );
+        let _ = (sender.error.error(), Scale::default().with(sender.error.format()).read(sender.timestamp, Time(0)));
+    }
+}
+
+const REFLECTED: Reflected = Reflected {
+    seq: 9,
+    timestamp: 10,
+    error: ErrorEstimate::from_bits(0x8A07),
+    ssid: 11,
+    receive: 12,
+    sender: stamp::Sent { seq: 0, timestamp: 0, error: ErrorEstimate::from_bits(1), ssid: 11 },
+    ttl: 255,
+};
 
 fn stream(bytes: &[u8]) {
     let mut bytes = bytes.to_vec();
@@ -58,6 +93,16 @@ fn probes() -> Vec<Vec<u8>> {
     let request = ProbeHeader::request(0x0123_4567_89AB_CDEF, 7, 64);
     let reply = request.reply(Time(1_000), Time(2_000)).map(ProbeHeader::to_bytes);
     [Some(request.to_bytes()), reply].into_iter().flatten().map(|header| [&header[..], &[0; 40]].concat()).collect()
+}
+
+fn test_packets() -> Vec<Vec<u8>> {
+    let sent = stamp::Sent { seq: 1, timestamp: 2, error: ErrorEstimate::from_bits(0xC105), ssid: 3 };
+    let packet = |bytes| {
+        let mut packet = vec![0; bytes];
+        sent.write(&mut packet, None);
+        packet
+    };
+    [44, 60, 112, 200].map(packet).to_vec()
 }
 
 fn streams() -> Vec<Vec<u8>> {

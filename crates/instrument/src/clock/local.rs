@@ -3,8 +3,11 @@
 use std::fs::{self, File};
 
 use serde_json::{Value, json};
+use sojourn_probe::respond::ClockState;
+use sojourn_time::{HostClock, Nanos};
+use sojourn_wire::stamp::{Format, Scale};
 
-use super::sys;
+use super::sys::{self, KernelClock};
 
 /// Programs that set or steer clocks, as the kernel names them (15 characters at most).
 const KEEPERS: [&str; 9] =
@@ -24,11 +27,24 @@ pub fn facts() -> Value {
     })
 }
 
+/// Returns how far this host's clock may be wrong by what the kernel says, and by how much its TAI is ahead of its UTC.
+pub fn state(format: Format) -> ClockState {
+    let scale = Scale { format, tai_offset_s: HostClock.tai_offset().0.0 / 1_000_000_000 };
+    match sys::kernel_clock() {
+        Ok(state) => ClockState::new(scale, is_synchronised(&state), Nanos::micros(state.max_error_us)),
+        Err(_) => ClockState::new(scale, false, Nanos::seconds(1 << 31)),
+    }
+}
+
+fn is_synchronised(state: &KernelClock) -> bool {
+    state.status & STA_UNSYNC == 0 && state.state >= 0
+}
+
 /// What adjtimex(2) says.
 fn kernel() -> Value {
     let Ok(state) = sys::kernel_clock() else { return Value::Null };
     json!({
-        "synchronised": state.status & STA_UNSYNC == 0 && state.state >= 0,
+        "synchronised": is_synchronised(&state),
         "status": state.status,
         "max_error_us": state.max_error_us,
         "estimated_error_us": state.estimated_error_us,

@@ -15,10 +15,12 @@ use std::collections::HashMap;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 
+use sojourn_probe::respond::ClockState;
 use sojourn_record::StreamFolder;
 use sojourn_record::stream::StreamBlock;
 use sojourn_rights::table::CLOCK;
 use sojourn_time::Wait;
+use sojourn_wire::stamp::Format;
 
 use crate::arguments::PlaceArguments;
 use crate::failure::{NotTrusted, WrongRequest};
@@ -43,6 +45,11 @@ pub fn run(command: &ClockCommand) -> anyhow::Result<()> {
 /// Returns the number of this host's clock, as replies carry it; never 0.
 pub fn own_id() -> u32 {
     (host::clock_id() as u32).max(1)
+}
+
+/// Returns what this host knows of its own clock, as STAMP's packets say it.
+pub fn state(format: Format) -> ClockState {
+    local::state(format)
 }
 
 fn watch(arguments: &Watch) -> anyhow::Result<()> {

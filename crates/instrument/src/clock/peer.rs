@@ -75,7 +75,7 @@ impl Exchanger {
 
     /// Makes all exchanges, until a signal comes, the kernel refuses or nobody wants to be told any more.
     pub fn run(mut self, mut tell: impl FnMut(anyhow::Result<Batch>) -> bool) {
-        let mut session = Session::new(self.place);
+        let mut session = Session::new(self.place, None);
         while let Some(batch) = self.next(&mut session) {
             let is_last = batch.is_err();
             if !tell(batch) || is_last {

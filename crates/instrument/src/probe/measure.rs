@@ -1,5 +1,6 @@
 //! Measures blocks: keeps the ports that are open, and the one simulated clock. Picks the backend once for each block.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::Context;
@@ -8,11 +9,14 @@ use sojourn_port::packet::PacketPort;
 use sojourn_port::sim::Sim;
 use sojourn_port::udp::UdpPort;
 use sojourn_port::{Capabilities, Port, PortError, Received, Sent, TransmitStamp};
-use sojourn_probe::{Ethernet, Host, Icmp, Request, Simulated, To, Udp};
+use sojourn_probe::respond::ClockState;
+use sojourn_probe::{Ethernet, FarEnd, Host, Icmp, Kind, Request, Simulated, To, Udp};
 use sojourn_record::{Block, Counts, Probe};
 use sojourn_time::{Clock, HostClock, Nanos, Pace, Reading, SimulatedClock, Time, Wait};
-use sojourn_wire::{Carrier, MacAddress};
+use sojourn_wire::stamp::ErrorEstimate;
+use sojourn_wire::{Carrier, Key, MacAddress};
 
+use crate::clock;
 use crate::place::Place;
 use crate::secret;
 
@@ -26,12 +30,15 @@ pub struct Measured {
     pub block: Block,
     /// Its probes.
     pub probes: Vec<Probe>,
+    /// What a STAMP session-reflector said of itself, and how far our own clock may be wrong.
+    pub far: Option<(FarEnd, ErrorEstimate)>,
 }
 
 /// A run of blocks.
 #[derive(Debug)]
 pub struct Session {
     place: Place,
+    key: Option<Arc<Key>>,
     simulated: SimulatedClock,
     ports: Vec<(To, KernelPort)>,
     /// Kept with their lines, so that what a device counts goes on from block to block.
@@ -39,9 +46,9 @@ pub struct Session {
 }
 
 impl Session {
-    /// Begins a run.
-    pub fn new(place: Place) -> Self {
-        Self { place, simulated: SimulatedClock::default(), ports: Vec::new(), sims: Vec::new() }
+    /// Begins a run whose probes are authenticated by that key, where there is one.
+    pub fn new(place: Place, key: Option<Arc<Key>>) -> Self {
+        Self { place, key, simulated: SimulatedClock::default(), ports: Vec::new(), sims: Vec::new() }
     }
 
     /// Carries out a checked request; ends it early once `stop` is set.
@@ -49,6 +56,7 @@ impl Session {
     /// # Errors
     /// When the kernel refuses.
     pub fn measure(&mut self, request: &Request, stop: &AtomicBool) -> anyhow::Result<Measured> {
+        request.check_key(self.key.is_some())?;
         if request.to.is_simulated() { self.simulate(request, stop) } else { self.probe(request, stop) }
     }
 
@@ -60,25 +68,28 @@ impl Session {
         let started = read();
         sim.begin_block(request.head.block);
         let host = Host { pace, session: request.head.block.into(), ..Host::default() };
-        let (probes, counts) = sojourn_probe::run(request, sim, &clock, host, stop)?;
+        let (probes, counts, _) = sojourn_probe::run(request, sim, &clock, host, stop)?;
         let block = self.row(request, (started, read()), counts);
-        Ok(Measured { block: Block { wait: "simulated", cpu: None, fifo: false, ..block }, probes })
+        Ok(Measured { block: Block { wait: "simulated", cpu: None, fifo: false, ..block }, probes, far: None })
     }
 
     fn probe(&mut self, request: &Request, stop: &AtomicBool) -> anyhow::Result<Measured> {
         let clock = HostClock;
         let pace = self.place.pace();
-        let session = secret::random()?;
+        let (session, key) = (secret::random()?, self.key.clone());
+        let is_told = request.kind == Kind::Stamp;
+        let state = if is_told { clock::state(request.stamp.timestamps.into()) } else { ClockState::default() };
         let port = self.port(&request.to)?;
         let mac = port.hardware_address().unwrap_or_default();
         let started = clock.read();
-        let result = sojourn_probe::run(request, port, &clock, Host { pace, mac, session }, stop);
+        let result = sojourn_probe::run(request, port, &clock, Host { pace, mac, session, key, clock: state }, stop);
         if result.is_err() {
             // Its interface may be gone; the next block opens it anew.
             self.ports.retain(|(to, _)| *to != request.to);
         }
-        let (probes, counts) = result?;
-        Ok(Measured { block: self.row(request, (started, clock.read()), counts), probes })
+        let (probes, counts, far) = result?;
+        let far = far.map(|far| (far, state.error));
+        Ok(Measured { block: self.row(request, (started, clock.read()), counts), probes, far })
     }
 
     fn port(&mut self, to: &To) -> anyhow::Result<&mut KernelPort> {
@@ -112,7 +123,7 @@ impl Session {
 
     fn row(&self, request: &Request, (started, ended): (Reading, Reading), counts: Counts) -> Block {
         let carrier = request.carrier();
-        let Request { head, to, kind, request_payload_bytes, response_payload_bytes, shape } = request;
+        let Request { head, to, kind, request_payload_bytes, response_payload_bytes, shape, .. } = request;
         Block {
             block: head.block,
             device: head.device.clone(),
@@ -225,7 +236,7 @@ mod tests {
     #[test]
     fn blocks_to_many_peers_keep_no_more_sockets_open_than_that() {
         let place = Place { cpu: None, is_real_time: false, nice: 0, wait: Wait::Sleep, is_locked: false };
-        let mut session = Session::new(place);
+        let mut session = Session::new(place, None);
         let peer = |port: u16| Peer { address: std::net::Ipv4Addr::LOCALHOST.into(), port };
         let to = |port: u16| To::Udp(Udp { peer: peer(port), dev: None });
         for port in 0..2 * MOST_PORTS as u16 {

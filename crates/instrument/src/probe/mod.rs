@@ -1,8 +1,9 @@
 //! `probe`: asks a peer and times its answers.
 
+mod directions;
 pub mod measure;
 mod render;
 pub mod request;
 mod run;
 
-pub use run::run;
+pub use run::{run, single};

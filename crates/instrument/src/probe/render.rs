@@ -10,6 +10,7 @@ use sojourn_record::{Finding, Probe};
 use sojourn_time::{Nanos, Source};
 use sojourn_wire::{Carrier, icmp};
 
+use super::directions::{Delays, Directions};
 use super::measure::Measured;
 use crate::numbers;
 use crate::place::Place;
@@ -49,7 +50,7 @@ impl Figures {
 
 /// Returns the summary as JSON. Keys carry their units.
 pub fn json(request: &Request, measured: &Measured, found: &[Found], place: &Place) -> Value {
-    let Measured { block, probes } = measured;
+    let Measured { block, probes, .. } = measured;
     let figures = Figures::of(measured);
     let counts = block.counts;
     let mut told = place.json();
@@ -92,6 +93,9 @@ pub fn json(request: &Request, measured: &Measured, found: &[Found], place: &Pla
         "findings": found.iter().map(finding).collect::<Vec<_>>(),
     });
     serve::add(&mut told, own);
+    if let Some(directions) = Directions::of(request, measured) {
+        serve::add(&mut told, directions.json());
+    }
     told
 }
 
@@ -121,7 +125,11 @@ pub fn text(request: &Request, measured: &Measured, found: &[Found]) -> String {
     if !others.is_empty() {
         line(format_args!("{}", others.join(", ")));
     }
-    line(format_args!("\n{}", table(&Figures::of(measured))));
+    let directions = Directions::of(request, measured);
+    if let Some(directions) = &directions {
+        line(format_args!("{}", directions.text()));
+    }
+    line(format_args!("\n{}", table(&Figures::of(measured), directions.and_then(|directions| directions.delays))));
     let departures = names(sources(measured.probes.iter().map(|probe| probe.departure.source)));
     let arrivals = names(sources(arrival_sources(&measured.probes)));
     line(format_args!("timestamps: departures {departures}, arrivals {arrivals}; waiting: {}", measured.block.wait));
@@ -150,7 +158,7 @@ fn head(request: &Request, measured: &Measured) -> String {
 }
 
 /// One row for each quantity, one column for each statistic that the sample allows, in µs.
-fn table(figures: &Figures) -> String {
+fn table(figures: &Figures, delays: Option<Delays>) -> String {
     type Column = (&'static str, fn(&Summary) -> Option<f64>);
     const COLUMNS: [Column; 9] = [
         ("min", |s| Some(s.min_ns as f64)),
@@ -167,6 +175,8 @@ fn table(figures: &Figures) -> String {
         ("rtt", figures.rtt),
         ("rtt from intended", figures.rtt_intended),
         ("rtt in user space", figures.rtt_user),
+        ("delay there", delays.as_ref().map(|delays| delays.there)),
+        ("delay back", delays.as_ref().map(|delays| delays.back)),
         ("pacing error", figures.pacing_error),
     ];
     let rows: Vec<(&str, Summary)> = rows.into_iter().filter_map(|(name, row)| Some((name, row?))).collect();

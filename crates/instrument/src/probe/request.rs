@@ -58,6 +58,17 @@ pub struct Run {
     /// (ping-pong). Not for ICMP
     #[arg(long, value_name = "N")]
     pub response_bytes: Option<usize>,
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// How a single run is authenticated, recorded and told, and where it runs.
+#[derive(Debug, Args)]
+pub struct Output {
+    /// Authenticate probes by the key in this file, which the peer has too, and believe no other replies; nobody else may read
+    /// the file. Not for ICMP
+    #[arg(long, value_name = "FILE")]
+    pub key: Option<PathBuf>,
     /// Write records (Arrow IPC streams) into this folder
     #[arg(long, value_name = "DIR")]
     pub record: Option<PathBuf>,
@@ -85,6 +96,9 @@ pub struct SizeArguments {
 
 #[derive(Debug, Args)]
 pub struct Blocks {
+    /// Authenticate probes by the key in this file, which the peer has too, and believe no other replies
+    #[arg(long, value_name = "FILE")]
+    pub key: Option<PathBuf>,
     /// Write records (Arrow IPC streams) into this folder
     #[arg(long, value_name = "DIR")]
     pub record: PathBuf,

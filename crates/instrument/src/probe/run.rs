@@ -4,16 +4,17 @@ use std::io::{self, Write};
 use std::sync::atomic::Ordering;
 
 use serde_json::{Value, json};
-use sojourn_probe::{Request, Summary, To};
+use sojourn_probe::{Kind, Request, Summary, To};
 use sojourn_record::RunFolder;
 use sojourn_rights::table::PROBE;
 
 use super::measure::{Measured, Session};
 use super::render;
-use super::request::{Blocks, Probe, Run};
+use super::request::{Blocks, Output, Probe};
 use crate::failure::NotTrusted;
 use crate::place::{self, Fifo, Place};
 use crate::respond;
+use crate::secret;
 use crate::serve::{self, Records};
 use crate::sys::STOP;
 
@@ -23,10 +24,10 @@ use crate::sys::STOP;
 /// When the request makes no sense, the machine cannot, records cannot be written, or the figures must not be used.
 pub fn run(command: &Probe) -> anyhow::Result<()> {
     match command {
-        Probe::Icmp(asked) => single(&asked.request(To::Icmp)?, &asked.run),
-        Probe::Udp(asked) => single(&asked.request(To::Udp)?, &asked.run),
-        Probe::Raw(asked) => single(&asked.request(To::Ethernet)?, &asked.run),
-        Probe::Sim(asked) => single(&asked.request(To::Sim)?, &asked.run),
+        Probe::Icmp(asked) => single(&asked.request(To::Icmp)?, &asked.run.output),
+        Probe::Udp(asked) => single(&asked.request(To::Udp)?, &asked.run.output),
+        Probe::Raw(asked) => single(&asked.request(To::Ethernet)?, &asked.run.output),
+        Probe::Sim(asked) => single(&asked.request(To::Sim)?, &asked.run.output),
         Probe::Blocks(asked) => blocks(asked),
         Probe::Respond(asked) => respond::run(asked),
     }
@@ -36,15 +37,16 @@ pub fn run(command: &Probe) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// When the request makes no sense, the machine cannot, records cannot be written, or the figures must not be used.
-fn single(request: &Request, arguments: &Run) -> anyhow::Result<()> {
+pub fn single(request: &Request, arguments: &Output) -> anyhow::Result<()> {
     request.check()?;
+    let key = secret::key_of(arguments.key.as_deref())?;
     place::stop_signal()?;
     let place = Place::take(&arguments.place, Fifo::Required)?;
     sojourn_port::kernel::open_clocks();
     let origin = crate::origin(request.to.is_simulated());
     let mut records = arguments.record.as_deref().map(|folder| RunFolder::create(folder, 0, &origin)).transpose()?;
     PROBE.confine()?;
-    let measured = Session::new(place).measure(request, &STOP)?;
+    let measured = Session::new(place, key).measure(request, &STOP)?;
     let recorded = match &mut records {
         Some(folder) => folder.write(&measured.block, &measured.probes).and_then(|()| folder.finish()),
         None => Ok(()),
@@ -70,6 +72,9 @@ fn refuse_useless(request: &Request, measured: &Measured, found: &[render::Found
     if counts.received == 0 {
         let advice = match request.to {
             To::Icmp(_) => "is it up, and does it answer pings (firewall, net.ipv4.icmp_echo_ignore_all)?",
+            To::Udp(_) if request.kind == Kind::Stamp => {
+                "does a STAMP session-reflector listen there, with the same key or none, and does a firewall let it through?"
+            }
             To::Udp(_) => "does `sojourn probe respond` run there, and does a firewall let it through?",
             To::Ethernet(_) => {
                 "does `sojourn probe respond --raw DEV` run there, with that MAC address? No router forwards these \
@@ -105,7 +110,7 @@ fn blocks(arguments: &Blocks) -> anyhow::Result<()> {
         PROBE.confine()?;
         Ok(folder)
     });
-    let mut session = Session::new(place);
+    let mut session = Session::new(place, secret::key_of(arguments.key.as_deref())?);
     serve::say(&serve::ready(Some(&place), Value::Null))?;
     serve::serve(signal, |request: Request| {
         request.check()?;
@@ -120,7 +125,7 @@ fn blocks(arguments: &Blocks) -> anyhow::Result<()> {
     records.into_folder().map_or(Ok(()), |mut folder| Ok(folder.finish()?))
 }
 
-fn answer(Measured { block, probes }: &Measured) -> Value {
+fn answer(Measured { block, probes, .. }: &Measured) -> Value {
     let counts = block.counts;
     json!({
         "event": "block",

@@ -36,7 +36,12 @@ pub fn within(name: &str, test: fn()) {
         return;
     }
     let program = std::env::current_exe().expect("this test's program");
-    unshare.args(["sh", "-c", PRIVATE_NAMES, "sh"]).arg(program).args(["--exact", name, "--nocapture"]);
+    unshare.args(["sh", "-c", PRIVATE_NAMES, "sh"]).arg(program).args([
+        "--exact",
+        name,
+        "--nocapture",
+        "--include-ignored",
+    ]);
     let output = unshare.env(INSIDE, "1").output().expect("unshare starts");
     let said = [output.stdout, output.stderr].concat();
     print!("{}", String::from_utf8_lossy(&said));

@@ -151,7 +151,8 @@ fn request(count: u32, interval: Nanos) -> Request {
 
 fn measure(request: &Request, port: &mut Unruly, pace: Pace) -> Result<(Vec<Probe>, Counts), PortError> {
     let clock = port.clock.clone();
-    run(request, port, &clock, Host { pace, ..Host::default() }, &AtomicBool::new(false))
+    let (probes, counts, _) = run(request, port, &clock, Host { pace, ..Host::default() }, &AtomicBool::new(false))?;
+    Ok((probes, counts))
 }
 
 #[test]
@@ -237,7 +238,7 @@ fn what_came_while_the_thread_was_kept_away_is_not_lost() {
         let request = request(1, Nanos::millis(1));
         let mut sim = Sim::new(&truth, &Line::constant(50_000, 50_000), request.carrier()).unwrap();
         let away = Away(truth, Cell::new(looks));
-        let (_, counts) =
+        let (_, counts, _) =
             run(&request, &mut sim, &away, Host { pace, ..Host::default() }, &AtomicBool::new(false)).unwrap();
         assert_eq!((counts.sent, counts.received), (1, 1), "{looks}");
     }

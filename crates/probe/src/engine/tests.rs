@@ -9,8 +9,9 @@ use sojourn_time::{Clock, Pace, SimulatedClock, Wait};
 use super::*;
 use crate::{Host, Kind, Shape, Simulated, Summary, To, run};
 
-const SIMULATED: Host =
-    Host { pace: Pace { wait: Wait::Sleep, is_real_time: false }, mac: MacAddress([0; 6]), session: 9 };
+fn simulated() -> Host {
+    Host { pace: Pace { wait: Wait::Sleep, is_real_time: false }, session: 9, ..Host::default() }
+}
 
 fn request(line: Line, schedule: Schedule, count: u32) -> Request {
     let shape = Shape { schedule, seed: 42, ..Shape::regular(count, Nanos::millis(1), Nanos::seconds(5)) };
@@ -23,7 +24,7 @@ fn measure(request: &Request) -> (Vec<Probe>, Counts) {
     let mut sim = Sim::new(&SimulatedClock::default(), line, request.carrier()).unwrap();
     sim.begin_block(request.head.block);
     let clock = sim.clock();
-    let (rows, counts) = run(request, &mut sim, &clock, SIMULATED, &AtomicBool::new(false)).unwrap();
+    let (rows, counts, _) = run(request, &mut sim, &clock, simulated(), &AtomicBool::new(false)).unwrap();
     assert_conserved(&rows, &counts);
     (rows, counts)
 }
@@ -166,7 +167,7 @@ fn a_silent_peer_ends_the_block_a_timeout_after_the_last_departure() {
     let mut sim = Sim::new(&clock, &line, request.carrier()).unwrap();
     let prober_clock = sim.clock();
     let never = AtomicBool::new(false);
-    let (rows, counts) = run(&request, &mut sim, &prober_clock, SIMULATED, &never).unwrap();
+    let (rows, counts, _) = run(&request, &mut sim, &prober_clock, simulated(), &never).unwrap();
     assert_eq!((counts.sent, counts.lost), (10, 10));
     assert_eq!(clock.now(), rows[9].send_call + Nanos::millis(7));
 }
@@ -214,8 +215,7 @@ fn a_stopped_block_keeps_what_was_measured() {
     let mut engine = Engine::new(
         &request(Line::constant(1, 1), Schedule::Regular, 100),
         &Capabilities { framing: sojourn_port::Framing::Icmp4, max_frame: 1_500, transmit_stamps: false },
-        MacAddress::default(),
-        9,
+        &simulated(),
     );
     engine.begin(Time(0));
     assert_eq!(engine.poll(Time(0)), Step::Depart(Time(0)));
@@ -223,7 +223,7 @@ fn a_stopped_block_keeps_what_was_measured() {
     engine.stop();
     assert_eq!(engine.poll(Time(4)), Step::Await(Time(3) + STOP_PATIENCE));
     assert_eq!(engine.poll(Time(3) + STOP_PATIENCE), Step::Done);
-    let (rows, counts) = engine.finish(0);
+    let (rows, counts, _) = engine.finish(0);
     assert_conserved(&rows, &counts);
     assert_eq!((counts.sent, counts.lost), (1, 1));
 }
@@ -233,15 +233,14 @@ fn what_our_own_queue_refuses_is_neither_sent_nor_lost() {
     let mut engine = Engine::new(
         &request(Line::constant(1, 1), Schedule::Regular, 2),
         &Capabilities { framing: sojourn_port::Framing::Icmp4, max_frame: 1_500, transmit_stamps: false },
-        MacAddress::default(),
-        9,
+        &simulated(),
     );
     engine.begin(Time(0));
     engine.refused(Time(0));
     assert_eq!(engine.poll(Time(0)), Step::Depart(Time(1_000_000)));
     engine.departed(Time(1_000_000), Sent { number: 0, called: Time(1_000_000) });
     assert!(matches!(engine.poll(Time(1_000_001)), Step::Await(_)));
-    let (_, counts) = engine.finish(3);
+    let (_, counts, _) = engine.finish(3);
     assert_eq!((counts.sent, counts.lost, counts.local_drops), (1, 1, 4));
 }
 
@@ -273,8 +272,7 @@ proptest! {
         let mut engine = Engine::new(
             &request(Line::constant(1, 1), Schedule::Regular, 10),
             &Capabilities { framing: sojourn_port::Framing::Icmp4, max_frame: 1_500, transmit_stamps: false },
-            MacAddress::default(),
-            9,
+            &simulated(),
         );
         engine.begin(Time(0));
         engine.departed(Time(0), Sent { number: 0, called: Time(3) });
@@ -282,7 +280,7 @@ proptest! {
         for frame in &frames {
             engine.on_frame(frame, &Received { length: frame.len(), arrived: stamp, returned: Time(9) });
         }
-        let (_, counts) = engine.finish(0);
+        let (_, counts, _) = engine.finish(0);
         prop_assert_eq!(counts, Counts { sent: 1, lost: 1, unexpected: frames.len() as u64, ..Counts::default() });
     }
 }

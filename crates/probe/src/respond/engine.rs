@@ -2,15 +2,17 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use sojourn_port::{Framing, Route};
 use sojourn_time::{Nanos, Time};
 use sojourn_wire::ethernet::{Header, PROBE_ETHERTYPE};
-use sojourn_wire::probe::{self, HEADER_BYTES};
-use sojourn_wire::{MacAddress, ProbeHeader};
+use sojourn_wire::probe::{self, AUTHENTICATED_BYTES, HEADER_BYTES};
+use sojourn_wire::{Key, MacAddress, ProbeHeader};
 
-use super::guard::{Case, Guard};
+use super::guard::{Case, Guard, Refusal};
 use super::peers::Station;
+use super::sessions::{Place, Sessions};
 
 /// What came in.
 #[derive(Clone, Copy, Debug)]
@@ -39,6 +41,8 @@ pub struct Responder {
     clock: u32,
     pretence: Option<Pretence>,
     guard: Rc<RefCell<Guard>>,
+    key: Option<Arc<Key>>,
+    sessions: Rc<RefCell<Sessions<u64>>>,
 }
 
 /// A clock that is not the host's: for testing what estimates clocks.
@@ -62,9 +66,24 @@ impl Pretence {
 
 impl Responder {
     /// Makes replies that say that their times are on that clock, which is that of `pretence` where there is one, to whom
-    /// `guard` admits.
-    pub const fn new(clock: u32, pretence: Option<Pretence>, guard: Rc<RefCell<Guard>>) -> Self {
-        Self { clock, pretence, guard }
+    /// `guard` admits; with a key, to what is authenticated alone, and once.
+    pub fn new(clock: u32, pretence: Option<Pretence>, guard: Rc<RefCell<Guard>>, key: Option<Arc<Key>>) -> Self {
+        Self { clock, pretence, guard, key, sessions: Rc::default() }
+    }
+
+    /// Returns how long a request is, and how long its reply will be.
+    fn accept(&self, payload: &[u8], now: Time) -> Result<(usize, usize), Refusal> {
+        let header = ProbeHeader::read(payload).ok_or(Refusal::Unexpected)?;
+        let asked = usize::from(header.asked_bytes().ok_or(Refusal::Unexpected)?);
+        let Some(key) = &self.key else { return Ok((payload.len(), asked.max(HEADER_BYTES))) };
+        if !probe::is_authentic(payload, key) {
+            return Err(Refusal::Unauthenticated);
+        }
+        if asked < AUTHENTICATED_BYTES {
+            return Err(Refusal::Unexpected);
+        }
+        self.sessions.borrow_mut().take(header.session, Place { seq: header.seq, stamp: 0, now }, true)?;
+        Ok((payload.len(), asked))
     }
 
     fn shown(&self, host: Time) -> Time {
@@ -82,22 +101,20 @@ impl Reply for Responder {
             Framing::Icmp4 | Framing::Icmp6 => None,
         }
         .unwrap_or_default();
-        let header = ProbeHeader::read(payload);
-        let bytes = header
-            .and_then(|header| header.asked_bytes())
-            .map(|asked| (payload.len(), usize::from(asked).max(HEADER_BYTES)));
         let case = match (back, route) {
-            (Some(header), _) => {
-                Case { station: Station::Ethernet(header.source), to_group: is_group(header), bytes, now }
-            }
-            (None, Some(route)) => Case::datagram(route, bytes, now),
-            (None, None) => Case { station: Station::Ethernet(NOBODY), to_group: false, bytes: None, now },
+            (Some(header), _) => Case { station: Station::Ethernet(header.source), to_group: is_group(header), now },
+            (None, Some(route)) => Case::datagram(route, now),
+            (None, None) => Case { station: Station::Ethernet(NOBODY), to_group: false, now },
         };
-        if !self.guard.borrow_mut().admits(&case) {
+        if !self.guard.borrow_mut().admits(&case, || self.accept(payload, now)) {
             return None;
         }
         let (length, header_bytes) = write(back, payload, (self.shown(arrived), self.shown(now)), reply)?;
-        probe::sign(&mut reply[header_bytes..length], self.clock);
+        let payload = &mut reply[header_bytes..length];
+        probe::sign(payload, self.clock);
+        if let Some(key) = &self.key {
+            probe::authenticate(payload, key);
+        }
         Some(length)
     }
 }
@@ -144,7 +161,7 @@ mod tests {
     }
 
     fn responder() -> Responder {
-        Responder::new(0, None, guard(Policy::default()))
+        Responder::new(0, None, guard(Policy::default()), None)
     }
 
     fn asked(framing: Framing, request: &[u8]) -> Asked<'_> {
@@ -186,7 +203,7 @@ mod tests {
                 _ => request(46, 46),
             };
             let asked = Asked { arrived: Time(2_000_000_000), now: Time(2_000_000_100), ..asked(framing, &request) };
-            let mut responder = Responder::new(7, Some(pretence), guard(Policy::default()));
+            let mut responder = Responder::new(7, Some(pretence), guard(Policy::default()), None);
             let length = responder.reply(&asked, &mut reply).expect("a reply");
             let header = ProbeHeader::read(&reply[length - 46..length]).expect("a header");
             assert_eq!(header.times(), Some((Time(3_000_100_000), Time(3_000_100_100))));
@@ -208,14 +225,14 @@ mod tests {
         assert_eq!(give(Framing::Udp, &first_reply), None, "a reply is never answered");
         let guard = responder.guard.borrow();
         let refused = Refusal::ALL.map(|refusal| guard.refused(refusal));
-        assert_eq!((guard.answered(), refused), (1, [1, 0, 0, 0, 3, 1, 0, 0]));
+        assert_eq!((guard.answered(), refused), (1, [1, 0, 0, 0, 3, 0, 0, 0, 1, 0, 0]));
     }
 
     #[test]
     fn a_longer_answer_is_for_those_alone_who_are_named_and_has_an_end() {
         let amplified =
             vec!["10.0.0.0/24".parse().expect("a prefix"), "02:00:00:00:00:01".parse().expect("a MAC address")];
-        let mut responder = Responder::new(0, None, guard(Policy { amplified, ..Policy::default() }));
+        let mut responder = Responder::new(0, None, guard(Policy { amplified, ..Policy::default() }), None);
         let mut reply = vec![0; 70_000];
         let mut give = |bytes: &[u8]| responder.reply(&asked(Framing::Udp, bytes), &mut reply);
         assert_eq!(give(&request(40, 9_216)), Some(9_216));
@@ -225,6 +242,33 @@ mod tests {
         let header = Header { destination: STATION, source: PROBER, ethertype: PROBE_ETHERTYPE };
         let frame = [&header.to_bytes()[..], &request(46, 1_500)].concat();
         assert_eq!(responder.reply(&asked(Framing::Ethernet, &frame), &mut reply), Some(1_514));
+    }
+
+    #[test]
+    fn with_a_key_forged_and_replayed_requests_are_counted_and_not_answered() {
+        let keys = [7, 8].map(|byte| Arc::new(Key::new(&[byte; 16]).expect("long enough")));
+        let mut responder = Responder::new(5, None, guard(Policy::default()), Some(Arc::clone(&keys[0])));
+        let mut reply = vec![0; 200];
+        let tagged = |seq, length, response_bytes, key: &Key| {
+            let mut payload = vec![0; length];
+            ProbeHeader::request(3, seq, response_bytes).write(&mut payload);
+            probe::authenticate(&mut payload, key);
+            payload
+        };
+        let mut give = |bytes: &[u8]| responder.reply(&asked(Framing::Udp, bytes), &mut reply);
+        assert_eq!(give(&tagged(0, 100, 100, &keys[0])), Some(100));
+        assert_eq!(give(&tagged(0, 100, 100, &keys[0])), None, "replayed");
+        assert_eq!(give(&tagged(1, 100, 100, &keys[1])), None, "another key");
+        assert_eq!(give(&request(100, 100)), None, "no key");
+        assert_eq!(give(&tagged(1, 100, 55, &keys[0])), None, "no room for the answer's tag");
+        assert_eq!(give(&tagged(1, 56, 56, &keys[0])), Some(56));
+        assert!(
+            probe::is_authentic(&reply[..56], &keys[0])
+                && ProbeHeader::read(&reply).is_some_and(|header| header.clock == 5)
+        );
+        let guard = responder.guard.borrow();
+        let counts = [Refusal::Replayed, Refusal::Unauthenticated, Refusal::Unexpected].map(|why| guard.refused(why));
+        assert_eq!((guard.answered(), counts), (2, [1, 2, 1]));
     }
 
     proptest! {

@@ -61,6 +61,12 @@ pub enum Refusal {
     NotAllowed,
     /// It is no request, or a damaged one.
     Unexpected,
+    /// It is not authenticated by the key.
+    Unauthenticated,
+    /// It is authenticated, and came before.
+    Replayed,
+    /// It would begin one session more than are remembered.
+    Sessions,
     /// It asks for a longer answer than it is itself.
     TooLong,
     /// Its peer asks more often than is answered.
@@ -71,12 +77,15 @@ pub enum Refusal {
 
 impl Refusal {
     /// Each of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 11] = [
         Self::Group,
         Self::Source,
         Self::Port,
         Self::NotAllowed,
         Self::Unexpected,
+        Self::Unauthenticated,
+        Self::Replayed,
+        Self::Sessions,
         Self::TooLong,
         Self::PeerRate,
         Self::Rate,
@@ -90,6 +99,9 @@ impl Refusal {
             Self::Port => "source_port",
             Self::NotAllowed => "not_allowed",
             Self::Unexpected => "unexpected",
+            Self::Unauthenticated => "unauthenticated",
+            Self::Replayed => "replayed",
+            Self::Sessions => "sessions",
             Self::TooLong => "too_long",
             Self::PeerRate => "peer_rate",
             Self::Rate => "rate",
@@ -104,6 +116,9 @@ impl Refusal {
             Self::Port => "from port 0 or a port where somebody answers",
             Self::NotAllowed => "from peers that --allow does not name",
             Self::Unexpected => "unexpected",
+            Self::Unauthenticated => "not authenticated by the key",
+            Self::Replayed => "replayed",
+            Self::Sessions => "of more sessions than are remembered",
             Self::TooLong => "for a longer answer than the request (--allow-amplification)",
             Self::PeerRate => "beyond --peer-rate",
             Self::Rate => "beyond --rate",
@@ -118,16 +133,14 @@ pub struct Case {
     pub station: Station,
     /// Whether it was sent to others as well.
     pub to_group: bool,
-    /// How many bytes it has, and how many its answer will have; `None` where it is no request.
-    pub bytes: Option<(usize, usize)>,
     /// When it is answered.
     pub now: Time,
 }
 
 impl Case {
     /// Returns the case of a datagram.
-    pub fn datagram(route: Route, bytes: Option<(usize, usize)>, now: Time) -> Self {
-        Self { station: Station::Internet(route.from), to_group: route.to_group, bytes, now }
+    pub fn datagram(route: Route, now: Time) -> Self {
+        Self { station: Station::Internet(route.from), to_group: route.to_group, now }
     }
 }
 
@@ -156,9 +169,10 @@ impl Guard {
         Self { policy, seed, peers: vec![[unused; WAYS]; SETS], all: unused, answered: 0, refused: BTreeMap::new() }
     }
 
-    /// Returns whether to answer; counts it.
-    pub fn admits(&mut self, case: &Case) -> bool {
-        let judged = self.judge(case);
+    /// Returns whether to answer; counts it. Where its sender may be answered, `accepts` says how many bytes the request has and
+    /// how many its answer will have, or why there is none.
+    pub fn admits(&mut self, case: &Case, accepts: impl FnOnce() -> Result<(usize, usize), Refusal>) -> bool {
+        let judged = self.judge(case, accepts);
         match judged {
             Ok(()) => self.answered += 1,
             Err(refusal) => *self.refused.entry(refusal).or_default() += 1,
@@ -186,7 +200,7 @@ impl Guard {
         self.refused.get(&refusal).copied().unwrap_or_default()
     }
 
-    fn judge(&mut self, case: &Case) -> Result<(), Refusal> {
+    fn judge(&mut self, case: &Case, accepts: impl FnOnce() -> Result<(usize, usize), Refusal>) -> Result<(), Refusal> {
         if case.to_group {
             return Err(Refusal::Group);
         }
@@ -194,7 +208,7 @@ impl Guard {
         if !self.policy.allowed.iter().any(|peers| peers.have(case.station)) {
             return Err(Refusal::NotAllowed);
         }
-        let (request, answer) = case.bytes.ok_or(Refusal::Unexpected)?;
+        let (request, answer) = accepts()?;
         let is_amplified = self.policy.amplified.iter().any(|peers| peers.have(case.station));
         if answer > request && !(is_amplified && answer <= LONGEST_AMPLIFIED_BYTES) {
             return Err(Refusal::TooLong);
@@ -305,11 +319,13 @@ mod tests {
 
     fn case(from: &str) -> Case {
         let station = Station::Internet(from.parse().expect("an address"));
-        Case { station, to_group: false, bytes: Some((100, 100)), now: Time(SECOND_NS) }
+        Case { station, to_group: false, now: Time(SECOND_NS) }
     }
 
+    const ALIKE: Result<(usize, usize), Refusal> = Ok((100, 100));
+
     fn judged(policy: Policy, case: &Case) -> Result<(), Refusal> {
-        Guard::new(policy, 1).judge(case)
+        Guard::new(policy, 1).judge(case, || ALIKE)
     }
 
     #[test]
@@ -335,8 +351,9 @@ mod tests {
         for port in [1024, 7706, 7708, 32768, 65535] {
             assert_eq!(judge(&case(&format!("10.0.0.1:{port}"))), Ok(()), "{port}");
         }
-        assert_eq!(judge(&Case { bytes: None, ..good }), Err(Refusal::Unexpected));
-        assert_eq!(judge(&Case { bytes: Some((100, 101)), ..good }), Err(Refusal::TooLong));
+        let judge_bytes = |bytes| Guard::new(Policy::default(), 1).judge(&good, || bytes);
+        assert_eq!(judge_bytes(Err(Refusal::Unexpected)), Err(Refusal::Unexpected));
+        assert_eq!(judge_bytes(Ok((100, 101))), Err(Refusal::TooLong));
         for (mac, expected) in
             [([2, 0, 0, 0, 0, 1], Ok(())), ([3, 0, 0, 0, 0, 1], Err(Refusal::Source)), ([0; 6], Err(Refusal::Source))]
         {
@@ -355,15 +372,15 @@ mod tests {
         assert_eq!(judge(&case("10.0.1.1:40000")), Err(Refusal::NotAllowed));
         let station = Station::Ethernet(MacAddress([2, 0, 0, 0, 0, 1]));
         assert_eq!(judge(&Case { station, ..case("10.0.0.1:1") }), Err(Refusal::NotAllowed));
-        let longer = |from| Case { bytes: Some((40, 9_000)), ..case(from) };
-        assert_eq!(judge(&longer("10.0.0.9:40000")), Ok(()));
-        assert_eq!(judge(&longer("10.0.0.8:40000")), Err(Refusal::TooLong));
+        let longer = |from: &str| Guard::new(policy.clone(), 1).judge(&case(from), || Ok((40, 9_000)));
+        assert_eq!(longer("10.0.0.9:40000"), Ok(()));
+        assert_eq!(longer("10.0.0.8:40000"), Err(Refusal::TooLong));
     }
 
     #[test]
     fn one_peer_has_its_rate_and_a_burst_and_others_theirs() {
         let mut guard = Guard::new(Policy { peer_rate: 1_000, ..Policy::default() }, 1);
-        let mut ask = |from: &str, at: i64| guard.admits(&Case { now: Time(SECOND_NS + at), ..case(from) });
+        let mut ask = |from: &str, at: i64| guard.admits(&Case { now: Time(SECOND_NS + at), ..case(from) }, || ALIKE);
         // Ten times too fast, for 10 s: the rate, and once what comes in 100 ms.
         let taken = (0..100_000).filter(|nth| ask("10.0.0.1:40000", nth * 100_000)).count();
         assert!((10_000..=10_102).contains(&taken), "{taken}");
@@ -381,7 +398,7 @@ mod tests {
         for nth in 0..1_000_000_i64 {
             let station = Station::Internet((std::net::Ipv4Addr::from(0x0A00_0000 + nth as u32), 40_000).into());
             let now = Time(SECOND_NS + nth * 1_000);
-            taken += u64::from(guard.admits(&Case { station, now, ..case("10.0.0.1:1") }));
+            taken += u64::from(guard.admits(&Case { station, now, ..case("10.0.0.1:1") }, || ALIKE));
         }
         assert!((10_000..=11_002).contains(&taken), "{taken}");
         assert_eq!(guard.refused(Refusal::Rate), 1_000_000 - taken);
@@ -394,9 +411,9 @@ mod tests {
         for nth in 0..200_000_i64 {
             let station = Station::Internet((std::net::Ipv4Addr::from(0x2000_0000 + nth as u32 * 7), 40_000).into());
             let now = Time(SECOND_NS + nth * 10_000);
-            guard.admits(&Case { station, now, ..case("10.0.0.1:1") });
+            guard.admits(&Case { station, now, ..case("10.0.0.1:1") }, || ALIKE);
             if nth % 100 == 0 {
-                lost += u64::from(!guard.admits(&Case { now, ..case("10.0.0.1:40000") }));
+                lost += u64::from(!guard.admits(&Case { now, ..case("10.0.0.1:40000") }, || ALIKE));
             }
         }
         assert_eq!(lost, 0);
@@ -405,7 +422,7 @@ mod tests {
     #[test]
     fn a_clock_that_is_set_back_silences_nobody() {
         let mut guard = Guard::new(Policy { peer_rate: 10, rate: 10, ..Policy::default() }, 1);
-        let mut ask = |at: i64| guard.admits(&Case { now: Time(at * SECOND_NS), ..case("10.0.0.1:40000") });
+        let mut ask = |at: i64| guard.admits(&Case { now: Time(at * SECOND_NS), ..case("10.0.0.1:40000") }, || ALIKE);
         assert!(ask(1_000_000) && ask(3) && ask(4));
     }
 
@@ -420,7 +437,7 @@ mod tests {
             for (ip, port, to_group, bytes, at) in &cases {
                 let station = Station::Internet((*ip, *port).into());
                 let bytes = bytes.map(|(request, answer)| (usize::from(request), usize::from(answer)));
-                let admitted = guard.admits(&Case { station, to_group: *to_group, bytes, now: Time(*at) });
+                let admitted = guard.admits(&Case { station, to_group: *to_group, now: Time(*at) }, || bytes.ok_or(Refusal::Unexpected));
                 prop_assert!(!admitted || bytes.is_some_and(|(request, answer)| answer <= request));
             }
             let refused: u64 = Refusal::ALL.into_iter().map(|refusal| guard.refused(refusal)).sum();

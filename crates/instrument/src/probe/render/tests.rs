@@ -17,7 +17,7 @@ fn request(line: Line, count: u32) -> Request {
 }
 
 fn measure(request: &Request) -> Measured {
-    Session::new(PLACE).measure(request, &AtomicBool::new(false)).unwrap()
+    Session::new(PLACE, None).measure(request, &AtomicBool::new(false)).unwrap()
 }
 
 #[test]

@@ -1,0 +1,87 @@
+//! What a STAMP session says of each direction for itself: delays where both clocks allow it, losses where the reflector counts.
+
+use std::fmt::Write;
+
+use serde_json::{Value, json};
+use sojourn_probe::{DirectionalLoss, FarEnd, Request, Summary};
+use sojourn_time::Nanos;
+
+use super::measure::Measured;
+
+/// Each direction for itself.
+pub struct Directions {
+    far: FarEnd,
+    /// Delays there and back, where the clocks can be compared.
+    pub delays: Option<Delays>,
+    loss: Option<DirectionalLoss>,
+}
+
+/// Delays of both directions.
+pub struct Delays {
+    /// From the sender to the reflector.
+    pub there: Summary,
+    /// From the reflector to the sender.
+    pub back: Summary,
+    /// By how much both may be wrong, one up and the other down: what the clocks differ by at most.
+    pub error: Nanos,
+    is_shared: bool,
+}
+
+impl Directions {
+    /// Returns what a session showed; `None` where the peer spoke no STAMP.
+    pub fn of(request: &Request, measured: &Measured) -> Option<Self> {
+        let (far, own) = measured.far?;
+        let answered = |seq: u32| measured.probes.get(seq as usize).is_some_and(|probe| probe.reply.is_some());
+        let loss = far.loss(measured.block.counts.sent, answered, request.stamp.stateful);
+        let is_shared = request.stamp.shared_clock;
+        let comparable = is_shared || (far.is_synchronised && own.is_synchronised());
+        let error = if is_shared { Nanos::ZERO } else { far.error + own.error() };
+        let delays = comparable.then(|| delays(measured, error, is_shared)).flatten();
+        Some(Self { far, delays, loss })
+    }
+
+    /// Returns them as JSON. Keys carry their units.
+    pub fn json(&self) -> Value {
+        let Self { far, delays, loss } = self;
+        json!({
+            "reflector": {
+                "synchronised": far.is_synchronised, "clock_error_ns": far.error, "ttl_min": far.ttl.0, "ttl_max": far.ttl.1,
+            },
+            "one_way": delays.as_ref().map(|delays| json!({
+                "there": delays.there, "back": delays.back, "clock_error_ns": delays.error,
+                "clocks": if delays.is_shared { "shared" } else { "synchronised" },
+            })),
+            "loss_by_direction": loss.map(|loss| json!({ "there": loss.there, "back": loss.back, "unknown": loss.unknown })),
+        })
+    }
+
+    /// Returns what a person reads below the counts.
+    pub fn text(&self) -> String {
+        let mut text = match self.loss {
+            Some(DirectionalLoss { there, back, unknown }) => {
+                let rest = if unknown > 0 { format!(", {unknown} after the last answer") } else { String::new() };
+                format!("lost there {there}, back {back}{rest}")
+            }
+            None => "lost there or back: the reflector's numbers are the sender's".to_owned(),
+        };
+        let (low, high) = self.far.ttl;
+        let ttl = if low == high { low.to_string() } else { format!("{low} to {high}") };
+        let clocks = match &self.delays {
+            Some(delays) if delays.is_shared => "one clock at both ends".to_owned(),
+            Some(delays) => {
+                format!("delays there and back ±{:.3} µs, one up and the other down", delays.error.0 as f64 / 1e3)
+            }
+            None => "the clocks are not synchronised, so delays there and back are not known".to_owned(),
+        };
+        // Writing to a String cannot fail.
+        let _ = write!(text, "; TTL at the reflector {ttl}; {clocks}");
+        text
+    }
+}
+
+fn delays(measured: &Measured, error: Nanos, is_shared: bool) -> Option<Delays> {
+    let counted = || measured.probes.iter().filter(|probe| !probe.is_warmup);
+    let there = counted().filter_map(|probe| Some(probe.reply?.responder?.0 - probe.departure.at));
+    let back = counted().filter_map(|probe| Some(probe.reply?.arrival.at - probe.reply?.responder?.1));
+    Some(Delays { there: Summary::of(there)?, back: Summary::of(back)?, error, is_shared })
+}

@@ -1,0 +1,241 @@
+//! A STAMP session-reflector (RFC 8762 §4.3), stateless or stateful. Reads no clock and sends nothing.
+
+use std::cell::{Cell, RefCell};
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use sojourn_port::Framing;
+use sojourn_wire::Key;
+use sojourn_wire::stamp::{ErrorEstimate, Format, Reflected, Scale, Sent, Unread};
+
+use super::engine::{Asked, Reply};
+use super::guard::{Case, Guard, Refusal};
+use super::sessions::{Place, Sessions};
+
+/// What this host knows of its own clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClockState {
+    /// TAI minus UTC, and the format that times are written in.
+    pub scale: Scale,
+    /// How far it may be wrong.
+    pub error: ErrorEstimate,
+}
+
+impl Default for ClockState {
+    fn default() -> Self {
+        Self { scale: Scale::default(), error: ErrorEstimate::from_bits(1) }
+    }
+}
+
+/// How a reflector numbers its packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Numbering {
+    /// As the sender did: it keeps no state.
+    #[default]
+    Stateless,
+    /// By how many came before in the session: the sender can tell loss there from loss back.
+    Stateful,
+}
+
+impl Numbering {
+    /// Returns its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Stateless => "stateless",
+            Self::Stateful => "stateful",
+        }
+    }
+}
+
+/// Reflects STAMP's test packets.
+#[derive(Clone, Debug)]
+pub struct Reflector {
+    numbering: Numbering,
+    key: Option<Arc<Key>>,
+    clock: Rc<Cell<ClockState>>,
+    guard: Rc<RefCell<Guard>>,
+    sessions: Rc<RefCell<Sessions<SessionId>>>,
+}
+
+/// Sender, our address, and the session's identifier (RFC 8972 §3).
+type SessionId = (SocketAddr, Option<IpAddr>, u16);
+
+impl Reflector {
+    /// Reflects what `guard` admits; with a key, what is authenticated alone, and once. The clock's state may be changed meanwhile.
+    pub fn new(
+        numbering: Numbering,
+        key: Option<Arc<Key>>,
+        clock: Rc<Cell<ClockState>>,
+        guard: Rc<RefCell<Guard>>,
+    ) -> Self {
+        Self { numbering, key, clock, guard, sessions: Rc::default() }
+    }
+
+    /// The packet's number in the reflector's own count, where it is to be answered.
+    fn number(&self, session: SessionId, sent: &Sent, asked: &Asked<'_>) -> Result<u32, Refusal> {
+        if self.numbering == Numbering::Stateless && self.key.is_none() {
+            return Ok(sent.seq);
+        }
+        let place = Place { seq: sent.seq, stamp: sent.timestamp, now: asked.now };
+        let number = self.sessions.borrow_mut().take(session, place, self.key.is_some())?;
+        Ok(if self.numbering == Numbering::Stateful { number } else { sent.seq })
+    }
+}
+
+impl Reply for Reflector {
+    fn reply(&mut self, asked: &Asked<'_>, reply: &mut [u8]) -> Option<usize> {
+        let route = asked.route.filter(|_| asked.framing == Framing::Udp)?;
+        let length = asked.request.len();
+        let payload = reply.get_mut(..length)?;
+        let key = self.key.as_deref();
+        let mut read = None;
+        let accepts = || {
+            let sent = Sent::read(asked.request, key).map_err(|unread| match unread {
+                Unread::Short => Refusal::Unexpected,
+                Unread::Unauthenticated => Refusal::Unauthenticated,
+            })?;
+            read = Some((sent, self.number((route.from, route.to, sent.ssid), &sent, asked)?));
+            Ok((length, length))
+        };
+        if !self.guard.borrow_mut().admits(&Case::datagram(route, asked.now), accepts) {
+            return None;
+        }
+        let (sender, seq) = read?;
+        let ClockState { scale, error } = self.clock.get();
+        payload.copy_from_slice(asked.request);
+        let reflected = Reflected {
+            seq,
+            timestamp: scale.write(asked.now),
+            error,
+            ssid: sender.ssid,
+            receive: scale.write(asked.arrived),
+            sender,
+            // RFC 8762 §4.3.1: 255 where the header's is not known.
+            ttl: route.hop_limit.unwrap_or(u8::MAX),
+        };
+        reflected.write(payload, key);
+        Some(length)
+    }
+}
+
+impl ClockState {
+    /// Returns the state of a clock that writes times in that format.
+    pub fn new(scale: Scale, is_synchronised: bool, error: sojourn_time::Nanos) -> Self {
+        Self { scale, error: ErrorEstimate::new(scale.format, is_synchronised, error) }
+    }
+
+    /// Returns the format of its times.
+    pub const fn format(&self) -> Format {
+        self.scale.format
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use sojourn_port::Route;
+    use sojourn_time::{Nanos, Time};
+
+    use super::super::guard::Policy;
+    use super::*;
+
+    fn key() -> Arc<Key> {
+        Arc::new(Key::new(&[7; 16]).expect("long enough"))
+    }
+
+    fn reflector(numbering: Numbering, key: Option<Arc<Key>>) -> Reflector {
+        let scale = Scale { format: Format::Ntp, tai_offset_s: 37 };
+        let clock = ClockState::new(scale, true, Nanos::micros(50));
+        Reflector::new(
+            numbering,
+            key,
+            Rc::new(Cell::new(clock)),
+            Rc::new(RefCell::new(Guard::new(Policy::default(), 1))),
+        )
+    }
+
+    fn packet(seq: u32, at: i64, ssid: u16, bytes: usize, key: Option<&Key>) -> Vec<u8> {
+        let error = ErrorEstimate::new(Format::Ptp, false, Nanos::millis(1));
+        let mut payload = vec![0; bytes];
+        Sent { seq, timestamp: Scale::default().with(Format::Ptp).write(Time(at)), error, ssid }
+            .write(&mut payload, key);
+        payload
+    }
+
+    fn reflect(reflector: &mut Reflector, request: &[u8]) -> Option<Vec<u8>> {
+        let from = "10.0.0.1:40000".parse().expect("an address");
+        let to = Some("10.0.0.2".parse().expect("an address"));
+        let route = Some(Route { from, to, to_group: false, hop_limit: Some(61) });
+        let (arrived, now) = (Time(1_800_000_000_000_000_123), Time(1_800_000_000_000_009_456));
+        let mut reply = vec![0xEE; 2_000];
+        let length = reflector.reply(&Asked { framing: Framing::Udp, route, request, arrived, now }, &mut reply)?;
+        reply.truncate(length);
+        Some(reply)
+    }
+
+    #[test]
+    fn a_packet_comes_back_as_long_as_it_was_with_times_and_ttl() {
+        for (bytes, key) in [(44, None), (100, None), (1_472, None), (112, Some(key()))] {
+            let key = key.as_deref();
+            let mut reflector = reflector(Numbering::Stateless, key.cloned().map(Arc::new));
+            let request = packet(41, 1_800_000_000_000_000_000, 9, bytes, key);
+            let reply = reflect(&mut reflector, &request).expect("a reply");
+            assert_eq!(reply.len(), bytes);
+            let read = Reflected::read(&reply, key).expect("a reflected packet");
+            let scale = reflector.clock.get().scale;
+            let near = Time(1_800_000_000_000_000_000);
+            assert_eq!((read.seq, read.ssid, read.ttl), (41, 9, 61));
+            assert_eq!(scale.read(read.receive, near), Time(1_800_000_000_000_000_123));
+            assert_eq!(scale.read(read.timestamp, near), Time(1_800_000_000_000_009_456));
+            assert_eq!(read.sender, Sent::read(&request, key).expect("a packet"));
+            assert!(read.error.is_synchronised() && read.error.error() >= Nanos::micros(50));
+        }
+    }
+
+    #[test]
+    fn a_stateful_reflector_counts_each_session_for_itself() {
+        let mut reflector = reflector(Numbering::Stateful, None);
+        let mut number = |seq, ssid| {
+            let reply = reflect(&mut reflector, &packet(seq, i64::from(seq), ssid, 44, None)).expect("a reply");
+            Reflected::read(&reply, None).expect("a reflected packet").seq
+        };
+        assert_eq!([number(0, 1), number(1, 1), number(5, 1), number(0, 2), number(6, 1)], [0, 1, 2, 0, 3]);
+    }
+
+    #[test]
+    fn with_a_key_forged_and_replayed_packets_are_counted_and_not_answered() {
+        let key = key();
+        for numbering in [Numbering::Stateless, Numbering::Stateful] {
+            let mut reflector = reflector(numbering, Some(Arc::clone(&key)));
+            let good = packet(0, 1, 9, 112, Some(&key));
+            assert!(reflect(&mut reflector, &good).is_some());
+            assert_eq!(reflect(&mut reflector, &good), None, "replayed");
+            let other = Key::new(&[8; 16]).expect("long enough");
+            assert_eq!(reflect(&mut reflector, &packet(1, 2, 9, 112, Some(&other))), None, "another key");
+            assert_eq!(reflect(&mut reflector, &packet(1, 2, 9, 112, None)), None, "no key");
+            assert_eq!(reflect(&mut reflector, &packet(1, 2, 9, 44, None)), None, "too short");
+            assert!(reflect(&mut reflector, &packet(1, 2, 9, 112, Some(&key))).is_some());
+            let guard = reflector.guard.borrow();
+            let counts =
+                [Refusal::Replayed, Refusal::Unauthenticated, Refusal::Unexpected].map(|why| guard.refused(why));
+            assert_eq!((guard.answered(), counts), (2, [1, 2, 1]));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_packet_is_survived_and_answered_with_its_own_length(bytes in prop::collection::vec(any::<u8>(), 0..400), keyed: bool, stateful: bool) {
+            let key = keyed.then(key);
+            let numbering = if stateful { Numbering::Stateful } else { Numbering::Stateless };
+            let mut bytes = bytes;
+            if let (Some(key), true) = (&key, bytes.len() >= 112) {
+                let tag = key.tag(&[&bytes[..96]]);
+                bytes[96..112].copy_from_slice(&tag);
+            }
+            let least = if keyed { 112 } else { 44 };
+            let reply = reflect(&mut reflector(numbering, key), &bytes);
+            prop_assert_eq!(reply.map(|reply| reply.len()), (bytes.len() >= least).then_some(bytes.len()));
+        }
+    }
+}
