@@ -85,6 +85,50 @@ fn each_command_holds_what_the_table_says_and_no_more() {
     });
 }
 
+/// As the units of systemd start it: a user without a home, whose capabilities come as ambient ones.
+#[test]
+fn a_service_gives_up_what_its_unit_lent_it() {
+    within("a_service_gives_up_what_its_unit_lent_it", || {
+        if !rustix::process::geteuid().is_root() || !is_mapped() {
+            eprintln!("skipped: only root can become another user");
+            return;
+        }
+        ["left", "right"].iter().for_each(|end| ip(&format!("link add name {end} type veth peer name {end}-far")));
+        ["left", "right", "left-far", "right-far"].iter().for_each(|end| ip(&format!("link set dev {end} up")));
+        let folder = Folder::new("service");
+        let lent = "+net_raw,+net_admin,+bpf,+perfmon,+sys_nice";
+        let socket = folder.0.join("socket");
+        // Where that user can reach it, whoever's the build folder is.
+        let program = folder.0.join("program");
+        fs::copy(BINARY, &program).expect("copies");
+        let mut process = Command::new("setpriv")
+            .args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "--no-new-privs"])
+            .args(["--inh-caps", &format!("-all,{lent}"), "--ambient-caps", &format!("-all,{lent}")])
+            .args(["--bounding-set", &format!("-all,{lent}")])
+            .arg(&program)
+            .args(["emulate", "run", "left", "right", "--json"])
+            .arg("--control")
+            .arg(&socket)
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("setpriv starts");
+        let mut line = String::new();
+        BufReader::new(process.stdout.take().expect("its output")).read_line(&mut line).expect("a line");
+        let patience = HostClock.now() + Nanos::seconds(30);
+        let status = || fs::read_to_string(format!("/proc/{}/status", process.id())).expect("its status");
+        while field(&status(), "Seccomp:") != "2" {
+            assert!(HostClock.now() < patience, "{line}: {}", status());
+        }
+        let status = status();
+        let mask = |name: &str| u64::from_str_radix(&field(&status, name), 16).expect("a mask");
+        assert_eq!((mask("CapPrm:") | mask("CapEff:")) & !table::EMULATE.mask(), 0, "{status}");
+        assert_eq!((mask("CapAmb:"), mask("CapInh:")), (0, 0), "{status}");
+        assert_eq!((field(&status, "NoNewPrivs:").as_str(), field(&status, "Uid:")), ("1", ["65534"; 4].join("\t")));
+        process.kill().expect("kills");
+        process.wait().expect("ends");
+    });
+}
+
 fn probe_request(port: u16) -> Value {
     json!({
         "block": 1, "device": "wire", "round": 0, "visit": 0, "cell": 0,
