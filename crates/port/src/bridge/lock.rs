@@ -37,7 +37,26 @@ impl Lock {
     pub fn take(index: u32) -> Result<Self, NoLock> {
         let namespace = fs::metadata("/proc/thread-self/ns/net").map_err(NoLock::Refused)?.ino();
         let folder = lock_folder().ok_or(NoLock::NoFolder)?;
-        Self::of(&folder.join(format!("port-{namespace}-{index}.lock")))
+        let lock = Self::of(&folder.join(format!("port-{namespace}-{index}.lock")))?;
+        lock.sweep(&folder);
+        Ok(lock)
+    }
+
+    /// Removes what was left by those who were killed: files that nobody has locked.
+    fn sweep(&self, folder: &Path) {
+        let is_one = |path: &PathBuf| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            name.starts_with("port-") && name.ends_with(".lock") && *path != self.path
+        };
+        let others = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).filter(is_one);
+        for path in others {
+            // Removed while it is locked: who opens it meanwhile finds that it is gone, and makes another.
+            if let Ok(file) = open(&path)
+                && file.try_lock().is_ok()
+            {
+                let _ = fs::remove_file(&path);
+            }
+        }
     }
 
     fn of(path: &Path) -> Result<Self, NoLock> {
@@ -130,7 +149,14 @@ mod tests {
         assert!(!path.exists());
         // What a killed one left is nobody's.
         fs::write(&path, "99999").expect("writes");
-        drop(Lock::of(&path).expect("is free"));
+        let held = Lock::of(&path).expect("is free");
+        let others = ["port-3-4.lock", "port-5-6.lock", "mine"].map(|name| folder.join(name));
+        let second = Lock::of(&others[0]).expect("is free");
+        others[1..].iter().for_each(|path| fs::write(path, "7").expect("writes"));
+        held.sweep(&folder);
+        assert_eq!(others.each_ref().map(|path| path.exists()), [true, false, true], "only what nobody holds goes");
+        drop((held, second));
+        fs::remove_file(&others[2]).expect("is there");
         fs::remove_dir(folder).expect("is empty");
     }
 
