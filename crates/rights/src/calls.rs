@@ -46,7 +46,8 @@ impl Calls {
         match self {
             Self::Basic => BASIC,
             Self::Sockets => SOCKETS,
-            Self::Programs => &[libc::SYS_bpf],
+            // libbpf holds places for maps with files in memory.
+            Self::Programs => &[libc::SYS_bpf, libc::SYS_memfd_create],
             Self::Files => FILES,
             Self::Priority => &[
                 libc::SYS_sched_setscheduler,
