@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import shutil
 import subprocess
 import sysconfig
@@ -36,9 +37,9 @@ class CargoHook(BuildHookInterface):  # type: ignore[type-arg]
         if self.target_name != "wheel":
             return
         binary = build_release(Path(self.root))
-        platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+        machine = sysconfig.get_platform().replace("-", "_").replace(".", "_")
         build_data["pure_python"] = False
-        build_data["tag"] = f"py3-none-{platform}"
+        build_data["tag"] = f"py3-none-{machine}"
         build_data.setdefault("shared_scripts", {})[str(binary)] = BINARY
         self._folder = tempfile.TemporaryDirectory()  # gone when the wheel is written
         bill = Path(self._folder.name) / SBOM
@@ -86,7 +87,8 @@ def bill_of_materials(root: Path) -> dict[str, Any]:
 
 def crates(root: Path) -> list[dict[str, Any]]:
     """The crates of others that the binary is built from, with the checksums of Cargo.lock."""
-    command = [find_cargo(), "metadata", "--format-version=1", "--locked"]
+    target = f"{platform.machine()}-unknown-linux-gnu"
+    command = [find_cargo(), "metadata", "--format-version=1", "--locked", f"--filter-platform={target}"]
     metadata = json.loads(subprocess.run(command, cwd=root, check=True, capture_output=True, text=True).stdout)
     packages = {package["id"]: package for package in metadata["packages"]}
     needs = {

@@ -22,7 +22,10 @@ class SojournError(Exception):
 
 
 def spelled(character: str) -> str:
-    """The character, or how Python writes it where it shows nothing by itself: ends of lines, escapes, directions."""
+    """The character; a space for an end of line, and how Python writes what else a terminal would obey: escapes,
+    directions."""
+    if character in "\t\n\v\f\r":
+        return " "
     hidden = unicodedata.category(character) in {"Cc", "Cf", "Cs", "Zl", "Zp"}
     return ascii(character)[1:-1] if hidden else character
 

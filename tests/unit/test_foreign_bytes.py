@@ -73,6 +73,22 @@ def test_a_plan_that_is_nested_too_deeply_is_refused_in_one_sentence(tmp_path: P
         load_plan(path)
 
 
+def test_lists_of_addresses_and_decimals_are_not_deep() -> None:
+    addresses = ", ".join(f'"10.0.0.{last}"' for last in range(200))
+    decimals = ", ".join(f"{value}.5" for value in range(200))
+    tables = toml_tables(f"peers = [\n{addresses}\n]\nrates = [\n{decimals}\n]\n")
+    assert len(tables["peers"]) == len(tables["rates"]) == 200
+
+
+KEYS = ("{key} = 1", "[{key}]", "x = {{ {key} = 1 }}", '"a=b".{key} = 1', '"\\"".{key}."b" = 1')
+
+
+@pytest.mark.parametrize("text", KEYS)
+def test_a_key_of_a_hundred_thousand_parts_costs_no_memory(text: str) -> None:
+    with pytest.raises(ValueError, match="within each other"):
+        toml_tables(text.format(key=".".join(["a"] * 100_000)))
+
+
 def test_numbers_of_thousands_of_digits_are_refused_as_what_they_stand_in() -> None:
     with pytest.raises(ValueError, match="4300 digits"):
         json_value("9" * 5000)

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sojourn.cli.private import hand_over, handed_over, private_files
+from sojourn.cli.private import private_files, private_run
 from sojourn.conduct.archive import rewrite
+from sojourn.errors import RequestError
+from tests.unit.in_process import sojourn
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,27 +48,101 @@ def test_a_draft_follows_no_link_that_lies_in_its_place(tmp_path: Path) -> None:
     assert (tmp_path / "bed.json").read_text() == "{}"
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
-def test_a_run_under_sudo_is_the_callers_however_it_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def callers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The home of who calls sudo."""
     home = tmp_path / "home"
-    run = home / "runs" / "one"
-    (run / "records").mkdir(parents=True)
-    (run / "plan.toml").write_text("x")
-    kept = tmp_path / "kept"
-    kept.write_text("root's")
-    (run / "link").symlink_to(kept)
+    home.mkdir()
     os.chown(home, DAEMON, DAEMON)
     monkeypatch.setenv("SUDO_UID", str(DAEMON))
     monkeypatch.setenv("SUDO_GID", str(DAEMON))
-    with pytest.raises(KeyboardInterrupt), handed_over(run):
+    return home
+
+
+def owners(folder: Path) -> set[int]:
+    """Whose the folder is, and all that is in it."""
+    return {path.lstat().st_uid for path in (folder, *folder.rglob("*"))}
+
+
+def callers_run(home: Path) -> Path:
+    """A finished run of the caller's."""
+    run = home / "runs" / "one"
+    (run / "records").mkdir(parents=True)
+    (run / "plan.toml").write_text("x")
+    for path in (home / "runs", run, run / "records", run / "plan.toml"):
+        os.chown(path, DAEMON, DAEMON)
+    return run
+
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+
+
+@as_root
+def test_a_new_run_under_sudo_is_the_callers_however_it_ends(callers: Path) -> None:
+    run = callers / "runs" / "one"
+    with pytest.raises(KeyboardInterrupt), private_run(run):  # noqa: PT012 -- what is made before the end counts
+        (run / "records").mkdir(parents=True)
+        (run / "plan.toml").write_text("x")
+        assert owners(run) == {0}
         raise KeyboardInterrupt
-    for path in (run, run / "records", run / "plan.toml", home / "runs"):
-        assert (path.stat().st_uid, path.stat().st_gid) == (DAEMON, DAEMON), path
-    assert (run / "link").lstat().st_uid == DAEMON
-    assert kept.stat().st_uid == 0, "no link is followed"
+    assert owners(callers / "runs") == {DAEMON}
+
+
+@as_root
+def test_a_run_of_the_callers_is_roots_while_root_writes_in_it(callers: Path) -> None:
+    run = callers_run(callers)
+    with private_run(run):
+        assert {folder.stat().st_uid for folder in (run, run / "records")} == {0}
+        (run / "report").mkdir()
+    assert owners(run) == {DAEMON}
+
+
+@as_root
+def test_folders_of_others_change_no_hands(callers: Path, tmp_path: Path) -> None:
+    theirs = tmp_path / "etc"
+    theirs.mkdir()
+    (theirs / "shadow").write_text("x")
+    with private_run(theirs):
+        (theirs / "report").mkdir()
+    assert owners(theirs) == {0}
+    (callers / "link").symlink_to(theirs)
+    with private_run(callers / "link"):
+        pass
+    assert owners(theirs) == {0}
+
+
+@as_root
+@pytest.mark.parametrize("kind", ["symbolic", "hard", "root's"])
+def test_root_follows_and_gives_away_nothing_that_was_put_into_a_run(callers: Path, tmp_path: Path, kind: str) -> None:
+    run = callers_run(callers)
+    theirs = tmp_path / "theirs"
+    theirs.write_text("theirs")
+    if kind == "symbolic":
+        (run / "report").symlink_to(theirs)
+    elif kind == "hard":
+        (run / "report").hardlink_to(theirs)
+    else:
+        (run / "report").write_text("root's")
+    with pytest.raises(RequestError, match=r"one/report is a link or another user's"), private_run(run):
+        pass
+    assert theirs.stat().st_uid == 0
+    assert {run.stat().st_uid, (run / "records").stat().st_uid} == {DAEMON}, "as before"
+    assert kind != "root's" or (run / "report").stat().st_uid == 0
+
+
+@as_root
+@pytest.mark.parametrize("words", [["report"], ["run", "--resume"], ["run", "published", "--out"]])
+def test_a_mistyped_folder_stays_whose_it_is(callers: Path, tmp_path: Path, words: list[str]) -> None:
+    theirs = tmp_path / "etc"
+    theirs.mkdir()
+    (theirs / "shadow").write_text("x")
+    assert sojourn(*words, str(theirs)).returncode == 2
+    assert owners(theirs) == {0}
+    assert owners(callers) == {DAEMON}
 
 
 def test_without_sudo_nothing_changes_hands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SUDO_UID", raising=False)
-    hand_over(tmp_path)
+    with private_run(tmp_path):
+        pass
     assert tmp_path.stat().st_uid == os.geteuid()

@@ -10,7 +10,7 @@ import typer
 
 from sojourn.cli.conclude import conclude
 from sojourn.cli.emulate import app as emulators
-from sojourn.cli.private import handed_over, private_files
+from sojourn.cli.private import private_run
 from sojourn.cli.tcplog import app as tcplogs
 from sojourn.errors import RequestError
 
@@ -91,8 +91,9 @@ def run(  # noqa: PLR0913 - one for each option
     if resume is not None:
         beside = {"a study": study, "--set": sets, "--bed": bed, "--out": out, "--quick": quick, "--full": full}
         beside["--dry-run"] = dry_run
-        with private_files(), handed_over(resume):
-            resumed = resume_run(resume, [name for name, value in beside.items() if value])
+        folder = resumable(resume, [name for name, value in beside.items() if value])
+        with private_run(resume):
+            resumed = resume_run(folder)
             conclude(resumed, as_json=as_json, report=not no_report, history=not no_history)
         return
     if study is None:
@@ -110,7 +111,7 @@ def run(  # noqa: PLR0913 - one for each option
             show_published(full=full, backend=bed, as_json=as_json)
             return
         into = out or Path("runs") / stamped()
-        with private_files(), handed_over(into):
+        with private_run(into):
             status = run_published(into, full=full, backend=bed, history=not no_history, as_json=as_json)
         if status:
             raise typer.Exit(status)
@@ -118,7 +119,7 @@ def run(  # noqa: PLR0913 - one for each option
     from sojourn.plan import load_plan
 
     plan = load_plan(study, sets=sets or [], quick=quick, full=full, backend=bed)
-    from sojourn.conduct import Screen, conduct, create_folder, refuse_wrong_words
+    from sojourn.conduct import Screen, conduct, create_folder, folder_of, refuse_wrong_words
 
     refuse_wrong_words(plan)
     if dry_run:
@@ -126,22 +127,27 @@ def run(  # noqa: PLR0913 - one for each option
 
         show_plan(plan, as_json=as_json)
         return
-    with private_files():
-        folder = create_folder(plan, out)
-        with handed_over(folder.path):
-            conduct(plan, folder, Screen())
-            conclude(folder, as_json=as_json, report=not no_report, history=not no_history)
+    into = out or folder_of(plan)
+    with private_run(into):
+        folder = create_folder(plan, into)
+        conduct(plan, folder, Screen())
+        conclude(folder, as_json=as_json, report=not no_report, history=not no_history)
 
 
-def resume_run(path: Path, beside: list[str]) -> RunFolder:
-    """Measure the rest of an interrupted run, which knows its plan."""
+def resumable(path: Path, beside: list[str]) -> RunFolder:
+    """The folder of an interrupted run, which knows its plan."""
     if beside:
         raise RequestError(f"--resume goes on with the run's own plan: leave {', '.join(beside)} away")
-    from sojourn.conduct import Screen
-    from sojourn.conduct import resume as resume_measuring
     from sojourn.records.folder import open_folder
 
-    folder = open_folder(path)
+    return open_folder(path)
+
+
+def resume_run(folder: RunFolder) -> RunFolder:
+    """Measure the rest of an interrupted run."""
+    from sojourn.conduct import Screen
+    from sojourn.conduct import resume as resume_measuring
+
     resume_measuring(folder, Screen())
     return folder
 
@@ -154,8 +160,9 @@ def report(run: RunArgument, *, as_json: JsonOutput = False) -> None:
     """Analyse and report again, from the records alone."""
     from sojourn.records.folder import open_folder
 
-    with private_files(), handed_over(run):
-        conclude(open_folder(run), as_json=as_json)
+    folder = open_folder(run)
+    with private_run(run):
+        conclude(folder, as_json=as_json)
 
 
 @app.command(short_help="Whether a second run is better, worse or equivalent.")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sojourn.cli.private import private_run
 from sojourn.errors import RequestError
 
 if TYPE_CHECKING:
@@ -100,14 +101,16 @@ def verify(  # noqa: PLR0913, PLR0917 - one for each option
     if dry_run:
         show(plan, reasons, as_json=as_json)
         return
-    from sojourn.conduct import Screen, conduct, create_folder
+    from sojourn.conduct import Screen, conduct, create_folder, folder_of
 
-    folder = create_folder(plan, out)
-    screen = Screen()
-    for reason in reasons:
-        screen.say(reason)
-    conduct(plan, folder, screen)
-    conclude(folder, as_json=as_json)
+    into = out or folder_of(plan)
+    with private_run(into):
+        folder = create_folder(plan, into)
+        screen = Screen()
+        for reason in reasons:
+            screen.say(reason)
+        conduct(plan, folder, screen)
+        conclude(folder, as_json=as_json)
 
 
 def what_is_asked(words: list[str], options: dict[str, Any]) -> tuple[str | None, list[str]]:

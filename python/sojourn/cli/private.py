@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import stat
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from sojourn.errors import RequestError
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 OTHERS = 0o077
@@ -24,28 +27,78 @@ def private_files() -> Iterator[None]:
 
 
 @contextmanager
-def handed_over(folder: Path) -> Iterator[None]:
-    """Give a run folder to who called sudo, however what is done in it ends."""
-    try:
-        yield
-    finally:
-        hand_over(folder)
+def private_run(folder: Path) -> Iterator[None]:
+    """Write in a run folder: one that is to be made will be the caller's of sudo in the end; one that is the caller's
+    is root's meanwhile; any other stays whose it is.
 
-
-def hand_over(folder: Path) -> None:
-    """Give a finished run folder, and one above it that lies in the caller's, to who called sudo; no link is followed.
-
-    Only now: while root writes there, nobody else is to be able to lead its writing elsewhere.
+    While root writes in it, nobody else can lead its writing elsewhere. Raises RequestError where somebody has already
+    put a link, or something of another user's, into it.
     """
     caller = _caller()
-    if caller is None or not folder.is_dir():
+    with private_files():
+        if caller is None or (os.path.lexists(folder) and not _is_of(folder, caller[0])):
+            yield
+            return
+        if os.path.lexists(folder):
+            _take(folder, caller)
+        try:
+            yield
+        finally:
+            _hand_over(folder, caller)
+
+
+def _take(folder: Path, caller: tuple[int, int]) -> None:
+    """Make the caller's folder root's, its own folders first: then nobody can add to what is looked at."""
+    _refuse(folder, lambda found: stat.S_ISDIR(found.st_mode) and found.st_uid != caller[0])
+    _own_folders(folder, (0, 0))
+    try:
+        _refuse(folder, lambda found: _is_link(found) or found.st_uid not in {0, caller[0]} or _is_roots_file(found))
+    except RequestError:
+        _own_folders(folder, caller)
+        raise
+
+
+def _refuse(folder: Path, is_wrong: Callable[[os.stat_result], bool]) -> None:
+    for path, folders, files, descriptor in os.fwalk(folder):
+        for name in (*folders, *files):
+            if is_wrong(os.stat(name, dir_fd=descriptor, follow_symlinks=False)):
+                raise RequestError(
+                    f"{path}/{name} is a link or another user's, in a folder that root is to write in: remove it, or "
+                    "run this without sudo"
+                )
+
+
+def _own_folders(folder: Path, owner: tuple[int, int]) -> None:
+    os.chown(folder, *owner, follow_symlinks=False)
+    for _, _, _, descriptor in os.fwalk(folder):
+        os.fchown(descriptor, *owner)
+
+
+def _is_link(found: os.stat_result) -> bool:
+    return stat.S_ISLNK(found.st_mode) or (not stat.S_ISDIR(found.st_mode) and found.st_nlink > 1)
+
+
+def _is_roots_file(found: os.stat_result) -> bool:
+    return found.st_uid == 0 and not stat.S_ISDIR(found.st_mode)
+
+
+def _is_of(folder: Path, user: int) -> bool:
+    """Whether it is a folder of this user's, and no link."""
+    found = folder.lstat()
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == user
+
+
+def _hand_over(folder: Path, caller: tuple[int, int]) -> None:
+    """Give a run folder, and one above it that was made for it, to who called sudo; no link is followed or given."""
+    if not folder.is_dir() or folder.is_symlink():
         return
     above = folder.absolute().parent
-    if above.stat().st_uid == 0 and above.parent.stat().st_uid == caller[0]:
+    if above.stat().st_uid == 0 and above.parent.stat().st_uid == caller[0] and len(list(above.iterdir())) == 1:
         os.chown(above, *caller, follow_symlinks=False)
-    for _, folders, files, descriptor in os.fwalk(folder):
+    for _, folders, files, descriptor in os.fwalk(folder, topdown=False):
         for name in (*folders, *files):
-            os.chown(name, *caller, dir_fd=descriptor, follow_symlinks=False)
+            if not _is_link(os.stat(name, dir_fd=descriptor, follow_symlinks=False)):
+                os.chown(name, *caller, dir_fd=descriptor, follow_symlinks=False)
     os.chown(folder, *caller, follow_symlinks=False)
 
 

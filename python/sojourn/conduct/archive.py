@@ -26,14 +26,19 @@ if TYPE_CHECKING:
 RUNS = Path("runs")
 
 
-def create_folder(plan: Plan, out: Path | None) -> RunFolder:
+def folder_of(plan: Plan) -> Path:
+    """Where a run goes whose user named no folder."""
+    return RUNS / new_name(plan)
+
+
+def create_folder(plan: Plan, out: Path) -> RunFolder:
     """A new run folder with its plan; `out` may be an empty folder, but nothing else that exists.
 
     A plan that names cores which are not there is refused before anything is made.
     """
     choose_cores(plan)
-    folder = RunFolder(out or RUNS / new_name(plan))
-    if out is not None and out.exists() and not is_empty_folder(out):
+    folder = RunFolder(out)
+    if out.exists() and not is_empty_folder(out):
         raise RequestError(
             f"{out} exists and is not an empty folder: choose another --out, or go on with --resume {out}"
         )

@@ -6,11 +6,16 @@ The libraries raise RecursionError for deep nesting, and a plain ValueError for 
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from typing import Any
 
 DEEPEST = 64
 """Arrays and tables within each other; no plan or record of ours has ten."""
+
+QUOTED = re.compile(r'"""|\'\'\'|"(?:\\.|[^"\\])*"|\'[^\']*\'')
+LONG_KEY = re.compile(rf"(?:[\w-]+\s*\.\s*){{{DEEPEST + 1}}}")
+"""A key of too many parts, where each quoted part is a letter."""
 
 TOO_DEEP = f"more than {DEEPEST} arrays or tables within each other"
 
@@ -33,7 +38,7 @@ def json_value(text: str | bytes) -> Any:
 
 def toml_tables(text: str) -> dict[str, Any]:
     """The tables of a TOML text. Raises tomllib.TOMLDecodeError."""
-    if any(line.partition("=")[0].partition("#")[0].count(".") > DEEPEST for line in text.splitlines()):
+    if any(LONG_KEY.search(QUOTED.sub("q", line)) for line in text.splitlines()):
         raise tomllib.TOMLDecodeError(TOO_DEEP)  # tomllib's memory grows with the square of a key's parts
     try:
         tables = tomllib.loads(text)

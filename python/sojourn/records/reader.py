@@ -19,7 +19,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sojourn.errors import RequestError
+from sojourn.errors import MachineError, RequestError
 from sojourn.records.schema import NAMED_TABLES, TABLES, VERSION
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def read_table(
     return Table(name, frame, [part for part, _ in read])
 
 
-DAMAGED = (ValueError, KeyError, OSError, MemoryError, pa.ArrowException, pl.exceptions.PolarsError)
+DAMAGED = (ValueError, KeyError, OSError, pa.ArrowException, pl.exceptions.PolarsError)
 """What the libraries raise where a file's bytes contradict each other."""
 
 
@@ -113,6 +113,12 @@ def _read_part(
 ) -> tuple[Part, pl.DataFrame | None]:
     try:
         return _part_of(path, name, wanted, columns)
+    except FileNotFoundError:
+        raise
+    except PermissionError as error:
+        raise RequestError(f"{path} may not be read by this user: who measured it may") from error
+    except MemoryError as error:
+        raise MachineError(f"{path}: this machine has not enough memory to read it") from error
     except DAMAGED as error:
         raise RequestError(f"{path} is damaged: {_first_line(error)}") from error
 
