@@ -90,8 +90,7 @@ def start_responder(session: Session, stack: ExitStack) -> None:
     devices = [site.bed.topology.paths[path].b_dev for path in paths] if "packet" in vias else []
     port = UDP_PORT if "udp" in vias else None
     alone = cores.responder != cores.prober
-    longer = {block.path for block in blocks if is_longer_back(block.factors)}
-    amplified = [end for path in sorted(longer) for end in site.bed.topology.paths[path].near]
+    amplified = any(is_longer_back(block.factors) for block in blocks)
     argv = respond_argv(session.instrument, devices, port, cores.responder, alone=alone, amplified=amplified)
     stack.callback(Responder(site.start("b"), argv).stop)
 

@@ -73,7 +73,7 @@ class ClosedLoop:
             # Beside a load it must not poll: the load needs the core that it would poll on.
             alone = cores.responder != cores.prober and not any(session.plan.stream.load)
             devices = [link.b_dev for link in paths]
-            amplified = [end for link in paths for end in link.near] if self._asks_for_longer() else []
+            amplified = self._asks_for_longer()
             argv = respond_argv(session.instrument, devices, port, cores.responder, alone=alone, amplified=amplified)
             self._stack.callback(Responder(session.site.start("b"), argv).stop)
         argv = blocks_argv(session.instrument, session.records("a"), part.number, options)

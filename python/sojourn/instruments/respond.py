@@ -14,7 +14,6 @@ from sojourn.errors import MachineError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sojourn.bed.model import End
     from sojourn.instruments.conversation import Start
 
 END_SECONDS = 2.0
@@ -49,15 +48,15 @@ def respond_argv(
     cpu: int,
     *,
     alone: bool,
-    amplified: Sequence[End] = (),
+    amplified: bool = False,
 ) -> list[str]:
     """Raw frames on these interfaces, and UDP on that port; with a core to itself it polls, which answers soonest.
 
-    The ends of `amplified` may ask for answers longer than their requests. No rate is limited: a bed has no strangers.
+    With `amplified`, answers may be longer than requests, to whatever address the device gives their sender; no rate is
+    limited: a bed has no strangers.
     """
     raw = [word for device in devices for word in ("--raw", device)]
-    peers = [peer for end in amplified for peer in (end.ip4, end.ip6, end.mac)]
-    guard = ["--peer-rate", "0", "--rate", "0", *(word for peer in peers for word in ("--allow-amplification", peer))]
+    guard = ["--peer-rate", "0", "--rate", "0", *(["--allow-amplification", "any"] if amplified else [])]
     udp = ["--udp", str(udp_port)] if udp_port is not None else []
     wait = "spin" if alone else "sleep"
     own = ["--cpu", str(cpu), "--wait", wait, "--json", "--die-with-parent"]
