@@ -191,13 +191,42 @@ fn forged_replayed_and_reflected_packets_are_ignored_and_counted() {
         assert_eq!(ask(&good), None, "a replay");
         assert_eq!(ask(&packet(1, None)), None, "without a tag");
         assert_eq!(ask(&packet(1, Some(&Key::new(&[9; 32]).expect("long enough")))), None, "by another key");
-        assert_eq!(ask(&reply), None, "an answer sent back to the reflector is of this session's past");
+        assert_eq!(ask(&reply), None, "an answer sent back to the reflector");
         let loops = UdpSocket::bind("10.77.1.1:862").expect("binds");
         loops.send_to(&packet(2, Some(&key)), "10.77.1.2:862").expect("sends");
         assert!(ask(&packet(3, Some(&key))).is_some());
         let end = reflector.finish();
-        let counts = ["answered", "replayed", "unauthenticated", "source_port"].map(|key| end[key].as_u64());
-        assert_eq!(counts, [2, 2, 2, 1].map(Some), "{end}");
+        let counts =
+            ["answered", "replayed", "reflected", "unauthenticated", "source_port"].map(|key| end[key].as_u64());
+        assert_eq!(counts, [2, 1, 1, 2, 1].map(Some), "{end}");
+    });
+}
+
+/// One datagram from the address of a reflector to another: each must not answer the other's answers.
+#[test]
+fn two_reflectors_do_not_answer_each_other() {
+    within("two_reflectors_do_not_answer_each_other", || {
+        link();
+        let reflector = Reflector::start(&["--port", "8620"]);
+        let other = UdpSocket::bind("10.77.1.1:8621").expect("binds");
+        other.set_read_timeout(Some(Duration::from_secs(5))).expect("sets");
+        let mut payload = [0; 44];
+        let timestamp = Scale::default().write(HostClock.now());
+        Sent { seq: 0, timestamp, error: ErrorEstimate::new(Format::Ntp, false, Nanos(1)), ssid: 0 }
+            .write(&mut payload, None);
+        other.send_to(&payload, "10.77.1.2:8620").expect("sends");
+        let mut answer = [0; 44];
+        assert_eq!(other.recv(&mut answer).expect("an answer"), 44);
+        // As a reflector at that port would, with times of its own.
+        let asked = Sent::read(&answer, None).expect("a packet");
+        let now = Scale::default().write(HostClock.now());
+        Reflected { seq: 0, timestamp: now, error: asked.error, ssid: 0, receive: now, sender: asked, ttl: 64 }
+            .write(&mut answer, None);
+        other.send_to(&answer, "10.77.1.2:8620").expect("sends");
+        other.set_read_timeout(Some(Duration::from_millis(300))).expect("sets");
+        assert!(other.recv(&mut answer).is_err(), "it ends");
+        let end = reflector.finish();
+        assert_eq!((&end["answered"], &end["reflected"]), (&1.into(), &1.into()), "{end}");
     });
 }
 

@@ -1,6 +1,7 @@
 //! What a STAMP session-reflector says of itself: how good its clock is, how far away it is, and what its own numbers say of losses.
 
 use sojourn_time::Nanos;
+use sojourn_wire::stamp::Format;
 
 use crate::codec::Far;
 
@@ -11,6 +12,8 @@ pub struct FarEnd {
     pub error: Nanos,
     /// Whether it said in every reply that its clock is synchronised to UTC by something outside.
     pub is_synchronised: bool,
+    /// Whether it wrote any of its times in PTP's format, which is TAI.
+    pub is_ptp: bool,
     /// The least and the greatest TTL or hop limit that probes had there.
     pub ttl: (u8, u8),
     /// The reply with the reflector's highest number: the sender's number of it, and the reflector's.
@@ -32,7 +35,14 @@ pub struct DirectionalLoss {
 
 impl Default for FarEnd {
     fn default() -> Self {
-        Self { error: Nanos::ZERO, is_synchronised: true, ttl: (u8::MAX, 0), last: (0, 0), counts: false }
+        Self {
+            error: Nanos::ZERO,
+            is_synchronised: true,
+            is_ptp: false,
+            ttl: (u8::MAX, 0),
+            last: (0, 0),
+            counts: false,
+        }
     }
 }
 
@@ -41,6 +51,7 @@ impl FarEnd {
     pub fn take(&mut self, seq: u32, said: Far) {
         self.error = self.error.max(said.error.error());
         self.is_synchronised &= said.error.is_synchronised();
+        self.is_ptp |= said.error.format() == Format::Ptp;
         self.ttl = (self.ttl.0.min(said.ttl), self.ttl.1.max(said.ttl));
         if (said.seq, seq) > (self.last.1, self.last.0) {
             self.last = (seq, said.seq);

@@ -174,13 +174,6 @@ pub fn is_authentic(payload: &[u8], key: &Key) -> bool {
     key.verifies(&[header], tag)
 }
 
-/// Says in a written reply whose clock its times are on.
-pub fn sign(reply: &mut [u8], clock: u32) {
-    if let Some(bytes) = reply.get_mut(CLOCK_BYTES) {
-        bytes.copy_from_slice(&clock.to_be_bytes());
-    }
-}
-
 fn read_u64(bytes: &[u8; HEADER_BYTES], at: usize) -> u64 {
     let mut word = [0; 8];
     word.copy_from_slice(&bytes[at..at + 8]);

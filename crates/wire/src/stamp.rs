@@ -65,6 +65,11 @@ impl Scale {
         Self { format, ..self }
     }
 
+    /// Returns whether times of TAI and of UTC can be told apart: a kernel whom nobody told the difference says that there is none.
+    pub const fn knows_tai(self) -> bool {
+        self.tai_offset_s != 0
+    }
+
     /// Writes a time.
     pub const fn write(self, time: Time) -> u64 {
         let (seconds, nanos) = (time.0.div_euclid(SECOND_NS), time.0.rem_euclid(SECOND_NS));
@@ -287,6 +292,22 @@ impl Reflected {
         reflect_tlvs(&mut payload[layout.base..]);
         authenticate(payload, layout, key);
     }
+}
+
+/// How far apart a reflector's two times can be, s: longer than it keeps a packet.
+const LONGEST_STAY_S: u32 = 60;
+
+/// Whether a packet can be a reflected one: where a sender has zeros or padding, there stands a time that is about the packet's own.
+/// Both are of one clock, whatever that shows. Of random padding so much is expected once in 30 million packets.
+pub fn is_reflected(payload: &[u8], key: Option<&Key>) -> bool {
+    let layout = layout(key);
+    if payload.len() < layout.base {
+        return false;
+    }
+    let receive = u64_at(payload, layout.receive);
+    // In both formats the seconds stand first.
+    let stay_s = u32_at(payload, layout.timestamp).wrapping_sub((receive >> 32) as u32);
+    receive != 0 && (stay_s <= LONGEST_STAY_S || stay_s.wrapping_neg() <= LONGEST_STAY_S)
 }
 
 fn layout(key: Option<&Key>) -> Layout {

@@ -11,7 +11,7 @@ use sojourn_port::{Capabilities, Framing, Received, Route, Sent};
 use sojourn_record::{Counts, Probe};
 use sojourn_time::{Clock, SimulatedClock, Source, Stamp, Time};
 use sojourn_wire::Key;
-use sojourn_wire::stamp::{Format, Scale};
+use sojourn_wire::stamp::Scale;
 
 use super::*;
 use crate::respond::{Asked, ClockState, Guard, Numbering, Policy, Reflector, Refusal, Reply};
@@ -93,8 +93,8 @@ fn run(path: &Path, session: &Session, count: u32, seed: u64, tamper: impl Fn(u3
             hop_limit: Some(63),
         };
         let mut reply = vec![0; asked.len()];
-        let request =
-            Asked { framing: Framing::Udp, route: Some(route), request: &asked, arrived, now: arrived + STAY };
+        let leaves = || arrived + STAY;
+        let request = Asked { framing: Framing::Udp, route: Some(route), request: &asked, arrived, now: &leaves };
         assert_eq!(reflector.reply(&request, &mut reply), Some(asked.len()));
         if session.key.is_some() {
             assert_eq!(reflector.reply(&request, &mut vec![0; asked.len()]), None, "a replay is not answered");
@@ -135,7 +135,7 @@ fn delays_of_both_directions_are_what_the_path_has() {
         }
         let far = outcome.far.expect("a reflector");
         assert!(far.is_synchronised && far.error >= Nanos::micros(70) && far.error < Nanos::micros(71), "{far:?}");
-        assert_eq!(far.ttl, (63, 63));
+        assert_eq!((far.ttl, far.is_ptp), ((63, 63), true));
         assert_eq!(outcome.refused, if session.key.is_some() { 1_000 } else { 0 });
     }
 }

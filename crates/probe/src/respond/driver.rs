@@ -92,7 +92,7 @@ impl<L: Listener, R: Reply> Serve for Endpoint<L, R> {
         let Some((received, peer)) = self.listener.receive(&mut self.request)? else { return Ok(false) };
         let request = self.request.get(..received.length).unwrap_or_default();
         let (framing, route) = (self.listener.framing(), self.listener.route(&peer));
-        let asked = Asked { framing, route, request, arrived: received.arrived.at, now: clock.now() };
+        let asked = Asked { framing, route, request, arrived: received.arrived.at, now: &|| clock.now() };
         if let Some(length) = self.responder.reply(&asked, &mut self.reply)
             && self.listener.answer(&peer, &self.reply[..length]).is_err()
         {

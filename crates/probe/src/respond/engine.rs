@@ -10,12 +10,12 @@ use sojourn_wire::ethernet::{Header, PROBE_ETHERTYPE};
 use sojourn_wire::probe::{self, AUTHENTICATED_BYTES, HEADER_BYTES};
 use sojourn_wire::{Key, MacAddress, ProbeHeader};
 
-use super::guard::{Case, Guard, Refusal};
+use super::guard::{Case, Guard, Lengths, Refusal};
 use super::peers::Station;
 use super::sessions::{Place, Sessions};
 
 /// What came in.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct Asked<'a> {
     /// What the request's frame consists of.
     pub framing: Framing,
@@ -25,8 +25,8 @@ pub struct Asked<'a> {
     pub request: &'a [u8],
     /// When it came.
     pub arrived: Time,
-    /// The present time, just before a reply is sent.
-    pub now: Time,
+    /// Reads the clock: for the judgement, and again once that is made, because a reply says when it leaves.
+    pub now: &'a dyn Fn() -> Time,
 }
 
 /// What makes replies.
@@ -71,19 +71,28 @@ impl Responder {
         Self { clock, pretence, guard, key, sessions: Rc::default() }
     }
 
-    /// Returns how long a request is, and how long its reply will be.
-    fn accept(&self, payload: &[u8], now: Time) -> Result<(usize, usize), Refusal> {
+    /// Returns the header of a request, how long the request is, and how long its reply will be.
+    fn accept(&self, payload: &[u8]) -> Result<(ProbeHeader, Lengths), Refusal> {
         let header = ProbeHeader::read(payload).ok_or(Refusal::Unexpected)?;
         let asked = usize::from(header.asked_bytes().ok_or(Refusal::Unexpected)?);
-        let Some(key) = &self.key else { return Ok((payload.len(), asked.max(HEADER_BYTES))) };
+        let lengths = |answer| Lengths { request: payload.len(), answer };
+        let Some(key) = &self.key else { return Ok((header, lengths(asked.max(HEADER_BYTES)))) };
         if !probe::is_authentic(payload, key) {
             return Err(Refusal::Unauthenticated);
         }
         if asked < AUTHENTICATED_BYTES {
             return Err(Refusal::Unexpected);
         }
-        self.sessions.borrow_mut().take(header.session, Place { seq: header.seq, stamp: 0, now }, true)?;
-        Ok((payload.len(), asked))
+        Ok((header, lengths(asked)))
+    }
+
+    /// Remembers an accepted request, where each is answered once. Returns its header.
+    fn take(&self, header: ProbeHeader, case: &Case) -> Result<ProbeHeader, Refusal> {
+        if self.key.is_some() {
+            let place = Place { seq: header.seq, stamp: None, now: case.now, peer: case.identity() };
+            self.sessions.borrow_mut().take(header.session, place, true)?;
+        }
+        Ok(header)
     }
 
     fn shown(&self, host: Time) -> Time {
@@ -101,21 +110,25 @@ impl Reply for Responder {
             Framing::Icmp4 | Framing::Icmp6 => None,
         }
         .unwrap_or_default();
+        let judged = now();
         let case = match (back, route) {
-            (Some(header), _) => Case { station: Station::Ethernet(header.source), to_group: is_group(header), now },
-            (None, Some(route)) => Case::datagram(route, now),
-            (None, None) => Case { station: Station::Ethernet(NOBODY), to_group: false, now },
+            (Some(header), _) => {
+                Case { station: Station::Ethernet(header.source), to_group: is_group(header), now: judged }
+            }
+            (None, Some(route)) => Case::datagram(route, judged),
+            (None, None) => Case { station: Station::Ethernet(NOBODY), to_group: false, now: judged },
         };
-        if !self.guard.borrow_mut().admits(&case, || self.accept(payload, now)) {
-            return None;
-        }
-        let (length, header_bytes) = write(back, payload, (self.shown(arrived), self.shown(now)), reply)?;
-        let payload = &mut reply[header_bytes..length];
-        probe::sign(payload, self.clock);
+        let admitted =
+            self.guard.borrow_mut().admits(&case, || self.accept(payload), |header| self.take(header, &case));
+        let header = admitted?;
+        let (head, payload) = room(back, &header, reply)?;
+        payload.fill(0);
+        let answer = header.reply(self.shown(arrived), self.shown(now()))?;
+        ProbeHeader { clock: self.clock, ..answer }.write(payload);
         if let Some(key) = &self.key {
             probe::authenticate(payload, key);
         }
-        Some(length)
+        Some(head + payload.len())
     }
 }
 
@@ -126,18 +139,15 @@ fn is_group(header: Header) -> bool {
     header.destination.0[0] & 1 == 1
 }
 
-/// Writes a reply to a frame with that header; returns its length and how much of that is the Ethernet header.
-fn write(
-    asked: Option<Header>,
-    payload: &[u8],
-    (arrived, now): (Time, Time),
-    reply: &mut [u8],
-) -> Option<(usize, usize)> {
-    let Some(header) = asked else { return Some((sojourn_wire::answer(payload, arrived, now, reply)?, 0)) };
+/// Writes the Ethernet header of the reply to a frame with such a header; returns how long it is, and where the user data that are
+/// asked for go.
+fn room<'a>(ethernet: Option<Header>, asked: &ProbeHeader, reply: &'a mut [u8]) -> Option<(usize, &'a mut [u8])> {
+    let length = usize::from(asked.asked_bytes()?).max(HEADER_BYTES);
+    let Some(header) = ethernet else { return Some((0, reply.get_mut(..length)?)) };
     let bytes = Header { destination: header.source, source: header.destination, ..header }.to_bytes();
     let (head, body) = reply.split_at_mut_checked(bytes.len())?;
     head.copy_from_slice(&bytes);
-    Some((bytes.len() + sojourn_wire::answer(payload, arrived, now, body)?, bytes.len()))
+    Some((bytes.len(), body.get_mut(..length)?))
 }
 
 /// The header and the user data of a frame of ours.
@@ -167,7 +177,7 @@ mod tests {
     fn asked(framing: Framing, request: &[u8]) -> Asked<'_> {
         let from = "10.0.0.1:40000".parse().expect("an address");
         let route = (framing == Framing::Udp).then_some(Route { from, to: None, to_group: false, hop_limit: None });
-        Asked { framing, route, request, arrived: Time(5), now: Time(9) }
+        Asked { framing, route, request, arrived: Time(5), now: &|| Time(9) }
     }
 
     fn request(length: usize, response_bytes: u16) -> Vec<u8> {
@@ -202,7 +212,8 @@ mod tests {
                 Framing::Ethernet => frame(STATION, PROBE_ETHERTYPE),
                 _ => request(46, 46),
             };
-            let asked = Asked { arrived: Time(2_000_000_000), now: Time(2_000_000_100), ..asked(framing, &request) };
+            let asked =
+                Asked { arrived: Time(2_000_000_000), now: &|| Time(2_000_000_100), ..asked(framing, &request) };
             let mut responder = Responder::new(7, Some(pretence), guard(Policy::default()), None);
             let length = responder.reply(&asked, &mut reply).expect("a reply");
             let header = ProbeHeader::read(&reply[length - 46..length]).expect("a header");
@@ -225,7 +236,7 @@ mod tests {
         assert_eq!(give(Framing::Udp, &first_reply), None, "a reply is never answered");
         let guard = responder.guard.borrow();
         let refused = Refusal::ALL.map(|refusal| guard.refused(refusal));
-        assert_eq!((guard.answered(), refused), (1, [1, 0, 0, 0, 3, 0, 0, 0, 1, 0, 0]));
+        assert_eq!((guard.answered(), refused), (1, [1, 0, 0, 0, 3, 0, 0, 0, 0, 1, 0, 0]));
     }
 
     #[test]
@@ -269,6 +280,44 @@ mod tests {
         let guard = responder.guard.borrow();
         let counts = [Refusal::Replayed, Refusal::Unauthenticated, Refusal::Unexpected].map(|why| guard.refused(why));
         assert_eq!((guard.answered(), counts), (2, [1, 2, 1]));
+    }
+
+    /// A reply says that it leaves when all that can be done before is done.
+    #[test]
+    fn the_clock_is_read_again_after_the_judgement() {
+        let key = Arc::new(Key::new(&[7; 16]).expect("long enough"));
+        let guard = guard(Policy::default());
+        let mut responder = Responder::new(5, None, Rc::clone(&guard), Some(Arc::clone(&key)));
+        let mut payload = request(100, 100);
+        probe::authenticate(&mut payload, &key);
+        let (answered, mut reply) = (RefCell::new(Vec::new()), [0; 100]);
+        let now = || {
+            answered.borrow_mut().push(guard.borrow().answered());
+            Time(answered.borrow().len() as i64)
+        };
+        let asked = Asked { arrived: Time(0), now: &now, ..asked(Framing::Udp, &payload) };
+        assert_eq!(responder.reply(&asked, &mut reply), Some(100));
+        assert_eq!(*answered.borrow(), [0, 1]);
+        let header = ProbeHeader::read(&reply).expect("a reply");
+        assert_eq!(header.times(), Some((Time(0), Time(2))));
+        assert_eq!(responder.reply(&asked, &mut reply), None, "replayed");
+        assert_eq!(*answered.borrow(), [0, 1, 1]);
+    }
+
+    #[test]
+    fn what_the_rate_refuses_begins_no_session() {
+        let key = Arc::new(Key::new(&[7; 16]).expect("long enough"));
+        let guard = guard(Policy { peer_rate: 10, ..Policy::default() });
+        let mut responder = Responder::new(5, None, Rc::clone(&guard), Some(Arc::clone(&key)));
+        let mut reply = [0; 100];
+        for session in 0..10_000 {
+            let mut payload = vec![0; 100];
+            ProbeHeader::request(session, 0, 100).write(&mut payload);
+            probe::authenticate(&mut payload, &key);
+            responder.reply(&asked(Framing::Udp, &payload), &mut reply);
+        }
+        let refused = [Refusal::Sessions, Refusal::PeerRate].map(|why| guard.borrow().refused(why));
+        assert_eq!((guard.borrow().answered(), refused), (2, [0, 9_998]));
     }
 
     proptest! {

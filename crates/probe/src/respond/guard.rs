@@ -65,6 +65,8 @@ pub enum Refusal {
     Unauthenticated,
     /// It is authenticated, and came before.
     Replayed,
+    /// It can be an answer: two who answer answers never end.
+    Reflected,
     /// It would begin one session more than are remembered.
     Sessions,
     /// It asks for a longer answer than it is itself.
@@ -77,7 +79,7 @@ pub enum Refusal {
 
 impl Refusal {
     /// Each of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Group,
         Self::Source,
         Self::Port,
@@ -85,6 +87,7 @@ impl Refusal {
         Self::Unexpected,
         Self::Unauthenticated,
         Self::Replayed,
+        Self::Reflected,
         Self::Sessions,
         Self::TooLong,
         Self::PeerRate,
@@ -101,6 +104,7 @@ impl Refusal {
             Self::Unexpected => "unexpected",
             Self::Unauthenticated => "unauthenticated",
             Self::Replayed => "replayed",
+            Self::Reflected => "reflected",
             Self::Sessions => "sessions",
             Self::TooLong => "too_long",
             Self::PeerRate => "peer_rate",
@@ -118,6 +122,7 @@ impl Refusal {
             Self::Unexpected => "unexpected",
             Self::Unauthenticated => "not authenticated by the key",
             Self::Replayed => "replayed",
+            Self::Reflected => "that can be answers themselves",
             Self::Sessions => "of more sessions than are remembered",
             Self::TooLong => "for a longer answer than the request (--allow-amplification)",
             Self::PeerRate => "beyond --peer-rate",
@@ -133,7 +138,7 @@ pub struct Case {
     pub station: Station,
     /// Whether it was sent to others as well.
     pub to_group: bool,
-    /// When it is answered.
+    /// When it is judged.
     pub now: Time,
 }
 
@@ -142,6 +147,28 @@ impl Case {
     pub fn datagram(route: Route, now: Time) -> Self {
         Self { station: Station::Internet(route.from), to_group: route.to_group, now }
     }
+
+    /// Who asks, as far as bounds on a peer go: an IPv4 host, an IPv6 network of 64 bits (a host can have all of its addresses), a
+    /// station.
+    pub fn identity(&self) -> u128 {
+        let tagged = |tag: u128, bits: u128| tag << 64 | bits;
+        match self.station {
+            Station::Internet(address) => match address.ip() {
+                IpAddr::V4(ip) => tagged(1, u32::from(ip).into()),
+                IpAddr::V6(ip) => tagged(2, u128::from(ip) >> 64),
+            },
+            Station::Ethernet(mac) => tagged(3, mac.0.iter().fold(0, |bits, byte| bits << 8 | u128::from(*byte))),
+        }
+    }
+}
+
+/// How many bytes come in and go out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lengths {
+    /// Of the request.
+    pub request: usize,
+    /// Of its answer.
+    pub answer: usize,
 }
 
 /// Judges what comes in, and counts.
@@ -169,15 +196,21 @@ impl Guard {
         Self { policy, seed, peers: vec![[unused; WAYS]; SETS], all: unused, answered: 0, refused: BTreeMap::new() }
     }
 
-    /// Returns whether to answer; counts it. Where its sender may be answered, `accepts` says how many bytes the request has and
-    /// how many its answer will have, or why there is none.
-    pub fn admits(&mut self, case: &Case, accepts: impl FnOnce() -> Result<(usize, usize), Refusal>) -> bool {
-        let judged = self.judge(case, accepts);
+    /// Returns what to answer; counts it. Where its sender may be answered, `accepts` reads the request, and says how many bytes it
+    /// has and how many its answer will have, or why there is none. What is refused so far leaves no trace but its count:
+    /// `takes` alone, called last, remembers the request, and returns what the answer needs.
+    pub fn admits<A, T>(
+        &mut self,
+        case: &Case,
+        accepts: impl FnOnce() -> Result<(A, Lengths), Refusal>,
+        takes: impl FnOnce(A) -> Result<T, Refusal>,
+    ) -> Option<T> {
+        let judged = self.judge(case, accepts, takes);
         match judged {
-            Ok(()) => self.answered += 1,
+            Ok(_) => self.answered += 1,
             Err(refusal) => *self.refused.entry(refusal).or_default() += 1,
         }
-        judged.is_ok()
+        judged.ok()
     }
 
     /// Says that answers leave from this UDP port, too.
@@ -200,7 +233,12 @@ impl Guard {
         self.refused.get(&refusal).copied().unwrap_or_default()
     }
 
-    fn judge(&mut self, case: &Case, accepts: impl FnOnce() -> Result<(usize, usize), Refusal>) -> Result<(), Refusal> {
+    fn judge<A, T>(
+        &mut self,
+        case: &Case,
+        accepts: impl FnOnce() -> Result<(A, Lengths), Refusal>,
+        takes: impl FnOnce(A) -> Result<T, Refusal>,
+    ) -> Result<T, Refusal> {
         if case.to_group {
             return Err(Refusal::Group);
         }
@@ -208,12 +246,15 @@ impl Guard {
         if !self.policy.allowed.iter().any(|peers| peers.have(case.station)) {
             return Err(Refusal::NotAllowed);
         }
-        let (request, answer) = accepts()?;
+        let (accepted, Lengths { request, answer }) = accepts()?;
         let is_amplified = self.policy.amplified.iter().any(|peers| peers.have(case.station));
         if answer > request && !(is_amplified && answer <= LONGEST_AMPLIFIED_BYTES) {
             return Err(Refusal::TooLong);
         }
-        self.judge_rates(case)
+        self.judge_rates(case)?;
+        let taken = takes(accepted)?;
+        self.take_rates(case);
+        Ok(taken)
     }
 
     fn judge_source(&self, station: Station) -> Result<(), Refusal> {
@@ -237,15 +278,18 @@ impl Guard {
         if !self.all.has_room(rate, case.now) {
             return Err(Refusal::Rate);
         }
+        if peer_rate > 0 && !self.bucket(case.identity()).has_room(peer_rate, case.now) {
+            return Err(Refusal::PeerRate);
+        }
+        Ok(())
+    }
+
+    fn take_rates(&mut self, case: &Case) {
+        let Policy { peer_rate, rate, .. } = self.policy;
         if peer_rate > 0 {
-            let bucket = self.bucket(identity(case.station));
-            if !bucket.has_room(peer_rate, case.now) {
-                return Err(Refusal::PeerRate);
-            }
-            bucket.take(peer_rate, case.now);
+            self.bucket(case.identity()).take(peer_rate, case.now);
         }
         self.all.take(rate, case.now);
-        Ok(())
     }
 
     /// The bucket of a peer: of the few that share its place, its own or that of the one who was longest quiet, whose is full.
@@ -286,18 +330,6 @@ fn period(rate: u32) -> Nanos {
     Nanos(SECOND_NS / i64::from(rate))
 }
 
-/// Who asks, as far as rates go: an IPv4 host, an IPv6 network of 64 bits (a host can have all of its addresses), a station.
-fn identity(station: Station) -> u128 {
-    let tagged = |tag: u128, bits: u128| tag << 64 | bits;
-    match station {
-        Station::Internet(address) => match address.ip() {
-            IpAddr::V4(ip) => tagged(1, u32::from(ip).into()),
-            IpAddr::V6(ip) => tagged(2, u128::from(ip) >> 64),
-        },
-        Station::Ethernet(mac) => tagged(3, mac.0.iter().fold(0, |bits, byte| bits << 8 | u128::from(*byte))),
-    }
-}
-
 fn is_broadcast(ip: IpAddr) -> bool {
     matches!(ip, IpAddr::V4(ip) if ip.is_broadcast() || ip.octets()[0] == 0)
 }
@@ -322,10 +354,40 @@ mod tests {
         Case { station, to_group: false, now: Time(SECOND_NS) }
     }
 
-    const ALIKE: Result<(usize, usize), Refusal> = Ok((100, 100));
+    type Bytes = Result<(usize, usize), Refusal>;
+    const ALIKE: Bytes = Ok((100, 100));
+
+    impl Guard {
+        fn judge_bytes(&mut self, case: &Case, bytes: Bytes) -> Result<(), Refusal> {
+            self.judge(case, || bytes.map(|(request, answer)| ((), Lengths { request, answer })), Ok)
+        }
+
+        fn admits_bytes(&mut self, case: &Case, bytes: Bytes) -> bool {
+            self.admits(case, || bytes.map(|(request, answer)| ((), Lengths { request, answer })), Ok).is_some()
+        }
+    }
 
     fn judged(policy: Policy, case: &Case) -> Result<(), Refusal> {
-        Guard::new(policy, 1).judge(case, || ALIKE)
+        Guard::new(policy, 1).judge_bytes(case, ALIKE)
+    }
+
+    #[test]
+    fn what_the_rate_refuses_is_not_remembered_and_what_is_not_remembered_takes_no_rate() {
+        let mut guard = Guard::new(Policy { peer_rate: 10, ..Policy::default() }, 1);
+        let accepts = || Ok(((), Lengths { request: 100, answer: 100 }));
+        let mut remembered = 0;
+        for _ in 0..1_000 {
+            let refused = guard.judge(&case("10.0.0.1:40000"), accepts, |()| Err::<(), _>(Refusal::Replayed));
+            assert_eq!(refused, Err(Refusal::Replayed));
+        }
+        for _ in 0..1_000 {
+            guard.admits(&case("10.0.0.1:40000"), accepts, |()| {
+                remembered += 1;
+                Ok(())
+            });
+        }
+        assert!((1..=2).contains(&remembered), "{remembered}");
+        assert_eq!(guard.refused(Refusal::PeerRate), 1_000 - remembered);
     }
 
     #[test]
@@ -351,7 +413,7 @@ mod tests {
         for port in [1024, 7706, 7708, 32768, 65535] {
             assert_eq!(judge(&case(&format!("10.0.0.1:{port}"))), Ok(()), "{port}");
         }
-        let judge_bytes = |bytes| Guard::new(Policy::default(), 1).judge(&good, || bytes);
+        let judge_bytes = |bytes| Guard::new(Policy::default(), 1).judge_bytes(&good, bytes);
         assert_eq!(judge_bytes(Err(Refusal::Unexpected)), Err(Refusal::Unexpected));
         assert_eq!(judge_bytes(Ok((100, 101))), Err(Refusal::TooLong));
         for (mac, expected) in
@@ -372,7 +434,7 @@ mod tests {
         assert_eq!(judge(&case("10.0.1.1:40000")), Err(Refusal::NotAllowed));
         let station = Station::Ethernet(MacAddress([2, 0, 0, 0, 0, 1]));
         assert_eq!(judge(&Case { station, ..case("10.0.0.1:1") }), Err(Refusal::NotAllowed));
-        let longer = |from: &str| Guard::new(policy.clone(), 1).judge(&case(from), || Ok((40, 9_000)));
+        let longer = |from: &str| Guard::new(policy.clone(), 1).judge_bytes(&case(from), Ok((40, 9_000)));
         assert_eq!(longer("10.0.0.9:40000"), Ok(()));
         assert_eq!(longer("10.0.0.8:40000"), Err(Refusal::TooLong));
     }
@@ -380,7 +442,8 @@ mod tests {
     #[test]
     fn one_peer_has_its_rate_and_a_burst_and_others_theirs() {
         let mut guard = Guard::new(Policy { peer_rate: 1_000, ..Policy::default() }, 1);
-        let mut ask = |from: &str, at: i64| guard.admits(&Case { now: Time(SECOND_NS + at), ..case(from) }, || ALIKE);
+        let mut ask =
+            |from: &str, at: i64| guard.admits_bytes(&Case { now: Time(SECOND_NS + at), ..case(from) }, ALIKE);
         // Ten times too fast, for 10 s: the rate, and once what comes in 100 ms.
         let taken = (0..100_000).filter(|nth| ask("10.0.0.1:40000", nth * 100_000)).count();
         assert!((10_000..=10_102).contains(&taken), "{taken}");
@@ -398,7 +461,7 @@ mod tests {
         for nth in 0..1_000_000_i64 {
             let station = Station::Internet((std::net::Ipv4Addr::from(0x0A00_0000 + nth as u32), 40_000).into());
             let now = Time(SECOND_NS + nth * 1_000);
-            taken += u64::from(guard.admits(&Case { station, now, ..case("10.0.0.1:1") }, || ALIKE));
+            taken += u64::from(guard.admits_bytes(&Case { station, now, ..case("10.0.0.1:1") }, ALIKE));
         }
         assert!((10_000..=11_002).contains(&taken), "{taken}");
         assert_eq!(guard.refused(Refusal::Rate), 1_000_000 - taken);
@@ -411,9 +474,9 @@ mod tests {
         for nth in 0..200_000_i64 {
             let station = Station::Internet((std::net::Ipv4Addr::from(0x2000_0000 + nth as u32 * 7), 40_000).into());
             let now = Time(SECOND_NS + nth * 10_000);
-            guard.admits(&Case { station, now, ..case("10.0.0.1:1") }, || ALIKE);
+            guard.admits_bytes(&Case { station, now, ..case("10.0.0.1:1") }, ALIKE);
             if nth % 100 == 0 {
-                lost += u64::from(!guard.admits(&Case { now, ..case("10.0.0.1:40000") }, || ALIKE));
+                lost += u64::from(!guard.admits_bytes(&Case { now, ..case("10.0.0.1:40000") }, ALIKE));
             }
         }
         assert_eq!(lost, 0);
@@ -422,7 +485,8 @@ mod tests {
     #[test]
     fn a_clock_that_is_set_back_silences_nobody() {
         let mut guard = Guard::new(Policy { peer_rate: 10, rate: 10, ..Policy::default() }, 1);
-        let mut ask = |at: i64| guard.admits(&Case { now: Time(at * SECOND_NS), ..case("10.0.0.1:40000") }, || ALIKE);
+        let mut ask =
+            |at: i64| guard.admits_bytes(&Case { now: Time(at * SECOND_NS), ..case("10.0.0.1:40000") }, ALIKE);
         assert!(ask(1_000_000) && ask(3) && ask(4));
     }
 
@@ -437,7 +501,7 @@ mod tests {
             for (ip, port, to_group, bytes, at) in &cases {
                 let station = Station::Internet((*ip, *port).into());
                 let bytes = bytes.map(|(request, answer)| (usize::from(request), usize::from(answer)));
-                let admitted = guard.admits(&Case { station, to_group: *to_group, now: Time(*at) }, || bytes.ok_or(Refusal::Unexpected));
+                let admitted = guard.admits_bytes(&Case { station, to_group: *to_group, now: Time(*at) }, bytes.ok_or(Refusal::Unexpected));
                 prop_assert!(!admitted || bytes.is_some_and(|(request, answer)| answer <= request));
             }
             let refused: u64 = Refusal::ALL.into_iter().map(|refusal| guard.refused(refusal)).sum();

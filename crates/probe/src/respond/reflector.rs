@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use sojourn_port::Framing;
 use sojourn_wire::Key;
-use sojourn_wire::stamp::{ErrorEstimate, Format, Reflected, Scale, Sent, Unread};
+use sojourn_wire::stamp::{ErrorEstimate, Format, Reflected, Scale, Sent, Unread, is_reflected};
 
 use super::engine::{Asked, Reply};
-use super::guard::{Case, Guard, Refusal};
+use super::guard::{Case, Guard, Lengths, Refusal};
 use super::sessions::{Place, Sessions};
 
 /// What this host knows of its own clock.
@@ -73,11 +73,12 @@ impl Reflector {
     }
 
     /// The packet's number in the reflector's own count, where it is to be answered.
-    fn number(&self, session: SessionId, sent: &Sent, asked: &Asked<'_>) -> Result<u32, Refusal> {
+    fn number(&self, session: SessionId, sent: &Sent, case: &Case) -> Result<u32, Refusal> {
         if self.numbering == Numbering::Stateless && self.key.is_none() {
             return Ok(sent.seq);
         }
-        let place = Place { seq: sent.seq, stamp: sent.timestamp, now: asked.now };
+        let stamp = self.clock.get().scale.with(sent.error.format()).read(sent.timestamp, case.now);
+        let place = Place { seq: sent.seq, stamp: Some(stamp), now: case.now, peer: case.identity() };
         let number = self.sessions.borrow_mut().take(session, place, self.key.is_some())?;
         Ok(if self.numbering == Numbering::Stateful { number } else { sent.seq })
     }
@@ -89,24 +90,25 @@ impl Reply for Reflector {
         let length = asked.request.len();
         let payload = reply.get_mut(..length)?;
         let key = self.key.as_deref();
-        let mut read = None;
         let accepts = || {
             let sent = Sent::read(asked.request, key).map_err(|unread| match unread {
                 Unread::Short => Refusal::Unexpected,
                 Unread::Unauthenticated => Refusal::Unauthenticated,
             })?;
-            read = Some((sent, self.number((route.from, route.to, sent.ssid), &sent, asked)?));
-            Ok((length, length))
+            if is_reflected(asked.request, key) {
+                return Err(Refusal::Reflected);
+            }
+            Ok((sent, Lengths { request: length, answer: length }))
         };
-        if !self.guard.borrow_mut().admits(&Case::datagram(route, asked.now), accepts) {
-            return None;
-        }
-        let (sender, seq) = read?;
+        let case = Case::datagram(route, (asked.now)());
+        let takes = |sent: Sent| Ok((sent, self.number((route.from, route.to, sent.ssid), &sent, &case)?));
+        let admitted = self.guard.borrow_mut().admits(&case, accepts, takes);
+        let (sender, seq) = admitted?;
         let ClockState { scale, error } = self.clock.get();
         payload.copy_from_slice(asked.request);
         let reflected = Reflected {
             seq,
-            timestamp: scale.write(asked.now),
+            timestamp: scale.write((asked.now)()),
             error,
             ssid: sender.ssid,
             receive: scale.write(asked.arrived),
@@ -169,7 +171,8 @@ mod tests {
         let route = Some(Route { from, to, to_group: false, hop_limit: Some(61) });
         let (arrived, now) = (Time(1_800_000_000_000_000_123), Time(1_800_000_000_000_009_456));
         let mut reply = vec![0xEE; 2_000];
-        let length = reflector.reply(&Asked { framing: Framing::Udp, route, request, arrived, now }, &mut reply)?;
+        let asked = Asked { framing: Framing::Udp, route, request, arrived, now: &|| now };
+        let length = reflector.reply(&asked, &mut reply)?;
         reply.truncate(length);
         Some(reply)
     }
@@ -223,6 +226,65 @@ mod tests {
         }
     }
 
+    /// Whoever forges one packet from the address of a reflector to another must not set off an exchange without end, however their
+    /// clocks differ.
+    #[test]
+    fn no_reflector_answers_the_answer_of_another() {
+        for (key, bytes) in [(None, 44), (None, 1_000), (Some(key()), 112)] {
+            for (formats, tai_offset_s) in [([Format::Ntp, Format::Ptp], 37), ([Format::Ptp, Format::Ntp], 0)] {
+                let [mut first, mut second] =
+                    [Numbering::Stateful, Numbering::Stateless].map(|numbering| reflector(numbering, key.clone()));
+                for (reflector, format) in [&first, &second].into_iter().zip(formats) {
+                    reflector.clock.set(ClockState::new(Scale { format, tai_offset_s }, false, Nanos::seconds(16)));
+                }
+                for at in [1, 1_800_000_000_000_000_000, 1_700_000_000_000_000_000] {
+                    let forged = packet(7, at, 9, bytes, key.as_deref());
+                    let answer = reflect(&mut first, &forged).expect("an answer");
+                    assert_eq!(reflect(&mut second, &answer), None, "{formats:?}");
+                    let answer = reflect(&mut second, &packet(8, at, 9, bytes, key.as_deref())).expect("an answer");
+                    assert_eq!(reflect(&mut first, &answer), None, "{formats:?}");
+                    first.sessions.take();
+                    second.sessions.take();
+                }
+                let refused = [first, second].map(|reflector| reflector.guard.borrow().refused(Refusal::Reflected));
+                assert_eq!(refused, [3, 3]);
+            }
+        }
+    }
+
+    #[test]
+    fn padding_of_zeros_or_of_noise_is_no_answer() {
+        let mut reflector = reflector(Numbering::Stateless, None);
+        let mut request = packet(0, 1_800_000_000_000_000_000, 0, 44, None);
+        for noise in [0, 0xFF, 0xA5] {
+            request[16..].fill(noise);
+            assert!(reflect(&mut reflector, &request).is_some(), "{noise}");
+        }
+    }
+
+    #[test]
+    fn one_host_cannot_keep_others_from_a_stateful_reflector() {
+        let mut reflector = reflector(Numbering::Stateful, None);
+        let ask = |reflector: &mut Reflector, from: String, ssid| {
+            let from = from.parse().expect("an address");
+            let route = Some(Route { from, to: None, to_group: false, hop_limit: None });
+            let request = packet(0, 1, ssid, 44, None);
+            let arrived = Time(1_800_000_000_000_000_000);
+            let asked = Asked { framing: Framing::Udp, route, request: &request, arrived, now: &|| arrived };
+            reflector.reply(&asked, &mut [0; 44])
+        };
+        let answered =
+            (0..10_000).filter(|ssid| ask(&mut reflector, "10.0.0.1:40000".to_owned(), *ssid).is_some()).count();
+        assert_eq!(answered, super::super::sessions::MOST_OF_A_PEER);
+        assert!(ask(&mut reflector, "10.0.0.2:40000".to_owned(), 1).is_some());
+        reflector.guard = Rc::new(RefCell::new(Guard::new(Policy { peer_rate: 10, ..Policy::default() }, 1)));
+        for port in 20_000..22_000 {
+            ask(&mut reflector, format!("10.0.0.3:{port}"), 1);
+        }
+        assert_eq!(reflector.guard.borrow().refused(Refusal::PeerRate), 1_998, "and these began no session");
+        assert!(ask(&mut reflector, "10.0.0.4:40000".to_owned(), 1).is_some());
+    }
+
     proptest! {
         #[test]
         fn any_packet_is_survived_and_answered_with_its_own_length(bytes in prop::collection::vec(any::<u8>(), 0..400), keyed: bool, stateful: bool) {
@@ -234,8 +296,9 @@ mod tests {
                 bytes[96..112].copy_from_slice(&tag);
             }
             let least = if keyed { 112 } else { 44 };
-            let reply = reflect(&mut reflector(numbering, key), &bytes);
-            prop_assert_eq!(reply.map(|reply| reply.len()), (bytes.len() >= least).then_some(bytes.len()));
+            let reply = reflect(&mut reflector(numbering, key.clone()), &bytes);
+            let is_due = bytes.len() >= least && !is_reflected(&bytes, key.as_deref());
+            prop_assert_eq!(reply.map(|reply| reply.len()), is_due.then_some(bytes.len()));
         }
     }
 }

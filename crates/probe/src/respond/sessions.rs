@@ -1,4 +1,5 @@
-//! What a far end remembers of sessions: how many packets of each came, and which. Bounded; nothing is forgotten while it is used.
+//! What a far end remembers of sessions: how many packets of each came, and which. Bounded, for each peer and for all; nothing is
+//! forgotten while it is used.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -9,9 +10,15 @@ use super::guard::Refusal;
 
 /// The most sessions that are remembered.
 pub const MOST_SESSIONS: usize = 4_096;
+/// The most of one peer's: who forges nobody's address cannot fill the table.
+pub const MOST_OF_A_PEER: usize = MOST_SESSIONS / 16;
 /// After which an unused session makes room for a new one, where there is none left.
 const IDLE: Nanos = Nanos::seconds(60);
+/// The same for a session of one packet.
+const IDLE_AFTER_ONE: Nanos = Nanos::seconds(1);
 const PURGE_EVERY: Nanos = Nanos::seconds(1);
+/// How far a sender's clock may be from ours for its times to be believed.
+const NEAR: Nanos = Nanos::seconds(60);
 
 /// How far behind the highest number a packet may come: in words of 64.
 const WINDOW_WORDS: usize = 16;
@@ -21,18 +28,22 @@ const WINDOW: u32 = WINDOW_WORDS as u32 * 64;
 #[derive(Clone, Debug)]
 pub struct Sessions<K> {
     known: HashMap<K, Session>,
+    of_peer: HashMap<u128, usize>,
     next_purge: Time,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Session {
+    peer: u128,
     used: Time,
     /// How many came, and so the number of the next.
     came: u32,
     highest: u32,
-    /// The sender's times in the first packet and in that with the highest number.
-    begun: u64,
-    newest: u64,
+    /// The sender's time in the first packet, and the latest.
+    begun: Option<Time>,
+    newest: Option<Time>,
+    /// Whether there was an earlier session of that name.
+    is_anew: bool,
     /// Bit n of all: whether the number n below the highest came.
     seen: [u64; WINDOW_WORDS],
 }
@@ -42,15 +53,24 @@ struct Session {
 pub struct Place {
     /// The number that its sender gave it.
     pub seq: u32,
-    /// When it left, by the sender's own clock in any unit that goes up; 0 where it does not say.
-    pub stamp: u64,
+    /// When it left by the sender's own clock, where it says so.
+    pub stamp: Option<Time>,
     /// When it came.
     pub now: Time,
+    /// Who sent it: sessions of a peer are bounded.
+    pub peer: u128,
+}
+
+impl Place {
+    /// Whether the sender's clock shows about our time.
+    fn is_near(&self) -> bool {
+        self.stamp.is_some_and(|stamp| stamp.0.abs_diff(self.now.0) < NEAR.0.unsigned_abs())
+    }
 }
 
 impl<K> Default for Sessions<K> {
     fn default() -> Self {
-        Self { known: HashMap::new(), next_purge: Time(i64::MIN) }
+        Self { known: HashMap::new(), of_peer: HashMap::new(), next_purge: Time(i64::MIN) }
     }
 }
 
@@ -64,49 +84,70 @@ impl<K: Eq + Hash> Sessions<K> {
         if let Some(known) = self.known.get_mut(&session) {
             return known.take(place, once);
         }
-        self.make_room(place.now)?;
+        if !self.has_room(place.peer) {
+            self.purge(place.now);
+            if !self.has_room(place.peer) {
+                return Err(Refusal::Sessions);
+            }
+        }
+        *self.of_peer.entry(place.peer).or_default() += 1;
         self.known.insert(session, Session::begin(place));
         Ok(0)
     }
 
-    fn make_room(&mut self, now: Time) -> Result<(), Refusal> {
-        if self.known.len() < MOST_SESSIONS {
-            return Ok(());
-        }
+    fn has_room(&self, peer: u128) -> bool {
+        let of_peer = self.of_peer.get(&peer).copied().unwrap_or_default();
+        self.known.len() < MOST_SESSIONS && of_peer < MOST_OF_A_PEER
+    }
+
+    /// Forgets what makes room, once a second at most.
+    fn purge(&mut self, now: Time) {
         // A clock that was set back must not put the purge off.
-        if now >= self.next_purge || now + PURGE_EVERY < self.next_purge {
-            self.next_purge = now + PURGE_EVERY;
-            self.known.retain(|_, session| now < session.used + IDLE && session.used <= now);
+        if now < self.next_purge && self.next_purge <= now + PURGE_EVERY {
+            return;
         }
-        if self.known.len() < MOST_SESSIONS { Ok(()) } else { Err(Refusal::Sessions) }
+        self.next_purge = now + PURGE_EVERY;
+        self.known.retain(|_, session| session.is_used(now));
+        self.of_peer.clear();
+        for session in self.known.values() {
+            *self.of_peer.entry(session.peer).or_default() += 1;
+        }
     }
 }
 
 impl Session {
-    fn begin(Place { seq, stamp, now }: Place) -> Self {
+    fn begin(Place { seq, stamp, now, peer }: Place) -> Self {
         let mut seen = [0; WINDOW_WORDS];
         seen[0] = 1;
-        Self { used: now, came: 1, highest: seq, begun: stamp, newest: stamp, seen }
+        Self { peer, used: now, came: 1, highest: seq, begun: stamp, newest: stamp, is_anew: false, seen }
+    }
+
+    /// Whether it is to be kept, though there is no room. A clock that was set back keeps nothing.
+    fn is_used(&self, now: Time) -> bool {
+        let idle = if self.came == 1 { IDLE_AFTER_ONE } else { IDLE };
+        self.used <= now && now < self.used + idle
     }
 
     fn take(&mut self, place: Place, once: bool) -> Result<u32, Refusal> {
-        let Place { seq, stamp, now } = place;
-        let begins_anew = seq < self.highest && self.highest - seq >= WINDOW.min(self.highest) && stamp > self.newest;
-        if begins_anew {
-            *self = Self::begin(place);
+        let Place { seq, stamp, now, .. } = place;
+        // Within a session later packets have higher numbers. Of a sender whose clock is far from ours that is believed only
+        // where the number has gone far back.
+        let is_far_back = seq < self.highest && self.highest - seq >= WINDOW.min(self.highest);
+        if seq <= self.highest && stamp > self.newest && (is_far_back || place.is_near()) {
+            *self = Self { peer: self.peer, is_anew: true, ..Self::begin(place) };
             return Ok(0);
         }
-        // Of an earlier session with the same name, whose numbers this one has not had yet.
-        let is_old = stamp < self.begun || (seq > self.highest && stamp < self.newest);
+        // Of an earlier session with the same name, whose numbers this one has not had yet; but for a sender whose clock was
+        // set back to ours meanwhile.
+        let is_old = stamp < self.begun && (self.is_anew || !place.is_near());
         if once && (is_old || !self.note(seq)) {
             return Err(Refusal::Replayed);
         }
         if !once {
             self.note(seq);
         }
-        if seq == self.highest {
-            self.newest = stamp;
-        }
+        // Never down, though the sender's clock may be set back: what came before stays old.
+        self.newest = self.newest.max(stamp);
         self.used = now;
         let before = self.came;
         self.came = self.came.wrapping_add(1);
@@ -152,7 +193,13 @@ mod tests {
     use super::*;
 
     fn place(seq: u32, at_ms: i64) -> Place {
-        Place { seq, stamp: at_ms as u64, now: Time(at_ms * 1_000_000) }
+        let now = Time(at_ms * 1_000_000);
+        Place { seq, stamp: Some(now), now, peer: 1 }
+    }
+
+    /// Of a sender whose clock is so far ahead of ours.
+    fn ahead(place: Place, by: Nanos) -> Place {
+        Place { stamp: place.stamp.map(|stamp| stamp + by), ..place }
     }
 
     #[test]
@@ -181,13 +228,61 @@ mod tests {
     fn sessions_that_are_used_are_kept_and_others_make_room() {
         let mut sessions = Sessions::default();
         for session in 0..MOST_SESSIONS {
-            assert_eq!(sessions.take(session, place(0, 0), true), Ok(0));
+            let of = |place| Place { peer: (session / MOST_OF_A_PEER) as u128, ..place };
+            assert_eq!(sessions.take(session, of(place(0, 0)), true), Ok(0));
+            assert_eq!(sessions.take(session, of(place(1, 0)), true), Ok(1));
         }
-        assert_eq!(sessions.take(usize::MAX, place(0, 1_000), true), Err(Refusal::Sessions));
-        assert_eq!(sessions.take(7, place(1, 59_000), true), Ok(1));
-        assert_eq!(sessions.take(usize::MAX, place(0, 61_000), true), Ok(0));
-        assert_eq!(sessions.take(7, place(2, 61_000), true), Ok(2));
-        assert_eq!(sessions.known.len(), 2);
+        let stranger = |at| Place { peer: u128::MAX, ..place(0, at) };
+        assert_eq!(sessions.take(usize::MAX, stranger(1_000), true), Err(Refusal::Sessions));
+        assert_eq!(sessions.take(7, place(2, 59_000), true), Ok(2));
+        assert_eq!(sessions.take(usize::MAX, stranger(61_000), true), Ok(0));
+        assert_eq!(sessions.take(7, place(3, 61_000), true), Ok(3));
+        assert_eq!((sessions.known.len(), sessions.of_peer.len()), (2, 2));
+    }
+
+    #[test]
+    fn one_peer_cannot_keep_the_others_out() {
+        let mut sessions = Sessions::default();
+        let begun =
+            (0..2 * MOST_SESSIONS).filter(|session| sessions.take(*session, place(0, 0), false).is_ok()).count();
+        assert_eq!(begun, MOST_OF_A_PEER);
+        assert_eq!(sessions.take(usize::MAX, Place { peer: 2, ..place(0, 0) }, false), Ok(0), "another peer");
+        assert_eq!(
+            sessions.take(usize::MAX - 1, place(0, 1_001), false),
+            Ok(0),
+            "one packet keeps a place for a second"
+        );
+    }
+
+    #[test]
+    fn a_sender_whose_clock_is_set_is_no_replay() {
+        // It was ahead, by more or less than the session is old, and is set right.
+        for ahead_by in [Nanos::millis(200), Nanos::seconds(3_600)] {
+            let mut sessions = Sessions::default();
+            for seq in 0..500 {
+                assert_eq!(sessions.take(1, ahead(place(seq, i64::from(seq)), ahead_by), true), Ok(seq));
+            }
+            for seq in 500..1_000 {
+                assert_eq!(sessions.take(1, place(seq, i64::from(seq)), true), Ok(seq), "{ahead_by:?}");
+            }
+            for seq in [0, 499, 500, 999] {
+                let by = if seq < 500 { ahead_by } else { Nanos::ZERO };
+                let again = ahead(Place { now: Time(2_000_000_000), ..place(seq, i64::from(seq)) }, by);
+                assert_eq!(sessions.take(1, again, true), Err(Refusal::Replayed), "{seq} {ahead_by:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_sender_that_begins_anew_after_a_few_packets_is_no_replay() {
+        for first in [0, 1, 7] {
+            let mut sessions = Sessions::default();
+            for seq in 0..=5 {
+                assert_eq!(sessions.take(1, place(seq, i64::from(seq)), true), Ok(seq));
+            }
+            assert_eq!(sessions.take(1, place(first.min(5), 5_000), true), Ok(0), "{first}");
+            assert_eq!(sessions.take(1, place(9, 9), true), Err(Refusal::Replayed), "of the session before");
+        }
     }
 
     proptest! {

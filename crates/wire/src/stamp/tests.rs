@@ -159,6 +159,19 @@ proptest! {
         prop_assert!(Reflected::read(&bytes, Some(&key())).is_ok());
     }
 
+    /// A reflector's two times are of one clock, whatever it shows; a sender has zeros in the place of the first.
+    #[test]
+    fn a_reflected_packet_is_told_from_a_sender_s(one in sent(), at in 1..4_000_000_000_000_000_000_i64, stay in 0..50_000_000_000_i64, ptp: bool, keyed: bool) {
+        let key = keyed.then(key);
+        let scale = Scale { format: if ptp { Format::Ptp } else { Format::Ntp }, tai_offset_s: 37 };
+        let mut payload = vec![0; BASE_BYTES[usize::from(keyed)]];
+        one.write(&mut payload, key.as_ref());
+        prop_assert!(!is_reflected(&payload, key.as_ref()));
+        let (receive, timestamp) = (scale.write(Time(at)), scale.write(Time(at + stay)));
+        Reflected { timestamp, receive, sender: one, ..REFLECTED }.write(&mut payload, key.as_ref());
+        prop_assert!(is_reflected(&payload, key.as_ref()));
+    }
+
     #[test]
     fn any_changed_byte_of_an_authenticated_packet_is_noticed(one in sent(), at in 0..112_usize, by in 1..=255_u8) {
         let mut payload = written(112, |payload| one.write(payload, Some(&key())));
@@ -169,7 +182,7 @@ proptest! {
     #[test]
     fn arbitrary_bytes_never_panic(mut bytes: Vec<u8>, keyed: bool) {
         let key = keyed.then(key);
-        let _ = (Sent::read(&bytes, key.as_ref()), Reflected::read(&bytes, key.as_ref()));
+        let _ = (Sent::read(&bytes, key.as_ref()), Reflected::read(&bytes, key.as_ref()), is_reflected(&bytes, key.as_ref()));
         let length = bytes.len();
         REFLECTED.write(&mut bytes, key.as_ref());
         SENT.write(&mut bytes, key.as_ref());
