@@ -180,6 +180,8 @@ fn with_a_key_both_ends_believe_each_other_alone() {
                 .output()
                 .expect("starts");
             let told: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+            let problem = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success() || problem.contains("with the same key or none"), "{problem}");
             told["received"].as_u64().expect("a count")
         };
         let raw = ["raw", "--dev", "near", "--to", "02:77:00:00:01:02", "--payload-bytes", "56", "--key", &ours];

@@ -5,6 +5,7 @@ mod namespace;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Output, Stdio};
 
@@ -126,6 +127,30 @@ fn a_service_gives_up_what_its_unit_lent_it() {
         assert_eq!((field(&status, "NoNewPrivs:").as_str(), field(&status, "Uid:")), ("1", ["65534"; 4].join("\t")));
         process.kill().expect("kills");
         process.wait().expect("ends");
+    });
+}
+
+#[test]
+fn a_key_may_belong_to_whoever_called_sudo() {
+    within("a_key_may_belong_to_whoever_called_sudo", || {
+        if !rustix::process::geteuid().is_root() || !is_mapped() {
+            eprintln!("skipped: only root can give files away");
+            return;
+        }
+        ip("link set dev lo up");
+        let folder = Folder::new("key");
+        let key = folder.0.join("key");
+        fs::write(&key, "0123456789abcdef").expect("writes");
+        fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).expect("sets");
+        let words = format!("probe udp 127.0.0.1:9 -c 1 -i 1ms --timeout 10ms --key {}", key.display());
+        for (owner, sudo, refused) in [(0, true, false), (DAEMON, true, false), (DAEMON, false, true), (2, true, true)]
+        {
+            chown(&key, Some(owner), None).expect("gives it away");
+            let output = command(&words, sudo).output().expect("starts");
+            let problem = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(problem.contains(&format!("belongs to user {owner}")), refused, "{problem}");
+            assert_eq!(output.status.code() == Some(2), refused, "{problem}");
+        }
     });
 }
 

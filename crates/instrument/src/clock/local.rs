@@ -30,10 +30,14 @@ pub fn facts() -> Value {
 /// Returns how far this host's clock may be wrong by what the kernel says, and by how much its TAI is ahead of its UTC.
 pub fn state(format: Format) -> ClockState {
     let scale = Scale { format, tai_offset_s: HostClock.tai_offset().0.0 / 1_000_000_000 };
-    match sys::kernel_clock() {
-        Ok(state) => ClockState::new(scale, is_synchronised(&state), Nanos::micros(state.max_error_us)),
-        Err(_) => ClockState::new(scale, false, Nanos::seconds(1 << 31)),
-    }
+    state_of(scale, sys::kernel_clock().ok().as_ref())
+}
+
+fn state_of(scale: Scale, kernel: Option<&KernelClock>) -> ClockState {
+    let Some(kernel) = kernel else { return ClockState::new(scale, false, Nanos::seconds(1 << 31)) };
+    // Where nobody told the kernel how far TAI is ahead, what it calls TAI is UTC.
+    let knows_scale = scale.format == Format::Ntp || scale.knows_tai();
+    ClockState::new(scale, is_synchronised(kernel) && knows_scale, Nanos::micros(kernel.max_error_us))
 }
 
 fn is_synchronised(state: &KernelClock) -> bool {
@@ -82,4 +86,26 @@ fn daemons() -> Vec<String> {
 
 fn read(path: &str) -> Option<String> {
     fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_that_does_not_know_tai_is_not_synchronised_to_it() {
+        let kernel =
+            KernelClock { state: 0, status: 0, max_error_us: 70, estimated_error_us: 0, frequency: 0, tai_offset_s: 0 };
+        for (format, tai_offset_s, expected) in
+            [(Format::Ntp, 0, true), (Format::Ptp, 0, false), (Format::Ntp, 37, true), (Format::Ptp, 37, true)]
+        {
+            let told = state_of(Scale { format, tai_offset_s }, Some(&kernel)).error;
+            assert_eq!(told.is_synchronised(), expected, "{format:?} {tai_offset_s}");
+            assert!(told.error() >= Nanos::micros(70));
+        }
+        let unsynchronised = KernelClock { status: STA_UNSYNC, ..kernel };
+        for kernel in [None, Some(&unsynchronised)] {
+            assert!(!state_of(Scale { format: Format::Ntp, tai_offset_s: 37 }, kernel).error.is_synchronised());
+        }
+    }
 }

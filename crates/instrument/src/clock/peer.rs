@@ -137,7 +137,7 @@ fn greet(peer: Peer, session: u64) -> anyhow::Result<u32> {
             return Ok(reply.clock);
         }
     }
-    let advice = "does `sojourn probe respond` run there, and does a firewall let it through?";
+    let advice = "does `sojourn probe respond` run there, without --key, and does a firewall let it through?";
     Err(NotTrusted(format!("{address} answered none of {GREETINGS} requests: {advice}")).into())
 }
 

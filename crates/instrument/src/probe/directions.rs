@@ -3,8 +3,10 @@
 use std::fmt::Write;
 
 use serde_json::{Value, json};
-use sojourn_probe::{DirectionalLoss, FarEnd, Request, Summary};
+use sojourn_probe::{DirectionalLoss, FarEnd, Found, Request, Summary};
+use sojourn_record::Finding;
 use sojourn_time::Nanos;
+use sojourn_wire::stamp::Format;
 
 use super::measure::Measured;
 
@@ -13,6 +15,8 @@ pub struct Directions {
     far: FarEnd,
     /// Delays there and back, where the clocks can be compared.
     pub delays: Option<Delays>,
+    /// Whether one end's times are TAI, which our kernel cannot tell from UTC.
+    lacks_tai: bool,
     loss: Option<DirectionalLoss>,
 }
 
@@ -25,6 +29,8 @@ pub struct Delays {
     /// By how much both may be wrong, one up and the other down: what the clocks differ by at most.
     pub error: Nanos,
     is_shared: bool,
+    /// How many are below zero.
+    negative: usize,
 }
 
 impl Directions {
@@ -34,15 +40,38 @@ impl Directions {
         let answered = |seq: u32| measured.probes.get(seq as usize).is_some_and(|probe| probe.reply.is_some());
         let loss = far.loss(measured.block.counts.sent, answered, request.stamp.stateful);
         let is_shared = request.stamp.shared_clock;
-        let comparable = is_shared || (far.is_synchronised && own.is_synchronised());
-        let error = if is_shared { Nanos::ZERO } else { far.error + own.error() };
+        let lacks_tai = !own.scale.knows_tai() && (far.is_ptp || own.format() == Format::Ptp);
+        let comparable = is_shared || (far.is_synchronised && own.error.is_synchronised() && !lacks_tai);
+        let error = if is_shared { Nanos::ZERO } else { far.error + own.error.error() };
         let delays = comparable.then(|| delays(measured, error, is_shared)).flatten();
-        Some(Self { far, delays, loss })
+        Some(Self { far, delays, lacks_tai, loss })
+    }
+
+    /// Returns what is doubtful of them.
+    pub fn found(&self) -> Option<Found> {
+        let Delays { there, back, error, is_shared, negative } = self.delays.as_ref()?;
+        let least = there.min_ns.min(back.min_ns);
+        let micro = |ns: i64| format!("{:.3} µs", ns as f64 / 1e3);
+        let why = if *is_shared {
+            "--shared-clock says that both ends read one clock, and they do not, or a departure was stamped late"
+                .to_owned()
+        } else if least >= -error.0 {
+            format!("the clocks are known to ± {} only, and that explains them", micro(error.0))
+        } else {
+            format!(
+                "the clocks' bound of {} does not explain them: a clock is wrong, or counts another TAI",
+                micro(error.0)
+            )
+        };
+        (*negative > 0).then(|| Found {
+            finding: Finding::NegativeDelay,
+            sentence: format!("{negative} delays there or back are negative, the least {}: {why}", micro(least)),
+        })
     }
 
     /// Returns them as JSON. Keys carry their units.
     pub fn json(&self) -> Value {
-        let Self { far, delays, loss } = self;
+        let Self { far, delays, loss, .. } = self;
         json!({
             "reflector": {
                 "synchronised": far.is_synchronised, "clock_error_ns": far.error, "ttl_min": far.ttl.0, "ttl_max": far.ttl.1,
@@ -71,6 +100,11 @@ impl Directions {
             Some(delays) => {
                 format!("delays there and back ±{:.3} µs, one up and the other down", delays.error.0 as f64 / 1e3)
             }
+            None if self.lacks_tai => {
+                "this kernel was not told how far TAI is ahead of UTC, so delays there and back are not \
+                 known from PTP timestamps"
+                    .to_owned()
+            }
             None => "the clocks are not synchronised, so delays there and back are not known".to_owned(),
         };
         // Writing to a String cannot fail.
@@ -81,7 +115,8 @@ impl Directions {
 
 fn delays(measured: &Measured, error: Nanos, is_shared: bool) -> Option<Delays> {
     let counted = || measured.probes.iter().filter(|probe| !probe.is_warmup);
-    let there = counted().filter_map(|probe| Some(probe.reply?.responder?.0 - probe.departure.at));
-    let back = counted().filter_map(|probe| Some(probe.reply?.arrival.at - probe.reply?.responder?.1));
-    Some(Delays { there: Summary::of(there)?, back: Summary::of(back)?, error, is_shared })
+    let there = || counted().filter_map(|probe| Some(probe.reply?.responder?.0 - probe.departure.at));
+    let back = || counted().filter_map(|probe| Some(probe.reply?.arrival.at - probe.reply?.responder?.1));
+    let negative = there().chain(back()).filter(|delay| *delay < Nanos::ZERO).count();
+    Some(Delays { there: Summary::of(there())?, back: Summary::of(back())?, error, is_shared, negative })
 }

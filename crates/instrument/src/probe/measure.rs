@@ -13,7 +13,6 @@ use sojourn_probe::respond::ClockState;
 use sojourn_probe::{Ethernet, FarEnd, Host, Icmp, Kind, Request, Simulated, To, Udp};
 use sojourn_record::{Block, Counts, Probe};
 use sojourn_time::{Clock, HostClock, Nanos, Pace, Reading, SimulatedClock, Time, Wait};
-use sojourn_wire::stamp::ErrorEstimate;
 use sojourn_wire::{Carrier, Key, MacAddress};
 
 use crate::clock;
@@ -30,8 +29,8 @@ pub struct Measured {
     pub block: Block,
     /// Its probes.
     pub probes: Vec<Probe>,
-    /// What a STAMP session-reflector said of itself, and how far our own clock may be wrong.
-    pub far: Option<(FarEnd, ErrorEstimate)>,
+    /// What a STAMP session-reflector said of itself, and what is known of our own clock.
+    pub far: Option<(FarEnd, ClockState)>,
 }
 
 /// A run of blocks.
@@ -88,7 +87,7 @@ impl Session {
             self.ports.retain(|(to, _)| *to != request.to);
         }
         let (probes, counts, far) = result?;
-        let far = far.map(|far| (far, state.error));
+        let far = far.map(|far| (far, state));
         Ok(Measured { block: self.row(request, (started, clock.read()), counts), probes, far })
     }
 

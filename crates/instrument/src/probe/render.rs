@@ -17,8 +17,9 @@ use crate::place::Place;
 use crate::serve;
 
 /// Returns what was found in the measurement, and in the instrument itself.
-pub fn findings(measured: &Measured) -> Vec<Found> {
+pub fn findings(request: &Request, measured: &Measured) -> Vec<Found> {
     let mut found = judge(&measured.block, &measured.probes);
+    found.extend(Directions::of(request, measured).and_then(|directions| directions.found()));
     if cfg!(debug_assertions) && measured.block.via != "sim" {
         let sentence = "this instrument was built without optimisation".to_owned();
         found.push(Found { finding: Finding::DebugBuild, sentence });

@@ -51,7 +51,7 @@ pub fn single(request: &Request, arguments: &Output) -> anyhow::Result<()> {
         Some(folder) => folder.write(&measured.block, &measured.probes).and_then(|()| folder.finish()),
         None => Ok(()),
     };
-    let found = render::findings(&measured);
+    let found = render::findings(request, &measured);
     let text = if arguments.json {
         format!("{:#}\n", render::json(request, &measured, &found, &place))
     } else {
@@ -75,9 +75,11 @@ fn refuse_useless(request: &Request, measured: &Measured, found: &[render::Found
             To::Udp(_) if request.kind == Kind::Stamp => {
                 "does a STAMP session-reflector listen there, with the same key or none, and does a firewall let it through?"
             }
-            To::Udp(_) => "does `sojourn probe respond` run there, and does a firewall let it through?",
+            To::Udp(_) => {
+                "does `sojourn probe respond` run there, with the same key or none, and does a firewall let it through?"
+            }
             To::Ethernet(_) => {
-                "does `sojourn probe respond --raw DEV` run there, with that MAC address? No router forwards these \
+                "does `sojourn probe respond --raw DEV` run there, with that MAC address, and the same key or none? No router forwards these \
                  frames: across one, use `sojourn probe udp`"
             }
             To::Sim(_) => "the line loses them all.",

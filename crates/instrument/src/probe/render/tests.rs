@@ -3,8 +3,10 @@
 use std::sync::atomic::AtomicBool;
 
 use sojourn_port::sim::{Hold, Line};
-use sojourn_probe::{Kind, Shape, Simulated, To};
+use sojourn_probe::respond::ClockState;
+use sojourn_probe::{FarEnd, Kind, Shape, Simulated, To};
 use sojourn_time::Wait;
+use sojourn_wire::stamp::{Format, Scale};
 
 use super::*;
 use crate::probe::measure::Session;
@@ -36,7 +38,7 @@ rtt in user space      11.250      13.250      11.250      11.250     111.250   
 pacing error            0.000       0.000       0.000       0.000       0.000       0.000       0.000
 timestamps: departures simulated, arrivals simulated; waiting: simulated
 ";
-    assert_eq!(text(&request, &measured, &findings(&measured)), expected);
+    assert_eq!(text(&request, &measured, &findings(&request, &measured)), expected);
 }
 
 #[test]
@@ -60,10 +62,58 @@ fn findings_are_told_beside_the_figures() {
     };
     let request = request(line, 100);
     let measured = measure(&request);
-    let found = findings(&measured);
+    let found = findings(&request, &measured);
     let names: Vec<_> = found.iter().map(|found| found.finding.name()).collect();
     assert_eq!(names, ["clock_stepped", "sender_late", "loss", "duplication"]);
     let json = json(&request, &measured, &found, &PLACE);
     assert_eq!(json["findings"][0]["severity"], "invalid");
     assert_eq!(json["lost"].as_u64().zip(json["received"].as_u64()).map(|(lost, got)| lost + got), Some(100));
+}
+
+/// A session whose reflector's times are all off by so much, as a program reads it.
+fn session(own: Scale, is_ptp: bool, off: Nanos, is_shared: bool) -> (Value, String) {
+    let to = To::Sim(Simulated { line: Box::new(Line::constant(5_000, 6_250)), carries: None });
+    let shape = Shape::regular(100, Nanos::millis(10), Nanos::seconds(1));
+    let mut request = Request::new(0, to, Kind::RequestResponse, 56, shape);
+    let mut measured = measure(&request);
+    request.stamp.shared_clock = is_shared;
+    for reply in measured.probes.iter_mut().filter_map(|probe| probe.reply.as_mut()) {
+        reply.responder = reply.responder.map(|(arrived, left)| (arrived + off, left + off));
+    }
+    let mut far = FarEnd::default();
+    far.is_ptp = is_ptp;
+    measured.far = Some((far, ClockState::new(own, true, Nanos::micros(70))));
+    let found = findings(&request, &measured);
+    (json(&request, &measured, &found, &PLACE), text(&request, &measured, &found))
+}
+
+#[test]
+fn delays_by_direction_need_a_kernel_that_knows_tai() {
+    for (format, tai_offset_s, is_ptp, is_shared, told) in [
+        (Format::Ntp, 0, false, false, true),
+        (Format::Ntp, 0, true, false, false),
+        (Format::Ptp, 0, false, false, false),
+        (Format::Ntp, 0, true, true, true),
+        (Format::Ptp, 37, true, false, true),
+    ] {
+        let (json, text) = session(Scale { format, tai_offset_s }, is_ptp, Nanos::ZERO, is_shared);
+        assert_eq!(json["one_way"].is_object(), told, "{text}");
+        assert_eq!(text.contains("TAI"), !told, "{text}");
+        assert_eq!(json["findings"], serde_json::json!([]));
+    }
+}
+
+#[test]
+fn negative_delays_are_found_and_their_reason_is_named() {
+    let utc = Scale { format: Format::Ntp, tai_offset_s: 37 };
+    for (off, is_shared, why) in [
+        (Nanos::seconds(-37), false, "does not explain them"),
+        (Nanos::micros(40), false, "and that explains them"),
+        (Nanos::micros(40), true, "--shared-clock"),
+    ] {
+        let (json, text) = session(utc, true, off, is_shared);
+        assert_eq!(json["findings"][0]["name"], "negative_delay", "{text}");
+        assert!(text.contains("doubtful: 100 delays there or back are negative") && text.contains(why), "{text}");
+    }
+    assert_eq!(session(utc, true, Nanos::micros(4), false).0["findings"], serde_json::json!([]));
 }
