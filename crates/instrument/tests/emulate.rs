@@ -65,6 +65,24 @@ fn an_idle_pipe_and_a_plain_bridge_let_pings_pass_at_once() {
 }
 
 #[test]
+fn whoever_waits_is_told_that_it_is_ready_wherever_that_goes() {
+    within("whoever_waits_is_told_that_it_is_ready_wherever_that_goes", || {
+        hosts();
+        let folder = folder("ready");
+        fs::create_dir(&folder).expect("makes");
+        let (program, told) = (env!("CARGO_BIN_EXE_sojourn-instrument"), folder.join("told"));
+        let script = "exec \"$0\" emulate run left right --control none --for 100ms --ready-fd 7 7>\"$1\"";
+        let output = Command::new("sh").args(["-c", script, program]).arg(&told).output().expect("starts");
+        assert!(output.status.success(), "{output:?}");
+        let ready: Value = serde_json::from_slice(&fs::read(&told).expect("reads")).expect("JSON");
+        assert_eq!((&ready["event"], &ready["left"]), (&json!("ready"), &json!("left")), "{ready}");
+        let (status, said) = done(&["emulate", "run", "left", "right", "--ready-fd", "7", "--for", "1ms"]);
+        assert!(status == 2 && said.contains("--ready-fd 7: nothing to write to is open there"), "{said}");
+        fs::remove_dir_all(folder).expect("removes");
+    });
+}
+
+#[test]
 fn who_is_killed_leaves_nothing_behind_that_hinders_the_next() {
     within("who_is_killed_leaves_nothing_behind_that_hinders_the_next", || {
         hosts();

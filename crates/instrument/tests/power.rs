@@ -97,6 +97,9 @@ fn lost_of_tcplog(acts: &[Act]) -> Vec<String> {
                 lost.push(format!("{at}: the footer may be there without {table}"));
             }
         }
+        if disk.may_lack("spool-000.tcplog") && !disk.has("/footer.json") {
+            lost.push(format!("{at}: neither the spool nor the footer is certain"));
+        }
         let footer = disk.files.iter().find(|(path, _)| path.ends_with("/footer.json"));
         if footer.is_some_and(|(_, (is_whole, _))| !is_whole) {
             lost.push(format!("{at}: the footer may be there and empty"));
@@ -136,20 +139,27 @@ fn an_emulators_log_says_that_it_is_whole_when_it_is_on_the_disk() {
             ip(&format!("link set dev {port} up"));
             ip(&format!("link set dev {host} up"));
         }
-        let folder = folder("emulate");
-        let log = folder.join("log");
-        let arguments = ["emulate", "run", "left", "right", "--control", "none", "--for", "500ms", "--log"];
-        let Some(acts) = traced(&folder, &arguments, &log) else { return };
-        let of = |end: &str| {
-            let is_it = |path: &String| path.ends_with(end);
-            let last = |is: &dyn Fn(&Act) -> bool| acts.iter().rposition(is);
-            let written = last(&|act| matches!(act, Act::Write(path) if is_it(path)));
-            (written, last(&|act| matches!(act, Act::Sync(path) if is_it(path))))
-        };
-        let (packets, events) = (of("packets-emulate-000.arrow"), of("emulation-emulate-000.jsonl"));
-        assert!(packets.0.is_some() && packets.0 < packets.1, "its rows are synced: {acts:?}");
-        assert!(packets.1 < events.0 && events.0 < events.1, "before the line that says so: {acts:?}");
-        fs::remove_dir_all(folder).expect("removes");
+        // The other one is ended by its limit: its last line says how many rows there are, too.
+        for limit in ["1GB", "1KB"] {
+            let folder = folder("emulate");
+            let log = folder.join("log");
+            let arguments = ["emulate", "run", "left", "right", "--control", "none", "--for", "500ms"];
+            let arguments = [&arguments[..], &["--log-limit", limit, "--log"]].concat();
+            let Some(acts) = traced(&folder, &arguments, &log) else { return };
+            let of = |end: &str| {
+                let is_it = |path: &String| path.ends_with(end);
+                let last = |is: &dyn Fn(&Act) -> bool| acts.iter().rposition(is);
+                let written = last(&|act| matches!(act, Act::Write(path) if is_it(path)));
+                (written, last(&|act| matches!(act, Act::Sync(path) if is_it(path))))
+            };
+            let (packets, events) = (of("packets-emulate-000.arrow"), of("emulation-emulate-000.jsonl"));
+            assert!(packets.0.is_some() && packets.0 < packets.1, "{limit}: its rows are synced: {acts:?}");
+            assert!(packets.1 < events.0 && events.0 < events.1, "{limit}: before the line that says so: {acts:?}");
+            let told = fs::read_to_string(log.join("emulation-emulate-000.jsonl")).expect("events");
+            let last = if limit == "1GB" { "\"end\"" } else { "\"stopped\"" };
+            assert!(told.lines().last().is_some_and(|line| line.contains(last)), "{limit}: {told}");
+            fs::remove_dir_all(folder).expect("removes");
+        }
     });
 }
 

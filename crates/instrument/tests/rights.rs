@@ -154,6 +154,25 @@ fn a_key_may_belong_to_whoever_called_sudo() {
     });
 }
 
+/// libbpf makes a file in memory for each map; to systemd that call is of @ipc, which the units deny.
+#[test]
+fn a_unit_that_loads_programs_permits_all_that_loading_takes() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/systemd");
+    let mut seen = 0;
+    for unit in below(&folder).iter().filter(|path| path.is_file()) {
+        let text = fs::read_to_string(unit).expect("a unit");
+        let filters: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("SystemCallFilter=")).collect();
+        let has = |filter: &&str, call| !filter.starts_with('~') && filter.split(' ').any(|word| word == call);
+        if filters.iter().any(|filter| has(filter, "bpf")) {
+            let denied = filters.iter().rposition(|filter| filter.starts_with('~') && filter.contains("@ipc"));
+            let permitted = filters.iter().rposition(|filter| has(filter, "memfd_create"));
+            assert!(permitted > denied, "{}", unit.display());
+            seen += 1;
+        }
+    }
+    assert_eq!(seen, 2, "the emulator's and the logger's");
+}
+
 fn probe_request(port: u16) -> Value {
     json!({
         "block": 1, "device": "wire", "round": 0, "visit": 0, "cell": 0,
@@ -222,6 +241,82 @@ fn a_command_of_another_user_is_told_to_end() {
         command("tcplog run --simulated 1 --out x --user nobody-at-all -- true", false).output().expect("starts");
     assert_eq!(refused.status.code(), Some(2), "{refused:?}");
     assert!(String::from_utf8_lossy(&refused.stderr).contains("--user nobody-at-all: no such user"), "{refused:?}");
+}
+
+#[test]
+fn a_command_that_became_another_user_is_left_and_the_log_ends() {
+    if !rustix::process::geteuid().is_root() || !is_mapped() {
+        assert!(std::env::var_os("CI").is_none(), "CI must be root");
+        eprintln!("skipped: only root can become another user");
+        return;
+    }
+    let folder = Folder::new("left");
+    let out = folder.0.join("t");
+    let number = folder.0.join("number");
+    let script =
+        format!("echo $$ > {}; exec setpriv --reuid 65534 --regid 65534 --clear-groups sleep 60", number.display());
+    let began = HostClock.now();
+    let errors = folder.0.join("errors");
+    let status = command("tcplog run --simulated 1 --duration 500ms --out", false)
+        .arg(&out)
+        .args(["--", "sh", "-c", &script])
+        .stdout(Stdio::null())
+        .stderr(fs::File::create(&errors).expect("makes"))
+        .status()
+        .expect("starts");
+    let took = HostClock.now() - began;
+    let number: i32 = fs::read_to_string(&number).expect("it started").trim().parse().expect("a number");
+    let process = rustix::process::Pid::from_raw(number).expect("a process");
+    let goes_on = rustix::process::test_kill_process(process).is_ok();
+    let _ = rustix::process::kill_process(process, rustix::process::Signal::KILL);
+    let told = fs::read_to_string(&errors).expect("reads");
+    assert!(took < Nanos::seconds(30) && goes_on, "{took:?}: {told}");
+    assert!(told.contains("COMMAND has become another user's"), "{told}");
+    let footer: Value = serde_json::from_slice(&fs::read(out.join("footer.json")).expect("a footer")).expect("JSON");
+    assert_eq!((status.code(), &footer["why"], &footer["command_status"]), (Some(0), &json!("duration"), &Value::Null));
+}
+
+/// As `sudo sojourn run` does from the second time on: the folder of all runs is the caller's, who alone may enter it.
+#[test]
+fn root_logs_below_a_folder_that_is_its_callers_alone() {
+    within("root_logs_below_a_folder_that_is_its_callers_alone", || {
+        if !rustix::process::geteuid().is_root() || !is_mapped() {
+            eprintln!("skipped: only root can give a folder away");
+            return;
+        }
+        ["left", "right"].iter().for_each(|end| ip(&format!("link add name {end} type veth peer name {end}-far")));
+        ["left", "right", "left-far", "right-far"].iter().for_each(|end| ip(&format!("link set dev {end} up")));
+        let folder = Folder::new("second");
+        let runs = folder.0.join("runs");
+        for inner in ["emulate", "tcplog"] {
+            fs::create_dir_all(runs.join(inner)).expect("makes");
+        }
+        for path in [&runs, &runs.join("emulate"), &runs.join("tcplog")] {
+            fs::set_permissions(path, fs::Permissions::from_mode(0o700)).expect("closes it");
+            chown(path, Some(DAEMON), Some(DAEMON)).expect("gives it away");
+        }
+        let log = runs.join("emulate/log");
+        let words = format!("emulate run left right --json --control none --for 300ms --log {}", log.display());
+        let output = command(&words, true).output().expect("starts");
+        assert!(output.status.success(), "{output:?}");
+        assert!(log.join("packets-emulate-000.arrow").exists(), "{output:?}");
+
+        let mut serve = Running::start("tcplog serve --simulated 1", &table::TCPLOG_SERVE, true);
+        serve.line();
+        for block in [1, 2] {
+            serve.ask(
+                &json!({ "do": "begin", "block": block, "who": "a", "records": runs.join("tcplog"), "mode": "on" }),
+            );
+            let answer = serve.line();
+            assert_eq!(answer["event"], "begun", "{answer}");
+            HostClock.wait_until(HostClock.now() + Nanos::millis(300), Nanos::ZERO);
+            serve.holds_no_more();
+            serve.ask(&json!({ "do": "end" }));
+            let answer = serve.line();
+            assert_eq!((&answer["event"], &answer["conserved"]), (&json!("ended"), &json!(true)), "{answer}");
+            assert!(answer["records"].as_u64() > Some(10), "{answer}");
+        }
+    });
 }
 
 #[test]

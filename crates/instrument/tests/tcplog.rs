@@ -216,6 +216,23 @@ fn a_killed_log_is_recovered() {
 }
 
 #[test]
+fn a_log_that_was_killed_after_its_footer_keeps_it() {
+    let folder = Folder::new("footed");
+    let out = folder.0.join("t");
+    let mut running = Running::start(&out, "--simulated 5 --duration 60s");
+    HostClock.wait_until(HostClock.now() + Nanos::millis(1_500), Nanos::ZERO);
+    running.signal(rustix::process::Signal::KILL);
+    running.process.wait().expect("ends");
+    // The last that a log does is to remove its spool.
+    let footer = json!({ "why": "duration", "conserved": true, "totals": {}, "records": 7 });
+    fs::write(out.join("footer.json"), footer.to_string()).expect("writes");
+    let output = tcplog(&format!("recover {} --json", out.display()));
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    assert_eq!(read(&out.join("footer.json")), footer);
+    assert!(out.join("records/tcp_samples-tcplog-000.arrow").exists() && !spools(&out));
+}
+
+#[test]
 fn a_study_logs_block_by_block() {
     let folder = Folder::new("serve");
     let records = folder.0.join("records");

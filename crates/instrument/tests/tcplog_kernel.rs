@@ -88,6 +88,31 @@ fn a_log_whose_programs_are_taken_away_says_so_and_is_not_trusted() {
 }
 
 #[test]
+fn who_watches_without_a_log_is_told_that_the_programs_were_taken_away() {
+    within("who_watches_without_a_log_is_told_that_the_programs_were_taken_away", || {
+        let Some(bed) = Bed::make("watched") else { return };
+        let number = fs::metadata(&bed.cgroup).expect("is there").ino();
+        let mut process = Command::new(BINARY)
+            .args(["tcplog", "watch", "--ring", "1MiB", "--flows", "64", "--interval", "50ms", "--attach"])
+            .arg(&bed.cgroup)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("starts");
+        let mut lines = BufReader::new(process.stdout.take().expect("its output"));
+        lines.read_line(&mut String::new()).expect("a line");
+        links::detach(process.id(), "cgroup", number);
+        let began = HostClock.now();
+        // It says what it sees until it is noticed.
+        lines.read_to_end(&mut Vec::new()).expect("it ends");
+        let output = process.wait_with_output().expect("ends");
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(4) && told.contains("was detached from"), "{told}");
+        assert!(HostClock.now() - began < Nanos::seconds(3));
+    });
+}
+
+#[test]
 fn a_cgroup_that_is_removed_ends_the_log_and_not_a_command() {
     within("a_cgroup_that_is_removed_ends_the_log_and_not_a_command", || {
         let Some(bed) = Bed::make("removed") else { return };

@@ -163,6 +163,19 @@ impl Files {
             return Ok(());
         }
         self.files.iter_mut().try_for_each(TableFile::finish)?;
+        self.sync_names()
+    }
+
+    /// Makes what was written outlive a loss of power, also of files that are broken.
+    ///
+    /// # Errors
+    /// When the file system refuses.
+    pub(crate) fn sync(&self) -> Result<(), RecordError> {
+        self.files.iter().try_for_each(TableFile::sync)?;
+        self.sync_names()
+    }
+
+    fn sync_names(&self) -> Result<(), RecordError> {
         let path = || self.files.first().and_then(|file| file.path.parent()).unwrap_or(Path::new(""));
         self.folder.sync_all().map_err(|source| failure("sync", path(), source))
     }
@@ -234,6 +247,10 @@ impl TableFile {
     fn finish(&mut self) -> Result<(), RecordError> {
         self.encoder.finish()?;
         self.flush()?;
+        self.sync()
+    }
+
+    fn sync(&self) -> Result<(), RecordError> {
         self.file.sync_all().map_err(|source| failure("sync", &self.path, source))
     }
 

@@ -185,6 +185,7 @@ const FILES: &[i64] = &[
     libc::SYS_fchmod,
     libc::SYS_fchmodat,
     libc::SYS_fchown,
+    libc::SYS_fchownat,
     libc::SYS_flock,
     libc::SYS_fstatfs,
     libc::SYS_linkat,
@@ -196,6 +197,8 @@ const FILES: &[i64] = &[
     libc::SYS_unlinkat,
     #[cfg(target_arch = "x86_64")]
     libc::SYS_chmod,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_chown,
     #[cfg(target_arch = "x86_64")]
     libc::SYS_link,
     #[cfg(target_arch = "x86_64")]

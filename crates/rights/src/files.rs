@@ -23,14 +23,33 @@ pub enum Landlock {
     Absent,
 }
 
+/// Folders that are to stay writable. To be opened before rights are given up: without them a folder of another user, or one below
+/// it, may be out of reach.
+#[derive(Debug, Default)]
+pub struct Folders(Vec<PathFd>);
+
+impl Folders {
+    /// Opens them.
+    ///
+    /// # Errors
+    /// When one is not there, or out of reach.
+    pub fn open<P: AsRef<Path>>(paths: impl IntoIterator<Item = P>) -> io::Result<Self> {
+        let open = |path: P| {
+            let path = path.as_ref();
+            let opened = PathFd::new(path);
+            opened.map_err(|error| io::Error::other(format!("open {}: {error}", path.display())))
+        };
+        paths.into_iter().map(open).collect::<io::Result<_>>().map(Self)
+    }
+}
+
 /// Takes from this thread the right to create, write, rename and remove anything that is not below one of `folders`; what is
 /// open stays open, and everything can be read.
-pub(crate) fn write_only_below(folders: &[&Path]) -> io::Result<Landlock> {
+pub(crate) fn write_only_below(folders: Folders) -> io::Result<Landlock> {
     let writing = AccessFs::from_write(NEWEST);
     let ruleset = Ruleset::default().set_compatibility(CompatLevel::BestEffort).handle_access(writing);
     let mut ruleset = ruleset.and_then(Ruleset::create).map_err(io::Error::other)?;
-    for folder in folders {
-        let folder = PathFd::new(folder).map_err(io::Error::other)?;
+    for folder in folders.0 {
         ruleset = ruleset.add_rule(PathBeneath::new(folder, writing)).map_err(io::Error::other)?;
     }
     let status = ruleset.restrict_self().map_err(io::Error::other)?;
@@ -55,7 +74,7 @@ mod tests {
         let tried = std::thread::spawn({
             let (folder, inside) = (folder.clone(), inside.clone());
             move || {
-                let landlock = write_only_below(&[&inside]).unwrap();
+                let landlock = write_only_below(Folders::open([&inside]).unwrap()).unwrap();
                 let within =
                     fs::write(inside.join("file"), "text").is_ok() && fs::remove_file(inside.join("file")).is_ok();
                 (landlock, within, fs::write(folder.join("file"), "text").is_err(), fs::read_dir("/etc").is_ok())

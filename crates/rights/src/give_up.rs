@@ -3,9 +3,9 @@
 use std::io;
 
 use rustix::thread::{
-    CapabilitiesSecureBits, CapabilitySet, CapabilitySets, capabilities, capability_is_in_bounding_set,
-    clear_ambient_capability_set, remove_capability_from_bounding_set, set_capabilities, set_capabilities_secure_bits,
-    set_no_new_privs,
+    CapabilitiesSecureBits, CapabilitySet, CapabilitySets, capabilities, capabilities_secure_bits,
+    capability_is_in_bounding_set, clear_ambient_capability_set, remove_capability_from_bounding_set, set_capabilities,
+    set_capabilities_secure_bits, set_no_new_privs,
 };
 
 use crate::Right;
@@ -29,7 +29,8 @@ pub fn keep_only(kept: &[Right]) -> io::Result<()> {
     // Without CAP_SETPCAP the bounding set stays: then `no new privileges` alone keeps what it holds out of reach.
     if held.effective.contains(CapabilitySet::SETPCAP) {
         empty_bounding_set()?;
-        set_capabilities_secure_bits(locked())?;
+        // What is set stays: some of it may be locked.
+        set_capabilities_secure_bits(capabilities_secure_bits()? | locked())?;
     }
     let wanted = kept.iter().fold(CapabilitySet::empty(), |set, right| set | right.set());
     let left = held.permitted & wanted;
@@ -89,6 +90,20 @@ mod tests {
         let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).expect("a field").trim();
         assert_eq!((field("NoNewPrivs:"), field("CapAmb:"), field("CapInh:")), ("1", ZERO, ZERO), "{status}");
         assert_eq!(field("CapBnd:") == ZERO, could, "{status}");
+    }
+
+    #[test]
+    fn secure_bits_that_are_locked_already_stay() {
+        let theirs = CapabilitiesSecureBits::KEEP_CAPS | CapabilitiesSecureBits::KEEP_CAPS_LOCKED;
+        let bits = std::thread::spawn(move || {
+            let is_set = set_capabilities_secure_bits(theirs).is_ok();
+            keep_only(&[]).expect("giving up is always permitted");
+            is_set.then(|| capabilities_secure_bits().expect("its bits"))
+        });
+        match bits.join().expect("the thread ends well") {
+            Some(bits) => assert_eq!(bits, theirs | locked()),
+            None => eprintln!("skipped: without CAP_SETPCAP no secure bit can be set"),
+        }
     }
 
     const ZERO: &str = "0000000000000000";

@@ -12,7 +12,7 @@ pub mod table;
 
 use rustix::thread::{CapabilitySet, capabilities};
 
-pub use files::Landlock;
+pub use files::{Folders, Landlock};
 pub use give_up::keep_only;
 pub use identity::{Identity, IdentityError, may_change};
 pub use table::Needs;
@@ -34,8 +34,8 @@ pub enum Right {
     Perfmon,
     /// CAP_SYS_ADMIN: new namespaces, and much else.
     SysAdmin,
-    /// CAP_SYS_RESOURCE: limits beyond the hard ones.
-    SysResource,
+    /// CAP_DAC_OVERRIDE: files and folders of every user.
+    DacOverride,
 }
 
 impl Right {
@@ -48,7 +48,7 @@ impl Right {
         Self::Bpf,
         Self::Perfmon,
         Self::SysAdmin,
-        Self::SysResource,
+        Self::DacOverride,
     ];
 
     /// Returns its name, as `capabilities(7)` spells it.
@@ -61,7 +61,7 @@ impl Right {
             Self::Bpf => "CAP_BPF",
             Self::Perfmon => "CAP_PERFMON",
             Self::SysAdmin => "CAP_SYS_ADMIN",
-            Self::SysResource => "CAP_SYS_RESOURCE",
+            Self::DacOverride => "CAP_DAC_OVERRIDE",
         }
     }
 
@@ -84,7 +84,7 @@ impl Right {
             Self::Bpf => CapabilitySet::BPF,
             Self::Perfmon => CapabilitySet::PERFMON,
             Self::SysAdmin => CapabilitySet::SYS_ADMIN,
-            Self::SysResource => CapabilitySet::SYS_RESOURCE,
+            Self::DacOverride => CapabilitySet::DAC_OVERRIDE,
         }
     }
 }

@@ -2,10 +2,9 @@
 //! it against `/proc/PID/status` of the commands as they run.
 
 use std::io;
-use std::path::Path;
 
 use crate::calls::{self, Calls};
-use crate::files::{self, Landlock};
+use crate::files::{self, Folders, Landlock};
 use crate::identity::Identity;
 use crate::{Right, keep_only};
 
@@ -74,8 +73,8 @@ impl Needs {
     /// can be read. Says what the kernel has of that.
     ///
     /// # Errors
-    /// When the kernel refuses, or a folder is not there.
-    pub fn write_only_below(&self, writable: &[&Path]) -> io::Result<Landlock> {
+    /// When the kernel refuses.
+    pub fn write_only_below(&self, writable: Folders) -> io::Result<Landlock> {
         files::write_only_below(writable)
     }
 
@@ -93,7 +92,7 @@ impl Needs {
     /// When the kernel refuses.
     pub fn confine(&self) -> io::Result<()> {
         self.settle()?;
-        self.write_only_below(&[])?;
+        self.write_only_below(Folders::default())?;
         self.restrict_calls()
     }
 
@@ -208,15 +207,7 @@ pub const TCPLOG: Needs = Needs {
         Kept { right: Right::Perfmon, purpose: "programs that read the kernel's structures", until: END },
     ],
     user: Who::Caller("the log is that user's, who can make its folder"),
-    calls: &[
-        Calls::Basic,
-        Calls::Sockets,
-        Calls::Programs,
-        Calls::Files,
-        Calls::Companion,
-        Calls::Namespaces,
-        Calls::Priority,
-    ],
+    calls: &[Calls::Basic, Calls::Sockets, Calls::Programs, Calls::Files, Calls::Companion, Calls::Priority],
     writes: "the folder of the log",
 };
 
@@ -229,7 +220,11 @@ pub const TCPLOG_SERVE: Needs = Needs {
         Kept { right: Right::NetAdmin, purpose: "programs attached to a cgroup for each block", until: END },
         Kept { right: Right::Perfmon, purpose: "programs that read the kernel's structures", until: END },
         Kept { right: Right::SysAdmin, purpose: "what programs cost: the kernel's statistics of them", until: END },
-        Kept { right: Right::SysResource, purpose: "maps in locked memory, on kernels before 5.11", until: END },
+        Kept {
+            right: Right::DacOverride,
+            purpose: "the folder of each block, below one that is the caller's alone",
+            until: END,
+        },
         Kept { right: Right::SysNice, purpose: "the priority of the thread that drains, for each block", until: END },
     ],
     user: Who::Unchanged("it makes a folder for each block, where the request says"),

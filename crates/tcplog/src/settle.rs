@@ -101,16 +101,34 @@ pub enum SettleError {
 /// # Errors
 /// When there is none, or it goes on.
 pub fn recover(folder: &Path, origin: &Origin) -> Result<Settled, SettleError> {
-    settle(&Job { folder, records: &folder.join("records"), who: "tcplog", part: 0, block: 0, origin })
+    let (settled, spent) =
+        settle(&Job { folder, records: &folder.join("records"), who: "tcplog", part: 0, block: 0, origin })?;
+    spent.discard();
+    Ok(settled)
 }
 
-/// Makes records of a spool, and removes it when all of them are written.
+/// A spool whose records are made: nobody else makes any until it is discarded.
+#[must_use]
+#[derive(Debug)]
+pub struct Spent {
+    folder: PathBuf,
+    _held: spool::Held,
+}
+
+impl Spent {
+    /// Removes it, once whatever else is to outlive it is on the disk.
+    pub fn discard(self) {
+        spool::discard(&self.folder);
+    }
+}
+
+/// Makes records of a spool, which stays until the caller discards it.
 ///
 /// # Errors
-/// When it cannot be read, somebody holds it, or the records cannot be written; the spool then stays, and no records.
-pub fn settle(job: &Job<'_>) -> Result<Settled, SettleError> {
+/// When it cannot be read, somebody holds it, or the records cannot be written; then there are no records.
+pub fn settle(job: &Job<'_>) -> Result<(Settled, Spent), SettleError> {
     let path = job.folder.join(spool::NAME);
-    let _held = spool::hold(&path)?;
+    let held = spool::hold(&path)?;
     let reader = Reader::open(&path)?;
     let header = Header::read(reader.header(), &path)?;
     let name = (job.who, job.part);
@@ -121,10 +139,9 @@ pub fn settle(job: &Job<'_>) -> Result<Settled, SettleError> {
     let sink = TcpFolder::create(job.records, name, &header.absent, job.origin)?;
     let settled =
         make(reader, Work::new(job.block, &header, sink)).inspect_err(|_| TcpFolder::remove(job.records, name))?;
-    // The records are on the disk, and now their folder is, too: nothing is lost with the spool.
+    // The records are on the disk, and now their folder is, too.
     sync_folder(job.records.parent().unwrap_or(Path::new("")))?;
-    spool::discard(job.folder);
-    Ok(settled)
+    Ok((settled, Spent { folder: job.folder.to_owned(), _held: held }))
 }
 
 fn make(mut reader: Reader, mut work: Work) -> Result<Settled, SettleError> {

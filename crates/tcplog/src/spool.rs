@@ -434,6 +434,7 @@ pub(crate) fn hold(path: &Path) -> Result<Held, SpoolError> {
 }
 
 /// A spool that nobody else makes records of.
+#[derive(Debug)]
 pub(crate) struct Held(File);
 
 // Closing it is not enough: a program that is just being started has it too, for a moment.

@@ -7,6 +7,8 @@ use crate::{Clock, HostClock, Nanos, Time};
 const LEAST_STEP: Nanos = Nanos::micros(20);
 /// So many readings show a step, and not that the program was stopped between two of them.
 const STEP_READINGS: usize = 3;
+/// Stamps from before a step are looked for until so long after it was found.
+const FORGOTTEN: Nanos = Nanos::seconds(1);
 /// Where the kernel says by how much the clock of this time namespace is ahead of its own.
 const NAMESPACE: &str = "/proc/self/timens_offsets";
 
@@ -73,17 +75,19 @@ fn monotonic_offset(text: &str) -> Option<Nanos> {
 /// How far a clock that is set now and then is ahead of one that is not: the last two values, and when it changed.
 ///
 /// A stamp may have been taken before a step and be read after it. Of the two times that it may mean, the later one that is
-/// not in the future is right, unless the step is smaller than the stamp is old.
+/// not in the future is right, unless the step is smaller than the stamp is old. A second after the step was found nothing is of
+/// the time before it any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ahead {
     now: Nanos,
-    before: Nanos,
+    /// The value before, and until when it may be that of a stamp.
+    before: Option<(Nanos, Time)>,
 }
 
 impl Ahead {
     /// Begins with a reading.
     pub const fn new(now: Nanos) -> Self {
-        Self { now, before: now }
+        Self { now, before: None }
     }
 
     /// Returns the latest value.
@@ -91,20 +95,21 @@ impl Ahead {
         self.now
     }
 
-    /// Looks whether the clock was set; returns by how much.
-    pub fn look(&mut self, read: impl Fn() -> Nanos) -> Option<Nanos> {
+    /// Looks, at `at` on the clock that nobody sets, whether the other one was set; returns by how much.
+    pub fn look(&mut self, at: Time, read: impl Fn() -> Nanos) -> Option<Nanos> {
         let is_step = |step: &Nanos| step.0.abs() >= LEAST_STEP.0;
         let first = Some(read() - self.now).filter(is_step)?;
         let again = std::iter::repeat_with(|| read() - self.now).take(STEP_READINGS);
         let step = again.chain([first]).min_by_key(|step| step.0.abs()).filter(is_step)?;
-        (self.before, self.now) = (self.now, self.now + step);
+        (self.before, self.now) = (Some((self.now, at + FORGOTTEN)), self.now + step);
         Some(step)
     }
 
     /// Converts a stamp of that clock which was read at `read`, on the clock that nobody sets; `None`: it would have been taken
     /// later than that.
     pub fn convert(&self, stamp: Time, read: Time) -> Option<Time> {
-        [self.now, self.before].into_iter().map(|ahead| stamp - ahead).filter(|at| *at <= read).max()
+        let before = self.before.filter(|(_, until)| read <= *until).map(|(ahead, _)| ahead);
+        [self.now].into_iter().chain(before).map(|ahead| stamp - ahead).filter(|at| *at <= read).max()
     }
 }
 
@@ -138,15 +143,27 @@ mod tests {
     #[test]
     fn a_step_is_found_and_a_program_that_was_stopped_while_it_read_is_not_one() {
         let mut ahead = Ahead::new(Nanos(100));
-        assert_eq!(ahead.look(|| Nanos(10_100)), None, "reading takes so long");
+        assert_eq!(ahead.look(Time(0), || Nanos(10_100)), None, "reading takes so long");
         let reads = Cell::new(0);
         let stopped_once = || Nanos(if reads.replace(reads.get() + 1) == 0 { 5_000_000 } else { 120 });
-        assert_eq!(ahead.look(stopped_once), None);
+        assert_eq!(ahead.look(Time(0), stopped_once), None);
         for step in [TAI_SET, Nanos(-TAI_SET.0), Nanos::millis(-350), Nanos::seconds(86_400)] {
             let before = ahead.now();
-            assert_eq!(ahead.look(|| before + step), Some(step));
-            assert_eq!(ahead.look(|| before + step), None, "it is told once");
+            assert_eq!(ahead.look(Time(0), || before + step), Some(step));
+            assert_eq!(ahead.look(Time(0), || before + step), None, "it is told once");
         }
+    }
+
+    #[test]
+    fn a_second_after_a_step_an_arrival_that_waits_longer_than_it_was_is_not_taken_for_one_before_it() {
+        let (old, step) = (Nanos::seconds(1_000), Nanos::millis(2));
+        let mut ahead = Ahead::new(old);
+        let found = Time(6_000_000);
+        ahead.look(found, || old + step);
+        let at = found + Nanos::millis(1_200);
+        let stamp = at + old + step;
+        assert_eq!(ahead.convert(stamp, at + Nanos::millis(5)), Some(at));
+        assert_eq!(ahead.convert(stamp, at - Nanos(1)), None);
     }
 
     #[test]
@@ -157,8 +174,8 @@ mod tests {
             // Both are read at once, a millisecond later.
             let (first, second) = (Time(5_000_000), Time(5_400_000));
             let (before, after) = (first + old, second + old + step);
-            ahead.look(|| old + step);
             let read = Time(6_000_000);
+            ahead.look(read, || old + step);
             assert_eq!(
                 [before, after].map(|stamp| ahead.convert(stamp, read)),
                 [Some(first), Some(second)],

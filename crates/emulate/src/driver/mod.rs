@@ -10,6 +10,7 @@
 
 mod pace;
 mod run;
+mod said;
 mod shared;
 
 pub use run::Driver;
@@ -65,7 +66,7 @@ pub struct Running {
     pub ports: Vec<PortReport>,
     /// What departures cost.
     pub calibration: Calibration,
-    /// What a person should know that has come up, a sentence each.
+    /// What a person should know that came up last, a sentence each.
     pub said: Vec<String>,
 }
 

@@ -7,6 +7,7 @@ use sojourn_port::bridge::BridgePort;
 use sojourn_time::{Ahead, Clock, Nanos, Next, Pace, Pacer, Stamp, Time, Wait};
 
 use super::pace::{Cost, Guard, Look};
+use super::said::Said;
 use super::shared::is_shared;
 use super::{Calibration, Flow, PortReport, Ports, Running, Surroundings};
 use crate::ConfigError;
@@ -24,8 +25,6 @@ const LOOK_UP: Nanos = Nanos::millis(1);
 const PATIENCE: Nanos = Nanos::millis(50);
 /// Requests get their turn where the next departure is further away than that.
 const PAUSE: Nanos = Nanos::micros(300);
-/// Sentences of ports that are kept.
-const MOST_SAID: usize = 16;
 /// A wait at the end of which only the clock is looked at.
 const SPIN: Nanos = Nanos(i64::MAX);
 
@@ -50,8 +49,8 @@ pub struct Driver<C> {
     /// Frames of both ports until they are put in order, and where each lies.
     arrivals: (Vec<u8>, Vec<Waiting>),
     start: Time,
-    /// What ports have said meanwhile.
-    said: Vec<String>,
+    /// What has come up meanwhile.
+    said: Said,
     /// When others last had their turn.
     kept: Time,
     looked_up: Time,
@@ -118,7 +117,7 @@ impl<C: Clock> Driver<C> {
             is_shared: is_shared(config),
             arrivals: Default::default(),
             start,
-            said: Vec::new(),
+            said: Said::new(start),
             kept: start,
             looked_up: start,
             slept: Nanos::ZERO,
@@ -189,9 +188,9 @@ impl<C: Clock> Driver<C> {
         self.start
     }
 
-    /// What a person should know that has come up, a sentence each.
-    pub fn said(&self) -> &[String] {
-        &self.said
+    /// Takes what a person should know that has come up since this was last asked, a sentence each; so many a minute.
+    pub fn news(&mut self, now: Time) -> Vec<String> {
+        self.said.take(now)
     }
 
     /// The clock.
@@ -226,7 +225,7 @@ impl<C: Clock> Driver<C> {
             engine: self.engine.report(),
             ports: ports.into(),
             calibration,
-            said: self.said.clone(),
+            said: self.said.last(),
         }
     }
 
@@ -406,26 +405,19 @@ impl<C: Clock> Driver<C> {
     }
 
     /// Notes when somebody has set the clock of the host: no departure follows it.
-    fn watch_clock(&mut self) {
+    fn watch_clock(&mut self, now: Time) {
         let Self { tai, clock, .. } = self;
-        let Some(step) = tai.look(|| clock.tai_ahead()) else { return };
+        let Some(step) = tai.look(now, || clock.tai_ahead()) else { return };
         let way = if step > Nanos::ZERO { "forward" } else { "back" };
         let by = time_text(Nanos(step.0.abs()));
-        self.say(format!("the clock was set {way} by {by}: departures do not follow it"));
-    }
-
-    /// Keeps a sentence for whoever asks how it is going.
-    pub fn say(&mut self, sentence: String) {
-        if self.said.len() < MOST_SAID {
-            self.said.push(sentence);
-        }
+        self.said.say(format!("the clock was set {way} by {by}: departures do not follow it"), now);
     }
 
     /// Lets others have their turn, where it is time for it.
     fn give_turns(&mut self, now: Time, around: &mut dyn Surroundings<C>) -> Result<Flow, PortError> {
         if now - self.kept >= LOOK_UP {
             self.kept = now;
-            self.watch_clock();
+            self.watch_clock(now);
             around.keep(self);
         }
         let waited = now - self.looked_up;
@@ -436,7 +428,7 @@ impl<C: Clock> Driver<C> {
         self.looked_up = now;
         for port in 0..self.ports.len() {
             while let Some(news) = self.ports[port].news()? {
-                self.say(news);
+                self.said.say(news, now);
             }
         }
         let rest = self.slept.0 as f64 / waited.0.max(1) as f64;

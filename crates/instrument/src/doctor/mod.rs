@@ -83,7 +83,7 @@ fn right(right: Right) -> Check {
         Right::Bpf => "programs in the kernel",
         Right::Perfmon => "live frames, their counter and TCP's state, in the kernel",
         Right::SysAdmin => "network namespaces",
-        Right::SysResource => "raised limits",
+        Right::DacOverride => "a study's log of TCP, in a folder of its caller's",
     };
     if right.is_held() {
         return Check::ok(right.name(), format!("held, for {purpose}"));

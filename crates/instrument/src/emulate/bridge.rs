@@ -11,7 +11,7 @@ use sojourn_emulate::select::Rules;
 use sojourn_emulate::{Config, Direction};
 use sojourn_port::bridge::{self, How, Wanted, Watch};
 use sojourn_rights::table::EMULATE;
-use sojourn_rights::{self as rights, Right};
+use sojourn_rights::{self as rights, Folders, Right};
 use sojourn_time::{Clock, SteadyClock, Time, Wait};
 
 use super::arguments::Run;
@@ -37,6 +37,8 @@ pub fn run(asked: &Run) -> anyhow::Result<()> {
         let problem = "emulate verify: the measurement is done by `sojourn emulate verify`, not by this program";
         return Err(WrongRequest(problem.to_owned()).into());
     }
+    // First of all: the number may be of something of ours later.
+    let ready_pipe = asked.how.ready_fd.map(open_ready).transpose()?;
     let config = asked::config(&asked.asked)?;
     let signal = place::stop_signal()?;
     let processors = Processors::own()?;
@@ -46,9 +48,9 @@ pub fn run(asked: &Run) -> anyhow::Result<()> {
     let (left, right, mut said) = bridge::open(&asked.left, &asked.right, &how(asked, &config, clock)?)?;
     let control = control_path(asked)?.map(|path| Control::open(&path)).transpose()?;
     let files = files(asked, &config)?;
+    let writable = Folders::open(writable(asked, control.as_ref()))?;
     rights::keep_only(&kept_rights(&place, [left.engine(), right.engine()]))?;
-    let writable = writable(asked, control.as_ref());
-    EMULATE.write_only_below(&writable.iter().map(PathBuf::as_path).collect::<Vec<_>>())?;
+    EMULATE.write_only_below(writable)?;
     said.extend(place::autogroup_problem().filter(|_| !place.is_real_time));
     let log = files.map(|files| Log::begin(files, processors, clock)).transpose()?;
     let guards = [left.guard(), right.guard()].into_iter().flatten();
@@ -75,12 +77,11 @@ pub fn run(asked: &Run) -> anyhow::Result<()> {
         is_stopped: false,
         block: 0,
         ports,
-        noticed: 0,
         tai_ahead: clock.tai_ahead(),
     };
     begin_log(asked, &mut bridge, &mut live, &config);
     let ready = ready(asked, &mut bridge, &live, &place, &said);
-    tell_ready(asked, &ready)?;
+    tell_ready(asked, ready_pipe, &ready)?;
     EMULATE.restrict_calls()?;
     let ran = bridge.run(&mut live);
     drop(watch);
@@ -192,16 +193,18 @@ fn ready(asked: &Run, bridge: &mut Bridge, live: &Live, place: &Place, said: &[S
     serve::ready(Some(place), own)
 }
 
-fn tell_ready(asked: &Run, ready: &Value) -> anyhow::Result<()> {
+/// Opens what --ready-fd names.
+fn open_ready(number: i32) -> anyhow::Result<File> {
+    let pipe = File::options().write(true).open(format!("/proc/self/fd/{number}"));
+    pipe.map_err(|_| WrongRequest(format!("--ready-fd {number}: nothing to write to is open there")).into())
+}
+
+fn tell_ready(asked: &Run, pipe: Option<File>, ready: &Value) -> anyhow::Result<()> {
     serve::tell(asked.how.json, ready, &show::ready(ready))?;
-    if let Some(number) = asked.how.ready_fd {
-        let mut pipe = File::options().write(true).open(format!("/proc/self/fd/{number}"));
-        pipe.as_mut().map_or_else(
-            |_| Err(WrongRequest(format!("--ready-fd {number}: nothing to write to is open there")).into()),
-            |pipe| writeln!(pipe, "{ready}").context("write to --ready-fd"),
-        )?;
+    match pipe {
+        Some(mut pipe) => writeln!(pipe, "{ready}").context("write to --ready-fd"),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 /// Ends what waits, and the log; says what became of everything.

@@ -51,8 +51,6 @@ pub struct Live {
     pub block: i32,
     /// The left port and the right one.
     pub ports: [String; 2],
-    /// How much of what has come up was logged.
-    pub noticed: usize,
     /// By how much `CLOCK_TAI` is ahead of the clock, as it was logged last.
     pub tai_ahead: Nanos,
 }
@@ -167,11 +165,10 @@ impl Live {
         if std::mem::replace(&mut self.tai_ahead, tai_ahead_ns) != tai_ahead_ns {
             self.log.iter_mut().for_each(|log| log.note(Event::Clock { at_ns: now, tai_ahead_ns }));
         }
-        for sentence in &bridge.said()[self.noticed..] {
-            tell(sentence);
+        for sentence in bridge.news(now) {
+            tell(&sentence);
             self.log.iter_mut().for_each(|log| log.note(Event::Notice { at_ns: now, sentence: sentence.clone() }));
         }
-        self.noticed = bridge.said().len();
     }
 
     /// Answers a request.

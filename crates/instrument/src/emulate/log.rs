@@ -320,7 +320,8 @@ impl Writer {
         let Err(error) = write(&mut self.files) else { return true };
         let why = error.to_string();
         let (at_ns, written) = (self.clock.now(), count(&self.counts.written));
-        // As far as that is possible: a log whose last line is missing is one that was cut.
+        // As far as that is possible: a log whose last line is missing is one that was cut. Rows first, which that line counts.
+        let _ = self.files.packets.sync();
         let last = Event::Stopped { at_ns, written, why: why.clone() };
         let _ = self.files.say(&last, true).and_then(|()| self.files.sync());
         let _ = self.counts.stopped.set(why);

@@ -10,10 +10,13 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
 use anyhow::{Context, anyhow};
+use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use sojourn_rights::table::TCPLOG;
 use sojourn_rights::{Identity, keep_only};
@@ -28,6 +31,7 @@ const OF_SUDO: [&str; 4] = ["SUDO_COMMAND", "SUDO_USER", "SUDO_UID", "SUDO_GID"]
 pub struct Prepared {
     start: Sender<Sender<Started>>,
     tell: Sender<Signal>,
+    is_beyond_us: Arc<AtomicBool>,
 }
 
 type Started = anyhow::Result<(Child, OwnedFd)>;
@@ -38,6 +42,7 @@ pub struct Companion {
     child: Child,
     pidfd: OwnedFd,
     tell: Sender<Signal>,
+    is_beyond_us: Arc<AtomicBool>,
 }
 
 /// Prepares a command, before any right is given up: `user`, or who called sudo, or whoever runs this. `None` without a command.
@@ -57,17 +62,19 @@ pub fn prepare(words: &[OsString], user: Option<&str>) -> anyhow::Result<Option<
     let (tell, told) = channel();
     let (become_sender, has_become) = channel();
     let name = program.clone();
+    let is_beyond_us = Arc::new(AtomicBool::new(false));
+    let refused = Arc::clone(&is_beyond_us);
     let run = move || {
         let became = user.map_or(Ok(()), |user| user.assume());
         let is_ready = became.is_ok();
         let _ = become_sender.send(became);
         if is_ready {
-            start_and_signal((&name, command), &begin, &told);
+            start_and_signal((&name, command), &begin, (&told, &refused));
         }
     };
     thread::Builder::new().name("command".to_owned()).spawn(run).context("start a thread")?;
     match has_become.recv() {
-        Ok(Ok(())) => Ok(Some(Prepared { start, tell })),
+        Ok(Ok(())) => Ok(Some(Prepared { start, tell, is_beyond_us })),
         Ok(Err(error)) => Err(anyhow!(error).context("COMMAND")),
         Err(_) => Err(anyhow!("the thread that starts COMMAND ended early: a mistake of ours")),
     }
@@ -85,11 +92,11 @@ fn environment(command: &mut Command, user: &Identity) {
     }
 }
 
-/// Starts the command once it is asked to, then gives up everything and signals it as it is told.
+/// Starts the command once it is asked to, then gives up everything and signals it as it is told; notes where that is refused.
 fn start_and_signal(
     (program, mut command): (&OsString, Command),
     begin: &Receiver<Sender<Started>>,
-    told: &Receiver<Signal>,
+    (told, is_refused): (&Receiver<Signal>, &AtomicBool),
 ) {
     // Nobody asks where the log could not begin.
     let Ok(answer) = begin.recv() else { return };
@@ -98,8 +105,10 @@ fn start_and_signal(
     let _ = answer.send(started);
     let Some(pidfd) = own else { return };
     while let Ok(signal) = told.recv() {
-        // It may have ended just now.
-        let _ = pidfd_send_signal(&pidfd, signal);
+        // It may have ended just now, which is not a refusal.
+        if pidfd_send_signal(&pidfd, signal) == Err(Errno::PERM) {
+            is_refused.store(true, Ordering::Relaxed);
+        }
     }
 }
 
@@ -125,11 +134,11 @@ impl Prepared {
     /// When it is not there, or may not be run.
     pub fn start(self) -> anyhow::Result<Companion> {
         let (answer, started) = channel();
-        let Self { start, tell } = self;
+        let Self { start, tell, is_beyond_us } = self;
         let ended = || anyhow!("the thread that starts COMMAND ended early: a mistake of ours");
         start.send(answer).map_err(|_| ended())?;
         let (child, pidfd) = started.recv().map_err(|_| ended())??;
-        Ok(Companion { child, pidfd, tell })
+        Ok(Companion { child, pidfd, tell, is_beyond_us })
     }
 }
 
@@ -143,6 +152,11 @@ impl Companion {
     pub fn status(&mut self) -> Option<i32> {
         let status = self.child.try_wait().ok().flatten()?;
         Some(status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default()))
+    }
+
+    /// Whether it was told to end and we may not tell it: it has become another user's.
+    pub fn is_beyond_us(&self) -> bool {
+        self.is_beyond_us.load(Ordering::Relaxed)
     }
 
     /// Tells it to end.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use serde_json::{Value, json};
 use sojourn_tcplog::account::Entry;
-use sojourn_tcplog::settle::{self, Job, Settled};
+use sojourn_tcplog::settle::{self, Job, Settled, Spent};
 use sojourn_tcplog::spool::SpoolError;
 use sojourn_time::{Clock, HostClock, Nanos, Time};
 
@@ -41,6 +41,8 @@ pub struct Closed {
     pub footer: Value,
     /// Whether it can be trusted.
     pub outcome: anyhow::Result<()>,
+    /// Its spool, where there are records of it.
+    pub spent: Option<Spent>,
 }
 
 /// What is known of an end.
@@ -101,13 +103,18 @@ pub fn close(drain: Drain, place: &Place, end: End) -> anyhow::Result<Closed> {
         "interruption": ended.interruption,
     });
     join(&mut footer, more);
+    let (settled, spent) = match settled {
+        Ok(Some((settled, spent))) => (Ok(Some(settled)), Some(spent)),
+        Ok(None) => (Ok(None), None),
+        Err(error) => (Err(error), None),
+    };
     let outcome = match (ended.failed, settled) {
         (Some(error), _) => Err(failed(error)),
         (None, Err(error)) => Err(error),
         // What went wrong while it drained has left its marks in the account, if any.
         (None, Ok(settled)) => drained.and(law).and(settled.map_or(Ok(()), |settled| complete(&settled))),
     };
-    Ok(Closed { footer, outcome })
+    Ok(Closed { footer, outcome, spent })
 }
 
 /// What a footer says of what was counted.
@@ -135,11 +142,11 @@ pub fn throw_away(folder: &Path) -> anyhow::Result<()> {
     fs::remove_dir_all(folder).with_context(|| format!("remove {}", folder.display()))
 }
 
-/// Makes records of a spool, and removes it.
+/// Makes records of a spool, which is left.
 ///
 /// # Errors
-/// When it cannot; the spool is left then.
-pub fn make_records(place: &Place, records: &Path) -> anyhow::Result<Settled> {
+/// When it cannot.
+pub fn make_records(place: &Place, records: &Path) -> anyhow::Result<(Settled, Spent)> {
     let job = Job {
         folder: &place.spool,
         records,

@@ -8,6 +8,7 @@ use std::thread::{self, JoinHandle};
 
 use anyhow::{Context, anyhow};
 use rustix::process::setpriority_process;
+use sojourn_rights::Right;
 use sojourn_rights::table::TCPLOG;
 use sojourn_tcplog::layout::slots;
 use sojourn_time::{Clock, HostClock, Nanos, Time};
@@ -44,11 +45,11 @@ struct Shared {
 }
 
 impl Drain {
-    /// Starts the thread; each CPU has a ring of at most so many bytes.
+    /// Starts the thread, which keeps `more` rights than [`TCPLOG`]; each CPU has a ring of at most so many bytes.
     ///
     /// # Errors
     /// When there can be none.
-    pub fn start(logger: Logger, ring_bytes: u64) -> anyhow::Result<Self> {
+    pub fn start(logger: Logger, ring_bytes: u64, more: &'static [Right]) -> anyhow::Result<Self> {
         let shared = Arc::new(Shared {
             logger: Mutex::new(Some(logger)),
             is_to_end: AtomicBool::new(false),
@@ -56,7 +57,7 @@ impl Drain {
         });
         let seen = Arc::clone(&shared);
         let slots = slots(usize::try_from(ring_bytes)?);
-        let drain = move || seen.run(slots);
+        let drain = move || seen.run(slots, more);
         let thread = thread::Builder::new().name("drain".to_owned()).spawn(drain).context("start a thread")?;
         Ok(Self { shared, thread: Some(thread) })
     }
@@ -98,10 +99,10 @@ impl Shared {
         self.logger.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn run(&self, slots: u32) -> anyhow::Result<()> {
+    fn run(&self, slots: u32, more: &[Right]) -> anyhow::Result<()> {
         // More urgent than traffic: a logger that waits for its turn loses records. Then nothing else needs the right to be.
         let _ = setpriority_process(None, NICEST);
-        TCPLOG.settle()?;
+        TCPLOG.settle_with(more)?;
         TCPLOG.restrict_calls()?;
         let mut pause = USUAL;
         let now = HostClock.now();

@@ -4,7 +4,8 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use serde_json::json;
+use serde_json::{Value, json};
+use sojourn_tcplog::settle::Settled;
 use sojourn_tcplog::spool;
 
 use super::arguments::Recover;
@@ -14,7 +15,8 @@ use super::folder::{self, Moment};
 use super::run::summary;
 use crate::failure::WrongRequest;
 
-/// Makes records, and a footer that says that the log was killed.
+/// Makes records, and a footer that says that the log was killed; one that is there already stays: the log was killed after it
+/// had ended.
 ///
 /// # Errors
 /// When there is nothing to recover, or it goes on.
@@ -27,11 +29,33 @@ pub fn run(asked: &Recover) -> anyhow::Result<()> {
     let header = folder::read(&out.join(folder::HEADER))?;
     let last = written_last(&out.join(spool::NAME))?;
     let is_simulated = header["simulated"] == json!(true);
-    let settled = make_records(&Place::of_log(out, is_simulated), &out.join(folder::RECORDS))?;
+    let (settled, spent) = make_records(&Place::of_log(out, is_simulated), &out.join(folder::RECORDS))?;
     // What a killed log could not remove.
     let _ = fs::remove_file(out.join(folder::SOCKET));
+    let path = out.join(folder::FOOTER);
+    let footer = match path.exists() {
+        true => folder::read(&path)?,
+        false => {
+            let footer = footer_of(&header, &settled, last);
+            folder::write_whole(&path, &footer)?;
+            footer
+        }
+    };
+    spent.discard();
+    if asked.json {
+        println!("{footer}");
+    } else {
+        eprint!("{}", summary(&footer));
+    }
+    let problems = settled.problems.iter();
+    problems.for_each(|problem| eprintln!("{}: {problem}", crate::program()));
+    Ok(())
+}
+
+/// What a killed log ends with.
+fn footer_of(header: &Value, settled: &Settled, last: Moment) -> Value {
     let began = header["enable_time_secs"].as_i64().unwrap_or(last.seconds);
-    let mut footer = counted(settled.totals, settled.gaps, settled.flows, &settled.flow_list);
+    let mut footer = counted(settled.totals.clone(), settled.gaps, settled.flows, &settled.flow_list);
     let more = json!({
         "ended": last.iso(),
         "disable_time_secs": last.seconds,
@@ -43,15 +67,7 @@ pub fn run(asked: &Recover) -> anyhow::Result<()> {
         "problems": settled.problems,
     });
     join(&mut footer, more);
-    folder::write_whole(&out.join(folder::FOOTER), &footer)?;
-    if asked.json {
-        println!("{footer}");
-    } else {
-        eprint!("{}", summary(&footer));
-    }
-    let problems = settled.problems.iter();
-    problems.for_each(|problem| eprintln!("{}: {problem}", crate::program()));
-    Ok(())
+    footer
 }
 
 /// When the spool was written last: then the log was killed, or a little later.

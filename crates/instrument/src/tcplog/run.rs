@@ -11,7 +11,7 @@ use rustix::process::{Signal, getpgrp};
 use serde_json::{Value, json};
 use sojourn_record::private;
 use sojourn_rights::table::TCPLOG;
-use sojourn_rights::{self as rights, Identity, Right};
+use sojourn_rights::{self as rights, Folders, Identity, Right};
 use sojourn_tcplog::Mode;
 use sojourn_tcplog::settle::INTERRUPTED;
 use sojourn_tcplog::spool::Spool;
@@ -52,10 +52,10 @@ pub fn run(asked: &Run) -> anyhow::Result<()> {
     become_caller(&asked.out)?;
     TCPLOG.settle_with(&[Right::SysNice])?;
     let (logger, control) = begin(asked, logger)?;
-    TCPLOG.write_only_below(&[&asked.out])?;
+    TCPLOG.write_only_below(Folders::open([&asked.out])?)?;
     let began = HostClock.now();
     let until = asked.duration.map_or(Time::NEVER, |lasts| began + lasts);
-    let drain = Drain::start(logger, asked.attach.ring_bytes())?;
+    let drain = Drain::start(logger, asked.attach.ring_bytes(), &[])?;
     TCPLOG.settle()?;
     let (companion, started) = match prepared.map(Prepared::start).transpose() {
         Ok(companion) => (companion, Ok(())),
@@ -72,6 +72,10 @@ pub fn run(asked: &Run) -> anyhow::Result<()> {
     let mut closed = close(drain, &place, End { why, began, command_status })?;
     closed.footer["warning"] = nothing_logged(&closed.footer).into();
     let written = folder::write_whole(&asked.out.join(folder::FOOTER), &closed.footer);
+    // The records and the footer are on the disk: nothing is lost with the spool.
+    if let Some(spent) = closed.spent.take_if(|_| written.is_ok()) {
+        spent.discard();
+    }
     tell_ended(asked, &closed.footer);
     closed.outcome.and(written).and(started)?;
     match command_status {
@@ -182,6 +186,12 @@ impl Beside {
             match (why, &self.companion) {
                 (Some(why), None) => return Ok(why),
                 (Some(why), Some(_)) if is_over => return Ok(why),
+                (Some(why), Some(companion)) if companion.is_beyond_us() => {
+                    let problem =
+                        "COMMAND has become another user's and cannot be told to end: the log ends without it";
+                    eprintln!("{}: {problem}", crate::program());
+                    return Ok(why);
+                }
                 (Some(_), Some(_)) => self.end_command(),
                 (None, _) => {}
             }

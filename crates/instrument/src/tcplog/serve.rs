@@ -8,6 +8,7 @@ use anyhow::Context;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use sojourn_record::private;
+use sojourn_rights::Right;
 use sojourn_rights::table::TCPLOG_SERVE;
 use sojourn_tcplog::Mode;
 use sojourn_tcplog::spool::Spool;
@@ -199,7 +200,8 @@ impl Server<'_> {
             is_simulated: self.asked.attach.simulated.is_some(),
         };
         self.log = Some(Log {
-            drain: Drain::start(logger, self.asked.attach.ring_bytes())?,
+            // It looks at the spool by its name.
+            drain: Drain::start(logger, self.asked.attach.ring_bytes(), &[Right::DacOverride])?,
             place,
             began: HostClock.now(),
             said,
@@ -212,6 +214,9 @@ impl Server<'_> {
 impl Log {
     fn end(self, why: &'static str) -> anyhow::Result<Value> {
         let closed = close(self.drain, &self.place, End { why, began: self.began, command_status: None })?;
+        if let Some(spent) = closed.spent {
+            spent.discard();
+        }
         closed.outcome?;
         throw_away(&self.place.spool)?;
         let mut answer = closed.footer;

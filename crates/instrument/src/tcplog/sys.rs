@@ -9,13 +9,19 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
 use std::thread;
 
+use rustix::io::Errno;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use sojourn_rights::Right;
 
 const SO_NETNS_COOKIE: libc::c_int = 71;
 
 /// Returns the kernel's name for the namespace of a file, such as /proc/1/ns/net.
 pub fn netns_cookie(path: &Path) -> io::Result<u64> {
     let file = File::open(path)?;
+    // A running log has given it up, and may not even make the call.
+    if !Right::SysAdmin.is_held() {
+        return Err(Errno::PERM.into());
+    }
     // In a thread of its own, which does not come back.
     let ask = move || {
         move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))?;

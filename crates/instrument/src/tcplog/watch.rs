@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 use anyhow::Context;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value, json};
-use sojourn_rights::Right;
 use sojourn_rights::table::TCPLOG;
+use sojourn_rights::{Folders, Right};
 use sojourn_tcplog::Mode;
 use sojourn_time::{Clock, HostClock, Nanos};
 
@@ -18,7 +18,7 @@ use super::drain::Drain;
 use super::logger::Logger;
 use super::open;
 use super::show;
-use crate::failure::WrongRequest;
+use crate::failure::{NotTrusted, WrongRequest};
 use crate::place;
 use crate::sys::STOP;
 
@@ -54,12 +54,22 @@ fn own(asked: &Watch) -> anyhow::Result<()> {
     said.iter().chain(&careful).for_each(|said| eprintln!("{}: {said}", crate::program()));
     logger.be(Mode::On)?;
     TCPLOG.settle_with(&[Right::SysNice])?;
-    let drain = Drain::start(logger, asked.attach.ring_bytes())?;
-    TCPLOG.write_only_below(&[])?;
+    let drain = Drain::start(logger, asked.attach.ring_bytes(), &[])?;
+    TCPLOG.write_only_below(Folders::default())?;
     TCPLOG.settle()?;
-    let printed = lines(asked, &mut || answer::flows(&drain));
+    let printed = lines(asked, &mut || flows(&drain));
     let (_, drained) = drain.stop();
     printed.and(drained)
+}
+
+/// The flows, while the programs that see them are in place.
+fn flows(drain: &Drain) -> anyhow::Result<Value> {
+    match drain.with(|logger| Ok(logger.interruption().cloned()))? {
+        Some(interruption) => {
+            Err(NotTrusted(format!("{}: packets from then on are not seen", interruption.why)).into())
+        }
+        None => answer::flows(drain),
+    }
 }
 
 fn lines(asked: &Watch, flows: &mut dyn FnMut() -> anyhow::Result<Value>) -> anyhow::Result<()> {

@@ -76,7 +76,7 @@ impl BridgePort for PacketBridge {
             let clock = self.claim.clock();
             let returned = clock.now();
             if taken > 0 {
-                self.ahead.look(|| clock.realtime_ahead());
+                self.ahead.look(returned, || clock.realtime_ahead());
             }
             for nth in 0..taken {
                 let arrival = self.socket.arrival(&self.inbox, nth);

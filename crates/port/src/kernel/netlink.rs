@@ -41,6 +41,7 @@ const IFA_ADDRESS: u16 = 1;
 const IFA_LOCAL: u16 = 2;
 const RTA_DST: u16 = 1;
 const RTA_OIF: u16 = 4;
+const RTA_MULTIPATH: u16 = 9;
 /// `RTPROT_KERNEL`: a route that came by itself, with an address or with IPv6.
 const MADE_BY_KERNEL: u8 = 2;
 
@@ -51,6 +52,11 @@ const HEAD: usize = 16;
 const LINK: usize = HEAD + 16;
 const ADDRESS: usize = HEAD + 8;
 const ROUTE: usize = HEAD + 12;
+/// A next hop: its length, and where the index of its interface stands.
+const HOP: usize = 8;
+const HOP_INDEX: usize = 4;
+/// Where the number of a request stands in a head.
+const NUMBER: usize = 8;
 /// Longer than what is said of one interface.
 const ROOM: usize = 1 << 16;
 /// What may wait while nobody reads: a machine that starts a thousand interfaces at once.
@@ -93,8 +99,8 @@ pub enum Said {
     Gone(u32),
     /// The interface with this index has an address now, or has lost one.
     Address(u32, IpAddr, bool),
-    /// A route leads to the interface with this index: to a prefix, as text.
-    Route(u32, String),
+    /// A route leads by the interfaces with these indices: to a prefix, as text.
+    Route(Vec<u32>, String),
     /// Something was lost on the way here: ask anew.
     Overrun,
 }
@@ -104,6 +110,8 @@ pub enum Said {
 pub struct Netlink {
     socket: OwnedFd,
     buffer: Vec<u8>,
+    /// Of the last request: what answers another one came too late.
+    number: u32,
 }
 
 impl Netlink {
@@ -118,7 +126,7 @@ impl Netlink {
             let _ = sockopt::set_socket_recv_buffer_size(&socket, BUFFER_BYTES);
             bind(&socket, &SocketAddrNetlink::new(0, GROUPS))?;
         }
-        Ok(Self { socket, buffer: vec![0; ROOM] })
+        Ok(Self { socket, buffer: vec![0; ROOM], number: 0 })
     }
 
     /// Takes what has been said since; never waits.
@@ -177,7 +185,7 @@ impl Netlink {
     pub fn routes(&mut self, index: u32) -> io::Result<Vec<String>> {
         let mut routes = Vec::new();
         self.ask(RTM_GETROUTE, NLM_F_DUMP, &[0; ROUTE - HEAD], &mut |said| match said {
-            Said::Route(of, to) if of == index => routes.push(to),
+            Said::Route(by, to) if by.contains(&index) => routes.push(to),
             _ => {}
         })?;
         Ok(routes)
@@ -185,7 +193,8 @@ impl Netlink {
 
     /// Asks, and shows what is answered until all of it is there. To be used on a socket that is not told of changes.
     fn ask(&mut self, kind: u16, flags: u16, body: &[u8], each: &mut dyn FnMut(Said)) -> io::Result<()> {
-        send(&self.socket, &request(kind, NLM_F_REQUEST | flags, body), SendFlags::empty())?;
+        self.number = self.number.wrapping_add(1);
+        send(&self.socket, &request((kind, NLM_F_REQUEST | flags), self.number, body), SendFlags::empty())?;
         let is_dump = flags & NLM_F_DUMP != 0;
         loop {
             let length = match recv(&self.socket, &mut self.buffer[..], RecvFlags::DONTWAIT) {
@@ -198,8 +207,12 @@ impl Netlink {
                 }
                 Err(error) => return Err(error.into()),
             };
-            let (mut ended, mut refused) = (!is_dump, None);
+            let (mut ended, mut refused) = (false, None);
             each_message(&self.buffer[..length], |kind, message| {
+                if word(message, NUMBER) != Some(self.number) {
+                    return None;
+                }
+                ended |= !is_dump;
                 match kind {
                     NLMSG_DONE => ended = true,
                     NLMSG_ERROR => refused = Some(word(message, HEAD).unwrap_or_default().cast_signed()),
@@ -228,9 +241,10 @@ fn odd() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "the kernel's answer is none")
 }
 
-fn request(kind: u16, flags: u16, body: &[u8]) -> Vec<u8> {
+fn request((kind, flags): (u16, u16), number: u32, body: &[u8]) -> Vec<u8> {
     let length = (HEAD + body.len()) as u32;
-    let head = [&length.to_ne_bytes()[..], &kind.to_ne_bytes(), &flags.to_ne_bytes(), &[0; 8]].concat();
+    let (kind, flags, number) = (kind.to_ne_bytes(), flags.to_ne_bytes(), number.to_ne_bytes());
+    let head = [&length.to_ne_bytes()[..], &kind, &flags, &number, &[0; 4]].concat();
     [&head, body].concat()
 }
 
@@ -295,10 +309,26 @@ fn route(message: &[u8]) -> Option<Said> {
         return None;
     }
     let attributes = message.get(ROUTE..)?;
-    let index = attribute(attributes, RTA_OIF).and_then(|value| word(value, 0))?;
+    let alone = attribute(attributes, RTA_OIF).and_then(|value| word(value, 0));
+    let by: Vec<u32> =
+        alone.into_iter().chain(hops(attribute(attributes, RTA_MULTIPATH).unwrap_or_default())).collect();
+    if by.is_empty() {
+        return None;
+    }
     let to = attribute(attributes, RTA_DST).and_then(address);
     let to = to.map_or_else(|| "default".to_owned(), |address| format!("{address}/{length}"));
-    Some(Said::Route(index, to))
+    Some(Said::Route(by, to))
+}
+
+/// The interfaces of next hops, each of which tells its own length.
+fn hops(mut bytes: &[u8]) -> Vec<u32> {
+    let mut found = Vec::new();
+    while let (Some(length), Some(index)) = (half(bytes, 0), word(bytes, HOP_INDEX)) {
+        found.push(index);
+        let next = usize::from(length).max(HOP).next_multiple_of(4);
+        bytes = bytes.get(next..).unwrap_or_default();
+    }
+    found
 }
 
 fn address(value: &[u8]) -> Option<IpAddr> {
@@ -349,7 +379,7 @@ mod tests {
     }
 
     fn message(kind: u16, body: &[u8]) -> Vec<u8> {
-        request(kind, 0, body)
+        request((kind, 0), 0, body)
     }
 
     fn all(bytes: &[u8]) -> Vec<Said> {
@@ -413,9 +443,39 @@ mod tests {
             let to = [attributed(RTA_DST, &[10, 9, 0, 0]), attributed(RTA_OIF, &5_u32.to_ne_bytes())].concat();
             all(&message(RTM_NEWROUTE, &[&[2, 16, 0, 0, 254, by, 0, kind, 0, 0, 0, 0][..], &to].concat()))
         };
-        assert_eq!(route(3, 1), [Said::Route(5, "10.9.0.0/16".into())]);
+        assert_eq!(route(3, 1), [Said::Route(vec![5], "10.9.0.0/16".into())]);
         assert_eq!(route(MADE_BY_KERNEL, 1), [], "it came by itself");
         assert_eq!(route(3, 3), [], "a broadcast address");
+    }
+
+    #[test]
+    fn a_route_over_several_paths_names_all_their_interfaces() {
+        let hop = |index: u32, more: &[u8]| {
+            let length = u16::try_from(HOP + more.len()).expect("short");
+            [&length.to_ne_bytes()[..], &[0, 0], &index.to_ne_bytes(), more].concat()
+        };
+        const RTA_GATEWAY: u16 = 5;
+        let paths = [hop(5, &attributed(RTA_GATEWAY, &[10, 0, 0, 1])), hop(6, &[])].concat();
+        let body = [&[2, 0, 0, 0, 254, 3, 0, 1, 0, 0, 0, 0][..], &attributed(RTA_MULTIPATH, &paths)].concat();
+        assert_eq!(all(&message(RTM_NEWROUTE, &body)), [Said::Route(vec![5, 6], "default".into())]);
+    }
+
+    #[test]
+    fn an_answer_to_another_question_is_passed_over() {
+        let mut netlink = Netlink::open(false).expect("opens");
+        let mut body = [0; LINK - HEAD];
+        // Asked, and not waited for: as after an answer that took too long.
+        body[4..8].copy_from_slice(&2_000_000_000_u32.to_ne_bytes());
+        let late = request((RTM_GETLINK, NLM_F_REQUEST), 77, &body);
+        send(&netlink.socket, &late, SendFlags::empty()).expect("asks");
+        assert_eq!(netlink.link(1).expect("its own answer").name, "lo");
+        send(
+            &netlink.socket,
+            &request((RTM_GETROUTE, NLM_F_REQUEST | NLM_F_DUMP), 78, &[0; ROUTE - HEAD]),
+            SendFlags::empty(),
+        )
+        .expect("asks");
+        assert_eq!(netlink.link(1).expect("its own answer").name, "lo");
     }
 
     #[test]

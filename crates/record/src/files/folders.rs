@@ -144,6 +144,14 @@ impl PacketFile {
     pub fn finish(&mut self) -> Result<(), RecordError> {
         self.files.finish()
     }
+
+    /// Makes what was written outlive a loss of power, also where no more could be written.
+    ///
+    /// # Errors
+    /// When the file system refuses.
+    pub fn sync(&self) -> Result<(), RecordError> {
+        self.files.sync()
+    }
 }
 
 /// What one process read of its sockets: `tcp_readings-<who>-<part>.arrow`.

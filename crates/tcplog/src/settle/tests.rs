@@ -205,7 +205,7 @@ fn where_records_have_no_room_none_are_left_and_a_later_try_makes_them() {
     assert!(matches!(settle(&job(&disk.0)), Err(SettleError::Records(_))));
     assert_eq!(fs::read_dir(&disk.0).unwrap().count(), 1, "the filler");
     let records = folder.join("elsewhere");
-    assert_eq!(settle(&job(&records)).unwrap().records, PACKETS / 2);
+    assert_eq!(settle(&job(&records)).unwrap().0.records, PACKETS / 2);
     fs::remove_dir_all(&folder).unwrap();
 }
 
@@ -407,7 +407,10 @@ fn a_disk_that_fills_up_loses_samples_and_counts_them() {
     spool.end().unwrap();
 
     let job = Job { folder: &disk.0, records: &records, who: "a", part: 0, block: 1, origin: &Origin::default() };
-    let settled = settle(&job).unwrap();
+    let (settled, spent) = settle(&job).unwrap();
+    assert!(disk.0.join(spool::NAME).exists(), "it is there until its caller says so");
+    spent.discard();
+    assert!(!disk.0.join(spool::NAME).exists());
     assert_eq!(settled.problems, [""; 0]);
     assert!(settled.is_conserved && settled.is_whole);
     assert!(settled.records > 1_000 && total(&settled, Some(Disposition::Broken)) > 1_000);
