@@ -23,8 +23,19 @@ SHARED = {"shared": True, "reference_ns": 0, "offset_ns": 0, "skew_ppb": 0, "bou
 LAST = {"sent": 2**64 - 1, "clock": SHARED}
 
 
+AGAIN, ACCEPTED = 1, 2
+
+
 def main() -> None:
     asked = json.loads(sys.argv[1])
+    if asked["kind"] == "handshake":
+        handshake(asked)
+    else:
+        flood(asked)
+
+
+def flood(asked: dict[str, str]) -> None:
+    """Sends the frames of a kind in random order, over and over."""
     rng = random.Random(1)
     make = stream_frames if asked["kind"] == "stream" else probe_frames
     kinds: dict[str, list[bytes]] = make(asked, rng)
@@ -42,6 +53,37 @@ def main() -> None:
                 continue
             counts[kind] += 1
     print(json.dumps(counts), flush=True)
+
+
+def handshake(asked: dict[str, str]) -> None:
+    """Greets from its own address and sends the cookie back, as senders do; then a packet of 1970, and the end."""
+    key, cookie, counts = random.getrandbits(64), bytes(8), {"greetings": 0, "streams": 0}
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as port:
+        port.connect((asked["to"], 7708))
+        port.settimeout(0.02)
+        print("attacking", flush=True)
+        while not select.select([sys.stdin], [], [], 0)[0]:
+            try:
+                port.send(header(GREETING, 1, key) + cookie + b"\0")
+                counts["greetings"] += 1
+                reply = port.recv(2000)
+                if reply[4] != GREETING_REPLY:
+                    continue
+                if reply[50] == AGAIN:
+                    cookie = reply[42:50]
+                elif reply[50] == ACCEPTED:
+                    port.send(header(DATA, 1, key))
+                    port.send(header(END, 1, key) + json.dumps(LAST | {"sent": 1000}).encode())
+                    counts["streams"] += 1
+            except OSError:
+                continue
+    print(json.dumps(counts), flush=True)
+
+
+def header(kind: int, flow: int, key: int) -> bytes:
+    """The header of a stream's first frame, which left when TAI began."""
+    head = struct.pack(">4sBBHQ", b"SOJ3", kind, 0, flow, key) + bytes(6 + 16)
+    return head + struct.pack(">I", zlib.crc32(head))
 
 
 def stream_frames(asked: dict[str, str], rng: random.Random) -> dict[str, list[bytes]]:

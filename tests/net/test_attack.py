@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -189,12 +190,35 @@ def test_a_stream_by_hand_is_counted_as_without_the_attack(way: str, seconds: in
     print(f"{way}: {attacked} sent, {unexpected} counted")
 
 
-def test_an_attack_that_began_before_the_stream_takes_no_flow() -> None:
-    with receiver("--udp") as process, attack("stream", "b"):
+@pytest.mark.parametrize(("kind", "words"), [("stream", ()), ("handshake", ("--allow", ADDRESSES["a"]))])
+def test_an_attack_that_began_before_the_stream_takes_no_flow(kind: str, words: tuple[str, ...]) -> None:
+    with receiver("--udp", *words) as process, attack(kind, "b"):
         time.sleep(0.5)
         sent = send(0.5, "--udp", ADDRESSES["b"])
         told = told_by(process)
-    assert told["flows"][0]["first"] + told["flows"][0]["local_drops"] >= 0.99 * sent["flows"][0]["sent"]
+    (flow,) = told["flows"]
+    assert flow["sent"] == sent["flows"][0]["sent"], "it ended with its own sender's word"
+    assert flow["first"] + flow["local_drops"] >= 0.99 * flow["sent"]
+    assert flow["from"].startswith(ADDRESSES["a"] + ":")
+    assert told["ports"][0]["unexpected_of"]["greetings"] > 0
+
+
+def test_who_takes_a_stream_from_an_address_of_its_own_is_named_and_not_believed() -> None:
+    with receiver("--udp") as process, attack("handshake", "b"):
+        out, said = process.communicate(timeout=PATIENCE_SECONDS)
+    assert process.returncode == 4
+    assert "implausible_delay" in said
+    told = json.loads(out)
+    assert "implausible_delay" in {found["name"] for found in told["findings"]}
+    assert told["flows"][0]["from"].startswith(ADDRESSES["m"] + ":")
+
+
+def test_peers_that_cannot_send_are_refused() -> None:
+    for words in (("--udp", "--allow", MACS["a"]), ("--dev", "eth0", "--allow", ADDRESSES["a"])):
+        argv = inside("b", find_instrument(), "stream", "recv", *words)
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
+        assert done.returncode == 2
+        assert "nobody sends from there" in done.stderr
 
 
 def test_a_second_sender_is_refused_and_changes_nothing() -> None:
@@ -238,6 +262,30 @@ def test_with_a_shared_key_only_who_has_it_is_counted(key_file: Path, tmp_path: 
     assert flow["first"] + flow["local_drops"] >= 0.99 * flow["sent"]
     assert flow["one_way_delay"]["clock"]["source"] == "shared"
     assert told["ports"][0]["unexpected_of"]["greetings"] > 2
+
+
+def test_both_ends_say_that_only_one_of_them_may_have_a_key(key_file: Path) -> None:
+    with receiver("--udp", "--key", str(key_file), "--for", "4s") as process:
+        argv = inside(
+            "a", find_instrument(), "stream", "send", "--udp", ADDRESSES["b"], "--rate", "1kpps", "--count", "9"
+        )
+        sent = subprocess.run(argv, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=True)
+        _, said = process.communicate(timeout=PATIENCE_SECONDS)
+    assert "no receiver answered that has no key and allows this host" in sent.stdout
+    assert process.returncode == 4
+    assert "with the same key or none" in said
+
+
+def test_a_sender_that_nobody_answers_ends_when_it_is_told_to() -> None:
+    argv = inside("a", find_instrument(), "stream", "send", "--udp", ADDRESSES["m"], "--rate", "1kpps", "--count", "9")
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        time.sleep(0.5)
+        told = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=PATIENCE_SECONDS)
+    assert time.monotonic() - told < 0.8
+    assert process.returncode == 4
+    assert "no frame was sent" in said
 
 
 def test_a_key_that_others_can_read_is_refused(key_file: Path) -> None:

@@ -127,7 +127,8 @@ def sent_flow(flow: dict[str, Any], *, missing: bool) -> dict[str, Any]:
     sent = flow["count"] * 9 // 10 if missing else flow["count"]
     rate = flow["rate_pps"]
     return {
-        "flow": flow["flow"], "asked": flow["count"], "sent": sent, "refused": 0, "unsent": flow["count"] - sent,
+        "flow": flow["flow"], "asked": flow["count"], "sent": sent, "next": sent, "refused": 0,
+        "unsent": flow["count"] - sent,
         "asked_pps": rate, "intended_pps": rate, "achieved_pps": rate, "within_1us": 1.0, "within_10us": 1.0,
         "pacing_error_ns": {"p50": 0, "p99": 0, "max": 0}, "anderson_darling": None,
         "first_ns": 0, "last_ns": round((sent - 1) * 1e9 / rate) if rate else 0,

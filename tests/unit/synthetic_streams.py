@@ -155,7 +155,7 @@ class StreamRun:
     def _rows(self, trial: Trial, rng: Any, *, first: bool) -> dict[tuple[str, str], dict[str, Any]]:
         n, lost = len(trial.intended), trial.lost
         gone = (
-            dict.fromkeys(("corrupted", "local_drops", "duplicated", "reordered", "late", "unexpected"), 0)
+            dict.fromkeys(("corrupted", "local_drops", "duplicated", "reordered", "late", "unexpected", "excess"), 0)
             | trial.counts
         )
         elsewhere = gone["corrupted"] + gone["local_drops"]

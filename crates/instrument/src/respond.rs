@@ -14,11 +14,11 @@ use sojourn_port::PortError;
 use sojourn_port::packet::PacketListener;
 use sojourn_port::udp::UdpListener;
 use sojourn_probe::DEFAULT_UDP_PORT;
-use sojourn_probe::respond::{Endpoint, Guard, Peers, Policy, Pretence, Refusal, Responder, Serve, serve};
+use sojourn_probe::respond::{Endpoint, Guard, Policy, Pretence, Refusal, Responder, Serve, serve};
 use sojourn_record::Finding;
 use sojourn_rights::table::RESPOND;
 use sojourn_time::{Clock, HostClock, Wait};
-use sojourn_wire::Key;
+use sojourn_wire::{Key, Peers};
 
 use crate::arguments::{AnswerArguments, GuardArguments, PlaceArguments, Respond};
 use crate::clock;

@@ -10,7 +10,7 @@
 
 #include "stream.h"
 
-#define FLOWS 64
+#define FLOWS 64        /* each with room for one who answers beside it */
 #define WINDOW_WORDS 64 /* numbers of which it is known whether they have come: 64 of them in each */
 #define SUB_BITS 6      /* each octave of a histogram has 64 steps */
 #define OCTAVES 34      /* above the first 64 ns: up to 2^40 ns */
@@ -48,7 +48,7 @@ struct flow {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, FLOWS);
+	__uint(max_entries, 2 * FLOWS);
 	__type(key, struct flow_key);
 	__type(value, struct flow);
 } flows SEC(".maps");

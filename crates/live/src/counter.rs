@@ -74,7 +74,7 @@ pub struct FlowCount {
 pub struct OtherCount {
     /// Frames without the header of a stream.
     pub foreign: u64,
-    /// Answers of nodes for which there was no room: it is for 64 flows and nodes together.
+    /// Answers of nodes for which there was no room: it is for 128 flows and nodes together, and so for 64 flows that are answered.
     pub unlisted: u64,
     /// Frames of streams with a key or a flow that is not counted.
     pub keyless: u64,

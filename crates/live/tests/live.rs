@@ -131,7 +131,7 @@ fn a_counter_tells_what_came_twice_or_late_and_lets_the_rest_pass() {
         let mut foreign = stream_frame(Kind::Data, 1, 0, None);
         foreign[14] = b'X';
         near.transmit(&foreign).expect("transmits");
-        for node in 1..=63 {
+        for node in 1..=127 {
             near.transmit(&changed(Kind::Answer, |header| header.node = node)).expect("transmits");
         }
         settle();
@@ -140,12 +140,30 @@ fn a_counter_tells_what_came_twice_or_late_and_lets_the_rest_pass() {
         assert_eq!((flow.frames, flow.first, flow.duplicated, flow.beyond), (12, 8, 3, 1));
         // 7 after 8, 6,000 and 9,000 after 10,000.
         assert_eq!((flow.reordered, flow.least, flow.greatest), (3, 5, 10_000));
-        // Two flows were entered, of which one is answered by 62 nodes; for the last node there is no room.
-        assert_eq!((flows.len(), counter.others().expect("reads").unlisted), (63, 1));
+        // Two flows were entered, of which one is answered by 126 nodes; for the last node there is no room.
+        assert_eq!((flows.len(), counter.others().expect("reads").unlisted), (127, 1));
         assert_eq!((counter.others().expect("reads").foreign, counter.others().expect("reads").keyless), (1, 0));
         let mut passed = Vec::new();
         beside.receive_batch(&mut |frame, _| passed.push(header(frame).kind)).expect("receives");
         assert_eq!(passed, [Kind::SyncRequest]);
+    });
+}
+
+#[test]
+fn as_many_flows_are_answered_as_are_counted() {
+    within_permitted("as_many_flows_are_answered_as_are_counted", || {
+        link();
+        let mut counter = at_far_end(|| LiveCounter::attach("far")).expect("attaches");
+        let mut near = PacketPort::open_for("near", STREAM_ETHERTYPE, PacketOptions::default()).expect("opens");
+        for flow in 1..=64 {
+            counter.expect(KEY, flow).expect("takes a key");
+            let answer = changed(Kind::Answer, |header| (header.flow, header.node) = (flow, 1));
+            near.transmit(&answer).expect("transmits");
+        }
+        settle();
+        let flows = counter.flows().expect("reads");
+        assert!(flows.iter().all(|flow| (flow.frames, flow.node) == (1, 1)), "{flows:?}");
+        assert_eq!((flows.len(), counter.others().expect("reads").unlisted), (64, 0));
     });
 }
 

@@ -27,6 +27,8 @@ pub use batch::{Batch, MOST_AT_ONCE};
 pub use bpf::Mode;
 pub use listen::{Listener, Route};
 
+use std::net::SocketAddr;
+
 use sojourn_time::{Stamp, Time};
 
 /// A place where frames enter and leave.
@@ -80,6 +82,8 @@ pub struct Received {
     pub arrived: Stamp,
     /// When the program had it in hand, just after the call.
     pub returned: Time,
+    /// Who sent it, where the kernel tells: over UDP. Ethernet frames say it themselves.
+    pub from: Option<SocketAddr>,
 }
 
 /// When a frame left, told afterwards.

@@ -126,7 +126,7 @@ impl Port for Sim {
         let length = arrival.frame.len().min(buffer.len());
         buffer[..length].copy_from_slice(&arrival.frame[..length]);
         let arrived = Stamp { at: self.clock.reading_at(arrival.at), source: Source::Simulated };
-        Ok(Some(Received { length, arrived, returned: self.clock.now() }))
+        Ok(Some(Received { length, arrived, returned: self.clock.now(), from: None }))
     }
 
     fn transmit_stamp(&mut self) -> Result<Option<TransmitStamp>, PortError> {

@@ -62,6 +62,7 @@ findings! {
     PretendedClock "pretended_clock" Invalid "The peer pretends a clock, for tests of clock estimation alone.",
     ClockAsymmetric "clock_asymmetric" Doubtful "The two directions' minimum delays differ: only the maximum error holds.",
     ClockSlewed "clock_slewed" Doubtful "The rate of the clocks of the two ends changed faster than clocks do by themselves.",
+    ImplausibleDelay "implausible_delay" Invalid "Frames arrived before they left, or more than a minute later than their stream lasted, by a clock that both ends are said to share.",
     NegativeDelay "negative_delay" Doubtful "Frames arrived before they left: the clocks were further apart than known.",
     DurationStretched "duration_stretched" Doubtful "Sending took longer than asked: less was offered than intended.",
     LoadMissed "load_missed" Doubtful "The sender missed the load that was asked for.",

@@ -155,7 +155,7 @@ impl Accounting {
             // A flow that was sent to other ports than this one has not lost anything here.
             let elsewhere = sent.iter().any(|count| count.flow == tally.flow());
             flows.push(tally.finish(match count {
-                Some(count) => Told::Sent(count.sent),
+                Some(count) => Told::Sent { sent: count.sent, next: count.next.unwrap_or(count.sent) },
                 None if elsewhere => Told::Elsewhere,
                 None => Told::Nothing,
             }));

@@ -55,7 +55,8 @@ pub struct Unexpected {
     pub exchanges: u64,
     /// Ends of another key or flow, and such as cannot be.
     pub ends: u64,
-    /// Greetings of a second sender to a flow that another one has, and to flows that are not counted.
+    /// Greetings of a second sender to a flow that another one has, to flows that are not counted, and of senders that are not
+    /// allowed.
     pub greetings: u64,
 }
 

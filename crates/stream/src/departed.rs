@@ -30,6 +30,8 @@ pub struct FlowSent {
     pub port: usize,
     /// What became of its packets.
     pub counts: SentCounts,
+    /// The number after the highest that was given: as many as were sent, or more where refused packets had numbers too.
+    pub next: u64,
     /// The rate that was asked for; 0 of a flood.
     pub asked_pps: f64,
     /// The rate of the intended departures of the packets that were sent; 0 below two, and of a flood.

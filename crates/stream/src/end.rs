@@ -14,6 +14,9 @@ const MOST_SKEW_PPB: f64 = 1e8;
 pub struct End {
     /// How many packets were sent.
     pub sent: u64,
+    /// The number after the highest that was given, where packets that our own machine refused had numbers too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<u64>,
     /// How the receiver's clock stands to the sender's; `None` when it is not known.
     pub clock: Option<EndLine>,
     /// The mean pacing error: how long after the intended time packets left, where the sender's kernel or interface stamped
@@ -26,18 +29,25 @@ pub struct End {
 }
 
 impl End {
-    /// Tells whether it can be true: no more packets than numbers, and clocks no further apart than times go. What is read from
-    /// frames is computed with only where it can.
+    /// Tells whether it can be true: no more packets than numbers, clocks no further apart than times go, and one clock not apart
+    /// from itself. What is read from frames is computed with only where it can.
     pub fn is_possible(&self) -> bool {
         let is_error = |ns: f64| ns.is_finite() && ns >= 0.0;
+        let is_nothing = |line: &EndLine| {
+            [line.offset_ns, line.skew_ppb, line.bound_ns, line.error95_ns]
+                .iter()
+                .all(|of_two_clocks| *of_two_clocks == 0.0)
+        };
         let is_possible = |line: &EndLine| {
             (-MOST_NS..=MOST_NS).contains(&line.reference_ns)
                 && line.offset_ns.abs() <= MOST_NS as f64
                 && line.skew_ppb.abs() <= MOST_SKEW_PPB
                 && is_error(line.bound_ns)
                 && is_error(line.error95_ns)
+                && (!line.shared || is_nothing(line))
         };
         self.sent <= SEQ_LIMIT
+            && self.next.is_none_or(|next| (self.sent..=SEQ_LIMIT).contains(&next))
             && self.clock.as_ref().is_none_or(is_possible)
             && self.pacing_error_ns.is_none_or(|ns| ns.abs() <= MOST_NS as f64)
     }

@@ -61,6 +61,9 @@ pub struct SentCount {
     pub port: Option<usize>,
     /// How many.
     pub sent: u64,
+    /// The number after the highest that one of them can have, where packets that were refused have numbers too; `None`: as many as
+    /// were sent.
+    pub next: Option<u64>,
 }
 
 /// What arrived of one stream at one port.

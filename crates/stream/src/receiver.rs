@@ -7,7 +7,7 @@ use sojourn_wire::stream::{
     GREETING_BYTES, GreetingTail, GreetingWord, HEADER_BYTES, Kind, Link, SYNC_BYTES, SyncTail, TAG_BYTES, end_text,
     fill,
 };
-use sojourn_wire::{SessionKey, StreamHeader};
+use sojourn_wire::{Peers, SessionKey, Station, StreamHeader};
 
 use crate::accounting::{Accounting, Counting, Whose};
 use crate::follow_up::FollowUps;
@@ -22,6 +22,7 @@ const LONGEST_HEAD_BYTES: usize = ethernet::HEADER_BYTES + TAG_BYTES;
 #[derive(Debug)]
 pub struct Receiver {
     senders: Senders,
+    allowed: Vec<Peers>,
     auth: Auth,
     clock: u64,
     ports: Vec<PortRequest>,
@@ -30,6 +31,8 @@ pub struct Receiver {
     ends: Vec<(u16, End)>,
     /// Flows whose senders have greeted, of which nobody was told yet.
     greeted: Vec<(u16, SessionKey)>,
+    /// Where the greetings came from that were accepted, by flow.
+    accepted: Vec<(u16, Station)>,
     follow_ups: FollowUps,
 }
 
@@ -44,12 +47,14 @@ impl Receiver {
         };
         Self {
             senders: request.senders,
+            allowed: request.allowed.clone(),
             auth: request.auth.clone(),
             clock: request.clock,
             accounting: Accounting::new(counting, &request.flows, request.ports.len(), key),
             ports: request.ports.clone(),
             ends: Vec::with_capacity(request.flows.len()),
             greeted: Vec::with_capacity(request.flows.len()),
+            accepted: Vec::with_capacity(request.flows.len()),
             follow_ups: FollowUps::new(request.auth.clone()),
         }
     }
@@ -102,7 +107,7 @@ impl Receiver {
         let is_believed = header.kind == Kind::Greeting || self.accounting.is_ours(&header);
         let said = if is_believed { self.auth.open(payload) } else { None };
         let length = match (header.kind, said) {
-            (Kind::Greeting, Some(said)) => return self.greet((port, back), (header, said), reply),
+            (Kind::Greeting, Some(said)) => return self.greet((port, back), (header, said), received, reply),
             (Kind::SyncRequest, Some(said)) => self.sync((port, back), (header, said), received, reply),
             (Kind::End, Some(said)) if read_end(said).is_some() => self.on_end(back, (header, said), reply),
             _ => {
@@ -158,6 +163,11 @@ impl Receiver {
         self.greeted.pop()
     }
 
+    /// Returns where the greeting came from that a flow's sender was accepted by, if one was.
+    pub fn sender(&self, flow: u16) -> Option<Station> {
+        self.accepted.iter().find(|(of, _)| *of == flow).map(|(_, station)| *station)
+    }
+
     /// Returns how many packets have arrived up to now, all streams together, and when the last did.
     pub const fn progress(&self) -> (u64, Option<Time>) {
         self.accounting.progress()
@@ -166,7 +176,8 @@ impl Receiver {
     /// Accounts for what did not arrive. `local_drops` counts, for each port, the frames that our socket had no room for.
     /// What `sent` does not say is taken from the ends that senders told.
     pub fn finish(self, sent: &[SentCount], local_drops: &[u64]) -> ReceiveOutcome {
-        let told = self.ends.iter().map(|(flow, end)| SentCount { flow: *flow, port: None, sent: end.sent });
+        let told =
+            self.ends.iter().map(|(flow, end)| SentCount { flow: *flow, port: None, sent: end.sent, next: end.next });
         let unclaimed = told.filter(|end| sent.iter().all(|count| count.flow != end.flow));
         let sent: Vec<_> = sent.iter().copied().chain(unclaimed).collect();
         self.accounting.finish(&sent, local_drops)
@@ -190,16 +201,23 @@ impl Receiver {
         Some(length)
     }
 
-    /// Replies to a greeting, with no more bytes than it has. The first one to a flow that sends our cookie back fixes its key.
+    /// Replies to a greeting, with no more bytes than it has. The first one to a flow that sends our cookie back fixes its key:
+    /// who does that hears us at the address that it names, which must be an allowed one.
     fn greet(
         &mut self,
         (port, back): (usize, Head),
         (header, request): (StreamHeader, &[u8]),
+        received: &Received,
         reply: &mut [u8],
     ) -> Option<usize> {
         let length = back.greeting_payload_bytes();
-        let asked =
-            GreetingTail::read(request).filter(|tail| tail.word == GreetingWord::Greet && request.len() >= length);
+        let station = match back {
+            Head::Link(link) => Some(Station::Ethernet(link.destination)),
+            Head::Udp => received.from.map(Station::Internet),
+        };
+        let asked = GreetingTail::read(request)
+            .filter(|tail| tail.word == GreetingWord::Greet && request.len() >= length)
+            .filter(|_| self.allows(station));
         let Some(asked) = asked else {
             self.accounting.on_unexpected(port, Some(header.kind));
             return None;
@@ -211,6 +229,7 @@ impl Receiver {
             Whose::Of(_) => GreetingWord::Taken,
             Whose::Nobody if asked.cookie == cookie => {
                 self.accounting.set_key(header.flow, header.key);
+                self.accepted.extend(station.map(|station| (header.flow, station)));
                 self.greeted.push((header.flow, header.key));
                 GreetingWord::Accepted
             }
@@ -227,6 +246,11 @@ impl Receiver {
         GreetingTail { cookie, word }.write(payload);
         self.auth.seal(payload);
         Some(length)
+    }
+
+    fn allows(&self, station: Option<Station>) -> bool {
+        let is_one = |peers: &Peers| station.is_some_and(|station| peers.have(station));
+        self.allowed.is_empty() || self.allowed.iter().any(is_one)
     }
 
     /// Writes the reply to a synchronisation. It promises a follow-up where the request can use one and is as long as the

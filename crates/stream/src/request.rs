@@ -4,7 +4,7 @@ use sojourn_port::Framing;
 use sojourn_time::Nanos;
 use sojourn_wire::ethernet::LEAST_PAYLOAD_BYTES;
 use sojourn_wire::stream::{GREETING_BYTES, HEADER_BYTES, Link, SYNC_BYTES};
-use sojourn_wire::{MacAddress, SessionKey};
+use sojourn_wire::{MacAddress, Peers, SessionKey};
 
 use crate::{Auth, Schedule, ScheduleError};
 
@@ -92,6 +92,8 @@ pub struct SyncRequest {
 pub struct ReceiveRequest {
     /// Whose frames are counted; others are unexpected.
     pub senders: Senders,
+    /// Whose greetings are believed; none named: everybody's.
+    pub allowed: Vec<Peers>,
     /// What senders know of us beforehand: greetings, exchanges of times and ends without a right tag are unexpected.
     pub auth: Auth,
     /// The ports.

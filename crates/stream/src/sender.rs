@@ -205,7 +205,12 @@ impl Sender {
 
     /// Returns how many packets of each stream were sent, and by which port.
     pub fn sent(&self) -> impl Iterator<Item = SentCount> {
-        self.flows.iter().map(|flow| SentCount { flow: flow.flow, port: Some(flow.port), sent: flow.counts.sent })
+        self.flows.iter().map(|flow| SentCount {
+            flow: flow.flow,
+            port: Some(flow.port),
+            sent: flow.counts.sent,
+            next: None,
+        })
     }
 
     /// Ends it: what was not tried is unsent.
@@ -285,6 +290,7 @@ impl Flow {
             flow: self.flow,
             port: self.port,
             counts: self.counts,
+            next: sent,
             asked_pps: self.asked_pps,
             intended_pps,
             achieved_pps: rate(sent, span),

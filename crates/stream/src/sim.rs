@@ -63,7 +63,8 @@ pub fn simulate(
     let clock = NearClock::new(Rc::clone(&line));
     let pace = Pace { wait: Wait::Sleep, is_real_time: false };
     let sent = driver::send(send, &mut ports, &clock, pace, stop)?;
-    let counts = sent.flows.iter().map(|flow| SentCount { flow: flow.flow, port: None, sent: flow.counts.sent });
+    let counts =
+        sent.flows.iter().map(|flow| SentCount { flow: flow.flow, port: None, sent: flow.counts.sent, next: None });
     let received = line.borrow_mut().finish(&counts.collect::<Vec<_>>());
     Ok((sent, received))
 }

@@ -13,7 +13,12 @@ use crate::{ReceivedCounts, Spread};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Told {
     /// So many.
-    Sent(u64),
+    Sent {
+        /// How many.
+        sent: u64,
+        /// The number after the highest that one of them can have.
+        next: u64,
+    },
     /// None: it was sent to other ports.
     Elsewhere,
     /// Not known: as many as the highest number that arrived tells.
@@ -110,10 +115,10 @@ impl Tally {
     /// Accounts for what did not arrive of what was sent.
     pub fn finish(self, told: Told) -> FlowReceived {
         let Self { mut received, window, damaged, .. } = self;
-        let sent = match told {
-            Told::Sent(sent) => sent,
-            Told::Elsewhere => 0,
-            Told::Nothing => window.next(),
+        let (sent, next) = match told {
+            Told::Sent { sent, next } => (sent, next),
+            Told::Elsewhere => (0, 0),
+            Told::Nothing => (window.next(), window.next()),
         };
         let counts = &mut received.counts;
         let arrived = counts.first + counts.corrupted;
@@ -122,7 +127,7 @@ impl Tally {
             0
         });
         // A number that was never sent is one too many, though as many others are missing.
-        counts.excess = counts.excess.max(u64::from(window.next() > sent));
+        counts.excess = counts.excess.max(u64::from(window.next() > next));
         if told == Told::Elsewhere {
             counts.excess = 0;
         }
@@ -132,8 +137,11 @@ impl Tally {
         counts.corrupted += corrupted;
         counts.duplicated += damaged - corrupted;
         counts.lost = missing - corrupted;
-        let runs = window.finish(sent);
-        (received.loss_run, received.gap_run) = (runs.losses, runs.gaps);
+        // Which of the missing numbers were refused and which were lost is not known: then there are no runs to tell.
+        if next <= sent {
+            let runs = window.finish(sent);
+            (received.loss_run, received.gap_run) = (runs.losses, runs.gaps);
+        }
         received
     }
 

@@ -78,7 +78,7 @@ def stream_findings(
     """
     missing = missing_trials(run, flows)
     found = [*_late(run, errors, overloads), *_missed(flows, overloads), *_dropped(flows), *_misfit(flows)]
-    found += [*_conserved(run, flows)]
+    found += [*_conserved(run, flows), *_contradicted(flows)]
     found += [*stamps_of(packets), *_steps(run), *clock_findings(run.clock_lines, run.streams, packets)]
     found += [*asymmetries(run), *debug_build(run), *offloads(run), *contended(run), *_dead(flows), *_notes(flows)]
     nothing = not flows.height and not run.blocks.height
@@ -191,6 +191,13 @@ def _conserved(run: Run, flows: pl.DataFrame) -> Iterator[Finding]:
         "not_conserved", wrong, "{} of the frames sent are missing, or counted twice, among received, lost and dropped"
     )
     yield from _counted(run, flows)
+
+
+def _contradicted(flows: pl.DataFrame) -> Iterator[Finding]:
+    """More frames arrived, or higher numbers, than the sender says that it sent."""
+    wrong = flows.filter(pl.col("excess") > 0).with_columns(share=pl.col("excess") / pl.col("sent").clip(lower_bound=1))
+    said = "at least {} more frames of a stream arrived than its sender says it sent: a forger, or another sender"
+    yield from _worst("counts_contradict", wrong, said)
 
 
 def _counted(run: Run, flows: pl.DataFrame) -> Iterator[Finding]:

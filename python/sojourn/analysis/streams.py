@@ -142,7 +142,7 @@ SENT = {
 }
 """Columns of a sender's row of `streams`, and their names beside the receiver's."""
 
-COUNTS = ("first", "duplicated", "reordered", "late", "corrupted", "unexpected", "local_drops", "lost")
+COUNTS = ("first", "duplicated", "reordered", "late", "corrupted", "unexpected", "local_drops", "lost", "excess")
 
 
 class At(NamedTuple):

@@ -252,7 +252,7 @@ class Tester:
                 self.ends[name].receive(request)
                 begun.append(name)
             yield said
-            totals = [{"flow": flow["flow"], "sent": flow["sent"], "port": None} for flow in said["sent"]["flows"]]
+            totals = [total(flow) for flow in said["sent"]["flows"]]
             while begun:
                 name = begun.pop()
                 said[name] = self.ends[name].finish_receiving(asked.trial.block, totals, self.session.screen.tick)
@@ -279,7 +279,7 @@ class Tester:
             self.ends["a3"].stop()
             said["sent"] = self.ends["a3"].sent(tick)["flows"]
             time.sleep(asked.plan.trials.grace_ns / 1e9)
-            totals = [{"flow": flow["flow"], "sent": flow["sent"], "port": None} for flow in said["sent"]]
+            totals = [total(flow) for flow in said["sent"]]
             said["received"] = self.ends["b2"].finish_receiving(asked.trial.block, totals, tick)["flows"]
 
     def flush_fdb(self, path: str) -> None:
@@ -300,6 +300,11 @@ class Tester:
             self._learned.add(link.path)
             if any(flow["sent"] == 0 for flow in sent["flows"]):
                 raise MachineError(f"nothing can be sent over {link.path}: see `sojourn doctor`")
+
+
+def total(flow: dict[str, Any]) -> dict[str, Any]:
+    """What a receiver is told of a flow that was sent."""
+    return {"flow": flow["flow"], "sent": flow["sent"], "next": flow["next"], "port": None}
 
 
 def announcement(link: Link, number: int) -> dict[str, Any]:

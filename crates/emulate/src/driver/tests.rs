@@ -80,7 +80,7 @@ impl BridgePort for SimPort {
             let Some((at, frame)) = side.coming.pop_front() else { break };
             drop(side);
             let arrived = Stamp { at, source: Source::Simulated };
-            each(&frame, Received { length: frame.len(), arrived, returned: now });
+            each(&frame, Received { length: frame.len(), arrived, returned: now, from: None });
             count += 1;
         }
         Ok(count)

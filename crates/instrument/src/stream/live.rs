@@ -112,6 +112,7 @@ fn told(sent: &LiveSent, flow: &FlowRequest, into_device: bool) -> FlowSent {
         flow: flow.flow,
         port: flow.port,
         counts: SentCounts { asked, sent: sent.made - refused, refused, unsent: asked.saturating_sub(sent.made) },
+        next: sent.made,
         asked_pps: rate(flow).unwrap_or(0.0),
         intended_pps: rate(flow).unwrap_or(0.0),
         achieved_pps: if span > 0 { sent.made.saturating_sub(1) as f64 * 1e9 / span as f64 } else { 0.0 },

@@ -6,6 +6,9 @@ use sojourn_time::{Nanos, Time};
 
 use super::quantiles::Quantiles;
 
+/// Nothing delays a frame by more than its stream lasts and so much.
+const MOST_BEYOND: Nanos = Nanos::seconds(60);
+
 /// The delays of one flow at one port.
 #[derive(Clone, Debug)]
 pub struct OneWay {
@@ -117,6 +120,21 @@ impl OneWay {
             error95_ns / 1e3,
             offset_ns / 1e3,
         )
+    }
+
+    /// Returns what is wrong where delays by one clock cannot be those of a stream whose arrivals lasted so long; `None` where they
+    /// can.
+    pub fn implausible(&self, lasted: Nanos) -> Option<String> {
+        let (least, most) = (self.from_send_call.min, self.from_send_call.max);
+        let is_plausible = least >= 0 && most <= (lasted + MOST_BEYOND).0;
+        (self.line.shared && !is_plausible).then(|| {
+            format!(
+                "frames arrived {:.3} to {:.3} s after they left by the clock that both ends are said to share: \
+                 the sender has another clock, it was stepped, or the sender is not who it seems",
+                least as f64 / 1e9,
+                most as f64 / 1e9
+            )
+        })
     }
 
     /// Returns what is wrong where frames arrived before they left; `None` where none did.

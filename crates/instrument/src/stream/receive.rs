@@ -76,7 +76,7 @@ impl<'a> Reception<'a> {
             transmit_stamps: open.port.capabilities().transmit_stamps,
         });
         let request = receive_request(asked.senders, &asked.flows, &asked.options, of_ports.collect());
-        let request = ReceiveRequest { auth: asked.auth.clone(), ..request };
+        let request = ReceiveRequest { auth: asked.auth.clone(), allowed: asked.allowed.clone(), ..request };
         let receiver = Receiver::new(&request);
         let dropped_before = ports.iter_mut().map(dropped).collect();
         Ok(Self { asked, place, ports, dropped_before, receiver, meter: Meter::start() })
@@ -146,9 +146,13 @@ impl<'a> Reception<'a> {
         let local_drops: Vec<u64> =
             now.iter().zip(&self.dropped_before).map(|(now, then)| now.saturating_sub(*then)).collect();
         let index = |number: u16| self.asked.ports.iter().position(|port| port.port == number);
-        let told = |count: &request::SentCount| match count.port {
-            None => Some(SentCount { flow: count.flow, port: None, sent: count.sent }),
-            Some(port) => Some(SentCount { flow: count.flow, port: Some(index(port)?), sent: count.sent }),
+        let told = |count: &request::SentCount| {
+            let request::SentCount { flow, sent, next, port } = *count;
+            let port = match port {
+                None => None,
+                Some(port) => Some(index(port)?),
+            };
+            Some(SentCount { flow, port, sent, next })
         };
         let sent: Vec<SentCount> = sent.iter().filter_map(told).collect();
         let took = self.meter.stop();
@@ -214,6 +218,7 @@ pub fn receive_request(
     ReceiveRequest {
         senders,
         auth: Auth::default(),
+        allowed: Vec::new(),
         ports,
         flows: flows.to_vec(),
         keep: match options.keep {

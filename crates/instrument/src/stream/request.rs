@@ -12,7 +12,7 @@ use sojourn_time::Nanos;
 use sojourn_time::text::time;
 use sojourn_wire::size::SizeError;
 use sojourn_wire::stream::HEADER_BYTES;
-use sojourn_wire::{SessionKey, Size};
+use sojourn_wire::{Peers, SessionKey, Size};
 
 use super::shape::Shape;
 use super::to::{To, Via};
@@ -118,6 +118,9 @@ pub struct Receive {
     /// What the senders know beforehand: by hand.
     #[serde(skip)]
     pub auth: Auth,
+    /// Whose greetings are believed: by hand.
+    #[serde(skip)]
+    pub allowed: Vec<Peers>,
     pub ports: Vec<ReceivePort>,
     pub flows: Vec<u16>,
     #[serde(flatten)]
@@ -207,6 +210,9 @@ pub struct Finish {
 pub struct SentCount {
     pub flow: u16,
     pub sent: u64,
+    /// The number after the highest that was given; as many as were sent where it is not said.
+    #[serde(default)]
+    pub next: Option<u64>,
     #[serde(default)]
     pub port: Option<u16>,
 }

@@ -68,9 +68,20 @@ pub fn received(common: Common<'_>, what: &What<'_>, flow: &FlowReceived) -> Str
 }
 
 fn counts(of: ReceivedCounts) -> StreamCounts {
-    let ReceivedCounts { first, duplicated, reordered, late, corrupted, unexpected, local_drops, lost, excess: _ } = of;
+    let ReceivedCounts { first, duplicated, reordered, late, corrupted, unexpected, local_drops, lost, excess } = of;
     let of_kinds = unexpected_counts(unexpected);
-    StreamCounts { sent: of.packets(), first, duplicated, reordered, late, corrupted, local_drops, lost, ..of_kinds }
+    StreamCounts {
+        sent: of.packets(),
+        first,
+        duplicated,
+        reordered,
+        late,
+        corrupted,
+        local_drops,
+        lost,
+        excess,
+        ..of_kinds
+    }
 }
 
 fn unexpected_counts(of: Unexpected) -> StreamCounts {

@@ -321,6 +321,7 @@ pub fn flow_json(flow: &FlowSent) -> Value {
         "flow": flow.flow,
         "asked": flow.counts.asked,
         "sent": flow.counts.sent,
+        "next": flow.next,
         "refused": flow.counts.refused,
         "unsent": flow.counts.unsent,
         "asked_pps": flow.asked_pps,

@@ -100,7 +100,7 @@ impl Port for IcmpPort {
             let Some(length) = self.without_header(&header, &arrival, buffer) else { continue };
             // A message longer than the buffer was cut.
             let length = length.min(buffer.len());
-            return Ok(Some(Received { length, arrived: arrival.arrived, returned: arrival.returned }));
+            return Ok(Some(Received { length, arrived: arrival.arrived, returned: arrival.returned, from: None }));
         }
         Ok(None)
     }

@@ -163,7 +163,10 @@ impl Batch for PacketPort {
                 }
                 let arrival = self.socket.arrival(inbox, nth);
                 let frame = with_tag(inbox.message(nth), arrival.control.tag);
-                each(frame, Received { length: frame.len(), arrived: arrival.arrived, returned: arrival.returned });
+                each(
+                    frame,
+                    Received { length: frame.len(), arrived: arrival.arrived, returned: arrival.returned, from: None },
+                );
                 count += 1;
             }
         }
@@ -355,7 +358,7 @@ fn receive(socket: &mut Socket, buffer: &mut [u8]) -> Result<Option<(Received, i
             continue;
         }
         let length = insert_tag(buffer, arrival.length, arrival.control.tag);
-        let received = Received { length, arrived: arrival.arrived, returned: arrival.returned };
+        let received = Received { length, arrived: arrival.arrived, returned: arrival.returned, from: None };
         return Ok(Some((received, link.index)));
     }
     Ok(None)

@@ -169,7 +169,8 @@ impl Port for UdpPort {
         if let To::LastSender(_) = self.to {
             self.to = To::LastSender(Some(Asker { name: *self.socket.from(), local: self.local(&arrival) }));
         }
-        Ok(Some(Received { length: arrival.length, arrived: arrival.arrived, returned: arrival.returned }))
+        let Arrival { length, arrived, returned, .. } = arrival;
+        Ok(Some(Received { length, arrived, returned, from: self.socket.from().as_internet() }))
     }
 
     fn transmit_stamp(&mut self) -> Result<Option<TransmitStamp>, PortError> {
@@ -208,8 +209,10 @@ impl Batch for UdpPort {
         let count = self.socket.receive_batch(inbox)?;
         for nth in 0..count {
             let arrival = self.socket.arrival(inbox, nth);
+            let from = inbox.from(nth).and_then(Name::as_internet);
             let payload = inbox.message(nth);
-            each(payload, Received { length: payload.len(), arrived: arrival.arrived, returned: arrival.returned });
+            let length = payload.len();
+            each(payload, Received { length, arrived: arrival.arrived, returned: arrival.returned, from });
         }
         Ok(count)
     }
@@ -312,7 +315,8 @@ impl Listener for UdpListener {
     fn receive(&mut self, buffer: &mut [u8]) -> Result<Option<(Received, Caller)>, PortError> {
         let Some(arrival) = self.socket.receive(&mut [], buffer)? else { return Ok(None) };
         let asker = Asker { name: *self.socket.from(), local: arrival.control.local };
-        let received = Received { length: arrival.length, arrived: arrival.arrived, returned: arrival.returned };
+        let Arrival { length, arrived, returned, .. } = arrival;
+        let received = Received { length, arrived, returned, from: asker.name.as_internet() };
         let Control { to_group, hop_limit, .. } = arrival.control;
         Ok(Some((received, Caller { asker, to_group, hop_limit })))
     }

@@ -125,7 +125,7 @@ impl Port for XdpPort {
             let returned = HostClock.now();
             let length = frame.len().min(buffer.len());
             buffer[..length].copy_from_slice(&frame[..length]);
-            received = Some(Received { length, arrived: stamp(arrived, returned), returned });
+            received = Some(Received { length, arrived: stamp(arrived, returned), returned, from: None });
         })?;
         Ok(received)
     }
@@ -172,7 +172,7 @@ impl Batch for XdpPort {
         let mut returned = None;
         self.take(false, &mut |frame, arrived| {
             let returned = *returned.get_or_insert_with(|| HostClock.now());
-            each(frame, Received { length: frame.len(), arrived: stamp(arrived, returned), returned });
+            each(frame, Received { length: frame.len(), arrived: stamp(arrived, returned), returned, from: None });
         })
     }
 

@@ -116,7 +116,7 @@ impl Port for Unruly {
         if self.loops {
             self.inbox.push_back(frame);
         }
-        Ok(Some(Received { length, arrived: Stamp { at: returned, source: Source::Kernel }, returned }))
+        Ok(Some(Received { length, arrived: Stamp { at: returned, source: Source::Kernel }, returned, from: None }))
     }
 
     fn transmit_stamp(&mut self) -> Result<Option<TransmitStamp>, PortError> {

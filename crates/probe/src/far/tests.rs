@@ -105,8 +105,12 @@ fn run(path: &Path, session: &Session, count: u32, seed: u64, tamper: impl Fn(u3
         }
         tamper(seq, &mut reply);
         let back = arrived + STAY + path.back;
-        let received =
-            Received { length: reply.len(), arrived: Stamp { at: back, source: Source::Kernel }, returned: back };
+        let received = Received {
+            length: reply.len(),
+            arrived: Stamp { at: back, source: Source::Kernel },
+            returned: back,
+            from: None,
+        };
         engine.on_frame(&reply, &received);
     }
     let (probes, counts, far) = engine.finish(0);

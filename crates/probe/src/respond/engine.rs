@@ -8,10 +8,9 @@ use sojourn_port::{Framing, Route};
 use sojourn_time::{Nanos, Time};
 use sojourn_wire::ethernet::{Header, PROBE_ETHERTYPE};
 use sojourn_wire::probe::{self, AUTHENTICATED_BYTES, HEADER_BYTES};
-use sojourn_wire::{Key, MacAddress, ProbeHeader};
+use sojourn_wire::{Key, MacAddress, ProbeHeader, Station};
 
 use super::guard::{Case, Guard, Lengths, Refusal};
-use super::peers::Station;
 use super::sessions::{Place, Sessions};
 
 /// What came in.

@@ -6,12 +6,10 @@
 mod driver;
 mod engine;
 mod guard;
-mod peers;
 mod reflector;
 mod sessions;
 
 pub use driver::{Endpoint, Serve, serve};
 pub use engine::{Asked, Pretence, Reply, Responder};
 pub use guard::{Case, Guard, Policy, Refusal};
-pub use peers::{Peers, Station};
 pub use reflector::{ClockState, Numbering, Reflector};

@@ -127,9 +127,11 @@ group! {
         unexpected_ends: u64 => unexpected_ends: Int64("1")
             "Of the unexpected ones: ends of streams with another session key or of another flow, and impossible ones.";
         unexpected_greetings: u64 => unexpected_greetings: Int64("1")
-            "Of the unexpected ones: greetings of a second sender to a flow, or to a flow that is not received.";
+            "Of the unexpected ones: greetings of a second sender to a flow, to a flow that is not received, or of senders that are not allowed.";
         local_drops: u64 => local_drops: Int64("1") was "own_drops" "Receiver: frames that our own socket, ring or queue dropped.";
         lost: u64 => lost: Int64("1") "Receiver: frames that were sent and are accounted for nowhere else.";
+        excess: u64 => excess: Int64("1")
+            "Receiver: by how many at least the frames that arrived, or their numbers, are more than the sender says that it sent.";
     }
 }
 

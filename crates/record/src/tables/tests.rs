@@ -223,6 +223,7 @@ fn streams() {
             unexpected_greetings: 1086,
             local_drops: 1078,
             lost: 1079,
+            excess: 1087,
         },
         cpu: Some(1080),
         cpu_time: Nanos(1081),
@@ -239,7 +240,8 @@ fn streams() {
         "ended_raw_ns": 1065, "first_ns": 1066, "last_ns": 1067, "asked": 1068, "sent": 1069,
         "refused": 1070, "unsent": 1071, "first": 1072, "duplicated": 1073, "reordered": 1074, "late": 1075,
         "corrupted": 1076, "unexpected": 1077, "unexpected_packets": 1083, "unexpected_exchanges": 1084,
-        "unexpected_ends": 1085, "unexpected_greetings": 1086, "local_drops": 1078, "lost": 1079, "cpu": 1080,
+        "unexpected_ends": 1085, "unexpected_greetings": 1086, "local_drops": 1078, "lost": 1079,
+        "excess": 1087, "cpu": 1080,
         "cpu_time_ns": 1081, "fifo": true, "wait": "wait", "clock_id": -1083
     }"#;
     assert_eq!(columns(row, &7), serde_json::from_str::<Value>(expected).unwrap());

@@ -42,7 +42,7 @@ fn packet(flow: u16, seq: u64, sent: i64) -> Vec<u8> {
 
 fn received(at: i64) -> Received {
     let at = Time(at);
-    Received { length: PAYLOAD_BYTES, arrived: Stamp { at, source: Source::Kernel }, returned: at }
+    Received { length: PAYLOAD_BYTES, arrived: Stamp { at, source: Source::Kernel }, returned: at, from: None }
 }
 
 fn offer(accounting: &mut Accounting, port: usize, payload: &[u8], at: i64) {
@@ -100,7 +100,7 @@ proptest! {
         let mut accounting = Accounting::new(counting(), &FLOWS, 2, Some(KEY));
         let (sent, truth, local_drops) = deliver(&mut accounting, &fates);
         (0..unexpected).for_each(|_| accounting.on_unexpected(0, None));
-        let count = |place: usize| SentCount { flow: FLOWS[place], port: Some(0), sent: sent[place] };
+        let count = |place: usize| SentCount { flow: FLOWS[place], port: Some(0), sent: sent[place], next: None };
         let counts = [0, 1, 2].map(count);
         let outcome = accounting.finish(&counts, &[local_drops]);
         let mut frames = 0;
@@ -131,7 +131,7 @@ proptest! {
             payload[at] ^= by;
             offer(&mut accounting, 0, &payload, 0);
         }
-        let outcome = accounting.finish(&[SentCount { flow: 1, port: None, sent }], &[drops]);
+        let outcome = accounting.finish(&[SentCount { flow: 1, port: None, sent, next: None }], &[drops]);
         prop_assert_eq!(outcome.flows[0].counts.packets(), sent);
         prop_assert_eq!(outcome.flows[0].counts.frames(), outcome.ports[0].frames);
     }
@@ -139,7 +139,7 @@ proptest! {
     #[test]
     fn drops_are_shared_out_to_the_last(missing in prop::collection::vec(0..1_000_u64, 1..10), drops in 0..5_000_u64) {
         let mut flows: Vec<_> = missing.iter().map(|lost| {
-            let mut flow = Tally::new(1, 0, 0).finish(Told::Sent(0));
+            let mut flow = Tally::new(1, 0, 0).finish(Told::Sent { sent: 0, next: 0 });
             flow.counts.lost = *lost;
             flow
         }).collect();
@@ -188,7 +188,7 @@ fn answers_are_kept_apart_by_their_node() {
         StreamHeader { kind: Kind::Answer, node, ..StreamHeader::read(&payload).unwrap() }.write(&mut payload);
         offer(&mut accounting, 0, &payload, 0);
     }
-    let outcome = accounting.finish(&[SentCount { flow: 1, port: None, sent: 3 }], &[]);
+    let outcome = accounting.finish(&[SentCount { flow: 1, port: None, sent: 3, next: None }], &[]);
     let told: Vec<_> =
         outcome.flows.iter().map(|f| (f.node, f.counts.first, f.counts.duplicated, f.counts.lost)).collect();
     assert_eq!(told, [(3, 2, 0, 1), (5, 2, 1, 1)]);
@@ -212,7 +212,7 @@ fn more_packets_than_were_sent_are_an_excess_and_never_a_loss() {
     let arriving = |seqs: &[u64], sent| {
         let mut accounting = Accounting::new(counting(), &[1], 1, Some(KEY));
         seqs.iter().for_each(|seq| offer(&mut accounting, 0, &packet(1, *seq, 0), 0));
-        accounting.finish(&[SentCount { flow: 1, port: None, sent }], &[7]).flows[0].counts
+        accounting.finish(&[SentCount { flow: 1, port: None, sent, next: None }], &[7]).flows[0].counts
     };
     let told = |counts: ReceivedCounts| (counts.first, counts.lost, counts.local_drops, counts.excess);
     assert_eq!(told(arriving(&[0, 1, 2], 3)), (3, 0, 0, 0));
@@ -233,7 +233,7 @@ fn a_frame_of_another_key_is_in_no_flow() {
             offer(&mut accounting, 0, &forged, 0);
         }
     }
-    let outcome = accounting.finish(&[SentCount { flow: 1, port: None, sent: 0 }], &[]);
+    let outcome = accounting.finish(&[SentCount { flow: 1, port: None, sent: 0, next: None }], &[]);
     // Damaged ones that are near to the key count as damaged ones of its streams, which a guess never is.
     let counted = outcome.flows.iter().map(|flow| flow.counts.duplicated + flow.counts.corrupted).sum::<u64>();
     assert_eq!((counted, outcome.rows.len(), outcome.flows[0].counts.first), (3, 0, 0));

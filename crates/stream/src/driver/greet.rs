@@ -1,5 +1,7 @@
 //! Tells receivers the key of a stream before it begins, where they were not told it otherwise.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use sojourn_port::{Batch, PortError};
 use sojourn_time::{Clock, Nanos, Time, Watch};
 use sojourn_wire::stream::{GreetingTail, GreetingWord, Kind};
@@ -49,7 +51,7 @@ impl Greeted {
     }
 }
 
-/// Greets until a receiver accepts or refuses, of a group until no more do, for so long at most.
+/// Greets until a receiver accepts or refuses, of a group until no more do, for so long at most and until `stop` is set.
 ///
 /// # Errors
 /// When the port refuses.
@@ -58,22 +60,29 @@ pub fn greet(
     clock: &dyn Clock,
     greeting: Greeting<'_>,
     patience: Nanos,
+    stop: &AtomicBool,
 ) -> Result<Greeted, PortError> {
     let start = clock.now();
     let (mut deadline, mut next, mut watch) = (start + patience, start, Watch::new(start));
     let mut greeted = Greeted::default();
+    // What was sent back since it was last greeted: each receiver of a group hears what the others are sent, and replies to it.
+    let mut sent_back: Vec<u64> = Vec::new();
     loop {
         let now = clock.now();
-        if now >= deadline || watch.is_set_back(now) {
+        if now >= deadline || watch.is_set_back(now) || stop.load(Ordering::Relaxed) {
             return Ok(greeted);
         }
         if now >= next {
             say(port, greeting, 0, now)?;
             next = now + AGAIN;
+            sent_back.clear();
         }
         let before = greeted.receivers();
         for cookie in listen(port, greeting, &mut greeted)? {
-            say(port, greeting, cookie, clock.now())?;
+            if sent_back.len() < MOST_RECEIVERS && !sent_back.contains(&cookie) {
+                sent_back.push(cookie);
+                say(port, greeting, cookie, clock.now())?;
+            }
         }
         if !greeting.is_group && (greeted.receivers() > 0 || greeted.refusal.is_some()) {
             return Ok(greeted);

@@ -24,8 +24,13 @@ fn receiver_of(senders: Senders, framing: Framing, answer: Option<Answering>) ->
 }
 
 fn receiver_with(auth: Auth, senders: Senders, framing: Framing, answer: Option<Answering>) -> Receiver {
-    Receiver::new(&ReceiveRequest {
+    Receiver::new(&request(auth, senders, framing, answer))
+}
+
+fn request(auth: Auth, senders: Senders, framing: Framing, answer: Option<Answering>) -> ReceiveRequest {
+    ReceiveRequest {
         senders,
+        allowed: Vec::new(),
         auth,
         ports: vec![PortRequest { framing, mac: OWN, answer, transmit_stamps: true }],
         flows: vec![1, 2],
@@ -33,11 +38,11 @@ fn receiver_with(auth: Auth, senders: Senders, framing: Framing, answer: Option<
         late_after: Nanos::seconds(1),
         clock_offset: Nanos::ZERO,
         clock: 77,
-    })
+    }
 }
 
 fn received(at: i64) -> Received {
-    Received { length: 0, arrived: Stamp { at: Time(at), source: Source::Kernel }, returned: Time(at + 10) }
+    Received { length: 0, arrived: Stamp { at: Time(at), source: Source::Kernel }, returned: Time(at + 10), from: None }
 }
 
 fn frame(kind: Kind, seq: u64, text: &str) -> Vec<u8> {
@@ -66,7 +71,7 @@ fn a_synchronisation_is_answered_with_arrival_and_departure() {
     let header = StreamHeader::read(payload).unwrap();
     assert_eq!((header.kind, header.seq, header.intended, header.sent), (Kind::SyncReply, 12, Time(500), Time(900)));
     assert_eq!(SyncTail::read(payload), Some(SyncTail { clock: 77, source: Source::Kernel, follows_up: false }));
-    let outcome = receiver.finish(&[], &[]);
+    let outcome = receiver.finish(&[][..], &[]);
     assert_eq!((outcome.ports[0].frames, outcome.ports[0].control, outcome.ports[0].unexpected.total()), (1, 1, 0));
 }
 
@@ -152,7 +157,7 @@ fn answers_are_counted_where_none_are_given() {
             .write(&mut answer[at..]);
         assert_eq!(receiver.on_frame(0, &answer, &received(502), &mut reply), None);
     }
-    let outcome = receiver.finish(&[], &[]);
+    let outcome = receiver.finish(&[][..], &[]);
     let told: Vec<_> = outcome.flows.iter().filter(|flow| flow.node > 0).map(|f| (f.node, f.counts.first)).collect();
     assert_eq!((told, outcome.ports[0].unexpected.total()), (vec![(1, 1), (2, 1)], 0));
 }
@@ -168,9 +173,27 @@ fn an_end_is_believed_once_and_acknowledged_each_time() {
         let (_, payload) = Link::split(&reply[..length]).unwrap();
         assert_eq!(StreamHeader::read(payload).unwrap().kind, Kind::EndAck);
     }
-    assert_eq!(receiver.end(1), Some(End { sent: 7, clock: None, pacing_error_ns: None, of: None }));
-    let outcome = receiver.finish(&[], &[]);
+    assert_eq!(receiver.end(1), Some(End { sent: 7, next: None, clock: None, pacing_error_ns: None, of: None }));
+    let outcome = receiver.finish(&[][..], &[]);
     assert_eq!((outcome.flows[0].counts.lost, outcome.flows[1].counts.lost), (7, 0));
+}
+
+/// Frames that the kernel made have numbers though our own machine refused them. An end of an earlier version does not say so.
+#[test]
+fn numbers_of_refused_packets_are_no_packets_too_many() {
+    for (next, excess) in [(",\"next\":10", 0), ("", 1)] {
+        let mut receiver = receiver(Framing::Ethernet, None);
+        let mut reply = [0; 200];
+        for seq in (0..10).filter(|seq| *seq != 3) {
+            receiver.on_frame(0, &forged(Kind::Data, "", |header| header.seq = seq), &received(1), &mut reply);
+        }
+        let told = format!("{{\"sent\":9{next},\"clock\":null}}");
+        assert!(receiver.on_frame(0, &frame(Kind::End, 0, &told), &received(2), &mut reply).is_some());
+        let outcome = receiver.finish(&[][..], &[]);
+        let counts = outcome.flows[0].counts;
+        assert_eq!((counts.first, counts.lost, counts.excess), (9, 0, excess));
+        assert_eq!(outcome.flows[0].loss_run.count(), excess, "which one was refused is not known");
+    }
 }
 
 #[test]
@@ -228,7 +251,7 @@ fn what_strangers_say_ends_no_stream_and_changes_no_count() {
         receiver.on_frame(0, &forged(Kind::End, &text, mine), &received(3), &mut reply);
     }
     assert_eq!(receiver.end(1).map(|end| end.sent), Some(3));
-    let outcome = receiver.finish(&[], &[]);
+    let outcome = receiver.finish(&[][..], &[]);
     let counts = outcome.flows[0].counts;
     assert_eq!((counts.first, counts.lost, counts.excess, outcome.flows[1].counts.first), (3, 0, 0, 0));
     assert_eq!(outcome.flows.len(), 2, "no flow was made");
@@ -243,6 +266,10 @@ fn ends_that_cannot_be_are_not_believed() {
     for text in [
         END_OF(SEQ_LIMIT + 1, "null"),
         clock(("\"offset_ns\":0", "\"offset_ns\":1e19")),
+        clock(("\"offset_ns\":0", "\"offset_ns\":5")),
+        clock(("\"bound_ns\":0", "\"bound_ns\":5")),
+        "{\"sent\":3,\"next\":2,\"clock\":null}".to_owned(),
+        "{\"sent\":3,\"next\":281474976710657,\"clock\":null}".to_owned(),
         clock(("\"reference_ns\":0", "\"reference_ns\":-9223372036854775808")),
         clock(("\"skew_ppb\":0", "\"skew_ppb\":1e300")),
         clock(("\"bound_ns\":0", "\"bound_ns\":-1")),
@@ -257,7 +284,7 @@ fn ends_that_cannot_be_are_not_believed() {
         let (intended, sent) = (Time(1), Time(2));
         StreamHeader { kind: Kind::End, node: 0, flow: 1, key: KEY, seq: 0, intended, sent }.write(&mut payload);
         assert_eq!(receiver.on_frame(0, &payload, &received(1), &mut [0; 200]), None, "{text}");
-        assert_eq!((receiver.end(1), receiver.finish(&[], &[]).ports[0].unexpected.ends), (None, 1), "{text}");
+        assert_eq!((receiver.end(1), receiver.finish(&[][..], &[]).ports[0].unexpected.ends), (None, 1), "{text}");
     }
 }
 
@@ -305,7 +332,7 @@ fn the_first_sender_that_hears_the_receiver_has_the_flow() {
             &mut reply,
         );
     }
-    let outcome = receiver.finish(&[], &[]);
+    let outcome = receiver.finish(&[][..], &[]);
     let counts = outcome.flows.iter().map(|flow| (flow.counts.first, flow.counts.lost)).collect::<Vec<_>>();
     assert_eq!(counts, [(1, 8), (0, 0)], "the second sender's frames of flow 1 do not mix with the first one's");
     let unexpected = Unexpected { foreign: 0, packets: 3, exchanges: 0, ends: 2, greetings: 2 };
@@ -360,9 +387,44 @@ fn with_a_shared_key_only_who_knows_it_greets_ends_and_compares_clocks() {
     assert_eq!(hears(&said(Kind::SyncRequest, &ours, "")), Some(Kind::SyncReply));
     assert_eq!(hears(&said(Kind::End, &ours, &text)), Some(Kind::EndAck));
     assert_eq!(receiver.end(1).map(|end| end.sent), Some(3));
-    let outcome = receiver.finish(&[], &[]);
+    let outcome = receiver.finish(&[][..], &[]);
     let unexpected = Unexpected { foreign: 0, packets: 0, exchanges: 4, ends: 6, greetings: 4 };
     assert_eq!((outcome.ports[0].unexpected, outcome.ports[0].control), (unexpected, 3));
+}
+
+/// Who hears our replies has an address, and that is all: a stranger's own will do. The ones that are allowed are others.
+#[test]
+fn who_is_not_allowed_begins_no_stream_with_any_cookie() {
+    let senders = Senders::Greeting { cookie: COOKIE };
+    let receiver = |framing, allowed: &[&str]| {
+        let allowed = allowed.iter().map(|peers| peers.parse().unwrap()).collect();
+        Receiver::new(&ReceiveRequest { allowed, ..request(Auth::default(), senders, framing, None) })
+    };
+    let (intended, sent) = (Time(1), Time(2));
+    let mut greeting = [0; GREETING_BYTES];
+    StreamHeader { kind: Kind::Greeting, node: 0, flow: 1, key: KEY, seq: 0, intended, sent }.write(&mut greeting);
+    GreetingTail { cookie: COOKIE, word: GreetingWord::Greet }.write(&mut greeting);
+    for (allowed, from, is_allowed) in [
+        (&["10.0.0.1"][..], "10.0.0.1:40000", true),
+        (&["10.0.0.1"][..], "10.0.0.2:40000", false),
+        (&["10.0.0.1", "fd00::/8"][..], "[fd77::1]:7708", true),
+        (&["02:00:00:00:00:02"][..], "10.0.0.1:40000", false),
+        (&["any"][..], "10.0.0.2:40000", true),
+        (&[][..], "10.0.0.2:40000", true),
+    ] {
+        let mut receiver = receiver(Framing::Udp, allowed);
+        let station = Station::Internet(from.parse().unwrap());
+        let received = Received { from: from.parse().ok(), ..received(1) };
+        let replied = receiver.on_frame(0, &greeting, &received, &mut [0; 200]);
+        let told = (replied.is_some(), receiver.sender(1), receiver.greeted().is_some());
+        assert_eq!(told, (is_allowed, is_allowed.then_some(station), is_allowed), "{allowed:?} {from}");
+        assert_eq!(receiver.finish(&[][..], &[]).ports[0].unexpected.greetings, u64::from(!is_allowed));
+    }
+    for (allowed, is_allowed) in [("02:00:00:00:00:02", true), ("02:00:00:00:00:03", false), ("10.0.0.0/8", false)] {
+        let mut receiver = receiver(Framing::Ethernet, &[allowed]);
+        assert_eq!(greet(&mut receiver, COOKIE, 1, KEY).is_some(), is_allowed);
+        assert_eq!(receiver.sender(1), is_allowed.then_some(Station::Ethernet(PEER)));
+    }
 }
 
 #[test]
@@ -375,7 +437,7 @@ fn a_greeting_shorter_than_its_reply_is_not_replied_to() {
         assert_eq!(receiver.on_frame(0, &payload[..length], &received(1), &mut [0; 200]), None);
     }
     assert!(receiver.on_frame(0, &payload, &received(1), &mut [0; 200]).is_some());
-    assert_eq!(receiver.finish(&[], &[]).ports[0].unexpected.greetings, 9);
+    assert_eq!(receiver.finish(&[][..], &[]).ports[0].unexpected.greetings, 9);
 }
 
 proptest! {
@@ -410,7 +472,7 @@ proptest! {
             prop_assert!(key == KEY || receiver.end(flow) == at);
             count += 1;
         }
-        let outcome = receiver.finish(&[], &[]);
+        let outcome = receiver.finish(&[][..], &[]);
         let counted: u64 = outcome.flows.iter().map(|flow| flow.counts.frames()).sum();
         prop_assert_eq!(counted + outcome.ports[0].control, count);
         prop_assert_eq!(outcome.ports[0].frames, count);
@@ -452,7 +514,7 @@ proptest! {
             frame[place] ^= by;
             let end = cut.index(frame.len());
             receiver.on_frame(0, &frame[..end], &received(1), &mut reply);
-            let outcome = receiver.finish(&[], &[]);
+            let outcome = receiver.finish(&[][..], &[]);
             let counted: u64 = outcome.flows.iter().map(|flow| flow.counts.frames()).sum();
             prop_assert_eq!(counted + outcome.ports[0].control, 2);
         }

@@ -42,6 +42,7 @@ fn receiving(send: &SendRequest, ports: usize) -> ReceiveRequest {
     let framing = if send.flows[0].head == Head::Udp { Framing::Udp } else { Framing::Ethernet };
     ReceiveRequest {
         senders: Senders::Known(send.key),
+        allowed: Vec::new(),
         auth: send.auth.clone(),
         ports: vec![PortRequest { framing, mac: MAC_B, answer: None, transmit_stamps: true }; ports],
         flows: send.flows.iter().map(|flow| flow.flow).collect(),
@@ -278,7 +279,7 @@ fn an_end_is_told_until_it_is_heard() {
         let line = Rc::new(RefCell::new(Line::new(path, 1, receiver, 1, 1).unwrap()));
         let clock = NearClock::new(Rc::clone(&line));
         let mut near = Near::new(Rc::clone(&line), 0, Framing::Ethernet);
-        let end = End { sent: 3, clock: None, pacing_error_ns: None, of: None };
+        let end = End { sent: 3, next: None, clock: None, pacing_error_ns: None, of: None };
         let heard = driver::conclude(
             &mut near,
             &clock,
@@ -307,7 +308,7 @@ fn a_receiver_is_greeted_until_it_hears_and_counts_one_sender_a_flow() {
         let greet = |(key, flow): &(SessionKey, u16)| {
             let greeting =
                 driver::Greeting { head: head(), key: *key, flow: *flow, auth: &Auth::default(), is_group: false };
-            driver::greet(&mut near, &clock, greeting, Nanos::seconds(2)).unwrap()
+            driver::greet(&mut near, &clock, greeting, Nanos::seconds(2), &RUNNING).unwrap()
         };
         let said: Vec<_> = senders.iter().map(greet).collect();
         let said: Vec<_> = said.iter().map(|said| (said.receivers(), said.refusal)).collect();
@@ -356,9 +357,9 @@ fn both_ends_of_a_shared_key_measure_as_without_one_and_others_not_at_all() {
         let clock = NearClock::new(Rc::clone(&line));
         let mut near = Near::new(Rc::clone(&line), 0, Framing::Ethernet);
         let greeting = driver::Greeting { head: head(), key: KEY, flow: 7, auth: sender, is_group: false };
-        let greeted = driver::greet(&mut near, &clock, greeting, Nanos::seconds(1)).unwrap();
+        let greeted = driver::greet(&mut near, &clock, greeting, Nanos::seconds(1), &RUNNING).unwrap();
         let ended = driver::Ended { head: head(), key: KEY, flow: 7, auth: sender };
-        let end = End { sent: 3, clock: None, pacing_error_ns: None, of: None };
+        let end = End { sent: 3, next: None, clock: None, pacing_error_ns: None, of: None };
         let heard = driver::conclude(&mut near, &clock, ended, &end, Nanos::millis(10)).unwrap();
         assert_eq!((greeted.receivers() > 0, heard), (is_heard, is_heard));
     }
@@ -372,10 +373,26 @@ fn each_receiver_of_a_group_is_greeted() {
     let clock = NearClock::new(Rc::clone(&line));
     let mut near = Near::new(Rc::clone(&line), 0, Framing::Ethernet);
     let greeting = driver::Greeting { head: head(), key: KEY, flow: 7, auth: &Auth::default(), is_group: true };
-    let said = driver::greet(&mut near, &clock, greeting, Nanos::seconds(2)).unwrap();
+    let said = driver::greet(&mut near, &clock, greeting, Nanos::seconds(2), &RUNNING).unwrap();
     // Three ports of one receiver, whose cookie is one.
     assert_eq!((said.receivers(), said.refusal), (1, None));
     assert!((Time(300_000_000)..Time(400_000_000)).contains(&clock.now()), "listens for others {:?}", clock.now());
+    // Each hears four greetings to all, and its cookie once, whichever of them it came back from.
+    let heard: Vec<_> = line.borrow_mut().finish(&[]).ports.iter().map(|port| port.control).collect();
+    assert_eq!(heard, [5, 5, 5]);
+}
+
+#[test]
+fn who_is_told_to_stop_greets_nobody_any_more() {
+    let send = sending(vec![stream(7, Pattern::Regular, 1e4, 1)]);
+    let receiver = Receiver::new(&receiving(&send, 1));
+    let path = Path { loss: 1.0, ..Path::constant(1_000) };
+    let line = Rc::new(RefCell::new(Line::new(&path, 1, receiver, 1, 1).unwrap()));
+    let clock = NearClock::new(Rc::clone(&line));
+    let mut near = Near::new(Rc::clone(&line), 0, Framing::Ethernet);
+    let greeting = driver::Greeting { head: head(), key: KEY, flow: 7, auth: &Auth::default(), is_group: false };
+    let said = driver::greet(&mut near, &clock, greeting, Nanos::seconds(2), &AtomicBool::new(true)).unwrap();
+    assert_eq!((said.receivers(), clock.now()), (0, Time(0)));
 }
 
 #[test]
@@ -444,7 +461,7 @@ fn a_clock_that_is_set_back_while_clocks_are_compared_is_not_waited_for() {
     let line = Rc::new(RefCell::new(Line::new(&Path { loss: 1.0, ..path }, 1, receiver, 1, 1).unwrap()));
     let clock = NearClock::new(Rc::clone(&line));
     let mut near = Near::new(Rc::clone(&line), 0, Framing::Ethernet);
-    let end = End { sent: 3, clock: None, pacing_error_ns: None, of: None };
+    let end = End { sent: 3, next: None, clock: None, pacing_error_ns: None, of: None };
     assert!(
         !driver::conclude(
             &mut near,

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use sojourn_time::Nanos;
 use sojourn_time::text::time;
+use sojourn_wire::Peers;
 
 use crate::arguments::PlaceArguments;
 use crate::stream::request::{ReceiveOptions, ReceivePort, SendOptions, name};
@@ -67,6 +68,9 @@ pub struct ReceiveByHand {
     /// Which flows; may be repeated
     #[arg(long, value_name = "N", default_values_t = [1])]
     pub flow: Vec<u16>,
+    /// Let these senders alone begin a stream: an address, a prefix as 10.0.0.0/8, a MAC address; may be repeated [default: any]
+    #[arg(long = "allow", value_name = "PEERS")]
+    pub allowed: Vec<Peers>,
     /// For how long to listen at most; a sender that says that it is done ends it sooner
     #[arg(long = "for", value_name = "SPAN", default_value = "60s", value_parser = time)]
     pub listen: Nanos,

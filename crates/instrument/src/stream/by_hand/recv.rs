@@ -8,6 +8,7 @@ use sojourn_record::{Finding, StreamFolder};
 use sojourn_rights::table::STREAM;
 use sojourn_stream::{End, FlowReceived, Senders, Unexpected};
 use sojourn_time::{Clock, HostClock, Nanos, Source, Time};
+use sojourn_wire::{Peers, Station};
 
 use super::arguments::ReceiveByHand;
 use super::{add_times, names, print, sources, times};
@@ -51,15 +52,17 @@ pub fn run(arguments: &ReceiveByHand) -> anyhow::Result<()> {
     let ends: Vec<(u16, Option<End>)> =
         asked.flows.iter().map(|flow| (*flow, reception.receiver().end(*flow))).collect();
     let engines = reception.engines();
-    let sent: Vec<SentCount> = ends
-        .iter()
-        .filter_map(|(flow, end)| Some(SentCount { flow: *flow, sent: end.as_ref()?.sent, port: None }))
-        .collect();
+    let senders: Vec<(u16, Station)> =
+        asked.flows.iter().filter_map(|flow| Some((*flow, reception.receiver().sender(*flow)?))).collect();
+    let count = |(flow, end): &(u16, Option<End>)| {
+        end.map(|End { sent, next, .. }| SentCount { flow: *flow, sent, next, port: None })
+    };
+    let sent: Vec<SentCount> = ends.iter().filter_map(count).collect();
     let received = reception.finish(&sent, &mut attached)?;
     let recorded =
         records.as_mut().map_or(Ok(()), |folder| folder.write(&received.rows).and_then(|()| folder.finish()));
     refuse_silence(arguments, &received)?;
-    let told = Told { asked: &asked, received: &received, ends: &ends, engines: &engines };
+    let told = Told { asked: &asked, received: &received, ends: &ends, senders: &senders, engines: &engines };
     let found = told.findings();
     let text = if arguments.run.json { format!("{:#}\n", told.json(&place, &found)) } else { told.text(&found) };
     print(&text);
@@ -68,9 +71,13 @@ pub fn run(arguments: &ReceiveByHand) -> anyhow::Result<()> {
 }
 
 fn request(arguments: &ReceiveByHand) -> anyhow::Result<Receive> {
-    let ReceiveByHand { dev, port, ipv6, flow, options, .. } = arguments;
+    let ReceiveByHand { dev, port, ipv6, flow, allowed, options, .. } = arguments;
     if port.via() != Via::Udp && dev.is_empty() {
         return Err(WrongRequest("name an interface with --dev, or receive UDP with --udp".to_owned()).into());
+    }
+    if let Some(nobody) = allowed.iter().find(|peers| !can_send(**peers, port.via())) {
+        let kind = if port.via() == Via::Udp { "IP" } else { "MAC" };
+        return Err(WrongRequest(format!("--allow {nobody}: nobody sends from there; name {kind} addresses")).into());
     }
     let address = ipv6.then_some(std::net::Ipv6Addr::UNSPECIFIED.into());
     let devices: Vec<Option<String>> =
@@ -84,11 +91,21 @@ fn request(arguments: &ReceiveByHand) -> anyhow::Result<Receive> {
         // A greeting brings no cookie at first: 0 is none.
         senders: Senders::Greeting { cookie: secret::random()?.max(1) },
         auth: secret::auth(arguments.key.as_deref())?,
+        allowed: allowed.clone(),
         ports: devices.into_iter().enumerate().map(of_device).collect(),
         flows: flow.clone(),
         options: ReceiveOptions { room: MOST_KEPT, ..*options },
         stay_attached: false,
     })
+}
+
+/// Tells whether peers that are named so can be at the other end.
+const fn can_send(peers: Peers, via: Via) -> bool {
+    match peers {
+        Peers::Any => true,
+        Peers::Prefix(..) => matches!(via, Via::Udp),
+        Peers::Ethernet(_) => !matches!(via, Via::Udp),
+    }
 }
 
 /// When to end.
@@ -123,7 +140,8 @@ fn refuse_silence(arguments: &ReceiveByHand, received: &Received) -> Result<(), 
     let unexpected = unexpected(received);
     let advice = match (unexpected.total(), arguments.port.groups.is_empty(), arguments.port.udp_port) {
         (1.., ..) => format!(
-            "{} came; start the receiver before the sender, and name the sender's flow with --flow",
+            "{} came; start the receiver before the sender, with the same key or none, name the sender's flow with --flow, \
+             and let --allow have the sender's address where it is given",
             findings::unexpected_of(unexpected)
         ),
         (0, true, Some(port)) => {
@@ -146,6 +164,8 @@ struct Told<'a> {
     asked: &'a Receive,
     received: &'a Received,
     ends: &'a [(u16, Option<End>)],
+    /// Where the sender of each flow greeted from.
+    senders: &'a [(u16, Station)],
     engines: &'a [String],
 }
 
@@ -157,6 +177,10 @@ impl Told<'_> {
 
     fn end(&self, flow: u16) -> Option<&End> {
         self.ends.iter().find(|(number, _)| *number == flow)?.1.as_ref()
+    }
+
+    fn sender(&self, flow: u16) -> Option<Station> {
+        self.senders.iter().find(|(number, _)| *number == flow).map(|(_, station)| *station)
     }
 
     fn one_way(&self, flow: &FlowReceived) -> Option<OneWay> {
@@ -176,7 +200,9 @@ impl Told<'_> {
             found.of_receiver(flow, is_one_clock);
             match (self.end(flow.flow), self.one_way(flow)) {
                 (_, Some(one_way)) => {
-                    if let Some(sentence) = one_way.impossible() {
+                    if let Some(sentence) = one_way.implausible(flow.span()) {
+                        found.add(Finding::ImplausibleDelay, sentence);
+                    } else if let Some(sentence) = one_way.impossible() {
                         found.add(Finding::NegativeDelay, sentence);
                     }
                 }
@@ -227,6 +253,7 @@ impl Told<'_> {
         let all = flow.counts.packets();
         let mut told = receive::flow_json(flow, port, row.frame_bytes);
         told["dev"] = json!(self.asked.ports[flow.port].dev);
+        told["from"] = json!(self.sender(flow.flow).map(|station| station.to_string()));
         told["sent"] = json!(self.end(flow.flow).map(|end| end.sent));
         told["frame_bytes"] = json!(row.frame_bytes);
         told["payload_bytes"] = json!(row.payload_bytes);
@@ -251,7 +278,8 @@ impl Told<'_> {
     fn flow_text(&self, flow: &FlowReceived, row: &Row) -> String {
         let dev = self.asked.ports[flow.port].dev.as_deref().unwrap_or("UDP");
         let node = if flow.node == 0 { String::new() } else { format!(", answers of node {}", flow.node) };
-        let mut text = format!("flow {} at {dev}{node}: {} byte frames\n", flow.flow, row.frame_bytes);
+        let from = self.sender(flow.flow).map_or_else(String::new, |station| format!(" from {station}"));
+        let mut text = format!("flow {}{from} at {dev}{node}: {} byte frames\n", flow.flow, row.frame_bytes);
         let _ = writeln!(text, "{}", self.counts(flow));
         let bps = flow.achieved_pps() * (row.frame_bytes * 8) as f64;
         let _ = writeln!(text, "arrived at {:.1} frames a second, {:.3} Mbit/s", flow.achieved_pps(), bps / 1e6);

@@ -86,7 +86,7 @@ fn greet(sending: &mut Sending<'_>, asked: &Send) -> anyhow::Result<usize> {
     let key = asked.key;
     let (port, request) = sending.flow(0);
     let greeting = Greeting { head: request.head, key, flow: request.flow, auth: &asked.auth, is_group };
-    let greeted = sojourn_stream::greet(port, &HostClock, greeting, GREETING_PATIENCE)?;
+    let greeted = sojourn_stream::greet(port, &HostClock, greeting, GREETING_PATIENCE, &STOP)?;
     let flow = request.flow;
     let problem = match greeted.refusal {
         Some(GreetingWord::NoSuchFlow) => format!("the receiver does not count flow {flow}; name it there with --flow"),
@@ -107,7 +107,8 @@ fn conclude(sending: &mut Sending<'_>, sent: &Sent, asked: &Send) -> anyhow::Res
     let ended = Ended { head: request.head, key, flow: request.flow, auth };
     let mut is_heard = false;
     for (of, clock) in lines(sent) {
-        let end = End { sent: flow.counts.sent, clock, pacing_error_ns: pacing_error(sent), of };
+        let next = Some(flow.next).filter(|next| *next > flow.counts.sent);
+        let end = End { sent: flow.counts.sent, next, clock, pacing_error_ns: pacing_error(sent), of };
         is_heard |= sojourn_stream::conclude(port, &HostClock, ended, &end, PATIENCE)?;
     }
     Ok(is_heard)
@@ -201,9 +202,12 @@ impl Told<'_> {
         let _ = writeln!(text, "timestamps: departures {}", names(&sources));
         let receiver = match (self.is_heard, self.sent.clocks.as_slice()) {
             (false, _) if self.asked.auth.bytes() > 0 => {
-                "no receiver with this key answered: only the sender's side is known".to_owned()
+                "no receiver answered that has this key and allows this host: only the sender's side is known"
+                    .to_owned()
             }
-            (false, _) => "no receiver of ours answered: only the sender's side is known".to_owned(),
+            (false, _) => {
+                "no receiver answered that has no key and allows this host: only the sender's side is known".to_owned()
+            }
             (true, []) => "the receiver knows of the end".to_owned(),
             (true, [known]) => format!("the receiver knows of the end; {}", known.sentence()),
             (true, several) => {

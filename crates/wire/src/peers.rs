@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 
-use sojourn_wire::MacAddress;
+use crate::MacAddress;
 
 /// Who asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +50,15 @@ fn begins_with(address: IpAddr, prefix: IpAddr, bits: u32) -> bool {
     let ((address, width), (prefix, other)) = (bits_of(address), bits_of(prefix));
     // Of no bits nothing is left to differ, and nothing can be shifted by 128.
     width == other && (address ^ prefix).checked_shr(128 - bits).is_none_or(|differs| differs == 0)
+}
+
+impl fmt::Display for Station {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Internet(address) => address.fmt(formatter),
+            Self::Ethernet(mac) => mac.fmt(formatter),
+        }
+    }
 }
 
 impl FromStr for Peers {
