@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 import shlex
 import shutil
 import signal
@@ -72,7 +73,9 @@ SHORTER = [
     (r"^run (?!.*(--quick|--dry-run))(.*)", rf"run \2 {MINUTES}"),
     (r"^(emulate eth1 eth2 .*--jitter.*)", r"\1 --log log"),
 ]
-SERVES = re.compile(r"(emulate eth1|probe respond(?! --help)|stream recv|tcplog run --port 5201 --out out/live)")
+SERVES = re.compile(
+    r"(emulate eth1|probe respond(?! --help)|stamp reflect|stream recv|tcplog run --port 5201 --out out/live)"
+)
 
 PREPARED = {
     "README.md": ["there$ sojourn probe respond", "sojourn run bridge-latency --quick"],
@@ -182,6 +185,9 @@ class Lab:
             (self.folder / name).write_text(blocks[0])
         (self.folder / "my-plan.toml").write_text((ROOT / "python/sojourn/studies/frame-size.toml").read_text())
         (self.folder / "in.pcapng").write_bytes(capture())
+        for name in ("probe.key", "stamp.key", "stream.key"):
+            (self.folder / name).touch(mode=0o600)
+            (self.folder / name).write_text("hex:" * (name == "stamp.key") + secrets.token_hex(32) + "\n")
         with tarfile.open(ROOT / "tests/golden/bridge-latency.tar.xz") as packed:
             packed.extractall(self.folder, filter="data")
         analyse(self.folder / "bridge-latency")

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 RATE, COUNT = 2_000, 4_000
 PORT = 7708
+KIND, DATA = 8 + 4, 1
+"""Where the header says what a frame is, behind UDP's own; what it says of packets. Greetings come before them."""
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: tcpdump does not work in a user namespace")
 
@@ -61,7 +63,7 @@ def captured(bed: Bed, folder: Path, schedule: str) -> tuple[dict[str, Any], tup
         "--immediate-mode",
     ]
     with file.open("wb") as output:
-        watch = ["tcpdump", *options, "-U", "-w", "-", f"udp dst port {PORT}"]
+        watch = ["tcpdump", *options, "-U", "-w", "-", f"udp dst port {PORT} and udp[{KIND}] = {DATA}"]
         capture = bed.backend.start("b", watch, stdout=output, stderr=subprocess.PIPE)
     await_listening(capture)
     to = ["--udp", f"{link.b_ip4}:{PORT}", "--dev", link.a_dev, "--clock", "none"]
@@ -74,8 +76,7 @@ def captured(bed: Bed, folder: Path, schedule: str) -> tuple[dict[str, Any], tup
     capture.terminate()
     capture.communicate(timeout=60)
     sends = read_table(folder / "records", "sends").frame.sort("seq")
-    # The sender's last words (END) go to the same port after the stream.
-    seen = arrivals(file)[:COUNT] + LocalMachine().tai_offset_ns()
+    seen = arrivals(file) + LocalMachine().tai_offset_ns()
     left = (sends["intended_ns"].to_numpy(), sends["departure_ns"].to_numpy())
     return json.loads(said)["flows"][0], left, seen
 
