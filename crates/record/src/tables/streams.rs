@@ -120,17 +120,17 @@ group! {
         corrupted: u64 => corrupted: Int64("1") "Receiver: damaged frames.";
         unexpected: u64 => unexpected: Int64("1") was "foreign"
             "Receiver: frames that belong to no flow of this block; sender: replies with another session key.";
-        unexpected_packets: u64 => unexpected_packets: Int64("1")
+        unexpected_packets: u64 => unexpected_packets: Int64("1") since 2
             "Of the unexpected ones: packets and answers with another session key or of another flow.";
-        unexpected_exchanges: u64 => unexpected_exchanges: Int64("1")
+        unexpected_exchanges: u64 => unexpected_exchanges: Int64("1") since 2
             "Of the unexpected ones: exchanges of times with another session key or of another flow.";
-        unexpected_ends: u64 => unexpected_ends: Int64("1")
+        unexpected_ends: u64 => unexpected_ends: Int64("1") since 2
             "Of the unexpected ones: ends of streams with another session key or of another flow, and impossible ones.";
-        unexpected_greetings: u64 => unexpected_greetings: Int64("1")
+        unexpected_greetings: u64 => unexpected_greetings: Int64("1") since 2
             "Of the unexpected ones: greetings of a second sender to a flow, to a flow that is not received, or of senders that are not allowed.";
         local_drops: u64 => local_drops: Int64("1") was "own_drops" "Receiver: frames that our own socket, ring or queue dropped.";
         lost: u64 => lost: Int64("1") "Receiver: frames that were sent and are accounted for nowhere else.";
-        excess: u64 => excess: Int64("1")
+        excess: u64 => excess: Int64("1") since 2
             "Receiver: by how many at least the frames that arrived, or their numbers, are more than the sender says that it sent.";
     }
 }
