@@ -238,7 +238,7 @@ mod tests {
         let meant = |line: &str| told(line).split_once("; did you mean ").map(|(_, meant)| meant.to_owned());
         assert_eq!(meant("x probe icmp 10.0.0.2 --intervall 1ms").as_deref(), Some("--interval?"));
         assert_eq!(meant("x probe icmp 10.0.0.2 --schedule poison").as_deref(), Some("poisson?"));
-        assert_eq!(meant("x strem send").as_deref(), Some("schema or stream?"));
+        assert_eq!(meant("x strem send").as_deref(), Some("schema or stamp or stream?"));
         for line in ["x probe icmp 10.0.0.2 -i -5ms", "x probe icmp 10.0.0.2 --timeout -.5s", "x stream recv --for -1s"]
         {
             assert!(told(line).contains("no value here may be negative"), "{line}: {}", told(line));

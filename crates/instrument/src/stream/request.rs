@@ -312,9 +312,10 @@ impl Flow {
 }
 
 fn session_key<'de, D: Deserializer<'de>>(from: D) -> Result<SessionKey, D::Error> {
-    let text = String::deserialize(from)?;
+    let wrong = || D::Error::custom("key: expected 16 hexadecimal digits");
+    let text = String::deserialize(from).map_err(|_| wrong())?;
     let key = u64::from_str_radix(&text, 16).ok().filter(|_| text.len() == 16 && !text.starts_with('+'));
-    key.map(SessionKey).ok_or_else(|| D::Error::custom("key: expected 16 hexadecimal digits"))
+    key.map(SessionKey).ok_or_else(wrong)
 }
 
 fn known_senders<'de, D: Deserializer<'de>>(from: D) -> Result<Senders, D::Error> {
