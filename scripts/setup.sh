@@ -76,6 +76,7 @@ test_peers() {
     has iperf3 || missing+=(iperf3)
     has trafgen || missing+=(netsniff-ng)
     has dnsmasq || missing+=(dnsmasq-base)
+    has nft || missing+=(nftables)
     has systemd-analyze || missing+=(systemd) # judges the units that the package ships
 }
 

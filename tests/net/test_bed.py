@@ -358,12 +358,13 @@ def test_a_dead_keeper_sends_nobody_elsewhere(run: str) -> None:
     with build_bed(BedSpec(devices=("wire",)), run) as bed:
         backend = bed.backend
         assert isinstance(backend, NetnsBackend)
-        assert backend._holder is not None
-        held = Path(f"/proc/{backend._holder.pid}/fd")
-        kept = {host: Path(f"/proc/{keeper}/ns/net").stat().st_ino for host, keeper in backend._keepers.items()}
+        (holder,) = backend._holders
+        held = Path(f"/proc/{holder.pid}/fd")
+        keepers = {host: one.keeper for host, one in backend._hosts.items()}
+        kept = {host: Path(f"/proc/{keeper}/ns/net").stat().st_ino for host, keeper in keepers.items()}
         assert len({*kept.values(), Path("/proc/self/ns/net").stat().st_ino}) == 4
-        for keeper in backend._keepers.values():
-            assert int(Path(f"/proc/{keeper}/stat").read_text().rpartition(")")[2].split()[1]) == backend._holder.pid
+        for keeper in keepers.values():
+            assert int(Path(f"/proc/{keeper}/stat").read_text().rpartition(")")[2].split()[1]) == holder.pid
             os.kill(keeper, signal.SIGKILL)
         assert [(held / str(fd)).stat().st_ino for fd in (4, 5, 6)] == list(kept.values())
         assert ping(bed, bed.topology.link("wire").b_ip4)

@@ -82,7 +82,7 @@ import os, signal, subprocess
 from sojourn.bed import BedSpec, build_bed
 with build_bed(BedSpec(), "dead") as bed:
     bed.backend.start("a", ["setsid", "--fork", "sleep", "60"], stdout=subprocess.DEVNULL).wait()
-    os.kill(bed.backend._holder.pid, signal.SIGKILL)
+    os.kill(bed.backend._holders[0].pid, signal.SIGKILL)
     os.kill(os.getpid(), signal.SIGKILL)
 """
     with start(root, forgetful) as process:

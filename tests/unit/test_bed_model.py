@@ -123,11 +123,8 @@ def test_only_bridges_have_further_ends_and_every_path_its_bypass() -> None:
         ("bridge:Slow", "device 'bridge:Slow': a label has 1 to 8 small letters and digits"),
         ("emulate:", "device 'emulate:': a label has 1 to 8 small letters and digits"),
         ("direct:x", "device 'direct:x': the direct link is there once, and has no label"),
-        (
-            "switch",
-            "device 'switch': expected 'direct', 'wire', 'bridge', 'emulate' or 'bridge*N' with N from 2 to 4",
-        ),
-        ("", "device '': expected 'direct', 'wire', 'bridge', 'emulate' or 'bridge*N' with N from 2 to 4"),
+        ("switch", f"device 'switch': expected {devices.what_there_is()}"),
+        ("", f"device '': expected {devices.what_there_is()}"),
     ],
 )
 def test_an_unknown_device_is_refused_in_one_sentence(name: str, sentence: str) -> None:
@@ -135,6 +132,14 @@ def test_an_unknown_device_is_refused_in_one_sentence(name: str, sentence: str) 
         devices.parse(name)
     assert str(refusal.value) == sentence
     assert refusal.value.status == 2
+
+
+def test_every_device_that_there_is_is_named() -> None:
+    named = devices.what_there_is()
+    assert named.startswith(
+        "'direct', 'wire', 'xdp', 'bridge', 'bridge:qos', 'bridge:netfilter', 'bridge:rules*N' with N"
+    )
+    assert named.endswith("'router', 'router:nat' or 'bridge*N' with N from 2 to 4")
 
 
 @pytest.mark.parametrize(

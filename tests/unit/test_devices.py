@@ -63,7 +63,7 @@ def test_a_file_alone_adds_a_device_everywhere(tmp_path: Path) -> None:
     inks = device_inks(range(1000))
     assert list(inks)[-2:] == ["hub", "hub*2"]
     assert inks["hub*2"].light == "#222222"
-    rows = "'emulate', 'hub', 'bridge*N' with N from 2 to 4 or 'hub*N' with N from 2 to 3"
+    rows = "'router:nat', 'hub', 'bridge*N' with N from 2 to 4 or 'hub*N' with N from 2 to 3"
     with pytest.raises(RequestError, match=re.escape(rows)):
         devices.parse("switch")
 
@@ -84,6 +84,10 @@ def test_a_device_that_is_not_installed_here_keeps_its_bare_name() -> None:
         ("bridge*2:uplink", 'A cascade of 2 Linux bridges "uplink"'),
         ("emulate:zero", "The emulator with a delay of 0"),
         ("emulate:x", 'The emulator "x"'),
+        ("bridge:qos", "The Linux bridge with HTB"),
+        ("bridge:slow", 'The Linux bridge "slow"'),
+        ("bridge:rules*200", "The Linux bridge with 200 rules"),
+        ("router:nat", "The Linux router with NAT"),
     ],
 )
 def test_every_device_has_a_name_for_sentences(name: str, title: str) -> None:
@@ -91,6 +95,7 @@ def test_every_device_has_a_name_for_sentences(name: str, title: str) -> None:
 
 
 def test_the_device_that_a_run_is_about() -> None:
+    assert devices.rank("bridge:qos") > devices.rank("bridge") < devices.rank("bridge:rules*20")
     ranks = {name: devices.rank(name) for name in ("emulate:idle", "bridge", "bridge:slow", "bridge*2", "wire", "x")}
     assert ranks == {"emulate:idle": 3, "bridge": 2, "bridge:slow": 1, "bridge*2": 1, "wire": 0, "x": 1}
 
@@ -131,9 +136,68 @@ def test_a_broken_mode_of_others_spoils_nothing_and_is_told(tmp_path: Path, monk
 
 
 def test_interfaces_of_our_own_devices_have_names_that_the_kernel_takes() -> None:
-    names = [mode.name for mode in devices.modes().values() if mode.boxes]
+    names = [mode.name + f"*{mode.most}" * bool(mode.counts) for mode in devices.modes().values() if mode.boxes]
     rows = [f"{mode.name}*{mode.longest}" for mode in devices.modes().values() if mode.longest > 1]
     for name in (*names, *rows):
         topology = Topology.of((name,), near=17, far=17, bypass=True)
         assert max(len(port.dev) for host in topology.hosts for port in topology.ports(host.name)) <= 15
         assert len(devices.parse(name).slug) <= devices.LONGEST_SLUG
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("bridge:rules", "expected 'bridge:rules*N' with N from 1 to 9999 rules"),
+        ("bridge:rules*0", "expected 'bridge:rules*N' with N from 1 to 9999 rules"),
+        ("bridge:rules*99999", "expected 'bridge:rules*N' with N from 1 to 9999 rules"),
+        ("bridge:qos*2", "bridge:qos counts nothing, and stands in no row"),
+        ("bridge*2*3", "expected"),
+    ],
+)
+def test_a_variant_that_cannot_be_is_refused(name: str, sentence: str) -> None:
+    with pytest.raises(RequestError, match=re.escape(sentence)):
+        devices.parse(name)
+
+
+def test_a_variant_is_a_mode_and_any_other_word_a_label() -> None:
+    qos, slow, rules = map(devices.parse, ("bridge:qos", "bridge:slow", "bridge:rules*020"))
+    assert (qos.kind, qos.label, qos.slug) == ("bridge:qos", "", "qos")
+    assert (slow.kind, slow.label, slow.slug) == ("bridge", "slow", "slow")
+    assert (rules.name, rules.count, rules.slug) == ("bridge:rules*20", 20, "rule20")
+    with pytest.raises(RequestError, match="expected labels that differ"):
+        Topology.of(("bridge:qos", "wire:qos"))
+
+
+def test_devices_that_change_a_network_stack_have_one_of_their_own() -> None:
+    topology = Topology.of(("bridge", "bridge:qos", "bridge:netfilter", "router", "router:nat"))
+    assert topology.device_hosts == ("d", "d-netfilt", "d-router", "d-nat")
+    assert {port.host for port in topology.link("bridge:qos").ports} == {"a", "d", "b"}
+    assert {port.host for port in topology.link("router").ports} == {"a", "d-router", "b"}
+
+
+def test_the_ends_of_a_routed_device_are_in_two_subnets() -> None:
+    link = Topology.of(("wire", "router")).link("router")
+    assert (link.a_ip4, link.b_ip4, link.a_ip6, link.b_ip6) == (
+        "10.77.3.1", "10.78.3.2", "fd77:0:0:3::1", "fd78:0:0:3::2",
+    )  # fmt: skip
+    left, right = link.stations[0].sides or (None, None)
+    assert left is not None
+    assert right is not None
+    assert (left.ip4, left.end_ip4, right.ip6, right.end_mac) == (
+        "10.77.3.254",
+        link.a_ip4,
+        "fd78:0:0:3::fe",
+        link.b_mac,
+    )
+
+
+def test_linux_bridge_2003s_classes_are_as_printed() -> None:
+    """The paper's second port, whose qdisc has the handle 2."""
+    station = Topology.of(("bridge:qos",)).link("bridge:qos").stations[0]
+    lines = [command.line for command in station.mode.build(station) if command.tool == "tc"]
+    assert [line.replace("d-qos-1r", "eth1") for line in lines[4:]] == [
+        "qdisc add dev eth1 root handle 2:0 htb default 10",
+        "class add dev eth1 parent 2:0 classid 2:2 htb rate 102400kbit ceil 102400kbit quantum 20000",
+        "class add dev eth1 parent 2:2 classid 2:10 htb rate 102380kbit ceil 102400kbit prio 3 quantum 20000",
+        "class add dev eth1 parent 2:2 classid 2:12 htb rate 20kbit ceil 25kbit prio 5 quantum 1500 cburst 1501b",
+    ]

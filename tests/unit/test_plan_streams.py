@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -419,3 +420,26 @@ def test_an_effective_plan_has_the_methods_own_sections_only() -> None:
     assert "near = 8" in streamed
     assert "[stream]" not in paired
     assert "near" not in paired
+
+
+def test_streams_over_a_router_are_udp_and_long_enough(tmp_path: Path) -> None:
+    plan = load_plan("throughput", sets=["devices=router,bridge", "stream.frame_bytes=64,1518"])
+    assert plan.stream.engine == ("udp",)
+    assert plan.stream.frame_bytes == (86, 1518)
+    assert "stream.engine = udp, which passes a router" in plan.asked
+    again = tmp_path / "plan.toml"
+    again.write_text(effective_toml(plan))
+    assert load_plan(again).stream == plan.stream
+
+
+@pytest.mark.parametrize(
+    ("study", "sets", "sentence"),
+    [
+        ("one-way", ["stream.engine=packet"], 'expected "auto", "udp" or "udp6": router forwards nothing but IP'),
+        ("loss", ["stream.load=10%"], "router forwards nothing but IP"),
+        ("bridge-latency", ["probe=raw/ping-pong", "probe.frame_bytes=64"], "expected icmp or udp probes alone"),
+    ],
+)
+def test_what_no_router_passes_is_refused(study: str, sets: list[str], sentence: str) -> None:
+    with pytest.raises(RequestError, match=re.escape(sentence)):
+        load_plan(study, sets=["devices=router", *sets])

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from sojourn.backends import load
 from sojourn.bed.cores import DeviceCores, require_usable_cores
-from sojourn.bed.facts import counters, facts, moment, qdisc_dropped
+from sojourn.bed.facts import counters, facts, moment, objects, qdisc_dropped
 from sojourn.bed.model import BedSpec, Topology, checked
 from sojourn.bed.wiring import flush_fdb, prepare_live, silence, take_down, wire_up
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Bed:
-    """A built bed: hosts `a` (asks), `b` (answers) and `d` (holds the devices), and the links between them.
+    """A built bed: hosts `a` (asks), `b` (answers) and those that hold devices, and the links between them.
 
     Programs and files of its hosts are reached by its backend.
     """
@@ -56,9 +56,10 @@ class Bed:
             if dev in wanted
         }
         if self.spec.rate_bps is not None:
-            for dev, dropped in qdisc_dropped(self.backend, "d").items():
-                if dev in found:
-                    found[dev]["qdisc_dropped"] = dropped
+            for host in self.topology.device_hosts:
+                for dev, dropped in qdisc_dropped(self.backend, host).items():
+                    if dev in found:
+                        found[dev]["qdisc_dropped"] = dropped
         return found
 
     def flush_fdb(self, path: str) -> None:
@@ -76,6 +77,10 @@ class Bed:
     def facts(self) -> dict[str, Any]:
         """The whole of `bed.json`: what the machines are, and a hash over what should stay so."""
         return facts(self.backend, self.topology, self.spec, self._cores)
+
+    def objects(self) -> dict[str, Any]:
+        """What each device made in the kernel, as the tools show it now, by path."""
+        return objects(self.backend, self.topology)
 
     def moment(self) -> dict[str, Any]:
         """Load, interrupts and counters as they are now; compared with those in `facts`, what went on beside a run."""

@@ -68,7 +68,8 @@ class DeviceCores:
         return None
 
     def _steer(self, backend: Backend, topology: Topology, spec: BedSpec) -> None:
-        cores: dict[HostName, int | None] = {"a": spec.prober_cpu, "b": spec.responder_cpu, "d": self.core}
+        cores: dict[HostName, int | None] = {"a": spec.prober_cpu, "b": spec.responder_cpu}
+        cores |= dict.fromkeys(topology.device_hosts, self.core)
         ports = [(port, core) for host, core in cores.items() if core is not None for port in topology.ports(host)]
         try:
             for port, core in ports:

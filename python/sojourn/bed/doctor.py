@@ -166,8 +166,9 @@ def needed_modes() -> list[Mode]:
 
 def _device(mode: Mode) -> Check:
     """A device that not every machine can have, built."""
+    name = f"{mode.name}*1" if mode.counts else mode.name
     try:
-        with build_bed(BedSpec(devices=(mode.name,)), f"doctor-{os.getpid()}"):
+        with build_bed(BedSpec(devices=(name,)), f"doctor-{os.getpid()}"):
             return Check("bed", f"device {mode.name}", "ok", "built")
     except SojournError as error:
         return Check("bed", f"device {mode.name}", "limited", str(error), mode.fix)

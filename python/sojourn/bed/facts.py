@@ -11,6 +11,7 @@ import hashlib
 import json
 import re
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sojourn.bed import machine
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from sojourn.bed.backend import Backend
     from sojourn.bed.cores import DeviceCores
     from sojourn.bed.hosts import HostName
-    from sojourn.bed.model import BedSpec, Topology
+    from sojourn.bed.model import BedSpec, Link, Topology
 
 HOST_SYSCTLS = (
     "net/bridge/bridge-nf-call-iptables",
@@ -141,8 +142,30 @@ def _path(topology: Topology, name: str) -> dict[str, Any]:
     link = topology.link(name)
     names = ("path", "a_dev", "b_dev", "a_mac", "b_mac", "a_ip4", "b_ip4", "a_ip6", "b_ip6")
     rated = [asdict(one) if one else None for one in link.rated]
-    stations = [asdict(station) for station in link.stations]
+    stations = [_without_nothing(asdict(station)) for station in link.stations]
     return {**{key: getattr(link, key) for key in names}, "stations": stations, **({"rated": rated} if rated else {})}
+
+
+APART = ("count", "sides")
+"""Of a station, what only some modes have."""
+
+
+def _without_nothing(station: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in station.items() if value or key not in APART}
+
+
+def objects(backend: Backend, topology: Topology) -> dict[str, dict[str, Any]]:
+    """What each device made in the kernel, as the tools show it now, by path: notes, and commands with their output."""
+    if backend.simulated:
+        return {}
+    return {link.path: _objects(backend, link) for link in topology.links if link.stations}
+
+
+def _objects(backend: Backend, link: Link) -> dict[str, Any]:
+    mode, first, run = link.device.mode, link.stations[0], partial(backend.run, link.device_host)
+    asked = list(dict.fromkeys(one for station in link.stations for one in mode.objects(station)))
+    shown = {one: run(["sh", "-c", one]).rstrip() for one in asked}
+    return {"notes": list(mode.notes(run, first)), "shown": shown}
 
 
 def _host(backend: Backend, host: HostName) -> dict[str, Any]:

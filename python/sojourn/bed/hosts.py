@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
-HostName = Literal["a", "b", "d"]
+HostName = str
 END_HOSTS: tuple[HostName, ...] = ("a", "b")
-"""What is between them is measured; `d` holds it."""
+"""What is between them is measured; `d`, and the hosts of devices that stand apart, hold it."""
+
+DEVICES: HostName = "d"
+"""The host of every device that shares its network stack with others."""
 
 
 @dataclass(frozen=True)
 class Host:
-    """A place where programs run: A asks, B answers, D holds the devices."""
+    """A place where programs run: A asks, B answers, the others hold devices."""
 
     name: HostName
     role: str
 
 
-HOSTS: tuple[Host, ...] = (Host("a", "prober"), Host("b", "responder"), Host("d", "devices under test"))
+HOSTS: tuple[Host, ...] = (Host("a", "prober"), Host("b", "responder"), Host(DEVICES, "devices under test"))
+"""Those of every bed."""

@@ -8,7 +8,9 @@ A, .2 and ::2 at host B, interfaces `a-<path>` and `b-<path>`, MACs 02:77:00:00:
 i has a left port `d-<path>-<i>l` (towards A) and a right one `d-<path>-<i>r`. A bridge may have further near ends, the
 j-th (from 2) `a-<path>-<j>` with 10.77.k.(10+j), ::(10+j hex) and 02:77:00:00:k:(10+j hex) at `d-<path>-1l<j>`, and
 further far ends `b-<path>-<j>` with 10.77.k.(100+j), ::(40+j hex) and 02:77:00:00:k:(40+j hex) at its last station's
-`…r<j>`. A bypass is one more link with a second device of the same kind; its path is `<device>/bypass`, its names end
+`…r<j>`. Behind a box that routes, B is in a subnet of its own:
+10.78.k.2 and fd78:0:0:k::2, and the box has .254 and ::fe in both. A bypass is one more link with a second device of
+the same kind; its path is `<device>/bypass`, its names end
 in `-y`. Its load loads the machine as the device does, and not the device. A twin is one more link of the same kind
 that is measured as the first is; its names end in `-t`, its path is `a/a` for the direct link and `<device>/2` for a
 device. Nobody has 02:77:00:00:k:fe. Interface indexes differ everywhere: two veth ends with the same index stay down
@@ -33,7 +35,8 @@ from sojourn import devices as device_modes
 from sojourn.backends import backends
 from sojourn.bed.device_cpu import DeviceCpu
 from sojourn.bed.emulated import Emulated, LinkSpec, Rated
-from sojourn.bed.hosts import HOSTS, Host, HostName
+from sojourn.bed.hosts import DEVICES, END_HOSTS, HOSTS, Host, HostName
+from sojourn.devices import Side
 from sojourn.errors import RequestError
 
 if TYPE_CHECKING:
@@ -138,6 +141,13 @@ class Station:
     mac: str | None
     further_left: tuple[Port, ...] = ()
     further_right: tuple[Port, ...] = ()
+    count: int = 0
+    sides: tuple[Side, Side] | None = None
+
+    @property
+    def host(self) -> HostName:
+        """Where it stands."""
+        return self.left.host
 
     @property
     def mode(self) -> Mode:
@@ -175,6 +185,8 @@ class Link:
     """Whether it is the second of its kind."""
     addressed: int | None = None
     """What its addresses and MACs are numbered with; None: as its indexes are."""
+    is_routed: bool = False
+    """Whether B is in a subnet of its own, behind a box that forwards by IP addresses."""
 
     @property
     def octet(self) -> int:
@@ -230,7 +242,7 @@ class Link:
 
     @property
     def b_ip4(self) -> str:
-        return f"10.77.{self.octet}.2"
+        return f"10.{78 if self.is_routed else 77}.{self.octet}.2"
 
     @property
     def a_ip6(self) -> str:
@@ -238,7 +250,19 @@ class Link:
 
     @property
     def b_ip6(self) -> str:
-        return f"fd77:0:0:{self.octet:x}::2"
+        return f"fd{78 if self.is_routed else 77}:0:0:{self.octet:x}::2"
+
+    @property
+    def device_host(self) -> HostName:
+        """The host of its boxes."""
+        return f"{DEVICES}-{self.slug}" if self.device.mode.is_apart else DEVICES
+
+    @property
+    def sides(self) -> tuple[Side, Side]:
+        """What a box that stands apart may give its ports: addresses of two subnets, whether it routes or not."""
+        k = self.octet
+        left = Side(f"10.77.{k}.254", f"fd77:0:0:{k:x}::fe", self.a_ip4, self.a_ip6, self.a_mac)
+        return left, Side(f"10.78.{k}.254", f"fd78:0:0:{k:x}::fe", f"10.78.{k}.2", f"fd78:0:0:{k:x}::2", self.b_mac)
 
     @property
     def a_port(self) -> End:
@@ -309,7 +333,7 @@ class Link:
         name = f"l-{self.slug}-{which}"
         left, right = (
             Port(
-                "d",
+                DEVICES,
                 f"{name}{side}",
                 200_000 + self.number * 0x100 + place + which_port,
                 self._rated_mac(place + which_port),
@@ -324,14 +348,17 @@ class Link:
 
     def _station(self, i: int) -> Station:
         base, stem = self.number * 100 + 10 * i, f"d-{self.slug}-{i}"
-        left = Port("d", f"{stem}l", base, self._inner_mac(i, 1))
-        right = Port("d", f"{stem}r", base + 1, self._inner_mac(i, 2))
-        if not self.device.mode.is_switch:
-            return Station(self.device.kind, left, right, None, None, None)
+        mode, count = self.device.mode, self.device.count
+        left = Port(self.device_host, f"{stem}l", base, self._inner_mac(i, 1))
+        right = Port(self.device_host, f"{stem}r", base + 1, self._inner_mac(i, 2))
+        sides = self.sides if mode.is_apart else None
+        if not mode.is_switch:
+            return Station(mode.name, left, right, None, None, None, count=count, sides=sides)
         lefts = tuple(self._further(f"{stem}l", j, 0x10) for j in range(2, self.near_ends + 1)) if i == 1 else ()
         is_last = i == self.device.stations
         rights = tuple(self._further(f"{stem}r", j, 0x40) for j in range(2, self.far_ends + 1)) if is_last else ()
-        return Station(self.device.kind, left, right, stem, base + 2, self._inner_mac(i, 3), lefts, rights)
+        own = (stem, base + 2, self._inner_mac(i, 3))
+        return Station(mode.name, left, right, *own, lefts, rights, count=count, sides=sides)
 
     def _end(self, host: HostName, j: int, ip_base: int, mac_base: int) -> End:
         """The j-th end at a host, from 2."""
@@ -342,7 +369,7 @@ class Link:
     def _further(self, stem: str, j: int, mac_base: int) -> Port:
         """The device's port of the j-th end, from 2."""
         mac = f"02:77:00:02:{self.octet:02x}:{mac_base + j:02x}"
-        return Port("d", f"{stem}{j}", self._further_index(0x80 + mac_base + j), mac)
+        return Port(self.device_host, f"{stem}{j}", self._further_index(0x80 + mac_base + j), mac)
 
     def _further_index(self, which: int) -> int:
         return 100_000 + self.number * 0x100 + which
@@ -393,7 +420,9 @@ class Topology:
             octets = random.Random(f"{spec.addresses}/addresses").sample(NUMBERS, len(plain))
             plain = [replace(link, addressed=octet) for link, octet in zip(plain, octets, strict=True)]
         found = tuple(_rated(link, spec.links) for link in plain)
-        return cls(found, laid=found if draw is None else tuple(draw.sample(found, len(found))))
+        apart = [Host(link.device_host, f"{link.path} alone") for link in found if link.device_host != DEVICES]
+        laid = found if draw is None else tuple(draw.sample(found, len(found)))
+        return cls(found, (*HOSTS, *apart), laid)
 
     @cached_property
     def paths(self) -> Mapping[str, Link]:
@@ -406,6 +435,11 @@ class Topology:
             return self.paths[device_modes.DIRECT if path == device_modes.A_A not in self.paths else path]
         except KeyError:
             raise RequestError(f"the bed has no path '{path}'; it has {', '.join(self.paths)} and a/a") from None
+
+    @property
+    def device_hosts(self) -> tuple[HostName, ...]:
+        """Those that hold devices, the shared one first."""
+        return tuple(host.name for host in self.hosts if host.name not in END_HOSTS)
 
     @property
     def cables(self) -> tuple[Cable, ...]:
@@ -432,11 +466,12 @@ def _plain_name(dashed: str) -> str:
 
 def _link(path: str, number: int, device: Device, near: int, far: int) -> Link:
     """Only a switch has further ends, and a bypass has as many as a load needs: one pair."""
+    one = Link(path, number, device, is_routed=device.mode.is_routed)
     if path == device_modes.twin_of(device.name):
-        return Link(path, number, device, is_twin=True)
+        return replace(one, is_twin=True)
     if not device.mode.is_switch or path.endswith(BYPASS):
-        return Link(path, number, device)
-    return Link(path, number, device, near, far)
+        return one
+    return replace(one, near_ends=near, far_ends=far)
 
 
 def _rated(link: Link, links: Mapping[str, LinkSpec]) -> Link:

@@ -13,7 +13,7 @@ from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from sojourn.bed.hosts import END_HOSTS
+from sojourn.bed.hosts import DEVICES, END_HOSTS
 from sojourn.devices import Command
 from sojourn.errors import MachineError
 
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
     from sojourn.bed.backend import Backend
     from sojourn.bed.hosts import HostName
-    from sojourn.bed.model import BedSpec, Link, Topology
+    from sojourn.bed.model import BedSpec, End, Link, Station, Topology
+    from sojourn.devices import Mode
 
 _UP_SECONDS = 5.0
 
@@ -72,7 +73,9 @@ done
 def silence(backend: Backend, topology: Topology) -> None:
     """Sets every host's sysctls, before it has interfaces: each interface takes them over when it is made."""
     for host in topology.hosts:
-        asked = _DEVICE_HOST_SYSCTLS if host.name == "d" else _END_HOST_SYSCTLS
+        asked = _END_HOST_SYSCTLS if host.name in END_HOSTS else _DEVICE_HOST_SYSCTLS
+        for mode in {one.kind: one.mode for one in topology.stations if one.host == host.name != DEVICES}.values():
+            asked = {**asked, **mode.sysctls}
         lines = [f"{key} {value}" for key, value in _both_scopes(asked).items()]
         refused = backend.run(host.name, ["sh", "-c", _SET_SYSCTLS], "\n".join(lines) + "\n").split()
         if refused:
@@ -84,8 +87,13 @@ def wire_up(backend: Backend, topology: Topology, spec: BedSpec) -> None:
     if not spec.offloads:
         for host in topology.hosts:
             _switch_offloads_off(backend, host.name, topology)
+    for link in topology.laid:
+        if link.device.mode.polls:
+            prepare_live(backend, link)
     _set_up_devices(backend, topology)
-    _batch(backend, "d", "tc", [line for link in topology.laid for line in _shaper(link, spec)])
+    for name in topology.device_hosts:
+        of_host = [link for link in topology.laid if link.device_host == name]
+        _batch(backend, name, "tc", [line for link in of_host for line in _shaper(link, spec)])
     for end in END_HOSTS:
         lines = ["link set dev lo up", *(line for link in topology.laid for line in _end_host(link, end))]
         _batch(backend, end, "ip", lines)
@@ -94,7 +102,8 @@ def wire_up(backend: Backend, topology: Topology, spec: BedSpec) -> None:
 
 def flush_fdb(backend: Backend, link: Link) -> None:
     """Flushes what the link's switches have learnt."""
-    _do(backend, [command for station in link.stations for command in station.mode.flush_fdb(station)])
+    commands = [command for station in link.stations for command in station.mode.flush_fdb(station)]
+    _do(backend, link.device_host, commands)
 
 
 def prepare_live(backend: Backend, link: Link) -> None:
@@ -129,6 +138,9 @@ def _end_host(link: Link, end: HostName) -> list[str]:
             f"address add {own.ip6}/64 dev {own.dev} nodad",
             f"link set dev {own.dev} up",
         ]
+        if link.is_routed:
+            lines += _by_gateway(link, end, own)
+            continue
         for peer in theirs:
             for address in (peer.ip4, peer.ip6):
                 lines.append(f"neighbour replace {address} lladdr {peer.mac} dev {own.dev} nud permanent")
@@ -137,24 +149,54 @@ def _end_host(link: Link, end: HostName) -> list[str]:
     return lines
 
 
+def _by_gateway(link: Link, end: HostName, own: End) -> list[str]:
+    """The way to the other subnet: by the box's own address, whose MAC nobody has to ask for."""
+    left, right = link.sides
+    gateway, there = (left, right) if end == "a" else (right, left)
+    port = link.stations[0].left if end == "a" else link.stations[-1].right
+    return [
+        *(f"neighbour replace {ip} lladdr {port.mac} dev {own.dev} nud permanent" for ip in (gateway.ip4, gateway.ip6)),
+        f"route add {there.end_ip4}/32 via {gateway.ip4} dev {own.dev} src {own.ip4}",
+        f"route add {there.end_ip6}/128 via {gateway.ip6} dev {own.dev} src {own.ip6}",
+        f"route add {there.ip4}/32 via {gateway.ip4} dev {own.dev} src {own.ip4}",
+        f"route add {there.ip6}/128 via {gateway.ip6} dev {own.dev} src {own.ip6}",
+    ]
+
+
 def _set_up_devices(backend: Backend, topology: Topology) -> None:
-    built = [command for station in topology.stations for command in station.mode.build(station)]
-    up = [Command("ip", f"link set dev {port.dev} up") for port in topology.ports("d")]
-    joined = [command for station in topology.stations for command in station.mode.join(station)]
-    _do(backend, [*built, *up, *joined])
+    """Builds every box, mode by mode: what a machine cannot build is told of with what it lacks."""
+    alike: dict[tuple[HostName, str], list[Station]] = {}
+    for station in topology.stations:
+        alike.setdefault((station.host, station.kind), []).append(station)
+    for (host, _), stations in alike.items():
+        mode = stations[0].mode
+        _make(backend, host, mode, [command for one in stations for command in mode.build(one)])
+    for host in topology.device_hosts:
+        _do(backend, host, [Command("ip", f"link set dev {port.dev} up") for port in topology.ports(host)])
+    for (host, _), stations in alike.items():
+        mode = stations[0].mode
+        _make(backend, host, mode, [command for one in stations for command in mode.join(one)])
+
+
+def _make(backend: Backend, host: HostName, mode: Mode, commands: Iterable[Command]) -> None:
+    try:
+        _do(backend, host, commands)
+    except MachineError as error:
+        lacks = f"; it needs {mode.fix}" if mode.fix else ""
+        raise MachineError(f"device {mode.name} cannot be built here: {error}{lacks}") from error
 
 
 def take_down(backend: Backend, topology: Topology) -> None:
     """Removes what devices have made beyond their host's interfaces, each box whatever becomes of the others."""
     for station in topology.stations:
         with suppress(MachineError):
-            _do(backend, station.mode.remove(station))
+            _do(backend, station.host, station.mode.remove(station))
 
 
-def _do(backend: Backend, commands: Iterable[Command]) -> None:
-    """Commands on the devices' host, as many as possible by one run of a tool."""
+def _do(backend: Backend, host: HostName, commands: Iterable[Command]) -> None:
+    """Commands on a host of devices, as many as possible by one run of a tool."""
     for tool, some in groupby(commands, key=lambda command: command.tool):
-        _batch(backend, "d", tool, [command.line for command in some])
+        _batch(backend, host, tool, [command.line for command in some])
 
 
 FCS_BYTES = 4  # the kernel counts a frame without it; told so, a shaper's rate is that of whole frames
@@ -200,11 +242,11 @@ def _not_up(backend: Backend, host: HostName, topology: Topology) -> list[str]:
         return []
     found = {link["ifname"]: link["operstate"] for link in json.loads(backend.run(host, ["ip", "-json", "link"]))}
     down = [dev for dev in ports if found.get(dev) != "UP"]
-    if host != "d" or down:
+    if host in END_HOSTS or down:
         return down
-    run = partial(backend.run, "d")
+    run, here = partial(backend.run, host), [station for station in topology.stations if station.host == host]
     return [
         dev
-        for kind, mode in {station.kind: station.mode for station in topology.stations}.items()
-        for dev in mode.waiting(run, [station for station in topology.stations if station.kind == kind])
+        for kind, mode in {station.kind: station.mode for station in here}.items()
+        for dev in mode.waiting(run, [station for station in here if station.kind == kind])
     ]

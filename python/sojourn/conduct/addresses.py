@@ -53,7 +53,7 @@ class Lesson:
         backend, dev = site.bed.backend, self.link.b_dev
         took_ns = send_new_addresses(backend, "b", dev, count, rate_pps or 0.0, self.link.a_mac)
         time.sleep(GRACE_SECONDS)
-        entries = json.loads(backend.run("d", ["bridge", "-json", "fdb", "show", "br", bridges[-1]]))
+        entries = json.loads(backend.run(self.link.device_host, ["bridge", "-json", "fdb", "show", "br", bridges[-1]]))
         learned = sum(entry["mac"].startswith(OURS) for entry in entries)
         found = Learned(count, learned, count / (took_ns / 1e9))
         self.log.append({"count": count, "asked_pps": rate_pps, "sent_pps": found.sent_pps, "learned": learned})

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sojourn.bed.hosts import HOSTS
-
 if TYPE_CHECKING:
     from sojourn.bed.model import Link
     from sojourn.conduct.site import Site
@@ -36,7 +34,8 @@ class Counters:
             return {dev: {name: counts[name] for name in (*FIELDS, SHAPED) if name in counts}
                     for dev, counts in found.items()}  # fmt: skip
         wanted = {port.dev for link in links for port in link.ports}
-        read = [parse(bed.backend.get(host.name, "/proc/net/dev")) for host in HOSTS]
+        hosts = dict.fromkeys(port.host for link in links for port in link.ports)
+        read = [parse(bed.backend.get(host, "/proc/net/dev")) for host in hosts]
         return {dev: counts for host in read for dev, counts in host.items() if dev in wanted}
 
 

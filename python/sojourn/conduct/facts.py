@@ -40,6 +40,8 @@ def keep_moment(part: Part, site: Site) -> None:
     """Write what changed by itself meanwhile, beside what it was before."""
     kept = json.loads(part.folder.bed.read_text(encoding="utf-8"))
     kept["parts"][-1]["after"] = site.bed.moment()
+    if len(kept["parts"]) == 1 and (found := site.bed.objects()):
+        kept["objects"] = found  # once: they count what passed, and are otherwise the same on every bed
     rewrite(part.folder.bed, json.dumps(kept, indent=2) + "\n")
 
 

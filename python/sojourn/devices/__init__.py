@@ -2,9 +2,9 @@
 
 A file of this folder with a `DEVICE` is a mode; another distribution adds one by an entry point of the group
 `sojourn.devices`, whose value is a `Mode` (`their.module:DEVICE`); one that cannot be used is left out, and `left_out`
-says why. A device's name is `mode`, `mode*N` (N boxes in a
-row) or either with `:label`. What a mode declares, both sides of the run folder may read; one that is no longer
-installed is reported under its bare name.
+says why. A device's name is `mode`, `mode*N` (N boxes in a row) or either with `:label`; of a variant of a mode it is
+`mode:variant`, or `mode:variant*N` where that counts something (`bridge:rules*200`). What a mode declares, both sides
+of the run folder may read; one that is no longer installed is reported under its bare name.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 
-from sojourn.devices.mode import Box, Command, Device, Ink, Mode, Port, commands
+from sojourn.devices.mode import Box, Command, Device, Ink, Mode, Port, Side, commands
 from sojourn.errors import MachineError, RequestError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Box", "Command", "Device", "Ink", "Mode", "Port", "called", "commands", "known", "modes", "parse"]
+__all__ = ["Box", "Command", "Device", "Ink", "Mode", "Port", "Side", "called", "commands", "known", "modes", "parse"]
 
 GROUP = "sojourn.devices"
-NAME = r"[a-z][a-z0-9_-]*(\*[2-9])?(:[a-z0-9_+-]+)?"
+NAME = r"[a-z][a-z0-9_-]*(\*[2-9])?(:[a-z0-9_+-]+(\*[1-9][0-9]{0,3})?)?"
 """What a name may look like; a simulated line may have one that is no device's."""
 
 DIRECT, A_A = "direct", "a/a"
@@ -51,6 +51,9 @@ def left_out() -> list[str]:
 
 def parse(name: str) -> Device:
     """Reads a name; raises RequestError with what was expected."""
+    variant, star, count = name.partition("*")
+    if ":" in variant and (mode := modes().get(variant)):
+        return _variant(name, mode, count if star else None)
     plain, colon, label = name.partition(":")
     kind, star, count = plain.partition("*")
     mode = modes().get(kind)
@@ -66,6 +69,16 @@ def parse(name: str) -> Device:
     if star and not 2 <= boxes <= mode.longest:
         raise RequestError(f"device '{name}': a cascade has from 2 to {mode.longest} {kind}s")
     return Device(f"{kind}{star}{boxes if star else ''}{colon}{label}", mode, boxes, label)
+
+
+def _variant(name: str, mode: Mode, count: str | None) -> Device:
+    """A device of a mode that is a variant of another: without a label, and with a number where it counts something."""
+    if not mode.counts and count is not None:
+        raise RequestError(f"device '{name}': {mode.name} counts nothing, and stands in no row")
+    if mode.counts and (count is None or not count.isdecimal() or not 1 <= int(count) <= mode.most):
+        wanted = f"'{mode.name}*N' with N from 1 to {mode.most} {mode.counts}"
+        raise RequestError(f"device '{name}': expected {wanted}")
+    return Device(name if count is None else f"{mode.name}*{int(count)}", mode, mode.boxes, count=int(count or 0))
 
 
 def twin_of(path: str) -> str:
@@ -121,7 +134,11 @@ def called(name: str) -> str:
 
 def what_there_is(least_boxes: int = 0) -> str:
     """The names that may be asked for, as a sentence has them."""
-    plain = [f"'{mode.name}'" for mode in modes().values() if mode.boxes >= least_boxes]
+    plain = [
+        f"'{mode.name}*N' with N from 1 to {mode.most} {mode.counts}" if mode.counts else f"'{mode.name}'"
+        for mode in modes().values()
+        if mode.boxes >= least_boxes
+    ]
     rows = [f"'{mode.name}*N' with N from 2 to {mode.longest}" for mode in modes().values() if mode.longest > 1]
     *names, last = [*plain, *rows]
     return f"{', '.join(names)} or {last}{''.join(f' ({sentence})' for sentence in left_out())}"

@@ -19,6 +19,17 @@ class Port(Protocol):
     def dev(self) -> str: ...
 
 
+@dataclass(frozen=True)
+class Side:
+    """One side of a box that stands apart: addresses that it may give its port, and those of the end behind it."""
+
+    ip4: str
+    ip6: str
+    end_ip4: str
+    end_ip6: str
+    end_mac: str
+
+
 class Box(Protocol):
     """One box of a device, as a mode sees it: two ports, or more where it is a switch, on one host."""
 
@@ -43,6 +54,14 @@ class Box(Protocol):
 
     @property
     def mac(self) -> str | None: ...
+
+    @property
+    def count(self) -> int:
+        """The number in a name such as `bridge:rules*200`; 0 for modes that count nothing."""
+
+    @property
+    def sides(self) -> tuple[Side, Side] | None:
+        """Towards A and towards B; None for boxes that share their host with others."""
 
 
 class Command(NamedTuple):
@@ -79,12 +98,27 @@ def nobody(run: Run, boxes: Sequence[Box]) -> list[str]:
     return []
 
 
+def links_of(box: Box) -> Sequence[str]:
+    """The interfaces of a box, as `ip` shows them."""
+    names = [*([box.name] if box.name else []), *(port.dev for port in box.ports)]
+    return [f"ip -d link show dev {name}" for name in names]
+
+
+def nothing_to_note(run: Run, box: Box) -> Sequence[str]:
+    """No sentence."""
+    del run, box
+    return ()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Mode:
     """A device mode: the kinds of boxes that can stand between A and B."""
 
     name: str
-    """As plans have it: up to 8 letters, digits, "_" and "-"; up to 6 where several may stand in a row."""
+    """As plans have it: up to 8 letters, digits, "_" and "-"; up to 6 where several may stand in a row. A variant of
+    another mode has that one's name and a word of its own: "bridge:qos"."""
+    slug: str = ""
+    """As interfaces bear it, where that is not the name; of a variant its word, unless it says otherwise."""
     title: str
     """Where a sentence begins: "The Linux bridge"."""
     plural: str = ""
@@ -104,6 +138,20 @@ class Mode:
     boxes: int = 1
     longest: int = 1
     """How many may stand in a row: `name*N`."""
+    counts: str = ""
+    """What the number in `name*N` counts where it is not boxes in a row: "rules"."""
+    most: int = 0
+    """The largest such number."""
+    is_apart: bool = False
+    """Whether it has a network stack to itself: what it does to one, other devices must not feel."""
+    is_routed: bool = False
+    """Whether it forwards by IP addresses: then its ends are in two subnets, and only IP passes."""
+    sysctls: Mapping[str, str] = field(default_factory=dict)
+    """Of the host of a device that stands apart, beside those of every such host."""
+    polls: bool = False
+    """Whether XDP redirects frames to its ports: the neighbours of these must poll (NAPI), as GRO makes veths do."""
+    shapes: bool = False
+    """Whether its ports have queueing disciplines of its own, so that no shaper of the bed fits there."""
     is_switch: bool = False
     """Whether it joins any number of ports, by an interface of its own that learns addresses."""
     is_emulator: bool = False
@@ -122,6 +170,10 @@ class Mode:
     """The ports of its boxes that do not forward yet."""
     flush_fdb: Commands = nothing
     """Flushes a switch's FDB: the addresses that it has learned."""
+    objects: Callable[[Box], Sequence[str]] = links_of
+    """Commands that show what it made in the kernel, for the report: `nft list ruleset`, `tc -s qdisc show dev …`."""
+    notes: Callable[[Run, Box], Sequence[str]] = nothing_to_note
+    """Sentences about how it was built here, where machines differ in that."""
     remove: Commands = nothing
     """Takes away what would outlive the host's interfaces, which the bed removes itself; it is run too where the bed
     could not be built, and the box perhaps never was. After SIGKILL nothing runs it."""
@@ -136,6 +188,8 @@ class Device:
     stations: int
     label: str = ""
     """Tells devices of one mode apart."""
+    count: int = 0
+    """Of what its mode counts."""
 
     @property
     def kind(self) -> str:
@@ -150,12 +204,16 @@ class Device:
     @property
     def slug(self) -> str:
         """The device as it appears in interface names: its label, else its name."""
-        return self.label or self.name.replace("*", "x")
+        if self.label:
+            return self.label
+        own = self.mode.slug or self.mode.name.rpartition(":")[2]
+        return own + (f"x{self.stations}" if self.stations > 1 else str(self.count or ""))
 
     @property
     def rank(self) -> int:
         """Its mode's, where it stands for it: neither a cascade nor one of several, unless it is an emulator."""
-        return self.mode.rank if self.mode.is_emulator or self.name == self.mode.name else min(self.mode.rank, 1)
+        stands_for_it = self.mode.is_emulator or self.count or self.name == self.mode.name
+        return self.mode.rank if stands_for_it else min(self.mode.rank, 1)
 
     @property
     def title(self) -> str:
@@ -165,6 +223,8 @@ class Device:
         called = self.mode.title
         if self.stations > 1:
             called = f"A cascade of {self.stations} {self.mode.plural or self.mode.name}"
+        if self.count:
+            called = f"{called} with {self.count} {self.mode.counts}"
         return f'{called} "{self.label}"' if self.label else called
 
     @property

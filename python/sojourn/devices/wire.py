@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sojourn.devices.mode import Box, Ink, Mode, commands
+from sojourn.devices.mode import Box, Ink, Mode, commands, links_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from sojourn.devices.mode import Command
 
 
@@ -20,6 +22,11 @@ def redirect(box: Box) -> list[Command]:
     return commands("tc", *lines)
 
 
+def objects(box: Box) -> Sequence[str]:
+    """Links and filters."""
+    return [*links_of(box), *(f"tc -s filter show dev {port.dev} ingress" for port in box.ports)]
+
+
 DEVICE = Mode(
     name="wire",
     title="The wire (a redirect)",
@@ -30,4 +37,5 @@ DEVICE = Mode(
     is_needed=True,
     fix="a kernel with CONFIG_NET_ACT_MIRRED and CONFIG_NET_CLS_U32: modprobe -a act_mirred cls_u32 sch_ingress",
     join=redirect,
+    objects=objects,
 )

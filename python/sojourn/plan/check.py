@@ -12,6 +12,7 @@ from dataclasses import replace
 from sojourn import devices
 from sojourn.errors import RequestError
 from sojourn.plan.emulatable import check_emulators, check_links
+from sojourn.plan.routed import check_routed
 from sojourn.plan.source import Given, Table, refuse
 from sojourn.plan.types import DIRECT, Plan
 from sojourn.plan.values import nearest, one_of
@@ -41,6 +42,7 @@ def check(plan: Plan, table: Table, name: str) -> None:
     if "order" in plan.bed.hold and not ask.probes:
         held = given("bed.hold", list(plan.bed.hold))
         raise refuse(held, "bed.hold", f'no "order" for {method}, whose trials have no order of paths')
+    check_routed(plan, given)
     ask.check(plan, given)
     check_emulators(plan, given)
     check_links(plan, given)
@@ -67,6 +69,9 @@ def check_devices(plan: Plan, given: Given) -> None:
             what = f"{devices.what_there_is(1)}; several of a kind have labels, 'bridge:slow'".replace("'", '"')
             hint = f': did you mean "{meant}"?' if meant else ""
             raise refuse(Given(device, given.where), "bed.devices", what + hint)
+        if plan.bed.rate_bps is not None and (there := devices.known(device)) and there.mode.shapes:
+            wanted = "no bed.rate beside it: its ports have queues of its own"
+            raise refuse(Given(device, given.where), "bed.devices", wanted)
     if plan.bed.simulated:
         for device in (DIRECT, *plan.bed.devices):
             if device not in plan.bed.lines:

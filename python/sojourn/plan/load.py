@@ -17,6 +17,7 @@ from sojourn.methods import packages
 from sojourn.plan.check import check
 from sojourn.plan.emulators import is_known, read_emulators, read_links
 from sojourn.plan.line import read_lines
+from sojourn.plan.routed import over_routers
 from sojourn.plan.section import Declared, keys_of, read_section
 from sojourn.plan.source import Given, Table, read_toml, refuse
 from sojourn.plan.types import BedPlan, EmulatorPlan, HostPlan, Plan, Study, ask_of
@@ -252,7 +253,7 @@ def build(table: Table, name: str, asked: tuple[str, ...]) -> Plan:
         emulators=read_emulators(table, name, is_logged=ask.logs_emulators),
         asked=asked,
     )
-    plan = ask.resolve(plan)
+    plan = over_routers(ask.resolve(plan))
     check(plan, table, name)
     return plan
 

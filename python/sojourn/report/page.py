@@ -34,6 +34,9 @@ TAI_LESS_UTC_S = 37
 APART = ("findings", "hypotheses")
 """Tables that are files only: the page has them as lists."""
 
+SHOWN_APART = ("drawing", "stable", "moment", "objects")
+"""Of bed.json, what the page shows elsewhere or takes apart."""
+
 ONE_MINUTE = (
     "An interval holds for this machine at this time: it says by how much the figure would change if the run were "
     "repeated at once, on another bed where it is over several. It does not contain how runs differ on another day, "
@@ -75,6 +78,7 @@ def page(run: Run, tables: list[Table], published: list[Table], unmatched: list[
         glossary=glossary(),
         files=_files(run),
         environment=environment(run.bed),
+        objects=[(path, one["notes"], list(one["shown"].items())) for path, one in run.bed.get("objects", {}).items()],
         citation=_citation(run),
         bibtex=_bibtex(run),
         version=sojourn.__version__,
@@ -87,7 +91,7 @@ def environment(bed: dict[str, Any]) -> list[tuple[str, list[tuple[str, str]]]]:
     """bed.json as groups of names and values; what the drawing already shows is left out."""
     known = {**bed, **bed.get("stable", {}), "at the moment of the run": bed.get("moment", {})}
     known |= {f"host {name}": facts for name, facts in known.pop("hosts", {}).items()}
-    shown = {name: value for name, value in known.items() if name not in ("drawing", "stable", "moment") and value}
+    shown = {name: value for name, value in known.items() if name not in SHOWN_APART and value}
     loose = {name: value for name, value in shown.items() if not isinstance(value, dict | list)}
     groups = {name: value for name, value in shown.items() if name not in loose} | (
         {"bed.json": loose} if loose else {}

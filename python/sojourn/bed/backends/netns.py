@@ -1,9 +1,10 @@
 """The backend for one machine: hosts are network namespaces, cables are veth pairs.
 
 A *holder* process keeps everything: it starts one more process in each network namespace, its keeper, and opens the
-namespace itself. Everybody names a namespace by the holder's descriptor: the holder is our child, so its number is
-nobody else's, whatever becomes of a keeper. Without root, all of them live in a user namespace. Nothing has a name in
-the file system and nothing is mounted: a bed is made of processes alone, so it stands in a plain chroot as anywhere.
+namespace itself. Devices that stand apart have further namespaces, and these further holders. Everybody names a
+namespace by the holder's descriptor: the holder is our child, so its number is nobody else's, whatever becomes of a
+keeper. Without root, all of them live in a user namespace. Nothing has a name in the file system and nothing is
+mounted: a bed is made of processes alone, so it stands in a plain chroot as anywhere.
 Their standard input is a pipe whose only writer is this process: when this process ends, however it ends, they read the
 end of the pipe and go, and with them the namespaces and the links in them. Programs that run in the bed die with this
 process by the parent-death signal, which follows the *thread* that started them: a thread that calls `start` must live
@@ -22,11 +23,11 @@ import shlex
 import subprocess
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from sojourn.bed import cgroups
 from sojourn.bed.backends.local import LocalMachine
-from sojourn.bed.hosts import END_HOSTS, HOSTS
+from sojourn.bed.hosts import END_HOSTS
 from sojourn.bed.processes import end, end_all, environment, finish, guarded, launch, require_tools
 from sojourn.bed.rights import what_is_missing_without_root, why_no_namespaces
 from sojourn.bed.state import Process, StateFile
@@ -44,12 +45,13 @@ if TYPE_CHECKING:
 # ready when it has become `cat`; between that look and the opening the shell starts nothing and reaps nobody, so the
 # number is the keeper's still.
 # `$0` is the state file's name without its ending, within the working folder; `$1` is the folder of the bed's cgroups,
-# `$2` says what each host has of its own.
+# `$2` says what each host has of its own, `$3` which hosts there are: three at most, for a shell's descriptors have one
+# digit. More hosts have further holders, to which the state file is none of theirs.
 _HOLDER = """
 trap '' PIPE
 exec 3<&0
 net=4 mnt=7
-for host in a b d; do
+for host in $3; do
     unshare $2 cat <&3 >/dev/null &
     until read -r name <"/proc/$!/comm" && [ "$name" = cat ]; do
         sleep 0.001
@@ -84,13 +86,22 @@ TOOL_PACKAGES = {
 }
 
 _READY_SECONDS = 10.0
-_HOSTS = tuple(host.name for host in HOSTS)
-_NET_DESCRIPTORS = dict(zip(_HOSTS, (4, 5, 6), strict=True))
-_MOUNT_DESCRIPTORS = dict(zip(_HOSTS, (7, 8, 9), strict=True))
+_NET_DESCRIPTORS = (4, 5, 6)
+_MOUNT_DESCRIPTORS = (7, 8, 9)
+_MOST_HELD = len(_NET_DESCRIPTORS)
+"""Hosts that one holder can have."""
+
+
+class _Held(NamedTuple):
+    """What keeps a host: the process that has its namespaces open, the place among its hosts, and the host's keeper."""
+
+    holder: int
+    place: int
+    keeper: int
 
 
 class NetnsBackend(LocalMachine):
-    """Hosts A, B and D as network namespaces of this machine."""
+    """The hosts as network namespaces of this machine."""
 
     simulated: ClassVar[bool] = False
     own = "--net"
@@ -102,8 +113,8 @@ class NetnsBackend(LocalMachine):
         self.unprivileged = False
         self.missing = []
         self._state = StateFile(run_id)
-        self._holder: subprocess.Popen[str] | None = None
-        self._keepers: dict[HostName, int] = {}
+        self._holders: list[subprocess.Popen[str]] = []
+        self._hosts: dict[HostName, _Held] = {}
         self._started: list[subprocess.Popen[Any]] = []
         self._cgroups: Path | None = None
 
@@ -112,7 +123,7 @@ class NetnsBackend(LocalMachine):
         require_tools(TOOL_PACKAGES | {k: v for one in topology.stations for k, v in one.mode.tools.items()})
         self._state.claim()
         self._cgroups = cgroups.folder_of(self._state.mark) if spec.cgroups else None
-        self._hold()
+        self._hold([host.name for host in topology.hosts])
         self._make_cgroups()
 
     def lay(self, cables: Iterable[Cable], mtu: int) -> None:
@@ -151,37 +162,53 @@ class NetnsBackend(LocalMachine):
             return self._in_sysfs(host, ["cat", path], None)
         if path.startswith("/proc/sys/"):
             return self.run(host, ["cat", path])
-        return Path(path.replace("/proc/net/", f"/proc/{self._keepers[host]}/net/")).read_text()
+        return Path(path.replace("/proc/net/", f"/proc/{self._hosts[host].keeper}/net/")).read_text()
 
     def socket(self, name: str) -> str:
         return str(self._state.socket(name))
 
     def close(self) -> None:
-        """Ends what was started here, lets the holder go and waits until it is gone."""
+        """Ends what was started here, lets the holders go and waits until they are gone."""
         end_all(self._started)
         self._started.clear()
-        if self._holder is not None:
-            assert self._holder.stdin is not None
+        if not self._holders:
+            return
+        for holder in self._holders:
+            assert holder.stdin is not None
             with suppress(BrokenPipeError):
-                self._holder.stdin.close()
-            end(self._holder)
-            self._holder = None
-            if self._cgroups is not None:
-                cgroups.remove(self._cgroups)
-            self._state.remove()
+                holder.stdin.close()
+        for holder in self._holders:
+            end(holder)
+        self._holders.clear()
+        self._hosts.clear()
+        if self._cgroups is not None:
+            cgroups.remove(self._cgroups)
+        self._state.remove()
 
-    def _hold(self) -> None:
-        """Starts the holder: as root first, where we are root; a container's root may lack the right all the same."""
+    def _hold(self, hosts: Sequence[HostName]) -> None:
+        """Starts the holders: as root first, where we are root; a container's root may lack the right all the same."""
         refusals = []
+        first, further = hosts[:_MOST_HELD], hosts[_MOST_HELD:]
         for unprivileged in [False, True] if os.geteuid() == 0 else [True]:
-            refusal = self._try_to_hold(unprivileged)
+            user = ["unshare", "--user", "--map-root-user"] if unprivileged else []
+            refusal = self._try_to_hold(user, first, self._state.stem, self._cgroups)
             if refusal is None:
                 self.unprivileged = unprivileged
                 self.missing += what_is_missing_without_root() if unprivileged else []
+                self._state.write(Process.of(self._holders[0].pid))
+                self._hold_more(further)
                 return
             refusals.append(refusal)
         self._state.remove()
         raise MachineError(why_no_namespaces("; ".join(refusals)))
+
+    def _hold_more(self, hosts: Sequence[HostName]) -> None:
+        """Starts further holders, in the user namespace of the first where it has one."""
+        user = ["nsenter", *self._user] if self.unprivileged else []
+        for at in range(0, len(hosts), _MOST_HELD):
+            refusal = self._try_to_hold(user, hosts[at : at + _MOST_HELD], f"{self._state.stem}.{at}", None)
+            if refusal is not None:
+                raise MachineError(why_no_namespaces(refusal))
 
     def _make_cgroups(self) -> None:
         """Makes the hosts' cgroups where they were asked for; only root can."""
@@ -193,10 +220,11 @@ class NetnsBackend(LocalMachine):
             return
         cgroups.make(self._cgroups, END_HOSTS)
 
-    def _try_to_hold(self, unprivileged: bool) -> str | None:
-        argv = ["unshare", "--user", "--map-root-user"] if unprivileged else []
-        self._holder = subprocess.Popen(
-            [*argv, "sh", "-c", _HOLDER, self._state.stem, str(self._cgroups or ""), self.own],
+    def _try_to_hold(
+        self, user: Sequence[str], hosts: Sequence[HostName], stem: str, cgroup: Path | None
+    ) -> str | None:
+        holder = subprocess.Popen(
+            [*user, "sh", "-c", _HOLDER, stem, str(cgroup or ""), self.own, " ".join(hosts)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -205,14 +233,14 @@ class NetnsBackend(LocalMachine):
             env=environment(self._state.mark),
             start_new_session=True,
         )
-        assert self._holder.stdout is not None
-        ready, *keepers = _first_line(self._holder, _READY_SECONDS).split() or [""]
+        assert holder.stdout is not None
+        ready, *keepers = _first_line(holder, _READY_SECONDS).split() or [""]
         if ready == "ready":
-            self._keepers = dict(zip(_HOSTS, map(int, keepers), strict=True))
-            self._state.write(Process.of(self._holder.pid))
+            self._holders.append(holder)
+            held = [_Held(holder.pid, place, int(keeper)) for place, keeper in enumerate(keepers)]
+            self._hosts |= dict(zip(hosts, held, strict=True))
             return None
-        _, said = self._holder.communicate()
-        self._holder = None
+        _, said = holder.communicate()
         return str(said).strip() or "the holder did not start"
 
     def _in_sysfs(self, host: HostName, argv: Sequence[str], text: str | None) -> str:
@@ -232,22 +260,23 @@ class NetnsBackend(LocalMachine):
         )
 
     def _namespace(self, host: HostName) -> str:
-        return self._held(_NET_DESCRIPTORS[host])
+        return self._held(host, _NET_DESCRIPTORS)
 
     def _mounts(self, host: HostName) -> str:
         """The host's mount namespace: ours, unless `own` says otherwise."""
-        return self._held(_MOUNT_DESCRIPTORS[host])
+        return self._held(host, _MOUNT_DESCRIPTORS)
 
-    def _held(self, descriptor: int) -> str:
-        if self._holder is None:
+    def _held(self, host: HostName, descriptors: tuple[int, ...]) -> str:
+        if host not in self._hosts:
             raise MachineError("the bed is gone; build it again")
-        return f"/proc/{self._holder.pid}/fd/{descriptor}"
+        held = self._hosts[host]
+        return f"/proc/{held.holder}/fd/{descriptors[held.place]}"
 
     @property
     def _user(self) -> list[str]:
-        if not self.unprivileged or self._holder is None:
+        if not self.unprivileged or not self._holders:
             return []
-        return [f"--user=/proc/{self._holder.pid}/ns/user", "--preserve-credentials"]
+        return [f"--user=/proc/{self._holders[0].pid}/ns/user", "--preserve-credentials"]
 
 
 def _first_line(process: subprocess.Popen[str], seconds: float) -> str:

@@ -1,0 +1,110 @@
+"""The Linux bridge with HTB and connection tracking: the ipp2p mode of linux-bridge-2003 (2.2), in nftables.
+
+Its rules restore a connection's mark, accept what is marked, mark what a payload match finds, save that mark on the
+connection, and put marked packets into the class of 20 kbit/s. ipp2p is no longer in any kernel: a match of the first
+bytes of a BitTorrent handshake stands in its place. Packets are of TCP and UDP; the paper's rules were of TCP alone.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from sojourn.devices.bridge import build, flush_fdb, waiting
+from sojourn.devices.bridge_qos import classes, queues
+from sojourn.devices.mode import Box, Ink, Mode, commands
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sojourn.devices.mode import Command, Run
+
+HANDSHAKE = "0x13426974"
+"""A length of 19, then "Bit": the first bytes that a BitTorrent peer sends."""
+
+MARK, CLASS = 22, "1:12"
+"""As the paper has them. Both ports have handles of 1:, so that one rule names the class of either."""
+
+RULES = f"""table FAMILY sojourn {{
+    chain prerouting {{
+        type filter hook prerouting priority -150; policy accept;
+        meta l4proto != {{ tcp, udp }} accept
+        meta mark set ct mark
+        meta mark != 0 accept
+        @ih,0,32 {HANDSHAKE} meta mark set {MARK}
+        meta mark {MARK} ct mark set meta mark
+    }}
+    chain postrouting {{
+        type filter hook postrouting priority -150; policy accept;
+        meta mark {MARK} meta priority set {CLASS}
+    }}
+}}"""
+
+
+def tracked(box: Box) -> list[Command]:
+    """The bridge with HTB at both ports, and the rules: in the bridge family where it tracks connections."""
+    script = [
+        "modprobe -q nf_conntrack_bridge || true",
+        "if ! nft -f - 2>/dev/null <<'END'",
+        RULES.replace("FAMILY", "bridge"),
+        "END",
+        "then",
+        "modprobe -q br_netfilter || true",
+        f"ip link set dev {box.name} type bridge nf_call_iptables 1 nf_call_ip6tables 1",
+        "nft -f - <<'END'",
+        RULES.replace("FAMILY", "inet"),
+        "END",
+        "fi",
+    ]
+    shaping = [line for port in box.ports for line in classes(port.dev, 1, 1)]
+    return [*build(box), *shaping, *commands("sh", "\n".join(script))]
+
+
+def objects(box: Box) -> Sequence[str]:
+    """Links, queues, and the rules."""
+    return [*queues(box), "nft list ruleset"]
+
+
+def notes(run: Run, box: Box) -> list[str]:
+    """Which part of the kernel tracks connections, and what stands for ipp2p."""
+    del box
+    tables = [
+        one["table"]["family"] for one in json.loads(run(["nft", "-j", "list", "tables"]))["nftables"] if "table" in one
+    ]
+    family = "bridge" in tables
+    whose = (
+        "the bridge family's own (nf_conntrack_bridge)"
+        if family
+        else (
+            "br_netfilter's, which lends bridged packets to the IP families: this kernel has no conntrack in bridges "
+            "(CONFIG_NF_CONNTRACK_BRIDGE)"
+        )
+    )
+    return [
+        f"Connection tracking is {whose}.",
+        "ipp2p's payload match of 2003 is replaced by a match of the first four bytes of a BitTorrent handshake (@ih).",
+    ]
+
+
+DEVICE = Mode(
+    name="bridge:netfilter",
+    slug="netfilt",
+    title="The Linux bridge with connection tracking",
+    box="bridge, conntrack",
+    ink=Ink("bridge-netfilter", "#c84f00", "#ff9355", (2, 2, 6, 2), "triangle-down"),
+    place=22,
+    rank=3,
+    is_switch=True,
+    is_apart=True,
+    shapes=True,
+    tools={"bridge": "iproute2", "nft": "nftables"},
+    fix=(
+        "a kernel with CONFIG_NF_CONNTRACK_BRIDGE, or CONFIG_BRIDGE_NETFILTER and CONFIG_NF_TABLES_INET, and with "
+        "CONFIG_NFT_CT and CONFIG_NET_SCH_HTB: modprobe -a nf_conntrack_bridge nft_ct sch_htb"
+    ),
+    build=tracked,
+    waiting=waiting,
+    flush_fdb=flush_fdb,
+    objects=objects,
+    notes=notes,
+)
