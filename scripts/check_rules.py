@@ -104,7 +104,7 @@ def import_contracts() -> Iterator[str]:
 
 
 DURATIONS = {"interval_ns", "timeout_ns", "clock_error_ns", "cpu_time_ns"}
-DURATIONS |= {"offset_ns", "bound_ns", "error95_ns", "drawn_ns"}
+DURATIONS |= {"offset_ns", "bound_ns", "error95_ns", "drawn_ns", "delay_ns"}
 
 
 def tables() -> Iterator[str]:

@@ -114,5 +114,6 @@ fn program() -> &'static str {
 
 /// Who writes records: this binary.
 fn origin(is_simulated: bool) -> Origin {
-    Origin { instrument: env!("CARGO_PKG_VERSION").to_owned(), profile: PROFILE.to_owned(), is_simulated }
+    let (instrument, profile) = (env!("CARGO_PKG_VERSION").to_owned(), PROFILE.to_owned());
+    Origin { instrument, profile, is_simulated, ..Origin::default() }
 }

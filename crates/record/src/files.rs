@@ -17,9 +17,11 @@ use crate::schema::{self, Kind, Table};
 use crate::table::{Row, Rows, Unfit};
 
 mod folders;
+mod taps;
 mod tcp;
 
 pub use folders::{PacketFile, ReadingFile, RunFolder, StreamFolder};
+pub use taps::{CrossingFolder, TapAbout, TapFolder};
 pub use tcp::TcpFolder;
 
 /// Who writes the records.
@@ -31,6 +33,10 @@ pub struct Origin {
     pub profile: String,
     /// Whether its times are simulated.
     pub is_simulated: bool,
+    /// The clock that times are on, where it is not the one that the table declares: of captures, `CLOCK_REALTIME`.
+    pub clock: Option<&'static str>,
+    /// What else the files' metadata says.
+    pub about: Vec<(&'static str, String)>,
 }
 
 /// Why records could not be written.
@@ -275,19 +281,20 @@ impl TableFile {
 /// Returns the Arrow schema of a table, with what can be known of all its rows in the metadata.
 pub(crate) fn schema_of(table: &Table, origin: &Origin) -> SchemaRef {
     let fields: Vec<Field> = (table.fields)().iter().map(|field| field_of(field, origin)).collect();
-    let metadata = HashMap::from([
+    let mut metadata = HashMap::from([
         ("schema".to_owned(), format!("sojourn.{}", table.name)),
         ("version".to_owned(), schema::version().to_string()),
         ("instrument".to_owned(), origin.instrument.clone()),
         ("profile".to_owned(), origin.profile.clone()),
     ]);
+    metadata.extend(origin.about.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
     Arc::new(Schema::new(fields).with_metadata(metadata))
 }
 
 fn field_of(field: &schema::Field, origin: &Origin) -> Field {
     let mut metadata = HashMap::from([("unit".to_owned(), field.unit.to_owned())]);
     if let Some(clock) = field.clock {
-        let clock = if origin.is_simulated { schema::SIMULATED } else { clock };
+        let clock = if origin.is_simulated { schema::SIMULATED } else { origin.clock.unwrap_or(clock) };
         metadata.insert("clock".to_owned(), clock.to_owned());
     }
     if let Some(source) = field.source {

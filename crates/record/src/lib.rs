@@ -12,13 +12,17 @@ pub mod schema;
 mod table;
 mod tables;
 
-pub use files::{Origin, PacketFile, ReadingFile, RecordError, RunFolder, StreamFolder, TcpFolder, sync_folder};
+pub use files::{
+    CrossingFolder, Origin, PacketFile, ReadingFile, RecordError, RunFolder, StreamFolder, TapAbout, TapFolder,
+    TcpFolder, sync_folder,
+};
 pub use findings::{Finding, Severity};
-pub use read::{PacketReader, ReadError};
+pub use read::{PacketReader, ReadError, TapReader};
 pub use table::Unfit;
 pub use tables::packets as packet;
 pub use tables::packets::Packet;
 pub use tables::probes::{Block, Counts, Probe, Reply};
 pub use tables::streams as stream;
+pub use tables::taps as tap;
 pub use tables::tcp;
 pub use tables::tcp_readings;

@@ -1,4 +1,4 @@
-//! Reads what an emulator logged. Foreign bytes: whatever is wrong with them is told, and nothing panics.
+//! Reads what an emulator logged, and what taps saw. Foreign bytes: whatever is wrong with them is told, and nothing panics.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -62,21 +62,8 @@ impl PacketReader {
     /// # Errors
     /// When it is none.
     pub fn open(path: &Path, pipes: Vec<String>) -> Result<Self, ReadError> {
-        let failed = |source| ReadError::File { path: path.to_owned(), source };
-        let mut file = File::open(path).map_err(failed)?;
-        if let Some(problem) = oversized(&mut file).map_err(failed)? {
-            return Err(ReadError::Foreign { path: path.to_owned(), problem });
-        }
-        let stream = guarded(|| StreamReader::try_new(BufReader::new(file), None))
-            .map_err(|source| ReadError::Damaged { path: path.to_owned(), source })?;
-        let found = stream.schema();
-        let told = |key: &str| found.metadata().get(key).map_or("", String::as_str);
-        let (version, is_ours) = (told("version").parse(), told("schema") == format!("sojourn.{}", Packet::NAME));
-        let reader = Self { path: path.to_owned(), stream, pipes, version: version.clone().unwrap_or_default() };
-        if version.is_err() || !is_ours {
-            return Err(reader.foreign(format!("expected the table {}", Packet::NAME)));
-        }
-        Ok(reader)
+        let (stream, version) = open::<Packet>(path)?;
+        Ok(Self { path: path.to_owned(), stream, pipes, version })
     }
 
     /// Reads the next rows into `rows`, after what is there; `false` at the end.
@@ -89,7 +76,8 @@ impl PacketReader {
             Err(source) => Err(ReadError::Damaged { path: self.path.clone(), source }),
             Ok(Some(batch)) => {
                 rows.reserve(batch.num_rows());
-                let read = Columns::of(&batch, self.version).and_then(|columns| columns.rows(&self.pipes, rows));
+                let read =
+                    Columns::of::<Packet>(&batch, self.version).and_then(|columns| columns.rows(&self.pipes, rows));
                 read.map_err(|problem| self.foreign(problem))?;
                 Ok(true)
             }
@@ -98,6 +86,24 @@ impl PacketReader {
 
     fn foreign(&self, problem: String) -> ReadError {
         ReadError::Foreign { path: self.path.clone(), problem }
+    }
+}
+
+/// Opens the file of a table, and says of which version it is.
+fn open<R: Row>(path: &Path) -> Result<(StreamReader<BufReader<File>>, u32), ReadError> {
+    let failed = |source| ReadError::File { path: path.to_owned(), source };
+    let foreign = |problem| ReadError::Foreign { path: path.to_owned(), problem };
+    let mut file = File::open(path).map_err(failed)?;
+    if let Some(problem) = oversized(&mut file).map_err(failed)? {
+        return Err(foreign(problem));
+    }
+    let stream = guarded(|| StreamReader::try_new(BufReader::new(file), None))
+        .map_err(|source| ReadError::Damaged { path: path.to_owned(), source })?;
+    let found = stream.schema();
+    let told = |key: &str| found.metadata().get(key).map_or("", String::as_str);
+    match told("version").parse() {
+        Ok(version) if told("schema") == format!("sojourn.{}", R::NAME) => Ok((stream, version)),
+        _ => Err(foreign(format!("expected the table {}", R::NAME))),
     }
 }
 
@@ -161,7 +167,7 @@ fn guarded<T>(read: impl FnOnce() -> Result<T, ArrowError>) -> Result<T, ArrowEr
 struct Columns(HashMap<&'static str, (ArrayRef, Field)>);
 
 impl Columns {
-    fn of(batch: &RecordBatch, version: u32) -> Result<Self, String> {
+    fn of<R: Row>(batch: &RecordBatch, version: u32) -> Result<Self, String> {
         let column = |field: Field| {
             let want = type_of(field.kind);
             let former = || batch.column_by_name(field.was?);
@@ -172,7 +178,7 @@ impl Columns {
                 None => Err(format!("it has no column {}", field.name)),
             }
         };
-        fields_of::<Packet>().into_iter().map(column).collect::<Result<_, _>>().map(Self)
+        fields_of::<R>().into_iter().map(column).collect::<Result<_, _>>().map(Self)
     }
 
     fn rows(&self, pipes: &[String], rows: &mut Vec<Packet>) -> Result<(), String> {
@@ -286,6 +292,10 @@ fn pipe(name: &str, pipes: &[String]) -> Result<Option<u16>, String> {
     let place = pipes.iter().position(|pipe| pipe == name).and_then(|place| u16::try_from(place).ok());
     place.map(Some).ok_or_else(|| format!("pipe {name:?} is not in the configuration"))
 }
+
+mod taps;
+
+pub use taps::TapReader;
 
 #[cfg(test)]
 mod tests;

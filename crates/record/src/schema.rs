@@ -8,6 +8,7 @@ use crate::tables::packets::Packet;
 use crate::tables::probes::{Block, Probe};
 use crate::tables::python::{CAPTURES, TCP_CAPTURES, TCP_COSTS, TCP_SLICES};
 use crate::tables::streams::{Arrival, Bin, ClockLine, Exchange, Send, Stream};
+use crate::tables::taps::{Crossing, TapCounts, Tapped, Unmatched};
 use crate::tables::tcp::{Account, Flow, Gap, Private, Sample};
 use crate::tables::tcp_readings::Reading;
 
@@ -75,13 +76,15 @@ pub enum Kind {
 
 /// `CLOCK_TAI`.
 pub const TAI: &str = "TAI";
+/// `CLOCK_REALTIME`.
+pub const REALTIME: &str = "REALTIME";
 /// `CLOCK_MONOTONIC_RAW`.
 pub const MONOTONIC_RAW: &str = "MONOTONIC_RAW";
 /// Simulated time.
 pub const SIMULATED: &str = "simulated";
 
 /// All tables.
-pub const TABLES: [Table; 19] = [
+pub const TABLES: [Table; 23] = [
     Table::of::<Probe>(),
     Table::of::<Block>(),
     CAPTURES,
@@ -101,6 +104,10 @@ pub const TABLES: [Table; 19] = [
     TCP_COSTS,
     Table::of::<Reading>(),
     TCP_CAPTURES,
+    Table::of::<Tapped>(),
+    Table::of::<TapCounts>(),
+    Table::of::<Crossing>(),
+    Table::of::<Unmatched>(),
 ];
 
 impl Table {
@@ -151,7 +158,7 @@ mod tests {
                     let is_fixed = ["plan", "user", "kernel", "responder", "peer"].contains(&source);
                     assert!(is_column || is_fixed, "{}.{}: {source}", table.name, field.name);
                 }
-                let spans = ["interval_ns", "timeout_ns", "clock_error_ns", "cpu_time_ns", "drawn_ns"];
+                let spans = ["interval_ns", "timeout_ns", "clock_error_ns", "cpu_time_ns", "drawn_ns", "delay_ns"];
                 let is_span = spans.contains(&field.name) || field.kind == Kind::Float64;
                 assert_eq!(ends_in_ns && !is_span, field.clock.is_some(), "{}.{}", table.name, field.name);
             }

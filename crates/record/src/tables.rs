@@ -6,6 +6,7 @@ pub mod packets;
 pub mod probes;
 pub mod python;
 pub mod streams;
+pub mod taps;
 pub mod tcp;
 pub mod tcp_readings;
 

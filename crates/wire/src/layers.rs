@@ -73,6 +73,23 @@ impl Layers {
         layers
     }
 
+    /// Reads an IP packet that no Ethernet header precedes.
+    pub fn of_packet(packet: &[u8]) -> Self {
+        let mut layers = Self { end: packet.len(), ..Self::default() };
+        match packet.first().map(|first| first >> 4) {
+            Some(4) => {
+                layers.ethertype = IPV4;
+                layers.read4(packet);
+            }
+            Some(6) => {
+                layers.ethertype = IPV6;
+                layers.read6(packet);
+            }
+            _ => {}
+        }
+        layers
+    }
+
     fn read4(&mut self, packet: &[u8]) {
         let Some(header) = packet.first_chunk::<IPV4_BYTES>() else { return };
         let length = usize::from(header[0] & 0xF) * 4;

@@ -5,6 +5,7 @@
 mod answer;
 pub mod auth;
 mod checksum;
+pub mod digest;
 pub mod ethernet;
 pub mod icmp;
 pub mod layers;

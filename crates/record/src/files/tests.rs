@@ -15,7 +15,7 @@ use crate::tables::streams::StreamBlock;
 use crate::tables::tcp::{Account, Flow, Gap, Private, Sample, SampledPacket, State};
 
 fn origin(is_simulated: bool) -> Origin {
-    Origin { instrument: "0.1.0".to_owned(), profile: "debug".to_owned(), is_simulated }
+    Origin { instrument: "0.1.0".to_owned(), profile: "debug".to_owned(), is_simulated, ..Origin::default() }
 }
 
 fn block(number: u32) -> Block {

@@ -12,7 +12,7 @@ fn path(name: &str) -> PathBuf {
 }
 
 fn origin() -> Origin {
-    Origin { instrument: "0.1.0".to_owned(), profile: "debug".to_owned(), is_simulated: false }
+    Origin { instrument: "0.1.0".to_owned(), profile: "debug".to_owned(), ..Origin::default() }
 }
 
 fn pipes() -> Vec<String> {

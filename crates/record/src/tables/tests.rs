@@ -16,6 +16,7 @@ use sojourn_time::{Nanos, Source, Stamp, Time};
 use super::packets::{Head, Packet};
 use super::probes::{Block, Counts, Probe, Reply};
 use super::streams::{Arrival, Bin, ClockLine, Exchange, Role, Send, Stream, StreamCounts};
+use super::taps::{Crossing, TapCounts, Tapped, Unmatched};
 use super::tcp::{Account, Flow, Gap, Private, Sample, SampledPacket, State};
 use super::tcp_readings::{Info, Reading, Socket};
 use crate::files::{Files, Origin};
@@ -708,6 +709,89 @@ fn truth_values() {
 }
 
 #[test]
+fn taps() {
+    let row = Tapped {
+        at: Stamp { at: Time(2001), source: Source::Hardware },
+        digest: Some(u64::MAX - 2002),
+        length_bytes: 2003,
+        direction: Some("out"),
+        is_fragment: false,
+        is_super_packet: false,
+        is_truncated: false,
+    };
+    let expected = r#"{
+        "time_ns": 2001, "time_source": "hardware", "digest": -2003, "length_bytes": 2003, "direction": "out",
+        "fragment": false, "super_packet": false, "truncated": false
+    }"#;
+    assert_eq!(columns(row, &()), serde_json::from_str::<Value>(expected).unwrap());
+    let told = |row| {
+        let row = columns(row, &());
+        ["fragment", "super_packet", "truncated"].into_iter().filter(|name| row[*name] == true).collect::<Vec<_>>()
+    };
+    assert_eq!(told(Tapped { is_fragment: true, ..row }), ["fragment"]);
+    assert_eq!(told(Tapped { is_super_packet: true, ..row }), ["super_packet"]);
+    assert_eq!(told(Tapped { is_truncated: true, ..row }), ["truncated"]);
+}
+
+#[test]
+fn tap_counts() {
+    let row = TapCounts {
+        tap: "tap".to_owned(),
+        opened: Time(2004),
+        closed: Time(2005),
+        seen: 2006,
+        recorded: 2007,
+        dropped: 2008,
+        without_key: 2009,
+    };
+    let expected = r#"{
+        "tap": "tap", "opened_ns": 2004, "closed_ns": 2005, "seen": 2006, "recorded": 2007, "dropped": 2008,
+        "without_key": 2009
+    }"#;
+    assert_eq!(columns(row, &()), serde_json::from_str::<Value>(expected).unwrap());
+}
+
+#[test]
+fn crossings() {
+    let row = Crossing {
+        pair: 2010,
+        direction: "backward",
+        number: 2011,
+        first: Time(2012),
+        first_source: Some(Source::Hardware),
+        second_source: Some(Source::User),
+        delay: Nanos(-2013),
+        length_bytes: 2014,
+        is_ambiguous: true,
+        reordering_extent: Some(2015),
+    };
+    let expected = r#"{
+        "pair": 2010, "direction": "backward", "number": 2011, "first_ns": 2012, "first_source": "hardware",
+        "second_source": "user", "delay_ns": -2013, "length_bytes": 2014, "ambiguous": true,
+        "reordering_extent": 2015
+    }"#;
+    assert_eq!(columns(row, &()), serde_json::from_str::<Value>(expected).unwrap());
+}
+
+#[test]
+fn unmatched() {
+    let row = Unmatched {
+        pair: 2016,
+        direction: "forward",
+        time: Time(2017),
+        time_source: Some(Source::Kernel),
+        length_bytes: 2018,
+        digest: u64::MAX - 2019,
+        outcome: "duplicated",
+    };
+    let expected = r#"{
+        "pair": 2016, "direction": "forward", "time_ns": 2017, "time_source": "kernel", "length_bytes": 2018,
+        "digest": -2020, "outcome": "duplicated"
+    }"#;
+    assert_eq!(columns(row, &()), serde_json::from_str::<Value>(expected).unwrap());
+}
+
+#[test]
 fn what_is_missing_is_null() {
     let told = columns(Probe::new(0, false, Time(0), Time(0)), &0);
     for column in ["arrival_ns", "arrival_source", "receive_call_ns", "responder_arrival_ns", "responder_departure_ns"]
@@ -742,5 +826,5 @@ fn no_count_is_clamped() {
 fn every_table_that_we_write_is_tested_here() {
     let written =
         TABLES.iter().filter(|table| !["captures", "tcp_slices", "tcp_costs", "tcp_captures"].contains(&table.name));
-    assert_eq!(written.count(), 15);
+    assert_eq!(written.count(), 19);
 }

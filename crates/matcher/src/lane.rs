@@ -1,0 +1,233 @@
+//! One direction between two taps: the one that packets come to first, and the other.
+
+use std::collections::VecDeque;
+
+use crate::matcher::{Observed, Outcome};
+use crate::table::{BYTES_PER_ENTRY, Found, OPEN, Table};
+
+/// What is taken for granted of delays, and how much memory there is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// The longest delay: packets that take longer are lost, and unexpected when they arrive. ns.
+    pub window: i64,
+    /// By how much a packet may seem to arrive before it left, because the taps' clocks differ. 0: one clock. ns.
+    pub ahead: i64,
+    /// The most memory that packets are held in, both directions together. bytes.
+    pub memory: usize,
+}
+
+/// What became of the packets of one direction. `seen_first = matched + lost + evicted + pending + open`, where `open` is 0 when
+/// all has ended; `seen_second = matched + duplicated + unexpected + waiting`, as well.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// The first tap saw them.
+    pub seen_first: u64,
+    /// The second tap saw them.
+    pub seen_second: u64,
+    /// Both did.
+    pub matched: u64,
+    /// Of these: another pairing was possible.
+    pub ambiguous: u64,
+    /// Of these: a packet that was sent later arrived earlier (RFC 4737).
+    pub reordered: u64,
+    /// The largest reordering extent, in packets (RFC 4737, 4.2.2).
+    pub reordering_extent_max: u32,
+    /// Not seen by the second tap within the window.
+    pub lost: u64,
+    /// Of these: the first tap saw them after the last packet that the second tap saw.
+    pub lost_at_end: u64,
+    /// Forgotten before their window was over, because the memory was full.
+    pub evicted: u64,
+    /// Their window was open at the end.
+    pub pending: u64,
+    /// Seen by the second tap more often than by the first.
+    pub duplicated: u64,
+    /// Seen by the second tap alone.
+    pub unexpected: u64,
+    /// Of these: within a window of the first packet of the first tap, or before it.
+    pub unexpected_at_start: u64,
+}
+
+/// Matches in one direction.
+#[derive(Debug)]
+pub(crate) struct Lane {
+    limits: Limits,
+    most: usize,
+    table: Table,
+    /// What the second tap saw and packets of the first tap may still come for.
+    waiting: VecDeque<Observed>,
+    /// Packets that arrived with a higher number than all before them: when, and with which.
+    maxima: VecDeque<(u32, u64)>,
+    arrivals: u32,
+    latest: i64,
+    first_begin: Option<i64>,
+    second_end: i64,
+    counts: Counts,
+}
+
+const BYTES_PER_WAITING: usize = size_of::<Observed>() * 3 / 2;
+const BYTES_PER_MAXIMUM: usize = size_of::<(u32, u64)>() * 3 / 2;
+
+impl Lane {
+    /// Begins with nothing seen.
+    pub fn new(limits: Limits) -> Self {
+        let waiting = if limits.ahead > 0 { BYTES_PER_WAITING } else { 0 };
+        let most = (limits.memory / (BYTES_PER_ENTRY + BYTES_PER_MAXIMUM + waiting)).max(2);
+        Self {
+            limits,
+            // Where it doubles it must not exceed what there is.
+            most: 1 << most.ilog2(),
+            table: Table::new(),
+            waiting: VecDeque::new(),
+            maxima: VecDeque::new(),
+            arrivals: 0,
+            latest: i64::MIN,
+            first_begin: None,
+            second_end: i64::MIN,
+            counts: Counts::default(),
+        }
+    }
+
+    /// Returns the counts; while packets are open, those have no count yet.
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    pub fn touch(&self, digest: u64) -> u32 {
+        self.table.touch(digest)
+    }
+
+    /// Takes what the first tap saw.
+    pub fn first(&mut self, seen: &Observed, sink: &mut impl FnMut(Outcome)) {
+        self.advance(seen.time, sink);
+        self.counts.seen_first += 1;
+        self.first_begin.get_or_insert(seen.time);
+        if self.table.len() == self.most {
+            self.forget(sink);
+        }
+        self.table.append(seen.digest, seen.time, seen.length, seen.note);
+    }
+
+    /// Takes what the second tap saw.
+    pub fn second(&mut self, seen: &Observed, sink: &mut impl FnMut(Outcome)) {
+        self.advance(seen.time, sink);
+        self.counts.seen_second += 1;
+        self.second_end = self.second_end.max(seen.time);
+        if self.limits.ahead == 0 {
+            self.arrive(seen, sink);
+            return;
+        }
+        if self.waiting.len() == self.most
+            && let Some(oldest) = self.waiting.pop_front()
+        {
+            self.arrive(&oldest, sink);
+        }
+        self.waiting.push_back(*seen);
+    }
+
+    /// Lets time pass: what waited long enough is judged.
+    pub fn advance(&mut self, to: i64, sink: &mut impl FnMut(Outcome)) {
+        if to <= self.latest {
+            return;
+        }
+        self.latest = to;
+        let judged = to.saturating_sub(self.limits.ahead);
+        while let Some(seen) = self.waiting.front().copied().filter(|seen| seen.time < judged) {
+            self.waiting.pop_front();
+            self.expire(seen.time, sink);
+            self.arrive(&seen, sink);
+        }
+        self.expire(judged, sink);
+    }
+
+    /// Judges all that is left: nothing more will come.
+    pub fn end(&mut self, sink: &mut impl FnMut(Outcome)) {
+        while let Some(seen) = self.waiting.pop_front() {
+            self.expire(seen.time, sink);
+            self.arrive(&seen, sink);
+        }
+        while self.table.len() > 0 {
+            self.release(sink, Outcome::Pending);
+        }
+    }
+
+    /// Releases packets whose window was over by then.
+    fn expire(&mut self, by: i64, sink: &mut impl FnMut(Outcome)) {
+        let before = by.saturating_sub(self.limits.window);
+        while self.table.oldest().is_some_and(|oldest| oldest.time < before) {
+            self.release(sink, Outcome::Lost);
+        }
+    }
+
+    fn arrive(&mut self, seen: &Observed, sink: &mut impl FnMut(Outcome)) {
+        match self.table.take(seen.digest, seen.time.saturating_add(self.limits.ahead)) {
+            Found::Open(number) => self.matched(number, seen),
+            Found::Taken => {
+                self.counts.duplicated += 1;
+                sink(Outcome::Duplicated(*seen));
+            }
+            Found::Nothing => {
+                self.counts.unexpected += 1;
+                let begin = self.first_begin.unwrap_or(i64::MAX);
+                self.counts.unexpected_at_start += u64::from(seen.time.saturating_sub(self.limits.window) <= begin);
+                sink(Outcome::Unexpected(*seen));
+            }
+        }
+    }
+
+    /// Notes the match and whether it was reordered; it is told when its window is over, for until then it may become ambiguous.
+    fn matched(&mut self, number: u64, seen: &Observed) {
+        let arrival = self.arrivals;
+        self.arrivals = arrival.wrapping_add(1);
+        let mut extent = 0;
+        if self.maxima.back().is_none_or(|(_, highest)| *highest < number) {
+            self.maxima.push_back((arrival, number));
+        } else {
+            let after = self.maxima.partition_point(|(_, other)| *other < number);
+            extent = self.maxima.get(after).map_or(0, |(earliest, _)| arrival.wrapping_sub(*earliest));
+            self.counts.reordered += 1;
+            self.counts.reordering_extent_max = self.counts.reordering_extent_max.max(extent);
+        }
+        if let Some(entry) = self.table.entry(number) {
+            (entry.second, entry.extent, entry.notes[1]) = (seen.time, extent, seen.note);
+        }
+    }
+
+    /// Releases the oldest packet for want of memory.
+    fn forget(&mut self, sink: &mut impl FnMut(Outcome)) {
+        self.release(sink, Outcome::Evicted);
+    }
+
+    /// Says what became of the oldest packet; `otherwise`, where the second tap has not seen it.
+    fn release(&mut self, sink: &mut impl FnMut(Outcome), otherwise: impl FnOnce(Observed) -> Outcome) {
+        let number = self.table.base();
+        let Some(entry) = self.table.evict() else { return };
+        while self.maxima.len() > 1 && self.maxima.front().is_some_and(|(_, highest)| *highest <= number) {
+            self.maxima.pop_front();
+        }
+        let seen = Observed { time: entry.time, digest: entry.digest, length: entry.length, note: entry.notes[0] };
+        if entry.second != OPEN {
+            self.counts.matched += 1;
+            self.counts.ambiguous += u64::from(entry.is_ambiguous);
+            sink(Outcome::Matched {
+                seen,
+                number,
+                second: entry.second,
+                second_note: entry.notes[1],
+                is_ambiguous: entry.is_ambiguous,
+                extent: entry.extent,
+            });
+            return;
+        }
+        let outcome = otherwise(seen);
+        match outcome {
+            Outcome::Lost(_) => {
+                self.counts.lost += 1;
+                self.counts.lost_at_end += u64::from(entry.time > self.second_end);
+            }
+            Outcome::Evicted(_) => self.counts.evicted += 1,
+            _ => self.counts.pending += 1,
+        }
+        sink(outcome);
+    }
+}

@@ -1,0 +1,141 @@
+//! Which way packets go, where nobody says so: from the side on which their sender is.
+//!
+//! A station is on one side of the box. What it sends the tap of that side sees first. Of two clocks nobody can tell which tap was
+//! first; but of two stations that answer each other the one's packets seem to take longer than the other's, by the sum of both
+//! delays, and that tells them apart.
+
+use std::collections::HashMap;
+
+use crate::Way;
+use crate::offset::{common, median};
+
+/// A packet at the beginning of what a tap saw.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// When. ns.
+    pub time: i64,
+    /// What it is known by.
+    pub digest: u64,
+    /// Who sent it, and to whom, as numbers that both taps have of them.
+    pub stations: (u64, u64),
+}
+
+/// On which side stations are.
+#[derive(Clone, Debug, Default)]
+pub struct Sides {
+    of: HashMap<u64, Way>,
+}
+
+impl Sides {
+    /// Learns it from packets that each tap saw once.
+    pub fn of(first: &[Seen], second: &[Seen], is_one_clock: bool) -> Self {
+        let mut flows: HashMap<(u64, u64), Vec<i64>> = HashMap::new();
+        for (one, other) in common(first, second) {
+            flows.entry(one.stations).or_default().push(other.time - one.time);
+        }
+        let medians: HashMap<(u64, u64), i64> =
+            flows.iter_mut().map(|(flow, differences)| (*flow, median(differences))).collect();
+        let Some(between) = (if is_one_clock { Some(0) } else { threshold(&medians) }) else {
+            return Self::default();
+        };
+        // Of a station that several flows are of, the sum over their packets decides.
+        let mut sums: HashMap<u64, i64> = HashMap::new();
+        for ((from, to), middle) in &medians {
+            let count = flows[&(*from, *to)].len() as i64;
+            let side = if *middle >= between { count } else { -count };
+            *sums.entry(*from).or_default() += side;
+            *sums.entry(*to).or_default() -= side;
+        }
+        let of = sums.into_iter().filter(|(_, sum)| *sum != 0);
+        Self { of: of.map(|(station, sum)| (station, if sum > 0 { Way::Forward } else { Way::Backward })).collect() }
+    }
+
+    /// Returns which way a packet goes from one station to another; forward where neither is known.
+    pub fn way(&self, (from, to): (u64, u64)) -> Way {
+        match (self.of.get(&from), self.of.get(&to)) {
+            (Some(way), _) => *way,
+            (None, Some(Way::Forward)) => Way::Backward,
+            _ => Way::Forward,
+        }
+    }
+
+    /// Whether stations are on both sides that send.
+    pub fn are_both(&self) -> bool {
+        [Way::Forward, Way::Backward].into_iter().all(|way| self.of.values().any(|side| *side == way))
+    }
+}
+
+/// Returns what lies between the differences of those that go forward and of those that go backward, as stations that answer each
+/// other tell; `None` where none do.
+fn threshold(medians: &HashMap<(u64, u64), i64>) -> Option<i64> {
+    let answered = |((from, to), there): (&(u64, u64), &i64)| {
+        let back = medians.get(&(*to, *from)).filter(|_| from < to)?;
+        Some((*there.min(back), *there.max(back)))
+    };
+    let pairs: Vec<(i64, i64)> = medians.iter().filter_map(answered).collect();
+    let (low, high) = (pairs.iter().map(|pair| pair.0).max()?, pairs.iter().map(|pair| pair.1).min()?);
+    if low <= high {
+        return Some(low + (high - low) / 2);
+    }
+    let mut middles: Vec<i64> = pairs.iter().map(|(low, high)| low + (high - low) / 2).collect();
+    Some(median(&mut middles))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::offset_between;
+
+    /// Packets between stations 1 (left) and 2 (right), and the times that the taps would have.
+    fn conversation(offset: i64, delays: (i64, i64)) -> (Vec<Seen>, Vec<Seen>) {
+        let (mut first, mut second) = (Vec::new(), Vec::new());
+        for number in 0..50_i64 {
+            let at = number * 1_000_000;
+            let seen = |time, digest, stations| Seen { time, digest, stations };
+            first.push(seen(at, number as u64, (1, 2)));
+            second.push(seen(at + delays.0 + number % 7 + offset, number as u64, (1, 2)));
+            let at = at + 400_000;
+            second.push(seen(at + offset, 1_000 + number as u64, (2, 1)));
+            first.push(seen(at + delays.1 + number % 5, 1_000 + number as u64, (2, 1)));
+        }
+        (first, second)
+    }
+
+    #[test]
+    fn stations_that_answer_each_other_are_told_apart_by_any_two_clocks() {
+        for offset in [0, 5_000_000_000, -37_000_000_000] {
+            for delays in [(10_000, 10_000), (5, 20_000_000), (2_000, 100)] {
+                let (first, second) = conversation(offset, delays);
+                let sides = Sides::of(&first, &second, false);
+                assert_eq!((sides.way((1, 2)), sides.way((2, 1))), (Way::Forward, Way::Backward));
+                assert!(sides.are_both());
+                // The other way round with the taps exchanged.
+                let sides = Sides::of(&second, &first, false);
+                assert_eq!((sides.way((1, 2)), sides.way((2, 1))), (Way::Backward, Way::Forward));
+                let off = offset_between(&first, &second).unwrap() - offset;
+                assert!(off.abs() <= delays.0.max(delays.1) + 7, "{off}");
+            }
+        }
+    }
+
+    #[test]
+    fn one_clock_tells_without_answers() {
+        let (first, second) = conversation(0, (10_000, 10_000));
+        let only = |all: &[Seen]| all.iter().copied().filter(|seen| seen.stations == (2, 1)).collect::<Vec<_>>();
+        let sides = Sides::of(&only(&first), &only(&second), true);
+        assert_eq!(sides.way((2, 1)), Way::Backward);
+        assert_eq!(sides.way((9, 2)), Way::Forward);
+        assert_eq!(sides.way((9, 1)), Way::Backward);
+        // Of two clocks nobody can tell, and the order of the taps decides.
+        assert_eq!(Sides::of(&only(&first), &only(&second), false).way((2, 1)), Way::Forward);
+    }
+
+    #[test]
+    fn packets_that_are_alike_say_nothing() {
+        let same = |times: &[i64]| {
+            times.iter().map(|time| Seen { time: *time, digest: 1, stations: (1, 2) }).collect::<Vec<_>>()
+        };
+        assert_eq!(offset_between(&same(&[1, 2, 3]), &same(&[5, 6, 7])), None);
+        assert_eq!(offset_between(&[], &[]), None);
+    }
+}

@@ -1,0 +1,313 @@
+//! Simulated boxes whose every delay, loss and copy is known: each match is the true one or is called ambiguous, and the counts
+//! add up whatever comes.
+
+use std::collections::{HashMap, VecDeque};
+
+use proptest::prelude::*;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use sojourn_matcher::{Counts, Limits, Matcher, Observed, Outcome, Tap, Way};
+
+const US: i64 = 1_000;
+const MS: i64 = 1_000_000;
+
+/// What a simulated box does.
+#[derive(Clone, Debug)]
+struct Scenario {
+    packets: u64,
+    interval: i64,
+    /// Digests repeat after so many packets; 0: never.
+    alike_after: u64,
+    delay: (i64, i64),
+    loss: f64,
+    duplication: f64,
+    unexpected: f64,
+    /// The second clock: how far ahead, and how many ppm faster.
+    offset: i64,
+    skew_ppm: f64,
+    limits: Limits,
+    seed: u64,
+}
+
+const PLAIN: Scenario = Scenario {
+    packets: 20_000,
+    interval: 10 * US,
+    alike_after: 0,
+    delay: (20 * US, 20 * US),
+    loss: 0.0,
+    duplication: 0.0,
+    unexpected: 0.0,
+    offset: 0,
+    skew_ppm: 0.0,
+    limits: Limits { window: 10 * MS, ahead: 0, memory: 64 << 20 },
+    seed: 1,
+};
+
+/// What became of the packets, in truth and as matched.
+struct Told {
+    counts: Counts,
+    lost: u64,
+    copies: u64,
+    foreign: u64,
+    reordered: u64,
+    extent_max: u32,
+    /// Matches whose delay is not the true one, those that are called ambiguous left out.
+    wrong: u64,
+    wrong_but_ambiguous: u64,
+}
+
+/// Runs a scenario; the truth of each match is looked up by when the first tap saw the packet.
+fn run(scenario: &Scenario) -> Told {
+    let mut random = StdRng::seed_from_u64(scenario.seed);
+    let clock = |time: i64| time + scenario.offset + (time as f64 * scenario.skew_ppm * 1e-6) as i64;
+    let (mut first, mut second) = (Vec::new(), Vec::new());
+    let mut arrivals = Vec::new();
+    let mut truth = HashMap::new();
+    let (mut lost, mut copies, mut foreign) = (0, 0, 0);
+    for number in 0..scenario.packets {
+        let sent = number as i64 * scenario.interval;
+        let kind = if scenario.alike_after == 0 { number } else { number % scenario.alike_after };
+        let digest = kind.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ 0x0123_4567_89AB_CDEF;
+        let seen = |time| Observed { time, digest, length: 60 + (number % 1_400) as u32, note: 3 };
+        first.push(seen(sent));
+        if random.random_bool(scenario.loss) {
+            lost += 1;
+            continue;
+        }
+        let arrived = sent + random.random_range(scenario.delay.0..=scenario.delay.1);
+        truth.insert(sent, clock(arrived));
+        arrivals.push((arrived, number));
+        second.push(seen(clock(arrived)));
+        if random.random_bool(scenario.duplication) {
+            copies += 1;
+            second.push(seen(clock(arrived + random.random_range(0..MS))));
+        }
+        if random.random_bool(scenario.unexpected) {
+            foreign += 1;
+            second.push(Observed { time: clock(arrived), digest: !digest ^ number, length: 60, note: 0 });
+        }
+    }
+    second.sort_by_key(|seen| seen.time);
+    arrivals.sort_unstable();
+    let (mut reordered, mut extent_max) = (0, 0);
+    for (place, (_, number)) in arrivals.iter().enumerate() {
+        // From the definition: the earliest arrival that was sent later.
+        let from = place.saturating_sub(2_000);
+        if let Some(before) = arrivals[from..place].iter().position(|(_, other)| other > number) {
+            reordered += 1;
+            extent_max = extent_max.max((place - from - before) as u32);
+        }
+    }
+    let (mut wrong, mut wrong_but_ambiguous) = (0, 0);
+    let counts = matched(&first, &second, scenario.limits, |outcome| {
+        if let Outcome::Matched { seen, second, is_ambiguous, .. } = outcome
+            && truth.get(&seen.time) != Some(&second)
+        {
+            if is_ambiguous { wrong_but_ambiguous += 1 } else { wrong += 1 }
+        }
+    });
+    Told { counts, lost, copies, foreign, reordered, extent_max, wrong, wrong_but_ambiguous }
+}
+
+/// Feeds both taps in the order of their times.
+fn matched(first: &[Observed], second: &[Observed], limits: Limits, mut each: impl FnMut(Outcome)) -> Counts {
+    let mut matcher = Matcher::new(limits, 1);
+    let (mut first, mut second): (VecDeque<_>, VecDeque<_>) =
+        (first.iter().copied().collect(), second.iter().copied().collect());
+    let mut sink = |_: Way, outcome| each(outcome);
+    loop {
+        let is_first = match (first.front(), second.front()) {
+            (Some(one), Some(other)) => one.time <= other.time,
+            (Some(_), None) => true,
+            (None, Some(_)) => false,
+            (None, None) => break,
+        };
+        let (tap, queue) = if is_first { (Tap::First, &mut first) } else { (Tap::Second, &mut second) };
+        if let Some(seen) = queue.pop_front() {
+            matcher.push(tap, Way::Forward, &seen, &mut sink);
+        }
+    }
+    matcher.end(&mut sink);
+    let counts = matcher.counts(Way::Forward);
+    assert_eq!(counts.seen_first, counts.matched + counts.lost + counts.evicted + counts.pending);
+    assert_eq!(counts.seen_second, counts.matched + counts.duplicated + counts.unexpected);
+    counts
+}
+
+#[test]
+fn packets_that_differ_are_matched_exactly() {
+    let told = run(&PLAIN);
+    assert_eq!((told.counts.matched, told.wrong, told.counts.ambiguous), (20_000, 0, 0));
+    assert_eq!(told.counts, Counts { seen_first: 20_000, seen_second: 20_000, matched: 20_000, ..told.counts });
+}
+
+#[test]
+fn losses_copies_and_strangers_are_counted_exactly() {
+    let told = run(&Scenario { loss: 0.03, duplication: 0.02, unexpected: 0.01, delay: (5 * US, 900 * US), ..PLAIN });
+    assert!(told.lost > 400 && told.copies > 200 && told.foreign > 100);
+    // Of the last ones nobody can tell yet.
+    assert_eq!(told.counts.lost + told.counts.pending, told.lost);
+    assert_eq!((told.counts.duplicated, told.counts.unexpected), (told.copies, told.foreign));
+    assert_eq!((told.wrong, told.counts.ambiguous), (0, 0));
+}
+
+#[test]
+fn reordering_is_that_of_its_definition() {
+    for (seed, delay) in [(1, (5 * US, 60 * US)), (2, (5 * US, 500 * US)), (3, (0, 5 * MS))] {
+        let told = run(&Scenario { delay, seed, loss: 0.01, ..PLAIN });
+        assert!(told.reordered > 1_000);
+        assert_eq!((told.counts.reordered, told.counts.reordering_extent_max), (told.reordered, told.extent_max));
+        assert_eq!((told.wrong, told.counts.lost + told.counts.pending), (0, told.lost));
+    }
+}
+
+/// Trains of pure acknowledgements, wrapped identifiers, payloads that repeat.
+#[test]
+fn packets_that_are_alike_are_matched_truly_or_called_ambiguous() {
+    let mut wrong_but_ambiguous = 0;
+    for alike_after in [1, 2, 3, 10, 100, 900] {
+        for (seed, loss, duplication) in [(1, 0.0, 0.0), (2, 0.05, 0.0), (3, 0.0, 0.05), (4, 0.05, 0.05)] {
+            let delay = (5 * US, 300 * US);
+            let told = run(&Scenario { alike_after, loss, duplication, delay, seed, ..PLAIN });
+            assert_eq!(told.wrong, 0, "{alike_after} {loss} {duplication}");
+            assert!(told.counts.ambiguous > 15_000);
+            wrong_but_ambiguous += told.wrong_but_ambiguous;
+        }
+    }
+    assert!(wrong_but_ambiguous > 1_000, "the scenario is hard: {wrong_but_ambiguous}");
+    // Beyond the window there is no other candidate.
+    let told = run(&Scenario { alike_after: 1_100, loss: 0.05, delay: (5 * US, 300 * US), ..PLAIN });
+    assert_eq!((told.wrong, told.counts.ambiguous, told.counts.lost + told.counts.pending), (0, 0, told.lost));
+}
+
+/// In order and without loss even equal packets have their true delays.
+#[test]
+fn equal_packets_in_order_are_matched_in_order() {
+    let told = run(&Scenario { alike_after: 1, ..PLAIN });
+    assert_eq!((told.counts.matched, told.wrong + told.wrong_but_ambiguous), (20_000, 0));
+    assert_eq!((told.counts.ambiguous, told.counts.reordered), (20_000, 0));
+}
+
+#[test]
+fn a_clock_that_is_behind_or_runs_away_is_no_matter_within_its_limits() {
+    for (offset, skew_ppm) in [(-3 * MS, 0.0), (4 * MS, 0.0), (-2 * MS, 100.0), (2 * MS, -200.0)] {
+        let limits = Limits { ahead: 5 * MS, ..PLAIN.limits };
+        let scenario =
+            Scenario { offset, skew_ppm, limits, loss: 0.02, duplication: 0.02, delay: (0, 200 * US), ..PLAIN };
+        let told = run(&scenario);
+        assert_eq!((told.wrong, told.counts.duplicated, told.counts.unexpected), (0, told.copies, 0));
+        assert_eq!(told.counts.lost + told.counts.pending, told.lost);
+        assert_eq!(told.counts.reordered, told.reordered);
+    }
+}
+
+#[test]
+fn what_takes_longer_than_the_window_is_lost_and_unexpected() {
+    let limits = Limits { window: 50 * US, ..PLAIN.limits };
+    let late = run(&Scenario { delay: (51 * US, 51 * US), limits, ..PLAIN });
+    assert_eq!((late.counts.matched, late.counts.unexpected), (0, 20_000));
+    let just = run(&Scenario { delay: (50 * US, 50 * US), limits, ..PLAIN });
+    assert_eq!((just.counts.matched, just.counts.unexpected), (20_000, 0));
+}
+
+#[test]
+fn memory_that_is_too_small_is_said() {
+    let limits = Limits { memory: 1 << 16, ..PLAIN.limits };
+    let told = run(&Scenario { delay: (8 * MS, 8 * MS), limits, ..PLAIN });
+    assert!(told.counts.evicted > 10_000, "{:?}", told.counts);
+    assert_eq!(told.wrong, 0);
+    let told = run(&Scenario { delay: (100 * US, 100 * US), limits, ..PLAIN });
+    assert_eq!((told.counts.evicted, told.counts.matched), (0, 20_000));
+}
+
+#[test]
+fn both_directions_are_apart() {
+    let limits = Limits { window: MS, ahead: 0, memory: 1 << 20 };
+    let mut matcher = Matcher::new(limits, 2);
+    let mut told = Vec::new();
+    let mut sink = |way, outcome| told.push((way, outcome));
+    let at = |time| Observed { time, digest: 7, length: 60, note: 0 };
+    matcher.push(Tap::First, Way::Forward, &at(0), &mut sink);
+    matcher.push(Tap::Second, Way::Backward, &at(1), &mut sink);
+    matcher.push(Tap::Second, Way::Forward, &at(5), &mut sink);
+    matcher.push(Tap::First, Way::Backward, &at(9), &mut sink);
+    // Time passes for both.
+    matcher.push(Tap::First, Way::Forward, &at(3 * MS), &mut sink);
+    assert_eq!(told.len(), 2);
+    for (way, from, until) in [(Way::Forward, 0, 5), (Way::Backward, 1, 9)] {
+        let found = told.iter().any(|(told, outcome)| {
+            *told == way
+                && matches!(outcome, Outcome::Matched { seen, second, is_ambiguous: false, .. }
+                    if (seen.time, *second) == (from, until))
+        });
+        assert!(found, "{told:?}");
+    }
+}
+
+proptest! {
+    /// Whatever comes, in whatever order of time, no packet is counted twice or not at all, and each is told once.
+    #[test]
+    fn counts_add_up(
+        records in prop::collection::vec((any::<bool>(), any::<bool>(), 0_i64..5_000, 0_u64..12), 0..400),
+        window in 0_i64..2_000, ahead in prop::sample::select(vec![0_i64, 1, 300, 5_000]), memory in 0_usize..20_000,
+    ) {
+        let mut matcher = Matcher::new(Limits { window, ahead, memory }, 2);
+        let mut told = HashMap::<(bool, &str), u64>::new();
+        let mut sink = |way: Way, outcome| {
+            let name = match outcome {
+                Outcome::Matched { seen, second, .. } => {
+                    assert!(second - seen.time >= -ahead);
+                    "matched"
+                }
+                Outcome::Lost(_) => "lost",
+                Outcome::Evicted(_) => "evicted",
+                Outcome::Pending(_) => "pending",
+                Outcome::Duplicated(_) => "duplicated",
+                Outcome::Unexpected(_) => "unexpected",
+            };
+            *told.entry((way == Way::Forward, name)).or_default() += 1;
+        };
+        let mut seen = HashMap::<(bool, bool), u64>::new();
+        for (is_first, is_forward, time, digest) in &records {
+            let tap = if *is_first { Tap::First } else { Tap::Second };
+            let way = if *is_forward { Way::Forward } else { Way::Backward };
+            *seen.entry((*is_forward, is_first == is_forward)).or_default() += 1;
+            matcher.push(tap, way, &Observed { time: *time, digest: *digest, length: 1, note: 0 }, &mut sink);
+        }
+        matcher.end(&mut sink);
+        for is_forward in [true, false] {
+            let counts = matcher.counts(if is_forward { Way::Forward } else { Way::Backward });
+            let of = |name| told.get(&(is_forward, name)).copied().unwrap_or(0);
+            let seen = |is_first| seen.get(&(is_forward, is_first)).copied().unwrap_or(0);
+            prop_assert_eq!((counts.seen_first, counts.seen_second), (seen(true), seen(false)));
+            prop_assert_eq!(seen(true), counts.matched + counts.lost + counts.evicted + counts.pending);
+            prop_assert_eq!(seen(false), counts.matched + counts.duplicated + counts.unexpected);
+            prop_assert_eq!(counts.matched, of("matched"));
+            prop_assert_eq!(
+                (counts.lost, counts.evicted, counts.pending), (of("lost"), of("evicted"), of("pending"))
+            );
+            prop_assert_eq!((counts.duplicated, counts.unexpected), (of("duplicated"), of("unexpected")));
+        }
+    }
+
+    /// Packets that differ, in order of time: a model that remembers everything says the same.
+    #[test]
+    fn a_simple_model_agrees(
+        packets in prop::collection::vec((0_i64..50, 0_i64..200, any::<bool>()), 1..200), window in 1_i64..150,
+    ) {
+        let (mut first, mut second, mut sent) = (Vec::new(), Vec::new(), 0);
+        for (number, (gap, delay, is_lost)) in packets.iter().enumerate() {
+            sent += gap;
+            let seen = |time| Observed { time, digest: number as u64, length: 1, note: 0 };
+            first.push(seen(sent));
+            if !is_lost {
+                second.push(seen(sent + delay));
+            }
+        }
+        second.sort_by_key(|seen| seen.time);
+        let within = packets.iter().filter(|(_, delay, is_lost)| !is_lost && *delay <= window).count() as u64;
+        let counts = matched(&first, &second, Limits { window, ahead: 0, memory: 1 << 20 }, |_| ());
+        prop_assert_eq!((counts.matched, counts.ambiguous), (within, 0));
+        prop_assert_eq!(counts.unexpected, second.len() as u64 - within);
+    }
+}

@@ -1,0 +1,156 @@
+//! Reads what a tap saw.
+
+use std::fs::File;
+use std::io::BufReader;
+use std::path::{Path, PathBuf};
+
+use arrow_array::Array;
+use arrow_array::cast::AsArray;
+use arrow_ipc::reader::StreamReader;
+use sojourn_time::{Source, Stamp, Time};
+
+use super::{Columns, Names, ReadError, guarded, open};
+use crate::TapAbout;
+use crate::schema::SIMULATED;
+use crate::tables::taps::{TAP_DIRECTIONS, Tapped};
+
+/// Rows of a tap's file, batch by batch.
+pub struct TapReader {
+    path: PathBuf,
+    stream: StreamReader<BufReader<File>>,
+    version: u32,
+    about: TapAbout,
+    is_simulated: bool,
+}
+
+impl TapReader {
+    /// Opens the file of a tap.
+    ///
+    /// # Errors
+    /// When it is none.
+    pub fn open(path: &Path) -> Result<Self, ReadError> {
+        let (stream, version) = open::<Tapped>(path)?;
+        let schema = stream.schema();
+        let about = TapAbout::of(|name| schema.metadata().get(name));
+        let clock = schema.field_with_name("time_ns").ok().and_then(|field| field.metadata().get("clock").cloned());
+        let is_simulated = clock.is_some_and(|clock| clock == SIMULATED);
+        Ok(Self { path: path.to_owned(), stream, version, about, is_simulated })
+    }
+
+    /// Returns what the tap is.
+    pub fn about(&self) -> &TapAbout {
+        &self.about
+    }
+
+    /// Whether its times are simulated.
+    pub fn is_simulated(&self) -> bool {
+        self.is_simulated
+    }
+
+    /// Reads the next rows into `rows`, after what is there; `false` at the end.
+    ///
+    /// # Errors
+    /// When the file is damaged or cut; the rows before stay good.
+    pub fn next(&mut self, rows: &mut Vec<Tapped>) -> Result<bool, ReadError> {
+        match guarded(|| self.stream.next().transpose()) {
+            Ok(None) => Ok(false),
+            Err(source) => Err(ReadError::Damaged { path: self.path.clone(), source }),
+            Ok(Some(batch)) => {
+                let read = Columns::of::<Tapped>(&batch, self.version).and_then(|columns| columns.tapped(rows));
+                read.map_err(|problem| ReadError::Foreign { path: self.path.clone(), problem })?;
+                Ok(true)
+            }
+        }
+    }
+}
+
+impl Columns {
+    fn tapped(&self, rows: &mut Vec<Tapped>) -> Result<(), String> {
+        let (times, digests, lengths) = (self.int64("time_ns"), self.int64("digest"), self.int32("length_bytes"));
+        let (sources, directions) = (self.names("time_source")?, self.names("direction")?);
+        let (of_source, of_direction) = (sources.each(Names::source_of)?, directions.each(Names::tap_direction)?);
+        let [fragments, supers, truncated] =
+            ["fragment", "super_packet", "truncated"].map(|name| self.column(name).as_boolean());
+        rows.reserve(times.len());
+        for row in 0..times.len() {
+            let length = lengths.value(row);
+            let direction = directions.column.key(row).and_then(|key| *of_direction.get(key)?);
+            let source = sources.column.key(row).and_then(|key| of_source.get(key).copied());
+            rows.push(Tapped {
+                at: Stamp {
+                    at: Time(times.value(row)),
+                    source: source.ok_or_else(|| format!("row {row}: a name is missing"))?,
+                },
+                digest: digests.is_valid(row).then(|| digests.value(row).cast_unsigned()),
+                length_bytes: u32::try_from(length).map_err(|_| format!("row {row}: length_bytes is {length}"))?,
+                direction,
+                is_fragment: fragments.value(row),
+                is_super_packet: supers.value(row),
+                is_truncated: truncated.value(row),
+            });
+        }
+        Ok(())
+    }
+}
+
+impl Names<'_> {
+    /// Reads every name of the dictionary once.
+    fn each<T>(&self, read: impl Fn(&Self, &str) -> Result<T, String>) -> Result<Vec<T>, String> {
+        (0..self.names.len()).map(|place| read(self, self.names.value(place))).collect()
+    }
+
+    fn source_of(&self, name: &str) -> Result<Source, String> {
+        let all = [Source::Hardware, Source::Kernel, Source::User, Source::Simulated];
+        all.into_iter().find(|source| source.name() == name).ok_or_else(|| self.unknown(name))
+    }
+
+    fn tap_direction(&self, name: &str) -> Result<Option<&'static str>, String> {
+        let known = TAP_DIRECTIONS.into_iter().find(|known| *known == name);
+        known.map(Some).ok_or_else(|| self.unknown(name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::tap::TapCounts;
+    use crate::{Origin, TapFolder};
+
+    #[test]
+    fn what_a_tap_saw_is_read_as_it_was_written() {
+        let folder = std::env::temp_dir().join(format!("sojourn-taps-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&folder);
+        let about = TapAbout {
+            tap: "before".to_owned(),
+            interface: "eth1".to_owned(),
+            host: "box".to_owned(),
+            key: "router".to_owned(),
+            most: Some(96),
+            clock_id: 0x0123_4567_89AB,
+        };
+        let row = |number: u64| Tapped {
+            at: Stamp { at: Time(number.cast_signed()), source: Source::Kernel },
+            digest: (!number.is_multiple_of(5)).then_some(number.wrapping_mul(0x9E37_79B9_7F4A_7C15)),
+            length_bytes: 60 + number as u32,
+            direction: [None, Some("in"), Some("out")][number as usize % 3],
+            is_fragment: number.is_multiple_of(7),
+            is_super_packet: number.is_multiple_of(11),
+            is_truncated: number.is_multiple_of(13),
+        };
+        let rows: Vec<Tapped> = (0..1_000).map(row).collect();
+        let mut files = TapFolder::create(&folder, ("before", 0), &about, &Origin::default()).unwrap();
+        files.write(&rows[..300]).unwrap();
+        files.write(&rows[300..]).unwrap();
+        files.finish(&TapCounts { seen: 1_000, ..TapCounts::default() }).unwrap();
+        let mut reader = TapReader::open(&folder.join("taps-before-000.arrow")).unwrap();
+        assert_eq!((reader.about(), reader.is_simulated()), (&about, false));
+        let mut read = Vec::new();
+        while reader.next(&mut read).unwrap() {}
+        assert_eq!(read, rows);
+        let other = TapReader::open(&folder.join("tap_counts-before-000.arrow"));
+        assert!(matches!(other, Err(ReadError::Foreign { .. })));
+        fs::remove_dir_all(folder).unwrap();
+    }
+}
