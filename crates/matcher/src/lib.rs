@@ -9,6 +9,7 @@
 mod lane;
 mod matcher;
 mod offset;
+pub mod sample;
 mod sides;
 mod table;
 

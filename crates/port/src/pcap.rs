@@ -1,12 +1,18 @@
-//! Captures: pcap files are read and written, pcapng files too.
+//! Captures: pcap files are read and written, pcapng files too, also compressed ones.
 //!
-//! Only Ethernet captures. Timestamps in them are `CLOCK_REALTIME`.
+//! [`Capture`] takes Ethernet captures alone and stops at what is wrong with them; [`Frames`] reads what can be read. Timestamps are
+//! `CLOCK_REALTIME`.
 
 mod format;
+mod frames;
+mod link;
 mod ng;
+mod packed;
 
-pub use format::{LONGEST_FRAME_BYTES, PcapError, Reader, Record, Writer};
+pub use format::{Direction, Interface, LONGEST_FRAME_BYTES, PcapError, Reader, Record, Writer};
+pub use frames::{Frames, Skipped, Taken};
 pub use ng::{Capture, NgReader, NgWriter};
+pub use packed::{open, unpacked};
 
 #[cfg(test)]
 mod tests;

@@ -80,7 +80,7 @@ impl<'a> Passage<'a> {
         loop {
             let next = self.capture.next(&mut frame).map_err(|error| unreadable(self.input, &error));
             // Stamps of several interfaces may be out of order by a little: then a frame came when the one before it did.
-            let Some(Record { at, original_bytes }) = next? else { break };
+            let Some(Record { at, original_bytes, .. }) = next? else { break };
             self.latest = self.latest.max(at);
             self.frames += 1;
             let original = (original_bytes as usize).min(LONGEST_FRAME_BYTES as usize);
@@ -154,7 +154,7 @@ fn tell(asked: &Offline, config: &Config, report: &Report, frames: u64, cut: u64
 
 fn unreadable(path: &Path, error: &PcapError) -> anyhow::Error {
     match error {
-        PcapError::Truncated { number: 1.. } | PcapError::Damaged { .. } => {
+        PcapError::Truncated { number: 1.. } | PcapError::Damaged { .. } | PcapError::Malformed { .. } => {
             NotTrusted(format!("{}: {error}; what was before it has been written", path.display())).into()
         }
         PcapError::Read(_) => anyhow!("{}: {error}", path.display()),

@@ -7,10 +7,14 @@ use std::io::{self, ErrorKind, Read, Write};
 
 use sojourn_time::Time;
 
+use super::link::ETHERNET;
+
 const MICROSECONDS: u32 = 0xA1B2_C3D4;
 const NANOSECONDS: u32 = 0xA1B2_3C4D;
 pub(super) const PCAPNG: u32 = 0x0A0D_0D0A;
-pub(super) const ETHERNET: u32 = 1;
+/// As some kernels wrote it (Alexey Kuznetzov's patch): with eight more octets for each frame.
+const MODIFIED: u32 = 0xA1B2_CD34;
+const MODIFIED_BYTES: usize = 8;
 const FILE_HEADER_BYTES: usize = 24;
 const RECORD_HEADER_BYTES: usize = 16;
 const NANOS_PER_SECOND: i64 = 1_000_000_000;
@@ -42,6 +46,12 @@ pub enum PcapError {
         /// Which frame, from 1.
         number: u64,
     },
+    /// What a block says of a frame cannot be; the next block can be read.
+    #[error("frame {number}: what its block says of it cannot be")]
+    Malformed {
+        /// Which frame, from 1.
+        number: u64,
+    },
     /// It ends within a header or a frame.
     #[error("the file ends within frame {number}")]
     Truncated {
@@ -69,6 +79,38 @@ pub struct Record {
     pub at: Time,
     /// How long the frame was, where the capture cut it.
     pub original_bytes: u32,
+    /// Which of the section's interfaces saw it.
+    pub interface: u32,
+    /// Which way it went through the interface, where the capture says so.
+    pub direction: Option<Direction>,
+}
+
+/// Which way a frame goes through an interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// Into the host.
+    In,
+    /// Out of it.
+    Out,
+}
+
+/// An interface as a capture describes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interface {
+    /// Its name; empty where nobody says it.
+    pub name: String,
+    /// Its link type, by the number that tcpdump.org lists.
+    pub link_type: u32,
+    /// How many octets of a frame are kept; 0: all.
+    pub most_bytes: u32,
+    /// How many octets of FCS each frame has.
+    pub fcs_bytes: u32,
+    /// Units of a stamp in a second.
+    pub per_second: u64,
+    /// Seconds to be added to a stamp.
+    pub(super) offset: i64,
+    /// Frames that the capture says it lost here.
+    pub dropped: u64,
 }
 
 /// Reads frames, one after the other. Give it a buffered input.
@@ -78,6 +120,8 @@ pub struct Reader<R> {
     is_big_endian: bool,
     /// What one unit of a stamp's fraction is, in ns.
     fraction_ns: i64,
+    is_modified: bool,
+    interface: [Interface; 1],
     number: u64,
 }
 
@@ -86,26 +130,51 @@ impl<R: Read> Reader<R> {
     ///
     /// # Errors
     /// When it is not a pcap file of Ethernet frames.
-    pub fn new(mut input: R) -> Result<Self, PcapError> {
+    pub fn new(input: R) -> Result<Self, PcapError> {
+        let reader = Self::of_any_link(input)?;
+        match reader.interface[0].link_type {
+            ETHERNET => Ok(reader),
+            other => Err(PcapError::LinkType(other)),
+        }
+    }
+
+    /// Reads the file's header, whatever link its frames are of.
+    ///
+    /// # Errors
+    /// When it is not a pcap file.
+    pub fn of_any_link(mut input: R) -> Result<Self, PcapError> {
         let mut header = [0; FILE_HEADER_BYTES];
         if !fill(&mut input, &mut header)? {
             return Err(PcapError::Truncated { number: 0 });
         }
         let magic = word(&header, 0, true);
         let (is_big_endian, fraction_ns) = match (magic, magic.swap_bytes()) {
-            (MICROSECONDS, _) => (true, 1_000),
+            (MICROSECONDS | MODIFIED, _) => (true, 1_000),
             (NANOSECONDS, _) => (true, 1),
-            (_, MICROSECONDS) => (false, 1_000),
+            (_, MICROSECONDS | MODIFIED) => (false, 1_000),
             (_, NANOSECONDS) => (false, 1),
             (PCAPNG, _) => return Err(PcapError::Pcapng),
             _ => return Err(PcapError::Magic(magic)),
         };
-        // The upper bits tell of an FCS.
-        let link_type = word(&header, 20, is_big_endian) & 0xFFFF;
-        if link_type != ETHERNET {
-            return Err(PcapError::LinkType(link_type));
-        }
-        Ok(Self { input, is_big_endian, fraction_ns, number: 0 })
+        let link = word(&header, 20, is_big_endian);
+        // One of the upper bits says that the four above it count the FCS, in pairs of octets.
+        let fcs_bytes = if link & 0x0400_0000 == 0 { 0 } else { (link >> 28) * 2 };
+        let interface = Interface {
+            name: String::new(),
+            link_type: link & 0xFFFF,
+            most_bytes: word(&header, 16, is_big_endian),
+            fcs_bytes,
+            per_second: (NANOS_PER_SECOND / fraction_ns).cast_unsigned(),
+            offset: 0,
+            dropped: 0,
+        };
+        let is_modified = [magic, magic.swap_bytes()].contains(&MODIFIED);
+        Ok(Self { input, is_big_endian, fraction_ns, is_modified, interface: [interface], number: 0 })
+    }
+
+    /// Returns what the file's header says of the interface.
+    pub fn interfaces(&self) -> &[Interface] {
+        &self.interface
     }
 
     /// Reads the next frame into `frame`, in place of what was there; `None` at the end of the file.
@@ -127,10 +196,13 @@ impl<R: Read> Reader<R> {
         if fraction_ns >= NANOS_PER_SECOND || length > LONGEST_FRAME_BYTES {
             return Err(PcapError::Damaged { number });
         }
+        if self.is_modified {
+            self.input.read_exact(&mut [0; MODIFIED_BYTES]).map_err(|error| cut(error, number))?;
+        }
         frame.resize(length as usize, 0);
         self.input.read_exact(frame).map_err(|error| cut(error, number))?;
         let at = Time(i64::from(word(0)) * NANOS_PER_SECOND + fraction_ns);
-        Ok(Some(Record { at, original_bytes: word(12) }))
+        Ok(Some(Record { at, original_bytes: word(12), interface: 0, direction: None }))
     }
 }
 

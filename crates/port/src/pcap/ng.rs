@@ -6,17 +6,28 @@ use std::io::{self, BufRead, ErrorKind, Read, Write};
 
 use sojourn_time::Time;
 
-use super::format::{ETHERNET, LONGEST_FRAME_BYTES, PCAPNG, Reader, Record, cut, fill};
+use super::format::{Direction, Interface, LONGEST_FRAME_BYTES, PCAPNG, Reader, Record, cut, fill};
+use super::link::ETHERNET;
 use super::{PcapError, format};
 
 const BYTE_ORDER: u32 = 0x1A2B_3C4D;
 const INTERFACE: u32 = 1;
 const OLD_PACKET: u32 = 2;
 const SIMPLE_PACKET: u32 = 3;
+const STATISTICS: u32 = 5;
 const PACKET: u32 = 6;
 const OPTION_END: u16 = 0;
+/// Options of an interface.
+const OPTION_NAME: u16 = 2;
 const OPTION_RESOLUTION: u16 = 9;
+const OPTION_FCS: u16 = 13;
 const OPTION_OFFSET: u16 = 14;
+/// An option of a packet: two of its bits say the direction.
+const OPTION_FLAGS: u16 = 2;
+/// Options of statistics: frames that the interface and the system dropped.
+const OPTION_DROPPED: [u16; 2] = [5, 7];
+/// More interfaces are damage, and must not make us take so much memory.
+const MOST_INTERFACES: usize = 1 << 16;
 const NANOS_PER_SECOND: i128 = 1_000_000_000;
 /// A longer block is damage, and must not make us take so much memory.
 const LONGEST_BLOCK_BYTES: u32 = 1 << 24;
@@ -35,11 +46,37 @@ impl<R: BufRead> Capture<R> {
     ///
     /// # Errors
     /// When it is neither, or holds no Ethernet frames.
-    pub fn new(mut input: R) -> Result<Self, PcapError> {
+    pub fn new(input: R) -> Result<Self, PcapError> {
+        let mut capture = Self::of_any_link(input)?;
+        match &mut capture {
+            Self::Pcap(reader) => match reader.interfaces() {
+                [interface] if interface.link_type != ETHERNET => Err(PcapError::LinkType(interface.link_type)),
+                _ => Ok(capture),
+            },
+            Self::Pcapng(reader) => {
+                reader.is_ethernet_alone = true;
+                Ok(capture)
+            }
+        }
+    }
+
+    /// Reads the beginning of the file, whatever link its frames are of.
+    ///
+    /// # Errors
+    /// When it is neither.
+    pub fn of_any_link(mut input: R) -> Result<Self, PcapError> {
         if input.fill_buf()?.starts_with(&PCAPNG.to_be_bytes()) {
             NgReader::new(input).map(Self::Pcapng)
         } else {
-            Reader::new(input).map(Self::Pcap)
+            Reader::of_any_link(input).map(Self::Pcap)
+        }
+    }
+
+    /// Returns the interfaces that the section has described so far.
+    pub fn interfaces(&self) -> &[Interface] {
+        match self {
+            Self::Pcap(reader) => reader.interfaces(),
+            Self::Pcapng(reader) => &reader.interfaces,
         }
     }
 
@@ -62,18 +99,9 @@ pub struct NgReader<R> {
     is_big_endian: bool,
     interfaces: Vec<Interface>,
     body: Vec<u8>,
+    is_ethernet_alone: bool,
     /// Frames that were read.
     number: u64,
-}
-
-/// How stamps of an interface are to be read.
-#[derive(Clone, Copy, Debug)]
-struct Interface {
-    link_type: u32,
-    /// Units in a second.
-    per_second: u64,
-    /// Seconds to be added.
-    offset: i64,
 }
 
 impl<R: Read> NgReader<R> {
@@ -82,7 +110,8 @@ impl<R: Read> NgReader<R> {
     /// # Errors
     /// When it is not a pcapng file.
     pub fn new(input: R) -> Result<Self, PcapError> {
-        let mut reader = Self { input, is_big_endian: false, interfaces: Vec::new(), body: Vec::new(), number: 0 };
+        let (interfaces, body) = (Vec::new(), Vec::new());
+        let mut reader = Self { input, is_big_endian: false, interfaces, body, is_ethernet_alone: false, number: 0 };
         match reader.block()? {
             Some(PCAPNG) => Ok(reader),
             Some(other) => Err(PcapError::Magic(other)),
@@ -102,7 +131,11 @@ impl<R: Read> NgReader<R> {
                 Some(PACKET) => return self.packet(frame, 0).map(Some),
                 // Its interface has 16 bits, and 16 more count drops.
                 Some(OLD_PACKET) => return self.packet(frame, 16).map(Some),
-                Some(SIMPLE_PACKET) => return Err(PcapError::Untimed { number: self.number + 1 }),
+                Some(SIMPLE_PACKET) => {
+                    self.number += 1;
+                    return Err(PcapError::Untimed { number: self.number });
+                }
+                Some(STATISTICS) => self.statistics(),
                 Some(_) => {}
             }
         }
@@ -149,13 +182,26 @@ impl<R: Read> NgReader<R> {
     /// Takes in the description of an interface.
     fn interface(&mut self) -> Result<(), PcapError> {
         let damaged = PcapError::Damaged { number: self.number + 1 };
-        let Some(link_type) = self.half(0) else { return Err(damaged) };
-        let mut interface = Interface { link_type: u32::from(link_type), per_second: 1_000_000, offset: 0 };
+        let (Some(link_type), Some(most_bytes)) = (self.half(0), self.word(4)) else { return Err(damaged) };
+        if self.interfaces.len() == MOST_INTERFACES {
+            return Err(damaged);
+        }
+        let mut interface = Interface {
+            name: String::new(),
+            link_type: u32::from(link_type),
+            most_bytes,
+            fcs_bytes: 0,
+            per_second: 1_000_000,
+            offset: 0,
+            dropped: 0,
+        };
         let mut at = 8;
         while let (Some(code), Some(length)) = (self.half(at), self.half(at + 2)) {
             let value = self.body.get(at + 4..at + 4 + usize::from(length));
             match (code, value) {
                 (OPTION_END, _) => break,
+                (OPTION_NAME, Some(name)) => interface.name = String::from_utf8_lossy(name).into_owned(),
+                (OPTION_FCS, Some(&[octets])) => interface.fcs_bytes = octets.into(),
                 (OPTION_RESOLUTION, Some(&[power])) => match resolution(power) {
                     Some(per_second) => interface.per_second = per_second,
                     None => return Err(damaged),
@@ -174,23 +220,65 @@ impl<R: Read> NgReader<R> {
         Ok(())
     }
 
+    /// Takes in how many frames an interface has dropped: each such block says it of the whole time.
+    fn statistics(&mut self) {
+        let Some(index) = self.word(0) else { return };
+        let mut dropped = 0_u64;
+        let mut at = 12;
+        while let (Some(code), Some(length)) = (self.half(at), self.half(at + 2)) {
+            if let (true, 8, Some(low), Some(high)) =
+                (OPTION_DROPPED.contains(&code), length, self.word(at + 4), self.word(at + 8))
+            {
+                let (low, high) = if self.is_big_endian { (high, low) } else { (low, high) };
+                dropped = dropped.saturating_add(u64::from(high) << 32 | u64::from(low));
+            }
+            at += 4 + usize::from(length).next_multiple_of(4);
+        }
+        if let Some(interface) = self.interfaces.get_mut(index as usize) {
+            interface.dropped = interface.dropped.max(dropped);
+        }
+    }
+
+    /// Reads the direction in the options of a packet that lie from there on.
+    fn direction(&self, mut at: usize) -> Option<Direction> {
+        while let (Some(code), Some(length)) = (self.half(at), self.half(at + 2)) {
+            match (code, length) {
+                (OPTION_END, _) => return None,
+                (OPTION_FLAGS, 4) => {
+                    return match self.word(at + 4)? & 3 {
+                        1 => Some(Direction::In),
+                        2 => Some(Direction::Out),
+                        _ => None,
+                    };
+                }
+                _ => at += 4 + usize::from(length).next_multiple_of(4),
+            }
+        }
+        None
+    }
+
     /// Takes a frame out of a block; of its first word, the interface has all but `dropped` bits.
     fn packet(&mut self, frame: &mut Vec<u8>, dropped: u32) -> Result<Record, PcapError> {
         self.number += 1;
-        let damaged = || damaged_at(self.number - 1);
+        let damaged = || PcapError::Malformed { number: self.number };
         let index = if dropped == 0 { self.word(0) } else { self.half(0).map(u32::from) }.ok_or_else(damaged)?;
         let [high, low, length, original_bytes] =
             [4, 8, 12, 16].map(|at| self.word(at)).map(|word| word.ok_or_else(damaged));
         let (length, original_bytes) = (length?, original_bytes?);
-        let interface = self.interfaces.get(index as usize).copied().ok_or_else(damaged)?;
-        if interface.link_type != ETHERNET {
+        let interface = self.interfaces.get(index as usize).ok_or_else(damaged)?;
+        if self.is_ethernet_alone && interface.link_type != ETHERNET {
             return Err(PcapError::LinkType(interface.link_type));
         }
         let bytes = self.body.get(20..20 + length as usize).filter(|_| length <= LONGEST_FRAME_BYTES);
         frame.clear();
         frame.extend_from_slice(bytes.ok_or_else(damaged)?);
         let units = u64::from(high?) << 32 | u64::from(low?);
-        Ok(Record { at: interface.time(units).ok_or_else(damaged)?, original_bytes })
+        Ok(Record {
+            at: interface.time(units).ok_or_else(damaged)?,
+            original_bytes,
+            interface: index,
+            direction: self.direction(20 + (length as usize).next_multiple_of(4)),
+        })
     }
 
     fn word(&self, at: usize) -> Option<u32> {
@@ -217,6 +305,9 @@ fn resolution(power: u8) -> Option<u64> {
 impl Interface {
     /// Returns the time of a stamp; `None` where it is beyond all times.
     fn time(&self, units: u64) -> Option<Time> {
+        if self.per_second == 1_000_000_000 && self.offset == 0 {
+            return i64::try_from(units).ok().map(Time);
+        }
         let nanos = i128::from(units) * NANOS_PER_SECOND / i128::from(self.per_second);
         i64::try_from(nanos + i128::from(self.offset) * NANOS_PER_SECOND).ok().map(Time)
     }
