@@ -114,6 +114,29 @@ def test_records_hold_the_exchanges_and_the_lines(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("link")
+def test_exchanges_are_authenticated_by_a_shared_key(tmp_path: Path) -> None:
+    for name in ("ours", "other"):
+        (tmp_path / name).write_text(name * 8)
+        (tmp_path / name).chmod(0o600)
+    ours = f"--key={tmp_path / 'ours'}"
+    with responder(ours, "--pretend-clock=700000,10") as ready:
+        assert ready["authenticated"]
+        (peer,) = watch("--count", "100", "--interval", "2ms", ours)[-1]["peers"]
+        refused = [
+            subprocess.run(inside(NEAR, "clock", PEER, *words), capture_output=True, text=True, check=False)
+            for words in ([], [f"--key={tmp_path / 'other'}"])
+        ]
+    assert peer["exchanges"] + peer["lost"] == 100
+    assert peer["exchanges"] > 50
+    assert abs(peer["now"]["offset_ns"] - 700_000) <= peer["now"]["bound_ns"] + 10_000
+    assert [done.returncode for done in refused] == [4, 4]
+    assert all("the same key or none" in done.stderr for done in refused)
+    with responder():
+        done = subprocess.run(inside(NEAR, "clock", PEER, ours), capture_output=True, text=True, check=False)
+    assert done.returncode == 4
+
+
+@pytest.mark.usefixtures("link")
 def test_nobody_there_is_told_in_a_sentence() -> None:
     for peer, status in ((PEER, 4), ("192.0.2.1", 3)):
         done = subprocess.run(inside(NEAR, "clock", peer), capture_output=True, text=True, check=False)

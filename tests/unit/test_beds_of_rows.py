@@ -15,7 +15,7 @@ from sojourn.analysis.rows import Row
 from sojourn.analysis.stream_budget import scatter_of
 from sojourn.analysis.stream_rows import _row, mean_of, trial_row
 from sojourn.analysis.streams import At, Series, over_column
-from sojourn.analysis.surroundings import contended
+from sojourn.analysis.surroundings import contended, disturbed
 from sojourn.methods.emulator.analyse.delay import _whole
 from sojourn.methods.model.analyse import ROUND, SESSION, _service_by_size
 from sojourn.methods.stages.analyse import Breakdown, _path_rows, _stage_samples, _with_clocks
@@ -91,6 +91,18 @@ def test_a_hypervisor_that_takes_most_of_the_time_is_no_note(steal: int, name: s
     part = {"before": {"cpu_ticks": {"user": 0, "steal": 0}}, "after": {"cpu_ticks": ticks}}
     run = cast("Any", SimpleNamespace(log=[], bed={"parts": [part]}, simulated=False))
     assert [one.name for one in contended(run)] == [name]
+
+
+def test_what_an_emulator_said_while_it_ran_is_a_finding() -> None:
+    """A device whose program was detached lost everything in silence: the emulator says so, the study repeats it."""
+    end = {"event": "emulator-ended", "device": "emulate", "emulator": "emulate"}
+    quiet = cast("Any", SimpleNamespace(log=[end, {**end, "report": {"said": []}}]))
+    assert list(disturbed(quiet)) == []
+    told = {**end, "report": {"said": ["d-1: its program was detached, and attached again", "d-2: is down"]}}
+    (finding,) = disturbed(cast("Any", SimpleNamespace(log=[end, told])))
+    assert (finding.name, finding.severity, finding.value) == ("device_disturbed", "doubtful", 2.0)
+    assert "was detached" in finding.sentence
+    assert "1 more" in finding.sentence
 
 
 def test_the_budget_of_a_quantile_says_that_its_values_are_beds() -> None:

@@ -20,7 +20,7 @@ from sojourn.analysis.packets import ACTUAL, ROUND_TRIP, Values
 from sojourn.analysis.run import A_A
 from sojourn.analysis.soundness import soundness_findings
 from sojourn.analysis.stream_rows import OPEN_LOOPS, bed_resolution
-from sojourn.analysis.surroundings import contended, offloads
+from sojourn.analysis.surroundings import contended, disturbed, offloads
 from sojourn.analysis.tester import (
     debug_build,
     incomplete,
@@ -80,7 +80,15 @@ def stream_findings(
     found = [*_late(run, errors, overloads), *_missed(flows, overloads), *_dropped(flows), *_misfit(flows)]
     found += [*_conserved(run, flows), *_contradicted(flows)]
     found += [*stamps_of(packets), *_steps(run), *clock_findings(run.clock_lines, run.streams, packets)]
-    found += [*asymmetries(run), *debug_build(run), *offloads(run), *contended(run), *_dead(flows), *_notes(flows)]
+    found += [
+        *asymmetries(run),
+        *debug_build(run),
+        *offloads(run),
+        *contended(run),
+        *disturbed(run),
+        *_dead(flows),
+        *_notes(flows),
+    ]
     nothing = not flows.height and not run.blocks.height
     return [*found, *truncated(run, missing), *incomplete(run, missing, nothing=nothing)]
 

@@ -1,4 +1,4 @@
-"""What the machine was doing meanwhile, from bed.json and the log: other work, stolen time, offloads.
+"""What the machine was doing meanwhile, from bed.json and the log: other work, stolen time, offloads, news of devices.
 
 It reads facts that others took; where they are missing it says nothing.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sojourn.analysis.finding import Finding
+from sojourn.analysis.finding import Finding, Place
 from sojourn.analysis.wording import percent
 
 if TYPE_CHECKING:
@@ -71,6 +71,16 @@ def offloads(run: Run) -> Iterator[Finding]:
     if on:
         more = f" and {len(on) - 1} more" if len(on) > 1 else ""
         yield Finding("offload_on", f"offloads were on ({on[0]}{more}): frames may be joined or split", float(len(on)))
+
+
+def disturbed(run: Run) -> Iterator[Finding]:
+    """What emulators said while they ran: that a port went down, a program was detached, a clock was set."""
+    ends = [event for event in run.log if event.get("event") == "emulator-ended"]
+    told = [(end, said) for end in ends for said in _at(end, "report", "said") or []]
+    for end, said in told[:1]:
+        more = f" ({len(told) - 1} more sentences in log.jsonl)" if len(told) > 1 else ""
+        sentence = f"while it was measured, the device's emulator {end.get('emulator')} said: {said}{more}"
+        yield Finding("device_disturbed", sentence, float(len(told)), (Place(str(end.get("device"))),))
 
 
 def _cores_of_others(event: dict[str, Any]) -> float:

@@ -13,7 +13,7 @@ import polars as pl
 from sojourn.analysis.departures import missing_trials
 from sojourn.analysis.finding import Finding, Place, worst_first
 from sojourn.analysis.run import A_A, DIRECT
-from sojourn.analysis.surroundings import contended, offloads
+from sojourn.analysis.surroundings import contended, disturbed, offloads
 from sojourn.analysis.wording import micro, percent
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ def tester_findings(run: Run) -> list[Finding]:
         debug_build,
         offloads,
         contended,
+        disturbed,
         _truncated,
         _incomplete,
     )
@@ -65,7 +66,7 @@ def tester_findings(run: Run) -> list[Finding]:
 
 def departures_findings(run: Run) -> list[Finding]:
     """The findings of a run that measures senders: there a late departure is a result."""
-    checks = (_clock_stepped, _local_drops, debug_build, offloads, contended, _truncated, _incomplete)
+    checks = (_clock_stepped, _local_drops, debug_build, offloads, contended, disturbed, _truncated, _incomplete)
     return [finding for check in checks for finding in check(run)]
 
 

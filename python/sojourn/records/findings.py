@@ -52,6 +52,11 @@ OF_THE_ANALYSIS: Final = (
     ),
     FindingKind("contended", "note", "Other work competed for the processors."),
     FindingKind("contended_heavily", "doubtful", "Other work took half of the processors' time and more."),
+    FindingKind(
+        "device_disturbed",
+        "doubtful",
+        "Something happened to a device while it was measured: to a port of it, its program, its log or its clock.",
+    ),
     FindingKind("below_floor", "invalid", "A delay is below what the path can have."),
     FindingKind("interference", "note", "Something outside the experiment disturbed it."),
     FindingKind("path_dead", "invalid", "No frame of the stream arrived."),

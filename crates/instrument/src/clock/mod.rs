@@ -15,6 +15,7 @@ use std::collections::HashMap;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 
+use sojourn_probe::Peer;
 use sojourn_probe::respond::ClockState;
 use sojourn_record::StreamFolder;
 use sojourn_record::stream::StreamBlock;
@@ -25,6 +26,7 @@ use sojourn_wire::stamp::Format;
 use crate::arguments::PlaceArguments;
 use crate::failure::{NotTrusted, WrongRequest};
 use crate::place::{self, Fifo, Place};
+use crate::secret;
 use crate::stream::host;
 use peer::{Batch, Exchanger};
 use render::Show;
@@ -59,10 +61,11 @@ fn watch(arguments: &Watch) -> anyhow::Result<()> {
     if arguments.peers.is_empty() {
         return Ok(());
     }
+    let key = secret::key_of(arguments.key.as_deref())?;
     place::stop_signal()?;
     let place = Place::take(&place_arguments(), Fifo::IfPermitted)?;
-    let exchangers: Vec<Exchanger> =
-        arguments.peers.iter().map(|peer| Exchanger::greet(*peer, place, arguments)).collect::<anyhow::Result<_>>()?;
+    let greet = |peer: &Peer| Exchanger::greet(*peer, place, key.clone(), arguments);
+    let exchangers: Vec<Exchanger> = arguments.peers.iter().map(greet).collect::<anyhow::Result<_>>()?;
     let mut records = arguments
         .record
         .as_deref()

@@ -4,6 +4,7 @@
 //! ends. So what lies between stamp and wire is alike in both directions, which better stamps at one end would undo.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use sojourn_clock::{Exchange, Sources};
@@ -12,8 +13,8 @@ use sojourn_port::{Port, PortError};
 use sojourn_probe::{Kind, Peer, Request, Shape, To, Udp};
 use sojourn_record::Probe;
 use sojourn_time::{Clock, HostClock, Nanos, Source, Time};
-use sojourn_wire::ProbeHeader;
-use sojourn_wire::probe::HEADER_BYTES;
+use sojourn_wire::probe::{AUTHENTICATED_BYTES, HEADER_BYTES, authenticate, is_authentic};
+use sojourn_wire::{Key, ProbeHeader};
 
 use super::request::Watch;
 use crate::failure::NotTrusted;
@@ -49,6 +50,7 @@ pub struct Exchanger {
     /// Whose clock it has; 0 where it does not say.
     pub clock: u32,
     place: Place,
+    key: Option<Arc<Key>>,
     interval: Nanos,
     in_batch: u32,
     left: Option<u64>,
@@ -57,12 +59,12 @@ pub struct Exchanger {
 }
 
 impl Exchanger {
-    /// Asks a peer whether it is there and whose clock it has.
+    /// Asks a peer whether it is there and whose clock it has. With a key, all that is asked and believed has its tag.
     ///
     /// # Errors
     /// When there is no way to it, or it does not answer.
-    pub fn greet(peer: Peer, place: Place, arguments: &Watch) -> anyhow::Result<Self> {
-        let clock = greet(peer, secret::random()?)?;
+    pub fn greet(peer: Peer, place: Place, key: Option<Arc<Key>>, arguments: &Watch) -> anyhow::Result<Self> {
+        let clock = greet(peer, secret::random()?, key.as_deref())?;
         let interval = arguments.interval;
         let in_batch = (UPDATE.0 / interval.0).max(1);
         let left = match (arguments.until_interrupted, arguments.count) {
@@ -70,12 +72,12 @@ impl Exchanger {
             (false, Some(count)) => Some(count),
             (false, None) => Some((arguments.span.0 / interval.0).max(2) as u64),
         };
-        Ok(Self { peer, clock, place, interval, in_batch: in_batch as u32, left, block: 0, next: HostClock.now() })
+        Ok(Self { peer, clock, place, key, interval, in_batch: in_batch as u32, left, block: 0, next: HostClock.now() })
     }
 
     /// Makes all exchanges, until a signal comes, the kernel refuses or nobody wants to be told any more.
     pub fn run(mut self, mut tell: impl FnMut(anyhow::Result<Batch>) -> bool) {
-        let mut session = Session::new(self.place, None);
+        let mut session = Session::new(self.place, self.key.clone());
         while let Some(batch) = self.next(&mut session) {
             let is_last = batch.is_err();
             if !tell(batch) || is_last {
@@ -115,7 +117,8 @@ impl Exchanger {
 
     fn request(&self, count: u32) -> Request {
         let to = To::Udp(Udp { peer: self.peer, dev: None });
-        Request::new(self.block, to, Kind::PingPong, HEADER_BYTES, Shape::regular(count, self.interval, PATIENCE))
+        let payload_bytes = payload_bytes(self.key.is_some());
+        Request::new(self.block, to, Kind::PingPong, payload_bytes, Shape::regular(count, self.interval, PATIENCE))
     }
 }
 
@@ -126,26 +129,39 @@ fn exchange(probe: &Probe) -> Option<Exchange> {
     Some(Exchange { t1: probe.send_call, t2, t3, t4: reply.arrival.at, sources })
 }
 
+/// The shortest request: a header, and its tag where there is a key.
+fn payload_bytes(is_keyed: bool) -> usize {
+    if is_keyed { AUTHENTICATED_BYTES } else { HEADER_BYTES }
+}
+
 /// Returns whose clock the peer has.
-fn greet(peer: Peer, session: u64) -> anyhow::Result<u32> {
+fn greet(peer: Peer, session: u64, key: Option<&Key>) -> anyhow::Result<u32> {
     let address = SocketAddr::from(peer);
     let mut port = UdpPort::open(address, None)?;
-    let mut buffer = [0; 2 * HEADER_BYTES];
+    let mut request = vec![0; payload_bytes(key.is_some())];
     for seq in 0..GREETINGS {
-        port.transmit(&ProbeHeader::request(session, seq, HEADER_BYTES as u16).to_bytes())?;
-        if let Some(reply) = await_reply(&mut port, &mut buffer, session)? {
+        ProbeHeader::request(session, seq, request.len() as u16).write(&mut request);
+        if let Some(key) = key {
+            authenticate(&mut request, key);
+        }
+        port.transmit(&request)?;
+        if let Some(reply) = await_reply(&mut port, session, key)? {
             return Ok(reply.clock);
         }
     }
-    let advice = "does `sojourn probe respond` run there, without --key, and does a firewall let it through?";
+    let advice =
+        "does `sojourn probe respond` run there, with the same key or none, and does a firewall let it through?";
     Err(NotTrusted(format!("{address} answered none of {GREETINGS} requests: {advice}")).into())
 }
 
-fn await_reply(port: &mut UdpPort, buffer: &mut [u8], session: u64) -> Result<Option<ProbeHeader>, PortError> {
+fn await_reply(port: &mut UdpPort, session: u64, key: Option<&Key>) -> Result<Option<ProbeHeader>, PortError> {
     let until = HostClock.now() + PATIENCE;
+    let mut buffer = [0; 2 * AUTHENTICATED_BYTES];
     while HostClock.now() < until && !STOP.load(Ordering::Relaxed) {
-        if let Some(received) = port.receive(buffer)? {
-            let header = ProbeHeader::read(&buffer[..received.length]);
+        if let Some(received) = port.receive(&mut buffer)? {
+            let payload = &buffer[..received.length];
+            let is_authentic = key.is_none_or(|key| is_authentic(payload, key));
+            let header = ProbeHeader::read(payload).filter(|_| is_authentic);
             if let Some(header) = header.filter(|header| header.times().is_some() && header.session == session) {
                 return Ok(Some(header));
             }

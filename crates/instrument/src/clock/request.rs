@@ -42,6 +42,10 @@ pub struct Watch {
     /// So many exchanges with each peer, however long that takes
     #[arg(short, long, conflicts_with = "span", value_parser = clap::value_parser!(u64).range(2..))]
     pub count: Option<u64>,
+    /// Authenticate exchanges by the key in this file, which all peers have too, and believe no other replies; nobody else may
+    /// read the file
+    #[arg(long, value_name = "FILE")]
+    pub key: Option<PathBuf>,
     /// Write records (Arrow IPC streams) into this folder: exchanges, clock_lines
     #[arg(long, value_name = "DIR")]
     pub record: Option<PathBuf>,

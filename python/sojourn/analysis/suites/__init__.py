@@ -76,7 +76,7 @@ from sojourn.analysis.suites.searches import (
     terms_of,
     unverified,
 )
-from sojourn.analysis.surroundings import contended, offloads
+from sojourn.analysis.surroundings import contended, disturbed, offloads
 from sojourn.analysis.tester import debug_build, incomplete, truncated
 from sojourn.analysis.verdict import amid
 from sojourn.analysis.wording import counted, fixed, percent
@@ -299,7 +299,14 @@ def _tester(run: Run, searches: list[Search]) -> list[Finding]:
     missing = max(0, max(started, default=0) - sum(bool(one.results) for one in searches))
     if any(one.get("event") == "time-is-up" for one in run.log):
         missing = 0
-    found = [*asymmetries(run), *debug_build(run), *offloads(run), *contended(run), *truncated(run, missing)]
+    found = [
+        *asymmetries(run),
+        *debug_build(run),
+        *offloads(run),
+        *contended(run),
+        *disturbed(run),
+        *truncated(run, missing),
+    ]
     return [*found, *incomplete(run, missing, nothing=not searches)]
 
 
