@@ -1,7 +1,7 @@
 # Every command that a person or the continuous integration runs. `make` alone lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test proof check fuzz sim net browser kernels bench schema docs drawing clean
+.PHONY: help setup demo test proof soak check fuzz sim net browser kernels bench schema docs drawing clean
 SHELL := /bin/bash
 BIN := .venv/bin
 
@@ -22,6 +22,10 @@ test: ## what a change can break: Rust, Python, simulated scenarios, namespaces,
 proof: ## what takes longer: thousands of repetitions, many kills, long studies, bare machines
 	@scripts/setup.sh proof
 	@scripts/proof.sh
+
+soak: ## the emulator and the log of TCP at load for an hour, or SECONDS=600: memory flat, every packet accounted
+	@scripts/setup.sh test
+	SOJOURN_SOAK=$(or $(SECONDS),3600) $(BIN)/pytest -m proof -s tests/net/test_soak.py
 
 sim: ## only the simulated scenarios: known truth in, reported number out
 	@scripts/setup.sh test

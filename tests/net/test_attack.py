@@ -165,7 +165,8 @@ def test_a_stream_by_hand_is_counted_as_without_the_attack(way: str, seconds: in
     listener.terminate()
     listener.communicate()
     (alone,) = before["flows"]
-    with receiver(*here, "--record", str(tmp_path / "records")) as process, attack("stream", "b", recorded) as attacked:
+    listening = (*here, "--for", f"{seconds + 60}s", "--record", str(tmp_path / "records"))
+    with receiver(*listening) as process, attack("stream", "b", recorded) as attacked:
         sent = send(seconds, *there)
         told = told_by(process)
     (flow,) = told["flows"]
@@ -201,6 +202,20 @@ def test_an_attack_that_began_before_the_stream_takes_no_flow(kind: str, words: 
     assert flow["first"] + flow["local_drops"] >= 0.99 * flow["sent"]
     assert flow["from"].startswith(ADDRESSES["a"] + ":")
     assert told["ports"][0]["unexpected_of"]["greetings"] > 0
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_receiver_that_ends_before_its_sender_contradicts_nothing(way: str) -> None:
+    there, here = WAYS[way]
+    argv = inside("a", find_instrument(), "stream", "send", *there, "--rate", "1kpps", "--duration", "3s")
+    with receiver(*here, "--for", "2s") as process, subprocess.Popen(argv, stdout=subprocess.DEVNULL) as sender:
+        told = told_by(process)
+        sender.wait(PATIENCE_SECONDS)
+    (flow,) = told["flows"]
+    assert flow["sent"] is None
+    assert (flow["excess"], flow["duplicated"]) == (0, 0)
+    assert flow["first"] > 200, "it began while it was listened to"
+    assert "counts_contradict" not in {found["name"] for found in told["findings"]}
 
 
 def test_who_takes_a_stream_from_an_address_of_its_own_is_named_and_not_believed() -> None:

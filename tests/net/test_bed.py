@@ -12,6 +12,7 @@ import sys
 import textwrap
 import time
 import uuid
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ from sojourn.bed.clean import clean, marked_processes
 from sojourn.bed.facts import compare
 from sojourn.bed.state import Mark, Process, state_folder, states
 from sojourn.errors import MachineError, RequestError
-from tests.net.busy_machine import await_standstill, slowdown, thrice, undisturbed
+from tests.net.busy_machine import await_standstill, await_that, slowdown, thrice, undisturbed
 
 ALL = ("wire", "bridge", "bridge*2", "bridge*3", "bridge*4")
 PACKAGE = Path(sojourn.__file__).parent.parent
@@ -37,8 +38,10 @@ def run() -> str:
 
 @pytest.fixture(autouse=True)
 def _no_trace(run: str) -> object:
-    """Whatever a test did, its run left nothing."""
+    """Whatever a test did, its run left nothing, once the kernel has ended what was killed."""
     yield
+    with suppress(AssertionError):
+        await_that(lambda: not traces(run), "the run left nothing", seconds=2)
     assert traces(run) == []
 
 

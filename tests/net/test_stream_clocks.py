@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 import pytest
 
-from tests.net.busy_machine import retried, undisturbed
+from tests.net.busy_machine import thrice, undisturbed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,7 +30,6 @@ NAME = f"sojourn-clocks-{os.getpid()}"
 PATIENCE_SECONDS = 60
 MAC_A, MAC_B = "02:77:00:00:07:01", "02:77:00:00:07:02"
 OTHER_BOOT = "deadbeef-0000-4000-8000-000000000001\n"
-RUNS = 6
 HELD_NS = 40_000
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces by name")
@@ -149,12 +148,13 @@ WAYS = {
 }
 
 
+@pytest.mark.parametrize("runs", [3, pytest.param(12, marks=pytest.mark.proof)])
 @pytest.mark.parametrize("way", WAYS)
-@retried
-def test_the_95_percent_error_holds_the_truth_on_real_frames(way: str, tmp_path: Path) -> None:
+@thrice
+def test_the_95_percent_error_holds_the_truth_on_real_frames(way: str, runs: int, tmp_path: Path) -> None:
     there, here = WAYS[way]
     told = []
-    for number in range(RUNS):
+    for number in range(runs):
         with bridge():
             clock, exchanges = exchanged(there, here, tmp_path / str(number))
         assert_holds_the_truth(clock)
@@ -166,11 +166,13 @@ def test_the_95_percent_error_holds_the_truth_on_real_frames(way: str, tmp_path:
         lines = [line for clock, _ in told for line in clock["lines"]]
         held = [abs(line["offset_ns"]) <= line["error95_ns"] for line in lines]
         print(way, [(round(line["offset_ns"]), round(line["error95_ns"])) for line in lines])
-        # Of 18 independent lines at 95 % fewer than 15 are held once in 500 times.
+        # Of 9 independent lines at 95 % fewer than 8 are held once in 14 times, of 36 fewer than 30 once in 500.
         assert sum(held) >= 0.83 * len(held), lines
         # With the replier's call in place of its driver's stamp this was -450 to -650 ns, over UDP -1200 to -1500.
         assert max(abs(bias_ns(exchanges)) for _, exchanges in told) < 250
-        assert sum(bool(found(clock)) for clock, _ in told) <= 1, [clock["findings"] for clock, _ in told]
+        assert sum(bool(found(clock)) for clock, _ in told) <= max(1, runs // 6), [
+            clock["findings"] for clock, _ in told
+        ]
 
 
 @pytest.mark.usefixtures("relay_binary")

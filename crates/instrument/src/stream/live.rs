@@ -128,8 +128,8 @@ fn told(sent: &LiveSent, flow: &FlowRequest, into_device: bool) -> FlowSent {
     }
 }
 
-/// Puts what a counter counted in the place of what the engine did, which saw none of these frames. Returns what else the counter
-/// took that was none of the flows'.
+/// Puts what a counter counted in the place of what the engine did, which saw none of these frames; of the `told` flows the sender
+/// has said how many it sent. Returns what else the counter took that was none of the flows'.
 ///
 /// # Errors
 /// When the kernel does not tell.
@@ -138,6 +138,7 @@ pub fn account(
     late_after: Nanos,
     mut dropped: u64,
     flows: &mut [&mut FlowReceived],
+    told: &dyn Fn(u16) -> bool,
 ) -> Result<Unexpected, PortError> {
     let counted = counter.flows()?;
     let others = counter.others()?;
@@ -148,7 +149,9 @@ pub fn account(
         let Some(count) = counted.iter().find(is_of) else { continue };
         let late = steps_above(&count.delay, late_after);
         let counts = &mut flow.counts;
-        *counts = told_by(count, counts.packets(), &mut dropped, late, counts.unexpected);
+        // Nobody said how many: up to the greatest number that came.
+        let sent = if told(flow.flow) { counts.packets() } else { count.greatest + u64::from(count.frames > 0) };
+        *counts = told_by(count, sent, &mut dropped, late, counts.unexpected);
         let user_data = count.bytes.saturating_sub(count.frames * ethernet::HEADER_BYTES as u64);
         flow.payload_bytes = user_data * flow.counts.first / count.frames.max(1);
         flow.first_arrival = (count.frames > 0).then_some(count.first_at);

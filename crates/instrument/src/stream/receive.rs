@@ -162,7 +162,8 @@ impl<'a> Reception<'a> {
             let Some(counter) = &open.counter else { continue };
             let mut flows: Vec<&mut FlowReceived> =
                 outcome.flows.iter_mut().filter(|flow| flow.port == index).collect();
-            let unexpected = live::account(counter, late_after, local_drops[index], &mut flows)?;
+            let told = |flow| sent.iter().any(|count| count.flow == flow);
+            let unexpected = live::account(counter, late_after, local_drops[index], &mut flows, &told)?;
             outcome.add_unexpected(index, unexpected);
         }
         let rows = rows_of(self.asked, self.place, &self.ports, &outcome, &took);

@@ -1,0 +1,209 @@
+"""SIGKILL at random moments of every command that opens anything: nothing of it stays, and nothing else was touched.
+
+Hosts of the tests' own: `a` and `b` with a cable each to `m`, which joins them. What a command may leave is looked for
+where the kernel keeps it: processes, programs, links, qdiscs, filters, control groups; interfaces are as they were.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from sojourn.bed.clean import marked_processes
+from sojourn.instruments import find_instrument
+from tests.net.busy_machine import await_that
+from tests.net.tcplog_bed import expect_gone, held_by
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces by name")
+
+NAME = f"sojourn-killed-{os.getpid()}"
+PORT = 7719
+STAMP = 8862
+MOST_SECONDS = 0.6
+"""Until when a command is killed: it has begun by then, and is at work."""
+KILLS = pytest.mark.parametrize("kills", [1, pytest.param(15, marks=pytest.mark.proof)])
+STUDIES = 12
+GROUPS = Path("/sys/fs/cgroup")
+
+SET_UP = f"""
+for host in a b m; do ip netns add {NAME}-$host; ip -n {NAME}-$host link set lo up; done
+ip link add eth0 netns {NAME}-a type veth peer name left netns {NAME}-m
+ip link add eth0 netns {NAME}-b type veth peer name right netns {NAME}-m
+for port in left right; do ip -n {NAME}-m link set $port up; done
+ip -n {NAME}-a link set eth0 address 02:77:00:00:0c:01 up
+ip -n {NAME}-b link set eth0 address 02:77:00:00:0c:02 up
+ip -n {NAME}-a address add 10.79.9.1/24 dev eth0
+ip -n {NAME}-b address add 10.79.9.2/24 dev eth0
+ip -n {NAME}-a neigh add 10.79.9.2 lladdr 02:77:00:00:0c:02 dev eth0
+ip netns exec {NAME}-m tc qdisc add dev left clsact
+ip netns exec {NAME}-m tc qdisc add dev right clsact
+for way in "left right" "right left"; do
+    set -- $way
+    all="protocol all prio 1 u32 match u32 0 0"
+    ip netns exec {NAME}-m tc filter add dev $1 ingress $all action mirred egress redirect dev $2
+done
+ip link add port0 netns {NAME}-m type veth peer name far0 netns {NAME}-m
+ip link add port1 netns {NAME}-m type veth peer name far1 netns {NAME}-m
+for port in port0 port1 far0 far1; do ip -n {NAME}-m link set $port up; done
+"""
+
+TO_B = ["--dev", "eth0", "--to", "02:77:00:00:0c:02"]
+LONG = ["--rate", "1kpps", "--duration", "60s"]
+LOG = ["--duration", "60s", "--", "sleep", "60"]
+
+# Where it runs, and its words; `{out}` is a folder of its own.
+COMMANDS: dict[str, tuple[str, list[str]]] = {
+    "probe-respond": ("b", ["probe", "respond", "--udp", "9001", "--raw", "eth0"]),
+    "probe-udp": ("a", ["probe", "udp", f"10.79.9.2:{PORT}", "-c", "100000", "-i", "1ms", "--record", "{out}"]),
+    "clock": ("a", ["clock", f"10.79.9.2:{PORT}", "--until-interrupted", "--record", "{out}"]),
+    "stamp-reflect": ("b", ["stamp", "reflect", "--port", "8863"]),
+    "stamp-send": ("a", ["stamp", "send", f"10.79.9.2:{STAMP}", "-c", "100000", "-i", "1ms"]),
+    "stream-recv": ("b", ["stream", "recv", "--dev", "eth0", "--record", "{out}"]),
+    "stream-recv-xdp": ("b", ["stream", "recv", "--dev", "eth0", "--engine", "xdp"]),
+    "stream-send": ("a", ["stream", "send", *TO_B, *LONG]),
+    "stream-send-xdp": ("a", ["stream", "send", *TO_B, "--engine", "xdp", *LONG]),
+    "stream-send-live": ("a", ["stream", "send", *TO_B, "--engine", "live", *LONG]),
+    "emulate-xdp": ("m", ["emulate", "run", "port0", "port1", "--engine", "xdp", "--forward", "delay 1ms"]),
+    "emulate-packet": ("m", ["emulate", "run", "port0", "port1", "--engine", "packet", "--log", "{out}"]),
+    "tcplog-run": ("a", ["tcplog", "run", "--out", "{out}/t", *LOG]),
+    "tcplog-serve": ("a", ["tcplog", "serve"]),
+}
+
+
+@pytest.fixture(scope="module")
+def hosts() -> Iterator[None]:
+    try:
+        subprocess.run(["sh", "-e", "-c", SET_UP], check=True, capture_output=True, text=True)
+        yield
+    finally:
+        for host in "abm":
+            subprocess.run(["ip", "netns", "del", f"{NAME}-{host}"], check=False)
+
+
+def inside(host: str, *argv: str) -> list[str]:
+    """A command as it runs on one of the hosts, with the mounts of this machine."""
+    return ["nsenter", f"--net=/run/netns/{NAME}-{host}", *argv]
+
+
+@contextmanager
+def answering(*words: str) -> Iterator[None]:
+    """Whoever answers at b, for as long as commands that ask are killed."""
+    argv = inside("b", find_instrument(), *words, "--json", "--until-eof")
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["event"] == "ready"
+        yield
+        process.stdin.close()
+
+
+def moments() -> random.Random:
+    """When to kill; the seed is printed and can be given again."""
+    seed = int(os.environ.get("SOJOURN_SEED", random.SystemRandom().randrange(2**32)))
+    print(f"seed {seed}")
+    return random.Random(seed)
+
+
+@KILLS
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.usefixtures("hosts")
+def test_a_killed_command_leaves_nothing(command: str, kills: int, tmp_path: Path) -> None:
+    host, words = COMMANDS[command]
+    random_moments = moments()
+    at_work = 0
+    with ExitStack() as around:
+        if command in {"probe-udp", "clock"}:
+            around.enter_context(answering("probe", "respond", "--udp", str(PORT)))
+        if command == "stamp-send":
+            around.enter_context(answering("stamp", "reflect", "--port", str(STAMP)))
+        before, others, grouped = state(), processes(), groups()
+        for number in range(kills):
+            out = tmp_path / str(number)
+            out.mkdir()
+            argv = [word.format(out=out) for word in (find_instrument(), *words)]
+            at_work += killed(inside(host, *argv), random_moments.uniform(0, MOST_SECONDS))
+            await_that(lambda: processes() == others, f"no process of {command} is left")
+            await_that(lambda: state() == before, f"{command} left interfaces as they were")
+            if kills > 1:  # nothing runs beside it
+                await_that(lambda: groups() <= grouped, f"no control group of {command} is left")
+    print(f"{at_work} of {kills} were killed with programs in the kernel")
+
+
+def killed(argv: list[str], after_seconds: float) -> bool:
+    """Start a command and kill it; whether it held programs of the kernel, which are gone then."""
+    process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    time.sleep(after_seconds)
+    held = held_by(process.pid) if process.poll() is None else {}
+    ended = process.poll()
+    process.kill()
+    _, said = process.communicate(timeout=60)
+    assert ended is None, f"it ended by itself, status {ended}: {said.decode()}"
+    expect_gone(held)
+    return bool(held.get("program"))
+
+
+def processes() -> set[int]:
+    """All that run on the hosts."""
+    found: set[int] = set()
+    for host in "abm":
+        told = subprocess.run(["ip", "netns", "pids", f"{NAME}-{host}"], check=True, capture_output=True, text=True)
+        found |= {int(line) for line in told.stdout.split()}
+    return found
+
+
+def state() -> dict[str, Any]:
+    """The hosts' interfaces, addresses, fixed neighbours, qdiscs, filters and sockets below IP."""
+    found: dict[str, Any] = {}
+    for host in "abm":
+        asked = {
+            "links": ["ip", "-d", "-j", "link"],
+            "addresses": ["ip", "-j", "-4", "address"],
+            "neighbours": ["ip", "-j", "neigh", "show", "nud", "permanent"],
+            "qdiscs": ["tc", "-j", "qdisc"],
+            "filters": [
+                "sh",
+                "-c",
+                "for dev in left right; do tc filter show dev $dev ingress 2>/dev/null; done; true",
+            ],
+            "sockets": ["ss", "-Hanpe", "-f", "link"],
+        }
+        for name, argv in asked.items():
+            done = subprocess.run(inside(host, *argv), check=True, capture_output=True, text=True)
+            found[f"{host} {name}"] = done.stdout
+    return found
+
+
+def groups() -> set[str]:
+    """Control groups of Sojourn's, whoever made them."""
+    return {str(path) for path in GROUPS.rglob("*sojourn*") if path.is_dir()}
+
+
+@pytest.mark.proof
+def test_a_killed_study_leaves_nothing(tmp_path: Path) -> None:
+    random_moments = moments()
+    argv = [sys.executable, "-m", "sojourn", "run", "bridge-latency", "--quick", "--no-report", "--no-history"]
+    before = runs()
+    for number in range(STUDIES):
+        out = tmp_path / str(number)
+        with subprocess.Popen([*argv, "--out", str(out)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as run:
+            time.sleep(random_moments.uniform(0.5, 12))
+            assert run.poll() is None, "the study ended by itself"
+            run.kill()
+        await_that(lambda: runs() <= before, "no process of the study is left")
+
+
+def runs() -> set[str]:
+    """The runs that any process belongs to."""
+    return {mark.run for _, mark in marked_processes()}

@@ -1,0 +1,178 @@
+"""The emulator and the log of TCP at load for SOJOURN_SOAK seconds: memory flat, every packet accounted.
+
+`make soak` takes an hour; `make proof` two minutes, which find a leak of a few bytes a packet.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from sojourn.instruments import find_instrument
+from tests.net.tcplog_bed import B4, PORT, TRAFFIC, Log, logging, made_bed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+pytestmark = [
+    pytest.mark.proof,
+    pytest.mark.alone,
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces by name"),
+]
+
+SECONDS = float(os.environ.get("SOJOURN_SOAK", "120"))
+WARM_SHARE = 0.25
+"""Of the time: until then tables, queues and buffers may grow to what the load needs."""
+MOST_WAITING_BYTES = 80e6
+"""What of an emulator's log may wait for the disk while others have the processors."""
+MOST_LINGERING_BYTES = 16e6
+"""A log remembers 16,384 flows after their last word."""
+MOST_GROWTH_BYTES = 2e6
+RATE_PPS = 20_000
+NAME = f"sojourn-soak-{os.getpid()}"
+
+SET_UP = f"""
+for host in a b m; do ip netns add {NAME}-$host; ip -n {NAME}-$host link set lo up; done
+ip link add eth0 netns {NAME}-a type veth peer name left netns {NAME}-m
+ip link add eth0 netns {NAME}-b type veth peer name right netns {NAME}-m
+for port in left right; do ip -n {NAME}-m link set $port up; done
+ip -n {NAME}-a link set eth0 address 02:77:00:00:0d:01 up
+ip -n {NAME}-b link set eth0 address 02:77:00:00:0d:02 up
+"""
+
+
+@pytest.fixture
+def hosts() -> Iterator[None]:
+    try:
+        subprocess.run(["sh", "-e", "-c", SET_UP], check=True, capture_output=True, text=True)
+        yield
+    finally:
+        for host in "abm":
+            subprocess.run(["ip", "netns", "del", f"{NAME}-{host}"], check=False)
+
+
+@contextmanager
+def running(host: str, *words: str) -> Iterator[subprocess.Popen[str]]:
+    """An instrument on a host."""
+    argv = ["nsenter", f"--net=/run/netns/{NAME}-{host}", find_instrument(), *words]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def resident_bytes(pid: int) -> int:
+    """Memory of a process that is its own and in use: anonymous pages, without files that the kernel caches."""
+    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
+    return int(status.partition("RssAnon:")[2].split()[0]) * 1024
+
+
+def watch_memory(pid: int, goes_on: Callable[[], bool]) -> list[int]:
+    """The memory of a process, a hundred times or so while something goes on."""
+    seen = []
+    while goes_on():
+        seen.append(resident_bytes(pid))
+        time.sleep(max(0.2, SECONDS / 100))
+    return seen
+
+
+def expect_flat(seen: list[int], buffers: float = 0) -> None:
+    """From the end of the warm-up on, the line through the memory rises by no more than buffers may."""
+    steady = np.array(seen[int(len(seen) * WARM_SHARE) :], dtype=np.float64)
+    assert steady.size >= 20, f"only {steady.size} readings"
+    rise = float(np.polyfit(np.linspace(0, 1, steady.size), steady, 1)[0])
+    print(f"memory {steady[0] / 1e6:.1f} to {steady[-1] / 1e6:.1f} MB, the line rises by {rise / 1e6:.2f} MB")
+    assert rise < MOST_GROWTH_BYTES + buffers, f"{steady[0]:.0f} to {steady[-1]:.0f} bytes"
+
+
+@pytest.mark.usefixtures("hosts")
+def test_an_emulator_at_load_keeps_its_memory_and_accounts_for_every_packet(tmp_path: Path) -> None:
+    pipe = "loss 1% rate 200Mbit/s queue 100KB delay 5ms jitter 1ms"
+    words = ["--forward", pipe, "--backward", pipe, "--log", str(tmp_path), "--log-limit", "200MB", "--json"]
+    to_b = ["--dev", "eth0", "--to", "02:77:00:00:0d:02"]
+    rate = ["--rate", f"{RATE_PPS}pps", "--schedule", "poisson", "--duration", f"{SECONDS}s"]
+    with (
+        running("m", "emulate", "run", "left", "right", "--name", "soak", *words) as emulator,
+        running("b", "stream", "recv", "--dev", "eth0", "--for", f"{SECONDS + 60}s", "--json") as receiver,
+    ):
+        assert emulator.stdout is not None
+        assert json.loads(emulator.stdout.readline())["event"] == "ready"
+        assert receiver.stderr is not None
+        assert receiver.stderr.readline().startswith("receiving")
+        with running("a", "stream", "send", *to_b, *rate, "--json") as sender:
+            seen = watch_memory(emulator.pid, lambda: sender.poll() is None)
+            out, said = sender.communicate()
+        assert sender.returncode == 0, said
+        (sent,) = json.loads(out)["flows"]
+        out, said = receiver.communicate(timeout=60)
+        assert receiver.returncode == 0, said
+        (got,) = json.loads(out)["flows"]
+        emulator.send_signal(signal.SIGINT)
+        told, said = emulator.communicate(timeout=120)
+        assert emulator.returncode == 0, said
+    report = json.loads(told.splitlines()[-1])["report"]
+    expect_flat(seen, MOST_WAITING_BYTES)
+    expect_every_packet(report)
+    assert sent["sent"] == got["sent"] == got["first"] + got["lost"] + got["local_drops"] + got["corrupted"]
+    assert got["lost"] / got["sent"] == pytest.approx(0.01, rel=0.2)
+    # The log has ended at its limit, and the path has not.
+    assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 220e6
+
+
+def expect_every_packet(report: dict[str, Any]) -> None:
+    """What came into a port left by the other, or is counted by why it did not; nothing is held any more."""
+    ways = {"forward": report["ports"], "backward": report["ports"][::-1]}
+    pipes = {pipe["name"]: pipe for pipe in report["pipes"]}
+    for way, (come, go) in ways.items():
+        pipe = pipes[way]
+        assert report["unmatched"][way] == 0
+        assert come["received"] == pipe["arrived"] == pipe["sent"] + sum(pipe["lost"].values())
+        assert pipe["held"] == 0
+        assert go["sent"] + go["refused"] == pipe["sent"]
+    assert report["memory"]["held_bytes"] == 0
+    assert report["said"] == []
+
+
+def test_a_log_at_load_keeps_its_memory_and_accounts_for_every_packet(tmp_path: Path) -> None:
+    """Short connections by the thousand make and forget flows; long ones fill the rings."""
+    with made_bed() as bed:
+        bed.serve()
+        with logging(tmp_path / "t", "--attach", bed.cgroup, "--ppl", "100") as logger:
+            until = time.monotonic() + SECONDS
+            load = subprocess.Popen(
+                bed.inside("a", sys.executable, "-c", LOAD, str(TRAFFIC), B4, str(PORT), str(SECONDS)),
+                stdout=subprocess.DEVNULL,
+            )
+            seen = watch_memory(logger.process.pid, lambda: load.poll() is None)
+            assert load.wait() == 0
+            assert time.monotonic() >= until - 1
+            bed.await_rest()
+            logger.end()
+        log = Log(tmp_path / "t")
+    log.expect_law()
+    expect_flat(seen, MOST_LINGERING_BYTES)
+    assert log.flows.height > SECONDS
+
+
+LOAD = """
+import subprocess, sys, time
+traffic, address, port, seconds = sys.argv[1], sys.argv[2], sys.argv[3], float(sys.argv[4])
+until = time.monotonic() + seconds
+while time.monotonic() < until:
+    subprocess.run([sys.executable, traffic, "short", address, port, "200", "4", "1"], check=True)
+    bulk = subprocess.Popen([sys.executable, traffic, "send", address, port, "4", "20000000"], stdin=subprocess.PIPE,
+                            stdout=subprocess.PIPE, text=True)
+    bulk.stdout.readline()
+    bulk.communicate("close\\n")
+"""
