@@ -5,6 +5,6 @@ from __future__ import annotations
 from sojourn.bed.build import Bed, build_bed
 from sojourn.bed.emulated import Emulated, LinkSpec
 from sojourn.bed.hosts import Host
-from sojourn.bed.model import BedSpec, Link, Topology
+from sojourn.bed.model import BedSpec, BoxSpec, Link, Topology
 
-__all__ = ["Bed", "BedSpec", "Emulated", "Host", "Link", "LinkSpec", "Topology", "build_bed"]
+__all__ = ["Bed", "BedSpec", "BoxSpec", "Emulated", "Host", "Link", "LinkSpec", "Topology", "build_bed"]

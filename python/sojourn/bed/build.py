@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from sojourn.backends import load
+from sojourn.bed.boxes import Boxes
 from sojourn.bed.cores import DeviceCores, require_usable_cores
 from sojourn.bed.facts import counters, facts, moment, objects, qdisc_dropped
 from sojourn.bed.model import BedSpec, Topology, checked
@@ -19,6 +20,7 @@ from sojourn.bed.wiring import flush_fdb, prepare_live, silence, take_down, wire
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from sojourn.bed.backend import Backend
 
@@ -88,8 +90,11 @@ class Bed:
 
 
 @contextmanager
-def build_bed(spec: BedSpec, run_id: str) -> Iterator[Bed]:
-    """Builds what is asked, and removes all of it at the end of the block."""
+def build_bed(spec: BedSpec, run_id: str, logs: Path | None = None) -> Iterator[Bed]:
+    """Builds what is asked, and removes all of it at the end of the block.
+
+    What the programs of boxes write goes to a file each of the folder `logs`, if one is named.
+    """
     topology = Topology.of_spec(checked(spec))
     backend: Backend = load(spec.backend)(run_id)
     require_usable_cores(spec, backend.cores())
@@ -101,6 +106,9 @@ def build_bed(spec: BedSpec, run_id: str) -> Iterator[Bed]:
             backend.lay(topology.cables, spec.mtu)
             undo.callback(take_down, backend, topology)
             wire_up(backend, topology, spec)
+            boxes = Boxes(backend, topology, spec, logs)
+            undo.callback(boxes.down)
+            topology = boxes.up()
         yield Bed(spec, topology, backend, DeviceCores(backend, topology, spec))
 
 

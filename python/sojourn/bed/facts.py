@@ -16,12 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 from sojourn.bed import machine
 from sojourn.bed.drawing import drawing
+from sojourn.errors import MachineError
 
 if TYPE_CHECKING:
     from sojourn.bed.backend import Backend
     from sojourn.bed.cores import DeviceCores
     from sojourn.bed.hosts import HostName
     from sojourn.bed.model import BedSpec, Link, Topology
+    from sojourn.devices.mode import Run
 
 HOST_SYSCTLS = (
     "net/bridge/bridge-nf-call-iptables",
@@ -82,6 +84,8 @@ def facts(backend: Backend, topology: Topology, spec: BedSpec, cores: DeviceCore
     }
     if not backend.simulated:
         stable["hosts"] = {host.name: _host(backend, host.name) for host in topology.hosts}
+    if not spec.boxes:
+        del stable["bed"]["spec"]["boxes"]
     if spec.layout is None:
         del stable["bed"]["spec"]["addresses"]  # drawn with the layout alone
     layout = None if spec.layout is None else _take_layout(stable)
@@ -158,14 +162,21 @@ def objects(backend: Backend, topology: Topology) -> dict[str, dict[str, Any]]:
     """What each device made in the kernel, as the tools show it now, by path: notes, and commands with their output."""
     if backend.simulated:
         return {}
-    return {link.path: _objects(backend, link) for link in topology.links if link.stations}
+    main = [link for link in topology.links if link.stations and not link.is_twin and not link.is_bypass]
+    return {link.path: _objects(backend, link) for link in main}
 
 
 def _objects(backend: Backend, link: Link) -> dict[str, Any]:
-    mode, first, run = link.device.mode, link.stations[0], partial(backend.run, link.device_host)
-    asked = list(dict.fromkeys(one for station in link.stations for one in mode.objects(station)))
-    shown = {one: run(["sh", "-c", one]).rstrip() for one in asked}
-    return {"notes": list(mode.notes(run, first)), "shown": shown}
+    mode, run = link.device.mode, partial(backend.run, link.device_host)
+    asked = dict.fromkeys(one for station in link.stations for one in mode.objects(station))
+    return {"notes": list(mode.notes(run, link.stations[0])), "shown": {one: _shown(run, one) for one in asked}}
+
+
+def _shown(run: Run, command: str) -> str:
+    try:
+        return run(["sh", "-c", command]).rstrip()
+    except MachineError as error:  # to look is not worth a run
+        return str(error)
 
 
 def _host(backend: Backend, host: HostName) -> dict[str, Any]:

@@ -54,6 +54,19 @@ GREATEST_MTU_BYTES = 65535
 
 
 @dataclass(frozen=True)
+class BoxSpec:
+    """What a box of the user's own is."""
+
+    up: str
+    """The program that builds it, by its whole path, with its arguments."""
+    down: str | None = None
+    within_ns: int = 30_000_000_000
+    """In which it must let frames pass."""
+    routed: bool | None = None
+    """Whether it forwards by IP addresses; None: what is found."""
+
+
+@dataclass(frozen=True)
 class BedSpec:
     """What is asked of a bed."""
 
@@ -82,6 +95,8 @@ class BedSpec:
     """The seed by which numbers and order of links are drawn; None: the same on every machine."""
     addresses: int | None = None
     """The seed by which addresses and MACs are numbered; None: as the links are."""
+    boxes: Mapping[str, BoxSpec] = field(default_factory=dict)
+    """By device, those that programs of the user's build."""
 
 
 @dataclass(frozen=True)
@@ -419,7 +434,7 @@ class Topology:
         if spec.addresses is not None:
             octets = random.Random(f"{spec.addresses}/addresses").sample(NUMBERS, len(plain))
             plain = [replace(link, addressed=octet) for link, octet in zip(plain, octets, strict=True)]
-        found = tuple(_rated(link, spec.links) for link in plain)
+        found = tuple(_boxed(_rated(link, spec.links), spec.boxes) for link in plain)
         apart = [Host(link.device_host, f"{link.path} alone") for link in found if link.device_host != DEVICES]
         laid = found if draw is None else tuple(draw.sample(found, len(found)))
         return cls(found, (*HOSTS, *apart), laid)
@@ -482,6 +497,12 @@ def _rated(link: Link, links: Mapping[str, LinkSpec]) -> Link:
     return replace(link, rated=spec.cables(len(link.stations) + 1, link.path))
 
 
+def _boxed(link: Link, boxes: Mapping[str, BoxSpec]) -> Link:
+    """A box routes where somebody said so."""
+    box = boxes.get(link.device.name)
+    return link if box is None or box.routed is None else replace(link, is_routed=box.routed)
+
+
 def _require_names_of_their_own(devices: list[Device]) -> None:
     """Interfaces are named after devices and labels."""
     taken = {"direct": device_modes.parse("direct")}
@@ -509,4 +530,7 @@ def checked(spec: BedSpec) -> BedSpec:
         )
     Topology.of_spec(spec)
     DeviceCpu.parse(spec.device_cpu)
+    for name in spec.devices:
+        if device_modes.parse(name).mode.is_box and name not in spec.boxes:
+            raise RequestError(f"device '{name}': expected a section [bed.boxes] that names its program")
     return spec

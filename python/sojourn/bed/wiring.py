@@ -100,6 +100,18 @@ def wire_up(backend: Backend, topology: Topology, spec: BedSpec) -> None:
     _wait_until_up(backend, topology)
 
 
+def address_ends(backend: Backend, link: Link) -> None:
+    """Gives the ends of a link its addresses, neighbours and routes in place of those that they have."""
+    for end in END_HOSTS:
+        devs = [own.dev for own in (link.near if end == "a" else link.far)]
+        flushed = [f"address flush dev {dev}" for dev in devs]
+        pinned = [f"neighbour flush dev {dev} nud permanent" for dev in devs]
+        _batch(backend, end, "ip", [*flushed, *pinned])
+        for dev in devs:
+            backend.run(end, ["ip", "-6", "route", "flush", "dev", dev])  # IPv4's routes have gone with their address
+        _batch(backend, end, "ip", _end_host(link, end))
+
+
 def flush_fdb(backend: Backend, link: Link) -> None:
     """Flushes what the link's switches have learnt."""
     commands = [command for station in link.stations for command in station.mode.flush_fdb(station)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -71,6 +72,14 @@ def run(  # noqa: PLR0913 - one for each option
     ] = None,
     *,
     sets: Sets = None,
+    device: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME|PROGRAM",
+            help="Measure this device in place of the plan's: a mode (bridge:qos), or a program of yours that builds "
+            "one (./my-box.sh). May be given several times.",
+        ),
+    ] = None,
     bed: Annotated[
         str | None, typer.Option(metavar="netns|sim", help="Where: real frames, or simulated lines.")
     ] = None,
@@ -89,7 +98,15 @@ def run(  # noqa: PLR0913 - one for each option
 ) -> None:
     """Run a study: build the bed, measure the plan's trials, analyse, report."""
     if resume is not None:
-        beside = {"a study": study, "--set": sets, "--bed": bed, "--out": out, "--quick": quick, "--full": full}
+        beside = {
+            "a study": study,
+            "--set": sets,
+            "--device": device,
+            "--bed": bed,
+            "--out": out,
+            "--quick": quick,
+            "--full": full,
+        }
         beside["--dry-run"] = dry_run
         folder = resumable(resume, [name for name, value in beside.items() if value])
         with private_run(resume):
@@ -99,7 +116,8 @@ def run(  # noqa: PLR0913 - one for each option
     if study is None:
         raise RequestError("no study is named: try `sojourn list`, then `sojourn run NAME`")
     if study == PUBLISHED:
-        given = [name for name, value in {"--set": sets, "--no-report": no_report}.items() if value]
+        beside = {"--set": sets, "--device": device, "--no-report": no_report}
+        given = [name for name, value in beside.items() if value]
         if quick and full:
             raise RequestError("--quick beside --full: expected one of them")
         if given:
@@ -118,8 +136,9 @@ def run(  # noqa: PLR0913 - one for each option
         return
     from sojourn.plan import load_plan
 
-    plan = load_plan(study, sets=sets or [], quick=quick, full=full, backend=bed)
-    from sojourn.conduct import Screen, conduct, create_folder, folder_of, refuse_wrong_words
+    planned = partial(load_plan, study, sets=sets or [], quick=quick, full=full, backend=bed, devices=device or [])
+    plan = planned()
+    from sojourn.conduct import Screen, conduct, create_folder, folder_of, refuse_wrong_words, try_boxes
 
     refuse_wrong_words(plan)
     if dry_run:
@@ -127,6 +146,8 @@ def run(  # noqa: PLR0913 - one for each option
 
         show_plan(plan, as_json=as_json)
         return
+    if found := try_boxes(plan):
+        plan = planned(more=found)
     into = out or folder_of(plan)
     with private_run(into):
         folder = create_folder(plan, into)

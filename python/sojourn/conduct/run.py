@@ -159,7 +159,7 @@ def measure_session(part: Part, clock: Clock, share: float, log: Log, screen: Sc
     cores = choose_cores(plan, None if draw is None else draw.cores)
     log_started(part, draw, log)
     screen.note(f"building the bed ({plan.bed.backend})")
-    with open_site(plan, cores, secrets.token_hex(2), draw) as site:
+    with open_site(plan, cores, secrets.token_hex(2), draw, part.folder.boxes) as site:
         log(
             "bed",
             backend=plan.bed.backend,

@@ -11,12 +11,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sojourn import devices
-from sojourn.bed import Bed, BedSpec, LinkSpec, build_bed
+from sojourn.bed import Bed, BedSpec, BoxSpec, LinkSpec, build_bed
 from sojourn.plan.line import BETWEEN_SESSIONS, DRAWN_BY
 from sojourn.plan.sizes import KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
     from sojourn.bed.hosts import HostName
     from sojourn.conduct.cores import Cores
@@ -86,9 +87,11 @@ class Site:
 
 
 @contextmanager
-def open_site(plan: Plan, cores: Cores, run_id: str, draw: Draw | None = None) -> Iterator[Site]:
-    """The place that the plan asks, for the time of a block of code."""
-    with build_bed(bed_spec(plan, cores, draw), run_id) as bed:
+def open_site(
+    plan: Plan, cores: Cores, run_id: str, draw: Draw | None = None, logs: Path | None = None
+) -> Iterator[Site]:
+    """The place that the plan asks, for the time of a block of code; boxes of the user's write to a folder of logs."""
+    with build_bed(bed_spec(plan, cores, draw), run_id, logs) as bed:
         try:
             yield Site(bed, plan.bed.lines, draw)
         finally:
@@ -134,6 +137,7 @@ def bed_spec(plan: Plan, cores: Cores, draw: Draw | None = None) -> BedSpec:
         twins=plan.twins,
         layout=None if draw is None else draw.layout,
         addresses=None if draw is None else draw.addresses,
+        boxes={device: BoxSpec(box.up, box.down, box.within_ns, box.routed) for device, box in plan.bed.boxes.items()},
         links={
             path: LinkSpec(link.rates_bps, link.delays_ns, plan.bed.queue_bytes)
             for path, link in plan.bed.links.items()

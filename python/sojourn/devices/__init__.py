@@ -16,7 +16,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 
-from sojourn.devices.mode import Box, Command, Device, Ink, Mode, Port, Side, commands
+from sojourn.devices.mode import LONGEST_SLUG, Box, Command, Device, Ink, Mode, Port, Side, commands
 from sojourn.errors import MachineError, RequestError
 
 if TYPE_CHECKING:
@@ -33,8 +33,9 @@ TWIN = "/2"
 """Ends the path of a second link of a device's kind; that of the direct link is the A/A control."""
 
 LABEL = re.compile(r"[a-z0-9]{1,8}")
-LONGEST_SLUG = 8
-"""Characters of a label, a mode's name or that of a row of it: more, and interfaces pass the kernel's 15."""
+LONGEST_LABEL = 24
+BOX_LABEL = re.compile(rf"[a-z0-9][a-z0-9-]{{0,{LONGEST_LABEL - 1}}}")
+"""Of a box; interfaces bear its first letters and digits."""
 
 
 @cache
@@ -61,7 +62,10 @@ def parse(name: str) -> Device:
         raise RequestError(f"device '{name}': expected {what_there_is()}")
     if colon and not mode.boxes:
         raise RequestError(f"device '{name}': the {kind} link is there once, and has no label")
-    if colon and not LABEL.fullmatch(label):
+    if mode.is_box and colon and not BOX_LABEL.fullmatch(label):
+        wanted = f"a label has 1 to {LONGEST_LABEL} small letters, digits and dashes"
+        raise RequestError(f"device '{name}': {wanted}")
+    if colon and not mode.is_box and not LABEL.fullmatch(label):
         raise RequestError(f"device '{name}': a label has 1 to 8 small letters and digits")
     boxes = int(count) if star else mode.boxes
     if star and boxes == 1:
@@ -137,7 +141,7 @@ def what_there_is(least_boxes: int = 0) -> str:
     plain = [
         f"'{mode.name}*N' with N from 1 to {mode.most} {mode.counts}" if mode.counts else f"'{mode.name}'"
         for mode in modes().values()
-        if mode.boxes >= least_boxes
+        if mode.boxes >= least_boxes and not mode.is_box
     ]
     rows = [f"'{mode.name}*N' with N from 2 to {mode.longest}" for mode in modes().values() if mode.longest > 1]
     *names, last = [*plain, *rows]

@@ -11,6 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+LONGEST_SLUG = 8
+"""Characters of a device in the names of interfaces: more, and these pass the kernel's 15."""
+
 
 class Port(Protocol):
     """An interface that a box joins to another."""
@@ -154,6 +157,8 @@ class Mode:
     """Whether its ports have queueing disciplines of its own, so that no shaper of the bed fits there."""
     is_switch: bool = False
     """Whether it joins any number of ports, by an interface of its own that learns addresses."""
+    is_box: bool = False
+    """Whether a program of the user's builds it."""
     is_emulator: bool = False
     """Whether only a running `sojourn-instrument emulate` joins its ports."""
     is_needed: bool = False
@@ -205,14 +210,14 @@ class Device:
     def slug(self) -> str:
         """The device as it appears in interface names: its label, else its name."""
         if self.label:
-            return self.label
+            return self.label.replace("-", "")[:LONGEST_SLUG]
         own = self.mode.slug or self.mode.name.rpartition(":")[2]
         return own + (f"x{self.stations}" if self.stations > 1 else str(self.count or ""))
 
     @property
     def rank(self) -> int:
         """Its mode's, where it stands for it: neither a cascade nor one of several, unless it is an emulator."""
-        stands_for_it = self.mode.is_emulator or self.count or self.name == self.mode.name
+        stands_for_it = self.mode.is_emulator or self.mode.is_box or self.count or self.name == self.mode.name
         return self.mode.rank if stands_for_it else min(self.mode.rank, 1)
 
     @property

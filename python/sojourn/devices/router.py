@@ -14,20 +14,20 @@ if TYPE_CHECKING:
 
     from sojourn.devices.mode import Command
 
-SYSCTLS: Mapping[str, str] = {
+QUIET: Mapping[str, str] = {
     "net/ipv4/conf/*/accept_redirects": "0",
     "net/ipv4/conf/*/rp_filter": "0",
     "net/ipv4/conf/*/send_redirects": "0",
-    "net/ipv4/ip_forward": "1",
     "net/ipv6/conf/*/accept_dad": "0",
     "net/ipv6/conf/*/accept_ra": "0",
     "net/ipv6/conf/*/addr_gen_mode": "1",
     "net/ipv6/conf/*/disable_ipv6": "0",
     "net/ipv6/conf/*/mldv2_unsolicited_report_interval": "1",
-    "net/ipv6/conf/all/forwarding": "1",
     "net/ipv6/mld_qrv": "1",
 }
-"""Forwarding, and silence."""
+"""Of a host that may have addresses and says nothing by itself."""
+
+SYSCTLS = {**QUIET, "net/ipv4/ip_forward": "1", "net/ipv6/conf/all/forwarding": "1"}
 
 
 def route(box: Box) -> list[Command]:

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from sojourn import devices
 from sojourn.errors import RequestError
+from sojourn.plan.boxes import check_boxes
 from sojourn.plan.emulatable import check_emulators, check_links
 from sojourn.plan.routed import check_routed
 from sojourn.plan.source import Given, Table, refuse
@@ -42,6 +43,7 @@ def check(plan: Plan, table: Table, name: str) -> None:
     if "order" in plan.bed.hold and not ask.probes:
         held = given("bed.hold", list(plan.bed.hold))
         raise refuse(held, "bed.hold", f'no "order" for {method}, whose trials have no order of paths')
+    check_boxes(plan, given)
     check_routed(plan, given)
     ask.check(plan, given)
     check_emulators(plan, given)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import tomlkit
 
 from sojourn.devices import emulator_label
+from sojourn.plan.boxes import box_tables
 from sojourn.plan.emulators import EVERY, emulator_values, link_tables
 from sojourn.plan.section import keys_of, written
 
@@ -35,6 +36,8 @@ def effective_toml(plan: Plan) -> str:
         bed.add("lines", tables_of(plan.bed.lines))
     if plan.bed.links:
         bed.add("links", tables_of(link_tables(plan.bed)))
+    if plan.bed.boxes:
+        bed.add("boxes", tables_of(box_tables(plan.bed.boxes)))
     document.add("bed", bed)
     for name, section in plan.sections.items():
         document.add(name, section_table(plan, name, section))

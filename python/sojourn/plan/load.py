@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 from sojourn import studies as built_in
 from sojourn.errors import RequestError
 from sojourn.methods import packages
+from sojourn.plan.boxes import is_known as is_box_key
+from sojourn.plan.boxes import of_devices, read_boxes, spread, without_others
 from sojourn.plan.check import check
 from sojourn.plan.emulators import is_known, read_emulators, read_links
 from sojourn.plan.line import read_lines
@@ -28,18 +30,21 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 
-def load_plan(
+def load_plan(  # noqa: PLR0913 - one for each option
     source: str | Path,
     *,
     sets: Sequence[str] = (),
     quick: bool = False,
     full: bool = False,
     backend: str | None = None,
+    devices: Sequence[str] = (),
+    more: Table | None = None,
 ) -> Plan:
-    """The plan of a built-in study or of a file, with what was asked beside it."""
+    """The plan of a built-in study or of a file, with what was asked beside it; `more` is what a program found out."""
     name, text = find_study(source)
     given = read_toml(text, name)
     table = {key: value for key, value in given.items() if not key.startswith(tuple(f"{one}." for one in VARIANTS))}
+    table = spread(table, name)
     method = method_of(table)
     require_known(table, method)
     variants = {one: variant(given, one, method) for one in VARIANTS}
@@ -54,10 +59,16 @@ def load_plan(
         table = overlay(table, {"bed.backend": Given(backend, f"--bed {backend}")})
     for words in sets:
         table = overlay(table, read_set(words, method_of(table)))
+    if devices:
+        changed = of_devices(table, devices, f"--device {devices[-1]}")
+        require_known(changed, method_of(table))
+        table = without_others(overlay(table, changed))
+    table |= more or {}
     asked = (
         [f"--{one}" for one in chosen]
         + ([f"--bed {backend}"] if backend else [])
         + [f"--set {words}" for words in sets]
+        + [f"--device {words}" for words in devices]
     )
     return build(table, name, tuple(asked))
 
@@ -82,7 +93,7 @@ def variant(given: Table, name: str, method: str) -> Table:
 
 def plan_from_text(text: str, name: str, asked: tuple[str, ...]) -> Plan:
     """The plan that a program has written; refusals call it by its name."""
-    table = read_toml(text, name)
+    table = spread(read_toml(text, name), name)
     require_known(table, method_of(table))
     return build(table, name, asked)
 
@@ -145,6 +156,8 @@ def require_known(table: Table, method: str) -> None:
     own = keys_of_method(method)
     for key, given in table.items():
         if key in own or key.startswith(("bed.lines.", "bed.links.")):
+            continue
+        if is_box_key(key) and "bed.devices" in own:
             continue
         if "emulate" in sections_of(method) and is_known(key):
             continue
@@ -237,6 +250,7 @@ def plain_value(value: str) -> Any:
 
 def build(table: Table, name: str, asked: tuple[str, ...]) -> Plan:
     """The frozen plan of a table, every default filled in."""
+    table = spread(table, name)
     method = method_of(table)
     ask = ask_of(method)
     require_known(table, method)
@@ -269,5 +283,5 @@ def read_bed(table: Table, name: str, method: str, sections: Mapping[str, Any]) 
     links = read_links(own["link_rate_bps"], own["link_delay_ns"], own["devices"], table)
     given_lines = {key: given for key, given in table.items() if key.startswith("bed.lines.")}
     lines = read_lines(given_lines, one_way=not ask.probes)
-    spread = {one.name: one.default for one in fields(BedPlan) if one.name.startswith("link_")}
-    return BedPlan(**own | spread | {"links": links, "lines": lines})
+    once = {one.name: one.default for one in fields(BedPlan) if one.name.startswith("link_")}
+    return BedPlan(**own | once | {"links": links, "lines": lines, "boxes": read_boxes(table, name)})

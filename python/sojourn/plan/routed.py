@@ -1,7 +1,7 @@
 """What a plan becomes, and may not ask, where a device of it forwards by IP addresses: nothing but IP passes a router.
 
-All paths of such a plan are sent the same: streams whose engine is "auto" are UDP over each of them, and their frames
-as long as UDP's headers and ours need.
+All paths of such a plan are sent the same: streams whose engine is "auto" are UDP over each of them, and of sizes that
+UDP can have.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sojourn import devices
-from sojourn.plan.sizes import ENGINES, KINDS, LEAST_FRAME, stream_overhead
+from sojourn.plan.sizes import ENGINES, KINDS, stream_overhead
 from sojourn.plan.source import Given, refuse
 
 if TYPE_CHECKING:
@@ -18,14 +18,19 @@ if TYPE_CHECKING:
     from sojourn.plan.types import Plan
 
 BY_IP = ("udp", "udp6")
-LEAST_UDP_FRAME = max(LEAST_FRAME, ENGINES["udp"].least_payload + stream_overhead("udp", tagged=False))
+UDP = ENGINES["udp"]
 
 
 def routed_devices(plan: Plan) -> list[str]:
     """The devices of a plan that route."""
     if plan.bed.simulated:
         return []
-    return [one for one in plan.bed.devices if (known := devices.known(one)) and known.mode.is_routed]
+    boxes = {device for device, box in plan.bed.boxes.items() if box.routed}
+    return [
+        one
+        for one in plan.bed.devices
+        if one in boxes or ((known := devices.known(one)) is not None and known.mode.is_routed)
+    ]
 
 
 def over_routers(plan: Plan) -> Plan:
@@ -34,10 +39,12 @@ def over_routers(plan: Plan) -> Plan:
         return plan
     stream, told = plan.stream, ["stream.engine = udp, which passes a router"]
     changed = replace(stream, engine=tuple(dict.fromkeys("udp" if one == "auto" else one for one in stream.engine)))
-    if stream.frame_bytes is not None and min(stream.frame_bytes) < LEAST_UDP_FRAME:
-        sizes = tuple(dict.fromkeys(max(LEAST_UDP_FRAME, one) for one in stream.frame_bytes))
-        changed = replace(changed, frame_bytes=sizes)
-        told.append(f"stream.frame_bytes of at least {LEAST_UDP_FRAME}, the shortest of UDP")
+    extra = stream_overhead("udp", tagged=False) if stream.size_key == "frame_bytes" else 0
+    least, most = UDP.least_payload + extra, plan.bed.mtu - UDP.headers + extra
+    sizes = tuple(dict.fromkeys(min(most, max(least, one)) for one in stream.sizes))
+    if sizes != stream.sizes:
+        changed = replace(changed, **{stream.size_key: sizes})
+        told.append(f"stream.{stream.size_key} from {least} to {most}, which UDP can have")
     return replace(plan.with_section("stream", changed), asked=(*plan.asked, *told))
 
 

@@ -69,7 +69,7 @@ def not_toml(error: tomllib.TOMLDecodeError, name: str) -> str:
     return f"{place}: not TOML: {AT.sub('', problem)}"
 
 
-BY_DEVICE = ("bed.lines", "bed.links", "emulate")
+BY_DEVICE = ("bed.lines", "bed.links", "bed.boxes", "emulate")
 """Sections that have a table for each device, or each label."""
 
 

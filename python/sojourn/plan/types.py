@@ -74,6 +74,16 @@ class LinkPlan:
 
 
 @section
+class BoxPlan:
+    """A box of the user's own: a program that builds what stands between two ports."""
+
+    up: str = key(text(), MISSING, "the program that builds the box, with its arguments")
+    down: str | None = key(text(), None, "a program that is run before it is removed")
+    within_ns: int = key(duration(1_000_000, HOUR_NS), 30_000_000_000, "time until frames pass it")
+    routed: bool | None = key(auto_or(flag()), AUTO, "whether it forwards by IP addresses; auto: found by trying")
+
+
+@section
 class BedPlan:
     """The machines and the devices between them."""
 
@@ -122,6 +132,8 @@ class BedPlan:
     )
     links: Mapping[str, LinkPlan] = field(default_factory=dict)
     """By path: cables in whose place our own emulator's link stands."""
+    boxes: Mapping[str, BoxPlan] = field(default_factory=dict)
+    """By device: those that programs of the user's build."""
     lines: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Of simulated beds only: what each device does to frames, as the instrument reads it."""
 

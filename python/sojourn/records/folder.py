@@ -41,6 +41,11 @@ class RunFolder:
         return self.path / "records"
 
     @property
+    def boxes(self) -> Path:
+        """What the programs of the user's own boxes wrote, a file each; there where there are any."""
+        return self.path / "boxes"
+
+    @property
     def analysis(self) -> Path:
         """What we made of it: may be deleted and made again."""
         return self.path / "analysis"

@@ -1,0 +1,34 @@
+"""Anybody's box: a program of the user's joins two ports in a network stack of its own (`--device ./my-box.sh`).
+
+What it is told, what it may do and how it is removed is in bed/boxes.py; what a plan says of it, in plan/boxes.py.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sojourn.devices.mode import Box, Mode
+from sojourn.devices.router import QUIET
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def objects(box: Box) -> Sequence[str]:
+    """All of the network stack, for nobody knows what the program has made; not what it put into further ones."""
+    del box
+    shown = ("ip -d link show", "ip address show", "ip -4 route show", "ip -6 route show", "tc -s qdisc show")
+    return [*shown, "if command -v nft >/dev/null; then nft list ruleset; fi"]
+
+
+DEVICE = Mode(
+    name="box",
+    title="The box",
+    box="box",
+    place=60,
+    rank=4,
+    is_apart=True,
+    is_box=True,
+    sysctls=QUIET,
+    objects=objects,
+)

@@ -1,0 +1,164 @@
+"""Boxes of the user's own among the devices: [bed.boxes.<label>], `bed.device`, and `--device` of the command line.
+
+The device of a section [bed.boxes.rules] is "box:rules". A program is named from the folder of its plan file, or from
+the working folder; an effective plan has its whole path. Runs nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sojourn import devices
+from sojourn.errors import RequestError
+from sojourn.plan.section import keys_of, read_section, written
+from sojourn.plan.source import Given, Table, refuse
+from sojourn.plan.types import BedPlan, BoxPlan
+from sojourn.plan.values import nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from sojourn.plan.ask import Lookup
+    from sojourn.plan.types import Plan
+
+SECTION = "bed.boxes."
+SHORT = "bed.device"
+"""One box without a label: `device = { up = "./my-box.sh" }`."""
+
+PROGRAM = 'a program of yours with its arguments, such as "./my-box.sh"'
+
+
+def is_known(key: str) -> bool:
+    """Whether a dotted key belongs to a box."""
+    section, _, name = key.rpartition(".")
+    label = section.removeprefix(SECTION)
+    return section.startswith(SECTION) and bool(devices.BOX_LABEL.fullmatch(label)) and name in keys_of(BoxPlan)
+
+
+def spread(table: Table, name: str) -> Table:
+    """The table with `bed.device` as the section and the device that it stands for, and every program by its path."""
+    found = dict(table)
+    if (given := found.pop(SHORT, None)) is not None:
+        found |= _of_short(given, found)
+    here = Path(name).parent if Path(name).is_file() else Path()
+    for key in [key for key in found if key.startswith(SECTION) and key.endswith((".up", ".down"))]:
+        value = found[key].value
+        if isinstance(value, str) and value.strip():
+            found[key] = Given(_by_path(value, here, found[key], key), found[key].where)
+    return found
+
+
+def _of_short(given: Given, table: Table) -> Table:
+    """One box, or a device's name, in place of the devices that have a rank; others there are for comparison."""
+    if isinstance(given.value, str):
+        return of_devices(table, [given.value], given.where)
+    if not isinstance(given.value, dict) or not isinstance(given.value.get("up"), str):
+        raise refuse(given, SHORT, '{ up = "./my-box.sh" }, and if needed down, within and routed, or a device\'s name')
+    asked = of_devices(table, [given.value["up"]], given.where, are_programs=True)
+    section = next(key for key in asked if key.startswith(SECTION)).rpartition(".")[0]
+    for key, value in given.value.items():
+        if key not in keys_of(BoxPlan):
+            meant = nearest(key, keys_of(BoxPlan)) or ", ".join(keys_of(BoxPlan))
+            raise RequestError(f"{given.where}: unknown key {SHORT}.{key}: expected {meant}")
+        asked[f"{section}.{key}"] = Given(value, given.where)
+    return asked
+
+
+def of_devices(table: Table, asked: Sequence[str], where: str, *, are_programs: bool = False) -> Table:
+    """What `--device` changes: devices for comparison stay, and all others make room for those that are asked."""
+    planned = table["bed.devices"].value if "bed.devices" in table else list(keys_of(BedPlan)["devices"].default)
+    planned = planned if isinstance(planned, list) else [planned]
+    names = [one for one in planned if isinstance(one, str) and devices.known(one) and devices.rank(one) == 0]
+    found: Table = {}
+    for words in asked:
+        if are_programs or is_program(words):
+            label = _label(words, where, names)
+            found[f"{SECTION}{label}.up"] = Given(words, where)
+            names.append(f"box:{label}")
+        elif words not in names:
+            names.append(words)
+    return {"bed.devices": Given(names, where)} | found
+
+
+def without_others(table: Table) -> Table:
+    """The table without rates and lines of paths that are no longer there."""
+    kept = {"direct", *table["bed.devices"].value}
+    return {
+        key: given
+        for key, given in table.items()
+        if not key.startswith("bed.links.") or key.removeprefix("bed.links.").rpartition(".")[0] in kept
+    }
+
+
+def is_program(words: str) -> bool:
+    """Whether a device is named by a program's path, and not by its own name."""
+    return "/" in words or ".sh" in words or not re.fullmatch(devices.NAME, words)
+
+
+def read_boxes(table: Table, name: str) -> dict[str, BoxPlan]:
+    """By device, what its box is."""
+    labels = dict.fromkeys(key.removeprefix(SECTION).rpartition(".")[0] for key in table if key.startswith(SECTION))
+    found = {}
+    for label in labels:
+        section = f"{SECTION}{label}"
+        found[f"box:{label}"] = BoxPlan(**read_section(BoxPlan, section, table, name))
+    return found
+
+
+def check_boxes(plan: Plan, given: Lookup) -> None:
+    """A section for every box, a box for every section, and programs that can be run."""
+    for device in plan.bed.devices:
+        known = devices.known(device)
+        if known and known.mode.is_box and device not in plan.bed.boxes and not plan.bed.simulated:
+            value = Given(device, given("bed.devices", device).where)
+            raise refuse(value, "bed.devices", f"a section [bed.boxes.{known.label or 'LABEL'}] with up = {PROGRAM}")
+    for device, box in plan.bed.boxes.items():
+        key = f"{SECTION}{device.removeprefix('box:')}"
+        if device not in plan.bed.devices:
+            raise refuse(given(f"{key}.up", box.up), f"{key}.up", f'the device "{device}" in bed.devices')
+        for name, words in (("up", box.up), ("down", box.down)):
+            if words is not None:
+                _check_program(given(f"{key}.{name}", words), f"{key}.{name}", words)
+
+
+def _check_program(given: Given, key: str, words: str) -> None:
+    split = shlex.split(words)
+    if not split:
+        raise refuse(given, key, PROGRAM)
+    path = Path(split[0])
+    if not path.is_file():
+        raise refuse(Given(str(path), given.where), key, "a program that is there")
+    if not os.access(path, os.X_OK):
+        raise refuse(
+            Given(str(path), given.where), key, f"a program that may be run: chmod +x {shlex.quote(str(path))}"
+        )
+
+
+def box_tables(boxes: Mapping[str, BoxPlan]) -> dict[str, dict[str, Any]]:
+    """[bed.boxes.<label>] as a plan file has it."""
+    return {device.removeprefix("box:"): written(box) for device, box in boxes.items()}
+
+
+def _by_path(words: str, here: Path, given: Given, key: str) -> str:
+    try:
+        program, *arguments = shlex.split(words)
+    except ValueError:
+        raise refuse(given, key, f"{PROGRAM}; a quotation mark is not closed") from None
+    return shlex.join([os.path.abspath(here / program), *arguments])  # noqa: PTH100 - links in it stay what they are
+
+
+def _label(words: str, where: str, names: Sequence[str]) -> str:
+    """A label from the program's name, which no other device's interfaces bear."""
+    split = words.split()
+    stem = re.sub(r"[^a-z0-9]+", "-", Path(split[0]).stem.lower()).strip("-") if split else ""
+    if not stem:
+        raise RequestError(f"{where}: expected a device's name, or {PROGRAM}")
+    taken = {known.slug for one in names if (known := devices.known(one))}
+    for label in (stem[: devices.LONGEST_LABEL], *(f"{stem[:6]}{number}" for number in range(2, 100))):
+        if devices.parse(f"box:{label}").slug not in taken:
+            return label
+    raise RequestError(f"{where}: more than a hundred boxes have one name")

@@ -1,0 +1,224 @@
+"""Boxes of the user's own, run: what they are told, what passes them, what goes wrong, and that nothing is left."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import sojourn
+from sojourn.bed import BedSpec, BoxSpec, build_bed
+from sojourn.errors import MachineError
+from tests.net.test_bed_kill import namespaces
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PACKAGE = Path(sojourn.__file__).parent.parent
+EXAMPLES = PACKAGE.parent / "docs/guide/examples"
+SOJOURN = str(Path(sys.executable).with_name("sojourn"))
+BRIDGE = """
+ip link add br0 type bridge forward_delay 0
+for port in $SOJOURN_LEFT $SOJOURN_RIGHT; do ip link set $port master br0; done
+ip link set br0 up
+"""
+
+
+@pytest.fixture
+def run() -> str:
+    """A run id that nobody else has."""
+    return f"test-{uuid.uuid4().hex[:10]}"
+
+
+def program(folder: Path, body: str, name: str = "box.sh") -> Path:
+    path = folder / name
+    path.write_text(f"#!/bin/sh\nset -eu\n{body}")
+    path.chmod(0o755)
+    return path
+
+
+def spec_of(path: Path | str, **more: object) -> BedSpec:
+    return BedSpec(devices=("box:x",), boxes={"box:x": BoxSpec(str(path), **more)})  # type: ignore[arg-type]
+
+
+def measured(tmp_path: Path, *words: str) -> Path:
+    """A short study over a box, by the command line, and its folder."""
+    out = tmp_path / "run"
+    short = ["--quick", "--no-history", "--set", "sessions=3", "--set", "rounds=6", "--set", "probe.icmp_bytes=64"]
+    argv = [SOJOURN, "run", "bridge-latency", *short, "--out", str(out), *words]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=180, check=False)
+    assert done.returncode in (0, 4), done.stderr
+    return out
+
+
+def added_ns(out: Path, device: str) -> float:
+    rows = json.loads((out / "analysis/results.json").read_text())
+    return next(
+        float(row["estimate"])
+        for row in rows
+        if (row["quantity"], row["statistic"]) == ("device_latency", "mean")
+        and (row["device"], row["reference"]) == (device, "direct")
+    )
+
+
+def test_a_box_is_told_its_ports_and_its_output_is_kept(run: str, tmp_path: Path) -> None:
+    path = program(
+        tmp_path, f"{BRIDGE}\nenv | grep ^SOJOURN_ | sort\ntouch $SOJOURN_FOLDER/here; ls -d $SOJOURN_FOLDER/here\npwd"
+    )
+    with build_bed(spec_of(path, down="echo gone from $SOJOURN_LEFT"), run, tmp_path / "boxes") as bed:
+        link = bed.topology.link("box:x")
+        assert not link.is_routed
+        assert "br0" in bed.objects()["box:x"]["shown"]["ip -d link show"]
+        assert "box:x" in json.dumps(bed.facts()["stable"]["bed"]["spec"]["boxes"])
+    said = (tmp_path / "boxes/x.log").read_text()
+    told = ("LEFT=d-x-1l", "RIGHT=d-x-1r", "LEFT_IP4=10.77.2.254/24", "B_IP6=fd78:0:0:2::2", "MTU=1500")
+    for line in (*told, "A_MAC=02:77:00:00:02:01"):
+        assert f"SOJOURN_{line}\n" in said
+    assert "/dev/shm/box/here" in said
+    assert f"{tmp_path}\n" in said
+    assert "gone from d-x-1l\n" in said
+    assert not Path("/dev/shm/box").exists()
+
+
+@pytest.mark.parametrize(
+    ("body", "sentence"),
+    [
+        ("echo first; echo it is broken >&2; exit 7", r"failed with status 7; it said: first / it is broken"),
+        ("exit 3", r"failed with status 3; it printed nothing"),
+        ("nosuchprogram", r"failed with status 127; it said: .*nosuchprogram.*not found"),
+        ("echo waiting; sleep 100", r"did not come up within 1 s: it still runs; it said: waiting"),
+        ("true", r"lets nothing pass within 1 s: host B answers host A neither as over a bridge nor as over a router"),
+        (f"{BRIDGE}\nip link set br0 down\necho sorry", r"lets nothing pass within 1 s.*it said: sorry"),
+        ("kill -KILL $PPID 2>/dev/null; sleep 9", r"cannot be run here|did not come up|failed"),
+    ],
+)
+def test_a_box_that_fails_is_told_of_in_a_sentence(run: str, tmp_path: Path, body: str, sentence: str) -> None:
+    path = program(tmp_path, body)
+    with pytest.raises(MachineError, match=sentence), build_bed(spec_of(path, within_ns=1_000_000_000), run):
+        pass
+    assert of_run(run) == []
+
+
+def test_a_command_line_gives_the_sentence_and_the_status(tmp_path: Path) -> None:
+    path = program(tmp_path, "echo cannot; exit 1")
+    argv = [SOJOURN, "run", "bridge-latency", "--quick", "--device", str(path), "--out", str(tmp_path / "run")]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 3
+    assert done.stderr.startswith(f"sojourn: box {path} failed with status 1; it said: cannot")
+    path.chmod(0o644)
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert "expected a program that may be run: chmod +x" in done.stderr
+
+
+DAEMONS = f"""
+{BRIDGE}
+setsid sh -c 'exec sleep 1000' &
+ip netns add inner
+ip netns exec inner setsid env -i sleep 1000 &
+unshare --net --mount env -i sleep 1000 &
+mount -t tmpfs mine /mnt
+"""
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_nothing_is_left_of_a_box_however_the_program_ends(run: str, tmp_path: Path, how: signal.Signals) -> None:
+    """Daemons in sessions, network and mount namespaces of their own, without our mark in their environment."""
+    path = program(tmp_path, DAEMONS)
+    script = textwrap.dedent(f"""
+        import time
+        from sojourn.bed import BedSpec, BoxSpec, build_bed
+        spec = BedSpec(devices=("box:x",), boxes={{"box:x": BoxSpec({str(path)!r})}})
+        with build_bed(spec, {run!r}):
+            print("built", flush=True)
+            time.sleep(60)
+    """)
+    before, sleepers_before = namespaces(), sleepers()
+    env = {**os.environ, "PYTHONPATH": str(PACKAGE)}
+    controller = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, env=env)
+    assert controller.stdout is not None
+    assert controller.stdout.readline() == "built\n"
+    assert await_sleepers(lambda: len(sleepers() - sleepers_before) == 3)
+    controller.send_signal(how)
+    controller.wait()
+    controller.stdout.close()
+    await_sleepers(lambda: not (sleepers() - sleepers_before or of_run(run)))
+    assert sleepers() - sleepers_before == set()
+    assert of_run(run) == []
+    assert not any("inner" in one for one in namespaces() - before)
+    assert not Path("/run/netns/inner").exists()
+    assert "mine /mnt" not in Path("/proc/self/mounts").read_text()
+
+
+def await_sleepers(there: Callable[[], bool]) -> bool:
+    """Whether it holds within 20 s."""
+    deadline = time.monotonic() + 20
+    while not there() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return there()
+
+
+def sleepers() -> set[int]:
+    found = set()
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if (folder / "cmdline").read_bytes() == b"sleep\x001000\x00":
+                found.add(int(folder.name))
+        except OSError:
+            continue
+    return found
+
+
+def of_run(run: str) -> list[str]:
+    """Processes that carry the run's mark."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if run.encode() in (folder / "environ").read_bytes():
+                found.append((folder / "cmdline").read_bytes().decode(errors="replace"))
+        except OSError:
+            continue
+    return found
+
+
+def test_rules_on_a_bridge_are_measured_as_any_bridge(tmp_path: Path) -> None:
+    out = measured(tmp_path, "--device", "bridge", "--device", f"{EXAMPLES / 'rules.sh'} 300")
+    assert added_ns(out, "box:rules") > added_ns(out, "bridge") > 0
+    assert "300 rules" in (out / "boxes/rules.log").read_text()
+    assert (out / "boxes/rules.log").stat().st_mode & 0o077 == 0
+    page = (out / "report/index.html").read_text()
+    assert "ip saddr 192.0.2.1 drop" in page
+
+
+def test_a_router_with_rules_is_measured_too(tmp_path: Path) -> None:
+    out = measured(tmp_path, "--device", "router", "--device", f"{EXAMPLES / 'router.sh'} 200")
+    assert added_ns(out, "box:router2") > added_ns(out, "router") > 0
+    assert re.search(r"^routed = true$", (out / "plan.toml").read_text(), re.MULTILINE)
+
+
+def test_streams_pass_a_routers_box_as_udp(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    short = ["--quick", "--no-history", "--set", "sessions=1", "--set", "rounds=2"]
+    argv = [SOJOURN, "run", "one-way", *short, "--device", f"{EXAMPLES / 'router.sh'} 10", "--out", str(out)]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=180, check=False)
+    assert done.returncode in (0, 4), done.stderr
+    rows = json.loads((out / "analysis/results.json").read_text())
+    received = [row for row in rows if row["device"] == "box:router" and row["quantity"] == "one_way_delay"]
+    assert received
+
+
+def test_a_tunnel_between_two_network_namespaces_is_measured(tmp_path: Path) -> None:
+    """WireGuard where there is one, else VXLAN: the example says which."""
+    out = measured(tmp_path, "--device", str(EXAMPLES / "wireguard.sh"))
+    assert added_ns(out, "box:wireguard") > 0
+    assert re.search(r"tunnel is (WireGuard|VXLAN)", (out / "boxes/wireguar.log").read_text())

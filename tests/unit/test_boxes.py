@@ -1,0 +1,112 @@
+"""Boxes of the user's own in plans and on the command line: which device they become, and what is refused."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from sojourn import devices
+from sojourn.bed import BedSpec, BoxSpec, Topology
+from sojourn.bed.model import checked
+from sojourn.errors import RequestError
+from sojourn.plan import effective_toml, load_plan
+from sojourn.plan.source import Given
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PLAN = '[study]\nname = "mine"\n[bed]\n{bed}\n'
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    """A program that may be run."""
+    path = tmp_path / "my-Box.v2.sh"
+    path.write_text("#!/bin/sh\n")
+    path.chmod(0o755)
+    return path
+
+
+def test_a_program_takes_the_place_of_the_devices_of_a_study(program: Path) -> None:
+    plan = load_plan("bridge-latency", devices=[f"{program} 20 'a b'"])
+    assert plan.bed.devices == ("wire", "box:my-box-v2")
+    box = plan.bed.boxes["box:my-box-v2"]
+    assert (box.up, box.down, box.within_ns, box.routed) == (f"{program} 20 'a b'", None, 30_000_000_000, None)
+    assert plan.asked == (f"--device {program} 20 'a b'",)
+    assert devices.called("box:my-box-v2") == 'The box "my-box-v2"'
+    assert devices.rank("box:my-box-v2") > devices.rank("bridge:qos") > 0
+
+
+def test_modes_and_programs_stand_beside_each_other(program: Path) -> None:
+    plan = load_plan("bridge-latency", devices=["bridge", f"{program} 1", f"{program} 2", "bridge:rules*20"])
+    assert plan.bed.devices == ("wire", "bridge", "box:my-box-v2", "box:my-box2", "bridge:rules*20")
+    slugs = [link.slug for link in Topology.of(plan.bed.devices).links]
+    assert slugs == ["direct", "wire", "bridge", "myboxv2", "mybox2", "rule20"]
+
+
+def test_a_plan_names_a_box_shortly_or_by_its_section(program: Path, tmp_path: Path) -> None:
+    short = tmp_path / "short.toml"
+    short.write_text(PLAN.format(bed='device = { up = "./my-Box.v2.sh", down = "./my-Box.v2.sh off", within = "5s" }'))
+    plan = load_plan(short)
+    assert plan.bed.devices == ("wire", "box:my-box-v2")
+    assert plan.bed.boxes["box:my-box-v2"].down == f"{program} off"
+    long = tmp_path / "long.toml"
+    long.write_text(PLAN.format(bed=f'devices = ["box:x"]\n[bed.boxes.x]\nup = "{program.name}"\nrouted = true'))
+    assert load_plan(long).bed.boxes["box:x"].up == str(program)
+    for one in (short, long):
+        again = tmp_path / "again.toml"
+        again.write_text(effective_toml(load_plan(one)))
+        assert load_plan(again).bed == load_plan(one).bed
+
+
+def test_what_was_found_to_route_makes_streams_udp(program: Path) -> None:
+    more = {"bed.boxes.my-box-v2.routed": Given(value=True, where="as was tried")}
+    assert load_plan("throughput", devices=[str(program)]).stream.engine == ("auto",)
+    assert load_plan("throughput", devices=[str(program)], more=more).stream.engine == ("udp",)
+
+
+@pytest.mark.parametrize(
+    ("bed", "sentence"),
+    [
+        ('devices = ["box:x"]', "expected a section [bed.boxes.x] with up = a program of yours"),
+        ('devices = ["box"]', "expected a section [bed.boxes.LABEL]"),
+        ('device = { up = "./absent" }', 'absent": expected a program that is there'),
+        ('device = { up = "./plain" }', "expected a program that may be run: chmod +x"),
+        ('device = { up = "" }', "expected a device's name, or a program of yours"),
+        ('device = { up = "./my-Box.v2.sh \'" }', "a quotation mark is not closed"),
+        ('device = { upp = "./my-Box.v2.sh" }', "bed.device"),
+        ('device = { up = "./my-Box.v2.sh", dwn = "x" }', "unknown key bed.device.dwn: expected down"),
+        ('device = { up = "./my-Box.v2.sh", within = "5" }', "bed.boxes.my-box-v2.within"),
+        ('devices = ["bridge"]\n[bed.boxes.x]\nup = "./my-Box.v2.sh"', 'expected the device "box:x" in bed.devices'),
+        ('devices = ["box:x"]\n[bed.boxes.x]\ndown = "true"', "the key bed.boxes.x.up is missing"),
+        ('devices = ["box:x"]\n[bed.boxes.X]\nup = "./my-Box.v2.sh"', "unknown key bed.boxes.X.up"),
+    ],
+)
+@pytest.mark.usefixtures("program")
+def test_a_box_that_cannot_be_is_refused(bed: str, sentence: str, tmp_path: Path) -> None:
+    (tmp_path / "plain").write_text("#!/bin/sh\n")
+    plan = tmp_path / "plan.toml"
+    plan.write_text(PLAN.format(bed=bed))
+    with pytest.raises(RequestError, match=re.escape(sentence)) as refusal:
+        load_plan(plan)
+    assert refusal.value.status == 2
+
+
+def test_a_method_without_devices_takes_none(program: Path) -> None:
+    with pytest.raises(RequestError, match=r"bed\.devices has no meaning for study\.method = tcp"):
+        load_plan("tcplog-cost", devices=[str(program)])
+
+
+def test_rates_of_paths_that_made_room_are_gone(program: Path) -> None:
+    plan = load_plan("rated-throughput", devices=[str(program)])
+    assert "bridge" not in plan.bed.links
+
+
+def test_a_bed_needs_the_program_of_a_box_and_routes_where_it_is_said() -> None:
+    with pytest.raises(RequestError, match="expected a section"):
+        checked(BedSpec(devices=("box:x",)))
+    for routed, address in ((None, "10.77.2.2"), (False, "10.77.2.2"), (True, "10.78.2.2")):
+        spec = BedSpec(devices=("box:x",), boxes={"box:x": BoxSpec("/x", routed=routed)})
+        assert Topology.of_spec(spec).link("box:x").b_ip4 == address
