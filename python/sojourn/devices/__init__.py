@@ -22,7 +22,21 @@ from sojourn.errors import MachineError, RequestError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Box", "Command", "Device", "Ink", "Mode", "Port", "Side", "called", "commands", "known", "modes", "parse"]
+__all__ = [
+    "LONGEST_SLUG",
+    "Box",
+    "Command",
+    "Device",
+    "Ink",
+    "Mode",
+    "Port",
+    "Side",
+    "called",
+    "commands",
+    "known",
+    "modes",
+    "parse",
+]
 
 GROUP = "sojourn.devices"
 NAME = r"[a-z][a-z0-9_-]*(\*[2-9])?(:[a-z0-9_+-]+(\*[1-9][0-9]{0,3})?)?"
