@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sojourn.cli.bridge import app as bridges
 from sojourn.cli.conclude import conclude
 from sojourn.cli.emulate import app as emulators
 from sojourn.cli.private import private_run
@@ -28,6 +29,7 @@ app = typer.Typer(
 )
 beds = typer.Typer(help="Show a bed, or remove what dead ones left.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(beds, name="bed")
+app.add_typer(bridges, name="bridge", short_help="A Linux bridge over two real ports: up, status, down.")
 app.add_typer(emulators, name="emulate", short_help="Emulate a path between two ports, or verify how exactly.")
 app.add_typer(tcplogs, name="tcplog", short_help="TCP's state at every packet: log, watch, plot, convert.")
 

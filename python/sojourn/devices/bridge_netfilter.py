@@ -41,6 +41,19 @@ RULES = f"""table FAMILY sojourn {{
 }}"""
 
 
+def limited_rules(family: str, table: str, interfaces: Sequence[str]) -> str:
+    """The same rules for packets of these interfaces alone, on a machine that has others."""
+    named = ", ".join(f'"{one}"' for one in interfaces)
+    lines = []
+    for line in RULES.replace("table FAMILY sojourn", f"table {family} {table}").splitlines():
+        lines.append(line)
+        if "hook prerouting" in line:
+            lines.append(f"        iifname != {{ {named} }} accept")
+        if "hook postrouting" in line:
+            lines.append(f"        oifname != {{ {named} }} accept")
+    return "\n".join(lines) + "\n"
+
+
 def tracked(box: Box) -> list[Command]:
     """The bridge with HTB at both ports, and the rules: in the bridge family where it tracks connections."""
     script = [

@@ -1,0 +1,369 @@
+"""A Linux bridge over two real ports of this machine: made, shown, and taken away with everything as it was.
+
+Unlike a bed it stays when this program ends: what was before is kept in a file of /run/sojourn until `down`. A port
+that the machine itself uses (an address, a route, another bridge, the SSH session that this runs in) is refused unless
+it is taken over. Nothing is written elsewhere but by `persist`: files for systemd-networkd.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sojourn.bed.processes import require_tools, search_path
+from sojourn.devices.bridge_netfilter import limited_rules
+from sojourn.devices.bridge_qos import classes
+from sojourn.errors import MachineError, RequestError
+
+MODES = ("bridge", "qos", "netfilter")
+STATES = Path("/run/sojourn")
+NETWORKD = Path("/etc/systemd/network")
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,14}")
+TOOLS = {"ip": "iproute2", "tc": "iproute2", "bridge": "iproute2"}
+_SECONDS = 10.0
+_PREFIX = "60-sojourn-"
+
+
+@dataclass(frozen=True)
+class PortBefore:
+    """What a port was before it became the bridge's."""
+
+    name: str
+    was_up: bool
+    master: str | None
+
+
+@dataclass(frozen=True)
+class HostBridge:
+    """A bridge that stands, and what was before it."""
+
+    name: str
+    mode: str
+    ports: tuple[PortBefore, ...]
+    notes: tuple[str, ...] = ()
+    files: tuple[str, ...] = field(default=())
+    """Of systemd-networkd, where it was persisted."""
+
+    @classmethod
+    def read(cls, path: Path) -> HostBridge:
+        """Reads a state; raises MachineError where it is none."""
+        try:
+            kept = json.loads(path.read_text(encoding="utf-8"))
+            ports = tuple(PortBefore(**one) for one in kept["ports"])
+            return cls(kept["name"], kept["mode"], ports, tuple(kept["notes"]), tuple(kept["files"]))
+        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+            raise MachineError(
+                f"{path} does not say what was before the bridge ({error}): remove both by hand"
+            ) from error
+
+
+def up(name: str, ports: tuple[str, str], mode: str, *, take_over: bool, persist: bool) -> HostBridge:
+    """Makes the bridge; what was made by then is taken away where something cannot be."""
+    _refuse_words(name, mode, persist=persist)
+    _require_root()
+    require_tools(TOOLS | ({"nft": "nftables"} if mode == "netfilter" else {}))
+    links = {link["ifname"]: link for link in _json(["ip", "-json", "-details", "link"])}
+    if name in links:
+        raise RequestError(f"{name} is there already: choose another --name, or see `sojourn bridge status`")
+    _refuse_pair(ports, links)
+    for port in ports if not take_over else ():
+        if found := in_use(port, links[port]):
+            raise RequestError(f"{port} {found[0]}: this machine uses it; --take-over bridges it all the same")
+    if mode != "bridge":
+        _refuse_queues(ports)
+    before = tuple(PortBefore(one, "UP" in links[one]["flags"], links[one].get("master")) for one in ports)
+    files = _networkd_files(name, ports, mode) if persist else {}
+    for path in files:
+        if path.exists():
+            raise RequestError(f"{path} is there already: remove it, or choose another --name")
+    made = HostBridge(name, mode, before, files=tuple(map(str, files)))
+    _write(made)
+    try:
+        notes = _make(made)
+        for path, text in files.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+            path.chmod(0o644)  # systemd-networkd is another user
+    except BaseException:
+        _undo(made)
+        raise
+    made = HostBridge(name, mode, before, tuple(notes), made.files)
+    _write(made)
+    return made
+
+
+def down(name: str | None) -> list[str]:
+    """Takes a bridge away and leaves its ports as they were; what was done, a sentence each."""
+    _require_root()
+    require_tools(TOOLS)
+    there = standing()
+    if name is None and len(there) > 1:
+        raise RequestError(f"several bridges stand: name one of {', '.join(one.name for one in there)}")
+    one = next((one for one in there if name in (None, one.name)), None)
+    if one is None:
+        persisted = sorted(NETWORKD.glob(f"{_PREFIX}{name}*")) if name else []
+        if not persisted:
+            raise RequestError(f"no bridge of ours stands here{f' by the name {name}' if name else ''}")
+        one = HostBridge(str(name), "bridge", (), files=tuple(map(str, persisted)))
+    return _undo(one)
+
+
+def standing() -> list[HostBridge]:
+    """Every bridge of this network namespace that `up` made."""
+    return [HostBridge.read(path) for path in sorted(STATES.glob(f"bridge-{_namespace()}-*.json"))]
+
+
+def status() -> list[dict[str, Any]]:
+    """Every bridge, with what its ports are now."""
+    require_tools(TOOLS)
+    links = {link["ifname"]: link for link in _json(["ip", "-json", "-statistics", "link"])}
+    states = {link["ifname"]: link for link in _json(["bridge", "-json", "link"])}
+    found = []
+    for one in standing():
+        ports = [_port_now(one.name, port.name, links, states) for port in one.ports]
+        found.append(asdict(one) | {"there": one.name in links, "now": ports})
+    return found
+
+
+def in_use(port: str, link: dict[str, Any]) -> list[str]:
+    """What this machine uses a port for, as the rest of a sentence; nothing for one that is free."""
+    found = []
+    session = _session_port()
+    if session == port:
+        found.append("carries the SSH session that this runs in")
+    if link.get("master"):
+        found.append(f"belongs to {link['master']}")
+    addresses = [
+        f"{own['local']}/{own['prefixlen']}"
+        for one in _json(["ip", "-json", "address", "show", "dev", port])
+        for own in one.get("addr_info", [])
+        if own.get("scope") != "link"
+    ]
+    if addresses:
+        found.append(f"has the address {addresses[0]}")
+    for family in ("-4", "-6"):
+        routes = _json(["ip", family, "-json", "route", "show", "dev", port])
+        by_hand = [one["dst"] for one in routes if not str(one["dst"]).startswith(("fe80:", "ff00:"))]
+        if by_hand and not addresses:
+            found.append(f"has a route to {by_hand[0]}")
+    return found
+
+
+def _refuse_words(name: str, mode: str, *, persist: bool) -> None:
+    if mode not in MODES:
+        raise RequestError(f"--mode {mode}: expected {', '.join(MODES[:-1])} or {MODES[-1]}")
+    if not NAME.fullmatch(name):
+        raise RequestError(f"--name {name}: expected up to 15 letters, digits, '_' and '-'")
+    if persist and mode == "netfilter":
+        raise RequestError("--persist with --mode netfilter: systemd-networkd has no rules of nftables")
+
+
+def _refuse_pair(ports: tuple[str, str], links: dict[str, Any]) -> None:
+    for port in ports:
+        if port not in links:
+            others = ", ".join(one for one in links if one != "lo") or "none"
+            raise RequestError(f"there is no port {port}: this machine has {others}")
+        if "LOOPBACK" in links[port]["flags"]:
+            raise RequestError(f"{port} is the loopback interface, which cannot be bridged")
+        if links[port].get("linkinfo", {}).get("info_kind") == "bridge":
+            raise RequestError(f"{port} is a bridge itself, and cannot be a port of another")
+    first, second = ports
+    if first == second:
+        raise RequestError(f"{first} twice: a bridge joins two ports")
+    if links[first].get("link") == second or links[second].get("link") == first:
+        raise RequestError(f"{first} and {second} lead to each other: every frame would come back")
+
+
+def _refuse_queues(ports: tuple[str, str]) -> None:
+    for port in ports:
+        for one in _json(["tc", "-json", "qdisc", "show", "dev", port]):
+            if one.get("root") and one.get("handle", "0:") != "0:":
+                what = f"a queueing discipline of its own ({one['kind']} {one['handle']})"
+                raise RequestError(f"{port} has {what}: tc qdisc del dev {port} root, or --mode bridge")
+
+
+def _make(one: HostBridge) -> list[str]:
+    """Makes what the mode needs; sentences about how."""
+    _run(["ip", "link", "add", "name", one.name, "type", "bridge", "stp_state", "0", "forward_delay", "0",
+          "mcast_snooping", "0"])  # fmt: skip
+    silent = Path(f"/proc/sys/net/ipv6/conf/{one.name}/disable_ipv6")
+    if silent.exists():
+        silent.write_text("1")
+    for number, port in enumerate(one.ports, start=1):
+        if one.mode != "bridge":
+            major = number if one.mode == "qos" else 1
+            for command in classes(port.name, major, major):
+                _run([command.tool, *command.line.split()])
+        _run(["ip", "link", "set", "dev", port.name, "master", one.name, "up"])
+    _run(["ip", "link", "set", "dev", one.name, "up"])
+    return _filter(one) if one.mode == "netfilter" else []
+
+
+def _filter(one: HostBridge) -> list[str]:
+    """Loads the rules for this bridge alone: in the bridge family, else by br_netfilter."""
+    names = [port.name for port in one.ports]
+    try:
+        _run(["nft", "-f", "-"], limited_rules("bridge", _table(one), names))
+    except MachineError:
+        on = ("nf_call_iptables", "1", "nf_call_ip6tables", "1")
+        _run(["ip", "link", "set", "dev", one.name, "type", "bridge", *on])
+        _run(["nft", "-f", "-"], limited_rules("inet", _table(one), [one.name]))
+        return ["Connections are tracked by br_netfilter: this kernel has no conntrack in bridges."]
+    return ["Connections are tracked in the bridge family."]
+
+
+def _undo(one: HostBridge) -> list[str]:
+    """Takes everything away, each thing whatever becomes of the others."""
+    links = {link["ifname"]: link for link in _json(["ip", "-json", "link"])}
+    done: list[str] = []
+    restored = [_restore(port, one, links) for port in one.ports]
+    for family in ("bridge", "inet") if one.mode == "netfilter" else ():
+        with suppress(MachineError):
+            _run(["nft", "delete", "table", family, _table(one)])
+    if one.name in links:
+        _run(["ip", "link", "del", "dev", one.name])
+        done.append(f"Removed {one.name}.")
+    for path in map(Path, one.files):
+        path.unlink(missing_ok=True)
+        done.append(f"Removed {path}.")
+    _state_of(one.name).unlink(missing_ok=True)
+    return [*done, *restored]
+
+
+def _restore(port: PortBefore, one: HostBridge, links: dict[str, Any]) -> str:
+    """Leaves a port as it was; how far that went."""
+    if port.name not in links:
+        return f"{port.name} is gone: nothing of it was restored."
+    if one.mode != "bridge":
+        with suppress(MachineError):
+            _run(["tc", "qdisc", "del", "dev", port.name, "root"])
+    steps = []
+    if links[port.name].get("master") == one.name:
+        steps.append(["master", port.master] if port.master is not None and port.master in links else ["nomaster"])
+    if not port.was_up:
+        steps.append(["down"])
+    try:
+        for step in steps:
+            _run(["ip", "link", "set", "dev", port.name, *step])
+    except MachineError as error:
+        return f"{port.name} is not as it was: {error}."
+    return f"{port.name} is as it was."
+
+
+def _port_now(bridge: str, port: str, links: dict[str, Any], states: dict[str, Any]) -> dict[str, Any]:
+    link = links.get(port)
+    if link is None:
+        return {"port": port, "state": "gone"}
+    if link.get("master") != bridge:
+        return {"port": port, "state": f"no longer in {bridge}"}
+    counted = link.get("stats64", {})
+    return {
+        "port": port,
+        "state": states.get(port, {}).get("state", "unknown"),
+        "carrier": link.get("operstate"),
+        "received": counted.get("rx", {}).get("packets"),
+        "sent": counted.get("tx", {}).get("packets"),
+        "dropped": sum(counted.get(way, {}).get("dropped", 0) for way in ("rx", "tx")),
+    }
+
+
+def _session_port() -> str | None:
+    """The interface by which the SSH session comes in that this runs in, also below sudo; None where there is none."""
+    pid = os.getpid()
+    while pid > 1:
+        with suppress(OSError, ValueError, IndexError):
+            found = re.search(rb"(?:^|\0)SSH_CONNECTION=(\S+) \d+ (\S+) ", Path(f"/proc/{pid}/environ").read_bytes())
+            if found:
+                return _port_towards(found[1].decode(errors="replace"))
+        try:
+            pid = int(Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[1])
+        except (OSError, ValueError, IndexError):
+            break
+    return None
+
+
+def _port_towards(address: str) -> str | None:
+    with suppress(MachineError):
+        return next((str(route["dev"]) for route in _json(["ip", "-json", "route", "get", address])), None)
+    return None
+
+
+def _networkd_files(name: str, ports: tuple[str, str], mode: str) -> dict[Path, str]:
+    """The bridge and its ports as systemd-networkd has them; HTB too."""
+    head = f"# Written by `sojourn bridge up {' '.join(ports)} --mode {mode} --persist`; `down {name}` removes it.\n"
+    quiet = "[Network]\nLinkLocalAddressing=no\nIPv6AcceptRA=no\n"
+    bridge = "[Bridge]\nSTP=no\nForwardDelaySec=0\nMulticastSnooping=no\n"
+    found = {
+        f"{_PREFIX}{name}.netdev": f"{head}[NetDev]\nName={name}\nKind=bridge\n\n{bridge}",
+        f"{_PREFIX}{name}.network": f"{head}[Match]\nName={name}\n\n{quiet}ConfigureWithoutCarrier=yes\n",
+    }
+    for number, port in enumerate(ports, start=1):
+        shaping = _networkd_htb(number) if mode == "qos" else ""
+        found[f"{_PREFIX}{name}-port{number}.network"] = (
+            f"{head}[Match]\nName={port}\n\n{quiet}Bridge={name}\n{shaping}"
+        )
+    return {NETWORKD / file: text for file, text in found.items()}
+
+
+def _networkd_htb(major: int) -> str:
+    """The classes of linux-bridge-2003, as those of `classes`."""
+    one = "\n[HierarchyTokenBucketClass]\n"
+    return (
+        f"\n[HierarchyTokenBucket]\nParent=root\nHandle={major}\nDefaultClass=10\n"
+        f"{one}Parent={major}:\nClassId={major}:{major}\nRate=102400K\nCeilRate=102400K\nQuantumBytes=20000\n"
+        f"{one}Parent={major}:{major}\nClassId={major}:10\nRate=102380K\nCeilRate=102400K\nPriority=3\nQuantumBytes=20000\n"
+        f"{one}Parent={major}:{major}\nClassId={major}:12\nRate=20K\nCeilRate=25K\nPriority=5\nQuantumBytes=1500\n"
+    )
+
+
+def _table(one: HostBridge) -> str:
+    return f"sojourn_{one.name.replace('-', '_')}"
+
+
+def _write(one: HostBridge) -> None:
+    STATES.mkdir(mode=0o700, exist_ok=True)
+    path = _state_of(one.name)
+    draft = path.with_suffix(".draft")
+    draft.write_text(json.dumps(asdict(one)) + "\n", encoding="utf-8")
+    draft.replace(path)
+
+
+def _state_of(name: str) -> Path:
+    return STATES / f"bridge-{_namespace()}-{name}.json"
+
+
+def _namespace() -> int:
+    """Tells the network namespaces of one machine apart, as long as they live."""
+    return Path("/proc/self/ns/net").stat().st_ino
+
+
+def _require_root() -> None:
+    if os.geteuid() != 0:
+        raise MachineError("bridges of real ports need root: run it with sudo")
+
+
+def _json(argv: list[str]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(_run(argv) or "[]")
+    return [one for one in found if one]
+
+
+def _run(argv: list[str], text: str = "") -> str:
+    env = {**os.environ, "PATH": search_path()}
+    program = shutil.which(argv[0], path=search_path()) or argv[0]
+    try:
+        done = subprocess.run(
+            [program, *argv[1:]], input=text, capture_output=True, text=True, timeout=_SECONDS, check=False, env=env
+        )
+    except subprocess.TimeoutExpired:
+        raise MachineError(f"'{' '.join(argv)}' did not end within {_SECONDS:.0f} s") from None
+    if done.returncode != 0:
+        said = " / ".join((done.stderr or done.stdout).strip().splitlines()[:2]) or f"status {done.returncode}"
+        raise MachineError(f"'{' '.join(argv)}' failed: {said}")
+    return done.stdout

@@ -1,0 +1,218 @@
+"""`sojourn bridge` on ports of a network namespace: refused where the machine uses them, as they were afterwards."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import sojourn
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PACKAGE = Path(sojourn.__file__).parent.parent
+MAIN = "import sys; sys.argv[0] = 'sojourn'; from sojourn.cli import main; main()"
+
+
+class Machine:
+    """A network namespace with ports p1 and p2, whose other ends q1 and q2 are in namespaces of their own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "states").mkdir()
+        (folder / "networkd").mkdir()
+        self.keepers = [subprocess.Popen(["unshare", "--net", "sleep", "300"]) for _ in range(3)]
+        self.here, *self.ends = self.keepers
+        for keeper in self.keepers:
+            while Path(f"/proc/{keeper.pid}/comm").read_text() != "sleep\n":
+                pass
+        for number, end in enumerate(self.ends, start=1):
+            self.run("ip", "link", "add", f"p{number}", "type", "veth", "peer", f"q{number}", "netns", str(end.pid))
+            self.run("ip", "link", "set", f"q{number}", "up", at=end)
+            self.run("ip", "address", "add", f"192.0.2.{number}/24", "dev", f"q{number}", at=end)
+
+    def run(self, *argv: str, at: subprocess.Popen[bytes] | None = None) -> str:
+        inside = ["nsenter", f"--net=/proc/{(at or self.here).pid}/ns/net"]
+        return subprocess.run([*inside, *argv], capture_output=True, text=True, check=True).stdout
+
+    def sojourn(self, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
+        """The command line, with folders of our own for its states and for systemd-networkd."""
+        states, networkd = (str(self.folder / name) for name in ("states", "networkd"))
+        script = (
+            "from pathlib import Path; import sojourn.bed.host_bridge as b; "
+            f"b.STATES = Path({states!r}); b.NETWORKD = Path({networkd!r}); {MAIN}"
+        )
+        argv = ["nsenter", f"--net=/proc/{self.here.pid}/ns/net", sys.executable, "-c", script, "bridge", *words]
+        kept = {key: value for key, value in os.environ.items() if not key.startswith("SSH_")}
+        return subprocess.run(
+            argv, capture_output=True, text=True, timeout=60, check=False, env=kept | {"PYTHONPATH": str(PACKAGE)} | env
+        )
+
+    def state(self) -> tuple[object, ...]:
+        """What `down` has to bring back."""
+        links = json.loads(self.run("ip", "-json", "link"))
+        kept = {link["ifname"]: (link.get("master"), "UP" in link["flags"]) for link in links}
+        queues = [line for line in self.run("tc", "qdisc", "show").splitlines() if " 0: " not in line]  # the kernel's
+        addresses = json.loads(self.run("ip", "-json", "address", "show", "scope", "global"))
+        return (
+            kept,
+            queues,
+            str(addresses),
+            self.run("nft", "list", "ruleset"),
+            sorted((self.folder / "networkd").iterdir()),
+        )
+
+    def pings(self) -> bool:
+        inside = ["nsenter", f"--net=/proc/{self.ends[0].pid}/ns/net"]
+        done = subprocess.run(
+            [*inside, "ping", "-c", "3", "-i", "0.05", "-W", "5", "192.0.2.2"], capture_output=True, check=False
+        )
+        return done.returncode == 0
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[Machine]:
+    one = Machine(tmp_path)
+    yield one
+    for keeper in one.keepers:
+        keeper.kill()
+        keeper.wait()
+
+
+@pytest.mark.parametrize("mode", ["bridge", "qos", "netfilter"])
+def test_a_bridge_carries_is_shown_and_leaves_ports_as_they_were(machine: Machine, mode: str) -> None:
+    before = machine.state()
+    assert not machine.pings()
+    up = machine.sojourn("up", "p1", "p2", "--mode", mode)
+    assert up.returncode == 0, up.stderr
+    assert up.stdout.startswith(f"br-sojourn bridges p1 and p2 (mode {mode}): ")
+    assert machine.pings()
+    (shown,) = json.loads(machine.sojourn("status", "--json").stdout)
+    assert (shown["name"], shown["mode"], shown["there"]) == ("br-sojourn", mode, True)
+    assert [(port["port"], port["state"]) for port in shown["now"]] == [("p1", "forwarding"), ("p2", "forwarding")]
+    assert "p2: forwarding, " in machine.sojourn("status").stdout
+    if mode != "bridge":
+        assert "htb" in machine.run("tc", "qdisc", "show", "dev", "p2")
+    if mode == "netfilter":
+        assert "table" in machine.run("nft", "list", "ruleset")
+        assert "Connections are tracked" in up.stdout
+    assert "inet" not in machine.run("ip", "address", "show", "dev", "br-sojourn")
+    down = machine.sojourn("down")
+    assert down.returncode == 0, down.stderr
+    assert down.stdout.splitlines() == ["Removed br-sojourn.", "p1 is as it was.", "p2 is as it was."]
+    assert machine.state() == before
+    assert machine.sojourn("status").stdout == "No bridge of ours stands here.\n"
+    again = machine.sojourn("down")
+    assert (again.returncode, again.stderr) == (2, "sojourn: no bridge of ours stands here\n")
+
+
+@pytest.mark.parametrize(
+    ("use", "sentence"),
+    [
+        (["ip address add 198.51.100.1/24 dev p2"], "p2 has the address 198.51.100.1/24"),
+        (["ip link set p2 up", "ip route add 203.0.113.0/24 dev p2"], "p2 has a route to 203.0.113.0/24"),
+        (["ip link add other type bridge", "ip link set p2 master other"], "p2 belongs to other"),
+    ],
+)
+def test_a_port_that_the_machine_uses_is_refused_unless_it_is_taken_over(
+    machine: Machine, use: list[str], sentence: str
+) -> None:
+    for line in use:
+        machine.run(*line.split())
+    before = machine.state()
+    refused = machine.sojourn("up", "p1", "p2")
+    told = f"sojourn: {sentence}: this machine uses it; --take-over bridges it all the same\n"
+    assert (refused.returncode, refused.stderr) == (2, told)
+    assert machine.state() == before
+    assert machine.sojourn("up", "p1", "p2", "--take-over").returncode == 0
+    assert machine.pings()
+    assert machine.sojourn("down").returncode == 0
+    assert machine.state() == before
+
+
+def test_the_port_of_the_ssh_session_is_refused(machine: Machine) -> None:
+    machine.run("ip", "link", "set", "p1", "up")
+    machine.run("ip", "route", "add", "203.0.113.7/32", "dev", "p1")
+    refused = machine.sojourn("up", "p1", "p2", SSH_CONNECTION="203.0.113.7 55555 198.51.100.1 22")
+    assert refused.returncode == 2
+    assert refused.stderr.startswith("sojourn: p1 carries the SSH session that this runs in: ")
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["p1", "p1"], "p1 twice: a bridge joins two ports"),
+        (["p1", "p3"], "there is no port p3: this machine has p1, p2"),
+        (["p1", "lo"], "lo is the loopback interface"),
+        (["p1", "p2", "--mode", "ipp2p"], "--mode ipp2p: expected bridge, qos or netfilter"),
+        (["p1", "p2", "--name", "p1"], "p1 is there already"),
+        (["p1", "p2", "--name", "a/b"], "--name a/b: expected up to 15 letters"),
+        (
+            ["p1", "p2", "--mode", "netfilter", "--persist"],
+            "--persist with --mode netfilter: systemd-networkd has no rules",
+        ),
+    ],
+)
+def test_what_cannot_be_bridged_is_refused(machine: Machine, words: list[str], sentence: str) -> None:
+    before = machine.state()
+    refused = machine.sojourn("up", *words)
+    assert refused.returncode == 2
+    assert refused.stderr.startswith(f"sojourn: {sentence}")
+    assert machine.state() == before
+
+
+def test_a_queue_of_the_machines_own_is_not_replaced(machine: Machine) -> None:
+    machine.run(
+        "tc",
+        "qdisc",
+        "add",
+        "dev",
+        "p2",
+        "root",
+        "handle",
+        "7:",
+        "tbf",
+        "rate",
+        "1mbit",
+        "burst",
+        "2000b",
+        "limit",
+        "9999b",
+    )
+    refused = machine.sojourn("up", "p1", "p2", "--mode", "qos")
+    assert refused.returncode == 2
+    assert "p2 has a queueing discipline of its own (tbf 7:)" in refused.stderr
+
+
+def test_what_fails_midway_is_undone(machine: Machine) -> None:
+    """A port with a device of its own above it cannot become a bridge's, which the kernel says only then."""
+    machine.run("ip", "link", "add", "above", "link", "p2", "type", "macvlan", "mode", "bridge")
+    before = machine.state()
+    failed = machine.sojourn("up", "p1", "p2", "--mode", "qos")
+    assert failed.returncode == 3
+    assert "'ip link set dev p2 master br-sojourn up' failed" in failed.stderr
+    assert machine.state() == before
+    assert list((machine.folder / "states").iterdir()) == []
+
+
+def test_a_persisted_bridge_has_files_that_go_with_it(machine: Machine) -> None:
+    up = machine.sojourn("up", "p1", "p2", "--mode", "qos", "--name", "lab", "--persist")
+    assert up.returncode == 0, up.stderr
+    files = {path.name: path.read_text() for path in (machine.folder / "networkd").iterdir()}
+    ports = ["60-sojourn-lab-port1.network", "60-sojourn-lab-port2.network"]
+    assert sorted(files) == [*ports, "60-sojourn-lab.netdev", "60-sojourn-lab.network"]
+    assert "Kind=bridge" in files["60-sojourn-lab.netdev"]
+    assert "[Match]\nName=p2\n" in files["60-sojourn-lab-port2.network"]
+    assert "Bridge=lab" in files["60-sojourn-lab-port2.network"]
+    assert "ClassId=2:12\nRate=20K\nCeilRate=25K" in files["60-sojourn-lab-port2.network"]
+    again = machine.sojourn("up", "p1", "p2", "--name", "lab2", "--persist")
+    assert again.returncode == 2
+    assert "p1 belongs to lab" in again.stderr
+    assert machine.sojourn("down", "lab").returncode == 0
+    assert list((machine.folder / "networkd").iterdir()) == []
