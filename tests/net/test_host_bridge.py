@@ -59,7 +59,8 @@ class Machine:
         links = json.loads(self.run("ip", "-json", "link"))
         kept = {link["ifname"]: (link.get("master"), "UP" in link["flags"]) for link in links}
         queues = [line for line in self.run("tc", "qdisc", "show").splitlines() if " 0: " not in line]  # the kernel's
-        addresses = json.loads(self.run("ip", "-json", "address", "show", "scope", "global"))
+        shown = json.loads(self.run("ip", "-json", "address", "show", "scope", "global"))
+        addresses = [(one["ifname"], one["addr_info"]) for one in shown]
         return (
             kept,
             queues,
