@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -215,6 +216,29 @@ def test_streams_pass_a_routers_box_as_udp(tmp_path: Path) -> None:
     rows = json.loads((out / "analysis/results.json").read_text())
     received = [row for row in rows if row["device"] == "box:router" and row["quantity"] == "one_way_delay"]
     assert received
+
+
+@pytest.mark.may_skip
+def test_open_vswitch_is_a_mode_and_an_example(run: str, tmp_path: Path) -> None:
+    if shutil.which("ovs-vswitchd") is None:
+        pytest.skip("Open vSwitch is not installed: apt-get install openvswitch-switch")
+    spec = BedSpec(devices=("ovs", "box:ovs2"), boxes={"box:ovs2": BoxSpec(str(EXAMPLES / "ovs.sh"))})
+    with build_bed(spec, run, tmp_path) as bed:
+        assert not bed.topology.link("box:ovs2").is_routed
+        assert "br0" in bed.objects()["ovs"]["shown"]["ip -d link show"]
+    for log in ("ovs.log", "ovs2.log"):
+        assert re.search(r"^the datapath is (system|netdev)", (tmp_path / log).read_text(), re.MULTILINE)
+    assert of_run(run) == []
+
+
+def test_without_open_vswitch_its_mode_says_what_to_install(run: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    find = shutil.which
+    monkeypatch.setattr(shutil, "which", lambda tool, path=None: None if "ovs" in tool else find(tool, path=path))
+    with (
+        pytest.raises(MachineError, match="apt-get install openvswitch-switch"),
+        build_bed(BedSpec(devices=("ovs",)), run),
+    ):
+        pass
 
 
 def test_a_tunnel_between_two_network_namespaces_is_measured(tmp_path: Path) -> None:

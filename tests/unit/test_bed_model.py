@@ -139,7 +139,7 @@ def test_every_device_that_there_is_is_named() -> None:
     assert named.startswith(
         "'direct', 'wire', 'xdp', 'bridge', 'bridge:qos', 'bridge:netfilter', 'bridge:rules*N' with N"
     )
-    assert named.endswith("'router', 'router:nat' or 'bridge*N' with N from 2 to 4")
+    assert named.endswith("'router', 'router:nat', 'ovs' or 'bridge*N' with N from 2 to 4")
 
 
 @pytest.mark.parametrize(

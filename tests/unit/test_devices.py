@@ -63,7 +63,7 @@ def test_a_file_alone_adds_a_device_everywhere(tmp_path: Path) -> None:
     inks = device_inks(range(1000))
     assert list(inks)[-2:] == ["hub", "hub*2"]
     assert inks["hub*2"].light == "#222222"
-    rows = "'router:nat', 'hub', 'bridge*N' with N from 2 to 4 or 'hub*N' with N from 2 to 3"
+    rows = "'ovs', 'hub', 'bridge*N' with N from 2 to 4 or 'hub*N' with N from 2 to 3"
     with pytest.raises(RequestError, match=re.escape(rows)):
         devices.parse("switch")
 

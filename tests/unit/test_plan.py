@@ -119,7 +119,7 @@ def test_refusals_name_line_key_and_what_was_expected(line: str, where: int, sai
         ('["bridge"]', '["bridge*5"]', 5, '"bridge*N" with N from 2 to 4'),
         ('["bridge"]', '["bridge", "bridge"]', 5, "a list of different values"),
         ('["bridge"]', '["direct"]', 5, '"direct" is always there'),
-        ('["bridge"]', '["hub"]', 5, '"router", "router:nat" or "bridge*N"'),
+        ('["bridge"]', '["hub"]', 5, '"router:nat", "ovs" or "bridge*N"'),
         ('["bridge"]', '["wire"]\nmtu = 100', 6, "bed.mtu = 100: expected a whole number from 1280"),
         ('"mine"', '"Mine!"', 2, "a name of small letters"),
         ("[study]", "x = 1\n[study]", 1, "x stands outside any section"),

@@ -24,12 +24,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from sojourn.bed.model import BoxSpec
 from sojourn.bed.wiring import address_ends
 from sojourn.errors import MachineError
 
 if TYPE_CHECKING:
     from sojourn.bed.backend import Backend
-    from sojourn.bed.model import BedSpec, BoxSpec, Link, Topology
+    from sojourn.bed.model import BedSpec, Link, Topology
 
 # The first process of the box's own process namespace: it runs the program, says how that ended, and waits. Its
 # standard output is ours, the program's is the log. Descriptor 3 is our line to it: "down", or its end.
@@ -88,10 +89,13 @@ class Boxes:
 
         Raises MachineError where a program fails, hangs, or lets nothing pass.
         """
-        links = [link for link in self._topology.laid if link.device.mode.is_box and not self._backend.simulated]
         began = time.monotonic()
-        for link in links:
-            self._start(link, self._spec.boxes[link.device.name])
+        for link in () if self._backend.simulated else self._topology.laid:
+            mode = link.device.mode
+            if mode.is_box:
+                self._start(link, self._spec.boxes[link.device.name])
+            elif mode.program:
+                self._start(link, BoxSpec(f"/bin/sh {shlex.quote(mode.program)}", routed=False))
         for one in self._running:
             deadline = began + one.spec.within_ns / 1e9
             self._await_end_of(one, "up", deadline)
@@ -122,6 +126,8 @@ class Boxes:
 
     def _start(self, link: Link, spec: BoxSpec) -> None:
         words = shlex.split(spec.up)
+        if words[0] == "/bin/sh":  # a script of ours: a package keeps no mark that it may be run
+            words[1] = str(self._backend.lend(link.device_host, Path(words[1])))
         path = self._logs / f"{link.slug}.log" if self._logs else None
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -159,6 +159,8 @@ class Mode:
     """Whether it joins any number of ports, by an interface of its own that learns addresses."""
     is_box: bool = False
     """Whether a program of the user's builds it."""
+    program: str = ""
+    """A shell script that builds it, as a user's program builds a box; it bridges."""
     is_emulator: bool = False
     """Whether only a running `sojourn-instrument emulate` joins its ports."""
     is_needed: bool = False

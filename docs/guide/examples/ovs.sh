@@ -1,0 +1,1 @@
+../../../python/sojourn/devices/ovs.sh
