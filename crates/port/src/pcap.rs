@@ -7,11 +7,13 @@ mod format;
 mod frames;
 mod link;
 mod ng;
+mod ng_writer;
 mod packed;
 
 pub use format::{Direction, Interface, LONGEST_FRAME_BYTES, PcapError, Reader, Record, Writer};
 pub use frames::{Frames, Skipped, Taken};
-pub use ng::{Capture, NgReader, NgWriter};
+pub use ng::{Capture, NgReader};
+pub use ng_writer::{Described, NgWriter, Statistics};
 pub use packed::{open, unpacked};
 
 #[cfg(test)]

@@ -9,6 +9,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
 use twox_hash::XxHash3_64;
 
 use crate::ethernet::HEADER_BYTES;
@@ -24,7 +25,8 @@ const HEAD_BYTES: usize = 128;
 const LEAST_FRAME_BYTES: usize = 60;
 
 /// What a box leaves unchanged.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Key {
     /// The whole frame, as XXH3-64 of its octets from the destination address on.
     #[default]

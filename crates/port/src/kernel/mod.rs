@@ -13,14 +13,13 @@ mod socket;
 mod sys;
 
 pub use control::{Control, Local};
-pub use hardware::open_clocks;
+pub use hardware::{HardwareClock, open_clocks};
 pub use inbox::Inbox;
 pub use interface::{Counters, HardwareStamping, Interface};
 pub use name::{Link, Name};
 pub use netlink::{LinkState, Netlink, Said};
 pub use socket::{Arrival, Opening, Socket};
-
-pub(crate) use sys::FilterStep;
+pub use sys::FilterStep;
 
 use std::os::fd::BorrowedFd;
 
@@ -86,7 +85,7 @@ fn timespec(span: Nanos) -> Timespec {
 }
 
 /// The error of a socket that wants CAP_NET_RAW; `other_way` is a command that does without it.
-pub(crate) fn denied_raw(operation: &'static str, object: &str, other_way: Option<&str>) -> PortError {
+pub fn denied_raw(operation: &'static str, object: &str, other_way: Option<&str>) -> PortError {
     let mut fix = format!("run it as root, or {}", for_a_group(&[Right::NetRaw]));
     if let Some(other_way) = other_way {
         fix.push_str(", or ");

@@ -122,6 +122,11 @@ impl Socket {
         sys::set_option(self.fd.as_fd(), level, option, value)
     }
 
+    /// Reads an option into `value`; returns how many bytes the kernel wrote.
+    pub fn option(&self, level: i32, option: i32, value: &mut [u8]) -> io::Result<usize> {
+        sys::option(self.fd.as_fd(), level, option, value)
+    }
+
     /// Lets only those packets in that the program of the classic packet filter accepts.
     pub fn filter(&self, program: &[FilterStep]) -> io::Result<()> {
         sys::attach_filter(self.fd.as_fd(), program)

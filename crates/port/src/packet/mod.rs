@@ -311,8 +311,8 @@ pub(crate) fn bind(socket: &Socket, index: u32, ethertype: u16) -> Result<(), Po
     socket.bind(&Name::link(signed(index), ethertype)).map_err(|error| socket.refused("bind", error))
 }
 
-/// The kernel's `packet_mreq`.
-pub(crate) fn membership(index: u32, kind: i32, group: MacAddress) -> [u8; 16] {
+/// The kernel's `packet_mreq`: what `PACKET_ADD_MEMBERSHIP` is asked with.
+pub fn membership(index: u32, kind: i32, group: MacAddress) -> [u8; 16] {
     let mut request = [0; 16];
     request[..4].copy_from_slice(&index.to_ne_bytes());
     request[4..6].copy_from_slice(&(kind as u16).to_ne_bytes());

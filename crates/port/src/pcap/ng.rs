@@ -1,8 +1,8 @@
 //! The pcapng file format, as Wireshark writes it: all byte orders and resolutions of stamps that there are.
 //!
-//! Source: `draft-ietf-opsawg-pcapng`. Sections, interfaces and packets are read; all other blocks are passed over.
+//! Source: `draft-ietf-opsawg-pcapng`. Written in `ng_writer`. Sections, interfaces and packets are read; all other blocks are passed over.
 
-use std::io::{self, BufRead, ErrorKind, Read, Write};
+use std::io::{BufRead, Read};
 
 use sojourn_time::Time;
 
@@ -10,16 +10,16 @@ use super::format::{Direction, Interface, LONGEST_FRAME_BYTES, PCAPNG, Reader, R
 use super::link::ETHERNET;
 use super::{PcapError, format};
 
-const BYTE_ORDER: u32 = 0x1A2B_3C4D;
-const INTERFACE: u32 = 1;
+pub(super) const BYTE_ORDER: u32 = 0x1A2B_3C4D;
+pub(super) const INTERFACE: u32 = 1;
 const OLD_PACKET: u32 = 2;
 const SIMPLE_PACKET: u32 = 3;
-const STATISTICS: u32 = 5;
-const PACKET: u32 = 6;
-const OPTION_END: u16 = 0;
+pub(super) const STATISTICS: u32 = 5;
+pub(super) const PACKET: u32 = 6;
+pub(super) const OPTION_END: u16 = 0;
 /// Options of an interface.
 const OPTION_NAME: u16 = 2;
-const OPTION_RESOLUTION: u16 = 9;
+pub(super) const OPTION_RESOLUTION: u16 = 9;
 const OPTION_FCS: u16 = 13;
 const OPTION_OFFSET: u16 = 14;
 /// An option of a packet: two of its bits say the direction.
@@ -313,76 +313,12 @@ impl Interface {
     }
 }
 
-/// Writes frames into a pcapng file, with stamps in nanoseconds.
-#[derive(Debug)]
-pub struct NgWriter<W> {
-    output: W,
-}
-
-impl<W: Write> NgWriter<W> {
-    /// Writes the headers of the file and of its one interface.
-    ///
-    /// # Errors
-    /// When the system would not write.
-    pub fn new(mut output: W) -> io::Result<Self> {
-        // Version 1.0, of unknown length.
-        for word in [PCAPNG, 28, BYTE_ORDER, 1, u32::MAX, u32::MAX, 28] {
-            output.write_all(&word.to_le_bytes())?;
-        }
-        // One option: stamps in 10⁻⁹ s.
-        let option = u32::from(OPTION_RESOLUTION) | 1 << 16;
-        for word in [INTERFACE, 32, ETHERNET, 0, option, 9, u32::from(OPTION_END), 32] {
-            output.write_all(&word.to_le_bytes())?;
-        }
-        Ok(Self { output })
-    }
-
-    /// Writes a frame that was stamped at `at` on `CLOCK_REALTIME`.
-    ///
-    /// # Errors
-    /// When the system would not write, or the time or the length cannot be in such a file.
-    pub fn write(&mut self, at: Time, frame: &[u8]) -> io::Result<()> {
-        self.write_cut(at, frame, frame.len())
-    }
-
-    /// Writes what was kept of a frame of `original` bytes that was stamped at `at` on `CLOCK_REALTIME`.
-    ///
-    /// # Errors
-    /// As [`Self::write`].
-    pub fn write_cut(&mut self, at: Time, frame: &[u8], original: usize) -> io::Result<()> {
-        let refusal = |what| io::Error::new(ErrorKind::InvalidInput, what);
-        let nanos = u64::try_from(at.0).map_err(|_| refusal("a time before 1970"))?;
-        let length = u32::try_from(frame.len())
-            .ok()
-            .filter(|length| *length <= LONGEST_FRAME_BYTES)
-            .ok_or_else(|| refusal("a frame of more than 262,144 bytes"))?;
-        let padding = (length.next_multiple_of(4) - length) as usize;
-        let total = 32 + length.next_multiple_of(4);
-        for word in
-            [PACKET, total, 0, (nanos >> 32) as u32, nanos as u32, length, u32::try_from(original).unwrap_or(u32::MAX)]
-        {
-            self.output.write_all(&word.to_le_bytes())?;
-        }
-        self.output.write_all(frame)?;
-        self.output.write_all(&[0; 3][..padding])?;
-        self.output.write_all(&total.to_le_bytes())
-    }
-
-    /// Writes what is held back, and returns the output.
-    ///
-    /// # Errors
-    /// When the system would not write.
-    pub fn finish(mut self) -> io::Result<W> {
-        self.output.flush()?;
-        Ok(self.output)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::pcap::NgWriter;
 
     fn read_all(bytes: &[u8]) -> (Vec<(Time, Vec<u8>)>, Option<PcapError>) {
         let (mut frames, mut frame) = (Vec::new(), Vec::new());
