@@ -64,6 +64,8 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("stream", "sim"),
     ("clock",),
     ("clock", "sim"),
+    ("capture",),
+    ("capture", "serve"),
     ("emulate",),
     ("emulate", "run"),
     ("emulate", "set"),

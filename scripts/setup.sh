@@ -42,7 +42,7 @@ system_packages() {
     has ip || missing+=(iproute2)
     has ping || missing+=(iputils-ping)
     has ethtool || missing+=(ethtool)
-    has tcpdump || missing+=(tcpdump)
+    has tcpdump || missing+=(tcpdump) # and with it libpcap, whose language the filters of `capture` have
     { has unshare && has nsenter && has setpriv; } || missing+=(util-linux)
     can_link || missing+=(gcc libc6-dev)
     has make || missing+=(make)

@@ -68,7 +68,7 @@ INSTEAD = {
 
 SHORTER = [
     (r"--duration 10s", "--duration 1s"),
-    (r"--for 10m", "--for 1s"),
+    (r"--for 10(m|s)", "--for 1s"),
     (r"-- iperf3 -c (…|10\.0\.0\.2)$", "-- iperf3 -c 10.0.0.2 -t 1"),
     (r"^run (?!.*(--quick|--dry-run))(.*)", rf"run \2 {MINUTES}"),
     (r"^(emulate eth1 eth2 .*--jitter.*)", r"\1 --log log"),
@@ -153,7 +153,8 @@ class Lab:
         self.page = page
         self._name = f"pages-{uuid.uuid4().hex[:6]}"
         self._serving: dict[tuple[str, str], subprocess.Popen[str]] = {}
-        self.default = "box" if page == "emulate.md" else "here"
+        self.default = "box" if page in {"emulate.md", "capture.md"} else "here"
+        self._has_bridge = page != "emulate.md"
 
     def build(self) -> None:
         """Namespaces, cables and addresses; the files that the page speaks of."""
@@ -165,7 +166,7 @@ class Lab:
             self._inside(host, "ip", "link", "set", "eth1", "address", f"02:00:00:00:00:0{number}", "up")
             self._inside(host, "ip", "address", "add", f"10.0.0.{number}/24", "dev", "eth1")
         self._inside("there", "ip", "address", "add", "10.0.0.3/24", "dev", "eth1")
-        if self.default != "box":
+        if self._has_bridge:
             self._inside("box", "ip", "link", "add", "br0", "type", "bridge", "mcast_snooping", "0")
             for dev in ("br0", "eth1", "eth2"):
                 self._inside("box", "ip", "link", "set", dev, "up", *(["master", "br0"] if dev != "br0" else []))

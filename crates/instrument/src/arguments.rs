@@ -8,6 +8,7 @@ use clap::{Args, Parser, Subcommand};
 use sojourn_time::Wait;
 use sojourn_wire::Peers;
 
+use crate::capture::arguments::CaptureCommand;
 use crate::clock::request::{ClockCommand, PretendedClock};
 use crate::emulate::arguments::Emulate;
 use crate::probe::request::Probe;
@@ -47,6 +48,11 @@ pub enum Command {
         after_help = "`sojourn clock … --plot FILE.svg` (or FILE.html) also draws offset and skew over time."
     )]
     Clock(ClockCommand),
+    /// Capture the frames that pass one or several interfaces, with the best timestamps there are, and tell what was not captured
+    ///
+    /// Needs CAP_NET_RAW, until the taps are open. Example: sojourn capture eth1 eth2 -o out/c --for 10s
+    #[command(args_conflicts_with_subcommands = true)]
+    Capture(Box<CaptureCommand>),
     /// Be a bridge that delays, loses, queues and reorders what passes, and tells how exactly it did
     ///
     /// `emulate LEFT RIGHT` is short for `emulate run LEFT RIGHT`. Example: sojourn emulate eth1 eth2 --delay 20ms --loss 1%

@@ -1,5 +1,6 @@
 //! From an error to an exit status and one sentence.
 
+use sojourn_capture::filter::FilterError;
 use sojourn_port::PortError;
 use sojourn_port::sim::LineError;
 use sojourn_probe::RequestError;
@@ -41,6 +42,7 @@ pub fn status(error: &anyhow::Error) -> u8 {
             || cause.is::<SizeError>()
             || cause.is::<serde_json::Error>()
             || cause.is::<sojourn_emulate::ConfigError>()
+            || matches!(cause.downcast_ref(), Some(FilterError::Wrong { .. }))
             || matches!(cause.downcast_ref(), Some(PortError::Wrong { .. }))
             || matches!(cause.downcast_ref(), Some(TcpError::Wrong(_)))
             || matches!(cause.downcast_ref(), Some(RecordError::Exists(_)));

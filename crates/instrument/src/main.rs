@@ -1,6 +1,8 @@
 //! The binary: arguments, rights, signals; picks the backend once. What it measures with is in `sojourn-probe`.
 
 mod arguments;
+mod caller;
+mod capture;
 mod clock;
 mod control;
 mod doctor;
@@ -72,6 +74,7 @@ fn run(command: &Command) -> anyhow::Result<()> {
         Command::Stamp(command) => stamp::run(command),
         Command::Stream(command) => stream::run(command),
         Command::Clock(command) => clock::run(command),
+        Command::Capture(command) => capture::run(command),
         Command::Emulate(command) => emulate::run(command),
         Command::Tcp(command) => tcp::run(command),
         Command::Tcplog(command) => tcplog::run(command),

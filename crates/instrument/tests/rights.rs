@@ -70,6 +70,20 @@ fn each_command_holds_what_the_table_says_and_no_more() {
             let answer = serve.line();
             assert_eq!(answer["event"], "receiving", "{answer}");
             serve.holds_no_more();
+            start(&format!("capture left right --out {}", records("capture")), &table::CAPTURE).holds_no_more();
+            let mut taps = start("capture serve", &table::CAPTURE_SERVE);
+            taps.line();
+            taps.ask(&json!({ "do": "start", "folder": records("taps"), "taps": [{ "name": "left", "interface": "left", "options": { "filter": if taps_have_filters() { "udp" } else { "" } } }] }));
+            let answer = taps.line();
+            assert_eq!(answer["event"], "started", "{answer}");
+            taps.holds_no_more();
+            taps.ask(&json!({ "do": "stop" }));
+            let answer = taps.line();
+            assert_eq!(
+                (&answer["event"], &answer["taps"][0]["account"]["conserved"]),
+                (&json!("stopped"), &json!(true))
+            );
+            taps.holds_no_more();
             let mut emulator = start(
                 &format!("emulate run left right --json --log {} --control {}", records("log"), records("socket")),
                 &table::EMULATE,
@@ -343,6 +357,11 @@ fn what_holds_addresses_is_its_owners_alone_and_a_callers_log_is_the_callers() {
         }
         assert!(seen >= 10, "{seen}");
     }
+}
+
+/// Whether libpcap is here, which set-up brings with tcpdump.
+fn taps_have_filters() -> bool {
+    sojourn_capture::filter::load()
 }
 
 fn below(path: &Path) -> Vec<PathBuf> {

@@ -175,6 +175,33 @@ pub const STREAM_SERVE: Needs = Needs {
     ..STREAM
 };
 
+/// Captures what passes interfaces, by hand: all it needs is open.
+pub const CAPTURE: Needs = Needs {
+    command: "capture",
+    set_up: "a packet socket and a ring for each interface, filters, clocks of interfaces, the folder",
+    kept: &[],
+    user: Who::Caller("the capture is that user's, who can make its folder"),
+    calls: &[Calls::Basic, Calls::Sockets, Calls::Files],
+    writes: "the folder of the capture",
+};
+
+/// Captures what passes interfaces, trial by trial for a study.
+pub const CAPTURE_SERVE: Needs = Needs {
+    command: "capture serve",
+    set_up: "clocks of interfaces, the library of filters",
+    kept: &[
+        Kept { right: Right::NetRaw, purpose: "a packet socket for each tap, opened for each trial", until: END },
+        Kept {
+            right: Right::DacOverride,
+            purpose: "the folder of each trial, below one that is the caller's alone",
+            until: END,
+        },
+    ],
+    user: Who::Unchanged("it makes the files of each trial, where the request says"),
+    calls: &[Calls::Basic, Calls::Sockets, Calls::Files],
+    writes: "all that its user may: requests name the folders",
+};
+
 /// Stands in the path.
 pub const EMULATE: Needs = Needs {
     command: "emulate run",
@@ -233,4 +260,5 @@ pub const TCPLOG_SERVE: Needs = Needs {
 };
 
 /// All of them.
-pub const ALL: [&Needs; 8] = [&PROBE, &RESPOND, &CLOCK, &STREAM, &STREAM_SERVE, &EMULATE, &TCPLOG, &TCPLOG_SERVE];
+pub const ALL: [&Needs; 10] =
+    [&PROBE, &RESPOND, &CLOCK, &STREAM, &STREAM_SERVE, &CAPTURE, &CAPTURE_SERVE, &EMULATE, &TCPLOG, &TCPLOG_SERVE];

@@ -367,3 +367,18 @@ def clock() -> None:
     from sojourn.cli.clock import clock as watch
 
     raise typer.Exit(watch(sys.argv[2:]))
+
+
+@app.command(
+    "capture",
+    short_help="Capture the frames that pass interfaces, with the best timestamps.",
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+    add_help_option=False,
+)
+def capture() -> None:
+    """Capture what passes one or several interfaces at once: see `sojourn capture --help`."""
+    import sys
+
+    from sojourn.cli.become import become_instrument
+
+    become_instrument(["capture", *sys.argv[2:]])

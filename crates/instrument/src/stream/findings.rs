@@ -60,7 +60,8 @@ impl Findings {
         self.0.push(Found { finding, sentence });
     }
 
-    fn add_if(&mut self, is_so: bool, finding: Finding, sentence: impl FnOnce() -> String) {
+    /// Adds one where it is so.
+    pub fn add_if(&mut self, is_so: bool, finding: Finding, sentence: impl FnOnce() -> String) {
         if is_so {
             self.add(finding, sentence());
         }

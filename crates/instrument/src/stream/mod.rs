@@ -2,7 +2,7 @@
 
 mod by_hand;
 pub mod clocks;
-mod findings;
+pub mod findings;
 pub mod host;
 mod live;
 mod one_way;

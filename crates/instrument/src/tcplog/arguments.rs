@@ -181,6 +181,6 @@ pub struct Recover {
 }
 
 /// Reads a size: "64KB", "4MiB".
-fn size(text: &str) -> Result<u64, String> {
+pub fn size(text: &str) -> Result<u64, String> {
     units::size(text)
 }

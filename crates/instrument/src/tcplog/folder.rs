@@ -16,8 +16,6 @@ pub const HEADER: &str = "header.json";
 pub const FOOTER: &str = "footer.json";
 pub const RECORDS: &str = "records";
 pub const SOCKET: &str = "control.sock";
-/// Made and removed again, to try whether files can be.
-pub const TRIED: &str = "tried.part";
 /// Who writes the records of a log that belongs to no study.
 pub const WHO: &str = "tcplog";
 /// Where the kernel says what it is.

@@ -23,6 +23,8 @@ mod simulated;
 mod sys;
 mod watch;
 
+pub use folder::write_whole;
+
 use arguments::Tcplog;
 
 /// Carries out a command.

@@ -1,17 +1,13 @@
 //! `tcplog run`: attaches, gives up what it no longer needs, logs until COMMAND or something else ends it.
 
-use std::fs;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::path::Path;
 use std::sync::atomic::Ordering;
-use std::thread;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Signal, getpgrp};
 use serde_json::{Value, json};
-use sojourn_record::private;
 use sojourn_rights::table::TCPLOG;
-use sojourn_rights::{self as rights, Folders, Identity, Right};
+use sojourn_rights::{Folders, Right};
 use sojourn_tcplog::Mode;
 use sojourn_tcplog::settle::INTERRUPTED;
 use sojourn_tcplog::spool::Spool;
@@ -24,6 +20,7 @@ use super::close::{End, Place, close};
 use super::drain::Drain;
 use super::logger::Logger;
 use super::{folder, open, show};
+use crate::caller;
 use crate::control::Control;
 use crate::failure::CommandFailed;
 use crate::numbers::grouped;
@@ -49,7 +46,7 @@ pub fn run(asked: &Run) -> anyhow::Result<()> {
     folder::refuse_one_in_use(&asked.out)?;
     let logger = attach(asked, Logger::new(programs, flight)?)?;
     let prepared = child::prepare(&asked.command, asked.user.as_deref())?;
-    become_caller(&asked.out)?;
+    caller::become_caller(|| folder::create(&asked.out).is_ok() && caller::can_write(&asked.out))?;
     TCPLOG.settle_with(&[Right::SysNice])?;
     let (logger, control) = begin(asked, logger)?;
     TCPLOG.write_only_below(Folders::open([&asked.out])?)?;
@@ -94,21 +91,6 @@ fn attach(asked: &Run, mut logger: Logger) -> anyhow::Result<Logger> {
     let careful = logger.facts().refusal.as_deref().map(show::careful);
     said.iter().chain(&careful).for_each(|said| eprintln!("{}: {said}", crate::program()));
     Ok(logger)
-}
-
-/// Becomes who called sudo, where that user can make the log's folder and write there; else stays root, whose folder it is.
-fn become_caller(out: &Path) -> anyhow::Result<()> {
-    let Some(caller) = Identity::caller().filter(|_| rights::may_change()) else { return Ok(()) };
-    let can_have = || {
-        caller.assume().is_ok_and(|()| {
-            let tried = out.join(folder::TRIED);
-            let made = folder::create(out).is_ok() && private::create_file(&tried).is_ok();
-            made && fs::remove_file(tried).is_ok()
-        })
-    };
-    // In a thread of its own, which does not come back.
-    let can_have = thread::scope(|scope| scope.spawn(can_have).join().unwrap_or(false));
-    if can_have { Ok(caller.assume_with_rights()?) } else { Ok(()) }
 }
 
 /// Makes the folder and its files, listens, and switches on.

@@ -1,0 +1,100 @@
+//! Whether every frame is in one count: a tap's own counts, and those of its interface beside them. Pure.
+
+use serde::Serialize;
+use sojourn_port::kernel::Counters;
+
+use crate::{Counts, Directions, Totals};
+
+/// The counts of one tap and its interface, from attaching to detaching.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Account {
+    /// Frames that were seen.
+    pub seen: u64,
+    /// Frames that its filter let through.
+    pub accepted: u64,
+    /// Those of them that found no room in its ring.
+    pub dropped: u64,
+    /// Those of them that passed in another direction than was asked for.
+    pub skipped: u64,
+    /// Those of them that were not looked at any more, for as many as were asked for had been seen.
+    pub unread: u64,
+    /// What the interface counted meanwhile, in the directions that the tap was asked for.
+    pub interface: Option<u64>,
+    /// How many frames more the interface counted than the tap accepted or knows to have skipped; below 0: fewer. Not known behind
+    /// a filter.
+    pub difference: Option<i64>,
+    /// Whether each accepted frame is in one count.
+    pub conserved: bool,
+}
+
+impl Account {
+    /// Works it out. `counted`: what the interface had counted before and after. `is_filtered`: the tap let only some frames in.
+    /// `is_ended_by_count`: it ended when it had seen as many as were asked for.
+    pub fn of(
+        counts: &Counts,
+        totals: Totals,
+        (before, after): (Option<Counters>, Option<Counters>),
+        directions: Directions,
+        [is_filtered, is_ended_by_count]: [bool; 2],
+    ) -> Self {
+        let seen = counts.seen();
+        let left = totals.accepted.checked_sub(seen + totals.dropped + totals.skipped);
+        let interface = before.zip(after).map(|(before, after)| {
+            let (received, sent) = (after.received - before.received, after.sent - before.sent);
+            match directions {
+                Directions::In => received,
+                Directions::Out => sent,
+                Directions::Both => received + sent,
+            }
+        });
+        let accepted = totals.accepted.saturating_sub(totals.skipped).cast_signed();
+        let difference = interface.filter(|_| !is_filtered).map(|counted| counted.cast_signed() - accepted);
+        Self {
+            seen,
+            accepted: totals.accepted,
+            dropped: totals.dropped,
+            skipped: totals.skipped,
+            unread: left.unwrap_or(0),
+            interface,
+            difference,
+            conserved: left == Some(0) || (is_ended_by_count && left.is_some()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn counters(received: u64, sent: u64) -> Option<Counters> {
+        Some(Counters { received, sent, ..Counters::default() })
+    }
+
+    proptest! {
+        #[test]
+        fn each_frame_is_in_one_count(
+            frames_in in 0..1_000_u64, frames_out in 0..1_000_u64, dropped in 0..100_u64, skipped in 0..100_u64,
+            unread in 0..100_u64, elsewhere in 0..100_u64, is_ended: bool,
+        ) {
+            let counts = Counts { frames_in, frames_out, ..Counts::default() };
+            let seen = frames_in + frames_out;
+            let totals = Totals { accepted: seen + dropped + skipped + unread, dropped, skipped };
+            let interface = (counters(5, 7), counters(5 + seen + dropped + unread, 7 + elsewhere));
+            let account = Account::of(&counts, totals, interface, Directions::Both, [false, is_ended]);
+            prop_assert_eq!(account.seen + account.dropped + account.skipped + account.unread, account.accepted);
+            prop_assert_eq!(account.conserved, unread == 0 || is_ended);
+            prop_assert_eq!(account.difference, Some(elsewhere.cast_signed()));
+            prop_assert_eq!(Account::of(&counts, totals, interface, Directions::Both, [true, is_ended]).difference, None);
+        }
+    }
+
+    #[test]
+    fn a_tap_that_saw_more_than_the_kernel_let_in_is_not_conserved() {
+        let counts = Counts { frames_in: 3, ..Counts::default() };
+        let totals = Totals { accepted: 2, ..Totals::default() };
+        let account = Account::of(&counts, totals, (None, None), Directions::Both, [false, true]);
+        assert!(!account.conserved && account.interface.is_none());
+    }
+}

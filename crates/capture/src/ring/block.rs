@@ -1,0 +1,225 @@
+//! What a block of a ring says: `struct tpacket_block_desc` with a `struct tpacket3_hdr`, a `struct sockaddr_ll` and a
+//! `struct virtio_net_hdr` for each frame. Bytes in, values out; what makes no sense is counted.
+
+use sojourn_port::pcap::Direction;
+use sojourn_time::Time;
+use sojourn_wire::{offload, stream::TAG_BYTES};
+
+const COUNT_AT: usize = 12;
+const FIRST_AT: usize = 16;
+const ADDRESS_AT: usize = 48;
+const KIND_AT: usize = ADDRESS_AT + 10;
+const UNDONE_BYTES: usize = 10;
+/// Two MAC addresses, after which a tag has its place.
+const ADDRESS_BYTES: usize = 12;
+const NANOS_PER_SECOND: i64 = 1_000_000_000;
+
+/// A frame as the kernel tells of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Copied<'a> {
+    /// Its bytes, tag and checksum as on the wire.
+    pub frame: &'a [u8],
+    /// How long it was, with its tag.
+    pub length: usize,
+    /// When it was stamped: on `CLOCK_REALTIME`, or by the interface on its own clock.
+    pub at: Time,
+    /// Who stamped it.
+    pub stamped: Stamped,
+    /// Which way it passed.
+    pub direction: Direction,
+    /// Whether it stands for several frames.
+    pub is_super: bool,
+}
+
+/// Who stamped a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stamped {
+    /// The interface.
+    Interface,
+    /// The kernel: as it received the frame, or as it handed it to the driver; else as it copied it.
+    Kernel,
+}
+
+/// Shows the frames of a block, in their order, and returns how many there were, and how many of them made no sense.
+pub fn each(block: &[u8], scratch: &mut Vec<u8>, mut show: impl FnMut(&Copied<'_>)) -> (usize, usize) {
+    let [count, first] = [COUNT_AT, FIRST_AT].map(|at| word(block, at).unwrap_or(0) as usize);
+    let mut at = first;
+    for nth in 0..count {
+        let Some(next) = word(block, at) else { return (nth, count - nth) };
+        match copied(block.get(at..).unwrap_or_default(), scratch) {
+            Some(copied) => show(&copied),
+            None => return (nth, count - nth),
+        }
+        at = at.saturating_add(next as usize);
+    }
+    (count, 0)
+}
+
+/// Reads one frame from its header on.
+fn copied<'a>(bytes: &'a [u8], scratch: &'a mut Vec<u8>) -> Option<Copied<'a>> {
+    let [seconds, nanos, kept, length, status] = [4, 8, 12, 16, 20].map(|at| word(bytes, at));
+    let (kept, length, status) = (kept? as usize, length? as usize, status?);
+    let start = usize::from(half(bytes, 24)?);
+    let undone = Undone::read(bytes.get(start.checked_sub(UNDONE_BYTES)?..start)?)?;
+    let frame = bytes.get(start..start.checked_add(kept)?)?;
+    let direction = if *bytes.get(KIND_AT)? == libc::PACKET_OUTGOING { Direction::Out } else { Direction::In };
+    let tag = tag(bytes, status);
+    let is_interface = status & libc::TP_STATUS_TS_RAW_HARDWARE != 0;
+    Some(Copied {
+        frame: undone.finish(frame, length, tag, scratch),
+        length: length + tag.map_or(0, |_| TAG_BYTES),
+        at: Time(i64::from(seconds?) * NANOS_PER_SECOND + i64::from(nanos?)),
+        stamped: if is_interface { Stamped::Interface } else { Stamped::Kernel },
+        direction,
+        is_super: undone.is_super,
+    })
+}
+
+/// The tag that the kernel took off: its type and its control information, as on the wire.
+fn tag(bytes: &[u8], status: u32) -> Option<[u8; TAG_BYTES]> {
+    let both = libc::TP_STATUS_VLAN_VALID | libc::TP_STATUS_VLAN_TPID_VALID;
+    let [control, kind] = [half(bytes, 32)?, half(bytes, 36)?].map(u16::to_be_bytes);
+    (status & both == both).then_some([kind[0], kind[1], control[0], control[1]])
+}
+
+/// What the kernel left undone of a frame.
+struct Undone {
+    /// Where to sum from, and how far behind that the sum goes.
+    checksum: Option<(usize, usize)>,
+    is_super: bool,
+}
+
+impl Undone {
+    fn read(bytes: &[u8]) -> Option<Self> {
+        const NEEDS_CHECKSUM: u8 = 1;
+        let [flags, kind] = *bytes.first_chunk()?;
+        let [start, offset] = [half(bytes, 6)?, half(bytes, 8)?].map(usize::from);
+        Some(Self { checksum: (flags & NEEDS_CHECKSUM != 0).then_some((start, offset)), is_super: kind != 0 })
+    }
+
+    /// Returns a frame of so many bytes as it will be on the wire: its sum, where all of it is there, and its tag. The sum of a
+    /// super-frame is that of none of its frames, and stays as it is.
+    fn finish<'a>(
+        &self,
+        frame: &'a [u8],
+        length: usize,
+        tag: Option<[u8; TAG_BYTES]>,
+        to: &'a mut Vec<u8>,
+    ) -> &'a [u8] {
+        let checksum = self.checksum.filter(|_| !self.is_super && frame.len() == length);
+        if checksum.is_none() && tag.is_none() {
+            return frame;
+        }
+        to.clear();
+        to.extend_from_slice(frame);
+        if let Some((start, offset)) = checksum {
+            // SCTP has a CRC, of which the kernel tells as of a sum.
+            let _ = offload::complete(to) || offload::finish(to, start, offset);
+        }
+        if let Some(tag) = tag.filter(|_| to.len() >= ADDRESS_BYTES) {
+            to.splice(ADDRESS_BYTES..ADDRESS_BYTES, tag);
+        }
+        to
+    }
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    bytes.get(at..)?.first_chunk().map(|word| u32::from_ne_bytes(*word))
+}
+
+fn half(bytes: &[u8], at: usize) -> Option<u16> {
+    bytes.get(at..)?.first_chunk().map(|half| u16::from_ne_bytes(*half))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A frame as the kernel lays it down, and where the next one would be.
+    fn laid(frame: &[u8], length: u32, status: u32, kind: u8, undone: [u8; 10], tag: [u16; 2]) -> Vec<u8> {
+        let mut bytes = vec![0; 96];
+        let start = 96_u16;
+        bytes.extend_from_slice(frame);
+        bytes.resize(bytes.len().next_multiple_of(8), 0);
+        let words = [bytes.len() as u32, 7, 5, frame.len() as u32, length, status];
+        for (target, word) in bytes.as_chunks_mut::<4>().0.iter_mut().zip(words) {
+            *target = word.to_ne_bytes();
+        }
+        bytes[24..26].copy_from_slice(&start.to_ne_bytes());
+        bytes[32..36].copy_from_slice(&u32::from(tag[1]).to_ne_bytes());
+        bytes[36..38].copy_from_slice(&tag[0].to_ne_bytes());
+        bytes[KIND_AT] = kind;
+        bytes[86..96].copy_from_slice(&undone);
+        bytes
+    }
+
+    fn block(frames: &[Vec<u8>]) -> Vec<u8> {
+        let mut bytes = vec![0; 48];
+        bytes[COUNT_AT..COUNT_AT + 4].copy_from_slice(&(frames.len() as u32).to_ne_bytes());
+        bytes[FIRST_AT..FIRST_AT + 4].copy_from_slice(&48_u32.to_ne_bytes());
+        frames.iter().for_each(|frame| bytes.extend_from_slice(frame));
+        bytes
+    }
+
+    fn read(block: &[u8]) -> Vec<(Vec<u8>, usize, Time, Stamped, Direction, bool)> {
+        let mut seen = Vec::new();
+        each(block, &mut Vec::new(), |it| {
+            seen.push((it.frame.to_vec(), it.length, it.at, it.stamped, it.direction, it.is_super))
+        });
+        seen
+    }
+
+    #[test]
+    fn frames_are_read_in_their_order_with_who_stamped_them() {
+        let frame: Vec<u8> = (0..60).collect();
+        let incoming = laid(&frame, 60, libc::TP_STATUS_TS_RAW_HARDWARE, 0, [0; 10], [0; 2]);
+        let outgoing = laid(&frame[..20], 60, libc::TP_STATUS_TS_SOFTWARE, libc::PACKET_OUTGOING, [0; 10], [0; 2]);
+        let at = Time(7_000_000_005);
+        let expected = [
+            (frame.clone(), 60, at, Stamped::Interface, Direction::In, false),
+            (frame[..20].to_vec(), 60, at, Stamped::Kernel, Direction::Out, false),
+        ];
+        assert_eq!(read(&block(&[incoming, outgoing])), expected);
+    }
+
+    #[test]
+    fn a_tag_and_a_sum_are_as_on_the_wire() {
+        let mut frame = vec![0; 60];
+        frame[20..24].copy_from_slice(&[1, 2, 3, 4]);
+        let [start, offset] = [20_u16, 10].map(u16::to_ne_bytes);
+        let undone = [1, 0, 0, 0, 0, 0, start[0], start[1], offset[0], offset[1]];
+        let status = libc::TP_STATUS_VLAN_VALID | libc::TP_STATUS_VLAN_TPID_VALID;
+        let seen = read(&block(&[laid(&frame, 60, status, 0, undone, [0x8100, 10])]));
+        assert_eq!((seen[0].1, &seen[0].0[12..16]), (64, &[0x81, 0, 0, 10][..]));
+        assert_eq!(seen[0].0[34..36], (!0x0406_u16).to_be_bytes());
+    }
+
+    #[test]
+    fn a_super_frame_is_told_and_its_sum_is_none() {
+        let frame = vec![7; 100];
+        let seen = read(&block(&[laid(&frame, 100, 0, 0, [1, 1, 0, 0, 0, 0, 20, 0, 10, 0], [0; 2])]));
+        assert_eq!((seen[0].0.clone(), seen[0].5), (frame, true));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_counted() {
+        let whole = laid(&[0; 60], 60, 0, 0, [0; 10], [0; 2]);
+        let mut bad = whole.clone();
+        bad[12..16].copy_from_slice(&9_999_u32.to_ne_bytes());
+        assert_eq!(each(&block(&[whole.clone(), bad, whole]), &mut Vec::new(), |_| ()), (1, 2));
+    }
+
+    proptest! {
+        #[test]
+        fn any_block_is_survived(mut bytes in proptest::collection::vec(any::<u8>(), 0..400), count in 0..4_u32) {
+            if bytes.len() > 20 {
+                bytes[COUNT_AT..COUNT_AT + 4].copy_from_slice(&count.to_ne_bytes());
+                bytes[FIRST_AT..FIRST_AT + 4].copy_from_slice(&(count % 64).to_ne_bytes());
+            }
+            let (read, bad) = each(&bytes, &mut Vec::new(), |_| ());
+            prop_assert!(bytes.len() <= 20 || read + bad == count as usize);
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! The suite over an interface of known truth, and over a real one.
+
+#[path = "../../port/tests/namespace/mod.rs"]
+mod namespace;
+mod suite;
+
+use sojourn_capture::{Directions, Opening, RingTap, Simulated, SimulatedTap, Tap, Wanted};
+use sojourn_port::kernel::FilterStep;
+use sojourn_port::packet::{PacketOptions, PacketPort};
+use sojourn_port::pcap::Direction;
+use sojourn_port::{Port, PortError};
+use sojourn_time::{Clock, HostClock, Nanos, Source, Time};
+
+use suite::{Bench, Room};
+
+/// EtherType for experiments (IEEE 802).
+const ETHERTYPE: u16 = 0x88B5;
+
+#[test]
+fn a_simulated_tap_keeps_what_taps_promise() {
+    let mut next = 0;
+    suite::run(Bench {
+        open: Box::new(|directions, room| {
+            SimulatedTap::new(if room == Room::Small { 1_000 } else { usize::MAX }, directions)
+        }),
+        pass: Box::new(move |tap, direction, frame| {
+            next += 1;
+            tap.pass(Simulated { frame: frame.to_vec(), at: Time(next), direction, is_super: false });
+        }),
+        source: Source::Simulated,
+    });
+}
+
+#[test]
+fn a_ring_of_the_kernel_keeps_what_taps_promise() {
+    namespace::within("a_ring_of_the_kernel_keeps_what_taps_promise", || {
+        namespace::link();
+        let open_port = |name| PacketPort::open_for(name, ETHERTYPE, PacketOptions::default()).expect("opens");
+        let mut near = open_port("near");
+        let mut far = namespace::at_far_end(|| open_port("far"));
+        suite::run(Bench {
+            open: Box::new(|directions, room| {
+                let ring_bytes = if room == Room::Small { 1 << 20 } else { 16 << 20 };
+                let mut tap = RingTap::open("near", &opening(directions, ring_bytes)).expect("opens");
+                tap.attach().expect("attaches");
+                tap
+            }),
+            pass: Box::new(move |_, direction, frame| {
+                send(if direction == Direction::In { &mut far } else { &mut near }, frame)
+            }),
+            source: Source::Kernel,
+        });
+    });
+}
+
+#[test]
+fn an_interface_that_is_gone_is_told() {
+    namespace::within("an_interface_that_is_gone_is_told", || {
+        namespace::link();
+        let mut tap = RingTap::open("near", &opening(Directions::Both, 1 << 20)).expect("opens");
+        tap.attach().expect("attaches");
+        tap.look().expect("is there");
+        namespace::ip("link set dev near down");
+        tap.look().expect("is down, and may come up again");
+        namespace::ip("link delete dev near");
+        let error = tap.look().expect_err("is gone");
+        assert!(matches!(error, PortError::TakenAway { .. }), "{error}");
+    });
+}
+
+#[test]
+fn stamps_of_an_interface_that_takes_none_are_refused() {
+    namespace::within("stamps_of_an_interface_that_takes_none_are_refused", || {
+        namespace::link();
+        let asked = Opening { stamps: Wanted::Hardware, ..opening(Directions::Both, 1 << 20) };
+        let error = RingTap::open("near", &asked).expect_err("a veth has no clock");
+        assert!(matches!(error, PortError::Unusable { .. }), "{error}");
+    });
+}
+
+/// Frames of the tests alone: neighbours are looked for, too.
+fn opening(directions: Directions, ring_bytes: usize) -> Opening {
+    let step = |code: u32, jt: u8, jf: u8, k: u32| FilterStep { code: code as u16, jt, jf, k };
+    let protocol = (libc::SKF_AD_OFF + libc::SKF_AD_PROTOCOL) as u32;
+    let filter = vec![
+        step(libc::BPF_LD | libc::BPF_H | libc::BPF_ABS, 0, 0, protocol),
+        step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, ETHERTYPE.into()),
+        step(libc::BPF_RET | libc::BPF_K, 0, 0, u32::MAX),
+        step(libc::BPF_RET | libc::BPF_K, 0, 0, 0),
+    ];
+    Opening { filter, directions, ring_bytes, is_promiscuous: true, stamps: Wanted::Best }
+}
+
+fn send(port: &mut PacketPort, frame: &[u8]) {
+    while let Err(error) = port.transmit(frame) {
+        assert!(error.is_full_queue(), "{error}");
+        HostClock.wait_until(HostClock.now() + Nanos::micros(100), Nanos::ZERO);
+    }
+    while port.transmit_stamp().expect("reads stamps").is_some() {}
+}
+
+#[test]
+fn a_tap_that_is_not_attached_shows_nothing() {
+    namespace::within("a_tap_that_is_not_attached_shows_nothing", || {
+        namespace::link();
+        let mut tap = RingTap::open("near", &opening(Directions::Both, 1 << 20)).expect("opens");
+        send(&mut PacketPort::open_for("near", ETHERTYPE, PacketOptions::default()).expect("opens"), &[0xFF; 60]);
+        HostClock.wait_until(HostClock.now() + Nanos::millis(60), Nanos::ZERO);
+        assert!(!tap.take(&mut |_| panic!("it shows a frame")).expect("takes"));
+        assert_eq!(tap.totals().expect("counts").accepted, 0);
+    });
+}

@@ -1,0 +1,30 @@
+//! Becoming who called sudo, where what is to be written can be that user's.
+
+use std::fs;
+use std::path::Path;
+use std::thread;
+
+use sojourn_record::private;
+use sojourn_rights::{self as rights, Identity};
+
+/// Made and removed again, to try whether files can be.
+pub const TRIED: &str = "tried.part";
+
+/// Becomes who called sudo, capabilities kept, where `can_have` finds as that user that all that is needed can be had; else stays
+/// root, whose it then is.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn become_caller(can_have: impl FnOnce() -> bool + Send) -> anyhow::Result<()> {
+    let Some(caller) = Identity::caller().filter(|_| rights::may_change()) else { return Ok(()) };
+    let tried = || caller.assume().is_ok_and(|()| can_have());
+    // In a thread of its own, which does not come back.
+    let can_have = thread::scope(|scope| scope.spawn(tried).join().unwrap_or(false));
+    if can_have { Ok(caller.assume_with_rights()?) } else { Ok(()) }
+}
+
+/// Tries whether this thread can make files in a folder.
+pub fn can_write(folder: &Path) -> bool {
+    let tried = folder.join(TRIED);
+    private::create_file(&tried).is_ok() && fs::remove_file(tried).is_ok()
+}

@@ -1,0 +1,226 @@
+//! The command line of `capture`. What `serve` is asked in JSON as well is declared once, in [`TapOptions`].
+
+use std::path::PathBuf;
+
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::{Args, Subcommand};
+use serde::{Deserialize, Serialize};
+use sojourn_capture::{Directions, filter};
+use sojourn_time::Nanos;
+use sojourn_time::text::time;
+use sojourn_wire::digest::Key;
+
+use crate::tcplog::arguments::size;
+
+/// A ring of so many bytes holds 200,000 frames a second of 64 bytes for two seconds.
+const RING_BYTES: u64 = 64 << 20;
+const RING: &str = "64MiB";
+/// The least that says anything of a frame: its Ethernet header.
+const LEAST_SNAP: i64 = 14;
+
+#[derive(Debug, Args)]
+pub struct CaptureCommand {
+    #[command(subcommand)]
+    pub command: Option<CaptureKind>,
+    #[command(flatten)]
+    pub by_hand: ByHand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum CaptureKind {
+    /// Capture as asked on standard input: one JSON request a line, one JSON answer a line
+    ///
+    /// For programs. Ends at the end of the input, or on SIGINT or SIGTERM.
+    Serve(Serve),
+}
+
+#[derive(Debug, Args)]
+pub struct ByHand {
+    /// The interfaces, all captured at once
+    #[arg(value_name = "IFACE")]
+    pub interfaces: Vec<String>,
+    /// Write the captures into this folder, which must hold none
+    #[arg(short, long, value_name = "FOLDER")]
+    pub out: Option<PathBuf>,
+    /// For how long [default: until SIGINT or SIGTERM]
+    #[arg(long = "for", value_name = "SPAN", value_parser = time)]
+    pub span: Option<Nanos>,
+    /// End when so many frames were captured, of all interfaces together
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub count: Option<u64>,
+    #[command(flatten)]
+    pub options: TapOptions,
+    /// Print the summary as JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Run on this CPU
+    #[arg(long, value_name = "N")]
+    pub cpu: Option<u32>,
+    /// Be killed when the parent process dies
+    #[arg(long)]
+    pub die_with_parent: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Serve {
+    /// Run on this CPU
+    #[arg(long, value_name = "N")]
+    pub cpu: Option<u32>,
+    /// Be killed when the parent process dies
+    #[arg(long)]
+    pub die_with_parent: bool,
+}
+
+/// How interfaces are captured.
+#[derive(Clone, Debug, Args, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TapOptions {
+    /// Capture only what this expression of libpcap's language matches: 'udp port 53', 'vlan 7 and host 10.0.0.2'
+    #[arg(long, value_name = "EXPR", default_value = "")]
+    pub filter: String,
+    /// Keep at most so many bytes of each frame; 0: all
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=i64::from(filter::WHOLE)))]
+    pub snap: u32,
+    /// Which direction frames pass the interface
+    #[arg(long, value_name = "DIRECTION", default_value = "both", value_parser = directions())]
+    pub direction: Directions,
+    /// What is written: captured frames (pcapng), a row a packet for `sojourn match` (records), or both
+    #[arg(long, value_name = "FORMAT", default_value = "both", value_parser = formats())]
+    pub format: Format,
+    /// What the box between taps leaves unchanged: the packets of the records have a digest of that
+    #[arg(long, value_name = "KEY", default_value = "bridge", value_parser = keys())]
+    pub key: Key,
+    /// Which timestamps
+    #[arg(long, value_name = "SOURCE", default_value = "best", value_parser = stamps())]
+    pub source: Stamps,
+    /// How much memory of the kernel holds the frames of each interface that wait to be read
+    #[arg(long, value_name = "SIZE", default_value = RING, value_parser = size)]
+    pub ring: u64,
+    /// Do not ask the interface for frames to other stations
+    #[arg(long)]
+    pub no_promiscuous: bool,
+}
+
+impl Default for TapOptions {
+    fn default() -> Self {
+        Self {
+            filter: String::new(),
+            snap: 0,
+            direction: Directions::Both,
+            format: Format::Both,
+            key: Key::Bridge,
+            source: Stamps::Best,
+            ring: RING_BYTES,
+            no_promiscuous: false,
+        }
+    }
+}
+
+impl TapOptions {
+    /// How many bytes of a frame are kept.
+    pub fn kept(&self) -> u32 {
+        if self.snap == 0 { filter::WHOLE } else { self.snap }
+    }
+
+    /// How many bytes of a frame are taken from the kernel: digests are of whole frames.
+    pub fn taken(&self) -> u32 {
+        if self.format.has_records() { filter::WHOLE } else { self.kept() }
+    }
+
+    /// Says what is wrong with it.
+    pub fn problem(&self) -> Option<String> {
+        let is_short = self.snap > 0 && i64::from(self.snap) < LEAST_SNAP;
+        let short =
+            || format!("--snap {}: less than an Ethernet header says nothing; give {LEAST_SNAP} or more", self.snap);
+        let large = || format!("--ring {}: expected 1 MiB to 1 GiB", self.ring);
+        let is_ring_wrong = !(1 << 20..=1 << 30).contains(&self.ring);
+        is_short.then(short).or_else(|| is_ring_wrong.then(large))
+    }
+}
+
+/// What is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Format {
+    /// Frames.
+    Pcapng,
+    /// A row a packet.
+    Records,
+    /// Both.
+    #[default]
+    Both,
+}
+
+impl Format {
+    /// Whether there is a row a packet.
+    pub fn has_records(self) -> bool {
+        self != Self::Pcapng
+    }
+
+    /// Whether there are frames.
+    pub fn has_frames(self) -> bool {
+        self != Self::Records
+    }
+}
+
+/// Which timestamps are wanted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Stamps {
+    /// The interface's where it is set to stamp every frame, else the kernel's.
+    #[default]
+    Best,
+    /// The interface's.
+    Hardware,
+    /// The kernel's.
+    Kernel,
+}
+
+impl From<Stamps> for sojourn_capture::Wanted {
+    fn from(stamps: Stamps) -> Self {
+        match stamps {
+            Stamps::Best => Self::Best,
+            Stamps::Hardware => Self::Hardware,
+            Stamps::Kernel => Self::Kernel,
+        }
+    }
+}
+
+fn directions() -> impl TypedValueParser<Value = Directions> {
+    named([
+        ("in", "What comes in", Directions::In),
+        ("out", "What goes out", Directions::Out),
+        ("both", "Both", Directions::Both),
+    ])
+}
+
+fn formats() -> impl TypedValueParser<Value = Format> {
+    named([
+        ("pcapng", "Captured frames, for every tool that reads captures", Format::Pcapng),
+        ("records", "A row a packet: digest, time and its source, length, direction", Format::Records),
+        ("both", "Both", Format::Both),
+    ])
+}
+
+fn keys() -> impl TypedValueParser<Value = Key> {
+    PossibleValuesParser::new(Key::ALL.map(Key::name)).map(|name| name.parse().unwrap_or_default())
+}
+
+fn stamps() -> impl TypedValueParser<Value = Stamps> {
+    named([
+        ("best", "The interface's where it is set to stamp every frame, else the kernel's", Stamps::Best),
+        ("hardware", "The interface's", Stamps::Hardware),
+        ("kernel", "The kernel's", Stamps::Kernel),
+    ])
+}
+
+/// Reads one of these by its name; the last is what a parser that failed would have meant.
+fn named<T: Copy + Send + Sync + 'static, const N: usize>(
+    values: [(&'static str, &'static str, T); N],
+) -> impl TypedValueParser<Value = T> {
+    let names = values.map(|(name, help, _)| PossibleValue::new(name).help(help));
+    PossibleValuesParser::new(names).map(move |name| {
+        let found = values.iter().find(|(known, _, _)| *known == name);
+        found.map_or(values[N - 1].2, |(_, _, value)| *value)
+    })
+}

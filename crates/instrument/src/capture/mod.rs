@@ -1,0 +1,110 @@
+//! `capture`: timestamped copies of the frames that pass some interfaces, by hand or as a study asks. The taps are in
+//! `sojourn-capture`.
+
+pub mod arguments;
+mod files;
+mod serve;
+mod session;
+mod show;
+
+use std::path::Path;
+
+use anyhow::Context;
+use sojourn_capture::filter;
+use sojourn_record::private;
+use sojourn_rights::Folders;
+use sojourn_rights::table::CAPTURE;
+use sojourn_time::{Clock, HostClock, Time};
+
+use crate::caller;
+use crate::failure::WrongRequest;
+use crate::place;
+use crate::sys::STOP;
+use crate::tcplog::write_whole;
+use arguments::{ByHand, CaptureCommand, CaptureKind};
+use session::{Session, Wanted, Why};
+
+/// What a capture says of itself, in its folder.
+const SUMMARY: &str = "capture.json";
+
+/// Captures.
+///
+/// # Errors
+/// When the request makes no sense, the machine cannot, or what was captured must not be trusted.
+pub fn run(command: &CaptureCommand) -> anyhow::Result<()> {
+    match &command.command {
+        Some(CaptureKind::Serve(asked)) => serve::run(asked),
+        None => by_hand(&command.by_hand),
+    }
+}
+
+fn by_hand(asked: &ByHand) -> anyhow::Result<()> {
+    let wanted = wanted(asked)?;
+    let out = asked.out.as_deref().ok_or_else(|| wrong("name a folder for what is captured with -o"))?;
+    refuse_one_in_use(out)?;
+    let signal = place::stop_signal()?;
+    place::stay(asked.cpu, asked.die_with_parent)?;
+    let mut session = Session::open(wanted, asked.count)?;
+    caller::become_caller(|| private::create_folder(out).is_ok() && caller::can_write(out))?;
+    private::create_folder(out).with_context(|| format!("create {}", out.display()))?;
+    CAPTURE.settle()?;
+    CAPTURE.write_only_below(Folders::open([out])?)?;
+    session.write_to(out)?;
+    CAPTURE.restrict_calls()?;
+    session.attach()?;
+    eprintln!("{}: capturing {}; Ctrl-C ends it", crate::program(), asked.interfaces.join(" and "));
+    let until = asked.span.map_or(Time::NEVER, |span| HostClock.now() + span);
+    let why = session.run(until, &STOP, signal)?;
+    let (ended, finished) = session.end(why);
+    let summary = show::json(&ended);
+    let written = write_whole(&out.join(SUMMARY), &summary);
+    let text = if asked.json { format!("{summary:#}\n") } else { show::text(&ended, out) };
+    print!("{text}");
+    let found = ended.findings();
+    match ended.why {
+        Why::Time | Why::Count | Why::Asked => {}
+        why => return Err(failed(why)),
+    }
+    finished?;
+    written?;
+    Ok(found.refuse_useless()?)
+}
+
+/// The error of a capture that had to end.
+fn failed(why: Why) -> anyhow::Error {
+    match why {
+        Why::Gone(error) => error.into(),
+        Why::Unwritten(error) => error.into(),
+        Why::Time | Why::Count | Why::Asked => anyhow::anyhow!("the capture ended as it was to"),
+    }
+}
+
+fn wanted(asked: &ByHand) -> anyhow::Result<Vec<Wanted>> {
+    if asked.interfaces.is_empty() {
+        return Err(wrong("name an interface to capture; `ip link` lists those there are").into());
+    }
+    if !asked.options.filter.is_empty() {
+        filter::check(&asked.options.filter)?;
+    }
+    let tap = |interface: &String| Wanted {
+        name: interface.clone(),
+        interface: interface.clone(),
+        options: asked.options.clone(),
+    };
+    Ok(asked.interfaces.iter().map(tap).collect())
+}
+
+/// Refuses a folder that holds a capture.
+fn refuse_one_in_use(out: &Path) -> Result<(), WrongRequest> {
+    if out.join(SUMMARY).exists() {
+        return Err(wrong(&format!(
+            "{}: it holds an earlier capture, and captures are written once: choose another folder",
+            out.display()
+        )));
+    }
+    Ok(())
+}
+
+fn wrong(problem: &str) -> WrongRequest {
+    WrongRequest(problem.to_owned())
+}

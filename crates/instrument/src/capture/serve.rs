@@ -1,0 +1,172 @@
+//! `capture serve`: taps for each trial of a study, asked line by line. They are attached before `started` is answered, and what
+//! they saw is on the disk before `stopped` is.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+
+use anyhow::{Context, anyhow};
+use rustix::event::{EventfdFlags, eventfd};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use sojourn_capture::filter;
+use sojourn_record::{RecordError, private};
+use sojourn_rights::table::CAPTURE_SERVE;
+use sojourn_time::Time;
+
+use super::arguments::{Serve, TapOptions};
+use super::session::{Ended, Session, Wanted, Why};
+use super::{failed, show};
+use crate::failure::WrongRequest;
+use crate::place;
+use crate::serve;
+
+/// Carries out requests until the input ends or a signal comes.
+///
+/// # Errors
+/// When the machine refuses what all need, or what was captured last cannot be written.
+pub fn run(asked: &Serve) -> anyhow::Result<()> {
+    let signal = place::stop_signal()?;
+    place::stay(asked.cpu, asked.die_with_parent)?;
+    // While this program may still do all that a library does as it is loaded.
+    let has_filters = filter::load();
+    sojourn_port::kernel::open_clocks();
+    CAPTURE_SERVE.settle()?;
+    CAPTURE_SERVE.restrict_calls()?;
+    serve::say(&serve::ready(None, json!({ "filters": has_filters })))?;
+    let mut server = Server::default();
+    serve::serve(signal, |request| server.carry_out(request).map(Some))?;
+    server.running.take().map_or(Ok(()), |running| running.stop().map(|_| ()))
+}
+
+/// A request.
+#[derive(Debug, Deserialize)]
+#[serde(tag = "do", rename_all = "kebab-case", deny_unknown_fields)]
+enum Request {
+    /// Attach these taps, and write what they see into a folder.
+    Start {
+        #[serde(default)]
+        block: Option<i32>,
+        folder: PathBuf,
+        taps: Vec<TapRequest>,
+        #[serde(default)]
+        count: Option<u64>,
+    },
+    /// Say how many frames were seen so far.
+    Counts {},
+    /// Detach all, and say what they saw.
+    Stop {},
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TapRequest {
+    name: String,
+    interface: String,
+    #[serde(default)]
+    options: TapOptions,
+}
+
+#[derive(Default)]
+struct Server {
+    running: Option<Running>,
+}
+
+/// Taps that are attached, read by a thread of their own.
+struct Running {
+    block: Option<i32>,
+    stop: Arc<AtomicBool>,
+    wake: Arc<OwnedFd>,
+    seen: Arc<AtomicU64>,
+    thread: JoinHandle<anyhow::Result<(Ended, Result<(), RecordError>)>>,
+}
+
+impl Server {
+    fn carry_out(&mut self, request: Request) -> anyhow::Result<Value> {
+        match request {
+            Request::Start { block, folder, taps, count } => {
+                if self.running.is_some() {
+                    return Err(wrong("taps are attached already: stop them first"));
+                }
+                let (running, told) = Running::start(block, &folder, taps, count)?;
+                self.running = Some(running);
+                Ok(told)
+            }
+            Request::Counts {} => {
+                let running = self.running.as_ref().ok_or_else(none)?;
+                let seen = running.seen.load(Ordering::Relaxed);
+                Ok(json!({ "event": "counts", "block": running.block, "seen": seen }))
+            }
+            Request::Stop {} => self.running.take().ok_or_else(none)?.stop(),
+        }
+    }
+}
+
+impl Running {
+    fn start(
+        block: Option<i32>,
+        folder: &Path,
+        taps: Vec<TapRequest>,
+        count: Option<u64>,
+    ) -> anyhow::Result<(Self, Value)> {
+        let wanted = taps.into_iter().map(TapRequest::wanted).collect::<anyhow::Result<Vec<_>>>()?;
+        let mut session = Session::open(wanted, count)?;
+        private::create_folder(folder).with_context(|| format!("create {}", folder.display()))?;
+        session.write_to(folder).map_err(unmade)?;
+        let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).context("create an eventfd")?);
+        let (stop, seen) = (Arc::new(AtomicBool::new(false)), session.progress());
+        session.attach()?;
+        let told = json!({ "event": "started", "block": block, "taps": session.json() });
+        let (stopped, woken) = (Arc::clone(&stop), Arc::clone(&wake));
+        let read = move || {
+            let why = session.run(Time::NEVER, &stopped, woken.as_fd())?;
+            Ok(session.end(why))
+        };
+        let thread = thread::Builder::new().name("taps".to_owned()).spawn(read).context("start a thread")?;
+        Ok((Self { block, stop, wake, seen, thread }, told))
+    }
+
+    fn stop(self) -> anyhow::Result<Value> {
+        self.stop.store(true, Ordering::Relaxed);
+        rustix::io::write(&*self.wake, &1_u64.to_ne_bytes())?;
+        let (ended, written) = self.thread.join().map_err(|_| anyhow!("read taps: their thread has died"))??;
+        let mut told = show::json(&ended);
+        serve::add(&mut told, json!({ "event": "stopped", "block": self.block }));
+        match ended.why {
+            Why::Asked | Why::Time | Why::Count => {}
+            why => return Err(failed(why)),
+        }
+        written?;
+        Ok(told)
+    }
+}
+
+impl TapRequest {
+    fn wanted(self) -> anyhow::Result<Wanted> {
+        let Self { name, interface, options } = self;
+        let is_plain = !name.is_empty() && name.len() <= 16 && name.chars().all(|c| c.is_ascii_alphanumeric());
+        if is_plain {
+            Ok(Wanted { name, interface, options })
+        } else {
+            Err(wrong("name: expected 1 to 16 letters and digits"))
+        }
+    }
+}
+
+/// Files that cannot be made end this request, and no other.
+fn unmade(error: RecordError) -> anyhow::Error {
+    match error {
+        RecordError::Exists(path) => wrong(&format!("{}: it exists already; records are written once", path.display())),
+        error => anyhow!("{error}"),
+    }
+}
+
+fn none() -> anyhow::Error {
+    wrong("no tap is attached: start some first")
+}
+
+fn wrong(problem: &str) -> anyhow::Error {
+    WrongRequest(problem.to_owned()).into()
+}

@@ -1,0 +1,100 @@
+//! What a capture saw, as JSON and for a person.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use serde_json::{Value, json};
+use sojourn_time::Source;
+
+use super::session::{Ended, TapEnded};
+use crate::numbers::{grouped, span};
+
+/// Returns it as JSON.
+pub fn json(ended: &Ended) -> Value {
+    json!({
+        "capture": 1,
+        "instrument": { "version": env!("CARGO_PKG_VERSION"), "profile": crate::PROFILE },
+        "why": ended.why.name(),
+        "started_ns": ended.took.started.tai,
+        "ended_ns": ended.took.ended.tai,
+        "processor_time_ns": ended.took.processor,
+        "taps": ended.taps.iter().map(tap_json).collect::<Vec<_>>(),
+        "findings": ended.findings().json(),
+    })
+}
+
+fn tap_json(tap: &TapEnded) -> Value {
+    let counts = &tap.counts;
+    let sources = sources(tap).into_iter().map(|(name, count)| (name.to_owned(), count.into()));
+    json!({
+        "name": tap.wanted.name,
+        "interface": tap.wanted.interface,
+        "files": tap.files,
+        "frames_in": counts.frames_in,
+        "frames_out": counts.frames_out,
+        "octets_in": counts.octets_in,
+        "octets_out": counts.octets_out,
+        "fragments": counts.fragments,
+        "super_frames": counts.super_frames,
+        "cut": counts.cut,
+        "without_key": counts.without_key,
+        "sources": sources.collect::<serde_json::Map<_, _>>(),
+        "first_ns": counts.first,
+        "last_ns": counts.last,
+        "account": tap.account,
+        "ring_bytes": tap.ring_bytes,
+        "options": tap.wanted.options,
+    })
+}
+
+/// Returns it for a person.
+pub fn text(ended: &Ended, folder: &Path) -> String {
+    let mut text = String::new();
+    for tap in &ended.taps {
+        text += &tap_text(tap);
+    }
+    let took = ended.took.ended.tai - ended.took.started.tai;
+    let _ = writeln!(text, "{} of capture in {}", span(took.0), folder.display());
+    text + &ended.findings().text()
+}
+
+fn tap_text(tap: &TapEnded) -> String {
+    let (counts, account) = (&tap.counts, &tap.account);
+    let mut parts = vec![
+        format!("{} in", grouped(counts.frames_in)),
+        format!("{} out", grouped(counts.frames_out)),
+        format!("{} dropped by this capture", grouped(account.dropped)),
+    ];
+    let others = [
+        (counts.fragments, "fragments"),
+        (counts.super_frames, "stand for several on the wire (GRO, GSO)"),
+        (counts.without_key, "cannot carry the key"),
+        (account.unread, "left in the ring"),
+    ];
+    parts.extend(others.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{} {what}", grouped(*n))));
+    let stamped = sources(tap).iter().map(|(name, _)| *name).collect::<Vec<_>>().join(" and ");
+    let stamped = if stamped.is_empty() { tap.source.name() } else { &stamped };
+    let mut text = format!("{}: frames: {}; timestamps: {stamped}\n", tap.wanted.interface, parts.join(", "));
+    if let Some(line) = conservation(tap) {
+        let _ = writeln!(text, "  {line}");
+    }
+    text
+}
+
+/// Says what the interface counted beside.
+fn conservation(tap: &TapEnded) -> Option<String> {
+    let (before, after) = tap.counters?;
+    let (received, sent) = (after.received - before.received, after.sent - before.sent);
+    let counted = format!("the interface counted {} in, {} out", grouped(received), grouped(sent));
+    Some(match tap.account.difference {
+        Some(0) => format!("{counted}: each was seen or dropped"),
+        Some(more @ 1..) => format!("{counted}: {} more than passed the tap", grouped(more.unsigned_abs())),
+        Some(fewer) => format!("{counted}: {} fewer than passed the tap", grouped(fewer.unsigned_abs())),
+        None => format!("{counted}; the filter let {} through", grouped(tap.account.accepted)),
+    })
+}
+
+fn sources(tap: &TapEnded) -> Vec<(&'static str, u64)> {
+    let all = [Source::Hardware, Source::Kernel, Source::User, Source::Simulated];
+    all.iter().map(|source| (source.name(), tap.counts.stamped_by(*source))).filter(|(_, count)| *count > 0).collect()
+}
