@@ -76,6 +76,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("emulate", "kernel"),
     ("emulate", "explain"),
     ("emulate", "verify"),
+    ("match",),
     ("tcplog",),
     ("tcplog", "run"),
     ("tcplog", "status"),

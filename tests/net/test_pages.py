@@ -186,6 +186,9 @@ class Lab:
             (self.folder / name).write_text(blocks[0])
         (self.folder / "my-plan.toml").write_text((ROOT / "python/sojourn/studies/frame-size.toml").read_text())
         (self.folder / "in.pcapng").write_bytes(capture())
+        (self.folder / "before.pcap").write_bytes(capture())
+        (self.folder / "after.pcap").write_bytes(capture(later_us=7))
+        (self.folder / "both.pcapng").write_bytes(capture_of_two())
         for name in ("probe.key", "stamp.key", "stream.key"):
             (self.folder / name).touch(mode=0o600)
             (self.folder / name).write_text("hex:" * (name == "stamp.key") + secrets.token_hex(32) + "\n")
@@ -290,14 +293,33 @@ def test_pages_have_commands() -> None:
     assert counts["README.md"] > 30, counts
 
 
-def capture() -> bytes:
+UDP_FRAME = (
+    bytes.fromhex("0200000000020200000000010800")
+    + bytes.fromhex("4500002e000040004011 26bd 0a000001 0a000002 1234 1235 001a 0000".replace(" ", ""))
+).ljust(60, b"\0")
+
+
+def capture(later_us: int = 0) -> bytes:
     """Twenty UDP packets as a pcap file, 10 ms apart."""
-    frame = bytes.fromhex("0200000000020200000000010800") + bytes.fromhex(
-        "4500002e000040004011 26bd 0a000001 0a000002 1234 1235 001a 0000".replace(" ", "")
-    )
-    frame = frame.ljust(60, b"\0")
     head = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1)
-    return head + b"".join(struct.pack("<IIII", 1_700_000_000, i * 10_000, 60, 60) + frame for i in range(20))
+    times = [later_us + i * 10_000 for i in range(20)]
+    return head + b"".join(struct.pack("<IIII", 1_700_000_000, time, 60, 60) + UDP_FRAME for time in times)
+
+
+def capture_of_two() -> bytes:
+    """The same packets as two interfaces saw them, 7 µs apart, as a pcapng file."""
+
+    def block(kind: int, body: bytes) -> bytes:
+        return struct.pack("<II", kind, len(body) + 12) + body + struct.pack("<I", len(body) + 12)
+
+    def packet(interface: int, time_us: int) -> bytes:
+        high, low = divmod(1_700_000_000_000_000 + time_us, 1 << 32)
+        return block(6, struct.pack("<IIIII", interface, high, low, 60, 60) + UDP_FRAME)
+
+    section = block(0x0A0D0D0A, struct.pack("<IHHq", 0x1A2B3C4D, 1, 0, -1))
+    ports = [block(1, struct.pack("<HHIHH4s", 1, 0, 0, 2, 4, name)) for name in (b"eth1", b"eth2")]
+    packets = [packet(0, i * 10_000) + packet(1, i * 10_000 + 7) for i in range(20)]
+    return section + b"".join(ports) + b"".join(packets)
 
 
 def ip(*words: str) -> None:

@@ -11,6 +11,7 @@ use sojourn_wire::Peers;
 use crate::capture::arguments::CaptureCommand;
 use crate::clock::request::{ClockCommand, PretendedClock};
 use crate::emulate::arguments::Emulate;
+use crate::matching::arguments::Match;
 use crate::probe::request::Probe;
 use crate::stamp::request::Stamp;
 use crate::stream::Stream;
@@ -58,6 +59,10 @@ pub enum Command {
     /// `emulate LEFT RIGHT` is short for `emulate run LEFT RIGHT`. Example: sojourn emulate eth1 eth2 --delay 20ms --loss 1%
     #[command(subcommand)]
     Emulate(Emulate),
+    /// Say of each packet that two taps saw how long it took between them, and what was lost, duplicated, reordered
+    ///
+    /// Example: sojourn match before.pcapng after.pcapng --key router -o out/m
+    Match(Match),
     /// Send or receive over TCP as any application does, and read TCP_INFO meanwhile
     #[command(subcommand)]
     Tcp(Tcp),

@@ -8,6 +8,7 @@ mod control;
 mod doctor;
 mod emulate;
 mod failure;
+mod matching;
 mod numbers;
 mod place;
 mod probe;
@@ -76,6 +77,7 @@ fn run(command: &Command) -> anyhow::Result<()> {
         Command::Clock(command) => clock::run(command),
         Command::Capture(command) => capture::run(command),
         Command::Emulate(command) => emulate::run(command),
+        Command::Match(command) => matching::run(command),
         Command::Tcp(command) => tcp::run(command),
         Command::Tcplog(command) => tcplog::run(command),
         Command::Rights => {

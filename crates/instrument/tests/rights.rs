@@ -50,6 +50,15 @@ fn each_command_holds_what_the_table_says_and_no_more() {
             );
             start(&words, &table::CLOCK).holds_no_more();
 
+            // Captures that say nothing yet.
+            let pipe = folder.0.join("capture");
+            let made = Command::new("mkfifo").args(["-m", "666"]).arg(&pipe).status();
+            assert!(made.is_ok_and(|status| status.success()));
+            let _held = fs::OpenOptions::new().read(true).write(true).open(&pipe).expect("opens");
+            let capture = pipe.display();
+            let words = format!("match {capture} {capture} -o {}", records("matched"));
+            start(&words, &table::MATCH).holds_no_more();
+
             let mut blocks = start(&format!("probe blocks --record {}", records("probe")), &table::PROBE);
             blocks.line();
             blocks.ask(&probe_request(port.unwrap()));

@@ -42,6 +42,9 @@ pub struct Counts {
     pub pending: u64,
     /// Seen by the second tap more often than by the first.
     pub duplicated: u64,
+    /// Packets that the second tap saw and that were judged before the first tap's clock could have caught up, because the memory was
+    /// full: they may be unexpected for that.
+    pub judged_early: u64,
     /// Seen by the second tap alone.
     pub unexpected: u64,
     /// Of these: within a window of the first packet of the first tap, or before it.
@@ -93,10 +96,6 @@ impl Lane {
         self.counts
     }
 
-    pub fn touch(&self, digest: u64) -> u32 {
-        self.table.touch(digest)
-    }
-
     /// Takes what the first tap saw.
     pub fn first(&mut self, seen: &Observed, sink: &mut impl FnMut(Outcome)) {
         self.advance(seen.time, sink);
@@ -120,6 +119,7 @@ impl Lane {
         if self.waiting.len() == self.most
             && let Some(oldest) = self.waiting.pop_front()
         {
+            self.counts.judged_early += 1;
             self.arrive(&oldest, sink);
         }
         self.waiting.push_back(*seen);

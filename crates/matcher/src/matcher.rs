@@ -91,12 +91,6 @@ impl Matcher {
         if is_first { lane.first(seen, &mut sink) } else { lane.second(seen, &mut sink) }
     }
 
-    /// Reads where these packets will be looked for, so that it is in the cache by then; the sum of it means nothing.
-    pub fn touch<'a>(&self, way: Way, seen: impl Iterator<Item = &'a Observed>) -> u32 {
-        let lane = if way == Way::Forward { &self.forward } else { &self.backward };
-        seen.fold(0, |sum, seen| sum.wrapping_add(lane.touch(seen.digest)))
-    }
-
     /// Judges all that is left: nothing more will come.
     pub fn end(&mut self, sink: &mut impl FnMut(Way, Outcome)) {
         self.forward.end(&mut |outcome| sink(Way::Forward, outcome));

@@ -51,17 +51,14 @@ impl Sides {
     }
 
     /// Returns which way a packet goes from one station to another; forward where neither is known.
-    pub fn way(&self, (from, to): (u64, u64)) -> Way {
-        match (self.of.get(&from), self.of.get(&to)) {
-            (Some(way), _) => *way,
-            (None, Some(Way::Forward)) => Way::Backward,
-            _ => Way::Forward,
-        }
+    pub fn way(&self, stations: (u64, u64)) -> Way {
+        self.known(stations).unwrap_or(Way::Forward)
     }
 
-    /// Whether stations are on both sides that send.
-    pub fn are_both(&self) -> bool {
-        [Way::Forward, Way::Backward].into_iter().all(|way| self.of.values().any(|side| *side == way))
+    /// Returns which way a packet goes from one station to another, where the side of one is known.
+    pub fn known(&self, (from, to): (u64, u64)) -> Option<Way> {
+        let opposite = |way: &Way| if *way == Way::Forward { Way::Backward } else { Way::Forward };
+        self.of.get(&from).copied().or_else(|| self.of.get(&to).map(opposite))
     }
 }
 
@@ -108,7 +105,6 @@ mod tests {
                 let (first, second) = conversation(offset, delays);
                 let sides = Sides::of(&first, &second, false);
                 assert_eq!((sides.way((1, 2)), sides.way((2, 1))), (Way::Forward, Way::Backward));
-                assert!(sides.are_both());
                 // The other way round with the taps exchanged.
                 let sides = Sides::of(&second, &first, false);
                 assert_eq!((sides.way((1, 2)), sides.way((2, 1))), (Way::Backward, Way::Forward));

@@ -87,11 +87,6 @@ impl Table {
         self.ring.get_mut(usize::try_from(number.checked_sub(self.base)?).ok()?)
     }
 
-    /// Reads the slot of a digest that will be asked for, so that it is in the cache by then.
-    pub fn touch(&self, digest: u64) -> u32 {
-        self.slots[self.home(digest as u32)].head
-    }
-
     /// Appends a packet, and marks it and those of its chain as ambiguous where there are any.
     pub fn append(&mut self, digest: u64, time: i64, length: u32, note: u8) {
         let number = self.base + self.ring.len() as u64;

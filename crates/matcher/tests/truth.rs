@@ -221,6 +221,14 @@ fn memory_that_is_too_small_is_said() {
 }
 
 #[test]
+fn memory_that_is_too_small_for_two_clocks_is_said() {
+    let limits = Limits { memory: 1 << 16, ahead: 10 * MS, ..PLAIN.limits };
+    let told = run(&Scenario { offset: -8 * MS, limits, ..PLAIN });
+    assert!(told.counts.judged_early > 10_000 && told.wrong == 0, "{:?}", told.counts);
+    assert_eq!(run(&PLAIN).counts.judged_early, 0);
+}
+
+#[test]
 fn both_directions_are_apart() {
     let limits = Limits { window: MS, ahead: 0, memory: 1 << 20 };
     let mut matcher = Matcher::new(limits, 2);

@@ -157,6 +157,16 @@ pub const CLOCK: Needs = Needs {
     writes: NO_FILE,
 };
 
+/// Reads captures of anyone's making.
+pub const MATCH: Needs = Needs {
+    command: "match",
+    set_up: "captures and records to read, records to write",
+    kept: &[],
+    user: Who::Unprivileged,
+    calls: &[Calls::Basic],
+    writes: NO_FILE,
+};
+
 /// Sends or receives one stream by hand: all it needs is open.
 pub const STREAM: Needs = Needs {
     command: "stream send, recv",
@@ -260,5 +270,16 @@ pub const TCPLOG_SERVE: Needs = Needs {
 };
 
 /// All of them.
-pub const ALL: [&Needs; 10] =
-    [&PROBE, &RESPOND, &CLOCK, &STREAM, &STREAM_SERVE, &CAPTURE, &CAPTURE_SERVE, &EMULATE, &TCPLOG, &TCPLOG_SERVE];
+pub const ALL: [&Needs; 11] = [
+    &PROBE,
+    &RESPOND,
+    &CLOCK,
+    &MATCH,
+    &STREAM,
+    &STREAM_SERVE,
+    &CAPTURE,
+    &CAPTURE_SERVE,
+    &EMULATE,
+    &TCPLOG,
+    &TCPLOG_SERVE,
+];

@@ -1,7 +1,7 @@
 """The program `sojourn`: one sentence for an error, and its exit status.
 
-`sojourn probe …`, `stream …`, `clock …`, `capture …`, `emulate …` and most of `tcplog …` become the Rust instrument
-before anything heavy is loaded.
+`sojourn probe …`, `stream …`, `clock …`, `capture …`, `match …`, `emulate …` and most of `tcplog …` become the
+Rust instrument before anything heavy is loaded.
 The commands are in cli/commands.py, and each imports what it needs when it is called.
 """
 
@@ -17,7 +17,7 @@ from sojourn.errors import MachineError, RequestError, SojournError
 
 INTERRUPTED = 130
 
-BY_HAND = frozenset({"probe", "stamp", "stream", "clock", "capture", "emulate"})
+BY_HAND = frozenset({"probe", "stamp", "stream", "clock", "capture", "match", "emulate"})
 """The commands that the instrument does itself."""
 
 OF_TCPLOG = frozenset({"run", "status", "set", "watch", "serve", "recover"})

@@ -355,6 +355,21 @@ def stream() -> None:
 
 
 @app.command(
+    "match",
+    short_help="What two taps saw: each packet's delay, loss, reordering.",
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+    add_help_option=False,
+)
+def match() -> None:
+    """Match captures or records of two taps, packet by packet: see `sojourn match --help`."""
+    import sys
+
+    from sojourn.cli.become import become_instrument
+
+    become_instrument(["match", *sys.argv[2:]])
+
+
+@app.command(
     "clock",
     short_help="By how much other hosts' clocks differ, and how sure that is.",
     context_settings={"ignore_unknown_options": True, "allow_extra_args": True},

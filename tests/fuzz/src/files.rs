@@ -1,16 +1,21 @@
 //! Captures, and the files that a pipe names: traces, distributions, profiles, patterns.
 
 use std::fs;
+use std::io::Write;
 use std::path::Path;
 
 use sojourn_emulate::config::files::{distribution, pattern, profile, trace};
-use sojourn_port::pcap::{Capture, LONGEST_FRAME_BYTES, NgWriter, Writer};
-use sojourn_time::Time;
+use sojourn_port::pcap::{Capture, Frames, LONGEST_FRAME_BYTES, NgWriter, Writer, unpacked};
+use sojourn_record::tap::{TapCounts, Tapped};
+use sojourn_record::{Origin, TapAbout, TapFolder, TapReader};
+use sojourn_time::{Source, Stamp, Time};
 
 use crate::Target;
 
 pub(crate) const TARGETS: &[Target] = &[
     Target { name: "capture", read: capture, seeds: captures },
+    Target { name: "capture-frames", read: frames, seeds: all_captures },
+    Target { name: "taps", read: taps, seeds: tap_files },
     Target { name: "pipe-file", read: pipe_file, seeds: pipe_files },
 ];
 
@@ -25,6 +30,30 @@ fn capture(bytes: &[u8]) {
         }
     }
     unreachable!("a capture of {} bytes does not end", bytes.len());
+}
+
+/// As far as it can be read, unpacked where it is compressed.
+fn frames(bytes: &[u8]) {
+    /// What is compressed may be far longer; a search need not wait for it.
+    const MOST: usize = 1 << 16;
+    let Ok(input) = unpacked(bytes) else { return };
+    let Ok(mut frames) = Frames::new(input) else { return };
+    let mut frame = Vec::new();
+    for _ in 0..MOST {
+        let Some(taken) = frames.next(&mut frame) else { break };
+        assert!(frame.len() <= LONGEST_FRAME_BYTES as usize + 14);
+        assert!((taken.interface as usize) < frames.interfaces().len());
+    }
+}
+
+fn taps(bytes: &[u8]) {
+    with_file(bytes, |path| {
+        let Ok(mut reader) = TapReader::open(path) else { return };
+        let mut rows = Vec::new();
+        while let Ok(true) = reader.next(&mut rows) {
+            rows.clear();
+        }
+    });
 }
 
 fn pipe_file(bytes: &[u8]) {
@@ -63,6 +92,64 @@ fn captures() -> Vec<Vec<u8>> {
         writer.finish()
     });
     old.into_iter().chain(new).collect()
+}
+
+/// Plain ones, one with two interfaces of other links and all options, and each of them compressed.
+fn all_captures() -> Vec<Vec<u8>> {
+    let block = |kind: u32, body: &[u8]| {
+        let padded = body.len().next_multiple_of(4);
+        let total = (12 + padded as u32).to_le_bytes();
+        [&kind.to_le_bytes()[..], &total, body, &vec![0; padded - body.len()], &total].concat()
+    };
+    let several = [
+        block(0x0A0D_0D0A, &[&[0x4D, 0x3C, 0x2B, 0x1A, 1, 0, 0, 0][..], &[0xFF; 8]].concat()),
+        block(1, &[1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 3, 0, b'e', b't', b'h', 0, 9, 0, 1, 0, 9, 0, 0, 0, 13, 0, 1, 0, 4]),
+        block(1, &[20, 1, 0, 0, 0, 0, 0, 0, 14, 0, 8, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
+        block(6, &[&[0; 12][..], &[8, 0, 0, 0, 8, 0, 0, 0], &[7; 8], &[2, 0, 4, 0, 1, 0, 0, 0, 0, 0, 0, 0]].concat()),
+        block(6, &[&[1, 0, 0, 0][..], &[0; 8], &[24, 0, 0, 0, 24, 0, 0, 0], &[8, 0], &[4; 22]].concat()),
+        block(5, &[&[0; 12][..], &[5, 0, 8, 0], &[9; 8], &[0; 4]].concat()),
+        block(3, &[1, 0, 0, 0, 9, 0, 0, 0]),
+    ];
+    let plain: Vec<Vec<u8>> = captures().into_iter().chain([several.concat()]).collect();
+    let packed = plain.iter().flat_map(|bytes| [gzip(bytes), zstd(bytes), lz4(bytes)]);
+    packed.flatten().chain(plain.iter().cloned()).collect()
+}
+
+fn gzip(bytes: &[u8]) -> Option<Vec<u8>> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    encoder.write_all(bytes).ok()?;
+    encoder.finish().ok()
+}
+
+fn zstd(bytes: &[u8]) -> Option<Vec<u8>> {
+    Some(ruzstd::encoding::compress_to_vec(bytes, ruzstd::encoding::CompressionLevel::Fastest))
+}
+
+fn lz4(bytes: &[u8]) -> Option<Vec<u8>> {
+    let mut encoder = lz4_flex::frame::FrameEncoder::new(Vec::new());
+    encoder.write_all(bytes).ok()?;
+    encoder.finish().ok()
+}
+
+fn tap_files() -> Vec<Vec<u8>> {
+    let row = |number: u32| Tapped {
+        at: Stamp { at: Time(number.into()), source: Source::Kernel },
+        digest: (number > 2).then_some(number.into()),
+        length_bytes: number,
+        direction: [None, Some("in"), Some("out")][number as usize % 3],
+        is_fragment: number == 3,
+        is_super_packet: number == 4,
+        is_truncated: number == 5,
+    };
+    let written = || {
+        let folder = tempfile::tempdir().ok()?;
+        let about = TapAbout { key: "bridge".to_owned(), ..TapAbout::default() };
+        let mut files = TapFolder::create(folder.path(), ("a", 0), &about, &Origin::default()).ok()?;
+        files.write(&(0..7).map(row).collect::<Vec<_>>()).ok()?;
+        files.finish(&TapCounts::default()).ok()?;
+        fs::read(folder.path().join("taps-a-000.arrow")).ok()
+    };
+    written().into_iter().collect()
 }
 
 fn pipe_files() -> Vec<Vec<u8>> {

@@ -1,6 +1,7 @@
 //! Frames: headers of others, super-frames, unfinished checksums, our own payloads.
 
 use sojourn_tcplog::decode;
+use sojourn_wire::digest::{Key, digest_within, stations};
 use sojourn_wire::ethernet::Header;
 use sojourn_wire::icmp::{Echo, Version};
 use sojourn_wire::{Layers, offload, segment};
@@ -9,6 +10,7 @@ use crate::Target;
 
 pub(crate) const TARGETS: &[Target] = &[
     Target { name: "layers", read: layers, seeds: frames },
+    Target { name: "digest", read: digests, seeds: tunnels },
     Target { name: "segment", read: super_frame, seeds: frames },
     Target { name: "offload", read: unfinished, seeds: frames },
     Target { name: "icmp", read: icmp, seeds: frames },
@@ -21,6 +23,23 @@ fn layers(bytes: &[u8]) {
     assert!(layers.transport.is_none_or(|at| at <= layers.end));
     if let Some((header, rest)) = Header::split(bytes) {
         assert_eq!(&header.to_bytes()[..], &bytes[..bytes.len() - rest.len()]);
+    }
+}
+
+/// The first two bytes are how many octets are digested at most, the next two by how many the frame was longer on the wire.
+fn digests(bytes: &[u8]) {
+    let Some(([m0, m1, l0, l1], frame)) = bytes.split_first_chunk::<4>() else { return };
+    let most = usize::from(u16::from_be_bytes([*m0, *m1]));
+    let length = frame.len() + usize::from(u16::from_be_bytes([*l0, *l1]));
+    for key in Key::ALL {
+        let within = |most| digest_within(key, frame, length, most);
+        let (whole, short) = (within(None), within(Some(most)));
+        // Where fewer octets are enough, there is a digest of all that was kept, too.
+        assert!(short.is_none() || whole.is_some());
+        if let (Some(whole), Some(short)) = (whole, short) {
+            assert!(short.is_truncated || short == whole);
+        }
+        let _ = stations(key, frame);
     }
 }
 
@@ -64,6 +83,22 @@ fn sample(bytes: &[u8]) {
 fn samples() -> Vec<Vec<u8>> {
     let kinds = [1_u8, 2, 3];
     kinds.iter().flat_map(|&kind| [64, 200, 512].map(|length| [vec![kind], vec![0; length]].concat())).collect()
+}
+
+/// The others with what is digested of them before, and each of them in VXLAN and in GRE.
+fn tunnels() -> Vec<Vec<u8>> {
+    let carried = |protocol: u8, payload: &[u8]| {
+        let mut header = vec![0x45, 0, 0, 0, 0, 1, 0, 0, 64, protocol, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
+        header[2..4].copy_from_slice(&(20 + payload.len() as u16).to_be_bytes());
+        [&[2; 12][..], &[8, 0], &header, payload].concat()
+    };
+    let vxlan = |frame: &[u8]| {
+        let length = (16 + frame.len() as u16).to_be_bytes();
+        carried(17, &[&[9, 9, 0x12, 0xB5, length[0], length[1], 0, 0, 8, 0, 0, 0, 0, 0, 5, 0][..], frame].concat())
+    };
+    let gre = |frame: &[u8]| carried(47, &[&[0, 0, 0x65, 0x58][..], frame].concat());
+    let all = frames().into_iter().flat_map(|frame| [vxlan(&frame), gre(&frame), frame]);
+    all.map(|frame| [&[0, 100, 0, 0][..], &frame].concat()).collect()
 }
 
 /// UDP and TCP over IPv4 and IPv6, one with a tag.

@@ -6,7 +6,8 @@ use std::fs;
 use std::path::Path;
 
 use sojourn_fuzz::{mutated, target, targets};
-use sojourn_port::pcap::Capture;
+use sojourn_port::pcap::{Capture, Frames, unpacked};
+use sojourn_record::TapReader;
 use sojourn_tcplog::private::btf::Btf;
 use sojourn_tcplog::spool::{Ending, Reader};
 use sojourn_wire::{ProbeHeader, StreamHeader};
@@ -42,6 +43,20 @@ fn seeds_are_whole() {
         let mut frame = Vec::new();
         let records = std::iter::from_fn(|| capture.next(&mut frame).unwrap()).count();
         assert_eq!(records, 2);
+    }
+    for seed in (target("capture-frames").unwrap().seeds)() {
+        let mut frames = Frames::new(unpacked(seed.as_slice()).unwrap()).unwrap();
+        let mut frame = Vec::new();
+        let taken = std::iter::from_fn(|| frames.next(&mut frame)).count();
+        assert!(taken == 2 && frames.end().is_none(), "{taken} {:?}", frames.end());
+    }
+    for seed in (target("taps").unwrap().seeds)() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("taps");
+        fs::write(&path, seed).unwrap();
+        let mut rows = Vec::new();
+        assert!(TapReader::open(&path).unwrap().next(&mut rows).unwrap());
+        assert_eq!(rows.len(), 7);
     }
     for seed in (target("btf").unwrap().seeds)() {
         let found = Btf::parse(seed, None).unwrap().members("bictcp", 64).unwrap();

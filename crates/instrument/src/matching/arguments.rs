@@ -1,0 +1,79 @@
+//! The command line of `match`.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use sojourn_emulate::config::units::{rate, size};
+use sojourn_time::Nanos;
+use sojourn_time::text::time;
+use sojourn_wire::digest::Key;
+
+#[derive(Debug, Args)]
+pub struct Match {
+    /// What the tap before the box saw: a capture (pcap, pcapng; also gzip, zstd, lz4) or a tap's records (.arrow); of one interface of a capture: FILE:INTERFACE
+    #[arg(value_name = "BEFORE")]
+    pub before: String,
+    /// What the tap behind the box saw
+    #[arg(value_name = "AFTER")]
+    pub after: String,
+    /// More taps on the same path, in its order: each is matched with the one before it
+    #[arg(value_name = "MORE")]
+    pub more: Vec<String>,
+    /// What the box leaves unchanged: bridge, router, nat, vlan, tunnel [default: bridge; of records, as they say]
+    #[arg(long, value_name = "KEY")]
+    pub key: Option<Key>,
+    /// The longest delay: what takes longer is lost
+    #[arg(long, value_name = "SPAN", default_value = "1s", value_parser = positive)]
+    pub window: Nanos,
+    /// Which way packets go
+    #[arg(long, value_name = "WHICH", default_value = "auto", value_enum)]
+    pub direction: Direction,
+    /// Both taps stamp by one clock: delays are then what they seem
+    #[arg(long)]
+    pub same_clock: bool,
+    /// Subtract how long each frame takes on a link of this rate, as 1Gbit/s, with FCS, preamble and start delimiter
+    #[arg(long, value_name = "RATE", value_parser = nonzero_rate)]
+    pub subtract_serialisation: Option<u64>,
+    /// The links' MTU: longer packets are several that the kernel held as one (GRO, GSO)
+    #[arg(long, value_name = "BYTES", default_value_t = 1500)]
+    pub mtu: u32,
+    /// The most memory that packets are held in while their window is open
+    #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = enough)]
+    pub memory: u64,
+    /// Write each packet's delay and what was not matched (Arrow IPC streams crossings, unmatched) and summary.json into this folder
+    #[arg(short, long = "output", value_name = "FOLDER")]
+    pub output: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Which way packets go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Direction {
+    /// As the captures say, else as who answers whom tells; what cannot be told goes forward
+    Auto,
+    /// All from BEFORE to AFTER
+    Forward,
+    /// All from AFTER to BEFORE
+    Backward,
+}
+
+fn positive(text: &str) -> Result<Nanos, String> {
+    time(text).and_then(|span| {
+        let is_positive = span > Nanos::ZERO && span <= Nanos::seconds(86_400);
+        is_positive
+            .then_some(span)
+            .ok_or_else(|| format!("{text} is no window: it must be more than 0 and a day at most"))
+    })
+}
+
+fn nonzero_rate(text: &str) -> Result<u64, String> {
+    let rate = rate(text).map_err(|refusal| refusal.to_string())?;
+    (rate > 0).then_some(rate).ok_or_else(|| "the rate of a link must be more than 0".to_owned())
+}
+
+fn enough(text: &str) -> Result<u64, String> {
+    let bytes = size(text).map_err(|refusal| refusal.to_string())?;
+    (bytes >= 1 << 20).then_some(bytes).ok_or_else(|| "less than 1MiB holds too few packets".to_owned())
+}

@@ -1,0 +1,100 @@
+//! What packets in both directions say of the two taps' clocks, and delays by them.
+
+use std::collections::BTreeMap;
+
+use sojourn_clock::{Estimate, Estimator, Exchange, Limits, Sources};
+use sojourn_matcher::Way;
+use sojourn_matcher::sample::Delay;
+use sojourn_time::{Source, Time};
+
+/// As many stretches of time are told apart.
+const MOST: usize = 2_048;
+
+/// The quickest packets of each stretch of time, in both directions: what the hull rests on.
+#[derive(Debug, Default)]
+pub struct Quickest {
+    origin: Option<i64>,
+    /// How long a stretch is, as a power of two. ns.
+    width: u32,
+    /// By stretch: the times at the first and at the second tap.
+    forward: BTreeMap<i64, (i64, i64)>,
+    backward: BTreeMap<i64, (i64, i64)>,
+}
+
+impl Quickest {
+    /// Begins with none.
+    pub fn new() -> Self {
+        Self { width: 16, ..Self::default() }
+    }
+
+    /// Takes a packet with its times at the first and at the second tap.
+    pub fn push(&mut self, way: Way, first: i64, second: i64) {
+        let origin = *self.origin.get_or_insert(first);
+        let stretch = (first - origin) >> self.width;
+        let of = if way == Way::Forward { &mut self.forward } else { &mut self.backward };
+        let times = (first, second);
+        of.entry(stretch).and_modify(|kept| *kept = quicker(way, *kept, times)).or_insert(times);
+        while self.forward.len().max(self.backward.len()) > MOST {
+            self.width += 1;
+            self.forward = merged(Way::Forward, &self.forward);
+            self.backward = merged(Way::Backward, &self.backward);
+        }
+    }
+
+    /// Returns what they say of the second tap's clock against the first's; `None` where packets went one way only, or too few.
+    pub fn estimate(&self) -> Option<Estimate> {
+        let mut estimator = Estimator::new(Limits::default());
+        for (stretch, (first, second)) in &self.forward {
+            // A packet there and the next one back are a request and its reply.
+            let back = self.backward.range(stretch..).take(3).find(|(_, (a, b))| a >= first && b >= second);
+            let Some((_, (back_first, back_second))) = back else { continue };
+            estimator.push(Exchange {
+                t1: Time(*first),
+                t2: Time(*second),
+                t3: Time(*back_second),
+                t4: Time(*back_first),
+                sources: Sources { local: Source::Kernel, remote: Source::Kernel },
+            });
+        }
+        estimator.estimate().ok()
+    }
+}
+
+fn quicker(way: Way, one: (i64, i64), other: (i64, i64)) -> (i64, i64) {
+    let is_first = match way {
+        Way::Forward => one.1 - one.0 <= other.1 - other.0,
+        Way::Backward => one.0 - one.1 <= other.0 - other.1,
+    };
+    if is_first { one } else { other }
+}
+
+fn merged(way: Way, all: &BTreeMap<i64, (i64, i64)>) -> BTreeMap<i64, (i64, i64)> {
+    let mut wider = BTreeMap::new();
+    for (stretch, times) in all {
+        wider.entry(stretch >> 1).and_modify(|kept| *kept = quicker(way, *kept, *times)).or_insert(*times);
+    }
+    wider
+}
+
+/// How far delays can be trusted.
+#[derive(Debug)]
+pub enum Clocks {
+    /// Both taps stamp by one clock.
+    One,
+    /// Packets in both directions tell the difference.
+    Two(Box<Estimate>),
+    /// Nothing tells it: every delay has the same unknown part, but for skew.
+    Unknown,
+}
+
+impl Clocks {
+    /// Returns a delay on the first tap's clock, and by how much it may be wrong; of unknown clocks the delay as stamped.
+    pub fn correct(&self, way: Way, delay: &Delay) -> (i64, f64) {
+        let Self::Two(estimate) = self else { return (delay.delay, 0.0) };
+        let later = delay.first + delay.delay;
+        let (second, first) = if way == Way::Forward { (later, delay.first) } else { (delay.first, later) };
+        let converted = estimate.convert(Time(second));
+        let there = converted.ours.0 - first;
+        (if way == Way::Forward { there } else { -there }, converted.bound_ns)
+    }
+}

@@ -1,0 +1,410 @@
+//! What taps saw, from captures and from records, as packets with digests.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use sojourn_port::pcap::{self, Direction, Frames, PcapError, Skipped};
+use sojourn_record::tap::{TAP_DIRECTIONS, Tapped};
+use sojourn_record::{TapAbout, TapReader};
+use sojourn_time::Source;
+use sojourn_wire::digest::{Key, digest, digest_within, stations};
+
+use crate::failure::{NotTrusted, WrongRequest};
+
+/// A packet as a tap saw it.
+#[derive(Clone, Copy, Debug)]
+pub struct Packet {
+    /// On the tap's clock. ns.
+    pub time: i64,
+    pub digest: u64,
+    pub length: u32,
+    pub direction: Option<Direction>,
+    pub stations: Option<(u64, u64)>,
+    /// Who took the time, and what else is told of it: see [`Note`].
+    pub note: Note,
+}
+
+/// What is told of a packet besides, in one octet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Note(pub u8);
+
+impl Note {
+    const SOURCE: u8 = 7;
+    const NO_SOURCE: u8 = 7;
+    const FRAGMENT: u8 = 8;
+    const SUPER_PACKET: u8 = 16;
+
+    fn new(source: Option<Source>, is_fragment: bool, is_super: bool) -> Self {
+        let source = source.map_or(Self::NO_SOURCE, |source| source as u8);
+        let flag = |is: bool, flag| if is { flag } else { 0 };
+        Self(source | flag(is_fragment, Self::FRAGMENT) | flag(is_super, Self::SUPER_PACKET))
+    }
+
+    pub fn source(self) -> Option<Source> {
+        let all = [Source::Hardware, Source::Kernel, Source::User, Source::Simulated];
+        all.into_iter().find(|source| *source as u8 == self.0 & Self::SOURCE)
+    }
+
+    pub fn is_fragment(self) -> bool {
+        self.0 & Self::FRAGMENT != 0
+    }
+
+    pub fn is_super(self) -> bool {
+        self.0 & Self::SUPER_PACKET != 0
+    }
+}
+
+/// What a tap counted besides packets that have digests.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Told {
+    /// Packets with a digest.
+    pub keyed: u64,
+    /// Packets that cannot carry the key.
+    pub without_key: u64,
+    /// Frames of which the capture kept too little to compare them.
+    pub too_short: u64,
+    /// Packets whose digest is of their first octets alone.
+    pub truncated: u64,
+    pub fragments: u64,
+    pub super_packets: u64,
+    pub of_other_interfaces: u64,
+    /// Times that are earlier than that of the packet before.
+    pub stepped_back: u64,
+}
+
+/// A tap's name and where what it saw is.
+#[derive(Debug)]
+pub struct Name {
+    pub path: PathBuf,
+    pub interface: Option<String>,
+}
+
+impl Name {
+    /// Reads `FILE` or `FILE:INTERFACE`.
+    pub fn of(text: &str) -> Self {
+        let whole = || Self { path: PathBuf::from(text), interface: None };
+        if Path::new(text).exists() {
+            return whole();
+        }
+        match text.rsplit_once(':') {
+            Some((path, interface)) if Path::new(path).exists() && !interface.is_empty() => {
+                Self { path: PathBuf::from(path), interface: Some(interface.to_owned()) }
+            }
+            _ => whole(),
+        }
+    }
+
+    fn is_records(&self) -> bool {
+        self.path.extension().is_some_and(|extension| extension == "arrow")
+    }
+}
+
+/// A file that is open.
+pub enum Opened {
+    Capture(File),
+    Records(Box<TapReader>),
+}
+
+impl Opened {
+    /// Opens what a tap saw.
+    ///
+    /// # Errors
+    /// When it cannot be.
+    pub fn new(name: &Name) -> anyhow::Result<Self> {
+        let is_folder = name.path.is_dir();
+        if is_folder || !name.path.exists() {
+            let why = if is_folder { "is a folder" } else { "there is no such file" };
+            return Err(WrongRequest(format!("{}: {why}", name.path.display())).into());
+        }
+        if name.is_records() {
+            if name.interface.is_some() {
+                return Err(WrongRequest(format!("{}: records are of one interface", name.path.display())).into());
+            }
+            return Ok(Self::Records(Box::new(TapReader::open(&name.path).map_err(readable)?)));
+        }
+        File::open(&name.path).map(Self::Capture).with_context(|| format!("open {}", name.path.display()))
+    }
+
+    pub fn about(&self) -> Option<&TapAbout> {
+        match self {
+            Self::Capture(_) => None,
+            Self::Records(reader) => Some(reader.about()),
+        }
+    }
+}
+
+fn readable(error: sojourn_record::ReadError) -> anyhow::Error {
+    match error {
+        sojourn_record::ReadError::Foreign { .. } | sojourn_record::ReadError::Damaged { .. } => {
+            WrongRequest(error.to_string()).into()
+        }
+        other => other.into(),
+    }
+}
+
+/// How digests are made.
+#[derive(Clone, Copy, Debug)]
+pub struct Rule {
+    pub key: Key,
+    /// Of how many octets at most.
+    pub most: Option<usize>,
+    pub mtu: u32,
+}
+
+/// Where packets come from.
+enum Origin {
+    Capture { frames: Frames<Box<dyn BufRead>>, chosen: Option<String>, frame: Vec<u8> },
+    Records { reader: Box<TapReader>, rows: Vec<Tapped>, at: usize },
+}
+
+/// One tap's packets, in the order in which it saw them.
+pub struct Input {
+    pub name: String,
+    pub about: Option<TapAbout>,
+    pub told: Told,
+    /// What timestamps are rounded to. ns.
+    pub resolution: i64,
+    origin: Origin,
+    /// Read ahead.
+    begun: VecDeque<Packet>,
+    latest: i64,
+    trouble: Option<String>,
+    /// Whether what was read must not be taken for the whole.
+    is_damaged: bool,
+}
+
+impl Input {
+    /// Reads the beginning.
+    ///
+    /// # Errors
+    /// When it is no capture, or which of its interfaces is meant cannot be told.
+    pub fn begin(name: &Name, opened: Opened) -> anyhow::Result<Self> {
+        let mut title = name.path.display().to_string();
+        if let Some(interface) = &name.interface {
+            title = format!("{title}:{interface}");
+        }
+        let (about, origin) = match opened {
+            Opened::Records(reader) => {
+                (Some(reader.about().clone()), Origin::Records { reader, rows: Vec::new(), at: 0 })
+            }
+            Opened::Capture(file) => {
+                let wrong = |error: &dyn std::fmt::Display| WrongRequest(format!("{title}: {error}"));
+                let input = pcap::unpacked(BufReader::with_capacity(1 << 16, file)).map_err(|error| wrong(&error))?;
+                let frames = Frames::new(input).map_err(|error| wrong(&error))?;
+                (None, Origin::Capture { frames, chosen: name.interface.clone(), frame: Vec::new() })
+            }
+        };
+        Ok(Self {
+            name: title,
+            about,
+            told: Told::default(),
+            resolution: 1,
+            origin,
+            begun: VecDeque::new(),
+            latest: i64::MIN,
+            trouble: None,
+            is_damaged: false,
+        })
+    }
+
+    /// Returns how many octets of each frame the capture keeps, as far as it has said so; `None`: all, or it is no capture.
+    pub fn kept_octets(&self) -> Option<usize> {
+        let Origin::Capture { frames, .. } = &self.origin else { return None };
+        let least = frames.interfaces().iter().map(|interface| interface.most_bytes).filter(|most| *most > 0).min()?;
+        (least < 65_535).then_some(least as usize)
+    }
+
+    /// Reads so many packets ahead.
+    ///
+    /// # Errors
+    /// When an interface was not named, or is not there.
+    pub fn read_ahead(&mut self, count: usize, rule: &Rule) -> anyhow::Result<()> {
+        while self.begun.len() < count {
+            let Some(packet) = self.read(rule)? else { break };
+            self.begun.push_back(packet);
+        }
+        Ok(())
+    }
+
+    /// Returns the packets that were read ahead.
+    pub fn begun(&self) -> &VecDeque<Packet> {
+        &self.begun
+    }
+
+    /// Returns when the next packet was seen, later ones counting from the latest on; `None` at the end.
+    ///
+    /// # Errors
+    /// As [`Self::read_ahead`].
+    pub fn peek(&mut self, rule: &Rule) -> anyhow::Result<Option<i64>> {
+        if self.begun.is_empty() {
+            self.read_ahead(256, rule)?;
+        }
+        Ok(self.begun.front().map(|packet| packet.time.max(self.latest)))
+    }
+
+    /// Takes the next packet.
+    pub fn take(&mut self) -> Option<Packet> {
+        let packet = self.begun.pop_front()?;
+        self.told.stepped_back += u64::from(packet.time < self.latest);
+        self.latest = self.latest.max(packet.time);
+        Some(packet)
+    }
+
+    fn read(&mut self, rule: &Rule) -> anyhow::Result<Option<Packet>> {
+        loop {
+            let packet = match &mut self.origin {
+                Origin::Records { reader, rows, at } => {
+                    if *at == rows.len() {
+                        rows.clear();
+                        *at = 0;
+                        match reader.next(rows) {
+                            Ok(true) => continue,
+                            Ok(false) => return Ok(None),
+                            Err(error) => {
+                                (self.trouble, self.is_damaged) = (Some(error.to_string()), true);
+                                return Ok(None);
+                            }
+                        }
+                    }
+                    *at += 1;
+                    of_row(&rows[*at - 1], &mut self.told)
+                }
+                Origin::Capture { frames, chosen, frame } => {
+                    let Some(taken) = frames.next(frame) else {
+                        if let (Some(end), None) = (frames.end(), &self.trouble) {
+                            self.is_damaged = !matches!(end, PcapError::Truncated { .. });
+                            self.trouble = Some(end.to_string());
+                        }
+                        return Ok(None);
+                    };
+                    if !is_chosen(&self.name, frames, chosen.as_deref(), taken.interface, &mut self.told)? {
+                        continue;
+                    }
+                    if let Some(interface) = frames.interfaces().get(taken.interface as usize) {
+                        let resolution = 1_000_000_000 / interface.per_second.max(1);
+                        self.resolution = self.resolution.max(resolution.cast_signed());
+                    }
+                    of_frame(frame, &taken, rule, &mut self.told)
+                }
+            };
+            if let Some(packet) = packet {
+                return Ok(Some(packet));
+            }
+        }
+    }
+
+    /// Returns what was passed over.
+    pub fn skipped(&self) -> Skipped {
+        match &self.origin {
+            Origin::Capture { frames, .. } => frames.skipped(),
+            Origin::Records { .. } => Skipped::default(),
+        }
+    }
+
+    /// Returns how many packets the capture says that it lost.
+    pub fn dropped(&self) -> u64 {
+        match &self.origin {
+            Origin::Capture { frames, .. } => frames.interfaces().iter().map(|interface| interface.dropped).sum(),
+            Origin::Records { .. } => 0,
+        }
+    }
+
+    /// Returns why it ended too early.
+    pub fn trouble(&self) -> Option<&str> {
+        self.trouble.as_deref()
+    }
+
+    /// Refuses to have what was read taken for the whole.
+    ///
+    /// # Errors
+    /// When the file is damaged before its end.
+    pub fn judge(&self) -> anyhow::Result<()> {
+        match &self.trouble {
+            Some(trouble) if self.is_damaged => {
+                let sentence = format!("{}: {trouble}; only what was before it has been matched", self.name);
+                Err(NotTrusted(sentence).into())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Whether a frame is of the tap's interface.
+fn is_chosen(
+    title: &str,
+    frames: &Frames<Box<dyn BufRead>>,
+    chosen: Option<&str>,
+    interface: u32,
+    told: &mut Told,
+) -> anyhow::Result<bool> {
+    let all = frames.interfaces();
+    let names = || {
+        let name = |(place, interface): (usize, &pcap::Interface)| {
+            if interface.name.is_empty() { place.to_string() } else { interface.name.clone() }
+        };
+        all.iter().enumerate().map(name).collect::<Vec<_>>().join(", ")
+    };
+    let Some(chosen) = chosen else {
+        if all.len() == 1 {
+            return Ok(true);
+        }
+        let sentence = format!("{title}: it has the interfaces {}: say which, as {title}:{}", names(), interface);
+        return Err(WrongRequest(sentence).into());
+    };
+    let is_it = |place: usize| {
+        all.get(place).is_some_and(|found| found.name == chosen)
+            || (chosen.parse() == Ok(place) && all.iter().all(|found| found.name != chosen))
+    };
+    if is_it(interface as usize) {
+        return Ok(true);
+    }
+    if told.keyed == 0 && told.without_key == 0 && !(0..all.len()).any(is_it) {
+        return Err(WrongRequest(format!("{title}: no such interface; it has {}", names())).into());
+    }
+    told.of_other_interfaces += 1;
+    Ok(false)
+}
+
+fn of_row(row: &Tapped, told: &mut Told) -> Option<Packet> {
+    let Some(digest) = row.digest else {
+        told.without_key += 1;
+        return None;
+    };
+    let direction = row.direction.map(|name| if name == TAP_DIRECTIONS[0] { Direction::In } else { Direction::Out });
+    count(told, row.is_truncated, row.is_fragment, row.is_super_packet);
+    let note = Note::new(Some(row.at.source), row.is_fragment, row.is_super_packet);
+    Some(Packet { time: row.at.at.0, digest, length: row.length_bytes, direction, stations: None, note })
+}
+
+fn of_frame(frame: &[u8], taken: &pcap::Taken, rule: &Rule, told: &mut Told) -> Option<Packet> {
+    let wire = taken.wire_bytes as usize;
+    let Some(found) = digest_within(rule.key, frame, wire, rule.most) else {
+        if rule.most.is_some() && digest(rule.key, frame, wire).is_some() {
+            told.too_short += 1;
+        } else {
+            told.without_key += 1;
+        }
+        return None;
+    };
+    // Ethernet's header and two tags.
+    let is_super = taken.wire_bytes > rule.mtu.saturating_add(22);
+    count(told, found.is_truncated, found.is_fragment, is_super);
+    Some(Packet {
+        time: taken.at.0,
+        digest: found.value,
+        length: taken.wire_bytes,
+        direction: taken.direction,
+        stations: if taken.direction.is_some() { None } else { stations(rule.key, frame) },
+        note: Note::new(None, found.is_fragment, is_super),
+    })
+}
+
+fn count(told: &mut Told, is_truncated: bool, is_fragment: bool, is_super: bool) {
+    told.keyed += 1;
+    told.truncated += u64::from(is_truncated);
+    told.fragments += u64::from(is_fragment);
+    told.super_packets += u64::from(is_super);
+}

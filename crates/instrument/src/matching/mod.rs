@@ -1,0 +1,201 @@
+//! `match`: what two or more taps saw, brought together. Reads captures and records, writes delays and a summary; the matching is in
+//! `sojourn-matcher`, the clocks in `sojourn-clock`.
+
+pub mod arguments;
+mod clocks;
+mod input;
+mod pair;
+mod show;
+mod summary;
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+
+use anyhow::Context;
+use sojourn_matcher::{Limits, Tap};
+use sojourn_record::schema::REALTIME;
+use sojourn_record::{CrossingFolder, Origin, private};
+use sojourn_rights::table::MATCH;
+use sojourn_wire::digest::Key;
+
+use crate::failure::WrongRequest;
+use arguments::Match;
+use input::{Input, Name, Opened, Rule};
+use pair::{Pair, Terms};
+
+/// As many packets of each tap are read before any is matched: they tell how the clocks differ and which way packets go.
+const AHEAD: usize = 1 << 16;
+/// Rows that are written at once.
+const ROWS: usize = 1 << 16;
+/// What a box may put before the part that a key is about: a header and two tags; in a tunnel, the outer headers.
+const BEFORE_PACKET: usize = 22;
+const BEFORE_INNER: usize = 130;
+
+/// Matches what taps saw.
+///
+/// # Errors
+/// When the request makes no sense, a file cannot be read or written, or was damaged before its end.
+pub fn run(asked: &Match) -> anyhow::Result<()> {
+    let texts = [&asked.before, &asked.after].into_iter().chain(&asked.more);
+    let names: Vec<Name> = texts.map(|text| Name::of(text)).collect();
+    let opened: Vec<Opened> = names.iter().map(Opened::new).collect::<anyhow::Result<_>>()?;
+    let key = key(asked.key, &opened)?;
+    let mut output = asked.output.as_deref().map(|folder| Output::create(folder, &opened)).transpose()?;
+    MATCH.confine()?;
+    let mut inputs: Vec<Input> =
+        names.iter().zip(opened).map(|(name, opened)| Input::begin(name, opened)).collect::<anyhow::Result<_>>()?;
+    let rule = Rule { key, most: None, mtu: asked.mtu };
+    let rule = Rule { most: most(&mut inputs, &rule)?, ..rule };
+    let mut pairs = begin(asked, &names, &mut inputs, &rule, output.is_some())?;
+    pass(&mut inputs, &mut pairs, &rule, output.as_mut())?;
+    let told = summary::of(asked, key, &inputs, &pairs);
+    if let Some(output) = output {
+        output.finish(&told)?;
+    }
+    show::tell(asked, &told)?;
+    inputs.iter().try_for_each(Input::judge)
+}
+
+/// Returns the key that all taps have.
+fn key(asked: Option<Key>, opened: &[Opened]) -> anyhow::Result<Key> {
+    let mut key = asked;
+    for about in opened.iter().filter_map(Opened::about) {
+        let theirs: Key = about.key.parse().map_err(|error| WrongRequest(format!("tap {}: {error}", about.tap)))?;
+        match key {
+            Some(key) if key != theirs => {
+                let sentence = format!("tap {} has digests by the key {theirs}, not {key}", about.tap);
+                return Err(WrongRequest(sentence).into());
+            }
+            _ => key = Some(theirs),
+        }
+    }
+    Ok(key.unwrap_or_default())
+}
+
+/// Returns of how many octets digests are, so that all taps have kept them.
+fn most(inputs: &mut [Input], rule: &Rule) -> anyhow::Result<Option<usize>> {
+    let before = match rule.key {
+        Key::Bridge => 0,
+        Key::Vlan => BEFORE_PACKET - 14,
+        Key::Router | Key::Nat => BEFORE_PACKET,
+        Key::Tunnel => BEFORE_INNER,
+    };
+    let of_captures = inputs.iter().filter_map(Input::kept_octets).min();
+    let of_captures = of_captures.map(|kept| kept.saturating_sub(before));
+    let mut of_records = inputs.iter().filter_map(|input| input.about.as_ref()).map(|about| about.most);
+    let Some(first) = of_records.next() else { return Ok(of_captures) };
+    let first = first.map(|most| most as usize);
+    let captures_can = of_captures.is_none_or(|kept| first.is_some_and(|most| most <= kept));
+    if of_records.any(|other| other.map(|most| most as usize) != first) || !captures_can {
+        let sentence =
+            "the taps' digests are of different lengths of a packet: capture with one snap length".to_owned();
+        return Err(WrongRequest(sentence).into());
+    }
+    Ok(first)
+}
+
+/// Reads ahead, and learns how the clocks differ and which way packets go.
+fn begin(
+    asked: &Match,
+    names: &[Name],
+    inputs: &mut [Input],
+    rule: &Rule,
+    keeps_rows: bool,
+) -> anyhow::Result<Vec<Pair>> {
+    for input in inputs.iter_mut() {
+        input.read_ahead(AHEAD, rule)?;
+    }
+    let mut off = vec![0_i64; inputs.len()];
+    let mut pairs = Vec::new();
+    for place in 1..inputs.len() {
+        let (first, second) = (&inputs[place - 1], &inputs[place]);
+        let is_one_clock = asked.same_clock
+            || names[place - 1].path == names[place].path
+            || matches!((&first.about, &second.about), (Some(a), Some(b)) if a.clock_id == b.clock_id && a.clock_id != 0);
+        let apart = if is_one_clock { 0 } else { pair::offset(first, second).unwrap_or(0) };
+        off[place] = off[place - 1].saturating_add(apart);
+        // Of one clock a stamp may be wrong by what it is rounded to.
+        let rounded = first.resolution.max(second.resolution);
+        let limits = Limits {
+            window: asked.window.0,
+            ahead: if is_one_clock { rounded } else { asked.window.0 },
+            memory: usize::try_from(asked.memory).unwrap_or(usize::MAX) / (inputs.len() - 1),
+        };
+        let terms = Terms {
+            number: pairs.len() as u32,
+            limits,
+            direction: asked.direction,
+            aligned: (off[place - 1], off[place]),
+            is_one_clock,
+            keeps_rows,
+        };
+        pairs.push(Pair::new(terms, first, second));
+    }
+    Ok(pairs)
+}
+
+/// Lets all packets through the pairs, in the order of their times.
+fn pass(inputs: &mut [Input], pairs: &mut [Pair], rule: &Rule, mut output: Option<&mut Output>) -> anyhow::Result<()> {
+    let off: Vec<i64> = std::iter::once(0)
+        .chain(pairs.iter().scan(0, |sum, pair| {
+            *sum += pair.alignment();
+            Some(*sum)
+        }))
+        .collect();
+    let mut next = Vec::with_capacity(inputs.len());
+    for (input, off) in inputs.iter_mut().zip(&off) {
+        next.push(input.peek(rule)?.map(|time| time.saturating_sub(*off)));
+    }
+    while let Some((place, _)) =
+        next.iter().enumerate().filter_map(|(place, time)| time.map(|time| (place, time))).min_by_key(|(_, time)| *time)
+    {
+        let Some(packet) = inputs[place].take() else { break };
+        if place > 0 {
+            pairs[place - 1].push(Tap::Second, &packet);
+        }
+        if let Some(pair) = pairs.get_mut(place) {
+            pair.push(Tap::First, &packet);
+        }
+        next[place] = inputs[place].peek(rule)?.map(|time| time.saturating_sub(off[place]));
+        if let Some(output) = output.as_mut() {
+            output.write(pairs, ROWS)?;
+        }
+    }
+    pairs.iter_mut().for_each(Pair::end);
+    output.map_or(Ok(()), |output| output.write(pairs, 1))
+}
+
+/// The folder that delays and the summary go to.
+struct Output {
+    records: CrossingFolder,
+    summary: fs::File,
+}
+
+impl Output {
+    fn create(folder: &Path, opened: &[Opened]) -> anyhow::Result<Self> {
+        let is_of_records = opened.iter().all(|opened| matches!(opened, Opened::Records(_)));
+        let clock = (!is_of_records).then_some(REALTIME);
+        let records = CrossingFolder::create(folder, ("match", 0), &Origin { clock, ..crate::origin(false) })?;
+        let path = folder.join("summary.json");
+        let summary = private::create_file(&path).with_context(|| format!("create {}", path.display()))?;
+        Ok(Self { records, summary })
+    }
+
+    /// Writes the rows of pairs that have so many.
+    fn write(&mut self, pairs: &mut [Pair], least: usize) -> anyhow::Result<()> {
+        for pair in pairs {
+            if pair.crossings.len().max(pair.unmatched.len()) >= least {
+                self.records.write(&pair.crossings, &pair.unmatched)?;
+                pair.crossings.clear();
+                pair.unmatched.clear();
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(mut self, told: &serde_json::Value) -> anyhow::Result<()> {
+        self.records.finish()?;
+        writeln!(self.summary, "{told:#}").context("write summary.json")
+    }
+}

@@ -1,0 +1,294 @@
+//! Two neighbouring taps: which way their packets go, what became of them, and what is kept of that.
+
+use sojourn_matcher::sample::{Delay, Sample};
+use sojourn_matcher::{Counts, Limits, Matcher, Observed, Outcome, Seen, Sides, Tap, Way, offset_between};
+use sojourn_port::pcap::Direction;
+use sojourn_record::tap::{Crossing, Unmatched};
+use sojourn_time::{Nanos, Time};
+
+use super::arguments;
+use super::clocks::{Clocks, Quickest};
+use super::input::{Input, Note, Packet};
+
+/// Delays that are kept of each direction: of more a random sample.
+pub const KEPT: usize = 1 << 18;
+
+const DIRECTIONS: [&str; 2] = ["forward", "backward"];
+
+/// How it is known which way a packet goes.
+#[derive(Debug)]
+enum Rule {
+    Always(Way),
+    /// By what the captures say: of what goes into the box at its first port or out of it at its second, and of the rest.
+    Labels([Way; 2]),
+    /// By who sent it. The latest answer is kept, for packets come in trains.
+    Stations(Sides, Option<((u64, u64), Way)>),
+}
+
+/// What became of the packets of one direction, besides the counts.
+#[derive(Debug)]
+pub struct Told {
+    pub sample: Sample,
+    pub loss_runs: u64,
+    pub lost_fragments: u64,
+    pub lost_super: u64,
+    pub unexpected_fragments: u64,
+    pub unexpected_super: u64,
+    was_lost: bool,
+}
+
+/// Two neighbouring taps.
+#[derive(Debug)]
+pub struct Pair {
+    number: u32,
+    matcher: Matcher,
+    rule: Rule,
+    /// What is taken off the times of each tap, so that both are about one clock. ns.
+    aligned: (i64, i64),
+    /// Of two clocks.
+    quickest: Option<Quickest>,
+    told: [Told; 2],
+    keeps_rows: bool,
+    pub crossings: Vec<Crossing>,
+    pub unmatched: Vec<Unmatched>,
+}
+
+/// What a pair is begun with.
+#[derive(Clone, Copy, Debug)]
+pub struct Terms {
+    pub number: u32,
+    pub limits: Limits,
+    pub direction: arguments::Direction,
+    /// Nanoseconds that are taken off the times of each tap.
+    pub aligned: (i64, i64),
+    pub is_one_clock: bool,
+    pub keeps_rows: bool,
+}
+
+impl Pair {
+    /// Begins with what both taps read ahead.
+    pub fn new(terms: Terms, first: &Input, second: &Input) -> Self {
+        let rule = match terms.direction {
+            arguments::Direction::Forward => Rule::Always(Way::Forward),
+            arguments::Direction::Backward => Rule::Always(Way::Backward),
+            arguments::Direction::Auto => Rule::learn(first, second, terms.is_one_clock),
+        };
+        let ways = if matches!(rule, Rule::Always(_)) { 1 } else { 2 };
+        Self {
+            number: terms.number,
+            matcher: Matcher::new(terms.limits, ways),
+            rule,
+            aligned: terms.aligned,
+            quickest: (!terms.is_one_clock).then(Quickest::new),
+            told: [Told::new(), Told::new()],
+            keeps_rows: terms.keeps_rows,
+            crossings: Vec::new(),
+            unmatched: Vec::new(),
+        }
+    }
+
+    /// Takes what one of its taps saw.
+    pub fn push(&mut self, tap: Tap, packet: &Packet) {
+        let off = if tap == Tap::First { self.aligned.0 } else { self.aligned.1 };
+        let way = self.rule.way(tap, packet);
+        let seen = Observed {
+            time: packet.time.saturating_sub(off),
+            digest: packet.digest,
+            length: packet.length,
+            note: packet.note.0,
+        };
+        let Self { matcher, number, aligned, quickest, told, crossings, unmatched, keeps_rows, .. } = self;
+        let quickest = quickest.as_mut();
+        let mut sink =
+            Sink { number: *number, aligned: *aligned, quickest, told, crossings, unmatched, keeps: *keeps_rows };
+        matcher.push(tap, way, &seen, &mut |way, outcome| sink.take(way, outcome));
+    }
+
+    /// Judges what is left.
+    pub fn end(&mut self) {
+        let Self { matcher, number, aligned, quickest, told, crossings, unmatched, keeps_rows, .. } = self;
+        let quickest = quickest.as_mut();
+        let mut sink =
+            Sink { number: *number, aligned: *aligned, quickest, told, crossings, unmatched, keeps: *keeps_rows };
+        matcher.end(&mut |way, outcome| sink.take(way, outcome));
+    }
+
+    pub fn counts(&self, way: Way) -> Counts {
+        self.matcher.counts(way)
+    }
+
+    pub fn told(&self, way: Way) -> &Told {
+        &self.told[place(way)]
+    }
+
+    /// Returns how far its delays can be trusted.
+    pub fn clocks(&self) -> Clocks {
+        let Some(quickest) = &self.quickest else { return Clocks::One };
+        quickest.estimate().map_or(Clocks::Unknown, |estimate| Clocks::Two(Box::new(estimate)))
+    }
+
+    /// Returns by how much the taps' clocks were brought together before packets were matched.
+    pub fn alignment(&self) -> i64 {
+        self.aligned.1.saturating_sub(self.aligned.0)
+    }
+
+    /// Says how it is known which way packets go.
+    pub fn rule(&self) -> &'static str {
+        match &self.rule {
+            Rule::Always(Way::Forward) => "all forward",
+            Rule::Always(Way::Backward) => "all backward",
+            Rule::Labels(_) => "as the taps say",
+            Rule::Stations(..) => "by who answers whom",
+        }
+    }
+}
+
+impl Rule {
+    fn learn(first: &Input, second: &Input, is_one_clock: bool) -> Self {
+        let begun = || first.begun().iter().chain(second.begun());
+        if begun().next().is_some() && begun().all(|packet| packet.direction.is_some()) {
+            let seen = |tap, input| seen(input, |packet| labels(tap, packet));
+            let sides = Sides::of(&seen(Tap::First, first), &seen(Tap::Second, second), is_one_clock);
+            // Where nothing else is known, the taps are the box's own ports.
+            let way = |stations, otherwise| sides.known(stations).unwrap_or(otherwise);
+            return Self::Labels([way(ALONG, Way::Forward), way((ALONG.1, ALONG.0), Way::Backward)]);
+        }
+        let seen = |input| seen(input, |packet| packet.stations);
+        let sides = Sides::of(&seen(first), &seen(second), is_one_clock);
+        Self::Stations(sides, None)
+    }
+
+    fn way(&mut self, tap: Tap, packet: &Packet) -> Way {
+        match self {
+            Self::Always(way) => *way,
+            Self::Labels(ways) => {
+                labels(tap, packet).map_or(Way::Forward, |stations| ways[usize::from(stations != ALONG)])
+            }
+            Self::Stations(sides, latest) => packet.stations.map_or(Way::Forward, |stations| match latest {
+                Some((known, way)) if *known == stations => *way,
+                _ => latest.insert((stations, sides.way(stations))).1,
+            }),
+        }
+    }
+}
+
+/// From the first tap's side to the second's, as stations.
+const ALONG: (u64, u64) = (1, 2);
+
+/// The two sides of the box as stations: what goes into it at its first port, or comes out at its second, goes from 1 to 2.
+fn labels(tap: Tap, packet: &Packet) -> Option<(u64, u64)> {
+    let goes_in = packet.direction? == Direction::In;
+    Some(if goes_in == (tap == Tap::First) { ALONG } else { (ALONG.1, ALONG.0) })
+}
+
+fn seen(input: &Input, stations: impl Fn(&Packet) -> Option<(u64, u64)>) -> Vec<Seen> {
+    let of = |packet: &Packet| Seen {
+        time: packet.time,
+        digest: packet.digest,
+        stations: stations(packet).unwrap_or_default(),
+    };
+    input.begun().iter().map(of).collect()
+}
+
+/// Returns by how much the second tap's clock is ahead of the first's, and a delay; `None` where both saw too little in common.
+pub fn offset(first: &Input, second: &Input) -> Option<i64> {
+    offset_between(&seen(first, |_| None), &seen(second, |_| None))
+}
+
+const fn place(way: Way) -> usize {
+    match way {
+        Way::Forward => 0,
+        Way::Backward => 1,
+    }
+}
+
+impl Told {
+    fn new() -> Self {
+        Self {
+            sample: Sample::new(KEPT),
+            loss_runs: 0,
+            lost_fragments: 0,
+            lost_super: 0,
+            unexpected_fragments: 0,
+            unexpected_super: 0,
+            was_lost: false,
+        }
+    }
+}
+
+/// Where outcomes go.
+struct Sink<'a> {
+    number: u32,
+    aligned: (i64, i64),
+    quickest: Option<&'a mut Quickest>,
+    told: &'a mut [Told; 2],
+    crossings: &'a mut Vec<Crossing>,
+    unmatched: &'a mut Vec<Unmatched>,
+    keeps: bool,
+}
+
+impl Sink<'_> {
+    fn take(&mut self, way: Way, outcome: Outcome) {
+        // What is added again to the times of the tap that comes first, and of the other.
+        let (here, there) = match way {
+            Way::Forward => self.aligned,
+            Way::Backward => (self.aligned.1, self.aligned.0),
+        };
+        let told = &mut self.told[place(way)];
+        match outcome {
+            Outcome::Matched { seen, number, second, second_note, is_ambiguous, extent } => {
+                told.was_lost = false;
+                let (from, until) = (seen.time + here, second + there);
+                let delay = until - from;
+                told.sample.push(Delay { first: from, delay, length: seen.length, is_ambiguous });
+                if let (false, Some(quickest)) = (is_ambiguous, &mut self.quickest) {
+                    let (first, second) = if way == Way::Forward { (from, until) } else { (until, from) };
+                    quickest.push(way, first, second);
+                }
+                if self.keeps {
+                    self.crossings.push(Crossing {
+                        pair: self.number,
+                        direction: DIRECTIONS[place(way)],
+                        number,
+                        first: Time(from),
+                        first_source: Note(seen.note).source(),
+                        second_source: Note(second_note).source(),
+                        delay: Nanos(delay),
+                        length_bytes: seen.length,
+                        is_ambiguous,
+                        reordering_extent: (extent > 0).then_some(extent),
+                    });
+                }
+            }
+            Outcome::Lost(seen) => {
+                told.loss_runs += u64::from(!told.was_lost);
+                told.was_lost = true;
+                told.lost_fragments += u64::from(Note(seen.note).is_fragment());
+                told.lost_super += u64::from(Note(seen.note).is_super());
+                self.keep(way, "lost", &seen, here);
+            }
+            Outcome::Evicted(seen) => self.keep(way, "evicted", &seen, here),
+            Outcome::Pending(seen) => self.keep(way, "pending", &seen, here),
+            Outcome::Duplicated(seen) => self.keep(way, "duplicated", &seen, there),
+            Outcome::Unexpected(seen) => {
+                told.unexpected_fragments += u64::from(Note(seen.note).is_fragment());
+                told.unexpected_super += u64::from(Note(seen.note).is_super());
+                self.keep(way, "unexpected", &seen, there);
+            }
+        }
+    }
+
+    fn keep(&mut self, way: Way, outcome: &'static str, seen: &Observed, off: i64) {
+        if self.keeps {
+            self.unmatched.push(Unmatched {
+                pair: self.number,
+                direction: DIRECTIONS[place(way)],
+                time: Time(seen.time + off),
+                time_source: Note(seen.note).source(),
+                length_bytes: seen.length,
+                digest: seen.digest,
+                outcome,
+            });
+        }
+    }
+}

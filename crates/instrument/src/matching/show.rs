@@ -1,0 +1,222 @@
+//! The summary for a person, or as JSON.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+
+use serde_json::Value;
+use sojourn_emulate::config::units;
+
+use super::arguments::Match;
+use crate::numbers::{grouped, loss, span};
+
+/// Tells what was found.
+///
+/// # Errors
+/// When nobody can be told.
+pub fn tell(asked: &Match, told: &Value) -> anyhow::Result<()> {
+    let mut output = std::io::stdout().lock();
+    if asked.json {
+        writeln!(output, "{told}")?;
+    } else {
+        write!(output, "{}", text(asked, told))?;
+    }
+    Ok(())
+}
+
+fn text(asked: &Match, told: &Value) -> String {
+    let mut lines = Lines(String::new());
+    let key = told["key"].as_str().unwrap_or_default();
+    lines.add(&format!("matched by the key {key}, within {}", span(asked.window.0)));
+    for tap in elements(&told["taps"]) {
+        of_tap(&mut lines, tap);
+    }
+    for pair in elements(&told["pairs"]) {
+        of_pair(&mut lines, asked, pair);
+    }
+    lines.0
+}
+
+/// Lines of a text.
+struct Lines(String);
+
+impl Lines {
+    fn add(&mut self, line: &str) {
+        let _ = writeln!(self.0, "{line}");
+    }
+
+    /// Adds a line where a number is not 0.
+    fn note(&mut self, number: u64, line: &str) {
+        if number > 0 {
+            self.add(&format!("  note: {} {line}", grouped(number)));
+        }
+    }
+}
+
+fn of_tap(lines: &mut Lines, tap: &Value) {
+    let number = |name: &str| tap[name].as_u64().unwrap_or(0);
+    lines.add(&format!("{}: {} packets", tap["name"].as_str().unwrap_or_default(), grouped(number("packets"))));
+    lines.note(number("without_key"), "of them cannot carry the key, and are matched with nothing");
+    lines.note(number("too_short"), "of them were kept too short to be compared");
+    lines.note(number("of_other_interfaces"), "more are of other interfaces");
+    lines.note(number("dropped_by_capture"), "more the capture says that it dropped: they look lost, or unexpected");
+    let skipped = |name: &str| tap["skipped"][name].as_u64().unwrap_or(0);
+    lines.note(skipped("untimed"), "more have no time: they were saved as simple packet blocks");
+    lines.note(skipped("of_other_links"), "more are of a link whose frames are not known");
+    lines.note(skipped("malformed"), "more have blocks that contradict themselves");
+    lines.note(number("stepped_back"), "of them are stamped earlier than the packet before them");
+    let resolution = number("resolution_ns");
+    if resolution > 1 {
+        lines.add(&format!("  note: its timestamps are to {}; delays are no finer", span(resolution.cast_signed())));
+    }
+    if let Some(trouble) = tap["ended_early"].as_str() {
+        lines.add(&format!("  note: it ends too early ({trouble}); what was before is matched"));
+    }
+}
+
+fn of_pair(lines: &mut Lines, asked: &Match, pair: &Value) {
+    let name = |which: &str| pair[which].as_str().unwrap_or_default();
+    for way in elements(&pair["directions"]) {
+        let is_forward = way["direction"] == "forward";
+        let (from, to) = if is_forward { ("first", "second") } else { ("second", "first") };
+        lines.add("");
+        lines.add(&format!("{} → {} ({})", name(from), name(to), name("direction_rule")));
+        of_counts(lines, way);
+        of_delays(lines, asked, way);
+    }
+    lines.add("");
+    of_clocks(lines, &pair["clocks"], pair["aligned_by_ns"].as_i64().unwrap_or(0));
+}
+
+fn of_counts(lines: &mut Lines, way: &Value) {
+    let count = |name: &str| way["counts"][name].as_u64().unwrap_or(0);
+    let counted = |name: &str| grouped(count(name));
+    let evicted = if count("evicted") > 0 { format!(" + {} evicted", counted("evicted")) } else { String::new() };
+    lines.add(&format!(
+        "  seen first   {} = {} matched + {} lost{evicted} + {} pending at the end",
+        counted("seen_first"),
+        counted("matched"),
+        counted("lost"),
+        counted("pending")
+    ));
+    lines.add(&format!(
+        "  seen second  {} = {} matched + {} duplicated + {} unexpected",
+        counted("seen_second"),
+        counted("matched"),
+        counted("duplicated"),
+        counted("unexpected")
+    ));
+    let decided = count("matched") + count("lost");
+    let told = |name: &str| way[name].as_u64().unwrap_or(0);
+    if decided > 0 {
+        lines.add(&format!("  loss         {}", loss(count("lost"), told("loss_runs"), decided)));
+    }
+    let extent = count("reordering_extent_max");
+    lines.add(&match count("reordered") {
+        0 => "  reordering   none".to_owned(),
+        some => format!("  reordering   {} packets, extent {extent} at most (RFC 4737)", grouped(some)),
+    });
+    lines.note(
+        count("ambiguous"),
+        "of the matches are ambiguous: their tap saw another packet with the same digest within the window",
+    );
+    lines.note(
+        count("evicted"),
+        "packets were forgotten before their window was over: give --memory more, or a shorter --window",
+    );
+    lines.note(
+        count("judged_early"),
+        "packets of the other tap were judged before the first tap's clock could catch up: give --memory more, or a shorter --window",
+    );
+    lines.note(
+        count("lost_at_end"),
+        "of the lost ones were seen after the other tap's last packet: it may have ended earlier",
+    );
+    lines.note(
+        count("unexpected_at_start"),
+        "of the unexpected ones came as the first tap began: they may have entered before",
+    );
+    let pieces = told("lost_fragments").min(told("unexpected_fragments"));
+    lines.note(
+        pieces,
+        "or more fragments are at one tap only: the packets were cut differently, or put together, between the taps",
+    );
+    let supers = told("lost_super_packets").max(told("unexpected_super_packets"));
+    lines.note(supers, "unmatched packets are longer than the MTU: the kernel held several as one (GRO, GSO); switch that off with ethtool -K, or --mtu");
+}
+
+fn of_delays(lines: &mut Lines, asked: &Match, way: &Value) {
+    let delay = &way["delay"];
+    if delay.is_null() {
+        return;
+    }
+    let is_above = delay["of"] == "above the least";
+    let title = if is_above { "  delay above the least" } else { "  delay" };
+    let without = asked.subtract_serialisation.map_or(String::new(), |rate| {
+        format!(", without serialisation at {} (frame, FCS, preamble)", units::rate_text(rate))
+    });
+    lines.add(&format!("{title}{without}, with 95 % intervals of order statistics"));
+    percentiles(lines, delay);
+    if delay["sampled"] == true {
+        let n = delay["n"].as_u64().unwrap_or(0);
+        lines.add(&format!("    of {} packets drawn at random", grouped(n)));
+    }
+    if !way["delay_unambiguous"].is_null() {
+        lines.add("  the same of the matches that are not ambiguous");
+        percentiles(lines, &way["delay_unambiguous"]);
+    }
+    let negative = delay["negative"].as_u64().unwrap_or(0);
+    lines.note(
+        negative,
+        "delays are negative: the clocks differ by more than is known, or the stamps are not of one place",
+    );
+    let slope = &way["slope"];
+    if let (Some(value), Some(low), Some(high)) =
+        (slope["ns_per_octet"].as_f64(), slope["low"].as_f64(), slope["high"].as_f64())
+    {
+        lines.add(&format!("  against size  {value:.3} ns for each octet (95 % CI {low:.3} to {high:.3}, Theil–Sen)"));
+    }
+}
+
+fn percentiles(lines: &mut Lines, delay: &Value) {
+    let plain = |name: &str| span(delay[name].as_i64().unwrap_or(0));
+    let mean = delay["mean_ns"].as_f64().unwrap_or(0.0).round() as i64;
+    lines.add(&format!("    min {}, mean {}, max {}", plain("min_ns"), span(mean), plain("max_ns")));
+    for (name, title) in
+        [("p1", "p1"), ("p50", "p50"), ("p90", "p90"), ("p99", "p99"), ("p99_9", "p99.9"), ("p99_99", "p99.99")]
+    {
+        let told = &delay[format!("{name}_ns")];
+        let Some(value) = told["value"].as_i64() else { continue };
+        let end = |name: &str, missing: &str| told[name].as_i64().map_or(missing.to_owned(), span);
+        lines.add(&format!("    {title:<7} {} ({} to {})", span(value), end("low", "…"), end("high", "…")));
+    }
+}
+
+fn of_clocks(lines: &mut Lines, clocks: &Value, aligned_by: i64) {
+    let number = |name: &str| clocks[name].as_f64().unwrap_or(0.0);
+    match clocks["relation"].as_str() {
+        Some("one") => lines.add("clocks: one for both taps"),
+        Some("estimated") => {
+            lines.add(&format!(
+                "clocks: the second tap's is ahead by {}, and gains {:.1} ppb; maximum error of every delay {}, 95 % within {} where the least delays both ways are alike",
+                span(number("offset_ns").round() as i64),
+                number("skew_ppb"),
+                span(number("maximum_error_ns").ceil() as i64),
+                span(number("error95_ns").ceil() as i64)
+            ));
+            for found in elements(&clocks["findings"]) {
+                lines.add(&format!("  note: {}", found["sentence"].as_str().unwrap_or_default()));
+            }
+        }
+        _ => lines.add(
+            "clocks: unknown, for packets went one way only: every delay has the same unknown part, and what the clocks drift; \
+             give --same-clock if both taps stamp by one clock",
+        ),
+    }
+    if aligned_by != 0 {
+        lines.add(&format!("  times of the second tap were moved by {} to find its packets", span(-aligned_by)));
+    }
+}
+
+fn elements(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}

@@ -1,0 +1,308 @@
+//! `match` over captures whose truth is known: delays, losses, copies, two clocks, two directions, and files that are not as they
+//! should be.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::Int64Type;
+use arrow_ipc::reader::StreamReader;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use serde_json::Value;
+use sojourn_port::pcap::NgWriter;
+use sojourn_record::tap::{TapCounts, Tapped};
+use sojourn_record::{Origin, TapAbout, TapFolder};
+use sojourn_time::{Source, Stamp, Time};
+
+const START: i64 = 1_700_000_000_000_000_000;
+const US: i64 = 1_000;
+
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("sojourn-match-{}-{name}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn run(words: &[&str], folder: &Folder) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_sojourn-instrument"))
+        .arg("match")
+        .args(words)
+        .current_dir(&folder.0)
+        .output()
+        .unwrap()
+}
+
+fn json(words: &[&str], folder: &Folder) -> Value {
+    let output = run(&[words, &["--json"]].concat(), folder);
+    assert!(output.status.success(), "{output:?}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// A UDP packet from one station to the other.
+fn frame(number: u32, is_forward: bool, length: usize) -> Vec<u8> {
+    let (to, from) = if is_forward { (2, 1) } else { (1, 2) };
+    let mut frame = vec![2, 0, 0, 0, 0, to, 2, 0, 0, 0, 0, from, 8, 0];
+    let total = (length as u16 - 14).to_be_bytes();
+    frame.extend([0x45, 0, total[0], total[1], 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, from, 10, 0, 0, to]);
+    frame.extend([0, 7, 0, 9, 0, 0, 0, 0]);
+    frame.extend(number.to_be_bytes());
+    frame.resize(length, 0);
+    frame
+}
+
+fn write(path: &Path, mut frames: Vec<(i64, Vec<u8>)>) {
+    frames.sort_by_key(|(at, _)| *at);
+    let mut writer = NgWriter::new(Vec::new()).unwrap();
+    frames.iter().for_each(|(at, frame)| writer.write(Time(*at), frame).unwrap());
+    fs::write(path, writer.finish().unwrap()).unwrap();
+}
+
+/// A box between two taps, for a second: every packet of both directions takes 100 µs, up to 50 µs more, and 8 ns for each octet.
+struct Truth {
+    before: Vec<(i64, Vec<u8>)>,
+    after: Vec<(i64, Vec<u8>)>,
+    /// By direction and by when they were seen first.
+    delays: [Vec<i64>; 2],
+    lost: [u64; 2],
+    copies: [u64; 2],
+}
+
+fn simulate(packets: u32, clock: impl Fn(i64) -> i64, loss: f64) -> Truth {
+    let mut random = StdRng::seed_from_u64(5);
+    let mut truth =
+        Truth { before: Vec::new(), after: Vec::new(), delays: Default::default(), lost: [0; 2], copies: [0; 2] };
+    for number in 0..packets {
+        for is_forward in [true, false] {
+            let way = usize::from(!is_forward);
+            let at = START + i64::from(number) * 100 * US + i64::from(!is_forward) * 30 * US;
+            let length = [60, 590, 1_514][random.random_range(0..3)];
+            let frame = frame(number, is_forward, length);
+            let (here, there) =
+                if is_forward { (&mut truth.before, &mut truth.after) } else { (&mut truth.after, &mut truth.before) };
+            let stamp = |at: i64, is_here: bool| if is_forward == is_here { at } else { clock(at) };
+            here.push((stamp(at, true), frame.clone()));
+            if random.random_bool(loss) {
+                truth.lost[way] += 1;
+                continue;
+            }
+            let delay = 100 * US + random.random_range(0..50 * US) + 8 * length as i64;
+            truth.delays[way].push(delay);
+            there.push((stamp(at + delay, false), frame.clone()));
+            if random.random_bool(loss) {
+                truth.copies[way] += 1;
+                there.push((stamp(at + delay + 10 * US, false), frame));
+            }
+        }
+    }
+    truth.delays.iter_mut().for_each(|delays| delays.sort_unstable());
+    truth
+}
+
+fn median(sorted: &[i64]) -> i64 {
+    sorted[(sorted.len() - 1) / 2]
+}
+
+#[test]
+fn both_directions_are_found_and_each_packet_is_accounted_for() {
+    let folder = Folder::new("both");
+    let truth = simulate(5_000, |at| at, 0.02);
+    write(&folder.file("a.pcapng"), truth.before);
+    write(&folder.file("b.pcapng"), truth.after);
+    let told = json(&["a.pcapng", "b.pcapng", "--same-clock", "--window", "10ms", "-o", "out"], &folder);
+    let pair = &told["pairs"][0];
+    assert_eq!((&pair["clocks"]["relation"], &pair["aligned_by_ns"]), (&"one".into(), &0.into()));
+    for way in 0..2 {
+        let found = &pair["directions"][way];
+        let count = |name: &str| found["counts"][name].as_u64().unwrap();
+        assert_eq!(count("matched"), truth.delays[way].len() as u64, "{told:#}");
+        assert_eq!(count("lost") + count("pending"), truth.lost[way]);
+        assert_eq!((count("duplicated"), count("unexpected")), (truth.copies[way], 0));
+        assert_eq!((count("ambiguous"), count("seen_first")), (0, 5_000));
+        let delay = &found["delay"];
+        assert_eq!(delay["p50_ns"]["value"], median(&truth.delays[way]));
+        assert_eq!(
+            (&delay["min_ns"], &delay["max_ns"]),
+            (&truth.delays[way][0].into(), &(*truth.delays[way].last().unwrap()).into())
+        );
+        let slope = &found["slope"];
+        let of = |name: &str| slope[name].as_f64().unwrap();
+        assert!(of("low") <= 8.0 && 8.0 <= of("high") && of("high") - of("low") < 4.0, "{slope}");
+    }
+    // The rows say the same.
+    let file = fs::File::open(folder.file("out/crossings-match-000.arrow")).unwrap();
+    let mut delays = [Vec::new(), Vec::new()];
+    for batch in StreamReader::try_new(file, None).unwrap().map(Result::unwrap) {
+        let column = |name: &str| batch.column_by_name(name).unwrap().clone();
+        let directions = column("direction");
+        let directions = directions.as_dictionary::<arrow_array::types::Int8Type>();
+        for (row, delay) in column("delay_ns").as_primitive::<Int64Type>().values().iter().enumerate() {
+            delays[usize::from(directions.key(row) == Some(1))].push(*delay);
+        }
+    }
+    delays.iter_mut().for_each(|delays| delays.sort_unstable());
+    assert_eq!(delays, truth.delays);
+    let summary: Value = serde_json::from_slice(&fs::read(folder.file("out/summary.json")).unwrap()).unwrap();
+    assert_eq!(summary, told);
+    let text = run(&["a.pcapng", "b.pcapng", "--same-clock", "--window", "10ms"], &folder);
+    let text = String::from_utf8(text.stdout).unwrap();
+    assert!(text.contains("seen first   5,000 = ") && text.contains("clocks: one for both taps"), "{text}");
+}
+
+#[test]
+fn two_clocks_are_told_apart_within_the_maximum_error() {
+    for (offset, ppm) in [(0, 0.0), (5_000_000_000, 40.0), (-37_000_000_000, -120.0), (80 * US, 3.0)] {
+        let folder = Folder::new(&format!("clocks-{offset}"));
+        let clock = |at: i64| at + offset + ((at - START) as f64 * ppm * 1e-6) as i64;
+        let truth = simulate(5_000, clock, 0.01);
+        write(&folder.file("a.pcapng"), truth.before);
+        write(&folder.file("b.pcapng"), truth.after);
+        let told = json(&["a.pcapng", "b.pcapng"], &folder);
+        let (pair, clocks) = (&told["pairs"][0], &told["pairs"][0]["clocks"]);
+        assert_eq!(clocks["relation"], "estimated", "{told:#}");
+        let error = clocks["maximum_error_ns"].as_f64().unwrap();
+        // Half a round trip at least is unknown, and not much more.
+        assert!(error < 1.5e5, "{error}");
+        for way in 0..2 {
+            let found = &pair["directions"][way];
+            assert_eq!(found["counts"]["matched"], truth.delays[way].len() as u64, "{told:#}");
+            assert_eq!(found["counts"]["duplicated"], truth.copies[way]);
+            let off = found["delay"]["p50_ns"]["value"].as_i64().unwrap() - median(&truth.delays[way]);
+            assert!((off.abs() as f64) < error, "{offset} {ppm}: {off} {error}");
+            // Both ways are alike here, and that the 95 % error takes for granted.
+            assert!((off.abs() as f64) < 2.0 * clocks["error95_ns"].as_f64().unwrap() + 500.0, "{off} {clocks}");
+        }
+    }
+}
+
+#[test]
+fn of_one_direction_and_two_clocks_the_constant_is_unknown_and_that_is_said() {
+    let folder = Folder::new("one");
+    let truth = simulate(2_000, |at| at + 3_000_000_000, 0.0);
+    let forward = |frames: Vec<(i64, Vec<u8>)>| frames.into_iter().filter(|(_, frame)| frame[5] == 2).collect();
+    write(&folder.file("a.pcapng"), forward(truth.before));
+    write(&folder.file("b.pcapng"), forward(truth.after));
+    let told = json(&["a.pcapng", "b.pcapng"], &folder);
+    let found = &told["pairs"][0]["directions"][0];
+    assert_eq!(
+        (&told["pairs"][0]["clocks"]["relation"], &found["counts"]["matched"]),
+        (&"unknown".into(), &2_000.into())
+    );
+    let spread = median(&truth.delays[0]) - truth.delays[0][0];
+    assert_eq!((&found["delay"]["min_ns"], &found["delay"]["p50_ns"]["value"]), (&0.into(), &spread.into()));
+    let text = String::from_utf8(run(&["a.pcapng", "b.pcapng"], &folder).stdout).unwrap();
+    assert!(text.contains("delay above the least") && text.contains("clocks: unknown"), "{text}");
+}
+
+#[test]
+fn serialisation_is_subtracted_by_its_name() {
+    let folder = Folder::new("serialisation");
+    let truth = simulate(2_000, |at| at, 0.0);
+    write(&folder.file("a.pcapng"), truth.before);
+    write(&folder.file("b.pcapng"), truth.after);
+    let words = ["a.pcapng", "b.pcapng", "--same-clock", "--subtract-serialisation", "1Gbit/s"];
+    let told = json(&words, &folder);
+    let slope = &told["pairs"][0]["directions"][0]["slope"];
+    let of = |name: &str| slope[name].as_f64().unwrap();
+    // 8 ns for each octet are what a link of 1 Gbit/s takes.
+    assert!(of("low") <= 0.0 && 0.0 <= of("high"), "{slope}");
+    let text = String::from_utf8(run(&words, &folder).stdout).unwrap();
+    assert!(text.contains("without serialisation at 1Gbit/s"), "{text}");
+}
+
+#[test]
+fn records_of_taps_are_matched_as_captures_are() {
+    let folder = Folder::new("records");
+    let about = |tap: &str, key: &str, clock_id| TapAbout {
+        tap: tap.to_owned(),
+        key: key.to_owned(),
+        clock_id,
+        ..TapAbout::default()
+    };
+    let rows = |later: i64, direction| {
+        let row = move |number: u32| Tapped {
+            at: Stamp { at: Time(START + i64::from(number) * 10 * US + later), source: Source::Kernel },
+            digest: (!number.is_multiple_of(10)).then_some(u64::from(number) << 40 | 7),
+            length_bytes: 60,
+            direction: Some(direction),
+            is_fragment: false,
+            is_super_packet: false,
+            is_truncated: false,
+        };
+        (0..1_000).map(row).collect::<Vec<_>>()
+    };
+    let write = |name: &str, about: &TapAbout, rows: &[Tapped]| {
+        let mut files = TapFolder::create(&folder.0, (name, 0), about, &Origin::default()).unwrap();
+        files.write(rows).unwrap();
+        files.finish(&TapCounts::default()).unwrap();
+    };
+    write("one", &about("one", "router", 9), &rows(0, "in"));
+    write("two", &about("two", "router", 9), &rows(12 * US, "out"));
+    write("other", &about("other", "nat", 9), &rows(12 * US, "out"));
+    write("far", &about("far", "router", 8), &rows(25 * US, "in"));
+    let told = json(&["taps-one-000.arrow", "taps-two-000.arrow", "taps-far-000.arrow"], &folder);
+    assert_eq!((&told["key"], &told["taps"][0]["without_key"]), (&"router".into(), &100.into()));
+    let pair = |place: usize| &told["pairs"][place];
+    assert_eq!((&pair(0)["clocks"]["relation"], &pair(1)["clocks"]["relation"]), (&"one".into(), &"unknown".into()));
+    for (place, matched) in [(0, 900), (1, 900)] {
+        assert_eq!(pair(place)["directions"][0]["counts"]["matched"], matched, "{told:#}");
+    }
+    assert_eq!(pair(0)["directions"][0]["delay"]["p99_ns"]["value"], 12 * US);
+    let refused = run(&["taps-one-000.arrow", "taps-other-000.arrow"], &folder);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(String::from_utf8(refused.stderr).unwrap().contains("digests by the key nat, not router"));
+}
+
+#[test]
+fn what_cannot_be_matched_is_refused_in_a_sentence() {
+    let folder = Folder::new("refused");
+    let truth = simulate(100, |at| at, 0.0);
+    write(&folder.file("a.pcapng"), truth.before);
+    fs::write(folder.file("text"), "no capture at all, but long enough to have a header").unwrap();
+    fs::write(folder.file("empty"), "").unwrap();
+    for (words, status, sentence) in [
+        (vec!["a.pcapng", "none.pcapng"], 2, "there is no such file"),
+        (vec!["a.pcapng", "none.arrow"], 2, "there is no such file"),
+        (vec!["a.pcapng", "."], 2, "is a folder"),
+        (vec!["a.pcapng", "text"], 2, "not a pcap file"),
+        (vec!["a.pcapng", "empty"], 2, "the file ends"),
+        (vec!["a.pcapng", "a.pcapng", "--window", "0s"], 2, "is no window"),
+        (vec!["a.pcapng", "a.pcapng", "--key", "hub"], 2, "no key"),
+        (vec!["a.pcapng:eth9", "a.pcapng"], 2, "no such interface"),
+        (vec!["a.pcapng", "a.pcapng", "--subtract-serialisation", "0"], 2, "more than 0"),
+    ] {
+        let output = run(&words, &folder);
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(status) && told.contains(sentence), "{words:?}: {told}");
+        assert_eq!(told.trim_end().lines().count(), 1, "{told}");
+    }
+    // What is cut within its last frame is read; what is damaged before must not be trusted.
+    let whole = fs::read(folder.file("a.pcapng")).unwrap();
+    fs::write(folder.file("cut.pcapng"), &whole[..whole.len() - 9]).unwrap();
+    let cut = run(&["a.pcapng", "cut.pcapng", "--same-clock"], &folder);
+    assert!(cut.status.success() && String::from_utf8(cut.stdout).unwrap().contains("ends too early"));
+    let mut damaged = whole;
+    let middle = 60 + (damaged.len() - 60) / 2;
+    damaged[middle..].fill(0xFF);
+    fs::write(folder.file("damaged.pcapng"), damaged).unwrap();
+    let damaged = run(&["a.pcapng", "damaged.pcapng", "--same-clock"], &folder);
+    assert_eq!(damaged.status.code(), Some(4), "{damaged:?}");
+}
