@@ -167,12 +167,10 @@ class Boxes:
             if time.monotonic() > deadline:
                 break
             time.sleep(_PATIENCE_SECONDS)
-        how = {False: "a bridge", True: "a router"}
-        as_what = " nor as over ".join(how[routed] for routed in tried)
-        verb = "neither" if len(tried) > 1 else "not"
+        how = " or ".join("as over a router" if routed else "as over a bridge" for routed in tried)
         raise MachineError(
-            f"{one.name} came up, and lets nothing pass within {one.spec.within_ns / 1e9:g} s: host B answers host A "
-            f"{verb} as over {as_what}; {one.last_lines()}"
+            f"{one.name} came up, and lets nothing pass within {one.spec.within_ns / 1e9:g} s: host B does not answer "
+            f"host A, {how}; {one.last_lines()}"
         )
 
     def _answers(self, link: Link) -> bool:
