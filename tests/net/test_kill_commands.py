@@ -14,7 +14,7 @@ import sys
 import time
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -156,33 +156,23 @@ def killed(argv: list[str], after_seconds: float) -> bool:
 
 def processes() -> set[int]:
     """All that run on the hosts."""
-    found: set[int] = set()
-    for host in "abm":
-        told = subprocess.run(["ip", "netns", "pids", f"{NAME}-{host}"], check=True, capture_output=True, text=True)
-        found |= {int(line) for line in told.stdout.split()}
-    return found
+    script = "; ".join(f"ip netns pids {NAME}-{host}" for host in "abm")
+    told = subprocess.run(["sh", "-ec", script], check=True, capture_output=True, text=True)
+    return {int(line) for line in told.stdout.split()}
 
 
-def state() -> dict[str, Any]:
-    """The hosts' interfaces, addresses, fixed neighbours, qdiscs, filters and sockets below IP."""
-    found: dict[str, Any] = {}
-    for host in "abm":
-        asked = {
-            "links": ["ip", "-d", "-j", "link"],
-            "addresses": ["ip", "-j", "-4", "address"],
-            "neighbours": ["ip", "-j", "neigh", "show", "nud", "permanent"],
-            "qdiscs": ["tc", "-j", "qdisc"],
-            "filters": [
-                "sh",
-                "-c",
-                "for dev in left right; do tc filter show dev $dev ingress 2>/dev/null; done; true",
-            ],
-            "sockets": ["ss", "-Hanpe", "-f", "link"],
-        }
-        for name, argv in asked.items():
-            done = subprocess.run(inside(host, *argv), check=True, capture_output=True, text=True)
-            found[f"{host} {name}"] = done.stdout
-    return found
+STATE = """
+ip -d -j link; ip -j -4 address; ip -j neigh show nud permanent; tc -j qdisc; ss -Hanpe -f link
+for dev in left right; do tc filter show dev $dev ingress 2> /dev/null || true; done
+"""
+
+
+def state() -> list[str]:
+    """Each host's interfaces, addresses, fixed neighbours, qdiscs, sockets below IP and filters."""
+    return [
+        subprocess.run(inside(host, "sh", "-ec", STATE), check=True, capture_output=True, text=True).stdout
+        for host in "abm"
+    ]
 
 
 def groups() -> set[str]:
