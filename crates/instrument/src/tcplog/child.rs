@@ -21,6 +21,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use sojourn_rights::table::TCPLOG;
 use sojourn_rights::{Identity, keep_only};
 
+use super::sys::end_with_us;
 use crate::failure::WrongRequest;
 
 /// What sudo says of who called it: not COMMAND's business once it runs as that user.
@@ -114,6 +115,7 @@ fn start_and_signal(
 
 /// Starts the command; this thread then keeps no right and starts no other.
 fn spawn(program: &OsString, command: &mut Command) -> Started {
+    end_with_us(command);
     let mut child = command.spawn().map_err(|error| refused(program, &error))?;
     let settled = keep_only(&[]).and_then(|()| TCPLOG.restrict_calls()).context("give up rights");
     let watched =

@@ -1,15 +1,22 @@
-//! The one system call that no safe crate offers: which network namespace a file stands for. Nothing is decided here.
+//! What no safe crate offers: which network namespace a file stands for, and a child that ends when we do. Nothing is decided
+//! here.
 
-#![expect(unsafe_code, reason = "SO_NETNS_COOKIE has no safe interface in rustix")]
+#![expect(
+    unsafe_code,
+    reason = "SO_NETNS_COOKIE has no safe interface in rustix, and std has none for what a child does first"
+)]
 
 use std::fs::File;
 use std::io;
 use std::net::UdpSocket;
 use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
+use std::process::Command;
 use std::thread;
 
 use rustix::io::Errno;
+use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use sojourn_rights::Right;
 
@@ -45,4 +52,16 @@ fn cookie_of(socket: &UdpSocket) -> io::Result<u64> {
         )
     };
     if result == 0 { Ok(cookie) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Has the kernel tell a command to end when the thread that starts it dies, however that comes about.
+pub fn end_with_us(command: &mut Command) {
+    let ours = getpid();
+    let ask = move || {
+        set_parent_process_death_signal(Some(Signal::TERM))?;
+        // We may have died before that.
+        if getppid() == Some(ours) { Ok(()) } else { Err(Errno::SRCH.into()) }
+    };
+    // SAFETY: between fork and exec it makes two system calls and allocates nothing.
+    unsafe { command.pre_exec(ask) };
 }
