@@ -21,7 +21,7 @@ import pytest
 from sojourn.bed.clean import marked_processes
 from sojourn.instruments import find_instrument
 from tests.net.busy_machine import await_that
-from tests.net.tcplog_bed import expect_gone, held_by
+from tests.net.tcplog_bed import MAIN, expect_gone, held_by
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -183,7 +183,7 @@ def groups() -> set[str]:
 @pytest.mark.proof
 def test_a_killed_study_leaves_nothing(tmp_path: Path) -> None:
     random_moments = moments()
-    argv = [sys.executable, "-m", "sojourn", "run", "bridge-latency", "--quick", "--no-report", "--no-history"]
+    argv = [sys.executable, "-c", MAIN, "run", "bridge-latency", "--quick", "--no-report", "--no-history"]
     before = runs()
     for number in range(STUDIES):
         out = tmp_path / str(number)
