@@ -1,7 +1,7 @@
 """Every command of README.md and of the guide is run as a reader would type it, so that none of them can rot.
 
 A page's commands run in their order, in one folder, over real frames: `here` and `there` are hosts with an interface
-eth1, and between them stands a box with eth1 and eth2, which is a bridge, but on the page about emulation. Commands of
+eth1, and between them stands a box with eth1 and eth2, which is a bridge, but on the pages about emulation and devices. Commands of
 the page that need minutes, a terminal or another machine stand in `INSTEAD` with what is run instead; a command that is
 new on a page runs as it stands. Commands that serve (`SERVES`) run beside those that follow.
 """
@@ -71,6 +71,7 @@ SHORTER = [
     (r"--for 10(m|s)", "--for 1s"),
     (r"-- iperf3 -c (…|10\.0\.0\.2)$", "-- iperf3 -c 10.0.0.2 -t 1"),
     (r"^run (?!.*(--quick|--dry-run))(.*)", rf"run \2 {MINUTES}"),
+    (r"^(run bridge-latency --quick .*(devices=|--device).*)", r"\1 --set pairs.rounds=2 --no-report"),
     (r"^(emulate eth1 eth2 .*--jitter.*)", r"\1 --log log"),
 ]
 SERVES = re.compile(
@@ -153,8 +154,8 @@ class Lab:
         self.page = page
         self._name = f"pages-{uuid.uuid4().hex[:6]}"
         self._serving: dict[tuple[str, str], subprocess.Popen[str]] = {}
-        self.default = "box" if page in {"emulate.md", "capture.md"} else "here"
-        self._has_bridge = page != "emulate.md"
+        self.default = "box" if page in {"emulate.md", "capture.md", "devices.md"} else "here"
+        self._has_bridge = page not in {"emulate.md", "devices.md"}
 
     def build(self) -> None:
         """Namespaces, cables and addresses; the files that the page speaks of."""
@@ -185,6 +186,8 @@ class Lab:
             blocks = re.findall(rf"^```{kind}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
             (self.folder / name).write_text(blocks[0])
         (self.folder / "my-plan.toml").write_text((ROOT / "python/sojourn/studies/frame-size.toml").read_text())
+        for name, example in (("my-box.sh", "rules.sh"), ("rules.sh", "rules.sh")):
+            shutil.copy(ROOT / "docs/guide/examples" / example, self.folder / name)
         (self.folder / "in.pcapng").write_bytes(capture())
         (self.folder / "before.pcap").write_bytes(capture())
         (self.folder / "after.pcap").write_bytes(capture(later_us=7))

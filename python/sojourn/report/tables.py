@@ -33,9 +33,10 @@ def device_latency(run: Run) -> Table:
         Column(("device",), "Device", numeric=False),
         Column(("reference",), "Over", numeric=False),
         cell_column(run),
-        Column(("device_latency_us",), "Device latency", "µs"),
+        Column(("device_latency_us",), "Mean device latency", "µs"),
         Column(("ci_low_us", "ci_high_us"), "CI", "µs"),
         Column(("level",), "Level"),
+        Column(("median_rtt_shift_us",), "Median round trip longer by", "µs"),
         Column(("sessions",), "Beds"),
         Column(("pairs",), "Pairs"),
         Column(("probes",), "Probes"),
@@ -49,7 +50,9 @@ def device_latency(run: Run) -> Table:
     rows = [_latency_row(run, row, everywhere) for row in shown]
     note = (
         "Device latency is half the difference of the mean round trips with and without the device; for "
-        "request-response that is its latency at the mean of both sizes. Intervals are over beds where there are "
+        "request-response that is its latency at the mean of both sizes. Beside it stands by how much the median round "
+        "trip is longer, there and back: where a device's delays are skewed, that is less than twice the mean latency; "
+        "half of it is no median of the device. Intervals are over beds where there are "
         "several, else over pairs, never over packets; pooled ones are of rounds, each the mean over its cells. "
         "a/a is the direct link again, or its twin, pooled over all pairs. Rows whose intervals overlap are not shown "
         "to differ."
@@ -295,11 +298,21 @@ def _latency_row(run: Run, row: dict[str, Any], everywhere: set[str]) -> tuple[E
         number(shown),
         interval(shown),
         _level(row),
+        _median_shift(run, row),
         whole(row["sessions"] or 1),
         pairs_of(row),
         whole(row["probes"]),
         Entry(", ".join(own).replace("_", " "), (" ".join(row["findings"] or []),)),
     )
+
+
+def _median_shift(run: Run, row: dict[str, Any]) -> Entry:
+    """By how much the median round trip of a cell is longer; nothing of all cells together."""
+    if row["cell"] is None:
+        return Entry(NOTHING, (None,))
+    found = run.rows("rtt_shift", "p50", device=row["device"], reference=row["reference"])
+    beside = found.filter(pl.col("cell") == row["cell"]).to_dicts()
+    return number(shown_of(beside[0])) if beside else Entry(NOTHING, (None,))
 
 
 def _beyond_cells(pooled: pl.DataFrame, single: pl.DataFrame) -> list[str]:

@@ -120,7 +120,7 @@ def _print_latencies(run: Run, console: Console) -> None:
     cells = run.rows("device_latency", "mean")
     if pooled.is_empty() and cells.is_empty():
         return
-    table = _columns(("device", "over", "cell"), ("latency", "95 % CI", "pairs"))
+    table = _columns(("device", "over", "cell"), ("mean latency", "95 % CI", "pairs"))
     for row in in_order(pooled):
         table.add_row(*_latency(run, row), style="bold")
     if cells.height <= MOST_CELLS:
@@ -128,9 +128,12 @@ def _print_latencies(run: Run, console: Console) -> None:
             table.add_row(*_latency(run, row))
     console.print(Padding(table, (1, 0, 0, 0)))
     if cells.height > MOST_CELLS:
-        console.print(f"Latencies in µs, one way; {len(run.cells)} cells one by one in the report.", style="dim")
+        console.print(
+            f"Mean latencies in µs, one way; {len(run.cells)} cells one by one, and medians, in the report.",
+            style="dim",
+        )
     else:
-        console.print("Latencies in µs, one way.", style="dim")
+        console.print("Mean latencies in µs, one way; medians are in the report.", style="dim")
 
 
 def _latency(run: Run, row: dict[str, Any]) -> tuple[str, ...]:

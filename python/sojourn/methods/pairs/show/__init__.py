@@ -101,10 +101,13 @@ def _latency_key(run: Run, row: dict[str, Any]) -> Key:
             one = shown_of(slope)
             said.append(f"{one.text} ns for each byte more ({one.interval})")
     where = f", {cell.short}" if cell and len(run.cells) > 1 else ""
-    return Key(f"{row['device']} over {row['reference']}{where}", shown.text, shown.unit, tuple(said), row["device"])
+    return Key(
+        f"{row['device']} over {row['reference']}, mean{where}", shown.text, shown.unit, tuple(said), row["device"]
+    )
 
 
 BESIDE = (
+    ("p50", "rtt_shift", "the median round trip is longer by {value} {unit} ({interval})"),
     ("within_bed", "device_latency", "within one bed: {interval} {unit}"),
     ("sd", "between_beds", "beds differ by sd {value} {unit} ({interval})"),
     ("next_run", "device_latency", "another run of as many beds: {interval} {unit}"),
