@@ -1,9 +1,9 @@
 """Every command of README.md and of the guide is run as a reader would type it, so that none of them can rot.
 
 A page's commands run in their order, in one folder, over real frames: `here` and `there` are hosts with an interface
-eth1, and between them stands a box with eth1 and eth2, which is a bridge, but on the pages about emulation and devices. Commands of
-the page that need minutes, a terminal or another machine stand in `INSTEAD` with what is run instead; a command that is
-new on a page runs as it stands. Commands that serve (`SERVES`) run beside those that follow.
+eth1, and between them stands a box with eth1 and eth2, which is a bridge, but on the pages about emulation and devices.
+Commands of the page that need minutes, a terminal or another machine stand in `INSTEAD` with what is run instead; a
+command that is new on a page runs as it stands. Commands that serve (`SERVES`) run beside those that follow.
 """
 
 from __future__ import annotations
