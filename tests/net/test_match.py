@@ -1,8 +1,9 @@
-"""Captures by tcpdump on both ports of a kernel bridge, matched.
+"""Captures on both ports of a box, matched: a bridge, a router, a translator, a relay of known holds.
 
-Every packet that the ports counted is in one count, and no delay contradicts the round trips that ping saw.
+Every packet that the ports counted is in one count. tcpdump's captures, ours and our records give the same delays. No
+delay contradicts the round trips that ping saw, and a relay's holds are found packet by packet.
 
-Two hosts and a box between them, of the test's own. Times are bounded by physics only, for the machine may be busy.
+Two hosts and a box between them, of the test's own. Times are bounded by physics, for the machine may be busy.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ import signal
 import subprocess
 import sys
 import uuid
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
+import numpy as np
+import polars as pl
 import pytest
 
 from tests.net.busy_machine import await_standstill
@@ -25,10 +28,19 @@ from tests.net.busy_machine import await_standstill
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+ROOT = Path(__file__).parents[2]
+RELAY = ROOT / "target/debug/sojourn-test-relay"
+BUILD = ["cargo", "build", "--locked", "--quiet", "--package", "sojourn-test-relay"]
 SOJOURN = str(Path(sys.executable).with_name("sojourn"))
 PATIENCE_SECONDS = 60
 PINGS = 300
 FRAMES = 2_000
+PORTS = ("left", "right")
+Places = tuple[tuple[str, str], tuple[str, str]]
+IN_THE_BOX: Places = (("box", "left"), ("box", "right"))
+AT_THE_HOSTS: Places = (("a", "eth1"), ("b", "eth1"))
+CAPTURING = "capturing"
+HOLD_ERROR_NS = 20_000
 
 SENDER = """
 import socket, sys, time
@@ -45,34 +57,61 @@ Told = dict[str, Any]
 
 
 class Lab:
-    """`a` and `b`, and a box that bridges them."""
+    """`a` and `b`, and a box between them with the ports `left` and `right`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.name = f"sojourn-match-{uuid.uuid4().hex[:6]}"
-        self.captures: list[subprocess.Popen[str]] = []
+        self.started: list[subprocess.Popen[str]] = []
 
     def build(self) -> None:
-        """Namespaces, cables, a bridge without a word of its own."""
+        """Namespaces and cables, without a word of their own."""
         for host in ("a", "box", "b"):
             run("ip", "netns", "add", f"{self.name}-{host}")
             for what in ("all", "default"):
                 self.inside(host, "sysctl", "-qw", f"net.ipv6.conf.{what}.disable_ipv6=1")
-        self.inside("box", "ip", "link", "add", "br0", "type", "bridge", "mcast_snooping", "0", "stp_state", "0")
-        for number, (host, port) in enumerate((("a", "left"), ("b", "right")), start=1):
+        for host, port in (("a", "left"), ("b", "right")):
             ends = ["netns", f"{self.name}-{host}", "type", "veth", "peer", "name", port, "netns", f"{self.name}-box"]
             run("ip", "link", "add", "eth1", *ends)
             self.inside(host, "ip", "link", "set", "eth1", "up")
-            self.inside(host, "ip", "address", "add", f"10.79.14.{number}/24", "dev", "eth1")
-            self.inside("box", "ip", "link", "set", port, "master", "br0", "up")
+            self.inside("box", "ip", "link", "set", port, "up")
+
+    def bridge(self) -> None:
+        """The box is a bridge."""
+        self.inside("box", "ip", "link", "add", "br0", "type", "bridge", "mcast_snooping", "0", "stp_state", "0")
+        for port in PORTS:
+            self.inside("box", "ip", "link", "set", port, "master", "br0")
         self.inside("box", "ip", "link", "set", "br0", "up")
+        self.address("10.79.14.1", "10.79.14.2")
+
+    def route(self) -> None:
+        """The box is a router."""
+        for port, host, net in (("left", "a", 14), ("right", "b", 15)):
+            self.inside("box", "ip", "address", "add", f"10.79.{net}.254/24", "dev", port)
+            self.inside(host, "ip", "address", "add", f"10.79.{net}.{1 + (host == 'b')}/24", "dev", "eth1")
+            self.inside(host, "ip", "route", "add", "default", "via", f"10.79.{net}.254")
+        self.inside("box", "sysctl", "-qw", "net.ipv4.ip_forward=1")
+
+    def masquerade(self) -> None:
+        """The router gives what goes to `b` its own address, and ports by chance."""
+        for words in (
+            "add table ip nat",
+            "add chain ip nat out { type nat hook postrouting priority 100 ; }",
+            "add rule ip nat out oifname right masquerade random",
+        ):
+            self.inside("box", "nft", words)
+
+    def address(self, of_a: str, of_b: str) -> None:
+        """Addresses in one network."""
+        for host, address in (("a", of_a), ("b", of_b)):
+            self.inside(host, "ip", "address", "add", f"{address}/24", "dev", "eth1")
 
     def remove(self) -> None:
         """Take all of it away."""
-        for capture in self.captures:
-            if capture.poll() is None:
-                capture.kill()
-                capture.wait()
+        for started in self.started:
+            if started.poll() is None:
+                started.kill()
+                started.communicate()
         for host in ("a", "box", "b"):
             run("ip", "netns", "del", f"{self.name}-{host}")
 
@@ -80,28 +119,50 @@ class Lab:
         """Run a command at a host, which must not fail."""
         return run("ip", "netns", "exec", f"{self.name}-{host}", *argv)
 
-    def counted(self, port: str) -> tuple[int, int]:
-        """Packets that a port of the box received and sent, by the kernel."""
-        [link] = json.loads(self.inside("box", "ip", "-s", "-j", "link", "show", port))
-        return link["stats64"]["rx"]["packets"], link["stats64"]["tx"]["packets"]
+    def start(self, host: str, *argv: str, said: str) -> subprocess.Popen[str]:
+        """Start a command at a host, and wait until it says something."""
+        words = ["ip", "netns", "exec", f"{self.name}-{host}", *argv]
+        started = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
+        self.started.append(started)
+        assert started.stderr is not None
+        lines = [started.stderr.readline()]
+        while said not in lines[-1]:
+            assert lines[-1], f"{argv} ended: {lines}"
+            lines.append(started.stderr.readline())
+        return started
 
-    def capture(self, port: str) -> None:
-        """Start tcpdump at a port of the box."""
-        argv = ["tcpdump", "-i", port, "--time-stamp-precision", "nano", "-B", "16384", "-U", "--immediate-mode"]
-        argv = ["ip", "netns", "exec", f"{self.name}-box", *argv, "-Z", "root", "-w", str(self.folder / f"{port}.pcap")]
-        capture = subprocess.Popen(argv, stderr=subprocess.PIPE, text=True)
-        self.captures.append(capture)
-        assert capture.stderr is not None
-        while "listening on" not in (line := capture.stderr.readline()):
-            assert line, f"tcpdump at {port} ended"
+    def counted(self) -> dict[str, tuple[int, int]]:
+        """Packets that each port of the box received and sent, by the kernel, when it is quiet."""
 
-    def end_captures(self) -> None:
-        """End tcpdump when it has written all, and it must have dropped nothing."""
-        await_standstill(lambda: [path.stat().st_size for path in sorted(self.folder.glob("*.pcap"))], 1.0)
-        for capture in self.captures:
+        def read() -> dict[str, tuple[int, int]]:
+            links = {port: json.loads(self.inside("box", "ip", "-s", "-j", "link", "show", port))[0] for port in PORTS}
+            stats = {port: link["stats64"] for port, link in links.items()}
+            return {port: (of["rx"]["packets"], of["tx"]["packets"]) for port, of in stats.items()}
+
+        counted: dict[str, tuple[int, int]] = await_standstill(read)
+        return counted
+
+    @contextmanager
+    def captured(self, places: Places = IN_THE_BOX) -> Iterator[None]:
+        """Have tcpdump at both sides of the box, which must drop nothing."""
+        options = ["--time-stamp-precision", "nano", "-B", "16384", "-U", "--immediate-mode", "-Z", "root"]
+        files = [self.folder / f"{port}.pcap" for port in PORTS]
+        captures = [
+            self.start(host, "tcpdump", "-i", dev, *options, "-w", str(file), said="listening on")
+            for (host, dev), file in zip(places, files, strict=True)
+        ]
+        yield
+        await_standstill(lambda: [file.stat().st_size for file in files], 1.0)
+        for capture in captures:
             capture.send_signal(signal.SIGINT)
             _, said = capture.communicate(timeout=PATIENCE_SECONDS)
             assert "0 packets dropped by kernel" in said, said
+
+    def talk(self, to: str) -> str:
+        """Echoes, and UDP of many sizes to nobody who listens, which is answered by errors; what ping says."""
+        pinged = self.inside("a", "ping", "-q", "-c", str(PINGS), "-i", "0.005", to)
+        self.inside("a", sys.executable, "-c", SENDER, to, str(FRAMES))
+        return pinged
 
 
 @pytest.fixture
@@ -115,44 +176,117 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
 
 
 def test_every_packet_through_a_bridge_is_accounted_for(lab: Lab) -> None:
+    lab.bridge()
     # Addresses are asked for before, and asked for again much later.
     lab.inside("a", "ping", "-c", "2", "-i", "0.2", "10.79.14.2")
-    ports = ("left", "right")
-    await_standstill(lambda: [lab.counted(port) for port in ports])
-    before = {port: lab.counted(port) for port in ports}
-    for port in ports:
-        lab.capture(port)
-    pinged = lab.inside("a", "ping", "-q", "-c", str(PINGS), "-i", "0.005", "10.79.14.2")
-    lab.inside("b", sys.executable, "-c", SENDER, "10.79.14.1", str(FRAMES))
-    await_standstill(lambda: [lab.counted(port) for port in ports])
-    lab.end_captures()
-    after = {port: lab.counted(port) for port in ports}
-    passed = {port: [after[port][way] - before[port][way] for way in (0, 1)] for port in ports}
+    before = lab.counted()
+    ours = lab.start("box", SOJOURN, "capture", *PORTS, "-o", str(lab.folder / "ours"), "--for", "60s", said=CAPTURING)
+    with lab.captured():
+        pinged = lab.talk("10.79.14.2")
+    ours.send_signal(signal.SIGINT)
+    _, said = ours.communicate(timeout=PATIENCE_SECONDS)
+    assert ours.returncode == 0, said
+    after = lab.counted()
+    passed = {port: [after[port][way] - before[port][way] for way in (0, 1)] for port in PORTS}
 
     told = match(lab.folder, "left.pcap", "right.pcap", "--same-clock", "-o", "out")
-    [pair] = told["pairs"]
-    ways = {found["direction"]: found for found in pair["directions"]}
     taps = {tap["name"].removesuffix(".pcap"): tap["packets"] for tap in told["taps"]}
     assert taps == {port: sum(counts) for port, counts in passed.items()}
-    for direction, (here, there) in {"forward": ports, "backward": ports[::-1]}.items():
+    ways = by_direction(told)
+    for direction, (here, there) in {"forward": PORTS, "backward": PORTS[::-1]}.items():
         counts = ways[direction]["counts"]
         assert counts["seen_first"] == passed[here][0], (direction, counts, passed)
         assert counts["seen_second"] == passed[there][1], (direction, counts, passed)
         assert counts["matched"] == counts["seen_first"] == counts["seen_second"], (direction, counts)
-        assert counts["reordered"] == 0, counts
-        assert counts["ambiguous"] == 0, counts
-    assert ways["forward"]["counts"]["matched"] >= PINGS
-    assert ways["backward"]["counts"]["matched"] >= PINGS + FRAMES
+        assert (counts["reordered"], counts["ambiguous"]) == (0, 0), counts
+    assert ways["forward"]["counts"]["matched"] >= PINGS + FRAMES
+    assert ways["backward"]["counts"]["matched"] >= PINGS
     # A round trip goes through the box twice.
     found = re.search(r"= ([\d.]+)/[\d.]+/([\d.]+)/", pinged)
     assert found, pinged
     least, most = (float(value) * 1e6 for value in found.groups())
     assert 0 < ways["forward"]["delay"]["min_ns"] + ways["backward"]["delay"]["min_ns"] < least
     assert ways["forward"]["delay"]["p50_ns"]["value"] < most
-    rows = pa.ipc.open_stream((lab.folder / "out/crossings-match-000.arrow").read_bytes()).read_all()
-    assert len(rows) == sum(way["counts"]["matched"] for way in ways.values())
-    assert rows["delay_ns"].to_numpy().min() >= 0
+    delays = crossings(lab.folder / "out")
+    assert len(delays) == sum(way["counts"]["matched"] for way in ways.values())
+    assert delays["delay_ns"].min() >= 0  # type: ignore[operator]
     assert (lab.folder / "out/summary.json").stat().st_mode & 0o777 == 0o600
+    # Three captures of the same packets.
+    match(lab.folder, "ours/left.pcapng", "ours/right.pcapng", "--same-clock", "-o", "again")
+    told = match(lab.folder, "ours/taps-left-000.arrow", "ours/taps-right-000.arrow", "-o", "records")
+    assert told["pairs"][0]["clocks"]["relation"] == "one", "our taps say that one kernel keeps their time"
+    for other in ("again", "records"):
+        assert crossings(lab.folder / other)["delay_ns"].to_list() == delays["delay_ns"].to_list(), other
+
+
+@pytest.mark.parametrize("key", ["router", "nat"])
+def test_packets_that_a_router_or_a_translator_rewrites_are_known_again(lab: Lab, key: str) -> None:
+    lab.route()
+    if key == "nat":
+        lab.masquerade()
+    before = lab.counted()
+    with lab.captured():
+        lab.talk("10.79.15.2")
+    after = lab.counted()
+    told = match(lab.folder, "left.pcap", "right.pcap", "--same-clock", "--key", key)
+    ways = by_direction(told)
+    for way in ways.values():
+        counts = way["counts"]
+        assert counts["matched"] == counts["seen_first"] == counts["seen_second"], (way["direction"], counts)
+        assert counts["ambiguous"] == 0, counts
+    assert ways["forward"]["counts"]["matched"] == PINGS + FRAMES
+    assert ways["backward"]["counts"]["matched"] > PINGS, "errors came back"
+    # What remains is ARP.
+    for tap in told["taps"]:
+        port = tap["name"].removesuffix(".pcap")
+        assert tap["packets"] == sum(after[port]) - sum(before[port])
+        assert 0 < tap["without_key"] == tap["packets"] - tap["with_digest"] < 10
+    # By another key the same packets are strangers.
+    other = match(lab.folder, "left.pcap", "right.pcap", "--same-clock", "--key", "bridge")
+    assert sum(way["counts"]["matched"] for way in by_direction(other).values()) == 0
+
+
+@pytest.mark.parametrize("holds", [(200_000, 200_000), (400_000, 50_000)], ids=["symmetric", "asymmetric"])
+def test_the_holds_of_a_relay_are_found_packet_by_packet(lab: Lab, holds: tuple[int, int]) -> None:
+    lab.address("10.79.14.1", "10.79.14.2")
+    subprocess.run(BUILD, cwd=ROOT, check=True, timeout=600)
+    path = f"--path=left,right,{holds[0]},{holds[1]}"
+    argv = ["ip", "netns", "exec", f"{lab.name}-box", str(RELAY), "--log", str(lab.folder / "relay.csv"), path]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as relay:
+        assert relay.stdout is not None
+        assert "ready" in relay.stdout.readline()
+        lab.inside("a", "ping", "-c", "2", "-i", "0.2", "10.79.14.2")
+        # What the relay sends goes past the kernel's taps in the box.
+        with lab.captured(AT_THE_HOSTS):
+            lab.talk("10.79.14.2")
+        assert relay.stdin is not None
+        relay.stdin.close()
+        assert relay.wait(PATIENCE_SECONDS) == 0
+    told = match(lab.folder, "left.pcap", "right.pcap", "--same-clock", "-o", "out")
+    truth = pl.read_csv(lab.folder / "relay.csv").with_columns(held=pl.col("left_ns") - pl.col("arrived_ns"))
+    found = crossings(lab.folder / "out")
+    for direction, hold in zip(("forward", "backward"), holds, strict=True):
+        counts = by_direction(told)[direction]["counts"]
+        assert counts["matched"] == counts["seen_first"] == counts["seen_second"], counts
+        delays = found.filter(direction=direction)["delay_ns"]
+        assert (delays >= hold).all(), "nothing leaves before its time"
+        # The relay's log begins before the captures: their packets are its last.
+        held = truth.filter(direction=direction)["held"].tail(len(delays))
+        off = (delays - held).abs().to_numpy()
+        # Two veths are between its stamps and tcpdump's, and there the processor may be taken away.
+        assert np.quantile(off, 0.9) < HOLD_ERROR_NS, np.quantile(off, [0.5, 0.9, 0.99])
+
+
+def by_direction(told: Told) -> dict[str, Told]:
+    """What was found in each direction."""
+    [pair] = told["pairs"]
+    return {way["direction"]: way for way in pair["directions"]}
+
+
+def crossings(folder: Path) -> pl.DataFrame:
+    """The packets that were matched, as each direction saw them enter."""
+    rows = pl.read_ipc_stream(folder / "crossings-match-000.arrow")
+    return rows.with_columns(pl.col("direction").cast(pl.String)).sort("direction", "number")
 
 
 def match(folder: Path, *words: str) -> Told:

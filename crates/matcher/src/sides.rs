@@ -20,19 +20,28 @@ pub struct Seen {
     pub stations: (u64, u64),
 }
 
-/// On which side stations are.
+/// The second tap's times less the first's, by who sent to whom.
+type Flows = HashMap<(u64, u64), Vec<i64>>;
+
+/// On which side stations are, as one tap knows them.
 #[derive(Clone, Debug, Default)]
 pub struct Sides {
     of: HashMap<u64, Way>,
 }
 
 impl Sides {
-    /// Learns it from packets that each tap saw once.
-    pub fn of(first: &[Seen], second: &[Seen], is_one_clock: bool) -> Self {
-        let mut flows: HashMap<(u64, u64), Vec<i64>> = HashMap::new();
+    /// Learns it from packets that each tap saw once; of either tap's stations, for a box may give them other addresses.
+    pub fn of(first: &[Seen], second: &[Seen], is_one_clock: bool) -> [Self; 2] {
+        let (mut of_first, mut of_second) = (Flows::new(), Flows::new());
         for (one, other) in common(first, second) {
-            flows.entry(one.stations).or_default().push(other.time - one.time);
+            let difference = other.time - one.time;
+            of_first.entry(one.stations).or_default().push(difference);
+            of_second.entry(other.stations).or_default().push(difference);
         }
+        [of_first, of_second].map(|flows| Self::learn(flows, is_one_clock))
+    }
+
+    fn learn(mut flows: Flows, is_one_clock: bool) -> Self {
         let medians: HashMap<(u64, u64), i64> =
             flows.iter_mut().map(|(flow, differences)| (*flow, median(differences))).collect();
         let Some(between) = (if is_one_clock { Some(0) } else { threshold(&medians) }) else {
@@ -103,10 +112,11 @@ mod tests {
         for offset in [0, 5_000_000_000, -37_000_000_000] {
             for delays in [(10_000, 10_000), (5, 20_000_000), (2_000, 100)] {
                 let (first, second) = conversation(offset, delays);
-                let sides = Sides::of(&first, &second, false);
-                assert_eq!((sides.way((1, 2)), sides.way((2, 1))), (Way::Forward, Way::Backward));
+                for sides in Sides::of(&first, &second, false) {
+                    assert_eq!((sides.way((1, 2)), sides.way((2, 1))), (Way::Forward, Way::Backward));
+                }
                 // The other way round with the taps exchanged.
-                let sides = Sides::of(&second, &first, false);
+                let [sides, _] = Sides::of(&second, &first, false);
                 assert_eq!((sides.way((1, 2)), sides.way((2, 1))), (Way::Backward, Way::Forward));
                 let off = offset_between(&first, &second).unwrap() - offset;
                 assert!(off.abs() <= delays.0.max(delays.1) + 7, "{off}");
@@ -115,15 +125,26 @@ mod tests {
     }
 
     #[test]
+    fn addresses_that_a_box_translates_are_learned_at_each_tap() {
+        let (first, mut second) = conversation(7_000_000_000, (20_000, 10_000));
+        // Station 1 is 9 behind the box.
+        let outside = |station| if station == 1 { 9 } else { station };
+        second.iter_mut().for_each(|seen| seen.stations = (outside(seen.stations.0), outside(seen.stations.1)));
+        let [inside, outside] = Sides::of(&first, &second, false);
+        assert_eq!((inside.way((1, 2)), inside.way((2, 1))), (Way::Forward, Way::Backward));
+        assert_eq!((outside.way((9, 2)), outside.way((2, 9))), (Way::Forward, Way::Backward));
+    }
+
+    #[test]
     fn one_clock_tells_without_answers() {
         let (first, second) = conversation(0, (10_000, 10_000));
         let only = |all: &[Seen]| all.iter().copied().filter(|seen| seen.stations == (2, 1)).collect::<Vec<_>>();
-        let sides = Sides::of(&only(&first), &only(&second), true);
+        let [sides, _] = Sides::of(&only(&first), &only(&second), true);
         assert_eq!(sides.way((2, 1)), Way::Backward);
         assert_eq!(sides.way((9, 2)), Way::Forward);
         assert_eq!(sides.way((9, 1)), Way::Backward);
         // Of two clocks nobody can tell, and the order of the taps decides.
-        assert_eq!(Sides::of(&only(&first), &only(&second), false).way((2, 1)), Way::Forward);
+        assert_eq!(Sides::of(&only(&first), &only(&second), false)[0].way((2, 1)), Way::Forward);
     }
 
     #[test]

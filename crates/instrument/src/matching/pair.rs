@@ -21,8 +21,24 @@ enum Rule {
     Always(Way),
     /// By what the captures say: of what goes into the box at its first port or out of it at its second, and of the rest.
     Labels([Way; 2]),
-    /// By who sent it. The latest answer is kept, for packets come in trains.
-    Stations(Sides, Option<((u64, u64), Way)>),
+    /// By who sent it, as each tap knows that.
+    Stations([Known; 2]),
+}
+
+/// On which side a tap's stations are. The latest answer is kept, for packets come in trains.
+#[derive(Debug)]
+struct Known {
+    sides: Sides,
+    latest: Option<((u64, u64), Way)>,
+}
+
+impl Known {
+    fn way(&mut self, stations: (u64, u64)) -> Way {
+        match self.latest {
+            Some((known, way)) if known == stations => way,
+            _ => self.latest.insert((stations, self.sides.way(stations))).1,
+        }
+    }
 }
 
 /// What became of the packets of one direction, besides the counts.
@@ -148,14 +164,14 @@ impl Rule {
         let begun = || first.begun().iter().chain(second.begun());
         if begun().next().is_some() && begun().all(|packet| packet.direction.is_some()) {
             let seen = |tap, input| seen(input, |packet| labels(tap, packet));
-            let sides = Sides::of(&seen(Tap::First, first), &seen(Tap::Second, second), is_one_clock);
+            let [sides, _] = Sides::of(&seen(Tap::First, first), &seen(Tap::Second, second), is_one_clock);
             // Where nothing else is known, the taps are the box's own ports.
             let way = |stations, otherwise| sides.known(stations).unwrap_or(otherwise);
             return Self::Labels([way(ALONG, Way::Forward), way((ALONG.1, ALONG.0), Way::Backward)]);
         }
         let seen = |input| seen(input, |packet| packet.stations);
         let sides = Sides::of(&seen(first), &seen(second), is_one_clock);
-        Self::Stations(sides, None)
+        Self::Stations(sides.map(|sides| Known { sides, latest: None }))
     }
 
     fn way(&mut self, tap: Tap, packet: &Packet) -> Way {
@@ -164,10 +180,10 @@ impl Rule {
             Self::Labels(ways) => {
                 labels(tap, packet).map_or(Way::Forward, |stations| ways[usize::from(stations != ALONG)])
             }
-            Self::Stations(sides, latest) => packet.stations.map_or(Way::Forward, |stations| match latest {
-                Some((known, way)) if *known == stations => *way,
-                _ => latest.insert((stations, sides.way(stations))).1,
-            }),
+            Self::Stations(taps) => {
+                let known = &mut taps[usize::from(tap == Tap::Second)];
+                packet.stations.map_or(Way::Forward, |stations| known.way(stations))
+            }
         }
     }
 }

@@ -221,12 +221,12 @@ fn stations_are_what_boxes_leave() {
     back[..6].copy_from_slice(&MACS[6..]);
     back[6..12].copy_from_slice(&MACS[..6]);
     back[26..34].copy_from_slice(&[10, 0, 0, 2, 10, 0, 0, 1]);
-    for key in [Key::Bridge, Key::Vlan, Key::Router, Key::Tunnel] {
+    for key in Key::ALL {
         let (from, to) = stations(key, &there).unwrap();
         assert_eq!(stations(key, &back), Some((to, from)), "{key}");
         assert_ne!(from, to);
     }
-    assert_eq!(stations(Key::Nat, &there), None);
+    assert_eq!(stations(Key::Nat, &ethernet(0x0806, &counting(28))), None);
 }
 
 #[test]
