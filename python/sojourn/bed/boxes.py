@@ -136,7 +136,7 @@ class Boxes:
         argv = [*_ALONE, "sh", "-c", _FIRST, "sh", up, spec.down or "true"]
         process = self._backend.start(
             link.device_host, argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
-            env=_told(self._spec, link), cwd=Path(words[0]).parent,
+            env=_told(self._spec, link) | {"SOJOURN_INSTRUMENT": self._backend.instrument()}, cwd=Path(words[0]).parent,
         )  # fmt: skip
         self._running.append(_Running(link, spec, process, log, path))
 

@@ -1,0 +1,47 @@
+"""The Linux bridge with a capture running on it: ours, on the port towards A (bridge-2003 had tcpdump on its bridge).
+
+The capture is written to memory that goes with the bed, some 170 bytes a frame each way.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sojourn.devices.mode import Box, Ink, Mode
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sojourn.devices.mode import Run
+
+SOCKETS = "/proc/net/packet"
+
+
+def objects(box: Box) -> Sequence[str]:
+    """Links, and the packet sockets of the network stack, which is its own."""
+    del box
+    return ("ip -d link show", f"cat {SOCKETS}")
+
+
+def notes(run: Run, box: Box) -> list[str]:
+    """Whether the capture still ran when the first session had been measured."""
+    del box
+    runs = len(run(["cat", SOCKETS]).splitlines()) > 1
+    return ["The capture ran." if runs else "The capture had ended before the session did: its memory may be full."]
+
+
+DEVICE = Mode(
+    name="bridge:capture",
+    slug="capture",
+    title="The Linux bridge with a capture",
+    box="bridge, capture",
+    ink=Ink("bridge-capture", "#5b6470", "#a3adba", (6, 2), "diamond"),
+    place=24,
+    rank=3,
+    is_apart=True,
+    program=str(Path(__file__).with_suffix(".sh")),
+    fix="the right to capture (CAP_NET_RAW): run as root",
+    objects=objects,
+    notes=notes,
+)
