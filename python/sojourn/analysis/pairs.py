@@ -6,7 +6,8 @@ mean of each being one value; Hodges and Lehmann's pseudomedian stands beside it
 all its cells. Half a round trip is one way: with equal sizes both ways it is the device's latency at that size, and for
 request-response the mean of its latencies at request and at response size, which for a device of constant plus cost per
 byte is its latency at the mean of both sizes. The whole extra round trip of request-response is reported beside it as
-`device_round_trip`. A difference of medians is called a shift; no other quantile is subtracted.
+`device_round_trip`; what each of the things costs that a device counts, as `device_latency_each`. A difference of
+medians is called a shift; no other quantile is subtracted.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
+from sojourn import devices
 from sojourn.analysis.factors import in_common
 from sojourn.analysis.rows import Row
 from sojourn.analysis.run import A_A, DIRECT, against
@@ -206,6 +208,8 @@ def _cell_rows(run: Run, rounds: Rounds, device: str, reference: str, row: int) 
         ("rtt_shift", "p50", figure_of(shift, rounds.session).mean, "ns"),
         ("device_latency_variance", "variance", figure_of(variance, rounds.session).mean, "ns^2"),
     ]
+    if reference == DIRECT and (each := latency_of_each(rounds, device, row)) is not None:
+        figures.append(("device_latency_each", "mean", each.mean, "ns"))
     if run.cells[cell].payload_bytes != run.cells[cell].response_payload_bytes:
         figures.append(("device_round_trip", "mean", figure_of(2 * differences, rounds.session).mean, "ns"))
     rows = [
@@ -215,6 +219,17 @@ def _cell_rows(run: Run, rounds: Rounds, device: str, reference: str, row: int) 
         if value.n
     ]  # fmt: skip
     return [*rows, *_model_sd(rows)]
+
+
+def latency_of_each(rounds: Rounds, device: str, row: int) -> Figure | None:
+    """What each of the things costs that a device counts (`bridge:rules*200`): what it adds over its mode without them.
+
+    None for devices that count nothing, and where the other was not measured. `row` is the cell's.
+    """
+    known, without = devices.known(device), device.partition(":")[0]
+    if known is None or not known.count or without not in rounds.devices:
+        return None
+    return figure_of(rounds.one_way(device, without)[row] / known.count, rounds.session)
 
 
 def _model_sd(rows: list[Row]) -> list[Row]:

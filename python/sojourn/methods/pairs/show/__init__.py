@@ -107,6 +107,7 @@ def _latency_key(run: Run, row: dict[str, Any]) -> Key:
 
 
 BESIDE = (
+    ("mean", "device_latency_each", "each of what it counts: {value} {unit} ({interval})"),
     ("p50", "rtt_shift", "the median round trip is longer by {value} {unit} ({interval})"),
     ("within_bed", "device_latency", "within one bed: {interval} {unit}"),
     ("sd", "between_beds", "beds differ by sd {value} {unit} ({interval})"),
