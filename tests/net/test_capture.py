@@ -25,7 +25,7 @@ from sojourn.instruments import find_instrument
 from sojourn.instruments.tap import TapInstrument, tap_argv
 from sojourn.records import read_table
 from sojourn.records.pcap import read_packets
-from tests.net.busy_machine import await_that
+from tests.net.busy_machine import await_that, thrice, undisturbed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,6 +35,7 @@ NAME = f"sojourn-capture-{os.getpid()}"
 PATIENCE_SECONDS = 60
 HOSTS = ("a", "b", "x")
 PINGS = 300
+BURST = 1_000_000
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces by name")
 
@@ -218,6 +219,28 @@ def test_a_bridge_loses_nothing_while_taps_come_and_go(tmp_path: Path) -> None:
     assert seen > 1_000
 
 
+@pytest.mark.proof
+@thrice
+def test_a_burst_of_200_000_frames_a_second_is_seen_whole(tmp_path: Path) -> None:
+    run(*inside("x", "ip", "link", "set", "eth1", "nomaster"))  # what is measured is the tap
+    try:
+        with capturing(tmp_path / "c", interfaces=("eth1",)) as told:
+            flood = ["--schedule", "flood", "--count", str(BURST), "--size", "64"]
+            run(*inside("a", SOJOURN, "stream", "send", "--dev", "eth1", "--to", "02:00:00:00:00:77", *flood))
+    finally:
+        run(*inside("x", "ip", "link", "set", "eth1", "master", "br0"))
+    tap = told["taps"][0]
+    rate = tap["frames_in"] / (tap["last_ns"] - tap["first_ns"]) * 1e9
+    cpu = told["processor_time_ns"] / tap["frames_in"]
+    print(f"{rate:.0f} frames a second, {tap['account']['dropped']} dropped, {cpu:.0f} ns of a processor for each")
+    assert tap["account"]["conserved"]
+    assert tap["account"]["difference"] == 0
+    with undisturbed():
+        assert rate >= 200_000
+        assert tap["account"]["dropped"] == 0
+        assert tap["frames_in"] >= BURST
+
+
 def test_a_filter_keeps_what_it_says_and_tags_are_as_on_the_wire(tmp_path: Path) -> None:
     with capturing(tmp_path / "c", "--filter", "vlan 7 and ether src 02:00:00:00:00:01", "--snap", "100") as told:
         ping("-f", "-c", "20")
@@ -235,6 +258,60 @@ def test_one_way_is_captured_where_that_is_asked_for(tmp_path: Path) -> None:
         for tap in told["taps"]:
             assert (tap["frames_in"], tap["frames_out"]) == counts
             assert (tap["account"]["conserved"], tap["account"]["difference"]) == (True, 0)
+
+
+def test_headers_alone_are_kept_and_addresses_can_be_nobodys(tmp_path: Path) -> None:
+    with capturing(tmp_path / "headers", "--headers") as told:
+        ping("-f", "-c", "20", "-s", "300")
+    seen = packets(tmp_path / "headers/eth1.pcapng")
+    assert {(length, len(kept)) for _, length, kept in seen} == {(342, 42)}
+    assert tap_of(told, "eth1")["cut"] == 40
+    key = tmp_path / "key"
+    key.write_text("0123456789abcdef0123456789abcdef")
+    key.chmod(0o600)
+    with capturing(tmp_path / "nobody", "--anonymise", str(key), "--format", "pcapng") as told:
+        ping("-f", "-c", "20", "-s", "300")
+    changed = {kept[26:34] for _, _, kept in packets(tmp_path / "nobody/eth1.pcapng")}
+    there, back = sorted(changed)
+    assert there == back[4:] + back[:4], "the same address becomes the same"
+    assert there[:3] == there[4:7], "a common prefix stays one"
+    assert bytes([10, 0, 0]) not in there
+    assert (tmp_path / "nobody/eth1.pcapng").read_bytes().count(bytes([10, 0, 0, 1])) == 0
+
+
+def test_files_follow_each_other_and_the_oldest_go_where_that_is_asked_for(tmp_path: Path) -> None:
+    out = tmp_path / "all"
+    with capturing(out, "--rotate-size", "64KiB", "--compress", interfaces=("eth1",)) as told:
+        ping("-f", "-c", "2000", "-s", "1000")
+    assert tap_of(told, "eth1")["account"]["seen"] == 4000
+    names = sorted(path.name for path in out.glob("taps-*"))
+    assert len(names) > 2
+    assert names[:2] == ["taps-eth1-000.arrow", "taps-eth1-001.arrow"]
+    assert len(list(out.glob("eth1-*.pcapng.lz4"))) == len(names)
+    assert sorted(told["files"]) == sorted(path.name for path in out.iterdir() if path.name != "capture.json")
+    rows, counts = read_table(out, "taps").frame, read_table(out, "tap_counts").frame
+    assert (len(rows), counts["recorded"].sum(), counts["seen"].sum(), len(counts)) == (4000, 4000, 4000, len(names))
+    assert rows["time_ns"].is_sorted()
+
+    out = tmp_path / "newest"
+    options = ["--rotate-size", "64KiB", "--budget", "1MiB", "--remove-oldest", "--format", "pcapng"]
+    with capturing(out, *options, interfaces=("eth1",)) as told:
+        ping("-f", "-c", "2000", "-s", "1000")
+    assert tap_of(told, "eth1")["account"]["seen"] == 4000
+    files = sorted(out.glob("eth1-*.pcapng"))
+    assert told["removed"] > 10
+    assert sum(path.stat().st_size for path in files) <= 1 << 20
+    last = [length for file in files for _, length, _ in packets(file)]
+    assert len(last) > 500
+    assert set(last) == {1042}
+
+    argv = inside("x", SOJOURN, "capture", "eth1", "-o", str(tmp_path / "end"), "--budget", "1MiB", "--json")
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        process.stderr.readline()
+        ping("-f", "-c", "2000", "-s", "1000")
+        said, _ = process.communicate(timeout=PATIENCE_SECONDS)
+    assert (process.returncode, json.loads(said)["why"]) == (0, "budget")
 
 
 def test_super_frames_are_told(tmp_path: Path) -> None:
@@ -312,12 +389,19 @@ def test_an_interface_that_goes_away_ends_it_and_what_it_saw_is_kept(tmp_path: P
         (["eth1", "-o", "OUT", "--filter", "udp porrt 53"], 2, "syntax error"),
         (["eth1", "-o", "OUT", "--source", "hardware"], 3, "takes no timestamps"),
         (["eth1", "-o", "OLD"], 2, "it holds an earlier capture"),
+        (["eth1", "-o", "OUT", "--remove-oldest"], 2, "--budget"),
+        (["eth1", "-o", "OUT", "--budget", "1MiB", "--remove-oldest"], 2, "without --rotate-size"),
+        (["eth1", "-o", "OUT", "--rotate-size", "1KiB"], 2, "expected 64 KiB or more"),
+        (["eth1", "-o", "OUT", "--anonymise", "KEY"], 2, "give --format pcapng"),
+        (["eth1", "-o", "OUT", "--anonymise", "KEY", "--format", "pcapng"], 2, "others than its owner may use it"),
     ],
 )
 def test_wrong_requests_are_told_in_a_sentence(words: list[str], status: int, sentence: str, tmp_path: Path) -> None:
     (tmp_path / "old").mkdir()
     (tmp_path / "old/capture.json").write_text("{}")
-    paths = {"OUT": str(tmp_path / "out"), "OLD": str(tmp_path / "old")}
+    (tmp_path / "key").write_text("0123456789abcdef")
+    (tmp_path / "key").chmod(0o644)
+    paths = {"KEY": str(tmp_path / "key"), "OUT": str(tmp_path / "out"), "OLD": str(tmp_path / "old")}
     argv = inside("x", SOJOURN, "capture", *(paths.get(word, word) for word in words))
     done = subprocess.run(argv, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
     assert (done.returncode, done.stderr.count("\n")) == (status, 1), done.stderr

@@ -192,7 +192,7 @@ class Lab:
         (self.folder / "before.pcap").write_bytes(capture())
         (self.folder / "after.pcap").write_bytes(capture(later_us=7))
         (self.folder / "both.pcapng").write_bytes(capture_of_two())
-        for name in ("probe.key", "stamp.key", "stream.key"):
+        for name in ("capture.key", "probe.key", "stamp.key", "stream.key"):
             (self.folder / name).touch(mode=0o600)
             (self.folder / name).write_text("hex:" * (name == "stamp.key") + secrets.token_hex(32) + "\n")
         with tarfile.open(ROOT / "tests/golden/bridge-latency.tar.xz") as packed:

@@ -14,6 +14,8 @@ pub struct Account {
     pub accepted: u64,
     /// Those of them that found no room in its ring.
     pub dropped: u64,
+    /// How often the ring was full.
+    pub full: u64,
     /// Those of them that passed in another direction than was asked for.
     pub skipped: u64,
     /// Those of them that were not looked at any more, for as many as were asked for had been seen.
@@ -53,6 +55,7 @@ impl Account {
             seen,
             accepted: totals.accepted,
             dropped: totals.dropped,
+            full: totals.full,
             skipped: totals.skipped,
             unread: left.unwrap_or(0),
             interface,
@@ -80,7 +83,7 @@ mod tests {
         ) {
             let counts = Counts { frames_in, frames_out, ..Counts::default() };
             let seen = frames_in + frames_out;
-            let totals = Totals { accepted: seen + dropped + skipped + unread, dropped, skipped };
+            let totals = Totals { accepted: seen + dropped + skipped + unread, dropped, skipped, full: 0 };
             let interface = (counters(5, 7), counters(5 + seen + dropped + unread, 7 + elsewhere));
             let account = Account::of(&counts, totals, interface, Directions::Both, [false, is_ended]);
             prop_assert_eq!(account.seen + account.dropped + account.skipped + account.unread, account.accepted);

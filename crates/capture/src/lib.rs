@@ -6,6 +6,7 @@
 
 mod account;
 pub mod filter;
+pub mod headers;
 mod observe;
 mod ring;
 mod simulated;
@@ -73,6 +74,8 @@ pub struct Totals {
     pub dropped: u64,
     /// Those of them that passed in another direction than was asked for.
     pub skipped: u64,
+    /// How often the ring was full.
+    pub full: u64,
 }
 
 /// Which frames of an interface a tap shows.

@@ -6,6 +6,7 @@ use sojourn_wire::Layers;
 use sojourn_wire::digest::{Digest, Key, digest};
 
 use crate::Passed;
+use crate::headers::{self, Anonymiser};
 
 /// What is asked of an observer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,6 +15,8 @@ pub struct Asked {
     pub key: Option<Key>,
     /// The most bytes that are kept of a frame.
     pub snap: usize,
+    /// Whether headers alone are kept.
+    pub headers_only: bool,
 }
 
 /// What is recorded of a frame.
@@ -67,16 +70,23 @@ impl Counts {
 }
 
 /// Makes what is recorded of the frames of one tap.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Observer {
     asked: Asked,
+    anonymiser: Option<Anonymiser>,
     counts: Counts,
+    scratch: Vec<u8>,
 }
 
 impl Observer {
     /// Begins with nothing counted.
     pub fn new(asked: Asked) -> Self {
-        Self { asked, counts: Counts::default() }
+        Self { asked, anonymiser: None, counts: Counts::default(), scratch: Vec::new() }
+    }
+
+    /// Keeps headers alone, with addresses that are nobody's.
+    pub fn anonymise(&mut self, anonymiser: Anonymiser) {
+        self.anonymiser = Some(anonymiser);
     }
 
     /// What was counted so far.
@@ -85,9 +95,17 @@ impl Observer {
     }
 
     /// Counts a frame, and returns what is recorded of it.
-    pub fn observe<'a>(&mut self, passed: &Passed<'a>) -> Seen<'a> {
+    pub fn observe<'a>(&'a mut self, passed: &Passed<'a>) -> Seen<'a> {
         let digest = self.asked.key.map(|key| digest(key, passed.frame, passed.length));
-        let kept = &passed.frame[..passed.frame.len().min(self.asked.snap)];
+        let whole = match &mut self.anonymiser {
+            Some(anonymiser) => {
+                anonymiser.headers(passed.frame, &mut self.scratch);
+                &self.scratch
+            }
+            None if self.asked.headers_only => &passed.frame[..headers::length(passed.frame)],
+            None => passed.frame,
+        };
+        let kept = &whole[..whole.len().min(self.asked.snap)];
         let is_fragment = match digest {
             Some(Some(digest)) => digest.is_fragment,
             _ => Layers::of(passed.frame).is_fragment,
@@ -137,7 +155,7 @@ mod tests {
                 tap.pass(Simulated { frame: frame.clone(), at: Time(nth as i64), direction, is_super: nth % 3 == 0 });
             }
             tap.detach().expect("detaches");
-            let mut observer = Observer::new(Asked { key: Some(Key::Bridge), snap });
+            let mut observer = Observer::new(Asked { key: Some(Key::Bridge), snap, headers_only: false });
             let mut nth = 0;
             while tap.take(&mut |passed| {
                 let seen = observer.observe(passed);
@@ -160,11 +178,11 @@ mod tests {
 
     #[test]
     fn what_carries_no_key_is_counted_and_not_guessed() {
-        let mut observer = Observer::new(Asked { key: Some(Key::Router), snap: usize::MAX });
+        let mut observer = Observer::new(Asked { key: Some(Key::Router), snap: usize::MAX, headers_only: false });
         let arp = [&[0xFF; 12][..], &[0x08, 0x06], &[0; 46]].concat();
         assert_eq!(observer.observe(&passed(&arp, 60, Direction::In, 1)).digest, None);
         assert_eq!(observer.counts().without_key, 1);
-        let mut observer = Observer::new(Asked { key: None, snap: usize::MAX });
+        let mut observer = Observer::new(Asked { key: None, snap: usize::MAX, headers_only: false });
         assert_eq!(observer.observe(&passed(&arp, 60, Direction::In, 1)).digest, None);
         assert_eq!(observer.counts().without_key, 0);
     }

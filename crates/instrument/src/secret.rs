@@ -37,8 +37,16 @@ pub fn random() -> anyhow::Result<u64> {
 /// # Errors
 /// When the file cannot be read, others than its owner may read it, or the key is too short.
 pub fn key_in(path: &Path) -> anyhow::Result<Key> {
+    key_for("--key", path)
+}
+
+/// As [`key_in`], for another option.
+///
+/// # Errors
+/// As [`key_in`].
+pub fn key_for(option: &str, path: &Path) -> anyhow::Result<Key> {
     let shown = path.display();
-    let wrong = |problem: String| WrongRequest(format!("--key {shown}: {problem}"));
+    let wrong = |problem: String| WrongRequest(format!("{option} {shown}: {problem}"));
     // A pipe whose other end nobody opens must not hold the program: neither pipes nor devices are keys.
     let found = std::fs::metadata(path).map_err(|error| wrong(error.to_string()))?;
     if !found.is_file() {

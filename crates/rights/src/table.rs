@@ -188,7 +188,7 @@ pub const STREAM_SERVE: Needs = Needs {
 /// Captures what passes interfaces, by hand: all it needs is open.
 pub const CAPTURE: Needs = Needs {
     command: "capture",
-    set_up: "a packet socket and a ring for each interface, filters, clocks of interfaces, the folder",
+    set_up: "priority, a packet socket and a ring for each interface, filters, clocks of interfaces, the folder",
     kept: &[],
     user: Who::Caller("the capture is that user's, who can make its folder"),
     calls: &[Calls::Basic, Calls::Sockets, Calls::Files],
@@ -198,7 +198,7 @@ pub const CAPTURE: Needs = Needs {
 /// Captures what passes interfaces, trial by trial for a study.
 pub const CAPTURE_SERVE: Needs = Needs {
     command: "capture serve",
-    set_up: "clocks of interfaces, the library of filters",
+    set_up: "priority, clocks of interfaces, the library of filters",
     kept: &[
         Kept { right: Right::NetRaw, purpose: "a packet socket for each tap, opened for each trial", until: END },
         Kept {

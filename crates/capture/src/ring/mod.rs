@@ -200,6 +200,7 @@ impl Tap for RingTap {
         // Reading sets them to zero.
         self.totals.accepted += word(0);
         self.totals.dropped += word(4);
+        self.totals.full += word(8);
         Ok(Totals { dropped: self.totals.dropped + self.damaged, ..self.totals })
     }
 

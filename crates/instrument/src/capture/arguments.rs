@@ -17,6 +17,8 @@ const RING_BYTES: u64 = 64 << 20;
 const RING: &str = "64MiB";
 /// The least that says anything of a frame: its Ethernet header.
 const LEAST_SNAP: i64 = 14;
+const LEAST_ROTATED: u64 = 1 << 16;
+const LONG: &str = "For days";
 
 #[derive(Debug, Args)]
 pub struct CaptureCommand {
@@ -50,6 +52,12 @@ pub struct ByHand {
     pub count: Option<u64>,
     #[command(flatten)]
     pub options: TapOptions,
+    /// End when all files together are so large
+    #[arg(long, value_name = "SIZE", value_parser = size, help_heading = LONG)]
+    pub budget: Option<u64>,
+    /// Remove the oldest files then, and go on: with --rotate-size or --rotate-time
+    #[arg(long, requires = "budget", help_heading = LONG)]
+    pub remove_oldest: bool,
     /// Print the summary as JSON
     #[arg(long)]
     pub json: bool,
@@ -81,6 +89,23 @@ pub struct TapOptions {
     /// Keep at most so many bytes of each frame; 0: all
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=i64::from(filter::WHOLE)))]
     pub snap: u32,
+    /// Keep the headers of each frame alone
+    #[arg(long)]
+    pub headers: bool,
+    /// Keep headers alone, with addresses that are nobody's: prefix-preserving, by the key in this file, which only you may read. With
+    /// --format pcapng
+    #[arg(long, value_name = "KEYFILE")]
+    #[serde(skip)]
+    pub anonymise: Option<PathBuf>,
+    /// Begin new files when those of an interface are so large
+    #[arg(long, value_name = "SIZE", value_parser = size, help_heading = LONG)]
+    pub rotate_size: Option<u64>,
+    /// Begin new files so often
+    #[arg(long, value_name = "SPAN", value_parser = time, help_heading = LONG)]
+    pub rotate_time: Option<Nanos>,
+    /// Compress frames as they are written (lz4)
+    #[arg(long, help_heading = LONG)]
+    pub compress: bool,
     /// Which direction frames pass the interface
     #[arg(long, value_name = "DIRECTION", default_value = "both", value_parser = directions())]
     pub direction: Directions,
@@ -107,6 +132,11 @@ impl Default for TapOptions {
             filter: String::new(),
             snap: 0,
             direction: Directions::Both,
+            headers: false,
+            anonymise: None,
+            rotate_size: None,
+            rotate_time: None,
+            compress: false,
             format: Format::Both,
             key: Key::Bridge,
             source: Stamps::Best,
@@ -129,12 +159,29 @@ impl TapOptions {
 
     /// Says what is wrong with it.
     pub fn problem(&self) -> Option<String> {
-        let is_short = self.snap > 0 && i64::from(self.snap) < LEAST_SNAP;
-        let short =
-            || format!("--snap {}: less than an Ethernet header says nothing; give {LEAST_SNAP} or more", self.snap);
-        let large = || format!("--ring {}: expected 1 MiB to 1 GiB", self.ring);
-        let is_ring_wrong = !(1 << 20..=1 << 30).contains(&self.ring);
-        is_short.then(short).or_else(|| is_ring_wrong.then(large))
+        let problems = [
+            (self.snap > 0 && i64::from(self.snap) < LEAST_SNAP, {
+                format!("--snap {}: less than an Ethernet header says nothing; give {LEAST_SNAP} or more", self.snap)
+            }),
+            (!(1 << 20..=1 << 30).contains(&self.ring), format!("--ring {}: expected 1 MiB to 1 GiB", self.ring)),
+            (
+                self.rotate_size.is_some_and(|bytes| bytes < LEAST_ROTATED),
+                "--rotate-size: expected 64 KiB or more".to_owned(),
+            ),
+            (
+                self.rotate_time.is_some_and(|span| span < Nanos::seconds(1)),
+                "--rotate-time: expected 1 s or more".to_owned(),
+            ),
+            (self.anonymise.is_some() && self.format.has_records(), {
+                "--anonymise: records hold digests of the true packets; give --format pcapng".to_owned()
+            }),
+        ];
+        problems.into_iter().find(|(is_so, _)| *is_so).map(|(_, problem)| problem)
+    }
+
+    /// Whether files follow each other.
+    pub fn rotates(&self) -> bool {
+        self.rotate_size.is_some() || self.rotate_time.is_some()
     }
 }
 

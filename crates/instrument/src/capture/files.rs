@@ -1,51 +1,68 @@
 //! What is written of one tap.
 
-use std::fs::{self, File};
-use std::io::{self, BufWriter};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
+use std::thread::{self, JoinHandle};
 
-use sojourn_capture::{Account, Passed, Seen};
+use sojourn_capture::{Passed, Seen};
 use sojourn_port::pcap::{Described, Direction, NgWriter, Statistics};
 use sojourn_record::tap::{TapCounts, Tapped};
 use sojourn_record::{RecordError, TapAbout, TapFolder, private};
-use sojourn_time::HostClock;
+use sojourn_time::{HostClock, Time};
 
 use super::arguments::TapOptions;
-use crate::stream::host::{self, Took};
+use super::output::Output;
+use crate::stream::host;
 
-const BUFFER_BYTES: usize = 1 << 20;
 const KERNEL: &str = "/proc/sys/kernel";
 
 /// Rows are written when there are so many.
 const ROWS: usize = 8192;
 
-/// The files of one tap.
+/// The files of one tap: those of one part, and after them those of the next.
 pub struct Files {
+    folder: PathBuf,
+    of: Of,
+    part: u16,
     frames: Option<Frames>,
     records: Option<Records>,
     is_broken: bool,
 }
 
 /// Whose files they are.
-pub struct Of<'a> {
+#[derive(Clone)]
+pub struct Of {
     /// The tap's name.
-    pub name: &'a str,
+    pub name: String,
     /// Its interface.
-    pub interface: &'a str,
+    pub interface: String,
     /// Who stamps.
     pub source: &'static str,
     /// How it is captured.
-    pub options: &'a TapOptions,
+    pub options: TapOptions,
 }
 
-/// What was counted of a tap, for the ends of its files.
+/// What was counted of a part of a tap's frames, for the ends of its files.
+#[derive(Clone, Copy)]
 pub struct Counted {
-    /// When it was opened and closed.
-    pub took: Took,
-    /// Each frame in one count.
-    pub account: Account,
+    /// When it began and ended.
+    pub span: [Time; 2],
+    /// Frames that were seen.
+    pub seen: u64,
+    /// Frames that were lost.
+    pub dropped: u64,
+    /// Frames that the interface counted, of a whole capture.
+    pub interface: Option<u64>,
     /// Packets that cannot carry the key.
     pub without_key: u64,
+}
+
+/// Files that are being ended by a thread of their own.
+pub struct Ending {
+    paths: Vec<PathBuf>,
+    bytes: u64,
+    thread: Option<JoinHandle<Result<(), RecordError>>>,
 }
 
 impl Files {
@@ -53,11 +70,18 @@ impl Files {
     ///
     /// # Errors
     /// When one is there already, or cannot be made.
-    pub fn create(folder: &Path, of: &Of<'_>) -> Result<Self, RecordError> {
-        let format = of.options.format;
-        let records = format.has_records().then(|| Records::create(folder, of)).transpose()?;
-        let frames = format.has_frames().then(|| Frames::create(folder, of)).transpose()?;
-        Ok(Self { frames, records, is_broken: false })
+    pub fn create(folder: &Path, of: Of) -> Result<Self, RecordError> {
+        let folder = folder.to_owned();
+        let mut files = Self { folder, of, part: 0, frames: None, records: None, is_broken: false };
+        files.begin()?;
+        Ok(files)
+    }
+
+    fn begin(&mut self) -> Result<(), RecordError> {
+        let format = self.of.options.format;
+        self.records = format.has_records().then(|| Records::create(&self.folder, &self.of, self.part)).transpose()?;
+        self.frames = format.has_frames().then(|| Frames::create(&self.folder, &self.of, self.part)).transpose()?;
+        Ok(())
     }
 
     /// Writes what is recorded of a frame.
@@ -83,67 +107,109 @@ impl Files {
         records.and(frames).inspect_err(|_| self.is_broken = true)
     }
 
-    /// Ends them with what was counted.
+    /// How long the files of this part are together.
+    pub fn length(&self) -> u64 {
+        let records = self.records.as_ref().map_or(0, |records| records.folder.length());
+        records + self.frames.as_ref().map_or(0, |frames| frames.writer.output().length())
+    }
+
+    /// Ends the files of this part, by a thread of its own: a disk may take its time.
+    pub fn end(&mut self, counted: Counted) -> Ending {
+        let (frames, records) = (self.frames.take(), self.records.take());
+        let paths = frames.iter().map(|frames| frames.path.clone());
+        let paths = paths.chain(records.iter().flat_map(|records| records.paths(&self.folder, self.part))).collect();
+        let bytes = frames.as_ref().map_or(0, |frames| frames.writer.output().length())
+            + records.as_ref().map_or(0, |records| records.folder.length());
+        let write = move || {
+            let frames = frames.map_or(Ok(()), |frames| frames.finish(&counted));
+            frames.and(records.map_or(Ok(()), |records| records.finish(&counted)))
+        };
+        let thread = thread::Builder::new().name("files".to_owned()).spawn(write).ok();
+        Ending { paths, bytes, thread }
+    }
+
+    /// Ends the files of this part and begins those of the next.
     ///
     /// # Errors
-    /// When it cannot; what was written stays readable.
-    pub fn finish(&mut self, counted: &Counted) -> Result<(), RecordError> {
-        let frames = self.frames.as_mut().map_or(Ok(()), |frames| frames.finish(counted));
-        let records = self.records.as_mut().map_or(Ok(()), |records| records.finish(counted));
-        frames.and(records)
+    /// When they cannot be made.
+    pub fn rotate(&mut self, counted: Counted) -> Result<Ending, RecordError> {
+        let ending = self.end(counted);
+        self.part = self.part.checked_add(1).ok_or_else(|| RecordError::Limit(self.folder.clone()))?;
+        self.begin().inspect_err(|_| self.is_broken = true)?;
+        Ok(ending)
+    }
+}
+
+impl Ending {
+    /// How long the files are together.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Waits until they are on the disk.
+    ///
+    /// # Errors
+    /// When they could not be ended; what was written stays readable.
+    pub fn wait(&mut self) -> Result<(), RecordError> {
+        let Some(thread) = self.thread.take() else { return Ok(()) };
+        thread.join().unwrap_or(Err(RecordError::Broken))
+    }
+
+    /// Removes them.
+    ///
+    /// # Errors
+    /// When they could not be ended, or cannot be removed.
+    pub fn remove(mut self) -> Result<(), RecordError> {
+        self.wait()?;
+        self.paths.iter().try_for_each(|path| fs::remove_file(path).map_err(|source| failure("remove", path, source)))
     }
 
     /// Their names.
-    pub fn names(&self) -> Vec<String> {
-        let frames = self.frames.iter().map(|frames| frames.path.file_name().unwrap_or_default().to_string_lossy());
-        let records = self.records.iter().map(|records| format!("taps-{}-000.arrow", records.who));
-        frames.map(String::from).chain(records).collect()
+    pub fn names(&self) -> impl Iterator<Item = String> {
+        self.paths.iter().filter_map(|path| Some(path.file_name()?.to_string_lossy().into_owned()))
     }
 }
 
 /// A file of frames.
 struct Frames {
     path: PathBuf,
-    writer: Option<NgWriter<BufWriter<File>>>,
+    writer: NgWriter<Output>,
 }
 
 impl Frames {
-    fn create(folder: &Path, of: &Of<'_>) -> Result<Self, RecordError> {
-        let path = folder.join(format!("{}.pcapng", of.name));
+    fn create(folder: &Path, of: &Of, part: u16) -> Result<Self, RecordError> {
+        let options = &of.options;
+        let number = if options.rotates() { format!("-{part:03}") } else { String::new() };
+        let compressed = if options.compress { ".lz4" } else { "" };
+        let path = folder.join(format!("{}{number}.pcapng{compressed}", of.name));
         let file = private::create_file(&path).map_err(|source| failure("create", &path, source))?;
         let system = format!("Linux {}", kernel("osrelease"));
         let said = Described {
             machine: std::env::consts::ARCH,
             system: &system,
             program: concat!("sojourn ", env!("CARGO_PKG_VERSION")),
-            interface: of.interface,
+            interface: &of.interface,
             stamps: &format!("timestamps: {}", of.source),
-            filter: &of.options.filter,
-            snap: of.options.snap,
+            filter: &options.filter,
+            snap: options.snap,
         };
-        let writer = NgWriter::described(BufWriter::with_capacity(BUFFER_BYTES, file), &said);
-        let writer = writer.map_err(|source| failure("write", &path, source))?;
-        Ok(Self { path, writer: Some(writer) })
+        let writer = NgWriter::described(Output::new(file, options.compress), &said);
+        Ok(Self { writer: writer.map_err(|source| failure("write", &path, source))?, path })
     }
 
     fn write(&mut self, passed: &Passed<'_>, kept: &[u8]) -> Result<(), RecordError> {
-        let writer = self.writer.as_mut().ok_or(RecordError::Broken)?;
-        let written = writer.write_passed(passed.realtime, kept, passed.length, Some(passed.direction));
+        let written = self.writer.write_passed(passed.realtime, kept, passed.length, Some(passed.direction));
         written.map_err(|source| failure("write", &self.path, source))
     }
 
     fn flush(&mut self) -> Result<(), RecordError> {
-        let writer = self.writer.as_mut().ok_or(RecordError::Broken)?;
-        writer.flush().map_err(|source| failure("write", &self.path, source))
+        self.writer.flush().map_err(|source| failure("write", &self.path, source))
     }
 
-    fn finish(&mut self, counted: &Counted) -> Result<(), RecordError> {
-        let Some(mut writer) = self.writer.take() else { return Ok(()) };
-        let failed = |source| failure("write", &self.path, source);
-        writer.write_statistics(&counted.statistics()).map_err(failed)?;
-        let buffered = writer.finish().map_err(failed)?;
-        let file = buffered.into_inner().map_err(|error| failed(error.into_error()))?;
-        file.sync_all().map_err(|source| failure("sync", &self.path, source))
+    fn finish(self, counted: &Counted) -> Result<(), RecordError> {
+        let Self { path, mut writer } = self;
+        let ended = writer.write_statistics(&counted.statistics()).and_then(|()| writer.finish()?.finish());
+        ended.map_err(|source| failure("write", &path, source))
     }
 }
 
@@ -157,18 +223,18 @@ struct Records {
 }
 
 impl Records {
-    fn create(folder: &Path, of: &Of<'_>) -> Result<Self, RecordError> {
-        let who = plain(of.name);
+    fn create(folder: &Path, of: &Of, part: u16) -> Result<Self, RecordError> {
+        let who = plain(&of.name);
         let about = TapAbout {
-            tap: of.name.to_owned(),
-            interface: of.interface.to_owned(),
+            tap: of.name.clone(),
+            interface: of.interface.clone(),
             host: kernel("hostname"),
             key: of.options.key.name().to_owned(),
             most: None,
             clock_id: host::clock_id(),
         };
-        let folder = TapFolder::create(folder, (&who, 0), &about, &crate::origin(false))?;
-        Ok(Self { who, tap: of.name.to_owned(), folder, rows: Vec::with_capacity(ROWS), written: 0 })
+        let folder = TapFolder::create(folder, (&who, part), &about, &crate::origin(false))?;
+        Ok(Self { who, tap: of.name.clone(), folder, rows: Vec::with_capacity(ROWS), written: 0 })
     }
 
     fn write(&mut self, passed: &Passed<'_>, seen: &Seen<'_>) -> Result<(), RecordError> {
@@ -197,15 +263,20 @@ impl Records {
         Ok(())
     }
 
-    fn finish(&mut self, counted: &Counted) -> Result<(), RecordError> {
+    fn paths(&self, folder: &Path, part: u16) -> [PathBuf; 2] {
+        ["taps", "tap_counts"].map(|table| folder.join(format!("{table}-{}-{part:03}.arrow", self.who)))
+    }
+
+    fn finish(mut self, counted: &Counted) -> Result<(), RecordError> {
         self.flush()?;
+        let [opened, closed] = counted.span;
         self.folder.finish(&TapCounts {
-            tap: self.tap.clone(),
-            opened: counted.took.started.tai,
-            closed: counted.took.ended.tai,
-            seen: self.written + counted.account.dropped,
+            tap: self.tap,
+            opened,
+            closed,
+            seen: self.written + counted.dropped,
             recorded: self.written,
-            dropped: counted.account.dropped,
+            dropped: counted.dropped,
             without_key: counted.without_key,
         })
     }
@@ -214,14 +285,9 @@ impl Records {
 impl Counted {
     fn statistics(&self) -> Statistics {
         let offset = HostClock.tai_offset().0;
-        Statistics {
-            started: self.took.started.tai - offset,
-            ended: self.took.ended.tai - offset,
-            counted: self.account.interface,
-            accepted: self.account.accepted,
-            dropped: self.account.dropped,
-            captured: self.account.seen,
-        }
+        let [started, ended] = self.span.map(|at| at - offset);
+        let accepted = self.seen + self.dropped;
+        Statistics { started, ended, counted: self.interface, accepted, dropped: self.dropped, captured: self.seen }
     }
 }
 

@@ -3,6 +3,7 @@
 
 pub mod arguments;
 mod files;
+mod output;
 mod serve;
 mod session;
 mod show;
@@ -22,7 +23,7 @@ use crate::place;
 use crate::sys::STOP;
 use crate::tcplog::write_whole;
 use arguments::{ByHand, CaptureCommand, CaptureKind};
-use session::{Session, Wanted, Why};
+use session::{Limits, Session, Wanted, Why};
 
 /// What a capture says of itself, in its folder.
 const SUMMARY: &str = "capture.json";
@@ -44,7 +45,10 @@ fn by_hand(asked: &ByHand) -> anyhow::Result<()> {
     refuse_one_in_use(out)?;
     let signal = place::stop_signal()?;
     place::stay(asked.cpu, asked.die_with_parent)?;
-    let mut session = Session::open(wanted, asked.count)?;
+    // It needs little, but soon: rings are full after seconds.
+    place::hurry();
+    let limits = Limits { count: asked.count, budget: asked.budget, remove_oldest: asked.remove_oldest };
+    let mut session = Session::open(wanted, limits)?;
     caller::become_caller(|| private::create_folder(out).is_ok() && caller::can_write(out))?;
     private::create_folder(out).with_context(|| format!("create {}", out.display()))?;
     CAPTURE.settle()?;
@@ -62,7 +66,7 @@ fn by_hand(asked: &ByHand) -> anyhow::Result<()> {
     print!("{text}");
     let found = ended.findings();
     match ended.why {
-        Why::Time | Why::Count | Why::Asked => {}
+        Why::Time | Why::Count | Why::Budget | Why::Asked => {}
         why => return Err(failed(why)),
     }
     finished?;
@@ -75,7 +79,7 @@ fn failed(why: Why) -> anyhow::Error {
     match why {
         Why::Gone(error) => error.into(),
         Why::Unwritten(error) => error.into(),
-        Why::Time | Why::Count | Why::Asked => anyhow::anyhow!("the capture ended as it was to"),
+        Why::Time | Why::Count | Why::Budget | Why::Asked => anyhow::anyhow!("the capture ended as it was to"),
     }
 }
 
@@ -85,6 +89,11 @@ fn wanted(asked: &ByHand) -> anyhow::Result<Vec<Wanted>> {
     }
     if !asked.options.filter.is_empty() {
         filter::check(&asked.options.filter)?;
+    }
+    if asked.remove_oldest && !asked.options.rotates() {
+        return Err(
+            wrong("--remove-oldest: nothing is older than another without --rotate-size or --rotate-time").into()
+        );
     }
     let tap = |interface: &String| Wanted {
         name: interface.clone(),

@@ -17,7 +17,7 @@ use sojourn_rights::table::CAPTURE_SERVE;
 use sojourn_time::Time;
 
 use super::arguments::{Serve, TapOptions};
-use super::session::{Ended, Session, Wanted, Why};
+use super::session::{Ended, Limits, Session, Wanted, Why};
 use super::{failed, show};
 use crate::failure::WrongRequest;
 use crate::place;
@@ -30,6 +30,7 @@ use crate::serve;
 pub fn run(asked: &Serve) -> anyhow::Result<()> {
     let signal = place::stop_signal()?;
     place::stay(asked.cpu, asked.die_with_parent)?;
+    place::hurry();
     // While this program may still do all that a library does as it is loaded.
     let has_filters = filter::load();
     sojourn_port::kernel::open_clocks();
@@ -112,7 +113,7 @@ impl Running {
         count: Option<u64>,
     ) -> anyhow::Result<(Self, Value)> {
         let wanted = taps.into_iter().map(TapRequest::wanted).collect::<anyhow::Result<Vec<_>>>()?;
-        let mut session = Session::open(wanted, count)?;
+        let mut session = Session::open(wanted, Limits { count, ..Limits::default() })?;
         private::create_folder(folder).with_context(|| format!("create {}", folder.display()))?;
         session.write_to(folder).map_err(unmade)?;
         let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).context("create an eventfd")?);
@@ -135,7 +136,7 @@ impl Running {
         let mut told = show::json(&ended);
         serve::add(&mut told, json!({ "event": "stopped", "block": self.block }));
         match ended.why {
-            Why::Asked | Why::Time | Why::Count => {}
+            Why::Asked | Why::Time | Why::Count | Why::Budget => {}
             why => return Err(failed(why)),
         }
         written?;

@@ -1,6 +1,6 @@
 //! Taps on some interfaces, from attaching to the account of what they saw.
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::sync::Arc;
@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value, json};
+use sojourn_capture::headers::Anonymiser;
 use sojourn_capture::{Account, Asked, Observer, Opening, RingTap, Tap, filter};
 use sojourn_port::PortError;
 use sojourn_port::kernel::Counters;
@@ -15,8 +16,9 @@ use sojourn_record::{Finding, RecordError};
 use sojourn_time::{Clock, HostClock, Nanos, Source, Time};
 
 use super::arguments::TapOptions;
-use super::files::{Counted, Files, Of, plain};
+use super::files::{Counted, Ending, Files, Of, plain};
 use crate::failure::WrongRequest;
+use crate::secret;
 use crate::stream::findings::Findings;
 use crate::stream::host::{Meter, Took};
 
@@ -38,11 +40,26 @@ pub struct Wanted {
     pub options: TapOptions,
 }
 
+/// When a session ends by itself.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Limits {
+    /// When so many frames were seen.
+    pub count: Option<u64>,
+    /// When its files are so large together.
+    pub budget: Option<u64>,
+    /// Instead, the oldest files are removed then.
+    pub remove_oldest: bool,
+}
+
 /// Taps that are open.
 pub struct Session {
     taps: Vec<Tapped>,
     meter: Meter,
-    count: Option<u64>,
+    limits: Limits,
+    /// Files that are ended, the oldest first.
+    ended: VecDeque<Ending>,
+    /// How many were removed.
+    removed: u64,
     /// How many frames were seen so far, for who asks beside.
     progress: Arc<AtomicU64>,
 }
@@ -54,6 +71,16 @@ struct Tapped {
     files: Option<Files>,
     before: Option<Counters>,
     failed: Option<RecordError>,
+    part: Part,
+}
+
+/// What had been counted when a part began.
+#[derive(Clone, Copy, Default)]
+struct Part {
+    began: Time,
+    seen: u64,
+    without_key: u64,
+    dropped: u64,
 }
 
 /// Why a capture ended.
@@ -63,6 +90,8 @@ pub enum Why {
     Time,
     /// So many frames were captured.
     Count,
+    /// Its files are as large as they were to be.
+    Budget,
     /// A signal came, or who asked for it wanted it.
     Asked,
     /// An interface is gone.
@@ -77,6 +106,7 @@ impl Why {
         match self {
             Self::Time => "time",
             Self::Count => "count",
+            Self::Budget => "budget",
             Self::Asked => "asked",
             Self::Gone(_) => "gone",
             Self::Unwritten(_) => "unwritten",
@@ -92,6 +122,10 @@ pub struct Ended {
     pub took: Took,
     /// What each tap saw.
     pub taps: Vec<TapEnded>,
+    /// The names of the files, the oldest first.
+    pub files: Vec<String>,
+    /// How many files were removed.
+    pub removed: u64,
 }
 
 /// What one tap saw.
@@ -102,7 +136,6 @@ pub struct TapEnded {
     pub counters: Option<(Counters, Counters)>,
     pub source: Source,
     pub ring_bytes: usize,
-    pub files: Vec<String>,
 }
 
 impl Session {
@@ -110,16 +143,22 @@ impl Session {
     ///
     /// # Errors
     /// When one cannot be had.
-    pub fn open(wanted: Vec<Wanted>, count: Option<u64>) -> anyhow::Result<Self> {
+    pub fn open(wanted: Vec<Wanted>, limits: Limits) -> anyhow::Result<Self> {
         check(&wanted)?;
         let open = |wanted: Wanted| {
             let tap = RingTap::open(&wanted.interface, &opening(&wanted)?)?;
             let key = wanted.options.format.has_records().then_some(wanted.options.key);
-            let observer = Observer::new(Asked { key, snap: wanted.options.kept() as usize });
-            Ok(Tapped { wanted, tap, observer, files: None, before: None, failed: None })
+            let asked = Asked { key, snap: wanted.options.kept() as usize, headers_only: wanted.options.headers };
+            let mut observer = Observer::new(asked);
+            if let Some(path) = &wanted.options.anonymise {
+                observer.anonymise(anonymiser(path)?);
+            }
+            let part = Part::default();
+            Ok(Tapped { wanted, tap, observer, files: None, before: None, failed: None, part })
         };
         let taps = wanted.into_iter().map(open).collect::<anyhow::Result<_>>()?;
-        Ok(Self { taps, meter: Meter::start(), count, progress: Arc::default() })
+        let (ended, removed) = (VecDeque::new(), 0);
+        Ok(Self { taps, meter: Meter::start(), limits, ended, removed, progress: Arc::default() })
     }
 
     /// Creates the files of all taps.
@@ -128,9 +167,9 @@ impl Session {
     /// When one is there already, or cannot be made.
     pub fn write_to(&mut self, folder: &Path) -> Result<(), RecordError> {
         for tapped in &mut self.taps {
-            let Wanted { name, interface, options } = &tapped.wanted;
+            let Wanted { name, interface, options } = tapped.wanted.clone();
             let of = Of { name, interface, source: tapped.tap.source().name(), options };
-            tapped.files = Some(Files::create(folder, &of)?);
+            tapped.files = Some(Files::create(folder, of)?);
         }
         Ok(())
     }
@@ -144,6 +183,7 @@ impl Session {
         for tapped in &mut self.taps {
             tapped.before = tapped.tap.interface().counters().ok();
             tapped.tap.attach()?;
+            tapped.part.began = HostClock.now();
         }
         Ok(())
     }
@@ -207,18 +247,38 @@ impl Session {
         let mut seen: u64 = self.taps.iter().map(|tapped| tapped.observer.counts().seen()).sum();
         for tapped in &mut self.taps {
             let before = tapped.observer.counts().seen();
-            let left = self.count.map_or(u64::MAX, |most| most.saturating_sub(seen));
+            let left = self.limits.count.map_or(u64::MAX, |most| most.saturating_sub(seen));
             took |= tapped.take(left).map_err(Why::Gone)?;
             if let Some(error) = tapped.failed.take() {
                 return Err(Why::Unwritten(error));
             }
             seen += tapped.observer.counts().seen() - before;
             self.progress.store(seen, Ordering::Relaxed);
-            if self.count.is_some_and(|most| seen >= most) {
+            if self.limits.count.is_some_and(|most| seen >= most) {
                 return Err(Why::Count);
             }
         }
+        if took {
+            self.keep_within_limits()?;
+        }
         Ok(took)
+    }
+
+    /// Begins new files where that is due, and keeps all of them within the budget.
+    fn keep_within_limits(&mut self) -> Result<(), Why> {
+        for tapped in self.taps.iter_mut().filter(|tapped| tapped.wanted.options.rotates()) {
+            self.ended.extend(tapped.rotate_if_due().map_err(Why::Unwritten)?);
+        }
+        let Some(budget) = self.limits.budget else { return Ok(()) };
+        let begun: u64 = self.taps.iter().filter_map(|tapped| tapped.files.as_ref()).map(Files::length).sum();
+        let mut used = begun + self.ended.iter().map(Ending::bytes).sum::<u64>();
+        while used > budget {
+            let oldest = self.ended.pop_front().filter(|_| self.limits.remove_oldest).ok_or(Why::Budget)?;
+            used -= oldest.bytes();
+            self.removed += oldest.names().count() as u64;
+            oldest.remove().map_err(Why::Unwritten)?;
+        }
+        Ok(())
     }
 
     /// Sleeps until something comes or the time is over; returns what is wrong with an interface that is gone.
@@ -242,7 +302,7 @@ impl Session {
             // An interface that is gone shows nothing more.
             let _ = tapped.tap.detach();
         }
-        let is_counted = matches!(why, Why::Count);
+        let is_counted = matches!(why, Why::Count | Why::Budget);
         let give_up = HostClock.now() + LAST_BLOCKS;
         let afters: Vec<Option<Counters>> =
             self.taps.iter().map(|tapped| tapped.tap.interface().counters().ok()).collect();
@@ -258,8 +318,7 @@ impl Session {
             }
         }
         let took = self.meter.stop();
-        let is_counted = matches!(why, Why::Count);
-        let mut written = Ok(());
+        let is_counted = matches!(why, Why::Count | Why::Budget);
         let mut taps = Vec::new();
         for (mut tapped, after) in self.taps.into_iter().zip(afters) {
             let counts = *tapped.observer.counts();
@@ -267,20 +326,21 @@ impl Session {
             let options = &tapped.wanted.options;
             let kinds = [!options.filter.is_empty(), is_counted];
             let account = Account::of(&counts, totals, (tapped.before, after), options.direction, kinds);
-            if let Some(files) = &mut tapped.files {
-                written = written.and(files.finish(&Counted { took, account, without_key: counts.without_key }));
-            }
+            let mut counted = tapped.counted(totals.dropped);
+            counted.interface = account.interface.filter(|_| !tapped.wanted.options.rotates());
+            self.ended.extend(tapped.files.as_mut().map(|files| files.end(counted)));
             taps.push(TapEnded {
                 counts,
                 account,
                 counters: tapped.before.zip(after),
                 source: tapped.tap.source(),
                 ring_bytes: tapped.tap.ring_bytes(),
-                files: tapped.files.map_or_else(Vec::new, |files| files.names()),
                 wanted: tapped.wanted,
             });
         }
-        (Ended { why, took, taps }, written)
+        let files = self.ended.iter().flat_map(Ending::names).collect();
+        let written = self.ended.iter_mut().map(Ending::wait).fold(Ok(()), Result::and);
+        (Ended { why, took, taps, files, removed: self.removed }, written)
     }
 
     /// Whether every frame that was let in was seen.
@@ -307,6 +367,37 @@ impl Tapped {
                 *failed = Some(error);
             }
         })
+    }
+}
+
+impl Tapped {
+    /// What was counted since the part began.
+    fn counted(&self, dropped: u64) -> Counted {
+        let counts = self.observer.counts();
+        Counted {
+            span: [self.part.began, HostClock.now()],
+            seen: counts.seen() - self.part.seen,
+            dropped: dropped - self.part.dropped,
+            interface: None,
+            without_key: counts.without_key - self.part.without_key,
+        }
+    }
+
+    /// Begins new files if those that are being written are so large or so old.
+    fn rotate_if_due(&mut self) -> Result<Option<Ending>, RecordError> {
+        let options = &self.wanted.options;
+        let Some(length) = self.files.as_ref().map(Files::length) else { return Ok(None) };
+        let now = HostClock.now();
+        let is_large = options.rotate_size.is_some_and(|most| length >= most);
+        let is_old = options.rotate_time.is_some_and(|span| now - self.part.began >= span);
+        if !is_large && !is_old {
+            return Ok(None);
+        }
+        let dropped = self.tap.totals().unwrap_or_default().dropped;
+        let counted = self.counted(dropped);
+        let counts = self.observer.counts();
+        self.part = Part { began: now, seen: counts.seen(), without_key: counts.without_key, dropped };
+        self.files.as_mut().map(|files| files.rotate(counted)).transpose()
     }
 }
 
@@ -349,6 +440,16 @@ fn opening(wanted: &Wanted) -> anyhow::Result<Opening> {
         is_promiscuous: !options.no_promiscuous,
         stamps: options.source.into(),
     })
+}
+
+/// Makes what replaces addresses by the key in a file.
+fn anonymiser(path: &Path) -> anyhow::Result<Anonymiser> {
+    let key = secret::key_for("--anonymise", path)?;
+    let [first, second] = [b"addresses 1", b"addresses 2"].map(|half| key.tag(&[half]));
+    let mut both = [0; 32];
+    both[..16].copy_from_slice(&first);
+    both[16..].copy_from_slice(&second);
+    Anonymiser::new(both).ok_or_else(|| WrongRequest("--anonymise: take another key".to_owned()).into())
 }
 
 fn check(wanted: &[Wanted]) -> Result<(), WrongRequest> {

@@ -18,6 +18,8 @@ pub fn json(ended: &Ended) -> Value {
         "started_ns": ended.took.started.tai,
         "ended_ns": ended.took.ended.tai,
         "processor_time_ns": ended.took.processor,
+        "files": ended.files,
+        "removed": ended.removed,
         "taps": ended.taps.iter().map(tap_json).collect::<Vec<_>>(),
         "findings": ended.findings().json(),
     })
@@ -29,7 +31,6 @@ fn tap_json(tap: &TapEnded) -> Value {
     json!({
         "name": tap.wanted.name,
         "interface": tap.wanted.interface,
-        "files": tap.files,
         "frames_in": counts.frames_in,
         "frames_out": counts.frames_out,
         "octets_in": counts.octets_in,
@@ -55,6 +56,9 @@ pub fn text(ended: &Ended, folder: &Path) -> String {
     }
     let took = ended.took.ended.tai - ended.took.started.tai;
     let _ = writeln!(text, "{} of capture in {}", span(took.0), folder.display());
+    if ended.removed > 0 {
+        let _ = writeln!(text, "{} of the oldest files were removed, as was asked", grouped(ended.removed));
+    }
     text + &ended.findings().text()
 }
 

@@ -176,6 +176,11 @@ impl<W: Write> NgWriter<W> {
         self.end(STATISTICS)
     }
 
+    /// The output.
+    pub fn output(&self) -> &W {
+        &self.output
+    }
+
     /// Writes what is held back.
     ///
     /// # Errors
