@@ -443,3 +443,21 @@ def test_streams_over_a_router_are_udp_and_long_enough(tmp_path: Path) -> None:
 def test_what_no_router_passes_is_refused(study: str, sets: list[str], sentence: str) -> None:
     with pytest.raises(RequestError, match=re.escape(sentence)):
         load_plan(study, sets=["devices=router", *sets])
+
+
+def test_a_study_that_is_pointed_at_a_router_leaves_raw_frames_and_floods_of_addresses_away() -> None:
+    stages, sizes, loss = (load_plan(one, devices=["router"]) for one in ("stages", "frame-size", "loss"))
+    assert stages.stream.engine == ("udp",)
+    assert {probe.partition("/")[0] for probe in sizes.probe.probe} <= {"udp", "icmp"}
+    assert loss.stream.to == ("unicast",)
+    assert any("udp probes in place of raw ones" in one for one in sizes.asked)
+    assert "packet" in load_plan("stages").stream.engine
+
+
+def test_a_plan_that_asks_for_raw_frames_over_a_router_is_refused(tmp_path: Path) -> None:
+    plan = tmp_path / "mine.toml"
+    plan.write_text(
+        '[study]\nname = "mine"\nmethod = "stages"\n[bed]\ndevices = ["router"]\n[stream]\nengine = ["packet"]\n'
+    )
+    with pytest.raises(RequestError, match="router forwards nothing but IP"):
+        load_plan(plan)

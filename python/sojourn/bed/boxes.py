@@ -128,16 +128,21 @@ class Boxes:
         words = shlex.split(spec.up)
         if words[0] == "/bin/sh":  # a script of ours: a package keeps no mark that it may be run
             words[1] = str(self._backend.lend(link.device_host, Path(words[1])))
+        program = str(self._backend.lend(link.device_host, Path(words[0])))
+        argv = [*_ALONE, "sh", "-c", _FIRST, "sh", shlex.join([program, *words[1:]]), spec.down or "true"]
+        told = _told(self._spec, link) | {"SOJOURN_INSTRUMENT": self._backend.instrument()}
         path = self._logs / f"{link.slug}.log" if self._logs else None
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
         log: IO[bytes] = tempfile.TemporaryFile() if path is None else path.open("a+b")  # noqa: SIM115 - closed in `down`
-        up = shlex.join([str(self._backend.lend(link.device_host, Path(words[0]))), *words[1:]])
-        argv = [*_ALONE, "sh", "-c", _FIRST, "sh", up, spec.down or "true"]
-        process = self._backend.start(
-            link.device_host, argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
-            env=_told(self._spec, link) | {"SOJOURN_INSTRUMENT": self._backend.instrument()}, cwd=Path(words[0]).parent,
-        )  # fmt: skip
+        try:
+            process = self._backend.start(
+                link.device_host, argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, env=told,
+                cwd=Path(words[0]).parent,
+            )  # fmt: skip
+        except BaseException:
+            log.close()
+            raise
         self._running.append(_Running(link, spec, process, log, path))
 
     def _await_end_of(self, one: _Running, what: str, deadline: float) -> None:

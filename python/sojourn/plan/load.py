@@ -267,7 +267,7 @@ def build(table: Table, name: str, asked: tuple[str, ...]) -> Plan:
         emulators=read_emulators(table, name, is_logged=ask.logs_emulators),
         asked=asked,
     )
-    plan = over_routers(ask.resolve(plan))
+    plan = over_routers(ask.resolve(plan), table)
     check(plan, table, name)
     return plan
 

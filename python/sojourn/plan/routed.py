@@ -7,14 +7,15 @@ UDP can have.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sojourn import devices
-from sojourn.plan.sizes import ENGINES, KINDS, stream_overhead
+from sojourn.plan.sizes import ENGINES, ETHERNET, KINDS, stream_overhead
 from sojourn.plan.source import Given, refuse
 
 if TYPE_CHECKING:
     from sojourn.plan.ask import Lookup
+    from sojourn.plan.source import Table
     from sojourn.plan.types import Plan
 
 BY_IP = ("udp", "udp6")
@@ -33,19 +34,67 @@ def routed_devices(plan: Plan) -> list[str]:
     ]
 
 
-def over_routers(plan: Plan) -> Plan:
-    """The plan with streams that pass its routers, where it leaves the engine open; it says what was changed."""
-    if not routed_devices(plan) or "stream" not in plan.sections or "auto" not in plan.stream.engine:
+def over_routers(plan: Plan, table: Table) -> Plan:
+    """The plan with probes and streams that pass its routers; it says what was changed.
+
+    An engine of "auto" is UDP. Raw frames of a study that was pointed at a router (by --device or --set) are UDP too;
+    those of a plan that has both, and those that were asked for beside it, stay what they are, and are refused.
+    """
+    if not routed_devices(plan):
         return plan
-    stream, told = plan.stream, ["stream.engine = udp, which passes a router"]
-    changed = replace(stream, engine=tuple(dict.fromkeys("udp" if one == "auto" else one for one in stream.engine)))
+    pointed = _is_beside("bed.devices", table)
+    if "stream" in plan.sections:
+        plan = _streams_over_routers(plan, is_free=pointed and not _is_beside("stream.engine", table),
+                                     is_free_to=pointed and not _is_beside("stream.to", table))  # fmt: skip
+    if "probe" in plan.sections and pointed and not _is_beside("probe.probe", table):
+        plan = _probes_over_routers(plan)
+    return plan
+
+
+def _is_beside(key: str, table: Table) -> bool:
+    """Whether a value stands in no plan, but was asked for on the command line."""
+    return key in table and table[key].where.startswith("--")
+
+
+def _streams_over_routers(plan: Plan, *, is_free: bool, is_free_to: bool) -> Plan:
+    stream, told, changes = plan.stream, [], {}
+    raw = {one for one in stream.engine if one == "auto" or (is_free and one not in BY_IP)}
+    if raw:
+        changes["engine"] = tuple(dict.fromkeys("udp" if one in raw else one for one in stream.engine))
+        told.append("stream.engine = udp, which passes a router")
     extra = stream_overhead("udp", tagged=False) if stream.size_key == "frame_bytes" else 0
     least, most = UDP.least_payload + extra, plan.bed.mtu - UDP.headers + extra
     sizes = tuple(dict.fromkeys(min(most, max(least, one)) for one in stream.sizes))
-    if sizes != stream.sizes:
-        changed = replace(changed, **{stream.size_key: sizes})
+    if raw and sizes != stream.sizes:
+        changes[stream.size_key] = sizes
         told.append(f"stream.{stream.size_key} from {least} to {most}, which UDP can have")
-    return replace(plan.with_section("stream", changed), asked=(*plan.asked, *told))
+    if is_free_to and "unicast" in stream.to and len(stream.to) > 1:
+        changes["to"] = ("unicast",)
+        told.append("stream.to = unicast, which alone a router forwards")
+    return _changed(plan, "stream", changes, told)
+
+
+def _probes_over_routers(plan: Plan) -> Plan:
+    probe, told, changes = plan.probe, [], {}
+    names = tuple(dict.fromkeys(one.replace("raw/", "udp/") for one in probe.probe))
+    if names != probe.probe:
+        changes["probe"] = names
+        told.append("udp probes in place of raw ones, which pass no router")
+        kind = KINDS["udp/ping-pong"]
+        extra = kind.headers + ETHERNET if probe.size_key == "frame_bytes" else 0
+        least, most = kind.least_payload + extra, plan.bed.mtu - kind.headers + extra
+        sizes = tuple(dict.fromkeys(min(most, max(least, one)) for one in probe.sizes))
+        if probe.size_key != "icmp_bytes" and sizes != probe.sizes:
+            changes[probe.size_key] = sizes
+            told.append(f"probe.{probe.size_key} from {least} to {most}, which UDP can have in a frame")
+    return _changed(plan, "probe", changes, told)
+
+
+def _changed(plan: Plan, section: str, changes: dict[str, Any], told: list[str]) -> Plan:
+    if not changes:
+        return plan
+    own = replace(plan.sections[section], **changes)
+    return replace(plan.with_section(section, own), asked=(*plan.asked, *told))
 
 
 def check_routed(plan: Plan, given: Lookup) -> None:
