@@ -213,6 +213,18 @@ fn of_one_direction_and_two_clocks_the_constant_is_unknown_and_that_is_said() {
 }
 
 #[test]
+fn captures_that_share_nothing_at_their_beginnings_are_told() {
+    let folder = Folder::new("apart");
+    let truth = simulate(200, |at| at, 0.0);
+    write(&folder.file("a.pcapng"), truth.before[..100].to_vec());
+    write(&folder.file("b.pcapng"), truth.after[300..].to_vec());
+    let told = json(&["a.pcapng", "b.pcapng"], &folder);
+    assert_eq!(told["pairs"][0]["aligned_by_ns"], Value::Null);
+    let text = String::from_utf8(run(&["a.pcapng", "b.pcapng"], &folder).stdout).unwrap();
+    assert!(text.contains("have no packets in common"), "{text}");
+}
+
+#[test]
 fn serialisation_is_subtracted_by_its_name() {
     let folder = Folder::new("serialisation");
     let truth = simulate(2_000, |at| at, 0.0);

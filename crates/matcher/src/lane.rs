@@ -96,6 +96,11 @@ impl Lane {
         self.counts
     }
 
+    /// Whether it holds nothing that time could change.
+    pub fn is_idle(&self) -> bool {
+        self.table.len() == 0 && self.waiting.is_empty()
+    }
+
     /// Takes what the first tap saw.
     pub fn first(&mut self, seen: &Observed, sink: &mut impl FnMut(Outcome)) {
         self.advance(seen.time, sink);

@@ -86,7 +86,9 @@ impl Matcher {
             Way::Backward => (&mut self.backward, &mut self.forward, tap == Tap::Second),
         };
         let rest = if way == Way::Forward { Way::Backward } else { Way::Forward };
-        other.advance(seen.time, &mut |outcome| sink(rest, outcome));
+        if !other.is_idle() {
+            other.advance(seen.time, &mut |outcome| sink(rest, outcome));
+        }
         let mut sink = |outcome| sink(way, outcome);
         if is_first { lane.first(seen, &mut sink) } else { lane.second(seen, &mut sink) }
     }

@@ -18,12 +18,17 @@ pub struct Delay {
     pub is_ambiguous: bool,
 }
 
-/// A random sample of all delays, each as likely as any other (algorithm R); all of them, as long as there is room.
+/// A random sample of all delays, each as likely as any other; all of them, as long as there is room. Which are taken is drawn as a
+/// number of delays to pass over (algorithm L: K.-H. Li, ACM TOMS 20, 1994), so that most cost nothing.
 #[derive(Clone, Debug)]
 pub struct Sample {
     most: usize,
     count: u64,
     state: u64,
+    /// The largest of the keys that those that are kept would have, were each given a random one between 0 and 1.
+    largest: f64,
+    /// The next that is taken, when there is no room.
+    next: u64,
     kept: Vec<Delay>,
     least: i64,
     greatest: i64,
@@ -32,7 +37,8 @@ pub struct Sample {
 impl Sample {
     /// Begins with none; holds `most`.
     pub fn new(most: usize) -> Self {
-        Self { most, count: 0, state: 0x5EED, kept: Vec::new(), least: i64::MAX, greatest: i64::MIN }
+        let (kept, least, greatest) = (Vec::new(), i64::MAX, i64::MIN);
+        Self { most, count: 0, state: 0x5EED, largest: 1.0, next: 0, kept, least, greatest }
     }
 
     /// Takes one more.
@@ -42,12 +48,23 @@ impl Sample {
         self.greatest = self.greatest.max(delay.delay);
         if self.kept.len() < self.most {
             self.kept.push(delay);
-            return;
+            if self.kept.len() == self.most {
+                self.skip();
+            }
+        } else if self.count == self.next {
+            let place = ((u128::from(random(&mut self.state)) * self.most as u128) >> 64) as usize;
+            self.kept[place] = delay;
+            self.skip();
         }
-        let place = ((u128::from(random(&mut self.state)) * u128::from(self.count)) >> 64) as usize;
-        if let Some(kept) = self.kept.get_mut(place) {
-            *kept = delay;
-        }
+    }
+
+    /// Draws which is taken next.
+    fn skip(&mut self) {
+        let mut uniform = || ((random(&mut self.state) >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
+        self.largest *= (uniform().ln() / self.most as f64).exp();
+        let passed = (uniform().ln() / (-self.largest).ln_1p()).floor();
+        // Beyond 2⁶³ there is nobody.
+        self.next = self.count.saturating_add(passed.min(9e18) as u64).saturating_add(1);
     }
 
     /// Returns how many there were.

@@ -113,8 +113,8 @@ fn begin(
         let is_one_clock = asked.same_clock
             || names[place - 1].path == names[place].path
             || matches!((&first.about, &second.about), (Some(a), Some(b)) if a.clock_id == b.clock_id && a.clock_id != 0);
-        let apart = if is_one_clock { 0 } else { pair::offset(first, second).unwrap_or(0) };
-        off[place] = off[place - 1].saturating_add(apart);
+        let apart = if is_one_clock { Some(0) } else { pair::offset(first, second) };
+        off[place] = off[place - 1].saturating_add(apart.unwrap_or(0));
         // Of one clock a stamp may be wrong by what it is rounded to.
         let rounded = first.resolution.max(second.resolution);
         let limits = Limits {
@@ -127,6 +127,7 @@ fn begin(
             limits,
             direction: asked.direction,
             aligned: (off[place - 1], off[place]),
+            is_apart_known: apart.is_some(),
             is_one_clock,
             keeps_rows,
         };

@@ -61,6 +61,7 @@ pub struct Pair {
     rule: Rule,
     /// What is taken off the times of each tap, so that both are about one clock. ns.
     aligned: (i64, i64),
+    is_apart_known: bool,
     /// Of two clocks.
     quickest: Option<Quickest>,
     told: [Told; 2],
@@ -77,6 +78,8 @@ pub struct Terms {
     pub direction: arguments::Direction,
     /// Nanoseconds that are taken off the times of each tap.
     pub aligned: (i64, i64),
+    /// Whether the taps' beginnings said by how much their clocks differ.
+    pub is_apart_known: bool,
     pub is_one_clock: bool,
     pub keeps_rows: bool,
 }
@@ -95,6 +98,7 @@ impl Pair {
             matcher: Matcher::new(terms.limits, ways),
             rule,
             aligned: terms.aligned,
+            is_apart_known: terms.is_apart_known,
             quickest: (!terms.is_one_clock).then(Quickest::new),
             told: [Told::new(), Told::new()],
             keeps_rows: terms.keeps_rows,
@@ -146,6 +150,11 @@ impl Pair {
     /// Returns by how much the taps' clocks were brought together before packets were matched.
     pub fn alignment(&self) -> i64 {
         self.aligned.1.saturating_sub(self.aligned.0)
+    }
+
+    /// Whether that could be told.
+    pub fn is_alignment_known(&self) -> bool {
+        self.is_apart_known
     }
 
     /// Says how it is known which way packets go.

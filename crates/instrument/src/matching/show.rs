@@ -84,7 +84,7 @@ fn of_pair(lines: &mut Lines, asked: &Match, pair: &Value) {
         of_delays(lines, asked, way);
     }
     lines.add("");
-    of_clocks(lines, &pair["clocks"], pair["aligned_by_ns"].as_i64().unwrap_or(0));
+    of_clocks(lines, &pair["clocks"], pair["aligned_by_ns"].as_i64());
 }
 
 fn of_counts(lines: &mut Lines, way: &Value) {
@@ -191,7 +191,7 @@ fn percentiles(lines: &mut Lines, delay: &Value) {
     }
 }
 
-fn of_clocks(lines: &mut Lines, clocks: &Value, aligned_by: i64) {
+fn of_clocks(lines: &mut Lines, clocks: &Value, aligned_by: Option<i64>) {
     let number = |name: &str| clocks[name].as_f64().unwrap_or(0.0);
     match clocks["relation"].as_str() {
         Some("one") => lines.add("clocks: one for both taps"),
@@ -212,8 +212,13 @@ fn of_clocks(lines: &mut Lines, clocks: &Value, aligned_by: i64) {
              give --same-clock if both taps stamp by one clock",
         ),
     }
-    if aligned_by != 0 {
-        lines.add(&format!("  times of the second tap were moved by {} to find its packets", span(-aligned_by)));
+    match aligned_by {
+        Some(0) => {}
+        Some(by) => lines.add(&format!("  times of the second tap were moved by {} to find its packets", span(-by))),
+        None => lines.add(
+            "  note: the beginnings of the captures have no packets in common, so the clocks were taken as they are: if they differ by \
+             more than the window, nothing matches",
+        ),
     }
 }
 

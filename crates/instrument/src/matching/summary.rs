@@ -72,7 +72,7 @@ fn of_pair(asked: &Match, pair: &Pair, first: &Input, second: &Input) -> Value {
         "first": first.name,
         "second": second.name,
         "direction_rule": pair.rule(),
-        "aligned_by_ns": pair.alignment(),
+        "aligned_by_ns": pair.is_alignment_known().then(|| pair.alignment()),
         "clocks": of_clocks(&clocks),
         "directions": ways.into_iter().filter_map(of).collect::<Vec<_>>(),
     })

@@ -4,8 +4,8 @@ use std::fs::File;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
-use arrow_array::Array;
 use arrow_array::cast::AsArray;
+use arrow_array::{Array, BooleanArray};
 use arrow_ipc::reader::StreamReader;
 use sojourn_time::{Source, Stamp, Time};
 
@@ -71,6 +71,9 @@ impl Columns {
         let (of_source, of_direction) = (sources.each(Names::source_of)?, directions.each(Names::tap_direction)?);
         let [fragments, supers, truncated] =
             ["fragment", "super_packet", "truncated"].map(|name| self.column(name).as_boolean());
+        // Hardly any row has a flag.
+        let has = |flags: &BooleanArray| flags.true_count() > 0;
+        let (any_fragment, any_super, any_truncated) = (has(fragments), has(supers), has(truncated));
         rows.reserve(times.len());
         for row in 0..times.len() {
             let length = lengths.value(row);
@@ -84,9 +87,9 @@ impl Columns {
                 digest: digests.is_valid(row).then(|| digests.value(row).cast_unsigned()),
                 length_bytes: u32::try_from(length).map_err(|_| format!("row {row}: length_bytes is {length}"))?,
                 direction,
-                is_fragment: fragments.value(row),
-                is_super_packet: supers.value(row),
-                is_truncated: truncated.value(row),
+                is_fragment: any_fragment && fragments.value(row),
+                is_super_packet: any_super && supers.value(row),
+                is_truncated: any_truncated && truncated.value(row),
             });
         }
         Ok(())
