@@ -12,6 +12,7 @@ import signal
 import stat
 import subprocess
 import sys
+import tempfile
 import time
 from contextlib import contextmanager
 from pathlib import Path
@@ -407,6 +408,38 @@ def test_wrong_requests_are_told_in_a_sentence(words: list[str], status: int, se
     assert (done.returncode, done.stderr.count("\n")) == (status, 1), done.stderr
     assert sentence in done.stderr
     assert not (tmp_path / "out").exists()
+
+
+def test_interfaces_without_ethernet_are_refused_and_those_that_are_down_are_told(tmp_path: Path) -> None:
+    made = inside("x", "ip", "tuntap", "add", "dev", "tun7", "mode", "tun")
+    if subprocess.run(made, check=False, capture_output=True).returncode == 0:
+        argv = inside("x", SOJOURN, "capture", "tun7", "-o", str(tmp_path / "tun"), "--for", "100ms")
+        done = subprocess.run(argv, capture_output=True, text=True, check=False)
+        assert (done.returncode, "its frames are not Ethernet's" in done.stderr) == (2, True), done.stderr
+    run(*inside("x", "ip", "link", "add", "down7", "type", "veth", "peer", "name", "down8"))
+    argv = inside("x", SOJOURN, "capture", "down7", "lo", "-o", str(tmp_path / "down"), "--for", "100ms")
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.splitlines()[:2] == [
+        "sojourn: down7 is down: nothing passes it until it is up",
+        "sojourn: lo is down: nothing passes it until it is up",
+    ]
+
+
+def test_under_sudo_a_capture_is_the_callers_where_that_is_possible(tmp_path: Path) -> None:
+    sudo = ["env", "SUDO_UID=1", "SUDO_GID=1", "SUDO_USER=daemon", "SUDO_COMMAND=sojourn"]
+    with tempfile.TemporaryDirectory() as name:
+        open_to_all = Path(name)
+        open_to_all.chmod(0o777)
+        captured_by(sudo, open_to_all / "c", 1)
+    captured_by(sudo, tmp_path / "c", 0)
+
+
+def captured_by(sudo: list[str], out: Path, owner: int) -> None:
+    """A capture under sudo, whose files belong to this user."""
+    run(*inside("x", *sudo, SOJOURN, "capture", "eth1", "-o", str(out), "--for", "100ms"))
+    assert {path.stat().st_uid for path in (out, *out.iterdir())} == {owner}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in out.iterdir()} == {0o600}
 
 
 def test_without_libpcap_all_but_filters_works(tmp_path: Path) -> None:

@@ -71,10 +71,14 @@ impl RingTap {
     /// Opens a tap that shows nothing yet.
     ///
     /// # Errors
-    /// `Wrong` when there is no such interface, `Unusable` when its stamps are asked for and it takes none, `Denied` without
+    /// `Wrong` when there is no such interface or it is none of Ethernet, `Unusable` when its stamps are asked for and it takes none, `Denied` without
     /// CAP_NET_RAW.
     pub fn open(interface: &str, asked: &Opening) -> Result<Self, PortError> {
         let interface = Interface::named(interface)?;
+        if !interface.is_ethernet() {
+            let problem = "its frames are not Ethernet's; capture the interface that carries them".to_owned();
+            return Err(PortError::Wrong { object: interface.name, problem });
+        }
         let clock = hardware_clock(&interface, asked.stamps)?;
         let object = format!("a tap on {}", interface.name);
         let kind = [libc::AF_PACKET, libc::SOCK_RAW, 0];

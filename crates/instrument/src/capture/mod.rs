@@ -50,12 +50,14 @@ fn by_hand(asked: &ByHand) -> anyhow::Result<()> {
     let limits = Limits { count: asked.count, budget: asked.budget, remove_oldest: asked.remove_oldest };
     let mut session = Session::open(wanted, limits)?;
     caller::become_caller(|| private::create_folder(out).is_ok() && caller::can_write(out))?;
-    private::create_folder(out).with_context(|| format!("create {}", out.display()))?;
     CAPTURE.settle()?;
+    // Without the right to give it away: it stays that of who writes into it.
+    private::create_folder(out).with_context(|| format!("create {}", out.display()))?;
     CAPTURE.write_only_below(Folders::open([out])?)?;
     session.write_to(out)?;
     CAPTURE.restrict_calls()?;
     session.attach()?;
+    session.down().for_each(|name| eprintln!("{}: {name} is down: nothing passes it until it is up", crate::program()));
     eprintln!("{}: capturing {}; Ctrl-C ends it", crate::program(), asked.interfaces.join(" and "));
     let until = asked.span.map_or(Time::NEVER, |span| HostClock.now() + span);
     let why = session.run(until, &STOP, signal)?;

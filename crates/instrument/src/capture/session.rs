@@ -188,6 +188,12 @@ impl Session {
         Ok(())
     }
 
+    /// The interfaces that are down: they show nothing until they are up.
+    pub fn down(&self) -> impl Iterator<Item = &str> {
+        let interfaces = self.taps.iter().map(|tapped| tapped.tap.interface());
+        interfaces.filter(|interface| !interface.up).map(|interface| interface.name.as_str())
+    }
+
     /// How many frames were seen so far.
     pub fn progress(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.progress)

@@ -97,6 +97,13 @@ impl Interface {
         })
     }
 
+    /// Whether its frames begin with an Ethernet header, as far as the kernel tells: not those of tunnels at layer 3.
+    pub fn is_ethernet(&self) -> bool {
+        let kind =
+            asking_socket().and_then(|socket| sys::ask_interface(socket.as_fd(), self.name.as_bytes(), Ask::Hardware));
+        kind.is_ok_and(|kind| [libc::ARPHRD_ETHER, libc::ARPHRD_LOOPBACK].contains(&u16::from_ne_bytes(first(kind))))
+    }
+
     /// Asks, by a socket that is open, whether it is switched on and has a carrier now; `None`: the kernel does not say.
     pub fn is_running(&self, socket: BorrowedFd<'_>) -> Option<bool> {
         let flags = sys::ask_interface(socket, self.name.as_bytes(), Ask::Flags).ok()?;
