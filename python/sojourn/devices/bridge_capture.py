@@ -1,6 +1,6 @@
 """The Linux bridge with a capture running on it: ours, on the port towards A (bridge-2003 had tcpdump on its bridge).
 
-The capture is written to memory that goes with the bed, some 170 bytes a frame each way.
+The capture is written to memory that goes with the bed: the last 64 MiB of it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,11 @@ def notes(run: Run, box: Box) -> list[str]:
     """Whether the capture still ran when the first session had been measured."""
     del box
     runs = len(run(["cat", SOCKETS]).splitlines()) > 1
-    return ["The capture ran." if runs else "The capture had ended before the session did: its memory may be full."]
+    return [
+        "The capture ran."
+        if runs
+        else "The capture had ended before the session did: the path was a plain bridge by then."
+    ]
 
 
 DEVICE = Mode(

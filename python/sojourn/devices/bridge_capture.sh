@@ -1,11 +1,13 @@
 #!/bin/sh
-# The Linux bridge with a capture running on its port towards A: the first 128 bytes of every frame, both ways, into memory.
+# The Linux bridge with a capture running on its port towards A: the first 128 bytes of every frame, both ways, into memory;
+# beyond 64 MiB the oldest make room.
 set -eu
 ip link add br0 type bridge stp_state 0 forward_delay 0 mcast_snooping 0 ageing_time 360000
 for port in "$SOJOURN_LEFT" "$SOJOURN_RIGHT"; do ip link set "$port" master br0; done
 ip link set br0 up
 : >"$SOJOURN_FOLDER/said"
-"$SOJOURN_INSTRUMENT" capture "$SOJOURN_LEFT" --format pcapng --snap 128 --out "$SOJOURN_FOLDER/capture" >"$SOJOURN_FOLDER/said" 2>&1 &
+"$SOJOURN_INSTRUMENT" capture "$SOJOURN_LEFT" --format pcapng --snap 128 --out "$SOJOURN_FOLDER/capture" \
+    --rotate-size 16MiB --budget 64MiB --remove-oldest >"$SOJOURN_FOLDER/said" 2>&1 &
 until grep -q "capturing $SOJOURN_LEFT" "$SOJOURN_FOLDER/said"; do
     kill -0 $! 2>/dev/null || { cat "$SOJOURN_FOLDER/said"; exit 1; }
     sleep 0.02
