@@ -189,6 +189,26 @@ def test_records_say_of_each_packet_what_the_frames_say_and_know_it_again_behind
         assert (left["time_ns"] > came["time_ns"]).all()
 
 
+def test_taps_around_a_bridge_are_matched_to_the_packet(tmp_path: Path) -> None:
+    out = tmp_path / "c"
+    with capturing(out):
+        ping("-f", "-c", str(PINGS))
+    matched = json.loads(
+        run(SOJOURN, "match", *(str(out / f"taps-{port}-000.arrow") for port in ("eth1", "eth2")), "--json")
+    )
+    pair = matched["pairs"][0]
+    assert pair["clocks"]["relation"] == "one"
+    for direction in pair["directions"]:
+        counts = direction["counts"]
+        assert [counts[of] for of in ("matched", "lost", "duplicated", "unexpected", "ambiguous")] == [
+            PINGS,
+            0,
+            0,
+            0,
+            0,
+        ]
+
+
 def test_each_frame_is_in_one_count(tmp_path: Path) -> None:
     with capturing(tmp_path / "c") as told:
         ping("-f", "-c", str(PINGS))
