@@ -23,9 +23,9 @@ LEFT = ["conduct", "devices", "instruments", "methods/*/ask*", "methods/*/measur
 THIS_MACHINE = {
     *("bed/backends/local.py", "bed/backends/netns.py", "bed/backends/simulated.py"),
     *("bed/cgroups.py", "bed/clean.py", "bed/doctor.py", "bed/machine.py", "bed/processes.py", "bed/rights.py"),
-    *("bed/state.py", "bed/load.py", "instruments/new_addresses.py"),
+    *("bed/state.py", "bed/load.py", "instruments/new_addresses.py", "bed/host_bridge.py"),
 }
-"""The backends of this machine and what they are made of; programs of their own; `sojourn doctor`."""
+"""The backends of this machine and what they are made of; programs of their own; `sojourn doctor` and `bridge`."""
 
 ALLOWED = {
     ("conduct/archive.py", "time.clock_gettime_ns"): "the log's own time",
