@@ -38,11 +38,12 @@ def write(
     events = [{"event": "started"}, *log, {"event": "finished"}]
     folder.log.write_text("".join(json.dumps(event) + "\n" for event in events))
     for (name, who), frame in tables.items():
-        _table(folder.records / f"{name}-{who}-000.arrow", name, frame)
+        write_table(folder.records / f"{name}-{who}-000.arrow", name, frame)
     return path
 
 
-def _table(path: Path, name: str, frame: pl.DataFrame) -> None:
+def write_table(path: Path, name: str, frame: pl.DataFrame) -> None:
+    """One record; the frame needs only the columns that the test is about."""
     columns = []
     for field in TABLES[name].values():
         kind = KINDS.get(field.type.lower(), pl.String)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from sojourn.statistics.interval import Interval
 
 ACTUAL, INTENDED, ROUND_TRIP, RESPONSE = "actual", "intended", "round-trip", "response"
+BETWEEN_TAPS = "between-taps"
 FLAGS = ("duplicate", "reordered", "late", "corrupted", "part")
 UNUSED = ("who", "receive_call_ns", "receive_call_on_sender_ns")
 """Columns of arrivals that nobody asks for once they are packets: there are millions of them."""

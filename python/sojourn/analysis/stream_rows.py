@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from sojourn.analysis.factors import in_common
-from sojourn.analysis.packets import ACTUAL, INTENDED, RESPONSE, ROUND_TRIP, Values
+from sojourn.analysis.packets import ACTUAL, BETWEEN_TAPS, INTENDED, RESPONSE, ROUND_TRIP, Values
 from sojourn.analysis.pairs import resolution_of
 from sojourn.analysis.paths import error_rows
 from sojourn.analysis.rows import Row
@@ -51,6 +51,7 @@ QUANTITIES = {
     INTENDED: "one_way_delay_intended",
     ROUND_TRIP: "rtt",
     RESPONSE: "response_latency",
+    BETWEEN_TAPS: "delay_between_taps",
     "pdv": "pdv",
     "ipdv": "ipdv",
     "inter_arrival": "inter_arrival",
@@ -70,7 +71,7 @@ SHARES = {
     "local_drops": "local_drops",
 }
 RATES = {"offered_pps": "1/s", "received_pps": "1/s", "achieved_ratio": "1"}
-BESIDE = (ACTUAL, ROUND_TRIP, RESPONSE)
+BESIDE = (ACTUAL, ROUND_TRIP, RESPONSE, BETWEEN_TAPS)
 """Delays whose mean has beside it what it is within a bed, between beds and in another run."""
 
 OF_MEANS = ("mean", "within_bed", "next_run", "between_beds")

@@ -16,6 +16,7 @@ from sojourn.conduct.counters import Counters
 from sojourn.conduct.ends import Ends
 from sojourn.conduct.facts import watch_neighbours
 from sojourn.conduct.remaining import next_block
+from sojourn.conduct.taps import Taps
 from sojourn.conduct.tester import Tester
 from sojourn.conduct.throughput import Limits, choose_engines, qualify
 from sojourn.plan.trials import CLOSED_LOOPS, SEARCH_BLOCKS
@@ -55,7 +56,9 @@ class Matrix(Bench):
             tester.measure(asked, **({"attempts": 1} if beyond else {}))
 
 
-def streams(*, floods: bool = False, times_regular: bool = False, all_stamps: bool = False) -> Measure:
+def streams(
+    *, floods: bool = False, times_regular: bool = False, all_stamps: bool = False, taps: bool = False
+) -> Measure:
     """How a method measures whose trials are streams in a fixed matrix; see `Tester` for the choices."""
 
     @contextmanager
@@ -63,6 +66,7 @@ def streams(*, floods: bool = False, times_regular: bool = False, all_stamps: bo
         del clock
         with testing(session, floods=floods, all_stamps=all_stamps) as limits, ExitStack() as stack:
             limits.tester.times_regular = times_regular
+            limits.tester.taps = stack.enter_context(Taps(session)) if taps else None
             yield Matrix(limits, ClosedLoop(limits.tester, stack))
 
     return Measure(opened, lambda folder, _: whole_streams(folder))

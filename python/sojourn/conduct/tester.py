@@ -7,7 +7,7 @@ A trial whose sender missed the load that was asked is repeated, not judged. Doe
 from __future__ import annotations
 
 import time
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from sojourn.conduct.ends import Ends
     from sojourn.conduct.part import Session
     from sojourn.conduct.site import Site
+    from sojourn.conduct.taps import Taps
     from sojourn.plan.trial import Trial
     from sojourn.plan.trials import Factors
 
@@ -138,6 +139,8 @@ class Tester:
     times_regular: bool = False
     """Whether planned streams with an interval use the plain engines, which timestamp every frame: the fastest receiver
     only counts frames. Shares of a path's throughput are of the fastest pair, and are sent by it."""
+    taps: Taps | None = None
+    """What captures at the ports of a trial's device, where the method asks for that."""
     _learned: set[str] = field(default_factory=set)
 
     def number(self) -> int:
@@ -215,7 +218,12 @@ class Tester:
 
     def _over_wires(self, asked: Asked) -> dict[str, Any]:
         self.announce(asked)
-        with self.emulated(asked), self.loaded(asked) as load, self._receiving(asked) as received:
+        with (
+            self.emulated(asked),
+            self.taps.during(asked) if self.taps else nullcontext(),
+            self.loaded(asked) as load,
+            self._receiving(asked) as received,
+        ):
             before = self.counted(asked)
             self.ends["a"].send(asking.sending(asked))
             sent = self.ends["a"].sent(self.session.screen.tick)

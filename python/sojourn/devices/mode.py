@@ -149,6 +149,9 @@ class Mode:
     """Whether it has a network stack to itself: what it does to one, other devices must not feel."""
     is_routed: bool = False
     """Whether it forwards by IP addresses: then its ends are in two subnets, and only IP passes."""
+    key: str = ""
+    """By what a packet is known again behind it, as `sojourn match --key` has it; of a bridge the whole frame and of a
+    router the IP packet, unless it says otherwise."""
     sysctls: Mapping[str, str] = field(default_factory=dict)
     """Of the host of a device that stands apart, beside those of every such host."""
     polls: bool = False

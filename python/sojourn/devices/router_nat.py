@@ -45,6 +45,7 @@ DEVICE = Mode(
     rank=3,
     is_apart=True,
     is_routed=True,
+    key="nat",
     tools={"nft": "nftables"},
     sysctls=SYSCTLS,
     fix="a kernel with CONFIG_NFT_NAT and CONFIG_NF_TABLES_INET: modprobe -a nf_tables nft_nat nft_chain_nat",

@@ -41,3 +41,8 @@ class TapInstrument(Conversation):
 def tap_argv(instrument: str, cpu: int | None = None) -> list[str]:
     """The command line of a server of taps."""
     return [instrument, "capture", "serve", "--die-with-parent", *([] if cpu is None else ["--cpu", str(cpu)])]
+
+
+def match_argv(instrument: str, before: Path, after: Path, folder: Path) -> list[str]:
+    """The command line that matches the records of two taps with one clock, into a folder of its own."""
+    return [instrument, "match", str(before), str(after), "--same-clock", "--output", str(folder), "--json"]

@@ -57,6 +57,12 @@ OF_THE_ANALYSIS: Final = (
         "doubtful",
         "Something happened to a device while it was measured: to a port of it, its program, its log or its clock.",
     ),
+    FindingKind("ambiguous_matches", "note", "Packets that look alike were matched in their order."),
+    FindingKind(
+        "taps_disagree",
+        "note",
+        "What a device adds by subtraction differs from what its taps see by more than both are uncertain.",
+    ),
     FindingKind("below_floor", "invalid", "A delay is below what the path can have."),
     FindingKind("interference", "note", "Something outside the experiment disturbed it."),
     FindingKind("path_dead", "invalid", "No frame of the stream arrived."),

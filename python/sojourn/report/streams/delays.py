@@ -129,9 +129,11 @@ def cdfs(run: Run) -> Figure | None:
     return distribution(run, pl.col("measure") == "actual", "delay_cdf", "One-way delay", "One-way delay (µs)")
 
 
-def distribution(run: Run, which: pl.Expr, name: str, title: str, axis: str) -> Figure | None:
+def distribution(
+    run: Run, which: pl.Expr, name: str, title: str, axis: str, *, of: str = "delay_quantiles"
+) -> Figure | None:
     """Delays of one kind on a log(1 - p) axis; of several receivers or nodes, the first."""
-    found = sample(run, "delay_quantiles")
+    found = sample(run, of)
     if found.is_empty():
         return None
     return _curves(_first(found.filter(which)), "delay_ns", (name, title, axis))
@@ -160,15 +162,18 @@ def _curves(found: pl.DataFrame, column: str, words: tuple[str, str, str]) -> Fi
 
 def histograms(run: Run) -> Figure | None:
     """The bulk of the one-way delays, by cell."""
-    found = sample(run, "delay_histograms")
+    return bulk(run, pl.col("measure") == "actual", "delay_histogram", "one-way delay")
+
+
+def bulk(run: Run, which: pl.Expr, name: str, what: str, *, of: str = "delay_histograms") -> Figure | None:
+    """Histograms of delays of one kind, by cell."""
+    found = sample(run, of)
     if found.is_empty():
         return None
-    caption = (
-        "The bulk of the one-way delays in equal bins, from the 0.1 % to the 99.5 % quantile; the figure above shows "
-        "the tails."
-    )
-    rows = in_us(_first(found.filter(pl.col("measure") == "actual")))
-    return figure("delay_histogram", "Histograms of one-way delay", caption, rows, Histogram("One-way delay (µs)"))
+    part = "from the 0.1 % to the 99.5 % quantile"
+    caption = f"The bulk of the {what}s in equal bins, {part}; the figure above shows the tails."
+    rows = in_us(_first(found.filter(which)))
+    return figure(name, f"Histograms of {what}", caption, rows, Histogram(f"{what.capitalize()} (µs)"))
 
 
 def over_time(run: Run) -> Figure | None:

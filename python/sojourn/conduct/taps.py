@@ -1,0 +1,103 @@
+"""Taps at both ports of the device of each trial, and the match of what they saw.
+
+The taps are attached before the first frame and detached behind the last; then the packets that both saw are matched,
+and each one's delay is a record. Does not judge.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Self
+
+from sojourn.conduct.part import without_event
+from sojourn.errors import MachineError, SojournError
+from sojourn.instruments.tap import TapInstrument, match_argv, tap_argv
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+    from types import TracebackType
+
+    from sojourn.bed.hosts import HostName
+    from sojourn.bed.model import Link
+    from sojourn.conduct.asking import Asked
+    from sojourn.conduct.part import Session
+
+BEFORE, AFTER = "before", "after"
+MATCH_SECONDS = 600.0
+
+
+class Taps:
+    """The programs that capture, one for each host on which a device stands."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._running: dict[HostName, TapInstrument] = {}
+
+    @contextmanager
+    def during(self, asked: Asked) -> Iterator[None]:
+        """A trial that was planned: where its path has a device, what passes that is captured and then matched."""
+        stations = asked.link.stations
+        if asked.trial.purpose != "measure" or not stations:
+            yield
+            return
+        host, key = stations[0].host, key_of(asked.link)
+        options = {"format": "records", "key": key}
+        ports = {BEFORE: stations[0].left.dev, AFTER: stations[-1].right.dev}
+        taps = [{"name": name, "interface": port, "options": options} for name, port in ports.items()]
+        folder = self._session.records(host) / "taps" / str(asked.trial.block)
+        instrument = self._on(host)
+        instrument.start(folder, taps, asked.trial.block)
+        try:
+            yield
+        except BaseException:
+            instrument.stop()
+            raise
+        captured = instrument.stop()
+        self._session.log(
+            "taps",
+            block=asked.trial.block,
+            device=asked.trial.path,
+            key=key,
+            ports=ports,
+            captured=without_event(captured),
+            matched=without_event(self._match(host, folder)),
+        )
+
+    def _match(self, host: HostName, folder: Path) -> dict[str, Any]:
+        """Match what the taps of a folder saw; the delays are written beside it."""
+        before, after = (folder / f"taps-{name}-000.arrow" for name in (BEFORE, AFTER))
+        argv = match_argv(self._session.instrument, before, after, folder / "matched")
+        process = self._session.site.start(host)(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        try:
+            out, said = process.communicate(timeout=MATCH_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+            raise MachineError(f"matching {folder} did not end within {MATCH_SECONDS:.0f} s") from None
+        if process.returncode != 0:
+            words = said.strip().splitlines() or [f"status {process.returncode}"]
+            raise MachineError(f"match: {words[-1].removeprefix('sojourn-instrument: ')}")
+        told: dict[str, Any] = json.loads(out)
+        return told
+
+    def _on(self, host: HostName) -> TapInstrument:
+        if host not in self._running:
+            argv = tap_argv(self._session.instrument, self._session.cores.responder)
+            self._running[host] = TapInstrument(self._session.site.start(host), argv)
+        return self._running[host]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        at_once = kind is not None and not issubclass(kind, SojournError)
+        for instrument in self._running.values():
+            instrument.kill() if at_once else instrument.finish()
+
+
+def key_of(link: Link) -> str:
+    """By what a packet is known again behind the device of a path."""
+    return link.device.mode.key or ("router" if link.is_routed else "bridge")

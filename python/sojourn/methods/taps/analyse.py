@@ -1,0 +1,227 @@
+"""Method "taps": how long each packet was between the two ports of a device, and what one mode takes more than another.
+
+Taps see the device itself: their delays have a distribution, which differences of one-way delays do not. What two taps
+see of a redirect (`wire`) is their floor: the way from one stamp to the other with next to nothing between. The same
+trials give the device by subtraction, and both are compared pair by pair.
+
+Quantities beside those of all streams (`analysis.streams`):
+
+- delay_between_taps; min mean p50 p90 p99 p99.9 max sd, and what stands beside a mean [ns]
+- delay_between_taps_over (the mean less that of the reference, `bridge` or `wire`, from pairs of trials); mean [ns]
+- subtraction_less_taps (what a device adds over `wire` one way by subtraction, less the same by taps); mean [ns]
+
+Samples: tap_quantiles and tap_histograms, as delay_quantiles and delay_histograms.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from sojourn.analysis.finding import Finding, Place
+from sojourn.analysis.packets import BETWEEN_TAPS, Values, delay_values, ordered
+from sojourn.analysis.rows import Row
+from sojourn.analysis.run import A_A, DIRECT, WIRE
+from sojourn.analysis.samples import with_cells
+from sojourn.analysis.sessions import beds_in
+from sojourn.analysis.stream_budget import delay_budget
+from sojourn.analysis.stream_rows import delay_rows
+from sojourn.analysis.stream_samples import histogram_samples, quantile_samples
+from sojourn.analysis.stream_study import Gathered
+from sojourn.analysis.streams import differences, over_pairs, series, sessions_of_pairs
+from sojourn.analysis.wording import counted, micro
+from sojourn.devices import called
+from sojourn.records import read_table
+
+if TYPE_CHECKING:
+    from sojourn.analysis.budget import Stated
+    from sojourn.analysis.run import Run
+    from sojourn.analysis.streams import Differences
+    from sojourn.analysis.study import Study
+    from sojourn.statistics.interval import Interval
+
+DELAY, OVER, DISAGREE = "delay_between_taps", "delay_between_taps_over", "subtraction_less_taps"
+PLAIN = "bridge"
+REFERENCES = (PLAIN, WIRE)
+FCS_BYTES = 4
+STAMPED = "the kernel, at both ports of the device"
+
+
+@dataclass(frozen=True)
+class Crossed:
+    """The packets of the streams that both taps saw, with their trials; and what the taps told of each trial."""
+
+    packets: pl.DataFrame
+    """block, device, cell, round, visit, session, port, node, delay_ns, clock_bound_ns, clock_error95_ns."""
+    flows: pl.DataFrame
+    """The flows of the trials that have taps, `lost` being what was lost between these."""
+    events: dict[int, dict[str, Any]]
+
+    @property
+    def means(self) -> pl.DataFrame:
+        """The mean delay of each trial, for pairs."""
+        places = [pl.col(name).first() for name in ("device", "cell", "round", "visit", "session")]
+        return self.packets.group_by("block").agg(*places, pl.col("delay_ns").mean().alias("mean")).sort("block")
+
+
+def study(run: Run) -> Study:
+    """The delays between taps of every device and cell, and those of modes over the plain bridge."""
+    of = Gathered(run)
+    of.begin()
+    of.add_devices(run.cells)
+    crossed = crossed_of(run, of.flows)
+    values = ordered(run, list(delay_values(crossed.packets, crossed.flows, BETWEEN_TAPS)))
+    own = [*delay_rows(run, values), *over_rows(run, crossed), *disagreement_rows(run, of, crossed)]
+    for row in own:
+        row.source = STAMPED
+    of.rows.extend(own)
+    of.findings.extend([*lost_by_taps(crossed), *ambiguous(crossed), *disagreeing(own)])
+    of.samples["tap_quantiles"] = with_cells(run, quantile_samples(values))
+    of.samples["tap_histograms"] = with_cells(run, histogram_samples(values))
+    found = of.conclude(sentence(run, own, values))
+    return replace(found, headline=headline(run, own))
+
+
+def crossed_of(run: Run, flows: pl.DataFrame) -> Crossed:
+    """What the taps of the trials that count saw of their streams."""
+    known = set(flows["block"].to_list())
+    taps = (event for event in run.log if event.get("event") == "taps")
+    events = {int(event["block"]): event for event in taps if int(event["block"]) in known}
+    frames = []
+    for block, event in events.items():
+        factors = run.cells[int(flows.filter(pl.col("block") == block)["cell"][0])]
+        crossings = read_table(run.folder.records / "taps" / str(block) / "matched", "crossings").frame
+        length = (factors.frame_bytes or 0) - FCS_BYTES
+        mine = crossings.filter(pl.col("direction") == "forward", pl.col("length_bytes") == length)
+        frames.append(mine.select(pl.lit(block, pl.Int32).alias("block"), pl.col("delay_ns").cast(pl.Float64)))
+        del event
+    schema = {"block": pl.Int32, "delay_ns": pl.Float64}
+    packets = pl.concat([pl.DataFrame(schema=schema), *frames])
+    places = flows.select("block", "device", "cell", "round", "visit", "session").unique("block")
+    one_clock = {name: pl.lit(0.0) for name in ("clock_bound_ns", "clock_error95_ns")}
+    whole = packets.join(places, on="block", how="inner").with_columns(
+        port=pl.lit(0, pl.Int32), node=pl.lit(0, pl.Int32), **one_clock
+    )
+    lost = {block: lost_between(event) for block, event in events.items()}
+    between = flows.filter(pl.col("block").is_in(list(events)), pl.col("port") == 0).with_columns(
+        lost=pl.col("block").replace_strict(lost, default=0, return_dtype=pl.Int64)
+    )
+    return Crossed(whole.sort("block", maintain_order=True), between, events)
+
+
+def counts_of(event: dict[str, Any]) -> dict[str, int]:
+    """The accounting of the packets of the stream's direction."""
+    directions = event["matched"]["pairs"][0]["directions"]
+    return next((one["counts"] for one in directions if one["direction"] == "forward"), {})
+
+
+def lost_between(event: dict[str, Any]) -> int:
+    """How many packets entered and did not leave."""
+    return int(counts_of(event).get("lost", 0))
+
+
+def over_rows(run: Run, crossed: Crossed) -> list[Row]:
+    """What each device's delay is more than the plain bridge's and the redirect's, from pairs of trials."""
+    each = series(crossed.means, "mean")
+    rows = []
+    for reference in REFERENCES:
+        others = (DIRECT, A_A, *REFERENCES[REFERENCES.index(reference) :])
+        for device in (one for one in run.devices if one not in others):
+            for cell in run.cells:
+                pairs = differences(each.get((device, cell)), each.get((reference, cell)))
+                rows += difference_rows(run, (device, reference, cell), OVER, pairs)
+    return rows
+
+
+def disagreement_rows(run: Run, of: Gathered, crossed: Crossed) -> list[Row]:
+    """What a device adds over the redirect by subtraction less the same by taps, of the same trials."""
+    ways, taps = series(of.summaries, "mean"), series(crossed.means, "mean")
+    rows = []
+    for device in (one for one in run.devices if one not in (DIRECT, A_A, WIRE)):
+        for cell in run.cells:
+            by_ends = differences(ways.get((device, cell)), ways.get((WIRE, cell)))
+            by_taps = differences(taps.get((device, cell)), taps.get((WIRE, cell)))
+            both = {at: by_ends[at] - by_taps[at] for at in sorted(by_ends.keys() & by_taps.keys())}
+            rows += difference_rows(run, (device, WIRE, cell), DISAGREE, both)
+    return rows
+
+
+def difference_rows(run: Run, place: tuple[str, str, int], quantity: str, pairs: Differences) -> list[Row]:
+    """The mean of differences of one device, reference and cell; nothing where there is no pair."""
+    if not pairs:
+        return []
+    device, reference, cell = place
+    row = Row(device, quantity, "mean", over_pairs(pairs), "ns", reference, run.cells[cell], cell)
+    row.sessions = beds_in(sessions_of_pairs(pairs))
+    return [row]
+
+
+def lost_by_taps(crossed: Crossed) -> list[Finding]:
+    """Taps that dropped packets: what they say was lost may have passed."""
+    dropped = {block: sum(tap["account"]["dropped"] for tap in event["captured"]["taps"])
+               for block, event in crossed.events.items()}  # fmt: skip
+    total = sum(dropped.values())
+    if not total:
+        return []
+    places = {Place(str(event["device"])) for block, event in crossed.events.items() if dropped[block]}
+    said = f"the taps had no room for {counted(total, 'packet')}: some losses between them are their own"
+    return [Finding("local_drops", said, float(total), tuple(places))]
+
+
+def ambiguous(crossed: Crossed) -> list[Finding]:
+    """Matches that the order alone decides."""
+    total = sum(counts_of(event).get("ambiguous", 0) for event in crossed.events.values())
+    said = f"{counted(total, 'packet')} looked like another one within the window, and were matched in their order"
+    return [Finding("ambiguous_matches", said, float(total))] if total else []
+
+
+def disagreeing(rows: list[Row]) -> list[Finding]:
+    """Devices that subtraction finds to differ from what their taps see."""
+    apart = [row for row in rows if row.quantity == DISAGREE and row.value.excludes(0)]
+    if not apart:
+        return []
+    worst = max(apart, key=lambda row: abs(row.value.estimate))
+    said = (
+        f"subtraction says {micro(worst.value.estimate)} ({span(worst.value)}) more of {worst.device} over the redirect"
+        " than its taps see: so much is outside its ports, in how the ends take its packets"
+    )
+    return [Finding("taps_disagree", said, worst.value.estimate, tuple(Place(row.device, row.cell) for row in apart))]
+
+
+def headline(run: Run, rows: list[Row]) -> Row | None:
+    """The mean delay in the device that the run is about, in the plan's first cell that has one."""
+    devices = [PLAIN, *(one for one in run.devices if one not in (DIRECT, A_A, WIRE, PLAIN)), WIRE]
+    for device in devices:
+        for row in rows:
+            if (row.device, row.quantity, row.statistic) == (device, DELAY, "mean"):
+                return row
+    return None
+
+
+def sentence(run: Run, rows: list[Row], values: list[Values]) -> str:
+    """How long packets are in the device, and which mode takes most beyond it."""
+    head = headline(run, rows)
+    if head is None or not values:
+        return "No packet was seen by both taps of a device"
+    said = f"{called(head.device)} holds a packet for {micro(head.value.estimate)} ({span(head.value)}) on average"
+    more = [row for row in rows if row.quantity == OVER and row.reference == PLAIN and row.cell == head.cell]
+    if more:
+        most = max(more, key=lambda row: row.value.estimate)
+        title = called(most.device)
+        said += f"; {title[0].lower()}{title[1:]} takes {micro(most.value.estimate)} ({span(most.value)}) more"
+    return f"{said}, between taps at its ports"
+
+
+def span(value: Interval) -> str:
+    """The interval in words, where there is one."""
+    return "no interval" if value.low is None or value.high is None else f"{micro(value.low)} to {micro(value.high)}"
+
+
+def budgets(run: Run, study: Study) -> list[Stated]:
+    """That of the headline: one clock, and the same stamps at both ports."""
+    if study.headline is None:
+        return []
+    name = f"Mean delay between the taps of {study.headline.device}"
+    return [delay_budget(run, study.rows, name, study.headline, paths=1)]

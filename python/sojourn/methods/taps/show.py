@@ -1,0 +1,134 @@
+"""The report of "taps": the delay of each packet in the device, over throughput, and what modes take more."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from sojourn.report.charts import Axis, Lines
+from sojourn.report.pacing import departures
+from sojourn.report.paired import control, differences
+from sojourn.report.parts import Key, Parts
+from sojourn.report.streams import delays
+from sojourn.report.streams.measures import Ask, Measure, measured
+from sojourn.report.streams.points import along, figure, rows_over
+from sojourn.report.streams.words import words
+
+if TYPE_CHECKING:
+    from sojourn.report.figure import Figure
+    from sojourn.report.run import Run
+    from sojourn.report.table import Table
+
+QUANTITY = "delay_between_taps"
+
+
+def between(run: Run) -> Table:
+    """The distribution of the delay in each device, by cell."""
+    titles = {"min": "Min", "mean": "Mean", "p50": "Median", "max": "Max", "sd": "Std dev"}
+    several = ("min", "mean", "p50", *delays.TAIL, "max", "sd")
+    measures = tuple(
+        Measure(QUANTITY, one, titles.get(one, one), "Delay between the taps", interval=one in ("mean", "p50", "p99"))
+        for one in several
+    )
+    note = (
+        "From the stamp at the port where a packet enters the device to that at the port where it leaves, both by one "
+        "clock. Packets lost between them count as infinite in percentiles. The redirect (wire) is the floor: what two "
+        "taps see with next to nothing between."
+    )
+    return measured(run, Ask(QUANTITY, "Delay of each packet in the device", measures, note))
+
+
+def more(run: Run) -> Table:
+    """What each mode takes more than the plain bridge, and each device more than the redirect."""
+    measures = (Measure(f"{QUANTITY}_over", "mean", "Mean delay"),)
+    note = "The mean delay between the taps less that of the other device, from pairs of trials of one round."
+    where = pl.col("reference").is_not_null()
+    return measured(run, Ask("modes", "What a mode takes more", measures, note, where))
+
+
+def compared(run: Run) -> Table:
+    """Subtraction against taps, on the same packets."""
+    measures = (
+        Measure("device_latency", "mean", "By subtraction"),
+        Measure(f"{QUANTITY}_over", "mean", "By taps"),
+        Measure("subtraction_less_taps", "mean", "Difference"),
+    )
+    note = (
+        "What the device adds over the redirect: by subtraction of the one-way delays between the ends, and between "
+        "the taps at its ports. Where the difference is not zero, so much of what subtraction tells is outside the "
+        "ports."
+    )
+    where = pl.col("reference") == "wire"
+    return measured(run, Ask("subtraction", "Subtraction against taps", measures, note, where))
+
+
+def over_throughput(run: Run) -> Figure | None:
+    """The paper's averages: the mean delay in each mode over the rate of packets."""
+    return _over(run, "mean", "Mean delay in the device over packet rate")
+
+
+def tail_over_throughput(run: Run) -> Figure | None:
+    """Its 99th percentile."""
+    return _over(run, "p99", "The 99th percentile over packet rate")
+
+
+def _over(run: Run, statistic: str, title: str) -> Figure | None:
+    rows = rows_over(run, QUANTITY, (statistic,), "interval_ns")
+    if rows.is_empty():
+        return None
+    rows = rows.with_columns((1e9 / pl.col("x")).round_sig_figs(6).alias("x")).drop_nulls("y").pipe(along)
+    chart = Lines(Axis("Packets per second", log=True), Axis("Delay between the taps (µs)", zero=True), ())
+    beds = "beds" if run.sessions > 1 else "trials"
+    caption = f"Bars are 95 % CIs over {beds}. Serialisation is not in it: a virtual link has none."
+    return figure(f"{QUANTITY}_{statistic}", title, caption, rows, chart)
+
+
+def cdfs(run: Run) -> Figure | None:
+    """The whole distribution, on a log(1 - p) axis."""
+    named = ("delay_between_taps_cdf", "Delay in the device", "Delay between the taps (µs)")
+    return delays.distribution(run, pl.lit(value=True), *named, of="tap_quantiles")
+
+
+def histograms(run: Run) -> Figure | None:
+    """The bulk of it."""
+    named = ("delay_between_taps_histogram", "delay between the taps")
+    return delays.bulk(run, pl.lit(value=True), *named, of="tap_histograms")
+
+
+def keys(run: Run) -> list[Key]:
+    """The delay in each device in its first cell, and what modes take more."""
+    found = []
+    for device in run.devices:
+        mean = run.rows(QUANTITY, "mean", device=device).head(1)
+        for row in mean.iter_rows(named=True):
+            cell = run.cell_of(row)
+            found.append(delays.key_of(row, f"Mean delay in {device}", cell.short if cell else ""))
+    return found
+
+
+def how(run: Run) -> list[str]:
+    """What is particular to it."""
+    return words(
+        run,
+        "Both ports of each device are captured (AF_PACKET, stamps of the kernel) while its stream runs; the packets "
+        "are matched by a digest of what the device leaves unchanged, and each one's delay is a record.",
+    )
+
+
+PARTS = Parts(
+    tables=(between, more, compared, delays.delays, delays.conservation, delays.pacing),
+    figures=(
+        over_throughput,
+        tail_over_throughput,
+        cdfs,
+        histograms,
+        delays.over_time,
+        differences,
+        control,
+        departures,
+    ),
+    keys=keys,
+    words=how,
+    results=(QUANTITY, f"{QUANTITY}_over"),
+)  # fmt: skip
