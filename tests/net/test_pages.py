@@ -50,6 +50,9 @@ INSTEAD = {
     "run --resume out/x": "",  # tests/net/test_conduct_net.py interrupts a run and goes on with it
     "run published": "run published --dry-run",  # test_published.py runs it, in `make proof`
     "run my-bridge.toml": f"run my-bridge.toml {MINUTES}",
+    "run bridge-modes --quick --set devices=wire,bridge,bridge:qos": (
+        "run bridge-modes --quick --set devices=wire,bridge --set rounds=2 --set sessions=1 --no-report"
+    ),
     "run bridge-latency --quick": "run bridge-latency --quick --set pairs.rounds=2 --no-report",
     "emulate eth1 eth2 --delay 20ms --loss 1%": "",  # in README: the guide's page on emulation runs it
     "emulate verify --delay 1ms": "",  # tests/net/test_emulate_net.py

@@ -146,9 +146,11 @@ def test_studies_are_listed_and_beds_drawn(tmp_path: Path) -> None:
     listed = {study["name"] for study in json.loads(sojourn("list", "--json").stdout)}
     emulators = {f"emulator-{what}" for what in ("delay", "delay-rate", "loss", "overhead", "throughput")}
     rated = {f"rated-{what}" for what in ("frame-size", "queue", "fan-in", "throughput", "mixed")}
-    methods = set(packages()) - {"pairs", "departures", "emulator", "tcp-cost", "tcp-truth", "tcp-perturbation"}
+    several = {"pairs", "departures", "emulator", "tcp-cost", "tcp-truth", "tcp-perturbation", "taps"}
+    methods = set(packages()) - several
     tcplog = {f"tcplog-{what}" for what in ("cost", "perturbation", "truth")}
-    assert listed == {"published", "bridge-latency", "frame-size", "ping-wait", *methods, *emulators, *rated, *tcplog}
+    pairs = {"bridge-latency", "frame-size", "ping-wait"}
+    assert listed == {"published", "bridge-modes", *pairs, *methods, *emulators, *rated, *tcplog}
     assert "[bridge]──[bridge]" in sojourn("bed", "show", "frame-size").stdout
     assert sojourn("--version").stdout.startswith("sojourn ")
 

@@ -25,7 +25,7 @@ from sojourn.report.figures import specifications
 from sojourn.report.palette import Palette, ink
 from sojourn.report.published import published_tables
 from sojourn.report.run import Run
-from tests.unit import made_up_costs, made_up_emulator, test_model, test_stages
+from tests.unit import made_up_costs, made_up_emulator, test_model, test_stages, test_taps
 from tests.unit.made_up_suites import Device, Suite
 from tests.unit.synthetic_streams import StreamRun, cell
 
@@ -126,13 +126,14 @@ MAKERS: dict[str, Callable[[Path], Path]] = {
     "one-way": one_way, "stages": test_stages.run, "model": test_model.run, "background": background, "fan-in": fan_in,
     "throughput": rates("throughput"), "loss": rates("loss"), "multicast": multicast, "rfc2544": suite("rfc2544"),
     "rfc8219": suite("rfc8219"), "rfc2889": suite("rfc2889"), "emulator": emulator,
-    "tcp-cost": costs,
+    "tcp-cost": costs, "taps": test_taps.made_up,
 }  # fmt: skip
 OF_TCP = ("tcp-cost",)
 """Methods without streams of frames."""
 
 WANTED_TABLES = {
     "tcp-cost": {"cost_ratios", "cost_controls", "cost_traffic", "cost_programs"},
+    "taps": {"delay_between_taps", "modes", "subtraction", "conservation"},
     "one-way": {"min_frame_interval", "by_interval", "device_latency", "one_way_delay", "variation", "conservation"},
     "stages": {"latency_breakdown", "one_way_delay"},
     "model": {"model_parameters", "model_distances", "model_delays"},
@@ -147,6 +148,12 @@ WANTED_TABLES = {
     "emulator": {"checks", "all_checks", "emulation_error", "emulated_delay", "emulated_loss"},
 }
 WANTED_FIGURES = {
+    "taps": {
+        "delay_between_taps_mean",
+        "delay_between_taps_p99",
+        "delay_between_taps_cdf",
+        "delay_between_taps_histogram",
+    },
     "tcp-cost": {"cost_over_detail", "cost_over_where", "cost_controls", "cost_programs", "cost_over_time"},
     "one-way": {
         "one_way_delay_by_interval_p50",

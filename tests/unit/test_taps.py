@@ -1,4 +1,4 @@
-"""Method "taps" on made-up runs of known truth: what is between the taps, what a mode takes more, and subtraction beside it."""
+"""Method "taps" on made-up runs of known truth: the delay between the taps, modes, and subtraction beside them."""
 
 from __future__ import annotations
 
