@@ -484,7 +484,7 @@ def test_histograms_stand_in_for_packets_that_were_not_kept(tmp_path: Path) -> N
     bins = bins.with_columns(
         high=pl.col("low") + 19, role=pl.lit("receive"), quantity=pl.lit("delay"), unit=pl.lit("ns")
     )
-    made_up._table(folder.records / "histograms-b-000.arrow", "histograms", bins)
+    made_up.write_table(folder.records / "histograms-b-000.arrow", "histograms", bins)
     for path in [*folder.records.glob("arrivals-*"), *folder.records.glob("sends-*")]:
         path.unlink()
     analyse(folder.path)
