@@ -150,7 +150,8 @@ def test_studies_are_listed_and_beds_drawn(tmp_path: Path) -> None:
     methods = set(packages()) - several
     tcplog = {f"tcplog-{what}" for what in ("cost", "perturbation", "truth")}
     pairs = {"bridge-latency", "frame-size", "ping-wait"}
-    assert listed == {"published", "bridge-modes", *pairs, *methods, *emulators, *rated, *tcplog}
+    taps = {"bridge-modes", "timestamp-accuracy"}
+    assert listed == {"published", *taps, *pairs, *methods, *emulators, *rated, *tcplog}
     assert "[bridge]──[bridge]" in sojourn("bed", "show", "frame-size").stdout
     assert sojourn("--version").stdout.startswith("sojourn ")
 

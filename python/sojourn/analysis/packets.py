@@ -188,7 +188,7 @@ def delay_values(packets: pl.DataFrame, flows: pl.DataFrame, measure: str = ACTU
     """The delays of every path, cell and receiver, with what each trial lost."""
     column = "intended_delay_ns" if measure == INTENDED else "delay_ns"
     lost = flows.group_by("block", "port").agg(pl.col("lost").sum())
-    for one in _values(packets.drop_nulls(column), column, measure):
+    for one in values_of(packets.drop_nulls(column), column, measure):
         yield _with_losses(one, lost.filter(pl.col("port") == one.port), flows)
 
 
@@ -209,7 +209,7 @@ def _with_losses(one: Values, lost: pl.DataFrame, flows: pl.DataFrame) -> Values
 def answer_values(answers: pl.DataFrame, flows: pl.DataFrame) -> Iterator[Values]:
     """The latencies of the answers of every node; a request that it did not answer was answered never."""
     sent = dict(flows.group_by("block").agg(pl.col("sent").max()).iter_rows())
-    for one in _values(answers.drop_nulls("delay_ns"), "delay_ns", RESPONSE):
+    for one in values_of(answers.drop_nulls("delay_ns"), "delay_ns", RESPONSE):
         came = np.bincount(one.trials, minlength=len(one.blocks))
         silent = [max(0, sent[int(block)] - int(count)) for block, count in zip(one.blocks, came, strict=True)]
         yield replace(one, lost=np.array(silent, dtype=np.int64))
@@ -222,9 +222,9 @@ def variation_values(packets: pl.DataFrame) -> Iterator[Values]:
     steps = known.with_columns(
         step=pl.col("seq").diff().over(within), ipdv=pl.col("delay_ns").diff().over(within)
     ).filter(pl.col("step") == 1)
-    yield from _values(steps, "ipdv", "ipdv")
+    yield from values_of(steps, "ipdv", "ipdv")
     above = known.with_columns(pdv=pl.col("delay_ns") - pl.col("delay_ns").min().over(within))
-    yield from _values(above, "pdv", "pdv")
+    yield from values_of(above, "pdv", "pdv")
 
 
 def gap_values(packets: pl.DataFrame) -> Iterator[Values]:
@@ -233,10 +233,11 @@ def gap_values(packets: pl.DataFrame) -> Iterator[Values]:
     gaps = packets.sort(*within, "arrival_ns").with_columns(
         gap=pl.col("arrival_ns").diff().over(within).cast(pl.Float64)
     )
-    yield from _values(gaps.drop_nulls("gap"), "gap", "inter_arrival")
+    yield from values_of(gaps.drop_nulls("gap"), "gap", "inter_arrival")
 
 
-def _values(packets: pl.DataFrame, column: str, measure: str) -> Iterator[Values]:
+def values_of(packets: pl.DataFrame, column: str, measure: str) -> Iterator[Values]:
+    """A column of packets by path, cell, receiver and node, whatever it is called."""
     groups = packets.partition_by("device", "cell", "port", "node", as_dict=True, maintain_order=True)
     for (device, cell, port, node), rows in groups.items():
         blocks, trials = np.unique(rows["block"].to_numpy(), return_inverse=True)
@@ -272,7 +273,7 @@ def binned_values(run: Run, flows: pl.DataFrame) -> Iterator[Values]:
     )
     for (quantity,), rows in placed.partition_by("quantity", as_dict=True, maintain_order=True).items():
         measure = BINNED[str(quantity)]
-        for one in _values(rows, "middle", measure):
+        for one in values_of(rows, "middle", measure):
             if measure == ACTUAL:
                 yield _with_losses(one, lost.filter(pl.col("port") == one.port), flows)
             else:

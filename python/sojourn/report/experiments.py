@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from sojourn.report.numbers import Shown
     from sojourn.report.run import Run
 
-TO_COME = ("taps", "bridge modes", "other hosts")
+TO_COME = ("a study of captures", "other hosts")
 """What Sojourn still lacks for the experiments that no study measures."""
 
 

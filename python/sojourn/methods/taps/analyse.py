@@ -8,6 +8,9 @@ Quantities beside those of all streams (`analysis.streams`):
 
 - delay_between_taps; min mean p50 p90 p99 p99.9 max sd, and what stands beside a mean [ns]
 - delay_between_taps_over (the mean less that of the reference, `bridge` or `wire`, from pairs of trials); mean [ns]
+- tap_interval (between one frame and the next at the tap before the device), departure_interval (the same by the
+  sender's stamps of departures); mean p1 p50 p99 min max sd [ns]
+- tap_interval_within_10, departure_interval_within_10 (of the intervals, within 10 % of the asked one); ratio [1]
 - subtraction_less_taps (what a device adds over `wire` one way by subtraction, less the same by taps); mean [ns]
 
 Samples: tap_quantiles and tap_histograms, as delay_quantiles and delay_histograms.
@@ -18,10 +21,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import polars as pl
 
 from sojourn.analysis.finding import Finding, Place
-from sojourn.analysis.packets import BETWEEN_TAPS, Values, delay_values, ordered
+from sojourn.analysis.packets import BETWEEN_TAPS, Values, delay_values, ordered, values_of
 from sojourn.analysis.rows import Row
 from sojourn.analysis.run import A_A, DIRECT, WIRE
 from sojourn.analysis.samples import with_cells
@@ -30,22 +34,23 @@ from sojourn.analysis.stream_budget import delay_budget
 from sojourn.analysis.stream_rows import delay_rows
 from sojourn.analysis.stream_samples import histogram_samples, quantile_samples
 from sojourn.analysis.stream_study import Gathered
-from sojourn.analysis.streams import differences, over_pairs, series, sessions_of_pairs
+from sojourn.analysis.streams import differences, over_pairs, series, sessions_of_pairs, share_of
 from sojourn.analysis.wording import counted, micro
 from sojourn.devices import called
 from sojourn.records import read_table
+from sojourn.statistics.interval import Interval
 
 if TYPE_CHECKING:
     from sojourn.analysis.budget import Stated
     from sojourn.analysis.run import Run
     from sojourn.analysis.streams import Differences
     from sojourn.analysis.study import Study
-    from sojourn.statistics.interval import Interval
 
 DELAY, OVER, DISAGREE = "delay_between_taps", "delay_between_taps_over", "subtraction_less_taps"
 PLAIN = "bridge"
 REFERENCES = (PLAIN, WIRE)
 FCS_BYTES = 4
+TOLERANCE = 0.1
 STAMPED = "the kernel, at both ports of the device"
 
 
@@ -54,7 +59,7 @@ class Crossed:
     """The packets of the streams that both taps saw, with their trials; and what the taps told of each trial."""
 
     packets: pl.DataFrame
-    """block, device, cell, round, visit, session, port, node, delay_ns, clock_bound_ns, clock_error95_ns."""
+    """block, device, cell, round, visit, session, port, node, first_ns, delay_ns, clock_bound_ns, clock_error95_ns."""
     flows: pl.DataFrame
     """The flows of the trials that have taps, `lost` being what was lost between these."""
     events: dict[int, dict[str, Any]]
@@ -74,8 +79,11 @@ def study(run: Run) -> Study:
     crossed = crossed_of(run, of.flows)
     values = ordered(run, list(delay_values(crossed.packets, crossed.flows, BETWEEN_TAPS)))
     own = [*delay_rows(run, values), *over_rows(run, crossed), *disagreement_rows(run, of, crossed)]
+    own += interval_rows(run, crossed.packets.rename({"first_ns": "at_ns"}), crossed.flows, "tap_interval")
     for row in own:
         row.source = STAMPED
+    left = of.packets.rename({"departure_ns": "at_ns"}).filter(pl.col("block").is_in(list(crossed.events)))
+    own += interval_rows(run, left, crossed.flows, "departure_interval")
     of.rows.extend(own)
     of.findings.extend([*lost_by_taps(crossed), *ambiguous(crossed), *disagreeing(own)])
     of.samples["tap_quantiles"] = with_cells(run, quantile_samples(values))
@@ -90,14 +98,14 @@ def crossed_of(run: Run, flows: pl.DataFrame) -> Crossed:
     taps = (event for event in run.log if event.get("event") == "taps")
     events = {int(event["block"]): event for event in taps if int(event["block"]) in known}
     frames = []
-    for block, event in events.items():
+    for block in events:
         factors = run.cells[int(flows.filter(pl.col("block") == block)["cell"][0])]
         crossings = read_table(run.folder.records / "taps" / str(block) / "matched", "crossings").frame
         length = (factors.frame_bytes or 0) - FCS_BYTES
         mine = crossings.filter(pl.col("direction") == "forward", pl.col("length_bytes") == length)
-        frames.append(mine.select(pl.lit(block, pl.Int32).alias("block"), pl.col("delay_ns").cast(pl.Float64)))
-        del event
-    schema = {"block": pl.Int32, "delay_ns": pl.Float64}
+        delay = pl.col("delay_ns").cast(pl.Float64)
+        frames.append(mine.select(pl.lit(block, pl.Int32).alias("block"), "first_ns", delay))
+    schema = {"block": pl.Int32, "first_ns": pl.Int64, "delay_ns": pl.Float64}
     packets = pl.concat([pl.DataFrame(schema=schema), *frames])
     places = flows.select("block", "device", "cell", "round", "visit", "session").unique("block")
     one_clock = {name: pl.lit(0.0) for name in ("clock_bound_ns", "clock_error95_ns")}
@@ -156,6 +164,42 @@ def difference_rows(run: Run, place: tuple[str, str, int], quantity: str, pairs:
     row = Row(device, quantity, "mean", over_pairs(pairs), "ns", reference, run.cells[cell], cell)
     row.sessions = beds_in(sessions_of_pairs(pairs))
     return [row]
+
+
+def interval_rows(run: Run, packets: pl.DataFrame, flows: pl.DataFrame, quantity: str) -> list[Row]:
+    """The times between frames of regular streams by one kind of stamps (`at_ns`), and how many keep what was asked."""
+    asked = {cell: factors.interval_ns for cell, factors in run.cells.items() if factors.schedule == "regular"}
+    within = ("block", "port", "node")
+    gaps = (
+        packets.filter(pl.col("cell").is_in(list(asked)))
+        .sort(*within, "at_ns")
+        .with_columns(gap=pl.col("at_ns").diff().over(within).cast(pl.Float64))
+        .drop_nulls("gap")
+    )
+    rows = []
+    for one in ordered(run, list(values_of(gaps, "gap", quantity))):
+        figures = {"mean": one.mean(), "sd": one.sd(), "min": Interval(float(one.values.min()), None, None, 0.95, 1),
+                   "max": Interval(float(one.values.max()), None, None, 0.95, 1)}  # fmt: skip
+        figures |= {f"p{100 * p:.0f}": one.quantile(p) for p in (0.01, 0.5, 0.99) if one.allows(p)}
+        like = Row(
+            one.device, quantity, "", figures["mean"], "ns", None, run.cells[one.cell], one.cell, len(one.values)
+        )
+        like.sessions = one.beds
+        rows += [replace(like, statistic=name, value=value) for name, value in figures.items()]
+        if near := kept(run, one, asked[one.cell] or 0, flows):
+            rows.append(replace(like, quantity=f"{quantity}_within_10", statistic="ratio", unit="1", value=near))
+    return rows
+
+
+def kept(run: Run, one: Values, asked_ns: int, flows: pl.DataFrame) -> Interval | None:
+    """The share of the intervals that are within 10 % of the asked one, over trials or beds."""
+    near = np.abs(one.values - asked_ns) <= TOLERANCE * asked_ns
+    every, within = (
+        np.bincount(one.trials, weights=which, minlength=len(one.blocks)).astype(np.float64)
+        for which in (np.ones(len(near)), near)
+    )
+    trials = flows.unique("block").sort("block").filter(pl.col("block").is_in(one.blocks.tolist()))
+    return share_of(trials, within, every) if trials.height == len(one.blocks) else None
 
 
 def lost_by_taps(crossed: Crossed) -> list[Finding]:

@@ -63,6 +63,25 @@ def compared(run: Run) -> Table:
     return measured(run, Ask("subtraction", "Subtraction against taps", measures, note, where))
 
 
+def stamped(run: Run) -> Table:
+    """What a regular stream is by the stamps of the tap, beside its sender's."""
+    names = {"mean": "Mean", "p50": "Median", "sd": "Std dev", "min": "Min", "max": "Max", "p1": "p1", "p99": "p99"}
+    sides = {"departure_interval": "By the sender's stamps", "tap_interval": "By the tap's stamps"}
+    measures = tuple(
+        measure
+        for quantity, side in sides.items()
+        for measure in (
+            *(Measure(quantity, one, title, side, interval=one == "mean") for one, title in names.items()),
+            Measure(f"{quantity}_within_10", "ratio", "Within ± 10 %", side, interval=False),
+        )
+    )
+    note = (
+        "Times between frames of regular streams as the tap before the device stamped them, and as the sender's own "
+        "stamps of departures have them: what is wider there than here is the tap's, and the way's to it."
+    )
+    return measured(run, Ask("intervals", "Timestamp accuracy: times between frames", measures, note))
+
+
 def over_throughput(run: Run) -> Figure | None:
     """The paper's averages: the mean delay in each mode over the rate of packets."""
     return _over(run, "mean", "Mean delay in the device over packet rate")
@@ -117,7 +136,7 @@ def how(run: Run) -> list[str]:
 
 
 PARTS = Parts(
-    tables=(between, more, compared, delays.delays, delays.conservation, delays.pacing),
+    tables=(between, more, compared, stamped, delays.delays, delays.conservation, delays.pacing),
     figures=(
         over_throughput,
         tail_over_throughput,
