@@ -153,6 +153,7 @@ WANTED_FIGURES = {
         "delay_between_taps_p99",
         "delay_between_taps_cdf",
         "delay_between_taps_histogram",
+        "delay_between_taps_density",
     },
     "tcp-cost": {"cost_over_detail", "cost_over_where", "cost_controls", "cost_programs", "cost_over_time"},
     "one-way": {

@@ -137,3 +137,11 @@ def test_times_between_frames_are_told_by_both_kinds_of_stamps(tmp_path: Path) -
         assert asked is not None
         assert row.value.estimate == pytest.approx(asked, rel=0.01)
         assert row.source != "the kernel, at both ports of the device"
+
+
+def test_the_density_holds_every_packet(tmp_path: Path) -> None:
+    found = study(load(made_up(tmp_path / "run"))).samples["tap_density"]
+    sums = found.group_by("device", "cell").agg(pl.col("share").sum())
+    assert sums["share"].to_list() == [pytest.approx(1.0)] * 6
+    bulk = found.filter(pl.col("device") == "bridge:qos").sort("share").tail(1).row(0, named=True)
+    assert bulk["low_ns"] <= BETWEEN_NS["bridge:qos"] <= bulk["high_ns"]

@@ -257,6 +257,34 @@ class Histogram:
         return alt.layer(solid, lines, *marks).properties(width=width, height=self.height)
 
 
+INK = "#0067a8"
+"""Of what is told by its density: it is seen on white and on black."""
+
+
+@dataclass(frozen=True)
+class Density:
+    """Shares over classes of x and of y; rows: x (a class), low, high (the class of y), share."""
+
+    x: str
+    y: str
+    height: int = 200
+
+    @property
+    def own_colours(self) -> bool:
+        """Colours are shares."""
+        return True
+
+    def draw(self, rows: pl.DataFrame, devices: list[str], palette: Palette, width: Width) -> Any:
+        """The chart of these rows."""
+        del devices, palette
+        share = alt.Opacity("share:Q", title="Share", scale=alt.Scale(range=[0.06, 1], domainMin=0), legend=None)
+        y = alt.Y("low:Q", title=self.y, scale=alt.Scale(type="log", nice=False), axis=alt.Axis(tickCount=5))
+        x = alt.X("x:O", title=self.x, axis=alt.Axis(labelAngle=0), scale=alt.Scale(paddingInner=0.1))
+        tips = ["x:O", "low:Q", "high:Q", alt.Tooltip("share:Q", format=".2%")]
+        fields = alt.Chart(rows).mark_rect(color=INK).encode(x=x, y=y, y2="high:Q", opacity=share, tooltip=tips)
+        return fields.properties(width=width, height=self.height)
+
+
 @dataclass(frozen=True)
 class Bars:
     """Counts; rows: device, x, y."""

@@ -13,7 +13,8 @@ Quantities beside those of all streams (`analysis.streams`):
 - tap_interval_within_10, departure_interval_within_10 (of the intervals, within 10 % of the asked one); ratio [1]
 - subtraction_less_taps (what a device adds over `wire` one way by subtraction, less the same by taps); mean [ns]
 
-Samples: tap_quantiles and tap_histograms, as delay_quantiles and delay_histograms.
+Samples: tap_quantiles and tap_histograms, as delay_quantiles and delay_histograms; tap_density: device, cell, low_ns,
+high_ns, share (of the packets that crossed), ten classes to a decade, the same for all.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ PLAIN = "bridge"
 REFERENCES = (PLAIN, WIRE)
 FCS_BYTES = 4
 TOLERANCE = 0.1
+CLASSES = 10
 STAMPED = "the kernel, at both ports of the device"
 
 
@@ -88,6 +90,7 @@ def study(run: Run) -> Study:
     of.findings.extend([*lost_by_taps(crossed), *ambiguous(crossed), *disagreeing(own)])
     of.samples["tap_quantiles"] = with_cells(run, quantile_samples(values))
     of.samples["tap_histograms"] = with_cells(run, histogram_samples(values))
+    of.samples["tap_density"] = with_cells(run, densities(values))
     found = of.conclude(sentence(run, own, values))
     return replace(found, headline=headline(run, own))
 
@@ -232,6 +235,19 @@ def disagreeing(rows: list[Row]) -> list[Finding]:
         " than its taps see: so much is outside its ports, in how the ends take its packets"
     )
     return [Finding("taps_disagree", said, worst.value.estimate, tuple(Place(row.device, row.cell) for row in apart))]
+
+
+def densities(values: list[Values]) -> pl.DataFrame:
+    """How the packets of each device and cell are spread over classes of delay."""
+    schema = {"device": pl.String, "cell": pl.Int32, "low_ns": pl.Float64, "high_ns": pl.Float64, "share": pl.Float64}
+    found = []
+    for one in values:
+        positive = one.values[one.values > 0]
+        classes = np.floor(CLASSES * np.log10(positive)).astype(np.int64)
+        for number, count in zip(*np.unique(classes, return_counts=True), strict=True):
+            low, high = 10 ** (number / CLASSES), 10 ** ((number + 1) / CLASSES)
+            found.append((one.device, one.cell, low, high, count / len(one.values)))
+    return pl.DataFrame(found, schema=schema, orient="row")
 
 
 def headline(run: Run, rows: list[Row]) -> Row | None:

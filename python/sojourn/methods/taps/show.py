@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from sojourn.report.charts import Axis, Lines
+from sojourn.report.charts import Axis, Density, Lines
 from sojourn.report.pacing import departures
 from sojourn.report.paired import control, differences
 from sojourn.report.parts import Key, Parts
 from sojourn.report.streams import delays
 from sojourn.report.streams.measures import Ask, Measure, measured
-from sojourn.report.streams.points import along, figure, rows_over
+from sojourn.report.streams.points import along, figure, rows_over, sample
 from sojourn.report.streams.words import words
 
 if TYPE_CHECKING:
@@ -111,8 +111,30 @@ def cdfs(run: Run) -> Figure | None:
 
 def histograms(run: Run) -> Figure | None:
     """The bulk of it."""
-    named = ("delay_between_taps_histogram", "delay between the taps")
-    return delays.bulk(run, pl.lit(value=True), *named, of="tap_histograms")
+    named = ("delay_between_taps_histogram", "delay between the taps", "delays between the taps")
+    return delays.bulk(run, pl.lit(value=True), named, of="tap_histograms")
+
+
+def density(run: Run) -> Figure | None:
+    """The paper's surface: how many of the packets of each rate were delayed for how long."""
+    found = sample(run, "tap_density", "interval_ns")
+    if found.is_empty():
+        return None
+    place = pl.concat_str(pl.col("device"), pl.lit(", "), pl.col("cell"))
+    rows = found.drop_nulls("interval_ns").select(
+        place.alias("cell"),
+        "device",
+        (1e9 / pl.col("interval_ns")).round_sig_figs(4).alias("x"),
+        (pl.col("low_ns") / 1e3).round_sig_figs(4).alias("low"),
+        (pl.col("high_ns") / 1e3).round_sig_figs(4).alias("high"),
+        pl.col("share").round_sig_figs(4),
+    )
+    caption = (
+        "Each column is a packet rate, each field a class of delays, ten of them to a decade; the darker, the more of "
+        "that rate's packets."
+    )
+    chart = Density("Packets per second", "Delay between the taps (µs)")
+    return figure("delay_between_taps_density", "Density of the delay over packet rate", caption, rows, chart)
 
 
 def keys(run: Run) -> list[Key]:
@@ -138,13 +160,7 @@ def how(run: Run) -> list[str]:
 PARTS = Parts(
     tables=(between, more, compared, stamped, delays.delays, delays.conservation, delays.pacing),
     figures=(
-        over_throughput,
-        tail_over_throughput,
-        cdfs,
-        histograms,
-        delays.over_time,
-        differences,
-        control,
+        over_throughput, tail_over_throughput, density, cdfs, histograms, delays.over_time, differences, control,
         departures,
     ),
     keys=keys,

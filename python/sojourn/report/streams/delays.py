@@ -162,16 +162,18 @@ def _curves(found: pl.DataFrame, column: str, words: tuple[str, str, str]) -> Fi
 
 def histograms(run: Run) -> Figure | None:
     """The bulk of the one-way delays, by cell."""
-    return bulk(run, pl.col("measure") == "actual", "delay_histogram", "one-way delay")
+    words = ("delay_histogram", "one-way delay", "one-way delays")
+    return bulk(run, pl.col("measure") == "actual", words)
 
 
-def bulk(run: Run, which: pl.Expr, name: str, what: str, *, of: str = "delay_histograms") -> Figure | None:
+def bulk(run: Run, which: pl.Expr, words: tuple[str, str, str], *, of: str = "delay_histograms") -> Figure | None:
     """Histograms of delays of one kind, by cell."""
     found = sample(run, of)
     if found.is_empty():
         return None
     part = "from the 0.1 % to the 99.5 % quantile"
-    caption = f"The bulk of the {what}s in equal bins, {part}; the figure above shows the tails."
+    name, what, many = words
+    caption = f"The bulk of the {many} in equal bins, {part}; the figure above shows the tails."
     rows = in_us(_first(found.filter(which)))
     return figure(name, f"Histograms of {what}", caption, rows, Histogram(f"{what.capitalize()} (µs)"))
 
