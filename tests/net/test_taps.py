@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import subprocess
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -14,8 +15,10 @@ from sojourn.analysis.run import load
 from sojourn.conduct import Screen, conduct, create_folder
 from sojourn.methods.taps.analyse import study
 from sojourn.plan import load_plan
-from sojourn.records import read_table
+from sojourn.records import RunFolder, read_table
 from sojourn.records.log import read_log
+from tests.net.busy_machine import await_that
+from tests.net.tcplog_bed import argv_of, environment, sojourn_says
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,7 +44,7 @@ def test_taps_see_every_packet_of_every_trial_on_its_way_through_the_device(devi
     assert {event["block"] for event in taps} >= trials.keys()
     for event in taps:
         assert event["key"] == KEYS[event["device"]]
-        expect_whole(event, trials.get(event["block"]), folder.records / "taps" / str(event["block"]) / "matched")
+        expect_whole(event, trials.get(event["block"]), folder.records / event["records"])
     found = study(run)
     least = {row.device: row.value.estimate for row in found.rows
              if (row.quantity, row.statistic) == ("delay_between_taps", "min")}  # fmt: skip
@@ -65,3 +68,25 @@ def expect_whole(event: dict[str, Any], trial: dict[str, Any] | None, matched: P
     mine = crossings.filter(pl.col("direction") == "forward", pl.col("length_bytes") == length)
     assert mine.height == sum(flow["first"] for flow in trial["received"] if flow["port"] == 0)
     assert (mine["delay_ns"] > 0).all()
+
+
+def test_a_run_that_was_killed_in_a_trial_goes_on(tmp_path: Path) -> None:
+    """What the taps of the trial that was cut short had written must not be in the way."""
+    sets = [word for one in (*SETS, "bed.devices=wire", "trials.rounds=6") for word in ("--set", one)]
+    out = tmp_path / "run"
+    own = ["--no-history", "--no-report"]
+    command = argv_of("run", "bridge-modes", "--quick", *sets, "--out", out, *own)
+    with subprocess.Popen(command, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as run:
+        await_that(lambda: len(list(out.glob("records/taps/*/matched"))) >= 3, "three trials are measured")
+        count = len(list(out.glob("records/taps/*")))
+        await_that(lambda: len(list(out.glob("records/taps/*"))) > count, "another one began")
+        run.kill()
+    done = sojourn_says("run", "--resume", out, *own)
+    assert done.returncode in {0, 4}, done.stderr
+    folder = RunFolder(out)
+    log = read_log(folder.log)
+    assert log[-1]["event"] == "finished"
+    tapped = {event["block"] for event in log if event["event"] == "taps"}
+    trials = {event["block"] for event in load(out).trial_events.values() if event["device"] == "wire"}
+    assert trials <= tapped
+    assert {event["records"].split("-")[0] for event in log if event["event"] == "taps"} == {"taps/000", "taps/001"}

@@ -110,3 +110,19 @@ def test_a_bed_needs_the_program_of_a_box_and_routes_where_it_is_said() -> None:
     for routed, address in ((None, "10.77.2.2"), (False, "10.77.2.2"), (True, "10.78.2.2")):
         spec = BedSpec(devices=("box:x",), boxes={"box:x": BoxSpec("/x", routed=routed)})
         assert Topology.of_spec(spec).link("box:x").b_ip4 == address
+
+
+def test_a_program_on_the_command_line_is_of_the_working_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside a plan of another folder it was looked for there, and another program of that name was run."""
+    here, there = tmp_path / "here", tmp_path / "there"
+    for folder in (here, there):
+        folder.mkdir()
+        (folder / "box.sh").write_text("#!/bin/sh\n")
+        (folder / "box.sh").chmod(0o755)
+    plan = there / "mine.toml"
+    plan.write_text("[study]\nname = 'mine'\nmethod = 'pairs'\n[bed]\ndevices = ['bridge']\n")
+    monkeypatch.chdir(here)
+    (box,) = load_plan(plan, devices=["./box.sh"]).bed.boxes.values()
+    assert box.up == str(here / "box.sh")

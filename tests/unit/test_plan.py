@@ -140,7 +140,8 @@ def test_missing_and_broken_files_are_told_apart(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match=r"did you mean bridge-latency\?"):
         load_plan("bridge-latancy")
     with pytest.raises(
-        RequestError, match="the studies are background, bridge-latency, emulator-delay, emulator-delay-rate"
+        RequestError,
+        match="the studies are background, bridge-latency, bridge-modes, emulator-delay, emulator-delay-rate",
     ):
         load_plan("qqq")
 

@@ -39,17 +39,19 @@ def made_up(path: Path, *, lost: int = 0, dropped: int = 0, ambiguous: int = 0, 
         if event["device"] not in BETWEEN_NS:
             continue
         delays = BETWEEN_NS[event["device"]] + rng.normal(0, 20) + rng.gamma(2, 50, COUNT - lost) - 100
-        out = folder / "records" / "taps" / str(event["block"]) / "matched"
+        out = folder / "records" / "taps" / f"000-{event['block']}" / "matched"
         out.mkdir(parents=True)
         columns = {
             "direction": ["forward"] * (len(delays) + 1), "length_bytes": [60] * len(delays) + [90],
+            "number": [*range(len(delays)), len(delays) + 5],
             "first_ns": np.cumsum(STEPS_NS[rng.integers(0, 2, len(delays) + 1)]),
             "delay_ns": [*delays.astype(int), 10**9],
         }  # fmt: skip
         write_table(out / "crossings-match-000.arrow", "crossings", pl.DataFrame(columns))
-        counts = {"matched": len(delays), "lost": lost, "ambiguous": ambiguous}
+        counts = {"matched": len(delays), "lost": lost // 4, "pending": lost - lost // 4, "ambiguous": ambiguous}
         taps = {
             "event": "taps", "block": event["block"], "device": event["device"],
+            "records": f"taps/000-{event['block']}/matched",
             "captured": {"taps": [{"account": {"dropped": dropped}}, {"account": {"dropped": 0}}]},
             "matched": {"pairs": [{"directions": [{"direction": "forward", "counts": counts}]}]},
         }  # fmt: skip

@@ -108,7 +108,7 @@ def down(name: str | None) -> list[str]:
         raise RequestError(f"several bridges stand: name one of {', '.join(one.name for one in there)}")
     one = next((one for one in there if name in (None, one.name)), None)
     if one is None:
-        persisted = sorted(NETWORKD.glob(f"{_PREFIX}{name}*")) if name else []
+        persisted = [path for path in _networkd_paths(name) if path.exists()] if name else []
         if not persisted:
             raise RequestError(f"no bridge of ours stands here{f' by the name {name}' if name else ''}")
         one = HostBridge(str(name), "bridge", (), files=tuple(map(str, persisted)))
@@ -122,6 +122,7 @@ def standing() -> list[HostBridge]:
 
 def status() -> list[dict[str, Any]]:
     """Every bridge, with what its ports are now."""
+    _require_root()
     require_tools(TOOLS)
     links = {link["ifname"]: link for link in _json(["ip", "-json", "-statistics", "link"])}
     states = {link["ifname"]: link for link in _json(["bridge", "-json", "link"])}
@@ -293,6 +294,12 @@ def _port_towards(address: str) -> str | None:
     with suppress(MachineError):
         return next((str(route["dev"]) for route in _json(["ip", "-json", "route", "get", address])), None)
     return None
+
+
+def _networkd_paths(name: str) -> list[Path]:
+    """Where `--persist` writes; none for what is no bridge's name."""
+    ends = (".netdev", ".network", "-port1.network", "-port2.network")
+    return [NETWORKD / f"{_PREFIX}{name}{end}" for end in ends] if NAME.fullmatch(name) else []
 
 
 def _networkd_files(name: str, ports: tuple[str, str], mode: str) -> dict[Path, str]:

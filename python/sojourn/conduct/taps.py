@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from sojourn.conduct.part import without_event
 from sojourn.errors import MachineError, SojournError
+from sojourn.instruments.conversation import error_of
 from sojourn.instruments.tap import TapInstrument, match_argv, tap_argv
 
 if TYPE_CHECKING:
@@ -47,13 +48,15 @@ class Taps:
         options = {"format": "records", "key": key}
         ports = {BEFORE: stations[0].left.dev, AFTER: stations[-1].right.dev}
         taps = [{"name": name, "interface": port, "options": options} for name, port in ports.items()]
-        folder = self._session.records(host) / "taps" / str(asked.trial.block)
+        # By part: a trial that was cut short is measured again in another one.
+        name = f"taps/{self._session.part.number:03}-{asked.trial.block}"
+        folder = self._session.records(host) / name
         instrument = self._on(host)
         instrument.start(folder, taps, asked.trial.block)
         try:
             yield
         except BaseException:
-            instrument.stop()
+            self._running.pop(host).kill()
             raise
         captured = instrument.stop()
         self._session.log(
@@ -62,6 +65,7 @@ class Taps:
             device=asked.trial.path,
             key=key,
             ports=ports,
+            records=f"{name}/matched",
             captured=without_event(captured),
             matched=without_event(self._match(host, folder)),
         )
@@ -69,7 +73,8 @@ class Taps:
     def _match(self, host: HostName, folder: Path) -> dict[str, Any]:
         """Match what the taps of a folder saw; the delays are written beside it."""
         before, after = (folder / f"taps-{name}-000.arrow" for name in (BEFORE, AFTER))
-        argv = match_argv(self._session.instrument, before, after, folder / "matched")
+        window_ns = self._session.plan.trials.grace_ns
+        argv = match_argv(self._session.instrument, before, after, folder / "matched", window_ns)
         process = self._session.site.start(host)(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         try:
             out, said = process.communicate(timeout=MATCH_SECONDS)
@@ -79,7 +84,7 @@ class Taps:
             raise MachineError(f"matching {folder} did not end within {MATCH_SECONDS:.0f} s") from None
         if process.returncode != 0:
             words = said.strip().splitlines() or [f"status {process.returncode}"]
-            raise MachineError(f"match: {words[-1].removeprefix('sojourn-instrument: ')}")
+            raise error_of(process.returncode, f"match: {words[-1].removeprefix('sojourn-instrument: ')}")
         told: dict[str, Any] = json.loads(out)
         return told
 

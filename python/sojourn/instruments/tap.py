@@ -43,6 +43,7 @@ def tap_argv(instrument: str, cpu: int | None = None) -> list[str]:
     return [instrument, "capture", "serve", "--die-with-parent", *([] if cpu is None else ["--cpu", str(cpu)])]
 
 
-def match_argv(instrument: str, before: Path, after: Path, folder: Path) -> list[str]:
+def match_argv(instrument: str, before: Path, after: Path, folder: Path, window_ns: int) -> list[str]:
     """The command line that matches the records of two taps with one clock, into a folder of its own."""
-    return [instrument, "match", str(before), str(after), "--same-clock", "--output", str(folder), "--json"]
+    own = ["--same-clock", "--window", f"{window_ns}ns", "--output", str(folder), "--json"]
+    return [instrument, "match", str(before), str(after), *own]

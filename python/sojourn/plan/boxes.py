@@ -44,7 +44,12 @@ def spread(table: Table, name: str) -> Table:
     found = dict(table)
     if (given := found.pop(SHORT, None)) is not None:
         found |= _of_short(given, found)
-    here = Path(name).parent if Path(name).is_file() else Path()
+    return from_folder(found, Path(name).parent if Path(name).is_file() else Path())
+
+
+def from_folder(table: Table, here: Path) -> Table:
+    """The table with the programs of boxes by their whole paths, looked for in a folder where they have none."""
+    found = dict(table)
     for key in [key for key in found if key.startswith(SECTION) and key.endswith((".up", ".down"))]:
         value = found[key].value
         if isinstance(value, str) and value.strip():

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from sojourn import studies as built_in
 from sojourn.errors import RequestError
 from sojourn.methods import packages
+from sojourn.plan.boxes import from_folder, of_devices, read_boxes, spread, without_others
 from sojourn.plan.boxes import is_known as is_box_key
-from sojourn.plan.boxes import of_devices, read_boxes, spread, without_others
 from sojourn.plan.check import check
 from sojourn.plan.emulators import is_known, read_emulators, read_links
 from sojourn.plan.line import read_lines
@@ -60,7 +60,8 @@ def load_plan(  # noqa: PLR0913 - one for each option
     for words in sets:
         table = overlay(table, read_set(words, method_of(table)))
     if devices:
-        changed = of_devices(table, devices, f"--device {devices[-1]}")
+        # A program on the command line is of the working folder, wherever the plan is.
+        changed = from_folder(of_devices(table, devices, f"--device {devices[-1]}"), Path())
         require_known(changed, method_of(table))
         table = without_others(overlay(table, changed))
     table |= more or {}

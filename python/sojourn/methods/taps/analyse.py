@@ -61,7 +61,8 @@ class Crossed:
     """The packets of the streams that both taps saw, with their trials; and what the taps told of each trial."""
 
     packets: pl.DataFrame
-    """block, device, cell, round, visit, session, port, node, first_ns, delay_ns, clock_bound_ns, clock_error95_ns."""
+    """block, device, cell, round, visit, session, port, node, number (of those that entered), first_ns, delay_ns,
+    clock_bound_ns, clock_error95_ns."""
     flows: pl.DataFrame
     """The flows of the trials that have taps, `lost` being what was lost between these."""
     events: dict[int, dict[str, Any]]
@@ -84,7 +85,9 @@ def study(run: Run) -> Study:
     own += interval_rows(run, crossed.packets.rename({"first_ns": "at_ns"}), crossed.flows, "tap_interval")
     for row in own:
         row.source = STAMPED
-    left = of.packets.rename({"departure_ns": "at_ns"}).filter(pl.col("block").is_in(list(crossed.events)))
+    left = of.packets.rename({"departure_ns": "at_ns", "seq": "number"}).filter(
+        pl.col("block").is_in(list(crossed.events))
+    )
     own += interval_rows(run, left, crossed.flows, "departure_interval")
     of.rows.extend(own)
     of.findings.extend([*lost_by_taps(crossed), *ambiguous(crossed), *disagreeing(own)])
@@ -101,14 +104,14 @@ def crossed_of(run: Run, flows: pl.DataFrame) -> Crossed:
     taps = (event for event in run.log if event.get("event") == "taps")
     events = {int(event["block"]): event for event in taps if int(event["block"]) in known}
     frames = []
-    for block in events:
+    for block, event in events.items():
         factors = run.cells[int(flows.filter(pl.col("block") == block)["cell"][0])]
-        crossings = read_table(run.folder.records / "taps" / str(block) / "matched", "crossings").frame
+        crossings = read_table(run.folder.records / event["records"], "crossings").frame
         length = (factors.frame_bytes or 0) - FCS_BYTES
         mine = crossings.filter(pl.col("direction") == "forward", pl.col("length_bytes") == length)
         delay = pl.col("delay_ns").cast(pl.Float64)
-        frames.append(mine.select(pl.lit(block, pl.Int32).alias("block"), "first_ns", delay))
-    schema = {"block": pl.Int32, "first_ns": pl.Int64, "delay_ns": pl.Float64}
+        frames.append(mine.select(pl.lit(block, pl.Int32).alias("block"), "number", "first_ns", delay))
+    schema = {"block": pl.Int32, "number": pl.Int64, "first_ns": pl.Int64, "delay_ns": pl.Float64}
     packets = pl.concat([pl.DataFrame(schema=schema), *frames])
     places = flows.select("block", "device", "cell", "round", "visit", "session").unique("block")
     one_clock = {name: pl.lit(0.0) for name in ("clock_bound_ns", "clock_error95_ns")}
@@ -129,8 +132,9 @@ def counts_of(event: dict[str, Any]) -> dict[str, int]:
 
 
 def lost_between(event: dict[str, Any]) -> int:
-    """How many packets entered and did not leave."""
-    return int(counts_of(event).get("lost", 0))
+    """How many packets entered and did not leave, until the taps were detached: a while after the last departure."""
+    counts = counts_of(event)
+    return sum(int(counts.get(name, 0)) for name in ("lost", "pending", "evicted"))
 
 
 def over_rows(run: Run, crossed: Crossed) -> list[Row]:
@@ -170,14 +174,17 @@ def difference_rows(run: Run, place: tuple[str, str, int], quantity: str, pairs:
 
 
 def interval_rows(run: Run, packets: pl.DataFrame, flows: pl.DataFrame, quantity: str) -> list[Row]:
-    """The times between frames of regular streams by one kind of stamps (`at_ns`), and how many keep what was asked."""
+    """The times between frames of regular streams by one kind of stamps (`at_ns`), and how many keep what was asked.
+
+    Where frames between two are missing (`number`), the time between these is none.
+    """
     asked = {cell: factors.interval_ns for cell, factors in run.cells.items() if factors.schedule == "regular"}
     within = ("block", "port", "node")
     gaps = (
         packets.filter(pl.col("cell").is_in(list(asked)))
         .sort(*within, "at_ns")
         .with_columns(gap=pl.col("at_ns").diff().over(within).cast(pl.Float64))
-        .drop_nulls("gap")
+        .filter(pl.col("step") == 1)
     )
     rows = []
     for one in ordered(run, list(values_of(gaps, "gap", quantity))):
