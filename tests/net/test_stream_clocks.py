@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 import pytest
 
-from tests.net.busy_machine import thrice, undisturbed
+from tests.net.busy_machine import retried, undisturbed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -150,7 +150,7 @@ WAYS = {
 
 @pytest.mark.parametrize("runs", [3, pytest.param(12, marks=pytest.mark.proof)])
 @pytest.mark.parametrize("way", WAYS)
-@thrice
+@retried
 def test_the_95_percent_error_holds_the_truth_on_real_frames(way: str, runs: int, tmp_path: Path) -> None:
     there, here = WAYS[way]
     told = []
@@ -164,7 +164,12 @@ def test_the_95_percent_error_holds_the_truth_on_real_frames(way: str, runs: int
         told.append((clock, exchanges))
     with undisturbed():
         lines = [line for clock, _ in told for line in clock["lines"]]
-        held = [abs(line["offset_ns"]) <= line["error95_ns"] for line in lines]
+        # It holds where the least delays of both directions are alike; by how much they are not is known here.
+        held = [
+            abs(line["offset_ns"]) <= line["error95_ns"] + abs(bias_ns(exchanges))
+            for clock, exchanges in told
+            for line in clock["lines"]
+        ]
         print(way, [(round(line["offset_ns"]), round(line["error95_ns"])) for line in lines])
         # Of 9 independent lines at 95 % fewer than 8 are held once in 14 times, of 36 fewer than 30 once in 500.
         assert sum(held) >= 0.83 * len(held), lines

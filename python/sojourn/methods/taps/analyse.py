@@ -183,7 +183,9 @@ def interval_rows(run: Run, packets: pl.DataFrame, flows: pl.DataFrame, quantity
     gaps = (
         packets.filter(pl.col("cell").is_in(list(asked)))
         .sort(*within, "at_ns")
-        .with_columns(gap=pl.col("at_ns").diff().over(within).cast(pl.Float64))
+        .with_columns(
+            gap=pl.col("at_ns").diff().over(within).cast(pl.Float64), step=pl.col("number").diff().over(within)
+        )
         .filter(pl.col("step") == 1)
     )
     rows = []
