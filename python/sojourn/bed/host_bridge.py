@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from sojourn.bed.processes import require_tools, search_path
-from sojourn.devices.bridge_netfilter import limited_rules
+from sojourn.devices.bridge_netfilter import LENDS, limited_rules
 from sojourn.devices.bridge_qos import classes
 from sojourn.errors import MachineError, RequestError
 
@@ -213,6 +213,12 @@ def _filter(one: HostBridge) -> list[str]:
     try:
         _run(["nft", "-f", "-"], limited_rules("bridge", _table(one), names))
     except MachineError:
+        with suppress(MachineError, OSError):
+            _run(["modprobe", "-q", "br_netfilter"])
+        if not Path(LENDS).exists():
+            raise MachineError(
+                "this kernel tracks no connections in bridges: it has neither nf_conntrack_bridge nor br_netfilter"
+            ) from None
         on = ("nf_call_iptables", "1", "nf_call_ip6tables", "1")
         _run(["ip", "link", "set", "dev", one.name, "type", "bridge", *on])
         _run(["nft", "-f", "-"], limited_rules("inet", _table(one), [one.name]))

@@ -25,6 +25,9 @@ HANDSHAKE = "0x13426974"
 MARK, CLASS = 22, "1:12"
 """As the paper has them. Both ports have handles of 1:, so that one rule names the class of either."""
 
+LENDS = "/proc/sys/net/bridge/bridge-nf-call-iptables"
+"""It is there where br_netfilter is: without that a bridge takes the option, and rules see nothing."""
+
 RULES = f"""table FAMILY sojourn {{
     chain prerouting {{
         type filter hook prerouting priority -150; policy accept;
@@ -63,6 +66,7 @@ def tracked(box: Box) -> list[Command]:
         "END",
         "then",
         "modprobe -q br_netfilter || true",
+        f"test -e {LENDS} || {{ echo 'this kernel tracks no connections in bridges' >&2; exit 1; }}",
         f"ip link set dev {box.name} type bridge nf_call_iptables 1 nf_call_ip6tables 1",
         "nft -f - <<'END'",
         RULES.replace("FAMILY", "inet"),
