@@ -290,7 +290,8 @@ def test_headers_alone_are_kept_and_addresses_can_be_nobodys(tmp_path: Path) -> 
     key = tmp_path / "key"
     key.write_text("0123456789abcdef0123456789abcdef")
     key.chmod(0o600)
-    with capturing(tmp_path / "nobody", "--anonymise", str(key), "--format", "pcapng") as told:
+    nobody = ["--anonymise", str(key), "--format", "pcapng", "--filter", "icmp or host 192.0.2.7"]
+    with capturing(tmp_path / "nobody", *nobody) as told:
         ping("-f", "-c", "20", "-s", "300")
     changed = {kept[26:34] for _, _, kept in packets(tmp_path / "nobody/eth1.pcapng")}
     there, back = sorted(changed)
@@ -298,6 +299,9 @@ def test_headers_alone_are_kept_and_addresses_can_be_nobodys(tmp_path: Path) -> 
     assert there[:3] == there[4:7], "a common prefix stays one"
     assert bytes([10, 0, 0]) not in there
     assert (tmp_path / "nobody/eth1.pcapng").read_bytes().count(bytes([10, 0, 0, 1])) == 0
+    for file in (tmp_path / "nobody").iterdir():
+        assert b"192.0.2.7" not in file.read_bytes(), f"{file.name}: an address that the filter names"
+    assert b"addresses anonymised" in (tmp_path / "nobody/eth1.pcapng").read_bytes()
 
 
 def test_files_follow_each_other_and_the_oldest_go_where_that_is_asked_for(tmp_path: Path) -> None:
@@ -307,7 +311,7 @@ def test_files_follow_each_other_and_the_oldest_go_where_that_is_asked_for(tmp_p
     assert tap_of(told, "eth1")["account"]["seen"] == 4000
     names = sorted(path.name for path in out.glob("taps-*"))
     assert len(names) > 2
-    assert names[:2] == ["taps-eth1-000.arrow", "taps-eth1-001.arrow"]
+    assert names[:2] == ["taps-eth1-000000.arrow", "taps-eth1-000001.arrow"]
     assert len(list(out.glob("eth1-*.pcapng.lz4"))) == len(names)
     assert sorted(told["files"]) == sorted(path.name for path in out.iterdir() if path.name != "capture.json")
     rows, counts = read_table(out, "taps").frame, read_table(out, "tap_counts").frame
@@ -333,6 +337,23 @@ def test_files_follow_each_other_and_the_oldest_go_where_that_is_asked_for(tmp_p
         ping("-f", "-c", "2000", "-s", "1000")
         said, _ = process.communicate(timeout=PATIENCE_SECONDS)
     assert (process.returncode, json.loads(said)["why"]) == (0, "budget")
+
+
+def test_parts_that_a_budget_ends_are_all_in_the_summary(tmp_path: Path) -> None:
+    out = tmp_path / "end"
+    argv = inside("x", SOJOURN, "capture", "eth1", "-o", str(out), "--rotate-size", "64KiB", "--budget", "512KiB")
+    with subprocess.Popen([*argv, "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        process.stderr.readline()
+        ping("-f", "-c", "2000", "-s", "1000")
+        said, problem = process.communicate(timeout=PATIENCE_SECONDS)
+    told = json.loads(said)
+    assert (process.returncode, told["why"], told["removed"]) == (0, "budget", 0), problem
+    assert sorted(told["files"]) == sorted(path.name for path in out.iterdir() if path.name != "capture.json")
+    assert "eth1-000000.pcapng" in told["files"]
+    counts = read_table(out, "tap_counts")
+    assert counts.truncated == []
+    assert counts.frame["recorded"].sum() == tap_of(told, "eth1")["account"]["seen"]
 
 
 def test_super_frames_are_told(tmp_path: Path) -> None:
@@ -405,6 +426,7 @@ def test_an_interface_that_goes_away_ends_it_and_what_it_saw_is_kept(tmp_path: P
         (["eth1"], 2, "name a folder"),
         (["eth1", "eth1", "-o", "OUT"], 2, "eth1: named twice"),
         (["eth9", "-o", "OUT"], 2, "no such interface"),
+        (["eth9", "-o", "OUT", "--filter", "udp"], 2, "no such interface"),
         (["eth1", "-o", "OUT", "--snap", "5"], 2, "less than an Ethernet header"),
         (["eth1", "-o", "OUT", "--ring", "1KiB"], 2, "expected 1 MiB to 1 GiB"),
         (["eth1", "-o", "OUT", "--filter", "udp porrt 53"], 2, "syntax error"),
@@ -452,6 +474,12 @@ def test_under_sudo_a_capture_is_the_callers_where_that_is_possible(tmp_path: Pa
         open_to_all = Path(name)
         open_to_all.chmod(0o777)
         captured_by(sudo, open_to_all / "c", 1)
+        again = open_to_all / "again"  # where a capture was killed
+        again.mkdir()
+        (again / "tried.part").touch()
+        for path in (again, again / "tried.part"):
+            os.chown(path, 1, 1)
+        captured_by(sudo, again, 1)
     captured_by(sudo, tmp_path / "c", 0)
 
 

@@ -87,6 +87,13 @@ def test_parts_are_joined_in_their_order(folder: RunFolder) -> None:
     assert table.frame.height == 2 * 6 * 3 * 2 * 44
 
 
+def test_parts_are_in_the_order_of_their_numbers_however_many_digits_they_have(tmp_path: Path) -> None:
+    for number in (10, 999, 1000, 70_000):
+        write_sends(tmp_path / f"sends-a-{number:03}.arrow", [number])
+    table = read_table(tmp_path, "sends")
+    assert [part.number for part in table.parts] == table.frame["seq"].to_list() == [10, 999, 1000, 70_000]
+
+
 def test_no_file_gives_an_empty_table_with_all_columns(tmp_path: Path) -> None:
     table = read_table(tmp_path, "captures")
     assert table.frame.columns == [*TABLES["captures"], "part"]

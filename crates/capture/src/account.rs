@@ -20,10 +20,11 @@ pub struct Account {
     pub skipped: u64,
     /// Those of them that were not looked at any more, for as many as were asked for had been seen.
     pub unread: u64,
-    /// What the interface counted meanwhile, in the directions that the tap was asked for.
+    /// What the interface counted meanwhile, in the directions that the tap was asked for. Not known where its counters went
+    /// back.
     pub interface: Option<u64>,
     /// How many frames more the interface counted than the tap accepted or knows to have skipped; below 0: fewer. Not known behind
-    /// a filter.
+    /// a filter, and where `interface` is not.
     pub difference: Option<i64>,
     /// Whether each accepted frame is in one count.
     pub conserved: bool,
@@ -41,13 +42,11 @@ impl Account {
     ) -> Self {
         let seen = counts.seen();
         let left = totals.accepted.checked_sub(seen + totals.dropped + totals.skipped);
-        let interface = before.zip(after).map(|(before, after)| {
-            let (received, sent) = (after.received - before.received, after.sent - before.sent);
-            match directions {
-                Directions::In => received,
-                Directions::Out => sent,
-                Directions::Both => received + sent,
-            }
+        let passed = before.zip(after).and_then(|(before, after)| after.passed_since(&before));
+        let interface = passed.map(|[received, sent]| match directions {
+            Directions::In => received,
+            Directions::Out => sent,
+            Directions::Both => received + sent,
         });
         let accepted = totals.accepted.saturating_sub(totals.skipped).cast_signed();
         let difference = interface.filter(|_| !is_filtered).map(|counted| counted.cast_signed() - accepted);
@@ -90,6 +89,16 @@ mod tests {
             prop_assert_eq!(account.conserved, unread == 0 || is_ended);
             prop_assert_eq!(account.difference, Some(elsewhere.cast_signed()));
             prop_assert_eq!(Account::of(&counts, totals, interface, Directions::Both, [true, is_ended]).difference, None);
+        }
+    }
+
+    #[test]
+    fn what_an_interface_counted_is_not_known_where_its_counters_went_back() {
+        let counts = Counts { frames_in: 3, ..Counts::default() };
+        let totals = Totals { accepted: 3, ..Totals::default() };
+        for after in [counters(4, 9), counters(9, 6)] {
+            let account = Account::of(&counts, totals, (counters(5, 7), after), Directions::Both, [false, false]);
+            assert_eq!((account.interface, account.difference, account.conserved), (None, None, true));
         }
     }
 

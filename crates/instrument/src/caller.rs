@@ -26,5 +26,22 @@ pub fn become_caller(can_have: impl FnOnce() -> bool + Send) -> anyhow::Result<(
 /// Tries whether this thread can make files in a folder.
 pub fn can_write(folder: &Path) -> bool {
     let tried = folder.join(TRIED);
+    // One that was killed may have left it.
+    let _ = fs::remove_file(&tried);
     private::create_file(&tried).is_ok() && fs::remove_file(tried).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_one_that_was_killed_left_is_in_nobodys_way() {
+        let folder = std::env::temp_dir().join(format!("sojourn-caller-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join(TRIED), "").unwrap();
+        assert!(can_write(&folder));
+        assert!(fs::read_dir(&folder).unwrap().next().is_none(), "nothing is left");
+        fs::remove_dir(folder).unwrap();
+    }
 }

@@ -262,7 +262,7 @@ fn records_of_taps_are_matched_as_captures_are() {
         (0..1_000).map(row).collect::<Vec<_>>()
     };
     let write = |name: &str, about: &TapAbout, rows: &[Tapped]| {
-        let mut files = TapFolder::create(&folder.0, (name, 0), about, &Origin::default()).unwrap();
+        let mut files = TapFolder::create(&folder.0, (name, "000"), about, &Origin::default()).unwrap();
         files.write(rows).unwrap();
         files.finish(&TapCounts::default()).unwrap();
     };

@@ -95,7 +95,7 @@ def read_table(
     `blocks`, `columns`: only the rows and columns of these, so that a table of millions costs no more than what is
     wanted of it; `part` and `who` come with any.
     """
-    paths = sorted(records.glob(f"{name}-*.arrow"))
+    paths = sorted(records.glob(f"{name}-*.arrow"), key=lambda path: (*_head_and_number(path), path.name))
     wanted = None if blocks is None else pa.array(sorted(blocks), pa.int32())
     read = [_read_part(path, name, wanted, columns) for path in paths]
     frames = [frame for _, frame in read if frame is not None]
@@ -126,8 +126,7 @@ def _read_part(
 def _part_of(
     path: Path, name: str, wanted: pa.Array[Any] | None, columns: Collection[str] | None
 ) -> tuple[Part, pl.DataFrame | None]:
-    head, _, digits = path.stem.rpartition("-")
-    number = int(digits) if digits.isdigit() else 0
+    head, number = _head_and_number(path)
     who = head.removeprefix(name).removeprefix("-")
     with pa.memory_map(str(path)) if path.stat().st_size else pa.BufferReader(b"") as source:
         try:
@@ -155,6 +154,12 @@ def _part_of(
     missing = _missing(name, names, _version(metadata), columns)
     unknown = tuple(one for one in names if one not in TABLES[name])
     return Part(path, who, number, frame.height, cut, metadata, fields, missing, unknown), frame
+
+
+def _head_and_number(path: Path) -> tuple[str, int]:
+    """What a file's name has before the number of its part, and that number."""
+    head, _, digits = path.stem.rpartition("-")
+    return head, int(digits) if digits.isdigit() else 0
 
 
 def _renames(name: str, there: list[str]) -> dict[str, str]:

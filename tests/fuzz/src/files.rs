@@ -149,7 +149,7 @@ fn tap_files() -> Vec<Vec<u8>> {
     let written = || {
         let folder = tempfile::tempdir().ok()?;
         let about = TapAbout { key: "bridge".to_owned(), ..TapAbout::default() };
-        let mut files = TapFolder::create(folder.path(), ("a", 0), &about, &Origin::default()).ok()?;
+        let mut files = TapFolder::create(folder.path(), ("a", "000"), &about, &Origin::default()).ok()?;
         files.write(&(0..7).map(row).collect::<Vec<_>>()).ok()?;
         files.finish(&TapCounts::default()).ok()?;
         fs::read(folder.path().join("taps-a-000.arrow")).ok()

@@ -179,6 +179,12 @@ impl TapOptions {
         problems.into_iter().find(|(is_so, _)| *is_so).map(|(_, problem)| problem)
     }
 
+    /// Returns what is written of it beside the frames: no filter where addresses are replaced, for it may hold true ones.
+    pub fn told(&self) -> Self {
+        let filter = if self.anonymise.is_some() { String::new() } else { self.filter.clone() };
+        Self { filter, ..self.clone() }
+    }
+
     /// Whether files follow each other.
     pub fn rotates(&self) -> bool {
         self.rotate_size.is_some() || self.rotate_time.is_some()

@@ -2,8 +2,10 @@
 
 use std::fs;
 use std::io;
+use std::mem;
 use std::path::{Path, PathBuf};
-use std::thread::{self, JoinHandle};
+use std::sync::mpsc;
+use std::thread::{Builder, JoinHandle};
 
 use sojourn_capture::{Passed, Seen};
 use sojourn_port::pcap::{Described, Direction, NgWriter, Statistics};
@@ -24,7 +26,7 @@ const ROWS: usize = 8192;
 pub struct Files {
     folder: PathBuf,
     of: Of,
-    part: u16,
+    part: u32,
     frames: Option<Frames>,
     records: Option<Records>,
     is_broken: bool,
@@ -62,7 +64,17 @@ pub struct Counted {
 pub struct Ending {
     paths: Vec<PathBuf>,
     bytes: u64,
-    thread: Option<JoinHandle<Result<(), RecordError>>>,
+    writing: Writing,
+}
+
+type Write = dyn FnOnce() -> Result<(), RecordError> + Send;
+
+/// What ends files.
+enum Writing {
+    /// A thread.
+    Thread(JoinHandle<Result<(), RecordError>>),
+    /// Nothing any more; whether it could is told once.
+    Over(Result<(), RecordError>),
 }
 
 impl Files {
@@ -79,9 +91,16 @@ impl Files {
 
     fn begin(&mut self) -> Result<(), RecordError> {
         let format = self.of.options.format;
-        self.records = format.has_records().then(|| Records::create(&self.folder, &self.of, self.part)).transpose()?;
-        self.frames = format.has_frames().then(|| Frames::create(&self.folder, &self.of, self.part)).transpose()?;
+        let number = self.number();
+        self.records = format.has_records().then(|| Records::create(&self.folder, &self.of, &number)).transpose()?;
+        self.frames = format.has_frames().then(|| Frames::create(&self.folder, &self.of, &number)).transpose()?;
         Ok(())
+    }
+
+    /// Returns the number of this part as the names of its files have it: names of parts that follow each other sort.
+    fn number(&self) -> String {
+        let digits = if self.of.options.rotates() { 6 } else { 3 };
+        format!("{:0digits$}", self.part)
     }
 
     /// Writes what is recorded of a frame.
@@ -117,26 +136,43 @@ impl Files {
     pub fn end(&mut self, counted: Counted) -> Ending {
         let (frames, records) = (self.frames.take(), self.records.take());
         let paths = frames.iter().map(|frames| frames.path.clone());
-        let paths = paths.chain(records.iter().flat_map(|records| records.paths(&self.folder, self.part))).collect();
+        let paths =
+            paths.chain(records.iter().flat_map(|records| records.paths(&self.folder, &self.number()))).collect();
         let bytes = frames.as_ref().map_or(0, |frames| frames.writer.output().length())
             + records.as_ref().map_or(0, |records| records.folder.length());
         let write = move || {
             let frames = frames.map_or(Ok(()), |frames| frames.finish(&counted));
             frames.and(records.map_or(Ok(()), |records| records.finish(&counted)))
         };
-        let thread = thread::Builder::new().name("files".to_owned()).spawn(write).ok();
-        Ending { paths, bytes, thread }
+        Ending { paths, bytes, writing: Writing::start(Builder::new().name("files".to_owned()), write) }
     }
 
-    /// Ends the files of this part and begins those of the next.
-    ///
-    /// # Errors
-    /// When they cannot be made.
-    pub fn rotate(&mut self, counted: Counted) -> Result<Ending, RecordError> {
+    /// Ends the files of this part and begins those of the next; says whether these could be made.
+    pub fn rotate(&mut self, counted: Counted) -> (Ending, Result<(), RecordError>) {
         let ending = self.end(counted);
-        self.part = self.part.checked_add(1).ok_or_else(|| RecordError::Limit(self.folder.clone()))?;
-        self.begin().inspect_err(|_| self.is_broken = true)?;
-        Ok(ending)
+        let next = self.part.checked_add(1).ok_or_else(|| RecordError::Limit(self.folder.clone()));
+        let begun = next.and_then(|next| {
+            self.part = next;
+            self.begin()
+        });
+        (ending, begun.inspect_err(|_| self.is_broken = true))
+    }
+}
+
+impl Writing {
+    /// Writes by a thread, or at once where there can be no thread.
+    fn start(thread: Builder, write: impl FnOnce() -> Result<(), RecordError> + Send + 'static) -> Self {
+        let (hand_over, handed_over) = mpsc::channel();
+        // A thread that cannot be had drops what it was to do.
+        let work = move || handed_over.recv().map_or(Err(RecordError::Broken), |write: Box<Write>| write());
+        let write: Box<Write> = Box::new(write);
+        match thread.spawn(work) {
+            Ok(thread) => match hand_over.send(write) {
+                Ok(()) => Self::Thread(thread),
+                Err(mpsc::SendError(write)) => Self::Over(write()),
+            },
+            Err(_) => Self::Over(write()),
+        }
     }
 }
 
@@ -151,17 +187,35 @@ impl Ending {
     /// # Errors
     /// When they could not be ended; what was written stays readable.
     pub fn wait(&mut self) -> Result<(), RecordError> {
-        let Some(thread) = self.thread.take() else { return Ok(()) };
-        thread.join().unwrap_or(Err(RecordError::Broken))
+        match mem::replace(&mut self.writing, Writing::Over(Ok(()))) {
+            Writing::Thread(thread) => thread.join().unwrap_or(Err(RecordError::Broken)),
+            Writing::Over(written) => written,
+        }
+    }
+
+    /// Lets go of the thread if it is over: one that nobody waits for keeps its stack.
+    ///
+    /// # Errors
+    /// As [`Self::wait`].
+    pub fn look(&mut self) -> Result<(), RecordError> {
+        let is_over = match &self.writing {
+            Writing::Thread(thread) => thread.is_finished(),
+            Writing::Over(_) => true,
+        };
+        if is_over { self.wait() } else { Ok(()) }
     }
 
     /// Removes them.
     ///
     /// # Errors
-    /// When they could not be ended, or cannot be removed.
-    pub fn remove(mut self) -> Result<(), RecordError> {
+    /// When they could not be ended, or cannot be removed; those that are left keep their names here.
+    pub fn remove(&mut self) -> Result<(), RecordError> {
         self.wait()?;
-        self.paths.iter().try_for_each(|path| fs::remove_file(path).map_err(|source| failure("remove", path, source)))
+        while let Some(path) = self.paths.last() {
+            fs::remove_file(path).map_err(|source| failure("remove", path, source))?;
+            self.paths.pop();
+        }
+        Ok(())
     }
 
     /// Their names.
@@ -177,19 +231,20 @@ struct Frames {
 }
 
 impl Frames {
-    fn create(folder: &Path, of: &Of, part: u16) -> Result<Self, RecordError> {
-        let options = &of.options;
-        let number = if options.rotates() { format!("-{part:03}") } else { String::new() };
+    fn create(folder: &Path, of: &Of, part: &str) -> Result<Self, RecordError> {
+        let options = of.options.told();
+        let number = if options.rotates() { format!("-{part}") } else { String::new() };
         let compressed = if options.compress { ".lz4" } else { "" };
         let path = folder.join(format!("{}{number}.pcapng{compressed}", of.name));
         let file = private::create_file(&path).map_err(|source| failure("create", &path, source))?;
         let system = format!("Linux {}", kernel("osrelease"));
+        let addresses = if options.anonymise.is_some() { "; addresses anonymised" } else { "" };
         let said = Described {
             machine: std::env::consts::ARCH,
             system: &system,
             program: concat!("sojourn ", env!("CARGO_PKG_VERSION")),
             interface: &of.interface,
-            stamps: &format!("timestamps: {}", of.source),
+            stamps: &format!("timestamps: {}{addresses}", of.source),
             filter: &options.filter,
             snap: options.snap,
         };
@@ -223,7 +278,7 @@ struct Records {
 }
 
 impl Records {
-    fn create(folder: &Path, of: &Of, part: u16) -> Result<Self, RecordError> {
+    fn create(folder: &Path, of: &Of, part: &str) -> Result<Self, RecordError> {
         let who = plain(&of.name);
         let about = TapAbout {
             tap: of.name.clone(),
@@ -263,8 +318,8 @@ impl Records {
         Ok(())
     }
 
-    fn paths(&self, folder: &Path, part: u16) -> [PathBuf; 2] {
-        ["taps", "tap_counts"].map(|table| folder.join(format!("{table}-{}-{part:03}.arrow", self.who)))
+    fn paths(&self, folder: &Path, part: &str) -> [PathBuf; 2] {
+        ["taps", "tap_counts"].map(|table| folder.join(format!("{table}-{}-{part}.arrow", self.who)))
     }
 
     fn finish(mut self, counted: &Counted) -> Result<(), RecordError> {
@@ -306,5 +361,128 @@ fn failure(operation: &'static str, path: &Path, source: io::Error) -> RecordErr
         io::ErrorKind::AlreadyExists => RecordError::Exists(path),
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => RecordError::Full(path),
         _ => RecordError::File { operation, path, source },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sojourn_time::{Clock, Nanos, Source, Stamp};
+
+    use super::super::arguments::Format;
+    use super::*;
+
+    const COUNTED: Counted = Counted { span: [Time(1), Time(2)], seen: 0, dropped: 0, interface: None, without_key: 0 };
+
+    /// Files of a tap that rotates, in an empty folder.
+    fn files(name: &str, options: TapOptions) -> Files {
+        let folder = std::env::temp_dir().join(format!("sojourn-files-{}-{name}", std::process::id()));
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir(&folder).unwrap();
+        let options = TapOptions { rotate_size: Some(1 << 16), ..options };
+        let of = Of { name: "eth1".to_owned(), interface: "eth1".to_owned(), source: "kernel", options };
+        Files::create(&folder, of).unwrap()
+    }
+
+    fn frames() -> TapOptions {
+        TapOptions { format: Format::Pcapng, ..TapOptions::default() }
+    }
+
+    /// What lies in the folder, which is removed.
+    fn lies_in(folder: &Path) -> Vec<String> {
+        let names = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let mut names: Vec<String> = names.collect();
+        names.sort();
+        fs::remove_dir_all(folder).unwrap();
+        names
+    }
+
+    #[test]
+    fn parts_go_on_beyond_65_535_and_their_names_sort() {
+        let mut files = files("many", frames());
+        let mut names = Vec::new();
+        for part in [998, 999, 65_534, 65_535] {
+            files.part = part;
+            let (mut ending, begun) = files.rotate(COUNTED);
+            begun.unwrap();
+            ending.wait().unwrap();
+            files.end(COUNTED).wait().unwrap();
+            names.push(format!("eth1-{:06}.pcapng", part + 1));
+        }
+        names.insert(0, "eth1-000000.pcapng".to_owned());
+        assert_eq!(lies_in(&files.folder), names);
+    }
+
+    #[test]
+    fn what_was_ended_stays_in_the_books_where_the_next_part_cannot_be_made() {
+        let mut files = files("books", frames());
+        fs::write(files.folder.join("eth1-000001.pcapng"), "").unwrap();
+        let (mut ending, begun) = files.rotate(COUNTED);
+        assert!(matches!(begun, Err(RecordError::Exists(_))), "{begun:?}");
+        ending.wait().unwrap();
+        assert_eq!(ending.names().collect::<Vec<_>>(), ["eth1-000000.pcapng"]);
+        assert_eq!(lies_in(&files.folder), ["eth1-000000.pcapng", "eth1-000001.pcapng"]);
+    }
+
+    #[test]
+    fn files_that_cannot_be_removed_stay_in_the_books() {
+        let mut files = files("kept", TapOptions::default());
+        let mut ending = files.end(COUNTED);
+        ending.wait().unwrap();
+        fs::remove_file(&ending.paths[1]).unwrap();
+        assert!(ending.remove().is_err());
+        assert_eq!(ending.names().count(), 2);
+        lies_in(&files.folder);
+    }
+
+    #[test]
+    fn files_are_ended_where_no_thread_can_be_had() {
+        let too_much = Builder::new().stack_size(1 << 60);
+        assert!(too_much.spawn(|| ()).is_err());
+        let (told, tells) = mpsc::channel();
+        let write = move || {
+            told.send(()).unwrap();
+            Err(RecordError::Broken)
+        };
+        let writing = Writing::start(Builder::new().stack_size(1 << 60), write);
+        tells.recv().expect("it was called");
+        let mut ending = Ending { paths: Vec::new(), bytes: 0, writing };
+        assert!(matches!(ending.look(), Err(RecordError::Broken)), "what it says is told");
+        ending.wait().expect("once");
+    }
+
+    #[test]
+    fn a_thread_that_is_over_is_let_go_of_and_one_that_is_not_goes_on() {
+        let (go_on, waits) = mpsc::channel::<()>();
+        let write = move || waits.recv().map_err(|_| RecordError::Broken);
+        let writing = Writing::start(Builder::new(), write);
+        let mut ending = Ending { paths: Vec::new(), bytes: 0, writing };
+        ending.look().unwrap();
+        assert!(matches!(ending.writing, Writing::Thread(_)), "it is not over");
+        drop(go_on);
+        while let Ok(()) = ending.look() {
+            HostClock.wait_until(HostClock.now() + Nanos::millis(1), Nanos::ZERO);
+        }
+        assert!(matches!(ending.writing, Writing::Over(Ok(()))));
+    }
+
+    #[test]
+    fn true_addresses_of_the_filter_are_not_written_beside_others() {
+        let filter = "host 192.0.2.7".to_owned();
+        for (anonymise, is_there) in [(None, true), (Some(PathBuf::from("key")), false)] {
+            let mut files = files("nobody", TapOptions { filter: filter.clone(), anonymise, ..frames() });
+            let frame = [0_u8; 60];
+            let at = Stamp { at: Time(7), source: Source::Kernel };
+            let (direction, length) = (Direction::In, frame.len());
+            let passed = Passed { frame: &frame, length, at, realtime: Time(7), direction, is_super: false };
+            files.write(&passed, &Seen { digest: None, is_fragment: false, kept: &frame }).unwrap();
+            let mut ending = files.end(COUNTED);
+            ending.wait().unwrap();
+            let bytes = fs::read(&ending.paths[0]).unwrap();
+            let has = |text: &str| bytes.windows(text.len()).any(|some| some == text.as_bytes());
+            assert_eq!((has(&filter), has("; addresses anonymised")), (is_there, !is_there));
+            let told = serde_json::to_string(&files.of.options.told()).unwrap();
+            assert_eq!(told.contains("192.0.2.7"), is_there, "{told}");
+            lies_in(&files.folder);
+        }
     }
 }

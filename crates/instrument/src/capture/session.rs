@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use sojourn_capture::headers::Anonymiser;
 use sojourn_capture::{Account, Asked, Observer, Opening, RingTap, Tap, filter};
 use sojourn_port::PortError;
-use sojourn_port::kernel::Counters;
+use sojourn_port::kernel::{Counters, Interface};
 use sojourn_record::{Finding, RecordError};
 use sojourn_time::{Clock, HostClock, Nanos, Source, Time};
 
@@ -227,7 +227,9 @@ impl Session {
             if now >= look_at {
                 // Nobody is told when an interface that is down is deleted.
                 look_at = now + LONGEST_SLEEP;
-                if let Some(gone) = self.taps.iter_mut().find_map(|tapped| tapped.tap.look().err()) {
+                // The kernel counts in 32 bits, from zero each time that its counts are read.
+                let look = |tap: &mut RingTap| tap.look().and_then(|()| tap.totals());
+                if let Some(gone) = self.taps.iter_mut().find_map(|tapped| look(&mut tapped.tap).err()) {
                     return Ok(Why::Gone(gone));
                 }
                 let mut files = self.taps.iter_mut().filter_map(|tapped| tapped.files.as_mut());
@@ -273,16 +275,22 @@ impl Session {
     /// Begins new files where that is due, and keeps all of them within the budget.
     fn keep_within_limits(&mut self) -> Result<(), Why> {
         for tapped in self.taps.iter_mut().filter(|tapped| tapped.wanted.options.rotates()) {
-            self.ended.extend(tapped.rotate_if_due().map_err(Why::Unwritten)?);
+            let Some((ending, begun)) = tapped.rotate_if_due() else { continue };
+            self.ended.push_back(ending);
+            begun.map_err(Why::Unwritten)?;
+            self.ended.iter_mut().try_for_each(Ending::look).map_err(Why::Unwritten)?;
         }
         let Some(budget) = self.limits.budget else { return Ok(()) };
         let begun: u64 = self.taps.iter().filter_map(|tapped| tapped.files.as_ref()).map(Files::length).sum();
         let mut used = begun + self.ended.iter().map(Ending::bytes).sum::<u64>();
         while used > budget {
-            let oldest = self.ended.pop_front().filter(|_| self.limits.remove_oldest).ok_or(Why::Budget)?;
+            let oldest = self.ended.front_mut().filter(|_| self.limits.remove_oldest).ok_or(Why::Budget)?;
+            let before = oldest.names().count();
+            let removed = oldest.remove();
+            self.removed += (before - oldest.names().count()) as u64;
+            removed.map_err(Why::Unwritten)?;
             used -= oldest.bytes();
-            self.removed += oldest.names().count() as u64;
-            oldest.remove().map_err(Why::Unwritten)?;
+            self.ended.pop_front();
         }
         Ok(())
     }
@@ -389,21 +397,21 @@ impl Tapped {
         }
     }
 
-    /// Begins new files if those that are being written are so large or so old.
-    fn rotate_if_due(&mut self) -> Result<Option<Ending>, RecordError> {
+    /// Begins new files if those that are being written are so large or so old; returns these, and whether new ones could be made.
+    fn rotate_if_due(&mut self) -> Option<(Ending, Result<(), RecordError>)> {
         let options = &self.wanted.options;
-        let Some(length) = self.files.as_ref().map(Files::length) else { return Ok(None) };
+        let length = self.files.as_ref().map(Files::length)?;
         let now = HostClock.now();
         let is_large = options.rotate_size.is_some_and(|most| length >= most);
         let is_old = options.rotate_time.is_some_and(|span| now - self.part.began >= span);
         if !is_large && !is_old {
-            return Ok(None);
+            return None;
         }
         let dropped = self.tap.totals().unwrap_or_default().dropped;
         let counted = self.counted(dropped);
         let counts = self.observer.counts();
         self.part = Part { began: now, seen: counts.seen(), without_key: counts.without_key, dropped };
-        self.files.as_mut().map(|files| files.rotate(counted)).transpose()
+        self.files.as_mut().map(|files| files.rotate(counted))
     }
 }
 
@@ -434,6 +442,8 @@ impl Ended {
 
 fn opening(wanted: &Wanted) -> anyhow::Result<Opening> {
     let options = &wanted.options;
+    // Of an interface that is not there, libpcap says less.
+    Interface::named(&wanted.interface)?;
     let filter = if options.filter.is_empty() {
         filter::of_all(options.taken())
     } else {

@@ -44,7 +44,7 @@ fn tap_json(tap: &TapEnded) -> Value {
         "last_ns": counts.last,
         "account": tap.account,
         "ring_bytes": tap.ring_bytes,
-        "options": tap.wanted.options,
+        "options": tap.wanted.options.told(),
     })
 }
 
@@ -88,7 +88,9 @@ fn tap_text(tap: &TapEnded) -> String {
 /// Says what the interface counted beside.
 fn conservation(tap: &TapEnded) -> Option<String> {
     let (before, after) = tap.counters?;
-    let (received, sent) = (after.received - before.received, after.sent - before.sent);
+    let Some([received, sent]) = after.passed_since(&before) else {
+        return Some("the interface's counters went back meanwhile: what it counted is not known".to_owned());
+    };
     let counted = format!("the interface counted {} in, {} out", grouped(received), grouped(sent));
     Some(match tap.account.difference {
         Some(0) => format!("{counted}: each was seen or dropped"),
@@ -101,4 +103,51 @@ fn conservation(tap: &TapEnded) -> Option<String> {
 fn sources(tap: &TapEnded) -> Vec<(&'static str, u64)> {
     let all = [Source::Hardware, Source::Kernel, Source::User, Source::Simulated];
     all.iter().map(|source| (source.name(), tap.counts.stamped_by(*source))).filter(|(_, count)| *count > 0).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use sojourn_capture::{Account, Counts, Directions, Totals};
+    use sojourn_port::kernel::Counters;
+
+    use super::super::arguments::TapOptions;
+    use super::super::session::Wanted;
+    use super::*;
+
+    /// A tap that saw three frames, while its interface's counters went from 10 and 10 to these.
+    fn tap(received: u64, sent: u64) -> TapEnded {
+        let counts = Counts { frames_in: 2, frames_out: 1, ..Counts::default() };
+        let [before, after] =
+            [(10, 10), (received, sent)].map(|(received, sent)| Counters { received, sent, ..Counters::default() });
+        let totals = Totals { accepted: 3, ..Totals::default() };
+        let counters = (Some(before), Some(after));
+        TapEnded {
+            wanted: Wanted { name: "a".to_owned(), interface: "eth1".to_owned(), options: TapOptions::default() },
+            counts,
+            account: Account::of(&counts, totals, counters, Directions::Both, [false, false]),
+            counters: Some((before, after)),
+            source: Source::Kernel,
+            ring_bytes: 1 << 20,
+        }
+    }
+
+    #[test]
+    fn counters_that_went_back_are_told() {
+        assert!(tap_text(&tap(12, 11)).ends_with("the interface counted 2 in, 1 out: each was seen or dropped\n"));
+        for (received, sent) in [(2, 11), (12, 1)] {
+            let tap = tap(received, sent);
+            let text = tap_text(&tap);
+            assert!(text.ends_with("counters went back meanwhile: what it counted is not known\n"), "{text}");
+            assert_eq!(tap_json(&tap)["account"]["interface"], Value::Null);
+        }
+    }
+
+    #[test]
+    fn a_filter_is_not_told_where_addresses_are_nobodys() {
+        let mut tap = tap(12, 11);
+        tap.wanted.options.filter = "host 192.0.2.7".to_owned();
+        assert_eq!(tap_json(&tap)["options"]["filter"], "host 192.0.2.7");
+        tap.wanted.options.anonymise = Some("key".into());
+        assert!(!tap_json(&tap).to_string().contains("192.0.2.7"));
+    }
 }

@@ -62,6 +62,12 @@ impl Counters {
         // Bytes, packets, errors, dropped, …: eight columns for each direction.
         Some(Self { received: at(1)?, receive_dropped: at(3)?, sent: at(9)?, send_dropped: at(11)? })
     }
+
+    /// Returns how many frames came in and went out since `before`; `None` where a counter went back, as it does when a driver
+    /// is reset.
+    pub fn passed_since(&self, before: &Self) -> Option<[u64; 2]> {
+        Some([self.received.checked_sub(before.received)?, self.sent.checked_sub(before.sent)?])
+    }
 }
 
 /// What an interface can stamp in hardware.

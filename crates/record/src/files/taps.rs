@@ -60,19 +60,19 @@ impl TapAbout {
 pub struct TapFolder(Files);
 
 impl TapFolder {
-    /// Creates the files of a part, written by `who`, in `folder`, and the folder where it is missing.
+    /// Creates the files of a part, given by its digits and written by `who`, in `folder`, and the folder where it is missing.
     ///
     /// # Errors
     /// When a file is already there or cannot be made.
     pub fn create(
         folder: &Path,
-        (who, part): (&str, u16),
+        (who, part): (&str, &str),
         about: &TapAbout,
         origin: &Origin,
     ) -> Result<Self, RecordError> {
         let origin = Origin { about: about.metadata(), ..origin.clone() };
         let tables = [Table::of::<Tapped>(), Table::of::<TapCounts>()];
-        Files::create(folder, &tables, &format!("{who}-{part:03}"), (&origin, None)).map(Self)
+        Files::create(folder, &tables, &format!("{who}-{part}"), (&origin, None)).map(Self)
     }
 
     /// Writes all these rows, or none.

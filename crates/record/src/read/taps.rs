@@ -143,7 +143,7 @@ mod tests {
             is_truncated: number.is_multiple_of(13),
         };
         let rows: Vec<Tapped> = (0..1_000).map(row).collect();
-        let mut files = TapFolder::create(&folder, ("before", 0), &about, &Origin::default()).unwrap();
+        let mut files = TapFolder::create(&folder, ("before", "000"), &about, &Origin::default()).unwrap();
         files.write(&rows[..300]).unwrap();
         files.write(&rows[300..]).unwrap();
         files.finish(&TapCounts { seen: 1_000, ..TapCounts::default() }).unwrap();
