@@ -155,9 +155,9 @@ impl Converted {
         if (self.ours, self.bound_ns) == (other.ours, other.bound_ns) {
             return self;
         }
-        let bound_ns = self.bound_ns.max((self.ours - other.ours).0.abs() as f64 + other.bound_ns);
+        let bound_ns = self.bound_ns.max((self.ours - other.ours).0.unsigned_abs() as f64 + other.bound_ns);
         // Of neighbours that share an end both hold there.
-        let is_near = (self.ours - other.ours).0.abs() as f64 <= self.bound_ns + other.bound_ns;
+        let is_near = (self.ours - other.ours).0.unsigned_abs() as f64 <= self.bound_ns + other.bound_ns;
         Self { bound_ns, error95_ns: if is_near { self.error95_ns } else { bound_ns }, ..self }
     }
 }

@@ -25,6 +25,13 @@ pub struct NotTrusted(pub String);
 #[error("{0}")]
 pub struct WrongRequest(pub String);
 
+/// The error of a command that has no `--part`: of what is written there already, only another folder helps.
+pub fn exists(error: RecordError) -> anyhow::Error {
+    let RecordError::Exists(path) = error else { return error.into() };
+    WrongRequest(format!("create {}: it exists already; records are written once: give another folder", path.display()))
+        .into()
+}
+
 /// The command that ran beside an instrument failed; the instrument did not. Its status is the command's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the command ended with status {0}")]
@@ -82,5 +89,17 @@ mod tests {
         let error = anyhow::Error::new(RecordError::File { operation: "create", path, source });
         assert_eq!(sentence(&error), "create /proc/nothing: no such thing");
         assert_eq!(sentence(&error.context("log")), "log: create /proc/nothing: no such thing");
+    }
+
+    #[test]
+    fn who_has_no_parts_is_told_of_none() {
+        let error = exists(RecordError::Exists("/here/taps-a-000.arrow".into()));
+        let told = sentence(&error);
+        assert_eq!(status(&error), WRONG_REQUEST);
+        assert!(
+            told.starts_with("create /here/taps-a-000.arrow: it exists already") && !told.contains("--part"),
+            "{told}"
+        );
+        assert_eq!(status(&exists(RecordError::Full("/here".into()))), NOT_TRUSTED);
     }
 }

@@ -241,6 +241,201 @@ fn serialisation_is_subtracted_by_its_name() {
 }
 
 #[test]
+fn serialisation_is_subtracted_before_the_least_is() {
+    let folder = Folder::new("subtracted");
+    // A store-and-forward link of 1 Gbit/s and nothing else: long frames take longer, and all the same without it.
+    let lengths = [60, 1_514, 590, 60, 1_514];
+    let at = |number: u32| START + i64::from(number) * 100 * US;
+    let of = |number: u32| frame(number, true, lengths[number as usize % lengths.len()]);
+    write(&folder.file("a.pcapng"), (0..500).map(|number| (at(number), of(number))).collect());
+    let taken = |number: u32| 3_000_000_000 + 8 * (of(number).len() as i64 + 12) + i64::from(number % 7);
+    write(&folder.file("b.pcapng"), (0..500).map(|number| (at(number) + taken(number), of(number))).collect());
+    let told = json(&["a.pcapng", "b.pcapng", "--subtract-serialisation", "1Gbit/s"], &folder);
+    let delay = &told["pairs"][0]["directions"][0]["delay"];
+    assert_eq!(
+        (&delay["of"], &delay["negative"], &delay["min_ns"], &delay["max_ns"]),
+        (&"above the least".into(), &0.into(), &0.into(), &6.into()),
+        "{delay}"
+    );
+}
+
+fn words(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
+fn block(kind: u32, body: &[u8]) -> Vec<u8> {
+    let total = words(&[12 + body.len().next_multiple_of(4) as u32]);
+    let padding = vec![0; body.len().next_multiple_of(4) - body.len()];
+    [&words(&[kind])[..], &total, body, &padding, &total].concat()
+}
+
+/// A pcapng section with one interface that keeps so many octets of a frame and adds so many seconds to its times, in ns.
+fn section(snap: u32, offset: i64, frames: &[(i64, Vec<u8>)]) -> Vec<u8> {
+    let mut bytes = block(0x0A0D_0D0A, &[words(&[0x1A2B_3C4D, 1]), vec![0xFF; 8]].concat());
+    let options = [words(&[9 | 1 << 16, 9, 14 | 8 << 16]), offset.to_le_bytes().to_vec(), words(&[0])].concat();
+    bytes.extend(block(1, &[words(&[1, snap]), options].concat()));
+    for (at, frame) in frames {
+        let kept = &frame[..frame.len().min(snap as usize)];
+        let head = [0, (at >> 32) as u32, *at as u32, kept.len() as u32, frame.len() as u32];
+        bytes.extend(block(6, &[&words(&head)[..], kept].concat()));
+    }
+    bytes
+}
+
+fn pcap(snap: u32, frames: &[(i64, Vec<u8>)]) -> Vec<u8> {
+    let mut bytes = words(&[0xA1B2_3C4D, 2 | 4 << 16, 0, 0, snap, 1]);
+    for (at, frame) in frames {
+        let kept = &frame[..frame.len().min(snap as usize)];
+        let (seconds, nanos) = ((at / 1_000_000_000) as u32, (at % 1_000_000_000) as u32);
+        bytes.extend([&words(&[seconds, nanos, kept.len() as u32, frame.len() as u32])[..], kept].concat());
+    }
+    bytes
+}
+
+#[test]
+fn captures_with_different_snap_lengths_match_in_either_format() {
+    let folder = Folder::new("snap");
+    let mut truth = simulate(300, |at| at, 0.0);
+    [&mut truth.before, &mut truth.after].into_iter().for_each(|frames| frames.sort_by_key(|(at, _)| *at));
+    fs::write(folder.file("a.pcap"), pcap(96, &truth.before)).unwrap();
+    fs::write(folder.file("b.pcap"), pcap(128, &truth.after)).unwrap();
+    fs::write(folder.file("a.pcapng"), section(96, 0, &truth.before)).unwrap();
+    fs::write(folder.file("b.pcapng"), section(128, 0, &truth.after)).unwrap();
+    for key in ["bridge", "router"] {
+        let [of_pcap, of_pcapng] = [["a.pcap", "b.pcap"], ["a.pcapng", "b.pcapng"]]
+            .map(|files| json(&[&files[..], &["--same-clock", "--key", key]].concat(), &folder));
+        for way in 0..2 {
+            let found = &of_pcapng["pairs"][0]["directions"][way];
+            assert_eq!(found["counts"]["matched"], 300, "{of_pcapng:#}");
+            assert_eq!(found, &of_pcap["pairs"][0]["directions"][way]);
+        }
+        assert_eq!(of_pcap["taps"][0]["dropped_by_capture"], Value::Null, "pcap says nothing of it");
+    }
+}
+
+#[test]
+fn the_share_of_lost_packets_is_of_those_whose_window_was_over() {
+    let folder = Folder::new("share");
+    let at = |number: u32| START + i64::from(number) * 1_000 * US;
+    let all = |numbers: &mut dyn Iterator<Item = u32>, later: i64| {
+        numbers.map(|number| (at(number) + later, frame(number, true, 60))).collect::<Vec<_>>()
+    };
+    write(&folder.file("a.pcapng"), all(&mut (0..500), 0));
+    write(&folder.file("b.pcapng"), all(&mut (0..500).filter(|number| number % 10 != 0), 100 * US));
+    let words = ["a.pcapng", "b.pcapng", "--same-clock", "--direction", "forward", "--window", "50ms"];
+    let told = json(&words, &folder);
+    let found = &told["pairs"][0]["directions"][0];
+    assert_eq!((&found["had_window"], &found["counts"]["matched_at_end"]), (&450.into(), &45.into()), "{found:#}");
+    let text = String::from_utf8(run(&words, &folder).stdout).unwrap();
+    assert!(text.contains("45 lost (10.00 %") && text.contains("of 450 whose window was over"), "{text}");
+}
+
+#[test]
+fn packets_that_are_forgotten_early_are_told() {
+    let folder = Folder::new("early");
+    let all = |later: i64| {
+        (0..20_000).map(|number| (START + i64::from(number) * US + later, frame(number, true, 60))).collect::<Vec<_>>()
+    };
+    write(&folder.file("a.pcapng"), all(0));
+    write(&folder.file("b.pcapng"), all(100));
+    let words = ["a.pcapng", "b.pcapng", "--same-clock", "--direction", "forward", "--memory", "1MiB"];
+    let told = json(&words, &folder);
+    let counts = &told["pairs"][0]["directions"][0]["counts"];
+    let count = |name: &str| counts[name].as_u64().unwrap();
+    assert_eq!((count("matched"), count("evicted")), (20_000, 0), "{counts:#}");
+    assert!(count("matched_early") > 0 && count("matched_early") + count("matched_at_end") == 20_000, "{counts:#}");
+    let text = String::from_utf8(run(&words, &folder).stdout).unwrap();
+    assert!(text.contains("of the matches were forgotten before their window was over"), "{text}");
+}
+
+#[test]
+fn packets_of_stations_that_come_late_are_counted() {
+    let folder = Folder::new("late");
+    let (mut before, mut after) = (Vec::new(), Vec::new());
+    for number in 0..33_000_u32 {
+        let at = START + i64::from(number) * 10 * US;
+        before.extend([(at, frame(number, true, 60)), (at + 6 * US, frame(number, false, 60))]);
+        after.extend([(at + US, frame(number, true, 60)), (at + 5 * US, frame(number, false, 60))]);
+    }
+    let words = ["a.pcapng", "b.pcapng", "--same-clock"];
+    write(&folder.file("a.pcapng"), before.clone());
+    write(&folder.file("b.pcapng"), after.clone());
+    let told = json(&words, &folder);
+    assert_eq!(told["pairs"][0]["direction_assumed"], 0, "{told:#}");
+    for number in 0..10_u32 {
+        let mut late = frame(number, false, 60);
+        (late[5], late[11]) = (7, 8);
+        let at = START + 500_000 * US + i64::from(number) * 10 * US;
+        after.push((at, late.clone()));
+        before.push((at + US, late));
+    }
+    write(&folder.file("a.pcapng"), before);
+    write(&folder.file("b.pcapng"), after);
+    let told = json(&words, &folder);
+    assert_eq!(told["pairs"][0]["direction_assumed"], 20, "{told:#}");
+    let text = String::from_utf8(run(&words, &folder).stdout).unwrap();
+    assert!(
+        text.contains("20 packets, of both taps, are taken to go forward") && text.contains("--direction"),
+        "{text}"
+    );
+}
+
+#[test]
+fn times_that_cannot_be_are_counted_and_those_at_the_limit_matched() {
+    let folder = Folder::new("times");
+    let truth = simulate(300, |at| at, 0.0);
+    let of = |frames: &[(i64, Vec<u8>)]| {
+        let mut frames: Vec<_> = frames.iter().map(|(at, frame)| (at - START + 10, frame.clone())).collect();
+        frames.sort_by_key(|(at, _)| *at);
+        frames
+    };
+    let (before, after) = (of(&truth.before), of(&truth.after));
+    for (seconds, malformed) in [(9_000_000_000, 600), (4_611_686_019, 600), (4_611_686_000, 0)] {
+        for sign in [1, -1] {
+            fs::write(folder.file("a.pcapng"), section(4_096, -sign * seconds, &before)).unwrap();
+            fs::write(folder.file("b.pcapng"), section(4_096, sign * seconds, &after)).unwrap();
+            let told = json(&["a.pcapng", "b.pcapng", "a.pcapng"], &folder);
+            for tap in 0..3 {
+                assert_eq!(told["taps"][tap]["skipped"]["malformed"], malformed, "{told:#}");
+            }
+            let matched = told["pairs"][0]["directions"].as_array().unwrap().iter();
+            let matched: u64 = matched.map(|way| way["counts"]["matched"].as_u64().unwrap()).sum();
+            assert_eq!(matched, 600 - malformed, "{told:#}");
+        }
+    }
+}
+
+#[test]
+fn what_a_refused_match_left_does_not_refuse_the_next() {
+    let folder = Folder::new("again");
+    let truth = simulate(100, |at| at, 0.0);
+    write(&folder.file("a.pcapng"), truth.before);
+    write(&folder.file("b.pcapng"), truth.after);
+    fs::write(folder.file("text"), "no capture at all, but long enough to have a header").unwrap();
+    for wrong in [["a.pcapng", "text"], ["a.pcapng", "b.pcapng:eth9"]] {
+        let refused = run(&[&wrong[..], &["-o", "out"]].concat(), &folder);
+        assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    }
+    let words = ["a.pcapng", "b.pcapng", "--same-clock", "-o", "out"];
+    let told = json(&words, &folder);
+    let summary: Value = serde_json::from_slice(&fs::read(folder.file("out/summary.json")).unwrap()).unwrap();
+    assert_eq!(summary, told);
+    // What is finished is never written over.
+    let refused = run(&words, &folder);
+    let sentence = String::from_utf8(refused.stderr).unwrap();
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(sentence.contains("give another folder") && !sentence.contains("--part"), "{sentence}");
+    assert_eq!(serde_json::from_slice::<Value>(&fs::read(folder.file("out/summary.json")).unwrap()).unwrap(), told);
+    // Records that are not a match's stay.
+    fs::create_dir(folder.file("other")).unwrap();
+    fs::write(folder.file("other/crossings-match-000.arrow"), "mine").unwrap();
+    let refused = run(&["a.pcapng", "b.pcapng", "-o", "other"], &folder);
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    assert_eq!(fs::read(folder.file("other/crossings-match-000.arrow")).unwrap(), b"mine");
+    assert!(!folder.file("other/summary.json").exists());
+}
+
+#[test]
 fn records_of_taps_are_matched_as_captures_are() {
     let folder = Folder::new("records");
     let about = |tap: &str, key: &str, clock_id| TapAbout {
@@ -264,7 +459,7 @@ fn records_of_taps_are_matched_as_captures_are() {
     let write = |name: &str, about: &TapAbout, rows: &[Tapped]| {
         let mut files = TapFolder::create(&folder.0, (name, "000"), about, &Origin::default()).unwrap();
         files.write(rows).unwrap();
-        files.finish(&TapCounts::default()).unwrap();
+        files.finish(&TapCounts { dropped: 5, ..TapCounts::default() }).unwrap();
     };
     write("one", &about("one", "router", 9), &rows(0, "in"));
     write("two", &about("two", "router", 9), &rows(12 * US, "out"));
@@ -278,6 +473,17 @@ fn records_of_taps_are_matched_as_captures_are() {
         assert_eq!(pair(place)["directions"][0]["counts"]["matched"], matched, "{told:#}");
     }
     assert_eq!(pair(0)["directions"][0]["delay"]["p99_ns"]["value"], 12 * US);
+    assert_eq!(told["taps"][1]["dropped_by_capture"], 5);
+    fs::remove_file(folder.file("tap_counts-one-000.arrow")).unwrap();
+    let words = ["taps-one-000.arrow", "taps-two-000.arrow"];
+    let dropped = json(&words, &folder)["taps"].as_array().unwrap().clone();
+    let dropped: Vec<&Value> = dropped.iter().map(|tap| &tap["dropped_by_capture"]).collect();
+    assert_eq!(dropped, [&Value::Null, &5.into()]);
+    let text = String::from_utf8(run(&words, &folder).stdout).unwrap();
+    assert!(
+        text.contains("dropped is not known") && text.contains("5 more the capture says that it dropped"),
+        "{text}"
+    );
     let refused = run(&["taps-one-000.arrow", "taps-other-000.arrow"], &folder);
     assert_eq!(refused.status.code(), Some(2));
     assert!(String::from_utf8(refused.stderr).unwrap().contains("digests by the key nat, not router"));

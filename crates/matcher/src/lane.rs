@@ -28,6 +28,11 @@ pub struct Counts {
     pub matched: u64,
     /// Of these: another pairing was possible.
     pub ambiguous: u64,
+    /// Of these: they were forgotten before their window was over, because the memory was full. Whether they are ambiguous is not
+    /// known, and their copies are unexpected.
+    pub matched_early: u64,
+    /// Of these: their window was open at the end.
+    pub matched_at_end: u64,
     /// Of these: a packet that was sent later arrived earlier (RFC 4737).
     pub reordered: u64,
     /// The largest reordering extent, in packets (RFC 4737, 4.2.2).
@@ -49,6 +54,24 @@ pub struct Counts {
     pub unexpected: u64,
     /// Of these: within a window of the first packet of the first tap, or before it.
     pub unexpected_at_start: u64,
+}
+
+impl Counts {
+    /// Returns how many packets of the first tap had their whole window: of these, the share that was lost is without bias.
+    pub fn had_window(&self) -> u64 {
+        self.lost + self.matched - self.matched_early - self.matched_at_end
+    }
+}
+
+/// Why a packet is held no longer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Why {
+    /// Its window is over.
+    Over,
+    /// The memory is full.
+    Full,
+    /// Nothing more will come.
+    End,
 }
 
 /// Matches in one direction.
@@ -107,7 +130,7 @@ impl Lane {
         self.counts.seen_first += 1;
         self.first_begin.get_or_insert(seen.time);
         if self.table.len() == self.most {
-            self.forget(sink);
+            self.release(sink, Why::Full);
         }
         self.table.append(seen.digest, seen.time, seen.length, seen.note);
     }
@@ -152,7 +175,7 @@ impl Lane {
             self.arrive(&seen, sink);
         }
         while self.table.len() > 0 {
-            self.release(sink, Outcome::Pending);
+            self.release(sink, Why::End);
         }
     }
 
@@ -160,7 +183,7 @@ impl Lane {
     fn expire(&mut self, by: i64, sink: &mut impl FnMut(Outcome)) {
         let before = by.saturating_sub(self.limits.window);
         while self.table.oldest().is_some_and(|oldest| oldest.time < before) {
-            self.release(sink, Outcome::Lost);
+            self.release(sink, Why::Over);
         }
     }
 
@@ -198,13 +221,8 @@ impl Lane {
         }
     }
 
-    /// Releases the oldest packet for want of memory.
-    fn forget(&mut self, sink: &mut impl FnMut(Outcome)) {
-        self.release(sink, Outcome::Evicted);
-    }
-
-    /// Says what became of the oldest packet; `otherwise`, where the second tap has not seen it.
-    fn release(&mut self, sink: &mut impl FnMut(Outcome), otherwise: impl FnOnce(Observed) -> Outcome) {
+    /// Says what became of the oldest packet.
+    fn release(&mut self, sink: &mut impl FnMut(Outcome), why: Why) {
         let number = self.table.base();
         let Some(entry) = self.table.evict() else { return };
         while self.maxima.len() > 1 && self.maxima.front().is_some_and(|(_, highest)| *highest <= number) {
@@ -213,6 +231,8 @@ impl Lane {
         let seen = Observed { time: entry.time, digest: entry.digest, length: entry.length, note: entry.notes[0] };
         if entry.second != OPEN {
             self.counts.matched += 1;
+            self.counts.matched_early += u64::from(why == Why::Full);
+            self.counts.matched_at_end += u64::from(why == Why::End);
             self.counts.ambiguous += u64::from(entry.is_ambiguous);
             sink(Outcome::Matched {
                 seen,
@@ -224,15 +244,20 @@ impl Lane {
             });
             return;
         }
-        let outcome = otherwise(seen);
-        match outcome {
-            Outcome::Lost(_) => {
+        sink(match why {
+            Why::Over => {
                 self.counts.lost += 1;
                 self.counts.lost_at_end += u64::from(entry.time > self.second_end);
+                Outcome::Lost(seen)
             }
-            Outcome::Evicted(_) => self.counts.evicted += 1,
-            _ => self.counts.pending += 1,
-        }
-        sink(outcome);
+            Why::Full => {
+                self.counts.evicted += 1;
+                Outcome::Evicted(seen)
+            }
+            Why::End => {
+                self.counts.pending += 1;
+                Outcome::Pending(seen)
+            }
+        });
     }
 }

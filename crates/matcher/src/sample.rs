@@ -165,7 +165,9 @@ pub fn slope(delays: &[(u32, i64)]) -> Option<Slope> {
     let mut slopes = Vec::new();
     for (place, one) in drawn.iter().enumerate() {
         let unequal = drawn[place + 1..].iter().filter(|other| other.0 != one.0);
-        slopes.extend(unequal.map(|other| (other.1 - one.1) as f64 / (f64::from(other.0) - f64::from(one.0))));
+        slopes.extend(
+            unequal.map(|other| other.1.saturating_sub(one.1) as f64 / (f64::from(other.0) - f64::from(one.0))),
+        );
     }
     if drawn.len() < 10 || slopes.len() < drawn.len() {
         return None;

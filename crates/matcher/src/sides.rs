@@ -59,11 +59,6 @@ impl Sides {
         Self { of: of.map(|(station, sum)| (station, if sum > 0 { Way::Forward } else { Way::Backward })).collect() }
     }
 
-    /// Returns which way a packet goes from one station to another; forward where neither is known.
-    pub fn way(&self, stations: (u64, u64)) -> Way {
-        self.known(stations).unwrap_or(Way::Forward)
-    }
-
     /// Returns which way a packet goes from one station to another, where the side of one is known.
     pub fn known(&self, (from, to): (u64, u64)) -> Option<Way> {
         let opposite = |way: &Way| if *way == Way::Forward { Way::Backward } else { Way::Forward };
@@ -81,10 +76,15 @@ fn threshold(medians: &HashMap<(u64, u64), i64>) -> Option<i64> {
     let pairs: Vec<(i64, i64)> = medians.iter().filter_map(answered).collect();
     let (low, high) = (pairs.iter().map(|pair| pair.0).max()?, pairs.iter().map(|pair| pair.1).min()?);
     if low <= high {
-        return Some(low + (high - low) / 2);
+        return Some(middle(low, high));
     }
-    let mut middles: Vec<i64> = pairs.iter().map(|(low, high)| low + (high - low) / 2).collect();
+    let mut middles: Vec<i64> = pairs.iter().map(|(low, high)| middle(*low, *high)).collect();
     Some(median(&mut middles))
+}
+
+/// Returns the middle of two differences, which may be further apart than a number holds.
+fn middle(low: i64, high: i64) -> i64 {
+    ((i128::from(low) + i128::from(high)) >> 1) as i64
 }
 
 #[cfg(test)]
@@ -113,11 +113,11 @@ mod tests {
             for delays in [(10_000, 10_000), (5, 20_000_000), (2_000, 100)] {
                 let (first, second) = conversation(offset, delays);
                 for sides in Sides::of(&first, &second, false) {
-                    assert_eq!((sides.way((1, 2)), sides.way((2, 1))), (Way::Forward, Way::Backward));
+                    assert_eq!((sides.known((1, 2)), sides.known((2, 1))), (Some(Way::Forward), Some(Way::Backward)));
                 }
                 // The other way round with the taps exchanged.
                 let [sides, _] = Sides::of(&second, &first, false);
-                assert_eq!((sides.way((1, 2)), sides.way((2, 1))), (Way::Backward, Way::Forward));
+                assert_eq!((sides.known((1, 2)), sides.known((2, 1))), (Some(Way::Backward), Some(Way::Forward)));
                 let off = offset_between(&first, &second).unwrap() - offset;
                 assert!(off.abs() <= delays.0.max(delays.1) + 7, "{off}");
             }
@@ -131,8 +131,8 @@ mod tests {
         let outside = |station| if station == 1 { 9 } else { station };
         second.iter_mut().for_each(|seen| seen.stations = (outside(seen.stations.0), outside(seen.stations.1)));
         let [inside, outside] = Sides::of(&first, &second, false);
-        assert_eq!((inside.way((1, 2)), inside.way((2, 1))), (Way::Forward, Way::Backward));
-        assert_eq!((outside.way((9, 2)), outside.way((2, 9))), (Way::Forward, Way::Backward));
+        assert_eq!((inside.known((1, 2)), inside.known((2, 1))), (Some(Way::Forward), Some(Way::Backward)));
+        assert_eq!((outside.known((9, 2)), outside.known((2, 9))), (Some(Way::Forward), Some(Way::Backward)));
     }
 
     #[test]
@@ -140,11 +140,12 @@ mod tests {
         let (first, second) = conversation(0, (10_000, 10_000));
         let only = |all: &[Seen]| all.iter().copied().filter(|seen| seen.stations == (2, 1)).collect::<Vec<_>>();
         let [sides, _] = Sides::of(&only(&first), &only(&second), true);
-        assert_eq!(sides.way((2, 1)), Way::Backward);
-        assert_eq!(sides.way((9, 2)), Way::Forward);
-        assert_eq!(sides.way((9, 1)), Way::Backward);
-        // Of two clocks nobody can tell, and the order of the taps decides.
-        assert_eq!(Sides::of(&only(&first), &only(&second), false)[0].way((2, 1)), Way::Forward);
+        assert_eq!(sides.known((2, 1)), Some(Way::Backward));
+        assert_eq!(sides.known((9, 2)), Some(Way::Forward));
+        assert_eq!(sides.known((9, 1)), Some(Way::Backward));
+        assert_eq!(sides.known((8, 9)), None);
+        // Of two clocks nobody can tell.
+        assert_eq!(Sides::of(&only(&first), &only(&second), false)[0].known((2, 1)), None);
     }
 
     #[test]
@@ -154,5 +155,19 @@ mod tests {
         };
         assert_eq!(offset_between(&same(&[1, 2, 3]), &same(&[5, 6, 7])), None);
         assert_eq!(offset_between(&[], &[]), None);
+    }
+
+    #[test]
+    fn times_as_far_apart_as_can_be_are_compared() {
+        let far = (1 << 62) - 1;
+        let seen = |time: i64, is_there: bool, count: u64| {
+            let stations = if is_there { (1, 2) } else { (2, 1) };
+            (0..count).map(move |number| Seen { time, digest: number * 2 + u64::from(is_there), stations })
+        };
+        let first: Vec<Seen> = seen(-far, true, 5).chain(seen(far, false, 5)).collect();
+        let second: Vec<Seen> = seen(far, true, 5).chain(seen(-far, false, 5)).collect();
+        let [sides, _] = Sides::of(&first, &second, false);
+        assert_eq!(sides.known((1, 2)), Some(Way::Forward));
+        assert!(offset_between(&first, &second).is_some());
     }
 }

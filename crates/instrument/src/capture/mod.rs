@@ -18,7 +18,7 @@ use sojourn_rights::table::CAPTURE;
 use sojourn_time::{Clock, HostClock, Time};
 
 use crate::caller;
-use crate::failure::WrongRequest;
+use crate::failure::{WrongRequest, exists};
 use crate::place;
 use crate::sys::STOP;
 use crate::tcplog::write_whole;
@@ -54,7 +54,7 @@ fn by_hand(asked: &ByHand) -> anyhow::Result<()> {
     // Without the right to give it away: it stays that of who writes into it.
     private::create_folder(out).with_context(|| format!("create {}", out.display()))?;
     CAPTURE.write_only_below(Folders::open([out])?)?;
-    session.write_to(out)?;
+    session.write_to(out).map_err(exists)?;
     CAPTURE.restrict_calls()?;
     session.attach()?;
     session.down().for_each(|name| eprintln!("{}: {name} is down: nothing passes it until it is up", crate::program()));
@@ -80,7 +80,7 @@ fn by_hand(asked: &ByHand) -> anyhow::Result<()> {
 fn failed(why: Why) -> anyhow::Error {
     match why {
         Why::Gone(error) => error.into(),
-        Why::Unwritten(error) => error.into(),
+        Why::Unwritten(error) => exists(error),
         Why::Time | Why::Count | Why::Budget | Why::Asked => anyhow::anyhow!("the capture ended as it was to"),
     }
 }

@@ -94,7 +94,7 @@ impl Clocks {
         let later = delay.first + delay.delay;
         let (second, first) = if way == Way::Forward { (later, delay.first) } else { (delay.first, later) };
         let converted = estimate.convert(Time(second));
-        let there = converted.ours.0 - first;
-        (if way == Way::Forward { there } else { -there }, converted.bound_ns)
+        let there = converted.ours.0.saturating_sub(first);
+        (if way == Way::Forward { there } else { there.saturating_neg() }, converted.bound_ns)
     }
 }

@@ -71,9 +71,14 @@ pub struct Told {
     pub fragments: u64,
     pub super_packets: u64,
     pub of_other_interfaces: u64,
+    /// Packets with times beyond [`LONGEST`].
+    pub malformed: u64,
     /// Times that are earlier than that of the packet before.
     pub stepped_back: u64,
 }
+
+/// Times are less than this away from 1970, so that two differ by no more than a number holds: 146 years. ns.
+const LONGEST: u64 = 1 << 62;
 
 /// A tap's name and where what it saw is.
 #[derive(Debug)]
@@ -156,8 +161,18 @@ pub struct Rule {
 
 /// Where packets come from.
 enum Origin {
-    Capture { frames: Frames<Box<dyn BufRead>>, chosen: Option<String>, frame: Vec<u8> },
-    Records { reader: Box<TapReader>, rows: Vec<Tapped>, at: usize },
+    Capture {
+        frames: Frames<Box<dyn BufRead>>,
+        chosen: Option<String>,
+        frame: Vec<u8>,
+        /// What is in `frame` and was not taken: in a pcapng, interfaces are described before their first frame.
+        first: Option<pcap::Taken>,
+    },
+    Records {
+        reader: Box<TapReader>,
+        rows: Vec<Tapped>,
+        at: usize,
+    },
 }
 
 /// One tap's packets, in the order in which it saw them.
@@ -174,6 +189,7 @@ pub struct Input {
     trouble: Option<String>,
     /// Whether what was read must not be taken for the whole.
     is_damaged: bool,
+    dropped: Option<u64>,
 }
 
 impl Input {
@@ -186,15 +202,19 @@ impl Input {
         if let Some(interface) = &name.interface {
             title = format!("{title}:{interface}");
         }
+        let mut dropped = None;
         let (about, origin) = match opened {
-            Opened::Records(reader) => {
+            Opened::Records(mut reader) => {
+                dropped = reader.dropped();
                 (Some(reader.about().clone()), Origin::Records { reader, rows: Vec::new(), at: 0 })
             }
             Opened::Capture(file) => {
                 let wrong = |error: &dyn std::fmt::Display| WrongRequest(format!("{title}: {error}"));
                 let input = pcap::unpacked(BufReader::with_capacity(1 << 16, file)).map_err(|error| wrong(&error))?;
-                let frames = Frames::new(input).map_err(|error| wrong(&error))?;
-                (None, Origin::Capture { frames, chosen: name.interface.clone(), frame: Vec::new() })
+                let mut frames = Frames::new(input).map_err(|error| wrong(&error))?;
+                let mut frame = Vec::new();
+                let first = frames.next(&mut frame);
+                (None, Origin::Capture { frames, chosen: name.interface.clone(), frame, first })
             }
         };
         Ok(Self {
@@ -207,13 +227,16 @@ impl Input {
             latest: i64::MIN,
             trouble: None,
             is_damaged: false,
+            dropped,
         })
     }
 
-    /// Returns how many octets of each frame the capture keeps, as far as it has said so; `None`: all, or it is no capture.
+    /// Returns how many octets of each frame the capture keeps, as it says before the first; `None`: all, or it is no capture.
     pub fn kept_octets(&self) -> Option<usize> {
-        let Origin::Capture { frames, .. } = &self.origin else { return None };
-        let least = frames.interfaces().iter().map(|interface| interface.most_bytes).filter(|most| *most > 0).min()?;
+        let Origin::Capture { frames, chosen, .. } = &self.origin else { return None };
+        let all = frames.interfaces();
+        let of_tap = (0..all.len()).filter(|place| is_named(all, chosen.as_deref(), *place));
+        let least = of_tap.map(|place| all[place].most_bytes).filter(|most| *most > 0).min()?;
         (least < 65_535).then_some(least as usize)
     }
 
@@ -272,8 +295,8 @@ impl Input {
                     *at += 1;
                     of_row(&rows[*at - 1], &mut self.told)
                 }
-                Origin::Capture { frames, chosen, frame } => {
-                    let Some(taken) = frames.next(frame) else {
+                Origin::Capture { frames, chosen, frame, first } => {
+                    let Some(taken) = first.take().or_else(|| frames.next(frame)) else {
                         if let (Some(end), None) = (frames.end(), &self.trouble) {
                             self.is_damaged = !matches!(end, PcapError::Truncated { .. });
                             self.trouble = Some(end.to_string());
@@ -298,17 +321,18 @@ impl Input {
 
     /// Returns what was passed over.
     pub fn skipped(&self) -> Skipped {
-        match &self.origin {
+        let skipped = match &self.origin {
             Origin::Capture { frames, .. } => frames.skipped(),
             Origin::Records { .. } => Skipped::default(),
-        }
+        };
+        Skipped { malformed: skipped.malformed + self.told.malformed, ..skipped }
     }
 
-    /// Returns how many packets the capture says that it lost.
-    pub fn dropped(&self) -> u64 {
+    /// Returns how many packets the capture says that it lost; `None`: it does not say.
+    pub fn dropped(&self) -> Option<u64> {
         match &self.origin {
-            Origin::Capture { frames, .. } => frames.interfaces().iter().map(|interface| interface.dropped).sum(),
-            Origin::Records { .. } => 0,
+            Origin::Capture { frames, .. } => frames.dropped(),
+            Origin::Records { .. } => self.dropped,
         }
     }
 
@@ -354,10 +378,7 @@ fn is_chosen(
         let sentence = format!("{title}: it has the interfaces {}: say which, as {title}:{}", names(), interface);
         return Err(WrongRequest(sentence).into());
     };
-    let is_it = |place: usize| {
-        all.get(place).is_some_and(|found| found.name == chosen)
-            || (chosen.parse() == Ok(place) && all.iter().all(|found| found.name != chosen))
-    };
+    let is_it = |place: usize| is_named(all, Some(chosen), place);
     if is_it(interface as usize) {
         return Ok(true);
     }
@@ -368,7 +389,24 @@ fn is_chosen(
     Ok(false)
 }
 
+/// Whether an interface is the one that is named, by its name or else by its place; each is where none was named.
+fn is_named(all: &[pcap::Interface], chosen: Option<&str>, place: usize) -> bool {
+    let Some(chosen) = chosen else { return true };
+    all.get(place).is_some_and(|found| found.name == chosen)
+        || (chosen.parse() == Ok(place) && all.iter().all(|found| found.name != chosen))
+}
+
+/// Whether a time cannot be one; it is counted then.
+fn is_beyond(time: i64, told: &mut Told) -> bool {
+    let is_beyond = time.unsigned_abs() >= LONGEST;
+    told.malformed += u64::from(is_beyond);
+    is_beyond
+}
+
 fn of_row(row: &Tapped, told: &mut Told) -> Option<Packet> {
+    if is_beyond(row.at.at.0, told) {
+        return None;
+    }
     let Some(digest) = row.digest else {
         told.without_key += 1;
         return None;
@@ -380,6 +418,9 @@ fn of_row(row: &Tapped, told: &mut Told) -> Option<Packet> {
 }
 
 fn of_frame(frame: &[u8], taken: &pcap::Taken, rule: &Rule, told: &mut Told) -> Option<Packet> {
+    if is_beyond(taken.at.0, told) {
+        return None;
+    }
     let wire = taken.wire_bytes as usize;
     let Some(found) = digest_within(rule.key, frame, wire, rule.most) else {
         if rule.most.is_some() && digest(rule.key, frame, wire).is_some() {

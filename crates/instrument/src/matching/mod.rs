@@ -8,18 +8,18 @@ mod pair;
 mod show;
 mod summary;
 
-use std::fs;
-use std::io::Write;
-use std::path::Path;
+use std::fs::{self, File, TryLockError};
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use sojourn_matcher::{Limits, Tap};
 use sojourn_record::schema::REALTIME;
-use sojourn_record::{CrossingFolder, Origin, private};
+use sojourn_record::{CrossingFolder, Origin, RecordError, private};
 use sojourn_rights::table::MATCH;
 use sojourn_wire::digest::Key;
 
-use crate::failure::WrongRequest;
+use crate::failure::{WrongRequest, exists};
 use arguments::Match;
 use input::{Input, Name, Opened, Rule};
 use pair::{Pair, Terms};
@@ -140,7 +140,7 @@ fn begin(
 fn pass(inputs: &mut [Input], pairs: &mut [Pair], rule: &Rule, mut output: Option<&mut Output>) -> anyhow::Result<()> {
     let off: Vec<i64> = std::iter::once(0)
         .chain(pairs.iter().scan(0, |sum, pair| {
-            *sum += pair.alignment();
+            *sum = i64::saturating_add(*sum, pair.alignment());
             Some(*sum)
         }))
         .collect();
@@ -167,19 +167,32 @@ fn pass(inputs: &mut [Input], pairs: &mut [Pair], rule: &Rule, mut output: Optio
     output.map_or(Ok(()), |output| output.write(pairs, 1))
 }
 
-/// The folder that delays and the summary go to.
+/// The summary's file. It is written last: while it is empty, what is beside it is not finished.
+const SUMMARY: &str = "summary.json";
+const UNFINISHED: [&str; 2] = ["crossings-match-000.arrow", "unmatched-match-000.arrow"];
+
+/// The folder that delays and the summary go to. It is made before rights are given up, thus before captures are looked at.
 struct Output {
     records: CrossingFolder,
-    summary: fs::File,
+    /// Locked as long as it is written.
+    summary: File,
 }
 
 impl Output {
     fn create(folder: &Path, opened: &[Opened]) -> anyhow::Result<Self> {
         let is_of_records = opened.iter().all(|opened| matches!(opened, Opened::Records(_)));
         let clock = (!is_of_records).then_some(REALTIME);
-        let records = CrossingFolder::create(folder, ("match", 0), &Origin { clock, ..crate::origin(false) })?;
-        let path = folder.join("summary.json");
-        let summary = private::create_file(&path).with_context(|| format!("create {}", path.display()))?;
+        private::create_folder(folder).with_context(|| format!("create {}", folder.display()))?;
+        let path = folder.join(SUMMARY);
+        remove_unfinished(folder, &path)?;
+        let summary = private::create_file(&path).map_err(|error| match error.kind() {
+            ErrorKind::AlreadyExists => exists(RecordError::Exists(path.clone())),
+            _ => anyhow::Error::new(error).context(format!("create {}", path.display())),
+        })?;
+        // Where the file system has no locks, nobody runs twice.
+        let _ = summary.try_lock();
+        let records = CrossingFolder::create(folder, ("match", 0), &Origin { clock, ..crate::origin(false) });
+        let records = records.inspect_err(|_| drop(fs::remove_file(&path))).map_err(exists)?;
         Ok(Self { records, summary })
     }
 
@@ -199,4 +212,22 @@ impl Output {
         self.records.finish()?;
         writeln!(self.summary, "{told:#}").context("write summary.json")
     }
+}
+
+/// Removes what a match that was refused or killed has left.
+fn remove_unfinished(folder: &Path, summary: &Path) -> anyhow::Result<()> {
+    let is_empty = fs::symlink_metadata(summary).is_ok_and(|about| about.is_file() && about.len() == 0);
+    let runs = || File::open(summary).is_ok_and(|file| matches!(file.try_lock(), Err(TryLockError::WouldBlock)));
+    if !is_empty || runs() {
+        return Ok(());
+    }
+    for path in UNFINISHED.map(|name| folder.join(name)).iter().map(PathBuf::as_path).chain([summary]) {
+        match fs::remove_file(path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                return Err(error).with_context(|| format!("remove {}", path.display()));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }

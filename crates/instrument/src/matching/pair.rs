@@ -29,14 +29,14 @@ enum Rule {
 #[derive(Debug)]
 struct Known {
     sides: Sides,
-    latest: Option<((u64, u64), Way)>,
+    latest: Option<((u64, u64), Option<Way>)>,
 }
 
 impl Known {
-    fn way(&mut self, stations: (u64, u64)) -> Way {
+    fn way(&mut self, stations: (u64, u64)) -> Option<Way> {
         match self.latest {
             Some((known, way)) if known == stations => way,
-            _ => self.latest.insert((stations, self.sides.way(stations))).1,
+            _ => self.latest.insert((stations, self.sides.known(stations))).1,
         }
     }
 }
@@ -59,6 +59,8 @@ pub struct Pair {
     number: u32,
     matcher: Matcher,
     rule: Rule,
+    /// Packets that nothing says the direction of: they are taken to go forward.
+    assumed: u64,
     /// What is taken off the times of each tap, so that both are about one clock. ns.
     aligned: (i64, i64),
     is_apart_known: bool,
@@ -97,6 +99,7 @@ impl Pair {
             number: terms.number,
             matcher: Matcher::new(terms.limits, ways),
             rule,
+            assumed: 0,
             aligned: terms.aligned,
             is_apart_known: terms.is_apart_known,
             quickest: (!terms.is_one_clock).then(Quickest::new),
@@ -111,6 +114,8 @@ impl Pair {
     pub fn push(&mut self, tap: Tap, packet: &Packet) {
         let off = if tap == Tap::First { self.aligned.0 } else { self.aligned.1 };
         let way = self.rule.way(tap, packet);
+        self.assumed += u64::from(way.is_none());
+        let way = way.unwrap_or_default();
         let seen = Observed {
             time: packet.time.saturating_sub(off),
             digest: packet.digest,
@@ -157,6 +162,11 @@ impl Pair {
         self.is_apart_known
     }
 
+    /// Returns of how many packets, at either tap, nothing says which way they go.
+    pub fn assumed(&self) -> u64 {
+        self.assumed
+    }
+
     /// Says how it is known which way packets go.
     pub fn rule(&self) -> &'static str {
         match &self.rule {
@@ -183,16 +193,11 @@ impl Rule {
         Self::Stations(sides.map(|sides| Known { sides, latest: None }))
     }
 
-    fn way(&mut self, tap: Tap, packet: &Packet) -> Way {
+    fn way(&mut self, tap: Tap, packet: &Packet) -> Option<Way> {
         match self {
-            Self::Always(way) => *way,
-            Self::Labels(ways) => {
-                labels(tap, packet).map_or(Way::Forward, |stations| ways[usize::from(stations != ALONG)])
-            }
-            Self::Stations(taps) => {
-                let known = &mut taps[usize::from(tap == Tap::Second)];
-                packet.stations.map_or(Way::Forward, |stations| known.way(stations))
-            }
+            Self::Always(way) => Some(*way),
+            Self::Labels(ways) => labels(tap, packet).map(|stations| ways[usize::from(stations != ALONG)]),
+            Self::Stations(taps) => taps[usize::from(tap == Tap::Second)].way(packet.stations?),
         }
     }
 }

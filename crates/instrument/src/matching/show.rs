@@ -60,9 +60,17 @@ fn of_tap(lines: &mut Lines, tap: &Value) {
     lines.note(number("of_other_interfaces"), "more are of other interfaces");
     lines.note(number("dropped_by_capture"), "more the capture says that it dropped: they look lost, or unexpected");
     let skipped = |name: &str| tap["skipped"][name].as_u64().unwrap_or(0);
+    if tap["dropped_by_capture"].is_null() && !tap["interface"].is_null() {
+        lines.add(
+            "  note: how many packets the tap dropped is not known: its file of tap_counts is missing or has no row",
+        );
+    }
     lines.note(skipped("untimed"), "more have no time: they were saved as simple packet blocks");
     lines.note(skipped("of_other_links"), "more are of a link whose frames are not known");
-    lines.note(skipped("malformed"), "more have blocks that contradict themselves");
+    lines.note(
+        skipped("malformed"),
+        "more have blocks that contradict themselves, or times more than 146 years away from 1970",
+    );
     lines.note(number("stepped_back"), "of them are stamped earlier than the packet before them");
     let resolution = number("resolution_ns");
     if resolution > 1 {
@@ -83,6 +91,11 @@ fn of_pair(lines: &mut Lines, asked: &Match, pair: &Value) {
         of_counts(lines, way);
         of_delays(lines, asked, way);
     }
+    lines.note(
+        pair["direction_assumed"].as_u64().unwrap_or(0),
+        "packets, of both taps, are taken to go forward because nothing says which way they go: where they go backward they look lost \
+         and unexpected; give --direction, or capture with `sojourn capture`, which records it",
+    );
     lines.add("");
     of_clocks(lines, &pair["clocks"], pair["aligned_by_ns"].as_i64());
 }
@@ -105,10 +118,11 @@ fn of_counts(lines: &mut Lines, way: &Value) {
         counted("duplicated"),
         counted("unexpected")
     ));
-    let decided = count("matched") + count("lost");
     let told = |name: &str| way[name].as_u64().unwrap_or(0);
-    if decided > 0 {
-        lines.add(&format!("  loss         {}", loss(count("lost"), told("loss_runs"), decided)));
+    let whole = told("had_window");
+    if whole > 0 {
+        let lost = loss(count("lost"), told("loss_runs"), whole);
+        lines.add(&format!("  loss         {lost} of {} whose window was over", grouped(whole)));
     }
     let extent = count("reordering_extent_max");
     lines.add(&match count("reordered") {
@@ -122,6 +136,10 @@ fn of_counts(lines: &mut Lines, way: &Value) {
     lines.note(
         count("evicted"),
         "packets were forgotten before their window was over: give --memory more, or a shorter --window",
+    );
+    lines.note(
+        count("matched_early"),
+        "of the matches were forgotten before their window was over, so copies of them look unexpected: give --memory more, or a shorter --window",
     );
     lines.note(
         count("judged_early"),

@@ -72,6 +72,7 @@ fn of_pair(asked: &Match, pair: &Pair, first: &Input, second: &Input) -> Value {
         "first": first.name,
         "second": second.name,
         "direction_rule": pair.rule(),
+        "direction_assumed": pair.assumed(),
         "aligned_by_ns": pair.is_alignment_known().then(|| pair.alignment()),
         "clocks": of_clocks(&clocks),
         "directions": ways.into_iter().filter_map(of).collect::<Vec<_>>(),
@@ -104,6 +105,7 @@ fn of_way(asked: &Match, pair: &Pair, way: Way, name: &str, clocks: &Clocks) -> 
     let mut found = json!({
         "direction": name,
         "counts": of_counts(&counts),
+        "had_window": counts.had_window(),
         "loss_runs": told.loss_runs,
         "lost_fragments": told.lost_fragments,
         "lost_super_packets": told.lost_super,
@@ -114,12 +116,12 @@ fn of_way(asked: &Match, pair: &Pair, way: Way, name: &str, clocks: &Clocks) -> 
     if kept.is_empty() {
         return found;
     }
-    let least = kept.iter().map(|delay| delay.delay).min().unwrap_or(0);
-    let value = |delay: &Delay| {
-        let taken = if matches!(clocks, Clocks::Unknown) { delay.delay - least } else { clocks.correct(way, delay).0 };
-        taken - serialisation(asked, delay.length)
-    };
-    let all: Vec<i64> = kept.iter().map(value).collect();
+    let value = |delay: &Delay| clocks.correct(way, delay).0.saturating_sub(serialisation(asked, delay.length));
+    let mut all: Vec<i64> = kept.iter().map(value).collect();
+    if matches!(clocks, Clocks::Unknown) {
+        let least = all.iter().copied().min().unwrap_or(0);
+        all.iter_mut().for_each(|value| *value = value.saturating_sub(least));
+    }
     found["delay"] = of_delays(all.clone());
     found["delay"]["of"] = if matches!(clocks, Clocks::Unknown) { json!("above the least") } else { json!("all") };
     found["delay"]["sampled"] = json!(told.sample.count() > KEPT as u64);
@@ -169,6 +171,8 @@ fn of_counts(counts: &Counts) -> Value {
         "seen_first": counts.seen_first,
         "seen_second": counts.seen_second,
         "matched": counts.matched,
+        "matched_early": counts.matched_early,
+        "matched_at_end": counts.matched_at_end,
         "ambiguous": counts.ambiguous,
         "reordered": counts.reordered,
         "reordering_extent_max": counts.reordering_extent_max,

@@ -109,8 +109,8 @@ pub struct Interface {
     pub per_second: u64,
     /// Seconds to be added to a stamp.
     pub(super) offset: i64,
-    /// Frames that the capture says it lost here.
-    pub dropped: u64,
+    /// Frames that the capture says it lost here; `None`: it does not say.
+    pub dropped: Option<u64>,
 }
 
 /// Reads frames, one after the other. Give it a buffered input.
@@ -166,7 +166,7 @@ impl<R: Read> Reader<R> {
             fcs_bytes,
             per_second: (NANOS_PER_SECOND / fraction_ns).cast_unsigned(),
             offset: 0,
-            dropped: 0,
+            dropped: None,
         };
         let is_modified = [magic, magic.swap_bytes()].contains(&MODIFIED);
         Ok(Self { input, is_big_endian, fraction_ns, is_modified, interface: [interface], number: 0 })

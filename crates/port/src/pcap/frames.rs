@@ -86,6 +86,11 @@ impl<R: BufRead> Frames<R> {
         self.capture.interfaces()
     }
 
+    /// Returns how many frames the capture has said so far that it lost, in all sections; `None`: it does not say.
+    pub fn dropped(&self) -> Option<u64> {
+        self.capture.dropped()
+    }
+
     /// Returns how many frames were passed over.
     pub fn skipped(&self) -> Skipped {
         self.skipped
@@ -204,7 +209,11 @@ mod tests {
             assert!(matches!(frames.end(), Some(PcapError::Truncated { .. })), "{:?}", frames.end());
             let about: Vec<_> =
                 frames.interfaces().iter().map(|interface| (interface.name.as_str(), interface.dropped)).collect();
-            assert_eq!(about, [("eth1", 10), ("eth22", 0), ("wlan", 0), ("any", 0)]);
+            assert_eq!(about, [("eth1", Some(10)), ("eth22", None), ("wlan", None), ("any", None)]);
+            assert_eq!(frames.dropped(), Some(10));
+            // What an earlier section lost is not forgotten.
+            let twice = [&file[..file.len() - 3], &section(is_big), &interface(is_big, 1, "eth1", &[]), &statistics(3)];
+            assert_eq!(all(&twice.concat()).1.dropped(), Some(16));
         }
     }
 

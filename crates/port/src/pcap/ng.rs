@@ -80,6 +80,14 @@ impl<R: BufRead> Capture<R> {
         }
     }
 
+    /// Returns how many frames the capture has said so far that it lost; `None`: it does not say.
+    pub fn dropped(&self) -> Option<u64> {
+        match self {
+            Self::Pcap(_) => None,
+            Self::Pcapng(reader) => reader.dropped(),
+        }
+    }
+
     /// Reads the next frame into `frame`, in place of what was there; `None` at the end of the file.
     ///
     /// # Errors
@@ -100,6 +108,8 @@ pub struct NgReader<R> {
     interfaces: Vec<Interface>,
     body: Vec<u8>,
     is_ethernet_alone: bool,
+    /// Frames that the interfaces of earlier sections dropped; `None`: they do not say.
+    dropped_before: Option<u64>,
     /// Frames that were read.
     number: u64,
 }
@@ -111,7 +121,15 @@ impl<R: Read> NgReader<R> {
     /// When it is not a pcapng file.
     pub fn new(input: R) -> Result<Self, PcapError> {
         let (interfaces, body) = (Vec::new(), Vec::new());
-        let mut reader = Self { input, is_big_endian: false, interfaces, body, is_ethernet_alone: false, number: 0 };
+        let mut reader = Self {
+            input,
+            is_big_endian: false,
+            interfaces,
+            body,
+            is_ethernet_alone: false,
+            dropped_before: None,
+            number: 0,
+        };
         match reader.block()? {
             Some(PCAPNG) => Ok(reader),
             Some(other) => Err(PcapError::Magic(other)),
@@ -141,6 +159,12 @@ impl<R: Read> NgReader<R> {
         }
     }
 
+    /// Returns how many frames all interfaces of all sections say that they dropped; `None`: they do not say.
+    pub fn dropped(&self) -> Option<u64> {
+        let said = self.interfaces.iter().filter_map(|interface| interface.dropped);
+        self.dropped_before.into_iter().chain(said).reduce(u64::saturating_add)
+    }
+
     /// Reads a block into `body`, without its type and lengths, and returns its type; `None` at the end of the file.
     fn block(&mut self) -> Result<Option<u32>, PcapError> {
         let number = self.number + 1;
@@ -163,6 +187,7 @@ impl<R: Read> NgReader<R> {
                 other => return Err(PcapError::Magic(other)),
             };
             length = format::word(&head, 4, self.is_big_endian);
+            self.dropped_before = self.dropped();
             self.interfaces.clear();
             taken = 12;
         }
@@ -193,7 +218,7 @@ impl<R: Read> NgReader<R> {
             fcs_bytes: 0,
             per_second: 1_000_000,
             offset: 0,
-            dropped: 0,
+            dropped: None,
         };
         let mut at = 8;
         while let (Some(code), Some(length)) = (self.half(at), self.half(at + 2)) {
@@ -223,14 +248,15 @@ impl<R: Read> NgReader<R> {
     /// Takes in how many frames an interface has dropped: each such block says it of the whole time.
     fn statistics(&mut self) {
         let Some(index) = self.word(0) else { return };
-        let mut dropped = 0_u64;
+        let mut dropped = None;
         let mut at = 12;
         while let (Some(code), Some(length)) = (self.half(at), self.half(at + 2)) {
             if let (true, 8, Some(low), Some(high)) =
                 (OPTION_DROPPED.contains(&code), length, self.word(at + 4), self.word(at + 8))
             {
                 let (low, high) = if self.is_big_endian { (high, low) } else { (low, high) };
-                dropped = dropped.saturating_add(u64::from(high) << 32 | u64::from(low));
+                let more = u64::from(high) << 32 | u64::from(low);
+                dropped = Some(dropped.unwrap_or(0_u64).saturating_add(more));
             }
             at += 4 + usize::from(length).next_multiple_of(4);
         }

@@ -5,6 +5,7 @@ use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
 use arrow_array::cast::AsArray;
+use arrow_array::types::Int64Type;
 use arrow_array::{Array, BooleanArray};
 use arrow_ipc::reader::StreamReader;
 use sojourn_time::{Source, Stamp, Time};
@@ -12,7 +13,7 @@ use sojourn_time::{Source, Stamp, Time};
 use super::{Columns, Names, ReadError, guarded, open};
 use crate::TapAbout;
 use crate::schema::SIMULATED;
-use crate::tables::taps::{TAP_DIRECTIONS, Tapped};
+use crate::tables::taps::{TAP_DIRECTIONS, TapCounts, Tapped};
 
 /// Rows of a tap's file, batch by batch.
 pub struct TapReader {
@@ -21,6 +22,7 @@ pub struct TapReader {
     version: u32,
     about: TapAbout,
     is_simulated: bool,
+    counts: Option<StreamReader<BufReader<File>>>,
 }
 
 impl TapReader {
@@ -34,7 +36,20 @@ impl TapReader {
         let about = TapAbout::of(|name| schema.metadata().get(name));
         let clock = schema.field_with_name("time_ns").ok().and_then(|field| field.metadata().get("clock").cloned());
         let is_simulated = clock.is_some_and(|clock| clock == SIMULATED);
-        Ok(Self { path: path.to_owned(), stream, version, about, is_simulated })
+        let counts = counts_of(path).and_then(|path| open::<TapCounts>(&path).ok()).map(|(counts, _)| counts);
+        Ok(Self { path: path.to_owned(), stream, version, about, is_simulated, counts })
+    }
+
+    /// Returns how many packets the tap lost, as the file of its counts beside this one says when it is first asked; `None` where
+    /// that is missing, of a tap that was not closed, or damaged.
+    pub fn dropped(&mut self) -> Option<u64> {
+        let mut counts = self.counts.take()?;
+        let batch = guarded(|| counts.next().transpose()).ok()??;
+        let column = batch.column_by_name("dropped")?.as_primitive_opt::<Int64Type>()?;
+        column
+            .iter()
+            .map(|dropped| u64::try_from(dropped?).ok())
+            .try_fold(0, |sum: u64, dropped| sum.checked_add(dropped?))
     }
 
     /// Returns what the tap is.
@@ -62,6 +77,12 @@ impl TapReader {
             }
         }
     }
+}
+
+/// Returns where the counts of a tap's file are, by its name.
+fn counts_of(path: &Path) -> Option<PathBuf> {
+    let rest = path.file_name()?.to_str()?.strip_prefix("taps-")?;
+    Some(path.with_file_name(format!("tap_counts-{rest}")))
 }
 
 impl Columns {
@@ -118,7 +139,6 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::tap::TapCounts;
     use crate::{Origin, TapFolder};
 
     #[test]
@@ -146,12 +166,17 @@ mod tests {
         let mut files = TapFolder::create(&folder, ("before", "000"), &about, &Origin::default()).unwrap();
         files.write(&rows[..300]).unwrap();
         files.write(&rows[300..]).unwrap();
-        files.finish(&TapCounts { seen: 1_000, ..TapCounts::default() }).unwrap();
+        files.finish(&TapCounts { seen: 1_007, dropped: 7, ..TapCounts::default() }).unwrap();
         let mut reader = TapReader::open(&folder.join("taps-before-000.arrow")).unwrap();
         assert_eq!((reader.about(), reader.is_simulated()), (&about, false));
         let mut read = Vec::new();
         while reader.next(&mut read).unwrap() {}
-        assert_eq!(read, rows);
+        assert_eq!((read, reader.dropped()), (rows, Some(7)));
+        let counts = folder.join("tap_counts-before-000.arrow");
+        let whole = fs::read(&counts).unwrap();
+        fs::write(&counts, &whole[..whole.len() / 2]).unwrap();
+        assert_eq!(TapReader::open(&folder.join("taps-before-000.arrow")).unwrap().dropped(), None);
+        fs::write(&counts, whole).unwrap();
         let other = TapReader::open(&folder.join("tap_counts-before-000.arrow"));
         assert!(matches!(other, Err(ReadError::Foreign { .. })));
         fs::remove_dir_all(folder).unwrap();
