@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 import pytest
 
-from tests.net.busy_machine import retried, undisturbed
+from tests.net.busy_machine import thrice, undisturbed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -151,7 +151,7 @@ WAYS = {
 
 @pytest.mark.parametrize("runs", [FEW, pytest.param(12, marks=pytest.mark.proof)])
 @pytest.mark.parametrize("way", WAYS)
-@retried
+@thrice
 def test_the_95_percent_error_holds_the_truth_on_real_frames(way: str, runs: int, tmp_path: Path) -> None:
     there, here = WAYS[way]
     told = []
