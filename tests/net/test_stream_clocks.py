@@ -166,7 +166,7 @@ def test_the_95_percent_error_holds_the_truth_on_real_frames(way: str, runs: int
         assert stamped.mean() > 0.5, "most exchanges have stamps by the drivers at both ends"  # type: ignore[operator]
         told.append((clock, exchanges))
     with undisturbed():
-        # It holds where the least delays of both directions are alike, which those of a bridge are to ASYMMETRY_NS. What
+        # It holds where the least delays of both directions are alike, as those here are to ASYMMETRY_NS. What
         # is found doubtful, since a direction is loaded, claims nothing.
         sound = [(clock, exchanges) for clock, exchanges in told if not found(clock)]
         held = [
