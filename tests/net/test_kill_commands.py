@@ -2,6 +2,7 @@
 
 Hosts of the tests' own: `a` and `b` with a cable each to `m`, which joins them. What a command may leave is looked for
 where the kernel keeps it: processes, programs, links, qdiscs, filters, control groups; interfaces are as they were.
+Files stay, a control socket's name among them: who comes next takes it over (crates/instrument/tests/emulate.rs).
 """
 
 from __future__ import annotations
@@ -61,6 +62,7 @@ for port in port0 port1 far0 far1; do ip -n {NAME}-m link set $port up; done
 
 TO_B = ["--dev", "eth0", "--to", "02:77:00:00:0c:02"]
 LONG = ["--rate", "1kpps", "--duration", "60s"]
+CONTROL = ["--control", "{out}/control.sock"]
 LOG = ["--duration", "60s", "--", "sleep", "60"]
 
 # Where it runs, and its words; `{out}` is a folder of its own.
@@ -75,10 +77,14 @@ COMMANDS: dict[str, tuple[str, list[str]]] = {
     "stream-send": ("a", ["stream", "send", *TO_B, *LONG]),
     "stream-send-xdp": ("a", ["stream", "send", *TO_B, "--engine", "xdp", *LONG]),
     "stream-send-live": ("a", ["stream", "send", *TO_B, "--engine", "live", *LONG]),
-    "emulate-xdp": ("m", ["emulate", "run", "port0", "port1", "--engine", "xdp", "--forward", "delay 1ms"]),
-    "emulate-packet": ("m", ["emulate", "run", "port0", "port1", "--engine", "packet", "--log", "{out}"]),
+    "emulate-xdp": ("m", ["emulate", "run", "port0", "port1", "--engine", "xdp", "--forward", "delay 1ms", *CONTROL]),
+    "emulate-packet": ("m", ["emulate", "run", "port0", "port1", "--engine", "packet", "--log", "{out}", *CONTROL]),
     "tcplog-run": ("a", ["tcplog", "run", "--out", "{out}/t", *LOG]),
     "tcplog-serve": ("a", ["tcplog", "serve"]),
+    "capture": ("m", ["capture", "left", "right", "-o", "{out}/c", "--for", "60s"]),
+    "capture-serve": ("m", ["capture", "serve"]),
+    "probe-blocks": ("a", ["probe", "blocks", "--record", "{out}"]),
+    "stream-serve": ("b", ["stream", "serve", "--record", "{out}", "--name", "b"]),
 }
 
 

@@ -29,7 +29,9 @@ STEPS_NS = np.array([95_000, 125_000])
 """Times between frames that are as likely: of 100 us asked, one is within 10 %; of 200 us, none."""
 
 
-def made_up(path: Path, *, lost: int = 0, dropped: int = 0, ambiguous: int = 0, seed: int = 3) -> Path:
+def made_up(
+    path: Path, *, lost: int = 0, dropped: int = 0, ambiguous: int = 0, entry: str = "kernel", seed: int = 3
+) -> Path:
     """A run whose taps saw every packet but the lost ones, and one of another length, which is none of the stream's."""
     run = StreamRun(path, "taps", [cell(), cell(interval_ns=200_000)], AT_ENDS_NS, count=COUNT, seed=seed)
     folder = run.write()
@@ -42,6 +44,7 @@ def made_up(path: Path, *, lost: int = 0, dropped: int = 0, ambiguous: int = 0, 
         out = folder / "records" / "taps" / f"000-{event['block']}" / "matched"
         out.mkdir(parents=True)
         columns = {
+            "first_source": entry, "second_source": "kernel",
             "direction": ["forward"] * (len(delays) + 1), "length_bytes": [60] * len(delays) + [90],
             "number": [*range(len(delays)), len(delays) + 5],
             "first_ns": np.cumsum(STEPS_NS[rng.integers(0, 2, len(delays) + 1)]),
@@ -147,3 +150,12 @@ def test_the_density_holds_every_packet(tmp_path: Path) -> None:
     assert sums["share"].to_list() == [pytest.approx(1.0)] * 6
     bulk = found.filter(pl.col("device") == "bridge:qos").sort("share").tail(1).row(0, named=True)
     assert bulk["low_ns"] <= BETWEEN_NS["bridge:qos"] <= bulk["high_ns"]
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"), [("kernel", "kernel"), ("hardware", "hardware at the entry, kernel at the")]
+)
+def test_figures_say_who_stamped_at_either_port(entry: str, said: str, tmp_path: Path) -> None:
+    found = study(load(made_up(tmp_path / "run", entry=entry)))
+    assert found.headline is not None
+    assert found.headline.source.startswith(said)

@@ -1,4 +1,4 @@
-//! The headers of a frame, without what people send in it; and the same with addresses that are nobody's. Pure.
+//! The headers of a frame, without what people send in it; and the same with anonymised addresses. Pure.
 //!
 //! Foreign bytes: whatever is not understood is left out.
 

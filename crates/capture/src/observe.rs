@@ -84,7 +84,7 @@ impl Observer {
         Self { asked, anonymiser: None, counts: Counts::default(), scratch: Vec::new() }
     }
 
-    /// Keeps headers alone, with addresses that are nobody's.
+    /// Keeps headers alone, with anonymised addresses.
     pub fn anonymise(&mut self, anonymiser: Anonymiser) {
         self.anonymiser = Some(anonymiser);
     }

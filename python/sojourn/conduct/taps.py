@@ -73,7 +73,7 @@ class Taps:
     def _match(self, host: HostName, folder: Path) -> dict[str, Any]:
         """Match what the taps of a folder saw; the delays are written beside it."""
         before, after = (folder / f"taps-{name}-000.arrow" for name in (BEFORE, AFTER))
-        window_ns = self._session.plan.trials.grace_ns
+        window_ns = self._session.plan.stream.late_after_ns  # what takes longer is late at the receiver, too
         argv = match_argv(self._session.instrument, before, after, folder / "matched", window_ns)
         process = self._session.site.start(host)(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         try:

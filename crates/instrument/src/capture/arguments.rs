@@ -92,7 +92,7 @@ pub struct TapOptions {
     /// Keep the headers of each frame alone
     #[arg(long)]
     pub headers: bool,
-    /// Keep headers alone, with addresses that are nobody's: prefix-preserving, by the key in this file, which only you may read. With
+    /// Keep headers alone, with anonymised addresses: prefix-preserving, by the key in this file, which only you may read. With
     /// --format pcapng
     #[arg(long, value_name = "KEYFILE")]
     #[serde(skip)]

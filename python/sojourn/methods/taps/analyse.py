@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from sojourn.analysis.finding import Finding, Place
+from sojourn.analysis.finding import Finding, Place, worst_first
 from sojourn.analysis.packets import BETWEEN_TAPS, Values, delay_values, ordered, values_of
 from sojourn.analysis.rows import Row
 from sojourn.analysis.run import A_A, DIRECT, WIRE
@@ -53,7 +53,13 @@ REFERENCES = (PLAIN, WIRE)
 FCS_BYTES = 4
 TOLERANCE = 0.1
 CLASSES = 10
-STAMPED = "the kernel, at both ports of the device"
+SEEN: dict[str, pl.DataType] = {
+    "number": pl.Int64(), "first_ns": pl.Int64(), "first_source": pl.String(), "second_source": pl.String(),
+    "delay_ns": pl.Float64(),
+}  # fmt: skip
+"""What is read of each packet."""
+FALSE_ALARM = 0.05
+"""How often one of all comparisons of subtraction and taps may differ by chance."""
 
 
 @dataclass(frozen=True)
@@ -61,11 +67,18 @@ class Crossed:
     """The packets of the streams that both taps saw, with their trials; and what the taps told of each trial."""
 
     packets: pl.DataFrame
-    """block, device, cell, round, visit, session, port, node, number (of those that entered), first_ns, delay_ns,
-    clock_bound_ns, clock_error95_ns."""
+    """block, device, cell, round, visit, session, port, node, number (of those that entered), first_ns, first_source,
+    second_source, delay_ns, clock_bound_ns, clock_error95_ns."""
     flows: pl.DataFrame
-    """The flows of the trials that have taps, `lost` being what was lost between these."""
+    """The trials that have taps, a row each, `lost` being what was lost between these."""
     events: dict[int, dict[str, Any]]
+
+    @property
+    def stamped(self) -> str:
+        """Who stamped, at the port where packets enter and at that where they leave."""
+        kinds = self.packets.select("first_source", "second_source").unique().sort(pl.all()).rows()
+        words = [str(come) if come == go else f"{come} at the entry, {go} at the exit" for come, go in kinds]
+        return f"{' and '.join(words)}, at both ports of the device"
 
     @property
     def means(self) -> pl.DataFrame:
@@ -81,16 +94,18 @@ def study(run: Run) -> Study:
     of.add_devices(run.cells)
     crossed = crossed_of(run, of.flows)
     values = ordered(run, list(delay_values(crossed.packets, crossed.flows, BETWEEN_TAPS)))
-    own = [*delay_rows(run, values), *over_rows(run, crossed), *disagreement_rows(run, of, crossed)]
+    apart = disagreements(run, of, crossed)
+    own = [*delay_rows(run, values), *over_rows(run, crossed)]
+    own += [row for place, pairs in apart.items() for row in difference_rows(run, place, DISAGREE, pairs)]
     own += interval_rows(run, crossed.packets.rename({"first_ns": "at_ns"}), crossed.flows, "tap_interval")
     for row in own:
-        row.source = STAMPED
+        row.source = crossed.stamped
     left = of.packets.rename({"departure_ns": "at_ns", "seq": "number"}).filter(
         pl.col("block").is_in(list(crossed.events))
     )
     own += interval_rows(run, left, crossed.flows, "departure_interval")
     of.rows.extend(own)
-    of.findings.extend([*lost_by_taps(crossed), *ambiguous(crossed), *disagreeing(own)])
+    of.findings.extend([*lost_by_taps(crossed), *ambiguous(crossed), *disagreeing(apart)])
     of.samples["tap_quantiles"] = with_cells(run, quantile_samples(values))
     of.samples["tap_histograms"] = with_cells(run, histogram_samples(values))
     of.samples["tap_density"] = with_cells(run, densities(values))
@@ -109,17 +124,17 @@ def crossed_of(run: Run, flows: pl.DataFrame) -> Crossed:
         crossings = read_table(run.folder.records / event["records"], "crossings").frame
         length = (factors.frame_bytes or 0) - FCS_BYTES
         mine = crossings.filter(pl.col("direction") == "forward", pl.col("length_bytes") == length)
-        delay = pl.col("delay_ns").cast(pl.Float64)
-        frames.append(mine.select(pl.lit(block, pl.Int32).alias("block"), "number", "first_ns", delay))
-    schema = {"block": pl.Int32, "number": pl.Int64, "first_ns": pl.Int64, "delay_ns": pl.Float64}
-    packets = pl.concat([pl.DataFrame(schema=schema), *frames])
+        seen = mine.select(pl.col(name).cast(kind) for name, kind in SEEN.items())
+        frames.append(seen.with_columns(pl.lit(block, pl.Int32).alias("block")))
+    packets = pl.concat([pl.DataFrame(schema={**SEEN, "block": pl.Int32()}), *frames])
     places = flows.select("block", "device", "cell", "round", "visit", "session").unique("block")
     one_clock = {name: pl.lit(0.0) for name in ("clock_bound_ns", "clock_error95_ns")}
     whole = packets.join(places, on="block", how="inner").with_columns(
         port=pl.lit(0, pl.Int32), node=pl.lit(0, pl.Int32), **one_clock
     )
     lost = {block: lost_between(event) for block, event in events.items()}
-    between = flows.filter(pl.col("block").is_in(list(events)), pl.col("port") == 0).with_columns(
+    tapped = flows.filter(pl.col("block").is_in(list(events)), pl.col("port") == 0)
+    between = tapped.unique("block", keep="first", maintain_order=True).with_columns(
         lost=pl.col("block").replace_strict(lost, default=0, return_dtype=pl.Int64)
     )
     return Crossed(whole.sort("block", maintain_order=True), between, events)
@@ -150,17 +165,18 @@ def over_rows(run: Run, crossed: Crossed) -> list[Row]:
     return rows
 
 
-def disagreement_rows(run: Run, of: Gathered, crossed: Crossed) -> list[Row]:
-    """What a device adds over the redirect by subtraction less the same by taps, of the same trials."""
+def disagreements(run: Run, of: Gathered, crossed: Crossed) -> dict[tuple[str, str, int], Differences]:
+    """What a device adds over the redirect by subtraction less the same by taps, of the same pairs of trials."""
     ways, taps = series(of.summaries, "mean"), series(crossed.means, "mean")
-    rows = []
+    found = {}
     for device in (one for one in run.devices if one not in (DIRECT, A_A, WIRE)):
         for cell in run.cells:
             by_ends = differences(ways.get((device, cell)), ways.get((WIRE, cell)))
             by_taps = differences(taps.get((device, cell)), taps.get((WIRE, cell)))
             both = {at: by_ends[at] - by_taps[at] for at in sorted(by_ends.keys() & by_taps.keys())}
-            rows += difference_rows(run, (device, WIRE, cell), DISAGREE, both)
-    return rows
+            if both:
+                found[device, WIRE, cell] = both
+    return found
 
 
 def difference_rows(run: Run, place: tuple[str, str, int], quantity: str, pairs: Differences) -> list[Row]:
@@ -190,20 +206,21 @@ def interval_rows(run: Run, packets: pl.DataFrame, flows: pl.DataFrame, quantity
     )
     rows = []
     for one in ordered(run, list(values_of(gaps, "gap", quantity))):
-        figures = {"mean": one.mean(), "sd": one.sd(), "min": Interval(float(one.values.min()), None, None, 0.95, 1),
-                   "max": Interval(float(one.values.max()), None, None, 0.95, 1)}  # fmt: skip
+        ends = {"min": float(one.values.min()), "max": float(one.values.max())}
+        figures = {name: Interval(value, None, None, 0.95, len(one.blocks)) for name, value in ends.items()}
+        figures |= {"mean": one.mean(), "sd": one.sd()}
         figures |= {f"p{100 * p:.0f}": one.quantile(p) for p in (0.01, 0.5, 0.99) if one.allows(p)}
         like = Row(
             one.device, quantity, "", figures["mean"], "ns", None, run.cells[one.cell], one.cell, len(one.values)
         )
         like.sessions = one.beds
         rows += [replace(like, statistic=name, value=value) for name, value in figures.items()]
-        if near := kept(run, one, asked[one.cell] or 0, flows):
+        if near := kept(one, asked[one.cell] or 0, flows):
             rows.append(replace(like, quantity=f"{quantity}_within_10", statistic="ratio", unit="1", value=near))
     return rows
 
 
-def kept(run: Run, one: Values, asked_ns: int, flows: pl.DataFrame) -> Interval | None:
+def kept(one: Values, asked_ns: int, flows: pl.DataFrame) -> Interval | None:
     """The share of the intervals that are within 10 % of the asked one, over trials or beds."""
     near = np.abs(one.values - asked_ns) <= TOLERANCE * asked_ns
     every, within = (
@@ -229,21 +246,24 @@ def lost_by_taps(crossed: Crossed) -> list[Finding]:
 def ambiguous(crossed: Crossed) -> list[Finding]:
     """Matches that the order alone decides."""
     total = sum(counts_of(event).get("ambiguous", 0) for event in crossed.events.values())
-    said = f"{counted(total, 'packet')} looked like another one within the window, and were matched in their order"
+    said = f"{counted(total, 'packet')} looked like another within the window: the order alone tells these apart"
     return [Finding("ambiguous_matches", said, float(total))] if total else []
 
 
-def disagreeing(rows: list[Row]) -> list[Finding]:
-    """Devices that subtraction finds to differ from what their taps see."""
-    apart = [row for row in rows if row.quantity == DISAGREE and row.value.excludes(0)]
-    if not apart:
+def disagreeing(apart: dict[tuple[str, str, int], Differences]) -> list[Finding]:
+    """Devices that subtraction finds to differ from what their taps see, at a level that all comparisons share."""
+    level = 1 - FALSE_ALARM / max(1, len(apart))
+    judged = {place: over_pairs(pairs, level) for place, pairs in apart.items()}
+    found = {Place(device, cell): one for (device, _, cell), one in judged.items() if one.excludes(0)}
+    if not found:
         return []
-    worst = max(apart, key=lambda row: abs(row.value.estimate))
+    places, _ = worst_first({place: abs(one.estimate) for place, one in found.items()})
+    worst = found[places[0]]
     said = (
-        f"subtraction says {micro(worst.value.estimate)} ({span(worst.value)}) more of {worst.device} over the redirect"
-        " than its taps see: so much is outside its ports, in how the ends take its packets"
+        f"subtraction says {micro(worst.estimate)} ({span(worst)}) more of {places[0].device} over the redirect than"
+        " its taps see: so much is outside its ports, in how the ends take its packets"
     )
-    return [Finding("taps_disagree", said, worst.value.estimate, tuple(Place(row.device, row.cell) for row in apart))]
+    return [Finding("taps_disagree", said, worst.estimate, places)]
 
 
 def densities(values: list[Values]) -> pl.DataFrame:
