@@ -505,7 +505,7 @@ def start_controller(run: str) -> subprocess.Popen[str]:
     )
     assert controller.stdout is not None
     # The program that was started in it may say something first: it has the same output.
-    assert any(controller.stdout.readline() == "built\n" for _ in range(2))
+    assert any(line == "built\n" for line in controller.stdout)
     return controller
 
 

@@ -287,6 +287,7 @@ def test_every_command_of_a_page_runs(lab: Lab, page: Path) -> None:
             words = words.replace("out/t", "out/live")
             if not (lab.folder / "out/live").exists():
                 lab.serve("", LIVE_LOG.removeprefix("sojourn "))
+                await_that(lambda: lab.run("", "tcplog status out/live") is None, "the log runs")
         why = (lab.serve if SERVES.match(words) else lab.run)(re.sub("each|peer", "there", command.host), words)
         if why is not None:
             failed.append(f"{page.name}:{command.line}: {command.words}\n  run as: {words}\n  {why}")

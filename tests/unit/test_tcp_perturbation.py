@@ -213,8 +213,9 @@ def test_a_distribution_that_differs_without_a_change_of_a_figure_is_not_a_chang
     assert "no change of a figure is significant, though the distribution of the" in said, said
 
 
-def test_a_change_that_differs_between_beds_is_judged_over_beds() -> None:
+def test_a_change_that_differs_between_beds_is_judged_over_beds(monkeypatch: pytest.MonkeyPatch) -> None:
     """On each bed the log changes windows by another amount, 0 on average: rounds alone would report it."""
+    monkeypatch.setattr(permutation, "DRAWN", 200)  # chances are not looked at here, and take most of the time
     rng = np.random.default_rng(SESSIONS_SEED)
     alarms = {"rounds": 0, "beds": 0}
     runs, beds = 60, 5
