@@ -397,3 +397,40 @@ def capture() -> None:
     from sojourn.cli.become import become_instrument
 
     become_instrument(["capture", *sys.argv[2:]])
+
+
+@app.command("dataset", short_help="What taps saw, as partitioned Parquet.")
+def dataset(
+    records: Annotated[Path, typer.Argument(metavar="FOLDER", help="What `sojourn capture` wrote: taps-*.arrow.")],
+    *,
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="DATA", help="The data set that it is added to.")],
+    run_name: Annotated[
+        str | None, typer.Option("--run", metavar="NAME", help="Of its partition; by default the folder's name.")
+    ] = None,
+    bucket: Annotated[
+        str, typer.Option(metavar="SPAN", help="How long a file of it lasts, in whole seconds.")
+    ] = "10min",
+    as_json: JsonOutput = False,
+) -> None:
+    """Add a capture's packets to a Parquet data set that DuckDB, Polars, Spark and `sojourn match` open.
+
+    Example: sojourn dataset out/c -o out/data --run monday
+    """
+    from sojourn.cli.private import private_run
+    from sojourn.records.taps import write_dataset
+    from sojourn.units import nanoseconds
+
+    span = nanoseconds(bucket)
+    if span is None or span <= 0 or span % 1_000_000_000:
+        raise RequestError(f"--bucket {bucket}: give whole seconds, as 60s, 10min or 1h")
+    with private_run(output):
+        written = write_dataset(records, output, run_name or records.resolve().name, int(span))
+    if as_json:
+        print(json.dumps([{"tap": one.tap, "folder": str(one.folder), "packets": one.packets} for one in written]))
+    for one in written:
+        if not as_json:
+            print(f"{one.tap}: {one.packets:,} packets in {one.files} files: {one.folder}")
+        for sentence in one.sentences:
+            typer.echo(f"note: {sentence}", err=True)
+    if any(one.cut for one in written):
+        raise typer.Exit(4)

@@ -12,6 +12,7 @@ values that were renamed since have their new names; where a file has a column u
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -154,6 +155,64 @@ def _part_of(
     missing = _missing(name, names, _version(metadata), columns)
     unknown = tuple(one for one in names if one not in TABLES[name])
     return Part(path, who, number, frame.height, cut, metadata, fields, missing, unknown), frame
+
+
+class Reading:
+    """One file batch by batch: its declared columns, renamed as they are named now; what it lacks is null.
+
+    `cut` says, once all was read, how it ended before its end; what lay before was read.
+    """
+
+    def __init__(self, path: Path, name: str, source: pa.NativeFile) -> None:
+        self._path, self._name, self.cut = path, name, None if path.stat().st_size else "empty"
+        try:
+            self._stream = pa.ipc.open_stream(source) if self.cut is None else None
+        except (pa.ArrowInvalid, OSError) as error:
+            self._stream, self.cut = None, f"cut in its header ({_first_line(error)})"
+        schema = self._stream.schema if self._stream is not None else pa.schema([])
+        self.metadata = _decode(schema.metadata)
+        self.field_metadata = {one.name: _decode(one.metadata) for one in schema}
+        if self.metadata.get("schema", f"sojourn.{name}") != f"sojourn.{name}":
+            raise RequestError(f"{path} is a record of {self.metadata['schema']!r}, not of {name!r}")
+        self._renames = _renames(name, schema.names)
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        if self._stream is None:
+            return
+        while True:
+            try:
+                batch = self._stream.read_next_batch()
+                batch.validate(full=True)
+            except StopIteration:
+                self.cut = _missing_end(self._path)
+                return
+            except (pa.ArrowInvalid, OSError) as error:
+                self.cut = f"cut in a batch ({_first_line(error)})"
+                return
+            yield self._declared(batch)
+
+    def _declared(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        there = {self._renames.get(one, one): batch.column(one) for one in batch.schema.names}
+        columns = {}
+        for one in TABLES[self._name].values():
+            kind = TYPES[one.type][0]
+            column = there.get(one.name, pa.nulls(batch.num_rows, kind))
+            if column.type != kind:
+                raise RequestError(f"{self._path}: its column {one.name} is of another type than declared")
+            columns[one.name] = column
+        return pa.RecordBatch.from_pydict(columns)
+
+
+@contextmanager
+def read_batches(path: Path, name: str) -> Iterator[Reading]:
+    """Open one file of the table `name`, to be read in memory that does not grow with it."""
+    try:
+        with pa.memory_map(str(path)) if path.stat().st_size else pa.BufferReader(b"") as source:
+            yield Reading(path, name, source)
+    except PermissionError as error:
+        raise RequestError(f"{path} may not be read by this user: who measured it may") from error
+    except pa.ArrowException as error:
+        raise RequestError(f"{path} is damaged: {_first_line(error)}") from error
 
 
 def _head_and_number(path: Path) -> tuple[str, int]:

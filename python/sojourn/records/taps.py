@@ -1,0 +1,302 @@
+"""What taps saw as a partitioned Parquet data set, for whatever reads one, and read again in the tap's own order.
+
+`DATA/run=RUN/tap=TAP/bucket_s=BEGIN/part-00000.parquet`: a bucket holds the packets of so many seconds of the tap's
+clock, a row group about a million. Columns are those of the table `taps`, names spelled out, and two more: `number`,
+the packet's place in what its tap saw, and `behind_ns`. What the tap is, and what it counted, is in each file's
+metadata, so that the data set alone can be matched. A data set of one run and tap is written once, whole or not at all.
+"""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sojourn.errors import RequestError
+from sojourn.records.reader import read_batches, read_table
+from sojourn.records.schema import TABLES, VERSION
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from sojourn.records.reader import Part
+
+GROUP_ROWS = 1 << 20
+"""Rows of a row group; the last of a bucket has fewer."""
+
+BUCKET_NS = 600 * 1_000_000_000
+LONGEST_NS = 1 << 62
+"""Times are less than this away from 1970, as `match` takes them."""
+
+COMPRESSION_LEVEL = 3
+KEPT = ("tap", "interface", "host", "key", "most_octets", "clock_id")
+"""What a record's metadata says of its tap, and all its parts say alike."""
+
+TEXTS = ("time_source", "direction")
+ADDED = {"number": "1", "behind_ns": "ns"}
+"""The columns that the table `taps` has not, all int64, and their units."""
+
+Metadata = dict[str, str]
+
+
+@dataclass
+class Written:
+    """What came of one tap: how many packets, in which files; what a person must read."""
+
+    tap: str
+    folder: Path
+    packets: int = 0
+    files: int = 0
+    sentences: list[str] = field(default_factory=list)
+    cut: bool = False
+    """Whether a part ends before its end."""
+
+
+def write_dataset(records: Path, data: Path, run: str, bucket_ns: int = BUCKET_NS) -> list[Written]:
+    """Add every tap of a folder of records to a data set, as the run of this name.
+
+    Raises RequestError where the folder holds no taps, parts of one tap contradict each other, or the data set has
+    that run and tap already; nothing is written then.
+    """
+    taps = _parts(records)
+    if not taps:
+        raise RequestError(f"{records} holds no records of a tap (taps-*.arrow): give what `sojourn capture` wrote")
+    for name in (run, *taps):
+        if not name or set(name) & set("/=%\\") or not name.isprintable() or name.startswith("."):
+            raise RequestError(f"{name!r} cannot be the name of a partition: give another with --run")
+    folders = {tap: data / f"run={run}" / f"tap={tap}" for tap in taps}
+    for folder in folders.values():
+        if folder.exists():
+            raise RequestError(f"{folder} is there already: a data set is written once; give another --run")
+    abouts = {tap: _about(parts) for tap, parts in taps.items()}
+    counts = read_table(records, "tap_counts")
+    dropped = {part.who: part for part in counts.parts}
+    written = []
+    for tap, parts in taps.items():
+        about = abouts[tap] | {"dropped": _dropped(counts, tap, len(parts), dropped)}
+        with _unfinished(folders[tap]) as folder:
+            written.append(_write_tap(parts, folder, about, bucket_ns))
+        written[-1].folder = folders[tap]
+    return written
+
+
+def _parts(records: Path) -> dict[str, list[Path]]:
+    """The files of each tap, by its name, in the order in which they were written."""
+    if not records.is_dir():
+        raise RequestError(f"{records} is no folder: give the one that `sojourn capture` wrote")
+    found: dict[str, list[tuple[int, Path]]] = {}
+    for path in records.glob("taps-*-*.arrow"):
+        who, _, digits = path.stem.removeprefix("taps-").rpartition("-")
+        if digits.isdigit():
+            found.setdefault(who, []).append((int(digits), path))
+    return {who: [path for _, path in sorted(parts)] for who, parts in sorted(found.items())}
+
+
+def _about(parts: list[Path]) -> Metadata:
+    """What the parts of a tap say of it, which must be the same."""
+    agreed: Metadata = {}
+    for path in parts:
+        with read_batches(path, "taps") as reading:
+            metadata = dict(reading.metadata)
+            clock = reading.field_metadata.get("time_ns", {}).get("clock", "")
+        told = {one: metadata.get(one, "") for one in KEPT} | {"clock": clock}
+        if agreed and told != agreed:
+            names = ", ".join(one for one in told if told[one] != agreed[one])
+            raise RequestError(f"{path} and {parts[0]} are not of one tap: they differ in {names}")
+        agreed = told
+    return agreed
+
+
+def _dropped(counts: Any, tap: str, parts: int, known: Mapping[str, Part]) -> str:
+    """How many packets the tap lost, of all its parts; empty where one does not say."""
+    if tap not in known:
+        return ""
+    mine = counts.frame.filter(counts.frame["who"] == tap)
+    if mine["part"].n_unique() < parts or mine["dropped"].null_count():
+        return ""
+    return str(mine["dropped"].sum())
+
+
+@contextmanager
+def _unfinished(folder: Path) -> Iterator[Path]:
+    """A folder that has its name when all is in it."""
+    hidden = folder.with_name(f".{folder.name}.part")
+    shutil.rmtree(hidden, ignore_errors=True)
+    hidden.mkdir(parents=True)
+    try:
+        yield hidden
+        hidden.rename(folder)
+    finally:
+        shutil.rmtree(hidden, ignore_errors=True)
+
+
+def _write_tap(parts: list[Path], folder: Path, about: Metadata, bucket_ns: int) -> Written:
+    """Write the packets of a tap, bucket by bucket."""
+    written = Written(about["tap"] or folder.name, folder)
+    buckets = _Buckets(folder, _schema(about), bucket_ns)
+    try:
+        for path in parts:
+            with read_batches(path, "taps") as reading:
+                for batch in reading:
+                    buckets.add(batch)
+            if reading.cut:
+                written.cut = True
+                written.sentences.append(f"{path} is {reading.cut}: what lay before it was written")
+    finally:
+        buckets.close()
+    written.packets, written.files = buckets.packets, buckets.files
+    return written
+
+
+def _schema(about: Metadata) -> pa.Schema:
+    """Every column of the table `taps`, with its unit and clock, and the two that are added."""
+    fields: list[pa.Field[Any]] = []
+    for one in TABLES["taps"].values():
+        kind = {"bool": pa.bool_(), "int32": pa.int32(), "int64": pa.int64()}.get(one.type, pa.string())
+        metadata = {"unit": one.unit} | ({"clock": about["clock"], "source": one.source or ""} if one.clock else {})
+        fields.append(pa.field(one.name, kind, one.nullable, metadata))
+    fields += [pa.field(name, pa.int64(), nullable=False, metadata={"unit": unit}) for name, unit in ADDED.items()]
+    return pa.schema(fields, {f"sojourn.{name}": value for name, value in (about | {"version": str(VERSION)}).items()})
+
+
+class _Buckets:
+    """Packets in the order of their tap, given to the file of their bucket in row groups."""
+
+    def __init__(self, folder: Path, schema: pa.Schema, bucket_ns: int) -> None:
+        self.folder, self.schema, self.bucket_ns = folder, schema, bucket_ns
+        self.packets = self.files = 0
+        self._latest = self._latest_keyed = -LONGEST_NS
+        self._bucket: int | None = None
+        self._writer: pq.ParquetWriter | None = None
+        self._held: list[pa.RecordBatch] = []
+        self._rows = 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Take the tap's next packets."""
+        if not batch.num_rows:
+            return
+        times = batch.column("time_ns").to_numpy()
+        sane = (times > -LONGEST_NS) & (times < LONGEST_NS)
+        keyed = sane & batch.column("digest").is_valid().to_numpy(zero_copy_only=False)
+        latest = _running(times, sane, self._latest)
+        latest_keyed = _running(times, keyed, self._latest_keyed)
+        self._latest, self._latest_keyed = int(latest[-1]), int(latest_keyed[-1])
+        number = np.arange(self.packets, self.packets + len(times))
+        behind = np.where(sane, np.maximum(latest_keyed - np.where(sane, times, 0), 0), 0)
+        self.packets += len(times)
+        made = self._with(batch, number, behind)
+        buckets = latest // self.bucket_ns
+        edges = [0, *(np.flatnonzero(np.diff(buckets)) + 1).tolist(), len(buckets)]
+        for begin, end in itertools.pairwise(edges):
+            self._put(int(buckets[begin]), made.slice(begin, end - begin))
+
+    def _with(self, batch: pa.RecordBatch, number: Any, behind: Any) -> pa.RecordBatch:
+        columns = {name: batch.column(name) for name in TABLES["taps"]}
+        columns |= {name: columns[name].cast(pa.string()) for name in TEXTS}
+        columns |= {"number": pa.array(number), "behind_ns": pa.array(behind)}
+        return pa.RecordBatch.from_arrays([columns[one.name] for one in self.schema], schema=self.schema)
+
+    def _put(self, bucket: int, rows: pa.RecordBatch) -> None:
+        if bucket != self._bucket:
+            self.close()
+            self._bucket = bucket
+        while rows.num_rows:
+            room = GROUP_ROWS - self._rows
+            self._held.append(rows.slice(0, room))
+            self._rows += min(room, rows.num_rows)
+            rows = rows.slice(min(room, rows.num_rows))
+            if self._rows == GROUP_ROWS:
+                self._write()
+
+    def _write(self) -> None:
+        if not self._rows:
+            return
+        if self._writer is None:
+            # Before 1970, whole seconds round down as everywhere.
+            assert self._bucket is not None
+            folder = self.folder / f"bucket_s={self._bucket * self.bucket_ns // 1_000_000_000}"
+            folder.mkdir(exist_ok=True)
+            self._writer = pq.ParquetWriter(
+                folder / "part-00000.parquet",
+                self.schema,
+                compression="zstd",
+                compression_level=COMPRESSION_LEVEL,
+                use_dictionary=list(TEXTS),  # type: ignore[arg-type] # names of columns, says its documentation
+                column_encoding=dict.fromkeys(("time_ns", "number", "behind_ns"), "DELTA_BINARY_PACKED"),
+            )
+            self.files += 1
+        table = pa.Table.from_batches(self._held, self.schema)
+        self._writer.write_table(table, row_group_size=GROUP_ROWS)
+        self._held, self._rows = [], 0
+
+    def close(self) -> None:
+        """End the bucket's file."""
+        self._write()
+        if self._writer is not None:
+            self._writer.close()
+        self._writer = None
+
+
+def _running(times: Any, counted: Any, before: int) -> Any:
+    """The latest of the times that count, up to each."""
+    return np.maximum(np.maximum.accumulate(np.where(counted, times, -LONGEST_NS)), before)
+
+
+@dataclass(frozen=True, slots=True)
+class ParquetTap:
+    """One tap of a data set: its files in the order of its packets, and what it is."""
+
+    folder: Path
+    files: tuple[Path, ...]
+    rows: tuple[int, ...]
+    about: Mapping[str, str]
+
+    @classmethod
+    def open(cls, folder: Path) -> ParquetTap:
+        """The tap whose partition a folder is. Raises RequestError where it is none, or a file is missing of it."""
+        found = [(_bucket_of(path), path) for path in folder.rglob("*.parquet")] if folder.is_dir() else []
+        if not found:
+            raise RequestError(
+                f"{folder} is no tap of a data set: give DATA/run=RUN/tap=TAP, as `sojourn dataset` wrote"
+            )
+        files = tuple(path for _, path in sorted(found))
+        abouts, rows, numbers = [], [], []
+        for path in files:
+            metadata, count, first = _head(path)
+            abouts.append(metadata)
+            rows.append(count)
+            numbers.append(first)
+        if any(one != abouts[0] for one in abouts) or "key" not in abouts[0]:
+            raise RequestError(f"{folder} is of more than one tap: give one of its partitions, as run=RUN/tap=TAP")
+        if numbers != [sum(rows[:place]) for place in range(len(rows))]:
+            raise RequestError(
+                f"{folder} lacks a file, or has one twice: its packets' numbers do not follow each other"
+            )
+        return cls(folder, files, tuple(rows), abouts[0])
+
+
+def _bucket_of(path: Path) -> tuple[int, str]:
+    """By what a tap's files are sorted."""
+    name, _, value = path.parent.name.partition("=")
+    return (int(value) if name == "bucket_s" and value.lstrip("-").isdecimal() else 0, str(path))
+
+
+def _head(path: Path) -> tuple[Metadata, int, int]:
+    """What a file says of its tap, its rows, and its first packet's number."""
+    try:
+        file = pq.ParquetFile(path)
+        told = {key.decode(): value.decode() for key, value in (file.schema_arrow.metadata or {}).items()}
+        first = next(file.iter_batches(1, columns=["number"]), None)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise RequestError(f"{path} is damaged, or no file of a data set of taps: {str(error)[:80]}") from error
+    prefix = "sojourn."
+    metadata = {key.removeprefix(prefix): value for key, value in told.items() if key.startswith(prefix)}
+    number = first.column(0)[0].as_py() if first is not None and first.num_rows else 0
+    return metadata, file.metadata.num_rows, number
