@@ -21,7 +21,8 @@ from sojourn.errors import MachineError
 from tests.net.test_bed_kill import leftovers, namespaces
 
 PACKAGE = Path(sojourn.__file__).parent.parent
-MODES = ("bridge:qos", "bridge:netfilter", "bridge:rules*50", "bridge:capture", "router", "router:nat", "xdp")
+CAPTURES = ("bridge:capture", "bridge:tcpdump")
+MODES = ("bridge:qos", "bridge:netfilter", "bridge:rules*50", *CAPTURES, "router", "router:nat", "xdp")
 SHOWN = {
     "bridge": r"bridge forward_delay 0",
     "wire": r"mirred \(Egress Redirect",
@@ -29,6 +30,7 @@ SHOWN = {
     "bridge:netfilter": r"meta mark set ct mark",
     "bridge:rules*50": r"ether saddr 02:77:ee:00:00:32 drop",
     "bridge:capture": r"d-capture-1l",
+    "bridge:tcpdump": r"d-tcpdump-1l",
     "router": r"net.ipv4.ip_forward = 1",
     "router:nat": r"snat ip to 10\.78\.\d+\.254",
     "xdp": r"prog/xdp id \d+",
@@ -60,7 +62,7 @@ def test_a_mode_carries_and_shows_what_it_made(run: str, name: str) -> None:
         facts = bed.facts()
     assert re.search(SHOWN[name], "\n".join(objects["shown"].values())), objects
     assert all(objects["shown"].values())
-    assert name != "bridge:capture" or objects["notes"] == ["The capture ran."]
+    assert name not in CAPTURES or objects["notes"] == ["The capture ran."]
     assert link.device_host in facts["stable"]["hosts"]
 
 

@@ -609,3 +609,22 @@ def test_nothing_smaller_than_the_bed_resolves_is_claimed(synthetic: Make) -> No
     made = {"rounds": 24, "latency_ns": {"bridge": 60.0}, "alter": spread}
     sentence = analyse(synthetic(per_byte_ns={"bridge": 0.05}, **made).write()).sentence
     assert "adds less than the bed can resolve" in sentence, sentence
+
+
+def test_a_stated_reference_is_that_of_the_headline_its_budget_and_the_other_devices(synthetic: Make) -> None:
+    added = {"bridge": 1300.0, "bridge:capture": 1900.0, "bridge:tcpdump": 2400.0}
+    path = synthetic(latency_ns=added, per_byte_ns={}, icmp_bytes=(64,), plan_extra='reference = "bridge"').write()
+    analyse(path)
+    verdict = json.loads(RunFolder(path).verdict.read_text())
+    assert re.match(r"Our capture adds 0\.\d+ µs one way to the Linux bridge \(95 % CI", verdict["sentence"])
+    assert re.search(r"; tcpdump adds 1\.\d+ µs \(", verdict["sentence"])
+    assert re.search(r"; over the direct link, the Linux bridge with a capture adds 1\.\d+ µs", verdict["sentence"])
+    assert (verdict["pairs"]["device"], verdict["pairs"]["reference"]) == ("bridge:capture", "bridge")
+    for device, latency in added.items():
+        if device != "bridge":
+            row = the(path, device=device, reference="bridge", quantity="device_latency", statistic="mean")
+            assert row["ci_low"] <= latency - 1300 <= row["ci_high"]
+    (budget,) = json.loads(RunFolder(path).budgets.read_text())
+    assert budget["name"] == "Latency of bridge:capture over bridge"
+    told = {one["name"]: one["source"] for one in budget["components"]}
+    assert told["definition of the measurand"].endswith("by definition, on a path of as many links")

@@ -149,7 +149,7 @@ def test_studies_are_listed_and_beds_drawn(tmp_path: Path) -> None:
     several = {"pairs", "departures", "emulator", "tcp-cost", "tcp-truth", "tcp-perturbation", "taps"}
     methods = set(packages()) - several
     tcplog = {f"tcplog-{what}" for what in ("cost", "perturbation", "truth")}
-    pairs = {"bridge-latency", "frame-size", "ping-wait"}
+    pairs = {"bridge-latency", "capture-cost", "frame-size", "ping-wait"}
     taps = {"bridge-modes", "timestamp-accuracy"}
     assert listed == {"published", *taps, *pairs, *methods, *emulators, *rated, *tcplog}
     assert "[bridge]──[bridge]" in sojourn("bed", "show", "frame-size").stdout

@@ -87,6 +87,7 @@ def test_a_device_that_is_not_installed_here_keeps_its_bare_name() -> None:
         ("bridge:qos", "The Linux bridge with HTB"),
         ("bridge:slow", 'The Linux bridge "slow"'),
         ("bridge:rules*200", "The Linux bridge with 200 rules"),
+        ("bridge:tcpdump", "The Linux bridge with tcpdump"),
         ("router:nat", "The Linux router with NAT"),
     ],
 )

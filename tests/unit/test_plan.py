@@ -141,7 +141,7 @@ def test_missing_and_broken_files_are_told_apart(tmp_path: Path) -> None:
         load_plan("bridge-latancy")
     with pytest.raises(
         RequestError,
-        match="the studies are background, bridge-latency, bridge-modes, emulator-delay, emulator-delay-rate",
+        match="the studies are background, bridge-latency, bridge-modes, capture-cost, emulator-delay",
     ):
         load_plan("qqq")
 
@@ -239,3 +239,14 @@ def test_names_of_an_earlier_version_are_answered_with_those_of_today() -> None:
 def test_a_misspelt_hypothesis_is_refused_in_one_sentence() -> None:
     with pytest.raises(RequestError, match=r'"md1" for study.method = one-way: did you mean "md1"\?$'):
         load_plan("one-way", sets=["study.hypotheses=md"])
+
+
+def test_a_reference_is_one_of_the_devices_and_has_a_second_link() -> None:
+    plan = load_plan("capture-cost")
+    assert plan.twins == ("direct", "bridge:capture", "bridge")
+    with pytest.raises(RequestError, match=r"pairs\.reference.*one of bed\.devices, and another device beside it"):
+        load_plan("capture-cost", sets=["devices=wire,bridge:capture"])
+    with pytest.raises(RequestError, match=r"pairs\.reference.*one of bed\.devices, and another device beside it"):
+        load_plan("capture-cost", sets=["devices=bridge"])
+    with pytest.raises(RequestError, match=r"pairs\.reference has no meaning for study\.method = variance"):
+        load_plan("variance", sets=["pairs.reference=bridge"])

@@ -12,17 +12,12 @@ import pytest
 from sojourn import studies as built_in
 from sojourn.cli.published import plan_of, take
 from sojourn.errors import RequestError
-from sojourn.report.experiments import TO_COME, Experiment, answer, experiments, papers, studies
+from sojourn.report.experiments import Experiment, answer, experiments, papers, studies
 from sojourn.report.overview import ours, write_overview
 from sojourn.report.run import Run
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-STILL_TO_COME = {
-    ("bridge-2003", "section III.E"): "a study of captures",
-}
-"""The gaps that are known: what no study measures yet, and what it waits for. It may only become shorter."""
 
 
 def tables() -> dict[str, list[dict[str, str]]]:
@@ -57,12 +52,6 @@ def test_every_table_and_figure_of_every_paper_belongs_to_an_experiment() -> Non
         (paper, item) for paper, item in named if not item.startswith("section") and item not in papers()[paper].items
     ]
     assert not unknown
-
-
-def test_the_gaps_are_those_that_are_known() -> None:
-    gaps = {(one.paper, item): one.to_come for one in experiments() for item in one.items if one.to_come}
-    assert gaps == STILL_TO_COME
-    assert set(gaps.values()) <= set(TO_COME)
 
 
 @pytest.mark.parametrize("one", experiments(), ids=lambda one: f"{one.paper} {one.items[0]}")

@@ -180,6 +180,24 @@ def test_published_figures_stand_beside_ours(reported: Path) -> None:
     assert any(row[5].text.startswith("bridge*2, whole path") for row in fits.rows)
 
 
+def test_what_captures_add_stands_beside_the_papers(synthetic: Callable[..., Any]) -> None:
+    path = synthetic(
+        icmp_bytes=(64,), intervals_ns=(20_000_000,), latency_ns={"bridge": 1300.0, "bridge:tcpdump": 2400.0},
+        per_byte_ns={}, laws=(), plan_extra='reference = "bridge"',
+    ).write()  # fmt: skip
+    plan = path / "plan.toml"
+    named = 'name = "made-up"\npublished = ["bridge2003_capture_cost"]'
+    plan.write_text(plan.read_text().replace('name = "made-up"', named))
+    analyse(path)
+    (table,) = published_tables(Run.read(path))
+    keys = [column.keys[0] for column in table.columns]
+    first = dict(zip(keys, (entry.text for entry in table.rows[0]), strict=True))
+    assert (first["bytes"], first["published_added_us"], first["device"]) == ("64", "4", "bridge:tcpdump")
+    assert float(first["our_added_us"]) == pytest.approx(1.1, abs=0.05)
+    none = dict(zip(keys, (entry.text for entry in table.rows[2]), strict=True))
+    assert (none["bytes"], none["our_added_us"]) == ("1480", "–"), "the run has no such size"
+
+
 def test_shapes_are_what_the_published_tables_say() -> None:
     pings = read_published("bridge2003_rtt")
 

@@ -51,6 +51,8 @@ class Rounds:
     probes: dict[str, NDArray[np.float64]]
     instances: dict[str, NDArray[np.float64]]
     """The mean over the second instance less that over the first."""
+    reference: str | None = None
+    """The device that the plan states as the others' reference."""
 
     def one_way(self, device: str, reference: str | None) -> NDArray[np.float64]:
         """Half the (extra) round trip per cell and round."""
@@ -71,7 +73,7 @@ class Rounds:
 
     def pairs(self) -> list[tuple[str, str]]:
         """Every (device, reference) that can be subtracted, a/a first."""
-        return against(self.devices)
+        return against(self.devices, self.reference)
 
     def counted(self, device: str, reference: str | None, used: NDArray[np.bool_]) -> int:
         """How many probes stand behind the pairs in `used`."""
@@ -113,7 +115,8 @@ def rounds_of(run: Run) -> Rounds:
     cells, devices = list(run.cells), run.devices
     width = int(whole["round"].to_numpy().max()) + 1 if whole.height else 0
     of_rounds = np.array([session.get(one, NO_SESSION) for one in range(width)], dtype=np.int64)
-    return Rounds(cells, devices, of_rounds, *(_matrices(whole, one, cells, devices, width) for one in _COLUMNS))
+    mean, median, variance, probes, apart = (_matrices(whole, one, cells, devices, width) for one in _COLUMNS)
+    return Rounds(cells, devices, of_rounds, mean, median, variance, probes, apart, run.reference)
 
 
 _COLUMNS = ("mean", "median", "variance", "n", "apart")

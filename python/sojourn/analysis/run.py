@@ -33,12 +33,14 @@ A_A = "a/a"
 WIRE = "wire"
 
 
-def against(devices: list[str]) -> list[tuple[str, str]]:
-    """Every (device, reference) that can be subtracted: a/a first, then over direct, then over the wire."""
+def against(devices: list[str], stated: str | None = None) -> list[tuple[str, str]]:
+    """Every (device, reference) that can be subtracted: a/a first, then over direct, over the wire, over the stated."""
     known = [one for one in devices if one not in (DIRECT, A_A)]
     over_direct = [(one, DIRECT) for one in [A_A, *known] if one in devices]
     over_wire = [(one, WIRE) for one in known if one != WIRE]
-    return [pair for pair in over_direct + over_wire if pair[1] in devices]
+    others = [one for one in known if one not in (stated, WIRE)] if stated not in (None, DIRECT, WIRE) else []
+    over_stated = [(one, str(stated)) for one in others]
+    return [pair for pair in over_direct + over_wire + over_stated if pair[1] in devices]
 
 
 JUDGED = ("measure", "search")
@@ -77,6 +79,12 @@ class Run:
     def study(self) -> dict[str, Any]:
         """The plan's [study]."""
         return dict(self.plan.get("study", {}))
+
+    @property
+    def reference(self) -> str | None:
+        """The device that the plan states as the reference of the others; None where it states none."""
+        stated = self.plan.get("pairs", {}).get("reference")
+        return None if stated is None else str(stated)
 
     @property
     def hypotheses(self) -> list[str]:

@@ -39,6 +39,7 @@ DEVICE = Mode(
     name="bridge:capture",
     slug="capture",
     title="The Linux bridge with a capture",
+    beyond="Our capture",
     box="bridge, capture",
     ink=Ink("bridge-capture", "#5b6470", "#a3adba", (6, 2), "diamond"),
     place=24,

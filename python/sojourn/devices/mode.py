@@ -126,6 +126,8 @@ class Mode:
     """Where a sentence begins: "The Linux bridge"."""
     plural: str = ""
     """Of several in a row: "Linux bridges"."""
+    beyond: str = ""
+    """Of a variant, what it has that its mode has not, where a sentence begins: "Our capture"."""
     titles: Mapping[str, str] = field(default_factory=dict)
     """Of devices with certain labels."""
     box: str

@@ -18,7 +18,7 @@ from sojourn.plan.section import HOUR_NS, key, only_one, section
 from sojourn.plan.sizes import ETHERNET, KINDS, LEAST_FRAME, exceeds_mtu, frame_of, payload_of
 from sojourn.plan.source import Given, refuse
 from sojourn.plan.trial import Trial
-from sojourn.plan.types import A_A, DIRECT
+from sojourn.plan.types import A_A, DEVICE, DIRECT
 from sojourn.plan.values import duration, flag, list_of, one_of, whole, word_or
 
 if TYPE_CHECKING:
@@ -104,6 +104,7 @@ class PairsPlan:
     )
     seed: int = key(whole(0, 2**62), 1, "of every random order")
     a_a: bool = key(flag(), True, "the direct link measured against itself")  # noqa: FBT003
+    reference: str | None = key(DEVICE, None, "device that the others are compared with, as with the direct link")
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,7 +123,7 @@ class BedPlan:
     link_delay_ns: int = key(duration(0, HOUR_NS), 0, "delay of every cable, each way", quiet=True)
     """Both are spread over `links` when a plan is read, and have their defaults from then on."""
     sessions: int = key(whole(1, 1000), 1, "beds of the run, each made anew", quiet=True)
-    twins: bool = key(flag(), False, "whether the direct link and the device have a second link each", quiet=True)  # noqa: FBT003
+    twins: bool = key(flag(), False, "whether direct link, device and reference have a second link each", quiet=True)  # noqa: FBT003
     hold: tuple[str, ...] = key(
         list_of(one_of(*DRAWN), may_be_empty=True),
         (),
@@ -198,13 +198,21 @@ class Plan:
 
     @property
     def twins(self) -> tuple[str, ...]:
-        """The paths that have a second link of their kind: the direct one, and the device that the run is about.
+        """The paths that have a second link of their kind: the direct one, the device that the run is about, and the
+        device that others are compared with.
 
         An emulator, and a path with rated links, has none: what runs there would be another instance of a program.
         """
         main = max(self.bed.devices, key=devices.rank, default=None)
-        can = main is not None and main not in self.bed.links and devices.emulator_label(main) is None
-        return (DIRECT, *([main] if main is not None and can else [])) if self.bed.twins else ()
+        doubled = dict.fromkeys(one for one in (main, self.reference) if one is not None)
+        can = [one for one in doubled if one not in self.bed.links and devices.emulator_label(one) is None]
+        return (DIRECT, *can) if self.bed.twins else ()
+
+    @property
+    def reference(self) -> str | None:
+        """The device that the others are compared with beside the direct link and the wire; None where it is none."""
+        found: str | None = getattr(self.sections.get("pairs"), "reference", None)
+        return found
 
     @property
     def ask(self) -> Ask:

@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from sojourn.report.numbers import Shown
     from sojourn.report.run import Run
 
-TO_COME = ("a study of captures", "other hosts")
-"""What Sojourn still lacks for the experiments that no study measures."""
-
 
 @dataclass(frozen=True)
 class Paper:
@@ -55,7 +52,6 @@ class Experiment:
     table: str = ""
     rows: dict[str, list[str]] = field(default_factory=dict)
     why: str = ""
-    to_come: str = ""
 
     def has(self, row: Mapping[str, str]) -> bool:
         """Whether a row of its table of published figures is its own."""
@@ -85,8 +81,8 @@ def experiments() -> list[Experiment]:
     for entry in _catalogue()["experiment"]:
         if unknown := entry.keys() - known:
             raise ValueError(f"{entry['about']}: an experiment has no {', '.join(sorted(unknown))}")
-        if sum(bool(entry.get(key)) for key in ("study", "why", "to_come")) != 1:
-            raise ValueError(f"{entry['about']}: an experiment has a study, or says why not, or what is to come")
+        if sum(bool(entry.get(key)) for key in ("study", "why")) != 1:
+            raise ValueError(f"{entry['about']}: an experiment has a study, or says why not")
         found.append(Experiment(**{**entry, "items": tuple(entry["items"])}))
     return found
 
@@ -98,8 +94,6 @@ def studies() -> list[str]:
 
 def answer(experiment: Experiment, run: Run | None, why_none: str = "") -> Answer:
     """What the study's run says of the experiment; `why_none`: why there is no run."""
-    if experiment.to_come:
-        return Answer(experiment, words=f"not yet: needs {experiment.to_come}")
     if experiment.why:
         return Answer(experiment, words=f"none: {experiment.why}")
     if run is None:

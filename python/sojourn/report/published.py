@@ -373,11 +373,42 @@ def _spacing_table(run: Run, name: str) -> Table:
     return Table(f"published_{name}", TITLES[name], columns, tuple(rows), note, wide=True)
 
 
+def _capture_table(run: Run, name: str) -> Table:
+    """bridge-2003 section III.E: the bridge's latency while it captures and while it does not."""
+    columns = (
+        Column(("bytes",), "Size", "B"),
+        Column(("interval_ms",), "theirs", "ms", group="Probe every"),
+        Column(("interval_here_ms",), "ours", "ms", group="Probe every"),
+        Column(("cpu_mhz",), "Clock", "MHz", group="Published"),
+        Column(("published_without_us",), "without", "µs", group="Published"),
+        Column(("published_with_us",), "with", "µs", group="Published"),
+        Column(("published_added_us",), "added", "µs", group="Published"),
+        Column(("device",), "Capture", numeric=False, group="This run"),
+        Column(("our_added_us",), "added", "µs", group="This run"),
+        Column(("our_ci_low_us", "our_ci_high_us"), "95 % CI", "µs", group="This run"),
+    )
+    rows = []
+    for row in read_published(name):
+        without, captured = (row[f"latency_{one}_capture_us"] for one in ("without", "with"))
+        cell = _nearest(run, int(row["payload_bytes"]), 1e9 / float(row["rate_pps"]))
+        ours_ms = (cell.interval_ns or 0) / 1e6 if cell else None
+        theirs = (
+            printed(row["payload_bytes"]), printed(f"{1000 / float(row['rate_pps']):g}"),
+            Entry(f"{ours_ms:g}", (ours_ms,)) if ours_ms else Entry(NOTHING), printed(row["cpu_mhz"]),
+            printed(without), printed(captured), printed(f"{float(captured) - float(without):g}"),
+        )  # fmt: skip
+        for device in [one for one in run.devices if one.startswith("bridge:")]:
+            shown = _shown(run, cell, device, "device_latency", "mean", reference="bridge")
+            rows.append((*theirs, text(device, device), number(shown), interval(shown)))
+    return Table(f"published_{name}", TITLES[name], columns, tuple(rows), NOTE, wide=True)
+
+
 TITLES = {
     "bridge2003_rtt": "Bridge latency: Cricenti 2003, tables 3 to 7, beside this run",
     "dummynet2003_rtt": "Bridge latency: Vanhonacker 2003, tables 1 to 4, beside this run",
     "bridge2003_quantiles": "Round-trip percentiles: Cricenti 2003, beside this run",
     "bridge2003_dlink_rtt": "The two D-Link cards: Cricenti 2003, appendix 3, beside this run",
+    "bridge2003_capture_cost": "What a capture adds: Cricenti 2003, section III.E, beside this run",
     "bridge2003_flood_ping": "Flood ping: Cricenti 2003, table 2, beside this run",
     "atlas2000_latency_fits": "Latency = a + b × size: ATLAS 2000, section 3, beside this run",
     "atlas2000_min_frame_interval": "The least time between frames: ATLAS 2000, table 4.1, beside this run",
@@ -388,6 +419,7 @@ LAYOUTS: dict[str, Layout] = {
     "bridge2003_rtt": _ping_table,
     "dummynet2003_rtt": _ping_table,
     "bridge2003_quantiles": _quantile_table,
+    "bridge2003_capture_cost": _capture_table,
     "bridge2003_flood_ping": _flood_table,
     "atlas2000_latency_fits": _fit_table,
     "atlas2000_min_frame_interval": _interval_table,

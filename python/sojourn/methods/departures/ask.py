@@ -80,6 +80,7 @@ ASK = Ask(
     check=check,
     describe=describe,
     limit=Limit("pairs", "rounds", 8),
+    unread=frozenset({"pairs.reference"}),
     words={"device": "bed.devices", "size": "probe.icmp_bytes"},
     emulates=False,
     sessions=True,

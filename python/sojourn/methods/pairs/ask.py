@@ -41,6 +41,10 @@ def check(plan: Plan, given: Lookup) -> None:
     if not plan.bed.devices and not plan.pairs.a_a:
         method = given("study.method", plan.study.method)
         raise refuse(method, "study.method", "at least one device in bed.devices, or pairs.a_a = true")
+    reference = plan.pairs.reference
+    if reference is not None and (reference not in plan.bed.devices or len(plan.bed.devices) == 1):
+        value = given("pairs.reference", reference)
+        raise refuse(value, "pairs.reference", "one of bed.devices, and another device beside it")
     if FLOOD_NS in plan.probe.intervals_ns:
         interval = given("probe.interval", "flood")
         raise refuse(interval, "probe.interval", 'times only: "flood" belongs to study.method = "departures"')

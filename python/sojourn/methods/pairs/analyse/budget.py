@@ -26,7 +26,9 @@ from sojourn.analysis.budget import (
     within_beds,
 )
 from sojourn.analysis.run import DIRECT, WIRE
+from sojourn.analysis.verdict import amid
 from sojourn.analysis.wording import micro
+from sojourn.devices import cables
 from sojourn.statistics.budget import Component
 
 if TYPE_CHECKING:
@@ -74,13 +76,16 @@ def _scatter(run: Run, rows: list[Row], row: Row) -> list[Entry]:
             _drift("the scatter within the bed"),
         ]
     between = scatter("scatter between beds", row, row.sessions, f"means of {row.sessions} beds, each made anew")
-    return [between, *within_beds(rows, row, "pairs"), _instance(rows, row), _drift("the scatter within a bed")]
+    instances = [_instance(rows, row, row.device, "instance of link and device")]
+    if row.reference not in (DIRECT, WIRE):
+        instances.append(_instance(rows, row, str(row.reference), "instance of the reference"))
+    return [between, *within_beds(rows, row, "pairs"), *instances, _drift("the scatter within a bed")]
 
 
-def _instance(rows: list[Row], row: Row) -> Entry:
+def _instance(rows: list[Row], row: Row, of: str, name: str) -> Entry:
     """What one device differs by from another of its kind: each bed has new ones, so it is in the scatter of beds."""
-    found = next((one for one in rows if (one.device, one.quantity) == (row.device, "between_instances")), None)
-    name, where = "instance of link and device", "each bed has new ones: in the scatter between beds"
+    found = next((one for one in rows if (one.device, one.quantity) == (of, "between_instances")), None)
+    where = "each bed has new ones: in the scatter between beds"
     if found is None or found.sessions is None:
         return Entry(name, "contained", where)
     # Two instances in each of the beds: the mean over all of them has this standard deviation over their root.
@@ -145,6 +150,9 @@ def _definition(run: Run, row: Row) -> Entry:
         return Entry(
             name, "outside", "the wire is the reference by definition; the figure over the direct link is another one"
         )
+    if row.reference != DIRECT and cables(str(row.reference)) == cables(row.device):
+        said = f"{amid(str(row.reference))} is the reference by definition, on a path of as many links"
+        return Entry(name, "outside", said)
     wire = "" if run.simulated else ": the further links of the device's path are in it"
     over = "direct link" if row.reference == DIRECT else str(row.reference)
     return Entry(name, "outside", f"the {over} is the reference by definition{wire}")

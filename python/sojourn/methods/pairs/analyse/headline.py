@@ -1,18 +1,20 @@
 """The sentence of a run of pairs: one measurand, fixed by the plan, and what its interval covers.
 
-The measurand is the latency of the device at the plan's reference cell, the first value of each list: over the wire
-where one was measured, since that has as many links, else over the direct link. Other cells are never averaged into it.
+The measurand is the latency of the device at the plan's reference cell, the first value of each list: over the device
+that the plan states as reference; else over the wire where one was measured, since that has as many links; else over
+the direct link. Other cells are never averaged into it.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from sojourn import devices
 from sojourn.analysis.hypotheses import main_device
 from sojourn.analysis.links.cables import cables_of
 from sojourn.analysis.run import A_A, DIRECT, WIRE
 from sojourn.analysis.sizes import lies_on_line
-from sojourn.analysis.verdict import range_of_cells
+from sojourn.analysis.verdict import amid, range_of_cells
 from sojourn.analysis.wording import DASH, US, decimals, fixed, micro
 from sojourn.devices import cables, called
 from sojourn.statistics.sessions import LEAST_SESSIONS
@@ -32,6 +34,8 @@ def headline(run: Run, rows: list[Row]) -> Row | None:
     """The row of the measurand; None where no device was measured."""
     device = main_device(run.devices)
     over = WIRE if WIRE in run.devices and device != WIRE else DIRECT
+    if run.reference in run.devices and device != run.reference:
+        over = run.reference or over
     return None if device is None else _at(rows, device, over, "mean", reference_cell(run))
 
 
@@ -42,10 +46,11 @@ def latency_sentence(run: Run, rows: list[Row]) -> str:
         missing = run.cells and reference_cell(run) is None
         return "The plan's first cell was not measured" if missing else "No device was measured against the direct link"
     bed = _resolution(rows)
-    said = f"{called(row.device)} {_adds(run, row, max(bed or 0.0, _control(rows, row)))}"
+    said = f"{_subject(row)} {_adds(run, row, max(bed or 0.0, _control(rows, row)))}"
     parts = [
         f"{said}{_reference(run, row)} ({_covers(rows, row)})",
         *_other_cells(rows, row),
+        *_others(run, rows, row),
         *_beside(rows, row),
         *_bridge(rows, row),
         *_per_byte(run, rows, row, bed or 0.0),
@@ -69,6 +74,22 @@ def _control(rows: list[Row], row: Row) -> float:
     own = _at(rows, A_A, DIRECT, "mean", row.cell)
     ends = () if own is None else (own.value.low or 0.0, own.value.high or 0.0)
     return max(map(abs, ends), default=0.0)
+
+
+def _subject(row: Row) -> str:
+    """The device; over the mode whose variant it is, what it has beyond that."""
+    known = devices.known(row.device)
+    beyond = known.mode.beyond if known and row.reference == row.device.partition(":")[0] else ""
+    return beyond or called(row.device)
+
+
+def _others(run: Run, rows: list[Row], row: Row) -> list[str]:
+    """What the other devices add over a reference that the plan states, in the same cell."""
+    if row.reference in (DIRECT, WIRE):
+        return []
+    found = (_at(rows, one, row.reference or DIRECT, "mean", row.cell) for one in run.devices if one != row.device)
+    told = [(_subject(one), f"{_figure(one.value)} ({_range(one.value)})") for one in found if one]
+    return [f"{subject[0].lower()}{subject[1:]} adds {figure}" for subject, figure in told]
 
 
 def _adds(run: Run, row: Row, bed: float) -> str:
@@ -107,6 +128,8 @@ def _not_covered(rows: list[Row], row: Row) -> str:
 
 def _reference(run: Run, row: Row) -> str:
     """What it is over, with both numbers of links where they differ; a simulated path has none."""
+    if row.reference not in (DIRECT, WIRE):
+        return f" to {amid(str(row.reference))}"
     if row.reference != WIRE:
         return " over the direct link" + ("" if run.simulated else ", further links of its path included")
     if run.simulated:
@@ -140,14 +163,17 @@ def _other_cells(rows: list[Row], row: Row) -> list[str]:
 
 
 def _beside(rows: list[Row], row: Row) -> list[str]:
-    """The same over the direct link, where the headline is over the wire."""
-    direct = _at(rows, row.device, DIRECT, "mean", row.cell) if row.reference == WIRE else None
-    return [] if direct is None else [f"over the direct link, {_figure(direct.value)} ({_range(direct.value)})"]
+    """The same over the direct link, where the headline is over another path."""
+    direct = _at(rows, row.device, DIRECT, "mean", row.cell) if row.reference != DIRECT else None
+    whole = f"{amid(row.device)} adds " if row.reference not in (DIRECT, WIRE) else ""
+    said = "" if direct is None else f"{whole}{_figure(direct.value)} ({_range(direct.value)})"
+    return [f"over the direct link, {said}"] if said else []
 
 
 def _bridge(rows: list[Row], row: Row) -> list[str]:
     """The Linux bridge's over the same reference, where another device is the subject."""
-    bridge = _at(rows, "bridge", row.reference or DIRECT, "mean", row.cell) if row.device != "bridge" else None
+    beside = row.device != "bridge" and row.reference in (DIRECT, WIRE)
+    bridge = _at(rows, "bridge", row.reference or DIRECT, "mean", row.cell) if beside else None
     over = "wire" if row.reference == WIRE else "direct link"
     said = "" if bridge is None else f"{_figure(bridge.value)} ({_range(bridge.value)})"
     return [f"over the {over}, the Linux bridge adds {said}"] if said else []

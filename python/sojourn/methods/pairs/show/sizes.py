@@ -32,7 +32,7 @@ def lines(run: Run) -> Figure | None:
     panels = [
         panel
         for probe in probes
-        for title, reference in KINDS
+        for title, reference in (*KINDS, *_stated(run))
         if (panel := _panel(run, (band, points), probe, (title, reference), len(probes) > 1))
     ]
     caption = (
@@ -41,6 +41,12 @@ def lines(run: Run) -> Figure | None:
     )
     devices = tuple(ordered(points["device"].to_list()))
     return Figure("size_lines", "a + b × size", caption, tuple(panels), devices, columns=len(panels) // len(probes))
+
+
+def _stated(run: Run) -> list[tuple[str, str | None]]:
+    """The reference that the plan states, where it is none of the others."""
+    stated = run.plan.get("pairs", {}).get("reference")
+    return [(f"Device alone, over {stated}", stated)] if stated not in {one for _, one in KINDS} else []
 
 
 def _panel(
