@@ -77,7 +77,22 @@ test_peers() {
     has trafgen || missing+=(netsniff-ng)
     has dnsmasq || missing+=(dnsmasq-base)
     has nft || missing+=(nftables)
+    has sudo || missing+=(sudo)
+    if ! [ -x /usr/sbin/sshd ] && [ "$(id -u)" -eq 0 ]; then ssh_server; fi # namespaces of its tests need root
     has systemd-analyze || missing+=(systemd) # judges the units that the package ships
+}
+
+# The tests start sshd themselves, in namespaces; the service that comes with the package is neither started nor enabled.
+ssh_server() {
+    local policy=/usr/sbin/policy-rc.d own=
+    if ! [ -e $policy ]; then
+        own=yes
+        printf '#!/bin/sh\nexit 101\n' >$policy
+        chmod 755 $policy
+    fi
+    install_packages openssh-server
+    [ -z "$own" ] || rm -f $policy
+    if [ -d /run/systemd/system ]; then systemctl --quiet disable --now ssh.service ssh.socket || true; fi
 }
 
 # What makes the root file systems in which set-up is tried from nothing.

@@ -13,6 +13,7 @@ from typing import Any
 
 OWN = {
     "netns": "sojourn.bed.backends.netns:NetnsBackend",
+    "ssh": "sojourn.bed.backends.ssh:SshBackend",
     "sim": "sojourn.bed.backends.simulated:SimulatedBackend",
 }
 GROUP = "sojourn.backends"

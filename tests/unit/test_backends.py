@@ -23,9 +23,11 @@ LEFT = ["conduct", "devices", "instruments", "methods/*/ask*", "methods/*/measur
 THIS_MACHINE = {
     *("bed/backends/local.py", "bed/backends/netns.py", "bed/backends/simulated.py"),
     *("bed/cgroups.py", "bed/clean.py", "bed/doctor.py", "bed/machine.py", "bed/processes.py", "bed/rights.py"),
+    *("bed/backends/ssh.py", "bed/ssh.py", "bed/look.py"),
     *("bed/state.py", "bed/load.py", "instruments/new_addresses.py", "bed/host_bridge.py"),
 }
-"""The backends of this machine and what they are made of; programs of their own; `sojourn doctor` and `bridge`."""
+"""The backends of this machine, that of others, and what they are made of; programs of their own; `sojourn doctor` and
+`bridge`."""
 
 ALLOWED = {
     ("conduct/archive.py", "time.clock_gettime_ns"): "the log's own time",
@@ -82,5 +84,5 @@ def test_a_backend_has_everything_that_a_bed_asks(name: str) -> None:
 
 
 def test_an_unknown_backend_is_refused_with_those_that_there_are() -> None:
-    with pytest.raises(RequestError, match="bed backend 'ssh': expected 'netns' or 'sim'"):
-        checked(BedSpec(backend="ssh"))
+    with pytest.raises(RequestError, match="bed backend 'rack': expected 'netns' or 'ssh' or 'sim'"):
+        checked(BedSpec(backend="rack"))

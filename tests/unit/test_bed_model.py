@@ -145,7 +145,7 @@ def test_every_device_that_there_is_is_named() -> None:
 @pytest.mark.parametrize(
     "spec",
     [
-        BedSpec(backend="ssh"),
+        BedSpec(backend="rack"),
         BedSpec(mtu=1279),
         BedSpec(mtu=65536),
         BedSpec(devices=("bridge", "bridge")),

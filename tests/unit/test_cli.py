@@ -77,7 +77,10 @@ def test_probe_becomes_the_instrument_with_its_status(tmp_path: Path) -> None:
         (["run", "bridge-latancy"], "no study or plan file bridge-latancy: did you mean bridge-latency?"),
         (["run", "nowhere.toml"], "nowhere.toml: cannot be read: No such file or directory"),
         (["run", "bridge-latency", "--set", "x=1"], "--set x=1: unknown key x: expected one of the sections"),
-        (["run", "bridge-latency", "--bed", "moon"], '--bed moon: bed.backend = "moon": expected "netns" or "sim"'),
+        (
+            ["run", "bridge-latency", "--bed", "moon"],
+            '--bed moon: bed.backend = "moon": expected "netns" or "ssh" or "sim"',
+        ),
         (
             ["run", "ping-wait", "--bed", "sim", "--dry-run"],
             'expected "netns" for departures: ping and a capture need a real kernel',

@@ -5,6 +5,18 @@ from __future__ import annotations
 from sojourn.bed.build import Bed, build_bed
 from sojourn.bed.emulated import Emulated, LinkSpec
 from sojourn.bed.hosts import Host
-from sojourn.bed.model import BedSpec, BoxSpec, Link, Topology
+from sojourn.bed.model import BedSpec, BoxSpec, HostSpec, Link, PathSpec, Topology
 
-__all__ = ["Bed", "BedSpec", "BoxSpec", "Emulated", "Host", "Link", "LinkSpec", "Topology", "build_bed"]
+__all__ = [
+    "Bed",
+    "BedSpec",
+    "BoxSpec",
+    "Emulated",
+    "Host",
+    "HostSpec",
+    "Link",
+    "LinkSpec",
+    "PathSpec",
+    "Topology",
+    "build_bed",
+]

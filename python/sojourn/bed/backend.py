@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 if TYPE_CHECKING:
     import socket as sockets
     import subprocess
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
 
     from sojourn.bed.hosts import HostName
-    from sojourn.bed.model import BedSpec, Cable, Topology
+    from sojourn.bed.model import BedSpec, Cable, HostSpec, Topology
 
 
 class Usage(NamedTuple):
@@ -91,11 +91,15 @@ class Backend(Protocol):
         """Where the hosts have a tool, or None; `python3` is one that runs programs of the standard library alone."""
 
     @staticmethod
-    def cores() -> list[int]:
-        """The cores that may be used; known before there is a bed."""
+    def cores(hosts: Mapping[HostName, HostSpec] | None = None) -> list[int]:
+        """The cores that may be used, on both ends where these are hosts of their own; known before there is a bed."""
 
     def without(self, core: int) -> AbstractContextManager[None]:
         """Keeps this process away from a core meanwhile, where it might be in its way."""
+
+    @property
+    def one_clock(self) -> bool:
+        """Whether all hosts have one clock, so that a time of one may be taken from a time of another."""
 
     def tai_ns(self) -> int:
         """CLOCK_TAI of the hosts, which stamps records, now."""

@@ -97,7 +97,7 @@ def build_bed(spec: BedSpec, run_id: str, logs: Path | None = None) -> Iterator[
     """
     topology = Topology.of_spec(checked(spec))
     backend: Backend = load(spec.backend)(run_id)
-    require_usable_cores(spec, backend.cores())
+    require_usable_cores(spec, backend.cores(spec.hosts))
     with _signals_as_exceptions(), ExitStack() as undo:
         undo.callback(backend.close)
         backend.open(topology, spec)

@@ -80,7 +80,7 @@ class DeviceCores:
             self.core = None
 
     def _start_load(self, backend: Backend, spec: BedSpec) -> subprocess.Popen[Any]:
-        core = next(core for core in (self.core, spec.prober_cpu, backend.cores()[0]) if core is not None)
+        core = next(core for core in (self.core, spec.prober_cpu, backend.cores(spec.hosts)[0]) if core is not None)
         argv = [*program(backend, "d", _LOAD), str(core), str(self.asked.load)]
         return backend.start("d", argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
@@ -108,7 +108,7 @@ def cpu_mask(core: int) -> str:
 
 def _a_core_for_the_device(spec: BedSpec, backend: Backend) -> int | None:
     """The highest core that neither end uses, else one that the prober does not use."""
-    cores, missing = backend.cores()[::-1], backend.missing
+    cores, missing = backend.cores(spec.hosts)[::-1], backend.missing
     for taken in ({spec.prober_cpu, spec.responder_cpu}, {spec.prober_cpu}):
         free = [core for core in cores if core not in taken]
         if free and len(cores) > 1:

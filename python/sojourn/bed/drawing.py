@@ -38,9 +38,9 @@ def drawing(topology: Topology) -> dict[str, Any]:
     hosts = {"a": "host A", "b": "host B"}
     nodes = [{"id": name, "label": label, "kind": "host", "path": None} for name, label in hosts.items()]
     nodes += [
-        {"id": f"{link.path}/{i}", "label": station.mode.box, "kind": station.kind, "path": link.path}
+        {"id": f"{link.path}/{i}", "label": box, "kind": link.device.kind, "path": link.path}
         for link in topology.links
-        for i, station in enumerate(link.stations, start=1)
+        for i, box in enumerate(link.boxes, start=1)
     ]
     return {"nodes": nodes, "links": _links(topology), "text": text(topology)}
 
@@ -48,12 +48,17 @@ def drawing(topology: Topology) -> dict[str, Any]:
 def _links(topology: Topology) -> list[dict[str, str]]:
     links = []
     for link in topology.links:
-        last = f"{link.path}/{len(link.stations)}"
+        last = f"{link.path}/{len(link.boxes)}"
         for stretch in link.further_stretches:
             first_end = ("a", f"{link.path}/1") if stretch.left.host == "a" else (last, "b")
             ends = {"from": first_end[0], "to": first_end[1]}
             links.append({"path": link.path, **ends, **_ports(stretch)})
-        way = ["a", *(f"{link.path}/{i}" for i in range(1, len(link.stations) + 1)), "b"]
+        way = ["a", *(f"{link.path}/{i}" for i in range(1, len(link.boxes) + 1)), "b"]
+        if link.device.mode.is_outside:
+            there, back = {"from_port": link.a_dev, "to_port": ""}, {"from_port": "", "to_port": link.b_dev}
+            links += [{"path": link.path, "from": way[0], "to": way[1], **there}]
+            links += [{"path": link.path, "from": way[1], "to": way[2], **back}]
+            continue
         for i, stretch in enumerate(link.stretches):
             links.append({"path": link.path, "from": way[i], "to": way[i + 1], **_ports(stretch)})
     return links
@@ -85,7 +90,7 @@ def _further_rows(link: Link) -> list[Row]:
 
 def _middle(link: Link) -> str:
     """The device's boxes, and between them what their links are held to."""
-    names = [f"[{station.mode.box}]" for station in link.stations]
+    names = [f"[{box}]" for box in link.boxes]
     held = [one.emulated.rated.label if one.emulated and one.emulated.rated else "" for one in link.stretches]
     if not any(held):
         return "──".join(names)

@@ -86,6 +86,9 @@ def facts(backend: Backend, topology: Topology, spec: BedSpec, cores: DeviceCore
         stable["hosts"] = {host.name: _host(backend, host.name) for host in topology.hosts}
     if not spec.boxes:
         del stable["bed"]["spec"]["boxes"]
+    del stable["bed"]["spec"]["hosts"]  # names of machines and users
+    if not spec.paths:
+        del stable["bed"]["spec"]["paths"]
     if spec.layout is None:
         del stable["bed"]["spec"]["addresses"]  # drawn with the layout alone
     layout = None if spec.layout is None else _take_layout(stable)

@@ -12,6 +12,10 @@ DEVICES: HostName = "d"
 """The host of every device that shares its network stack with others."""
 
 
+DEVICES_HOST = "device"
+"""The real host of all that hold devices; each has a network namespace of its own there."""
+
+
 @dataclass(frozen=True)
 class Host:
     """A place where programs run: A asks, B answers, the others hold devices."""

@@ -35,7 +35,7 @@ from sojourn import devices as device_modes
 from sojourn.backends import backends
 from sojourn.bed.device_cpu import DeviceCpu
 from sojourn.bed.emulated import Emulated, LinkSpec, Rated
-from sojourn.bed.hosts import DEVICES, END_HOSTS, HOSTS, Host, HostName
+from sojourn.bed.hosts import DEVICES, DEVICES_HOST, END_HOSTS, HOSTS, Host, HostName
 from sojourn.devices import Side
 from sojourn.errors import RequestError
 
@@ -64,6 +64,39 @@ class BoxSpec:
     """In which it must let frames pass."""
     routed: bool | None = None
     """Whether it forwards by IP addresses; None: what is found."""
+
+
+@dataclass(frozen=True)
+class HostSpec:
+    """A real host, and how OpenSSH reaches it."""
+
+    address: str
+    """As `ssh` takes it: a name, an address, or a host of the user's own configuration."""
+    user: str | None = None
+    port: int | None = None
+    identity: str | None = None
+    """The file of a private key."""
+    jump: str | None = None
+    """The host to go through."""
+    config: str | None = None
+    """A file of OpenSSH's configuration in place of the user's own."""
+    sudo: bool = True
+    """Whether rights come by `sudo -n` where the user is not root."""
+    folder: str = "/var/tmp"
+    """Where records are written until they are fetched."""
+    keep: bool = False
+    """Whether the instrument stays on the host."""
+
+
+@dataclass(frozen=True)
+class PathSpec:
+    """The interfaces of a path of real hosts: at both ends, and at the device's host where we build the device."""
+
+    a: str
+    b: str
+    left: str | None = None
+    """The device's port towards A."""
+    right: str | None = None
 
 
 @dataclass(frozen=True)
@@ -97,6 +130,10 @@ class BedSpec:
     """The seed by which addresses and MACs are numbered; None: as the links are."""
     boxes: Mapping[str, BoxSpec] = field(default_factory=dict)
     """By device, those that programs of the user's build."""
+    hosts: Mapping[HostName, HostSpec] = field(default_factory=dict)
+    """Real hosts, where the bed is made of such."""
+    paths: Mapping[str, PathSpec] = field(default_factory=dict)
+    """The interfaces of each path of real hosts."""
 
 
 @dataclass(frozen=True)
@@ -289,7 +326,9 @@ class Link:
 
     @cached_property
     def stations(self) -> tuple[Station, ...]:
-        """The boxes from A to B."""
+        """The boxes from A to B that a bed builds; none where the device is a box of somebody's on the bench."""
+        if self.device.mode.is_outside:
+            return ()
         return tuple(self._station(i) for i in range(1, self.device.stations + 1))
 
     @cached_property
@@ -306,6 +345,11 @@ class Link:
             if station.mode.is_emulator
         ]
         return (*devices, *(one.emulated for one in (*self.stretches, *self.further_stretches) if one.emulated))
+
+    @property
+    def boxes(self) -> tuple[str, ...]:
+        """What is written on the boxes of a drawing, from A to B."""
+        return (self.device.mode.box,) * self.device.stations
 
     @property
     def ports(self) -> tuple[Port, ...]:
@@ -435,9 +479,10 @@ class Topology:
             octets = random.Random(f"{spec.addresses}/addresses").sample(NUMBERS, len(plain))
             plain = [replace(link, addressed=octet) for link, octet in zip(plain, octets, strict=True)]
         found = tuple(_boxed(_rated(link, spec.links), spec.boxes) for link in plain)
+        common = [host for host in HOSTS if not spec.hosts or host.name != DEVICES or DEVICES_HOST in spec.hosts]
         apart = [Host(link.device_host, f"{link.path} alone") for link in found if link.device_host != DEVICES]
         laid = found if draw is None else tuple(draw.sample(found, len(found)))
-        return cls(found, (*HOSTS, *apart), laid)
+        return cls(found, (*common, *apart), laid)
 
     @cached_property
     def paths(self) -> Mapping[str, Link]:
@@ -530,7 +575,32 @@ def checked(spec: BedSpec) -> BedSpec:
         )
     Topology.of_spec(spec)
     DeviceCpu.parse(spec.device_cpu)
+    if spec.hosts:
+        _require_paths(spec)
     for name in spec.devices:
+        if device_modes.parse(name).mode.is_outside and not spec.hosts:
+            raise RequestError(f"device '{name}' stands between real hosts: expected --bed with a file that names them")
         if device_modes.parse(name).mode.is_box and name not in spec.boxes:
             raise RequestError(f"device '{name}': expected a section [bed.boxes] that names its program")
     return spec
+
+
+def _require_paths(spec: BedSpec) -> None:
+    """Refuses what real hosts cannot have: a path needs ports of its own, and these are there or not."""
+    topology = Topology.of_spec(spec)
+    for link in topology.links:
+        if link.path not in spec.paths:
+            raise RequestError(f"the bed has no path '{link.path}': expected one of {', '.join(spec.paths)}")
+        ports = spec.paths[link.path]
+        if link.further_cables or any(link.rated) or len(link.stations) > 1:
+            wanted = "one box at most, one sender and one receiver, and no bed.links: a path has two ports a host"
+            raise RequestError(f"path '{link.path}' of a bed of real hosts: expected {wanted}")
+        if link.device.mode.is_emulator:
+            raise RequestError(f"path '{link.path}': an emulator on another host cannot be asked yet: choose another")
+        if link.stations and (ports.left is None or ports.right is None or DEVICES_HOST not in spec.hosts):
+            wanted = f"hosts.{DEVICES_HOST} and the keys left and right, its ports towards A and towards B"
+            raise RequestError(f"path '{link.path}' is a device that Sojourn builds: expected {wanted}")
+    if spec.device_cpu != "shared":
+        raise RequestError(f"device_cpu = '{spec.device_cpu}': expected 'shared' on a bed of real hosts")
+    if spec.cgroups:
+        raise RequestError("a study of TCP's log needs hosts on this machine, in cgroups of theirs: --bed netns")

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from sojourn.devices import Mode
 
 _UP_SECONDS = 5.0
+_NEGOTIATED_SECONDS = 20.0
+"""The same where ports are those of real hosts, which negotiate their rate first."""
 
 OFFLOADS = ("tx", "gro", "gso", "tso")
 """What is switched off unless offloads are asked for. Transmit checksums first: with them a veth hands on frames whose
@@ -97,7 +99,7 @@ def wire_up(backend: Backend, topology: Topology, spec: BedSpec) -> None:
     for end in END_HOSTS:
         lines = ["link set dev lo up", *(line for link in topology.laid for line in _end_host(link, end))]
         _batch(backend, end, "ip", lines)
-    _wait_until_up(backend, topology)
+    _wait_until_up(backend, topology, _NEGOTIATED_SECONDS if spec.hosts else _UP_SECONDS)
 
 
 def address_ends(backend: Backend, link: Link) -> None:
@@ -239,12 +241,12 @@ def _batch(backend: Backend, host: HostName, tool: str, lines: list[str]) -> Non
         backend.run(host, argv, "\n".join(lines) + "\n")
 
 
-def _wait_until_up(backend: Backend, topology: Topology) -> None:
+def _wait_until_up(backend: Backend, topology: Topology, seconds: float) -> None:
     """Waits until every port is UP and every device forwards; a frame sent before that would be lost."""
-    end = time.monotonic() + _UP_SECONDS
+    end = time.monotonic() + seconds
     while waiting := [port for host in topology.hosts for port in _not_up(backend, host.name, topology)]:
         if time.monotonic() > end:
-            raise MachineError(f"{', '.join(waiting)} did not come up within {_UP_SECONDS:.0f} s")
+            raise MachineError(f"{', '.join(waiting)} did not come up within {seconds:.0f} s")
         time.sleep(0.002)
 
 

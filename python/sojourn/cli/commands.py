@@ -83,7 +83,11 @@ def run(  # noqa: PLR0913 - one for each option
         ),
     ] = None,
     bed: Annotated[
-        str | None, typer.Option(metavar="netns|sim", help="Where: real frames, or simulated lines.")
+        str | None,
+        typer.Option(
+            metavar="netns|sim|FILE.toml",
+            help="Where: real frames on this machine, simulated lines, or the real hosts that a file names.",
+        ),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="The run folder to make; by default one under runs/.")] = None,
     as_json: JsonOutput = False,

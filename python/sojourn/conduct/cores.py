@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from sojourn.backends import load
+from sojourn.conduct.real_hosts import real_hosts
 from sojourn.errors import RequestError
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ def choose_cores(plan: Plan, draw: Random | None = None) -> Cores:
 
     Where there is a choice, `draw` makes it.
     """
-    return cores_of(plan.host, load(plan.bed.backend).cores(), draw)
+    return cores_of(plan.host, load(plan.bed.backend).cores(real_hosts(plan)), draw)
 
 
 def cores_of(host: HostPlan, usable: list[int], draw: Random | None = None) -> Cores:

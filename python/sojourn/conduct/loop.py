@@ -6,6 +6,7 @@ left. A session whose share of the time is up leaves the rest of its batches to 
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
     from sojourn.plan import Plan
     from sojourn.plan.trial import Trial
     from sojourn.records import RunFolder
+
+
+GATHER_SECONDS = 30.0
+"""What was recorded longer ago outlives its host, and this process: it is brought between two batches."""
 
 
 def batches_of(trials: Sequence[Trial[Any]]) -> list[list[Trial[Any]]]:
@@ -48,6 +53,7 @@ def measure_trials(session: Session, how: Measure, clock: Clock, share: float) -
     with how.open(session, clock) as bench:
         screen.begin(session.part.to_go)
         clock.start(share)
+        gathered = time.monotonic()
         for batch in batches_of(session.part.owed):
             is_last, has_enough = share >= 1, limit is not None and batch[0].round >= limit.least
             if limit and rounds >= least and clock.has_spent(share) and (has_enough or not is_last):
@@ -56,6 +62,9 @@ def measure_trials(session: Session, how: Measure, clock: Clock, share: float) -
                 for trial in batch:
                     bench.measure(trial)
                     screen.step()
+            if time.monotonic() > gathered + GATHER_SECONDS:
+                session.site.bed.backend.gather()
+                gathered = time.monotonic()
             done, rounds = done + len(batch), rounds + 1
         clock.stop()
     return done

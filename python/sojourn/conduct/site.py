@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from sojourn import devices
 from sojourn.bed import Bed, BedSpec, BoxSpec, LinkSpec, build_bed
+from sojourn.conduct.real_hosts import real_hosts, real_paths, require_clock
 from sojourn.plan.line import BETWEEN_SESSIONS, DRAWN_BY
 from sojourn.plan.sizes import KINDS
 
@@ -92,6 +93,7 @@ def open_site(
 ) -> Iterator[Site]:
     """The place that the plan asks, for the time of a block of code; boxes of the user's write to a folder of logs."""
     with build_bed(bed_spec(plan, cores, draw), run_id, logs) as bed:
+        require_clock(plan, bed.backend)
         try:
             yield Site(bed, plan.bed.lines, draw)
         finally:
@@ -137,6 +139,8 @@ def bed_spec(plan: Plan, cores: Cores, draw: Draw | None = None) -> BedSpec:
         twins=plan.twins,
         layout=None if draw is None else draw.layout,
         addresses=None if draw is None else draw.addresses,
+        hosts=real_hosts(plan),
+        paths=real_paths(plan),
         boxes={device: BoxSpec(box.up, box.down, box.within_ns, box.routed) for device, box in plan.bed.boxes.items()},
         links={
             path: LinkSpec(link.rates_bps, link.delays_ns, plan.bed.queue_bytes)

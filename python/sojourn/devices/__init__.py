@@ -155,7 +155,7 @@ def what_there_is(least_boxes: int = 0) -> str:
     plain = [
         f"'{mode.name}*N' with N from 1 to {mode.most} {mode.counts}" if mode.counts else f"'{mode.name}'"
         for mode in modes().values()
-        if mode.boxes >= least_boxes and not mode.is_box
+        if mode.boxes >= least_boxes and not mode.is_box and not mode.is_outside
     ]
     rows = [f"'{mode.name}*N' with N from 2 to {mode.longest}" for mode in modes().values() if mode.longest > 1]
     *names, last = [*plain, *rows]

@@ -164,6 +164,8 @@ class Mode:
     """Whether it joins any number of ports, by an interface of its own that learns addresses."""
     is_box: bool = False
     """Whether a program of the user's builds it."""
+    is_outside: bool = False
+    """Whether it stands between real hosts, as somebody has cabled it: nothing of it is built, set or read."""
     program: str = ""
     """A shell script that builds it, as a user's program builds a box; it bridges."""
     is_emulator: bool = False
@@ -224,7 +226,8 @@ class Device:
     @property
     def rank(self) -> int:
         """Its mode's, where it stands for it: neither a cascade nor one of several, unless it is an emulator."""
-        stands_for_it = self.mode.is_emulator or self.mode.is_box or self.count or self.name == self.mode.name
+        known = self.mode.is_emulator or self.mode.is_box or self.mode.is_outside
+        stands_for_it = known or self.count or self.name == self.mode.name
         return self.mode.rank if stands_for_it else min(self.mode.rank, 1)
 
     @property

@@ -89,6 +89,8 @@ class Ask:
     """Whether it measures over second links of a kind."""
     probes: bool = False
     """Whether a simulated line is asked for probes, there and back, and not for streams."""
+    one_clock: bool = True
+    """Whether it takes times of one host from times of another."""
     not_simulated: str | None = None
     """What a simulated line has not, so that the method cannot be asked of it."""
     restful: Callable[[Plan], bool] = lambda _: True

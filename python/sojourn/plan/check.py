@@ -8,15 +8,23 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from sojourn import devices
 from sojourn.errors import RequestError
 from sojourn.plan.boxes import check_boxes
 from sojourn.plan.emulatable import check_emulators, check_links
+from sojourn.plan.real_bed import load_real_bed
 from sojourn.plan.routed import check_routed
 from sojourn.plan.source import Given, Table, refuse
 from sojourn.plan.types import DIRECT, Plan
 from sojourn.plan.values import nearest, one_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SSH = "ssh"
+"""The backend whose hosts a file names."""
 
 
 def check(plan: Plan, table: Table, name: str) -> None:
@@ -43,11 +51,27 @@ def check(plan: Plan, table: Table, name: str) -> None:
     if "order" in plan.bed.hold and not ask.probes:
         held = given("bed.hold", list(plan.bed.hold))
         raise refuse(held, "bed.hold", f'no "order" for {method}, whose trials have no order of paths')
+    check_hosts(plan, given)
     check_boxes(plan, given)
     check_routed(plan, given)
     ask.check(plan, given)
     check_emulators(plan, given)
     check_links(plan, given)
+
+
+def check_hosts(plan: Plan, given: Callable[[str, object], Given]) -> None:
+    """A file of real hosts and the backend that reaches them belong together."""
+    if plan.bed.backend == SSH and plan.bed.hosts is None:
+        wanted = "a file of hosts beside it: --bed bed.toml, which `sojourn bed new` writes"
+        raise refuse(given("bed.backend", SSH), "bed.backend", wanted)
+    if plan.bed.backend != SSH and plan.bed.hosts is not None:
+        raise refuse(given("bed.hosts", plan.bed.hosts), "bed.hosts", f'bed.backend = "{SSH}" beside it')
+    if plan.bed.hosts is not None:
+        paths = load_real_bed(plan.bed.hosts).paths
+        for device in plan.bed.devices:
+            if device not in paths:
+                wanted = f"devices that {plan.bed.hosts} has a path for: {', '.join(paths)}"
+                raise refuse(given("bed.devices", list(plan.bed.devices)), "bed.devices", wanted)
 
 
 def check_hypotheses(plan: Plan, given: Given) -> None:

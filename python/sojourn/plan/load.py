@@ -19,6 +19,8 @@ from sojourn.plan.boxes import is_known as is_box_key
 from sojourn.plan.check import check
 from sojourn.plan.emulators import is_known, read_emulators, read_links
 from sojourn.plan.line import read_lines
+from sojourn.plan.real_bed import asked_by, is_file
+from sojourn.plan.real_bed import from_folder as hosts_from_folder
 from sojourn.plan.routed import over_routers
 from sojourn.plan.section import Declared, keys_of, read_section
 from sojourn.plan.source import Given, Table, read_toml, refuse
@@ -44,7 +46,7 @@ def load_plan(  # noqa: PLR0913 - one for each option
     name, text = find_study(source)
     given = read_toml(text, name)
     table = {key: value for key, value in given.items() if not key.startswith(tuple(f"{one}." for one in VARIANTS))}
-    table = spread(table, name)
+    table = hosts_from_folder(spread(table, name), Path(name).parent if Path(name).is_file() else Path())
     method = method_of(table)
     require_known(table, method)
     variants = {one: variant(given, one, method) for one in VARIANTS}
@@ -56,7 +58,7 @@ def load_plan(  # noqa: PLR0913 - one for each option
             raise RequestError(f"{name}: --{one} has nothing to change: expected a [{one}] {VARIANTS[one]}")
         table = overlay(table, variants[one])
     if backend:
-        table = overlay(table, {"bed.backend": Given(backend, f"--bed {backend}")})
+        table = overlay(table, asked_bed(backend, method_of(table)))
     for words in sets:
         table = overlay(table, read_set(words, method_of(table)))
     if devices:
@@ -72,6 +74,16 @@ def load_plan(  # noqa: PLR0913 - one for each option
         + [f"--device {words}" for words in devices]
     )
     return build(table, name, tuple(asked))
+
+
+def asked_bed(bed: str, method: str) -> Table:
+    """What `--bed` asks: a backend by its name, or a file of real hosts, between which stands what it says."""
+    where = f"--bed {bed}"
+    if not is_file(bed):
+        return {"bed.backend": Given(bed, where)}
+    own = keys_of_method(method)
+    asked = {key: given for key, given in asked_by(bed, where).items() if key in own}
+    return asked | ({} if ask_of(method).twins else {"bed.twins": Given(value=False, where=where)})
 
 
 VARIANTS = {"quick": 'such as "pairs.at_most" = "30s"', "full": "with a study's values as they were published"}

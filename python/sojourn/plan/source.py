@@ -69,8 +69,8 @@ def not_toml(error: tomllib.TOMLDecodeError, name: str) -> str:
     return f"{place}: not TOML: {AT.sub('', problem)}"
 
 
-BY_DEVICE = ("bed.lines", "bed.links", "bed.boxes", "emulate")
-"""Sections that have a table for each device, or each label."""
+BY_DEVICE = ("bed.lines", "bed.links", "bed.boxes", "emulate", "hosts", "paths")
+"""Sections that have a table for each device, each label, each host or each path."""
 
 
 def flatten(section: str, entries: dict[str, Any], name: str, lines: dict[str, int]) -> Table:

@@ -87,7 +87,10 @@ class BoxPlan:
 class BedPlan:
     """The machines and the devices between them."""
 
-    backend: str = key(one_of(*backends()), "netns", "real frames in namespaces, or simulated lines")
+    backend: str = key(
+        one_of(*backends()), "netns", "real frames in namespaces or between real hosts, or simulated lines"
+    )
+    hosts: str | None = key(text(), None, "the file that names real hosts and their cables: of --bed FILE.toml")
     devices: tuple[str, ...] = key(
         list_of(DEVICE, may_be_empty=True), ("wire", "bridge"), "what is put between the hosts"
     )

@@ -19,9 +19,10 @@ from sojourn.bed.backend import Usage
 from sojourn.bed.processes import find_tool
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from sojourn.bed.hosts import HostName
+    from sojourn.bed.model import HostSpec
 
 BUSY = ("user", "nice", "system")
 """What programs use. Interrupts serve our own frames as well, and nobody tells whose they serve."""
@@ -39,8 +40,9 @@ class LocalMachine:
         return sys.executable if tool == "python3" else find_tool(tool)
 
     @staticmethod
-    def cores() -> list[int]:
+    def cores(hosts: Mapping[HostName, HostSpec] | None = None) -> list[int]:
         """The cores that may be used."""
+        del hosts
         return sorted(os.sched_getaffinity(0))
 
     @contextmanager
@@ -54,6 +56,11 @@ class LocalMachine:
         finally:
             with suppress(OSError):
                 os.sched_setaffinity(0, before)
+
+    @property
+    def one_clock(self) -> bool:
+        """This machine's."""
+        return True
 
     def tai_ns(self) -> int:
         """CLOCK_TAI, which stamps records, now."""

@@ -63,4 +63,5 @@ ASK = Ask(
     probes=True,
     sessions=True,
     twins=True,
+    one_clock=False,
 )

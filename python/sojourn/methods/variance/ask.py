@@ -149,6 +149,7 @@ ASK = Ask(
     unread=frozenset({"pairs.at_most", "pairs.reference", "bed.hold"}),
     words={"device": "bed.devices", "size": "probe.icmp_bytes"},
     probes=True,
+    one_clock=False,
     sessions=True,
     hold=hold,
     starts=lambda plan: plan.variance.starts,

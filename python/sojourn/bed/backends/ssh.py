@@ -1,0 +1,587 @@
+"""The backend for real hosts, reached by OpenSSH: a test port is an interface of a host, a cable is a cable.
+
+On each host a *keeper* (bed/keeper.py) has a network namespace for every host of the bed, into which the test ports are
+moved: whatever the host itself does with its network, its settings included, is outside, and what the bed sets is gone
+with the namespace. Programs are run in there over SSH, asked and heard by their standard streams; what they write stays
+on the host until it is gathered. The keeper cleans up when this process ends, when the SSH session does, and when
+nothing has been heard of us for a while.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import os
+import re
+import secrets
+import selectors
+import shlex
+import signal
+import subprocess
+import threading
+import time
+from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+from sojourn.bed import keeper, machine
+from sojourn.bed.backend import Usage
+from sojourn.bed.backends.local import BUSY
+from sojourn.bed.hosts import DEVICES_HOST, END_HOSTS
+from sojourn.bed.look import OLDEST_KERNEL, TOOLS, Looked, look, unfit
+from sojourn.bed.processes import end, end_all, guarded
+from sojourn.bed.ssh import Line, launch, rights, who
+from sojourn.bed.state import Process, StateFile, state_folder
+from sojourn.errors import MachineError, RequestError
+
+if TYPE_CHECKING:
+    import socket as sockets
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from sojourn.bed.hosts import HostName
+    from sojourn.bed.model import BedSpec, Cable, HostSpec, PathSpec, Topology
+
+_READY_SECONDS = 30.0
+_GONE_SECONDS = 20.0
+_KILLED_SECONDS = 5.0
+
+
+class RemoteProcess(subprocess.Popen[Any]):
+    """A program on a host, as `ssh` stands for it here: its streams, its status; signals go the other way."""
+
+    remote: _Machine | None = None
+    number = 0
+    _killed = False
+
+    def send_signal(self, sig: int) -> None:
+        """Have the keeper send it."""
+        if self.poll() is not None:
+            return
+        if self.remote is None or not self.remote.send(f"signal {signal.Signals(sig).name[3:]} {self.number}"):
+            super().send_signal(signal.SIGKILL)
+        self._killed = self._killed or sig == signal.SIGKILL
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end; one that was killed is not waited for longer than a while, whatever its host does."""
+        try:
+            return super().wait(_KILLED_SECONDS if self._killed and timeout is None else timeout)
+        except subprocess.TimeoutExpired:
+            if not self._killed:
+                raise
+            super().send_signal(signal.SIGKILL)
+            return super().wait()
+
+
+class _Fetched(NamedTuple):
+    """A folder of a host, and the one of ours that it is for."""
+
+    machine: _Machine
+    there: str
+    local: Path
+    sizes: dict[str, int]
+    """How much of each file is here."""
+
+
+class _Machine:
+    """A real host with its keeper."""
+
+    def __init__(self, name: str, spec: HostSpec, socket: str) -> None:
+        self.name = name
+        self.spec = spec
+        self.line = Line(name.upper() if name in END_HOSTS else name, spec, socket)
+        self.found: Looked = look(self.line)
+        self.root = rights(self.line, self.found.uid)
+        self.work = ""
+        self.keeper = 0
+        self.namespaces: dict[HostName, int] = {}
+        self._process: subprocess.Popen[str] | None = None
+        self._lock = threading.Lock()
+
+    def __str__(self) -> str:
+        return str(self.line)
+
+    def keep(self, run: str, hosts: Sequence[HostName], tools: str) -> None:
+        """Start the keeper, with a namespace for each of these hosts of the bed."""
+        self.work = f"{self.spec.folder.rstrip('/')}/sojourn-{run}-{secrets.token_hex(6)}"
+        stays = "keep" if self.spec.keep else "-"
+        argv = ["sh", "-c", keeper.KEEPER, "sh", run, f"{who()}", self.work, tools, stays, *hosts]
+        self._process = launch(
+            self.line, [*self.root, *argv], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            text=True, start_new_session=True,
+        )  # fmt: skip
+        said = _first_line(self._process, _READY_SECONDS)
+        first, *rest = said.split() or [""]
+        if first == "held":
+            raise MachineError(f"{self} is held by {' '.join(rest)}: wait until it has ended, or end it there")
+        if first != "ready":
+            self._process.kill()
+            _, why = self._process.communicate()
+            words = " / ".join(why.strip().splitlines()[-2:]) or "it says nothing"
+            raise MachineError(f"{self}: no bed can be kept there: {words}{_about_sudo(words, self.spec)}")
+        self.keeper, *namespaces = map(int, rest)
+        self.namespaces = dict(zip(hosts, namespaces, strict=True))
+        self.found = look(self.line)  # what an earlier keeper had taken is back
+        threading.Thread(target=self._beat, daemon=True, name=f"beat-{self.name}").start()
+
+    def send(self, line: str) -> bool:
+        """Say something to the keeper; whether it could be said."""
+        with self._lock:
+            if self._process is None or self._process.stdin is None or self._process.stdin.closed:
+                return False
+            try:
+                self._process.stdin.write(f"{line}\n")
+                self._process.stdin.flush()
+            except OSError:
+                return False
+            return self._process.poll() is None
+
+    def run(self, argv: Sequence[str], text: str = "") -> str:
+        """Run a command outside the bed, with the rights of root."""
+        return self.line.run([*self.root, *argv], text)
+
+    def close(self) -> None:
+        """Let the keeper clean up, wait until it has, and end the connection."""
+        if (process := self._process) is not None:
+            with self._lock, suppress(OSError):
+                assert process.stdin is not None
+                process.stdin.close()
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(_GONE_SECONDS)
+            end(process)
+            self._process = None
+        self.line.close()
+
+    def _beat(self) -> None:
+        """Tell the keeper again and again that we live."""
+        while self.send(""):
+            time.sleep(keeper.BEAT_SECONDS)
+
+
+class SshBackend:
+    """Real hosts."""
+
+    simulated: ClassVar[bool] = False
+    unprivileged: bool = False
+
+    def __init__(self, run_id: str) -> None:
+        self.missing: list[str] = []
+        self._state = StateFile(run_id)
+        self._machines: dict[str, _Machine] = {}
+        self._ports: dict[str, str] = {}
+        self._started: list[subprocess.Popen[Any]] = []
+        self._folders: dict[tuple[HostName, Path], _Fetched] = {}
+        self._tools = ""
+        self._file = Path()
+        self._numbers = iter(range(1, 1_000_000))
+
+    @staticmethod
+    def cores(hosts: Mapping[str, HostSpec] | None = None) -> list[int]:
+        """The cores that may be used on both ends."""
+        hosts = hosts or {}
+        return _common_cores(tuple((name, hosts[name]) for name in END_HOSTS if name in hosts))
+
+    def open(self, topology: Topology, spec: BedSpec) -> None:
+        """Reaches the hosts, refuses what they cannot do, and starts a keeper on each."""
+        if not spec.hosts:
+            raise RequestError("a bed of real hosts needs to be told which: --bed bed.toml")
+        self._state.claim()
+        self._state.write(Process.of(os.getpid()))
+        for name, host in spec.hosts.items():
+            self._machines[name] = _Machine(name, host, str(self._state.socket(f"ssh-{name}")))
+        self._ports = ports_of(topology, spec.paths)
+        self._file = instrument_for_hosts()
+        binary = self._file.read_bytes()
+        digest = hashlib.sha256(binary).hexdigest()
+        for one in self._machines.values():
+            require_fit(one.line, one.found, binary)
+        if DEVICES_HOST in self._machines:
+            tools = {tool: package for one in topology.stations for tool, package in one.mode.tools.items()}
+            require_tools(self._machines[DEVICES_HOST].line, tools)
+        self._tools = f"{keeper.INSTRUMENTS}/{digest[:16]}"
+        for one in self._machines.values():
+            hosts = [host.name for host in topology.hosts if _machine_of(host.name) == one.name]
+            one.keep(self._state.mark.run, hosts, self._tools)
+            require_ports(one.line, one.found, self._interfaces(one.name, topology))
+        for one in self._machines.values():
+            self._install(one, digest)
+
+    def lay(self, cables: Iterable[Cable], mtu: int) -> None:
+        """Moves the test ports into their namespaces, with the bed's names and MACs, all down."""
+        lines: dict[str, list[str]] = {}
+        for port in (port for cable in cables for port in (cable.left, cable.right)):
+            one, old = self._on(port.host), self._ports[port.dev]
+            link = one.found.links[old]
+            up = "up" if "UP" in link["flags"] else "down"
+            is_now = f"{link['address']} {link['mtu']} {up}"
+            there = f"{one.namespaces[port.host]} {old} {port.dev} {port.mac} {mtu} {is_now}\n"
+            lines.setdefault(one.name, []).append(there)
+        for name, some in lines.items():
+            one = self._machines[name]
+            one.run(["sh", "-c", keeper.TAKE, "sh", str(one.keeper)], "".join(some))
+
+    def start(self, host: HostName, argv: Sequence[str], **popen: Any) -> subprocess.Popen[Any]:
+        one, number = self._on(host), next(self._numbers)
+        given = popen.pop("env", None) or {}
+        variables = [f"{name}={value}" for name, value in given.items() if os.environ.get(name) != value]
+        popen.pop("cwd", None)  # of this machine
+        popen.setdefault("stdin", subprocess.DEVNULL)
+        popen.setdefault("start_new_session", True)
+        there = ["sh", "-c", keeper.ENTER, "sh", one.work, str(number), str(one.namespaces[host]), *variables, *argv]
+        process = RemoteProcess(guarded(one.line.command([*one.root, *there])), **popen)
+        process.remote, process.number = one, number
+        self._started.append(process)
+        return process
+
+    def run(self, host: HostName, argv: Sequence[str], input: str | None = None) -> str:  # noqa: A002
+        one = self._on(host)
+        there = ["sh", "-c", keeper.INSIDE, "sh", str(one.namespaces[host]), *argv]
+        try:
+            return one.line.run([*one.root, *there], input or "")
+        except MachineError as error:
+            raise MachineError(f"{error} (by '{shlex.join(argv)}')") from error
+
+    def beside(self, argv: Sequence[str], **popen: Any) -> subprocess.Popen[Any]:
+        del popen
+        raise MachineError(f"'{argv[0]}' watches hosts from outside: that needs a bed on one machine, --bed netns")
+
+    def cgroup(self, host: HostName) -> str:
+        raise MachineError(
+            f"host {host.upper()} has no cgroup of this bed: that needs a bed on one machine, --bed netns"
+        )
+
+    def put(self, host: HostName, path: str, text: str) -> None:
+        if path.startswith("/sys/class/net/"):
+            self._in_sysfs(host, ["sh", "-c", 'cat > "$0"', path], text)
+        else:
+            self.run(host, ["sh", "-c", 'cat > "$0"', path], text)
+
+    def get(self, host: HostName, path: str) -> str:
+        return self._in_sysfs(host, ["cat", path], None) if path.startswith("/sys/class/net/") else self.run(
+            host, ["cat", path]
+        )  # fmt: skip
+
+    def folder(self, host: HostName | None, local: Path) -> Path:
+        if host is None:
+            raise MachineError("programs beside all hosts need a bed on one machine: --bed netns")
+        if (host, local) not in self._folders:
+            one = self._on(host)
+            there = f"{one.work}/{len(self._folders)}"
+            one.run(["mkdir", there])
+            self._folders[host, local] = _Fetched(one, there, local, {})
+        return Path(self._folders[host, local].there)
+
+    def lend(self, host: HostName, local: Path) -> Path:
+        one = self._on(host)
+        there = f"{one.work}/lent-{next(self._numbers)}-{local.name}"
+        script = 'umask 022; cat >"$0" && chmod 755 "$0"'
+        one.line.run_bytes([*one.root, "sh", "-c", script, there], local.read_bytes())
+        return Path(there)
+
+    def gather(self) -> None:
+        """Fetches what is new of every file, and compares it by its hash."""
+        for one in self._folders.values():
+            if one.local.is_dir() and one.machine.line.is_up:  # what was there for a moment only is gone by now
+                _fetch(one)
+
+    def socket(self, name: str) -> str:
+        raise MachineError(f"the program {name} listens at a socket, which cannot be reached on another host yet")
+
+    def connect(self, path: str, seconds: float) -> sockets.socket:
+        del seconds
+        raise MachineError(f"{path} cannot be reached on another host yet")
+
+    def instrument(self) -> str:
+        return f"{self._tools}/sojourn-instrument"
+
+    def find(self, tool: str) -> str | None:
+        return tool if all(tool in one.found.tools for one in self._machines.values()) else None
+
+    @contextmanager
+    def without(self, core: int) -> Iterator[None]:
+        """This process is on another machine."""
+        del core
+        yield
+
+    @property
+    def one_clock(self) -> bool:
+        """Whether all hosts are one machine."""
+        return len({one.found.boot_id for one in self._machines.values()}) == 1
+
+    def tai_ns(self) -> int:
+        """CLOCK_TAI of the hosts, where it is ours."""
+        self._require_our_clock()
+        return time.clock_gettime_ns(time.CLOCK_TAI)
+
+    def tai_offset_ns(self) -> int:
+        self._require_our_clock()
+        apart = time.clock_gettime_ns(time.CLOCK_TAI) - time.clock_gettime_ns(time.CLOCK_REALTIME)
+        return round(apart / 1e9) * 1_000_000_000
+
+    def cpu_ns(self, pid: int) -> int:
+        """Processor time of a program that is still running there, to a clock tick."""
+        for process in self._started:
+            if process.pid == pid and isinstance(process, RemoteProcess) and process.remote is not None:
+                there = f"{process.remote.work}/pid.{process.number}"
+                script = "cat /proc/$(cat \"$0\")/task/*/schedstat 2>/dev/null | cut -d' ' -f1; true"
+                return sum(map(int, process.remote.run(["sh", "-c", script, there]).split()))
+        return 0
+
+    def usage(self) -> Usage:
+        """Processor time of all hosts together; hosts of one kernel count its processors once."""
+        every = [(one.found.boot_id, _usage(one)) for one in self._machines.values()]
+        kernels = dict(every).values()
+        busy, steal, processors = (sum(one[place] for one in kernels) for place in (0, 1, 3))
+        return Usage(time.monotonic(), busy, steal, sum(one[2] for _, one in every), int(processors))
+
+    def softnet_dropped(self) -> int:
+        script = "cat /proc/net/softnet_stat"
+        rows = [
+            row.split() for one in self._machines.values() for row in one.line.run(["sh", "-c", script]).splitlines()
+        ]
+        return sum(int(row[1], 16) for row in rows)
+
+    def machine(self) -> dict[str, Any]:
+        """What the hosts are; of the first, under the names that a single machine's facts have."""
+        found = {name: _facts(one.found) for name, one in self._machines.items()}
+        return {"machine": found["a"], "machines": found, "versions": machine.versions()}
+
+    def moment(self) -> dict[str, Any]:
+        """Load and uptime of each host now."""
+        every = {name: _moment(one) for name, one in self._machines.items()}
+        return {**every["a"], "machines": every}
+
+    def close(self) -> None:
+        """Ends what was started, and has each host clean up."""
+        end_all(self._started)
+        self._started.clear()
+        self._folders.clear()
+        for one in self._machines.values():
+            one.close()
+        self._machines.clear()
+        self._state.remove()
+
+    def _on(self, host: HostName) -> _Machine:
+        try:
+            return self._machines[_machine_of(host)]
+        except KeyError:
+            raise MachineError("the bed is gone; build it again") from None
+
+    def _interfaces(self, name: str, topology: Topology) -> Iterator[str]:
+        """The test ports of a machine."""
+        for host in topology.hosts:
+            if _machine_of(host.name) == name:
+                yield from (self._ports[port.dev] for port in topology.ports(host.name))
+
+    def _install(self, one: _Machine, digest: str) -> None:
+        """Copies the instrument, unless the host has it, and tries it."""
+        if "have" not in one.run(["sh", "-c", keeper.INSTALLED, "sh", self._tools, digest]):
+            argv = ["sh", "-c", keeper.INSTALL, "sh", self._tools, digest]
+            one.line.run_bytes([*one.root, *argv], _packed(str(self._file)))
+        try:
+            one.line.run([self.instrument(), "--version"])
+        except MachineError as error:
+            fix = "run `make static` in the source tree here: it builds one that needs no library of the host"
+            raise MachineError(f"{error}: the instrument does not run there: {fix}") from error
+
+    def _in_sysfs(self, host: HostName, argv: Sequence[str], text: str | None) -> str:
+        script = 'mount -n --make-rprivate / && mount -n -t sysfs sysfs /sys && exec "$@"'
+        private = ["unshare", "--mount", "--propagation", "unchanged", "sh", "-c", script, "sh"]
+        return self.run(host, [*private, *argv], text)
+
+    def _require_our_clock(self) -> None:
+        boots = {one.found.boot_id for one in self._machines.values()}
+        own = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        if boots != {own}:
+            raise MachineError(
+                "this study compares times of the hosts with times of this machine: it needs --bed netns"
+            )
+
+
+def ports_of(topology: Topology, paths: Mapping[str, PathSpec]) -> dict[str, str]:
+    """The real interface of each port of a bed, by the port's name there."""
+    found: dict[str, str] = {}
+    for link in topology.links:
+        own = paths[link.path]
+        found |= {link.a_dev: own.a, link.b_dev: own.b}
+        for station in link.stations:
+            assert own.left is not None
+            assert own.right is not None
+            found |= {station.left.dev: own.left, station.right.dev: own.right}
+    return found
+
+
+def require_fit(line: Line, found: Looked, binary: bytes) -> None:
+    """Refuses a host that cannot hold a bed, with what would fix that."""
+    lacking = [tool for tool in TOOLS if tool not in found.tools]
+    if lacking:
+        packages = " ".join(sorted({TOOLS[tool] for tool in lacking}))
+        raise MachineError(f"{line} has no {', '.join(lacking)}: apt-get install {packages}")
+    if found.kernel < OLDEST_KERNEL:
+        oldest = ".".join(map(str, OLDEST_KERNEL))
+        raise MachineError(f"{line} has Linux {found.release}: it needs {oldest} or newer")
+    if (built_for := architecture_of(binary)) != found.architecture:
+        raise MachineError(f"{line} is {found.architecture}, and the instrument here is built for {built_for}")
+    if found.uid != 0 and not line.spec.sudo:
+        raise MachineError(f"{line}: who logs in is not root: log in as root, or set sudo = true for it")
+    if found.uid != 0 and found.sudo != "yes":
+        raise MachineError(
+            f"{line}: no rights of root ({found.sudo or 'there is no sudo'}){_about_sudo('sudo', line.spec)}"
+        )
+
+
+def require_tools(line: Line, tools: Mapping[str, str]) -> None:
+    """Refuses a host that has not what its devices are built with."""
+    script = 'PATH=$PATH:/usr/sbin:/sbin; for tool; do command -v "$tool" >/dev/null || echo "$tool"; done'
+    if lacking := line.run(["sh", "-c", script, "sh", *tools]).split():
+        packages = " ".join(sorted({tools[tool] for tool in lacking}))
+        raise MachineError(f"{line} has no {', '.join(lacking)}, which its devices need: apt-get install {packages}")
+
+
+def require_ports(line: Line, found: Looked, interfaces: Iterable[str]) -> None:
+    """Refuses interfaces that are no test ports."""
+    for name in interfaces:
+        if (reason := unfit(found, name)) is not None:
+            raise RequestError(f"{line} {reason}")
+
+
+def instrument_for_hosts() -> Path:
+    """The instrument that is copied: the one without shared libraries, where it was built since the other was."""
+    own = Path(machine.find_instrument())
+    alone = own.with_name(f"{own.name}-static")
+    return alone if alone.is_file() and alone.stat().st_mtime >= own.stat().st_mtime else own
+
+
+MACHINES = {62: "x86_64", 183: "aarch64", 243: "riscv64"}
+
+
+def architecture_of(binary: bytes) -> str:
+    """What a program is built for, as `uname -m` calls it."""
+    number = int.from_bytes(binary[18:20], "little")
+    return MACHINES.get(number, f"machine {number} of ELF")
+
+
+def _about_sudo(words: str, spec: HostSpec) -> str:
+    name = spec.user or "who logs in"
+    return f": sudo must ask no password of {name} (see the guide on real hosts)" if "sudo" in words else ""
+
+
+@cache
+def _common_cores(hosts: tuple[tuple[str, HostSpec], ...]) -> list[int]:
+    """The cores that every one of these hosts has; each is asked once."""
+    common: set[int] | None = None
+    for name, spec in hosts:
+        line = Line(name.upper(), spec, str(state_folder() / f"sojourn-look-{os.getpid()}-{name}.sock"))
+        try:
+            found = set(look(line).cpus)
+        finally:
+            line.close()
+        common = found if common is None else common & found
+    return sorted(common or {0})
+
+
+@cache
+def _packed(file: str) -> bytes:
+    return gzip.compress(Path(file).read_bytes(), 1)
+
+
+def _machine_of(host: HostName) -> str:
+    """The real host of one of the bed's."""
+    return host if host in END_HOSTS else DEVICES_HOST
+
+
+def _first_line(process: subprocess.Popen[str], seconds: float) -> str:
+    assert process.stdout is not None
+    with selectors.DefaultSelector() as selector:
+        selector.register(process.stdout, selectors.EVENT_READ)
+        return process.stdout.readline().strip() if selector.select(seconds) else ""
+
+
+def _fetch(one: _Fetched) -> None:
+    """Brings what is new of a folder's files; what differs from its hash there is fetched again, once."""
+    sizes = _sizes(one)
+    for gone in one.sizes.keys() - sizes.keys():
+        (one.local / gone).unlink(missing_ok=True)
+        del one.sizes[gone]
+    for attempt in range(2):
+        wanted = [
+            (name, one.sizes.get(name, 0) if size >= one.sizes.get(name, 0) else 0, size)
+            for name, size in sizes.items()
+        ]
+        wanted = [(name, at, size) for name, at, size in wanted if size != one.sizes.get(name)]
+        if not wanted:
+            return
+        asked = "".join(f"{at} {size - at} {name}\n" for name, at, size in wanted)
+        script = [*one.machine.root, "sh", "-c"]
+        got = one.machine.line.run_bytes([*script, keeper.FETCH, "sh", one.there], asked.encode(), 3600)
+        sums = one.machine.line.run([*script, keeper.SUMS, "sh", one.there], asked, 3600).splitlines()
+        if _keep(one, wanted, got, sums):
+            return
+        if attempt:
+            raise MachineError(f"{one.machine}: records came otherwise than they are there: is its disk sound?")
+
+
+def _keep(one: _Fetched, wanted: Sequence[tuple[str, int, int]], got: bytes, sums: Sequence[str]) -> bool:
+    """Writes what came where it belongs; whether all of it has its hash."""
+    at, good = 0, len(sums) == len(wanted)
+    for (name, begin, size), digest in zip(wanted, sums, strict=False):
+        part = got[at : at + size - begin]
+        at += size - begin
+        if hashlib.sha256(part).hexdigest() != digest.split()[0]:
+            good = False
+            continue
+        path = one.local / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("r+b" if begin else "wb") as file:
+            file.seek(begin)
+            file.write(part)
+        one.sizes[name] = size
+    return good
+
+
+def _sizes(one: _Fetched) -> dict[str, int]:
+    """The files of a folder there, and their sizes; `wc` adds a line for all."""
+    said = one.machine.line.run([*one.machine.root, "sh", "-c", keeper.SIZES, "sh", one.there])
+    found = (row.split(maxsplit=1) for row in said.splitlines())
+    return {name.removeprefix("./"): int(size) for size, name in found if name.startswith("./")}
+
+
+def _usage(one: _Machine) -> tuple[float, float, float, float]:
+    """Busy, stolen and ours in seconds, and how many processors there are."""
+    first, ticks, processors, *rest = one.run(["sh", "-c", keeper.USAGE, "sh", one.work]).splitlines()
+    names = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
+    counts = dict(zip(names, map(int, first.split()[1:]), strict=False))
+    ours = 0.0
+    for row in rest:
+        kind, *words = row.split()
+        if kind == "ended":
+            ours += sum(map(_seconds, words))
+        elif kind == "live":
+            ours += sum(map(int, words[11:15])) / int(ticks)
+    busy = sum(counts[name] for name in BUSY) / int(ticks)
+    return busy, counts.get("steal", 0) / int(ticks), ours, int(processors)
+
+
+def _seconds(words: str) -> float:
+    """A time as a shell's `times` writes it: 1m2.30s."""
+    found = re.fullmatch(r"(\d+)m([\d.]+)s", words)
+    return int(found[1]) * 60 + float(found[2]) if found else 0.0
+
+
+def _facts(found: Looked) -> dict[str, Any]:
+    return {
+        "kernel": {"release": found.release, "version": found.version, "architecture": found.architecture},
+        "distribution": found.distribution,
+        "cpu": {"model": found.cpu, "usable": list(found.cpus), "online": len(found.cpus)},
+        "memory_total_bytes": found.memory_bytes,
+        "clocks": {"clocksource": found.clocksource},
+    }
+
+
+def _moment(one: _Machine) -> dict[str, Any]:
+    load, up = one.line.run(["cat", "/proc/loadavg", "/proc/uptime"]).splitlines()
+    return {
+        "boot_id": one.found.boot_id,
+        "uptime_s": float(up.split()[0]),
+        "load_average": [float(word) for word in load.split()[:3]],
+    }

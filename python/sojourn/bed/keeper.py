@@ -1,0 +1,179 @@
+"""What stays on a real host while a bed stands there, and cleans up by itself: scripts for its shell, nothing else.
+
+The *keeper* is root's shell on the host, asked over SSH by lines on its standard input. It holds the lock of the host,
+keeps the network namespaces of the bed's hosts, sends signals, and hears a beat every few seconds. At the end of its
+input (the controller or the SSH session has ended), or when no beat has come for a while (the network has), it ends
+every program in these namespaces, gives the interfaces back as it found them, and removes what was copied.
+"""
+
+from __future__ import annotations
+
+BEAT_SECONDS = 10.0
+LEASE_SECONDS = 40
+"""Without a word for so long, a keeper takes its controller for dead."""
+
+STATE = "/run/sojourn"
+"""Of root on each host: the lock, who holds it, and what was taken."""
+
+INSTRUMENTS = "/var/lib/sojourn"
+"""Of root on each host: the instrument, in a folder named by its content."""
+
+# $1 the run, $2 who holds it, $3 the folder to be made for records, $4 the folder of the instrument, $5 "keep" if that
+# stays, then the names of hosts. Answers "held …", "ready" and a process in each namespace, or nothing.
+KEEPER = (
+    """
+PATH=$PATH:/usr/sbin:/sbin
+trap '' PIPE HUP
+umask 022
+run=$1 who=$2 work=$3 tools=$4 keep=$5; shift 5
+state={state}
+mkdir -p "$state" || exit 1
+taken=$state/taken.$$
+
+in_ns() { there=$1; shift; nsenter --net="/proc/$there/ns/net" -- "$@"; }
+
+give_back() { # what the file of taken interfaces says
+    while read -r ns old new mac mtu up; do
+        for name in "$new" "$old"; do
+            in_ns "$ns" ip link set dev "$name" down && in_ns "$ns" ip link set dev "$name" name "$old" &&
+                in_ns "$ns" ip link set dev "$old" netns $$
+        done 2>/dev/null
+        if ! ip link show dev "$old" >/dev/null 2>&1; then # its namespace went first, and the kernel brought it here
+            ip link set dev "$new" down && ip link set dev "$new" name "$old"
+        fi 2>/dev/null
+        ip link set dev "$old" xdp off 2>/dev/null
+        ip link set dev "$old" address "$mac" mtu "$mtu" 2>/dev/null
+        set --
+        while read -r feature value fixed; do
+            [ -n "$fixed" ] || set -- "$@" "${feature%:}" "$value"
+        done <"$state/features.$old"
+        [ $# -eq 0 ] || ethtool -K "$old" "$@" >/dev/null 2>&1
+        [ "$up" != up ] || ip link set dev "$old" up
+        rm -f "$state/features.$old"
+    done <"$taken"
+    rm -f "$taken"
+}
+
+exec 9>>"$state/lock"
+locked=yes
+if ! flock -n 9; then
+    read -r holder rest <"$state/holder"
+    if [ "$holder" != "$run" ]; then echo "held run $holder of $rest"; exit 0; fi
+    locked= # another host of the same bed on the same machine
+else
+    for left in "$state"/taken.*; do # a keeper that was killed
+        [ ! -e "$left" ] || { taken=$left; give_back; }
+    done
+    taken=$state/taken.$$
+    echo "$run $who" >"$state/holder"
+fi
+mkdir -m 755 "$work" || exit 1
+: >"$taken"
+keepers=
+for host in "$@"; do
+    setpriv --pdeathsig KILL -- unshare --net sleep 2147483647 </dev/null >/dev/null 9>&- &
+    until read -r name <"/proc/$!/comm" && [ "$name" = sleep ]; do
+        sleep 0.01
+        kill -0 $! || exit 1
+    done 2>/dev/null
+    keepers="$keepers $!"
+done
+echo "ready $$$keepers"
+
+while line=$(timeout {lease} sh -c 'IFS= read -r line && echo "$line"'); do
+    case $line in
+        signal\\ *) (
+            number=${line##* } name=${line#* }
+            for try in 1 2 3 4 5 6 7 8 9 10; do [ -s "$work/pid.$number" ] && break; sleep 0.05; done
+            kill -"${name%% *}" "$(cat "$work/pid.$number")"
+        ) 2>/dev/null & ;;
+    esac
+done
+
+inodes=
+for keeper in $keepers; do inodes="$inodes $(stat -L -c %i "/proc/$keeper/ns/net")"; done
+for try in 1 2 3 4 5 6 7 8 9 10; do
+    pids=$(stat -L -c '%i %n' /proc/[0-9]*/ns/net 2>/dev/null | while read -r inode path; do
+        pid=${path#/proc/}; pid=${pid%%/*}
+        case "$keepers " in *" $pid "*) continue ;; esac
+        case "$inodes " in *" $inode "*) echo "$pid" ;; esac
+    done)
+    [ -n "$pids" ] || break
+    kill -KILL $pids 2>/dev/null
+done
+give_back
+kill -KILL $keepers
+wait
+rm -rf "$work"
+[ "$keep" = keep ] || { rm -rf "$tools"; rmdir {instruments}; } 2>/dev/null
+[ -z "$locked" ] || rm -f "$state/holder"
+echo gone
+""".replace("{state}", STATE)
+    .replace("{lease}", str(LEASE_SECONDS))
+    .replace("{instruments}", INSTRUMENTS)
+)
+
+# $1 the keeper; on each line: namespace, interface, its name there, its MAC there, its MTU there, and MAC, MTU and
+# state as they are. What was is written down before anything is changed.
+TAKE = """
+PATH=$PATH:/usr/sbin:/sbin
+taken={state}/taken.$1
+while read -r ns old new new_mac new_mtu mac mtu up; do
+    ethtool -k "$old" 2>/dev/null | sed -n 's/^[[:space:]][[:space:]]*//p
+        s/^generic-receive-offload/gro/p; s/^generic-segmentation-offload/gso/p' >"{state}/features.$old"
+    echo "$ns $old $new $mac $mtu $up" >>"$taken"
+    ip link set dev "$old" down && ip link set dev "$old" netns "$ns" && nsenter --net="/proc/$ns/ns/net" -- \\
+        ip link set dev "$old" name "$new" address "$new_mac" mtu "$new_mtu" || exit 1
+done
+""".replace("{state}", STATE)
+
+# $1 the folder of the bed, $2 the program's number, $3 the namespace, then `env`'s words and the command. The program's
+# own number is written down before it runs; what it used of the processors, when it has ended.
+ENTER = """
+PATH=$PATH:/usr/sbin:/sbin; export PATH
+work=$1 number=$2 ns=$3; shift 3
+nsenter --net="/proc/$ns/ns/net" -- sh -c 'echo $$ >"$0"; exec env "$@"' "$work/pid.$number" "$@"
+status=$?
+times >"$work/times.$number" 2>/dev/null
+exit $status
+"""
+
+# $1 the namespace, then the command.
+INSIDE = """
+PATH=$PATH:/usr/sbin:/sbin; export PATH
+ns=$1; shift
+exec nsenter --net="/proc/$ns/ns/net" -- "$@"
+"""
+
+# $1 the folder of the instrument, $2 its SHA-256; the instrument comes compressed, unless it is there: then "have".
+INSTALLED = 'f=$1/sojourn-instrument; [ -O "$f" ] && [ "$(sha256sum <"$f")" = "$2  -" ] && echo have; true'
+INSTALL = """
+umask 022
+mkdir -p "$1" && gzip -dc >"$1/new" && [ "$(sha256sum <"$1/new")" = "$2  -" ] || { rm -f "$1/new"; exit 1; }
+chmod 755 "$1/new" && mv -f "$1/new" "$1/sojourn-instrument"
+"""
+
+# $1 a folder; on each line of the input, how much of a file is here already. The bytes that are new, file after file.
+SIZES = 'cd "$1" && find . -type f -exec wc -c {} +'
+FETCH = """
+cd "$1" || exit 1
+while read -r from length name; do tail -c "+$((from + 1))" "$name" | head -c "$length"; done
+"""
+SUMS = """
+cd "$1" || exit 1
+while read -r from length name; do tail -c "+$((from + 1))" "$name" | head -c "$length" | sha256sum; done
+"""
+
+# $1 the folder of the bed: processor time in clock ticks, of all, of the hypervisor's others, and what programs of
+# ours have used; those that have ended wrote it down.
+USAGE = """
+head -n 1 /proc/stat
+getconf CLK_TCK
+nproc
+cat "$1"/times.* 2>/dev/null | grep -v '^$' | sed -n 'n;s/^/ended /p'
+for file in "$1"/pid.*; do
+    [ -e "$1/times.${file##*.}" ] || sed 's/^.*) /live /' "/proc/$(cat "$file")/stat"
+done 2>/dev/null
+cat /proc/net/softnet_stat | sed 's/^/softnet /'
+true
+"""

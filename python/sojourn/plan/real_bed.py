@@ -1,0 +1,192 @@
+"""Real hosts and the paths between them, as a file names them (`--bed bed.toml`).
+
+Every key is declared once, as those of plans are; unknown ones are refused with their line. Reaches no host.
+"""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sojourn import devices
+from sojourn.devices import A_A, DIRECT
+from sojourn.errors import RequestError
+from sojourn.plan.section import key, keys_of, read_section, section
+from sojourn.plan.source import Given, Table, read_toml
+from sojourn.plan.values import flag, matching, nearest, text, whole
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+SUFFIX = ".toml"
+HOSTS = {"a": "asks", "b": "answers", "device": "holds the devices that Sojourn builds"}
+"""The hosts that a bed may have."""
+NEEDED = ("a", "b")
+
+INTERFACE = matching(r"[^\s/:]{1,15}", 'the name of an interface, such as "enp3s0"')
+WORD = matching(r"[^\s-]\S*", "a name without spaces")
+FOLDER = matching(r"/[\w./-]*", 'a folder by its whole path, such as "/var/tmp"')
+
+
+@section
+class RealHost:
+    """A real host, and how OpenSSH reaches it."""
+
+    address: str = key(WORD, MISSING, "as ssh takes it: a name, an address, or a host of your own ssh_config")
+    user: str | None = key(WORD, None, "who logs in; as OpenSSH's configuration says where it is left out")
+    port: int | None = key(whole(1, 65_535), None, "port of its sshd")
+    identity: str | None = key(
+        text(), None, "file of a private key; the agent and the configuration serve where left out", name="key"
+    )
+    jump: str | None = key(WORD, None, "host to go through, as ssh -J has it")
+    config: str | None = key(text(), None, "file of OpenSSH's configuration in place of your own")
+    sudo: bool = key(flag(), True, "whether rights come by sudo -n where the user is not root")  # noqa: FBT003
+    folder: str = key(FOLDER, "/var/tmp", "where records are written until they are fetched")
+    keep: bool = key(flag(), False, "whether the instrument stays on the host, for the next run")  # noqa: FBT003
+
+
+@section
+class RealPath:
+    """The interfaces of a path."""
+
+    a: str = key(INTERFACE, MISSING, "the port of host A")
+    b: str = key(INTERFACE, MISSING, "the port of host B")
+    left: str | None = key(INTERFACE, None, "the port of the device's host that is cabled to A")
+    right: str | None = key(INTERFACE, None, "the port of the device's host that is cabled to B")
+
+
+@dataclass(frozen=True, slots=True)
+class RealBed:
+    """Real hosts, and the paths between them."""
+
+    hosts: Mapping[str, RealHost]
+    paths: Mapping[str, RealPath]
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """What stands in its paths, as a plan names it."""
+        twins = {devices.twin_of(one) for one in self.paths}
+        return tuple(one for one in self.paths if one != DIRECT and one not in twins)
+
+    def has_twins(self, main: str | None) -> bool:
+        """Whether the direct link and a device have a second one of their kind."""
+        return A_A in self.paths and (main is None or devices.twin_of(main) in self.paths)
+
+
+def is_file(bed: str) -> bool:
+    """Whether a bed is asked for by a file that describes it, and not by a backend's name."""
+    return bed.endswith(SUFFIX)
+
+
+def load_real_bed(file: str | Path) -> RealBed:
+    """The hosts and paths of a file."""
+    try:
+        words = Path(file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise RequestError(f"{file}: cannot be read: {reason}") from error
+    return real_bed_of(words, str(file))
+
+
+def real_bed_of(words: str, name: str) -> RealBed:
+    """The hosts and paths of a text; refusals call it by its name."""
+    table = read_toml(words, name)
+    for dotted, given in table.items():
+        _require_known(dotted, given)
+    hosts = {one: RealHost(**_read(RealHost, f"hosts.{one}", table, name)) for one in _named("hosts", table)}
+    paths = {one: RealPath(**_read(RealPath, f"paths.{one}", table, name)) for one in _named("paths", table)}
+    for one in NEEDED:
+        if one not in hosts:
+            raise RequestError(f"{name}: the host {one} is missing: expected a section [hosts.{one}] with its address")
+    if DIRECT not in paths:
+        wanted = f"expected a section [paths.{DIRECT}] with the ports that one cable joins"
+        raise RequestError(
+            f"{name}: the path without a device is missing, and all others are compared with it: {wanted}"
+        )
+    bed = RealBed(hosts, paths)
+    _check_devices(bed, table)
+    _check_ports(bed, table)
+    return bed
+
+
+def from_folder(table: Table, here: Path) -> Table:
+    """The table with the file of `bed.hosts` by its whole path, looked for in a folder where it has none."""
+    given = table.get("bed.hosts")
+    if given is None or not isinstance(given.value, str):
+        return table
+    return table | {"bed.hosts": Given(str((here / given.value).absolute()), given.where)}
+
+
+def asked_by(file: str, where: str) -> Table:
+    """What a plan is asked by naming a file of hosts: these, and the devices that stand between them."""
+    bed = load_real_bed(file)
+    main = max(bed.devices, key=devices.rank, default=None)
+    return {
+        "bed.backend": Given("ssh", where),
+        "bed.hosts": Given(str(Path(file).absolute()), where),
+        "bed.devices": Given(list(bed.devices), where),
+        "bed.twins": Given(bed.has_twins(main), where),
+    }
+
+
+def _read(kind: type, section_name: str, table: Table, name: str) -> dict[str, Any]:
+    return read_section(kind, section_name, table, name)
+
+
+def _named(what: str, table: Table) -> Iterator[str]:
+    """The names of the tables below a section, in their order."""
+    yield from dict.fromkeys(dotted.removeprefix(f"{what}.").rpartition(".")[0] for dotted in table
+                             if dotted.startswith(f"{what}."))  # fmt: skip
+
+
+def _require_known(dotted: str, given: Given) -> None:
+    first, _, rest = dotted.partition(".")
+    one, _, own = rest.rpartition(".")
+    kinds = {"hosts": RealHost, "paths": RealPath}
+    if first not in kinds or not one:
+        meant = "a key of [hosts.a], [hosts.b], [hosts.device] or [paths.<name>]"
+        raise RequestError(f"{given.where}: unknown key {dotted}: expected {meant}")
+    if first == "hosts" and one not in HOSTS:
+        meant = ", ".join(f"{name} ({role})" for name, role in HOSTS.items())
+        raise RequestError(f"{given.where}: unknown host {one}: expected one of {meant}")
+    keys = keys_of(kinds[first])
+    if own not in keys:
+        meant = nearest(own, keys) or f"one of {', '.join(keys)}"
+        raise RequestError(f"{given.where}: unknown key {dotted}: expected {meant}")
+
+
+def _check_devices(bed: RealBed, table: Table) -> None:
+    for path in bed.paths:
+        given = table[f"paths.{path}.a"]
+        fellow = devices.fellow_of(path)
+        if fellow not in bed.paths:
+            wanted = f"a section [paths.{fellow}] of which it is the second"
+            raise RequestError(f"{given.where}: path {path}: expected {wanted}")
+        if fellow != DIRECT and devices.known(fellow) is None:
+            wanted = f'"dut:<label>" for a device that is cabled there, or {devices.what_there_is(1)}'
+            raise RequestError(f"{given.where}: path {path}: expected {DIRECT}, {wanted.replace(chr(39), chr(34))}")
+    for path, own in bed.paths.items():
+        device, given = devices.known(devices.fellow_of(path)), table[f"paths.{path}.a"]
+        ours = device is not None and bool(device.stations) and not device.mode.is_outside
+        if ours and ("device" not in bed.hosts or own.left is None or own.right is None):
+            wanted = "a section [hosts.device], and its ports as left and right"
+            raise RequestError(f"{given.where}: path {path} is a device that Sojourn builds: expected {wanted}")
+        if not ours and (own.left is not None or own.right is not None):
+            wanted = "no left and right: nothing is built there"
+            raise RequestError(f"{given.where}: path {path}: expected {wanted}")
+
+
+def _check_ports(bed: RealBed, table: Table) -> None:
+    """Every path has ports of its own."""
+    taken: dict[tuple[str, str], str] = {}
+    for path, own in bed.paths.items():
+        for host, names in (("a", ("a",)), ("b", ("b",)), ("device", ("left", "right"))):
+            for name in names:
+                port = getattr(own, name)
+                if port is None:
+                    continue
+                if (host, port) in taken:
+                    both = f"{port} of host {host} is a port of path {taken[host, port]} already"
+                    raise RequestError(f"{table[f'paths.{path}.{name}'].where}: {both}: expected another interface")
+                taken[host, port] = path

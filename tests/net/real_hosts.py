@@ -1,0 +1,225 @@
+"""Real hosts for tests: sshd's of OpenSSH in network namespaces, which share no file with the controller.
+
+Each host has mounts, processes, a `/run`, `/tmp`, `/var`, `/home` and `/root` of its own; keys are made for the test.
+The controller is run in one more network namespace, the *desk*, from which the hosts are reached. The test ports are
+veths: `cables` says which of two hosts each joins. Everything ends with the processes.
+"""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import TracebackType
+    from typing import Self
+
+SSHD = "/usr/sbin/sshd"
+SOJOURN = str(Path(sys.executable).with_name("sojourn"))
+
+
+LEFT = """
+ls -d /run/sojourn/taken.* /run/sojourn/features.* /run/sojourn/holder /var/tmp/sojourn-* /var/lib/sojourn 2>/dev/null
+true
+"""
+PATHS = """
+[paths.direct]
+a = "eth1"
+b = "eth1"
+[paths.bridge]
+a = "eth2"
+left = "eth1"
+right = "eth2"
+b = "eth2"
+"""
+
+
+@dataclass
+class Hosts:
+    """Some hosts, the desk, and the cables between the hosts' test ports."""
+
+    folder: Path
+    names: Sequence[str] = ("a", "b", "device")
+    cables: Sequence[tuple[str, str, str, str]] = (
+        ("a", "eth1", "b", "eth1"),
+        ("a", "eth2", "device", "eth1"),
+        ("device", "eth2", "b", "eth2"),
+    )
+    """Host and port, host and port."""
+    user: str = "root"
+    _processes: dict[str, subprocess.Popen[str]] = field(default_factory=dict)
+
+    def __enter__(self) -> Self:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self._make_keys()
+            self._start("desk", ["sh", "-c", "ip link set lo up; echo up; exec cat"], [])
+            for number, name in enumerate(self.names, start=1):
+                self._start_host(name, number)
+            for a, a_port, b, b_port in self.cables:
+                ends = f"{a_port} netns {self.pid(a)} type veth peer name {b_port} netns {self.pid(b)}"
+                self.at("desk", "ip", "link", "add", "name", *ends.split())
+            for number, name in enumerate(self.names, start=1):
+                self._await_sshd(name, number)
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End every host, and with it what it had."""
+        for process in self._processes.values():
+            process.kill()
+            process.communicate()
+        self._processes.clear()
+
+    def pid(self, name: str) -> int:
+        """The first process of a host, as this machine numbers it."""
+        process = self._processes[name]
+        if name == "desk":
+            return process.pid
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text(encoding="ascii").split()
+        return int(children[0])
+
+    def at(self, name: str, *argv: str) -> str:
+        """Run a command on a host, outside SSH."""
+        pid = self.pid(name)
+        where = ["--net"] if name == "desk" else ["--net", "--mount", "--pid"]
+        command = ["nsenter", f"--target={pid}", *where, "--", *argv]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 0, f"{name}: {shlex.join(argv)}: {done.stdout}{done.stderr}"
+        return done.stdout
+
+    def command(self, *argv: str) -> list[str]:
+        """A command at the desk."""
+        return ["nsenter", f"--target={self.pid('desk')}", "--net", "--", *argv]
+
+    def allow_sudo(self) -> None:
+        """Let who logs in have the rights of root without a password."""
+        for name in self.names:
+            script = 'echo "$0 ALL=(root) NOPASSWD: ALL" >/dev/shm/sudoers && chmod 440 /dev/shm/sudoers'
+            self.at(name, "sh", "-c", f"{script} && mount -n --bind /dev/shm/sudoers /etc/sudoers", self.user)
+
+    def sojourn(self, *argv: str, seconds: float = 600) -> subprocess.CompletedProcess[str]:
+        """Run `sojourn` at the desk."""
+        return subprocess.run(
+            self.command(SOJOURN, *argv), capture_output=True, text=True, timeout=seconds, check=False, cwd=self.folder
+        )
+
+    @property
+    def config(self) -> Path:
+        """The desk's configuration of OpenSSH: names, key and known hosts."""
+        return self.folder / "ssh_config"
+
+    def bed(self, paths: str | None = None, more: str = "") -> Path:
+        """A file that describes the bed; `paths` in place of a direct one and a bridge."""
+        hosts = "".join(
+            f'[hosts.{name}]\naddress = "{name}.lab"\nconfig = "{self.config}"\n{more}' for name in self.names
+        )
+        file = self.folder / "bed.toml"
+        file.write_text(hosts + (PATHS if paths is None else paths), encoding="utf-8")
+        return file
+
+    def left_behind(self) -> dict[str, str]:
+        """What a bed has left on any host: files, processes, ports that are not where they were."""
+        found = {}
+        for name in self.names:
+            files = self.at(name, "sh", "-c", LEFT)
+            running = self.at(name, "sh", "-c", "ps -eo args | grep -E 'sojourn|sleep 2147483647' | grep -v grep; true")
+            ports = {
+                port
+                for a, a_port, b, b_port in self.cables
+                for host, port in ((a, a_port), (b, b_port))
+                if host == name
+            }
+            there = self.at(name, "ip", "-o", "link")
+            gone = " ".join(port for port in ports if f" {port}@" not in there)
+            if files.strip() or running.strip() or gone:
+                found[name] = f"{files}{running}{gone}"
+        return found
+
+    def _make_keys(self) -> None:
+        for name in ("user", *(f"host_{one}" for one in self.names)):
+            file = self.folder / name
+            if not file.exists():
+                subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(file)], check=True)
+        known, config = [], ["StrictHostKeyChecking no"]  # Sojourn is stricter than the configuration
+        for number, name in enumerate(self.names, start=1):
+            public = " ".join((self.folder / f"host_{name}.pub").read_text(encoding="ascii").split()[:2])
+            known.append(f"10.99.{number}.2 {public}")
+            config += [f"Host {name}.lab", f"    HostName 10.99.{number}.2", f"    User {self.user}"]
+            config += [f"    IdentityFile {self.folder}/user", "    IdentitiesOnly yes"]
+            config += [f"    UserKnownHostsFile {self.folder}/known_hosts"]
+        (self.folder / "known_hosts").write_text("\n".join(known) + "\n", encoding="ascii")
+        self.config.write_text("\n".join(config) + "\n", encoding="utf-8")
+
+    def _start(self, name: str, argv: Sequence[str], own: Sequence[str]) -> None:
+        command = ["setpriv", "--pdeathsig", "KILL", "--", "unshare", "--net", *own, *argv]
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+        )
+        self._processes[name] = process
+        assert process.stdout is not None
+        assert process.stdout.readline().strip() == "up", f"host {name} does not start"
+
+    def _start_host(self, name: str, number: int) -> None:
+        own = ["--mount", "--propagation", "private", "--pid", "--fork", "--kill-child=KILL", "--mount-proc"]
+        self._start(name, ["sh", "-ec", SCRIPT, "sh", str(self.folder), name, self.user], own)
+        self.at(
+            "desk",
+            "ip",
+            "link",
+            "add",
+            "name",
+            *f"to-{name[:8]} type veth peer name eth0 netns {self.pid(name)}".split(),
+        )
+        self.at("desk", "ip", "address", "add", f"10.99.{number}.1/24", "dev", f"to-{name[:8]}")
+        self.at("desk", "ip", "link", "set", "dev", f"to-{name[:8]}", "up")
+        self.at(name, "ip", "address", "add", f"10.99.{number}.2/24", "dev", "eth0")
+        self.at(name, "ip", "link", "set", "dev", "eth0", "up")
+
+    def _await_sshd(self, name: str, number: int) -> None:
+        deadline = time.monotonic() + 20
+        argv = ["ssh", "-F", str(self.config), "-o", "BatchMode=yes", "-o", "ConnectTimeout=2", f"{name}.lab", "true"]
+        del number
+        while True:
+            done = subprocess.run(self.command(*argv), capture_output=True, text=True, timeout=30, check=False)
+            if done.returncode == 0:
+                return
+            assert time.monotonic() < deadline, f"{name}: {done.stderr}"
+            time.sleep(0.1)
+
+
+# $1 the folder of keys, $2 the host's name, $3 who may log in. What is needed of the folder is copied first.
+SCRIPT = """
+mkdir -p /dev/shm && mount -n -t tmpfs own /dev/shm
+cp "$1/host_$2" "$1/user.pub" /dev/shm/
+if [ "$3" != root ]; then
+    cp /etc/passwd /etc/shadow /etc/group /dev/shm/
+    echo "$3:x:4242:4242::/home/$3:/bin/sh" >>/dev/shm/passwd
+    echo "$3:*:19000::::::" >>/dev/shm/shadow
+    echo "$3:x:4242:" >>/dev/shm/group
+    for file in passwd shadow group; do mount -n --bind /dev/shm/$file /etc/$file; done
+fi
+for folder in /run /tmp /var/tmp /var/lib /home /root; do mount -n -t tmpfs own $folder; done
+chmod 1777 /tmp /var/tmp; chmod 755 /run /var/lib /home; chmod 700 /root
+mkdir -p /run/sshd /home/"$3"/.ssh /root/.ssh
+cp /dev/shm/user.pub /root/.ssh/authorized_keys
+cp /dev/shm/user.pub /home/"$3"/.ssh/authorized_keys
+[ "$3" = root ] || chown -R 4242:4242 /home/"$3"
+chmod 700 /root/.ssh /home/"$3"/.ssh; chmod 600 /dev/shm/host_"$2"
+mount -n -t sysfs sysfs /sys
+ip link set lo up
+echo up
+exec {sshd} -D -e -f /dev/null -h /dev/shm/host_"$2" -o UsePAM=no -o PidFile=none \\
+    -o PermitRootLogin=prohibit-password -o PasswordAuthentication=no -o MaxStartups=100 2>/run/sshd.log
+""".replace("{sshd}", SSHD)

@@ -1,0 +1,212 @@
+"""Studies over real sshd's, on hosts that share no file with the controller; faults, refusals, what is left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.net.real_hosts import SOJOURN, SSHD, Hosts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+pytestmark = [
+    pytest.mark.skipif(os.geteuid() != 0, reason="hosts of their own need root"),
+    pytest.mark.skipif(not Path(SSHD).exists(), reason=f"{SSHD} is not there: scripts/setup.sh test"),
+]
+SHORT = ("--quick", "--set", "bed.sessions=2", "--set", "pairs.rounds=4")
+LEASE_SECONDS = 60.0
+
+
+@pytest.fixture
+def hosts(tmp_path: Path) -> Iterator[Hosts]:
+    """Three hosts; whatever a test did, nothing is left on any of them."""
+    with Hosts(tmp_path / "lab") as hosts:
+        yield hosts
+        await_nothing(hosts, 5)
+
+
+def await_nothing(hosts: Hosts, seconds: float) -> None:
+    """Wait until nothing of a bed is left."""
+    end = time.monotonic() + seconds
+    while (left := hosts.left_behind()) and time.monotonic() < end:
+        time.sleep(0.2)
+    assert left == {}
+
+
+def settings(hosts: Hosts) -> dict[str, str]:
+    """What interfaces of all hosts are and are set to, and the settings of their networks."""
+    shown = "for dev in eth1 eth2; do ip -o link show $dev; ethtool -k $dev; done; sysctl -a 2>/dev/null | grep '^net'"
+    volatile = re.compile(r"net\.(ipv4\.tcp_fastopen_key|netfilter|ipv4\.route|ipv4\.(icmp|tcp|udp)_mem).*")
+    return {name: volatile.sub("", hosts.at(name, "sh", "-c", shown)) for name in hosts.names}
+
+
+def test_a_study_runs_on_hosts_that_are_reached_by_ssh_alone(hosts: Hosts) -> None:
+    for name, port in (("a", "eth1"), ("b", "eth2"), ("device", "eth1")):
+        hosts.at(name, "ethtool", "-K", port, "tso", "off")
+    hosts.at("a", "ip", "link", "set", "eth1", "mtu", "1600", "up")
+    before = settings(hosts)
+    done = hosts.sojourn("run", "bridge-latency", *SHORT, "--bed", str(hosts.bed()), "--out", "run", "--no-history")
+    assert done.returncode in (0, 4), done.stderr
+    run = hosts.folder / "run"
+    log = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    assert log[-1]["event"] == "finished"
+    blocks = [entry for entry in log if entry["event"] == "block"]
+    assert {entry["device"] for entry in blocks} == {"direct", "a/a", "bridge"}
+    assert all(entry["lost"] == 0 for entry in blocks)
+    assert {path.name for path in (run / "records").glob("*.arrow")} >= {"blocks-000.arrow", "probes-001.arrow"}
+    assert json.loads((run / "analysis/verdict.json").read_text())["sentence"]
+    assert (run / "report/index.html").is_file()
+    bed = (run / "bed.json").read_text()
+    assert json.loads(bed)["stable"]["machines"].keys() == {"a", "b", "device"}
+    assert "a.lab" not in bed
+    assert settings(hosts) == before
+
+
+def test_a_user_with_sudo_measures_a_device_that_stands_on_the_bench(tmp_path: Path) -> None:
+    cables = [("a", "eth1", "b", "eth1"), ("a", "eth2", "b", "eth2")]
+    paths = '[paths.direct]\na = "eth1"\nb = "eth1"\n[paths."dut:cord"]\na = "eth2"\nb = "eth2"\n'
+    with Hosts(tmp_path / "lab", names=("a", "b"), cables=cables, user="lab") as hosts:
+        hosts.allow_sudo()
+        bed = str(hosts.bed(paths))
+        done = hosts.sojourn(
+            "run", "bridge-latency", *SHORT, "--bed", bed, "--out", "run", "--no-history", "--no-report"
+        )
+        assert done.returncode in (0, 4), done.stderr
+        assert '"dut:cord"' in (hosts.folder / "run/plan.toml").read_text()
+        await_nothing(hosts, 5)
+
+
+def nobody(hosts: Hosts) -> None:
+    hosts.config.write_text(hosts.config.read_text().replace("10.99.2.2", "10.99.2.77"))
+    hosts.at("desk", "ip", "route", "add", "unreachable", "10.99.2.77")
+
+
+def wrong_key(hosts: Hosts) -> None:
+    (hosts.folder / "user").unlink()
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", hosts.folder / "user"], check=True)
+
+
+def changed_host_key(hosts: Hosts) -> None:
+    known = hosts.folder / "known_hosts"
+    first, second, *rest = known.read_text().splitlines()
+    lines = [first, f"{second.partition(' ')[0]} {first.partition(' ')[2]}", *rest]
+    known.write_text("\n".join(lines) + "\n")
+
+
+def unknown_host_key(hosts: Hosts) -> None:
+    (hosts.folder / "known_hosts").write_text("")
+
+
+def no_ethtool(hosts: Hosts) -> None:
+    hosts.at(
+        "device", "mount", "-n", "--bind", "/dev/null", hosts.at("device", "sh", "-c", "command -v ethtool").strip()
+    )
+
+
+def an_address(hosts: Hosts) -> None:
+    hosts.at("b", "ip", "address", "add", "192.0.2.7/24", "dev", "eth2")
+
+
+def a_master(hosts: Hosts) -> None:
+    hosts.at("device", "ip", "link", "add", "br9", "type", "bridge")
+    hosts.at("device", "ip", "link", "set", "eth2", "master", "br9")
+
+
+def in_the_file(before: str, after: str) -> Callable[[Hosts], None]:
+    """Another word in the file that describes the bed."""
+
+    def change(hosts: Hosts) -> None:
+        file = hosts.folder / "bed.toml"
+        file.write_text(file.read_text().replace(before, after))
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("spoil", "status", "sentence"),
+    [
+        (nobody, 3, r"host B \(b.lab\): it cannot be reached: connect to host 10.99.2.77 port 22: No route to host"),
+        (wrong_key, 3, r"host A \(a.lab\): it refuses the login \(root@10.99.1.2: Permission denied \(publickey"),
+        (changed_host_key, 3, r"host B \(b.lab\): its host key is not the one in .*known_hosts:2: somebody answers"),
+        (unknown_host_key, 3, r"host A \(a.lab\): its host key is not known yet: connect once by hand and compare it"),
+        (no_ethtool, 3, r"host device \(device.lab\) has no ethtool: apt-get install ethtool"),
+        (an_address, 2, r"host B \(b.lab\) has the address 192.0.2.7/24 on eth2: remove it first"),
+        (a_master, 2, r"host device \(device.lab\) has eth2 in br9: take it out first"),
+        (in_the_file('a = "eth1"', 'a = "eth0"'), 2,
+         r"host A \(a.lab\) is reached by SSH through eth0: a test port must be another interface"),
+        (in_the_file('a = "eth1"', 'a = "eth9"'), 2, r"host A \(a.lab\) has no interface eth9; it has eth0, eth"),
+        (in_the_file("[hosts.b]", 'swich = "eth1"\n[hosts.b]'), 2,
+         r"bed.toml, line 4: unknown key hosts.a.swich: expected one of address, user, port"),
+    ],
+    ids=["nobody", "wrong key", "changed host key", "unknown host key", "no tool", "address", "bridge port",
+         "management", "no port", "unknown key"],
+)  # fmt: skip
+def test_each_fault_has_its_sentence_and_status(
+    spoil: Callable[[Hosts], None], status: int, sentence: str, hosts: Hosts
+) -> None:
+    bed = hosts.bed()
+    spoil(hosts)
+    done = hosts.sojourn("run", "bridge-latency", *SHORT, "--bed", str(bed), "--out", "run", "--no-history")
+    assert done.returncode == status, done.stderr
+    assert re.search(sentence, done.stderr.splitlines()[-1]), done.stderr
+
+
+def test_who_has_no_rights_is_told(tmp_path: Path) -> None:
+    with Hosts(tmp_path / "lab", names=("a", "b"), cables=[("a", "eth1", "b", "eth1")], user="lab") as hosts:
+        bed = str(hosts.bed('[paths.direct]\na = "eth1"\nb = "eth1"\n'))
+        done = hosts.sojourn("run", "bridge-latency", *SHORT, "--bed", bed, "--out", "run", "--no-history")
+        assert done.returncode == 3
+        assert re.search(
+            r"host A \(a.lab\): no rights of root \(sudo: a password is required\): sudo must", done.stderr
+        )
+
+
+def started(hosts: Hosts, out: str) -> subprocess.Popen[bytes]:
+    """A run that is long enough to be disturbed, in one session: between two of them a host is free for a moment."""
+    argv = ["run", "bridge-latency", "--quick", "--set", "bed.sessions=1", "--set", "pairs.rounds=160"]
+    argv += ["--bed", str(hosts.bed()), "--out", out, "--no-history"]
+    process = subprocess.Popen(
+        hosts.command(SOJOURN, *argv), cwd=hosts.folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+        start_new_session=True,
+    )  # fmt: skip
+    log, end = hosts.folder / out / "log.jsonl", time.monotonic() + 60
+    while not log.is_file() or log.read_text().count('"event": "block"') < 20:
+        assert process.poll() is None, process.stderr.read() if process.stderr else ""
+        assert time.monotonic() < end
+        time.sleep(0.1)
+    return process
+
+
+def test_hosts_clean_up_by_themselves_when_the_controller_is_killed_and_the_run_goes_on(hosts: Hosts) -> None:
+    process = started(hosts, "run")
+    refused = hosts.sojourn(
+        "run", "bridge-latency", *SHORT, "--bed", str(hosts.bed()), "--out", "other", "--no-history"
+    )
+    assert refused.returncode == 3
+    assert re.search(r"host A \(a.lab\) is held by run \w+ of .*, process \d+: wait until it has ended", refused.stderr)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    await_nothing(hosts, LEASE_SECONDS)
+    done = hosts.sojourn("run", "--resume", "run", "--no-history")
+    assert done.returncode in (0, 4), done.stderr
+    log = [json.loads(line) for line in (hosts.folder / "run/log.jsonl").read_text().splitlines()]
+    assert log[-1]["event"] == "finished"
+
+
+@pytest.mark.proof
+def test_hosts_clean_up_by_themselves_when_their_network_is_gone(hosts: Hosts) -> None:
+    process = started(hosts, "run")
+    hosts.at("desk", "ip", "link", "set", "to-b", "down")
+    _, said = process.communicate(timeout=120)
+    assert process.returncode == 3, said
+    assert b"host B (b.lab): the SSH connection was lost" in said
+    await_nothing(hosts, LEASE_SECONDS)

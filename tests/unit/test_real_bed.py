@@ -1,0 +1,139 @@
+"""A file of real hosts: what it may say, and each wrong word with its line."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from sojourn.bed import BedSpec, HostSpec, PathSpec
+from sojourn.bed.look import cpus_of
+from sojourn.bed.model import Topology, checked
+from sojourn.bed.ssh import why
+from sojourn.errors import RequestError
+from sojourn.plan import effective_toml, load_plan
+from sojourn.plan.load import plan_from_text
+from sojourn.plan.real_bed import real_bed_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ENDS = '[hosts.a]\naddress = "a.lab"\n[hosts.b]\naddress = "b.lab"\nuser = "lab"\n'
+DIRECT = '[paths.direct]\na = "eth1"\nb = "eth1"\n'
+DEVICE = '[hosts.device]\naddress = "br.lab"\nsudo = false\n'
+BRIDGE = '[paths.bridge]\na = "eth2"\nleft = "eth1"\nright = "eth2"\nb = "eth2"\n'
+CISCO = '[paths."dut:cisco"]\na = "eth2"\nb = "eth2"\n'
+
+
+def test_hosts_and_paths_are_read_with_their_defaults() -> None:
+    bed = real_bed_of(ENDS + DEVICE + DIRECT + BRIDGE, "bed.toml")
+    assert (bed.hosts["a"].address, bed.hosts["b"].user, bed.hosts["a"].folder) == ("a.lab", "lab", "/var/tmp")
+    assert (bed.hosts["a"].sudo, bed.hosts["device"].sudo) == (True, False)
+    assert bed.devices == ("bridge",)
+    assert (bed.paths["bridge"].left, bed.paths["direct"].left) == ("eth1", None)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("[hosts.a]\nadress = 1\n", r"bed.toml, line 2: unknown key hosts.a.adress: expected address"),
+        ('[hosts.c]\naddress = "c"\n', r"line 2: unknown host c: expected one of a \(asks\), b \(answers\), device"),
+        ("[links]\nx = 1\n", r"line 2: unknown key links.x: expected a key of \[hosts.a\]"),
+        ('[hosts.a]\nuser = "x"\n[hosts.b]\naddress = "b"\n', r"the key hosts.a.address is missing"),
+        ('[hosts.a]\naddress = "a"\n', r"the host b is missing: expected a section \[hosts.b\]"),
+        (ENDS, r"the path without a device is missing.*\[paths.direct\]"),
+        (ENDS + DIRECT + BRIDGE, r"line 10: path bridge is a device that Sojourn builds: expected a section"),
+        (ENDS + DIRECT + CISCO.replace("cisco", "cisco/2"), r"path dut:cisco/2: expected a section \[paths.dut"),
+        (ENDS + DEVICE + DIRECT + CISCO + 'left = "eth9"\n', r"path dut:cisco: expected no left and right"),
+        (ENDS + DIRECT + '[paths.cisco]\na = "eth2"\nb = "eth2"\n', r'path cisco: expected direct, "dut:<label>"'),
+        (ENDS + DIRECT + CISCO.replace('a = "eth2"', 'a = "eth1"'),
+         r"line 10: eth1 of host a is a port of path direct already: expected another interface"),
+        (ENDS + DIRECT.replace("eth1", "eth 1"), r'paths.direct.a = "eth 1": expected the name of an interface'),
+        (ENDS + '[hosts.device]\naddress = "-oX=y"\n' + DIRECT, r"hosts.device.address = .*: expected a name"),
+    ],
+)  # fmt: skip
+def test_a_wrong_word_is_refused_with_its_line(words: str, sentence: str) -> None:
+    with pytest.raises(RequestError, match=sentence):
+        real_bed_of(words, "bed.toml")
+
+
+def test_a_plan_measures_what_stands_between_the_hosts(tmp_path: Path) -> None:
+    file = tmp_path / "bed.toml"
+    file.write_text(ENDS + DIRECT + CISCO)
+    plan = load_plan("bridge-latency", backend=str(file))
+    assert (plan.bed.backend, plan.bed.devices, plan.bed.twins) == ("ssh", ("dut:cisco",), False)
+    assert plan.bed.hosts == str(file)
+    again = plan_from_text(effective_toml(plan), "plan.toml", ())
+    assert replace(again.bed, lines=plan.bed.lines) == plan.bed  # lines are of simulated beds alone
+    with pytest.raises(RequestError, match=r"devices that .*bed.toml has a path for: direct, dut:cisco"):
+        load_plan("bridge-latency", backend=str(file), devices=["bridge"])
+    with pytest.raises(RequestError, match=r'bed.backend = "ssh": expected a file of hosts beside it'):
+        load_plan("bridge-latency", backend="ssh")
+    with pytest.raises(RequestError, match=r"no.toml: cannot be read: No such file or directory"):
+        load_plan("bridge-latency", backend=str(tmp_path / "no.toml"))
+
+
+def test_twins_are_measured_where_there_are_ports_for_them(tmp_path: Path) -> None:
+    file = tmp_path / "bed.toml"
+    twins = CISCO.replace("cisco", "cisco/2").replace("eth2", "eth3") + '[paths."a/a"]\na = "eth4"\nb = "eth4"\n'
+    file.write_text(ENDS + DIRECT + CISCO + twins)
+    plan = load_plan("bridge-latency", backend=str(file))
+    assert plan.twins == ("direct", "dut:cisco")
+
+
+def spec(**more: object) -> BedSpec:
+    """A bed of two hosts with a cable and a device between them."""
+    paths = {"direct": PathSpec("eth1", "eth1"), "dut:box": PathSpec("eth2", "eth2")}
+    hosts = {"a": HostSpec("a"), "b": HostSpec("b")}
+    own = {"backend": "ssh", "devices": ("dut:box",), "hosts": hosts, "paths": paths}
+    return BedSpec(**own | more)  # type: ignore[arg-type]
+
+
+def test_a_device_on_the_bench_is_a_cable_with_a_box_in_its_drawing() -> None:
+    topology = Topology.of_spec(checked(spec()))
+    link = topology.link("dut:box")
+    assert link.stations == ()
+    assert [(cable.left.host, cable.right.host) for cable in link.cables] == [("a", "b")]
+    assert link.boxes == ("device",)
+    assert [host.name for host in topology.hosts] == ["a", "b"]
+    with pytest.raises(RequestError, match="stands between real hosts"):
+        checked(BedSpec(devices=("dut:box",)))
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        ({"devices": ("dut:other",)}, "the bed has no path 'dut:other': expected one of direct, dut:box"),
+        ({"device_cpu": "own"}, "expected 'shared' on a bed of real hosts"),
+        ({"cgroups": True}, "needs hosts on this machine"),
+        ({"devices": ("bridge",), "paths": {"direct": PathSpec("eth1", "eth1"), "bridge": PathSpec("eth2", "eth2")}},
+         "path 'bridge' is a device that Sojourn builds: expected hosts.device and the keys left and right"),
+        ({"devices": ("emulate",),
+          "paths": {"direct": PathSpec("e1", "e1"), "emulate": PathSpec("e2", "e2", "l", "r")}},
+         "an emulator on another host cannot be asked yet"),
+    ],
+)  # fmt: skip
+def test_what_real_hosts_cannot_have_is_refused(more: dict[str, object], sentence: str) -> None:
+    with pytest.raises(RequestError, match=sentence):
+        checked(spec(**more))
+
+
+@pytest.mark.parametrize(
+    ("said", "sentence"),
+    [
+        ("ssh: connect to host 10.0.0.9 port 22: Connection refused", "it cannot be reached: connect to host 10.0.0.9"),
+        ("ssh: Could not resolve hostname a.lab: Name or service not known", "it cannot be reached: Could not resolve"),
+        ("lab@a: Permission denied (publickey).", r"it refuses the login \(lab@a: Permission denied .*: try ssh a"),
+        ("No ED25519 host key is known for a\nHost key verification failed.", "its host key is not known yet: connect"),
+        ("@@ REMOTE HOST IDENTIFICATION HAS CHANGED! @@\nOffending ED25519 key in /k:3\nHost key verification failed.",
+         "its host key is not the one in /k:3: somebody answers in its place"),
+    ],
+)  # fmt: skip
+def test_what_ssh_says_becomes_a_sentence(said: str, sentence: str) -> None:
+    assert re.search(sentence, why(said, HostSpec("a")))
+
+
+def test_lists_of_processors() -> None:
+    assert cpus_of("0-2,8") == [0, 1, 2, 8]
