@@ -53,6 +53,9 @@ INSTEAD = {
     "run bridge-modes --quick --set devices=wire,bridge,bridge:qos": (
         "run bridge-modes --quick --set devices=wire,bridge --set rounds=2 --set sessions=1 --no-report"
     ),
+    "run anomalies --quick --set devices=bridge": (
+        "run anomalies --quick --set devices=bridge --set interval=500us --set probes=2500 --no-report"
+    ),
     "run bridge-latency --quick": "run bridge-latency --quick --set pairs.rounds=2 --no-report",
     "emulate eth1 eth2 --delay 20ms --loss 1%": "",  # in README: the guide's page on emulation runs it
     "emulate verify --delay 1ms": "",  # tests/net/test_emulate_net.py

@@ -141,7 +141,7 @@ def test_missing_and_broken_files_are_told_apart(tmp_path: Path) -> None:
         load_plan("bridge-latancy")
     with pytest.raises(
         RequestError,
-        match="the studies are background, bridge-latency, bridge-modes, capture-cost, emulator-delay",
+        match="the studies are anomalies, background, bridge-latency, bridge-modes, capture-cost",
     ):
         load_plan("qqq")
 

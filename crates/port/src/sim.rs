@@ -9,7 +9,7 @@ mod line;
 
 pub use clock::ProberClock;
 pub use draw::Sampler;
-pub use line::{ClockStep, Delay, Gamma, Hold, Line, LineError, Normal, Pareto, SenderLate, Stall, TwoModes};
+pub use line::{ClockStep, Delay, Gamma, Hold, Line, LineError, Normal, Pareto, Ramp, SenderLate, Stall, TwoModes};
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};

@@ -51,6 +51,15 @@ def samples_of_pairs(run: Run, rounds: Rounds, fits: list[BySize]) -> dict[str, 
     }
 
 
+def samples_of_series(run: Run) -> dict[str, pl.DataFrame]:
+    """The samples of long series of probes."""
+    of_cells = {"rtt_quantiles": _quantiles(run), "timeline": _timeline(run)}
+    return {
+        **{name: with_cells(run, frame) for name, frame in of_cells.items()},
+        "pacing_errors": _own_departures(run),
+    }
+
+
 def samples_of_departures(trials: list[Trials]) -> dict[str, pl.DataFrame]:
     """The samples of a run that judges senders: every curve is a tool at one size and interval."""
     curves = []

@@ -81,6 +81,12 @@ FIELDS: dict[str, tuple[Check, str]] = {
     "reorder_ns": (number, "a number of nanoseconds"),
     "drift_ns_per_s": (number, "a number of nanoseconds per second"),
     "hold": (table({"every": whole_number, "for_ns": number}), "{ every = N, for_ns = N }"),
+    "ramp": (
+        some_of(
+            {"every_ns": number, "for_ns": number, "to_ns": number, "nth": whole_number}, "every_ns", "for_ns", "to_ns"
+        ),
+        "{ every_ns = N, for_ns = N, to_ns = N, nth = N }",
+    ),
     "stall": (table({"at_ns": number, "for_ns": number}), "{ at_ns = N, for_ns = N }"),
     "two_modes": (table({"probability": probability, "extra_ns": number}), "{ probability = P, extra_ns = N }"),
     "block_sd_ns": (number, "a number of nanoseconds"),

@@ -28,6 +28,8 @@ OF_THE_ANALYSIS: Final = (
     FindingKind("tester_limited", "doubtful", "The tester, not the device, bounds what was measured."),
     FindingKind("periodic_delay", "note", "Delay recurs with a period."),
     FindingKind("periodic_in_time", "note", "Slow probes recur after equal times."),
+    FindingKind("delay_ramps", "note", "Delay rises steadily for a while, again and again."),
+    FindingKind("delay_steps", "note", "The level of the delay changes at once."),
     FindingKind("drift", "note", "Delay drifts over the run."),
     FindingKind("several_modes", "note", "Delays cluster around several values."),
     FindingKind("modes_differ", "doubtful", "A path meets a slower mode more often than the direct link does."),

@@ -18,7 +18,7 @@ pub(super) struct Draw {
     backward: Sampler,
     random: StdRng,
     block_extra_ns: f64,
-    /// How many requests the device has seen, for `hold`.
+    /// How many requests the device has seen, for `hold` and `ramp`.
     seen: u64,
     /// When the last frame that the stall held reaches its end, for each direction: they leave in order.
     stalled: [Time; 2],
@@ -73,7 +73,8 @@ impl Draw {
         delay_ns += self.line.per_byte_ns * frame_bytes as f64;
         delay_ns += second_mode.map_or(0.0, |modes| modes.extra_ns as f64);
         delay_ns += if held_back { self.line.reorder_ns as f64 } else { 0.0 };
-        delay_ns += self.hold_ns();
+        self.seen += 1;
+        delay_ns += self.hold_ns() + self.ramp_ns(departed);
         let arrived = self.leave(Direction::Forward, departed, delay_ns);
         (!lost).then_some(arrived)
     }
@@ -96,9 +97,15 @@ impl Draw {
         late.map_or(Nanos::ZERO, |late| Nanos(late.by_ns))
     }
 
-    fn hold_ns(&mut self) -> f64 {
-        self.seen += 1;
+    fn hold_ns(&self) -> f64 {
         self.line.hold.filter(|hold| self.seen.is_multiple_of(hold.every)).map_or(0.0, |hold| hold.for_ns as f64)
+    }
+
+    fn ramp_ns(&self, departed: Time) -> f64 {
+        self.line.ramp.filter(|ramp| self.seen.is_multiple_of(ramp.nth)).map_or(0.0, |ramp| {
+            let phase = departed.0.rem_euclid(ramp.every_ns);
+            if phase < ramp.for_ns { ramp.to_ns as f64 * phase as f64 / ramp.for_ns as f64 } else { 0.0 }
+        })
     }
 
     /// Returns when a frame that reaches the device at `entered` comes out of the line.

@@ -34,6 +34,9 @@ pub struct Line {
     /// A device that holds each n-th request.
     #[serde(default)]
     pub hold: Option<Hold>,
+    /// A device whose delay rises again and again.
+    #[serde(default)]
+    pub ramp: Option<Ramp>,
     /// A device that stands still once: what reaches it then, either way, leaves at the end.
     #[serde(default)]
     pub stall: Option<Stall>,
@@ -115,6 +118,25 @@ pub struct Hold {
     pub for_ns: i64,
 }
 
+/// Raises the delay of requests steadily, from 0, for a while at the beginning of each period of simulated time.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Ramp {
+    /// The period.
+    pub every_ns: i64,
+    /// For how long of each period the delay rises; then the ramp is over.
+    pub for_ns: i64,
+    /// What is added at the end of the rise.
+    pub to_ns: i64,
+    /// Which requests: 1 is all, 50 the 50th, the 100th, …, counted through all blocks of the line.
+    #[serde(default = "one")]
+    pub nth: u64,
+}
+
+fn one() -> u64 {
+    1
+}
+
 /// Stands still once.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -184,6 +206,7 @@ impl Line {
             reorder_ns: 0,
             drift_ns_per_s: 0.0,
             hold: None,
+            ramp: None,
             stall: None,
             two_modes: None,
             block_sd_ns: 0.0,
@@ -217,6 +240,9 @@ impl Line {
             ("reorder_ns", self.reorder_ns as f64),
             ("responder_ns", self.responder_ns as f64),
             ("hold.for_ns", self.hold.map_or(0.0, |hold| hold.for_ns as f64)),
+            ("ramp.every_ns", self.ramp.map_or(0.0, |ramp| ramp.every_ns as f64)),
+            ("ramp.for_ns", self.ramp.map_or(0.0, |ramp| ramp.for_ns as f64)),
+            ("ramp.to_ns", self.ramp.map_or(0.0, |ramp| ramp.to_ns as f64)),
             ("stall.at_ns", self.stall.map_or(0.0, |stall| stall.at_ns as f64)),
             ("stall.for_ns", self.stall.map_or(0.0, |stall| stall.for_ns as f64)),
             ("two_modes.extra_ns", self.two_modes.map_or(0.0, |modes| modes.extra_ns as f64)),
@@ -226,7 +252,11 @@ impl Line {
         }
         require("drift_ns_per_s", self.drift_ns_per_s, self.drift_ns_per_s.is_finite(), "a finite number")?;
         let every = self.hold.map_or(1, |hold| hold.every);
-        require("hold.every", every as f64, every > 0, "at least 1")
+        require("hold.every", every as f64, every > 0, "at least 1")?;
+        let nth = self.ramp.map_or(1, |ramp| ramp.nth);
+        require("ramp.nth", nth as f64, nth > 0, "at least 1")?;
+        let (rise, period) = self.ramp.map_or((1, 1), |ramp| (ramp.for_ns, ramp.every_ns));
+        require("ramp.for_ns", rise as f64, 0 < rise && rise <= period, "more than 0, and at most ramp.every_ns")
     }
 }
 

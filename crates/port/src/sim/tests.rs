@@ -48,6 +48,22 @@ fn every_nth_request_is_held() {
 }
 
 #[test]
+fn a_ramp_rises_again_in_each_period_for_every_nth_request() {
+    let ramp = Ramp { every_ns: 10_000, for_ns: 4_000, to_ns: 400, nth: 2 };
+    let mut sim = sim(&Line { ramp: Some(ramp), ..Line::constant(10, 10) }, Carrier::Udp4);
+    let delays: Vec<i64> = (0..24)
+        .filter_map(|seq| {
+            sim.clock().wait_until(Time(i64::from(seq) * 1_000), Nanos::ZERO);
+            round_trip(&mut sim, &request(seq, 40))
+        })
+        .map(|(delay, _)| delay.0 - 20)
+        .collect();
+    // Every 1,000 ns a request: the 2nd, the 4th, … depart at 1,000, 3,000, … of a period.
+    assert_eq!(delays[..12], [0, 100, 0, 300, 0, 0, 0, 0, 0, 0, 0, 100]);
+    assert_eq!(delays[..10], delays[10..20]);
+}
+
+#[test]
 fn a_stall_lets_go_at_its_end() {
     let line = Line { stall: Some(Stall { at_ns: 0, for_ns: 1_000 }), ..Line::constant(10, 10) };
     let mut sim = sim(&line, Carrier::Udp4);
@@ -81,6 +97,9 @@ fn a_line_with_impossible_values_is_refused() {
     assert_eq!(refused.to_string(), "line: loss is 1.5; expected a probability from 0 to 1");
     assert!(Line { per_byte_ns: f64::NAN, ..Line::constant(0, 0) }.check().is_err());
     assert!(Line { hold: Some(Hold { every: 0, for_ns: 1 }), ..Line::constant(0, 0) }.check().is_err());
+    let ramp = Ramp { every_ns: 10, for_ns: 11, to_ns: 1, nth: 1 };
+    let refused = Line { ramp: Some(ramp), ..Line::constant(0, 0) }.check().unwrap_err();
+    assert_eq!(refused.to_string(), "line: ramp.for_ns is 11; expected more than 0, and at most ramp.every_ns");
 }
 
 proptest! {

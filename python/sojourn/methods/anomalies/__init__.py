@@ -1,0 +1,1 @@
+"""Long series of probes, searched for periods, ramps, steps and modes of the delay."""

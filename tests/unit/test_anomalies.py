@@ -1,0 +1,315 @@
+"""Method "anomalies": what a series was made of is found with its period and size, and nothing where it has nothing."""
+
+from __future__ import annotations
+
+import io
+import json
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from sojourn.analysis import analyse
+from sojourn.conduct import Screen, conduct, create_folder
+from sojourn.errors import RequestError
+from sojourn.methods.anomalies.analyse import COUNTED, EITHER, TIMED, Shown, attributed
+from sojourn.methods.anomalies.analyse.series import (
+    DRIFT,
+    EVERY,
+    MODE,
+    PULSE,
+    RAMP,
+    STEP,
+    Anomaly,
+    Series,
+    anomalies_in,
+)
+from sojourn.plan import load_plan
+from sojourn.records import RunFolder
+from sojourn.report import write_report
+from sojourn.report.contents import all_figures, all_tables
+from sojourn.report.run import Run
+from sojourn.statistics.fold import find_every
+from sojourn.statistics.interval import Interval
+from sojourn.statistics.steps import find_steps
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+INTERVAL_S = 0.01
+LENGTH = 90_000
+
+
+def quiet(rng: np.random.Generator, length: int = LENGTH) -> NDArray[np.float64]:
+    """Round trips of 11.2 us, sd 0.4 us."""
+    return np.asarray(10_000 + rng.gamma(8, 150, length), dtype=np.float64)
+
+
+def found_in(values: NDArray[np.float64], interval_s: float = INTERVAL_S) -> list[Anomaly]:
+    return anomalies_in(Series(np.arange(len(values), dtype=np.float64) * interval_s, values, interval_s))
+
+
+def within(anomaly: Anomaly, truth: float, share: float) -> bool:
+    size = anomaly.size
+    return abs(size.estimate - truth) <= share * truth and size.low is not None and size.high is not None
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_papers_card_is_found_and_described(seed: int) -> None:
+    """Every 50th packet is delayed, in a ramp every 90 to 95 s (bridge-2003, appendix 3)."""
+    rng = np.random.default_rng(seed)
+    period, t = rng.uniform(90, 95), np.arange(LENGTH) * INTERVAL_S
+    into = np.mod(t + rng.uniform(0, period), period)
+    every_50th = np.arange(LENGTH) % 50 == rng.integers(50)
+    ramp = np.where(into < 20, 2e6 * into / 20, 0)
+    every, ramped = found_in(quiet(rng) + np.where(every_50th, 100_000 + ramp, 0))
+    assert (every.kind, every.every, ramped.kind, ramped.among) == (EVERY, 50, RAMP, 50)
+    assert within(every, 100_000, 0.02)
+    assert ramped.seconds == pytest.approx(period, rel=0.005)
+    assert ramped.duration_s == pytest.approx(20, rel=0.1)
+    assert within(ramped, 2e6, 0.1)
+    assert ramped.size.low is not None
+    assert ramped.size.high is not None
+    assert ramped.size.low <= 2e6 <= ramped.size.high
+    assert max(every.p, ramped.p) <= 1e-5
+
+
+def test_a_ramp_of_every_packet_is_one_also_beside_a_hold() -> None:
+    rng = np.random.default_rng(1)
+    into = np.mod(np.arange(LENGTH) * INTERVAL_S + 31, 92.5)
+    values = quiet(rng) + np.where(into < 20, 50_000 * into / 20, 0)
+    (ramp,) = found_in(values)
+    values[17::50] += 100_000
+    every, beside = found_in(values)
+    for one in (ramp, beside):
+        assert (one.kind, one.among) == (RAMP, None)
+        assert one.seconds == pytest.approx(92.5, rel=0.002)
+        assert within(one, 50_000, 0.05)
+    assert every.every == 50
+    assert within(every, 100_000, 0.01)
+
+
+@pytest.mark.parametrize(("every", "by"), [(2, 400.0), (50, 400.0), (117, 5_000.0), (731, 20_000.0)])
+def test_every_nth_is_found_even_within_the_noise(every: int, by: float) -> None:
+    values = quiet(np.random.default_rng(every))
+    values[every // 3 :: every] += by
+    (one,) = found_in(values)
+    assert (one.kind, one.every, one.phase) == (EVERY, every, every // 3)
+    assert one.size.low is not None
+    assert one.size.high is not None
+    assert one.size.low <= by <= one.size.high or within(one, by, 0.05)
+
+
+def test_what_returns_in_time_is_a_pulse_and_no_number() -> None:
+    """2.5137 s are no whole number of 10 ms, and 754 probes are nearly three times as long."""
+    values = quiet(np.random.default_rng(2))
+    values[np.mod(np.arange(LENGTH) * INTERVAL_S, 2.5137) < 0.03] += 20_000
+    (one,) = found_in(values)
+    assert one.kind == PULSE
+    assert one.seconds == pytest.approx(2.5137, rel=1e-3)
+    assert within(one, 20_000, 0.1)
+    assert one.duration_s == pytest.approx(0.03, abs=0.01)
+
+
+def test_a_step_a_drift_and_modes_are_each_only_that() -> None:
+    rng = np.random.default_rng(3)
+    stepped = quiet(rng)
+    stepped[40_000:] += 3_000
+    (step,) = found_in(stepped)
+    assert step.kind == STEP
+    assert step.at_s == pytest.approx(400, abs=3)
+    assert within(step, 3_000, 0.05)
+    (drift,) = found_in(quiet(rng) * (1 + 0.1 * np.arange(LENGTH) / LENGTH))
+    assert drift.kind == DRIFT
+    assert drift.size.estimate == pytest.approx(1_120, rel=0.05)
+    (mode,) = found_in(quiet(rng) + np.where(rng.random(LENGTH) < 0.3, 8_000, 0))
+    assert mode.kind == MODE
+    assert mode.size.estimate == pytest.approx(8_000, rel=0.02)
+    assert mode.share == pytest.approx(0.3, abs=0.01)
+
+
+def leaky(values: NDArray[np.float64], keep: float) -> NDArray[np.float64]:
+    """Each value with a part of the one before."""
+    out = np.empty(len(values))
+    level = 0.0
+    for place, value in enumerate(values):
+        level = keep * level + value
+        out[place] = level
+    return out
+
+
+NOTHING: dict[str, Callable[[np.random.Generator, int], NDArray[np.float64]]] = {
+    "gamma": lambda rng, n: 10_000 + rng.gamma(4, 150, n),
+    "heavy tail": lambda rng, n: 10_000 + 500 * rng.pareto(1.5, n),
+    "normal": lambda rng, n: rng.normal(20_000, 500, n),
+    "a coarse clock": lambda rng, n: np.round(rng.normal(20_000, 500, n), -3),
+    "log-normal": lambda rng, n: 5_000 + rng.lognormal(6, 1, n),
+    "constant": lambda rng, n: np.full(n, 1_000.0),
+    "neighbours alike": lambda rng, n: 20_000 + leaky(rng.normal(0, 200, n), 0.9),
+    "bursts": lambda rng, n: (
+        10_000 + rng.gamma(4, 150, n) + 40_000 * (leaky((rng.random(n) < 0.002).astype(np.float64), 0.7) > 0.3)
+    ),
+}
+
+
+@pytest.mark.parametrize("seeds", [24, pytest.param(400, marks=pytest.mark.proof)])
+@pytest.mark.parametrize("name", NOTHING)
+def test_a_device_that_does_nothing_has_no_anomaly(name: str, seeds: int) -> None:
+    alarms = []
+    for seed in range(seeds):
+        rng, length = np.random.default_rng(seed), (3_000, 8_000, 20_000)[seed % 3]
+        alarms += [(seed, one.kind) for one in found_in(NOTHING[name](rng, length), 0.001)]
+    assert not alarms
+
+
+def test_lost_probes_do_not_shift_the_count() -> None:
+    rng = np.random.default_rng(5)
+    values = quiet(rng)
+    values[::50] += 100_000
+    values[rng.random(LENGTH) < 0.1] = np.nan
+    (one,) = found_in(values)
+    assert (one.every, one.phase) == (50, 0)
+
+
+@pytest.mark.parametrize("length", [0, 1, 30, 999])
+def test_short_series_show_nothing(length: int) -> None:
+    values = np.resize([1.0, 5.0], length)
+    assert found_in(values) == []
+    assert find_every(np.resize([1.0], length)) is None
+    assert find_steps(values, 0.1) == []
+
+
+PLAN = """
+[study]
+name = "made-up"
+method = "anomalies"
+[bed]
+backend = "sim"
+devices = ["bridge"]
+[probe]
+interval = [{intervals}]
+[pairs]
+rounds = 2
+probes_per_block = {probes}
+warmup_probes = 10
+a_a = false
+seed = {seed}
+[bed.lines.direct]
+forward = {{ gamma = {{ shape = 4.0, scale_ns = 150.0, shift_ns = 4000.0 }} }}
+backward = {{ gamma = {{ shape = 4.0, scale_ns = 150.0, shift_ns = 4000.0 }} }}
+seed = {seed}1
+{direct}
+[bed.lines.bridge]
+forward = {{ gamma = {{ shape = 4.0, scale_ns = 150.0, shift_ns = 5300.0 }} }}
+backward = {{ gamma = {{ shape = 4.0, scale_ns = 150.0, shift_ns = 5300.0 }} }}
+seed = {seed}2
+{bridge}
+"""
+
+
+def measured(path: Path, seed: int = 1, *, probes: int = 5_000, intervals: str = '"1ms", "2ms"', direct: str = "",
+             bridge: str = "") -> RunFolder:  # fmt: skip
+    file = path / f"plan-{seed}.toml"
+    file.write_text(PLAN.format(seed=seed, probes=probes, intervals=intervals, direct=direct, bridge=bridge))
+    plan = load_plan(file)
+    folder = create_folder(plan, path / f"run-{seed}")
+    conduct(plan, folder, Screen(io.StringIO()))
+    analyse(folder.path)
+    return folder
+
+
+def told(folder: RunFolder) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """The verdict, and its findings by their names."""
+    verdict = json.loads(folder.verdict.read_text())
+    return verdict, {one["name"]: one for one in verdict["findings"]}
+
+
+def test_a_simulated_card_as_the_papers_is_reported_with_period_and_size(tmp_path: Path) -> None:
+    card = (
+        "hold = { every = 50, for_ns = 100_000 }\n"
+        "ramp = { every_ns = 92_500_000_000, for_ns = 20_000_000_000, to_ns = 2_000_000, nth = 50 }"
+    )
+    folder = measured(tmp_path, probes=90_000, intervals='"10ms"', bridge=card)
+    verdict, findings = told(folder)
+    assert verdict["verdict"] == "trusted"
+    assert set(findings) == {"periodic_delay", "delay_ramps"}
+    assert findings["periodic_delay"]["value"] == 50
+    assert findings["delay_ramps"]["value"] == pytest.approx(92.5, rel=0.005)
+    assert verdict["sentence"].startswith("Over the Linux bridge, every 50th probe takes 100 µs")
+    rows = {(row["quantity"], row["statistic"]): row for row in json.loads(folder.results.read_text())}
+    assert rows["anomaly_every", "every-nth"]["estimate"] == 50
+    assert rows["anomaly_size", "every-nth"]["estimate"] == pytest.approx(100_000, rel=0.01)
+    assert rows["anomaly_size", "ramp"]["estimate"] == pytest.approx(2e6, rel=0.1)
+    assert rows["anomaly_period", "ramp"]["estimate"] == pytest.approx(92.5e9, rel=0.005)
+    write_report(folder.path)
+    run = Run.read(folder.path)
+    table = next(one for one in all_tables(run) if one.name == "anomalies")
+    assert [row[2].text for row in table.rows] == [EVERY, RAMP]
+    assert {"anomaly_profiles", "rtt_over_time"} <= {one.name for one in all_figures(run)}
+
+
+@pytest.mark.parametrize("seed", range(1, 4))
+def test_a_simulated_bridge_that_does_nothing_is_said_to(seed: int, tmp_path: Path) -> None:
+    verdict, findings = told(measured(tmp_path, seed))
+    assert not findings
+    assert "shows no anomaly in 19 960 probes: no period, ramp, step or mode" in verdict["sentence"].replace(
+        "\u202f", " "
+    )
+    assert "8 series were searched" in verdict["sentence"]
+
+
+def test_what_recurs_after_as_many_probes_at_two_intervals_is_counted(tmp_path: Path) -> None:
+    _, findings = told(measured(tmp_path, bridge="hold = { every = 20, for_ns = 5_000 }"))
+    assert "every 20th probe takes 5.0 µs" in findings["periodic_delay"]["sentence"]
+    assert "whatever the time between probes" in findings["periodic_delay"]["sentence"]
+
+
+@pytest.mark.parametrize(("numbers", "by"), [((8, 4), TIMED), ((8, 8), COUNTED), ((8, 5), EITHER)])
+def test_a_number_at_two_intervals_tells_time_from_count(numbers: tuple[int, int], by: str) -> None:
+    cells = {0: SimpleNamespace(interval_ns=500_000), 1: SimpleNamespace(interval_ns=1_000_000)}
+    size = Interval(700.0, 600.0, 800.0, 0.95, 20)
+    shown = [Shown("bridge", cell, Anomaly(EVERY, size, 1e-9, every=n), 2, 2) for cell, n in enumerate(numbers)]
+    run: Any = SimpleNamespace(cells=cells)
+    assert [one.told_by for one in attributed(run, shown)] == [by, by]
+
+
+def test_what_the_direct_link_shows_too_is_not_the_devices(tmp_path: Path) -> None:
+    hold = "hold = { every = 20, for_ns = 5_000 }"
+    verdict, findings = told(measured(tmp_path, direct=hold, bridge=hold))
+    assert "shows no anomaly that the direct link does not show" in verdict["sentence"]
+    worst = findings["periodic_delay"]
+    assert {place["device"] for place in worst["places"]} == {"direct", "bridge"}
+
+
+def test_a_level_that_changes_at_once_is_a_finding(synthetic: Callable[..., Any]) -> None:
+    def alter(block: dict[str, Any], probes: dict[str, Any], rng: np.random.Generator) -> None:
+        del rng
+        if block["device"] == "bridge":
+            probes["arrival_ns"][2_000:] += 3_000
+
+    path = synthetic(rounds=2, icmp_bytes=(64,), count=5_000, alter=alter, a_a=False, laws=()).write()
+    plan = path / "plan.toml"
+    plan.write_text(plan.read_text().replace('method = "pairs"', 'method = "anomalies"'))
+    analyse(path)
+    _, findings = told(RunFolder(path))
+    step = findings["delay_steps"]
+    assert step["value"] == pytest.approx(3_000, rel=0.05)
+    assert "after the beginning of a series" in step["sentence"]
+    assert {place["device"] for place in step["places"]} == {"bridge"}
+
+
+@pytest.mark.parametrize(
+    ("sets", "said"),
+    [
+        (["probe.schedule=poisson"], 'only "regular"'),
+        (["pairs.probes_per_block=1000"], "2000 or more"),
+        (["pairs.reference=bridge"], "no meaning for study.method = anomalies"),
+    ],
+)
+def test_series_that_show_no_period_are_refused(sets: list[str], said: str) -> None:
+    with pytest.raises(RequestError, match=said):
+        load_plan("anomalies", sets=sets)
