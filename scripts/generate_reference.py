@@ -42,6 +42,8 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("list",),
     ("doctor",),
     ("bed",),
+    ("bed", "new"),
+    ("bed", "check"),
     ("bed", "show"),
     ("bed", "clean"),
     ("bridge",),

@@ -210,3 +210,52 @@ def test_hosts_clean_up_by_themselves_when_their_network_is_gone(hosts: Hosts) -
     assert process.returncode == 3, said
     assert b"host B (b.lab): the SSH connection was lost" in said
     await_nothing(hosts, LEASE_SECONDS)
+
+
+def test_hosts_are_asked_for_a_first_file_and_the_bed_that_it_describes_is_tried(hosts: Hosts) -> None:
+    asked = ["a.lab", "b.lab", "--device", "device.lab", "--config", str(hosts.config)]
+    new = hosts.sojourn("bed", "new", *asked)
+    assert new.returncode == 0, new.stderr
+    assert "eth0" not in new.stdout
+    file = hosts.folder / "new.toml"
+    file.write_text(new.stdout)
+    hosts.at("b", "ip", "link", "set", "eth2", "mtu", "2000")
+    before = settings(hosts)
+    done = hosts.sojourn("bed", "check", str(file), "--json")
+    found = json.loads(done.stdout)
+    checks = {check["name"]: check for check in found["checks"]}
+    assert done.returncode == found["status"] == 0, found
+    assert re.match(r"B answered 20 of 20 probes, least round-trip time \d+\.\d us", checks["path bridge"]["found"])
+    assert checks["host A: eth1 (direct)"]["found"].startswith("10000Mb/s, duplex full")
+    assert checks["host device: port eth2"]["found"].endswith("MTU 1500, down")
+    assert checks["host B: rights"]["found"] == "root"
+    assert settings(hosts) == before
+
+
+def test_a_cable_that_goes_elsewhere_is_found(hosts: Hosts) -> None:
+    file = hosts.bed()
+    words = file.read_text().replace('left = "eth1"', 'left = "eth3"').replace('right = "eth2"', 'right = "eth1"')
+    file.write_text(words.replace("eth3", "eth2"))
+    done = hosts.sojourn("bed", "check", str(file), "--json")
+    assert done.returncode == 0, "a bridge does not mind which of its ports is which"
+    crossed = file.read_text().replace('b = "eth1"', 'b = "eth9"').replace('b = "eth2"', 'b = "eth1"')
+    file.write_text(crossed.replace("eth9", "eth2"))
+    done = hosts.sojourn("bed", "check", str(file), "--json")
+    found = json.loads(done.stdout)
+    path = next(check for check in found["checks"] if check["name"] == "path bridge")
+    assert (done.returncode, path["found"]) == (3, "B does not answer A")
+    assert path["fix"].startswith("is eth2 of A cabled to eth1 of B over eth2 and eth1 of the device's host")
+
+
+def test_what_a_bed_lacks_is_told_before_anything_starts(hosts: Hosts) -> None:
+    nobody(hosts)
+    an_address(hosts)
+    no_ethtool(hosts)
+    done = hosts.sojourn("bed", "check", str(hosts.bed()), "--json")
+    checks = {check["name"]: check for check in json.loads(done.stdout)["checks"]}
+    assert done.returncode == 3
+    assert "it cannot be reached" in checks["host B: SSH"]["found"]
+    assert checks["host device: tools"]["fix"] == "apt-get install ethtool"
+    assert checks["host A: SSH"]["status"] == "ok"
+    assert "the bed" not in checks
+    assert "This bed cannot be measured on yet: host B: SSH, host device: tools." in done.stdout

@@ -23,7 +23,7 @@ LEFT = ["conduct", "devices", "instruments", "methods/*/ask*", "methods/*/measur
 THIS_MACHINE = {
     *("bed/backends/local.py", "bed/backends/netns.py", "bed/backends/simulated.py"),
     *("bed/cgroups.py", "bed/clean.py", "bed/doctor.py", "bed/machine.py", "bed/processes.py", "bed/rights.py"),
-    *("bed/backends/ssh.py", "bed/ssh.py", "bed/look.py"),
+    *("bed/backends/ssh.py", "bed/ssh.py", "bed/look.py", "bed/real_hosts.py"),
     *("bed/state.py", "bed/load.py", "instruments/new_addresses.py", "bed/host_bridge.py"),
 }
 """The backends of this machine, that of others, and what they are made of; programs of their own; `sojourn doctor` and

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sojourn.bed import BedSpec, HostSpec, PathSpec
-from sojourn.bed.look import cpus_of
+from sojourn.bed.look import Looked, cpus_of
 from sojourn.bed.model import Topology, checked
+from sojourn.bed.real_hosts import judge_clock, judge_port
 from sojourn.bed.ssh import why
 from sojourn.errors import RequestError
 from sojourn.plan import effective_toml, load_plan
@@ -137,3 +138,40 @@ def test_what_ssh_says_becomes_a_sentence(said: str, sentence: str) -> None:
 
 def test_lists_of_processors() -> None:
     assert cpus_of("0-2,8") == [0, 1, 2, 8]
+
+
+@pytest.mark.parametrize(
+    ("said", "told", "fix"),
+    [
+        ("\tSpeed: 1000Mb/s\n\tDuplex: Full\n", "1000Mb/s, duplex full", None),
+        ("\tSpeed: 100Mb/s\n\tDuplex: Half\n", "100Mb/s, duplex half", "half duplex: negotiate"),
+        ("\tSpeed: Unknown!\n\tDuplex: Unknown! (255)\n", "speed not told, duplex not told", None),
+        ("\tSpeed: 25000Mb/s\n\tDuplex: Full\n== coalescing\nAdaptive RX: on  TX: on\nrx-usecs: 8\n",
+         "25000Mb/s, duplex full, coalescing adaptive", "interrupts wait for more frames: ethtool -C DEV adaptive-rx"),
+        ("\tSpeed: 1000Mb/s\n\tDuplex: Full\n== coalescing\nrx-usecs: 50\n== eee\n\tEEE status: enabled - active\n",
+         "coalescing 50 us, energy-efficient Ethernet active", "the link sleeps"),
+    ],
+)  # fmt: skip
+def test_what_ethtool_says_of_a_port_is_judged(said: str, told: str, fix: str | None) -> None:
+    found, wanted = judge_port(said)
+    assert told in found
+    assert (wanted is None) if fix is None else (wanted is not None and fix in wanted)
+
+
+@pytest.mark.parametrize(
+    ("ahead_s", "status", "told"),
+    [
+        (3600.0, "limited", "3600.000 s ahead of ours, with an error of at most 0.020 s"),
+        (-0.5, "ok", "0.500 s behind ours"),
+        (0.01, "ok", "ours, within 21ms"),
+    ],
+)
+def test_clocks_that_are_far_apart_are_told(ahead_s: float, status: str, told: str) -> None:
+    looked = Looked(
+        uid=0, boot_id="", release="6.1.0", version="", architecture="x86_64", distribution="", cpu="", cpus=(0,),
+        memory_bytes=0, clocksource="tsc", management="", tools=frozenset(), links={}, free_bytes=0, sudo="yes",
+        ahead_ns=round(ahead_s * 1e9), ahead_error_ns=20_000_000,
+    )  # fmt: skip
+    found = judge_clock(looked)
+    assert (found.status, bool(found.fix)) == (status, status == "limited")
+    assert found.found.startswith(told)

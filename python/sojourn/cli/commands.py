@@ -13,6 +13,7 @@ from sojourn.cli.bridge import app as bridges
 from sojourn.cli.conclude import conclude
 from sojourn.cli.emulate import app as emulators
 from sojourn.cli.private import private_run
+from sojourn.cli.real_hosts import bed_check, bed_new
 from sojourn.cli.tcplog import app as tcplogs
 from sojourn.errors import RequestError
 
@@ -27,7 +28,13 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-beds = typer.Typer(help="Show a bed, or remove what dead ones left.", no_args_is_help=True, rich_markup_mode=None)
+beds = typer.Typer(
+    help="Show a bed, describe and check one of real hosts, or remove what dead ones left.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+beds.command("new", short_help="Ask real hosts for a first file that describes a bed.")(bed_new)
+beds.command("check", short_help="Whether real hosts can hold a bed, and what would fix that.")(bed_check)
 app.add_typer(beds, name="bed")
 app.add_typer(bridges, name="bridge", short_help="A Linux bridge over two real ports: up, status, down.")
 app.add_typer(emulators, name="emulate", short_help="Emulate a path between two ports, or verify how exactly.")

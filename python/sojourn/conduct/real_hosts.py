@@ -12,20 +12,27 @@ from sojourn.plan.real_bed import load_real_bed
 if TYPE_CHECKING:
     from sojourn.bed.backend import Backend
     from sojourn.plan import Plan
+    from sojourn.plan.real_bed import RealBed
 
 
 def real_hosts(plan: Plan) -> dict[str, HostSpec]:
     """The hosts that the plan's file names; none where it has no such file."""
-    if plan.bed.hosts is None:
-        return {}
-    return {name: HostSpec(**asdict(host)) for name, host in load_real_bed(plan.bed.hosts).hosts.items()}
+    return {} if plan.bed.hosts is None else hosts_of(load_real_bed(plan.bed.hosts))
 
 
 def real_paths(plan: Plan) -> dict[str, PathSpec]:
     """The interfaces of each path that the plan's file names."""
-    if plan.bed.hosts is None:
-        return {}
-    return {name: PathSpec(**asdict(path)) for name, path in load_real_bed(plan.bed.hosts).paths.items()}
+    return {} if plan.bed.hosts is None else paths_of(load_real_bed(plan.bed.hosts))
+
+
+def hosts_of(real: RealBed) -> dict[str, HostSpec]:
+    """The hosts of a file, as a bed takes them."""
+    return {name: HostSpec(**asdict(host)) for name, host in real.hosts.items()}
+
+
+def paths_of(real: RealBed) -> dict[str, PathSpec]:
+    """The paths of a file, as a bed takes them."""
+    return {name: PathSpec(**asdict(path)) for name, path in real.paths.items()}
 
 
 def require_clock(plan: Plan, backend: Backend) -> None:

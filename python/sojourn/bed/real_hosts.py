@@ -1,0 +1,277 @@
+"""Whether real hosts can hold a bed, and what would fix that; and a first file that describes one.
+
+Everything is looked at without changing anything, then tried: the bed is built once, each path is probed, and all is
+given back. So a cable that goes elsewhere, a link that does not come up and a device that does not bridge are found.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from sojourn.bed.backends.ssh import instrument_for_hosts, ports_of, require_fit
+from sojourn.bed.build import Bed, build_bed
+from sojourn.bed.doctor import Check
+from sojourn.bed.hosts import DEVICES_HOST, END_HOSTS
+from sojourn.bed.look import OLDEST_KERNEL, TOOLS, Looked, look, own_addresses, unfit
+from sojourn.bed.model import BedSpec, HostSpec, Link, PathSpec, Topology, checked
+from sojourn.bed.ssh import Line
+from sojourn.bed.state import state_folder
+from sojourn.errors import MachineError, SojournError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from sojourn.bed.doctor import Status
+
+ROOM_BYTES = 1_000_000_000
+"""Free space for records, below which a host is told to have little: some ten million probes."""
+
+APART_NS = 1_000_000_000
+"""Clocks that differ by more make logs and records hard to read together; round-trip times do not feel it."""
+
+PROBES = 20
+NO_PORTS = {"bridge", "bond", "team", "vlan", "macvlan", "dummy", "ifb", "tun", "vxlan", "wireguard", "vrf"}
+"""Kinds of interfaces that no cable ends at."""
+
+_SET = """
+PATH=$PATH:/usr/sbin:/sbin
+ethtool "$1" 2>/dev/null
+echo '== coalescing'; ethtool -c "$1" 2>/dev/null
+echo '== eee'; ethtool --show-eee "$1" 2>/dev/null
+true
+"""
+
+
+def examine(hosts: Mapping[str, HostSpec], paths: Mapping[str, PathSpec], devices: tuple[str, ...]) -> dict[str, Any]:
+    """Look at everything, then try it. Keys: `status`, `sentence`, `checks`."""
+    spec = BedSpec(backend="ssh", devices=devices, hosts=hosts, paths=paths)
+    topology = Topology.of_spec(checked(spec))
+    checks: list[Check] = []
+    for name, host in hosts.items():
+        checks += _host(name, host, sorted(_interfaces(name, topology, paths)))
+    if not _lacking(checks):
+        checks += _tried(spec)
+    lacking, doubtful = _lacking(checks), [check for check in checks if check.status != "ok"]
+    sentence = f"This bed can be measured on; {len(doubtful)} of {len(checks)} things are limited."
+    if lacking:
+        sentence = f"This bed cannot be measured on yet: {', '.join(check.name for check in lacking)}."
+    elif not doubtful:
+        sentence = "This bed can be measured on."
+    return {"status": 3 if lacking else 0, "sentence": sentence, "checks": [asdict(check) for check in checks]}
+
+
+def _lacking(checks: list[Check]) -> list[Check]:
+    return [check for check in checks if check.needed and check.status == "missing"]
+
+
+def _interfaces(name: str, topology: Topology, paths: Mapping[str, PathSpec]) -> set[str]:
+    """The test ports of a real host."""
+    real = ports_of(topology, paths)
+    ends = [host.name for host in topology.hosts if (host.name if host.name in END_HOSTS else DEVICES_HOST) == name]
+    return {real[port.dev] for host in ends for port in topology.ports(host)}
+
+
+def _host(name: str, spec: HostSpec, interfaces: list[str]) -> Iterator[Check]:
+    group = f"host {name.upper() if name in END_HOSTS else name}"
+
+    def check(what: str, found: str, fix: str | None = None, status: Status | None = None) -> Check:
+        return Check(group, f"{group}: {what}", status or ("missing" if fix else "ok"), found, fix, needed=True)
+
+    with ExitStack() as stack:
+        try:
+            line = Line(group.removeprefix("host "), spec, str(state_folder() / f"sojourn-check-{os.getpid()}.sock"))
+            stack.callback(line.close)
+            found = look(line)
+        except SojournError as error:
+            yield check("SSH", str(error), f"until this works: ssh {spec.address} true")
+            return
+        yield check("SSH", f"{spec.address}, over {found.management or 'an interface that is not told'}")
+        yield from _fitness(line, found, check)
+        yield check("processors", f"{len(found.cpus)}: {found.cpu}", None if len(found.cpus) > 1 else "a host with two",
+                    "ok" if len(found.cpus) > 1 else "limited")  # fmt: skip
+        yield _disk(found, spec, check)
+        yield check("clock", *judge_clock(found))
+        for one in interfaces:
+            reason = unfit(found, one)
+            yield check(f"port {one}", reason or _told(found, one), "see what was found" if reason else None)
+
+
+def _fitness(line: Line, found: Looked, check: Callable[..., Check]) -> Iterator[Check]:
+    lacking = [tool for tool in TOOLS if tool not in found.tools]
+    packages = " ".join(sorted({TOOLS[tool] for tool in lacking}))
+    yield check("tools", f"lacking {', '.join(lacking)}" if lacking else "all there",
+                f"apt-get install {packages}" if lacking else None)  # fmt: skip
+    oldest = ".".join(map(str, OLDEST_KERNEL))
+    old = found.kernel < OLDEST_KERNEL
+    yield check("kernel", f"Linux {found.release}, {found.architecture}", f"Linux {oldest} or newer" if old else None)
+    if lacking or old:
+        return
+    try:
+        require_fit(line, found, instrument_for_hosts().read_bytes())
+        yield check("rights", "root" if found.uid == 0 else "by sudo -n")
+    except MachineError as error:
+        yield check("rights and architecture", str(error), "see what was found")
+
+
+def _disk(found: Looked, spec: HostSpec, check: Callable[..., Check]) -> Check:
+    if found.free_bytes is None:
+        return check(
+            "disk", f"{spec.folder} cannot be looked at", f"mkdir {spec.folder}, or another folder in the file"
+        )
+    little = found.free_bytes < ROOM_BYTES
+    told = f"{found.free_bytes / 1e9:.1f} GB free in {spec.folder}"
+    return check("disk", told, "make room, or name another folder" if little else None, "limited" if little else "ok")
+
+
+class Judged(NamedTuple):
+    """What was found, what would fix it, and how bad it is."""
+
+    found: str
+    fix: str | None
+    status: Status
+
+
+def judge_clock(looked: Looked) -> Judged:
+    """How far a host's clock is from ours."""
+    apart, error = abs(looked.ahead_ns), looked.ahead_error_ns
+    if apart <= error:
+        return Judged(f"ours, within {error // 1_000_000 + 1}ms", None, "ok")
+    way = "ahead of" if looked.ahead_ns > 0 else "behind"
+    told = f"{apart / 1e9:.3f} s {way} ours, with an error of at most {error / 1e9:.3f} s"
+    far = apart - error > APART_NS
+    return Judged(told, "set it: chronyc makestep" if far else None, "limited" if far else "ok")
+
+
+def _told(found: Looked, name: str) -> str:
+    link = found.links[name]
+    return f"{link['address']}, MTU {link['mtu']}, {'up' if 'UP' in link['flags'] else 'down'}"
+
+
+def _tried(spec: BedSpec) -> Iterator[Check]:
+    """Build the bed, and probe each path."""
+    try:
+        with build_bed(spec, f"check-{secrets.token_hex(2)}") as bed:
+            for link in bed.topology.links:
+                yield from _ports(bed, spec, link)
+                yield _path(bed, spec, link)
+    except SojournError as error:
+        said = _in_real_names(str(error), spec)
+        yield Check(
+            "bed", "the bed", "missing", said, "see what was found: a cable, or a port of the device?", needed=True
+        )
+
+
+def _in_real_names(sentence: str, spec: BedSpec) -> str:
+    """A sentence that names ports of the bed, with the interfaces that they are."""
+    topology = Topology.of_spec(spec)
+    real = ports_of(topology, spec.paths)
+    hosts = {port.dev: port.host for host in topology.hosts for port in topology.ports(host.name)}
+    for dev, name in real.items():
+        host = hosts[dev].upper() if hosts[dev] in END_HOSTS else DEVICES_HOST
+        sentence = re.sub(rf"(?<![\w-]){re.escape(dev)}(?![\w-])", f"{name} of host {host}", sentence)
+    return sentence
+
+
+def _ports(bed: Bed, spec: BedSpec, link: Link) -> Iterator[Check]:
+    """What the ports of a path have negotiated, and settings of theirs that delay frames."""
+    real = ports_of(bed.topology, spec.paths)
+    for port in link.ports:
+        said = bed.backend.run(port.host, ["sh", "-c", _SET, "sh", port.dev])
+        host = f"host {port.host.upper() if port.host in END_HOSTS else DEVICES_HOST}"
+        told, fix = judge_port(said)
+        status: Status = "limited" if fix else "ok"
+        yield Check("ports", f"{host}: {real[port.dev]} ({link.path})", status, told, fix)
+
+
+def judge_port(said: str) -> tuple[str, str | None]:
+    """What `ethtool` says of a port in a few words, and what to change, if anything delays frames or is slow."""
+    speed, duplex = (re.search(rf"^\s*{name}: (.+)$", said, re.MULTILINE) for name in ("Speed", "Duplex"))
+    rate = speed[1].strip() if speed and "Unknown" not in speed[1] else "speed not told"
+    way = duplex[1].strip().lower() if duplex and "Unknown" not in duplex[1] else "not told"
+    waits = [int(words) for words in re.findall(r"^rx-usecs:\s*(\d+)", said, re.MULTILINE)]
+    adaptive = re.search(r"^Adaptive RX: on", said, re.MULTILINE) is not None
+    sleeps = re.search(r"^\s*EEE status: enabled - active", said, re.MULTILINE) is not None
+    told = [rate, f"duplex {way}"]
+    fixes = []
+    if way == "half":
+        fixes.append("half duplex: negotiate at both ends, or set both alike (ethtool -s DEV speed N duplex full)")
+    if adaptive or any(waits):
+        told.append("coalescing adaptive" if adaptive else f"coalescing {max(waits)} us")
+        fixes.append("interrupts wait for more frames: ethtool -C DEV adaptive-rx off rx-usecs 0")
+    if sleeps:
+        told.append("energy-efficient Ethernet active")
+        fixes.append("the link sleeps: ethtool --set-eee DEV eee off")
+    return ", ".join(told), "; ".join(fixes) or None
+
+
+def _path(bed: Bed, spec: BedSpec, link: Link) -> Check:
+    """Whether B answers A over a path, and its least round-trip time."""
+    argv = [bed.backend.instrument(), "probe", "icmp", link.b_ip4, "--dev", link.a_dev]
+    try:
+        said = json.loads(bed.backend.run("a", [*argv, "-c", str(PROBES), "-i", "5ms", "--timeout", "500ms", "--json"]))
+        least_us = said["rtt"]["min_ns"] / 1e3
+        told = f"B answered {said['received']} of {PROBES} probes, least round-trip time {least_us:.1f} us"
+        return Check("paths", f"path {link.path}", "ok" if said["received"] == PROBES else "limited", told)
+    except (SojournError, ValueError, KeyError, TypeError):
+        own = spec.paths[link.path]
+        over = f" over {own.left} and {own.right} of the device's host" if own.left else ""
+        fix = f"is {own.a} of A cabled to {own.b} of B{over}, and does what stands between forward frames?"
+        return Check("paths", f"path {link.path}", "missing", "B does not answer A", fix, needed=True)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An interface that a cable may end at."""
+
+    name: str
+    told: str
+
+
+def ports_found(found: Looked) -> list[Candidate]:
+    """The interfaces of a host that can be test ports; those with a carrier first."""
+    able = [name for name, link in found.links.items() if _may_be_port(link) and unfit(found, name) is None]
+    able.sort(key=lambda name: found.links[name].get("operstate") != "UP")
+    return [Candidate(name, _told(found, name)) for name in able]
+
+
+def _may_be_port(link: dict[str, Any]) -> bool:
+    kind = link.get("linkinfo", {}).get("info_kind")
+    return link.get("link_type") == "ether" and kind not in NO_PORTS and not own_addresses(link)
+
+
+def first_file(hosts: Mapping[str, HostSpec]) -> str:
+    """A description of a bed from what the hosts say of their interfaces; which cable is where, a person must say."""
+    looked: dict[str, list[Candidate]] = {}
+    words = ["# Written by `sojourn bed new`: put right what is cabled where, then try it: sojourn bed check bed.toml"]
+    for name, spec in hosts.items():
+        line = Line(
+            name.upper() if name in END_HOSTS else name, spec, str(state_folder() / f"sojourn-new-{os.getpid()}.sock")
+        )
+        try:
+            looked[name] = ports_found(look(line))
+        finally:
+            line.close()
+        needed = 1 if len(hosts) == len(END_HOSTS) else 2
+        if len(looked[name]) < needed:
+            raise MachineError(
+                f"{line} has {len(looked[name])} interface(s) that can be a test port, and {needed} are needed: "
+                "one that carries the SSH session, has an address or is in a bridge cannot"
+            )
+        words += ["", f"[hosts.{name}]", f"address = {json.dumps(spec.address)}"]
+        words += [f"{key} = {json.dumps(value)}" for key in ("user", "config", "jump") if (value := getattr(spec, key))]
+        words += [f"#   {one.name}: {one.told}" for one in looked[name]]
+    a, b = (looked[name] for name in END_HOSTS)
+    words += ["", "[paths.direct]", f'a = "{a[0].name}"', f'b = "{b[0].name}"']
+    if DEVICES_HOST in hosts:
+        left, right = looked[DEVICES_HOST][:2]
+        words += ["", "[paths.bridge]", f'a = "{a[1].name}"', f'left = "{left.name}"', f'right = "{right.name}"']
+        words += [f'b = "{b[1].name}"']
+    elif len(a) > 1 and len(b) > 1:
+        words += ["", '[paths."dut:box"]', f'a = "{a[1].name}"', f'b = "{b[1].name}"']
+    return "\n".join(words) + "\n"

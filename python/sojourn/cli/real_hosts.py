@@ -1,0 +1,56 @@
+"""`sojourn bed check` and `bed new`: words in, words out; what they do is in bed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path  # noqa: TC003 - Typer reads the types of arguments
+from typing import Annotated
+
+import typer
+
+JsonOutput = Annotated[bool, typer.Option("--json", help="Print JSON alone on standard output.")]
+
+
+def bed_check(file: Annotated[Path, typer.Argument(metavar="FILE.toml")], *, as_json: JsonOutput = False) -> None:
+    """Look at the real hosts that a file names, then build the bed once and probe each path; all is given back.
+
+    Exit status: 0; 3 if the bed cannot be measured on.
+    """
+    from sojourn.bed.doctor import print_examination
+    from sojourn.bed.real_hosts import examine
+    from sojourn.conduct.real_hosts import hosts_of, paths_of
+    from sojourn.plan.real_bed import load_real_bed
+
+    real = load_real_bed(file)
+    found = examine(hosts_of(real), paths_of(real), real.devices)
+    if as_json:
+        print(json.dumps(found))
+    else:
+        print_examination(found)
+    if found["status"]:
+        raise typer.Exit(found["status"])
+
+
+def bed_new(
+    a: Annotated[str, typer.Argument(metavar="A", help="The host that asks, as `ssh` takes it.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="The host that answers.")],
+    *,
+    device: Annotated[
+        str | None, typer.Option(metavar="HOST", help="A host between them, on which Sojourn builds devices.")
+    ] = None,
+    user: Annotated[str | None, typer.Option(help="Who logs in.")] = None,
+    jump: Annotated[str | None, typer.Option(metavar="HOST", help="The host to go through.")] = None,
+    config: Annotated[
+        str | None, typer.Option(metavar="FILE", help="A configuration of OpenSSH in place of your own.")
+    ] = None,
+) -> None:
+    """Ask hosts for their interfaces, and print a first file that describes a bed of them.
+
+    Which cable is where, it cannot know: put that right, then `sojourn bed check`.
+    """
+    from sojourn.bed.model import HostSpec
+    from sojourn.bed.real_hosts import first_file
+
+    named = {"a": a, "b": b} | ({"device": device} if device else {})
+    hosts = {name: HostSpec(address, user=user, jump=jump, config=config) for name, address in named.items()}
+    print(first_file(hosts), end="")
