@@ -175,6 +175,35 @@ def test_a_saw_tooth_of_a_tick_fails(tmp_path: Path) -> None:
     assert (laws["no-tick"], laws["no-shortfall"]) == ("rejected", "rejected")
 
 
+@pytest.mark.parametrize(
+    ("extra", "sd", "shortfall", "independent"),
+    [
+        ((0, 0), 0, "supported", "supported"),
+        ((0, 200_000), 0, "supported", "rejected"),
+        ((-200_000, -200_000), 0, "rejected", "supported"),
+        ((-200_000, 200_000), 0, "rejected", "rejected"),
+        ((0, 0), MS, "inconclusive", "inconclusive"),
+    ],
+)
+def test_delays_that_are_short_or_depend_on_the_packet_rate_are_found_and_others_are_not(
+    extra: tuple[int, int], sd: int, shortfall: str, independent: str, tmp_path: Path
+) -> None:
+    cells = [
+        Cell(
+            "delay 10ms",
+            constant(10 * MS),
+            normal(10 * MS + more, sd),
+            drawn=stays(10 * MS),
+            packets=300,
+            interval_ns=gap,
+        )
+        for more, gap in zip(extra, (MS, MS // 5), strict=True)
+    ]
+    verdict = analysed(tmp_path, Made(cells, seed=SEED, log=False))
+    laws = {one["hypothesis"]: one["outcome"] for one in verdict["hypotheses"]}
+    assert (laws["no-shortfall"], laws["delay-independent-of-rate"]) == (shortfall, independent)
+
+
 def test_a_clamped_jitter_fails_by_its_mean(tmp_path: Path) -> None:
     """Who keeps the order by holding packets back adds to the mean delay."""
 

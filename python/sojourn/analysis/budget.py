@@ -80,7 +80,7 @@ class Stated:
             "coverage_factor": None if budget is None else budget.coverage_factor,
             "expanded": None if budget is None else budget.expanded,
             "level": row.value.level,
-            "interval_half_width": finite(row.value.half_width),
+            "interval_half_width": finite(row.sampled.half_width),
             "interval_of": self.interval_of,
             "not_covered": list(self.uncovered),
         }
@@ -125,7 +125,7 @@ def scatter(name: str, row: Row, units: int, source: str) -> Entry:
     u = half-width / t, t Student's quantile for units - 1 degrees of freedom: so that this entry by itself has the
     row's interval as its expanded uncertainty. For an interval of ranks that is the same by definition, not by theory.
     """
-    u = standard_error(row.value, units)
+    u = standard_error(row.sampled, units)
     if u is None:
         return required(name, f"{source}; too few values for an interval, or values without any scatter")
     return counted(Component(name, "A", u, row.unit, "student-t", 1.0, units - 1), source)
@@ -139,7 +139,7 @@ def within_beds(rows: Iterable[Row], row: Row, what: str) -> list[Entry]:
         if (one.device, one.reference, one.quantity, one.cell, one.port, one.statistic) == own
     )  # fmt: skip
     found, degrees = next(alike, None), row.value.n - (row.sessions or 1)
-    u = None if found is None else standard_error(found.value, degrees + 1)
+    u = None if found is None else standard_error(found.sampled, degrees + 1)
     if u is None or row.sessions is None:
         return []
     component = Component("scatter within a bed", "A", u, row.unit, "student-t", 1.0, degrees)

@@ -20,6 +20,10 @@ STREAM_FACTORS = ("kind", "engine", "rate_pps", "rate_share", "to", "senders", "
 """The factors that only cells of streams have: they stand at the end of a row."""
 
 
+SPREADS = ("sd", "within_bed", "between_beds")
+"""Quantities and statistics that an offset between clocks is not in: it is the same for all values that they are of."""
+
+
 @dataclass(frozen=True, slots=True)
 class LogSetting:
     """Under which traffic the log of TCP's state was measured, and how: columns of rows that have it alone."""
@@ -59,6 +63,20 @@ class Row:
     setting: LogSetting | None = None
     sessions: int | None = None
     """Over how many beds made anew; None where a run has one."""
+    scatter: Interval | None = None
+    """The interval of the scatter alone, where `value` holds an error of the clocks besides; None where it does not."""
+
+    @property
+    def sampled(self) -> Interval:
+        """The value with the interval of its scatter alone, as budgets take it."""
+        return self.value if self.scatter is None else self.scatter
+
+    def between_clocks(self, bound_ns: float | None, error95_ns: float | None) -> None:
+        """Tell the errors of the clocks that a delay was measured by; the interval of a place holds the 95 % error."""
+        self.clock_bound_ns, self.clock_error95_ns = bound_ns, error95_ns
+        is_place = self.quantity not in SPREADS and self.statistic not in SPREADS
+        if error95_ns and is_place and math.isfinite(self.value.estimate):
+            self.scatter, self.value = self.value, self.value.widened(error95_ns)
 
     def tidy(self) -> dict[str, Any]:
         """The row as results.json holds it; what is not a number is null."""

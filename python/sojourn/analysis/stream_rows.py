@@ -74,6 +74,7 @@ RATES = {"offered_pps": "1/s", "received_pps": "1/s", "achieved_ratio": "1"}
 BESIDE = (ACTUAL, ROUND_TRIP, RESPONSE, BETWEEN_TAPS)
 """Delays whose mean has beside it what it is within a bed, between beds and in another run."""
 
+CLOCK_ERRORS = ("clock_bound_ns", "clock_error95_ns")
 OF_MEANS = ("mean", "within_bed", "next_run", "between_beds")
 """Statistics that leave out beds of one trial, beside others."""
 
@@ -112,9 +113,8 @@ def _row(run: Run, one: Values, statistic: str, value: Interval) -> Row:
     row.probes, row.port, row.node, row.sessions = one.count, one.port, one.node or None, one.beds
     if statistic in OF_MEANS and (figure := one.figure()) is not None:
         row.sessions = figure.sessions
-    row.clock_bound_ns, row.clock_error95_ns = one.clock_bound_ns, one.clock_error95_ns
-    if one.measure in VARIATION_QUANTILES:  # differences of one clock's readings have no clock offset
-        row.clock_bound_ns = row.clock_error95_ns = None
+    if one.measure not in VARIATION_QUANTILES:  # differences of one clock's readings have no clock offset
+        row.between_clocks(one.clock_bound_ns, one.clock_error95_ns)
     return row
 
 
@@ -282,8 +282,7 @@ def _tell_behind(row: Row, each: pl.DataFrame) -> None:
     here = each if row.cell is None else each.filter(pl.col("cell") == row.cell)
     paths = [here.filter(pl.col("device") == path) for path in (row.device, row.reference)]
     row.probes = sum(int(path["packets"].sum()) for path in paths)
-    row.clock_bound_ns = sum_of([worst_of(path, "clock_bound_ns") for path in paths])
-    row.clock_error95_ns = sum_of([worst_of(path, "clock_error95_ns") for path in paths])
+    row.between_clocks(*(sum_of([worst_of(path, name) for path in paths]) for name in CLOCK_ERRORS))
 
 
 def tell_clocks(shifts: list[Row], pairs: list[Contrast], delays: pl.DataFrame) -> None:
@@ -294,8 +293,7 @@ def tell_clocks(shifts: list[Row], pairs: list[Contrast], delays: pl.DataFrame) 
         path = delays.filter(pl.col("device") == row.device)
         both = [path.filter(pl.col("cell") == cell) for cell in cells]
         row.probes = sum(int(one["packets"].sum()) for one in both)
-        row.clock_bound_ns = sum_of([worst_of(one, "clock_bound_ns") for one in both])
-        row.clock_error95_ns = sum_of([worst_of(one, "clock_error95_ns") for one in both])
+        row.between_clocks(*(sum_of([worst_of(one, name) for one in both]) for name in CLOCK_ERRORS))
 
 
 def sum_of(errors: Sequence[float | None]) -> float | None:

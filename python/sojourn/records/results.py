@@ -47,7 +47,10 @@ RESULTS: Final[dict[str, tuple[pl.DataType, str]]] = {
     "source": (pl.String(), "Where timestamps were taken, or how the figure came to be."),
     "findings": (pl.List(pl.String()), "Findings that concern this figure, by name."),
     "clock_bound_ns": (pl.Float64(), "By how much the clocks can be wrong at most; 0: one clock."),
-    "clock_error95_ns": (pl.Float64(), "By how much they are wrong in less than one case of 20."),
+    "clock_error95_ns": (
+        pl.Float64(),
+        "By how much they are wrong in less than one case of 20; the interval of a delay holds it.",
+    ),
     "against": (
         pl.String(),
         "The cell of the same path that was subtracted, by the factor that differs: `load=0.0`, `to=unicast`.",

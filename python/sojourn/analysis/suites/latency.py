@@ -188,15 +188,17 @@ def latency_rows(run: Run, timed: list[Timed], cells: dict[Factors, int]) -> Ite
         frames = sum(one.frames for one in several)
         like = Row(device, "", "", bare(0.0), "ns", None, factors, cell, frames)
         like.source = stamped_by(run, [one.block for one in several])
-        like.clock_bound_ns = max(
-            (one.clock_bound_ns for one in several if one.clock_bound_ns is not None), default=None
-        )
-        like.clock_error95_ns = max(
-            (one.clock_error95_ns for one in several if one.clock_error95_ns is not None), default=None
-        )
+        of_clocks = [
+            max((one for one in each if one is not None), default=None)
+            for each in zip(*((one.clock_bound_ns, one.clock_error95_ns) for one in several), strict=True)
+        ]
+        rows = list(_variation(like, several, TIMED[test], test))
         if test in ("latency", "broadcast-latency"):
-            yield from _definitions(run, like, several, TIMED[test])
-        yield from _variation(like, several, TIMED[test], test)
+            rows = [*_definitions(run, like, several, TIMED[test]), *rows]
+        for row in rows:
+            if "pdv" not in row.quantity:  # differences of one clock's readings have no clock offset
+                row.between_clocks(*of_clocks)
+        yield from rows
 
 
 def stamped_by(run: Run, blocks: list[int]) -> str:

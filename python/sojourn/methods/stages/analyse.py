@@ -421,7 +421,7 @@ def _with_clocks(rows: list[Row], errors: Mapping[tuple[str, int], Errors]) -> N
         crosses = "path" in row.quantity or row.quantity == "stage_total" or "answer" in row.quantity
         paths = [path for path in (row.device, row.reference) if path is not None]
         bounds, errors95 = zip(*(errors.get((path, at), (None, None)) for path in paths), strict=True)
-        row.clock_bound_ns, row.clock_error95_ns = (sum_of(bounds), sum_of(errors95)) if crosses else (0.0, 0.0)
+        row.between_clocks(*((sum_of(bounds), sum_of(errors95)) if crosses else (0.0, 0.0)))
 
 
 def _out_of_order(found: list[Breakdown]) -> list[Finding]:
