@@ -270,6 +270,36 @@ mod tests {
         }
     }
 
+    #[test]
+    fn each_call_that_is_not_of_x86_alone_is_known_on_aarch64_too() {
+        // Calls after `cfg(x86_64)` are left out when this file is compiled elsewhere.
+        let own = include_str!("calls.rs").split("#[cfg(test)]").next().unwrap_or_default();
+        let named = |line: &'static str| line.split("libc::SYS_").skip(1).map(|rest| rest.split([',', ']']).next());
+        let lines: Vec<_> = own.lines().collect();
+        let (x86, both): (Vec<_>, Vec<_>) = lines
+            .iter()
+            .enumerate()
+            .flat_map(|(at, line)| named(line).flatten().map(move |name| (at, name)))
+            .partition(|(at, _)| lines[at - 1].trim() == r#"#[cfg(target_arch = "x86_64")]"#);
+        assert!(x86.len() > 5 && both.len() > 100, "{} and {}", x86.len(), both.len());
+        // The table of machines that came late, aarch64 among them.
+        let Ok(table) = std::fs::read_to_string("/usr/include/asm-generic/unistd.h") else {
+            assert!(std::env::var_os("CI").is_none(), "CI has the kernel's headers");
+            eprintln!("skipped: /usr/include/asm-generic/unistd.h is not there: apt-get install linux-libc-dev");
+            return;
+        };
+        let is_known = |name: &str| {
+            let named = format!("#define __NR_{name} ");
+            table.lines().any(|line| line.starts_with(&named))
+        };
+        for (_, name) in both {
+            assert!(is_known(name), "{name}");
+        }
+        for (_, name) in x86 {
+            assert!(!is_known(name), "{name} is there too: without it fewer calls are allowed");
+        }
+    }
+
     /// Set in the process that a test starts of itself.
     const INSIDE: &str = "SOJOURN_TEST_CONFINED";
 
