@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 import pytest
 
+from sojourn.analysis import analyse
 from sojourn.bed import cgroups
 from sojourn.conduct import Screen, conduct, create_folder, resume
 from sojourn.errors import MachineError
@@ -115,3 +116,19 @@ def test_a_run_whose_log_died_goes_on(tmp_path: Path, asked: Path, monkeypatch: 
     resume(folder, Screen(io.StringIO()))
     pairs = read_table(folder.records, "tcp_slices").frame["pair"]
     assert sorted(set(pairs)) == list(range(len(plan.expand()) // 2))
+
+
+@pytest.mark.parametrize("cut", [True, False])
+def test_a_run_whose_log_was_interrupted_goes_on_and_is_doubted(
+    tmp_path: Path, asked: Path, monkeypatch: pytest.MonkeyPatch, cut: bool
+) -> None:
+    plan = plan_of("path=gso", "flows=1", "where=sender", "statistics=0", "at_once=1", "a_a=false", "controls=[]")
+    if cut:
+        monkeypatch.setenv("FAKE_INTERRUPT_AT", str(plan.expand()[-1].batch))
+    folder = measured(plan, tmp_path / "run")
+    assert read_table(folder.records, "tcp_slices").frame.height == len(plan.expand())
+    found = {one["name"]: one for one in analyse(folder.path).findings}
+    assert ("log_interrupted" in found) == cut
+    if cut:
+        assert found["log_interrupted"]["severity"] == "doubtful"
+        assert "a gap in 1 trial: the program `packet_in` was detached" in found["log_interrupted"]["sentence"]

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """A double of `sojourn-instrument tcplog serve`: it speaks the protocol, attaches nothing, and counts made-up packets.
 
-FAKE_ASKED names a file that gets every request; FAKE_DIE_AT=block and FAKE_ERROR_AT=block:status:message are the
-demands. It imports nothing of Sojourn, so that it starts at once.
+FAKE_ASKED names a file that gets every request; FAKE_DIE_AT=block, FAKE_ERROR_AT=block:status:message and
+FAKE_INTERRUPT_AT=block (somebody took its programs away) are the demands. It imports nothing of Sojourn, so that it
+starts at once.
 """
 
 from __future__ import annotations
@@ -42,12 +43,13 @@ class Log:
 
     def __init__(self) -> None:
         self.mode, self.each, self.runs = "off", 1, 0
+        self.block = -1
         self.total = nothing()
 
     def carry_out(self, request: dict[str, Any]) -> dict[str, Any]:
         match request["do"]:
             case "begin":
-                self.mode, self.total = request["mode"], nothing()
+                self.mode, self.total, self.block = request["mode"], nothing(), request["block"]
                 return {"event": "begun", "block": request["block"]}
             case "set":
                 self.each = request["options"]["ppl"]
@@ -63,7 +65,9 @@ class Log:
                 return {"event": "cost", "programs": programs}
             case "end":
                 self.mode = "off"
-                return {"event": "ended", "account": self.total, "records": 0}
+                is_cut = os.environ.get("FAKE_INTERRUPT_AT") == str(self.block)
+                gap = {"why": "the program `packet_in` was detached", "after_ns": 1, "before_ns": 2} if is_cut else None
+                return {"event": "ended", "account": self.total, "records": 0, "interruption": gap}
         return {"event": request["do"]}
 
 

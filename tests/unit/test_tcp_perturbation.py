@@ -11,7 +11,8 @@ import polars as pl
 import pytest
 
 from sojourn.analysis import analyse
-from sojourn.analysis.tcp_trials import Done
+from sojourn.analysis.run import load as load_run
+from sojourn.analysis.tcp_trials import Done, trials_of
 from sojourn.methods.tcp_perturbation.analyse import AGAIN, ON, Seen, adjust, compare, sentence, smallest
 from sojourn.plan import load_plan
 from sojourn.plan.effective import effective_toml
@@ -107,8 +108,11 @@ def test_holm_keeps_the_order_and_the_number_of_questions_in_mind() -> None:
     assert permutation.holm([0.9, 0.8]) == pytest.approx([1.0, 1.0])
 
 
-def made_up_run(path: Path, shift: float) -> None:
-    """A whole run folder of the quick study."""
+GAP = {"why": "the cgroup /sys/fs/cgroup/a was removed", "after_ns": 1, "before_ns": 2}
+
+
+def made_up_run(path: Path, shift: float, gaps: int = 0) -> None:
+    """A whole run folder of the quick study; the log of the last so many trials with it was interrupted."""
     plan = load_plan("tcplog-perturbation", quick=True)
     rng = np.random.default_rng(11)
     (path / "records").mkdir(parents=True)
@@ -138,9 +142,12 @@ def made_up_run(path: Path, shift: float) -> None:
                 "path": one.path,
                 "round": one.round,
                 "connections": [connection],
-                "logged": None,
+                "logged": {"records": 9, "interruption": None} if one.factors.setting == ON else None,
             }
         )
+    with_log = [event for event in events if event["logged"]]
+    for event in with_log[len(with_log) - gaps :]:
+        event["logged"] |= {"interruption": GAP}
     (path / "log.jsonl").write_text("".join(json.dumps(event) + "\n" for event in [*events, {"event": "finished"}]))
     kinds = {"int32": pl.Int32, "int64": pl.Int64, "float64": pl.Float64, "bool": pl.Boolean}
     schema = {name: kinds.get(one.type, pl.String) for name, one in TABLES["tcp_readings"].items()}
@@ -157,6 +164,17 @@ def test_a_run_is_judged_in_a_sentence_and_shown(tmp_path: Path, shift: float, s
     page = write_report(tmp_path / "run").read_text()
     assert (tmp_path / "run/report/tables/effects.csv").is_file()
     assert "without it again" in page
+
+
+@pytest.mark.parametrize("gaps", [0, 1, 2])
+def test_a_trial_whose_log_has_a_gap_is_in_no_figure_and_is_told(tmp_path: Path, gaps: int) -> None:
+    made_up_run(tmp_path / "run", 0.0, gaps)
+    verdict = analyse(tmp_path / "run")
+    run = load_run(tmp_path / "run")
+    assert len(trials_of(run)) == len(load_plan("tcplog-perturbation", quick=True).expand()) - gaps
+    found = [one for one in verdict.findings if one["name"] == "log_interrupted"]
+    assert [(one["severity"], one["value"]) for one in found] == [("doubtful", gaps)] * (gaps > 0)
+    assert all(GAP["why"] in one["sentence"] for one in found)
 
 
 def test_among_many_questions_only_a_larger_effect_is_seen() -> None:

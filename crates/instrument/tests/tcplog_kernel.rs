@@ -139,6 +139,50 @@ fn a_cgroup_that_is_removed_ends_the_log_and_not_a_command() {
     });
 }
 
+#[test]
+fn a_study_goes_on_where_the_programs_of_a_block_were_taken_away() {
+    within("a_study_goes_on_where_the_programs_of_a_block_were_taken_away", || {
+        let Some(bed) = Bed::make("served") else { return };
+        let number = fs::metadata(&bed.cgroup).expect("is there").ino();
+        let mut process = Command::new(BINARY)
+            .args(["tcplog", "serve", "--ring", "1MiB", "--flows", "64", "--attach"])
+            .arg(&bed.cgroup)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("starts");
+        let (mut input, output) = (process.stdin.take().expect("its input"), process.stdout.take());
+        let mut lines = BufReader::new(output.expect("its output")).lines();
+        let mut hear = || serde_json::from_str::<Value>(&lines.next().expect("a line").expect("reads")).expect("JSON");
+        assert_eq!(hear()["event"], "ready");
+        let mut ask = |request: Value| {
+            writeln!(input, "{request}").expect("asks");
+            hear()
+        };
+        for (block, what) in [(0, "nothing"), (1, "detach"), (2, "replace"), (3, "nothing")] {
+            let begin = json!({ "do": "begin", "block": block, "who": "a", "records": bed.folder, "mode": "on" });
+            assert_eq!(ask(begin)["event"], "begun");
+            transfer("127.0.0.1:0", 100_000);
+            match what {
+                "detach" => links::detach(process.id(), "cgroup", number),
+                "replace" => links::replace(process.id(), "cgroup", number),
+                _ => {}
+            }
+            // What is attached anew, before anybody has looked, does not hide it.
+            for mode in ["off", "on"] {
+                assert_eq!(ask(json!({ "do": "mode", "mode": mode }))["event"], "mode");
+            }
+            transfer("127.0.0.1:0", 100_000);
+            let ended = ask(json!({ "do": "end" }));
+            assert_eq!((&ended["event"], &ended["conserved"]), (&json!("ended"), &json!(what == "nothing")), "{ended}");
+            assert_eq!(ended["interruption"].is_null(), what == "nothing", "{ended}");
+            assert!(ended["records"].as_u64() > Some(20), "{ended}");
+        }
+        drop(input);
+        assert!(process.wait().expect("ends").success());
+    });
+}
+
 /// What the kernel says of each thread of a process.
 fn statuses(process: u32) -> Vec<String> {
     let tasks = fs::read_dir(format!("/proc/{process}/task")).expect("its threads");

@@ -1,4 +1,4 @@
-"""The trials over TCP from the run's log, and the records of each, flow by flow. It judges nothing."""
+"""The trials over TCP from the run's log, and the records of each, flow by flow; and those whose log has a gap."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from sojourn.analysis.finding import Finding
+from sojourn.analysis.wording import counted
 from sojourn.records import read_table
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from sojourn.analysis.run import Run
@@ -41,8 +43,11 @@ class Done:
 
 
 def trials_of(run: Run, kind: str | None = None) -> list[Done]:
-    """The trials of a kind in the order of their blocks; of a block that was measured again, the last."""
-    told = {entry["block"]: entry for entry in run.log if entry.get("event") == "tcp-trial"}
+    """The trials of a kind in the order of their blocks; of a block that was measured again, the last.
+
+    Those whose log has a gap are left out: what is missing there is no fault of the log, and no effect of it.
+    """
+    told = _told(run)
     session = _sessions(run)
     return [
         Done(
@@ -56,8 +61,26 @@ def trials_of(run: Run, kind: str | None = None) -> list[Done]:
             session=session.get(entry["block"], 0),
         )
         for _, entry in sorted(told.items())
-        if kind is None or entry["kind"] == kind
+        if (kind is None or entry["kind"] == kind) and _gap(entry) is None
     ]
+
+
+def interrupted(run: Run) -> Iterator[Finding]:
+    """Trials during which programs of the log were taken away: detached, replaced, or their cgroup removed."""
+    several = [gap for _, entry in sorted(_told(run).items()) if (gap := _gap(entry)) is not None]
+    several += [entry for entry in run.log if entry.get("event") == "log-interrupted"]
+    if several:
+        sentence = f"the log of TCP's state has a gap in {counted(len(several), 'trial')}: {several[0]['why']}"
+        yield Finding("log_interrupted", sentence, float(len(several)))
+
+
+def _told(run: Run) -> dict[int, dict[str, Any]]:
+    return {entry["block"]: entry for entry in run.log if entry.get("event") == "tcp-trial"}
+
+
+def _gap(entry: dict[str, Any]) -> dict[str, Any] | None:
+    """Why and when the log of a trial was interrupted; logs of earlier versions do not say."""
+    return (entry.get("logged") or {}).get("interruption")
 
 
 def _sessions(run: Run) -> dict[int, int]:

@@ -66,9 +66,9 @@ class Applications:
         self.log.begin(trial.block, "on", records=records, who=who, options=options, keep=keep)
 
     def end_log(self) -> dict[str, Any]:
-        """End the log of a trial; gives its account."""
+        """End the log of a trial; gives its account, and why it has a gap, if it has one."""
         account = self.log.end(CONVERTING_SECONDS)
-        return {key: account.get(key) for key in ("account", "records", "logger_cpu_s")}
+        return {key: account.get(key) for key in ("account", "records", "logger_cpu_s", "interruption")}
 
     def tell(self, trial: Trial[Connections], came: dict[str, Any], logged: dict[str, Any] | None, **more: Any) -> None:
         """Log what was done, for whoever looks at the records."""

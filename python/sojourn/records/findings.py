@@ -59,6 +59,11 @@ OF_THE_ANALYSIS: Final = (
         "doubtful",
         "Something happened to a device while it was measured: to a port of it, its program, its log or its clock.",
     ),
+    FindingKind(
+        "log_interrupted",
+        "doubtful",
+        "Programs of the log of TCP's state were detached or replaced in a trial: what passed then is in no record.",
+    ),
     FindingKind("ambiguous_matches", "note", "Packets that look alike were matched in their order."),
     FindingKind(
         "taps_disagree",

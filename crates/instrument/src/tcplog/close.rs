@@ -39,8 +39,10 @@ pub struct Place {
 pub struct Closed {
     /// What its footer says.
     pub footer: Value,
-    /// Whether it can be trusted.
+    /// Whether what it has can be trusted.
     pub outcome: anyhow::Result<()>,
+    /// Why it misses what passed from some time on: somebody took programs away.
+    pub interruption: Option<NotTrusted>,
     /// Its spool, where there are records of it.
     pub spent: Option<Spent>,
 }
@@ -83,7 +85,8 @@ pub fn close(drain: Drain, place: &Place, end: End) -> anyhow::Result<Closed> {
     let took = took + (HostClock.thread_time() - before);
     let (moment, lasted) = (Moment::now(), HostClock.now() - end.began);
     let settled = place.records.as_ref().map_or(Ok(None), |records| make_records(place, records).map(Some));
-    let law = law(&ended);
+    let (law, interruption) = (law(&ended), ended.interruption.as_ref());
+    let interruption = interruption.map(|found| NotTrusted(format!("the log has a gap: {}", found.why)));
     let mut footer = counted(ended.account.totals(), ended.gaps, ended.flows, &ended.flow_list);
     let more = json!({
         "ended": moment.iso(),
@@ -99,7 +102,7 @@ pub fn close(drain: Drain, place: &Place, end: End) -> anyhow::Result<Closed> {
         "logger_cpu_s": seconds(took),
         "duration_s": seconds(lasted),
         "command_status": end.command_status,
-        "conserved": law.is_ok(),
+        "conserved": law.is_ok() && interruption.is_none(),
         "interruption": ended.interruption,
     });
     join(&mut footer, more);
@@ -111,10 +114,12 @@ pub fn close(drain: Drain, place: &Place, end: End) -> anyhow::Result<Closed> {
     let outcome = match (ended.failed, settled) {
         (Some(error), _) => Err(failed(error)),
         (None, Err(error)) => Err(error),
+        // An account that is not whole cannot be held to the law.
+        (None, Ok(_)) if interruption.is_some() => drained,
         // What went wrong while it drained has left its marks in the account, if any.
         (None, Ok(settled)) => drained.and(law).and(settled.map_or(Ok(()), |settled| complete(&settled))),
     };
-    Ok(Closed { footer, outcome, spent })
+    Ok(Closed { footer, outcome, interruption, spent })
 }
 
 /// What a footer says of what was counted.
@@ -164,9 +169,6 @@ pub fn make_records(place: &Place, records: &Path) -> anyhow::Result<(Settled, S
 
 /// Holds an account to the law.
 fn law(ended: &Ended) -> anyhow::Result<()> {
-    if let Some(interruption) = &ended.interruption {
-        return Err(NotTrusted(format!("the log has a gap: {}", interruption.why)).into());
-    }
     let doubt = |problem: &str| Err(NotTrusted(format!("the account of the log does not add up: {problem}")).into());
     if let Err(breach) = ended.account.check() {
         return doubt(&breach.to_string());

@@ -227,6 +227,8 @@ impl Logger {
     /// # Errors
     /// When the kernel refuses.
     pub fn be(&mut self, mode: Mode) -> anyhow::Result<()> {
+        // Nobody sees afterwards that what is attached anew was missing before.
+        self.look_at_programs(HostClock.now());
         self.programs.attach_as(mode)?;
         self.attached = HostClock.now();
         self.facts = self.programs.facts()?;

@@ -74,7 +74,8 @@ pub fn run(asked: &Run) -> anyhow::Result<()> {
         spent.discard();
     }
     tell_ended(asked, &closed.footer);
-    closed.outcome.and(written).and(started)?;
+    let whole = closed.interruption.map_or(Ok(()), |gap| Err(gap.into()));
+    closed.outcome.and(whole).and(written).and(started)?;
     match command_status {
         Some(status) if status != 0 && why == COMMAND_ENDED => {
             Err(CommandFailed(u8::try_from(status).unwrap_or(1)).into())

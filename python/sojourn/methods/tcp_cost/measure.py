@@ -137,8 +137,10 @@ class Costs(Bench):
             for host, log in self.logs.items():
                 log.begin(number, "off", records=self.session.records(None), who=host, options=options_of(), keep=False)
             yield Running(number, running, meter, self._placebo_turns(setting))
-            for log in self.logs.values():
-                log.end()
+            for host, log in self.logs.items():
+                gap = log.end().get("interruption")
+                if gap is not None:
+                    self.session.log("log-interrupted", transfer=number, host=host, **gap)
 
     def _placebo_turns(self, setting: Setting) -> int:
         """Let the placebo take as much time as a record, by the kernel's statistics under this very traffic."""

@@ -29,7 +29,7 @@ from sojourn.analysis.rows import Row
 from sojourn.analysis.sessions import beds_counted, beds_in, by_session, figure_of, middle
 from sojourn.analysis.study import Study
 from sojourn.analysis.surroundings import contended
-from sojourn.analysis.tcp_trials import Done, by_cell, trials_of
+from sojourn.analysis.tcp_trials import Done, by_cell, interrupted, trials_of
 from sojourn.analysis.wording import percent
 from sojourn.records import read_table
 from sojourn.statistics.discovery import benjamini_hochberg, selected_level, signed_rank_p
@@ -175,7 +175,7 @@ def study(run: Run) -> Study:
     adjust(compared)
     rows = [row for one in compared for row in rows_of(one)]
     samples = {"effects": _effects(compared), **_drawn(several, seen)}
-    doubts = [*contended(run), *_findings(compared)]
+    doubts = [*interrupted(run), *contended(run), *_findings(compared)]
     return Study(rows, doubts, sentence(compared), samples=samples)
 
 

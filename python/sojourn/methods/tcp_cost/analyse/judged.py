@@ -11,6 +11,7 @@ import polars as pl
 from sojourn.analysis.finding import Finding
 from sojourn.analysis.hypotheses import Outcome
 from sojourn.analysis.surroundings import contended
+from sojourn.analysis.tcp_trials import interrupted
 from sojourn.analysis.tester import debug_build
 from sojourn.analysis.wording import fixed, percent
 from sojourn.methods.tcp_cost.analyse.ratios import Bed, pooled
@@ -49,7 +50,7 @@ PATHS = {"gso": "packets up to 64 kB", "mtu": "packets of one segment"}
 def findings(run: Run, seen: Seen, cells: list[Cell]) -> list[Finding]:
     """Every finding of the run."""
     found = [*_no_pairs(cells), *_a_a(seen), *_too_few(cells), *_incomplete(run, seen), *_drift(seen)]
-    return [*found, *debug_build(run), *contended(run)]
+    return [*found, *interrupted(run), *debug_build(run), *contended(run)]
 
 
 def _no_pairs(cells: list[Cell]) -> Iterator[Finding]:

@@ -18,7 +18,7 @@ from sojourn.analysis.finding import Finding
 from sojourn.analysis.rows import Row
 from sojourn.analysis.study import Study
 from sojourn.analysis.surroundings import contended
-from sojourn.analysis.tcp_trials import Done, by_cell, of_block, readings_of, samples_of, trials_of
+from sojourn.analysis.tcp_trials import Done, by_cell, interrupted, of_block, readings_of, samples_of, trials_of
 from sojourn.analysis.wording import counted, percent
 from sojourn.methods.tcp_truth.analyse import backoff, cubic, oracle, reno, witness
 from sojourn.statistics.interval import Interval
@@ -320,13 +320,13 @@ def _draw_cubic(found: Found, done: Done, several: Sequence[cubic.Curve], fit: c
 
 
 def _surroundings(run: Run, found: Found) -> None:
-    """Findings: packets that the log counts as skipped, and other programs' load."""
+    """Findings: packets that the log counts as skipped, trials that it has not whole, and other programs' load."""
     several = trials_of(run)
     full = sum(_skipped(one, way) for one in several for way in ("in", "out"))
     if full:
         said = f"the log skipped {counted(full, 'packet')} and counted them; they are not compared"
         found.findings.append(Finding("local_drops", said, float(full), grade="note"))
-    found.findings += contended(run)
+    found.findings += [*interrupted(run), *contended(run)]
 
 
 def sentence(checks: Sequence[dict[str, Any]]) -> str:
