@@ -72,6 +72,20 @@ impl Control {
         Ok(control)
     }
 
+    /// Listens at a path in one of [`folders`], and removes from there what is left of those who were killed.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn open_by_default(path: &Path) -> anyhow::Result<Self> {
+        make_folder(path)?;
+        // One at a time: a socket at which somebody is about to listen looks like one that was left.
+        let alone = path.parent().map(File::open).and_then(Result::ok).filter(|folder| folder.lock().is_ok());
+        if alone.is_some() {
+            path.parent().into_iter().for_each(sweep);
+        }
+        Self::open(path)
+    }
+
     /// Where it listens.
     pub fn path(&self) -> &Path {
         &self.path
@@ -199,6 +213,18 @@ fn is_own(folder: &Path) -> anyhow::Result<()> {
     if is_own { Ok(()) } else { Err(anyhow!("{}: others may write there; give --control PATH", folder.display())) }
 }
 
+/// Removes this user's sockets of emulators at which nobody listens. What cannot be removed hinders nobody.
+fn sweep(folder: &Path) {
+    let is_ours = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let is_own = |found: fs::Metadata| found.uid() == rustix::process::geteuid().as_raw();
+        name.starts_with("emulate-") && name.ends_with(".sock") && fs::symlink_metadata(path).is_ok_and(is_own)
+    };
+    for path in fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).filter(is_ours) {
+        let _ = clear(&path);
+    }
+}
+
 /// Removes a socket that nobody listens at.
 fn clear(path: &Path) -> anyhow::Result<()> {
     use std::os::unix::fs::FileTypeExt;
@@ -323,6 +349,23 @@ mod tests {
         assert!(control.clients.is_empty());
         drop(control);
         assert!(!path.exists(), "it is removed at the end");
+    }
+
+    #[test]
+    fn sockets_of_the_dead_go_with_the_next_and_no_other_does() {
+        let folder = path("folder");
+        fs::create_dir(&folder).unwrap();
+        let [dead, alive, other, next] =
+            ["emulate-a-b.sock", "emulate-c-d.sock", "other.sock", "emulate-e-f.sock"].map(|name| folder.join(name));
+        drop(UnixListener::bind(&dead).unwrap());
+        drop(UnixListener::bind(&other).unwrap());
+        let plain = folder.join("emulate-file.sock");
+        fs::write(&plain, "").unwrap();
+        let listening = Control::open_by_default(&alive).unwrap();
+        assert!(!dead.exists());
+        let _next = Control::open_by_default(&next).unwrap();
+        assert!(listening.path().exists() && other.exists() && plain.exists());
+        fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]

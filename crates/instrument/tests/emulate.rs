@@ -95,9 +95,14 @@ fn who_is_killed_leaves_nothing_behind_that_hinders_the_next() {
             assert!(HostClock.now() < patience, "its program still hangs there");
         }
         assert!(Path::new(SOCKET).exists(), "nobody could remove it");
-        let next = Emulator::start(&["left", "right", "--delay", "1ms"]);
+        let mut next = Emulator::start(&["left", "right", "--delay", "1ms"]);
         rtt_is("1 ms each way", 2.0);
-        next.end();
+        next.process.kill().expect("kills");
+        next.process.wait().expect("ends");
+        assert!(Path::new(SOCKET).exists());
+        let other = Emulator::start(&["right", "left", "--delay", "1ms"]);
+        assert!(!Path::new(SOCKET).exists(), "it goes with whoever comes next, over whatever ports");
+        other.end();
     });
 }
 

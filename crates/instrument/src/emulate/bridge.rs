@@ -46,7 +46,7 @@ pub fn run(asked: &Run) -> anyhow::Result<()> {
     let place = Place::take(&place_arguments(asked, wait), fifo(asked))?;
     let clock = SteadyClock::begin();
     let (left, right, mut said) = bridge::open(&asked.left, &asked.right, &how(asked, &config, clock)?)?;
-    let control = control_path(asked)?.map(|path| Control::open(&path)).transpose()?;
+    let control = control(asked)?;
     let files = files(asked, &config)?;
     let writable = Folders::open(writable(asked, control.as_ref()))?;
     rights::keep_only(&kept_rights(&place, [left.engine(), right.engine()]))?;
@@ -138,13 +138,13 @@ fn fifo(asked: &Run) -> Fifo {
     if asked.how.fifo { Fifo::Required } else { Fifo::IfPermitted }
 }
 
-fn control_path(asked: &Run) -> anyhow::Result<Option<PathBuf>> {
+fn control(asked: &Run) -> anyhow::Result<Option<Control>> {
     match &asked.how.control {
         Some(path) if path.as_os_str() == "none" => Ok(None),
-        Some(path) => Ok(Some(path.clone())),
+        Some(path) => Control::open(path).map(Some),
         None => {
             let folder = control::folders().into_iter().next().context("a folder for the control socket")?;
-            Ok(Some(folder.join(format!("emulate-{}-{}.sock", asked.left, asked.right))))
+            Control::open_by_default(&folder.join(format!("emulate-{}-{}.sock", asked.left, asked.right))).map(Some)
         }
     }
 }
