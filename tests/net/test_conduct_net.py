@@ -24,7 +24,7 @@ from sojourn.bed.clean import marked_processes
 from sojourn.bed.state import state_folder
 from sojourn.instruments import find_instrument
 from sojourn.records import read_table
-from tests.net.busy_machine import await_that, thrice, undisturbed
+from tests.net.busy_machine import await_that, retried, thrice, undisturbed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -194,6 +194,77 @@ def test_a_kill_leaves_nothing_but_a_folder_that_goes_on_and_another_run_undistu
     assert sorted(blocks_of(killed)) == list(range(BLOCKS)), "each block once"
     with undisturbed():
         assert took_s < LIMIT_S
+
+
+def program_of(controller: int, word: str) -> int:
+    """The instrument of a run's bed that was started with a word."""
+
+    def found() -> list[int]:
+        own = [one.pid for one, mark in marked_processes() if mark.controller.pid == controller]
+        return [pid for pid in own if is_instrument(pid, word)]
+
+    await_that(lambda: bool(found()), f"`{word}` runs")
+    return found()[0]
+
+
+def is_instrument(pid: int, word: str) -> bool:
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return words[0].endswith(b"sojourn-instrument") and word.encode() in words
+
+
+UDP = (*SLOW, "--set", "probe=udp/ping-pong", "--set", "probe.timeout=200ms")
+
+
+@pytest.mark.parametrize("word", ["blocks", "respond"])
+def test_a_process_of_a_run_that_is_killed_ends_it_with_a_sentence_and_it_goes_on_later(
+    plan: Path, tmp_path: Path, word: str
+) -> None:
+    out = tmp_path / "run"
+    process = begin("run", plan, "--out", out, *UDP)
+    await_blocks(process, out, 6)
+    os.kill(program_of(process.pid, word), signal.SIGKILL)
+    _, told = process.communicate(timeout=60)
+    assert process.returncode in {3, 4}, told
+    said = sentence(told)
+    assert f"sojourn run --resume {out}" in said
+    assert left_of(process.pid) == []
+    done = run("run", "--resume", out, "--json", "--no-report")
+    assert done.returncode in {0, 4}, done.stderr
+    assert set(blocks_of(out)) == set(range(BLOCKS))
+    assert (word == "blocks") == ("SIGKILL" in said), said
+
+
+@retried
+@pytest.mark.parametrize("word", ["blocks", "respond"])
+def test_a_process_of_a_run_that_stands_still_costs_blocks_that_are_told_and_not_the_run(
+    plan: Path, tmp_path: Path, word: str
+) -> None:
+    out = tmp_path / "run"
+    process = begin("run", plan, "--json", "--no-report", "--out", out, *UDP)
+    await_blocks(process, out, 6)
+    pid = program_of(process.pid, word)
+    os.kill(pid, signal.SIGSTOP)
+    time.sleep(1.0)
+    os.kill(pid, signal.SIGCONT)
+    _, told = process.communicate(timeout=300)
+    assert process.returncode in {0, 4}, told
+    assert sorted(blocks_of(out)) == list(range(BLOCKS)), "each block once"
+    blocks = read_table(out / "records", "blocks").frame.sort("started_ns")
+    if word == "respond":  # probes of a second, in blocks of a tenth of it, and their timeouts
+        lost: list[int] = (blocks["lost"] + blocks["late"]).to_list()
+        assert 24 < sum(lost) <= 500
+        hit = [place for place, count in enumerate(lost) if count > 0]
+        with undisturbed():
+            assert len(hit) <= 10
+            assert hit == list(range(hit[0], hit[-1] + 1)), "they follow each other"
+        assert "loss" in {one["name"] for one in analyse(out).findings}
+    else:
+        probes = read_table(out / "records", "probes").frame
+        stood = [*(probes["departure_ns"] - probes["intended_ns"]), *blocks["started_ns"].diff().drop_nulls()]
+        assert max(stood) > 900_000_000, "it left late, or its block began late"
 
 
 @contextmanager
