@@ -122,18 +122,23 @@ def costs(path: Path) -> Path:
     return made_up_costs.write(path, made_up_costs.Machine(left={1: 0.9}), ["flows=1,10"]).path
 
 
+def taps(path: Path) -> Path:
+    """Frames that are so long in the device that they meet others, some of them lost or reordered."""
+    return test_taps.made_up(path, lost=2, reordered=4, held_ns=300_000)
+
+
 MAKERS: dict[str, Callable[[Path], Path]] = {
     "one-way": one_way, "stages": test_stages.run, "model": test_model.run, "background": background, "fan-in": fan_in,
     "throughput": rates("throughput"), "loss": rates("loss"), "multicast": multicast, "rfc2544": suite("rfc2544"),
     "rfc8219": suite("rfc8219"), "rfc2889": suite("rfc2889"), "emulator": emulator,
-    "tcp-cost": costs, "taps": test_taps.made_up,
+    "tcp-cost": costs, "taps": taps,
 }  # fmt: skip
 OF_TCP = ("tcp-cost",)
 """Methods without streams of frames."""
 
 WANTED_TABLES = {
     "tcp-cost": {"cost_ratios", "cost_controls", "cost_traffic", "cost_programs"},
-    "taps": {"delay_between_taps", "modes", "subtraction", "conservation"},
+    "taps": {"delay_between_taps", "modes", "subtraction", "accounting", "conservation"},
     "one-way": {"min_frame_interval", "by_interval", "device_latency", "one_way_delay", "variation", "conservation"},
     "stages": {"latency_breakdown", "one_way_delay"},
     "model": {"model_parameters", "model_distances", "model_delays"},
@@ -154,6 +159,8 @@ WANTED_FIGURES = {
         "delay_between_taps_cdf",
         "delay_between_taps_histogram",
         "delay_between_taps_density",
+        "delay_in_flight",
+        "losses_between_taps",
     },
     "tcp-cost": {"cost_over_detail", "cost_over_where", "cost_controls", "cost_programs", "cost_over_time"},
     "one-way": {

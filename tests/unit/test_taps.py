@@ -30,7 +30,15 @@ STEPS_NS = np.array([95_000, 125_000])
 
 
 def made_up(
-    path: Path, *, lost: int = 0, dropped: int = 0, ambiguous: int = 0, entry: str = "kernel", seed: int = 3
+    path: Path,
+    *,
+    lost: int = 0,
+    dropped: int = 0,
+    ambiguous: int = 0,
+    reordered: int = 0,
+    entry: str = "kernel",
+    held_ns: int = 0,
+    seed: int = 3,
 ) -> Path:
     """A run whose taps saw every packet but the lost ones, and one of another length, which is none of the stream's."""
     run = StreamRun(path, "taps", [cell(), cell(interval_ns=200_000)], AT_ENDS_NS, count=COUNT, seed=seed)
@@ -40,7 +48,7 @@ def made_up(
     for event in (one for one in read_log(folder / "log.jsonl") if one["event"] == "stream-trial"):
         if event["device"] not in BETWEEN_NS:
             continue
-        delays = BETWEEN_NS[event["device"]] + rng.normal(0, 20) + rng.gamma(2, 50, COUNT - lost) - 100
+        delays = BETWEEN_NS[event["device"]] + rng.normal(0, 20) + rng.gamma(2, 50, COUNT - lost) - 100 + held_ns
         out = folder / "records" / "taps" / f"000-{event['block']}" / "matched"
         out.mkdir(parents=True)
         columns = {
@@ -51,7 +59,8 @@ def made_up(
             "delay_ns": [*delays.astype(int), 10**9],
         }  # fmt: skip
         write_table(out / "crossings-match-000.arrow", "crossings", pl.DataFrame(columns))
-        counts = {"matched": len(delays), "lost": lost // 4, "pending": lost - lost // 4, "ambiguous": ambiguous}
+        counts = {"matched": len(delays), "lost": lost // 4, "pending": lost - lost // 4, "ambiguous": ambiguous,
+                  "reordered": reordered, "duplicated": 1}  # fmt: skip
         taps = {
             "event": "taps", "block": event["block"], "device": event["device"],
             "records": f"taps/000-{event['block']}/matched",
@@ -95,8 +104,16 @@ def test_the_delay_between_taps_is_what_it_was_made_of(tmp_path: Path) -> None:
     assert found.headline is not None
     assert (found.headline.device, found.headline.quantity) == ("bridge", "delay_between_taps")
     assert found.sentence.startswith("The Linux bridge holds a packet for")
-    (stated,) = budgets(run, found)
-    assert stated.row is found.headline
+    own, more = budgets(run, found)
+    assert own.row is found.headline
+    assert (more.row.device, more.row.reference) == ("bridge:qos", "bridge")
+    of_taps = next(one.component for one in own.entries if one.name == "offset of the taps")
+    assert of_taps is not None
+    assert of_taps.standard_uncertainty * 3**0.5 == pytest.approx(BETWEEN_NS["wire"], rel=0.05)
+    assert own.budget is not None
+    assert own.budget.share(of_taps) > 0.5, "of 1.3 us, 0.9 may be the taps' own"
+    assert next(one.state for one in own.entries if one.name == "scatter of the taps") == "contained"
+    assert next(one.state for one in more.entries if one.name == "offset of the taps") == "cancels"
 
 
 def test_what_subtraction_tells_beyond_the_ports_is_a_finding(tmp_path: Path) -> None:
@@ -159,3 +176,35 @@ def test_figures_say_who_stamped_at_either_port(entry: str, said: str, tmp_path:
     found = study(load(made_up(tmp_path / "run", entry=entry)))
     assert found.headline is not None
     assert found.headline.source.startswith(said)
+
+
+def test_shares_lost_reordered_and_duplicated_between_the_taps_are_told(tmp_path: Path) -> None:
+    found = study(load(made_up(tmp_path / "run", lost=20, reordered=4)))
+    for quantity, share in (("lost", 20 / 400), ("reordered", 4 / 380), ("duplicated", 1 / 380)):
+        rows = rows_of(found, "bridge", f"{quantity}_between_taps", "ratio")
+        assert [row.value.estimate for row in rows] == [pytest.approx(share)] * 2
+    trials = found.samples["tap_trials"]
+    assert set(trials["entered"]) == {400}
+    assert (trials["left"] + trials["lost"] == 400).all()
+
+
+def test_packets_in_flight_are_counted_and_delays_told_by_them(tmp_path: Path) -> None:
+    """Frames enter every 95 or 125 us: held for 301.3 us, each meets two others, and after three short steps three."""
+    held = 300_000
+    found = study(load(made_up(tmp_path / "run", held_ns=held)))
+    for row in rows_of(found, "bridge", "packets_in_flight"):
+        assert row.value.estimate == pytest.approx(2 + 1 / 8, abs=0.03)
+    assert {row.value.estimate for row in rows_of(found, "bridge", "packets_in_flight", "max")} == {3.0}
+    sample = found.samples["tap_in_flight"].filter(pl.col("device") == "bridge", pl.col("cell") == 0)
+    assert sample["in_flight"].to_list()[-2:] == [2, 3]
+    assert (sample["mean_ns"] - held - BETWEEN_NS["bridge"]).abs().max() < 60  # type: ignore[operator]
+    assert sample["packets"].sum() == pytest.approx(16 * COUNT, rel=0.02)
+
+
+def test_without_a_redirect_the_taps_own_error_is_not_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for times in (BETWEEN_NS, AT_ENDS_NS):
+        monkeypatch.delitem(times, "wire")
+    run = load(made_up(tmp_path / "run"))
+    own = budgets(run, study(run))[0]
+    (entry,) = (one for one in own.entries if one.name == "offset of the taps")
+    assert (entry.state, entry.component) == ("unknown", None)

@@ -12,7 +12,7 @@ from sojourn.report.paired import control, differences
 from sojourn.report.parts import Key, Parts
 from sojourn.report.streams import delays
 from sojourn.report.streams.measures import Ask, Measure, measured
-from sojourn.report.streams.points import along, figure, rows_over, sample
+from sojourn.report.streams.points import NO_INTERVAL, along, figure, rows_over, sample, spans
 from sojourn.report.streams.words import words
 
 if TYPE_CHECKING:
@@ -61,6 +61,21 @@ def compared(run: Run) -> Table:
     )
     where = pl.col("reference") == "wire"
     return measured(run, Ask("subtraction", "Subtraction against taps", measures, note, where))
+
+
+def accounted(run: Run) -> Table:
+    """What became of the packets between the taps."""
+    shares = {"lost": "Lost", "reordered": "Reordered", "duplicated": "Duplicated"}
+    measures = (
+        *(Measure(f"{one}_between_taps", "ratio", title, share=True) for one, title in shares.items()),
+        Measure("packets_in_flight", "mean", "Mean", "Packets in flight"),
+        Measure("packets_in_flight", "max", "Max", "Packets in flight", interval=False),
+    )
+    note = (
+        "Lost: of the packets that entered; reordered (RFC 4737) and duplicated: of those that left. In flight: how "
+        "many others were in the device when a packet entered it."
+    )
+    return measured(run, Ask("accounting", "Packets between the taps", measures, note))
 
 
 def stamped(run: Run) -> Table:
@@ -137,6 +152,46 @@ def density(run: Run) -> Figure | None:
     return figure("delay_between_taps_density", "Density of the delay over packet rate", caption, rows, chart)
 
 
+def by_flight(run: Run) -> Figure | None:
+    """The delay against how many packets are in the device; nothing where none ever meets another."""
+    found = sample(run, "tap_in_flight")
+    several = found.filter(pl.col("in_flight").n_unique().over("cell") > 1) if found.height else found
+    if several.is_empty():
+        return None
+    rows = several.select(
+        "cell", "device", pl.col("in_flight").alias("x"), *spans(("mean_ns", "low_ns", "high_ns"), 1e-3)
+    )
+    chart = Lines(Axis("Packets in flight", whole=True), Axis("Delay between the taps (µs)", zero=True))
+    caption = (
+        "The mean delay of the packets that met so many others in the device; from 8 on, a point has all up to twice "
+        "as many. Bars are 95 % CIs."
+    )
+    return figure("delay_in_flight", "Delay against packets in flight", caption, rows, chart)
+
+
+def losses_over_time(run: Run) -> Figure | None:
+    """The share of each trial's packets that was lost or reordered; nothing where none ever was."""
+    found = sample(run, "tap_trials")
+    if found.is_empty() or not found.select(pl.sum_horizontal("lost", "reordered").sum()).item():
+        return None
+    shares = (("lost", "entered"), ("reordered", "left"))
+    rows = pl.concat([
+        found.select(
+            "cell", "device", pl.col("elapsed_s").round(3).alias("x"), (100 * pl.col(what) / pl.col(of)).alias("y"),
+            *NO_INTERVAL, series=pl.lit(what),
+        ).filter(pl.col("y").is_finite())
+        for what, of in shares
+    ])  # fmt: skip
+    chart = Lines(
+        Axis("Time since the run began (s)"), Axis("Share of the packets (%)", symlog=True), ("lost", "reordered"),
+        joined=False,
+    )  # fmt: skip
+    caption = (
+        "Each point is a trial: of the packets that entered, the lost ones; of those that left, the reordered ones."
+    )
+    return figure("losses_between_taps", "Loss and reordering over time", caption, rows, chart)
+
+
 def keys(run: Run) -> list[Key]:
     """The delay in each device in its first cell, and what modes take more."""
     found = []
@@ -158,10 +213,10 @@ def how(run: Run) -> list[str]:
 
 
 PARTS = Parts(
-    tables=(between, more, compared, stamped, delays.delays, delays.conservation, delays.pacing),
+    tables=(between, more, compared, accounted, stamped, delays.delays, delays.conservation, delays.pacing),
     figures=(
-        over_throughput, tail_over_throughput, density, cdfs, histograms, delays.over_time, differences, control,
-        departures,
+        over_throughput, tail_over_throughput, density, by_flight, cdfs, histograms, losses_over_time, delays.over_time,
+        differences, control, departures,
     ),
     keys=keys,
     words=how,

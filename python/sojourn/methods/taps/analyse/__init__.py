@@ -11,10 +11,15 @@ Quantities beside those of all streams (`analysis.streams`):
 - tap_interval (between one frame and the next at the tap before the device), departure_interval (the same by the
   sender's stamps of departures); mean p1 p50 p99 min max sd [ns]
 - tap_interval_within_10, departure_interval_within_10 (of the intervals, within 10 % of the asked one); ratio [1]
+- lost_between_taps (of the packets that entered), reordered_between_taps, duplicated_between_taps (of those that left);
+  ratio [1]
+- packets_in_flight (others in the device when a packet enters); mean max [1]
 - subtraction_less_taps (what a device adds over `wire` one way by subtraction, less the same by taps); mean [ns]
 
 Samples: tap_quantiles and tap_histograms, as delay_quantiles and delay_histograms; tap_density: device, cell, low_ns,
-high_ns, share (of the packets that crossed), ten classes to a decade, the same for all.
+high_ns, share (of the packets that crossed), ten classes to a decade, the same for all. tap_in_flight: device, cell,
+in_flight, packets, mean_ns, low_ns, high_ns. tap_trials: device, cell, block, elapsed_s, entered, left, lost,
+reordered, duplicated.
 """
 
 from __future__ import annotations
@@ -31,13 +36,14 @@ from sojourn.analysis.rows import Row
 from sojourn.analysis.run import A_A, DIRECT, WIRE
 from sojourn.analysis.samples import with_cells
 from sojourn.analysis.sessions import beds_in
-from sojourn.analysis.stream_budget import delay_budget
 from sojourn.analysis.stream_rows import delay_rows
 from sojourn.analysis.stream_samples import histogram_samples, quantile_samples
 from sojourn.analysis.stream_study import Gathered
 from sojourn.analysis.streams import differences, over_pairs, series, sessions_of_pairs, share_of
 from sojourn.analysis.wording import counted, micro
 from sojourn.devices import called
+from sojourn.methods.taps.analyse.budget import of_delay, of_difference
+from sojourn.methods.taps.analyse.flight import account_rows, accounts, delays_in_flight, flight_rows, with_in_flight
 from sojourn.records import read_table
 from sojourn.statistics.interval import Interval
 
@@ -95,7 +101,8 @@ def study(run: Run) -> Study:
     crossed = crossed_of(run, of.flows)
     values = ordered(run, list(delay_values(crossed.packets, crossed.flows, BETWEEN_TAPS)))
     apart = disagreements(run, of, crossed)
-    own = [*delay_rows(run, values), *over_rows(run, crossed)]
+    packets, trials = with_in_flight(crossed.packets), accounts(run, crossed.flows, crossed.events, counts_of)
+    own = [*delay_rows(run, values), *over_rows(run, crossed), *flight_rows(run, packets), *account_rows(run, trials)]
     own += [row for place, pairs in apart.items() for row in difference_rows(run, place, DISAGREE, pairs)]
     own += interval_rows(run, crossed.packets.rename({"first_ns": "at_ns"}), crossed.flows, "tap_interval")
     for row in own:
@@ -109,6 +116,8 @@ def study(run: Run) -> Study:
     of.samples["tap_quantiles"] = with_cells(run, quantile_samples(values))
     of.samples["tap_histograms"] = with_cells(run, histogram_samples(values))
     of.samples["tap_density"] = with_cells(run, densities(values))
+    of.samples["tap_in_flight"] = with_cells(run, delays_in_flight(run, packets))
+    of.samples["tap_trials"] = with_cells(run, trials.drop("session"))
     found = of.conclude(sentence(run, own, values))
     return replace(found, headline=headline(run, own))
 
@@ -295,12 +304,17 @@ def sentence(run: Run, rows: list[Row], values: list[Values]) -> str:
     if head is None or not values:
         return "No packet was seen by both taps of a device"
     said = f"{called(head.device)} holds a packet for {micro(head.value.estimate)} ({span(head.value)}) on average"
-    more = [row for row in rows if row.quantity == OVER and row.reference == PLAIN and row.cell == head.cell]
-    if more:
-        most = max(more, key=lambda row: row.value.estimate)
+    most = costliest(rows, head)
+    if most is not None:
         title = called(most.device)
         said += f"; {title[0].lower()}{title[1:]} takes {micro(most.value.estimate)} ({span(most.value)}) more"
     return f"{said}, between taps at its ports"
+
+
+def costliest(rows: list[Row], head: Row) -> Row | None:
+    """What takes most beyond the plain bridge in the headline's cell."""
+    more = [row for row in rows if row.quantity == OVER and row.reference == PLAIN and row.cell == head.cell]
+    return max(more, key=lambda row: row.value.estimate, default=None)
 
 
 def span(value: Interval) -> str:
@@ -309,8 +323,9 @@ def span(value: Interval) -> str:
 
 
 def budgets(run: Run, study: Study) -> list[Stated]:
-    """That of the headline: one clock, and the same stamps at both ports."""
+    """Those of the sentence's figures: the headline's, and of what takes most beyond it."""
     if study.headline is None:
         return []
-    name = f"Mean delay between the taps of {study.headline.device}"
-    return [delay_budget(run, study.rows, name, study.headline, paths=1)]
+    most = costliest(study.rows, study.headline)
+    own = of_delay(run, study.rows, study.headline, DELAY)
+    return [own, *([] if most is None else [of_difference(run, study.rows, most)])]
