@@ -61,7 +61,7 @@ system_packages() {
         fi
     fi
     if is_for test proof; then test_peers; fi
-    if is_for proof; then bare_systems; fi
+    if is_for proof; then bare_systems; cluster; fi
     if is_for bench; then bench_peers; fi
     if is_for kernels; then guests; fi
     if [ ${#missing[@]} -eq 0 ]; then return; fi
@@ -98,6 +98,13 @@ ssh_server() {
 # What makes the root file systems in which set-up is tried from nothing.
 bare_systems() {
     has mmdebstrap || missing+=(mmdebstrap)
+}
+
+# What Apache Spark runs on. Debian 13 has no Java 17.
+cluster() {
+    local version=17
+    if grep -qs '^ID=debian' /etc/os-release && grep -qs '^VERSION_ID="13"' /etc/os-release; then version=21; fi
+    has java || missing+=("openjdk-$version-jre-headless")
 }
 
 # The programs that ours are compared with.
@@ -239,7 +246,8 @@ rust_from_apt() {
 # Libraries are fetched first, so that one that cannot be had is told before anything is compiled.
 our_programs() {
     local groups=(--no-default-groups)
-    if is_for test proof; then groups=(); fi
+    if is_for test; then groups=(); fi
+    if is_for proof; then groups=(--extra spark); fi # half a gigabyte: docs/decisions/0055-spark.md
     local build=(cargo build --locked --release --bin sojourn-instrument)
     local sync=("$uv" sync --locked --inexact --quiet "${groups[@]}")
     if ! [ -x .venv/bin/sojourn ]; then

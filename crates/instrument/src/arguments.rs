@@ -12,6 +12,7 @@ use crate::capture::arguments::CaptureCommand;
 use crate::clock::request::{ClockCommand, PretendedClock};
 use crate::emulate::arguments::Emulate;
 use crate::matching::arguments::Match;
+use crate::matching::slice::MatchSlice;
 use crate::probe::request::Probe;
 use crate::stamp::request::Stamp;
 use crate::stream::Stream;
@@ -63,6 +64,9 @@ pub enum Command {
     ///
     /// Example: sojourn match before.pcapng after.pcapng --key router -o out/m
     Match(Match),
+    /// Match packets of some digests, as a program asks for it
+    #[command(hide = true)]
+    MatchSlice(MatchSlice),
     /// Send or receive over TCP as any application does, and read TCP_INFO meanwhile
     #[command(subcommand)]
     Tcp(Tcp),

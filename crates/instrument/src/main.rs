@@ -78,6 +78,7 @@ fn run(command: &Command) -> anyhow::Result<()> {
         Command::Capture(command) => capture::run(command),
         Command::Emulate(command) => emulate::run(command),
         Command::Match(command) => matching::run(command),
+        Command::MatchSlice(command) => matching::slice::run(command),
         Command::Tcp(command) => tcp::run(command),
         Command::Tcplog(command) => tcplog::run(command),
         Command::Rights => {

@@ -58,6 +58,8 @@ fn each_command_holds_what_the_table_says_and_no_more() {
             let capture = pipe.display();
             let words = format!("match {capture} {capture} -o {}", records("matched"));
             start(&words, &table::MATCH).holds_no_more();
+            let terms = r#"{"window_ns":1,"ahead_ns":0,"memory_bytes":1000000,"ways":2,"last_ns":null,"came_first_ns":[null,null],"left_last_ns":[null,null]}"#;
+            start(&format!("match-slice {terms}"), &table::MATCH).holds_no_more();
 
             let mut blocks = start(&format!("probe blocks --record {}", records("probe")), &table::PROBE);
             blocks.line();

@@ -14,6 +14,7 @@ fn main() {
     let mut matched = 0_u64;
     let mut sum = 0_i64;
     let seen = |number: i64, later: i64| Observed {
+        at: number * 1_000 + later,
         time: number * 1_000 + later,
         digest: number
             .cast_unsigned()

@@ -1,7 +1,9 @@
 //! One direction between two taps: the one that packets come to first, and the other.
 
 use std::collections::VecDeque;
+use std::ops::Add;
 
+use crate::arrivals::Arrivals;
 use crate::matcher::{Observed, Outcome};
 use crate::table::{BYTES_PER_ENTRY, Found, OPEN, Table};
 
@@ -63,6 +65,32 @@ impl Counts {
     }
 }
 
+impl Add for Counts {
+    type Output = Self;
+
+    /// Adds what other packets of the same direction count.
+    fn add(self, more: Self) -> Self {
+        Self {
+            seen_first: self.seen_first + more.seen_first,
+            seen_second: self.seen_second + more.seen_second,
+            matched: self.matched + more.matched,
+            ambiguous: self.ambiguous + more.ambiguous,
+            matched_early: self.matched_early + more.matched_early,
+            matched_at_end: self.matched_at_end + more.matched_at_end,
+            reordered: self.reordered + more.reordered,
+            reordering_extent_max: self.reordering_extent_max.max(more.reordering_extent_max),
+            lost: self.lost + more.lost,
+            lost_at_end: self.lost_at_end + more.lost_at_end,
+            evicted: self.evicted + more.evicted,
+            pending: self.pending + more.pending,
+            duplicated: self.duplicated + more.duplicated,
+            judged_early: self.judged_early + more.judged_early,
+            unexpected: self.unexpected + more.unexpected,
+            unexpected_at_start: self.unexpected_at_start + more.unexpected_at_start,
+        }
+    }
+}
+
 /// Why a packet is held no longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Why {
@@ -76,15 +104,13 @@ enum Why {
 
 /// Matches in one direction.
 #[derive(Debug)]
-pub(crate) struct Lane {
+pub(crate) struct Lane<A> {
     limits: Limits,
     most: usize,
     table: Table,
     /// What the second tap saw and packets of the first tap may still come for.
     waiting: VecDeque<Observed>,
-    /// Packets that arrived with a higher number than all before them: when, and with which.
-    maxima: VecDeque<(u32, u64)>,
-    arrivals: u32,
+    arrivals: A,
     latest: i64,
     first_begin: Option<i64>,
     second_end: i64,
@@ -92,21 +118,19 @@ pub(crate) struct Lane {
 }
 
 const BYTES_PER_WAITING: usize = size_of::<Observed>() * 3 / 2;
-const BYTES_PER_MAXIMUM: usize = size_of::<(u32, u64)>() * 3 / 2;
 
-impl Lane {
+impl<A: Arrivals> Lane<A> {
     /// Begins with nothing seen.
-    pub fn new(limits: Limits) -> Self {
+    pub fn new(limits: Limits, arrivals: A) -> Self {
         let waiting = if limits.ahead > 0 { BYTES_PER_WAITING } else { 0 };
-        let most = (limits.memory / (BYTES_PER_ENTRY + BYTES_PER_MAXIMUM + waiting)).max(2);
+        let most = (limits.memory / (BYTES_PER_ENTRY + A::BYTES + waiting)).max(2);
         Self {
             limits,
             // Where it doubles it must not exceed what there is.
             most: 1 << most.ilog2(),
             table: Table::new(),
             waiting: VecDeque::new(),
-            maxima: VecDeque::new(),
-            arrivals: 0,
+            arrivals,
             latest: i64::MIN,
             first_begin: None,
             second_end: i64::MIN,
@@ -124,22 +148,35 @@ impl Lane {
         self.table.len() == 0 && self.waiting.is_empty()
     }
 
+    /// Returns what was noted of arrivals.
+    pub fn arrivals(&mut self) -> &mut A {
+        &mut self.arrivals
+    }
+
+    /// Says when the first tap began and until when the second goes on, where they have seen other packets than these, too.
+    pub fn lies_within(&mut self, first: Option<i64>, last: Option<i64>) {
+        self.first_begin = first.or(self.first_begin);
+        self.second_end = last.map_or(self.second_end, |last| self.second_end.max(last));
+    }
+
     /// Takes what the first tap saw.
     pub fn first(&mut self, seen: &Observed, sink: &mut impl FnMut(Outcome)) {
-        self.advance(seen.time, sink);
+        self.advance(seen.at, sink);
         self.counts.seen_first += 1;
-        self.first_begin.get_or_insert(seen.time);
-        if self.table.len() == self.most {
+        self.first_begin.get_or_insert(seen.at);
+        while self.table.weight() >= self.most {
             self.release(sink, Why::Full);
         }
-        self.table.append(seen.digest, seen.time, seen.length, seen.note);
+        self.table.append(seen);
     }
 
     /// Takes what the second tap saw.
     pub fn second(&mut self, seen: &Observed, sink: &mut impl FnMut(Outcome)) {
-        self.advance(seen.time, sink);
+        self.advance(seen.at, sink);
         self.counts.seen_second += 1;
-        self.second_end = self.second_end.max(seen.time);
+        self.second_end = self.second_end.max(seen.at);
+        // What was lost so far was not so at the end.
+        self.counts.lost_at_end = 0;
         if self.limits.ahead == 0 {
             self.arrive(seen, sink);
             return;
@@ -160,9 +197,9 @@ impl Lane {
         }
         self.latest = to;
         let judged = to.saturating_sub(self.limits.ahead);
-        while let Some(seen) = self.waiting.front().copied().filter(|seen| seen.time < judged) {
+        while let Some(seen) = self.waiting.front().copied().filter(|seen| seen.at < judged) {
             self.waiting.pop_front();
-            self.expire(seen.time, sink);
+            self.expire(seen.at, sink);
             self.arrive(&seen, sink);
         }
         self.expire(judged, sink);
@@ -171,9 +208,10 @@ impl Lane {
     /// Judges all that is left: nothing more will come.
     pub fn end(&mut self, sink: &mut impl FnMut(Outcome)) {
         while let Some(seen) = self.waiting.pop_front() {
-            self.expire(seen.time, sink);
+            self.expire(seen.at, sink);
             self.arrive(&seen, sink);
         }
+        self.expire(self.second_end, sink);
         while self.table.len() > 0 {
             self.release(sink, Why::End);
         }
@@ -182,7 +220,7 @@ impl Lane {
     /// Releases packets whose window was over by then.
     fn expire(&mut self, by: i64, sink: &mut impl FnMut(Outcome)) {
         let before = by.saturating_sub(self.limits.window);
-        while self.table.oldest().is_some_and(|oldest| oldest.time < before) {
+        while self.table.oldest().is_some_and(|oldest| oldest < before) {
             self.release(sink, Why::Over);
         }
     }
@@ -191,13 +229,15 @@ impl Lane {
         match self.table.take(seen.digest, seen.time.saturating_add(self.limits.ahead)) {
             Found::Open(number) => self.matched(number, seen),
             Found::Taken => {
+                self.arrivals.unmatched();
                 self.counts.duplicated += 1;
                 sink(Outcome::Duplicated(*seen));
             }
             Found::Nothing => {
+                self.arrivals.unmatched();
                 self.counts.unexpected += 1;
                 let begin = self.first_begin.unwrap_or(i64::MAX);
-                self.counts.unexpected_at_start += u64::from(seen.time.saturating_sub(self.limits.window) <= begin);
+                self.counts.unexpected_at_start += u64::from(seen.at.saturating_sub(self.limits.window) <= begin);
                 sink(Outcome::Unexpected(*seen));
             }
         }
@@ -205,30 +245,19 @@ impl Lane {
 
     /// Notes the match and whether it was reordered; it is told when its window is over, for until then it may become ambiguous.
     fn matched(&mut self, number: u64, seen: &Observed) {
-        let arrival = self.arrivals;
-        self.arrivals = arrival.wrapping_add(1);
-        let mut extent = 0;
-        if self.maxima.back().is_none_or(|(_, highest)| *highest < number) {
-            self.maxima.push_back((arrival, number));
-        } else {
-            let after = self.maxima.partition_point(|(_, other)| *other < number);
-            extent = self.maxima.get(after).map_or(0, |(earliest, _)| arrival.wrapping_sub(*earliest));
-            self.counts.reordered += 1;
-            self.counts.reordering_extent_max = self.counts.reordering_extent_max.max(extent);
-        }
+        let arrived = self.arrivals.matched(number);
+        self.counts.reordered += u64::from(arrived.extent > 0);
+        self.counts.reordering_extent_max = self.counts.reordering_extent_max.max(arrived.extent);
         if let Some(entry) = self.table.entry(number) {
-            (entry.second, entry.extent, entry.notes[1]) = (seen.time, extent, seen.note);
+            (entry.second, entry.kept, entry.notes[1]) = (seen.time, arrived.kept, seen.note);
         }
     }
 
     /// Says what became of the oldest packet.
     fn release(&mut self, sink: &mut impl FnMut(Outcome), why: Why) {
-        let number = self.table.base();
-        let Some(entry) = self.table.evict() else { return };
-        while self.maxima.len() > 1 && self.maxima.front().is_some_and(|(_, highest)| *highest <= number) {
-            self.maxima.pop_front();
-        }
-        let seen = Observed { time: entry.time, digest: entry.digest, length: entry.length, note: entry.notes[0] };
+        let Some((entry, at)) = self.table.evict() else { return };
+        let number = self.arrivals.release(self.table.base() - 1);
+        let seen = Observed { at, time: entry.time, digest: entry.digest, length: entry.length, note: entry.notes[0] };
         if entry.second != OPEN {
             self.counts.matched += 1;
             self.counts.matched_early += u64::from(why == Why::Full);
@@ -240,23 +269,23 @@ impl Lane {
                 second: entry.second,
                 second_note: entry.notes[1],
                 is_ambiguous: entry.is_ambiguous,
-                extent: entry.extent,
+                extent: entry.kept,
             });
             return;
         }
         sink(match why {
             Why::Over => {
                 self.counts.lost += 1;
-                self.counts.lost_at_end += u64::from(entry.time > self.second_end);
-                Outcome::Lost(seen)
+                self.counts.lost_at_end += u64::from(at > self.second_end);
+                Outcome::Lost { seen, number }
             }
             Why::Full => {
                 self.counts.evicted += 1;
-                Outcome::Evicted(seen)
+                Outcome::Evicted { seen, number }
             }
             Why::End => {
                 self.counts.pending += 1;
-                Outcome::Pending(seen)
+                Outcome::Pending { seen, number }
             }
         });
     }

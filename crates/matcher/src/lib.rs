@@ -6,14 +6,18 @@
 //!
 //! Pure: it opens nothing and reads no clock.
 
+mod arrivals;
 mod lane;
 mod matcher;
 mod offset;
 pub mod sample;
 mod sides;
+mod slice;
 mod table;
 
+pub use arrivals::Reordering;
 pub use lane::{Counts, Limits};
 pub use matcher::{Matcher, Observed, Outcome, Tap, Way};
 pub use offset::offset_between;
 pub use sides::{Seen, Sides};
+pub use slice::{Arrival, Ends, Slice};

@@ -1,10 +1,13 @@
 //! Both directions between two taps.
 
+use crate::arrivals::Reordering;
 use crate::lane::{Counts, Lane, Limits};
 
 /// A packet as a tap saw it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Observed {
+    /// From when on it counts: its time, or the latest before it at its tap where the tap's times go back. ns.
+    pub at: i64,
     /// When, on a clock that both taps share as nearly as can be. ns.
     pub time: i64,
     /// What it is known by.
@@ -53,11 +56,26 @@ pub enum Outcome {
         extent: u32,
     },
     /// The other tap did not see it within the window.
-    Lost(Observed),
+    Lost {
+        /// As it came.
+        seen: Observed,
+        /// As of a match.
+        number: u64,
+    },
     /// It was forgotten before its window was over, because the memory was full.
-    Evicted(Observed),
+    Evicted {
+        /// As it came.
+        seen: Observed,
+        /// As of a match.
+        number: u64,
+    },
     /// Its window was open at the end.
-    Pending(Observed),
+    Pending {
+        /// As it came.
+        seen: Observed,
+        /// As of a match.
+        number: u64,
+    },
     /// The tap that it should leave by saw it once more than the other.
     Duplicated(Observed),
     /// The tap that it should leave by saw it alone.
@@ -67,19 +85,19 @@ pub enum Outcome {
 /// Matches what two taps saw, in both directions.
 #[derive(Debug)]
 pub struct Matcher {
-    forward: Lane,
-    backward: Lane,
+    forward: Lane<Reordering>,
+    backward: Lane<Reordering>,
 }
 
 impl Matcher {
     /// Begins with nothing seen. The memory is for `ways` directions.
     pub fn new(limits: Limits, ways: usize) -> Self {
         let limits = Limits { memory: limits.memory / ways.max(1), ..limits };
-        Self { forward: Lane::new(limits), backward: Lane::new(limits) }
+        let lane = || Lane::new(limits, Reordering::default());
+        Self { forward: lane(), backward: lane() }
     }
 
-    /// Takes what a tap saw, of packets that go one way. What both taps saw comes in the order of time; where a tap's own times
-    /// go back, a packet counts from the latest on and keeps its time.
+    /// Takes what a tap saw, of packets that go one way, in the order in which what both taps saw counts.
     pub fn push(&mut self, tap: Tap, way: Way, seen: &Observed, sink: &mut impl FnMut(Way, Outcome)) {
         let (lane, other, is_first) = match way {
             Way::Forward => (&mut self.forward, &mut self.backward, tap == Tap::First),
@@ -87,7 +105,7 @@ impl Matcher {
         };
         let rest = if way == Way::Forward { Way::Backward } else { Way::Forward };
         if !other.is_idle() {
-            other.advance(seen.time, &mut |outcome| sink(rest, outcome));
+            other.advance(seen.at, &mut |outcome| sink(rest, outcome));
         }
         let mut sink = |outcome| sink(way, outcome);
         if is_first { lane.first(seen, &mut sink) } else { lane.second(seen, &mut sink) }

@@ -5,6 +5,8 @@
 
 use std::collections::VecDeque;
 
+use crate::Observed;
+
 /// Of a packet that has not been seen by the second tap.
 pub(crate) const OPEN: i64 = i64::MIN;
 /// No packet of the chain is open.
@@ -16,12 +18,13 @@ const LEAST_SLOTS: usize = 1 << 10;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
     pub digest: u64,
+    /// As it was stamped.
     pub time: i64,
     /// When the second tap saw it, or [`OPEN`].
     pub second: i64,
     pub length: u32,
-    /// Its reordering extent; 0: it was not reordered.
-    pub extent: u32,
+    /// What is kept of its arrival.
+    pub kept: u32,
     /// How far it is to the next of the chain; 0: it is the last.
     next: u32,
     /// Of a head: how far it is to the last of the chain.
@@ -47,6 +50,8 @@ const NUMBER_BITS: u32 = (1 << 31) - 1;
 #[derive(Debug)]
 pub(crate) struct Table {
     ring: VecDeque<Entry>,
+    /// Of packets that count from a later time on than that of their stamp: their numbers, and by how much. ns.
+    behind: VecDeque<(u64, i64)>,
     /// The number of the ring's first packet.
     base: u64,
     slots: Vec<Slot>,
@@ -55,6 +60,9 @@ pub(crate) struct Table {
 
 /// The memory that a packet takes, growth included: while the ring or the table is moved both are there, the old at half the size.
 pub(crate) const BYTES_PER_ENTRY: usize = size_of::<Entry>() * 3 / 2 + size_of::<Slot>() * 4;
+
+/// Of so many packets that are stamped too early the table keeps as much as of one more.
+const BEHIND_PER_ENTRY: usize = BYTES_PER_ENTRY / (size_of::<(u64, i64)>() * 3 / 2);
 
 /// What a second sighting is.
 pub(crate) enum Found {
@@ -68,19 +76,35 @@ pub(crate) enum Found {
 
 impl Table {
     pub fn new() -> Self {
-        Self { ring: VecDeque::new(), base: 0, slots: vec![Slot::default(); LEAST_SLOTS], used: 0 }
+        Self {
+            ring: VecDeque::new(),
+            behind: VecDeque::new(),
+            base: 0,
+            slots: vec![Slot::default(); LEAST_SLOTS],
+            used: 0,
+        }
     }
 
     pub fn len(&self) -> usize {
         self.ring.len()
     }
 
+    /// Returns how many packets would take as much memory as it does.
+    pub fn weight(&self) -> usize {
+        self.ring.len() + self.behind.len().div_ceil(BEHIND_PER_ENTRY)
+    }
+
     pub fn base(&self) -> u64 {
         self.base
     }
 
-    pub fn oldest(&self) -> Option<&Entry> {
-        self.ring.front()
+    /// Returns from when on the oldest packet counts.
+    pub fn oldest(&self) -> Option<i64> {
+        self.ring.front().map(|entry| entry.time.saturating_add(self.oldest_behind()))
+    }
+
+    fn oldest_behind(&self) -> i64 {
+        self.behind.front().filter(|(number, _)| *number == self.base).map_or(0, |(_, behind)| *behind)
     }
 
     pub fn entry(&mut self, number: u64) -> Option<&mut Entry> {
@@ -88,14 +112,15 @@ impl Table {
     }
 
     /// Appends a packet, and marks it and those of its chain as ambiguous where there are any.
-    pub fn append(&mut self, digest: u64, time: i64, length: u32, note: u8) {
+    pub fn append(&mut self, seen: &Observed) {
+        let Observed { at, time, digest, length, note } = *seen;
         let number = self.base + self.ring.len() as u64;
         let mut entry = Entry {
             digest,
             time,
             second: OPEN,
             length,
-            extent: 0,
+            kept: 0,
             next: 0,
             last: 0,
             open: 0,
@@ -122,6 +147,9 @@ impl Table {
             }
         }
         self.ring.push_back(entry);
+        if at > time {
+            self.behind.push_back((number, at.saturating_sub(time)));
+        }
         if self.used * 2 > self.slots.len() {
             self.grow();
         }
@@ -144,8 +172,8 @@ impl Table {
         Found::Open(self.base + place as u64)
     }
 
-    /// Takes out the oldest packet: its chain's head.
-    pub fn evict(&mut self) -> Option<Entry> {
+    /// Takes out the oldest packet, its chain's head, and says from when on it counted.
+    pub fn evict(&mut self) -> Option<(Entry, i64)> {
         let entry = *self.ring.front()?;
         if let Ok(slot) = self.find(entry.digest) {
             if entry.next == 0 {
@@ -160,9 +188,13 @@ impl Table {
                 self.slots[slot].head = name(self.base + u64::from(entry.next));
             }
         }
+        let behind = self.oldest_behind();
+        if behind > 0 {
+            self.behind.pop_front();
+        }
         self.ring.pop_front();
         self.base += 1;
-        Some(entry)
+        Some((entry, entry.time.saturating_add(behind)))
     }
 
     fn home(&self, tag: u32) -> usize {

@@ -6,7 +6,7 @@ use std::collections::{HashMap, VecDeque};
 use proptest::prelude::*;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use sojourn_matcher::{Counts, Limits, Matcher, Observed, Outcome, Tap, Way};
+use sojourn_matcher::{Counts, Ends, Limits, Matcher, Observed, Outcome, Reordering, Slice, Tap, Way};
 
 const US: i64 = 1_000;
 const MS: i64 = 1_000_000;
@@ -68,7 +68,7 @@ fn run(scenario: &Scenario) -> Told {
         let sent = number as i64 * scenario.interval;
         let kind = if scenario.alike_after == 0 { number } else { number % scenario.alike_after };
         let digest = kind.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ 0x0123_4567_89AB_CDEF;
-        let seen = |time| Observed { time, digest, length: 60 + (number % 1_400) as u32, note: 3 };
+        let seen = |time| Observed { at: time, time, digest, length: 60 + (number % 1_400) as u32, note: 3 };
         first.push(seen(sent));
         if random.random_bool(scenario.loss) {
             lost += 1;
@@ -84,7 +84,13 @@ fn run(scenario: &Scenario) -> Told {
         }
         if random.random_bool(scenario.unexpected) {
             foreign += 1;
-            second.push(Observed { time: clock(arrived), digest: !digest ^ number, length: 60, note: 0 });
+            second.push(Observed {
+                at: clock(arrived),
+                time: clock(arrived),
+                digest: !digest ^ number,
+                length: 60,
+                note: 0,
+            });
         }
     }
     second.sort_by_key(|seen| seen.time);
@@ -234,7 +240,7 @@ fn both_directions_are_apart() {
     let mut matcher = Matcher::new(limits, 2);
     let mut told = Vec::new();
     let mut sink = |way, outcome| told.push((way, outcome));
-    let at = |time| Observed { time, digest: 7, length: 60, note: 0 };
+    let at = |time| Observed { at: time, time, digest: 7, length: 60, note: 0 };
     matcher.push(Tap::First, Way::Forward, &at(0), &mut sink);
     matcher.push(Tap::Second, Way::Backward, &at(1), &mut sink);
     matcher.push(Tap::Second, Way::Forward, &at(5), &mut sink);
@@ -267,9 +273,9 @@ proptest! {
                     assert!(second - seen.time >= -ahead);
                     "matched"
                 }
-                Outcome::Lost(_) => "lost",
-                Outcome::Evicted(_) => "evicted",
-                Outcome::Pending(_) => "pending",
+                Outcome::Lost { .. } => "lost",
+                Outcome::Evicted { .. } => "evicted",
+                Outcome::Pending { .. } => "pending",
                 Outcome::Duplicated(_) => "duplicated",
                 Outcome::Unexpected(_) => "unexpected",
             };
@@ -280,7 +286,7 @@ proptest! {
             let tap = if *is_first { Tap::First } else { Tap::Second };
             let way = if *is_forward { Way::Forward } else { Way::Backward };
             *seen.entry((*is_forward, is_first == is_forward)).or_default() += 1;
-            matcher.push(tap, way, &Observed { time: *time, digest: *digest, length: 1, note: 0 }, &mut sink);
+            matcher.push(tap, way, &Observed { at: *time, time: *time, digest: *digest, length: 1, note: 0 }, &mut sink);
         }
         matcher.end(&mut sink);
         for is_forward in [true, false] {
@@ -306,7 +312,7 @@ proptest! {
         let (mut first, mut second, mut sent) = (Vec::new(), Vec::new(), 0);
         for (number, (gap, delay, is_lost)) in packets.iter().enumerate() {
             sent += gap;
-            let seen = |time| Observed { time, digest: number as u64, length: 1, note: 0 };
+            let seen = |time| Observed { at: time, time, digest: number as u64, length: 1, note: 0 };
             first.push(seen(sent));
             if !is_lost {
                 second.push(seen(sent + delay));
@@ -317,5 +323,95 @@ proptest! {
         let counts = matched(&first, &second, Limits { window, ahead: 0, memory: 1 << 20 }, |_| ());
         prop_assert_eq!((counts.matched, counts.ambiguous), (within, 0));
         prop_assert_eq!(counts.unexpected, second.len() as u64 - within);
+    }
+
+    /// All packets of some digests, matched without the others: each is told as among all, in every direction, with any clocks.
+    #[test]
+    fn slices_agree_with_the_whole(
+        records in prop::collection::vec((any::<bool>(), prop::bool::weighted(0.8), 0_i64..60, 0_i64..40, 0_u64..30), 0..400),
+        window in 0_i64..900, ahead in prop::sample::select(vec![0_i64, 1, 300, 5_000]), slices in 1_u64..6,
+    ) {
+        // Times go on by gaps; a stamp may be earlier than those before it at its tap.
+        let (mut time, mut latest) = (0, [0_i64; 2]);
+        let mut events = Vec::new();
+        for (is_first, is_forward, gap, back, digest) in records {
+            time += gap;
+            let stamp = if back > 30 { time - 5 * back } else { time };
+            let at = &mut latest[usize::from(!is_first)];
+            *at = (*at).max(stamp);
+            let seen = Observed { at: *at, time: stamp, digest, length: 60, note: 1 };
+            let tap = if is_first { Tap::First } else { Tap::Second };
+            events.push((tap, if is_forward { Way::Forward } else { Way::Backward }, seen, 0));
+        }
+        events.sort_by_key(|(tap, _, seen, _)| (seen.at, *tap == Tap::Second));
+        let (mut numbers, mut ends) = ([[0_u64; 2]; 2], Ends::default());
+        for (tap, way, seen, number) in &mut events {
+            let (place, leaves) = (usize::from(*way == Way::Backward), (*tap == Tap::First) != (*way == Way::Forward));
+            let next = &mut numbers[place][usize::from(leaves)];
+            *number = *next;
+            *next += 1;
+            ends.last = Some(seen.at);
+            if leaves {
+                ends.left_last[place] = Some(seen.at);
+            } else {
+                ends.came_first[place] = ends.came_first[place].or(Some(seen.at));
+            }
+        }
+        let limits = Limits { window, ahead, memory: 1 << 20 };
+        let mut whole = Matcher::new(limits, 2);
+        let mut told = Vec::new();
+        for (tap, way, seen, _) in &events {
+            whole.push(*tap, *way, seen, &mut |way, outcome| told.push((way == Way::Forward, outcome)));
+        }
+        whole.end(&mut |way, outcome| told.push((way == Way::Forward, outcome)));
+
+        let mut found = Vec::new();
+        let mut arrivals = [Vec::new(), Vec::new()];
+        let mut counts = [Counts::default(); 2];
+        for mine in 0..slices {
+            let mut slice = Slice::new(limits, 2);
+            slice.lies_within(&ends);
+            let mut ranked = Vec::new();
+            let mut sink = |way: Way, outcome| ranked.push((way, outcome));
+            for (tap, way, seen, number) in events.iter().filter(|(_, _, seen, _)| seen.digest % slices == mine) {
+                slice.push(*tap, *way, seen, *number, &mut sink);
+            }
+            slice.end(&ends, &mut sink);
+            for (place, way) in [Way::Forward, Way::Backward].into_iter().enumerate() {
+                slice.arrivals(way, &mut arrivals[place]);
+                counts[place] = counts[place] + slice.counts(way);
+            }
+            for (way, outcome) in ranked {
+                if let Outcome::Matched { extent: low, number, .. } = outcome {
+                    let rank = slice.rank(way, low);
+                    let listed = arrivals[usize::from(way == Way::Backward)].iter().any(|one| (one.rank, one.number) == (rank, Some(number)));
+                    prop_assert!(listed);
+                }
+                found.push((way == Way::Forward, outcome));
+            }
+        }
+        // Reordering, of the arrivals of all slices in their order.
+        let mut extents = HashMap::new();
+        for (place, arrivals) in arrivals.iter_mut().enumerate() {
+            arrivals.sort_unstable_by_key(|one| one.rank);
+            prop_assert!(arrivals.iter().map(|one| one.rank).eq(0..numbers[place][1]));
+            let mut reordering = Reordering::default();
+            for number in arrivals.iter().filter_map(|one| one.number) {
+                let extent = reordering.arrive(number);
+                counts[place].reordered += u64::from(extent > 0);
+                counts[place].reordering_extent_max = counts[place].reordering_extent_max.max(extent);
+                extents.insert((place == 0, number), extent);
+            }
+        }
+        for (way, outcome) in &mut found {
+            if let Outcome::Matched { extent, number, .. } = outcome {
+                *extent = extents[&(*way, *number)];
+            }
+        }
+        let name = |one: &(bool, Outcome)| format!("{one:?}");
+        told.sort_by_key(name);
+        found.sort_by_key(name);
+        prop_assert_eq!(told, found);
+        prop_assert_eq!(counts, [whole.counts(Way::Forward), whole.counts(Way::Backward)]);
     }
 }

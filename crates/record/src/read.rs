@@ -94,7 +94,9 @@ fn open<R: Row>(path: &Path) -> Result<(StreamReader<BufReader<File>>, u32), Rea
     let failed = |source| ReadError::File { path: path.to_owned(), source };
     let foreign = |problem| ReadError::Foreign { path: path.to_owned(), problem };
     let mut file = File::open(path).map_err(failed)?;
-    if let Some(problem) = oversized(&mut file).map_err(failed)? {
+    // Of a pipe nobody knows how long it will be.
+    let is_file = file.metadata().map_err(failed)?.is_file();
+    if is_file && let Some(problem) = oversized(&mut file).map_err(failed)? {
         return Err(foreign(problem));
     }
     let stream = guarded(|| StreamReader::try_new(BufReader::new(file), None))

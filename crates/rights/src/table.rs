@@ -159,7 +159,7 @@ pub const CLOCK: Needs = Needs {
 
 /// Reads captures of anyone's making.
 pub const MATCH: Needs = Needs {
-    command: "match",
+    command: "match, match-slice",
     set_up: "captures and records to read, records to write",
     kept: &[],
     user: Who::Unprivileged,

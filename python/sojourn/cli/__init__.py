@@ -13,6 +13,7 @@ import sys
 from typing import Any, NoReturn
 
 from sojourn.cli.become import become_instrument
+from sojourn.cli.match import is_ours
 from sojourn.errors import MachineError, RequestError, SojournError
 
 INTERRUPTED = 130
@@ -71,6 +72,8 @@ def is_by_hand(words: list[str]) -> bool:
     """Whether the instrument does it."""
     if words[:1] == ["tcplog"]:
         return bool(OF_TCPLOG.intersection(words[1:2]))
+    if words[:1] == ["match"]:
+        return not is_ours(words[1:])
     ours = any(word.startswith(OURS) for word in words[1:]) if words[:1] == ["clock"] else words[:2] == VERIFY
     return bool(BY_HAND.intersection(words[:1])) and not ours
 

@@ -375,9 +375,9 @@ def match() -> None:
     """Match captures or records of two taps, packet by packet: see `sojourn match --help`."""
     import sys
 
-    from sojourn.cli.become import become_instrument
+    from sojourn.cli.match import match as match_taps
 
-    become_instrument(["match", *sys.argv[2:]])
+    raise typer.Exit(match_taps(sys.argv[2:]))
 
 
 @app.command(

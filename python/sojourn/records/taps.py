@@ -62,8 +62,8 @@ class Written:
 def write_dataset(records: Path, data: Path, run: str, bucket_ns: int = BUCKET_NS) -> list[Written]:
     """Add every tap of a folder of records to a data set, as the run of this name.
 
-    Raises RequestError where the folder holds no taps, parts of one tap contradict each other, or the data set has
-    that run and tap already; nothing is written then.
+    A bucket is of whole seconds. Raises RequestError where the folder holds no taps, parts of one tap contradict each
+    other, or the data set has that run and tap already; nothing is written then.
     """
     taps = _parts(records)
     if not taps:

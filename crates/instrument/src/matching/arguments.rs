@@ -40,12 +40,35 @@ pub struct Match {
     /// The most memory that packets are held in while their window is open
     #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = enough)]
     pub memory: u64,
+    /// What matches: one pass; or as many as there are processors, packets divided by their digests, with the same result
+    #[arg(long, value_name = "ENGINE", default_value = "one", value_enum)]
+    pub engine: Engine,
+    /// Of the engine local: how many processors [default: all]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub slices: Option<u16>,
     /// Write each packet's delay and what was not matched (Arrow IPC streams crossings, unmatched) and summary.json into this folder
     #[arg(short, long = "output", value_name = "FOLDER")]
     pub output: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+    /// Print by what terms slices are matched, as JSON, and end
+    #[arg(long, hide = true)]
+    pub terms: bool,
+    /// What to call an input, in the order of all: for who gives them through pipes
+    #[arg(long = "title", value_name = "TEXT", hide = true)]
+    pub titles: Vec<String>,
+}
+
+/// What matches packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Engine {
+    /// One pass on one processor
+    One,
+    /// Packets divided by their digests over this machine's processors
+    Local,
+    /// Packets divided by their digests over a cluster of Apache Spark; `sojourn match` alone has it
+    Spark,
 }
 
 /// Which way packets go.

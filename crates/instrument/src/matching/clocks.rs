@@ -13,7 +13,6 @@ const MOST: usize = 2_048;
 /// The quickest packets of each stretch of time, in both directions: what the hull rests on.
 #[derive(Debug, Default)]
 pub struct Quickest {
-    origin: Option<i64>,
     /// How long a stretch is, as a power of two. ns.
     width: u32,
     /// By stretch: the times at the first and at the second tap.
@@ -29,8 +28,7 @@ impl Quickest {
 
     /// Takes a packet with its times at the first and at the second tap.
     pub fn push(&mut self, way: Way, first: i64, second: i64) {
-        let origin = *self.origin.get_or_insert(first);
-        let stretch = (first - origin) >> self.width;
+        let stretch = first >> self.width;
         let of = if way == Way::Forward { &mut self.forward } else { &mut self.backward };
         let times = (first, second);
         of.entry(stretch).and_modify(|kept| *kept = quicker(way, *kept, times)).or_insert(times);

@@ -4,6 +4,8 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::thread::{self, JoinHandle};
 
 use anyhow::Context;
 use sojourn_port::pcap::{self, Direction, Frames, PcapError, Skipped};
@@ -19,6 +21,8 @@ use crate::failure::{NotTrusted, WrongRequest};
 pub struct Packet {
     /// On the tap's clock. ns.
     pub time: i64,
+    /// From when on it counts: the latest time until then. ns.
+    pub at: i64,
     pub digest: u64,
     pub length: u32,
     pub direction: Option<Direction>,
@@ -85,18 +89,20 @@ const LONGEST: u64 = 1 << 62;
 pub struct Name {
     pub path: PathBuf,
     pub interface: Option<String>,
+    /// What it is called instead.
+    pub title: Option<String>,
 }
 
 impl Name {
     /// Reads `FILE` or `FILE:INTERFACE`.
     pub fn of(text: &str) -> Self {
-        let whole = || Self { path: PathBuf::from(text), interface: None };
+        let whole = || Self { path: PathBuf::from(text), interface: None, title: None };
         if Path::new(text).exists() {
             return whole();
         }
         match text.rsplit_once(':') {
             Some((path, interface)) if Path::new(path).exists() && !interface.is_empty() => {
-                Self { path: PathBuf::from(path), interface: Some(interface.to_owned()) }
+                Self { path: PathBuf::from(path), interface: Some(interface.to_owned()), title: None }
             }
             _ => whole(),
         }
@@ -162,7 +168,7 @@ pub struct Rule {
 /// Where packets come from.
 enum Origin {
     Capture {
-        frames: Frames<Box<dyn BufRead>>,
+        frames: Frames<Box<dyn BufRead + Send>>,
         chosen: Option<String>,
         frame: Vec<u8>,
         /// What is in `frame` and was not taken: in a pcapng, interfaces are described before their first frame.
@@ -173,7 +179,16 @@ enum Origin {
         rows: Vec<Tapped>,
         at: usize,
     },
+    /// What another thread reads, and who comes back from there.
+    Elsewhere {
+        packets: Receiver<Vec<Packet>>,
+        reader: Option<JoinHandle<anyhow::Result<Input>>>,
+    },
 }
+
+/// Packets that a thread hands on at once, and how often it may before they are taken.
+const HANDED_ON: usize = 1 << 14;
+const WAITING: usize = 4;
 
 /// One tap's packets, in the order in which it saw them.
 pub struct Input {
@@ -202,6 +217,7 @@ impl Input {
         if let Some(interface) = &name.interface {
             title = format!("{title}:{interface}");
         }
+        let title = name.title.clone().unwrap_or(title);
         let mut dropped = None;
         let (about, origin) = match opened {
             Opened::Records(mut reader) => {
@@ -245,10 +261,63 @@ impl Input {
     /// # Errors
     /// When an interface was not named, or is not there.
     pub fn read_ahead(&mut self, count: usize, rule: &Rule) -> anyhow::Result<()> {
+        if matches!(self.origin, Origin::Elsewhere { .. }) {
+            return self.take_over();
+        }
         while self.begun.len() < count {
             let Some(packet) = self.read(rule)? else { break };
             self.begun.push_back(packet);
         }
+        Ok(())
+    }
+
+    /// Has what is left read by a thread of its own.
+    pub fn on_its_own(mut self, rule: Rule) -> Self {
+        let (to_us, packets) = sync_channel(WAITING);
+        let (name, about, begun) = (self.name.clone(), self.about.clone(), std::mem::take(&mut self.begun));
+        let (resolution, latest) = (self.resolution, self.latest);
+        let reader = thread::spawn(move || {
+            loop {
+                let mut packets = Vec::with_capacity(HANDED_ON);
+                while let Some(packet) = self.read(&rule)? {
+                    packets.push(packet);
+                    if packets.len() == HANDED_ON {
+                        break;
+                    }
+                }
+                if packets.is_empty() || to_us.send(packets).is_err() {
+                    return Ok(self);
+                }
+            }
+        });
+        Self {
+            name,
+            about,
+            told: Told::default(),
+            resolution,
+            origin: Origin::Elsewhere { packets, reader: Some(reader) },
+            begun,
+            latest,
+            trouble: None,
+            is_damaged: false,
+            dropped: None,
+        }
+    }
+
+    /// Takes packets that another thread has read; at the end, what it counted.
+    fn take_over(&mut self) -> anyhow::Result<()> {
+        let Origin::Elsewhere { packets, reader } = &mut self.origin else { return Ok(()) };
+        if let Ok(packets) = packets.recv() {
+            self.begun.extend(packets);
+            return Ok(());
+        }
+        let read = match reader.take().map(JoinHandle::join) {
+            Some(Ok(read)) => read?,
+            Some(Err(panic)) => std::panic::resume_unwind(panic),
+            None => return Ok(()),
+        };
+        let told = Told { stepped_back: self.told.stepped_back, ..read.told };
+        *self = Self { told, begun: std::mem::take(&mut self.begun), latest: self.latest, ..read };
         Ok(())
     }
 
@@ -273,12 +342,13 @@ impl Input {
         let packet = self.begun.pop_front()?;
         self.told.stepped_back += u64::from(packet.time < self.latest);
         self.latest = self.latest.max(packet.time);
-        Some(packet)
+        Some(Packet { at: self.latest, ..packet })
     }
 
     fn read(&mut self, rule: &Rule) -> anyhow::Result<Option<Packet>> {
         loop {
             let packet = match &mut self.origin {
+                Origin::Elsewhere { .. } => return Ok(None),
                 Origin::Records { reader, rows, at } => {
                     if *at == rows.len() {
                         rows.clear();
@@ -323,7 +393,7 @@ impl Input {
     pub fn skipped(&self) -> Skipped {
         let skipped = match &self.origin {
             Origin::Capture { frames, .. } => frames.skipped(),
-            Origin::Records { .. } => Skipped::default(),
+            Origin::Records { .. } | Origin::Elsewhere { .. } => Skipped::default(),
         };
         Skipped { malformed: skipped.malformed + self.told.malformed, ..skipped }
     }
@@ -332,7 +402,7 @@ impl Input {
     pub fn dropped(&self) -> Option<u64> {
         match &self.origin {
             Origin::Capture { frames, .. } => frames.dropped(),
-            Origin::Records { .. } => self.dropped,
+            Origin::Records { .. } | Origin::Elsewhere { .. } => self.dropped,
         }
     }
 
@@ -359,7 +429,7 @@ impl Input {
 /// Whether a frame is of the tap's interface.
 fn is_chosen(
     title: &str,
-    frames: &Frames<Box<dyn BufRead>>,
+    frames: &Frames<Box<dyn BufRead + Send>>,
     chosen: Option<&str>,
     interface: u32,
     told: &mut Told,
@@ -414,7 +484,8 @@ fn of_row(row: &Tapped, told: &mut Told) -> Option<Packet> {
     let direction = row.direction.map(|name| if name == TAP_DIRECTIONS[0] { Direction::In } else { Direction::Out });
     count(told, row.is_truncated, row.is_fragment, row.is_super_packet);
     let note = Note::new(Some(row.at.source), row.is_fragment, row.is_super_packet);
-    Some(Packet { time: row.at.at.0, digest, length: row.length_bytes, direction, stations: None, note })
+    let time = row.at.at.0;
+    Some(Packet { time, at: time, digest, length: row.length_bytes, direction, stations: None, note })
 }
 
 fn of_frame(frame: &[u8], taken: &pcap::Taken, rule: &Rule, told: &mut Told) -> Option<Packet> {
@@ -435,6 +506,7 @@ fn of_frame(frame: &[u8], taken: &pcap::Taken, rule: &Rule, told: &mut Told) -> 
     count(told, found.is_truncated, found.is_fragment, is_super);
     Some(Packet {
         time: taken.at.0,
+        at: taken.at.0,
         digest: found.value,
         length: taken.wire_bytes,
         direction: taken.direction,

@@ -3,16 +3,21 @@
 
 pub mod arguments;
 mod clocks;
+mod divided;
 mod input;
 mod pair;
 mod show;
+pub mod slice;
 mod summary;
 
 use std::fs::{self, File, TryLockError};
 use std::io::{ErrorKind, Write};
+use std::iter;
+use std::num::NonZero;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use serde_json::json;
 use sojourn_matcher::{Limits, Tap};
 use sojourn_record::schema::REALTIME;
 use sojourn_record::{CrossingFolder, Origin, RecordError, private};
@@ -20,7 +25,7 @@ use sojourn_rights::table::MATCH;
 use sojourn_wire::digest::Key;
 
 use crate::failure::{WrongRequest, exists};
-use arguments::Match;
+use arguments::{Engine, Match};
 use input::{Input, Name, Opened, Rule};
 use pair::{Pair, Terms};
 
@@ -37,8 +42,11 @@ const BEFORE_INNER: usize = 130;
 /// # Errors
 /// When the request makes no sense, a file cannot be read or written, or was damaged before its end.
 pub fn run(asked: &Match) -> anyhow::Result<()> {
+    let slices = slices(asked)?;
     let texts = [&asked.before, &asked.after].into_iter().chain(&asked.more);
-    let names: Vec<Name> = texts.map(|text| Name::of(text)).collect();
+    let titles = asked.titles.iter().map(Some).chain(iter::repeat(None));
+    let names: Vec<Name> =
+        texts.zip(titles).map(|(text, title)| Name { title: title.cloned(), ..Name::of(text) }).collect();
     let opened: Vec<Opened> = names.iter().map(Opened::new).collect::<anyhow::Result<_>>()?;
     let key = key(asked.key, &opened)?;
     let mut output = asked.output.as_deref().map(|folder| Output::create(folder, &opened)).transpose()?;
@@ -47,7 +55,14 @@ pub fn run(asked: &Match) -> anyhow::Result<()> {
         names.iter().zip(opened).map(|(name, opened)| Input::begin(name, opened)).collect::<anyhow::Result<_>>()?;
     let rule = Rule { key, most: None, mtu: asked.mtu };
     let rule = Rule { most: most(&mut inputs, &rule)?, ..rule };
-    let mut pairs = begin(asked, &names, &mut inputs, &rule, output.is_some())?;
+    let mut pairs = begin((asked, slices), &names, &mut inputs, &rule, output.is_some())?;
+    if asked.terms {
+        println!("{}", json!({ "key": key.name(), "pairs": pairs.iter().map(Pair::terms).collect::<Vec<_>>() }));
+        return Ok(());
+    }
+    if slices.is_some() {
+        inputs = inputs.into_iter().map(|input| input.on_its_own(rule)).collect();
+    }
     pass(&mut inputs, &mut pairs, &rule, output.as_mut())?;
     let told = summary::of(asked, key, &inputs, &pairs);
     if let Some(output) = output {
@@ -55,6 +70,19 @@ pub fn run(asked: &Match) -> anyhow::Result<()> {
     }
     show::tell(asked, &told)?;
     inputs.iter().try_for_each(Input::judge)
+}
+
+/// Returns over how many processors packets are divided.
+fn slices(asked: &Match) -> anyhow::Result<Option<usize>> {
+    let here = || std::thread::available_parallelism().map_or(1, NonZero::get);
+    match (asked.engine, asked.slices) {
+        (Engine::One, None) => Ok(None),
+        (Engine::Local, slices) => Ok(Some(slices.map_or_else(here, usize::from))),
+        (Engine::One, Some(_)) => Err(WrongRequest("--slices goes with --engine local".to_owned()).into()),
+        (Engine::Spark, _) => {
+            Err(WrongRequest("`sojourn match` has the engine spark, this program has not".to_owned()).into())
+        }
+    }
 }
 
 /// Returns the key that all taps have.
@@ -97,7 +125,7 @@ fn most(inputs: &mut [Input], rule: &Rule) -> anyhow::Result<Option<usize>> {
 
 /// Reads ahead, and learns how the clocks differ and which way packets go.
 fn begin(
-    asked: &Match,
+    (asked, slices): (&Match, Option<usize>),
     names: &[Name],
     inputs: &mut [Input],
     rule: &Rule,
@@ -130,6 +158,7 @@ fn begin(
             is_apart_known: apart.is_some(),
             is_one_clock,
             keeps_rows,
+            slices,
         };
         pairs.push(Pair::new(terms, first, second));
     }
@@ -138,7 +167,7 @@ fn begin(
 
 /// Lets all packets through the pairs, in the order of their times.
 fn pass(inputs: &mut [Input], pairs: &mut [Pair], rule: &Rule, mut output: Option<&mut Output>) -> anyhow::Result<()> {
-    let off: Vec<i64> = std::iter::once(0)
+    let off: Vec<i64> = iter::once(0)
         .chain(pairs.iter().scan(0, |sum, pair| {
             *sum = i64::saturating_add(*sum, pair.alignment());
             Some(*sum)

@@ -1,5 +1,6 @@
 //! Two neighbouring taps: which way their packets go, what became of them, and what is kept of that.
 
+use serde_json::{Value, json};
 use sojourn_matcher::sample::{Delay, Sample};
 use sojourn_matcher::{Counts, Limits, Matcher, Observed, Outcome, Seen, Sides, Tap, Way, offset_between};
 use sojourn_port::pcap::Direction;
@@ -8,6 +9,7 @@ use sojourn_time::{Nanos, Time};
 
 use super::arguments;
 use super::clocks::{Clocks, Quickest};
+use super::divided::Divided;
 use super::input::{Input, Note, Packet};
 
 /// Delays that are kept of each direction: of more a random sample.
@@ -53,11 +55,42 @@ pub struct Told {
     was_lost: bool,
 }
 
+/// What brings packets together.
+#[derive(Debug)]
+enum Engine {
+    One(Box<Matcher>),
+    Divided(Box<Divided>),
+}
+
+impl Engine {
+    fn push(&mut self, tap: Tap, way: Way, seen: &Observed, sink: &mut impl FnMut(Way, Outcome)) {
+        match self {
+            Self::One(matcher) => matcher.push(tap, way, seen, sink),
+            Self::Divided(matcher) => matcher.push(tap, way, seen, sink),
+        }
+    }
+
+    fn end(&mut self, sink: &mut impl FnMut(Way, Outcome)) {
+        match self {
+            Self::One(matcher) => matcher.end(sink),
+            Self::Divided(matcher) => matcher.end(sink),
+        }
+    }
+
+    fn counts(&self, way: Way) -> Counts {
+        match self {
+            Self::One(matcher) => matcher.counts(way),
+            Self::Divided(matcher) => matcher.counts(way),
+        }
+    }
+}
+
 /// Two neighbouring taps.
 #[derive(Debug)]
 pub struct Pair {
     number: u32,
-    matcher: Matcher,
+    limits: Limits,
+    matcher: Engine,
     rule: Rule,
     /// Packets that nothing says the direction of: they are taken to go forward.
     assumed: u64,
@@ -84,6 +117,8 @@ pub struct Terms {
     pub is_apart_known: bool,
     pub is_one_clock: bool,
     pub keeps_rows: bool,
+    /// Over how many processors packets are divided; `None`: over none.
+    pub slices: Option<usize>,
 }
 
 impl Pair {
@@ -97,7 +132,11 @@ impl Pair {
         let ways = if matches!(rule, Rule::Always(_)) { 1 } else { 2 };
         Self {
             number: terms.number,
-            matcher: Matcher::new(terms.limits, ways),
+            limits: terms.limits,
+            matcher: match terms.slices {
+                Some(slices) => Engine::Divided(Box::new(Divided::new(terms.limits, ways, slices))),
+                None => Engine::One(Box::new(Matcher::new(terms.limits, ways))),
+            },
             rule,
             assumed: 0,
             aligned: terms.aligned,
@@ -117,6 +156,7 @@ impl Pair {
         self.assumed += u64::from(way.is_none());
         let way = way.unwrap_or_default();
         let seen = Observed {
+            at: packet.at.saturating_sub(off),
             time: packet.time.saturating_sub(off),
             digest: packet.digest,
             length: packet.length,
@@ -165,6 +205,30 @@ impl Pair {
     /// Returns of how many packets, at either tap, nothing says which way they go.
     pub fn assumed(&self) -> u64 {
         self.assumed
+    }
+
+    /// Returns by what terms its packets are matched, for who divides them: the instrument's own records, which name no stations.
+    pub fn terms(&self) -> Value {
+        let name = |way: Way| DIRECTIONS[place(way)];
+        let (along, against, unlabelled, assumed) = match &self.rule {
+            Rule::Always(way) => (*way, *way, *way, "none"),
+            Rule::Labels([along, against]) => (*along, *against, Way::Forward, "unlabelled"),
+            Rule::Stations(_) => (Way::Forward, Way::Forward, Way::Forward, "all"),
+        };
+        json!({
+            "window_ns": self.limits.window,
+            "ahead_ns": self.limits.ahead,
+            "memory_bytes": self.limits.memory,
+            "aligned_ns": [self.aligned.0, self.aligned.1],
+            "is_alignment_known": self.is_apart_known,
+            "is_one_clock": self.quickest.is_none(),
+            "direction_rule": self.rule(),
+            "is_always": matches!(self.rule, Rule::Always(_)),
+            "along": name(along),
+            "against": name(against),
+            "unlabelled": name(unlabelled),
+            "assumed": assumed,
+        })
     }
 
     /// Says how it is known which way packets go.
@@ -290,15 +354,15 @@ impl Sink<'_> {
                     });
                 }
             }
-            Outcome::Lost(seen) => {
+            Outcome::Lost { seen, .. } => {
                 told.loss_runs += u64::from(!told.was_lost);
                 told.was_lost = true;
                 told.lost_fragments += u64::from(Note(seen.note).is_fragment());
                 told.lost_super += u64::from(Note(seen.note).is_super());
                 self.keep(way, "lost", &seen, here);
             }
-            Outcome::Evicted(seen) => self.keep(way, "evicted", &seen, here),
-            Outcome::Pending(seen) => self.keep(way, "pending", &seen, here),
+            Outcome::Evicted { seen, .. } => self.keep(way, "evicted", &seen, here),
+            Outcome::Pending { seen, .. } => self.keep(way, "pending", &seen, here),
             Outcome::Duplicated(seen) => self.keep(way, "duplicated", &seen, there),
             Outcome::Unexpected(seen) => {
                 told.unexpected_fragments += u64::from(Note(seen.note).is_fragment());

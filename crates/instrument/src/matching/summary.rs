@@ -166,7 +166,8 @@ fn of_delays(mut values: Vec<i64>) -> Value {
     found
 }
 
-fn of_counts(counts: &Counts) -> Value {
+/// Returns the counts of a direction.
+pub fn of_counts(counts: &Counts) -> Value {
     json!({
         "seen_first": counts.seen_first,
         "seen_second": counts.seen_second,

@@ -15,7 +15,7 @@ const BUFFER_BYTES: usize = 1 << 16;
 ///
 /// # Errors
 /// When the system refuses.
-pub fn open(path: &Path) -> io::Result<Box<dyn BufRead>> {
+pub fn open(path: &Path) -> io::Result<Box<dyn BufRead + Send>> {
     unpacked(BufReader::with_capacity(BUFFER_BYTES, File::open(path)?))
 }
 
@@ -23,7 +23,7 @@ pub fn open(path: &Path) -> io::Result<Box<dyn BufRead>> {
 ///
 /// # Errors
 /// When it cannot be read, or the beginning is damaged.
-pub fn unpacked<'a>(mut input: impl BufRead + 'a) -> io::Result<Box<dyn BufRead + 'a>> {
+pub fn unpacked<'a>(mut input: impl BufRead + Send + 'a) -> io::Result<Box<dyn BufRead + Send + 'a>> {
     let begin = input.fill_buf()?;
     let begins = |magic: &[u8]| begin.starts_with(magic);
     Ok(if begins(&GZIP) {

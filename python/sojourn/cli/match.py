@@ -1,0 +1,169 @@
+"""`sojourn match` over what the instrument does not read by itself, taps of a Parquet data set, and on a cluster."""
+
+from __future__ import annotations
+
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sojourn.records.taps import ParquetTap
+
+SHORT = {"-o": "--output"}
+WITH_VALUE = frozenset({
+    "--key", "--window", "--direction", "--subtract-serialisation", "--mtu", "--memory", "--engine", "--slices",
+    "--output", "--master",
+})  # fmt: skip
+"""The options that have a value; `--master` is ours alone."""
+
+OF_SPARK = frozenset({"--key", "--window", "--direction", "--same-clock", "--memory"})
+"""The options by which slices are matched."""
+
+TOLD = {"p1": (0.01, 100), "p50": (0.5, 1), "p90": (0.9, 10), "p99": (0.99, 100), "p99_9": (0.999, 1_000),
+        "p99_99": (0.9999, 10_000)}  # fmt: skip
+"""Percentiles, and of how many delays at least: as the instrument tells them."""
+
+Told = dict[str, Any]
+
+
+def inputs_of(words: list[str]) -> tuple[list[str], dict[str, str | None]]:
+    """The words of `match` that are inputs, and its options with their values."""
+    inputs: list[str] = []
+    options: dict[str, str | None] = {}
+    left = iter(words)
+    for word in left:
+        if not word.startswith("-"):
+            inputs.append(word)
+            continue
+        name, equals, value = word.partition("=")
+        name = SHORT.get(name, name)
+        options[name] = value if equals else next(islice(left, 1), None) if name in WITH_VALUE else None
+    return inputs, options
+
+
+def is_ours(words: list[str]) -> bool:
+    """Whether an input is a folder, or the engine one, that the instrument does not know."""
+    inputs, options = inputs_of(words)
+    if {"-h", "--help"} & options.keys():
+        return False
+    return options.get("--engine") == "spark" or "--master" in options or any(Path(word).is_dir() for word in inputs)
+
+
+def match(words: list[str]) -> int:
+    """Match; the exit status."""
+    from sojourn.errors import RequestError
+    from sojourn.instruments.matching import match as match_taps
+    from sojourn.records.taps import ParquetTap
+
+    inputs, options = inputs_of(words)
+    taps = {word: ParquetTap.open(Path(word)) for word in inputs if Path(word).is_dir()}
+    if options.get("--engine") == "spark":
+        return match_on_spark(inputs, taps, options)
+    if "--master" in options:
+        raise RequestError("--master goes with --engine spark")
+    return match_taps(inputs, taps, [word for word in words if word not in inputs])
+
+
+def match_on_spark(inputs: list[str], taps: dict[str, ParquetTap], options: dict[str, str | None]) -> int:
+    """Match two taps of a data set on a cluster; print what came of it, and write it beside the rows."""
+    import json
+
+    from sojourn.cli.private import private_run
+    from sojourn.errors import RequestError
+    from sojourn.instruments import spark
+    from sojourn.instruments.matching import terms
+
+    unknown = options.keys() - OF_SPARK - {"--engine", "--slices", "--output", "--master", "--json"}
+    if unknown:
+        raise RequestError(f"the engine spark does not know {', '.join(sorted(unknown))}")
+    if len(inputs) != 2 or len(taps) != 2:
+        raise RequestError(
+            "the engine spark matches two taps of a data set: DATA/run=RUN/tap=TAP, as `sojourn dataset` wrote"
+        )
+    output, slices = options.get("--output"), options.get("--slices") or "0"
+    if not output:
+        raise RequestError("the engine spark needs -o FOLDER, which its machines reach, too")
+    if not slices.isdecimal():
+        raise RequestError(f"--slices {slices} is no number")
+    words = [word for name in OF_SPARK & options.keys() for word in (name, options[name]) if word is not None]
+    learned = terms(inputs, taps, words)
+    asked = spark.Asked(options.get("--master") or "local[*]", Path(output), int(slices) or None)
+    with private_run(asked.output):
+        told = summary(inputs, taps, learned, spark.match([taps[name] for name in inputs], learned, asked))
+        (asked.output / "summary.json").write_text(json.dumps(told, indent=2) + "\n")
+    print(json.dumps(told) if "--json" in options else in_words(told))
+    return 0
+
+
+def summary(inputs: list[str], taps: dict[str, ParquetTap], learned: Told, found: Told) -> Told:
+    """What was found, in the instrument's own form where both tell it."""
+    pair = learned["pairs"][0]
+    relation = "one" if pair["is_one_clock"] else "not_estimated"
+    for way in found["directions"]:
+        if "delay" in way:
+            way["delay"] |= {"of": "all" if relation == "one" else "as stamped"} | percentiles(way.pop("sample"))
+    of_taps = []
+    for name, counts in zip(inputs, found["taps"], strict=True):
+        dropped = taps[name].about["dropped"]
+        packets = {"name": name, "packets": counts.get("with_digest", 0) + counts.get("without_key", 0)}
+        of_taps.append(packets | counts | {"dropped_by_capture": int(dropped) if dropped else None})
+    return {
+        "event": "matched",
+        "engine": {"name": "spark", "slices": found["slices"], "memory_bytes_of_a_slice": pair["memory_bytes"]},
+        "key": learned["key"],
+        "window_ns": pair["window_ns"],
+        "taps": of_taps,
+        "pairs": [
+            {
+                "first": inputs[0],
+                "second": inputs[1],
+                "direction_rule": pair["direction_rule"],
+                "direction_assumed": found["assumed_by"][pair["assumed"]],
+                "aligned_by_ns": pair["aligned_ns"][1] - pair["aligned_ns"][0] if pair["is_alignment_known"] else None,
+                "clocks": {"relation": relation},
+                "directions": found["directions"],
+            }
+        ],
+    }
+
+
+def percentiles(ordered: Any) -> Told:
+    """Percentiles by nearest rank with 95 % intervals of order statistics, as the instrument tells them."""
+    from math import ceil
+
+    from scipy.stats import binom
+
+    count = len(ordered)
+
+    def told(quantile: float) -> Told:
+        low, high = int(binom.ppf(0.025, count, quantile)), count + 1 - int(binom.ppf(0.025, count, 1 - quantile))
+        return {
+            "value": int(ordered[max(ceil(quantile * count), 1) - 1]),
+            "low": int(ordered[low - 1]) if low >= 1 else None,
+            "high": int(ordered[high - 1]) if high <= count else None,
+        }
+
+    return {f"{name}_ns": told(quantile) for name, (quantile, least) in TOLD.items() if count >= least}
+
+
+def in_words(found: Told) -> str:
+    """What a person reads."""
+    lines = [f"{tap['name']}: {tap['packets']:,} packets" for tap in found["taps"]]
+    pair = found["pairs"][0]
+    for way in pair["directions"]:
+        counts = way["counts"]
+        ends = (pair["first"], pair["second"]) if way["direction"] == "forward" else (pair["second"], pair["first"])
+        lines += ["", f"{ends[0]} → {ends[1]} ({pair['direction_rule']})"]
+        others = ("lost", "duplicated", "reordered", "ambiguous", "unexpected", "evicted", "pending")
+        told = ", ".join(f"{name} {counts[name]:,}" for name in others)
+        lines.append(f"  matched {counts['matched']:,} of {counts['seen_first']:,}; {told}")
+        if "delay" in way:
+            delay = way["delay"]
+            shown = ", ".join(f"{name} {delay[f'{name}_ns']['value']:,}" for name in TOLD if f"{name}_ns" in delay)
+            lines.append(
+                f"  delay in ns ({delay['of']}): least {delay['min_ns']:,}, {shown}, greatest {delay['max_ns']:,}"
+            )
+    if pair["clocks"]["relation"] != "one":
+        lines += ["", "Two clocks: delays have the clocks' difference in them; the engines one and local estimate it."]
+    lines.append(f"\n{found['engine']['slices']} slices; rows in the folder given by -o")
+    return "\n".join(lines)

@@ -1,0 +1,134 @@
+"""Has taps of a Parquet data set matched: the instrument reads them through pipes, as records.
+
+Memory is that of the instrument and of one batch of each tap. Which engine matches is the instrument's matter.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import subprocess
+import tempfile
+from pathlib import Path
+from threading import Thread
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from sojourn.errors import MachineError, RequestError
+from sojourn.instruments import find_instrument
+from sojourn.records.reader import arrow_schema
+from sojourn.records.taps import KEPT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from sojourn.records.taps import ParquetTap
+
+BATCH_ROWS = 1 << 16
+NAMES = {"time_source": ["hardware", "kernel", "user", "simulated"], "direction": ["in", "out"]}
+"""The dictionaries of the table's columns of names, as the instrument writes them."""
+
+
+def match(inputs: Sequence[str], taps: Mapping[str, ParquetTap], options: Sequence[str]) -> int:
+    """Run `match` over these inputs, of which those in `taps` are partitions of a data set; its exit status."""
+    return _run(inputs, taps, options, None).returncode
+
+
+def terms(inputs: Sequence[str], taps: Mapping[str, ParquetTap], options: Sequence[str]) -> dict[str, Any]:
+    """By what terms slices of these taps are matched, as the instrument learns it from their beginnings."""
+    done = _run(inputs, taps, [*options, "--terms"], subprocess.PIPE)
+    if done.returncode != 0:
+        sentence = done.stderr.strip().partition(": ")[2]
+        raise (MachineError if done.returncode == MachineError.status else RequestError)(sentence)
+    told: dict[str, Any] = json.loads(done.stdout)
+    return told
+
+
+def _run(
+    inputs: Sequence[str], taps: Mapping[str, ParquetTap], options: Sequence[str], to: int | None
+) -> subprocess.CompletedProcess[str]:
+    with tempfile.TemporaryDirectory(prefix="sojourn-match-") as scratch:
+        pipes = {name: _pipe(Path(scratch) / str(place), tap) for place, (name, tap) in enumerate(taps.items())}
+        titles = [word for name in inputs for word in ("--title", name)]
+        argv = ["sojourn", "match", *(str(pipes.get(name, name)) for name in inputs), *titles, *options]
+        failures: list[Exception] = []
+        threads = [Thread(target=_fill, args=(pipes[name], tap, failures)) for name, tap in taps.items()]
+        for thread in threads:
+            thread.start()
+        try:
+            done = subprocess.run(argv, executable=find_instrument(), check=False, stdout=to, stderr=to, text=True)
+        finally:
+            for pipe, thread in zip(pipes.values(), threads, strict=True):
+                _release(pipe, thread)
+    if failures and done.returncode == 0:
+        raise failures[0]
+    return done
+
+
+def _pipe(folder: Path, tap: ParquetTap) -> Path:
+    """A named pipe by the name of a tap's records, and beside it what the tap dropped."""
+    folder.mkdir()
+    if tap.about["dropped"]:
+        schema = arrow_schema("tap_counts", "sojourn")
+        told = {"tap": tap.about["tap"], "dropped": int(tap.about["dropped"])}
+        columns = [pa.array([told.get(one.name, 0)], one.type) for one in schema]
+        with (
+            pa.OSFile(str(folder / "tap_counts-tap-000.arrow"), "wb") as file,
+            pa.ipc.new_stream(file, schema) as stream,
+        ):
+            stream.write_batch(pa.record_batch(columns, schema=schema))
+    path = folder / "taps-tap-000.arrow"
+    os.mkfifo(path, 0o600)
+    return path
+
+
+def _release(pipe: Path, thread: Thread) -> None:
+    """Let who writes into a pipe learn that its reader has gone, also where it waits for one."""
+    while thread.is_alive():
+        os.close(os.open(pipe, os.O_RDONLY | os.O_NONBLOCK))
+        thread.join(0.01)
+
+
+def _fill(pipe: Path, tap: ParquetTap, failures: list[Exception]) -> None:
+    """Write a tap's packets as records into a pipe, until its reader has enough."""
+    try:
+        with pipe.open("wb") as file:
+            schema = records_schema(tap)
+            with pa.ipc.new_stream(file, schema) as stream:
+                for batch in read_packets(tap):
+                    stream.write_batch(as_records(batch, schema))
+    except pa.ArrowException as error:
+        failures.append(RequestError(f"{tap.folder} is damaged: {str(error)[:80]}"))
+    except OSError as error:
+        if error.errno != errno.EPIPE:  # how its reader ended is asked of the reader
+            failures.append(MachineError(f"{tap.folder}: {error.strerror}"))
+
+
+def records_schema(tap: ParquetTap) -> pa.Schema:
+    """The schema of the records that a tap's packets come from."""
+    schema = arrow_schema("taps", "sojourn", simulated=tap.about.get("clock") == "simulated")
+    about = {name: tap.about.get(name, "") for name in KEPT}
+    return schema.with_metadata({**(schema.metadata or {}), **about})
+
+
+def read_packets(tap: ParquetTap) -> Iterator[pa.RecordBatch]:
+    """A tap's packets in their order, in batches that do not grow with them."""
+    for path in tap.files:
+        yield from pq.ParquetFile(path).iter_batches(BATCH_ROWS)
+
+
+def as_records(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Rows of a data set as those of our records."""
+    columns: list[pa.Array[Any]] = []
+    for one in schema:
+        column = batch.column(one.name)
+        if one.name in NAMES:
+            names = pa.array(NAMES[one.name])
+            places = pc.index_in(column, value_set=names).cast(pa.int8())
+            column = pa.DictionaryArray.from_arrays(places, names)
+        columns.append(column)
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
