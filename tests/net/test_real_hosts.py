@@ -171,8 +171,8 @@ def test_who_has_no_rights_is_told(tmp_path: Path) -> None:
 
 
 def started(hosts: Hosts, out: str) -> subprocess.Popen[bytes]:
-    """A run that is long enough to be disturbed, in one session: between two of them a host is free for a moment."""
-    argv = ["run", "bridge-latency", "--quick", "--set", "bed.sessions=1", "--set", "pairs.rounds=160"]
+    """A run that is long enough to be disturbed."""
+    argv = ["run", "bridge-latency", "--quick", "--set", "bed.sessions=2", "--set", "pairs.rounds=24"]
     argv += ["--bed", str(hosts.bed()), "--out", out, "--no-history"]
     process = subprocess.Popen(
         hosts.command(SOJOURN, *argv), cwd=hosts.folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,

@@ -45,6 +45,10 @@ class Backend(Protocol):
     missing: list[str]
     """What cannot be had here, a sentence each."""
 
+    @classmethod
+    def hold(cls, hosts: Mapping[HostName, HostSpec], run: str) -> AbstractContextManager[None]:
+        """Keeps everybody else from these hosts for the time of several beds."""
+
     def open(self, topology: Topology, spec: BedSpec) -> None:
         """Brings the hosts into being, with no cable between them yet."""
 

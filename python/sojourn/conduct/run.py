@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import sojourn
+from sojourn.backends import load as load_backend
 from sojourn.conduct.archive import Log
 from sojourn.conduct.bench import Clock
 from sojourn.conduct.cores import choose_cores
@@ -21,6 +22,7 @@ from sojourn.conduct.emulators import Emulators
 from sojourn.conduct.facts import keep_facts, keep_moment
 from sojourn.conduct.loop import at_most_ns, give_back, measure_trials, of_one_session, sessions_for
 from sojourn.conduct.part import Part, Session, wants_fifo
+from sojourn.conduct.real_hosts import real_hosts
 from sojourn.conduct.remaining import is_finished, next_bed, next_part, run_seed
 from sojourn.conduct.site import open_site
 from sojourn.errors import DoubtfulError, RequestError, SojournError
@@ -133,6 +135,13 @@ def signals_as_interrupts() -> Iterator[None]:
 
 
 def measure(owed: Owed, log: Log, screen: Screen) -> None:
+    """Measure all that is owed, on hosts that nobody else has meanwhile."""
+    plan = owed.plan
+    with load_backend(plan.bed.backend).hold(real_hosts(plan), secrets.token_hex(2)):
+        measure_sessions(owed, log, screen)
+
+
+def measure_sessions(owed: Owed, log: Log, screen: Screen) -> None:
     """Measure session after session, each a part of the run with a bed of its own, until nothing is owed."""
     plan, done, part = owed.plan, 0, owed.first_part
     clock, starts = Clock(at_most_ns(plan)), plan.ask.starts(plan)

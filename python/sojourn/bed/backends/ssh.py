@@ -101,11 +101,11 @@ class _Machine:
     def __str__(self) -> str:
         return str(self.line)
 
-    def keep(self, run: str, hosts: Sequence[HostName], tools: str) -> None:
-        """Start the keeper, with a namespace for each of these hosts of the bed."""
+    def keep(self, run: str, holder: str, hosts: Sequence[HostName], tools: str) -> None:
+        """Start the keeper, with a namespace for each of these hosts; the lock is taken by the name of its holder."""
         self.work = f"{self.spec.folder.rstrip('/')}/sojourn-{run}-{secrets.token_hex(6)}"
-        stays = "keep" if self.spec.keep else "-"
-        argv = ["sh", "-c", keeper.KEEPER, "sh", run, f"{who()}", self.work, tools, stays, *hosts]
+        stays = "keep" if self.spec.keep or holder != run else "-"
+        argv = ["sh", "-c", keeper.KEEPER, "sh", holder, who(), self.work, tools, stays, *hosts]
         self._process = launch(
             self.line, [*self.root, *argv], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             text=True, start_new_session=True,
@@ -163,6 +163,8 @@ class SshBackend:
 
     simulated: ClassVar[bool] = False
     unprivileged: bool = False
+    _held: ClassVar[str | None] = None
+    """By which name this process holds the hosts, from one bed to the next."""
 
     def __init__(self, run_id: str) -> None:
         self.missing: list[str] = []
@@ -181,6 +183,29 @@ class SshBackend:
         hosts = hosts or {}
         return _common_cores(tuple((name, hosts[name]) for name in END_HOSTS if name in hosts))
 
+    @classmethod
+    @contextmanager
+    def hold(cls, hosts: Mapping[str, HostSpec], run: str) -> Iterator[None]:
+        """Keeps everybody else from these hosts, and the instrument there, from the first bed of a run to the last."""
+        state = StateFile(f"{run}-hold")
+        state.write(Process.of(os.getpid()))
+        machines: list[_Machine] = []
+        try:
+            for name, host in hosts.items():
+                machines.append(_Machine(name, host, str(state.socket(f"hold-{name}"))))
+            binary = instrument_for_hosts().read_bytes()
+            for one in machines:
+                require_fit(one.line, one.found, binary)
+            for one in machines:
+                one.keep(run, run, (), tools_folder(binary))
+            cls._held = run
+            yield
+        finally:
+            cls._held = None
+            for one in machines:
+                one.close()
+            state.remove()
+
     def open(self, topology: Topology, spec: BedSpec) -> None:
         """Reaches the hosts, refuses what they cannot do, and starts a keeper on each."""
         if not spec.hosts:
@@ -198,10 +223,11 @@ class SshBackend:
         if DEVICES_HOST in self._machines:
             tools = {tool: package for one in topology.stations for tool, package in one.mode.tools.items()}
             require_tools(self._machines[DEVICES_HOST].line, tools)
-        self._tools = f"{keeper.INSTRUMENTS}/{digest[:16]}"
+        self._tools = tools_folder(binary)
         for one in self._machines.values():
             hosts = [host.name for host in topology.hosts if _machine_of(host.name) == one.name]
-            one.keep(self._state.mark.run, hosts, self._tools)
+            run = self._state.mark.run
+            one.keep(run, self._held or run, hosts, self._tools)
             require_ports(one.line, one.found, self._interfaces(one.name, topology))
         for one in self._machines.values():
             self._install(one, digest)
@@ -450,6 +476,11 @@ def instrument_for_hosts() -> Path:
     own = Path(machine.find_instrument())
     alone = own.with_name(f"{own.name}-static")
     return alone if alone.is_file() and alone.stat().st_mtime >= own.stat().st_mtime else own
+
+
+def tools_folder(binary: bytes) -> str:
+    """Where hosts have an instrument: a folder named by its content."""
+    return f"{keeper.INSTRUMENTS}/{hashlib.sha256(binary).hexdigest()[:16]}"
 
 
 MACHINES = {62: "x86_64", 183: "aarch64", 243: "riscv64"}
