@@ -90,3 +90,34 @@ def test_a_run_that_was_killed_in_a_trial_goes_on(tmp_path: Path) -> None:
     trials = {event["block"] for event in load(out).trial_events.values() if event["device"] == "wire"}
     assert trials <= tapped
     assert {event["records"].split("-")[0] for event in log if event["event"] == "taps"} == {"taps/000", "taps/001"}
+
+
+SHAPED = """#!/bin/sh
+set -eu
+ip link add br0 type bridge stp_state 0 forward_delay 0 mcast_snooping 0
+for port in "$SOJOURN_LEFT" "$SOJOURN_RIGHT"; do ip link set "$port" master br0; done
+ip link set br0 up
+tc qdisc add dev "$SOJOURN_RIGHT" root tbf rate 3mbit burst 4000 limit 1000000
+"""
+
+
+def test_a_cell_that_stands_out_is_repeated_by_itself_and_said_to_persist(tmp_path: Path) -> None:
+    """A bridge that lets out 3 Mbit/s: at the highest of three rates frames wait, and at no other."""
+    box = tmp_path / "shaped.sh"
+    box.write_text(SHAPED)
+    box.chmod(0o755)
+    own = [
+        "bed.sessions=3", "trials.rounds=6", "trials.duration=40ms", "trials.grace=50ms", "trials.qualify=false",
+        "trials.a_a=false", "trials.at_most=10min", "stream.payload_bytes=92", "stream.interval=1ms,500us,150us",
+    ]  # fmt: skip
+    plan = load_plan("bridge-modes", quick=True, sets=own, devices=["bridge", str(box)])
+    folder = create_folder(plan, tmp_path / "run")
+    conduct(plan, folder, Screen(io.StringIO()))
+    found = study(load(folder.path))
+    told = [event for event in read_log(folder.log) if event["event"] == "repeated"]
+    shaped = [event for event in told if event["device"].startswith("box:")]
+    assert [event["cell"] for event in shaped] == [2, 2, 2]
+    assert all(len(event["of_device"]) == len(event["of_reference"]) == 4 for event in shaped)
+    (finding,) = [one for one in found.findings if one.name == "anomalous_cell"]
+    assert finding.places[0].device == shaped[0]["device"]
+    assert "repeated by itself on 3 of 3 beds, it persists" in finding.sentence

@@ -16,6 +16,7 @@ from sojourn.conduct.counters import Counters
 from sojourn.conduct.ends import Ends
 from sojourn.conduct.facts import watch_neighbours
 from sojourn.conduct.remaining import next_block
+from sojourn.conduct.repeats import repeat
 from sojourn.conduct.taps import Taps
 from sojourn.conduct.tester import Tester
 from sojourn.conduct.throughput import Limits, choose_engines, qualify
@@ -66,8 +67,10 @@ def streams(
         del clock
         with testing(session, floods=floods, all_stamps=all_stamps) as limits, ExitStack() as stack:
             limits.tester.times_regular = times_regular
-            limits.tester.taps = stack.enter_context(Taps(session)) if taps else None
+            own = limits.tester.taps = stack.enter_context(Taps(session)) if taps else None
             yield Matrix(limits, ClosedLoop(limits.tester, stack))
+            if own is not None:
+                repeat(limits.tester, own.means, own.trials)
 
     return Measure(opened, lambda folder, _: whole_streams(folder))
 

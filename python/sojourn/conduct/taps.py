@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
 from sojourn.conduct.part import without_event
+from sojourn.conduct.repeats import REPEAT
 from sojourn.errors import MachineError, SojournError
 from sojourn.instruments.conversation import error_of
 from sojourn.instruments.tap import TapInstrument, match_argv, tap_argv
@@ -25,8 +26,11 @@ if TYPE_CHECKING:
     from sojourn.bed.model import Link
     from sojourn.conduct.asking import Asked
     from sojourn.conduct.part import Session
+    from sojourn.conduct.repeats import Means
+    from sojourn.plan.trial import Trial
 
 BEFORE, AFTER = "before", "after"
+MEASURE = "measure"
 MATCH_SECONDS = 600.0
 
 
@@ -36,12 +40,16 @@ class Taps:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._running: dict[HostName, TapInstrument] = {}
+        self.means: Means = {}
+        """Of the trials of this session so far."""
+        self.trials: dict[tuple[str, int], Trial[Any]] = {}
+        """A trial of each path and cell that has taps."""
 
     @contextmanager
     def during(self, asked: Asked) -> Iterator[None]:
         """A trial that was planned: where its path has a device, what passes that is captured and then matched."""
         stations = asked.link.stations
-        if asked.trial.purpose != "measure" or not stations:
+        if asked.trial.purpose not in (MEASURE, REPEAT) or not stations:
             yield
             return
         host, key = stations[0].host, key_of(asked.link)
@@ -59,6 +67,8 @@ class Taps:
             self._running.pop(host).kill()
             raise
         captured = instrument.stop()
+        matched = self._match(host, folder)
+        self._keep(asked, matched)
         self._session.log(
             "taps",
             block=asked.trial.block,
@@ -67,8 +77,17 @@ class Taps:
             ports=ports,
             records=f"{name}/matched",
             captured=without_event(captured),
-            matched=without_event(self._match(host, folder)),
+            matched=without_event(matched),
         )
+
+    def _keep(self, asked: Asked, matched: dict[str, Any]) -> None:
+        """The mean delay of a planned trial: of all attempts at it, for what stands out is measured again anyway."""
+        place = (asked.trial.path, asked.trial.cell)
+        ways = matched["pairs"][0]["directions"]
+        delay = next((one["delay"] for one in ways if one["direction"] == "forward"), None)
+        if asked.trial.purpose == MEASURE and delay and delay["n"]:
+            self.means.setdefault(place, []).append(float(delay["mean_ns"]))
+            self.trials[place] = asked.trial
 
     def _match(self, host: HostName, folder: Path) -> dict[str, Any]:
         """Match what the taps of a folder saw; the delays are written beside it."""

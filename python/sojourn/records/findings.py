@@ -66,6 +66,11 @@ OF_THE_ANALYSIS: Final = (
     ),
     FindingKind("ambiguous_matches", "note", "Packets that look alike were matched in their order."),
     FindingKind(
+        "anomalous_cell",
+        "note",
+        "What a device takes more in one cell is far from its other cells; it was repeated by itself.",
+    ),
+    FindingKind(
         "taps_disagree",
         "note",
         "What a device adds by subtraction differs from what its taps see by more than both are uncertain.",

@@ -63,6 +63,20 @@ def compared(run: Run) -> Table:
     return measured(run, Ask("subtraction", "Subtraction against taps", measures, note, where))
 
 
+def standing_out(run: Run) -> Table:
+    """Cells that stood out and were repeated by themselves."""
+    measures = (
+        Measure("cell_anomaly", "mean", "In the rounds"),
+        Measure("cell_anomaly", "repeated", "Repeated by itself"),
+    )
+    note = (
+        "Where, in a session, what a device takes more than its reference is far from what it takes more in its other "
+        "cells of that size, the cell is measured again by itself at the end of the session. Shown is how far it is "
+        "from the middle of these cells; the finding anomalous_cell says which are so on all beds, and persist."
+    )
+    return measured(run, Ask("standing_out", "Cells that stood out", measures, note))
+
+
 def accounted(run: Run) -> Table:
     """What became of the packets between the taps."""
     shares = {"lost": "Lost", "reordered": "Reordered", "duplicated": "Duplicated"}
@@ -213,7 +227,9 @@ def how(run: Run) -> list[str]:
 
 
 PARTS = Parts(
-    tables=(between, more, compared, accounted, stamped, delays.delays, delays.conservation, delays.pacing),
+    tables=(
+        between, more, compared, standing_out, accounted, stamped, delays.delays, delays.conservation, delays.pacing,
+    ),
     figures=(
         over_throughput, tail_over_throughput, density, by_flight, cdfs, histograms, losses_over_time, delays.over_time,
         differences, control, departures,

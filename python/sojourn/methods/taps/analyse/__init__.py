@@ -13,6 +13,8 @@ Quantities beside those of all streams (`analysis.streams`):
 - tap_interval_within_10, departure_interval_within_10 (of the intervals, within 10 % of the asked one); ratio [1]
 - lost_between_taps (of the packets that entered), reordered_between_taps, duplicated_between_taps (of those that left);
   ratio [1]
+- cell_anomaly (what a device takes more than its reference in a cell that was repeated, less the middle of its cells of
+  that size; `repeats`); mean repeated [ns]
 - packets_in_flight (others in the device when a packet enters); mean max [1]
 - subtraction_less_taps (what a device adds over `wire` one way by subtraction, less the same by taps); mean [ns]
 
@@ -44,6 +46,7 @@ from sojourn.analysis.wording import counted, micro
 from sojourn.devices import called
 from sojourn.methods.taps.analyse.budget import of_delay, of_difference
 from sojourn.methods.taps.analyse.flight import account_rows, accounts, delays_in_flight, flight_rows, with_in_flight
+from sojourn.methods.taps.analyse.repeats import anomalous, repeat_rows, repeated_cells
 from sojourn.records import read_table
 from sojourn.statistics.interval import Interval
 
@@ -104,6 +107,8 @@ def study(run: Run) -> Study:
     packets, trials = with_in_flight(crossed.packets), accounts(run, crossed.flows, crossed.events, counts_of)
     own = [*delay_rows(run, values), *over_rows(run, crossed), *flight_rows(run, packets), *account_rows(run, trials)]
     own += [row for place, pairs in apart.items() for row in difference_rows(run, place, DISAGREE, pairs)]
+    again = repeated_cells(run, crossed.means, mean_of)
+    own += repeat_rows(run, again)
     own += interval_rows(run, crossed.packets.rename({"first_ns": "at_ns"}), crossed.flows, "tap_interval")
     for row in own:
         row.source = crossed.stamped
@@ -112,7 +117,7 @@ def study(run: Run) -> Study:
     )
     own += interval_rows(run, left, crossed.flows, "departure_interval")
     of.rows.extend(own)
-    of.findings.extend([*lost_by_taps(crossed), *ambiguous(crossed), *disagreeing(apart)])
+    of.findings.extend([*lost_by_taps(crossed), *ambiguous(crossed), *disagreeing(apart), *anomalous(again)])
     of.samples["tap_quantiles"] = with_cells(run, quantile_samples(values))
     of.samples["tap_histograms"] = with_cells(run, histogram_samples(values))
     of.samples["tap_density"] = with_cells(run, densities(values))
@@ -153,6 +158,13 @@ def counts_of(event: dict[str, Any]) -> dict[str, int]:
     """The accounting of the packets of the stream's direction."""
     directions = event["matched"]["pairs"][0]["directions"]
     return next((one["counts"] for one in directions if one["direction"] == "forward"), {})
+
+
+def mean_of(event: dict[str, Any]) -> float | None:
+    """The mean delay of a trial's packets in the stream's direction; None where none crossed."""
+    ways = event["matched"]["pairs"][0]["directions"]
+    delay = next((one["delay"] for one in ways if one["direction"] == "forward" and one.get("delay")), None)
+    return float(delay["mean_ns"]) if delay and delay["n"] else None
 
 
 def lost_between(event: dict[str, Any]) -> int:

@@ -1,0 +1,107 @@
+"""Cells of a tapped run that stand out, measured again by themselves at the end of each session.
+
+A device's cell stands out where what the device takes more than its reference is far from what it takes more in its
+other cells of the same size. That is decided of one session with little: whether it holds, and whether it persists when
+nothing else is measured in between, is judged afterwards (`methods.taps.analyse.repeats`).
+"""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from sojourn.plan.types import A_A, DIRECT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from sojourn.conduct.tester import Tester
+    from sojourn.plan.trial import Trial
+    from sojourn.plan.trials import Factors
+
+REPEAT = "repeat"
+"""The purpose of these trials: no figure of the rounds is made of them."""
+
+REFERENCES = ("bridge", "wire")
+MARGIN = 0.25
+"""Of the reference's delay: less does not stand out."""
+
+BEYOND_OTHERS = 3.0
+"""It is so many times as far from the middle as the device's other cells are."""
+
+LEAST_CELLS = 3
+MOST = 4
+"""Cells that are repeated in one session; the farthest ones."""
+
+VISITS = 4
+"""Pairs of trials of the device and of its reference."""
+
+Means = dict[tuple[str, int], list[float]]
+"""The mean delay between the taps of each trial of a session, ns, by path and cell."""
+
+
+class Standing(NamedTuple):
+    """A cell that stands out: what the device takes more than the reference here, less the middle of its cells."""
+
+    device: str
+    reference: str
+    cell: int
+    by_ns: float
+
+
+def standing_out(means: Mapping[tuple[str, int], list[float]], cells: Mapping[int, Any]) -> list[Standing]:
+    """The cells that stand out, the farthest first."""
+    paths = {device for device, _ in means} - {DIRECT, A_A}
+    found = []
+    for device in sorted(paths - {REFERENCES[-1]}):
+        reference = next((one for one in REFERENCES if one in paths and one != device), None)
+        for several in alike(cells).values() if reference is not None else ():
+            both = [cell for cell in several if (device, cell) in means and (reference, cell) in means]
+            over = {cell: _mean(means[device, cell]) - _mean(means[str(reference), cell]) for cell in both}
+            found += [
+                Standing(device, str(reference), cell, by)
+                for cell, by in _apart(over).items()
+                if abs(by) > MARGIN * abs(_mean(means[str(reference), cell]))
+            ]
+    return sorted(found, key=lambda one: -abs(one.by_ns))
+
+
+def alike(cells: Mapping[int, Factors]) -> dict[Factors, list[int]]:
+    """The cells that differ in nothing but how often frames leave."""
+    groups: dict[Factors, list[int]] = {}
+    for cell, factors in cells.items():
+        groups.setdefault(replace(factors, rate_pps=None, interval_ns=None, rate_share=None), []).append(cell)
+    return groups
+
+
+def _apart(over: dict[int, float]) -> dict[int, float]:
+    """How far each cell is from the middle, of those that are much farther than the others."""
+    if len(over) < LEAST_CELLS:
+        return {}
+    middle = statistics.median(over.values())
+    apart = {cell: value - middle for cell, value in over.items()}
+    usual = {cell: statistics.median(abs(by) for other, by in apart.items() if other != cell) for cell in apart}
+    return {cell: by for cell, by in apart.items() if abs(by) > BEYOND_OTHERS * usual[cell]}
+
+
+def _mean(values: Iterable[float]) -> float:
+    return statistics.fmean(values)
+
+
+def repeat(tester: Tester, means: Means, trials: Mapping[tuple[str, int], Trial[Factors]]) -> None:
+    """Measure the cells that stand out again, each by itself: device and reference, every other time reversed."""
+    cells = {cell: trial.factors for (_, cell), trial in trials.items()}
+    for one in standing_out(means, cells)[:MOST]:
+        tester.session.screen.say(f"repeating {one.device}, cell {one.cell}: it stands out by {one.by_ns / 1e3:.2g} µs")
+        blocks: dict[str, list[int]] = {one.device: [], one.reference: []}
+        for visit in range(VISITS):
+            pair = (one.reference, one.device) if visit % 2 else (one.device, one.reference)
+            for path in pair:
+                planned = trials[path, one.cell]
+                again = replace(planned, block=tester.number(), round=visit, visit=0, purpose=REPEAT)
+                outcome = tester.measure(tester.asked(again, planned.factors.rate_pps))
+                blocks[path].append(outcome.trial.block)
+        tester.session.log("repeated", part=tester.session.part.number, device=one.device, reference=one.reference,
+                           cell=one.cell, by_ns=one.by_ns, of_device=blocks[one.device],
+                           of_reference=blocks[one.reference])  # fmt: skip
