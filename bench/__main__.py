@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from bench import emulator, flood, matching, pacing, soak, table, tcplog, throughput
+from bench import emulator, flood, growth, matching, pacing, soak, table, tcplog, throughput
 from bench.experiments import Experiment, Ground, Sample, experiments
 from bench.generators import listening
 from bench.peers import sockperf_server
@@ -67,6 +67,10 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--part", choices=(*PARTS, SOAK), action="append", help="only this part; may be repeated")
     parser.add_argument("--soak-seconds", type=float, default=3600.0, help="of the part soak, which runs only if asked")
     parser.add_argument("--only", default="", help="of the probe's part: only tasks or peers that contain this")
+    parser.add_argument("--packets", type=int, action="append", help="of the part matching: a data set of so many")
+    parser.add_argument(
+        "--engine", choices=growth.ENGINES, action="append", help="of the part matching: what matches it"
+    )
     parser.add_argument("--seed", type=int, default=1, help="of the order in which things run")
     return parser.parse_args()
 
@@ -95,6 +99,7 @@ def bench(asked: argparse.Namespace, progress: Console) -> tuple[list[Row], list
             rows += tcplog.rows(asked.repetitions, asked.seed, Path(scratch), progress.print)
         if "matching" in parts:
             rows += matching.rows(asked.repetitions, Path(scratch), progress.print)
+            rows += growth.rows(asked.packets or growth.SIZES, asked.engine or growth.USUAL, progress.print)
         if SOAK in parts:
             cores = sorted(os.sched_getaffinity(0))
             rows += soak.rows(asked.soak_seconds, Path(scratch), (cores[0], cores[-1]), progress.print)

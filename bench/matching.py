@@ -21,7 +21,7 @@ from sojourn.instruments import find_instrument
 from sojourn.records.reader import arrow_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 PACKETS = 4_000_000
@@ -100,25 +100,33 @@ def write_records(path: Path, later: int) -> None:
     about = {"tap": path.stem, "key": "bridge", "clock_id": "77"}
     schema = arrow_schema("taps", "bench")
     schema = schema.with_metadata({**(schema.metadata or {}), **about})
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, schema) as stream:
+        for batch in records(schema, PACKETS, later):
+            stream.write_batch(batch)
+
+
+def records(schema: pa.Schema, packets: int, later: int, lost_one_in: int = 0) -> Iterator[pa.RecordBatch]:
+    """Rows of a tap that sees packets by so many nanoseconds later than the first tap, and not those that were lost."""
 
     def names(of: list[str], place: int, count: int) -> pa.Array[Any]:
         return pa.DictionaryArray.from_arrays(np.full(count, place, np.int8), pa.array(of))
 
-    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, schema) as stream:
-        for first in range(0, PACKETS, BATCH):
-            number = np.arange(first, min(first + BATCH, PACKETS), dtype=np.uint64)
-            mixed = number * np.uint64(0x9E3779B97F4A7C15)
-            mixed = ((mixed << np.uint64(29)) | (mixed >> np.uint64(35))) * np.uint64(0xBF58476D1CE4E5B9)
-            count = len(number)
-            columns = {
-                "time_ns": pa.array(times(number, later).astype(np.int64)),
-                "time_source": names(["hardware", "kernel", "user", "simulated"], 1, count),
-                "digest": pa.array(mixed.view(np.int64)),
-                "length_bytes": pa.array(np.full(count, 60, np.int32)),
-                "direction": names(["in", "out"], int(later > 0), count),
-                **{flag: pa.array(np.zeros(count, bool)) for flag in ("fragment", "super_packet", "truncated")},
-            }
-            stream.write_batch(pa.record_batch([columns[field.name] for field in schema], schema=schema))
+    for first in range(0, packets, BATCH):
+        number = np.arange(first, min(first + BATCH, packets), dtype=np.uint64)
+        if later and lost_one_in:
+            number = number[number % np.uint64(lost_one_in) != np.uint64(lost_one_in - 1)]
+        mixed = number * np.uint64(0x9E3779B97F4A7C15)
+        mixed = ((mixed << np.uint64(29)) | (mixed >> np.uint64(35))) * np.uint64(0xBF58476D1CE4E5B9)
+        count = len(number)
+        columns = {
+            "time_ns": pa.array(times(number, later).astype(np.int64)),
+            "time_source": names(["hardware", "kernel", "user", "simulated"], 1, count),
+            "digest": pa.array(mixed.view(np.int64)),
+            "length_bytes": pa.array(np.full(count, 60, np.int32)),
+            "direction": names(["in", "out"], int(later > 0), count),
+            **{flag: pa.array(np.zeros(count, bool)) for flag in ("fragment", "super_packet", "truncated")},
+        }
+        yield pa.record_batch([columns[field.name] for field in schema], schema=schema)
 
 
 def write_capture(path: Path, later: int) -> None:

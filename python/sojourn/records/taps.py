@@ -23,7 +23,7 @@ from sojourn.records.reader import read_batches, read_table
 from sojourn.records.schema import TABLES, VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
     from sojourn.records.reader import Part
@@ -138,21 +138,35 @@ def _unfinished(folder: Path) -> Iterator[Path]:
 
 
 def _write_tap(parts: list[Path], folder: Path, about: Metadata, bucket_ns: int) -> Written:
-    """Write the packets of a tap, bucket by bucket."""
+    """Write the packets of a tap that these files hold."""
     written = Written(about["tap"] or folder.name, folder)
-    buckets = _Buckets(folder, _schema(about), bucket_ns)
-    try:
+
+    def batches() -> Iterator[pa.RecordBatch]:
         for path in parts:
             with read_batches(path, "taps") as reading:
-                for batch in reading:
-                    buckets.add(batch)
+                yield from reading
             if reading.cut:
                 written.cut = True
                 written.sentences.append(f"{path} is {reading.cut}: what lay before it was written")
+
+    written.packets, written.files = write_packets(batches(), folder, about, bucket_ns)
+    return written
+
+
+def write_packets(
+    batches: Iterable[pa.RecordBatch], folder: Path, about: Metadata, bucket_ns: int = BUCKET_NS
+) -> tuple[int, int]:
+    """Write rows of the table `taps`, in their tap's order, as a partition of a data set: how many, in how many files.
+
+    `about` has what `KEPT` names, `clock`, and `dropped`, empty where that is not known.
+    """
+    buckets = _Buckets(folder, _schema(about), bucket_ns)
+    try:
+        for batch in batches:
+            buckets.add(batch)
     finally:
         buckets.close()
-    written.packets, written.files = buckets.packets, buckets.files
-    return written
+    return buckets.packets, buckets.files
 
 
 def _schema(about: Metadata) -> pa.Schema:
