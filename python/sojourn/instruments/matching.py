@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 from sojourn.errors import MachineError, RequestError
 from sojourn.instruments import find_instrument
 from sojourn.records.reader import arrow_schema
+from sojourn.records.schema import TABLES
 from sojourn.records.taps import KEPT
 
 if TYPE_CHECKING:
@@ -116,9 +117,10 @@ def records_schema(tap: ParquetTap) -> pa.Schema:
 
 
 def read_packets(tap: ParquetTap) -> Iterator[pa.RecordBatch]:
-    """A tap's packets in their order, in batches that do not grow with them."""
+    """A tap's packets in their order, in batches that do not grow with them: a row group's pages, not all of it."""
     for path in tap.files:
-        yield from pq.ParquetFile(path).iter_batches(BATCH_ROWS)
+        file = pq.ParquetFile(path, pre_buffer=False)
+        yield from file.iter_batches(BATCH_ROWS, columns=[*TABLES["taps"]], use_threads=False)
 
 
 def as_records(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -107,7 +107,7 @@ class Counted:
 def events_of(file: File, terms: Terms, counted: Counted | None = None) -> Iterator[np.ndarray[Any, Any]]:
     """A file's packets that have a digest, as slices take them, in the tap's order."""
     numbers = np.array(file.before, dtype=np.int64)
-    for batch in pq.ParquetFile(file.path).iter_batches(BATCH_ROWS, columns=COLUMNS):
+    for batch in pq.ParquetFile(file.path, pre_buffer=False).iter_batches(BATCH_ROWS, columns=COLUMNS):
         times = batch.column("time_ns").to_numpy()
         sane = (times > -LONGEST_NS) & (times < LONGEST_NS)
         valid = batch.column("digest").is_valid().to_numpy(zero_copy_only=False)

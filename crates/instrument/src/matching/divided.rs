@@ -27,6 +27,8 @@ struct Event {
 /// A slice's part of a batch.
 struct Job {
     events: Vec<Event>,
+    /// Empty, to be filled again.
+    spare: Done,
     ends: Ends,
     is_last: bool,
 }
@@ -36,9 +38,19 @@ struct Job {
 struct Done {
     /// Empty, to be filled again.
     events: Vec<Event>,
-    outcomes: [Vec<Outcome>; 2],
+    /// Of packets that came, in the order of their numbers.
+    came: [Vec<Outcome>; 2],
+    /// Of packets that only left.
+    strays: [Vec<Outcome>; 2],
     arrivals: [Vec<Arrival>; 2],
     counts: [Counts; 2],
+}
+
+impl Done {
+    fn clear(&mut self) {
+        self.came.iter_mut().chain(&mut self.strays).for_each(Vec::clear);
+        self.arrivals.iter_mut().for_each(Vec::clear);
+    }
 }
 
 struct Worker {
@@ -53,7 +65,7 @@ pub struct Divided {
     workers: Vec<Worker>,
     held: usize,
     under_way: usize,
-    spare: Vec<Vec<Event>>,
+    spare: Vec<Done>,
     ends: Ends,
     /// The next number, by direction, of packets that come and of those that leave.
     numbers: [[u64; 2]; 2],
@@ -128,8 +140,9 @@ impl Divided {
 
     fn dispatch(&mut self, is_last: bool) {
         for worker in &mut self.workers {
-            let events = std::mem::replace(&mut worker.filling, self.spare.pop().unwrap_or_default());
-            let job = Job { events, ends: self.ends, is_last };
+            let mut spare = self.spare.pop().unwrap_or_default();
+            let events = std::mem::replace(&mut worker.filling, std::mem::take(&mut spare.events));
+            let job = Job { events, spare, ends: self.ends, is_last };
             if worker.jobs.as_ref().is_none_or(|jobs| jobs.send(job).is_err()) {
                 worker.fail();
             }
@@ -152,7 +165,8 @@ impl Divided {
             joined.tell(&done, way, self.ends.left_last[place(way)], &mut self.places, sink);
             joined.sum(done.iter().map(|done| done.counts[place(way)]));
         }
-        self.spare.extend(done.drain(..).map(|done| done.events));
+        done.iter_mut().for_each(Done::clear);
+        self.spare.append(&mut done);
     }
 }
 
@@ -179,9 +193,11 @@ impl Worker {
 }
 
 fn work(mut slice: Slice, jobs: &Receiver<Job>, to: &SyncSender<Done>) {
-    while let Ok(Job { mut events, ends, is_last }) = jobs.recv() {
-        let mut done = Done::default();
-        let mut sink = |way, outcome| done.outcomes[place(way)].push(outcome);
+    while let Ok(Job { mut events, spare: mut done, ends, is_last }) = jobs.recv() {
+        let mut sink = |way, outcome| {
+            let of = if number_of(&outcome).is_some() { &mut done.came } else { &mut done.strays };
+            of[place(way)].push(outcome);
+        };
         slice.lies_within(&ends);
         for Event { tap, way, seen, number } in events.drain(..) {
             slice.push(tap, way, &seen, number, &mut sink);
@@ -222,15 +238,16 @@ impl Joined {
     /// Takes what the slices judged, in the order of arrival.
     fn arrive(&mut self, done: &[Done], way: usize, places: &mut Vec<u64>) {
         let all = || done.iter().flat_map(|done| &done.arrivals[way]);
-        let is_whole = scatter(places, self.next_rank, all().map(|one| (one.rank, one.number.unwrap_or(NONE))));
-        if !is_whole {
+        let count = done.iter().map(|done| done.arrivals[way].len()).sum();
+        let placed = all().map(|one| (one.rank, one.number.unwrap_or(NONE)));
+        if !scatter(places, self.next_rank, count, placed) {
             // A slice whose memory was full judged early.
             let mut sorted: Vec<&Arrival> = all().collect();
             sorted.sort_unstable_by_key(|one| one.rank);
             places.clear();
             places.extend(sorted.iter().map(|one| one.number.unwrap_or(NONE)));
         }
-        self.next_rank = all().map(|one| one.rank + 1).max().unwrap_or(0).max(self.next_rank);
+        self.next_rank += count as u64;
         for number in places.iter().copied().filter(|number| *number != NONE) {
             let extent = self.reordering.arrive(number);
             if extent > 0 {
@@ -254,19 +271,20 @@ impl Joined {
         let name = |slice: usize, at: usize| (slice as u64) << 32 | at as u64;
         let all = || {
             done.iter().enumerate().flat_map(move |(slice, done)| {
-                let told = done.outcomes[of].iter().enumerate();
-                told.filter_map(move |(at, outcome)| Some((number_of(outcome)?, name(slice, at))))
+                let told = done.came[of].iter().enumerate();
+                told.map(move |(at, outcome)| (number_of(outcome).unwrap_or(NONE), name(slice, at)))
             })
         };
-        if !scatter(places, self.next_number, all()) {
+        let count = done.iter().map(|done| done.came[of].len()).sum();
+        if !scatter(places, self.next_number, count, all()) {
             let mut sorted: Vec<(u64, u64)> = all().collect();
             sorted.sort_unstable();
             places.clear();
             places.extend(sorted.iter().map(|(_, name)| *name));
         }
-        self.next_number = all().map(|(number, _)| number + 1).max().unwrap_or(0).max(self.next_number);
+        self.next_number += count as u64;
         for told in places.iter() {
-            let mut outcome = done[(told >> 32) as usize].outcomes[of][*told as u32 as usize];
+            let mut outcome = done[(told >> 32) as usize].came[of][*told as u32 as usize];
             match &mut outcome {
                 Outcome::Matched { number, extent, .. } => {
                     *extent = if self.extents.is_empty() { 0 } else { self.extents.remove(number).unwrap_or(0) };
@@ -279,8 +297,7 @@ impl Joined {
             }
             sink(way, outcome);
         }
-        let strays = done.iter().flat_map(|done| &done.outcomes[of]).filter(|outcome| number_of(outcome).is_none());
-        let mut strays: Vec<Outcome> = strays.copied().collect();
+        let mut strays: Vec<Outcome> = done.iter().flat_map(|done| &done.strays[of]).copied().collect();
         strays.sort_by_key(|outcome| match outcome {
             Outcome::Duplicated(seen) | Outcome::Unexpected(seen) => seen.at,
             _ => 0,
@@ -296,10 +313,10 @@ impl Joined {
     }
 }
 
-/// Puts values at their places from `first` on; says whether each place there is has exactly one.
-fn scatter(places: &mut Vec<u64>, first: u64, all: impl Iterator<Item = (u64, u64)> + Clone) -> bool {
+/// Puts so many values at their places from `first` on; says whether each place has one.
+fn scatter(places: &mut Vec<u64>, first: u64, count: usize, all: impl Iterator<Item = (u64, u64)>) -> bool {
     places.clear();
-    places.resize(all.clone().count(), NONE);
+    places.resize(count, NONE);
     for (at, value) in all {
         let Some(place) = usize::try_from(at.wrapping_sub(first)).ok().and_then(|at| places.get_mut(at)) else {
             return false;

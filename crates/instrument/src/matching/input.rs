@@ -308,7 +308,11 @@ impl Input {
     fn take_over(&mut self) -> anyhow::Result<()> {
         let Origin::Elsewhere { packets, reader } = &mut self.origin else { return Ok(()) };
         if let Ok(packets) = packets.recv() {
-            self.begun.extend(packets);
+            if self.begun.is_empty() {
+                self.begun = packets.into();
+            } else {
+                self.begun.extend(packets);
+            }
             return Ok(());
         }
         let read = match reader.take().map(JoinHandle::join) {
