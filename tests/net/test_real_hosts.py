@@ -259,3 +259,23 @@ def test_what_a_bed_lacks_is_told_before_anything_starts(hosts: Hosts) -> None:
     assert checks["host A: SSH"]["status"] == "ok"
     assert "the bed" not in checks
     assert "This bed cannot be measured on yet: host B: SSH, host device: tools." in done.stdout
+
+
+@pytest.mark.proof
+def test_a_run_whose_ssh_session_is_ended_says_so_and_its_host_cleans_up(hosts: Hosts) -> None:
+    process = started(hosts, "run")
+    sessions = hosts.at("a", "sh", "-c", "ps -eo pid,args | sed -n 's/^ *\\([0-9]*\\) sshd: root@notty.*/\\1/p'")
+    hosts.at("a", "kill", "-KILL", *sessions.split())
+    _, said = process.communicate(timeout=120)
+    assert process.returncode == 3, said
+    assert b"host A (a.lab)" in said
+    await_nothing(hosts, LEASE_SECONDS)
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("study", ["anomalies", "bridge-modes", "frame-size"])
+def test_other_studies_run_over_ssh(study: str, hosts: Hosts) -> None:
+    argv = ["run", study, "--quick", "--bed", str(hosts.bed()), "--out", "run", "--no-history", "--no-report"]
+    done = hosts.sojourn(*argv, seconds=900)
+    assert done.returncode in (0, 4), done.stderr
+    assert json.loads((hosts.folder / "run/analysis/verdict.json").read_text())["sentence"]

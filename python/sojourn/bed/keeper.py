@@ -149,7 +149,8 @@ exec nsenter --net="/proc/$ns/ns/net" -- "$@"
 INSTALLED = 'f=$1/sojourn-instrument; [ -O "$f" ] && [ "$(sha256sum <"$f")" = "$2  -" ] && echo have; true'
 INSTALL = """
 umask 022
-mkdir -p "$1" && gzip -dc >"$1/new" && [ "$(sha256sum <"$1/new")" = "$2  -" ] || { rm -f "$1/new"; exit 1; }
+mkdir -p "$1" && gzip -dc >"$1/new" && [ "$(sha256sum <"$1/new")" = "$2  -" ] ||
+    { rm -f "$1/new"; echo "the instrument did not come as it was sent: is there room in $1?" >&2; exit 1; }
 chmod 755 "$1/new" && mv -f "$1/new" "$1/sojourn-instrument"
 """
 

@@ -131,6 +131,8 @@ class Conversation:
         """Why it ended, in its own last words where it had any."""
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(5)
+        if (lost := getattr(self._process, "lost", None)) is not None:  # a program of another host
+            return MachineError(lost)
         self._said.seek(0)
         words = [line for line in self._said.read().decode(errors="replace").splitlines() if line.strip()]
         status = self._process.returncode

@@ -31,7 +31,7 @@ from sojourn.bed.backends.local import BUSY
 from sojourn.bed.hosts import DEVICES_HOST, END_HOSTS
 from sojourn.bed.look import OLDEST_KERNEL, TOOLS, Looked, look, unfit
 from sojourn.bed.processes import end, end_all, guarded
-from sojourn.bed.ssh import Line, launch, rights, who
+from sojourn.bed.ssh import LOST, Line, launch, rights, who
 from sojourn.bed.state import Process, StateFile, state_folder
 from sojourn.errors import MachineError, RequestError
 
@@ -53,6 +53,11 @@ class RemoteProcess(subprocess.Popen[Any]):
     remote: _Machine | None = None
     number = 0
     _killed = False
+
+    @property
+    def lost(self) -> str | None:
+        """The sentence for a program that was not heard to its end because the connection to its host was lost."""
+        return self.remote.line.lost() if self.remote is not None and self.returncode == LOST else None
 
     def send_signal(self, sig: int) -> None:
         """Have the keeper send it."""
@@ -174,7 +179,7 @@ class SshBackend:
         self._started: list[subprocess.Popen[Any]] = []
         self._folders: dict[tuple[HostName, Path], _Fetched] = {}
         self._tools = ""
-        self._file = Path()
+        self._binary = b""
         self._numbers = iter(range(1, 1_000_000))
 
     @staticmethod
@@ -215,8 +220,7 @@ class SshBackend:
         for name, host in spec.hosts.items():
             self._machines[name] = _Machine(name, host, str(self._state.socket(f"ssh-{name}")))
         self._ports = ports_of(topology, spec.paths)
-        self._file = instrument_for_hosts()
-        binary = self._file.read_bytes()
+        self._binary = binary = instrument_for_hosts().read_bytes()
         digest = hashlib.sha256(binary).hexdigest()
         for one in self._machines.values():
             require_fit(one.line, one.found, binary)
@@ -403,7 +407,7 @@ class SshBackend:
         """Copies the instrument, unless the host has it, and tries it."""
         if "have" not in one.run(["sh", "-c", keeper.INSTALLED, "sh", self._tools, digest]):
             argv = ["sh", "-c", keeper.INSTALL, "sh", self._tools, digest]
-            one.line.run_bytes([*one.root, *argv], _packed(str(self._file)))
+            one.line.run_bytes([*one.root, *argv], _packed(self._binary))
         try:
             one.line.run([self.instrument(), "--version"])
         except MachineError as error:
@@ -512,8 +516,8 @@ def _common_cores(hosts: tuple[tuple[str, HostSpec], ...]) -> list[int]:
 
 
 @cache
-def _packed(file: str) -> bytes:
-    return gzip.compress(Path(file).read_bytes(), 1)
+def _packed(binary: bytes) -> bytes:
+    return gzip.compress(binary, 1)
 
 
 def _machine_of(host: HostName) -> str:

@@ -1,0 +1,109 @@
+"""The parts of the backend for real hosts that need no host: fetching, what is copied, what a shell's times say."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from sojourn.bed import keeper, machine
+from sojourn.bed.backends import ssh
+from sojourn.errors import MachineError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+
+class Here:
+    """A line to this machine, which counts what it carried and may spoil it."""
+
+    def __init__(self) -> None:
+        self.carried = 0
+        self.spoilt = 0
+
+    def run(self, argv: Sequence[str], text: str = "", seconds: float = 60) -> str:
+        return self.run_bytes(argv, text.encode(), seconds).decode()
+
+    def run_bytes(self, argv: Sequence[str], given: bytes = b"", seconds: float = 60) -> bytes:
+        got = subprocess.run(argv, input=given, capture_output=True, timeout=seconds, check=True).stdout
+        if argv[2] == keeper.FETCH:
+            self.carried += len(got)
+            if self.spoilt:
+                self.spoilt -= 1
+                return got[:-1] + b"?"
+        return got
+
+
+def fetched(tmp_path: Path) -> tuple[Here, Path, Path, Any]:
+    """A folder there, one here, and what joins them."""
+    line, there, here = Here(), tmp_path / "there", tmp_path / "here"
+    there.mkdir()
+    here.mkdir()
+    machine: Any = SimpleNamespace(line=line, root=[])
+    return line, there, here, ssh._Fetched(machine, str(there), here, {})
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_only_what_is_new_of_a_file_is_fetched(tmp_path: Path) -> None:
+    line, there, here, one = fetched(tmp_path)
+    (there / "deep").mkdir()
+    (there / "blocks.arrow").write_bytes(b"first ")
+    (there / "deep/with space.json").write_bytes(bytes(range(256)) * 40)
+    (there / "empty").touch()
+    ssh._fetch(one)
+    assert contents(here) == contents(there)
+    before = line.carried
+    with (there / "blocks.arrow").open("ab") as file:
+        file.write(b"second")
+    (there / "deep/with space.json").rename(there / "deep/moved.json")
+    ssh._fetch(one)
+    assert contents(here) == contents(there)
+    assert line.carried - before == len(b"second") + 256 * 40
+    ssh._fetch(one)
+    assert line.carried - before == len(b"second") + 256 * 40
+    (there / "blocks.arrow").write_bytes(b"new")
+    ssh._fetch(one)
+    assert contents(here) == contents(there)
+
+
+def test_what_came_otherwise_than_its_hash_says_is_fetched_again_once(tmp_path: Path) -> None:
+    line, there, here, one = fetched(tmp_path)
+    (there / "blocks.arrow").write_bytes(b"some blocks")
+    line.spoilt = 1
+    ssh._fetch(one)
+    assert contents(here) == contents(there)
+    (there / "blocks.arrow").write_bytes(b"some blocks, and more")
+    line.spoilt = 2
+    with pytest.raises(MachineError, match="records came otherwise than they are there"):
+        ssh._fetch(one)
+
+
+def test_the_instrument_without_libraries_is_copied_unless_it_is_older(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, alone = tmp_path / "sojourn-instrument", tmp_path / "sojourn-instrument-static"
+    own.touch()
+    monkeypatch.setattr(machine, "find_instrument", lambda: str(own))
+    assert ssh.instrument_for_hosts() == own
+    alone.touch()
+    assert ssh.instrument_for_hosts() == alone
+    os.utime(alone, (1, 1))
+    assert ssh.instrument_for_hosts() == own
+
+
+def test_a_programs_architecture_is_read_of_its_header() -> None:
+    header = b"\x7fELF" + bytes(14)
+    assert ssh.architecture_of(header + (62).to_bytes(2, "little")) == "x86_64"
+    assert ssh.architecture_of(header + (183).to_bytes(2, "little")) == "aarch64"
+
+
+def test_processor_times_are_read_as_shells_write_them() -> None:
+    assert ssh._seconds("1m2.30s") == pytest.approx(62.3)
+    assert ssh._seconds("0m0.000000s") == 0.0
