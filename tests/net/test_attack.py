@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 import pytest
 
+from sojourn.bed.clean import marked_processes
 from sojourn.conduct import Screen, conduct, create_folder
 from sojourn.instruments import find_instrument
 from sojourn.plan import load_plan
@@ -36,6 +37,7 @@ HOSTS = ("a", "b", "m")
 MACS = {host: f"02:77:00:00:0a:0{number}" for number, host in enumerate(HOSTS, start=1)}
 ADDRESSES = {host: f"10.78.9.{number}" for number, host in enumerate(HOSTS, start=1)}
 SECONDS = {"short": 2, "long": 60}
+SOJOURN = Path(sys.executable).with_name("sojourn")
 ATTACKER = Path(__file__).with_name("attacker.py")
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces by name")
@@ -319,21 +321,18 @@ def attacked_bed() -> Iterator[list[Told]]:
 
     def run_attacks() -> None:
         while not over.is_set():
-            ends = {process: links(process) for process in serving()}
-            if len({end[0]["address"] for end in ends.values() if end}) < 2:
+            beds = serving()
+            if not beds:
                 time.sleep(0.05)
                 continue
-            one, other = list(ends)[:2]
-            paths = [*zip(ends[one], ends[other], strict=False)]
-            ways = [(one, *path) for path in paths] + [(other, far, near) for near, far in paths]
             with suppress(AssertionError, OSError, ValueError), ExitStack() as attackers:
-                for process, near, far in ways:
+                for process, near, far in (way for one, other in beds for way in ways(one, other)):
                     request = {
                         "kind": "stream", "dev": near["ifname"], "mac": far["address"], "to": "10.0.0.9",
                         "from": "10.0.0.8", "from_port": 40_000, "recorded": None,
                     }  # fmt: skip
                     told.append(attackers.enter_context(attacker(["nsenter", "-t", process, "-n"], request)))
-                while not over.is_set() and one in serving():
+                while not over.is_set() and beds == serving():
                     time.sleep(0.05)
 
     thread = threading.Thread(target=run_attacks)
@@ -345,14 +344,21 @@ def attacked_bed() -> Iterator[list[Told]]:
         thread.join()
 
 
-def serving() -> list[str]:
-    """The processes that serve a study's streams."""
-    found = []
-    for process in filter(str.isdigit, [one.name for one in Path("/proc").iterdir()]):
+def serving() -> list[tuple[str, str]]:
+    """The two processes of each bed that serve a study's streams, where both have ports."""
+    found: dict[str, list[str]] = {}
+    for process, mark in marked_processes():
         with suppress(OSError):
-            if b"stream\0serve" in Path("/proc", process, "cmdline").read_bytes():
-                found.append(process)
-    return found
+            if b"stream\0serve" in Path("/proc", str(process.pid), "cmdline").read_bytes():
+                found.setdefault(str(mark), []).append(str(process.pid))
+    pairs = [(one, other) for one, other, *_ in (sorted(ends) for ends in found.values() if len(ends) > 1)]
+    return sorted(pair for pair in pairs if len({end[0]["address"] for end in map(links, pair) if end}) == 2)
+
+
+def ways(one: str, other: str) -> list[tuple[str, Told, Told]]:
+    """From where to where a bed is attacked: each of its paths, both ways."""
+    paths = [*zip(links(one), links(other), strict=False)]
+    return [(one, *path) for path in paths] + [(other, far, near) for near, far in paths]
 
 
 def links(process: str) -> list[Told]:
@@ -362,15 +368,40 @@ def links(process: str) -> list[Told]:
     return [link for link in shown if link.get("ifname", "lo") != "lo"]
 
 
+def sets(seconds: float) -> list[str]:
+    own = ["trials.rounds=1", "trials.qualify=false", "trials.a_a=false", "bed.sessions=1", "payload_bytes=[46]"]
+    return [*own, f'trials.duration="{seconds}s"', "engine=packet", "schedule=regular", 'interval=["1ms"]']
+
+
 @pytest.mark.parametrize("seconds", [0.5, pytest.param(10, marks=pytest.mark.proof)])
 def test_a_study_of_streams_is_measured_as_without_the_attack(seconds: float, tmp_path: Path) -> None:
-    sets = ["trials.rounds=1", "trials.qualify=false", "trials.a_a=false", "bed.sessions=1", "payload_bytes=[46]"]
-    sets += [f'trials.duration="{seconds}s"', "engine=packet", "schedule=regular", 'interval=["1ms"]']
-    plan = load_plan("one-way", sets=sets)
+    plan = load_plan("one-way", sets=sets(seconds))
     folder = create_folder(plan, tmp_path / "run")
     with attacked_bed() as attacked:
         conduct(plan, folder, Screen(io.StringIO()))
-    table = read_table(folder.records, "streams").frame.filter(purpose="measure")
+    expect_measured(folder.records, attacked)
+
+
+def test_two_studies_at_once_are_measured_as_without_the_attack(tmp_path: Path) -> None:
+    words = [word for each in sets(1) for word in ("--set", each)]
+    with attacked_bed() as attacked:
+        both = [
+            subprocess.Popen(
+                [SOJOURN, "run", "one-way", *words, "--no-report", "--out", tmp_path / name],
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            )
+            for name in ("one", "other")
+        ]  # fmt: skip
+        for process in both:
+            said, _ = process.communicate(timeout=PATIENCE_SECONDS)
+            assert process.returncode in {0, 4}, said
+    for name in ("one", "other"):
+        expect_measured(tmp_path / name / "records", attacked)
+
+
+def expect_measured(records: Path, attacked: list[Told]) -> None:
+    """Every frame of a study is accounted for, none is damaged or doubled, and the attack's are counted apart."""
+    table = read_table(records, "streams").frame.filter(purpose="measure")
     sent = table.filter(role="send").select("block", "flow", told="sent")
     received = table.filter(role="receive").join(sent, on=["block", "flow"])
     assert received.height > 1

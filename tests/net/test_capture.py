@@ -425,6 +425,7 @@ def test_an_interface_that_goes_away_ends_it_and_what_it_saw_is_kept(tmp_path: P
         ([], 2, "name an interface"),
         (["eth1"], 2, "name a folder"),
         (["eth1", "eth1", "-o", "OUT"], 2, "eth1: named twice"),
+        ([*(f"eth{one}" for one in range(65)), "-o", "OUT"], 2, "65 interfaces: expected 1 to 64"),
         (["eth9", "-o", "OUT"], 2, "no such interface"),
         (["eth9", "-o", "OUT", "--filter", "udp"], 2, "no such interface"),
         (["eth1", "-o", "OUT", "--snap", "5"], 2, "less than an Ethernet header"),

@@ -2,12 +2,12 @@
 """A double of `sojourn-instrument probe blocks` and `stream serve` that fails on demand: it speaks the protocols and
 writes whole records.
 
-FAKE_SCHEMA names a file of the tables; FAKE_DIE_AT=block, FAKE_ERROR_AT=block:status:message, FAKE_BLOCK_SECONDS=s are
-the demands. A simulated stream loses what is above its path's serialiser, and its sender misses loads above
-FAKE_MISS_ABOVE, and the first load of all with FAKE_MISS_FIRST; with FAKE_STALL_FIRST it makes a burst of it.
-FAKE_LOSE_EVERY=n: each n-th trial loses a frame by accident. `emulate run` answers on its control socket, writes what
-it is asked into FAKE_ASKED, and dies with FAKE_DIE_AT=begin:<block>. Its times mean nothing. It imports nothing of
-Sojourn, so that it starts at once.
+FAKE_SCHEMA names a file of the tables; FAKE_DIE_AT=block, FAKE_ERROR_AT=block:status:message, FAKE_BLOCK_SECONDS=s and
+FAKE_STOP_AT=block (it stands still) are the demands. A simulated stream loses what is above its path's serialiser, and
+its sender misses loads above FAKE_MISS_ABOVE, and the first load of all with FAKE_MISS_FIRST; with FAKE_STALL_FIRST it
+makes a burst of it. FAKE_LOSE_EVERY=n: each n-th trial loses a frame by accident. `emulate run` answers on its control
+socket, writes what it is asked into FAKE_ASKED, and dies with FAKE_DIE_AT=begin:<block>. Its times mean nothing. It
+imports nothing of Sojourn, so that it starts at once.
 """
 
 from __future__ import annotations
@@ -143,6 +143,8 @@ def received_flow(flow: int, sent: int, lost: int) -> dict[str, Any]:
 
 def measure(request: dict[str, Any], tables: dict[str, Table]) -> int | None:
     block = request["block"]
+    if os.environ.get("FAKE_STOP_AT") == str(block):
+        os.kill(os.getpid(), signal.SIGSTOP)
     if os.environ.get("FAKE_DIE_AT") == str(block):
         print("sojourn-instrument: the fan fell off", file=sys.stderr)
         return 3

@@ -30,6 +30,7 @@ from sojourn.conduct.draw import Draw
 from sojourn.conduct.neighbours import contention
 from sojourn.conduct.remaining import next_bed, next_part, run_seed
 from sojourn.errors import DoubtfulError, MachineError, RequestError
+from sojourn.instruments import blocks
 from sojourn.plan import Plan, load_plan
 from sojourn.plan.types import DRAWN
 from sojourn.records import TABLES, RunFolder, read_table
@@ -123,6 +124,22 @@ def test_a_death_in_the_middle_is_one_sentence_and_can_be_resumed(
     assert events(folder)[-1] == "finished"
     resume(open_folder(folder.path), silent())
     assert next_part(folder) == 2  # nothing was owed, so nothing was measured
+
+
+def test_an_instrument_that_stands_still_is_not_waited_for_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = small()
+    folder = create_folder(plan, tmp_path / "run")
+    monkeypatch.setenv("FAKE_STOP_AT", "5")
+    monkeypatch.setattr(blocks, "PATIENCE_SECONDS", 0.5)
+    with pytest.raises(MachineError, match="does not answer for 1 s: is the machine overloaded") as caught:
+        conduct(plan, folder, silent())
+    assert f"sojourn run --resume {folder.path}" in str(caught.value)
+    assert recorded(folder) == [0, 1, 2, 3, 4]
+    monkeypatch.delenv("FAKE_STOP_AT")
+    resume(open_folder(folder.path), silent())
+    assert sorted(recorded(folder)) == [block.block for block in plan.expand()]
 
 
 def test_a_run_of_an_earlier_version_is_resumed(tmp_path: Path) -> None:

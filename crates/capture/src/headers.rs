@@ -179,6 +179,19 @@ mod tests {
         })
     }
 
+    #[test]
+    fn what_is_known_of_addresses_is_bounded_and_they_stay_the_same() {
+        let mut own = Anonymiser::new(key()).unwrap();
+        let address = IpAddr::from([10, 0, 0, 1]);
+        let hidden = own.address(address);
+        let crowd = (0..2 * MOST_KNOWN as u32).map(|number| IpAddr::from(number.to_be_bytes()));
+        own.known.extend(crowd.map(|one| (one, one)).take(MOST_KNOWN - 1));
+        assert_eq!(own.known.len(), MOST_KNOWN);
+        own.address(IpAddr::from([192, 0, 2, 1]));
+        assert_eq!(own.known.len(), 1);
+        assert_eq!(own.address(address), hidden);
+    }
+
     fn udp4(from: [u8; 4], to: [u8; 4], options: &[u8], payload: &[u8]) -> Vec<u8> {
         let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0];
         frame.extend([0x45 + (options.len() / 4) as u8, 0, 0, (28 + options.len() + payload.len()) as u8]);

@@ -30,6 +30,9 @@ fn a_program_that_is_detached_is_said_everywhere_and_frames_go_on() {
         let folder = folder("detached");
         let emulator = Emulator::start(&["left", "right", "--delay", "1ms", "--log", name(&folder)]);
         pings(5);
+        let off = Command::new("ip").args(["link", "set", "dev", "left", "xdp", "off"]).output().expect("ip starts");
+        assert!(!off.status.success(), "a program that hangs there by a link is not taken off by its name");
+        pings(5);
         links::detach(emulator.process.id(), "xdp", index("left"));
         let told = soon("it is said", || {
             let shown = show();
@@ -72,6 +75,38 @@ fn a_namespace_that_is_deleted_or_takes_a_port_ends_it_with_status_4() {
                 let none_left = || !run("ip", "-o link show").contains("right");
                 soon("its cables are gone", || none_left().then_some(()));
             }
+        }
+    });
+}
+
+#[test]
+fn an_emulator_that_stands_still_goes_on_with_what_waited() {
+    within_permitted("an_emulator_that_stands_still_goes_on_with_what_waited", || {
+        for engine in ["xdp", "packet"] {
+            hosts();
+            let emulator = Emulator::start(&["left", "right", "--delay", "1ms", "--engine", engine]);
+            pings(5);
+            let process = Pid::from_child(&emulator.process);
+            kill_process(process, Signal::STOP).expect("stops");
+            let still = Command::new("ip")
+                .args("netns exec west ping -c 20 -i 0.01 -W 10 10.77.2.2".split(' '))
+                .stdout(Stdio::piped())
+                .spawn()
+                .expect("ping starts");
+            let clock = SteadyClock::begin();
+            clock.wait_until(clock.now() + Nanos::seconds(1), Nanos::ZERO);
+            kill_process(process, Signal::CONT).expect("goes on");
+            let told = String::from_utf8(still.wait_with_output().expect("ends").stdout).expect("text");
+            assert!(told.contains(" 0% packet loss"), "{engine}: {told}");
+            let longest = told.rsplit('/').nth(1).and_then(|word| word.parse::<f64>().ok());
+            assert!(longest >= Some(500.0), "{engine}: {told}");
+            pings(20);
+            let (status, _, errors) = emulator.end();
+            assert_eq!(status, 0, "{errors}");
+            for host in ["west", "east"] {
+                ip(&format!("netns delete {host}"));
+            }
+            soon("its cables are gone", || (!run("ip", "-o link show").contains("right")).then_some(()));
         }
     });
 }

@@ -123,6 +123,16 @@ fn each_request_is_answered_and_wrong_ones_do_not_end_it() {
         assert_eq!((&answer["event"], &answer["status"]), (&json!("error"), &json!(2)), "{line}: {answer}");
         assert_eq!(answer["block"], block, "{line}");
     }
+    let mut many = simulation(10, constant());
+    let flow = many["flows"][0].clone();
+    let numbered = |number: u32| {
+        let mut flow = flow.clone();
+        flow["flow"] = json!(number);
+        flow
+    };
+    many["flows"] = (1..=65).map(numbered).collect();
+    let refused = serve.ask(&many);
+    assert!(refused["status"] == 2 && refused["message"].to_string().contains("65 streams are more"), "{refused}");
     let mut none = simulation(10, constant());
     none["flows"][0]["count"] = json!(0);
     assert_eq!(serve.ask(&none)["status"], 2);

@@ -286,6 +286,7 @@ mod tests {
             (r#"{"block":0,"to":"10.0.0.2:9","interval_ns":0}"#, "interval_ns"),
             (r#"{"block":0,"to":"10.0.0.2:9","read_every_ns":-1}"#, "read_every_ns"),
             (r#"{"block":0,"to":"10.0.0.2:9","message_bytes":0}"#, "message"),
+            (r#"{"block":0,"to":"10.0.0.2:9","message_bytes":16777217}"#, "message"),
             (r#"{"block":0,"to":"10.0.0.2:9","connections":0}"#, "connections"),
             (r#"{"block":0,"to":"10.0.0.2:9","connections":1001}"#, "connections"),
         ] {

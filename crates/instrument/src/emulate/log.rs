@@ -418,3 +418,65 @@ pub fn disposition(row: &Packet) -> anyhow::Result<Disposition> {
         sub_queue: row.class,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use sojourn_emulate::disposition::{HEAD, Outcome};
+    use sojourn_time::Source;
+
+    use super::*;
+
+    const ROW: Disposition = Disposition {
+        number: 0,
+        copy_of: None,
+        direction: Direction::Forward,
+        pipe: None,
+        flow: 0,
+        bytes: 60,
+        head: [0; HEAD],
+        head_len: 0,
+        arrived: Time(0),
+        source: Source::Simulated,
+        entered: Time(0),
+        outcome: Outcome::Sent,
+        drawn: None,
+        link_left: None,
+        intended: None,
+        departed: None,
+        is_marked: false,
+        flipped: 0,
+        is_reordered: false,
+        queue_slots: 0,
+        queue_bytes: 0,
+        sub_queue: 0,
+    };
+
+    #[test]
+    fn rows_that_the_writer_is_too_slow_for_are_skipped_and_counted() {
+        let (to_writer, slow) = mpsc::channel();
+        let (_to_bridge, back) = mpsc::channel();
+        let mut log = Log {
+            to_writer: Some(to_writer),
+            back,
+            thread: None,
+            gathered: Vec::new(),
+            since: Time(0),
+            counts: Arc::default(),
+            skipped: 0,
+            is_told: false,
+        };
+        let batches = MOST_WAITING / BATCH;
+        for _ in 0..batches + 3 {
+            log.gathered.resize(BATCH, ROW);
+            log.hand_over();
+        }
+        assert_eq!((log.told()["skipped"].as_u64(), log.gathered.len()), (Some(3 * BATCH as u64), 0));
+        let waiting = || slow.try_iter().map(|item| matches!(item, Item::Rows(rows) if rows.len() == BATCH));
+        assert_eq!(waiting().filter(|is_whole| *is_whole).count(), batches);
+        // The writer has caught up.
+        log.counts.waiting.store(0, Ordering::Relaxed);
+        log.gathered.resize(BATCH, ROW);
+        log.hand_over();
+        assert_eq!((waiting().count(), log.skipped), (1, 3 * BATCH as u64));
+    }
+}

@@ -422,6 +422,23 @@ mod tests {
     }
 
     #[test]
+    fn a_file_has_no_more_interfaces_and_no_longer_blocks_than_any() {
+        let section = block(PCAPNG, &[&BYTE_ORDER.to_be_bytes()[..], &[0, 1, 0, 0], &[0xFF; 8]].concat());
+        let with = |interfaces: usize| {
+            let mut file = section.clone();
+            (0..interfaces).for_each(|_| file.extend(block(INTERFACE, &[0, 1, 0, 0, 0, 0, 0, 0])));
+            read_all(&file).1
+        };
+        assert!(with(MOST_INTERFACES).is_none());
+        assert!(matches!(with(MOST_INTERFACES + 1), Some(PcapError::Damaged { number: 1 })));
+        let of_length = |length: u32| {
+            read_all(&[&section[..], &0x0BAD_u32.to_be_bytes(), &length.to_be_bytes(), &[0; 64]].concat()).1
+        };
+        assert!(matches!(of_length(LONGEST_BLOCK_BYTES), Some(PcapError::Truncated { .. })));
+        assert!(matches!(of_length(LONGEST_BLOCK_BYTES + 4), Some(PcapError::Damaged { number: 1 })));
+    }
+
+    #[test]
     fn a_frame_without_a_time_and_one_of_another_link_are_told() {
         let section = block(PCAPNG, &[&BYTE_ORDER.to_be_bytes()[..], &[0, 1, 0, 0], &[0xFF; 8]].concat());
         let simple =

@@ -88,6 +88,20 @@ fn microseconds_and_the_other_byte_order_are_read() {
 }
 
 #[test]
+fn a_frame_longer_than_any_is_damage_and_takes_no_memory() {
+    for (length, is_damage) in [(LONGEST_FRAME_BYTES, false), (LONGEST_FRAME_BYTES + 1, true), (u32::MAX, true)] {
+        let words = [0xA1B2_C3D4_u32, 0x0004_0002, 0, 0, u32::MAX, 1, 10, 0, length, length];
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let mut reader = Reader::new(bytes.as_slice()).unwrap();
+        let mut frame = Vec::new();
+        let error = reader.next(&mut frame).unwrap_err();
+        assert_eq!(matches!(error, PcapError::Damaged { number: 1 }), is_damage, "{length}: {error}");
+        assert_eq!(matches!(error, PcapError::Truncated { number: 1 }), !is_damage, "{length}: {error}");
+        assert!(frame.capacity() <= 2 * LONGEST_FRAME_BYTES as usize);
+    }
+}
+
+#[test]
 fn what_cannot_be_read_is_named() {
     let header = |magic: u32, link: u32| -> Vec<u8> {
         [magic, 0, 0, 0, 0, link].iter().flat_map(|word| word.to_le_bytes()).collect()

@@ -139,3 +139,103 @@ fn listen(port: &mut dyn Batch, greeting: Greeting<'_>, greeted: &mut Greeted) -
         Err(error) => Err(error),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::rc::Rc;
+
+    use sojourn_port::{Capabilities, Framing, Port, Received, Sent, TransmitStamp};
+    use sojourn_time::{Source, Stamp};
+
+    use super::*;
+
+    const KEY: SessionKey = SessionKey(7);
+    const FLOW: u16 = 1;
+    const FRAME_BYTES: usize = 200;
+    /// Of each kind of reply, in each wait.
+    const MANY: u64 = 10_000;
+
+    /// A network that replies to whatever is sent, as ever more receivers.
+    #[derive(Clone, Debug, Default)]
+    struct Crowd {
+        now: Rc<Cell<Time>>,
+        sent: Rc<Cell<usize>>,
+        waiting: u64,
+        next: u64,
+    }
+
+    impl Clock for Crowd {
+        fn now(&self) -> Time {
+            self.now.get()
+        }
+
+        fn wait_until(&self, deadline: Time, _: Nanos) -> Time {
+            self.now.set(self.now.get().max(deadline));
+            self.now.get()
+        }
+
+        fn thread_time(&self) -> Nanos {
+            Nanos::ZERO
+        }
+    }
+
+    impl Port for Crowd {
+        fn transmit(&mut self, _: &[u8]) -> Result<Sent, PortError> {
+            self.sent.set(self.sent.get() + 1);
+            Ok(Sent { number: 0, called: self.now() })
+        }
+
+        fn receive(&mut self, buffer: &mut [u8]) -> Result<Option<Received>, PortError> {
+            if self.waiting == 0 {
+                return Ok(None);
+            }
+            self.waiting -= 1;
+            self.next += 1;
+            let word = if self.next.is_multiple_of(2) { GreetingWord::Again } else { GreetingWord::Accepted };
+            let now = self.now();
+            let payload = &mut buffer[..FRAME_BYTES];
+            StreamHeader { kind: Kind::GreetingReply, node: 0, flow: FLOW, key: KEY, seq: 0, intended: now, sent: now }
+                .write(payload);
+            GreetingTail { cookie: self.next, word }.write(payload);
+            let arrived = Stamp { at: now, source: Source::Simulated };
+            Ok(Some(Received { length: FRAME_BYTES, arrived, returned: now, from: None }))
+        }
+
+        fn transmit_stamp(&mut self) -> Result<Option<TransmitStamp>, PortError> {
+            Ok(None)
+        }
+
+        fn wait(&mut self, deadline: Time) -> Result<(), PortError> {
+            self.waiting = MANY;
+            self.wait_until(deadline, Nanos::ZERO);
+            Ok(())
+        }
+
+        fn capabilities(&self) -> Capabilities {
+            Capabilities { framing: Framing::Udp, max_frame: FRAME_BYTES, transmit_stamps: false }
+        }
+
+        fn local_drops(&mut self) -> u64 {
+            0
+        }
+    }
+
+    impl Batch for Crowd {
+        fn engine(&self) -> &str {
+            "none"
+        }
+    }
+
+    #[test]
+    fn a_crowd_of_receivers_is_neither_remembered_nor_answered_without_end() {
+        let mut crowd = Crowd::default();
+        let (clock, patience) = (crowd.clone(), Nanos::seconds(2));
+        let greeting = Greeting { head: Head::Udp, key: KEY, flow: FLOW, auth: &Auth::default(), is_group: true };
+        let greeted = greet(&mut crowd, &clock, greeting, patience, &AtomicBool::new(false)).expect("ends");
+        assert_eq!(greeted.receivers(), MOST_RECEIVERS);
+        assert!(clock.now() <= Time(0) + patience + GROUP_PATIENCE);
+        let most = (MOST_RECEIVERS + 1) * (patience.0 / AGAIN.0 + 1) as usize;
+        assert!((MOST_RECEIVERS..=most).contains(&crowd.sent.get()), "{}", crowd.sent.get());
+    }
+}

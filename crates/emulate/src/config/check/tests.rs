@@ -278,6 +278,24 @@ fn rules_that_never_match_are_refused() {
 }
 
 #[test]
+fn there_are_no_more_pipes_and_classes_than_numbers_for_them() {
+    let classes = |most: usize| {
+        spoilt("rate 1M type drr class a weight 1", |pipe| {
+            let class = pipe.queue.classes.remove(0);
+            pipe.queue.classes = (0..most).map(|number| Class { name: number.to_string(), ..class.clone() }).collect();
+        })
+    };
+    assert_eq!((classes(65_535), classes(65_536)), ("fine".to_owned(), "pipe p: more than 65535 classes".to_owned()));
+    let pipes = |most: usize| {
+        let pipe = |number: usize| Pipe { name: number.to_string(), ..Pipe::default() };
+        check(&Config { pipes: (0..most).map(pipe).collect(), ..Config::default() })
+    };
+    assert!(pipes(MOST_PIPES).is_ok());
+    let error = pipes(MOST_PIPES + 1).unwrap_err().to_string();
+    assert!(error.contains("more than 65535 pipes; use a mask for pipes of flows"), "{error}");
+}
+
+#[test]
 fn names_and_numbers_are_given_once() {
     let mut twice = config();
     twice.pipes[1].name = "a".to_owned();

@@ -171,6 +171,16 @@ mod tests {
     }
 
     #[test]
+    fn a_table_and_a_sample_have_an_end() {
+        let table = |values: usize| parse_table(&"7\n".repeat(values));
+        assert_eq!(table(MOST_VALUES).unwrap().len(), MOST_VALUES);
+        assert_eq!(table(MOST_VALUES + 1).unwrap_err(), "line 16385: more than 16384 values");
+        assert_eq!(parse_table(&"7 ".repeat(MOST_VALUES + 1)).unwrap_err(), "line 1: more than 16384 values");
+        let sample = parse_empirical(&"1\n".repeat(MOST_POINTS + 1)).unwrap_err();
+        assert_eq!(sample, "line 1048577: more than 1048576 points");
+    }
+
+    #[test]
     fn an_empirical_distribution_rises() {
         assert_eq!(
             parse_empirical("0 1ms\n0.5 2 # bare: ms\n1 10ms\n").unwrap(),

@@ -164,3 +164,12 @@ fn what_the_flight_recorder_forgot_is_not_held_either() {
 fn packets_that_come_until_a_place_is_given_back_are_counted() {
     lawful(&log("late", Short::new(true), None, 100));
 }
+
+#[test]
+fn a_slot_that_no_table_has_takes_no_memory() {
+    let mut latest = Vec::new();
+    keep_latest(&mut latest, 3, &[7]);
+    keep_latest(&mut latest, MOST_SLOTS, &[7]);
+    keep_latest(&mut latest, u32::MAX, &[7]);
+    assert_eq!(latest, [vec![], vec![], vec![], vec![7]]);
+}
