@@ -85,6 +85,17 @@ def test_the_difference_of_a_stage_has_the_clock_errors_of_both_paths() -> None:
     assert (added.clock_bound_ns, added.clock_error95_ns) == (40.0, None)
 
 
+def test_a_share_of_a_time_has_no_error_of_the_clocks_in_its_interval() -> None:
+    value = Interval(0.42, 0.41, 0.43, 0.95, 8)
+    rows = [Row("bridge", "stage_path", name, value, unit) for name, unit in (("share", "1"), ("mean", "ns"))]
+    for row in rows:
+        row.between_clocks(4500.0, 4000.0)
+    share, mean = (row.value for row in rows)
+    assert share == value
+    assert (mean.low, mean.high) == pytest.approx((0.42 - 4000, 0.42 + 4000), abs=0.01)
+    assert rows[1].sampled == value
+
+
 @pytest.mark.parametrize(("steal", "name"), [(10, "contended"), (60, "contended_heavily")])
 def test_a_hypervisor_that_takes_most_of_the_time_is_no_note(steal: int, name: str) -> None:
     ticks = {"user": 100 - steal, "steal": steal}

@@ -196,25 +196,51 @@ def test_the_knee_is_where_the_queue_is_still_bounded(tmp_path: Path) -> None:
     assert dict(drawn.select("interval_ns", "stable").iter_rows()) == {i: i >= 60_000 for i in intervals}
 
 
-def test_two_clocks_are_brought_together_and_their_error_stands_beside(tmp_path: Path) -> None:
-    def apart(trial: Trial, rng: np.random.Generator) -> None:
-        del rng
-        trial.delay = trial.delay + 250_000_000  # the receiver's clock is a quarter of a second ahead
+def by_exchanges(error95_ns: float) -> Callable[[Trial], list[Row]]:
+    """Clocks a quarter of a second apart, which exchanges know to this error."""
 
     def lines(trial: Trial) -> list[Row]:
         start = int(trial.intended[0])
         return [{"block": trial.block, "peer": "b", "shared": False, "from_ns": start, "to_ns": start + 10**10,
-                 "reference_ns": start, "offset_ns": 250e6, "skew_ppb": 0.0, "bound_ns": 900.0, "error95_ns": 80.0,
-                 "clock_id": 8, "skew_bound_ppb": 0.0, "skew95_ppb": 0.0,
+                 "reference_ns": start, "offset_ns": 250e6, "skew_ppb": 0.0, "bound_ns": 900.0 + error95_ns,
+                 "error95_ns": error95_ns, "clock_id": 8, "skew_bound_ppb": 0.0, "skew95_ppb": 0.0,
                  "exchanges": 64}]  # fmt: skip
 
-    rows = run(tmp_path, "one-way", [cell()], alter=apart, lines=lines, shared=False)
+    return lines
+
+
+def test_two_clocks_are_brought_together_and_their_error_is_in_the_interval(tmp_path: Path) -> None:
+    def apart(trial: Trial, rng: np.random.Generator) -> None:
+        del rng
+        trial.delay = trial.delay + 250_000_000
+
+    rows = run(tmp_path, "one-way", [cell()], alter=apart, lines=by_exchanges(80.0), shared=False)
     mean = pick(rows, "one_way_delay", "mean")
     assert mean["estimate"] == pytest.approx(MEAN_NS + 1500, abs=100)
-    assert (mean["clock_bound_ns"], mean["clock_error95_ns"]) == (900.0, 80.0)
-    assert pick(rows, "device_latency", "pooled")["clock_bound_ns"] == 1800.0
+    assert (mean["clock_bound_ns"], mean["clock_error95_ns"]) == (980.0, 80.0)
+    added = pick(rows, "device_latency", "pooled")
+    assert added["clock_bound_ns"] == 1960.0
+    assert mean["ci_high"] - mean["ci_low"] >= 160
+    assert added["ci_high"] - added["ci_low"] >= 320
     assert "by exchanges" in mean["clock"]
     assert found(tmp_path) == {}
+
+
+@pytest.mark.parametrize("error95_ns", [80.0, 400.0])
+def test_an_error_of_the_clocks_hides_neither_a_wrong_control_nor_cells_that_differ(
+    error95_ns: float, tmp_path: Path
+) -> None:
+    """It is the same on both sides of these comparisons; cells differ by less than twice the larger error."""
+
+    def apart(trial: Trial, rng: np.random.Generator) -> None:
+        del rng
+        extra = 600 * (trial.device == "a/a") + 1000 * (trial.device == "bridge" and trial.cell == 1)
+        trial.delay = trial.delay + 250_000_000 + extra
+
+    cells = [cell(), cell(frame_bytes=1518, payload_bytes=1500)]
+    run(tmp_path, "one-way", cells, alter=apart, lines=by_exchanges(error95_ns), shared=False)
+    assert "a_a_nonzero" in found(tmp_path)
+    assert "depending on the cell" in verdict(tmp_path)["sentence"]
 
 
 def arriving(interval_ns: Callable[[Row], float]) -> Callable[[Trial, np.random.Generator], None]:

@@ -74,7 +74,7 @@ class Row:
     def between_clocks(self, bound_ns: float | None, error95_ns: float | None) -> None:
         """Tell the errors of the clocks that a delay was measured by; the interval of a place holds the 95 % error."""
         self.clock_bound_ns, self.clock_error95_ns = bound_ns, error95_ns
-        is_place = self.quantity not in SPREADS and self.statistic not in SPREADS
+        is_place = self.unit == "ns" and self.quantity not in SPREADS and self.statistic not in SPREADS
         if error95_ns and is_place and math.isfinite(self.value.estimate):
             self.scatter, self.value = self.value, self.value.widened(error95_ns)
 

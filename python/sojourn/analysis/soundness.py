@@ -57,7 +57,7 @@ def _estimators_disagree(rows: list[Row]) -> Iterator[Finding]:
     for row in rows:
         mean = means.get((row.device, row.reference, row.cell))
         is_beside = (row.quantity, row.statistic) == ("device_latency", "hodges_lehmann") and row.device != A_A
-        if is_beside and mean is not None and row.value.excludes(mean):
+        if is_beside and mean is not None and row.sampled.excludes(mean):
             place = Place(row.device, row.cell)
             found[place] = abs(mean - row.value.estimate)
             told[place] = f"{micro(mean)} and {micro(row.value.estimate)}"

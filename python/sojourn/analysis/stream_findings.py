@@ -95,7 +95,7 @@ def stream_findings(
 
 def sound(rows: list[Row]) -> list[Finding]:
     """Findings about the results themselves."""
-    of_control = [row.value for row in rows if row.device == A_A and row.statistic == "pooled"]
+    of_control = [row.sampled for row in rows if row.device == A_A and row.statistic == "pooled"]
     control = next((value for value in of_control if value.excludes(0)), None)
     return [*soundness_findings(rows, bed_resolution(rows), control), *_impossible(rows)]
 

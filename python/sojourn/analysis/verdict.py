@@ -150,12 +150,13 @@ def _subject(rows: list[Row], device: str) -> str:
 def range_of_cells(rows: list[Row], device: str, reference: str) -> str:
     """The range over cells, where one number would be true of none of them; empty where they agree.
 
-    They disagree where Cochran's Q rejects at 1 % that all cells have one latency.
+    They disagree where Cochran's Q rejects at 1 % that all cells have one latency. An error of the clocks is in all of
+    them, so it is left out.
     """
     cells = [row for row in rows if (row.device, row.quantity, row.statistic) == (device, "device_latency", "mean")]
-    cells = [row for row in cells if row.reference == reference and (row.value.half_width or 0) > 0]
+    cells = [row for row in cells if row.reference == reference and (row.sampled.half_width or 0) > 0]
     values = np.array([row.value.estimate for row in cells])
-    if len(cells) < 2 or homogeneity_p(values, np.array([row.value.half_width for row in cells])) > DISAGREE_P:
+    if len(cells) < 2 or homogeneity_p(values, np.array([row.sampled.half_width for row in cells])) > DISAGREE_P:
         return ""
     least, most = cells[int(values.argmin())], cells[int(values.argmax())]
     places = decimals(min(row.value.half_width or 0 for row in cells) / 1000)
@@ -228,7 +229,7 @@ def _coverage(rows: list[Row]) -> dict[str, Any]:
     judged = [row for row in cells if row.value.low is not None]
     return {
         "a_a_cells": len(judged),
-        "a_a_excluding_zero": sum(row.value.excludes(0) for row in judged),
+        "a_a_excluding_zero": sum(row.sampled.excludes(0) for row in judged),
         "a_a_expected_excluding_zero": round(sum(1 - row.value.level for row in judged), 3),
         "a_a_false_discovery_5_percent": sum(row.q_value is not None and row.q_value <= 0.05 for row in judged),
     }
