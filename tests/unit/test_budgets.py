@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 COUNTED = "its headline is a share of what was counted: its interval is one of counts, which is not symmetric about it"
 WITHOUT_HEADLINE = {
+    "anomalies": "its headline is which rules a delay follows, each found by a test",
     "departures": COUNTED,
     "loss": COUNTED,
     "model": "its headline is how far a prediction is from what was measured, and no quantity of the device",

@@ -200,7 +200,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
 
 def test_every_method_has_a_maker_here() -> None:
-    elsewhere = {"pairs", "departures", "tcp-truth", "tcp-perturbation", "variance"}
+    elsewhere = {"anomalies", "pairs", "departures", "tcp-truth", "tcp-perturbation", "tcp-load", "variance"}
     assert set(MAKERS) | elsewhere == set(packages())
 
 

@@ -42,8 +42,8 @@ VALUES = frozenset({
     "estimate", "ci_low", "ci_high", "level", "unit", "n", "sessions", "probes", "q_value", "cell", "clock", "source",
     "findings", "clock_bound_ns", "clock_error95_ns",
 })  # fmt: skip
-SETTING = ("path", "flows", "where", "packets_per_log")
-"""Factors that only figures of the log of TCP's state have, and that are no columns of the others."""
+SETTING = ("path", "flows", "where", "packets_per_log", "direction", "congestion")
+"""Factors that only figures of the log of TCP's state, or of flows of TCP, have: no columns of the others."""
 FACTORS = (*(name for name in RESULTS if name not in VALUES), *SETTING)
 """What makes two rows the same figure."""
 

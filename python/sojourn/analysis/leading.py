@@ -29,6 +29,9 @@ LEADING: dict[tuple[str, str], Leading] = {
     ("latency_slope", "fit"): Leading("latency per byte"),
     ("resolution", "pooled"): Leading("what the bed can resolve"),
     ("rtt", "mean"): Leading("mean round trip"),
+    ("latency_under_load", "mean"): Leading("latency under load"),
+    ("goodput", "down"): Leading("goodput", "down"),
+    ("goodput", "up"): Leading("goodput", "up"),
     ("one_way_delay", "p50"): Leading("median one-way delay"),
     ("delay_spread", "sd"): Leading("delay spread"),
     ("emulated_delay_error", "mean"): Leading("error of the emulated delay"),
@@ -53,12 +56,14 @@ LESS_IS_BETTER = frozenset({
     "one_way_delay_intended", "one_way_delay_shift", "response_latency", "response_latency_shift", "pdv",
     "delay_spread", "loss_ratio", "loss_shift", "duplicated", "reordered", "late", "corrupted", "local_drops",
     "min_frame_interval", "inter_frame_time", "inter_frame_intercept", "inter_frame_slope", "cpu_per_bit_ratio",
-    "cpu_per_gbit", "program_time",
+    "cpu_per_gbit", "program_time", "latency_under_load", "rtt_idle", "rtt_working", "rtt_increase", "retransmitted",
+    "probe_loss",
 })  # fmt: skip
 
 MORE_IS_BETTER = frozenset({
     "throughput", "throughput_pps", "throughput_bps", "l1_bps", "user_bps", "throughput_ratio", "throughput_pps_shift",
-    "received_pps", "ndr", "pdr", "back_to_back_frames", "fairness", "queue_stable",
+    "received_pps", "ndr", "pdr", "back_to_back_frames", "fairness", "queue_stable", "goodput",
+    "utilisation", "responsiveness",
 })  # fmt: skip
 
 

@@ -34,6 +34,15 @@ class LogSetting:
     packets_per_log: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class LoadSetting:
+    """The flows of TCP beside which round trips were measured: columns of rows that have them alone."""
+
+    flows: int
+    direction: str
+    congestion: str
+
+
 @dataclass(slots=True)
 class Row:
     """A figure: of which device (against which reference, or None for the whole path), which statistic of what.
@@ -60,7 +69,7 @@ class Row:
     against: str | None = None
     port: int | None = None
     node: int | None = None
-    setting: LogSetting | None = None
+    setting: LogSetting | LoadSetting | None = None
     sessions: int | None = None
     """Over how many beds made anew; None where a run has one."""
     scatter: Interval | None = None

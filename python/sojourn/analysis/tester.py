@@ -67,6 +67,12 @@ def tester_findings(run: Run) -> list[Finding]:
     return [finding for check in checks for finding in check(run)]
 
 
+def probing_findings(run: Run) -> list[Finding]:
+    """The findings about the tester of a run whose trials are not the plan's pairs: all but what is missing."""
+    checks = (_sender_late, _tester_limited, _clock_stepped, _local_drops, _timestamps, debug_build, offloads)
+    return [finding for check in (*checks, contended, disturbed) for finding in check(run)]
+
+
 def departures_findings(run: Run) -> list[Finding]:
     """The findings of a run that measures senders: there a late departure is a result."""
     checks = (_clock_stepped, _local_drops, debug_build, offloads, contended, disturbed, _truncated, _incomplete)

@@ -18,5 +18,6 @@ def print_tcp(shown: dict[str, Any], console: Console) -> None:
     for cell in shown["cells"]:
         table.add_row(cell["kind"], cell["congestion"], cell["pipe"] or cell["path"])
     console.print(table)
-    settings = f", each with the log {', '.join(shown['settings'])}" if len(shown["settings"]) > 1 else ""
+    several = shown.get("settings", ())
+    settings = f", each with the log {', '.join(several)}" if len(several) > 1 else ""
     console.print(f"\n{shown['connections']} trials, {shown['rounds']} of each cell{settings}.", markup=False)

@@ -1,0 +1,363 @@
+"""Method "tcp-load": what flows of TCP get from a path, and how much longer its round trips take meanwhile.
+
+A trial gives one value of each figure, and a figure is the mean over trials, with Student's interval over sessions
+(over rounds, where the run has one bed).
+
+Quantities (statistic; unit); flows, direction and congestion are columns of their own:
+
+- rtt_idle, rtt_working, rtt_increase (working less idle, trial by trial); mean p50 p90 p99 [ns]
+- latency_under_load (the mean increase; of down and up, where both were measured, the mean of both); mean [ns]
+- responsiveness (round trips per minute: 60 s over the mean of the shortest 95 % of the round trips); idle working
+  [1/min]
+- goodput (user data acknowledged), utilisation (of the link's rate, by what was delivered, headers included),
+  retransmitted (of the segments sent), fairness (Jain's index of the flows' goodputs); down up [bit/s, 1]
+- probe_loss (probes without an answer); idle working [1]
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+
+from sojourn.analysis.budget import BOOTS, Entry, Stated, clock_rate, timestamp_resolution
+from sojourn.analysis.finding import Finding, Place, worst_first
+from sojourn.analysis.rows import LoadSetting, Row, over_beds
+from sojourn.analysis.samples import curve_of, thinned
+from sojourn.analysis.sessions import beside, figure_of
+from sojourn.analysis.stream_budget import scatter_of, uncovered
+from sojourn.analysis.study import Study
+from sojourn.analysis.tester import incomplete, probing_findings, stamp_sources, truncated
+from sojourn.analysis.wording import DASH, counted, fixed, percent
+from sojourn.devices import called
+from sojourn.methods.tcp_load.analyse.trials import Done, rtts, series, trials_of
+from sojourn.statistics.sessions import LEAST_SESSIONS
+from sojourn.units import nanoseconds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from sojourn.analysis.run import Run
+    from sojourn.statistics.interval import Interval
+
+GRADES = ((5e6, "A+"), (30e6, "A"), (60e6, "B"), (200e6, "C"), (400e6, "D"))
+"""Below so many ns of latency under load; from the last on F. The thresholds of DSLReports' speed test, of the mean
+increase of the round trip, down and up averaged (dslreports.com/faq/17930)."""
+
+WORST_GRADE = "F"
+HEADLINE = "latency_under_load"
+UNITS = {
+    "rtt_idle": "ns", "rtt_working": "ns", "rtt_increase": "ns", "responsiveness": "1/min", "goodput": "bit/s",
+    "utilisation": "1", "retransmitted": "1", "fairness": "1", "probe_loss": "1",
+}  # fmt: skip
+OF_CONNECTIONS = ("goodput", "utilisation", "retransmitted", "fairness")
+FILLED = 0.8
+"""Flows that use less of a link than this have not filled it: the latency is not that of a full path."""
+
+BEYOND = 1.01
+"""No link carries more than its rate: a hundredth is left for what the readings' edges cut."""
+
+LATE_SHARE = 0.1
+"""An emulator is too late where one packet in a hundred leaves later, after its time, than this share of the working
+round trip."""
+
+
+def study(run: Run) -> Study:
+    """Every figure of every cell over every device, and the grade of each device."""
+    several = trials_of(run)
+    places: dict[tuple[str, int], list[Done]] = defaultdict(list)
+    for trial in several:
+        places[trial.device, trial.cell].append(trial)
+    heads = graded(run, several)
+    rows = [*heads, *(row for place in sorted(places) for row in rows_of(run, places[place]))]
+    stamp_sources(run, rows)
+    findings = [*probing_findings(run), *completeness(run, several), *_findings(run, places, rows)]
+    samples = {"load_timeline": _timeline(run, several), "load_quantiles": _quantiles(run, several),
+               "load_grades": _grades(heads)}  # fmt: skip
+    headline = next((row for row in heads if row.statistic == "mean"), None)
+    return Study(rows, findings, sentence(rows, headline), samples=samples, headline=headline)
+
+
+def budgets(run: Run, study: Study) -> list[Stated]:
+    """The budget of each latency under load."""
+    heads = [row for row in study.rows if (row.quantity, row.statistic) == (HEADLINE, "mean")]
+    step = int(np.gcd.reduce(run.measured["rtt"].drop_nulls().cast(pl.Int64).to_numpy())) if heads else 1
+    return [
+        Stated(
+            f"Latency under load over {row.device}{_what(row)}",
+            row,
+            (
+                *scatter_of(study.rows, row, "trials"),
+                Entry("points of timestamping", "cancels", f"the same idle and working ({row.source})"),
+                # A difference of means of round trips: four stamps, taken to err together.
+                timestamp_resolution(max(1, step), "four of them, each with sensitivity 1", 2.0),
+                clock_rate(row.value.estimate),
+                Entry("start-up of the flows", "outside", "the measurand begins when the plan's start-up is over"),
+                BOOTS,
+            ),
+            uncovered(row),
+        )
+        for row in heads
+    ]
+
+
+def rows_of(run: Run, several: Sequence[Done]) -> Iterator[Row]:
+    """Every figure of one cell over one device."""
+    keys = dict.fromkeys(key for one in several for key in one.values)
+    for quantity in UNITS:
+        for statistic in (said for name, said in keys if name == quantity):
+            yield figure(run, several, quantity, statistic)
+
+
+def figure(run: Run, several: Sequence[Done], quantity: str, statistic: str) -> Row:
+    """One figure: the mean over trials."""
+    first = several[0]
+    blocks = np.array([one.block for one in several], dtype=np.int64)
+    found = figure_of(series(several, quantity, statistic), run.sessions_of(blocks))
+    return Row(
+        first.device, quantity, statistic, found.mean, UNITS[quantity], factors=factors_of(run, first),
+        cell=first.cell, probes=sum(one.probes for one in several), clock="TAI", setting=setting_of(first),
+        source="user" if quantity in OF_CONNECTIONS else "", sessions=found.sessions,
+    )  # fmt: skip
+
+
+def graded(run: Run, several: Sequence[Done]) -> list[Row]:
+    """The latency under load by device and flows: of directions that were loaded one at a time, the mean of a round."""
+    groups: dict[tuple[Any, ...], list[Done]] = defaultdict(list)
+    for one in several:
+        if not math.isnan(one.values.get(("rtt_increase", "mean"), math.nan)):
+            alike = tuple(sorted((name, value) for name, value in one.factors.items() if name != "direction"))
+            groups[one.device, one.direction == "both", alike].append(one)
+    found = []
+    for (device, _, _), own in sorted(groups.items(), key=lambda item: min(one.cell for one in item[1])):
+        ways = sorted({one.direction for one in own})
+        rounds: dict[int, list[Done]] = defaultdict(list)
+        for one in own:
+            rounds[one.round].append(one)
+        whole = [each for each in rounds.values() if {one.direction for one in each} == set(ways)]
+        values = np.array([series(each, "rtt_increase", "mean").mean() for each in whole])
+        session = run.sessions_of(np.array([each[0].block for each in whole], dtype=np.int64))
+        if not len(values):
+            continue
+        made, first = figure_of(values, session), own[0]
+        about = LoadSetting(int(first.factors["flows"]), " and ".join(ways), str(first.factors["congestion"]))
+        head = Row(
+            device, HEADLINE, "mean", made.mean, "ns", factors=factors_of(run, first), clock="TAI", setting=about,
+            cell=first.cell if len({one.cell for one in own}) == 1 else None,
+            probes=sum(one.probes for one in own), sessions=made.sessions,
+        )  # fmt: skip
+        found += [head, *(replace(head, statistic=said, value=value) for _, said, value, _ in beside("", made, "ns"))]
+    return found
+
+
+def factors_of(run: Run, one: Done) -> Any:
+    """The factors of a trial's probes, with its pipe."""
+    return replace(run.cells[one.cell], pipe=one.factors["pipe"] or None)
+
+
+def setting_of(one: Done) -> LoadSetting:
+    """The flows of a trial."""
+    return LoadSetting(int(one.factors["flows"]), one.direction, str(one.factors["congestion"]))
+
+
+def grade_of(increase_ns: float) -> str:
+    """The grade of a latency under load."""
+    return next((grade for below, grade in GRADES if increase_ns < below), WORST_GRADE)
+
+
+def grade_said(value: Interval) -> str:
+    """The grade, and what others the interval holds: "B", "B (A to B)"."""
+    best, own, worst = (grade_of(value.estimate if end is None else end) for end in
+                        (value.low, value.estimate, value.high))  # fmt: skip
+    return own if best == worst else f"{own} ({best} to {worst})"
+
+
+def milliseconds(value: Interval) -> str:
+    """A time with its interval."""
+    half = value.half_width
+    places = 1 if half is None else max(0, min(3, 1 - math.floor(math.log10(max(half, 1.0) / 1e6))))
+    said = f"{fixed(value.estimate / 1e6, places)} ms"
+    if value.low is None or value.high is None:
+        return said
+    low, high = fixed(value.low / 1e6, places), fixed(value.high / 1e6, places)
+    return f"{said} (95 % CI {low}{' to ' if value.low < 0 else DASH}{high})"
+
+
+def sentence(rows: Sequence[Row], headline: Row | None) -> str:
+    """The latency under load of the first device with its grade, and what the flows got."""
+    if headline is None:
+        return "No trial has round trips both idle and working"
+    said = (
+        f"Under load ({_flows(headline)}), a round trip over {_amid(headline.device)} takes "
+        f"{milliseconds(headline.value)} longer{over_beds(headline)}: grade {grade_said(headline.value)}"
+    )
+    of_flows = [
+        row for row in rows if row.quantity == "goodput" and row.device == headline.device and _alike(row, headline)
+    ]
+    got = [f"{fixed(row.value.estimate / 1e6, 1)} Mbit/s {row.statistic}" for row in of_flows]
+    return f"{said}; goodput {', '.join(got)}" if got else said
+
+
+def _alike(row: Row, head: Row) -> bool:
+    own, other = row.setting, head.setting
+    assert isinstance(own, LoadSetting)
+    assert isinstance(other, LoadSetting)
+    same = (own.flows, own.congestion, row.factors) == (other.flows, other.congestion, head.factors)
+    return same and str(own.direction) in str(other.direction).split(" and ")
+
+
+def _flows(row: Row) -> str:
+    of = row.setting
+    assert isinstance(of, LoadSetting)
+    where = {"both": "each way at once", "down and up": "down and up in turn"}.get(of.direction, of.direction)
+    return f"{counted(of.flows, f'{of.congestion} flow')} {where}"
+
+
+def _amid(device: str) -> str:
+    name = called(device)
+    return name[0].lower() + name[1:]
+
+
+def _what(row: Row) -> str:
+    return f", {_flows(row)}{f', {row.factors.pipe}' if row.factors.pipe else ''}"
+
+
+def completeness(run: Run, several: Sequence[Done]) -> Iterator[Finding]:
+    """Trials that the plan has and the records have not."""
+    asked, cells = run.plan.get("load", {}), {(one.device, one.cell) for one in several}
+    rounds = int(asked.get("rounds", 0))
+    missing = max(0, rounds * len(cells) - len(several))
+    yield from truncated(run, missing)
+    yield from incomplete(run, missing, nothing=not several)
+
+
+def _findings(run: Run, places: Mapping[tuple[str, int], Sequence[Done]], rows: Sequence[Row]) -> Iterator[Finding]:
+    yield from _too_few(rows)
+    yield from _beyond(places)
+    used = {Place(row.device, row.cell): row.value for row in rows if row.quantity == "utilisation"}
+    low = {place: -value.estimate for place, value in used.items() if (value.high or value.estimate) < FILLED}
+    if low:
+        worst, share = worst_first(low)
+        said = f"the flows used {percent(-share)} of the configured rate: the latency is not that of a full path"
+        yield Finding("path_not_filled", said, -share, worst)
+    lost = {
+        Place(row.device, row.cell): row.value.estimate
+        for row in rows
+        if (row.quantity, row.statistic) == ("probe_loss", "working") and row.value.estimate > 0
+    }
+    if lost:
+        worst, share = worst_first(lost)
+        said = f"while the flows worked, {percent(share)} of the probes had no answer: round trips are of the others"
+        yield Finding("loss", said, share, worst)
+    yield from _late(run, places, rows)
+
+
+def _too_few(rows: Sequence[Row]) -> Iterator[Finding]:
+    short = [row for row in rows if (row.quantity, row.statistic) == (HEADLINE, "mean") and row.value.low is None]
+    if short:
+        first = short[0]
+        said = f"{counted(first.value.n, 'round')} give no interval of 95 %"
+        if first.sessions is not None and first.sessions < LEAST_SESSIONS:
+            said = f"{first.sessions} beds give no interval between beds: at least {LEAST_SESSIONS} are needed"
+        yield Finding("too_few_pairs", said, float(first.value.n), tuple(Place(row.device, row.cell) for row in short))
+
+
+def _beyond(places: Mapping[tuple[str, int], Sequence[Done]]) -> Iterator[Finding]:
+    """No link carries more than its rate."""
+    found = {
+        Place(device, cell): max(one.values.get(("utilisation", way), 0.0) for one in own for way in ("down", "up"))
+        for (device, cell), own in places.items()
+    }
+    beyond = {place: share for place, share in found.items() if share > BEYOND}
+    if beyond:
+        worst, share = worst_first(beyond)
+        yield Finding("impossible", f"a trial used {percent(share)} of the configured rate", share, worst)
+
+
+def _late(run: Run, places: Mapping[tuple[str, int], Sequence[Done]], rows: Sequence[Row]) -> Iterator[Finding]:
+    """An emulator that is late makes a delay of its own."""
+    where = {one.block: place for place, own in places.items() for one in own}
+    level = {
+        (row.device, row.cell): row.value.estimate
+        for row in rows
+        if (row.quantity, row.statistic) == ("rtt_working", "mean")
+    }
+    found: dict[Place, float] = defaultdict(float)
+    for event in run.log:
+        place = where.get(event.get("block", -1))
+        if event.get("event") != "emulator" or place is None or place not in level:
+            continue
+        for pipe in (event["summary"].get("summary") or {}).get("pipes", ()):
+            late = float((pipe.get("accuracy") or {}).get("p99_ns") or 0)
+            if late > LATE_SHARE * level[place]:
+                found[Place(*place)] = max(found[Place(*place)], late)
+    if found:
+        worst, late = worst_first(found)
+        said = (
+            f"in the worst trial 1 % of an emulator's packets left {fixed(late / 1e6, 1)} ms or more after their time: "
+            "a part of the delay is this machine's"
+        )
+        yield Finding("tester_limited", said, late, worst)
+
+
+def _timeline(run: Run, several: Sequence[Done]) -> pl.DataFrame:
+    """Round trips over the time since the flows began: device, cell, round, elapsed_s, rtt_ns."""
+    begun = pl.DataFrame({"block": [one.block for one in several], "begun_ns": [one.begun_ns for one in several]},
+                         schema={"block": pl.Int32, "begun_ns": pl.Float64})  # fmt: skip
+    since = ((pl.col("departure_ns") - pl.col("begun_ns")) / 1e9).alias("elapsed_s")
+    known = run.measured.drop_nulls("rtt").join(begun, on="block")
+    answered = known.with_columns(since, pl.col("rtt").cast(pl.Float64).alias("rtt_ns"))
+    return thinned(answered, "rtt_ns").select("device", "cell", "round", "elapsed_s", "rtt_ns")
+
+
+def _quantiles(run: Run, several: Sequence[Done]) -> pl.DataFrame:
+    """The distribution of round trips, idle and working: device, cell, state, exceedance, rtt_ns."""
+    asked = run.plan.get("load", {})
+    skip = float(nanoseconds(asked.get("start_up", "0s")) or 0)
+    by_block = {one.block: one for one in several}
+    begun = pl.col("block").replace_strict(
+        {block: one.begun_ns for block, one in by_block.items()}, default=None, return_dtype=pl.Float64
+    )
+    known = run.measured.with_columns(begun.alias("begun_ns")).drop_nulls("begun_ns")
+    curves = [
+        pl.DataFrame(
+            schema={
+                "device": pl.String,
+                "cell": pl.Int32,
+                "state": pl.String,
+                "exceedance": pl.Float64,
+                "value": pl.Float64,
+            }
+        )
+    ]
+    for state, part in (("idle", known.filter(pl.col("arrival_ns") < pl.col("begun_ns"))),
+                        ("working", known.filter(pl.col("departure_ns") >= pl.col("begun_ns") + skip))):  # fmt: skip
+        for (device, cell), own in sorted(part.partition_by("device", "cell", as_dict=True).items()):
+            if len(values := rtts(own)):
+                named = (
+                    pl.lit(device).alias("device"),
+                    pl.lit(cell, dtype=pl.Int32).alias("cell"),
+                    pl.lit(state).alias("state"),
+                )
+                curves.append(curve_of(values).with_columns(*named).select(curves[0].columns))
+    return pl.concat(curves).rename({"value": "rtt_ns"})
+
+
+def _grades(heads: Sequence[Row]) -> pl.DataFrame:
+    """The grade of each latency under load: device, flows, direction, congestion, pipe, grade, said."""
+    return pl.DataFrame(
+        [
+            {"device": row.device, "flows": of.flows, "direction": of.direction, "congestion": of.congestion,
+             "pipe": row.factors.pipe, "cell": row.cell, "grade": grade_of(row.value.estimate),
+             "said": grade_said(row.value), "increase_ns": row.value.estimate, "low_ns": row.value.low,
+             "high_ns": row.value.high, "n": row.value.n}
+            for row in heads if row.statistic == "mean" and isinstance(of := row.setting, LoadSetting)
+        ],
+        schema={"device": pl.String, "flows": pl.Int64, "direction": pl.String, "congestion": pl.String,
+                "pipe": pl.String, "cell": pl.Int32, "grade": pl.String, "said": pl.String, "increase_ns": pl.Float64,
+                "low_ns": pl.Float64, "high_ns": pl.Float64, "n": pl.Int64},
+    )  # fmt: skip

@@ -1,0 +1,240 @@
+"""What one trial of flows came to: its round trips idle and working, and what its flows did meanwhile.
+
+Working conditions last from the end of the flows' start-up to the end of sending. Bytes and segments are differences
+between the first and the last reading of TCP_INFO in that time, by the time between these two readings. It judges
+nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+
+from sojourn.analysis.links.cables import cables_of
+from sojourn.analysis.rates import jain
+from sojourn.statistics.quantile import allowed
+from sojourn.units import nanoseconds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from numpy.typing import NDArray
+
+    from sojourn.analysis.run import Run
+
+PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
+TRIMMED = 0.95
+"""The share of the round trips, the shortest, that the responsiveness is the mean of."""
+
+MINUTE_NS = 60e9
+IP_TCP_BYTES, TIMESTAMPS_BYTES, ETHERNET_BYTES = 40, 12, 14
+WITH_TIMESTAMPS = 1
+"""The bit of TCP_INFO's options."""
+
+WIRE_BYTES = 24
+"""What a frame takes on a rated cable beside its bytes without FCS: preamble, FCS, gap."""
+
+WAYS = ("down", "up")
+PIPES = {"forward": ("up",), "backward": ("down",)}
+"""Which direction's packets pass a pipe of an emulator; one of another name has both."""
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """What limits a direction: bits a second, and what a frame takes beyond its bytes without FCS."""
+
+    rate_bps: float
+    overhead_bytes: float
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """One trial; `values` are its figures by quantity and statistic."""
+
+    block: int
+    device: str
+    cell: int
+    round: int
+    factors: dict[str, Any]
+    values: dict[tuple[str, str], float]
+    probes: int
+    """Round trips measured under working conditions."""
+    begun_ns: float
+    """When the first flow began."""
+
+    @property
+    def direction(self) -> str:
+        """Which way the flows send: down, up, both."""
+        return str(self.factors["direction"])
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A part of a trial, in ns of CLOCK_TAI."""
+
+    start: float
+    end: float
+
+    def holds(self, column: str) -> pl.Expr:
+        """Whether a time lies in it."""
+        return (pl.col(column) >= self.start) & (pl.col(column) < self.end)
+
+
+def trials_of(run: Run) -> list[Done]:
+    """Every trial whose flows ended, in the order of the blocks; of a block that was measured again, the last."""
+    told = {int(entry["block"]): entry for entry in run.log if entry.get("event") == "load-trial"}
+    readings = run.table("tcp_readings").frame
+    sent = readings.filter(pl.col("role") == "send")
+    sent = sent.filter(pl.col("part") == pl.col("part").max().over("block"))
+    by_block = {int(block): frame for (block,), frame in sent.partition_by("block", as_dict=True).items()}
+    probes = {int(block): frame for (block,), frame in run.measured.partition_by("block", as_dict=True).items()}
+    asked = run.plan.get("load", {})
+    start_up, lasts = (float(nanoseconds(asked.get(key, "0s")) or 0) for key in ("start_up", "duration"))
+    links = links_of(run)
+    return [
+        one(entry, probes[block], by_block[block], (start_up, lasts), links.get(block) or links_by_cable(run, entry))
+        for block, entry in sorted(told.items())
+        if block in probes and block in by_block
+    ]
+
+
+def one(
+    entry: dict[str, Any],
+    probes: pl.DataFrame,
+    readings: pl.DataFrame,
+    parts: tuple[float, float],
+    links: dict[str, Link],
+) -> Done:
+    """The figures of a trial; `parts` are the start-up and what follows it, in ns."""
+    begun = float(min(flow["started_ns"] for flow in entry["flows"]))
+    working = Span(begun + parts[0], begun + parts[0] + parts[1])
+    idle, busy = probes.filter(pl.col("arrival_ns") < begun), probes.filter(working.holds("departure_ns"))
+    unanswered = probes.filter((pl.col("departure_ns") < begun) & pl.col("arrival_ns").is_null())
+    values = round_trips(rtts(idle), rtts(busy))
+    for name, lost, several in (("idle", unanswered.height, idle.height + unanswered.height),
+                                ("working", busy["arrival_ns"].null_count(), busy.height)):  # fmt: skip
+        if several:
+            values["probe_loss", name] = lost / several
+    for way in WAYS:
+        local = {flow["local"] for flow in entry["flows"] if flow["direction"] == way}
+        values |= flows_of(readings, local, working, way, links.get(way))
+    return Done(
+        int(entry["block"]), str(entry["device"]), int(entry["cell"]), int(entry["round"]), dict(entry["factors"]),
+        values, len(rtts(busy)), begun,
+    )  # fmt: skip
+
+
+def rtts(probes: pl.DataFrame) -> NDArray[np.float64]:
+    """The round trips of those that were answered."""
+    return probes["rtt"].drop_nulls().cast(pl.Float64).to_numpy()
+
+
+def round_trips(idle: NDArray[np.float64], busy: NDArray[np.float64]) -> dict[tuple[str, str], float]:
+    """Means and percentiles idle and working, their differences, and round trips per minute."""
+    found: dict[tuple[str, str], float] = {}
+    for name, values in (("idle", idle), ("working", busy)):
+        if not len(values):
+            continue
+        found[f"rtt_{name}", "mean"] = float(values.mean())
+        found |= {
+            (f"rtt_{name}", said): float(np.quantile(values, p))
+            for said, p in PERCENTILES.items()
+            if allowed(p, len(values))
+        }
+        found["responsiveness", name] = responsiveness(values)
+    for said in ("mean", *PERCENTILES):
+        both = [found.get((f"rtt_{name}", said)) for name in ("working", "idle")]
+        if both[0] is not None and both[1] is not None:
+            found["rtt_increase", said] = both[0] - both[1]
+    return found
+
+
+def responsiveness(values: NDArray[np.float64]) -> float:
+    """Round trips per minute: a minute over the mean of the shortest 95 % (draft-ietf-ippm-responsiveness)."""
+    shortest = np.sort(values)[: max(1, int(np.ceil(TRIMMED * len(values))))]
+    return MINUTE_NS / float(shortest.mean())
+
+
+def flows_of(
+    readings: pl.DataFrame, local: set[str], span: Span, way: str, link: Link | None
+) -> dict[tuple[str, str], float]:
+    """What the flows of one direction did: goodput, retransmitted share, use of the link, Jain's index of goodputs.
+
+    Nothing, where a flow was read less than twice: a sum without it would be too small.
+    """
+    name = pl.concat_str("local_address", pl.lit(":"), "local_port").alias("local")
+    own = readings.with_columns(name).filter(pl.col("local").is_in(sorted(local)) & span.holds("read_after_ns"))
+    several = [changes(flow) for flow in own.sort("read_after_ns").partition_by("local")]
+    if not local or len(several) < len(local) or any(flow is None for flow in several):
+        return {}
+    flows = [flow for flow in several if flow is not None]
+    rates = np.array([flow.acked_bps for flow in flows])
+    found = {("goodput", way): float(rates.sum())}
+    if segments := sum(flow.segments for flow in flows):
+        found["retransmitted", way] = sum(flow.again for flow in flows) / segments
+    if len(flows) > 1:
+        found["fairness", way] = jain(rates)
+    if link is not None:
+        used = sum(flow.delivered_ps * (flow.frame_bytes + link.overhead_bytes) * 8 for flow in flows)
+        found["utilisation", way] = used / link.rate_bps
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What one flow's counters changed by."""
+
+    acked_bps: float
+    delivered_ps: float
+    """Segments that reached the receiver, by a second: also those that wait there for one before them."""
+    segments: int
+    again: int
+    frame_bytes: float
+    """Of a full segment, without FCS."""
+
+
+def changes(flow: pl.DataFrame) -> Change | None:
+    """Between the first and the last reading; None where there is one alone."""
+    first, last = flow.row(0, named=True), flow.row(-1, named=True)
+    seconds = (last["read_after_ns"] - first["read_after_ns"]) / 1e9
+    if seconds <= 0:
+        return None
+    options = TIMESTAMPS_BYTES if (last["options"] or 0) & WITH_TIMESTAMPS else 0
+    return Change(
+        8 * (last["acked_bytes"] - first["acked_bytes"]) / seconds,
+        (last["delivered"] - first["delivered"]) / seconds,
+        last["data_segs_out"] - first["data_segs_out"],
+        last["total_retrans"] - first["total_retrans"],
+        last["mss_bytes"] + options + IP_TCP_BYTES + ETHERNET_BYTES,
+    )
+
+
+def links_of(run: Run) -> dict[int, dict[str, Link]]:
+    """By block, the rates that its emulators were set to, the slowest of each direction."""
+    found: dict[int, dict[str, Link]] = {}
+    for event in run.log:
+        if event.get("event") != "emulator-set":
+            continue
+        link = event["to"].get("link") or {}
+        if rate := link.get("rate_bps"):
+            this, there = (
+                Link(float(rate), float(link.get("overhead_bytes") or 0)),
+                found.setdefault(event["block"], {}),
+            )
+            for way in PIPES.get(str(event.get("pipe")), WAYS):
+                there[way] = min(there.get(way, this), this, key=lambda one: one.rate_bps)
+    return found
+
+
+def links_by_cable(run: Run, entry: dict[str, Any]) -> dict[str, Link]:
+    """The slowest rated cable of a trial's path; nothing where none is rated."""
+    cables = cables_of(run).get(str(entry["device"]))
+    return {} if cables is None else dict.fromkeys(WAYS, Link(min(cables.known), WIRE_BYTES))
+
+
+def series(several: Iterable[Done], quantity: str, statistic: str) -> NDArray[np.float64]:
+    """One figure of each trial; NaN where it has none."""
+    return np.array([one.values.get((quantity, statistic), np.nan) for one in several], dtype=np.float64)

@@ -1,0 +1,159 @@
+"""Method "tcp-load": which flows of TCP load a path, in which direction, and which probes run all the while.
+
+A trial is one series of probes. The path is idle at first; then flows begin, and send to the trial's end.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import asdict, dataclass
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+from sojourn.devices import emulator_label
+from sojourn.plan.ask import Ask, Limit
+from sojourn.plan.estimate import estimated
+from sojourn.plan.probes import FLOOD_NS, ProbePlan, Probing, check_size, combine
+from sojourn.plan.section import HOUR_NS, key, section
+from sojourn.plan.source import Given, refuse
+from sojourn.plan.tcp import BUFFER, CONGESTION, MSS, TRIAL, TRIAL_NS
+from sojourn.plan.trial import Trial
+from sojourn.plan.values import duration, list_of, one_of, text, whole
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sojourn.plan.ask import Estimate, Lookup
+    from sojourn.plan.types import Plan
+
+DIRECTIONS = ("down", "up", "both")
+LEAST_PROBES = 20
+"""Of the idle part and of the working one: fewer show no percentile but the median."""
+
+
+@section
+class LoadPlan:
+    """The flows, and the parts of a trial."""
+
+    flows: tuple[int, ...] = key(list_of(whole(1, 1000)), (1,), "TCP connections in each direction that is loaded")
+    direction: tuple[str, ...] = key(
+        list_of(one_of(*DIRECTIONS)), ("down", "up"), "down: from B to A, the probing host; up: from A to B; both"
+    )
+    congestion: tuple[str, ...] = key(CONGESTION, ("cubic",), "congestion controls of the senders")
+    pipe: tuple[str, ...] = key(
+        list_of(text(), may_be_empty=True), (), "what emulators are set to; none: what [emulate] says"
+    )
+    idle_ns: int = key(TRIAL, 3_000_000_000, "probes before the flows begin")
+    start_up_ns: int = key(TRIAL, 3_000_000_000, "the flows' beginning, which is in no figure")
+    duration_ns: int = key(TRIAL, 10_000_000_000, "the working conditions that figures are of, after the start-up")
+    read_every_ns: int = key(TRIAL, 100_000_000, "how often each sender reads TCP_INFO")
+    rounds: int = key(whole(1, 100_000), 12, "trials of each cell over each device")
+    mss_bytes: int = key(MSS, 1460, "largest segment, options included, as TCP_MAXSEG takes it")
+    send_buffer_bytes: int = key(BUFFER, 4_194_304, "of each connection")
+    receive_buffer_bytes: int = key(BUFFER, 8_388_608, "of each connection")
+    pause_ns: int = key(duration(1_000, HOUR_NS), 200_000_000, "between two trials")
+    at_most_ns: int | None = key(
+        duration(1_000_000, 1000 * HOUR_NS), None, "measuring ends with a whole round in this time"
+    )
+    seed: int = key(whole(0, 2**62), 1, "of every random order")
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded(Probing):
+    """One combination of factors: the probes, and the flows beside them."""
+
+    flows: int = 1
+    direction: str = "down"
+    congestion: str = "cubic"
+    pipe: str = ""
+
+
+def cells(plan: Plan) -> list[tuple[int, str, Loaded]]:
+    """The number, device and factors of every cell over every device; only emulators have pipes."""
+    own = plan.load
+    several = [
+        Loaded(**asdict(probing), flows=flows, direction=direction, congestion=congestion, pipe=pipe)
+        for pipe, congestion, flows, direction, probing in product(
+            ("", *own.pipe), own.congestion, own.flows, own.direction, combine(plan)
+        )
+    ]
+    found = [
+        (device, factors)
+        for device in plan.bed.devices
+        for factors in several
+        if bool(factors.pipe) == (bool(own.pipe) and emulator_label(device) is not None)
+    ]
+    numbers = {factors: number for number, factors in enumerate(dict.fromkeys(factors for _, factors in found))}
+    return [(numbers[factors], device, factors) for device, factors in found]
+
+
+def expand(plan: Plan) -> list[Trial[Loaded]]:
+    """Every trial, in order: rounds of shuffled cells."""
+    own, order = plan.load, random.Random(plan.load.seed)
+    lasts, each = own.idle_ns + own.start_up_ns + own.duration_ns, cells(plan)
+    trials: list[Trial[Loaded]] = []
+    for turn in range(own.rounds):
+        for cell, device, factors in order.sample(each, len(each)):
+            trials.append(
+                Trial(len(trials), device, turn, 0, cell, factors, order.getrandbits(62), lasts // factors.interval_ns,
+                      duration_ns=lasts, batch=turn)
+            )  # fmt: skip
+    return trials
+
+
+def estimate(plan: Plan, trials: Sequence[Trial[Loaded]]) -> Estimate:
+    """What measuring takes."""
+    beside = plan.load.pause_ns + TRIAL_NS
+    probes = sum(trial.count or 0 for trial in trials)
+    return estimated(plan, len(trials), probes, sum(trial.duration_ns + beside for trial in trials))
+
+
+def describe(plan: Plan) -> dict[str, Any]:
+    """What `--dry-run` shows: cells with their factors, trials and times."""
+    trials = expand(plan)
+    cost = estimate(plan, trials)
+    return {
+        "connections": len(trials),
+        "rounds": plan.load.rounds,
+        "probes": cost.probes,
+        "measuring_ns": cost.measuring_ns,
+        "total_ns": cost.total_ns,
+        "cells": [
+            {"cell": cell, "kind": f"{of.flows} x {of.direction}", "congestion": of.congestion, "pipe": of.pipe,
+             "path": device, "probe": of.probe}
+            for cell, device, of in cells(plan)
+        ],
+    }  # fmt: skip
+
+
+def check(plan: Plan, given: Lookup) -> None:
+    """A device to load, and probes at known times: enough of them before the flows, and while they work."""
+    if not plan.bed.devices:
+        raise refuse(given("bed.devices", []), "bed.devices", "at least one device")
+    if "closed-loop" in plan.probe.schedule or FLOOD_NS in plan.probe.intervals_ns:
+        asked = given("probe.schedule", list(plan.probe.schedule))
+        raise refuse(asked, "probe.schedule", '"regular" or "poisson", and no interval "flood"')
+    slowest = max(plan.probe.intervals_ns)
+    for name, span in (("idle", plan.load.idle_ns), ("duration", plan.load.duration_ns)):
+        if span < LEAST_PROBES * slowest:
+            value = given(f"load.{name}", span)
+            raise refuse(value, f"load.{name}", f"{LEAST_PROBES} times probe.interval or more")
+    for probe in plan.probe.probe:
+        for size in plan.probe.sizes:
+            where = given(f"probe.{plan.probe.size_key}", size).where
+            check_size(plan, probe, size, Given(size, where), f"probe.{plan.probe.size_key}")
+
+
+ASK = Ask(
+    sections={"probe": ProbePlan, "load": LoadPlan},
+    expand=expand,
+    estimate=estimate,
+    check=check,
+    describe=describe,
+    limit=Limit("load", "rounds", 2),
+    words={"rounds": "load.rounds", "device": "bed.devices"},
+    pipes=lambda plan: plan.load.pipe,
+    pipe_key="load.pipe",
+    sessions=True,
+    not_simulated="it needs a kernel's TCP",
+)

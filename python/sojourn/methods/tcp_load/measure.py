@@ -1,0 +1,145 @@
+"""Method "tcp-load": flows of TCP between both hosts while a prober measures round trips over the same path."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from sojourn.bed.hosts import END_HOSTS
+from sojourn.conduct.bench import Bench, Measure
+from sojourn.conduct.blocks import open_prober, probed_blocks, request
+from sojourn.conduct.connections import port_of
+from sojourn.conduct.part import without_event
+from sojourn.conduct.tcp_hosts import set_tcp, size_packets
+from sojourn.errors import DoubtfulError
+from sojourn.instruments.blocks import longest_seconds
+from sojourn.instruments.tcp import DRAIN_SECONDS, TcpInstrument, tcp_argv
+from sojourn.records import read_table
+from sojourn.records.log import read_log
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sojourn.bed.hosts import HostName
+    from sojourn.conduct.bench import Clock
+    from sojourn.conduct.part import Session
+    from sojourn.instruments import BlocksInstrument
+    from sojourn.methods.tcp_load.ask import Loaded, LoadPlan
+    from sojourn.plan import Plan
+    from sojourn.plan.trial import Trial
+    from sojourn.records import RunFolder
+
+WAYS: dict[str, tuple[tuple[HostName, HostName], ...]] = {
+    "up": (("a", "b"),),
+    "down": (("b", "a"),),
+    "both": (("a", "b"), ("b", "a")),
+}
+"""By direction: who sends to whom."""
+
+UP = ("a", "b")
+NOT_SENT_BYTES = 131_072
+"""What a sender holds beyond its window (tcp_notsent_lowat): with a whole buffer of it, a slow path would work for
+seconds after the flows' end."""
+
+TICK_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Loads(Bench):
+    """Flows, with probes before and beside them."""
+
+    session: Session
+    asked: LoadPlan
+    prober: BlocksInstrument
+    ends: dict[HostName, TcpInstrument]
+
+    def measure(self, trial: Trial[Any]) -> None:
+        """Measure one trial: probes alone, then with the flows."""
+        session = self.session
+        factors: Loaded = trial.factors
+        probes = request(session.plan, session.site, trial)
+        with session.emulators.during(trial.path, trial.block, factors.pipe):
+            self.prober.ask(probes)
+            self._rest(self.asked.idle_ns / 1e9)
+            flows = self._load(trial)
+            answer = self.prober.answer(longest_seconds(probes), session.screen.tick)
+        session.log("block", device=trial.device, **without_event(answer))
+        session.log(
+            "load-trial",
+            block=trial.block,
+            cell=trial.cell,
+            device=trial.device,
+            round=trial.round,
+            factors=asdict(factors),
+            flows=flows,
+        )
+        time.sleep(self.asked.pause_ns / 1e9)
+
+    def _rest(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            time.sleep(min(left, TICK_SECONDS))
+            self.session.screen.tick()
+
+    def _load(self, trial: Trial[Any]) -> list[dict[str, Any]]:
+        """Send in every direction of the trial at once; gives what came of each flow, by its direction."""
+        link, port, own = self.session.site.bed.topology.paths[trial.path], port_of(trial), self.asked
+        address = {"a": link.a_ip4, "b": link.b_ip4}
+        ways, lasts = WAYS[trial.factors.direction], own.start_up_ns + own.duration_ns
+        settings = {"mss_bytes": own.mss_bytes}
+        for _, receiver in ways:
+            self.ends[receiver].listen(trial.block, port, trial.factors.flows, settings)
+        for sender, receiver in ways:
+            wanted = {"connections": trial.factors.flows, "duration_ns": lasts, "read_every_ns": own.read_every_ns}
+            how = {"settings": settings | {"congestion": trial.factors.congestion}}
+            to = f"{address[receiver]}:{port}"
+            self.ends[sender].ask({"do": "send", "block": trial.block, "to": to, **wanted, **how})
+        flows: list[dict[str, Any]] = []
+        for way in ways:
+            sent = self.ends[way[0]].answer(lasts / 1e9 + DRAIN_SECONDS, self.session.screen.tick)
+            flows += [{"direction": "up" if way == UP else "down", **one} for one in sent["connections"]]
+        received = [self.ends[receiver].finish_listening(trial.block)["connections"] for _, receiver in ways]
+        broken = [one["problem"] for one in (*flows, *(one for each in received for one in each)) if one["problem"]]
+        if broken:
+            raise DoubtfulError(f"a flow of trial {trial.block} broke: {broken[0]}")
+        return flows
+
+
+@contextmanager
+def open_loads(session: Session, clock: Clock) -> Iterator[Bench]:
+    """The applications of both hosts, and the prober."""
+    del clock
+    asked, bed = session.plan.load, session.site.bed
+    conditions = set_tcp(
+        bed, asked.send_buffer_bytes, asked.receive_buffer_bytes, tcp_notsent_lowat=str(NOT_SENT_BYTES)
+    )
+    for link in bed.topology.paths.values():
+        # A packet of several segments would be one in a queue, and one loss.
+        size_packets(bed, link, "mtu", checksums=False)
+    session.log("tcp-conditions", sysctls=conditions, mss_bytes=asked.mss_bytes, cores=session.cores._asdict())
+    with ExitStack() as stack:
+        ends = {host: start_end(session, host, stack) for host in END_HOSTS}
+        prober = stack.enter_context(open_prober(session))
+        yield Loads(session, asked, prober, ends)
+
+
+def start_end(session: Session, host: HostName, stack: ExitStack) -> TcpInstrument:
+    """The application of one host, on whichever core is free: the prober's may not wait for it."""
+    argv = tcp_argv(session.instrument, session.records(host), session.part.number, host, None)
+    end = TcpInstrument(session.site.start(host), argv)
+    stack.callback(end.kill)
+    stack.callback(end.finish)
+    return end
+
+
+def whole_trials(folder: RunFolder, plan: Plan) -> set[int]:
+    """The trials whose flows ended, with readings of them, and with every probe."""
+    del plan
+    read = set(read_table(folder.records, "tcp_readings", columns=["block"]).frame["block"].to_list())
+    told = {entry["block"] for entry in read_log(folder.log) if entry.get("event") == "load-trial"}
+    return told & read & probed_blocks(folder)
+
+
+MEASURE = Measure(open_loads, whole_trials)

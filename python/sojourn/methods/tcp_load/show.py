@@ -1,0 +1,245 @@
+"""The report of "tcp-load": grades with their rule, round trips idle and working, and what the flows got."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from sojourn.report.charts import Axis, Distribution, Lines
+from sojourn.report.numbers import NOTHING, Shown, fixed, show
+from sojourn.report.parts import Key, Parts
+from sojourn.report.paths import path_words
+from sojourn.report.stamps import clock_and_stamps
+from sojourn.report.streams.points import NO_INTERVAL, figure
+from sojourn.report.table import Column, Entry, Table, interval, number, text, whole
+
+if TYPE_CHECKING:
+    from sojourn.report.figure import Figure
+    from sojourn.report.run import Run
+
+GRADES = "A+ below 5 ms, A below 30 ms, B below 60 ms, C below 200 ms, D below 400 ms, F from there on"
+WAYS = ("down", "up")
+STATISTICS = {"mean": "mean", "p50": "median", "p90": "p90", "p99": "p99"}
+INCREASE = ("increase_ns", "low_ns", "high_ns")
+ESTIMATE = ("estimate", "ci_low", "ci_high")
+MOST_POINTS = 3000
+MILLION = 1e6
+
+
+def grades(run: Run) -> Table:
+    """The latency under load of each device, with its grade."""
+    found = run.samples("load_grades")
+    columns = (
+        *FACTORS,
+        Column(("increase_ms",), "Latency under load", "ms"),
+        Column(("increase_low_ms", "increase_high_ms"), "95 % CI", "ms"),
+        Column(("grade",), "Grade", numeric=False),
+        Column(("rounds",), "Rounds"),
+    )
+    rows = []
+    for row in found.iter_rows(named=True) if found is not None else ():
+        shown = _in_ms(row, INCREASE)
+        rows.append((*_factors(row), number(shown), interval(shown), Entry(row["said"], (row["grade"],)),
+                     whole(row["n"])))  # fmt: skip
+    note = (
+        "The latency under load is the mean round trip under working conditions less that of the idle path, of the "
+        "directions named; loaded one after the other, their mean. Grades are those of DSLReports' speed test "
+        f"(dslreports.com/faq/17930): {GRADES}. In brackets: the grades that the interval holds."
+    )
+    return Table("grades", "Latency under load", columns, tuple(rows), note, grouped=True)
+
+
+FACTORS = (
+    Column(("device",), "Path", numeric=False),
+    Column(("flows",), "Flows"),
+    Column(("direction",), "Direction", numeric=False),
+    Column(("congestion",), "Congestion control", numeric=False),
+    Column(("pipe",), "Pipe", numeric=False),
+)
+
+
+def _factors(row: dict[str, Any]) -> tuple[Entry, ...]:
+    device = str(row["device"])
+    return (text(device, device), whole(row["flows"]), text(row["direction"]), text(row["congestion"]),
+            text(row["pipe"] or NOTHING))  # fmt: skip
+
+
+def cells_of(run: Run) -> list[tuple[dict[str, Any], dict[tuple[str, str], dict[str, Any]]]]:
+    """Every cell over every device: its factors, and its figures by quantity and statistic."""
+    found: dict[tuple[str, int], dict[tuple[str, str], dict[str, Any]]] = {}
+    for row in run.entries:
+        if row["cell"] is not None and row["quantity"] != "latency_under_load":
+            found.setdefault((row["device"], row["cell"]), {})[row["quantity"], row["statistic"]] = row
+    return [(next(iter(of.values())), of) for of in found.values()]
+
+
+def round_trips(run: Run) -> Table:
+    """Round trips idle and working, and their difference."""
+    columns = (
+        *FACTORS,
+        Column(("statistic",), "Of a trial", numeric=False),
+        Column(("idle_ms",), "Idle", "ms"),
+        Column(("working_ms",), "Working", "ms"),
+        Column(("increase_ms",), "Increase", "ms"),
+        Column(("increase_low_ms", "increase_high_ms"), "95 % CI", "ms"),
+        Column(("n",), "Trials"),
+    )
+    rows = []
+    for factors, of in cells_of(run):
+        for statistic, said in STATISTICS.items():
+            each = [of.get((f"rtt_{what}", statistic)) for what in ("idle", "working", "increase")]
+            if each[1] is None:
+                continue
+            shown = [_in_ms(row or {}, ESTIMATE) for row in each]
+            rows.append((*_factors(factors), text(said), *(number(one) for one in shown), interval(shown[2]),
+                         whole(each[1]["n"])))  # fmt: skip
+    note = (
+        "A figure is the mean over trials of each trial's own mean or percentile. A percentile is given where ten "
+        "probes of a trial lie beyond it."
+    )
+    return Table("round_trips", "Round trips idle and working", columns, tuple(rows), note, wide=True, grouped=True)
+
+
+def _in_ms(row: dict[str, Any], names: tuple[str, str, str]) -> Shown:
+    """A time in ns and the ends of its interval, under these names."""
+    value, low, high = (None if row.get(name) is None else row[name] / MILLION for name in names)
+    return show(value, low, high, "ms")
+
+
+MEASURES = (
+    ("goodput", "Goodput", "Mbit/s", "bit/s"),
+    ("utilisation", "Of the rate", "%", "ratio"),
+    ("retransmitted", "Retransmitted", "%", "ratio"),
+    ("fairness", "Jain's fairness", "", "1"),
+)
+
+
+def flows(run: Run) -> Table:
+    """What the flows got, by the direction in which they sent."""
+    measures = [one for one in MEASURES if run.rows(one[0]).height]
+    columns = [*FACTORS, Column(("sent",), "Sent", numeric=False)]
+    for name, title, unit, _ in measures:
+        columns += [Column((name,), title, unit), Column((f"{name}_low", f"{name}_high"), "95 % CI", unit)]
+    columns += [Column(("working_rpm",), "Working", "1/min", group="Round trips per minute"),
+                Column(("rpm_low", "rpm_high"), "95 % CI", "1/min", group="Round trips per minute"),
+                Column(("idle_rpm",), "Idle", "1/min", group="Round trips per minute")]  # fmt: skip
+    rows = []
+    for factors, of in cells_of(run):
+        for way in (way for way in WAYS if ("goodput", way) in of):
+            entries: list[Entry] = []
+            for name, _, _, unit in measures:
+                shown = _shown(of.get((name, way)), unit)
+                entries += [number(shown), interval(shown)]
+            rpm, idle = (_shown(of.get(("responsiveness", state)), "1/min") for state in ("working", "idle"))
+            entries += [number(rpm), interval(rpm), number(idle)]
+            rows.append((*_factors(factors), text(way), *entries))
+    note = (
+        "Goodput: user data acknowledged, of all flows together. Of the rate: what was delivered, with TCP's, IP's and "
+        "Ethernet's headers, over the rate that the link was set to. Retransmitted: of the segments sent. Round trips "
+        "per minute: 60 s over the mean of the shortest 95 % of a trial's round trips, as "
+        "draft-ietf-ippm-responsiveness trims them; its own figure has round trips of TCP, TLS and HTTP, so that it is "
+        "another one."
+    )
+    return Table("flows", "Flows", tuple(columns), tuple(rows), note, wide=True, grouped=True)
+
+
+def _shown(row: dict[str, Any] | None, unit: str) -> Shown:
+    return show(None, None, None, unit) if row is None else show(row["estimate"], row["ci_low"], row["ci_high"], unit)
+
+
+def names_of(run: Run) -> dict[int, str]:
+    """Every cell by what its flows are."""
+    return {
+        row["cell"]: ", ".join(
+            [f"{row['flows']} × {row['congestion']} {row['direction']}", *([row["pipe"]] if row["pipe"] else [])]
+        )
+        for row, _ in cells_of(run)
+    }
+
+
+def _named(run: Run, found: pl.DataFrame) -> pl.DataFrame:
+    return found.with_columns(pl.col("cell").replace_strict(names_of(run), default="", return_dtype=pl.String))
+
+
+def over_time(run: Run) -> Figure | None:
+    """Round trips from before the flows began to their end, all trials over each other."""
+    found = run.samples("load_timeline")
+    if found is None or found.is_empty():
+        return None
+    stride = -(-found.height // MOST_POINTS)
+    rows = _named(run, found.gather_every(stride)).with_columns(
+        *NO_INTERVAL,
+        x=pl.col("elapsed_s").round(3),
+        y=(pl.col("rtt_ns") / MILLION).round(3),
+        role=pl.lit("point"),
+    )
+    caption = (
+        "Round trips of all trials over the time since their flows began. Before, the path is idle; working conditions "
+        f"begin {run.plan.get('load', {}).get('start_up', NOTHING)} after it."
+    )
+    chart = Lines(Axis("Time since the flows began (s)"), Axis("Round trip (ms)", zero=True), joined=False)
+    return figure("load_timeline", "Round trips as flows begin", caption, rows, chart)
+
+
+def distributions(run: Run) -> Figure | None:
+    """Distributions idle and working."""
+    found = run.samples("load_quantiles")
+    if found is None or found.is_empty():
+        return None
+    named = _named(run, found)
+    rows = named.with_columns(
+        (pl.col("rtt_ns") / MILLION).round(4).alias("x"), pl.format("{}: {}", "cell", "state").alias("cell")
+    )
+    said, rarest = "Round trip (ms)", float(rows["exceedance"].min() or 1e-3)  # type: ignore[arg-type]
+    caption = "The round trips of all trials, of the idle path and under working conditions, on a log(1 − p) axis."
+    chart = Distribution(Axis(said, log=True).x("x"), rarest, said)
+    return figure("load_quantiles", "Distributions idle and working", caption, rows, chart)
+
+
+def keys(run: Run) -> list[Key]:
+    """Each latency under load with its grade, and what the flows got."""
+    found, keys = run.samples("load_grades"), []
+    for row in found.iter_rows(named=True) if found is not None else ():
+        shown = _in_ms(row, INCREASE)
+        lines = (f"95 % CI {shown.interval}", f"grade {row['said']}",
+                 f"{row['flows']} × {row['congestion']}, {row['direction']}")  # fmt: skip
+        keys.append(Key("Latency under load", shown.text, "ms", lines, str(row["device"])))
+    for factors, of in cells_of(run)[:4]:
+        for way in WAYS:
+            if goodput := of.get(("goodput", way)):
+                shown, used = _shown(goodput, "bit/s"), of.get(("utilisation", way))
+                share = f"{fixed(100 * used['estimate'], 1)} % of the rate" if used else ""
+                told = (f"95 % CI {shown.interval}", *([share] if share else []))
+                keys.append(Key(f"Goodput {way}", shown.text, shown.unit, told, str(factors["device"])))
+    return keys
+
+
+def words(run: Run) -> list[str]:
+    """How it was measured."""
+    plan = run.plan.get("load", {})
+    clock, stamps = clock_and_stamps(run, "rtt_idle", "rtt_working")
+    return [
+        *path_words(run),
+        (
+            f"In each trial probes run all the while: for {plan.get('idle', NOTHING)} over the idle path, then beside "
+            f"the flows. Working conditions are the {plan.get('duration', NOTHING)} that follow the flows' start-up of "
+            f"{plan.get('start_up', NOTHING)}, which is in no figure."
+        ),
+        (
+            "Flows are single TCP connections that send as much as they can; each sender reads TCP_INFO every "
+            f"{plan.get('read_every', NOTHING)}. Down is from host B to host A, which probes. Packets have one segment "
+            "each: segmentation offloads are off."
+        ),
+        "Intervals are Student's over sessions, or over rounds where the run has one bed.",
+        f"All times are of one clock: {clock}. Departures and arrivals have timestamps of {stamps}.",
+    ]
+
+
+PARTS = Parts(
+    tables=(grades, round_trips, flows),
+    figures=(over_time, distributions),
+    keys=keys,
+    words=words,
+    results=("grades", "round_trips", "flows"),
+)

@@ -1,0 +1,316 @@
+"""Method "tcp-load": what a run was made of comes out of its analysis, within intervals, and what is wrong is found."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from sojourn.analysis import analyse
+from sojourn.errors import RequestError
+from sojourn.methods.tcp_load.analyse import grade_of, grade_said
+from sojourn.methods.tcp_load.analyse.trials import responsiveness
+from sojourn.plan import load_plan
+from sojourn.plan.effective import effective_toml
+from sojourn.records import TABLES, RunFolder
+from sojourn.report import write_report
+from sojourn.report.contents import all_figures, all_tables
+from sojourn.report.run import Run
+from sojourn.statistics.interval import Interval
+from tests.unit.made_up_tcp import write_table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from sojourn.methods.tcp_load.ask import Loaded
+    from sojourn.plan import Plan
+    from sojourn.plan.trial import Trial
+
+MS = 1_000_000
+MSS, FRAME = 1448, 1514
+KINDS = {"int32": pl.Int32, "int64": pl.Int64, "float64": pl.Float64, "bool": pl.Boolean}
+FEW = ("load.rounds=6", "load.duration=3s", "load.idle=1s")
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What a made-up path does to round trips and flows."""
+
+    idle_ms: float = 20.0
+    bloat_ms: tuple[float, float] = (41.0, 43.0)
+    """Down and up."""
+    goodput_bps: tuple[float, ...] = (30e6, 17e6)
+    """Of each flow."""
+    rate_bps: float = 50e6
+    again: float = 0.01
+    unanswered: float = 0.0
+    late_ns: float = 10_000.0
+    beds_differ_ms: float = 1.0
+    missing: int = 0
+
+
+def made_up(path: Path, truth: Truth, sessions: int = 6, seed: int = 1, sets: Sequence[str] = ()) -> RunFolder:
+    """A whole run folder."""
+    sets = [*sets, f"bed.sessions={sessions}", f"load.flows={len(truth.goodput_bps)}"]
+    plan = load_plan("bufferbloat", sets=sets)
+    folder, rng = RunFolder(path), np.random.default_rng(seed)
+    folder.records.mkdir(parents=True)
+    folder.plan.write_text(effective_toml(plan))
+    folder.bed.write_text("{}")
+    trials = plan.expand()[: -truth.missing or None]
+    log: list[dict[str, Any]] = []
+    for session in range(sessions):
+        bed_ms = rng.normal(0, truth.beds_differ_ms)
+        own = trials[session * len(trials) // sessions : (session + 1) * len(trials) // sessions]
+        tables: dict[str, list[pl.DataFrame]] = {"probes": [], "blocks": [], "tcp_readings": []}
+        log.append({"event": "started", "part": session})
+        for trial in own:
+            made, events = made_up_trial(plan, trial, truth, bed_ms, rng)
+            log += events
+            for name, rows in made.items():
+                tables[name].append(rows)
+        for name, frames in tables.items():
+            write_table(folder.records / f"{name}-{session:03}.arrow", name, pl.concat(frames))
+    log.append({"event": "finished"})
+    folder.log.write_text("".join(json.dumps(event) + "\n" for event in log))
+    return folder
+
+
+def made_up_trial(
+    plan: Plan, trial: Trial[Loaded], truth: Truth, bed_ms: float, rng: np.random.Generator
+) -> tuple[dict[str, pl.DataFrame], list[dict[str, Any]]]:
+    """One trial: its tables, and what the log says of it."""
+    start = 1_000_000_000_000 + trial.block * 30_000_000_000
+    begun, down = start + plan.load.idle_ns, trial.factors.direction == "down"
+    bloat = truth.bloat_ms[0 if down else 1] + bed_ms + rng.normal(0, 0.3)
+    n, interval = trial.count or 0, trial.factors.interval_ns
+    at = start + np.arange(n) * interval
+    rtt = truth.idle_ms + rng.gamma(2, 0.01, n) + np.where(at >= begun, bloat + rng.normal(0, 2, n), 0.0)
+    lost = (at >= begun) & (rng.random(n) < truth.unanswered)
+    arrival = [None if gone else int(when + ms * MS) for when, ms, gone in zip(at, rtt, lost, strict=True)]
+    stamps = [None if gone else "kernel" for gone in lost]
+    probes = {
+        "block": np.full(n, trial.block), "seq": np.arange(n), "warmup": np.zeros(n, dtype=bool), "intended_ns": at,
+        "send_call_ns": at, "departure_ns": at, "departure_source": ["kernel"] * n, "arrival_ns": arrival,
+        "arrival_source": stamps, "receive_call_ns": arrival, "replies": (~lost).astype(int),
+        "late": np.zeros(n, dtype=bool), "reordered": np.zeros(n, dtype=bool),
+    }  # fmt: skip
+    block = {
+        "block": trial.block, "device": trial.device, "round": trial.round, "visit": 0, "cell": trial.cell,
+        "via": "icmp", "kind": "icmp", "schedule": "regular", "interval_ns": interval, "count": n, "warmup": 0,
+        "request_payload_bytes": 56, "response_payload_bytes": 56, "request_frame_bytes": 102,
+        "response_frame_bytes": 102, "started_ns": start, "ended_ns": int(at[-1]), "started_raw_ns": start - 500,
+        "ended_raw_ns": int(at[-1]) - 500, "clock_error_ns": 100, "sent": n, "received": int(n - lost.sum()),
+        "local_drops": 0,
+    }  # fmt: skip
+    address = "10.0.0.2" if down else "10.0.0.1"
+    readings = []
+    for flow, bps in enumerate(truth.goodput_bps):
+        for number in range((plan.load.start_up_ns + plan.load.duration_ns) // (100 * MS)):
+            when = begun + number * 100 * MS
+            acked = bps / 8 * number / 10
+            segments = acked / MSS
+            readings.append({
+                "block": trial.block, "connection": flow, "role": "send", "why": "time", "number": number,
+                "socket_cookie": "1", "local_address": address, "local_port": 4000 + flow, "remote_address": "x",
+                "remote_port": 1, "intended_ns": when, "read_before_ns": when, "read_after_ns": when,
+                "info_bytes": 280, "options": 7, "mss_bytes": MSS, "acked_bytes": round(acked),
+                "delivered": round(segments), "data_segs_out": round(segments * (1 + truth.again)),
+                "total_retrans": round(segments * truth.again),
+            })  # fmt: skip
+    flows = [
+        {"direction": trial.factors.direction, "local": f"{address}:{4000 + flow}", "started_ns": begun}
+        for flow in range(len(truth.goodput_bps))
+    ]
+    factors = asdict(trial.factors)
+    pipes = [{"accuracy": {"p99_ns": truth.late_ns}}]
+    events: list[dict[str, Any]] = [
+        {"event": "emulator-set", "block": trial.block, "device": trial.device, "pipe": pipe, "words": "",
+         "to": {"link": {"rate_bps": truth.rate_bps, "overhead_bytes": 0}}}
+        for pipe in ("forward", "backward")
+    ]  # fmt: skip
+    events += [
+        {"event": "emulator", "block": trial.block, "device": trial.device, "summary": {"summary": {"pipes": pipes}}},
+        {"event": "load-trial", "block": trial.block, "cell": trial.cell, "device": trial.device, "round": trial.round,
+         "factors": factors, "flows": flows},
+    ]  # fmt: skip
+    made = {"probes": framed("probes", probes), "blocks": framed("blocks", [block]),
+            "tcp_readings": framed("tcp_readings", readings)}  # fmt: skip
+    return made, events
+
+
+def framed(table: str, rows: Any) -> pl.DataFrame:
+    """Rows, or columns, with every column that the table has."""
+    schema = {name: KINDS.get(one.type, pl.String) for name, one in TABLES[table].items()}
+    known = pl.DataFrame(rows, schema_overrides={name: schema[name] for name in schema if name in columns_of(rows)})
+    missing = [pl.lit(filler(one), schema[one.name]).alias(one.name) for one in TABLES[table].values()
+               if one.name not in known.columns]  # fmt: skip
+    return known.with_columns(missing).select(list(schema))
+
+
+def columns_of(rows: Any) -> set[str]:
+    return set(rows) if isinstance(rows, dict) else set(rows[0])
+
+
+def filler(column: Any) -> Any:
+    """What stands where the analysis does not look."""
+    if column.nullable:
+        return None
+    return {"bool": False, "int32": 0, "int64": 0, "float64": 0.0}.get(column.type, "x")
+
+
+def judged(
+    folder: RunFolder,
+) -> tuple[dict[str, Any], dict[str, dict[str, Any]], dict[tuple[str, ...], dict[str, Any]]]:
+    """The verdict, its findings by name, and the rows by quantity, statistic and direction."""
+    analyse(folder.path)
+    verdict = json.loads(folder.verdict.read_text())
+    rows: dict[tuple[str, ...], dict[str, Any]] = {
+        (row["quantity"], row["statistic"], row["direction"]): row for row in json.loads(folder.results.read_text())
+    }
+    return verdict, {one["name"]: one for one in verdict["findings"]}, rows
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_a_run_was_made_of_is_within_the_intervals(tmp_path: Path, seed: int) -> None:
+    truth = Truth()
+    verdict, findings, rows = judged(made_up(tmp_path / "run", truth, seed=seed))
+    assert (verdict["verdict"], set(findings)) == ("trusted", set())
+    for key, expected in (
+        (("latency_under_load", "mean", "down and up"), 42 * MS),
+        (("rtt_increase", "mean", "down"), 41 * MS),
+        (("rtt_increase", "p50", "up"), 43 * MS),
+        (("rtt_working", "p50", "down"), (20 + 41.017) * MS),
+    ):
+        row = rows[key]
+        assert row["ci_low"] <= expected <= row["ci_high"], (key, row)
+        assert row["ci_high"] - row["ci_low"] < 6 * MS
+        assert (row["sessions"], row["unit"]) == (6, "ns")
+    for way in ("down", "up"):
+        assert rows["goodput", way, way]["estimate"] == pytest.approx(47e6, rel=1e-4)
+        assert rows["utilisation", way, way]["estimate"] == pytest.approx(47e6 * FRAME / MSS / 50e6, rel=1e-4)
+        assert rows["retransmitted", way, way]["estimate"] == pytest.approx(0.01 / 1.01, rel=5e-3)  # counters are whole
+        assert rows["fairness", way, way]["estimate"] == pytest.approx(47**2 / (2 * (30**2 + 17**2)), rel=1e-4)
+        assert rows["probe_loss", "working", way]["estimate"] == 0
+    minute = rows["responsiveness", "working", "down"]
+    assert minute["estimate"] == pytest.approx(60e3 / (61.02 - 0.2), rel=0.02)  # the slowest 5 % are cut
+    assert "grade B" in verdict["sentence"]
+    assert "goodput 47.0 Mbit/s down, 47.0 Mbit/s up" in verdict["sentence"]
+    budget = json.loads((tmp_path / "run/analysis/budgets.json").read_text())[0]
+    head = rows["latency_under_load", "mean", "down and up"]
+    assert budget["expanded"] == pytest.approx((head["ci_high"] - head["ci_low"]) / 2, rel=0.01)
+
+
+def test_the_report_has_the_grade_with_its_rule_and_every_figure(tmp_path: Path) -> None:
+    folder = made_up(tmp_path / "run", Truth(), sets=FEW)
+    analyse(folder.path)
+    page = write_report(folder.path).read_text()
+    assert "dslreports.com/faq/17930" in page
+    assert "draft-ietf-ippm-responsiveness" in page
+    run = Run.read(folder.path)
+    tables = {table.name: table for table in all_tables(run)}
+    assert {"grades", "round_trips", "flows"} <= set(tables)
+    assert [len(table.rows) for table in (tables["grades"], tables["flows"])] == [1, 2]
+    for table in tables.values():
+        assert {len(row) for row in table.rows} <= {len(table.columns)}, table.name
+    assert {"load_timeline", "load_quantiles"} <= {figure.name for figure in all_figures(run)}
+
+
+WRONG: dict[str, tuple[Truth, str]] = {
+    "path_not_filled": (Truth(goodput_bps=(30e6,)), "used 63 % of the configured rate"),
+    "impossible": (Truth(goodput_bps=(52e6,)), "used 109 % of the configured rate"),
+    "loss": (Truth(unanswered=0.1), "of the probes had no answer"),
+    "tester_limited": (Truth(late_ns=30.0 * MS), "left 30.0 ms or more after their time"),
+    "incomplete": (Truth(missing=3), "3 planned blocks are missing"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_wrong_is_found(name: str, tmp_path: Path) -> None:
+    truth, said = WRONG[name]
+    _, findings, _ = judged(made_up(tmp_path / "run", truth, sessions=3, sets=[*FEW, "load.rounds=12"]))
+    assert set(findings) == {name}
+    assert said in findings[name]["sentence"]
+
+
+def test_two_beds_give_a_figure_without_an_interval(tmp_path: Path) -> None:
+    _, findings, rows = judged(made_up(tmp_path / "run", Truth(), sessions=2, sets=FEW))
+    assert "2 beds give no interval between beds" in findings["too_few_pairs"]["sentence"]
+    assert rows["latency_under_load", "mean", "down and up"]["ci_low"] is None
+
+
+def test_without_a_known_rate_nothing_is_said_of_its_use(tmp_path: Path) -> None:
+    folder = made_up(tmp_path / "run", Truth(), sessions=3, sets=FEW)
+    kept = [line for line in folder.log.read_text().splitlines() if '"emulator-set"' not in line]
+    folder.log.write_text("\n".join(kept))
+    _, findings, rows = judged(folder)
+    assert not findings
+    assert not any(quantity == "utilisation" for quantity, *_ in rows)
+
+
+@pytest.mark.parametrize(
+    ("ms", "grade"), [(0, "A+"), (4.9, "A+"), (5, "A"), (30, "B"), (60, "C"), (200, "D"), (400, "F"), (9000, "F")]
+)
+def test_the_grade_is_dslreports(ms: float, grade: str) -> None:
+    assert grade_of(ms * MS) == grade
+
+
+def test_an_interval_over_a_threshold_has_both_grades() -> None:
+    value = Interval(58.0 * MS, 50.0 * MS, 66.0 * MS, 0.95, 9)
+    assert grade_said(value) == "B (B to C)"
+    assert grade_said(replace(value, high=59.0 * MS)) == "B"
+
+
+def test_round_trips_per_minute_leave_the_slowest_twentieth_out() -> None:
+    assert responsiveness(np.full(100, 20.0 * MS)) == pytest.approx(3000)
+    assert responsiveness(np.r_[np.full(95, 20.0 * MS), np.full(5, 3e9)]) == pytest.approx(3000)
+
+
+@pytest.mark.parametrize("quick", [True, False])
+def test_the_effective_plan_says_the_same(quick: bool, tmp_path: Path) -> None:
+    plan = load_plan("bufferbloat", quick=quick)
+    path = tmp_path / "plan.toml"
+    path.write_text(effective_toml(plan))
+    again = load_plan(path)
+    assert again.sections == plan.sections
+    assert again.expand() == plan.expand()
+    assert not quick or plan.ask.estimate(plan, plan.expand()).total_ns < 60e9
+
+
+def test_only_emulators_have_pipes() -> None:
+    sets = ["bed.devices=wire,emulate", "load.pipe=rate 20Mbit/s,rate 50Mbit/s", "load.direction=both", "flows=1,4"]
+    trials = load_plan("bufferbloat", sets=sets).expand()
+    met = {(trial.device, trial.factors.pipe, trial.factors.flows) for trial in trials}
+    pipes = ("rate 20Mbit/s", "rate 50Mbit/s")
+    assert met == {("wire", "", n) for n in (1, 4)} | {("emulate", pipe, n) for pipe in pipes for n in (1, 4)}
+    assert len({(trial.cell, trial.factors) for trial in trials}) == len({trial.cell for trial in trials}) == 6
+
+
+@pytest.mark.parametrize(
+    ("sets", "said"),
+    [
+        (
+            ["bed.devices=bridge", "load.pipe=rate 1Mbit/s"],
+            'load.pipe = .*: expected a device "emulate" in bed.devices',
+        ),
+        (["probe.schedule=closed-loop"], '"regular" or "poisson"'),
+        (["load.duration=100ms"], "20 times probe.interval or more"),
+        (["load.direction=sideways"], 'load.direction = "sideways": expected'),
+        (["bed.backend=sim"], "needs a kernel's TCP"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(sets: list[str], said: str) -> None:
+    with pytest.raises(RequestError, match=said):
+        load_plan("bufferbloat", sets=sets)
+
+
+def test_a_path_without_a_device_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "plan.toml"
+    path.write_text(effective_toml(load_plan("bufferbloat")).replace('devices = ["emulate"]', "devices = []"))
+    with pytest.raises(RequestError, match="at least one device"):
+        load_plan(path)
