@@ -55,14 +55,14 @@ def test_only_what_is_new_of_a_file_is_fetched(tmp_path: Path) -> None:
     line, there, here, one = fetched(tmp_path)
     (there / "deep").mkdir()
     (there / "blocks.arrow").write_bytes(b"first ")
-    (there / "deep/with space.json").write_bytes(bytes(range(256)) * 40)
+    (there / "deep/with-dash.json").write_bytes(bytes(range(256)) * 40)
     (there / "empty").touch()
     ssh._fetch(one)
     assert contents(here) == contents(there)
     before = line.carried
     with (there / "blocks.arrow").open("ab") as file:
         file.write(b"second")
-    (there / "deep/with space.json").rename(there / "deep/moved.json")
+    (there / "deep/with-dash.json").rename(there / "deep/moved.json")
     ssh._fetch(one)
     assert contents(here) == contents(there)
     assert line.carried - before == len(b"second") + 256 * 40

@@ -155,7 +155,7 @@ chmod 755 "$1/new" && mv -f "$1/new" "$1/sojourn-instrument"
 """
 
 # $1 a folder; on each line of the input, how much of a file is here already. The bytes that are new, file after file.
-SIZES = 'cd "$1" && find . -type f -exec wc -c {} +'
+SIZES = 'cd "$1" && export LC_ALL=C && find . -type f -exec wc -c {} +'
 FETCH = """
 cd "$1" || exit 1
 while read -r from length name; do tail -c "+$((from + 1))" "$name" | head -c "$length"; done

@@ -46,6 +46,9 @@ _READY_SECONDS = 30.0
 _GONE_SECONDS = 20.0
 _KILLED_SECONDS = 5.0
 
+_RECORD = re.compile(r"[\w.-]+(/[\w.-]+)*", re.ASCII)
+_SIZE = re.compile(r" *(\d{1,15}) \./(.+)")
+
 
 class RemoteProcess(subprocess.Popen[Any]):
     """A program on a host, as `ssh` stands for it here: its streams, its status; signals go the other way."""
@@ -536,7 +539,7 @@ def _fetch(one: _Fetched) -> None:
     """Brings what is new of a folder's files; what differs from its hash there is fetched again, once."""
     sizes = _sizes(one)
     for gone in one.sizes.keys() - sizes.keys():
-        (one.local / gone).unlink(missing_ok=True)
+        _place(one, gone).unlink(missing_ok=True)
         del one.sizes[gone]
     for attempt in range(2):
         wanted = [
@@ -565,7 +568,7 @@ def _keep(one: _Fetched, wanted: Sequence[tuple[str, int, int]], got: bytes, sum
         if hashlib.sha256(part).hexdigest() != digest.split()[0]:
             good = False
             continue
-        path = one.local / name
+        path = _place(one, name)
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("r+b" if begin else "wb") as file:
             file.seek(begin)
@@ -575,10 +578,32 @@ def _keep(one: _Fetched, wanted: Sequence[tuple[str, int, int]], got: bytes, sum
 
 
 def _sizes(one: _Fetched) -> dict[str, int]:
-    """The files of a folder there, and their sizes; `wc` adds a line for all."""
+    """The files of a folder there, and their sizes; `wc` adds a line for all. What the host says is not trusted."""
     said = one.machine.line.run([*one.machine.root, "sh", "-c", keeper.SIZES, "sh", one.there])
-    found = (row.split(maxsplit=1) for row in said.splitlines())
-    return {name.removeprefix("./"): int(size) for size, name in found if name.startswith("./")}
+    found: dict[str, int] = {}
+    for row in said.split("\n"):
+        if not row or row.endswith(" total"):
+            continue
+        words = _SIZE.fullmatch(row)
+        if words is None or not _is_record(words[2]):
+            raise MachineError(f"{one.machine}: {row.strip()[:200]!r} is no record's size and name: nothing is fetched")
+        found[words[2]] = int(words[1])
+    return found
+
+
+def _is_record(name: str) -> bool:
+    """Whether a file of this name stays inside the folder it is fetched to."""
+    return _RECORD.fullmatch(name) is not None and not {".", ".."} & set(name.split("/"))
+
+
+def _place(one: _Fetched, name: str) -> Path:
+    """Where a file of a host belongs here; refuses symbolic links on the way."""
+    path = one.local
+    for part in name.split("/"):
+        path /= part
+        if path.is_symlink():
+            raise MachineError(f"{path} is a symbolic link: a record of {one.machine} is not written through it")
+    return path
 
 
 def _usage(one: _Machine) -> tuple[float, float, float, float]:
