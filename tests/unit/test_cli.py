@@ -154,7 +154,7 @@ def test_studies_are_listed_and_beds_drawn(tmp_path: Path) -> None:
     tcplog = {f"tcplog-{what}" for what in ("cost", "perturbation", "truth")}
     pairs = {"bridge-latency", "capture-cost", "frame-size", "ping-wait"}
     taps = {"bridge-modes", "timestamp-accuracy"}
-    assert listed == {"published", *taps, *pairs, *methods, *emulators, *rated, *tcplog, "bufferbloat"}
+    assert listed == {"published", *taps, *pairs, *methods, *emulators, *rated, *tcplog, "bufferbloat", "rrul"}
     assert "[bridge]──[bridge]" in sojourn("bed", "show", "frame-size").stdout
     assert sojourn("--version").stdout.startswith("sojourn ")
 

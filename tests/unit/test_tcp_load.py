@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, replace
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
 
 MS = 1_000_000
 MSS, FRAME = 1448, 1514
+ADDRESS = {"down": "10.0.0.2", "up": "10.0.0.1"}
+"""Of who sends."""
+
 KINDS = {"int32": pl.Int32, "int64": pl.Int64, "float64": pl.Float64, "bool": pl.Boolean}
 FEW = ("load.rounds=6", "load.duration=3s", "load.idle=1s")
 
@@ -108,24 +112,24 @@ def made_up_trial(
         "ended_raw_ns": int(at[-1]) - 500, "clock_error_ns": 100, "sent": n, "received": int(n - lost.sum()),
         "local_drops": 0,
     }  # fmt: skip
-    address = "10.0.0.2" if down else "10.0.0.1"
+    ways = ("down", "up") if trial.factors.direction == "both" else (trial.factors.direction,)
     readings = []
-    for flow, bps in enumerate(truth.goodput_bps):
+    for way, (flow, bps) in product(ways, enumerate(truth.goodput_bps)):
         for number in range((plan.load.start_up_ns + plan.load.duration_ns) // (100 * MS)):
             when = begun + number * 100 * MS
             acked = bps / 8 * number / 10
             segments = acked / MSS
             readings.append({
                 "block": trial.block, "connection": flow, "role": "send", "why": "time", "number": number,
-                "socket_cookie": "1", "local_address": address, "local_port": 4000 + flow, "remote_address": "x",
+                "socket_cookie": "1", "local_address": ADDRESS[way], "local_port": 4000 + flow, "remote_address": "x",
                 "remote_port": 1, "intended_ns": when, "read_before_ns": when, "read_after_ns": when,
                 "info_bytes": 280, "options": 7, "mss_bytes": MSS, "acked_bytes": round(acked),
                 "delivered": round(segments), "data_segs_out": round(segments * (1 + truth.again)),
                 "total_retrans": round(segments * truth.again),
             })  # fmt: skip
     flows = [
-        {"direction": trial.factors.direction, "local": f"{address}:{4000 + flow}", "started_ns": begun}
-        for flow in range(len(truth.goodput_bps))
+        {"direction": way, "local": f"{ADDRESS[way]}:{4000 + flow}", "started_ns": begun}
+        for way, flow in product(ways, range(len(truth.goodput_bps)))
     ]
     factors = asdict(trial.factors)
     pipes = [{"accuracy": {"p99_ns": truth.late_ns}}]
@@ -221,6 +225,18 @@ def test_the_report_has_the_grade_with_its_rule_and_every_figure(tmp_path: Path)
     assert {"load_timeline", "load_quantiles"} <= {figure.name for figure in all_figures(run)}
 
 
+def test_flows_of_both_directions_at_once_are_told_apart(tmp_path: Path) -> None:
+    sets = [*FEW, "load.direction=both", "load.rounds=9"]
+    verdict, findings, rows = judged(made_up(tmp_path / "run", Truth(), sessions=3, sets=sets))
+    assert not findings
+    for way in ("down", "up"):
+        assert rows["goodput", way, "both"]["estimate"] == pytest.approx(47e6, rel=1e-3)
+        assert rows["fairness", way, "both"]["estimate"] == pytest.approx(47**2 / (2 * (30**2 + 17**2)), rel=1e-3)
+    row = rows["latency_under_load", "mean", "both"]
+    assert row["ci_low"] <= 43 * MS <= row["ci_high"]
+    assert "each way at once" in verdict["sentence"]
+
+
 WRONG: dict[str, tuple[Truth, str]] = {
     "path_not_filled": (Truth(goodput_bps=(30e6,)), "used 63 % of the configured rate"),
     "impossible": (Truth(goodput_bps=(52e6,)), "used 109 % of the configured rate"),
@@ -271,9 +287,10 @@ def test_round_trips_per_minute_leave_the_slowest_twentieth_out() -> None:
     assert responsiveness(np.r_[np.full(95, 20.0 * MS), np.full(5, 3e9)]) == pytest.approx(3000)
 
 
+@pytest.mark.parametrize("study", ["bufferbloat", "rrul"])
 @pytest.mark.parametrize("quick", [True, False])
-def test_the_effective_plan_says_the_same(quick: bool, tmp_path: Path) -> None:
-    plan = load_plan("bufferbloat", quick=quick)
+def test_the_effective_plan_says_the_same(study: str, quick: bool, tmp_path: Path) -> None:
+    plan = load_plan(study, quick=quick)
     path = tmp_path / "plan.toml"
     path.write_text(effective_toml(plan))
     again = load_plan(path)
