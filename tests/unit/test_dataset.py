@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import re
+import resource
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +19,7 @@ import polars as pl
 import pyarrow.parquet as pq
 import pytest
 
-from sojourn.errors import RequestError
+from sojourn.errors import MachineError, RequestError
 from sojourn.records import taps as dataset
 from sojourn.records.reader import read_table
 from sojourn.records.taps import ParquetTap, write_dataset
@@ -114,14 +120,123 @@ def test_two_runs_and_a_damaged_part(capture: Path, tmp_path: Path) -> None:
         (["."], "holds no records of a tap"),
         (["c", "--run", "a/b"], "cannot be the name of a partition"),
         (["c", "--bucket", "3"], "give whole seconds"),
+        (["c", "--run", "a" * 300], "File name too long: nothing was added"),
+        (["c", "-o", "file"], "file is no folder"),
+        (["c", "-o", "file/data"], "file is no folder"),
+        (["c", "-o", "/proc"], "give a folder in it"),
+        (["c", "-o", "data/run=m"], "is a partition of a data set, or in one"),
+        (["c", "-o", "data/run=m/below"], "is a partition of a data set, or in one"),
+        (["c", "-o", "link"], "is a partition of a data set, or in one"),
     ],
 )
 def test_wrong_requests_are_refused(
     words: list[str], sentence: str, capture: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(capture.parent)
-    done = sojourn("dataset", *words, "-o", "data")
+    Path("file").touch()
+    Path("link").symlink_to("data/run=m/tap=before")
+    before = sorted(capture.parent.rglob("*"))
+    done = sojourn("dataset", "-o", "data", *words)
     assert (done.returncode, sentence in done.stderr) == (2, True), done.stderr
+    assert done.stderr.count("\n") == 1
+    assert sorted(capture.parent.rglob("*")) == before
+
+
+@pytest.fixture
+def uneven(tmp_path: Path) -> Path:
+    """A capture whose second tap, `before`, saw ten times as much as the first."""
+    write_taps(Box(packets=6_000, loss=0.9, copies=0.0, backward=0.0), tmp_path / "uneven")
+    return tmp_path / "uneven"
+
+
+@pytest.mark.parametrize("run", ["monday", "tuesday"])
+def test_of_a_capture_that_cannot_be_written_nothing_is_added(run: str, uneven: Path, tmp_path: Path) -> None:
+    """The second tap's file becomes longer than files may be."""
+    data = tmp_path / "data"
+    write_taps(Box(packets=100), tmp_path / "c")
+    for name in ("before", "after"):
+        for path in (tmp_path / "c").glob(f"*-{name}-*"):
+            path.rename(path.with_name(path.name.replace(name, f"other-{name}")))
+    write_dataset(tmp_path / "c", data, "monday")
+    there = sorted(tmp_path.rglob("*"))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, hard))
+    try:
+        done = sojourn("dataset", str(uneven), "-o", str(data), "--run", run)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert done.returncode == 3, done.stderr
+    assert "File too large: nothing was added to the data set" in done.stderr
+    assert sorted(tmp_path.rglob("*")) == there
+    assert [one.tap for one in write_dataset(uneven, data, run)] == ["after", "before"]
+    names = {one.parent.name + "/" + one.name for one in data.glob("run=*/tap=*")}
+    assert names == {f"run={run}/tap={tap}" for tap in ("after", "before")} | {
+        f"run=monday/tap=other-{tap}" for tap in ("after", "before")
+    }
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from sojourn.records import taps
+add = taps._Buckets.add
+def killed(self, batch):
+    add(self, batch)
+    if self.folder.name == "tap=before":
+        self.close()
+        os.kill(os.getpid(), signal.SIGKILL)
+taps._Buckets.add = killed
+taps.write_dataset(Path(sys.argv[1]), Path(sys.argv[2]), "tuesday")
+"""
+
+
+def test_what_a_killed_one_left_disturbs_nobody_and_is_replaced(capture: Path, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    write_dataset(capture, data, "monday")
+    killed = subprocess.run([sys.executable, "-c", KILLED, str(capture), str(data)], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert list((tmp_path / ".data.part").rglob("*.parquet"))
+    height = read_table(capture, "taps").frame.height
+    for runs in (1, 2):
+        for program, line in lines_of_the_guide().items():
+            if program in OPENS:
+                assert OPENS[program](line.replace("out/data", str(data))).height == runs * height
+        if runs == 1:
+            write_dataset(capture, data, "tuesday")
+    assert not (tmp_path / ".data.part").exists()
+
+
+def test_one_writes_at_a_time_and_nothing_of_others_is_removed(capture: Path, tmp_path: Path) -> None:
+    beside = tmp_path / ".data.part"
+    beside.mkdir()
+    descriptor = os.open(beside, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    with pytest.raises(RequestError, match="another `sojourn dataset` is writing"):
+        write_dataset(capture, tmp_path / "data", "monday")
+    os.close(descriptor)
+    (beside / "notes").touch()
+    with pytest.raises(RequestError, match="did not write: remove it"):
+        write_dataset(capture, tmp_path / "data", "monday")
+    assert [path.name for path in beside.iterdir()] == ["notes"]
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_run_is_added_to_by_all_taps_or_none(capture: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second of two renames fails."""
+    data = tmp_path / "data"
+    (data / "run=monday/tap=other").mkdir(parents=True)
+    rename = Path.rename
+
+    def failing(self: Path, target: Path) -> Path:
+        if self.parts[-3:] == (".data.part", "run=monday", "tap=before"):
+            raise PermissionError(13, "Permission denied", str(self))
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", failing)
+    with pytest.raises(MachineError, match="nothing was added"):
+        write_dataset(capture, data, "monday")
+    assert [path.name for path in (data / "run=monday").iterdir()] == ["tap=other"]
+    assert not (tmp_path / ".data.part").exists()
 
 
 def test_a_tap_of_a_data_set_is_whole(capture: Path, tmp_path: Path) -> None:

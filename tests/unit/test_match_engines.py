@@ -146,6 +146,28 @@ def test_a_data_set_is_matched_as_the_records_that_it_was_made_of(name: str, eng
         assert rows(tmp_path / "set", table).equals(rows(tmp_path / "one", table))
 
 
+def test_a_partition_that_is_given_twice_is_read_twice(tmp_path: Path) -> None:
+    [first], _ = write_taps(Box(packets=5_000), tmp_path / "c")
+    write_dataset(tmp_path / "c", tmp_path / "data", "monday")
+    tap = str(tmp_path / "data/run=monday/tap=before")
+    one = matched([str(first), str(first), str(first)], tmp_path / "one")
+    told = through_sojourn([tap, tap, tap], tmp_path / "set")
+    assert [way["counts"] for pair in told["pairs"] for way in pair["directions"]] == [
+        way["counts"] for pair in one["pairs"] for way in pair["directions"]
+    ]
+    assert len(told["pairs"]) == 2
+
+
+def test_an_option_may_have_an_inputs_name_for_its_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, [second] = write_taps(Box(packets=1_000), tmp_path / "c")
+    write_dataset(tmp_path / "c", tmp_path / "data", "monday")
+    (tmp_path / "bridge").symlink_to(tmp_path / "data/run=monday/tap=before")
+    monkeypatch.chdir(tmp_path)
+    told = through_sojourn(["bridge", str(second), "--key", "bridge"], tmp_path / "out")
+    assert told["key"] == "bridge"
+    assert [tap["name"] for tap in told["taps"]] == ["bridge", str(second)]
+
+
 def test_a_data_set_that_the_instrument_refuses_leaves_nobody_waiting(tmp_path: Path) -> None:
     write_taps(Box(packets=1_000), tmp_path / "c")
     write_dataset(tmp_path / "c", tmp_path / "data", "monday")

@@ -195,7 +195,7 @@ def test_wrong_requests_are_refused(words: list[str], sentence: str, tmp_path: P
 def test_the_words_of_match_are_told_apart(tmp_path: Path) -> None:
     words = ["a", "-o", "out", "--engine=spark", "b", "--window", "2ms", "--json"]
     told = {"--output": "out", "--engine": "spark", "--window": "2ms", "--json": None}
-    assert inputs_of(words) == (["a", "b"], told)
+    assert inputs_of(words) == (["a", "b"], told, [word for word in words if word not in {"a", "b"}])
     assert is_ours(words)
     assert not is_ours(["a", "b", "-o", str(tmp_path)])
     assert is_ours([str(tmp_path), "b"])

@@ -26,10 +26,11 @@ TOLD = {"p1": (0.01, 100), "p50": (0.5, 1), "p90": (0.9, 10), "p99": (0.99, 100)
 Told = dict[str, Any]
 
 
-def inputs_of(words: list[str]) -> tuple[list[str], dict[str, str | None]]:
-    """The words of `match` that are inputs, and its options with their values."""
+def inputs_of(words: list[str]) -> tuple[list[str], dict[str, str | None], list[str]]:
+    """The words of `match` that are inputs; its options with their values; the words that these are."""
     inputs: list[str] = []
     options: dict[str, str | None] = {}
+    others: list[str] = []
     left = iter(words)
     for word in left:
         if not word.startswith("-"):
@@ -37,13 +38,15 @@ def inputs_of(words: list[str]) -> tuple[list[str], dict[str, str | None]]:
             continue
         name, equals, value = word.partition("=")
         name = SHORT.get(name, name)
-        options[name] = value if equals else next(islice(left, 1), None) if name in WITH_VALUE else None
-    return inputs, options
+        following = [] if equals or name not in WITH_VALUE else list(islice(left, 1))
+        options[name] = value if equals else next(iter(following), None)
+        others += [word, *following]
+    return inputs, options, others
 
 
 def is_ours(words: list[str]) -> bool:
     """Whether an input is a folder, or the engine one, that the instrument does not know."""
-    inputs, options = inputs_of(words)
+    inputs, options, _ = inputs_of(words)
     if {"-h", "--help"} & options.keys():
         return False
     return options.get("--engine") == "spark" or "--master" in options or any(Path(word).is_dir() for word in inputs)
@@ -55,13 +58,13 @@ def match(words: list[str]) -> int:
     from sojourn.instruments.matching import match as match_taps
     from sojourn.records.taps import ParquetTap
 
-    inputs, options = inputs_of(words)
+    inputs, options, others = inputs_of(words)
     taps = {word: ParquetTap.open(Path(word)) for word in inputs if Path(word).is_dir()}
     if options.get("--engine") == "spark":
         return match_on_spark(inputs, taps, options)
     if "--master" in options:
         raise RequestError("--master goes with --engine spark")
-    return match_taps(inputs, taps, [word for word in words if word not in inputs])
+    return match_taps(inputs, taps, others)
 
 
 def match_on_spark(inputs: list[str], taps: dict[str, ParquetTap], options: dict[str, str | None]) -> int:

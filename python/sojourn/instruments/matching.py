@@ -53,11 +53,19 @@ def _run(
     inputs: Sequence[str], taps: Mapping[str, ParquetTap], options: Sequence[str], to: int | None
 ) -> subprocess.CompletedProcess[str]:
     with tempfile.TemporaryDirectory(prefix="sojourn-match-") as scratch:
-        pipes = {name: _pipe(Path(scratch) / str(place), tap) for place, (name, tap) in enumerate(taps.items())}
+        # A pipe has one reader: a tap that is given twice has two.
+        given = {place: taps[name] for place, name in enumerate(inputs) if name in taps}
+        pipes = {place: _pipe(Path(scratch) / str(place), tap) for place, tap in given.items()}
         titles = [word for name in inputs for word in ("--title", name)]
-        argv = ["sojourn", "match", *(str(pipes.get(name, name)) for name in inputs), *titles, *options]
+        argv = [
+            "sojourn",
+            "match",
+            *(str(pipes.get(place, name)) for place, name in enumerate(inputs)),
+            *titles,
+            *options,
+        ]
         failures: list[Exception] = []
-        threads = [Thread(target=_fill, args=(pipes[name], tap, failures)) for name, tap in taps.items()]
+        threads = [Thread(target=_fill, args=(pipes[place], tap, failures)) for place, tap in given.items()]
         for thread in threads:
             thread.start()
         try:

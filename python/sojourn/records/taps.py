@@ -3,28 +3,32 @@
 `DATA/run=RUN/tap=TAP/bucket_s=BEGIN/part-00000.parquet`: a bucket holds the packets of so many seconds of the tap's
 clock, a row group about a million. Columns are those of the table `taps`, names spelled out, and two more: `number`,
 the packet's place in what its tap saw, and `behind_ns`. What the tap is, and what it counted, is in each file's
-metadata, so that the data set alone can be matched. A data set of one run and tap is written once, whole or not at all.
+metadata, so that the data set alone can be matched. A run and tap is written once. All taps of a capture are added, or
+none: they are written into `.DATA.part` beside the data set, and renamed into it.
 """
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import itertools
+import os
 import shutil
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sojourn.errors import RequestError
+from sojourn.errors import MachineError, RequestError
 from sojourn.records.reader import read_batches, read_table
 from sojourn.records.schema import TABLES, VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
-    from pathlib import Path
 
     from sojourn.records.reader import Part
 
@@ -38,6 +42,12 @@ LONGEST_NS = 1 << 62
 COMPRESSION_LEVEL = 3
 KEPT = ("tap", "interface", "host", "key", "most_octets", "clock_id")
 """What a record's metadata says of its tap, and all its parts say alike."""
+
+PARTITIONS = ("run=", "tap=", "bucket_s=")
+"""How the names of a data set's own folders begin."""
+
+NAMED_WRONG = frozenset({errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP, errno.EXDEV})
+"""Errors of the path that was asked for; any other is the machine's."""
 
 TEXTS = ("time_source", "direction")
 ADDED = {"number": "1", "behind_ns": "ns"}
@@ -63,7 +73,8 @@ def write_dataset(records: Path, data: Path, run: str, bucket_ns: int = BUCKET_N
     """Add every tap of a folder of records to a data set, as the run of this name.
 
     A bucket is of whole seconds. Raises RequestError where the folder holds no taps, parts of one tap contradict each
-    other, or the data set has that run and tap already; nothing is written then.
+    other, or the data set has that run and tap already or cannot lie there; MachineError where it cannot be written.
+    Nothing is added then.
     """
     taps = _parts(records)
     if not taps:
@@ -71,19 +82,22 @@ def write_dataset(records: Path, data: Path, run: str, bucket_ns: int = BUCKET_N
     for name in (run, *taps):
         if not name or set(name) & set("/=%\\") or not name.isprintable() or name.startswith("."):
             raise RequestError(f"{name!r} cannot be the name of a partition: give another with --run")
-    folders = {tap: data / f"run={run}" / f"tap={tap}" for tap in taps}
-    for folder in folders.values():
-        if folder.exists():
-            raise RequestError(f"{folder} is there already: a data set is written once; give another --run")
     abouts = {tap: _about(parts) for tap, parts in taps.items()}
     counts = read_table(records, "tap_counts")
     dropped = {part.who: part for part in counts.parts}
-    written = []
-    for tap, parts in taps.items():
-        about = abouts[tap] | {"dropped": _dropped(counts, tap, len(parts), dropped)}
-        with _unfinished(folders[tap]) as folder:
+    with _in_a_sentence(data), _beside(_place_of(data)) as beside:
+        folders = {tap: data / f"run={run}" / f"tap={tap}" for tap in taps}
+        for folder in folders.values():
+            if folder.exists():
+                raise RequestError(f"{folder} is there already: a data set is written once; give another --run")
+        written = []
+        for tap, parts in taps.items():
+            about = abouts[tap] | {"dropped": _dropped(counts, tap, len(parts), dropped)}
+            folder = beside / f"run={run}" / f"tap={tap}"
+            folder.mkdir(parents=True)
             written.append(_write_tap(parts, folder, about, bucket_ns))
-        written[-1].folder = folders[tap]
+            written[-1].folder = folders[tap]
+        _move_in(beside / f"run={run}", data / f"run={run}")
     return written
 
 
@@ -125,16 +139,86 @@ def _dropped(counts: Any, tap: str, parts: int, known: Mapping[str, Part]) -> st
 
 
 @contextmanager
-def _unfinished(folder: Path) -> Iterator[Path]:
-    """A folder that has its name when all is in it."""
-    hidden = folder.with_name(f".{folder.name}.part")
-    shutil.rmtree(hidden, ignore_errors=True)
-    hidden.mkdir(parents=True)
+def _in_a_sentence(data: Path) -> Iterator[None]:
+    """Tell why a data set cannot be written."""
     try:
-        yield hidden
-        hidden.rename(folder)
+        yield
+    except OSError as error:
+        why = os.strerror(error.errno) if error.errno else str(error)
+        sentence = f"{error.filename or data}: {why}: nothing was added to the data set"
+        if error.errno in NAMED_WRONG:
+            raise RequestError(f"{sentence}; give another folder or --run") from error
+        raise MachineError(f"{sentence}; make room, or choose another place") from error
+
+
+def _place_of(data: Path) -> Path:
+    """Where a data set lies, once links are followed. Raises RequestError where it cannot lie there."""
+    place = Path(os.path.realpath(data))
+    for path in (data.absolute(), place):
+        above = [one for one in (path, *path.parents) if one.name.startswith(PARTITIONS)]
+        if above:
+            raise RequestError(f"{data} is a partition of a data set, or in one: give the whole, {above[-1].parent}")
+    there = next(one for one in (place, *place.parents) if one.exists())
+    if not there.is_dir():
+        raise RequestError(f"{there} is no folder: give another for the data set")
+    if place.is_mount():
+        raise RequestError(f"{data} is a file system's own folder, and nothing can be beside it: give a folder in it")
+    return place
+
+
+@contextmanager
+def _beside(place: Path) -> Iterator[Path]:
+    """A hidden folder beside a data set, for one writer at a time; what a killed one left there is removed."""
+    folder = place.with_name(f".{place.name}.part")
+    folder.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        if not _is_locked_by_us(descriptor, folder):
+            raise RequestError(f"another `sojourn dataset` is writing into {place}: wait until it has ended")
+        _clear(folder)
+        if any(folder.iterdir()):
+            raise RequestError(f"{folder} holds what `sojourn dataset` did not write: remove it")
+        try:
+            yield folder
+        finally:
+            with suppress(OSError):
+                _clear(folder)
+                folder.rmdir()
     finally:
-        shutil.rmtree(hidden, ignore_errors=True)
+        os.close(descriptor)
+
+
+def _is_locked_by_us(descriptor: int, folder: Path) -> bool:
+    """Lock an open folder, unless somebody has, or has removed it meanwhile."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # a file system without locks
+        return True
+    return folder.exists() and os.path.samestat(os.fstat(descriptor), folder.stat())
+
+
+def _clear(folder: Path) -> None:
+    for run in folder.glob("run=*"):
+        shutil.rmtree(run)
+
+
+def _move_in(made: Path, run: Path) -> None:
+    """Move all taps of a run to their place: a new run in one step."""
+    run.parent.mkdir(parents=True, exist_ok=True)
+    if not run.exists():
+        made.rename(run)
+        return
+    moved = []
+    try:
+        for tap in sorted(made.iterdir()):
+            tap.rename(run / tap.name)
+            moved.append(tap)
+    except BaseException:
+        for tap in moved:
+            (run / tap.name).rename(tap)
+        raise
 
 
 def _write_tap(parts: list[Path], folder: Path, about: Metadata, bucket_ns: int) -> Written:
