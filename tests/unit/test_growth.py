@@ -7,7 +7,7 @@ import pytest
 from bench.growth import ENGINES, series
 
 SIZES = (1_000_000, 10_000_000)
-MORE_MIB = 24
+MORE_MIB = 64
 """What an allocator may keep, and batches that wait where readers are ahead."""
 
 
