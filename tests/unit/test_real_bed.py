@@ -169,8 +169,8 @@ def test_what_ethtool_says_of_a_port_is_judged(said: str, told: str, fix: str | 
 def test_clocks_that_are_far_apart_are_told(ahead_s: float, status: str, told: str) -> None:
     looked = Looked(
         uid=0, boot_id="", release="6.1.0", version="", architecture="x86_64", distribution="", cpu="", cpus=(0,),
-        memory_bytes=0, clocksource="tsc", management="", tools=frozenset(), links={}, free_bytes=0, sudo="yes",
-        ahead_ns=round(ahead_s * 1e9), ahead_error_ns=20_000_000,
+        memory_bytes=0, clocksource="tsc", management="", tools=frozenset(), links={}, routes=(), free_bytes=0,
+        sudo="yes", ahead_ns=round(ahead_s * 1e9), ahead_error_ns=20_000_000,
     )  # fmt: skip
     found = judge_clock(looked)
     assert (found.status, bool(found.fix)) == (status, status == "limited")

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 from sojourn.errors import MachineError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from sojourn.bed.ssh import Line
 
 TOOLS = {
@@ -41,6 +43,8 @@ echo '== clocksource'; cat /sys/devices/system/clocksource/clocksource0/current_
 echo '== ssh'; echo "$SSH_CONNECTION"
 echo '== tools'; for tool in "$@"; do command -v "$tool" >/dev/null && echo "$tool"; done
 echo '== links'; ip -json -details address 2>/dev/null
+echo '== routes'; ip -json route show table all 2>/dev/null
+echo '== routes6'; ip -json -6 route show table all 2>/dev/null
 echo '== disk'; df -Pk "$folder" 2>/dev/null | tail -n 1
 echo '== sudo'; [ "$(id -u)" = 0 ] || sudo -n true 2>&1 && echo yes
 echo '== now'; date +%s%N
@@ -62,10 +66,12 @@ class Looked:
     memory_bytes: int
     clocksource: str
     management: str
-    """The interface that carries the SSH session; empty where that is not told."""
+    """The interface with the address that the SSH session came to; empty where that is not told."""
     tools: frozenset[str]
     links: dict[str, dict[str, Any]]
     """Its interfaces as `ip -json -details address` has them."""
+    routes: tuple[dict[str, Any], ...]
+    """Its routes of all tables as `ip -json route` has them."""
     free_bytes: int | None
     sudo: str
     """"yes", or why not."""
@@ -99,6 +105,7 @@ def look(line: Line) -> Looked:
 
 def _parse(found: dict[str, list[str]], before_ns: int, took_ns: int) -> Looked:
     links = {one["ifname"]: one for one in json.loads(" ".join(found["links"]) or "[]") if one}
+    routes = [json.loads(" ".join(found[name]) or "[]") for name in ("routes", "routes6")]
     connection = (found["ssh"] or [""])[0].split()
     disk = (found["disk"] or [""])[0].split()
     # The clock is read by the script's last command, so less than all of the time lies behind it.
@@ -117,6 +124,7 @@ def _parse(found: dict[str, list[str]], before_ns: int, took_ns: int) -> Looked:
         management=_with_address(links, connection[2]) if len(connection) == 4 else "",
         tools=frozenset(found["tools"]),
         links=links,
+        routes=tuple(one for some in routes for one in some),
         free_bytes=int(disk[3]) * 1024 if len(disk) > 3 else None,
         sudo=" ".join(found["sudo"]),
         ahead_ns=ahead,
@@ -134,10 +142,12 @@ def cpus_of(words: str) -> list[int]:
 
 
 def _with_address(links: dict[str, dict[str, Any]], address: str) -> str:
-    for name, link in links.items():
-        if any(one.get("local") == address for one in link.get("addr_info", [])):
-            return name
-    return ""
+    """The interface with an address; a link-local one, which several may have, names it by its zone."""
+    address, _, zone = address.partition("%")
+    able = [
+        name for name, link in links.items() if any(one.get("local") == address for one in link.get("addr_info", []))
+    ]
+    return zone if zone in able else next(iter(able), "")
 
 
 def own_addresses(link: dict[str, Any]) -> list[str]:
@@ -147,16 +157,60 @@ def own_addresses(link: dict[str, Any]) -> list[str]:
 
 def unfit(looked: Looked, name: str) -> str | None:
     """Why an interface cannot be taken as a test port; None where it can."""
-    link = looked.links.get(name)
-    if link is None:
-        there = ", ".join(one for one in looked.links if one != "lo")
-        return f"has no interface {name}; it has {there}"
-    if name == looked.management:
-        return f"is reached by SSH through {name}: a test port must be another interface"
+    if name not in looked.links:
+        return f"has no interface {name}; it has {', '.join(one for one in looked.links if one != 'lo')}"
+    return next(_reasons(looked, name), None)
+
+
+def _reasons(looked: Looked, name: str) -> Iterator[str]:
+    """What speaks against an interface."""
+    link, management = looked.links[name], looked.management
+    if not management:
+        yield "has no interface with the address of the SSH session: what carries it is not known, so no port is taken"
+    if name == management:
+        yield f"is reached by SSH through {name}: a test port must be another interface"
     if name == "lo":
-        return "has lo for itself: it is no port"
+        yield "has lo for itself: it is no port"
     if (master := link.get("master")) is not None:
-        return f"has {name} in {master}: take it out first (ip link set dev {name} nomaster)"
-    if addresses := own_addresses(link):
-        return f"has the address {addresses[0]} on {name}: remove it first (ip address flush dev {name})"
-    return None
+        yield f"has {name} in {master}: take it out first (ip link set dev {name} nomaster)"
+    for upper in _on_top_of(looked, name):
+        yield f"has {upper} on {name}: remove it first (ip link delete dev {upper})"
+    for shared in sorted(_below(looked, name) & {management, *_below(looked, management)}):
+        yield f"is reached by SSH through {management}, and {name} needs {shared} as that does"
+    for address in own_addresses(link):
+        yield f"has the address {address} on {name}: remove it first (ip address flush dev {name})"
+    for route in _routes_over(looked, name):
+        yield f"has a route to {route} over {name}: remove it first"
+
+
+PEERS = {"veth", "netkit", "vxcan"}
+"""Kinds of interfaces whose `link` is the other end of a pair."""
+
+
+def _lower(link: dict[str, Any]) -> str | None:
+    """The interface that one stands on, as a VLAN does."""
+    return None if link.get("linkinfo", {}).get("info_kind") in PEERS else link.get("link")
+
+
+def _on_top_of(looked: Looked, name: str) -> Iterator[str]:
+    return (one for one, link in looked.links.items() if _lower(link) == name)
+
+
+def _below(looked: Looked, name: str) -> set[str]:
+    """What an interface stands on or belongs to, all the way."""
+    found: set[str] = set()
+    ahead = [name]
+    while ahead:
+        link = looked.links.get(ahead.pop(), {})
+        new = {one for one in (_lower(link), link.get("master")) if one} - found
+        found |= new
+        ahead += new
+    return found
+
+
+def _routes_over(looked: Looked, name: str) -> Iterator[str]:
+    """Where routes lead that somebody made over an interface; the kernel makes some for every interface that is up."""
+    for route in looked.routes:
+        devs = {route.get("dev"), *(one.get("dev") for one in route.get("nexthops", []))}
+        if name in devs and route.get("protocol") != "kernel" and route.get("type") != "multicast":
+            yield route["dst"]

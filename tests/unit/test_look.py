@@ -1,0 +1,114 @@
+"""Which interfaces of a host may be taken as test ports, from what the host says of itself."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from sojourn.bed.look import look, unfit
+
+if TYPE_CHECKING:
+    from sojourn.bed.look import Looked
+
+SESSION = "198.51.100.9 50000 192.0.2.2 22"
+
+
+def interface(name: str, *addresses: str, **more: Any) -> dict[str, Any]:
+    scopes = [("link" if one.startswith("fe80") else "global", one) for one in addresses]
+    return {
+        "ifname": name,
+        "addr_info": [{"local": one, "prefixlen": 64, "scope": scope} for scope, one in scopes],
+        **more,
+    }
+
+
+def on(kind: str, link: str | None) -> dict[str, Any]:
+    """What an interface of a kind says of the one it stands on."""
+    return {"link": link, "linkinfo": {"info_kind": kind}}
+
+
+MANAGEMENT = interface("eth0", "192.0.2.2", "fe80::1")
+
+
+def host(*links: dict[str, Any], session: str = SESSION, routes: tuple[dict[str, Any], ...] = ()) -> Looked:
+    """A host as its words are read."""
+    said = {
+        "uid": "0", "boot": "boot", "kernel": "6.1.0\nversion\nx86_64", "distribution": "", "cpu": "", "cpus": "0-1",
+        "memory": "1", "clocksource": "tsc", "ssh": session, "tools": "", "links": json.dumps(links),
+        "routes": json.dumps(routes), "routes6": "", "disk": "", "sudo": "yes", "now": "0",
+    }  # fmt: skip
+    line: Any = SimpleNamespace(
+        spec=SimpleNamespace(folder="/var/tmp"),
+        run=lambda *_: "".join(f"== {name}\n{words}\n" for name, words in said.items()),
+    )
+    return look(line)
+
+
+def test_a_port_that_nothing_uses_may_be_taken() -> None:
+    kernels = {"dst": "fe80::/64", "dev": "eth1", "protocol": "kernel"}
+    flooded = {"dst": "ff00::/8", "dev": "eth1", "type": "multicast", "protocol": "boot"}
+    others = {"dst": "default", "dev": "eth0", "protocol": "dhcp"}
+    found = host(MANAGEMENT, interface("eth1", "fe80::2"), routes=(kernels, flooded, others))
+    assert unfit(found, "eth1") is None
+    pair = host(MANAGEMENT, interface("eth1", **on("veth", "eth2")), interface("eth2", **on("veth", "eth1")))
+    assert unfit(pair, "eth1") is None
+
+
+@pytest.mark.parametrize("session", ["fe80::9 50000 fe80::1%eth0 22", "fe80::9 50000 fe80::1 22"])
+def test_a_session_over_a_link_local_address_is_known(session: str) -> None:
+    found = host(interface("eth0", "fe80::1"), interface("eth1"), session=session)
+    assert "is reached by SSH through eth0" in (unfit(found, "eth0") or "")
+    assert unfit(found, "eth1") is None
+
+
+def test_the_zone_tells_which_of_two_interfaces_with_one_address_it_is() -> None:
+    found = host(interface("eth0", "fe80::1"), interface("eth1", "fe80::1"), session="fe80::9 5 fe80::1%eth1 22")
+    assert found.management == "eth1"
+
+
+@pytest.mark.parametrize("session", ["", "198.51.100.9 50000 203.0.113.1 22"])
+def test_no_port_is_taken_where_it_is_not_known_what_carries_the_session(session: str) -> None:
+    assert "no interface with the address of the SSH session" in (
+        unfit(host(MANAGEMENT, interface("eth1"), session=session), "eth1") or ""
+    )
+
+
+@pytest.mark.parametrize(
+    ("management", "links", "port", "sentence"),
+    [
+        ("eth0.5", [interface("eth0.5", "192.0.2.2", **on("vlan", "eth0")), interface("eth0")], "eth0",
+         "has eth0.5 on eth0: remove it first"),
+        ("mac0", [interface("mac0", "192.0.2.2", **on("macvlan", "eth1")), interface("eth1")], "eth1",
+         "has mac0 on eth1: remove it first"),
+        ("eth0", [MANAGEMENT, interface("eth0.7", **on("vlan", "eth0"))], "eth0.7",
+         "is reached by SSH through eth0, and eth0.7 needs eth0 as that does"),
+        ("br0", [interface("br0", "192.0.2.2"), interface("eth0", master="br0"),
+                 interface("eth0.7", **on("vlan", "eth0"))], "eth0.7",
+         "is reached by SSH through br0, and eth0.7 needs br0 as that does"),
+        ("eth0.5", [interface("eth0.5", "192.0.2.2", **on("vlan", "eth0")), interface("eth0"),
+                    interface("eth0.7", **on("vlan", "eth0"))], "eth0.7", "needs eth0 as that does"),
+    ],
+    ids=["VLAN on it", "macvlan on it", "VLAN of management", "VLAN of a bridge's port", "two VLANs"],
+)  # fmt: skip
+def test_a_port_that_the_management_interface_shares_is_refused(
+    management: str, links: list[dict[str, Any]], port: str, sentence: str
+) -> None:
+    found = host(*links)
+    assert found.management == management
+    assert sentence in (unfit(found, port) or "")
+
+
+@pytest.mark.parametrize(
+    "route",
+    [
+        {"dst": "default", "dev": "eth1"},
+        {"dst": "default", "protocol": "ra", "nexthops": [{"dev": "eth0"}, {"dev": "eth1"}]},
+    ],
+)
+def test_a_port_with_a_route_is_refused(route: dict[str, Any]) -> None:
+    assert unfit(host(MANAGEMENT, interface("eth1"), routes=(route,)), "eth1") == (
+        "has a route to default over eth1: remove it first"
+    )
