@@ -247,6 +247,21 @@ def test_a_cable_that_goes_elsewhere_is_found(hosts: Hosts) -> None:
     assert path["fix"].startswith("is eth2 of A cabled to eth1 of B over eth2 and eth1 of the device's host")
 
 
+def test_paths_with_swapped_labels_are_found(hosts: Hosts) -> None:
+    file = hosts.bed()
+    names = [(key, port, {"eth1": "eth2", "eth2": "eth1"}[port]) for key in ("a", "b") for port in ("eth1", "eth2")]
+    words = file.read_text()
+    for key, port, other in names:
+        words = words.replace(f'\n{key} = "{port}"', f'\n{key} = "{other}?"')
+    file.write_text(words.replace("?", ""))
+    done = hosts.sojourn("bed", "check", str(file), "--json")
+    checks = {check["name"]: check for check in json.loads(done.stdout)["checks"]}
+    assert done.returncode == 3
+    through = "passed eth1 of host device, eth2 of host device"
+    assert checks["path direct"]["found"] == f"B answers, but the probes {through}"
+    assert checks["path bridge"]["found"] == f"B answers, but the probes did not {through.replace('passed', 'pass')}"
+
+
 def test_what_a_bed_lacks_is_told_before_anything_starts(hosts: Hosts) -> None:
     nobody(hosts)
     an_address(hosts)

@@ -11,7 +11,7 @@ import pytest
 from sojourn.bed import BedSpec, HostSpec, PathSpec
 from sojourn.bed.look import Looked, cpus_of
 from sojourn.bed.model import Topology, checked
-from sojourn.bed.real_hosts import judge_clock, judge_port
+from sojourn.bed.real_hosts import judge_clock, judge_port, judge_way
 from sojourn.bed.ssh import why
 from sojourn.errors import RequestError
 from sojourn.plan import effective_toml, load_plan
@@ -175,3 +175,17 @@ def test_clocks_that_are_far_apart_are_told(ahead_s: float, status: str, told: s
     found = judge_clock(looked)
     assert (found.status, bool(found.fix)) == (status, status == "limited")
     assert found.found.startswith(told)
+
+
+@pytest.mark.parametrize(
+    ("grown", "sentence"),
+    [
+        ({"a-direct": 22, "b-direct": 20, "d-bridge-1l": 3}, None),
+        ({"a-direct": 20, "b-direct": 20, "d-bridge-1l": 20, "d-bridge-1r": 20},
+         "B answers, but the probes passed d-bridge-1l, d-bridge-1r"),
+        ({"a-direct": 20, "b-direct": 1, "b-bridge": 20},
+         "B answers, but the probes did not pass b-direct and passed b-bridge"),
+    ],
+)  # fmt: skip
+def test_probes_that_pass_other_ports_than_their_paths_are_told(grown: dict[str, int], sentence: str | None) -> None:
+    assert judge_way(grown, {"a-direct", "b-direct"}, 20) == sentence

@@ -10,6 +10,7 @@ import json
 import os
 import re
 import secrets
+import time
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -25,7 +26,7 @@ from sojourn.bed.state import state_folder
 from sojourn.errors import MachineError, SojournError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
     from sojourn.bed.doctor import Status
 
@@ -36,6 +37,9 @@ APART_NS = 1_000_000_000
 """Clocks that differ by more make logs and records hard to read together; round-trip times do not feel it."""
 
 PROBES = 20
+COUNTED_SECONDS = 3.0
+"""So long, interfaces may take to say what they counted."""
+
 NO_PORTS = {"bridge", "bond", "team", "vlan", "macvlan", "dummy", "ifb", "tun", "vxlan", "wireguard", "vrf"}
 """Kinds of interfaces that no cable ends at."""
 
@@ -211,18 +215,45 @@ def judge_port(said: str) -> tuple[str, str | None]:
 
 
 def _path(bed: Bed, spec: BedSpec, link: Link) -> Check:
-    """Whether B answers A over a path, and its least round-trip time."""
+    """Whether B answers A over a path and by its ports alone, and its least round-trip time."""
+    before = bed.counters()
     argv = [bed.backend.instrument(), "probe", "icmp", link.b_ip4, "--dev", link.a_dev]
     try:
         said = json.loads(bed.backend.run("a", [*argv, "-c", str(PROBES), "-i", "5ms", "--timeout", "500ms", "--json"]))
         least_us = said["rtt"]["min_ns"] / 1e3
         told = f"B answered {said['received']} of {PROBES} probes, least round-trip time {least_us:.1f} us"
-        return Check("paths", f"path {link.path}", "ok" if said["received"] == PROBES else "limited", told)
+        elsewhere = _elsewhere(bed, link, before, said["received"])
     except (SojournError, ValueError, KeyError, TypeError):
         own = spec.paths[link.path]
         over = f" over {own.left} and {own.right} of the device's host" if own.left else ""
         fix = f"is {own.a} of A cabled to {own.b} of B{over}, and does what stands between forward frames?"
         return Check("paths", f"path {link.path}", "missing", "B does not answer A", fix, needed=True)
+    if elsewhere is not None:
+        fix = "are the labels of two paths swapped in the file, or their cables?"
+        return Check("paths", f"path {link.path}", "missing", _in_real_names(elsewhere, spec), fix, needed=True)
+    return Check("paths", f"path {link.path}", "ok" if said["received"] == PROBES else "limited", told)
+
+
+def _elsewhere(bed: Bed, link: Link, before: Mapping[str, Mapping[str, int]], received: int) -> str | None:
+    """What speaks against probes that passed the path's own ports alone; drivers may count late."""
+    ways = ("rx_packets", "tx_packets")
+    deadline = time.monotonic() + COUNTED_SECONDS
+    while True:
+        now = bed.counters()
+        grown = {port.dev: max(now[port.dev][way] - before[port.dev][way] for way in ways)
+                 for one in bed.topology.links for port in one.ports}  # fmt: skip
+        found = judge_way(grown, {port.dev for port in link.ports}, received)
+        if found is None or time.monotonic() > deadline:
+            return found
+        time.sleep(0.2)
+
+
+def judge_way(grown: Mapping[str, int], own: Collection[str], received: int) -> str | None:
+    """Which ports of a path counted less than was answered, and which of other paths counted the probes."""
+    silent = [dev for dev, packets in grown.items() if dev in own and packets < received]
+    stray = [dev for dev, packets in grown.items() if dev not in own and 2 * packets >= PROBES]
+    words = [f"did not pass {', '.join(silent)}"] * bool(silent) + [f"passed {', '.join(stray)}"] * bool(stray)
+    return f"B answers, but the probes {' and '.join(words)}" if words else None
 
 
 @dataclass(frozen=True)
