@@ -84,6 +84,9 @@ class OwnFiles(NetnsBackend):
         self.put(host, str(there), local.read_text())
         return there
 
+    def require_hosts(self) -> None:
+        pass
+
     def gather(self) -> None:
         for (host, local), there in self._folders.items():
             if local.is_dir():  # what was there for a moment only is gone by now

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import threading
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -83,6 +84,41 @@ def test_what_came_otherwise_than_its_hash_says_is_fetched_again_once(tmp_path: 
     line.spoilt = 2
     with pytest.raises(MachineError, match="records came otherwise than they are there"):
         ssh._fetch(one)
+
+
+KEEPER = 'while read -r word; do [ "$word" != look ] || echo here; done; echo gone'
+
+
+def kept(script: str) -> Any:
+    """A host whose keeper is a script here."""
+    one: Any = object.__new__(ssh._Machine)
+    one.line = SimpleNamespace(lost=lambda: "host B (b.lab): the SSH connection was lost")
+    one.name, one._silent, one._lock = "b", False, threading.Lock()
+    one._process = subprocess.Popen(
+        ["sh", "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    return one
+
+
+@pytest.mark.parametrize(
+    ("status", "sentence"), [(0, "gave up waiting for this controller"), (255, "connection was lost")]
+)
+def test_what_a_host_that_has_gone_recorded_is_not_fetched(status: int, sentence: str, tmp_path: Path) -> None:
+    _, there, here, folder = fetched(tmp_path)
+    backend: Any = object.__new__(ssh.SshBackend)
+    gone = kept(f"read -r word; echo here; read -r word; exit {status}")
+    backend._machines = {"a": kept(KEEPER), "b": gone}
+    backend._folders = {("a", here): folder}
+    (there / "blocks.arrow").write_bytes(b"good")
+    backend.gather()
+    (there / "blocks.arrow").write_bytes(b"good, and then loss")
+    with pytest.raises(MachineError, match=sentence):
+        backend.gather()
+    assert contents(here) == {"blocks.arrow": b"good"}
+    gone._beat()
+    assert sentence in gone.gone()
+    for one in backend._machines.values():
+        one._process.communicate()
 
 
 def test_the_instrument_without_libraries_is_copied_unless_it_is_older(

@@ -79,8 +79,11 @@ class Backend(Protocol):
     def lend(self, host: HostName, local: Path) -> Path:
         """Where programs of a host can read a file of ours."""
 
+    def require_hosts(self) -> None:
+        """Raises MachineError, which names the host, where one has gone: what was measured since is of no host."""
+
     def gather(self) -> None:
-        """Brings what programs wrote for our folders into these, as far as it is written."""
+        """Brings what programs wrote for our folders into these, so far; nothing where a host has gone."""
 
     def socket(self, name: str) -> str:
         """Where a program of the devices' host may listen for this process alone: a path that goes with the bed."""

@@ -82,6 +82,7 @@ echo "ready $$$keepers"
 
 while line=$(timeout {lease} sh -c 'IFS= read -r line && echo "$line"'); do
     case $line in
+        look) echo here ;;
         signal\\ *) (
             number=${line##* } name=${line#* }
             for try in 1 2 3 4 5 6 7 8 9 10; do [ -s "$work/pid.$number" ] && break; sleep 0.05; done

@@ -62,6 +62,7 @@ def measure_trials(session: Session, how: Measure, clock: Clock, share: float) -
                 for trial in batch:
                     bench.measure(trial)
                     screen.step()
+            session.site.bed.backend.require_hosts()
             if time.monotonic() > gathered + GATHER_SECONDS:
                 session.site.bed.backend.gather()
                 gathered = time.monotonic()

@@ -5,7 +5,7 @@ Says how a path is reached and how programs start there. Builds nothing itself (
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from sojourn import devices
 from sojourn.bed import Bed, BedSpec, BoxSpec, LinkSpec, build_bed
 from sojourn.conduct.real_hosts import real_hosts, real_paths, require_clock
+from sojourn.errors import MachineError
 from sojourn.plan.line import BETWEEN_SESSIONS, DRAWN_BY
 from sojourn.plan.sizes import KINDS
 
@@ -96,8 +97,11 @@ def open_site(
         require_clock(plan, bed.backend)
         try:
             yield Site(bed, plan.bed.lines, draw)
-        finally:
-            bed.backend.gather()
+        except BaseException:
+            with suppress(MachineError):  # what a host that has gone left is measured again
+                bed.backend.gather()
+            raise
+        bed.backend.gather()
 
 
 WAYS = ("forward", "backward", "delay", "delay_backward")

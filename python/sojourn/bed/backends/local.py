@@ -87,6 +87,9 @@ class LocalMachine:
         del host
         return local
 
+    def require_hosts(self) -> None:
+        """All are this machine."""
+
     def gather(self) -> None:
         """Everything is where it should be."""
 

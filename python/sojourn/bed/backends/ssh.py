@@ -105,6 +105,8 @@ class _Machine:
         self.namespaces: dict[HostName, int] = {}
         self._process: subprocess.Popen[str] | None = None
         self._lock = threading.Lock()
+        self._silent = False
+        """Whether the keeper could not be told that we live."""
 
     def __str__(self) -> str:
         return str(self.line)
@@ -144,6 +146,22 @@ class _Machine:
                 return False
             return self._process.poll() is None
 
+    def gone(self) -> str | None:
+        """The sentence for a keeper that has ended though nobody asked it to; None while it is there."""
+        if self._process is None or (self._process.poll() is None and not self._silent):
+            return None
+        status = self._process.poll()
+        return self.line.lost() if status in {None, LOST} else f"{self} gave up waiting for this controller"
+
+    def require(self) -> None:
+        """Raise MachineError unless the keeper answers."""
+        if self._process is None:
+            return
+        if not self.send("look") or _first_line(self._process, _READY_SECONDS) != "here":
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(_KILLED_SECONDS)
+            raise MachineError(self.gone() or f"{self} does not answer any more")
+
     def run(self, argv: Sequence[str], text: str = "") -> str:
         """Run a command outside the bed, with the rights of root."""
         return self.line.run([*self.root, *argv], text)
@@ -164,6 +182,7 @@ class _Machine:
         """Tell the keeper again and again that we live."""
         while self.send(""):
             time.sleep(keeper.BEAT_SECONDS)
+        self._silent = True
 
 
 class SshBackend:
@@ -272,7 +291,7 @@ class SshBackend:
         try:
             return one.line.run([*one.root, *there], input or "")
         except MachineError as error:
-            raise MachineError(f"{error} (by '{shlex.join(argv)}')") from error
+            raise MachineError(one.gone() or f"{error} (by '{shlex.join(argv)}')") from error
 
     def beside(self, argv: Sequence[str], **popen: Any) -> subprocess.Popen[Any]:
         del popen
@@ -311,10 +330,15 @@ class SshBackend:
         one.line.run_bytes([*one.root, "sh", "-c", script, there], local.read_bytes())
         return Path(there)
 
+    def require_hosts(self) -> None:
+        for one in self._machines.values():
+            one.require()
+
     def gather(self) -> None:
-        """Fetches what is new of every file, and compares it by its hash."""
+        """Fetches what is new of every file, and compares it by its hash; of no host where one has gone."""
+        self.require_hosts()
         for one in self._folders.values():
-            if one.local.is_dir() and one.machine.line.is_up:  # what was there for a moment only is gone by now
+            if one.local.is_dir():  # what was there for a moment only is gone by now
                 _fetch(one)
 
     def socket(self, name: str) -> str:
