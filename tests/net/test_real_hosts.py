@@ -212,6 +212,15 @@ def test_hosts_clean_up_by_themselves_when_their_network_is_gone(hosts: Hosts) -
     await_nothing(hosts, LEASE_SECONDS)
 
 
+def test_a_keeper_that_is_terminated_gives_everything_back(hosts: Hosts) -> None:
+    process = started(hosts, "run")
+    hosts.at("b", "sh", "-c", "for taken in /run/sojourn/taken.*; do kill ${taken##*.}; done")
+    _, said = process.communicate(timeout=120)
+    assert process.returncode == 3, said
+    assert b"host B (b.lab) gave up waiting for this controller" in said
+    await_nothing(hosts, LEASE_SECONDS)
+
+
 def test_hosts_are_asked_for_a_first_file_and_the_bed_that_it_describes_is_tried(hosts: Hosts) -> None:
     asked = ["a.lab", "b.lab", "--device", "device.lab", "--config", str(hosts.config)]
     new = hosts.sojourn("bed", "new", *asked)

@@ -2,8 +2,9 @@
 
 The *keeper* is root's shell on the host, asked over SSH by lines on its standard input. It holds the lock of the host,
 keeps the network namespaces of the bed's hosts, sends signals, and hears a beat every few seconds. At the end of its
-input (the controller or the SSH session has ended), or when no beat has come for a while (the network has), it ends
-every program in these namespaces, gives the interfaces back as it found them, and removes what was copied.
+input (the controller or the SSH session has ended), at a SIGTERM, or when no beat has come for a while (the network
+has), it ends every program in these namespaces, gives the interfaces back as it found them, and removes what was
+copied.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ KEEPER = (
     """
 PATH=$PATH:/usr/sbin:/sbin
 trap '' PIPE HUP
+stop=
+trap 'stop=yes' TERM INT
 umask 022
 run=$1 who=$2 work=$3 tools=$4 keep=$5; shift 5
 state={state}
@@ -32,7 +35,8 @@ taken=$state/taken.$$
 
 in_ns() { there=$1; shift; nsenter --net="/proc/$there/ns/net" -- "$@"; }
 
-give_back() { # what the file of taken interfaces says
+give_back() { # what the file of taken interfaces says; what is not back stays in it
+    : >"$state/away.$$"
     while read -r ns old new mac mtu up; do
         for name in "$new" "$old"; do
             in_ns "$ns" ip link set dev "$name" down && in_ns "$ns" ip link set dev "$name" name "$old" &&
@@ -41,6 +45,10 @@ give_back() { # what the file of taken interfaces says
         if ! ip link show dev "$old" >/dev/null 2>&1; then # its namespace went first, and the kernel brought it here
             ip link set dev "$new" down && ip link set dev "$new" name "$old"
         fi 2>/dev/null
+        if ! ip link show dev "$old" >/dev/null 2>&1; then
+            echo "$ns $old $new $mac $mtu $up" >>"$state/away.$$"
+            continue
+        fi
         ip link set dev "$old" xdp off 2>/dev/null
         ip link set dev "$old" address "$mac" mtu "$mtu" 2>/dev/null
         set --
@@ -51,7 +59,7 @@ give_back() { # what the file of taken interfaces says
         [ "$up" != up ] || ip link set dev "$old" up
         rm -f "$state/features.$old"
     done <"$taken"
-    rm -f "$taken"
+    if [ -s "$state/away.$$" ]; then mv -f "$state/away.$$" "$taken"; else rm -f "$taken" "$state/away.$$"; fi
 }
 
 exec 9>>"$state/lock"
@@ -62,7 +70,7 @@ if ! flock -n 9; then
     locked= # another host of the same bed on the same machine
 else
     for left in "$state"/taken.*; do # a keeper that was killed
-        [ ! -e "$left" ] || { taken=$left; give_back; }
+        [ -e "$left" ] && ! grep -qsF "$state" "/proc/${left##*.}/cmdline" && { taken=$left; give_back; }
     done
     taken=$state/taken.$$
     echo "$run $who" >"$state/holder"
@@ -80,7 +88,7 @@ for host in "$@"; do
 done
 echo "ready $$$keepers"
 
-while line=$(timeout {lease} sh -c 'IFS= read -r line && echo "$line"'); do
+while [ -z "$stop" ] && line=$(timeout {lease} sh -c 'IFS= read -r line && echo "$line"'); do
     case $line in
         look) echo here ;;
         signal\\ *) (
@@ -105,6 +113,11 @@ done
 give_back
 kill -KILL $keepers
 wait
+for try in 1 2 3; do # what the kernel brought here when its namespace went
+    [ -e "$taken" ] || break
+    sleep 0.3
+    give_back
+done
 rm -rf "$work"
 [ "$keep" = keep ] || { rm -rf "$tools"; rmdir {instruments}; } 2>/dev/null
 [ -z "$locked" ] || rm -f "$state/holder"

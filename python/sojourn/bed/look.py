@@ -29,6 +29,8 @@ TOOLS = {
 """What a host must have, and the package of each."""
 
 OLDEST_KERNEL = (5, 15)
+BED_MACS = "02:77:00:"
+"""How the MACs of a bed's ports begin."""
 
 _LOOK = """
 PATH=$PATH:/usr/sbin:/sbin; folder=$1; shift
@@ -158,6 +160,11 @@ def own_addresses(link: dict[str, Any]) -> list[str]:
 def unfit(looked: Looked, name: str) -> str | None:
     """Why an interface cannot be taken as a test port; None where it can."""
     if name not in looked.links:
+        for left, link in looked.links.items():
+            if link.get("address", "").startswith(BED_MACS):
+                mend = f"ip link set dev {left} down; ip link set dev {left} name {name}"
+                told = f"has no interface {name}, but {left}, left by a run that was killed"
+                return f"{told}: the next run gives it back, or: {mend}"
         return f"has no interface {name}; it has {', '.join(one for one in looked.links if one != 'lo')}"
     return next(_reasons(looked, name), None)
 

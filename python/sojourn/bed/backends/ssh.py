@@ -196,6 +196,7 @@ class SshBackend:
     def __init__(self, run_id: str) -> None:
         self.missing: list[str] = []
         self._state = StateFile(run_id)
+        self._token = secrets.token_hex(8)
         self._machines: dict[str, _Machine] = {}
         self._ports: dict[str, str] = {}
         self._started: list[subprocess.Popen[Any]] = []
@@ -217,6 +218,7 @@ class SshBackend:
         state = StateFile(f"{run}-hold")
         state.write(Process.of(os.getpid()))
         machines: list[_Machine] = []
+        holder = secrets.token_hex(8)
         try:
             for name, host in hosts.items():
                 machines.append(_Machine(name, host, str(state.socket(f"hold-{name}"))))
@@ -224,8 +226,8 @@ class SshBackend:
             for one in machines:
                 require_fit(one.line, one.found, binary)
             for one in machines:
-                one.keep(run, run, (), tools_folder(binary))
-            cls._held = run
+                one.keep(holder, holder, (), tools_folder(binary))
+            cls._held = holder
             yield
         finally:
             cls._held = None
@@ -252,8 +254,7 @@ class SshBackend:
         self._tools = tools_folder(binary)
         for one in self._machines.values():
             hosts = [host.name for host in topology.hosts if _machine_of(host.name) == one.name]
-            run = self._state.mark.run
-            one.keep(run, self._held or run, hosts, self._tools)
+            one.keep(self._token, self._held or self._token, hosts, self._tools)
             require_ports(one.line, one.found, self._interfaces(one.name, topology))
         for one in self._machines.values():
             self._install(one, digest)
