@@ -25,13 +25,14 @@ from sojourn.methods.anomalies.analyse.series import (
     Series,
     anomalies_in,
 )
+from sojourn.methods.anomalies.show import keys
 from sojourn.plan import load_plan
 from sojourn.records import RunFolder
 from sojourn.report import write_report
 from sojourn.report.contents import all_figures, all_tables
 from sojourn.report.run import Run
 from sojourn.statistics.fold import find_every
-from sojourn.statistics.interval import Interval
+from sojourn.statistics.interval import Interval, student_quantile
 from sojourn.statistics.steps import find_steps
 
 if TYPE_CHECKING:
@@ -75,6 +76,8 @@ def test_the_papers_card_is_found_and_described(seed: int) -> None:
     assert ramped.size.low is not None
     assert ramped.size.high is not None
     assert ramped.size.low <= 2e6 <= ramped.size.high
+    assert every.p is not None
+    assert ramped.p is not None
     assert max(every.p, ramped.p) <= 1e-5
 
 
@@ -173,6 +176,103 @@ def test_lost_probes_do_not_shift_the_count() -> None:
     values[rng.random(LENGTH) < 0.1] = np.nan
     (one,) = found_in(values)
     assert (one.every, one.phase) == (50, 0)
+
+
+def bursts(values: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
+    first = int(rng.integers(500, 6_000))
+    values[first : first + 30] += 40_000
+    return values
+
+
+def stalled(values: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
+    first = int(rng.integers(500, 6_000))
+    values[first : first + 10] += 1e6 * np.arange(10, 0, -1)
+    return values
+
+
+def pink(values: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
+    frequencies = np.maximum(1.0, np.arange(len(values) // 2 + 1))
+    noise = np.fft.irfft(np.fft.rfft(rng.normal(0, 1, len(values))) / frequencies**0.5, len(values))
+    return np.asarray(values + 300 * noise / noise.std(), dtype=np.float64)
+
+
+def wandering(values: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
+    return values + leaky(rng.normal(0, 200, len(values)), 0.999)
+
+
+@pytest.mark.parametrize("made", [bursts, stalled, pink, wandering])
+def test_a_burst_a_stall_and_slow_noise_are_no_step(made: Callable[..., NDArray[np.float64]]) -> None:
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        assert not [one for one in found_in(made(quiet(rng, 7_000), rng), 0.001) if one.kind == STEP]
+
+
+def test_the_interval_of_a_step_holds_the_true_one() -> None:
+    held = 0
+    for seed in range(20):
+        values = quiet(np.random.default_rng(seed), 40_000)
+        values[15_000:] += 3_000
+        (step,) = find_steps(values, 200)
+        reach = student_quantile(step.degrees, 0.95) * step.error
+        held += abs(step.by - 3_000) <= reach
+        assert step.p < 1e-6
+        assert reach < 300
+    assert held >= 17
+
+
+def test_a_level_that_rises_and_falls_once_has_two_steps() -> None:
+    values = quiet(np.random.default_rng(4), 40_000)
+    values[10_000:20_000] += 3_000
+    up, down = find_steps(values, 200)
+    assert up.by == pytest.approx(3_000, rel=0.05)
+    assert down.by == pytest.approx(-3_000, rel=0.05)
+
+
+def test_a_sawtooth_is_a_ramp_and_no_steps() -> None:
+    into = np.mod(np.arange(LENGTH) * INTERVAL_S + 31, 92.5) / 92.5
+    (ramp,) = found_in(quiet(np.random.default_rng(6)) + 50_000 * into)
+    assert ramp.kind == RAMP
+    assert ramp.seconds == pytest.approx(92.5, rel=0.005)
+    assert within(ramp, 50_000, 0.05)
+    assert ramp.p is None
+
+
+def test_equal_values_of_a_coarse_clock_have_no_period() -> None:
+    for seed in range(2):
+        values = np.round(10_000 + np.random.default_rng(seed).gamma(4, 150, LENGTH), -3)
+        assert find_every(values) is None
+
+
+def test_a_lost_probe_counts_neither_as_slow_nor_as_fast() -> None:
+    """Of every 10th half are lost, where others are slower than the median in most cases."""
+    rng = np.random.default_rng(7)
+    values = 10_000 + np.where(rng.random(20_000) < 0.6, 0.0, rng.exponential(1_000, 20_000))
+    values[::10][rng.random(2_000) < 0.9] = np.nan
+    values[1::2][rng.random(10_000) < 0.5] = np.nan
+    assert find_every(values) is None
+
+
+def test_two_numbers_are_both_found_beside_the_papers_ramp() -> None:
+    t = np.arange(LENGTH) * INTERVAL_S
+    into = np.mod(t + 7, 92.5)
+    values = quiet(np.random.default_rng(0))
+    values[3::50] += np.where(into < 20, 2e6 * into / 20, 0)[3::50]
+    values[5::8] += 700
+    found = found_in(values)
+    assert [(one.kind, one.every or one.among) for one in found] == [(EVERY, 8), (EVERY, 50), (RAMP, 50)]
+    tick, _, ramp = found
+    assert within(tick, 700, 0.05)
+    assert ramp.seconds == pytest.approx(92.5, rel=0.005)
+    assert within(ramp, 2e6, 0.1)
+
+
+@pytest.mark.parametrize("every", [1_500, 2_100])
+def test_a_number_beyond_a_thousand_is_told_itself(every: int) -> None:
+    values = quiet(np.random.default_rng(every))
+    values[every // 3 :: every] += 20_000
+    (one,) = found_in(values)
+    assert (one.every, one.phase) == (every, every // 3)
+    assert within(one, 20_000, 0.02)
 
 
 @pytest.mark.parametrize("length", [0, 1, 30, 999])
@@ -275,6 +375,48 @@ def test_a_number_at_two_intervals_tells_time_from_count(numbers: tuple[int, int
     shown = [Shown("bridge", cell, Anomaly(EVERY, size, 1e-9, every=n), 2, 2) for cell, n in enumerate(numbers)]
     run: Any = SimpleNamespace(cells=cells)
     assert [one.told_by for one in attributed(run, shown)] == [by, by]
+
+
+def anomaly(kind: str, size: float, **more: Any) -> Anomaly:
+    return Anomaly(kind, Interval(size, 0.9 * size, 1.1 * size, 0.95, 20), 1e-9, **more)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "seen", "alike"),
+    [
+        (anomaly(EVERY, 700, every=8), anomaly(EVERY, 720, every=8), 2, True),
+        (anomaly(EVERY, 100_000, every=8), anomaly(EVERY, 700, every=8), 2, False),
+        (anomaly(EVERY, 700, every=8), anomaly(EVERY, 720, every=8), 1, False),
+        (anomaly(STEP, 3_000), anomaly(STEP, 3_100), 1, True),
+        (anomaly(STEP, 3_000), anomaly(STEP, 300), 1, False),
+        (anomaly(STEP, 3_000), Anomaly(STEP, Interval(-3_000, -3_300, -2_700, 0.95, 20), 1e-9), 1, False),
+        (anomaly(MODE, 8_000), anomaly(MODE, 80_000), 2, False),
+    ],
+)
+def test_an_anomaly_is_the_direct_links_only_where_that_has_as_much(
+    one: Anomaly, other: Anomaly, seen: int, alike: bool
+) -> None:
+    run: Any = SimpleNamespace(cells={0: SimpleNamespace(interval_ns=500_000)})
+    shown = [Shown("direct", 0, other, seen, 2), Shown("bridge", 0, one, 2, 2)]
+    assert [which.on_direct for which in attributed(run, shown)] == [False, alike]
+
+
+def test_what_single_series_show_is_counted_in_the_sentence_and_has_no_tile(
+    synthetic: Callable[..., Any],
+) -> None:
+    def alter(block: dict[str, Any], probes: dict[str, Any], rng: np.random.Generator) -> None:
+        del rng
+        if block["device"] == "bridge" and block["round"] == 0:
+            probes["arrival_ns"][::20] += 5_000
+
+    path = synthetic(rounds=2, icmp_bytes=(64,), count=5_000, alter=alter, a_a=False, laws=()).write()
+    plan = path / "plan.toml"
+    plan.write_text(plan.read_text().replace('method = "pairs"', 'method = "anomalies"'))
+    analyse(path)
+    verdict, _ = told(RunFolder(path))
+    assert "in most series; 1 anomaly in single series, see the table" in verdict["sentence"]
+    assert "for every n-th probe up to 1000" in verdict["sentence"]
+    assert not keys(Run.read(path))
 
 
 def test_what_the_direct_link_shows_too_is_not_the_devices(tmp_path: Path) -> None:

@@ -30,6 +30,11 @@ ABOVE_OTHERS = 2.0
 """How far the strongest number stands above the median of all: neighbours that resemble each other raise them all."""
 
 
+MULTIPLES = (2, 3, 5)
+APART, NOT_LONGER = 6.0, 4.0
+"""Standard deviations between one in so many values of a number and its others, and of these above all values."""
+
+
 @dataclass(frozen=True, slots=True)
 class Every:
     """Every `n`-th value is longer, those at `phase`, `phase + n`, …; `p` is the chance that independent values are."""
@@ -44,19 +49,43 @@ class Every:
 
 
 def find_every(values: NDArray[np.float64], longest: int = LONGEST) -> Every | None:
-    """The number at which a series in its order is longest on one place, or None."""
+    """The number at which a series in its order is longest on one place, or None. NaN: nothing is known of that one.
+
+    A number beyond `longest` is found by a divisor of it, and told itself.
+    """
+    known = ~np.isnan(values)
     longest = min(longest, len(values) // LEAST_CYCLES)
-    if longest < 2 or np.ptp(values) == 0:
+    if longest < 2 or not known.any() or np.ptp(values[known]) == 0:
         return None
-    scores = normal_scores(values - running_median(values))
+    filled = np.where(known, values, np.median(values[known]))
+    scores = np.zeros(len(values))
+    scores[known] = normal_scores((filled - running_median(filled))[known])
     numbers = np.arange(2, longest + 1)
-    folded = [_strongest(scores, int(n)) for n in numbers]
+    folded = [_strongest(scores, known, int(n)) for n in numbers]
     strength = np.array([z for z, _ in folded])
     best = int(strength.argmax())
     p = min(1.0, float(special.ndtr(-strength[best]) * numbers.sum()))
     if p > FALSE_ALARM or strength[best] < ABOVE_OTHERS * float(np.median(strength)):
         return None
-    return Every(int(numbers[best]), folded[best][1], p)
+    return _multiplied(scores, Every(int(numbers[best]), folded[best][1], p))
+
+
+def _multiplied(scores: NDArray[np.float64], every: Every) -> Every | None:
+    """The multiple of a number where one in two, three or five of its values is longer and the others are not."""
+    for times in MULTIPLES:
+        members = scores[every.phase :: every.n]
+        of = np.arange(len(members)) % times
+        means = np.array([members[of == one].mean() for one in range(times)]) if len(members) >= times else np.zeros(1)
+        best = int(means.argmax())
+        chosen, others = members[of == best], members[of != best]
+        if len(means) < times or not len(others):
+            continue
+        apart = (chosen.mean() - others.mean()) / (1 / len(chosen) + 1 / len(others)) ** 0.5
+        if apart > APART and others.mean() * len(others) ** 0.5 < NOT_LONGER:
+            if len(chosen) < LEAST_CYCLES:
+                return None
+            return _multiplied(scores, Every(every.n * times, every.phase + best * every.n, every.p))
+    return every
 
 
 def running_median(values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -65,13 +94,16 @@ def running_median(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def normal_scores(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The normal quantiles of the values' ranks, so that no few values decide; variance 1 but for ties."""
-    return np.asarray(special.ndtri((mean_ranks(values) - 0.5) / len(values)), dtype=np.float64)
+    """The normal quantiles of the values' ranks, so that no few values decide; mean 0, variance 1 but for ties."""
+    scores = np.asarray(special.ndtri((mean_ranks(values) - 0.5) / len(values)), dtype=np.float64)
+    return np.asarray(scores - scores.mean(), dtype=np.float64)  # with ties the mean is not 0 by itself
 
 
-def _strongest(scores: NDArray[np.float64], n: int) -> tuple[float, int]:
-    """The largest mean of scores n apart in its standard deviations, and its phase."""
+def _strongest(scores: NDArray[np.float64], known: NDArray[np.bool_], n: int) -> tuple[float, int]:
+    """The largest mean of known scores n apart in its standard deviations, and its phase."""
     cycles = len(scores) // n
     sums = scores[: cycles * n].reshape(cycles, n).sum(axis=0)
-    phase = int(sums.argmax())
-    return float(sums[phase]) / cycles**0.5, phase
+    counts = known[: cycles * n].reshape(cycles, n).sum(axis=0)
+    strength = np.where(counts < LEAST_CYCLES / 2, 0.0, sums / np.maximum(counts, 1) ** 0.5)
+    phase = int(strength.argmax())
+    return float(strength[phase]), phase

@@ -1,6 +1,7 @@
-"""Where does the level of a series change at once: the best split, again and again, held against neighbouring bins.
+"""Where does the level of a series change at once: the best splits, held against how it changes elsewhere.
 
-A slow change is no step: the bins just before and behind one must lie apart as the whole parts do.
+A slow change is no step: the bins just before and behind one must lie apart as the whole parts do. Nor is a burst or a
+stall: a step's size is between medians of bins. Noise that is slow changes everywhere; a step is far beyond that.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy import special
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -20,22 +22,30 @@ LEAST_BINS = 20
 """On either side of a step."""
 
 NEIGHBOURS = 8
-STRENGTH = 7.0
-"""Of the split, in standard deviations; of neighbouring bins, `STRENGTH_BESIDE`."""
+"""Bins on either side whose medians tell the size of a step: no few bins decide."""
 
-STRENGTH_BESIDE = 5.0
+STRENGTH = 7.0
+"""Of a split, in standard deviations of bins that neighbouring ones tell."""
+
+CHANCE = 1e-6
+"""That a series without steps, whose noise may be slow, has one."""
+
 SHARP = 0.6
-"""Neighbouring bins differ by this share of what the parts differ by, at least."""
+"""A step is this share of what the parts beside it differ by, at least, and that is this share of the step."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """From `at` on (the place of a value) the level is higher by `by`, with its standard error and degrees."""
+    """From `at` on (the place of a value) the level is higher by `by`, with its standard error and degrees of freedom.
+
+    `p` is the chance that the series' own noise, slow noise as well, has one so large at any place.
+    """
 
     at: int
     by: float
     error: float
     degrees: int
+    p: float
 
 
 def binned(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
@@ -54,14 +64,20 @@ def find_steps(values: NDArray[np.float64], least: float) -> list[Step]:
     apart = np.diff(levels)
     # Neighbouring bins differ by scatter alone but for steps, which are few. Equal levels are a clock's ticks.
     scatter = max(1.4826 * float(np.median(np.abs(apart - np.median(apart)))) / 2**0.5, least / STRENGTH)
-    found: list[Step] = []
-    _split(levels, starts, scatter, least, found)
-    return sorted(found, key=lambda one: one.at)
+    places: list[int] = []
+    _split(levels, 0, scatter, places)
+    places.sort()
+    while places:
+        steps = [_step(levels, starts, places, which, scatter) for which in range(len(places))]
+        refused = [which for which, one in enumerate(steps) if not _stands(levels, places, which, one, least)]
+        if not refused:
+            return steps
+        del places[max(refused, key=lambda which: steps[which].p)]
+    return []
 
 
-def _split(
-    levels: NDArray[np.float64], starts: NDArray[np.int64], scatter: float, least: float, found: list[Step]
-) -> None:
+def _split(levels: NDArray[np.float64], first: int, scatter: float, places: list[int]) -> None:
+    """The places at which a part that begins at `first` is split best, and its parts in turn."""
     n = len(levels)
     if n < 2 * LEAST_BINS:
         return
@@ -70,11 +86,37 @@ def _split(
     by = (levels.sum() - sums) / (n - before) - sums / before
     strength = np.abs(by) / (scatter * np.sqrt(1 / before + 1 / (n - before)))
     best = int(strength.argmax())
-    at = int(before[best])
-    beside = levels[at : at + NEIGHBOURS].mean() - levels[at - NEIGHBOURS : at].mean()
-    near = abs(beside) / (scatter * (2 / NEIGHBOURS) ** 0.5)
-    if strength[best] < STRENGTH or near < STRENGTH_BESIDE or abs(beside) < max(least, SHARP * abs(by[best])):
+    if strength[best] < STRENGTH:
         return
-    found.append(Step(int(starts[at]), float(beside), scatter * (2 / NEIGHBOURS) ** 0.5, 2 * NEIGHBOURS - 2))
-    _split(levels[:at], starts[:at], scatter, least, found)
-    _split(levels[at:], starts[at:], scatter, least, found)
+    at = int(before[best])
+    places.append(first + at)
+    _split(levels[:at], first, scatter, places)
+    _split(levels[at:], first + at, scatter, places)
+
+
+def _step(
+    levels: NDArray[np.float64], starts: NDArray[np.int64], places: list[int], which: int, scatter: float
+) -> Step:
+    """The step at a place, held against how the level changes where there is no place: slow noise does so too."""
+    windows = np.lib.stride_tricks.sliding_window_view(levels, NEIGHBOURS)
+    medians = np.median(windows, axis=1)
+    changes = medians[NEIGHBOURS:] - medians[:-NEIGHBOURS]  # the one at i is of the place i + NEIGHBOURS
+    of = np.arange(len(changes)) + NEIGHBOURS
+    apart = np.min([np.abs(of - place) for place in places], axis=0) >= NEIGHBOURS
+    others = changes[apart] if apart.any() else changes
+    middle = float(np.median(others))
+    spread = max(float(np.std(others)), 1.25 * scatter * (2 / NEIGHBOURS) ** 0.5)
+    degrees = max(2, len(others) // NEIGHBOURS - 1)
+    at = places[which]
+    by = float(changes[at - NEIGHBOURS]) - middle
+    p = min(1.0, 2 * len(levels) * float(special.stdtr(degrees, -abs(by) / spread)))
+    return Step(int(starts[at]), by, spread, degrees, p)
+
+
+def _stands(levels: NDArray[np.float64], places: list[int], which: int, step: Step, least: float) -> bool:
+    """Whether a step is beyond its noise, and as large as what the parts on its two sides differ by."""
+    first, last = ([0, *places, len(levels)][which + offset] for offset in (0, 2))
+    parts = float(np.median(levels[places[which] : last]) - np.median(levels[first : places[which]]))
+    if step.p > CHANCE or abs(step.by) < least or step.by * parts <= 0:
+        return False
+    return SHARP <= abs(step.by) / abs(parts) <= 1 / SHARP

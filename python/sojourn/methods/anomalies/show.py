@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 TOLD_BY = {"count": "counted", "time": "timed", "either": "counted or timed"}
 LEAST_P = 1e-9
+BY_THRESHOLD = ("pulse", "ramp", "mode")
+"""Their chance is what the search asked for at most."""
 
 
 def anomalies(run: Run) -> Table:
@@ -72,7 +74,7 @@ def _row(run: Run, row: dict[str, object]) -> tuple[Entry, ...]:
         _figures(row["duration_s"]),
         _figures(row["at_s"]),
         _figures(share),
-        _chance(float(row["p"])),  # type: ignore[arg-type]
+        _chance(row),
         whole(row["seen"]),  # type: ignore[arg-type]
         whole(row["series"]),  # type: ignore[arg-type]
         text("yes" if row["on_direct"] else "no"),
@@ -83,7 +85,13 @@ def _figures(value: object) -> Entry:
     return Entry(NOTHING) if value is None else Entry(f"{value:.4g}", (value,))  # type: ignore[arg-type]
 
 
-def _chance(p: float) -> Entry:
+def _chance(row: dict[str, object]) -> Entry:
+    """The chance, or of what is searched with a threshold on it, that; nothing where no law says."""
+    if row["p"] is None:
+        return Entry(NOTHING)
+    p = float(row["p"])  # type: ignore[arg-type]
+    if row["kind"] in BY_THRESHOLD:
+        return Entry(f"below {p:.0e}", (p,))
     return Entry("below 10⁻⁹" if p < LEAST_P else f"{p:.0e}", (p,))
 
 
@@ -108,11 +116,12 @@ def folded(run: Run) -> Figure | None:
 
 
 def keys(run: Run) -> list[Key]:
-    """Each anomaly of a device that is not the direct link's as well."""
+    """Each anomaly that most series of a device show and the direct link does not."""
     found = run.samples("anomalies")
     if found is None:
         return []
-    own = found.filter(~pl.col("on_direct"), pl.col("device") != "direct")
+    told = (pl.col("kind") == "step") | (2 * pl.col("seen") > pl.col("series"))
+    own = found.filter(~pl.col("on_direct"), pl.col("device") != "direct", told)
     keys = []
     for row in own.iter_rows(named=True):
         size, cell = show(row["size_ns"], row["low_ns"], row["high_ns"], "ns"), run.cell_of(row)
@@ -142,7 +151,8 @@ METHOD = (
     (
         "Every n-th probe: the ranks of the delays, less their running median, are folded at every number up to 1,000. "
         "Periods in time: the power of slow probes at each frequency, held against slow probes at random; in a ramp "
-        "the delay rises. Steps: the best split of medians of bins, where neighbouring bins differ as well."
+        "the delay rises. Steps: the best split of medians of bins, where the level beside it changes by far more than "
+        "it does elsewhere in the series, so that slow noise is none."
     ),
     "All times are of one clock: {clock}. Departures and arrivals have timestamps of {stamps}.",
 )

@@ -46,6 +46,8 @@ from sojourn.methods.anomalies.analyse.series import (
     Series,
     anomalies_in,
 )
+from sojourn.statistics.cycle import LEAST_RETURNS
+from sojourn.statistics.fold import LONGEST
 from sojourn.statistics.interval import Interval
 
 if TYPE_CHECKING:
@@ -145,7 +147,8 @@ def _together(group: list[Anomaly]) -> Anomaly:
     seconds, lasts, share = (
         _mean([getattr(one, name) for one in group]) for name in ("seconds", "duration_s", "share")
     )
-    p = max(one.p for one in group)
+    chances = [one.p for one in group if one.p is not None]
+    p = max(chances) if len(chances) == len(group) else None
     return replace(group[0], size=size, p=p, seconds=seconds, duration_s=lasts, share=share)
 
 
@@ -156,7 +159,7 @@ def _mean(values: list[float | None]) -> float | None:
 
 def attributed(run: Run, shown: list[Shown]) -> list[Shown]:
     """Each with whether the direct link shows it in the same cell, and whether it is counted or timed."""
-    direct = [one for one in shown if one.device in (DIRECT, A_A)]
+    direct = [one for one in shown if one.device in (DIRECT, A_A) and one.is_told]
     found = []
     for one in shown:
         others = [other for other in direct if other.cell == one.cell and _same(one.anomaly, other.anomaly)]
@@ -166,7 +169,18 @@ def attributed(run: Run, shown: list[Shown]) -> list[Shown]:
 
 
 def _same(one: Anomaly, other: Anomaly) -> bool:
-    return are_alike(one, other) or (one.kind == other.kind and one.kind in (STEP, MODE))
+    """Whether a path's anomaly is the direct link's: of one kind and period, and as large."""
+    return (are_alike(one, other) or (one.kind == other.kind == STEP)) and _as_large(one.size, other.size)
+
+
+def _as_large(one: Interval, other: Interval) -> bool:
+    """Whether two sizes have one sign, and intervals that overlap or estimates that differ by little."""
+    if one.estimate * other.estimate <= 0:
+        return False
+    if abs(one.estimate - other.estimate) <= 10 * ALIKE * abs(other.estimate):
+        return True
+    ends = (one.low, one.high, other.low, other.high)
+    return None not in ends and ends[0] <= ends[3] and ends[2] <= ends[1]  # type: ignore[operator]
 
 
 def _told_by(run: Run, one: Shown, shown: list[Shown]) -> str | None:
@@ -281,18 +295,29 @@ def sentence(run: Run, shown: list[Shown]) -> str:
         probes = run.measured.filter(device=device).height
         also = any(one.device == device and one.on_direct for one in shown)
         beside = " that the direct link does not show" if also else ""
+        single = sum(one.device == device and not one.is_told and not one.on_direct for one in shown)
         said.append(
             f"{called(device)} shows no anomaly{beside} in {fixed(probes, 0)} probes: no period, ramp, step or mode"
+            + (
+                f" in most series; {counted(single, 'anomaly', 'anomalies')} in single series, see the table"
+                if single
+                else ""
+            )
         )
     return f"{'. '.join(said)}; {_reach(run)}"
 
 
 def _reach(run: Run) -> str:
-    """The longest period that the series can show."""
-    spans = run.measured.group_by("block").agg((pl.col("intended_ns").max() - pl.col("intended_ns").min()).alias("ns"))
-    longest = float(spans["ns"].cast(pl.Float64).to_numpy().max(initial=0.0)) / 8e9
+    """The longest periods that the series can show: in probes, and in time at each interval."""
+    longest: dict[float, float] = {}
+    for block in run.measured.partition_by("block"):
+        interval = (run.cells[int(block["cell"][0])].interval_ns or 0) / 1e9
+        span = float(np.ptp(block["intended_ns"].cast(pl.Float64).to_numpy())) / 1e9
+        longest[interval] = max(longest.get(interval, 0.0), span / LEAST_RETURNS)
+    times = [f"{seconds:.3g} s at {interval * 1e3:.3g} ms" for interval, seconds in sorted(longest.items())]
     series = run.measured["block"].n_unique()
-    return f"{counted(series, 'series', 'series')} were searched, for periods of up to {longest:.3g} s"
+    searched = counted(series, "series", "series")
+    return f"{searched} were searched, for every n-th probe up to {LONGEST} and periods of up to {', '.join(times)}"
 
 
 TABLE: dict[str, Any] = {

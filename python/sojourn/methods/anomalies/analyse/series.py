@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy import special
 
-from sojourn.statistics.cycle import find_cycle
+from sojourn.statistics.cycle import LEAST_RETURNS, find_cycle
 from sojourn.statistics.fold import find_every
 from sojourn.statistics.interval import Interval, student_quantile, student_t
 from sojourn.statistics.modes import find_modes
@@ -55,6 +55,12 @@ LEAST_PART = 0.05
 SAME = 0.02
 """How far a period may be from a whole number of times another, as a share of the other's."""
 
+LEVEL_PHASES = 10
+LEVEL_SHARE, LEVEL_NEAR = 0.8, 0.05
+"""A level recurs where so much of its variance does; shares within `LEVEL_NEAR` are as good."""
+
+MOST_NUMBERS = 8
+
 DRIFT_P, DRIFT_SHARE = 1e-6, 0.02
 STEP_SHARE = 0.02
 """The least step or drift, of the level."""
@@ -78,7 +84,9 @@ class Anomaly:
 
     kind: str
     size: Interval
-    p: float
+    p: float | None
+    """The chance that noise shows it: None where no law says."""
+
     every: int | None = None
     phase: int | None = None
     seconds: float | None = None
@@ -96,26 +104,42 @@ def anomalies_in(series: Series) -> list[Anomaly]:
     if known.sum() < 2 * LEAST_BINS * LEAST_IN_A_BIN:
         return []
     filled = np.where(known, series.values, np.nanmedian(series.values))
-    every = find_every(filled)
-    members = np.zeros(len(filled), dtype=np.bool_) if every is None else every.members(len(filled))
-    of_rest = _cycle(series, filled, known & ~members, None)
-    if every is not None and of_rest is not None and _is_multiple(every.n * series.interval_s, of_rest.seconds or 0.0):
-        every, members = None, np.zeros(len(filled), dtype=np.bool_)
-        of_rest = _cycle(series, filled, known, None) or of_rest
-    of_members = None if every is None else _cycle(series, filled, known & members, every.n)
-    left, rest = filled.copy(), known & ~members
-    for chosen, cycle in ((rest, of_rest), (known & members, of_members)):
+    numbers: list[Every] = []
+    rest = known.copy()
+    while len(numbers) < MOST_NUMBERS and (every := find_every(np.where(rest, series.values, np.nan))) is not None:
+        less = rest & ~every.members(len(filled))
+        in_time = _cycle(series, filled, less, None)
+        if in_time is not None and _is_multiple(every.n * series.interval_s, in_time.seconds or 0.0):
+            break  # it recurs in time
+        numbers.append(every)
+        rest = less
+    of_rest = _cycle(series, filled, rest, None)
+    members = _members(known, numbers)
+    of_members = [_cycle(series, filled, own, one.n) for own, one in zip(members, numbers, strict=True)]
+    left = filled.copy()
+    for chosen, cycle in ((rest, of_rest), *zip(members, of_members, strict=True)):
         if cycle is not None:
             left[chosen] -= _folded(series.times_s[chosen], left[chosen], cycle.seconds or 1.0)
-    if (
-        of_rest is not None
-        and of_members is not None
-        and _is_multiple(of_members.seconds or 0.0, of_rest.seconds or 0.0)
-    ):
-        of_members = None  # all probes have it
-    counted = [] if every is None else [_every(filled, left, every, members)]
-    recurring = [one for one in (of_members, of_rest) if one is not None]
-    return [*counted, *recurring, *_changes(series, left, rest)]
+    recurring = [
+        one for one in of_members
+        if one is not None and (of_rest is None or not _is_multiple(one.seconds or 0.0, of_rest.seconds or 0.0))
+    ]  # fmt: skip
+    counted = [_every(filled, left, one, own, rest) for one, own in zip(numbers, members, strict=True)]
+    found = [*counted, *recurring, *([] if of_rest is None else [of_rest]), *_changes(series, left, rest)]
+    return [one for one in found if _has_size(one.size)]
+
+
+def _members(known: NDArray[np.bool_], numbers: list[Every]) -> list[NDArray[np.bool_]]:
+    """The probes of each number: those that are of no other, unless most are."""
+    whole = [known & one.members(len(known)) for one in numbers]
+    of = np.sum(whole, axis=0) if whole else np.zeros(0)
+    alone = [one & (of == 1) for one in whole]
+    return [one if 2 * one.sum() >= every.sum() else every for one, every in zip(alone, whole, strict=True)]
+
+
+def _has_size(size: Interval) -> bool:
+    """Whether a size is a number, and its interval, where it has one, without 0."""
+    return not np.isnan(size.estimate) and (size.low is None or size.high is None or size.excludes(0))
 
 
 def _is_multiple(seconds: float, period: float) -> bool:
@@ -124,26 +148,33 @@ def _is_multiple(seconds: float, period: float) -> bool:
     return round(times) >= 1 and abs(times - round(times)) < SAME * max(1.0, times)
 
 
-def _every(values: NDArray[np.float64], left: NDArray[np.float64], every: Every, members: NDArray[np.bool_]) -> Anomaly:
+def _every(
+    values: NDArray[np.float64],
+    left: NDArray[np.float64],
+    every: Every,
+    members: NDArray[np.bool_],
+    rest: NDArray[np.bool_],
+) -> Anomaly:
     """How much longer the probes of the number take, by their median; by their mean where few of them do."""
-    typical, whole = _typical(left, members), _mean(values, members)
+    typical, whole = _typical(left, members, rest), _mean(values, members, rest)
     size = typical if typical.excludes(0) and typical.estimate > LEAST_PART * whole.estimate else whole
     folded = values[: len(values) // every.n * every.n].reshape(-1, every.n).mean(axis=0) - float(np.median(values))
     profile = tuple((float(place), float(level)) for place, level in enumerate(folded))
     return Anomaly(EVERY, size, every.p, every=every.n, phase=every.phase, profile=profile)
 
 
-def _typical(values: NDArray[np.float64], members: NDArray[np.bool_]) -> Interval:
-    """The median of the members above that of the others, which are so many that theirs is known."""
-    found, other = median_of(values[members]), float(np.median(values[~members]))
+def _typical(values: NDArray[np.float64], members: NDArray[np.bool_], rest: NDArray[np.bool_]) -> Interval:
+    """The median of the members above that of the rest, which are so many that theirs is known."""
+    found, other = median_of(values[members]), float(np.median(values[rest]))
     ends = [None if end is None else end - other for end in (found.low, found.high)]
     return Interval(found.estimate - other, ends[0], ends[1], found.level, found.n)
 
 
-def _mean(values: NDArray[np.float64], members: NDArray[np.bool_]) -> Interval:
-    """The mean of the members above that of the others, over parts of the series."""
+def _mean(values: NDArray[np.float64], members: NDArray[np.bool_], rest: NDArray[np.bool_]) -> Interval:
+    """The mean of the members above that of the rest, over parts of the series that have both."""
     parts = np.array_split(np.arange(len(values)), CLUSTERS)
-    apart = [values[part][members[part]].mean() - values[part][~members[part]].mean() for part in parts]
+    apart = [values[part][members[part]].mean() - values[part][rest[part]].mean()
+             for part in parts if members[part].any() and rest[part].any()]  # fmt: skip
     return student_t(np.array(apart))
 
 
@@ -154,11 +185,15 @@ def _cycle(series: Series, values: NDArray[np.float64], chosen: NDArray[np.bool_
         return None
     shortest = SHORTEST_INTERVALS * series.interval_s * (among or 1)
     cycle = find_cycle(t, slow_ones(v), shortest)
-    if cycle is None:
+    seconds = _recurring_level(t, v) if cycle is None else cycle.seconds
+    if seconds is None:
         return None
     excess = v - float(np.median(v))
-    period = _refined(t, excess, cycle.seconds)
+    period = _refined(t, excess, seconds)
     profile = _profile(t, excess, period)
+    if cycle is None:  # it has no rest of which the median could be
+        base = float(profile.min())
+        excess, profile = excess - base, profile - base
     first, peak, last = _run(profile)
     rises = peak + 1 - first >= max(LEAST_RAMP_BINS, (last - first) / 2) and _rises(
         np.mod(t / period - first / len(profile), 1.0), v, (peak + 1 - first) / len(profile)
@@ -172,9 +207,37 @@ def _cycle(series: Series, values: NDArray[np.float64], chosen: NDArray[np.bool_
              for whole in np.unique(number)[1:-1] if (one := inside & (number == whole)).sum() >= 2]  # fmt: skip
     size = _widened(student_t(np.array(sizes)), 1 / max(1.0, length * len(profile)))
     return Anomaly(
-        RAMP if rises else PULSE, size, FALSE_ALARM, seconds=period, among=among,
+        RAMP if rises else PULSE, size, None if cycle is None else FALSE_ALARM, seconds=period, among=among,
         duration_s=(length - begins) * period, share=length - begins, profile=_drawn(profile, first, period),
     )  # fmt: skip
+
+
+def _recurring_level(t: NDArray[np.float64], values: NDArray[np.float64]) -> float | None:
+    """The period in time that most of what the levels of bins differ by returns with, or None."""
+    levels, starts = binned(values)
+    n, at = len(levels), t[starts] - t[0]
+    span = float(t[-1] - t[0])
+    if n < LEAST_RETURNS * LEVEL_PHASES or np.ptp(levels) == 0 or span <= 0:
+        return None
+    apart = levels - levels.mean()
+    # Multiples of a period return as well: the shortest is it.
+    tried = span / np.arange(LEAST_RETURNS, n / LEVEL_PHASES, 0.1)
+    shares = np.array([_returning(at, apart, float(one)) for one in tried])
+    best = float(shares.max())
+    if best < LEVEL_SHARE:
+        return None
+    near = np.flatnonzero(shares > best - LEVEL_NEAR)
+    return float(tried[near[-1]])
+
+
+def _returning(at: NDArray[np.float64], apart: NDArray[np.float64], period: float) -> float:
+    """The share of the variance of levels that is between the phases of a period."""
+    place = (np.mod(at / period, 1.0) * LEVEL_PHASES).astype(np.int64)
+    sums, counts = np.bincount(place, weights=apart), np.bincount(place)
+    within = len(apart) - len(counts)
+    total = float((apart * apart).sum())
+    between = float((sums * sums / np.maximum(counts, 1)).sum())
+    return 1 - (total - between) / within / (total / len(apart))
 
 
 def _widened(size: Interval, share: float) -> Interval:
@@ -271,8 +334,7 @@ def _changes(series: Series, values: NDArray[np.float64], chosen: NDArray[np.boo
     for step in steps:
         reach = student_quantile(step.degrees, 0.95) * step.error
         size = Interval(step.by, step.by - reach, step.by + reach, 0.95, step.degrees + 2)
-        p = min(1.0, 2 * len(v) * float(special.ndtr(-abs(step.by) / step.error)))
-        yield Anomaly(STEP, size, p, at_s=float(t[step.at] - series.times_s[0]))
+        yield Anomaly(STEP, size, step.p, at_s=float(t[step.at] - series.times_s[0]))
         v = v - np.where(np.arange(len(v)) >= step.at, step.by, 0.0)
     yield from _modes(v)
     levels, starts = binned(v)
