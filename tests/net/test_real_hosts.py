@@ -160,6 +160,30 @@ def test_each_fault_has_its_sentence_and_status(
     assert re.search(sentence, done.stderr.splitlines()[-1]), done.stderr
 
 
+@pytest.mark.parametrize("where", ["option", "configuration"])
+def test_a_jump_host_with_an_unknown_key_is_refused_as_any_other(where: str, tmp_path: Path) -> None:
+    with Hosts(tmp_path / "lab", names=("a", "b"), cables=[("a", "eth1", "b", "eth1")]) as hosts:
+        asked = ["bed", "new", "a.lab", "a.lab", "--config", str(hosts.config)]
+        words, known = hosts.config.read_text(), hosts.folder / "known_hosts"
+        words += (
+            f"Host jump.lab\n    HostName 10.99.1.2\n    HostKeyAlias jump.lab\n    IdentityFile {hosts.folder}/user\n"
+        )
+        words += f"    UserKnownHostsFile {known}\n    User root\n"
+        asked += ["--jump", "root@jump.lab:22"] if where == "option" else []
+        words = (
+            words.replace("Host a.lab\n", "Host a.lab\n    ProxyJump jump.lab\n") if where == "configuration" else words
+        )
+        hosts.config.write_text(words)
+        done = hosts.sojourn(*asked)
+        assert done.returncode == 3, done.stdout
+        whose = r"its host key(, or that of root@jump\.lab:22,)? is not known yet: connect once by hand"
+        assert re.search(whose, done.stderr), done.stderr
+        known.write_text(known.read_text() + known.read_text().splitlines()[0].replace("10.99.1.2", "jump.lab") + "\n")
+        done = hosts.sojourn(*asked)
+        assert done.returncode == 0, done.stderr
+        assert 'a = "eth1"' in done.stdout
+
+
 def test_who_has_no_rights_is_told(tmp_path: Path) -> None:
     with Hosts(tmp_path / "lab", names=("a", "b"), cables=[("a", "eth1", "b", "eth1")], user="lab") as hosts:
         bed = str(hosts.bed('[paths.direct]\na = "eth1"\nb = "eth1"\n'))

@@ -52,8 +52,9 @@ class Line:
         self._socket = socket
         if find_tool("ssh") is None:
             raise MachineError("ssh not found: apt-get install openssh-client")
+        self._through = through(spec)
         self._master = subprocess.Popen(
-            guarded([*self._ssh(), "-o", "ControlMaster=yes", "-o", "ControlPersist=no", "-N", spec.address]),
+            guarded(self._ssh("-o", "ControlMaster=yes", "-o", "ControlPersist=no", "-N")),
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
             start_new_session=True,
         )  # fmt: skip
@@ -64,7 +65,7 @@ class Line:
 
     def command(self, argv: Sequence[str]) -> list[str]:
         """The command here that runs another there, as whoever logs in."""
-        return [*self._ssh(), "-o", "ControlMaster=no", self.spec.address, "--", shlex.join(argv)]
+        return [*self._ssh("-o", "ControlMaster=no"), shlex.join(argv)]
 
     def run(self, argv: Sequence[str], text: str = "", seconds: float = COMMAND_SECONDS) -> str:
         """Run a command there to its end; raises MachineError with what it said when it fails."""
@@ -101,14 +102,13 @@ class Line:
         end(self._master)
         Path(self._socket).unlink(missing_ok=True)
 
-    def _ssh(self) -> list[str]:
+    def _ssh(self, *more: str) -> list[str]:
+        """`ssh` to the host, with more options."""
         spec = self.spec
         words = ["ssh", *(["-F", spec.config] if spec.config else [])]
         words += [word for option in (*OPTIONS, f"ControlPath={self._socket}") for word in ("-o", option)]
         words += ["-o", "IdentitiesOnly=yes", "-i", spec.identity] if spec.identity else []
-        words += ["-l", spec.user] if spec.user else []
-        words += ["-p", str(spec.port)] if spec.port else []
-        return words + (["-J", spec.jump] if spec.jump else [])
+        return [*words, *self._through, *more, *_target(spec)]
 
     def _await_connection(self) -> None:
         deadline = time.monotonic() + CONNECT_SECONDS
@@ -122,19 +122,91 @@ class Line:
             time.sleep(0.01)
 
 
+def through(spec: HostSpec) -> list[str]:
+    """The options by which `ssh` goes through jump hosts, each reached with our options, which `-J` leaves out.
+
+    They are those of the description, else those of the configuration. What the configuration has as its own
+    `ProxyCommand` is left as it is.
+    """
+    if spec.jump == "none":
+        return ["-o", "ProxyJump=none"]
+    jumps = _hops(spec.jump, spec, ()) if spec.jump else _configured(spec.address, spec, ())
+    command = ""
+    for number, jump in enumerate(jumps):
+        words = ["ssh", *(["-F", spec.config] if spec.config else [])]
+        words += [word for option in (*OPTIONS, "ControlMaster=no", "ControlPath=none") for word in ("-o", option)]
+        words += ["-i", spec.identity] if spec.identity else []
+        *who_and_port, _, host = _destination(jump)
+        if number:
+            words += ["-o", f"ProxyCommand={command}"]
+        elif _proxy_jump([*who_and_port, "--", host], spec):  # itself again
+            words += ["-o", "ProxyJump=none"]
+        command = f"{_escaped([*words, *who_and_port])} -W '[%h]:%p' -- {_escaped([host])}"
+    return ["-o", f"ProxyCommand={command}"] if command else []
+
+
+def _hops(jumps: str, spec: HostSpec, seen: tuple[str, ...]) -> list[str]:
+    """The hosts of a list of jumps, in their order, and before the first those that the configuration has for it."""
+    first, *rest = jumps.split(",")
+    return [*_configured(first, spec, (*seen, jumps)), first, *rest]
+
+
+def _configured(destination: str, spec: HostSpec, seen: tuple[str, ...]) -> list[str]:
+    """The jumps that the configuration has for a host; one that names itself again (`Host *`) has none."""
+    found = _proxy_jump(_destination(destination) if seen else _target(spec), spec)
+    return [] if found is None or found in seen else _hops(found, spec, seen)
+
+
+def _proxy_jump(target: Sequence[str], spec: HostSpec) -> str | None:
+    """What OpenSSH's configuration says of the jumps of a host."""
+    argv = ["ssh", *(["-F", spec.config] if spec.config else []), "-o", "RequestTTY=no", "-G", *target]
+    try:
+        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30, check=False)
+    except subprocess.TimeoutExpired:
+        raise MachineError(f"host {spec.address}: ssh did not read its configuration within 30 s") from None
+    if done.returncode != 0:
+        raise MachineError(f"host {spec.address}: {why(done.stderr, spec)}")
+    found = re.search(r"^proxyjump (\S+)$", done.stdout, re.MULTILINE)
+    return None if found is None or found[1] == "none" else found[1]
+
+
+def _target(spec: HostSpec) -> list[str]:
+    """The options and the host that `ssh` connects to."""
+    words = ["-l", spec.user] if spec.user else []
+    words += ["-p", str(spec.port)] if spec.port else []
+    return [*words, "--", spec.address]
+
+
+def _destination(jump: str) -> list[str]:
+    """The same of a jump: `[user@]host[:port]`, or an address of the scheme ssh."""
+    found = re.fullmatch(r"(?:ssh://)?(?:([^@]+)@)?(\[[^]]+\]|[^:\[\]@]+)(?::(\d+))?/?", jump)
+    if found is None or found[2].startswith("-"):
+        raise MachineError(f"jump host {jump}: expected [user@]host[:port]")
+    words = ["-l", found[1]] if found[1] else []
+    words += ["-p", found[3]] if found[3] else []
+    return [*words, "--", found[2].strip("[]")]
+
+
+def _escaped(words: Sequence[str]) -> str:
+    """Words for the shell of a `ProxyCommand`, in which a per cent sign is `ssh`'s own."""
+    return shlex.join(words).replace("%", "%%")
+
+
 def why(said: str, spec: HostSpec) -> str:
     """What `ssh` said when it could not connect, and what would fix it."""
-    by_hand = shlex.join(["ssh", *(["-F", spec.config] if spec.config else []), spec.address])
+    jump = ["-J", spec.jump] if spec.jump else []
+    by_hand = shlex.join(["ssh", *(["-F", spec.config] if spec.config else []), *jump, spec.address])
+    whose = f"its host key, or that of {spec.jump}," if spec.jump else "its host key"
     last = " ".join((said.strip().splitlines() or ["ssh ended without a word"])[-1].split())
     if "IDENTIFICATION HAS CHANGED" in said:
         found = re.search(r"Offending \S+ key in (\S+)", said)
         where = f" in {found[1]}" if found else ""
         return (
-            f"its host key is not the one{where}: somebody answers in its place, or it was installed anew; "
+            f"{whose} is not the one{where}: somebody answers in its place, or it was installed anew; "
             "ask who runs it before you remove that line"
         )
     if "Host key verification failed" in said or "host key is known" in said:
-        return f"its host key is not known yet: connect once by hand and compare it: {by_hand}"
+        return f"{whose} is not known yet: connect once by hand and compare it: {by_hand}"
     if "Permission denied" in said:
         return f"it refuses the login ({last.rstrip('.')}): try {by_hand}"
     unreachable = ("Could not resolve", "Connection refused", "timed out", "No route", "unreachable", "closed by")
