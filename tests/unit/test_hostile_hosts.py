@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sojourn.bed import keeper
+from sojourn.bed import HostSpec, keeper, real_hosts
 from sojourn.bed.backends import ssh
-from sojourn.errors import MachineError
+from sojourn.bed.look import Looked
+from sojourn.cli.real_hosts import bed_new
+from sojourn.errors import MachineError, RequestError
+from sojourn.plan.real_bed import load_real_bed, real_bed_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -103,3 +106,50 @@ def test_records_are_fetched_by_their_names(tmp_path: Path) -> None:
     ssh._fetch(one)
     found = {str(path.relative_to(one.local)): path.read_bytes() for path in one.local.rglob("*") if path.is_file()}
     assert found == {"blocks-000.arrow": SAID, "a/taps_1.pcap": SAID}
+
+
+def link(name: str) -> dict[str, Any]:
+    """An interface as `ip -json` tells of it, of a host that tells what it likes."""
+    return {"ifname": name, "link_type": "ether", "address": 'aa"\n[hosts.device]\n', "mtu": 1500, "flags": []}
+
+
+def test_what_a_host_answers_stays_in_its_place_of_a_first_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ['e"\nb="x', 'x"#', "-F/etc/x", 'q"uote', "e\\n"]
+    looked = Looked(
+        uid=0, boot_id="", release="6.1.0", version="", architecture="x86_64", distribution="", cpu="", cpus=(0,),
+        memory_bytes=0, clocksource="tsc", management="eth0", tools=frozenset(), routes=(),
+        links={one: link(one) for one in names}, free_bytes=0, sudo="yes", ahead_ns=0, ahead_error_ns=0,
+    )  # fmt: skip
+    monkeypatch.setattr(real_hosts, "Line", lambda *_: SimpleNamespace(close=lambda: None))
+    monkeypatch.setattr(real_hosts, "look", lambda _: looked)
+    bed = real_bed_of(real_hosts.first_file({"a": HostSpec("a.lab"), "b": HostSpec("b.lab")}), "bed.toml")
+    assert set(bed.hosts) == {"a", "b"}
+    assert (bed.paths["direct"].a, bed.paths["dut:box"].a) == ('x"#', 'q"uote')
+
+
+@pytest.mark.parametrize(
+    ("a", "more"),
+    [
+        ("-oProxyCommand=touch pwned", {}),
+        ("a'$(id)'", {}),
+        ("a.lab", {"device": "-V"}),
+        ("a.lab", {"jump": "-V"}),
+        ("a.lab", {"user": "-V"}),
+    ],
+)
+def test_a_word_that_ssh_would_take_for_an_option_is_refused(a: str, more: dict[str, str]) -> None:
+    with pytest.raises(RequestError, match="expected a name"):
+        bed_new(a, "b.lab", **more)
+
+
+def test_files_that_a_bed_names_are_looked_for_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "lab").mkdir()
+    own = 'key = "keys/id"\nconfig = "ssh_config"\n'
+    other = 'key = "/etc/id"\nconfig = "none"\n'
+    paths = '[paths.direct]\na = "eth1"\nb = "eth1"\n'
+    file = tmp_path / "lab/bed.toml"
+    file.write_text(f'[hosts.a]\naddress = "a"\n{own}[hosts.b]\naddress = "b"\n{other}{paths}')
+    monkeypatch.chdir(tmp_path)
+    hosts = load_real_bed("lab/bed.toml").hosts
+    assert (hosts["a"].identity, hosts["a"].config) == (f"{tmp_path}/lab/keys/id", f"{tmp_path}/lab/ssh_config")
+    assert (hosts["b"].identity, hosts["b"].config) == ("/etc/id", "none")

@@ -24,6 +24,7 @@ from sojourn.bed.model import BedSpec, HostSpec, Link, PathSpec, Topology, check
 from sojourn.bed.ssh import Line
 from sojourn.bed.state import state_folder
 from sojourn.errors import MachineError, SojournError
+from sojourn.plan.real_bed import INTERFACE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
@@ -266,7 +267,11 @@ class Candidate:
 
 def ports_found(found: Looked) -> list[Candidate]:
     """The interfaces of a host that can be test ports; those with a carrier first."""
-    able = [name for name, link in found.links.items() if _may_be_port(link) and unfit(found, name) is None]
+    able = [
+        name
+        for name, link in found.links.items()
+        if INTERFACE.read(name) is not None and _may_be_port(link) and unfit(found, name) is None
+    ]
     able.sort(key=lambda name: found.links[name].get("operstate") != "UP")
     return [Candidate(name, _told(found, name)) for name in able]
 
@@ -296,13 +301,16 @@ def first_file(hosts: Mapping[str, HostSpec]) -> str:
             )
         words += ["", f"[hosts.{name}]", f"address = {json.dumps(spec.address)}"]
         words += [f"{key} = {json.dumps(value)}" for key in ("user", "config", "jump") if (value := getattr(spec, key))]
-        words += [f"#   {one.name}: {one.told}" for one in looked[name]]
+        words += [f"#   {one.name}: {json.dumps(one.told)[1:-1]}" for one in looked[name]]
     a, b = (looked[name] for name in END_HOSTS)
-    words += ["", "[paths.direct]", f'a = "{a[0].name}"', f'b = "{b[0].name}"']
+    words += _path_words("direct", a=a[0], b=b[0])
     if DEVICES_HOST in hosts:
         left, right = looked[DEVICES_HOST][:2]
-        words += ["", "[paths.bridge]", f'a = "{a[1].name}"', f'left = "{left.name}"', f'right = "{right.name}"']
-        words += [f'b = "{b[1].name}"']
+        words += _path_words("bridge", a=a[1], left=left, right=right, b=b[1])
     elif len(a) > 1 and len(b) > 1:
-        words += ["", '[paths."dut:box"]', f'a = "{a[1].name}"', f'b = "{b[1].name}"']
+        words += _path_words('"dut:box"', a=a[1], b=b[1])
     return "\n".join(words) + "\n"
+
+
+def _path_words(name: str, **ports: Candidate) -> list[str]:
+    return ["", f"[paths.{name}]", *(f"{end} = {json.dumps(port.name)}" for end, port in ports.items())]

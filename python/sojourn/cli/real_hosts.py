@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path  # noqa: TC003 - Typer reads the types of arguments
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -50,7 +50,16 @@ def bed_new(
     """
     from sojourn.bed.model import HostSpec
     from sojourn.bed.real_hosts import first_file
+    from sojourn.errors import RequestError
+    from sojourn.plan.real_bed import ADDRESS, WORD
 
+    for what, given, reader in (
+        *(("A", a, ADDRESS), ("B", b, ADDRESS), ("--device", device, ADDRESS)),
+        *(("--user", user, WORD), ("--jump", jump, ADDRESS)),
+    ):
+        if given and reader.read(given) is None:
+            raise RequestError(f"{what} {given!r}: expected {reader.expected}")
+    config = str(Path(config).absolute()) if config and config != "none" else config
     named = {"a": a, "b": b} | ({"device": device} if device else {})
     hosts = {name: HostSpec(address, user=user, jump=jump, config=config) for name, address in named.items()}
     print(first_file(hosts), end="")

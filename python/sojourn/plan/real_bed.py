@@ -5,7 +5,7 @@ Every key is declared once, as those of plans are; unknown ones are refused with
 
 from __future__ import annotations
 
-from dataclasses import MISSING, dataclass
+from dataclasses import MISSING, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,8 +24,9 @@ HOSTS = {"a": "asks", "b": "answers", "device": "holds the devices that Sojourn 
 """The hosts that a bed may have."""
 NEEDED = ("a", "b")
 
-INTERFACE = matching(r"[^\s/:]{1,15}", 'the name of an interface, such as "enp3s0"')
-WORD = matching(r"[^\s-]\S*", "a name without spaces")
+INTERFACE = matching(r"[^\s/:-][^\s/:]{0,14}", 'the name of an interface, such as "enp3s0"')
+WORD = matching(r"[^\s-]\S*", "a name without spaces, which does not begin with -")
+ADDRESS = matching(r"[\w:\[][\w.,:@%\[\]/+=-]*", "a name or an address without spaces and signs that a shell reads")
 FOLDER = matching(r"/[\w./-]*", 'a folder by its whole path, such as "/var/tmp"')
 
 
@@ -33,13 +34,13 @@ FOLDER = matching(r"/[\w./-]*", 'a folder by its whole path, such as "/var/tmp"'
 class RealHost:
     """A real host, and how OpenSSH reaches it."""
 
-    address: str = key(WORD, MISSING, "as ssh takes it: a name, an address, or a host of your own ssh_config")
+    address: str = key(ADDRESS, MISSING, "as ssh takes it: a name, an address, or a host of your own ssh_config")
     user: str | None = key(WORD, None, "who logs in; as OpenSSH's configuration says where it is left out")
     port: int | None = key(whole(1, 65_535), None, "port of its sshd")
     identity: str | None = key(
         text(), None, "file of a private key; the agent and the configuration serve where left out", name="key"
     )
-    jump: str | None = key(WORD, None, "host to go through, as ssh -J has it")
+    jump: str | None = key(ADDRESS, None, "host to go through, as ssh -J has it")
     config: str | None = key(text(), None, "file of OpenSSH's configuration in place of your own")
     sudo: bool = key(flag(), True, "whether rights come by sudo -n where the user is not root")  # noqa: FBT003
     folder: str = key(FOLDER, "/var/tmp", "where records are written until they are fetched")
@@ -86,7 +87,9 @@ def load_real_bed(file: str | Path) -> RealBed:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise RequestError(f"{file}: cannot be read: {reason}") from error
-    return real_bed_of(words, str(file))
+    bed = real_bed_of(words, str(file))
+    here = Path(file).absolute().parent
+    return replace(bed, hosts={name: _from_folder(host, here) for name, host in bed.hosts.items()})
 
 
 def real_bed_of(words: str, name: str) -> RealBed:
@@ -108,6 +111,15 @@ def real_bed_of(words: str, name: str) -> RealBed:
     _check_devices(bed, table)
     _check_ports(bed, table)
     return bed
+
+
+def _from_folder(host: RealHost, here: Path) -> RealHost:
+    """The host with its files looked for beside the file that names them; `none` is OpenSSH's own word."""
+
+    def whole(file: str | None) -> str | None:
+        return file if file is None or file == "none" else str(here / Path(file).expanduser())
+
+    return replace(host, identity=whole(host.identity), config=whole(host.config))
 
 
 def from_folder(table: Table, here: Path) -> Table:
