@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sojourn.bed import HostSpec, keeper, real_hosts
+from sojourn.bed import HostSpec, keeper, real_hosts, state
 from sojourn.bed.backends import ssh
 from sojourn.bed.look import Looked
 from sojourn.cli.real_hosts import bed_new
@@ -153,3 +153,18 @@ def test_files_that_a_bed_names_are_looked_for_beside_it(tmp_path: Path, monkeyp
     hosts = load_real_bed("lab/bed.toml").hosts
     assert (hosts["a"].identity, hosts["a"].config) == (f"{tmp_path}/lab/keys/id", f"{tmp_path}/lab/ssh_config")
     assert (hosts["b"].identity, hosts["b"].config) == ("/etc/id", "none")
+
+
+def test_sockets_in_a_folder_of_everybody_are_in_one_of_ours(tmp_path: Path) -> None:
+    own = state._own_folder(tmp_path)
+    assert own.parent == tmp_path
+    assert own.stat().st_mode & 0o777 == 0o700
+    assert state._own_folder(tmp_path) == own
+    own.chmod(0o770)
+    with pytest.raises(MachineError, match="is not a folder of yours alone"):
+        state._own_folder(tmp_path)
+    own.rmdir()
+    (tmp_path / "others").mkdir(mode=0o700)
+    own.symlink_to(tmp_path / "others")
+    with pytest.raises(MachineError, match="is not a folder of yours alone"):
+        state._own_folder(tmp_path)

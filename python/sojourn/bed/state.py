@@ -11,11 +11,13 @@ import glob
 import json
 import os
 import re
+import stat
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sojourn.errors import RequestError
+from sojourn.errors import MachineError, RequestError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -142,7 +144,18 @@ def state_folder() -> Path:
     for folder in (runtime, os.environ.get("XDG_CACHE_HOME"), Path.home() / ".cache"):
         if folder and Path(folder).is_dir() and os.access(folder, os.W_OK):
             return Path(folder)
-    return Path("/tmp")
+    return _own_folder(Path("/tmp"))
+
+
+def _own_folder(shared: Path) -> Path:
+    """A folder of this user alone where everybody may write: what is in it, sockets too, nobody else has put there."""
+    own = shared / f"sojourn-{os.geteuid()}"
+    with suppress(FileExistsError):
+        own.mkdir(mode=0o700)
+    found = own.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+        raise MachineError(f"{own} is not a folder of yours alone: remove it, or make a folder ~/.cache")
+    return own
 
 
 def states(folder: Path | None = None) -> Iterator[tuple[Path, State | None]]:
