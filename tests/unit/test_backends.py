@@ -25,9 +25,10 @@ THIS_MACHINE = {
     *("bed/cgroups.py", "bed/clean.py", "bed/doctor.py", "bed/machine.py", "bed/processes.py", "bed/rights.py"),
     *("bed/backends/ssh.py", "bed/ssh.py", "bed/look.py", "bed/real_hosts.py"),
     *("bed/state.py", "bed/load.py", "instruments/new_addresses.py", "bed/host_bridge.py"),
+    *("instruments/matching.py", "instruments/slices.py", "instruments/spark.py"),
 }
-"""The backends of this machine, that of others, and what they are made of; programs of their own; `sojourn doctor` and
-`bridge`."""
+"""The backends of this machine, that of others, and what they are made of; programs of their own; `sojourn doctor`,
+`bridge` and `match`, which have no bed."""
 
 ALLOWED = {
     ("conduct/archive.py", "time.clock_gettime_ns"): "the log's own time",
