@@ -43,6 +43,17 @@ THERE_MAC = "02:00:00:00:00:02"
 MINUTES = "--dry-run"
 """What a study that takes minutes gets: its plan is read, its bed and its time are worked out, nothing is measured."""
 
+OF_DATA_SETS = (
+    "match --engine local out/data/run=c/tap=eth1 out/data/run=c/tap=eth2",
+    "match out/data/run=monday/tap=eth1 out/data/run=monday/tap=eth2 -o out/m",
+    "match out/data/run=monday/tap=eth1 out/data/run=monday/tap=eth2 --engine local -o out/m",
+    (
+        "match --engine spark --master spark://HOST:7077 out/data/run=monday/tap=eth1 out/data/run=monday/tap=eth2"
+        " -o out/m"
+    ),
+)
+"""Of two taps' data sets: tests/unit/test_match_engines.py and test_spark.py run them."""
+
 INSTEAD = {
     "make demo": "",  # tests/bare runs it
     "bed clean": "",  # it would end what other tests leave behind on purpose: tests/net/test_conduct_net.py
@@ -69,6 +80,11 @@ INSTEAD = {
         "stream send --dev eth1 --to 01:00:5e:00:00:07 --rate 100pps --count 100"
     ),
     "clock 10.0.0.2": "clock 10.0.0.2 --for 1s",
+    "bed new a.lab b.lab --device br.lab > bed.toml": "",  # on real hosts: tests/net/test_real_hosts.py
+    "bed check bed.toml": "",
+    "run bridge-latency --quick --bed bed.toml": "",
+    "dataset out/c -o out/data --run monday": "",  # tests/unit/test_dataset.py
+    **dict.fromkeys(OF_DATA_SETS, ""),
 }
 """By the words behind `sojourn`: what is run instead; nothing where another test runs it."""
 
