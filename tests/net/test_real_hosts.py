@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from sojourn.bed import keeper
 from tests.net.real_hosts import SOJOURN, SSHD, Hosts
 
 if TYPE_CHECKING:
@@ -224,6 +225,32 @@ def test_hosts_clean_up_by_themselves_when_the_controller_is_killed_and_the_run_
     assert done.returncode in (0, 4), done.stderr
     log = [json.loads(line) for line in (hosts.folder / "run/log.jsonl").read_text().splitlines()]
     assert log[-1]["event"] == "finished"
+
+
+def test_an_interface_that_is_being_taken_when_the_controller_dies_is_given_back(tmp_path: Path) -> None:
+    with Hosts(tmp_path / "lab", names=("a", "b"), cables=[("a", "eth1", "b", "eth1")]) as hosts:
+        slow = 'printf "#!/bin/sh\\nsleep 1\\n" >/tmp/ethtool && chmod 755 /tmp/ethtool'
+        hosts.at("a", "sh", "-c", slow)
+        inside = ["nsenter", f"--target={hosts.pid('a')}", "--net", "--mount", "--pid", "--", "env", "PATH=/tmp:/usr/bin:/bin"]
+        argv = [*inside, "sh", "-c", keeper.KEEPER, "sh", "1", "me", "/tmp/work", "/tmp/tools", "-", "a"]
+        with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as keeping:
+            assert keeping.stdin is not None
+            assert keeping.stdout is not None
+            ready, number, namespace = keeping.stdout.readline().split()
+            assert ready == "ready"
+            line = f"{namespace} eth1 a1 02:00:00:00:00:07 1500 02:00:00:00:00:09 1500 down\n"
+            argv = [*inside, "sh", "-c", keeper.TAKE, "sh", number]
+            with subprocess.Popen(argv, stdin=subprocess.PIPE, text=True) as taking:
+                assert taking.stdin is not None
+                taking.stdin.write(line)
+                taking.stdin.close()
+                time.sleep(0.3)
+                keeping.stdin.close()
+            assert keeping.stdout.read() == "gone\n"
+        assert hosts.left_behind() == {}
+        again = subprocess.run([*inside, "sh", "-c", keeper.TAKE, "sh", number], input=line, text=True, check=False)
+        assert again.returncode != 0
+        assert hosts.left_behind() == {}
 
 
 @pytest.mark.proof

@@ -59,7 +59,8 @@ give_back() { # what the file of taken interfaces says; what is not back stays i
         [ "$up" != up ] || ip link set dev "$old" up
         rm -f "$state/features.$old"
     done <"$taken"
-    if [ -s "$state/away.$$" ]; then mv -f "$state/away.$$" "$taken"; else rm -f "$taken" "$state/away.$$"; fi
+    if [ -s "$state/away.$$" ]; then cat "$state/away.$$" >"$taken"; else rm -f "$taken"; fi
+    rm -f "$state/away.$$"
 }
 
 exec 9>>"$state/lock"
@@ -86,6 +87,7 @@ for host in "$@"; do
     done 2>/dev/null
     keepers="$keepers $!"
 done
+exec 8<"$taken"
 echo "ready $$$keepers"
 
 while [ -z "$stop" ] && line=$(timeout {lease} sh -c 'IFS= read -r line && echo "$line"'); do
@@ -99,6 +101,7 @@ while [ -z "$stop" ] && line=$(timeout {lease} sh -c 'IFS= read -r line && echo 
     esac
 done
 
+flock -w 20 8 # whoever is taking interfaces now takes them to the end; nobody begins to
 inodes=
 for keeper in $keepers; do inodes="$inodes $(stat -L -c %i "/proc/$keeper/ns/net")"; done
 for try in 1 2 3 4 5 6 7 8 9 10; do
@@ -128,11 +131,14 @@ echo gone
 )
 
 # $1 the keeper; on each line: namespace, interface, its name there, its MAC there, its MTU there, and MAC, MTU and
-# state as they are. What was is written down before anything is changed.
+# state as they are. What was is written down before anything is changed. A keeper that cleans up holds the lock until
+# its namespaces are gone.
 TAKE = """
 PATH=$PATH:/usr/sbin:/sbin
 taken={state}/taken.$1
+exec 8<"$taken" && flock 8 || exit 1
 while read -r ns old new new_mac new_mtu mac mtu up; do
+    kill -0 "$ns" || exit 1
     ethtool -k "$old" 2>/dev/null | sed -n 's/^[[:space:]][[:space:]]*//p
         s/^generic-receive-offload/gro/p; s/^generic-segmentation-offload/gso/p' >"{state}/features.$old"
     echo "$ns $old $new $mac $mtu $up" >>"$taken"
