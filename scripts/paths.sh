@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Sourced by the other scripts: where programs lie that a plain PATH lacks, and which certificates downloads trust.
+# Sourced by the other scripts: where programs lie that a plain PATH lacks, which certificates downloads trust, and that
+# Python keeps what it has compiled.
 
 export PATH="$PATH:/usr/sbin:/sbin" # where Debian keeps ip, ethtool and tcpdump from plain users
 if [ -x .rust/cargo/bin/cargo ]; then # what setup.sh fetched where the system had no Rust that is new enough
@@ -13,3 +14,5 @@ if [ -e /etc/ssl/certs/ca-certificates.crt ]; then
     export SSL_CERT_FILE=${SSL_CERT_FILE:-/etc/ssl/certs/ca-certificates.crt}
     export PIP_CERT=${PIP_CERT:-$SSL_CERT_FILE}
 fi
+# Where it is set, every process compiles every library that it imports anew: 2 to 3 s for a study.
+unset PYTHONDONTWRITEBYTECODE
