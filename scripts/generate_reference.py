@@ -97,6 +97,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="change nothing; exit 1 if anything is stale")
     check = parser.parse_args().check
+    require_current()
     stale = [path for path, text in generated().items() if not path.exists() or path.read_text() != text]
     for path in stale:
         print(f"{'stale, run `make docs`' if check else 'written'}: {path.relative_to(ROOT)}")
@@ -106,6 +107,20 @@ def main() -> int:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     return 0
+
+
+def require_current() -> None:
+    """Ends the program when the installed instrument is older than what it is built from, as far as git knows."""
+    sources = ["--", "crates", "Cargo.lock"]
+    last = subprocess.run(
+        ["git", "log", "-1", "--format=%ct", *sources], capture_output=True, text=True, cwd=ROOT, check=False
+    )
+    if last.returncode != 0 or not last.stdout.strip():
+        return
+    edited = [ROOT / line[3:] for line in output(["git", "status", "--porcelain", *sources]).splitlines()]
+    newest = max([int(last.stdout), *(path.stat().st_mtime for path in edited if path.is_file())])
+    if (BIN / "sojourn-instrument").stat().st_mtime < newest:
+        sys.exit("generate: the installed instrument is older than the crates: run `make setup`")
 
 
 def generated() -> dict[Path, str]:
