@@ -7,6 +7,7 @@ written, to provoke what the analysis should find.
 from __future__ import annotations
 
 import json
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +49,8 @@ class Synthetic:
     clock: str = "simulated"
     plan_extra: str = ""
     bed_extra: str = ""
+    sessions: int = 1
+    """Parts that the rounds are in."""
 
     def write(self) -> Path:
         """Write the folder and return its path."""
@@ -57,10 +60,13 @@ class Synthetic:
         folder.bed.write_text(json.dumps(self.bed))
         folder.log.write_text("".join(json.dumps(event) + "\n" for event in self.log))
         rng = np.random.default_rng(self.seed)
-        probes = Stream(folder, "probes", self.metadata, self.clock)
-        blocks = Stream(folder, "blocks", self.metadata, self.clock)
-        with probes, blocks:
+        with ExitStack() as files:
+            parts = [
+                [files.enter_context(Stream(folder, name, self.metadata, self.clock, part)) for name in KEPT]
+                for part in range(self.sessions)
+            ]
             for block in self._schedule(rng):
+                probes, blocks = parts[block["round"] * self.sessions // self.rounds]
                 rows = self._measure(block, rng)
                 self.alter(block, rows, rng)
                 probes.append(rows)
@@ -77,6 +83,7 @@ class Synthetic:
         return (
             f'[study]\nname = "made-up"\nmethod = "pairs"\nhypotheses = [{laws}]\n'
             f'[bed]\nbackend = "sim"\ndevices = [{quoted}]\nmtu = 1500\n{self.bed_extra}\n'
+            f"{f'sessions = {self.sessions}' if self.sessions > 1 else ''}\n"
             f'[probe]\nprobe = ["icmp"]\nicmp_bytes = {list(self.icmp_bytes)}\n'
             f"[pairs]\nrounds = {self.rounds}\na_a = {str(self.a_a).lower()}\n{self.plan_extra}\n"
         )
@@ -134,10 +141,13 @@ def lose(probes: Probes, which: Any) -> None:
         probes[name] = [None if gone else value for gone, value in zip(which, probes[name], strict=True)]
 
 
+KEPT = ("probes", "blocks")
+
+
 class Stream:
     """An Arrow stream as the instrument writes it: one batch a block, units in the field metadata."""
 
-    def __init__(self, folder: RunFolder, name: str, metadata: dict[str, str], clock: str) -> None:
+    def __init__(self, folder: RunFolder, name: str, metadata: dict[str, str], clock: str, part: int = 0) -> None:
         self.schema = pa.schema(
             [
                 pa.field(
@@ -150,7 +160,7 @@ class Stream:
                 for key, value in ({"schema": f"sojourn.{name}", "version": "1"} | metadata).items()
             },
         )
-        self.path = folder.records / f"{name}-000.arrow"
+        self.path = folder.records / f"{name}-{part:03}.arrow"
 
     def __enter__(self) -> Stream:
         self.file = pa.OSFile(str(self.path), "wb")

@@ -12,7 +12,7 @@ import pytest
 
 from sojourn.analysis.finding import Place
 from sojourn.analysis.packets import Values
-from sojourn.methods.pairs.analyse.shape import _modes_apart, _within_beds
+from sojourn.methods.pairs.analyse.shape import _modes_apart, within_beds
 from sojourn.statistics.modes import find_modes
 
 GAP = 3000.0
@@ -42,7 +42,7 @@ def a_run(shares: dict[str, list[float]]) -> Any:
 def test_shares_that_differ_are_found_with_their_size(direct: float, bridge: float) -> None:
     run = a_run({"direct": [direct], "bridge": [bridge]})
     paths: list[Any] = [SimpleNamespace(device=name, cell=0) for name in ("direct", "bridge")]
-    modes = {Place(path.device, 0): find_modes(_within_beds(run, path)) for path in paths}
+    modes = {Place(path.device, 0): find_modes(within_beds(run, path)) for path in paths}
     assert all(two[1] - two[0] == pytest.approx(GAP, rel=0.1) for two in modes.values())
     (found,) = _modes_apart(run, modes, 100.0)
     assert found.value == pytest.approx(abs(bridge - direct) * GAP / 2, rel=0.15)
@@ -53,7 +53,7 @@ def test_shares_that_differ_are_found_with_their_size(direct: float, bridge: flo
 def test_equal_shares_are_not_told_apart() -> None:
     run = a_run({"direct": [0.4, 0.6], "bridge": [0.4, 0.6]})
     direct: Any = SimpleNamespace(device="direct", cell=0)
-    modes = {Place("direct", 0): find_modes(_within_beds(run, direct))}
+    modes = {Place("direct", 0): find_modes(within_beds(run, direct))}
     assert not list(_modes_apart(run, modes, 100.0))
 
 

@@ -14,6 +14,9 @@ What it writes:
     - `timeline`: device, cell, round, visit, elapsed_s, rtt_ns; thinned, the slowest probes kept.
     - `blocks`: block, device, cell, round, visit, elapsed_s, mean_rtt_ns, lost.
     - `pairs`: device, reference, cell, round, latency_ns (one way); the A/A control is device "a/a".
+    - `session_paths`: session, device, cell, probes, median_ns, mode (from 1, the fastest), mode_ns, share: of the
+      session's round trips over the path, those in the mode.
+    - `session_machine`: what the machine did in each session (`surroundings.SESSION_MACHINE`).
     - `sizes`: device, reference (null: whole path), probe, frame_bytes, estimate_ns, ci_low_ns, ci_high_ns: the points.
     - `lines`: the same columns on a fine grid of sizes: the fitted line and its 95 % band.
     - `pacing_errors`: device, exceedance, error_ns (absolute); for method "departures" device is the tool, and the

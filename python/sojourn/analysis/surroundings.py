@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import polars as pl
+
 from sojourn.analysis.finding import Finding, Place
 from sojourn.analysis.wording import percent
 
@@ -81,6 +83,74 @@ def disturbed(run: Run) -> Iterator[Finding]:
         more = f" ({len(told) - 1} more sentences in log.jsonl)" if len(told) > 1 else ""
         sentence = f"while it was measured, the device's emulator {end.get('emulator')} said: {said}{more}"
         yield Finding("device_disturbed", sentence, float(len(told)), (Place(str(end.get("device"))),))
+
+
+SESSION_MACHINE: dict[str, Any] = {
+    "session": pl.Int64,
+    "bed": pl.Int64,
+    "seconds": pl.Float64,
+    "others_cores": pl.Float64,
+    "steal_share": pl.Float64,
+    **dict.fromkeys(
+        ("interrupts", "timer_interrupts", "net_rx_softirqs", "context_switches", "cycles", "instructions"), pl.Int64
+    ),
+    "cache_misses": pl.Int64,
+    "no_counters": pl.String,
+}
+"""Columns of the sample `session_machine`, one row a part of the run: how long it was, how many cores other programs
+had, which share of the processors' time a hypervisor gave away, and counts of all processors meanwhile. Null: not
+known; `no_counters` says why there are no cycles, instructions and cache misses."""
+
+TIMERS = ("LOC", "arch_timer")
+
+
+def session_machine(run: Run) -> pl.DataFrame:
+    """What the machine did in each session, columns of `SESSION_MACHINE`; none where time was simulated."""
+    beds: dict[int, int] = {}
+    others: dict[int, float] = {}
+    part = 0
+    for event in run.log:
+        if event.get("event") == "started":
+            part = int(event.get("part", 0))
+            beds[part] = int(event.get("bed", part))
+        elif event.get("event") in ("contended", "undisturbed"):
+            others[part] = _cores_of_others(event)
+    rows = [] if run.simulated else [_machine_row(one, beds, others) for one in _parts(run) if _at(one, "after")]
+    return pl.DataFrame(rows, schema=SESSION_MACHINE, orient="row")
+
+
+def _machine_row(part: Any, beds: dict[int, int], others: dict[int, float]) -> dict[str, Any]:
+    before, after = _at(part, "before"), _at(part, "after")
+    number = int(part.get("part", 0))
+    began, ended = (_at(one, "taken_tai_ns") for one in (before, after))
+    taken = {name: (_at(before, "interrupts", name), _at(after, "interrupts", name)) for name in TIMERS}
+    timer = next((name for name, (_, last) in taken.items() if last is not None), None)
+    return {
+        "session": number,
+        "bed": beds.get(number, number),
+        "seconds": (ended - began) / 1e9 if began is not None and ended is not None else None,
+        "others_cores": others.get(number),
+        "steal_share": _stolen(part) if _at(after, "cpu_ticks") else None,
+        "interrupts": _more(_total(before), _total(after)),
+        "timer_interrupts": None if timer is None else _more(*taken[timer]),
+        "net_rx_softirqs": _more(_at(before, "softirqs", "NET_RX"), _at(after, "softirqs", "NET_RX")),
+        "context_switches": _more(_at(before, "context_switches"), _at(after, "context_switches")),
+        **{
+            name: _more(_at(before, "counters", name), _at(after, "counters", name))
+            for name in ("cycles", "instructions", "cache_misses")
+        },
+        "no_counters": _at(after, "counters", "missing"),
+    }
+
+
+def _total(moment: Any) -> int | None:
+    found = _at(moment, "interrupts")
+    return sum(found.values()) if isinstance(found, dict) else None
+
+
+def _more(before: int | None, after: int | None) -> int | None:
+    """By how much a count has grown."""
+    return None if before is None or after is None else after - before
 
 
 def _cores_of_others(event: dict[str, Any]) -> float:

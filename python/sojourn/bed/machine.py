@@ -114,7 +114,7 @@ def sojourn() -> dict[str, Any]:
 
 
 def moment() -> dict[str, Any]:
-    """Load, interrupts, frequencies and such, as they are now."""
+    """Load, interrupts, context switches, frequencies and such, as they are now."""
     return {
         "taken_tai_ns": time.clock_gettime_ns(time.CLOCK_TAI),
         "boot_id": _read("/proc/sys/kernel/random/boot_id"),
@@ -123,6 +123,7 @@ def moment() -> dict[str, Any]:
         "cpu_ticks": cpu_ticks(),
         "interrupts": _interrupts(),
         "softirqs": _sums("/proc/softirqs"),
+        "context_switches": int(_field_of_stat("ctxt")),
         "softnet": _softnet(),
         "memory_available_bytes": _memory().get("MemAvailable"),
         "frequency_khz": {cpu.name: _number(cpu / "cpufreq/scaling_cur_freq") for cpu in _cpus()},
@@ -217,6 +218,17 @@ def cpu_ticks() -> dict[str, int]:
     names = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
     values = (_read("/proc/stat") or "cpu").splitlines()[0].split()[1:]
     return dict(zip(names, map(int, values), strict=False))
+
+
+def online() -> list[int]:
+    """Processors that are in use; the kernel writes them as ranges: 0-3,5."""
+    ranges = (word.partition("-") for word in (_read(_CPU / "online") or "0").split(","))
+    return [cpu for first, _, last in ranges for cpu in range(int(first), int(last or first) + 1)]
+
+
+def _field_of_stat(name: str) -> str:
+    found = re.search(rf"^{name} (\d+)", _read("/proc/stat") or "", re.MULTILINE)
+    return found[1] if found else "0"
 
 
 def _interrupts() -> dict[str, int]:

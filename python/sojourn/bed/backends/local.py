@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from sojourn.bed import machine
 from sojourn.bed.backend import Usage
+from sojourn.bed.events import Counters
 from sojourn.bed.processes import find_tool
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ BUSY = ("user", "nice", "system")
 
 class LocalMachine:
     """This machine, on which all hosts live and which shares its files with them."""
+
+    _counters: Counters | None = None
 
     @classmethod
     def hold(cls, hosts: Mapping[HostName, HostSpec], run: str) -> AbstractContextManager[None]:
@@ -126,8 +129,15 @@ class LocalMachine:
         return {"machine": machine.stable(), "versions": machine.versions()}
 
     def moment(self) -> dict[str, Any]:
-        """Load, interrupts and such, as they are now."""
-        return machine.moment()
+        """Load, interrupts and such, as they are now; events of the processors since the first look."""
+        if self._counters is None:
+            self._counters = Counters(machine.online())
+        return {**machine.moment(), "counters": self._counters.read()}
+
+    def stop_counting(self) -> None:
+        """End what counts events of the processors."""
+        if self._counters is not None:
+            self._counters.close()
 
 
 def ours_ticks() -> int:

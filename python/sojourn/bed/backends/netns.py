@@ -169,6 +169,7 @@ class NetnsBackend(LocalMachine):
 
     def close(self) -> None:
         """Ends what was started here, lets the holders go and waits until they are gone."""
+        self.stop_counting()
         end_all(self._started)
         self._started.clear()
         if not self._holders:

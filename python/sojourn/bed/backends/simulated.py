@@ -65,5 +65,6 @@ class SimulatedBackend(LocalMachine):
 
     def close(self) -> None:
         """Ends what was started here."""
+        self.stop_counting()
         end_all(self._started)
         self._started.clear()

@@ -27,6 +27,7 @@ from sojourn.analysis.pairs import rounds_of
 from sojourn.analysis.rows import Row
 from sojourn.analysis.run import DIRECT, WIRE
 from sojourn.analysis.study import Study
+from sojourn.analysis.surroundings import session_machine
 from sojourn.analysis.tester import stamp_sources, tester_findings
 from sojourn.analysis.wording import DASH, US, decimals, fixed, percent
 from sojourn.statistics.components import combine, factorial, nested, spreads_more
@@ -70,7 +71,7 @@ def study(run: Run) -> Study:
             rows.append(Row(device, quantity, statistic, value, unit, reference, run.cells[CELL], CELL))
             rows[-1].sessions = value.n
     stamp_sources(run, rows)
-    samples = {"sessions": session_samples(run, rounds, beds)}
+    samples = {"sessions": session_samples(run, rounds, beds), "session_machine": session_machine(run)}
     return Study(rows, list(tester_findings(run)), sentence(run, rows, factors), samples=samples)
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from sojourn.report import tables
 from sojourn.report.parts import Key, Parts
+from sojourn.report.sessions import session_machine
 from sojourn.report.stamps import clock_and_stamps
 from sojourn.report.table import Column, Entry, Table, interval, number, text, whole
 from sojourn.report.tables import shown_of
@@ -115,7 +116,7 @@ METHOD = (
 )
 
 PARTS = Parts(
-    tables=(components, carriers, tables.departures),
+    tables=(components, carriers, tables.departures, session_machine),
     figures=(),
     keys=keys,
     words=words,

@@ -11,9 +11,11 @@ from sojourn.analysis.samples import samples_of_pairs
 from sojourn.analysis.sizes import by_size, size_rows
 from sojourn.analysis.soundness import soundness_findings
 from sojourn.analysis.study import Study
+from sojourn.analysis.surroundings import session_machine
 from sojourn.analysis.tester import stamp_sources, tester_findings
 from sojourn.methods.pairs.analyse import slope
 from sojourn.methods.pairs.analyse.budget import budgets
+from sojourn.methods.pairs.analyse.by_session import session_paths
 from sojourn.methods.pairs.analyse.directions import asymmetry_rows
 from sojourn.methods.pairs.analyse.headline import headline, latency_sentence
 from sojourn.methods.pairs.analyse.shape import shape_findings
@@ -40,5 +42,9 @@ def study(run: Run) -> Study:
     ]
     stamp_sources(run, rows)
     hypotheses = evaluate_hypotheses(run, rounds, bed_ns, slope.HYPOTHESES)
-    samples = samples_of_pairs(run, rounds, fits)
+    samples = {
+        **samples_of_pairs(run, rounds, fits),
+        "session_paths": session_paths(run),
+        "session_machine": session_machine(run),
+    }
     return Study(rows, findings, latency_sentence(run, rows), hypotheses, samples, headline=head)

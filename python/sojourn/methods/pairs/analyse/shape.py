@@ -151,7 +151,7 @@ def _modes(run: Run, bed_ns: float) -> Iterator[Finding]:
     found: dict[Place, float] = {}
     where: dict[Place, list[float]] = {}
     for path in paths_of(run):
-        values = _within_beds(run, path)
+        values = within_beds(run, path)
         if len(values) < LEAST_FOR_MODES:
             continue
         modes = find_modes(values)
@@ -176,7 +176,7 @@ def _modes_apart(run: Run, modes: dict[Place, list[float]], bed_ns: float) -> It
             if bimodal is None:
                 continue
             first, second = modes[bimodal][:2]
-            above = (first + second) / 2 - _shift_of(run, bimodal.device, bimodal.cell)
+            above = (first + second) / 2 - shift_of(run, bimodal.device, bimodal.cell)
             slow = [_slow_shares(run, place, above) for place in (here, there)]
             both = slow[0].join(slow[1], on=["part", "round"], suffix="_there")
             here_slow, there_slow = both["slow"].to_numpy(), both["slow_there"].to_numpy()
@@ -197,38 +197,36 @@ def _modes_apart(run: Run, modes: dict[Place, list[float]], bed_ns: float) -> It
 
 def _slow_shares(run: Run, place: Place, above_ns: float) -> pl.DataFrame:
     """Per bed and round, the share of round trips that lie so far above where the path's fastest mode begins."""
-    slow = (_above_foot(run, place.device, place.cell) > above_ns).alias("slow")
+    slow = (above_foot(run, place.device, place.cell) > above_ns).alias("slow")
     return (
-        _probes_of(run, place.device, place.cell)
-        .with_columns(slow)
-        .group_by("part", "round")
-        .agg(pl.col("slow").mean())
+        probes_of(run, place.device, place.cell).with_columns(slow).group_by("part", "round").agg(pl.col("slow").mean())
     )
 
 
-def _shift_of(run: Run, device: str | None, cell: int | None) -> float:
+def shift_of(run: Run, device: str | None, cell: int | None) -> float:
     """What brings beds that are laid upon one another back to the median of all."""
-    above = _above_foot(run, device, cell).to_numpy()
-    return float(np.median(_probes_of(run, device, cell)["rtt"].cast(pl.Float64).to_numpy()) - np.median(above))
+    above = above_foot(run, device, cell).to_numpy()
+    return float(np.median(probes_of(run, device, cell)["rtt"].cast(pl.Float64).to_numpy()) - np.median(above))
 
 
-def _probes_of(run: Run, device: str | None, cell: int | None) -> pl.DataFrame:
+def probes_of(run: Run, device: str | None, cell: int | None) -> pl.DataFrame:
+    """The answered probes of a path that were measured."""
     return run.measured.filter((pl.col("device") == device) & (pl.col("cell") == cell)).drop_nulls("rtt")
 
 
-def _above_foot(run: Run, device: str | None, cell: int | None) -> pl.Series:
+def above_foot(run: Run, device: str | None, cell: int | None) -> pl.Series:
     """How far each round trip lies above where the fastest mode of its own link begins."""
     rtt = pl.col("rtt").cast(pl.Float64)
     box = [*(["part"] if run.sessions > 1 else []), "instance"]
-    return _probes_of(run, device, cell).select(rtt - rtt.quantile(FOOT, "linear").over(box)).to_series()
+    return probes_of(run, device, cell).select(rtt - rtt.quantile(FOOT, "linear").over(box)).to_series()
 
 
-def _within_beds(run: Run, path: Path) -> NDArray[np.float64]:
+def within_beds(run: Run, path: Path) -> NDArray[np.float64]:
     """The round trips, those of each bed laid upon one another where their fastest modes begin: beds are no modes."""
     if run.sessions == 1:
         return path.answered("rtt")[0]
-    above = _above_foot(run, path.device, path.cell).to_numpy()
-    return np.asarray(above + _shift_of(run, path.device, path.cell), dtype=np.float64)
+    above = above_foot(run, path.device, path.cell).to_numpy()
+    return np.asarray(above + shift_of(run, path.device, path.cell), dtype=np.float64)
 
 
 def _interference(run: Run) -> Iterator[Finding]:

@@ -14,6 +14,7 @@ from sojourn.report.pacing import departures
 from sojourn.report.paired import control, differences
 from sojourn.report.parts import Key, Parts
 from sojourn.report.paths import path_words
+from sojourn.report.sessions import session_machine, session_paths
 from sojourn.report.stamps import clock_and_stamps
 from sojourn.report.tables import fitted_lines, in_order, shown_of
 
@@ -126,7 +127,16 @@ def _interval(row: dict[str, Any]) -> str:
 
 
 PARTS = Parts(
-    tables=(tables.device_latency, tables.rtt, tables.lines, tables.tails, tables.conservation, tables.departures),
+    tables=(
+        tables.device_latency,
+        tables.rtt,
+        tables.lines,
+        tables.tails,
+        tables.conservation,
+        tables.departures,
+        session_paths,
+        session_machine,
+    ),
     figures=(cdfs, over_time, lines, differences, control, departures),
     keys=keys,
     words=words,

@@ -1,0 +1,52 @@
+"""What each session found over each path: the median round trip, and which part of the round trips is in each mode.
+
+Modes are those of all sessions together, laid upon one another where the fastest mode of each begins (`shape`); a round
+trip belongs to the mode that is nearest. A path with one mode has all of its round trips in it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+
+from sojourn.analysis.paths import paths_of
+from sojourn.methods.pairs.analyse.shape import LEAST_FOR_MODES, above_foot, probes_of, shift_of, within_beds
+from sojourn.statistics.modes import find_modes
+
+if TYPE_CHECKING:
+    from sojourn.analysis.paths import Path
+    from sojourn.analysis.run import Run
+
+SESSION_PATHS: dict[str, Any] = {
+    "session": pl.Int64, "device": pl.String, "cell": pl.Int32, "probes": pl.Int64, "median_ns": pl.Float64,
+    "mode": pl.Int64, "mode_ns": pl.Float64, "share": pl.Float64,
+}  # fmt: skip
+"""Columns of the sample `session_paths`: one row a session, path, cell and mode."""
+
+
+def session_paths(run: Run) -> pl.DataFrame:
+    """Each session's median and shares of modes, columns of `SESSION_PATHS`."""
+    found = [pl.DataFrame(schema=SESSION_PATHS), *(_of_path(run, path) for path in paths_of(run))]
+    return pl.concat(found).sort("session", maintain_order=True)
+
+
+def _of_path(run: Run, path: Path) -> pl.DataFrame:
+    values = within_beds(run, path)
+    if not len(values):
+        return pl.DataFrame(schema=SESSION_PATHS)
+    modes = find_modes(values) if len(values) >= LEAST_FOR_MODES else [float(np.median(values))]
+    at = above_foot(run, path.device, path.cell).to_numpy() + shift_of(run, path.device, path.cell)
+    borders = (np.array(modes[:-1]) + np.array(modes[1:])) / 2
+    probes = probes_of(run, path.device, path.cell).select(
+        session=pl.col("part").cast(pl.Int64),
+        rtt=pl.col("rtt").cast(pl.Float64),
+        own=pl.Series(np.digitize(at, borders)),
+    )
+    rows = [
+        (session, path.device, path.cell, own.height, own["rtt"].median(), mode + 1, place, (own["own"] == mode).mean())
+        for (session,), own in sorted(probes.partition_by("session", as_dict=True).items())
+        for mode, place in enumerate(modes)
+    ]
+    return pl.DataFrame(rows, schema=SESSION_PATHS, orient="row")
