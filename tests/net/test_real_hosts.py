@@ -231,7 +231,16 @@ def test_an_interface_that_is_being_taken_when_the_controller_dies_is_given_back
     with Hosts(tmp_path / "lab", names=("a", "b"), cables=[("a", "eth1", "b", "eth1")]) as hosts:
         slow = 'printf "#!/bin/sh\\nsleep 1\\n" >/tmp/ethtool && chmod 755 /tmp/ethtool'
         hosts.at("a", "sh", "-c", slow)
-        inside = ["nsenter", f"--target={hosts.pid('a')}", "--net", "--mount", "--pid", "--", "env", "PATH=/tmp:/usr/bin:/bin"]
+        inside = [
+            "nsenter",
+            f"--target={hosts.pid('a')}",
+            "--net",
+            "--mount",
+            "--pid",
+            "--",
+            "env",
+            "PATH=/tmp:/usr/bin:/bin",
+        ]
         argv = [*inside, "sh", "-c", keeper.KEEPER, "sh", "1", "me", "/tmp/work", "/tmp/tools", "-", "a"]
         with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as keeping:
             assert keeping.stdin is not None
