@@ -44,6 +44,10 @@ EVEN = 0.25
 LOAD_LEAD_SECONDS = 0.1
 """The load runs alone for this long before a foreground begins."""
 
+LOAD_POLL_SECONDS = 0.01
+LOAD_PATIENCE_SECONDS = 10.0
+"""On a busy machine a load's first frame may leave long after it was asked for; one that takes longer never leaves."""
+
 Counted = tuple["Counts", int]
 """Of each interface; and frames that found a core's backlog full."""
 
@@ -279,8 +283,10 @@ class Tester:
             return
         tick = self.session.screen.tick
         self.ends["b2"].receive(asking.load_receiving(asked))
+        before = self._load_frames(asked)
         self.ends["a3"].send(asking.load_sending(asked))
         try:
+            self._await_load(asked, before)
             time.sleep(LOAD_LEAD_SECONDS)
             yield said
         finally:
@@ -289,6 +295,20 @@ class Tester:
             time.sleep(asked.plan.trials.grace_ns / 1e9)
             totals = [total(flow) for flow in said["sent"]]
             said["received"] = self.ends["b2"].finish_receiving(asked.trial.block, totals, tick)["flows"]
+
+    def _await_load(self, asked: Asked, before: int) -> None:
+        """Wait until the load's first frame has left: without it, the trial would be one over an empty path."""
+        deadline = time.monotonic() + LOAD_PATIENCE_SECONDS
+        while self._load_frames(asked) <= before:
+            if time.monotonic() > deadline:
+                dev = asking.load_ports(asked)[0].dev
+                raise MachineError(f"the background load does not begin: {dev} sends nothing: see `sojourn doctor`")
+            time.sleep(LOAD_POLL_SECONDS)
+
+    def _load_frames(self, asked: Asked) -> int:
+        """What the port that the load leaves by has sent so far."""
+        near, _ = asking.load_ports(asked)
+        return self.counters.read(asked.load_link or asked.link)[near.dev]["tx_packets"]
 
     def flush_fdb(self, path: str) -> None:
         """Flush the FDB of a path's bridges; before its next trial they learn the receivers' addresses again."""
