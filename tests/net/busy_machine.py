@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import os
+import random
 import subprocess
 import time
 from contextlib import contextmanager
@@ -64,12 +65,28 @@ def retried(test: Callable[..., None]) -> Callable[..., None]:
     return tried
 
 
+def idle_ends() -> list[str]:
+    """Words for `sojourn run` where nobody looks at times: both ends sleep on one core while they wait.
+
+    Else a prober spins, and on two cores a responder, too: as long as the run, which then takes both from other tests.
+    """
+    cpu = random.choice(sorted(os.sched_getaffinity(0)))
+    sets = ("host.wait=sleep", f"host.prober_cpu={cpu}", f"host.responder_cpu={cpu}")
+    return [word for one in sets for word in ("--set", one)]
+
+
 def await_that(holds: Callable[[], bool], what: str, seconds: float = PATIENCE_SECONDS) -> None:
-    """Waits until something holds, which it must in the end."""
+    """Waits until something holds, which it must in the end. Looking takes a fifth of a processor at most."""
     deadline = time.monotonic() + seconds
-    while not holds():
+    while not (answer := timed(holds))[0]:
         assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
-        time.sleep(0.02)
+        time.sleep(max(0.02, 4 * answer[1]))
+
+
+def timed(call: Callable[[], bool]) -> tuple[bool, float]:
+    """What a call gives, and the processor seconds that this process took for it."""
+    began = time.process_time()
+    return call(), time.process_time() - began
 
 
 def await_standstill(read: Callable[[], Any], still_seconds: float = 0.2) -> Any:

@@ -383,7 +383,7 @@ def test_a_study_of_streams_is_measured_as_without_the_attack(seconds: float, tm
 
 
 def test_two_studies_at_once_are_measured_as_without_the_attack(tmp_path: Path) -> None:
-    words = [word for each in sets(1) for word in ("--set", each)]
+    words = [word for each in sets(0.3) for word in ("--set", each)]
     with attacked_bed() as attacked:
         both = [
             subprocess.Popen(

@@ -179,7 +179,7 @@ def test_a_request_is_refused_in_a_sentence(asked: list[str], words: list[str], 
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A whole run over simulated lines."""
     folder = tmp_path_factory.mktemp("bad")
-    words = ("run", "bridge-latency", "--bed", "sim", "--quick", "--set", "rounds=12", "--out", "run", "--json")
+    words = ("run", "bridge-latency", "--bed", "sim", "--quick", "--set", "rounds=12", "--out", "run", "--no-report")
     done = sojourn(*words, cwd=folder)
     assert done.returncode == 0, done.stderr
     return folder / "run"

@@ -55,7 +55,7 @@ def spec_of(path: Path | str, **more: object) -> BedSpec:
 def measured(tmp_path: Path, *words: str) -> Path:
     """A short study over a box, by the command line, and its folder."""
     out = tmp_path / "run"
-    short = ["--quick", "--no-history", "--set", "sessions=3", "--set", "rounds=6", "--set", "probe.icmp_bytes=64"]
+    short = ["--quick", "--no-history", "--set", "sessions=2", "--set", "rounds=6", "--set", "probe.icmp_bytes=64"]
     argv = [SOJOURN, "run", "bridge-latency", *short, "--out", str(out), *words]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=180, check=False)
     assert done.returncode in (0, 4), done.stderr
@@ -206,14 +206,15 @@ def test_rules_on_a_bridge_are_measured_as_any_bridge(tmp_path: Path) -> None:
 
 
 def test_a_router_with_rules_is_measured_too(tmp_path: Path) -> None:
-    out = measured(tmp_path, "--device", "router", "--device", f"{EXAMPLES / 'router.sh'} 200")
+    out = measured(tmp_path, "--no-report", "--device", "router", "--device", f"{EXAMPLES / 'router.sh'} 200")
     assert added_ns(out, "box:router2") > added_ns(out, "router") > 0
     assert re.search(r"^routed = true$", (out / "plan.toml").read_text(), re.MULTILINE)
 
 
 def test_streams_pass_a_routers_box_as_udp(tmp_path: Path) -> None:
     out = tmp_path / "run"
-    short = ["--quick", "--no-history", "--set", "sessions=1", "--set", "rounds=2"]
+    short = ["--quick", "--no-history", "--no-report", "--set", "sessions=1", "--set", "rounds=2"]
+    short += ["--set", "payload_bytes=46", "--set", "interval=50us", "--set", "qualify=false"]
     argv = [SOJOURN, "run", "one-way", *short, "--device", f"{EXAMPLES / 'router.sh'} 10", "--out", str(out)]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=180, check=False)
     assert done.returncode in (0, 4), done.stderr
@@ -272,6 +273,6 @@ def test_without_open_vswitch_its_mode_says_what_to_install(run: str, monkeypatc
 
 def test_a_tunnel_between_two_network_namespaces_is_measured(tmp_path: Path) -> None:
     """WireGuard where there is one, else VXLAN: the example says which."""
-    out = measured(tmp_path, "--device", str(EXAMPLES / "wireguard.sh"))
+    out = measured(tmp_path, "--no-report", "--device", str(EXAMPLES / "wireguard.sh"))
     assert added_ns(out, "box:wireguard") > 0
     assert re.search(r"tunnel is (WireGuard|VXLAN)", (out / "boxes/wireguar.log").read_text())

@@ -24,7 +24,7 @@ from sojourn.bed.clean import marked_processes
 from sojourn.bed.state import state_folder
 from sojourn.instruments import find_instrument
 from sojourn.records import read_table
-from tests.net.busy_machine import await_that, retried, thrice, undisturbed
+from tests.net.busy_machine import await_that, idle_ends, retried, thrice, undisturbed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -56,7 +56,7 @@ interval = ["1ms"]
 rounds = {ROUNDS}
 probes_per_block = 24
 """
-SLOW = ("--set", 'interval=["2ms"]')
+SLOW = ("--no-report", "--set", 'interval=["2ms"]', *idle_ends())
 """So that a run lasts for seconds, and its middle can be met."""
 
 
@@ -165,7 +165,7 @@ def test_a_kill_leaves_nothing_but_a_folder_that_goes_on_and_another_run_undistu
 ) -> None:
     killed, other = tmp_path / "killed", tmp_path / "other"
     before = things_of_the_host()
-    both = [begin("run", plan, "--json", "--no-report", "--out", out, *SLOW) for out in (killed, other)]
+    both = [begin("run", plan, "--json", "--out", out, *SLOW) for out in (killed, other)]
     for process, out in zip(both, (killed, other), strict=True):
         await_blocks(process, out, 8)
     both[0].kill()
@@ -243,7 +243,7 @@ def test_a_process_of_a_run_that_stands_still_costs_blocks_that_are_told_and_not
     plan: Path, tmp_path: Path, word: str
 ) -> None:
     out = tmp_path / "run"
-    process = begin("run", plan, "--json", "--no-report", "--out", out, *UDP)
+    process = begin("run", plan, "--json", "--out", out, *UDP)
     await_blocks(process, out, 6)
     pid = program_of(process.pid, word)
     os.kill(pid, signal.SIGSTOP)

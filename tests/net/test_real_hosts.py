@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import time
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sojourn.bed import keeper
+from tests.net.busy_machine import idle_ends
 from tests.net.real_hosts import SOJOURN, SSHD, Hosts
 
 if TYPE_CHECKING:
@@ -23,8 +25,10 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="hosts of their own need root"),
     pytest.mark.skipif(not Path(SSHD).exists(), reason=f"{SSHD} is not there: scripts/setup.sh test"),
 ]
-SHORT = ("--quick", "--set", "bed.sessions=2", "--set", "pairs.rounds=4")
+FEW = ("--set", "bed.sessions=2", "--set", "pairs.rounds=4", "--set", "probe.icmp_bytes=64", *idle_ends())
+SHORT = ("--quick", "--no-history", *FEW)
 LEASE_SECONDS = 60.0
+ETHTOOL = shutil.which("ethtool") or "/usr/sbin/ethtool"
 
 
 @pytest.fixture
@@ -33,6 +37,37 @@ def hosts(tmp_path: Path) -> Iterator[Hosts]:
     with Hosts(tmp_path / "lab") as hosts:
         yield hosts
         await_nothing(hosts, 5)
+
+
+@pytest.fixture(scope="module")
+def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
+    """Three hosts that many tests use, one after the other."""
+    with Hosts(tmp_path_factory.mktemp("lab")) as hosts:
+        before = settings(hosts)
+        yield hosts
+        assert settings(hosts) == before, "a test left what the next one met"
+
+
+@pytest.fixture
+def spoilt(lasting: Hosts) -> Iterator[Hosts]:
+    """Three hosts of which files, addresses, bridges and tools may be spoilt: all of that is put back."""
+    kept = {lasting.folder / name: b"" for name in ("user", "user.pub", "known_hosts", "ssh_config")}
+    kept = {file: file.read_bytes() for file in kept}
+    yield lasting
+    for file, content in kept.items():
+        file.write_bytes(content)
+    for host, undo in PUT_BACK:
+        lasting.at(host, "sh", "-c", f"{undo} 2>/dev/null || true")
+    await_nothing(lasting, 5)
+
+
+PUT_BACK = [
+    ("desk", "ip route del unreachable 10.99.2.77"),
+    ("b", "ip -4 address flush dev eth2"),
+    ("b", "ip link set eth2 mtu 1500"),
+    ("device", "ip link del br9"),
+    ("device", f"umount {ETHTOOL}"),
+]
 
 
 def await_nothing(hosts: Hosts, seconds: float) -> None:
@@ -55,7 +90,7 @@ def test_a_study_runs_on_hosts_that_are_reached_by_ssh_alone(hosts: Hosts) -> No
         hosts.at(name, "ethtool", "-K", port, "tso", "off")
     hosts.at("a", "ip", "link", "set", "eth1", "mtu", "1600", "up")
     before = settings(hosts)
-    done = hosts.sojourn("run", "bridge-latency", *SHORT, "--bed", str(hosts.bed()), "--out", "run", "--no-history")
+    done = hosts.sojourn("run", "bridge-latency", *SHORT, "--bed", str(hosts.bed()), "--out", "run")
     assert done.returncode in (0, 4), done.stderr
     run = hosts.folder / "run"
     log = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
@@ -78,9 +113,7 @@ def test_a_user_with_sudo_measures_a_device_that_stands_on_the_bench(tmp_path: P
     with Hosts(tmp_path / "lab", names=("a", "b"), cables=cables, user="lab") as hosts:
         hosts.allow_sudo()
         bed = str(hosts.bed(paths))
-        done = hosts.sojourn(
-            "run", "bridge-latency", *SHORT, "--bed", bed, "--out", "run", "--no-history", "--no-report"
-        )
+        done = hosts.sojourn("run", "bridge-latency", *SHORT, "--bed", bed, "--out", "run", "--no-report")
         assert done.returncode in (0, 4), done.stderr
         assert '"dut:cord"' in (hosts.folder / "run/plan.toml").read_text()
         await_nothing(hosts, 5)
@@ -108,9 +141,7 @@ def unknown_host_key(hosts: Hosts) -> None:
 
 
 def no_ethtool(hosts: Hosts) -> None:
-    hosts.at(
-        "device", "mount", "-n", "--bind", "/dev/null", hosts.at("device", "sh", "-c", "command -v ethtool").strip()
-    )
+    hosts.at("device", "mount", "-n", "--bind", "/dev/null", ETHTOOL)
 
 
 def an_address(hosts: Hosts) -> None:
@@ -152,11 +183,12 @@ def in_the_file(before: str, after: str) -> Callable[[Hosts], None]:
          "management", "no port", "unknown key"],
 )  # fmt: skip
 def test_each_fault_has_its_sentence_and_status(
-    spoil: Callable[[Hosts], None], status: int, sentence: str, hosts: Hosts
+    spoil: Callable[[Hosts], None], status: int, sentence: str, spoilt: Hosts, tmp_path: Path
 ) -> None:
-    bed = hosts.bed()
-    spoil(hosts)
-    done = hosts.sojourn("run", "bridge-latency", *SHORT, "--bed", str(bed), "--out", "run", "--no-history")
+    bed = spoilt.bed()
+    spoil(spoilt)
+    out = str(tmp_path / "run")
+    done = spoilt.sojourn("run", "bridge-latency", *SHORT, "--bed", str(bed), "--out", out, "--no-report")
     assert done.returncode == status, done.stderr
     assert re.search(sentence, done.stderr.splitlines()[-1]), done.stderr
 
@@ -188,7 +220,7 @@ def test_a_jump_host_with_an_unknown_key_is_refused_as_any_other(where: str, tmp
 def test_who_has_no_rights_is_told(tmp_path: Path) -> None:
     with Hosts(tmp_path / "lab", names=("a", "b"), cables=[("a", "eth1", "b", "eth1")], user="lab") as hosts:
         bed = str(hosts.bed('[paths.direct]\na = "eth1"\nb = "eth1"\n'))
-        done = hosts.sojourn("run", "bridge-latency", *SHORT, "--bed", bed, "--out", "run", "--no-history")
+        done = hosts.sojourn("run", "bridge-latency", *SHORT, "--bed", bed, "--out", "run", "--no-report")
         assert done.returncode == 3
         assert re.search(
             r"host A \(a.lab\): no rights of root \(sudo: a password is required\): sudo must", done.stderr
@@ -197,8 +229,8 @@ def test_who_has_no_rights_is_told(tmp_path: Path) -> None:
 
 def started(hosts: Hosts, out: str) -> subprocess.Popen[bytes]:
     """A run that is long enough to be disturbed."""
-    argv = ["run", "bridge-latency", "--quick", "--set", "bed.sessions=2", "--set", "pairs.rounds=24"]
-    argv += ["--bed", str(hosts.bed()), "--out", out, "--no-history"]
+    argv = ["run", "bridge-latency", *SHORT, "--set", "pairs.rounds=24", "--no-report"]
+    argv += ["--bed", str(hosts.bed()), "--out", out]
     process = subprocess.Popen(
         hosts.command(SOJOURN, *argv), cwd=hosts.folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
         start_new_session=True,
@@ -213,15 +245,13 @@ def started(hosts: Hosts, out: str) -> subprocess.Popen[bytes]:
 
 def test_hosts_clean_up_by_themselves_when_the_controller_is_killed_and_the_run_goes_on(hosts: Hosts) -> None:
     process = started(hosts, "run")
-    refused = hosts.sojourn(
-        "run", "bridge-latency", *SHORT, "--bed", str(hosts.bed()), "--out", "other", "--no-history"
-    )
+    refused = hosts.sojourn("run", "bridge-latency", *SHORT, "--bed", str(hosts.bed()), "--out", "other")
     assert refused.returncode == 3
     assert re.search(r"host A \(a.lab\) is held by run \w+ of .*, process \d+: wait until it has ended", refused.stderr)
     process.send_signal(signal.SIGKILL)
     process.communicate()
     await_nothing(hosts, LEASE_SECONDS)
-    done = hosts.sojourn("run", "--resume", "run", "--no-history")
+    done = hosts.sojourn("run", "--resume", "run", "--no-history", "--no-report")
     assert done.returncode in (0, 4), done.stderr
     log = [json.loads(line) for line in (hosts.folder / "run/log.jsonl").read_text().splitlines()]
     assert log[-1]["event"] == "finished"
@@ -281,16 +311,16 @@ def test_a_keeper_that_is_terminated_gives_everything_back(hosts: Hosts) -> None
     await_nothing(hosts, LEASE_SECONDS)
 
 
-def test_hosts_are_asked_for_a_first_file_and_the_bed_that_it_describes_is_tried(hosts: Hosts) -> None:
-    asked = ["a.lab", "b.lab", "--device", "device.lab", "--config", str(hosts.config)]
-    new = hosts.sojourn("bed", "new", *asked)
+def test_hosts_are_asked_for_a_first_file_and_the_bed_that_it_describes_is_tried(spoilt: Hosts) -> None:
+    asked = ["a.lab", "b.lab", "--device", "device.lab", "--config", str(spoilt.config)]
+    new = spoilt.sojourn("bed", "new", *asked)
     assert new.returncode == 0, new.stderr
     assert "eth0" not in new.stdout
-    file = hosts.folder / "new.toml"
+    file = spoilt.folder / "new.toml"
     file.write_text(new.stdout)
-    hosts.at("b", "ip", "link", "set", "eth2", "mtu", "2000")
-    before = settings(hosts)
-    done = hosts.sojourn("bed", "check", str(file), "--json")
+    spoilt.at("b", "ip", "link", "set", "eth2", "mtu", "2000")
+    before = settings(spoilt)
+    done = spoilt.sojourn("bed", "check", str(file), "--json")
     found = json.loads(done.stdout)
     checks = {check["name"]: check for check in found["checks"]}
     assert done.returncode == found["status"] == 0, found
@@ -298,32 +328,32 @@ def test_hosts_are_asked_for_a_first_file_and_the_bed_that_it_describes_is_tried
     assert checks["host A: eth1 (direct)"]["found"].startswith("10000Mb/s, duplex full")
     assert checks["host device: port eth2"]["found"].endswith("MTU 1500, down")
     assert checks["host B: rights"]["found"] == "root"
-    assert settings(hosts) == before
+    assert settings(spoilt) == before
 
 
-def test_a_cable_that_goes_elsewhere_is_found(hosts: Hosts) -> None:
-    file = hosts.bed()
+def test_a_cable_that_goes_elsewhere_is_found(spoilt: Hosts) -> None:
+    file = spoilt.bed()
     words = file.read_text().replace('left = "eth1"', 'left = "eth3"').replace('right = "eth2"', 'right = "eth1"')
     file.write_text(words.replace("eth3", "eth2"))
-    done = hosts.sojourn("bed", "check", str(file), "--json")
+    done = spoilt.sojourn("bed", "check", str(file), "--json")
     assert done.returncode == 0, "a bridge does not mind which of its ports is which"
     crossed = file.read_text().replace('b = "eth1"', 'b = "eth9"').replace('b = "eth2"', 'b = "eth1"')
     file.write_text(crossed.replace("eth9", "eth2"))
-    done = hosts.sojourn("bed", "check", str(file), "--json")
+    done = spoilt.sojourn("bed", "check", str(file), "--json")
     found = json.loads(done.stdout)
     path = next(check for check in found["checks"] if check["name"] == "path bridge")
     assert (done.returncode, path["found"]) == (3, "B does not answer A")
     assert path["fix"].startswith("is eth2 of A cabled to eth1 of B over eth2 and eth1 of the device's host")
 
 
-def test_paths_with_swapped_labels_are_found(hosts: Hosts) -> None:
-    file = hosts.bed()
+def test_paths_with_swapped_labels_are_found(spoilt: Hosts) -> None:
+    file = spoilt.bed()
     names = [(key, port, {"eth1": "eth2", "eth2": "eth1"}[port]) for key in ("a", "b") for port in ("eth1", "eth2")]
     words = file.read_text()
     for key, port, other in names:
         words = words.replace(f'\n{key} = "{port}"', f'\n{key} = "{other}?"')
     file.write_text(words.replace("?", ""))
-    done = hosts.sojourn("bed", "check", str(file), "--json")
+    done = spoilt.sojourn("bed", "check", str(file), "--json")
     checks = {check["name"]: check for check in json.loads(done.stdout)["checks"]}
     assert done.returncode == 3
     through = "passed eth1 of host device, eth2 of host device"
@@ -331,11 +361,11 @@ def test_paths_with_swapped_labels_are_found(hosts: Hosts) -> None:
     assert checks["path bridge"]["found"] == f"B answers, but the probes did not {through.replace('passed', 'pass')}"
 
 
-def test_what_a_bed_lacks_is_told_before_anything_starts(hosts: Hosts) -> None:
-    nobody(hosts)
-    an_address(hosts)
-    no_ethtool(hosts)
-    done = hosts.sojourn("bed", "check", str(hosts.bed()), "--json")
+def test_what_a_bed_lacks_is_told_before_anything_starts(spoilt: Hosts) -> None:
+    nobody(spoilt)
+    an_address(spoilt)
+    no_ethtool(spoilt)
+    done = spoilt.sojourn("bed", "check", str(spoilt.bed()), "--json")
     checks = {check["name"]: check for check in json.loads(done.stdout)["checks"]}
     assert done.returncode == 3
     assert "it cannot be reached" in checks["host B: SSH"]["found"]

@@ -296,7 +296,7 @@ def test_every_time_was_stamped_by_the_kernel_and_every_probe_is_in_one_counter(
 
 def test_two_runs_at_once_do_not_touch_each_other(tmp_path: Path) -> None:
     plan = write_plan(tmp_path, ["bridge"], ["icmp"], rounds=6, probes_per_block=24)
-    argv = [SOJOURN, "run", str(plan), "--json", "--out"]
+    argv = [SOJOURN, "run", str(plan), "--json", "--no-report", "--out"]
     both = [
         subprocess.Popen([*argv, str(tmp_path / name)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         for name in ("one", "other")
