@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from sojourn.units import nanoseconds
+
 MINUS = "\u2212"
 WHOLE_RATE = 1000.0
 """Rates from here on are shown in whole frames, unless both ends of the interval are then the same."""
@@ -37,6 +39,11 @@ class Shown:
             return NOTHING
         clear = self.low is not None and self.high is not None and self.low >= 0
         return f"{self._end(self.low)}{NOTHING if clear else ' to '}{self._end(self.high)}"
+
+    @property
+    def told(self) -> tuple[str, ...]:
+        """The interval as a line beside the value; no line where it is not known."""
+        return () if self.interval == NOTHING else (f"95 % CI {self.interval}",)
 
     @property
     def decimals(self) -> int:
@@ -108,6 +115,12 @@ def duration(ns: float | None) -> str:
         if abs(ns) >= factor:
             return f"{ns / factor:.4g} {unit}"
     return f"{ns:.4g} ns"
+
+
+def as_written(time: str | None) -> str:
+    """A time of a plan, such as "700ms", as a report writes it."""
+    nanos = nanoseconds(time) if time else None
+    return duration(None if nanos is None else float(nanos))
 
 
 def half_width(low: float | None, high: float | None) -> float | None:

@@ -132,8 +132,9 @@ def keys(run: Run) -> list[Key]:
             if row["seconds"]
             else ""
         )
-        lines = tuple(line for line in (period, cell.short if cell and len(run.cells) > 1 else "") if line)
-        keys.append(Key(f"{row['device']}: {row['kind']}", size.text, size.unit, lines, row["device"]))
+        lines = (*size.told, period, cell.short if cell and len(run.cells) > 1 else "")
+        what = f"{row['device']}: {row['kind']}"
+        keys.append(Key(what, size.text, size.unit, tuple(line for line in lines if line), row["device"]))
     return keys
 
 

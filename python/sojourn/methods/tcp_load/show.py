@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from sojourn.report.charts import Axis, Distribution, Lines
-from sojourn.report.numbers import NOTHING, Shown, fixed, show
+from sojourn.report.numbers import NOTHING, Shown, as_written, fixed, show
 from sojourn.report.parts import Key, Parts
 from sojourn.report.paths import path_words
 from sojourn.report.stamps import clock_and_stamps
@@ -202,15 +202,14 @@ def keys(run: Run) -> list[Key]:
     found, keys = run.samples("load_grades"), []
     for row in found.iter_rows(named=True) if found is not None else ():
         shown = _in_ms(row, INCREASE)
-        lines = (f"95 % CI {shown.interval}", f"grade {row['said']}",
-                 f"{row['flows']} × {row['congestion']}, {row['direction']}")  # fmt: skip
+        lines = (*shown.told, f"grade {row['said']}", f"{row['flows']} × {row['congestion']}, {row['direction']}")
         keys.append(Key("Latency under load", shown.text, "ms", lines, str(row["device"])))
     for factors, of in cells_of(run)[:4]:
         for way in WAYS:
             if goodput := of.get(("goodput", way)):
                 shown, used = _shown(goodput, "bit/s"), of.get(("utilisation", way))
                 share = f"{fixed(100 * used['estimate'], 1)} % of the rate" if used else ""
-                told = (f"95 % CI {shown.interval}", *([share] if share else []))
+                told = (*shown.told, *([share] if share else []))
                 keys.append(Key(f"Goodput {way}", shown.text, shown.unit, told, str(factors["device"])))
     return keys
 
@@ -218,17 +217,18 @@ def keys(run: Run) -> list[Key]:
 def words(run: Run) -> list[str]:
     """How it was measured."""
     plan = run.plan.get("load", {})
+    times = {name: as_written(plan.get(name)) for name in ("idle", "start_up", "duration", "read_every")}
     clock, stamps = clock_and_stamps(run, "rtt_idle", "rtt_working")
     return [
         *path_words(run),
         (
-            f"In each trial probes run all the while: for {plan.get('idle', NOTHING)} over the idle path, then beside "
-            f"the flows. Working conditions are the {plan.get('duration', NOTHING)} that follow the flows' start-up of "
-            f"{plan.get('start_up', NOTHING)}, which is in no figure."
+            f"In each trial probes run all the while: for {times['idle']} over the idle path, then beside "
+            f"the flows. Working conditions are the {times['duration']} that follow the flows' start-up of "
+            f"{times['start_up']}, which is in no figure."
         ),
         (
             "Flows are single TCP connections that send as much as they can; each sender reads TCP_INFO every "
-            f"{plan.get('read_every', NOTHING)}. Down is from host B to host A, which probes. Packets have one segment "
+            f"{times['read_every']}. Down is from host B to host A, which probes. Packets have one segment "
             "each: segmentation offloads are off."
         ),
         "Intervals are Student's over sessions, or over rounds where the run has one bed.",

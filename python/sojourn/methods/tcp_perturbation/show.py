@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from sojourn.report.charts import Axis, Intervals, Lines
-from sojourn.report.numbers import fixed, show
+from sojourn.report.numbers import as_written, fixed, show
 from sojourn.report.parts import Key, Parts
 from sojourn.report.streams.points import NO_INTERVAL, figure
 from sojourn.report.table import Column, Entry, Table, interval, number, text, whole
@@ -184,8 +184,8 @@ def how(run: Run) -> list[str]:
             "for each trial, from the same seed."
         ),
         (
-            f"The sending application reads TCP_INFO every {plan.get('read_every', '–')} in all three settings; "
-            f"readings in the first {plan.get('skip', '–')} of a trial are left out."
+            f"The sending application reads TCP_INFO every {as_written(plan.get('read_every'))} in all three settings; "
+            f"readings in the first {as_written(plan.get('skip'))} of a trial are left out."
         ),
         (
             "The unit is the trial, because readings within one depend on each other: distributions are compared over "

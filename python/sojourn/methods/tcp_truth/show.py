@@ -8,7 +8,7 @@ import polars as pl
 
 from sojourn.report.charts import Axis, Distribution, Intervals, Lines
 from sojourn.report.checks import checks_of, verdict_entry
-from sojourn.report.numbers import NOTHING, count, fixed, show
+from sojourn.report.numbers import NOTHING, as_written, count, fixed, show
 from sojourn.report.parts import Key, Parts
 from sojourn.report.streams.points import NO_INTERVAL, figure
 from sojourn.report.table import Column, Entry, Table, interval, number, text, whole
@@ -328,8 +328,8 @@ def how(run: Run) -> list[str]:
             "host's port; and the congestion control algorithms, over an emulated path with random loss."
         ),
         (
-            f"Messages of {plan.get('message_bytes', NOTHING)} bytes, {plan.get('message_interval', NOTHING)} apart, "
-            "are sent one by one, so that no other packet is in flight when the application reads TCP_INFO. Over the "
+            f"Messages of {plan.get('message_bytes', NOTHING)} bytes, {as_written(plan.get('message_interval'))} apart, are "
+            "sent one by one, so that no other packet is in flight when the application reads TCP_INFO. Over the "
             "emulated path packets have one segment; in the bulk transfer over the direct link they are as large as "
             "the kernel makes them, and the capture sees them in that size."
         ),
