@@ -386,7 +386,7 @@ def anomaly(kind: str, size: float, **more: Any) -> Anomaly:
     [
         (anomaly(EVERY, 700, every=8), anomaly(EVERY, 720, every=8), 2, True),
         (anomaly(EVERY, 100_000, every=8), anomaly(EVERY, 700, every=8), 2, False),
-        (anomaly(EVERY, 700, every=8), anomaly(EVERY, 720, every=8), 1, False),
+        (anomaly(EVERY, 700, every=8), anomaly(EVERY, 720, every=8), 1, True),
         (anomaly(STEP, 3_000), anomaly(STEP, 3_100), 1, True),
         (anomaly(STEP, 3_000), anomaly(STEP, 300), 1, False),
         (anomaly(STEP, 3_000), Anomaly(STEP, Interval(-3_000, -3_300, -2_700, 0.95, 20), 1e-9), 1, False),

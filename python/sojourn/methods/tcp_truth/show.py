@@ -328,10 +328,10 @@ def how(run: Run) -> list[str]:
             "host's port; and the congestion control algorithms, over an emulated path with random loss."
         ),
         (
-            f"Messages of {plan.get('message_bytes', NOTHING)} bytes, {as_written(plan.get('message_interval'))} apart, are "
-            "sent one by one, so that no other packet is in flight when the application reads TCP_INFO. Over the "
-            "emulated path packets have one segment; in the bulk transfer over the direct link they are as large as "
-            "the kernel makes them, and the capture sees them in that size."
+            f"Messages of {plan.get('message_bytes', NOTHING)} bytes are sent one by one, "
+            f"{as_written(plan.get('message_interval'))} apart, so that no other packet is in flight when the "
+            "application reads TCP_INFO. Over the emulated path packets have one segment; in the bulk transfer over "
+            "the direct link they are as large as the kernel makes them, and the capture sees them in that size."
         ),
         "For a log without fault, at most one run in a hundred has a check that fails by chance.",
     ]

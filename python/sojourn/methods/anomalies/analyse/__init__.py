@@ -158,8 +158,8 @@ def _mean(values: list[float | None]) -> float | None:
 
 
 def attributed(run: Run, shown: list[Shown]) -> list[Shown]:
-    """Each with whether the direct link shows it in the same cell, and whether it is counted or timed."""
-    direct = [one for one in shown if one.device in (DIRECT, A_A) and one.is_told]
+    """Each with whether any series of the direct link in its cell shows it too, and whether it is counted or timed."""
+    direct = [one for one in shown if one.device in (DIRECT, A_A)]
     found = []
     for one in shown:
         others = [other for other in direct if other.cell == one.cell and _same(one.anomaly, other.anomaly)]
