@@ -16,6 +16,7 @@ from sojourn.methods.tcp_cost.analyse.budget import _throughput
 from sojourn.methods.tcp_cost.analyse.ratios import cells_of
 from sojourn.plan import load_plan
 from sojourn.statistics.interval import Interval
+from tests.unit import vega_lite
 from tests.unit.made_up_costs import DECIMATED_NS, NS, Machine, write
 
 if TYPE_CHECKING:
@@ -218,7 +219,6 @@ def test_an_empty_run_is_invalid_and_says_so(tmp_path: Path) -> None:
 
 
 def test_a_report_is_made_of_it_and_its_figures_are_valid(tmp_path: Path) -> None:
-    import altair as alt
 
     from sojourn.report import write_report
     from sojourn.report.contents import all_figures
@@ -234,8 +234,8 @@ def test_a_report_is_made_of_it_and_its_figures_are_valid(tmp_path: Path) -> Non
     assert {"cost_over_detail", "cost_over_where", "cost_controls", "cost_programs", "cost_skipped"} <= set(figures)
     for figure in figures.values():
         for panel in figure.panels:
-            alt.Chart.from_dict(panel.page())
-    published = {table.name: table for table in published_tables(run)}
+            vega_lite.check(panel.page())
+    published = {table.name: table for table in published_tables(run).tables}
     headlines = published["published_siftr2007_headlines"]
     assert any(row[0].text == "ours, gso" for row in headlines.rows)
     assert headlines.rows[0][4].text == "32"

@@ -22,7 +22,7 @@ from sojourn.plan.tcp import Connections
 from sojourn.plan.trials import qualify_trials
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from sojourn.plan import Plan
     from sojourn.plan.trial import Trial
@@ -51,20 +51,35 @@ def digest(value: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def as_recorded(value: Any) -> Any:
-    """A value with the names of then."""
+def as_recorded(value: Any, known: dict[int, Any] | None = None) -> Any:
+    """A value with the names of then; a table that stands in it again is gone through once."""
+    known = {} if known is None else known
     if isinstance(value, dict):
-        return {NAMED.get(key, key): as_recorded(inner) for key, inner in value.items()}
+        if id(value) not in known:
+            known[id(value)] = {NAMED.get(key, key): as_recorded(inner, known) for key, inner in value.items()}
+        return known[id(value)]
     if isinstance(value, (list, tuple)):
-        return [as_recorded(inner) for inner in value]
+        return [as_recorded(one, known) if isinstance(one, (str, dict, list, tuple)) else one for one in value]
     return NAMED.get(value, value) if isinstance(value, str) else value
 
 
-def row(trial: Trial[Any]) -> list[Any]:
+def rows_of(trials: Sequence[Trial[Any]]) -> list[list[Any]]:
+    """Trials as they were recorded; most of thousands share their factors, which are made into a table once."""
+    tables: dict[int, Any] = {}
+
+    def table(of: Any) -> Any:
+        if id(of) not in tables:
+            tables[id(of)] = asdict(of)
+        return tables[id(of)]
+
+    return [row(one, table) for one in trials]
+
+
+def row(trial: Trial[Any], table: Callable[[Any], Any]) -> list[Any]:
     """A trial as it was recorded."""
     factors = trial.factors
     if isinstance(factors, Probing):
-        at = [trial.block, trial.device, trial.round, trial.visit, trial.cell, asdict(factors)]
+        at = [trial.block, trial.device, trial.round, trial.visit, trial.cell, table(factors)]
         return [*at, trial.count, trial.warmup, trial.seed]
     if isinstance(factors, Sought):
         at = [trial.block, trial.device, trial.round, factors.test, factors.engine, factors.frame_bytes]
@@ -74,8 +89,8 @@ def row(trial: Trial[Any]) -> list[Any]:
         return [*at, factors.kind, factors.congestion, factors.pipe, factors.setting]
     if hasattr(factors, "setting"):
         at = [trial.block, trial.round, trial.visit, trial.batch, trial.cell]
-        return [*at, asdict(factors.setting), factors.mode]
-    at = [trial.block, trial.purpose, trial.device, trial.round, trial.visit, trial.cell, asdict(factors)]
+        return [*at, table(factors.setting), factors.mode]
+    at = [trial.block, trial.purpose, trial.device, trial.round, trial.visit, trial.cell, table(factors)]
     return [*at, trial.duration_ns, trial.count, trial.seed]
 
 
@@ -94,7 +109,7 @@ def test_a_plan_expands_into_the_recorded_trials(name: str) -> None:
         sets = [one for one in given if not one.startswith("--")]
         plan = load_plan(ROOT / name if "/" in name else name, sets=sets, **flags)  # type: ignore[arg-type]
         every = expanded(plan)
-        rows = [row(one) for one in every]
+        rows = rows_of(every)
         assert len(rows) == count, options
         assert digest(rows) == trials, options
         assert digest(tomllib.loads(effective_toml(plan))) == values, options

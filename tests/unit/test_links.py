@@ -250,7 +250,7 @@ def test_the_page_has_the_expected_value_beside_the_measured_one(tmp_path: Path)
     table = table_of_hypotheses(run)
     place = [column.title for column in table.columns].index("Expected")
     assert [row[place].values[0] for row in table.rows] == pytest.approx([440.0, 1_230.4])
-    (beside,) = [one for one in published_tables(run) if one.name == "published_atlas2000_min_frame_interval"]
+    (beside,) = [one for one in published_tables(run).tables if one.name == "published_atlas2000_min_frame_interval"]
     calculated = [column.keys[0] for column in beside.columns].index("our_calculated_us")
     ours = {row[0].text: (row[calculated].values[0], row[calculated + 1].values[0]) for row in beside.rows}
     assert ours["512"] == pytest.approx((440.0, 440.0), rel=0.001)

@@ -14,7 +14,6 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
-import altair as alt
 import pytest
 from rich.console import Console
 
@@ -22,9 +21,10 @@ from sojourn.analysis import analyse
 from sojourn.errors import RequestError
 from sojourn.report import glossary, render_terminal, write_report
 from sojourn.report.contents import all_figures
-from sojourn.report.published import LAYOUTS, published_tables, read_published, unmatched
+from sojourn.report.published import LAYOUTS, published_tables, read_published
 from sojourn.report.run import Run
 from sojourn.report.shapes import SHAPES, shapes
+from tests.unit import vega_lite
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -130,7 +130,7 @@ def test_every_link_leads_to_a_file(reported: Path, page: str) -> None:
 def test_every_specification_is_valid_vega_lite(reported: Path) -> None:
     for figure in all_figures(Run.read(reported)):
         for panel in figure.panels:
-            alt.Chart.from_dict({**panel.page(), "datasets": {}}, validate=True)
+            vega_lite.check(panel.page())
 
 
 def test_hostile_words_stay_words(folder: Path) -> None:
@@ -164,10 +164,10 @@ def test_csv_carries_what_results_json_does(reported: Path) -> None:
 
 def test_published_figures_stand_beside_ours(reported: Path) -> None:
     run = Run.read(reported)
-    tables = {table.name: table for table in published_tables(run)}
+    tables = {table.name: table for table in published_tables(run).tables}
     beside = ("bridge2003_rtt", "dummynet2003_rtt", "bridge2003_quantiles", "atlas2000_latency_fits")
     assert set(tables) == {"shapes", *(f"published_{name}" for name in beside)}, "tables without a figure of ours"
-    assert len(unmatched(run)) == len(LAYOUTS) - len(beside)
+    assert len(published_tables(run).unmatched) == len(LAYOUTS) - len(beside)
     ping = tables["published_bridge2003_rtt"]
     keys = [column.keys[0] for column in ping.columns]
     row = next(row for row in ping.rows if row[1].text == "bridge, 200 MHz" and row[3].text == "2")
@@ -189,7 +189,7 @@ def test_what_captures_add_stands_beside_the_papers(synthetic: Callable[..., Any
     named = 'name = "made-up"\npublished = ["bridge2003_capture_cost"]'
     plan.write_text(plan.read_text().replace('name = "made-up"', named))
     analyse(path)
-    (table,) = published_tables(Run.read(path))
+    (table,) = published_tables(Run.read(path)).tables
     keys = [column.keys[0] for column in table.columns]
     first = dict(zip(keys, (entry.text for entry in table.rows[0]), strict=True))
     assert (first["bytes"], first["published_added_us"], first["device"]) == ("64", "4", "bridge:tcpdump")

@@ -9,7 +9,6 @@ import re
 import shutil
 from typing import TYPE_CHECKING, Any
 
-import altair as alt
 import numpy as np
 import pytest
 from rich.console import Console
@@ -25,7 +24,7 @@ from sojourn.report.figures import specifications
 from sojourn.report.palette import Palette, ink
 from sojourn.report.published import published_tables
 from sojourn.report.run import Run
-from tests.unit import made_up_costs, made_up_emulator, test_model, test_stages, test_taps
+from tests.unit import made_up_costs, made_up_emulator, test_model, test_stages, test_taps, vega_lite
 from tests.unit.made_up_suites import Device, Suite
 from tests.unit.synthetic_streams import StreamRun, cell
 
@@ -223,7 +222,7 @@ def test_specifications_are_valid_and_have_data(made: Callable[[str], Path], met
     for figure in all_figures(Run.read(made(method))):
         for panel in figure.panels:
             spec = panel.page()
-            alt.Chart.from_dict({**spec, "datasets": {}}, validate=True)
+            vega_lite.check(spec)
             assert any(len(rows) for rows in spec["datasets"].values()), figure.name
         assert "var(--" not in figure.file(), f"{figure.name} needs the page's style"
         inks = [ink(device) for device in figure.devices]
@@ -331,7 +330,7 @@ def test_published_tables_stand_beside_ours(made: Callable[[str], Path], tmp_pat
     for method, name in beside.items():
         run = Run.read(made(method))
         run.plan["study"]["published"] = [name]
-        table = next(table for table in published_tables(run) if table.name == f"published_{name}")
+        table = next(table for table in published_tables(run).tables if table.name == f"published_{name}")
         ours = [i for i, column in enumerate(table.columns) if column.group == "This run" and column.numeric]
         assert any(row[i].values[0] is not None for row in table.rows for i in ours), name
 

@@ -7,7 +7,7 @@ many frames were lost; an upper end that is null beside a lower one is infinite 
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from sojourn.analysis.factors import Factors
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from sojourn.statistics.interval import Interval
 
 
+FACTORS = tuple(one.name for one in fields(Factors))
 STREAM_FACTORS = ("kind", "engine", "rate_pps", "rate_share", "to", "senders", "receivers", "load", "load_via", "pipe")
 """The factors that only cells of streams have: they stand at the end of a row."""
 
@@ -89,7 +90,7 @@ class Row:
 
     def tidy(self) -> dict[str, Any]:
         """The row as results.json holds it; what is not a number is null."""
-        factors = asdict(self.factors)
+        factors = {name: getattr(self.factors, name) for name in FACTORS}
         of_streams = {name: factors.pop(name) for name in STREAM_FACTORS}
         return {
             "device": self.device,

@@ -184,6 +184,8 @@ def order_trials(
     order = random.Random(plan.pairs.seed)
     trials: list[Trial[Probing]] = []
     numbered = list(enumerate(cells))
+    lengths = {factors: length(factors) for factors in cells}
+    own_link = DIRECT in plan.twins
     for turn in range(plan.pairs.rounds):
         for cell, factors in order.sample(numbered, len(numbered)):
             there, same = order.sample(over, len(over)), of_round(turn)
@@ -192,10 +194,10 @@ def order_trials(
             visits = [(0, device) for device in there]
             visits += [(1, device) for device in reversed(there)] if mirrored else []
             for visit, device in visits:
-                count, warmup = length(factors)
+                count, warmup = lengths[factors]
                 trials.append(
                     Trial(len(trials), device, turn, visit, cell, factors, order.getrandbits(62), count, warmup,
-                          batch=turn, own_link=DIRECT in plan.twins)
+                          batch=turn, own_link=own_link)
                 )  # fmt: skip
     return trials
 

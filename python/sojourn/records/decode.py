@@ -13,6 +13,8 @@ from typing import Any
 DEEPEST = 64
 """Arrays and tables within each other; no plan or record of ours has ten."""
 
+CONTAINERS = (dict, list)
+
 QUOTED = re.compile(r'"""|\'\'\'|"(?:\\.|[^"\\])*"|\'[^\']*\'')
 LONG_KEY = re.compile(rf"(?:[\w-]+\s*\.\s*){{{DEEPEST + 1}}}")
 """A key of too many parts, where each quoted part is a letter."""
@@ -24,7 +26,7 @@ def json_value(text: str | bytes) -> Any:
     """The value of a JSON text. Raises json.JSONDecodeError."""
     try:
         value = json.loads(text)
-        deep = is_deep(value)
+        deep = _opens(text) > DEEPEST and is_deep(value)
     except json.JSONDecodeError:
         raise
     except RecursionError:
@@ -54,10 +56,17 @@ def toml_tables(text: str) -> dict[str, Any]:
     return tables
 
 
+def _opens(text: str | bytes) -> int:
+    """How many brackets a JSON text opens, those in its words included: it is no deeper."""
+    return text.count(b"[") + text.count(b"{") if isinstance(text, bytes) else text.count("[") + text.count("{")
+
+
 def is_deep(value: Any, left: int = DEEPEST) -> bool:
     """Whether arrays and tables are nested more than `left` times."""
-    if isinstance(value, dict):
-        value = value.values()
-    elif not isinstance(value, list):
-        return False
-    return left == 0 or any(is_deep(inner, left - 1) for inner in value)
+    within = [value] if isinstance(value, CONTAINERS) else []
+    for _ in range(left):
+        each = (one.values() if isinstance(one, dict) else one for one in within)
+        within = [inner for inners in each for inner in inners if isinstance(inner, CONTAINERS)]
+        if not within:
+            return False
+    return bool(within)

@@ -146,7 +146,7 @@ class Lines:
         return [bars] if bounded.height else []
 
     def _ends(self) -> dict[str, Any]:
-        return {"y": self.y.y("low").title(""), "y2": "high:Q"}
+        return {"y": self.y.y("low").title(""), "y2": alt.Y2("high:Q")}
 
     def _lines(self, rows: pl.DataFrame, devices: list[str], palette: Palette) -> list[Any]:
         line = self._base(rows, devices, palette).mark_line(strokeWidth=1.6, clip=True).encode(y=self.y.y("y"))
@@ -161,7 +161,7 @@ class Lines:
     def _points(self, rows: pl.DataFrame, devices: list[str], palette: Palette) -> list[Any]:
         limits = pl.col("hollow") if "hollow" in rows.columns else pl.lit(value=False)
         tips = [
-            *(["device:N", "series:N"] if len(self.series) > 1 else ["device:N"]),
+            *(alt.Tooltip(one) for one in (("device:N", "series:N") if len(self.series) > 1 else ("device:N",))),
             alt.Tooltip("x:Q", title=self.x.title, format=".6~g"),
             *(
                 alt.Tooltip(f"{name}:Q", title=title, format=".6~g")
@@ -176,7 +176,7 @@ class Lines:
             dots = self._base(values, devices, palette).mark_point(filled=True, size=46, opacity=1)
             drawn.append(dots.encode(y=self.y.y("y"), shape=shape, tooltip=tips))
         if bounds.height:
-            arrow = alt.value("M0,1 L0,-0.2 M-0.7,0.5 L0,-0.4 L0.7,0.5 M-0.8,1 L0.8,1")
+            arrow = alt.ShapeValue("M0,1 L0,-0.2 M-0.7,0.5 L0,-0.4 L0.7,0.5 M-0.8,1 L0.8,1")
             hollow = self._base(bounds, devices, palette).mark_point(filled=False, size=240, strokeWidth=1.8)
             drawn.append(hollow.encode(y=self.y.y("y"), shape=arrow, tooltip=tips))
         return drawn
@@ -213,7 +213,7 @@ class Distribution:
                 color=colour(devices, palette, named),
                 strokeDash=dash(devices, named),
                 order=alt.Order("exceedance:Q", sort="descending"),
-                tooltip=["device:N", *tips],
+                tooltip=[alt.Tooltip("device:N"), *tips],
             )
             .properties(width=width, height=self.height)
         )
@@ -280,8 +280,8 @@ class Density:
         share = alt.Opacity("share:Q", title="Share", scale=alt.Scale(range=[0.06, 1], domainMin=0), legend=None)
         y = alt.Y("low:Q", title=self.y, scale=alt.Scale(type="log", nice=False), axis=alt.Axis(tickCount=5))
         x = alt.X("x:O", title=self.x, axis=alt.Axis(labelAngle=0), scale=alt.Scale(paddingInner=0.1))
-        tips = ["x:O", "low:Q", "high:Q", alt.Tooltip("share:Q", format=".2%")]
-        fields = alt.Chart(rows).mark_rect(color=INK).encode(x=x, y=y, y2="high:Q", opacity=share, tooltip=tips)
+        tips = [*map(alt.Tooltip, ("x:O", "low:Q", "high:Q")), alt.Tooltip("share:Q", format=".2%")]
+        fields = alt.Chart(rows).mark_rect(color=INK).encode(x=x, y=y, y2=alt.Y2("high:Q"), opacity=share, tooltip=tips)
         return fields.properties(width=width, height=self.height)
 
 
@@ -333,7 +333,11 @@ class Steps:
         dots = base.encode(
             color=alt.Color("series:N", scale=scale, legend=legend),
             shape=alt.Shape("series:N", scale=marks, legend=legend),
-            tooltip=[alt.Tooltip("x:Q", title=self.x), alt.Tooltip("y:Q", title=self.y, format=",.0f"), "series:N"],
+            tooltip=[
+                alt.Tooltip("x:Q", title=self.x),
+                alt.Tooltip("y:Q", title=self.y, format=",.0f"),
+                alt.Tooltip("series:N"),
+            ],
         )
         judged, others = (rows.filter(pl.col("hollow") == hollow) for hollow in (False, True))
         layers = [
@@ -367,7 +371,7 @@ class Intervals:
         x = alt.X("x:Q", title=self.x, scale=Axis("", self.log).scale(), axis=alt.Axis(tickCount=6))
         base = alt.Chart(rows).encode(y=y, yOffset=offset, color=colour(devices, palette, not palette.for_page))
         tips = [
-            "device:N", "name:N",
+            alt.Tooltip("device:N"), alt.Tooltip("name:N"),
             *(alt.Tooltip(f"{key}:Q", title=title, format=".6~g")
               for key, title in (("x", self.x), ("low", "from"), ("high", "to"))),
         ]  # fmt: skip
@@ -375,7 +379,7 @@ class Intervals:
         layers = [] if self.log else [zero.encode(x=x)]
         bounded = rows.with_columns(pl.coalesce(end, "x").alias(end) for end in ("low", "high"))
         bars = base.mark_rule(strokeWidth=2.4).properties(data=bounded)
-        layers.append(bars.encode(x=alt.X("low:Q", title=""), x2="high:Q"))
+        layers.append(bars.encode(x=alt.X("low:Q", title=""), x2=alt.X2("high:Q")))
         dots = base.mark_point(filled=True, size=44, opacity=1)
         layers.append(dots.encode(x=x, shape=symbol(devices, not palette.for_page), tooltip=tips))
         return alt.layer(*layers).properties(width=width, height=(10 + 14 * len(several)) * len(shown))
@@ -423,9 +427,9 @@ class Waterfall:
         offset = alt.YOffset("device:N", sort=devices, scale=alt.Scale(domain=devices))
         x = alt.X("low:Q", title=self.x, scale=alt.Scale(zero=True), axis=alt.Axis(tickCount=8))
         hue = colour(devices, palette, not palette.for_page)
-        tips: list[Any] = ["device:N", "name:N", alt.Tooltip("x:Q", title="takes (µs)", format=".6~g")]
+        tips = [alt.Tooltip("device:N"), alt.Tooltip("name:N"), alt.Tooltip("x:Q", title="takes (µs)", format=".6~g")]
         base = alt.Chart(rows).encode(y=y, yOffset=offset, tooltip=tips)
-        bars = base.mark_bar(minBandSize=3).encode(x=x, x2="high:Q", color=hue)
+        bars = base.mark_bar(minBandSize=3).encode(x=x, x2=alt.X2("high:Q"), color=hue)
         text = base.mark_text(align="left", dx=4, fontSize=10, color=palette.surface("muted"))
         words = text.encode(x=alt.X("high:Q", title=""), text=alt.Text("x:Q", format=".3~r"))
         return alt.layer(bars, words).properties(width=width, height=(8 + 13 * len(devices)) * len(shown))

@@ -101,12 +101,14 @@ def offsets(points: pl.DataFrame, palette: Palette, width: Width) -> Any:
     """Offsets with both bands."""
     peers = points["device"].unique().to_list()
     named = colour(peers, palette, legend=True).legend(title=None, labelLimit=FILE_WIDTH, symbolOpacity=1)
-    base = alt.Chart(points).encode(x=time_axis(), color=named, detail="line:N")
+    base = alt.Chart(points).encode(x=time_axis(), color=named, detail=alt.Detail("line:N"))
     centre = alt.Y("offset_us:Q", title="Offset (µs)", scale=alt.Scale(zero=False))
 
     def band(half: str, opacity: float) -> Any:
         reach = {"low": alt.datum.offset_us - alt.datum[half], "high": alt.datum.offset_us + alt.datum[half]}
-        return base.transform_calculate(**reach).mark_area(opacity=opacity).encode(y=alt.Y("low:Q"), y2="high:Q")
+        return (
+            base.transform_calculate(**reach).mark_area(opacity=opacity).encode(y=alt.Y("low:Q"), y2=alt.Y2("high:Q"))
+        )
 
     line = base.mark_line(strokeWidth=1.5).encode(y=centre)
     return alt.layer(band("bound_us", 0.12), band("error95_us", 0.35), line).properties(width=width, height=260)
@@ -117,5 +119,7 @@ def skews(points: pl.DataFrame, palette: Palette, width: Width) -> Any:
     peers = points["device"].unique().to_list()
     skew = alt.Y("skew_ppm:Q", title="Skew (ppm)", scale=alt.Scale(zero=False))
     line = alt.Chart(points).mark_line(strokeWidth=1.5)
-    encoded = line.encode(x=time_axis(), y=skew, color=colour(peers, palette, legend=False), detail="line:N")
+    encoded = line.encode(
+        x=time_axis(), y=skew, color=colour(peers, palette, legend=False), detail=alt.Detail("line:N")
+    )
     return encoded.properties(width=width, height=260)

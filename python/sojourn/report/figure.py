@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import altair as alt
 import polars as pl
+from altair.utils.schemapi import debug_mode
 
 from sojourn.report.marks import dress
 from sojourn.report.palette import Palette
@@ -34,15 +35,19 @@ class Panel:
     build: Build
 
     def page(self) -> dict[str, Any]:
-        """The Vega-Lite specification for the page; tests validate it, so that writing a report need not."""
+        """The Vega-Lite specification for the page."""
         palette = Palette(for_page=True)
-        spec: dict[str, Any] = self.build(palette, "container").to_dict(validate=False)
-        return spec | {"config": dress(palette)}
+        return self._specification(palette, "container") | {"config": dress(palette)}
 
     def file(self) -> dict[str, Any]:
         """The same for files, without its look."""
-        spec: dict[str, Any] = self.build(Palette(for_page=False), FILE_WIDTH).to_dict(validate=False)
-        return spec | {"title": self.title}
+        return self._specification(Palette(for_page=False), FILE_WIDTH) | {"title": self.title}
+
+    def _specification(self, palette: Palette, width: Width) -> dict[str, Any]:
+        """Tests validate the whole, so that writing a report need not validate the parts of each part."""
+        with debug_mode(arg=False):
+            spec: dict[str, Any] = self.build(palette, width).to_dict(validate=False)
+        return spec
 
 
 @dataclass(frozen=True)

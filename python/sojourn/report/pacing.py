@@ -52,7 +52,7 @@ def intervals(run: Run) -> Figure | None:
         same = alt.Chart(pl.DataFrame({"asked": ends, "ms": ends})).mark_line(strokeDash=[2, 3], strokeWidth=1)
         scale, axis = alt.Scale(type="log"), alt.Axis(values=DECADES, format="~g")
         y = alt.Y("ms:Q", title="Achieved interval, mean (ms)", scale=scale, axis=axis)
-        line = same.encode(x=_asked(), y=y, color=alt.value(palette.surface("muted")))
+        line = same.encode(x=_asked(), y=y, color=alt.ColorValue(palette.surface("muted")))
         return alt.layer(line, _points(found, y, tools, palette)).properties(width=width, height=260)
 
     def excess(palette: Palette, width: Width) -> Any:
@@ -62,7 +62,7 @@ def intervals(run: Run) -> Figure | None:
         zero = alt.Chart(pl.DataFrame({"excess": [0]})).mark_rule(color=palette.surface("muted")).encode(y=y)
         known = found.drop_nulls("excess_low")
         bars = _base(known, tools, palette).mark_rule(strokeWidth=1.6)
-        spans = [bars.encode(y=alt.Y("excess_low:Q", title=""), y2="excess_high:Q")] if known.height else []
+        spans = [bars.encode(y=alt.Y("excess_low:Q", title=""), y2=alt.Y2("excess_high:Q"))] if known.height else []
         return alt.layer(zero, *spans, _points(found, y, tools, palette)).properties(width=width, height=260)
 
     caption = (
@@ -91,8 +91,8 @@ def _base(found: pl.DataFrame, tools: list[str], palette: Palette) -> Any:
 
 def _points(found: pl.DataFrame, y: alt.Y, tools: list[str], palette: Palette) -> Any:
     tips = [
-        "device:N",
-        "size:N",
+        alt.Tooltip("device:N"),
+        alt.Tooltip("size:N"),
         alt.Tooltip("asked:Q", title="asked (ms)"),
         alt.Tooltip("ms:Q", title="achieved (ms)"),
     ]

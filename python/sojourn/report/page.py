@@ -25,6 +25,7 @@ from sojourn.report.shell import asset, policy, script_json, style
 
 if TYPE_CHECKING:
     from sojourn.report.figure import Figure
+    from sojourn.report.published import Published
     from sojourn.report.run import Run
     from sojourn.report.table import Table
 
@@ -44,7 +45,7 @@ ONE_MINUTE = (
 )
 
 
-def page(run: Run, tables: list[Table], published: list[Table], unmatched: list[str], figures: list[Figure]) -> str:
+def page(run: Run, tables: list[Table], published: Published, figures: list[Figure]) -> str:
     """The whole page."""
     scripts = {"bundle": bundle.script(), "script": asset("page.js")}
     parts = parts_of(run)
@@ -61,7 +62,7 @@ def page(run: Run, tables: list[Table], published: list[Table], unmatched: list[
             uncertainty=bool(uncertain),
             figures=bool(figures),
             tables=bool(further),
-            published=bool(published or unmatched),
+            published=bool(published.tables or published.unmatched),
         ),
         question=run.plan.get("study", {}).get("question", ""),
         drawing=Markup(draw(run.bed, run.plan, Palette(for_page=True))),
@@ -71,8 +72,8 @@ def page(run: Run, tables: list[Table], published: list[Table], unmatched: list[
         budgets=uncertain,
         explained=budgets.EXPLAINED,
         further=further,
-        published=published,
-        unmatched=unmatched,
+        published=published.tables,
+        unmatched=published.unmatched,
         figures=figures,
         findings=run.findings(),
         glossary=glossary(),

@@ -98,9 +98,11 @@ def _chart(
     ]
     return alt.layer(
         zero.encode(x=x),
-        strip.encode(x=x, y=y, tooltip=["cell:N", alt.Tooltip("us:Q", title="this pair (µs)", format=".4f")]),
-        rule.encode(x=alt.X("low:Q", title=""), x2="high:Q", y=y),
-        dot.encode(x=x, y=y, tooltip=["cell:N", *times]),
+        strip.encode(
+            x=x, y=y, tooltip=[alt.Tooltip("cell:N"), alt.Tooltip("us:Q", title="this pair (µs)", format=".4f")]
+        ),
+        rule.encode(x=alt.X("low:Q", title=""), x2=alt.X2("high:Q"), y=y),
+        dot.encode(x=x, y=y, tooltip=[alt.Tooltip("cell:N"), *times]),
     )
 
 

@@ -18,7 +18,7 @@ from sojourn.report.numbers import NOTHING, Shown, duration, show
 from sojourn.report.palette import ordered
 from sojourn.report.shapes import shapes
 from sojourn.report.table import Column, Entry, Table, interval, number, printed, text
-from sojourn.report.tables import of_cell, shown_of, tool
+from sojourn.report.tables import shown_of, tool
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,26 +33,27 @@ NOTE = (
 )
 
 
-def published_tables(run: Run) -> list[Table]:
-    """The shapes, then every published table that the plan names and that we know how to set beside ours."""
-    layouts = layouts_of(run)
-    beside = [layouts[name](run, name) for name in run.published() if name in layouts]
-    beside = [table for table in beside if has_ours(table)]
-    ratios = shapes(run)
-    return [ratios, *beside] if ratios.rows else beside
+@dataclass(frozen=True)
+class Published:
+    """What stands beside the published tables that a plan names."""
+
+    tables: list[Table]
+    """The shapes, then every published table that we know how to set beside ours."""
+    unmatched: list[str]
+    """The titles of those that nothing of ours stands beside; the name where we know no layout."""
 
 
-def unmatched(run: Run) -> list[str]:
-    """Published tables that the plan names but that nothing of ours stands beside, by their titles."""
-    layouts = layouts_of(run)
-    empty = {
-        name: made for name in run.published() if name in layouts and not has_ours(made := layouts[name](run, name))
-    }
-    return [
-        empty[name].title.removesuffix(", beside this run") if name in empty else name
-        for name in run.published()
-        if name in empty or name not in layouts
-    ]
+def published_tables(run: Run) -> Published:
+    """Every published table that the plan names, beside this run or among the unmatched."""
+    layouts, ratios = layouts_of(run), shapes(run)
+    tables, unmatched = [ratios] if ratios.rows else [], []
+    for name in run.published():
+        made = layouts[name](run, name) if name in layouts else None
+        if made is not None and has_ours(made):
+            tables.append(made)
+        else:
+            unmatched.append(made.title.removesuffix(", beside this run") if made is not None else name)
+    return Published(tables, unmatched)
 
 
 def has_ours(table: Table) -> bool:
@@ -452,8 +453,7 @@ def _shown(
 ) -> Shown:
     if cell is None or device is None:
         return show(None, None, None, "ns")
-    rows = of_cell(run.rows(quantity, statistic, device=device, **factors), cell)
-    row = next(rows.iter_rows(named=True), None)
+    row = run.row(quantity, statistic, cell.number, device, **factors)
     return shown_of(row) if row else show(None, None, None, "ns")
 
 

@@ -30,6 +30,11 @@ STREAM_FACTORS = [
     "rate_share", "interval_ns",
 ]  # fmt: skip
 """What cells of streams vary in, in the order in which their names say it."""
+CELL_FACTORS = [
+    "probe", "engine", "kind", "to", "icmp_bytes", "payload_bytes", "response_payload_bytes", "frame_bytes", "senders",
+    "receivers", "load", "load_via", "pipe", "schedule", "rate_share", "rate_pps", "interval_ns",
+]  # fmt: skip
+"""What a table's file says of a cell, a column each."""
 SEVERITIES = {"invalid": 0, "doubtful": 1, "note": 2}
 
 
@@ -73,12 +78,49 @@ class Run:
 
     def rows(self, quantity: str, statistic: str | None = None, **factors: str | None) -> pl.DataFrame:
         """The result rows of one quantity, narrowed by statistic and factors (None means: is null)."""
-        found = self.results.filter(pl.col("quantity") == quantity)
-        if statistic is not None:
-            found = found.filter(pl.col("statistic") == statistic)
-        for name, wanted in factors.items():
-            found = found.filter(pl.col(name).is_null() if wanted is None else pl.col(name) == wanted)
-        return found
+        found = self._by_quantity.get(quantity)
+        if found is None:
+            return self._nothing
+        asked = factors if statistic is None else {"statistic": statistic, **factors}
+        conditions = [
+            pl.col(name).is_null() if wanted is None else pl.col(name) == wanted for name, wanted in asked.items()
+        ]
+        return found.filter(conditions) if conditions else found
+
+    def row(
+        self, quantity: str, statistic: str, cell: int | None, device: str, **factors: str | int | None
+    ) -> dict[str, Any] | None:
+        """The first result row of a quantity, statistic, cell and device with these factors; None where none is."""
+        at = self._by_place.get((quantity, statistic, cell, device), ())
+        return next((row for row in at if all(row[name] == wanted for name, wanted in factors.items())), None)
+
+    @cached_property
+    def _by_quantity(self) -> dict[str, pl.DataFrame]:
+        apart = self.results.partition_by("quantity", maintain_order=True, as_dict=True)
+        return {str(quantity): rows for (quantity,), rows in apart.items() if quantity is not None}
+
+    @cached_property
+    def _nothing(self) -> pl.DataFrame:
+        return self.results.clear()
+
+    @cached_property
+    def _by_place(self) -> dict[tuple[Any, ...], list[dict[str, Any]]]:
+        """The result rows by quantity, statistic, cell and device: tables ask for hundreds of single ones."""
+        at: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+        for row in self.results.iter_rows(named=True):
+            at.setdefault(tuple(row[key] for key in ("quantity", "statistic", "cell", "device")), []).append(row)
+        return at
+
+    @cached_property
+    def factors(self) -> dict[str, dict[int, set[Any]]]:
+        """What is known of each cell, factor by factor; a factor that no cell has is left out."""
+        of_cells = self.results.drop_nulls("cell")
+        known = of_cells.group_by("cell").agg(pl.col(CELL_FACTORS).drop_nulls().unique())
+        return {
+            factor: {cell: set(values) for cell, values in known.select("cell", factor).iter_rows()}
+            for factor in CELL_FACTORS
+            if of_cells[factor].drop_nulls().len()
+        }
 
     @cached_property
     def entries(self) -> list[dict[str, Any]]:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from sojourn.report.numbers import Shown
 from sojourn.report.table import Column, Entry, Table, interval, number, text
-from sojourn.report.tables import of_cell
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -100,7 +99,7 @@ def _cell(run: Run, size: int, pace_ns: int | None) -> Cell | None:
 
 
 def _row(run: Run, cell: Cell | None, quantity: str, device: str, reference: str | None) -> Result:
-    return _first(of_cell(run.rows(quantity, "mean", device=device, reference=reference), cell)) if cell else None
+    return run.row(quantity, "mean", cell.number, device, reference=reference) if cell else None
 
 
 def _first(rows: pl.DataFrame) -> Result:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from sojourn.records.results import COLUMNS
 from sojourn.report.cells import cell_column, cell_entry
 from sojourn.report.glossary import hypothesis_name
 from sojourn.report.numbers import NOTHING, Shown, count, percent, show
@@ -283,11 +282,6 @@ def _cell(run: Run, cell: Cell | None, together: str = "all") -> Entry:
     return cell_entry(run, cell.short if cell else together, [cell.number if cell else None])
 
 
-def of_cell(rows: pl.DataFrame, cell: Cell | None) -> pl.DataFrame:
-    """The rows of one cell; for None, the pooled ones."""
-    return rows.filter(pl.col("cell").is_null() if cell is None else pl.col("cell") == cell.number)
-
-
 def _latency_row(run: Run, row: dict[str, Any], everywhere: set[str]) -> tuple[Entry, ...]:
     shown, cell = shown_of(row), run.cell_of(row)
     own = [one for one in row["findings"] or [] if one not in everywhere]
@@ -310,9 +304,8 @@ def _median_shift(run: Run, row: dict[str, Any]) -> Entry:
     """By how much the median round trip of a cell is longer; nothing of all cells together."""
     if row["cell"] is None:
         return Entry(NOTHING, (None,))
-    found = run.rows("rtt_shift", "p50", device=row["device"], reference=row["reference"])
-    beside = found.filter(pl.col("cell") == row["cell"]).to_dicts()
-    return number(shown_of(beside[0])) if beside else Entry(NOTHING, (None,))
+    beside = run.row("rtt_shift", "p50", row["cell"], row["device"], reference=row["reference"])
+    return number(shown_of(beside)) if beside else Entry(NOTHING, (None,))
 
 
 def _beyond_cells(pooled: pl.DataFrame, single: pl.DataFrame) -> list[str]:
@@ -337,14 +330,13 @@ def _level(row: dict[str, Any]) -> Entry:
 
 
 def _rtt_rows(run: Run, cell: Cell) -> Iterator[tuple[Entry, ...]]:
-    latencies = of_cell(run.rows("device_latency", "mean", reference="direct"), cell)
     for device in run.devices:
         entries = _statistics(run, cell, device, "rtt", RTT_STATISTICS)
         if not entries:
             continue
-        mean = next(of_cell(run.rows("rtt", "mean", device=device), cell).iter_rows(named=True), None)
+        mean = run.row("rtt", "mean", cell.number, device)
         average = shown_of(mean) if mean else show(None, None, None, "ns")
-        latency = next(latencies.filter(pl.col("device") == device).iter_rows(named=True), None)
+        latency = run.row("device_latency", "mean", cell.number, device, reference="direct")
         added = shown_of(latency) if latency else show(None, None, None, "ns")
         probes = whole(mean["probes"] if mean else None)
         head = (_cell(run, cell), text(device, device))
@@ -354,11 +346,10 @@ def _rtt_rows(run: Run, cell: Cell) -> Iterator[tuple[Entry, ...]]:
 def _statistics(
     run: Run, cell: Cell, device: str, quantity: str, names: tuple[str, ...], *, intervals: bool = False
 ) -> list[Entry]:
-    rows = of_cell(run.rows(quantity, device=device), cell)
-    by_name = {row["statistic"]: row for row in rows.iter_rows(named=True)}
-    if not by_name.keys() & set(names):
+    rows = [run.row(quantity, name, cell.number, device) for name in names]
+    if not any(rows):
         return []
-    found = [shown_of(by_name[name]) if name in by_name else show(None, None, None, "ns") for name in names]
+    found = [shown_of(row) if row else show(None, None, None, "ns") for row in rows]
     return [entry for one in found for entry in ((number(one), interval(one)) if intervals else (number(one),))]
 
 
@@ -382,15 +373,12 @@ def _line_key(row: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def _counted(run: Run, cell: Cell | None, device: str) -> tuple[Entry, ...] | None:
-    found = {}
-    for name in COUNTED:
-        rows = of_cell(run.rows(name, device=device), cell)
-        found[name] = next(rows.iter_rows(named=True), None)
-    first = next((row for row in found.values() if row), None)
+    found = [run.row(name, "ratio", cell.number if cell else None, device) for name in COUNTED]
+    first = next((row for row in found if row), None)
     if first is None:
         return None
     entries: list[Entry] = []
-    for row in found.values():
+    for row in found:
         shown = shown_of(row) if row else show(None, None, None, "ratio")
         entries += [number(shown), interval(shown)]
     return (_cell(run, cell, "all"), text(device, device), whole(first["probes"]), *entries)
@@ -407,9 +395,7 @@ def _trials(run: Run, quantity: str, statistic: str) -> list[dict[str, Any]]:
 
 def _same(run: Run, like: dict[str, Any], quantity: str, statistic: str) -> dict[str, Any] | None:
     """The row of another statistic with the same device and factors."""
-    keys = ("device", "cell", *FACTORS)
-    same = [pl.col(key).eq_missing(pl.lit(like[key], dtype=COLUMNS[key])) for key in keys]
-    return next(run.rows(quantity, statistic).filter(*same).iter_rows(named=True), None)
+    return run.row(quantity, statistic, like["cell"], like["device"], **{name: like[name] for name in FACTORS})
 
 
 def _errors(run: Run, like: dict[str, Any]) -> list[Entry]:

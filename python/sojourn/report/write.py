@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from sojourn.report.contents import all_figures, all_tables
 from sojourn.report.page import page
-from sojourn.report.published import published_tables, unmatched
+from sojourn.report.published import published_tables
 from sojourn.report.run import Run
 
 if TYPE_CHECKING:
@@ -25,10 +25,10 @@ def write(folder: Path) -> Path:
         shutil.rmtree(report / name, ignore_errors=True)
         (report / name).mkdir(parents=True)
     tables, published, figures = all_tables(run), published_tables(run), all_figures(run)
-    _write_tables(report / "tables", [*tables, *published])
+    _write_tables(report / "tables", [*tables, *published.tables])
     _write_figures(report / "figures", figures)
     index = report / "index.html"
-    index.write_text(page(run, tables, published, unmatched(run), figures), encoding="utf-8")
+    index.write_text(page(run, tables, published, figures), encoding="utf-8")
     return index
 
 

@@ -68,7 +68,7 @@ def _line(steps: Steps, name: str, palette: Palette) -> Any:
             y=alt.Y("v:Q", title=title, scale=scale, axis=axis),
             color=alt.Color("series:N", scale=colour, legend=legend),
             strokeDash=alt.StrokeDash("series:N", scale=dash, legend=legend),
-            opacity=alt.value(FAINT.get(name, 1.0)),
+            opacity=alt.OpacityValue(FAINT.get(name, 1.0)),
         )
     )
 
@@ -88,7 +88,7 @@ def _bands(spans: pl.DataFrame, palette: Palette) -> list[Any]:
     return [
         alt.Chart(spans.filter(pl.col("what") == what).select("low", "high"))
         .mark_rect(color=palette.trace(what), opacity=STRENGTH[what], clip=True)
-        .encode(x=alt.X("low:Q"), x2="high:Q")
+        .encode(x=alt.X("low:Q"), x2=alt.X2("high:Q"))
         for what in STRENGTH
         if spans.filter(pl.col("what") == what).height
     ]
@@ -111,7 +111,7 @@ def _strip(traces: Traces, span: tuple[float, float], palette: Palette) -> Any:
         else:
             bars = alt.Chart(traces.spans.filter(pl.col("what") == what))
             bar = bars.mark_bar(color=colour, height=ROW - 7, clip=True)
-            layers.append(bar.encode(x=alt.X("low:Q"), x2="high:Q", y=y))
+            layers.append(bar.encode(x=alt.X("low:Q"), x2=alt.X2("high:Q"), y=y))
     return alt.layer(*layers).properties(width=WIDTH, height=ROW * len(rows))
 
 
