@@ -5,7 +5,6 @@ Read from files of the two hosts: a command on each would take longer than a sli
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
@@ -48,6 +47,13 @@ class Meter:
     bed: Bed
     dev: str
     loggers: Sequence[int]
+    ticks_per_s: int
+    """In what host A's `/proc/stat` counts."""
+
+    @classmethod
+    def of(cls, bed: Bed, dev: str, loggers: Sequence[int]) -> Meter:
+        """Asks host A in what it counts."""
+        return cls(bed, dev, loggers, int(bed.backend.run("a", ["getconf", "CLK_TCK"])))
 
     def read(self) -> Reading:
         """Now; the bytes first, next to the moment that they belong to."""
@@ -57,7 +63,7 @@ class Meter:
         at_ns = (before_ns + backend.tai_ns()) // 2
         sender, receiver = (self._cgroup_seconds(host) for host in END_HOSTS)
         loggers = sum(backend.cpu_ns(pid) for pid in self.loggers) / 1e9
-        busy = busy_seconds(backend.get("a", "/proc/stat"))
+        busy = busy_seconds(backend.get("a", "/proc/stat"), self.ticks_per_s)
         again = retransmitted(backend.get("a", "/proc/net/snmp"))
         return Reading(at_ns, received, frames, again, busy, sender, receiver, loggers)
 
@@ -89,7 +95,7 @@ def cgroup_seconds(text: str) -> float:
     raise MachineError("the cgroups here do not tell their processor time: is the unified hierarchy theirs?")
 
 
-def busy_seconds(text: str) -> float:
+def busy_seconds(text: str, ticks_per_s: int) -> float:
     """Time that processors were busy, all together, to a tick, of `/proc/stat`."""
     user, nice, system, _, _, irq, softirq = map(int, text.splitlines()[0].split()[1:8])
-    return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
+    return (user + nice + system + irq + softirq) / ticks_per_s

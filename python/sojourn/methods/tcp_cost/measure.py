@@ -133,7 +133,7 @@ class Costs(Bench):
         with Iperf(site.bed, traffic) as running:
             loggers = [log.pid for log in self.logs.values()]
             time.sleep(asked.ramp_ns / 1e9)
-            meter = Meter(site.bed, link.b_dev, loggers)
+            meter = Meter.of(site.bed, link.b_dev, loggers)
             for host, log in self.logs.items():
                 log.begin(number, "off", records=self.session.records(None), who=host, options=options_of(), keep=False)
             yield Running(number, running, meter, self._placebo_turns(setting))
