@@ -8,6 +8,8 @@ folder of the host and fetched, and a control socket is reached through a progra
 from __future__ import annotations
 
 import io
+import json
+import os
 import socket
 import subprocess
 import sys
@@ -111,3 +113,22 @@ class OwnFiles(NetnsBackend):
         command = super()._enter(host, argv)
         at = command.index("--")
         return [*command[:at], f"--mount={self._mounts(host)}", *command[at:]]
+
+
+def named(site: Path) -> dict[str, str]:
+    """The environment in which a distribution in `site` gives this backend its name, `own-files`."""
+    about = site / "own_files-1.0.dist-info"
+    about.mkdir(parents=True)
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: own-files\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text("[sojourn.backends]\nown-files = own_files:OwnFiles\n")
+    (site / "own_files.py").write_text(Path(__file__).read_text())
+    return os.environ | {"PYTHONPATH": str(site)}
+
+
+def require_finished(run: Path) -> None:
+    """A run that came to its verdict, and wrote nothing of a host's into the conductor's files."""
+    log = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    assert log[-1]["event"] == "finished"
+    assert json.loads((run / "analysis/verdict.json").read_text())["sentence"]
+    assert list((run / "records").glob("*.arrow"))
+    assert not Path(WORK).exists(), "a program of a host wrote into the conductor's files"

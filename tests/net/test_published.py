@@ -1,4 +1,7 @@
-"""`sojourn run published` on real frames: each experiment that a study measures has a figure, a verdict or both."""
+"""`sojourn run published` on real frames: each experiment that a study measures has a figure, a verdict or both.
+
+The hosts share no file with the conductor, as in test_own_files.py, which has the other studies.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from sojourn.report import experiments
+from tests.net import own_files
 
 pytestmark = [
     pytest.mark.proof,
@@ -23,9 +29,12 @@ LEFT_OUT = {("siftr-2007", "figure 11"), ("siftr-2007", "figure 12"), ("siftr-20
 
 def test_every_published_experiment_is_measured(tmp_path: Path) -> None:
     program = Path(sys.executable).with_name("sojourn")
-    words: list[str | Path] = [program, "run", "published", "--no-history", "--out", tmp_path / "all"]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    words: list[str | Path] = [program, "run", "published", "--bed", "own-files", "--no-history", "--out", "all"]
+    env = own_files.named(tmp_path / "site")
+    done = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
     assert done.returncode in (0, 4), done.stderr[-2000:]
+    for study in experiments.studies():
+        own_files.require_finished(tmp_path / "all" / study)
     found = json.loads((tmp_path / "all" / "published.json").read_text())
     measured = [one for one in found if one["study"] and not LEFT_OUT & {(one["paper"], item) for item in one["items"]}]
     without = [f"{one['paper']}: {', '.join(one['items'])}: {one['words']}" for one in measured if is_without(one)]
