@@ -18,9 +18,10 @@ from pathlib import Path
 import pytest
 
 import sojourn
-from sojourn.bed import Bed, BedSpec, build_bed
+from sojourn.bed import Bed, BedSpec, build_bed, machine
 from sojourn.bed.backends.netns import NetnsBackend
 from sojourn.bed.clean import clean, marked_processes
+from sojourn.bed.cores import cpu_mask
 from sojourn.bed.facts import compare
 from sojourn.bed.state import Mark, Process, state_folder, states
 from sojourn.errors import MachineError, RequestError
@@ -401,6 +402,31 @@ def test_the_devices_core_is_its_own(run: str) -> None:
         steered = bed.facts()["stable"]["bed"]["device_cpu"]["steered"]
     assert steered["d-bridge-1l"] == device
     assert steered["a-direct"] == prober
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_what_is_switched_is_so_while_the_bed_stands(run: str, on: bool) -> None:
+    require(os.geteuid() == 0, "packet steering needs root")
+    spec = BedSpec(devices=("bridge",), switches={"idle": on, "rps": on})
+    before = wake_up_latency()
+    with build_bed(spec, run) as bed:
+        mask = cpu_mask(*bed.backend.cores()) if on else cpu_mask()
+        for host, dev in (("a", "a-direct"), ("d", "d-bridge-1l"), ("b", "b-bridge")):
+            told = bed.backend.get(host, f"/sys/class/net/{dev}/queues/rx-0/rps_cpus").strip()
+            assert int(told.replace(",", ""), 16) == int(mask.replace(",", ""), 16)
+        assert set(bed.left_out) <= {"idle"}
+        if not bed.left_out:
+            assert wake_up_latency() == (0 if on else before)
+        assert ping(bed, "10.77.2.2")
+    assert wake_up_latency() == before
+
+
+def wake_up_latency() -> int | None:
+    """The longest that is allowed on this machine, in µs; None where the kernel keeps none."""
+    try:
+        return int.from_bytes(machine.DMA_LATENCY.read_bytes()[:4], sys.byteorder)
+    except OSError:
+        return None
 
 
 @thrice

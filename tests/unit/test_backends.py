@@ -23,7 +23,15 @@ ROOT = Path(sojourn.__file__).parent
 LEFT = ["conduct", "devices", "instruments", "methods/*/ask*", "methods/*/measure*", "plan", "bed"]
 THIS_MACHINE = {
     *("bed/backends/local.py", "bed/backends/netns.py", "bed/backends/simulated.py"),
-    *("bed/cgroups.py", "bed/clean.py", "bed/doctor.py", "bed/machine.py", "bed/processes.py", "bed/rights.py"),
+    *(
+        "bed/cgroups.py",
+        "bed/clean.py",
+        "bed/doctor.py",
+        "bed/events.py",
+        "bed/machine.py",
+        "bed/processes.py",
+        "bed/rights.py",
+    ),
     *("bed/backends/ssh.py", "bed/ssh.py", "bed/look.py", "bed/real_hosts.py"),
     *("bed/events.py", "bed/state.py", "bed/load.py", "instruments/new_addresses.py", "bed/host_bridge.py"),
     *("instruments/matching.py", "instruments/slices.py", "instruments/spark.py"),

@@ -178,6 +178,8 @@ def test_a_core_mask_is_written_as_the_kernel_writes_it() -> None:
     assert cpu_mask(0) == "00000001"
     assert cpu_mask(31) == "80000000"
     assert cpu_mask(33) == "00000002,00000000"
+    assert cpu_mask(0, 1, 33) == "00000002,00000003"
+    assert cpu_mask() == "00000000"
 
 
 def test_the_drawing() -> None:

@@ -142,7 +142,7 @@ def test_simulated_time_knows_no_machine(synthetic: Make) -> None:
 def test_a_look_at_the_machine_has_context_switches_and_says_what_it_cannot_count() -> None:
     here = LocalMachine()
     first, then = here.moment(), here.moment()
-    here.stop_counting()
+    here.let_go()
     assert 0 < first["context_switches"] <= then["context_switches"]
     assert set(then["counters"]) in ({"missing"}, set(events.EVENTS))
     assert here.moment()["counters"] == {"missing": "counting has ended"}

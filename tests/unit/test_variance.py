@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import json
 from collections import Counter
 from itertools import combinations, groupby
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,11 +14,16 @@ import polars as pl
 import pytest
 
 from sojourn.analysis import analyse
+from sojourn.bed import BedSpec, machine
+from sojourn.bed.backends.local import LocalMachine
+from sojourn.bed.model import Topology
+from sojourn.bed.switches import NO_STEERING, switch
 from sojourn.conduct import Screen, conduct, create_folder
-from sojourn.errors import RequestError
-from sojourn.methods.variance.ask import design, held_by_bed
+from sojourn.conduct.draw import Draw
+from sojourn.errors import MachineError, RequestError
+from sojourn.methods.variance.ask import FACTORS, bed_of, design, held_by_bed
 from sojourn.plan import load_plan
-from sojourn.plan.types import DRAWN
+from sojourn.plan.types import DRAWN, SWITCHED
 from sojourn.records.log import read_log
 from sojourn.report import write_report
 from sojourn.statistics.components import factorial
@@ -31,7 +38,7 @@ def quick(*sets: str, **how: Any) -> Plan:
     return load_plan("variance", quick=True, sets=sets, **how)
 
 
-@pytest.mark.parametrize("factors", [DRAWN[:k] for k in range(7)])
+@pytest.mark.parametrize("factors", [(*DRAWN, "rps")[:k] for k in range(8)])
 def test_each_factor_is_held_in_half_of_the_rows_and_any_two_in_a_quarter(factors: tuple[str, ...]) -> None:
     rows = design(factors)
     assert rows[0] == ()
@@ -45,12 +52,12 @@ def test_each_factor_is_held_in_half_of_the_rows_and_any_two_in_a_quarter(factor
 
 def test_every_bed_of_the_plan_holds_what_the_design_says() -> None:
     held = Counter(held_by_bed(quick()))
-    assert held == {row: 8 if not row else 4 for row in design(DRAWN)}
+    assert held == {row: 8 if not row else 4 for row in design(FACTORS)}
     assert held_by_bed(quick()) != sorted(held_by_bed(quick()))
 
 
 def test_paths_are_visited_in_one_order_on_a_bed_and_on_beds_that_hold_it() -> None:
-    plan = quick()
+    plan = quick('factors=["layout", "cores", "order"]')
     each = plan.pairs.rounds // plan.bed.sessions
     orders: dict[int, set[tuple[str, ...]]] = {}
     for (turn, visit), several in groupby(plan.expand(), key=lambda trial: (trial.round, trial.visit)):
@@ -73,6 +80,8 @@ def test_paths_are_visited_in_one_order_on_a_bed_and_on_beds_that_hold_it() -> N
             r"pairs.rounds = 145: expected a multiple of bed.sessions x variance.starts = 72, from 144 on",
         ),
         (["rounds=72"], "from 144 on"),
+        ([f"factors={[*DRAWN, 'idle', 'rps']}".replace("'", '"')], "variance.factors = .*: expected 7 at most"),
+        (["device_cpu=own"], '"shared": variance.factors has "rps"'),
         (['factors=["moon"]'], 'each "layout" or "addresses"'),
         (["icmp_bytes=64,100"], "one size, one probe, one schedule and one interval"),
         (['bed.hold=["layout"]'], "bed.hold"),
@@ -104,3 +113,102 @@ def test_a_simulated_run_says_that_the_cores_carry_it(tmp_path: Path) -> None:
     assert "not told apart from nothing: layout" in verdict.sentence
     page = write_report(folder.path)
     assert "What carries the variance of beds" in page.read_text()
+    with folder.log.open("a") as log:
+        log.write(json.dumps({"event": "bed", "left_out": {"layout": "it cannot be switched here"}}) + "\n")
+    assert "; layout is left out: it cannot be switched here" in analyse(folder.path).sentence
+    found = pl.read_parquet(folder.analysis / "results.parquet").filter(quantity="variance_share")
+    assert set(found["statistic"]) == {"cores", "rest"}
+
+
+def test_what_is_switched_is_on_in_half_the_beds_that_do_not_hold_it_and_off_in_the_others() -> None:
+    plan = quick()
+    held = held_by_bed(plan)
+    first: dict[int, Any] = {}
+    for trial in plan.expand():
+        first.setdefault(bed_of(plan, trial.round), trial)
+    on = [plan.ask.switch(plan, first[bed]) for bed in range(plan.bed.sessions)]
+    for row in set(held):
+        several = [one for one, of in zip(on, held, strict=True) if of == row]
+        for name in SWITCHED:
+            assert sum(one[name] for one in several) == (0 if name in row else len(several) / 2)
+        assert len({tuple(one.values()) for one in several}) == 2 ** len(set(SWITCHED) - set(row))
+    assert on != sorted(on, key=lambda one: tuple(one.values()))
+    assert Draw(1, 2, (), {"idle": True, "rps": False}).told()["on"] == ["idle"]
+    assert "on" not in Draw(1).told()
+
+
+@pytest.mark.parametrize("study", ["bridge-latency", "one-way"])
+def test_other_studies_switch_nothing(study: str) -> None:
+    plan = load_plan(study, backend="sim")
+    assert plan.ask.switch(plan, next(iter(plan.expand()))) == {}
+
+
+class Here:
+    """A bed's backend that notes what is written."""
+
+    simulated = False
+
+    def __init__(self, *, may_steer: bool = True, asleep: str | None = None) -> None:
+        self.may_steer, self.asleep = may_steer, asleep
+        self.written: dict[str, str] = {}
+        self.polling: bool | None = None
+
+    def cores(self) -> list[int]:
+        return [0, 1, 33]
+
+    def keep_awake(self, *, polling: bool) -> str | None:
+        self.polling = polling
+        return self.asleep
+
+    def put(self, _host: str, path: str, text: str) -> None:
+        if not self.may_steer:
+            raise MachineError("no")
+        self.written[path] = text
+
+
+def switched(backend: Any, switches: dict[str, bool], **spec: Any) -> dict[str, str]:
+    asked = BedSpec(devices=("bridge",), switches=switches, **spec)
+    return switch(backend, Topology.of_spec(asked), asked)
+
+
+@pytest.mark.parametrize(("on", "mask"), [(True, "00000002,00000003"), (False, "00000000")])
+def test_every_port_is_steered_as_drawn(on: bool, mask: str) -> None:
+    here = Here()
+    assert switched(here, {"idle": on, "rps": on}) == {}
+    assert here.polling is on
+    assert set(here.written.values()) == {mask}
+    steered = {path.split("/")[4] for path in here.written}
+    assert {"a-direct", "b-direct", "d-bridge-1l"} <= steered
+
+
+def test_what_cannot_be_switched_is_left_out_with_the_reason() -> None:
+    here = Here(may_steer=False, asleep="this machine has no idle driver")
+    assert switched(here, {"idle": False, "rps": True}) == {
+        "idle": "this machine has no idle driver", "rps": NO_STEERING,
+    }  # fmt: skip
+    assert switched(Here(), {}) == {}
+    simulated: Any = SimpleNamespace(simulated=True)
+    assert switched(simulated, {"idle": True, "rps": True}) == {}
+
+
+@pytest.mark.parametrize(
+    ("driver", "device", "why"),
+    [(None, "request", "this machine has no idle driver"), ("haltpoll", "no/request", "idle states cannot be asked")],
+)
+def test_processors_that_cannot_poll_say_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, driver: str | None, device: str, why: str
+) -> None:
+    monkeypatch.setattr(machine, "idle_driver", lambda: driver)
+    monkeypatch.setattr(machine, "DMA_LATENCY", tmp_path / device)
+    assert (LocalMachine().keep_awake(polling=True) or "").startswith(why)
+
+
+def test_polling_is_asked_for_as_long_as_the_bed_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "idle_driver", lambda: "haltpoll")
+    monkeypatch.setattr(machine, "DMA_LATENCY", request := tmp_path / "request")
+    here = LocalMachine()
+    assert here.keep_awake(polling=False) is None
+    assert request.read_bytes() == b""
+    assert here.keep_awake(polling=True) is None
+    assert request.read_bytes() == bytes(4)
+    here.let_go()

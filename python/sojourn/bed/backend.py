@@ -129,5 +129,8 @@ class Backend(Protocol):
     def moment(self) -> dict[str, Any]:
         """Load, interrupts and such, as they are now."""
 
+    def keep_awake(self, *, polling: bool) -> str | None:
+        """Have idle processors poll until this is closed, or let them sleep as they do; or why that cannot be."""
+
     def close(self) -> None:
         """Leaves everything as it was found."""

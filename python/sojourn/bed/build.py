@@ -16,6 +16,7 @@ from sojourn.bed.boxes import Boxes
 from sojourn.bed.cores import DeviceCores, require_usable_cores
 from sojourn.bed.facts import counters, facts, moment, objects, qdisc_dropped
 from sojourn.bed.model import BedSpec, Topology, checked
+from sojourn.bed.switches import switch
 from sojourn.bed.wiring import flush_fdb, prepare_live, silence, take_down, wire_up
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ class Bed:
         self.topology = topology
         self.backend = backend
         self._cores = cores
+        self.left_out: dict[str, str] = {}
+        """What should be switched and cannot be here, with the reason."""
 
     @property
     def device_core(self) -> int | None:
@@ -109,7 +112,9 @@ def build_bed(spec: BedSpec, run_id: str, logs: Path | None = None) -> Iterator[
             boxes = Boxes(backend, topology, spec, logs)
             undo.callback(boxes.down)
             topology = boxes.up()
-        yield Bed(spec, topology, backend, DeviceCores(backend, topology, spec))
+        bed = Bed(spec, topology, backend, DeviceCores(backend, topology, spec))
+        bed.left_out = switch(backend, topology, spec)
+        yield bed
 
 
 @contextmanager

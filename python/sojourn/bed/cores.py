@@ -100,10 +100,11 @@ def require_usable_cores(spec: BedSpec, usable: list[int]) -> None:
             raise RequestError(f"{name} = {core}: the cores that may be used here are {', '.join(map(str, usable))}")
 
 
-def cpu_mask(core: int) -> str:
-    """A set of one core as the kernel writes it: hexadecimal, in groups of 32 bits with commas between."""
-    groups = [f"{1 << core % 32:08x}", *["00000000"] * (core // 32)]
-    return ",".join(groups)
+def cpu_mask(*cores: int) -> str:
+    """A set of cores as the kernel writes it: hexadecimal, in groups of 32 bits with commas between."""
+    bits = sum(1 << core for core in cores)
+    last = max(cores, default=0) // 32
+    return ",".join(f"{bits >> 32 * group & 0xFFFF_FFFF:08x}" for group in range(last, -1, -1))
 
 
 def _a_core_for_the_device(spec: BedSpec, backend: Backend) -> int | None:

@@ -66,6 +66,8 @@ _VERSION_COMMANDS = {
 }
 _PACKAGES = ("altair", "numpy", "polars", "pyarrow", "scipy")
 _CPU = Path("/sys/devices/system/cpu")
+DMA_LATENCY = Path("/dev/cpu_dma_latency")
+"""Takes the longest wake-up latency that is allowed, for as long as it is open; 0: idle processors poll."""
 _COMMAND_SECONDS = 5.0
 
 
@@ -130,6 +132,12 @@ def moment() -> dict[str, Any]:
     }
 
 
+def idle_driver() -> str | None:
+    """What puts idle processors to sleep; None where nothing does but the halt instruction."""
+    found = _read(_CPU / "cpuidle/current_driver")
+    return None if found == "none" else found
+
+
 def sysctl(key: str) -> str | None:
     """One of this machine's settings, by its dotted name."""
     return _read(f"/proc/sys/{key.replace('.', '/')}")
@@ -174,7 +182,7 @@ def _cpu() -> dict[str, Any]:
         "frequency_max_khz": _number(_CPU / "cpu0/cpufreq/scaling_max_freq"),
         "frequency_min_khz": _number(_CPU / "cpu0/cpufreq/scaling_min_freq"),
         "no_turbo": _read(_CPU / "intel_pstate/no_turbo"),
-        "idle_driver": _read(_CPU / "cpuidle/current_driver"),
+        "idle_driver": idle_driver(),
         "mitigations": {name: text for name, text in _vulnerabilities().items() if text != "Not affected"},
     }
 

@@ -128,6 +128,8 @@ class BedSpec:
     """The seed by which numbers and order of links are drawn; None: the same on every machine."""
     addresses: int | None = None
     """The seed by which addresses and MACs are numbered; None: as the links are."""
+    switches: Mapping[str, bool] = field(default_factory=dict)
+    """What is switched on or off for this bed (`bed.switches`)."""
     boxes: Mapping[str, BoxSpec] = field(default_factory=dict)
     """By device, those that programs of the user's build."""
     hosts: Mapping[HostName, HostSpec] = field(default_factory=dict)

@@ -4,6 +4,7 @@ Whatever is set up once for a bed and could matter: numbers of links, and with t
 which links are laid; addresses and MACs; how long the environment of programs is, and with it where their stacks lie;
 which cores the two ends have, where there is a choice. Processes are new in each session, and so are their address
 spaces.
+A study of variance has two more things on or off (`switches`), which its design says and not a draw.
 What is held (`bed.hold`) follows from the run's seed in place of the session's; an address space that is held is not
 random.
 """
@@ -12,11 +13,11 @@ from __future__ import annotations
 
 import os
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 MOST_ENVIRONMENT_BYTES = 4096
 """One page: stacks are aligned to less."""
@@ -32,6 +33,8 @@ class Draw:
     run_seed: int = 0
     """Of what is held."""
     held: tuple[str, ...] = ()
+    switches: Mapping[str, bool] = field(default_factory=dict)
+    """What is on or off on the bed, as the plan has it."""
 
     def seed_of(self, what: str) -> int:
         """The seed of one of the things that are drawn (`DRAWN`)."""
@@ -78,4 +81,5 @@ class Draw:
             "layout": self.layout,
             "addresses": self.addresses,
             "environment_bytes": self.environment_bytes,
+            **({"on": [one for one, is_on in self.switches.items() if is_on]} if self.switches else {}),
         }

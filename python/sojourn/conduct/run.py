@@ -174,6 +174,7 @@ def measure_session(part: Part, clock: Clock, share: float, log: Log, screen: Sc
             backend=plan.bed.backend,
             unprivileged=site.bed.backend.unprivileged,
             missing=site.bed.backend.missing,
+            **({"left_out": site.bed.left_out} if site.bed.left_out else {}),
         )
         for sentence in site.bed.backend.missing:
             screen.note(sentence)
@@ -217,7 +218,9 @@ def draw_of(part: Part) -> Draw | None:
     if bed.sessions == 1:
         return None
     held = plan.ask.hold(plan, part.owed[0]) if part.owed else bed.hold
+    switches = plan.ask.switch(plan, part.owed[0]) if part.owed else {}
     if bed.simulated:
-        return Draw(part.bed, SIMULATED_RUN, held)
+        return Draw(part.bed, SIMULATED_RUN, held, switches)
     common = run_seed(part.folder)
-    return Draw(secrets.randbits(32), secrets.randbits(32) if common is None else common, held)
+    seed = secrets.randbits(32)
+    return Draw(seed, secrets.randbits(32) if common is None else common, held, switches)

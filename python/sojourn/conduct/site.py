@@ -143,6 +143,7 @@ def bed_spec(plan: Plan, cores: Cores, draw: Draw | None = None) -> BedSpec:
         twins=plan.twins,
         layout=None if draw is None else draw.layout,
         addresses=None if draw is None else draw.addresses,
+        switches={} if draw is None else draw.switches,
         hosts=real_hosts(plan),
         paths=real_paths(plan),
         boxes={device: BoxSpec(box.up, box.down, box.within_ns, box.routed) for device, box in plan.bed.boxes.items()},

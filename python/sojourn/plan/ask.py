@@ -97,6 +97,8 @@ class Ask:
     """Whether senders have time to sleep between frames; without it, real-time priority makes departures late."""
     hold: Callable[[Plan, Trial[Any]], tuple[str, ...]] = lambda plan, _: plan.bed.hold
     """What the bed on which this trial is the first has in common with others."""
+    switch: Callable[[Plan, Trial[Any]], dict[str, bool]] = lambda _, __: {}
+    """What is on or off on the bed on which this trial is the first, of what other methods leave (`SWITCHED`)."""
     starts: Callable[[Plan], int] = lambda _: 1
     """How often the programs of both ends are started on each bed; what each start measures is a part."""
     session_batches: int = 2

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from sojourn.plan.source import Given, Table, refuse
-from sojourn.plan.types import DRAWN
+from sojourn.plan.types import DRAWN, SWITCHED
 
 Check = Callable[[Any], bool]
 
@@ -92,7 +92,7 @@ FIELDS: dict[str, tuple[Check, str]] = {
     "block_sd_ns": (number, "a number of nanoseconds"),
     "responder_ns": (number, "a number of nanoseconds"),
     BETWEEN_SESSIONS: (number, "a number of nanoseconds"),
-    DRAWN_BY: (lambda value: value in DRAWN, f"one of {', '.join(DRAWN)}"),
+    DRAWN_BY: (lambda value: value in (*DRAWN, *SWITCHED), f"one of {', '.join((*DRAWN, *SWITCHED))}"),
     "seed": (whole_number, "a whole number"),
     "clock_step": (table({"at_ns": number, "by_ns": number}), "{ at_ns = N, by_ns = N }"),
     "sender_late": (table({"probability": probability, "by_ns": number}), "{ probability = P, by_ns = N }"),

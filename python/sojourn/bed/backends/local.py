@@ -12,7 +12,7 @@ import sys
 import time
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from sojourn.bed import machine
 from sojourn.bed.backend import Usage
@@ -33,6 +33,7 @@ class LocalMachine:
     """This machine, on which all hosts live and which shares its files with them."""
 
     _counters: Counters | None = None
+    _awake: BinaryIO | None = None
 
     @classmethod
     def hold(cls, hosts: Mapping[HostName, HostSpec], run: str) -> AbstractContextManager[None]:
@@ -134,10 +135,28 @@ class LocalMachine:
             self._counters = Counters(machine.online())
         return {**machine.moment(), "counters": self._counters.read()}
 
-    def stop_counting(self) -> None:
-        """End what counts events of the processors."""
+    def keep_awake(self, *, polling: bool) -> str | None:
+        """By /dev/cpu_dma_latency, which asks for a wake-up latency of 0 for as long as it is open."""
+        if machine.idle_driver() is None:
+            return "this machine has no idle driver"
+        try:
+            request = machine.DMA_LATENCY.open("wb", buffering=0)
+        except OSError as error:
+            return f"idle states cannot be asked for ({machine.DMA_LATENCY}: {error.strerror})"
+        if polling:
+            request.write((0).to_bytes(4, sys.byteorder))
+            self._awake = request
+        else:
+            request.close()
+        return None
+
+    def let_go(self) -> None:
+        """End what counts events of the processors, and what keeps them awake."""
         if self._counters is not None:
             self._counters.close()
+        if self._awake is not None:
+            self._awake.close()
+            self._awake = None
 
 
 def ours_ticks() -> int:

@@ -169,7 +169,7 @@ class NetnsBackend(LocalMachine):
 
     def close(self) -> None:
         """Ends what was started here, lets the holders go and waits until they are gone."""
-        self.stop_counting()
+        self.let_go()
         end_all(self._started)
         self._started.clear()
         if not self._holders:

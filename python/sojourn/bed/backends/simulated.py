@@ -65,6 +65,6 @@ class SimulatedBackend(LocalMachine):
 
     def close(self) -> None:
         """Ends what was started here."""
-        self.stop_counting()
+        self.let_go()
         end_all(self._started)
         self._started.clear()

@@ -48,10 +48,11 @@ TOLD_P = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Beds:
-    """The rounds of each whole bed (bed, start, repeat), and what was held on it."""
+    """The rounds of each whole bed (bed, start, repeat), what was held on it, and what was switched on."""
 
     rounds: NDArray[np.int64]
     held: list[tuple[str, ...]]
+    on: list[tuple[str, ...]]
 
     def free(self) -> NDArray[np.bool_]:
         """Whether all was redrawn."""
@@ -62,7 +63,8 @@ def study(run: Run) -> Study:
     """The components of every measurand, and the beds' values."""
     rounds = rounds_of(run)
     beds = beds_of(run, rounds)
-    factors = [str(one) for one in run.plan.get("variance", {}).get("factors", [])]
+    missing = left_out(run)
+    factors = [str(one) for one in run.plan.get("variance", {}).get("factors", []) if one not in missing]
     rows: list[Row] = []
     for device, reference in measurands(run):
         values = values_of(rounds, beds, device, reference)
@@ -72,7 +74,13 @@ def study(run: Run) -> Study:
             rows[-1].sessions = value.n
     stamp_sources(run, rows)
     samples = {"sessions": session_samples(run, rounds, beds), "session_machine": session_machine(run)}
-    return Study(rows, list(tester_findings(run)), sentence(run, rows, factors), samples=samples)
+    return Study(rows, list(tester_findings(run)), sentence(run, rows, factors, missing), samples=samples)
+
+
+def left_out(run: Run) -> dict[str, str]:
+    """The factors that could not be switched on this machine, with the reason."""
+    told = [event.get("left_out") or {} for event in run.log if event.get("event") == "bed"]
+    return {str(name): str(why) for each in told for name, why in each.items()}
 
 
 def measurands(run: Run) -> list[tuple[str, str | None]]:
@@ -87,9 +95,11 @@ def beds_of(run: Run, rounds: Rounds) -> Beds:
     started = [event for event in run.log if event.get("event") == "started"]
     parts: dict[int, list[list[int]]] = defaultdict(list)
     held: dict[int, tuple[str, ...]] = {}
+    on: dict[int, tuple[str, ...]] = {}
     for event in started:
         bed = int(event["bed"])
-        held[bed] = tuple((event.get("draw") or {}).get("held", ()))
+        draw = event.get("draw") or {}
+        held[bed], on[bed] = tuple(draw.get("held", ())), tuple(draw.get("on", ()))
         here = np.flatnonzero(rounds.session == int(event["part"]))
         whole = [
             one for one in here.tolist() if not any(np.isnan(rounds.mean[path][CELL, one]) for path in run.devices)
@@ -99,7 +109,8 @@ def beds_of(run: Run, rounds: Rounds) -> Beds:
     repeats = int(run.plan.get("pairs", {}).get("rounds", 0)) // (run.sessions * starts)
     kept = [bed for bed, each in parts.items() if [len(one) for one in each] == [repeats] * starts]
     shape = (len(kept), starts, repeats)
-    return Beds(np.array([parts[bed] for bed in kept], dtype=np.int64).reshape(shape), [held[bed] for bed in kept])
+    rounds_of_beds = np.array([parts[bed] for bed in kept], dtype=np.int64).reshape(shape)
+    return Beds(rounds_of_beds, [held[bed] for bed in kept], [on[bed] for bed in kept])
 
 
 def values_of(rounds: Rounds, beds: Beds, device: str, reference: str | None) -> NDArray[np.float64]:
@@ -181,7 +192,7 @@ def _part(some: NDArray[np.float64], of: NDArray[np.float64]) -> float:
     return float(np.clip(some / of, 0.0, 1.0)) if of > 0 else 1.0
 
 
-def sentence(run: Run, rows: list[Row], factors: list[str]) -> str:
+def sentence(run: Run, rows: list[Row], factors: list[str], missing: dict[str, str]) -> str:
     """How far beds, starts and rounds differ, which factors carry some of it, and which cannot be told from nothing."""
     first = next(iter(measurands(run)))
     own = {(row.quantity, row.statistic): row.value for row in rows if (row.device, row.reference) == first}
@@ -196,6 +207,7 @@ def sentence(run: Run, rows: list[Row], factors: list[str]) -> str:
     unknown = [name for name in shares if name not in carried]
     if unknown:
         told.append(f"not told apart from nothing: {', '.join(unknown)}")
+    told += [f"{name} is left out: {why}" for name, why in missing.items()]
     return "; ".join(told)
 
 
@@ -214,15 +226,16 @@ SESSIONS = {
     "device": pl.String,
     "reference": pl.String,
     "held": pl.String,
+    "on": pl.String,
     "value_ns": pl.Float64,
 }
-"""Columns of the sample `sessions`: a bed's value of each measurand, and what was held on it."""
+"""Columns of the sample `sessions`: a bed's value of each measurand, what was held on it, and switched on."""
 
 
 def session_samples(run: Run, rounds: Rounds, beds: Beds) -> pl.DataFrame:
     """Each whole bed's value of each measurand."""
     found = [
-        (bed, device, reference, ", ".join(beds.held[bed]), float(value))
+        (bed, device, reference, ", ".join(beds.held[bed]), ", ".join(beds.on[bed]), float(value))
         for device, reference in measurands(run)
         for bed, value in enumerate(np.median(values_of(rounds, beds, device, reference), axis=(1, 2)))
     ]

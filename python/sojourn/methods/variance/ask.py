@@ -30,7 +30,7 @@ from sojourn.plan.probes import (
 )
 from sojourn.plan.section import key, section
 from sojourn.plan.source import refuse
-from sojourn.plan.types import DRAWN
+from sojourn.plan.types import DRAWN, SWITCHED
 from sojourn.plan.values import list_of, one_of, whole
 
 if TYPE_CHECKING:
@@ -43,6 +43,12 @@ if TYPE_CHECKING:
 FULL = 3
 """Factors of which every combination has a row of its own."""
 
+MOST = 2**FULL - 1
+"""Factors that eight rows tell apart."""
+
+FACTORS = (*(one for one in DRAWN if one != "order"), *SWITCHED)
+"""By default; of what a bed draws, the order of paths is left to the rest."""
+
 LEAST_BEDS = 4
 """Of each row: intervals hold from so many on."""
 
@@ -52,7 +58,9 @@ class VariancePlan:
     """What is held, how many beds have all redrawn, and how often programs are started on each bed."""
 
     factors: tuple[str, ...] = key(
-        list_of(one_of(*DRAWN), may_be_empty=True), DRAWN, "what is held in some beds and redrawn in others"
+        list_of(one_of(*DRAWN, *SWITCHED), may_be_empty=True),
+        FACTORS,
+        "what is held in some beds and redrawn in others",
     )
     beds: int = key(whole(LEAST_BEDS, 1000), 12, "beds with everything redrawn; the others hold some of the factors")
     starts: int = key(whole(2, 100), 3, "starts of the programs of both ends on each bed")
@@ -87,6 +95,21 @@ def bed_of(plan: Plan, turn: int) -> int:
 def hold(plan: Plan, first: Trial[Any]) -> tuple[str, ...]:
     """What the bed holds on which this trial is the first."""
     return held_by_bed(plan)[bed_of(plan, first.round)]
+
+
+def switches(plan: Plan, first: Trial[Any]) -> dict[str, bool]:
+    """What is on or off on the bed on which this trial is the first: off where it is held, else on in half the beds.
+
+    The beds of a row have every combination of what is not held equally often, in an order drawn by the plan's seed.
+    """
+    every, bed = held_by_bed(plan), bed_of(plan, first.round)
+    held = every[bed]
+    several = every.count(held)
+    order = random.Random(f"{plan.pairs.seed}/switches/{held}").sample(range(several), several)
+    place = order[every[:bed].count(held)]
+    asked = [one for one in SWITCHED if one in plan.variance.factors]
+    free = [one for one in asked if one not in held]
+    return {one: one in free and bool(place >> free.index(one) & 1) for one in asked}
 
 
 def expand(plan: Plan) -> list[Trial[Probing]]:
@@ -126,6 +149,10 @@ def check(plan: Plan, given: Lookup) -> None:
             f"{least}{' or more' if rows else ''}: variance.beds = {own.beds}, and {LEAST_BEDS} of each row that holds"
         )
         raise refuse(given("bed.sessions", sessions), "bed.sessions", expected)
+    if len(own.factors) > MOST:
+        raise refuse(given("variance.factors", list(own.factors)), "variance.factors", f"{MOST} at most")
+    if "rps" in own.factors and plan.bed.device_cpu != "shared":
+        raise refuse(given("bed.device_cpu", "shared"), "bed.device_cpu", '"shared": variance.factors has "rps"')
     each = sessions * own.starts
     if plan.pairs.rounds % each or plan.pairs.rounds < 2 * each:
         expected = f"a multiple of bed.sessions x variance.starts = {each}, from {2 * each} on"
@@ -152,5 +179,6 @@ ASK = Ask(
     one_clock=False,
     sessions=True,
     hold=hold,
+    switch=switches,
     starts=lambda plan: plan.variance.starts,
 )

@@ -108,7 +108,9 @@ def words(run: Run) -> list[str]:
 METHOD = (
     (
         "Each bed is made anew, and both ends are started several times on it. On some beds all is drawn anew that a "
-        "bed draws, on others some of it is held: it is then as on all beds that hold it."
+        "bed draws, on others some of it is held: it is then as on all beds that hold it. Two things are "
+        "on in half of the beds that do not hold them, and off on all others: idle processors that poll (idle), and "
+        "receive packet steering to all cores (rps)."
     ),
     "A round's value is of medians of blocks: one probe that met other work would make most of the variance of means.",
     "Rounds visit every path in one order and then in its mirror image; each bed has an order of its own.",

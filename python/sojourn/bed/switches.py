@@ -1,0 +1,45 @@
+"""What a bed has switched on or off, so that a study of variance can tell what it is worth.
+
+`idle`: idle processors poll, or sleep as they do. `rps`: every port hands its packets to all usable cores by their
+flow (receive packet steering), or handles them where they arrive. What cannot be switched here is left out, and why is
+said. The bed's ports go with it, and the kernel ends the request for polling with the process that made it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sojourn.bed.cores import cpu_mask
+from sojourn.errors import MachineError
+
+if TYPE_CHECKING:
+    from sojourn.bed.backend import Backend
+    from sojourn.bed.model import BedSpec, Topology
+
+NO_STEERING = "packet steering (rps_cpus) needs root and a kernel with CONFIG_RPS"
+REAL_PORTS = "packet steering of real hosts is left as it is"
+
+
+def switch(backend: Backend, topology: Topology, spec: BedSpec) -> dict[str, str]:
+    """Switch what the spec asks; returns why, by name, of what cannot be. Simulated beds have nothing to switch."""
+    left_out: dict[str, str] = {}
+    if backend.simulated:
+        return left_out
+    if "idle" in spec.switches and (why := backend.keep_awake(polling=spec.switches["idle"])) is not None:
+        left_out["idle"] = why
+    if "rps" in spec.switches and (why := _steer(backend, topology, spec)) is not None:
+        left_out["rps"] = why
+    return left_out
+
+
+def _steer(backend: Backend, topology: Topology, spec: BedSpec) -> str | None:
+    if spec.hosts:
+        return REAL_PORTS
+    mask = cpu_mask(*backend.cores()) if spec.switches["rps"] else cpu_mask()
+    try:
+        for host in topology.hosts:
+            for port in topology.ports(host.name):
+                backend.put(host.name, f"/sys/class/net/{port.dev}/queues/rx-0/rps_cpus", mask)
+    except MachineError:
+        return NO_STEERING
+    return None
