@@ -13,13 +13,13 @@ from sojourn.analysis import analyse
 from sojourn.analysis.suites.deviations import ALWAYS, CHECKS, SIZES, SIZES_8219, Made
 from sojourn.plan import load_plan
 from sojourn.report.run import Run as ReportRun
-from sojourn.report.suites import departures
+from sojourn.report.suites import buffers, departures
 from tests.unit.made_up_suites import Device, Suite
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-DOUBLED = ("RFC 9004", "5.2")
+DOUBLED = ("RFC 9004", "6.2")
 """Of every run with bursts."""
 
 TESTS = {
@@ -47,6 +47,8 @@ def conforming(method: str) -> Made:
         trials=dict.fromkeys(tests, 50),
         searches=dict.fromkeys(tests, 50),
         unfilled=0,
+        unfillable=(),
+        longest_burst_s=2.0,
     )
 
 
@@ -102,7 +104,9 @@ def lasting(**seconds: float) -> dict[str, dict[str, float]]:
         ("rfc8219", lasting(ipdv=59.0) | {"trials": {"ipdv": 20}}, "RFC 8219", "7.3.2", "lasted 59 s, not 60 s"),
         ("rfc2544", {"loss_step": 0.25}, "RFC 2544", "26.3", "by 25 % of the highest, not by 10 %"),
         ("rfc2544", {"searches": {"back-to-back": 49}}, "RFC 2544", "26.4", "made 49 times at a size, not 50"),
-        ("rfc2544", {"unfilled": 2}, "RFC 9004", "5.2", "in 2 searches the longest burst did not fill the buffer"),
+        ("rfc2544", {"unfilled": 2}, "RFC 9004", "6.2", "in 2 searches the longest burst lies at the limit"),
+        ("rfc2544", {"longest_burst_s": 30.0}, "RFC 9004", "6.2", "had 7 s to empty, not 30 s"),
+        ("rfc2544", {"unfillable": (1280, 1518)}, "RFC 9004", "6.1", "also sent at 1280 and 1518 bytes"),
         ("rfc2889", {"receivers": 3}, "RFC 2889", "5.10", "one of 3 receiving ports"),
     ],
 )
@@ -116,9 +120,9 @@ def test_each_deviation_is_listed_by_the_run_that_has_it(
 
 def test_what_bears_on_several_sections_is_listed_at_each() -> None:
     short = found("rfc2544", replace(conforming("rfc2544"), grace_s=0.02))
-    assert [(rfc, at) for rfc, at, _ in short] == [("RFC 2544", "23"), ("RFC 2544", "23"), ("RFC 9004", "5.2")]
+    assert [(rfc, at) for rfc, at, _ in short] == [("RFC 2544", "23"), ("RFC 2544", "23"), ("RFC 9004", "6.2")]
     virtual = found("rfc2544", replace(conforming("rfc2544"), has_line_rate=False))
-    assert [(rfc, at) for rfc, at, _ in virtual] == [("RFC 2544", "20"), ("RFC 9004", "5.2")]
+    assert [(rfc, at) for rfc, at, _ in virtual] == [("RFC 2544", "20"), ("RFC 9004", "6.2"), ("RFC 9004", "6.4")]
 
 
 def test_a_test_that_was_not_made_has_no_deviations_beside_that() -> None:
@@ -177,6 +181,43 @@ def test_deviations_are_of_the_plan_that_was_measured_and_of_what_was_made(tmp_p
     assert any("0.02 s, not 2 s" in row[2].text for row in table.rows)
     assert any("lasted 1 s, not 60 s" in row[2].text for row in table.rows)
     assert np.all([row[1].text for row in table.rows])
+
+
+BURST_PPS = 1e6
+
+
+@pytest.mark.parametrize(
+    ("served", "passes", "section", "said"),
+    [
+        (3e5, 1_000, None, ""),
+        (3e5, 3_900, "6.2", "in 2 searches the longest burst lies at the limit or near it"),
+        (3e5, 4_000, "6.2", "in 2 searches"),
+        (0.999 * BURST_PPS, 4_000, "6.1", "also sent at 64 bytes, where the throughput is the highest rate"),
+    ],
+)
+def test_bursts_that_end_at_the_limit_say_so_unless_nothing_can_fill_the_buffer(
+    tmp_path: Path, served: float, passes: int, section: str | None, said: str
+) -> None:
+    """Bursts of up to 4,000 frames; those of up to `passes` lose nothing."""
+    suite, most = Suite("rfc2544", goals=(0.0,), asked='[trials]\ngrace = "3s"\n'), 4_000
+    for repetition in range(2):
+        head = suite.head("back-to-back", 64, repetition)
+        for frames in sorted({passes, min(most, passes + 20)}):
+            suite.step(head, Device(1e9), BURST_PPS, 0.0, frames=frames, lost=max(0, frames - passes))
+        told = {"longest_tried": most, "width": 0.01, "burst_pps": BURST_PPS, "throughput_pps": served}
+        suite.result(head, extra=told)
+    analyse(path := suite.write(tmp_path / "run"))
+    found = pl.read_parquet(path / "analysis/samples/deviations.parquet").filter(rfc="RFC 9004")
+    sentences = dict(
+        found.select("section", "sentence")
+        .filter(~pl.col("sentence").str.contains("doubled|links have no rate"))
+        .rows()
+    )
+    assert {"6.4"} ^ sentences.keys() == ({section} if section else set())
+    assert said in sentences.get(section or "", "")
+    note = buffers(ReportRun.read(path)).note
+    assert "Bursts of up to 4\u202f000 frames were tried" in note
+    assert "1 % of its length apart" in note
 
 
 @pytest.mark.parametrize("method", TESTS)

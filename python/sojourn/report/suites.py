@@ -192,10 +192,18 @@ def buffers(run: Run) -> Table:
         Measure("buffer_time_corrected", "mean", "Corrected (RFC 9004)", "Buffer time"),
     )
     note = (
-        "Over whole searches, each independent of the others (RFC 9004, section 5.3). Corrected: minus the time of the "
-        "frames that the device forwarded while the burst still arrived. ≥: in some search the longest burst of the "
-        "plan passed without loss."
+        "Over whole searches, each independent of the others (RFC 9004, section 6.3). Corrected: minus the time of the "
+        "frames that the device forwarded while the burst still arrived (6.4). ≥: in some search the longest burst of "
+        "the plan passed without loss."
     )
+    told = [event.get("extra") or {} for event in run.log if event.get("event") == "search-result"]
+    known = [(one["longest_tried"], one["width"]) for one in told if "longest_tried" in one]
+    if known:
+        longest, step = (max(several) for several in zip(*known, strict=True))
+        note += (
+            f" Bursts of up to {count(longest)} frames were tried; a search ends where the longest that passed and the "
+            f"shortest that did not are {percent(step)} of its length apart, and 1 frame at least."
+        )
     return measured(run, Ask("back_to_back", "Back-to-back frames", measures, note, counted="Searches"))
 
 
