@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[2]
 CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 SYSTEMS = ("bookworm", "jammy", "noble")
-USERS = ("root", "plain")
+EACH = [("bookworm", "root"), *((system, "plain") for system in SYSTEMS)]
+"""What root does, the plain user's sudo does too: one system has both."""
 
 pytestmark = [
     pytest.mark.proof,
@@ -30,7 +31,7 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module", params=SYSTEMS)
+@pytest.fixture(scope="module")
 def archive(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A bare system, packed."""
     packed = tmp_path_factory.mktemp("bare") / f"{request.param}.tar"
@@ -57,7 +58,7 @@ def system(archive: Path, tmp_path: Path) -> Iterator[Path]:
     shutil.rmtree(root)
 
 
-@pytest.mark.parametrize("user", USERS)
+@pytest.mark.parametrize(("archive", "user"), EACH, indirect=["archive"])
 def test_the_demo_runs_from_nothing(system: Path, user: str) -> None:
     begin = "useradd -m plain && echo 'plain ALL=(ALL) NOPASSWD: ALL' >/etc/sudoers.d/plain && chown -R plain /src"
     demo = "cd /src && make demo </dev/null"
