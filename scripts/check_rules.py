@@ -35,6 +35,7 @@ def main() -> int:
         versions,
         targets,
         consoles,
+        examples,
     ]
     complaints = [complaint for rule in rules for complaint in rule()]
     print("\n".join(complaints) or f"rules: all {len(rules)} hold")
@@ -73,6 +74,17 @@ def consoles() -> Iterator[str]:
         for number, line in enumerate(path.read_text().splitlines(), 1):
             if re.search(r"\bConsole\((?!\))", line) and "emoji=False" not in line and "python/sojourn" in str(path):
                 yield f"{where(path, number)}: a Console without emoji=False"
+
+
+def examples() -> Iterator[str]:
+    """Nothing runs the examples of Rust's comments (scripts/cargo_tests.py): what one shows is no code."""
+    for path in RUST:
+        shows = False
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            if fence := re.match(r"\s*//[/!]\s*```(\w*)", line):
+                shows = not shows
+                if shows and fence[1] not in ("text", "toml"):
+                    yield f"{where(path, number)}: an example that nothing runs: make it a test"
 
 
 def lints() -> Iterator[str]:

@@ -5,7 +5,7 @@
 suite rules .venv/bin/python scripts/check_rules.py
 suite schema .venv/bin/python scripts/generate_schema.py --check --binary .venv/bin/sojourn-instrument
 suite licences .venv/bin/python scripts/check_dependencies.py
-suite cargo-test cargo test --locked --workspace --no-fail-fast
+suite cargo-test .venv/bin/python scripts/cargo_tests.py
 # What computes shares the cores; so do the tests over namespaces that count, which wait for half of their time; those that
 # measure time have the cores alone.
 suite pytest .venv/bin/pytest -n auto --dist worksteal tests --ignore tests/net
