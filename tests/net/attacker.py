@@ -11,9 +11,10 @@ import select
 import socket
 import struct
 import sys
+import time
 import zlib
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,8 +35,8 @@ def main() -> None:
         flood(asked)
 
 
-def flood(asked: dict[str, str]) -> None:
-    """Sends the frames of a kind in random order, over and over."""
+def flood(asked: dict[str, Any]) -> None:
+    """Sends the frames of a kind in random order, over and over, with the pause that is asked for in between."""
     rng = random.Random(1)
     make = stream_frames if asked["kind"] == "stream" else probe_frames
     kinds: dict[str, list[bytes]] = make(asked, rng)
@@ -52,6 +53,7 @@ def flood(asked: dict[str, str]) -> None:
             except OSError:
                 continue
             counts[kind] += 1
+        time.sleep(asked.get("pause_seconds", 0))
     print(json.dumps(counts), flush=True)
 
 

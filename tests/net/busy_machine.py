@@ -65,14 +65,18 @@ def retried(test: Callable[..., None]) -> Callable[..., None]:
     return tried
 
 
-def idle_ends() -> list[str]:
-    """Words for `sojourn run` where nobody looks at times: both ends sleep on one core while they wait.
+def sleeping_ends() -> tuple[str, ...]:
+    """Settings of a study where nobody looks at times: both ends sleep on one core while they wait.
 
     Else a prober spins, and on two cores a responder, too: as long as the run, which then takes both from other tests.
     """
     cpu = random.choice(sorted(os.sched_getaffinity(0)))
-    sets = ("host.wait=sleep", f"host.prober_cpu={cpu}", f"host.responder_cpu={cpu}")
-    return [word for one in sets for word in ("--set", one)]
+    return ("host.wait=sleep", f"host.prober_cpu={cpu}", f"host.responder_cpu={cpu}")
+
+
+def idle_ends() -> list[str]:
+    """The same as words for `sojourn run`."""
+    return [word for one in sleeping_ends() for word in ("--set", one)]
 
 
 def await_that(holds: Callable[[], bool], what: str, seconds: float = PATIENCE_SECONDS) -> None:

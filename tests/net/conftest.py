@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
 
+ROOT = Path(__file__).parents[2]
 NEEDS_CGROUPS = ("test_tcplog_", "test_bed_cgroups")
 
 
@@ -16,6 +18,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if item.path.name.startswith(NEEDS_CGROUPS):
                 item.add_marker(pytest.mark.skip(reason=why))
+
+
+@pytest.fixture(scope="session")
+def relay_binary() -> None:
+    """The relay, built if it is not there yet or no longer new."""
+    # For the whole workspace, as `make test` does: libraries with other features would be built anew.
+    build = ["cargo", "test", "--locked", "--quiet", "--workspace", "--no-run", "--test", "relay"]
+    subprocess.run(build, cwd=ROOT, check=True, timeout=600)
 
 
 def obstacle() -> str | None:

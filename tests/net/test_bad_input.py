@@ -6,14 +6,18 @@ trusted. The links are in a network namespace of the tests' own.
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
+
+from sojourn.cli import main
 
 SOJOURN = str(Path(sys.executable).with_name("sojourn"))
 NETNS = f"sojourn-bad-{os.getpid()}"
@@ -58,6 +62,16 @@ def netns() -> object:
 def sojourn(*words: str | Path, inside: str | None = None, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     argv = [*(["ip", "netns", "exec", inside] if inside else []), SOJOURN, *map(str, words)]
     return subprocess.run(argv, capture_output=True, text=True, check=False, cwd=cwd, timeout=300)
+
+
+def sojourn_here(*words: str) -> subprocess.CompletedProcess[str]:
+    """The same in this process: what is refused at once has not begun anything."""
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+        patch.setattr(sys, "argv", [SOJOURN, *words])
+        with pytest.raises(SystemExit) as end:
+            main()
+    return subprocess.CompletedProcess(words, int(end.value.code or 0), out.getvalue(), err.getvalue())
 
 
 def refused(done: subprocess.CompletedProcess[str], status: int) -> str:
@@ -136,11 +150,12 @@ def test_a_silent_peer_is_measured_and_not_to_be_trusted(probe: tuple[str, ...])
     ],
 )
 def test_a_plan_is_refused_with_file_line_key_and_what_was_expected(
-    was: str, now: str, line: int | None, words: list[str], tmp_path: Path
+    was: str, now: str, line: int | None, words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     assert was in PLAN
     (tmp_path / "mine.toml").write_text(PLAN.replace(was, now, 1))
-    done = sojourn("run", "mine.toml", cwd=tmp_path)
+    done = sojourn_here("run", "mine.toml")
     said = refused(done, 2)
     assert said.startswith(f"mine.toml, line {line}: " if line else "mine.toml, line "), said
     assert all(word in said for word in words), said
@@ -165,10 +180,13 @@ def test_a_plan_is_refused_with_file_line_key_and_what_was_expected(
     ],
     ids=" ".join,
 )
-def test_a_request_is_refused_in_a_sentence(asked: list[str], words: list[str], tmp_path: Path) -> None:
+def test_a_request_is_refused_in_a_sentence(
+    asked: list[str], words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "full").mkdir()
     (tmp_path / "full/mine").write_text("precious")
-    done = sojourn(*asked, cwd=tmp_path)
+    done = sojourn_here(*asked)
     said = refused(done, 2)
     assert all(word in said for word in words), said
     assert done.stdout == ""

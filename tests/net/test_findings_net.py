@@ -26,7 +26,7 @@ from sojourn.conduct import run as conducting
 from sojourn.conduct.progress import Screen
 from sojourn.conduct.site import Site, open_site
 from sojourn.plan import load_plan
-from tests.net.busy_machine import thrice, undisturbed
+from tests.net.busy_machine import sleeping_ends, thrice, undisturbed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -157,6 +157,7 @@ def is_responder(pid: int) -> bool:
 
 def test_replies_after_the_timeout_are_late_not_lost(tmp_path: Path) -> None:
     sets = ("probe.probe=udp/ping-pong", "probes_per_block=120", "rounds=8", "a_a=false", "bed.devices=bridge")
+    sets += sleeping_ends()
     with stalling_the_responder():
         found = measure(tmp_path, *sets)
     assert "late_replies" in found, found

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 RELAY = ROOT / "target/debug/sojourn-test-relay"
-BUILD = ["cargo", "build", "--locked", "--quiet", "--package", "sojourn-test-relay"]
 SOJOURN = str(Path(sys.executable).with_name("sojourn"))
 PATIENCE_SECONDS = 60
 PINGS = 300
@@ -255,10 +254,10 @@ def test_packets_that_a_router_or_a_translator_rewrites_are_known_again(lab: Lab
 
 
 @pytest.mark.parametrize("holds", [(200_000, 200_000), (400_000, 50_000)], ids=["symmetric", "asymmetric"])
+@pytest.mark.usefixtures("relay_binary")
 @pytest.mark.alone  # the relay keeps its times where it has the processor
 def test_the_holds_of_a_relay_are_found_packet_by_packet(lab: Lab, holds: tuple[int, int]) -> None:
     lab.address("10.79.14.1", "10.79.14.2")
-    subprocess.run(BUILD, cwd=ROOT, check=True, timeout=600)
     path = f"--path=left,right,{holds[0]},{holds[1]}"
     argv = ["ip", "netns", "exec", f"{lab.name}-box", str(RELAY), "--log", str(lab.folder / "relay.csv"), path]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as relay:

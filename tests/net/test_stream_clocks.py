@@ -100,13 +100,6 @@ def relay(log: Path, forward_ns: int, backward_ns: int) -> Iterator[None]:
             process.wait(10)
 
 
-@pytest.fixture(scope="module")
-def relay_binary() -> None:
-    """The relay, built if it is not there yet or no longer new."""
-    build = ["cargo", "build", "--locked", "--quiet", "--package", "sojourn-test-relay"]
-    subprocess.run(build, cwd=ROOT, check=True, timeout=600)
-
-
 def exchanged(there: tuple[str, ...], here: tuple[str, ...], folder: Path) -> tuple[Told, pl.DataFrame]:
     """What a sender learns of the receiver's clock during a stream, and its exchanges."""
     folder.mkdir(parents=True)

@@ -154,14 +154,6 @@ def true_pairs(folder: RunFolder, log: Path) -> np.ndarray[Any, np.dtype[np.floa
     return np.array([np.mean(means["bridge", one]) - np.mean(means["wire", one]) for one in rounds])
 
 
-@pytest.fixture(scope="module")
-def relay_binary() -> None:
-    """The relay, built if it is not there yet or no longer new."""
-    # For the whole workspace, as `make test` does: libraries with other features would be built anew.
-    build = ["cargo", "test", "--locked", "--quiet", "--workspace", "--no-run", "--test", "relay"]
-    subprocess.run(build, cwd=ROOT, check=True, timeout=600)
-
-
 @pytest.mark.usefixtures("relay_binary")
 @pytest.mark.parametrize("holds", [(40_000, 40_000), (20_000, 90_000)], ids=["symmetric", "asymmetric"])
 @thrice
