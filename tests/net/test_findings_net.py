@@ -156,8 +156,8 @@ def is_responder(pid: int) -> bool:
 
 
 def test_replies_after_the_timeout_are_late_not_lost(tmp_path: Path) -> None:
-    sets = ("probe.probe=udp/ping-pong", "probes_per_block=120", "rounds=8", "a_a=false", "bed.devices=bridge")
-    sets += sleeping_ends()
+    few = ("probe.probe=udp/ping-pong", "probes_per_block=120", "rounds=8", "a_a=false", "bed.devices=bridge")
+    sets = (*few, *sleeping_ends())
     with stalling_the_responder():
         found = measure(tmp_path, *sets)
     assert "late_replies" in found, found

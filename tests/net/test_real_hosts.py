@@ -229,14 +229,14 @@ def test_who_has_no_rights_is_told(tmp_path: Path) -> None:
 
 def started(hosts: Hosts, out: str) -> subprocess.Popen[bytes]:
     """A run that is long enough to be disturbed."""
-    argv = ["run", "bridge-latency", *SHORT, "--set", "pairs.rounds=24", "--no-report"]
+    argv = ["run", "bridge-latency", *SHORT, "--set", "pairs.rounds=16", "--no-report"]
     argv += ["--bed", str(hosts.bed()), "--out", out]
     process = subprocess.Popen(
         hosts.command(SOJOURN, *argv), cwd=hosts.folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
         start_new_session=True,
     )  # fmt: skip
     log, end = hosts.folder / out / "log.jsonl", time.monotonic() + 60
-    while not log.is_file() or log.read_text().count('"event": "block"') < 20:
+    while not log.is_file() or log.read_text().count('"event": "block"') < 10:
         assert process.poll() is None, process.stderr.read() if process.stderr else ""
         assert time.monotonic() < end
         time.sleep(0.1)
