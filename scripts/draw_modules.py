@@ -38,7 +38,8 @@ def python_layers() -> str:
     """One line a package, the highest layer first: what it imports."""
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     layers = next(contract["layers"] for contract in contracts if contract["type"] == "layers")
-    graph = grimp.build_graph("sojourn", include_external_packages=False)
+    # Its cache goes by modification times, which a checkout of another commit may leave as they were.
+    graph = grimp.build_graph("sojourn", include_external_packages=False, cache_dir=None)
     edges: dict[str, set[str]] = {}
     for module in graph.modules:
         for imported in graph.find_modules_directly_imported_by(module):
