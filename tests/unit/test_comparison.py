@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from sojourn.analysis import analyse
 from sojourn.analysis.comparison import (
     BEDS,
     BETTER,
@@ -38,6 +39,7 @@ from sojourn.statistics.nested import Component, between_groups
 from tests.unit.in_process import sojourn
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 NO_MARGIN = Margin()
@@ -349,3 +351,54 @@ def test_runs_with_nothing_in_common_are_no_success(tmp_path: Path) -> None:
     done = sojourn("compare", *runs)
     assert done.returncode == 2
     assert done.stdout.startswith("The runs have no figure in common")
+
+
+ROUNDS, BEDS_OF_A_RUN = 16, 8
+
+
+def beds_apart(seed: int) -> Callable[..., None]:
+    """Beds whose bridges differ by a standard deviation of 60 ns one way."""
+    apart = np.random.default_rng(seed).normal(0, 60, BEDS_OF_A_RUN)
+
+    def alter(block: dict[str, Any], probes: dict[str, Any], _rng: Any) -> None:
+        if block["device"] == "bridge":
+            for column in ("arrival_ns", "receive_call_ns"):
+                probes[column] = probes[column] + round(2 * apart[block["round"] * BEDS_OF_A_RUN // ROUNDS])
+
+    return alter
+
+
+def compared_over_wire(one: str, two: str) -> tuple[str, int, dict[str, Any]]:
+    """The answer over all of two runs, the exit status, and the row of the bridge over the wire."""
+    done = sojourn("compare", one, two, "--json", "--no-history", "--fail-on", "worse")
+    told = json.loads(done.stdout)
+    [row] = [
+        one for one in told["results"]
+        if (one["device"], one["reference"], one["quantity"], one["statistic"])
+        == ("bridge", "wire", "device_latency", "mean")
+    ]  # fmt: skip
+    return told["answer"], done.returncode, row
+
+
+def test_two_devices_half_a_microsecond_apart_are_told_apart_and_two_alike_are_not(
+    synthetic: Callable[..., Any],
+) -> None:
+    """Runs of eight beds each, from their records to the answer and its exit status."""
+    runs = []
+    for seed, latency in ((1, 1300.0), (2, 1300.0), (3, 1800.0)):
+        made = synthetic(
+            sessions=BEDS_OF_A_RUN, rounds=ROUNDS, icmp_bytes=(64,), seed=seed,
+            latency_ns={"wire": 1100.0, "bridge": latency}, alter=beds_apart(seed),
+        )  # fmt: skip
+        analyse(made.write())
+        runs.append(str(made.path))
+    first, alike, slower = runs
+    for two, truth, answers, expected in ((alike, 0, {EQUIVALENT, OPEN}, 0), (slower, 500, {WORSE}, 1)):
+        answer, status, row = compared_over_wire(first, two)
+        assert answer in answers
+        assert row["answer"] in answers
+        assert status == expected
+        assert row["ci_low"] < row["difference"] < row["ci_high"]
+        assert abs(row["difference"] - truth) < 200
+    answer, status, row = compared_over_wire(slower, first)
+    assert (answer, row["answer"], status) == (BETTER, BETTER, 0)
