@@ -82,6 +82,22 @@ def test_detail_costs_what_is_beyond_one_margin(
     assert found["outcome"] == outcome, found["sentence"]
 
 
+@pytest.mark.parametrize("law", ["disabled-is-free", "placebo-explains"])
+@pytest.mark.parametrize(
+    ("own", "noise", "outcome"),
+    [(1.0, 0.002, "supported"), (0.9, 0.01, "rejected"), (1.1, 0.01, "rejected"), (1.0, 0.3, "inconclusive")],
+)
+def test_a_control_is_like_what_it_stands_for_or_not(
+    tmp_path: Path, law: str, own: float, noise: float, outcome: str
+) -> None:
+    """`own` is what is left with the log disabled, and what logging leaves of what the placebo leaves."""
+    left = {"disabled-is-free": {1: 0.9, "disabled": own}, "placebo-explains": {1: 0.9 * own, "placebo": 0.9}}
+    controls = f"controls={law.split('-', maxsplit=1)[0]}"
+    verdict = analyse(write(tmp_path / "run", Machine(noise=noise, left=left[law]), [*FEW, controls]).path)
+    found = next(one for one in verdict.hypotheses if one["hypothesis"] == law)
+    assert found["outcome"] == outcome, found["sentence"]
+
+
 def test_a_good_control_is_doubted_once_in_a_hundred_runs() -> None:
     """Of all its tests together; a difference of 3 % in one traffic of four, at a noise of 2 %, is always found."""
     rng, runs, pairs = np.random.default_rng(SEED), 1500, 24

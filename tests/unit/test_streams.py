@@ -307,6 +307,17 @@ def test_fan_in_is_shown_by_delay_spread_fairness_and_total(tmp_path: Path) -> N
     assert law["ci_low"] <= 0.5 <= law["ci_high"]
 
 
+@pytest.mark.parametrize(("power", "outcome"), [(0.0, "inconclusive"), (-0.5, "rejected"), (0.5, "supported")])
+def test_the_delay_spread_is_said_to_grow_only_where_it_does(tmp_path: Path, power: float, outcome: str) -> None:
+    """A spread that is the same for any number of senders neither supports growth nor, by its interval, excludes it."""
+    cells = [cell(senders=senders, interval_ns=100_000) for senders in (1, 2, 8)]
+    run(tmp_path, "fan-in", cells, rounds=8, a_a=False,
+        delay=lambda rng, factors, n: 5000 + rng.gamma(4, 250 * factors["senders"] ** power, n))  # fmt: skip
+    (law,) = verdict(tmp_path)["hypotheses"]
+    assert law["outcome"] == outcome, law["sentence"]
+    assert law["ci_low"] <= power <= law["ci_high"]
+
+
 def test_a_sender_that_gets_less_makes_it_unfair(tmp_path: Path) -> None:
     def alter(trial: Trial, rng: np.random.Generator) -> None:
         del rng
