@@ -127,7 +127,7 @@ def test_a_sample_of_stages_has_the_shares_of_the_rows() -> None:
                       [8.0, 2.0, 10.0], [1.0, 9.0, 10.0], [1.0, 9.0, 10.0]])  # fmt: skip
     points = ("intended_ns", "send_call_ns", "departure_ns")
     sessions = np.array([0, 0, 1, 1, 2, 2])
-    one = Breakdown("wire", 0, points, np.arange(6), sessions, means, {}, 60, 0, np.zeros(2), 0, {})
+    one = Breakdown("wire", 0, points, np.arange(6), sessions, means, {}, 60, 0, np.zeros(6), np.zeros(2), {})
     rows = [row for row in _path_rows(one, {0: Factors()}) if row.statistic == "share"]
     shares = [sample[-3] for sample in _stage_samples(one)]
     assert [row.value.estimate for row in rows] == pytest.approx(shares[:-1])

@@ -47,7 +47,7 @@ def run(path: Path, rounds: int = 8, **changes: Any) -> Path:
 def trial(
     block: dict[str, Any], rng: np.random.Generator, departure_source: str = "kernel", qdisc: bool = True,
     answered: bool = False,
-    backwards: bool = False,
+    backwards: bool = False, held_ns: int | None = None,
 ) -> tuple[pl.DataFrame, pl.DataFrame]:  # fmt: skip
     parts = {name: rng.gamma(4, mean / 4, FRAMES).astype(np.int64) for name, mean in STAGES.items()}
     if block["device"] == "bridge":
@@ -60,11 +60,16 @@ def trial(
     )
     intended, call, scheduled, departure, arrival, receive = stamps.astype(np.int64)
     scheduled += 5_000 if backwards else 0
+    queued = scheduled.tolist() if qdisc else [None] * FRAMES
+    if held_ns is not None:
+        queued[FRAMES // 2] = None
+        for later in (departure, arrival, receive):
+            later[FRAMES // 2] += held_ns
     seq = np.arange(FRAMES)
     sent = pl.DataFrame(
         {
             "block": block["block"], "flow": 1, "seq": seq, "intended_ns": intended, "send_call_ns": call,
-            "scheduled_ns": scheduled if qdisc else pl.Series([None] * FRAMES, dtype=pl.Int64),
+            "scheduled_ns": pl.Series(queued, dtype=pl.Int64),
             "departure_ns": departure, "departure_source": departure_source,
         }
     )  # fmt: skip
@@ -98,7 +103,23 @@ def test_every_stage_is_found_and_only_the_path_holds_the_device(tmp_path: Path)
     assert found["bridge", None, "stage_path", "mean"]["clock_bound_ns"] == 0
     assert found["direct", None, "stage_total", "mean"]["probes"] == 8 * (FRAMES - 1)
     assert [(law["hypothesis"], law["outcome"]) for law in verdict.hypotheses] == [("stages-sum", "supported")]
-    assert "sum to its total exactly" in verdict.hypotheses[0]["sentence"]
+    assert "each of 3184 frames has every stamp" in verdict.hypotheses[0]["sentence"]
+
+
+@pytest.mark.parametrize(
+    ("held_ns", "rounds", "outcome"), [(0, 8, "supported"), (200_000, 8, "rejected"), (200_000, 2, "inconclusive")]
+)
+def test_stages_sum_to_the_whole_unless_frames_without_a_stamp_take_longer(
+    tmp_path: Path, held_ns: int, rounds: int, outcome: str
+) -> None:
+    """One frame of 200 lacks the queue's stamp; held up for 200 µs, it adds 1 µs to a mean of 5.1 or 6.3 µs."""
+    path = run(tmp_path / "run", rounds, held_ns=held_ns)
+    (law,) = analyse(path).hypotheses
+    assert law["outcome"] == outcome, law["sentence"]
+    assert law["estimate"] == pytest.approx(held_ns / FRAMES, abs=20)
+    if outcome != "inconclusive":
+        assert law["ci_low"] < law["estimate"] < law["ci_high"]
+    assert f"{rounds} frames of {rounds * (FRAMES - 1)} lack a stamp" in law["sentence"]
 
 
 def test_the_ladder_lists_the_rungs_in_their_order(tmp_path: Path) -> None:
