@@ -4,7 +4,7 @@
 
 suite proof-cargo .venv/bin/python scripts/cargo_tests.py --ignored
 suite proof-properties env PROPTEST_CASES=2000 .venv/bin/python scripts/cargo_tests.py --properties
-suite proof-examples env SOJOURN_EXAMPLES=1000 .venv/bin/pytest -n auto --dist worksteal tests/unit
+suite proof-examples env SOJOURN_EXAMPLES=1000 .venv/bin/pytest -n auto --dist worksteal -m "hypothesis and not proof" tests/unit
 suite proof-pytest .venv/bin/pytest -n auto --dist load -m proof tests --ignore tests/net --ignore tests/bare
 # As in test.sh: what counts waits for half of its time, what measures time has the cores alone.
 suite proof-net .venv/bin/pytest -n 3 --dist worksteal -m 'proof and not alone' tests/net
