@@ -1,0 +1,51 @@
+"""The page of thresholds has every number by which the modules that it names decide, with its value and its source."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs/reference/thresholds.md").read_text()
+ROW = re.compile(
+    r"^\| `([\w.]+)\.([A-Z]\w*)` \| ([\d.e+-]+) \| (.+) \| (published|derived|chosen): (\S.*) \|$", re.MULTILINE
+)
+ROWS = {(module, name): float(value) for module, name, value, *_ in ROW.findall(PAGE)}
+NO_DECISIONS = {
+    ("analysis.suites", "REASONS"), ("analysis.tester", "VISITS"), ("methods.one_way.analyse", "PARTS"),
+    ("methods.tcp_perturbation.analyse", "CHANGES"), ("methods.tcp_perturbation.analyse", "POINTS"),
+    ("methods.tcp_truth.analyse", "CURVES"), ("methods.tcp_truth.analyse", "FEW_POINTS"),
+    ("methods.tcp_truth.analyse", "POINTS"),
+}  # fmt: skip
+"""Numbers that count, cut or draw."""
+
+
+def numbers_of(module: str) -> dict[str, float]:
+    """The numbers that a module assigns to names in capitals."""
+    loaded = importlib.import_module(f"sojourn.{module}")
+    assert loaded.__file__ is not None
+    statements = [one for one in ast.parse(Path(loaded.__file__).read_text()).body if isinstance(one, ast.Assign)]
+    names = [name.id for one in statements for name in ast.walk(one.targets[0]) if isinstance(name, ast.Name)]
+    values = {name: getattr(loaded, name) for name in names if name.isupper()}
+    return {name: value for name, value in values.items() if type(value) in {int, float}}
+
+
+@pytest.mark.parametrize("module", sorted({module for module, _ in ROWS}))
+def test_every_number_of_a_module_is_on_the_page_with_its_value(module: str) -> None:
+    decide = {name: value for name, value in numbers_of(module).items() if (module, name) not in NO_DECISIONS}
+    assert decide == {name: value for (of, name), value in ROWS.items() if of == module}
+
+
+def test_every_row_is_read() -> None:
+    assert len(ROWS) == len([line for line in PAGE.splitlines() if line.startswith("| `")])
+    assert len(ROWS) > 80
+
+
+@pytest.mark.parametrize("named", sorted(set(re.findall(r"`(tests/[\w/.]+::\w+)`", PAGE))))
+def test_the_tests_that_derive_a_number_are_there(named: str) -> None:
+    path, _, test = named.partition("::")
+    assert f"def {test}(" in (ROOT / path).read_text()
