@@ -17,6 +17,7 @@ from sojourn.analysis import analyse
 from sojourn.analysis.hypotheses import Margin
 from sojourn.analysis.hypotheses import _judge as judge_law
 from sojourn.errors import RequestError
+from sojourn.methods import load, packages
 from sojourn.records import FINDINGS, RunFolder
 from sojourn.records.findings import label
 from sojourn.statistics.interval import Interval
@@ -389,6 +390,46 @@ def test_every_finding_is_provoked_somewhere() -> None:
     others = "".join(path.read_text() for path in tests if path != Path(__file__))
     elsewhere = {"loss", "truncated_record"} | {name for name in FINDINGS if f'"{name}"' in others}
     assert set(PROVOCATIONS) | elsewhere == set(FINDINGS)
+
+
+ROOT = Path(__file__).parents[2]
+OF_PAIRS = "tests/unit/test_analysis.py::test_a_law_holds_where_it_is_true_and_fails_where_not"
+OF_DELAYS = "test_delays_that_are_short_or_depend_on_the_packet_rate_are_found_and_others_are_not"
+OF_CONTROLS = "tests/unit/test_costs.py::test_a_control_is_like_what_it_stands_for_or_not"
+BOTH_WAYS = {
+    "cascade-adds": (OF_PAIRS,),
+    "constant-plus-per-byte": (OF_PAIRS,),
+    "delay-independent-of-rate": (f"tests/unit/test_emulator.py::{OF_DELAYS}",),
+    "detail-costs": ("tests/unit/test_costs.py::test_detail_costs_what_is_beyond_one_margin",),
+    "disabled-is-free": (OF_CONTROLS,),
+    "fan-in-total": (
+        "tests/unit/test_links.py::test_senders_fill_the_sum_of_their_links_or_the_one_they_share_and_share_it_fairly",
+    ),
+    "loss-as-configured": ("tests/unit/test_emulator.py::test_losses_as_configured_are_supported_by_evidence_alone",),
+    "md1": ("tests/unit/test_links.py::test_random_frames_wait_as_md1_says_and_regular_ones_not_at_all",),
+    "minimum-frame-time": (
+        "tests/unit/test_links.py::test_frames_follow_each_other_as_fast_as_the_link_serialises_them",
+    ),
+    "no-shortfall": (f"tests/unit/test_emulator.py::{OF_DELAYS}",),
+    "no-tick": ("tests/unit/test_emulator.py::test_a_tick_is_rejected_and_none_is_supported",),
+    "nothing-skipped": ("tests/unit/test_costs.py::test_no_packet_skipped_in_few_slices_supports_nothing",),
+    "placebo-explains": (OF_CONTROLS,),
+    "rate-independent": (OF_PAIRS,),
+    "slope-is-sum-of-rates": ("tests/unit/test_links.py::test_the_slope_is_the_sum_of_8_over_r_on_a_busy_machine",),
+    "stages-sum": (
+        "tests/unit/test_stages.py::test_stages_sum_to_the_whole_unless_frames_without_a_stamp_take_longer",
+    ),
+}
+"""Where each hypothesis is provoked to be supported, and to be rejected."""
+
+
+def test_every_hypothesis_of_a_method_is_provoked_both_ways() -> None:
+    assert set(BOTH_WAYS) == {name for method in packages() for name in load(method, "ask").ASK.hypotheses}
+    for path, _, test in (one.partition("::") for places in BOTH_WAYS.values() for one in places):
+        text = (ROOT / path).read_text()
+        assert f"def {test}(" in text
+        assert '"supported"' in text
+        assert '"rejected"' in text
 
 
 def machine(load: float, stolen: int) -> dict[str, Any]:

@@ -175,6 +175,14 @@ def test_a_saw_tooth_of_a_tick_fails(tmp_path: Path) -> None:
     assert (laws["no-tick"], laws["no-shortfall"]) == ("rejected", "rejected")
 
 
+@pytest.mark.parametrize(("tick", "outcome"), [(MS, "rejected"), (MS // 4, "rejected"), (1, "supported")])
+def test_a_tick_is_rejected_and_none_is_supported(tick: int, outcome: str, tmp_path: Path) -> None:
+    """The clock of the records counts ns: a tick of 1 ns is none."""
+    cells = [Cell("delay 10ms", constant(10 * MS), ticked(10 * MS, tick), drawn=stays(10 * MS))]
+    verdict = analysed(tmp_path, Made(cells, seed=SEED, log=False))
+    assert {one["hypothesis"]: one["outcome"] for one in verdict["hypotheses"]}["no-tick"] == outcome
+
+
 @pytest.mark.parametrize(
     ("extra", "sd", "shortfall", "independent"),
     [
