@@ -71,12 +71,13 @@ system_packages() {
     has clang || die 3 "clang does not work: apt-get install clang"
 }
 
-# The programs whose traffic the emulator is to carry.
+# The programs whose traffic the emulator is to carry, and those that judge what ours write.
 test_peers() {
     has iperf3 || missing+=(iperf3)
     has trafgen || missing+=(netsniff-ng)
     has dnsmasq || missing+=(dnsmasq-base)
     has nft || missing+=(nftables)
+    has tshark || missing+=(tshark) # reads the comments that `tcplog convert` writes into captures
     has sudo || missing+=(sudo)
     if ! [ -x /usr/sbin/sshd ] && [ "$(id -u)" -eq 0 ]; then ssh_server; fi # namespaces of its tests need root
     has systemd-analyze || missing+=(systemd) # judges the units that the package ships

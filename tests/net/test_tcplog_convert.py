@@ -55,6 +55,9 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces and to load programs"),
     pytest.mark.skipif(shutil.which("tcpdump") is None, reason="no tcpdump on this machine"),
 ]
+needs_tshark = pytest.mark.skipif(
+    shutil.which("tshark") is None, reason="no tshark here: scripts/setup.sh test installs it"
+)
 
 
 def inside(host: str, *argv: str) -> list[str]:
@@ -162,11 +165,11 @@ def commented(logged: Path) -> tuple[int, int, list[int]]:
     before, after = (shown(one) for one in (logged / "c.pcap", output))
     assert before == after
     assert len(before) == int(found[2])
-    texts = comments_by_tshark(output)
-    assert texts is None or sum(map(bool, texts)) == int(found[1])
+    assert sum(map(bool, comments_by_tshark(output))) == int(found[1])
     return int(found[1]), int(found[2]), parts
 
 
+@needs_tshark
 def test_every_captured_packet_has_a_comment(logged: Path) -> None:
     comments, packets, (whole, split, missing) = commented(logged)
     # The last acknowledgement of a connection may be a TIME_WAIT's, which has no control block.
@@ -177,6 +180,7 @@ def test_every_captured_packet_has_a_comment(logged: Path) -> None:
     assert whole >= 2 * comments - 8
 
 
+@needs_tshark
 def test_segments_of_super_packets_have_comments_too(hosts: None, tmp_path: Path) -> None:
     """Without offloads, as behind an emulator, what TCP hands down as one packet is captured as several."""
     offloads = ["tso", "off", "gso", "off"]
@@ -191,10 +195,8 @@ def test_segments_of_super_packets_have_comments_too(hosts: None, tmp_path: Path
     assert packets - comments <= 4
 
 
-def comments_by_tshark(capture: Path) -> list[str] | None:
-    """Each packet's comment, as Wireshark reads it; None without tshark."""
-    if shutil.which("tshark") is None:
-        return None
+def comments_by_tshark(capture: Path) -> list[str]:
+    """Each packet's comment, as Wireshark reads it."""
     argv = ["tshark", "-r", str(capture), "-T", "fields", "-e", "frame.comment"]
     return subprocess.run(argv, check=True, capture_output=True, text=True).stdout.splitlines()
 
