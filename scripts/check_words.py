@@ -1,7 +1,8 @@
 """Refuses the retired words of docs/reference/vocabulary.md in what users read.
 
-Reads README, the guide, concepts and reference, the strings of the Python package, and the help and strings of the Rust
-crates. What earlier versions wrote keeps its words where it is read: `earlier.py`, and the declarations of columns.
+Reads the pages of the root folder, the guide, concepts and reference, the templates of reports, the studies, what is
+packaged, the strings of the Python package, and the help and strings of the Rust crates. What earlier versions wrote
+keeps its words where it is read: `earlier.py`, the declarations of columns, and the changelog's tables of new words.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[1]
 VOCABULARY = ROOT / "docs/reference/vocabulary.md"
+CHANGES = ROOT / "CHANGELOG.md"
 EARLIER = ROOT / "python/sojourn/records/earlier.py"
 """Holds what earlier versions wrote, to read it."""
 
@@ -25,6 +27,19 @@ OLD_NAMES = re.compile(r'\bwas "[a-z_]+"|\bwith( ?"[a-z_]+" as "[a-z_]+",?)+|, f
 
 OWN_NAMES = re.compile(r"\bpackets_per_log\b")
 """What SIFTR calls its parameter `ppl` (siftr(4)), as a key of plans and a column."""
+
+PAGES = (
+    "*.md",
+    *(f"docs/{folder}/*.md" for folder in ("guide", "concepts", "reference")),
+    *(f"python/sojourn/report/templates/*.{kind}" for kind in ("html", "js", "css", "json")),
+    *(
+        "python/sojourn/report/**/*.toml",
+        "python/sojourn/studies/*.toml",
+        "python/sojourn/devices/*.sh",
+        "packaging/**/*",
+    ),
+)
+"""Read as a whole, with their comments."""
 
 Text = tuple[str, int, str]
 """File, line and what a user reads there."""
@@ -57,13 +72,11 @@ def find(words: dict[str, str]) -> Iterator[tuple[str, str]]:
 
 def texts() -> Iterator[Text]:
     """What users read."""
-    pages = [
-        ROOT / "README.md",
-        *(p for f in ("guide", "concepts", "reference") for p in (ROOT / "docs" / f).glob("*.md")),
-    ]
-    for page in sorted(pages):
-        if page != VOCABULARY:
-            yield from numbered(page, enumerate(page.read_text().splitlines(), start=1))
+    for page in sorted(page for pattern in PAGES for page in ROOT.glob(pattern)):
+        if page != VOCABULARY and page.is_file():
+            lines = enumerate(page.read_text().splitlines(), start=1)
+            told = (one for one in lines if page != CHANGES or not one[1].startswith("|"))
+            yield from numbered(page, told)
     for path in sorted(set((ROOT / "python").rglob("*.py")) - {EARLIER}):
         nodes = ast.walk(ast.parse(path.read_text()))
         strings = ((n.lineno, n.value) for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str))
@@ -85,7 +98,7 @@ def rust_strings(source: str) -> Iterator[tuple[int, str]]:
                 yield number, match[1]
 
 
-def numbered(path: Path, lines: Iterator[tuple[int, str]] | enumerate[str]) -> Iterator[Text]:
+def numbered(path: Path, lines: Iterator[tuple[int, str]]) -> Iterator[Text]:
     """The same with the file's name."""
     name = str(path.relative_to(ROOT))
     return ((name, number, text) for number, text in lines)
