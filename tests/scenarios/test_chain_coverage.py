@@ -18,7 +18,8 @@ from sojourn.analysis.pairs import rounds_of
 from sojourn.analysis.run import load
 from sojourn.instruments import find_instrument
 from sojourn.records import RunFolder
-from sojourn.statistics.signed_rank import critical_rank, hodges_lehmann_rows
+from sojourn.statistics.signed_rank import critical_rank
+from tests.unit.many_runs import hodges_lehmann_rows
 
 if TYPE_CHECKING:
     from pathlib import Path

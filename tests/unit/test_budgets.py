@@ -26,7 +26,7 @@ from sojourn.report.budgets import budget_tables, in_a_line, read_budgets, signi
 from sojourn.report.run import Run
 from sojourn.statistics.budget import rectangular
 from sojourn.statistics.interval import Interval, student_quantile
-from sojourn.statistics.sessions import mean_and_error_rows
+from tests.unit.many_runs import mean_and_error_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,7 +9,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from sojourn.cli.clock import draw, wants_plot, with_record, without_plot
+from sojourn.cli.clock import draw, with_record, without_plot
 from sojourn.errors import RequestError
 from sojourn.instruments import find_instrument
 from sojourn.report.clocks import Clocks
@@ -35,8 +35,6 @@ def lines() -> pl.DataFrame:
 def test_the_option_is_taken_out_of_the_words() -> None:
     assert without_plot(["10.0.0.2", "--plot", "a.svg", "--for", "2s"]) == (["10.0.0.2", "--for", "2s"], Path("a.svg"))
     assert without_plot(["--plot=a.html", "10.0.0.2"]) == (["10.0.0.2"], Path("a.html"))
-    assert wants_plot(["--plot=a.html"])
-    assert not wants_plot(["10.0.0.2"])
     for words in (["--plot"], ["--plot="]):
         with pytest.raises(RequestError, match="expected a file"):
             without_plot(words)

@@ -18,8 +18,8 @@ from sojourn.methods.emulator.analyse.seen import cut_blocks
 from sojourn.records import RunFolder
 from sojourn.statistics.interval import Interval
 from sojourn.statistics.randomness import runs_test
-from sojourn.statistics.service import leave
 from tests.unit.made_up_emulator import Cell, Made, Rng, constant, losing, stays
+from tests.unit.made_up_link import leave
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,7 +12,7 @@ from sojourn.analysis.checks import LIMITS, Asked
 from sojourn.methods.emulator.analyse import accounting, link, loss
 from sojourn.methods.emulator.analyse.pipe import Pipe
 from sojourn.methods.emulator.analyse.seen import Seen
-from sojourn.statistics.service import leave
+from tests.unit.made_up_link import leave
 
 SEED = 9_403
 RATE = 10_000_000

@@ -14,8 +14,9 @@ from sojourn.statistics.anderson import anderson_darling, probability
 from sojourn.statistics.chain import Chain, bernoulli, dwelling, four_states, gilbert_elliott
 from sojourn.statistics.proportion import worth_pearson
 from sojourn.statistics.randomness import age_test, autocorrelation, ljung_box, run_lengths, runs_test
-from sojourn.statistics.service import busy_rows, leave, misses, rate_in_windows
+from sojourn.statistics.service import busy_rows, misses, rate_in_windows
 from sojourn.statistics.ticks import find_tick
+from tests.unit.made_up_link import leave
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,7 +70,9 @@ def test_chains_lose_what_they_say_as_unevenly_as_they_say(name: str) -> None:
     spread = (chain.loss * (1 - chain.loss) * chain.inflation / rows.shape[1]) ** 0.5
     assert shares.mean() == pytest.approx(chain.loss, abs=5 * spread / len(rows) ** 0.5)
     assert shares.std() == pytest.approx(spread, rel=0.08)
-    assert run_lengths(list(rows), value=True).mean() == pytest.approx(chain.mean_burst, rel=0.03)
+    assert run_lengths(list(rows), value=True).mean() == pytest.approx(
+        chain.loss / (chain.loss - chain.both(1)), rel=0.03
+    )
     found = autocorrelation([row.astype(np.float64) for row in rows], 3, chain.loss)
     assert found.estimate == pytest.approx(chain.correlation(3), abs=0.01)
 

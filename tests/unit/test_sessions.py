@@ -18,7 +18,8 @@ from scipy import special, stats
 
 from sojourn.statistics import sessions
 from sojourn.statistics.interval import Interval, student_t
-from sojourn.statistics.sessions import AcrossSessions, across_sessions, mean_and_error_rows, q_profile, reml_variances
+from sojourn.statistics.sessions import AcrossSessions, across_sessions, q_profile, reml_variances
+from tests.unit.many_runs import mean_and_error_rows
 
 SEED = 20031106
 RUNS = 10_000

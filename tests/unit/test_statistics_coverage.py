@@ -17,7 +17,8 @@ from scipy import special
 from sojourn.statistics.line import fit
 from sojourn.statistics.proportion import clopper_pearson
 from sojourn.statistics.quantile import mean_by_rounds, quantile_by_rounds, sd_by_rounds
-from sojourn.statistics.signed_rank import critical_rank, hodges_lehmann_rows
+from sojourn.statistics.signed_rank import critical_rank, hodges_lehmann
+from tests.unit.many_runs import hodges_lehmann_rows
 
 REPETITIONS = 2000
 ROUNDS = 12
@@ -114,6 +115,13 @@ def test_the_pair_interval_covers_under(name: str) -> None:
     width = float(np.median(found[:, 2] - found[:, 1]) / np.median(2 * student_reach(pairs)))
     print(f"seed {SEED}: {name}: covered {coverage:.1%} (exact level {exact:.1%}), width over Student's {width:.3f}")
     assert 0.93 <= coverage <= 0.97
+
+
+def test_an_interval_of_many_runs_at_once_is_that_of_each() -> None:
+    pairs = pair_differences(NOISES["independent Gaussian"], ROUNDS, np.random.default_rng(SEED))[:5]
+    for row, three in zip(pairs, hodges_lehmann_rows(pairs), strict=True):
+        one = hodges_lehmann(row)
+        assert (one.estimate, one.low, one.high) == pytest.approx(tuple(three))
 
 
 WOLVES = ["independent Gaussian", "heavy tails, Student 2", "random walk", "run-to-run effects"]

@@ -17,11 +17,6 @@ OPTION = "--plot"
 SUFFIXES = (".svg", ".html")
 
 
-def wants_plot(words: list[str]) -> bool:
-    """Whether the words of a command line ask for a plot."""
-    return any(word == OPTION or word.startswith(f"{OPTION}=") for word in words)
-
-
 def clock(words: list[str]) -> int:
     """Measure and draw; the instrument's exit status."""
     words, target = without_plot(words)

@@ -64,12 +64,6 @@ class Chain:
         later = (self.moves @ fundamental) @ (self.loses - self.loss)
         return max(1e-9, 1 + 2 * float((self.stationary * self.loses) @ later) / spread)
 
-    @property
-    def mean_burst(self) -> float:
-        """The mean number of packets lost in a row."""
-        begun = self.loss - self.both(1)
-        return self.loss / begun if begun > 0 else float("inf")
-
     def ends(self, lost: bool) -> float:
         """Of a renewal: how likely a run (of losses, or of none) ends with each packet."""
         if len(self.loses) == 1:

@@ -1,7 +1,7 @@
 """A link that serves packets one after the other: when each leaves, and at which rate.
 
-Times are ns, sizes bits. `leave` is the law of every work-conserving link: departure = max(arrival, departure before) +
-bits / rate, whatever the order of service.
+Times are ns, sizes bits. The law of every work-conserving link, whatever the order of service: departure =
+max(arrival, departure before) + bits / rate.
 """
 
 from __future__ import annotations
@@ -18,31 +18,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-def leave(
-    entered: NDArray[np.int64], bits: NDArray[np.int64], rate_bps: int, first: int | None = None
-) -> NDArray[np.int64]:
-    """When packets leave a link that takes them in this order, in whole nanoseconds, what is left over carried on.
-
-    `first`: when the first of them left, where the link may have been busy before; else it was idle.
-    """
-    takes = bits * (1e9 / rate_bps)
-    base = int(entered[0])
-    at = (entered - base).astype(np.float64)
-    # d_k = max(a_k, d_{k-1}) + t_k  =  T_k + max over i <= k of (a_i - T_{i-1}), with T the sum of what packets take.
-    total = np.cumsum(takes)
-    starts = at - (total - takes)
-    if first is not None:
-        starts[0] = max(float(first - base) - float(takes[0]), float(starts[0]))
-    return np.floor(total + np.maximum.accumulate(starts) + 1e-6).astype(np.int64) + base
-
-
 def misses(
     entered: NDArray[np.int64], left: NDArray[np.int64], bits: NDArray[np.int64], rate_bps: int
 ) -> NDArray[np.float64]:
-    """By how much each departure but the first misses the law, from the one before it as it was seen (ns).
-
-    Sums over a busy period are compared too, in `leave`: here no error is carried on.
-    """
+    """By how much each departure but the first misses the law, from the one before it as it was seen (ns)."""
     began = np.maximum(entered[1:], left[:-1])
     return np.asarray((left[1:] - began).astype(np.float64) - bits[1:] * (1e9 / rate_bps), dtype=np.float64)
 

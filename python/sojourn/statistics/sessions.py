@@ -118,18 +118,6 @@ def across_sessions(
     )
 
 
-def mean_and_error_rows(
-    values: NDArray[np.float64], standard_errors: NDArray[np.float64], pairs: NDArray[np.int64]
-) -> NDArray[np.float64]:
-    """Mean and standard error of every run (rows) over its sessions (columns): the same as row by row, for simulations.
-
-    `pairs` has one entry for each column. The result has two columns; an error of 0 means that no interval exists.
-    """
-    variance, _ = _pooled(standard_errors, pairs)
-    fit = _fit(values, variance, pairs)
-    return np.stack([fit.mean, fit.error], axis=1)
-
-
 def reml_variances(values: NDArray[np.float64], variances: NDArray[np.float64]) -> NDArray[np.float64]:
     """The between-session variance tau² of every row, by restricted maximum likelihood; at least 0.
 

@@ -76,17 +76,6 @@ def least_pairs(level: float) -> int:
     return int(np.ceil(np.log2(2 / (1 - level)) - 1e-9))
 
 
-def hodges_lehmann_rows(differences: NDArray[np.float64], level: float = 0.95) -> NDArray[np.float64]:
-    """Estimate, low and high for every row of a matrix without gaps: the same as row by row, for simulations."""
-    _, n = differences.shape
-    first, second = np.triu_indices(n)
-    walsh = np.sort((differences[:, first] + differences[:, second]) / 2, axis=1)
-    k, _ = critical_rank(n, level)
-    if k < 0:
-        raise ValueError(f"no interval of level {level} exists for {n} pairs")
-    return np.stack([np.median(walsh, axis=1), walsh[:, k], walsh[:, -1 - k]], axis=1)
-
-
 def _from_counts(ordered: NDArray[np.float64], k: int, exact: float) -> Interval:
     n = len(ordered)
     total = n * (n + 1) // 2

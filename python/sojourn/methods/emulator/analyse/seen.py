@@ -84,14 +84,8 @@ class Seen:
         yield from rows.partition_by("block", maintain_order=True)
 
     @cached_property
-    def floor_ns(self) -> float | None:
-        """The mean one-way delay of the direct path in this cell."""
-        mean = self.floor["delay_ns"].mean() if self.floor.height else None
-        return float(mean) if isinstance(mean, float) else None
-
-    @cached_property
     def floor_p50_ns(self) -> float | None:
-        """Its median."""
+        """The median one-way delay of the direct path in this cell."""
         middle = self.floor["delay_ns"].median() if self.floor.height else None
         return float(middle) if isinstance(middle, float) else None
 

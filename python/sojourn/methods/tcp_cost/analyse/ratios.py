@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 PUBLISHED_SECONDS = 60.0
 """The duration of the published runs in which skipped packets were counted."""
 
-NO_TRAFFIC = ("", 0)
-
 
 class Bed(NamedTuple):
     """The pairs of one bed: the mean of their logarithms, its standard error from their scatter, and their number."""
