@@ -95,7 +95,7 @@ class Boxes:
             if mode.is_box:
                 self._start(link, self._spec.boxes[link.device.name])
             elif mode.program:
-                self._start(link, BoxSpec(f"/bin/sh {shlex.quote(mode.program)}", routed=False))
+                self._start(link, BoxSpec(shlex.join(["/bin/sh", mode.program, *mode.told]), routed=False))
         for one in self._running:
             deadline = began + one.spec.within_ns / 1e9
             self._await_end_of(one, "up", deadline)

@@ -5,6 +5,7 @@ The capture is written to memory that goes with the bed: the last 64 MiB of it.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,18 +36,35 @@ def notes(run: Run, box: Box) -> list[str]:
     ]
 
 
-DEVICE = Mode(
+CAPTURING = Mode(
     name="bridge:capture",
     slug="capture",
     title="The Linux bridge with a capture",
     beyond="Our capture",
     box="bridge, capture",
-    ink=Ink("bridge-capture", "#5b6470", "#a3adba", (6, 2), "diamond"),
-    place=24,
     rank=3,
     is_apart=True,
     program=str(Path(__file__).with_suffix(".sh")),
+    told=("capture",),
     fix="the right to capture (CAP_NET_RAW): run as root",
     objects=objects,
     notes=notes,
 )
+
+
+def captured_by(program: str, package: str) -> Mode:
+    """The bridge with another program that captures the same: the first 128 bytes of every frame, into memory."""
+    return replace(
+        CAPTURING,
+        name=f"bridge:{program}",
+        slug=program,
+        title=f"The Linux bridge with {program}",
+        beyond=program,
+        box=f"bridge, {program}",
+        told=(program,),
+        tools={program: package},
+        fix=f"{program}: apt-get install {package}; and {CAPTURING.fix}",
+    )
+
+
+DEVICE = replace(CAPTURING, place=24, ink=Ink("bridge-capture", "#5b6470", "#a3adba", (6, 2), "diamond"))

@@ -6,24 +6,13 @@ It captures what `bridge:capture` does: the first 128 bytes of every frame, into
 
 from __future__ import annotations
 
-from pathlib import Path
+from dataclasses import replace
 
-from sojourn.devices.bridge_capture import notes, objects
-from sojourn.devices.mode import Ink, Mode
+from sojourn.devices.bridge_capture import captured_by
+from sojourn.devices.mode import Ink
 
-DEVICE = Mode(
-    name="bridge:dumpcap",
-    slug="dumpcap",
-    title="The Linux bridge with dumpcap",
-    beyond="dumpcap",
-    box="bridge, dumpcap",
-    ink=Ink("bridge-dumpcap", "#9a4f2f", "#e3a184", (3, 2), "triangle-left"),
+DEVICE = replace(
+    captured_by("dumpcap", "wireshark-common"),
     place=26,
-    rank=3,
-    is_apart=True,
-    program=str(Path(__file__).with_suffix(".sh")),
-    tools={"dumpcap": "wireshark-common"},
-    fix="dumpcap: apt-get install wireshark-common; and the right to capture (CAP_NET_RAW): run as root",
-    objects=objects,
-    notes=notes,
+    ink=Ink("bridge-dumpcap", "#9a4f2f", "#e3a184", (3, 2), "triangle-left"),
 )

@@ -6,24 +6,13 @@ It captures what `bridge:capture` does: the first 128 bytes of every frame, into
 
 from __future__ import annotations
 
-from pathlib import Path
+from dataclasses import replace
 
-from sojourn.devices.bridge_capture import notes, objects
-from sojourn.devices.mode import Ink, Mode
+from sojourn.devices.bridge_capture import captured_by
+from sojourn.devices.mode import Ink
 
-DEVICE = Mode(
-    name="bridge:tcpdump",
-    slug="tcpdump",
-    title="The Linux bridge with tcpdump",
-    beyond="tcpdump",
-    box="bridge, tcpdump",
-    ink=Ink("bridge-tcpdump", "#2f7f6f", "#7fcfbd", (5, 2, 1, 2), "triangle-right"),
+DEVICE = replace(
+    captured_by("tcpdump", "tcpdump"),
     place=25,
-    rank=3,
-    is_apart=True,
-    program=str(Path(__file__).with_suffix(".sh")),
-    tools={"tcpdump": "tcpdump"},
-    fix="tcpdump: apt-get install tcpdump; and the right to capture (CAP_NET_RAW): run as root",
-    objects=objects,
-    notes=notes,
+    ink=Ink("bridge-tcpdump", "#2f7f6f", "#7fcfbd", (5, 2, 1, 2), "triangle-right"),
 )

@@ -140,6 +140,8 @@ class Mode:
     """Where legends and tables list it; plain devices of Sojourn itself have 0 to 99."""
     rank: int = 1
     """Which device a run is about, the highest first; 0: it is there for others to be compared with."""
+    reference: int = 0
+    """Whether others' delays are told beside its own, and of several which goes before: 1 before 2; 0: it is none."""
     boxes: int = 1
     longest: int = 1
     """How many may stand in a row: `name*N`."""
@@ -168,6 +170,8 @@ class Mode:
     """Whether it stands between real hosts, as somebody has cabled it: nothing of it is built, set or read."""
     program: str = ""
     """A shell script that builds it, as a user's program builds a box; it bridges."""
+    told: tuple[str, ...] = ()
+    """The words that the script is given."""
     is_emulator: bool = False
     """Whether only a running `sojourn-instrument emulate` joins its ports."""
     is_needed: bool = False
@@ -191,6 +195,10 @@ class Mode:
     remove: Commands = nothing
     """Takes away what would outlive the host's interfaces, which the bed removes itself; it is run too where the bed
     could not be built, and the box perhaps never was. After SIGKILL nothing runs it."""
+
+    def key_of(self, *, is_routed: bool) -> str:
+        """By what a packet is known again behind it, where its boxes were seen to route, or not to."""
+        return self.key or ("router" if is_routed else "bridge")
 
 
 @dataclass(frozen=True)
