@@ -5,6 +5,7 @@ The rules of ARCHITECTURE.md, names, first lines, versions, and the tables of re
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import sys
@@ -28,6 +29,8 @@ def main() -> int:
         unsafe_code,
         lints,
         import_contracts,
+        methods,
+        device_names,
         tables,
         findings,
         names,
@@ -113,6 +116,78 @@ def import_contracts() -> Iterator[str]:
     sides = [contract for contract in contracts if contract["type"] == "forbidden"]
     if {frozenset(c["source_modules"]) for c in sides} != {frozenset(c["forbidden_modules"]) for c in sides}:
         yield "pyproject.toml: left and right do not forbid the same packages"
+
+
+WORDS_TOO = {
+    *("anomalies", "background", "departures", "emulator", "loss", "model", "multicast", "one-way", "pairs"),
+    *("taps", "throughput", "variance"),
+}
+"""Methods whose names also mean something else: a quantity, a section of a plan, a table, a kind of traffic."""
+
+
+def methods() -> Iterator[str]:
+    """Outside its folder nobody names a method: what is special about one, it declares or passes itself."""
+    package = ROOT / "python" / "sojourn"
+    folder = package / "methods"
+    names = {one.parent.name.replace("_", "-") for one in folder.glob("*/__init__.py")}
+    for path in sorted(package.rglob("*.py")):
+        if folder not in path.parents or path.parent == folder:
+            complaints = named_methods(ast.parse(path.read_text()), names - WORDS_TOO)
+            yield from (f"{where(path, number)}: {what}" for number, what in complaints)
+
+
+MODES = "|".join(sorted(path.stem for path in (ROOT / "python/sojourn/devices").glob("[a-z]*.py")))
+DEVICE_NAME = re.compile(
+    r"""(?:partition|split|rsplit|rpartition)\(["'][*]["']"""
+    rf"""|(?:startswith|removeprefix|endswith)\(["'](?:{MODES})[:*]"""
+)
+
+
+def device_names() -> Iterator[str]:
+    """A device's name is taken apart in `devices` alone; of a box, a plan keeps what stands behind "box:"."""
+    package = ROOT / "python" / "sojourn"
+    for path in sorted(set(package.rglob("*.py")) - set((package / "devices").glob("*.py"))):
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            if (found := DEVICE_NAME.search(line)) and "box:" not in found[0]:
+                yield f"{where(path, number)}: takes a device's name apart: sojourn.devices does"
+
+
+def named_methods(tree: ast.Module, names: set[str]) -> Iterator[tuple[int, str]]:
+    """Lines with the name of a method, and those that ask which one a study has: it is passed on, unread."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Constant(value=str(value)) if value in names:
+                yield node.lineno, f"names the method {value}"
+            case ast.Compare(left=left, comparators=others) if any(map(is_method, [left, *others])):
+                yield node.lineno, "compares a method"
+            case ast.Match(subject=looked_up) | ast.Subscript(slice=looked_up) if is_method(looked_up):
+                yield looked_up.lineno, "chooses by a method"
+            case ast.Call(func=ast.Attribute(), args=[looked_up, *_]) if is_method(looked_up):
+                yield node.lineno, "chooses by a method"
+            case ast.Call(args=[key, ast.Constant()]) if is_key(key):
+                yield node.lineno, "names a method"
+            case ast.Dict(keys=keys, values=values):
+                given = zip(keys, values, strict=True)
+                yield from (
+                    (value.lineno, "names a method")
+                    for key, value in given
+                    if key and is_key(key) and isinstance(value, ast.Constant)
+                )
+
+
+def is_method(node: ast.expr) -> bool:
+    """Whether it is the method of a study: `run.method`, `study["method"]`, `study.get("method")`."""
+    match node:
+        case ast.Attribute(attr="method") | ast.Subscript(slice=ast.Constant(value="method")):
+            return True
+        case ast.Call(func=ast.Attribute(attr="get"), args=[key, *_]):
+            return is_key(key)
+    return False
+
+
+def is_key(node: ast.expr) -> bool:
+    """Whether it is the key of a method in a plan."""
+    return isinstance(node, ast.Constant) and node.value in ("method", "study.method")
 
 
 DURATIONS = {"interval_ns", "timeout_ns", "clock_error_ns", "cpu_time_ns"}

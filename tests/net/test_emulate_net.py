@@ -42,7 +42,7 @@ GENEROUS = ("offset=2ms", "p50=2ms", "p999=100ms", "cdf=0.5", "rate=0.02")
 IMPOSSIBLE = "p99=1ns"
 
 
-FEW_PACKETS = "from sojourn.plan import verifying; verifying.TAIL_PACKETS = 2; "
+FEW_PACKETS = "from sojourn.methods.emulator import verifying; verifying.TAIL_PACKETS = 2; "
 """A verification sends 10 packets beyond the 99.9th percentile: 22 s of them. With 2, nothing else is different."""
 
 

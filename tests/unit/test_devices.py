@@ -46,6 +46,30 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     sys.modules.pop("sojourn.devices.hub", None)
 
 
+@pytest.mark.parametrize(
+    ("name", "cascade", "variant_of", "bare"),
+    [
+        ("bridge", None, None, "bridge"),
+        ("bridge*3", ("bridge", 3), None, "bridge"),
+        ("bridge:up", None, None, "bridge"),
+        ("bridge*2:up", None, None, "bridge"),
+        ("bridge:tcpdump", None, "bridge", "bridge"),
+        ("bridge:rules*200", None, "bridge", "bridge"),
+        ("nowhere*2", ("nowhere", 2), None, "nowhere"),
+        ("nowhere:else", None, "nowhere", "nowhere"),
+        ("direct", None, None, "direct"),
+    ],
+)
+def test_what_a_name_says_is_asked_of_the_devices(
+    name: str, cascade: tuple[str, int] | None, variant_of: str | None, bare: str
+) -> None:
+    assert (devices.cascade(name), devices.variant_of(name), devices.bare(name)) == (cascade, variant_of, bare)
+
+
+def test_what_others_are_compared_with_comes_in_its_order() -> None:
+    assert devices.references() == ("bridge", "wire")
+
+
 @pytest.mark.usefixtures("hub")
 def test_a_file_alone_adds_a_device_everywhere(tmp_path: Path) -> None:
     plan = tmp_path / "mine.toml"

@@ -18,9 +18,7 @@ from scipy import stats
 from sojourn.cli import is_by_hand
 from sojourn.cli.emulate import what_is_asked
 from sojourn.errors import RequestError
-from sojourn.plan import effective_toml, load_plan, plan_from_text
-from sojourn.plan.trials import estimate_trials, expand_trials
-from sojourn.plan.verifying import (
+from sojourn.methods.emulator.verifying import (
     FAST_PPS,
     LONGEST_NS,
     VISITS,
@@ -33,6 +31,8 @@ from sojourn.plan.verifying import (
     verify_plan,
     z,
 )
+from sojourn.plan import effective_toml, load_plan, plan_from_text
+from sojourn.plan.trials import estimate_trials, expand_trials
 
 if TYPE_CHECKING:
     from sojourn.plan import Plan

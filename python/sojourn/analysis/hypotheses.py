@@ -18,7 +18,7 @@ from sojourn.analysis.rows import finite
 from sojourn.analysis.run import A_A, DIRECT
 from sojourn.analysis.sizes import by_size
 from sojourn.analysis.wording import micro, percent
-from sojourn.devices import rank
+from sojourn.devices import cascade, rank
 from sojourn.statistics.line import Deviations, deviations
 
 if TYPE_CHECKING:
@@ -138,10 +138,9 @@ def _rate_independent(name: str, run: Run, rounds: Rounds, bed_ns: float) -> lis
 def _cascade_adds(name: str, run: Run, rounds: Rounds, bed_ns: float) -> list[Outcome]:
     outcomes = []
     for device in run.devices:
-        single, star, count = device.partition("*")
-        if not star or not count.isdigit() or single not in run.devices or DIRECT not in run.devices:
+        single, times = cascade(device) or ("", 0)
+        if single not in run.devices or DIRECT not in run.devices:
             continue
-        times = int(count)
         one = rounds.one_way(single, DIRECT).mean(axis=0)
         excess = rounds.one_way(device, DIRECT).mean(axis=0) - times * one
         values = rounds.by_session(np.stack([excess, times * one], axis=1))

@@ -229,7 +229,7 @@ def latency_of_each(rounds: Rounds, device: str, row: int) -> Figure | None:
 
     None for devices that count nothing, and where the other was not measured. `row` is the cell's.
     """
-    known, without = devices.known(device), device.partition(":")[0]
+    known, without = devices.known(device), devices.variant_of(device)
     if known is None or not known.count or without not in rounds.devices:
         return None
     return figure_of(rounds.one_way(device, without)[row] / known.count, rounds.session)

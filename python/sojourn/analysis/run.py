@@ -19,6 +19,7 @@ import polars as pl
 from sojourn.analysis.factors import Factors, factors_of, factors_of_stream
 from sojourn.devices import TWIN
 from sojourn.errors import RequestError
+from sojourn.methods import DEFAULT
 from sojourn.records import TABLES, RunFolder, Table, read_table
 from sojourn.records.earlier import VALUES, read_json, read_toml
 from sojourn.records.log import read_log
@@ -94,7 +95,7 @@ class Run:
     @property
     def method(self) -> str:
         """How the study goes about it: "pairs", "departures", "one-way", ..."""
-        return str(self.study.get("method", "pairs"))
+        return str(self.study.get("method", DEFAULT))
 
     @property
     def sessions(self) -> int:

@@ -42,15 +42,11 @@ STEP_RATE = 500e-6
 MIXED_SHARE = 0.001
 """Sources differ by about 10 us: a smaller share from another source moves a mean by less than 10 ns."""
 
-VISITS = 2
-VISITED_ONCE = ("anomalies",)
-"""Methods whose rounds visit each path once."""
-
 OPEN_LOOPS = ("regular", "poisson")
 
 
-def tester_findings(run: Run) -> list[Finding]:
-    """Every finding about the tester."""
+def tester_findings(run: Run, *, visits: int) -> list[Finding]:
+    """Every finding about the tester, of rounds that visit each path so often."""
     checks = (
         _sender_late,
         _tester_limited,
@@ -61,10 +57,8 @@ def tester_findings(run: Run) -> list[Finding]:
         offloads,
         contended,
         disturbed,
-        _truncated,
-        _incomplete,
     )
-    return [finding for check in checks for finding in check(run)]
+    return [*(finding for check in checks for finding in check(run)), *_not_whole(run, _missing_blocks(run, visits))]
 
 
 def probing_findings(run: Run) -> list[Finding]:
@@ -75,8 +69,9 @@ def probing_findings(run: Run) -> list[Finding]:
 
 def departures_findings(run: Run) -> list[Finding]:
     """The findings of a run that measures senders: there a late departure is a result."""
-    checks = (_clock_stepped, _local_drops, debug_build, offloads, contended, disturbed, _truncated, _incomplete)
-    return [finding for check in checks for finding in check(run)]
+    checks = (_clock_stepped, _local_drops, debug_build, offloads, contended, disturbed)
+    missing = missing_trials(run, _rounds(run))
+    return [*(finding for check in checks for finding in check(run)), *_not_whole(run, missing)]
 
 
 def stamp_sources(run: Run, rows: list[Row]) -> None:
@@ -232,9 +227,10 @@ def debug_build(run: Run) -> Iterator[Finding]:
         yield Finding("debug_build", "the instrument is a debug build: its own delays are several times larger")
 
 
-def _truncated(run: Run) -> Iterator[Finding]:
-    """A cut part is excused only when a later part took over and nothing is missing."""
-    yield from truncated(run, missing=_missing(run))
+def _not_whole(run: Run, missing: int) -> Iterator[Finding]:
+    """What was cut, and what is missing."""
+    yield from truncated(run, missing)
+    yield from incomplete(run, missing, nothing=not run.blocks.height and not run.captures.height)
 
 
 def truncated(run: Run, missing: int) -> Iterator[Finding]:
@@ -264,10 +260,6 @@ def other_columns(run: Run) -> Iterator[Finding]:
         yield Finding("columns_unknown", f"{names}, written by a later Sojourn: these are ignored", float(len(later)))
 
 
-def _incomplete(run: Run) -> Iterator[Finding]:
-    yield from incomplete(run, _missing(run), nothing=not run.blocks.height and not run.captures.height)
-
-
 def incomplete(run: Run, missing: int, *, nothing: bool) -> Iterator[Finding]:
     """Nothing was measured, something is missing, or the run was not ended."""
     finished = any(event.get("event") == "finished" for event in run.log)
@@ -279,16 +271,17 @@ def incomplete(run: Run, missing: int, *, nothing: bool) -> Iterator[Finding]:
         yield Finding("incomplete", "the run did not finish")
 
 
-def _missing(run: Run) -> int:
+def _rounds(run: Run) -> int:
+    """How many the plan asks for; those that were seen where it leaves that open."""
+    asked = run.plan.get("pairs", {}).get("rounds")
+    return asked if isinstance(asked, int) else max(run.blocks["round"].to_list(), default=0) + 1
+
+
+def _missing_blocks(run: Run, visits: int) -> int:
     """Blocks that the plan's rounds need for every cell and path, and that are not there whole."""
-    asked = run.plan.get("pairs", {})
-    seen = run.blocks["round"].to_list()
-    rounds = int(asked["rounds"]) if isinstance(asked.get("rounds"), int) else max(seen, default=0) + 1
-    if run.method == "departures":
-        return missing_trials(run, rounds)
+    asks_for_a_a = run.plan.get("pairs", {}).get("a_a", True)
     recorded = run.probes.group_by("block").len()
     whole = run.blocks.join(recorded, on="block", how="inner").filter(pl.col("len") >= pl.col("sent"))
-    paths = {(one, 1) for one in (DIRECT, *run.planned_devices)} | ({(A_A, 1)} if asked.get("a_a", True) else set())
+    paths = {(one, 1) for one in (DIRECT, *run.planned_devices)} | ({(A_A, 1)} if asks_for_a_a else set())
     paths |= set(run.blocks.select("device", "instance").unique().iter_rows())  # twins
-    visits = 1 if run.method in VISITED_ONCE else VISITS
-    return max(0, rounds * len(run.cells) * len(paths) * visits - whole.height)
+    return max(0, _rounds(run) * len(run.cells) * len(paths) * visits - whole.height)

@@ -152,8 +152,8 @@ def plan_of(file: str | None, given: list[str], asked: dict[str, Any]) -> tuple[
     """The plan, and why it is as it is."""
     from sojourn.instruments import find_instrument
     from sojourn.instruments.emulator import explain
+    from sojourn.methods.emulator.verifying import Verification, verify_plan
     from sojourn.plan import plan_from_text
-    from sojourn.plan.verifying import Verification, verify_plan
 
     explained = explain(find_instrument(), given)
     words = None if file else str(explained["pipes"][0]["words"])

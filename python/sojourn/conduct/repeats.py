@@ -11,6 +11,7 @@ import statistics
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from sojourn.devices import references
 from sojourn.plan.types import A_A, DIRECT
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 REPEAT = "repeat"
 """The purpose of these trials: no figure of the rounds is made of them."""
 
-REFERENCES = ("bridge", "wire")
 MARGIN = 0.25
 """Of the reference's delay: less does not stand out."""
 
@@ -54,8 +54,8 @@ def standing_out(means: Mapping[tuple[str, int], list[float]], cells: Mapping[in
     """The cells that stand out, the farthest first."""
     paths = {device for device, _ in means} - {DIRECT, A_A}
     found = []
-    for device in sorted(paths - {REFERENCES[-1]}):
-        reference = next((one for one in REFERENCES if one in paths and one != device), None)
+    for device in sorted(paths - {references()[-1]}):
+        reference = next((one for one in references() if one in paths and one != device), None)
         for several in alike(cells).values() if reference is not None else ():
             both = [cell for cell in several if (device, cell) in means and (reference, cell) in means]
             over = {cell: _mean(means[device, cell]) - _mean(means[str(reference), cell]) for cell in both}

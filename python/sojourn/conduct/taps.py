@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from sojourn.bed.hosts import HostName
-    from sojourn.bed.model import Link
     from sojourn.conduct.asking import Asked
     from sojourn.conduct.part import Session
     from sojourn.conduct.repeats import Means
@@ -52,7 +51,7 @@ class Taps:
         if asked.trial.purpose not in (MEASURE, REPEAT) or not stations:
             yield
             return
-        host, key = stations[0].host, key_of(asked.link)
+        host, key = stations[0].host, asked.link.device.mode.key_of(is_routed=asked.link.is_routed)
         options = {"format": "records", "key": key}
         ports = {BEFORE: stations[0].left.dev, AFTER: stations[-1].right.dev}
         taps = [{"name": name, "interface": port, "options": options} for name, port in ports.items()]
@@ -120,8 +119,3 @@ class Taps:
         at_once = kind is not None and not issubclass(kind, SojournError)
         for instrument in self._running.values():
             instrument.kill() if at_once else instrument.finish()
-
-
-def key_of(link: Link) -> str:
-    """By what a packet is known again behind the device of a path."""
-    return link.device.mode.key or ("router" if link.is_routed else "bridge")

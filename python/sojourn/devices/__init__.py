@@ -46,6 +46,7 @@ DIRECT, A_A = "direct", "a/a"
 TWIN = "/2"
 """Ends the path of a second link of a device's kind; that of the direct link is the A/A control."""
 
+CASCADE = re.compile(r"([a-z][a-z0-9_-]*)\*([2-9])")
 LABEL = re.compile(r"[a-z0-9]{1,8}")
 LONGEST_LABEL = 24
 BOX_LABEL = re.compile(rf"[a-z0-9][a-z0-9-]{{0,{LONGEST_LABEL - 1}}}")
@@ -135,6 +136,32 @@ def emulator_label(name: str) -> str | None:
     return device.label if device and device.mode.is_emulator else None
 
 
+def cascade(name: str) -> tuple[str, int] | None:
+    """The device of which several stand in a row, and how many, known here or not; None for any other name."""
+    found = CASCADE.fullmatch(name)
+    return (found[1], int(found[2])) if found else None
+
+
+def variant_of(name: str) -> str | None:
+    """The mode that it is a variant of, as `bridge` of `bridge:rules*200`; None for any other name.
+
+    Of a name that is not known here, what stands before its colon: no label can be told from a variant there.
+    """
+    device = known(name)
+    mode, colon, _ = (device.kind if device else name).partition(":")
+    return mode if colon else None
+
+
+def bare(name: str) -> str:
+    """What it is called without its number, label or variant, known here or not."""
+    return re.split("[*:]", name, maxsplit=1)[0]
+
+
+def references() -> tuple[str, ...]:
+    """The modes whose delays others' are told beside, the first of them that is there."""
+    return tuple(one.name for one in sorted(modes().values(), key=lambda one: one.reference) if one.reference)
+
+
 def rank(name: str) -> int:
     """Which device a run is about, the highest first; one that is not known is there for its own sake."""
     device = known(name)
@@ -146,8 +173,8 @@ def called(name: str) -> str:
     device = known(name)
     if device:
         return device.title
-    single, _, count = name.partition("*")
-    return f"A cascade of {count} {single}" if count else f"The device {name}"
+    row = cascade(name)
+    return f"A cascade of {row[1]} {row[0]}" if row else f"The device {name}"
 
 
 def what_there_is(least_boxes: int = 0) -> str:

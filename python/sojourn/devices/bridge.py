@@ -51,6 +51,7 @@ DEVICE = Mode(
         "*2:uplink": Ink("bridge2-uplink", "#7a5cc0", "#b9a3f0", (3, 3), "triangle-left"),
     },
     place=20,
+    reference=1,
     rank=2,
     longest=4,
     is_switch=True,

@@ -34,6 +34,7 @@ DEVICE = Mode(
     ink=Ink("wire", "#008f68", "#35c69a", (8, 3), "triangle-up"),
     place=10,
     rank=0,
+    reference=2,
     is_needed=True,
     fix="a kernel with CONFIG_NET_ACT_MIRRED and CONFIG_NET_CLS_U32: modprobe -a act_mirred cls_u32 sch_ingress",
     join=redirect,

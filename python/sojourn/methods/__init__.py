@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 Part = Literal["ask", "measure", "analyse", "show"]
 GROUP = "sojourn.methods"
+DEFAULT = "pairs"
+"""The method of a plan that names none."""
 
 
 @cache

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from sojourn import studies as built_in
 from sojourn.errors import RequestError
-from sojourn.methods import packages
+from sojourn.methods import DEFAULT, packages
 from sojourn.plan.boxes import from_folder, of_devices, read_boxes, spread, without_others
 from sojourn.plan.boxes import is_known as is_box_key
 from sojourn.plan.check import check
@@ -202,7 +202,7 @@ def inside(key: str, own: Mapping[str, Declared]) -> str:
 
 def method_of(table: Table) -> str:
     """The method: it decides which sections there are."""
-    given = table.get("study.method", Given("pairs", ""))
+    given = table.get("study.method", Given(DEFAULT, ""))
     if not isinstance(given.value, str) or given.value not in packages():
         raise refuse(given, "study.method", one_of(*packages()).expected_for(given.value))
     return given.value

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from sojourn import devices
 from sojourn.backends import backends, is_simulated
-from sojourn.methods import load, packages
+from sojourn.methods import DEFAULT, load, packages
 from sojourn.plan.rates import bit_rate, cable_rate
 from sojourn.plan.section import HOUR_NS, key, section
 from sojourn.plan.values import AUTO, auto_or, duration, flag, list_of, matching, one_of, text, whole
@@ -57,7 +57,7 @@ class Study:
     title: str = key(text(), "", "headline of the report")
     question: str = key(text(), "", "what the study answers")
     paper: str = key(text(), "", "where the question comes from")
-    method: str = key(one_of(*packages()), "pairs", "how it is answered; the sections below depend on it")
+    method: str = key(one_of(*packages()), DEFAULT, "how it is answered; the sections below depend on it")
     hypotheses: tuple[str, ...] = key(
         list_of(text(), may_be_empty=True), (), "published hypotheses to test, of those that the method can test"
     )

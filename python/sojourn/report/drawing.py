@@ -44,7 +44,7 @@ class Row:
 
     @property
     def kind(self) -> str:
-        return self.name.split("*")[0].split(":")[0].removesuffix(BYPASS)
+        return devices.bare(self.device)
 
     @property
     def device(self) -> str:

@@ -36,5 +36,7 @@ class Parts:
     words: Callable[[Run], list[str]]
     results: tuple[str, ...]
     """Names of the tables that stand under "Results", before the figures."""
+    has_round_trips: bool = False
+    """Whether the terminal shows round trips, their lines and pacing, in place of the key numbers."""
     published: Mapping[str, Layout] = field(default_factory=dict)
     """The published tables that this method alone sets beside ours, by their names."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from sojourn.devices import variant_of
 from sojourn.report.contents import parts_of
 from sojourn.report.numbers import NOTHING, Shown, duration, show
 from sojourn.report.palette import ordered
@@ -398,7 +399,7 @@ def _capture_table(run: Run, name: str) -> Table:
             Entry(f"{ours_ms:g}", (ours_ms,)) if ours_ms else Entry(NOTHING), printed(row["cpu_mhz"]),
             printed(without), printed(captured), printed(f"{float(captured) - float(without):g}"),
         )  # fmt: skip
-        for device in [one for one in run.devices if one.startswith("bridge:")]:
+        for device in [one for one in run.devices if variant_of(one) == "bridge"]:
             shown = _shown(run, cell, device, "device_latency", "mean", reference="bridge")
             rows.append((*theirs, text(device, device), number(shown), interval(shown)))
     return Table(f"published_{name}", TITLES[name], columns, tuple(rows), NOTE, wide=True)

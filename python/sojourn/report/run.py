@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from sojourn.errors import RequestError
+from sojourn.methods import DEFAULT
 from sojourn.records.decode import json_value
 from sojourn.records.earlier import read_json, read_toml
 from sojourn.records.log import read_log
@@ -173,12 +174,12 @@ class Run:
     @property
     def method(self) -> str:
         """How the study went about it: "pairs", "one-way", ..."""
-        return str(self.plan.get("study", {}).get("method") or "pairs")
+        return str(self.plan.get("study", {}).get("method") or DEFAULT)
 
-    @property
+    @cached_property
     def by_tool(self) -> bool:
         """Whether senders were judged: then a row's probe is the tool, and there are no cells."""
-        return self.method == "departures"
+        return bool((self.results["quantity"] == "departure_rate").any())
 
     @property
     def by_stream(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -122,8 +123,8 @@ def spread(run: Run) -> Table:
     return measured(run, Ask("suite_spread", title, measures, note))
 
 
-def latency(run: Run) -> Table:
-    """Latency at the throughput, by the RFCs' definitions."""
+def latency(run: Run, *, has_ipdv: bool = False) -> Table:
+    """Latency at the throughput, by the RFCs' definitions; with a word where a suite has IPDV and the run has none."""
     measures = tuple(
         Measure(f"{prefix}{quantity}", statistic, title, f"{'Broadcast, ' if prefix else ''}{group}", interval=interval)
         for prefix in ("", "broadcast_")
@@ -153,7 +154,7 @@ def latency(run: Run) -> Table:
         "one may exceed the worst latency of another. "
         + (f"Timestamps: {'; '.join(told)}." if (told := sorted(one for one in sources if one)) else "")
     )
-    if run.method == "rfc8219" and not run.results["quantity"].str.starts_with("ipdv").any():
+    if has_ipdv and not run.results["quantity"].str.starts_with("ipdv").any():
         note += " IPDV (RFC 3393) was not measured in this run."
     return measured(run, Ask("suite_latency", "Latency at the throughput", measures, note.strip(), clock=True))
 
@@ -439,22 +440,24 @@ def _missed_from(run: Run, row: dict[str, Any]) -> tuple[str, ...]:
     return (f"goal missed from {count(upper['estimate'][0])} on",) if upper.height else ()
 
 
-def how(run: Run) -> list[str]:
+def how(run: Run, rfc: str) -> list[str]:
     """How it was measured."""
-    method = run.method.upper().replace("RFC", "RFC ")
     return words(
         run,
-        f"Raw frames at regular intervals. The tests follow {method}; a table lists every deviation by section. "
+        f"Raw frames at regular intervals. The tests follow {rfc}; a table lists every deviation by section. "
         "MLRsearch searches for all loss goals at once, with short trials first. Where the plan asks for it, a binary "
         "search is run as well.",
         unit=UNIT,
     )
 
 
-PARTS = Parts(
-    tables=(throughput, latency, losses, buffers, addresses, decisions, spread, departures, missing),
-    figures=(rates_over_size, steps, loss_over_load, latencies, bursts, lessons),
-    keys=keys,
-    words=how,
-    results=("suite_rates", "suite_latency", "addresses", "suite_decisions", "deviations", "not_measured"),
-)
+def parts_of_suite(rfc: str, *, has_ipdv: bool = False) -> Parts:
+    """The report of a suite that follows this RFC."""
+    delays_of_it = partial(latency, has_ipdv=has_ipdv)
+    return Parts(
+        tables=(throughput, delays_of_it, losses, buffers, addresses, decisions, spread, departures, missing),
+        figures=(rates_over_size, steps, loss_over_load, latencies, bursts, lessons),
+        keys=keys,
+        words=partial(how, rfc=rfc),
+        results=("suite_rates", "suite_latency", "addresses", "suite_decisions", "deviations", "not_measured"),
+    )

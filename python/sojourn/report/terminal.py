@@ -1,4 +1,4 @@
-"""The report in the terminal: the verdict first, then latencies, line and resolution, or of streams the key numbers.
+"""The report in the terminal: the verdict first, then latencies, line and resolution of probes, else the key numbers.
 
 Hypotheses and findings follow. It prints what analysis/ says and where the page lies; the page itself is not made here.
 """
@@ -46,12 +46,12 @@ def render(folder: Path, console: Console) -> None:
     """Prints the summary of a run folder."""
     run = Run.read(folder)
     _print_verdict(run, console)
-    if run.by_stream or run.method == "tcp-cost":
-        _print_keys(run, console)
-    else:
+    if parts_of(run).has_round_trips:
         _print_latencies(run, console)
         _print_lines(run, console)
         _print_pacing(run, console)
+    else:
+        _print_keys(run, console)
     _print_budgets(run, console)
     _print_checks(run, console)
     _print_hypotheses(run, console)

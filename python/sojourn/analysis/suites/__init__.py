@@ -186,8 +186,8 @@ def not_negative(value: Interval) -> Interval:
     return value if value.low is None else replace(value, low=max(0.0, value.low))
 
 
-def study(run: Run) -> Study:
-    """The results of a suite's searches."""
+def study_of(run: Run, rfc: str) -> Study:
+    """The results of a suite's searches, and where they depart from this RFC."""
     terms, searches = terms_of(run), searches_of(run)
     cells = cells_of(searches)
     run.cells.update({number: factors for factors, number in cells.items()})
@@ -217,7 +217,7 @@ def study(run: Run) -> Study:
         why = f": {_reasons(searches)}" if searches else ""
         findings.append(Finding("incomplete", f"no result of any device was found{why}", grade="invalid"))
     samples = suite_samples(searches, terms, sought, timed, run.cells)
-    samples |= deviation_samples(deviations(run, terms, searches))
+    samples |= deviation_samples(deviations(run, rfc, terms, searches))
     return Study(rows, findings, _sentence(run, sought, searches, cells), [], samples)
 
 

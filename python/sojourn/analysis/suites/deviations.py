@@ -1,6 +1,6 @@
 """Where a run departs from the text of its RFC, by section: from its plan, and from what was made of it.
 
-A deviation that no plan of a method can avoid is listed for each run of it. What an RFC leaves open (the algorithm of
+A deviation that no plan of a suite can avoid is listed for each run of it. What an RFC leaves open (the algorithm of
 RFC 2544's search, shorter trials on the way) is none, nor is more than it asks for.
 """
 
@@ -78,10 +78,10 @@ class Made:
     """How long the longest burst was sent."""
 
 
-def deviations(run: Run, terms: Terms, searches: list[Search]) -> list[Deviation]:
-    """Every deviation of the run from its RFC, in the order of sections."""
+def deviations(run: Run, rfc: str, terms: Terms, searches: list[Search]) -> list[Deviation]:
+    """Every deviation of the run from this RFC, in the order of sections."""
     made = made_of(run, terms, searches)
-    found = [*ALWAYS.get(run.method, ()), *(one for check in CHECKS.get(run.method, ()) for one in check(made))]
+    found = [*ALWAYS[rfc], *(one for check in CHECKS[rfc] for one in check(made))]
     return sorted(found, key=lambda one: (one.rfc, [int(part) for part in one.section.split(".")]))
 
 
@@ -277,7 +277,7 @@ def _listed(numbers: list[int]) -> str:
 
 
 CHECKS: dict[str, tuple[Callable[[Made], Iterator[Deviation]], ...]] = {
-    "rfc2544": (
+    "RFC 2544": (
         sizes("RFC 2544", "9.1", SIZES),
         left_out("RFC 2544", {"throughput": "26.1", "latency": "26.2", "frame-loss": "26.3", "back-to-back": "26.4"}),
         frame_format,
@@ -289,7 +289,7 @@ CHECKS: dict[str, tuple[Callable[[Made], Iterator[Deviation]], ...]] = {
         loss_steps,
         bursts,
     ),
-    "rfc8219": (
+    "RFC 8219": (
         sizes("RFC 8219", "5.1.1", SIZES_8219),
         left_out("RFC 8219", {"throughput": "7.1", "latency": "7.2", "pdv": "7.3.1", "ipdv": "7.3.2"}),
         frame_format,
@@ -301,7 +301,7 @@ CHECKS: dict[str, tuple[Callable[[Made], Iterator[Deviation]], ...]] = {
         streams("RFC 8219", "7.3.1", "pdv", VARIATION_S),
         streams("RFC 8219", "7.3.2", "ipdv", VARIATION_S),
     ),
-    "rfc2889": (
+    "RFC 2889": (
         sizes("RFC 2889", "4", SIZES),
         left_out(
             "RFC 2889",
@@ -317,11 +317,11 @@ CHECKS: dict[str, tuple[Callable[[Made], Iterator[Deviation]], ...]] = {
         broadcast_ports,
     ),
 }
-"""What is a deviation only as a plan asks for it, or as a run went."""
+"""What is a deviation only as a plan asks for it, or as a run went; by the RFC that a suite follows."""
 
 ONE_WAY = "frames went one way, not both at once"
 ALWAYS: dict[str, tuple[Deviation, ...]] = {
-    "rfc2544": (
+    "RFC 2544": (
         Deviation("RFC 2544", "11", "no modifiers: no broadcast, management or routing frames, and no filters"),
         Deviation("RFC 2544", "12", "one pair of addresses, not also addresses of 256 networks"),
         Deviation("RFC 2544", "14", ONE_WAY),
@@ -335,7 +335,7 @@ ALWAYS: dict[str, tuple[Deviation, ...]] = {
         Deviation("RFC 2544", "26.5", "system recovery was not measured"),
         Deviation("RFC 2544", "26.6", "reset was not measured"),
     ),
-    "rfc8219": (
+    "RFC 8219": (
         Deviation(
             "RFC 8219", "1", "the device is no IPv6 transition technology: nothing is translated or encapsulated"
         ),
@@ -346,7 +346,7 @@ ALWAYS: dict[str, tuple[Deviation, ...]] = {
         Deviation("RFC 8219", "7.6", "system recovery was not measured"),
         Deviation("RFC 8219", "7.7", "reset was not measured"),
     ),
-    "rfc2889": (
+    "RFC 2889": (
         *(
             Deviation("RFC 2889", section, f"{what} was not measured")
             for section, what in (

@@ -164,4 +164,5 @@ PARTS = Parts(
     keys=keys,
     words=words,
     results=("anomalies",),
+    has_round_trips=True,
 )

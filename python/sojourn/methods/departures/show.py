@@ -40,4 +40,5 @@ PARTS = Parts(
     keys=keys,
     words=words,
     results=("intervals", "departures"),
+    has_round_trips=True,
 )

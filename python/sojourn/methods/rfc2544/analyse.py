@@ -1,6 +1,10 @@
 """Method "rfc2544": the searches and tests of RFC 2544, as every suite is analysed."""
 
+from functools import partial
+
 from sojourn.analysis.rate_budget import search_budgets as budgets
-from sojourn.analysis.suites import study
+from sojourn.analysis.suites import study_of
 
 __all__ = ["budgets", "study"]
+
+study = partial(study_of, rfc="RFC 2544")

@@ -1,5 +1,5 @@
 """The report of RFC 2889, as every suite is shown."""
 
-from sojourn.report.suites import PARTS
+from sojourn.report.suites import parts_of_suite
 
-__all__ = ["PARTS"]
+PARTS = parts_of_suite("RFC 2889")

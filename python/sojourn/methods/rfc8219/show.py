@@ -1,5 +1,5 @@
-"""The report of RFC 8219, as every suite is shown."""
+"""The report of RFC 8219, as every suite is shown; it has a test of IPDV, which a plan may leave out."""
 
-from sojourn.report.suites import PARTS
+from sojourn.report.suites import parts_of_suite
 
-__all__ = ["PARTS"]
+PARTS = parts_of_suite("RFC 8219", has_ipdv=True)

@@ -74,7 +74,7 @@ def study(run: Run) -> Study:
             rows[-1].sessions = value.n
     stamp_sources(run, rows)
     samples = {"sessions": session_samples(run, rounds, beds), "session_machine": session_machine(run)}
-    return Study(rows, list(tester_findings(run)), sentence(run, rows, factors, missing), samples=samples)
+    return Study(rows, list(tester_findings(run, visits=2)), sentence(run, rows, factors, missing), samples=samples)
 
 
 def left_out(run: Run) -> dict[str, str]:

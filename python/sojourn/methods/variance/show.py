@@ -123,4 +123,5 @@ PARTS = Parts(
     keys=keys,
     words=words,
     results=("variance_components", "variance_carriers"),
+    has_round_trips=True,
 )

@@ -90,7 +90,7 @@ def study(run: Run) -> Study:
     shown = attributed(run, [one for path in _series_of(run).items() for one in shown_by(*path)])
     rows = [*path_rows(run), *anomaly_rows(run, shown)]
     stamp_sources(run, rows)
-    findings = [*tester_findings(run), *found(run, shown)]
+    findings = [*tester_findings(run, visits=1), *found(run, shown)]
     samples = samples_of_series(run) | {
         "anomalies": with_cells(run, _table(shown)),
         "anomaly_profiles": with_cells(run, _profiles(shown)),

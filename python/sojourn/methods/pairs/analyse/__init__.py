@@ -36,7 +36,7 @@ def study(run: Run) -> Study:
     bed = resolution(rounds)
     bed_ns = 0.0 if bed is None else bed.estimate
     findings = [
-        *tester_findings(run),
+        *tester_findings(run, visits=2),
         *soundness_findings(rows, bed_ns, doubtful_control(rounds)),
         *shape_findings(run, rounds, bed_ns),
     ]

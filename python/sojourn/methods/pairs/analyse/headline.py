@@ -79,7 +79,7 @@ def _control(rows: list[Row], row: Row) -> float:
 def _subject(row: Row) -> str:
     """The device; over the mode whose variant it is, what it has beyond that."""
     known = devices.known(row.device)
-    beyond = known.mode.beyond if known and row.reference == row.device.partition(":")[0] else ""
+    beyond = known.mode.beyond if known and row.reference == devices.variant_of(row.device) else ""
     return beyond or called(row.device)
 
 

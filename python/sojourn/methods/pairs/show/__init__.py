@@ -141,4 +141,5 @@ PARTS = Parts(
     keys=keys,
     words=words,
     results=("device_latency",),
+    has_round_trips=True,
 )

@@ -43,7 +43,7 @@ from sojourn.analysis.stream_samples import histogram_samples, quantile_samples
 from sojourn.analysis.stream_study import Gathered
 from sojourn.analysis.streams import differences, over_pairs, series, sessions_of_pairs, share_of
 from sojourn.analysis.wording import counted, micro
-from sojourn.devices import called
+from sojourn.devices import called, references
 from sojourn.methods.taps.analyse.budget import of_delay, of_difference
 from sojourn.methods.taps.analyse.flight import account_rows, accounts, delays_in_flight, flight_rows, with_in_flight
 from sojourn.methods.taps.analyse.repeats import anomalous, repeat_rows, repeated_cells
@@ -58,7 +58,6 @@ if TYPE_CHECKING:
 
 DELAY, OVER, DISAGREE = "delay_between_taps", "delay_between_taps_over", "subtraction_less_taps"
 PLAIN = "bridge"
-REFERENCES = (PLAIN, WIRE)
 FCS_BYTES = 4
 TOLERANCE = 0.1
 CLASSES = 10
@@ -177,8 +176,8 @@ def over_rows(run: Run, crossed: Crossed) -> list[Row]:
     """What each device's delay is more than the plain bridge's and the redirect's, from pairs of trials."""
     each = series(crossed.means, "mean")
     rows = []
-    for reference in REFERENCES:
-        others = (DIRECT, A_A, *REFERENCES[REFERENCES.index(reference) :])
+    for place, reference in enumerate(references()):
+        others = (DIRECT, A_A, *references()[place:])
         for device in (one for one in run.devices if one not in others):
             for cell in run.cells:
                 pairs = differences(each.get((device, cell)), each.get((reference, cell)))
