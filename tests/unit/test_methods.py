@@ -156,6 +156,19 @@ def test_a_report_loads_nothing_that_measures(toy: dict[str, str], tmp_path: Pat
     assert "LOADED []" in done.stdout
 
 
+def test_what_understands_our_own_methods_loads_nothing_that_measures() -> None:
+    """All of them at once, in a process of their own: what their analysis and their report import, and no more."""
+    program = (
+        "import sys\nimport sojourn.analysis, sojourn.report\nfrom sojourn.methods import load, packages\n"
+        "methods = [load(name, part) for name in packages() for part in ('analyse', 'show')]\n"
+        "left = tuple(f'sojourn.{name}' for name in ('plan', 'bed', 'instruments', 'conduct', 'studies'))\n"
+        "measures = ('.ask', '.measure', '.verifying')\n"
+        "print(len(methods), [one for one in sys.modules if one.startswith(left) or one.endswith(measures)])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], text=True, capture_output=True, check=True)
+    assert done.stdout == f"{2 * len(packages())} []\n"
+
+
 def test_a_hypothesis_that_the_method_cannot_test_is_refused() -> None:
     with pytest.raises(
         RequestError, match=r'study.hypotheses = "rate-independent": expected "md1" for study.method = one-way'
