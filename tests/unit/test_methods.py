@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -154,6 +155,7 @@ def test_a_report_loads_nothing_that_measures(toy: dict[str, str], tmp_path: Pat
     argv = [sys.executable, "-c", program, "report", "run"]
     done = subprocess.run(argv, env=toy, cwd=tmp_path, text=True, capture_output=True, check=True)
     assert "LOADED []" in done.stdout
+    assert re.search(r"^Toys +6", done.stdout, re.MULTILINE), "the terminal shows its key numbers"
 
 
 def test_what_understands_our_own_methods_loads_nothing_that_measures() -> None:
