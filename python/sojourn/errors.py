@@ -7,6 +7,10 @@ and exits with the error's status. An error that is not one of these is a fault 
 from __future__ import annotations
 
 import unicodedata
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 class SojournError(Exception):
@@ -46,3 +50,16 @@ class DoubtfulError(SojournError):
     """It ran, but its result must not be trusted."""
 
     status = 4
+
+
+def nearest(word: str, choices: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """The choice that a misspelt word most likely stands for."""
+    import difflib  # only a refusal needs it
+
+    return next(iter(difflib.get_close_matches(word, list(choices), 1, cutoff)), None)
+
+
+def did_you_mean(word: str, choices: Iterable[str]) -> str:
+    """The end of a sentence that names the choice that was probably meant; empty where none is like the word."""
+    meant = nearest(word, choices)
+    return f" (did you mean {meant}?)" if meant else ""

@@ -1,4 +1,4 @@
-"""Times with their units as people write them: the one table of units, and the one parser, of the Python side."""
+"""Times and rates with their units as people write them: the one table of units, and the one parser, in Python."""
 
 from __future__ import annotations
 
@@ -17,11 +17,21 @@ UNITS_NS = {
 DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ns|us|µs|ms|s|min|h)")
 """A number and its unit, alone or among other words (`find_durations`)."""
 
+SCALES = {"": 0, "k": 3, "M": 6, "G": 9}
+"""The prefixes of rates, as powers of ten."""
+RATE = re.compile(r"(\d+(?:\.\d+)?)\s*(k|M|G)?(pps|bit/s)")
+
 
 def nanoseconds(text: str) -> Decimal | None:
     """Return the time that a text says, such as "1.5ms"; None if it is no time with a unit."""
     found = DURATION.fullmatch(text.strip())
     return Decimal(found[1]) * UNITS_NS[found[2]] if found else None
+
+
+def rate(text: str) -> tuple[str, Decimal] | None:
+    """Return the unit of a rate, "pps" or "bit/s", and how many of them: "10kpps", "100Mbit/s"; None if it is none."""
+    found = RATE.fullmatch(text.strip())
+    return (found[3], Decimal(found[1]).scaleb(SCALES[found[2] or ""])) if found else None
 
 
 def find_durations(words: str) -> list[Decimal]:

@@ -162,6 +162,7 @@ ENGINES = {
     "udp6": (("--udp", "fd79::9:2"), ("--udp", "--ipv6")),
     "xdp": (("--dev", "a1", "--to", MACS["b1"], "--engine", "xdp"), ("--dev", "b1", "--engine", "xdp")),
 }
+RECEIVED_BY = {"packet": "AF_PACKET recvmmsg", "udp": "UDP recvmmsg", "udp6": "UDP recvmmsg", "xdp": "AF_XDP"}
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES, ids=lambda words: words[1])
@@ -173,6 +174,7 @@ def test_every_frame_of_every_schedule_is_accounted_for(engine: str, schedule: t
         sent = one(stream("a", "send", *there, *schedule, "--count", "500"))
         told = receiver.told()
     received = one(told)
+    assert [name.startswith(RECEIVED_BY[engine]) for name in told["engines"]] == [True], told["engines"]
     conserved(sent, received)
     assert (sent["sent"], received["first"], received["lost"]) == (500, 500, 0)
     assert (received["duplicated"], received["corrupted"]) == (0, 0)

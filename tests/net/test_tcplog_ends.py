@@ -212,7 +212,8 @@ def test_a_right_that_is_missing_is_named(bed: Bed, tmp_path: Path, missing: str
         (("--one-in", "0"), 2, "one-in"),
         (("--process", "0"), 2, "process"),
         (("--flight", "10", "--flight-on", "rain"), 2, "rain"),
-        (("--btf", "/there/is/none"), 3, "/there/is/none"),
+        (("--flight", "10", "--flight-on", "rtoo"), 2, 'did you mean "rto"?'),
+        (("--btf", "/there/is/none"), 2, "/there/is/none"),
         (("--nonsense",), 2, "nonsense"),
     ],
 )
@@ -229,7 +230,7 @@ def test_bad_input_is_one_sentence_and_leaves_nothing(
 
 def test_what_is_no_place_for_a_log_is_said(bed: Bed, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    assert "file" in refused(log_here(bed, "--out", tmp_path / "file" / "t"), 3)
+    assert "file" in refused(log_here(bed, "--out", tmp_path / "file" / "t"), 2)
     done = sojourn_says("tcplog", "run", "--attach", tmp_path, "--duration", "100ms", "--out", tmp_path / "t")
     assert str(tmp_path) in refused(done, 3)
     for words in (("status",), ("set", "--ppl", "2"), ("recover",)):

@@ -276,15 +276,51 @@ def test_a_log_of_many_batches_is_put_in_order(tmp_path: Path, monkeypatch: pyte
     assert sum(frame.height for frame in of_flow.in_order(["flow"])) == truth.samples.filter(flow=2).height
 
 
-@pytest.mark.parametrize("to", ["siftr", "csv", "jsonl", "parquet"])
-def test_a_log_without_samples_is_converted(tmp_path: Path, to: str) -> None:
-    Log((MadeFlow(rounds=3),), ppl=10**6, points="pre").write(tmp_path / "t")
-    records = tmp_path / "t" / "records"
+def without_samples(path: Path) -> None:
+    """A log that saw a flow and logged none of its packets."""
+    Log((MadeFlow(rounds=3),), ppl=10**6, points="pre").write(path)
     empty = pl.DataFrame(schema=dict.fromkeys(TABLES["tcp_samples"], pl.Null))
-    write_table(records / "tcp_samples-tcplog-000.arrow", "tcp_samples", empty)
-    output, told = exported(tmp_path / "t", to, tmp_path)
-    assert told.records == 0
-    assert output.is_file()
+    write_table(path / "records" / "tcp_samples-tcplog-000.arrow", "tcp_samples", empty)
+
+
+@pytest.mark.parametrize("to", ["siftr", "csv", "jsonl", "parquet", "qlog"])
+def test_a_log_without_samples_is_refused(tmp_path: Path, to: str) -> None:
+    without_samples(tmp_path / "t")
+    with pytest.raises(
+        RequestError, match=r"t has no sample: 1 flow seen, of which nothing was logged; `sojourn tcplog"
+    ):
+        exported(tmp_path / "t", to, tmp_path)
+    assert [one.name for one in tmp_path.iterdir()] == ["t"]
+
+
+@pytest.mark.parametrize("to", ["siftr", "csv", "jsonl", "parquet", "qlog"])
+def test_a_span_of_time_past_the_end_is_refused(made: tuple[Path, Truth], tmp_path: Path, to: str) -> None:
+    with pytest.raises(RequestError, match=r"no record of .* can be written: --flow and --since leave nothing of it"):
+        exported(made[0], to, tmp_path, chosen=Chosen(flows=frozenset({1}), since_ns=3600 * 10**9))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_log_of_handshakes_alone_has_no_line_of_siftr(made: tuple[Path, Truth], tmp_path: Path) -> None:
+    path, truth = made
+    first = truth.samples.filter(pl.col("state").is_in([2, 3]))["time_ns"].min()
+    assert isinstance(first, int)
+    chosen = Chosen(until_ns=first - START + 1)
+    with pytest.raises(RequestError, match=r"--until leave nothing of it; .* --all-states keeps them"):
+        exported(path, "siftr", tmp_path, chosen=chosen)
+    assert exported(path, "csv", tmp_path, chosen=chosen)[1].records > 0
+
+
+def test_a_summary_of_a_log_without_samples_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    without_samples(tmp_path / "t")
+    for more in ([], ["--json"]):
+        monkeypatch.setattr("sys.argv", ["sojourn", "tcplog", "summary", str(tmp_path / "t"), *more])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        said = capsys.readouterr()
+        assert (ended.value.code, said.out) == (2, "")
+        assert "t has no sample: 1 flow seen, of which nothing was logged" in said.err
 
 
 def test_wrong_requests_are_one_sentence_and_write_nothing(made: tuple[Path, Truth], tmp_path: Path) -> None:
@@ -298,6 +334,7 @@ def test_wrong_requests_are_one_sentence_and_write_nothing(made: tuple[Path, Tru
         "holds no log": Request(tmp_path / "empty", "csv"),
         "tcplog recover": Request(tmp_path / "killed", "csv"),
         "no format is named": Request(path, "xml"),
+        "did you mean pcapng": Request(path, "pcapgn"),
         "there already": Request(path, "csv", tmp_path / "there"),
         "is no folder: make": Request(path, "csv", tmp_path / "no" / "out.csv"),
         "no flow 9": Request(path, "csv", tmp_path / "o", Chosen(flows=frozenset({9}))),

@@ -123,6 +123,8 @@ def test_flows_are_sorted_by_any_column_and_unknown_ones_come_last() -> None:
     assert drawn(line, sort="out", rows=2)[0] == "4 flows, 2 shown"
     with pytest.raises(RequestError, match="--sort colour: expected one of flow, local"):
         View("colour")
+    with pytest.raises(RequestError, match=r"\(did you mean out\?\)"):
+        View("ouut")
 
 
 def test_what_the_filters_do_not_want_is_not_shown() -> None:

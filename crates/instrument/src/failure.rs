@@ -1,11 +1,15 @@
 //! From an error to an exit status and one sentence.
 
+use std::io;
+use std::path::{Path, PathBuf};
+
 use sojourn_capture::filter::FilterError;
 use sojourn_port::PortError;
 use sojourn_port::sim::LineError;
 use sojourn_probe::RequestError;
 use sojourn_record::RecordError;
 use sojourn_tcp::TcpError;
+use sojourn_tcplog::spool::SpoolError;
 use sojourn_wire::size::SizeError;
 
 /// The request is wrong.
@@ -24,6 +28,30 @@ pub struct NotTrusted(pub String);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct WrongRequest(pub String);
+
+/// A path that was named and cannot be: there is no such file or folder, or it is of the other kind.
+#[derive(Debug, thiserror::Error)]
+#[error("{operation} {}: {source}", path.display())]
+struct WrongPath {
+    operation: &'static str,
+    path: PathBuf,
+    source: io::Error,
+}
+
+/// The error of a file or folder that the request names: the request is wrong where there can be none of that name, and this
+/// machine cannot where the file system refuses for another reason.
+pub fn of_path(operation: &'static str, path: &Path, source: io::Error) -> anyhow::Error {
+    if cannot_be(&source) {
+        return WrongPath { operation, path: path.to_owned(), source }.into();
+    }
+    anyhow::Error::from(source).context(format!("{operation} {}", path.display()))
+}
+
+/// Whether the system says that no such path is there, or can be.
+fn cannot_be(error: &io::Error) -> bool {
+    use io::ErrorKind::{InvalidFilename, InvalidInput, IsADirectory, NotADirectory, NotFound};
+    matches!(error.kind(), NotFound | NotADirectory | IsADirectory | InvalidFilename | InvalidInput)
+}
 
 /// The error of a command that has no `--part`: of what is written there already, only another folder helps.
 pub fn exists(error: RecordError) -> anyhow::Error {
@@ -52,7 +80,8 @@ pub fn status(error: &anyhow::Error) -> u8 {
             || matches!(cause.downcast_ref(), Some(FilterError::Wrong { .. }))
             || matches!(cause.downcast_ref(), Some(PortError::Wrong { .. }))
             || matches!(cause.downcast_ref(), Some(TcpError::Wrong(_)))
-            || matches!(cause.downcast_ref(), Some(RecordError::Exists(_)));
+            || matches!(cause.downcast_ref(), Some(RecordError::Exists(_)))
+            || is_wrong_path(cause);
         if is_wrong {
             return WRONG_REQUEST;
         }
@@ -66,6 +95,19 @@ pub fn status(error: &anyhow::Error) -> u8 {
     MACHINE_CANNOT
 }
 
+/// Whether a file or folder was to be opened or made where none can be.
+fn is_wrong_path(cause: &(dyn std::error::Error + 'static)) -> bool {
+    match cause.downcast_ref() {
+        Some(RecordError::File { operation: "create" | "open", source, .. }) => return cannot_be(source),
+        Some(_) => return false,
+        None => {}
+    }
+    match cause.downcast_ref() {
+        Some(SpoolError::File { operation: "create" | "open", source, .. }) => cannot_be(source),
+        _ => cause.is::<WrongPath>(),
+    }
+}
+
 /// Returns the sentence that a person gets.
 pub fn sentence(error: &anyhow::Error) -> String {
     let mut told = String::new();
@@ -75,7 +117,12 @@ pub fn sentence(error: &anyhow::Error) -> String {
             told = if told.is_empty() { cause } else { format!("{told}: {cause}") };
         }
     }
-    told.replace('\n', " ")
+    let told = told.replace('\n', " ");
+    // Its number says nothing about a path that was mistyped.
+    match told.rsplit_once(" (os error ") {
+        Some((said, number)) if number.ends_with(')') && error.chain().any(is_wrong_path) => said.to_owned(),
+        _ => told,
+    }
 }
 
 #[cfg(test)]
@@ -89,6 +136,31 @@ mod tests {
         let error = anyhow::Error::new(RecordError::File { operation: "create", path, source });
         assert_eq!(sentence(&error), "create /proc/nothing: no such thing");
         assert_eq!(sentence(&error.context("log")), "log: create /proc/nothing: no such thing");
+    }
+
+    #[test]
+    fn a_path_that_cannot_be_is_a_wrong_request_and_a_refusal_the_machines() {
+        let system = |number| io::Error::from_raw_os_error(number);
+        let path = Path::new("/proc/nothing");
+        let record = |operation, number| {
+            anyhow::Error::from(RecordError::File { operation, path: path.to_owned(), source: system(number) })
+        };
+        let spool = SpoolError::File { operation: "create", path: path.to_owned(), source: system(2) };
+        // ENOENT, ENOTDIR, EISDIR and ENAMETOOLONG
+        for number in [2, 20, 21, 36] {
+            for error in [of_path("open", path, system(number)), record("create", number)] {
+                assert_eq!(status(&error.context("log")), WRONG_REQUEST, "{number}");
+            }
+        }
+        assert_eq!(status(&spool.into()), WRONG_REQUEST);
+        // EIO, EACCES, ENOSPC and EROFS
+        for number in [5, 13, 28, 30] {
+            assert_eq!(status(&of_path("open", path, system(number))), MACHINE_CANNOT, "{number}");
+        }
+        assert_eq!(status(&record("create", 30)), MACHINE_CANNOT);
+        assert_eq!(status(&record("sync", 2)), MACHINE_CANNOT, "that it is gone is nobody's request");
+        assert_eq!(sentence(&of_path("open", path, system(2))), "open /proc/nothing: No such file or directory");
+        assert!(sentence(&of_path("open", path, system(13))).ends_with("(os error 13)"));
     }
 
     #[test]

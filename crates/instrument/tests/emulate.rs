@@ -223,6 +223,15 @@ fn what_was_mistyped_is_met_with_what_was_meant() {
         (&["l", "r", "--dleay", "5ms"][..], "did you mean --delay?"),
         (&["explain", "--rate", "1Mbit/s", "--aqm", "codle"], "did you mean \"codel\"?"),
         (&["explain", "--forward", "delya 5ms"], "did you mean \"delay\"?"),
+        (&["explian", "l", "r", "--delay", "5ms"], "did you mean explain?"),
+        (
+            &["explain", "loss", "2"],
+            "loss is a word of the configuration, and no interface has that name: did you mean --loss 2, or",
+        ),
+        (&["explain", "l", "delay"], "delay is a word of the configuration"),
+        (&["delay", "5ms"], "did you mean --delay 5ms, or --forward \"delay 5ms\"?"),
+        (&["explain", "lo", "lo"], "lo lo: that is one port twice"),
+        (&["kernel", "l", "l", "--delay", "5ms"], "one port twice"),
         (&["explain", "--delay", "-5ms"], "-5ms: a time cannot be below zero; write it as 5ms"),
         (&["explain", "--loss", "2"], "2 has no percent sign: write 2%"),
         (&["explain", "--rate", "10Gbit/s", "--delay", "1s"], "--memory 1193MB"),
@@ -334,7 +343,6 @@ fn what_is_wrong_is_said_in_one_sentence() {
         fs::write(&trace, "time,rate\n0s,1Mbit/s\n2s,2Mbit/s\n1s,1Mbit/s\n").expect("writes");
         let trace = trace.to_str().expect("a name");
         let cases: &[(&[&str], u8)] = &[
-            (&["left", "left"], 2),
             (&["left", "nowhere"], 2),
             (&["left"], 2),
             (&["left", "right", "--delay", "20"], 2),
@@ -350,7 +358,11 @@ fn what_is_wrong_is_said_in_one_sentence() {
             (&["left", "right", "--cpu", "9999"], 2),
             (&["left", "right", "--backend", "kernel", "--delay", "1ms"], 3),
             (&["kernel", "left", "right", "--loss", "segment 3"], 2),
-            (&["replay", "/no/such/folder"], 3),
+            (&["replay", "/no/such/folder"], 2),
+            (&["offline", "/no/such.pcap", "-o", "/tmp/never.pcapng"], 2),
+            (&["recover", "/no/such/folder", "-o", "/tmp/never"], 2),
+            (&["left", "right", "--log", "/proc/nothing"], 2),
+            (&["left", "left"], 2),
             (&["replay", mine.to_str().expect("a name")], 2),
             (&["offline", trace, "-o", "/tmp/never.pcapng"], 2),
             (&["set", "forward", "delay", "1ms"], 3),
@@ -411,6 +423,23 @@ fn a_capture_passes_offline_in_the_time_of_its_stamps() {
     let told: Value = serde_json::from_str(&told).expect("JSON");
     assert_eq!((status, &told["frames"]), (0, &json!(900)), "{told}");
     assert_eq!(self::frames(&again)[0].0, start + Nanos::millis(20) + Nanos(480), "60 bytes at 1 Gbit/s");
+    fs::remove_dir_all(folder).expect("removes");
+}
+
+#[test]
+fn a_capture_that_is_missing_or_empty_is_refused_and_nothing_is_written() {
+    let folder = folder("refused");
+    fs::create_dir_all(&folder).expect("makes");
+    let [missing, empty, output] = ["missing.pcap", "empty.pcap", "out.pcapng"].map(|name| folder.join(name));
+    Writer::new(File::create(&empty).expect("creates")).expect("writes").finish().expect("writes");
+    let name = |path: &PathBuf| path.to_str().expect("a name").to_owned();
+    for (input, expected) in
+        [(&missing, "missing.pcap: No such file or directory"), (&empty, "the capture has no frame")]
+    {
+        let (status, told) = done(&["emulate", "offline", &name(input), "--delay", "1ms", "-o", &name(&output)]);
+        assert!(status == 2 && told.trim_end().ends_with(expected), "{status}: {told}");
+        assert!(!output.exists(), "{told}");
+    }
     fs::remove_dir_all(folder).expect("removes");
 }
 

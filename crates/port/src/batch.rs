@@ -62,8 +62,13 @@ pub trait Batch: Port {
         self.transmit(frame)
     }
 
-    /// Says by what means of the kernel frames move, for the record: "`AF_PACKET` sendmmsg, qdisc bypassed".
+    /// Says by what means of the kernel frames are sent, for the record: "`AF_PACKET` sendmmsg, qdisc bypassed".
     fn engine(&self) -> &str;
+
+    /// The same of the frames that are received: "`AF_PACKET` recvmmsg".
+    fn receive_engine(&self) -> &str {
+        self.engine()
+    }
 
     /// The descriptor that becomes readable when a frame can be received, for those who wait for several ports at once.
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {

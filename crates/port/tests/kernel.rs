@@ -38,8 +38,8 @@ fn udp_passes_the_suite() {
         for peer in ["10.77.1.2:0", "[fd77::2]:0"] {
             for interface in [None, Some("near")] {
                 let mut peer: SocketAddr = peer.parse().expect("an address");
-                let open = if peer.is_ipv4() { UdpListener::open4 } else { UdpListener::open6 };
-                let far = at_far_end(|| open(0)).expect("listens");
+                let any = if peer.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+                let far = at_far_end(|| UdpListener::open(any.parse().expect("an address"))).expect("listens");
                 peer.set_port(far.address().port());
                 let port = UdpPort::open(peer, interface).expect("opens");
                 run(bench(port, frames::UDP, answering(far)));
@@ -134,7 +134,7 @@ fn what_cannot_be_opened_is_said_in_a_sentence() {
         assert!(said(PacketPort::open("near", true)).contains("`ip link set dev near up`"));
         let refused = UdpPort::open(peer, None).expect_err("has no route").to_string();
         assert!(refused.contains("no route"), "{refused}");
-        let taken = UdpListener::open4(0).expect("listens").address();
+        let taken = UdpListener::open("0.0.0.0:0".parse().expect("an address")).expect("listens").address();
         let first = UdpListener::open(taken).expect("listens");
         let refused = UdpListener::open(first.address()).expect_err("is taken").to_string();
         assert!(refused.contains("in use"), "{refused}");

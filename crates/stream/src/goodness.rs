@@ -1,8 +1,7 @@
 //! Whether gaps are exponentially distributed, as those of a Poisson stream are: the test of Anderson and Darling.
 //!
-//! Sources: M. A. Stephens, in D'Agostino and Stephens, *Goodness-of-Fit Techniques* (1986), table 4.11 and after, for
-//! an estimated mean; G. and J. Marsaglia, *Evaluating the Anderson-Darling distribution*, JSS 9(2), 2004, for a given
-//! one.
+//! The mean is estimated. Source: M. A. Stephens, in D'Agostino and Stephens, *Goodness-of-Fit Techniques* (1986),
+//! table 4.11 and after.
 
 /// How well a sample fits.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -27,14 +26,6 @@ pub fn exponential(gaps_ns: &mut [f64]) -> Option<Fit> {
     let mean_ns = gaps_ns.iter().sum::<f64>() / n as f64;
     let a2 = statistic(gaps_ns, mean_ns)?;
     Some(Fit { a2, p: p_of_estimated_mean(a2 * (1.0 + 0.6 / n as f64)), n })
-}
-
-/// Tests gaps, in nanoseconds, for an exponential distribution of a given mean. Sorts them. `None` when they are too
-/// few.
-pub fn exponential_of_mean(gaps_ns: &mut [f64], mean_ns: f64) -> Option<Fit> {
-    let a2 = statistic(gaps_ns, mean_ns)?;
-    let n = gaps_ns.len();
-    Some(Fit { a2, p: p_of_given_mean(a2, n as f64), n })
 }
 
 fn statistic(gaps_ns: &mut [f64], mean_ns: f64) -> Option<f64> {
@@ -72,43 +63,6 @@ fn p_of_estimated_mean(z: f64) -> f64 {
     p.clamp(0.0, 1.0)
 }
 
-/// Marsaglia's limit distribution, and their correction for `n` values.
-fn p_of_given_mean(z: f64, n: f64) -> f64 {
-    let x = limit(z);
-    (1.0 - (x + correction(n, x))).clamp(0.0, 1.0)
-}
-
-fn limit(z: f64) -> f64 {
-    if z < 2.0 {
-        let inner = polynomial(z, &[2.000_12, 0.247_105, -0.064_982_1, 0.034_796_2, -0.011_672, 0.001_686_91]);
-        (-1.233_714_1 / z).exp() / z.sqrt() * inner
-    } else {
-        let inner = polynomial(z, &[1.0776, -2.306_95, 0.434_24, -0.082_433, 0.008_056, -0.000_314_6]);
-        (-inner.exp()).exp()
-    }
-}
-
-fn correction(n: f64, x: f64) -> f64 {
-    if x > 0.8 {
-        return polynomial(x, &[-130.2137, 745.2337, -1705.091, 1950.646, -1116.360, 255.7844]) / n;
-    }
-    let knee = 0.01265 + 0.1757 / n;
-    if x < knee {
-        let t = x / knee;
-        let shape = t.sqrt() * (1.0 - t) * (49.0 * t - 102.0);
-        shape * (0.0037 / (n * n) + 0.00078 / n + 0.00006) / n
-    } else {
-        let t = (x - knee) / (0.8 - knee);
-        let shape = polynomial(t, &[-0.000_226_33, 6.54034, -14.6538, 14.458, -8.259, 1.91864]);
-        shape * (0.04213 + 0.01365 / n) / n
-    }
-}
-
-/// Evaluates a polynomial; its lowest coefficient comes first.
-fn polynomial(x: f64, coefficients: &[f64]) -> f64 {
-    coefficients.iter().rev().fold(0.0, |sum, coefficient| sum * x + coefficient)
-}
-
 #[cfg(test)]
 mod tests {
     use rand::SeedableRng;
@@ -138,15 +92,7 @@ mod tests {
     const MOST: f64 = 2.2;
 
     #[test]
-    fn p_values_are_uniform_where_the_mean_is_given() {
-        for n in [8, 50, 1_000] {
-            let distance = distance(|seed| exponential_of_mean(&mut gaps(seed, n), 1e5).unwrap().p);
-            assert!(distance < MOST, "{n}: {distance}");
-        }
-    }
-
-    #[test]
-    fn p_values_are_uniform_where_the_mean_is_estimated() {
+    fn p_values_of_exponential_gaps_are_uniform() {
         for n in [20, 100, 1_000] {
             let distance = distance(|seed| exponential(&mut gaps(seed, n)).unwrap().p);
             assert!(distance < MOST, "{n}: {distance}");
@@ -159,8 +105,6 @@ mod tests {
         assert!(exponential(&mut regular).unwrap().p < 1e-6);
         let mut uniform: Vec<f64> = (0..1_000).map(|place| f64::from(place) * 200.0).collect();
         assert!(exponential(&mut uniform).unwrap().p < 1e-6);
-        let mut other_mean = gaps(1, 1_000);
-        assert!(exponential_of_mean(&mut other_mean, 1.3e5).unwrap().p < 1e-6);
     }
 
     #[test]

@@ -11,6 +11,8 @@ use rand::rngs::StdRng;
 use rand_distr::{Distribution, Exp1};
 use serde::{Deserialize, Serialize};
 use sojourn_time::Nanos;
+use sojourn_time::near::did_you_mean;
+use sojourn_time::text::packet_rate;
 
 /// What a link needs for each frame beside the frame: preamble, start delimiter and the gap between frames.
 const LINK_OVERHEAD_BYTES: u64 = 20;
@@ -65,8 +67,13 @@ pub struct Schedule {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ScheduleError {
     /// Not a pattern.
-    #[error("{0:?} is no schedule; expected regular, poisson, burst:N, ramp:FROM-TO, flood or replay")]
-    NoPattern(String),
+    #[error(
+        "{text:?} is no schedule; expected regular, poisson, burst:N, ramp:FROM-TO, flood or replay{}", meant(.text)
+    )]
+    NoPattern {
+        /// What was written.
+        text: String,
+    },
     /// Not a rate.
     #[error("a rate of {0} packets a second cannot be; give one above 0")]
     NoRate(f64),
@@ -285,11 +292,17 @@ impl Sum {
     }
 }
 
+/// The name of a pattern that was probably meant.
+fn meant(text: &str) -> String {
+    let name = text.split(':').next().unwrap_or(text);
+    did_you_mean(name, &["regular", "poisson", "burst", "ramp", "flood", "replay"])
+}
+
 impl FromStr for Pattern {
     type Err = ScheduleError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let refusal = || ScheduleError::NoPattern(text.to_owned());
+        let refusal = || ScheduleError::NoPattern { text: text.to_owned() };
         let (name, argument) = text.split_once(':').map_or((text, None), |(name, rest)| (name, Some(rest)));
         match (name, argument) {
             ("regular", None) => Ok(Self::Regular),
@@ -303,23 +316,12 @@ impl FromStr for Pattern {
             },
             ("ramp", Some(rates)) => {
                 let (from, to) = rates.split_once('-').ok_or_else(refusal)?;
-                let rate = |text| pps(text).ok_or_else(refusal);
+                let rate = |text| packet_rate(text).ok_or_else(refusal);
                 Ok(Self::Ramp { from_pps: rate(from)?, to_pps: rate(to)? })
             }
             _ => Err(refusal()),
         }
     }
-}
-
-/// Reads a rate in packets a second: `20000`, `20k`, `20kpps`, `0.5Mpps`.
-fn pps(text: &str) -> Option<f64> {
-    let text = text.strip_suffix("pps").unwrap_or(text);
-    let (digits, factor) = match text.char_indices().last()? {
-        (end, 'k') => (&text[..end], 1e3),
-        (end, 'M') => (&text[..end], 1e6),
-        _ => (text, 1.0),
-    };
-    digits.parse::<f64>().ok().map(|rate| rate * factor).filter(|rate| rate.is_finite() && *rate >= 0.0)
 }
 
 impl fmt::Display for Pattern {

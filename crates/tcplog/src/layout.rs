@@ -74,21 +74,6 @@ pub mod flag {
     pub const WINDOW_SCALING: u32 = 1 << 2;
     pub const DSACK: u32 = 1 << 3;
     pub const ECN: u32 = 1 << 4;
-    pub const ECN_QUEUE_CWR: u32 = 1 << 5;
-    pub const ECN_DEMAND_CWR: u32 = 1 << 6;
-    pub const ECN_SEEN: u32 = 1 << 7;
-    pub const NAGLE_OFF: u32 = 1 << 8;
-    pub const CORK: u32 = 1 << 9;
-    pub const CWND_LIMITED: u32 = 1 << 10;
-    pub const APP_LIMITED: u32 = 1 << 11;
-    pub const FRTO: u32 = 1 << 12;
-    pub const OUT_OF_ORDER: u32 = 1 << 13;
-    pub const UNDO: u32 = 1 << 14;
-    pub const TLP: u32 = 1 << 15;
-    pub const IN_USE: u32 = 1 << 16;
-    pub const SYN_DATA: u32 = 1 << 17;
-    pub const FASTOPEN: u32 = 1 << 18;
-    pub const REPAIR: u32 = 1 << 19;
 }
 
 layout! {

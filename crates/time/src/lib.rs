@@ -5,6 +5,7 @@
 //! takes a [`Clock`] or a [`Time`]. [`pace`] decides when a driver sleeps. It does not convert between the clocks of two hosts.
 
 mod host;
+pub mod near;
 pub mod pace;
 mod simulated;
 mod steady;

@@ -1,4 +1,4 @@
-//! Times as people write them: worked out in integers, to the nearest nanosecond. A number without a unit is refused unless the
+//! Times and packet rates as people write them. Times are worked out in integers, to the nearest nanosecond. A number without a unit is refused unless the
 //! caller says what it counts.
 
 use crate::Nanos;
@@ -65,6 +65,21 @@ impl Number<'_> {
     }
 }
 
+/// Reads a rate in packets a second: `20000`, `20k`, `20kpps`, `0.5Mpps`; `None` where it is none.
+pub fn packet_rate(text: &str) -> Option<f64> {
+    let (number, unit) = split(text)?;
+    let zeros = match unit.strip_suffix("pps").unwrap_or(unit) {
+        "" => 0,
+        "k" => 3,
+        "M" => 6,
+        "G" => 9,
+        _ => return None,
+    };
+    // By way of text: a sum of rounded factors may be another number than the nearest.
+    let exponent = number.exponent.checked_add(zeros)?;
+    format!("{}e{exponent}", number.digits).parse().ok().filter(|rate: &f64| rate.is_finite())
+}
+
 /// Splits "1.5e3 ms" into its number and its unit; `None`: no number begins it.
 pub fn split(text: &str) -> Option<(Number<'_>, &str)> {
     let bytes = text.as_bytes();
@@ -126,6 +141,24 @@ pub fn too_large(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn packet_rates_are_the_nearest_number() {
+        for (text, expected) in [
+            ("20000", 2e4),
+            ("20k", 2e4),
+            ("1.1kpps", 1_100.0),
+            ("0.1Mpps", 1e5),
+            ("2 Gpps", 2e9),
+            ("1e3pps", 1e3),
+            ("0", 0.0),
+        ] {
+            assert_eq!(packet_rate(text), Some(expected), "{text}");
+        }
+        for refused in ["", "pps", "k", "-1", "infpps", "nan", "1e400", "1xpps", "1ppsk", "\u{e9}kpps", "1kbit/s"] {
+            assert_eq!(packet_rate(refused), None, "{refused}");
+        }
+    }
 
     #[test]
     fn times_carry_their_unit() {

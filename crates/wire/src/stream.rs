@@ -257,9 +257,6 @@ impl SyncTail {
     /// 6 bytes of clock id, 1 of the source, 1 of flags: bit 0 follow-up, the others reserved.
     pub const BYTES: usize = 8;
 
-    /// How much of an id is carried.
-    pub const CLOCK_MASK: u64 = (1 << 48) - 1;
-
     /// Reads what stands behind the header; `None` when it is cut or none.
     pub fn read(payload: &[u8]) -> Option<Self> {
         let bytes = payload.get(HEADER_BYTES..)?.first_chunk::<{ Self::BYTES }>()?;

@@ -7,13 +7,13 @@ device's rate within 10 % of it has the statistic "at_least": the device can do 
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
 
+from sojourn import units
 from sojourn.analysis.finding import Finding, Place, worst_apart
 from sojourn.analysis.links.cables import cables_of
 from sojourn.analysis.rows import Row
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from sojourn.analysis.factors import Factors
     from sojourn.analysis.run import Run
 
-RATE = re.compile(r"([0-9.]+) ?([kMG]?)bit/s")
 NEAR = 0.9
 """A rate above this share of the tester zero-loss rate is limited by the tester."""
 
@@ -82,8 +81,8 @@ def _bits(rate: object) -> float | None:
     """A rate in bits per second, as a plan or a line writes it."""
     if isinstance(rate, int | float):
         return float(rate)
-    found = RATE.fullmatch(str(rate))
-    return float(found[1]) * {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9}[found[2]] if found else None
+    found = units.rate(str(rate))
+    return float(found[1]) if found and found[0] == "bit/s" else None
 
 
 def zero_loss_rates(run: Run) -> Iterator[tuple[str, int, float]]:

@@ -185,6 +185,8 @@ def summary(
 
     opened = TcpLog.open(log, Chosen(frozenset(flow) if flow else None, who=who, block=block))
     rows = summarised(opened)
+    if rows.is_empty() and not opened.cut:
+        raise RequestError(opened.nothing_logged())
     if as_json:
         typer.echo(rows.write_ndjson(), nl=False)
     else:

@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sojourn.cli.flows import CLOSED, COLUMNS, MAY_BE_UNKNOWN, NOTHING, flows_of, state, units
-from sojourn.errors import DoubtfulError, MachineError, RequestError, SojournError
+from sojourn.errors import DoubtfulError, MachineError, RequestError, SojournError, did_you_mean
 from sojourn.instruments import find_instrument
 
 if TYPE_CHECKING:
@@ -44,7 +44,8 @@ class View:
 
     def __post_init__(self) -> None:
         if self.sort not in COLUMNS:
-            raise RequestError(f"--sort {self.sort}: expected one of {', '.join(COLUMNS)}")
+            meant = did_you_mean(self.sort, COLUMNS)
+            raise RequestError(f"--sort {self.sort}: expected one of {', '.join(COLUMNS)}{meant}")
 
     def draw(self, told: dict[str, Any], console: Console) -> Table:
         """The table of one line of the instrument."""

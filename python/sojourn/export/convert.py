@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sojourn.errors import RequestError
+from sojourn.errors import RequestError, did_you_mean
 from sojourn.export.log import Chosen, TcpLog
 from sojourn.export.output import Told, refuse_existing, writing
 
@@ -41,7 +41,8 @@ class Request:
 def convert(request: Request) -> Told:
     """Convert; nothing is written where the request is wrong."""
     if request.to not in FORMATS:
-        raise RequestError(f"no format is named {request.to}: there are {', '.join(FORMATS)}")
+        meant = did_you_mean(request.to, FORMATS)
+        raise RequestError(f"no format is named {request.to}: there are {', '.join(FORMATS)}{meant}")
     if (request.to == "pcapng") != (request.capture is not None):
         raise RequestError(
             "--to pcapng needs --capture FILE, the packets that are to be commented, and no other format"
@@ -53,10 +54,25 @@ def convert(request: Request) -> Told:
     told = Told("standard output" if place is None else str(place))
     with writing(place) as file:
         _write(request, log, file, told)
+        if not told.records and not log.cut:
+            raise RequestError(_nothing(request, log, told))
     told.cut = bool(log.cut)
     if log.cut:
         told.sentences.append(f"{', '.join(log.cut)} ends before its end: what lay before the cut was converted")
     return told
+
+
+def _nothing(request: Request, log: TcpLog, told: Told) -> str:
+    """Why no record came of a log that is whole."""
+    chosen = request.chosen
+    if not any(
+        frame.height for frame in TcpLog.open(request.log, Chosen(who=chosen.who, block=chosen.block)).batches()
+    ):
+        return log.nothing_logged()
+    asked = {"--flow": chosen.flows, "--since": chosen.since_ns, "--until": chosen.until_ns}
+    options = " and ".join(option for option, value in asked.items() if value is not None)
+    why = "; ".join([f"{options} leave nothing of it"] * bool(options) + told.sentences)
+    return f"no record of {request.log} can be written{': ' * bool(why)}{why}"
 
 
 def _write(request: Request, log: TcpLog, file: BinaryIO, told: Told) -> None:

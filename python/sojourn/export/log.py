@@ -108,6 +108,14 @@ class TcpLog:
             return tai - int(self.header.get("tai_minus_monotonic_ns", 0))
         return tai
 
+    def nothing_logged(self) -> str:
+        """Why a log has no sample: how many flows were seen, and what says what became of their packets."""
+        seen = self.flows.height
+        flows = f"{seen} flow{'s' * (seen != 1)} seen, of which nothing was logged" if seen else "no flow was seen"
+        return (
+            f"{self.path} has no sample: {flows}; `sojourn tcplog status {self.path}` says what became of the packets"
+        )
+
     def absent(self, columns: Collection[str]) -> list[str]:
         """Which of these fields the log's kernel lacks."""
         return [name for name in self.header.get("absent", []) if name in columns]

@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sojourn import devices
-from sojourn.errors import RequestError
+from sojourn.errors import RequestError, nearest
 from sojourn.plan.section import keys_of, read_section, written
 from sojourn.plan.source import Given, Table, refuse
 from sojourn.plan.types import BedPlan, BoxPlan
-from sojourn.plan.values import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

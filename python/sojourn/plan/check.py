@@ -11,14 +11,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sojourn import devices
-from sojourn.errors import RequestError
+from sojourn.errors import RequestError, nearest
 from sojourn.plan.boxes import check_boxes
 from sojourn.plan.emulatable import check_emulators, check_links
 from sojourn.plan.real_bed import load_real_bed
 from sojourn.plan.routed import check_routed
 from sojourn.plan.source import Given, Table, refuse
 from sojourn.plan.types import DIRECT, Plan
-from sojourn.plan.values import nearest, one_of
+from sojourn.plan.values import one_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sojourn import studies as built_in
-from sojourn.errors import RequestError
+from sojourn.errors import RequestError, nearest
 from sojourn.methods import DEFAULT, packages
 from sojourn.plan.boxes import from_folder, of_devices, read_boxes, spread, without_others
 from sojourn.plan.boxes import is_known as is_box_key
@@ -25,7 +25,7 @@ from sojourn.plan.routed import over_routers
 from sojourn.plan.section import Declared, keys_of, read_section
 from sojourn.plan.source import Given, Table, read_toml, refuse
 from sojourn.plan.types import BedPlan, EmulatorPlan, HostPlan, Plan, Study, ask_of
-from sojourn.plan.values import nearest, one_of
+from sojourn.plan.values import one_of
 from sojourn.records.decode import toml_tables
 
 if TYPE_CHECKING:

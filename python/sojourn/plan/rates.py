@@ -7,11 +7,10 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any, Literal
 
+from sojourn import units
 from sojourn.plan.values import Reader, word_or
-from sojourn.units import UNITS_NS, as_duration
+from sojourn.units import SCALES, UNITS_NS, as_duration
 
-SCALES = {"": 0, "k": 3, "M": 6, "G": 9}
-RATE = re.compile(r"(\d+(?:\.\d+)?)\s*(k|M|G)?(pps|bit/s)")
 SHARE = re.compile(r"(\d+(?:\.\d+)?)\s*%")
 
 Unit = Literal["pps", "bit/s", "share", "interval"]
@@ -55,9 +54,9 @@ def rate(*, shares: bool = True) -> Reader:
     def read(value: Any) -> Rate | None:
         if not isinstance(value, str):
             return None
-        if found := RATE.fullmatch(value.strip()):
-            number = Decimal(found[1]) * 10 ** SCALES[found[2] or ""]
-            return Rate("pps" if found[3] == "pps" else "bit/s", number) if 0 < number <= 10**12 else None
+        if plain := units.rate(value):
+            unit, number = plain
+            return Rate("pps" if unit == "pps" else "bit/s", number) if 0 < number <= 10**12 else None
         found = SHARE.fullmatch(value.strip()) if shares else None
         if not found or not 0 < Decimal(found[1]) <= 1000:
             return None

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from sojourn import devices
 from sojourn.devices import A_A, DIRECT
-from sojourn.errors import RequestError
+from sojourn.errors import RequestError, nearest
 from sojourn.plan.section import key, keys_of, read_section, section
 from sojourn.plan.source import Given, Table, read_toml
-from sojourn.plan.values import flag, matching, nearest, text, whole
+from sojourn.plan.values import flag, matching, text, whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

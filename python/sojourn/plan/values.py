@@ -6,15 +6,15 @@ its business (each method's checks).
 
 from __future__ import annotations
 
-import difflib
 import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from sojourn.errors import nearest
 from sojourn.units import as_duration, nanoseconds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
 
 def plain(value: Any) -> Any:
@@ -44,11 +44,6 @@ class Reader:
         from sojourn.records.earlier import VALUES  # only a refusal needs it
 
         return today if (today := VALUES.get(word)) in self.choices else nearest(word, self.choices)
-
-
-def nearest(word: str, choices: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """The choice that a misspelt word most likely stands for."""
-    return next(iter(difflib.get_close_matches(word, list(choices), 1, cutoff)), None)
 
 
 def text() -> Reader:

@@ -5,11 +5,11 @@ use sojourn_time::Time;
 use super::agenda::Agenda;
 use super::ledger::Ledger;
 use crate::config::check::ConfigError;
-use crate::config::near::did_you_mean;
 use crate::config::{self, Config};
 use crate::pipe::Path;
 use crate::pipe::flows::{Flows, SHARED};
 use crate::select::Key;
+use sojourn_time::near::did_you_mean;
 
 /// The pipes of a configuration, with those of single flows.
 #[derive(Debug)]

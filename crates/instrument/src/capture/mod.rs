@@ -10,7 +10,6 @@ mod show;
 
 use std::path::Path;
 
-use anyhow::Context;
 use sojourn_capture::filter;
 use sojourn_record::private;
 use sojourn_rights::Folders;
@@ -18,7 +17,7 @@ use sojourn_rights::table::CAPTURE;
 use sojourn_time::{Clock, HostClock, Time};
 
 use crate::caller;
-use crate::failure::{WrongRequest, exists};
+use crate::failure::{WrongRequest, exists, of_path};
 use crate::place;
 use crate::sys::STOP;
 use crate::tcplog::write_whole;
@@ -52,7 +51,7 @@ fn by_hand(asked: &ByHand) -> anyhow::Result<()> {
     caller::become_caller(|| private::create_folder(out).is_ok() && caller::can_write(out))?;
     CAPTURE.settle()?;
     // Without the right to give it away: it stays that of who writes into it.
-    private::create_folder(out).with_context(|| format!("create {}", out.display()))?;
+    private::create_folder(out).map_err(|error| of_path("create", out, error))?;
     CAPTURE.write_only_below(Folders::open([out])?)?;
     session.write_to(out).map_err(exists)?;
     CAPTURE.restrict_calls()?;

@@ -1,15 +1,17 @@
 //! The command line of `emulate`.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 use sojourn_emulate::Direction;
-use sojourn_emulate::config::units;
+use sojourn_emulate::config::{is_word, units};
 use sojourn_port::bridge::Means;
 use sojourn_time::Nanos;
+use sojourn_time::near::nearest;
 use sojourn_time::text::time;
 
+use super::asked::is_interface;
 use super::pipe_options::PipeOptions;
 
 /// What to do with an emulator.
@@ -68,10 +70,17 @@ pub fn complete(mut words: Vec<OsString>) -> Vec<OsString> {
         let file = (at < words.len()).then(|| words.remove(at));
         words.insert(2, "offline".into());
         words.splice(3..3, file);
-    } else if words.get(2).is_some_and(|word| !SUBCOMMANDS.iter().any(|known| word == known)) {
+    } else if words.get(2).is_some_and(|word| !SUBCOMMANDS.iter().any(|known| word == known) && !is_mistyped(word)) {
         words.insert(2, "run".into());
     }
     words
+}
+
+/// Whether a word is nearly a command, and neither an interface nor a word of the configuration: that is left as it is, and refused
+/// with what was meant.
+fn is_mistyped(word: &OsStr) -> bool {
+    let word = word.to_str().filter(|word| word.bytes().all(|byte| byte.is_ascii_lowercase()));
+    word.is_some_and(|word| nearest(word, &SUBCOMMANDS).is_some() && !is_word(word) && !is_interface(word))
 }
 
 /// The configuration of pipes and rules.
@@ -343,6 +352,8 @@ mod tests {
     fn what_is_short_is_completed() {
         assert_eq!(completed("x emulate eth1 eth2 --delay 1ms"), "x emulate run eth1 eth2 --delay 1ms");
         assert_eq!(completed("x emulate --delay 1ms eth1 eth2"), "x emulate run --delay 1ms eth1 eth2");
+        assert_eq!(completed("x emulate explian eth1 eth2"), "x emulate explian eth1 eth2", "no port: refused");
+        assert_eq!(completed("x emulate set0 eth2"), "x emulate run set0 eth2", "a port may be called so");
         for same in ["x emulate run a b", "x emulate --help", "x emulate", "x probe icmp 10.0.0.2", "x"] {
             assert_eq!(completed(same), same);
         }

@@ -1,12 +1,42 @@
 //! From a command line to a configuration.
 
-use sojourn_emulate::config::{Action, Match, Rule, pipe_from_options, pipe_from_words};
+use sojourn_emulate::config::{Action, Match, Rule, is_word, pipe_from_options, pipe_from_words, pipe_options};
 use sojourn_emulate::{Config, ConfigError, Direction, Pipe, config};
+use sojourn_port::kernel::Interface;
 
 use super::arguments::Asked;
 use crate::failure::WrongRequest;
 
 const DIRECTIONS: [Direction; 2] = [Direction::Forward, Direction::Backward];
+
+/// Refuses two ports that no bridge can have: words of the configuration, for which an option was meant, and one port twice.
+///
+/// # Errors
+/// Says which, and what to write instead.
+pub fn check_ports(ports: &[&str]) -> Result<(), WrongRequest> {
+    for (at, &port) in ports.iter().enumerate() {
+        if !is_word(port) || is_interface(port) {
+            continue;
+        }
+        let words = ports[at..].join(" ");
+        let option =
+            pipe_options().find(|option| option.word == port).map_or(String::new(), |_| format!("--{words}, or "));
+        return Err(WrongRequest(format!(
+            "{port} is a word of the configuration, and no interface has that name: did you mean {option}--forward {words:?}?"
+        )));
+    }
+    match ports {
+        [left, right] if left == right => {
+            Err(WrongRequest(format!("{left} {right}: that is one port twice; a bridge has two different ones")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whether this network namespace has an interface of that name.
+pub fn is_interface(name: &str) -> bool {
+    Interface::named(name).is_ok()
+}
 
 /// Returns what is asked.
 ///

@@ -37,6 +37,7 @@ pub fn run(asked: &Run) -> anyhow::Result<()> {
         let problem = "emulate verify: the measurement is done by `sojourn emulate verify`, not by this program";
         return Err(WrongRequest(problem.to_owned()).into());
     }
+    asked::check_ports(&[&asked.left, &asked.right])?;
     // First of all: the number may be of something of ours later.
     let ready_pipe = asked.how.ready_fd.map(open_ready).transpose()?;
     let config = asked::config(&asked.asked)?;

@@ -23,6 +23,7 @@ use crate::sys::STOP;
 /// # Errors
 /// When netem cannot do exactly what is asked.
 pub fn print(asked: &Kernel) -> anyhow::Result<()> {
+    asked::check_ports(&[&asked.left, &asked.right])?;
     let config = asked::config(&asked.asked)?;
     let text = to_text(&commands(&config, &asked.left, &asked.right)?);
     let undone = to_text(&undo(&config, &asked.left, &asked.right)?);

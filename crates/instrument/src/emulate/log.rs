@@ -24,7 +24,7 @@ use sojourn_time::{Clock, Nanos, Stamp, SteadyClock, Time};
 
 use super::Bridge;
 use super::events::Event;
-use crate::failure::NotTrusted;
+use crate::failure::{NotTrusted, of_path};
 use crate::place::Processors;
 
 /// Rows that may wait for the writer: 80 MB of them.
@@ -88,7 +88,7 @@ pub fn create(folder: &Path, who: (&str, u16), pipes: Vec<String>, limit: Option
     let path = folder.join(format!("emulation-{}-{:03}.jsonl", who.0, who.1));
     let events = private::create_file(&path).map_err(|error| match error.kind() {
         ErrorKind::AlreadyExists => anyhow!(RecordError::Exists(path.clone())),
-        _ => anyhow!(error).context(format!("create {}", path.display())),
+        _ => of_path("create", &path, error),
     })?;
     Ok(Files { packets, events, path, length: 0, reserved: 0, limit })
 }

@@ -13,7 +13,7 @@ use sojourn_time::Time;
 
 use super::arguments::Offline;
 use super::{asked, show};
-use crate::failure::{NotTrusted, WrongRequest};
+use crate::failure::{NotTrusted, WrongRequest, of_path};
 
 /// Lets every frame of a file pass.
 ///
@@ -21,17 +21,22 @@ use crate::failure::{NotTrusted, WrongRequest};
 /// When the request is wrong, or a file cannot be read or written. What was read before damage is written.
 pub fn run(asked: &Offline) -> anyhow::Result<()> {
     let config = asked::config(&asked.asked)?;
-    let input = File::open(&asked.input).with_context(|| format!("open {}", asked.input.display()))?;
-    let capture = Capture::new(BufReader::new(input)).map_err(|error| unreadable(&asked.input, &error))?;
+    let input = File::open(&asked.input).map_err(|error| of_path("open", &asked.input, error))?;
+    let mut capture = Capture::new(BufReader::new(input)).map_err(|error| unreadable(&asked.input, &error, ""))?;
+    let mut frame = Vec::new();
+    let first = capture.next(&mut frame).map_err(|error| unreadable(&asked.input, &error, ""))?;
+    let Some(first) = first else {
+        return Err(WrongRequest(format!("{}: the capture has no frame", asked.input.display())).into());
+    };
     if is_same(&asked.input, &asked.output) {
         let problem = format!("--output {}: that is the input; give another file", asked.output.display());
         return Err(WrongRequest(problem).into());
     }
     let open = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&asked.output);
-    let output = open.with_context(|| format!("create {}", asked.output.display()))?;
+    let output = open.map_err(|error| of_path("create", &asked.output, error))?;
     let writer = NgWriter::new(BufWriter::new(output)).with_context(|| writing(&asked.output))?;
     let mut offline = Passage::new(&config, asked, capture, writer);
-    let read = offline.pass();
+    let read = offline.pass(first, frame);
     let (report, frames, cut) = offline.finish()?;
     tell(asked, &config, &report, frames, cut)?;
     read
@@ -74,13 +79,11 @@ impl<'a> Passage<'a> {
         }
     }
 
-    /// Lets all frames in, and all out that leave.
-    fn pass(&mut self) -> anyhow::Result<()> {
-        let mut frame = Vec::new();
-        loop {
-            let next = self.capture.next(&mut frame).map_err(|error| unreadable(self.input, &error));
+    /// Lets all frames in, of which the first has been read, and all out that leave.
+    fn pass(&mut self, first: Record, mut frame: Vec<u8>) -> anyhow::Result<()> {
+        let mut next = Some(first);
+        while let Some(Record { at, original_bytes, .. }) = next {
             // Stamps of several interfaces may be out of order by a little: then a frame came when the one before it did.
-            let Some(Record { at, original_bytes, .. }) = next? else { break };
             self.latest = self.latest.max(at);
             self.frames += 1;
             let original = (original_bytes as usize).min(LONGEST_FRAME_BYTES as usize);
@@ -91,6 +94,8 @@ impl<'a> Passage<'a> {
                 frame.resize(original, 0);
             }
             self.arrive(&frame, kept)?;
+            let written = "; what was before it has been written";
+            next = self.capture.next(&mut frame).map_err(|error| unreadable(self.input, &error, written))?;
         }
         self.leave(Time(Time::NEVER.0 - 1))
     }
@@ -152,10 +157,10 @@ fn tell(asked: &Offline, config: &Config, report: &Report, frames: u64, cut: u64
     Ok(())
 }
 
-fn unreadable(path: &Path, error: &PcapError) -> anyhow::Error {
+fn unreadable(path: &Path, error: &PcapError, written: &str) -> anyhow::Error {
     match error {
         PcapError::Truncated { number: 1.. } | PcapError::Damaged { .. } | PcapError::Malformed { .. } => {
-            NotTrusted(format!("{}: {error}; what was before it has been written", path.display())).into()
+            NotTrusted(format!("{}: {error}{written}", path.display())).into()
         }
         PcapError::Read(_) => anyhow!("{}: {error}", path.display()),
         _ => WrongRequest(format!("{}: {error}", path.display())).into(),

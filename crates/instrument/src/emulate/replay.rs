@@ -14,7 +14,7 @@ use sojourn_time::Time;
 use super::arguments::{Logs, Recover, Replay};
 use super::events::Event;
 use super::log;
-use crate::failure::{NotTrusted, WrongRequest};
+use crate::failure::{NotTrusted, WrongRequest, of_path};
 use crate::numbers::span;
 
 /// Replays each log of a folder.
@@ -60,7 +60,7 @@ pub fn recover(asked: &Recover) -> anyhow::Result<()> {
 /// Finds the logs that are meant: their name, their part, and the file of their events.
 fn logs(asked: &Logs) -> anyhow::Result<Vec<(String, u16, PathBuf)>> {
     let folder = &asked.folder;
-    let entries = fs::read_dir(folder).with_context(|| format!("read {}", folder.display()))?;
+    let entries = fs::read_dir(folder).map_err(|error| of_path("read", folder, error))?;
     let mut found: Vec<_> = entries.flatten().filter_map(|entry| named(&entry.path())).collect();
     found.retain(|(name, part, _)| {
         asked.name.as_ref().is_none_or(|only| only == name) && asked.part.is_none_or(|only| only == *part)

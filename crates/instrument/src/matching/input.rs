@@ -7,14 +7,13 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread::{self, JoinHandle};
 
-use anyhow::Context;
 use sojourn_port::pcap::{self, Direction, Frames, PcapError, Skipped};
 use sojourn_record::tap::{TAP_DIRECTIONS, Tapped};
 use sojourn_record::{TapAbout, TapReader};
 use sojourn_time::Source;
 use sojourn_wire::digest::{Key, digest, digest_within, stations};
 
-use crate::failure::{NotTrusted, WrongRequest};
+use crate::failure::{NotTrusted, WrongRequest, of_path};
 
 /// A packet as a tap saw it.
 #[derive(Clone, Copy, Debug)]
@@ -136,7 +135,7 @@ impl Opened {
             }
             return Ok(Self::Records(Box::new(TapReader::open(&name.path).map_err(readable)?)));
         }
-        File::open(&name.path).map(Self::Capture).with_context(|| format!("open {}", name.path.display()))
+        File::open(&name.path).map(Self::Capture).map_err(|error| of_path("open", &name.path, error))
     }
 
     pub fn about(&self) -> Option<&TapAbout> {

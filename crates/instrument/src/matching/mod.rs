@@ -24,7 +24,7 @@ use sojourn_record::{CrossingFolder, Origin, RecordError, private};
 use sojourn_rights::table::MATCH;
 use sojourn_wire::digest::Key;
 
-use crate::failure::{WrongRequest, exists};
+use crate::failure::{WrongRequest, exists, of_path};
 use arguments::{Engine, Match};
 use input::{Input, Name, Opened, Rule};
 use pair::{Pair, Terms};
@@ -211,7 +211,7 @@ impl Output {
     fn create(folder: &Path, opened: &[Opened]) -> anyhow::Result<Self> {
         let is_of_records = opened.iter().all(|opened| matches!(opened, Opened::Records(_)));
         let clock = (!is_of_records).then_some(REALTIME);
-        private::create_folder(folder).with_context(|| format!("create {}", folder.display()))?;
+        private::create_folder(folder).map_err(|error| of_path("create", folder, error))?;
         let path = folder.join(SUMMARY);
         remove_unfinished(folder, &path)?;
         let summary = private::create_file(&path).map_err(|error| match error.kind() {

@@ -61,6 +61,14 @@ impl Open {
         }
     }
 
+    /// Says the same of how it receives.
+    pub fn receive_engine(&self) -> String {
+        match &self.counter {
+            Some(_) => self.engine(),
+            None => self.port.receive_engine().to_owned(),
+        }
+    }
+
     /// Returns the length of the Ethernet frame with FCS around so much user data.
     pub fn frame_bytes(&self, payload_bytes: usize, head: Option<Head>) -> usize {
         const TAG_BYTES: usize = 4;

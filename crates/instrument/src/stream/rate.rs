@@ -5,6 +5,7 @@ use std::str::FromStr;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use sojourn_emulate::config::units;
+use sojourn_time::text::packet_rate;
 
 /// How much is offered.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -31,20 +32,14 @@ impl FromStr for Rate {
     fn from_str(text: &str) -> Result<Self, String> {
         let refusal =
             || format!("{text:?} is not a rate; write it as frames a second, 10kpps, or bits a second, 100Mbit/s");
-        let Some(pps) = text.strip_suffix("pps") else {
-            return match units::rate(text)? {
-                bps if bps > 0 && text.contains(char::is_alphabetic) => Ok(Self::Bits(bps as f64)),
-                _ => Err(refusal()),
-            };
+        let rate = if text.ends_with("pps") {
+            Self::Frames(packet_rate(text).ok_or_else(refusal)?)
+        } else {
+            let bps = units::rate(text)?;
+            Self::Bits(if text.contains(char::is_alphabetic) { bps as f64 } else { 0.0 })
         };
-        let (number, scale) = match pps.as_bytes().last() {
-            Some(b'k') => (&pps[..pps.len() - 1], 1e3),
-            Some(b'M') => (&pps[..pps.len() - 1], 1e6),
-            Some(b'G') => (&pps[..pps.len() - 1], 1e9),
-            _ => (pps, 1.0),
-        };
-        let pps = number.trim().parse::<f64>().map_err(|_| refusal())? * scale;
-        if pps.is_finite() && pps > 0.0 { Ok(Self::Frames(pps)) } else { Err(refusal()) }
+        let (Self::Frames(value) | Self::Bits(value)) = rate;
+        if value > 0.0 { Ok(rate) } else { Err(refusal()) }
     }
 }
 

@@ -117,7 +117,7 @@ impl<'a> Reception<'a> {
 
     /// Returns the engine of each port.
     pub fn engines(&self) -> Vec<String> {
-        self.ports.iter().map(Open::engine).collect()
+        self.ports.iter().map(Open::receive_engine).collect()
     }
 
     /// Checks that what was sent is of flows and ports that are received: what is not would be lost without a word.

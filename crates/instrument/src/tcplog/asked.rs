@@ -6,10 +6,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-use sojourn_emulate::config::near::{did_you_mean, nearest};
 use sojourn_emulate::config::units;
 use sojourn_tcplog::layout::{NAME_BYTES, Options, PORTS, change, point};
 use sojourn_tcplog::{PREFIXES, Prefix};
+use sojourn_time::near::{did_you_mean, nearest};
 
 use super::log_options::{LogOptions, NONE};
 use super::sys;

@@ -10,7 +10,7 @@ use sojourn_record::{RecordError, private, sync_folder};
 use sojourn_time::{Clock, HostClock, Time};
 
 use super::programs::Facts;
-use crate::failure::WrongRequest;
+use crate::failure::{WrongRequest, of_path};
 
 pub const HEADER: &str = "header.json";
 pub const FOOTER: &str = "footer.json";
@@ -26,7 +26,7 @@ const KERNEL: &str = "/proc/sys/kernel";
 /// # Errors
 /// When it holds a log already, or cannot be written.
 pub fn create(out: &Path) -> anyhow::Result<()> {
-    private::create_folder(out).with_context(|| format!("create {}", out.display()))?;
+    private::create_folder(out).map_err(|error| of_path("create", out, error))?;
     refuse_one_in_use(out)?;
     let records = out.join(RECORDS);
     private::create_folder(&records).with_context(|| format!("create {}", records.display()))
@@ -94,7 +94,7 @@ pub fn write_whole(path: &Path, value: &Value) -> anyhow::Result<()> {
 /// # Errors
 /// When there is none.
 pub fn read(path: &Path) -> anyhow::Result<Value> {
-    let file = File::open(path).with_context(|| format!("open {}", path.display()))?;
+    let file = File::open(path).map_err(|error| of_path("open", path, error))?;
     serde_json::from_reader(std::io::BufReader::new(file)).map_err(|error| {
         WrongRequest(format!("{}: it is not what a log's begins or ends with: {error}", path.display())).into()
     })

@@ -4,7 +4,7 @@ use clap::{Args, Command};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
-use sojourn_emulate::config::near::did_you_mean;
+use sojourn_time::near::did_you_mean;
 
 use crate::failure::WrongRequest;
 

@@ -1,14 +1,17 @@
 //! Opens what a log is made with: the kernel, or a simulated TCP.
 
+use std::fs::File;
+
 use sojourn_tcplog::flight::{Flight, FlightOptions, Trouble};
 use sojourn_tcplog::kernel::{Kernel, KernelOptions};
+use sojourn_time::near::did_you_mean;
 
 use super::arguments::{Attach, FlightArguments};
 use super::asked::Asked;
 use super::log_options::LogOptions;
 use super::programs::Programs;
 use super::simulated::SimulatedPrograms;
-use crate::failure::WrongRequest;
+use crate::failure::{WrongRequest, of_path};
 
 /// Checks what is asked, then opens.
 ///
@@ -20,6 +23,9 @@ pub fn open(attach: &Attach, request: &LogOptions) -> anyhow::Result<Box<dyn Pro
     let ring_bytes = usize::try_from(attach.ring_bytes())?;
     if let Some(seed) = attach.simulated {
         return Ok(Box::new(SimulatedPrograms::new(seed, ring_bytes, attach.flows)));
+    }
+    if let Some(types) = &attach.btf {
+        File::open(types).map_err(|error| of_path("open", types, error))?;
     }
     let options =
         KernelOptions { attach: attach.attach.clone(), flows: attach.flows, ring_bytes, btf: attach.btf.clone() };
@@ -38,7 +44,10 @@ pub fn flight(asked: &FlightArguments) -> anyhow::Result<Option<Flight>> {
             "rto" => on.rto = true,
             "reset" => on.reset = true,
             "loss" => on.loss = true,
-            _ => return Err(WrongRequest(format!("--flight-on {word}: expected rto, reset, loss")).into()),
+            _ => {
+                let meant = did_you_mean(word, &["rto", "reset", "loss"]);
+                return Err(WrongRequest(format!("--flight-on {word}: expected rto, reset, loss{meant}")).into());
+            }
         }
     }
     Ok(Some(Flight::new(FlightOptions { on, ..FlightOptions::keeping(keep as usize) })))

@@ -181,6 +181,10 @@ impl Batch for PacketPort {
         }
     }
 
+    fn receive_engine(&self) -> &str {
+        "AF_PACKET recvmmsg"
+    }
+
     fn descriptor(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
         Some(std::os::fd::AsFd::as_fd(&self.socket))
     }

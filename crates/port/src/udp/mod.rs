@@ -4,7 +4,7 @@
 //! that does not fit the MTU is fragmented by the kernel; its TX timestamp is then that of the first fragment and its
 //! receive stamp that of the last.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use sojourn_time::Time;
 
@@ -235,6 +235,10 @@ impl Batch for UdpPort {
         "UDP sendmmsg"
     }
 
+    fn receive_engine(&self) -> &str {
+        "UDP recvmmsg"
+    }
+
     fn descriptor(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
         Some(std::os::fd::AsFd::as_fd(&self.socket))
     }
@@ -263,22 +267,6 @@ pub struct Caller {
 }
 
 impl UdpListener {
-    /// Listens on all IPv4 addresses of this host.
-    ///
-    /// # Errors
-    /// `Unusable` when the port is in use.
-    pub fn open4(port: u16) -> Result<Self, PortError> {
-        Self::open(SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), port))
-    }
-
-    /// Listens on all IPv6 addresses of this host, and on no IPv4 address.
-    ///
-    /// # Errors
-    /// `Unusable` when the port is in use.
-    pub fn open6(port: u16) -> Result<Self, PortError> {
-        Self::open(SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), port))
-    }
-
     /// Listens on an address.
     ///
     /// # Errors

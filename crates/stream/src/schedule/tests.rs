@@ -83,7 +83,7 @@ fn a_poisson_stream_has_its_rate_and_no_drift() {
 fn poisson_gaps_fit_and_regular_ones_do_not() {
     let p = |seed| {
         let schedule = Schedule::new(Pattern::Poisson, 10_000.0, 1_001, seed);
-        goodness::exponential_of_mean(&mut gaps(&schedule), 1e5).unwrap().p
+        goodness::exponential(&mut gaps(&schedule)).unwrap().p
     };
     let mut values: Vec<f64> = (0..500).map(p).collect();
     values.sort_unstable_by(f64::total_cmp);
@@ -144,6 +144,10 @@ fn what_cannot_be_is_refused() {
     assert_eq!(shape(Pattern::Burst { size: 0 }, 1.0, 1), Err(ScheduleError::EmptyBurst));
     assert!(matches!(shape(Pattern::Regular, 1e-3, 1_000_000), Err(ScheduleError::TooLong { .. })));
     assert!(matches!(shape(Pattern::Ramp { from_pps: 0.0, to_pps: 0.0 }, 0.0, 1), Err(ScheduleError::NoRate(_))));
+    for (text, near) in [("poison", "poisson"), ("brust:8", "burst"), ("rampe:1-2", "ramp")] {
+        let told = text.parse::<Pattern>().unwrap_err().to_string();
+        assert!(told.ends_with(&format!("(did you mean {near:?}?)")), "{told}");
+    }
     for text in ["", "burst", "burst:x", "ramp:1", "ramp:-1-2", "regular:1", "ramp:infpps-1"] {
         assert!(text.parse::<Pattern>().is_err(), "{text}");
     }

@@ -97,7 +97,7 @@ proptest! {
     }
 
     #[test]
-    fn synchronisations_carry_clock_and_source(clock in 0..=SyncTail::CLOCK_MASK, source in 0..4_usize, follows_up: bool) {
+    fn synchronisations_carry_clock_and_source(clock in 0..1_u64 << 48, source in 0..4_usize, follows_up: bool) {
         let source = [Source::Hardware, Source::Kernel, Source::User, Source::Simulated][source];
         let mut payload = [0; SYNC_BYTES];
         SyncTail { clock, source, follows_up }.write(&mut payload);

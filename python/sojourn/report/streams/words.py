@@ -101,7 +101,7 @@ def engine_words(run: Run) -> list[str]:
     """The engines that sent and received, from the run's log."""
     told = run.verdict.get("engines") or {}
     sent = _listed(told.get("send") or _engines(run, "send"))
-    # The engine is named by how it sends.
+    # Of older runs the receiver's engine is named by how it sends.
     received = _listed(name.split(" sendmmsg")[0] for name in told.get("receive") or _engines(run, "receive"))
     if not sent:
         return []

@@ -32,9 +32,9 @@ use std::path::Path;
 use ::toml::Spanned;
 use ::toml::de::{DeTable, DeValue};
 
-use super::near::did_you_mean;
 use super::words::{Dialect, Draft, Key, Words, split, words_of};
 use super::{Config, ConfigError, Pipe, units};
+use sojourn_time::near::did_you_mean;
 
 /// A refusal with where it is: a byte of the text.
 struct Wrong {

@@ -17,12 +17,12 @@ use std::path::{Path, PathBuf};
 
 use sojourn_time::Nanos;
 
-use super::near::did_you_mean;
 use super::{ConfigError, Pipe, units};
+use sojourn_time::near::did_you_mean;
 
 pub use print::to_words;
 pub(super) use table::{Key, words_of};
-pub use table::{PipeOption, pipe_options};
+pub use table::{PipeOption, is_word, pipe_options};
 
 /// Whose words these are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

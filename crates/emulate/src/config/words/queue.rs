@@ -3,8 +3,8 @@
 use sojourn_time::Nanos;
 
 use super::{Dialect, Draft, Read, Words, impair};
-use crate::config::near::did_you_mean;
 use crate::config::{Aqm, Class, Codel, DropFrom, FqCodel, Limit, Mask, Pie, Queue, Red, Scheduler, units};
+use sojourn_time::near::did_you_mean;
 
 /// A visit's bytes where none are given: a full frame.
 const QUANTUM: u32 = 1514;

@@ -52,6 +52,11 @@ pub struct PipeOption {
     pub is_repeated: bool,
 }
 
+/// Tells whether a pipe's words may begin with this one.
+pub fn is_word(word: &str) -> bool {
+    WORDS.iter().any(|known| known.word == word)
+}
+
 /// Returns the options of a pipe, in the order in which they are to be shown and applied.
 pub fn pipe_options() -> impl Iterator<Item = PipeOption> {
     WORDS.iter().filter_map(|word| word.option)
