@@ -1,5 +1,5 @@
 """For all tests. A skipped one fails in continuous integration (`CI` is set): a feature lost there must not go unseen.
-None writes into the user's history.
+None writes into the user's history. Workers that run side by side have one thread of polars each.
 
 Hypothesis judges no times: a first call that imports a library on a busy machine takes longer than its limit. It tries
 few examples of each property; `make proof` asks for more by `SOJOURN_EXAMPLES`.
@@ -28,6 +28,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Give the runs of all tests a history of their own: that of whoever runs the tests is not theirs to write."""
     folder = tempfile.mkdtemp(prefix="sojourn-tests-")
     os.environ[HISTORY] = folder
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        os.environ.setdefault("POLARS_MAX_THREADS", "1")
     config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
 
 

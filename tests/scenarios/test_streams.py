@@ -164,10 +164,11 @@ def test_the_throughput_of_a_line_is_its_rate(tmp_path: Path) -> None:
 ONE_CELL = 'payload_bytes = [46]\nschedule = ["regular"]\ninterval = ["50us"]'
 
 
-def test_delays_over_beds_that_differ_hold_the_truth(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("runs", "least"), [(3, 5), pytest.param(7, 12, marks=pytest.mark.proof)])
+def test_delays_over_beds_that_differ_hold_the_truth(tmp_path: Path, runs: int, least: int) -> None:
     """Each bed's bridge has an offset of its own, 200 ns wide, of which no bed by itself can know."""
     held, spreads = [], []
-    for seed in range(10, 17):
+    for seed in range(10, 10 + runs):
         asked = {"stream": ONE_CELL, "sessions": "6", "rounds": "12", "duration": "5ms", "seed": str(seed)}
         _, rows = measured(tmp_path / f"{seed}", "one-way", **asked, line="session_sd_ns = 200.0")
         for what, reference, truth in (("device_latency", "direct", 1300), ("one_way_delay", None, 5700)):
@@ -182,5 +183,5 @@ def test_delays_over_beds_that_differ_hold_the_truth(tmp_path: Path) -> None:
         median = pick(rows, "one_way_delay", "p50")
         assert (median["sessions"], median["n"]) == (6, 6)
         assert pick(rows, "device_latency", "pooled")["sessions"] == 6
-    assert sum(held) >= 12, held
-    assert sum(spreads) >= 12, spreads
+    assert sum(held) >= least, held
+    assert sum(spreads) >= least, spreads

@@ -13,7 +13,7 @@ from sojourn.devices import Mode, commands
 from sojourn.errors import MachineError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from sojourn.bed.hosts import HostName
 
@@ -45,10 +45,12 @@ class Real(Refusing):
 
 
 @pytest.fixture(autouse=True)
-def _patch_panels(monkeypatch: pytest.MonkeyPatch) -> None:
+def _patch_panels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     found = devices.modes() | {"patch": PATCH}
     monkeypatch.setattr(devices, "modes", lambda: found)
     ran.clear()
+    yield
+    devices.parse.cache_clear()
 
 
 def test_a_bed_that_cannot_be_built_is_taken_down_box_by_box(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,9 +40,12 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A folder with one file, as if it lay beside our own devices."""
     (tmp_path / "hub.py").write_text(HUB)
     monkeypatch.setattr(devices, "__path__", [*devices.__path__, str(tmp_path)])
-    devices.modes.cache_clear()
+    caches = (devices.modes, devices.parse)
+    for one in caches:
+        one.cache_clear()
     yield
-    devices.modes.cache_clear()
+    for one in caches:
+        one.cache_clear()
     sys.modules.pop("sojourn.devices.hub", None)
 
 
@@ -145,7 +148,7 @@ def test_a_broken_mode_of_others_spoils_nothing_and_is_told(tmp_path: Path, monk
     lines = "".join(f"{name} = {value}\n" for name, value in values.items())
     (about / "entry_points.txt").write_text(f"[sojourn.devices]\n{lines}")
     monkeypatch.syspath_prepend(str(tmp_path))
-    caches = (devices.modes, devices._of_others)
+    caches = (devices.modes, devices._of_others, devices.parse)
     for one in caches:
         one.cache_clear()
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import re
 import shutil
 from pathlib import Path
@@ -21,13 +22,14 @@ from sojourn.report import render_terminal, write_report
 from sojourn.report.checks import worst_of
 from sojourn.report.contents import all_figures, all_tables, parts_of
 from sojourn.report.drawing import draw, rows_of
-from sojourn.report.figures import specifications
 from sojourn.report.palette import Palette, ink
 from sojourn.report.published import published_tables
 from sojourn.report.run import Run
 from tests.unit import made_up_costs, made_up_emulator, test_model, test_stages, test_taps, vega_lite
 from tests.unit.made_up_suites import Device, Suite
 from tests.unit.synthetic_streams import StreamRun, cell
+from tests.unit.test_budgets import WITHOUT_HEADLINE
+from tests.unit.undrawn import undrawn
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -264,13 +266,31 @@ def test_what_further_receivers_add_is_told_of_the_streams(tmp_path: Path) -> No
     assert all(abs(float(key.value) - 8) < 0.5 for key in told)
 
 
-@pytest.mark.parametrize("method", ["one-way", "loss", "rfc2544"])
+@pytest.mark.parametrize("method", MAKERS)
 def test_a_page_is_written(made: Callable[[str], Path], method: str) -> None:
     folder = made(method)
     page = write_report(folder).read_text().replace("\u00a0", " ")
     assert "on another day, after a reboot or on another machine" in page
-    assert {path.suffix for path in (folder / "report" / "figures").iterdir()} == {".svg", ".pdf"}
-    assert len(re.findall(r'id="spec-', page)) == len(list(specifications(all_figures(Run.read(folder)))))
+    figures = all_figures(Run.read(folder))
+    files = {path.name for path in (folder / "report" / "figures").iterdir()}
+    assert files == {f"{figure.name}.{form}" for figure in figures for form in ("svg", "pdf")}
+    assert len(re.findall(r'id="spec-', page)) == sum(len(figure.panels) for figure in figures)
+    assert ('<h2 id="uncertainty">' in page) == (method not in WITHOUT_HEADLINE)
+
+
+@pytest.mark.parametrize("method", sorted(MAKERS.keys() - WITHOUT_HEADLINE.keys()))
+def test_a_run_of_every_method_has_a_budget_that_adds_up(made: Callable[[str], Path], method: str) -> None:
+    found = json.loads((made(method) / "analysis" / "budgets.json").read_text())
+    assert found
+    assert len({one["name"] for one in found}) == len(found), "two budgets have one name"
+    for one in found:
+        used = [part for part in one["components"] if part["state"] == "counted"]
+        if one["combined"] is not None:
+            assert one["combined"] == pytest.approx(math.hypot(*(part["contribution"] for part in used)))
+            assert one["expanded"] == pytest.approx(one["coverage_factor"] * one["combined"])
+            assert sum(part["share"] for part in used) == pytest.approx(1)
+        assert one["not_covered"]
+        assert any(part["state"] == "unknown" for part in one["components"])
 
 
 def test_no_delay_stands_without_its_clocks_error(made: Callable[[str], Path]) -> None:
@@ -415,7 +435,8 @@ def test_who_cites_a_run_names_its_day_its_commit_and_its_machine(tmp_path: Path
     (folder / "bed.json").write_text(json.dumps({"stable": facts}))
     begun = {"event": "started", "tai_ns": 1795371716489049619}
     (folder / "log.jsonl").write_text(json.dumps(begun) + "\n" + (folder / "log.jsonl").read_text())
-    page = write_report(folder).read_text()
+    with undrawn():
+        page = write_report(folder).read_text()
     assert "2026-11-22 · Linux 6.1.0-9 · An EPYC, 8 CPUs" in page
     assert "measured on 2026-11-22 with Sojourn 0.1.0, commit 1f251942e74b" in page
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,15 +15,12 @@ from sojourn.analysis.rate_budget import received_budget, search_budget
 from sojourn.analysis.rows import Row
 from sojourn.analysis.run import load as load_run
 from sojourn.analysis.stream_budget import clocks, scatter_of
-from sojourn.report import write_report
 from sojourn.statistics.budget import Component, combine
 from sojourn.statistics.interval import Interval, student_quantile
 from tests.unit.made_up_costs import Machine
 from tests.unit.made_up_costs import write as write_costs
 from tests.unit.made_up_emulator import Cell, Made, constant, stays
 from tests.unit.synthetic_streams import StreamRun, Trial, cell
-from tests.unit.test_budgets import WITHOUT_HEADLINE
-from tests.unit.test_report_streams import MAKERS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,24 +36,6 @@ def budgets_of(folder: Path) -> list[Told]:
 
 def parts_of(budget: Told) -> dict[str, Told]:
     return {one["name"]: one for one in budget["components"]}
-
-
-@pytest.mark.parametrize("method", sorted(MAKERS.keys() - WITHOUT_HEADLINE.keys()))
-def test_a_run_of_every_method_has_a_budget_that_adds_up(method: str, tmp_path: Path) -> None:
-    folder = MAKERS[method](tmp_path / "run")
-    found = budgets_of(folder)
-    assert found
-    assert len({one["name"] for one in found}) == len(found), "two budgets have one name"
-    for one in found:
-        used = [part for part in one["components"] if part["state"] == "counted"]
-        if one["combined"] is not None:
-            assert one["combined"] == pytest.approx(math.hypot(*(part["contribution"] for part in used)))
-            assert one["expanded"] == pytest.approx(one["coverage_factor"] * one["combined"])
-            assert sum(part["share"] for part in used) == pytest.approx(1)
-        assert one["not_covered"]
-        assert any(part["state"] == "unknown" for part in one["components"])
-    write_report(folder)
-    assert '<h2 id="uncertainty">' in (folder / "report" / "index.html").read_text()
 
 
 def two_clocks(ahead_ns: int) -> Told:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import pkgutil
 import re
-from functools import cache
+from functools import cache, lru_cache
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
@@ -65,6 +65,7 @@ def left_out() -> list[str]:
     return _of_others()[1]
 
 
+@lru_cache
 def parse(name: str) -> Device:
     """Reads a name; raises RequestError with what was expected."""
     variant, star, count = name.partition("*")
