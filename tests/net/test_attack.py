@@ -86,23 +86,25 @@ def attack(
         "kind": kind, "dev": "eth0", "mac": MACS[victim], "to": ADDRESSES[victim], "from": ADDRESSES[as_host],
         "port": port, "from_port": 7707 if as_host == "b" else 40_000, "recorded": str(recorded) if recorded else None,
     }  # fmt: skip
-    with attacker(inside("m"), request) as sent:
+    with attacker(inside("m"), [request]) as sent:
         yield sent
 
 
 @contextmanager
-def attacker(enter: list[str], request: Told) -> Iterator[Told]:
+def attacker(enter: list[str], requests: list[Told]) -> Iterator[Told]:
     """The attacker at work, where `enter` brings it."""
-    argv = [*enter, sys.executable, str(ATTACKER), json.dumps(request)]
+    argv = [*enter, sys.executable, "-I", str(ATTACKER), *map(json.dumps, requests)]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         try:
             assert process.stdout.readline() == "attacking\n"
             sent: Told = {}
-            yield sent
-            process.stdin.close()
-            sent.update(json.loads(process.stdout.readline()))
+            try:
+                yield sent
+            finally:  # also where another attacker of the same bed came too late
+                process.stdin.close()
+                sent.update(json.loads(process.stdout.readline()))
         finally:
             process.kill()
 
@@ -315,7 +317,7 @@ def test_a_key_that_others_can_read_is_refused(key_file: Path) -> None:
 
 
 PAUSE_SECONDS = 0.02
-"""Between some 2,000 frames, where a bed of four paths has eight attackers: they need not take every processor."""
+"""Between some 2,000 frames of each path, where beds are attacked: that need not take every processor."""
 
 
 @contextmanager
@@ -330,12 +332,8 @@ def attacked_bed() -> Iterator[list[Told]]:
                 time.sleep(0.05)
                 continue
             with suppress(AssertionError, OSError, ValueError), ExitStack() as attackers:
-                for process, near, far in (way for one, other in beds for way in ways(one, other)):
-                    request = {
-                        "kind": "stream", "dev": near["ifname"], "mac": far["address"], "to": "10.0.0.9",
-                        "from": "10.0.0.8", "from_port": 40_000, "recorded": None, "pause_seconds": PAUSE_SECONDS,
-                    }  # fmt: skip
-                    told.append(attackers.enter_context(attacker(["nsenter", "-t", process, "-n"], request)))
+                for near, far in (way for one, other in beds for way in ((one, other), (other, one))):
+                    told.append(attackers.enter_context(attacker(["nsenter", "-t", near, "-n"], requests(near, far))))
                 while not over.is_set() and beds == serving():
                     time.sleep(0.05)
 
@@ -359,10 +357,14 @@ def serving() -> list[tuple[str, str]]:
     return sorted(pair for pair in pairs if len({end[0]["address"] for end in map(links, pair) if end}) == 2)
 
 
-def ways(one: str, other: str) -> list[tuple[str, Told, Told]]:
-    """From where to where a bed is attacked: each of its paths, both ways."""
-    paths = [*zip(links(one), links(other), strict=False)]
-    return [(one, *path) for path in paths] + [(other, far, near) for near, far in paths]
+def requests(near: str, far: str) -> list[Told]:
+    """What an attacker at the host of a process is asked for: each path to the host of another one."""
+    common = {
+        "kind": "stream", "to": "10.0.0.9", "from": "10.0.0.8", "from_port": 40_000, "recorded": None,
+        "pause_seconds": PAUSE_SECONDS,
+    }  # fmt: skip
+    paths = zip(links(near), links(far), strict=False)
+    return [{**common, "dev": own["ifname"], "mac": other["address"]} for own, other in paths]
 
 
 def links(process: str) -> list[Told]:
