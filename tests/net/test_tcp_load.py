@@ -17,7 +17,7 @@ from sojourn.conduct import Screen, conduct, create_folder
 from sojourn.methods.tcp_load.measure import Loads
 from sojourn.plan import load_plan
 from sojourn.statistics.interval import student_t
-from tests.net.busy_machine import await_that
+from tests.net.busy_machine import await_that, retried, undisturbed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,7 +34,8 @@ RATE_BPS, QUEUE = 20e6, 100
 MSS, FRAME = 1448, 1514
 FULL_NS = QUEUE * FRAME * 8e9 / RATE_BPS
 SETS = (
-    "emulate.words=rate 20Mbit/s delay 10ms queue 100", "bed.sessions=1", "load.rounds=6", "load.direction=down",
+    "emulate.words=rate 20Mbit/s delay 10ms queue 100", "emulate.spin=false", "bed.sessions=1", "load.rounds=6",
+    "load.direction=down",
     "load.idle=500ms", "load.start_up=1s", "load.duration=2s", "load.pause=50ms", "load.at_most=2min",
 )  # fmt: skip
 PORT = 5201
@@ -72,6 +73,7 @@ def iperf_bps(bed: Bed, path: str) -> float:
         server.wait()
 
 
+@retried
 def test_round_trips_grow_by_the_queue_and_iperf3_gets_as_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     theirs: list[float] = []
     ours = Loads.measure
@@ -80,25 +82,32 @@ def test_round_trips_grow_by_the_queue_and_iperf3_gets_as_much(tmp_path: Path, m
         ours(loads, trial)
         theirs.append(iperf_bps(loads.session.site.bed, trial.path))
 
-    monkeypatch.setattr(Loads, "measure", measure)
     folder = create_folder(load_plan("bufferbloat", sets=SETS), tmp_path / "run")
-    conduct(load_plan("bufferbloat", sets=SETS), folder, Screen(io.StringIO()))
+    with monkeypatch.context() as patch:
+        patch.setattr(Loads, "measure", measure)
+        conduct(load_plan("bufferbloat", sets=SETS), folder, Screen(io.StringIO()))
     analyse(folder.path)
     rows = {(row["quantity"], row["statistic"]): row for row in json.loads(folder.results.read_text())}
     findings = {one["name"] for one in json.loads(folder.verdict.read_text())["findings"]}
-    assert not findings & {"incomplete", "impossible", "path_not_filled"}
+    assert not findings & {"incomplete", "impossible"}
+    with undisturbed():
+        assert "path_not_filled" not in findings
     print({key: (row["estimate"], row["ci_low"], row["ci_high"]) for key, row in rows.items()}, theirs)
 
     # CUBIC backs off to 0.7 of a window of queue and path: the queue is never below 0.6 of its size, nor above it.
-    assert 0.5 * FULL_NS <= rows["rtt_increase", "p50"]["estimate"] <= FULL_NS + 3e6
-    assert 20e6 <= rows["rtt_idle", "p50"]["estimate"] <= 22e6
+    with undisturbed():
+        assert 0.5 * FULL_NS <= rows["rtt_increase", "p50"]["estimate"] <= FULL_NS + 3e6
+        assert rows["rtt_idle", "p50"]["estimate"] <= 22e6
+    assert rows["rtt_idle", "p50"]["estimate"] >= 20e6
     goodput, used = rows["goodput", "down"], rows["utilisation", "down"]["estimate"]
     capacity = RATE_BPS * MSS / FRAME
-    assert 0.9 * capacity <= goodput["estimate"] <= 1.01 * capacity
-    assert 0.9 <= used <= 1.0 + 1e-2
-    assert 0 < rows["retransmitted", "down"]["estimate"] < 0.05
+    with undisturbed():
+        assert 0.9 * capacity <= goodput["estimate"] <= 1.01 * capacity
+        assert 0.9 <= used <= 1.0 + 1e-2
+        assert 0 < rows["retransmitted", "down"]["estimate"] < 0.05
 
     iperf = student_t(np.array(theirs))
     assert iperf.half_width is not None
     half = (goodput["ci_high"] - goodput["ci_low"]) / 2
-    assert abs(goodput["estimate"] - iperf.estimate) <= np.hypot(half, iperf.half_width) + 0.01 * capacity
+    with undisturbed():  # held up at the end of its omitted second, iperf3 counts more than the link carries
+        assert abs(goodput["estimate"] - iperf.estimate) <= np.hypot(half, iperf.half_width) + 0.01 * capacity
