@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.net.here import sojourn_here
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import TracebackType
@@ -111,9 +113,8 @@ class Hosts:
 
     def sojourn(self, *argv: str, seconds: float = 600) -> subprocess.CompletedProcess[str]:
         """Run `sojourn` at the desk."""
-        return subprocess.run(
-            self.command(SOJOURN, *argv), capture_output=True, text=True, timeout=seconds, check=False, cwd=self.folder
-        )
+        net = Path(f"/proc/{self.pid('desk')}/ns/net")
+        return sojourn_here(*argv, cwd=self.folder, net=net, seconds=seconds)
 
     @property
     def config(self) -> Path:

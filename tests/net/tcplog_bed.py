@@ -23,9 +23,11 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 import sojourn
+from sojourn.cli import is_by_hand
 from sojourn.instruments import find_instrument
 from sojourn.records import read_table
 from tests.net.busy_machine import PATIENCE_SECONDS, await_standstill, await_that
+from tests.net.here import sojourn_here
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -72,7 +74,9 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def sojourn_says(*words: str | Path, cwd: Path | None = None, **more: str) -> subprocess.CompletedProcess[str]:
-    """Run it and wait."""
+    """Run it and wait: what the instrument does not do itself, within this process."""
+    if not is_by_hand(list(map(str, words))):
+        return sojourn_here(*words, cwd=cwd, env=more)
     return subprocess.run(
         argv_of(*words), capture_output=True, text=True, check=False, cwd=cwd, env=environment(**more),
         timeout=PATIENCE_SECONDS,

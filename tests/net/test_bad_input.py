@@ -6,20 +6,20 @@ trusted. The links are in a network namespace of the tests' own.
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import shutil
 import subprocess
-import sys
-from contextlib import redirect_stderr, redirect_stdout
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from sojourn.cli import main
+from sojourn.instruments import find_instrument
+from tests.net.here import sojourn_here
 
-SOJOURN = str(Path(sys.executable).with_name("sojourn"))
+if TYPE_CHECKING:
+    from pathlib import Path
+
 NETNS = f"sojourn-bad-{os.getpid()}"
 """near0 ─ far0 are up, with 10.99.1.1 and 10.99.1.2; down0 is down; bare0 is up, but its other end is not."""
 
@@ -59,19 +59,10 @@ def netns() -> object:
         subprocess.run(["ip", "netns", "del", NETNS], check=True)
 
 
-def sojourn(*words: str | Path, inside: str | None = None, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    argv = [*(["ip", "netns", "exec", inside] if inside else []), SOJOURN, *map(str, words)]
-    return subprocess.run(argv, capture_output=True, text=True, check=False, cwd=cwd, timeout=300)
-
-
-def sojourn_here(*words: str) -> subprocess.CompletedProcess[str]:
-    """The same in this process: what is refused at once has not begun anything."""
-    out, err = io.StringIO(), io.StringIO()
-    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
-        patch.setattr(sys, "argv", [SOJOURN, *words])
-        with pytest.raises(SystemExit) as end:
-            main()
-    return subprocess.CompletedProcess(words, int(end.value.code or 0), out.getvalue(), err.getvalue())
+def probe_says(*words: str) -> subprocess.CompletedProcess[str]:
+    """What `sojourn probe` becomes, in the namespace."""
+    argv = ["ip", "netns", "exec", NETNS, find_instrument(), "probe", *words]
+    return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=300)
 
 
 def refused(done: subprocess.CompletedProcess[str], status: int) -> str:
@@ -117,7 +108,7 @@ RAW = ("raw", "--to", MAC, "--dev")
 )
 def test_a_probe_is_refused_in_a_sentence(probe: tuple[str, ...], status: int, words: list[str]) -> None:
     count = () if "-c" in probe or probe[0] == "respond" else ("-c", "5")
-    done = sojourn("probe", *probe, *count, inside=NETNS)
+    done = probe_says(*probe, *count)
     said = refused(done, status)
     assert all(word in said for word in words), said
     assert done.stdout == ""
@@ -127,7 +118,7 @@ def test_a_probe_is_refused_in_a_sentence(probe: tuple[str, ...], status: int, w
 @pytest.mark.usefixtures("netns")
 @pytest.mark.parametrize("probe", [("icmp", "10.99.1.77"), ("udp", "10.99.1.77"), (*RAW, "near0")], ids=lambda p: p[0])
 def test_a_silent_peer_is_measured_and_not_to_be_trusted(probe: tuple[str, ...]) -> None:
-    done = sojourn("probe", *probe, "-c", "5", "-i", "1ms", "--timeout", "50ms", "--json", inside=NETNS)
+    done = probe_says(*probe, "-c", "5", "-i", "1ms", "--timeout", "50ms", "--json")
     assert "answered none of 5 probes" in refused(done, 4)
     answer = json.loads(done.stdout)
     assert (answer["sent"], answer["received"], answer["lost"]) == (5, 0, 5)
@@ -198,7 +189,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A whole run over simulated lines."""
     folder = tmp_path_factory.mktemp("bad")
     words = ("run", "bridge-latency", "--bed", "sim", "--quick", "--set", "rounds=12", "--out", "run", "--no-report")
-    done = sojourn(*words, cwd=folder)
+    done = sojourn_here(*words, cwd=folder)
     assert done.returncode == 0, done.stderr
     return folder / "run"
 
@@ -209,7 +200,7 @@ def test_a_truncated_record_is_reported_as_far_as_it_goes(finished: Path, tmp_pa
     record = run / "records/probes-000.arrow"
     with record.open("r+b") as file:
         file.truncate(record.stat().st_size * 2 // 3)
-    done = sojourn("report", "run", "--json", cwd=tmp_path)
+    done = sojourn_here("report", "run", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
     answer = json.loads(done.stdout)
@@ -227,7 +218,7 @@ def test_a_record_of_which_next_to_nothing_is_left(finished: Path, tmp_path: Pat
     for record in (run / "records").iterdir():
         with record.open("r+b") as file:
             file.truncate(kept)
-    done = sojourn("report", "run", cwd=tmp_path)
+    done = sojourn_here("report", "run", cwd=tmp_path)
     assert "Traceback" not in done.stderr, done.stderr
     assert done.returncode in {0, 4}, done.stderr
     assert "nothing was measured" in " ".join(done.stdout.split())

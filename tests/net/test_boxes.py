@@ -20,6 +20,7 @@ import pytest
 import sojourn
 from sojourn.bed import BedSpec, BoxSpec, build_bed
 from sojourn.errors import MachineError
+from tests.net.here import sojourn_here
 from tests.net.test_bed_kill import namespaces
 
 if TYPE_CHECKING:
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 PACKAGE = Path(sojourn.__file__).parent.parent
 EXAMPLES = PACKAGE.parent / "docs/guide/examples"
-SOJOURN = str(Path(sys.executable).with_name("sojourn"))
 BRIDGE = """
 ip link add br0 type bridge forward_delay 0
 for port in $SOJOURN_LEFT $SOJOURN_RIGHT; do ip link set $port master br0; done
@@ -56,8 +56,7 @@ def measured(tmp_path: Path, *words: str) -> Path:
     """A short study over a box, by the command line, and its folder."""
     out = tmp_path / "run"
     short = ["--quick", "--no-history", "--set", "sessions=2", "--set", "rounds=6", "--set", "probe.icmp_bytes=64"]
-    argv = [SOJOURN, "run", "bridge-latency", *short, "--out", str(out), *words]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=180, check=False)
+    done = sojourn_here("run", "bridge-latency", *short, "--out", out, *words)
     assert done.returncode in (0, 4), done.stderr
     return out
 
@@ -116,12 +115,12 @@ def test_a_box_that_fails_is_told_of_in_a_sentence(run: str, tmp_path: Path, bod
 
 def test_a_command_line_gives_the_sentence_and_the_status(tmp_path: Path) -> None:
     path = program(tmp_path, "echo cannot; exit 1")
-    argv = [SOJOURN, "run", "bridge-latency", "--quick", "--device", str(path), "--out", str(tmp_path / "run")]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    asked = ("run", "bridge-latency", "--quick", "--device", path, "--out", tmp_path / "run")
+    done = sojourn_here(*asked)
     assert done.returncode == 3
     assert done.stderr.startswith(f"sojourn: box {path} failed with status 1; it said: cannot")
     path.chmod(0o644)
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    done = sojourn_here(*asked)
     assert done.returncode == 2
     assert "expected a program that may be run: chmod +x" in done.stderr
 
@@ -215,8 +214,7 @@ def test_streams_pass_a_routers_box_as_udp(tmp_path: Path) -> None:
     out = tmp_path / "run"
     short = ["--quick", "--no-history", "--no-report", "--set", "sessions=1", "--set", "rounds=2"]
     short += ["--set", "payload_bytes=46", "--set", "interval=50us", "--set", "qualify=false"]
-    argv = [SOJOURN, "run", "one-way", *short, "--device", f"{EXAMPLES / 'router.sh'} 10", "--out", str(out)]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=180, check=False)
+    done = sojourn_here("run", "one-way", *short, "--device", f"{EXAMPLES / 'router.sh'} 10", "--out", out)
     assert done.returncode in (0, 4), done.stderr
     rows = json.loads((out / "analysis/results.json").read_text())
     received = [row for row in rows if row["device"] == "box:router" and row["quantity"] == "one_way_delay"]

@@ -92,7 +92,7 @@ def ping(*options: str) -> None:
 @contextmanager
 def capturing(out: Path, *options: str, interfaces: tuple[str, ...] = ("eth1", "eth2")) -> Iterator[dict[str, Any]]:
     """A capture on the box while something happens; its summary is there afterwards."""
-    argv = inside("x", SOJOURN, "capture", *interfaces, "-o", str(out), "--json", *options)
+    argv = inside("x", find_instrument(), "capture", *interfaces, "-o", str(out), "--json", *options)
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         line = process.stderr.readline()
@@ -247,7 +247,7 @@ def test_a_burst_of_200_000_frames_a_second_is_seen_whole(tmp_path: Path) -> Non
     try:
         with capturing(tmp_path / "c", interfaces=("eth1",)) as told:
             flood = ["--schedule", "flood", "--count", str(BURST), "--size", "64"]
-            run(*inside("a", SOJOURN, "stream", "send", "--dev", "eth1", "--to", "02:00:00:00:00:77", *flood))
+            run(*inside("a", find_instrument(), "stream", "send", "--dev", "eth1", "--to", "02:00:00:00:00:77", *flood))
     finally:
         run(*inside("x", "ip", "link", "set", "eth1", "master", "br0"))
     tap = told["taps"][0]
@@ -330,7 +330,7 @@ def test_files_follow_each_other_and_the_oldest_go_where_that_is_asked_for(tmp_p
     assert len(last) > 500
     assert set(last) == {1042}
 
-    argv = inside("x", SOJOURN, "capture", "eth1", "-o", str(tmp_path / "end"), "--budget", "1MiB", "--json")
+    argv = inside("x", find_instrument(), "capture", "eth1", "-o", str(tmp_path / "end"), "--budget", "1MiB", "--json")
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         process.stderr.readline()
@@ -341,7 +341,9 @@ def test_files_follow_each_other_and_the_oldest_go_where_that_is_asked_for(tmp_p
 
 def test_parts_that_a_budget_ends_are_all_in_the_summary(tmp_path: Path) -> None:
     out = tmp_path / "end"
-    argv = inside("x", SOJOURN, "capture", "eth1", "-o", str(out), "--rotate-size", "64KiB", "--budget", "512KiB")
+    argv = inside(
+        "x", find_instrument(), "capture", "eth1", "-o", str(out), "--rotate-size", "64KiB", "--budget", "512KiB"
+    )
     with subprocess.Popen([*argv, "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         process.stderr.readline()
@@ -385,7 +387,7 @@ with socket.create_connection(("10.0.0.2", 5002)) as sender:
 
 def test_it_ends_at_its_count_and_its_time_and_its_files_are_its_owners(tmp_path: Path) -> None:
     out = tmp_path / "count"
-    argv = inside("x", SOJOURN, "capture", "eth1", "eth2", "-o", str(out), "--count", "50", "--json")
+    argv = inside("x", find_instrument(), "capture", "eth1", "eth2", "-o", str(out), "--count", "50", "--json")
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         process.stderr.readline()
@@ -394,7 +396,7 @@ def test_it_ends_at_its_count_and_its_time_and_its_files_are_its_owners(tmp_path
     told = json.loads(said)
     assert (process.returncode, told["why"]) == (0, "count")
     assert sum(len(packets(out / f"{port}.pcapng")) for port in ("eth1", "eth2")) == 50
-    text = run(*inside("x", SOJOURN, "capture", "eth1", "-o", str(tmp_path / "time"), "--for", "100ms"))
+    text = run(*inside("x", find_instrument(), "capture", "eth1", "-o", str(tmp_path / "time"), "--for", "100ms"))
     assert text.startswith("eth1: frames: 0 in, 0 out, 0 dropped by this capture; timestamps: kernel\n"), text
     assert "the interface counted 0 in, 0 out: each was seen or dropped" in text
     for path in (out, *out.iterdir()):

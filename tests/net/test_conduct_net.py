@@ -25,6 +25,7 @@ from sojourn.bed.state import state_folder
 from sojourn.instruments import find_instrument
 from sojourn.records import read_table
 from tests.net.busy_machine import await_that, idle_ends, retried, thrice, undisturbed
+from tests.net.here import sojourn_here
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -71,11 +72,6 @@ def begin(*words: str | Path) -> subprocess.Popen[str]:
     """`sojourn …`, going on."""
     argv = [SOJOURN, *map(str, words)]
     return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
-def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
-    """`sojourn …`, to its end."""
-    return subprocess.run([SOJOURN, *map(str, words)], capture_output=True, text=True, check=False, timeout=300)
 
 
 def events(folder: Path, event: str) -> list[dict[str, Any]]:
@@ -149,7 +145,7 @@ def test_an_interrupted_run_goes_on_where_it_was(plan: Path, tmp_path: Path) -> 
     before = blocks_of(out)
     assert len(before) in range(6, BLOCKS)
 
-    done = run("run", "--resume", out, "--json", "--no-report")
+    done = sojourn_here("run", "--resume", out, "--json", "--no-report")
     assert done.returncode in {0, 4}, done.stderr
     assert f"{len(before)} of {BLOCKS} trials are recorded, {BLOCKS - len(before)} to go" in done.stderr
     assert sorted(blocks_of(out)) == list(range(BLOCKS)), "each block once"
@@ -173,7 +169,7 @@ def test_a_kill_leaves_nothing_but_a_folder_that_goes_on_and_another_run_undistu
     both[0].communicate()
     await_that(lambda: left_of(both[0].pid) == [], "nothing left of the killed run")
     took_s = time.monotonic() - began
-    cleaned = run("bed", "clean")
+    cleaned = sojourn_here("bed", "clean")
     assert cleaned.returncode == 0, cleaned.stderr
 
     said, told = both[1].communicate(timeout=300)
@@ -184,12 +180,12 @@ def test_a_kill_leaves_nothing_but_a_folder_that_goes_on_and_another_run_undistu
 
     whole = blocks_of(killed)
     assert len(whole) >= 7
-    report = run("report", killed)
+    report = sojourn_here("report", killed)
     assert report.returncode == 0, report.stderr
     assert "Verdict: doubtful" in report.stdout
     assert "incomplete" in report.stdout
     assert (killed / "report/index.html").stat().st_size > 10_000
-    done = run("run", "--resume", killed, "--json", "--no-report")
+    done = sojourn_here("run", "--resume", killed, "--json", "--no-report")
     assert done.returncode in {0, 4}, done.stderr
     assert sorted(blocks_of(killed)) == list(range(BLOCKS)), "each block once"
     with undisturbed():
@@ -231,7 +227,7 @@ def test_a_process_of_a_run_that_is_killed_ends_it_with_a_sentence_and_it_goes_o
     said = sentence(told)
     assert f"sojourn run --resume {out}" in said
     assert left_of(process.pid) == []
-    done = run("run", "--resume", out, "--json", "--no-report")
+    done = sojourn_here("run", "--resume", out, "--json", "--no-report")
     assert done.returncode in {0, 4}, done.stderr
     assert set(blocks_of(out)) == set(range(BLOCKS))
     assert (word == "blocks") == ("SIGKILL" in said), said
@@ -279,10 +275,11 @@ def small_disk(at: Path, size: str) -> Iterator[Path]:
 
 def test_a_full_disk_is_one_sentence_and_what_was_recorded_stays_readable(plan: Path, tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk", "320k") as disk:
-        done = run("run", plan, "--out", disk / "run", "--set", "probes_per_block=400")
-        assert done.returncode == 4, done.stderr
-        assert done.stdout == ""
-        said = sentence(done.stderr)
+        process = begin("run", plan, "--out", disk / "run", "--set", "probes_per_block=400")
+        shown, told = process.communicate(timeout=300)
+        assert process.returncode == 4, told
+        assert shown == ""
+        said = sentence(told)
         assert "full" in said or "No space left" in said, said
         assert f"sojourn run --resume {disk / 'run'}" in said
         shutil.copytree(disk / "run", tmp_path / "saved")

@@ -24,9 +24,11 @@ import pytest
 import sojourn
 from sojourn.bed.clean import marked_processes
 from sojourn.bed.state import state_folder
+from sojourn.methods.emulator import verifying
 from sojourn.records import read_table
 from sojourn.records.log import read_log
 from tests.net.busy_machine import await_that, retried, slowdown, thrice, undisturbed
+from tests.net.here import sojourn_here
 
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root: XDP programs, and processes of other namespaces"),
@@ -42,18 +44,12 @@ GENEROUS = ("offset=2ms", "p50=2ms", "p999=100ms", "cdf=0.5", "rate=0.02")
 IMPOSSIBLE = "p99=1ns"
 
 
-FEW_PACKETS = "from sojourn.methods.emulator import verifying; verifying.TAIL_PACKETS = 2; "
+FEW_PACKETS = 2
 """A verification sends 10 packets beyond the 99.9th percentile: 22 s of them. With 2, nothing else is different."""
 
 
-def argv(*words: str | Path, first: str = "") -> list[str]:
-    return [sys.executable, "-c", first + MAIN, *map(str, words)]
-
-
-def run(*words: str | Path, cwd: Path, seconds: float = 300, first: str = "") -> subprocess.CompletedProcess[str]:
-    env = {**os.environ, "PYTHONPATH": str(PACKAGE)}
-    command = argv(*words, first=first)
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=seconds, cwd=cwd, env=env)
+def argv(*words: str | Path) -> list[str]:
+    return [sys.executable, "-c", MAIN, *map(str, words)]
 
 
 def events(folder: Path, event: str) -> list[dict[str, Any]]:
@@ -90,7 +86,7 @@ def expect_whole(folder: Path) -> None:
 
 def shorter(pipes: str, rounds: int) -> pytest.MarkDecorator:
     """A study's `--quick` with few pipes and rounds; all of it in `make proof`."""
-    few = ("--set", f"stream.pipe={pipes}", "--set", f"trials.rounds={rounds}")
+    few = ("--set", f"stream.pipe={pipes}", "--set", f"trials.rounds={rounds}", "--set", "emulate.spin=false")
     return pytest.mark.parametrize("sets", [few, pytest.param((), marks=pytest.mark.proof)], ids=["short", "whole"])
 
 
@@ -99,7 +95,7 @@ def shorter(pipes: str, rounds: int) -> pytest.MarkDecorator:
 def test_the_study_of_delays_measures_each_of_them(sets: tuple[str, ...], tmp_path: Path) -> None:
     longest_s = 2 * QUICK_SECONDS * slowdown()
     began = time.monotonic()
-    done = run("run", "emulator-delay", "--quick", "--out", "out", "--no-report", *sets, cwd=tmp_path)
+    done = sojourn_here("run", "emulator-delay", "--quick", "--out", "out", "--no-report", *sets, cwd=tmp_path)
     took = time.monotonic() - began
     assert done.returncode in {0, 4}, done.stderr
     folder = tmp_path / "out"
@@ -126,7 +122,7 @@ def test_the_study_of_delays_measures_each_of_them(sets: tuple[str, ...], tmp_pa
 @shorter('["loss 7%", "loss 95%"]', 1)
 @retried
 def test_the_study_of_losses_loses_what_it_says(sets: tuple[str, ...], tmp_path: Path) -> None:
-    done = run("run", "emulator-loss", "--quick", "--out", "out", "--no-report", *sets, cwd=tmp_path)
+    done = sojourn_here("run", "emulator-loss", "--quick", "--out", "out", "--no-report", *sets, cwd=tmp_path)
     assert done.returncode in {0, 4}, done.stderr
     folder = tmp_path / "out"
     expect_whole(folder)
@@ -142,14 +138,17 @@ def test_the_study_of_losses_loses_what_it_says(sets: tuple[str, ...], tmp_path:
 
 
 @pytest.mark.parametrize(
-    "first",
-    [FEW_PACKETS, pytest.param("", marks=pytest.mark.proof)],
+    "tail_packets",
+    [FEW_PACKETS, pytest.param(verifying.TAIL_PACKETS, marks=pytest.mark.proof)],
     ids=["short", "whole"],
 )
 @retried
-def test_verify_says_configured_and_measured_and_what_is_impossible_fails(first: str, tmp_path: Path) -> None:
+def test_verify_says_configured_and_measured_and_what_is_impossible_fails(
+    tail_packets: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verifying, "TAIL_PACKETS", tail_packets)
     limits = [word for limit in (*GENEROUS, IMPOSSIBLE) for word in ("--limit", limit)]
-    done = run("emulate", "verify", "--delay", "1ms", "--quick", "--out", "out", *limits, cwd=tmp_path, first=first)
+    done = sojourn_here("emulate", "verify", "--delay", "1ms", "--quick", "--out", "out", *limits, cwd=tmp_path)
     assert done.returncode == 4, done.stdout + done.stderr
     expect_whole(tmp_path / "out")
     verdict = json.loads((tmp_path / "out/analysis/verdict.json").read_text())
@@ -176,7 +175,7 @@ def test_what_is_not_understood_is_one_sentence_and_nothing_stays(
     words: tuple[str, ...], said: str, tmp_path: Path
 ) -> None:
     before = programs()
-    done = run(*words, "--out", "out", cwd=tmp_path)
+    done = sojourn_here(*words, "--out", "out", cwd=tmp_path)
     assert done.returncode == 2, done.stderr
     told = [line for line in done.stderr.splitlines() if line.startswith("sojourn: ")]
     assert len(told) == 1
@@ -269,7 +268,7 @@ at_most = "40s"
 @thrice
 def test_latency_grows_by_8_over_r_on_each_rated_hop(tmp_path: Path) -> None:
     (tmp_path / "plan.toml").write_text(RATED)
-    done = run("run", "plan.toml", "--out", "out", "--no-report", cwd=tmp_path)
+    done = sojourn_here("run", "plan.toml", "--out", "out", "--no-report", cwd=tmp_path)
     assert done.returncode in {0, 4}, done.stderr
     probes = read_table(tmp_path / "out/records", "probes").frame
     blocks = read_table(tmp_path / "out/records", "blocks").frame

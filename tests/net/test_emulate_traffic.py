@@ -26,12 +26,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from sojourn.instruments import find_instrument
 from tests.net.busy_machine import await_standstill, await_that, retried, thrice, undisturbed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-SOJOURN = str(Path(sys.executable).with_name("sojourn"))
 NAME = f"sojourn-emulate-{os.getpid()}"
 PATIENCE_SECONDS = 60
 MACS = {"a0": "02:77:00:00:0b:01", "b0": "02:77:00:00:0b:02"}
@@ -87,7 +87,7 @@ class Emulator:
 
     def __init__(self, control: Path, *words: str) -> None:
         self.control = control
-        argv = [SOJOURN, "emulate", "run", "left", "right", "--json", "--control", str(control), *words]
+        argv = [find_instrument(), "emulate", "run", "left", "right", "--json", "--control", str(control), *words]
         self.process = subprocess.Popen(
             inside("box", *argv), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, bufsize=1
         )

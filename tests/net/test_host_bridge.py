@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,13 +10,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import sojourn
+from sojourn.bed import host_bridge
+from tests.net.here import sojourn_here
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-PACKAGE = Path(sojourn.__file__).parent.parent
-MAIN = "import sys; sys.argv[0] = 'sojourn'; from sojourn.cli import main; main()"
+SOJOURN = str(Path(sys.executable).with_name("sojourn"))
 
 
 class Machine:
@@ -41,18 +40,13 @@ class Machine:
         inside = ["nsenter", f"--net=/proc/{(at or self.here).pid}/ns/net"]
         return subprocess.run([*inside, *argv], capture_output=True, text=True, check=True).stdout
 
-    def sojourn(self, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
+    def sojourn(self, *words: str) -> subprocess.CompletedProcess[str]:
         """The command line, with folders of our own for its states and for systemd-networkd."""
-        states, networkd = (str(self.folder / name) for name in ("states", "networkd"))
-        script = (
-            "from pathlib import Path; import sojourn.bed.host_bridge as b; "
-            f"b.STATES = Path({states!r}); b.NETWORKD = Path({networkd!r}); {MAIN}"
-        )
-        argv = ["nsenter", f"--net=/proc/{self.here.pid}/ns/net", sys.executable, "-c", script, "bridge", *words]
-        kept = {key: value for key, value in os.environ.items() if not key.startswith("SSH_")}
-        return subprocess.run(
-            argv, capture_output=True, text=True, timeout=60, check=False, env=kept | {"PYTHONPATH": str(PACKAGE)} | env
-        )
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(host_bridge, "STATES", self.folder / "states")
+            patch.setattr(host_bridge, "NETWORKD", self.folder / "networkd")
+            net = Path(f"/proc/{self.here.pid}/ns/net")
+            return sojourn_here("bridge", *words, net=net, seconds=60)
 
     def state(self) -> tuple[object, ...]:
         """What `down` has to bring back."""
@@ -140,7 +134,12 @@ def test_a_port_that_the_machine_uses_is_refused_unless_it_is_taken_over(
 def test_the_port_of_the_ssh_session_is_refused(machine: Machine) -> None:
     machine.run("ip", "link", "set", "p1", "up")
     machine.run("ip", "route", "add", "203.0.113.7/32", "dev", "p1")
-    refused = machine.sojourn("up", "p1", "p2", SSH_CONNECTION="203.0.113.7 55555 198.51.100.1 22")
+    session = [
+        "env",
+        "SSH_CONNECTION=203.0.113.7 55555 198.51.100.1 22",
+    ]  # looked for in the process and those above it
+    argv = ["nsenter", f"--net=/proc/{machine.here.pid}/ns/net", *session, SOJOURN, "bridge", "up", "p1", "p2"]
+    refused = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
     assert refused.returncode == 2
     assert refused.stderr.startswith("sojourn: p1 carries the SSH session that this runs in: ")
 

@@ -23,6 +23,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from sojourn.instruments import find_instrument
 from tests.net.busy_machine import await_standstill
 
 if TYPE_CHECKING:
@@ -187,7 +188,9 @@ def test_every_packet_through_a_bridge_is_accounted_for(lab: Lab) -> None:
     for host in "ab":
         lab.inside(host, "sh", "-ec", PINNED)
     before = lab.counted()
-    ours = lab.start("box", SOJOURN, "capture", *PORTS, "-o", str(lab.folder / "ours"), "--for", "60s", said=CAPTURING)
+    ours = lab.start(
+        "box", find_instrument(), "capture", *PORTS, "-o", str(lab.folder / "ours"), "--for", "60s", said=CAPTURING
+    )
     with lab.captured():
         pinged = lab.talk("10.79.14.2")
     ours.send_signal(signal.SIGINT)

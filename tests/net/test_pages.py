@@ -30,7 +30,8 @@ import pytest
 from sojourn import studies
 from sojourn.analysis import analyse
 from sojourn.cli.commands import PUBLISHED
-from tests.net.busy_machine import await_that
+from tests.net.busy_machine import await_that, idle_ends
+from tests.net.here import sojourn_here
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,7 +46,7 @@ THERE_MAC = "02:00:00:00:00:02"
 MINUTES = "--dry-run"
 """What a study that takes minutes gets: its plan is read, its bed and its time are worked out, nothing is measured."""
 
-FEW = "--set sessions=1 --set pairs.rounds=2 --set probe.icmp_bytes=64 --no-report"
+FEW = f"--set sessions=1 --set pairs.rounds=2 --set probe.icmp_bytes=64 {' '.join(idle_ends())} --no-report"
 """What is enough of a study for a page: that its devices are built and measured."""
 
 OF_DATA_SETS = (
@@ -74,7 +75,8 @@ INSTEAD = {
     ),
     "run bridge-latency --quick": f"run bridge-latency --quick {FEW}",
     "run bufferbloat --quick": (
-        "run bufferbloat --quick --set sessions=1 --set rounds=2 --set direction=down --set load.idle=300ms --no-report"
+        "run bufferbloat --quick --set sessions=1 --set rounds=2 --set direction=down --set load.idle=300ms"
+        " --set emulate.spin=false --no-report"
     ),  # whole: tests/net/test_own_files.py, in `make proof`
     "emulate eth1 eth2 --delay 20ms --loss 1%": "",  # in README: the guide's page on emulation runs it
     "emulate verify --delay 1ms": "",  # tests/net/test_emulate_net.py
@@ -107,6 +109,9 @@ SHORTER = [
 SERVES = re.compile(
     r"(emulate eth1|probe respond(?! --help)|stamp reflect|stream recv|tcplog run --port 5201 --out out/live)"
 )
+
+CALLED = r"(run|report|compare|dataset|tcplog (plot|convert|top)) "
+"""What is called within the tests' own process; `list`, `history`, `doctor`, `bed` and `bridge` are programs."""
 
 PREPARED = {
     "README.md": ["there$ sojourn probe respond"],
@@ -238,8 +243,16 @@ class Lab:
 
     def run(self, host: str, words: str) -> str | None:
         """Run one command; why it failed."""
-        argv = self._argv(host or self.default, words)
-        done = subprocess.run(argv, **self._as(), timeout=PATIENCE_SECONDS, check=False)  # type: ignore[call-overload]
+        host = host or self.default
+        if re.match(CALLED, words):
+            net = Path("/run/netns", f"{self._name}-{host}")
+            done = sojourn_here(
+                *shlex.split(words), cwd=self.folder, net=net, env={"XDG_RUNTIME_DIR": str(self.folder)}
+            )
+        else:
+            done = subprocess.run(  # type: ignore[call-overload]
+                self._argv(host, words), **self._as(), timeout=PATIENCE_SECONDS, check=False
+            )
         return None if done.returncode == 0 else f"status {done.returncode}: {done.stderr.strip()[-400:]}"
 
     def serve(self, host: str, words: str) -> str | None:

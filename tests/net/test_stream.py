@@ -20,6 +20,7 @@ import polars as pl
 import pytest
 from scipy.stats import binomtest
 
+from sojourn.instruments import find_instrument
 from sojourn.records import read_table
 from tests.net.busy_machine import await_standstill, await_that, retried, thrice, undisturbed
 
@@ -87,7 +88,7 @@ def settle(host: str, dev: str, ipv4: str, ipv6: str) -> None:
 
 def stream(host: str, *words: str, status: int = 0) -> Told:
     """`sojourn stream ...` on a host, told as JSON."""
-    argv = inside(host, SOJOURN, "stream", *words, "--json")
+    argv = inside(host, find_instrument(), "stream", *words, "--json")
     done = subprocess.run(argv, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
     assert done.returncode == status, done.stderr
     told: Told = json.loads(done.stdout)
@@ -98,7 +99,7 @@ class Receiver:
     """A running `sojourn stream recv`."""
 
     def __init__(self, host: str, *words: str) -> None:
-        argv = inside(host, SOJOURN, "stream", "recv", *words, "--json")
+        argv = inside(host, find_instrument(), "stream", "recv", *words, "--json")
         self.process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         assert self.process.stderr is not None
         said = self.process.stderr.readline()
@@ -247,7 +248,9 @@ def test_live_frames_are_paced_and_each_is_accounted_for() -> None:
 
 @pytest.mark.parametrize("words", [("--schedule", "poisson"), ("--schedule", "burst:10")])
 def test_what_live_frames_cannot_do_is_refused(words: tuple[str, ...]) -> None:
-    argv = inside("a", SOJOURN, "stream", "send", "--dev", "a1", "--to", MACS["b1"], "--engine", "live", *words)
+    argv = inside(
+        "a", find_instrument(), "stream", "send", "--dev", "a1", "--to", MACS["b1"], "--engine", "live", *words
+    )
     done = subprocess.run(argv, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
     assert done.returncode == 2
     assert "another engine" in done.stderr
@@ -297,7 +300,7 @@ def test_several_senders_to_one_receiver_are_told_apart() -> None:
     with receiving("b", "--dev", "b0", "--flow", "1", "--flow", "2") as receiver:
         words = ["--to", MACS["b0"], "--rate", "2kpps", "--count", "400", "--json"]
         argvs = [
-            inside(host, SOJOURN, "stream", "send", "--dev", f"{host}0", "--flow", flow, *words)
+            inside(host, find_instrument(), "stream", "send", "--dev", f"{host}0", "--flow", flow, *words)
             for host, flow in (("a", "1"), ("c", "2"))
         ]
         senders = [subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) for argv in argvs]
@@ -383,7 +386,9 @@ class Serve:
     """A running `stream serve`, asked line by line."""
 
     def __init__(self, host: str, folder: Path, name: str) -> None:
-        argv = inside(host, SOJOURN, "stream", "serve", "--record", str(folder), "--name", name, "--die-with-parent")
+        argv = inside(
+            host, find_instrument(), "stream", "serve", "--record", str(folder), "--name", name, "--die-with-parent"
+        )
         self.process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert self.answer()["event"] == "ready"
 
@@ -492,7 +497,7 @@ def test_a_running_send_is_stopped_and_what_it_did_not_send_is_counted(tmp_path:
 def test_an_interrupt_ends_a_stream_politely() -> None:
     before = counter("b", "b0", "rx_packets")
     words = ["--dev", "a0", "--to", MACS["b0"], "--rate", "1kpps", "--count", "1000000", "--json"]
-    argv = inside("a", SOJOURN, "stream", "send", *words)
+    argv = inside("a", find_instrument(), "stream", "send", *words)
     with (
         receiving("b", "--dev", "b0") as receiver,
         subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as sender,

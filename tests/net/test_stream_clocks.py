@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 import pytest
 
+from sojourn.instruments import find_instrument
 from tests.net.busy_machine import thrice, undisturbed
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 RELAY = ROOT / "target/debug/sojourn-test-relay"
-SOJOURN = str(Path(sys.executable).with_name("sojourn"))
 NAME = f"sojourn-clocks-{os.getpid()}"
 PATIENCE_SECONDS = 60
 MAC_A, MAC_B = "02:77:00:00:07:01", "02:77:00:00:07:02"
@@ -106,13 +105,13 @@ def exchanged(there: tuple[str, ...], here: tuple[str, ...], folder: Path) -> tu
     boot = folder / "boot_id"
     boot.write_text(OTHER_BOOT)
     mount = f'mount --bind {boot} /proc/sys/kernel/random/boot_id; exec "$@"'
-    listen = inside("b", "sh", "-ec", mount, "sh", SOJOURN, "stream", "recv", *here, "--json")
+    listen = inside("b", "sh", "-ec", mount, "sh", find_instrument(), "stream", "recv", *here, "--json")
     with subprocess.Popen(listen, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as receiver:
         assert receiver.stderr is not None
         said = receiver.stderr.readline()
         assert said.startswith("receiving"), said
         words = ["--rate", "2kpps", "--count", "3000", "--json", "--record", str(folder)]
-        argv = inside("a", SOJOURN, "stream", "send", *there, *words)
+        argv = inside("a", find_instrument(), "stream", "send", *there, *words)
         done = subprocess.run(argv, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
         receiver.communicate(timeout=PATIENCE_SECONDS)
     assert done.returncode in {0, 4}, done.stderr

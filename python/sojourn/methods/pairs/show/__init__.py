@@ -67,7 +67,7 @@ def keys(run: Run) -> list[Key]:
     head = run.verdict.get("pairs") or {}
     kind = (head.get("device"), head.get("reference"))
     cell = head.get("cell", min((one.number for one in run.cells), default=None))
-    found = run.rows("device_latency", "mean").filter(pl.col("cell") == cell, pl.col("device") != "a/a")
+    found = run.rows("device_latency", "mean").filter(pl.col("cell").eq_missing(cell), pl.col("device") != "a/a")
     means = sorted(in_order(found), key=lambda row: (row["device"], row["reference"]) != kind)
     keys = [_latency_key(run, row) for row in means if (row["device"], row["reference"]) == kind or _is_direct(row)]
     for row in run.rows("resolution").head(1).iter_rows(named=True):
