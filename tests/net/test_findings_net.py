@@ -118,7 +118,8 @@ def drop_and_double(bed: Bed) -> None:
 
 
 def test_loss_duplication_and_offloads_are_found_where_they_are(tmp_path: Path) -> None:
-    found = measure(tmp_path, "offloads=true", "probe.timeout=200ms", provoke=drop_and_double)
+    sets = ("offloads=true", "probe.timeout=200ms", "rounds=6", *sleeping_ends())
+    found = measure(tmp_path, *sets, provoke=drop_and_double)
     assert devices(found["loss"]) == {"bridge"}
     assert 0.03 < found["loss"]["value"] < 0.25
     assert devices(found["duplication"]) == {"wire"}

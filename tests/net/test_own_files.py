@@ -17,9 +17,10 @@ from sojourn.bed.cores import program
 from sojourn.bed.model import BedSpec, Topology
 from sojourn.report import experiments
 from tests.net import own_files
+from tests.net.busy_machine import sleeping_ends
 
 STUDIES = sorted({path.stem for path in Path(studies.__file__).parent.glob("*.toml")} - set(experiments.studies()))
-SHORT = ("bridge-latency", ("pairs.rounds=4", "bed.sessions=2", "probe.icmp_bytes=64"))
+SHORT = ("bridge-latency", ("pairs.rounds=4", "bed.sessions=2", "probe.icmp_bytes=64", *sleeping_ends()))
 """Few rounds of one study, in two sessions; all studies, as they are, are proof."""
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="mounts of a host's own need root")

@@ -26,7 +26,7 @@ from sojourn.conduct.site import Site, open_site
 from sojourn.plan import load_plan
 from sojourn.records import RunFolder
 from sojourn.statistics.signed_rank import hodges_lehmann
-from tests.net.busy_machine import DisturbedError, thrice, undisturbed
+from tests.net.busy_machine import DisturbedError, idle_ends, thrice, undisturbed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -288,7 +288,7 @@ def test_every_time_was_stamped_by_the_kernel_and_every_probe_is_in_one_counter(
 
 def test_two_runs_at_once_do_not_touch_each_other(tmp_path: Path) -> None:
     plan = write_plan(tmp_path, ["bridge"], ["icmp"], rounds=6, probes_per_block=24)
-    argv = [SOJOURN, "run", str(plan), "--json", "--no-report", "--out"]
+    argv = [SOJOURN, "run", str(plan), "--json", "--no-report", *idle_ends(), "--out"]
     both = [
         subprocess.Popen([*argv, str(tmp_path / name)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         for name in ("one", "other")
