@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The same programs twice: with tests for the fields that some kernel since 5.15 is known to lack, and with a test for each.
-const OBJECTS: [(&str, &[&str]); 2] = [("tcplog.bpf.o", &[]), ("tcplog_careful.bpf.o", &["-DCAREFUL"])];
+const OBJECTS: [(&str, &[&str]); 2] = [("tcplog.bpf.o", &[]), ("tcplog_fallback.bpf.o", &["-DFALLBACK"])];
 
 fn main() {
     println!("cargo:rerun-if-changed=bpf");

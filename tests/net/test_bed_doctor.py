@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 # Answers as the instrument does: one finding of its own, and one block of a floor.
 FAKE_INSTRUMENT = """#!/bin/sh
 case "$1" in
-doctor) echo '{"checks":[{"name":"hardware stamps","status":"limited","found":"no","fix":"another NIC"}]}' ;;
+doctor) echo '{"checks":[{"name":"hardware timestamps","status":"limited","found":"no","fix":"another NIC"}]}' ;;
 probe) cat > /dev/null
     echo '{"event":"ready"}'
     echo '{"event":"block","block":0,"rtt":{"min_ns":5000,"p50_ns":7000}}' ;;
@@ -43,7 +43,7 @@ def test_a_machine_that_can_do_the_main_job_is_well(instrument: Path) -> None:
     assert examination["status"] == 0, examination["sentence"]
     assert found["a bed with a bridge"]["status"] == "ok"
     assert found["floor of an empty link"]["found"] == "round trip 5.0 µs at least, 7.0 µs median"
-    assert found["hardware stamps"]["fix"] == "another NIC"
+    assert found["hardware timestamps"]["fix"] == "another NIC"
     assert found["network namespaces"]["status"] == ("ok" if os.geteuid() == 0 else "limited")
     assert found["sojourn-instrument"]["found"] == str(instrument)
     json.dumps(examination)

@@ -42,8 +42,8 @@ MAIN = "import sys; from sojourn.cli import main; sys.argv[0] = 'sojourn'; main(
 LIMIT_S = 2.0
 """Within this time after a SIGKILL everything is gone by itself, where others leave us the machine."""
 
-ROUNDS, CELLS, ARMS, VISITS = 8, 1, 3, 2
-BLOCKS = ROUNDS * CELLS * ARMS * VISITS
+ROUNDS, CELLS, PATHS, VISITS = 8, 1, 3, 2
+BLOCKS = ROUNDS * CELLS * PATHS * VISITS
 PLAN = f"""
 [study]
 name = "short"

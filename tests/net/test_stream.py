@@ -72,13 +72,13 @@ def build() -> None:
         ends = ["netns", f"{NAME}-switch", "type", "veth", "peer", "name", dev, "netns", f"{NAME}-{host}"]
         run("ip", "link", "add", peer, *ends)
         run(*inside("switch", "ip", "link", "set", peer, "master", "br0", "up"))
-        settle(host, dev, f"10.79.9.{number}", f"fd79::9:{number}")
+        configure(host, dev, f"10.79.9.{number}", f"fd79::9:{number}")
     run("ip", "link", "add", "a1", "netns", f"{NAME}-a", "type", "veth", "peer", "name", "b1", "netns", f"{NAME}-b")
-    settle("a", "a1", "10.79.8.1", "fd79::8:1")
-    settle("b", "b1", "10.79.8.2", "fd79::8:2")
+    configure("a", "a1", "10.79.8.1", "fd79::8:1")
+    configure("b", "b1", "10.79.8.2", "fd79::8:2")
 
 
-def settle(host: str, dev: str, ipv4: str, ipv6: str) -> None:
+def configure(host: str, dev: str, ipv4: str, ipv6: str) -> None:
     """Address an end and switch it on."""
     run(*inside(host, "ip", "link", "set", dev, "address", MACS[dev], "up"))
     run(*inside(host, "ip", "link", "set", "lo", "up"))

@@ -1,4 +1,4 @@
-"""Clocks of known truth: within the hard bound always, within the 95 % error 93 to 97 % of the time where what it
+"""Clocks of known truth: within the maximum error always, within the 95 % error 93 to 97 % of the time where what it
 assumes holds, and a finding where it does not. Each case is many simulated runs through the instrument.
 """
 

@@ -113,7 +113,7 @@ def test_the_delay_of_a_line_is_the_truth_within_the_clocks_error(tmp_path: Path
 
 
 @pytest.mark.parametrize("back_ns", [2000, 5300, 20_000])
-def test_the_hard_bound_holds_however_long_the_way_back(tmp_path: Path, back_ns: int) -> None:
+def test_the_maximum_error_holds_however_long_the_way_back(tmp_path: Path, back_ns: int) -> None:
     back = f"delay_backward = {{ constant_ns = {back_ns} }}"
     stream = 'payload_bytes = [46]\nschedule = ["regular"]\ninterval = ["50us"]'
     _, rows = measured(tmp_path, "one-way", stream=stream, clocks=APART, backward=back, rounds="4")
@@ -122,7 +122,7 @@ def test_the_hard_bound_holds_however_long_the_way_back(tmp_path: Path, back_ns:
         assert abs(mean["estimate"] - truth) <= mean["clock_bound_ns"]
 
 
-def test_the_knee_of_a_line_of_known_rate_is_found(tmp_path: Path) -> None:
+def test_the_minimum_inter_departure_time_of_a_line_is_found(tmp_path: Path) -> None:
     stream = 'payload_bytes = [46]\nschedule = ["regular"]\ninterval = ["20us", "12us", "9us", "5us"]'
     line = "serialiser = { rate_pps = 100000.0, queue_frames = 100000 }"
     _, rows = measured(tmp_path, "one-way", stream=stream, line=line, duration="50ms")

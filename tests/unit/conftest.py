@@ -40,7 +40,7 @@ class Synthetic:
     warmup: int = 4
     seed: int = 2
     a_a: bool = True
-    laws: tuple[str, ...] = ("constant-plus-per-byte",)
+    hypotheses: tuple[str, ...] = ("constant-plus-per-byte",)
     noise: Callable[[np.random.Generator, int], Any] = lambda rng, n: rng.gamma(4, 75, n)
     alter: Callable[[Block, Probes, np.random.Generator], None] = lambda block, probes, rng: None
     metadata: dict[str, str] = field(default_factory=lambda: {"profile": "release"})
@@ -74,14 +74,14 @@ class Synthetic:
         return self.path
 
     @property
-    def arms(self) -> list[str]:
+    def paths(self) -> list[str]:
         return ["direct", *(["a/a"] if self.a_a else []), *self.latency_ns]
 
     def _plan(self) -> str:
         quoted = ", ".join(f'"{one}"' for one in self.latency_ns)
-        laws = ", ".join(f'"{one}"' for one in self.laws)
+        hypotheses = ", ".join(f'"{one}"' for one in self.hypotheses)
         return (
-            f'[study]\nname = "made-up"\nmethod = "pairs"\nhypotheses = [{laws}]\n'
+            f'[study]\nname = "made-up"\nmethod = "pairs"\nhypotheses = [{hypotheses}]\n'
             f'[bed]\nbackend = "sim"\ndevices = [{quoted}]\nmtu = 1500\n{self.bed_extra}\n'
             f"{f'sessions = {self.sessions}' if self.sessions > 1 else ''}\n"
             f'[probe]\nprobe = ["icmp"]\nicmp_bytes = {list(self.icmp_bytes)}\n'
@@ -94,7 +94,7 @@ class Synthetic:
         now = 1_000_000_000
         for round_ in range(self.rounds):
             for cell in rng.permutation(len(cells)):
-                order = [self.arms[i] for i in rng.permutation(len(self.arms))]
+                order = [self.paths[i] for i in rng.permutation(len(self.paths))]
                 for visit, device in [(0, one) for one in order] + [(1, one) for one in reversed(order)]:
                     size, interval = cells[cell]
                     blocks.append(self._block(len(blocks), device, round_, visit, int(cell), size, interval, now))

@@ -1,6 +1,6 @@
 """Run folders of an emulator made up to order: what it does to each packet is a function of the test's own.
 
-`Made` takes a pipe as the emulator tells it and functions that draw, lose and delay; it writes the direct arm, the
+`Made` takes a pipe as the emulator tells it and functions that draw, lose and delay; it writes the direct path, the
 emulator's log and the stream as both ends saw it. Drawing by the pipe's own law gives an emulator without fault.
 """
 
@@ -26,7 +26,7 @@ PLAN = """
 name = "{name}"
 title = "An emulator that was made up"
 method = "emulator"
-hypotheses = [{laws}]
+hypotheses = [{hypotheses}]
 published = [{published}]
 [bed]
 devices = ["emulate"]
@@ -35,7 +35,7 @@ devices = ["emulate"]
 [trials]
 rounds = {rounds}
 """
-LAWS = '"no-tick", "no-shortfall", "delay-independent-of-rate", "loss-as-configured"'
+HYPOTHESES = '"no-tick", "no-shortfall", "delay-independent-of-rate", "loss-as-configured"'
 Rng = np.random.Generator
 
 
@@ -104,7 +104,7 @@ class Made:
             frames["packets", "emulate"] = pl.concat(tables["packets"])
         words = {
             "name": self.name,
-            "laws": LAWS,
+            "hypotheses": HYPOTHESES,
             "published": self.published,
             "emulate": self.emulate,
             "rounds": self.rounds,

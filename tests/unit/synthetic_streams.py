@@ -81,7 +81,7 @@ class StreamRun:
     log: list[dict[str, Any]] = field(default_factory=list)
     bed_extra: str = ""
     bed: dict[str, Any] = field(default_factory=dict)
-    laws: tuple[str, ...] = ()
+    hypotheses: tuple[str, ...] = ()
     answer_ns: Callable[[np.random.Generator, int, int], Any] | None = None
     """Draws the latency of a node's answers: rng, node, n."""
     lines: Callable[[Trial], list[dict[str, Any]]] = lambda trial: []
@@ -98,16 +98,16 @@ class StreamRun:
         frames = {key: pl.DataFrame(columns, strict=False) for key, columns in tables.items()}
         return write(self.path, self._plan(), events, frames, self.bed)
 
-    def arms(self, factors: dict[str, Any]) -> list[str]:
-        """The arms of a cell: several senders or receivers need a switch."""
+    def paths(self, factors: dict[str, Any]) -> list[str]:
+        """The paths of a cell: several senders or receivers need a switch."""
         if factors["senders"] > 1 or factors["receivers"] or factors["load_via"] == "through":
             return list(self.added)
         return ["direct", *(["a/a"] if self.a_a and not factors["load"] else []), *self.added]
 
     def _plan(self) -> str:
         quoted = ", ".join(f'"{one}"' for one in self.added)
-        laws = ", ".join(f'"{one}"' for one in self.laws)
-        study = f'[study]\nname = "made-up"\nmethod = "{self.method}"\nhypotheses = [{laws}]\n'
+        hypotheses = ", ".join(f'"{one}"' for one in self.hypotheses)
+        study = f'[study]\nname = "made-up"\nmethod = "{self.method}"\nhypotheses = [{hypotheses}]\n'
         bed = f'[bed]\nbackend = "netns"\ndevices = [{quoted}]\n{self.bed_extra}\n'
         return f"{study}{bed}[trials]\nrounds = {self.rounds}\n"
 
@@ -115,10 +115,10 @@ class StreamRun:
         found = []
         for round_ in range(self.rounds):
             for place in rng.permutation(len(self.cells)):
-                arms = self.arms(self.cells[place])
-                order = [arms[i] for i in rng.permutation(len(arms))]
+                paths = self.paths(self.cells[place])
+                order = [paths[i] for i in rng.permutation(len(paths))]
                 for visit in range(self.visits):
-                    found += [(round_, visit, int(place), arm) for arm in (order, order[::-1])[visit % 2]]
+                    found += [(round_, visit, int(place), path) for path in (order, order[::-1])[visit % 2]]
         return found
 
     def _trial(self, block: int, at: Any, now: int, rng: Any, tables: Any, events: Any) -> int:

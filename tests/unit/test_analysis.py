@@ -15,7 +15,7 @@ import pytest
 
 from sojourn.analysis import analyse
 from sojourn.analysis.hypotheses import Margin
-from sojourn.analysis.hypotheses import _judge as judge_law
+from sojourn.analysis.hypotheses import _judge as judge_hypothesis
 from sojourn.errors import RequestError
 from sojourn.methods import load, packages
 from sojourn.records import FINDINGS, RunFolder
@@ -393,7 +393,7 @@ def test_every_finding_is_provoked_somewhere() -> None:
 
 
 ROOT = Path(__file__).parents[2]
-OF_PAIRS = "tests/unit/test_analysis.py::test_a_law_holds_where_it_is_true_and_fails_where_not"
+OF_PAIRS = "tests/unit/test_analysis.py::test_a_hypothesis_is_supported_where_it_is_true_and_rejected_where_not"
 OF_DELAYS = "test_delays_that_are_short_or_depend_on_the_packet_rate_are_found_and_others_are_not"
 OF_CONTROLS = "tests/unit/test_costs.py::test_a_control_is_like_what_it_stands_for_or_not"
 BOTH_WAYS = {
@@ -533,7 +533,7 @@ def test_the_step_that_is_told_is_the_one_that_was_found(synthetic: Make) -> Non
     assert step["value"] == pytest.approx(50e6, rel=0.01)
 
 
-# Laws.
+# Hypotheses.
 
 
 def steps_at_512(block: Any, probes: Any, rng: Any) -> None:
@@ -548,7 +548,7 @@ def slower_when_idle(block: Any, probes: Any, rng: Any) -> None:
         probes["arrival_ns"] = probes["arrival_ns"] + 2000
 
 
-LAWS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+HYPOTHESES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "constant-plus-per-byte": ({"icmp_bytes": (64, 256, 512, 1024, 1480)}, {"alter": steps_at_512}),
     "rate-independent": ({"icmp_bytes": (64,), "intervals_ns": (10**6, 2 * 10**6, 10**7)}, {"alter": slower_when_idle}),
     "cascade-adds": (
@@ -558,42 +558,42 @@ LAWS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("law", LAWS)
-def test_a_law_holds_where_it_is_true_and_fails_where_not(synthetic: Make, law: str) -> None:
-    true, broken = LAWS[law]
-    kept = analyse(synthetic(rounds=24, laws=(law,), **true).write()).hypotheses
-    failed = analyse(synthetic(rounds=24, laws=(law,), **{**true, **broken}).write()).hypotheses
+@pytest.mark.parametrize("hypothesis", HYPOTHESES)
+def test_a_hypothesis_is_supported_where_it_is_true_and_rejected_where_not(synthetic: Make, hypothesis: str) -> None:
+    true, broken = HYPOTHESES[hypothesis]
+    kept = analyse(synthetic(rounds=24, hypotheses=(hypothesis,), **true).write()).hypotheses
+    failed = analyse(synthetic(rounds=24, hypotheses=(hypothesis,), **{**true, **broken}).write()).hypotheses
     assert [one["outcome"] for one in kept] == ["supported"]
     assert [one["outcome"] for one in failed] == ["rejected"]
     assert kept[0]["ci_low"] <= kept[0]["estimate"] <= kept[0]["ci_high"]
     assert failed[0]["ci_low"] > failed[0]["margin"] or failed[0]["ci_high"] < -failed[0]["margin"]
 
 
-@pytest.mark.parametrize("law", LAWS)
-def test_a_law_is_not_answered_from_too_little(synthetic: Make, law: str) -> None:
-    true, _ = LAWS[law]
-    answers = analyse(synthetic(rounds=5, laws=(law,), **true).write()).hypotheses
+@pytest.mark.parametrize("hypothesis", HYPOTHESES)
+def test_a_hypothesis_is_not_answered_from_too_little(synthetic: Make, hypothesis: str) -> None:
+    true, _ = HYPOTHESES[hypothesis]
+    answers = analyse(synthetic(rounds=5, hypotheses=(hypothesis,), **true).write()).hypotheses
     assert [one["outcome"] for one in answers] == ["inconclusive"]
     noisy = {**true, "noise": lambda rng, n: 40_000 * rng.standard_t(2, n)}
-    answers = analyse(synthetic(rounds=12, laws=(law,), **noisy).write()).hypotheses
+    answers = analyse(synthetic(rounds=12, hypotheses=(hypothesis,), **noisy).write()).hypotheses
     assert [one["outcome"] for one in answers] == ["inconclusive"]
 
 
-def test_an_unknown_law_is_not_answered(synthetic: Make) -> None:
-    answers = analyse(synthetic(rounds=6, laws=("murphy",)).write()).hypotheses
+def test_an_unknown_hypothesis_is_not_answered(synthetic: Make) -> None:
+    answers = analyse(synthetic(rounds=6, hypotheses=("murphy",)).write()).hypotheses
     assert [(one["hypothesis"], one["outcome"]) for one in answers] == [("murphy", "inconclusive")]
 
 
-def test_a_law_is_not_refuted_by_a_deviation_that_may_lie_within_the_margin() -> None:
+def test_a_hypothesis_is_not_rejected_by_a_deviation_that_may_lie_within_the_margin() -> None:
     """The estimate is beyond the margin of 1 and told from zero, but the truth may be 0.5."""
     near = Deviations([Interval(1.5, 0.5, 2.5, 0.95, 20)], None)
-    assert judge_law("law", near, Margin(1.0, "1 ns"), "a line", "bridge").outcome == "inconclusive"
+    assert judge_hypothesis("hypothesis", near, Margin(1.0, "1 ns"), "a line", "bridge").outcome == "inconclusive"
 
 
-def test_a_refuted_law_names_the_deviation_that_refutes_it() -> None:
+def test_a_rejected_hypothesis_names_the_deviation_that_rejects_it() -> None:
     """The largest of all is not known at all; a smaller one is known to be too large."""
     found = Deviations([Interval(9.0, -50.0, 70.0, 0.98, 20), Interval(-3.0, -4.0, -2.0, 0.98, 20)], None)
-    answer = judge_law("law", found, Margin(1.0, "1 ns"), "a line", "bridge")
+    answer = judge_hypothesis("hypothesis", found, Margin(1.0, "1 ns"), "a line", "bridge")
     assert answer.outcome == "rejected"
     assert answer.tidy()["estimate"] == -3.0
 

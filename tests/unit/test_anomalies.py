@@ -409,7 +409,7 @@ def test_what_single_series_show_is_counted_in_the_sentence_and_has_no_tile(
         if block["device"] == "bridge" and block["round"] == 0:
             probes["arrival_ns"][::20] += 5_000
 
-    path = synthetic(rounds=2, icmp_bytes=(64,), count=5_000, alter=alter, a_a=False, laws=()).write()
+    path = synthetic(rounds=2, icmp_bytes=(64,), count=5_000, alter=alter, a_a=False, hypotheses=()).write()
     plan = path / "plan.toml"
     plan.write_text(plan.read_text().replace('method = "pairs"', 'method = "anomalies"'))
     analyse(path)
@@ -433,7 +433,7 @@ def test_a_level_that_changes_at_once_is_a_finding(synthetic: Callable[..., Any]
         if block["device"] == "bridge":
             probes["arrival_ns"][2_000:] += 3_000
 
-    path = synthetic(rounds=2, icmp_bytes=(64,), count=5_000, alter=alter, a_a=False, laws=()).write()
+    path = synthetic(rounds=2, icmp_bytes=(64,), count=5_000, alter=alter, a_a=False, hypotheses=()).write()
     plan = path / "plan.toml"
     plan.write_text(plan.read_text().replace('method = "pairs"', 'method = "anomalies"'))
     analyse(path)

@@ -147,7 +147,7 @@ def split(folder: Path, beds: int) -> Path:
     return folder
 
 
-def in_beds(beds: int, lean_ns: float = 0.0, clock: str = "TAI", step: int = 1) -> dict[str, Any]:
+def in_beds(beds: int, asymmetry_ns: float = 0.0, clock: str = "TAI", step: int = 1) -> dict[str, Any]:
     """What a run of several beds has, in which the request takes this much more of the bridge's latency."""
     links = np.random.default_rng(7).normal(0, 100, beds)
 
@@ -157,7 +157,7 @@ def in_beds(beds: int, lean_ns: float = 0.0, clock: str = "TAI", step: int = 1) 
         departure = np.asarray(probes["departure_ns"])
         probes["arrival_ns"] = (arrival // step * step).tolist()
         probes["departure_ns"] = (departure // step * step).tolist()
-        half = (arrival - departure) / 2 + (lean_ns if block["device"] == "bridge" else 0.0)
+        half = (arrival - departure) / 2 + (asymmetry_ns if block["device"] == "bridge" else 0.0)
         there = departure + half.round().astype(np.int64)
         probes["responder_arrival_ns"] = there.tolist()
         probes["responder_departure_ns"] = there.tolist()
@@ -166,7 +166,7 @@ def in_beds(beds: int, lean_ns: float = 0.0, clock: str = "TAI", step: int = 1) 
 
 
 def test_the_asymmetry_of_request_and_reply_is_found_and_is_beside_the_figure(synthetic: Callable[..., Any]) -> None:
-    folder = split(synthetic(**in_beds(8, lean_ns=250.0)).write(), 8)
+    folder = split(synthetic(**in_beds(8, asymmetry_ns=250.0)).write(), 8)
     (budget,) = budgets_of(folder)
     found = components(budget)["asymmetry of request and reply"]
     assert (found["state"], found["share"]) == ("outside", None)

@@ -1,4 +1,4 @@
-"""The cost of a log, from records whose truth is known: ratios, skips, nanoseconds, laws, doubts."""
+"""The cost of a log, from records whose truth is known: ratios, skips, nanoseconds, hypotheses, doubts."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_known_cost_is_found_and_drift_is_nobodys(tmp_path: Path) -> None:
     assert verdict.verdict == "trusted"
     traffic = found(folder, "cost_traffic")
     assert (traffic["resolved"] < 0.06).all()
-    answers = {law["hypothesis"]: law["outcome"] for law in verdict.hypotheses}
+    answers = {answer["hypothesis"]: answer["outcome"] for answer in verdict.hypotheses}
     assert answers["detail-costs"] == "supported"
     assert answers["nothing-skipped"] == "supported"
     rows = json.loads(folder.results.read_text())
@@ -82,19 +82,19 @@ def test_detail_costs_what_is_beyond_one_margin(
     assert found["outcome"] == outcome, found["sentence"]
 
 
-@pytest.mark.parametrize("law", ["disabled-is-free", "placebo-explains"])
+@pytest.mark.parametrize("hypothesis", ["disabled-is-free", "placebo-explains"])
 @pytest.mark.parametrize(
     ("own", "noise", "outcome"),
     [(1.0, 0.002, "supported"), (0.9, 0.01, "rejected"), (1.1, 0.01, "rejected"), (1.0, 0.3, "inconclusive")],
 )
 def test_a_control_is_like_what_it_stands_for_or_not(
-    tmp_path: Path, law: str, own: float, noise: float, outcome: str
+    tmp_path: Path, hypothesis: str, own: float, noise: float, outcome: str
 ) -> None:
     """`own` is what is left with the log disabled, and what logging leaves of what the placebo leaves."""
     left = {"disabled-is-free": {1: 0.9, "disabled": own}, "placebo-explains": {1: 0.9 * own, "placebo": 0.9}}
-    controls = f"controls={law.split('-', maxsplit=1)[0]}"
-    verdict = analyse(write(tmp_path / "run", Machine(noise=noise, left=left[law]), [*FEW, controls]).path)
-    found = next(one for one in verdict.hypotheses if one["hypothesis"] == law)
+    controls = f"controls={hypothesis.split('-', maxsplit=1)[0]}"
+    verdict = analyse(write(tmp_path / "run", Machine(noise=noise, left=left[hypothesis]), [*FEW, controls]).path)
+    found = next(one for one in verdict.hypotheses if one["hypothesis"] == hypothesis)
     assert found["outcome"] == outcome, found["sentence"]
 
 
@@ -182,7 +182,7 @@ def test_the_quick_run_has_enough_transfers_for_an_interval() -> None:
 def test_skips_are_told_with_their_reason_and_as_published(tmp_path: Path) -> None:
     folder = write(tmp_path / "run", Machine(noise=0.0, bps=1e9, skipped=2), FEW)
     verdict = analyse(folder.path)
-    assert {law["hypothesis"]: law["outcome"] for law in verdict.hypotheses}["nothing-skipped"] == "rejected"
+    assert {answer["hypothesis"]: answer["outcome"] for answer in verdict.hypotheses}["nothing-skipped"] == "rejected"
     skips = found(folder, "cost_skips")
     assert set(skips["reason"]) == {"full"}
     logged = found(folder, "cost_ratios").filter(pl.col("mode") == "on")

@@ -164,15 +164,15 @@ def ticked(delay: int, tick: int) -> Draws:
     return lambda _rng, entered: (entered + delay) // tick * tick - entered
 
 
-def test_a_saw_tooth_of_a_tick_fails(tmp_path: Path) -> None:
+def test_a_quantisation_error_of_a_tick_fails(tmp_path: Path) -> None:
     cells = [Cell(f"delay {ms}ms", constant(ms * MS), ticked(ms * MS, MS), drawn=stays(ms * MS)) for ms in (1, 10)]
     verdict = analysed(tmp_path, Made(cells, seed=SEED, log=False))
     assert {"delay, quantisation error", "delay, offset"} <= failed(verdict)
     for cell in (0, 1):
         height = verdict["by"][cell, "delay, quantisation error", "streams"]
         assert height["measured"] == pytest.approx(MS, rel=0.15), "as high as the tick"
-    laws = {one["hypothesis"]: one["outcome"] for one in verdict["hypotheses"]}
-    assert (laws["no-tick"], laws["no-shortfall"]) == ("rejected", "rejected")
+    outcomes = {one["hypothesis"]: one["outcome"] for one in verdict["hypotheses"]}
+    assert (outcomes["no-tick"], outcomes["no-shortfall"]) == ("rejected", "rejected")
 
 
 @pytest.mark.parametrize(("tick", "outcome"), [(MS, "rejected"), (MS // 4, "rejected"), (1, "supported")])
@@ -208,8 +208,8 @@ def test_delays_that_are_short_or_depend_on_the_packet_rate_are_found_and_others
         for more, gap in zip(extra, (MS, MS // 5), strict=True)
     ]
     verdict = analysed(tmp_path, Made(cells, seed=SEED, log=False))
-    laws = {one["hypothesis"]: one["outcome"] for one in verdict["hypotheses"]}
-    assert (laws["no-shortfall"], laws["delay-independent-of-rate"]) == (shortfall, independent)
+    outcomes = {one["hypothesis"]: one["outcome"] for one in verdict["hypotheses"]}
+    assert (outcomes["no-shortfall"], outcomes["delay-independent-of-rate"]) == (shortfall, independent)
 
 
 def test_a_clamped_jitter_fails_by_its_mean(tmp_path: Path) -> None:
@@ -242,7 +242,7 @@ def test_a_correlation_that_does_nothing_fails(tmp_path: Path) -> None:
     assert abs(found["measured"]) < 0.3
 
 
-def test_a_packet_without_a_fate_fails_the_books(tmp_path: Path) -> None:
+def test_a_packet_without_a_disposition_breaks_the_accounting(tmp_path: Path) -> None:
     made = Made([FAULTLESS["constant"]], seed=SEED)
     made.events.append(
         {"event": "emulator-replay", "device": "emulate", "identical": False, "packets": 4000, "drawn": 2}

@@ -62,7 +62,7 @@ def test_a_queue_holds_what_it_may_and_loses_only_when_full(
     slots: list[int], lost_at: int, found: tuple[str, str]
 ) -> None:
     """The last packet meets `lost_at` packets, and is lost."""
-    rows = log(5, queue_slots=[*slots, lost_at], fate=["sent"] * 4 + ["lost"], cause=[""] * 4 + ["full"])
+    rows = log(5, queue_slots=[*slots, lost_at], disposition=["sent"] * 4 + ["lost"], cause=[""] * 4 + ["full"])
     told = verdicts(link._queue(seen(LIMITED, rows)))
     assert (told["queue, slots"], told["queue, lost only when full"]) == found
 
@@ -143,7 +143,7 @@ def test_a_link_that_serves_in_any_order_keeps_the_law() -> None:
 @pytest.mark.parametrize(("every", "verdict"), [(10, "pass"), (11, "fail")])
 def test_every_tenth_is_every_tenth(every: int, verdict: str) -> None:
     lost = np.arange(1000) % every == 3
-    rows = log(1000, fate=np.where(lost, "lost", "sent"), cause=np.where(lost, "before", ""))
+    rows = log(1000, disposition=np.where(lost, "lost", "sent"), cause=np.where(lost, "before", ""))
     pipe = {"before": {"loss": [{"every": {"every": 10, "first": 4}}]}}
     assert verdicts(loss._stage(seen(pipe, rows), "before")) == {"loss before the link": verdict}
 
@@ -174,7 +174,7 @@ def test_bit_errors_are_counted_by_bits() -> None:
     }
 
 
-def test_the_books_miss_no_packet_without_a_fate() -> None:
+def test_a_packet_without_a_disposition_is_missed() -> None:
     good = log(10)
     assert verdicts(accounting.asked(seen({}, good), LIMITS)) == {"conservation": "pass"}
     for wrong in (

@@ -63,7 +63,7 @@ def test_the_slope_is_the_sum_of_8_over_r_on_a_busy_machine(synthetic: Make, slo
     per_byte = {"bridge": 160 * slope - 0.3, "bridge:mixed": 88 * slope - 0.3}
     rated = bed(bridge=[100 * MBIT] * 2, **{"bridge:mixed": [100 * MBIT, 1000 * MBIT]})
     made = {"latency_ns": dict.fromkeys(per_byte, 1300.0), "per_byte_ns": per_byte, "alter": stalls, "bed": rated}
-    found = answers(synthetic(rounds=10, laws=("slope-is-sum-of-rates",), **made).write())
+    found = answers(synthetic(rounds=10, hypotheses=("slope-is-sum-of-rates",), **made).write())
     assert {one["device"]: (one["outcome"], one["unit"]) for one in found} == dict.fromkeys(
         per_byte, (answer, "ns/byte")
     )
@@ -74,9 +74,11 @@ def test_the_slope_is_the_sum_of_8_over_r_on_a_busy_machine(synthetic: Make, slo
 
 
 def test_no_slope_is_judged_without_rates_or_rounds(synthetic: Make) -> None:
-    assert [one["outcome"] for one in answers(synthetic(laws=("slope-is-sum-of-rates",)).write())] == ["inconclusive"]
+    assert [one["outcome"] for one in answers(synthetic(hypotheses=("slope-is-sum-of-rates",)).write())] == [
+        "inconclusive"
+    ]
     rated = {"per_byte_ns": {"bridge": 159.7}, "bed": bed(bridge=[100 * MBIT] * 2)}
-    found = answers(synthetic(rounds=4, laws=("slope-is-sum-of-rates",), **rated).write())
+    found = answers(synthetic(rounds=4, hypotheses=("slope-is-sum-of-rates",), **rated).write())
     assert [one["outcome"] for one in found] == ["inconclusive"]
 
 
@@ -111,7 +113,7 @@ def loaded(path: Path, alter: Callable[[Trial, Any], None], count: int = 2_500) 
         cell(schedule=schedule, interval_ns=INTERVAL, frame_bytes=1518, payload_bytes=1500)
         for schedule in ("regular", "poisson")
     ]
-    run = StreamRun(path, "one-way", sent, a_a=False, count=count, alter=alter, laws=("md1",), seed=SEED)
+    run = StreamRun(path, "one-way", sent, a_a=False, count=count, alter=alter, hypotheses=("md1",), seed=SEED)
     run.bed = bed(bridge=[None, 10 * MBIT])
     return answers(run.write())
 
@@ -173,7 +175,7 @@ def fanned(
     sent = [
         cell(schedule="flood", interval_ns=None, rate_pps=None, frame_bytes=1518, payload_bytes=1500, senders=senders)
     ]
-    run = StreamRun(path, "fan-in", sent, a_a=False, count=400, alter=both, laws=("fan-in-total",), seed=SEED)
+    run = StreamRun(path, "fan-in", sent, a_a=False, count=400, alter=both, hypotheses=("fan-in-total",), seed=SEED)
     run.bed = bed(bridge=[10 * MBIT, far])
     (found,) = [one for one in answers(run.write()) if one["device"] == "bridge"]
     return found
@@ -218,7 +220,7 @@ def flooded(path: Path, speed: float, offered: float = 1.0, payloads: tuple[int,
         cell(schedule="flood", interval_ns=None, rate_pps=None, frame_bytes=size + 18, payload_bytes=size)
         for size in payloads
     ]
-    run = StreamRun(path, "throughput", sent, a_a=False, alter=alter, laws=("minimum-frame-time",), seed=SEED)
+    run = StreamRun(path, "throughput", sent, a_a=False, alter=alter, hypotheses=("minimum-frame-time",), seed=SEED)
     run.bed = bed(bridge=[None, 10 * MBIT])
     return run.write()
 

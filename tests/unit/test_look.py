@@ -101,7 +101,7 @@ def test_a_port_that_the_management_interface_shares_is_refused(
     assert sentence in (unfit(found, port) or "")
 
 
-def test_a_port_that_a_killed_run_left_is_told_with_what_mends_it() -> None:
+def test_a_port_that_a_killed_run_left_is_told_with_what_fixes_it() -> None:
     found = host(MANAGEMENT, interface("a-direct", address="02:77:00:00:01:01"))
     assert (unfit(found, "eth1") or "").startswith(
         "has no interface eth1, but a-direct, left by a run that was killed: the next run gives it back, or: ip link"

@@ -178,11 +178,11 @@ def test_a_hypothesis_that_the_method_cannot_test_is_refused() -> None:
         load_plan("one-way", sets=["hypotheses=rate-independent"])
     with pytest.raises(RequestError, match=r'study.hypotheses = "md1": expected none for study.method = loss'):
         load_plan("loss", sets=["hypotheses=md1"])
-    asked = {law for name, _ in studies() for law in load_plan(name).study.hypotheses}
-    assert asked <= {law for method in packages() for law in ask_of(method).hypotheses}
+    asked = {hypothesis for name, _ in studies() for hypothesis in load_plan(name).study.hypotheses}
+    assert asked <= {hypothesis for method in packages() for hypothesis in ask_of(method).hypotheses}
 
 
-def test_every_published_law_is_asked_of_its_method() -> None:
+def test_every_published_hypothesis_is_asked_of_its_method() -> None:
     """What a method says that it tests, its analysis knows: as a key of a table, or by its own name."""
     root = Path(__file__).parents[2] / "python/sojourn"
     shared = (root / "analysis/hypotheses.py").read_text()
@@ -191,8 +191,8 @@ def test_every_published_law_is_asked_of_its_method() -> None:
         texts = [path.read_text() for path in own.glob("analyse*/**/*.py")] + [
             path.read_text() for path in own.glob("analyse.py")
         ]
-        for law in ask_of(method).hypotheses:
-            assert any(f'"{law}"' in text for text in [shared, *texts]), (method, law)
+        for hypothesis in ask_of(method).hypotheses:
+            assert any(f'"{hypothesis}"' in text for text in [shared, *texts]), (method, hypothesis)
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ def test_every_second_poisson_load_and_the_lowest_train() -> None:
     assert training_cells(told, [4, 0]) == [0, 4]
 
 
-def test_parameters_are_recovered_and_held_out_loads_foretold(tmp_path: Path) -> None:
+def test_parameters_are_recovered_and_held_out_loads_predicted(tmp_path: Path) -> None:
     verdict = analyse(path := run(tmp_path / "run"))
     rows = json.loads((path / "analysis/results.json").read_text())
     by_size = {row["frame_bytes"]: row for row in rows if row["quantity"] == "model_service"}
@@ -116,7 +116,7 @@ def test_a_load_that_no_model_can_know_is_a_misfit(tmp_path: Path) -> None:
 
 
 def test_a_queue_with_an_end_loses_what_was_lost() -> None:
-    """Loads beyond the capacity are foretold with their losses, from the room that training loads betrayed."""
+    """Loads beyond the capacity are predicted with their losses, from the room that training loads betrayed."""
     room, rng = 40, np.random.default_rng(3)
 
     def passage(interval: float) -> Passage:

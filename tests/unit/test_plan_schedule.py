@@ -110,17 +110,19 @@ def test_quick_leaves_a_third_of_its_minute_to_what_surrounds_the_measuring(name
 
 
 @pytest.mark.parametrize("name", ["bridge-latency", "frame-size"])
-def test_a_study_measures_enough_to_answer_its_laws(name: str) -> None:
-    """Deviations from a law are judged together, which takes more rounds than one of them would."""
+def test_a_study_measures_enough_to_answer_its_hypotheses(name: str) -> None:
+    """Deviations from a hypothesis are judged together, which takes more rounds than one of them would."""
     plan = load_plan(name)
     levels = {
         "rate-independent": len(plan.probe.intervals_ns),
         "constant-plus-per-byte": len({cell.size for cell in cells(plan) if not cell.fragments}),
         "cascade-adds": 1,
     }
-    for law in plan.study.hypotheses:
-        assert law == "cascade-adds" or levels[law] >= (3 if law == "constant-plus-per-byte" else 2)
-        assert plan.pairs.rounds >= least_pairs(1 - 0.05 / levels[law])
+    for hypothesis in plan.study.hypotheses:
+        assert hypothesis == "cascade-adds" or levels[hypothesis] >= (
+            3 if hypothesis == "constant-plus-per-byte" else 2
+        )
+        assert plan.pairs.rounds >= least_pairs(1 - 0.05 / levels[hypothesis])
 
 
 def test_the_estimate_is_counts_times_intervals_and_little_more() -> None:

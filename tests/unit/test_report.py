@@ -175,7 +175,7 @@ def test_published_figures_stand_beside_ours(reported: Path) -> None:
     assert row[keys.index("our_interval_ms")].text == "2", "their 500 pps stands beside our 2 ms"
     assert 1.1 < float(row[keys.index("our_latency_us")].values[0] or 0) < 1.6
     shaped = next(row for row in ping.rows if "dummynet" in row[1].text)
-    assert shaped[keys.index("our_latency_us")].values[0] is None, "no arm of ours is a shaped one"
+    assert shaped[keys.index("our_latency_us")].values[0] is None, "no path of ours is a shaped one"
     fits = tables["published_atlas2000_latency_fits"]
     assert any(row[5].text.startswith("bridge*2, whole path") for row in fits.rows)
 
@@ -183,7 +183,7 @@ def test_published_figures_stand_beside_ours(reported: Path) -> None:
 def test_what_captures_add_stands_beside_the_papers(synthetic: Callable[..., Any]) -> None:
     path = synthetic(
         icmp_bytes=(64,), intervals_ns=(20_000_000,), latency_ns={"bridge": 1300.0, "bridge:tcpdump": 2400.0},
-        per_byte_ns={}, laws=(), plan_extra='reference = "bridge"',
+        per_byte_ns={}, hypotheses=(), plan_extra='reference = "bridge"',
     ).write()  # fmt: skip
     plan = path / "plan.toml"
     named = 'name = "made-up"\npublished = ["bridge2003_capture_cost"]'

@@ -365,8 +365,8 @@ def test_published_tables_stand_beside_ours(made: Callable[[str], Path], tmp_pat
 
 
 def test_a_bed_of_many_ends_is_drawn() -> None:
-    def link(arm: str, ends: tuple[str, str], ports: tuple[str, str]) -> dict[str, str]:
-        return {"path": arm, "from": ends[0], "to": ends[1], "from_port": ports[0], "to_port": ports[1]}
+    def link(path: str, ends: tuple[str, str], ports: tuple[str, str]) -> dict[str, str]:
+        return {"path": path, "from": ends[0], "to": ends[1], "from_port": ports[0], "to_port": ports[1]}
 
     bed = {
         "drawing": {

@@ -102,7 +102,7 @@ def test_every_stage_is_found_and_only_the_path_holds_the_device(tmp_path: Path)
         assert added["ci_low"] <= (BRIDGE_ADDS if name == "path" else 0) <= added["ci_high"]
     assert found["bridge", None, "stage_path", "mean"]["clock_bound_ns"] == 0
     assert found["direct", None, "stage_total", "mean"]["probes"] == 8 * (FRAMES - 1)
-    assert [(law["hypothesis"], law["outcome"]) for law in verdict.hypotheses] == [("stages-sum", "supported")]
+    assert [(answer["hypothesis"], answer["outcome"]) for answer in verdict.hypotheses] == [("stages-sum", "supported")]
     assert "each of 3184 frames has every stamp" in verdict.hypotheses[0]["sentence"]
 
 
@@ -114,12 +114,12 @@ def test_stages_sum_to_the_whole_unless_frames_without_a_stamp_take_longer(
 ) -> None:
     """One frame of 200 lacks the queue's stamp; held up for 200 µs, it adds 1 µs to a mean of 5.1 or 6.3 µs."""
     path = run(tmp_path / "run", rounds, held_ns=held_ns)
-    (law,) = analyse(path).hypotheses
-    assert law["outcome"] == outcome, law["sentence"]
-    assert law["estimate"] == pytest.approx(held_ns / FRAMES, abs=20)
+    (answer,) = analyse(path).hypotheses
+    assert answer["outcome"] == outcome, answer["sentence"]
+    assert answer["estimate"] == pytest.approx(held_ns / FRAMES, abs=20)
     if outcome != "inconclusive":
-        assert law["ci_low"] < law["estimate"] < law["ci_high"]
-    assert f"{rounds} frames of {rounds * (FRAMES - 1)} lack a stamp" in law["sentence"]
+        assert answer["ci_low"] < answer["estimate"] < answer["ci_high"]
+    assert f"{rounds} frames of {rounds * (FRAMES - 1)} lack a stamp" in answer["sentence"]
 
 
 def test_the_ladder_lists_the_rungs_in_their_order(tmp_path: Path) -> None:

@@ -216,14 +216,14 @@ def test_neither_chance_nor_bursts_are_periods() -> None:
     ],
     ids=["Gaussian", "skewed", "heavy tail", "coarse clock", "uniform", "small"],
 )
-def test_one_hump_is_one_mode(draw: object) -> None:
+def test_one_mode_is_not_split(draw: object) -> None:
     rng = np.random.default_rng(8)
     several = [find_modes(draw(rng)) for _ in range(100)]  # type: ignore[operator]
     assert sum(len(modes) > 1 for modes in several) == 0
 
 
 @pytest.mark.parametrize("share", [0.1, 0.3, 0.5])
-def test_two_humps_are_two_modes(share: float) -> None:
+def test_two_modes_are_found(share: float) -> None:
     rng = np.random.default_rng(9)
     modes = find_modes(rng.normal(20_000, 500, 1500) + 5000 * (rng.random(1500) < share))
     assert modes == pytest.approx([20_000, 25_000], abs=300)

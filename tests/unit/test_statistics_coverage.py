@@ -1,6 +1,6 @@
 """Do 95 % intervals hold the truth in 93 to 97 % of runs, under noise as bad as real hosts have, and are they narrow?
 
-Runs are simulated as the schedule makes them: rounds that visit the arms in a random order and then in its mirror. One
+Runs are simulated as the schedule makes them: rounds that visit the paths in a random order and then in its mirror. One
 table of noises; each is played REPETITIONS times with a fixed seed (printed with the outcome).
 """
 
@@ -22,7 +22,7 @@ from tests.unit.many_runs import hodges_lehmann_rows
 
 REPETITIONS = 2000
 ROUNDS = 12
-ARMS = 4
+PATHS = 4
 PROBES = 40
 TRUTH = 1300.0
 SEED = 20031104
@@ -85,15 +85,15 @@ def mostly_proof(values: Iterable[Any], *kept: Any) -> list[Any]:
 
 
 def pair_differences(noise: Noise, rounds: int, rng: np.random.Generator) -> Any:
-    """Half the difference of mean round trips per repetition (rows) and round: direct is arm 0, the device arm 1."""
-    place = np.argsort(np.argsort(rng.random((REPETITIONS, rounds, ARMS)), axis=2), axis=2)[:, :, :2]
-    position = np.stack([place, 2 * ARMS - 1 - place], axis=3) + 2 * ARMS * np.arange(rounds)[None, :, None, None]
+    """Half the difference of mean round trips per repetition (rows) and round: direct is path 0, the device path 1."""
+    place = np.argsort(np.argsort(rng.random((REPETITIONS, rounds, PATHS)), axis=2), axis=2)[:, :, :2]
+    position = np.stack([place, 2 * PATHS - 1 - place], axis=3) + 2 * PATHS * np.arange(rounds)[None, :, None, None]
     shape = position.shape
     rtt = noise.host(rng, (*shape, PROBES)).mean(axis=-1) + noise.block(rng, shape) + noise.linear_ns * position
     device = (REPETITIONS, rounds, 2, PROBES)
     rtt[:, :, 1] += 2 * TRUTH + 2 * noise.device(rng, device).mean(axis=-1)
     if noise.walk_ns:
-        walk = np.cumsum(rng.normal(0, noise.walk_ns, (REPETITIONS, 2 * ARMS * rounds)), axis=1)
+        walk = np.cumsum(rng.normal(0, noise.walk_ns, (REPETITIONS, 2 * PATHS * rounds)), axis=1)
         rtt += np.take_along_axis(walk, position.reshape(REPETITIONS, -1), axis=1).reshape(shape)
     visits = rtt.mean(axis=3)
     return (visits[:, :, 1] - visits[:, :, 0]) / 2

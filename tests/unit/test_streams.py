@@ -176,7 +176,7 @@ def queue(service_ns: float) -> Callable[[np.random.Generator, Row, int], Any]:
     return delays
 
 
-def test_the_knee_is_where_the_queue_is_still_bounded(tmp_path: Path) -> None:
+def test_the_least_inter_departure_time_is_where_the_queue_is_stable(tmp_path: Path) -> None:
     intervals = (200_000, 100_000, 60_000, 45_000, 30_000)
     cells = [cell(interval_ns=interval, frame_bytes=621) for interval in intervals]
     rate = 'rate = "100Mbit/s"'
@@ -302,9 +302,13 @@ def test_fan_in_is_shown_by_delay_spread_fairness_and_total(tmp_path: Path) -> N
         assert wide["estimate"] == pytest.approx(500 * senders**0.5, rel=0.03)
         assert pick(rows, "fairness", "jain", cell=place)["estimate"] == pytest.approx(1, abs=1e-3)
     assert pick(rows, "throughput_pps", "mean", cell=3)["estimate"] == pytest.approx(10_000, rel=0.03)
-    (law,) = verdict(tmp_path)["hypotheses"]
-    assert (law["hypothesis"], law["outcome"], law["unit"]) == ("delay-spread-grows-with-senders", "supported", "1")
-    assert law["ci_low"] <= 0.5 <= law["ci_high"]
+    (answer,) = verdict(tmp_path)["hypotheses"]
+    assert (answer["hypothesis"], answer["outcome"], answer["unit"]) == (
+        "delay-spread-grows-with-senders",
+        "supported",
+        "1",
+    )
+    assert answer["ci_low"] <= 0.5 <= answer["ci_high"]
 
 
 @pytest.mark.parametrize(("power", "outcome"), [(0.0, "inconclusive"), (-0.5, "rejected"), (0.5, "supported")])
@@ -313,9 +317,9 @@ def test_the_delay_spread_is_said_to_grow_only_where_it_does(tmp_path: Path, pow
     cells = [cell(senders=senders, interval_ns=100_000) for senders in (1, 2, 8)]
     run(tmp_path, "fan-in", cells, rounds=8, a_a=False,
         delay=lambda rng, factors, n: 5000 + rng.gamma(4, 250 * factors["senders"] ** power, n))  # fmt: skip
-    (law,) = verdict(tmp_path)["hypotheses"]
-    assert law["outcome"] == outcome, law["sentence"]
-    assert law["ci_low"] <= power <= law["ci_high"]
+    (answer,) = verdict(tmp_path)["hypotheses"]
+    assert answer["outcome"] == outcome, answer["sentence"]
+    assert answer["ci_low"] <= power <= answer["ci_high"]
 
 
 def test_a_sender_that_gets_less_makes_it_unfair(tmp_path: Path) -> None:
@@ -369,7 +373,7 @@ def test_the_processors_part_of_a_load_is_taken_off(tmp_path: Path) -> None:
     assert pick(rows, "modes", "count", cell=0)["estimate"] == 1
 
 
-def test_two_humps_are_counted(tmp_path: Path) -> None:
+def test_two_modes_are_counted(tmp_path: Path) -> None:
     rows = run(tmp_path, "background", [cell()], delay=lambda rng, factors, n: np.where(
         rng.random(n) < 0.5, 5000, 9000) + rng.normal(0, 150, n))  # fmt: skip
     assert pick(rows, "modes", "count")["estimate"] == 2
@@ -557,12 +561,12 @@ def test_a_figure_that_cannot_be_is_told(rows: list[Figure], wrong: bool) -> Non
     assert ([one.name for one in sound(rows)] == ["impossible"]) == wrong
 
 
-def test_the_ticks_of_a_clock_are_no_humps() -> None:
+def test_the_ticks_of_a_clock_are_no_modes() -> None:
     rng = np.random.default_rng(3)
     assert len(modes_apart(np.round(rng.normal(250, 25, 20_000) / 10) * 10 + (rng.random(20_000) < 0.01))) == 1
 
 
-def test_a_knee_of_the_sender_is_not_the_devices(tmp_path: Path) -> None:
+def test_a_minimum_of_the_sender_is_not_the_devices(tmp_path: Path) -> None:
     def alter(trial: Trial, rng: np.random.Generator) -> None:
         del rng
         trial.offered = 0.7 if trial.factors["interval_ns"] < 50_000 else 1.0
@@ -582,7 +586,7 @@ def test_a_knee_of_the_sender_is_not_the_devices(tmp_path: Path) -> None:
         assert {place["cell"] for place in notes[name]["places"]} == {2}
 
 
-def test_a_load_missed_below_the_knee_is_doubtful(tmp_path: Path) -> None:
+def test_a_load_missed_at_a_stable_rate_is_doubtful(tmp_path: Path) -> None:
     def alter(trial: Trial, rng: np.random.Generator) -> None:
         del rng
         slow = trial.factors["interval_ns"] == 100_000 and trial.round == 0

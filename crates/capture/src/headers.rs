@@ -23,7 +23,7 @@ const ECHOES: [(u8, u8); 4] = [(ICMP, 0), (ICMP, 8), (ICMP6, 128), (ICMP6, 129)]
 const MAC_BYTES: usize = 6;
 const GROUP: u8 = 1;
 const LOCAL: u8 = 2;
-/// So many addresses are remembered; then all are forgotten.
+/// So many addresses are remembered; then all are discarded.
 const MOST_KNOWN: usize = 1 << 16;
 
 /// Returns how many bytes of a frame are headers: Ethernet with its tags, ARP, IP, and TCP, UDP, ICMP, SCTP or DCCP.

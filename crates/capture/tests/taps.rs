@@ -96,7 +96,7 @@ fn send(port: &mut PacketPort, frame: &[u8]) {
         assert!(error.is_full_queue(), "{error}");
         HostClock.wait_until(HostClock.now() + Nanos::micros(100), Nanos::ZERO);
     }
-    while port.transmit_stamp().expect("reads stamps").is_some() {}
+    while port.tx_timestamp().expect("reads stamps").is_some() {}
 }
 
 #[test]

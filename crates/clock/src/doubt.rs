@@ -32,15 +32,17 @@ pub(crate) fn findings(
         let sentence = format!("{contradictory} exchanges contradict themselves: a clock was set within them");
         say(Finding::ClockStepped, sentence);
     }
-    let lean = leaning(&fits);
-    if let Some(sentence) = lean.as_ref().map(|(_, sentence)| sentence.clone()).or_else(|| moved(pieces, unsteady_ns)) {
+    let asymmetry = asymmetry_of(&fits);
+    if let Some(sentence) =
+        asymmetry.as_ref().map(|(_, sentence)| sentence.clone()).or_else(|| moved(pieces, unsteady_ns))
+    {
         say(Finding::ClockAsymmetric, sentence);
     }
     if fits.iter().any(|fit| fit.errors.is_none()) {
         let sentence = "some stretches have too few exchanges for a 95 % error: there it is the maximum error";
         say(Finding::ClockUnsynchronised, sentence.to_owned());
     }
-    (found, lean.map_or(0.0, |(lean, _)| lean))
+    (found, asymmetry.map_or(0.0, |(asymmetry, _)| asymmetry))
 }
 
 fn stepped(steps: &[Step]) -> String {
@@ -51,23 +53,23 @@ fn stepped(steps: &[Step]) -> String {
 
 /// One direction's delays thin out towards their least value more than the other's: it is loaded. That matters where it may
 /// move the offset by much of its error.
-fn leaning(fits: &[&Fit]) -> Option<(f64, String)> {
+fn asymmetry_of(fits: &[&Fit]) -> Option<(f64, String)> {
     let known: Vec<(&Fit, f64)> = fits.iter().filter_map(|fit| Some((*fit, fit.errors?.0))).collect();
     let count = known.len() as f64;
     let near = |fit: &Fit| near_the_floor(fit.range.1 - fit.range.0) as f64;
-    let ratio = |fit: &Fit| (fit.thin.0.max(1.0) / fit.thin.1.max(1.0)).ln() * (near(fit) / 2.0).sqrt();
+    let ratio = |fit: &Fit| (fit.excess.0.max(1.0) / fit.excess.1.max(1.0)).ln() * (near(fit) / 2.0).sqrt();
     let score = known.iter().map(|(fit, _)| ratio(fit)).sum::<f64>() / count.sqrt();
-    let effect = |(fit, error): &(&Fit, f64)| (fit.thin.0 - fit.thin.1) / near(fit).sqrt() / 2.0 / error.max(1.0);
+    let effect = |(fit, error): &(&Fit, f64)| (fit.excess.0 - fit.excess.1) / near(fit).sqrt() / 2.0 / error.max(1.0);
     let effect = known.iter().map(effect).sum::<f64>() / count;
-    let lean = known.iter().map(|(fit, _)| fit.lean).sum::<f64>().abs() / count;
+    let asymmetry = known.iter().map(|(fit, _)| fit.asymmetry).sum::<f64>().abs() / count;
     (score.abs() > BEYOND_CHANCE && effect.abs() > MATTERS).then(|| {
         let (more, less) = if effect > 0.0 { ("to", "from") } else { ("from", "to") };
         let sentence = format!(
             "delays {more} the peer reach their least value less often than those {less} it: that direction is loaded, which \
              may move the offset by {:.3} us or more",
-            lean / 1e3
+            asymmetry / 1e3
         );
-        (lean, sentence)
+        (asymmetry, sentence)
     })
 }
 

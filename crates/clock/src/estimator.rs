@@ -10,16 +10,16 @@ use crate::piece::Piece;
 use crate::steps::cuts;
 use crate::{Estimate, Exchange, Line, Step};
 
-/// Where on a line the hard bound is computed; between, the drift's limit tells the rest.
+/// Where on a line the maximum error is computed; between, the drift's limit tells the rest.
 const KNOTS: usize = 5;
 
 /// What rounding of stamps to whole nanoseconds, and of these computations, may amount to.
 const ROUNDING_NS: f64 = 1.0;
 
-/// How many times what shows of a lean it may be, where the least delays are rarely reached.
-const LEAN_SHOWS: f64 = 1.5;
+/// How many times what shows of an asymmetry it may be, where the least delays are rarely reached.
+const ASYMMETRY_SHOWS: f64 = 1.5;
 
-/// What is taken for granted of two clocks between steps. The hard bound holds within these.
+/// What is taken for granted of two clocks between steps. The maximum error holds within these.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
@@ -82,8 +82,8 @@ impl Estimator {
         }
     }
 
-    /// Forgets exchanges that began before a time of ours.
-    pub fn forget_before(&mut self, ours: Time) {
+    /// Discards exchanges that began before a time of ours.
+    pub fn discard_before(&mut self, ours: Time) {
         self.exchanges.retain(|exchange| exchange.t1 >= ours);
     }
 
@@ -114,10 +114,10 @@ impl Estimator {
             lines.extend(next);
             all_fits.push(fits);
         }
-        let (findings, lean) =
+        let (findings, asymmetry) =
             findings(&all_fits, &steps, self.contradictory, is_within_limits, unsteady_ns(&self.exchanges));
         for line in &mut lines {
-            line.error95_ns = (line.error95_ns + LEAN_SHOWS * lean).min(line.bound_ns);
+            line.error95_ns = (line.error95_ns + ASYMMETRY_SHOWS * asymmetry).min(line.bound_ns);
         }
         let exchanges = self.exchanges.len() as u64;
         Ok(Estimate { is_shared: false, lines, steps, findings, exchanges, round_trip_min, limits: self.limits })

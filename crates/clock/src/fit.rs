@@ -33,9 +33,9 @@ pub(crate) struct Fit {
     /// The standard error of `offset`, where there were enough exchanges.
     pub standard: Option<f64>,
     /// By how much unequal thinning of the two directions moves the estimate; 0 on average where they are alike.
-    pub lean: f64,
+    pub asymmetry: f64,
     /// How far above its least value each direction's delay is in the best tenth of the exchanges, to the peer and back.
-    pub thin: (f64, f64),
+    pub excess: (f64, f64),
     /// The distance of the parallel lines: the least round trip, as far as the groups saw it.
     pub width: f64,
 }
@@ -109,8 +109,8 @@ fn fit(piece: &Piece, range: (usize, usize), centre: f64, limits: Limits) -> Fit
     let groups = groups(count as u64);
     if count < LEAST_FOR_GROUPS {
         let (offset, width) = (all.middle(), all.top - all.bottom);
-        let (slope, errors, standard, lean, thin) = (all.slope, None, None, 0.0, (0.0, 0.0));
-        return Fit { range, centre, offset, slope, errors, standard, lean, thin, width };
+        let (slope, errors, standard, asymmetry, excess) = (all.slope, None, None, 0.0, (0.0, 0.0));
+        return Fit { range, centre, offset, slope, errors, standard, asymmetry, excess, width };
     }
     let channels: Vec<Channel> =
         (0..groups).map(|group| piece.channel(range, (group, groups), centre, limits)).collect();
@@ -119,7 +119,7 @@ fn fit(piece: &Piece, range: (usize, usize), centre: f64, limits: Limits) -> Fit
     let (width, _) = mean(channels.iter().map(|channel| channel.top - channel.bottom));
     let critical = student(groups as f64 - 1.0);
     let share = groups as f64 / (groups as f64 - 1.0);
-    let lean = (offset - all.middle()) * share;
+    let asymmetry = (offset - all.middle()) * share;
     Fit {
         range,
         centre,
@@ -127,8 +127,8 @@ fn fit(piece: &Piece, range: (usize, usize), centre: f64, limits: Limits) -> Fit
         slope,
         errors: Some((critical * standard, critical * slope_standard)),
         standard: Some(standard),
-        lean,
-        thin: piece.excess(range, centre, all),
+        asymmetry,
+        excess: piece.excess(range, centre, all),
         width,
     }
 }

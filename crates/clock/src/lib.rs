@@ -2,7 +2,7 @@
 //!
 //! [`Exchange`]s in, [`Line`]s out. An exchange shows two things without any assumption: the offset of the remote clock is
 //! at most `t2 - t1`, for no request arrives before it left, and at least `t3 - t4`, for no reply does. What lies between
-//! is the *hard bound*; it needs nothing but [`Limits`] on how fast a clock runs away. That the least delays of both
+//! is the *maximum error*; it needs nothing but [`Limits`] on how fast a clock runs away. That the least delays of both
 //! directions are equal is assumed for the *95 % error* alone, and cannot be seen in any exchange.
 //!
 //! Pure: it sends nothing, reads no clock, and steers none.

@@ -1,4 +1,4 @@
-//! A stretch of exchanges without a step, as limits on the offset around a base, and the hard bound within it.
+//! A stretch of exchanges without a step, as limits on the offset around a base, and the maximum error within it.
 
 use sojourn_time::{Nanos, Time};
 

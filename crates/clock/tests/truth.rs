@@ -1,4 +1,4 @@
-//! Simulated exchanges whose truth is known, many seeds of each case: the hard bound always, the 95 % error 93 to 98 % of the
+//! Simulated exchanges whose truth is known, many seeds of each case: the maximum error always, the 95 % error 93 to 98 % of the
 //! times where what it assumes holds, and a finding where it does not.
 
 use rand::rngs::StdRng;
@@ -20,11 +20,11 @@ const SECOND: i64 = 1_000_000_000;
 /// What the estimates of one case were worth.
 #[derive(Debug, Default)]
 struct Worth {
-    /// Converted times beyond the hard bound.
+    /// Converted times beyond the maximum error.
     broken: u64,
     /// Of converted times, the share within the 95 % error.
     coverage: f64,
-    /// Mean distance from the truth, mean 95 % error, mean hard bound.
+    /// Mean distance from the truth, mean 95 % error, mean maximum error.
     error_ns: f64,
     error95_ns: f64,
     bound_ns: f64,
@@ -262,7 +262,7 @@ fn a_path_that_grows_longer_one_way_is_found() {
 }
 
 #[test]
-fn a_constant_asymmetry_stays_within_the_hard_bound() {
+fn a_constant_asymmetry_stays_within_the_maximum_error() {
     let worth = judge("another way back", FOR_FINDINGS, |_| Truth {
         backward: Delay::Gamma(Gamma { shape: 1.5, scale_ns: 4e3, shift_ns: 115e3 }),
         ..Truth::default()

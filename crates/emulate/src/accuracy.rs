@@ -111,7 +111,7 @@ pub struct Counts {
     /// Most packets in one delay line.
     pub most_delayed: u64,
     /// Packets that shared a pipe because there were too many flows.
-    pub crowded: u64,
+    pub over_flow_limit: u64,
 }
 
 /// Lost packets by cause; in JSON under the causes' names, every cause is there.
@@ -470,7 +470,7 @@ impl Counts {
         self.most_slots = self.most_slots.max(other.most_slots);
         self.most_bytes = self.most_bytes.max(other.most_bytes);
         self.most_delayed = self.most_delayed.max(other.most_delayed);
-        self.crowded += other.crowded;
+        self.over_flow_limit += other.over_flow_limit;
     }
 }
 

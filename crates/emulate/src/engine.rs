@@ -6,8 +6,8 @@
 //!
 //! A packet goes through one pipe, and pipes know nothing of each other.
 
+pub(crate) mod accounting;
 mod agenda;
-pub(crate) mod ledger;
 mod numbers;
 mod paths;
 
@@ -20,7 +20,7 @@ use crate::disposition::{Arrival, Cause, Disposition, Packet};
 use crate::select::rules::Selected;
 use crate::select::{Key, Rules};
 
-use ledger::Ledger;
+use accounting::Accounting;
 pub(crate) use numbers::{Numbers, Told};
 use paths::Paths;
 
@@ -29,7 +29,7 @@ use paths::Paths;
 pub struct Engine {
     rules: Rules,
     paths: Paths,
-    ledger: Ledger,
+    accounting: Accounting,
 }
 
 /// What became of a frame that arrived.
@@ -71,7 +71,7 @@ impl Engine {
         Ok(Self {
             rules: Rules::new(config)?,
             paths: Paths::new(config, start),
-            ledger: Ledger::new(config.memory_bytes, config.budget, config.pipes.len(), numbers),
+            accounting: Accounting::new(config.memory_bytes, config.budget, config.pipes.len(), numbers),
         })
     }
 
@@ -98,21 +98,21 @@ impl Engine {
     fn take_in(&mut self, direction: Direction, frame: &[u8], known: usize, stamp: Stamp, entered: Time) -> Arrived {
         let [bytes, known] =
             [frame.len(), known.min(frame.len())].map(|count| u32::try_from(count).unwrap_or(u32::MAX));
-        let number = self.ledger.numbers.of_arrival();
+        let number = self.accounting.numbers.of_arrival();
         let arrival = Arrival { number, direction, bytes, known, key: Key::of(frame), stamp, entered };
         match self.rules.select(&arrival.key, direction, bytes) {
             Selected::Pass => {
-                self.ledger.unmatched(&arrival, frame);
+                self.accounting.unmatched(&arrival, frame);
                 Arrived::Unmatched
             }
             Selected::Drop => {
-                self.ledger.lost_by_rule(&arrival, frame);
+                self.accounting.lost_by_rule(&arrival, frame);
                 Arrived::Lost
             }
             Selected::Pipe { pipe, class } => {
                 let packet = Packet::new(arrival, pipe, class);
-                let Some(slot) = self.ledger.take(packet, frame) else { return Arrived::Lost };
-                self.paths.enter(slot, pipe, &arrival.key, entered, &mut self.ledger);
+                let Some(slot) = self.accounting.take(packet, frame) else { return Arrived::Lost };
+                self.paths.enter(slot, pipe, &arrival.key, entered, &mut self.accounting);
                 Arrived::Kept
             }
         }
@@ -137,7 +137,7 @@ impl Engine {
     pub fn advance(&mut self, now: Time) {
         let now = now.min(Time(Time::NEVER.0 - 1));
         while let Some((at, path)) = self.paths.events().first().filter(|(at, _)| *at <= now) {
-            self.paths.serve(path, at, &mut self.ledger);
+            self.paths.serve(path, at, &mut self.accounting);
         }
     }
 
@@ -148,7 +148,7 @@ impl Engine {
     pub fn due(&mut self, until: Time) -> Option<Departure> {
         while let Some((_, path)) = self.paths.needed().first().filter(|(at, _)| *at <= until) {
             let event = self.paths.next_event(path);
-            self.paths.serve(path, event, &mut self.ledger);
+            self.paths.serve(path, event, &mut self.accounting);
         }
         self.paths.exits().first().filter(|(at, _)| *at <= until)?;
         let (slot, intended) = self.paths.leave()?;
@@ -157,23 +157,23 @@ impl Engine {
 
     /// Returns the frame of a departure.
     pub fn frame(&self, departure: &Departure) -> &[u8] {
-        self.ledger.store.frame(departure.slot)
+        self.accounting.store.frame(departure.slot)
     }
 
     /// Returns as much of a departure's frame as is known: all, unless it came by [`Engine::arrive_cut`].
     pub fn known(&self, departure: &Departure) -> &[u8] {
-        let known = self.ledger.store.packet(departure.slot).arrival.known;
+        let known = self.accounting.store.packet(departure.slot).arrival.known;
         &self.frame(departure)[..known as usize]
     }
 
     /// Notes that a frame has left at `actual`.
     pub fn departed(&mut self, departure: Departure, actual: Time) {
-        self.ledger.sent(departure.slot, departure.intended, actual);
+        self.accounting.sent(departure.slot, departure.intended, actual);
     }
 
     /// Notes that the port could not take a frame: it is lost.
     pub fn refused(&mut self, departure: Departure) {
-        self.ledger.lose(departure.slot, Cause::Port);
+        self.accounting.lose(departure.slot, Cause::Port);
     }
 
     /// Gives a pipe other parameters, at once for all of its flows; what waits stays, except where a smaller queue has no room for it.
@@ -200,8 +200,8 @@ impl Engine {
         }
         let mut times = Vec::with_capacity(places.len());
         for place in places {
-            let since = self.paths.set(place, &config.pipes[usize::from(place)], now, &mut self.ledger);
-            self.ledger.changed(place, since);
+            let since = self.paths.set(place, &config.pipes[usize::from(place)], now, &mut self.accounting);
+            self.accounting.changed(place, since);
             times.push(since);
         }
         Ok(times)
@@ -209,20 +209,20 @@ impl Engine {
 
     /// Keeps dispositions from now on, or no more.
     pub fn keep_dispositions(&mut self, keeps: bool) {
-        if keeps && !self.ledger.keeps_dispositions {
-            self.ledger.store.keep_heads();
+        if keeps && !self.accounting.keeps_dispositions {
+            self.accounting.store.keep_heads();
         }
-        self.ledger.keeps_dispositions = keeps;
+        self.accounting.keeps_dispositions = keeps;
     }
 
     /// Gives the dispositions of packets that have ended since the last call, in the order in which they ended.
     pub fn dispositions(&mut self) -> std::vec::Drain<'_, Disposition> {
-        self.ledger.dispositions.drain(..)
+        self.accounting.dispositions.drain(..)
     }
 
     /// Returns the number that the next arrival will get.
     pub fn next_number(&self) -> u64 {
-        self.ledger.numbers.next()
+        self.accounting.numbers.next()
     }
 
     /// Returns what is asked now.
@@ -238,29 +238,29 @@ impl Engine {
     /// Ends a block and begins the next: says what became of everything since the last call.
     pub fn begin(&mut self) -> Report {
         let report = self.told(true);
-        self.ledger.begin();
+        self.accounting.begin();
         report
     }
 
     /// Ends it: what still waits is lost.
     pub fn end(&mut self) {
-        let mut slots: Vec<u32> = self.ledger.store.slots().collect();
-        slots.sort_unstable_by_key(|slot| self.ledger.store.packet(*slot).arrival.number);
-        slots.into_iter().for_each(|slot| self.ledger.lose(slot, Cause::Ended));
+        let mut slots: Vec<u32> = self.accounting.store.slots().collect();
+        slots.sort_unstable_by_key(|slot| self.accounting.store.packet(*slot).arrival.number);
+        slots.into_iter().for_each(|slot| self.accounting.lose(slot, Cause::Ended));
         self.paths.clear();
     }
 
     pub(crate) fn numbers(&mut self) -> &mut Numbers {
-        &mut self.ledger.numbers
+        &mut self.accounting.numbers
     }
 
     fn told(&self, is_block: bool) -> Report {
         let rules = self.rules.counters().collect();
-        Report { rules, ..self.ledger.report(is_block, self.paths.names()) }
+        Report { rules, ..self.accounting.report(is_block, self.paths.names()) }
     }
 
     fn departure(&mut self, slot: u32, intended: Time) -> Departure {
-        let packet = self.ledger.store.packet_mut(slot);
+        let packet = self.accounting.store.packet_mut(slot);
         packet.intended = Some(intended);
         Departure {
             intended,

@@ -13,7 +13,7 @@ use crate::config::{self, Distribution, Order, Trace};
 use crate::delay::Sampler;
 use crate::delay::line::Line;
 use crate::disposition::Cause;
-use crate::engine::ledger::Ledger;
+use crate::engine::accounting::Accounting;
 use crate::impair::{Met, Stage};
 use crate::link::{Link, Ride};
 use crate::queue::{Discipline, Waiting};
@@ -68,54 +68,54 @@ impl Path {
     }
 
     /// Takes other parameters at `now`. What waits stays where it is, unless a smaller queue has no room for it.
-    pub fn set(&mut self, pipe: &config::Pipe, start: Time, now: Time, ledger: &mut Ledger) {
-        self.serve(now, ledger);
+    pub fn set(&mut self, pipe: &config::Pipe, start: Time, now: Time, accounting: &mut Accounting) {
+        self.serve(now, accounting);
         let had_link = !self.link.is_instant();
         self.before.set(&pipe.before);
         // A packet whose departure was announced keeps that departure time.
         let ride = self.ride.as_mut().filter(|(_, ride)| !ride.is_told);
         self.link.set(&pipe.link, start, now, ride.map(|(_, ride)| ride));
-        let mut losses = std::mem::take(&mut ledger.losses);
+        let mut losses = std::mem::take(&mut accounting.losses);
         self.queue.set(&pipe.queue, effective_limit(pipe), pipe.link.largest_rate(), now, &mut losses);
-        ledger.lose_all(&mut losses);
-        ledger.losses = losses;
+        accounting.lose_all(&mut losses);
+        accounting.losses = losses;
         self.after.set(&pipe.after);
         self.sampler.set(&pipe.delay);
         (self.order, self.least, self.soonest) = (pipe.delay.order, least(pipe), soonest(pipe));
         if had_link || !self.link.is_instant() {
             self.clock = self.clock.max(now);
-            self.go_on(now, ledger);
+            self.go_on(now, accounting);
         }
-        self.serve(now, ledger);
+        self.serve(now, accounting);
     }
 
     /// Takes a packet; returns when it really came in, as what is over is over.
-    pub fn enter(&mut self, slot: u32, at: Time, ledger: &mut Ledger) -> Time {
+    pub fn enter(&mut self, slot: u32, at: Time, accounting: &mut Accounting) -> Time {
         let at = at.max(self.earliest());
-        self.serve(at, ledger);
-        let packet = ledger.store.packet_mut(slot);
+        self.serve(at, accounting);
+        let packet = accounting.store.packet_mut(slot);
         packet.flow = self.flow;
         packet.arrival.entered = at;
         let met = self.before.meet(&packet.arrival.key, at, None);
         if met.is_lost {
-            ledger.lose(slot, Cause::Before);
+            accounting.lose(slot, Cause::Before);
             return at;
         }
-        let copy = impair(&mut self.before, met, slot, ledger);
-        self.queue_up(slot, at, ledger);
+        let copy = impair(&mut self.before, met, slot, accounting);
+        self.queue_up(slot, at, accounting);
         if let Some(copy) = copy {
-            self.queue_up(copy, at, ledger);
+            self.queue_up(copy, at, accounting);
         }
         at
     }
 
     /// Lets the link do what it does until then.
-    pub fn serve(&mut self, until: Time, ledger: &mut Ledger) {
+    pub fn serve(&mut self, until: Time, accounting: &mut Accounting) {
         while self.next_event() <= until.min(Time::NEVER - Nanos(1)) {
             if self.link.has_opportunities() && self.ride.is_none_or(|(_, ride)| !ride.is_told) {
-                self.use_opportunity(ledger);
+                self.use_opportunity(accounting);
             } else {
-                self.ride_on(ledger);
+                self.ride_on(accounting);
             }
         }
     }
@@ -155,27 +155,27 @@ impl Path {
     }
 
     /// Puts a packet into the queue, or past it where nothing ever waits.
-    fn queue_up(&mut self, slot: u32, at: Time, ledger: &mut Ledger) {
+    fn queue_up(&mut self, slot: u32, at: Time, accounting: &mut Accounting) {
         if self.link.is_instant() && self.ride.is_none() {
-            self.leave(slot, at, false, ledger);
+            self.leave(slot, at, false, accounting);
             return;
         }
         self.clock = self.clock.max(at);
-        let waiting = self.waiting(slot, at, ledger);
+        let waiting = self.waiting(slot, at, accounting);
         self.link.pass_opportunities(at);
-        let mut losses = std::mem::take(&mut ledger.losses);
+        let mut losses = std::mem::take(&mut accounting.losses);
         self.queue.enqueue(waiting, at, &mut losses);
-        ledger.lose_all(&mut losses);
-        ledger.losses = losses;
-        let counts = ledger.counts(self.pipe);
+        accounting.lose_all(&mut losses);
+        accounting.losses = losses;
+        let counts = accounting.counts(self.pipe);
         counts.most_slots = counts.most_slots.max(self.queue.slots());
         counts.most_bytes = counts.most_bytes.max(self.queue.bytes());
-        self.go_on(at, ledger);
-        self.serve(at, ledger);
+        self.go_on(at, accounting);
+        self.serve(at, accounting);
     }
 
-    fn waiting(&self, slot: u32, at: Time, ledger: &mut Ledger) -> Waiting {
-        let packet = ledger.store.packet_mut(slot);
+    fn waiting(&self, slot: u32, at: Time, accounting: &mut Accounting) -> Waiting {
+        let packet = accounting.store.packet_mut(slot);
         packet.queue_slots = u32::try_from(self.queue.slots()).unwrap_or(u32::MAX);
         packet.queue_bytes = self.queue.bytes();
         let waiting = Waiting {
@@ -192,37 +192,37 @@ impl Path {
     }
 
     /// Goes on with the next packet where the link is free.
-    fn go_on(&mut self, now: Time, ledger: &mut Ledger) {
+    fn go_on(&mut self, now: Time, accounting: &mut Accounting) {
         if self.ride.is_none() && !self.link.has_opportunities() {
-            self.start(now, ledger);
+            self.start(now, accounting);
         }
     }
 
     /// Puts the next packet on the link, if there is one.
-    fn start(&mut self, now: Time, ledger: &mut Ledger) {
-        if let Some(waiting) = self.dequeue(now, ledger) {
-            ledger.waited(self.pipe, now - waiting.since);
+    fn start(&mut self, now: Time, accounting: &mut Accounting) {
+        if let Some(waiting) = self.dequeue(now, accounting) {
+            accounting.waited(self.pipe, now - waiting.since);
             self.ride = Some((waiting, self.link.begin(waiting.bytes, now)));
         }
     }
 
-    fn dequeue(&mut self, now: Time, ledger: &mut Ledger) -> Option<Waiting> {
-        let mut losses = std::mem::take(&mut ledger.losses);
+    fn dequeue(&mut self, now: Time, accounting: &mut Accounting) -> Option<Waiting> {
+        let mut losses = std::mem::take(&mut accounting.losses);
         let next = self.queue.dequeue(now, &mut losses);
-        ledger.lose_all(&mut losses);
-        ledger.losses = losses;
+        accounting.lose_all(&mut losses);
+        accounting.losses = losses;
         if let Some(waiting) = next.filter(|waiting| waiting.is_marked) {
-            let mut key = ledger.store.packet(waiting.slot).arrival.key;
-            mark::mark(ledger.store.frame_mut(waiting.slot), &mut key);
-            let packet = ledger.store.packet_mut(waiting.slot);
+            let mut key = accounting.store.packet(waiting.slot).arrival.key;
+            mark::mark(accounting.store.frame_mut(waiting.slot), &mut key);
+            let packet = accounting.store.packet_mut(waiting.slot);
             (packet.arrival.key, packet.is_marked) = (key, true);
-            ledger.counts(self.pipe).marked += 1;
+            accounting.counts(self.pipe).marked += 1;
         }
         next
     }
 
     /// Tells what follows when a packet leaves, or takes the next one when it has left.
-    fn ride_on(&mut self, ledger: &mut Ledger) {
+    fn ride_on(&mut self, accounting: &mut Accounting) {
         let Some((waiting, ride)) = &mut self.ride else { return };
         if ride.is_told {
             let done = ride.done;
@@ -230,12 +230,12 @@ impl Path {
             self.ride = None;
             // Where the link has become one of opportunities, this packet kept it until now.
             self.link.pass_opportunities(done);
-            self.go_on(done, ledger);
+            self.go_on(done, accounting);
         } else {
             self.clock = self.clock.max(tell_at(ride));
             ride.is_told = true;
             let (slot, done, is_lost) = (waiting.slot, ride.done, ride.is_lost);
-            self.leave(slot, done, is_lost, ledger);
+            self.leave(slot, done, is_lost, accounting);
         }
     }
 
@@ -245,56 +245,56 @@ impl Path {
     }
 
     /// Lets go what one opportunity carries.
-    fn use_opportunity(&mut self, ledger: &mut Ledger) {
+    fn use_opportunity(&mut self, accounting: &mut Accounting) {
         let at = self.link.next_opportunity();
         self.clock = self.clock.max(at);
         let mut room = Some(self.link.use_opportunity()).filter(|bytes| *bytes > 0);
         while let Some(bytes) = room.filter(|bytes| *bytes > 0) {
             if self.ride.is_none() {
-                self.start(at, ledger);
+                self.start(at, accounting);
             }
             let Some((waiting, ride)) = &mut self.ride else { return };
             room = self.link.carry(ride, bytes);
             if room.is_some() {
                 let (slot, is_lost) = (waiting.slot, ride.is_lost);
                 self.ride = None;
-                self.leave(slot, at, is_lost, ledger);
+                self.leave(slot, at, is_lost, accounting);
             }
         }
     }
 
     /// Sends a packet on that leaves the link at `at`.
-    fn leave(&mut self, slot: u32, at: Time, is_lost: bool, ledger: &mut Ledger) {
-        let packet = ledger.store.packet_mut(slot);
+    fn leave(&mut self, slot: u32, at: Time, is_lost: bool, accounting: &mut Accounting) {
+        let packet = accounting.store.packet_mut(slot);
         if !self.link.is_instant() {
             packet.link_left = Some(at);
         }
         if is_lost {
-            ledger.lose(slot, Cause::Profile);
+            accounting.lose(slot, Cause::Profile);
             return;
         }
         let (delay, loss) = self.link.traced(at);
         let met = self.after.meet(&packet.arrival.key, at, loss);
         if met.is_lost {
-            ledger.lose(slot, Cause::After);
+            accounting.lose(slot, Cause::After);
             return;
         }
-        let copy = impair(&mut self.after, met, slot, ledger);
-        self.delay(slot, at, delay, ledger);
+        let copy = impair(&mut self.after, met, slot, accounting);
+        self.delay(slot, at, delay, accounting);
         if let Some(copy) = copy {
-            self.delay(copy, at, delay, ledger);
+            self.delay(copy, at, delay, accounting);
         }
     }
 
     /// Puts a packet into the delay line.
-    fn delay(&mut self, slot: u32, at: Time, constant: Option<Nanos>, ledger: &mut Ledger) {
+    fn delay(&mut self, slot: u32, at: Time, constant: Option<Nanos>, accounting: &mut Accounting) {
         let drawn = self.sampler.draw(at, constant);
-        let packet = ledger.store.packet_mut(slot);
+        let packet = accounting.store.packet_mut(slot);
         packet.drawn = Some(packet.drawn.unwrap_or_default() + drawn.delay);
         packet.is_reordered |= drawn.is_reordered;
         let is_free = drawn.is_reordered || self.order == Order::Free;
         self.line.push(slot, at + drawn.delay, is_free);
-        let counts = ledger.counts(self.pipe);
+        let counts = accounting.counts(self.pipe);
         counts.reordered += u64::from(drawn.is_reordered);
         counts.clipped += u64::from(drawn.is_clipped);
         counts.most_delayed = counts.most_delayed.max(self.line.len());
@@ -302,17 +302,17 @@ impl Path {
 }
 
 /// Damages and copies a packet as a stage says.
-fn impair(stage: &mut Stage, met: Met, slot: u32, ledger: &mut Ledger) -> Option<u32> {
+fn impair(stage: &mut Stage, met: Met, slot: u32, accounting: &mut Accounting) -> Option<u32> {
     if stage.is_damaging() {
-        let flipped = stage.damage(ledger.store.frame_mut(slot));
-        let packet = ledger.store.packet_mut(slot);
+        let flipped = stage.damage(accounting.store.frame_mut(slot));
+        let packet = accounting.store.packet_mut(slot);
         packet.flipped += flipped;
         let pipe = packet.pipe;
-        let counts = ledger.counts(pipe);
+        let counts = accounting.counts(pipe);
         counts.corrupted += u64::from(flipped > 0);
         counts.flipped_bits += u64::from(flipped);
     }
-    if met.is_duplicated { ledger.copy(slot) } else { None }
+    if met.is_duplicated { accounting.copy(slot) } else { None }
 }
 
 /// From when on the departure of a packet on the link may be announced.

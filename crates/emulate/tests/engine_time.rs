@@ -304,13 +304,13 @@ fn each_flow_has_a_link_of_its_own_and_those_too_many_share_one() {
     };
     let (told, report) = round(START, &[1, 2, 1, 3, 4]);
     assert_eq!(told, [(1, false), (1, false), (2, false), (1, true), (2, true)]);
-    assert_eq!((report.flows, report.counts.crowded), (3, 2));
+    assert_eq!((report.flows, report.counts.over_flow_limit), (3, 2));
     // Not silent for long enough; then the one that was silent longest makes room.
     let (told, _) = round(at(999_000_000), &[2, 3]);
     assert_eq!(told, [(1, false), (1, true)]);
     let (told, report) = round(at(1_500_000_000), &[3, 1]);
     assert_eq!(told, [(1, false), (1, true)]);
-    assert_eq!((report.flows, report.counts.crowded), (3, 4));
+    assert_eq!((report.flows, report.counts.over_flow_limit), (3, 4));
 }
 
 #[test]

@@ -215,7 +215,7 @@ fn a_log_that_was_altered_is_found() {
 }
 
 #[test]
-fn what_is_untouched_is_not_kept() {
+fn what_is_unmatched_is_not_kept() {
     let mut engine = Engine::new(&Config::default(), START).expect("holds");
     engine.keep_dispositions(true);
     assert_eq!(engine.arrive(sojourn_emulate::Direction::Backward, &udp(60, 0), START), Arrived::Unmatched);

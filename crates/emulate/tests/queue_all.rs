@@ -78,7 +78,7 @@ impl Case {
             60..99 => self.dequeue(),
             _ => self.set(random),
         }
-        self.settle();
+        self.check();
     }
 
     fn enqueue(&mut self, random: &mut Random) {
@@ -132,7 +132,7 @@ impl Case {
     }
 
     /// Everything is where it should be.
-    fn settle(&mut self) {
+    fn check(&mut self) {
         self.account_losses();
         let bytes: u64 = self.waiting.values().map(|packet| u64::from(packet.bytes)).sum();
         assert_eq!(self.discipline.slots(), self.waiting.len() as u64, "{}", self.name);
@@ -151,7 +151,7 @@ impl Case {
         while self.discipline.slots() > 0 {
             self.now = self.now + Nanos::millis(1);
             self.dequeue();
-            self.settle();
+            self.check();
         }
         assert!(self.waiting.is_empty());
     }

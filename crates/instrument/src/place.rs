@@ -75,7 +75,7 @@ impl Place {
         let is_locked = lock_memory();
         let is_real_time = arguments.fifo && run_real_time(fifo)?;
         if !is_real_time {
-            hurry();
+            raise_priority();
         }
         let nice = getpriority_process(None).unwrap_or_default();
         Ok(Self { cpu: arguments.cpu, is_real_time, nice, wait: arguments.wait, is_locked })
@@ -111,7 +111,7 @@ impl Processors {
     }
 
     /// Lets this thread run there as ordinary work: for what goes on beside what is urgent, which hands its urgency down.
-    pub fn take_it_easy(&self) {
+    pub fn lower_priority(&self) {
         // Best effort: at worst it competes.
         let _ = sys::run_ordinarily();
         let _ = setpriority_process(None, 0);
@@ -144,7 +144,7 @@ pub fn die_with_parent() -> anyhow::Result<()> {
 }
 
 /// Asks for more of the processor than other ordinary work gets, which would else take it for milliseconds at a time.
-pub fn hurry() {
+pub fn raise_priority() {
     // Best effort: without CAP_SYS_NICE it goes on as it is, and says so.
     let _ = setpriority_process(None, NICEST);
     if leads_its_session() {

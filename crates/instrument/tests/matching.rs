@@ -57,7 +57,7 @@ fn json(words: &[&str], folder: &Folder) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// A UDP packet from one station to the other.
+/// A UDP packet from one endpoint to the other.
 fn frame(number: u32, is_forward: bool, length: usize) -> Vec<u8> {
     let (to, from) = if is_forward { (2, 1) } else { (1, 2) };
     let mut frame = vec![2, 0, 0, 0, 0, to, 2, 0, 0, 0, 0, from, 8, 0];
@@ -331,7 +331,7 @@ fn the_share_of_lost_packets_is_of_those_whose_window_was_over() {
 }
 
 #[test]
-fn packets_that_are_forgotten_early_are_told() {
+fn packets_that_are_evicted_early_are_reported() {
     let folder = Folder::new("early");
     let all = |later: i64| {
         (0..20_000).map(|number| (START + i64::from(number) * US + later, frame(number, true, 60))).collect::<Vec<_>>()
@@ -345,11 +345,11 @@ fn packets_that_are_forgotten_early_are_told() {
     assert_eq!((count("matched"), count("evicted")), (20_000, 0), "{counts:#}");
     assert!(count("matched_early") > 0 && count("matched_early") + count("matched_at_end") == 20_000, "{counts:#}");
     let text = String::from_utf8(run(&words, &folder).stdout).unwrap();
-    assert!(text.contains("of the matches were forgotten before their window was over"), "{text}");
+    assert!(text.contains("of the matches were evicted before their window was over"), "{text}");
 }
 
 #[test]
-fn packets_of_stations_that_come_late_are_counted() {
+fn packets_of_endpoints_that_come_late_are_counted() {
     let folder = Folder::new("late");
     let (mut before, mut after) = (Vec::new(), Vec::new());
     for number in 0..33_000_u32 {

@@ -24,8 +24,8 @@ fn what_is_not_there_or_does_not_fit_is_a_wrong_request() {
 }
 
 #[test]
-fn what_a_command_would_mend_is_the_machine() {
-    within("what_a_command_would_mend_is_the_machine", || {
+fn what_a_command_would_fix_is_the_machine() {
+    within("what_a_command_would_fix_is_the_machine", || {
         link();
         expect(3, "no route to it; `ip route get`", "probe icmp 192.0.2.1");
         ip("link set dev near down");

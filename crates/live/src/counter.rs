@@ -125,7 +125,7 @@ impl LiveCounter {
         Ok(OtherCount { foreign, unlisted, keyless })
     }
 
-    /// Forgets every flow and its key.
+    /// Removes every flow and its key.
     ///
     /// # Errors
     /// When the kernel refuses.

@@ -15,7 +15,7 @@ use sojourn_wire::stream::{Kind, Link, STREAM_ETHERTYPE, StreamHeader, Tag};
 use sojourn_wire::{MacAddress, SessionKey};
 
 use namespace::{
-    KEY, at_far_end, goes_when_killed, hold, ip, ip_says, link, run, settle, stream_frame, within_permitted,
+    KEY, at_far_end, goes_when_killed, hold, ip, ip_says, link, run, stream_frame, wait_for_delivery, within_permitted,
 };
 
 const HOLDS: &str = "SOJOURN_TEST_HOLDS_A_COUNTER";
@@ -31,7 +31,7 @@ fn live_frames_are_all_accounted_for() {
         let mut sender = LiveSender::open("near", &live_stream(None)).expect("opens");
         let sent = send(&mut sender, 200_000, None);
         assert_eq!(sent.made, 200_000);
-        settle();
+        wait_for_delivery();
         let dropped = dropped_at_far_end() - before;
         let [flow] = <[_; 1]>::try_from(counter.flows().expect("reads")).expect("one flow");
         assert_eq!((flow.key, flow.flow, flow.node, flow.duplicated, flow.reordered), (KEY, 3, 0, 0, 0));
@@ -49,7 +49,7 @@ fn live_frames_are_all_accounted_for() {
             counter.clear().expect("clears");
             counter.expect(KEY, 3).expect("takes a key");
             let paced = send(&mut sender, 2_000, Some(10_000.0));
-            settle();
+            wait_for_delivery();
             let flow = counter.flows().expect("reads").remove(0);
             assert_eq!((paced.made, flow.first, flow.least), (2_000, 2_000, least));
             (paced.last - paced.first).0
@@ -67,7 +67,7 @@ fn live_frames_stop_when_they_are_told_to() {
         let end = HostClock.now() + Nanos::millis(200);
         let sent = sender.send(1_000_000, Some(1_000.0), &mut || HostClock.now() > end).expect("sends");
         assert!((1..100_000).contains(&sent.made), "{sent:?}");
-        settle();
+        wait_for_delivery();
         assert_eq!(counter.flows().expect("reads")[0].first, sent.made);
     });
 }
@@ -83,7 +83,7 @@ fn a_veth_that_takes_no_live_frames_is_said_to_be_so() {
         let mut far = at_far_end(|| PacketPort::open_for("far", STREAM_ETHERTYPE, options)).expect("opens");
         gro("peer", "far");
         assert_eq!(send(&mut sender, 10, None).made, 10);
-        settle();
+        wait_for_delivery();
         let mut seen = Vec::new();
         far.receive_batch(&mut |frame, _| seen.push(frame.to_vec())).expect("receives");
         let headers: Vec<StreamHeader> = seen.iter().map(|frame| header(frame)).collect();
@@ -107,7 +107,7 @@ fn live_frames_go_through_a_bridge_whose_port_has_gro() {
         sender.send(10, None, &mut || false).expect_err("the bridge's port has no NAPI");
         gro("device", "near-port");
         let sent = send(&mut sender, 5_000, Some(20_000.0));
-        settle();
+        wait_for_delivery();
         let flow = counter.flows().expect("reads").remove(0);
         assert_eq!((flow.first, flow.duplicated, flow.reordered), (sent.made, 0, 0));
         // The bridge took the tags off and keeps them beside the frames, where XDP does not see them.
@@ -134,7 +134,7 @@ fn a_counter_tells_what_came_twice_or_late_and_lets_the_rest_pass() {
         for node in 1..=127 {
             near.transmit(&changed(Kind::Answer, |header| header.node = node)).expect("transmits");
         }
-        settle();
+        wait_for_delivery();
         let flows = counter.flows().expect("reads");
         let flow = &flows[0];
         assert_eq!((flow.frames, flow.first, flow.duplicated, flow.beyond), (12, 8, 3, 1));
@@ -160,7 +160,7 @@ fn as_many_flows_are_answered_as_are_counted() {
             let answer = changed(Kind::Answer, |header| (header.flow, header.node) = (flow, 1));
             near.transmit(&answer).expect("transmits");
         }
-        settle();
+        wait_for_delivery();
         let flows = counter.flows().expect("reads");
         assert!(flows.iter().all(|flow| (flow.frames, flow.node) == (1, 1)), "{flows:?}");
         assert_eq!((flows.len(), counter.others().expect("reads").unlisted), (64, 0));
@@ -192,7 +192,7 @@ fn frames_of_another_key_or_flow_make_no_flow_and_change_none() {
             damaged[at] ^= 0x40;
             near.transmit(&damaged).expect("transmits");
         }
-        settle();
+        wait_for_delivery();
         let [flow] = <[_; 1]>::try_from(counter.flows().expect("reads")).expect("one flow");
         assert_eq!((flow.key, flow.flow, flow.frames, flow.least, flow.greatest, flow.damaged), (KEY, 3, 1, 7, 7, 3));
         let others = counter.others().expect("reads");

@@ -10,7 +10,7 @@ pub(crate) trait Arrivals {
     fn matched(&mut self, number: u64) -> Arrived;
     /// Takes a packet that is not.
     fn unmatched(&mut self);
-    /// Forgets the packet of the first tap with this number in the table, the oldest; returns the number that it is told by.
+    /// Releases the packet of the first tap with this number in the table, the oldest; returns the number that it is told by.
     fn release(&mut self, number: u64) -> u64;
 }
 
@@ -44,8 +44,8 @@ impl Reordering {
         self.maxima.get(after).map_or(0, |(earliest, _)| arrival.wrapping_sub(*earliest))
     }
 
-    /// Forgets what only packets up to this number would be compared with: none of them arrives any more.
-    pub fn forget(&mut self, number: u64) {
+    /// Discards what only packets up to this number would be compared with: none of them arrives any more.
+    pub fn discard(&mut self, number: u64) {
         while self.maxima.len() > 1 && self.maxima.front().is_some_and(|(_, highest)| *highest <= number) {
             self.maxima.pop_front();
         }
@@ -63,7 +63,7 @@ impl Arrivals for Reordering {
     fn unmatched(&mut self) {}
 
     fn release(&mut self, number: u64) -> u64 {
-        self.forget(number);
+        self.discard(number);
         number
     }
 }

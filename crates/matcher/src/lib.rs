@@ -7,7 +7,7 @@
 //! Pure: it opens nothing and reads no clock.
 
 mod arrivals;
-mod lane;
+mod direction;
 mod matcher;
 mod offset;
 pub mod sample;
@@ -16,7 +16,7 @@ mod slice;
 mod table;
 
 pub use arrivals::Reordering;
-pub use lane::{Counts, Limits};
+pub use direction::{Counts, Limits};
 pub use matcher::{Matcher, Observed, Outcome, Tap, Way};
 pub use offset::offset_between;
 pub use sides::{Seen, Sides};

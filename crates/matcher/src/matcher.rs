@@ -1,7 +1,7 @@
 //! Both directions between two taps.
 
 use crate::arrivals::Reordering;
-use crate::lane::{Counts, Lane, Limits};
+use crate::direction::{Counts, DirectionMatcher, Limits};
 
 /// A packet as a tap saw it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -62,7 +62,7 @@ pub enum Outcome {
         /// As of a match.
         number: u64,
     },
-    /// It was forgotten before its window was over, because the memory was full.
+    /// It was evicted before its window was over, because the memory was full.
     Evicted {
         /// As it came.
         seen: Observed,
@@ -85,21 +85,21 @@ pub enum Outcome {
 /// Matches what two taps saw, in both directions.
 #[derive(Debug)]
 pub struct Matcher {
-    forward: Lane<Reordering>,
-    backward: Lane<Reordering>,
+    forward: DirectionMatcher<Reordering>,
+    backward: DirectionMatcher<Reordering>,
 }
 
 impl Matcher {
     /// Begins with nothing seen. The memory is for `ways` directions.
     pub fn new(limits: Limits, ways: usize) -> Self {
         let limits = Limits { memory: limits.memory / ways.max(1), ..limits };
-        let lane = || Lane::new(limits, Reordering::default());
-        Self { forward: lane(), backward: lane() }
+        let matcher = || DirectionMatcher::new(limits, Reordering::default());
+        Self { forward: matcher(), backward: matcher() }
     }
 
     /// Takes what a tap saw, of packets that go one way, in the order in which what both taps saw counts.
     pub fn push(&mut self, tap: Tap, way: Way, seen: &Observed, sink: &mut impl FnMut(Way, Outcome)) {
-        let (lane, other, is_first) = match way {
+        let (matcher, other, is_first) = match way {
             Way::Forward => (&mut self.forward, &mut self.backward, tap == Tap::First),
             Way::Backward => (&mut self.backward, &mut self.forward, tap == Tap::Second),
         };
@@ -108,7 +108,7 @@ impl Matcher {
             other.advance(seen.at, &mut |outcome| sink(rest, outcome));
         }
         let mut sink = |outcome| sink(way, outcome);
-        if is_first { lane.first(seen, &mut sink) } else { lane.second(seen, &mut sink) }
+        if is_first { matcher.first(seen, &mut sink) } else { matcher.second(seen, &mut sink) }
     }
 
     /// Judges all that is left: nothing more will come.

@@ -1,8 +1,8 @@
 //! Which way packets go, where nobody says so: from the side on which their sender is.
 //!
-//! A station is on one side of the box. What it sends the tap of that side sees first. Of two clocks nobody can tell which tap was
-//! first; but of two stations that answer each other the one's packets seem to take longer than the other's, by the sum of both
-//! delays, and that tells them apart.
+//! An endpoint is on one side of the box. What it sends the tap of that side sees first. Of two clocks nobody can tell which tap
+//! was first; but of two endpoints that answer each other the one's packets seem to take longer than the other's, by the sum of
+//! both delays, and that tells them apart.
 
 use std::collections::HashMap;
 
@@ -17,26 +17,26 @@ pub struct Seen {
     /// What it is known by.
     pub digest: u64,
     /// Who sent it, and to whom, as numbers that both taps have of them.
-    pub stations: (u64, u64),
+    pub endpoints: (u64, u64),
 }
 
 /// The second tap's times less the first's, by who sent to whom.
 type Flows = HashMap<(u64, u64), Vec<i64>>;
 
-/// On which side stations are, as one tap knows them.
+/// On which side endpoints are, as one tap knows them.
 #[derive(Clone, Debug, Default)]
 pub struct Sides {
     of: HashMap<u64, Way>,
 }
 
 impl Sides {
-    /// Learns it from packets that each tap saw once; of either tap's stations, for a box may give them other addresses.
+    /// Learns it from packets that each tap saw once; of either tap's endpoints, for a box may give them other addresses.
     pub fn of(first: &[Seen], second: &[Seen], is_one_clock: bool) -> [Self; 2] {
         let (mut of_first, mut of_second) = (Flows::new(), Flows::new());
         for (one, other) in common(first, second) {
             let difference = other.time - one.time;
-            of_first.entry(one.stations).or_default().push(difference);
-            of_second.entry(other.stations).or_default().push(difference);
+            of_first.entry(one.endpoints).or_default().push(difference);
+            of_second.entry(other.endpoints).or_default().push(difference);
         }
         [of_first, of_second].map(|flows| Self::learn(flows, is_one_clock))
     }
@@ -47,7 +47,7 @@ impl Sides {
         let Some(between) = (if is_one_clock { Some(0) } else { threshold(&medians) }) else {
             return Self::default();
         };
-        // Of a station that several flows are of, the sum over their packets decides.
+        // Of an endpoint that several flows are of, the sum over their packets decides.
         let mut sums: HashMap<u64, i64> = HashMap::new();
         for ((from, to), middle) in &medians {
             let count = flows[&(*from, *to)].len() as i64;
@@ -56,18 +56,18 @@ impl Sides {
             *sums.entry(*to).or_default() -= side;
         }
         let of = sums.into_iter().filter(|(_, sum)| *sum != 0);
-        Self { of: of.map(|(station, sum)| (station, if sum > 0 { Way::Forward } else { Way::Backward })).collect() }
+        Self { of: of.map(|(endpoint, sum)| (endpoint, if sum > 0 { Way::Forward } else { Way::Backward })).collect() }
     }
 
-    /// Returns which way a packet goes from one station to another, where the side of one is known.
+    /// Returns which way a packet goes from one endpoint to another, where the side of one is known.
     pub fn known(&self, (from, to): (u64, u64)) -> Option<Way> {
         let opposite = |way: &Way| if *way == Way::Forward { Way::Backward } else { Way::Forward };
         self.of.get(&from).copied().or_else(|| self.of.get(&to).map(opposite))
     }
 }
 
-/// Returns what lies between the differences of those that go forward and of those that go backward, as stations that answer each
-/// other tell; `None` where none do.
+/// Returns what lies between the differences of those that go forward and of those that go backward, as endpoints that answer
+/// each other tell; `None` where none do.
 fn threshold(medians: &HashMap<(u64, u64), i64>) -> Option<i64> {
     let answered = |((from, to), there): (&(u64, u64), &i64)| {
         let back = medians.get(&(*to, *from)).filter(|_| from < to)?;
@@ -92,12 +92,12 @@ mod tests {
     use super::*;
     use crate::offset_between;
 
-    /// Packets between stations 1 (left) and 2 (right), and the times that the taps would have.
+    /// Packets between endpoints 1 (left) and 2 (right), and the times that the taps would have.
     fn conversation(offset: i64, delays: (i64, i64)) -> (Vec<Seen>, Vec<Seen>) {
         let (mut first, mut second) = (Vec::new(), Vec::new());
         for number in 0..50_i64 {
             let at = number * 1_000_000;
-            let seen = |time, digest, stations| Seen { time, digest, stations };
+            let seen = |time, digest, endpoints| Seen { time, digest, endpoints };
             first.push(seen(at, number as u64, (1, 2)));
             second.push(seen(at + delays.0 + number % 7 + offset, number as u64, (1, 2)));
             let at = at + 400_000;
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn stations_that_answer_each_other_are_told_apart_by_any_two_clocks() {
+    fn endpoints_that_answer_each_other_are_told_apart_by_any_two_clocks() {
         for offset in [0, 5_000_000_000, -37_000_000_000] {
             for delays in [(10_000, 10_000), (5, 20_000_000), (2_000, 100)] {
                 let (first, second) = conversation(offset, delays);
@@ -127,9 +127,9 @@ mod tests {
     #[test]
     fn addresses_that_a_box_translates_are_learned_at_each_tap() {
         let (first, mut second) = conversation(7_000_000_000, (20_000, 10_000));
-        // Station 1 is 9 behind the box.
-        let outside = |station| if station == 1 { 9 } else { station };
-        second.iter_mut().for_each(|seen| seen.stations = (outside(seen.stations.0), outside(seen.stations.1)));
+        // Endpoint 1 is 9 behind the box.
+        let outside = |endpoint| if endpoint == 1 { 9 } else { endpoint };
+        second.iter_mut().for_each(|seen| seen.endpoints = (outside(seen.endpoints.0), outside(seen.endpoints.1)));
         let [inside, outside] = Sides::of(&first, &second, false);
         assert_eq!((inside.known((1, 2)), inside.known((2, 1))), (Some(Way::Forward), Some(Way::Backward)));
         assert_eq!((outside.known((9, 2)), outside.known((2, 9))), (Some(Way::Forward), Some(Way::Backward)));
@@ -138,7 +138,7 @@ mod tests {
     #[test]
     fn one_clock_tells_without_answers() {
         let (first, second) = conversation(0, (10_000, 10_000));
-        let only = |all: &[Seen]| all.iter().copied().filter(|seen| seen.stations == (2, 1)).collect::<Vec<_>>();
+        let only = |all: &[Seen]| all.iter().copied().filter(|seen| seen.endpoints == (2, 1)).collect::<Vec<_>>();
         let [sides, _] = Sides::of(&only(&first), &only(&second), true);
         assert_eq!(sides.known((2, 1)), Some(Way::Backward));
         assert_eq!(sides.known((9, 2)), Some(Way::Forward));
@@ -151,7 +151,7 @@ mod tests {
     #[test]
     fn packets_that_are_alike_say_nothing() {
         let same = |times: &[i64]| {
-            times.iter().map(|time| Seen { time: *time, digest: 1, stations: (1, 2) }).collect::<Vec<_>>()
+            times.iter().map(|time| Seen { time: *time, digest: 1, endpoints: (1, 2) }).collect::<Vec<_>>()
         };
         assert_eq!(offset_between(&same(&[1, 2, 3]), &same(&[5, 6, 7])), None);
         assert_eq!(offset_between(&[], &[]), None);
@@ -161,8 +161,8 @@ mod tests {
     fn times_as_far_apart_as_can_be_are_compared() {
         let far = (1 << 62) - 1;
         let seen = |time: i64, is_there: bool, count: u64| {
-            let stations = if is_there { (1, 2) } else { (2, 1) };
-            (0..count).map(move |number| Seen { time, digest: number * 2 + u64::from(is_there), stations })
+            let endpoints = if is_there { (1, 2) } else { (2, 1) };
+            (0..count).map(move |number| Seen { time, digest: number * 2 + u64::from(is_there), endpoints })
         };
         let first: Vec<Seen> = seen(-far, true, 5).chain(seen(far, false, 5)).collect();
         let second: Vec<Seen> = seen(far, true, 5).chain(seen(-far, false, 5)).collect();

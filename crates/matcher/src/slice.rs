@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 
 use crate::arrivals::{Arrivals, Arrived};
-use crate::lane::{Counts, Lane, Limits};
+use crate::direction::{Counts, DirectionMatcher, Limits};
 use crate::matcher::{Observed, Outcome, Tap, Way};
 
 /// A packet that the second tap of its direction saw, once it is known what it is.
@@ -77,43 +77,43 @@ impl Arrivals for Listed {
 /// Matches the packets of some digests.
 #[derive(Debug)]
 pub struct Slice {
-    lanes: [Lane<Listed>; 2],
+    matchers: [DirectionMatcher<Listed>; 2],
 }
 
 impl Slice {
     /// Begins with nothing seen. The memory is for `ways` directions.
     pub fn new(limits: Limits, ways: usize) -> Self {
         let limits = Limits { memory: limits.memory / ways.max(1), ..limits };
-        Self { lanes: [0, 1].map(|_| Lane::new(limits, Listed::default())) }
+        Self { matchers: [0, 1].map(|_| DirectionMatcher::new(limits, Listed::default())) }
     }
 
     /// Takes what a tap saw, as [`crate::Matcher::push`] does, and its number among all that this tap saw in this direction.
     /// A match is told with the low half of its rank in place of its extent: see [`Self::rank`].
     pub fn push(&mut self, tap: Tap, way: Way, seen: &Observed, number: u64, sink: &mut impl FnMut(Way, Outcome)) {
-        let lane = &mut self.lanes[place(way)];
+        let matcher = &mut self.matchers[place(way)];
         let mut sink = |outcome| sink(way, outcome);
         if (way == Way::Forward) == (tap == Tap::First) {
-            lane.advance(seen.at, &mut sink);
-            lane.arrivals().numbers.push_back(number);
-            lane.first(seen, &mut sink);
+            matcher.advance(seen.at, &mut sink);
+            matcher.arrivals().numbers.push_back(number);
+            matcher.first(seen, &mut sink);
         } else {
-            lane.advance(seen.at, &mut sink);
-            lane.arrivals().ranks.push_back(number);
-            lane.second(seen, &mut sink);
+            matcher.advance(seen.at, &mut sink);
+            matcher.arrivals().ranks.push_back(number);
+            matcher.second(seen, &mut sink);
         }
     }
 
     /// Lets time pass until the last packet that any slice has been given.
     pub fn advance(&mut self, to: i64, sink: &mut impl FnMut(Way, Outcome)) {
         for way in [Way::Forward, Way::Backward] {
-            self.lanes[place(way)].advance(to, &mut |outcome| sink(way, outcome));
+            self.matchers[place(way)].advance(to, &mut |outcome| sink(way, outcome));
         }
     }
 
     /// Says when all began and until when it went on, as far as that is known.
     pub fn lies_within(&mut self, ends: &Ends) {
-        for (place, lane) in self.lanes.iter_mut().enumerate() {
-            lane.lies_within(ends.came_first[place], ends.left_last[place]);
+        for (place, matcher) in self.matchers.iter_mut().enumerate() {
+            matcher.lies_within(ends.came_first[place], ends.left_last[place]);
         }
     }
 
@@ -121,29 +121,29 @@ impl Slice {
     pub fn end(&mut self, ends: &Ends, sink: &mut impl FnMut(Way, Outcome)) {
         self.lies_within(ends);
         for way in [Way::Forward, Way::Backward] {
-            let (lane, mut sink) = (&mut self.lanes[place(way)], |outcome| sink(way, outcome));
+            let (matcher, mut sink) = (&mut self.matchers[place(way)], |outcome| sink(way, outcome));
             if let Some(last) = ends.last {
-                lane.advance(last, &mut sink);
+                matcher.advance(last, &mut sink);
             }
-            lane.end(&mut sink);
+            matcher.end(&mut sink);
         }
     }
 
     /// Moves the packets that were judged since to `into`, in the order in which they were seen.
     pub fn arrivals(&mut self, way: Way, into: &mut Vec<Arrival>) {
-        into.append(&mut self.lanes[place(way)].arrivals().judged);
+        into.append(&mut self.matchers[place(way)].arrivals().judged);
     }
 
     /// Returns the rank of a packet that was told, by the low half of it.
     pub fn rank(&mut self, way: Way, low: u32) -> u64 {
-        let latest = self.lanes[place(way)].arrivals().latest;
+        let latest = self.matchers[place(way)].arrivals().latest;
         latest - u64::from((latest as u32).wrapping_sub(low))
     }
 
     /// Returns the counts of a direction, without reordering; what was lost at the end is that where the end was known from the
     /// beginning.
     pub fn counts(&self, way: Way) -> Counts {
-        self.lanes[place(way)].counts()
+        self.matchers[place(way)].counts()
     }
 }
 

@@ -49,7 +49,7 @@ pub trait Port {
     ///
     /// # Errors
     /// When the kernel refuses.
-    fn transmit_stamp(&mut self) -> Result<Option<TransmitStamp>, PortError>;
+    fn tx_timestamp(&mut self) -> Result<Option<TxTimestamp>, PortError>;
 
     /// Sleeps until a frame can be received or `deadline` has come, whichever is first; may return early.
     ///
@@ -67,7 +67,7 @@ pub trait Port {
 /// One frame on its way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sent {
-    /// The number of this transmission on its port; [`TransmitStamp::number`] repeats it.
+    /// The number of this transmission on its port; [`TxTimestamp::number`] repeats it.
     pub number: u32,
     /// When the program called, just before the call.
     pub called: Time,
@@ -88,7 +88,7 @@ pub struct Received {
 
 /// When a frame left, told afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TransmitStamp {
+pub struct TxTimestamp {
     /// The number that [`Port::transmit`] gave.
     pub number: u32,
     /// When it came there, by the best source that the port has.
@@ -138,8 +138,8 @@ pub struct Capabilities {
     pub framing: Framing,
     /// The longest frame that it sends, in bytes of that framing.
     pub max_frame: usize,
-    /// Whether [`Port::transmit_stamp`] will ever return anything.
-    pub transmit_stamps: bool,
+    /// Whether [`Port::tx_timestamp`] will ever return anything.
+    pub tx_timestamps: bool,
 }
 
 impl PortError {

@@ -17,7 +17,7 @@ use std::collections::{BinaryHeap, VecDeque};
 use sojourn_time::{Clock, Nanos, SimulatedClock, Source, Stamp, Time};
 use sojourn_wire::{Carrier, ProbeHeader, ethernet, icmp, probe};
 
-use crate::{Batch, Capabilities, Framing, Port, PortError, Received, Sent, StampKind, TransmitStamp};
+use crate::{Batch, Capabilities, Framing, Port, PortError, Received, Sent, StampKind, TxTimestamp};
 use draw::Draw;
 
 /// The longest frame that goes through.
@@ -34,7 +34,7 @@ pub struct Sim {
     draw: Draw,
     responder: Nanos,
     arrivals: BinaryHeap<Reverse<Arrival>>,
-    stamps: VecDeque<TransmitStamp>,
+    stamps: VecDeque<TxTimestamp>,
     sent: u32,
     /// Tells arrivals at the same time apart, in the order in which they were put there.
     order: u64,
@@ -112,7 +112,7 @@ impl Port for Sim {
         self.sent = self.sent.wrapping_add(1);
         let called = self.clock.now();
         let left = Stamp { at: called, source: Source::Simulated };
-        self.stamps.push_back(TransmitStamp { number, left, kind: StampKind::Left });
+        self.stamps.push_back(TxTimestamp { number, left, kind: StampKind::Left });
         self.carry(frame);
         Ok(Sent { number, called })
     }
@@ -129,7 +129,7 @@ impl Port for Sim {
         Ok(Some(Received { length, arrived, returned: self.clock.now(), from: None }))
     }
 
-    fn transmit_stamp(&mut self) -> Result<Option<TransmitStamp>, PortError> {
+    fn tx_timestamp(&mut self) -> Result<Option<TxTimestamp>, PortError> {
         Ok(self.stamps.pop_front())
     }
 
@@ -150,7 +150,7 @@ impl Port for Sim {
             Carrier::Udp4 | Carrier::Udp6 => Framing::Udp,
             Carrier::Ethernet => Framing::Ethernet,
         };
-        Capabilities { framing, max_frame: MAX_FRAME_BYTES, transmit_stamps: true }
+        Capabilities { framing, max_frame: MAX_FRAME_BYTES, tx_timestamps: true }
     }
 
     fn local_drops(&mut self) -> u64 {

@@ -13,7 +13,7 @@ use sojourn_port::xdp::XdpPort;
 use sojourn_time::{Clock, HostClock, Nanos, Source};
 use sojourn_wire::stream::STREAM_ETHERTYPE;
 
-use cables::{Bridge, FOUR, MEANS, cables, hosts, settle, tcp};
+use cables::{Bridge, FOUR, MEANS, cables, hosts, pause, tcp};
 use namespace::{at, ip, ip_says, within_permitted};
 use twins::Twin;
 
@@ -73,8 +73,8 @@ impl Twin for Kernel {
         Source::Kernel
     }
 
-    fn settle(&mut self) {
-        settle(Nanos::millis(5));
+    fn wait_for_frames(&mut self) {
+        pause(Nanos::millis(5));
     }
 }
 
@@ -155,7 +155,7 @@ fn a_bridge_goes_with_the_process_that_was_killed() {
         if std::env::var_os(HOLDS).is_some() {
             let _bridge = Bridge::open(Means::Xdp);
             loop {
-                settle(Nanos::seconds(1));
+                pause(Nanos::seconds(1));
             }
         }
         cables("west", "east");
@@ -180,6 +180,6 @@ fn until(mut holds: impl FnMut() -> bool, else_say: &str) {
     let give_up = HostClock.now() + Nanos::seconds(10);
     while !holds() {
         assert!(HostClock.now() < give_up, "{else_say}");
-        settle(Nanos::millis(5));
+        pause(Nanos::millis(5));
     }
 }

@@ -17,7 +17,7 @@ use sojourn_time::{Clock, HostClock, Nanos};
 use sojourn_wire::ethernet::PROBE_ETHERTYPE;
 use sojourn_wire::stream::STREAM_ETHERTYPE;
 
-use cables::{Bridge, ENOUGH, FOUR, MEANS, SIX, cables, hosts, pattern, settle, tcp, udp};
+use cables::{Bridge, ENOUGH, FOUR, MEANS, SIX, cables, hosts, pattern, pause, tcp, udp};
 use namespace::{at, ip, run, within_permitted};
 
 #[test]
@@ -273,7 +273,7 @@ fn what_nobody_wants_to_see_stays_in_the_kernel() {
         // The bridge sleeps meanwhile.
         run("ip", "netns exec west ping -c 5 -i 0.01 -W 5 10.77.2.2");
         run("ip", "netns exec west ping -c 5 -i 0.01 -W 5 fd77:2::2");
-        settle(Nanos::millis(20));
+        pause(Nanos::millis(20));
         bridge.turn();
         // Only reports of multicast groups, whose extension header the program does not read.
         assert!(bridge.longest_seen < 98, "{}", bridge.longest_seen);
@@ -311,7 +311,7 @@ fn a_port_that_takes_no_redirected_frames_is_found_out() {
         bridge.run_until(|| {
             west.transmit(&[&head[..], &[0; 46]].concat()).expect("sends");
             sent += 1;
-            settle(Nanos::millis(1));
+            pause(Nanos::millis(1));
             east.receive(&mut [0; 100]).expect("receives").is_some()
         });
         assert!(

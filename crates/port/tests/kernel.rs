@@ -182,7 +182,7 @@ fn frames_that_do_not_fit_our_buffer_are_our_local_drops() {
         let mut sent = 0_u64;
         while far.local_drops() == 0 && sent < 1_000_000 {
             near.transmit(&request).expect("transmits");
-            near.transmit_stamp().expect("reads stamps");
+            near.tx_timestamp().expect("reads stamps");
             sent += 1;
         }
         let mut kept = 0;
@@ -211,7 +211,7 @@ fn tagged_frames_come_in_as_they_were_on_the_wire() {
         for frame in [&other, &tagged(46), &untagged, &tagged(1500)] {
             near.transmit(frame).expect("transmits");
         }
-        settle();
+        wait_for_delivery();
         let mut buffer = [0; 2000];
         let received = far.receive(&mut buffer).expect("receives").expect("a frame");
         assert_eq!(&buffer[..received.length], tagged(46));
@@ -247,7 +247,7 @@ fn a_flood_is_kept_or_counted_as_dropped() {
             sent += 1;
         }
         assert!(matches!(near.transmit_batch(&[0; 2000], 2000), Err(PortError::Wrong { .. })));
-        settle();
+        wait_for_delivery();
         let (mut kept, mut ends, mut lost) = (0, 0, 0);
         let give_up = HostClock.now() + Nanos::seconds(10);
         while kept + lost < sent && HostClock.now() < give_up {
@@ -280,7 +280,7 @@ fn what_a_ring_did_not_send_does_not_leave_later() {
         Interface::usable("near").expect("has its carrier again");
         let mut far = at_far_end(|| PacketPort::open_for("far", STREAM, PacketOptions::default())).expect("opens");
         assert_eq!(near.transmit_batch(&frames(2), 60).expect("transmits"), 100);
-        settle();
+        wait_for_delivery();
         let mut seen = Vec::new();
         while far.receive_batch(&mut |frame, _| seen.extend(frame.last().copied())).expect("receives") > 0 {}
         assert_eq!(seen, [2; 100]);
@@ -301,7 +301,7 @@ fn frames_for_other_stations_do_not_hide_those_behind_them() {
         }
         let own = [&frames::FAR.0, &to(1)[6..]].concat();
         near.transmit(&own).expect("transmits");
-        settle();
+        wait_for_delivery();
         let mut seen = Vec::new();
         assert_eq!(far.receive_batch(&mut |frame, _| seen.push(frame.to_vec())).expect("receives"), 1);
         assert_eq!(seen, [own]);
@@ -342,7 +342,7 @@ fn a_listening_port_hears_groups_and_answers_each_sender() {
             near.transmit_batch(b"abcdefgh", 4).expect("transmits");
             let mut direct = UdpPort::open(SocketAddr::new(own, port), None).expect("opens");
             direct.transmit(b"ijkl").expect("transmits");
-            settle();
+            wait_for_delivery();
             let mut seen = Vec::new();
             let each = &mut |payload: &[u8], _: Received| seen.push(payload.to_vec());
             assert_eq!(far.receive_batch(each).expect("receives"), 3);
@@ -350,7 +350,7 @@ fn a_listening_port_hears_groups_and_answers_each_sender() {
             for (nth, payload) in seen.iter().enumerate() {
                 far.answer(nth, payload).expect("answers");
             }
-            settle();
+            wait_for_delivery();
             let mut buffer = [0; 10];
             assert_eq!(direct.receive(&mut buffer).expect("receives").expect("an answer").length, 4);
             assert_eq!(&buffer[..4], b"ijkl");
@@ -394,11 +394,11 @@ fn stamps_are_taken_where_they_are_asked_for() {
         let kinds = |stamps| {
             let options = PacketOptions { stamps, ..PacketOptions::default() };
             let mut port = PacketPort::open_for("near", STREAM, options).expect("opens");
-            assert_eq!(port.capabilities().transmit_stamps, stamps != Stamps::None);
+            assert_eq!(port.capabilities().tx_timestamps, stamps != Stamps::None);
             port.transmit_batch(&[&frame[..], &frame].concat(), 60).expect("transmits");
-            settle();
+            wait_for_delivery();
             let mut stamps = Vec::new();
-            while let Some(stamp) = port.transmit_stamp().expect("reads stamps") {
+            while let Some(stamp) = port.tx_timestamp().expect("reads stamps") {
                 stamps.push((stamp.number, stamp.kind));
             }
             stamps
@@ -411,7 +411,7 @@ fn stamps_are_taken_where_they_are_asked_for() {
 }
 
 /// Gives the kernel time for what is still on its way: others may keep it busy.
-fn settle() {
+fn wait_for_delivery() {
     HostClock.wait_until(HostClock.now() + Nanos::millis(200), Nanos::ZERO);
 }
 

@@ -13,7 +13,7 @@ use sojourn_time::{Clock, HostClock, Nanos, Source, Time};
 use sojourn_wire::ethernet::{Header, PROBE_ETHERTYPE};
 use sojourn_wire::stream::{Kind, STREAM_ETHERTYPE, Tag};
 
-use namespace::{at_far_end, goes_when_killed, hold, ip_says, link, settle, stream_frame, within_permitted};
+use namespace::{at_far_end, goes_when_killed, hold, ip_says, link, stream_frame, wait_for_delivery, within_permitted};
 use suite::{Bench, frames};
 
 const HOLDS: &str = "SOJOURN_TEST_HOLDS_A_PROGRAM";
@@ -50,7 +50,7 @@ fn xdp_takes_its_ethertype_tagged_or_not_and_leaves_the_rest() {
         wait_for_any(far.descriptor().into_iter(), Nanos::seconds(60)).expect("waits");
         assert!(HostClock.now() - start < Nanos::seconds(30), "what has come ends a sleep");
         let mut seen = Vec::new();
-        settle();
+        wait_for_delivery();
         far.receive_batch(&mut |frame, _| seen.push(frame.to_vec())).expect("receives");
         assert_eq!(seen, [plain, tagged]);
         let mut buffer = [0; 100];
@@ -72,14 +72,14 @@ fn every_frame_over_xdp_is_kept_or_counted_as_dropped() {
         while sent < 20_000 {
             sent += near.transmit_batch(&frames, 60).expect("transmits") as u64;
         }
-        settle();
+        wait_for_delivery();
         let mut kept = 0;
         while far.receive_batch(&mut |_, _| kept += 1).expect("receives") > 0 {}
         let own = far.local_drops();
         assert!(own > 0, "more were sent than the ring holds");
         assert_eq!(kept + own, sent);
         near.transmit(&frames[..60]).expect("transmits");
-        settle();
+        wait_for_delivery();
         assert!(far.receive(&mut [0; 100]).expect("receives").is_some(), "and it goes on");
     });
 }

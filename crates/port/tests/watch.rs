@@ -15,7 +15,7 @@ use sojourn_port::bridge::{self, How, Means};
 use sojourn_port::kernel::Interface;
 use sojourn_time::{Clock, HostClock, Nanos};
 
-use cables::{Bridge, FOUR, MEANS, cables, hosts, settle, udp};
+use cables::{Bridge, FOUR, MEANS, cables, hosts, pause, udp};
 use namespace::{ip, ip_says, within_permitted};
 
 /// Within which everything is to be said.
@@ -211,7 +211,7 @@ fn nobody_else_can_take_the_place_of_an_emulator() {
         let locks = || std::fs::read_dir("/run/sojourn").expect("a folder").count();
         assert_eq!(locks(), 2);
         drop(first);
-        settle(Nanos::millis(1));
+        pause(Nanos::millis(1));
         assert_eq!(locks(), 0, "they go with it");
     });
 }

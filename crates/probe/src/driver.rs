@@ -105,7 +105,7 @@ fn drain<P: Port>(port: &mut P, buffer: &mut [u8]) -> Result<(), PortError> {
             Err(error) => return Err(error),
         }
     }
-    while port.transmit_stamp()?.is_some() {}
+    while port.tx_timestamp()?.is_some() {}
     Ok(())
 }
 
@@ -157,7 +157,7 @@ impl<P: Port, C: Clock> Driver<'_, P, C> {
             }
         }
         for _ in 0..most {
-            let Some(stamp) = self.port.transmit_stamp()? else { break };
+            let Some(stamp) = self.port.tx_timestamp()? else { break };
             self.engine.on_stamp(&stamp);
         }
         Ok(())

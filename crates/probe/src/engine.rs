@@ -3,7 +3,7 @@
 //! Open loop never waits for an answer, so a stall of the path shows in every probe that was due in it; closed loop waits,
 //! and is named as what it is. Every probe sent is in exactly one of `received` and `lost`.
 
-use sojourn_port::{Capabilities, Received, Sent, TransmitStamp};
+use sojourn_port::{Capabilities, Received, Sent, TxTimestamp};
 use sojourn_record::{Counts, Probe, Reply};
 use sojourn_time::{Clock, Nanos, Source, Time};
 
@@ -77,7 +77,7 @@ impl Engine {
             rows: touched(shape.count as usize),
             counts: Counts::default(),
             first_number: None,
-            stamps_due: port.transmit_stamps.then_some(0),
+            stamps_due: port.tx_timestamps.then_some(0),
             next_expected: 0,
             last_departure: Time::NEVER,
             last_first_reply: Time::NEVER,
@@ -179,7 +179,7 @@ impl Engine {
     }
 
     /// Takes a TX timestamp that came late. The better of two stays.
-    pub fn on_stamp(&mut self, stamp: &TransmitStamp) {
+    pub fn on_stamp(&mut self, stamp: &TxTimestamp) {
         let Some(first) = self.first_number else { return };
         let Some(row) = self.rows.get_mut(stamp.number.wrapping_sub(first) as usize) else { return };
         let is_first = row.departure.source == Source::User;

@@ -53,15 +53,15 @@ impl Needs {
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn settle(&self) -> io::Result<()> {
-        self.settle_with(&[])
+    pub fn drop_privileges(&self) -> io::Result<()> {
+        self.drop_privileges_keeping(&[])
     }
 
-    /// As [`Self::settle`], but keeps `more` for now.
+    /// As [`Self::drop_privileges`], but keeps `more` for now.
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn settle_with(&self, more: &[Right]) -> io::Result<()> {
+    pub fn drop_privileges_keeping(&self, more: &[Right]) -> io::Result<()> {
         if let (Who::Unprivileged, Some(user)) = (self.user, Identity::unprivileged()) {
             user.assume_with_rights().map_err(io::Error::other)?;
         }
@@ -91,7 +91,7 @@ impl Needs {
     /// # Errors
     /// When the kernel refuses.
     pub fn confine(&self) -> io::Result<()> {
-        self.settle()?;
+        self.drop_privileges()?;
         self.write_only_below(Folders::default())?;
         self.restrict_calls()
     }

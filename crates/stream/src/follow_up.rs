@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use sojourn_port::{Sent, StampKind, TransmitStamp};
+use sojourn_port::{Sent, StampKind, TxTimestamp};
 use sojourn_wire::StreamHeader;
 use sojourn_wire::stream::{Kind, SyncTail};
 
@@ -53,7 +53,7 @@ impl FollowUps {
     }
 
     /// Writes the follow-up of the reply that a stamp is of; `None` where it is of none.
-    pub fn on_stamp(&mut self, port: usize, stamp: &TransmitStamp, room: &mut [u8]) -> Option<usize> {
+    pub fn on_stamp(&mut self, port: usize, stamp: &TxTimestamp, room: &mut [u8]) -> Option<usize> {
         let is_of = |due: &Due| (due.port, due.number) == (port, stamp.number);
         let place = self.due.iter().position(is_of).filter(|_| stamp.kind == StampKind::Left)?;
         let due = self.due.remove(place)?;

@@ -1,13 +1,13 @@
 //! The receiver's engine. Pure: frames and times in, counts, rows and answers out.
 
-use sojourn_port::{Framing, Received, Sent, TransmitStamp};
+use sojourn_port::{Framing, Received, Sent, TxTimestamp};
 use sojourn_time::Time;
 use sojourn_wire::ethernet::{self, LEAST_PAYLOAD_BYTES};
 use sojourn_wire::stream::{
     GREETING_BYTES, GreetingTail, GreetingWord, HEADER_BYTES, Kind, Link, SYNC_BYTES, SyncTail, TAG_BYTES, end_text,
     fill,
 };
-use sojourn_wire::{Peers, SessionKey, Station, StreamHeader};
+use sojourn_wire::{PeerAddress, Peers, SessionKey, StreamHeader};
 
 use crate::accounting::{Accounting, Counting, Whose};
 use crate::follow_up::FollowUps;
@@ -32,7 +32,7 @@ pub struct Receiver {
     /// Flows whose senders have greeted, of which nobody was told yet.
     greeted: Vec<(u16, SessionKey)>,
     /// Where the greetings came from that were accepted, by flow.
-    accepted: Vec<(u16, Station)>,
+    accepted: Vec<(u16, PeerAddress)>,
     follow_ups: FollowUps,
 }
 
@@ -142,7 +142,7 @@ impl Receiver {
 
     /// Takes the late stamp of an answer. Returns how long the follow-up is that is to go where the answer went, if one
     /// is: written into `room`.
-    pub fn on_stamp(&mut self, port: usize, stamp: &TransmitStamp, room: &mut [u8]) -> Option<usize> {
+    pub fn on_stamp(&mut self, port: usize, stamp: &TxTimestamp, room: &mut [u8]) -> Option<usize> {
         self.follow_ups.on_stamp(port, stamp, room)
     }
 
@@ -164,8 +164,8 @@ impl Receiver {
     }
 
     /// Returns where the greeting came from that a flow's sender was accepted by, if one was.
-    pub fn sender(&self, flow: u16) -> Option<Station> {
-        self.accepted.iter().find(|(of, _)| *of == flow).map(|(_, station)| *station)
+    pub fn sender(&self, flow: u16) -> Option<PeerAddress> {
+        self.accepted.iter().find(|(of, _)| *of == flow).map(|(_, peer)| *peer)
     }
 
     /// Returns how many packets have arrived up to now, all streams together, and when the last did.
@@ -211,13 +211,13 @@ impl Receiver {
         reply: &mut [u8],
     ) -> Option<usize> {
         let length = back.greeting_payload_bytes();
-        let station = match back {
-            Head::Link(link) => Some(Station::Ethernet(link.destination)),
-            Head::Udp => received.from.map(Station::Internet),
+        let peer = match back {
+            Head::Link(link) => Some(PeerAddress::Ethernet(link.destination)),
+            Head::Udp => received.from.map(PeerAddress::Internet),
         };
         let asked = GreetingTail::read(request)
             .filter(|tail| tail.word == GreetingWord::Greet && request.len() >= length)
-            .filter(|_| self.allows(station));
+            .filter(|_| self.allows(peer));
         let Some(asked) = asked else {
             self.accounting.on_unexpected(port, Some(header.kind));
             return None;
@@ -229,7 +229,7 @@ impl Receiver {
             Whose::Of(_) => GreetingWord::Taken,
             Whose::Nobody if asked.cookie == cookie => {
                 self.accounting.set_key(header.flow, header.key);
-                self.accepted.extend(station.map(|station| (header.flow, station)));
+                self.accepted.extend(peer.map(|peer| (header.flow, peer)));
                 self.greeted.push((header.flow, header.key));
                 GreetingWord::Accepted
             }
@@ -248,8 +248,8 @@ impl Receiver {
         Some(length)
     }
 
-    fn allows(&self, station: Option<Station>) -> bool {
-        let is_one = |peers: &Peers| station.is_some_and(|station| peers.have(station));
+    fn allows(&self, peer: Option<PeerAddress>) -> bool {
+        let is_one = |peers: &Peers| peer.is_some_and(|peer| peers.have(peer));
         self.allowed.is_empty() || self.allowed.iter().any(is_one)
     }
 
@@ -264,7 +264,7 @@ impl Receiver {
     ) -> Option<usize> {
         let asks = SyncTail::read(request).is_some_and(|tail| tail.follows_up);
         let is_as_long = request.len() >= back.sync_payload_bytes();
-        let follows_up = asks && is_as_long && self.ports.get(port).is_some_and(|port| port.transmit_stamps);
+        let follows_up = asks && is_as_long && self.ports.get(port).is_some_and(|port| port.tx_timestamps);
         let length = back.bytes() + back.sync_payload_bytes() + self.auth.bytes();
         let payload = open(back, reply, length)?;
         let arrived = received.arrived;

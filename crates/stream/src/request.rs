@@ -132,7 +132,7 @@ pub struct PortRequest {
     /// Whether it answers each packet.
     pub answer: Option<Answering>,
     /// Whether it tells when its answers left, so that follow-ups can.
-    pub transmit_stamps: bool,
+    pub tx_timestamps: bool,
 }
 
 /// How a receiver answers packets.

@@ -1,6 +1,6 @@
 //! The sender's engine. Pure: times in, frames, counts and rows out.
 
-use sojourn_port::{Capabilities, Sent, StampKind, TransmitStamp};
+use sojourn_port::{Capabilities, Sent, StampKind, TxTimestamp};
 use sojourn_time::{Nanos, Source, Stamp, Time};
 use sojourn_wire::SessionKey;
 
@@ -78,7 +78,7 @@ impl Sender {
             flows: request.flows.iter().map(|flow| Flow::new(request.key, flow)).collect(),
             floods: floods.collect(),
             turn: 0,
-            rings: ports.iter().map(|port| port.transmit_stamps.then(Ring::new)).collect(),
+            rings: ports.iter().map(|port| port.tx_timestamps.then(Ring::new)).collect(),
             lead: Lead::default(),
             rows: touched(room, Departure::NONE),
             room,
@@ -162,7 +162,7 @@ impl Sender {
     }
 
     /// Takes a TX timestamp that came late.
-    pub fn on_stamp(&mut self, port: usize, stamp: &TransmitStamp) {
+    pub fn on_stamp(&mut self, port: usize, stamp: &TxTimestamp) {
         let Some(entry) = self.rings.get_mut(port).and_then(Option::as_mut).and_then(|ring| ring.take(stamp)) else {
             return;
         };

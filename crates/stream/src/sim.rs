@@ -38,7 +38,7 @@ pub enum SimulateError {
 }
 
 /// Sends streams over a path and receives them: both ends in one call, by the same engines and the same loop as over
-/// real ports. Each frame goes to each of the receiver's ports, with fates of its own behind the serialiser that all
+/// real ports. Each frame goes to each of the receiver's ports, with dispositions of its own behind the serialiser that all
 /// share.
 ///
 /// # Errors

@@ -4,7 +4,7 @@
 //! it by a follow-up), or, where one of these two stamps is missing, both as the programs called to send. A stamp by the
 //! driver at one end and by the program at the other would move the offset by half of what lies between.
 
-use sojourn_port::{Received, Sent, StampKind, TransmitStamp};
+use sojourn_port::{Received, Sent, StampKind, TxTimestamp};
 use sojourn_time::{Nanos, Source, Stamp, Time};
 use sojourn_wire::stream::{Kind, SyncTail};
 use sojourn_wire::{SessionKey, StreamHeader};
@@ -178,7 +178,7 @@ impl Syncer {
 
     /// Notes that the request was sent.
     pub fn asked(&mut self, sent: Sent) {
-        self.settle(sent.called);
+        self.expire(sent.called);
         let peer = &self.peers[self.turn];
         let stamp_due = peer.has_stamps.then_some((peer.port, sent.number));
         if self.pending.len() == MOST_PENDING {
@@ -239,7 +239,7 @@ impl Syncer {
     }
 
     /// Takes a late stamp, which is better than the one that its exchanges have. Returns whether it was of a request.
-    pub fn on_stamp(&mut self, port: usize, stamp: &TransmitStamp) -> bool {
+    pub fn on_stamp(&mut self, port: usize, stamp: &TxTimestamp) -> bool {
         let asked = self.pending.iter_mut().find(|pending| pending.stamp_due == Some((port, stamp.number)));
         let Some(asked) = asked else { return false };
         if stamp.kind == StampKind::Left {
@@ -258,7 +258,7 @@ impl Syncer {
     }
 
     /// Gives up what will not come any more.
-    pub fn settle(&mut self, now: Time) {
+    pub fn expire(&mut self, now: Time) {
         for pending in &mut self.pending {
             pending.stamp_due = pending.stamp_due.filter(|_| now - pending.called < STAMP_PATIENCE);
         }

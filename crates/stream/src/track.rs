@@ -1,6 +1,6 @@
 //! What left when: against the schedule, and between one packet and the next.
 
-use sojourn_port::{StampKind, TransmitStamp};
+use sojourn_port::{StampKind, TxTimestamp};
 use sojourn_time::{Nanos, Time};
 
 use crate::{Fit, Spread, goodness};
@@ -147,7 +147,7 @@ impl Ring {
     }
 
     /// Returns the packet that a stamp is of; `None` when it is too long ago, or no packet of a stream.
-    pub fn take(&mut self, stamp: &TransmitStamp) -> Option<Entry> {
+    pub fn take(&mut self, stamp: &TxTimestamp) -> Option<Entry> {
         let entry = &mut self.entries[stamp.number as usize % REMEMBERED];
         if entry.number != stamp.number {
             return None;

@@ -6,9 +6,9 @@
 static __always_inline struct flow *flow_of_socket(void *sk, __u32 *slot)
 {
 	struct place *place = bpf_sk_storage_get(&places, sk, 0, 0);
-	__u64 seat = place ? place->seat : 0;
+	__u64 handle = place ? place->handle : 0;
 
-	return seat ? flow_at(seat, slot) : NULL;
+	return handle ? flow_at(handle, slot) : NULL;
 }
 
 /* Logs the state of a socket after the fact. */
@@ -108,7 +108,7 @@ int state_set(__u64 *ctx)
 		/* A socket used again, or the child of one: the flow that it remembers is over, or not its own. */
 		place = bpf_sk_storage_get(&places, sk, 0, 0);
 		if (place)
-			place->seat = 0;
+			place->handle = 0;
 	}
 	return 0;
 }

@@ -5,14 +5,14 @@
 #define FAMILY_IPV4 2
 #define FAMILY_IPV6 10
 
-static __always_inline struct flow *flow_at(__u64 seat, __u32 *slot)
+static __always_inline struct flow *flow_at(__u64 handle, __u32 *slot)
 {
 	struct flow *flow;
 
-	*slot = (__u32)seat - 1;
+	*slot = (__u32)handle - 1;
 	flow = bpf_map_lookup_elem(&flows, slot);
 	/* User space has taken the slot back, or it is the listener's. */
-	return flow && (__u32)flow->generation == seat >> 32 ? flow : NULL;
+	return flow && (__u32)flow->generation == handle >> 32 ? flow : NULL;
 }
 
 /* Who talks with whom: by the IP version of the packet, so that IPv4 over a socket of IPv6 is IPv4. */
@@ -49,13 +49,13 @@ static __always_inline void name_algorithm(char *name, struct tcp_sock *tp)
 	name[NAME_BYTES - 1] = 0;
 }
 
-/* Takes a slot and makes it the socket's. Returns its seat; 0: there is no room. */
+/* Takes a slot and makes it the socket's. Returns its handle; 0: there is no room. */
 static __noinline __u64 make_flow(struct __sk_buff *skb, struct bpf_sock *sk, struct place *place, __u64 old)
 {
 	struct tcp_sock *tp;
 	struct flow *flow;
 	__u32 slot;
-	__u64 seat;
+	__u64 handle;
 
 	if (!place)
 		return 0;
@@ -78,38 +78,38 @@ static __noinline __u64 make_flow(struct __sk_buff *skb, struct bpf_sock *sk, st
 		if (bpf_core_field_exists(struct net, net_cookie))
 			flow->netns = tp->SOCK.__sk_common.skc_net.net->net_cookie;
 	}
-	seat = flow->generation << 32 | (slot + 1);
-	if (__sync_val_compare_and_swap(&place->seat, old, seat) != old) {
+	handle = flow->generation << 32 | (slot + 1);
+	if (__sync_val_compare_and_swap(&place->handle, old, handle) != old) {
 		/* Another CPU was quicker. */
 		flow->cookie = 0;
 		bpf_map_push_elem(&free_slots, &slot, 0);
-		return place->seat;
+		return place->handle;
 	}
 	flow->first_ns = time_now();
-	return seat;
+	return handle;
 }
 
 /* Finds the flow of a packet; where there is none, returns what becomes of the packet. */
 static __always_inline __u32 flow_of(struct __sk_buff *skb, struct bpf_sock *sk, __u32 *slot, struct flow **flow)
 {
 	struct place *place = bpf_sk_storage_get(&places, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
-	__u64 seat;
+	__u64 handle;
 
 	if (!place)
 		return DISPOSITION_NO_ROOM;
-	seat = place->seat;
-	if (seat) {
-		*flow = flow_at(seat, slot);
+	handle = place->handle;
+	if (handle) {
+		*flow = flow_at(handle, slot);
 		if (*flow)
 			return DISPOSITION_LOGGED;
 	}
 	/* A flow that nobody would end is not begun. */
 	if (sk->state == TCP_STATE_CLOSE)
 		return DISPOSITION_LATE;
-	seat = make_flow(skb, sk, place, seat);
-	if (!seat)
+	handle = make_flow(skb, sk, place, handle);
+	if (!handle)
 		return DISPOSITION_NO_ROOM;
-	*flow = flow_at(seat, slot);
+	*flow = flow_at(handle, slot);
 	return DISPOSITION_LATE;
 }
 

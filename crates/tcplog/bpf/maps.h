@@ -12,7 +12,7 @@
 /* What belongs to a socket: who made it, and where its flow is. A listener's children inherit the first, and the second is
  * found out not to be theirs. */
 struct place {
-	__u64 seat; /* generation of the slot << 32 | slot + 1; 0: none yet */
+	__u64 handle; /* generation of the slot << 32 | slot + 1; 0: none yet */
 	__u32 process;
 	__u32 reserved;
 	char command[NAME_BYTES];

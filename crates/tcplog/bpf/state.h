@@ -6,10 +6,10 @@
 #define SOCK inet_conn.icsk_inet.sk
 
 /* These expect `tp` and `state` where they are used. Each test for a field costs at every packet, so the programs are compiled
- * twice: once with tests only for what some kernel since 5.15 is known to lack, and once, CAREFUL, with a test for each, for
+ * twice: once with tests only for what some kernel since 5.15 is known to lack, and once, FALLBACK, with a test for each, for
  * the loader to fall back on. */
 #define EXISTING(from) (bpf_core_field_exists(tp->from) ? tp->from : 0)
-#ifdef CAREFUL
+#ifdef FALLBACK
 #define FIELD_OF(from) EXISTING(from)
 #define BITS(from) (bpf_core_field_exists(tp->from) ? BPF_CORE_READ_BITFIELD(tp, from) : 0)
 #else

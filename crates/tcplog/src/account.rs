@@ -117,7 +117,7 @@ impl Tally {
 
 /// What was seen one way, and what became of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Ledger {
+pub struct Counters {
     /// Counted when a program begins.
     pub seen: Tally,
     dispositions: [Tally; Disposition::ALL.len()],
@@ -125,7 +125,7 @@ pub struct Ledger {
     is_overdrawn: bool,
 }
 
-impl Ledger {
+impl Counters {
     /// How many met this disposition.
     #[must_use]
     pub const fn of(&self, disposition: Disposition) -> Tally {
@@ -164,18 +164,18 @@ impl Ledger {
     }
 }
 
-impl From<&Counts> for Ledger {
+impl From<&Counts> for Counters {
     fn from(counts: &Counts) -> Self {
-        let mut ledger = Self { seen: Tally { packets: counts.seen, segments: counts.segments }, ..Self::default() };
-        for (at, tally) in ledger.dispositions.iter_mut().enumerate().take(disposition::OF_FLOW) {
+        let mut counters = Self { seen: Tally { packets: counts.seen, segments: counts.segments }, ..Self::default() };
+        for (at, tally) in counters.dispositions.iter_mut().enumerate().take(disposition::OF_FLOW) {
             *tally = Tally { packets: counts.dispositions[at], segments: counts.segments_of_dispositions[at] };
         }
-        ledger
+        counters
     }
 }
 
 /// In and out, in this order, as [`crate::layout::point`] numbers them.
-pub type Both = [Ledger; 2];
+pub type Both = [Counters; 2];
 
 /// The names of the directions, as `tcp_account` has them.
 pub const DIRECTIONS: [&str; 2] = ["in", "out"];
@@ -310,11 +310,11 @@ pub enum Breach {
 impl Account {
     /// Adds what one CPU counted.
     pub fn add_totals(&mut self, totals: &Totals) {
-        for (direction, ledger) in self.all.iter_mut().enumerate() {
-            ledger.seen.add(Tally { packets: totals.seen[direction], segments: totals.segments[direction] });
+        for (direction, counters) in self.all.iter_mut().enumerate() {
+            counters.seen.add(Tally { packets: totals.seen[direction], segments: totals.segments[direction] });
             for at in 0..disposition::ALL {
                 let segments = totals.segments_of_dispositions[direction][at];
-                ledger.dispositions[at].add(Tally { packets: totals.dispositions[direction][at], segments });
+                counters.dispositions[at].add(Tally { packets: totals.dispositions[direction][at], segments });
             }
         }
         self.events += totals.events + totals.privates;
@@ -325,7 +325,7 @@ impl Account {
     /// Adds what a flow counted: one in use, or one that has been released.
     pub fn add_flow(&mut self, flow: &Flow) {
         let both = self.flows.entry(flow.cookie).or_default();
-        both.iter_mut().zip(both_of(flow)).for_each(|(ledger, counts)| ledger.add(&counts));
+        both.iter_mut().zip(both_of(flow)).for_each(|(counters, counts)| counters.add(&counts));
     }
 
     /// Adds what a flow counted that has been released and is told elsewhere.
@@ -337,7 +337,7 @@ impl Account {
         if self.gone_breach.is_none() {
             self.gone_breach = check_flow(cookie, both).err();
         }
-        self.gone.iter_mut().zip(both).for_each(|(ledger, counts)| ledger.add(counts));
+        self.gone.iter_mut().zip(both).for_each(|(counters, counts)| counters.add(counts));
     }
 
     /// Reads what was counted so far; `released` has the flows whose slots have been given back, as they were then, or their
@@ -388,7 +388,7 @@ impl Account {
     /// Records that had no room, of any kind.
     #[must_use]
     pub fn full(&self) -> u64 {
-        self.all.iter().map(|ledger| ledger.of(Disposition::Full).packets).sum::<u64>() + self.events_full
+        self.all.iter().map(|counters| counters.of(Disposition::Full).packets).sum::<u64>() + self.events_full
     }
 
     /// Holds the account to the law; of one that is exact.
@@ -396,15 +396,15 @@ impl Account {
     /// # Errors
     /// The first breach.
     pub fn check(&self) -> Result<(), Breach> {
-        check_ledgers(&"all", &self.all)?;
+        check_counters(&"all", &self.all)?;
         self.gone_breach.clone().map_or(Ok(()), Err)?;
-        check_ledgers(&"flows that have ended", &self.gone)?;
+        check_counters(&"flows that have ended", &self.gone)?;
         self.flows.iter().try_for_each(|(&cookie, both)| check_flow(cookie, both))?;
         self.check_flows()?;
         // What was left out later had a number too.
-        let of_packets = |ledger: &Ledger| {
+        let of_packets = |counters: &Counters| {
             [Disposition::Logged, Disposition::Forgotten, Disposition::Broken, Disposition::Full]
-                .map(|disposition| ledger.of(disposition).packets)
+                .map(|disposition| counters.of(disposition).packets)
                 .iter()
                 .sum::<u64>()
         };
@@ -452,7 +452,7 @@ impl Account {
 }
 
 fn both_of(flow: &Flow) -> Both {
-    [0, 1].map(|direction| Ledger::from(&flow.directions[direction]))
+    [0, 1].map(|direction| Counters::from(&flow.directions[direction]))
 }
 
 pub(crate) fn add_both(sum: &mut [Tally; 2], more: [Tally; 2]) {
@@ -461,18 +461,18 @@ pub(crate) fn add_both(sum: &mut [Tally; 2], more: [Tally; 2]) {
 
 /// Takes packets that the kernel logged for left out, both ways.
 pub(crate) fn leave_out(both: &mut Both, disposition: Disposition, tallies: [Tally; 2]) {
-    both.iter_mut().zip(tallies).for_each(|(ledger, tally)| ledger.leave_out(disposition, tally));
+    both.iter_mut().zip(tallies).for_each(|(counters, tally)| counters.leave_out(disposition, tally));
 }
 
 /// Holds one flow to the law.
 pub(crate) fn check_flow(cookie: u64, both: &Both) -> Result<(), Breach> {
-    check_ledgers(&format_args!("flow {cookie:#x}"), both)
+    check_counters(&format_args!("flow {cookie:#x}"), both)
 }
 
-fn check_ledgers(whose: &dyn fmt::Display, both: &Both) -> Result<(), Breach> {
-    for (ledger, direction) in both.iter().zip(DIRECTIONS) {
-        require(!ledger.is_overdrawn, || Breach::Overdrawn { whose: whose.to_string(), direction })?;
-        for (unit, seen, met) in units(ledger.seen, ledger.sum()) {
+fn check_counters(whose: &dyn fmt::Display, both: &Both) -> Result<(), Breach> {
+    for (counters, direction) in both.iter().zip(DIRECTIONS) {
+        require(!counters.is_overdrawn, || Breach::Overdrawn { whose: whose.to_string(), direction })?;
+        for (unit, seen, met) in units(counters.seen, counters.sum()) {
             require(seen == met, || Breach::Dispositions { whose: whose.to_string(), direction, unit, seen, met })?;
         }
     }
@@ -490,15 +490,15 @@ fn require(holds: bool, breach: impl FnOnce() -> Breach) -> Result<(), Breach> {
 pub(crate) fn rows(cookie: Option<u64>, both: &Both) -> impl Iterator<Item = Entry> + use<> {
     let both = *both;
     (0..2).flat_map(move |direction| {
-        let ledger = both[direction];
-        let seen = Entry { cookie, direction, disposition: None, tally: ledger.seen };
+        let counters = both[direction];
+        let seen = Entry { cookie, direction, disposition: None, tally: counters.seen };
         let dispositions =
             Disposition::ALL.into_iter().filter(move |disposition| cookie.is_none() || disposition.is_of_flow());
         std::iter::once(seen).chain(dispositions.map(move |disposition| Entry {
             cookie,
             direction,
             disposition: Some(disposition),
-            tally: ledger.of(disposition),
+            tally: counters.of(disposition),
         }))
     })
 }

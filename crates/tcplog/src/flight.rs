@@ -1,7 +1,7 @@
-//! The flight recorder: keeps the last samples of each flow, and gives them out only when the flow gets into trouble.
+//! The flight recorder: keeps the last samples of each flow, and gives them out only when the flow has a trigger.
 //!
-//! Trouble is a retransmission timeout, a reset, a loss, or that somebody asks. Then what is kept goes out, and so do the next
-//! samples, until so many have passed. A flow that ends without trouble is forgotten; how many of its packets are is counted
+//! A trigger is a retransmission timeout, a reset, a loss, or that somebody asks. Then what is kept goes out, and so do the next
+//! samples, until so many have passed. A flow that ends without a trigger is discarded; its packets are counted
 //! by flow and direction, so that the law of the log holds. Samples come as the bytes that the rings hold and go out as these.
 //!
 //! "Last" means last to come: the rings of several CPUs are drained one after another, so samples of a flow on two CPUs may
@@ -21,7 +21,7 @@ const REMEMBERED: usize = 8;
 
 /// What makes a flow's samples go out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Trouble {
+pub struct Triggers {
     /// A retransmission timeout.
     pub rto: bool,
     /// A reset, ours or the peer's.
@@ -30,7 +30,7 @@ pub struct Trouble {
     pub loss: bool,
 }
 
-impl Trouble {
+impl Triggers {
     /// All of it.
     pub const ANY: Self = Self { rto: true, reset: true, loss: true };
 }
@@ -40,19 +40,19 @@ impl Trouble {
 pub struct FlightOptions {
     /// How many samples of each flow are kept; at least 1.
     pub keep: usize,
-    /// How many more go out after trouble.
+    /// How many more go out after a trigger.
     pub after: usize,
-    /// What trouble is.
-    pub on: Trouble,
-    /// How much may be kept of all flows together: beyond it, the flows that have been silent for longest are forgotten.
+    /// Which events are triggers.
+    pub on: Triggers,
+    /// How much may be kept of all flows together: beyond it, the flows that have been silent for longest are discarded.
     pub limit_bytes: usize,
 }
 
 impl FlightOptions {
-    /// The last `keep` samples and half as many after any trouble, in 256 MiB.
+    /// The last `keep` samples and half as many after any trigger, in 256 MiB.
     #[must_use]
     pub const fn keeping(keep: usize) -> Self {
-        Self { keep, after: keep / 2, on: Trouble::ANY, limit_bytes: 256 << 20 }
+        Self { keep, after: keep / 2, on: Triggers::ANY, limit_bytes: 256 << 20 }
     }
 }
 
@@ -85,7 +85,7 @@ pub struct Flight {
     clock: u64,
     left_out: LeftOut,
     forgotten: Recorded,
-    troubles: u64,
+    triggers: u64,
 }
 
 /// One flow.
@@ -96,7 +96,7 @@ struct Kept {
     passing: usize,
     /// CPU and number of samples that went out lately.
     out: VecDeque<(u32, u64)>,
-    highest: Option<Signs>,
+    highest: Option<TriggerCounters>,
     last_come: u64,
 }
 
@@ -108,9 +108,9 @@ struct Record {
     private: Option<Vec<u8>>,
 }
 
-/// What tells of trouble, as high as it was.
+/// What shows a trigger: counters at their highest so far.
 #[derive(Clone, Copy, Debug, Default)]
-struct Signs {
+struct TriggerCounters {
     total_rto: u16,
     total_retrans: u32,
     /// Of the latest sample.
@@ -133,7 +133,7 @@ impl Flight {
             clock: 0,
             left_out: LeftOut::default(),
             forgotten: Recorded::default(),
-            troubles: 0,
+            triggers: 0,
         }
     }
 
@@ -155,11 +155,11 @@ impl Flight {
         }
     }
 
-    /// Forgets a flow that has ended: its slot is about to be released, and all of its samples have been taken.
+    /// Discards a flow that has ended: its slot is about to be released, and all of its samples have been taken.
     pub fn end(&mut self, cookie: u64) {
         if let Some(mut flow) = self.flows.remove(&cookie) {
             while let Some(record) = flow.samples.pop_front() {
-                self.forget(cookie, &record);
+                self.discard(cookie, &record);
             }
         }
     }
@@ -170,7 +170,7 @@ impl Flight {
         self.left_out.tell(cookie)
     }
 
-    /// Forgets all that is kept: nothing comes any more.
+    /// Discards all that is kept: nothing comes any more.
     pub fn finish(&mut self) {
         let cookies: Vec<u64> = self.flows.keys().copied().collect();
         cookies.into_iter().for_each(|cookie| self.end(cookie));
@@ -188,10 +188,10 @@ impl Flight {
         self.forgotten
     }
 
-    /// How often a flow got into trouble.
+    /// How often a flow had a trigger.
     #[must_use]
-    pub const fn troubles(&self) -> u64 {
-        self.troubles
+    pub const fn triggers(&self) -> u64 {
+        self.triggers
     }
 
     /// Records kept now.
@@ -206,8 +206,8 @@ impl Flight {
         self.clock += 1;
         let flow = self.flows.entry(u64_at(event, offset_of!(Sample, cookie))).or_default();
         flow.last_come = self.clock;
-        if flow.trouble(event, self.options.on) {
-            self.troubles += 1;
+        if flow.has_trigger(event, self.options.on) {
+            self.triggers += 1;
             self.kept_bytes -= flow.release(out);
             // The sample that shows it is not one that follows.
             flow.passing = self.options.after + 1;
@@ -226,7 +226,7 @@ impl Flight {
         let Some(flow) = self.flows.get_mut(&cookie) else { return };
         let oldest = (flow.samples.len() >= keep).then(|| flow.samples.pop_front()).flatten();
         if let Some(record) = &oldest {
-            self.forget(cookie, record);
+            self.discard(cookie, record);
         }
         // Its place in memory is the new one's.
         let mut sample = oldest.map(|record| record.sample).unwrap_or_default();
@@ -266,7 +266,7 @@ impl Flight {
         }
     }
 
-    /// Forgets the flows that have been silent for longest, until an eighth of the room is free.
+    /// Discards the flows that have been silent for longest, until an eighth of the room is free.
     fn make_room(&mut self, but: u64) {
         let mut silent: Vec<(u64, u64)> = self.flows.iter().map(|(&cookie, flow)| (flow.last_come, cookie)).collect();
         silent.sort_unstable();
@@ -283,16 +283,16 @@ impl Flight {
         }
     }
 
-    /// Forgets the oldest samples of a flow but so many; what it has shown of trouble stays known.
+    /// Discards the oldest samples of a flow but so many; its triggers so far stay known.
     fn empty(&mut self, cookie: u64, most: usize) {
         while let Some(flow) = self.flows.get_mut(&cookie).filter(|flow| flow.samples.len() > most)
             && let Some(record) = flow.samples.pop_front()
         {
-            self.forget(cookie, &record);
+            self.discard(cookie, &record);
         }
     }
 
-    fn forget(&mut self, cookie: u64, record: &Record) {
+    fn discard(&mut self, cookie: u64, record: &Record) {
         self.kept_bytes -= record.bytes();
         record.count(&mut self.forgotten);
         if let Some(direction) = record.direction() {
@@ -302,19 +302,19 @@ impl Flight {
 }
 
 impl Kept {
-    /// Whether this sample shows trouble that was not there before.
-    fn trouble(&mut self, event: &[u8], on: Trouble) -> bool {
+    /// Whether this sample shows a trigger that was not there before.
+    fn has_trigger(&mut self, event: &[u8], on: Triggers) -> bool {
         let state = offset_of!(Sample, state);
         let is_recovery = event[offset_of!(Sample, point)] == point::RECOVERY;
         let detail = u16_at(event, offset_of!(Sample, detail));
-        let now = Signs {
+        let now = TriggerCounters {
             total_rto: u16_at(event, state + offset_of!(State, total_rto)),
             total_retrans: u32_at(event, state + offset_of!(State, total_retrans)),
             retransmits: event[state + offset_of!(State, retransmits)],
             ca_state: if is_recovery { (detail & 0xff) as u8 } else { event[state + offset_of!(State, ca_state)] },
             time_ns: u64_at(event, offset_of!(Sample, time_ns)),
         };
-        // A flow that was there before us has had its troubles already.
+        // A flow that was there before us has had its triggers already.
         let before = self.highest.unwrap_or(now);
         self.highest = Some(before.raised(now));
         let is_rto = now.total_rto > before.total_rto
@@ -349,7 +349,7 @@ impl Kept {
     }
 }
 
-impl Signs {
+impl TriggerCounters {
     fn raised(self, now: Self) -> Self {
         let latest = if now.time_ns >= self.time_ns { now } else { self };
         Self {

@@ -68,7 +68,7 @@ impl Gaps {
     }
 
     /// Ends a batch of this CPU: gives the gaps that have been open for long enough.
-    pub fn settle_batch(&mut self, cpu: u32) -> Vec<Gap> {
+    pub fn end_batch(&mut self, cpu: u32) -> Vec<Gap> {
         let row = self.cpus.entry(cpu).or_default();
         row.batch += 1;
         let mut gaps = Vec::new();

@@ -15,10 +15,10 @@ pub mod kernel;
 pub mod layout;
 pub mod numbers;
 pub mod private;
-pub mod settle;
 pub mod simulated;
 mod source;
 pub mod spool;
+pub mod tables;
 
 pub use decode::{DecodeError, Event, Raw, decode};
 pub use head::Head;

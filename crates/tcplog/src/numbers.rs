@@ -1,8 +1,8 @@
 //! Flows get numbers from 1, in the order in which a log first has a sample of them. Those without a sample get theirs when they
-//! are forgotten, or at the end.
+//! are released, or at the end.
 //!
 //! Who writes a log and who makes records of it number alike: both are told the same of flows in the same order. What is
-//! held does not grow with how many flows there have been: a flow whose last word was said is forgotten when so many have ended
+//! held does not grow with how many flows there have been: a flow whose last word was said is dropped when so many have ended
 //! since ([`LINGERING`]).
 
 use std::collections::{HashMap, VecDeque};
@@ -11,13 +11,13 @@ use std::collections::{HashMap, VecDeque};
 pub const LINGERING: usize = 16_384;
 
 /// How many flows are found without a search, by the last bits of their slots.
-const QUICK: usize = 1024;
+const CACHED: usize = 1024;
 
 /// The numbers of a log's flows, by the cookies of their sockets.
 #[derive(Debug, Default)]
 pub struct Numbers {
     known: HashMap<u64, Known>,
-    quick: Vec<(u64, i32)>,
+    cache: Vec<(u64, i32)>,
     /// Flows whose last word has been said, the oldest first.
     ended: VecDeque<u64>,
     last: i32,
@@ -36,21 +36,21 @@ struct Known {
 impl Numbers {
     /// Takes note of a sample; returns its flow's number.
     pub fn sample(&mut self, cookie: u64, slot: u32) -> i32 {
-        if self.quick.is_empty() {
-            self.quick = vec![(0, 0); QUICK];
+        if self.cache.is_empty() {
+            self.cache = vec![(0, 0); CACHED];
         }
-        let quick = slot as usize % QUICK;
-        let (known, number) = self.quick[quick];
+        let at = slot as usize % CACHED;
+        let (known, number) = self.cache[at];
         if number != 0 && known == cookie {
             return number;
         }
         let number = self.number(cookie);
-        self.quick[quick] = (cookie, number);
+        self.cache[at] = (cookie, number);
         number
     }
 
     /// Takes note of a word on a flow in a slot, which may be the last; returns a flow that ended long ago, with its number, and
-    /// forgets it.
+    /// drops it.
     pub fn word(&mut self, cookie: u64, slot: u32, is_last: bool) -> Option<(u64, i32)> {
         let known = self.known.entry(cookie).or_default();
         if is_last {
@@ -67,7 +67,7 @@ impl Numbers {
             if self.known.get(&cookie).is_some_and(|known| known.is_over) {
                 let number = self.number(cookie);
                 self.known.remove(&cookie);
-                self.quick.iter_mut().filter(|(quick, _)| *quick == cookie).for_each(|quick| *quick = (0, 0));
+                self.cache.iter_mut().filter(|(known, _)| *known == cookie).for_each(|entry| *entry = (0, 0));
                 return Some((cookie, number));
             }
         }
@@ -94,7 +94,7 @@ impl Numbers {
 mod tests {
     use super::*;
 
-    /// Ends as many other flows as make one that is over be forgotten; returns what was forgotten.
+    /// Ends as many other flows as make one that is over be released; returns what was released.
     fn end_others(numbers: &mut Numbers) -> Vec<u64> {
         let ends = (0..=LINGERING as u64).filter_map(|other| numbers.word(1_000 + other, 9, true));
         ends.map(|(cookie, _)| cookie).collect()

@@ -34,7 +34,7 @@ pub trait Source {
 
     /// Has each flow judged by the filters anew at its next packet: for what can change without anybody being told, as a
     /// socket's congestion control can. A source in which nothing changes has nothing to do.
-    fn judge_again(&mut self) {}
+    fn reevaluate(&mut self) {}
 
     /// Shows every flow in use, with its slot: ended ones too, until they are released.
     fn flows(&self, show: &mut dyn FnMut(u32, &Flow));

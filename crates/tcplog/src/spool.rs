@@ -5,8 +5,8 @@
 //! that is full ends the events but not the account: what has to be said after that waits in memory until the end, and room for
 //! it is kept aside. A file that was removed is noticed and not made again. Memory is bounded by [`BUFFER`] and one record.
 //!
-//! Whoever writes a spool, or makes records of it, holds a lock on it: it is not settled under somebody's hands. The bytes are
-//! in this host's order: a spool is settled where it was written.
+//! Whoever writes a spool, or makes records of it, holds a lock on it: it is not converted under somebody's hands. The bytes are
+//! in this host's order: a spool is converted where it was written.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
@@ -343,7 +343,7 @@ impl Spool {
     fn close(&mut self) {
         if let Some((start, _)) = self.open.take() {
             self.seal(start);
-            self.packer.forget();
+            self.packer.reset();
         }
     }
 

@@ -316,7 +316,7 @@ fn a_flow_that_changes_its_congestion_control_is_judged_anew() {
         assert_eq!(talk(&kernel, &mut ends).verdict & 1, 0, "it uses {first}");
         sockopt::set_tcp_congestion(&ends.0, other).expect("changes");
         assert_eq!(talk(&kernel, &mut ends).verdict & 1, 0, "nobody has looked");
-        kernel.judge_again();
+        kernel.reevaluate();
         let flow = talk(&kernel, &mut ends);
         assert_eq!((flow.verdict & 1, &flow.algorithm[..other.len()]), (1, other.as_bytes()));
         assert!(flow.directions[1].dispositions[disposition::LOGGED] > 0 && flow.verdict > 1, "{flow:?}");

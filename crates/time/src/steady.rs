@@ -8,7 +8,7 @@ const LEAST_STEP: Nanos = Nanos::micros(20);
 /// So many readings show a step, and not that the program was stopped between two of them.
 const STEP_READINGS: usize = 3;
 /// Stamps from before a step are looked for until so long after it was found.
-const FORGOTTEN: Nanos = Nanos::seconds(1);
+const STEP_RETENTION: Nanos = Nanos::seconds(1);
 /// Where the kernel says by how much the clock of this time namespace is ahead of its own.
 const NAMESPACE: &str = "/proc/self/timens_offsets";
 
@@ -101,7 +101,7 @@ impl Ahead {
         let first = Some(read() - self.now).filter(is_step)?;
         let again = std::iter::repeat_with(|| read() - self.now).take(STEP_READINGS);
         let step = again.chain([first]).min_by_key(|step| step.0.abs()).filter(is_step)?;
-        (self.before, self.now) = (Some((self.now, at + FORGOTTEN)), self.now + step);
+        (self.before, self.now) = (Some((self.now, at + STEP_RETENTION)), self.now + step);
         Some(step)
     }
 

@@ -81,7 +81,7 @@ pub fn digest_within(key: Key, frame: &[u8], wire_length: usize, most: Option<us
 
 /// Returns the sender and the receiver of a frame: MAC addresses, or IP addresses where a box rewrites the former. Numbers for
 /// comparison only; `None` where there are none. Under [`Key::Nat`] the two taps may have different ones.
-pub fn stations(key: Key, frame: &[u8]) -> Option<(u64, u64)> {
+pub fn endpoints(key: Key, frame: &[u8]) -> Option<(u64, u64)> {
     let of = |bytes: Option<&[u8]>| bytes.map(XxHash3_64::oneshot);
     match key {
         Key::Bridge | Key::Vlan => Some((of(frame.get(6..12))?, of(frame.get(..6))?)),

@@ -21,7 +21,7 @@ pub use answer::answer;
 pub use auth::Key;
 pub use ethernet::MacAddress;
 pub use layers::Layers;
-pub use peers::{Peers, Station};
+pub use peers::{PeerAddress, Peers};
 pub use probe::ProbeHeader;
 pub use size::{Carrier, Size};
 pub use stream::{SessionKey, StreamHeader};

@@ -8,7 +8,7 @@ use crate::MacAddress;
 
 /// Who asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Station {
+pub enum PeerAddress {
     /// By IP.
     Internet(SocketAddr),
     /// By Ethernet frames of ours.
@@ -27,12 +27,12 @@ pub enum Peers {
 }
 
 impl Peers {
-    /// Returns whether a station is one of them.
-    pub fn have(self, station: Station) -> bool {
-        match (self, station) {
+    /// Returns whether a peer is one of them.
+    pub fn have(self, peer: PeerAddress) -> bool {
+        match (self, peer) {
             (Self::Any, _) => true,
-            (Self::Prefix(prefix, bits), Station::Internet(address)) => begins_with(address.ip(), prefix, bits),
-            (Self::Ethernet(mac), Station::Ethernet(other)) => mac == other,
+            (Self::Prefix(prefix, bits), PeerAddress::Internet(address)) => begins_with(address.ip(), prefix, bits),
+            (Self::Ethernet(mac), PeerAddress::Ethernet(other)) => mac == other,
             _ => false,
         }
     }
@@ -52,7 +52,7 @@ fn begins_with(address: IpAddr, prefix: IpAddr, bits: u32) -> bool {
     width == other && (address ^ prefix).checked_shr(128 - bits).is_none_or(|differs| differs == 0)
 }
 
-impl fmt::Display for Station {
+impl fmt::Display for PeerAddress {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Internet(address) => address.fmt(formatter),
@@ -104,8 +104,8 @@ mod tests {
 
     use super::*;
 
-    fn station(address: &str) -> Station {
-        Station::Internet(SocketAddr::new(address.parse().expect("an address"), 40_000))
+    fn peer(address: &str) -> PeerAddress {
+        PeerAddress::Internet(SocketAddr::new(address.parse().expect("an address"), 40_000))
     }
 
     #[test]
@@ -123,11 +123,11 @@ mod tests {
             ("fd77::/16", "fd78::1", false),
             ("any", "10.0.0.1", true),
         ] {
-            assert_eq!(peers.parse::<Peers>().expect(peers).have(station(one)), has, "{peers} {one}");
+            assert_eq!(peers.parse::<Peers>().expect(peers).have(peer(one)), has, "{peers} {one}");
         }
         let mac: Peers = "02:77:00:00:01:02".parse().expect("a MAC address");
-        assert!(mac.have(Station::Ethernet(MacAddress([2, 0x77, 0, 0, 1, 2]))));
-        assert!(!mac.have(Station::Ethernet(MacAddress([2, 0x77, 0, 0, 1, 3]))) && !mac.have(station("10.0.0.1")));
+        assert!(mac.have(PeerAddress::Ethernet(MacAddress([2, 0x77, 0, 0, 1, 2]))));
+        assert!(!mac.have(PeerAddress::Ethernet(MacAddress([2, 0x77, 0, 0, 1, 3]))) && !mac.have(peer("10.0.0.1")));
     }
 
     #[test]
@@ -149,7 +149,7 @@ mod tests {
             };
             let peers = Peers::Prefix(address, bits);
             prop_assert_eq!(peers.to_string().parse(), Ok(peers));
-            prop_assert!(peers.have(Station::Internet(SocketAddr::new(address, 1))));
+            prop_assert!(peers.have(PeerAddress::Internet(SocketAddr::new(address, 1))));
         }
 
         #[test]

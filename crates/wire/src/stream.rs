@@ -69,7 +69,7 @@ impl SessionKey {
 pub enum Kind {
     /// One of the stream's packets.
     Data = 1,
-    /// Such a packet, sent back by a receiver to the station that it came from.
+    /// Such a packet, sent back by a receiver to the address that it came from.
     Answer = 2,
     /// The sender is done: how many it sent stands behind the header.
     End = 3,
@@ -407,7 +407,7 @@ impl Link {
         place[end - 2..].copy_from_slice(&STREAM_ETHERTYPE.to_be_bytes());
     }
 
-    /// Returns the header of an answer: back to the station that it came from, by `own` address.
+    /// Returns the header of an answer: back to the address that it came from, by `own` address.
     pub const fn back(self, own: MacAddress) -> Self {
         Self { destination: self.source, source: own, tag: self.tag }
     }

@@ -65,10 +65,10 @@ def clocks(row: Row) -> list[Entry]:
         return [Entry("offset of the clocks", "cancels", why)]
     found = min(error95 if error95 is not None else bound, bound)
     spread = normal("offset of the clocks", found, "ns", student_quantile(float("inf"), 0.95))
-    lean = rectangular("asymmetry of the exchanges", bound - found, "ns")
+    asymmetry = rectangular("asymmetry of the exchanges", bound - found, "ns")
     return [
         counted(spread, "the 95 % error of the clocks' exchanges, with what it grows by beyond them"),
-        counted(lean, "not measured: bounded by the maximum error of the clocks, less their 95 % error"),
+        counted(asymmetry, "not measured: bounded by the maximum error of the clocks, less their 95 % error"),
     ]
 
 

@@ -162,9 +162,9 @@ def unfit(looked: Looked, name: str) -> str | None:
     if name not in looked.links:
         for left, link in looked.links.items():
             if link.get("address", "").startswith(BED_MACS):
-                mend = f"ip link set dev {left} down; ip link set dev {left} name {name}"
+                fix = f"ip link set dev {left} down; ip link set dev {left} name {name}"
                 told = f"has no interface {name}, but {left}, left by a run that was killed"
-                return f"{told}: the next run gives it back, or: {mend}"
+                return f"{told}: the next run gives it back, or: {fix}"
         return f"has no interface {name}; it has {', '.join(one for one in looked.links if one != 'lo')}"
     return next(_reasons(looked, name), None)
 

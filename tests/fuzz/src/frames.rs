@@ -1,7 +1,7 @@
 //! Frames: headers of others, super-frames, unfinished checksums, our own payloads.
 
 use sojourn_tcplog::decode;
-use sojourn_wire::digest::{Key, digest_within, stations};
+use sojourn_wire::digest::{Key, digest_within, endpoints};
 use sojourn_wire::ethernet::Header;
 use sojourn_wire::icmp::{Echo, Version};
 use sojourn_wire::{Layers, offload, segment};
@@ -39,7 +39,7 @@ fn digests(bytes: &[u8]) {
         if let (Some(whole), Some(short)) = (whole, short) {
             assert!(short.is_truncated || short == whole);
         }
-        let _ = stations(key, frame);
+        let _ = endpoints(key, frame);
     }
 }
 

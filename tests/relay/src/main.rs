@@ -237,7 +237,7 @@ impl OneWay {
     }
 
     fn take_stamps(&mut self, to: &mut Side) -> anyhow::Result<()> {
-        while let Some(stamp) = to.socket.transmit_stamp()? {
+        while let Some(stamp) = to.socket.tx_timestamp()? {
             self.log.left(stamp.number, stamp.left);
         }
         Ok(())

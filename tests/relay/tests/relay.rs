@@ -72,7 +72,7 @@ fn round_trip(port: &mut IcmpPort) -> impl FnMut(u16) -> i64 {
                 break received;
             }
         };
-        let stamp = port.transmit_stamp().expect("reads stamps").expect("a stamp");
+        let stamp = port.tx_timestamp().expect("reads stamps").expect("a stamp");
         assert_eq!(stamp.number, sent.number);
         (received.arrived.at - stamp.left.at).0
     }

@@ -10,8 +10,8 @@
 
 mod pace;
 mod run;
-mod said;
 mod shared;
+mod warnings;
 
 pub use run::Driver;
 

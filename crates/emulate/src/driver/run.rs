@@ -7,8 +7,8 @@ use sojourn_port::bridge::BridgePort;
 use sojourn_time::{Ahead, Clock, Nanos, Next, Pace, Pacer, Stamp, Time, Wait};
 
 use super::pace::{Cost, Guard, Look};
-use super::said::Said;
 use super::shared::is_shared;
+use super::warnings::Warnings;
 use super::{Calibration, Flow, PortReport, Ports, Running, Surroundings};
 use crate::ConfigError;
 use crate::accuracy::Report;
@@ -50,7 +50,7 @@ pub struct Driver<C> {
     arrivals: (Vec<u8>, Vec<Waiting>),
     start: Time,
     /// What has come up meanwhile.
-    said: Said,
+    warnings: Warnings,
     /// When others last had their turn.
     kept: Time,
     looked_up: Time,
@@ -117,7 +117,7 @@ impl<C: Clock> Driver<C> {
             is_shared: is_shared(config),
             arrivals: Default::default(),
             start,
-            said: Said::new(start),
+            warnings: Warnings::new(start),
             kept: start,
             looked_up: start,
             slept: Nanos::ZERO,
@@ -190,7 +190,7 @@ impl<C: Clock> Driver<C> {
 
     /// Takes what a person should know that has come up since this was last asked, a sentence each; so many a minute.
     pub fn news(&mut self, now: Time) -> Vec<String> {
-        self.said.take(now)
+        self.warnings.take(now)
     }
 
     /// The clock.
@@ -225,7 +225,7 @@ impl<C: Clock> Driver<C> {
             engine: self.engine.report(),
             ports: ports.into(),
             calibration,
-            said: self.said.last(),
+            said: self.warnings.last(),
         }
     }
 
@@ -410,7 +410,7 @@ impl<C: Clock> Driver<C> {
         let Some(step) = tai.look(now, || clock.tai_ahead()) else { return };
         let way = if step > Nanos::ZERO { "forward" } else { "back" };
         let by = time_text(Nanos(step.0.abs()));
-        self.said.say(format!("the clock was set {way} by {by}: departures do not follow it"), now);
+        self.warnings.add(format!("the clock was set {way} by {by}: departures do not follow it"), now);
     }
 
     /// Lets others have their turn, where it is time for it.
@@ -428,7 +428,7 @@ impl<C: Clock> Driver<C> {
         self.looked_up = now;
         for port in 0..self.ports.len() {
             while let Some(news) = self.ports[port].news()? {
-                self.said.say(news, now);
+                self.warnings.add(news, now);
             }
         }
         let rest = self.slept.0 as f64 / waited.0.max(1) as f64;

@@ -2,8 +2,8 @@
 
 use sojourn_time::Time;
 
+use super::accounting::Accounting;
 use super::agenda::Agenda;
-use super::ledger::Ledger;
 use crate::config::check::ConfigError;
 use crate::config::{self, Config};
 use crate::pipe::Path;
@@ -110,14 +110,14 @@ impl Paths {
     }
 
     /// Lets a packet enter a pipe.
-    pub fn enter(&mut self, slot: u32, pipe: u16, key: &Key, at: Time, ledger: &mut Ledger) {
+    pub fn enter(&mut self, slot: u32, pipe: u16, key: &Key, at: Time, accounting: &mut Accounting) {
         match &mut self.ways[usize::from(pipe)] {
             Way::Only(path) => {
-                self.pool.enter(*path, slot, at, ledger);
+                self.pool.enter(*path, slot, at, accounting);
             }
             Way::ByFlow(flows) => {
-                let (path, at) = self.pool.of_flow(flows, pipe, key, at, ledger);
-                let at = self.pool.enter(path, slot, at, ledger);
+                let (path, at) = self.pool.of_flow(flows, pipe, key, at, accounting);
+                let at = self.pool.enter(path, slot, at, accounting);
                 if flows.shared != Some(path) {
                     flows.note(at);
                 }
@@ -131,8 +131,8 @@ impl Paths {
     }
 
     /// Lets a link go on.
-    pub fn serve(&mut self, path: u32, until: Time, ledger: &mut Ledger) {
-        self.pool.paths[path as usize].serve(until, ledger);
+    pub fn serve(&mut self, path: u32, until: Time, accounting: &mut Accounting) {
+        self.pool.paths[path as usize].serve(until, accounting);
         self.pool.ask(path);
     }
 
@@ -145,16 +145,16 @@ impl Paths {
     }
 
     /// Gives all paths of a pipe other parameters; returns the time from which they hold.
-    pub fn set(&mut self, place: u16, to: &config::Pipe, now: Time, ledger: &mut Ledger) -> Time {
+    pub fn set(&mut self, place: u16, to: &config::Pipe, now: Time, accounting: &mut Accounting) -> Time {
         let old_mask = self.pool.config.pipes[usize::from(place)].mask;
-        let now = self.pool.set(place, to, now, ledger);
+        let now = self.pool.set(place, to, now, accounting);
         if old_mask != to.mask {
             self.leave_flows(place);
         }
         now
     }
 
-    /// Forgets all packets.
+    /// Discards all packets.
     pub fn clear(&mut self) {
         self.pool.clear();
     }
@@ -176,18 +176,18 @@ impl Paths {
 
 impl Pool {
     /// Lets a packet enter a path; returns when it really came in.
-    fn enter(&mut self, path: u32, slot: u32, at: Time, ledger: &mut Ledger) -> Time {
-        let at = self.paths[path as usize].enter(slot, at, ledger);
+    fn enter(&mut self, path: u32, slot: u32, at: Time, accounting: &mut Accounting) -> Time {
+        let at = self.paths[path as usize].enter(slot, at, accounting);
         self.ask(path);
         at
     }
 
-    fn set(&mut self, place: u16, to: &config::Pipe, now: Time, ledger: &mut Ledger) -> Time {
+    fn set(&mut self, place: u16, to: &config::Pipe, now: Time, accounting: &mut Accounting) -> Time {
         self.config.pipes[usize::from(place)].clone_from(to);
         let of_pipe = |path: &&mut Path| path.pipe == place;
         let now = self.paths.iter_mut().filter(of_pipe).map(|path| path.earliest()).fold(now, Time::max);
         for path in self.paths.iter_mut().filter(of_pipe) {
-            path.set(to, self.start, now, ledger);
+            path.set(to, self.start, now, accounting);
         }
         for path in 0..self.paths.len() as u32 {
             self.ask(path);
@@ -247,7 +247,14 @@ impl Pool {
     /// Finds the path of a packet's flow, or makes it; where there are too many, one that they share. Returns when the packet
     /// comes: whether somebody makes room is decided at a time at which it could also have gone into the shared path, so that
     /// the time says which it was.
-    fn of_flow(&mut self, flows: &mut Flows, pipe: u16, key: &Key, at: Time, ledger: &mut Ledger) -> (u32, Time) {
+    fn of_flow(
+        &mut self,
+        flows: &mut Flows,
+        pipe: u16,
+        key: &Key,
+        at: Time,
+        accounting: &mut Accounting,
+    ) -> (u32, Time) {
         let flow = flows.of(key);
         if let Some(path) = flows.touch(flow) {
             return (path, at);
@@ -255,8 +262,8 @@ impl Pool {
         let mut at = at;
         if flows.is_full() {
             at = flows.shared.map_or(at, |shared| at.max(self.paths[shared as usize].earliest()));
-            if !self.reclaim(flows, at, ledger) {
-                ledger.counts(pipe).crowded += 1;
+            if !self.reclaim(flows, at, accounting) {
+                accounting.counts(pipe).over_flow_limit += 1;
                 return (*flows.shared.get_or_insert_with(|| self.make(pipe, SHARED)), at);
             }
         }
@@ -266,12 +273,12 @@ impl Pool {
     }
 
     /// Takes its path from a flow that has been silent, if there is one.
-    fn reclaim(&mut self, flows: &mut Flows, at: Time, ledger: &mut Ledger) -> bool {
+    fn reclaim(&mut self, flows: &mut Flows, at: Time, accounting: &mut Accounting) -> bool {
         let Some(path) = flows.idle(at) else { return false };
-        self.paths[path as usize].serve(at, ledger);
+        self.paths[path as usize].serve(at, accounting);
         let is_idle = self.paths[path as usize].is_idle(at);
         if is_idle {
-            flows.forget();
+            flows.evict();
             self.left.push(path);
         }
         self.ask(path);

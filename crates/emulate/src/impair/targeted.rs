@@ -8,7 +8,7 @@ const TCP: u8 = 6;
 const SYN: u8 = 0x02;
 const ACK: u8 = 0x10;
 
-/// How many flows are remembered for certain; up to twice as many are. What is forgotten counts as a new flow.
+/// How many flows are remembered for certain; up to twice as many are. What is evicted counts as a new flow.
 const FLOWS: usize = 4096;
 
 /// The first SYNs of each flow.
@@ -119,7 +119,7 @@ fn is_tcp(key: &Key) -> bool {
 }
 
 /// What is known of flows that were seen lately, in bounded memory: when the younger half is full, the older half is
-/// forgotten. What is forgotten depends on the packets alone, so a replay forgets the same.
+/// evicted. What is evicted depends on the packets alone, so a replay evicts the same.
 #[derive(Debug)]
 struct Recent<V> {
     younger: HashMap<u64, V>,
@@ -136,7 +136,7 @@ impl<V> Recent<V> {
     fn of(&mut self, flow: u64, fresh: impl FnOnce() -> V) -> &mut V {
         if self.younger.len() >= FLOWS && !self.younger.contains_key(&flow) {
             std::mem::swap(&mut self.younger, &mut self.older);
-            // Taken out before the half that it is in is forgotten.
+            // Taken out before the half that it is in is evicted.
             let kept = self.younger.remove(&flow).or_else(|| self.older.remove(&flow));
             self.younger.clear();
             return self.younger.entry(flow).or_insert_with(|| kept.unwrap_or_else(fresh));
@@ -155,7 +155,7 @@ mod tests {
         let mut flows = Recent::default();
         for flow in 0..100_000_u64 {
             assert_eq!(*flows.of(flow, || flow), flow);
-            // One flow that is seen all the time is never forgotten.
+            // One flow that is seen all the time is never evicted.
             assert_eq!(*flows.of(7_000_000, || 42), 42, "flow {flow}");
             // As many new flows since, and as many of these.
             let recent = flow.saturating_sub(FLOWS as u64 / 2 - 2);

@@ -10,7 +10,7 @@ use crate::select::{Key, flow_of};
 /// How many flows there may be where nobody says: as the configuration's mask has it.
 const MOST: u32 = 4_096;
 /// For so long a flow must have been silent before its pipe may be given away: what a pipe remembers (credit, a burst of
-/// losses) is not forgotten in a pause of a round trip.
+/// losses) is not lost in a pause of a round trip.
 pub(crate) const REST: Nanos = Nanos::seconds(1);
 /// What the pipe that too many flows share has for a flow.
 pub(crate) const SHARED: u64 = u64::MAX;
@@ -87,8 +87,8 @@ impl Flows {
         (now - entry.last >= REST).then_some(entry.path)
     }
 
-    /// Forgets the flow that was silent longest.
-    pub fn forget(&mut self) {
+    /// Evicts the flow that was silent longest.
+    pub fn evict(&mut self) {
         let place = self.oldest;
         if place != NOBODY {
             self.unlink(place);
@@ -161,15 +161,15 @@ mod tests {
         assert_eq!(flows.touch(7), None);
         assert_eq!(flows.idle(second(1)), None, "not long enough");
         assert_eq!(flows.idle(second(2)), Some(1));
-        flows.forget();
+        flows.evict();
         assert_eq!((flows.len(), flows.touch(101), flows.is_full()), (2, None, false));
         flows.insert(200, 9, second(4));
         assert_eq!(flows.idle(second(9)), Some(2));
-        flows.forget();
+        flows.evict();
         assert_eq!(flows.idle(second(9)), Some(0));
-        flows.forget();
-        flows.forget();
-        flows.forget();
+        flows.evict();
+        flows.evict();
+        flows.evict();
         assert_eq!((flows.len(), flows.idle(second(99))), (0, None));
     }
 }

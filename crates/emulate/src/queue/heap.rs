@@ -34,7 +34,7 @@ impl<K: Copy + Ord> Heap<K> {
         }
         let place = self.at[id as usize] as usize;
         self.heap[place].0 = key;
-        self.settle(place);
+        self.sift(place);
     }
 
     /// Takes a number out, if it is in.
@@ -47,11 +47,11 @@ impl<K: Copy + Ord> Heap<K> {
         self.at[id as usize] = NOWHERE;
         if let Some((_, moved)) = self.heap.get(place as usize) {
             self.at[*moved as usize] = place;
-            self.settle(place as usize);
+            self.sift(place as usize);
         }
     }
 
-    fn settle(&mut self, mut place: usize) {
+    fn sift(&mut self, mut place: usize) {
         while place > 0 && self.heap[place] < self.heap[(place - 1) / 2] {
             self.swap(place, (place - 1) / 2);
             place = (place - 1) / 2;

@@ -11,7 +11,7 @@ use super::sub_queue::{Make, Room, SubQueue, exceeds};
 use super::{Context, Setup, Waiting, Why};
 use crate::config::{Aqm, Class};
 
-/// Idle flows that are remembered, with what their management knows; beyond, the one that has been idle longest is forgotten.
+/// Idle flows that are remembered, with what their management knows; beyond, the one that has been idle longest is evicted.
 const REMEMBERED: usize = 4096;
 
 /// The sub-queues, numbered from 0.
@@ -189,7 +189,7 @@ impl SubQueues {
             return Some((*id, packet));
         }
         let sub_queue = SubQueue::new(Make { seed: self.make.seed ^ key, ..self.make });
-        let id = flows.forget();
+        let id = flows.evict();
         match id {
             Some(id) => self.sub_queues[id as usize] = sub_queue,
             None => self.sub_queues.push(sub_queue),
@@ -255,7 +255,7 @@ impl Flows {
     }
 
     /// Gives the sub-queue of a flow that has been idle long, if there are many.
-    fn forget(&mut self) -> Option<u32> {
+    fn evict(&mut self) -> Option<u32> {
         if self.buckets.is_some() || self.known.len() < REMEMBERED {
             return None;
         }

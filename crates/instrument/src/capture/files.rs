@@ -414,7 +414,7 @@ mod tests {
 
     #[test]
     fn what_was_ended_stays_in_the_books_where_the_next_part_cannot_be_made() {
-        let mut files = files("books", frames());
+        let mut files = files("accounting", frames());
         fs::write(files.folder.join("eth1-000001.pcapng"), "").unwrap();
         let (mut ending, begun) = files.rotate(COUNTED);
         assert!(matches!(begun, Err(RecordError::Exists(_))), "{begun:?}");

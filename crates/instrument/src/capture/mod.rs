@@ -45,11 +45,11 @@ fn by_hand(asked: &ByHand) -> anyhow::Result<()> {
     let signal = place::stop_signal()?;
     place::stay(asked.cpu, asked.die_with_parent)?;
     // It needs little, but soon: rings are full after seconds.
-    place::hurry();
+    place::raise_priority();
     let limits = Limits { count: asked.count, budget: asked.budget, remove_oldest: asked.remove_oldest };
     let mut session = Session::open(wanted, limits)?;
     caller::become_caller(|| private::create_folder(out).is_ok() && caller::can_write(out))?;
-    CAPTURE.settle()?;
+    CAPTURE.drop_privileges()?;
     // Without the right to give it away: it stays that of who writes into it.
     private::create_folder(out).map_err(|error| of_path("create", out, error))?;
     CAPTURE.write_only_below(Folders::open([out])?)?;

@@ -30,11 +30,11 @@ use crate::serve;
 pub fn run(asked: &Serve) -> anyhow::Result<()> {
     let signal = place::stop_signal()?;
     place::stay(asked.cpu, asked.die_with_parent)?;
-    place::hurry();
+    place::raise_priority();
     // While this program may still do all that a library does as it is loaded.
     let has_filters = filter::load();
     sojourn_port::kernel::open_clocks();
-    CAPTURE_SERVE.settle()?;
+    CAPTURE_SERVE.drop_privileges()?;
     CAPTURE_SERVE.restrict_calls()?;
     serve::say(&serve::ready(None, json!({ "filters": has_filters })))?;
     let mut server = Server::default();

@@ -168,7 +168,7 @@ impl Total {
         }
         let findings: Vec<String> = self.findings.iter().map(|(name, count)| format!("{name} {count}")).collect();
         say(&format!(
-            "{} estimates, {} times: {} beyond the hard bound, {:.1} % within the 95 % error, {:.3} us wrong on average; \
+            "{} estimates, {} times: {} beyond the maximum error, {:.1} % within the 95 % error, {:.3} us wrong on average; \
              findings: {}",
             self.estimates,
             self.points,

@@ -66,7 +66,7 @@ impl Watched {
             self.span = Some((self.span.map_or(exchange.t2, |(from, _)| from), exchange.t3));
         }
         if let Some(last) = batch.exchanges.last() {
-            self.recent.forget_before(last.t1 - RECENT);
+            self.recent.discard_before(last.t1 - RECENT);
         }
         self.lost += batch.lost;
         let row = |(number, exchange): (usize, &sojourn_clock::Exchange)| rows::Exchange {

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_missing_comes_with_what_mends_it() {
+    fn whatever_is_missing_comes_with_what_fixes_it() {
         let examined = examine();
         for check in &examined.checks {
             assert!(check.status == Status::Ok || check.fix.is_some(), "{check:?}");

@@ -16,7 +16,7 @@ const LOOPBACK_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const PATIENCE: Nanos = Nanos::millis(200);
 
 pub fn examine() -> Vec<Check> {
-    vec![packet(), icmp(), receive_stamps(), transmit_stamps(), hardware_stamps(), xdp()]
+    vec![packet(), icmp(), rx_timestamps(), tx_timestamps(), hardware_timestamps(), xdp()]
 }
 
 fn packet() -> Check {
@@ -35,8 +35,8 @@ fn icmp() -> Check {
     }
 }
 
-fn receive_stamps() -> Check {
-    stamped("software receive stamps", || {
+fn rx_timestamps() -> Check {
+    stamped("software RX timestamps", || {
         let (mut port, mut far) = pair()?;
         port.transmit(&[0; 64])?;
         let received = until_some(|| far.receive(&mut [0; 64]))?;
@@ -44,17 +44,17 @@ fn receive_stamps() -> Check {
     })
 }
 
-fn transmit_stamps() -> Check {
+fn tx_timestamps() -> Check {
     stamped("software TX timestamps", || {
         let (mut port, _far) = pair()?;
         let sent = port.transmit(&[0; 64])?;
-        let stamp = until_some(|| port.transmit_stamp())?;
+        let stamp = until_some(|| port.tx_timestamp())?;
         Ok(stamp.filter(|stamp| stamp.number == sent.number).map(|stamp| stamp.left.source))
     })
 }
 
-fn hardware_stamps() -> Check {
-    const NAME: &str = "hardware stamps";
+fn hardware_timestamps() -> Check {
+    const NAME: &str = "hardware timestamps";
     let able: Vec<_> = interfaces()
         .unwrap_or_default()
         .into_iter()
@@ -96,11 +96,11 @@ fn opened(name: &'static str, result: Result<&str, PortError>) -> Check {
 
 /// Tries for a stamp and says where it came from.
 fn stamped(name: &'static str, attempt: impl Fn() -> Result<Option<Source>, PortError>) -> Check {
-    const MEND: &str = "a kernel with CONFIG_NET and SO_TIMESTAMPING (Linux 3.17 or later)";
+    const FIX: &str = "a kernel with CONFIG_NET and SO_TIMESTAMPING (Linux 3.17 or later)";
     match attempt() {
         Ok(Some(Source::Kernel | Source::Hardware)) => Check::ok(name, format!("tried on {LOOPBACK}")),
         Ok(_) => Check::new(name, Status::Limited, format!("none came on {LOOPBACK}: the program's own are used"))
-            .fix(MEND.to_owned()),
+            .fix(FIX.to_owned()),
         Err(error) => unusable(name, &error),
     }
 }

@@ -56,7 +56,7 @@ pub fn run(asked: &Run) -> anyhow::Result<()> {
     let log = files.map(|files| Log::begin(files, processors, clock)).transpose()?;
     let guards = [left.guard(), right.guard()].into_iter().flatten();
     let begin = move || {
-        processors.take_it_easy();
+        processors.lower_priority();
         EMULATE.restrict_calls()
     };
     let watch = Watch::start(guards, begin).context("look after the ports")?;

@@ -261,7 +261,7 @@ impl Urgency {
         if self.is_real_time && share < TOO_BUSY {
             self.is_real_time = sys::run_ordinarily().is_err();
             self.demotions += 1;
-            place::hurry();
+            place::raise_priority();
         } else if !self.is_real_time && share > AT_REST {
             self.is_real_time = sys::run_real_time(place::PRIORITY).is_ok();
         }

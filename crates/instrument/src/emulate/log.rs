@@ -164,7 +164,7 @@ impl Log {
         let write = move || {
             rights::keep_only(&[Right::IpcLock])?;
             EMULATE.restrict_calls()?;
-            processors.take_it_easy();
+            processors.lower_priority();
             writer.run(&from_bridge, &to_bridge)
         };
         let thread = thread::Builder::new().name("log".to_owned()).spawn(write).context("start a thread")?;

@@ -288,7 +288,7 @@ impl Joined {
             match &mut outcome {
                 Outcome::Matched { number, extent, .. } => {
                     *extent = if self.extents.is_empty() { 0 } else { self.extents.remove(number).unwrap_or(0) };
-                    self.reordering.forget(*number);
+                    self.reordering.discard(*number);
                 }
                 Outcome::Lost { seen, .. } => {
                     self.lost_at_end += u64::from(left_last.is_none_or(|last| seen.at > last));

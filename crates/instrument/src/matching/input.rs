@@ -11,7 +11,7 @@ use sojourn_port::pcap::{self, Direction, Frames, PcapError, Skipped};
 use sojourn_record::tap::{TAP_DIRECTIONS, Tapped};
 use sojourn_record::{TapAbout, TapReader};
 use sojourn_time::Source;
-use sojourn_wire::digest::{Key, digest, digest_within, stations};
+use sojourn_wire::digest::{Key, digest, digest_within, endpoints};
 
 use crate::failure::{NotTrusted, WrongRequest, of_path};
 
@@ -25,7 +25,7 @@ pub struct Packet {
     pub digest: u64,
     pub length: u32,
     pub direction: Option<Direction>,
-    pub stations: Option<(u64, u64)>,
+    pub endpoints: Option<(u64, u64)>,
     /// Who took the time, and what else is told of it: see [`Note`].
     pub note: Note,
 }
@@ -200,7 +200,7 @@ pub struct Input {
     /// Read ahead.
     begun: VecDeque<Packet>,
     latest: i64,
-    trouble: Option<String>,
+    problem: Option<String>,
     /// Whether what was read must not be taken for the whole.
     is_damaged: bool,
     dropped: Option<u64>,
@@ -240,7 +240,7 @@ impl Input {
             origin,
             begun: VecDeque::new(),
             latest: i64::MIN,
-            trouble: None,
+            problem: None,
             is_damaged: false,
             dropped,
         })
@@ -297,7 +297,7 @@ impl Input {
             origin: Origin::Elsewhere { packets, reader: Some(reader) },
             begun,
             latest,
-            trouble: None,
+            problem: None,
             is_damaged: false,
             dropped: None,
         }
@@ -360,7 +360,7 @@ impl Input {
                             Ok(true) => continue,
                             Ok(false) => return Ok(None),
                             Err(error) => {
-                                (self.trouble, self.is_damaged) = (Some(error.to_string()), true);
+                                (self.problem, self.is_damaged) = (Some(error.to_string()), true);
                                 return Ok(None);
                             }
                         }
@@ -370,9 +370,9 @@ impl Input {
                 }
                 Origin::Capture { frames, chosen, frame, first } => {
                     let Some(taken) = first.take().or_else(|| frames.next(frame)) else {
-                        if let (Some(end), None) = (frames.end(), &self.trouble) {
+                        if let (Some(end), None) = (frames.end(), &self.problem) {
                             self.is_damaged = !matches!(end, PcapError::Truncated { .. });
-                            self.trouble = Some(end.to_string());
+                            self.problem = Some(end.to_string());
                         }
                         return Ok(None);
                     };
@@ -410,8 +410,8 @@ impl Input {
     }
 
     /// Returns why it ended too early.
-    pub fn trouble(&self) -> Option<&str> {
-        self.trouble.as_deref()
+    pub fn problem(&self) -> Option<&str> {
+        self.problem.as_deref()
     }
 
     /// Refuses to have what was read taken for the whole.
@@ -419,9 +419,9 @@ impl Input {
     /// # Errors
     /// When the file is damaged before its end.
     pub fn judge(&self) -> anyhow::Result<()> {
-        match &self.trouble {
-            Some(trouble) if self.is_damaged => {
-                let sentence = format!("{}: {trouble}; only what was before it has been matched", self.name);
+        match &self.problem {
+            Some(problem) if self.is_damaged => {
+                let sentence = format!("{}: {problem}; only what was before it has been matched", self.name);
                 Err(NotTrusted(sentence).into())
             }
             _ => Ok(()),
@@ -488,7 +488,7 @@ fn of_row(row: &Tapped, told: &mut Told) -> Option<Packet> {
     count(told, row.is_truncated, row.is_fragment, row.is_super_packet);
     let note = Note::new(Some(row.at.source), row.is_fragment, row.is_super_packet);
     let time = row.at.at.0;
-    Some(Packet { time, at: time, digest, length: row.length_bytes, direction, stations: None, note })
+    Some(Packet { time, at: time, digest, length: row.length_bytes, direction, endpoints: None, note })
 }
 
 fn of_frame(frame: &[u8], taken: &pcap::Taken, rule: &Rule, told: &mut Told) -> Option<Packet> {
@@ -513,7 +513,7 @@ fn of_frame(frame: &[u8], taken: &pcap::Taken, rule: &Rule, told: &mut Told) -> 
         digest: found.value,
         length: taken.wire_bytes,
         direction: taken.direction,
-        stations: if taken.direction.is_some() { None } else { stations(rule.key, frame) },
+        endpoints: if taken.direction.is_some() { None } else { endpoints(rule.key, frame) },
         note: Note::new(None, found.is_fragment, is_super),
     })
 }

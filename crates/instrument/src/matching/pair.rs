@@ -24,10 +24,10 @@ enum Rule {
     /// By what the captures say: of what goes into the box at its first port or out of it at its second, and of the rest.
     Labels([Way; 2]),
     /// By who sent it, as each tap knows that.
-    Stations([Known; 2]),
+    Endpoints([Known; 2]),
 }
 
-/// On which side a tap's stations are. The latest answer is kept, for packets come in trains.
+/// On which side a tap's endpoints are. The latest answer is kept, for packets come in trains.
 #[derive(Debug)]
 struct Known {
     sides: Sides,
@@ -35,10 +35,10 @@ struct Known {
 }
 
 impl Known {
-    fn way(&mut self, stations: (u64, u64)) -> Option<Way> {
+    fn way(&mut self, endpoints: (u64, u64)) -> Option<Way> {
         match self.latest {
-            Some((known, way)) if known == stations => way,
-            _ => self.latest.insert((stations, self.sides.known(stations))).1,
+            Some((known, way)) if known == endpoints => way,
+            _ => self.latest.insert((endpoints, self.sides.known(endpoints))).1,
         }
     }
 }
@@ -207,13 +207,13 @@ impl Pair {
         self.assumed
     }
 
-    /// Returns by what terms its packets are matched, for who divides them: the instrument's own records, which name no stations.
+    /// Returns by what terms its packets are matched, for who divides them: our own records, which name no endpoints.
     pub fn terms(&self) -> Value {
         let name = |way: Way| DIRECTIONS[place(way)];
         let (along, against, unlabelled, assumed) = match &self.rule {
             Rule::Always(way) => (*way, *way, *way, "none"),
             Rule::Labels([along, against]) => (*along, *against, Way::Forward, "unlabelled"),
-            Rule::Stations(_) => (Way::Forward, Way::Forward, Way::Forward, "all"),
+            Rule::Endpoints(_) => (Way::Forward, Way::Forward, Way::Forward, "all"),
         };
         json!({
             "window_ns": self.limits.window,
@@ -237,7 +237,7 @@ impl Pair {
             Rule::Always(Way::Forward) => "all forward",
             Rule::Always(Way::Backward) => "all backward",
             Rule::Labels(_) => "as the taps say",
-            Rule::Stations(..) => "by who answers whom",
+            Rule::Endpoints(..) => "by who answers whom",
         }
     }
 }
@@ -249,37 +249,37 @@ impl Rule {
             let seen = |tap, input| seen(input, |packet| labels(tap, packet));
             let [sides, _] = Sides::of(&seen(Tap::First, first), &seen(Tap::Second, second), is_one_clock);
             // Where nothing else is known, the taps are the box's own ports.
-            let way = |stations, otherwise| sides.known(stations).unwrap_or(otherwise);
+            let way = |endpoints, otherwise| sides.known(endpoints).unwrap_or(otherwise);
             return Self::Labels([way(ALONG, Way::Forward), way((ALONG.1, ALONG.0), Way::Backward)]);
         }
-        let seen = |input| seen(input, |packet| packet.stations);
+        let seen = |input| seen(input, |packet| packet.endpoints);
         let sides = Sides::of(&seen(first), &seen(second), is_one_clock);
-        Self::Stations(sides.map(|sides| Known { sides, latest: None }))
+        Self::Endpoints(sides.map(|sides| Known { sides, latest: None }))
     }
 
     fn way(&mut self, tap: Tap, packet: &Packet) -> Option<Way> {
         match self {
             Self::Always(way) => Some(*way),
-            Self::Labels(ways) => labels(tap, packet).map(|stations| ways[usize::from(stations != ALONG)]),
-            Self::Stations(taps) => taps[usize::from(tap == Tap::Second)].way(packet.stations?),
+            Self::Labels(ways) => labels(tap, packet).map(|endpoints| ways[usize::from(endpoints != ALONG)]),
+            Self::Endpoints(taps) => taps[usize::from(tap == Tap::Second)].way(packet.endpoints?),
         }
     }
 }
 
-/// From the first tap's side to the second's, as stations.
+/// From the first tap's side to the second's, as endpoints.
 const ALONG: (u64, u64) = (1, 2);
 
-/// The two sides of the box as stations: what goes into it at its first port, or comes out at its second, goes from 1 to 2.
+/// The two sides of the box as endpoints: what goes into it at its first port, or comes out at its second, goes from 1 to 2.
 fn labels(tap: Tap, packet: &Packet) -> Option<(u64, u64)> {
     let goes_in = packet.direction? == Direction::In;
     Some(if goes_in == (tap == Tap::First) { ALONG } else { (ALONG.1, ALONG.0) })
 }
 
-fn seen(input: &Input, stations: impl Fn(&Packet) -> Option<(u64, u64)>) -> Vec<Seen> {
+fn seen(input: &Input, endpoints: impl Fn(&Packet) -> Option<(u64, u64)>) -> Vec<Seen> {
     let of = |packet: &Packet| Seen {
         time: packet.time,
         digest: packet.digest,
-        stations: stations(packet).unwrap_or_default(),
+        endpoints: endpoints(packet).unwrap_or_default(),
     };
     input.begun().iter().map(of).collect()
 }

@@ -76,8 +76,8 @@ fn of_tap(lines: &mut Lines, tap: &Value) {
     if resolution > 1 {
         lines.add(&format!("  note: its timestamps are to {}; delays are no finer", span(resolution.cast_signed())));
     }
-    if let Some(trouble) = tap["ended_early"].as_str() {
-        lines.add(&format!("  note: it ends too early ({trouble}); what was before is matched"));
+    if let Some(problem) = tap["ended_early"].as_str() {
+        lines.add(&format!("  note: it ends too early ({problem}); what was before is matched"));
     }
 }
 
@@ -135,11 +135,11 @@ fn of_counts(lines: &mut Lines, way: &Value) {
     );
     lines.note(
         count("evicted"),
-        "packets were forgotten before their window was over: give --memory more, or a shorter --window",
+        "packets were evicted before their window was over: give --memory more, or a shorter --window",
     );
     lines.note(
         count("matched_early"),
-        "of the matches were forgotten before their window was over, so copies of them look unexpected: give --memory more, or a shorter --window",
+        "of the matches were evicted before their window was over, so copies of them look unexpected: give --memory more, or a shorter --window",
     );
     lines.note(
         count("judged_early"),

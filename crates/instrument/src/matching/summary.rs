@@ -57,7 +57,7 @@ fn of_tap(input: &Input) -> Value {
             "untimed": skipped.untimed, "of_other_links": skipped.of_other_links, "malformed": skipped.malformed,
         },
         "resolution_ns": input.resolution,
-        "ended_early": input.trouble(),
+        "ended_early": input.problem(),
     })
 }
 

@@ -8,7 +8,7 @@ use sojourn_port::icmp::IcmpPort;
 use sojourn_port::packet::PacketPort;
 use sojourn_port::sim::Sim;
 use sojourn_port::udp::UdpPort;
-use sojourn_port::{Capabilities, Port, PortError, Received, Sent, TransmitStamp};
+use sojourn_port::{Capabilities, Port, PortError, Received, Sent, TxTimestamp};
 use sojourn_probe::respond::ClockState;
 use sojourn_probe::{Ethernet, FarEnd, Host, Icmp, Kind, Request, Simulated, To, Udp};
 use sojourn_record::{Block, Counts, Probe};
@@ -209,8 +209,8 @@ impl Port for KernelPort {
         each!(self, port => port.receive(buffer))
     }
 
-    fn transmit_stamp(&mut self) -> Result<Option<TransmitStamp>, PortError> {
-        each!(self, port => port.transmit_stamp())
+    fn tx_timestamp(&mut self) -> Result<Option<TxTimestamp>, PortError> {
+        each!(self, port => port.tx_timestamp())
     }
 
     fn wait(&mut self, deadline: Time) -> Result<(), PortError> {

@@ -73,7 +73,7 @@ impl<'a> Reception<'a> {
             framing: open.port.capabilities().framing,
             mac: open.mac,
             answer: asked_port.answer.map(|node| answering(node, &asked.options)),
-            transmit_stamps: open.port.capabilities().transmit_stamps,
+            tx_timestamps: open.port.capabilities().tx_timestamps,
         });
         let request = receive_request(asked.senders, &asked.flows, &asked.options, of_ports.collect());
         let request = ReceiveRequest { auth: asked.auth.clone(), allowed: asked.allowed.clone(), ..request };

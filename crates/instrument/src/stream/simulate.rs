@@ -61,7 +61,7 @@ pub fn run(asked: &Simulate, halt: &AtomicBool) -> anyhow::Result<Simulated> {
     let key = SessionKey(asked.head.block.into());
     let request = send::send_request((asked.head.block, key), &options, flows);
     let port =
-        PortRequest { framing: Framing::Ethernet, mac: MacAddress::default(), answer: None, transmit_stamps: true };
+        PortRequest { framing: Framing::Ethernet, mac: MacAddress::default(), answer: None, tx_timestamps: true };
     let numbers: Vec<u16> = asked.flows.iter().map(|flow| flow.flow).collect();
     let receive = receive::receive_request(Senders::Known(key), &numbers, &asked.receive, vec![port]);
     let (sent, received) =

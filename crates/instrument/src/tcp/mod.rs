@@ -19,6 +19,6 @@ pub fn run(command: &Tcp) -> anyhow::Result<()> {
     }
 }
 
-fn settle(place: &Spot) -> anyhow::Result<()> {
+fn apply_scheduling(place: &Spot) -> anyhow::Result<()> {
     place::stay(place.cpu, place.die_with_parent)
 }

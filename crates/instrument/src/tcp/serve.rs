@@ -8,8 +8,8 @@ use sojourn_record::ReadingFile;
 use sojourn_tcp::{Listening, Outcome};
 use sojourn_time::Nanos;
 
+use super::apply_scheduling;
 use super::arguments::Serve;
-use super::settle;
 use crate::failure::WrongRequest;
 use crate::place;
 use crate::serve;
@@ -41,7 +41,7 @@ struct Finish {
 /// When records cannot be written any more.
 pub fn run(arguments: &Serve) -> anyhow::Result<()> {
     let signal = place::stop_signal()?;
-    settle(&arguments.place)?;
+    apply_scheduling(&arguments.place)?;
     let file = ReadingFile::create(&arguments.record, &arguments.name, arguments.part, &crate::origin(false))?;
     let mut end = Ends { file, listening: BTreeMap::new() };
     serve::say(&serve::ready(None, json!({ "cpu": arguments.place.cpu })))?;

@@ -7,8 +7,8 @@ use sojourn_record::ReadingFile;
 use sojourn_tcp::{Listening, Outcome};
 use sojourn_time::Nanos;
 
+use super::apply_scheduling;
 use super::arguments::{ReceiveByHand, SendByHand, TcpRun};
-use super::settle;
 use crate::failure::NotTrusted;
 use crate::place;
 use crate::sys::STOP;
@@ -20,7 +20,7 @@ use crate::sys::STOP;
 pub fn send(asked: &SendByHand) -> anyhow::Result<()> {
     asked.request.check()?;
     place::stop_signal()?;
-    settle(&asked.run.place)?;
+    apply_scheduling(&asked.run.place)?;
     let mut file = open(&asked.run, "send")?;
     tell(&sojourn_tcp::send(&asked.request, &STOP)?, &asked.run, &mut file, "sent")
 }
@@ -32,7 +32,7 @@ pub fn send(asked: &SendByHand) -> anyhow::Result<()> {
 pub fn receive(asked: &ReceiveByHand) -> anyhow::Result<()> {
     asked.request.check()?;
     place::stop_signal()?;
-    settle(&asked.run.place)?;
+    apply_scheduling(&asked.run.place)?;
     let mut file = open(&asked.run, "receive")?;
     let listening = Listening::begin(asked.request.clone(), &STOP)?;
     if asked.run.json {

@@ -117,9 +117,9 @@ fn start_and_signal(
 fn spawn(program: &OsString, command: &mut Command) -> Started {
     end_with_us(command);
     let mut child = command.spawn().map_err(|error| refused(program, &error))?;
-    let settled = keep_only(&[]).and_then(|()| TCPLOG.restrict_calls()).context("give up rights");
+    let confined = keep_only(&[]).and_then(|()| TCPLOG.restrict_calls()).context("give up rights");
     let watched =
-        settled.and_then(|()| pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).context("watch COMMAND"));
+        confined.and_then(|()| pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).context("watch COMMAND"));
     match watched {
         Ok(pidfd) => Ok((child, pidfd)),
         Err(error) => {

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use serde_json::{Value, json};
 use sojourn_tcplog::account::Entry;
-use sojourn_tcplog::settle::{self, Job, Settled, Spent};
 use sojourn_tcplog::spool::SpoolError;
+use sojourn_tcplog::tables::{self, Converted, Job, Spent};
 use sojourn_time::{Clock, HostClock, Nanos, Time};
 
 use super::drain::Drain;
@@ -84,7 +84,7 @@ pub fn close(drain: Drain, place: &Place, end: End) -> anyhow::Result<Closed> {
     let ended = logger?.end(&mut wait)?;
     let took = took + (HostClock.thread_time() - before);
     let (moment, lasted) = (Moment::now(), HostClock.now() - end.began);
-    let settled = place.records.as_ref().map_or(Ok(None), |records| make_records(place, records).map(Some));
+    let converted = place.records.as_ref().map_or(Ok(None), |records| make_records(place, records).map(Some));
     let (law, interruption) = (law(&ended), ended.interruption.as_ref());
     let interruption = interruption.map(|found| NotTrusted(format!("the log has a gap: {}", found.why)));
     let mut footer = counted(ended.account.totals(), ended.gaps, ended.flows, &ended.flow_list);
@@ -106,18 +106,18 @@ pub fn close(drain: Drain, place: &Place, end: End) -> anyhow::Result<Closed> {
         "interruption": ended.interruption,
     });
     join(&mut footer, more);
-    let (settled, spent) = match settled {
-        Ok(Some((settled, spent))) => (Ok(Some(settled)), Some(spent)),
+    let (converted, spent) = match converted {
+        Ok(Some((converted, spent))) => (Ok(Some(converted)), Some(spent)),
         Ok(None) => (Ok(None), None),
         Err(error) => (Err(error), None),
     };
-    let outcome = match (ended.failed, settled) {
+    let outcome = match (ended.failed, converted) {
         (Some(error), _) => Err(failed(error)),
         (None, Err(error)) => Err(error),
         // An account that is not whole cannot be held to the law.
         (None, Ok(_)) if interruption.is_some() => drained,
         // What went wrong while it drained has left its marks in the account, if any.
-        (None, Ok(settled)) => drained.and(law).and(settled.map_or(Ok(()), |settled| complete(&settled))),
+        (None, Ok(converted)) => drained.and(law).and(converted.map_or(Ok(()), |converted| complete(&converted))),
     };
     Ok(Closed { footer, outcome, interruption, spent })
 }
@@ -151,7 +151,7 @@ pub fn throw_away(folder: &Path) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// When it cannot.
-pub fn make_records(place: &Place, records: &Path) -> anyhow::Result<(Settled, Spent)> {
+pub fn make_records(place: &Place, records: &Path) -> anyhow::Result<(Converted, Spent)> {
     let job = Job {
         folder: &place.spool,
         records,
@@ -160,7 +160,7 @@ pub fn make_records(place: &Place, records: &Path) -> anyhow::Result<(Settled, S
         block: place.block,
         origin: &crate::origin(place.is_simulated),
     };
-    settle::settle(&job).map_err(|error| {
+    tables::convert(&job).map_err(|error| {
         let spool = place.spool.display();
         anyhow::Error::from(error)
             .context(format!("{spool}: what was logged is there still; `sojourn tcplog recover {spool}`"))
@@ -184,8 +184,8 @@ fn law(ended: &Ended) -> anyhow::Result<()> {
 }
 
 /// Holds the records to the account.
-fn complete(settled: &Settled) -> anyhow::Result<()> {
-    match settled.problems.first() {
+fn complete(converted: &Converted) -> anyhow::Result<()> {
+    match converted.problems.first() {
         Some(problem) => Err(NotTrusted(format!("the records of the log do not add up: {problem}")).into()),
         None => Ok(()),
     }

@@ -24,7 +24,7 @@ const SLOWEST: Nanos = Nanos::millis(10);
 const FULL: f64 = 0.1;
 const EMPTY: f64 = 0.01;
 /// How often flows are looked after, and how often what was counted is written down.
-const TENDED: Nanos = Nanos::millis(20);
+const REAPED: Nanos = Nanos::millis(20);
 const WRITTEN_DOWN: Nanos = Nanos::seconds(1);
 /// How often flows are judged anew by what may have changed.
 const JUDGED: Nanos = Nanos::millis(100);
@@ -102,12 +102,12 @@ impl Shared {
     fn run(&self, slots: u32, more: &[Right]) -> anyhow::Result<()> {
         // More urgent than traffic: a logger that waits for its turn loses records. Then nothing else needs the right to be.
         let _ = setpriority_process(None, NICEST);
-        TCPLOG.settle_with(more)?;
+        TCPLOG.drop_privileges_keeping(more)?;
         TCPLOG.restrict_calls()?;
         let mut pause = USUAL;
         let now = HostClock.now();
         let mut outcome = Ok(());
-        let mut due = [TENDED, WRITTEN_DOWN, JUDGED, LOOKED_AT].map(|every| now + every);
+        let mut due = [REAPED, WRITTEN_DOWN, JUDGED, LOOKED_AT].map(|every| now + every);
         while !self.is_to_end.load(Ordering::Relaxed) {
             let now = HostClock.wait_until(HostClock.now() + pause, Nanos::ZERO);
             let mut logger = self.lock();
@@ -133,14 +133,14 @@ fn look_after(logger: &mut Logger, now: Time, due: &mut [Time; 4]) -> anyhow::Re
         is_due
     };
     let mut outcome = Ok(());
-    if is_due(&mut due[0], TENDED) {
-        outcome = outcome.and(logger.tend(now));
+    if is_due(&mut due[0], REAPED) {
+        outcome = outcome.and(logger.reap(now));
     }
     if is_due(&mut due[1], WRITTEN_DOWN) {
         outcome = outcome.and(logger.write_down());
     }
     if is_due(&mut due[2], JUDGED) {
-        logger.judge_again();
+        logger.reevaluate();
     }
     if is_due(&mut due[3], LOOKED_AT) {
         logger.look_at_programs(now);

@@ -12,8 +12,8 @@ use sojourn_tcplog::gaps::{Gap, Gaps};
 use sojourn_tcplog::kernel::Cost;
 use sojourn_tcplog::layout::{Flow, Options, Totals};
 use sojourn_tcplog::numbers::Numbers;
-use sojourn_tcplog::settle::{INTERRUPTED, LISTED};
 use sojourn_tcplog::spool::{Spool, SpoolError};
+use sojourn_tcplog::tables::{INTERRUPTED, LISTED};
 use sojourn_tcplog::{Head, Mode};
 use sojourn_time::{Clock, HostClock, Nanos, Time};
 
@@ -253,9 +253,9 @@ impl Logger {
     }
 
     /// Has flows judged anew by what changes without anybody being told: their congestion control.
-    pub fn judge_again(&mut self) {
+    pub fn reevaluate(&mut self) {
         if self.asked.congestion.is_some() {
-            self.programs.judge_again();
+            self.programs.reevaluate();
         }
     }
 
@@ -296,7 +296,7 @@ impl Logger {
         self.records += turn.records - privates;
         self.privates += privates;
         for (cpu, _) in &turn.cpus {
-            let found = self.gaps.settle_batch(*cpu);
+            let found = self.gaps.end_batch(*cpu);
             self.found += found.len() as u64;
             if let Some(spool) = &mut self.spool {
                 found.iter().for_each(|gap| spool.gap(gap));
@@ -306,11 +306,11 @@ impl Logger {
         Ok(turn)
     }
 
-    /// Looks after flows: those that have ended are written down, and their places given back after a while.
+    /// Reaps flows: those that have ended are written down, and their places given back after a while.
     ///
     /// # Errors
     /// When a place cannot be given back.
-    pub fn tend(&mut self, now: Time) -> anyhow::Result<()> {
+    pub fn reap(&mut self, now: Time) -> anyhow::Result<()> {
         let (mut over, ending) = (Vec::new(), &mut self.ending);
         self.programs.ended_flows(&mut |slot, flow| {
             let (generation, since) = *ending.entry(slot).or_insert((flow.generation, now));

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 
-use sojourn_tcplog::flight::{Flight, FlightOptions, Trouble};
+use sojourn_tcplog::flight::{Flight, FlightOptions, Triggers};
 use sojourn_tcplog::kernel::{Kernel, KernelOptions};
 use sojourn_time::near::did_you_mean;
 
@@ -38,7 +38,7 @@ pub fn open(attach: &Attach, request: &LogOptions) -> anyhow::Result<Box<dyn Pro
 /// When what it is to wait for makes no sense.
 pub fn flight(asked: &FlightArguments) -> anyhow::Result<Option<Flight>> {
     let Some(keep) = asked.flight else { return Ok(None) };
-    let mut on = Trouble { rto: false, reset: false, loss: false };
+    let mut on = Triggers { rto: false, reset: false, loss: false };
     for word in &asked.flight_on {
         match word.as_str() {
             "rto" => on.rto = true,

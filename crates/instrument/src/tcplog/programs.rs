@@ -45,7 +45,7 @@ pub struct Facts {
     pub is_simulated: bool,
     /// Names of what is attached.
     pub programs: Vec<String>,
-    /// Why they are the careful ones, where the kernel has refused the quick ones.
+    /// Why the fallback runs, where the kernel has refused the fast path.
     pub refusal: Option<String>,
     /// TAI or MONOTONIC.
     pub clock: String,

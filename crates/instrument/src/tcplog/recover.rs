@@ -5,8 +5,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use serde_json::{Value, json};
-use sojourn_tcplog::settle::Settled;
 use sojourn_tcplog::spool;
+use sojourn_tcplog::tables::Converted;
 
 use super::arguments::Recover;
 use super::client::Conversation;
@@ -29,14 +29,14 @@ pub fn run(asked: &Recover) -> anyhow::Result<()> {
     let header = folder::read(&out.join(folder::HEADER))?;
     let last = written_last(&out.join(spool::NAME))?;
     let is_simulated = header["simulated"] == json!(true);
-    let (settled, spent) = make_records(&Place::of_log(out, is_simulated), &out.join(folder::RECORDS))?;
+    let (converted, spent) = make_records(&Place::of_log(out, is_simulated), &out.join(folder::RECORDS))?;
     // What a killed log could not remove.
     let _ = fs::remove_file(out.join(folder::SOCKET));
     let path = out.join(folder::FOOTER);
     let footer = match path.exists() {
         true => folder::read(&path)?,
         false => {
-            let footer = footer_of(&header, &settled, last);
+            let footer = footer_of(&header, &converted, last);
             folder::write_whole(&path, &footer)?;
             footer
         }
@@ -47,24 +47,24 @@ pub fn run(asked: &Recover) -> anyhow::Result<()> {
     } else {
         eprint!("{}", summary(&footer));
     }
-    let problems = settled.problems.iter();
+    let problems = converted.problems.iter();
     problems.for_each(|problem| eprintln!("{}: {problem}", crate::program()));
     Ok(())
 }
 
 /// What a killed log ends with.
-fn footer_of(header: &Value, settled: &Settled, last: Moment) -> Value {
+fn footer_of(header: &Value, converted: &Converted, last: Moment) -> Value {
     let began = header["enable_time_secs"].as_i64().unwrap_or(last.seconds);
-    let mut footer = counted(settled.totals.clone(), settled.gaps, settled.flows, &settled.flow_list);
+    let mut footer = counted(converted.totals.clone(), converted.gaps, converted.flows, &converted.flow_list);
     let more = json!({
         "ended": last.iso(),
         "disable_time_secs": last.seconds,
         "disable_time_usecs": last.nanos / 1_000,
         "why": "killed",
-        "records": settled.records,
+        "records": converted.records,
         "duration_s": last.seconds - began,
-        "conserved": settled.is_conserved,
-        "problems": settled.problems,
+        "conserved": converted.is_conserved,
+        "problems": converted.problems,
     });
     join(&mut footer, more);
     footer

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use sojourn_rights::table::TCPLOG;
 use sojourn_rights::{Folders, Right};
 use sojourn_tcplog::Mode;
-use sojourn_tcplog::settle::INTERRUPTED;
 use sojourn_tcplog::spool::Spool;
+use sojourn_tcplog::tables::INTERRUPTED;
 use sojourn_time::{Clock, HostClock, Nanos, Time};
 
 use super::answer::answer;
@@ -47,13 +47,13 @@ pub fn run(asked: &Run) -> anyhow::Result<()> {
     let logger = attach(asked, Logger::new(programs, flight)?)?;
     let prepared = child::prepare(&asked.command, asked.user.as_deref())?;
     caller::become_caller(|| folder::create(&asked.out).is_ok() && caller::can_write(&asked.out))?;
-    TCPLOG.settle_with(&[Right::SysNice])?;
+    TCPLOG.drop_privileges_keeping(&[Right::SysNice])?;
     let (logger, control) = begin(asked, logger)?;
     TCPLOG.write_only_below(Folders::open([&asked.out])?)?;
     let began = HostClock.now();
     let until = asked.duration.map_or(Time::NEVER, |lasts| began + lasts);
     let drain = Drain::start(logger, asked.attach.ring_bytes(), &[])?;
-    TCPLOG.settle()?;
+    TCPLOG.drop_privileges()?;
     let (companion, started) = match prepared.map(Prepared::start).transpose() {
         Ok(companion) => (companion, Ok(())),
         Err(error) => (None, Err(error)),
@@ -89,8 +89,8 @@ fn attach(asked: &Run, mut logger: Logger) -> anyhow::Result<Logger> {
     logger.room = asked.attach.flows;
     let said = logger.set(&asked.request, Some(!asked.disabled))?;
     logger.be(Mode::Disabled)?;
-    let careful = logger.facts().refusal.as_deref().map(show::careful);
-    said.iter().chain(&careful).for_each(|said| eprintln!("{}: {said}", crate::program()));
+    let fallback = logger.facts().refusal.as_deref().map(show::fallback);
+    said.iter().chain(&fallback).for_each(|said| eprintln!("{}: {said}", crate::program()));
     Ok(logger)
 }
 

@@ -34,7 +34,7 @@ pub fn run(asked: &Serve) -> anyhow::Result<()> {
     if asked.die_with_parent {
         place::die_with_parent()?;
     }
-    TCPLOG_SERVE.settle()?;
+    TCPLOG_SERVE.drop_privileges()?;
     let facts = open::open(&asked.attach, &LogOptions::default())?.facts()?;
     let ready = json!({
         "attach": facts.attach,

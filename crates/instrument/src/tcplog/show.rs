@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use serde_json::{Map, Value, json};
-use sojourn_tcplog::account::{Both, DIRECTIONS, Disposition, Entry, Ledger, Tally};
+use sojourn_tcplog::account::{Both, Counters, DIRECTIONS, Disposition, Entry, Tally};
 use sojourn_tcplog::layout::{Flow, NAME_BYTES, disposition};
 use sojourn_tcplog::{Event, convert, decode};
 
@@ -27,11 +27,13 @@ pub fn totals(entries: impl IntoIterator<Item = Entry>) -> Value {
 
 /// A flow as `watch` prints it, with its latest sample.
 pub fn flow(Shown { number, flow, latest }: &Shown, absent: &[String], hertz: u32) -> Value {
-    let both: Both = [0, 1].map(|way| Ledger::from(&flow.directions[way]));
-    let skipped: u64 =
-        both.iter().map(|ledger| ledger.of(Disposition::Full).packets + ledger.of(Disposition::Unparsed).packets).sum();
+    let both: Both = [0, 1].map(|way| Counters::from(&flow.directions[way]));
+    let skipped: u64 = both
+        .iter()
+        .map(|counters| counters.of(Disposition::Full).packets + counters.of(Disposition::Unparsed).packets)
+        .sum();
     let by_way = |of: fn(Tally) -> u64| {
-        let ways = DIRECTIONS.iter().zip(&both).map(|(name, ledger)| ((*name).to_owned(), of_flow(ledger, of)));
+        let ways = DIRECTIONS.iter().zip(&both).map(|(name, counters)| ((*name).to_owned(), of_flow(counters, of)));
         Value::from(ways.collect::<Map<_, _>>())
     };
     json!({
@@ -62,11 +64,11 @@ pub fn flow(Shown { number, flow, latest }: &Shown, absent: &[String], hertz: u3
     })
 }
 
-fn of_flow(ledger: &Ledger, of: fn(Tally) -> u64) -> Value {
+fn of_flow(counters: &Counters, of: fn(Tally) -> u64) -> Value {
     let met = Disposition::ALL
         .into_iter()
         .take(disposition::OF_FLOW)
-        .map(|disposition| (disposition.name().to_owned(), json!(of(ledger.of(disposition)))));
+        .map(|disposition| (disposition.name().to_owned(), json!(of(counters.of(disposition)))));
     met.collect::<Map<_, _>>().into()
 }
 
@@ -181,7 +183,7 @@ pub fn not_run(told: &Value) -> Option<String> {
 }
 
 /// Why slower programs run than usual, in a line.
-pub fn careful(refusal: &str) -> String {
+pub fn fallback(refusal: &str) -> String {
     format!("the fallback programs run, which test for each field and cost more: {refusal}")
 }
 

@@ -50,13 +50,13 @@ fn own(asked: &Watch) -> anyhow::Result<()> {
     let mut logger = Logger::new(programs, None)?;
     logger.room = asked.attach.flows;
     let said = logger.set(&asked.request, Some(true))?;
-    let careful = logger.facts().refusal.as_deref().map(show::careful);
-    said.iter().chain(&careful).for_each(|said| eprintln!("{}: {said}", crate::program()));
+    let fallback = logger.facts().refusal.as_deref().map(show::fallback);
+    said.iter().chain(&fallback).for_each(|said| eprintln!("{}: {said}", crate::program()));
     logger.be(Mode::On)?;
-    TCPLOG.settle_with(&[Right::SysNice])?;
+    TCPLOG.drop_privileges_keeping(&[Right::SysNice])?;
     let drain = Drain::start(logger, asked.attach.ring_bytes(), &[])?;
     TCPLOG.write_only_below(Folders::default())?;
-    TCPLOG.settle()?;
+    TCPLOG.drop_privileges()?;
     let printed = lines(asked, &mut || flows(&drain));
     let (_, drained) = drain.stop();
     printed.and(drained)

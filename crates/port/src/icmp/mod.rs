@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use sojourn_time::Time;
 
 use crate::kernel::{Arrival, FilterStep, Interface, Name, Opening, Socket, denied_raw};
-use crate::{Batch, Capabilities, Framing, Port, PortError, Received, Sent, Stamps, TransmitStamp};
+use crate::{Batch, Capabilities, Framing, Port, PortError, Received, Sent, Stamps, TxTimestamp};
 
 const IPV4_HEADER_BYTES: usize = 20;
 const ECHO_HEADER_BYTES: usize = 8;
@@ -105,8 +105,8 @@ impl Port for IcmpPort {
         Ok(None)
     }
 
-    fn transmit_stamp(&mut self) -> Result<Option<TransmitStamp>, PortError> {
-        self.socket.transmit_stamp()
+    fn tx_timestamp(&mut self) -> Result<Option<TxTimestamp>, PortError> {
+        self.socket.tx_timestamp()
     }
 
     fn wait(&mut self, deadline: Time) -> Result<(), PortError> {
@@ -114,7 +114,7 @@ impl Port for IcmpPort {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { framing: self.framing, max_frame: self.max_frame(), transmit_stamps: true }
+        Capabilities { framing: self.framing, max_frame: self.max_frame(), tx_timestamps: true }
     }
 
     fn local_drops(&mut self) -> u64 {

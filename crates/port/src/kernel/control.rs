@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_transmit_stamp_has_its_number() {
+    fn a_tx_timestamp_has_its_number() {
         let mut error = [0_u8; 16];
         error[4] = libc::SO_EE_ORIGIN_TIMESTAMPING;
         error[12..].copy_from_slice(&41_u32.to_ne_bytes());
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn an_icmp_error_on_the_error_queue_is_no_transmit_stamp() {
+    fn an_icmp_error_on_the_error_queue_is_no_tx_timestamp() {
         let mut error = [0_u8; 16];
         error[4] = libc::SO_EE_ORIGIN_ICMP;
         assert_eq!(Control::parse(&message(libc::SOL_IP, libc::IP_RECVERR, &error)), Control::default());

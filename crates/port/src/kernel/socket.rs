@@ -20,13 +20,13 @@ use super::interface::Interface;
 use super::name::Name;
 use super::sys::{self, FilterStep};
 use super::timespec;
-use crate::{PortError, Sent, StampKind, Stamps, TransmitStamp};
+use crate::{PortError, Sent, StampKind, Stamps, TxTimestamp};
 
 const BUFFER_BYTES: i32 = 16 << 20;
 const MODEST_BUFFER_BYTES: i32 = 4 << 20;
 const STAMPS_KEPT: usize = 4096;
 const OFFSET_AGE: Nanos = Nanos::millis(100);
-/// The kernel switches its receive stamps on in a work item of its own, some time after it was asked to.
+/// The kernel switches its RX timestamps on in a work item of its own, some time after it was asked to.
 const STAMPING_STARTS_WITHIN: Nanos = Nanos::millis(3);
 /// A full send buffer holds the sender up for this long before it is an error.
 const SEND_TIMEOUT_SECONDS: i64 = 1;
@@ -41,7 +41,7 @@ pub struct Socket {
     object: String,
     numbers: Numbers,
     sources: Sources,
-    waiting: VecDeque<TransmitStamp>,
+    waiting: VecDeque<TxTimestamp>,
     control: ControlBuffer,
     /// Whom the last received message came from.
     from: Name,
@@ -56,7 +56,7 @@ pub struct Opening<'a> {
     pub object: &'a str,
     /// Which stamps frames that it sends are to have; they come back by the error queue, which must then be emptied.
     pub stamps: Stamps,
-    /// The interface that it will use, where that is known: then hardware stamps are taken if they are switched on.
+    /// The interface that it will use, where that is known: then hardware timestamps are taken if they are switched on.
     pub interface: Option<&'a Interface>,
 }
 
@@ -251,7 +251,7 @@ impl Socket {
     }
 
     /// Takes the next late TX timestamp.
-    pub fn transmit_stamp(&mut self) -> Result<Option<TransmitStamp>, PortError> {
+    pub fn tx_timestamp(&mut self) -> Result<Option<TxTimestamp>, PortError> {
         match self.waiting.pop_front() {
             Some(stamp) => Ok(Some(stamp)),
             None => self.read_error_queue(),
@@ -384,7 +384,7 @@ impl Socket {
         Ok(())
     }
 
-    /// Moves the stamps of the error queue to where [`Self::transmit_stamp`] finds them; returns how many there were.
+    /// Moves the stamps of the error queue to where [`Self::tx_timestamp`] finds them; returns how many there were.
     fn put_stamps_by(&mut self) -> Result<usize, PortError> {
         let mut count = 0;
         while let Some(stamp) = self.read_error_queue()? {
@@ -397,7 +397,7 @@ impl Socket {
         Ok(count)
     }
 
-    fn read_error_queue(&mut self) -> Result<Option<TransmitStamp>, PortError> {
+    fn read_error_queue(&mut self) -> Result<Option<TxTimestamp>, PortError> {
         if !self.sources.transmit {
             return Ok(None);
         }
@@ -417,12 +417,12 @@ impl Socket {
         }
     }
 
-    fn transmitted(&mut self, control: &Control) -> Option<TransmitStamp> {
+    fn transmitted(&mut self, control: &Control) -> Option<TxTimestamp> {
         let Transmitted { number, kind } = control.transmitted?;
         let number = self.numbers.of_kernel(number, kind)?;
         let now = self.sources.last_seen;
         let left = self.sources.best(control, now);
-        (left.source != Source::User).then_some(TransmitStamp { number, left, kind })
+        (left.source != Source::User).then_some(TxTimestamp { number, left, kind })
     }
 }
 

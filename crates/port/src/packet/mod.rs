@@ -10,7 +10,7 @@ use sojourn_wire::MacAddress;
 use sojourn_wire::ethernet::{HEADER_BYTES, PROBE_ETHERTYPE};
 
 use crate::kernel::{FilterStep, Inbox, Interface, Name, Opening, Socket, denied_raw};
-use crate::{Batch, Capabilities, Framing, Listener, Port, PortError, Received, Route, Sent, Stamps, TransmitStamp};
+use crate::{Batch, Capabilities, Framing, Listener, Port, PortError, Received, Route, Sent, Stamps, TxTimestamp};
 
 /// Two MAC addresses, after which a tag has its place.
 const ADDRESS_BYTES: usize = 12;
@@ -117,8 +117,8 @@ impl Port for PacketPort {
         Ok(receive(&mut self.socket, buffer)?.map(|(received, _)| received))
     }
 
-    fn transmit_stamp(&mut self) -> Result<Option<TransmitStamp>, PortError> {
-        self.socket.transmit_stamp()
+    fn tx_timestamp(&mut self) -> Result<Option<TxTimestamp>, PortError> {
+        self.socket.tx_timestamp()
     }
 
     fn wait(&mut self, deadline: Time) -> Result<(), PortError> {
@@ -129,7 +129,7 @@ impl Port for PacketPort {
         Capabilities {
             framing: Framing::Ethernet,
             max_frame: self.max_frame(),
-            transmit_stamps: self.options.stamps != Stamps::None,
+            tx_timestamps: self.options.stamps != Stamps::None,
         }
     }
 

@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use sojourn_time::Time;
 
 use crate::kernel::{Arrival, Control, Inbox, Interface, Local, Name, Opening, Socket};
-use crate::{Batch, Capabilities, Framing, Listener, Port, PortError, Received, Route, Sent, Stamps, TransmitStamp};
+use crate::{Batch, Capabilities, Framing, Listener, Port, PortError, Received, Route, Sent, Stamps, TxTimestamp};
 
 /// An IP packet is 65,535 bytes at most; IPv4 counts its header, IPv6 does not.
 const MAX_PAYLOAD_BYTES: [usize; 2] = [65_507, 65_527];
@@ -173,8 +173,8 @@ impl Port for UdpPort {
         Ok(Some(Received { length, arrived, returned, from: self.socket.from().as_internet() }))
     }
 
-    fn transmit_stamp(&mut self) -> Result<Option<TransmitStamp>, PortError> {
-        self.socket.transmit_stamp()
+    fn tx_timestamp(&mut self) -> Result<Option<TxTimestamp>, PortError> {
+        self.socket.tx_timestamp()
     }
 
     fn wait(&mut self, deadline: Time) -> Result<(), PortError> {
@@ -182,8 +182,8 @@ impl Port for UdpPort {
     }
 
     fn capabilities(&self) -> Capabilities {
-        let transmit_stamps = self.options.stamps != Stamps::None;
-        Capabilities { framing: Framing::Udp, max_frame: self.max_frame, transmit_stamps }
+        let tx_timestamps = self.options.stamps != Stamps::None;
+        Capabilities { framing: Framing::Udp, max_frame: self.max_frame, tx_timestamps }
     }
 
     fn local_drops(&mut self) -> u64 {

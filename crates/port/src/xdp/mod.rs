@@ -16,7 +16,7 @@ use sojourn_wire::ethernet::HEADER_BYTES;
 
 use crate::bpf::{Attached, Mode, Program, object};
 use crate::kernel::{Interface, denied_raw, wait_until_readable};
-use crate::{Batch, Capabilities, Framing, Port, PortError, Received, Sent, TransmitStamp};
+use crate::{Batch, Capabilities, Framing, Port, PortError, Received, Sent, TxTimestamp};
 
 /// A page without what the kernel leaves free before a frame (256 bytes and ours) and behind it (320).
 pub(crate) const LONGEST_FRAME: usize = 4096 - 256 - sys::HEADROOM - 320;
@@ -130,7 +130,7 @@ impl Port for XdpPort {
         Ok(received)
     }
 
-    fn transmit_stamp(&mut self) -> Result<Option<TransmitStamp>, PortError> {
+    fn tx_timestamp(&mut self) -> Result<Option<TxTimestamp>, PortError> {
         Ok(None)
     }
 
@@ -140,7 +140,7 @@ impl Port for XdpPort {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { framing: Framing::Ethernet, max_frame: self.max_frame(), transmit_stamps: false }
+        Capabilities { framing: Framing::Ethernet, max_frame: self.max_frame(), tx_timestamps: false }
     }
 
     /// Frames for which there was no room in the rings.

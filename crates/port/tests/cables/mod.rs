@@ -49,7 +49,7 @@ pub fn quiet(prefix: &str) {
     }
 }
 
-pub fn settle(span: Nanos) {
+pub fn pause(span: Nanos) {
     HostClock.wait_until(HostClock.now() + span, Nanos::ZERO);
 }
 
@@ -84,7 +84,7 @@ impl Bridge {
                     return Ok(news);
                 }
             }
-            settle(Nanos::millis(1));
+            pause(Nanos::millis(1));
         }
     }
 

@@ -132,7 +132,7 @@ pub fn stream_frame(kind: Kind, flow: u16, seq: u64, tag: Option<Tag>) -> Vec<u8
 }
 
 /// Gives the kernel time for what is still on its way: others may keep it busy.
-pub fn settle() {
+pub fn wait_for_delivery() {
     HostClock.wait_until(HostClock.now() + Nanos::millis(300), Nanos::ZERO);
 }
 

@@ -40,7 +40,7 @@ pub fn run<P: Batch>(mut bench: Bench<P>) {
 
 fn nothing_comes_of_nothing<P: Batch>(bench: &mut Bench<P>) {
     assert_eq!(bench.port.receive(&mut [0; 64]).expect("receives"), None);
-    assert_eq!(bench.port.transmit_stamp().expect("reads stamps"), None);
+    assert_eq!(bench.port.tx_timestamp().expect("reads stamps"), None);
     assert!(bench.returns_until(Nanos::millis(2)) < 10, "a wait with nothing to receive lasts until its deadline");
 }
 
@@ -140,13 +140,13 @@ impl<P: Batch> Bench<P> {
 
     /// Takes the next stamp, which must be of this transmission; without stamps, it left when it was sent.
     fn left(&mut self, sent: Sent) -> Time {
-        if !self.port.capabilities().transmit_stamps {
-            assert_eq!(self.port.transmit_stamp().expect("reads stamps"), None);
+        if !self.port.capabilities().tx_timestamps {
+            assert_eq!(self.port.tx_timestamp().expect("reads stamps"), None);
             return sent.called;
         }
         let deadline = self.clock.now() + ANSWER_WITHIN;
         loop {
-            if let Some(stamp) = self.port.transmit_stamp().expect("reads stamps") {
+            if let Some(stamp) = self.port.tx_timestamp().expect("reads stamps") {
                 let expected = (sent.number, self.source, StampKind::Left);
                 assert_eq!((stamp.number, stamp.left.source, stamp.kind), expected);
                 return stamp.left.at;

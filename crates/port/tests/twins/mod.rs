@@ -15,20 +15,20 @@ pub trait Twin {
     /// What stamps come from.
     fn source(&self) -> Source;
     /// Gives frames time to arrive.
-    fn settle(&mut self);
+    fn wait_for_frames(&mut self);
 
     /// Bridges all that is there, both ways, until nothing more comes; returns how many frames.
     fn bridge(&mut self) -> usize {
         let mut total = 0;
         loop {
-            self.settle();
+            self.wait_for_frames();
             let [left, right] = self.ports();
             let count = carry(left, right) + carry(right, left);
             if count == 0 {
                 return total;
             }
             total += count;
-            self.settle();
+            self.wait_for_frames();
         }
     }
 }
@@ -120,7 +120,7 @@ fn stamps_are_in_order(twin: &mut dyn Twin) {
     for number in 0..20 {
         twin.send(0, &frame(UNICAST, 60, number));
     }
-    twin.settle();
+    twin.wait_for_frames();
     let source = twin.source();
     let [left, _] = twin.ports();
     let mut stamps = Vec::new();
@@ -139,7 +139,7 @@ fn no_more_than_asked_for_is_shown(twin: &mut dyn Twin) {
     for number in 0..100 {
         twin.send(0, &frame(UNICAST, 60, number));
     }
-    twin.settle();
+    twin.wait_for_frames();
     let [left, _] = twin.ports();
     let mut seen = Vec::new();
     for most in [0, 1, 3, 64, 64] {
@@ -171,12 +171,12 @@ fn more_than_a_ring_holds_may_be_put(twin: &mut dyn Twin) {
         for frame in some {
             assert!(left.put(frame).expect("puts"));
         }
-        twin.settle();
+        twin.wait_for_frames();
         arrived.extend(twin.take(0));
     }
     let [left, _] = twin.ports();
     left.flush().expect("flushes");
-    twin.settle();
+    twin.wait_for_frames();
     arrived.extend(twin.take(0));
     assert_eq!(arrived.len(), sent.len());
     assert!(arrived == sent);
@@ -189,7 +189,7 @@ fn what_is_too_long_has_no_room(twin: &mut dyn Twin) {
     let full = frame(UNICAST, 1514, 9);
     assert!(left.put(&full).expect("puts"));
     left.flush().expect("flushes");
-    twin.settle();
+    twin.wait_for_frames();
     assert!(twin.take(0) == [full]);
 }
 
@@ -197,7 +197,7 @@ fn a_descriptor_wakes_who_waits(twin: &mut dyn Twin) {
     twin.send(1, &frame(UNICAST, 60, 1));
     let [_, right] = twin.ports();
     wait_for_any([right.descriptor()].into_iter(), Nanos::seconds(60)).expect("waits");
-    twin.settle();
+    twin.wait_for_frames();
     assert_eq!(twin.bridge(), 1);
     assert_eq!(twin.take(0).len(), 1);
 }

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use sojourn_port::sim::{Line, Sim};
-use sojourn_port::{Capabilities, Framing, Received, Sent, TransmitStamp};
+use sojourn_port::{Capabilities, Framing, Received, Sent, TxTimestamp};
 use sojourn_time::{SimulatedClock, Source, Stamp};
 use sojourn_wire::icmp::{Echo, Version};
 
@@ -119,7 +119,7 @@ impl Port for Unruly {
         Ok(Some(Received { length, arrived: Stamp { at: returned, source: Source::Kernel }, returned, from: None }))
     }
 
-    fn transmit_stamp(&mut self) -> Result<Option<TransmitStamp>, PortError> {
+    fn tx_timestamp(&mut self) -> Result<Option<TxTimestamp>, PortError> {
         Ok(None)
     }
 
@@ -132,7 +132,7 @@ impl Port for Unruly {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { framing: Framing::Icmp4, max_frame: 1_500, transmit_stamps: false }
+        Capabilities { framing: Framing::Icmp4, max_frame: 1_500, tx_timestamps: false }
     }
 
     fn local_drops(&mut self) -> u64 {

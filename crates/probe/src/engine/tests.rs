@@ -214,7 +214,7 @@ fn sequence_numbers_go_on_beyond_16_bits() {
 fn a_stopped_block_keeps_what_was_measured() {
     let mut engine = Engine::new(
         &request(Line::constant(1, 1), Schedule::Regular, 100),
-        &Capabilities { framing: sojourn_port::Framing::Icmp4, max_frame: 1_500, transmit_stamps: false },
+        &Capabilities { framing: sojourn_port::Framing::Icmp4, max_frame: 1_500, tx_timestamps: false },
         &simulated(),
     );
     engine.begin(Time(0));
@@ -232,7 +232,7 @@ fn a_stopped_block_keeps_what_was_measured() {
 fn what_our_own_queue_refuses_is_neither_sent_nor_lost() {
     let mut engine = Engine::new(
         &request(Line::constant(1, 1), Schedule::Regular, 2),
-        &Capabilities { framing: sojourn_port::Framing::Icmp4, max_frame: 1_500, transmit_stamps: false },
+        &Capabilities { framing: sojourn_port::Framing::Icmp4, max_frame: 1_500, tx_timestamps: false },
         &simulated(),
     );
     engine.begin(Time(0));
@@ -271,7 +271,7 @@ proptest! {
     fn unexpected_frames_change_nothing_but_their_counter(frames: Vec<Vec<u8>>) {
         let mut engine = Engine::new(
             &request(Line::constant(1, 1), Schedule::Regular, 10),
-            &Capabilities { framing: sojourn_port::Framing::Icmp4, max_frame: 1_500, transmit_stamps: false },
+            &Capabilities { framing: sojourn_port::Framing::Icmp4, max_frame: 1_500, tx_timestamps: false },
             &simulated(),
         );
         engine.begin(Time(0));

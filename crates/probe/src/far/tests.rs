@@ -61,7 +61,7 @@ fn run(path: &Path, session: &Session, count: u32, seed: u64, tamper: impl Fn(u3
     request.check().expect("it can be done");
     request.check_key(session.key.is_some()).expect("it has room");
     let host = Host { session: 77, key: session.key.clone(), clock: clock(Format::Ntp), ..Host::default() };
-    let port = Capabilities { framing: Framing::Udp, max_frame: 1_500, transmit_stamps: false };
+    let port = Capabilities { framing: Framing::Udp, max_frame: 1_500, tx_timestamps: false };
     let mut engine = Engine::new(&request, &port, &host);
     let guard = Rc::new(RefCell::new(Guard::new(Policy::default(), 1)));
     let mut reflector = Reflector::new(

@@ -8,7 +8,7 @@ use sojourn_port::{Framing, Route};
 use sojourn_time::{Nanos, Time};
 use sojourn_wire::ethernet::{Header, PROBE_ETHERTYPE};
 use sojourn_wire::probe::{self, AUTHENTICATED_BYTES, HEADER_BYTES};
-use sojourn_wire::{Key, MacAddress, ProbeHeader, Station};
+use sojourn_wire::{Key, MacAddress, PeerAddress, ProbeHeader};
 
 use super::guard::{Case, Guard, Lengths, Refusal};
 use super::sessions::{Place, Sessions};
@@ -56,7 +56,7 @@ pub struct Pretence {
 }
 
 impl Pretence {
-    /// Returns what the pretended clock shows at a time of the host's.
+    /// Returns what the simulated clock shows at a time of the host's.
     pub fn shown(&self, host: Time) -> Time {
         let gained = (host - self.since).0 as f64 * self.skew_ppm * 1e-6;
         host + self.offset + Nanos(gained.round() as i64)
@@ -112,10 +112,10 @@ impl Reply for Responder {
         let judged = now();
         let case = match (back, route) {
             (Some(header), _) => {
-                Case { station: Station::Ethernet(header.source), to_group: is_group(header), now: judged }
+                Case { peer: PeerAddress::Ethernet(header.source), to_group: is_group(header), now: judged }
             }
             (None, Some(route)) => Case::datagram(route, judged),
-            (None, None) => Case { station: Station::Ethernet(NOBODY), to_group: false, now: judged },
+            (None, None) => Case { peer: PeerAddress::Ethernet(NOBODY), to_group: false, now: judged },
         };
         let admitted =
             self.guard.borrow_mut().admits(&case, || self.accept(payload), |header| self.take(header, &case));

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 
 use sojourn_port::Route;
 use sojourn_time::{Nanos, Time};
-use sojourn_wire::{Peers, Station};
+use sojourn_wire::{PeerAddress, Peers};
 
 /// Above 1023: services that answer whatever comes over UDP. Below, nobody asks from.
 const REFLECTORS: [u16; 6] = [1_900, 3_478, 3_702, 5_353, 5_683, 11_211];
@@ -134,7 +134,7 @@ impl Refusal {
 #[derive(Clone, Copy, Debug)]
 pub struct Case {
     /// Who sent it.
-    pub station: Station,
+    pub peer: PeerAddress,
     /// Whether it was sent to others as well.
     pub to_group: bool,
     /// When it is judged.
@@ -144,19 +144,19 @@ pub struct Case {
 impl Case {
     /// Returns the case of a datagram.
     pub fn datagram(route: Route, now: Time) -> Self {
-        Self { station: Station::Internet(route.from), to_group: route.to_group, now }
+        Self { peer: PeerAddress::Internet(route.from), to_group: route.to_group, now }
     }
 
     /// Who asks, as far as bounds on a peer go: an IPv4 host, an IPv6 network of 64 bits (a host can have all of its addresses), a
-    /// station.
+    /// MAC address.
     pub fn identity(&self) -> u128 {
         let tagged = |tag: u128, bits: u128| tag << 64 | bits;
-        match self.station {
-            Station::Internet(address) => match address.ip() {
+        match self.peer {
+            PeerAddress::Internet(address) => match address.ip() {
                 IpAddr::V4(ip) => tagged(1, u32::from(ip).into()),
                 IpAddr::V6(ip) => tagged(2, u128::from(ip) >> 64),
             },
-            Station::Ethernet(mac) => tagged(3, mac.0.iter().fold(0, |bits, byte| bits << 8 | u128::from(*byte))),
+            PeerAddress::Ethernet(mac) => tagged(3, mac.0.iter().fold(0, |bits, byte| bits << 8 | u128::from(*byte))),
         }
     }
 }
@@ -241,12 +241,12 @@ impl Guard {
         if case.to_group {
             return Err(Refusal::Group);
         }
-        self.judge_source(case.station)?;
-        if !self.policy.allowed.iter().any(|peers| peers.have(case.station)) {
+        self.judge_source(case.peer)?;
+        if !self.policy.allowed.iter().any(|peers| peers.have(case.peer)) {
             return Err(Refusal::NotAllowed);
         }
         let (accepted, Lengths { request, answer }) = accepts()?;
-        let is_amplified = self.policy.amplified.iter().any(|peers| peers.have(case.station));
+        let is_amplified = self.policy.amplified.iter().any(|peers| peers.have(case.peer));
         if answer > request && !(is_amplified && answer <= LONGEST_AMPLIFIED_BYTES) {
             return Err(Refusal::TooLong);
         }
@@ -256,11 +256,11 @@ impl Guard {
         Ok(taken)
     }
 
-    fn judge_source(&self, station: Station) -> Result<(), Refusal> {
-        match station {
-            Station::Ethernet(mac) if mac.0[0] & 1 == 1 || mac.0 == [0; 6] => Err(Refusal::Source),
-            Station::Ethernet(_) => Ok(()),
-            Station::Internet(address) => {
+    fn judge_source(&self, peer: PeerAddress) -> Result<(), Refusal> {
+        match peer {
+            PeerAddress::Ethernet(mac) if mac.0[0] & 1 == 1 || mac.0 == [0; 6] => Err(Refusal::Source),
+            PeerAddress::Ethernet(_) => Ok(()),
+            PeerAddress::Internet(address) => {
                 let ip = address.ip();
                 if ip.is_unspecified() || ip.is_multicast() || is_broadcast(ip) {
                     return Err(Refusal::Source);
@@ -349,8 +349,8 @@ mod tests {
     use super::*;
 
     fn case(from: &str) -> Case {
-        let station = Station::Internet(from.parse().expect("an address"));
-        Case { station, to_group: false, now: Time(SECOND_NS) }
+        let peer = PeerAddress::Internet(from.parse().expect("an address"));
+        Case { peer, to_group: false, now: Time(SECOND_NS) }
     }
 
     type Bytes = Result<(usize, usize), Refusal>;
@@ -418,7 +418,7 @@ mod tests {
         for (mac, expected) in
             [([2, 0, 0, 0, 0, 1], Ok(())), ([3, 0, 0, 0, 0, 1], Err(Refusal::Source)), ([0; 6], Err(Refusal::Source))]
         {
-            assert_eq!(judge(&Case { station: Station::Ethernet(MacAddress(mac)), ..good }), expected);
+            assert_eq!(judge(&Case { peer: PeerAddress::Ethernet(MacAddress(mac)), ..good }), expected);
         }
     }
 
@@ -431,8 +431,8 @@ mod tests {
         assert_eq!(judge(&case("10.0.0.1:40000")), Ok(()));
         assert_eq!(judge(&case("[fd77::1]:40000")), Ok(()));
         assert_eq!(judge(&case("10.0.1.1:40000")), Err(Refusal::NotAllowed));
-        let station = Station::Ethernet(MacAddress([2, 0, 0, 0, 0, 1]));
-        assert_eq!(judge(&Case { station, ..case("10.0.0.1:1") }), Err(Refusal::NotAllowed));
+        let peer = PeerAddress::Ethernet(MacAddress([2, 0, 0, 0, 0, 1]));
+        assert_eq!(judge(&Case { peer, ..case("10.0.0.1:1") }), Err(Refusal::NotAllowed));
         let longer = |from: &str| Guard::new(policy.clone(), 1).judge_bytes(&case(from), Ok((40, 9_000)));
         assert_eq!(longer("10.0.0.9:40000"), Ok(()));
         assert_eq!(longer("10.0.0.8:40000"), Err(Refusal::TooLong));
@@ -458,9 +458,9 @@ mod tests {
         let mut guard = Guard::new(Policy { rate: 10_000, peer_rate: 1_000, ..Policy::default() }, 1);
         let mut taken = 0;
         for nth in 0..1_000_000_i64 {
-            let station = Station::Internet((std::net::Ipv4Addr::from(0x0A00_0000 + nth as u32), 40_000).into());
+            let peer = PeerAddress::Internet((std::net::Ipv4Addr::from(0x0A00_0000 + nth as u32), 40_000).into());
             let now = Time(SECOND_NS + nth * 1_000);
-            taken += u64::from(guard.admits_bytes(&Case { station, now, ..case("10.0.0.1:1") }, ALIKE));
+            taken += u64::from(guard.admits_bytes(&Case { peer, now, ..case("10.0.0.1:1") }, ALIKE));
         }
         assert!((10_000..=11_002).contains(&taken), "{taken}");
         assert_eq!(guard.refused(Refusal::Rate), 1_000_000 - taken);
@@ -471,9 +471,9 @@ mod tests {
         let mut guard = Guard::new(Policy { peer_rate: 1_000, ..Policy::default() }, 7);
         let mut lost = 0;
         for nth in 0..200_000_i64 {
-            let station = Station::Internet((std::net::Ipv4Addr::from(0x2000_0000 + nth as u32 * 7), 40_000).into());
+            let peer = PeerAddress::Internet((std::net::Ipv4Addr::from(0x2000_0000 + nth as u32 * 7), 40_000).into());
             let now = Time(SECOND_NS + nth * 10_000);
-            guard.admits_bytes(&Case { station, now, ..case("10.0.0.1:1") }, ALIKE);
+            guard.admits_bytes(&Case { peer, now, ..case("10.0.0.1:1") }, ALIKE);
             if nth % 100 == 0 {
                 lost += u64::from(!guard.admits_bytes(&Case { now, ..case("10.0.0.1:40000") }, ALIKE));
             }
@@ -498,9 +498,10 @@ mod tests {
         ) {
             let mut guard = Guard::new(Policy { peer_rate, rate, ..Policy::default() }, 1);
             for (ip, port, to_group, bytes, at) in &cases {
-                let station = Station::Internet((*ip, *port).into());
+                let peer = PeerAddress::Internet((*ip, *port).into());
                 let bytes = bytes.map(|(request, answer)| (usize::from(request), usize::from(answer)));
-                let admitted = guard.admits_bytes(&Case { station, to_group: *to_group, now: Time(*at) }, bytes.ok_or(Refusal::Unexpected));
+                let case = Case { peer, to_group: *to_group, now: Time(*at) };
+                let admitted = guard.admits_bytes(&case, bytes.ok_or(Refusal::Unexpected));
                 prop_assert!(!admitted || bytes.is_some_and(|(request, answer)| answer <= request));
             }
             let refused: u64 = Refusal::ALL.into_iter().map(|refusal| guard.refused(refusal)).sum();

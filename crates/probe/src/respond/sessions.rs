@@ -1,5 +1,5 @@
 //! What a far end remembers of sessions: how many packets of each came, and which. Bounded, for each peer and for all; nothing is
-//! forgotten while it is used.
+//! evicted while it is used.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -100,7 +100,7 @@ impl<K: Eq + Hash> Sessions<K> {
         self.known.len() < MOST_SESSIONS && of_peer < MOST_OF_A_PEER
     }
 
-    /// Forgets what makes room, once a second at most.
+    /// Evicts what makes room, once a second at most.
     fn purge(&mut self, now: Time) {
         // A clock that was set back must not put the purge off.
         if now < self.next_purge && self.next_purge <= now + PURGE_EVERY {

@@ -11,20 +11,21 @@ const PAYLOAD_BYTES: usize = 64;
 
 /// What the path does to a packet of some flow.
 #[derive(Clone, Copy, Debug)]
-enum Fate {
+enum Disposition {
     Arrive,
     Vanish,
     Repeat,
     Overtaken,
     PayloadDamaged,
     HeaderDamaged,
-    OwnDrop,
+    LocalDrop,
 }
 
-fn fate() -> impl Strategy<Value = Fate> {
+fn disposition() -> impl Strategy<Value = Disposition> {
     prop_oneof![
-        10 => Just(Fate::Arrive), 2 => Just(Fate::Vanish), 2 => Just(Fate::Repeat), 2 => Just(Fate::Overtaken),
-        1 => Just(Fate::PayloadDamaged), 1 => Just(Fate::HeaderDamaged), 1 => Just(Fate::OwnDrop),
+        10 => Just(Disposition::Arrive), 2 => Just(Disposition::Vanish),
+        2 => Just(Disposition::Repeat), 2 => Just(Disposition::Overtaken),
+        1 => Just(Disposition::PayloadDamaged), 1 => Just(Disposition::HeaderDamaged), 1 => Just(Disposition::LocalDrop),
     ]
 }
 
@@ -52,32 +53,32 @@ fn offer(accounting: &mut Accounting, port: usize, payload: &[u8], at: i64) {
     }
 }
 
-/// Offers what arrives of the packets with these fates, and says what the account has to be.
-fn deliver(accounting: &mut Accounting, fates: &[(usize, Fate)]) -> ([u64; 3], [ReceivedCounts; 3], u64) {
+/// Offers what arrives of the packets with these dispositions, and says what the account has to be.
+fn deliver(accounting: &mut Accounting, dispositions: &[(usize, Disposition)]) -> ([u64; 3], [ReceivedCounts; 3], u64) {
     let mut sent = [0; 3];
     let mut truth = [ReceivedCounts::default(); 3];
     let mut local_drops = 0;
     let mut held: Vec<(u16, u64)> = Vec::new();
-    for (now, (place, fate)) in fates.iter().enumerate() {
+    for (now, (place, disposition)) in dispositions.iter().enumerate() {
         let (counts, now) = (&mut truth[*place], now as i64 * 100);
         let seq = sent[*place];
         sent[*place] += 1;
         let mut payload = packet(FLOWS[*place], seq, now);
-        match fate {
-            Fate::Vanish => counts.lost += 1,
-            Fate::OwnDrop => local_drops += 1,
-            Fate::Overtaken => held.push((FLOWS[*place], seq)),
-            Fate::Arrive | Fate::Repeat => {
+        match disposition {
+            Disposition::Vanish => counts.lost += 1,
+            Disposition::LocalDrop => local_drops += 1,
+            Disposition::Overtaken => held.push((FLOWS[*place], seq)),
+            Disposition::Arrive | Disposition::Repeat => {
                 counts.first += 1;
                 offer(accounting, 0, &payload, now);
-                if matches!(fate, Fate::Repeat) {
+                if matches!(disposition, Disposition::Repeat) {
                     counts.duplicated += 1;
                     offer(accounting, 0, &payload, now);
                 }
             }
-            Fate::PayloadDamaged | Fate::HeaderDamaged => {
+            Disposition::PayloadDamaged | Disposition::HeaderDamaged => {
                 counts.corrupted += 1;
-                payload[if matches!(fate, Fate::HeaderDamaged) { 13 } else { 50 }] ^= 4;
+                payload[if matches!(disposition, Disposition::HeaderDamaged) { 13 } else { 50 }] ^= 4;
                 offer(accounting, 0, &payload, now);
             }
         }
@@ -95,10 +96,10 @@ use crate::{ReceivedCounts, Unexpected};
 proptest! {
     #[test]
     fn every_packet_and_every_frame_is_in_exactly_one_count(
-        fates in prop::collection::vec((0..3_usize, fate()), 0..400), unexpected in 0..5_u64,
+        dispositions in prop::collection::vec((0..3_usize, disposition()), 0..400), unexpected in 0..5_u64,
     ) {
         let mut accounting = Accounting::new(counting(), &FLOWS, 2, Some(KEY));
-        let (sent, truth, local_drops) = deliver(&mut accounting, &fates);
+        let (sent, truth, local_drops) = deliver(&mut accounting, &dispositions);
         (0..unexpected).for_each(|_| accounting.on_unexpected(0, None));
         let count = |place: usize| SentCount { flow: FLOWS[place], port: Some(0), sent: sent[place], next: None };
         let counts = [0, 1, 2].map(count);

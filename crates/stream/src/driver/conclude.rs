@@ -96,7 +96,7 @@ fn is_acknowledged(
         if heard || now >= deadline || watch.is_set_back(now) {
             return Ok(heard);
         }
-        while port.transmit_stamp()?.is_some() {}
+        while port.tx_timestamp()?.is_some() {}
         port.wait(deadline)?;
     }
 }

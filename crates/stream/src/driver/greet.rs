@@ -90,7 +90,7 @@ pub fn greet(
         if greeted.receivers() > before {
             deadline = clock.now() + GROUP_PATIENCE;
         }
-        while port.transmit_stamp()?.is_some() {}
+        while port.tx_timestamp()?.is_some() {}
         port.wait(next.min(deadline))?;
     }
 }
@@ -145,7 +145,7 @@ mod tests {
     use std::cell::Cell;
     use std::rc::Rc;
 
-    use sojourn_port::{Capabilities, Framing, Port, Received, Sent, TransmitStamp};
+    use sojourn_port::{Capabilities, Framing, Port, Received, Sent, TxTimestamp};
     use sojourn_time::{Source, Stamp};
 
     use super::*;
@@ -202,7 +202,7 @@ mod tests {
             Ok(Some(Received { length: FRAME_BYTES, arrived, returned: now, from: None }))
         }
 
-        fn transmit_stamp(&mut self) -> Result<Option<TransmitStamp>, PortError> {
+        fn tx_timestamp(&mut self) -> Result<Option<TxTimestamp>, PortError> {
             Ok(None)
         }
 
@@ -213,7 +213,7 @@ mod tests {
         }
 
         fn capabilities(&self) -> Capabilities {
-            Capabilities { framing: Framing::Udp, max_frame: FRAME_BYTES, transmit_stamps: false }
+            Capabilities { framing: Framing::Udp, max_frame: FRAME_BYTES, tx_timestamps: false }
         }
 
         fn local_drops(&mut self) -> u64 {

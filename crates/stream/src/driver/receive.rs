@@ -185,11 +185,11 @@ impl Replies {
 
 /// Takes late stamps up to one that makes a follow-up; `None` when there are no more.
 fn next_follow_up(receiver: &mut Receiver, index: usize, port: &mut dyn Batch, room: &mut [u8]) -> Option<usize> {
-    if !port.capabilities().transmit_stamps {
+    if !port.capabilities().tx_timestamps {
         return None;
     }
     // What the kernel refuses here is a stamp that is missing.
-    while let Ok(Some(stamp)) = port.transmit_stamp() {
+    while let Ok(Some(stamp)) = port.tx_timestamp() {
         let length = receiver.on_stamp(index, &stamp, room);
         if length.is_some() {
             return length;

@@ -128,7 +128,7 @@ impl<'a, 'p> Driver<'a, 'p> {
         clock: &'a dyn Clock,
         pace: Pace,
     ) -> Self {
-        let has_stamps: Vec<_> = capabilities.iter().map(|port| port.transmit_stamps).collect();
+        let has_stamps: Vec<_> = capabilities.iter().map(|port| port.tx_timestamps).collect();
         let flows: Vec<_> = request.flows.iter().map(|flow| flow.flow).collect();
         let counting = |late_after| Counting { keep: request.keep, late_after, clock_offset: Nanos::ZERO };
         let account = |late_after| Accounting::new(counting(late_after), &flows, ports.len(), Some(request.key));
@@ -198,7 +198,7 @@ impl<'a, 'p> Driver<'a, 'p> {
     fn flood(&mut self, place: usize, now: Time) -> Result<(), PortError> {
         let index = self.sender.port(place);
         let port = &mut *self.ports[index];
-        if self.capabilities[index].transmit_stamps {
+        if self.capabilities[index].tx_timestamps {
             // Late stamps are known by the number of their transmission, which a batch does not tell.
             return match transmit(port, self.sender.frame(place, now, now)) {
                 Ok(sent) => {
@@ -236,11 +236,11 @@ impl<'a, 'p> Driver<'a, 'p> {
                     Err(error) => return Err(error),
                 }
             }
-            if !self.capabilities[index].transmit_stamps {
+            if !self.capabilities[index].tx_timestamps {
                 continue;
             }
             for _ in 0..most {
-                let Some(stamp) = port.transmit_stamp()? else { break };
+                let Some(stamp) = port.tx_timestamp()? else { break };
                 taken += 1;
                 if !self.sync.as_mut().is_some_and(|sync| sync.on_stamp(index, &stamp)) {
                     self.sender.on_stamp(index, &stamp);
@@ -302,7 +302,7 @@ impl<'a, 'p> Driver<'a, 'p> {
             self.hear(start + Nanos(asked.spacing.0.saturating_mul(number as i64 + 1)), |_| true)?;
         }
         if let Some(sync) = &mut self.sync {
-            sync.settle(self.clock.now());
+            sync.expire(self.clock.now());
             sync.enter(Phase::During);
         }
         Ok(())
@@ -341,7 +341,7 @@ impl<'a, 'p> Driver<'a, 'p> {
                     Err(error) => return Err(error),
                 }
             }
-            while port.transmit_stamp()?.is_some() {}
+            while port.tx_timestamp()?.is_some() {}
         }
         Ok(())
     }

@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::atomic::AtomicBool;
 
-use sojourn_port::{Batch, Capabilities, Framing, Port, PortError, Received, Sent, TransmitStamp};
+use sojourn_port::{Batch, Capabilities, Framing, Port, PortError, Received, Sent, TxTimestamp};
 use sojourn_time::{Clock, Nanos, Pace, Time, Wait};
 use sojourn_wire::SessionKey;
 
@@ -67,7 +67,7 @@ impl Port for Processor {
         Ok(None)
     }
 
-    fn transmit_stamp(&mut self) -> Result<Option<TransmitStamp>, PortError> {
+    fn tx_timestamp(&mut self) -> Result<Option<TxTimestamp>, PortError> {
         Ok(None)
     }
 
@@ -77,7 +77,7 @@ impl Port for Processor {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { framing: Framing::Udp, max_frame: 100, transmit_stamps: false }
+        Capabilities { framing: Framing::Udp, max_frame: 100, tx_timestamps: false }
     }
 
     fn local_drops(&mut self) -> u64 {

@@ -32,7 +32,7 @@ fn request(auth: Auth, senders: Senders, framing: Framing, answer: Option<Answer
         senders,
         allowed: Vec::new(),
         auth,
-        ports: vec![PortRequest { framing, mac: OWN, answer, transmit_stamps: true }],
+        ports: vec![PortRequest { framing, mac: OWN, answer, tx_timestamps: true }],
         flows: vec![1, 2],
         keep: Keep::Histograms,
         late_after: Nanos::seconds(1),
@@ -91,7 +91,7 @@ fn a_reply_that_promised_it_is_followed_up_once_when_its_stamp_comes() {
     let length = receiver.on_frame(0, &asking(SYNC_BYTES), &received(500), &mut reply).unwrap();
     receiver.stamp(0, &mut reply[..length], Time(900));
     receiver.answered(0, &reply[..length], Sent { number: 4, called: Time(901) });
-    let stamp = |number, kind| TransmitStamp { number, left: Stamp { at: Time(950), source: Source::Kernel }, kind };
+    let stamp = |number, kind| TxTimestamp { number, left: Stamp { at: Time(950), source: Source::Kernel }, kind };
     assert_eq!(receiver.on_stamp(0, &stamp(3, StampKind::Left), &mut room), None, "of another frame");
     assert_eq!(receiver.on_stamp(1, &stamp(4, StampKind::Left), &mut room), None, "of another port");
     assert_eq!(receiver.on_stamp(0, &stamp(4, StampKind::Scheduled), &mut room), None, "not left yet");
@@ -125,7 +125,7 @@ fn replies_whose_stamps_never_come_are_forgotten() {
     }
     let left = Stamp { at: Time(950), source: Source::Kernel };
     let followed = (0..100).filter(|number| {
-        let stamp = TransmitStamp { number: *number, left, kind: StampKind::Left };
+        let stamp = TxTimestamp { number: *number, left, kind: StampKind::Left };
         receiver.on_stamp(0, &stamp, &mut room).is_some()
     });
     assert_eq!(followed.count(), 64);
@@ -413,17 +413,17 @@ fn who_is_not_allowed_begins_no_stream_with_any_cookie() {
         (&[][..], "10.0.0.2:40000", true),
     ] {
         let mut receiver = receiver(Framing::Udp, allowed);
-        let station = Station::Internet(from.parse().unwrap());
+        let peer = PeerAddress::Internet(from.parse().unwrap());
         let received = Received { from: from.parse().ok(), ..received(1) };
         let replied = receiver.on_frame(0, &greeting, &received, &mut [0; 200]);
         let told = (replied.is_some(), receiver.sender(1), receiver.greeted().is_some());
-        assert_eq!(told, (is_allowed, is_allowed.then_some(station), is_allowed), "{allowed:?} {from}");
+        assert_eq!(told, (is_allowed, is_allowed.then_some(peer), is_allowed), "{allowed:?} {from}");
         assert_eq!(receiver.finish(&[][..], &[]).ports[0].unexpected.greetings, u64::from(!is_allowed));
     }
     for (allowed, is_allowed) in [("02:00:00:00:00:02", true), ("02:00:00:00:00:03", false), ("10.0.0.0/8", false)] {
         let mut receiver = receiver(Framing::Ethernet, &[allowed]);
         assert_eq!(greet(&mut receiver, COOKIE, 1, KEY).is_some(), is_allowed);
-        assert_eq!(receiver.sender(1), is_allowed.then_some(Station::Ethernet(PEER)));
+        assert_eq!(receiver.sender(1), is_allowed.then_some(PeerAddress::Ethernet(PEER)));
     }
 }
 
@@ -507,7 +507,7 @@ proptest! {
             receiver.stamp(0, &mut bytes, Time(1));
             receiver.answered(0, &bytes, Sent { number, called: Time(1) });
             let left = Stamp { at: Time(2), source: Source::Kernel };
-            receiver.on_stamp(0, &TransmitStamp { number, left, kind: StampKind::Left }, &mut reply);
+            receiver.on_stamp(0, &TxTimestamp { number, left, kind: StampKind::Left }, &mut reply);
             let mut frame = frame(Kind::Data, 1, "");
             frame[18 + 4] = kind;
             let place = at.index(frame.len());

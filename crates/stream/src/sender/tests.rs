@@ -21,7 +21,7 @@ fn the_lead_comes_to_what_the_way_out_takes_and_lateness_does_not_move_it() {
     assert_eq!(lead.0, Nanos::ZERO);
 }
 
-fn sender(patterns: &[Pattern], transmit_stamps: bool) -> Sender {
+fn sender(patterns: &[Pattern], tx_timestamps: bool) -> Sender {
     let flow = |(flow, pattern): (u16, &Pattern)| {
         let schedule = Schedule::new(*pattern, 1e4, 1_000, 1);
         FlowRequest { flow, port: 0, head: Head::Udp, payload_bytes: 42, schedule }
@@ -38,7 +38,7 @@ fn sender(patterns: &[Pattern], transmit_stamps: bool) -> Sender {
         answers_late_after: None,
         clock: 1,
     };
-    let mut sender = Sender::new(&request, &[Capabilities { framing: Framing::Udp, max_frame: 100, transmit_stamps }]);
+    let mut sender = Sender::new(&request, &[Capabilities { framing: Framing::Udp, max_frame: 100, tx_timestamps }]);
     sender.begin(Time(0));
     sender
 }
@@ -71,7 +71,7 @@ fn the_rate_is_that_of_all_packets_though_some_stamps_are_missing() {
         // Some in the middle, and the last ones.
         if number < 950 && number % 20 > 0 {
             let left = Stamp { at: at + Nanos(500), source: Source::Kernel };
-            sender.on_stamp(0, &TransmitStamp { number, left, kind: StampKind::Left });
+            sender.on_stamp(0, &TxTimestamp { number, left, kind: StampKind::Left });
         }
     }
     let (flows, ..) = sender.finish();

@@ -28,7 +28,7 @@ pub struct Draw {
 
 /// What becomes of a frame that is on its way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fate {
+pub struct Disposition {
     /// When it arrives, in true time.
     pub at_ns: i64,
     /// When it arrives a second time.
@@ -66,7 +66,7 @@ impl Draw {
 
     /// Returns what becomes of a frame on its further way; `None` when it is lost. What carries no packet of a stream
     /// is neither damaged nor dropped.
-    pub fn forward(&mut self, now_ns: i64, frame_bytes: usize, is_packet: bool) -> Option<Fate> {
+    pub fn forward(&mut self, now_ns: i64, frame_bytes: usize, is_packet: bool) -> Option<Disposition> {
         let lost_in_burst = self.chain.as_mut().is_some_and(|chain| chain.loses(&mut self.random));
         let lost = self.happens(self.path.loss) || lost_in_burst;
         let held_back = self.happens(self.path.reorder);
@@ -76,13 +76,13 @@ impl Draw {
         let mut delay_ns = self.forward.sample(&mut self.random) + self.path.per_byte_ns * frame_bytes as f64;
         delay_ns += if held_back { self.path.reorder_ns as f64 } else { 0.0 };
         let at_ns = now_ns.saturating_add(delay_ns.max(0.0).round() as i64);
-        let fate = Fate {
+        let disposition = Disposition {
             at_ns,
             again_at_ns: repeated.then_some(at_ns + DUPLICATE_AFTER_NS),
             damaged: damaged.filter(|_| is_packet),
             is_dropped: is_dropped && is_packet,
         };
-        (!lost).then_some(fate)
+        (!lost).then_some(disposition)
     }
 
     /// Returns when a frame that leaves the receiver at `now_ns` is back at the sender.

@@ -5,12 +5,12 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::rc::Rc;
 
-use sojourn_port::{Batch, Capabilities, Framing, Port, PortError, Received, Sent, StampKind, TransmitStamp};
+use sojourn_port::{Batch, Capabilities, Framing, Port, PortError, Received, Sent, StampKind, TxTimestamp};
 use sojourn_time::{Clock, Nanos, Source, Stamp, Time};
 use sojourn_wire::stream::Kind;
 use sojourn_wire::{Carrier, StreamHeader};
 
-use super::draw::{Draw, Fate};
+use super::draw::{Disposition, Draw};
 use super::{Path, PathError, Skewed};
 use crate::frame::split;
 use crate::{ReceiveOutcome, Receiver, SentCount};
@@ -143,8 +143,8 @@ impl Line {
                 .and_then(|(_, payload)| StreamHeader::read(payload).ok())
                 .is_some_and(|header| header.kind == Kind::Data);
             for port in 0..self.dropped.len() {
-                if let Some(fate) = self.draw.forward(through_ns, bytes, is_packet) {
-                    self.meet(fate, near, port, frame);
+                if let Some(disposition) = self.draw.forward(through_ns, bytes, is_packet) {
+                    self.meet(disposition, near, port, frame);
                 }
             }
         }
@@ -152,22 +152,22 @@ impl Line {
         called
     }
 
-    fn meet(&mut self, fate: Fate, near: usize, port: usize, frame: &[u8]) {
-        if fate.is_dropped {
+    fn meet(&mut self, disposition: Disposition, near: usize, port: usize, frame: &[u8]) {
+        if disposition.is_dropped {
             self.dropped[port] += 1;
             return;
         }
         let mut arriving = frame.to_vec();
-        if let Some(place) = fate.damaged {
+        if let Some(place) = disposition.damaged {
             // Of the user data; the addresses of a frame that is damaged there take it elsewhere.
             let head = split(Framing::Ethernet, frame).map_or(0, |(head, _)| head.bytes());
             let at = head + ((u64::from(place) * (frame.len() - head) as u64) >> 32) as usize;
             arriving[at] ^= 0x10;
         }
-        if let Some(again_ns) = fate.again_at_ns {
+        if let Some(again_ns) = disposition.again_at_ns {
             self.put(again_ns, End::Far(port), near, arriving.clone());
         }
-        self.put(fate.at_ns, End::Far(port), near, arriving);
+        self.put(disposition.at_ns, End::Far(port), near, arriving);
     }
 
     fn put(&mut self, at_ns: i64, to: End, near: usize, frame: Vec<u8>) {
@@ -190,7 +190,7 @@ impl Line {
             let back_ns = self.draw.backward(at_ns, reply.len().max(LEAST_FRAME_BYTES));
             // A reply leaves as it is called for, and what follows it up comes with it.
             receiver.answered(port, &reply, Sent { number: 0, called: now });
-            let stamp = TransmitStamp { number: 0, left: arrived, kind: StampKind::Left };
+            let stamp = TxTimestamp { number: 0, left: arrived, kind: StampKind::Left };
             let follow_up =
                 receiver.on_stamp(port, &stamp, &mut self.reply).map(|length| self.reply[..length].to_vec());
             self.put(back_ns, End::Near, near, reply);
@@ -215,7 +215,7 @@ pub struct Near {
     line: Rc<RefCell<Line>>,
     index: usize,
     framing: Framing,
-    stamps: VecDeque<TransmitStamp>,
+    stamps: VecDeque<TxTimestamp>,
     sent: u32,
 }
 
@@ -232,7 +232,7 @@ impl Port for Near {
         let number = self.sent;
         self.sent = self.sent.wrapping_add(1);
         let left = Stamp { at: called, source: Source::Simulated };
-        self.stamps.push_back(TransmitStamp { number, left, kind: StampKind::Left });
+        self.stamps.push_back(TxTimestamp { number, left, kind: StampKind::Left });
         Ok(Sent { number, called })
     }
 
@@ -245,7 +245,7 @@ impl Port for Near {
         Ok(Some(Received { length, arrived, returned: line.now(), from: None }))
     }
 
-    fn transmit_stamp(&mut self) -> Result<Option<TransmitStamp>, PortError> {
+    fn tx_timestamp(&mut self) -> Result<Option<TxTimestamp>, PortError> {
         Ok(self.stamps.pop_front())
     }
 
@@ -255,7 +255,7 @@ impl Port for Near {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { framing: self.framing, max_frame: MAX_FRAME_BYTES, transmit_stamps: true }
+        Capabilities { framing: self.framing, max_frame: MAX_FRAME_BYTES, tx_timestamps: true }
     }
 
     fn local_drops(&mut self) -> u64 {

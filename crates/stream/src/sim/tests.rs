@@ -44,7 +44,7 @@ fn receiving(send: &SendRequest, ports: usize) -> ReceiveRequest {
         senders: Senders::Known(send.key),
         allowed: Vec::new(),
         auth: send.auth.clone(),
-        ports: vec![PortRequest { framing, mac: MAC_B, answer: None, transmit_stamps: true }; ports],
+        ports: vec![PortRequest { framing, mac: MAC_B, answer: None, tx_timestamps: true }; ports],
         flows: send.flows.iter().map(|flow| flow.flow).collect(),
         keep: Keep::Packets { room: 1_000_000 },
         late_after: Nanos::seconds(1),

@@ -75,7 +75,7 @@ fn each_receiver_of_a_group_is_told_by_its_clock_and_its_first_reply() {
 
 fn stamp(sync: &mut Syncer, number: u32, at: i64) -> bool {
     let left = Stamp { at: Time(at), source: Source::Kernel };
-    sync.on_stamp(0, &TransmitStamp { number, left, kind: StampKind::Left })
+    sync.on_stamp(0, &TxTimestamp { number, left, kind: StampKind::Left })
 }
 
 /// t1 and t3 of each exchange.
@@ -148,6 +148,6 @@ fn what_is_never_answered_is_given_up() {
         ask(&mut sync, number * 1_000_000);
     }
     assert!(sync.pending.len() <= MOST_PENDING);
-    sync.settle(Time(2_000_000_000));
+    sync.expire(Time(2_000_000_000));
     assert!(sync.pending.is_empty() && sync.finish().is_empty());
 }

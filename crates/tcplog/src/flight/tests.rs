@@ -55,7 +55,7 @@ fn keeping(keep: usize, after: usize) -> Flight {
 }
 
 #[test]
-fn a_flow_without_trouble_is_forgotten_and_counted() {
+fn a_flow_without_a_trigger_is_forgotten_and_counted() {
     let mut flight = keeping(3, 1);
     assert!(fly(&mut flight, &(0..10).map(packet).collect::<Vec<_>>()).is_empty());
     assert_eq!((flight.kept().packets, flight.forgotten().packets), (3, 7));
@@ -68,17 +68,17 @@ fn a_flow_without_trouble_is_forgotten_and_counted() {
 }
 
 #[test]
-fn trouble_gives_out_what_was_before_and_some_after() {
+fn a_trigger_gives_out_what_was_before_and_some_after() {
     let mut flight = keeping(3, 2);
     let mut made: Vec<_> = (0..10).map(packet).collect();
     made[5..].iter_mut().for_each(|made| made.retrans = 1);
     assert_eq!(fly(&mut flight, &made), [2, 3, 4, 5, 6, 7]);
-    assert_eq!(flight.troubles(), 1);
+    assert_eq!(flight.triggers(), 1);
 }
 
 #[test]
-fn each_kind_of_trouble_is_asked_for_alone() {
-    let nothing = Trouble { rto: false, reset: false, loss: false };
+fn each_kind_of_trigger_is_asked_for_alone() {
+    let nothing = Triggers { rto: false, reset: false, loss: false };
     let with = |change: fn(&mut Made), on| {
         let mut made = [packet(0), packet(1)];
         change(&mut made[1]);
@@ -86,11 +86,11 @@ fn each_kind_of_trouble_is_asked_for_alone() {
         fly(&mut flight, &made).len()
     };
     type Change = fn(&mut Made);
-    let kinds: [(Change, Trouble); 4] = [
-        (|made| made.rto = 1, Trouble { rto: true, ..nothing }),
-        (|made| made.point = point::RESET_IN, Trouble { reset: true, ..nothing }),
-        (|made| made.point = point::RESET_OUT, Trouble { reset: true, ..nothing }),
-        (|made| made.retrans = 1, Trouble { loss: true, ..nothing }),
+    let kinds: [(Change, Triggers); 4] = [
+        (|made| made.rto = 1, Triggers { rto: true, ..nothing }),
+        (|made| made.point = point::RESET_IN, Triggers { reset: true, ..nothing }),
+        (|made| made.point = point::RESET_OUT, Triggers { reset: true, ..nothing }),
+        (|made| made.retrans = 1, Triggers { loss: true, ..nothing }),
     ];
     for (change, on) in kinds {
         assert_eq!(with(change, on), 2);
@@ -100,7 +100,7 @@ fn each_kind_of_trouble_is_asked_for_alone() {
 }
 
 #[test]
-fn what_happened_before_it_was_seen_is_no_trouble() {
+fn what_happened_before_it_was_seen_is_no_trigger() {
     let mut made: Vec<_> = (0..4).map(packet).collect();
     made.iter_mut().for_each(|made| (made.retrans, made.rto) = (7, 3));
     assert!(fly(&mut keeping(2, 2), &made).is_empty());
@@ -121,10 +121,10 @@ fn somebody_may_ask() {
 #[test]
 fn a_private_state_goes_where_its_sample_goes() {
     let private = |number, of| Made { cookie: 1, number, of: Some(of), ..Made::default() };
-    let mut trouble = packet(4);
-    trouble.retrans = 1;
+    let mut trigger = packet(4);
+    trigger.retrans = 1;
     let mut flight = keeping(1, 0);
-    let made = [packet(0), private(1, 0), packet(2), private(3, 2), trouble, private(5, 4), packet(6), private(7, 0)];
+    let made = [packet(0), private(1, 0), packet(2), private(3, 2), trigger, private(5, 4), packet(6), private(7, 0)];
     assert_eq!(fly(&mut flight, &made), [2, 3, 4, 5]);
     assert_eq!(flight.forgotten(), Recorded { packets: 1, events: 0, privates: 2 });
 }
@@ -170,7 +170,7 @@ proptest! {
         limit in 1_usize..40,
     ) {
         let limit_bytes = limit * size_of::<Sample>();
-        let mut flight = Flight::new(FlightOptions { keep, after, on: Trouble::ANY, limit_bytes });
+        let mut flight = Flight::new(FlightOptions { keep, after, on: Triggers::ANY, limit_bytes });
         let mut taken = Recorded::default();
         let mut packets: HashMap<(u64, usize), u64> = HashMap::new();
         let mut out = Vec::new();

@@ -36,7 +36,7 @@ fn gaps_at_both_ends_are_found() {
 #[test]
 fn a_number_that_comes_late_splits_its_hole() {
     let mut gaps = noted(&[0, 5]);
-    assert!(gaps.settle_batch(0).is_empty());
+    assert!(gaps.end_batch(0).is_empty());
     gaps.note(0, 3, 103);
     let expected = [
         Gap { cpu: 0, number: 1, missing: 2, after_ns: Some(100), before_ns: Some(103) },
@@ -49,7 +49,7 @@ fn a_number_that_comes_late_splits_its_hole() {
 #[test]
 fn a_hole_is_given_once_its_time_is_over_and_not_again() {
     let mut gaps = noted(&[0, 2]);
-    let given: Vec<_> = (0..PATIENCE).map(|_| gaps.settle_batch(0).len()).collect();
+    let given: Vec<_> = (0..PATIENCE).map(|_| gaps.end_batch(0).len()).collect();
     assert_eq!(given.iter().sum::<usize>(), 1);
     assert_eq!(given.last(), Some(&1));
     assert!(gaps.finish(0, 3).is_empty());
@@ -87,7 +87,7 @@ proptest! {
         while !waiting.is_empty() {
             let (batch, rest) = waiting.split_at((*sizes.next().unwrap()).min(waiting.len()));
             batch.iter().for_each(|&number| gaps.note(7, number, 100 + number));
-            found.extend(gaps.settle_batch(7));
+            found.extend(gaps.end_batch(7));
             waiting = rest;
         }
         found.extend(gaps.finish(7, end));

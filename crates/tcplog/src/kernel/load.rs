@@ -46,10 +46,11 @@ macro_rules! object {
 }
 
 /// The programs as most kernels can have them, and as every one can.
-pub(super) const OBJECTS: [fn() -> &'static [u8]; 2] = [|| object!("tcplog.bpf.o"), || object!("tcplog_careful.bpf.o")];
+pub(super) const OBJECTS: [fn() -> &'static [u8]; 2] =
+    [|| object!("tcplog.bpf.o"), || object!("tcplog_fallback.bpf.o")];
 
-/// What libbpf said last, for our errors.
-static SAID: Mutex<String> = Mutex::new(String::new());
+/// What libbpf wrote last, for our errors.
+static MESSAGES: Mutex<String> = Mutex::new(String::new());
 
 /// How much is to fit: flows in the table, and records in each CPU's ring.
 #[derive(Clone, Copy, Debug)]
@@ -58,13 +59,13 @@ pub(super) struct Room {
     pub slots: u32,
 }
 
-/// Loads all programs that this kernel can have, with room for so much; says why they are not the quick ones, if so.
+/// Loads all programs that this kernel can have, with room for so much; says why the fallback was loaded, if so.
 pub(super) fn load(room: Room, types: Option<&Path>) -> Result<(Object, Option<String>), KernelError> {
     check_rights()?;
     let types = types.unwrap_or(Path::new(TYPES));
     let known = read_types(types)?;
     libbpf_rs::set_print(Some((PrintLevel::Warn, |_, text| {
-        if let Ok(mut said) = SAID.lock() {
+        if let Ok(mut said) = MESSAGES.lock() {
             said.push_str(&text);
         }
     })));
@@ -151,9 +152,9 @@ fn numbering() -> [u8; 24] {
     bytes
 }
 
-/// What libbpf has said so far, which is then forgotten.
-fn forget_said() -> String {
-    SAID.lock().map(|mut said| std::mem::take(&mut *said)).unwrap_or_default()
+/// Takes out what libbpf has written so far.
+fn take_messages() -> String {
+    MESSAGES.lock().map(|mut said| std::mem::take(&mut *said)).unwrap_or_default()
 }
 
 fn check_rights() -> Result<(), KernelError> {
@@ -173,7 +174,7 @@ fn read_types(path: &Path) -> Result<Btf<'static>, KernelError> {
 
 /// Makes one sentence of what libbpf and the verifier say, of which the verifier's last words matter.
 fn refused(error: &libbpf_rs::Error) -> KernelError {
-    let said = forget_said();
+    let said = take_messages();
     if error.kind() == libbpf_rs::ErrorKind::PermissionDenied && !said.contains("BEGIN PROG LOAD LOG") {
         return KernelError::Denied(RIGHTS.map(|(_, name)| name).to_vec());
     }
@@ -328,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn the_verifier_takes_the_careful_programs_too() {
+    fn the_verifier_takes_the_fallback_too() {
         if !permitted() {
             return;
         }
@@ -346,12 +347,12 @@ mod tests {
         }
         let types = Path::new(TYPES);
         let known = read_types(types).expect("this kernel tells its types");
-        let [usual, careful] = OBJECTS.map(|object| object());
+        let [fast, fallback] = OBJECTS.map(|object| object());
         let first = |objects: &[&[u8]]| load_first(objects, types, &known, SMALL);
-        assert_eq!(first(&[usual, careful]).expect("loads").1, None);
-        let why = first(&[&usual[..64], careful]).expect("loads").1.expect("a reason");
+        assert_eq!(first(&[fast, fallback]).expect("loads").1, None);
+        let why = first(&[&fast[..64], fallback]).expect("loads").1.expect("a reason");
         assert!(why.contains("refuses a program of ours") && why.lines().count() == 1, "{why}");
-        assert!(matches!(first(&[&usual[..64]]), Err(KernelError::Refused { .. })));
+        assert!(matches!(first(&[&fast[..64]]), Err(KernelError::Refused { .. })));
     }
 
     #[test]

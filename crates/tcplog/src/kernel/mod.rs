@@ -92,7 +92,7 @@ pub struct Kernel {
     // Before what they hang on.
     links: Links,
     object: Object,
-    /// Why the quick programs are not those that were loaded.
+    /// Why the fast path was not loaded.
     refusal: Option<String>,
     cgroup: Cgroup,
     rings: Rings,
@@ -142,7 +142,7 @@ impl Kernel {
         let was = self.mode;
         if was.is_ours() && !mode.is_ours() || was != mode && !was.is_ours() {
             self.links.clear();
-            self.rings.settle(&self.object)?;
+            self.rings.wait_grace_period(&self.object)?;
             if was.is_ours() {
                 self.table.end_all(self.used()?);
             }
@@ -168,8 +168,8 @@ impl Kernel {
         self.cgroup.path()
     }
 
-    /// Returns why the kernel has refused the quick programs, where it has: then those run that look at each field before they
-    /// read it, and cost more.
+    /// Returns why the kernel has refused the fast path, where it has: then the fallback runs, which looks at each field before
+    /// it reads it, and costs more.
     pub fn refusal(&self) -> Option<&str> {
         self.refusal.as_deref()
     }
@@ -249,7 +249,7 @@ impl Kernel {
         value[2 * size..][..4].copy_from_slice(&next.to_ne_bytes());
         map.update(&zero, &value, MapFlags::ANY).map_err(failed)?;
         self.which = next;
-        self.rings.settle(&self.object)
+        self.rings.wait_grace_period(&self.object)
     }
 
     fn facts(&self) -> Result<Facts, KernelError> {
@@ -307,8 +307,8 @@ impl Source for Kernel {
         Ok(self.links.hang(&self.object, &self.cgroup, self.mode, self.asked.points)?)
     }
 
-    fn judge_again(&mut self) {
-        self.table.judge_again(self.used().unwrap_or(self.room));
+    fn reevaluate(&mut self) {
+        self.table.reevaluate(self.used().unwrap_or(self.room));
     }
 
     fn flows(&self, show: &mut dyn FnMut(u32, &Flow)) {

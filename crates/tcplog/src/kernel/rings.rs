@@ -45,7 +45,7 @@ impl Rings {
     }
 
     /// Waits until no program runs any more that began before: the kernel does so when a map within a map is set.
-    pub fn settle(&self, object: &Object) -> Result<(), KernelError> {
+    pub fn wait_grace_period(&self, object: &Object) -> Result<(), KernelError> {
         let fence = object.maps().find(|map| map.name() == "fence").ok_or(KernelError::Damaged("fence"))?;
         fence
             .update(&0_u32.to_ne_bytes(), &self.inner.as_fd().as_raw_fd().to_ne_bytes(), MapFlags::ANY)

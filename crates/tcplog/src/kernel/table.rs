@@ -85,7 +85,7 @@ impl Table {
     }
 
     /// Takes from every verdict the generation of options under which it was reached: it holds until the flow's next packet.
-    pub fn judge_again(&self, used: u32) {
+    pub fn reevaluate(&self, used: u32) {
         for at in (0..used.min(self.room)).map(at) {
             let verdict = self.memory.load(at + VERDICT);
             if verdict > 1 {

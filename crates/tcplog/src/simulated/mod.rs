@@ -116,7 +116,7 @@ impl Simulated {
         while self.step() {}
     }
 
-    /// What became of every packet that was seen, in the order in which it was settled.
+    /// What became of every packet that was seen, in the order in which it was decided.
     #[must_use]
     pub fn truth(&self) -> &[Met] {
         &self.kernel.truth

@@ -3,7 +3,7 @@
 //!
 //! A record is its length (16 bits), whether it is packed, and if so against which of the samples that are remembered; then,
 //! packed, a bit for each 32-bit word that is another one than in that, and those words; otherwise the bytes as they are.
-//! What is remembered is forgotten at the end of each frame, so that each can be read by itself.
+//! What is remembered is reset at the end of each frame, so that each can be read by itself.
 
 use crate::decode::Raw;
 use crate::layout::{Sample, kind};
@@ -30,7 +30,7 @@ impl Default for Memory {
 }
 
 impl Memory {
-    fn forget(&mut self) {
+    fn reset(&mut self) {
         self.0.fill([0; PADDED]);
     }
 
@@ -45,8 +45,8 @@ pub(super) struct Packer(Memory);
 
 impl Packer {
     /// Begins a frame.
-    pub(super) fn forget(&mut self) {
-        self.0.forget();
+    pub(super) fn reset(&mut self) {
+        self.0.reset();
     }
 
     /// Appends a record; of one that no ring could hold, the beginning.
@@ -77,7 +77,7 @@ fn put_words(words: &Words, old: &mut Words, packed: &mut [u8; GROUPS + PADDED])
             continue;
         }
         for (word, (new, old)) in new.chunks_exact(WORD).zip(old.chunks_exact(WORD)).enumerate() {
-            // Written always and kept if it is new: cheaper than a branch that cannot be foretold.
+            // Written always and kept if it is new: cheaper than a branch that cannot be predicted.
             changed[at..at + WORD].copy_from_slice(new);
             let is_new = new != old;
             *bits |= u8::from(is_new) << word;
@@ -98,8 +98,8 @@ pub(super) struct Cut;
 
 impl Unpacker {
     /// Begins a frame.
-    pub(super) fn forget(&mut self) {
-        self.0.forget();
+    pub(super) fn reset(&mut self) {
+        self.0.reset();
     }
 
     /// Takes the next record off the front of a frame's payload; `None` at its end.

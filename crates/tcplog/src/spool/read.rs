@@ -144,7 +144,7 @@ impl Reader {
         if kind == frame::END {
             self.ending = Some(Ending::Whole);
         } else if kind == frame::EVENTS {
-            self.unpacker.forget();
+            self.unpacker.reset();
             return Some(Frame::Events(from, Records { payload: &self.payload, unpacker: &mut self.unpacker }));
         }
         let payload = &mut self.payload.as_slice();

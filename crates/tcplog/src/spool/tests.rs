@@ -240,7 +240,7 @@ fn a_spool_of_an_earlier_version_is_told_and_stays() {
     for version in [1_u32, 3] {
         bytes[8..12].copy_from_slice(&version.to_ne_bytes());
         fs::write(folder.join(NAME), &bytes).unwrap();
-        let error = crate::settle::recover(&folder, &sojourn_record::Origin::default()).unwrap_err().to_string();
+        let error = crate::tables::recover(&folder, &sojourn_record::Origin::default()).unwrap_err().to_string();
         let told = format!("a spool of version {version}, not {VERSION}: recover it with the Sojourn that wrote it");
         assert!(error.ends_with(&told), "{error}");
         assert_eq!(fs::read(folder.join(NAME)).unwrap(), bytes);

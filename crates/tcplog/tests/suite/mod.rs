@@ -3,7 +3,7 @@
 
 mod reader;
 
-use sojourn_tcplog::account::{Account, Disposition, Ledger};
+use sojourn_tcplog::account::{Account, Counters, Disposition};
 use sojourn_tcplog::layout::{Options, point};
 use sojourn_tcplog::{Prefix, Source};
 
@@ -62,7 +62,7 @@ fn every_packet_meets_one_disposition<S: Stand>(stand: &impl Fn() -> S) {
             assert_eq!(account.full(), 0, "with a reader, nothing is lost");
             let unparsed = total(&account, Disposition::Unparsed);
             if ppl == 1 {
-                let of_flows: u64 = account.flows.values().flatten().map(|ledger| ledger.seen.packets).sum();
+                let of_flows: u64 = account.flows.values().flatten().map(|counters| counters.seen.packets).sum();
                 assert_eq!(total(&account, Disposition::Logged) + unparsed, of_flows);
             }
             assert_eq!(reader.packets(), total(&account, Disposition::Logged));
@@ -77,8 +77,8 @@ fn decimation_is_exact<S: Stand>(stand: &impl Fn() -> S) {
         let mut stand = stand();
         let asked = Options { ppl, ..stand.everything() };
         let (reader, account) = observe(&mut stand, &asked, 10, 200_000);
-        for (cookie, way, ledger) in ledgers(&account) {
-            let (seen, unparsed) = (ledger.seen.packets, ledger.of(Disposition::Unparsed).packets);
+        for (cookie, way, counters) in all_counters(&account) {
+            let (seen, unparsed) = (counters.seen.packets, counters.of(Disposition::Unparsed).packets);
             let due = (0..seen).step_by(ppl as usize);
             let logged = reader.numbers(cookie, way);
             assert!(logged.iter().all(|number| number.is_multiple_of(u64::from(ppl)) && *number < seen));
@@ -89,8 +89,11 @@ fn decimation_is_exact<S: Stand>(stand: &impl Fn() -> S) {
 }
 
 /// Each direction of each flow.
-fn ledgers(account: &Account) -> impl Iterator<Item = (u64, usize, &Ledger)> {
-    account.flows.iter().flat_map(|(cookie, both)| both.iter().enumerate().map(|(way, ledger)| (*cookie, way, ledger)))
+fn all_counters(account: &Account) -> impl Iterator<Item = (u64, usize, &Counters)> {
+    account
+        .flows
+        .iter()
+        .flat_map(|(cookie, both)| both.iter().enumerate().map(|(way, counters)| (*cookie, way, counters)))
 }
 
 fn by_segment_holds_every_multiple<S: Stand>(stand: &impl Fn() -> S) {
@@ -98,9 +101,9 @@ fn by_segment_holds_every_multiple<S: Stand>(stand: &impl Fn() -> S) {
         let mut stand = stand();
         let asked = Options { ppl, by_segment: 1, ..stand.everything() };
         let (reader, account) = observe(&mut stand, &asked, 10, 200_000);
-        for (cookie, way, ledger) in ledgers(&account).filter(|(_, _, ledger)| ledger.seen.packets > 0) {
-            let segments = ledger.seen.segments;
-            let logged = reader.numbers(cookie, way).len() as u64 + ledger.of(Disposition::Unparsed).packets;
+        for (cookie, way, counters) in all_counters(&account).filter(|(_, _, counters)| counters.seen.packets > 0) {
+            let segments = counters.seen.segments;
+            let logged = reader.numbers(cookie, way).len() as u64 + counters.of(Disposition::Unparsed).packets;
             // Each of these multiples lies in one packet; a packet may hold several.
             let multiples = segments.div_ceil(u64::from(ppl));
             assert!(logged <= multiples, "flow {cookie}: {logged} packets hold {multiples} multiples of {ppl}");
@@ -202,7 +205,7 @@ fn filters_put_packets_where_they_belong<S: Stand>(stand: &impl Fn() -> S) {
         begin_with(&mut stand, &asked, &prefixes);
         stand.carry(10, 50_000, &mut |source| reader.read(source));
         let account = end(&mut stand, &mut reader);
-        let of_flows: u64 = account.flows.values().flatten().map(|ledger| ledger.seen.packets).sum();
+        let of_flows: u64 = account.flows.values().flatten().map(|counters| counters.seen.packets).sum();
         (
             total(&account, Disposition::Filtered),
             total(&account, Disposition::Logged) + total(&account, Disposition::Unparsed),
@@ -319,9 +322,9 @@ fn end<S: Stand>(stand: &mut S, reader: &mut Reader) -> Account {
 }
 
 fn seen(account: &Account) -> u64 {
-    account.all.iter().map(|ledger| ledger.seen.packets).sum()
+    account.all.iter().map(|counters| counters.seen.packets).sum()
 }
 
 fn total(account: &Account, disposition: Disposition) -> u64 {
-    account.all.iter().map(|ledger| ledger.of(disposition).packets).sum()
+    account.all.iter().map(|counters| counters.of(disposition).packets).sum()
 }

@@ -41,7 +41,7 @@ impl Reader {
         });
         assert_eq!(drained.expect("drains"), records);
         for cpu in self.cpus.clone() {
-            self.gaps.extend(self.found.settle_batch(cpu));
+            self.gaps.extend(self.found.end_batch(cpu));
         }
     }
 

@@ -215,18 +215,18 @@ fn an_error_that_a_translator_passed_is_known_again() {
 }
 
 #[test]
-fn stations_are_what_boxes_leave() {
+fn endpoints_are_what_boxes_leave() {
     let there = ethernet(0x0800, &ipv4(17, 0, &udp(&[5; 3])));
     let mut back = there.clone();
     back[..6].copy_from_slice(&MACS[6..]);
     back[6..12].copy_from_slice(&MACS[..6]);
     back[26..34].copy_from_slice(&[10, 0, 0, 2, 10, 0, 0, 1]);
     for key in Key::ALL {
-        let (from, to) = stations(key, &there).unwrap();
-        assert_eq!(stations(key, &back), Some((to, from)), "{key}");
+        let (from, to) = endpoints(key, &there).unwrap();
+        assert_eq!(endpoints(key, &back), Some((to, from)), "{key}");
         assert_ne!(from, to);
     }
-    assert_eq!(stations(Key::Nat, &ethernet(0x0806, &counting(28))), None);
+    assert_eq!(endpoints(Key::Nat, &ethernet(0x0806, &counting(28))), None);
 }
 
 #[test]
@@ -292,7 +292,7 @@ proptest! {
     fn arbitrary_bytes_never_panic(bytes: Vec<u8>, length: u16, most in prop::option::of(0_usize..200)) {
         for key in Key::ALL {
             let _ = digest_within(key, &bytes, length.into(), most);
-            let _ = stations(key, &bytes);
+            let _ = endpoints(key, &bytes);
         }
     }
 
@@ -312,7 +312,7 @@ proptest! {
         bytes.truncate(cut);
         for key in Key::ALL {
             let _ = digest_within(key, &bytes, rest.len(), most);
-            let _ = stations(key, &bytes);
+            let _ = endpoints(key, &bytes);
         }
     }
 }

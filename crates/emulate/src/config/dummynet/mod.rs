@@ -31,7 +31,7 @@ pub(super) fn parse(text: &str, place: &str, folder: &Path) -> Result<Config, Co
     for (number, words) in std::mem::take(&mut reader.queues) {
         reader.flow(&words).map_err(|problem| at(number, problem))?;
     }
-    rule::settle(&mut reader.config)?;
+    rule::resolve_queues(&mut reader.config)?;
     Ok(reader.config)
 }
 

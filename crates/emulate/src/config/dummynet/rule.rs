@@ -32,7 +32,7 @@ pub(super) fn add(words: &[&str], rules: &mut Vec<Rule>) -> Result<(), String> {
 }
 
 /// Names the pipes that queues belong to, once all are known: `queue 2` is a class of the pipe that has it.
-pub(super) fn settle(config: &mut Config) -> Result<(), ConfigError> {
+pub(super) fn resolve_queues(config: &mut Config) -> Result<(), ConfigError> {
     for rule in &mut config.rules {
         let Action::Pipe { pipe, class: Some(class) } = &mut rule.action else { continue };
         let of = config.pipes.iter().find(|pipe| pipe.queue.classes.iter().any(|known| known.name == *class));

@@ -212,7 +212,7 @@ impl Words {
     }
 }
 
-/// A pipe that is being changed, with what can only be settled at the end.
+/// A pipe that is being changed, with what can only be resolved at the end.
 #[derive(Default)]
 pub(super) struct Draft {
     pub pipe: Pipe,
@@ -258,7 +258,7 @@ impl Draft {
         (known.read)(self, word, words)
     }
 
-    /// Settles what depends on several words.
+    /// Resolves what depends on several words.
     pub fn finish(mut self) -> Result<Pipe, String> {
         self.delay.finish(&mut self.pipe)?;
         self.queue.finish(&mut self.pipe.queue);

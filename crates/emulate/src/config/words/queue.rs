@@ -132,7 +132,7 @@ pub(super) fn mask(draft: &mut Draft, _: &str, words: &mut Words) -> Read<()> {
     Ok(())
 }
 
-/// What is settled at the end: the unit of RED's thresholds, whose words these are.
+/// What is resolved at the end: the unit of RED's thresholds, whose words these are.
 #[derive(Default)]
 pub(super) struct Pending {
     /// RED without a unit: bytes where the queue is in bytes.
@@ -156,7 +156,7 @@ impl Pending {
         self.class = None;
     }
 
-    /// Settles RED's unit, and gives classes the scheduler that dummynet gives them.
+    /// Resolves RED's unit, and gives classes the scheduler that dummynet gives them.
     pub fn finish(&self, queue: &mut Queue) {
         if self.is_red_open {
             queue.aqm = queue.aqm.map(|aqm| in_unit_of(aqm, queue.limit));

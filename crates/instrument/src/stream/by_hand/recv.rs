@@ -8,7 +8,7 @@ use sojourn_record::{Finding, StreamFolder};
 use sojourn_rights::table::STREAM;
 use sojourn_stream::{End, FlowReceived, Senders, Unexpected};
 use sojourn_time::{Clock, HostClock, Nanos, Source, Time};
-use sojourn_wire::{Peers, Station};
+use sojourn_wire::{PeerAddress, Peers};
 
 use super::arguments::ReceiveByHand;
 use super::{add_times, names, print, sources, times};
@@ -52,7 +52,7 @@ pub fn run(arguments: &ReceiveByHand) -> anyhow::Result<()> {
     let ends: Vec<(u16, Option<End>)> =
         asked.flows.iter().map(|flow| (*flow, reception.receiver().end(*flow))).collect();
     let engines = reception.engines();
-    let senders: Vec<(u16, Station)> =
+    let senders: Vec<(u16, PeerAddress)> =
         asked.flows.iter().filter_map(|flow| Some((*flow, reception.receiver().sender(*flow)?))).collect();
     let count = |(flow, end): &(u16, Option<End>)| {
         end.map(|End { sent, next, .. }| SentCount { flow: *flow, sent, next, port: None })
@@ -165,7 +165,7 @@ struct Told<'a> {
     received: &'a Received,
     ends: &'a [(u16, Option<End>)],
     /// Where the sender of each flow greeted from.
-    senders: &'a [(u16, Station)],
+    senders: &'a [(u16, PeerAddress)],
     engines: &'a [String],
 }
 
@@ -179,8 +179,8 @@ impl Told<'_> {
         self.ends.iter().find(|(number, _)| *number == flow)?.1.as_ref()
     }
 
-    fn sender(&self, flow: u16) -> Option<Station> {
-        self.senders.iter().find(|(number, _)| *number == flow).map(|(_, station)| *station)
+    fn sender(&self, flow: u16) -> Option<PeerAddress> {
+        self.senders.iter().find(|(number, _)| *number == flow).map(|(_, peer)| *peer)
     }
 
     fn one_way(&self, flow: &FlowReceived) -> Option<OneWay> {
@@ -253,7 +253,7 @@ impl Told<'_> {
         let all = flow.counts.packets();
         let mut told = receive::flow_json(flow, port, row.frame_bytes);
         told["dev"] = json!(self.asked.ports[flow.port].dev);
-        told["from"] = json!(self.sender(flow.flow).map(|station| station.to_string()));
+        told["from"] = json!(self.sender(flow.flow).map(|peer| peer.to_string()));
         told["sent"] = json!(self.end(flow.flow).map(|end| end.sent));
         told["frame_bytes"] = json!(row.frame_bytes);
         told["payload_bytes"] = json!(row.payload_bytes);
@@ -278,7 +278,7 @@ impl Told<'_> {
     fn flow_text(&self, flow: &FlowReceived, row: &Row) -> String {
         let dev = self.asked.ports[flow.port].dev.as_deref().unwrap_or("UDP");
         let node = if flow.node == 0 { String::new() } else { format!(", answers of node {}", flow.node) };
-        let from = self.sender(flow.flow).map_or_else(String::new, |station| format!(" from {station}"));
+        let from = self.sender(flow.flow).map_or_else(String::new, |peer| format!(" from {peer}"));
         let mut text = format!("flow {}{from} at {dev}{node}: {} byte frames\n", flow.flow, row.frame_bytes);
         let _ = writeln!(text, "{}", self.counts(flow));
         let bps = flow.achieved_pps() * (row.frame_bytes * 8) as f64;

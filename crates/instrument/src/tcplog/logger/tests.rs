@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use sojourn_record::Origin;
 use sojourn_tcplog::flight::FlightOptions;
-use sojourn_tcplog::settle::{self, Settled};
 use sojourn_tcplog::simulated::{NOTHING_ASKED, Setup, Simulated};
+use sojourn_tcplog::tables::{self, Converted};
 use sojourn_tcplog::{Prefix, Source, SourceError};
 
 use super::*;
@@ -96,7 +96,7 @@ fn folder(name: &str) -> PathBuf {
 }
 
 /// Logs until so many flows have ended, holding what is held to what the table has; then what is told of it.
-fn log(name: &str, source: Short, flight: Option<Flight>, flows: u64) -> (Ended, Settled) {
+fn log(name: &str, source: Short, flight: Option<Flight>, flows: u64) -> (Ended, Converted) {
     let folder = folder(name);
     let mut logger = Logger::new(Box::new(source), flight).unwrap();
     logger.spool_to(Spool::create(&folder, r#"{"hz":250}"#).unwrap());
@@ -108,7 +108,7 @@ fn log(name: &str, source: Short, flight: Option<Flight>, flows: u64) -> (Ended,
         }
         assert!(turn < 10_000, "{} flows have ended", logger.gone_flows);
         logger.drain().unwrap();
-        logger.tend(now).unwrap();
+        logger.reap(now).unwrap();
         logger.write_down().unwrap();
         now = now + GRACE;
         let by_flow = [
@@ -123,26 +123,26 @@ fn log(name: &str, source: Short, flight: Option<Flight>, flows: u64) -> (Ended,
     let status = logger.status().unwrap();
     assert_eq!(status["not_run"], json!({ "state_set": 2 }), "{status}");
     let ended = logger.end(&mut || ()).unwrap();
-    let settled = settle::recover(&folder, &Origin::default()).unwrap();
+    let converted = tables::recover(&folder, &Origin::default()).unwrap();
     std::fs::remove_dir_all(&folder).unwrap();
-    (ended, settled)
+    (ended, converted)
 }
 
-fn lawful((ended, settled): &(Ended, Settled)) {
+fn lawful((ended, converted): &(Ended, Converted)) {
     assert!(ended.is_still && ended.failed.is_none());
     assert_eq!(ended.account.check(), Ok(()));
-    assert_eq!(settled.problems, [""; 0]);
-    assert!(settled.is_conserved);
-    assert_eq!(settled.totals, ended.account.totals().collect::<Vec<_>>());
-    assert_eq!((settled.records, settled.flows), (ended.records, ended.flows));
-    assert_eq!(settled.privates, ended.privates);
+    assert_eq!(converted.problems, [""; 0]);
+    assert!(converted.is_conserved);
+    assert_eq!(converted.totals, ended.account.totals().collect::<Vec<_>>());
+    assert_eq!((converted.records, converted.flows), (ended.records, ended.flows));
+    assert_eq!(converted.privates, ended.privates);
     assert_eq!(ended.not_run, json!({ "state_set": 2 }));
     let sorted = |list: &[String]| {
         let mut list = list.to_vec();
         list.sort();
         list
     };
-    assert_eq!(sorted(&settled.flow_list), sorted(&ended.flow_list));
+    assert_eq!(sorted(&converted.flow_list), sorted(&ended.flow_list));
 }
 
 #[test]
@@ -156,7 +156,7 @@ fn what_is_held_does_not_grow_with_the_flows_that_have_ended() {
 fn what_the_flight_recorder_forgot_is_not_held_either() {
     let told = log("flight", Short::new(false), Some(Flight::new(FlightOptions::keeping(4))), 500);
     lawful(&told);
-    let forgotten = told.0.account.all.iter().map(|ledger| ledger.of(Disposition::Forgotten).packets).sum::<u64>();
+    let forgotten = told.0.account.all.iter().map(|counters| counters.of(Disposition::Forgotten).packets).sum::<u64>();
     assert!(forgotten > 1_000, "{forgotten}");
 }
 

@@ -96,28 +96,28 @@ fn shares_of_frames_are_as_said() {
     };
     let mut draw = draw(&path);
     let n = 200_000;
-    let fates: Vec<_> = (0..n).filter_map(|_| draw.forward(0, 64, true)).collect();
-    let arrived = fates.len() as f64;
+    let dispositions: Vec<_> = (0..n).filter_map(|_| draw.forward(0, 64, true)).collect();
+    let arrived = dispositions.len() as f64;
     let near = |count: usize, of: f64, share: f64| {
         let error = (of * share * (1.0 - share)).sqrt();
         assert!((count as f64 - of * share).abs() < 4.0 * error, "{count} {}", of * share);
     };
-    near(fates.len(), f64::from(n), 0.9);
-    near(fates.iter().filter(|fate| fate.again_at_ns.is_some()).count(), arrived, 0.05);
-    near(fates.iter().filter(|fate| fate.damaged.is_some()).count(), arrived, 0.02);
-    near(fates.iter().filter(|fate| fate.is_dropped).count(), arrived, 0.03);
-    near(fates.iter().filter(|fate| fate.at_ns == 600).count(), arrived, 0.2);
+    near(dispositions.len(), f64::from(n), 0.9);
+    near(dispositions.iter().filter(|disposition| disposition.again_at_ns.is_some()).count(), arrived, 0.05);
+    near(dispositions.iter().filter(|disposition| disposition.damaged.is_some()).count(), arrived, 0.02);
+    near(dispositions.iter().filter(|disposition| disposition.is_dropped).count(), arrived, 0.03);
+    near(dispositions.iter().filter(|disposition| disposition.at_ns == 600).count(), arrived, 0.2);
 }
 
 proptest! {
     #[test]
-    fn the_same_seed_and_block_give_the_same_fates(seed: u64, block: u32) {
+    fn the_same_seed_and_block_give_the_same_dispositions(seed: u64, block: u32) {
         let path = Path { loss: 0.5, duplicate: 0.5, seed, ..Path::constant(5) };
-        let fates = |block| {
+        let dispositions = |block| {
             let mut draw = Draw::new(&path, block).unwrap();
             (0..64).map(|_| draw.forward(0, 64, true)).collect::<Vec<_>>()
         };
-        prop_assert_eq!(fates(block), fates(block));
-        prop_assert_ne!(fates(block), fates(block.wrapping_add(1)));
+        prop_assert_eq!(dispositions(block), dispositions(block));
+        prop_assert_ne!(dispositions(block), dispositions(block.wrapping_add(1)));
     }
 }

@@ -196,11 +196,11 @@ def min_interval_rows(run: Run, one: Sweep, judged: pl.DataFrame) -> list[Row]:
     if one.device == A_A:
         return []
     rows = _shortest_stable(run, one, judged)
-    crowded = [cell for cell, good in zip(one.cells, one.stable, strict=True) if not good]
-    if crowded:
-        here = judged.filter((pl.col("device") == one.device) & (pl.col("cell") == crowded[-1]))
+    unstable = [cell for cell, good in zip(one.cells, one.stable, strict=True) if not good]
+    if unstable:
+        here = judged.filter((pl.col("device") == one.device) & (pl.col("cell") == unstable[-1]))
         gaps = over_column(here, 1e9 / pl.col("received_pps"))
-        rows += [_row(one, crowded[-1], "saturated", gaps)] if gaps.n else []
+        rows += [_row(one, unstable[-1], "saturated", gaps)] if gaps.n else []
     pace = pace_of(run, one.device)
     least = pace.interval_ns(one.factors.frame_bytes or 0)
     rows.append(

@@ -60,7 +60,7 @@ COUNTS = {
 def shape_findings(run: Run, rounds: Rounds, bed_ns: float) -> list[Finding]:
     """All that the delays show; `bed_ns` is what the bed can resolve, one way."""
     found = [*_periods(run), *_drifts(run, 2 * bed_ns), *_modes(run, bed_ns), *_interference(run), *_counts(run)]
-    return [*found, *_warming(run, 2 * bed_ns), *_settling(run, rounds, bed_ns)]
+    return [*found, *_warming(run, 2 * bed_ns), *_transient(run, rounds, bed_ns)]
 
 
 def _periods(run: Run) -> Iterator[Finding]:
@@ -284,7 +284,7 @@ def _warming(run: Run, least_ns: float) -> Iterator[Finding]:
         yield Finding("unsteady", sentence, worst, places)
 
 
-def _settling(run: Run, rounds: Rounds, bed_ns: float) -> Iterator[Finding]:
+def _transient(run: Run, rounds: Rounds, bed_ns: float) -> Iterator[Finding]:
     """Do the first third of the rounds say the same of a device as the rest."""
     for device, reference in rounds.pairs():
         if reference != DIRECT or device == A_A:

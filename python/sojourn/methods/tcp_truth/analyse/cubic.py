@@ -37,7 +37,7 @@ MOST_GROUPS = 40
 """The interval is a jackknife over at most this many groups of stretches."""
 
 LEAST_STRETCHES = 6
-SETTLED_S = 0.3
+TRANSIENT_S = 0.3
 """Before this time CUBIC's window and Reno's are equal."""
 
 WANTED = ("bic_K", "bic_origin_point", "epoch_start", "tcp_cwnd")
@@ -95,7 +95,7 @@ def curves(rows: pl.DataFrame, several: Sequence[Stretch]) -> Iterator[Curve]:
 def _curve(stretch: Stretch, own: dict[str, NDArray[np.float64]], chosen: NDArray[np.bool_]) -> Curve:
     seconds = stretch.seconds[chosen] - stretch.seconds[chosen][0]
     window = stretch.window[chosen].astype(np.float64)
-    ahead = np.flatnonzero((own["tcp_cwnd"] >= window) & (seconds > SETTLED_S))
+    ahead = np.flatnonzero((own["tcp_cwnd"] >= window) & (seconds > TRANSIENT_S))
     end = int(ahead[0]) if len(ahead) else len(window)
     origin, k = float(own["bic_origin_point"][0]), float(own["bic_K"][0]) / K_UNIT
     of_state = (origin - float(own["tcp_cwnd"][0])) / k**3 if k > 0 else None

@@ -2,8 +2,8 @@
 //! held against what is there.
 //!
 //! Memory is bounded by a batch of rows and by how many flows there were at once, not by how many there have been. A spool that
-//! a killed run left is settled too: its last words on each flow must then do for the account, and are of a moment before its last
-//! samples.
+//! a killed run left is converted too: its last words on each flow must then do for the account, and are of a moment before
+//! its last samples.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -35,7 +35,7 @@ pub const INTERRUPTED: &str = "interrupted";
 /// How many flows a footer lists; the table has all of them.
 pub const LISTED: usize = 65_536;
 
-/// What is to be settled, and how the records are called.
+/// What is to be converted, and how the records are called.
 #[derive(Clone, Copy, Debug)]
 pub struct Job<'a> {
     /// The spool's folder.
@@ -54,7 +54,7 @@ pub struct Job<'a> {
 
 /// What became of a spool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Settled {
+pub struct Converted {
     /// Rows of `tcp_samples`.
     pub records: u64,
     /// Private states.
@@ -77,9 +77,9 @@ pub struct Settled {
     pub flow_list: Vec<String>,
 }
 
-/// Why a spool cannot be settled.
+/// Why a spool cannot be converted.
 #[derive(Debug, thiserror::Error)]
-pub enum SettleError {
+pub enum ConvertError {
     /// It cannot be read.
     #[error(transparent)]
     Spool(#[from] SpoolError),
@@ -100,11 +100,11 @@ pub enum SettleError {
 ///
 /// # Errors
 /// When there is none, or it goes on.
-pub fn recover(folder: &Path, origin: &Origin) -> Result<Settled, SettleError> {
-    let (settled, spent) =
-        settle(&Job { folder, records: &folder.join("records"), who: "tcplog", part: 0, block: 0, origin })?;
+pub fn recover(folder: &Path, origin: &Origin) -> Result<Converted, ConvertError> {
+    let (converted, spent) =
+        convert(&Job { folder, records: &folder.join("records"), who: "tcplog", part: 0, block: 0, origin })?;
     spent.discard();
-    Ok(settled)
+    Ok(converted)
 }
 
 /// A spool whose records are made: nobody else makes any until it is discarded.
@@ -126,7 +126,7 @@ impl Spent {
 ///
 /// # Errors
 /// When it cannot be read, somebody holds it, or the records cannot be written; then there are no records.
-pub fn settle(job: &Job<'_>) -> Result<(Settled, Spent), SettleError> {
+pub fn convert(job: &Job<'_>) -> Result<(Converted, Spent), ConvertError> {
     let path = job.folder.join(spool::NAME);
     let held = spool::hold(&path)?;
     let reader = Reader::open(&path)?;
@@ -137,14 +137,14 @@ pub fn settle(job: &Job<'_>) -> Result<(Settled, Spent), SettleError> {
         TcpFolder::remove(job.records, name);
     }
     let sink = TcpFolder::create(job.records, name, &header.absent, job.origin)?;
-    let settled =
+    let converted =
         make(reader, Work::new(job.block, &header, sink)).inspect_err(|_| TcpFolder::remove(job.records, name))?;
     // The records are on the disk, and now their folder is, too.
     sync_folder(job.records.parent().unwrap_or(Path::new("")))?;
-    Ok((settled, Spent { folder: job.folder.to_owned(), _held: held }))
+    Ok((converted, Spent { folder: job.folder.to_owned(), _held: held }))
 }
 
-fn make(mut reader: Reader, mut work: Work) -> Result<Settled, SettleError> {
+fn make(mut reader: Reader, mut work: Work) -> Result<Converted, ConvertError> {
     while let Some(frame) = reader.next_frame()? {
         work.take(frame)?;
     }
@@ -160,8 +160,8 @@ struct Header {
 }
 
 impl Header {
-    fn read(text: &str, path: &Path) -> Result<Self, SettleError> {
-        let missing = |missing| SettleError::Header { path: path.to_owned(), missing };
+    fn read(text: &str, path: &Path) -> Result<Self, ConvertError> {
+        let missing = |missing| ConvertError::Header { path: path.to_owned(), missing };
         let json: serde_json::Value = serde_json::from_str(text).map_err(|_| missing("JSON"))?;
         let hz = json["hz"].as_u64().and_then(|hz| u32::try_from(hz).ok()).filter(|hz| *hz > 0);
         let absent = json["absent"].as_array().into_iter().flatten().filter_map(|name| name.as_str());
@@ -193,7 +193,7 @@ struct Work {
     counted: Option<Counted>,
     gaps: Vec<tcp::Gap>,
     missing: u64,
-    settled: Settled,
+    converted: Converted,
 }
 
 impl Work {
@@ -215,7 +215,7 @@ impl Work {
             counted: None,
             gaps: Vec::new(),
             missing: 0,
-            settled: Settled::default(),
+            converted: Converted::default(),
         }
     }
 
@@ -243,7 +243,7 @@ impl Work {
             Frame::Gap(gap) => return self.gap(&gap),
             Frame::Note(text) => self.note(text),
             Frame::Account(counted) => self.counted = Some(counted),
-            Frame::End => self.settled.is_whole = true,
+            Frame::End => self.converted.is_whole = true,
         }
         Ok(())
     }
@@ -263,14 +263,14 @@ impl Work {
         let is_of_packet = matches!(sample.point, point::IN | point::OUT);
         let packet = is_of_packet.then(|| (usize::from(sample.point), u64::from(sample.segments)));
         let flow = self.flows.take(sample.cookie, sample.slot, sample.time_ns, packet);
-        self.settled.records += 1;
+        self.converted.records += 1;
         self.rows.push(row(sample, Place { block: self.block, flow, cpu, hz: self.hz }));
         if self.rows.len() == ROWS { self.write_rows() } else { Ok(()) }
     }
 
     fn private(&mut self, cpu: u32, state: &PrivateState) -> Result<(), RecordError> {
         let flow = self.flows.take(state.cookie, state.slot, state.time_ns, None);
-        self.settled.privates += 1;
+        self.converted.privates += 1;
         let algorithm = self.texts.share(0, &text_of(&state.algorithm));
         let (block, sink, texts) = (self.block, &mut self.sink, &mut self.texts);
         let mut outcome = Ok(());
@@ -297,7 +297,7 @@ impl Work {
     fn gap(&mut self, gap: &Gap) -> Result<(), RecordError> {
         let [after, before] = [gap.after_ns, gap.before_ns].map(|time| time.map(|time| Time(time.cast_signed())));
         self.missing += gap.missing;
-        self.settled.gaps += 1;
+        self.converted.gaps += 1;
         self.gaps.push(tcp::Gap {
             block: self.block,
             cpu: gap.cpu,
@@ -320,7 +320,7 @@ impl Work {
         Ok(())
     }
 
-    fn finish(mut self, ending: Ending) -> Result<Settled, RecordError> {
+    fn finish(mut self, ending: Ending) -> Result<Converted, RecordError> {
         self.write_rows()?;
         match ending {
             Ending::Whole => {}
@@ -335,15 +335,15 @@ impl Work {
         let of_rest = std::mem::replace(&mut self.account, of_flows);
         let counted = self.counted.take().unwrap_or_else(|| self.reckon(is_cut));
         self.check(&counted);
-        self.settled.is_conserved = self.is_lawful && !is_cut;
+        self.converted.is_conserved = self.is_lawful && !is_cut;
         let totals: Vec<_> = counted.entries.iter().filter_map(|entry| self.account_row(None, entry)).collect();
-        self.settled.totals = counted.entries;
+        self.converted.totals = counted.entries;
         self.write_flows()?;
         self.sink.account(&totals)?;
         self.sink.account(&of_rest)?;
         self.sink.gaps(&self.gaps)?;
         self.sink.finish()?;
-        Ok(self.settled)
+        Ok(self.converted)
     }
 
     /// Makes the rows of a flow, and holds what was counted of it against what is there. Of a log that was cut off, the last
@@ -353,13 +353,13 @@ impl Work {
         let mut both = seen.counted().unwrap_or_default();
         seen.add_left_out(&mut self.left_out);
         if is_cut && !(is_told && seen.is_over()) {
-            both.iter_mut().zip(seen.logged).for_each(|(ledger, found)| ledger.find(found));
+            both.iter_mut().zip(seen.logged).for_each(|(counters, found)| counters.find(found));
         } else if is_told {
             if let Err(breach) = account::check_flow(seen.cookie, &both) {
                 self.breach(breach.to_string());
             }
-            for (direction, ledger) in both.iter().enumerate() {
-                self.compare(Some(seen.number), direction, seen.logged[direction], ledger.of(Disposition::Logged));
+            for (direction, counters) in both.iter().enumerate() {
+                self.compare(Some(seen.number), direction, seen.logged[direction], counters.of(Disposition::Logged));
             }
         }
         self.told.add_told(seen.cookie, &both);
@@ -368,10 +368,10 @@ impl Work {
             entries.into_iter().flatten().filter_map(|entry| self.account_row(Some(seen.number), &entry)).collect();
         self.account.extend(rows);
         let row = seen.row(self.block);
-        if self.settled.flow_list.len() < LISTED {
-            self.settled.flow_list.push(endpoints(&row));
+        if self.converted.flow_list.len() < LISTED {
+            self.converted.flow_list.push(endpoints(&row));
         }
-        self.settled.flows += 1;
+        self.converted.flows += 1;
         self.rows_of_flows.push(row);
     }
 
@@ -401,9 +401,9 @@ impl Work {
             .for_each(|(disposition, tallies)| account::leave_out(&mut account.all, *disposition, *tallies));
         let mut counted = Counted { events: account.events, full: account.full(), ..Counted::default() };
         if is_cut {
-            let before = account.all.map(|ledger| ledger.of(Disposition::Logged).packets);
-            account.all.iter_mut().zip(self.flows.logged()).for_each(|(ledger, found)| ledger.find(found));
-            let after = account.all.map(|ledger| ledger.of(Disposition::Logged).packets);
+            let before = account.all.map(|counters| counters.of(Disposition::Logged).packets);
+            account.all.iter_mut().zip(self.flows.logged()).for_each(|(counters, found)| counters.find(found));
+            let after = account.all.map(|counters| counters.of(Disposition::Logged).packets);
             let added = after.iter().sum::<u64>() - before.iter().sum::<u64>();
             counted.full = self.missing;
             self.problem(format!(
@@ -467,7 +467,7 @@ impl Work {
         if let Some(why) = note[INTERRUPTED]["why"].as_str() {
             self.breach(format!("{why}: what passed from then on was not seen"));
         }
-        self.settled.notes.push(text);
+        self.converted.notes.push(text);
     }
 
     /// Keeps a sentence on how the law was broken.
@@ -478,8 +478,8 @@ impl Work {
 
     /// Keeps a sentence; of many, the first.
     fn problem(&mut self, text: String) {
-        if self.settled.problems.len() < 20 {
-            self.settled.problems.push(text);
+        if self.converted.problems.len() < 20 {
+            self.converted.problems.push(text);
         }
     }
 }

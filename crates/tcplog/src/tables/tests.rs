@@ -15,7 +15,7 @@ const HEADER: &str = r#"{"hz": 250, "absent": ["received_ce"], "kernel": "0.0.0"
 const PACKETS: u64 = 2_000;
 
 fn folder(name: &str) -> PathBuf {
-    let folder = std::env::temp_dir().join(format!("sojourn-settle-{}-{name}", std::process::id()));
+    let folder = std::env::temp_dir().join(format!("sojourn-tables-{}-{name}", std::process::id()));
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder).unwrap();
     folder
@@ -120,28 +120,28 @@ fn bytes(record: &impl Raw) -> Vec<u8> {
     bytes
 }
 
-fn settle_in(folder: &Path) -> Settled {
+fn convert_in(folder: &Path) -> Converted {
     recover(folder, &Origin::default()).unwrap()
 }
 
 /// How much of a disposition there is in total.
-fn total(settled: &Settled, disposition: Option<Disposition>) -> u64 {
-    settled.totals.iter().filter(|entry| entry.disposition == disposition).map(|entry| entry.tally.packets).sum()
+fn total(converted: &Converted, disposition: Option<Disposition>) -> u64 {
+    converted.totals.iter().filter(|entry| entry.disposition == disposition).map(|entry| entry.tally.packets).sum()
 }
 
 #[test]
-fn what_was_logged_is_settled_and_conserved() {
+fn what_was_logged_is_converted_and_conserved() {
     let folder = folder("whole");
     let made = made();
     let mut spool = made.spool(&folder);
     spool.account(&made.account());
     spool.end().unwrap();
-    let settled = settle_in(&folder);
-    assert_eq!(settled.problems, [""; 0]);
-    assert!(settled.is_conserved && settled.is_whole);
-    assert_eq!((settled.records, settled.flows, settled.gaps), (PACKETS / 2, 2, 0));
-    assert_eq!((total(&settled, None), total(&settled, Some(Disposition::Decimated))), (PACKETS, PACKETS / 2));
-    assert_eq!(settled.flow_list, ["10.0.0.1;40000-10.0.0.2;5201", "::1;40000-::1;5201"]);
+    let converted = convert_in(&folder);
+    assert_eq!(converted.problems, [""; 0]);
+    assert!(converted.is_conserved && converted.is_whole);
+    assert_eq!((converted.records, converted.flows, converted.gaps), (PACKETS / 2, 2, 0));
+    assert_eq!((total(&converted, None), total(&converted, Some(Disposition::Decimated))), (PACKETS, PACKETS / 2));
+    assert_eq!(converted.flow_list, ["10.0.0.1;40000-10.0.0.2;5201", "::1;40000-::1;5201"]);
     assert!(!folder.join(spool::NAME).exists());
     assert!(File::open(folder.join("records/tcp_account-tcplog-000.arrow")).unwrap().metadata().unwrap().len() > 0);
     fs::remove_dir_all(&folder).unwrap();
@@ -159,15 +159,15 @@ fn what_a_killed_run_left_is_recovered() {
     }
     spool.flush().unwrap();
     drop(spool);
-    let settled = settle_in(&folder);
-    assert_eq!((settled.records, settled.flows), (PACKETS / 2 + 2, 3));
-    assert!(!settled.is_conserved && !settled.is_whole);
+    let converted = convert_in(&folder);
+    assert_eq!((converted.records, converted.flows), (PACKETS / 2 + 2, 3));
+    assert!(!converted.is_conserved && !converted.is_whole);
     let problems = [
         "the log has no end: the program that wrote it was killed",
         "its last account was written before the last 2 packets were logged: they were added",
     ];
-    assert_eq!(settled.problems, problems);
-    assert_eq!((total(&settled, None), total(&settled, Some(Disposition::Logged))), (PACKETS + 2, PACKETS / 2 + 2));
+    assert_eq!(converted.problems, problems);
+    assert_eq!((total(&converted, None), total(&converted, Some(Disposition::Logged))), (PACKETS + 2, PACKETS / 2 + 2));
     fs::remove_dir_all(&folder).unwrap();
 }
 
@@ -176,7 +176,7 @@ fn records_that_were_broken_off_are_made_again_and_a_log_that_goes_on_is_left_al
     let folder = folder("again");
     let mut spool = made().spool(&folder);
     spool.flush().unwrap();
-    let busy = |error: SettleError| matches!(error, SettleError::Spool(SpoolError::Busy(_)));
+    let busy = |error: ConvertError| matches!(error, ConvertError::Spool(SpoolError::Busy(_)));
     assert!(spool::is_held(&folder) && busy(recover(&folder, &Origin::default()).unwrap_err()));
     assert!(!folder.join("records").exists());
     drop(spool);
@@ -184,7 +184,7 @@ fn records_that_were_broken_off_are_made_again_and_a_log_that_goes_on_is_left_al
     let samples = folder.join("records/tcp_samples-tcplog-000.arrow");
     fs::create_dir(folder.join("records")).unwrap();
     fs::write(&samples, "killed in the middle").unwrap();
-    assert_eq!(settle_in(&folder).records, PACKETS / 2);
+    assert_eq!(convert_in(&folder).records, PACKETS / 2);
     assert!(fs::metadata(&samples).unwrap().len() > 1_000);
     fs::remove_dir_all(&folder).unwrap();
 }
@@ -202,10 +202,10 @@ fn where_records_have_no_room_none_are_left_and_a_later_try_makes_them() {
     let job = |records| Job { folder: &folder, records, who: "a", part: 0, block: 1, origin: &origin };
     let filler = disk.0.join("filler");
     let _ = fs::write(&filler, vec![0; 40 << 10]);
-    assert!(matches!(settle(&job(&disk.0)), Err(SettleError::Records(_))));
+    assert!(matches!(convert(&job(&disk.0)), Err(ConvertError::Records(_))));
     assert_eq!(fs::read_dir(&disk.0).unwrap().count(), 1, "the filler");
     let records = folder.join("elsewhere");
-    assert_eq!(settle(&job(&records)).unwrap().0.records, PACKETS / 2);
+    assert_eq!(convert(&job(&records)).unwrap().0.records, PACKETS / 2);
     fs::remove_dir_all(&folder).unwrap();
 }
 
@@ -260,11 +260,11 @@ fn flows_that_have_ended_are_not_held_and_all_of_them_are_told() {
         assert!(work.flows.held() <= crate::numbers::LINGERING + 1, "{} flows are held", work.flows.held());
         assert!(work.rows_of_flows.len() <= FLOWS && work.account.len() <= 8 * FLOWS);
     }
-    let settled = work.finish(reader.ending().unwrap().clone()).unwrap();
-    assert_eq!(settled.problems, [""; 0]);
-    assert!(settled.is_conserved);
-    assert_eq!((settled.flows, settled.records), (count, count - count / 3));
-    assert_eq!(settled.flow_list.len() as u64, count);
+    let converted = work.finish(reader.ending().unwrap().clone()).unwrap();
+    assert_eq!(converted.problems, [""; 0]);
+    assert!(converted.is_conserved);
+    assert_eq!((converted.flows, converted.records), (count, count - count / 3));
+    assert_eq!(converted.flow_list.len() as u64, count);
     fs::remove_dir_all(&folder).unwrap();
 }
 
@@ -276,10 +276,10 @@ fn a_sample_that_is_missing_is_found() {
     let mut spool = made.spool(&folder);
     spool.account(&made.account());
     spool.end().unwrap();
-    let settled = settle_in(&folder);
-    assert!(!settled.is_conserved && settled.is_whole);
-    assert_eq!(settled.problems.len(), 2, "{:?}", settled.problems);
-    assert!(settled.problems[1].starts_with("all flows"), "{:?}", settled.problems);
+    let converted = convert_in(&folder);
+    assert!(!converted.is_conserved && converted.is_whole);
+    assert_eq!(converted.problems.len(), 2, "{:?}", converted.problems);
+    assert!(converted.problems[1].starts_with("all flows"), "{:?}", converted.problems);
     fs::remove_dir_all(&folder).unwrap();
 }
 
@@ -296,10 +296,10 @@ fn samples_that_were_left_out_are_accounted_for() {
     left_out.iter().for_each(|(cookie, tallies)| spool.left_out_of(cookie, Disposition::Broken, tallies));
     spool.account(&account);
     spool.end().unwrap();
-    let settled = settle_in(&folder);
-    assert_eq!(settled.problems, [""; 0]);
-    assert!(settled.is_conserved);
-    assert_eq!(total(&settled, Some(Disposition::Broken)), 1);
+    let converted = convert_in(&folder);
+    assert_eq!(converted.problems, [""; 0]);
+    assert!(converted.is_conserved);
+    assert_eq!(total(&converted, Some(Disposition::Broken)), 1);
     fs::remove_dir_all(&folder).unwrap();
 }
 
@@ -313,9 +313,9 @@ fn gaps_are_held_against_what_had_no_room() {
     spool.gap(&Gap { cpu: 0, number: 4, missing: 2, after_ns: Some(3), before_ns: None });
     spool.account(&made.account());
     spool.end().unwrap();
-    let settled = settle_in(&folder);
-    assert_eq!(settled.gaps, 1);
-    assert_eq!(settled.problems, ["gaps of 2 records where 3 had no room"]);
+    let converted = convert_in(&folder);
+    assert_eq!(converted.gaps, 1);
+    assert_eq!(converted.problems, ["gaps of 2 records where 3 had no room"]);
     fs::remove_dir_all(&folder).unwrap();
 }
 
@@ -329,10 +329,10 @@ fn private_states_and_flows_of_which_nothing_is_known_have_their_rows() {
     spool.event(1, &bytes(&state));
     spool.event(1, &[77; 5]);
     spool.end().unwrap();
-    let settled = settle_in(&folder);
-    assert_eq!((settled.privates, settled.flows, settled.records), (1, 1, 0));
-    assert_eq!(settled.flow_list, [";0-;0"]);
-    assert_eq!(settled.problems, ["decode a record: no kind is called 77"]);
+    let converted = convert_in(&folder);
+    assert_eq!((converted.privates, converted.flows, converted.records), (1, 1, 0));
+    assert_eq!(converted.flow_list, [";0-;0"]);
+    assert_eq!(converted.problems, ["decode a record: no kind is called 77"]);
     fs::remove_dir_all(&folder).unwrap();
 }
 
@@ -407,13 +407,13 @@ fn a_disk_that_fills_up_loses_samples_and_counts_them() {
     spool.end().unwrap();
 
     let job = Job { folder: &disk.0, records: &records, who: "a", part: 0, block: 1, origin: &Origin::default() };
-    let (settled, spent) = settle(&job).unwrap();
+    let (converted, spent) = convert(&job).unwrap();
     assert!(disk.0.join(spool::NAME).exists(), "it is there until its caller says so");
     spent.discard();
     assert!(!disk.0.join(spool::NAME).exists());
-    assert_eq!(settled.problems, [""; 0]);
-    assert!(settled.is_conserved && settled.is_whole);
-    assert!(settled.records > 1_000 && total(&settled, Some(Disposition::Broken)) > 1_000);
-    assert_eq!(settled.records + total(&settled, Some(Disposition::Broken)), 100 * PACKETS / 2);
+    assert_eq!(converted.problems, [""; 0]);
+    assert!(converted.is_conserved && converted.is_whole);
+    assert!(converted.records > 1_000 && total(&converted, Some(Disposition::Broken)) > 1_000);
+    assert_eq!(converted.records + total(&converted, Some(Disposition::Broken)), 100 * PACKETS / 2);
     fs::remove_dir_all(&records).unwrap();
 }

@@ -11,7 +11,7 @@ use crate::store::Store;
 
 /// The counters of all pipes, and the frames that they hold.
 #[derive(Debug)]
-pub(crate) struct Ledger {
+pub(crate) struct Accounting {
     pub store: Store,
     /// What a queue lost just now; used again and again.
     pub losses: Losses,
@@ -42,7 +42,7 @@ struct Outside {
     lost_by_rules: u64,
 }
 
-impl Ledger {
+impl Accounting {
     pub fn new(limit: u64, budget: Nanos, pipes: usize, numbers: Numbers) -> Self {
         let account = || Account::new(Room::of(pipes));
         let of_pipe = || OfPipe { block: account(), before: account(), held: 0, changed: None };

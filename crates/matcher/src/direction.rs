@@ -30,7 +30,7 @@ pub struct Counts {
     pub matched: u64,
     /// Of these: another pairing was possible.
     pub ambiguous: u64,
-    /// Of these: they were forgotten before their window was over, because the memory was full. Whether they are ambiguous is not
+    /// Of these: evicted before their window was over, because the memory was full. Whether they are ambiguous is not
     /// known, and their copies are unexpected.
     pub matched_early: u64,
     /// Of these: their window was open at the end.
@@ -43,7 +43,7 @@ pub struct Counts {
     pub lost: u64,
     /// Of these: the first tap saw them after the last packet that the second tap saw.
     pub lost_at_end: u64,
-    /// Forgotten before their window was over, because the memory was full.
+    /// Evicted before their window was over, because the memory was full.
     pub evicted: u64,
     /// Their window was open at the end.
     pub pending: u64,
@@ -104,7 +104,7 @@ enum Why {
 
 /// Matches in one direction.
 #[derive(Debug)]
-pub(crate) struct Lane<A> {
+pub(crate) struct DirectionMatcher<A> {
     limits: Limits,
     most: usize,
     table: Table,
@@ -119,7 +119,7 @@ pub(crate) struct Lane<A> {
 
 const BYTES_PER_WAITING: usize = size_of::<Observed>() * 3 / 2;
 
-impl<A: Arrivals> Lane<A> {
+impl<A: Arrivals> DirectionMatcher<A> {
     /// Begins with nothing seen.
     pub fn new(limits: Limits, arrivals: A) -> Self {
         let waiting = if limits.ahead > 0 { BYTES_PER_WAITING } else { 0 };

@@ -1,6 +1,6 @@
 //! The flows of a log: by the cookies of their sockets, numbered as [`Numbers`] has it.
 //!
-//! A flow whose last word was said is given up for good when its number is forgotten: what is held does not grow with how many
+//! A flow whose last word was said is given up for good when its number is released: what is held does not grow with how many
 //! flows there were.
 
 use std::collections::{HashMap, VecDeque};
@@ -10,14 +10,14 @@ use sojourn_record::tcp;
 use sojourn_time::Time;
 
 use super::text_of;
-use crate::account::{Both, Disposition, Ledger, Tally, add_both, leave_out};
+use crate::account::{Both, Counters, Disposition, Tally, add_both, leave_out};
 use crate::layout::Flow;
 use crate::numbers::Numbers;
 
 const AF_INET: u16 = 2;
 
 /// How many flows are found without a search, by the last bits of their slots.
-const QUICK: usize = 1024;
+const CACHED: usize = 1024;
 
 #[derive(Default)]
 pub(super) struct Flows {
@@ -25,9 +25,9 @@ pub(super) struct Flows {
     places: HashMap<u64, usize>,
     seen: Vec<Seen>,
     free: Vec<usize>,
-    quick: Vec<usize>,
+    cache: Vec<usize>,
     numbers: Numbers,
-    /// Flows whose numbers are forgotten.
+    /// Flows whose numbers are released.
     over: VecDeque<u64>,
     logged: [Tally; 2],
 }
@@ -57,17 +57,17 @@ struct Word {
 impl Flows {
     /// Takes a sample of a flow, of a packet with so many segments one way or of none; returns the flow's number.
     pub(super) fn take(&mut self, cookie: u64, slot: u32, time_ns: u64, packet: Option<(usize, u64)>) -> i32 {
-        if self.quick.is_empty() {
-            self.quick = vec![usize::MAX; QUICK];
+        if self.cache.is_empty() {
+            self.cache = vec![usize::MAX; CACHED];
         }
-        let quick = slot as usize % QUICK;
+        let at = slot as usize % CACHED;
         let is_known = |seen: &Seen| seen.cookie == cookie && seen.number != 0;
-        if !self.seen.get(self.quick[quick]).is_some_and(is_known) {
+        if !self.seen.get(self.cache[at]).is_some_and(is_known) {
             let place = self.place(cookie);
             self.seen[place].number = self.numbers.sample(cookie, slot);
-            self.quick[quick] = place;
+            self.cache[at] = place;
         }
-        let seen = &mut self.seen[self.quick[quick]];
+        let seen = &mut self.seen[self.cache[at]];
         if seen.first_ns == 0 {
             seen.first_ns = time_ns;
         }
@@ -156,7 +156,9 @@ impl Seen {
     pub(super) fn counted(&self) -> Option<Both> {
         let mut both = Both::default();
         for word in &self.words {
-            both.iter_mut().zip(&word.flow.directions).for_each(|(ledger, counts)| ledger.add(&Ledger::from(counts)));
+            both.iter_mut()
+                .zip(&word.flow.directions)
+                .for_each(|(counters, counts)| counters.add(&Counters::from(counts)));
         }
         self.left_out.iter().for_each(|(disposition, tallies)| leave_out(&mut both, *disposition, *tallies));
         (!self.words.is_empty()).then_some(both)
