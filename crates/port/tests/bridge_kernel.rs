@@ -288,7 +288,13 @@ fn what_nobody_wants_to_see_stays_in_the_kernel() {
         let give_up = HostClock.now() + ENOUGH;
         let mut seen = Vec::new();
         while seen.is_empty() && HostClock.now() < give_up {
-            bridge.left.receive(64, &mut |frame, _| seen.push(frame.to_vec())).expect("receives");
+            // The kernel's reports of multicast groups may still come.
+            let mut keep = |frame: &[u8]| {
+                if frame[12..14] == PROBE_ETHERTYPE.to_be_bytes() {
+                    seen.push(frame.to_vec());
+                }
+            };
+            bridge.left.receive(64, &mut |frame, _| keep(frame)).expect("receives");
         }
         assert_eq!(seen, [frames]);
         for port in [&mut bridge.left, &mut bridge.right] {
