@@ -71,7 +71,7 @@ def _nothing(request: Request, log: TcpLog, told: Told) -> str:
         return log.nothing_logged()
     asked = {"--flow": chosen.flows, "--since": chosen.since_ns, "--until": chosen.until_ns}
     options = " and ".join(option for option, value in asked.items() if value is not None)
-    why = "; ".join([f"{options} leave nothing of it"] * bool(options) + told.sentences)
+    why = "; ".join([f"nothing of it is left by {options}"] * bool(options) + told.sentences)
     return f"no record of {request.log} can be written{': ' * bool(why)}{why}"
 
 
