@@ -108,7 +108,7 @@ def test_a_cell_that_stands_out_is_repeated_by_itself_and_said_to_persist(tmp_pa
     box.write_text(SHAPED)
     box.chmod(0o755)
     own = [
-        "bed.sessions=3", "trials.rounds=4", "trials.duration=40ms", "trials.grace=50ms", "trials.qualify=false",
+        "bed.sessions=3", "trials.rounds=6", "trials.duration=40ms", "trials.grace=50ms", "trials.qualify=false",
         "trials.a_a=false", "trials.at_most=10min", "stream.payload_bytes=92", "stream.interval=1ms,500us,150us",
     ]  # fmt: skip
     plan = load_plan("bridge-modes", quick=True, sets=own, devices=["bridge", str(box)])
