@@ -185,3 +185,26 @@ def test_delays_over_beds_that_differ_hold_the_truth(tmp_path: Path, runs: int, 
         assert pick(rows, "device_latency", "pooled")["sessions"] == 6
     assert sum(held) >= least, held
     assert sum(spreads) >= least, spreads
+
+
+TWO = 'payload_bytes = [1500]\nsenders = [2]\nschedule = ["regular"]\ninterval = ["2ms"]\nwalk = 1'
+
+
+def test_two_regular_streams_meet_in_a_line_by_their_phase(tmp_path: Path) -> None:
+    """A frame takes 1 ms of the 4 ms between a stream's: the first of 20 bins waits for 0.9 ms, the last for none."""
+    line = "serialiser = { rate_pps = 1000.0, queue_frames = 100 }"
+    verdict, rows = measured(tmp_path, "fan-in", stream=TWO, line=line, duration="400ms", rounds="12")
+    first, last = (pick(rows, "delay_by_phase", f"at_{at}")["estimate"] for at in ("0.025", "0.975"))
+    assert last == pytest.approx(5_700 + 1e6, abs=200)
+    assert first - last == pytest.approx(0.9e6, abs=25_000)
+    middle = pick(rows, "delay_by_phase", "at_0.125")["estimate"] - last
+    assert middle == pytest.approx(0.5e6, abs=25_000)
+    assert pick(rows, "phase_effect", "behind")["estimate"] == pytest.approx(first - last, rel=0.01)
+    assert "phase_dependent" in names(verdict)
+
+
+def test_two_regular_streams_that_meet_nowhere_have_no_phase(tmp_path: Path) -> None:
+    verdict, rows = measured(tmp_path, "fan-in", stream=TWO, duration="400ms", rounds="12")
+    behind = pick(rows, "phase_effect", "behind")
+    assert behind["ci_low"] <= 0 <= behind["ci_high"]
+    assert "phase_dependent" not in names(verdict)

@@ -413,6 +413,7 @@ BOTH_WAYS = {
     "no-shortfall": (f"tests/unit/test_emulator.py::{OF_DELAYS}",),
     "no-tick": ("tests/unit/test_emulator.py::test_a_tick_is_rejected_and_none_is_supported",),
     "nothing-skipped": ("tests/unit/test_costs.py::test_no_packet_skipped_in_few_slices_supports_nothing",),
+    "phase-saw-tooth": ("tests/unit/test_phase.py::test_the_delay_falls_with_the_phase_as_the_link_serves_frames",),
     "placebo-explains": (OF_CONTROLS,),
     "rate-independent": (OF_PAIRS,),
     "slope-is-sum-of-rates": ("tests/unit/test_links.py::test_the_slope_is_the_sum_of_8_over_r_on_a_busy_machine",),

@@ -148,7 +148,7 @@ def test_studies_are_listed_and_beds_drawn(tmp_path: Path) -> None:
     assert "bridge-latency       How long" in sojourn("list").stdout
     listed = {study["name"] for study in json.loads(sojourn("list", "--json").stdout)}
     emulators = {f"emulator-{what}" for what in ("delay", "delay-rate", "loss", "overhead", "throughput")}
-    rated = {f"rated-{what}" for what in ("frame-size", "queue", "fan-in", "throughput", "mixed")}
+    rated = {f"rated-{what}" for what in ("frame-size", "queue", "fan-in", "throughput", "mixed", "phase")}
     several = {"pairs", "departures", "emulator", "tcp-cost", "tcp-truth", "tcp-perturbation", "taps", "tcp-load"}
     methods = set(packages()) - several
     tcplog = {f"tcplog-{what}" for what in ("cost", "perturbation", "truth")}

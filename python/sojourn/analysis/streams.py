@@ -50,6 +50,10 @@ the same path that was subtracted ("load=0.0", "load_via=beside", "to=unicast", 
     - delay_spread (of the delays within a trial, first sender); sd iqr p99-p1 [ns]
     - throughput_pps, throughput_bps (all senders together); mean at_least [1/s bit/s]
     - fairness (Jain's index of the senders' received rates; 1: equal); jain [1]
+    - delay_by_phase (of the first of two regular senders, by the time since the other's last departure, as a share of
+      its interval: at_0.025 is the bin around 2.5 %; only where the phase took every value); at_... [ns]
+    - phase_effect (the first bin, just behind the other's frames, less those from half an interval on); behind [ns]
+    - phase_height (over a rated link that both share: of the saw tooth, expected is a frame's time on it); fit [ns]
 - multicast:
     - response_latency (per node, from the request's departure to the response's arrival, on one clock); as delays [ns]
     - rtt (of probes to one host); as delays [ns]
@@ -89,6 +93,8 @@ statistic, estimate, ci_low, ci_high, unit, port, node, against.
   calculated_ns (null without a line rate), tester_zero_loss_pps (null where not qualified), tester_limited
 - rate_lines (throughput): device, frame_bytes, estimate_ns, ci_low_ns, ci_high_ns (the fitted inter-frame time)
 - delay_spreads (fan-in) *: delay_spread (sd, iqr, p99-p1)
+- delay_by_phase (fan-in): device, cell, phase (the middle of the bin, a share of the interval), phase_ns, delay_ns,
+  ci_low_ns, ci_high_ns, frames, expected_ns (null without a rated link)
 - shares (fan-in): device, cell, block, round, flow, received_pps
 - peaks (multicast) *: peak of every node
 - shifts (loss, multicast, background) *: every ..._shift against another cell

@@ -159,15 +159,15 @@ def time_limit(asked: Asked) -> dict[str, int]:
 
 
 def flow(asked: Asked, number: int, port: Port) -> dict[str, Any]:
-    """One flow from one near end."""
-    factors = asked.trial.factors
-    rate = None if asked.rate_pps is None else asked.rate_pps / factors.senders
+    """One flow from one near end; each further one falls behind by `stream.walk` intervals."""
+    count = max(1, asked.frames - (number - 1) * asked.plan.stream.walk)
+    rate = (asked.rate_pps or 0.0) / asked.trial.factors.senders
     return {
         "flow": number,
         "to": destination(asked, port, number),
         "schedule": schedule(asked),
-        "rate_pps": rate or 0.0,
-        "count": asked.frames,
+        "rate_pps": rate * (count / asked.frames),
+        "count": count,
         "payload_bytes": asked.payload_bytes,
         "seed": asked.trial.seed + number,
     }

@@ -93,7 +93,7 @@ UNREAD = frozenset(
     f"stream.{name}"
     for name in (
         *("kind", "schedule", "interval", "rate", "to", "senders", "receivers", "request_payload_bytes"),
-        *("load", "load_via", "load_frame_bytes", "load_schedule", "pipe", "marks"),
+        *("load", "load_via", "load_frame_bytes", "load_schedule", "pipe", "marks", "walk"),
     )
 ) | frozenset(f"trials.{name}" for name in ("rounds", "duration", "count_at_most", "probes", "at_most", "a_a"))
 """What a search decides itself, so that nobody can ask for it."""

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from sojourn.plan.types import Plan
 
 CLOSED = ("ping-pong", "request-response")
+MOST_FRAMES = 1_000_000_000
+"""As many as `trials.count_at_most` may ask for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,6 +184,24 @@ def check_schedules(plan: Plan, given: Lookup) -> None:
         burst = BURST.fullmatch(schedule)
         if burst and trials.count_at_most and int(burst[1]) > trials.count_at_most:
             raise refuse(where, "stream.schedule", f"bursts of at most trials.count_at_most = {trials.count_at_most}")
+    check_walk(plan, given)
+
+
+def check_walk(plan: Plan, given: Lookup) -> None:
+    """Phases walk between several regular senders, each of which has frames left."""
+    stream, trials = plan.stream, plan.trials
+    if not stream.walk:
+        return
+    where, most = given("stream.walk", stream.walk), max(stream.senders)
+    if most < 2 or set(stream.schedule) != {"regular"}:
+        raise refuse(where, "stream.walk", 'several stream.senders and stream.schedule = ["regular"] beside it')
+    slowest = min((pps for rate in stream.rates if (pps := rate.pps(max(frame_sizes(plan)))) is not None), default=None)
+    frames = trials.count_at_most
+    if slowest is not None:
+        frames = min(int(slowest / most * trials.duration_ns / 1e9), frames or MOST_FRAMES)
+    if frames is not None and stream.walk * (most - 1) > frames // 2:
+        least = f"at most {frames // 2 // (most - 1)}"
+        raise refuse(where, "stream.walk", f"{least}: the shortest trial has {frames} frames of each sender")
 
 
 def check_rates(plan: Plan, given: Lookup) -> None:

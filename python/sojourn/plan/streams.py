@@ -64,6 +64,13 @@ class StreamPlan:
         "DSCPs of as many senders that share one port: a flow of UDP each",
         quiet=True,
     )
+    walk: int = key(
+        whole(0, 1000),
+        0,
+        "whole intervals by which each sender falls behind the one before it in a trial, so that the phase between "
+        "them takes every value; 0: all have one interval",
+        quiet=True,
+    )
     receivers: tuple[int, ...] = key(
         list_of(whole(0, MOST_PORTS - 1)), (0,), "other subscribers beside the one measured"
     )

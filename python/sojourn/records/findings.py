@@ -32,6 +32,7 @@ OF_THE_ANALYSIS: Final = (
     FindingKind("delay_steps", "note", "The level of the delay changes at once."),
     FindingKind("drift", "note", "Delay drifts over the run."),
     FindingKind("several_modes", "note", "Delays cluster around several values."),
+    FindingKind("phase_dependent", "note", "The delay of a regular stream depends on its phase to another."),
     FindingKind("modes_differ", "doubtful", "A path meets a slower mode more often than the direct link does."),
     FindingKind("unsteady", "doubtful", "The level of the delay changed within the run."),
     FindingKind("too_few_pairs", "doubtful", "Too few pairs for an interval at the stated level."),

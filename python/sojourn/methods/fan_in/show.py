@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from sojourn.report.cells import cell_column, cell_entry
 from sojourn.report.charts import Axis, Lines
-from sojourn.report.numbers import NOTHING, fixed
+from sojourn.report.numbers import NOTHING, fixed, show
 from sojourn.report.pacing import departures
 from sojourn.report.parts import Key, Parts
 from sojourn.report.streams import delays, rates
 from sojourn.report.streams.measures import Ask, Measure, measured
-from sojourn.report.streams.points import along, factor, figure, rows_over, sample
+from sojourn.report.streams.points import along, factor, figure, rows_over, sample, spans
 from sojourn.report.streams.words import words
+from sojourn.report.table import Column, Table, interval, number, rounded, text, whole
 
 if TYPE_CHECKING:
     from sojourn.report.figure import Figure
     from sojourn.report.run import Run
-    from sojourn.report.table import Entry, Table
+    from sojourn.report.table import Entry
 
 SPREADS = {"sd": "standard deviation", "iqr": "p75 − p25", "p99-p1": "p99 − p1"}
+LATER = "less half an interval later and more"
+BY_PHASE = ("delay_ns", "ci_low_ns", "ci_high_ns")
 SENDERS = Axis("Senders", zero=True, whole=True)
 
 
@@ -60,6 +64,73 @@ def _without_one_sender(table: Table) -> Table:
         return tuple(replace(entry, text=NOTHING) if place in fair else entry for place, entry in enumerate(row))
 
     return replace(table, rows=tuple(line(row) for row in table.rows))
+
+
+def by_phase(run: Run) -> Table:
+    """The mean delay of the first sender's frames in each bin of the phase."""
+    columns: tuple[Column, ...] = (
+        cell_column(run),
+        Column(("device",), "Device", numeric=False),
+        Column(("phase_percent",), "Phase", "% of the interval"),
+        Column(("phase_us",), "Phase", "µs"),
+        Column(("delay_mean_us",), "Mean", "µs", group="One-way delay"),
+        Column(("delay_low_us", "delay_high_us"), "95 % CI", "µs", group="One-way delay"),
+        Column(("expected_us",), "Expected", "µs", group="One-way delay"),
+        Column(("frames",), "Frames"),
+    )
+    found = run.samples("delay_by_phase")
+    names = {cell.number: cell.short for cell in run.cells}
+    rows = [] if found is None else [_phase_row(run, names, row) for row in found.iter_rows(named=True)]
+    if all(row[6].values[0] is None for row in rows):
+        columns, rows = (*columns[:6], *columns[7:]), [(*row[:6], *row[7:]) for row in rows]
+    title = "Delay by the phase between two regular streams"
+    return Table("delay_by_phase", title, columns, tuple(rows), PHASE, wide=True, grouped=True)
+
+
+PHASE = (
+    "The phase of a frame is its actual departure less that of the other stream's last frame before it, both from the "
+    "sender's records; a bin is named by its middle. Delays are means of each round; intervals are over beds where "
+    "there are several, else over rounds. Expected: the mean delay of frames that do not wait, and the rest of the "
+    "other's frame on the slowest rated link that both share."
+)
+
+
+def _phase_row(run: Run, names: dict[int, str], row: dict[str, Any]) -> tuple[Entry, ...]:
+    mean, low, high = (row[name] for name in BY_PHASE)
+    delay = show(mean, low, high, "ns")
+    expected = row["expected_ns"]
+    return (
+        cell_entry(run, names[row["cell"]], [row["cell"]]),
+        text(row["device"], row["device"]),
+        rounded(100 * row["phase"], 1),
+        rounded(row["phase_ns"] / 1e3, 1),
+        number(delay),
+        interval(delay),
+        number(show(expected, None, None, "ns")),
+        whole(row["frames"]),
+    )
+
+
+def delay_over_phase(run: Run) -> Figure | None:
+    """The mean delay over the phase, and the saw tooth of a rated link."""
+    found = sample(run, "delay_by_phase", "senders")
+    if found.is_empty():
+        return None
+    at = (pl.col("phase") * 100).alias("x")
+    measured_ = found.with_columns(at, *spans(BY_PHASE, 1e-3), pl.lit("point").alias("role"))
+    line = found.drop_nulls("expected_ns").with_columns(
+        at, (pl.col("expected_ns") * 1e-3).alias("y"), pl.lit("fit").alias("role"),
+        *(pl.lit(None, dtype=pl.Float64).alias(end) for end in ("low", "high")),
+    )  # fmt: skip
+    rows = pl.concat([measured_, line], how="diagonal_relaxed")
+    caption = (
+        "A regular stream beside another of nearly the same interval: mean delay of its frames by the time since the "
+        "other's last departure. Bars are intervals over beds, or rounds of one."
+    )
+    if line.height:
+        caption += " The line is what follows from the rate of the link that both share."
+    chart = Lines(Axis("Phase (% of the interval)", zero=True, most=100), Axis("Mean one-way delay (µs)", zero=True))
+    return figure("delay_over_phase", "Delay by phase", caption, rows, chart, columns=1)
 
 
 def spread_over_senders(run: Run) -> Figure | None:
@@ -105,8 +176,11 @@ def shares(run: Run) -> Figure | None:
 
 
 def keys(run: Run) -> list[Key]:
-    """Delay spread with the fewest and the most senders, and fairness with the most."""
-    found = []
+    """What the phase changes; delay spread with the fewest and the most senders, and fairness with the most."""
+    found = [
+        delays.key_of(row, f"{row['device']}: delay just behind the other's frame", f"{row['frame_bytes']} B", LATER)
+        for row in run.rows("phase_effect").iter_rows(named=True)
+    ]
     for device in [one for one in run.devices if one != "a/a"]:
         spread = run.rows("delay_spread", "sd", device=device).filter(pl.col("schedule") != "flood")
         smallest = spread.filter(pl.col("frame_bytes") == pl.col("frame_bytes").min())
@@ -129,21 +203,27 @@ def _spread_key(row: dict[str, object]) -> Key:
 
 def how(run: Run) -> list[str]:
     """How it was measured."""
+    walked = ""
+    if run.rows("phase_effect").height:
+        walked = (
+            " Of two senders the second has a slightly longer interval, so that the phase between them takes every "
+            "value in a trial; it is read from the departures that were recorded."
+        )
     return words(
         run,
         "Several ports of host A send to one port of host B, each its own stream. With regular streams the total rate "
         "is the same for any number of senders; with floods each sends as fast as it can. All senders are one program "
-        "on one core.",
+        "on one core." + walked,
     )
 
 
 PARTS = Parts(
-    tables=(spreads, rates.rates, rates.tester, delays.delays, delays.conservation, delays.pacing),
+    tables=(by_phase, spreads, rates.rates, rates.tester, delays.delays, delays.conservation, delays.pacing),
     figures=(
-        spread_over_senders, rate_over_senders, fairness_over_senders, shares, delays.cdfs, delays.histograms,
-        delays.over_time, departures,
+        delay_over_phase, spread_over_senders, rate_over_senders, fairness_over_senders, shares, delays.cdfs,
+        delays.histograms, delays.over_time, departures,
     ),
     keys=keys,
     words=how,
-    results=("delay_spreads",),
+    results=("delay_by_phase", "delay_spreads"),
 )  # fmt: skip

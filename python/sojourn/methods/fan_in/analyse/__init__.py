@@ -1,7 +1,8 @@
 """Method "fan-in": several senders to one receiver: spread of the delays, total throughput, fairness.
 
 The delay spread is that of the first sender within a trial, as the paper measured one pair while others joined.
-Fairness is Jain's index of the received rates of the senders.
+Fairness is Jain's index of the received rates of the senders. Where the phase between two regular senders takes every
+value, the delay by phase is told too (`phase`).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from sojourn.analysis.stream_study import Gathered
 from sojourn.analysis.streams import Series, over_column, series
 from sojourn.analysis.verdict import amid
 from sojourn.analysis.wording import counted, micro
-from sojourn.methods.fan_in.analyse import sharing
+from sojourn.methods.fan_in.analyse import phase, sharing
 
 if TYPE_CHECKING:
     from sojourn.analysis.budget import Stated
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 HYPOTHESIS = "delay-spread-grows-with-senders"
 TOTAL = "fan-in-total"
+SAW_TOOTH = "phase-saw-tooth"
 FLOOD = "flood"
 
 
@@ -53,6 +55,12 @@ def study(run: Run) -> Study:
     of.hypotheses.extend(outcome for outcome in evaluate_growth(run, each) if HYPOTHESIS in asked or not asked)
     if TOTAL in asked:
         of.hypotheses.extend(sharing.evaluate(TOTAL, run, of.flows, of.packets))
+    phases = phase.phases_of(run, of.packets)
+    of.rows.extend(phase.phase_rows(run, phases))
+    of.findings.extend(phase.findings(run, phases))
+    if SAW_TOOTH in asked:
+        of.hypotheses.extend(phase.evaluate(SAW_TOOTH, run, phases))
+    of.samples["delay_by_phase"] = with_cells(run, phase.samples(run, phases))
     of.samples["delay_spreads"] = row_samples(run, spread)
     of.samples["rates"] = with_cells(run, rate_samples(run, of.trials))
     of.samples["shares"] = with_cells(run, of.flows.select("device", "cell", "block", "round", "flow", "received_pps"))
@@ -150,7 +158,9 @@ def _evaluate(device: str, size: int, slope: Interval) -> Outcome:
 
 
 def sentence(run: Run, rows: list[Row]) -> str:
-    """The delay spread with the fewest and the most senders of the smallest size, and the fairness."""
+    """What the phase does, where that was measured; else the spread with the fewest and most senders, and fairness."""
+    if said := phase.sentence(rows, _device(run)):
+        return said
     device, of_size = _device(run), leading(run, rows)
     if not of_size:
         return _shared(device, rows)
@@ -174,7 +184,11 @@ def leading(run: Run, rows: list[Row]) -> list[Row]:
 
 
 def budgets(run: Run, study: Study) -> list[Stated]:
-    """Those of the spreads with the fewest and with the most senders: an offset of the clocks is in no spread."""
+    """That of the phase, or those of the spreads with the fewest and the most senders: none has an offset of clocks."""
+    effects = [row for row in study.rows if (row.device, row.quantity) == (_device(run), "phase_effect")]
+    if effects:
+        most = max(effects, key=lambda row: row.value.estimate)
+        return [delay_budget(run, study.rows, f"Change of the delay over {most.device} with the phase", most)]
     several = leading(run, study.rows)
     ends = several[:1] + several[1:][-1:]
     named = {f"Spread of delays over {row.device}, senders: {row.factors.senders or 1}": row for row in ends}
