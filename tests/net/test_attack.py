@@ -379,7 +379,7 @@ def sets(seconds: float) -> list[str]:
     return [*own, f'trials.duration="{seconds}s"', "engine=packet", "schedule=regular", 'interval=["1ms"]']
 
 
-@pytest.mark.parametrize("seconds", [0.5, pytest.param(10, marks=pytest.mark.proof)])
+@pytest.mark.parametrize("seconds", [0.5, pytest.param(10, marks=(pytest.mark.proof, pytest.mark.alone))])
 def test_a_study_of_streams_is_measured_as_without_the_attack(seconds: float, tmp_path: Path) -> None:
     plan = load_plan("one-way", sets=sets(seconds))
     folder = create_folder(plan, tmp_path / "run")

@@ -442,7 +442,7 @@ def test_a_broadcast_storm_is_accounted_for_to_the_frame(tmp_path: Path) -> None
     assert not any(count for cause, count in forward["lost"].items() if cause not in ("full", "memory"))
 
 
-@pytest.mark.parametrize("seconds", [1.0, pytest.param(60.0, marks=pytest.mark.proof)])
+@pytest.mark.parametrize("seconds", [1.0, pytest.param(60.0, marks=(pytest.mark.proof, pytest.mark.alone))])
 def test_forged_and_random_frames_are_traffic_like_any_other(tmp_path: Path, engine: list[str], seconds: float) -> None:
     request = {
         "kind": "stream", "dev": "a0", "mac": MACS["b0"], "to": "10.79.11.2", "from": "10.79.11.1",

@@ -308,8 +308,10 @@ class _Job:
             "loss_runs": runs,
         }
         if counts["matched"]:
-            drawn = mine if counts["matched"] <= SAMPLE else mine.orderBy("xxhash64(number)").limit(SAMPLE)
-            sample = np.sort(np.array([row["delay_ns"] for row in drawn.select("delay_ns").collect()], dtype=np.int64))
+            drawn = mine.selectExpr("delay_ns", "xxhash64(number) as drawn")
+            if counts["matched"] > SAMPLE:
+                drawn = drawn.orderBy("drawn").limit(SAMPLE)
+            sample = np.sort(np.array([row["delay_ns"] for row in drawn.collect()], dtype=np.int64))
             told["delay"] = {"n": len(sample), "sampled": counts["matched"] > SAMPLE, "min_ns": wide["least"],
                              "mean_ns": wide["mean"], "max_ns": wide["most"], "negative": wide["negative"]}  # fmt: skip
             told["sample"] = sample
