@@ -39,6 +39,7 @@ def main() -> int:
         targets,
         consoles,
         examples,
+        cases,
     ]
     complaints = [complaint for rule in rules for complaint in rule()]
     print("\n".join(complaints) or f"rules: all {len(rules)} hold")
@@ -88,6 +89,14 @@ def examples() -> Iterator[str]:
                 shows = not shows
                 if shows and fence[1] not in ("text", "toml"):
                     yield f"{where(path, number)}: an example that nothing runs: make it a test"
+
+
+def cases() -> Iterator[str]:
+    """Properties draw as many cases as PROPTEST_CASES says, which `make proof` raises: a share of them, or a multiple."""
+    for path in RUST:
+        for number, line in code_lines(path):
+            if "with_cases(" in line and "ProptestConfig::default().cases" not in line:
+                yield f"{where(path, number)}: cases by a number of its own: write ProptestConfig::default().cases / N"
 
 
 def lints() -> Iterator[str]:

@@ -9,7 +9,7 @@ fn watched() -> impl Strategy<Value = Watched> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2000))]
+    #![proptest_config(ProptestConfig::with_cases(8 * ProptestConfig::default().cases))]
 
     /// A multiple lies in the range, or does not, as counting says.
     #[test]

@@ -136,7 +136,7 @@ fn setup() -> impl Strategy<Value = Setup> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(96))]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases / 3))]
 
     /// Under any interleaving, with full rings, a full table, flows that end and are released, and options that change: the
     /// account is the truth, the gaps are what had no room, and every record was logged in truth.

@@ -245,7 +245,7 @@ fn what_our_own_queue_refuses_is_neither_sent_nor_lost() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases / 4))]
 
     #[test]
     fn every_probe_is_in_exactly_one_counter(

@@ -135,7 +135,6 @@ fn a_log_with_the_former_names_of_columns_and_values_is_read_under_the_new_ones(
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
     #[test]
     fn a_damaged_log_never_panics(places in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4), cut: prop::sample::Index) {
         let folder = path("damaged");

@@ -75,7 +75,7 @@ fn a_quiet_path_tells_its_delay_and_the_schedule_exactly() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(32))]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases / 8))]
 
     #[test]
     fn every_packet_is_accounted_for_whatever_the_path_does(

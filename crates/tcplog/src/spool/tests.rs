@@ -63,7 +63,7 @@ fn record() -> impl Strategy<Value = Record> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases / 4))]
 
     #[test]
     fn records_come_back_as_they_were(records in proptest::collection::vec(record(), 0..300), rhythm in 1..50_usize) {

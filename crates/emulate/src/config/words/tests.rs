@@ -394,7 +394,7 @@ fn mask() -> impl Strategy<Value = Mask> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1000))]
+    #![proptest_config(ProptestConfig::with_cases(4 * ProptestConfig::default().cases))]
 
     #[test]
     fn what_is_written_is_read_back(
