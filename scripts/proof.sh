@@ -7,7 +7,8 @@ suite proof-properties env PROPTEST_CASES=2000 .venv/bin/python scripts/cargo_te
 suite proof-examples env SOJOURN_EXAMPLES=1000 .venv/bin/pytest -n auto --dist worksteal -m "hypothesis and not proof" tests/unit
 suite proof-pytest .venv/bin/pytest -n auto --dist load -m proof tests --ignore tests/net --ignore tests/bare
 # As in test.sh: what counts waits for half of its time, what measures time has the cores alone.
-suite proof-net .venv/bin/pytest -n 3 --dist worksteal -m 'proof and not alone' tests/net
+suite proof-net .venv/bin/pytest -n 3 --dist worksteal -m 'proof and not alone' tests/net --ignore tests/net/test_published.py
 suite proof-alone .venv/bin/pytest -m 'proof and alone' tests/net
-suite proof-bare .venv/bin/pytest -m proof tests/bare
+# Every study once, which is half an hour of waiting, beside compilers, which are half an hour of computing: neither judges time.
+suite proof-long .venv/bin/pytest -n 2 --dist worksteal -m proof tests/net/test_published.py tests/bare
 closing_lines

@@ -19,7 +19,6 @@ from tests.net import own_files
 
 pytestmark = [
     pytest.mark.proof,
-    pytest.mark.alone,
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root: namespaces by name, and programs in the kernel"),
 ]
 
