@@ -92,7 +92,7 @@ def examples() -> Iterator[str]:
 
 
 def cases() -> Iterator[str]:
-    """Properties draw as many cases as PROPTEST_CASES says, which `make proof` raises: a share of them, or a multiple."""
+    """Properties draw as many cases as PROPTEST_CASES says, which `make proof` raises, or a share or multiple of it."""
     for path in RUST:
         for number, line in code_lines(path):
             if "with_cases(" in line and "ProptestConfig::default().cases" not in line:

@@ -21,8 +21,8 @@ pub struct Line {
     pub skew_ppb: f64,
     /// By how much the true offset can differ anywhere on the line. Always holds, within [`Limits`].
     pub bound_ns: f64,
-    /// By how much it differs 95 % of the time, where the least delays of both directions are equal. A mean over the line;
-    /// it is less at `reference` and more at the ends.
+    /// By how much it differs 95 % of the time, where the least delays of both directions differ within [`Limits`]. A mean
+    /// over the line; it is less at `reference` and more at the ends.
     pub error95_ns: f64,
     /// The part of that which grows with the distance from `reference`.
     pub skew95_ppb: f64,
@@ -42,7 +42,7 @@ pub struct Converted {
     pub ours: Time,
     /// By how much that can be wrong.
     pub bound_ns: f64,
-    /// By how much it is wrong in 5 % of the cases at most, where the least delays of both directions are equal.
+    /// By how much it is wrong in 5 % of the cases at most, where the least delays of both directions differ within [`Limits`].
     pub error95_ns: f64,
 }
 

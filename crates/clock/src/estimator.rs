@@ -27,6 +27,9 @@ pub struct Limits {
     pub skew_ppm: f64,
     /// By how much that may change in a second, as by temperature.
     pub drift_ppm_per_s: f64,
+    /// By which share of the maximum error the least delays of both directions may move the offset in 5 % of the cases. It
+    /// is part of the 95 % error; 0 where they are known to be equal.
+    pub asymmetry_share: f64,
 }
 
 /// Why there is no estimate.
@@ -47,7 +50,7 @@ pub struct Estimator {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { skew_ppm: 200.0, drift_ppm_per_s: 0.5 }
+        Self { skew_ppm: 200.0, drift_ppm_per_s: 0.5, asymmetry_share: 0.1 }
     }
 }
 
@@ -158,7 +161,7 @@ impl Estimator {
             let neighbours = (fits[index.saturating_sub(1)].range.0, fits[(index + 1).min(fits.len() - 1)].range.1);
             let bound = self.bound(piece, (fit, neighbours), (edge(index), edge(index + 1)));
             *is_within_limits &= bound.is_within_limits;
-            let line = line(piece, fit, (edge(index), edge(index + 1)), &bound);
+            let line = line(piece, fit, (edge(index), edge(index + 1)), &bound, self.limits.asymmetry_share);
             Line { error95_ns: (line.error95_ns + longer_ns(fit, fits)).min(line.bound_ns), ..line }
         };
         fits.iter().enumerate().map(line).collect()
@@ -228,14 +231,15 @@ struct Bound {
     is_within_limits: bool,
 }
 
-fn line(piece: &Piece, fit: &Fit, (from, to): (f64, f64), bound: &Bound) -> Line {
+fn line(piece: &Piece, fit: &Fit, (from, to): (f64, f64), bound: &Bound, asymmetry_share: f64) -> Line {
     let at = |x: f64| piece.base + Nanos(x.round() as i64);
     let offset_ns = piece.whole(fit.offset);
     let bound_ns = bound.ns + ROUNDING_NS + offset_ns.abs() * f64::EPSILON;
     let half = (to - from) / 2.0;
     // Too few exchanges for an error: the bound, which holds all along the line, is all that is known.
     let error95_ns = fit.errors.map_or(bound_ns, |(error, slope_error)| {
-        (error.powi(2) + (slope_error * half).powi(2) / 3.0 + ROUNDING_NS).sqrt()
+        let asymmetry = asymmetry_share * bound_ns;
+        (error.powi(2) + (slope_error * half).powi(2) / 3.0 + asymmetry.powi(2) + ROUNDING_NS).sqrt()
     });
     Line {
         from: at(from),

@@ -60,8 +60,15 @@ fn judge(name: &str, seeds: u64, case: impl Fn(&mut StdRng) -> Truth) -> Worth {
     worth
 }
 
+/// What the simulated paths are: with a share for asymmetry every coverage would be near 100 %.
+const ALIKE: Limits = Limits { skew_ppm: 200.0, drift_ppm_per_s: 0.5, asymmetry_share: 0.0 };
+
 fn estimated(truth: &Truth) -> Estimate {
-    let mut estimator = Estimator::new(Limits::default());
+    estimated_within(truth, ALIKE)
+}
+
+fn estimated_within(truth: &Truth, limits: Limits) -> Estimate {
+    let mut estimator = Estimator::new(limits);
     truth.exchanges().expect("a sound truth").into_iter().for_each(|exchange| estimator.push(exchange));
     estimator.estimate().expect("enough exchanges")
 }
@@ -269,6 +276,28 @@ fn a_constant_asymmetry_stays_within_the_maximum_error() {
     });
     assert_eq!(worth.broken, 0);
     assert!(worth.coverage < 0.01, "nobody can see it: {worth:?}");
+}
+
+/// The maximum error is half of the least round trip, some 15 µs: of least delays that differ by 3 µs the offset errs by a tenth.
+#[test]
+fn the_95_percent_error_holds_where_directions_differ_within_the_limits() {
+    let mut within = 0;
+    for seed in 1..=FOR_FINDINGS {
+        let longer_ns = StdRng::seed_from_u64(seed).random_range(-3e3..3e3);
+        let backward = Delay::Gamma(Gamma { shape: 1.5, scale_ns: 4e3, shift_ns: 15e3 + longer_ns });
+        let truth = Truth { backward, seed, ..Truth::default() };
+        let errors = |limits| {
+            let estimate = estimated_within(&truth, limits);
+            let line = estimate.lines[0];
+            let error = (line.offset_ns - truth.offset_at(truth.at(0.0))).abs();
+            assert!(error <= line.bound_ns, "{line:?}");
+            (error, line.error95_ns)
+        };
+        let (error, error95) = errors(Limits::default());
+        assert!(error95 > errors(ALIKE).1, "the asymmetry is part of the error");
+        within += u64::from(error <= error95);
+    }
+    assert!(within >= FOR_FINDINGS * 95 / 100, "{within} of {FOR_FINDINGS}");
 }
 
 /// What the hull is for: under load that ramps up sevenfold, least squares through all middles are far off.

@@ -2,7 +2,7 @@
 
 A line maps the receiver's clock to the sender's, `t_sender = t_receiver - offset(t_receiver)`, between two times; a
 step of either clock ends one line and begins the next. Every converted time carries a bound that always holds and a
-95 % error that assumes symmetric shortest ways (both are the line's own). Beyond its ends a line is stretched, and both
+95 % error that assumes nearly symmetric ways (both are the line's own). Beyond its ends a line is stretched, and both
 grow with the distance, by what the line says of its own slope; between two lines, where a step lies somewhere, the
 bound also spans what the two say. Two ends that share one clock are recognised by its identity (or a line that says
 so): offset, bound and error are zero, and said to be. Ends that share none and have no line have no one-way delay at

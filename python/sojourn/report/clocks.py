@@ -65,7 +65,8 @@ class Clocks:
         points = self.points()
         caption = (
             "How much each clock's offset against this host changed since the start, with its 95 % error (dark band; "
-            "it assumes equal minimum delays of both directions) and its maximum error (light band), and its skew."
+            "it assumes minimum delays there and back that differ by a tenth of the round trip at most) and its "
+            "maximum error (light band), and its skew."
         )
         panels = (
             Panel("Change of the offset (µs)", lambda palette, width: offsets(points, palette, width)),
