@@ -13,7 +13,16 @@ import pytest
 from sojourn.analysis import analyse
 from sojourn.analysis.run import load as load_run
 from sojourn.analysis.tcp_trials import Done, trials_of
-from sojourn.methods.tcp_perturbation.analyse import AGAIN, ON, Seen, adjust, compare, sentence, smallest
+from sojourn.methods.tcp_perturbation.analyse import (
+    AGAIN,
+    ON,
+    Seen,
+    adjust,
+    collapses,
+    compare,
+    sentence,
+    smallest,
+)
 from sojourn.plan import load_plan
 from sojourn.plan.effective import effective_toml
 from sojourn.records import TABLES
@@ -45,7 +54,30 @@ def trial(rng: np.random.Generator, drift: float, shift: float) -> Seen:
     level = 30 * (1 + shift) * (1 + drift) * float(np.exp(rng.normal(0, 0.03)))
     series = {name: level + wandering(rng, 80, 0.95) for name in NAMES}
     rate = float(np.mean(series["snd_cwnd"]))
-    return Seen(series, {"throughput_bps": rate * 1e6, "retransmitted": float(rng.poisson(20))})
+    return Seen(
+        series, {"throughput_bps": rate * 1e6, "retransmitted": float(rng.poisson(20)), "window_collapses": 0.0}
+    )
+
+
+def test_a_collapse_is_a_fall_to_two_segments_however_long_the_window_stays_there() -> None:
+    windows = np.array([1, 2, 4, 30, 30, 1, 1, 2, 4, 8, 12, 3, 2, 9, 10], dtype=float)
+    assert collapses(windows) == 2, "a connection that begins with a small window has not collapsed"
+
+
+def test_collapses_that_only_one_setting_has_are_found_and_told_relative_to_what_is_usual() -> None:
+    done, seen = cell(3, 0.0, 24)
+    rng = np.random.default_rng(4)
+    for one in done:
+        seen[one.block].single["window_collapses"] = float(rng.poisson(2.0 if one.setting == ON else 0.2))
+    compared = compare(done, seen)
+    adjust(compared)
+    (found,) = (one for one in compared if one.name == "window_collapses" and one.against == ON)
+    assert found.differs
+    assert found.level["median"] > 0, "the mean, for most trials without the log have none"
+    (change,) = found.changes
+    assert change.value.estimate > 1, "several times as many"
+    (control,) = (one for one in compared if one.name == "window_collapses" and one.against == AGAIN)
+    assert not control.differs
 
 
 def cell(seed: int, shift: float, rounds: int = ROUNDS) -> tuple[list[Done], dict[int, Seen]]:
@@ -221,7 +253,11 @@ def test_a_distribution_that_differs_without_a_change_of_a_figure_is_not_a_chang
         series = wide if one.setting == ON else plain
         seen[one.block] = Seen(
             {name: series + rng.normal(0, 0.05) for name in NAMES},
-            {"throughput_bps": 30e6 + rng.normal(0, 1e5), "retransmitted": 20.0 + rng.normal(0, 0.1)},
+            {
+                "throughput_bps": 30e6 + rng.normal(0, 1e5),
+                "retransmitted": 20.0 + rng.normal(0, 0.1),
+                "window_collapses": 0.0,
+            },
         )
     compared = compare(done, seen)
     adjust(compared)

@@ -58,10 +58,14 @@ OBSERVABLES = {
     "delivery_rate_bps": ("delivery rate", "bit/s"),
     "throughput_bps": ("throughput", "bit/s"),
     "retransmitted": ("retransmitted segments", "1/s"),
+    "window_collapses": ("collapses of the congestion window", "1/s"),
 }
-"""What the application observes, with name and unit; the last two are one number for each trial."""
+"""What the application observes, with name and unit; the last three are one number for each trial."""
 
-CHANGES = 8
+COLLAPSED = 2
+"""Segments of a window that has collapsed: one after a retransmission timeout, two when that is acknowledged."""
+
+CHANGES = 9
 """Figures of a cell: two statistics of each series, and one of each of the others."""
 
 SERIES = ("snd_cwnd", "srtt_us", "delivery_rate_bps")
@@ -206,7 +210,15 @@ def seen_of(readings: pl.DataFrame, one: Done, skip_ns: float) -> Seen | None:
     bits = 8.0 * (own["acked_bytes"][-1] - own["acked_bytes"][0])
     again = own["total_retrans"][-1] - own["total_retrans"][0]
     series = {name: own[name].drop_nulls().cast(pl.Float64).to_numpy() for name in SERIES}
-    return Seen(series, {"throughput_bps": bits / took_s, "retransmitted": again / took_s})
+    fallen = collapses(series["snd_cwnd"])
+    single = {"throughput_bps": bits, "retransmitted": float(again), "window_collapses": float(fallen)}
+    return Seen(series, {name: value / took_s for name, value in single.items()})
+
+
+def collapses(windows: NDArray[np.float64]) -> int:
+    """How often the window fell to COLLAPSED segments or fewer; readings in a row at which it still is are one."""
+    small = windows <= COLLAPSED
+    return int(np.count_nonzero(small[1:] & ~small[:-1]))
 
 
 def _sending_ns(one: Done) -> int:
@@ -248,7 +260,7 @@ def _compared(
     found = Compared(cell, name, against, len(pairs), distance, p, session=session)
     for statistic in STATISTICS if name in SERIES else ("median",):
         values = np.array([[one.summary(name, statistic) for one in pair] for pair in pairs])
-        level = float(np.median(values[:, 0]))
+        level = float(np.median(values[:, 0])) or float(np.mean(values[:, 0]))  # what is rare: of most trials none
         differences = (values[:, 1] - values[:, 0]) / (abs(level) or 1.0)
         found.differences[statistic] = differences
         found.effects[statistic] = found.over(statistic)

@@ -23,7 +23,10 @@ OBSERVABLES = {
     "delivery_rate_bps": ("delivery rate", "Mbit/s", 1e-6),
     "throughput_bps": ("throughput", "Mbit/s", 1e-6),
     "retransmitted": ("retransmitted segments", "1/s", 1.0),
+    "window_collapses": ("collapses of the congestion window", "1/s", 1.0),
 }
+SINGLE = ("throughput_bps", "retransmitted", "window_collapses")
+"""One number for each trial."""
 STATISTICS = {"median": "median", "p95": "p95"}
 
 
@@ -51,7 +54,8 @@ def effects(run: Run) -> Table:
 NOTE = (
     "Change: with the setting minus without the log, of each trial's median or 95th percentile; Hodges and Lehmann's "
     "estimate over rounds with its exact interval, or over beds the mean with Student's, relative to the median "
-    "without the log. q: of the signed-rank test of the change, over several beds of Student's, false discovery rate "
+    "without the log, or to the mean where that median is zero. A window has collapsed at 2 segments or fewer. "
+    "q: of the signed-rank test of the change, over several beds of Student's, false discovery rate "
     "over all changes of the setting. Smallest change detected: "
     "a change of this size would be significant in four of five such runs (the power is 80 %). p: of the energy "
     "distance between the pooled distributions (of the mean difference where a trial has one number), by a sign-flip "
@@ -64,9 +68,7 @@ def _row(one: dict[str, Any]) -> tuple[Entry, ...]:
     level = one["without"] * factor
     change, least = show(one["change"], one["low"], one["high"], "ratio"), show(one["smallest"], None, None, "ratio")
     whole_curve = one["statistic"] == "median"
-    said = (
-        what if one["observable"] in ("throughput_bps", "retransmitted") else f"{what}, {STATISTICS[one['statistic']]}"
-    )
+    said = what if one["observable"] in SINGLE else f"{what}, {STATISTICS[one['statistic']]}"
     return (
         text(one["cell"]),
         text(SETTINGS[one["against"]], SETTINGS[one["against"]]),
@@ -93,7 +95,7 @@ def changes(run: Run) -> Figure | None:
     if found is None or found.is_empty():
         return None
     names = {key: words for key, (words, _, _) in OBSERVABLES.items()}
-    single = pl.col("observable").is_in(["throughput_bps", "retransmitted"])
+    single = pl.col("observable").is_in(SINGLE)
     said = pl.col("observable").replace(names)
     name = pl.when(single).then(said).otherwise(pl.format("{}, {}", said, pl.col("statistic").replace(STATISTICS)))
     rows = found.with_columns(
