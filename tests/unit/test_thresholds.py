@@ -20,6 +20,22 @@ NO_DECISIONS = {
     ("methods.tcp_perturbation.analyse", "CHANGES"), ("methods.tcp_perturbation.analyse", "POINTS"),
     ("methods.tcp_truth.analyse", "CURVES"), ("methods.tcp_truth.analyse", "FEW_POINTS"),
     ("methods.tcp_truth.analyse", "POINTS"),
+    ("conduct.repeats", "VISITS"), ("conduct.tester", "LOAD_LEAD_SECONDS"), ("conduct.tester", "LOAD_POLL_SECONDS"),
+    ("conduct.tester", "LOAD_PATIENCE_SECONDS"), ("conduct.tester", "SIMULATED_FLOOD_PPS"),
+    ("conduct.tester", "ANNOUNCED_FRAMES"), ("conduct.tester", "ANNOUNCED_PPS"), ("conduct.throughput", "FLOOD_NS"),
+    ("conduct.throughput", "FLOODS"), ("conduct.throughput", "CLEAN_NS"), ("methods.taps.analyse", "FCS_BYTES"),
+    ("methods.taps.analyse", "CLASSES"), ("methods.taps.analyse.flight", "EXACT"),
+    ("statistics.cycle", "MOST_TRIED"), ("statistics.cycle", "OVERSAMPLING"), ("statistics.distance", "RESAMPLES"),
+    ("statistics.distance", "MOST_TRIALS"), ("statistics.modes", "GRID"), ("statistics.modes", "FOOT"),
+    ("statistics.period", "MOST_EVENTS"), ("statistics.permutation", "DRAWN"), ("statistics.permutation", "GRID"),
+    ("statistics.permutation", "TIE"), ("statistics.randomness", "MOST_AGE"), ("statistics.rare", "SHUFFLES"),
+    ("statistics.rare", "FIRST"), ("statistics.sessions", "MOST_STEPS"), ("statistics.sessions", "TOLERANCE"),
+    ("statistics.sessions", "ROUNDING"), ("statistics.signed_rank", "WALSH_UP_TO"), ("statistics.steps", "BINS"),
+    ("statistics.steps", "NEIGHBOURS"), ("statistics.ticks", "MOST_STEPS"), ("statistics.ticks", "MOST_PACKETS"),
+    ("methods.anomalies.analyse.series", "PROFILE_BINS"),
+    ("methods.anomalies.analyse.series", "DRAWN"),
+    ("methods.anomalies.analyse.series", "LEVEL_PHASES"),
+    ("methods.anomalies.analyse.series", "MOST_NUMBERS"),
 }  # fmt: skip
 """Numbers that count, cut or draw."""
 
