@@ -223,16 +223,22 @@ def test_udp_below_the_rate_loses_nothing_and_above_it_what_is_too_much(tmp_path
 def test_queue_management_holds_the_delay_of_an_overload(
     tmp_path: Path, queue: str, least_ms: float, most_ms: float
 ) -> None:
-    """Load that does not react, a quarter more than the link carries: all of it is lost, and the queue stays short."""
+    """Load that does not react, a quarter more than the link carries: all of it is lost, and the queue stays short.
+
+    How much more is told by what arrived: on a busy machine iperf3 catches up in bursts, or lacks its server's counts.
+    """
     with emulating(tmp_path, "--forward", f"rate 10Mbit/s queue 200 {queue}") as emulator, iperf_server():
         done = iperf("-u", "-b", "12M", "-l", "1200", "-t", "5")
         forward = emulator.stop()["report"]["pipes"][0]
     delay_ms = forward["queueing_delay"]["p50_ns"] / 1e6
     lost = forward["lost"]
-    print(f"{queue or 'fifo'}: median queueing delay {delay_ms:.1f} ms; lost {lost}")
+    arrived = forward["sent"] + sum(lost.values())
+    carried = 10e6 * done["end"]["sum"]["seconds"] / (8 * 1242)
+    print(f"{queue or 'fifo'}: median queueing delay {delay_ms:.1f} ms; {arrived} arrived; lost {lost}")
     with undisturbed():
         assert least_ms <= delay_ms <= most_ms
-        assert done["end"]["sum"]["lost_percent"] == pytest.approx(100 * (1 - 10 / (12 * 1242 / 1200)), abs=6)
+        assert arrived > 1.15 * carried
+        assert sum(lost.values()) == pytest.approx(arrived - carried, abs=0.06 * arrived)
         assert lost["managed"] > 5 * lost["full"] if queue else lost["managed"] == 0
 
 

@@ -24,7 +24,7 @@ import polars as pl
 import pytest
 
 from sojourn.instruments import find_instrument
-from tests.net.busy_machine import await_standstill
+from tests.net.busy_machine import await_standstill, await_that
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,6 +40,7 @@ Places = tuple[tuple[str, str], tuple[str, str]]
 IN_THE_BOX: Places = (("box", "left"), ("box", "right"))
 AT_THE_HOSTS: Places = (("a", "eth1"), ("b", "eth1"))
 CAPTURING = "capturing"
+LONGEST_BYTES = 2048
 HOLD_ERROR_NS = 20_000
 
 PINNED = """
@@ -81,6 +82,12 @@ class Lab:
             run("ip", "link", "add", "eth1", *ends)
             self.inside(host, "ip", "link", "set", "eth1", "up")
             self.inside("box", "ip", "link", "set", port, "up")
+        await_that(self.is_up, "both ports of the box have a carrier")
+
+    def is_up(self) -> bool:
+        """Whether both ports of the box have a carrier, which the kernel tells some time after the links are up."""
+        links = json.loads(self.inside("box", "ip", "-j", "link"))
+        return {link.get("ifname") for link in links if "LOWER_UP" in link.get("flags", ())} >= set(PORTS)
 
     def bridge(self) -> None:
         """The box is a bridge."""
@@ -151,7 +158,9 @@ class Lab:
     @contextmanager
     def captured(self, places: Places = IN_THE_BOX) -> Iterator[None]:
         """Have tcpdump at both sides of the box, which must drop nothing."""
-        options = ["--time-stamp-precision", "nano", "-B", "16384", "-U", "--immediate-mode", "-Z", "root"]
+        # In its immediate mode a slot of the buffer is as long as the longest packet that is asked for.
+        options = ["--time-stamp-precision", "nano", "-B", "16384", "-s", str(LONGEST_BYTES), "-U", "--immediate-mode"]
+        options += ["-Z", "root"]
         files = [self.folder / f"{port}.pcap" for port in PORTS]
         captures = [
             self.start(host, "tcpdump", "-i", dev, *options, "-w", str(file), said="listening on")
