@@ -283,6 +283,12 @@ def test_short_series_show_nothing(length: int) -> None:
     assert find_steps(values, 0.1) == []
 
 
+@pytest.mark.parametrize("length", [1999, 2000, 2024, 2025])
+def test_noise_in_as_many_bins_as_one_period_needs_shows_nothing(length: int) -> None:
+    """With 80 bins of 25 probes there is no period yet to try."""
+    assert found_in(quiet(np.random.default_rng(0), length)) == []
+
+
 PLAN = """
 [study]
 name = "made-up"

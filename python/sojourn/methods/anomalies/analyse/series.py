@@ -217,7 +217,7 @@ def _recurring_level(t: NDArray[np.float64], values: NDArray[np.float64]) -> flo
     levels, starts = binned(values)
     n, at = len(levels), t[starts] - t[0]
     span = float(t[-1] - t[0])
-    if n < LEAST_RETURNS * LEVEL_PHASES or np.ptp(levels) == 0 or span <= 0:
+    if n <= LEAST_RETURNS * LEVEL_PHASES or np.ptp(levels) == 0 or span <= 0:
         return None
     apart = levels - levels.mean()
     # Multiples of a period return as well: the shortest is it.
