@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 from typing import TYPE_CHECKING
 
 import polars as pl
 import pytest
 
-from tests.net.tcplog_bed import PORT, Bed, logging, made_bed, run, sojourn_says
+from tests.net.busy_machine import PATIENCE_SECONDS
+from tests.net.tcplog_bed import B4, PORT, Bed, line_of, logging, made_bed, run, sojourn_says
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -86,6 +88,54 @@ def test_a_summary_says_what_ss_says(bed: Bed, tmp_path: Path) -> None:
         assert sum(mine[name] for name in mine if name.startswith("limited_by_")) == pytest.approx(
             mine["span_s"], rel=0.05
         )
+
+
+READER = """
+import socket, sys, time
+with socket.create_server((sys.argv[1], int(sys.argv[2]))) as server:
+    server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+    print("{}", flush=True)
+    one, _ = server.accept()
+    while one.recv(16384):
+        time.sleep(float(sys.argv[3]))
+"""
+WRITER = """
+import socket, sys, time
+with socket.create_connection((sys.argv[1], int(sys.argv[2]))) as one:
+    for _ in range(int(sys.argv[5])):
+        one.sendall(bytes(int(sys.argv[3])))
+        time.sleep(float(sys.argv[4]))
+    one.shutdown(socket.SHUT_WR)
+    assert not one.recv(1)  # the last sample is of the peer's FIN, behind all acknowledgements
+print("{}", flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("reads_after", "writes", "limit"),
+    [("0.01", ("3000000", "0", "1"), "receiver"), ("0", ("20000", "0.05", "30"), "application")],
+    ids=["a reader that is slow", "a writer that pauses"],
+)
+def test_what_limits_a_flow_is_told(
+    bed: Bed, tmp_path: Path, reads_after: str, writes: tuple[str, ...], limit: str
+) -> None:
+    port = PORT + 1
+    with logging(tmp_path / "t", "--attach", bed.cgroup, "--port", str(port)) as logger:
+        line_of(reader := bed.start("b", sys.executable, "-c", READER, B4, str(port), reads_after))
+        line_of(bed.start("a", sys.executable, "-c", WRITER, B4, str(port), *writes))
+        assert reader.wait(PATIENCE_SECONDS) == 0
+        bed.await_rest()
+        logger.end()
+    flows = [
+        json.loads(line) for line in sojourn_says("tcplog", "summary", tmp_path / "t", "--json").stdout.splitlines()
+    ]
+    (sender,) = (row for row in flows if row["remote_port"] == port)
+    assert sender["acked_bytes"] == int(writes[0]) * int(writes[2])
+    limits = {name: lasts for name, lasts in sender.items() if name.startswith("limited_by_")}
+    assert limits[f"limited_by_{limit}_s"] > 0.7 * sum(limits.values()), limits
+    table = sojourn_says("tcplog", "summary", tmp_path / "t").stdout.splitlines()
+    assert max(map(len, table)) <= 80
+    assert str(sender["local_port"]) in table[1]
 
 
 def test_the_mean_deviation_is_what_ss_calls_rttvar(bed: Bed, tmp_path: Path) -> None:

@@ -180,7 +180,7 @@ def whole_table(path: Path, to: str) -> pl.DataFrame:
     """The same with the ends of flows and the names of states."""
     kinds: dict[str, Any] = {"int32": pl.Int32, "int64": pl.Int64, "float64": pl.Float64}
     schema = {one.name: kinds.get(one.type, pl.String) for one in TABLES["tcp_samples"].values()}
-    schema |= dict.fromkeys(("local_address", "remote_address"), pl.String)
+    schema |= dict.fromkeys(("local_address", "remote_address", "algorithm"), pl.String)
     schema |= dict.fromkeys(("local_port", "remote_port"), pl.Int32)
     schema |= dict.fromkeys(("state_name", "ca_state_name"), pl.String)
     if to == "csv":
@@ -197,7 +197,7 @@ def test_a_table_names_ends_and_states(made: tuple[Path, Truth], tmp_path: Path,
     path, truth = made
     read = whole_table(exported(path, to, tmp_path)[0], to)
     flows = truth.tables["tcp_flows"]
-    ends = ["local_address", "local_port", "remote_address", "remote_port"]
+    ends = ["local_address", "local_port", "remote_address", "remote_port", "algorithm"]
     for flow, told in read.group_by("flow"):
         assert told.select(ends).unique().rows() == flows.filter(flow=flow[0]).select(ends).rows()
     names = dict(read.select("state", "state_name").drop_nulls().unique().iter_rows())

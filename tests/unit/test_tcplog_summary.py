@@ -9,7 +9,8 @@ import polars as pl
 import pytest
 
 from sojourn.export import Chosen, TcpLog
-from sojourn.export.summary import LIMITS, SYN_STATES, described, summarised
+from sojourn.export.summary import LIMITS, SYN_STATES, summarised
+from sojourn.export.summary_text import described, tabulated
 from tests.unit.made_up_tcp import Log, MadeFlow
 
 if TYPE_CHECKING:
@@ -98,6 +99,49 @@ def test_a_fin_is_no_user_data_where_data_was_received(made: tuple[Path, Truth],
     assert row == before > 0
 
 
+def waiting(unsent: int, window: int) -> dict[str, pl.Expr]:
+    """Columns of a flow with so many bytes not sent yet, so large a window of its peer, and room in its own."""
+    return {
+        "snd_queued_bytes": pl.col("in_flight_bytes") + pl.col("payload_bytes").fill_null(0) + unsent,
+        "snd_wnd_bytes": pl.lit(window, pl.Int64),
+        "snd_cwnd": pl.lit(1_000_000, pl.Int64),
+    }
+
+
+@pytest.mark.parametrize(
+    ("unsent", "window", "limit"),
+    [(0, 1 << 30, "application"), (100_000, 0, "receiver"), (100_000, 1 << 30, "path_or_pacing")],
+)
+def test_where_the_kernel_says_only_busy_the_windows_and_what_waits_say_more(
+    made: tuple[Path, Truth], unsent: int, window: int, limit: str
+) -> None:
+    path, truth = made
+    told = truth.samples.filter(flow=1).sort("time_ns").with_columns(payload_bytes=pl.lit(0, pl.Int32))
+    busy = told.with_columns(
+        limited_by=pl.lit("busy"),
+        point=pl.lit("in"),  # of none a packet is on its way out, which is not in flight yet
+        flags=pl.lit(0, pl.Int32),
+        ca_state=pl.lit(0, pl.Int32),
+        **waiting(unsent, window),
+    )
+    truth.tables["tcp_samples"] = busy
+    truth.write_records(path / "records")
+    (row,) = summarised(TcpLog.open(path, Chosen(frozenset({1})))).iter_rows(named=True)
+    times = {name: row[f"limited_by_{name}_s"] for name in LIMITS if row[f"limited_by_{name}_s"]}
+    assert list(times) == [limit]
+    assert times[limit] * 1e9 == pytest.approx(busy["time_ns"][-1] - busy["time_ns"][0])
+
+
+def test_a_line_a_flow_has_eighty_columns_and_the_most_bytes_first(made: tuple[Path, Truth]) -> None:
+    log = TcpLog.open(made[0])
+    rows = summarised(log)
+    lines = tabulated(rows, log).splitlines()
+    assert max(map(len, lines)) <= 80
+    carried = dict(zip(rows["flow"], rows["acked_bytes"] + rows["received_bytes"], strict=True))
+    order = [int(line.split()[0]) for line in lines[1 : 1 + rows.height]]
+    assert order == sorted(order, key=lambda flow: -carried[flow])
+
+
 def test_time_is_shared_out_among_what_limits(made: tuple[Path, Truth]) -> None:
     path, truth = made
     told = truth.samples.filter(flow=1).sort("time_ns", maintain_order=True).with_row_index("at")
@@ -106,6 +150,7 @@ def test_time_is_shared_out_among_what_limits(made: tuple[Path, Truth]) -> None:
         pl.when(pl.col("at") < third).then(pl.lit("idle")).otherwise(pl.lit("busy")).alias("limited_by"),
         pl.when(pl.col("at") < 2 * third).then(1 << 10).otherwise(0).cast(pl.Int32).alias("flags"),
         pl.when(pl.col("at") == told.height - 2).then(3).otherwise(0).cast(pl.Int32).alias("ca_state"),
+        **waiting(100_000, window=1 << 30),
     ).drop("at")
     truth.tables["tcp_samples"] = odd
     truth.write_records(path / "records")

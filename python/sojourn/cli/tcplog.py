@@ -175,13 +175,20 @@ def summary(
     block: Annotated[int | None, typer.Option(metavar="N", help="Of a run folder: which trial.")] = None,
     who: Annotated[str | None, typer.Option(metavar="HOST", help="Of a run folder: whose log.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, an object a flow.")] = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV, a row a flow.")] = False,
 ) -> None:
     """Say of each flow what it carried, how fast, what was retransmitted, its RTT, and what limited it for how long.
+
+    A line a flow; with --flow, all of that flow.
 
     Example: sojourn tcplog summary out/t
     """
     from sojourn.export import Chosen, TcpLog
-    from sojourn.export.summary import described, summarised
+    from sojourn.export.summary import summarised
+    from sojourn.export.summary_text import described, tabulated
+
+    if as_json and as_csv:
+        raise RequestError("--json and --csv: choose one of them")
 
     opened = TcpLog.open(log, Chosen(frozenset(flow) if flow else None, who=who, block=block))
     rows = summarised(opened)
@@ -189,8 +196,10 @@ def summary(
         raise RequestError(opened.nothing_logged())
     if as_json:
         typer.echo(rows.write_ndjson(), nl=False)
+    elif as_csv:
+        typer.echo(rows.write_csv(), nl=False)
     else:
-        typer.echo(described(rows, opened))
+        typer.echo(described(rows, opened) if flow else tabulated(rows, opened))
     if opened.cut:
         raise typer.Exit(DOUBTFUL)
 

@@ -92,6 +92,16 @@ class TcpLog:
         return account.filter(pl.col("flow").is_in(list(self.chosen.flows)))
 
     @property
+    def account_of_flows(self) -> pl.DataFrame:
+        """The same of each wanted flow."""
+        return self._small("tcp_account").drop_nulls("flow")
+
+    @property
+    def gaps(self) -> pl.DataFrame:
+        """Where records are missing: of all flows, for nobody knows whose they were."""
+        return self._small("tcp_gaps", by_flow=False)
+
+    @property
     def start_ns(self) -> int:
         """When logging began, on the clock of the samples."""
         if "enable_time_secs" in self.header:

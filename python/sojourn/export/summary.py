@@ -2,21 +2,26 @@
 
 Bytes, retransmissions and times of the kernel's chronograph are its counters at the last sample less those at the
 first, so they hold for the log's span, also with fewer than all packets logged. What limited the sender while it was
-busy comes from the samples: the time to the next sample counts for what the earlier one says.
+busy comes from the samples: the time to the next sample counts for what the earlier one says. The log is read in
+pieces; what stays in memory is a row a flow, its last sample, and its RTTs counted in classes.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import polars as pl
 
 from sojourn.export.log import NS, kind_of
+from sojourn.export.names import STATES
+from sojourn.export.summary_samples import KINDS, LIMITS, judged
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable
 
     from sojourn.export.log import TcpLog
+
+__all__ = ["COUNTERS", "LIMITS", "SYN_STATES", "summarised"]
 
 COUNTERS = {
     "sent_bytes": "sent_bytes",
@@ -28,20 +33,19 @@ COUNTERS = {
     "busy_us": "busy_us",
     "receiver_limited_us": "receiver_limited_us",
     "buffer_limited_us": "buffer_limited_us",
+    "segments_in": "segs_in",
+    "segments_out": "segs_out",
+    "spurious_segments": "dsack_dups",
+    "delivered_ce_segments": "delivered_ce",
+    "received_ce_segments": "received_ce",
+    "data_segs_in": "data_segs_in",
 }
 """What is a counter of the kernel's: its name here, and its column."""
 
-LIMITS = ("application", "receiver", "send_buffer", "recovery", "cwnd", "path_or_pacing")
-"""What limits the sender. The kernel says only `busy` where it is neither the application, the peer's window nor the
-send buffer; then congestion control's state and the flag cwnd-limited say more."""
-
-CWND_LIMITED = "cwnd-limited"
-LEAST_STATE_OF_RECOVERY = 2
-"""CWR; Recovery and Loss are above."""
-
 SAMPLED = (
-    *("flow", "time_ns", "point", "rtt_last_us", "rtt_min_us", "limited_by", "ca_state", "flags"),
-    *("state", "in_flight_bytes", "data_segs_in", "seq", "payload_bytes", "tcp_flags", "rcv_nxt"),
+    *("flow", "time_ns", "point", "rtt_last_us", "rtt_min_us", "limited_by", "ca_state", "flags", "state"),
+    *("in_flight_bytes", "seq", "payload_bytes", "tcp_flags", "rcv_nxt", "snd_nxt", "segments", "snd_cwnd"),
+    *("packets_out", "sacked_out", "lost_out", "retrans_out", "snd_wnd_bytes", "mss_bytes", "snd_queued_bytes"),
 )
 
 SYN_STATES = (2, 3)
@@ -53,53 +57,155 @@ PEER_CLOSED_STATES = (6, 8, 9, 11)
 FIN = 1
 """The bit of the header."""
 
+EXACT_BITS = 10
+"""RTTs are counted in classes of a value's ten highest bits: a quantile is wrong by 0.1 % at most."""
+
+HELD_PARTS = 16
+"""So many pieces' sums are kept until they are joined."""
+
+SHOWN_QUANTILES = {"rtt_p50_us": 0.5, "rtt_p95_us": 0.95}
+
 
 def summarised(log: TcpLog) -> pl.DataFrame:
     """A row for each flow that was logged, in the order of their numbers."""
-    columns = [*SAMPLED, *COUNTERS.values()]
-    parts = list(log.in_order(columns))
-    samples = pl.concat(parts).select(columns) if parts else pl.DataFrame(schema={one: kind_of(one) for one in columns})
-    limited = _with_limits(samples, log.header.get("tcp_flag_names") or [])
-    rtt = pl.col("rtt_last_us").filter(pl.col("point").is_in(["in", "rtt"]) & (pl.col("rtt_last_us") > 0))
+    flows, classes = _read(log)
+    user_data = flows.with_columns(_is_fin_taken().alias("has_fin")).with_columns(
+        ((pl.col("last_ns") - pl.col("first_ns")) / NS).alias("span_s"),
+        *((pl.col(f"last_{name}") - pl.col(f"first_{name}")).alias(name) for name in COUNTERS),
+        *((pl.col(f"limited_by_{name}_ns") / NS).alias(f"limited_by_{name}_s") for name in LIMITS),
+        pl.col("first_state").is_in(SYN_STATES).alias("has_syn"),
+        pl.col("last_state").replace_strict(STATES, default=None, return_dtype=pl.String).alias("state_name"),
+    )
+    rows = user_data.with_columns(*_user_data(), *_kinds()).join(_quantiles(classes), on="flow", how="left")
+    rows = rows.with_columns(pl.col(name).clip("rtt_min_us", "rtt_max_us") for name in SHOWN_QUANTILES)
+    rate = pl.when(pl.col("span_s") > 0).then(8 / pl.col("span_s"))
+    rows = rows.with_columns(
+        (pl.col("acked_bytes") * rate).alias("goodput_out_bps"),
+        (pl.col("received_bytes") * rate).alias("goodput_in_bps"),
+    )
+    ends = log.flows.select("flow", "local_address", "local_port", "remote_address", "remote_port", "algorithm")
+    joined = ends.join(rows, on="flow").join(_accounted(log), on="flow", how="left")
+    return _with_gaps(joined, log).select(_columns()).sort("flow")
+
+
+def _columns() -> list[str]:
+    """The columns of a summary, in their order."""
+    return [
+        *("flow", "local_address", "local_port", "remote_address", "remote_port", "algorithm", "state_name"),
+        *("samples", "first_ns", "span_s"),
+        *(name for name in COUNTERS if name != "data_segs_in"),
+        *(f"retransmitted_{kind}_segments" for kind in KINDS),
+        *("rtt_min_us", "rtt_p50_us", "rtt_p95_us", "rtt_max_us", "kernel_rtt_min_us"),
+        *(f"limited_by_{name}_s" for name in LIMITS),
+        *("goodput_out_bps", "goodput_in_bps", "packets_seen", "packets_logged", "packets_full"),
+        *("gaps", "gap_records"),
+    ]
+
+
+def _read(log: TcpLog) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Of each flow its sums, and its RTTs by class: piece by piece, each with the last sample of the one before."""
+    columns = list(dict.fromkeys([*SAMPLED, *COUNTERS.values()]))
+    empty = pl.DataFrame(schema={one: kind_of(one) for one in columns})
+    names = log.header.get("tcp_flag_names") or []
+    before = empty
+    sums, classes = [_summed(judged(_marked(before, empty), names))], [_classes(empty)]
+    for part in log.in_order(columns):
+        samples = part.select(columns)
+        sums.append(_summed(judged(_marked(before, samples), names)))
+        classes.append(_classes(samples))
+        before = pl.concat([before, samples]).group_by("flow", maintain_order=True).last().select(columns)
+        if len(sums) > HELD_PARTS:
+            sums, classes = [_joined(sums)], [_joined_classes(classes)]
+    return _joined(sums), _joined_classes(classes)
+
+
+def _marked(before: pl.DataFrame, samples: pl.DataFrame) -> pl.DataFrame:
+    return pl.concat(
+        [
+            before.with_columns(pl.lit(value=False).alias("is_new")),
+            samples.with_columns(pl.lit(value=True).alias("is_new")),
+        ]
+    )
+
+
+def _rtt() -> pl.Expr:
+    """A round trip where one was measured: of packets received, and of points that say so."""
+    return pl.when(pl.col("point").is_in(["in", "rtt"]) & (pl.col("rtt_last_us") > 0)).then("rtt_last_us")
+
+
+def _summed(samples: pl.DataFrame) -> pl.DataFrame:
+    """A row a flow, of which the rows of several pieces can be joined."""
     is_fin_in = (pl.col("point") == "in") & (pl.col("tcp_flags").fill_null(0) & FIN > 0)
     behind_fin = (pl.col("seq") + pl.col("payload_bytes") + 1) % 2**32
-    # In FIN_WAIT2 the last sample is of before the state changes: there the FIN's sequence number tells.
-    is_fin_taken = (behind_fin.filter(is_fin_in).last() == pl.col("rcv_nxt").last()).fill_null(value=False)
-    was_closed = pl.col("state").is_in(PEER_CLOSED_STATES)
-    grouped = limited.group_by("flow", maintain_order=True).agg(
-        pl.len().alias("samples"),
-        ((pl.col("time_ns").max() - pl.col("time_ns").min()) / NS).alias("span_s"),
-        *((pl.col(column).last() - pl.col(column).first()).alias(name) for name, column in COUNTERS.items()),
-        (pl.col("data_segs_in").last() - pl.col("data_segs_in").first()).alias("data_segs_in"),
-        pl.col("in_flight_bytes").first(),
-        pl.col("state").first().is_in(SYN_STATES).alias("has_syn"),
-        (~was_closed.first() & (was_closed.any() | is_fin_taken)).alias("has_fin"),
+    rtt = _rtt().filter("is_new")
+    return samples.group_by("flow", maintain_order=True).agg(
+        pl.col("is_new").sum().cast(pl.Int64).alias("samples"),
+        pl.col("time_ns").min().alias("first_ns"),
+        pl.col("time_ns").max().alias("last_ns"),
+        *(pl.col(column).first().alias(f"first_{name}") for name, column in COUNTERS.items()),
+        *(pl.col(column).last().alias(f"last_{name}") for name, column in COUNTERS.items()),
+        pl.col("in_flight_bytes").first().alias("first_in_flight"),
+        pl.col("state").first().alias("first_state"),
+        pl.col("state").last().alias("last_state"),
+        pl.col("rcv_nxt").last().alias("last_rcv_nxt"),
+        behind_fin.filter(is_fin_in).last().alias("behind_fin"),
+        pl.col("state").is_in(PEER_CLOSED_STATES).any().alias("was_closed"),
         rtt.min().alias("rtt_min_us"),
-        rtt.quantile(0.5, "nearest").alias("rtt_p50_us"),
-        rtt.quantile(0.95, "nearest").alias("rtt_p95_us"),
         rtt.max().alias("rtt_max_us"),
         pl.col("rtt_min_us").drop_nulls().last().alias("kernel_rtt_min_us"),
-        *(
-            (pl.col("lasts_ns").filter(pl.col("limit") == name).sum() / NS).alias(f"limited_by_{name}_s")
-            for name in LIMITS
-        ),
+        *(pl.col("lasts_ns").filter(pl.col("limit") == name).sum().alias(f"limited_by_{name}_ns") for name in LIMITS),
+        *(pl.col("segments").filter(pl.col("again") == kind).sum().cast(pl.Int64).alias(kind) for kind in KINDS),
     )
-    rate = pl.when(pl.col("span_s") > 0).then(8 / pl.col("span_s"))
-    ends = log.flows.select("flow", "local_address", "local_port", "remote_address", "remote_port", "algorithm")
-    return (
-        ends.join(grouped.with_columns(*_user_data()), on="flow")
-        .drop("data_segs_in", "in_flight_bytes", "has_syn", "has_fin")
-        .with_columns(
-            (pl.col("acked_bytes") * rate).alias("goodput_out_bps"),
-            (pl.col("received_bytes") * rate).alias("goodput_in_bps"),
-        )
-        .sort("flow")
+
+
+def _joined(parts: Iterable[pl.DataFrame]) -> pl.DataFrame:
+    """The rows of several pieces as one row a flow."""
+    rows = pl.concat(parts)
+    firsts = [name for name in rows.columns if name.startswith("first_") and name != "first_ns"]
+    lasts = [name for name in rows.columns if name.startswith("last_") and name != "last_ns"]
+    sums = ["samples", *KINDS, *(f"limited_by_{name}_ns" for name in LIMITS)]
+    return rows.group_by("flow", maintain_order=True).agg(
+        pl.col("first_ns", "rtt_min_us").min(),
+        pl.col("last_ns", "rtt_max_us").max(),
+        pl.col(*firsts).first(),
+        pl.col(*lasts).last(),
+        pl.col("behind_fin", "kernel_rtt_min_us").drop_nulls().last(),
+        pl.col("was_closed").any(),
+        pl.col(*sums).sum(),
+    ).select(rows.columns)  # fmt: skip
+
+
+def _classes(samples: pl.DataFrame) -> pl.DataFrame:
+    """How many RTTs each class has."""
+    shift = (pl.col("rtt").log(2).floor() - (EXACT_BITS - 1)).clip(lower_bound=0)
+    width = pl.lit(2.0).pow(shift).cast(pl.Int64)
+    told = samples.select("flow", _rtt().alias("rtt")).drop_nulls()
+    middle = (pl.col("rtt") // width) * width + width // 2
+    return told.group_by("flow", middle.alias("rtt")).agg(pl.len().cast(pl.Int64).alias("count"))
+
+
+def _joined_classes(parts: Iterable[pl.DataFrame]) -> pl.DataFrame:
+    return pl.concat(parts).group_by("flow", "rtt").agg(pl.col("count").sum())
+
+
+def _quantiles(classes: pl.DataFrame) -> pl.DataFrame:
+    ranked = classes.sort("flow", "rtt").with_columns(pl.col("count").cum_sum().over("flow").alias("rank"))
+    whole = pl.col("rank").last()
+    return ranked.group_by("flow").agg(
+        pl.col("rtt").filter(pl.col("rank") > (share * (whole - 1)).round()).first().alias(name)
+        for name, share in SHOWN_QUANTILES.items()
     )
+
+
+def _is_fin_taken() -> pl.Expr:
+    """In FIN_WAIT2 the last sample is of before the state changes: there the FIN's sequence number tells."""
+    is_taken = (pl.col("behind_fin") == pl.col("last_rcv_nxt")).fill_null(value=False)
+    return ~pl.col("first_state").is_in(PEER_CLOSED_STATES) & (pl.col("was_closed") | is_taken)
 
 
 def _user_data() -> tuple[pl.Expr, pl.Expr]:
     """What was acknowledged and received without SYN and FIN, each of which the kernel's counters take for a byte."""
-    unacknowledged = pl.when("has_syn").then(0).otherwise("in_flight_bytes")
+    unacknowledged = pl.when("has_syn").then(0).otherwise("first_in_flight")
     sent = pl.col("sent_bytes") - pl.col("retransmitted_bytes") + unacknowledged
     acked = pl.col("acked_bytes") - (pl.col("has_syn") & (pl.col("acked_bytes") > 0)).cast(pl.Int64)
     had_fin = (pl.col("has_fin") & (pl.col("received_bytes") > 0)).cast(pl.Int64)
@@ -107,92 +213,31 @@ def _user_data() -> tuple[pl.Expr, pl.Expr]:
     return pl.min_horizontal(acked, sent).alias("acked_bytes"), received.alias("received_bytes")
 
 
-def _with_limits(samples: pl.DataFrame, flag_names: list[str]) -> pl.DataFrame:
-    """What limits the sender from each sample on, and for how long: until the flow's next."""
-    bit = 1 << flag_names.index(CWND_LIMITED) if CWND_LIMITED in flag_names else 0
-    limit = (
-        pl.when(pl.col("limited_by") == "idle")
-        .then(pl.lit("application"))
-        .when(pl.col("limited_by") == "receiver")
-        .then(pl.lit("receiver"))
-        .when(pl.col("limited_by") == "buffer")
-        .then(pl.lit("send_buffer"))
-        .when(pl.col("ca_state") >= LEAST_STATE_OF_RECOVERY)
-        .then(pl.lit("recovery"))
-        .when((pl.col("flags") & bit) > 0)
-        .then(pl.lit("cwnd"))
-        .when(pl.col("limited_by") == "busy")
-        .then(pl.lit("path_or_pacing"))
+def _kinds() -> list[pl.Expr]:
+    """Retransmissions by kind, where the log has every retransmitted packet: else nobody knows."""
+    is_whole = pl.sum_horizontal(*KINDS) == pl.col("retransmitted_segments")
+    return [pl.when(is_whole).then(kind).alias(f"retransmitted_{kind}_segments") for kind in KINDS]
+
+
+def _accounted(log: TcpLog) -> pl.DataFrame:
+    """What became of each flow's packets, both ways together."""
+    rows = log.account_of_flows.group_by("flow")
+    return rows.agg(
+        pl.col("packets").filter(pl.col("disposition") == one).sum().alias(f"packets_{one}")
+        for one in ("seen", "logged", "full")
     )
-    lasts = pl.col("time_ns").shift(-1).over("flow") - pl.col("time_ns")
-    return samples.with_columns(limit.alias("limit"), lasts.fill_null(0).alias("lasts_ns"))
 
 
-def described(rows: pl.DataFrame, log: TcpLog) -> str:
-    """The summary for a person: some lines a flow, then what was seen and not logged."""
-    parts = [_described(row) for row in rows.iter_rows(named=True)]
-    unlogged = log.flows.height - rows.height
-    if not parts:
-        parts.append("No flow was logged.")
-    if unlogged:
-        parts.append(
-            f"{unlogged} more flow{'s' * (unlogged != 1)} seen, of which nothing was logged (filtered, or skipped)."
-        )
-    return "\n\n".join(parts)
-
-
-def _described(row: Mapping[str, Any]) -> str:
-    local, remote = (_end(row[f"{side}_address"], row[f"{side}_port"]) for side in ("local", "remote"))
-    lines = [
-        f"flow {row['flow']}: {local} → {remote}, {row['algorithm']}, {row['samples']} samples in {row['span_s']:.3f} s"
-    ]
-    for way, counter, rate in (
-        ("sent", "acked_bytes", "goodput_out_bps"),
-        ("received", "received_bytes", "goodput_in_bps"),
-    ):
-        if row[counter]:
-            what = "acknowledged" if way == "sent" else "received"
-            lines.append(f"  {what:<16}{row[counter]} bytes, goodput {_rate(row[rate])}")
-    if row["sent_bytes"]:
-        again = (
-            f"{row['retransmitted_segments']} segments, {row['retransmitted_bytes']} bytes, {row['timeouts']} timeouts"
-        )
-        lines.append(f"  {'retransmitted':<16}{again}")
-    if row["rtt_min_us"] is not None:
-        names = ("min", "p50", "p95", "max")
-        told = ", ".join(f"{name} {_ms(row[f'rtt_{name}_us'])}" for name in names)
-        lines.append(f"  {'RTT':<16}{told}{_coarse(row)}")
-    times = {name: row[f"limited_by_{name}_s"] for name in LIMITS}
-    whole = sum(times.values())
-    if row["sent_bytes"] and whole:
-        shares = sorted(times.items(), key=lambda one: -one[1])
-        told = ", ".join(
-            f"{name.replace('_', ' ')} {lasts:.3f} s ({lasts / whole:.0%})" for name, lasts in shares if lasts
-        )
-        lines.append(f"  {'limited by':<16}{told}")
-    return "\n".join(lines)
-
-
-def _coarse(row: Mapping[str, Any]) -> str:
-    """Where the kernel's own minimum is lower than any sample and a whole number of ms: it is of a TCP timestamp."""
-    kernel = row["kernel_rtt_min_us"]
-    if kernel is None or kernel >= row["rtt_min_us"] or kernel % 1000:
-        return ""
-    return f"; the kernel's minimum, {_ms(kernel)}, is of TCP timestamps, which count whole ms"
-
-
-def _end(address: str, port: int) -> str:
-    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
-
-
-def _ms(us: float) -> str:
-    return f"{us / 1000:.3f} ms"
-
-
-def _rate(bps: float | None) -> str:
-    if bps is None:
-        return "unknown"
-    for size, unit in ((1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s")):
-        if bps >= size:
-            return f"{bps / size:.3f} {unit}"
-    return f"{bps:.0f} bit/s"
+def _with_gaps(rows: pl.DataFrame, log: TcpLog) -> pl.DataFrame:
+    """The gaps of the log within a flow's time: any flow may miss something in them."""
+    gaps = log.gaps.select("missing", "after_ns", "before_ns")
+    found = rows.select("flow", "first_ns", "last_ns").join(gaps, how="cross") if gaps.height else None
+    if found is None:
+        return rows.with_columns(pl.lit(0, pl.Int64).alias("gaps"), pl.lit(0, pl.Int64).alias("gap_records"))
+    is_within = (pl.col("before_ns").is_null() | (pl.col("before_ns") >= pl.col("first_ns"))) & (
+        pl.col("after_ns").is_null() | (pl.col("after_ns") <= pl.col("last_ns"))
+    )
+    sums = found.filter(is_within).group_by("flow").agg(
+        pl.len().cast(pl.Int64).alias("gaps"), pl.col("missing").sum().alias("gap_records")
+    )  # fmt: skip
+    return rows.join(sums, on="flow", how="left").with_columns(pl.col("gaps", "gap_records").fill_null(0))

@@ -34,6 +34,7 @@ ENDS = {
     "local_port": pa.int32(),
     "remote_address": pa.string(),
     "remote_port": pa.int32(),
+    "algorithm": pa.string(),
 }
 NAMES = {"state_name": ("state", STATES), "ca_state_name": ("ca_state", RECOVERY)}
 """Columns of names: what they name, and how."""
