@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 import pytest
+from polars.testing import assert_frame_equal
 
 from sojourn.export import Chosen, TcpLog
 from sojourn.export.summary import LIMITS, SYN_STATES, summarised
+from sojourn.export.summary_samples import KINDS
 from sojourn.export.summary_text import described, tabulated
-from tests.unit.made_up_tcp import Log, MadeFlow
+from tests.unit.made_up_tcp import FLAG_NAMES, Log, MadeFlow
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -140,6 +142,53 @@ def test_a_line_a_flow_has_eighty_columns_and_the_most_bytes_first(made: tuple[P
     carried = dict(zip(rows["flow"], rows["acked_bytes"] + rows["received_bytes"], strict=True))
     order = [int(line.split()[0]) for line in lines[1 : 1 + rows.height]]
     assert order == sorted(order, key=lambda flow: -carried[flow])
+
+
+@pytest.mark.parametrize("rows", [64, 999])
+def test_a_log_in_small_pieces_says_the_same(
+    made: tuple[Path, Truth], monkeypatch: pytest.MonkeyPatch, rows: int
+) -> None:
+    path, truth = made
+    whole = summarised(TcpLog.open(path))
+    mine = truth.samples.sort("time_ns", maintain_order=True)
+    pieces = [mine.slice(at, rows) for at in range(0, mine.height, rows)]
+    monkeypatch.setattr(TcpLog, "in_order", lambda _, __: iter(pieces))
+    assert_frame_equal(summarised(TcpLog.open(path)), whole)
+
+
+def test_retransmissions_are_told_by_kind_where_the_log_has_all(made: tuple[Path, Truth]) -> None:
+    """Data sent again in Recovery, in Loss, and with a probe begun; a missing packet makes all unknown."""
+    path, truth = made
+    flow = truth.samples.filter(pl.col("flow") == 1, pl.col("point") == "out", pl.col("payload_bytes") > 0)
+    mine = flow.sort("time_ns").head(8).with_row_index("at")
+    again = pl.col("at").is_in([1, 2, 3, 5])
+    told = mine.with_columns(
+        pl.when(again).then(pl.col("snd_nxt") - 2000).otherwise("snd_nxt").alias("seq"),
+        pl.lit(1, pl.Int32).alias("segments"),
+        pl.lit(16, pl.Int32).alias("tcp_flags"),
+        pl.col("at").replace_strict({1: 3, 2: 3, 3: 4}, default=0, return_dtype=pl.Int32).alias("ca_state"),
+        pl.when(pl.col("at") == 6).then(1 << FLAG_NAMES.index("tlp")).otherwise(0).cast(pl.Int32).alias("flags"),
+        pl.col("at").replace_strict({4: 3, 5: 3, 6: 4, 7: 4}, default=0, return_dtype=pl.Int64).alias("total_retrans"),
+    )  # fmt: skip
+    for there, kinds in ((told, [2, 1, 1, 0]), (told.filter(pl.col("at") != 2), [None] * len(KINDS))):
+        truth.tables["tcp_samples"] = there.drop("at")
+        truth.write_records(path / "records")
+        (row,) = summarised(TcpLog.open(path, Chosen(frozenset({1})))).iter_rows(named=True)
+        assert row["retransmitted_segments"] == 4
+        assert [row[f"retransmitted_{kind}_segments"] for kind in KINDS] == kinds
+
+
+def test_round_trips_have_the_quantiles_that_were_put_in(made: tuple[Path, Truth]) -> None:
+    path, truth = made
+    rtt = 5_000 + 37 * pl.int_range(pl.len(), dtype=pl.Int64)
+    mine = truth.samples.filter(flow=1).with_columns(pl.lit("in").alias("point"), rtt.alias("rtt_last_us"))
+    truth.tables["tcp_samples"] = mine
+    truth.write_records(path / "records")
+    (row,) = summarised(TcpLog.open(path, Chosen(frozenset({1})))).iter_rows(named=True)
+    last = 37 * (mine.height - 1)
+    assert (row["rtt_min_us"], row["rtt_max_us"]) == (5_000, 5_000 + last)
+    assert row["rtt_p50_us"] == pytest.approx(5_000 + last * 0.5, rel=0.002)
+    assert row["rtt_p95_us"] == pytest.approx(5_000 + last * 0.95, rel=0.002)
 
 
 def test_time_is_shared_out_among_what_limits(made: tuple[Path, Truth]) -> None:

@@ -168,39 +168,38 @@ def convert(  # noqa: PLR0913 - one for each option
 
 
 @app.command(short_help="Each flow: bytes, goodput, retransmissions, RTT, what limited it.")
-def summary(
+def summary(  # noqa: PLR0913 - one for each option
     log: LogArgument,
+    other: Annotated[
+        Path | None, typer.Argument(metavar="[OUT2]", help="A second log: flows are compared in pairs.")
+    ] = None,
     *,
-    flow: Annotated[list[int] | None, typer.Option(metavar="N", help="Only this flow; may be given again.")] = None,
+    flow: Annotated[list[int] | None, typer.Option(metavar="N", help="This flow in full; may be given again.")] = None,
     block: Annotated[int | None, typer.Option(metavar="N", help="Of a run folder: which trial.")] = None,
     who: Annotated[str | None, typer.Option(metavar="HOST", help="Of a run folder: whose log.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, an object a flow.")] = False,
-    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV, a row a flow.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, an object a flow, or a pair of flows.")] = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV, a line a flow, or a pair of flows.")] = False,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write a .parquet of the same columns.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Write a file anew that is there already.")] = False,
 ) -> None:
     """Say of each flow what it carried, how fast, what was retransmitted, its RTT, and what limited it for how long.
 
-    A line a flow; with --flow, all of that flow.
+    A line a flow; with --flow, all of that flow; with a second log, the figures of both and what they differ by.
 
     Example: sojourn tcplog summary out/t
     """
-    from sojourn.export import Chosen, TcpLog
-    from sojourn.export.summary import summarised
-    from sojourn.export.summary_text import described, tabulated
+    from sojourn.export.summary_command import Asked, summarise
 
+    flows = frozenset(flow) if flow else None
+    form = "json" if as_json else "csv" if as_csv else "text"
     if as_json and as_csv:
         raise RequestError("--json and --csv: choose one of them")
-
-    opened = TcpLog.open(log, Chosen(frozenset(flow) if flow else None, who=who, block=block))
-    rows = summarised(opened)
-    if rows.is_empty() and not opened.cut:
-        raise RequestError(opened.nothing_logged())
-    if as_json:
-        typer.echo(rows.write_ndjson(), nl=False)
-    elif as_csv:
-        typer.echo(rows.write_csv(), nl=False)
-    else:
-        typer.echo(described(rows, opened) if flow else tabulated(rows, opened))
-    if opened.cut:
+    cut = summarise(Asked(log, other, flows, block, who, form, output, force))
+    for path in cut:
+        typer.echo(f"note: {path} ends before its end: the summary is of what lay before", err=True)
+    if cut:
         raise typer.Exit(DOUBTFUL)
 
 
