@@ -82,12 +82,12 @@ class Lab:
             run("ip", "link", "add", "eth1", *ends)
             self.inside(host, "ip", "link", "set", "eth1", "up")
             self.inside("box", "ip", "link", "set", port, "up")
-        await_that(self.is_up, "both ports of the box have a carrier")
+        await_that(self.is_up, "both ports of the box are operational")
 
     def is_up(self) -> bool:
-        """Whether both ports of the box have a carrier, which the kernel tells some time after the links are up."""
+        """Whether both ports of the box are operational, which the kernel tells up to a second after their carrier."""
         links = json.loads(self.inside("box", "ip", "-j", "link"))
-        return {link.get("ifname") for link in links if "LOWER_UP" in link.get("flags", ())} >= set(PORTS)
+        return {link.get("ifname") for link in links if link.get("operstate") == "UP"} >= set(PORTS)
 
     def bridge(self) -> None:
         """The box is a bridge."""
