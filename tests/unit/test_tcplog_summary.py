@@ -178,6 +178,36 @@ def test_retransmissions_are_told_by_kind_where_the_log_has_all(made: tuple[Path
         assert [row[f"retransmitted_{kind}_segments"] for kind in KINDS] == kinds
 
 
+def test_gaps_are_those_within_a_flows_time(made: tuple[Path, Truth]) -> None:
+    """Over before the first sample, begun behind the last, on either edge, inside, open at one end, at both."""
+    path, truth = made
+    times = truth.samples.filter(flow=1)["time_ns"]
+    first, last = int(times.min()), int(times.max())  # type: ignore[arg-type]
+    spans: list[tuple[int | None, int | None]] = [(first - 9, first - 1), (last + 1, last + 9), (first - 9, first)]
+    spans += [
+        (last, last + 9),
+        (first + 1, last - 1),
+        (None, first - 1),
+        (None, first + 1),
+        (last - 1, None),
+        (last + 1, None),
+        (None, None),
+    ]
+    within = [low is None or low <= last for low, _ in spans]
+    within = [one and (high is None or high >= first) for one, (_, high) in zip(within, spans, strict=True)]
+    lacks = [2**place for place in range(len(spans))]
+    gaps = truth.tables["tcp_gaps"].clear()
+    rows = [
+        {"block": 0, "cpu": 0, "number": 0, "missing": lack, "after_ns": low, "before_ns": high}
+        for lack, (low, high) in zip(lacks, spans, strict=True)
+    ]
+    truth.tables["tcp_gaps"] = pl.DataFrame(rows, schema=gaps.schema)
+    truth.write_records(path / "records")
+    (row,) = summarised(TcpLog.open(path, Chosen(frozenset({1})))).iter_rows(named=True)
+    assert row["gaps"] == sum(within)
+    assert row["gap_records"] == sum(lack for lack, one in zip(lacks, within, strict=True) if one)
+
+
 def test_round_trips_have_the_quantiles_that_were_put_in(made: tuple[Path, Truth]) -> None:
     path, truth = made
     rtt = 5_000 + 37 * pl.int_range(pl.len(), dtype=pl.Int64)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from sojourn.export.log import NS, kind_of
+from sojourn.export.log import NEVER_NS, NS, kind_of
 from sojourn.export.names import STATES
 from sojourn.export.summary_samples import KINDS, LIMITS, judged
 
@@ -229,15 +229,20 @@ def _accounted(log: TcpLog) -> pl.DataFrame:
 
 
 def _with_gaps(rows: pl.DataFrame, log: TcpLog) -> pl.DataFrame:
-    """The gaps of the log within a flow's time: any flow may miss something in them."""
-    gaps = log.gaps.select("missing", "after_ns", "before_ns")
-    found = rows.select("flow", "first_ns", "last_ns").join(gaps, how="cross") if gaps.height else None
-    if found is None:
-        return rows.with_columns(pl.lit(0, pl.Int64).alias("gaps"), pl.lit(0, pl.Int64).alias("gap_records"))
-    is_within = (pl.col("before_ns").is_null() | (pl.col("before_ns") >= pl.col("first_ns"))) & (
-        pl.col("after_ns").is_null() | (pl.col("after_ns") <= pl.col("last_ns"))
+    """The gaps of the log within a flow's time: any flow may miss something in them.
+
+    These are the gaps that began before the flow's end, less those that ended before its beginning.
+    """
+    begun = log.gaps.with_columns(pl.col("after_ns").fill_null(-NEVER_NS)).sort("after_ns")
+    over = log.gaps.with_columns(pl.col("before_ns").fill_null(NEVER_NS)).sort("before_ns")
+    of_begun = begun["after_ns"].search_sorted(rows["last_ns"], side="right").cast(pl.Int64)
+    of_over = over["before_ns"].search_sorted(rows["first_ns"], side="left").cast(pl.Int64)
+    return rows.with_columns(
+        (of_begun - of_over).alias("gaps"), (_missing(begun, of_begun) - _missing(over, of_over)).alias("gap_records")
     )
-    sums = found.filter(is_within).group_by("flow").agg(
-        pl.len().cast(pl.Int64).alias("gaps"), pl.col("missing").sum().alias("gap_records")
-    )  # fmt: skip
-    return rows.join(sums, on="flow", how="left").with_columns(pl.col("gaps", "gap_records").fill_null(0))
+
+
+def _missing(gaps: pl.DataFrame, counts: pl.Series) -> pl.Series:
+    """How many records the first so many gaps lack."""
+    none = pl.Series([0], dtype=pl.Int64)
+    return none.append(gaps["missing"].cum_sum().cast(pl.Int64)).gather(counts)

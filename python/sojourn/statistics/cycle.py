@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 STEPS_A_CYCLE = 8
-"""Bins of time in the shortest period that is looked for: its power is then that of the bins' middles but for 3 %."""
+"""Bins of time in the shortest period that is looked for: its power is then that of the bins' middles but for 5 %."""
 
 NEIGHBOURS = 50
 """Frequencies to either side whose median power is what a frequency's own is held against."""
