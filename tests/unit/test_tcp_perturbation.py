@@ -80,6 +80,19 @@ def test_collapses_that_only_one_setting_has_are_found_and_told_relative_to_what
     assert not control.differs
 
 
+def test_no_change_is_below_minus_all_whatever_the_beds_have() -> None:
+    """Collapses on one bed of two rounds, of four beds of 3, 2, 2 and 2: with the log there are none."""
+    done, seen = cell(3, 0.0, 9)
+    beds = [0, 0, 0, 1, 1, 2, 2, 3, 3]
+    done = [replace(one, session=beds[one.round]) for one in done]
+    for one in done:
+        seen[one.block].single["window_collapses"] = 2.0 * (one.setting == "off" and one.session == 1)
+    (found,) = (one for one in compare(done, seen) if one.name == "window_collapses" and one.against == ON)
+    assert found.level["median"] == pytest.approx(0.5), "each bed counts once"
+    assert found.effects["median"].estimate == pytest.approx(-1)
+    assert found.effects["median"].low == -1
+
+
 def cell(seed: int, shift: float, rounds: int = ROUNDS) -> tuple[list[Done], dict[int, Seen]]:
     """Every round's three trials, with a drift of the machine that all of a round share."""
     rng = np.random.default_rng(seed)

@@ -18,7 +18,7 @@ without any such change the sentence says only that.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -120,9 +120,11 @@ class Compared:
         return None if self.session is None else beds_counted(self.session)
 
     def over(self, statistic: str, level: float = 0.95) -> Interval:
-        """The effect: the pseudomedian of the rounds of one bed, or the mean over several."""
+        """The effect: the pseudomedian of one bed's rounds, or the mean over several. None is below -1."""
         values = self.differences[statistic]
-        return hodges_lehmann(values, level) if self.session is None else middle(values, self.session, level)
+        found = hodges_lehmann(values, level) if self.session is None else middle(values, self.session, level)
+        is_beyond = found.low is not None and found.low < -1 <= found.estimate
+        return replace(found, low=-1.0) if is_beyond else found
 
     def p_of(self, statistic: str) -> float:
         """Of an effect that is zero; 1 where it cannot be told."""
@@ -260,7 +262,7 @@ def _compared(
     found = Compared(cell, name, against, len(pairs), distance, p, session=session)
     for statistic in STATISTICS if name in SERIES else ("median",):
         values = np.array([[one.summary(name, statistic) for one in pair] for pair in pairs])
-        level = float(np.median(values[:, 0])) or float(np.mean(values[:, 0]))  # what is rare: of most trials none
+        level = float(np.median(values[:, 0])) or usual(values[:, 0], session)
         differences = (values[:, 1] - values[:, 0]) / (abs(level) or 1.0)
         found.differences[statistic] = differences
         found.effects[statistic] = found.over(statistic)
@@ -268,6 +270,11 @@ def _compared(
         units = differences if session is None else by_session(differences, session)
         found.least[statistic] = smallest(units, questions)
     return found
+
+
+def usual(values: NDArray[np.float64], session: NDArray[np.int64] | None) -> float:
+    """The mean of what is so rare that most trials have none: each bed counts once, as in an effect."""
+    return float(np.mean(values if session is None else by_session(values, session)))
 
 
 def smallest(differences: NDArray[np.float64], questions: int = 1) -> float:

@@ -55,6 +55,7 @@ NOTE = (
     "Change: with the setting minus without the log, of each trial's median or 95th percentile; Hodges and Lehmann's "
     "estimate over rounds with its exact interval, or over beds the mean with Student's, relative to the median "
     "without the log, or to the mean where that median is zero. A window has collapsed at 2 segments or fewer. "
+    "Nothing falls by more than 100 %: intervals end there. "
     "q: of the signed-rank test of the change, over several beds of Student's, false discovery rate "
     "over all changes of the setting. Smallest change detected: "
     "a change of this size would be significant in four of five such runs (the power is 80 %). p: of the energy "
