@@ -8,7 +8,7 @@ suite licences .venv/bin/python scripts/check_dependencies.py
 suite cargo-test .venv/bin/python scripts/cargo_tests.py
 # What computes shares the cores; so do the tests over namespaces that count, which wait for half of their time; those that
 # measure time have the cores alone.
-suite pytest .venv/bin/pytest -n auto --dist worksteal tests --ignore tests/net
-suite pytest-net .venv/bin/pytest -n 5 --dist worksteal -m 'not proof and not alone' tests/net
+suite_side_by_side pytest auto tests --ignore tests/net
+suite_side_by_side pytest-net 5 -m 'not proof and not alone' tests/net
 suite pytest-alone .venv/bin/pytest -m 'alone and not proof' tests/net
 closing_lines

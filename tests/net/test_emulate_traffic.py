@@ -166,12 +166,17 @@ def losses(report: Told) -> dict[str, int]:
     return total
 
 
+def dropped(report: Told) -> dict[str, int]:
+    """The same without what was on its way as the emulator ended: `ping -w` may have asked once more than was answered."""
+    return {cause: count for cause, count in losses(report).items() if cause != "ended"}
+
+
 def test_ping_and_arp_pass_and_are_held(tmp_path: Path, engine: list[str]) -> None:
     with emulating(tmp_path, "--delay", "5ms", *engine) as emulator:
         times = ping(20)
         assert min(times) >= 9.9, "what sending costs is taken off its time, no more"
         report = emulator.stop()["report"]
-    assert not sum(losses(report).values())
+    assert not sum(dropped(report).values())
 
 
 def test_iperf3_over_tcp_with_all_offloads_on(tmp_path: Path, engine: list[str]) -> None:
@@ -556,7 +561,7 @@ def test_parameters_change_while_packets_pass_and_none_is_lost(tmp_path: Path, e
         assert "error" in refused
         assert len(refused["error"].splitlines()) == 1
         report = emulator.stop()["report"]
-    assert not sum(losses(report).values())
+    assert not sum(dropped(report).values())
 
 
 def test_nothing_stays_after_sigkill(tmp_path: Path) -> None:
