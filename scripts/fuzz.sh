@@ -19,20 +19,35 @@ main() {
     build
     mapfile -t every < <("$search"; .venv/bin/python -m tests.fuzz.search)
     if [ "${1:-}" = keep ]; then keep "${every[@]}"; return; fi
-    local seconds=${1:-60} failed=()
+    local seconds=${1:-60} failed
     local targets=("${@:2}")
-    for target in "${targets[@]:-${every[@]}}"; do
-        mkdir -p "$corpus/$target" "$kept/$target" "$found"
-        printf '%-24s' "$target"
-        if run "$target" -max_total_time="$seconds" "$corpus/$target" "$kept/$target" >"build/fuzz/${target//\//-}.log" 2>&1; then
-            tail -n 200 "build/fuzz/${target//\//-}.log" | sed -n 's/^.*\(Done .*\)$/\1/p' | tail -n 1
-        else
-            echo "FOUND: build/fuzz/${target//\//-}.log"
-            failed+=("$target")
-        fi
+    [ ${#targets[@]} -gt 0 ] || targets=("${every[@]}")
+    rm -f build/fuzz/failed
+    for target in "${targets[@]}"; do
+        while [ "$(jobs -rp | wc -l)" -ge "$(nproc)" ]; do wait -n || true; done
+        look "$target" "$seconds" &
     done
+    wait
     rmdir --ignore-fail-on-non-empty "$kept"/*/ "$kept"/python/*/ 2>/dev/null || true
-    [ ${#failed[@]} = 0 ] || { echo "fuzz: cannot be taken: ${failed[*]}, see $found" >&2; exit 1; }
+    if [ -e build/fuzz/failed ]; then
+        failed=$(sort build/fuzz/failed | paste -sd ' ')
+        echo "fuzz: cannot be taken: $failed, see $found" >&2
+        exit 1
+    fi
+    echo "fuzz: ${#targets[@]} targets, $seconds s each: nothing found"
+}
+
+# One target for so long, and a line on it.
+look() { # TARGET SECONDS
+    local log=build/fuzz/${1//\//-}.log said
+    mkdir -p "$corpus/$1" "$kept/$1" "$found"
+    if run "$1" -max_total_time="$2" "$corpus/$1" "$kept/$1" >"$log" 2>&1; then
+        said=$(tail -n 200 "$log" | sed -n 's/^.*\(Done .*\)$/\1/p' | tail -n 1)
+    else
+        said="FOUND: $log"
+        echo "$1" >>build/fuzz/failed
+    fi
+    printf '%-24s%s\n' "$1" "$said"
 }
 
 # Coverage as cargo-fuzz asks the compiler for it, without a sanitizer, which a stable compiler has none of.
