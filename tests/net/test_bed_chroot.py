@@ -30,6 +30,7 @@ root=$1; shift
 while [ "$1" != -- ]; do mkdir -p "$root$1" && mount --rbind "$1" "$root$1" || exit 1; shift; done; shift
 for link in bin sbin lib lib64; do [ -L "/$link" ] && ln -s "usr/$link" "$root/$link"; done
 mkdir -p "$root/run" "$root/tmp"
+[ -z "$OWN_RUN" ] || mount -t tmpfs run "$root/run"
 exec chroot "$root" "$@"
 """
 
@@ -42,6 +43,18 @@ with build_bed(BedSpec(devices=("wire", "bridge"), device_cpu="own"), "rooted") 
     sys.stdin.read()
 """
 
+BOX = """
+from sojourn.bed import BedSpec, build_bed
+from sojourn.errors import MachineError
+try:
+    with build_bed(BedSpec(devices=("bridge:tcpdump",)), "rooted") as bed:
+        to = bed.topology.link("bridge:tcpdump").b_ip4
+        said = bed.backend.run("a", ["ping", "-c", "10", "-i", "0.01", "-w", "20", to])
+        print(said.count("icmp_seq="), "passed")
+except MachineError as error:
+    print("refused:", error)
+"""
+
 
 @pytest.fixture
 def root(tmp_path: Path) -> Iterator[Path]:
@@ -52,10 +65,11 @@ def root(tmp_path: Path) -> Iterator[Path]:
     assert str(folder) not in Path("/proc/self/mountinfo").read_text()
 
 
-def start(root: Path, program: str) -> subprocess.Popen[str]:
+def start(root: Path, program: str, *, own_run: bool = False) -> subprocess.Popen[str]:
     shell = ["unshare", "--mount", "--propagation", "private", "sh", "-ec", ENTER, "sh"]
     argv = [*shell, str(root), *dict.fromkeys(SHOWN), "--", sys.executable, "-c", program]
-    return subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    environment = {**os.environ, "OWN_RUN": "yes" if own_run else ""}
+    return subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
 
 
 def traces() -> set[str]:
@@ -73,6 +87,21 @@ def test_a_bed_stands_in_a_plain_chroot_and_leaves_nothing_outside(root: Path) -
         process.communicate(timeout=30)
     assert process.returncode == 0
     assert not list((root / "run").iterdir())
+    assert traces() == before
+
+
+@pytest.mark.parametrize("own_run", [True, False])
+def test_a_box_stands_in_a_plain_chroot_or_says_why_not(root: Path, own_run: bool) -> None:
+    """Its mounts must not be seen outside: where `/run` is no mount point they would be."""
+    before = traces()
+    with start(root, BOX, own_run=own_run) as process:
+        told, _ = process.communicate(timeout=60)
+    if own_run:
+        assert told == "10 passed\n"
+    else:
+        assert "in this chroot /run is no mount point" in told
+        assert told.startswith("refused: ")
+    assert process.returncode == 0
     assert traces() == before
 
 

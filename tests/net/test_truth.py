@@ -1,4 +1,4 @@
-"""Truth in, reported number out, over real frames: a relay of known holds, the empty path, bridges one and several.
+"""Truth in, reported number out, over real frames: a relay of known holds, the direct link, bridges one and several.
 
 The relay stands where the bed has its devices: `wire` holds nothing, `bridge` holds each frame for a set time, and its
 own log tells what it truly did. So what the report says of `bridge` against `wire` must be what the log says.
@@ -252,7 +252,7 @@ def test_every_probe_finds_that_a_bridge_takes_time(every_probe: EveryProbe, pro
 
 
 @thrice
-def test_the_empty_path_against_itself_differs_by_nothing(every_probe: EveryProbe) -> None:
+def test_the_direct_link_against_itself_differs_by_nothing(every_probe: EveryProbe) -> None:
     rows, folder = every_probe.run()
     row = latency(rows, "a/a", "direct", statistic="pooled")
     assert row["ci_low"] <= row["estimate"] <= row["ci_high"], row

@@ -105,7 +105,7 @@ def test_a_device_that_is_not_installed_here_keeps_its_bare_name() -> None:
 @pytest.mark.parametrize(
     ("name", "title"),
     [
-        ("direct", "The empty path"),
+        ("direct", "The direct link"),
         ("bridge", "The Linux bridge"),
         ("bridge*2", "A cascade of 2 Linux bridges"),
         ("bridge*2:uplink", 'A cascade of 2 Linux bridges "uplink"'),

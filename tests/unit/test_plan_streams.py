@@ -359,7 +359,7 @@ def test_a_share_waits_for_the_measured_throughput() -> None:
     assert all(f.rate_share is None for f in stream_cells(load_plan("loss")) if f.schedule == "flood")
 
 
-def test_the_tester_is_qualified_on_the_empty_path_at_each_size() -> None:
+def test_the_tester_is_qualified_on_the_direct_link_at_each_size() -> None:
     plan = load_plan("one-way")
     trials = qualify_trials(plan)
     assert {trial.device for trial in trials} == {"direct"}

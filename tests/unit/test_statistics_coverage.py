@@ -129,7 +129,7 @@ WOLVES = ["independent Gaussian", "heavy tails, Student 2", "random walk", "run-
 
 @pytest.mark.parametrize("name", mostly_proof(WOLVES, "random walk"))
 def test_the_a_a_control_cries_wolf_no_more_than_once_in_a_thousand(name: str) -> None:
-    """Three cells of twelve rounds pooled, at 99.9 %; the truth of an empty path against itself is zero."""
+    """Three cells of twelve rounds pooled, at 99.9 %; the truth of a direct link against itself is zero."""
     rng = np.random.default_rng(SEED)
     alarms = 0
     for _ in range(2):

@@ -82,9 +82,9 @@ pub struct Totals {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Directions {
-    /// What comes in.
+    /// Received frames (ingress).
     In,
-    /// What goes out.
+    /// Sent frames (egress).
     Out,
     /// Both.
     #[default]

@@ -34,7 +34,16 @@ if TYPE_CHECKING:
 
 # The first process of the box's own process namespace: it runs the program, says how that ended, and waits. Its
 # standard output is ours, the program's is the log. Descriptor 3 is our line to it: "down", or its end.
+# Its mounts are private, so that nobody else sees them. In a chroot whose root is no mount point only those below can be.
 _FIRST = """
+if ! mount -n --make-rprivate / 2>/dev/null; then
+    for one in /proc /dev /run; do
+        mount -n --make-rprivate $one 2>/dev/null && continue
+        echo "in this chroot $one is no mount point, so a box would mount outside, too: mount a tmpfs there" >&2
+        exit 1
+    done
+fi
+mount -n -t proc proc /proc || exit 1
 mount -n -t tmpfs -o mode=700 box /dev/shm && mkdir /dev/shm/box || exit 1
 if [ -d /run/netns ] || mkdir /run/netns 2>/dev/null; then mount -n -t tmpfs box /run/netns || exit 1; fi
 exec 3<&0 4>&1 </dev/null >&2
@@ -45,7 +54,7 @@ while read -r word <&3; do
     echo "down $?" >&4
 done
 """
-_ALONE = ["unshare", "--pid", "--fork", "--kill-child=KILL", "--mount", "--mount-proc", "--propagation", "private"]
+_ALONE = ["unshare", "--pid", "--fork", "--kill-child=KILL", "--mount", "--propagation", "unchanged"]
 _FOLDER = "/dev/shm/box"
 _QUOTED_LINES = 3
 _PATIENCE_SECONDS = 0.05

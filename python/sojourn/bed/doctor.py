@@ -160,7 +160,7 @@ def _beds() -> Iterator[Check]:
 
 
 def needed_modes() -> list[Mode]:
-    """The devices without which the main job cannot be done, the empty path first."""
+    """The devices without which the main job cannot be done, the direct link first."""
     return [mode for mode in modes().values() if mode.is_needed]
 
 

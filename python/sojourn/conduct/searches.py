@@ -100,7 +100,7 @@ class Found:
     """The rate at which the tester sends bursts into a path, by device and frame size."""
     ceiling: dict[tuple[str, int], float] = field(default_factory=dict)
     """The highest load that the tester makes on a path, by device and frame size: where both share a core, less than
-    on the empty path."""
+    on the direct link."""
     alive: set[tuple[str, int]] = field(default_factory=set)
     reached: dict[tuple[str, int], float] = field(default_factory=dict)
     """The highest load that was made of one that the tester fell short of, by the same."""

@@ -44,12 +44,12 @@ class Limits:
     _paths: dict[tuple[str, int, str], float] = field(default_factory=dict)
     _clean: dict[tuple[str, int], float] = field(default_factory=dict)
     _whole: dict[tuple[str, int], float] = field(default_factory=dict)
-    """The highest rate of any stream over the empty path of which nothing was lost, floods included."""
+    """The highest rate of any stream over the direct link of which nothing was lost, floods included."""
     _flooded: dict[tuple[str, int], float] = field(default_factory=dict)
-    """The highest rate at which the tester flooded the empty path."""
+    """The highest rate at which the tester flooded the direct link."""
 
     def note(self, outcome: Outcome) -> Outcome:
-        """Learn from a stream of one sender over the empty path what the tester can do at least."""
+        """Learn from a stream of one sender over the direct link what the tester can do at least."""
         key = (outcome.trial.factors.engine, outcome.trial.factors.frame_bytes)
         if outcome.trial.path == DIRECT and outcome.trial.factors.senders == 1 and outcome.frames_sent:
             if outcome.lost == 0 and (not outcome.missed or outcome.short):
@@ -63,7 +63,7 @@ class Limits:
         return rate_pps is not None and rate_pps > self._flooded.get((engine, frame_bytes), float("inf"))
 
     def whole_pps(self, frame_bytes: int, engine: str) -> float | None:
-        """The highest rate that was seen sent and received whole on the empty path so far."""
+        """The highest rate that was seen sent and received whole on the direct link so far."""
         return self._whole.get((engine, frame_bytes))
 
     def path_pps(self, path: str, frame_bytes: int, engine: str = "auto") -> float:
@@ -94,7 +94,7 @@ class Limits:
         return Trial(self.tester.number(), path, 0, 0, 0, factors, 1, duration_ns=duration_ns, purpose="qualify")
 
     def clean_pps(self, frame_bytes: int, engine: str = "auto") -> float:
-        """The highest rate at which the tester sends what it is asked, and receives all of it, on the empty path."""
+        """The highest rate at which the tester sends what it is asked, and receives all of it, on the direct link."""
         key = (engine, frame_bytes)
         if key not in self._clean:
             self._clean[key] = self._find_clean(frame_bytes, engine)
@@ -110,7 +110,7 @@ class Limits:
         if whole := self.whole_pps(frame_bytes, engine):
             return whole
         raise Unanswerable(
-            f"the tester loses frames of {frame_bytes} bytes even on the empty path at {rate:.0f} packets/s: "
+            f"the tester loses frames of {frame_bytes} bytes even on the direct link at {rate:.0f} packets/s: "
             "let the machine come to rest, or take another engine"
         )
 
@@ -142,7 +142,7 @@ def plain(plan: Plan, engine: str, frame_bytes: int, schedule: str) -> Factors:
 
 
 def choose_engines(tester: Tester) -> Engines:
-    """The pair of engines that moves most over the empty path, where the method needs speed; else the plain one."""
+    """The pair of engines that moves most over the direct link, where the method needs speed; else the plain one."""
     session = tester.session
     if session.site.simulated:
         return Engines("sim", "sim")

@@ -1,4 +1,4 @@
-"""The empty path: one cable from A to B. It is always there, and every device is compared with it."""
+"""The direct link: one cable from A to B. It is always there, and every device is compared with it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from sojourn.devices.mode import Ink, Mode
 
 DEVICE = Mode(
     name="direct",
-    title="The empty path",
+    title="The direct link",
     box="",
     ink=Ink("direct", "#5b6470", "#a3adba", (5, 3), "circle"),
     place=0,

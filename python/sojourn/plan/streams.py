@@ -143,7 +143,7 @@ class TrialsPlan:
     )
     seed: int = key(whole(0, 2**62), 1, "of every random order")
     a_a: bool = key(flag(), False, "the direct link measured against itself")  # noqa: FBT003
-    qualify: bool = key(flag(), True, "the tester measured on the empty path first")  # noqa: FBT003
+    qualify: bool = key(flag(), True, "the tester measured on the direct link first")  # noqa: FBT003
     keep: Literal["auto", "packets", "histograms"] = key(
         one_of("auto", "packets", "histograms"), "auto", "what is recorded; auto: packets up to a million a trial"
     )

@@ -241,8 +241,8 @@ impl From<Stamps> for sojourn_capture::Wanted {
 
 fn directions() -> impl TypedValueParser<Value = Directions> {
     named([
-        ("in", "What comes in", Directions::In),
-        ("out", "What goes out", Directions::Out),
+        ("in", "Received frames (ingress)", Directions::In),
+        ("out", "Sent frames (egress)", Directions::Out),
         ("both", "Both", Directions::Both),
     ])
 }

@@ -47,7 +47,7 @@ class TruthPlan:
     cubic_pipe: str = key(text(), "delay 100ms loss 0.1%", "the path on which CUBIC's law is looked for")
     law_duration_ns: int = key(TRIAL, 60_000_000_000, "of one trial of a law")
     law_connections: int = key(whole(1, 64), 5, "beside each other in it")
-    direct_bytes: int = key(whole(0, 1 << 40), 200_000_000, "bulk of large packets over the empty path; 0: none")
+    direct_bytes: int = key(whole(0, 1 << 40), 200_000_000, "bulk of large packets over the direct link; 0: none")
     repetitions: int = key(whole(1, 10_000), 2, "of every trial")
     read_every_ns: int = key(TRIAL, 100_000_000, "how often the application reads TCP_INFO beside")
     private_every: int = key(whole(1, 100_000), 5, "private state with each n-th sample of a flow's direction")
