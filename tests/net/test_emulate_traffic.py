@@ -167,7 +167,7 @@ def losses(report: Told) -> dict[str, int]:
 
 
 def dropped(report: Told) -> dict[str, int]:
-    """The same without what was on its way as the emulator ended: `ping -w` may have asked once more than was answered."""
+    """The same without what was on its way as the emulator ended: `ping -w` may ask once more than is answered."""
     return {cause: count for cause, count in losses(report).items() if cause != "ended"}
 
 

@@ -83,7 +83,7 @@ class Lab:
             self.inside(host, "ip", "link", "set", "eth1", "up")
             self.inside("box", "ip", "link", "set", port, "up")
             for where, dev in ((host, "eth1"), ("box", port)):
-                # On a busy machine the kernel would ask for a known address again, after 5 s: between a capture and its count.
+                # On a busy machine the kernel would ask for an address again after 5 s: between capture and count.
                 self.inside(where, "sysctl", "-qw", f"net.ipv4.neigh.{dev}.delay_first_probe_time=600")
         await_that(self.is_up, "both ports of the box are operational")
 

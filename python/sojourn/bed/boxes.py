@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 # The first process of the box's own process namespace: it runs the program, says how that ended, and waits. Its
 # standard output is ours, the program's is the log. Descriptor 3 is our line to it: "down", or its end.
-# Its mounts are private, so that nobody else sees them. In a chroot whose root is no mount point only those below can be.
+# Its mounts are private: nobody else sees them. In a chroot whose root is no mount point only those below can be.
 _FIRST = """
 if ! mount -n --make-rprivate / 2>/dev/null; then
     for one in /proc /dev /run; do
