@@ -435,7 +435,7 @@ def test_streams_over_a_router_are_udp_and_long_enough(tmp_path: Path) -> None:
     plan = load_plan("throughput", sets=["devices=router,bridge", "stream.frame_bytes=64,1518"])
     assert plan.stream.engine == ("udp",)
     assert plan.stream.frame_bytes == (86, 1518)
-    assert "stream.engine = udp, which passes a router" in plan.asked
+    assert "stream.engine = udp, which a router passes on and a filter of IP acts on" in plan.asked
     again = tmp_path / "plan.toml"
     again.write_text(effective_toml(plan))
     assert load_plan(again).stream == plan.stream
@@ -452,6 +452,30 @@ def test_streams_over_a_router_are_udp_and_long_enough(tmp_path: Path) -> None:
 def test_what_no_router_passes_is_refused(study: str, sets: list[str], sentence: str) -> None:
     with pytest.raises(RequestError, match=re.escape(sentence)):
         load_plan(study, sets=["devices=router", *sets])
+
+
+@pytest.mark.parametrize(
+    ("study", "sets", "sentence"),
+    [
+        ("bridge-modes", ["stream.engine=packet", "stream.payload_bytes=64"],
+         'expected "auto", "udp" or "udp6": bridge:netfilter acts on nothing but IP, so of raw frames its cost'),
+        ("bridge-modes", ["stream.engine=udp,packet"], "bridge:netfilter acts on nothing but IP"),
+        ("loss", ["stream.load=10%"], "bridge:netfilter acts on nothing but IP"),
+        ("bridge-latency", ["probe=raw/ping-pong", "probe.frame_bytes=64"], "expected icmp or udp probes alone"),
+    ],
+)  # fmt: skip
+def test_raw_frames_are_refused_where_a_device_acts_on_ip_alone(study: str, sets: list[str], sentence: str) -> None:
+    """They pass it, but past what would be measured: the cost of netfilter would be that of the queues alone."""
+    with pytest.raises(RequestError, match=re.escape(sentence)):
+        load_plan(study, sets=["devices=bridge,bridge:netfilter", *sets])
+
+
+def test_a_study_that_is_pointed_at_a_filter_of_ip_sends_udp() -> None:
+    stages, loss = (load_plan(one, devices=["bridge:netfilter"]) for one in ("stages", "loss"))
+    assert stages.stream.engine == ("udp",)
+    assert loss.stream.to == ("unicast",)
+    assert load_plan("bridge-modes").stream.engine == ("udp",)
+    assert "packet" in load_plan("stages", devices=["bridge:qos"]).stream.engine
 
 
 def test_a_study_that_is_pointed_at_a_router_leaves_raw_frames_and_floods_of_addresses_away() -> None:

@@ -17,7 +17,7 @@ from sojourn.plan import load_plan
 from sojourn.plan.trials import stream_cells
 
 CELLS = dict(enumerate(stream_cells(load_plan("bridge-modes"))))
-"""Four rates of 92 bytes, then of 1,500."""
+"""Four rates of 64 bytes of user data, then of 1,472."""
 
 
 def means(seed: int, **more: float) -> dict[tuple[str, int], list[float]]:
