@@ -470,6 +470,39 @@ def test_raw_frames_are_refused_where_a_device_acts_on_ip_alone(study: str, sets
         load_plan(study, sets=["devices=bridge,bridge:netfilter", *sets])
 
 
+def test_a_rate_may_be_of_one_size_alone(tmp_path: Path) -> None:
+    text = (
+        LEAST + 'engine = ["udp"]\npayload_bytes = [64, 1472]\nrate = ["11Mbit/s at 64", "90Mbit/s at 1472", "1kpps"]\n'
+    )
+    plan = plan_of(tmp_path, text)
+    cells = [(one.payload_bytes, round(one.rate_pps or 0)) for one in stream_cells(plan)]
+    assert cells == [(64, 11_000_000 // (8 * 110)), (64, 1000), (1472, round(90e6 / (8 * 1518))), (1472, 1000)]
+    again = tmp_path / "again.toml"
+    again.write_text(effective_toml(plan))
+    assert load_plan(again).stream == plan.stream
+    assert {one.factors.rate_pps for one in qualify_trials(plan) if one.factors.payload_bytes == 64} == {
+        1000.0, 12_500.0, None
+    }  # fmt: skip
+    assert "a rate for stream.payload_bytes = 1472 too" in refusal(
+        tmp_path, text.replace(', "90Mbit/s at 1472", "1kpps"', "")
+    )
+    assert 'of one size "100Mbit/s at 64"' in refusal(tmp_path, text.replace("at 64", "at many"))
+
+
+def test_the_papers_rates_are_those_of_the_study() -> None:
+    cells = [
+        (one.payload_bytes, round((one.rate_pps or 0) * one.frame_bytes * 8 / 1e6))
+        for one in stream_cells(load_plan("bridge-modes"))
+    ]
+    assert cells == [(64, rate) for rate in (1, 11, 21, 31)] + [(1472, rate) for rate in (1, *range(10, 100, 10))]
+
+
+@pytest.mark.parametrize("device", ["xdp", "emulate:zero"])
+def test_what_moves_frames_past_taps_is_refused_where_these_measure(device: str) -> None:
+    with pytest.raises(RequestError, match=f'bed.devices = "{device}": expected devices without XDP'):
+        load_plan("bridge-modes", devices=[device])
+
+
 def test_a_study_that_is_pointed_at_a_filter_of_ip_sends_udp() -> None:
     stages, loss = (load_plan(one, devices=["bridge:netfilter"]) for one in ("stages", "loss"))
     assert stages.stream.engine == ("udp",)
