@@ -77,7 +77,7 @@ test_peers() {
     has trafgen || missing+=(netsniff-ng)
     has dnsmasq || missing+=(dnsmasq-base)
     has nft || missing+=(nftables)
-    has tshark || missing+=(tshark) # reads the comments that `tcplog convert` writes into captures
+    { has tshark && has dumpcap; } || missing+=(tshark) # reads the comments that `tcplog convert` writes into captures
     has sudo || missing+=(sudo)
     if ! [ -x /usr/sbin/sshd ] && [ "$(id -u)" -eq 0 ]; then ssh_server; fi # namespaces of its tests need root
     has systemd-analyze || missing+=(systemd) # judges the units that the package ships

@@ -40,6 +40,8 @@ Places = tuple[tuple[str, str], tuple[str, str]]
 IN_THE_BOX: Places = (("box", "left"), ("box", "right"))
 AT_THE_HOSTS: Places = (("a", "eth1"), ("b", "eth1"))
 CAPTURING = "capturing"
+WIRESHARKS = ("dumpcap", "tshark")
+SAYS = {"dumpcap": "File: ", "tshark": "Capturing on"}
 LONGEST_BYTES = 2048
 HOLD_ERROR_NS = 20_000
 
@@ -159,6 +161,26 @@ class Lab:
         return counted
 
     @contextmanager
+    def wiresharks(self) -> Iterator[None]:
+        """Have dumpcap and tshark capture both ports of the box, into a pcapng each."""
+        options = ["-B", "16", "-s", str(LONGEST_BYTES)]
+        captures = []
+        for tool in WIRESHARKS:
+            for port in PORTS:
+                file = self.folder / f"{tool}-{port}.pcapng"
+                file.touch()
+                argv = [tool, "-q", "-i", port, *options, "-w", str(file)]
+                captures.append((self.start("box", *argv, said=SAYS[tool]), file))
+        await_that(lambda: all(file.stat().st_size for _, file in captures), "dumpcap and tshark capture")
+        yield
+        await_standstill(lambda: [file.stat().st_size for _, file in captures], 1.0)
+        for capture, _ in captures:
+            capture.send_signal(signal.SIGINT)
+        for capture, _ in captures:
+            _, said = capture.communicate(timeout=PATIENCE_SECONDS)
+            assert capture.returncode == 0, said
+
+    @contextmanager
     def captured(self, places: Places = IN_THE_BOX) -> Iterator[None]:
         """Have tcpdump at both sides of the box, which must drop nothing."""
         # In its immediate mode a slot of the buffer is as long as the longest packet that is asked for.
@@ -203,7 +225,7 @@ def test_every_packet_through_a_bridge_is_accounted_for(lab: Lab) -> None:
     ours = lab.start(
         "box", find_instrument(), "capture", *PORTS, "-o", str(lab.folder / "ours"), "--for", "60s", said=CAPTURING
     )
-    with lab.captured():
+    with lab.wiresharks(), lab.captured():
         pinged = lab.talk("10.79.14.2")
     ours.send_signal(signal.SIGINT)
     _, said = ours.communicate(timeout=PATIENCE_SECONDS)
@@ -233,11 +255,13 @@ def test_every_packet_through_a_bridge_is_accounted_for(lab: Lab) -> None:
     assert len(delays) == sum(way["counts"]["matched"] for way in ways.values())
     assert delays["delay_ns"].min() >= 0  # type: ignore[operator]
     assert (lab.folder / "out/summary.json").stat().st_mode & 0o777 == 0o600
-    # Three captures of the same packets.
+    # Captures of the same packets by other programs: of all of them, with the same delays.
+    for tool in WIRESHARKS:
+        match(lab.folder, f"{tool}-left.pcapng", f"{tool}-right.pcapng", "--same-clock", "-o", tool)
     match(lab.folder, "ours/left.pcapng", "ours/right.pcapng", "--same-clock", "-o", "again")
     told = match(lab.folder, "ours/taps-left-000.arrow", "ours/taps-right-000.arrow", "-o", "records")
     assert told["pairs"][0]["clocks"]["relation"] == "one", "our taps say that one kernel keeps their time"
-    for other in ("again", "records"):
+    for other in ("again", "records", *WIRESHARKS):
         assert crossings(lab.folder / other)["delay_ns"].to_list() == delays["delay_ns"].to_list(), other
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import subprocess
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,8 @@ import pytest
 
 from sojourn.analysis.run import load
 from sojourn.conduct import Screen, conduct, create_folder
+from sojourn.conduct.asking import STREAM_UDP_PORT
+from sojourn.devices import bridge_netfilter
 from sojourn.methods.taps.analyse import study
 from sojourn.plan import load_plan
 from sojourn.records import RunFolder, read_table
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces by name")
 
 SETS = (
-    "bed.sessions=1", "trials.rounds=2", "trials.duration=40ms", "stream.interval=400us", "stream.payload_bytes=92",
+    "bed.sessions=1", "trials.rounds=2", "trials.duration=40ms", "stream.interval=400us", "stream.payload_bytes=64",
     "trials.qualify=false",
 )  # fmt: skip
 KEYS = {"wire": "bridge", "bridge:qos": "bridge", "router": "router", "router:nat": "nat"}
@@ -34,8 +37,7 @@ KEYS = {"wire": "bridge", "bridge:qos": "bridge", "router": "router", "router:na
 
 @pytest.mark.parametrize("devices", ["wire,bridge:qos", "router,router:nat"])
 def test_taps_see_every_packet_of_every_trial_on_its_way_through_the_device(devices: str, tmp_path: Path) -> None:
-    engine = ("stream.engine=udp",) if "router" in devices else ()
-    plan = load_plan("bridge-modes", quick=True, sets=[*SETS, *engine, f"bed.devices={devices}"])
+    plan = load_plan("bridge-modes", quick=True, sets=[*SETS, f"bed.devices={devices}"])
     folder = create_folder(plan, tmp_path / "run")
     conduct(plan, folder, Screen(io.StringIO()))
     run = load(folder.path)
@@ -68,6 +70,24 @@ def expect_whole(event: dict[str, Any], trial: dict[str, Any] | None, matched: P
     mine = crossings.filter(pl.col("direction") == "forward", pl.col("length_bytes") == length)
     assert mine.height == sum(flow["first"] for flow in trial["received"] if flow["port"] == 0)
     assert (mine["delay_ns"] > 0).all()
+
+
+def test_the_frames_of_every_trial_go_through_netfilters_rules(tmp_path: Path) -> None:
+    """Its rule of marks counted each of them, and the kernel tracks their connection: else its cost is not measured."""
+    plan = load_plan("bridge-modes", quick=True, sets=[*SETS, "bed.devices=bridge:netfilter"])
+    folder = create_folder(plan, tmp_path / "run")
+    conduct(plan, folder, Screen(io.StringIO()))
+    events = load(folder.path).trial_events.values()
+    through = [event for event in events if event["device"] == "bridge:netfilter"]
+    frames = sum(flow["first"] for event in through for flow in event["received"] if flow["port"] == 0)
+    shown = json.loads(folder.bed.read_text())["objects"]["bridge:netfilter"]["shown"]
+    rules, connections = shown["nft list ruleset"], shown[bridge_netfilter.CONNECTIONS]
+    counted = re.search(r"counter packets (\d+) bytes (\d+) meta mark set ct mark", rules)
+    assert counted, rules
+    assert int(counted[1]) >= frames >= 4 * 90
+    datagram = 64 + 28
+    assert int(counted[2]) >= frames * datagram
+    assert re.search(rf"ipv4 .* udp .* dst=10\.77\.\S+ .*dport={STREAM_UDP_PORT} ", connections), connections
 
 
 def test_a_run_that_was_killed_in_a_trial_goes_on(tmp_path: Path) -> None:
@@ -109,7 +129,7 @@ def test_a_cell_that_stands_out_is_repeated_by_itself_and_said_to_persist(tmp_pa
     box.chmod(0o755)
     own = [
         "bed.sessions=3", "trials.rounds=6", "trials.duration=40ms", "trials.grace=50ms", "trials.qualify=false",
-        "trials.a_a=false", "trials.at_most=10min", "stream.payload_bytes=92", "stream.interval=1ms,500us,150us",
+        "trials.a_a=false", "trials.at_most=10min", "stream.payload_bytes=64", "stream.interval=1ms,500us,150us",
     ]  # fmt: skip
     plan = load_plan("bridge-modes", quick=True, sets=own, devices=["bridge", str(box)])
     folder = create_folder(plan, tmp_path / "run")

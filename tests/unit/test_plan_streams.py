@@ -435,7 +435,7 @@ def test_streams_over_a_router_are_udp_and_long_enough(tmp_path: Path) -> None:
     plan = load_plan("throughput", sets=["devices=router,bridge", "stream.frame_bytes=64,1518"])
     assert plan.stream.engine == ("udp",)
     assert plan.stream.frame_bytes == (86, 1518)
-    assert "stream.engine = udp, which passes a router" in plan.asked
+    assert "stream.engine = udp, which a router passes on and a filter of IP acts on" in plan.asked
     again = tmp_path / "plan.toml"
     again.write_text(effective_toml(plan))
     assert load_plan(again).stream == plan.stream
@@ -452,6 +452,63 @@ def test_streams_over_a_router_are_udp_and_long_enough(tmp_path: Path) -> None:
 def test_what_no_router_passes_is_refused(study: str, sets: list[str], sentence: str) -> None:
     with pytest.raises(RequestError, match=re.escape(sentence)):
         load_plan(study, sets=["devices=router", *sets])
+
+
+@pytest.mark.parametrize(
+    ("study", "sets", "sentence"),
+    [
+        ("bridge-modes", ["stream.engine=packet", "stream.payload_bytes=64"],
+         'expected "auto", "udp" or "udp6": bridge:netfilter acts on nothing but IP, so of raw frames its cost'),
+        ("bridge-modes", ["stream.engine=udp,packet"], "bridge:netfilter acts on nothing but IP"),
+        ("loss", ["stream.load=10%"], "bridge:netfilter acts on nothing but IP"),
+        ("bridge-latency", ["probe=raw/ping-pong", "probe.frame_bytes=64"], "expected icmp or udp probes alone"),
+    ],
+)  # fmt: skip
+def test_raw_frames_are_refused_where_a_device_acts_on_ip_alone(study: str, sets: list[str], sentence: str) -> None:
+    """They pass it, but past what would be measured: the cost of netfilter would be that of the queues alone."""
+    with pytest.raises(RequestError, match=re.escape(sentence)):
+        load_plan(study, sets=["devices=bridge,bridge:netfilter", *sets])
+
+
+def test_a_rate_may_be_of_one_size_alone(tmp_path: Path) -> None:
+    text = (
+        LEAST + 'engine = ["udp"]\npayload_bytes = [64, 1472]\nrate = ["11Mbit/s at 64", "90Mbit/s at 1472", "1kpps"]\n'
+    )
+    plan = plan_of(tmp_path, text)
+    cells = [(one.payload_bytes, round(one.rate_pps or 0)) for one in stream_cells(plan)]
+    assert cells == [(64, 11_000_000 // (8 * 110)), (64, 1000), (1472, round(90e6 / (8 * 1518))), (1472, 1000)]
+    again = tmp_path / "again.toml"
+    again.write_text(effective_toml(plan))
+    assert load_plan(again).stream == plan.stream
+    assert {one.factors.rate_pps for one in qualify_trials(plan) if one.factors.payload_bytes == 64} == {
+        1000.0, 12_500.0, None
+    }  # fmt: skip
+    assert "a rate for stream.payload_bytes = 1472 too" in refusal(
+        tmp_path, text.replace(', "90Mbit/s at 1472", "1kpps"', "")
+    )
+    assert 'of one size "100Mbit/s at 64"' in refusal(tmp_path, text.replace("at 64", "at many"))
+
+
+def test_the_papers_rates_are_those_of_the_study() -> None:
+    cells = [
+        (one.payload_bytes, round((one.rate_pps or 0) * one.frame_bytes * 8 / 1e6))
+        for one in stream_cells(load_plan("bridge-modes"))
+    ]
+    assert cells == [(64, rate) for rate in (1, 11, 21, 31)] + [(1472, rate) for rate in (1, *range(10, 100, 10))]
+
+
+@pytest.mark.parametrize("device", ["xdp", "emulate:zero"])
+def test_what_moves_frames_past_taps_is_refused_where_these_measure(device: str) -> None:
+    with pytest.raises(RequestError, match=f'bed.devices = "{device}": expected devices without XDP'):
+        load_plan("bridge-modes", devices=[device])
+
+
+def test_a_study_that_is_pointed_at_a_filter_of_ip_sends_udp() -> None:
+    stages, loss = (load_plan(one, devices=["bridge:netfilter"]) for one in ("stages", "loss"))
+    assert stages.stream.engine == ("udp",)
+    assert loss.stream.to == ("unicast",)
+    assert load_plan("bridge-modes").stream.engine == ("udp",)
+    assert "packet" in load_plan("stages", devices=["bridge:qos"]).stream.engine
 
 
 def test_a_study_that_is_pointed_at_a_router_leaves_raw_frames_and_floods_of_addresses_away() -> None:

@@ -10,14 +10,14 @@ import polars as pl
 import pytest
 
 from sojourn.analysis.factors import Factors
-from sojourn.conduct.repeats import Standing, standing_out
+from sojourn.conduct.repeats import LEAST_CELLS, Standing, alike, standing_out
 from sojourn.methods.taps.analyse import mean_of
 from sojourn.methods.taps.analyse.repeats import Repeated, anomalous, repeated_cells
 from sojourn.plan import load_plan
 from sojourn.plan.trials import stream_cells
 
 CELLS = dict(enumerate(stream_cells(load_plan("bridge-modes"))))
-"""Four rates of 92 bytes, then of 1,500."""
+"""Four rates of 64 bytes of user data, then ten of 1,472."""
 
 
 def means(seed: int, **more: float) -> dict[tuple[str, int], list[float]]:
@@ -98,6 +98,14 @@ def test_what_one_bed_alone_shows_is_no_finding() -> None:
     (one,) = repeated(0.0, odd_in=1)
     assert not one.is_anomalous
     assert anomalous([one]) == []
+
+
+@pytest.mark.parametrize("quick", [False, True])
+def test_the_study_has_rates_enough_of_each_size_for_a_cell_to_stand_out(quick: bool) -> None:
+    cells = dict(enumerate(stream_cells(load_plan("bridge-modes", quick=quick))))
+    groups = alike(cells)
+    assert sorted(factors.payload_bytes for factors in groups) == [64, 1472]
+    assert all(len(several) >= LEAST_CELLS for several in groups.values())
 
 
 def test_a_run_without_repeats_says_nothing() -> None:

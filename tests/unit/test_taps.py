@@ -159,6 +159,10 @@ def test_times_between_frames_are_told_by_both_kinds_of_stamps(tmp_path: Path) -
         assert asked is not None
         assert row.value.estimate == pytest.approx(asked, rel=0.01)
         assert row.source != "the kernel, at both ports of the device"
+    curve = found.samples["tap_interval_quantiles"].filter(pl.col("device") == "bridge")
+    upper = curve.filter(pl.col("exceedance").is_between(0.1, 0.4))["gap_ns"].to_numpy()
+    assert len(upper) > 0
+    assert upper == pytest.approx(np.full(len(upper), STEPS_NS.max()), rel=0.02)
 
 
 def test_the_density_holds_every_packet(tmp_path: Path) -> None:

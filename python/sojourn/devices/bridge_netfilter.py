@@ -3,6 +3,7 @@
 Its rules restore a connection's mark, accept what is marked, mark what a payload match finds, save that mark on the
 connection, and put marked packets into the class of 20 kbit/s. ipp2p is no longer in any kernel: a match of the first
 bytes of a BitTorrent handshake stands in its place. Packets are of TCP and UDP; the paper's rules were of TCP alone.
+Frames that carry no IP see neither connection tracking nor rules; echoes are tracked, and the rules of marks skip them.
 """
 
 from __future__ import annotations
@@ -28,11 +29,13 @@ MARK, CLASS = 22, "1:12"
 LENDS = "/proc/sys/net/bridge/bridge-nf-call-iptables"
 """It is there where br_netfilter is: without that a bridge takes the option, and rules see nothing."""
 
+CONNECTIONS = "head -n 50 /proc/net/nf_conntrack"
+
 RULES = f"""table FAMILY sojourn {{
     chain prerouting {{
         type filter hook prerouting priority -150; policy accept;
         meta l4proto != {{ tcp, udp }} accept
-        meta mark set ct mark
+        counter meta mark set ct mark
         meta mark != 0 accept
         @ih,0,32 {HANDSHAKE} meta mark set {MARK}
         meta mark {MARK} ct mark set meta mark
@@ -78,8 +81,8 @@ def tracked(box: Box) -> list[Command]:
 
 
 def objects(box: Box) -> Sequence[str]:
-    """Links, queues, and the rules."""
-    return [*queues(box), "nft list ruleset"]
+    """Links, queues, the rules with what they counted, and connections: what shows that the rules ran."""
+    return [*queues(box), "nft list ruleset", CONNECTIONS]
 
 
 def notes(run: Run, box: Box) -> list[str]:
@@ -100,6 +103,7 @@ def notes(run: Run, box: Box) -> list[str]:
     return [
         f"Connection tracking is {whose}.",
         "ipp2p's payload match of 2003 is replaced by a match of the first four bytes of a BitTorrent handshake (@ih).",
+        "Its rules of marks are of TCP and UDP: what is measured with ICMP has connection tracking without them.",
     ]
 
 
@@ -113,6 +117,7 @@ DEVICE = Mode(
     rank=3,
     is_switch=True,
     is_apart=True,
+    acts_on_ip=True,
     shapes=True,
     tools={"bridge": "iproute2", "nft": "nftables"},
     fix=(

@@ -153,6 +153,8 @@ class Mode:
     """Whether it has a network stack to itself: what it does to one, other devices must not feel."""
     is_routed: bool = False
     """Whether it forwards by IP addresses: then its ends are in two subnets, and only IP passes."""
+    acts_on_ip: bool = False
+    """Whether it acts on IP packets alone: raw frames pass, but what it does beyond forwarding is not done to them."""
     key: str = ""
     """By what a packet is known again behind it, as `sojourn match --key` has it; of a bridge the whole frame and of a
     router the IP packet, unless it says otherwise."""

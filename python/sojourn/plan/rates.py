@@ -13,6 +13,8 @@ from sojourn.units import SCALES, UNITS_NS, as_duration
 
 SHARE = re.compile(r"(\d+(?:\.\d+)?)\s*%")
 
+AT_SIZE = re.compile(r"(.+?)\s+at\s+(\d{1,6})")
+
 Unit = Literal["pps", "bit/s", "share", "interval"]
 
 
@@ -22,6 +24,12 @@ class Rate:
 
     unit: Unit
     value: Decimal
+    size: int | None = None
+    """The one size, as the plan asks sizes, at which it is sent; None for all of them."""
+
+    def is_for(self, size: int) -> bool:
+        """Whether frames of this size are sent at it."""
+        return self.size in {None, size}
 
     @property
     def share(self) -> float | None:
@@ -38,6 +46,10 @@ class Rate:
 
     def __str__(self) -> str:
         """The shortest exact form, as a plan reads it."""
+        return self._words if self.size is None else f"{self._words} at {self.size}"
+
+    @property
+    def _words(self) -> str:
         if self.unit == "interval":
             return as_duration(int(self.value))
         if self.unit == "share":
@@ -48,12 +60,18 @@ class Rate:
         return f"{self.value:f}{self.unit}"
 
 
-def rate(*, shares: bool = True) -> Reader:
-    """A rate in frames, in bits, or (where it has a meaning) as a share of the measured throughput."""
+def rate(*, shares: bool = True, sizes: bool = False) -> Reader:
+    """A rate in frames, in bits, or (where it has a meaning) as a share of the measured throughput or of one size."""
 
     def read(value: Any) -> Rate | None:
         if not isinstance(value, str):
             return None
+        if sizes and (of_one := AT_SIZE.fullmatch(value)):
+            found = plainly(of_one[1])
+            return None if found is None else replace(found, size=int(of_one[2]))
+        return plainly(value)
+
+    def plainly(value: str) -> Rate | None:
         if plain := units.rate(value):
             unit, number = plain
             return Rate("pps" if unit == "pps" else "bit/s", number) if 0 < number <= 10**12 else None
@@ -63,6 +81,7 @@ def rate(*, shares: bool = True) -> Reader:
         return Rate("share", Decimal(found[1]) / 100)
 
     examples = 'such as "10kpps", "100Mbit/s" or "50%"' if shares else 'such as "10kpps" or "100Mbit/s"'
+    examples += ', of one size "100Mbit/s at 64"' if sizes else ""
     return Reader(read, f"a rate with its unit, {examples}", str)
 
 

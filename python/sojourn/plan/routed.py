@@ -1,4 +1,5 @@
-"""What a plan becomes, and may not ask, where a device of it forwards by IP addresses: nothing but IP passes a router.
+"""What a plan becomes, and may not ask, where a device of it is there for IP: nothing else passes a router, and what
+netfilter does in a bridge it does to IP alone, so that of raw frames its cost would be that of a plain bridge.
 
 All paths of such a plan are sent the same: streams whose engine is "auto" are UDP over each of them, and of sizes that
 UDP can have.
@@ -34,13 +35,21 @@ def routed_devices(plan: Plan) -> list[str]:
     ]
 
 
+def acting_devices(plan: Plan) -> list[str]:
+    """The devices of a plan that let raw frames pass, but act on IP packets alone."""
+    if plan.bed.simulated:
+        return []
+    known = {one: devices.known(one) for one in plan.bed.devices}
+    return [one for one, device in known.items() if device is not None and device.mode.acts_on_ip]
+
+
 def over_routers(plan: Plan, table: Table) -> Plan:
-    """The plan with probes and streams that pass its routers; it says what was changed.
+    """The plan with probes and streams that its routers pass and its filters act on; it says what was changed.
 
     An engine of "auto" is UDP. Raw frames of a study that was pointed at a router (by --device or --set) are UDP too;
     those of a plan that has both, and those that were asked for beside it, stay what they are, and are refused.
     """
-    if not routed_devices(plan):
+    if not routed_devices(plan) and not acting_devices(plan):
         return plan
     pointed = _is_beside("bed.devices", table)
     if "stream" in plan.sections:
@@ -61,7 +70,7 @@ def _streams_over_routers(plan: Plan, *, is_free: bool, is_free_to: bool) -> Pla
     raw = {one for one in stream.engine if one == "auto" or (is_free and one not in BY_IP)}
     if raw:
         changes["engine"] = tuple(dict.fromkeys("udp" if one in raw else one for one in stream.engine))
-        told.append("stream.engine = udp, which passes a router")
+        told.append("stream.engine = udp, which a router passes on and a filter of IP acts on")
     extra = stream_overhead("udp", tagged=False) if stream.size_key == "frame_bytes" else 0
     least, most = UDP.least_payload + extra, plan.bed.mtu - UDP.headers + extra
     sizes = tuple(dict.fromkeys(min(most, max(least, one)) for one in stream.sizes))
@@ -70,7 +79,7 @@ def _streams_over_routers(plan: Plan, *, is_free: bool, is_free_to: bool) -> Pla
         told.append(f"stream.{stream.size_key} from {least} to {most}, which UDP can have")
     if is_free_to and "unicast" in stream.to and len(stream.to) > 1:
         changes["to"] = ("unicast",)
-        told.append("stream.to = unicast, which alone a router forwards")
+        told.append("stream.to = unicast: a router forwards nothing else, and UDP has not every other")
     return _changed(plan, "stream", changes, told)
 
 
@@ -79,7 +88,7 @@ def _probes_over_routers(plan: Plan) -> Plan:
     names = tuple(dict.fromkeys(one.replace("raw/", "udp/") for one in probe.probe))
     if names != probe.probe:
         changes["probe"] = names
-        told.append("udp probes in place of raw ones, which pass no router")
+        told.append("udp probes in place of raw ones, which no router passes on and no filter of IP acts on")
         kind = KINDS["udp/ping-pong"]
         extra = kind.headers + ETHERNET if probe.size_key == "frame_bytes" else 0
         least, most = kind.least_payload + extra, plan.bed.mtu - kind.headers + extra
@@ -98,27 +107,30 @@ def _changed(plan: Plan, section: str, changes: dict[str, Any], told: list[str])
 
 
 def check_routed(plan: Plan, given: Lookup) -> None:
-    """Probes and streams that a router passes on."""
-    names = routed_devices(plan)
-    if not names:
+    """Probes and streams that a router passes on, and that a filter of IP acts on."""
+    routed, acting = routed_devices(plan), acting_devices(plan)
+    if routed:
+        why = f"{routed[0]} forwards nothing but IP"
+    elif acting:
+        why = f"{acting[0]} acts on nothing but IP, so of raw frames its cost would be that of a plain bridge"
+    else:
         return
-    why = f"{names[0]} forwards nothing but IP"
     if "probe" in plan.sections:
         raw = [one for one in plan.probe.probe if KINDS[one].ip_version is None]
         if raw:
             value = Given(raw[0], given("probe.probe", raw[0]).where)
             raise refuse(value, "probe.probe", f"icmp or udp probes alone: {why}")
     if "stream" in plan.sections:
-        _check_streams(plan, given, why)
+        _check_streams(plan, given, why, is_routed=bool(routed))
 
 
-def _check_streams(plan: Plan, given: Lookup, why: str) -> None:
+def _check_streams(plan: Plan, given: Lookup, why: str, *, is_routed: bool) -> None:
     stream = plan.stream
     for engine in stream.engine:
         if engine not in BY_IP:
             value = Given(engine, given("stream.engine", engine).where)
             raise refuse(value, "stream.engine", f'"auto", "udp" or "udp6": {why}')
-    for to in stream.to:
+    for to in stream.to if is_routed else ():
         if to != "unicast":
             raise refuse(
                 Given(to, given("stream.to", to).where), "stream.to", f'"unicast" alone: {why}, to one address'

@@ -184,6 +184,11 @@ def check_schedules(plan: Plan, given: Lookup) -> None:
         burst = BURST.fullmatch(schedule)
         if burst and trials.count_at_most and int(burst[1]) > trials.count_at_most:
             raise refuse(where, "stream.schedule", f"bursts of at most trials.count_at_most = {trials.count_at_most}")
+    for size in stream.sizes:
+        if not any(rate.is_for(size) for rate in stream.rates):
+            key = f"stream.{stream.rate_key}"
+            where = given(key, [str(rate) for rate in stream.rates])
+            raise refuse(where, key, f"a rate for stream.{stream.size_key} = {size} too, which none of these is for")
     check_walk(plan, given)
 
 

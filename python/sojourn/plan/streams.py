@@ -50,7 +50,9 @@ class StreamPlan:
         list_of(interval_rate(duration(100, HOUR_NS))), None, "mean time between frames, of all senders together"
     )
     rate: tuple[Rate, ...] | None = key(
-        list_of(a_rate()), None, "or their mean rate: frames, frame bits, or a share of the path's own throughput"
+        list_of(a_rate(sizes=True)),
+        None,
+        "or their mean rate: frames, frame bits, or a share of the path's own throughput; for one size 10Mbit/s at 64",
     )
     to: tuple[str, ...] = key(
         list_of(one_of("unicast", "broadcast", "multicast", "unknown")),

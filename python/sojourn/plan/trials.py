@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from sojourn.plan.ask import Estimate
+    from sojourn.plan.rates import Rate
     from sojourn.plan.types import Plan
 
 CLOSED_LOOP = "closed-loop"
@@ -120,10 +121,16 @@ def paced(plan: Plan, at: Factors) -> Iterator[Factors]:
         if schedule == "flood" or schedule.startswith("ramp:"):
             yield replace(at, schedule=schedule)
             continue
-        for rate in plan.stream.rates:
+        for rate in rates_of(plan, at):
             pps = rate.pps(at.frame_bytes)
             interval = None if pps is None else round(1e9 / pps)
             yield replace(at, schedule=schedule, rate_pps=pps, interval_ns=interval, rate_share=rate.share)
+
+
+def rates_of(plan: Plan, at: Factors) -> list[Rate]:
+    """The rates at which frames of this size are sent."""
+    size = at.frame_bytes if plan.stream.size_key == "frame_bytes" else at.payload_bytes
+    return [rate for rate in plan.stream.rates if rate.is_for(size)]
 
 
 def loads(plan: Plan) -> Iterator[tuple[float, str | None]]:
@@ -209,7 +216,7 @@ def qualify_trials(plan: Plan) -> list[Trial[Factors]]:
 
 def qualifying(plan: Plan, empty: Factors) -> Iterator[Factors]:
     """Minimum delay, pacing, maximum rate."""
-    asked = [pps for rate in plan.stream.rates if (pps := rate.pps(empty.frame_bytes)) is not None]
+    asked = [pps for rate in rates_of(plan, empty) if (pps := rate.pps(empty.frame_bytes)) is not None]
     for pps in dict.fromkeys([FLOOR_PPS, *([max(asked)] if asked else [])]):
         yield replace(empty, schedule="regular", rate_pps=pps, interval_ns=round(1e9 / pps))
     yield replace(empty, schedule="flood")

@@ -1,5 +1,25 @@
 """Method "taps": what may be asked of streams whose packets are seen as they enter a device and as they leave it."""
 
-from sojourn.plan.matrix import ask_streams
+from __future__ import annotations
 
-ASK = ask_streams(sessions=True, not_simulated="taps see real frames: leave out --bed sim")
+from typing import TYPE_CHECKING
+
+from sojourn import devices
+from sojourn.plan.matrix import ask_streams
+from sojourn.plan.source import Given, refuse
+
+if TYPE_CHECKING:
+    from sojourn.plan.ask import Lookup
+    from sojourn.plan.types import Plan
+
+
+def check_tappable(plan: Plan, given: Lookup) -> None:
+    """Devices whose frames the kernel shows to taps at their ports: XDP takes them before, and sends them past."""
+    for device in plan.bed.devices:
+        known = devices.known(device)
+        if known is not None and (known.mode.polls or known.mode.is_emulator):
+            wanted = "devices without XDP, which moves frames past the taps at its ports: bridge-latency measures it"
+            raise refuse(Given(device, given("bed.devices", device).where), "bed.devices", wanted)
+
+
+ASK = ask_streams(sessions=True, not_simulated="taps see real frames: leave out --bed sim", check=check_tappable)

@@ -138,6 +138,18 @@ def cdfs(run: Run) -> Figure | None:
     return delays.distribution(run, pl.lit(value=True), *named, of="tap_quantiles")
 
 
+def tap_intervals(run: Run) -> Figure | None:
+    """The whole distribution of the times between frames of regular streams, by the tap's stamps."""
+    named = ("tap_interval_cdf", "Time between frames by the tap's stamps", "Time between frames (µs)")
+    return delays.gaps_of(run, "tap_interval_quantiles", named)
+
+
+def departure_intervals(run: Run) -> Figure | None:
+    """The same by the sender's, which is what it is held to."""
+    named = ("departure_interval_cdf", "Time between frames by the sender's stamps", "Time between frames (µs)")
+    return delays.gaps_of(run, "departure_interval_quantiles", named)
+
+
 def histograms(run: Run) -> Figure | None:
     """The bulk of it."""
     named = ("delay_between_taps_histogram", "delay between the taps", "delays between the taps")
@@ -231,8 +243,8 @@ PARTS = Parts(
         between, more, compared, standing_out, accounted, stamped, delays.delays, delays.conservation, delays.pacing,
     ),
     figures=(
-        over_throughput, tail_over_throughput, density, by_flight, cdfs, histograms, losses_over_time, delays.over_time,
-        differences, control, departures,
+        over_throughput, tail_over_throughput, density, by_flight, cdfs, histograms, tap_intervals,
+        departure_intervals, losses_over_time, delays.over_time, differences, control, departures,
     ),
     keys=keys,
     words=how,

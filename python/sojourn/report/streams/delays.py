@@ -141,8 +141,13 @@ def distribution(
 
 def gaps(run: Run) -> Figure | None:
     """Times between arrivals on a log(1 - p) axis."""
-    found = sample(run, "inter_arrival_quantiles")
     words = ("inter_arrival_cdf", "Time between arrivals", "Time between arrivals (µs)")
+    return gaps_of(run, "inter_arrival_quantiles", words)
+
+
+def gaps_of(run: Run, of: str, words: tuple[str, str, str]) -> Figure | None:
+    """Times between frames by one kind of stamps on a log(1 - p) axis."""
+    found = sample(run, of)
     return None if found.is_empty() else _curves(_first(found), "gap_ns", words)
 
 

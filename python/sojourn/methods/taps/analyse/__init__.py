@@ -108,7 +108,8 @@ def study(run: Run) -> Study:
     own += [row for place, pairs in apart.items() for row in difference_rows(run, place, DISAGREE, pairs)]
     again = repeated_cells(run, crossed.means, mean_of)
     own += repeat_rows(run, again)
-    own += interval_rows(run, crossed.packets.rename({"first_ns": "at_ns"}), crossed.flows, "tap_interval")
+    entered = crossed.packets.rename({"first_ns": "at_ns"})
+    own += interval_rows(run, entered, crossed.flows, "tap_interval")
     for row in own:
         row.source = crossed.stamped
     left = of.packets.rename({"departure_ns": "at_ns", "seq": "number"}).filter(
@@ -117,6 +118,9 @@ def study(run: Run) -> Study:
     own += interval_rows(run, left, crossed.flows, "departure_interval")
     of.rows.extend(own)
     of.findings.extend([*lost_by_taps(crossed), *ambiguous(crossed), *disagreeing(apart), *anomalous(again)])
+    for name, stamps in (("tap_interval", entered), ("departure_interval", left)):
+        quantiles = quantile_samples(interval_values(run, stamps, name)).rename({"delay_ns": "gap_ns"})
+        of.samples[f"{name}_quantiles"] = with_cells(run, quantiles)
     of.samples["tap_quantiles"] = with_cells(run, quantile_samples(values))
     of.samples["tap_histograms"] = with_cells(run, histogram_samples(values))
     of.samples["tap_density"] = with_cells(run, densities(values))
@@ -210,22 +214,10 @@ def difference_rows(run: Run, place: tuple[str, str, int], quantity: str, pairs:
 
 
 def interval_rows(run: Run, packets: pl.DataFrame, flows: pl.DataFrame, quantity: str) -> list[Row]:
-    """The times between frames of regular streams by one kind of stamps (`at_ns`), and how many keep what was asked.
-
-    Where frames between two are missing (`number`), the time between these is none.
-    """
-    asked = {cell: factors.interval_ns for cell, factors in run.cells.items() if factors.schedule == "regular"}
-    within = ("block", "port", "node")
-    gaps = (
-        packets.filter(pl.col("cell").is_in(list(asked)))
-        .sort(*within, "at_ns")
-        .with_columns(
-            gap=pl.col("at_ns").diff().over(within).cast(pl.Float64), step=pl.col("number").diff().over(within)
-        )
-        .filter(pl.col("step") == 1)
-    )
+    """The times between frames of regular streams by one kind of stamps (`at_ns`), and how many keep what was asked."""
+    asked = asked_intervals(run)
     rows = []
-    for one in ordered(run, list(values_of(gaps, "gap", quantity))):
+    for one in interval_values(run, packets, quantity):
         ends = {"min": float(one.values.min()), "max": float(one.values.max())}
         figures = {name: Interval(value, None, None, 0.95, len(one.blocks)) for name, value in ends.items()}
         figures |= {"mean": one.mean(), "sd": one.sd()}
@@ -238,6 +230,25 @@ def interval_rows(run: Run, packets: pl.DataFrame, flows: pl.DataFrame, quantity
         if near := kept(one, asked[one.cell] or 0, flows):
             rows.append(replace(like, quantity=f"{quantity}_within_10", statistic="ratio", unit="1", value=near))
     return rows
+
+
+def interval_values(run: Run, packets: pl.DataFrame, quantity: str) -> list[Values]:
+    """The times between frames of regular streams; where frames between two are missing (`number`), there is none."""
+    within = ("block", "port", "node")
+    gaps = (
+        packets.filter(pl.col("cell").is_in(list(asked_intervals(run))))
+        .sort(*within, "at_ns")
+        .with_columns(
+            gap=pl.col("at_ns").diff().over(within).cast(pl.Float64), step=pl.col("number").diff().over(within)
+        )
+        .filter(pl.col("step") == 1)
+    )
+    return ordered(run, list(values_of(gaps, "gap", quantity)))
+
+
+def asked_intervals(run: Run) -> dict[int, int | None]:
+    """What was asked of the cells whose streams are regular."""
+    return {cell: factors.interval_ns for cell, factors in run.cells.items() if factors.schedule == "regular"}
 
 
 def kept(one: Values, asked_ns: int, flows: pl.DataFrame) -> Interval | None:
