@@ -6,6 +6,7 @@ mod info;
 mod observed;
 mod receive;
 mod request;
+mod schedule;
 mod send;
 mod socket;
 mod sys;
@@ -17,6 +18,7 @@ use std::net::SocketAddr;
 pub use observed::Outcome;
 pub use receive::Listening;
 pub use request::{Listen, Receive, Send, Settings, Sockets};
+pub use schedule::{Pacing, PacingError};
 pub use send::send;
 pub use socket::Facts;
 

@@ -6,6 +6,7 @@ use serde::Serialize;
 use sojourn_record::tcp_readings::Reading;
 use sojourn_time::{Clock, HostClock, Nanos, Time};
 
+use crate::schedule::Pacing;
 use crate::socket::{Connection, Facts};
 use crate::wait::Due;
 use crate::{TcpError, failed};
@@ -22,6 +23,8 @@ pub struct Outcome {
     pub started_ns: i64,
     /// When it ended.
     pub ended_ns: i64,
+    /// How messages at a fixed rate kept their schedule; absent in bulk, and of a receiver.
+    pub pacing: Option<Pacing>,
     /// Why it ended early.
     pub problem: Option<String>,
     /// The readings of TCP_INFO.
@@ -41,7 +44,7 @@ impl Observed {
     pub fn new(connection: Connection, every: Option<Nanos>, start: Time) -> Result<Self, TcpError> {
         let facts = connection.facts().map_err(failed("ask what the socket is"))?;
         let (started_ns, ended_ns, readings) = (start.0, start.0, Vec::new());
-        let outcome = Outcome { facts, moved_bytes: 0, started_ns, ended_ns, problem: None, readings };
+        let outcome = Outcome { facts, moved_bytes: 0, started_ns, ended_ns, pacing: None, problem: None, readings };
         Ok(Self { connection, outcome, due: Due::every(every, start) })
     }
 

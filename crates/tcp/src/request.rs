@@ -36,7 +36,8 @@ pub struct Send {
     #[arg(long, value_name = "N", default_value_t = DEFAULT_MESSAGE_BYTES)]
     #[serde(default = "default_message_bytes")]
     pub message_bytes: u32,
-    /// Send one message each interval, instead of as fast as possible
+    /// Send one message each interval, instead of as fast as possible: message k is due k intervals after the start, however late
+    /// those before it were
     #[arg(long, value_name = "TIME", value_parser = time)]
     #[serde(rename = "interval_ns")]
     pub interval: Option<Nanos>,

@@ -8,12 +8,13 @@ use std::thread;
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::{self, RecvFlags, SendFlags, Shutdown, sockopt};
-use sojourn_time::{Clock, HostClock, Nanos, Time};
+use sojourn_time::{Clock, HostClock, Nanos, Next, Pace, Pacer, Time};
 
 use crate::observed::{Observed, Outcome};
 use crate::request::{End, Send};
+use crate::schedule::Schedule;
 use crate::socket::{self, Connection};
-use crate::wait::{Due, ready};
+use crate::wait::ready;
 use crate::{TcpError, failed};
 
 /// How long to wait for the peer to accept.
@@ -37,14 +38,14 @@ pub fn send(request: &Send, stop: &AtomicBool) -> Result<Vec<Outcome>, TcpError>
             stop,
             end,
             data: vec![0x5a; request.message_bytes as usize],
-            message: Due::at_and_every(request.interval, start),
+            paced: request.interval.map(|interval| Paced::new(start, interval)),
             pending: 0,
             over_at: match end {
                 End::After(span) => start + span,
                 End::Bytes(_) => Time::NEVER,
             },
         };
-        Ok(observed.run(|observed| sender.send_and_drain(observed)))
+        Ok(observed.run(|observed| sender.run(observed)))
     };
     thread::scope(|scope| {
         let threads: Vec<_> =
@@ -79,32 +80,74 @@ struct Sender<'a> {
     stop: &'a AtomicBool,
     end: End,
     data: Vec<u8>,
-    message: Due,
+    /// Messages at a fixed rate; `None`: in bulk.
+    paced: Option<Paced>,
     /// What is left of the message under way.
     pending: usize,
     over_at: Time,
 }
 
+/// The schedule of messages, and what waits for it.
+struct Paced {
+    schedule: Schedule,
+    pacer: Pacer,
+}
+
+impl Paced {
+    fn new(start: Time, interval: Nanos) -> Self {
+        let pacer = Pacer::new(Pace::default(), interval, Nanos::ZERO, &HostClock);
+        Self { schedule: Schedule::new(start, interval), pacer }
+    }
+
+    /// Whether the next message is due; sleeps where it is not for long, until `wake_at` at most.
+    /// What is due at `over_at` is not sent any more.
+    fn has_come(&self, wake_at: Time, over_at: Time) -> bool {
+        let due = self.schedule.due();
+        let next = self.pacer.next(HostClock.now(), due);
+        if let Next::Sleep(until) = next {
+            HostClock.wait_until(until.min(wake_at), Nanos::ZERO);
+        }
+        next == Next::Depart && due < over_at
+    }
+}
+
 impl Sender<'_> {
-    fn send_and_drain(&mut self, observed: &mut Observed) -> io::Result<()> {
+    fn run(&mut self, observed: &mut Observed) -> io::Result<()> {
+        let sent = self.send_all(observed);
+        let end = HostClock.now().min(self.over_at);
+        observed.outcome.pacing = self.paced.as_ref().map(|paced| match self.end {
+            End::After(_) => paced.schedule.pacing(end),
+            End::Bytes(_) => paced.schedule.pacing(paced.schedule.due().min(end)),
+        });
+        sent?;
+        net::shutdown(&observed.connection, Shutdown::Write)?;
+        self.drain(observed)
+    }
+
+    fn send_all(&mut self, observed: &mut Observed) -> io::Result<()> {
         while !self.is_over(observed.outcome.moved_bytes) {
             let next_reading = observed.read_when_due()?;
             self.step(observed, next_reading)?;
         }
-        net::shutdown(&observed.connection, Shutdown::Write)?;
-        self.drain(observed)
+        Ok(())
     }
 
     /// Sends where it is time and there is room; waits for either otherwise.
     fn step(&mut self, observed: &mut Observed, next_reading: Time) -> io::Result<()> {
         let wake_at = next_reading.min(self.over_at.max(HostClock.now()));
         if self.pending == 0 {
-            if self.request.interval.is_some() && !self.message.has_come() {
-                HostClock.wait_until(wake_at.min(self.message.next()), Nanos::ZERO);
-                return Ok(());
+            if let Some(paced) = &mut self.paced {
+                if !paced.has_come(wake_at, self.over_at) {
+                    return Ok(());
+                }
+                paced.schedule.begin();
             }
-            self.message.advance();
             self.pending = self.next_length(observed.outcome.moved_bytes);
+        }
+        if let Some(paced) = &mut self.paced
+            && !ready(&observed.connection, PollFlags::OUT, HostClock.now())?
+        {
+            paced.schedule.block();
         }
         if ready(&observed.connection, PollFlags::OUT, wake_at)? {
             self.send_pending(observed)?;
@@ -118,6 +161,7 @@ impl Sender<'_> {
             false => None,
         };
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        let before = HostClock.now();
         let taken = net::send(&observed.connection, &self.data[..self.pending], flags);
         let at = HostClock.now();
         let taken = match taken {
@@ -130,6 +174,9 @@ impl Sender<'_> {
         }
         observed.outcome.readings.extend(reading);
         observed.outcome.moved_bytes += taken as u64;
+        if let Some(paced) = &mut self.paced {
+            paced.schedule.sent(before, self.pending, self.pending - taken);
+        }
         self.pending -= taken;
         Ok(())
     }

@@ -23,11 +23,6 @@ impl Due {
         Self { next: every.map_or(Time::NEVER, |every| start + every), every }
     }
 
-    /// First at the start.
-    pub fn at_and_every(every: Option<Nanos>, start: Time) -> Self {
-        Self { next: start, every }
-    }
-
     /// Returns when.
     pub fn next(self) -> Time {
         self.next
