@@ -131,7 +131,8 @@ def test_the_study_of_losses_loses_what_it_says(sets: tuple[str, ...], tmp_path:
         sent, received = sum(flow["sent"] for flow in trial["sent"]), trial["received"][0]["first"]
         if trial["device"] == "emulate":
             lost = rows.filter(pl.col("block") == trial["block"], pl.col("cause") == "before").height
-            assert sent - received == lost, f"block {trial['block']}"
+            with undisturbed():  # what a busy machine delays beyond the grace period is neither received nor lost
+                assert sent - received == lost, f"block {trial['block']}"
         else:
             with undisturbed():  # a receiver that was held up may drop
                 assert sent == received
