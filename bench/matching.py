@@ -1,7 +1,8 @@
 """Two taps matched: how many records and packets a second one core takes, and in how much memory, beside a join.
 
-The same packets as our taps' records and as pcapng. The peer does the part of it that a join can: Polars joins the two
-taps' records on their digests and takes the median of the differences; it counts nothing that was lost or duplicated.
+The same packets as our taps' records and as pcapng. The peers do the part of it that a join can: Polars and DuckDB join
+the two taps' records on their digests, and Polars what tshark prints of a shorter capture on the packets' data. They
+take the median of the differences, and count nothing that was lost or duplicated.
 Judged is processor time, of one process each, turn by turn: the machine may do something else meanwhile.
 """
 
@@ -27,9 +28,13 @@ if TYPE_CHECKING:
 PACKETS = 4_000_000
 """At each tap; one each microsecond."""
 
+FEW_PACKETS = 200_000
+"""At each tap, for tshark: it takes more than ten times as long for each."""
+
 DELAY_NS = 50_000
 WINDOW = "100ms"
 TASK = f"matching {PACKETS:,} packets at two taps, window {WINDOW}"
+FEW_TASK = f"matching {FEW_PACKETS:,} packets of two pcapng captures, window {WINDOW}"
 BATCH = 1 << 16
 FRAME = bytes.fromhex("0200000000020200000000010800 4500002e000040004011 0000 0a0000010a000002 12341235001a0000").ljust(
     60, b"\0"
@@ -39,6 +44,31 @@ import sys
 import polars as pl
 one, other = (pl.read_ipc_stream(path, columns=["time_ns", "digest"]) for path in sys.argv[1:])
 joined = one.join(other, on="digest")
+print(len(joined), (joined["time_ns_right"] - joined["time_ns"]).median())
+"""
+
+DUCK_JOIN = """
+import sys
+import duckdb
+import pyarrow as pa
+duckdb.sql("set threads = 1")
+one, other = (pa.ipc.open_stream(path).read_all().select(["time_ns", "digest"]) for path in sys.argv[1:])
+print(duckdb.sql("select count(*), median(other.time_ns - one.time_ns) from one join other using (digest)").fetchall())
+"""
+
+TSHARK_JOIN = """
+import subprocess, sys
+import polars as pl
+fields = ["-T", "fields", "-e", "frame.time_epoch", "-e", "udp.payload"]
+def read(path):
+    with subprocess.Popen(["tshark", "-n", "-r", path, *fields], stdout=subprocess.PIPE) as tshark:
+        columns = pl.read_csv(tshark.stdout.read(), separator="\\t", has_header=False, infer_schema=False,
+                              new_columns=["time", "data"])
+    assert tshark.returncode == 0
+    seconds, nanos = (pl.col("time").str.split(".").list.get(place).cast(pl.Int64) for place in (0, 1))
+    return columns.select("data", time_ns=seconds * 1_000_000_000 + nanos)
+one, other = map(read, sys.argv[1:])
+joined = one.join(other, on="data")
 print(len(joined), (joined["time_ns_right"] - joined["time_ns"]).median())
 """
 
@@ -62,24 +92,35 @@ class Cost(NamedTuple):
 def rows(repetitions: int, scratch: Path, tell: Callable[[str], None]) -> list[Row]:
     """The lines of the table."""
     taps, captures = [scratch / f"{name}.arrow" for name in "ab"], [scratch / f"{name}.pcapng" for name in "ab"]
-    for later, tap, capture in zip((0, DELAY_NS), taps, captures, strict=True):
+    short = [scratch / f"short-{name}.pcapng" for name in "ab"]
+    for later, tap, capture, brief in zip((0, DELAY_NS), taps, captures, short, strict=True):
         write_records(tap, later)
-        write_capture(capture, later)
+        write_capture(capture, later, PACKETS)
+        write_capture(brief, later, FEW_PACKETS)
     match = [str(find_instrument()), "match", "--window", WINDOW, "--json"]
     of_records: list[tuple[Cost, Cost]] = []
     of_packets: list[Cost] = []
+    by_duck: list[Cost] = []
+    of_few: list[tuple[Cost, Cost]] = []
     for number in range(1, repetitions + 1):
         tell(f"matching: repetition {number}/{repetitions}")
         joined = cost([sys.executable, "-c", JOIN, *map(str, taps)])
         of_records.append((cost([*match, *map(str, taps)]), joined))
         of_packets.append(cost([*match, "--same-clock", *map(str, captures)]))
+        by_duck.append(cost([sys.executable, "-c", DUCK_JOIN, *map(str, taps)]))
+        dissected = cost([sys.executable, "-c", TSHARK_JOIN, *map(str, short)])
+        of_few.append((cost([*match, "--same-clock", *map(str, short)]), dissected))
     both = 2 * PACKETS
     rates = [(both / ours.seconds, both / theirs.seconds) for ours, theirs in of_records]
     memory = [(ours.peak_mib, theirs.peak_mib) for ours, theirs in of_records]
+    beside_duck = [(rate[0], both / one.seconds) for rate, one in zip(rates, by_duck, strict=True)]
+    few = [(2 * FEW_PACKETS / ours.seconds, 2 * FEW_PACKETS / theirs.seconds) for ours, theirs in of_few]
     packets = [(both / one.seconds, rate[1]) for one, rate in zip(of_packets, rates, strict=True)]
     return [
         alone(What(TASK, "a join in Polars", "records a second a core", "1/s"), rates, Target("at least", 20e6)),
         ratio(What(TASK, "a join in Polars", "beside it", "1/s"), rates, None),
+        ratio(What(TASK, "a join in DuckDB", "beside it", "1/s"), beside_duck, None),
+        ratio(What(FEW_TASK, "tshark and a join in Polars", "beside it", "1/s"), few, None),
         alone(What(TASK, "a join in Polars", "peak memory", "MiB"), memory, Target("at most", 64)),
         alone(What(TASK, "a join in Polars", "packets a second of pcapng", "1/s"), packets, Target("at least", 2e6)),
     ]
@@ -129,7 +170,7 @@ def records(schema: pa.Schema, packets: int, later: int, lost_one_in: int = 0) -
         yield pa.record_batch([columns[field.name] for field in schema], schema=schema)
 
 
-def write_capture(path: Path, later: int) -> None:
+def write_capture(path: Path, later: int, packets: int) -> None:
     """The same packets as a pcapng file, with nanoseconds."""
     block = np.dtype([
         ("kind", "<u4"), ("length", "<u4"), ("interface", "<u4"), ("high", "<u4"), ("low", "<u4"), ("kept", "<u4"),
@@ -138,8 +179,8 @@ def write_capture(path: Path, later: int) -> None:
     with path.open("wb") as file:
         file.write(struct.pack("<IIIHHqI", 0x0A0D0D0A, 28, 0x1A2B3C4D, 1, 0, -1, 28))
         file.write(struct.pack("<IIHHIHHB3xII", 1, 32, 1, 0, 0, 9, 1, 9, 0, 32))
-        for first in range(0, PACKETS, BATCH):
-            number = np.arange(first, min(first + BATCH, PACKETS), dtype=np.uint64)
+        for first in range(0, packets, BATCH):
+            number = np.arange(first, min(first + BATCH, packets), dtype=np.uint64)
             at, blocks = times(number, later), np.zeros(len(number), block)
             blocks["kind"], blocks["length"], blocks["again"] = 6, block.itemsize, block.itemsize
             blocks["high"], blocks["low"] = at >> np.uint64(32), at & np.uint64(0xFFFFFFFF)
