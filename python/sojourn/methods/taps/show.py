@@ -33,7 +33,7 @@ def between(run: Run) -> Table:
     )
     note = (
         "From the stamp at the port where a packet enters the device to that at the port where it leaves, both by one "
-        "clock. Packets lost between them count as infinite in percentiles. The redirect (wire) is the floor: what two "
+        "clock. Packets lost between them count as infinite in percentiles. That of the redirect (wire) is what two "
         "taps see with next to nothing between."
     )
     return measured(run, Ask(QUANTITY, "Delay of each packet in the device", measures, note))
