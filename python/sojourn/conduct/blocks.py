@@ -154,10 +154,8 @@ def request(plan: Plan, site: Site, trial: Trial[Probing]) -> dict[str, Any]:
 
 def probed_blocks(folder: RunFolder) -> set[int]:
     """Blocks that sent all they should, with a record of every probe."""
-    blocks = read_table(folder.records, "blocks").frame.select("part", "block", "count", "sent")
-    probes = (
-        read_table(folder.records, "probes").frame.select("part", "block").group_by("part", "block").len("recorded")
-    )
+    blocks = read_table(folder.records, "blocks", columns=("block", "count", "sent")).frame
+    probes = read_table(folder.records, "probes", columns=("block",)).frame.group_by("part", "block").len("recorded")
     whole = blocks.join(probes, on=["part", "block"]).filter(
         (pl.col("sent") == pl.col("count")) & (pl.col("recorded") == pl.col("count"))
     )
