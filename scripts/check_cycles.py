@@ -20,12 +20,19 @@ def main() -> int:
     """Print a cycle, if there is one."""
     graph = grimp.build_graph("sojourn", exclude_type_checking_imports=True)
     edges = {one: graph.find_modules_directly_imported_by(one) | by_string(one, graph.modules) for one in graph.modules}
+    found = cycle(edges)
+    if found:
+        print("a cycle of imports:", " -> ".join(found))
+    return 1 if found else 0
+
+
+def cycle(edges: dict[str, set[str]]) -> list[str]:
+    """A cycle among modules, each with those that it imports; its first is also its last. Empty: there is none."""
     try:
         TopologicalSorter(edges).prepare()
     except CycleError as error:
-        print("a cycle of imports:", " -> ".join(reversed(error.args[1])))
-        return 1
-    return 0
+        return list(reversed(error.args[1]))
+    return []
 
 
 def by_string(module: str, modules: set[str]) -> set[str]:

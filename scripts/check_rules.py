@@ -40,6 +40,7 @@ def main() -> int:
         consoles,
         examples,
         cases,
+        skips,
     ]
     complaints = [complaint for rule in rules for complaint in rule()]
     print("\n".join(complaints) or f"rules: all {len(rules)} hold")
@@ -99,6 +100,20 @@ def cases() -> Iterator[str]:
                 yield f"{where(path, number)}: cases by a number of its own: write ProptestConfig::default().cases / N"
 
 
+def skips() -> Iterator[str]:
+    """A test that cannot run here says so and passes; in continuous integration it fails."""
+    for path in RUST:
+        yield from (f"{where(path, number)}: skips where CI is set, too" for number in silent_skips(path.read_text()))
+
+
+def silent_skips(source: str) -> Iterator[int]:
+    """Lines of Rust that report a skip, and neither they nor the three before them ask for CI."""
+    lines = source.splitlines()
+    for index, line in enumerate(lines):
+        if 'eprintln!("skipped' in line and 'var_os("CI")' not in "".join(lines[max(index - 3, 0) : index + 1]):
+            yield index + 1
+
+
 def lints() -> Iterator[str]:
     """Every crate keeps the workspace's lints, which deny what the rules forbid."""
     for manifest in sorted((ROOT / "crates").glob("*/Cargo.toml")):
@@ -125,6 +140,16 @@ def import_contracts() -> Iterator[str]:
     sides = [contract for contract in contracts if contract["type"] == "forbidden"]
     if {frozenset(c["source_modules"]) for c in sides} != {frozenset(c["forbidden_modules"]) for c in sides}:
         yield "pyproject.toml: left and right do not forbid the same packages"
+    files = (path.relative_to(package).with_suffix("").parts for path in (package / "methods").glob("*/*"))
+    found = {".".join(("sojourn", *parts)) for parts in files if parts[-1] not in {"__init__", "__pycache__"}}
+    for module in sorted(found):
+        if sum(is_named(module, contract["source_modules"]) for contract in sides) != 1:
+            yield f"pyproject.toml: {module} is not on one side of the contracts, left or right"
+
+
+def is_named(module: str, patterns: list[str]) -> bool:
+    """Whether import-linter takes the module for one of these, in which `*` stands for one part of a name."""
+    return any(re.fullmatch(re.escape(one).replace(r"\*", r"[^.]+"), module) for one in patterns)
 
 
 WORDS_TOO = {

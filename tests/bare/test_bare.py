@@ -7,6 +7,7 @@ may lack, for nothing of them stays. The clone, the system and what is mounted i
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -21,6 +22,12 @@ ROOT = Path(__file__).resolve().parents[2]
 CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 EACH = [("bookworm", "plain"), ("jammy", "plain"), ("noble", "root")]
 """What root does, the plain user's sudo does too: root has one system."""
+
+UNREACHABLE = re.compile(
+    r"Failed to fetch|Could not (?:resolve|connect)|Temporary failure resolving|Connection (?:failed|timed out)"
+    r"|does not have a Release file"
+)
+"""What apt says, below mmdebstrap, of an archive that cannot be had; any other failure is one of the test."""
 
 pytestmark = [
     pytest.mark.proof,
@@ -40,6 +47,7 @@ def archive(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     argv += ["--aptopt=Acquire::AllowInsecureRepositories true", "--aptopt=APT::Get::AllowUnauthenticated true"]
     done = subprocess.run([*argv, request.param, str(packed)], capture_output=True, text=True, check=False, timeout=900)
     if done.returncode != 0:
+        assert UNREACHABLE.search(done.stderr), done.stderr[-3000:]
         pytest.skip(f"the archive of {request.param} cannot be had: {done.stderr.strip().splitlines()[-1:]}")
     return packed
 

@@ -153,6 +153,7 @@ def test_the_mean_deviation_is_what_ss_calls_rttvar(bed: Bed, tmp_path: Path) ->
     # Each says whole microseconds, or three decimals of a millisecond, of what the kernel keeps as 8 srtt and 4 mdev.
     assert sample["mdev_us"] == pytest.approx(deviation, abs=1)
     assert sample["srtt_us"] == pytest.approx(srtt, abs=1)
+    assert sample["rtt_min_us"] == pytest.approx(float(said["minrtt"]) * 1000, abs=1)
     assert sample["rttvar_us"] >= 50_000 > deviation
 
 

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import ast
+import shutil
+from typing import TYPE_CHECKING
 
 import pytest
 
-from scripts import check_rules
+from scripts import check_cycles, check_rules, check_words
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @pytest.mark.parametrize(
@@ -58,3 +63,74 @@ def test_names_that_mean_nothing_else_are_the_rule() -> None:
 )
 def test_a_device_name_that_is_taken_apart_is_found(line: str) -> None:
     assert check_rules.DEVICE_NAME.search(line)
+
+
+SKIP = """
+if !is_root() {{
+    {}
+    eprintln!("skipped: needs root");
+    return;
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "found"),
+    [
+        ('assert!(std::env::var_os("CI").is_none(), "CI must be root");', []),
+        ("", [4]),
+        ('assert!(std::env::var_os("HOME").is_none(), "CI must be root");', [4]),
+    ],
+)
+def test_a_skip_that_passes_in_continuous_integration_is_found(before: str, found: list[int]) -> None:
+    assert list(check_rules.silent_skips(SKIP.format(before))) == found
+
+
+def test_a_file_of_a_method_that_is_on_no_side_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copy(check_rules.ROOT / "pyproject.toml", tmp_path)
+    shutil.copytree(check_rules.ROOT / "python", tmp_path / "python", ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(check_rules, "ROOT", tmp_path)
+    assert list(check_rules.import_contracts()) == []
+    (tmp_path / "python/sojourn/methods/pairs/judging.py").touch()
+    (complaint,) = check_rules.import_contracts()
+    assert "sojourn.methods.pairs.judging is not on one side" in complaint
+
+
+@pytest.mark.parametrize(
+    ("page", "text"),
+    [
+        ("README.md", "What {} is"),
+        ("docs/guide/planted.md", "Several {}s, at the end of a line"),
+        ("python/sojourn/planted.py", 'TOLD = "the {} was seen"'),
+        ("crates/planted/src/lib.rs", 'const TOLD: &str = "the {} was seen";'),
+    ],
+)
+def test_a_retired_word_is_refused_wherever_users_read(
+    page: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = check_words.retired(check_words.VOCABULARY.read_text())
+    word = next(iter(words))
+    monkeypatch.setattr(check_words, "ROOT", tmp_path)
+    file = tmp_path / page
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text.format("thing"))
+    assert check_words.main() == 0
+    file.write_text(text.format(word))
+    assert check_words.main() == 1
+    assert capsys.readouterr().out.startswith(f"'{word}' is retired; write: {words[word]}\n  {page}:1: ")
+
+
+def test_a_cycle_by_string_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One file imports the other, which names the first in a string only."""
+    package = tmp_path / "planted"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "one.py").write_text("import planted.two")
+    (package / "two.py").write_text('LATER = "planted.one:thing"')
+    monkeypatch.setattr(check_cycles, "ROOT", tmp_path)
+    modules = {"planted", "planted.one", "planted.two"}
+    imported = {"planted": set[str](), "planted.one": {"planted.two"}, "planted.two": set[str]()}
+    assert check_cycles.cycle(imported) == []
+    edges = {one: imported[one] | check_cycles.by_string(one, modules) for one in modules}
+    found = check_cycles.cycle(edges)
+    assert (set(found), found[0]) == ({"planted.one", "planted.two"}, found[-1])

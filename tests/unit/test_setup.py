@@ -1,0 +1,91 @@
+"""Set-up ends as soon as a library cannot be had: its own lines are run, with stubs in place of cargo and uv."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+SCRIPT = (Path(__file__).resolve().parents[2] / "scripts/setup.sh").read_text()
+PROMPT_SECONDS = 5
+"""Within so long it ends; what it is not to wait for would take a minute."""
+
+FAILS = "echo 'no such host' >&2; exit 101"
+LASTS = 'echo $$ >"$NOTES/$NAME"; exec sleep 60'
+WORKS = "exit 0"
+
+
+def functions() -> str:
+    """Set-up's functions, without its last line, which runs them all."""
+    assert SCRIPT.endswith("\nmain\n")
+    body = SCRIPT.removesuffix("main\n")
+    return re.sub(r'^cd "\$\(dirname .*$|^\. scripts/paths.sh$', "", body, flags=re.MULTILINE)
+
+
+def set_up(folder: Path, call: str, **stubs: str) -> tuple[int, str, float]:
+    """Call one of set-up's functions in an empty folder: status, what it says, seconds."""
+    programs = folder / "bin"
+    programs.mkdir()
+    (folder / "scripts").mkdir()
+    (folder / "scripts/uv.txt").write_text("uv==1.0\n")
+    for name, does in stubs.items():
+        stub = programs / name
+        stub.write_text(f"#!/bin/sh\nNAME={name}\n{does}\n")
+        stub.chmod(0o755)
+    script = folder / "functions.sh"
+    script.write_text(functions())
+    env = {"PATH": f"{programs}:{os.environ['PATH']}", "NOTES": str(folder)}
+    began = time.monotonic()
+    # Into a file: a pipe would stay open for as long as anything that was started holds it.
+    with (folder / "told").open("w") as told:
+        done = subprocess.run(
+            ["bash", "-c", f". {script}; {call}"],
+            cwd=folder,
+            env=env,
+            stdout=told,
+            stderr=told,
+            check=False,
+            timeout=90,
+        )
+    return done.returncode, (folder / "told").read_text(), time.monotonic() - began
+
+
+SIDE_BY_SIDE = "build=(cargo build); sync=(uv sync); side_by_side"
+
+
+@pytest.mark.parametrize(("fails", "lasts"), [("uv", "cargo"), ("cargo", "uv")])
+def test_what_fails_first_ends_the_other(fails: str, lasts: str, tmp_path: Path) -> None:
+    # The one that fails does so once the other runs, so that there is something to end.
+    waits = f'until [ -s "$NOTES/{lasts}" ]; do sleep 0.02; done; '
+    status, told, took = set_up(tmp_path, SIDE_BY_SIDE, **{fails: waits + FAILS, lasts: LASTS})
+    assert status == 3, told
+    assert took < PROMPT_SECONDS
+    assert "no such host" in told
+    assert "the reason stands above" in told
+    assert not Path(f"/proc/{(tmp_path / lasts).read_text().strip()}").exists()
+
+
+@pytest.mark.parametrize("last", ["uv", "cargo"])
+def test_what_fails_last_is_told_too(last: str, tmp_path: Path) -> None:
+    first = {"uv": "cargo", "cargo": "uv"}[last]
+    status, told, _ = set_up(tmp_path, SIDE_BY_SIDE, **{first: WORKS, last: f"sleep 0.3; {FAILS}"})
+    assert status == 3, told
+
+
+def test_both_may_work(tmp_path: Path) -> None:
+    status, told, _ = set_up(tmp_path, f"{SIDE_BY_SIDE}; echo goes on", cargo=WORKS, uv=WORKS)
+    assert (status, told) == (0, "goes on\n")
+
+
+def test_a_library_that_cargo_cannot_fetch_is_told_before_anything_is_compiled(tmp_path: Path) -> None:
+    cargo = f'echo "$1" >>"$NOTES/asked"; {FAILS}'
+    status, told, took = set_up(tmp_path, "our_programs", cargo=cargo, uv=WORKS)
+    assert status == 3, told
+    assert took < PROMPT_SECONDS
+    assert "no such host" in told
+    assert "cargo could not fetch the libraries of Cargo.lock" in told
+    assert (tmp_path / "asked").read_text() == "fetch\n"
