@@ -15,6 +15,18 @@ ROW = re.compile(
     r"^\| `([\w.]+)\.([A-Z]\w*)` \| ([\d.e+-]+) \| (.+) \| (published|derived|chosen): (\S.*) \|$", re.MULTILINE
 )
 ROWS = {(module, name): float(value) for module, name, value, *_ in ROW.findall(PAGE)}
+RUST_ROW = re.compile(
+    r"^\| `(crates/[\w/]+\.rs)::([A-Z]\w*)` \| ([\d.e+-]+) \| (.+) \| (published|derived|chosen): (\S.*) \|$",
+    re.MULTILINE,
+)
+RUST_ROWS = {(file, name): float(value) for file, name, value, *_ in RUST_ROW.findall(PAGE)}
+RUST_CONSTANT = re.compile(
+    r"^(?:pub(?:\(\w+\))? )?const ([A-Z]\w*): (?:f64|[iu](?:8|16|32|64|size)|Nanos) = (?:Nanos::micros\()?([^;)]+)\)?;",
+    re.MULTILINE,
+)
+RUST_FILES = ("crates/clock/src/doubt.rs", "crates/clock/src/estimator.rs", "crates/instrument/src/stream/findings.rs")
+RUST_NO_DECISIONS = {("crates/clock/src/estimator.rs", "KNOTS"), ("crates/clock/src/estimator.rs", "ROUNDING_NS")}
+"""Points of a line, and the rounding of stamps."""
 NO_DECISIONS = {
     ("analysis.suites", "REASONS"), ("analysis.tester", "VISITS"), ("methods.one_way.analyse", "PARTS"),
     ("methods.tcp_perturbation.analyse", "CHANGES"), ("methods.tcp_perturbation.analyse", "POINTS"),
@@ -56,8 +68,15 @@ def test_every_number_of_a_module_is_on_the_page_with_its_value(module: str) -> 
     assert decide == {name: value for (of, name), value in ROWS.items() if of == module}
 
 
+@pytest.mark.parametrize("file", RUST_FILES)
+def test_every_number_of_a_rust_file_is_on_the_page_with_its_value(file: str) -> None:
+    constants = RUST_CONSTANT.findall((ROOT / file).read_text())
+    decide = {name: float(value.replace("_", "")) for name, value in constants if (file, name) not in RUST_NO_DECISIONS}
+    assert decide == {name: value for (of, name), value in RUST_ROWS.items() if of == file}
+
+
 def test_every_row_is_read() -> None:
-    assert len(ROWS) == len([line for line in PAGE.splitlines() if line.startswith("| `")])
+    assert len(ROWS) + len(RUST_ROWS) == len([line for line in PAGE.splitlines() if line.startswith("| `")])
     assert len(ROWS) > 80
 
 
