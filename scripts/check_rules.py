@@ -141,7 +141,7 @@ def import_contracts() -> Iterator[str]:
     if {frozenset(c["source_modules"]) for c in sides} != {frozenset(c["forbidden_modules"]) for c in sides}:
         yield "pyproject.toml: left and right do not forbid the same packages"
     files = (path.relative_to(package).with_suffix("").parts for path in (package / "methods").glob("*/*"))
-    found = {".".join(("sojourn", *parts)) for parts in files if parts[-1] not in {"__init__", "__pycache__"}}
+    found = {".".join(("sojourn", *parts)) for parts in files if parts[-1] != "__init__" and "__pycache__" not in parts}
     for module in sorted(found):
         if sum(is_named(module, contract["source_modules"]) for contract in sides) != 1:
             yield f"pyproject.toml: {module} is not on one side of the contracts, left or right"
