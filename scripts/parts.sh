@@ -5,6 +5,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . scripts/paths.sh
 mkdir -p build
 failed=0
+status=0 # of the last suite
 suites=()
 declare -A took
 
@@ -12,7 +13,8 @@ declare -A took
 suite() { # NAME COMMAND…
     local began=$SECONDS
     "${@:2}" 2>&1 | tee "build/$1.log"
-    [ "${PIPESTATUS[0]}" = 0 ] || failed=1 # pytest's 5 too: a suite without a test has lost them
+    status=${PIPESTATUS[0]}
+    [ "$status" = 0 ] || failed=1 # pytest's 5 too: a suite without a test has lost them
     suites+=("$1")
     took[$1]=$((SECONDS - began))
 }
@@ -20,10 +22,11 @@ suite() { # NAME COMMAND…
 # Runs a suite of pytest side by side. Other work on a machine spoils a test now and then, so up to three that failed run
 # once more, one at a time and with the cores alone: a program that is wrong fails again. The closing lines name both runs.
 suite_side_by_side() { # NAME WORKERS ARGUMENTS-OF-PYTEST…
-    local before=$failed cache=build/cache-$1
+    local before=$failed cache=$PWD/build/cache-$1
     rm -rf "$cache"
     suite "$1" .venv/bin/pytest -o cache_dir="$cache" -n "$2" --dist worksteal "${@:3}"
-    if [ "$failed" = "$before" ] || ! spoilt_few "$cache/v/cache/lastfailed"; then return; fi
+    # Status 1: all ran, and some failed. Any other says that not all ran.
+    if [ "$status" != 1 ] || [ "$failed" = "$before" ] || ! spoilt_few "$cache/v/cache/lastfailed"; then return; fi
     failed=$before
     suite "$1-again" .venv/bin/pytest -o cache_dir="$cache" --last-failed "${@:3}"
 }
