@@ -12,7 +12,8 @@ const DIGITS: u8 = 3;
 /// Quantiles of pacing errors end here: an hour.
 const MOST_NS: u64 = 3_600_000_000_000;
 
-/// How a connection kept its schedule. Times are of CLOCK_TAI, taken immediately before the first send call of a message.
+/// How a connection kept its schedule. Times are of CLOCK_TAI, taken immediately before the first send call that took bytes
+/// of a message.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Pacing {
     /// Between the due times of two messages.
@@ -99,7 +100,8 @@ impl Schedule {
         self.due_of(self.begun)
     }
 
-    fn due_of(&self, number: u64) -> Time {
+    /// When the message of this number is due; the first is 0.
+    pub fn due_of(&self, number: u64) -> Time {
         let number = i64::try_from(number).unwrap_or(i64::MAX);
         self.start + Nanos(self.interval.0.saturating_mul(number))
     }
@@ -110,9 +112,9 @@ impl Schedule {
         self.current = Current::default();
     }
 
-    /// The message under way found no room in the send buffer.
-    pub fn block(&mut self) {
-        self.blocked += u64::from(!self.current.is_blocked);
+    /// The message under way found no room in the send buffer; the rest of one that was taken in part is `partial`.
+    fn block(&mut self) {
+        self.blocked += u64::from(!self.current.is_blocked && !self.current.is_tried);
         self.current.is_blocked = true;
     }
 

@@ -117,7 +117,10 @@ impl Sender<'_> {
         let end = HostClock.now().min(self.over_at);
         observed.outcome.pacing = self.paced.as_ref().map(|paced| match self.end {
             End::After(_) => paced.schedule.pacing(end),
-            End::Bytes(_) => paced.schedule.pacing(paced.schedule.due().min(end)),
+            End::Bytes(bytes) => {
+                let messages = bytes.div_ceil(self.data.len().max(1) as u64);
+                paced.schedule.pacing(paced.schedule.due_of(messages).min(end))
+            }
         });
         sent?;
         net::shutdown(&observed.connection, Shutdown::Write)?;
@@ -143,11 +146,10 @@ impl Sender<'_> {
                 paced.schedule.begin();
             }
             self.pending = self.next_length(observed.outcome.moved_bytes);
-        }
-        if let Some(paced) = &mut self.paced
-            && !ready(&observed.connection, PollFlags::OUT, HostClock.now())?
-        {
-            paced.schedule.block();
+            if self.paced.is_some() {
+                // The kernel calls a socket writable only when a third of its buffer is free: what is due is tried.
+                return self.send_pending(observed);
+            }
         }
         if ready(&observed.connection, PollFlags::OUT, wake_at)? {
             self.send_pending(observed)?;
