@@ -458,7 +458,7 @@ def test_what_no_router_passes_is_refused(study: str, sets: list[str], sentence:
     ("study", "sets", "sentence"),
     [
         ("bridge-modes", ["stream.engine=packet", "stream.payload_bytes=64"],
-         'expected "auto", "udp" or "udp6": bridge:netfilter acts on nothing but IP, so of raw frames its cost'),
+         'expected "auto", "udp" or "udp6": bridge:netfilter acts on nothing but IP: raw frames pass it'),
         ("bridge-modes", ["stream.engine=udp,packet"], "bridge:netfilter acts on nothing but IP"),
         ("loss", ["stream.load=10%"], "bridge:netfilter acts on nothing but IP"),
         ("bridge-latency", ["probe=raw/ping-pong", "probe.frame_bytes=64"], "expected icmp or udp probes alone"),
@@ -527,3 +527,10 @@ def test_a_plan_that_asks_for_raw_frames_over_a_router_is_refused(tmp_path: Path
     )
     with pytest.raises(RequestError, match="router forwards nothing but IP"):
         load_plan(plan)
+
+
+def test_multicast_goes_over_a_filter_of_ip_as_udp_and_keeps_its_receivers() -> None:
+    plan = load_plan("multicast", devices=["bridge:netfilter"])
+    assert plan.stream.engine == ("udp",)
+    assert plan.stream.to == ("unicast", "multicast")
+    assert max(plan.stream.receivers) > 0

@@ -1,5 +1,5 @@
 """What a plan becomes, and may not ask, where a device of it is there for IP: nothing else passes a router, and what
-netfilter does in a bridge it does to IP alone, so that of raw frames its cost would be that of a plain bridge.
+netfilter does in a bridge it does to IP alone, so raw frames pass it without what is measured.
 
 All paths of such a plan are sent the same: streams whose engine is "auto" are UDP over each of them, and of sizes that
 UDP can have.
@@ -77,9 +77,11 @@ def _streams_over_routers(plan: Plan, *, is_free: bool, is_free_to: bool) -> Pla
     if raw and sizes != stream.sizes:
         changes[stream.size_key] = sizes
         told.append(f"stream.{stream.size_key} from {least} to {most}, which UDP can have")
-    if is_free_to and "unicast" in stream.to and len(stream.to) > 1:
-        changes["to"] = ("unicast",)
-        told.append("stream.to = unicast: a router forwards nothing else, and UDP has not every other")
+    most_to = ("unicast",) if routed_devices(plan) else ("unicast", "multicast")
+    passing = tuple(to for to in stream.to if to in most_to)
+    if is_free_to and passing and passing != stream.to:
+        changes["to"] = passing
+        told.append(f"stream.to = {', '.join(passing)}: a router forwards unicast alone, UDP has multicast too")
     return _changed(plan, "stream", changes, told)
 
 
@@ -112,7 +114,7 @@ def check_routed(plan: Plan, given: Lookup) -> None:
     if routed:
         why = f"{routed[0]} forwards nothing but IP"
     elif acting:
-        why = f"{acting[0]} acts on nothing but IP, so of raw frames its cost would be that of a plain bridge"
+        why = f"{acting[0]} acts on nothing but IP: raw frames pass it without what is measured"
     else:
         return
     if "probe" in plan.sections:
