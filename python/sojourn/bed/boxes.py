@@ -34,11 +34,13 @@ if TYPE_CHECKING:
 
 # The first process of the box's own process namespace: it runs the program, says how that ended, and waits. Its
 # standard output is ours, the program's is the log. Descriptor 3 is our line to it: "down", or its end.
-# Its mounts are private: nobody else sees them. In a chroot whose root is no mount point only those below can be.
+# Its mounts are private: nobody else sees them. In a chroot whose root is no mount point only those on others below it
+# can be, so there must be one where we mount; what a program of the user's mounts on the root itself is seen outside.
 _FIRST = """
 if ! mount -n --make-rprivate / 2>/dev/null; then
+    while read -r _ _ _ _ at _; do mount -n --make-private "$(printf %b "$at")" 2>/dev/null; done </proc/self/mountinfo
     for one in /proc /dev /run; do
-        mount -n --make-rprivate $one 2>/dev/null && continue
+        mount -n --make-private $one 2>/dev/null && continue
         echo "in this chroot $one is no mount point, so a box would mount outside, too: mount a tmpfs there" >&2
         exit 1
     done

@@ -297,7 +297,7 @@ class Tester:
             said["received"] = self.ends["b2"].finish_receiving(asked.trial.block, totals, tick)["flows"]
 
     def _await_load(self, asked: Asked, before: int) -> None:
-        """Wait until the load's first frame has left: without it, the trial would be one over a direct link."""
+        """Wait until the load's first frame has left: without it, the trial would be one without a load."""
         deadline = time.monotonic() + LOAD_PATIENCE_SECONDS
         while self._load_frames(asked) <= before:
             if time.monotonic() > deadline:
