@@ -18,6 +18,7 @@ from sojourn.plan import (
     load_plan,
     studies,
 )
+from sojourn.plan.matrix import is_restful
 from sojourn.plan.rates import Rate, ramp_ends, rate, schedule, share
 from sojourn.plan.sizes import ENGINES, stream_frame, stream_payload
 from sojourn.plan.trials import (
@@ -534,3 +535,26 @@ def test_multicast_goes_over_a_filter_of_ip_as_udp_and_keeps_its_receivers() -> 
     assert plan.stream.engine == ("udp",)
     assert plan.stream.to == ("unicast", "multicast")
     assert max(plan.stream.receivers) > 0
+
+
+def test_a_rate_of_one_size_is_judged_by_frames_of_that_size() -> None:
+    sizes = ["devices=bridge", "bed.rate=100Mbit/s", "stream.payload_bytes=64,1472", "stream.engine=udp"]
+    plan = load_plan("bridge-modes", sets=[*sizes, "stream.rate=20kpps at 64,1kpps at 1472"])
+    assert [str(rate) for rate in plan.stream.rates] == ["20kpps at 64", "1kpps at 1472"]
+    with pytest.raises(RequestError, match="1518 bytes"):
+        load_plan("bridge-modes", sets=[*sizes, "stream.rate=1kpps at 64,20kpps at 1472"])
+    slow, quick = (
+        load_plan(
+            "loss",
+            sets=[
+                "stream.payload_bytes=64,1472",
+                "stream.engine=udp",
+                "stream.to=unicast",
+                "stream.schedule=regular",
+                f"stream.rate={rates}",
+            ],
+        )
+        for rates in ("1Mbit/s at 64,1Mbit/s at 1472", "10Mbit/s at 64,1Mbit/s at 1472")
+    )
+    assert is_restful(slow)
+    assert not is_restful(quick), "11,364 frames of 110 bytes a second"

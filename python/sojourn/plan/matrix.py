@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sojourn.plan.ask import Ask, Limit
-from sojourn.plan.streamable import Allowed, check_streams
+from sojourn.plan.streamable import Allowed, check_streams, paced_rates
 from sojourn.plan.streams import StreamPlan, TrialsPlan, ends
 from sojourn.plan.trials import describe_trials, estimate_trials, expand_trials
 
@@ -62,6 +62,7 @@ def ask_streams(  # noqa: PLR0913 - one for each way in which such methods diffe
 
 def is_restful(plan: Plan) -> bool:
     """Whether every stream of a plan leaves its sender time to sleep."""
-    rates = [rate.pps(max(plan.stream.sizes)) for rate in plan.stream.rates]
+    shares = any(rate.share is not None for rate in plan.stream.rates)
     steady = all(schedule in ("regular", "poisson") for schedule in plan.stream.schedule)
-    return steady and not any(plan.stream.load) and all(pps is not None and pps <= RESTFUL_PPS for pps in rates)
+    slow = all(pps <= RESTFUL_PPS for _, _, pps in paced_rates(plan))
+    return steady and slow and not shares and not any(plan.stream.load)

@@ -7,6 +7,7 @@ the machine only is not checked here.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
 from typing import TYPE_CHECKING
 
 from sojourn import devices
@@ -16,7 +17,10 @@ from sojourn.plan.source import Given, refuse
 from sojourn.plan.streams import ends
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from sojourn.plan.ask import Lookup
+    from sojourn.plan.rates import Rate
     from sojourn.plan.types import Plan
 
 CLOSED = ("ping-pong", "request-response")
@@ -200,7 +204,7 @@ def check_walk(plan: Plan, given: Lookup) -> None:
     where, most = given("stream.walk", stream.walk), max(stream.senders)
     if most < 2 or set(stream.schedule) != {"regular"}:
         raise refuse(where, "stream.walk", 'several stream.senders and stream.schedule = ["regular"] beside it')
-    slowest = min((pps for rate in stream.rates if (pps := rate.pps(max(frame_sizes(plan)))) is not None), default=None)
+    slowest = min((pps for _, _, pps in paced_rates(plan)), default=None)
     frames = trials.count_at_most
     if slowest is not None:
         frames = min(int(slowest / most * trials.duration_ns / 1e9), frames or MOST_FRAMES)
@@ -214,14 +218,14 @@ def check_rates(plan: Plan, given: Lookup) -> None:
     limit, stream = plan.bed.rate_bps, plan.stream
     if limit is None:
         return
-    frame = max(frame_sizes(plan))
-    most = limit / (8 * frame)
-    for rate in stream.rates:
-        pps = rate.pps(frame)
-        if pps is not None and pps > most:
+    for rate, frame, pps in paced_rates(plan):
+        most = limit / (8 * frame)
+        if pps > most:
             key = f"stream.{stream.rate_key}"
             where = Given(str(rate), given(key, str(rate)).where)
             raise refuse(where, key, too_fast(most, frame, plan))
+    frame = max(frame_sizes(plan))
+    most = limit / (8 * frame)
     for schedule in stream.schedule:
         ramp = ramp_ends(schedule, frame)
         if schedule == "flood" or (ramp and max(ramp) > most):
@@ -236,12 +240,23 @@ def too_fast(most: float, frame: int, plan: Plan) -> str:
 
 def frame_sizes(plan: Plan) -> list[int]:
     """Every frame that the plan sends, with its FCS."""
+    return [frame_of(plan, engine, size) for engine in plan.stream.engine for size in plan.stream.sizes]
+
+
+def paced_rates(plan: Plan) -> Iterator[tuple[Rate, int, float]]:
+    """Each rate with each frame that is sent at it, and how many these are a second; not shares, which are measured."""
+    stream = plan.stream
+    for rate, engine, size in product(stream.rates, stream.engine, stream.sizes):
+        frame = frame_of(plan, engine, size)
+        pps = rate.pps(frame)
+        if rate.is_for(size) and pps is not None:
+            yield rate, frame, pps
+
+
+def frame_of(plan: Plan, engine: str, size: int) -> int:
+    """The frame of a size that the plan asks, with its FCS."""
     stream, tagged = plan.stream, plan.stream.vlan is not None
-    return [
-        stream_frame(engine, stream_payload(engine, stream.size_key, size, tagged=tagged), tagged=tagged)
-        for engine in stream.engine
-        for size in stream.sizes
-    ]
+    return stream_frame(engine, stream_payload(engine, stream.size_key, size, tagged=tagged), tagged=tagged)
 
 
 def has_switch(plan: Plan) -> bool:
