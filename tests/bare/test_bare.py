@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[2]
 CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
-EACH = [("bookworm", "plain"), ("jammy", "plain"), ("noble", "root")]
-"""What root does, the plain user's sudo does too: root has one system."""
+EACH = [("bookworm", "plain"), ("bookworm", "root"), ("jammy", "plain"), ("noble", "root")]
+"""Debian as both users, for its archive is there where Ubuntu's may not be; one user each of the others."""
 
 UNREACHABLE = re.compile(
     r"Failed to fetch|Could not (?:resolve|connect)|Temporary failure resolving|Connection (?:failed|timed out)"

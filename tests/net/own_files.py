@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 INSTALLED = (str(Path(sojourn.__file__).parents[2]), sys.prefix, sys.base_prefix)
 WORK = "/tmp/work"
+VERDICTS = Path(__file__).parents[2] / "build/verdicts"
+"""A line for each study, which `make proof` prints at its end."""
 
 # Hides /run and /tmp of the conductor, but for what is installed beneath them.
 SET_UP = """
@@ -125,10 +127,13 @@ def named(site: Path) -> dict[str, str]:
     return os.environ | {"PYTHONPATH": str(site)}
 
 
-def require_finished(run: Path) -> None:
-    """A run that came to its verdict, and wrote nothing of a host's into the conductor's files."""
+def require_finished(run: Path, study: str) -> None:
+    """A run that came to its verdict, and wrote nothing of a host's into the conductor's files; its verdict is kept."""
     log = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
     assert log[-1]["event"] == "finished"
-    assert json.loads((run / "analysis/verdict.json").read_text())["sentence"]
+    verdict = json.loads((run / "analysis/verdict.json").read_text())
+    assert verdict["sentence"]
     assert list((run / "records").glob("*.arrow"))
     assert not Path(WORK).exists(), "a program of a host wrote into the conductor's files"
+    VERDICTS.mkdir(parents=True, exist_ok=True)
+    (VERDICTS / f"{study}.txt").write_text(f"{study}: {verdict['verdict']}: {verdict['sentence']}\n")

@@ -63,4 +63,4 @@ def test_a_study_runs_where_hosts_have_files_of_their_own(study: str, sets: tupl
         check=False,
     )
     assert done.returncode in (0, 4), done.stderr
-    own_files.require_finished(tmp_path / "run")
+    own_files.require_finished(tmp_path / "run", study)

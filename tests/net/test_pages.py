@@ -43,28 +43,34 @@ PAGES = [ROOT / "README.md", *sorted(path for path in (ROOT / "docs/guide").glob
 PATIENCE_SECONDS = 120.0
 
 THERE_MAC = "02:00:00:00:00:02"
+TESTS = "tests/"
 MINUTES = "--dry-run"
 """What a study that takes minutes gets: its plan is read, its bed and its time are worked out, nothing is measured."""
 
 FEW = f"--set sessions=1 --set pairs.rounds=2 --set probe.icmp_bytes=64 {' '.join(idle_ends())} --no-report"
 """What is enough of a study for a page: that its devices are built and measured."""
 
-OF_DATA_SETS = (
-    "match --engine local out/data/run=c/tap=eth1 out/data/run=c/tap=eth2",
-    "match out/data/run=monday/tap=eth1 out/data/run=monday/tap=eth2 -o out/m",
-    "match out/data/run=monday/tap=eth1 out/data/run=monday/tap=eth2 --engine local -o out/m",
+ENGINES = "tests/unit/test_match_engines.py::test_a_data_set_is_matched_as_the_records_that_it_was_made_of"
+OF_DATA_SETS = {
+    "match --engine local out/data/run=c/tap=eth1 out/data/run=c/tap=eth2": ENGINES,
+    "match out/data/run=monday/tap=eth1 out/data/run=monday/tap=eth2 -o out/m": ENGINES,
+    "match out/data/run=monday/tap=eth1 out/data/run=monday/tap=eth2 --engine local -o out/m": ENGINES,
     (
         "match --engine spark --master spark://HOST:7077 out/data/run=monday/tap=eth1 out/data/run=monday/tap=eth2"
         " -o out/m"
-    ),
-)
-"""Of two taps' data sets: tests/unit/test_match_engines.py and test_spark.py run them."""
+    ): "tests/unit/test_spark.py::test_two_executors_tell_what_one_pass_tells",
+}
+"""Commands over two taps' data sets, each with the test that runs it."""
+
+VERIFIED = "tests/net/test_emulate_net.py::test_verify_says_configured_and_measured_and_what_is_impossible_fails"
 
 INSTEAD = {
-    "make demo": "",  # tests/bare runs it
-    "bed clean": "",  # it would end what other tests leave behind on purpose: tests/net/test_conduct_net.py
-    "make setup": "",  # `make test` has just run it
-    "run --resume out/x": "",  # tests/net/test_conduct_net.py interrupts a run and goes on with it
+    "make demo": "tests/bare/test_bare.py::test_the_demo_runs_from_nothing",
+    "bed clean": (  # here it would end what other tests leave behind on purpose
+        "tests/net/test_conduct_net.py::test_a_kill_leaves_nothing_but_a_folder_that_goes_on_and_another_run_undisturbed"
+    ),
+    "make setup": "tests/bare/test_bare.py::test_the_demo_runs_from_nothing",
+    "run --resume out/x": "tests/net/test_conduct_net.py::test_an_interrupted_run_goes_on_where_it_was",
     "run published": "run published --dry-run",  # test_published.py runs it, in `make proof`
     "run my-bridge.toml": f"run my-bridge.toml {MINUTES}",
     "run bridge-modes --quick --set devices=wire,bridge,bridge:qos": (
@@ -78,9 +84,9 @@ INSTEAD = {
         "run bufferbloat --quick --set sessions=1 --set rounds=2 --set direction=down --set load.idle=300ms"
         " --set emulate.spin=false --no-report"
     ),  # whole: tests/net/test_own_files.py, in `make proof`
-    "emulate eth1 eth2 --delay 20ms --loss 1%": "",  # in README: the guide's page on emulation runs it
-    "emulate verify --delay 1ms": "",  # tests/net/test_emulate_net.py
-    "emulate verify --delay 20ms --loss 1%": "",
+    "emulate eth1 eth2 --delay 20ms --loss 1%": "tests/net/test_pages.py::test_every_command_of_a_page_runs",
+    "emulate verify --delay 1ms": VERIFIED,
+    "emulate verify --delay 20ms --loss 1%": VERIFIED,
     "emulate show --watch": "emulate show",  # until Ctrl-C
     "emulate replay DIR": "emulate replay log",
     "tcplog top": "tcplog top --once",
@@ -90,13 +96,19 @@ INSTEAD = {
         "stream send --dev eth1 --to 01:00:5e:00:00:07 --rate 100pps --count 100"
     ),
     "clock 10.0.0.2": "clock 10.0.0.2 --for 1s",
-    "bed new a.lab b.lab --device br.lab > bed.toml": "",  # on real hosts: tests/net/test_real_hosts.py
-    "bed check bed.toml": "",
-    "run bridge-latency --quick --bed bed.toml": "",
-    "dataset out/c -o out/data --run monday": "",  # tests/unit/test_dataset.py
-    **dict.fromkeys(OF_DATA_SETS, ""),
+    "bed new a.lab b.lab --device br.lab > bed.toml": (
+        "tests/net/test_real_hosts.py::test_hosts_are_asked_for_a_first_file_and_the_bed_that_it_describes_is_tried"
+    ),
+    "bed check bed.toml": "tests/net/test_real_hosts.py::test_what_a_bed_lacks_is_told_before_anything_starts",
+    "run bridge-latency --quick --bed bed.toml": (
+        "tests/net/test_real_hosts.py::test_a_study_runs_on_hosts_that_are_reached_by_ssh_alone"
+    ),
+    "dataset out/c -o out/data --run monday": (
+        "tests/unit/test_dataset.py::test_every_packet_is_there_once_in_the_order_of_its_tap"
+    ),
+    **OF_DATA_SETS,
 }
-"""By the words behind `sojourn`: what is run instead; nothing where another test runs it."""
+"""By the words behind `sojourn`: what is run instead, or the test that runs it elsewhere (`path::name`)."""
 
 SHORTER = [
     (r"--duration 10s", "--duration 1s"),
@@ -176,6 +188,8 @@ def as_run(command: Command) -> str:
     """The command's words behind `sojourn`, as they are run here; none where another test runs it."""
     words = re.sub(r"^(\.venv/bin/)?sojourn ", "", command.words)
     instead = INSTEAD.get(words, words)
+    if instead.startswith(TESTS):
+        return ""
     for pattern, shorter in SHORTER:
         instead = re.sub(pattern, shorter, instead)
     return instead
@@ -355,6 +369,16 @@ def test_every_command_of_a_page_runs(lab: Lab, page: Path) -> None:
         if why is not None:
             failed.append(f"{page.name}:{command.line}: {command.words}\n  run as: {words}\n  {why}")
     assert not failed, "\n".join(failed)
+
+
+@pytest.mark.parametrize("where", sorted({where for where in INSTEAD.values() if where.startswith(TESTS)}))
+def test_what_runs_a_command_elsewhere_is_there(where: str) -> None:
+    path, name = where.split("::")
+    assert re.search(rf"^def {name}\(", (ROOT / path).read_text(), re.MULTILINE)
+
+
+def test_no_command_of_a_page_is_left_out() -> None:
+    assert all(INSTEAD.values())
 
 
 def test_pages_have_commands() -> None:

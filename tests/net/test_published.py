@@ -33,7 +33,7 @@ def test_every_published_experiment_is_measured(tmp_path: Path) -> None:
     done = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
     assert done.returncode in (0, 4), done.stderr[-2000:]
     for study in experiments.studies():
-        own_files.require_finished(tmp_path / "all" / study)
+        own_files.require_finished(tmp_path / "all" / study, study)
     found = json.loads((tmp_path / "all" / "published.json").read_text())
     measured = [one for one in found if one["study"] and not LEFT_OUT & {(one["study"], item) for item in one["items"]}]
     without = [f"{one['paper']}: {', '.join(one['items'])}: {one['words']}" for one in measured if is_without(one)]
