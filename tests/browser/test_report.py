@@ -21,7 +21,6 @@ from tests.unit import made_up_costs, made_up_truth
 from tests.unit import made_up_emulator as emulated
 from tests.unit.in_process import sojourn
 from tests.unit.test_tcp_perturbation import made_up_run as made_up_perturbation
-from tests.unit.undrawn import undrawn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -83,8 +82,7 @@ def emulator(tmp_path_factory: pytest.TempPathFactory) -> Path:
     cells.append(emulated.Cell("loss 10%", loses, emulated.stays(0), lambda rng, n: rng.random(n) < 0.1, packets=1000))
     path = emulated.Made(cells, published='"dummynet2003_delay"').write(tmp_path_factory.mktemp("runs") / "emulator")
     analyse(path)
-    with undrawn():
-        write_report(path)
+    write_report(path)
     return path
 
 
@@ -99,10 +97,9 @@ def of_the_log(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     made_up_perturbation(folder / "perturbation", 0.4)
     for name in ("cost", "few", "perturbation"):
         analyse(folder / name)
-        with undrawn():
-            write_report(folder / name)
+        write_report(folder / name)
     made_up_truth.write(folder / "truth")
-    write_report(folder / "truth")
+    write_report(folder / "truth", vector=True)
     return {name: folder / name for name in OF_THE_LOG}
 
 
@@ -232,8 +229,7 @@ def test_a_doubtful_run_says_so_at_the_top(browser: Browser, run: Path, tmp_path
         "value": 0.09,
     }
     path.write_text(json.dumps(json.loads(path.read_text()) | {"verdict": "doubtful", "findings": [finding]}))
-    with undrawn():
-        write_report(folder)
+    write_report(folder)
     opened = _open(browser, folder, "light", 390)
     assert opened.page.locator("#verdict .badge").inner_text().lower() == "doubtful"
     top = opened.page.locator("#verdict .why").bounding_box()
@@ -255,8 +251,7 @@ def _run(out: Path, sizes: str) -> Path:
 
 def _sojourn(out: Path, study: str, *settings: str) -> Path:
     sets = [word for one in settings for word in ("--set", one)]
-    with undrawn():
-        done = sojourn("run", study, "--quick", "--bed", "sim", *sets, "--out", str(out))
+    done = sojourn("run", study, "--quick", "--bed", "sim", *sets, "--out", str(out))
     assert done.returncode == 0, done.stderr
     return out
 

@@ -351,7 +351,7 @@ def test_a_simulated_card_as_the_papers_is_reported_with_period_and_size(tmp_pat
     assert rows["anomaly_size", "every-nth"]["estimate"] == pytest.approx(100_000, rel=0.01)
     assert rows["anomaly_size", "ramp"]["estimate"] == pytest.approx(2e6, rel=0.1)
     assert rows["anomaly_period", "ramp"]["estimate"] == pytest.approx(92.5e9, rel=0.005)
-    write_report(folder.path)
+    write_report(folder.path, vector=True)
     run = Run.read(folder.path)
     table = next(one for one in all_tables(run) if one.name == "anomalies")
     assert [row[2].text for row in table.rows] == [EVERY, RAMP]

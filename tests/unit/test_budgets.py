@@ -27,7 +27,6 @@ from sojourn.report.run import Run
 from sojourn.statistics.budget import rectangular
 from sojourn.statistics.interval import Interval, student_quantile
 from tests.unit.many_runs import mean_and_error_rows
-from tests.unit.undrawn import undrawn
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -198,8 +197,7 @@ def test_a_coarse_clock_is_a_component(synthetic: Callable[..., Any]) -> None:
 def test_a_reader_finds_the_figure_its_parts_and_what_is_missing(synthetic: Callable[..., Any]) -> None:
     folder = split(synthetic(**in_beds(8)).write(), 8)
     analyse(folder)
-    with undrawn():
-        write_report(folder)
+    write_report(folder)
     run = Run.read(folder)
     (one,) = read_budgets(run)
     with_numbers, without = budget_tables(run)

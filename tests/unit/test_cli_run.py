@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from tests.unit.in_process import sojourn
-from tests.unit.undrawn import undrawn
 
 TRUE_BRIDGE_NS = 1300 + 0.4 * (64 + 38)
 """What the study's own simulated bridge adds to a frame of 102 bytes, one way."""
@@ -65,8 +64,7 @@ def test_a_finished_run_is_reported_again_and_not_measured_again(
     finished: tuple[Path, subprocess.CompletedProcess[str]],
 ) -> None:
     where, done = finished
-    with undrawn():
-        again = sojourn("run", "--resume", "run", "--json", cwd=where)
+    again = sojourn("run", "--resume", "run", "--json", cwd=where)
     assert again.returncode == 0, again.stderr
     assert json.loads(again.stdout)["results"] == json.loads(done.stdout)["results"]
     files = [path.name for path in sorted((where / "run/records").iterdir())]
@@ -82,8 +80,7 @@ def test_a_report_that_is_not_wanted_is_not_made(tmp_path: Path) -> None:
     assert "writing the report" not in done.stderr
     assert (tmp_path / "run/analysis/results.json").is_file()
     assert not (tmp_path / "run/report").exists()
-    with undrawn():
-        assert sojourn("report", "run", cwd=tmp_path).returncode == 0
+    assert sojourn("report", "run", cwd=tmp_path).returncode == 0
     assert (tmp_path / "run/report/index.html").is_file()
 
 

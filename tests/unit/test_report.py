@@ -57,7 +57,7 @@ def reported(synthetic: Callable[..., Any], tmp_path_factory: pytest.TempPathFac
         names = ", ".join(f'"{name}"' for name in LAYOUTS)
         plan.write_text(plan.read_text().replace('name = "made-up"', f'name = "made-up"\npublished = [{names}]'))
         analyse(path)
-        write_report(path)
+        write_report(path, vector=True)
         MADE["run"] = path
     return MADE["run"]
 
@@ -251,8 +251,17 @@ def test_the_report_can_be_made_again_and_is_the_same(reported: Path, tmp_path: 
     shutil.copytree(reported, folder)
     first = (folder / "report" / "index.html").read_bytes()
     (folder / "report" / "figures" / "stale.svg").write_text("of an earlier report")
-    assert write_report(folder).read_bytes() == first
+    assert write_report(folder, vector=True).read_bytes() == first
     assert not (folder / "report" / "figures" / "stale.svg").exists()
+
+
+def test_figures_are_files_only_where_they_are_asked_for(reported: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(reported, folder)
+    page = write_report(folder).read_text()
+    assert list((folder / "report" / "figures").iterdir()) == []
+    assert "figures/rtt_cdf.svg" not in page
+    assert "sojourn report run --vector" in page.replace("\u00a0", " ")
 
 
 def test_a_folder_without_analysis_is_refused_with_a_sentence(tmp_path: Path) -> None:

@@ -29,7 +29,6 @@ from tests.unit import made_up_costs, made_up_emulator, test_model, test_stages,
 from tests.unit.made_up_suites import Device, Suite
 from tests.unit.synthetic_streams import StreamRun, cell
 from tests.unit.test_budgets import WITHOUT_HEADLINE
-from tests.unit.undrawn import undrawn
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -269,7 +268,7 @@ def test_what_further_receivers_add_is_told_of_the_streams(tmp_path: Path) -> No
 @pytest.mark.parametrize("method", MAKERS)
 def test_a_page_is_written(made: Callable[[str], Path], method: str) -> None:
     folder = made(method)
-    page = write_report(folder).read_text().replace("\u00a0", " ")
+    page = write_report(folder, vector=True).read_text().replace("\u00a0", " ")
     assert "on another day, after a reboot or on another machine" in page
     figures = all_figures(Run.read(folder))
     files = {path.name for path in (folder / "report" / "figures").iterdir()}
@@ -435,8 +434,7 @@ def test_who_cites_a_run_names_its_day_its_commit_and_its_machine(tmp_path: Path
     (folder / "bed.json").write_text(json.dumps({"stable": facts}))
     begun = {"event": "started", "tai_ns": 1795371716489049619}
     (folder / "log.jsonl").write_text(json.dumps(begun) + "\n" + (folder / "log.jsonl").read_text())
-    with undrawn():
-        page = write_report(folder).read_text()
+    page = write_report(folder).read_text()
     assert "2026-11-22 · Linux 6.1.0-9 · An EPYC, 8 CPUs" in page
     assert "measured on 2026-11-22 with Sojourn 0.1.0, commit 1f251942e74b" in page
 

@@ -111,7 +111,7 @@ def test_a_simulated_run_says_that_the_cores_carry_it(tmp_path: Path) -> None:
     assert rows["variance_share", "layout"]["ci_low"] == 0
     assert "cores carries" in verdict.sentence
     assert "not told apart from nothing: layout" in verdict.sentence
-    page = write_report(folder.path)
+    page = write_report(folder.path, vector=True)
     assert "What carries the variance of beds" in page.read_text()
     with folder.log.open("a") as log:
         log.write(json.dumps({"event": "bed", "left_out": {"layout": "it cannot be switched here"}}) + "\n")

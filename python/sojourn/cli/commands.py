@@ -190,13 +190,18 @@ RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder."
 
 
 @app.command()
-def report(run: RunArgument, *, as_json: JsonOutput = False) -> None:
+def report(
+    run: RunArgument,
+    *,
+    vector: Annotated[bool, typer.Option("--vector", help="Also write each figure as SVG and PDF.")] = False,
+    as_json: JsonOutput = False,
+) -> None:
     """Analyse and report again, from the records alone."""
     from sojourn.records.folder import open_folder
 
     folder = open_folder(run)
     with private_run(run):
-        conclude(folder, as_json=as_json)
+        conclude(folder, as_json=as_json, vector=vector)
 
 
 @app.command(short_help="Whether a second run is better, worse or equivalent.")

@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 INVALID = 4
 
 
-def conclude(folder: RunFolder, *, as_json: bool, report: bool = True, history: bool = False) -> None:
+def conclude(
+    folder: RunFolder, *, as_json: bool, report: bool = True, history: bool = False, vector: bool = False
+) -> None:
     """Analyse and, where they are wanted, report and add to the history; exit 4 where the run must not be trusted."""
     import sys
 
@@ -27,7 +29,7 @@ def conclude(folder: RunFolder, *, as_json: bool, report: bool = True, history: 
     analyse(folder.path)
     if report:
         told.print("writing the report", markup=False)
-        write_report(folder.path)
+        write_report(folder.path, vector=vector)
     if history:
         keep(folder)
     verdict = json.loads(folder.verdict.read_text(encoding="utf-8"))

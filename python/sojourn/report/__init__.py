@@ -1,4 +1,4 @@
-"""What we say of a run: one HTML page, its figures as SVG and PDF, its tables as CSV, Markdown and LaTeX, a summary.
+"""What we say of a run: one HTML page, tables as CSV, Markdown and LaTeX, a summary; if asked, figures as SVG and PDF.
 
 Input is the run folder alone: analysis/, plan.toml, bed.json. Output is report/, which may be deleted and made again.
 Nothing here estimates: every number was in analysis/ before.
@@ -14,11 +14,14 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-def write_report(folder: Path) -> Path:
-    """Writes report/ of a run folder, replacing what was there; returns the page's path."""
+def write_report(folder: Path, *, vector: bool = False) -> Path:
+    """Writes report/ of a run folder, replacing what was there; returns the page's path.
+
+    `vector`: every figure also as SVG and PDF, which takes about as long as all else.
+    """
     from sojourn.report.write import write
 
-    return write(folder)
+    return write(folder, vector=vector)
 
 
 def render_terminal(folder: Path, console: Console) -> None:

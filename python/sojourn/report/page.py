@@ -45,7 +45,7 @@ ONE_MINUTE = (
 )
 
 
-def page(run: Run, tables: list[Table], published: Published, figures: list[Figure]) -> str:
+def page(run: Run, tables: list[Table], published: Published, figures: list[Figure], *, vector: bool) -> str:
     """The whole page."""
     scripts = {"bundle": bundle.script(), "script": asset("page.js")}
     parts = parts_of(run)
@@ -75,6 +75,7 @@ def page(run: Run, tables: list[Table], published: Published, figures: list[Figu
         published=published.tables,
         unmatched=published.unmatched,
         figures=figures,
+        vector=vector,
         findings=run.findings(),
         glossary=glossary(),
         files=_files(run),

@@ -1,4 +1,4 @@
-"""Writes report/: the page, the figures as files, the tables as files."""
+"""Writes report/: the page, the tables as files, and the figures as files where they are asked for."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sojourn.report.table import Table
 
 
-def write(folder: Path) -> Path:
+def write(folder: Path, *, vector: bool) -> Path:
     """Writes the report of a run folder and returns the page's path."""
     run = Run.read(folder)
     report = folder / "report"
@@ -26,9 +26,10 @@ def write(folder: Path) -> Path:
         (report / name).mkdir(parents=True)
     tables, published, figures = all_tables(run), published_tables(run), all_figures(run)
     _write_tables(report / "tables", [*tables, *published.tables])
-    _write_figures(report / "figures", figures)
+    if vector:
+        _write_figures(report / "figures", figures)
     index = report / "index.html"
-    index.write_text(page(run, tables, published, figures), encoding="utf-8")
+    index.write_text(page(run, tables, published, figures, vector=vector), encoding="utf-8")
     return index
 
 
