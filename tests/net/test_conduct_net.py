@@ -24,6 +24,7 @@ from sojourn.bed.clean import marked_processes
 from sojourn.bed.state import state_folder
 from sojourn.instruments import find_instrument
 from sojourn.records import read_table
+from sojourn.records.log import read_log
 from tests.net.busy_machine import await_that, idle_ends, retried, thrice, undisturbed
 from tests.net.here import sojourn_here
 
@@ -287,6 +288,39 @@ def test_a_full_disk_is_one_sentence_and_what_was_recorded_stays_readable(plan: 
     assert probes.height >= 400
     analyse(tmp_path / "saved")
     assert "incomplete" in (tmp_path / "saved/analysis/verdict.json").read_text()
+
+
+def without(tool: str, folder: Path) -> Path:
+    """A folder of every program in /usr/bin but one."""
+    folder.mkdir()
+    for program in Path("/usr/bin").iterdir():
+        if program.name != tool:
+            (folder / program.name).symlink_to(program)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("sets", "is_refused"),
+    [
+        (("--set", "bed.sessions=2", "--set", 'bed.hold=["aslr"]'), True),
+        (("--set", "bed.sessions=2", "--set", 'bed.hold=["layout"]'), False),
+    ],
+)
+def test_an_address_space_is_not_held_without_setarch(
+    plan: Path, sets: Sequence[str], is_refused: bool, tmp_path: Path
+) -> None:
+    """Nothing is started, and the bed is gone; what needs no setarch is measured without it."""
+    argv = [SOJOURN, "run", plan, "--out", tmp_path / "run", "--no-report", *sets]
+    env = os.environ | {"PATH": str(without("setarch", tmp_path / "bin"))}
+    done = subprocess.run(list(map(str, argv)), capture_output=True, text=True, check=False, env=env, timeout=300)
+    if not is_refused:
+        assert done.returncode == 0, done.stderr
+        return
+    assert done.returncode == 3, done.stderr
+    assert '"aslr" cannot be held on host A' in done.stderr
+    assert "util-linux" in done.stderr
+    assert [one["event"] for one in read_log(tmp_path / "run/log.jsonl")] == ["started", "bed", "failed"]
+    assert not list((tmp_path / "run/records").glob("*"))
 
 
 def nobody(python: str) -> list[str]:

@@ -181,6 +181,19 @@ def test_only_intervals_over_sessions_of_both_runs_cover_another_bed() -> None:
     assert over_eight["p"] > over_pairs["p"], "eight beds have seven degrees of freedom, however many pairs there are"
 
 
+def test_an_interval_of_pairs_within_beds_covers_no_other_bed() -> None:
+    """Two beds give no interval between beds: what there is counts pairs, as within_bed and the pseudomedian do."""
+    of_one_bed = answered(around(0, n=50), around(16, n=50))
+    for name, beds in (("mean", 2), ("within_bed", 8), ("hodges_lehmann", 8)):
+        one, two = (around(value, n=50, statistic=name, sessions=beds) for value in (0, 16))
+        found = answered(one, two)
+        assert (found["covers"], found["p"]) == (ONE_BED, of_one_bed["p"]), name
+        assert [side["sessions"] for side in found["runs"]] == [beds, beds], "what is shown is what was measured"
+    three = answered(around(0, n=50, sessions=3), around(16, n=50, sessions=3))
+    assert three["covers"] == BEDS
+    assert three["p"] > of_one_bed["p"]
+
+
 def component(between: float, within: float = 20.0, groups: int = 8) -> Component:
     return Component(between, 0.0, 2 * between, within, 3.0 * groups, groups, 4 * groups)
 

@@ -29,6 +29,7 @@ from sojourn.conduct.cores import cores_of
 from sojourn.conduct.draw import Draw
 from sojourn.conduct.neighbours import contention
 from sojourn.conduct.remaining import next_bed, next_part, run_seed
+from sojourn.conduct.run import held_by_any
 from sojourn.errors import DoubtfulError, MachineError, RequestError
 from sojourn.instruments import blocks
 from sojourn.plan import Plan, load_plan
@@ -431,6 +432,24 @@ def test_the_order_of_paths_is_held_over_all_rounds() -> None:
 def test_what_cannot_be_held_is_refused(sets: list[str], said: str) -> None:
     with pytest.raises(RequestError, match=said):
         small(*sets)
+
+
+def test_what_the_last_bed_holds_is_known_before_the_first_is_measured() -> None:
+    plan = load_plan("variance", quick=True, backend="sim")
+    trials = plan.expand()
+    of_first = frozenset(plan.ask.hold(plan, trials[0]))
+    assert of_first < held_by_any(plan, trials) == frozenset(plan.variance.factors)
+    assert held_by_any(small('bed.hold=["aslr"]', "bed.sessions=3", "rounds=6"), small().expand()) == {"aslr"}
+    assert held_by_any(small(), small().expand()) == frozenset()
+
+
+def test_a_simulated_bed_holds_no_address_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its times are none of the machine's, so it needs no setarch."""
+    monkeypatch.setattr("sojourn.conduct.draw.FIXED", ("there-is-no-such-program",))
+    plan = small('bed.hold=["aslr"]', "bed.sessions=3", "rounds=6")
+    folder = create_folder(plan, tmp_path / "run")
+    conduct(plan, folder, silent())
+    assert "finished" in events(folder)
 
 
 def test_a_simulated_line_can_differ_with_one_thing_that_is_drawn() -> None:

@@ -53,6 +53,7 @@ def conforming(method: str) -> Made:
         searches=dict.fromkeys(tests, 50),
         unfilled=0,
         unfillable=(),
+        burst_limit_s=2.0,
         longest_burst_s=2.0,
     )
 
@@ -109,6 +110,7 @@ def lasting(**seconds: float) -> dict[str, dict[str, float]]:
         ("rfc8219", lasting(ipdv=59.0) | {"trials": {"ipdv": 20}}, "RFC 8219", "7.3.2", "lasted 59 s, not 60 s"),
         ("rfc2544", {"loss_step": 0.25}, "RFC 2544", "26.3", "by 25 % of the highest, not by 10 %"),
         ("rfc2544", {"searches": {"back-to-back": 49}}, "RFC 2544", "26.4", "made 49 times at a size, not 50"),
+        ("rfc2544", {"burst_limit_s": 0.04}, "RFC 2544", "26.4", "bursts of up to 0.04 s were tried, not of 2 s"),
         ("rfc2544", {"unfilled": 2}, "RFC 9004", "6.2", "in 2 searches the longest burst lies at the limit"),
         ("rfc2544", {"longest_burst_s": 30.0}, "RFC 9004", "6.2", "had 7 s to empty, not 30 s"),
         ("rfc2544", {"unfillable": (1280, 1518)}, "RFC 9004", "6.1", "also sent at 1280 and 1518 bytes"),
@@ -228,6 +230,20 @@ def test_bursts_that_end_at_the_limit_say_so_unless_nothing_can_fill_the_buffer(
     assert "1 % of its length apart" in note
 
 
+@pytest.mark.parametrize(("burst", "is_listed"), [("40ms", True), ("1999ms", True), ("2s", False), ("30s", False)])
+def test_a_search_of_bursts_shorter_than_two_seconds_is_listed(tmp_path: Path, burst: str, is_listed: bool) -> None:
+    suite = Suite("rfc2544", goals=(0.0,), asked=f'burst = "{burst}"\n[trials]\ngrace = "31s"\n')
+    head = suite.head("back-to-back", 64, 0)
+    for frames, lost in ((1_000, 0), (1_020, 20)):
+        suite.step(head, Device(1e9), BURST_PPS, 0.0, frames=frames, lost=lost)
+    suite.result(head, extra={"longest_tried": 4_000, "width": 0.01, "burst_pps": BURST_PPS, "throughput_pps": 3e5})
+    analyse(path := suite.write(tmp_path / "run"))
+    table = [[cell.text for cell in row] for row in departures(ReportRun.read(path)).rows]
+    of_bursts = [row for row in table if any("bursts of up to" in text for text in row)]
+    assert len(of_bursts) == is_listed
+    assert all("26.4" in " ".join(row) and "not of 2 s" in " ".join(row) for row in of_bursts)
+
+
 @pytest.mark.parametrize("method", TESTS)
 def test_the_full_studies_avoid_what_a_plan_can_avoid(method: str) -> None:
     """What is left of the built-in plans: rests, sizes beyond the MTU, links without a rate, the frames' format."""
@@ -243,6 +259,7 @@ def test_the_full_studies_avoid_what_a_plan_can_avoid(method: str) -> None:
         loss_step=search.loss_step,
         shortest_s=dict.fromkeys(search.tests, search.latency_duration_ns / 1000000000.0),
         trials=dict.fromkeys(search.tests, search.repetitions * search.latency_repetitions),
+        burst_limit_s=search.burst_ns / 1e9,
         searches={"back-to-back": search.repetitions * search.burst_repetitions} if method == "rfc2544" else {},
     )
     sections = {at for _, at, _ in found(method, made)}

@@ -1,83 +1,261 @@
-"""The page of thresholds has every number by which the modules that it names decide, with its value and its source."""
+"""The page of thresholds has every number by which an analysis or a conductor decides, with its value and its source.
+
+Every module of `WALKED` is looked at, and every file of the instrument in `RUST_FILES`: a number in capitals is on the
+page, or it is of one of the kinds in `NO_DECISIONS` and `RUST_NO_DECISIONS` that decide nothing.
+"""
 
 from __future__ import annotations
 
 import ast
 import importlib
 import re
+from dataclasses import asdict, is_dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
+SOURCES = ROOT / "python/sojourn"
 PAGE = (ROOT / "docs/reference/thresholds.md").read_text()
-ROW = re.compile(
-    r"^\| `([\w.]+)\.([A-Z]\w*)` \| ([\d.e+-]+) \| (.+) \| (published|derived|chosen): (\S.*) \|$", re.MULTILINE
-)
+WALKED = ("analysis", "methods", "statistics", "conduct")
+REST = r"\| ([\d.e+-]+) \| (.+) \| (published|derived|chosen): (\S.*) \|$"
+ROW = re.compile(rf"^\| `([\w.]+)\.([A-Z]\w*(?:\[[^`]*\])?)` {REST}", re.MULTILINE)
 ROWS = {(module, name): float(value) for module, name, value, *_ in ROW.findall(PAGE)}
-RUST_ROW = re.compile(
-    r"^\| `(crates/[\w/]+\.rs)::([A-Z]\w*)` \| ([\d.e+-]+) \| (.+) \| (published|derived|chosen): (\S.*) \|$",
-    re.MULTILINE,
-)
+RUST_ROW = re.compile(rf"^\| `(crates/[\w/]+\.rs)::([A-Z]\w*(?:\[\d+\])?)` {REST}", re.MULTILINE)
 RUST_ROWS = {(file, name): float(value) for file, name, value, *_ in RUST_ROW.findall(PAGE)}
 RUST_CONSTANT = re.compile(
-    r"^(?:pub(?:\(\w+\))? )?const ([A-Z]\w*): (?:f64|[iu](?:8|16|32|64|size)|Nanos) = (?:Nanos::micros\()?([^;)]+)\)?;",
+    r"^(?:pub(?:\(\w+\))? )?const ([A-Z]\w*): (?:f64|[iu](?:8|16|32|64|size)|Nanos|\[[^;]+; \d+\]) = ([^;]+);",
     re.MULTILINE,
 )
-RUST_FILES = ("crates/clock/src/doubt.rs", "crates/clock/src/estimator.rs", "crates/instrument/src/stream/findings.rs")
-RUST_NO_DECISIONS = {("crates/clock/src/estimator.rs", "KNOTS"), ("crates/clock/src/estimator.rs", "ROUNDING_NS")}
-"""Points of a line, and the rounding of stamps."""
+RUST_FILES = (
+    *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "crates/clock/src").rglob("*.rs")),
+    "crates/probe/src/judge.rs",
+    "crates/stream/src/goodness.rs",
+    "crates/instrument/src/stream/findings.rs",
+)
+RUST_NO_DECISIONS = {
+    "points of a line, turns of a search, rounding, tables": """
+        crates/clock/src/estimate.rs: STUDENT
+        crates/clock/src/estimator.rs: KNOTS ROUNDING_NS
+        crates/clock/src/fit.rs: BEND_SCALES
+        crates/clock/src/hull.rs: HALVINGS
+        crates/clock/src/steps.rs: ROUNDING_NS
+        crates/stream/src/goodness.rs: LEAST_GAP_NS
+    """,
+}
+
 NO_DECISIONS = {
-    ("analysis.suites", "REASONS"), ("analysis.tester", "VISITS"), ("methods.one_way.analyse", "PARTS"),
-    ("methods.tcp_perturbation.analyse", "CHANGES"), ("methods.tcp_perturbation.analyse", "POINTS"),
-    ("methods.tcp_truth.analyse", "CURVES"), ("methods.tcp_truth.analyse", "FEW_POINTS"),
-    ("methods.tcp_truth.analyse", "POINTS"),
-    ("conduct.repeats", "VISITS"), ("conduct.tester", "LOAD_LEAD_SECONDS"), ("conduct.tester", "LOAD_POLL_SECONDS"),
-    ("conduct.tester", "LOAD_PATIENCE_SECONDS"), ("conduct.tester", "SIMULATED_FLOOD_PPS"),
-    ("conduct.tester", "ANNOUNCED_FRAMES"), ("conduct.tester", "ANNOUNCED_PPS"), ("conduct.throughput", "FLOOD_NS"),
-    ("conduct.throughput", "FLOODS"), ("conduct.throughput", "CLEAN_NS"), ("methods.taps.analyse", "FCS_BYTES"),
-    ("methods.taps.analyse", "CLASSES"), ("methods.taps.analyse.flight", "EXACT"),
-    ("statistics.cycle", "MOST_TRIED"), ("statistics.cycle", "OVERSAMPLING"), ("statistics.distance", "RESAMPLES"),
-    ("statistics.distance", "MOST_TRIALS"), ("statistics.modes", "GRID"), ("statistics.modes", "FOOT"),
-    ("statistics.period", "MOST_EVENTS"), ("statistics.permutation", "DRAWN"), ("statistics.permutation", "GRID"),
-    ("statistics.permutation", "TIE"), ("statistics.randomness", "MOST_AGE"), ("statistics.rare", "SHUFFLES"),
-    ("statistics.rare", "FIRST"), ("statistics.sessions", "MOST_STEPS"), ("statistics.sessions", "TOLERANCE"),
-    ("statistics.sessions", "ROUNDING"), ("statistics.signed_rank", "WALSH_UP_TO"), ("statistics.steps", "BINS"),
-    ("statistics.steps", "NEIGHBOURS"), ("statistics.ticks", "MOST_STEPS"), ("statistics.ticks", "MOST_PACKETS"),
-    ("methods.anomalies.analyse.series", "PROFILE_BINS"),
-    ("methods.anomalies.analyse.series", "DRAWN"),
-    ("methods.anomalies.analyse.series", "LEVEL_PHASES"),
-    ("methods.anomalies.analyse.series", "MOST_NUMBERS"),
-}  # fmt: skip
-"""Numbers that count, cut or draw."""
+    "sizes and places in headers, files and registers": """
+        analysis.departures: ETHERNET_WITHOUT_ICMP ICMP_HEADER SEQUENCES
+        analysis.factors: IPV4_OVERHEAD IPV6_OVERHEAD RAW_OVERHEAD
+        analysis.streams: L1_OVERHEAD
+        conduct.counters: COLUMNS
+        conduct.draw: MOST_ENVIRONMENT_BYTES
+        conduct.meter: RX_BYTES RX_FRAMES
+        conduct.pipes: FULL_FRAME
+        conduct.tcp_hosts: MOST_SEGMENTS
+        methods.emulator.analyse.link: FCS_BYTES
+        methods.emulator.analyse.pipe: HEADER_BYTES
+        methods.emulator.analyse.seen: DATA FLOW_AT KIND_AT
+        methods.emulator.verifying: FULL SMALL WIRE_OVER_FRAME
+        methods.taps.analyse: FCS_BYTES
+        methods.tcp_load.analyse.trials: ETHERNET_BYTES IP_TCP_BYTES TIMESTAMPS_BYTES WIRE_BYTES WITH_TIMESTAMPS
+        methods.tcp_truth.analyse.backoff: CWND_LIMITED OPEN RECOVERING
+        methods.tcp_truth.analyse.oracle: NO_RTT_MIN
+    """,
+    "units": """
+        analysis.suites.searches: SECONDS
+        conduct.emulators: NANOS
+        conduct.pipes: NANOS
+        methods.emulator.verifying: NANOS
+        methods.tcp_load.analyse.trials: MINUTE_NS
+        methods.tcp_load.show: MILLION
+        methods.tcp_perturbation.show: OBSERVABLES
+        methods.tcp_truth.analyse.cubic: K_UNIT
+    """,
+    "names: numbers of blocks, flows, ports and seeds, and what stands for none": """
+        analysis.sessions: NO_SESSION
+        analysis.streams: LOAD_FLOWS
+        conduct.asking: FIRST_LOAD_FLOW FIRST_LOAD_PORT STREAM_UDP_PORT
+        conduct.connections: FIRST_PORT PORTS
+        conduct.run: SIMULATED_RUN
+        conduct.site: UDP_PORT
+        methods.model.analyse: SEED
+        methods.tcp_cost.measure: STATISTICS_BLOCKS
+        methods.variance.analyse: CELL
+    """,
+    "which quantiles, shares and lags are shown, under their names": """
+        analysis.paths: ERROR_QUANTILES QUANTILES WITHIN_NS
+        analysis.stream_rows: DELAY_QUANTILES VARIATION_QUANTILES
+        methods.emulator.analyse.figures: LAGS QUANTILES
+        methods.model.analyse: QUANTILES
+        methods.stages.analyse: QUANTILES
+        methods.tcp_load.analyse.trials: PERCENTILES
+    """,
+    "how a figure or a sentence is drawn: points, bins, entries": """
+        analysis.samples: BAND_POINTS CURVE_POINTS TIMELINE_POINTS
+        analysis.stream_samples: BINS BULK
+        analysis.suites: REASONS
+        methods.anomalies.analyse.series: DRAWN PROFILE_BINS
+        methods.anomalies.show: LEAST_P
+        methods.emulator.analyse.figures: CURVE MOST_LENGTH MOST_LOSSES
+        methods.emulator.show: WIDE
+        methods.emulator.show.figures: CURVE_POINTS SMALLEST
+        methods.model.analyse: BINS
+        methods.one_way.analyse: PARTS
+        methods.pairs.show.sizes: FEW
+        methods.taps.analyse: CLASSES
+        methods.tcp_cost.show: MOST_KEYS
+        methods.tcp_load.show: MOST_POINTS
+        methods.tcp_perturbation.analyse: POINTS
+        methods.tcp_truth.analyse: CURVES FEW_POINTS POINTS
+    """,
+    "how much is computed: grids, draws, steps, tolerances of numbers, what is compared exactly": """
+        methods.anomalies.analyse.series: LEVEL_PHASES MOST_NUMBERS
+        methods.taps.analyse.flight: EXACT
+        methods.tcp_perturbation.analyse: CHANGES
+        methods.tcp_truth.analyse.cubic: POINTS
+        statistics.anderson: LEAST
+        statistics.cycle: MOST_TRIED OVERSAMPLING
+        statistics.distance: MOST_TRIALS RESAMPLES
+        statistics.modes: FOOT GRID
+        statistics.period: MOST_EVENTS
+        statistics.permutation: DRAWN GRID TIE
+        statistics.queue: START_SHARES
+        statistics.randomness: MOST_AGE
+        statistics.rare: FIRST SHUFFLES
+        statistics.sessions: MOST_STEPS ROUNDING TOLERANCE
+        statistics.signed_rank: WALSH_UP_TO
+        statistics.steps: BINS NEIGHBOURS
+        statistics.ticks: MOST_PACKETS MOST_STEPS
+        statistics.trend: SLOPES_UP_TO
+    """,
+    "visits of a path in a round: a round is mirrored": """
+        conduct.repeats: VISITS
+    """,
+    "patience, pauses and pace of our own programs": """
+        conduct.addresses: GRACE_SECONDS
+        conduct.asking: MOST_KEPT MOST_PPS START_IN_NS
+        conduct.blocks: WARM_UP_COUNT WARM_UP_INTERVAL_NS
+        conduct.connections: CONVERTING_SECONDS
+        conduct.emulators: DRAINED_SECONDS
+        conduct.loop: GATHER_SECONDS
+        conduct.progress: PLAIN_SECONDS REDRAW_SECONDS
+        conduct.streams: ROUND_TRIPS_PPS
+        conduct.taps: MATCH_SECONDS
+        conduct.tester: ANNOUNCED_FRAMES ANNOUNCED_PPS LOAD_LEAD_SECONDS LOAD_PATIENCE_SECONDS LOAD_POLL_SECONDS
+        conduct.tester: SIMULATED_FLOOD_PPS
+        conduct.throughput: CLEAN_NS FLOODS FLOOD_NS
+        methods.departures.measure: SLOWEST STRAY_NS TICK_SECONDS
+        methods.tcp_cost.measure: CALIBRATION_SECONDS LONGEST_SECONDS TRIAL_TURNS
+        methods.tcp_load.measure: NOT_SENT_BYTES TICK_SECONDS
+        methods.tcp_truth.measure: BULK_BYTES
+    """,
+    "what other programs take, and what an estimate of the time is made of": """
+        conduct.searches: WEIGHTS
+        methods.departures.ask: PING_LEAST_NS
+        methods.tcp_cost.ask: COMMAND_NS LOADING_NS MOST_FLOWS
+        methods.tcp_truth.ask: DIRECT_BPS
+    """,
+    "lists of standards and kernels, and figures of papers that are drawn beside ours": """
+        analysis.suites.deviations: SIZES SIZES_8219
+        methods.tcp_cost.analyse.ratios: PUBLISHED_SECONDS
+        methods.tcp_cost.show.published: WITHOUT
+        methods.tcp_truth.show: ESTIMATES
+        statistics.ticks: TICKS_NS
+    """,
+}
+"""By kind: numbers that decide nothing."""
+
+
+def listed(kinds: dict[str, str]) -> list[tuple[str, str]]:
+    """Module and name of what is excluded; a line is a module with its names."""
+    lines = [line.strip().split(": ") for text in kinds.values() for line in text.strip().splitlines()]
+    return [(of, name) for of, names in lines for name in names.split()]
+
+
+EXCLUDED = set(listed(NO_DECISIONS)) | set(listed(RUST_NO_DECISIONS))
+
+
+def modules() -> list[str]:
+    """Every module of the packages in which something is decided."""
+    files = (path for package in WALKED for path in (SOURCES / package).rglob("*.py"))
+    names = (".".join(path.relative_to(SOURCES).with_suffix("").parts) for path in files)
+    return sorted(name.removesuffix(".__init__") for name in names)
 
 
 def numbers_of(module: str) -> dict[str, float]:
-    """The numbers that a module assigns to names in capitals."""
+    """The numbers that a module assigns to names in capitals; of tables, tuples and records each by its place."""
     loaded = importlib.import_module(f"sojourn.{module}")
     assert loaded.__file__ is not None
-    statements = [one for one in ast.parse(Path(loaded.__file__).read_text()).body if isinstance(one, ast.Assign)]
-    names = [name.id for one in statements for name in ast.walk(one.targets[0]) if isinstance(name, ast.Name)]
-    values = {name: getattr(loaded, name) for name in names if name.isupper()}
-    return {name: value for name, value in values.items() if type(value) in {int, float}}
+    statements = ast.parse(Path(loaded.__file__).read_text()).body
+    targets = [one.targets[0] for one in statements if isinstance(one, ast.Assign)]
+    targets += [one.target for one in statements if isinstance(one, ast.AnnAssign)]
+    names = {name.id for one in targets for name in ast.walk(one) if isinstance(name, ast.Name) and name.id.isupper()}
+    found = [(name, flat(getattr(loaded, name))) for name in sorted(names)]
+    return {f"{name}{at}": value for name, values in found for at, value in values.items()}
 
 
-@pytest.mark.parametrize("module", sorted({module for module, _ in ROWS}))
-def test_every_number_of_a_module_is_on_the_page_with_its_value(module: str) -> None:
-    decide = {name: value for name, value in numbers_of(module).items() if (module, name) not in NO_DECISIONS}
-    assert decide == {name: value for (of, name), value in ROWS.items() if of == module}
+def flat(value: Any) -> dict[str, float]:
+    """The numbers of a value by where they stand in it."""
+    if type(value) in {int, float}:
+        return {"": float(value)}
+    if is_dataclass(value) and not isinstance(value, type) and all(type(one) is float for one in vars_of(value)):
+        value = asdict(value)
+    several = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, tuple) else ()
+    return {f"[{at}]{deeper}": one for at, inner in several for deeper, one in flat(inner).items()}
+
+
+def vars_of(value: Any) -> list[object]:
+    return [getattr(value, name) for name in value.__dataclass_fields__]
+
+
+def plain(name: str) -> str:
+    """The name of the whole that a number stands in."""
+    return name.partition("[")[0]
+
+
+def rust_numbers(file: str) -> dict[str, float]:
+    """The numbers of a file of the instrument; of a list each by its place."""
+    found: dict[str, float] = {}
+    for name, text in RUST_CONSTANT.findall((ROOT / file).read_text()):
+        numbers = [float(one) for one in re.findall(r"(?<![\w.])-?\d[\d.]*(?:e-?\d+)?", text.replace("_", ""))]
+        found |= {name: numbers[0]} if not text.startswith("[") else {f"{name}[{i}]": n for i, n in enumerate(numbers)}
+    return found
+
+
+@pytest.mark.parametrize("module", modules())
+def test_every_number_of_a_module_is_on_the_page_or_decides_nothing(module: str) -> None:
+    decide = {name: value for name, value in numbers_of(module).items() if (module, plain(name)) not in EXCLUDED}
+    assert decide == pytest.approx({name: value for (of, name), value in ROWS.items() if of == module}, rel=1e-9)
 
 
 @pytest.mark.parametrize("file", RUST_FILES)
-def test_every_number_of_a_rust_file_is_on_the_page_with_its_value(file: str) -> None:
-    constants = RUST_CONSTANT.findall((ROOT / file).read_text())
-    decide = {name: float(value.replace("_", "")) for name, value in constants if (file, name) not in RUST_NO_DECISIONS}
+def test_every_number_of_a_rust_file_is_on_the_page_or_decides_nothing(file: str) -> None:
+    decide = {name: value for name, value in rust_numbers(file).items() if (file, plain(name)) not in EXCLUDED}
     assert decide == {name: value for (of, name), value in RUST_ROWS.items() if of == file}
+
+
+def test_what_is_excluded_is_there_once() -> None:
+    there = {(module, plain(name)) for module in modules() for name in numbers_of(module)}
+    there |= {(file, plain(name)) for file in RUST_FILES for name in rust_numbers(file)}
+    several = [*listed(NO_DECISIONS), *listed(RUST_NO_DECISIONS)]
+    assert sorted(set(several) - there) == []
+    assert len(several) == len(set(several))
+
+
+def test_a_number_is_found_wherever_it_stands() -> None:
+    assert numbers_of("analysis.comparison")["USUAL_MARGIN[time_ns]"] == 50
+    assert numbers_of("methods.tcp_load.analyse")["GRADES[1][0]"] == 30e6
+    assert rust_numbers("crates/clock/src/fit.rs")["LENGTHS[5]"] == 1e9
+    assert rust_numbers("crates/instrument/src/stream/findings.rs")["STRETCHED_LEAST"] == 200
 
 
 def test_every_row_is_read() -> None:
     assert len(ROWS) + len(RUST_ROWS) == len([line for line in PAGE.splitlines() if line.startswith("| `")])
-    assert len(ROWS) > 80
+    assert {module for module, _ in ROWS} <= set(modules())
+    assert {file for file, _ in RUST_ROWS} <= set(RUST_FILES)
 
 
 @pytest.mark.parametrize("named", sorted(set(re.findall(r"`(tests/[\w/.]+::\w+)`", PAGE))))

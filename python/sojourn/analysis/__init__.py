@@ -53,6 +53,7 @@ def analyse(folder: Path) -> Verdict:
     from sojourn.analysis.finding import mark
     from sojourn.analysis.run import load
     from sojourn.analysis.samples import write_samples
+    from sojourn.analysis.too_few import too_few
     from sojourn.analysis.verdict import judge
 
     run = load(Path(folder))
@@ -61,6 +62,7 @@ def analyse(folder: Path) -> Verdict:
     run.folder.analysis.mkdir(parents=True)
     method = cast("Method", load_method(run.method, "analyse"))
     study = method.study(run)
+    study.findings.extend(too_few(study.rows, run.sessions))
     mark(study.rows, study.findings)
     budgets = method.budgets(run, study) if hasattr(method, "budgets") else []
     write_samples(run.folder.samples, study.samples)

@@ -27,7 +27,8 @@ from scipy import special
 
 from sojourn.analysis.leading import direction_of, leading_of
 from sojourn.records.results import RESULTS
-from sojourn.statistics.discovery import benjamini_hochberg
+from sojourn.statistics.discovery import LEAST_VALUES, benjamini_hochberg
+from sojourn.statistics.sessions import LEAST_SESSIONS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -51,7 +52,8 @@ BETTER, WORSE, DIFFERS, EQUIVALENT, OPEN = "better", "worse", "differs", "equiva
 NOTHING_SHARED = "nothing in common"
 ONE_BED, BEDS, BOOTS = "one bed", "rebuilt beds", "boots and days"
 SIDE = ("estimate", "ci_low", "ci_high", "level", "n", "sessions", "findings")
-LEAST_SESSIONS = 2
+WITHIN_BEDS = ("within_bed", "hodges_lehmann")
+"""Statistics whose interval counts pairs within beds, however many beds they are of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +124,8 @@ def shared_results(
             sides = [{key: side.get(key) for key in SIDE} for side in (row, other)]
             names = {factor: row.get(factor) for factor in FACTORS} | {"unit": row.get("unit")}
             names["leading"] = leading_of(row) is not None
-            found.append(names | {"runs": sides, **judged_with(sides, known.of(key_of(row)), known)})
+            judged = [side | {"sessions": beds_behind(side, str(row.get("statistic")))} for side in sides]
+            found.append(names | {"runs": sides, **judged_with(judged, known.of(key_of(row)), known)})
     for leads in (True, False):
         decide([row for row in found if row["leading"] is leads], margin)
     return found
@@ -172,9 +175,15 @@ def covered(one: dict[str, Any], two: dict[str, Any]) -> str:
     return BEDS if side_covers_beds(one) and side_covers_beds(two) else ONE_BED
 
 
+def beds_behind(side: dict[str, Any], statistic: str) -> int | None:
+    """Over how many beds an interval is; None where it counts what is within them: no interval is over two."""
+    beds = side.get("sessions")
+    return beds if beds and beds >= LEAST_SESSIONS and statistic not in WITHIN_BEDS else None
+
+
 def side_covers_beds(side: dict[str, Any]) -> bool:
     """Whether an interval is over several beds."""
-    return (side.get("sessions") or 1) >= LEAST_SESSIONS
+    return side.get("sessions") is not None
 
 
 def has_interval(side: dict[str, Any]) -> bool:
@@ -218,8 +227,8 @@ def quantile(degrees: float, level: float) -> float:
 
 def degrees_of_side(side: dict[str, Any]) -> float:
     """One less than the pairs, rounds or trials that a figure is over; where it is over sessions, than those."""
-    n = side.get("sessions") if (side.get("sessions") or 1) >= LEAST_SESSIONS else side.get("n")
-    return n - 1 if n and n >= 3 else math.inf
+    n = side.get("sessions") or side.get("n")
+    return n - 1 if n and n >= LEAST_VALUES else math.inf
 
 
 def standard_error(side: dict[str, Any]) -> float:

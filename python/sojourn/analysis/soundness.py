@@ -1,4 +1,7 @@
-"""Are the figures themselves sound: enough pairs, a direct link that equals itself, no device faster than none."""
+"""Are the figures sound: a direct link that equals itself, estimators that agree, no device faster than none.
+
+Whether there are pairs and beds enough is asked of every method at once (`too_few`).
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,7 @@ from typing import TYPE_CHECKING
 
 from sojourn.analysis.finding import Finding, Place, worst_first
 from sojourn.analysis.run import A_A, DIRECT
-from sojourn.analysis.wording import micro, percent
-from sojourn.statistics.sessions import LEAST_SESSIONS
-from sojourn.statistics.signed_rank import least_pairs
+from sojourn.analysis.wording import micro
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,19 +21,7 @@ if TYPE_CHECKING:
 def soundness_findings(rows: list[Row], bed_ns: float, control: Interval | None) -> list[Finding]:
     """What is wrong with the device latencies; `control` is an A/A difference that is not zero, if it is not."""
     latencies = [row for row in rows if row.quantity == "device_latency" and row.statistic in ("mean", "pooled")]
-    found = [*_too_few(latencies), *_a_a_nonzero(control), *_below_floor(latencies, bed_ns)]
-    return [*found, *_estimators_disagree(rows)]
-
-
-def _too_few(rows: list[Row]) -> Iterator[Finding]:
-    short = sorted((row for row in rows if row.value.low is None), key=lambda row: row.value.n)
-    if short:
-        worst = short[0].value
-        needed = least_pairs(worst.level)
-        sentence = f"{worst.n} pairs give no interval of {percent(worst.level)}: at least {needed} are needed"
-        if (sessions := short[0].sessions) is not None and sessions < LEAST_SESSIONS:
-            sentence = f"{sessions} beds give no interval between beds: at least {LEAST_SESSIONS} are needed"
-        yield Finding("too_few_pairs", sentence, float(worst.n), tuple(Place(row.device, row.cell) for row in short))
+    return [*_a_a_nonzero(control), *_below_floor(latencies, bed_ns), *_estimators_disagree(rows)]
 
 
 def _a_a_nonzero(control: Interval | None) -> Iterator[Finding]:

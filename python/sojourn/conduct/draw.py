@@ -24,6 +24,9 @@ MOST_ENVIRONMENT_BYTES = 4096
 
 VARIABLE = "SOJOURN_SESSION"
 
+FIXED = ("setarch", "-R")
+"""Starts a program whose address space is not random."""
+
 
 @dataclass(frozen=True, slots=True)
 class Draw:
@@ -62,7 +65,7 @@ class Draw:
 
     def command(self, argv: Sequence[str]) -> list[str]:
         """The command of a program, its address space at the same place each time where that is held."""
-        return [*(("setarch", "-R") if "aslr" in self.held else ()), *argv]
+        return [*(FIXED if "aslr" in self.held else ()), *argv]
 
     def environment(self) -> dict[str, str]:
         """The environment of programs."""

@@ -39,6 +39,8 @@ class Part:
     """The number of the bed on which it is done."""
     to_go: int = 0
     """Trials that the run still owed when it began, this session's and those of all after it."""
+    holds: frozenset[str] = frozenset()
+    """What any bed of the run holds."""
 
 
 @dataclass(frozen=True, slots=True)

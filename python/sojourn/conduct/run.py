@@ -147,13 +147,13 @@ def measure_sessions(owed: Owed, log: Log, screen: Screen) -> None:
     clock, starts = Clock(at_most_ns(plan)), plan.ask.starts(plan)
     sessions = sessions_for(owed.trials, plan.bed.sessions - -(-part // starts), plan.ask.session_batches)
     bed = next_bed(owed.folder, part)
-    first = True
+    first, holds = True, held_by_any(plan, owed.trials)
     for session in range(1, sessions + 1):
         left = owed.trials[done:]
         if not left and not first:
             break
         several = of_one_session(left, sessions - session + 1)
-        one = Part(plan, owed.folder, part, several, owed.every, bed, len(owed.trials) if first else 0)
+        one = Part(plan, owed.folder, part, several, owed.every, bed, len(owed.trials) if first else 0, holds)
         done += measure_session(one, clock, session / sessions, log, screen)
         part, bed, first = part + starts, bed + 1, False
     if done < len(owed.trials):
@@ -178,6 +178,8 @@ def measure_session(part: Part, clock: Clock, share: float, log: Log, screen: Sc
         )
         for sentence in site.bed.backend.missing:
             screen.note(sentence)
+        if "aslr" in part.holds:
+            site.require_fixed_addresses()
         done, starts = 0, plan.ask.starts(plan)
         for start in range(starts):
             left = part.owed[done:]
@@ -210,6 +212,14 @@ def log_started(part: Part, draw: Draw | None, log: Log) -> None:
     log("started", part=part.number, bed=part.bed, run=part.folder.path.resolve().name, study=part.plan.study.name,
         blocks=part.every, owed=len(part.owed), version=sojourn.__version__,
         draw=None if draw is None else draw.told())  # fmt: skip
+
+
+def held_by_any(plan: Plan, trials: Sequence[Trial[Any]]) -> frozenset[str]:
+    """What any bed holds on which these are measured: all trials of a round are on one."""
+    if plan.bed.sessions == 1:
+        return frozenset()
+    one_of_each_round = {trial.round: trial for trial in trials}.values()
+    return frozenset(what for trial in one_of_each_round for what in plan.ask.hold(plan, trial))
 
 
 def draw_of(part: Part) -> Draw | None:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from sojourn import devices
 from sojourn.bed import Bed, BedSpec, BoxSpec, LinkSpec, build_bed
+from sojourn.bed.hosts import END_HOSTS
+from sojourn.conduct.draw import FIXED
 from sojourn.conduct.real_hosts import real_hosts, real_paths, require_clock
 from sojourn.errors import MachineError
 from sojourn.plan.line import BETWEEN_SESSIONS, DRAWN_BY
@@ -57,10 +59,22 @@ class Site:
 
     def start(self, host: HostName) -> Start:
         """How programs start on a host."""
-        if self.draw is None:
+        if self.draw is None or self.simulated:
             return partial(self.bed.backend.start, host)
         draw, start = self.draw, self.bed.backend.start
         return lambda argv, **popen: start(host, draw.command(argv), env=draw.environment(), **popen)
+
+    def require_fixed_addresses(self) -> None:
+        """Refuse hosts on which no program can start with an address space that is held.
+
+        Asked of the first bed for all of them: the one that holds it may be the last.
+        """
+        for host in () if self.simulated else END_HOSTS:
+            try:
+                self.bed.backend.run(host, [*FIXED, "true"])
+            except MachineError as error:
+                fix = "install util-linux where setarch is missing, or take it out of bed.hold or variance.factors"
+                raise MachineError(f'"aslr" cannot be held on host {host.upper()} ({error}): {fix}') from error
 
     def to(self, trial: Trial[Probing]) -> dict[str, Any]:
         """How the instrument reaches the trial's peer: by the path's own addresses, bound to its interface."""

@@ -35,7 +35,7 @@ OF_THE_ANALYSIS: Final = (
     FindingKind("phase_dependent", "note", "The delay of a regular stream depends on its phase to another."),
     FindingKind("modes_differ", "doubtful", "A path meets a slower mode more often than the direct link does."),
     FindingKind("unsteady", "doubtful", "The level of the delay changed within the run."),
-    FindingKind("too_few_pairs", "doubtful", "Too few pairs for an interval at the stated level."),
+    FindingKind("too_few_pairs", "doubtful", "Too few pairs, rounds or beds for an interval at the stated level."),
     FindingKind("a_a_nonzero", "doubtful", "The direct link, measured twice, differs significantly from itself."),
     FindingKind(
         "estimators_disagree",

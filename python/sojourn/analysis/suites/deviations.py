@@ -31,6 +31,7 @@ LATENCY_S, VARIATION_S = 120.0, 60.0
 TIMES = 20
 BURST_SEARCHES = 50
 RESIDUAL_S, REST_S = 2.0, 5.0
+BURST_S = 2.0
 MOST_STEP = 0.1
 NEAR_LIMIT = 0.95
 """A burst of this part of the limit counts as near it: RFC 9004 gives no number; searches end within 1 % or more."""
@@ -74,6 +75,8 @@ class Made:
     """Back-to-back searches that ended at the limit of the burst, or near it."""
     unfillable: tuple[int, ...]
     """Sizes whose throughput is the rate of the bursts: nothing of them stays in a buffer."""
+    burst_limit_s: float
+    """The longest burst that the plan lets a search try."""
     longest_burst_s: float
     """How long the longest burst was sent."""
 
@@ -108,6 +111,7 @@ def made_of(run: Run, terms: Terms, searches: list[Search]) -> Made:
         searches={test: _fewest(made, test, lambda _: 1) for test in {one.test for one in made}},
         unfilled=sum(is_at_limit(one) and not is_unfillable(one) for one in bursts_),
         unfillable=tuple(sorted({one.frame_bytes for one in bursts_ if is_unfillable(one)})),
+        burst_limit_s=seconds_of(search.get("burst", f"{BURST_S}s")),
         longest_burst_s=max(
             (step.load / step.pace_pps for step in _all(made, "back-to-back") if step.pace_pps), default=0.0
         ),
@@ -243,6 +247,9 @@ def bursts(made: Made) -> Iterator[Deviation]:
     if searches < BURST_SEARCHES:
         repeated = f"the test was made {searches} times at a size, not {BURST_SEARCHES} times"
         yield Deviation("RFC 2544", "26.4", repeated)
+    if made.burst_limit_s < BURST_S:
+        tried = f"bursts of up to {made.burst_limit_s:g} s were tried, not of {BURST_S:g} s"
+        yield Deviation("RFC 2544", "26.4", tried)
     if made.unfillable:
         where = _listed(list(made.unfillable))
         sentence = (

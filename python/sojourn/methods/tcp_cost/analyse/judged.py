@@ -18,8 +18,7 @@ from sojourn.methods.tcp_cost.analyse.ratios import Bed, pooled
 from sojourn.methods.tcp_cost.analyse.seen import TRAFFIC
 from sojourn.statistics.interval import Interval
 from sojourn.statistics.proportion import none_among
-from sojourn.statistics.sessions import LEAST_SESSIONS, across_sessions
-from sojourn.statistics.signed_rank import least_pairs
+from sojourn.statistics.sessions import across_sessions
 from sojourn.statistics.trend import trend
 
 if TYPE_CHECKING:
@@ -49,7 +48,7 @@ PATHS = {"gso": "packets up to 64 kB", "mtu": "packets of one segment"}
 
 def findings(run: Run, seen: Seen, cells: list[Cell]) -> list[Finding]:
     """Every finding of the run."""
-    found = [*_no_pairs(cells), *_a_a(seen), *_too_few(cells), *_incomplete(run, seen), *_drift(seen)]
+    found = [*_no_pairs(cells), *_a_a(seen), *_incomplete(run, seen), *_drift(seen)]
     return [*found, *interrupted(run), *debug_build(run), *contended(run)]
 
 
@@ -72,17 +71,6 @@ def _a_a(seen: Seen) -> Iterator[Finding]:
             f"the A/A control differs significantly from zero: slices without the log differ by {change(both.estimate)}"
         )
         yield Finding("a_a_nonzero", sentence, both.estimate - 1)
-
-
-def _too_few(cells: list[Cell]) -> Iterator[Finding]:
-    short = [cell.pairs for cell in cells if cell.ratio.low is None]
-    if short:
-        needed = least_pairs(0.95)
-        sentence = f"{min(short)} pairs of a cell give no interval of 95 %: at least {needed} are needed"
-        beds = min((cell.sessions for cell in cells if cell.ratio.low is None and cell.sessions), default=None)
-        if beds is not None and beds < LEAST_SESSIONS:
-            sentence = f"{beds} beds give no interval between beds: at least {LEAST_SESSIONS} are needed"
-        yield Finding("too_few_pairs", sentence, float(min(short)))
 
 
 def _incomplete(run: Run, seen: Seen) -> Iterator[Finding]:

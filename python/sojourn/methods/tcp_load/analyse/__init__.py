@@ -35,7 +35,6 @@ from sojourn.analysis.tester import incomplete, probing_findings, stamp_sources,
 from sojourn.analysis.wording import DASH, counted, fixed, percent
 from sojourn.devices import called
 from sojourn.methods.tcp_load.analyse.trials import Done, rtts, series, trials_of
-from sojourn.statistics.sessions import LEAST_SESSIONS
 from sojourn.units import nanoseconds
 
 if TYPE_CHECKING:
@@ -236,7 +235,6 @@ def completeness(run: Run, several: Sequence[Done]) -> Iterator[Finding]:
 
 
 def _findings(run: Run, places: Mapping[tuple[str, int], Sequence[Done]], rows: Sequence[Row]) -> Iterator[Finding]:
-    yield from _too_few(rows)
     yield from _beyond(places)
     used = {Place(row.device, row.cell): row.value for row in rows if row.quantity == "utilisation"}
     low = {place: -value.estimate for place, value in used.items() if (value.high or value.estimate) < FILLED}
@@ -254,16 +252,6 @@ def _findings(run: Run, places: Mapping[tuple[str, int], Sequence[Done]], rows: 
         said = f"while the flows worked, {percent(share)} of the probes had no answer: round trips are of the others"
         yield Finding("loss", said, share, worst)
     yield from _late(run, places, rows)
-
-
-def _too_few(rows: Sequence[Row]) -> Iterator[Finding]:
-    short = [row for row in rows if (row.quantity, row.statistic) == (HEADLINE, "mean") and row.value.low is None]
-    if short:
-        first = short[0]
-        said = f"{counted(first.value.n, 'round')} give no interval of 95 %"
-        if first.sessions is not None and first.sessions < LEAST_SESSIONS:
-            said = f"{first.sessions} beds give no interval between beds: at least {LEAST_SESSIONS} are needed"
-        yield Finding("too_few_pairs", said, float(first.value.n), tuple(Place(row.device, row.cell) for row in short))
 
 
 def _beyond(places: Mapping[tuple[str, int], Sequence[Done]]) -> Iterator[Finding]:
