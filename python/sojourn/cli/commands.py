@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -328,24 +329,26 @@ def bed_show(
     plan: Annotated[str, typer.Argument(metavar="[NAME | PLAN.toml]", help="Whose bed.")] = "bridge-latency",
     *,
     sets: Sets = None,
+    as_json: JsonOutput = False,
 ) -> None:
     """Draw the hosts, links and devices of a plan."""
     from sojourn.bed import LinkSpec, Topology
-    from sojourn.bed.drawing import text
+    from sojourn.bed.drawing import drawing, text
     from sojourn.plan import load_plan
 
     bed = load_plan(plan, sets=sets or []).bed
     links = {path: LinkSpec(link.rates_bps, link.delays_ns, bed.queue_bytes) for path, link in bed.links.items()}
-    print(text(Topology.of(bed.devices, bed.near, bed.far, bypass=bed.bypass, links=links)))
+    topology = Topology.of(bed.devices, bed.near, bed.far, bypass=bed.bypass, links=links)
+    print(json.dumps(drawing(topology)) if as_json else text(topology))
 
 
 @beds.command("clean")
-def bed_clean() -> None:
+def bed_clean(*, as_json: JsonOutput = False) -> None:
     """Remove what dead runs left behind; live ones are not touched."""
     from sojourn.bed.clean import clean
 
-    for sentence in clean().sentences():
-        print(sentence)
+    done = clean()
+    print(json.dumps(asdict(done)) if as_json else "\n".join(done.sentences()))
 
 
 @app.command(
