@@ -21,6 +21,7 @@ from typing import Any
 import tomlkit
 
 import sojourn.analysis.streams
+from sojourn.cli.printed import schemas
 from sojourn.methods import packages
 from sojourn.plan.load import sections_of
 from sojourn.plan.section import Declared, keys_of, takes_auto
@@ -68,6 +69,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("clock", "sim"),
     ("capture",),
     ("capture", "serve"),
+    ("dataset",),
     ("emulate",),
     ("emulate", "run"),
     ("emulate", "set"),
@@ -89,6 +91,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("tcplog", "top"),
     ("tcplog", "plot"),
     ("tcplog", "convert"),
+    ("tcplog", "summary"),
 )
 
 
@@ -134,6 +137,7 @@ def generated() -> dict[Path, str]:
         reference / "plans.md": plans_page(),
         reference / "commands.md": commands_page(),
         reference / "rights.md": rights_page(json.loads(output([str(BIN / "sojourn-instrument"), "rights"]))),
+        **{reference / f"schemas/{name}.json": json.dumps(one, indent=1) + "\n" for name, one in schemas().items()},
         ROOT / "python/sojourn/report/templates/glossary.json": glossary(reference / "vocabulary.md"),
     }
 

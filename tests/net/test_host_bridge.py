@@ -12,6 +12,7 @@ import pytest
 
 from sojourn.bed import host_bridge
 from tests.net.here import sojourn_here
+from tests.unit.printed_json import printed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -88,7 +89,7 @@ def test_a_bridge_carries_is_shown_and_leaves_ports_as_they_were(machine: Machin
     assert up.returncode == 0, up.stderr
     assert up.stdout.startswith(f"br-sojourn bridges p1 and p2 (mode {mode}): ")
     assert machine.pings()
-    (shown,) = json.loads(machine.sojourn("status", "--json").stdout)
+    (shown,) = printed("bridge-status", machine.sojourn("status", "--json").stdout)
     assert (shown["name"], shown["mode"], shown["there"]) == ("br-sojourn", mode, True)
     assert [(port["port"], port["state"]) for port in shown["now"]] == [("p1", "forwarding"), ("p2", "forwarding")]
     assert "p2: forwarding, " in machine.sojourn("status").stdout
@@ -105,6 +106,15 @@ def test_a_bridge_carries_is_shown_and_leaves_ports_as_they_were(machine: Machin
     assert machine.sojourn("status").stdout == "No bridge of ours stands here.\n"
     again = machine.sojourn("down")
     assert (again.returncode, again.stderr) == (2, "sojourn: no bridge of ours stands here\n")
+
+
+def test_up_and_down_say_what_they_did_in_json(machine: Machine) -> None:
+    made = machine.sojourn("up", "p1", "p2", "--json")
+    assert made.returncode == 0, made.stderr
+    up = printed("bridge-up", made.stdout)
+    assert [port["name"] for port in up["ports"]] == ["p1", "p2"]
+    down = printed("bridge-down", machine.sojourn("down", "--json").stdout)
+    assert down["done"][0] == "Removed br-sojourn."
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ from sojourn.analysis.comparison import (
 )
 from sojourn.analysis.leading import LEADING, LESS_IS_BETTER, MORE_IS_BETTER
 from sojourn.cli import compare as command
-from sojourn.cli.compare import read_margin, status_of
+from sojourn.cli.compare import read_fail_on, read_margin, status_of
 from sojourn.errors import RequestError
 from sojourn.records.results import RESULTS
 from sojourn.statistics.interval import Interval, student_t
@@ -275,7 +275,7 @@ def test_a_wrong_margin_is_refused(text: str) -> None:
 
 def test_the_exit_status_is_what_was_asked_for() -> None:
     def status(answer: str, fail_on: str = "worse", verdict: str = "trusted") -> int:
-        return status_of({"answer": answer, "verdicts": ["trusted", verdict]}, fail_on)
+        return status_of({"answer": answer, "verdicts": ["trusted", verdict], "limits": []}, fail_on)
 
     assert [status(one) for one in (WORSE, BETTER, DIFFERS, EQUIVALENT, OPEN)] == [1, 0, 0, 0, 0]
     assert [status(one, "difference") for one in (WORSE, BETTER, DIFFERS, EQUIVALENT, OPEN)] == [1, 1, 1, 0, 0]
@@ -284,7 +284,7 @@ def test_the_exit_status_is_what_was_asked_for() -> None:
     assert status(EQUIVALENT, verdict="invalid") == 4
     assert status(NOTHING_SHARED) == 2
     with pytest.raises(RequestError, match="--fail-on sometimes: expected worse, difference, inconclusive, never"):
-        status(WORSE, "sometimes")
+        read_fail_on("sometimes", limited=False)
 
 
 def made_up_run(path: Path, rows: list[dict[str, Any]], plan: str = "") -> Path:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import re
 import resource
@@ -25,6 +24,7 @@ from sojourn.records.reader import read_table
 from sojourn.records.taps import ParquetTap, write_dataset
 from tests.unit.in_process import sojourn
 from tests.unit.made_up_taps import Box, write_taps
+from tests.unit.printed_json import printed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -99,7 +99,7 @@ def test_two_runs_and_a_damaged_part(capture: Path, tmp_path: Path) -> None:
     data = tmp_path / "data"
     done = sojourn("dataset", str(capture), "-o", str(data), "--json")
     assert done.returncode == 0, done.stderr
-    assert [one["tap"] for one in json.loads(done.stdout)] == ["after", "before"]
+    assert [one["tap"] for one in printed("dataset", done.stdout)] == ["after", "before"]
     assert (data / "run=c/tap=before").is_dir()
     again = sojourn("dataset", str(capture), "-o", str(data))
     assert again.returncode == 2

@@ -25,6 +25,7 @@ from sojourn.history.entry import is_kept
 from sojourn.history.place import FILE, is_of_root
 from sojourn.records import RunFolder
 from tests.unit.in_process import sojourn
+from tests.unit.printed_json import printed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -343,13 +344,13 @@ def test_before_six_boots_it_is_not_known(own_history: History) -> None:
 def test_a_study_as_json(own_history: History) -> None:
     for one in over_boots(3):
         own_history.append(one)
-    said = json.loads(sojourn("history", "made-up", "--json").stdout)
+    said = printed("history-study", sojourn("history", "made-up", "--json").stdout)
     [bed] = said["beds"]
     [one] = bed["figures"]
     assert len(one["runs"]) == 32
     assert one["between_boots"]["sd"] > 0
     assert one["limits"]["low"] < 1300 < one["limits"]["high"]
-    assert json.loads(sojourn("history", "--json").stdout) == [
+    assert printed("history", sojourn("history", "--json").stdout) == [
         {"study": "made-up", "runs": 32, "last": one["runs"][-1]["began"][:16].replace("T", " ")}
     ]
 
@@ -400,7 +401,7 @@ def test_two_runs_are_compared_with_what_boots_differ_by(own_history: History, s
             figures = tuple(replace(one, estimate=one.estimate + shift + run) for one in made.figures)
             name = f"{number}-{run}"
             own_history.append(replace(made, run=name, boot=f"boot-{number}", began_ns=began, figures=figures))
-    told = json.loads(sojourn(*asked).stdout)
+    told = printed("compare", sojourn(*asked).stdout)
     [pooled] = [row for row in told["results"] if (row["device"], row["statistic"]) == ("bridge", "pooled")]
     assert pooled["covers"] == "boots and days"
     assert pooled["between_boots"]["occasions"] == 8

@@ -22,6 +22,7 @@ from sojourn.errors import RequestError
 from sojourn.export import Chosen, Request, TcpLog, Told, convert
 from sojourn.records import TABLES
 from tests.unit.made_up_tcp import START, TAI_MINUS_UTC_S, Log, MadeFlow, Truth, write_table
+from tests.unit.printed_json import printed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -444,6 +445,11 @@ def test_the_command_converts_and_says_where(
     assert (
         sojourn(monkeypatch, path, "--to", "csv", "-o", output, "--since", "200ms", "--until", "0.3s", "--force") == 0
     )
+    assert sojourn(monkeypatch, path, "--to", "csv", "-o", output, "--json", "--force") == 0
+    told = printed("tcplog-convert", capsys.readouterr().out)
+    assert (told["where"], told["records"]) == (str(output), truth.samples.height)
+    assert sojourn(monkeypatch, path, "--to", "csv", "-o", "-", "--json") == 2
+    assert "--json beside -o -" in capsys.readouterr().err
     assert sojourn(monkeypatch, path, "--to", "csv", "--since", "soon") == 2
     assert sojourn(monkeypatch, path, "--to", "csv", "--since", "5") == 2
     assert "expected a time with its unit: 5s" in capsys.readouterr().err

@@ -22,6 +22,7 @@ from sojourn.report.tcplog.traces import Traces, span_of, traces_of
 from sojourn.report.tcplog.words import account_of, facts_of, title_of
 from tests.unit import made_up_tcp
 from tests.unit.made_up_tcp_flow import MadeFlow
+from tests.unit.printed_json import printed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -225,6 +226,8 @@ def test_the_command_names_the_file_that_it_made(
     assert sojourn_plot(monkeypatch, tmp_path / "t", "--flow", "1") == 0
     assert capsys.readouterr().out == f"{tmp_path / 't' / 'plot.html'}\n"
     assert (tmp_path / "t" / "plot.html").stat().st_size > 100_000
+    assert sojourn_plot(monkeypatch, tmp_path / "t", "--flow", "1", "--force", "--json") == 0
+    assert printed("tcplog-plot", capsys.readouterr().out) == {"file": str(tmp_path / "t" / "plot.html")}
 
 
 @pytest.mark.parametrize("name", ["plot.html", "t.svg", "t.png"])

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import altair as alt
-import jsonschema  # type: ignore[import-untyped]
+import jsonschema
 
 VALIDATOR = jsonschema.Draft7Validator(alt.load_schema())
 

@@ -18,7 +18,9 @@ It reads rows of results and nothing else.
 
 from __future__ import annotations
 
+import json
 import math
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -54,6 +56,8 @@ ONE_BED, BEDS, BOOTS = "one bed", "rebuilt beds", "boots and days"
 SIDE = ("estimate", "ci_low", "ci_high", "level", "n", "sessions", "findings")
 WITHIN_BEDS = ("within_bed", "hodges_lehmann")
 """Statistics whose interval counts pairs within beds, however many beds they are of."""
+PLAIN = re.compile(r"[\w:./+-]+")
+"""A factor's value that needs no quotes in a name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +126,7 @@ def shared_results(
     for row in one:
         if other := others.get(key_of(row)):
             sides = [{key: side.get(key) for key in SIDE} for side in (row, other)]
-            names = {factor: row.get(factor) for factor in FACTORS} | {"unit": row.get("unit")}
+            names = {"name": name_of(row)} | {factor: row.get(factor) for factor in FACTORS} | {"unit": row.get("unit")}
             names["leading"] = leading_of(row) is not None
             judged = [side | {"sessions": beds_behind(side, str(row.get("statistic")))} for side in sides]
             found.append(names | {"runs": sides, **judged_with(judged, known.of(key_of(row)), known)})
@@ -168,6 +172,18 @@ def beyond_one_bed(sides: Sequence[dict[str, Any]], components: tuple[Component,
 def key_of(row: dict[str, Any]) -> tuple[Any, ...]:
     """What makes two rows the same figure; runs of an earlier version lack some factors."""
     return tuple(row.get(factor) for factor in FACTORS)
+
+
+def name_of(row: dict[str, Any]) -> str:
+    """What a figure is called in `--fail-if`: "device_latency.mean[device=bridge,reference=direct,icmp_bytes=64]"."""
+    given = {factor: row.get(factor) for factor in FACTORS if factor not in {"quantity", "statistic"}}
+    inside = ",".join(f"{factor}={plain(value)}" for factor, value in given.items() if value is not None)
+    return f"{row.get('quantity')}.{row.get('statistic')}[{inside}]"
+
+
+def plain(value: Any) -> str:
+    """A factor's value; in JSON's quotes where it has anything but letters, digits and a few signs."""
+    return str(value) if PLAIN.fullmatch(str(value)) else json.dumps(str(value), ensure_ascii=False)
 
 
 def covered(one: dict[str, Any], two: dict[str, Any]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -17,7 +18,7 @@ JsonOutput = Annotated[bool, typer.Option("--json", help="Print JSON alone on st
 
 
 @app.command("up")
-def bridge_up(
+def bridge_up(  # noqa: PLR0913 - one for each option
     first: Annotated[str, typer.Argument(metavar="PORT")],
     second: Annotated[str, typer.Argument(metavar="PORT")],
     *,
@@ -35,11 +36,15 @@ def bridge_up(
     persist: Annotated[
         bool, typer.Option("--persist", help="Write files for systemd-networkd, so that it is there after a boot.")
     ] = False,
+    as_json: JsonOutput = False,
 ) -> None:
     """Bridge two ports. It stays until `sojourn bridge down`, or until the machine is booted again."""
     from sojourn.bed import host_bridge
 
     made = host_bridge.up(name, (first, second), mode, take_over=take_over, persist=persist)
+    if as_json:
+        print(json.dumps(asdict(made)))
+        return
     print(f"{made.name} bridges {first} and {second} (mode {mode}): `sojourn bridge down` leaves them as they were.")
     for sentence in (*made.notes, *(f"Wrote {path}." for path in made.files)):
         print(sentence)
@@ -66,9 +71,11 @@ def bridge_status(*, as_json: JsonOutput = False) -> None:
 @app.command("down")
 def bridge_down(
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Which, where several stand.")] = None,
+    *,
+    as_json: JsonOutput = False,
 ) -> None:
     """Remove a bridge and leave its ports as they were; files for systemd-networkd, too."""
     from sojourn.bed import host_bridge
 
-    for sentence in host_bridge.down(name):
-        print(sentence)
+    done = host_bridge.down(name)
+    print(json.dumps({"done": done}) if as_json else "\n".join(done))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -205,7 +206,7 @@ def report(
 
 
 @app.command(short_help="Whether a second run is better, worse or equivalent.")
-def compare(
+def compare(  # noqa: PLR0913 - one for each option
     first: RunArgument,
     second: RunArgument,
     *,
@@ -218,13 +219,30 @@ def compare(
         ),
     ] = "5%,50ns,0.1pp",
     fail_on: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--fail-on",
             metavar="worse|difference|inconclusive|never",
-            help="Which answer over all ends with status 1: worse; any difference; worse or inconclusive; none.",
+            help="Which answer over all ends with status 1: worse; any difference; worse or inconclusive; none. By "
+            "default worse; beside --fail-if never.",
         ),
-    ] = "worse",
+    ] = None,
+    fail_if: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--fail-if",
+            metavar="'NAME > +5%'",
+            help="Status 1 where a figure's whole interval lies beyond this limit: a change (+5%, +200ns, -1Mbit/s) or "
+            "a bound on the second run (2us, 1%). NAME as in --json, its factors left out as you like. May be given "
+            "several times.",
+        ),
+    ] = None,
+    junit: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a test case for each figure and limit, as JUnit's XML.")
+    ] = None,
+    github: Annotated[
+        bool, typer.Option("--github", help="Print annotations of a GitHub workflow (::error, ::warning) as well.")
+    ] = False,
     no_history: Annotated[
         bool, typer.Option("--no-history", help="Leave out what the history knows of how far boots and days differ.")
     ] = False,
@@ -234,17 +252,28 @@ def compare(
 
     Where no direction is better, it differs. Then what differed between the plans and the beds.
 
-    Exit status: 0; 1 if a leading figure is worse (see --fail-on); 2 if the runs have no figure in common; 4 if one of
-    them is invalid.
+    Exit status: 0; 1 if a leading figure is worse (see --fail-on) or a limit fails (--fail-if); 2 if the runs have no
+    figure in common, or none that a limit names; 4 if one of them is invalid. A limit that the interval neither keeps
+    nor breaks is told, and fails only under --fail-on inconclusive.
     """
-    from sojourn.cli.compare import compare_runs, print_comparison, read_margin, status_of
+    from sojourn.analysis.limits import read_limit
+    from sojourn.cli.cases import cases_of, print_annotations, write_junit
+    from sojourn.cli.compare import compare_runs, print_comparison, read_fail_on, read_margin, status_of
 
-    compared = compare_runs(first, second, read_margin(margin), history=not no_history)
-    status = status_of(compared, fail_on)
+    if github and as_json:
+        raise RequestError("--github beside --json: standard output can hold only one of them")
+    limits = [read_limit(text) for text in fail_if or []]
+    word = read_fail_on(fail_on, limited=bool(limits))
+    compared = compare_runs(first, second, read_margin(margin), history=not no_history, limits=limits)
+    status = status_of(compared, word)
+    if junit is not None:
+        write_junit(cases_of(compared, word), junit)
     if as_json:
         print(json.dumps(compared))
     else:
         print_comparison(compared)
+    if github:
+        print_annotations(cases_of(compared, word))
     if status:
         raise typer.Exit(status)
 
@@ -305,24 +334,26 @@ def bed_show(
     plan: Annotated[str, typer.Argument(metavar="[NAME | PLAN.toml]", help="Whose bed.")] = "bridge-latency",
     *,
     sets: Sets = None,
+    as_json: JsonOutput = False,
 ) -> None:
     """Draw the hosts, links and devices of a plan."""
     from sojourn.bed import LinkSpec, Topology
-    from sojourn.bed.drawing import text
+    from sojourn.bed.drawing import drawing, text
     from sojourn.plan import load_plan
 
     bed = load_plan(plan, sets=sets or []).bed
     links = {path: LinkSpec(link.rates_bps, link.delays_ns, bed.queue_bytes) for path, link in bed.links.items()}
-    print(text(Topology.of(bed.devices, bed.near, bed.far, bypass=bed.bypass, links=links)))
+    topology = Topology.of(bed.devices, bed.near, bed.far, bypass=bed.bypass, links=links)
+    print(json.dumps(drawing(topology)) if as_json else text(topology))
 
 
 @beds.command("clean")
-def bed_clean() -> None:
+def bed_clean(*, as_json: JsonOutput = False) -> None:
     """Remove what dead runs left behind; live ones are not touched."""
     from sojourn.bed.clean import clean
 
-    for sentence in clean().sentences():
-        print(sentence)
+    done = clean()
+    print(json.dumps(asdict(done)) if as_json else "\n".join(done.sentences()))
 
 
 @app.command(

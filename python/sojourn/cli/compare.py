@@ -34,6 +34,7 @@ from sojourn.analysis.comparison import (
     shared_results,
 )
 from sojourn.analysis.leading import place_of
+from sojourn.analysis.limits import FAILS, HOLDS, judge
 from sojourn.analysis.wording import counted, percent
 from sojourn.bed.facts import Change
 from sojourn.bed.facts import compare as bed_changes
@@ -59,10 +60,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from sojourn.analysis.limits import Limit
+
 LINK = re.compile(r"hosts\.\w+\.links\.[^.]+")
 MOST_SHOWN = 40
 MOST_COLUMNS = 100
-STYLES = {WORSE: "bold red", BETTER: "bold green", DIFFERS: "bold", OPEN: "dim", EQUIVALENT: "green"}
+STYLES = {FAILS: "bold red", WORSE: "bold red", BETTER: "bold green", DIFFERS: "bold", OPEN: "dim", EQUIVALENT: "green"}
 FAIL_ON = {
     "worse": (WORSE,),
     "difference": (WORSE, BETTER, DIFFERS),
@@ -85,7 +88,9 @@ BOOTS_NOTE = (
 NO_FIGURE = "The runs have no figure in common: their devices, probes, sizes or intervals differ."
 
 
-def compare_runs(first: Path, second: Path, margin: Margin = USUAL_MARGIN, *, history: bool = True) -> dict[str, Any]:
+def compare_runs(
+    first: Path, second: Path, margin: Margin = USUAL_MARGIN, *, history: bool = True, limits: Sequence[Limit] = ()
+) -> dict[str, Any]:
     """The answer over all, the figures that both runs have, and differences of bed and plan by dotted key."""
     one, two = open_folder(first), open_folder(second)
     rows = read_results(one), read_results(two)
@@ -94,6 +99,7 @@ def compare_runs(first: Path, second: Path, margin: Margin = USUAL_MARGIN, *, hi
         "runs": [str(first), str(second)],
         "answer": over_all(results),
         "margin": asdict(margin),
+        "limits": judge(limits, results) if results else [],
         "verdicts": [read_json(folder.verdict)["verdict"] for folder in (one, two)],
         "reasons": [reasons(read_json(folder.verdict)) for folder in (one, two)],
         "bed": [bed_change(change) for change in bed_changes(read_json(one.bed), read_json(two.bed))],
@@ -136,13 +142,21 @@ def status_of(compared: dict[str, Any], fail_on: str) -> int:
 
     An invalid run is not to be used, whatever its figures say; runs with no figure in common cannot be compared.
     """
-    if fail_on not in FAIL_ON:
-        raise RequestError(f"--fail-on {fail_on}: expected {', '.join(FAIL_ON)}")
     if compared["answer"] == NOTHING_SHARED:
         return RequestError.status
     if "invalid" in compared["verdicts"]:
         return DoubtfulError.status
-    return int(compared["answer"] in FAIL_ON[fail_on])
+    limits = {one["answer"] for one in compared["limits"]}
+    return int(
+        compared["answer"] in FAIL_ON[fail_on] or FAILS in limits or (OPEN in limits and OPEN in FAIL_ON[fail_on])
+    )
+
+
+def read_fail_on(word: str | None, *, limited: bool) -> str:
+    """The word of --fail-on; where none is given, limits alone decide if there are any."""
+    if word is not None and word not in FAIL_ON:
+        raise RequestError(f"--fail-on {word}: expected {', '.join(FAIL_ON)}")
+    return word or ("never" if limited else "worse")
 
 
 def bed_change(change: Change) -> dict[str, Any]:
@@ -208,6 +222,8 @@ def print_comparison(compared: dict[str, Any]) -> None:
         say(console, f"{run}: {verdict}", width)
         for one in why:
             say(console, f"  {one}", width)
+    for line in limits_in_words(compared):
+        say(console, line, width, STYLES.get(line.split(":")[0], ""))
     if compared["answer"] != NOTHING_SHARED:
         print_figures(console, compared, width)
     for name in ("plan", "bed"):
@@ -251,6 +267,29 @@ def signed(row: dict[str, Any]) -> str:
     places = scale.places(row["ci_low"], row["ci_high"], row["difference"])
     interval = scale.interval(row["ci_low"], row["ci_high"], places)
     return f"{scale.signed(row['difference'], places)} {scale.unit}".strip() + f" ({interval})"
+
+
+def limits_in_words(compared: dict[str, Any]) -> list[str]:
+    """Each limit with its answer, and below it what its figures are: those that do not hold, or the only one."""
+    rows = {row["name"]: row for row in compared["results"]}
+    lines = []
+    for limit in compared["limits"]:
+        lines.append(f"{limit['answer']}: {limit['limit']}")
+        shown = [one for one in limit["figures"] if one["answer"] != HOLDS] or limit["figures"][:1]
+        lines += [f"  {one['answer']}: {judged_in_words(one, rows[one['name']])}" for one in shown]
+    return lines
+
+
+def judged_in_words(figure: dict[str, Any], row: dict[str, Any]) -> str:
+    """Whose figure was held against a limit: "bridge: latency: difference +0.50 µs (0.48 to 0.52), limit +0.07 µs"."""
+    scale = Scale.of(figure["unit"], [figure["value"], figure["bound"]], share=row["quantity"] in SHARES)
+    places = scale.places(figure["ci_low"], figure["ci_high"], figure["value"])
+    write = scale.signed if figure["of"] == "difference" else scale.number
+    interval = scale.interval(figure["ci_low"], figure["ci_high"], places)
+    bound = write(figure["bound"], max(places, scale.places(None, None, figure["bound"])))
+    value = f"{figure['of']} {write(figure['value'], places)}"
+    unit = f" {scale.unit}" if scale.unit else ""
+    return f"{label(row)}: {value}{unit} ({interval}), limit {bound}{unit}"
 
 
 def print_figures(console: Console, compared: dict[str, Any], width: int) -> None:

@@ -5,8 +5,10 @@ run, status, set, watch, serve and recover are done by the instrument, which thi
 
 from __future__ import annotations
 
+import json
 import re
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -106,6 +108,7 @@ def plot(
     ] = None,
     *,
     force: Annotated[bool, typer.Option("--force", help="Draw a file anew that is there already.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON alone on standard output.")] = False,
 ) -> None:
     """Draw windows, round trips and rates over time, with what was retransmitted, lost or skipped marked.
 
@@ -121,7 +124,7 @@ def plot(
         raise RequestError(f"--output {into}: there is no folder {into.parent}")
     refuse_existing(into, force=force)
     draw(out, into, flow or [])
-    print(into)
+    print(json.dumps({"file": str(into)}) if as_json else into)
 
 
 @app.command(short_help="Write a log as SIFTR, CSV, Parquet, JSON lines, qlog or pcapng.")
@@ -149,6 +152,7 @@ def convert(  # noqa: PLR0913 - one for each option
     block: Annotated[int | None, typer.Option(metavar="N", help="Of a run folder: which trial.")] = None,
     who: Annotated[str | None, typer.Option(metavar="HOST", help="Of a run folder: whose log.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Write a file anew that is there already.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print what was written as JSON, not for people.")] = False,
 ) -> None:
     """Write a log of TCP's state in a format that others read.
 
@@ -157,12 +161,15 @@ def convert(  # noqa: PLR0913 - one for each option
     from sojourn.export import Chosen, Request
     from sojourn.export import convert as convert_log
 
+    if as_json and str(output) == "-":
+        raise RequestError("--json beside -o -: standard output can hold only one of them")
     flows = frozenset(flow) if flow else None
     chosen = Chosen(flows, parsed_time("--since", since), parsed_time("--until", until), who, block)
     told = convert_log(Request(log, to, output, chosen, capture, all_states=all_states, force=force))
-    typer.echo(f"{told.records} records to {told.where}", err=True)
-    for sentence in told.sentences:
-        typer.echo(f"note: {sentence}", err=True)
+    if as_json:
+        print(json.dumps(asdict(told)))
+    for line in [f"{told.records} records to {told.where}", *(f"note: {one}" for one in told.sentences)]:
+        typer.echo(line, err=True)
     if told.cut:
         raise typer.Exit(DOUBTFUL)
 

@@ -1,0 +1,215 @@
+"""What the commands print under `--json`: each object declared once, as JSON Schema (2020-12).
+
+docs/reference/schemas is written from it, and tests hold what commands really print against it. Where a type of the
+program is what is printed, its fields are taken from that type. Prints nothing itself.
+"""
+
+from __future__ import annotations
+
+import types
+import typing
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from sojourn.analysis.comparison import FACTORS, SIDE, Margin
+from sojourn.bed.clean import Cleaning
+from sojourn.bed.doctor import Check
+from sojourn.bed.host_bridge import HostBridge
+from sojourn.export.output import Told
+from sojourn.records.results import RESULTS
+
+Schema = dict[str, Any]
+
+SIMPLE = {str: "string", int: "integer", float: "number", bool: "boolean", Path: "string", type(None): "null"}
+COLUMNS = {"String": "string", "Int64": "integer", "Float64": "number"}
+
+
+def schemas() -> dict[str, Schema]:
+    """Each command's schema, by the name of its file; what is printed as one object a line is one line's."""
+    return {
+        name: {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title} | schema
+        for name, (title, schema) in _declared().items()
+    }
+
+
+def _declared() -> dict[str, tuple[str, Schema]]:
+    return {
+        "run": ("sojourn run, report, emulate verify --json", ENDED),
+        "run-dry-run": ("sojourn run, emulate verify --dry-run --json", PLANNED),
+        "run-published-dry-run": ("sojourn run published --dry-run --json", PUBLISHED),
+        "compare": ("sojourn compare --json", COMPARED),
+        "history": ("sojourn history --json", each(STUDY_OF_HISTORY)),
+        "history-study": ("sojourn history STUDY --json", HISTORY),
+        "list": ("sojourn list --json", each(record(name="string", question="string"))),
+        "doctor": ("sojourn doctor --json", EXAMINED | {"properties": {**EXAMINED["properties"], "instrument": {}}}),
+        "bed-check": ("sojourn bed check --json", EXAMINED),
+        "bed-show": ("sojourn bed show --json", DRAWN),
+        "bed-clean": ("sojourn bed clean --json", of_type(Cleaning)),
+        "bridge-up": ("sojourn bridge up --json", of_type(HostBridge)),
+        "bridge-status": ("sojourn bridge status --json", each(BRIDGE_NOW)),
+        "bridge-down": ("sojourn bridge down --json", record(done=each("string"))),
+        "dataset": ("sojourn dataset --json", each(record(tap="string", folder="string", packets="integer"))),
+        "tcplog-plot": ("sojourn tcplog plot --json", record(file="string")),
+        "tcplog-convert": ("sojourn tcplog convert --json", of_type(Told)),
+    }
+
+
+def record(**members: str | Schema) -> Schema:
+    """An object with these members and no others; `number?` may be null, a name that ends with `_` may be absent."""
+    properties = {name.removesuffix("_"): kind_of(kind) for name, kind in members.items()}
+    required = [name for name in members if not name.endswith("_")]
+    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+
+
+def each(kind: str | Schema) -> Schema:
+    """A list of these."""
+    return {"type": "array", "items": kind_of(kind)}
+
+
+def kind_of(kind: str | Schema) -> Schema:
+    """A kind by its name, or as it is."""
+    if not isinstance(kind, str):
+        return kind
+    return {"type": [kind[:-1], "null"]} if kind.endswith("?") else {"type": kind} if kind else {}
+
+
+def one_of(*words: str) -> Schema:
+    """One of these words."""
+    return {"enum": list(words)}
+
+
+def of_type(kind: Any) -> Schema:
+    """The schema of a type: a plain one, a list, a union with None, words, or a dataclass with its fields."""
+    if kind in SIMPLE:
+        return {"type": SIMPLE[kind]}
+    inside, origin = typing.get_args(kind), typing.get_origin(kind)
+    if origin is typing.Literal:
+        return one_of(*inside)
+    if origin in {list, tuple}:
+        return each(of_type(inside[0]))
+    if origin in {types.UnionType, typing.Union}:
+        return {"type": [SIMPLE[one] for one in inside]}
+    hints = typing.get_type_hints(kind)
+    return record(**{field.name: of_type(hints[field.name]) for field in fields(kind)})
+
+
+def columns(*names: str) -> dict[str, Schema]:
+    """Columns of results.json, with what they mean; each may be null."""
+    found = {}
+    for name in names:
+        kind, meaning = RESULTS[name]
+        shape = kind_of(f"{COLUMNS[str(kind)]}?") if str(kind) in COLUMNS else each("string")
+        found[name] = shape | {"description": meaning}
+    return found
+
+
+VERDICT = one_of("trusted", "doubtful", "invalid")
+ANSWER = one_of("worse", "better", "differs", "equivalent", "inconclusive")
+
+RESULT = record(**columns(*RESULTS))
+RESULT["additionalProperties"] = {"type": ["string", "number", "integer", "null"]}
+"""Figures of the log of TCP's state have factors of their own beside the columns."""
+
+ENDED = record(run="string", verdict=VERDICT, sentence="string", checks_=each("object"), results=each(RESULT))
+
+PLANNED = record(study="string", question="string?", backend="string", measuring_ns="integer", total_ns="integer")
+PLANNED["additionalProperties"] = True
+"""Each method adds what it would measure."""
+
+PUBLISHED = record(
+    studies={"type": "object", "additionalProperties": {"type": "integer"}},
+    refused={"type": "object", "additionalProperties": {"type": "string"}},
+    total_ns="integer",
+)
+
+CHANGED = each(record(key="string", values=each("")))
+"""What differs: the value of both runs, of any kind, null where a run has none."""
+
+COMPARED_FIGURE = record(
+    name="string",
+    **columns(*(name for name in FACTORS if name in RESULTS), "unit"),
+    **{name: kind_of("") for name in FACTORS if name not in RESULTS},
+    leading="boolean",
+    runs=each(record(**columns(*SIDE))),
+    difference="number?",
+    ci_low="number?",
+    ci_high="number?",
+    p="number?",
+    between_boots=record(sd="number", occasions="integer") | {"type": ["object", "null"]},
+    covers=one_of("one bed", "rebuilt beds", "boots and days"),
+    q_value="number?",
+    margin="number?",
+    answer=ANSWER,
+)
+
+LIMIT_ANSWER = one_of("fails", "holds", "inconclusive")
+LIMIT = record(
+    limit="string",
+    answer=LIMIT_ANSWER,
+    figures=each(
+        record(
+            name="string",
+            of=one_of("difference", "second"),
+            unit="string",
+            bound="number",
+            value="number?",
+            ci_low="number?",
+            ci_high="number?",
+            answer=LIMIT_ANSWER,
+        )
+    ),
+)
+
+COMPARED = record(
+    runs=each("string"),
+    answer={"enum": [*ANSWER["enum"], "nothing in common"]},
+    margin=of_type(Margin),
+    limits=each(LIMIT),
+    verdicts=each(VERDICT),
+    reasons=each(each("string")),
+    bed=CHANGED,
+    plan=CHANGED,
+    results=each(COMPARED_FIGURE),
+)
+
+STUDY_OF_HISTORY = record(study="string", runs="integer", last="string")
+
+VALUE = record(
+    run="string",
+    began="string",
+    verdict=VERDICT,
+    boot="string?",
+    version="string?",
+    **columns("estimate", "ci_low", "ci_high", "level", "n", "sessions"),
+    outside="boolean?",
+)
+SERIES = record(
+    runs=each(VALUE),
+    limits=record(mean="number", low="number", high="number") | {"type": ["object", "null"]},
+    occasions="integer",
+    between_boots=record(sd="number", ci_low="number?", ci_high="number?", replicated="boolean")
+    | {"type": ["object", "null"]},
+) | {"additionalProperties": True}
+"""Beside the figure's own factors, as in results.json."""
+
+HISTORY = record(
+    study="string",
+    beds=each(record(bed="string", kernel="string?", simulated="boolean", runs="integer", figures=each(SERIES))),
+)
+
+EXAMINED = record(status={"enum": [0, 3]}, sentence="string", checks=each(of_type(Check)))
+
+DRAWN = record(
+    nodes=each(record(id="string", label="string", kind="string", path="string?")),
+    links=each(
+        record(**{"path": "string", "from": "string", "to": "string", "from_port": "string", "to_port": "string"})
+    ),
+    text="string",
+)
+DRAWN["properties"]["links"]["items"]["properties"]["label"] = kind_of("string")
+
+PORT_NOW = record(
+    port="string", state="string", carrier_="string?", received_="integer?", sent_="integer?", dropped_="integer"
+)
+BRIDGE_NOW = record(**of_type(HostBridge)["properties"], there="boolean", now=each(PORT_NOW))

@@ -1,0 +1,88 @@
+"""Every command that prints JSON has a published schema, and what it really prints is held against that.
+
+`bridge` in tests/net/test_host_bridge.py; `history`, `dataset`, `tcplog convert` and `plot` where their own tests are.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import typer
+
+from sojourn.bed import LinkSpec, Topology, clean
+from sojourn.bed.clean import Cleaning
+from sojourn.bed.drawing import drawing
+from sojourn.cli.commands import app
+from sojourn.cli.printed import schemas
+from sojourn.plan import studies
+from tests.unit.in_process import sojourn
+from tests.unit.printed_json import printed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+def commands_with_json(group: Any, words: tuple[str, ...] = ()) -> Iterator[str]:
+    """Every command of ours that has --json, in words."""
+    for name, command in getattr(group, "commands", {}).items():
+        yield from commands_with_json(command, (*words, name))
+        if any("--json" in getattr(option, "opts", ()) for option in command.params):
+            yield " ".join((*words, name))
+
+
+def test_every_command_with_json_has_a_schema() -> None:
+    having = {title.removeprefix("sojourn ").removesuffix(" --json") for title in titles()}
+    named = {word for title in having for word in title.split(", ")}
+    missing = set(commands_with_json(typer.main.get_command(app))) - named - {"tcplog summary"}
+    assert not missing, "docs/reference/schemas has none of these"
+
+
+def titles() -> list[str]:
+    return [str(schema["title"]) for schema in schemas().values()]
+
+
+def test_a_schema_refuses_what_is_not_printed() -> None:
+    with pytest.raises(AssertionError, match="question"):
+        printed("list", '[{"name": "x"}]')
+    with pytest.raises(AssertionError, match="more"):
+        printed("list", '[{"name": "x", "question": "?", "more": 1}]')
+
+
+def test_lists_beds_and_plans() -> None:
+    assert len(printed("list", sojourn("list", "--json").stdout)) > 20
+    shown = printed("bed-show", sojourn("bed", "show", "--json").stdout)
+    assert [one["id"] for one in shown["nodes"][:2]] == ["a", "b"]
+    assert shown["text"].startswith("host A")
+    held = Topology.of(("bridge",), links={"bridge": LinkSpec((10**9,), (0,), 10_000)})
+    printed("bed-show", json.dumps(drawing(held)))
+    for study, _ in studies():
+        plan = printed("run-dry-run", sojourn("run", study, "--dry-run", "--json").stdout)
+        assert plan["study"] == study
+        assert plan["total_ns"] >= plan["measuring_ns"] > 0
+    several = printed("run-published-dry-run", sojourn("run", "published", "--dry-run", "--json").stdout)
+    assert several["total_ns"] == sum(several["studies"].values())
+
+
+def test_what_was_cleaned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clean, "clean", lambda: Cleaning(removed=["Ended process 1."], live=[], left=["That stays."]))
+    assert printed("bed-clean", sojourn("bed", "clean", "--json").stdout)["left"] == ["That stays."]
+    assert sojourn("bed", "clean").stdout == "Ended process 1.\nThat stays.\n"
+
+
+def test_a_run_its_report_and_two_compared(tmp_path: Path) -> None:
+    for name, rounds in (("one", 3), ("two", 4)):
+        asked = ("--bed", "sim", "--quick", "--set", f"rounds={rounds}", "--no-report", "--no-history", "--out", name)
+        done = sojourn("run", "bridge-latency", *asked, "--json", cwd=tmp_path)
+        assert printed("run", done.stdout)["run"] == name
+    said = sojourn("compare", "one", "two", "--json", "--fail-if", "device_latency > +50%", cwd=tmp_path)
+    compared = printed("compare", said.stdout)
+    assert compared["limits"][0]["figures"]
+    assert {one["key"] for one in compared["plan"]} >= {"pairs.rounds"}
+
+
+def test_what_the_machine_can_do() -> None:
+    said = sojourn("doctor", "--json")
+    assert printed("doctor", said.stdout)["status"] == said.returncode
