@@ -1,12 +1,15 @@
 """Real hosts for tests: sshd's of OpenSSH in network namespaces, which share no file with the controller.
 
-Each host has mounts, processes, a `/run`, `/tmp`, `/var`, `/home` and `/root` of its own; keys are made for the test.
+Each host has mounts, processes, a `/run`, `/tmp`, `/var`, `/home` and `/root` of its own, and, as machines have, a boot
+identifier, by which it is known for a machine whose clock is another; their clock is one, so that the truth is an
+offset of 0. Without `own_boots` they have this machine's, as network namespaces do. Keys are made for the test.
 The controller is run in one more network namespace, the *desk*, from which the hosts are reached. The test ports are
 veths: `cables` says which of two hosts each joins. Everything ends with the processes.
 """
 
 from __future__ import annotations
 
+import os
 import shlex
 import subprocess
 import sys
@@ -55,6 +58,8 @@ class Hosts:
     )
     """Host and port, host and port."""
     user: str = "root"
+    own_boots: bool = True
+    """Whether each has a boot identifier of its own."""
     _processes: dict[str, subprocess.Popen[str]] = field(default_factory=dict)
 
     def __enter__(self) -> Self:
@@ -174,7 +179,8 @@ class Hosts:
 
     def _start_host(self, name: str, number: int) -> None:
         own = ["--mount", "--propagation", "private", "--pid", "--fork", "--kill-child=KILL", "--mount-proc"]
-        self._start(name, ["sh", "-ec", SCRIPT, "sh", str(self.folder), name, self.user], own)
+        boot = f"{number:08x}-0000-4000-8000-{os.getpid():012x}" if self.own_boots else ""
+        self._start(name, ["sh", "-ec", SCRIPT, "sh", str(self.folder), name, self.user, boot], own)
         self.at(
             "desk",
             "ip",
@@ -200,7 +206,8 @@ class Hosts:
             time.sleep(0.1)
 
 
-# $1 the folder of keys, $2 the host's name, $3 who may log in. What is needed of the folder is copied first.
+# $1 the folder of keys, $2 the host's name, $3 who may log in, $4 its boot identifier where it has one. What is needed
+# of the folder is copied first.
 SCRIPT = """
 mkdir -p /dev/shm && mount -n -t tmpfs own /dev/shm
 cp "$1/host_$2" "$1/user.pub" /dev/shm/
@@ -210,6 +217,9 @@ if [ "$3" != root ]; then
     echo "$3:*:19000::::::" >>/dev/shm/shadow
     echo "$3:x:4242:" >>/dev/shm/group
     for file in passwd shadow group; do mount -n --bind /dev/shm/$file /etc/$file; done
+fi
+if [ -n "$4" ]; then
+    echo "$4" >/dev/shm/boot_id && mount -n --bind /dev/shm/boot_id /proc/sys/kernel/random/boot_id
 fi
 for folder in /run /tmp /var/tmp /var/lib /home /root; do mount -n -t tmpfs own $folder; done
 chmod 1777 /tmp /var/tmp; chmod 755 /run /var/lib /home; chmod 700 /root

@@ -10,13 +10,14 @@ import signal
 import subprocess
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from sojourn.bed import keeper
+from sojourn.records import read_table
 from tests.net.busy_machine import idle_ends
-from tests.net.real_hosts import SOJOURN, SSHD, Hosts
+from tests.net.real_hosts import PATHS, SOJOURN, SSHD, Hosts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -386,8 +387,100 @@ def test_a_run_whose_ssh_session_is_ended_says_so_and_its_host_cleans_up(hosts: 
     await_nothing(hosts, LEASE_SECONDS)
 
 
+TAPPED = [
+    ("a", "eth1", "b", "eth1"),
+    ("a", "eth2", "device", "eth1"),
+    ("device", "eth2", "b", "eth2"),
+    ("a", "eth3", "device", "eth3"),
+    ("device", "eth4", "b", "eth3"),
+]
+WITH_WIRE = """
+[paths.wire]
+a = "eth3"
+left = "eth3"
+right = "eth4"
+b = "eth3"
+"""
+STREAMS = ("bed.sessions=1", "trials.rounds=2", "trials.duration=40ms", "stream.interval=400us",
+           "stream.payload_bytes=64", "trials.qualify=false")  # fmt: skip
+
+
+def measured(hosts: Hosts, study: str, *sets: str, paths: str | None = None) -> Path:
+    """The run folder of a short run of a study between hosts."""
+    argv = ["run", study, "--quick", "--no-history", "--no-report", *idle_ends(), "--bed", str(hosts.bed(paths))]
+    done = hosts.sojourn(*argv, "--out", "run", *(word for one in sets for word in ("--set", one)))
+    assert done.returncode in (0, 4), done.stderr
+    return hosts.folder / "run"
+
+
+def figures(run: Path, quantity: str, statistic: str = "mean") -> list[dict[str, Any]]:
+    """The rows of results of a quantity."""
+    rows = json.loads((run / "analysis/results.json").read_text())
+    return [row for row in rows if (row["quantity"], row["statistic"]) == (quantity, statistic)]
+
+
+def clocks_of(run: Path) -> tuple[set[bool], float, float]:
+    """Whether ends shared one clock; how far the offsets are from the truth, 0, and their maximum error, ns."""
+    lines = read_table(run / "records", "clock_lines").frame
+    assert lines.height
+    return set(lines["shared"]), max(map(abs, lines["offset_ns"])), max(lines["bound_ns"])
+
+
+@pytest.mark.parametrize("own_boots", [True, False], ids=["clocks of their own", "one clock"])
+def test_taps_and_one_way_delays_are_measured_whichever_clocks_hosts_have(own_boots: bool, tmp_path: Path) -> None:
+    with Hosts(tmp_path / "lab", cables=TAPPED, own_boots=own_boots) as hosts:
+        run = measured(hosts, "bridge-modes", *STREAMS, paths=PATHS + WITH_WIRE)
+        shared, off_ns, bound_ns = clocks_of(run)
+        assert shared == {not own_boots}
+        assert off_ns <= bound_ns < 1e6
+        for row in (*figures(run, "delay_between_taps"), *figures(run, "delay_between_taps_over")):
+            assert not row["clock_bound_ns"], "taps of one device have one clock"
+            assert row["estimate"] < 1e6
+        between = [*figures(run, "one_way_delay"), *figures(run, "subtraction_less_taps")]
+        assert {row["device"] for row in between} == {"direct", "wire", "bridge"}
+        for row in between:
+            assert (row["clock_bound_ns"] > 0) == own_boots, row
+            assert row["clock_error95_ns"] <= row["clock_bound_ns"] < 4e6
+            assert ("the receiver's by exchanges" in row["clock"]) == own_boots
+        for row in figures(run, "one_way_delay"):
+            assert -row["clock_bound_ns"] < row["estimate"] < 10e6
+        await_nothing(hosts, 5)
+
+
+def test_one_way_delays_between_clocks_that_differ(hosts: Hosts) -> None:
+    run = measured(hosts, "one-way", "bed.sessions=1", "trials.rounds=2", "trials.duration=40ms",
+                   "stream.interval=400us", "stream.payload_bytes=64", "stream.schedule=regular")  # fmt: skip
+    shared, off_ns, bound_ns = clocks_of(run)
+    assert shared == {False}
+    assert off_ns <= bound_ns < 1e6
+    delays = figures(run, "one_way_delay")
+    assert {row["device"] for row in delays} == {"direct", "bridge"}
+    assert all(0 < row["clock_error95_ns"] <= row["clock_bound_ns"] < 4e6 for row in delays), delays
+    log = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    floors = [entry["floor_ns"] for entry in log if entry["event"] == "qualified"]
+    assert floors
+    assert set(floors) == {None}, "a delay between two clocks that nobody joined"
+
+
+def test_anomalies_need_the_clock_of_a_alone(hosts: Hosts) -> None:
+    run = measured(hosts, "anomalies", "pairs.probes_per_block=2000", "pairs.rounds=1", "probe.interval=500us")
+    assert json.loads((run / "analysis/verdict.json").read_text())["sentence"]
+
+
+def test_what_does_not_join_the_hosts_clocks_is_refused_with_what_would_mend_it(hosts: Hosts) -> None:
+    argv = ["throughput", "--quick", "--no-history", "--set", "bed.device_cpu=shared", "--bed", str(hosts.bed())]
+    done = hosts.sojourn("run", *argv, "--out", "run")
+    assert done.returncode == 3, done.stderr
+    assert re.search(
+        r"throughput compares times of hosts whose clocks differ, and method throughput does not bring these "
+        r"together: measure it on one machine \(--bed netns\), or ask a study of method anomalies, one-way, pairs, "
+        r"taps or variance",
+        done.stderr,
+    ), done.stderr
+
+
 @pytest.mark.proof
-@pytest.mark.parametrize("study", ["anomalies", "bridge-modes", "frame-size"])
+@pytest.mark.parametrize("study", ["anomalies", "bridge-modes", "frame-size", "one-way"])
 def test_other_studies_run_over_ssh(study: str, hosts: Hosts) -> None:
     argv = ["run", study, "--quick", "--bed", str(hosts.bed()), "--out", "run", "--no-history", "--no-report"]
     done = hosts.sojourn(*argv, seconds=900)

@@ -10,7 +10,8 @@ import polars as pl
 import pytest
 
 from sojourn.analysis.run import load
-from sojourn.methods.taps.analyse import budgets, study
+from sojourn.methods.taps.analyse import budgets, stream_mean, study
+from sojourn.records import TABLES
 from sojourn.records.log import read_log
 from tests.unit.made_up_streams import write_table
 from tests.unit.synthetic_streams import StreamRun, cell
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from sojourn.analysis.rows import Row
     from sojourn.analysis.study import Study
+    from tests.unit.synthetic_streams import Trial
 
 BETWEEN_NS = {"wire": 900.0, "bridge": 1_300.0, "bridge:qos": 2_100.0}
 AT_ENDS_NS = {"wire": 1_000.0, "bridge": 1_400.0, "bridge:qos": 2_500.0}
@@ -39,9 +41,15 @@ def made_up(
     entry: str = "kernel",
     held_ns: int = 0,
     seed: int = 3,
+    error95_ns: float | None = None,
 ) -> Path:
-    """A run whose taps saw every packet but the lost ones, and one of another length, which is none of the stream's."""
+    """A run whose taps saw every packet but the lost ones, and one of another length, which is none of the stream's.
+
+    With `error95_ns` both ends have clocks of their own, which exchanges brought together with this error.
+    """
     run = StreamRun(path, "taps", [cell(), cell(interval_ns=200_000)], AT_ENDS_NS, count=COUNT, seed=seed)
+    if error95_ns is not None:
+        run.shared, run.lines = False, lambda trial: [line(trial, error95_ns)]
     folder = run.write()
     rng = np.random.default_rng(seed)
     lines = folder.joinpath("log.jsonl").read_text().splitlines()
@@ -70,6 +78,14 @@ def made_up(
         lines.insert(-1, json.dumps(taps))
     folder.joinpath("log.jsonl").write_text("\n".join(lines) + "\n")
     return folder
+
+
+def line(trial: Trial, error95_ns: float) -> dict[str, Any]:
+    """A line between two clocks that are not apart, for the whole trial."""
+    begin, end = int(trial.intended[0]) - 10**7, int(trial.intended[-1]) + 10**7
+    known = {"block": trial.block, "peer": "b", "clock_id": 8, "shared": False, "from_ns": begin, "to_ns": end}
+    known |= {"reference_ns": (begin + end) // 2, "exchanges": 400, "error95_ns": error95_ns}
+    return dict.fromkeys(TABLES["clock_lines"], 0.0) | known | {"bound_ns": 4 * error95_ns}
 
 
 def rows_of(
@@ -126,6 +142,36 @@ def test_what_subtraction_tells_beyond_the_ports_is_a_finding(tmp_path: Path) ->
     assert told.value == pytest.approx(300, abs=120)
     assert {place.device for place in told.places} >= {"bridge:qos"}
     assert "bridge:qos" in told.sentence
+
+
+@pytest.mark.parametrize(("error95_ns", "told"), [(20.0, 1), (400.0, 0)])
+def test_of_two_clocks_the_subtraction_has_the_errors_and_the_taps_have_none(
+    error95_ns: float, told: int, tmp_path: Path
+) -> None:
+    """300 ns more by subtraction are a finding only where the clocks are surely not what makes them."""
+    found = study(load(made_up(tmp_path / "run", error95_ns=error95_ns)))
+    subtracted = rows_of(found, "bridge:qos", "subtraction_less_taps", reference="wire")
+    assert len(subtracted) == 2
+    for row in subtracted:
+        assert row.clock_error95_ns == pytest.approx(2 * error95_ns, rel=0.1)
+        assert row.clock_bound_ns == pytest.approx(8 * error95_ns, rel=0.1)
+        assert (row.value.half_width or 0) > 1.8 * error95_ns
+        assert holds(row, 300)
+    for row in rows_of(found, "bridge:qos", "delay_between_taps"):
+        assert row.clock_bound_ns == 0.0
+        assert holds(row, BETWEEN_NS["bridge:qos"])
+    assert sum(one.name == "taps_disagree" for one in found.findings) == told
+
+
+def test_exchanges_between_clocks_are_no_frames_of_the_stream(tmp_path: Path) -> None:
+    """Taps see both; the mean of a trial that is compared with repeated ones is of the stream's alone."""
+    run = load(made_up(tmp_path / "run"))
+    event = next(one for one in run.log if one["event"] == "taps")
+    (pair,) = event["matched"]["pairs"]
+    pair["directions"][0]["delay"] = {"n": COUNT + 1, "mean_ns": 5e6}
+    assert stream_mean(run, event) == 5e6, "of one clock there are no exchanges"
+    run.trial_events[event["block"]]["clock"] = [{"shared": False}]
+    assert stream_mean(run, event) == pytest.approx(BETWEEN_NS[event["device"]], abs=100)
 
 
 def test_losses_between_the_taps_are_infinite_delays_and_doubts_are_told(tmp_path: Path) -> None:

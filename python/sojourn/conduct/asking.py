@@ -55,6 +55,8 @@ class Asked:
     """How long emulators and rated links may keep a frame: a trial waits so much longer, and nothing is late before."""
     all_stamps: bool = False
     """Whether every time of a departure is taken, and frames pass the sender's queue."""
+    one_clock: bool = True
+    """Whether both ends read one clock; else the sender learns the receiver's by exchanges."""
 
     @property
     def frames(self) -> int:
@@ -132,7 +134,7 @@ def sending(asked: Asked) -> dict[str, Any]:
             "flows": flows,
             "keep": asked.keep,
             "stamps": stamps(asked),
-            "clock": "shared",
+            "clock": "shared" if asked.one_clock else "exchange",
             "start_in_ns": START_IN_NS,
         }
         | time_limit(asked)
@@ -278,8 +280,13 @@ def load_sending(asked: Asked) -> dict[str, Any]:
         "payload_bytes": stream.load_frame_bytes - ETHERNET,
         "seed": asked.trial.seed + FIRST_LOAD_FLOW,
     }
-    own = {"flows": [one], "keep": "histograms", "stamps": "none", "clock": "shared", "start_in_ns": START_IN_NS}
-    return head(asked.trial, "load") | own
+    own = {"flows": [one], "keep": "histograms", "stamps": "none", "start_in_ns": START_IN_NS}
+    return head(asked.trial, "load") | own | {"clock": untimed_clock(one_clock=asked.one_clock)}
+
+
+def untimed_clock(*, one_clock: bool) -> str:
+    """What is said of the receiver's clock where nobody asks how long frames took: no exchange is worth its time."""
+    return "shared" if one_clock else "none"
 
 
 def load_receiving(asked: Asked) -> dict[str, Any]:

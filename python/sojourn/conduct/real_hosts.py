@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 
 from sojourn.bed import HostSpec, PathSpec
 from sojourn.errors import MachineError
+from sojourn.methods import load, packages
 from sojourn.plan.real_bed import load_real_bed
 
 if TYPE_CHECKING:
     from sojourn.bed.backend import Backend
     from sojourn.plan import Plan
+    from sojourn.plan.ask import Ask
     from sojourn.plan.real_bed import RealBed
 
 
@@ -36,9 +38,17 @@ def paths_of(real: RealBed) -> dict[str, PathSpec]:
 
 
 def require_clock(plan: Plan, backend: Backend) -> None:
-    """Refuse a study of one-way delays between hosts whose clocks differ: it would take one for the other."""
-    if plan.ask.one_clock and not backend.one_clock:
-        raise MachineError(
-            f"{plan.study.name} compares times of several hosts, which have clocks of their own: of real hosts, "
-            "only studies of round-trip times can be asked so far (methods pairs and variance)"
-        )
+    """Refuse a study that would take the times of one host for those of another."""
+    if backend.one_clock or may_have_several_clocks(plan.ask):
+        return
+    able = [name for name in sorted(packages()) if may_have_several_clocks(load(name, "ask").ASK)]
+    raise MachineError(
+        f"{plan.study.name} compares times of hosts whose clocks differ, and method {plan.study.method} does not bring "
+        f"these together: measure it on one machine (--bed netns), or ask a study of method {', '.join(able[:-1])} or "
+        f"{able[-1]}"
+    )
+
+
+def may_have_several_clocks(ask: Ask) -> bool:
+    """Whether a method compares no times of several hosts, or brings their clocks together by exchanges."""
+    return not ask.one_clock or ask.joins_clocks

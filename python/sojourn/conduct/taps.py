@@ -80,7 +80,10 @@ class Taps:
         )
 
     def _keep(self, asked: Asked, matched: dict[str, Any]) -> None:
-        """The mean delay of a planned trial: of all attempts at it, for what stands out is measured again anyway."""
+        """The mean delay of a planned trial: of all attempts at it, for what stands out is measured again anyway.
+
+        Exchanges between two clocks are in it; they are as many in each trial, and the analysis leaves them out.
+        """
         place = (asked.trial.path, asked.trial.cell)
         ways = matched["pairs"][0]["directions"]
         delay = next((one["delay"] for one in ways if one["direction"] == "forward"), None)

@@ -164,7 +164,8 @@ class Tester:
         if site.simulated and trial.factors.schedule == "flood" and "send_ns" not in site.line(trial.path):
             rate_pps = SIMULATED_FLOOD_PPS
         pipe_ns = self.session.emulators.longest_ns(trial.path, trial.factors.pipe)
-        return Asked(self.session.plan, trial, link, engines, rate_pps, load_link, load_pps, pipe_ns, self.all_stamps)
+        return Asked(self.session.plan, trial, link, engines, rate_pps, load_link, load_pps, pipe_ns, self.all_stamps,
+                     site.bed.backend.one_clock)  # fmt: skip
 
     def link(self, path: str) -> Link:
         """The link of a path, simulated or not."""
@@ -321,7 +322,8 @@ class Tester:
             if link is None or link.path in self._learned or self.session.site.simulated:
                 continue
             flows = [announcement(link, number) for number in range(len(link.far))]
-            own = {"keep": "histograms", "stamps": "none", "clock": "shared", "start_in_ns": asking.START_IN_NS}
+            clock = asking.untimed_clock(one_clock=self.session.site.bed.backend.one_clock)
+            own = {"keep": "histograms", "stamps": "none", "clock": clock, "start_in_ns": asking.START_IN_NS}
             place = {"block": self.number(), "device": link.path, "round": 0, "visit": 0, "cell": 0}
             self.ends["b"].send(place | {"purpose": "warm-up", "flows": flows, **own})
             sent = self.ends["b"].sent(self.session.screen.tick)

@@ -203,7 +203,8 @@ def qualify(limits: Limits) -> None:
         outcomes.setdefault((trial.factors.engine, trial.factors.frame_bytes), []).append(outcome)
     for (engine, frame_bytes), found in outcomes.items():
         tester.session.log("qualified", frame_bytes=frame_bytes, **clean(limits, frame_bytes, engine),
-                           **qualities(found), **engines_of(tester, engine))  # fmt: skip
+                           **qualities(found, one_clock=tester.session.site.bed.backend.one_clock),
+                           **engines_of(tester, engine))  # fmt: skip
 
 
 def clean(limits: Limits, frame_bytes: int, engine: str) -> dict[str, Any]:
@@ -222,11 +223,11 @@ def engines_of(tester: Tester, engine: str) -> dict[str, str]:
     return {"send_engine": auto.send, "receive_engine": auto.receive}
 
 
-def qualities(found: list[Outcome]) -> dict[str, Any]:
-    """The tester's own figures, from the least load to the flood."""
+def qualities(found: list[Outcome], *, one_clock: bool) -> dict[str, Any]:
+    """The tester's own figures, from the least load to the flood; no delay between clocks that were not joined."""
     paced = [one for one in found if one.rate_pps is not None]
     floods = [one for one in found if one.rate_pps is None]
-    least = min(paced, key=lambda one: one.rate_pps or 0.0, default=None)
+    least = min(paced, key=lambda one: one.rate_pps or 0.0, default=None) if one_clock else None
     delay = next((flow["delay_ns"] for flow in least.received if flow["port"] == 0), None) if least else None
     return {
         "floor_ns": {"min": delay["min"], "p50": delay["p50"]} if delay else None,

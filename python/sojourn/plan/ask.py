@@ -91,6 +91,8 @@ class Ask:
     """Whether a simulated line is asked for probes, there and back, and not for streams."""
     one_clock: bool = True
     """Whether it takes times of one host from times of another."""
+    joins_clocks: bool = False
+    """Whether its streams tell how the clocks of both ends differ, by exchanges, where they do."""
     not_simulated: str | None = None
     """What a simulated line has not, so that the method cannot be asked of it."""
     restful: Callable[[Plan], bool] = lambda _: True

@@ -29,6 +29,7 @@ def ask_streams(  # noqa: PLR0913 - one for each way in which such methods diffe
     more: Mapping[str, type] | None = None,
     not_simulated: str | None = None,
     logs_emulators: bool = False,
+    joins_clocks: bool = False,
     check: Callable[[Plan, Lookup], None] | None = None,
 ) -> Ask:
     """The ask, with `more` sections and a further check.
@@ -57,6 +58,7 @@ def ask_streams(  # noqa: PLR0913 - one for each way in which such methods diffe
         sessions=sessions,
         not_simulated=not_simulated,
         restful=is_restful if restless else lambda _: True,
+        joins_clocks=joins_clocks,
     )
 
 

@@ -64,4 +64,5 @@ ASK = Ask(
     words={"device": "bed.devices", "size": "probe.icmp_bytes", "probes": "pairs.probes_per_block"},
     probes=True,
     one_bed="follows one bed for long",
+    one_clock=False,
 )

@@ -12,11 +12,12 @@ Quantities beside those of all streams (`analysis.streams`):
   sender's stamps of departures); mean p1 p50 p99 min max sd [ns]
 - tap_interval_within_10, departure_interval_within_10 (of the intervals, within 10 % of the asked one); ratio [1]
 - lost_between_taps (of the packets that entered), reordered_between_taps, duplicated_between_taps (of those that left);
-  ratio [1]
+  ratio [1]. All packets of the stream's direction are counted: of ends with two clocks, their exchanges too
 - cell_anomaly (what a device takes more than its reference in a cell that was repeated, less the middle of its cells of
   that size; `repeats`); mean repeated [ns]
 - packets_in_flight (others in the device when a packet enters); mean max [1]
-- subtraction_less_taps (what a device adds over `wire` one way by subtraction, less the same by taps); mean [ns]
+- subtraction_less_taps (what a device adds over `wire` one way by subtraction, less the same by taps); mean [ns].
+  A device's taps have one clock, the ends may have two: the interval then has the errors of these
 
 Samples: tap_quantiles and tap_histograms, as delay_quantiles and delay_histograms; tap_density: device, cell, low_ns,
 high_ns, share (of the packets that crossed), ten classes to a decade, the same for all. tap_in_flight: device, cell,
@@ -38,7 +39,7 @@ from sojourn.analysis.rows import Row
 from sojourn.analysis.run import A_A, DIRECT, WIRE
 from sojourn.analysis.samples import with_cells
 from sojourn.analysis.sessions import beds_in
-from sojourn.analysis.stream_rows import delay_rows
+from sojourn.analysis.stream_rows import delay_rows, errors_of_paths
 from sojourn.analysis.stream_samples import histogram_samples, quantile_samples
 from sojourn.analysis.stream_study import Gathered
 from sojourn.analysis.streams import differences, over_pairs, series, sessions_of_pairs, share_of
@@ -105,8 +106,11 @@ def study(run: Run) -> Study:
     apart = disagreements(run, of, crossed)
     packets, trials = with_in_flight(crossed.packets), accounts(run, crossed.flows, crossed.events, counts_of)
     own = [*delay_rows(run, values), *over_rows(run, crossed), *flight_rows(run, packets), *account_rows(run, trials)]
-    own += [row for place, pairs in apart.items() for row in difference_rows(run, place, DISAGREE, pairs)]
-    again = repeated_cells(run, crossed.means, mean_of)
+    subtracted = [row for place, pairs in apart.items() for row in difference_rows(run, place, DISAGREE, pairs)]
+    for row in subtracted:
+        row.between_clocks(*errors_of_paths(row, of.summaries))
+    own += subtracted
+    again = repeated_cells(run, crossed.means, lambda event: stream_mean(run, event))
     own += repeat_rows(run, again)
     entered = crossed.packets.rename({"first_ns": "at_ns"})
     own += interval_rows(run, entered, crossed.flows, "tap_interval")
@@ -117,7 +121,8 @@ def study(run: Run) -> Study:
     )
     own += interval_rows(run, left, crossed.flows, "departure_interval")
     of.rows.extend(own)
-    of.findings.extend([*lost_by_taps(crossed), *ambiguous(crossed), *disagreeing(apart), *anomalous(again)])
+    of.findings.extend([*lost_by_taps(crossed), *ambiguous(crossed)])
+    of.findings.extend([*disagreeing(apart, of.summaries), *anomalous(again)])
     for name, stamps in (("tap_interval", entered), ("departure_interval", left)):
         quantiles = quantile_samples(interval_values(run, stamps, name)).rename({"delay_ns": "gap_ns"})
         of.samples[f"{name}_quantiles"] = with_cells(run, quantiles)
@@ -137,10 +142,7 @@ def crossed_of(run: Run, flows: pl.DataFrame) -> Crossed:
     events = {int(event["block"]): event for event in taps if int(event["block"]) in known}
     frames = []
     for block, event in events.items():
-        factors = run.cells[int(flows.filter(pl.col("block") == block)["cell"][0])]
-        crossings = read_table(run.folder.records / event["records"], "crossings").frame
-        length = (factors.frame_bytes or 0) - FCS_BYTES
-        mine = crossings.filter(pl.col("direction") == "forward", pl.col("length_bytes") == length)
+        mine = crossings_of(run, event, int(flows.filter(pl.col("block") == block)["cell"][0]))
         seen = mine.select(pl.col(name).cast(kind) for name, kind in SEEN.items())
         frames.append(seen.with_columns(pl.lit(block, pl.Int32).alias("block")))
     packets = pl.concat([pl.DataFrame(schema={**SEEN, "block": pl.Int32()}), *frames])
@@ -157,10 +159,26 @@ def crossed_of(run: Run, flows: pl.DataFrame) -> Crossed:
     return Crossed(whole.sort("block", maintain_order=True), between, events)
 
 
+def crossings_of(run: Run, event: dict[str, Any], cell: int) -> pl.DataFrame:
+    """The frames of the stream that both taps of a trial saw: those of its length, in its direction."""
+    crossings = read_table(run.folder.records / event["records"], "crossings").frame
+    length = (run.cells[cell].frame_bytes or 0) - FCS_BYTES
+    return crossings.filter(pl.col("direction") == "forward", pl.col("length_bytes") == length)
+
+
 def counts_of(event: dict[str, Any]) -> dict[str, int]:
     """The accounting of the packets of the stream's direction."""
     directions = event["matched"]["pairs"][0]["directions"]
     return next((one["counts"] for one in directions if one["direction"] == "forward"), {})
+
+
+def stream_mean(run: Run, event: dict[str, Any]) -> float | None:
+    """The mean delay of a trial's frames between its taps, without the exchanges of clocks where there were any."""
+    trial = run.trial_events.get(int(event["block"]), {})
+    if all(one.get("shared") for one in trial.get("clock") or ()):
+        return mean_of(event)
+    mean = crossings_of(run, event, int(trial["cell"]))["delay_ns"].mean()
+    return float(mean) if isinstance(mean, int | float) else None
 
 
 def mean_of(event: dict[str, Any]) -> float | None:
@@ -281,10 +299,17 @@ def ambiguous(crossed: Crossed) -> list[Finding]:
     return [Finding("ambiguous_matches", said, float(total))] if total else []
 
 
-def disagreeing(apart: dict[tuple[str, str, int], Differences]) -> list[Finding]:
-    """Devices that subtraction finds to differ from what their taps see, at a level that all comparisons share."""
+def disagreeing(apart: dict[tuple[str, str, int], Differences], ends: pl.DataFrame) -> list[Finding]:
+    """Devices that subtraction finds to differ from what their taps see, at a level that all comparisons share.
+
+    Of ends with two clocks (`ends`, their delays) the clocks' errors may be the difference: the interval holds them.
+    """
     level = 1 - FALSE_ALARM / max(1, len(apart))
-    judged = {place: over_pairs(pairs, level) for place, pairs in apart.items()}
+    judged = {}
+    for (device, reference, cell), pairs in apart.items():
+        row = Row(device, DISAGREE, "mean", over_pairs(pairs, level), "ns", reference, cell=cell)
+        row.between_clocks(*errors_of_paths(row, ends))
+        judged[device, reference, cell] = row.value
     found = {Place(device, cell): one for (device, _, cell), one in judged.items() if one.excludes(0)}
     if not found:
         return []
