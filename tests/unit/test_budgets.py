@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,7 +31,6 @@ from tests.unit.many_runs import mean_and_error_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 COUNTED = "its headline is a share of what was counted: its interval is one of counts, which is not symmetric about it"
 WITHOUT_HEADLINE = {
@@ -49,6 +49,12 @@ WITHOUT_HEADLINE = {
 def test_every_method_states_the_budget_of_its_headline(method: str) -> None:
     states = hasattr(load(method, "analyse"), "budgets")
     assert states != (method in WITHOUT_HEADLINE), WITHOUT_HEADLINE.get(method, "no budget, and no reason why")
+
+
+def test_the_page_names_every_method_without_a_budget() -> None:
+    page = (Path(__file__).parents[2] / "docs/concepts/uncertainty.md").read_text()
+    section = page.partition("## Methods without a budget")[2].partition("\n## ")[0]
+    assert set(WITHOUT_HEADLINE) == set(re.findall(r"`([\w-]+)`", section))
 
 
 def latency(value: Interval, sessions: int | None = None) -> Row:

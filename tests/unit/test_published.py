@@ -12,7 +12,8 @@ import pytest
 from sojourn import studies as built_in
 from sojourn.cli.published import plan_of, take
 from sojourn.errors import RequestError
-from sojourn.report.experiments import Experiment, answer, experiments, papers, studies
+from sojourn.plan import load_plan
+from sojourn.report.experiments import Experiment, Left, answer, experiments, left, papers, studies
 from sojourn.report.overview import ours, write_overview
 from sojourn.report.run import Run
 
@@ -33,14 +34,34 @@ def tables() -> dict[str, list[dict[str, str]]]:
 
 def test_every_row_of_every_published_table_belongs_to_an_experiment() -> None:
     every = experiments()
-    missing = [
+    rest = left()
+    wrong = [
         f"{name}: {row}"
         for name, rows in tables().items()
         for row in rows
-        if not any(one.table == name and one.has(row) for one in every)
+        if any(one.table == name and one.has(row) for one in every)
+        is any(one.table == name and one.has(row) for one in rest)
     ]
-    assert not missing
+    assert not wrong, "a row is an experiment's, or it is left, and not both"
     assert len(tables()) == 19
+
+
+WHOLE = {"bridge2003_timestamping", "bridge2003_dlink_rtt", "siftr2007_disabled"}
+"""Files of which one figure is made of every row."""
+
+
+def test_an_experiment_claims_a_whole_file_only_where_its_figure_is_made_of_it() -> None:
+    assert {one.table for one in experiments() if one.table and not one.rows} == WHOLE
+
+
+@pytest.mark.parametrize("one", left(), ids=lambda one: f"{one.table} {one.rows}")
+def test_what_is_left_is_there_and_stands_in_a_report_or_has_a_reason(one: Left) -> None:
+    rows = tables()[one.table]
+    assert all(any(row[key] == value for row in rows) for key, several in one.rows.items() for value in several)
+    assert bool(one.study) is not bool(one.why)
+    if one.study:
+        assert one.table in load_plan(one.study).study.published, "its report sets the file beside ours"
+        assert one.study in studies()
 
 
 def test_every_table_and_figure_of_every_paper_belongs_to_an_experiment() -> None:
@@ -126,6 +147,16 @@ def test_what_is_missing_is_said_with_its_reason(tmp_path: Path) -> None:
     one = an_experiment(ours={"quantity": "rtt"})
     assert answer(one, None, "no root").words == "not measured: no root"
     assert answer(one, a_run(tmp_path / "toy", [])).words == "this run leaves it out"
+
+
+def test_what_the_quick_run_leaves_out_is_said_with_its_reason(tmp_path: Path) -> None:
+    one = an_experiment(ours={"quantity": "rtt"}, quick="it takes hours")
+    assert answer(one, a_run(tmp_path / "toy", [])).words == "this run leaves it out; it takes hours"
+    told = answer(an_experiment(hypothesis="md1", quick="it takes hours"), a_run(tmp_path / "other", []))
+    assert told.words == "md1: not tested; it takes hours"
+    there = [{"quantity": "rtt", "device": "bridge", "estimate": 1.0}]
+    assert "hours" not in answer(one, a_run(tmp_path / "whole", there)).words
+    assert [one.items for one in experiments() if one.quick] == [("section V.B",), ("figure 11", "figure 12")]
 
 
 def test_the_page_has_every_experiment_and_links_its_run(tmp_path: Path) -> None:

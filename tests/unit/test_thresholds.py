@@ -116,7 +116,7 @@ NO_DECISIONS = {
         methods.taps.analyse.flight: EXACT
         methods.tcp_perturbation.analyse: CHANGES
         methods.tcp_truth.analyse.cubic: POINTS
-        statistics.anderson: LEAST
+        statistics.anderson: LEAST LEAST_GAP_NS
         statistics.cycle: MOST_TRIED OVERSAMPLING
         statistics.distance: MOST_TRIALS RESAMPLES
         statistics.modes: FOOT GRID

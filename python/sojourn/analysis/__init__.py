@@ -51,6 +51,7 @@ __all__ = ["Verdict", "analyse"]
 def analyse(folder: Path) -> Verdict:
     """Analyse the run in `folder`, write its analysis/ anew, and give the verdict."""
     from sojourn.analysis.finding import mark
+    from sojourn.analysis.poisson import poisson
     from sojourn.analysis.run import load
     from sojourn.analysis.samples import write_samples
     from sojourn.analysis.too_few import too_few
@@ -63,6 +64,9 @@ def analyse(folder: Path) -> Verdict:
     method = cast("Method", load_method(run.method, "analyse"))
     study = method.study(run)
     study.findings.extend(too_few(study.rows, run.sessions))
+    tests, misfits = poisson(run)
+    study.rows.extend(tests)
+    study.findings.extend(misfits)
     mark(study.rows, study.findings)
     budgets = method.budgets(run, study) if hasattr(method, "budgets") else []
     write_samples(run.folder.samples, study.samples)

@@ -1,8 +1,8 @@
 """Findings of a run of streams: about the tester, then about the packets.
 
-The tester: late or stretched sending, a missed load, refused and dropped frames, departures that are not a Poisson
-process, mixed timestamp sources, stepped clocks, unaccounted frames. The results: impossible values. The rest are
-notes."""
+The tester: late or stretched sending, a missed load, refused and dropped frames, mixed timestamp sources, stepped
+clocks, unaccounted frames; whether departures are a Poisson process is asked of every method at once (`poisson`). The
+results: impossible values. The rest are notes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
-from scipy import special
 
 from sojourn.analysis.clocks import asymmetries, clock_findings
 from sojourn.analysis.finding import Finding, Place, worst_apart, worst_first
@@ -48,10 +47,6 @@ MISSED = 0.005
 SMALL_BUFFER = 0.001
 """With more local drops than this share of the frames sent, the receive buffer is too small."""
 
-MISFIT_LEVEL = 0.01
-MISFIT_CHANCE = 1e-4
-"""The probability, for a true Poisson process, that at least as many trials fail the test at 1 %."""
-
 LEAST_FOR_MODES = 300
 APART_NS = 100.0
 """Modes nearer to each other than this may be clock ticks: virtual machines have ticks of tens of nanoseconds."""
@@ -77,7 +72,7 @@ def stream_findings(
     In the `overloads` more was offered than the sender or the path can do, on purpose: a missed load is a note there.
     """
     missing = missing_trials(run, flows)
-    found = [*_late(run, errors, overloads), *_missed(flows, overloads), *_dropped(flows), *_misfit(flows)]
+    found = [*_late(run, errors, overloads), *_missed(flows, overloads), *_dropped(flows)]
     found += [*_conserved(run, flows), *_contradicted(flows)]
     found += [*stamps_of(packets), *_steps(run), *clock_findings(run.clock_lines, run.streams, packets)]
     found += [
@@ -172,22 +167,6 @@ def _worst(name: str, rows: pl.DataFrame, sentence: str, overloads: Collection[P
         worst = rows.group_by("device", "cell").agg(pl.col("share").max())
         found = {Place(device, cell): float(value) for device, cell, value in worst.iter_rows()}
         yield from worst_apart(name, found, overloads, lambda place: sentence.format(percent(found[place])))
-
-
-def _misfit(flows: pl.DataFrame) -> Iterator[Finding]:
-    sent = flows.filter(pl.col("schedule") == "poisson").drop_nulls("anderson_darling_p").unique(["block", "flow"])
-    found: dict[Place, float] = {}
-    for (device, cell), rows in sent.partition_by("device", "cell", as_dict=True).items():
-        bad = int((rows["anderson_darling_p"] < MISFIT_LEVEL).sum())
-        if bad and 1 - float(special.bdtr(bad - 1, rows.height, MISFIT_LEVEL)) < MISFIT_CHANCE:
-            found[Place(str(device), int(str(cell)))] = bad / rows.height
-    if found:
-        places, worst = worst_first(found)
-        sentence = (
-            f"in {percent(worst)} of a cell's trials the times between departures are not exponentially distributed "
-            f"(Anderson and Darling's test, p < {MISFIT_LEVEL:g}): the departures are not a Poisson process"
-        )
-        yield Finding("poisson_misfit", sentence, worst, places)
 
 
 def _conserved(run: Run, flows: pl.DataFrame) -> Iterator[Finding]:

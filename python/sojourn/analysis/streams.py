@@ -140,7 +140,6 @@ SENT = {
     "rate_pps": "asked_pps",
     "intended_pps": "intended_pps",
     "achieved_pps": "offered_pps",
-    "anderson_darling_p": "anderson_darling_p",
     "first_ns": "sent_first_ns",
     "last_ns": "sent_last_ns",
     "started_ns": "started_ns",

@@ -52,9 +52,25 @@ class Experiment:
     table: str = ""
     rows: dict[str, list[str]] = field(default_factory=dict)
     why: str = ""
+    quick: str = ""
+    """Why the quick run of the study leaves it out; empty where it does not."""
 
     def has(self, row: Mapping[str, str]) -> bool:
         """Whether a row of its table of published figures is its own."""
+        return all(row[key] in wanted for key, wanted in self.rows.items())
+
+
+@dataclass(frozen=True)
+class Left:
+    """Rows of a table that no experiment has: the study whose report sets them beside ours, or why none does."""
+
+    table: str
+    rows: dict[str, list[str]]
+    study: str = ""
+    why: str = ""
+
+    def has(self, row: Mapping[str, str]) -> bool:
+        """Whether a row of the table is one of them."""
         return all(row[key] in wanted for key, wanted in self.rows.items())
 
 
@@ -87,6 +103,11 @@ def experiments() -> list[Experiment]:
     return found
 
 
+def left() -> list[Left]:
+    """What no experiment has, in the order of the list."""
+    return [Left(**entry) for entry in _catalogue()["left"]]
+
+
 def studies() -> list[str]:
     """The studies that the experiments name, each once, in their order."""
     return list(dict.fromkeys(one.study for one in experiments() if one.study))
@@ -102,6 +123,8 @@ def answer(experiment: Experiment, run: Run | None, why_none: str = "") -> Answe
     words = [*([paced] if paced else []), *_outcomes(experiment, run), *_findings(experiment, run)]
     if experiment.ours and shown is None:
         words.insert(0, "this run leaves it out")
+    if experiment.quick and (words[:1] == ["this run leaves it out"] or _not_tested(experiment) in words):
+        words.append(experiment.quick)
     return Answer(experiment, shown, "; ".join(words), str(run.verdict["verdict"]))
 
 
@@ -144,6 +167,10 @@ def _outcomes(experiment: Experiment, run: Run) -> list[str]:
     outcomes = [str(one["outcome"]) for one in tested]
     counted = [f"{outcomes.count(one)} {one}" if len(outcomes) > 1 else one for one in dict.fromkeys(outcomes)]
     return [f"{experiment.hypothesis}: {', '.join(counted) or 'not tested'}"]
+
+
+def _not_tested(experiment: Experiment) -> str:
+    return f"{experiment.hypothesis}: not tested"
 
 
 def _findings(experiment: Experiment, run: Run) -> list[str]:

@@ -1,0 +1,129 @@
+"""Whether departures that were to be a Poisson process were one: Anderson and Darling's test of the times between them.
+
+Each trial of a stream was tested by its sender, each block of probes is tested here, for exponential times of any mean.
+The rule is one for all methods, and for one stream by hand: tests at MISFIT_LEVEL, of which so many fail in a cell as
+would with a probability of MISFIT_LEVEL at most, that shared by all cells of the run (Bonferroni). Of a single test
+this is p < MISFIT_LEVEL. Failures are counted, and the smallest p is not taken, because the formulas of p are good near
+usual levels only; so a cell of a single trial beside other cells cannot fail. It does not test the rate: `load_missed`
+is about that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+from scipy import special
+
+from sojourn.analysis.finding import Finding, Place, worst_first
+from sojourn.analysis.rows import Row
+from sojourn.analysis.streams import LOAD_FLOWS, kept_blocks
+from sojourn.analysis.wording import counted, percent
+from sojourn.statistics.anderson import exponential
+from sojourn.statistics.interval import Interval
+
+if TYPE_CHECKING:
+    from sojourn.analysis.run import Run
+
+MISFIT_LEVEL = 0.01
+"""Of each test, and of the run: a good run has the finding with this probability at most."""
+
+QUANTITY = "poisson_fit"
+TESTED = {"device": pl.String, "cell": pl.Int32, "a2": pl.Float64, "p": pl.Float64}
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """The tests of a path and cell."""
+
+    place: Place
+    trials: int
+    failed: int
+    """Trials with a p below MISFIT_LEVEL."""
+    greatest: float
+    """The greatest A squared of a trial."""
+    least_p: float
+
+    @property
+    def chance(self) -> float:
+        """The probability that of so many trials of a true Poisson process at least as many fail."""
+        return float(special.bdtrc(self.failed - 1, self.trials, MISFIT_LEVEL)) if self.failed else 1.0
+
+
+def poisson(run: Run) -> tuple[list[Row], list[Finding]]:
+    """The tests of every path and cell with a Poisson schedule as rows, and the finding where the run fails them."""
+    tests = tests_of(run)
+    chances = [min(1.0, one.chance * len(tests)) for one in tests]
+    rows = [row for one, chance in zip(tests, chances, strict=True) for row in _rows(run, one, chance)]
+    return rows, _misfit([one for one, chance in zip(tests, chances, strict=True) if chance <= _just_above()])
+
+
+def tests_of(run: Run) -> list[Fitted]:
+    """The tests, by path and cell."""
+    tested = pl.concat([_of_streams(run), _of_probes(run)])
+    return [
+        Fitted(
+            Place(str(device), int(str(cell))), rows.height, int((rows["p"] < MISFIT_LEVEL).sum()),
+            float(rows["a2"].to_numpy().max()), float(rows["p"].to_numpy().min()),
+        )
+        for (device, cell), rows in sorted(tested.partition_by("device", "cell", as_dict=True).items(), key=str)
+    ]  # fmt: skip
+
+
+def _just_above() -> float:
+    """The level, for a chance that equals it but for rounding."""
+    return MISFIT_LEVEL * (1 + 1e-9)
+
+
+def _of_streams(run: Run) -> pl.DataFrame:
+    """What the senders found, a row for each trial and flow."""
+    if "anderson_darling_p" not in run.streams.columns:
+        return pl.DataFrame(schema=TESTED)
+    sent = run.streams.filter(
+        (pl.col("role") == "send") & (pl.col("schedule") == "poisson") & (pl.col("purpose") == "measure")
+        & (pl.col("flow") < LOAD_FLOWS) & pl.col("block").is_in(sorted(kept_blocks(run)))
+    )  # fmt: skip
+    known = sent.drop_nulls("anderson_darling_p").unique(["block", "flow"])
+    found = known.select(
+        "device", "cell", pl.col("anderson_darling").alias("a2"), pl.col("anderson_darling_p").alias("p")
+    )
+    return found.cast(TESTED)  # type: ignore[arg-type]
+
+
+def _of_probes(run: Run) -> pl.DataFrame:
+    """The same of blocks of probes, from the departures of probes that follow each other."""
+    sent = run.measured.filter(pl.col("schedule") == "poisson").drop_nulls("departure_ns")
+    found = []
+    for rows in sent.partition_by("block", maintain_order=True):
+        one = rows.sort("seq")
+        gaps = np.diff(one["departure_ns"].to_numpy())[np.diff(one["seq"].to_numpy().astype(np.int64)) == 1]
+        fit = exponential(gaps.astype(np.float64))
+        if fit is not None:
+            found.append((one["device"][0], one["cell"][0], fit.statistic, fit.p))
+    return pl.DataFrame(found, schema=TESTED, orient="row")
+
+
+def _rows(run: Run, one: Fitted, chance: float) -> list[Row]:
+    figures = {"failed": one.failed / one.trials, "a2": one.greatest, "least_p": one.least_p, "p": chance}
+    return [
+        Row(
+            str(one.place.device), QUANTITY, statistic, Interval(value, None, None, 0.95, one.trials), "1", None,
+            run.cells[one.place.cell or 0], one.place.cell,
+        )
+        for statistic, value in figures.items()
+    ]  # fmt: skip
+
+
+def _misfit(failing: list[Fitted]) -> list[Finding]:
+    if not failing:
+        return []
+    places, worst = worst_first({one.place: one.failed / one.trials for one in failing})
+    of = next(one for one in failing if one.place == places[0])
+    sentence = (
+        f"in {percent(worst)} of a cell's {counted(of.trials, 'trial')} the times between departures are not "
+        f"exponentially distributed (Anderson and Darling's test, p < {MISFIT_LEVEL:g}): the departures are not a "
+        "Poisson process"
+    )
+    return [Finding("poisson_misfit", sentence, worst, places)]
