@@ -1,7 +1,7 @@
 # Every command that a person or the continuous integration runs. `make` alone lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test proof soak check fuzz sim net browser kernels bench static schema docs drawing clean
+.PHONY: help setup demo test proof soak check fuzz sim net browser kernels bench man static schema docs drawing clean
 SHELL := /bin/bash
 BIN := .venv/bin
 
@@ -54,6 +54,10 @@ kernels: ## boot other kernels in QEMU, log TCP and configure netem in each: dow
 bench: ## side by side with ping, sockperf, trafgen and other generators, about twenty minutes
 	@scripts/setup.sh bench
 	$(BIN)/python -m bench
+
+man: ## man pages and completion of bash, zsh and fish, from the programs' own help: build/man, build/completion
+	@scripts/setup.sh test
+	$(BIN)/python -m scripts.make_manual
 
 static: ## an instrument without shared libraries, for the hosts of a bed over SSH; some three minutes
 	@scripts/setup.sh demo

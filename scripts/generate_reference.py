@@ -55,6 +55,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("probe", "icmp"),
     ("probe", "udp"),
     ("probe", "raw"),
+    ("probe", "sim"),
     ("probe", "respond"),
     ("probe", "blocks"),
     ("stamp",),

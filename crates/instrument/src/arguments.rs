@@ -75,6 +75,9 @@ pub enum Command {
     /// Example: sojourn tcplog run --port 5201 --out out/t -- iperf3 -c 10.0.0.2
     #[command(subcommand)]
     Tcplog(Tcplog),
+    /// Print every command with its options and what they mean, as JSON
+    #[command(hide = true)]
+    Commands,
     /// Print the tables that instruments write, and the findings, as JSON
     Schema,
     /// Print what each command may do on its machine once it is set up, as JSON

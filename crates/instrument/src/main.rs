@@ -5,6 +5,7 @@ mod caller;
 mod capture;
 mod clock;
 mod control;
+mod described;
 mod doctor;
 mod emulate;
 mod failure;
@@ -83,6 +84,10 @@ fn run(command: &Command) -> anyhow::Result<()> {
         Command::Tcplog(command) => tcplog::run(command),
         Command::Rights => {
             println!("{:#}", rights());
+            Ok(())
+        }
+        Command::Commands => {
+            println!("{:#}", described::commands());
             Ok(())
         }
         Command::Schema => {
