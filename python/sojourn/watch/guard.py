@@ -59,6 +59,7 @@ class Guard:
         first, slash, _ = scope["path"].lstrip("/").partition("/")
         if not secrets.compare_digest(first.encode("utf-8", "surrogateescape"), self._token):
             return PlainTextResponse("There is nothing here.\n", 404)
-        if scope.get("method") not in READING:
+        verb = scope["method"]
+        if verb not in READING:
             return PlainTextResponse("This can be read, and nothing else.\n", 405, {"allow": "GET, HEAD"})
         return None if slash else RedirectResponse(f"/{first}/", 307)

@@ -15,6 +15,8 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from sojourn.history.place import is_of_root
+
 TOKEN = re.compile(r"[\w-]{32,64}", re.ASCII)
 
 
@@ -49,8 +51,9 @@ def remember(folder: Path, place: Place) -> None:
 
 
 def _file(folder: Path) -> Path:
-    """Below $XDG_STATE_HOME, or ~/.local/state; root's own home whatever the variables of sudo say."""
-    home = Path(pwd.getpwuid(os.geteuid()).pw_dir)
-    base = Path(os.environ.get("XDG_STATE_HOME", "")) if os.geteuid() else Path()
+    """Below $XDG_STATE_HOME, or ~/.local/state; of root, only where sudo has not left another user's there."""
+    home, base = Path(pwd.getpwuid(os.geteuid()).pw_dir), Path(os.environ.get("XDG_STATE_HOME", ""))
+    if not base.is_absolute() or (os.geteuid() == 0 and not is_of_root(base)):
+        base = home / ".local/state"
     name = hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:24]
-    return (base if base.is_absolute() else home / ".local/state") / "sojourn/watch" / f"{name}.json"
+    return base / "sojourn/watch" / f"{name}.json"

@@ -38,6 +38,7 @@ class Watched:
         self.folder = folder
         self._follower = Follower(folder.log)
         self._looks = looks
+        self._of_log: dict[str, Any] | None = None
         self._look: dict[str, Any] = {}
         self._looked_at: tuple[int, str, float] | None = None
         """Trials, state, and when the verdict was made, at the last look."""
@@ -45,12 +46,14 @@ class Watched:
         self._not_before = 0.0
 
     def told(self) -> dict[str, Any]:
-        """What the page shows now."""
+        """What the page shows now; worked out anew only where the log has grown."""
         while self._follower.behind and self._follower.poll():
-            pass
+            self._of_log = None
+        if self._of_log is None:
+            self._of_log = self._follower.told()
         if self._looks:
             self._look_again()
-        told = self._follower.told()
+        told = self._of_log
         return {
             "name": self.folder.path.resolve().name,
             "folder": str(self.folder.path.resolve()),
