@@ -43,24 +43,36 @@ if TYPE_CHECKING:
     from sojourn.analysis.budget import Stated
     from sojourn.analysis.rows import Row
     from sojourn.analysis.run import Run
-    from sojourn.analysis.study import Method
+    from sojourn.analysis.study import Method, Study
 
-__all__ = ["Verdict", "analyse"]
+__all__ = ["Verdict", "analyse", "assess"]
 
 
 def analyse(folder: Path) -> Verdict:
     """Analyse the run in `folder`, write its analysis/ anew, and give the verdict."""
-    from sojourn.analysis.finding import mark
-    from sojourn.analysis.poisson import poisson
     from sojourn.analysis.run import load
     from sojourn.analysis.samples import write_samples
-    from sojourn.analysis.too_few import too_few
-    from sojourn.analysis.verdict import judge
 
     run = load(Path(folder))
     if run.folder.analysis.exists():
         shutil.rmtree(run.folder.analysis)
     run.folder.analysis.mkdir(parents=True)
+    study, verdict = assess(run)
+    method = cast("Method", load_method(run.method, "analyse"))
+    budgets = method.budgets(run, study) if hasattr(method, "budgets") else []
+    write_samples(run.folder.samples, study.samples)
+    _write(run, study.rows, verdict)
+    _write_budgets(run, budgets)
+    return verdict
+
+
+def assess(run: Run) -> tuple[Study, Verdict]:
+    """What the records say so far, and whether to trust it; writes nothing, so a run may still be going on."""
+    from sojourn.analysis.finding import mark
+    from sojourn.analysis.poisson import poisson
+    from sojourn.analysis.too_few import too_few
+    from sojourn.analysis.verdict import judge
+
     method = cast("Method", load_method(run.method, "analyse"))
     study = method.study(run)
     study.findings.extend(too_few(study.rows, run.sessions))
@@ -68,12 +80,7 @@ def analyse(folder: Path) -> Verdict:
     study.rows.extend(tests)
     study.findings.extend(misfits)
     mark(study.rows, study.findings)
-    budgets = method.budgets(run, study) if hasattr(method, "budgets") else []
-    write_samples(run.folder.samples, study.samples)
-    verdict = judge(run, study)
-    _write(run, study.rows, verdict)
-    _write_budgets(run, budgets)
-    return verdict
+    return study, judge(run, study)
 
 
 def _write(run: Run, rows: list[Row], verdict: Verdict) -> None:

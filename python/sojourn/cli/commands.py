@@ -16,6 +16,7 @@ from sojourn.cli.emulate import app as emulators
 from sojourn.cli.private import private_run
 from sojourn.cli.real_hosts import bed_check, bed_new
 from sojourn.cli.tcplog import app as tcplogs
+from sojourn.cli.watch import watch
 from sojourn.errors import RequestError
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ beds.command("check", short_help="Whether real hosts can hold a bed, and what wo
 app.add_typer(beds, name="bed")
 app.add_typer(bridges, name="bridge", short_help="A Linux bridge over two real ports: up, status, down.")
 app.add_typer(emulators, name="emulate", short_help="Emulate a path between two ports, or verify how exactly.")
+app.command("watch", short_help="A live page of a run, on this machine alone.")(watch)
 app.add_typer(tcplogs, name="tcplog", short_help="TCP's state at every packet: log, watch, plot, convert.")
 
 

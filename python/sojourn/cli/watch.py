@@ -1,0 +1,37 @@
+"""`sojourn watch`: a live page of a run, or of a folder of runs, on this machine alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Watched = Annotated[Path, typer.Argument(metavar="[RUN | FOLDER]", help="A run folder, or a folder that holds runs.")]
+Port = Annotated[
+    int,
+    typer.Option(
+        min=0, max=65535, help="Of 127.0.0.1; 0: the one that this folder had the last time, or any that is free."
+    ),
+]
+Looks = Annotated[
+    bool,
+    typer.Option(
+        "--looks/--no-looks",
+        help="Work out cells, intervals and findings from the records meanwhile, where nobody else wants a processor; "
+        "without, tell only what the log says.",
+    ),
+]
+
+
+def watch(folder: Watched = Path("runs"), *, port: Port = 0, looks: Looks = True) -> None:
+    """Show how far a run is and what it says so far, in a browser on this machine.
+
+    Prints the page's address, which only its reader should know, and serves it until Ctrl-C. Reads the run folder and
+    nothing else; the run need not have begun, and may end meanwhile.
+
+    Example: sojourn watch runs
+    """
+    from sojourn.watch.server import serve
+
+    serve(folder, port, looks=looks, say=lambda words: print(words, flush=True))

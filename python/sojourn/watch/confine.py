@@ -1,0 +1,136 @@
+"""What a server of pages may do once its port is open: read run folders and its own program, and nothing else.
+
+Root becomes `nobody`, with the one capability that reads whatever it may be shown (CAP_DAC_READ_SEARCH): a run's folder
+belongs to root while it is measured and to another user afterwards. Nobody gains rights by running a program
+(no_new_privs). Landlock then leaves reading below the folders that are named, and no writing, no connection and no port
+but those that are open. Programs that are started have no more. Must be called before the first thread is started.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import sysconfig
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sojourn.errors import MachineError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+NOBODY = 65534
+READ_SEARCH = 2
+LAST_CAPABILITY = 63
+VERSION_3 = 0x20080522
+PR_SET_KEEPCAPS, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT, AMBIENT_RAISE = 8, 24, 38, 47, 2
+CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
+"""Landlock's system calls, of the same numbers on every architecture."""
+
+EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = 1, 2, 4, 8
+PATH_BENEATH = 1
+FIRST = {1: 0x1FFF, 2: 0x3FFF, 3: 0x7FFF, 4: 0x7FFF, 5: 0xFFFF}
+"""What Landlock of each version can forbid in file systems; later ones as the last."""
+
+NET_FROM, SCOPED_FROM = 4, 6
+SYSTEM = ("/usr", "/lib", "/lib64", "/bin", "/etc", "/proc", "/sys", "/dev/urandom")
+"""What a Python with its libraries reads to start."""
+
+
+class _Ruleset(ctypes.Structure):
+    _fields_ = (("fs", ctypes.c_uint64), ("net", ctypes.c_uint64), ("scoped", ctypes.c_uint64))
+
+
+class _Beneath(ctypes.Structure):
+    _pack_ = 1
+    _fields_ = (("allowed", ctypes.c_uint64), ("parent", ctypes.c_int32))
+
+
+class _Header(ctypes.Structure):
+    _fields_ = (("version", ctypes.c_uint32), ("pid", ctypes.c_int))
+
+
+class _Data(ctypes.Structure):
+    _fields_ = (("effective", ctypes.c_uint32), ("permitted", ctypes.c_uint32), ("inheritable", ctypes.c_uint32))
+
+
+def confine(readable: Iterable[Path]) -> str | None:
+    """Give up everything but reading below these folders; the sentence for what this kernel cannot forbid."""
+    first_to_go()
+    if os.geteuid() == 0:
+        become_nobody()
+    _prctl("no_new_privs", PR_SET_NO_NEW_PRIVS, 1)
+    libraries = {Path(one) for one in (sys.prefix, sys.base_prefix, sysconfig.get_path("stdlib"), Path(sys.executable))}
+    return forbid_all_but([*readable, *libraries, Path(__file__).parents[2], *map(Path, SYSTEM)])
+
+
+def first_to_go() -> None:
+    """Where memory is short, this is ended before what measures."""
+    try:
+        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
+    except OSError:
+        return
+
+
+def become_nobody() -> None:
+    """Leave root, and keep reading."""
+    for one in range(LAST_CAPABILITY + 1):
+        if one != READ_SEARCH:
+            _libc().prctl(PR_CAPBSET_DROP, one, 0, 0, 0)  # those that this kernel does not have are none to lose
+    _prctl("keep what reads", PR_SET_KEEPCAPS, 1)
+    os.setgroups([])
+    os.setresgid(NOBODY, NOBODY, NOBODY)
+    os.setresuid(NOBODY, NOBODY, NOBODY)
+    header, data = _Header(VERSION_3, 0), (_Data * 2)()
+    data[0] = _Data(1 << READ_SEARCH, 1 << READ_SEARCH, 1 << READ_SEARCH)
+    if _libc().capset(ctypes.byref(header), ctypes.byref(data)):
+        raise _refused("capset")
+    _prctl("let programs read", PR_CAP_AMBIENT, AMBIENT_RAISE, READ_SEARCH)
+
+
+def forbid_all_but(readable: Iterable[Path]) -> str | None:
+    """Landlock: reading and running below these paths, writing to /dev/null, and nothing else."""
+    version = _libc().syscall(CREATE_RULESET, None, 0, 1)
+    if version < 1:
+        return "this kernel has no Landlock: the server can read what its user can"
+    handled = FIRST[min(version, max(FIRST))]
+    ruleset = _Ruleset(handled, 3 if version >= NET_FROM else 0, 3 if version >= SCOPED_FROM else 0)
+    size = ctypes.sizeof(_Ruleset) if version >= SCOPED_FROM else 16 if version >= NET_FROM else 8
+    rules = _libc().syscall(CREATE_RULESET, ctypes.byref(ruleset), size, 0)
+    if rules < 0:
+        raise _refused("landlock_create_ruleset")
+    for path in readable:
+        _allow(rules, path, EXECUTE | READ_FILE | READ_DIR)
+    _allow(rules, Path("/dev/null"), READ_FILE | WRITE_FILE)
+    if _libc().syscall(RESTRICT_SELF, rules, 0):
+        raise _refused("landlock_restrict_self")
+    os.close(rules)
+    return None
+
+
+def _allow(rules: int, path: Path, rights: int) -> None:
+    try:
+        descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except OSError:
+        return  # what is not there need not be read
+    if not path.is_dir():
+        rights &= ~READ_DIR
+    beneath = _Beneath(rights, descriptor)
+    if _libc().syscall(ADD_RULE, rules, PATH_BENEATH, ctypes.byref(beneath), 0):
+        raise _refused("landlock_add_rule")
+    os.close(descriptor)
+
+
+def _prctl(what: str, *words: int) -> None:
+    if _libc().prctl(*words, *[0] * (5 - len(words))):
+        raise _refused(f"prctl ({what})")
+
+
+def _refused(call: str) -> MachineError:
+    why = os.strerror(ctypes.get_errno())
+    return MachineError(f"rights cannot be given up here ({call}: {why}): run `sojourn watch` as a plain user")
+
+
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)

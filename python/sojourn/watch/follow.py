@@ -1,0 +1,237 @@
+"""A run's log as it grows: how far the run is, and what each trial said, path by path.
+
+Reads whole lines from where it was the last time; a log that was made anew is read from its beginning. A line that is
+being written is read when it has its end. It estimates nothing: what it adds up are counts, and of each trial it keeps
+what the instrument said. Delays between two clocks are left to the analysis (`look`), which brings these together.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from contextlib import suppress
+from dataclasses import dataclass, field
+from math import isfinite
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from sojourn.records.earlier import read_json
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MOST_BYTES = 8 << 20
+"""Of a log that is read at once; the rest is read the next time."""
+
+POINTS = 400
+"""Trials of each path and quantity that are drawn: the latest."""
+
+KEPT = 4000
+"""Trials of each path and quantity whose middle is told: the latest."""
+
+WAITING, BUILDING, MEASURING = "waiting", "building", "measuring"
+FINISHED, INTERRUPTED, FAILED = "finished", "interrupted", "failed"
+
+TOLD = {
+    "contended": "contended",
+    "bed-changed": "the machine or the bed is not what it was in the run's first part",
+    "time-is-up": "the time that the plan allows was up: the rounds that were measured are judged",
+    "interrupted": "interrupted; sojourn run --resume goes on with it",
+}
+"""Events that a person is told at once, by name; a sentence of their own comes before these."""
+
+
+COUNTED = {"trial": "block", "tcp-trial": "block", "load-trial": "block", "search-result": "search"}
+"""Events that end a trial and of which nothing else is told, with the key of the trial's number."""
+
+
+@dataclass
+class Trials:
+    """What the trials over one path said."""
+
+    trials: int = 0
+    sent: int = 0
+    lost: int = 0
+    values: dict[str, deque[float]] = field(default_factory=dict)
+    points: dict[str, deque[tuple[float, float]]] = field(default_factory=dict)
+
+    def keep(self, name: str, at_s: float, value: Any) -> None:
+        """Keep a trial's figure; null is none."""
+        if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
+            return
+        self.values.setdefault(name, deque(maxlen=KEPT)).append(float(value))
+        self.points.setdefault(name, deque(maxlen=POINTS)).append((round(at_s, 2), float(value)))
+
+    def told(self) -> dict[str, Any]:
+        """The counts, the middle over trials of each figure, and the latest trials."""
+        return {
+            "trials": self.trials,
+            "sent": self.sent,
+            "lost": self.lost,
+            "middle": {name: median(several) for name, several in self.values.items()},
+            "points": {name: list(several) for name, several in self.points.items()},
+        }
+
+
+class Follower:
+    """The log of one run, followed."""
+
+    def __init__(self, log: Path) -> None:
+        self._log = log
+        self._forget()
+
+    def _forget(self) -> None:
+        self._place, self._inode, self._rest = 0, 0, b""
+        self.state, self.sentence = WAITING, ""
+        self.study, self.total = "", 0
+        self.beds = 0
+        self.simulated = False
+        """Whether the run's time is simulated: nothing that others do disturbs it."""
+        self.done: set[int] = set()
+        self.paths: dict[str, Trials] = {}
+        self.notes: deque[tuple[float, str]] = deque(maxlen=12)
+        self.joined = False
+        """Whether trials had clocks that exchanges brought together: their delays are not told of single trials."""
+        self.at_s = 0.0
+        """When the last event was, since the first."""
+        self._began_ns = 0
+        self._pace: deque[tuple[float, int]] = deque(maxlen=200)
+
+    def poll(self) -> bool:
+        """Read what is new; whether anything was."""
+        try:
+            found = self._log.stat()
+        except OSError:
+            return False
+        if found.st_ino != self._inode or found.st_size < self._place:
+            self._forget()
+            self._inode = found.st_ino
+        if found.st_size == self._place:
+            return False
+        with self._log.open("rb") as file:
+            file.seek(self._place)
+            new = file.read(MOST_BYTES)
+        self._place += len(new)
+        *lines, self._rest = (self._rest + new).split(b"\n")
+        for line in lines:
+            self._take(line)
+        return bool(lines)
+
+    @property
+    def behind(self) -> bool:
+        """Whether more is there than was read at once."""
+        try:
+            return self._log.stat().st_size > self._place
+        except OSError:
+            return False
+
+    def left_s(self) -> float | None:
+        """Seconds that the rest takes at the pace of the latest trials; None where that is not known."""
+        if self.state != MEASURING or len(self._pace) < 2 or not self.total:
+            return None
+        (first_s, first), (last_s, last) = self._pace[0], self._pace[-1]
+        return (last_s - first_s) / (last - first) * (self.total - len(self.done)) if last > first else None
+
+    def told(self) -> dict[str, Any]:
+        """All of it, as the page takes it."""
+        return {
+            "state": self.state,
+            "sentence": self.sentence,
+            "done": len(self.done),
+            "total": self.total,
+            "beds": self.beds,
+            "elapsed_s": round(self.at_s, 1),
+            "left_s": self.left_s(),
+            "joined": self.joined,
+            "paths": {name: path.told() for name, path in self.paths.items()},
+            "notes": [{"at_s": round(at, 1), "sentence": said} for at, said in self.notes],
+        }
+
+    def _take(self, line: bytes) -> None:
+        try:
+            event = read_json(line.decode("utf-8", "replace"))
+        except json.JSONDecodeError:
+            return
+        if not isinstance(event, dict):
+            return
+        with suppress(ArithmeticError, AttributeError, TypeError, ValueError):  # it says what no line of ours says
+            at_ns = event.get("tai_ns")
+            if isinstance(at_ns, int):
+                self._began_ns = self._began_ns or at_ns
+                self.at_s = max(self.at_s, (at_ns - self._began_ns) / 1e9)
+            self._understand(str(event.get("event")), event)
+
+    def _understand(self, name: str, event: dict[str, Any]) -> None:
+        if name == "started":
+            self._started(event)
+        elif name in {"finished", "failed", "interrupted"}:
+            self.state = {"finished": FINISHED, "failed": FAILED}.get(name, INTERRUPTED)
+            self.sentence = str(event.get("message") or "")
+        elif name == "bed":
+            self.simulated = event.get("backend") == "sim"
+        elif name == "block":
+            self._block(event)
+        elif name == "stream-trial":
+            self._stream(event)
+        elif name in COUNTED:
+            self._count(event.get(COUNTED[name]))
+        if name in TOLD:
+            self.notes.append((self.at_s, str(event.get("sentence") or TOLD[name])))
+
+    def _started(self, event: dict[str, Any]) -> None:
+        self.state, self.sentence = BUILDING, ""
+        self.study = str(event.get("study", ""))
+        self.total = int(event.get("blocks") or 0)
+        self.beds = max(self.beds, int(event.get("bed") or 0) + 1)
+        self._pace.clear()
+
+    def _count(self, trial: Any) -> None:
+        if isinstance(trial, int):
+            self.done.add(trial)
+        self.state = MEASURING
+        self._pace.append((self.at_s, len(self.done)))
+
+    def _path(self, event: dict[str, Any]) -> Trials:
+        path = self.paths.setdefault(str(event.get("device")), Trials())
+        path.trials += 1
+        return path
+
+    def _block(self, event: dict[str, Any]) -> None:
+        """A block of probes."""
+        self._count(event.get("block"))
+        path = self._path(event)
+        path.sent += int(event.get("sent") or 0)
+        path.lost += int(event.get("lost") or 0)
+        self._round_trips(path, event.get("rtt") or {})
+        path.keep("loss", self.at_s, _share(event.get("lost"), event.get("sent")))
+
+    def _round_trips(self, path: Trials, rtt: dict[str, Any]) -> None:
+        for name in ("p50", "p90", "p99"):
+            path.keep(f"rtt_{name}_ns", self.at_s, rtt.get(f"{name}_ns"))
+
+    def _stream(self, event: dict[str, Any]) -> None:
+        """A trial of streams that was planned and is kept; what qualifies the tester is not drawn."""
+        self.state = MEASURING
+        if event.get("trial") is None or not event.get("kept", True):
+            return
+        self._count(event["trial"])
+        path, sent = self._path(event), event.get("sent") or []
+        self._round_trips(path, (event.get("probed") or {}).get("rtt") or {})
+        received = [flow for flow in event.get("received") or [] if flow.get("port", 0) == 0]
+        frames, lost = (sum(int(flow.get(key) or 0) for flow in of) for key, of in (("sent", sent), ("lost", received)))
+        path.sent, path.lost = path.sent + frames, path.lost + lost
+        path.keep("loss", self.at_s, _share(lost, frames))
+        if received:
+            path.keep("throughput_bps", self.at_s, sum(flow.get("throughput_bps") or 0 for flow in received))
+        if sent:
+            path.keep("pacing_p99_ns", self.at_s, (sent[0].get("pacing_error_ns") or {}).get("p99"))
+        if all(clock.get("shared") for clock in event.get("clock") or []):
+            delay = received[0].get("delay_ns") if received else None
+            for name in ("p50", "p99"):
+                path.keep(f"delay_{name}_ns", self.at_s, (delay or {}).get(name))
+        else:
+            self.joined = True
+
+
+def _share(part: Any, whole: Any) -> float | None:
+    return int(part or 0) / int(whole) if whole else None

@@ -1,0 +1,33 @@
+"""The two pages: of a run, of a folder of runs. Each carries its style and its script, and asks for events alone."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import jinja2
+from markupsafe import Markup
+
+import sojourn
+from sojourn.report.shell import asset, policy, style
+
+RUN, RUNS = "watch", "watch_runs"
+
+
+@cache
+def page(kind: str, name: str, up: str = "") -> str:
+    """A page, and the name that it has until its first event; `up` is the way to the list that it belongs to."""
+    surroundings = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
+    script = asset("watch_shared.js") + asset(f"{kind}.js")
+    return surroundings.from_string(asset(f"{kind}.html")).render(
+        name=name,
+        up=up,
+        version=sojourn.__version__,
+        policy=content_policy(script),
+        style=Markup(style() + asset("watch.css")),
+        script=Markup(script),
+    )
+
+
+def content_policy(script: str) -> str:
+    """That of every page of ours, and events from the same place."""
+    return f"{policy([script])}; connect-src 'self'"

@@ -1,0 +1,167 @@
+"""Serves the pages on 127.0.0.1: one of a run, or of a folder of runs an index and a page each; events as they come.
+
+An event stream (server-sent events) sends what changed, at most once a second, and a comment now and then; a browser
+whose stream has ended asks again. Nothing is stored, and no request changes anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+import os
+import socket
+from typing import TYPE_CHECKING, Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.responses import HTMLResponse, PlainTextResponse, StreamingResponse
+from starlette.routing import Route
+
+from sojourn.errors import MachineError, RequestError
+from sojourn.records.folder import RunFolder
+from sojourn.watch.confine import confine
+from sojourn.watch.guard import Guard
+from sojourn.watch.page import RUN, RUNS, page
+from sojourn.watch.place import Place, remember, remembered
+from sojourn.watch.runs import Runs, is_run
+from sojourn.watch.watched import Watched
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
+
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+LOOPBACK = "127.0.0.1"
+EVERY_S = 1.0
+INDEX_EVERY_S = 2.0
+HEARTBEAT_S = 15.0
+MOST_STREAMS = 32
+GRACE_S = 1
+
+
+class Pages:
+    """What is answered, once the guard has let a request in."""
+
+    def __init__(self, folder: Path, *, looks: bool) -> None:
+        self.folder, self._looks = folder, looks
+        self.single = is_run(folder)
+        self._runs = Runs(folder)
+        self._watched: dict[str, Watched] = {}
+        self._streams = 0
+        self.is_over: Callable[[], bool] = lambda: False
+        """Whether the server is to end: streams end then."""
+
+    def app(self) -> Starlette:
+        """The routes."""
+        routes = [Route("/", self.index if not self.single else self.run)]
+        routes.append(Route("/events", self.index_events if not self.single else self.run_events))
+        if not self.single:
+            routes += [Route("/{name}/", self.run), Route("/{name}/events", self.run_events)]
+        return Starlette(routes=routes)
+
+    async def index(self, request: Request) -> Response:
+        """The list of runs."""
+        del request
+        return HTMLResponse(page(RUNS, self.folder.resolve().name))
+
+    async def index_events(self, request: Request) -> Response:
+        """The list, as it changes."""
+        return self._stream(request, lambda: {"runs": self._runs.told()}, INDEX_EVERY_S)
+
+    async def run(self, request: Request) -> Response:
+        """The page of a run."""
+        watched = self._of(request)
+        if watched is None:
+            return PlainTextResponse("There is no such run here.\n", 404)
+        return HTMLResponse(page(RUN, watched.folder.path.resolve().name, "" if self.single else "../"))
+
+    async def run_events(self, request: Request) -> Response:
+        """What a run says, as it changes."""
+        watched = self._of(request)
+        if watched is None:
+            return PlainTextResponse("There is no such run here.\n", 404)
+        return self._stream(request, watched.told, EVERY_S)
+
+    def close(self) -> None:
+        """End what is going on."""
+        for one in self._watched.values():
+            one.close()
+
+    def _of(self, request: Request) -> Watched | None:
+        """The run that is asked for: one of those that are listed."""
+        name = request.path_params.get("name", "")
+        if name not in self._watched:
+            if not self.single and name not in self._runs.names():
+                return None
+            self._watched[name] = Watched(RunFolder(self.folder / name if name else self.folder), looks=self._looks)
+        return self._watched[name]
+
+    def _stream(self, request: Request, tell: Callable[[], dict[str, Any]], every_s: float) -> Response:
+        if self._streams >= MOST_STREAMS:
+            return PlainTextResponse("Too many pages are open.\n", 503)
+        return StreamingResponse(self._events(request, tell, every_s), media_type="text/event-stream")
+
+    async def _events(self, request: Request, tell: Callable[[], dict[str, Any]], every_s: float) -> AsyncIterator[str]:
+        self._streams += 1
+        try:
+            yield "retry: 1500\n\n"
+            last, silent_s = "", 0.0
+            while not self.is_over() and not await request.is_disconnected():
+                now = json.dumps(tell(), allow_nan=False, separators=(",", ":"))
+                if now != last:
+                    yield f"data: {now}\n\n"
+                    last, silent_s = now, 0.0
+                elif silent_s >= HEARTBEAT_S:
+                    yield ": nothing new\n\n"
+                    silent_s = 0.0
+                await asyncio.sleep(every_s)
+                silent_s += every_s
+        finally:
+            self._streams -= 1
+
+
+def serve(folder: Path, port: int, *, looks: bool, say: Callable[[str], None]) -> None:
+    """Serve a run, or a folder of runs, until it is interrupted."""
+    if not folder.is_dir():
+        raise RequestError(f"{folder} is not there: expected a run folder, or a folder that holds some")
+    known = remembered(folder)
+    listening = listen(port, known.port)
+    place = Place(listening.getsockname()[1], known.token)
+    remember(folder, place)
+    pages = Pages(folder.resolve(), looks=looks)
+    config = uvicorn.Config(
+        Guard(pages.app(), place.token, place.port), lifespan="off", access_log=False, log_level="warning", ws="none",
+        server_header=False, proxy_headers=False, timeout_graceful_shutdown=GRACE_S, loop="asyncio", http="h11",
+    )  # fmt: skip
+    server = uvicorn.Server(config)
+    pages.is_over = lambda: server.should_exit
+    if (less := confine([folder.resolve()])) is not None:
+        say(f"note: {less}")
+    say(f"http://{LOOPBACK}:{place.port}/{place.token}/")
+    try:
+        server.run(sockets=[listening])
+    except KeyboardInterrupt:
+        return
+    finally:
+        pages.close()
+
+
+def listen(port: int, before: int) -> socket.socket:
+    """A port of loopback: the one that is asked, else that of the last time if it is free, else any."""
+    for one in [port] if port else [before, 0] if before else [0]:
+        listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listening.bind((LOOPBACK, one))
+        except OSError as error:
+            listening.close()
+            if one == before and not port:
+                continue
+            why = "it is taken: choose another" if error.errno == errno.EADDRINUSE else os.strerror(error.errno or 0)
+            raise MachineError(f"port {one} of {LOOPBACK} cannot be had: {why}") from error
+        listening.listen(64)
+        return listening
+    raise AssertionError("unreachable")

@@ -1,0 +1,124 @@
+"""One run as its page has it: what the log says at once, and what the records say whenever they were looked at last.
+
+A look (`look`) is a program of its own, which gives way to all others unless there is nothing to disturb: a run that is
+over, or simulated. The next one begins when new trials are there and ten times the processor time of the last one has
+gone by. Nothing is read while nobody asks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from sojourn.records.decode import json_value
+from sojourn.report.palette import ink, ordered
+from sojourn.watch.follow import BUILDING, FINISHED, MEASURING, WAITING, Follower
+
+if TYPE_CHECKING:
+    from sojourn.records.folder import RunFolder
+
+LEAST_WAIT_S = 8.0
+LEAST_TRIALS = 4
+TIMES_AS_LONG = 10
+"""So many times the processor time of a look goes by before the next one."""
+
+GOES_ON = frozenset({WAITING, BUILDING, MEASURING})
+PATIENCE_S = 1800.0
+STILL_S = 120.0
+"""A run that goes on and has written nothing for so long says so."""
+
+
+class Watched:
+    """A run, watched."""
+
+    def __init__(self, folder: RunFolder, *, looks: bool) -> None:
+        self.folder = folder
+        self._follower = Follower(folder.log)
+        self._looks = looks
+        self._of_log: dict[str, Any] | None = None
+        self._look: dict[str, Any] = {}
+        self._looked_at: tuple[int, str, float] | None = None
+        """Trials, state, and when the verdict was made, at the last look."""
+        self._looking: asyncio.Task[None] | None = None
+        self._not_before = 0.0
+
+    def told(self) -> dict[str, Any]:
+        """What the page shows now; worked out anew only where the log has grown."""
+        while self._follower.behind and self._follower.poll():
+            self._of_log = None
+        if self._of_log is None:
+            self._of_log = self._follower.told()
+        if self._looks:
+            self._look_again()
+        told = self._of_log
+        return {
+            "name": self.folder.path.resolve().name,
+            "folder": str(self.folder.path.resolve()),
+            **told,
+            "paths": {name: told["paths"][name] for name in ordered(list(told["paths"]))},
+            "study": self._follower.study,
+            "still_s": self._still_s(told["state"]),
+            "looks": self._looks,
+            "look": self._look,
+            "slugs": {name: ink(name).slug for name in self._names(told)},
+            "looking": self._looking is not None and not self._looking.done(),
+        }
+
+    def _names(self, told: dict[str, Any]) -> set[str]:
+        return {*told["paths"], *(str(one["device"]) for one in self._look.get("cells") or [])}
+
+    def close(self) -> None:
+        """End a look that is going on."""
+        if self._looking is not None:
+            self._looking.cancel()
+
+    def _still_s(self, state: str) -> int | None:
+        if state not in GOES_ON:
+            return None
+        try:
+            still = time.time() - self.folder.log.stat().st_mtime
+        except OSError:
+            return None
+        return int(still // 60 * 60) if still > STILL_S else None
+
+    def _look_again(self) -> None:
+        """Begin a look where one is due."""
+        if self._looking is not None and not self._looking.done():
+            return
+        now = (len(self._follower.done), self._follower.state, self._verdict_s())
+        is_over = self._follower.state not in GOES_ON
+        is_due = time.monotonic() >= self._not_before and (now[0] >= LEAST_TRIALS or is_over)
+        if self._looked_at == now or not (is_due or (is_over and self._looked_at is not None)):
+            return
+        self._looked_at = now
+        self._looking = asyncio.create_task(self._look_once())
+
+    def _verdict_s(self) -> float:
+        try:
+            return self.folder.verdict.stat().st_mtime if self._follower.state == FINISHED else 0.0
+        except OSError:
+            return 0.0
+
+    async def _look_once(self) -> None:
+        argv = [sys.executable, "-P", "-m", "sojourn.watch.look", str(self.folder.path)]
+        if self._follower.state in GOES_ON and not self._follower.simulated:
+            argv.append("--give-way")
+        process = await asyncio.create_subprocess_exec(
+            *argv, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
+        )
+        try:
+            said, _ = await asyncio.wait_for(process.communicate(), PATIENCE_S)
+            found = json_value(said)
+        except (TimeoutError, ValueError):
+            found = {"problem": "the records could not be looked at within the memory and the time that there is"}
+        finally:
+            if process.returncode is None:
+                with suppress(ProcessLookupError):
+                    process.kill()
+        if "problem" in found and "cells" in self._look:
+            found = self._look | {"problem": found["problem"], "cpu_s": found.get("cpu_s", 0.0)}
+        self._look = found
+        self._not_before = time.monotonic() + max(LEAST_WAIT_S, TIMES_AS_LONG * float(found.get("cpu_s", 0.0)))

@@ -1,0 +1,149 @@
+"""The live page in a real browser: of a run that is written meanwhile, through its end and a restart of the server.
+
+The run is a real `sojourn run` on the simulated bed, the server a real `sojourn watch`; both themes, two widths. The
+pages set an attribute when they have shown something, and the tests wait for that and for what people see.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.test_report import CONTRAST, Opened, Scheme, _page_width, browser
+from tests.unit.test_watch import cut_short, run, served
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from playwright.sync_api import Browser
+
+__all__ = ["browser", "run"]
+PATIENCE_MS = 120_000
+
+
+def opened(browser: Browser, address: str, scheme: Scheme = "light", width: int = 1200) -> Opened:
+    """A page, once it has shown its first event, with what the browser had to say."""
+    page = browser.new_context(viewport={"width": width, "height": 844}, color_scheme=scheme).new_page()
+    found = Opened(page)
+    page.on("console", lambda message: found.said.append(f"{message.type}: {message.text}"))
+    page.on("pageerror", lambda error: found.said.append(str(error)))
+    page.on("request", lambda request: found.asked_for.append(request.url))
+    page.goto(address)
+    page.wait_for_selector("html[data-shown]", state="attached", timeout=PATIENCE_MS)
+    return found
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1200, 390])
+def test_the_page_of_a_run_is_whole_and_quiet(
+    browser: Browser, run: Path, tmp_path: Path, scheme: Scheme, width: int
+) -> None:
+    with served(run, tmp_path) as (address, _):
+        live = opened(browser, address, scheme, width)
+        page = live.page
+        expect(page.locator("#cells tbody tr")).not_to_have_count(0, timeout=PATIENCE_MS)
+        verdict = json.loads((run / "analysis/verdict.json").read_text())
+        expect(page.locator("#sentence")).to_have_text(verdict["sentence"], timeout=PATIENCE_MS)
+        assert page.locator("#state").inner_text().lower() == "finished"
+        assert page.locator("#status").get_attribute("class") == f"verdict {verdict['verdict']}"
+        assert page.locator("#paths tbody tr").count() >= 3
+        assert page.locator("#charts .dot").count() > 50
+        cells = page.locator("#cells tbody td").all_inner_texts()
+        assert any(" to " in cell for cell in cells), "figures have intervals"
+        for words in (*cells, *page.locator("#paths td").all_inner_texts()):
+            assert not {"NaN", "undefined", "null", "Infinity"} & set(words.split())
+        assert min(page.locator("table :is(td, th)").evaluate_all(CONTRAST)) >= 4.5
+        assert _page_width(page) <= width, "the page scrolls sideways"
+        assert live.said == []
+        assert set(live.asked_for) == {address, f"{address}events"}, "it asks for nothing else"
+
+
+def test_a_run_that_goes_on_has_figures_so_far_and_is_not_blamed_for_that(
+    browser: Browser, run: Path, tmp_path: Path
+) -> None:
+    half = cut_short(run, tmp_path / "half")
+    with served(half, tmp_path / "state", "--looks") as (address, _):
+        page = opened(browser, address).page
+        expect(page.locator("#sentence")).to_contain_text("So far: ", timeout=PATIENCE_MS)
+        expect(page.locator("#looked")).to_contain_text("are to go")
+        assert page.locator("#state").inner_text().lower() in {"measuring", "building"}
+        assert page.locator("#status").get_attribute("class") == "verdict note"
+        assert "truncated record" not in page.locator("body").inner_text()
+
+
+def test_a_run_is_followed_from_its_beginning_past_its_end_and_over_a_restart_of_the_server(
+    browser: Browser, tmp_path: Path
+) -> None:
+    runs, out = tmp_path / "runs", tmp_path / "runs" / "live"
+    runs.mkdir()
+    sets = ["pairs.rounds=60", "pairs.probes_per_block=24", "probe.icmp_bytes=[64, 1480]"]
+    words = [word for one in sets for word in ("--set", one)]
+    argv = [
+        sys.executable,
+        "-c",
+        "from sojourn.cli import main; main()",
+        "run",
+        "bridge-latency",
+        "--quick",
+        "--bed",
+        "sim",
+    ]
+    with served(runs, tmp_path / "state") as (address, server):
+        index = opened(browser, address)
+        expect(index.page.locator("#none")).to_be_visible()
+        with subprocess.Popen([*argv, *words, "--no-history", "--no-report", "--out", str(out)],
+                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as measuring:  # fmt: skip
+            index.page.locator("#runs a").click(timeout=PATIENCE_MS)
+            page = index.page
+            expect(page.locator("#counts")).to_have_text(next_count(0), timeout=PATIENCE_MS)
+            seen = done(page.locator("#counts").inner_text())
+            expect(page.locator("#counts")).to_have_text(next_count(seen), timeout=PATIENCE_MS)
+            server.kill()
+            server.wait()
+            expect(page.locator("#link")).to_contain_text("trying again", timeout=PATIENCE_MS)
+            with served(runs, tmp_path / "state") as (again, _):
+                assert again == address, "the server has its port and its token again"
+                expect(page.locator("#link")).to_have_text("live", timeout=PATIENCE_MS)
+                expect(page.locator("#state")).to_have_text("finished", timeout=PATIENCE_MS)
+                assert measuring.wait(120) == 0
+                verdict = json.loads((out / "analysis/verdict.json").read_text())
+                expect(page.locator("#sentence")).to_have_text(verdict["sentence"], timeout=PATIENCE_MS)
+                total = json.loads((out / "log.jsonl").read_text().splitlines()[0])["blocks"]
+                assert done(page.locator("#counts").inner_text()) == total
+                page.go_back()
+                expect(page.locator("#runs .badge")).to_have_text(verdict["verdict"], timeout=PATIENCE_MS)
+
+
+def done(words: str) -> int:
+    """How many trials the page says are measured."""
+    return int("".join(one for one in words.partition(" of ")[0] if one.isdigit()))
+
+
+def next_count(before: int) -> re.Pattern[str]:
+    """Any count of trials but this one."""
+    return re.compile(rf"^(?!{before:,} of )[1-9][\d\u202f]* of ".replace(",", "\u202f"))
+
+
+def test_names_and_sentences_of_others_are_text(browser: Browser, run: Path, tmp_path: Path) -> None:
+    evil = "<img src=x onerror=document.title='got'>"
+    strange = cut_short(run, tmp_path / "runs" / "a&b <i>x")
+    with (strange / "log.jsonl").open("a") as log:
+        rtt = {"p50_ns": 1e3}
+        log.write(
+            json.dumps({"event": "block", "device": evil, "block": 9_999, "sent": 1, "lost": 0, "rtt": rtt}) + "\n"
+        )
+        log.write(json.dumps({"event": "contended", "sentence": evil}) + "\n")
+    with served(tmp_path / "runs", tmp_path / "state", "--no-looks") as (address, _):
+        live = opened(browser, address)
+        live.page.locator("#runs a").click()
+        expect(live.page.locator("#paths tbody tr").filter(has_text=evil)).to_have_count(1, timeout=PATIENCE_MS)
+        expect(live.page.locator("#findings")).to_contain_text(evil)
+        assert live.page.title() != "got"
+        assert live.page.locator("img").count() == 0
+        assert live.said == []

@@ -1,0 +1,329 @@
+"""`sojourn watch` without a browser: the log as it grows, who is answered, what a look at the records says, rights."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from starlette.responses import PlainTextResponse
+
+from sojourn.errors import MachineError, RequestError
+from sojourn.records import RunFolder
+from sojourn.watch.follow import BUILDING, FAILED, FINISHED, MEASURING, Follower
+from sojourn.watch.guard import Guard
+from sojourn.watch.look import looked
+from sojourn.watch.place import Place, remember, remembered
+from sojourn.watch.runs import Runs
+from sojourn.watch.server import listen, serve
+from tests.unit.in_process import sojourn
+from tests.unit.undrawn import undrawn
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+TOKEN, PORT = "k" * 32, 4711
+SECOND = 10**9
+
+
+def line(second: float, event: str, **fields: Any) -> str:
+    return json.dumps({"tai_ns": 1_800 * 10**15 + int(second * SECOND), "event": event, **fields}) + "\n"
+
+
+def block(second: float, number: int, device: str, p50_ns: float, lost: int = 0) -> str:
+    rtt = {"n": 100, "p50_ns": p50_ns, "p90_ns": p50_ns + 10, "p99_ns": p50_ns + 20}
+    return line(second, "block", device=device, block=number, sent=100, received=100 - lost, lost=lost, rtt=rtt)
+
+
+def stream(second: float, trial: int | None, device: str, **fields: Any) -> str:
+    sent = [{"sent": 1000, "pacing_error_ns": {"p99": 700}}]
+    received = [{"port": 0, "lost": 10, "throughput_bps": 2e8, "delay_ns": {"p50": 5000, "p99": 9000}}]
+    told = {"sent": sent, "received": received, "clock": [{"shared": True}], "kept": True, "trial": trial}
+    return line(second, "stream-trial", device=device, **(told | fields))
+
+
+def test_a_log_is_followed_line_by_line_as_it_is_written(tmp_path: Path) -> None:
+    log = tmp_path / "log.jsonl"
+    follower = Follower(log)
+    assert not follower.poll()
+    log.write_text(line(0, "started", study="made-up", blocks=10, bed=0, part=0))
+    assert follower.poll()
+    assert (follower.state, follower.total) == (BUILDING, 10)
+    with log.open("a") as file:
+        for number in range(4):
+            file.write(
+                block(1 + number, number, "bridge" if number % 2 else "direct", 1000.0 * (number + 1), lost=number)
+            )
+        whole = block(5, 4, "direct", 9_000.0)
+        file.write(whole[:40])
+        file.flush()
+        assert follower.poll()
+        assert len(follower.done) == 4, "a line that is being written is no line"
+        assert follower.left_s() == pytest.approx(6.0)
+        file.write(whole[40:])
+    assert follower.poll()
+    told = follower.told()
+    assert (told["state"], told["done"], told["elapsed_s"]) == (MEASURING, 5, 5.0)
+    direct = told["paths"]["direct"]
+    assert (direct["trials"], direct["sent"], direct["lost"]) == (3, 300, 2)
+    assert direct["middle"]["rtt_p50_ns"] == 3000.0
+    assert direct["points"]["rtt_p50_ns"] == [(1.0, 1000.0), (3.0, 3000.0), (5.0, 9000.0)]
+    assert direct["middle"]["loss"] == 0.0
+    with log.open("a") as file:
+        file.write(line(6, "contended", sentence="others took 0.7 cores") + line(7, "finished", part=0))
+    assert follower.poll()
+    assert not follower.poll()
+    told = follower.told()
+    assert (told["state"], told["left_s"]) == (FINISHED, None)
+    assert told["notes"] == [{"at_s": 6.0, "sentence": "others took 0.7 cores"}]
+    log.unlink()
+    log.write_text(line(0, "started", blocks=3) + line(1, "failed", message="the disk is full") + line(2, "started"))
+    follower.poll()
+    assert (follower.state, len(follower.done)) == (BUILDING, 0), "a log that was made anew is read anew"
+
+
+def test_streams_say_what_was_lost_how_fast_and_how_late_and_only_those_that_count(tmp_path: Path) -> None:
+    log = tmp_path / "log.jsonl"
+    apart = [{"shared": False, "lines": []}]
+    log.write_text(
+        line(0, "started", blocks=9) + line(0, "bed", backend="sim")
+        + stream(1, None, "direct") + stream(2, 0, "direct") + stream(3, 1, "direct", kept=False)
+        + stream(4, 2, "bridge", clock=apart) + line(5, "failed", message="no")
+    )  # fmt: skip
+    follower = Follower(log)
+    follower.poll()
+    told = follower.told()
+    assert (told["done"], told["state"], told["sentence"], follower.simulated) == (2, FAILED, "no", True)
+    assert told["paths"]["direct"]["middle"] == {
+        "loss": 0.01, "throughput_bps": 2e8, "pacing_p99_ns": 700.0, "delay_p50_ns": 5000.0, "delay_p99_ns": 9000.0,
+    }  # fmt: skip
+    assert "delay_p50_ns" not in told["paths"]["bridge"]["middle"], (
+        "of two clocks a single delay has their offset in it"
+    )
+    assert told["joined"]
+
+
+KEYS = ["sent", "received", "lost", "rtt", "p50_ns", "clock", "trial", "device", "middle"]
+
+
+@given(st.recursive(
+    st.none() | st.booleans() | st.floats() | st.integers() | st.text(),
+    lambda inner: st.lists(inner, max_size=3)
+    | st.dictionaries(st.sampled_from(KEYS), inner),
+    max_leaves=8,
+), st.sampled_from(["started", "block", "stream-trial", "search-result", "failed", "bed"]))  # fmt: skip
+def test_whatever_a_line_says_the_next_one_is_read(value: Any, event: str) -> None:
+    fields = value if isinstance(value, dict) else dict.fromkeys(["block", "trial", "sent", "device", "blocks"], value)
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "log.jsonl"
+        strange = json.dumps({"tai_ns": value, **fields, "event": event}) + "\n"
+        log.write_text("no JSON\n[1]\n" + strange + block(1, 3, "wire", 77.0))
+        follower = Follower(log)
+        follower.poll()
+        told = follower.told()
+    assert 3 in follower.done
+    assert told["paths"]["wire"]["middle"]["rtt_p50_ns"] == 77.0
+    json.dumps(told, allow_nan=False)
+
+
+def asked(path: str, host: str | None = f"127.0.0.1:{PORT}", method: str = "GET") -> tuple[int, dict[str, str], str]:
+    """Status, headers and text of what the guard lets through, or does not."""
+    said: list[Any] = []
+
+    async def pages(scope: Any, receive: Any, send: Any) -> None:
+        await PlainTextResponse(f"inside {scope['path']}")(scope, receive, send)
+
+    async def send(message: Any) -> None:
+        said.append(message)
+
+    headers = [] if host is None else [(b"host", host.encode())]
+    scope = {"type": "http", "method": method, "path": path, "headers": headers, "query_string": b""}
+    asyncio.run(Guard(pages, TOKEN, PORT)(scope, None, send))  # type: ignore[arg-type]
+    known = {name.decode(): value.decode() for name, value in said[0]["headers"]}
+    return said[0]["status"], known, said[1]["body"].decode()
+
+
+def test_who_knows_the_token_and_asks_by_a_name_of_this_host_is_answered() -> None:
+    status, headers, text = asked(f"/{TOKEN}/run/events")
+    assert (status, text) == (200, "inside /run/events")
+    assert headers["cache-control"] == "no-store"
+    assert headers["referrer-policy"] == "no-referrer"
+    assert headers["cross-origin-resource-policy"] == "same-origin"
+    assert asked(f"/{TOKEN}/", f"LOCALHOST:{PORT}")[0] == 200
+    assert asked(f"/{TOKEN}")[0] == 307
+
+
+@pytest.mark.parametrize(
+    ("path", "host", "method", "status"),
+    [
+        ("/", f"127.0.0.1:{PORT}", "GET", 404),
+        (f"/{TOKEN[:-1]}/", f"127.0.0.1:{PORT}", "GET", 404),
+        (f"/{TOKEN}x/", f"127.0.0.1:{PORT}", "GET", 404),
+        ("/\udcff/", f"127.0.0.1:{PORT}", "GET", 404),
+        (f"/{TOKEN}/", f"rebound.example:{PORT}", "GET", 421),
+        (f"/{TOKEN}/", "127.0.0.1:80", "GET", 421),
+        (f"/{TOKEN}/", None, "GET", 421),
+        (f"/{TOKEN}/", f"127.0.0.1:{PORT}", "POST", 405),
+    ],
+)  # fmt: skip
+def test_nobody_else_is_answered(path: str, host: str | None, method: str, status: int) -> None:
+    found, _, text = asked(path, host, method)
+    assert found == status
+    assert "inside" not in text
+
+
+def test_port_and_token_are_those_of_the_last_time_and_this_users_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pwd.getpwuid", lambda _: type("Home", (), {"pw_dir": str(tmp_path)}))
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    first = remembered(tmp_path)
+    assert first.port == 0
+    assert remembered(tmp_path).token != first.token
+    remember(tmp_path, Place(4712, first.token))
+    assert remembered(tmp_path) == Place(4712, first.token)
+    assert remembered(tmp_path / "other").token != first.token
+    (file,) = (tmp_path / ".local/state/sojourn/watch").iterdir()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    file.chmod(0o644)
+    assert remembered(tmp_path).token != first.token, "who else may have read it knows it"
+
+
+def test_a_port_that_is_taken_is_refused_if_it_was_asked_for_and_passed_over_if_not() -> None:
+    with listen(0, 0) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(MachineError, match=rf"port {port} of 127.0.0.1 cannot be had: it is taken"):
+            listen(port, 0)
+        with listen(0, port) as other:
+            assert other.getsockname()[1] not in (0, port)
+    with listen(0, port) as again:
+        assert again.getsockname() == ("127.0.0.1", port)
+
+
+def test_what_is_no_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match="is not there: expected a run folder, or a folder that holds some"):
+        serve(tmp_path / "nothing", 0, looks=False, say=print)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A short run of `bridge-latency` on the simulated bed, in a folder of runs."""
+    out = tmp_path_factory.mktemp("runs") / "short"
+    sets = ["pairs.rounds=8", "pairs.probes_per_block=24", "probe.icmp_bytes=[64, 1480]"]
+    with undrawn():
+        done = sojourn("run", "bridge-latency", "--quick", "--bed", "sim", "--no-history", "--no-report",
+                       *(word for one in sets for word in ("--set", one)), "--out", str(out))  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+def test_a_look_says_what_the_report_says_and_at_a_run_that_goes_on_what_is_there(run: Path, tmp_path: Path) -> None:
+    told = looked(run)
+    verdict = json.loads((run / "analysis/verdict.json").read_text())
+    assert (told["final"], told["verdict"], told["sentence"]) == (True, verdict["verdict"], verdict["sentence"])
+    assert {one["done"] == one["planned"] > 0 for one in told["cells"]} == {True}
+    results = json.loads((run / "analysis/results.json").read_text())
+    added = [row for row in told["figures"] if (row["device"], row["quantity"]) == ("bridge", "device_latency")]
+    expected = [row for row in results if (row["device"], row["quantity"], row["statistic"], row["reference"])
+                == ("bridge", "device_latency", "mean", "direct") and row["cell"] is not None]  # fmt: skip
+    assert [row["ci_low"] for row in added if row["reference"] == "direct"] == [row["ci_low"] for row in expected]
+    half = cut_short(run, tmp_path / "half")
+    before = {path: path.stat().st_mtime_ns for path in half.rglob("*")}
+    told = looked(half)
+    assert {path: path.stat().st_mtime_ns for path in half.rglob("*")} == before, "it writes nothing"
+    assert not told["final"]
+    assert 0 < sum(one["done"] for one in told["cells"]) < sum(one["planned"] for one in told["cells"])
+    assert not {one["name"] for one in told["findings"]} & {"truncated_record", "incomplete"}
+    assert any(row["ci_low"] is not None for row in told["figures"]), "its figures have intervals already"
+
+
+def cut_short(run: Path, into: Path) -> Path:
+    """What the folder of a run holds when all of its beds but the last were measured."""
+    (into / "records").mkdir(parents=True)
+    for name in ("plan.toml", "bed.json"):
+        (into / name).write_bytes((run / name).read_bytes())
+    log = (run / "log.jsonl").read_text().splitlines(keepends=True)
+    last = max(place for place, one in enumerate(log) if '"event": "started"' in one)
+    (into / "log.jsonl").write_text("".join(log[:last]))
+    part = json.loads(log[last])["part"]
+    for file in (run / "records").iterdir():
+        if not file.name.endswith(f"-{part:03}.arrow"):
+            (into / "records" / file.name).write_bytes(file.read_bytes())
+    return into
+
+
+def test_a_folder_of_runs_lists_each_and_follows_no_link(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "away").symlink_to(run)
+    (tmp_path / "empty").mkdir()
+    assert Runs(tmp_path).told() == []
+    (told,) = Runs(run.parent).told()
+    assert (told["name"], told["state"], told["study"]) == ("short", FINISHED, "bridge-latency")
+    assert told["done"] == told["total"] > 0
+    assert told["verdict"] == json.loads(RunFolder(run).verdict.read_text())["verdict"]
+
+
+@contextmanager
+def served(folder: Path, home: Path, *options: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """The address that a server prints, and the server."""
+    argv = [sys.executable, "-c", "from sojourn.cli import main; main()", "watch", str(folder), *options]
+    own = {**os.environ, "XDG_STATE_HOME": str(home)}
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=own) as process:
+        assert process.stdout is not None
+        try:
+            address = process.stdout.readline().strip()
+            assert re.fullmatch(r"http://127\.0\.0\.1:\d+/[\w-]{32}/", address), process.communicate()
+            yield address, process
+        finally:
+            process.send_signal(signal.SIGINT)
+            try:
+                process.communicate(timeout=30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def opened(address: str, **headers: str) -> int:
+    """The status of what is answered."""
+    try:
+        with urllib.request.urlopen(urllib.request.Request(address, headers=headers), timeout=30) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as refusal:
+        refusal.close()
+        return refusal.code
+
+
+def test_a_server_has_given_up_its_rights_and_ends_well(run: Path, tmp_path: Path) -> None:
+    with served(run.parent, tmp_path, "--no-looks") as (address, process):
+        lines = Path(f"/proc/{process.pid}/status").read_text(encoding="utf-8").splitlines()
+        status = {name: words.split() for name, _, words in (one.partition(":") for one in lines)}
+        assert status["NoNewPrivs"] == ["1"]
+        if os.geteuid() == 0:
+            assert status["Uid"] == ["65534"] * 4
+            assert {int(status[name][0], 16) for name in ("CapEff", "CapPrm", "CapBnd")} == {1 << 2}
+        assert opened(address) == opened(f"{address}short/") == 200
+        assert opened(f"{address}away/") == opened(f"{address}..%2Fshort/") == opened(f"{address}short/x") == 404
+        assert opened(address, Host="rebound.example") == 421
+        with urllib.request.urlopen(f"{address}short/events", timeout=30) as events:
+            assert events.headers["content-type"].startswith("text/event-stream")
+            while not (words := events.readline().decode()).startswith("data: "):
+                assert words
+            told = json.loads(words.removeprefix("data: "))
+            assert (told["state"], told["done"]) == (FINISHED, told["total"])
+            began = time.monotonic()
+            process.send_signal(signal.SIGINT)
+            assert process.wait(30) == 0
+            assert time.monotonic() - began < 15, "an open page does not keep it"
