@@ -50,6 +50,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("bridge", "up"),
     ("bridge", "status"),
     ("bridge", "down"),
+    ("lab",),
     ("probe",),
     ("probe", "icmp"),
     ("probe", "udp"),

@@ -21,7 +21,7 @@ class Caller(NamedTuple):
 
     def command(self, argv: Sequence[str]) -> list[str]:
         """The command that becomes `argv` as this user, with its groups and no capability, and still dies with its
-        parent: the kernel forgets that when the user changes."""
+        parent: a change of user disarms the kernel's parent-death signal, so it is armed again."""
         account = self._account()
         groups = [self.gid] if account is None else os.getgrouplist(account.pw_name, self.gid)
         who = ["--reuid", str(self.uid), "--regid", str(self.gid), "--groups", ",".join(map(str, groups))]

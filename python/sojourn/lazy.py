@@ -6,7 +6,6 @@ A package names them twice: for type checkers (`if TYPE_CHECKING: from … impor
 from __future__ import annotations
 
 import sys
-from importlib import import_module
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,6 +19,8 @@ def names_of(package: str, homes: Mapping[str, tuple[str, ...]]) -> Callable[[st
     def find(name: str) -> object:
         if name not in found_in:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        from importlib import import_module
+
         found: object = getattr(import_module(found_in[name], package), name)
         setattr(sys.modules[package], name, found)
         return found

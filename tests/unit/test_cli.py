@@ -73,7 +73,13 @@ def ours(modules: set[str]) -> set[str]:
 def test_help_loads_nothing_heavy() -> None:
     loaded = loaded_by(f"{CALLS.format('--help')}\nexcept SystemExit: 0")
     assert not HEAVY & loaded
-    assert {one for one in ours(loaded) if not one.startswith("cli")} == {"errors", "units"}
+    assert {one for one in ours(loaded) if not one.startswith("cli")} == {
+        "caller",
+        "errors",
+        "lazy",
+        "units",
+        "version",
+    }
 
 
 @pytest.mark.parametrize(
@@ -84,12 +90,12 @@ def test_what_the_instrument_does_is_handed_on_before_anything_is_loaded(words: 
     """Not `typing`, `re`, `pathlib` or `subprocess` either: Python alone takes as long as all of this."""
     handed = "class Gone(BaseException): ...\ndef gone(*_): raise Gone\nimport os; os.execv = gone"
     loaded = loaded_by(f"{handed}\n{CALLS.format(words)}\nexcept Gone: 0")
-    assert ours(loaded) == {"cli", "cli.become", "binary", "errors"}
+    assert ours(loaded) == {"cli", "cli.become", "binary", "errors", "lazy", "version"}
     assert loaded - {"sojourn", "errno", "__future__"} == {f"sojourn.{one}" for one in ours(loaded)}
 
 
 def test_a_package_loads_what_is_asked_of_it() -> None:
-    assert ours(loaded_by("import sojourn.bed, sojourn.instruments")) == {"bed", "instruments", "lazy"}
+    assert ours(loaded_by("import sojourn.bed, sojourn.instruments")) == {"bed", "instruments", "lazy", "version"}
     assert "bed.build" not in ours(loaded_by("from sojourn.bed import Host; from sojourn.bed.state import Mark"))
     refused = subprocess.run([sys.executable, "-c", "from sojourn.bed import Bad"], capture_output=True, text=True)  # noqa: PLW1510
     assert "ImportError: cannot import name 'Bad'" in refused.stderr

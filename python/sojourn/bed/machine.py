@@ -16,9 +16,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import sojourn as package
 from sojourn.binary import find_instrument, search_path
 from sojourn.errors import MachineError
+from sojourn.version import __version__
 
 _SYSCTLS = (
     "kernel/perf_event_paranoid",
@@ -108,7 +108,7 @@ def sojourn() -> dict[str, Any]:
     if _git(here, ["ls-files", "--error-unmatch", here.name]) is not None:
         commit = _git(here, ["rev-parse", "HEAD"])
         dirty = bool(_git(here, ["status", "--porcelain", "--untracked-files=no"]))
-    return {"version": package.__version__, "commit": commit, "dirty": dirty}
+    return {"version": __version__, "commit": commit, "dirty": dirty}
 
 
 def moment() -> dict[str, Any]:

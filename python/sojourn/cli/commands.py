@@ -44,9 +44,9 @@ app.add_typer(tcplogs, name="tcplog", short_help="TCP's state at every packet: l
 def show_version(asked: bool) -> None:
     """Print the version and end."""
     if asked:
-        import sojourn
+        from sojourn.version import __version__
 
-        print(f"sojourn {sojourn.__version__}")
+        print(f"sojourn {__version__}")
         raise typer.Exit
 
 

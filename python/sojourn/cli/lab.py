@@ -6,7 +6,6 @@ that end a program are handed on to it, and what it ends with is what `sojourn` 
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import subprocess
@@ -17,7 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sojourn.binary import find_instrument
-from sojourn.caller import sudo_caller
+from sojourn.cli.lab_programs import shell, start
+from sojourn.cli.lab_shells import shells
 from sojourn.errors import MachineError, RequestError
 
 if TYPE_CHECKING:
@@ -68,12 +68,7 @@ def lab(words: list[str]) -> int:
     with laid(settings, asked.mtu) as made:
         if asked.peer is not None:
             start_peer(made.far, asked.peer)
-        if asked.command:
-            status = attend(start(made.near, asked.command))
-        else:
-            from sojourn.cli.lab_shells import shells
-
-            status = attend(shells(made))
+        status = attend(start(made.near, asked.command) if asked.command else shells(made))
         made.require_path()
         tell(made)
     return status
@@ -138,33 +133,10 @@ def _config(options: list[str]) -> str | None:
     return None
 
 
-def shell() -> list[str]:
-    """The caller's own shell."""
-    return [as_told(os.environ).get("SHELL") or "sh"]
-
-
-def as_told(env: Any) -> dict[str, str]:
-    """The environment of whoever called this, by sudo or without."""
-    user = sudo_caller()
-    return dict(env) if user is None else user.environment(env)
-
-
-def as_caller(argv: Sequence[str]) -> list[str]:
-    """The command that becomes `argv` as whoever called this, by sudo or without."""
-    user = sudo_caller()
-    return list(argv) if user is None else user.command(argv)
-
-
 def require_program(command: Sequence[str]) -> None:
     """Raises RequestError where the command is nowhere, or may not be run: before anything is built."""
     if command and shutil.which(command[0]) is None:
         raise RequestError(f"{command[0]}: no such command")
-
-
-def start(end: End, argv: Sequence[str], **popen: Any) -> subprocess.Popen[Any]:
-    """Start a command as the caller, on this terminal."""
-    given = {"stdin": None, "start_new_session": False, "env": as_told(os.environ)} | popen
-    return end.popen(as_caller(argv), **given)
 
 
 def start_peer(far: End, command: str) -> None:

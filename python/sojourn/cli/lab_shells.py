@@ -8,7 +8,7 @@ import shutil
 import sys
 from typing import TYPE_CHECKING, Any
 
-from sojourn.cli.lab import as_caller, as_told, shell, start
+from sojourn.cli.lab_programs import as_caller, as_told, shell, start
 
 if TYPE_CHECKING:
     import subprocess
