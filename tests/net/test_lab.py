@@ -64,7 +64,8 @@ def test_directions_differ_where_each_has_words_of_its_own(tmp_path: Path) -> No
 
 def test_a_peers_command_serves_before_the_command_begins() -> None:
     server = f"exec {sys.executable} -m http.server --bind $SOJOURN_ADDRESS 8000"
-    done = lab("--delay", "5ms", "--peer", server, "--", "curl", "-sS", f"http://{PEER}:8000/")
+    fetch = f"import urllib.request as web; print(web.urlopen('http://{PEER}:8000/').read().decode())"
+    done = lab("--delay", "5ms", "--peer", server, "--", sys.executable, "-c", fetch)
     assert done.returncode == 0, done.stderr
     assert "Directory listing for /" in done.stdout
     assert '"GET / HTTP/1.1" 200' in done.stderr, "what the peer says is no output of COMMAND's"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
+import tarfile
 import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -136,3 +138,24 @@ def test_a_path_between_ports_of_ones_own(row: str) -> None:
     missing = "nowhere: there is no such interface"
     with pytest.raises(sojourn.RequestError, match=missing), sojourn.emulate("nowhere", "lo"):
         pass
+
+
+GUIDE = Path(__file__).parents[2] / "docs/guide/python.md"
+PROGRAMS = re.findall(r"^```python\n(.*?)^```", GUIDE.read_text(), re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=range(len(PROGRAMS)))
+def test_every_program_of_the_guide_runs(program: str, tmp_path: Path) -> None:
+    with tarfile.open(GUIDE.parents[2] / "tests/golden/bridge-latency.tar.xz") as packed:
+        packed.extractall(tmp_path / "out", filter="data")
+    (tmp_path / "out/bridge-latency").rename(tmp_path / "out/x")
+    (tmp_path / "test_program.py").write_text(program)
+    how = ["-m", "pytest", "-q"] if "def test_" in program else []
+    argv = [sys.executable, *how, "test_program.py"]
+    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "skipped" not in done.stdout
+
+
+def test_the_guide_has_programs() -> None:
+    assert len(PROGRAMS) == 4

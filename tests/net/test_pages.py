@@ -81,6 +81,7 @@ INSTEAD = {
     "emulate eth1 eth2 --delay 20ms --loss 1%": "",  # in README: the guide's page on emulation runs it
     "emulate verify --delay 1ms": "",  # tests/net/test_emulate_net.py
     "emulate verify --delay 20ms --loss 1%": "",
+    "lab --delay 20ms": "",  # a shell needs a terminal: tests/net/test_lab.py
     "emulate show --watch": "emulate show",  # until Ctrl-C
     "emulate replay DIR": "emulate replay log",
     "tcplog top": "tcplog top --once",
