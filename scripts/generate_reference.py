@@ -51,6 +51,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("bridge", "up"),
     ("bridge", "status"),
     ("bridge", "down"),
+    ("lab",),
     ("probe",),
     ("probe", "icmp"),
     ("probe", "udp"),

@@ -6,9 +6,7 @@ and exits with the error's status. An error that is not one of these is a fault 
 
 from __future__ import annotations
 
-import unicodedata
-from typing import TYPE_CHECKING
-
+TYPE_CHECKING = False  # `typing` takes long, and every command loads this
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -30,6 +28,8 @@ def spelled(character: str) -> str:
     directions."""
     if character in "\t\n\v\f\r":
         return " "
+    import unicodedata
+
     hidden = unicodedata.category(character) in {"Cc", "Cf", "Cs", "Zl", "Zp"}
     return ascii(character)[1:-1] if hidden else character
 

@@ -87,6 +87,7 @@ INSTEAD = {
     "emulate eth1 eth2 --delay 20ms --loss 1%": "tests/net/test_pages.py::test_every_command_of_a_page_runs",
     "emulate verify --delay 1ms": VERIFIED,
     "emulate verify --delay 20ms --loss 1%": VERIFIED,
+    "lab --delay 20ms": "tests/net/test_lab.py::test_without_a_command_there_is_a_shell_at_both_ends",
     "emulate show --watch": "emulate show",  # until Ctrl-C
     "emulate replay DIR": "emulate replay log",
     "tcplog top": "tcplog top --once",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sojourn.bed import keeper, machine
+from sojourn.bed import keeper
 from sojourn.bed.backends import ssh
 from sojourn.errors import MachineError
 
@@ -126,7 +126,7 @@ def test_the_instrument_without_libraries_is_copied_unless_it_is_older(
 ) -> None:
     own, alone = tmp_path / "sojourn-instrument", tmp_path / "sojourn-instrument-static"
     own.touch()
-    monkeypatch.setattr(machine, "find_instrument", lambda: str(own))
+    monkeypatch.setattr(ssh, "find_instrument", lambda: str(own))
     assert ssh.instrument_for_hosts() == own
     alone.touch()
     assert ssh.instrument_for_hosts() == alone

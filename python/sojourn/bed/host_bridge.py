@@ -17,7 +17,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sojourn.bed.processes import require_tools, search_path
+from sojourn.bed.processes import require_tools
+from sojourn.binary import search_path
 from sojourn.devices.bridge_netfilter import LENDS, limited_rules
 from sojourn.devices.bridge_qos import classes
 from sojourn.errors import MachineError, RequestError

@@ -9,7 +9,6 @@ import os
 import platform
 import re
 import subprocess
-import sysconfig
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -17,12 +16,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import sojourn as package
-from sojourn.bed.processes import find_tool, search_path
+from sojourn.binary import find_instrument, search_path
 from sojourn.errors import MachineError
-
-INSTRUMENT = "sojourn-instrument"
-OVERRIDE = "SOJOURN_INSTRUMENT"
+from sojourn.version import __version__
 
 _SYSCTLS = (
     "kernel/perf_event_paranoid",
@@ -112,7 +108,7 @@ def sojourn() -> dict[str, Any]:
     if _git(here, ["ls-files", "--error-unmatch", here.name]) is not None:
         commit = _git(here, ["rev-parse", "HEAD"])
         dirty = bool(_git(here, ["status", "--porcelain", "--untracked-files=no"]))
-    return {"version": package.__version__, "commit": commit, "dirty": dirty}
+    return {"version": __version__, "commit": commit, "dirty": dirty}
 
 
 def moment() -> dict[str, Any]:
@@ -143,21 +139,8 @@ def sysctl(key: str) -> str | None:
     return _read(f"/proc/sys/{key.replace('.', '/')}")
 
 
-def find_instrument() -> str:
-    """Where `sojourn-instrument` is: named by SOJOURN_INSTRUMENT, beside this Python, or on the search path."""
-    if override := os.environ.get(OVERRIDE):
-        if not os.access(override, os.X_OK):
-            raise MachineError(f"{OVERRIDE}={override} is no program: unset it, or point it at {INSTRUMENT}")
-        return override
-    beside = Path(sysconfig.get_path("scripts")) / INSTRUMENT
-    found = str(beside) if os.access(beside, os.X_OK) else find_tool(INSTRUMENT)
-    if found is None:
-        raise MachineError(f"{INSTRUMENT} is not installed: run `make setup` in the source tree, or `pip install .`")
-    return found
-
-
 def instrument_binary() -> str | None:
-    """The same, or None."""
+    """Where `sojourn-instrument` is, or None."""
     with suppress(MachineError):
         return find_instrument()
     return None

@@ -128,6 +128,8 @@ class BedSpec:
     """The seed by which numbers and order of links are drawn; None: the same on every machine."""
     addresses: int | None = None
     """The seed by which addresses and MACs are numbered; None: as the links are."""
+    has_direct: bool = True
+    """Whether there is the link without a device, which every comparison needs."""
     switches: Mapping[str, bool] = field(default_factory=dict)
     """What is switched on or off for this bed (`bed.switches`)."""
     boxes: Mapping[str, BoxSpec] = field(default_factory=dict)
@@ -466,7 +468,8 @@ class Topology:
         """Lays out the direct link and a link a device, bridges with their further ends; then bypasses and twins."""
         parsed = [device_modes.parse(name) for name in spec.devices]
         _require_names_of_their_own(parsed)
-        row = [device_modes.parse("direct"), *(device for device in parsed if device.stations)]
+        direct = [device_modes.parse("direct")] if spec.has_direct else []
+        row = [*direct, *(device for device in parsed if device.stations)]
         for name, ends in (("near", spec.near), ("far", spec.far)):
             if not 1 <= ends <= MOST_ENDS:
                 raise RequestError(f"{name} = {ends}: a bridge has from 1 to {MOST_ENDS} ports on a side")

@@ -12,6 +12,7 @@ import subprocess
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from sojourn.binary import search_path
 from sojourn.errors import MachineError
 
 if TYPE_CHECKING:
@@ -40,11 +41,6 @@ def guarded(argv: Sequence[str], cgroup: Path | None = None) -> list[str]:
 def environment(mark: Mark, env: Mapping[str, str] | None = None) -> dict[str, str]:
     """The environment of a bed's program: the one asked for, or ours, with a full search path and the bed's mark."""
     return {**(os.environ if env is None else env), "PATH": search_path(), MARK_VARIABLE: str(mark)}
-
-
-def search_path() -> str:
-    """The search path; a plain user's often lacks the folders of iproute2 and ethtool."""
-    return os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
 
 
 def find_tool(tool: str) -> str | None:

@@ -1,7 +1,7 @@
 """The program `sojourn`: one sentence for an error, and its exit status.
 
 `sojourn probe …`, `stream …`, `clock …`, `capture …`, `match …`, `emulate …` and most of `tcplog …` become the
-Rust instrument before anything heavy is loaded.
+Rust instrument before anything else is loaded, the standard library's larger modules included.
 The commands are in cli/commands.py, and each imports what it needs when it is called.
 """
 
@@ -10,11 +10,13 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from typing import Any, NoReturn
 
 from sojourn.cli.become import become_instrument
-from sojourn.cli.match import is_ours
 from sojourn.errors import MachineError, RequestError, SojournError
+
+TYPE_CHECKING = False  # `typing` takes longer than all else that is done before the instrument runs
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
 
 INTERRUPTED = 130
 
@@ -32,6 +34,9 @@ VERIFY = ["emulate", "verify"]
 
 HELP_OF_EMULATE = (["emulate"], ["emulate", "--help"], ["emulate", "-h"], ["emulate", "help"])
 """Where the instrument lists its commands, `verify` is missing: it is ours."""
+
+COMPLETION = "_SOJOURN_COMPLETE"
+"""By this variable a shell asks what a word may be completed to, of any command."""
 
 DENIED = {
     errno.EACCES: "ask its owner, or choose another place",
@@ -73,6 +78,8 @@ def is_by_hand(words: list[str]) -> bool:
     if words[:1] == ["tcplog"]:
         return bool(OF_TCPLOG.intersection(words[1:2]))
     if words[:1] == ["match"]:
+        from sojourn.cli.match import is_ours
+
         return not is_ours(words[1:])
     ours = any(word.startswith(OURS) for word in words[1:]) if words[:1] == ["clock"] else words[:2] == VERIFY
     return bool(BY_HAND.intersection(words[:1])) and not ours
@@ -83,9 +90,11 @@ def run_command() -> None:
     import typer
 
     from sojourn.cli.commands import app
+    from sojourn.cli.shallow import for_word
 
+    asked = app if COMPLETION in os.environ else for_word(app, next(iter(sys.argv[1:]), None))
     try:
-        status = app(standalone_mode=False)
+        status = asked(standalone_mode=False)
     except typer.Abort as error:  # what Ctrl-C becomes where no command took it
         raise KeyboardInterrupt from error
     except Exception as error:
@@ -109,7 +118,7 @@ def help_of_emulate(argv: list[str]) -> NoReturn:
     """The instrument's help, and the command that it does not have."""
     import subprocess
 
-    from sojourn.bed.machine import find_instrument
+    from sojourn.binary import find_instrument
 
     done = subprocess.run(["sojourn", *argv], executable=find_instrument(), check=False)
     more = "\n`sojourn emulate verify` proves on this machine how exactly a pipe is emulated: see its own --help."

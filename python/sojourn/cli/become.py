@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
-from typing import NoReturn
+
+TYPE_CHECKING = False  # `typing` takes longer than all else that is done here
+if TYPE_CHECKING:
+    from typing import NoReturn
 
 
 def become_instrument(argv: list[str]) -> NoReturn:
     """Hand the command on: same process, same terminal, its own exit status; its help has the name given here."""
-    from sojourn.instruments import find_instrument
+    from sojourn.binary import find_instrument
 
     os.execv(find_instrument(), ["sojourn", *argv])

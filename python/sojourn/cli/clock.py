@@ -10,8 +10,8 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from sojourn.binary import find_instrument
 from sojourn.errors import RequestError
-from sojourn.instruments import find_instrument
 
 OPTION = "--plot"
 SUFFIXES = (".svg", ".html")

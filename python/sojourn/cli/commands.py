@@ -47,9 +47,9 @@ app.add_typer(tcplogs, name="tcplog", short_help="TCP's state at every packet: l
 def show_version(asked: bool) -> None:
     """Print the version and end."""
     if asked:
-        import sojourn
+        from sojourn.version import __version__
 
-        print(f"sojourn {sojourn.__version__}")
+        print(f"sojourn {__version__}")
         raise typer.Exit
 
 
@@ -416,6 +416,40 @@ def match() -> None:
     from sojourn.cli.match import match as match_taps
 
     raise typer.Exit(match_taps(sys.argv[2:]))
+
+
+@app.command(
+    "lab",
+    short_help="Run a command at one end of an emulated path.",
+    options_metavar="[OPTIONS] [-- COMMAND…]",
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": ["--help"]},
+)
+def lab(  # options for the help alone: `--` divides the words, which the parser does not tell
+    peer: Annotated[
+        str | None, typer.Option(metavar="COMMAND2", help="Run this at the far end meanwhile (by `sh -c`).")
+    ] = None,
+    mtu: Annotated[int, typer.Option(metavar="BYTES", help="MTU of the interfaces.")] = 1500,
+    seed: Annotated[int, typer.Option(metavar="N", help="Seed of all random impairments.")] = 1,
+    log: Annotated[Path | None, typer.Option(metavar="DIR", help="Log every packet into this folder.")] = None,
+    *,
+    spin: Annotated[bool, typer.Option("--spin", help="Never sleep: most exact, and takes a processor.")] = False,
+) -> None:
+    """Run COMMAND in a network namespace that an emulated path joins with another; all of it goes when COMMAND ends.
+
+    What happens to packets is told as `sojourn emulate run --help` has it, and holds in each direction: --delay,
+    --loss, --rate, --queue, --forward WORDS, --backward WORDS, -C FILE, … Without COMMAND, a shell at both ends.
+
+    COMMAND is told SOJOURN_PEER, SOJOURN_PEER6, SOJOURN_ADDRESS, SOJOURN_ADDRESS6 and SOJOURN_DEV; the peer is always
+    10.77.1.2. It runs as whoever called this, also by sudo, and begins once COMMAND2 listens. Exit status: COMMAND's;
+    4 where the path ended before it.
+
+    Example: sojourn lab --delay 20ms --loss 1% --peer "iperf3 -s" -- iperf3 -c 10.77.1.2
+    """
+    import sys
+
+    from sojourn.cli.lab import lab as run_lab
+
+    raise typer.Exit(run_lab(sys.argv[2:]))
 
 
 @app.command(

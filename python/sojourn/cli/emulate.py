@@ -150,7 +150,7 @@ def limits_of(given: list[str]) -> dict[str, Any]:
 
 def plan_of(file: str | None, given: list[str], asked: dict[str, Any]) -> tuple[Plan, list[str]]:
     """The plan, and why it is as it is."""
-    from sojourn.instruments import find_instrument
+    from sojourn.binary import find_instrument
     from sojourn.instruments.emulator import explain
     from sojourn.methods.emulator.verifying import Verification, verify_plan
     from sojourn.plan import plan_from_text

@@ -7,6 +7,7 @@ import stat
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from sojourn.caller import sudo_caller
 from sojourn.errors import RequestError
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def private_run(folder: Path) -> Iterator[None]:
     While root writes in it, nobody else can lead its writing elsewhere. Raises RequestError where somebody has already
     put a link, or something of another user's, into it.
     """
-    caller = _caller()
+    caller = sudo_caller()
     with private_files():
         if caller is None or (os.path.lexists(folder) and not _is_of(folder, caller[0])):
             yield
@@ -100,12 +101,3 @@ def _hand_over(folder: Path, caller: tuple[int, int]) -> None:
             if not _is_link(os.stat(name, dir_fd=descriptor, follow_symlinks=False)):
                 os.chown(name, *caller, dir_fd=descriptor, follow_symlinks=False)
     os.chown(folder, *caller, follow_symlinks=False)
-
-
-def _caller() -> tuple[int, int] | None:
-    """User and group of who called sudo."""
-    try:
-        caller = int(os.environ["SUDO_UID"]), int(os.environ["SUDO_GID"])
-    except (KeyError, ValueError):
-        return None
-    return caller if os.geteuid() == 0 else None

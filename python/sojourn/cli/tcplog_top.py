@@ -18,9 +18,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from sojourn.binary import find_instrument
 from sojourn.cli.flows import CLOSED, COLUMNS, MAY_BE_UNKNOWN, NOTHING, flows_of, state, units
 from sojourn.errors import DoubtfulError, MachineError, RequestError, SojournError, did_you_mean
-from sojourn.instruments import find_instrument
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

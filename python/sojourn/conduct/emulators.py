@@ -13,11 +13,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from sojourn.binary import find_instrument
 from sojourn.conduct.part import without_event
 from sojourn.conduct.pipes import longest_ns
 from sojourn.devices import emulator_label
 from sojourn.errors import MachineError, RequestError, SojournError
-from sojourn.instruments import find_instrument
 from sojourn.instruments.emulator import NOBODY, EmulatorInstrument, Settings, emulate_argv, explain, replay
 from sojourn.plan.emulators import EVERY
 from sojourn.units import as_duration

@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import sojourn
 from sojourn.backends import load as load_backend
 from sojourn.conduct.archive import Log
 from sojourn.conduct.bench import Clock
@@ -29,6 +28,7 @@ from sojourn.errors import DoubtfulError, RequestError, SojournError
 from sojourn.methods import load
 from sojourn.plan import Plan, plan_from_text
 from sojourn.records.earlier import plan_text
+from sojourn.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -210,7 +210,7 @@ def measure_start(  # noqa: PLR0913, PLR0917 - all that a session has
 def log_started(part: Part, draw: Draw | None, log: Log) -> None:
     """Log what a part is, and what was drawn for its bed."""
     log("started", part=part.number, bed=part.bed, run=part.folder.path.resolve().name, study=part.plan.study.name,
-        blocks=part.every, owed=len(part.owed), version=sojourn.__version__,
+        blocks=part.every, owed=len(part.owed), version=__version__,
         draw=None if draw is None else draw.told())  # fmt: skip
 
 

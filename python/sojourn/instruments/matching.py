@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from sojourn.binary import find_instrument
 from sojourn.errors import MachineError, RequestError
-from sojourn.instruments import find_instrument
 from sojourn.records.reader import arrow_schema
 from sojourn.records.schema import TABLES
 from sojourn.records.taps import KEPT

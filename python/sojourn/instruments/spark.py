@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from sojourn.binary import find_instrument
 from sojourn.errors import MachineError, RequestError
-from sojourn.instruments import find_instrument, slices
+from sojourn.instruments import slices
 from sojourn.instruments.slices import (
     AMBIGUOUS,
     COUNTS,

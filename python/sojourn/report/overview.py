@@ -13,12 +13,12 @@ from markupsafe import Markup
 from rich.markup import escape
 from rich.table import Table as Grid
 
-import sojourn
 from sojourn.report.experiments import Answer, answer, experiments, papers
 from sojourn.report.numbers import NOTHING, Shown, plain_decimals
 from sojourn.report.page import bound
 from sojourn.report.run import Run
 from sojourn.report.shell import asset, policy, style
+from sojourn.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -111,5 +111,5 @@ def _page(folder: Path, answers: list[Answer], runs: Mapping[str, Run]) -> str:
         verdicts={name: str(run.verdict["verdict"]) for name, run in runs.items()},
         style=Markup(style()),
         policy=policy([]),
-        version=sojourn.__version__,
+        version=__version__,
     )

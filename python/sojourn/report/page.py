@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import jinja2
 from markupsafe import Markup
 
-import sojourn
 from sojourn.report import budgets, bundle
 from sojourn.report.contents import parts_of
 from sojourn.report.drawing import draw
@@ -22,6 +21,7 @@ from sojourn.report.figures import specifications
 from sojourn.report.glossary import anchor, glossary, hypothesis_name, link
 from sojourn.report.palette import Palette, ink
 from sojourn.report.shell import asset, policy, script_json, style
+from sojourn.version import __version__
 
 if TYPE_CHECKING:
     from sojourn.report.figure import Figure
@@ -83,7 +83,7 @@ def page(run: Run, tables: list[Table], published: Published, figures: list[Figu
         objects=[(path, one["notes"], list(one["shown"].items())) for path, one in run.bed.get("objects", {}).items()],
         citation=_citation(run),
         bibtex=_bibtex(run),
-        version=sojourn.__version__,
+        version=__version__,
         specs=[(name, Markup(script_json(spec))) for name, spec in specifications(figures)],
         **{name: Markup(text) for name, text in scripts.items()},
     )
@@ -148,7 +148,7 @@ def _sojourn(run: Run) -> str:
     """The version and commit that measured."""
     measured = run.bed.get("stable", {}).get("sojourn", {})
     commit = str(measured.get("commit") or "")[:12]
-    return f"Sojourn {measured.get('version') or sojourn.__version__}" + (f", commit {commit}" if commit else "")
+    return f"Sojourn {measured.get('version') or __version__}" + (f", commit {commit}" if commit else "")
 
 
 def _sections(*, uncertainty: bool, figures: bool, tables: bool, published: bool) -> list[tuple[str, str]]:

@@ -18,6 +18,7 @@ from sojourn.bed import machine
 from sojourn.bed.backend import Usage
 from sojourn.bed.events import Counters
 from sojourn.bed.processes import find_tool
+from sojourn.binary import find_instrument
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -43,7 +44,7 @@ class LocalMachine:
 
     def instrument(self) -> str:
         """The one binary, for programs of any host."""
-        return machine.find_instrument()
+        return find_instrument()
 
     def find(self, tool: str) -> str | None:
         """Where a tool is, or None; Python is the one that runs this."""

@@ -167,6 +167,11 @@ class NetnsBackend(LocalMachine):
     def socket(self, name: str) -> str:
         return str(self._state.socket(name))
 
+    def entrance(self, host: HostName) -> list[str]:
+        """The words before a command by which any terminal of this user's runs it on a host; it outlives nobody."""
+        user = ["--user", "--preserve-credentials"] if self.unprivileged else []
+        return ["nsenter", f"--target={self._hosts[host].keeper}", *user, "--net", "--"]
+
     def close(self) -> None:
         """Ends what was started here, lets the holders go and waits until they are gone."""
         self.let_go()

@@ -33,6 +33,7 @@ from sojourn.bed.look import OLDEST_KERNEL, TOOLS, Looked, look, unfit
 from sojourn.bed.processes import end, end_all, guarded
 from sojourn.bed.ssh import LOST, Line, launch, rights, who
 from sojourn.bed.state import Process, StateFile, state_folder
+from sojourn.binary import find_instrument
 from sojourn.errors import MachineError, RequestError
 
 if TYPE_CHECKING:
@@ -510,7 +511,7 @@ def require_ports(line: Line, found: Looked, interfaces: Iterable[str]) -> None:
 
 def instrument_for_hosts() -> Path:
     """The instrument that is copied: the one without shared libraries, where it was built since the other was."""
-    own = Path(machine.find_instrument())
+    own = Path(find_instrument())
     alone = own.with_name(f"{own.name}-static")
     return alone if alone.is_file() and alone.stat().st_mtime >= own.stat().st_mtime else own
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import jinja2
 from markupsafe import Markup
 
-import sojourn
 from sojourn.report import bundle
 from sojourn.report.numbers import count
 from sojourn.report.shell import asset, policy, script_json, style
+from sojourn.version import __version__
 
 if TYPE_CHECKING:
     from sojourn.report.tcplog.log import Log
@@ -41,7 +41,7 @@ def page(log: Log, sections: list[Section], start_ns: int) -> str:
         sections=sections,
         policy=policy(scripts.values()),
         style=Markup(style()),
-        version=sojourn.__version__,
+        version=__version__,
         specs=[(f"flow-{place}", Markup(script_json(one.spec))) for place, one in enumerate(sections)],
         **{name: Markup(text) for name, text in scripts.items()},
     )

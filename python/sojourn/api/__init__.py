@@ -1,0 +1,1 @@
+"""Runs and studies for programs: what `sojourn.open` and `sojourn.run` give. Every name is in the package itself."""

@@ -1,0 +1,175 @@
+"""`sojourn lab`: a command at one end of an emulated path, another at the far end, or a shell at both.
+
+What is asked is read here, and COMMAND is waited for; the path is made in labs. Signals are COMMAND's business: those
+that end a program are handed on to it, and what it ends with is what `sojourn` ends with.
+"""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sojourn.binary import find_instrument
+from sojourn.cli.lab_programs import shell, start
+from sojourn.cli.lab_shells import shells
+from sojourn.errors import MachineError, RequestError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sojourn.instruments.emulator import Settings
+    from sojourn.labs.end import End
+    from sojourn.labs.lab import Lab
+
+FLAGS = frozenset({"--spin"})
+OWN = frozenset({"--peer", "--mtu", "--seed", "--log"})
+NOT_HERE = frozenset({
+    "--json", "--control", "--name", "--part", "--die-with-parent", "--ready-fd", "--for", "--backend", "--take-over",
+    "--redirect", "--sleep", "--fifo", "--cpu", "--engine", "--budget", "--memory", "--log-limit", "--compensate",
+})  # fmt: skip
+"""Options of `sojourn emulate run` that are not about what happens to packets."""
+
+PEER_SECONDS = 2.0
+"""For so long COMMAND waits until the peer's command listens."""
+
+GIVEN_BY_THE_KERNEL = 0x80
+"""SI_KERNEL: a signal of the terminal, which COMMAND has had as well."""
+
+HANDED_ON = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
+
+
+@dataclass
+class Asked:
+    """What the words of the command line ask for."""
+
+    command: list[str]
+    peer: str | None = None
+    mtu: int = 1500
+    pipe: list[str] = field(default_factory=list)
+    """Options of `sojourn emulate`."""
+    own: dict[str, str] = field(default_factory=dict)
+
+
+def lab(words: list[str]) -> int:
+    """Make the laboratory and run what is asked in it; COMMAND's exit status."""
+    asked = read(words)
+    require_program(asked.command or shell())
+    settings = settings_of(asked)
+    if not asked.command and not sys.stdin.isatty():
+        raise RequestError("a shell needs a terminal: give a command behind --, `sojourn lab --delay 20ms -- CMD`")
+    from sojourn.labs.lab import laid
+
+    with laid(settings, asked.mtu) as made:
+        if asked.peer is not None:
+            start_peer(made.far, asked.peer)
+        status = attend(start(made.near, asked.command) if asked.command else shells(made))
+        made.require_path()
+        tell(made)
+    return status
+
+
+def read(words: list[str]) -> Asked:
+    """The words before `--` are options, those behind it are COMMAND."""
+    at = words.index("--") if "--" in words else len(words)
+    asked, left = Asked(words[at + 1 :]), iter(words[:at])
+    for word in left:
+        name, equals, value = word.partition("=")
+        if not word.startswith("-"):
+            raise RequestError(f"'{word}': COMMAND begins behind --, as in `sojourn lab --delay 20ms -- {word}`")
+        if name in NOT_HERE:
+            raise RequestError(f"{name} is not for a laboratory: `sojourn emulate` has it, between ports of your own")
+        if name in FLAGS:
+            asked.own[name] = "yes"
+            continue
+        values = [value] if equals else list(islice(left, 1))
+        if not values:
+            raise RequestError(f"{name}: its value is missing")
+        if name in OWN:
+            asked.own[name] = values[0]
+        else:
+            asked.pipe.append(f"{name}={values[0]}" if name.startswith("--") else f"{name}{values[0]}")
+    asked.peer = asked.own.get("--peer")
+    asked.mtu = number("--mtu", asked.own.get("--mtu", "1500"))
+    return asked
+
+
+def number(option: str, value: str) -> int:
+    """The value of an option that is a whole number."""
+    if not value.isdecimal():
+        raise RequestError(f"{option} {value}: expected a whole number")
+    return int(value)
+
+
+def settings_of(asked: Asked) -> Settings:
+    """What the emulator is told: the instrument says what the words mean, and refuses what is wrong with them."""
+    from sojourn.instruments.emulator import Settings, explain
+
+    explained: dict[str, Any] = explain(find_instrument(), asked.pipe)
+    words = {pipe["name"]: str(pipe["words"]) for pipe in explained["pipes"]}
+    config = _config(asked.pipe)
+    log = asked.own.get("--log")
+    return Settings(
+        "emulate",
+        None if config else words.get("forward", ""),
+        None if config else words.get("backward", ""),
+        config=config,
+        seed=number("--seed", asked.own.get("--seed", "1")),
+        log=None if log is None else Path(log),
+        spin="--spin" in asked.own,
+    )
+
+
+def _config(options: list[str]) -> str | None:
+    for one in options:
+        for name in ("--config=", "-C"):
+            if one.startswith(name):
+                return one.removeprefix(name)
+    return None
+
+
+def require_program(command: Sequence[str]) -> None:
+    """Raises RequestError where the command is nowhere, or may not be run: before anything is built."""
+    if command and shutil.which(command[0]) is None:
+        raise RequestError(f"{command[0]}: no such command")
+
+
+def start_peer(far: End, command: str) -> None:
+    """Start the far end's command, and wait until it listens, has ended, or seems not to want to."""
+    error = sys.stderr.fileno()
+    options = {"stdin": subprocess.DEVNULL, "stdout": error, "stderr": error, "start_new_session": True}
+    process = start(far, ["sh", "-c", command], **options)
+    try:
+        far.wait_for_port(seconds=PEER_SECONDS, unless=lambda: process.poll() is not None)
+    except MachineError:
+        print(f"sojourn: the far end's command does not listen after {PEER_SECONDS:g} s: going on", file=sys.stderr)
+    if process.poll():
+        raise RequestError(f"--peer '{command}' ended at once with status {process.returncode}")
+
+
+def attend(process: subprocess.Popen[Any]) -> int:
+    """Wait for a command, and hand on what would end us; its exit status, 128 + a signal's number as shells have it.
+
+    A terminal's Ctrl-C has reached it already.
+    """
+    watched = {*HANDED_ON, signal.SIGCHLD}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, watched)
+    try:
+        while process.poll() is None:
+            told = signal.sigtimedwait(watched, 1.0)
+            if told is not None and told.si_signo in HANDED_ON and told.si_code != GIVEN_BY_THE_KERNEL:
+                process.send_signal(told.si_signo)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    return 128 - process.returncode if process.returncode < 0 else int(process.returncode)
+
+
+def tell(made: Lab) -> None:
+    """Say what the emulator warns of: the path was not what it should have been."""
+    for sentence in made.show().get("report", {}).get("said", []):
+        print(f"sojourn: {sentence}", file=sys.stderr)

@@ -1,0 +1,57 @@
+"""A shell at both ends of a laboratory: side by side in tmux, else at the near end, with how to enter the far one."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+from typing import TYPE_CHECKING, Any
+
+from sojourn.cli.lab_programs import as_caller, as_told, shell, start
+
+if TYPE_CHECKING:
+    import subprocess
+
+    from sojourn.labs.end import End
+    from sojourn.labs.lab import Lab
+
+
+def shells(made: Lab) -> subprocess.Popen[Any]:
+    """Start them; the laboratory ends with what is returned."""
+    if tmux := shutil.which("tmux"):
+        options = {"stdin": None, "start_new_session": False, "env": _without_tmux(as_told(os.environ))}
+        return made.backend.beside(tmux_argv(tmux, made.near, made.far), **options)
+    print(banner(made), file=sys.stderr)
+    return start(made.near, shell())
+
+
+def banner(made: Lab) -> str:
+    """What a person has to know where there is one terminal."""
+    return (
+        f"near end, {made.near.address}; the far end is {made.far.address}, and a shell there, from another terminal: "
+        f"{shlex.join(enter(made.far))}\n`exit` here ends all of it."
+    )
+
+
+def enter(end: End) -> list[str]:
+    """The words by which another terminal has a shell at an end."""
+    told = [f"{name}={value}" for name, value in end.environment.items()]
+    return [*end.backend.entrance(end.host), *as_caller(["env", *told, *shell()])]
+
+
+def tmux_argv(tmux: str, near: End, far: End) -> list[str]:
+    """Both ends side by side, on a server of their own; a further pane is at the near end."""
+    words = [tmux, "-L", f"sojourn-lab-{os.getpid()}", "new-session", "-s", "lab", shlex.join(enter(near)), ";"]
+    words += ["split-window", "-h", shlex.join(enter(far)), ";"]
+    # Panes are known by their place alone; one that is added later is at the near end.
+    title = f" #{{?#{{==:#{{pane_index}},1}},far {far.address},near {near.address}}} "
+    settings = {"pane-border-status": "top", "pane-border-format": title, "default-command": shlex.join(enter(near))}
+    for name, value in settings.items():
+        words += ["set-option", "-g", name, value, ";"]
+    return [*words, "select-pane", "-L"]
+
+
+def _without_tmux(env: dict[str, str]) -> dict[str, str]:
+    """Within tmux, tmux refuses to start unless it does not know."""
+    return {name: value for name, value in env.items() if name not in {"TMUX", "TMUX_PANE"}}

@@ -1,0 +1,121 @@
+"""An emulated path between two ports: what it is set to and what it tells; and one between interfaces of the user's."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, Unpack
+
+from sojourn.binary import find_instrument
+from sojourn.errors import DoubtfulError, RequestError, SojournError
+from sojourn.instruments.emulator import EmulatorInstrument, Settings, emulate_argv, explain
+from sojourn.labs.pipe import Pipe, words_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+NAME = "emulate"
+"""Of its records."""
+
+
+@dataclass(frozen=True)
+class Emulation:
+    """A running emulator."""
+
+    emulator: EmulatorInstrument
+
+    def set(self, words: str | None = None, **pipe: Unpack[Pipe]) -> None:
+        """Make the path another, both directions, between two packets and without losing one: keywords, or words."""
+        self.emulator.set(words_of(pipe) if words is None else words)
+
+    def show(self) -> dict[str, Any]:
+        """What `sojourn emulate show` tells, as the emulator says it: configuration, counters, accuracy."""
+        return self.emulator.show()
+
+    def require_path(self) -> None:
+        """Raises DoubtfulError where the emulator has ended: what ran since then had no path."""
+        try:
+            self.emulator.show()
+        except SojournError as error:
+            raise DoubtfulError(f"the emulated path ended meanwhile: {error}") from error
+
+
+@contextmanager
+def emulate(  # noqa: PLR0913 - all that an emulator may be told
+    left: str,
+    right: str,
+    *,
+    forward: str | None = None,
+    backward: str | None = None,
+    config: Path | str | None = None,
+    seed: int = 1,
+    log: Path | None = None,
+    spin: bool = False,
+    **pipe: Unpack[Pipe],
+) -> Iterator[Emulation]:
+    """An emulated path between two interfaces of this thread's network namespace: `sojourn emulate LEFT RIGHT …`.
+
+    For keywords see `lab`. Raises RequestError where the words are wrong, and MachineError where it cannot be.
+    """
+    settings = settings_of(pipe, forward, backward, config, seed, log, spin=spin)
+    instrument = find_instrument()
+    require_understood(instrument, settings)
+    with TemporaryDirectory(prefix="sojourn-") as folder:
+        control = str(Path(folder, "control"))
+        argv = emulate_argv(instrument, [left, right], control, settings)
+        emulator = EmulatorInstrument(_start, argv, partial(_connect, control))
+        with until_the_end(emulator):
+            yield Emulation(emulator)
+
+
+def settings_of(  # noqa: PLR0913 - all that an emulator may be told
+    pipe: Pipe,
+    forward: str | None,
+    backward: str | None,
+    config: Path | str | None,
+    seed: int,
+    log: Path | None,
+    *,
+    spin: bool,
+) -> Settings:
+    """What an emulator is started with: the keywords hold in the directions that have no words of their own."""
+    own = words_of(pipe)
+    if config is not None:
+        if own or forward is not None or backward is not None:
+            raise RequestError(f"{config} says what the pipes are: leave the other words away")
+        return Settings(NAME, config=str(config), seed=seed, log=log, spin=spin)
+    both = [own if words is None else words for words in (forward, backward)]
+    return Settings(NAME, both[0], both[1], seed=seed, log=log, spin=spin)
+
+
+def require_understood(instrument: str, settings: Settings) -> None:
+    """Raises RequestError with what is wrong with the words, before anything is built."""
+    given = {"--forward": settings.forward, "--backward": settings.backward, "--config": settings.config}
+    explain(instrument, [f"{option}={value}" for option, value in given.items() if value is not None])
+
+
+@contextmanager
+def until_the_end(emulator: EmulatorInstrument) -> Iterator[None]:
+    """Ends an emulator with the block: at once where that fails."""
+    try:
+        yield
+    except BaseException:
+        emulator.kill()
+        raise
+    emulator.stop()
+
+
+def _start(argv: list[str], **popen: Any) -> subprocess.Popen[Any]:
+    return subprocess.Popen(argv, **popen)
+
+
+def _connect(path: str, seconds: float) -> socket.socket:
+    line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    line.settimeout(seconds)
+    line.connect(path)
+    return line

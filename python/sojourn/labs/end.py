@@ -1,0 +1,109 @@
+"""One end of an emulated path: a network namespace in which programs run, its addresses, and who listens there."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from sojourn.errors import MachineError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from sojourn.bed.backends.netns import NetnsBackend
+    from sojourn.bed.hosts import HostName
+
+LISTENING = {"tcp": "0A", "udp": "07"}
+"""The state of a socket that takes what comes, in the kernel's tables: LISTEN, and that of every UDP socket."""
+
+LOOK_SECONDS = 0.005
+
+
+@dataclass(frozen=True)
+class End:
+    """One end. Its programs see the files that everybody sees; what they have started is ended with the laboratory."""
+
+    name: Literal["near", "far"]
+    host: HostName
+    dev: str
+    """Its interface."""
+    address: str
+    address6: str
+    peer: str
+    """The other end's address."""
+    peer6: str
+    backend: NetnsBackend
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What programs of this end are told, beside the environment that they have anyway."""
+        return {
+            "SOJOURN_ADDRESS": self.address,
+            "SOJOURN_ADDRESS6": self.address6,
+            "SOJOURN_PEER": self.peer,
+            "SOJOURN_PEER6": self.peer6,
+            "SOJOURN_DEV": self.dev,
+        }
+
+    def popen(
+        self, argv: Sequence[str], *, env: Mapping[str, str] | None = None, **popen: Any
+    ) -> subprocess.Popen[Any]:
+        """Start a program here, as `subprocess.Popen` does, in a session of its own and without input unless
+        `start_new_session` and `stdin` say otherwise. It is killed when this thread or process ends."""
+        told = {**(os.environ if env is None else env), **self.environment}
+        return self.backend.start(self.host, argv, env=told, **popen)
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        input: str | None = None,  # noqa: A002 - as subprocess has it
+        timeout: float | None = None,
+        check: bool = True,
+        env: Mapping[str, str] | None = None,
+        **popen: Any,
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a program here to its end, with its output as text, as `subprocess.run` does.
+
+        Raises subprocess.CalledProcessError where it fails, unless `check` is False, and subprocess.TimeoutExpired.
+        """
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True} | popen
+        with self.popen(argv, env=env, **pipes) as process:
+            try:
+                out, said = process.communicate(input, timeout)
+            except BaseException:
+                process.kill()
+                raise
+        done = subprocess.CompletedProcess(list(argv), process.returncode, out, said)
+        if check:
+            done.check_returncode()
+        return done
+
+    def listens(self, port: int | None = None) -> bool:
+        """Whether a program here waits for others over TCP or UDP: at this port, or at any."""
+        return any(port in {None, one} for one in self._ports())
+
+    def wait_for_port(
+        self, port: int | None = None, seconds: float = 5.0, *, unless: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Wait until a program here listens at this port, or at any; raises MachineError when none does in time.
+
+        Ends sooner when `unless` becomes true: when the program has ended.
+        """
+        deadline = time.monotonic() + seconds
+        while not self.listens(port) and not unless():
+            if time.monotonic() > deadline:
+                where = "any port" if port is None else f"port {port}"
+                raise MachineError(f"no program at the {self.name} end listens at {where} after {seconds:g} s")
+            time.sleep(LOOK_SECONDS)
+
+    def _ports(self) -> Iterator[int]:
+        for protocol, state in LISTENING.items():
+            for family in ("", "6"):
+                for line in self.backend.get(self.host, f"/proc/net/{protocol}{family}").splitlines()[1:]:
+                    _, local, _, now, *_ = line.split()
+                    if now == state:
+                        yield int(local.rpartition(":")[2], 16)

@@ -1,0 +1,98 @@
+"""A laboratory, from the first namespace to the last: a bed of one link, and the emulator that is its only device.
+
+However it ends, SIGKILL included, nothing stays: that is the bed's doing.
+"""
+
+from __future__ import annotations
+
+import secrets
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Unpack
+
+from sojourn.bed.backends.netns import NetnsBackend
+from sojourn.bed.build import build_bed
+from sojourn.bed.hosts import DEVICES, END_HOSTS
+from sojourn.bed.model import BedSpec
+from sojourn.binary import find_instrument
+from sojourn.errors import MachineError
+from sojourn.instruments.emulator import EmulatorInstrument, Settings, emulate_argv
+from sojourn.labs.emulation import NAME, Emulation, require_understood, settings_of, until_the_end
+from sojourn.labs.end import End
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from sojourn.bed.build import Bed
+    from sojourn.labs.pipe import Pipe
+
+DEVICE = "emulate"
+
+# Anybody may ping, as systemd has it; where groups have no such numbers (a user namespace), it stays as the bed has it.
+ANYBODY_PINGS = 'echo "0 2147483647" >/proc/sys/net/ipv4/ping_group_range'
+
+
+@dataclass(frozen=True)
+class Lab(Emulation):
+    """Two ends and the path between them."""
+
+    near: End
+    far: End
+    backend: NetnsBackend
+
+
+@contextmanager
+def lab(  # noqa: PLR0913 - all that an emulator may be told
+    *,
+    forward: str | None = None,
+    backward: str | None = None,
+    config: Path | str | None = None,
+    seed: int = 1,
+    mtu: int = 1500,
+    log: Path | None = None,
+    spin: bool = False,
+    **pipe: Unpack[Pipe],
+) -> Iterator[Lab]:
+    """Two network namespaces joined by an emulated path: `with sojourn.lab(delay="20ms", loss=0.01) as lab: …`.
+
+    The keywords are the words of `sojourn emulate` and hold in each direction; `forward` (near to far) and `backward`
+    take words for one ("delay 5ms loss 1%"), `config` a file of pipes and rules. `log` is a folder for a record of each
+    packet, `spin` the most exact timing, which takes a processor. Raises RequestError where the words are wrong, and
+    MachineError where this machine cannot have namespaces.
+    """
+    with laid(settings_of(pipe, forward, backward, config, seed, log, spin=spin), mtu) as found:
+        yield found
+
+
+@contextmanager
+def laid(settings: Settings, mtu: int) -> Iterator[Lab]:
+    """The same, by what the emulator is told."""
+    instrument = find_instrument()
+    require_understood(instrument, settings)
+    spec = BedSpec(devices=(DEVICE,), has_direct=False, mtu=mtu)
+    with build_bed(spec, f"lab-{secrets.token_hex(4)}") as bed:
+        backend = bed.backend
+        assert isinstance(backend, NetnsBackend)
+        for host in END_HOSTS:
+            with suppress(MachineError):
+                backend.run(host, ["sh", "-c", ANYBODY_PINGS])
+        near, far = _ends(bed, backend)
+        emulator = _emulator(bed, backend, instrument, settings)
+        with until_the_end(emulator):
+            yield Lab(emulator, near, far, backend)
+
+
+def _ends(bed: Bed, backend: NetnsBackend) -> tuple[End, End]:
+    a, b = bed.topology.link(DEVICE).a_port, bed.topology.link(DEVICE).b_port
+    return (
+        End("near", a.host, a.dev, a.ip4, a.ip6, b.ip4, b.ip6, backend),
+        End("far", b.host, b.dev, b.ip4, b.ip6, a.ip4, a.ip6, backend),
+    )
+
+
+def _emulator(bed: Bed, backend: NetnsBackend, instrument: str, settings: Settings) -> EmulatorInstrument:
+    at, control = bed.topology.emulated[0], backend.socket(NAME)
+    argv = emulate_argv(instrument, [at.left.dev, at.right.dev], control, settings)
+    return EmulatorInstrument(partial(backend.start, DEVICES), argv, partial(backend.connect, control))

@@ -1,0 +1,65 @@
+"""What can be asked of an emulated path, as keyword arguments: the words of `sojourn emulate`, with "_" for "-".
+
+Only spells them; the instrument says what they mean and refuses what is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, TypedDict
+
+from sojourn.errors import RequestError, did_you_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Share = str | float
+"""Of packets: "1%", or 0.01."""
+
+SHARES = frozenset({"loss", "loss_after", "corrupt", "duplicate", "reorder"})
+
+
+class Pipe(TypedDict, total=False):
+    """What happens to packets in each direction."""
+
+    delay: str
+    jitter: str
+    distribution: str
+    half_life: str
+    order: str
+    reorder: Share
+    loss: Share | Sequence[Share]
+    loss_after: Share | Sequence[Share]
+    corrupt: Share
+    ber: float | str
+    duplicate: Share
+    rate: str
+    overhead: int
+    burst: str
+    queue: int | str
+    aqm: str
+    trace: str
+    outage: str
+    mask: str
+
+
+def words_of(pipe: Mapping[str, object]) -> str:
+    """The words of one pipe: "delay 20ms loss 1%"."""
+    known = Pipe.__annotations__
+    for name in pipe:
+        if name not in known:
+            raise RequestError(f"{name}: expected one of {', '.join(known)}{did_you_mean(name, known)}")
+    return " ".join(
+        f"{name.replace('_', '-')} {_spelled(name, one)}"
+        for name, value in pipe.items()
+        for one in (value if isinstance(value, Sequence) and not isinstance(value, str) else [value])
+    )
+
+
+def _spelled(name: str, value: object) -> str:
+    """A value as it is written; a number of packets' share is a percentage to the instrument."""
+    if name in SHARES and isinstance(value, float | int):
+        if not 0 <= value <= 1:
+            raise RequestError(f'{name} = {value}: expected a share from 0 to 1, or a percentage as text: "{value}%"')
+        return f"{value * 100:.12g}%"
+    return f"{value}"

@@ -1,0 +1,161 @@
+"""`sojourn.lab` and `sojourn.emulate` over real frames: delay, exact counts, changes while it runs, ports of a user."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tarfile
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import sojourn
+from tests.net.busy_machine import await_that, retried, undisturbed
+from tests.net.here import entered
+from tests.net.test_lab import left_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def least_ms(pinged: str) -> float:
+    """The shortest round trip that ping saw."""
+    return min(float(one) for one in re.findall(r"time=([0-9.]+) ms", pinged))
+
+
+@retried
+def test_two_namespaces_are_joined_by_the_path_that_was_asked() -> None:
+    with sojourn.lab(delay="10ms") as lab:
+        assert (lab.near.address, lab.near.peer) == (lab.far.peer, lab.far.address)
+        there = lab.near.run(["ping", "-c", "10", "-i", "0.01", lab.far.address]).stdout
+        back = lab.far.run(["ping", "-6", "-c", "10", "-i", "0.01", lab.near.address6]).stdout
+        lab.set(delay="2ms")
+        sooner = lab.near.run(["ping", "-c", "10", "-i", "0.01", lab.far.address]).stdout
+    with undisturbed():
+        assert 19.99 <= least_ms(there) < 21
+        assert 19.99 <= least_ms(back) < 21
+        assert 3.99 <= least_ms(sooner) < 5
+    await_that(lambda: not left_of(os.getpid()), "everything is gone")
+
+
+def test_losses_are_those_that_the_emulator_counts() -> None:
+    with sojourn.lab(forward="loss 30%", backward="", seed=7) as lab:
+        done = lab.near.run(["ping", "-c", "200", "-i", "0.002", "-W", "1", lab.near.peer], check=False)
+        forward, backward = lab.show()["report"]["pipes"]
+    received = int(re.findall(r"(\d+) received", done.stdout)[0])
+    assert forward["arrived"] == 200
+    assert forward["lost"]["before"] == 200 - received
+    assert (backward["arrived"], backward["lost"]["before"]) == (received, 0)
+    assert 30 <= 200 - received <= 90, "30 % of 200: 60, and six standard deviations of 6.5 would be 21"
+
+
+def test_programs_run_at_either_end_and_listeners_are_waited_for() -> None:
+    with sojourn.lab(rate="100Mbit/s", mtu=1400) as lab:
+        assert not lab.far.listens()
+        with pytest.raises(sojourn.MachineError, match=r"no program at the far end listens at port 5201 after 0\.1 s"):
+            lab.far.wait_for_port(5201, 0.1)
+        with lab.far.popen(["iperf3", "-s", "-1"], stdout=subprocess.DEVNULL) as server:
+            lab.far.wait_for_port(5201)
+            assert not lab.far.listens(5202)
+            done = lab.near.run(["iperf3", "-c", lab.far.address, "-n", "1M", "-J"], timeout=30)
+            assert server.wait(30) == 0
+        assert '"tcp_mss_default":\t1348' in done.stdout, "of 1,400 bytes: IP, TCP and its timestamps are 52"
+        assert lab.near.run(["cat"], input="x").stdout == "x"
+        assert lab.near.run(["false"], check=False).returncode == 1
+        with pytest.raises(subprocess.CalledProcessError):
+            lab.near.run(["false"])
+        with pytest.raises(subprocess.TimeoutExpired):
+            lab.near.run(["sleep", "9"], timeout=0.1)
+        env = lab.far.run(["env"], env={"PATH": os.environ["PATH"], "MINE": "1"}).stdout
+        assert {"MINE=1", "SOJOURN_PEER=10.77.1.1"} <= set(env.splitlines())
+
+
+def test_two_laboratories_are_apart() -> None:
+    with sojourn.lab(delay="1ms") as one, sojourn.lab(delay="2ms") as other:
+        for lab in (one, other):
+            lab.near.run(["ping", "-c", "1", lab.far.address])
+        assert [lab.show()["report"]["pipes"][0]["arrived"] for lab in (one, other)] == [1, 1]
+
+
+def test_wrong_words_are_refused_before_anything_is_built(tmp_path: Path) -> None:
+    for asked, sentence in (
+        ({"delay": "20"}, "20 has no unit that I know"),
+        ({"loss": 5.0}, "expected a share from 0 to 1"),
+        ({"config": tmp_path / "x.toml", "delay": "1ms"}, "says what the pipes are: leave the other words away"),
+        ({"config": tmp_path / "x.toml"}, "x.toml"),
+    ):
+        with pytest.raises(sojourn.RequestError, match=sentence), sojourn.lab(**asked):
+            pass
+
+
+def test_a_path_that_has_ended_is_doubtful() -> None:
+    with sojourn.lab() as lab:
+        os.kill(lab.emulator.pid, 9)
+        with pytest.raises(sojourn.DoubtfulError, match="the emulated path ended meanwhile"):
+            lab.require_path()
+    await_that(lambda: not left_of(os.getpid()), "everything is gone")
+
+
+@pytest.fixture
+def row() -> Iterator[str]:
+    """Three hosts in a row, the one in the middle with two ports; its name, and with -x and -y those beside it."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root: namespaces by name")
+    name = f"own-{uuid.uuid4().hex[:6]}"
+
+    def ip(words: str) -> None:
+        subprocess.run(["ip", *words.split()], check=True)
+
+    try:
+        for host in (name, f"{name}-x", f"{name}-y"):
+            ip(f"netns add {host}")
+        for host, port, last in ((f"{name}-x", "left", 1), (f"{name}-y", "right", 2)):
+            ip(f"link add eth1 netns {host} type veth peer {port} netns {name}")
+            ip(f"-n {name} link set {port} up")
+            ip(f"-n {host} link set eth1 up")
+            ip(f"-n {host} address add 10.9.9.{last}/24 dev eth1")
+        yield name
+    finally:
+        for host in (name, f"{name}-x", f"{name}-y"):
+            subprocess.run(["ip", "netns", "del", host], check=False)
+
+
+@retried
+def test_a_path_between_ports_of_ones_own(row: str) -> None:
+    ping = ["ip", "netns", "exec", f"{row}-x", "ping", "-c", "10", "-i", "0.01", "10.9.9.2"]
+    with entered(Path("/run/netns", row)), sojourn.emulate("left", "right", delay="5ms") as path:
+        pinged = subprocess.check_output(ping, text=True)
+        assert path.show()["report"]["pipes"][0]["lost"]["before"] == 0
+        path.set("loss 100%")
+        assert subprocess.run(ping, capture_output=True, check=False).returncode == 1
+        path.require_path()
+    with undisturbed():
+        assert 9.99 <= least_ms(pinged) < 11
+    missing = "nowhere: there is no such interface"
+    with pytest.raises(sojourn.RequestError, match=missing), sojourn.emulate("nowhere", "lo"):
+        pass
+
+
+GUIDE = Path(__file__).parents[2] / "docs/guide/python.md"
+PROGRAMS = re.findall(r"^```python\n(.*?)^```", GUIDE.read_text(), re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=range(len(PROGRAMS)))
+def test_every_program_of_the_guide_runs(program: str, tmp_path: Path) -> None:
+    with tarfile.open(GUIDE.parents[2] / "tests/golden/bridge-latency.tar.xz") as packed:
+        packed.extractall(tmp_path / "out", filter="data")
+    (tmp_path / "out/bridge-latency").rename(tmp_path / "out/x")
+    (tmp_path / "test_program.py").write_text(program)
+    how = ["-m", "pytest", "-q"] if "def test_" in program else []
+    argv = [sys.executable, *how, "test_program.py"]
+    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "skipped" not in done.stdout
+
+
+def test_the_guide_has_programs() -> None:
+    assert len(PROGRAMS) == 4

@@ -1,0 +1,129 @@
+"""The package for programs: `import sojourn` loads nothing, a finished run is opened, a study is run."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import altair as alt
+import polars as pl
+import pytest
+
+import sojourn
+from sojourn.api.measure import spelled
+
+GOLDEN = Path(__file__).parents[1] / "golden/bridge-latency.tar.xz"
+
+
+@pytest.fixture(scope="module")
+def golden(tmp_path_factory: pytest.TempPathFactory) -> sojourn.Run:
+    """A recorded run, which nobody has analysed."""
+    folder = tmp_path_factory.mktemp("golden")
+    with tarfile.open(GOLDEN) as packed:
+        packed.extractall(folder, filter="data")
+    return sojourn.open(folder / "bridge-latency")
+
+
+def test_the_package_names_everything_and_loads_nothing() -> None:
+    loading = "import sys; before = set(sys.modules); import sojourn; print(sorted(set(sys.modules) - before))"
+    loaded = ast.literal_eval(subprocess.check_output([sys.executable, "-c", loading], text=True))
+    assert loaded == ["__future__", "sojourn", "sojourn.lazy", "sojourn.version"]
+    for name in sojourn.__all__:
+        assert getattr(sojourn, name)
+    with pytest.raises(AttributeError, match="module 'sojourn' has no attribute 'measure'"):
+        _ = sojourn.measure  # type: ignore[attr-defined]
+
+
+def test_a_run_has_its_verdict_and_its_headline(golden: sojourn.Run) -> None:
+    verdict = json.loads(golden.folder.verdict.read_text())
+    assert (golden.verdict, golden.sentence) == ("trusted", verdict["sentence"])
+    assert golden.headline is not None
+    assert golden.headline.value == pytest.approx(verdict["pairs"]["estimate"])
+    assert golden.headline.low is not None
+    assert golden.headline.high is not None
+    assert golden.headline.low < verdict["pairs"]["estimate"] < golden.headline.high
+    assert golden.headline.unit == "ns"
+    assert golden.findings == ()
+    assert golden.plan["study"]["method"] == "pairs"
+    assert golden.bed == json.loads(golden.folder.bed.read_text())
+
+
+def test_findings_are_what_the_verdict_has(golden: sojourn.Run) -> None:
+    verdict = json.loads(golden.folder.verdict.read_text())
+    one = {"name": "drift", "severity": "note", "where": "bridge", "sentence": "it drifts", "value": 1.0, "places": []}
+    golden.folder.verdict.write_text(json.dumps({**verdict, "findings": [one]}))
+    assert sojourn.open(golden.path).findings == (sojourn.Finding("drift", "note", "bridge", "it drifts"),)
+    golden.folder.verdict.write_text(json.dumps(verdict))
+
+
+def test_a_figure_is_found_by_its_columns(golden: sojourn.Run) -> None:
+    rows = json.loads(golden.folder.results.read_text())
+    assert golden.results.height == len(rows)
+    asked = {"quantity": "device_latency", "device": "bridge", "reference": "direct", "statistic": "pooled"}
+    row = next(row for row in rows if all(row[name] == value for name, value in asked.items()))
+    found = golden.estimate("device_latency", device="bridge", reference="direct", statistic="pooled")
+    assert found == (row["estimate"], row["ci_low"], row["ci_high"], "ns", 0.95, row["n"])
+
+
+@pytest.mark.parametrize(
+    ("quantity", "columns", "sentence"),
+    [
+        ("device_latency", {"device": "bridge"}, r"7 figures are device_latency, .*: say which by .*statistic"),
+        ("device_latenzy", {}, r"no figure is device_latenzy \(did you mean device_latency\?\)"),
+        ("device_latency", {"devise": "bridge"}, r"results have no column devise \(did you mean device\?\)"),
+        ("device_latency", {"device": None}, "no figure is device_latency, device=None"),
+    ],
+)
+def test_a_figure_that_is_not_one_is_refused(
+    golden: sojourn.Run, quantity: str, columns: dict[str, str | None], sentence: str
+) -> None:
+    with pytest.raises(sojourn.RequestError, match=sentence):
+        golden.estimate(quantity, **columns)
+
+
+def test_tables_are_frames_and_figures_are_charts(golden: sojourn.Run, tmp_path: Path) -> None:
+    assert {"timeline", "pairs", "rtt_quantiles"} <= golden.samples.keys()
+    assert all(isinstance(frame, pl.DataFrame) for frame in golden.samples.values())
+    assert set(golden.records("probes")["block"].unique()) == set(golden.records("blocks")["block"].unique())
+    with pytest.raises(sojourn.RequestError, match=r"no table probe: expected one of .* \(did you mean probes\?\)"):
+        golden.records("probe")
+    charts = golden.charts
+    assert isinstance(charts["rtt_cdf"], alt.TopLevelMixin)
+    charts["rtt_cdf"].save(tmp_path / "x.svg")
+    assert "Round-trip time" in (tmp_path / "x.svg").read_text()
+
+
+def test_opening_loads_nothing_that_measures(golden: sojourn.Run) -> None:
+    left = "('plan', 'bed', 'instruments', 'conduct', 'studies', 'labs')"
+    program = (
+        f"import sys, sojourn; run = sojourn.open({str(golden.path)!r}); run.charts; run.results; "
+        f"print([one for one in sys.modules if one.startswith(tuple('sojourn.' + name for name in {left}))])"
+    )
+    assert subprocess.check_output([sys.executable, "-c", program], text=True) == "[]\n"
+
+
+def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(sojourn.RequestError, match="is no run folder"):
+        sojourn.open(tmp_path)
+
+
+def test_a_study_is_run_from_a_program(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    few = {"sessions": 1, "pairs.rounds": 6, "probe.icmp_bytes": [64], "devices": ["wire", "bridge"]}
+    found = sojourn.run("bridge-latency", bed="sim", sets=few, out=tmp_path / "run", quick=True)
+    assert found.path == tmp_path / "run"
+    assert found.plan["bed"]["devices"] == ["wire", "bridge"]
+    assert found.headline is not None
+    assert not found.folder.report.exists()
+    assert capfd.readouterr() == ("", "")
+    with pytest.raises(sojourn.RequestError, match="unknown key"):
+        sojourn.run("bridge-latency", sets={"x": 1})
+
+
+def test_values_are_spelled_as_the_command_line_has_them() -> None:
+    assert [spelled(one) for one in (True, ["wire", "bridge"], 20, "1ms", (64, 1480))] == [
+        "true", "wire,bridge", "20", "1ms", "64,1480",
+    ]  # fmt: skip

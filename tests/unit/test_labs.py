@@ -1,0 +1,60 @@
+"""The laboratory's words, and how its command line is divided; over real frames: tests/net/test_lab.py."""
+
+from __future__ import annotations
+
+import typing
+
+import pytest
+
+from sojourn.bed import BedSpec, Topology
+from sojourn.binary import find_instrument
+from sojourn.cli.emulate import verify
+from sojourn.cli.lab import read
+from sojourn.errors import RequestError
+from sojourn.instruments.emulator import explain
+from sojourn.labs.pipe import Pipe, words_of
+
+
+@pytest.mark.parametrize(
+    ("pipe", "words"),
+    [
+        ({}, ""),
+        ({"delay": "20ms", "loss": 0.07}, "delay 20ms loss 7%"),
+        ({"loss": ["1%", "syn 1"], "loss_after": 0}, "loss 1% loss syn 1 loss-after 0%"),
+        ({"half_life": "5ms", "jitter": "1ms", "ber": 1e-6}, "half-life 5ms jitter 1ms ber 1e-06"),
+        ({"queue": 50, "overhead": 24, "reorder": "1% by 5ms"}, "queue 50 overhead 24 reorder 1% by 5ms"),
+    ],
+)
+def test_keywords_are_words(pipe: dict[str, object], words: str) -> None:
+    assert words_of(pipe) == words
+    if "half_life" not in pipe:
+        explain(find_instrument(), [f"--forward=rate 1Mbit/s delay 1s {words}"])
+
+
+def test_a_share_is_one() -> None:
+    with pytest.raises(RequestError, match=r'loss = 5: expected a share from 0 to 1, or a percentage as text: "5%"'):
+        words_of({"loss": 5})
+    with pytest.raises(RequestError, match=r"dely: expected one of delay, .* \(did you mean delay\?\)"):
+        words_of({"dely": "1ms"})
+
+
+def test_the_keywords_are_the_options_of_a_pipe() -> None:
+    """As `emulate verify` has them, which a test compares with the instrument's; and `mask`, which verify has not."""
+    options = {name for name in typing.get_type_hints(verify) if name in typing.get_type_hints(Pipe)}
+    assert set(Pipe.__annotations__) - options == {"mask"}
+    for name in Pipe.__annotations__:
+        with pytest.raises(RequestError, match=r"^(?!unexpected argument)"):
+            explain(find_instrument(), [f"--{name.replace('_', '-')}=?"])
+
+
+def test_what_is_behind_the_dashes_is_the_command() -> None:
+    asked = read(["--delay", "1ms", "-C", "a.toml", "--peer=iperf3 -s", "--spin", "--", "sh", "-c", "a -- b", "--peer"])
+    assert asked.command == ["sh", "-c", "a -- b", "--peer"]
+    assert asked.pipe == ["--delay=1ms", "-Ca.toml"]
+    assert (asked.peer, asked.mtu, asked.own) == ("iperf3 -s", 1500, {"--peer": "iperf3 -s", "--spin": "yes"})
+
+
+def test_a_bed_without_a_direct_link_has_the_device_alone() -> None:
+    topology = Topology.of_spec(BedSpec(devices=("emulate",), has_direct=False))
+    assert list(topology.paths) == ["emulate"]
+    assert topology.link("emulate").b_ip4 == "10.77.1.2"
