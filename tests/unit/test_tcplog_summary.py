@@ -12,7 +12,7 @@ from polars.testing import assert_frame_equal
 from sojourn.export import Chosen, TcpLog
 from sojourn.export.summary import LIMITS, SYN_STATES, summarised
 from sojourn.export.summary_samples import KINDS
-from sojourn.export.summary_text import described, tabulated
+from sojourn.export.summary_text import described, shortened, tabulated
 from tests.unit.made_up_tcp import FLAG_NAMES, Log, MadeFlow
 
 if TYPE_CHECKING:
@@ -268,3 +268,18 @@ def test_an_empty_log_is_said(made: tuple[Path, Truth]) -> None:
     truth.write_records(path / "records")
     log = TcpLog.open(path)
     assert described(summarised(log), log).startswith("No flow was logged.")
+
+
+def test_at_the_end_of_a_log_the_flows_are_listed_in_twenty_lines(tmp_path: Path) -> None:
+    """Of few all, of many those with the most bytes, and the others are counted."""
+    for flows in (3, 40):
+        Log(tuple(MadeFlow(rounds=2 + number) for number in range(flows))).write(tmp_path / f"t{flows}")
+        log = TcpLog.open(tmp_path / f"t{flows}")
+        rows = summarised(log)
+        whole, lines = tabulated(rows, log).splitlines(), shortened(rows, log, 20).splitlines()
+        assert len(lines) == min(20, flows + 2)
+        shown = min(flows, 17)
+        assert lines[: 1 + shown] == whole[: 1 + shown]
+        if flows > shown:
+            assert lines[-2] == f"{flows - shown} more flows with fewer bytes: sojourn tcplog summary {log.path}"
+        assert lines[-1] == f"one flow in full: sojourn tcplog summary {log.path} --flow N"
