@@ -134,6 +134,26 @@ def test_where_the_kernel_says_only_busy_the_windows_and_what_waits_say_more(
     assert times[limit] * 1e9 == pytest.approx(busy["time_ns"][-1] - busy["time_ns"][0])
 
 
+def test_a_sender_that_pauses_is_limited_by_its_application_whatever_the_window_was(made: tuple[Path, Truth]) -> None:
+    """The kernel's flag of a full window stays set until more is sent; all was acknowledged, in recovery too."""
+    path, truth = made
+    told = truth.samples.filter(flow=1).sort("time_ns", maintain_order=True)
+    pause = told.filter(pl.col("point") == "in").slice(100, 2).with_row_index("at")
+    truth.tables["tcp_samples"] = pause.with_columns(
+        time_ns=pl.lit(told["time_ns"][0]) + pl.col("at").cast(pl.Int64) * 250_000_000,
+        limited_by=pl.lit("busy"),
+        flags=pl.lit(1 << FLAG_NAMES.index("cwnd-limited"), pl.Int32),
+        ca_state=pl.lit(3, pl.Int32),
+        ack=pl.col("snd_nxt"),
+        snd_queued_bytes=pl.col("in_flight_bytes"),
+    ).drop("at")
+    truth.write_records(path / "records")
+    (row,) = summarised(TcpLog.open(path, Chosen(frozenset({1})))).iter_rows(named=True)
+    assert {name: row[f"limited_by_{name}_s"] for name in LIMITS if row[f"limited_by_{name}_s"]} == {
+        "application": 0.25
+    }
+
+
 def test_a_line_a_flow_has_eighty_columns_and_the_most_bytes_first(made: tuple[Path, Truth]) -> None:
     log = TcpLog.open(made[0])
     rows = summarised(log)

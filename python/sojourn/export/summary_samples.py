@@ -45,8 +45,10 @@ def _limit(cwnd_bit: int) -> pl.Expr:
     under_way = pl.col("in_flight_bytes") + leaving
     waiting = pl.col("snd_queued_bytes") - under_way
     has_no_window = (under_way + pl.col("mss_bytes") > pl.col("snd_wnd_bytes")) & (waiting > 0)
+    # All was sent, and the packet that came acknowledges it: no window holds anything up until the application writes.
+    is_all_acked = (pl.col("point") == "in") & (pl.col("ack") == pl.col("snd_nxt")) & (waiting <= 0)
     return (
-        pl.when(pl.col("limited_by") == "idle")
+        pl.when((pl.col("limited_by") == "idle") | ((pl.col("limited_by") == "busy") & is_all_acked))
         .then(pl.lit("application"))
         .when(pl.col("limited_by") == "receiver")
         .then(pl.lit("receiver"))
@@ -54,12 +56,12 @@ def _limit(cwnd_bit: int) -> pl.Expr:
         .then(pl.lit("send_buffer"))
         .when(pl.col("ca_state") >= CWR)
         .then(pl.lit("recovery"))
+        .when((pl.col("limited_by") == "busy") & (waiting <= 0))
+        .then(pl.lit("application"))
         .when(is_cwnd_full)
         .then(pl.lit("cwnd"))
         .when((pl.col("limited_by") == "busy") & has_no_window)
         .then(pl.lit("receiver"))
-        .when((pl.col("limited_by") == "busy") & (waiting <= 0))
-        .then(pl.lit("application"))
         .when(pl.col("limited_by") == "busy")
         .then(pl.lit("path_or_pacing"))
     )
