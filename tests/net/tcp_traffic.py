@@ -3,10 +3,11 @@
 `serve ADDRESS PORT` reads everything of every connection, answers each "?" at the end of what came, and closes when the
 other side has. `send ADDRESS PORT FLOWS BYTES` opens all connections, sends, waits for the answers, and prints one JSON
 line of the sockets' TCP_INFO; it closes when a line comes on its standard input. `short ADDRESS PORT COUNT AT_ONCE`
-opens and closes connections one after the other; a COUNT below zero resets every second one. `slowly ADDRESS PORT RATE`
-reads one connection at so many bytes a second; `for ADDRESS PORT SECONDS` sends all that it can for a time, and `pausing
-ADDRESS PORT BYTES PAUSE_MS SECONDS` so many bytes, then nothing for a while, again and again; both do not wait for what is
-still on its way at the end. CONGESTION in the environment names the congestion control of the ends that send. Run as a program, inside a namespace; it imports nothing of ours.
+opens and closes connections one after the other; a COUNT below zero resets every second one.
+`slowly ADDRESS PORT RATE` reads one connection at so many bytes a second; `for ADDRESS PORT SECONDS` sends all that it
+can for a time, and `pausing ADDRESS PORT BYTES PAUSE_MS SECONDS` so many bytes, then nothing for a while, again and
+again; both reset the connection at their end. CONGESTION in the environment names the congestion control of the ends
+that send. Run as a program, inside a namespace; it imports nothing of ours.
 """
 
 from __future__ import annotations

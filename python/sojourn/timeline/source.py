@@ -1,0 +1,207 @@
+"""What a run has of one flow: the log of its sender, that of its receiver, the emulators' packets; each with its file.
+
+A flow is named by its number in the log that RUN is, or holds; its other end is looked for in that log, in the other
+logs of the run, and in folders that are named beside it. Nothing is judged here. All records must have one clock: that
+of one machine.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from sojourn.errors import RequestError
+from sojourn.export.log import Chosen, TcpLog
+from sojourn.records import read_table
+from sojourn.timeline.frames import with_segments
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+ENDS = ("local_address", "local_port", "remote_address", "remote_port")
+SAME_ENDS = ("remote_address", "remote_port", "local_address", "local_port")
+OF_FRAMES = (
+    *("block", "number", "copy_of", "direction", "pipe", "frame_bytes", "head", "arrival_ns", "entered_ns"),
+    *("disposition", "cause", "link_left_ns", "intended_ns", "departure_ns", "marked", "queue_slots", "queue_bytes"),
+)
+MOST_WAIT_NS = 10_000_000_000
+"""How long before a flow's first sample and after its last one an emulator may have had its packets."""
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """One end of a flow: its log, its number there, and its samples in the order of time."""
+
+    log: TcpLog
+    flow: int
+    samples: pl.DataFrame
+    ends: dict[str, Any]
+
+    @property
+    def record(self) -> str:
+        """The files that the samples are in."""
+        who = self.log.chosen.who
+        return str(self.log.records / f"tcp_samples-{who or '*'}-*.arrow")
+
+    @property
+    def flag_names(self) -> list[str]:
+        """The names of the bits in `flags`."""
+        return list(self.log.header.get("tcp_flag_names") or [])
+
+    @property
+    def title(self) -> str:
+        """Both ends of it, as people write them."""
+        local, remote = (with_port(self.ends[f"{one}_address"], self.ends[f"{one}_port"]) for one in ("local", "remote"))
+        return f"{local} → {remote}"
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """A flow: who sent its data, who received them where a log of that end is there, and the emulators' packets."""
+
+    asked: int
+    sender: End
+    receiver: End | None
+    packets: pl.DataFrame
+    """Of both directions of this flow, with the columns of `frames.FOUND`; `emulator` names the log of each."""
+
+    frames: int
+    """How many packets the emulators' logs have, of whatever flow."""
+
+    emulated: tuple[str, ...]
+    """The files that `packets` is of."""
+
+    cut: tuple[str, ...] = ()
+    """The files that lack their end."""
+
+    @property
+    def begin_ns(self) -> int:
+        """The first sample: what `--at` counts from."""
+        return int(self.sender.samples["time_ns"][0])
+
+
+def open_flow(path: Path, flow: int, chosen: Chosen, more: Sequence[Path] = ()) -> Flow:
+    """Everything that there is of a flow; RequestError where there is no such log or flow, or too little of it."""
+    mine = _end(path, Chosen(frozenset({flow}), who=chosen.who, block=chosen.block), flow)
+    others = _other_ends(mine, [path, *more])
+    if len(others) > 1:
+        raise RequestError(f"flow {flow} has several logs of its other end: leave all but one away ({others[0][0]})")
+    peer = _end(others[0][0], others[0][1], others[0][2]) if others else None
+    for one in [peer] if peer else []:
+        refuse_other_clock(mine, one)
+    sender, receiver = (peer, mine) if peer is not None and _sent(peer) > _sent(mine) else (mine, peer)
+    packets, count, files, cut = _emulated([path, *more], mine, chosen)
+    cuts = [str(one.log.records / name) for one in (sender, receiver) if one is not None for name in one.log.cut]
+    return Flow(flow, sender, receiver, packets, count, files, tuple(dict.fromkeys([*cuts, *cut])))
+
+
+def only_flow(path: Path, chosen: Chosen) -> int:
+    """The number of the flow where the log has one that sent data; else a sentence that says which there are."""
+    log = TcpLog.open(path, chosen)
+    flows = log.logged_flows["flow"].to_list()
+    if len(flows) == 1:
+        return int(flows[0])
+    pairs = _pairs(log.logged_flows)
+    if len(pairs) == 1:
+        return int(pairs[0])
+    raise RequestError(f"{path} has {len(flows)} flows: name one with --flow (`sojourn tcplog summary {path}`)")
+
+
+def _pairs(flows: pl.DataFrame) -> list[int]:
+    """One flow of each connection: where both ends are logged, the one of the lower number."""
+    seen: dict[frozenset[tuple[str, int]], int] = {}
+    for flow, *ends in flows.select("flow", *ENDS).sort("flow").iter_rows():
+        seen.setdefault(frozenset({(ends[0], ends[1]), (ends[2], ends[3])}), flow)
+    return list(seen.values())
+
+
+def _end(path: Path, chosen: Chosen, flow: int) -> End:
+    log = TcpLog.open(path, chosen)
+    parts = list(log.in_order())
+    if not parts:
+        raise RequestError(f"{path} has no sample of flow {flow}: `sojourn tcplog summary {path}` lists what it has")
+    [ends] = log.flows.select(*ENDS, "algorithm", "command").head(1).iter_rows(named=True)
+    return End(log, flow, pl.concat(parts), ends)
+
+
+def _sent(end: End) -> int:
+    sent = end.samples["sent_bytes"]
+    return int((sent.max() or 0) - (sent[0] or 0)) + int(end.samples.filter(point="out")["payload_bytes"].sum())
+
+
+def _other_ends(mine: End, paths: Sequence[Path]) -> list[tuple[Path, Chosen, int]]:
+    """The logs of the flow with both ends exchanged, which was there at the same time."""
+    first, last = int(mine.samples["time_ns"][0]), int(mine.samples["time_ns"][-1])
+    ends = [mine.ends[name] for name in SAME_ENDS]
+    found = []
+    for path in paths:
+        records = records_of(path)
+        flows = read_table(records, "tcp_flows").frame
+        same = [pl.col(name) == value for name, value in zip(ENDS, ends, strict=True)]
+        at_once = (pl.col("first_ns") <= last) & (pl.col("last_ns") >= first)
+        if mine.log.chosen.block is not None:
+            at_once &= pl.col("block") == mine.log.chosen.block
+        for row in flows.filter(*same, at_once).iter_rows(named=True):
+            chosen = Chosen(frozenset({row["flow"]}), who=row["who"], block=row["block"])
+            found.append((path, chosen, int(row["flow"])))
+    return found
+
+
+def refuse_other_clock(one: End, other: End) -> None:
+    """Two hosts' clocks differ by what nobody has measured here."""
+    told = [(end.log.header.get("hostname"), end.log.header.get("clock", "TAI")) for end in (one, other)]
+    if told[0] != told[1] and all(host is not None for host, _ in told):
+        raise RequestError(
+            f"the two ends were logged on {told[0][0]} ({told[0][1]}) and {told[1][0]} ({told[1][1]}): their clocks are "
+            "not one, and a timeline of both would be wrong"
+        )
+
+
+def _emulated(
+    paths: Sequence[Path], mine: End, chosen: Chosen
+) -> tuple[pl.DataFrame, int, tuple[str, ...], tuple[str, ...]]:
+    """The flow's packets in the emulators' logs, how many packets those have, their files, and which are cut."""
+    blocks = None if chosen.block is None else {chosen.block}
+    first, last = int(mine.samples["time_ns"][0]) - MOST_WAIT_NS, int(mine.samples["time_ns"][-1]) + MOST_WAIT_NS
+    tables = [(path, read_table(records_of(path), "packets", blocks, OF_FRAMES)) for path in paths]
+    found, count = [], 0
+    for _, table in tables:
+        count += table.frame.height
+        near = table.frame.filter(pl.col("arrival_ns").is_between(first, last))
+        found.append(of_flow(with_segments(near.rename({"who": "emulator"})), mine.ends).drop("head"))
+    files = tuple(str(part.path) for _, table in tables for part in table.parts)
+    cut = tuple(str(part.path) for _, table in tables for part in table.truncated)
+    return pl.concat(found).sort("arrival_ns", "number"), count, files, cut
+
+
+def of_flow(packets: pl.DataFrame, ends: dict[str, Any]) -> pl.DataFrame:
+    """The packets between two ends, either way."""
+    local, remote = digits(ends["local_address"]), digits(ends["remote_address"])
+    there = (local, ends["local_port"], remote, ends["remote_port"])
+    back = (remote, ends["remote_port"], local, ends["local_port"])
+    names = ("source", "sport", "destination", "dport")
+    either = [
+        pl.all_horizontal(pl.col(name) == value for name, value in zip(names, one, strict=True)) for one in (there, back)
+    ]
+    return packets.filter(either[0] | either[1])
+
+
+def records_of(path: Path) -> Path:
+    """Where a log, a run folder, or a folder of records has its files."""
+    if not path.is_dir():
+        raise RequestError(f"{path} is no folder: expected a run folder, a log of `sojourn tcplog run`, or records")
+    return path / "records" if (path / "records").is_dir() else path
+
+
+def digits(address: str) -> str:
+    """An address as its octets in hexadecimal digits: one spelling for each."""
+    return ipaddress.ip_address(address).packed.hex()
+
+
+def with_port(address: str, port: int) -> str:
+    """As people write it."""
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
