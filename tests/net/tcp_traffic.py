@@ -7,7 +7,8 @@ opens and closes connections one after the other; a COUNT below zero resets ever
 `slowly ADDRESS PORT RATE` reads one connection at so many bytes a second; `for ADDRESS PORT SECONDS` sends all that it
 can for a time, and `pausing ADDRESS PORT BYTES PAUSE_MS SECONDS` so many bytes, then nothing for a while, again and
 again; both reset the connection at their end. CONGESTION in the environment names the congestion control of the ends
-that send. Run as a program, inside a namespace; it imports nothing of ours.
+that send, RECEIVE_BUFFER the size of the buffers of `serve`. Run as a program, inside a namespace; it imports nothing
+of ours.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ ASK = b"?"
 def serve(address: str, port: int) -> None:
     """Read from everybody until killed."""
     listener = socket.create_server((address, port), family=family(address), backlog=1024)
+    if octets := os.environ.get("RECEIVE_BUFFER"):
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, int(octets))
     print("ready", flush=True)
     ready = selectors.DefaultSelector()
     ready.register(listener, selectors.EVENT_READ)

@@ -154,6 +154,29 @@ def test_a_sender_that_pauses_is_limited_by_its_application_whatever_the_window_
     }
 
 
+@pytest.mark.parametrize(("cwnd", "limit"), [(12, "cwnd"), (13, "path_or_pacing")])
+def test_the_packet_of_a_sample_fills_the_window_as_well(made: tuple[Path, Truth], cwnd: int, limit: str) -> None:
+    """Ten segments are in flight, two are about to be: nothing more may be sent until an acknowledgement comes."""
+    path, truth = made
+    told = truth.samples.filter(flow=1, point="out").filter(pl.col("payload_bytes") > 0).sort("time_ns").slice(50, 2)
+    state = {
+        "packets_out": 10,
+        "sacked_out": 0,
+        "lost_out": 0,
+        "retrans_out": 0,
+        "segments": 2,
+        "ca_state": 0,
+        "flags": 0,
+    }
+    truth.tables["tcp_samples"] = told.with_columns(
+        limited_by=pl.lit("busy"), **(waiting(100_000, 1 << 30) | {"snd_cwnd": pl.lit(cwnd, pl.Int64)}),
+        **{name: pl.lit(value).cast(told.schema[name]) for name, value in state.items()},
+    )  # fmt: skip
+    truth.write_records(path / "records")
+    (row,) = summarised(TcpLog.open(path, Chosen(frozenset({1})))).iter_rows(named=True)
+    assert [name for name in LIMITS if row[f"limited_by_{name}_s"]] == [limit]
+
+
 def test_a_line_a_flow_has_eighty_columns_and_the_most_bytes_first(made: tuple[Path, Truth]) -> None:
     log = TcpLog.open(made[0])
     rows = summarised(log)

@@ -38,9 +38,12 @@ def _bit(flag_names: list[str], name: str) -> int:
 
 
 def _limit(cwnd_bit: int) -> pl.Expr:
+    # The packet of an `out` sample is not in flight yet, new or not: until the next sample it is.
+    leaving_segments = pl.when((pl.col("point") == "out") & (pl.col("payload_bytes") > 0)).then("segments").otherwise(0)
     in_flight = pl.col("packets_out") - pl.col("sacked_out") - pl.col("lost_out") + pl.col("retrans_out")
+    in_flight += leaving_segments.fill_null(0)
     is_cwnd_full = ((pl.col("flags") & cwnd_bit) > 0) | (in_flight >= pl.col("snd_cwnd"))
-    # The packet of an `out` sample is not in flight yet: what it has of new data is not waiting either.
+    # What it has of new data is not waiting either.
     leaving = pl.when((pl.col("point") == "out") & ~_is_again()).then(pl.col("payload_bytes")).otherwise(0).fill_null(0)
     under_way = pl.col("in_flight_bytes") + leaving
     waiting = pl.col("snd_queued_bytes") - under_way

@@ -158,7 +158,9 @@ def _received(receiver: End | None) -> pl.DataFrame:
                                     **dict.fromkeys(OF_RECEIVER, pl.Int64), "cpu": pl.Int32, "number": pl.Int64,
                                     "at_ns": pl.Int64})  # fmt: skip
     samples = receiver.samples.filter(pl.col("point") == "in", pl.col("payload_bytes") > 0)
-    return samples.select(pl.int_range(pl.len(), dtype=pl.Int64).alias("row"), *columns).cast(dict.fromkeys(KEYS, pl.Int64))
+    return samples.select(pl.int_range(pl.len(), dtype=pl.Int64).alias("row"), *columns).cast(
+        dict.fromkeys(KEYS, pl.Int64)
+    )
 
 
 def _receiver_columns(received: pl.DataFrame) -> pl.DataFrame:

@@ -55,7 +55,9 @@ class End:
     @property
     def title(self) -> str:
         """Both ends of it, as people write them."""
-        local, remote = (with_port(self.ends[f"{one}_address"], self.ends[f"{one}_port"]) for one in ("local", "remote"))
+        local, remote = (
+            with_port(self.ends[f"{one}_address"], self.ends[f"{one}_port"]) for one in ("local", "remote")
+        )
         return f"{local} → {remote}"
 
 
@@ -185,7 +187,8 @@ def of_flow(packets: pl.DataFrame, ends: dict[str, Any]) -> pl.DataFrame:
     back = (remote, ends["remote_port"], local, ends["local_port"])
     names = ("source", "sport", "destination", "dport")
     either = [
-        pl.all_horizontal(pl.col(name) == value for name, value in zip(names, one, strict=True)) for one in (there, back)
+        pl.all_horizontal(pl.col(name) == value for name, value in zip(names, one, strict=True))
+        for one in (there, back)
     ]
     return packets.filter(either[0] | either[1])
 
