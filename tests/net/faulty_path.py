@@ -97,8 +97,17 @@ def recorded(bed: Bed, case: Case, out: Path, seed: int) -> None:
     """Run the transfer; `out/t` is the log of TCP, `out/e` the emulator's."""
     out.mkdir()
     (out / "e").mkdir()
-    emulate = [find_instrument(), "emulate", "run", "left", "right", "--json", "--control", out / "control"]
-    pipes = ["--forward", case.pipe, "--backward", case.pipe.split(" queue")[0], "--seed", str(seed)]
+    emulate: list[str | Path] = [
+        find_instrument(),
+        "emulate",
+        "run",
+        "left",
+        "right",
+        "--json",
+        "--control",
+        out / "control",
+    ]
+    pipes: list[str | Path] = ["--forward", case.pipe, "--backward", case.pipe.split(" queue")[0], "--seed", str(seed)]
     emulator = bed.start("box", *emulate, *pipes, "--engine", "packet", "--log", out / "e")
     await_that((out / "control").exists, "the emulator is ready")
     # A large one: that the receiver waits for a processor is no fault of this path.

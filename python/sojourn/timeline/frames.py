@@ -39,7 +39,7 @@ def _kind(name: str) -> pl.DataType:
     return pl.String() if name in {"source", "destination"} else pl.Int64()
 
 
-def _parsed(octets: Octets) -> tuple[dict[str, object], NDArray[np.bool_]]:
+def _parsed(octets: Octets) -> tuple[dict[str, Ints | list[str]], NDArray[np.bool_]]:
     """What the rows say, where they are TCP's."""
     rows = np.arange(len(octets))
     ip = np.where(_number(octets, 12 + np.zeros_like(rows), 2) == VLAN, 18, 14)

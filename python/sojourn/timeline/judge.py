@@ -41,8 +41,8 @@ FREE_OF_LINK = 0.05
 
 LEAST_PACKETS = 5
 PACED = (0.9, 1.15)
-"""The rate of sending over the pacing rate where pacing limits. Reno and CUBIC keep a pacing rate of 1.2 windows a round
-trip also where nothing paces: full windows are 0.83 of it."""
+"""The rate of sending over the pacing rate where pacing limits. Reno and CUBIC keep a pacing rate of 1.2 windows a
+round trip also where nothing paces: full windows are 0.83 of it."""
 
 UNREAD = 0.5
 SLOW_START = 0x7FFF_FFFF
@@ -136,10 +136,10 @@ def _limit(moment: Moment, limit: str, share: float) -> Sentence:
 
 
 def _several(moment: Moment, shares: dict[str, float]) -> Sentence:
-    told = ", ".join(
-        f"{WORDS[name]} {share:.0%}" for name, share in sorted(shares.items(), key=lambda one: -one[1]) if share
-    )
-    text = f"Inconclusive: no limit held for {MOST:.0%} of the {2 * moment.round_ns / MS:.0f} ms around ({told or 'none known'})"
+    order = sorted(shares.items(), key=lambda one: -one[1])
+    told = ", ".join(f"{WORDS[name]} {share:.0%}" for name, share in order if share) or "none known"
+    span = f"{2 * moment.round_ns / MS:.0f} ms"
+    text = f"Inconclusive: no limit held for {MOST:.0%} of the {span} around ({told})"
     return Sentence(text, (of_samples(moment.flow.sender, moment.around),))
 
 
@@ -168,7 +168,7 @@ def _standing(moment: Moment) -> tuple[str, list[Sentence]] | None:
             f"A queue stood at the emulator: each of {queued.height} segments waited {least / MS:.1f} ms or more there "
             f"({middle / MS:.1f} ms in the median), where {TARGET_NS / MS:.0f} ms are enough to keep a link busy"
         )
-        return "standing_queue", [Sentence(text, _of_packets(moment, queued))]
+        return "standing_queue", [Sentence(text, of_packets(moment, queued))]
     if moment.flow.emulated and moment.segments["arrival_ns"].drop_nulls().len():
         return None
     trips = moment.round_trips()
@@ -196,8 +196,9 @@ def _lost(moment: Moment) -> tuple[str, list[Sentence]] | None:
         f"{count} {CAUSES.get(cause, cause)}" for cause, count in sorted(counts.items(), key=lambda one: -one[1])
     )
     since = (moment.at_ns - int(lost["arrival_ns"][0])) / NS
-    text = f"Losses set the congestion window: the emulator lost {lost.height} of its segments in the {since:.2f} s before: {told}"
-    sentence = Sentence(text, _of_packets(moment, lost))
+    span = f"{since:.2f} s"
+    text = f"Losses set the congestion window: of its segments the emulator lost {lost.height} in {span} before: {told}"
+    sentence = Sentence(text, of_packets(moment, lost))
     if chance >= NEARLY_ALL * lost.height:
         return "lossy_link", [sentence]
     if counts.get("managed", 0) >= NEARLY_ALL * lost.height:
@@ -206,7 +207,7 @@ def _lost(moment: Moment) -> tuple[str, list[Sentence]] | None:
         cause, more = _overflow(moment)
         return cause, [sentence, more]
     mixed = "Inconclusive: the losses have several causes, of which none made nearly all"
-    return INCONCLUSIVE, [sentence, Sentence(mixed, _of_packets(moment, lost))]
+    return INCONCLUSIVE, [sentence, Sentence(mixed, of_packets(moment, lost))]
 
 
 CAUSES = {
@@ -230,7 +231,7 @@ def _overflow(moment: Moment) -> tuple[str, Sentence]:
     span = max(int(queued["arrival_ns"].max()) - int(queued["arrival_ns"].min()), 1)  # type: ignore[arg-type]
     octets = int(queued["payload_bytes"].sum())
     each_ns = span * (octets / queued.height) / octets
-    records = _of_packets(moment, queued)
+    records = of_packets(moment, queued)
     if middle < FREE_OF_LINK * each_ns:
         text = (
             f"It polices: what it let pass waited {middle / MS:.3f} ms in the median, though a segment had "
@@ -240,13 +241,13 @@ def _overflow(moment: Moment) -> tuple[str, Sentence]:
     share = most / moment.base_ns
     if share < SHORT_OF_ROUND:
         text = (
-            f"Its queue is too short for the path: a full one drains in {most / MS:.1f} ms, {share:.0%} of the least round "
-            f"trip of {moment.base_ns / MS:.1f} ms, so that the link idles after each reduction"
+            f"Its queue is too short for the path: a full one drains in {most / MS:.1f} ms, {share:.0%} of the least "
+            f"round trip of {moment.base_ns / MS:.1f} ms, so that the link idles after each reduction"
         )
         return "queue_short", Sentence(text, records)
     text = (
-        f"Its queue is long enough ({most / MS:.1f} ms when full, the least round trip {moment.base_ns / MS:.1f} ms): the "
-        "link's rate is the limit, and an overflow is how the sender finds it"
+        f"Its queue is long enough ({most / MS:.1f} ms when full, the least round trip {moment.base_ns / MS:.1f} ms): "
+        "the link's rate is the limit, and an overflow is how the sender finds it"
     )
     return "link_rate", Sentence(text, records)
 
@@ -264,11 +265,11 @@ def _unknown(moment: Moment) -> Sentence:
     """What TCP's own samples leave open."""
     again = moment.again()
     if again.is_empty():
-        text = "Inconclusive: no loss and no standing queue is in the records of the time before, and the window had been reduced"
+        text = "Inconclusive: the records of the time before show no loss and no standing queue, and a reduced window"
         return Sentence(text, (of_samples(moment.flow.sender, moment.now),))
     text = (
-        f"Inconclusive: {again.height} segments were retransmitted in the time before, and TCP alone does not tell a lossy link "
-        "from a policer or a queue too short; the log of an emulator, or taps on both sides of the device, would"
+        f"Inconclusive: {again.height} segments were retransmitted in the time before, and TCP alone does not tell a "
+        "lossy link from a policer or a queue too short; an emulator's log, or taps on both sides of the device, would"
     )
     return Sentence(text, (of_segments(moment.flow.sender, again),))
 
@@ -282,13 +283,13 @@ def _of_receiver(moment: Moment) -> tuple[str, list[Sentence]]:
             share, records = unread / (unread + room), (of_samples(moment.flow.receiver, there),)
             if share >= UNREAD:
                 text = (
-                    f"The receiving application reads too slowly: in the median {unread:.0f} bytes waited unread there, "
+                    f"The receiving application reads too slowly: {unread:.0f} bytes waited unread there in the median, "
                     f"and {room:.0f} bytes of window were left"
                 )
                 return "slow_receiver", [Sentence(text, records)]
             text = (
-                f"The receive buffer is too small for the path: only {unread:.0f} bytes waited unread there in the median, and "
-                f"a window of {room:.0f} bytes was all that it offered"
+                f"The receive buffer is too small for the path: only {unread:.0f} bytes waited unread there in the "
+                f"median, and a window of {room:.0f} bytes was all that it offered"
             )
             return "receive_buffer", [Sentence(text, records)]
     windows = moment.around["snd_wnd_bytes"].drop_nulls()
@@ -297,8 +298,8 @@ def _of_receiver(moment: Moment) -> tuple[str, list[Sentence]]:
     least = windows.min()
     if isinstance(least, int) and isinstance(most, int) and least < (1 - UNREAD) * most:
         text = (
-            f"The receiving application reads too slowly: the window that it offers fell from {most} to {least} bytes, and "
-            "only data that nobody has read make it smaller"
+            f"The receiving application reads too slowly: the window that it offers fell from {most} to {least} bytes, "
+            "and only data that nobody has read make it smaller"
         )
         return "slow_receiver", [Sentence(text, records)]
     text = "Inconclusive: without the receiver's log a slow reader and a small receive buffer look alike"
@@ -322,7 +323,8 @@ def _of_application(moment: Moment) -> tuple[str, list[Sentence]]:
 
 def _of_buffer(moment: Moment) -> tuple[str, list[Sentence]]:
     now = moment.now.row(0, named=True)
-    text = f"The send buffer of {now['sndbuf_bytes']} bytes, overhead included, had no room for what the application wanted to write"
+    size = f"{now['sndbuf_bytes']} bytes, overhead included"
+    text = f"The send buffer of {size}, had no room for what the application wanted to write"
     return "send_buffer", [Sentence(text, (of_samples(moment.flow.sender, moment.now),))]
 
 
@@ -334,7 +336,8 @@ def _of_pacing(moment: Moment) -> tuple[str, list[Sentence]]:
     middle = rates.filter(rates > 0).median()
     bps = int(sent["payload_bytes"].sum()) * 8 * NS / (2 * moment.round_ns)
     if isinstance(middle, float) and middle > 0 and PACED[0] <= bps / middle <= PACED[1]:
-        text = f"It sent {bps / 1e6:.2f} Mbit/s, and {moment.flow.sender.ends['algorithm']} paced it at {middle / 1e6:.2f} Mbit/s"
+        who = moment.flow.sender.ends["algorithm"]
+        text = f"It sent {bps / 1e6:.2f} Mbit/s, and {who} paced it at {middle / 1e6:.2f} Mbit/s"
         return "pacing", [Sentence(text, records)]
     text = "Inconclusive: data waited though no window was full, and the flow did not send at its pacing rate"
     return INCONCLUSIVE, [Sentence(text, records)]
@@ -350,7 +353,7 @@ def of_segments(end: End, segments: pl.DataFrame) -> Rows:
     return Rows(end.record, by_number(segments, "sent_cpu", "sent_number"))
 
 
-def _of_packets(moment: Moment, segments: pl.DataFrame) -> tuple[Rows, ...]:
+def of_packets(moment: Moment, segments: pl.DataFrame) -> tuple[Rows, ...]:
     """An emulator's packets by their number, for each emulator."""
     found = []
     for (name,), rows in segments.drop_nulls("emulator_number").group_by("emulator", maintain_order=True):

@@ -1,4 +1,4 @@
-"""What the records show of a flow around one moment: limits, windows, round trips, losses, the queue, what is in flight.
+"""What the records show of a flow around one moment: limits, windows, round trips, losses, the queue.
 
 Numbers, and the rows that they rest on; what they mean is judged in `judge`. A limit holds from a sample to the next
 one, so shares are of time. Around the moment is one round trip before and behind it; what reduced the congestion window
@@ -103,7 +103,7 @@ class Moment:
         return self.segments.filter(pl.col("again"), pl.col("sent_ns").is_between(self.back_ns, self.end_ns))
 
     def queued(self, *, near: bool) -> pl.DataFrame:
-        """Segments that passed an emulator's link, near the moment or since `back_ns`: `waited_ns`, transmission too."""
+        """Segments that passed an emulator's link, near the moment or since `back_ns`: `waited_ns`, all told."""
         most = max(INTERVAL_NS // 2, self.round_ns)
         begin, end = (self.at_ns - most, self.at_ns + most) if near else (self.back_ns, self.end_ns)
         passed = self.segments.filter(pl.col("arrival_ns").is_between(begin, end)).drop_nulls("link_left_ns")
@@ -135,7 +135,8 @@ def moment_of(flow: Flow, segments: pl.DataFrame, after_ns: int) -> Moment:
     at_ns = first + after_ns
     if not first <= at_ns <= last:
         raise RequestError(
-            f"--at {after_ns / NS:g}s: flow {flow.asked} has samples from 0 s to {(last - first) / NS:.3f} s after its first"
+            f"--at {after_ns / NS:g}s: flow {flow.asked} has samples from 0 s to {(last - first) / NS:.3f} s after its "
+            "first"
         )
     now = samples.filter(pl.col("time_ns") <= at_ns).tail(1)
     smoothed, least = now["srtt_us"][0], _measured(samples)["rtt_last_us"].min()

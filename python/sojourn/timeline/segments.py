@@ -71,14 +71,19 @@ class Account:
 
     def sentences(self) -> list[str]:
         """For a person."""
-        return [
+        sent = (
             f"{self.segments} segments with data were sent: {self.at_emulator} were joined to a packet of an emulator, "
-            f"{self.not_at_emulator} were not; {self.received} to a sample of the receiver, {self.not_received} were not",
+            f"{self.not_at_emulator} were not; {self.received} to a sample of the receiver, {self.not_received} not"
+        )
+        lost = (
             f"of the {self.not_received} without a sample of the receiver an emulator lost {self.lost_at_emulator}; "
-            f"{self.unexplained} are not explained",
+            f"{self.unexplained} are not explained"
+        )
+        rest = (
             f"of {self.emulator_packets} packets with data in the emulators' logs {self.emulator_unjoined}, and of "
-            f"{self.receiver_packets} samples of the receiver {self.receiver_unjoined}, belong to no segment",
-        ]
+            f"{self.receiver_packets} samples of the receiver {self.receiver_unjoined}, belong to no segment"
+        )
+        return [sent, lost, rest]
 
 
 def joined(flow: Flow) -> tuple[pl.DataFrame, Account]:
@@ -115,6 +120,7 @@ def built(sender: End) -> pl.DataFrame:
     """Each data segment that the sender's samples hold; `place` numbers them, `again`: its bytes were sent before."""
     samples = sender.samples.filter(pl.col("point") == "out", pl.col("payload_bytes") > 0)
     samples = samples.filter((pl.col("tcp_flags").fill_null(0) & SYN_FIN_RST) & 2 == 0)
+    has_ids = (samples["ip_id"] > 0).any()  # IPv6 has none
     count = pl.col("segments").fill_null(1).clip(1, None).cast(pl.Int64)
     # What the kernel cuts a large packet into; the last one may be shorter.
     each = pl.when(count > 1).then(pl.col("mss_bytes")).otherwise("payload_bytes").cast(pl.Int64).alias("each")
@@ -123,8 +129,7 @@ def built(sender: End) -> pl.DataFrame:
     rows = parts.with_columns(
         ((pl.col("seq") + offset) % WRAP).alias("seq"),
         pl.min_horizontal(pl.col("each"), pl.col("payload_bytes").cast(pl.Int64) - offset).alias("payload_bytes"),
-        pl.when(pl.col("ip_id") > 0).then((pl.col("ip_id").cast(pl.Int64) + pl.col("part")) % 65536).otherwise(0)
-        .alias("ip_id"),
+        ((pl.col("ip_id").cast(pl.Int64) + pl.col("part") * int(has_ids)) % 65536).alias("ip_id"),
         (((pl.col("snd_nxt") - pl.col("seq")) % WRAP).is_between(1, HALF)).alias("again"),
     ).filter(pl.col("payload_bytes") > 0)  # fmt: skip
     return rows.select(
@@ -152,14 +157,15 @@ def _data_frames(flow: Flow) -> pl.DataFrame:
 
 def _received(receiver: End | None) -> pl.DataFrame:
     """The receiver's samples with data; `row` numbers them."""
-    columns = [*KEYS, "segments", *OF_RECEIVER, "cpu", "number", pl.col("time_ns").alias("at_ns")]
     if receiver is None:
-        return pl.DataFrame(schema={"row": pl.Int64, **dict.fromkeys(KEYS, pl.Int64), "segments": pl.Int32,
-                                    **dict.fromkeys(OF_RECEIVER, pl.Int64), "cpu": pl.Int32, "number": pl.Int64,
-                                    "at_ns": pl.Int64})  # fmt: skip
+        kinds = dict.fromkeys([*KEYS, *OF_RECEIVER, "number", "at_ns"], pl.Int64)
+        return pl.DataFrame(schema={"row": pl.Int64, **kinds, "segments": pl.Int32, "cpu": pl.Int32})
     samples = receiver.samples.filter(pl.col("point") == "in", pl.col("payload_bytes") > 0)
-    return samples.select(pl.int_range(pl.len(), dtype=pl.Int64).alias("row"), *columns).cast(
-        dict.fromkeys(KEYS, pl.Int64)
+    return samples.select(
+        pl.int_range(pl.len(), dtype=pl.Int64).alias("row"),
+        pl.col(*KEYS).cast(pl.Int64),
+        *("segments", *OF_RECEIVER, "cpu", "number"),
+        pl.col("time_ns").alias("at_ns"),
     )
 
 
@@ -263,10 +269,7 @@ def _acknowledged(segments: pl.DataFrame, sender: End) -> pl.DataFrame:
 
 def _unwrapped(numbers: pl.Series, base: int) -> pl.Series:
     """Sequence numbers as offsets from `base` that do not wrap, for numbers that go up by less than 2³¹ at a time."""
-    relative = (numbers - base) % WRAP
-    signed = relative.set(relative >= HALF, relative.filter(relative >= HALF) - WRAP) if (relative >= HALF).any() else (
-        relative
-    )  # fmt: skip
-    steps = signed.diff().fill_null(0)
+    relative = (numbers - base + HALF) % WRAP - HALF
+    steps = relative.diff().fill_null(0)
     turns = ((steps < -HALF).cast(pl.Int64) - (steps > HALF).cast(pl.Int64)).cum_sum()
-    return signed + turns * WRAP
+    return relative + turns * WRAP

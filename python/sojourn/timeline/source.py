@@ -44,8 +44,9 @@ class End:
     @property
     def record(self) -> str:
         """The files that the samples are in."""
-        who = self.log.chosen.who
-        return str(self.log.records / f"tcp_samples-{who or '*'}-*.arrow")
+        name = f"tcp_samples-{self.log.chosen.who or '*'}-*.arrow"
+        files = sorted(self.log.records.glob(name))
+        return str(files[0] if len(files) == 1 else self.log.records / name)
 
     @property
     def flag_names(self) -> list[str]:
@@ -131,8 +132,10 @@ def _end(path: Path, chosen: Chosen, flow: int) -> End:
 
 
 def _sent(end: End) -> int:
-    sent = end.samples["sent_bytes"]
-    return int((sent.max() or 0) - (sent[0] or 0)) + int(end.samples.filter(point="out")["payload_bytes"].sum())
+    """How much its samples hold of data that it sent: the kernel's counter where packets were not all logged."""
+    counter = end.samples["sent_bytes"]
+    ever = int(counter[-1] or 0) - int(counter[0] or 0)
+    return ever + int(end.samples.filter(point="out")["payload_bytes"].sum())
 
 
 def _other_ends(mine: End, paths: Sequence[Path]) -> list[tuple[Path, Chosen, int]]:
@@ -158,8 +161,8 @@ def refuse_other_clock(one: End, other: End) -> None:
     told = [(end.log.header.get("hostname"), end.log.header.get("clock", "TAI")) for end in (one, other)]
     if told[0] != told[1] and all(host is not None for host, _ in told):
         raise RequestError(
-            f"the two ends were logged on {told[0][0]} ({told[0][1]}) and {told[1][0]} ({told[1][1]}): their clocks are "
-            "not one, and a timeline of both would be wrong"
+            f"the two ends were logged on {told[0][0]} ({told[0][1]}) and {told[1][0]} ({told[1][1]}): their clocks "
+            "are not one, and a timeline of both would be wrong"
         )
 
 
