@@ -283,7 +283,7 @@ def _of_receiver(moment: Moment) -> tuple[str, list[Sentence]]:
             share, records = unread / (unread + room), (of_samples(moment.flow.receiver, there),)
             if share >= UNREAD:
                 text = (
-                    f"The receiving application reads too slowly: {unread:.0f} bytes waited unread there in the median, "
+                    f"The receiving application reads too slowly: {unread:.0f} bytes waited unread there (median), "
                     f"and {room:.0f} bytes of window were left"
                 )
                 return "slow_receiver", [Sentence(text, records)]
