@@ -16,6 +16,7 @@ import pytest
 from tests.net.busy_machine import retried, undisturbed
 from tests.net.faulty_path import FAULTS, SECONDS, case_of, faulty_bed, recorded
 from tests.net.here import sojourn_here
+from tests.unit.chrome_trace import checked
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,7 +55,7 @@ def graded(told: dict[str, Any], fault: str) -> str:
 
 
 def expect_joined(account: dict[str, int]) -> None:
-    """Every segment is joined to the emulator's packet; what was not received is accounted for, but what the end cut."""
+    """Every segment is joined to the packet at the emulator; what was not received is in one of two numbers."""
     assert account["segments"] == account["at_emulator"] == account["emulator_packets"]
     assert account["segments"] == account["received"] + account["not_received"]
     assert account["not_received"] == account["lost_at_emulator"] + account["unexplained"]
@@ -70,6 +71,10 @@ def test_a_fault_is_named(fault: str, tmp_path: Path) -> None:
     expect_joined(told["account"])
     alone = why(tmp_path / "x")
     assert graded(alone, fault) != "wrong"
+    words = ("timeline", tmp_path / "x" / "t", "--to", "perfetto", "--records", tmp_path / "x" / "e")
+    assert sojourn_here(*words).returncode == 0
+    events, _ = checked(tmp_path / "x" / "t" / "timeline.json")
+    assert sum(one["name"] == "segment" and one["ph"] == "b" for one in events) == told["account"]["segments"]
     with undisturbed():
         assert (told["limit"], told["cause"]) == TRUTH[fault], told["sentences"]
         assert told["in_flight"]["segments"] > 0

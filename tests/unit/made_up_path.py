@@ -1,7 +1,7 @@
 """A flow over a path, made up to order: what its sender, its receiver and an emulator between them recorded.
 
 A segment leaves each `gap_ns`, waits as `wait` says, and is received `delay_ns` later; its acknowledgement takes as
-long back. What is lost is sent again three round trips later. What limits the sender is put into its samples as the
+long back. What is lost is retransmitted three round trips later. What limits the sender is put into its samples as the
 kernel would show it. Every number follows from these, so that what is found can be compared with the truth.
 """
 

@@ -57,6 +57,43 @@ def why(  # noqa: PLR0913 - one for each option
     tell_cut(answer.cut)
 
 
+def timeline(  # noqa: PLR0913 - one for each option
+    run: LogOfRun,
+    *,
+    to: Annotated[str, typer.Option(metavar="FORMAT", help="perfetto (a Chrome trace in JSON), csv or parquet.")],
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o", "--output", metavar="FILE|-", help="Where to; by default a file in RUN. -: standard output."
+        ),
+    ] = None,
+    flow: Annotated[
+        list[int] | None,
+        typer.Option(metavar="N", help="This flow, both its ends; may be given again. By default all, at most 50."),
+    ] = None,
+    records: More = None,
+    block: Block = None,
+    who: Who = None,
+    force: Annotated[bool, typer.Option("--force", help="Write a file anew that is there already.")] = False,
+) -> None:
+    """Join each data segment's way and write it: TCP's state when it was built, emulators, the receiver, its ACK.
+
+    What could not be joined is counted on standard error: every segment, packet and sample is in one number.
+
+    Example: sojourn timeline out/t --to perfetto --records out/emulator
+    """
+    from sojourn.export.log import Chosen
+    from sojourn.timeline.convert import Request, write_timeline
+
+    asked = Request(run, to, output, flow or [], Chosen(who=who, block=block), records or [], force)
+    told = write_timeline(asked)
+    typer.echo(f"{told.records} segments to {told.where}", err=True)
+    for sentence in told.sentences:
+        typer.echo(f"note: {sentence}", err=True)
+    if told.cut:
+        raise typer.Exit(DOUBTFUL)
+
+
 def tell_cut(files: tuple[str, ...]) -> None:
     """Name the files that lack their end; status 4 where there are any."""
     for name in files:

@@ -30,7 +30,7 @@ class Fate:
 
     unknown: int
     retransmitted: int
-    """Of all: those that were sent again after the moment."""
+    """Of all: those that were retransmitted after the moment."""
 
     waited_ms: float | None
     """In emulators' queues and links, the median."""
@@ -78,7 +78,7 @@ def _sentences(moment: Moment, fate: Fate, of: dict[str, pl.DataFrame]) -> list[
     if fate.retransmitted:
         again = of["flying"].drop_nulls("resent_ns")
         later = _middle(again["resent_ns"] - again["sent_ns"])
-        text = f"{was(fate.retransmitted)} sent again, {later:.1f} ms after they had been sent first (median)"
+        text = f"{was(fate.retransmitted)} retransmitted, {later:.1f} ms after they had been sent first (median)"
         told.append(Sentence(text, (of_segments(sender, again),)))
     if fate.unknown:
         rows = of["flying"].filter(

@@ -88,7 +88,7 @@ class Moment:
 
     @property
     def resent(self) -> pl.DataFrame:
-        """When each sequence number was sent again after the moment, first."""
+        """When each sequence number was retransmitted after the moment, first."""
         later = self.segments.filter(pl.col("sent_ns") > self.at_ns, pl.col("again"))
         return later.sort("sent_ns").unique("seq", keep="first").select("seq", pl.col("sent_ns").alias("resent_ns"))
 

@@ -108,13 +108,13 @@ def only_flow(path: Path, chosen: Chosen) -> int:
     flows = log.logged_flows["flow"].to_list()
     if len(flows) == 1:
         return int(flows[0])
-    pairs = _pairs(log.logged_flows)
+    pairs = connections(log.logged_flows)
     if len(pairs) == 1:
         return int(pairs[0])
     raise RequestError(f"{path} has {len(flows)} flows: name one with --flow (`sojourn tcplog summary {path}`)")
 
 
-def _pairs(flows: pl.DataFrame) -> list[int]:
+def connections(flows: pl.DataFrame) -> list[int]:
     """One flow of each connection: where both ends are logged, the one of the lower number."""
     seen: dict[frozenset[tuple[str, int]], int] = {}
     for flow, *ends in flows.select("flow", *ENDS).sort("flow").iter_rows():
