@@ -62,16 +62,16 @@ def test_what_has_no_partner_is_counted_and_not_joined_to_another(tmp_path: Path
     made = MadePath(segments=200)
     flow = opened(made, tmp_path)
     odd = flow.packets.filter(pl.col("number") % 10 != 3)
-    fewer = Flow(1, flow.sender, flow.receiver, odd, flow.frames, flow.emulated)
+    fewer = Flow(1, flow.sender, flow.receiver, odd, flow.emulated)
     segments, account = joined(fewer)
     assert (account.at_emulator, account.not_at_emulator, account.emulator_packets) == (180, 20, 180)
     assert account.received == 200
     assert segments.filter(pl.col("arrival_ns").is_null()).height == 20
     strange = flow.packets.with_columns(ip_id=pl.when(pl.col("number") == 5).then(9).otherwise("ip_id"))
-    _, account = joined(Flow(1, flow.sender, flow.receiver, strange, flow.frames, flow.emulated))
+    _, account = joined(Flow(1, flow.sender, flow.receiver, strange, flow.emulated))
     assert (account.not_at_emulator, account.emulator_unjoined) == (1, 1)
     copied = flow.packets.with_columns(copy_of=pl.when(pl.col("number") == 7).then(6))
-    _, account = joined(Flow(1, flow.sender, flow.receiver, copied, flow.frames, flow.emulated))
+    _, account = joined(Flow(1, flow.sender, flow.receiver, copied, flow.emulated))
     assert (account.not_at_emulator, account.emulator_unjoined) == (1, 1)
 
 
@@ -80,7 +80,9 @@ def test_without_other_records_nothing_is_claimed_of_them(tmp_path: Path) -> Non
     _, account = joined(flow)
     assert flow.receiver is None
     assert (account.at_emulator, account.received, account.lost_at_emulator) == (0, 0, 0)
-    assert account.unexplained == account.segments == account.acknowledged == 603
+    assert account.acknowledged_unseen == account.segments == account.acknowledged == 603
+    assert account.unexplained == 0
+    assert "the receiver has no log here" in account.sentences()[0]
 
 
 def test_the_number_of_either_end_names_the_flow(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from sojourn.export.log import Chosen, TcpLog
 from sojourn.export.output import Told, refuse_existing, writing
 from sojourn.timeline.perfetto import flows_of, write_trace
 from sojourn.timeline.segments import joined
-from sojourn.timeline.source import connections, open_flow
+from sojourn.timeline.source import connections, emulated, open_flow
 from sojourn.timeline.tables import write_csv, write_parquet
 
 if TYPE_CHECKING:
@@ -44,7 +44,9 @@ def write_timeline(request: Request) -> Told:
     path = request.output or request.run / FORMATS[request.to]
     place = None if path == Path("-") else path
     refuse_existing(place, force=request.force)
-    several = [open_flow(request.run, one, request.chosen, request.more) for one in _flows(request)]
+    flows = _flows(request)
+    passed = emulated([request.run, *request.more], request.chosen.block)
+    several = [open_flow(request.run, one, request.chosen, request.more, passed) for one in flows]
     ways = [(flow, *joined(flow)) for flow in several]
     told = Told("standard output" if place is None else str(place))
     if not any(segments.height for _, segments, _ in ways):

@@ -52,10 +52,12 @@ class Account:
     """Of them: without one."""
     lost_at_emulator: int
     """Of those: that an emulator lost."""
+    acknowledged_unseen: int
+    """Where there is no log of the receiver, of the others: those whose bytes an acknowledgement covers."""
     unexplained: int
-    """Of those: neither received nor known to be lost. All of them where there is no log of the receiver."""
+    """The rest: not received, not known to be lost."""
     acknowledged: int
-    """Of the segments: that an acknowledgement in the sender's log covers."""
+    """Of all segments: those whose bytes an acknowledgement in the sender's log covers."""
     emulator_packets: int
     """Packets with data of this flow and direction in the emulators' logs."""
     emulator_unjoined: int
@@ -71,13 +73,15 @@ class Account:
 
     def sentences(self) -> list[str]:
         """For a person."""
+        seen = f"{self.received} to a sample of the receiver, {self.not_received} not"
         sent = (
             f"{self.segments} segments with data were sent: {self.at_emulator} were joined to a packet of an emulator, "
-            f"{self.not_at_emulator} were not; {self.received} to a sample of the receiver, {self.not_received} not"
+            f"{self.not_at_emulator} were not; {seen if self.receiver_packets else 'the receiver has no log here'}"
         )
+        covered = f"{self.acknowledged_unseen} were acknowledged, " if self.acknowledged_unseen else ""
         lost = (
-            f"of the {self.not_received} without a sample of the receiver an emulator lost {self.lost_at_emulator}; "
-            f"{self.unexplained} are not explained"
+            f"of the {self.not_received} without a sample of the receiver {covered}an emulator lost "
+            f"{self.lost_at_emulator}; {self.unexplained} are not explained"
         )
         rest = (
             f"of {self.emulator_packets} packets with data in the emulators' logs {self.emulator_unjoined}, and of "
@@ -99,6 +103,7 @@ def joined(flow: Flow) -> tuple[pl.DataFrame, Account]:
     is_lost = (pl.col("disposition") == "lost").fill_null(value=False)
     not_received = whole.filter(pl.col("received_ns").is_null())
     lost = not_received.filter(is_lost).height
+    acked = not_received.filter(~is_lost)["acked_ns"].drop_nulls().len() if flow.receiver is None else 0
     account = Account(
         segments=whole.height,
         at_emulator=first.height,
@@ -106,7 +111,8 @@ def joined(flow: Flow) -> tuple[pl.DataFrame, Account]:
         received=pairs.height,
         not_received=not_received.height,
         lost_at_emulator=lost,
-        unexplained=not_received.height - lost,
+        acknowledged_unseen=acked,
+        unexplained=not_received.height - lost - acked,
         acknowledged=whole["acked_ns"].drop_nulls().len(),
         emulator_packets=frames.height,
         emulator_unjoined=frames.height - first.height,

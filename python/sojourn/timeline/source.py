@@ -8,7 +8,7 @@ of one machine.
 from __future__ import annotations
 
 import ipaddress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -72,9 +72,6 @@ class Flow:
     packets: pl.DataFrame
     """Of both directions of this flow, with the columns of `frames.FOUND`; `emulator` names the log of each."""
 
-    frames: int
-    """How many packets the emulators' logs have, of whatever flow."""
-
     emulated: tuple[str, ...]
     """The files that `packets` is of."""
 
@@ -87,8 +84,20 @@ class Flow:
         return int(self.sender.samples["time_ns"][0])
 
 
-def open_flow(path: Path, flow: int, chosen: Chosen, more: Sequence[Path] = ()) -> Flow:
-    """Everything that there is of a flow; RequestError where there is no such log or flow, or too little of it."""
+@dataclass(frozen=True, slots=True)
+class Emulated:
+    """The segments of TCP in the logs of emulators, the files, and those that lack their end."""
+
+    packets: pl.DataFrame
+    files: tuple[str, ...]
+    cut: tuple[str, ...]
+
+
+def open_flow(path: Path, flow: int, chosen: Chosen, more: Sequence[Path] = (), passed: Emulated | None = None) -> Flow:
+    """Everything that there is of a flow; RequestError where there is no such log or flow, or too little of it.
+
+    `passed` is what `emulated` gives of the same folders, where several flows are opened.
+    """
     mine = _end(path, Chosen(frozenset({flow}), who=chosen.who, block=chosen.block), flow)
     others = _other_ends(mine, [path, *more])
     if len(others) > 1:
@@ -97,9 +106,11 @@ def open_flow(path: Path, flow: int, chosen: Chosen, more: Sequence[Path] = ()) 
     for one in [peer] if peer else []:
         refuse_other_clock(mine, one)
     sender, receiver = (peer, mine) if peer is not None and _sent(peer) > _sent(mine) else (mine, peer)
-    packets, count, files, cut = _emulated([path, *more], mine, chosen)
+    passed = passed or emulated([path, *more], chosen.block)
+    first, last = int(mine.samples["time_ns"][0]) - MOST_WAIT_NS, int(mine.samples["time_ns"][-1]) + MOST_WAIT_NS
+    packets = of_flow(passed.packets.filter(pl.col("arrival_ns").is_between(first, last)), mine.ends)
     cuts = [str(one.log.records / name) for one in (sender, receiver) if one is not None for name in one.log.cut]
-    return Flow(flow, sender, receiver, packets, count, files, tuple(dict.fromkeys([*cuts, *cut])))
+    return Flow(flow, sender, receiver, packets, passed.files, tuple(dict.fromkeys([*cuts, *passed.cut])))
 
 
 def only_flow(path: Path, chosen: Chosen) -> int:
@@ -124,6 +135,8 @@ def connections(flows: pl.DataFrame) -> list[int]:
 
 def _end(path: Path, chosen: Chosen, flow: int) -> End:
     log = TcpLog.open(path, chosen)
+    # Of a run folder only the file that the flow is in is read, and named.
+    log = TcpLog.open(path, replace(chosen, who=str(log.flows["who"][0])))
     parts = list(log.in_order())
     if not parts:
         raise RequestError(f"{path} has no sample of flow {flow}: `sojourn tcplog summary {path}` lists what it has")
@@ -166,21 +179,16 @@ def refuse_other_clock(one: End, other: End) -> None:
         )
 
 
-def _emulated(
-    paths: Sequence[Path], mine: End, chosen: Chosen
-) -> tuple[pl.DataFrame, int, tuple[str, ...], tuple[str, ...]]:
-    """The flow's packets in the emulators' logs, how many packets those have, their files, and which are cut."""
-    blocks = None if chosen.block is None else {chosen.block}
-    first, last = int(mine.samples["time_ns"][0]) - MOST_WAIT_NS, int(mine.samples["time_ns"][-1]) + MOST_WAIT_NS
-    tables = [(path, read_table(records_of(path), "packets", blocks, OF_FRAMES)) for path in paths]
-    found, count = [], 0
-    for _, table in tables:
-        count += table.frame.height
-        near = table.frame.filter(pl.col("arrival_ns").is_between(first, last))
-        found.append(of_flow(with_segments(near.rename({"who": "emulator"})), mine.ends).drop("head"))
-    files = tuple(str(part.path) for _, table in tables for part in table.parts)
-    cut = tuple(str(part.path) for _, table in tables for part in table.truncated)
-    return pl.concat(found).sort("arrival_ns", "number"), count, files, cut
+def emulated(paths: Sequence[Path], block: int | None) -> Emulated:
+    """What the emulators' logs in these folders have, with what is in the packets' heads."""
+    blocks = None if block is None else {block}
+    tables = [read_table(records_of(path), "packets", blocks, OF_FRAMES) for path in paths]
+    parts = [with_segments(table.frame.rename({"who": "emulator"})).drop("head") for table in tables]
+    return Emulated(
+        pl.concat(parts).sort("arrival_ns", "number"),
+        tuple(str(part.path) for table in tables for part in table.parts),
+        tuple(str(part.path) for table in tables for part in table.truncated),
+    )
 
 
 def of_flow(packets: pl.DataFrame, ends: dict[str, Any]) -> pl.DataFrame:
