@@ -3,14 +3,19 @@
 `serve ADDRESS PORT` reads everything of every connection, answers each "?" at the end of what came, and closes when the
 other side has. `send ADDRESS PORT FLOWS BYTES` opens all connections, sends, waits for the answers, and prints one JSON
 line of the sockets' TCP_INFO; it closes when a line comes on its standard input. `short ADDRESS PORT COUNT AT_ONCE`
-opens and closes connections one after the other; a COUNT below zero resets every second one. Run as a program, inside a
-namespace; it imports nothing of ours.
+opens and closes connections one after the other; a COUNT below zero resets every second one.
+`slowly ADDRESS PORT RATE` reads one connection at so many bytes a second; `for ADDRESS PORT SECONDS` sends all that it
+can for a time, and `pausing ADDRESS PORT BYTES PAUSE_MS SECONDS` so many bytes, then nothing for a while, again and
+again; both reset the connection at their end. CONGESTION in the environment names the congestion control of the ends
+that send, RECEIVE_BUFFER the size of the buffers of `serve`. Run as a program, inside a namespace; it imports nothing
+of ours.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import os
 import selectors
 import socket
 import struct
@@ -35,6 +40,8 @@ ASK = b"?"
 def serve(address: str, port: int) -> None:
     """Read from everybody until killed."""
     listener = socket.create_server((address, port), family=family(address), backlog=1024)
+    if octets := os.environ.get("RECEIVE_BUFFER"):
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, int(octets))
     print("ready", flush=True)
     ready = selectors.DefaultSelector()
     ready.register(listener, selectors.EVENT_READ)
@@ -113,10 +120,51 @@ def short(address: str, port: int, count: int, at_once: int, pause_ms: int = 0) 
     print(json.dumps({"connections": abs(count)}), flush=True)
 
 
+def slowly(address: str, port: int, rate: int) -> None:
+    """Read one connection at a steady rate, a hundred times a second; its buffer does not grow."""
+    listener = socket.socket(family(address))
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, CHUNK)
+    listener.bind((address, port))
+    listener.listen()
+    print("ready", flush=True)
+    connection, _ = listener.accept()
+    with contextlib.suppress(ConnectionError):
+        while connection.recv(max(1, rate // 100)):
+            time.sleep(0.01)
+
+
+def for_a_time(address: str, port: int, seconds: int) -> None:
+    """Send all that the kernel takes; a timeout of its own ends a send that the path holds up."""
+    one, until = connected(address, port), time.monotonic() + seconds
+    one.settimeout(0.1)
+    while time.monotonic() < until:
+        with contextlib.suppress(TimeoutError):
+            one.send(bytes(CHUNK))
+    end(one)
+
+
+def pausing(address: str, port: int, each: int, pause_ms: int, seconds: int) -> None:
+    """Send so many bytes, and then nothing for a while."""
+    one, until = connected(address, port), time.monotonic() + seconds
+    while time.monotonic() < until:
+        one.sendall(bytes(each))
+        time.sleep(pause_ms / 1e3)
+    end(one)
+
+
+def end(one: socket.socket) -> None:
+    """Reset the connection: what is queued would take a slow path long."""
+    one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    one.close()
+
+
 def connected(address: str, port: int) -> socket.socket:
     """A connection; ours is the lowest port that is free."""
     one = socket.socket(family(address))
     one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if algorithm := os.environ.get("CONGESTION"):
+        one.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, algorithm.encode())
     one.connect((address, port))
     return one
 
@@ -136,6 +184,7 @@ def main() -> None:
     """What the words ask."""
     what, address, port, *numbers = sys.argv[1:]
     done: dict[str, Callable[..., None]] = {"serve": serve, "send": send, "short": short}
+    done |= {"slowly": slowly, "for": for_a_time, "pausing": pausing}
     done[what](address, int(port), *map(int, numbers))
 
 

@@ -45,6 +45,7 @@ KINDS: dict[str, pa.DataType] = {
     "float64": pa.float64(),
     "utf8": pa.string(),
     "utf8-dictionary": pa.dictionary(pa.int8(), pa.string()),
+    "binary": pa.binary(),
 }
 
 

@@ -12,7 +12,7 @@ from polars.testing import assert_frame_equal
 from sojourn.export import Chosen, TcpLog
 from sojourn.export.summary import LIMITS, SYN_STATES, summarised
 from sojourn.export.summary_samples import KINDS
-from sojourn.export.summary_text import described, tabulated
+from sojourn.export.summary_text import described, shortened, tabulated
 from tests.unit.made_up_tcp import FLAG_NAMES, Log, MadeFlow
 
 if TYPE_CHECKING:
@@ -132,6 +132,49 @@ def test_where_the_kernel_says_only_busy_the_windows_and_what_waits_say_more(
     times = {name: row[f"limited_by_{name}_s"] for name in LIMITS if row[f"limited_by_{name}_s"]}
     assert list(times) == [limit]
     assert times[limit] * 1e9 == pytest.approx(busy["time_ns"][-1] - busy["time_ns"][0])
+
+
+def test_a_sender_that_pauses_is_limited_by_its_application_whatever_the_window_was(made: tuple[Path, Truth]) -> None:
+    """The kernel's flag of a full window stays set until more is sent; all was acknowledged, in recovery too."""
+    path, truth = made
+    told = truth.samples.filter(flow=1).sort("time_ns", maintain_order=True)
+    pause = told.filter(pl.col("point") == "in").slice(100, 2).with_row_index("at")
+    truth.tables["tcp_samples"] = pause.with_columns(
+        time_ns=pl.lit(told["time_ns"][0]) + pl.col("at").cast(pl.Int64) * 250_000_000,
+        limited_by=pl.lit("busy"),
+        flags=pl.lit(1 << FLAG_NAMES.index("cwnd-limited"), pl.Int32),
+        ca_state=pl.lit(3, pl.Int32),
+        ack=pl.col("snd_nxt"),
+        snd_queued_bytes=pl.col("in_flight_bytes"),
+    ).drop("at")
+    truth.write_records(path / "records")
+    (row,) = summarised(TcpLog.open(path, Chosen(frozenset({1})))).iter_rows(named=True)
+    assert {name: row[f"limited_by_{name}_s"] for name in LIMITS if row[f"limited_by_{name}_s"]} == {
+        "application": 0.25
+    }
+
+
+@pytest.mark.parametrize(("cwnd", "limit"), [(12, "cwnd"), (13, "path_or_pacing")])
+def test_the_packet_of_a_sample_fills_the_window_as_well(made: tuple[Path, Truth], cwnd: int, limit: str) -> None:
+    """Ten segments are in flight, two are about to be: nothing more may be sent until an acknowledgement comes."""
+    path, truth = made
+    told = truth.samples.filter(flow=1, point="out").filter(pl.col("payload_bytes") > 0).sort("time_ns").slice(50, 2)
+    state = {
+        "packets_out": 10,
+        "sacked_out": 0,
+        "lost_out": 0,
+        "retrans_out": 0,
+        "segments": 2,
+        "ca_state": 0,
+        "flags": 0,
+    }
+    truth.tables["tcp_samples"] = told.with_columns(
+        limited_by=pl.lit("busy"), **(waiting(100_000, 1 << 30) | {"snd_cwnd": pl.lit(cwnd, pl.Int64)}),
+        **{name: pl.lit(value).cast(told.schema[name]) for name, value in state.items()},
+    )  # fmt: skip
+    truth.write_records(path / "records")
+    (row,) = summarised(TcpLog.open(path, Chosen(frozenset({1})))).iter_rows(named=True)
+    assert [name for name in LIMITS if row[f"limited_by_{name}_s"]] == [limit]
 
 
 def test_a_line_a_flow_has_eighty_columns_and_the_most_bytes_first(made: tuple[Path, Truth]) -> None:
@@ -268,3 +311,18 @@ def test_an_empty_log_is_said(made: tuple[Path, Truth]) -> None:
     truth.write_records(path / "records")
     log = TcpLog.open(path)
     assert described(summarised(log), log).startswith("No flow was logged.")
+
+
+def test_at_the_end_of_a_log_the_flows_are_listed_in_twenty_lines(tmp_path: Path) -> None:
+    """Of few all, of many those with the most bytes, and the others are counted."""
+    for flows in (3, 40):
+        Log(tuple(MadeFlow(rounds=2 + number) for number in range(flows))).write(tmp_path / f"t{flows}")
+        log = TcpLog.open(tmp_path / f"t{flows}")
+        rows = summarised(log)
+        whole, lines = tabulated(rows, log).splitlines(), shortened(rows, log, 20).splitlines()
+        assert len(lines) == min(20, flows + 2)
+        shown = min(flows, 17)
+        assert lines[: 1 + shown] == whole[: 1 + shown]
+        if flows > shown:
+            assert lines[-2] == f"{flows - shown} more flows with fewer bytes: sojourn tcplog summary {log.path}"
+        assert lines[-1] == f"one flow in full: sojourn tcplog summary {log.path} --flow N"

@@ -26,6 +26,9 @@ BY_HAND = frozenset({"probe", "stamp", "stream", "clock", "capture", "match", "e
 OF_TCPLOG = frozenset({"run", "status", "set", "watch", "serve", "recover"})
 """Those of `tcplog` that the instrument does; the others are ours."""
 
+LOG = ["tcplog", "run"]
+"""The one command of the instrument behind which something is listed."""
+
 OURS = "--plot"
 """The option of `clock` that the instrument does not know."""
 
@@ -53,6 +56,10 @@ def main() -> NoReturn:
     try:
         if sys.argv[1:] in HELP_OF_EMULATE:
             help_of_emulate(sys.argv[1:])
+        if sys.argv[1:3] == LOG:
+            from sojourn.cli.tcplog_run import run_log
+
+            run_log(sys.argv[3:])
         if is_by_hand(sys.argv[1:]):
             become_instrument(sys.argv[1:])
         run_command()

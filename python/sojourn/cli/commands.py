@@ -16,6 +16,7 @@ from sojourn.cli.emulate import app as emulators
 from sojourn.cli.private import private_run
 from sojourn.cli.real_hosts import bed_check, bed_new
 from sojourn.cli.tcplog import app as tcplogs
+from sojourn.cli.timeline import timeline, why
 from sojourn.cli.watch import watch
 from sojourn.errors import RequestError
 
@@ -37,6 +38,8 @@ beds = typer.Typer(
 )
 beds.command("new", short_help="Ask real hosts for a first file that describes a bed.")(bed_new)
 beds.command("check", short_help="Whether real hosts can hold a bed, and what would fix that.")(bed_check)
+app.command("why", short_help="What limited a flow of TCP at a moment, and what became of its packets.")(why)
+app.command("timeline", short_help="Each segment's way through TCP and emulators, for Perfetto and tables.")(timeline)
 app.add_typer(beds, name="bed")
 app.add_typer(bridges, name="bridge", short_help="A Linux bridge over two real ports: up, status, down.")
 app.add_typer(emulators, name="emulate", short_help="Emulate a path between two ports, or verify how exactly.")

@@ -44,7 +44,7 @@ COUNTERS = {
 
 SAMPLED = (
     *("flow", "time_ns", "point", "rtt_last_us", "rtt_min_us", "limited_by", "ca_state", "flags", "state"),
-    *("in_flight_bytes", "seq", "payload_bytes", "tcp_flags", "rcv_nxt", "snd_nxt", "segments", "snd_cwnd"),
+    *("in_flight_bytes", "seq", "ack", "payload_bytes", "tcp_flags", "rcv_nxt", "snd_nxt", "segments", "snd_cwnd"),
     *("packets_out", "sacked_out", "lost_out", "retrans_out", "snd_wnd_bytes", "mss_bytes", "snd_queued_bytes"),
 )
 

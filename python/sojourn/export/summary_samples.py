@@ -38,15 +38,20 @@ def _bit(flag_names: list[str], name: str) -> int:
 
 
 def _limit(cwnd_bit: int) -> pl.Expr:
+    # The packet of an `out` sample is not in flight yet, new or not: until the next sample it is.
+    leaving_segments = pl.when((pl.col("point") == "out") & (pl.col("payload_bytes") > 0)).then("segments").otherwise(0)
     in_flight = pl.col("packets_out") - pl.col("sacked_out") - pl.col("lost_out") + pl.col("retrans_out")
+    in_flight += leaving_segments.fill_null(0)
     is_cwnd_full = ((pl.col("flags") & cwnd_bit) > 0) | (in_flight >= pl.col("snd_cwnd"))
-    # The packet of an `out` sample is not in flight yet: what it has of new data is not waiting either.
+    # What it has of new data is not waiting either.
     leaving = pl.when((pl.col("point") == "out") & ~_is_again()).then(pl.col("payload_bytes")).otherwise(0).fill_null(0)
     under_way = pl.col("in_flight_bytes") + leaving
     waiting = pl.col("snd_queued_bytes") - under_way
     has_no_window = (under_way + pl.col("mss_bytes") > pl.col("snd_wnd_bytes")) & (waiting > 0)
+    # All was sent, and the packet that came acknowledges it: no window holds anything up until the application writes.
+    is_all_acked = (pl.col("point") == "in") & (pl.col("ack") == pl.col("snd_nxt")) & (waiting <= 0)
     return (
-        pl.when(pl.col("limited_by") == "idle")
+        pl.when((pl.col("limited_by") == "idle") | ((pl.col("limited_by") == "busy") & is_all_acked))
         .then(pl.lit("application"))
         .when(pl.col("limited_by") == "receiver")
         .then(pl.lit("receiver"))
@@ -54,12 +59,12 @@ def _limit(cwnd_bit: int) -> pl.Expr:
         .then(pl.lit("send_buffer"))
         .when(pl.col("ca_state") >= CWR)
         .then(pl.lit("recovery"))
+        .when((pl.col("limited_by") == "busy") & (waiting <= 0))
+        .then(pl.lit("application"))
         .when(is_cwnd_full)
         .then(pl.lit("cwnd"))
         .when((pl.col("limited_by") == "busy") & has_no_window)
         .then(pl.lit("receiver"))
-        .when((pl.col("limited_by") == "busy") & (waiting <= 0))
-        .then(pl.lit("application"))
         .when(pl.col("limited_by") == "busy")
         .then(pl.lit("path_or_pacing"))
     )

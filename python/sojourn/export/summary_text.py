@@ -27,9 +27,25 @@ WIDTHS = (4, 5, 21, 6, 6, 6, 5, 6, 11)
 
 def tabulated(rows: pl.DataFrame, log: TcpLog) -> str:
     """A line a flow in 80 columns, the most bytes first, and what more there is to see."""
+    return "\n".join([*_listed(rows), *_unlogged(rows, log), "one flow in full: --flow N"])
+
+
+def shortened(rows: pl.DataFrame, log: TcpLog, most_lines: int) -> str:
+    """The same in so many lines at most, for the end of `tcplog run`; what is left out is counted."""
+    lines, more = (
+        _listed(rows),
+        [*_unlogged(rows, log), f"one flow in full: sojourn tcplog summary {log.path} --flow N"],
+    )
+    room = most_lines - len(more)
+    if len(lines) > room:
+        left = len(lines) - (room - 1)
+        lines = [*lines[: room - 1], f"{left} more flows with fewer bytes: sojourn tcplog summary {log.path}"]
+    return "\n".join([*lines, *more])
+
+
+def _listed(rows: pl.DataFrame) -> list[str]:
     order = rows.sort(rows["acked_bytes"].fill_null(0) + rows["received_bytes"].fill_null(0), descending=True)
-    lines = [_line(HEAD), *(_line(_cells(row)) for row in order.iter_rows(named=True))]
-    return "\n".join([*lines, *_unlogged(rows, log), "one flow in full: --flow N"])
+    return [_line(HEAD), *(_line(_cells(row)) for row in order.iter_rows(named=True))]
 
 
 def _line(cells: tuple[str, ...]) -> str:

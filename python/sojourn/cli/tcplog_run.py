@@ -1,0 +1,126 @@
+"""`sojourn tcplog run`: the instrument logs, as a child of this process, which lists the flows when it has ended.
+
+Signals go on to the child, and its end is this process's own. Nothing is listed where the request was refused, where
+JSON or help is asked, or where the log is so long that reading it would take long; the log is the same in any case.
+What belongs to the caller of sudo is read as that user.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import FrameType
+
+PR_SET_PDEATHSIG = 1
+PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+MOST_RECORDS = 2_000_000
+"""A longer log is not read at its end: whoever waits for the shell would wait for that."""
+
+MOST_LINES = 20
+
+
+def run_log(words: Sequence[str]) -> NoReturn:
+    """Log; `words` follow `tcplog run`."""
+    from sojourn.cli.become import become_instrument
+    from sojourn.instruments import find_instrument
+
+    ours = list(words[: words.index("--")]) if "--" in words else list(words)
+    out = folder_of(ours)
+    if out is None or {"--json", "--help", "-h"}.intersection(ours):
+        become_instrument(["tcplog", "run", *words])
+    before = footer_of(out)
+    status = child_status(find_instrument(), ["sojourn", "tcplog", "run", *words])
+    if (footer := footer_of(out)) is not None and footer != before:
+        list_flows(out, footer)
+    if status < 0:
+        signal.signal(-status, signal.SIG_DFL)
+        os.kill(os.getpid(), -status)
+    sys.exit(status)
+
+
+def folder_of(words: Sequence[str]) -> Path | None:
+    """What `--out` names."""
+    for place, word in enumerate(words):
+        if word.startswith("--out="):
+            return Path(word.removeprefix("--out="))
+        if word == "--out" and place + 1 < len(words):
+            return Path(words[place + 1])
+    return None
+
+
+def child_status(program: str, argv: list[str]) -> int:
+    """Run a program with our terminal, input, output and signals; it ends in order where this process is killed."""
+    kernel = ctypes.CDLL(None, use_errno=True)
+    child: list[subprocess.Popen[bytes]] = []
+    waiting: list[int] = []
+
+    def pass_on(number: int, _: FrameType | None) -> None:
+        if child:
+            child[0].send_signal(number)
+        else:
+            waiting.append(number)
+
+    for number in PASSED_ON:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, pass_on)
+    # Whatever descriptors this process was given are the command's as well.
+    child.append(
+        subprocess.Popen(
+            argv,
+            executable=program,
+            close_fds=False,
+            preexec_fn=lambda: kernel.prctl(PR_SET_PDEATHSIG, signal.SIGTERM),  # noqa: PLW1509 - there are no threads
+        )
+    )
+    for early in waiting:
+        child[0].send_signal(early)
+    return child[0].wait()
+
+
+def footer_of(out: Path) -> bytes | None:
+    """The footer as it stands; None where there is none, or it may not be read."""
+    try:
+        return (out / "footer.json").read_bytes()
+    except OSError:
+        return None
+
+
+def list_flows(out: Path, footer: bytes) -> None:
+    """Say of each flow what `tcplog summary` says, on standard error, below the instrument's own words."""
+    from sojourn.errors import SojournError
+
+    try:
+        records = json.loads(footer).get("records")
+        if not records:
+            return
+        if records > MOST_RECORDS:
+            print(f"the flows one by one: sojourn tcplog summary {out}", file=sys.stderr)
+            return
+        # Before: that user may be kept from where the libraries are.
+        from sojourn.export.log import TcpLog
+        from sojourn.export.summary import summarised
+        from sojourn.export.summary_text import shortened
+
+        become_owner(out)
+        log = TcpLog.open(out)
+        print(shortened(summarised(log), log, MOST_LINES), file=sys.stderr)
+    except (SojournError, ImportError, OSError, ValueError, AttributeError, TypeError) as error:
+        print(f"sojourn: the flows are not listed: {' '.join(str(error).split())}", file=sys.stderr)
+
+
+def become_owner(out: Path) -> None:
+    """Read as the user that the log was handed to: root reads nothing that others may have put there."""
+    found = out.stat()
+    if os.geteuid() == 0 and found.st_uid != 0:
+        os.setgroups([])
+        os.setgid(found.st_gid)
+        os.setuid(found.st_uid)

@@ -1,0 +1,102 @@
+"""`sojourn why` and `sojourn timeline`: words in, words out; what they do is in `sojourn.timeline`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sojourn.cli.tcplog import DOUBTFUL, parsed_time
+from sojourn.errors import RequestError
+
+LogOfRun = Annotated[
+    Path, typer.Argument(metavar="RUN", help="A log of `sojourn tcplog run`, or a run folder of a study of TCP.")
+]
+More = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--records",
+        metavar="FOLDER",
+        help="More records of the same machine and time: an emulator's --log, the other end's log. May be repeated.",
+    ),
+]
+Block = Annotated[int | None, typer.Option(metavar="N", help="Of a run folder: which trial.")]
+Who = Annotated[str | None, typer.Option(metavar="HOST", help="Of a run folder: whose log.")]
+
+
+def why(  # noqa: PLR0913 - one for each option
+    run: LogOfRun,
+    *,
+    at: Annotated[str, typer.Option(metavar="TIME", help="The moment, after the flow's first sample, e.g. 2.4s.")],
+    flow: Annotated[
+        int | None, typer.Option(metavar="N", help="Which flow; may be left away where there is one.")
+    ] = None,
+    records: More = None,
+    block: Block = None,
+    who: Who = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON alone on standard output.")] = False,
+) -> None:
+    """Say what limited a flow at a moment, why, and what became of its packets in flight; each sentence names its rows.
+
+    Where the records do not tell, the answer is "inconclusive".
+
+    Example: sojourn why out/t --flow 3 --at 2.4s --records out/emulator
+    """
+    from sojourn.export.log import Chosen
+    from sojourn.timeline.source import only_flow
+    from sojourn.timeline.why import explain
+
+    after_ns = parsed_time("--at", at)
+    if after_ns is None or after_ns < 0:
+        raise RequestError(f"--at {at}: expected a time after the flow's first sample, such as 2.4s")
+    chosen = Chosen(who=who, block=block)
+    answer = explain(run, only_flow(run, chosen) if flow is None else flow, after_ns, chosen, records or [])
+    typer.echo(json.dumps(answer.told) if as_json else answer.text)
+    tell_cut(answer.cut)
+
+
+def timeline(  # noqa: PLR0913 - one for each option
+    run: LogOfRun,
+    *,
+    to: Annotated[str, typer.Option(metavar="FORMAT", help="perfetto (a Chrome trace in JSON), csv or parquet.")],
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o", "--output", metavar="FILE|-", help="Where to; by default a file in RUN. -: standard output."
+        ),
+    ] = None,
+    flow: Annotated[
+        list[int] | None,
+        typer.Option(metavar="N", help="This flow, both its ends; may be given again. By default all, at most 50."),
+    ] = None,
+    records: More = None,
+    block: Block = None,
+    who: Who = None,
+    force: Annotated[bool, typer.Option("--force", help="Write a file anew that is there already.")] = False,
+) -> None:
+    """Join each data segment's way and write it: TCP's state when it was built, emulators, the receiver, its ACK.
+
+    What could not be joined is counted on standard error: every segment, packet and sample is in one number.
+
+    Example: sojourn timeline out/t --to perfetto --records out/emulator
+    """
+    from sojourn.export.log import Chosen
+    from sojourn.timeline.convert import Request, write_timeline
+
+    asked = Request(run, to, output, flow or [], Chosen(who=who, block=block), records or [], force)
+    told = write_timeline(asked)
+    typer.echo(f"{told.records} segments to {told.where}", err=True)
+    for sentence in told.sentences:
+        typer.echo(f"note: {sentence}", err=True)
+    if told.cut:
+        raise typer.Exit(DOUBTFUL)
+
+
+def tell_cut(files: tuple[str, ...]) -> None:
+    """Name the files that lack their end; status 4 where there are any."""
+    for name in files:
+        typer.echo(f"note: {name} ends before its end: the answer is of what lay before", err=True)
+    if files:
+        raise typer.Exit(DOUBTFUL)

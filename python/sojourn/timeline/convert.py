@@ -1,0 +1,82 @@
+"""`sojourn timeline`: the joined way of each segment, written for other tools; what could not be joined is told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sojourn.errors import RequestError, did_you_mean
+from sojourn.export.log import Chosen, TcpLog
+from sojourn.export.output import Told, refuse_existing, writing
+from sojourn.timeline.perfetto import flows_of, write_trace
+from sojourn.timeline.segments import joined
+from sojourn.timeline.source import connections, emulated, open_flow
+from sojourn.timeline.tables import write_csv, write_parquet
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+FORMATS = {"perfetto": "timeline.json", "csv": "timeline.csv", "parquet": "timeline.parquet"}
+"""Every format, and the name of its file in RUN."""
+
+MOST_FLOWS = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is asked: of which flows, in which format, and where it goes (`-`: standard output)."""
+
+    run: Path
+    to: str
+    output: Path | None = None
+    flows: Sequence[int] = ()
+    chosen: Chosen = field(default_factory=Chosen)
+    more: Sequence[Path] = ()
+    force: bool = False
+
+
+def write_timeline(request: Request) -> Told:
+    """Join and write; nothing is written where the request is wrong."""
+    if request.to not in FORMATS:
+        meant = did_you_mean(request.to, FORMATS)
+        raise RequestError(f"no format is named {request.to}: there are {', '.join(FORMATS)}{meant}")
+    path = request.output or request.run / FORMATS[request.to]
+    place = None if path == Path("-") else path
+    refuse_existing(place, force=request.force)
+    flows = _flows(request)
+    passed = emulated([request.run, *request.more], request.chosen.block)
+    several = [open_flow(request.run, one, request.chosen, request.more, passed) for one in flows]
+    ways = [(flow, *joined(flow)) for flow in several]
+    told = Told("standard output" if place is None else str(place))
+    if not any(segments.height for _, segments, _ in ways):
+        raise RequestError(
+            f"{request.run} has no packet with data of {'these flows' if len(ways) > 1 else 'this flow'}"
+        )
+    with writing(place) as file:
+        if request.to == "perfetto":
+            told.records = write_trace(ways, file)
+        else:
+            told.records = {"csv": write_csv, "parquet": write_parquet}[request.to](flows_of(ways), file)
+    for flow, _, account in ways:
+        told.sentences += [f"flow {flow.sender.flow}: {one}" for one in account.sentences()]
+    cut = dict.fromkeys(name for flow in several for name in flow.cut)
+    told.sentences += [f"{name} ends before its end: what lay before was joined" for name in cut]
+    told.cut = bool(cut)
+    return told
+
+
+def _flows(request: Request) -> list[int]:
+    """The flows that are named, else all connections, one number each."""
+    if request.flows:
+        return list(dict.fromkeys(request.flows))
+    log = TcpLog.open(request.run, request.chosen)
+    found = connections(log.logged_flows)
+    if not found:
+        raise RequestError(log.nothing_logged())
+    if len(found) > MOST_FLOWS:
+        raise RequestError(
+            f"{request.run} has {len(found)} connections: name some with --flow "
+            f"(`sojourn tcplog summary {request.run}`)"
+        )
+    return found

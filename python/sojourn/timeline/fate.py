@@ -1,0 +1,117 @@
+"""What became of the segments that were in flight at a moment: arrived, delayed by a queue, lost, retransmitted.
+
+A segment is in flight from when TCP sent it last to its acknowledgement. Each is in one count: lost by an emulator,
+received, acknowledged where nobody saw it received, or not known of.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from statistics import median
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from sojourn.timeline.judge import CAUSES, MS, Rows, Sentence, by_number, of_packets, of_segments
+
+if TYPE_CHECKING:
+    from sojourn.timeline.moment import Moment
+
+
+@dataclass(frozen=True, slots=True)
+class Fate:
+    """How many segments were in flight, and what became of them: `segments` is the sum of the next four."""
+
+    segments: int
+    lost: int
+    received: int
+    acknowledged: int
+    """Of those that nobody saw received."""
+
+    unknown: int
+    retransmitted: int
+    """Of all: those that were retransmitted after the moment."""
+
+    waited_ms: float | None
+    """In emulators' queues and links, the median."""
+
+    as_dict = asdict
+
+
+def fate_of(moment: Moment) -> tuple[Fate, list[Sentence]]:
+    """Count them, and say so."""
+    flying = moment.in_flight.join(moment.resent, on="seq", how="left", maintain_order="left")
+    lost = flying.filter((pl.col("disposition") == "lost").fill_null(value=False))
+    rest = flying.join(lost.select("seq"), on="seq", how="anti", maintain_order="left")
+    received = rest.drop_nulls("received_ns")
+    acknowledged = rest.filter(pl.col("received_ns").is_null(), pl.col("acked_ns").is_not_null())
+    waited = received.with_columns(waited_ns=pl.col("link_left_ns") - pl.col("entered_ns"))["waited_ns"].drop_nulls()
+    fate = Fate(
+        segments=flying.height,
+        lost=lost.height,
+        received=received.height,
+        acknowledged=acknowledged.height,
+        unknown=rest.height - received.height - acknowledged.height,
+        retransmitted=flying["resent_ns"].drop_nulls().len(),
+        waited_ms=_middle(waited),
+    )
+    return fate, _sentences(moment, fate, {"flying": flying, "lost": lost, "got": received, "acked": acknowledged})
+
+
+def _sentences(moment: Moment, fate: Fate, of: dict[str, pl.DataFrame]) -> list[Sentence]:
+    sender = moment.flow.sender
+    if not fate.segments:
+        return [Sentence("Nothing was in flight", (Rows(sender.record, by_number(moment.now, "cpu", "number")),))]
+    first, last = of["flying"]["seq"][0], of["flying"]["seq"][-1]
+    text = f"{counted(fate.segments)} in flight, from sequence number {first} to {last}"
+    told = [Sentence(text, (of_segments(sender, of["flying"]),))]
+    if fate.received:
+        told.append(_arrived(moment, fate, of["got"]))
+    if fate.acknowledged:
+        took = _middle(of["acked"]["acked_ns"] - of["acked"]["sent_ns"])
+        text = f"{was(fate.acknowledged)} acknowledged {took:.1f} ms after they had been sent (median)"
+        told.append(Sentence(text, (of_segments(sender, of["acked"]),)))
+    if fate.lost:
+        causes = of["lost"]["cause"].value_counts(sort=True).iter_rows()
+        why = ", ".join(f"{count} {CAUSES.get(cause, cause)}" for cause, count in causes)
+        told.append(Sentence(f"{fate.lost} of them an emulator lost: {why}", of_packets(moment, of["lost"])))
+    if fate.retransmitted:
+        again = of["flying"].drop_nulls("resent_ns")
+        later = _middle(again["resent_ns"] - again["sent_ns"])
+        text = f"{was(fate.retransmitted)} retransmitted, {later:.1f} ms after they had been sent first (median)"
+        told.append(Sentence(text, (of_segments(sender, again),)))
+    if fate.unknown:
+        rows = of["flying"].filter(
+            pl.col("received_ns").is_null(), pl.col("acked_ns").is_null(),
+            (pl.col("disposition") != "lost").fill_null(value=True),
+        )  # fmt: skip
+        text = f"What became of {fate.unknown} of them is in no record"
+        told.append(Sentence(text, (of_segments(sender, rows),)))
+    return told
+
+
+def _arrived(moment: Moment, fate: Fate, got: pl.DataFrame) -> Sentence:
+    took = ((got["received_ns"] - got["sent_ns"]) / MS).to_list()
+    spread = f" ({min(took):.1f} to {max(took):.1f} ms)" if fate.received > 1 else ""
+    queue = f", of which {fate.waited_ms:.1f} ms in the emulator's queue and link" if fate.waited_ms is not None else ""
+    text = f"{fate.received} of them arrived {median(took):.1f} ms after they had been sent{spread}{queue}"
+    receiver = moment.flow.receiver
+    assert receiver is not None
+    there = Rows(receiver.record, by_number(got, "received_cpu", "received_number"))
+    return Sentence(text, (there, *of_packets(moment, got)))
+
+
+def counted(segments: int) -> str:
+    """With its verb."""
+    return "One segment was" if segments == 1 else f"{segments} segments were"
+
+
+def was(count: int) -> str:
+    """So many of them, with the verb."""
+    return f"{count} of them {'was' if count == 1 else 'were'}"
+
+
+def _middle(numbers: pl.Series) -> float | None:
+    """The median of nanoseconds, in ms."""
+    middle = numbers.drop_nulls().median()
+    return float(middle) / MS if isinstance(middle, int | float) else None

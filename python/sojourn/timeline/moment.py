@@ -1,0 +1,166 @@
+"""What the records show of a flow around one moment: limits, windows, round trips, losses, the queue.
+
+Numbers, and the rows that they rest on; what they mean is judged in `judge`. A limit holds from a sample to the next
+one, so shares are of time. Around the moment is one round trip before and behind it; what reduced the congestion window
+is looked for in twenty round trips before, at least a second.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from sojourn.errors import RequestError
+from sojourn.export.log import NS
+from sojourn.export.summary_samples import LIMITS, judged
+
+if TYPE_CHECKING:
+    from sojourn.timeline.source import End, Flow
+
+US = 1000
+LEAST_ROUND_NS = 25_000_000
+"""A window of less than this shows a pause of the scheduler as a pause of the sender."""
+
+ROUNDS_BACK = 20
+LEAST_BACK_NS = NS
+INTERVAL_NS = 100_000_000
+"""Of CoDel (RFC 8289): a queue that does not empty for so long stands."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """One moment of a flow, and what was recorded around it."""
+
+    flow: Flow
+    at_ns: int
+    round_ns: int
+    """The smoothed round trip at the moment, or what takes its place."""
+
+    base_ns: int | None
+    """The least round trip that was measured of the flow."""
+
+    now: pl.DataFrame
+    """The last sample before it, one row."""
+
+    around: pl.DataFrame
+    """The samples whose limit holds within a round trip of it; `holds_ns`: for how long of that."""
+
+    segments: pl.DataFrame
+    """Of the whole flow, as `segments.joined` has them."""
+
+    missing: int
+    """Records that the log lacks around it; -1: nobody knows how many."""
+
+    @property
+    def begin_ns(self) -> int:
+        """Where `around` begins."""
+        return self.at_ns - self.round_ns
+
+    @property
+    def end_ns(self) -> int:
+        """Where it ends."""
+        return self.at_ns + self.round_ns
+
+    @property
+    def back_ns(self) -> int:
+        """From where on losses count as what set the congestion window."""
+        return self.at_ns - max(ROUNDS_BACK * self.round_ns, LEAST_BACK_NS)
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """By limit, the share of time around the moment."""
+        whole = int(self.around["holds_ns"].sum())
+        sums = dict(self.around.group_by("limit").agg(pl.col("holds_ns").sum()).iter_rows())
+        return {name: sums.get(name, 0) / whole if whole else 0.0 for name in LIMITS}
+
+    @property
+    def in_flight(self) -> pl.DataFrame:
+        """The segments that had been sent and were not acknowledged, each as it was sent last."""
+        una, nxt = (int(self.now[name][0] or 0) for name in ("snd_una", "snd_nxt"))
+        before = self.segments.filter(pl.col("sent_ns") <= self.at_ns)
+        span = max((nxt - una) % 2**32, 1) + 65_536
+        ahead = (pl.col("seq") + pl.col("payload_bytes") - una) % 2**32
+        open_ = before.filter(ahead.is_between(1, span))
+        last = open_.sort("sent_ns").unique("seq", keep="last", maintain_order=True)
+        return last.filter((pl.col("acked_ns") > self.at_ns).fill_null(value=True))
+
+    @property
+    def resent(self) -> pl.DataFrame:
+        """When each sequence number was retransmitted after the moment, first."""
+        later = self.segments.filter(pl.col("sent_ns") > self.at_ns, pl.col("again"))
+        return later.sort("sent_ns").unique("seq", keep="first").select("seq", pl.col("sent_ns").alias("resent_ns"))
+
+    def lost(self) -> pl.DataFrame:
+        """Segments that an emulator lost not long before the moment; of a longer time where there were none."""
+        lost = self.segments.filter(pl.col("disposition") == "lost", pl.col("arrival_ns") <= self.end_ns)
+        near = lost.filter(pl.col("arrival_ns") >= self.back_ns)
+        return near if near.height else lost.tail(10)
+
+    def again(self) -> pl.DataFrame:
+        """Retransmissions not long before the moment."""
+        return self.segments.filter(pl.col("again"), pl.col("sent_ns").is_between(self.back_ns, self.end_ns))
+
+    def queued(self, *, near: bool) -> pl.DataFrame:
+        """Segments that passed an emulator's link, near the moment or since `back_ns`: `waited_ns`, all told."""
+        most = max(INTERVAL_NS // 2, self.round_ns)
+        begin, end = (self.at_ns - most, self.at_ns + most) if near else (self.back_ns, self.end_ns)
+        passed = self.segments.filter(pl.col("arrival_ns").is_between(begin, end)).drop_nulls("link_left_ns")
+        return passed.with_columns((pl.col("link_left_ns") - pl.col("entered_ns")).alias("waited_ns"))
+
+    def round_trips(self) -> pl.DataFrame:
+        """The round trips that were measured near the moment."""
+        most = max(INTERVAL_NS // 2, self.round_ns)
+        near = self.flow.sender.samples.filter(pl.col("time_ns").is_between(self.at_ns - most, self.at_ns + most))
+        return _measured(near)
+
+    def of_receiver(self) -> pl.DataFrame:
+        """The receiver's samples around the moment, where its log is there."""
+        receiver = self.flow.receiver
+        if receiver is None:
+            return self.flow.sender.samples.clear()
+        return receiver.samples.filter(pl.col("time_ns").is_between(self.begin_ns, self.end_ns))
+
+    def around_data(self) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """The last segment that was sent before the moment, and the first after it."""
+        before = self.segments.filter(pl.col("sent_ns") <= self.at_ns).tail(1)
+        return before, self.segments.filter(pl.col("sent_ns") > self.at_ns).head(1)
+
+
+def moment_of(flow: Flow, segments: pl.DataFrame, after_ns: int) -> Moment:
+    """The moment so long after the flow's first sample."""
+    samples = flow.sender.samples
+    first, last = int(samples["time_ns"][0]), int(samples["time_ns"][-1])
+    at_ns = first + after_ns
+    if not first <= at_ns <= last:
+        raise RequestError(
+            f"--at {after_ns / NS:g}s: flow {flow.asked} has samples from 0 s to {(last - first) / NS:.3f} s after its "
+            "first"
+        )
+    now = samples.filter(pl.col("time_ns") <= at_ns).tail(1)
+    smoothed, least = now["srtt_us"][0], _measured(samples)["rtt_last_us"].min()
+    base_ns = int(least * US) if isinstance(least, int) else None
+    round_ns = max(int((smoothed or 0) * US), LEAST_ROUND_NS)
+    told = judged(samples, flow.sender.flag_names)
+    begin, end = at_ns - round_ns, at_ns + round_ns
+    until = pl.col("time_ns") + pl.col("lasts_ns")
+    holds = (pl.min_horizontal(until, pl.lit(end)) - pl.max_horizontal("time_ns", pl.lit(begin))).clip(0)
+    around = told.with_columns(holds.alias("holds_ns")).filter(pl.col("holds_ns") > 0)
+    return Moment(flow, at_ns, round_ns, base_ns, now, around, segments, missing(flow.sender, begin, end))
+
+
+def _measured(samples: pl.DataFrame) -> pl.DataFrame:
+    """The samples that tell of a round trip, of which a number of bytes was acknowledged."""
+    return samples.filter(pl.col("point").is_in(["in", "rtt"]), pl.col("rtt_last_us") > 0)
+
+
+def missing(end: End, begin_ns: int, end_ns: int) -> int:
+    """How many records the log lacks in a span; -1 where it does not say."""
+    gaps = end.log.gaps
+    within = gaps.filter(
+        (pl.col("after_ns") <= end_ns).fill_null(value=True), (pl.col("before_ns") >= begin_ns).fill_null(value=True)
+    )
+    if within.is_empty():
+        return 0
+    return -1 if (within["missing"] == 0).any() else int(within["missing"].sum())

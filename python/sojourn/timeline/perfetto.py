@@ -1,0 +1,169 @@
+"""The way of each segment as a Chrome trace (JSON), which Perfetto's interface opens: tracks per host, flow and queue.
+
+A process is a host or an emulator. A segment is an asynchronous slice from when TCP built it to its acknowledgement, or
+to its loss, and within it a slice a stage; windows and queues are counters, losses and retransmissions instants. Times
+are microseconds after the first event, exact to the nanosecond: `otherData.begin_tai_ns` is when that was.
+
+Source: Trace Event Format, https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import polars as pl
+
+from sojourn.timeline.source import digits
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from sojourn.timeline.segments import Account
+    from sojourn.timeline.source import End, Flow
+
+    Row = dict[str, Any]
+    Joined = tuple[Flow, pl.DataFrame, Account]
+
+STAGES = (
+    ("to the emulator", "sent_ns", "arrival_ns"),
+    ("queue and link", "arrival_ns", "link_left_ns"),
+    ("delay line", "link_left_ns", "departure_ns"),
+    ("to the receiver", "departure_ns", "received_ns"),
+    ("to the receiver", "sent_ns", "received_ns"),
+    ("acknowledgement", "received_ns", "acked_ns"),
+)
+"""Each where both its ends are known; the whole way to the receiver where no emulator was."""
+
+WINDOWS = {"congestion window": "cwnd_bytes", "in flight": "in_flight_bytes", "receiver's window": "snd_wnd_bytes"}
+UNREAD = {"unread": "rcv_queued_bytes", "window offered": "rcv_wnd_bytes"}
+
+
+class Tracks:
+    """Hosts and emulators as processes, flows and queues as their threads, each with its number."""
+
+    def __init__(self) -> None:
+        self.processes: dict[str, int] = {}
+        self.threads: dict[tuple[int, str], int] = {}
+
+    def of(self, process: str, thread: str) -> Row:
+        """`pid` and `tid` of a track."""
+        pid = self.processes.setdefault(process, len(self.processes) + 1)
+        tid = self.threads.setdefault((pid, thread), len(self.threads) + 1)
+        return {"pid": pid, "tid": tid}
+
+    def names(self) -> Iterator[Row]:
+        """The events that name them."""
+        for process, pid in self.processes.items():
+            yield {"ph": "M", "name": "process_name", "pid": pid, "tid": 0, "ts": 0, "args": {"name": process}}
+            yield {"ph": "M", "name": "process_sort_index", "pid": pid, "tid": 0, "ts": 0, "args": {"sort_index": pid}}
+        for (pid, thread), tid in self.threads.items():
+            yield {"ph": "M", "name": "thread_name", "pid": pid, "tid": tid, "ts": 0, "args": {"name": thread}}
+
+
+def write_trace(joined: Sequence[Joined], file: BinaryIO) -> int:
+    """Write the trace of these flows; how many segments it has."""
+    begins = [int(segments["sent_ns"].min()) for _, segments, _ in joined if segments.height]  # type: ignore[arg-type]
+    samples = [one.begin_ns for one, _, _ in joined]
+    begin = min([*begins, *samples])
+    tracks, count, first = Tracks(), 0, True
+    file.write(b'{"traceEvents":[\n')
+    for flow, segments, _ in joined:
+        for event in _events(flow, segments, tracks, begin, count):
+            file.write(b"" if first else b",\n")
+            file.write(json.dumps(event, separators=(",", ":")).encode())
+            first = False
+        count += segments.height
+    for event in tracks.names():
+        file.write(b",\n" + json.dumps(event, separators=(",", ":")).encode())
+    accounts = {str(flow.sender.flow): account.as_dict() for flow, _, account in joined}
+    other = {"begin_tai_ns": str(begin), "account": accounts}
+    file.write(f'\n],"displayTimeUnit":"ns","otherData":{json.dumps(other)}}}\n'.encode())
+    return count
+
+
+def _events(flow: Flow, segments: pl.DataFrame, tracks: Tracks, begin: int, before: int) -> Iterator[Row]:
+    host, there = (str(flow.sender.ends[f"{side}_address"]) for side in ("local", "remote"))
+    title = f"flow {flow.sender.flow}: {flow.sender.title}"
+    mine = tracks.of(f"host {host}", title)
+    yield from _segments(segments, mine, begin, before, flow.sender.flow)
+    yield from _counters(_windows(flow.sender), WINDOWS, f"{title}: windows (bytes)", mine, begin)
+    trips = flow.sender.samples.drop_nulls("rtt_last_us").with_columns(last=pl.col("rtt_last_us") / 1000)
+    yield from _counters(trips, {"round trip": "last"}, f"{title}: round trip (ms)", mine, begin)
+    if flow.receiver is not None:
+        other = tracks.of(f"host {there}", title)
+        yield from _counters(flow.receiver.samples, UNREAD, f"{title}: receive buffer (bytes)", other, begin)
+    yield from _queues(flow, tracks, begin)
+
+
+def _segments(segments: pl.DataFrame, track: Row, begin: int, before: int, flow: int) -> Iterator[Row]:
+    """A slice a segment with its stages; one that is retransmitted, or lost, is marked."""
+    for place, row in enumerate(segments.iter_rows(named=True), start=before + 1):
+        is_lost = row["disposition"] == "lost"
+        end = row["arrival_ns"] if is_lost else (row["acked_ns"] or row["received_ns"] or row["departure_ns"])
+        known = {name: row[name] for name in ("seq", "payload_bytes", "ip_id", "snd_cwnd", "limited_by", "cause")}
+        known |= {"sample": f"cpu {row['sent_cpu']} number {row['sent_number']}", "packet": row["emulator_number"]}
+        common = {**track, "cat": f"flow {flow}", "id": f"0x{place:x}"}
+        sent = _us(row["sent_ns"], begin)
+        yield common | {"ph": "b", "name": "segment", "ts": sent, "args": _told(known)}
+        yield from _stages(row, common, begin)
+        yield common | {"ph": "e", "name": "segment", "ts": sent if end is None else _us(end, begin)}
+        if row["again"]:
+            yield {**track, "ph": "i", "s": "t", "name": "retransmission", "ts": sent, "args": {"seq": row["seq"]}}
+        if is_lost:
+            told = {"seq": row["seq"], "cause": row["cause"]}
+            yield {**track, "ph": "i", "s": "t", "name": "lost", "ts": _us(row["arrival_ns"], begin), "args": told}
+
+
+def _stages(row: Row, common: Row, begin: int) -> Iterator[Row]:
+    for name, start, end in STAGES:
+        if row[start] is None or row[end] is None or row[end] < row[start]:
+            continue
+        if (start, end) == ("sent_ns", "received_ns") and row["arrival_ns"] is not None:
+            continue
+        yield common | {"ph": "b", "name": name, "ts": _us(row[start], begin)}
+        yield common | {"ph": "e", "name": name, "ts": _us(row[end], begin)}
+
+
+def _windows(sender: End) -> pl.DataFrame:
+    cwnd = pl.col("snd_cwnd") * pl.col("mss_bytes")
+    return sender.samples.with_columns(cwnd_bytes=cwnd)
+
+
+def _counters(samples: pl.DataFrame, series: dict[str, str], name: str, track: Row, begin: int) -> Iterator[Row]:
+    """A point for each change of any of the series."""
+    rows = samples.select("time_ns", *series.values()).drop_nulls().filter(pl.col("time_ns") >= begin)
+    changed = pl.any_horizontal(pl.col(one) != pl.col(one).shift(1) for one in series.values()).fill_null(value=True)
+    for at, *values in rows.filter(changed).iter_rows():
+        told = dict(zip(series, values, strict=True))
+        yield {"pid": track["pid"], "tid": 0, "ph": "C", "name": name, "ts": _us(at, begin), "args": told}
+
+
+def _queues(flow: Flow, tracks: Tracks, begin: int) -> Iterator[Row]:
+    """What each of the flow's packets found in the emulator's queue, its acknowledgements' way too."""
+    mine = digits(flow.sender.ends["local_address"])
+    packets = flow.packets.filter(pl.col("arrival_ns") >= begin).sort("arrival_ns")
+    for row in packets.iter_rows(named=True):
+        queue = f"queue {row['pipe'] or row['direction']}"
+        track = tracks.of(f"emulator {row['emulator']}", queue)
+        at = _us(row["arrival_ns"], begin)
+        found = {"bytes": row["queue_bytes"], "packets": row["queue_slots"]}
+        yield {"pid": track["pid"], "tid": 0, "ph": "C", "name": f"{queue}: found in it", "ts": at, "args": found}
+        if row["disposition"] == "lost":
+            who = "data" if row["source"] == mine else "acknowledgement"
+            told = {"seq": row["seq"], "cause": row["cause"], "of": who, "number": row["number"]}
+            yield {**track, "ph": "i", "s": "t", "name": f"lost: {row['cause']}", "ts": at, "args": told}
+
+
+def _us(at_ns: int, begin: int) -> float:
+    """Microseconds after the beginning: exact to a nanosecond for days."""
+    return (at_ns - begin) / 1000
+
+
+def _told(values: Row) -> Row:
+    return {name: value for name, value in values.items() if value not in {None, ""}}
+
+
+def flows_of(joined: Iterable[Joined]) -> list[tuple[pl.DataFrame, Account]]:
+    """What the tables are written of."""
+    return [(segments, account) for _, segments, account in joined]

@@ -1,0 +1,281 @@
+"""The way of each data segment of a flow: built by TCP, through emulators, received, acknowledged; a row a segment.
+
+A sample of the sender that holds several segments (GSO) is cut into them: sequence numbers and IP identifications count
+up. A segment is joined one to one, by 4-tuple, sequence number, length and IP identification, to the emulators' packets
+and to the receiver's samples; as many of one kind on both sides in their order, else the nearest in time first. What
+the receiver joined (GRO) is found by the bytes that it holds. What could not be joined is in `Account`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from sojourn.timeline.source import digits
+
+if TYPE_CHECKING:
+    from sojourn.timeline.source import End, Flow
+
+WRAP, HALF = 1 << 32, 1 << 31
+SYN_FIN_RST = 7
+KEYS = ("seq", "payload_bytes", "ip_id")
+OF_SENDER = (
+    *("state", "ca_state", "snd_cwnd", "snd_ssthresh", "snd_wnd_bytes", "in_flight_bytes", "snd_queued_bytes"),
+    *("pacing_rate_bps", "srtt_us", "limited_by"),
+)
+"""TCP's state when the segment was built."""
+
+OF_EMULATOR = (
+    *("emulator", "arrival_ns", "entered_ns", "link_left_ns", "intended_ns", "departure_ns", "disposition", "cause"),
+    *("queue_slots", "queue_bytes", "marked"),
+)
+OF_RECEIVER = ("rcv_wnd_bytes", "rcv_queued_bytes", "rcv_ooopack")
+"""TCP's state when it processed the segment."""
+
+MOST_UNDER_WAY_NS = 60_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """Every segment, every packet and every sample in exactly one number of its kind."""
+
+    segments: int
+    """That the sender's samples hold."""
+    at_emulator: int
+    """Of them: with a packet in an emulator's log."""
+    not_at_emulator: int
+    received: int
+    """Of them: with a sample of the receiver."""
+    not_received: int
+    """Of them: without one."""
+    lost_at_emulator: int
+    """Of those: that an emulator lost."""
+    acknowledged_unseen: int
+    """Where there is no log of the receiver, of the others: those whose bytes an acknowledgement covers."""
+    unexplained: int
+    """The rest: not received, not known to be lost."""
+    acknowledged: int
+    """Of all segments: those whose bytes an acknowledgement in the sender's log covers."""
+    emulator_packets: int
+    """Packets with data of this flow and direction in the emulators' logs."""
+    emulator_unjoined: int
+    """Of them: copies, and packets that no sample of the sender tells of."""
+    receiver_packets: int
+    """Packets with data in the receiver's log."""
+    receiver_unjoined: int
+    """Of them: that no sample of the sender tells of."""
+
+    def as_dict(self) -> dict[str, int]:
+        """By name."""
+        return asdict(self)
+
+    def sentences(self) -> list[str]:
+        """For a person."""
+        seen = f"{self.received} to a sample of the receiver, {self.not_received} not"
+        sent = (
+            f"{self.segments} segments with data were sent: {self.at_emulator} were joined to a packet of an emulator, "
+            f"{self.not_at_emulator} were not; {seen if self.receiver_packets else 'the receiver has no log here'}"
+        )
+        covered = f"{self.acknowledged_unseen} were acknowledged, " if self.acknowledged_unseen else ""
+        lost = (
+            f"of the {self.not_received} without a sample of the receiver {covered}an emulator lost "
+            f"{self.lost_at_emulator}; {self.unexplained} are not explained"
+        )
+        rest = (
+            f"of {self.emulator_packets} packets with data in the emulators' logs {self.emulator_unjoined}, and of "
+            f"{self.receiver_packets} samples of the receiver {self.receiver_unjoined}, belong to no segment"
+        )
+        return [sent, lost, rest]
+
+
+def joined(flow: Flow) -> tuple[pl.DataFrame, Account]:
+    """The segments in the order in which they were built, and what could not be joined."""
+    sent = built(flow.sender)
+    frames = _data_frames(flow)
+    first = matched(sent, frames)
+    with_frames = _with(sent, first, frames.select("row", *OF_EMULATOR, pl.col("number").alias("emulator_number")))
+    received = _received(flow.receiver)
+    pairs = _at_receiver(with_frames, received)
+    whole = _with(with_frames, pairs, _receiver_columns(received))
+    whole = _acknowledged(whole, flow.sender)
+    is_lost = (pl.col("disposition") == "lost").fill_null(value=False)
+    not_received = whole.filter(pl.col("received_ns").is_null())
+    lost = not_received.filter(is_lost).height
+    acked = not_received.filter(~is_lost)["acked_ns"].drop_nulls().len() if flow.receiver is None else 0
+    account = Account(
+        segments=whole.height,
+        at_emulator=first.height,
+        not_at_emulator=whole.height - first.height,
+        received=pairs.height,
+        not_received=not_received.height,
+        lost_at_emulator=lost,
+        acknowledged_unseen=acked,
+        unexplained=not_received.height - lost - acked,
+        acknowledged=whole["acked_ns"].drop_nulls().len(),
+        emulator_packets=frames.height,
+        emulator_unjoined=frames.height - first.height,
+        receiver_packets=received.height,
+        receiver_unjoined=received.height - pairs["row"].n_unique(),
+    )
+    return whole.drop("place"), account
+
+
+def built(sender: End) -> pl.DataFrame:
+    """Each data segment that the sender's samples hold; `place` numbers them, `again`: its bytes were sent before."""
+    samples = sender.samples.filter(pl.col("point") == "out", pl.col("payload_bytes") > 0)
+    samples = samples.filter((pl.col("tcp_flags").fill_null(0) & SYN_FIN_RST) & 2 == 0)
+    has_ids = (samples["ip_id"] > 0).any()  # IPv6 has none
+    count = pl.col("segments").fill_null(1).clip(1, None).cast(pl.Int64)
+    # What the kernel cuts a large packet into; the last one may be shorter.
+    each = pl.when(count > 1).then(pl.col("mss_bytes")).otherwise("payload_bytes").cast(pl.Int64).alias("each")
+    parts = samples.with_columns(each, pl.int_ranges(0, count).alias("part")).explode("part")
+    offset = pl.col("part") * pl.col("each")
+    rows = parts.with_columns(
+        ((pl.col("seq") + offset) % WRAP).alias("seq"),
+        pl.min_horizontal(pl.col("each"), pl.col("payload_bytes").cast(pl.Int64) - offset).alias("payload_bytes"),
+        ((pl.col("ip_id").cast(pl.Int64) + pl.col("part") * int(has_ids)) % 65536).alias("ip_id"),
+        (((pl.col("snd_nxt") - pl.col("seq")) % WRAP).is_between(1, HALF)).alias("again"),
+    ).filter(pl.col("payload_bytes") > 0)  # fmt: skip
+    return rows.select(
+        pl.int_range(pl.len(), dtype=pl.Int64).alias("place"),
+        pl.lit(sender.flow, pl.Int32).alias("flow"),
+        pl.col("time_ns").alias("sent_ns"),
+        pl.col("cpu").alias("sent_cpu"),
+        pl.col("number").alias("sent_number"),
+        *KEYS,
+        "again",
+        *OF_SENDER,
+    )
+
+
+def _data_frames(flow: Flow) -> pl.DataFrame:
+    """The emulators' packets with data of the sender; `row` numbers them. A copy is no segment of TCP's."""
+    source = digits(flow.sender.ends["local_address"])
+    is_ours = (pl.col("source") == source) & (pl.col("sport") == flow.sender.ends["local_port"])
+    mine = flow.packets.filter(is_ours, pl.col("payload_bytes") > 0, pl.col("flags12") & SYN_FIN_RST & 2 == 0)
+    return mine.with_columns(
+        pl.int_range(pl.len(), dtype=pl.Int64).alias("row"),
+        pl.when(pl.col("copy_of").is_null()).then("arrival_ns").alias("at_ns"),
+    )
+
+
+def _received(receiver: End | None) -> pl.DataFrame:
+    """The receiver's samples with data; `row` numbers them."""
+    if receiver is None:
+        kinds = dict.fromkeys([*KEYS, *OF_RECEIVER, "number", "at_ns"], pl.Int64)
+        return pl.DataFrame(schema={"row": pl.Int64, **kinds, "segments": pl.Int32, "cpu": pl.Int32})
+    samples = receiver.samples.filter(pl.col("point") == "in", pl.col("payload_bytes") > 0)
+    return samples.select(
+        pl.int_range(pl.len(), dtype=pl.Int64).alias("row"),
+        pl.col(*KEYS).cast(pl.Int64),
+        *("segments", *OF_RECEIVER, "cpu", "number"),
+        pl.col("time_ns").alias("at_ns"),
+    )
+
+
+def _receiver_columns(received: pl.DataFrame) -> pl.DataFrame:
+    return received.select(
+        "row",
+        pl.col("at_ns").alias("received_ns"),
+        pl.col("cpu").alias("received_cpu"),
+        pl.col("number").alias("received_number"),
+        *OF_RECEIVER,
+    )
+
+
+def matched(segments: pl.DataFrame, others: pl.DataFrame) -> pl.DataFrame:
+    """Pair segments with what was seen of them later, one to one: place and row.
+
+    Of one kind a retransmission has another IP identification, or was built later: the earliest sight behind its
+    building that is nobody else's belongs to it.
+    """
+    seen = others.drop_nulls("at_ns").sort("at_ns", "row")
+    mine = segments.sort("sent_ns", "place")
+    turns = pl.int_range(pl.len()).over(KEYS).alias("turn"), pl.len().over(KEYS).alias("times")
+    keyed = {name: pl.Int64() for name in KEYS}
+    left = mine.select("place", "sent_ns", *KEYS).cast(keyed).with_columns(turns)  # type: ignore[arg-type]
+    right = seen.select("row", "at_ns", *KEYS).cast(keyed).with_columns(turns)  # type: ignore[arg-type]
+    behind = (pl.col("at_ns") - pl.col("sent_ns")).is_between(0, MOST_UNDER_WAY_NS)
+    equal = left.join(right, on=[*KEYS, "turn", "times"]).filter(behind).select("place", "row")
+    rest = left.join(equal, on="place", how="anti"), right.join(equal, on="row", how="anti")
+    return pl.concat([equal, _nearest(*rest)])
+
+
+def _nearest(left: pl.DataFrame, right: pl.DataFrame) -> pl.DataFrame:
+    """Of kinds that are not as many here as there: each sight belongs to the last segment that was built before it."""
+    found = []
+    while left.height and right.height:
+        near = right.sort("at_ns").join_asof(
+            left.sort("sent_ns").select("place", "sent_ns", *KEYS, pl.col("sent_ns").alias("at")),
+            left_on="at_ns", right_on="sent_ns", by=KEYS, strategy="backward", tolerance=MOST_UNDER_WAY_NS,
+            check_sortedness=False,
+        ).drop_nulls("place").sort("at_ns")  # fmt: skip
+        pairs = near.unique("place", keep="first", maintain_order=True).select("place", "row")
+        if pairs.is_empty():
+            break
+        found.append(pairs)
+        left = left.join(pairs, on="place", how="anti")
+        right = right.join(pairs, on="row", how="anti")
+    return pl.concat(found) if found else pl.DataFrame(schema={"place": pl.Int64, "row": pl.Int64})
+
+
+def _at_receiver(segments: pl.DataFrame, received: pl.DataFrame) -> pl.DataFrame:
+    """What an emulator lost was not received; of the others those of one piece, then those within a joined packet."""
+    alive = segments.filter((pl.col("disposition") != "lost").fill_null(value=True))
+    whole = matched(alive, received)
+    large = received.filter(pl.col("segments") > 1).join(whole, on="row", how="anti")
+    return pl.concat([whole, _within(alive.join(whole, on="place", how="anti"), large)])
+
+
+def _within(segments: pl.DataFrame, large: pl.DataFrame) -> pl.DataFrame:
+    """Segments whose bytes lie in a packet that the receiver's kernel joined (GRO)."""
+    if segments.is_empty() or large.is_empty():
+        return pl.DataFrame(schema={"place": pl.Int64, "row": pl.Int64})
+    pairs = segments.select("place", "sent_ns", "seq", "payload_bytes").join(
+        large.select("row", "at_ns", pl.col("seq").alias("from"), pl.col("payload_bytes").alias("holds")), how="cross"
+    ) if segments.height * large.height <= 4_000_000 else _near(segments, large)  # fmt: skip
+    offset = (pl.col("seq") - pl.col("from")) % WRAP
+    fits = pairs.filter(offset + pl.col("payload_bytes") <= pl.col("holds"), pl.col("at_ns") >= pl.col("sent_ns"))
+    chosen = fits.sort(pl.col("at_ns") - pl.col("sent_ns")).unique("place", keep="first", maintain_order=True)
+    return chosen.with_columns(offset.alias("offset")).unique(["row", "offset"], keep="first").select("place", "row")
+
+
+def _near(segments: pl.DataFrame, large: pl.DataFrame) -> pl.DataFrame:
+    """Of many: each with the joined packet that begins at its byte or last before it."""
+    right = large.select("row", "at_ns", pl.col("seq").alias("from"), pl.col("payload_bytes").alias("holds"))
+    left = segments.select("place", "sent_ns", "seq", "payload_bytes").sort("seq")
+    return left.join_asof(right.sort("from").with_columns(pl.col("from").alias("begin")), left_on="seq",
+                          right_on="begin", strategy="backward").drop_nulls("row")  # fmt: skip
+
+
+def _with(segments: pl.DataFrame, pairs: pl.DataFrame, columns: pl.DataFrame) -> pl.DataFrame:
+    wide = pairs.join(columns, on="row").drop("row")
+    return segments.join(wide, on="place", how="left", maintain_order="left")
+
+
+def _acknowledged(segments: pl.DataFrame, sender: End) -> pl.DataFrame:
+    """When the sender saw the first acknowledgement that covers all of a segment, after it was sent."""
+    acks = sender.samples.filter(pl.col("point") == "in", (pl.col("tcp_flags").fill_null(0) & 16) > 0)
+    if acks.is_empty() or segments.is_empty():
+        return segments.with_columns(pl.lit(None, pl.Int64).alias("acked_ns"))
+    base = int(segments["seq"][0])
+    reached = _unwrapped(acks["ack"], base).cum_max()
+    ladder = pl.DataFrame({"reached": reached, "acked_ns": acks["time_ns"]}).unique("reached", keep="first")
+    end = _unwrapped((segments["seq"] + segments["payload_bytes"]) % WRAP, base)
+    asked = segments.select("place", "sent_ns").with_columns(end.alias("end"))
+    found = asked.sort("end").join_asof(
+        ladder.sort("reached"), left_on="end", right_on="reached", strategy="forward", check_sortedness=False
+    )
+    # A retransmission whose bytes were acknowledged before it was sent was needless: nothing acknowledges it.
+    late = found.select("place", pl.when(pl.col("acked_ns") >= pl.col("sent_ns")).then("acked_ns").alias("acked_ns"))
+    return segments.join(late, on="place", how="left", maintain_order="left")
+
+
+def _unwrapped(numbers: pl.Series, base: int) -> pl.Series:
+    """Sequence numbers as offsets from `base` that do not wrap, for numbers that go up by less than 2³¹ at a time."""
+    relative = (numbers - base + HALF) % WRAP - HALF
+    steps = relative.diff().fill_null(0)
+    turns = ((steps < -HALF).cast(pl.Int64) - (steps > HALF).cast(pl.Int64)).cum_sum()
+    return relative + turns * WRAP

@@ -1,0 +1,221 @@
+"""What a run has of one flow: the log of its sender, that of its receiver, the emulators' packets; each with its file.
+
+A flow is named by its number in the log that RUN is, or holds; its other end is looked for in that log, in the other
+logs of the run, and in folders that are named beside it. Nothing is judged here. All records must have one clock: that
+of one machine.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from sojourn.errors import RequestError
+from sojourn.export.log import Chosen, TcpLog
+from sojourn.records import read_table
+from sojourn.timeline.frames import with_segments
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+ENDS = ("local_address", "local_port", "remote_address", "remote_port")
+SAME_ENDS = ("remote_address", "remote_port", "local_address", "local_port")
+OF_FRAMES = (
+    *("block", "number", "copy_of", "direction", "pipe", "frame_bytes", "head", "arrival_ns", "entered_ns"),
+    *("disposition", "cause", "link_left_ns", "intended_ns", "departure_ns", "marked", "queue_slots", "queue_bytes"),
+)
+MOST_WAIT_NS = 10_000_000_000
+"""How long before a flow's first sample and after its last one an emulator may have had its packets."""
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """One end of a flow: its log, its number there, and its samples in the order of time."""
+
+    log: TcpLog
+    flow: int
+    samples: pl.DataFrame
+    ends: dict[str, Any]
+
+    @property
+    def record(self) -> str:
+        """The files that the samples are in."""
+        name = f"tcp_samples-{self.log.chosen.who or '*'}-*.arrow"
+        files = sorted(self.log.records.glob(name))
+        return str(files[0] if len(files) == 1 else self.log.records / name)
+
+    @property
+    def flag_names(self) -> list[str]:
+        """The names of the bits in `flags`."""
+        return list(self.log.header.get("tcp_flag_names") or [])
+
+    @property
+    def title(self) -> str:
+        """Both ends of it, as people write them."""
+        local, remote = (
+            with_port(self.ends[f"{one}_address"], self.ends[f"{one}_port"]) for one in ("local", "remote")
+        )
+        return f"{local} → {remote}"
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """A flow: who sent its data, who received them where a log of that end is there, and the emulators' packets."""
+
+    asked: int
+    sender: End
+    receiver: End | None
+    packets: pl.DataFrame
+    """Of both directions of this flow, with the columns of `frames.FOUND`; `emulator` names the log of each."""
+
+    emulated: tuple[str, ...]
+    """The files that `packets` is of."""
+
+    cut: tuple[str, ...] = ()
+    """The files that lack their end."""
+
+    @property
+    def begin_ns(self) -> int:
+        """The first sample: what `--at` counts from."""
+        return int(self.sender.samples["time_ns"][0])
+
+
+@dataclass(frozen=True, slots=True)
+class Emulated:
+    """The segments of TCP in the logs of emulators, the files, and those that lack their end."""
+
+    packets: pl.DataFrame
+    files: tuple[str, ...]
+    cut: tuple[str, ...]
+
+
+def open_flow(path: Path, flow: int, chosen: Chosen, more: Sequence[Path] = (), passed: Emulated | None = None) -> Flow:
+    """Everything that there is of a flow; RequestError where there is no such log or flow, or too little of it.
+
+    `passed` is what `emulated` gives of the same folders, where several flows are opened.
+    """
+    mine = _end(path, Chosen(frozenset({flow}), who=chosen.who, block=chosen.block), flow)
+    others = _other_ends(mine, [path, *more])
+    if len(others) > 1:
+        raise RequestError(f"flow {flow} has several logs of its other end: leave all but one away ({others[0][0]})")
+    peer = _end(others[0][0], others[0][1], others[0][2]) if others else None
+    for one in [peer] if peer else []:
+        refuse_other_clock(mine, one)
+    sender, receiver = (peer, mine) if peer is not None and _sent(peer) > _sent(mine) else (mine, peer)
+    passed = passed or emulated([path, *more], chosen.block)
+    first, last = int(mine.samples["time_ns"][0]) - MOST_WAIT_NS, int(mine.samples["time_ns"][-1]) + MOST_WAIT_NS
+    packets = of_flow(passed.packets.filter(pl.col("arrival_ns").is_between(first, last)), mine.ends)
+    cuts = [str(one.log.records / name) for one in (sender, receiver) if one is not None for name in one.log.cut]
+    return Flow(flow, sender, receiver, packets, passed.files, tuple(dict.fromkeys([*cuts, *passed.cut])))
+
+
+def only_flow(path: Path, chosen: Chosen) -> int:
+    """The number of the flow where the log has one that sent data; else a sentence that says which there are."""
+    log = TcpLog.open(path, chosen)
+    flows = log.logged_flows["flow"].to_list()
+    if len(flows) == 1:
+        return int(flows[0])
+    pairs = connections(log.logged_flows)
+    if len(pairs) == 1:
+        return int(pairs[0])
+    raise RequestError(f"{path} has {len(flows)} flows: name one with --flow (`sojourn tcplog summary {path}`)")
+
+
+def connections(flows: pl.DataFrame) -> list[int]:
+    """One flow of each connection: where both ends are logged, the one of the lower number."""
+    seen: dict[frozenset[tuple[str, int]], int] = {}
+    for flow, *ends in flows.select("flow", *ENDS).sort("flow").iter_rows():
+        seen.setdefault(frozenset({(ends[0], ends[1]), (ends[2], ends[3])}), flow)
+    return list(seen.values())
+
+
+def _end(path: Path, chosen: Chosen, flow: int) -> End:
+    log = TcpLog.open(path, chosen)
+    # Of a run folder only the file that the flow is in is read, and named.
+    log = TcpLog.open(path, replace(chosen, who=str(log.flows["who"][0])))
+    parts = list(log.in_order())
+    if not parts:
+        raise RequestError(f"{path} has no sample of flow {flow}: `sojourn tcplog summary {path}` lists what it has")
+    [ends] = log.flows.select(*ENDS, "algorithm", "command").head(1).iter_rows(named=True)
+    return End(log, flow, pl.concat(parts), ends)
+
+
+def _sent(end: End) -> int:
+    """How much its samples hold of data that it sent: the kernel's counter where packets were not all logged."""
+    counter = end.samples["sent_bytes"]
+    ever = int(counter[-1] or 0) - int(counter[0] or 0)
+    return ever + int(end.samples.filter(point="out")["payload_bytes"].sum())
+
+
+def _other_ends(mine: End, paths: Sequence[Path]) -> list[tuple[Path, Chosen, int]]:
+    """The logs of the flow with both ends exchanged, which was there at the same time."""
+    first, last = int(mine.samples["time_ns"][0]), int(mine.samples["time_ns"][-1])
+    ends = [mine.ends[name] for name in SAME_ENDS]
+    found = []
+    for path in paths:
+        records = records_of(path)
+        flows = read_table(records, "tcp_flows").frame
+        same = [pl.col(name) == value for name, value in zip(ENDS, ends, strict=True)]
+        at_once = (pl.col("first_ns") <= last) & (pl.col("last_ns") >= first)
+        if mine.log.chosen.block is not None:
+            at_once &= pl.col("block") == mine.log.chosen.block
+        for row in flows.filter(*same, at_once).iter_rows(named=True):
+            chosen = Chosen(frozenset({row["flow"]}), who=row["who"], block=row["block"])
+            found.append((path, chosen, int(row["flow"])))
+    return found
+
+
+def refuse_other_clock(one: End, other: End) -> None:
+    """Two hosts' clocks differ by what nobody has measured here."""
+    told = [(end.log.header.get("hostname"), end.log.header.get("clock", "TAI")) for end in (one, other)]
+    if told[0] != told[1] and all(host is not None for host, _ in told):
+        raise RequestError(
+            f"the two ends were logged on {told[0][0]} ({told[0][1]}) and {told[1][0]} ({told[1][1]}): their clocks "
+            "are not one, and a timeline of both would be wrong"
+        )
+
+
+def emulated(paths: Sequence[Path], block: int | None) -> Emulated:
+    """What the emulators' logs in these folders have, with what is in the packets' heads."""
+    blocks = None if block is None else {block}
+    tables = [read_table(records_of(path), "packets", blocks, OF_FRAMES) for path in paths]
+    parts = [with_segments(table.frame.rename({"who": "emulator"})).drop("head") for table in tables]
+    return Emulated(
+        pl.concat(parts).sort("arrival_ns", "number"),
+        tuple(str(part.path) for table in tables for part in table.parts),
+        tuple(str(part.path) for table in tables for part in table.truncated),
+    )
+
+
+def of_flow(packets: pl.DataFrame, ends: dict[str, Any]) -> pl.DataFrame:
+    """The packets between two ends, either way."""
+    local, remote = digits(ends["local_address"]), digits(ends["remote_address"])
+    there = (local, ends["local_port"], remote, ends["remote_port"])
+    back = (remote, ends["remote_port"], local, ends["local_port"])
+    names = ("source", "sport", "destination", "dport")
+    either = [
+        pl.all_horizontal(pl.col(name) == value for name, value in zip(names, one, strict=True))
+        for one in (there, back)
+    ]
+    return packets.filter(either[0] | either[1])
+
+
+def records_of(path: Path) -> Path:
+    """Where a log, a run folder, or a folder of records has its files."""
+    if not path.is_dir():
+        raise RequestError(f"{path} is no folder: expected a run folder, a log of `sojourn tcplog run`, or records")
+    return path / "records" if (path / "records").is_dir() else path
+
+
+def digits(address: str) -> str:
+    """An address as its octets in hexadecimal digits: one spelling for each."""
+    return ipaddress.ip_address(address).packed.hex()
+
+
+def with_port(address: str, port: int) -> str:
+    """As people write it."""
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"

@@ -1,0 +1,82 @@
+"""The joined table: a row a segment, its columns in the order of its way, as CSV and Parquet.
+
+Times are integers of nanoseconds on the records' clock (TAI); what is not known is empty in CSV, null in Parquet.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, BinaryIO
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sojourn.export.output import write_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from sojourn.timeline.segments import Account
+
+COLUMNS = {
+    "flow": "of the sender's log",
+    "seq": "first byte's sequence number",
+    "payload_bytes": "bytes",
+    "ip_id": "of IPv4; 0 in IPv6",
+    "again": "whether its bytes had been sent before",
+    "sent_ns": "ns, when TCP built it",
+    "state": "the sender's, as the columns up to limited_by",
+    "ca_state": "0 Open, 1 Disorder, 2 CWR, 3 Recovery, 4 Loss",
+    "snd_cwnd": "segments",
+    "snd_ssthresh": "segments",
+    "snd_wnd_bytes": "bytes",
+    "in_flight_bytes": "bytes, without it",
+    "snd_queued_bytes": "bytes",
+    "pacing_rate_bps": "bit/s",
+    "srtt_us": "us",
+    "limited_by": "idle, busy, receiver, buffer",
+    "emulator": "the name in the log's files",
+    "arrival_ns": "ns, at the emulator",
+    "entered_ns": "ns, from when on it counts there",
+    "queue_slots": "packets that it found in the queue",
+    "queue_bytes": "bytes that it found there",
+    "link_left_ns": "ns, when its last bit left the link",
+    "intended_ns": "ns, when it was to leave the emulator",
+    "departure_ns": "ns, when it left",
+    "disposition": "unmatched, sent, lost",
+    "cause": "of a loss",
+    "marked": "whether the emulator marked it (ECN)",
+    "received_ns": "ns, when the receiver's TCP got it",
+    "rcv_wnd_bytes": "bytes, the receiver's window then",
+    "rcv_queued_bytes": "bytes that waited unread there",
+    "rcv_ooopack": "segments received out of order so far",
+    "acked_ns": "ns, when the sender got the acknowledgement that covers it",
+    "sent_cpu": "row of the sender's samples",
+    "sent_number": "row of the sender's samples",
+    "emulator_number": "row of the emulator's packets",
+    "received_cpu": "row of the receiver's samples",
+    "received_number": "row of the receiver's samples",
+}
+"""Every column in its order, and what it is."""
+
+
+def write_csv(flows: Iterable[tuple[pl.DataFrame, Account]], file: BinaryIO) -> int:
+    """A line with the names, then a line a segment; how many segments."""
+    file.write((",".join(COLUMNS) + "\n").encode())
+    count = 0
+    for segments, _ in flows:
+        write_text(segments.select(*COLUMNS), file)
+        count += segments.height
+    return count
+
+
+def write_parquet(flows: Iterable[tuple[pl.DataFrame, Account]], file: BinaryIO) -> int:
+    """A row a segment; what each column is, and the account of each flow, are in the metadata."""
+    several = list(flows)
+    table = pl.concat([segments.select(*COLUMNS) for segments, _ in several]).to_arrow()
+    fields = [one.with_metadata({"is": COLUMNS[one.name]}) for one in table.schema]
+    accounts = {int(segments["flow"][0]): account.as_dict() for segments, account in several if segments.height}
+    said: dict[str | bytes, str | bytes] = {"sojourn.account": json.dumps(accounts), "sojourn.clock": "TAI"}
+    pq.write_table(table.cast(pa.schema(fields, metadata=said)), file, compression="zstd")
+    return table.num_rows

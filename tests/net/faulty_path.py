@@ -1,0 +1,125 @@
+"""A transfer over a path with one known fault, and what the instruments recorded of it: TCP at both ends, the emulator.
+
+Two hosts with our emulator between them, in namespaces; a log of TCP's state of both hosts, the emulator's log, and one
+sender. Which fault there is, and where in time it is at work, is known. Nothing is judged here.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sojourn.instruments import find_instrument
+from tests.net.busy_machine import await_that
+from tests.net.tcplog_bed import A4, B4, PORT, TRAFFIC, Bed, line_of, logging, run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+FAULTS = ("queue", "loss", "policer", "receiver", "application", "standing")
+"""A queue too short for the path, a lossy link, a policer, a receiver that reads slowly, a sender that pauses, and a
+long queue without management."""
+
+SECONDS = 4
+RECEIVE_BUFFER = 4_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A fault with its figures, drawn by a seed."""
+
+    fault: str
+    pipe: str
+    sender: tuple[str, ...]
+    receiver: tuple[str, ...] = ("serve",)
+    congestion: str = "cubic"
+
+
+def case_of(fault: str, seed: int) -> Case:
+    """Another path for each seed: its rate and delay, and how large the fault is."""
+    draw = random.Random(f"{fault} {seed}")
+    rate, delay_ms = draw.choice((10, 15, 20)), draw.choice((10, 15, 20))
+    path = f"rate {rate}Mbit/s delay {delay_ms}ms"
+    held = rate * 1e6 * 2 * delay_ms / 1e3 / 8 / 1514
+    congestion = draw.choice(("cubic", "reno"))
+    sending = ("for", str(SECONDS))
+    if fault == "queue":
+        limit = max(3, round(held / draw.choice((6, 8, 10))))
+        return Case(fault, f"{path} queue {limit}", sending, congestion=congestion)
+    if fault == "loss":
+        share = draw.choice((1, 2, 3))
+        return Case(fault, f"{path} queue {round(2 * held)} loss {share}%", sending, congestion=congestion)
+    if fault == "policer":
+        burst = draw.choice((16, 24, 32))
+        return Case(fault, f"{path} queue 1 burst {burst}KB", sending, congestion=congestion)
+    if fault == "receiver":
+        read = round(rate * 1e6 / 8 / draw.choice((4, 6)))
+        return Case(fault, f"{path} queue 400", sending, ("slowly", str(read)), congestion)
+    if fault == "application":
+        pausing = ("pausing", str(draw.choice((20_000, 60_000))), "250", str(SECONDS))
+        return Case(fault, f"{path} queue 400", pausing, congestion=congestion)
+    return Case(fault, f"{path} queue {round(held * draw.choice((4, 6)))}", sending, congestion="reno")
+
+
+@contextmanager
+def faulty_bed() -> Iterator[Bed]:
+    """Hosts a and b, and a box between them with a port to each; segments leave one by one."""
+    bed = Bed()
+    try:
+        for host in ("a", "b", "box"):
+            bed.host(host)
+        for host, port, address in (("a", "left", A4), ("b", "right", B4)):
+            ends = ["netns", f"{bed.name}-box", "type", "veth", "peer", "name", "p0", "netns", f"{bed.name}-{host}"]
+            run("ip", "link", "add", "name", port, *ends)
+            bed.ip(host, "address", "add", f"{address}/24", "dev", "p0")
+            bed.ip(host, "link", "set", "p0", "up")
+            bed.ip("box", "link", "set", port, "up")
+            for where, device in ((host, "p0"), ("box", port)):
+                inside = ("ip", "netns", "exec", f"{bed.name}-{where}")
+                run(
+                    *inside,
+                    "ethtool",
+                    "-K",
+                    device,
+                    *(f"{one}" for name in ("tso", "gso", "gro") for one in (name, "off")),
+                )
+                run(*inside, "sysctl", "-q", "-w", f"net.ipv6.conf.{device}.disable_ipv6=1")
+        yield bed
+    finally:
+        bed.remove()
+
+
+def recorded(bed: Bed, case: Case, out: Path, seed: int) -> None:
+    """Run the transfer; `out/t` is the log of TCP, `out/e` the emulator's."""
+    out.mkdir()
+    (out / "e").mkdir()
+    emulate: list[str | Path] = [
+        find_instrument(),
+        "emulate",
+        "run",
+        "left",
+        "right",
+        "--json",
+        "--control",
+        out / "control",
+    ]
+    pipes: list[str | Path] = ["--forward", case.pipe, "--backward", case.pipe.split(" queue")[0], "--seed", str(seed)]
+    emulator = bed.start("box", *emulate, *pipes, "--engine", "packet", "--log", out / "e")
+    await_that((out / "control").exists, "the emulator is ready")
+    # A large one: that the receiver waits for a processor is no fault of this path.
+    receiving = ("env", f"RECEIVE_BUFFER={RECEIVE_BUFFER}", sys.executable)
+    server = bed.start("b", *receiving, TRAFFIC, case.receiver[0], B4, str(PORT), *case.receiver[1:])
+    assert line_of(server) == "ready"
+    with logging(out / "t", "--attach", bed.cgroup, "--port", str(PORT)) as logger:
+        sending = ("env", f"CONGESTION={case.congestion}", sys.executable)
+        sender = bed.start("a", *sending, TRAFFIC, case.sender[0], B4, str(PORT), *case.sender[1:])
+        assert sender.wait(60) == 0
+        logger.end()
+    emulator.send_signal(2)
+    assert emulator.wait(60) == 0
+    server.kill()
+    server.wait(60)

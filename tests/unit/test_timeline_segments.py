@@ -1,0 +1,105 @@
+"""Segments joined to what was recorded of them: of made records with a known truth each is found, and no other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+import pytest
+
+from sojourn.errors import RequestError
+from sojourn.export import Chosen
+from sojourn.timeline.segments import joined
+from sojourn.timeline.source import Flow, only_flow, open_flow
+from tests.unit.made_up_path import MSS, SOON_NS, MadePath
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LOST = {40: "before", 41: "full", 300: "managed"}
+
+
+def opened(made: MadePath, path: Path, flow: int = 1, **how: bool) -> Flow:
+    made.write(path, **how)
+    return open_flow(path / "t", flow, Chosen(), [path / "e"] if how.get("emulator", True) else [])
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        MadePath(lost=LOST),
+        MadePath(lost=LOST, isn=2**32 - 100 * MSS),
+        MadePath(lost=LOST, family=6),
+        MadePath(lost=LOST, vlan=True),
+        MadePath(lost=LOST, per_packet=4),
+        MadePath(lost=LOST, per_packet=4, joined=3, family=6),
+        MadePath(lost=LOST, joined=2, isn=2**32 - 100 * MSS),
+    ],
+    ids=["plain", "wraps", "ipv6", "vlan", "gso", "gso-gro-ipv6", "gro-wraps"],
+)
+def test_every_segment_is_joined_to_its_own_sights(made: MadePath, tmp_path: Path) -> None:
+    segments, account = joined(opened(made, tmp_path))
+    sent = made.segments + len(LOST)
+    assert (account.segments, account.at_emulator, account.emulator_unjoined) == (sent, sent, 0)
+    assert (account.not_received, account.lost_at_emulator, account.unexplained) == (len(LOST), len(LOST), 0)
+    assert (account.received, account.receiver_unjoined) == (made.segments, 0)
+    for row in segments.iter_rows(named=True):
+        number = row["emulator_number"]
+        at, segment, again = made.sights()[number]
+        assert (row["sent_ns"], row["seq"], row["again"]) == (at, made.seq(segment), again)
+        assert row["arrival_ns"] == at + SOON_NS
+        cause = "" if again else LOST.get(segment, "")
+        assert row["cause"] == cause
+        if cause:
+            assert row["received_ns"] is None
+        else:
+            arrived = at + 2 * SOON_NS + made.wait(segment) + made.delay_ns
+            assert arrived <= row["received_ns"] < arrived + made.joined * made.gap_ns * made.per_packet
+        assert row["acked_ns"] > at
+
+
+def test_what_has_no_partner_is_counted_and_not_joined_to_another(tmp_path: Path) -> None:
+    made = MadePath(segments=200)
+    flow = opened(made, tmp_path)
+    odd = flow.packets.filter(pl.col("number") % 10 != 3)
+    fewer = Flow(1, flow.sender, flow.receiver, odd, flow.emulated)
+    segments, account = joined(fewer)
+    assert (account.at_emulator, account.not_at_emulator, account.emulator_packets) == (180, 20, 180)
+    assert account.received == 200
+    assert segments.filter(pl.col("arrival_ns").is_null()).height == 20
+    strange = flow.packets.with_columns(ip_id=pl.when(pl.col("number") == 5).then(9).otherwise("ip_id"))
+    _, account = joined(Flow(1, flow.sender, flow.receiver, strange, flow.emulated))
+    assert (account.not_at_emulator, account.emulator_unjoined) == (1, 1)
+    copied = flow.packets.with_columns(copy_of=pl.when(pl.col("number") == 7).then(6))
+    _, account = joined(Flow(1, flow.sender, flow.receiver, copied, flow.emulated))
+    assert (account.not_at_emulator, account.emulator_unjoined) == (1, 1)
+
+
+def test_without_other_records_nothing_is_claimed_of_them(tmp_path: Path) -> None:
+    flow = opened(MadePath(lost=LOST), tmp_path, receiver=False, emulator=False)
+    _, account = joined(flow)
+    assert flow.receiver is None
+    assert (account.at_emulator, account.received, account.lost_at_emulator) == (0, 0, 0)
+    assert account.acknowledged_unseen == account.segments == account.acknowledged == 603
+    assert account.unexplained == 0
+    assert "the receiver has no log here" in account.sentences()[0]
+
+
+def test_the_number_of_either_end_names_the_flow(tmp_path: Path) -> None:
+    made = MadePath(segments=50)
+    made.write(tmp_path)
+    flow = open_flow(tmp_path / "t", 2, Chosen(), [])
+    assert (flow.asked, flow.sender.flow) == (2, 1)
+    assert flow.receiver is not None
+    assert flow.receiver.flow == 2
+    assert only_flow(tmp_path / "t", Chosen()) == 1
+
+
+def test_a_log_of_another_host_is_refused(tmp_path: Path) -> None:
+    """Its clock is another one."""
+    for name, receiver in (("x", False), ("y", True)):
+        MadePath(segments=50).write(tmp_path / name, receiver=receiver)
+    header = tmp_path / "y" / "t" / "header.json"
+    header.write_text(header.read_text().replace('"made-up"', '"elsewhere"'))
+    with pytest.raises(RequestError, match="their clocks are not one"):
+        open_flow(tmp_path / "x" / "t", 1, Chosen(), [tmp_path / "y" / "t"])
