@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sojourn.analysis.hypotheses import evaluate_hypotheses
+from sojourn.analysis.measurand import measurand
 from sojourn.analysis.pairs import doubtful_control, latency_rows, resolution, rounds_of
 from sojourn.analysis.paths import path_rows
 from sojourn.analysis.samples import samples_of_pairs
@@ -17,7 +18,7 @@ from sojourn.methods.pairs.analyse import slope
 from sojourn.methods.pairs.analyse.budget import budgets
 from sojourn.methods.pairs.analyse.by_session import session_paths
 from sojourn.methods.pairs.analyse.directions import asymmetry_rows
-from sojourn.methods.pairs.analyse.headline import headline, latency_sentence
+from sojourn.methods.pairs.analyse.headline import latency_sentence
 from sojourn.methods.pairs.analyse.shape import shape_findings
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def study(run: Run) -> Study:
     rounds = rounds_of(run)
     fits = by_size(run, rounds)
     rows = [*latency_rows(run, rounds), *size_rows(fits), *path_rows(run)]
-    head = headline(run, rows)
+    head = measurand(run, rows)
     rows += asymmetry_rows(run, rounds, head)
     bed = resolution(rounds)
     bed_ns = 0.0 if bed is None else bed.estimate
