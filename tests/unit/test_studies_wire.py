@@ -1,4 +1,4 @@
-"""Which built-in studies lay the wire and an A/A control: the table of decision 60 says it, and why the others do not."""
+"""Which built-in studies lay the wire and an A/A control: decision 60 has a table, with why others do not."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from sojourn.analysis.tester import stamp_sources, tester_findings
 from sojourn.methods.pairs.analyse import slope
 from sojourn.methods.pairs.analyse.budget import budgets
 from sojourn.methods.pairs.analyse.by_session import session_paths
-from sojourn.methods.pairs.analyse.directions import asymmetry_rows
+from sojourn.methods.pairs.analyse.directions import asymmetry_findings, direction_rows, directions_of
 from sojourn.methods.pairs.analyse.headline import latency_sentence
 from sojourn.methods.pairs.analyse.shape import shape_findings
 
@@ -33,13 +33,15 @@ def study(run: Run) -> Study:
     fits = by_size(run, rounds)
     rows = [*latency_rows(run, rounds), *size_rows(fits), *path_rows(run)]
     head = measurand(run, rows)
-    rows += asymmetry_rows(run, rounds, head)
+    ways = directions_of(run, rounds)
+    rows += direction_rows(run, rounds, ways, head)
     bed = resolution(rounds)
     bed_ns = 0.0 if bed is None else bed.estimate
     findings = [
         *tester_findings(run, visits=2),
         *soundness_findings(rows, bed_ns, doubtful_control(rounds)),
         *shape_findings(run, rounds, bed_ns),
+        *asymmetry_findings(rounds, ways, rows, bed_ns),
     ]
     stamp_sources(run, rows)
     hypotheses = evaluate_hypotheses(run, rounds, bed_ns, slope.HYPOTHESES)
@@ -48,4 +50,4 @@ def study(run: Run) -> Study:
         "session_paths": session_paths(run),
         "session_machine": session_machine(run),
     }
-    return Study(rows, findings, latency_sentence(run, rows), hypotheses, samples, headline=head)
+    return Study(rows, findings, latency_sentence(run, rows, findings), hypotheses, samples, headline=head)

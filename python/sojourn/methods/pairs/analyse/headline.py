@@ -22,11 +22,12 @@ from sojourn.analysis.sizes import lies_on_line
 from sojourn.analysis.wording import decimals, fixed
 
 if TYPE_CHECKING:
+    from sojourn.analysis.finding import Finding
     from sojourn.analysis.rows import Row
     from sojourn.analysis.run import Run
 
 
-def latency_sentence(run: Run, rows: list[Row]) -> str:
+def latency_sentence(run: Run, rows: list[Row], findings: list[Finding]) -> str:
     """ "At 64 B, the Linux bridge adds 0.26 us one way over the wire (95 % CI 0.21-0.31 over 8 beds; ...); ..."."""
     row = measurand(run, rows)
     if row is None:
@@ -37,6 +38,7 @@ def latency_sentence(run: Run, rows: list[Row]) -> str:
         *other_cells(rows, row),
         *_others(run, rows, row),
         *beside_direct(rows, row),
+        *_directions(rows, row, findings),
         *_bridge(rows, row),
         *_per_byte(run, rows, row, resolution_in(rows) or 0.0),
         what_bed_resolves(rows),
@@ -60,6 +62,22 @@ def _not_covered(rows: list[Row], row: Row) -> str:
     if row_at(rows, row.device, row.reference or DIRECT, "mean", row.cell, "latency_asymmetry") is None:
         return f"{beds}reboots, other days, and request or reply by itself are not covered"
     return f"{beds}reboots and other days are not covered"
+
+
+def _directions(rows: list[Row], row: Row, findings: list[Finding]) -> list[str]:
+    """The latency of each direction over the same reference, and whether half a round trip stands for both."""
+    place = (row.device, row.reference or DIRECT, "mean", row.cell)
+    request, reply, apart = (
+        row_at(rows, *place, quantity) for quantity in ("latency_request", "latency_reply", "latency_asymmetry")
+    )
+    if request is None or reply is None:
+        return []
+    said = f"the request takes {figure(request.value)} ({span(request.value)}), the reply {figure(reply.value)}"
+    said += f" ({span(reply.value)})"
+    if any(one.name == "directions_differ" for one in findings):
+        return [f"{said}: half a round trip is the latency of neither"]
+    alike = apart is not None and apart.value.low is not None and not apart.value.excludes(0)
+    return [f"{said}, which do not differ significantly" if alike else said]
 
 
 def _bridge(rows: list[Row], row: Row) -> list[str]:
