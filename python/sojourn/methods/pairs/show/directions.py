@@ -37,8 +37,8 @@ def directions(run: Run) -> Table:
         "The difference of the mean times in one direction with and without the device, by pairs, of probes whose "
         f"arrival and reply the other end stamped: both ends read one clock ({clock}). What a stamp adds is on "
         "both paths alike. Device latency is half the extra round trip: the mean of both, and half of what the other "
-        "end takes longer. It is the latency of one direction only where both are alike; where they differ beyond chance "
-        "and beyond what the bed resolves, a finding says so."
+        "end takes longer. It is the latency of one direction only where both are alike; where they differ beyond "
+        "chance and beyond what the bed resolves, a finding says so."
     )
     return Table("directions", "Device latency of request and reply", columns, rows, note, wide=True)
 
