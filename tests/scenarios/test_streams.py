@@ -24,7 +24,7 @@ name = "truth"
 method = "{method}"
 [bed]
 backend = "sim"
-devices = ["bridge"]
+{devices}
 sessions = {sessions}
 [stream]
 {stream}
@@ -54,7 +54,8 @@ APART = "receiver = { offset_ns = 1500000000, skew_ppm = -8.0 }"
 def measured(tmp_path: Path, method: str, **asked: str) -> tuple[dict[str, Any], list[Row]]:
     """Conduct and analyse a plan: its verdict and its rows."""
     told = {"rounds": "6", "duration": "20ms", "keep": "packets", "a_a": "false", "clocks": SHARED, "backward": "",
-            "line": "", "method": method, "sessions": "1", "seed": "2"} | asked  # fmt: skip
+            "line": "", "method": method, "sessions": "1", "seed": "2",
+            "devices": 'devices = ["bridge"]'} | asked  # fmt: skip
     tmp_path.mkdir(exist_ok=True)
     (tmp_path / "plan.toml").write_text(PLAN.format(**told))
     plan = load_plan(tmp_path / "plan.toml", backend="sim")
@@ -185,6 +186,47 @@ def test_delays_over_beds_that_differ_hold_the_truth(tmp_path: Path, runs: int, 
         assert pick(rows, "device_latency", "pooled")["sessions"] == 6
     assert sum(held) >= least, held
     assert sum(spreads) >= least, spreads
+
+
+TWO_CELLS = 'payload_bytes = [46, 1500]\nschedule = ["regular"]\ninterval = ["50us"]'
+WIRE_AND_CONTROL = """[bed.lines.wire]
+delay = {{ gamma = {{ shape = 4.0, scale_ns = 100.0, shift_ns = 5000.0 }} }}
+clocks = {{ shared = true }}
+seed = 4
+[bed.lines."a/a"]
+delay = {{ gamma = {{ shape = 4.0, scale_ns = 100.0, shift_ns = {control_ns} }} }}
+clocks = {{ shared = true }}
+seed = 5"""
+
+
+@pytest.mark.parametrize(("control_ns", "apart"), [(4000.0, False), (4120.0, True)])
+def test_the_headline_over_the_wire_is_the_truth_and_two_direct_links_that_differ_are_found(
+    tmp_path: Path, control_ns: float, apart: bool
+) -> None:
+    """Of 1.3 us over the direct link the wire has 1.0; the A/A control is a second direct link, 0.12 us off or not."""
+    lines = WIRE_AND_CONTROL.format(control_ns=control_ns)
+    bed = 'devices = ["wire", "bridge"]\ntwins = true'
+    asked = {"stream": TWO_CELLS, "line": lines, "a_a": "true", "rounds": "12", "sessions": "6",
+             "devices": bed, "duration": "5ms"}  # fmt: skip
+    verdict, rows = measured(tmp_path, "one-way", **asked)
+    over_wire = pick(rows, "device_latency", "mean", reference="wire", cell=0)
+    assert over_wire["ci_low"] <= 300 <= over_wire["ci_high"]
+    assert over_wire["ci_high"] - over_wire["ci_low"] < 60
+    over_direct = pick(rows, "device_latency", "mean", reference="direct", cell=0)
+    assert over_direct["ci_low"] <= 1300 <= over_direct["ci_high"]
+    assert (verdict["pairs"]["reference"], verdict["pairs"]["estimate"]) == ("wire", over_wire["estimate"])
+    control = pick(rows, "device_latency", "pooled", device="a/a")
+    assert control["estimate"] == pytest.approx(control_ns - 4000, abs=15)
+    assert ("a_a_nonzero" in names(verdict)) == apart
+    assert verdict["verdict"] == ("doubtful" if apart else "trusted")
+    assert pick(rows, "resolution", "pooled", device="a/a")["estimate"] >= control_ns - 4000
+
+
+def test_without_a_link_of_its_own_the_control_takes_the_direct_link_again(tmp_path: Path) -> None:
+    lines = WIRE_AND_CONTROL.format(control_ns=9000.0)
+    bed = 'devices = ["wire", "bridge"]'
+    _, rows = measured(tmp_path, "one-way", stream=ONE_CELL, line=lines, a_a="true", devices=bed)
+    assert pick(rows, "device_latency", "pooled", device="a/a")["estimate"] == pytest.approx(0, abs=40)
 
 
 TWO = 'payload_bytes = [1500]\nsenders = [2]\nschedule = ["regular"]\ninterval = ["2ms"]\nwalk = 1'

@@ -18,7 +18,8 @@ from sojourn.analysis.streams import At, Series, over_column
 from sojourn.analysis.surroundings import contended, disturbed
 from sojourn.methods.emulator.analyse.delay import _whole
 from sojourn.methods.model.analyse import ROUND, SESSION, _service_by_size
-from sojourn.methods.stages.analyse import Breakdown, _path_rows, _stage_samples, _with_clocks
+from sojourn.methods.stages.analyse import _path_rows, _stage_samples, _with_clocks
+from sojourn.methods.stages.analyse.breakdown import Breakdown
 from sojourn.statistics.interval import Interval
 
 RUN = cast("Any", SimpleNamespace(cells={0: Factors()}))

@@ -19,6 +19,7 @@ from sojourn.analysis.sessions import figure_of
 from sojourn.cli.boots import with_boots
 from sojourn.history import entry_of, find_history
 from sojourn.methods import load, packages
+from sojourn.methods.pairs.show.directions import directions
 from sojourn.records import RunFolder
 from sojourn.records.budgets import BUDGETS, COMPONENTS
 from sojourn.records.results import COLUMNS
@@ -180,6 +181,35 @@ def test_the_asymmetry_of_request_and_reply_is_found_and_is_beside_the_figure(sy
     rows = json.loads((folder / "analysis" / "results.json").read_text())
     (row,) = [one for one in rows if one["quantity"] == "latency_asymmetry"]
     assert row["estimate"] == pytest.approx(250.0, abs=1.0)
+    whole, request, reply = (
+        next(one for one in rows if (one["quantity"], one["device"], one["statistic"]) == (name, "bridge", "mean"))
+        for name in ("device_latency", "latency_request", "latency_reply")
+    )
+    assert request["estimate"] - whole["estimate"] == pytest.approx(250.0, abs=1.0)
+    assert whole["estimate"] - reply["estimate"] == pytest.approx(250.0, abs=1.0)
+    assert {(one["unit"], one["clock"], one["sessions"]) for one in (request, reply)} == {("ns", "TAI", 8)}
+    assert (request["source"], reply["source"]) == (
+        "departure simulated, arrival responder", "departure responder's program, arrival simulated",
+    )  # fmt: skip
+    assert request["ci_low"] < request["estimate"] < request["ci_high"]
+    told = json.loads((folder / "analysis" / "verdict.json").read_text())
+    (finding,) = [one for one in told["findings"] if one["name"] == "directions_differ"]
+    assert finding["severity"] == "note"
+    assert re.search(r"the request takes 0\.25 µs \(99.9 % CI .*\) more than the mean", finding["sentence"])
+    assert "half a round trip is the latency of neither" in told["sentence"]
+
+
+def test_directions_that_are_alike_are_told_and_found_nothing_of(synthetic: Callable[..., Any]) -> None:
+    folder = split(synthetic(**in_beds(8)).write(), 8)
+    analyse(folder)
+    told = json.loads((folder / "analysis" / "verdict.json").read_text())
+    assert "directions_differ" not in {one["name"] for one in told["findings"]}
+    assert re.search(r"the request takes .*, the reply .*, which do not differ significantly", told["sentence"])
+    table = directions(Run.read(folder))
+    assert {row[0].text for row in table.rows} == {"bridge", "a/a"}
+    said = [entry.text for entry in table.rows[0]]
+    assert "departure simulated, arrival responder" in said
+    assert "TAI" in said
 
 
 def test_a_run_of_several_beds_counts_beds_and_lists_what_they_contain(synthetic: Callable[..., Any]) -> None:

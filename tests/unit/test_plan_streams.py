@@ -333,6 +333,21 @@ def test_the_aa_control_is_for_idle_paths_alone() -> None:
         assert ("a/a" in paths_of(plan, factors)) == (factors.load == 0)
 
 
+@pytest.mark.parametrize("name", ["one-way", "background", "stages", "multicast"])
+def test_the_aa_control_of_streams_has_a_direct_link_of_its_own(name: str) -> None:
+    plan = load_plan(name)
+    assert plan.twins == ("direct",), "the devices of streams have no second link: none is measured over"
+    assert {one.path for one in plan.expand() if one.device == "a/a"} == {"a/a"}
+    assert {one.path for one in load_plan(name, sets=["bed.twins=false"]).expand() if one.device == "a/a"} == {"direct"}
+    assert load_plan(name, sets=["a_a=false"]).twins == ()
+
+
+@pytest.mark.parametrize("name", ["one-way", "throughput", "loss"])
+def test_a_simulated_wire_has_two_ports_as_the_real_one(name: str) -> None:
+    plan = load_plan(name, backend="sim", sets=["senders=2"])
+    assert {path for factors in stream_cells(plan) for path in paths_of(plan, factors)} == {"bridge"}
+
+
 def test_a_cell_without_a_load_is_there_once() -> None:
     cells = stream_cells(load_plan("background"))
     assert len(set(cells)) == len(cells) == 2 * 4 * (1 + 3 * 2)

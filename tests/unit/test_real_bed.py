@@ -84,6 +84,16 @@ def test_twins_are_measured_where_there_are_ports_for_them(tmp_path: Path) -> No
     assert plan.twins == ("direct", "dut:cisco")
 
 
+def test_the_control_of_streams_needs_a_second_direct_link_alone(tmp_path: Path) -> None:
+    file = tmp_path / "bed.toml"
+    file.write_text(ENDS + DIRECT + CISCO)
+    assert load_plan("one-way", backend=str(file)).twins == ()
+    file.write_text(ENDS + DIRECT + CISCO + '[paths."a/a"]\na = "eth4"\nb = "eth4"\n')
+    assert load_plan("one-way", backend=str(file)).twins == ("direct",)
+    assert load_plan("bridge-latency", backend=str(file)).twins == ()
+    assert not load_plan("throughput", backend=str(file)).bed.twins
+
+
 def spec(**more: object) -> BedSpec:
     """A bed of two hosts with a cable and a device between them."""
     paths = {"direct": PathSpec("eth1", "eth1"), "dut:box": PathSpec("eth2", "eth2")}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,13 +23,17 @@ START = 1_795_000_000_000_000_000
 FRAMES = 200
 
 
-def run(path: Path, rounds: int = 8, **changes: Any) -> Path:
-    """Direct and bridge, `rounds` times; every stage gamma about its mean; the bridge adds to the path alone."""
+ADDS = {"direct": 0, "a/a": 0, "wire": 1_000, "bridge": BRIDGE_ADDS}
+"""What each path takes longer than the direct link, in the stage path."""
+
+
+def run(path: Path, rounds: int = 8, paths: tuple[str, ...] = ("direct", "bridge"), **changes: Any) -> Path:
+    """Every path, `rounds` times; every stage gamma about its mean; a path adds to the stage path alone."""
     rng = np.random.default_rng(1)
     blocks: list[dict[str, Any]] = []
     sends, arrivals = [], []
     for round_ in range(rounds):
-        for device in ("direct", "bridge"):
+        for device in paths:
             block = {"block": len(blocks), "device": device, "round": round_, "cell": 0}
             blocks.append(block)
             sent, arrived = trial(block, rng, **changes)
@@ -50,8 +55,7 @@ def trial(
     backwards: bool = False, held_ns: int | None = None,
 ) -> tuple[pl.DataFrame, pl.DataFrame]:  # fmt: skip
     parts = {name: rng.gamma(4, mean / 4, FRAMES).astype(np.int64) for name, mean in STAGES.items()}
-    if block["device"] == "bridge":
-        parts["path"] += BRIDGE_ADDS
+    parts["path"] += ADDS[block["device"]]
     stamps = (
         START
         + block["block"] * 10**9
@@ -104,6 +108,30 @@ def test_every_stage_is_found_and_only_the_path_holds_the_device(tmp_path: Path)
     assert found["direct", None, "stage_total", "mean"]["probes"] == 8 * (FRAMES - 1)
     assert [(answer["hypothesis"], answer["outcome"]) for answer in verdict.hypotheses] == [("stages-sum", "supported")]
     assert "each of 3184 frames has every stamp" in verdict.hypotheses[0]["sentence"]
+
+
+def test_stages_over_the_wire_come_first_and_the_control_is_judged(tmp_path: Path) -> None:
+    path = run(tmp_path / "run", paths=("direct", "a/a", "wire", "bridge"))
+    verdict = analyse(path)
+    found = results(path)
+    for reference, truth in (("wire", BRIDGE_ADDS - 1_000), ("direct", BRIDGE_ADDS)):
+        added = found["bridge", reference, "stage_path", "mean"]
+        assert added["estimate"] == pytest.approx(truth, abs=70)
+        assert added["ci_low"] <= truth <= added["ci_high"]
+    over_wire = (
+        r"^The Linux bridge adds 0\.2\d\d? µs .* to the stage path over the wire; over the direct link, 1\.[23] "
+    )
+    assert re.search(over_wire, verdict.sentence), verdict.sentence
+    (budget,) = json.loads((path / "analysis/budgets.json").read_text())
+    assert (budget["reference"], budget["estimate"]) == (
+        "wire",
+        found["bridge", "wire", "stage_path", "mean"]["estimate"],
+    )
+    assert found["a/a", "direct", "resolution", "pooled"]["estimate"] > 0
+    assert "a_a_nonzero" not in {one["name"] for one in verdict.findings}
+    sample = pl.read_parquet(path / "analysis/samples/latency_breakdown.parquet")
+    pairs = sample.drop_nulls("reference").select("device", "reference").unique().rows()
+    assert set(pairs) == {("wire", "direct"), ("bridge", "direct"), ("bridge", "wire")}
 
 
 @pytest.mark.parametrize(

@@ -96,20 +96,36 @@ def test_cells_that_disagree_are_told_as_a_range(tmp_path: Path) -> None:
     assert "1518 B" in said
 
 
-def test_what_lies_over_the_wire_is_told_beside_it(tmp_path: Path) -> None:
+def test_the_headline_is_over_the_wire_at_the_first_cell_and_the_direct_link_is_beside_it(tmp_path: Path) -> None:
     """The direct link is shorter than the device's path, the wire is not: of 1.5 us the links have 1.2."""
-    rows = run(tmp_path, "one-way", [cell()], added={"wire": 1200.0, "bridge": 1500.0}, rounds=12)
-    assert holds(pick(rows, "device_latency", "pooled", reference="direct"), 1500)
-    assert holds(pick(rows, "device_latency", "pooled", reference="wire"), 300)
-    assert re.search(r"over the wire \(2 links joined by a redirect\), 0\.(29|3)", verdict(tmp_path)["sentence"])
+    cells = [cell(), cell(frame_bytes=1518)]
+    rows = run(tmp_path, "one-way", cells, added={"wire": 1200.0, "bridge": 1500.0}, rounds=12)
+    assert holds(pick(rows, "device_latency", "mean", reference="direct", cell=0), 1500)
+    over_wire = pick(rows, "device_latency", "mean", reference="wire", cell=0)
+    assert holds(over_wire, 300)
+    told = verdict(tmp_path)
+    said = (
+        r"^The Linux bridge adds 0\.(29|3)\d* µs one way \(.*64 B.*\) over the wire, a path of as many links \(2\) .*"
+        r"\(95 % CI .*\); over the direct link, 1\.(4|5).*; the bed can resolve 0\."
+    )
+    assert re.search(said, told["sentence"]), told["sentence"]
+    assert (told["pairs"]["reference"], told["pairs"]["cell"]) == ("wire", 0)
+    assert told["pairs"]["estimate"] == over_wire["estimate"]
+    (budget,) = json.loads((tmp_path / "run" / "analysis" / "budgets.json").read_text())
+    assert (budget["reference"], budget["cell"], budget["estimate"]) == ("wire", 0, over_wire["estimate"])
+    pairs = pl.read_parquet(tmp_path / "run" / "analysis" / "samples" / "pairs.parquet")
+    assert set(pairs.select("device", "reference").rows()) == {
+        ("a/a", "direct"), ("wire", "direct"), ("bridge", "direct"), ("bridge", "wire"),
+    }  # fmt: skip
 
 
 def test_a_path_with_more_links_than_the_wire_says_both_numbers(tmp_path: Path) -> None:
     run(tmp_path, "one-way", [cell()], added={"wire": 1200.0, "bridge*3": 2500.0}, rounds=12)
     said = verdict(tmp_path)["sentence"]
-    assert "same" not in said
-    assert re.match(
-        r"Over the direct link, .* 2\.[45].*; over the wire \(2 links .*; the device's path has 4\), 1\.[23]", said
+    assert "as many" not in said
+    assert re.search(
+        r"adds 1\.[23]\d* µs one way over the wire, which has 2 links where .* 4 .*; over the direct link, 2\.[45]",
+        said,
     ), said
 
 

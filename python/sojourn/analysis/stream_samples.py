@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from sojourn.analysis.packets import Values, runs_of
-from sojourn.analysis.run import A_A, DIRECT
+from sojourn.analysis.run import A_A, against
 from sojourn.analysis.samples import CURVE_POINTS, PAIRS, curve_of, departure_curves, thinned, with_cells
 from sojourn.analysis.streams import differences, elapsed_s, series
 
@@ -139,13 +139,13 @@ def timeline(run: Run, packets: pl.DataFrame) -> pl.DataFrame:
 
 
 def pair_samples(run: Run, each: pl.DataFrame) -> pl.DataFrame:
-    """Device minus direct in every round, one way; the A/A control is device "a/a"."""
+    """Device minus reference in every round, one way; the A/A control is device "a/a"."""
     means = series(each, "mean")
     found = [
-        (device, DIRECT, cell, at.round, value)
-        for device, cell in means
-        if device != DIRECT
-        for at, value in differences(means[device, cell], means.get((DIRECT, cell))).items()
+        (device, reference, cell, at.round, value)
+        for device, reference in against(run.devices)
+        for cell in run.cells
+        for at, value in differences(means.get((device, cell)), means.get((reference, cell))).items()
     ]
     return pl.DataFrame(found, schema=PAIRS, orient="row")
 

@@ -124,11 +124,14 @@ class Gathered:
         """Add what each device adds in these cells, from pairs of trials with and without it."""
         self.rows.extend(added_rows(self.run, self.summaries, cells))
 
-    def conclude(self, sentence: str, *, limits: bool = False) -> Study:
-        """Findings, timestamp sources and common samples; `limits`: add where the tester was the limit."""
+    def conclude(self, sentence: str, *, limits: bool = False, headline: Row | None = None) -> Study:
+        """Findings, timestamp sources and common samples; `limits`: add where the tester was the limit.
+
+        `headline` is the row of the sentence's first figure, where a device is compared with a wire.
+        """
         run = self.run
         found = [*stream_findings(run, self.flows, self.packets, self.errors, self.overloads), *sound(self.rows)]
         found += [*several_modes(self.delays), *(tester_limits(run, self.trials, self.overloads) if limits else [])]
         stamp(run, self.rows, self.packets)
         samples = common_samples(self) | self.samples
-        return Study(self.rows, [*found, *self.findings], sentence, self.hypotheses, samples)
+        return Study(self.rows, [*found, *self.findings], sentence, self.hypotheses, samples, headline=headline)

@@ -83,7 +83,7 @@ statistic, estimate, ci_low, ci_high, unit, port, node, against.
 - delay_timeline (all): device, cell, block, round, visit, elapsed_s, delay_ns; thinned, the slowest kept
 - inter_arrival_quantiles (all): device, cell, port, exceedance, gap_ns (between arrivals of one flow)
 - loss_runs (all): device, cell, port, run ("loss", "gap"), low, high (lengths, in packets), count
-- pairs (all): device, reference, cell, round, latency_ns (one way, device minus direct; the A/A control is "a/a")
+- pairs (all): device, reference, cell, round, latency_ns (one way, device minus reference; the A/A control is "a/a")
 - pacing_errors (all): device, exceedance, error_ns (absolute)
 - delay_by_interval (one-way) *: one_way_delay and one_way_delay_intended (mean, p50, p99, p99.9) and `stable`
 - min_intervals (one-way) *: min_frame_interval (sustained or at_most, next_tried, saturated, calculated)

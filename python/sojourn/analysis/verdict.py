@@ -5,17 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import polars as pl
 
 from sojourn.analysis.hypotheses import main_device
-from sojourn.analysis.links.cables import cables_of
-from sojourn.analysis.rows import over_beds
-from sojourn.analysis.run import A_A, DIRECT, WIRE
-from sojourn.analysis.wording import DASH, US, counted, decimals, fixed, micro, percent
-from sojourn.devices import cables, called
+from sojourn.analysis.run import A_A, DIRECT
+from sojourn.analysis.wording import US, counted, percent
+from sojourn.devices import called
 from sojourn.records.findings import label
-from sojourn.statistics.homogeneity import homogeneity_p
 
 if TYPE_CHECKING:
     from sojourn.analysis.finding import Finding
@@ -24,7 +20,6 @@ if TYPE_CHECKING:
     from sojourn.analysis.study import Study
 
 
-DISAGREE_P = 0.01
 SOJOURN = "Sojourn's probe"
 MEASURED = ("measure", "search")
 ROLES = ("send", "receive")
@@ -106,22 +101,6 @@ def departures_sentence(run: Run, rows: list[Row]) -> str:
     return f"At {pace / 1e6:g} ms, arrivals at host B, taken for departures, {of}: {told}"
 
 
-def added_sentence(run: Run, rows: list[Row]) -> str:
-    """ "The Linux bridge adds 1.31 us one way (95 % CI 1.24-1.38)", by streams; the delay itself without a device."""
-    device = main_device(run.devices)
-    pooled = find(rows, device, "device_latency", "pooled")
-    if device is None or pooled is None:
-        least = [row for row in rows if row.quantity == "one_way_delay" and row.statistic == "p50"]
-        said = (
-            f"the least of its medians is {micro(min(row.value.estimate for row in least))}" if least else "it has none"
-        )
-        return f"No device was measured against the direct link; of one-way delays, {said}"
-    if pooled.value.low is not None and not pooled.value.excludes(0):
-        return f"{called(device)} adds nothing significantly different from zero: {_one_way(pooled)}"
-    added = range_of_cells(rows, device, DIRECT) or _one_way(pooled)
-    return f"{_subject(rows, device)} adds {added}{_over_wire(run, rows, device)}"
-
-
 def find(rows: list[Row], device: str | None, quantity: str, statistic: str, reference: str = DIRECT) -> Row | None:
     """The first row of this kind."""
     return next(
@@ -138,62 +117,6 @@ def amid(device: str) -> str:
     """The device's name within a sentence."""
     name = called(device)
     return name[0].lower() + name[1:]
-
-
-def _subject(rows: list[Row], device: str) -> str:
-    """The device, with the reference of its figure where the sentence has another too."""
-    if device != WIRE and find(rows, device, "device_latency", "pooled", WIRE):
-        return f"Over the direct link, {amid(device)}"
-    return called(device)
-
-
-def range_of_cells(rows: list[Row], device: str, reference: str) -> str:
-    """The range over cells, where one number would be true of none of them; empty where they agree.
-
-    They disagree where Cochran's Q rejects at 1 % that all cells have one latency. An error of the clocks is in all of
-    them, so it is left out.
-    """
-    cells = [row for row in rows if (row.device, row.quantity, row.statistic) == (device, "device_latency", "mean")]
-    cells = [row for row in cells if row.reference == reference and (row.sampled.half_width or 0) > 0]
-    values = np.array([row.value.estimate for row in cells])
-    if len(cells) < 2 or homogeneity_p(values, np.array([row.sampled.half_width for row in cells])) > DISAGREE_P:
-        return ""
-    least, most = cells[int(values.argmin())], cells[int(values.argmax())]
-    places = decimals(min(row.value.half_width or 0 for row in cells) / 1000)
-    low, high = (fixed(row.value.estimate / 1000, places) for row in (least, most))
-    where = f"{least.factors.describe()} and {most.factors.describe()}"
-    return f"{low} to {high} {US} one way, depending on the cell ({where})"
-
-
-def _over_wire(run: Run, rows: list[Row], device: str) -> str:
-    """The figure over the wire, a path without a device, with both numbers of links; or that no wire was measured."""
-    if device == WIRE:
-        return ""
-    pooled = find(rows, device, "device_latency", "pooled", WIRE)
-    if pooled is not None:
-        links, of_wire = cables(device), cables(WIRE)
-        told = f"{of_wire} links joined by a redirect" + (
-            "" if links == of_wire else f"; the device's path has {links}"
-        )
-        return f"; over the wire ({told}), {_one_way(pooled)}"
-    over_direct = find(rows, device, "device_latency", "pooled")
-    is_zero = over_direct is not None and over_direct.value.low is not None and not over_direct.value.excludes(0)
-    if run.simulated or is_zero or WIRE in run.devices:
-        return ""
-    rated = cables_of(run).get(device)
-    slowest = "" if rated is None else f", the slowest at {min(rated.known) / 1e6:g} Mbit/s"
-    return f"; this includes the further veth links of its path{slowest} (no wire was measured)"
-
-
-def _one_way(row: Row) -> str:
-    """A figure with its interval, and over how many beds that is."""
-    value, beds = row.value, over_beds(row)
-    places = decimals((value.half_width or abs(value.estimate)) / 1000)
-    said = f"{fixed(value.estimate / 1000, places)} {US} one way"
-    if value.low is None or value.high is None:
-        return f"{said} ({'too few beds' if beds else 'too few pairs'} for an interval)"
-    low, high = fixed(value.low / 1000, places), fixed(value.high / 1000, places)
-    return f"{said} (95 % CI {low}{f' to {high}' if value.low < 0 else f'{DASH}{high}'}{beds})"
 
 
 def _trust(grade: str, findings: list[Finding]) -> str:

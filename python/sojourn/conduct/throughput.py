@@ -91,7 +91,8 @@ class Limits:
         return self.note(self.tester.once(self.tester.asked(trial, None)))
 
     def _qualifying(self, path: str, factors: Factors, duration_ns: int) -> Trial[Factors]:
-        return Trial(self.tester.number(), path, 0, 0, 0, factors, 1, duration_ns=duration_ns, purpose="qualify")
+        return Trial(self.tester.number(), path, 0, 0, 0, factors, 1, duration_ns=duration_ns, purpose="qualify",
+                     own_link=True)  # fmt: skip
 
     def clean_pps(self, frame_bytes: int, engine: str = "auto") -> float:
         """The highest rate at which the tester sends what it is asked, and receives all of it, on the direct link."""

@@ -7,7 +7,7 @@ its name. Knows no method.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -85,8 +85,9 @@ class Ask:
     """Whether it judges by beds made anew."""
     one_bed: str = "judges one bed"
     """Why it has one bed alone, where it has."""
-    twins: bool = False
-    """Whether it measures over second links of a kind."""
+    twins: Literal["", "direct", "all"] = ""
+    """Of which kinds it measures over a second link: of none, of the direct link alone (a link of its own for the A/A
+    control), or of the device and its reference too."""
     probes: bool = False
     """Whether a simulated line is asked for probes, there and back, and not for streams."""
     one_clock: bool = True

@@ -19,7 +19,7 @@ from sojourn.plan.boxes import is_known as is_box_key
 from sojourn.plan.check import check
 from sojourn.plan.emulators import is_known, read_emulators, read_links
 from sojourn.plan.line import read_lines
-from sojourn.plan.real_bed import asked_by, is_file
+from sojourn.plan.real_bed import asked_by, is_file, load_real_bed
 from sojourn.plan.real_bed import from_folder as hosts_from_folder
 from sojourn.plan.routed import over_routers
 from sojourn.plan.section import Declared, keys_of, read_section
@@ -83,7 +83,12 @@ def asked_bed(bed: str, method: str) -> Table:
         return {"bed.backend": Given(bed, where)}
     own = keys_of_method(method)
     asked = {key: given for key, given in asked_by(bed, where).items() if key in own}
-    return asked | ({} if ask_of(method).twins else {"bed.twins": Given(value=False, where=where)})
+    twins = ask_of(method).twins
+    if twins == "all":
+        return asked
+    # Of streams the direct link alone has a second one, whatever the device has.
+    has_control = twins == "direct" and load_real_bed(bed).has_twins(None)
+    return asked | {"bed.twins": Given(has_control, where)}
 
 
 VARIANTS = {"quick": 'such as "pairs.at_most" = "30s"', "full": "with a study's values as they were published"}

@@ -31,9 +31,11 @@ def ask_streams(  # noqa: PLR0913 - one for each way in which such methods diffe
     logs_emulators: bool = False,
     joins_clocks: bool = False,
     check: Callable[[Plan, Lookup], None] | None = None,
+    is_compared: bool = False,
 ) -> Ask:
     """The ask, with `more` sections and a further check.
 
+    `is_compared`: what a device adds is a difference of two paths, whose A/A control may have a link of its own.
     `restless`: frames follow each other closely, unless slow ones are asked for; see `Ask.restful`.
     """
     allowed = Allowed(kinds=kinds, overload=overload)
@@ -56,6 +58,7 @@ def ask_streams(  # noqa: PLR0913 - one for each way in which such methods diffe
         pipes=lambda plan: plan.stream.pipe,
         ends=ends,
         sessions=sessions,
+        twins="direct" if is_compared else "",
         not_simulated=not_simulated,
         restful=is_restful if restless else lambda _: True,
         joins_clocks=joins_clocks,

@@ -19,7 +19,7 @@ from sojourn.plan.estimate import estimated
 from sojourn.plan.rates import ramp_ends
 from sojourn.plan.sizes import stream_frame, stream_payload
 from sojourn.plan.trial import Trial
-from sojourn.plan.types import A_A, DIRECT
+from sojourn.plan.types import A_A, DIRECT, WIRE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -150,15 +150,15 @@ def paths_of(plan: Plan, factors: Factors) -> tuple[str, ...]:
 
 
 def is_switch(plan: Plan, device: str) -> bool:
-    """Whether it has more ports than two; what a simulated line stands for is the plan's business."""
-    return devices.is_switch(device) or plan.bed.simulated
+    """Whether it has more ports than two; what a simulated line stands for is the plan's business, but for the wire."""
+    return devices.is_switch(device) or (plan.bed.simulated and device != WIRE)
 
 
 def expand_trials(plan: Plan) -> list[Trial[Factors]]:
     """Every trial, in order."""
     order = random.Random(plan.trials.seed)
     trials: list[Trial[Factors]] = []
-    every = list(enumerate(stream_cells(plan)))
+    every, own_link = list(enumerate(stream_cells(plan))), DIRECT in plan.twins
     for round_number in range(plan.trials.rounds):
         for cell, factors in order.sample(every, len(every)):
             there = order.sample(paths := paths_of(plan, factors), len(paths))
@@ -166,7 +166,7 @@ def expand_trials(plan: Plan) -> list[Trial[Factors]]:
             for visit, device in [(0, path) for path in there] + [(1, path) for path in reversed(there)]:
                 trials.append(
                     Trial(len(trials), device, round_number, visit, cell, factors, order.getrandbits(62), count,
-                          duration_ns=duration, batch=round_number)
+                          duration_ns=duration, batch=round_number, own_link=own_link)
                 )  # fmt: skip
     return trials
 

@@ -28,6 +28,9 @@ DIRECT = "direct"
 A_A = "a/a"
 """The A/A control: the direct path measured again as if it were a device. What differs, the bed cannot resolve."""
 
+WIRE = "wire"
+"""The reference with as many links as a device's path: a redirect in the kernel, with two ports."""
+
 DEVICE = matching(
     devices.NAME,
     'a device such as "wire", "bridge", "bridge*2" or "emulate" ("direct" is always there)',
@@ -130,7 +133,12 @@ class BedPlan:
     link_delay_ns: int = key(duration(0, HOUR_NS), 0, "delay of every cable, each way", quiet=True)
     """Both are spread over `links` when a plan is read, and have their defaults from then on."""
     sessions: int = key(whole(1, 1000), 1, "beds of the run, each made anew", quiet=True)
-    twins: bool = key(flag(), False, "whether direct link, device and reference have a second link each", quiet=True)  # noqa: FBT003
+    twins: bool = key(
+        flag(),
+        False,  # noqa: FBT003
+        "whether the A/A control has a direct link of its own; for probes, device and reference have a second too",
+        quiet=True,
+    )
     hold: tuple[str, ...] = key(
         list_of(one_of(*DRAWN), may_be_empty=True),
         (),
@@ -205,15 +213,19 @@ class Plan:
 
     @property
     def twins(self) -> tuple[str, ...]:
-        """The paths that have a second link of their kind: the direct one, the device that the run is about, and the
-        device that others are compared with.
+        """The paths that have a second link of their kind: the direct one and, of probes, the device that the run is
+        about and the device that others are compared with.
 
         An emulator, and a path with rated links, has none: what runs there would be another instance of a program.
         """
+        if not self.bed.twins:
+            return ()
+        if self.ask.twins == "direct":
+            return (DIRECT,) if self.trials.a_a else ()
         main = max(self.bed.devices, key=devices.rank, default=None)
         doubled = dict.fromkeys(one for one in (main, self.reference) if one is not None)
         can = [one for one in doubled if one not in self.bed.links and devices.emulator_label(one) is None]
-        return (DIRECT, *can) if self.bed.twins else ()
+        return (DIRECT, *can)
 
     @property
     def reference(self) -> str | None:

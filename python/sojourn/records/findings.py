@@ -42,6 +42,11 @@ OF_THE_ANALYSIS: Final = (
         "note",
         "The mean of the pairs lies outside the interval of their pseudomedian: few pairs make it.",
     ),
+    FindingKind(
+        "directions_differ",
+        "note",
+        "A device takes longer in one direction than in the other: half a round trip is the latency of neither.",
+    ),
     FindingKind("truncated_record", "doubtful", "A record ends before its end."),
     FindingKind(
         "columns_missing",

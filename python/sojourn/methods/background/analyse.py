@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from sojourn.analysis.hypotheses import main_device
 from sojourn.analysis.round_trips import round_trips, trip_summaries
 from sojourn.analysis.rows import Row, over_beds
-from sojourn.analysis.run import A_A, DIRECT
+from sojourn.analysis.run import DIRECT
 from sojourn.analysis.samples import with_cells
 from sojourn.analysis.stream_budget import delay_budget
 from sojourn.analysis.stream_findings import LEAST_FOR_MODES, modes_apart
@@ -127,7 +128,7 @@ def budgets(run: Run, study: Study) -> list[Stated]:
 
 
 def _device(run: Run) -> str:
-    return next((one for one in run.devices if one not in (DIRECT, A_A)), DIRECT)
+    return main_device(run.devices) or DIRECT
 
 
 def _change(row: Row) -> str:

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
+from sojourn.analysis.hypotheses import main_device
 from sojourn.analysis.rates import overloads_of, rate_rows, rate_samples
 from sojourn.analysis.rows import over_beds
-from sojourn.analysis.run import A_A, DIRECT
+from sojourn.analysis.run import DIRECT
 from sojourn.analysis.samples import with_cells
 from sojourn.analysis.sessions import beds_counted
 from sojourn.analysis.stream_rows import contrasts, per_path, shift_rows, trial_row
@@ -78,7 +79,7 @@ def lengths_by_trial(run: Run, flows: pl.DataFrame) -> pl.DataFrame:
 
 def sentence(run: Run, rows: list[Row]) -> str:
     """The highest offered rate without loss, what was lost below it all the same, and the highest loss ratio."""
-    device = next((one for one in run.devices if one not in (DIRECT, A_A)), DIRECT)
+    device = main_device(run.devices) or DIRECT
     losses = [row for row in rows if row.device == device and row.quantity == "loss_ratio"]
     offered = {row.cell: row.value.estimate for row in rows if row.device == device and row.quantity == "offered_pps"}
     if not losses:

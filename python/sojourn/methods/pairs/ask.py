@@ -62,6 +62,6 @@ ASK = Ask(
     words={"device": "bed.devices", "size": "probe.icmp_bytes"},
     probes=True,
     sessions=True,
-    twins=True,
+    twins="all",
     one_clock=False,
 )

@@ -6,5 +6,6 @@ ASK = ask_streams(
     kinds=("one-way", "answers"),
     hypotheses=("stages-sum",),
     sessions=True,
+    is_compared=True,
     not_simulated="a simulated line has no stages of a kernel",
 )

@@ -47,8 +47,8 @@ def breakdown_table(run: Run) -> Table:
         "Only frames that have all timestamps of their cell, so that the stages of each frame sum to its total to the "
         f"nanosecond. Means over trials are {estimates(run)}, which need not sum: the sum holds frame by frame and "
         "for plain averages. A median is not the sum of medians. Percentiles are of each trial: here their medians "
-        f"over trials; the estimates of the key figures are {estimates(run)}. With a reference: the device less the "
-        "direct link, paired within rounds, which need not be the difference of both means. Where the way of an answer "
+        f"over trials; the estimates of the key figures are {estimates(run)}. With a reference: the device less "
+        "that path, paired within rounds, which need not be the difference of both means. Where the way of an answer "
         "back has no stamps, the breakdown ends at the receive call."
     )
     title = "Latency stage by stage"
@@ -130,12 +130,15 @@ def differences(run: Run) -> Figure | None:
     found = sample(run, "latency_breakdown")
     if found.is_empty():
         return None
-    rows = found.filter(pl.col("reference").is_not_null()).sort("position", maintain_order=True).with_columns(
+    wire = "wire" in found["reference"].to_list()
+    which = (pl.col("reference") == "wire") | (pl.col("device") == "wire") if wire else pl.lit(value=True)
+    added = found.filter(pl.col("reference").is_not_null() & which)
+    rows = added.sort("position", maintain_order=True).with_columns(
         _named().alias("name"), *spans(("mean_ns", "ci_low_ns", "ci_high_ns"), 1e-3, "x"),
     )  # fmt: skip
     caption = (
-        "The device less the direct link, paired within rounds, with intervals over rounds where there are enough of "
-        "them."
+        f"The device less the {'wire, and the wire less the direct link' if wire else 'direct link'}, paired within "
+        "rounds, with intervals over rounds where there are enough of them."
     )
     chart = Intervals("Added to the stage (µs)", _in_order(rows))
     return figure("stage_differences", "What the device adds, stage by stage", caption, rows, chart)
@@ -201,7 +204,7 @@ def how(run: Run) -> list[str]:
 
 
 PARTS = Parts(
-    tables=(breakdown_table, missing, delays.delays, delays.conservation, delays.pacing),
+    tables=(breakdown_table, missing, delays.added, delays.delays, delays.conservation, delays.pacing),
     figures=(breakdown, differences, delays.cdfs, delays.histograms, delays.over_time, departures),
     keys=keys,
     words=how,

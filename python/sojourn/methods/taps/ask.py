@@ -24,6 +24,7 @@ def check_tappable(plan: Plan, given: Lookup) -> None:
 
 ASK = ask_streams(
     sessions=True,
+    is_compared=True,
     not_simulated="taps see real frames: leave out --bed sim",
     check=check_tappable,
     joins_clocks=True,

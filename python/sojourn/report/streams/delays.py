@@ -106,7 +106,8 @@ def added(run: Run) -> Table:
     )
     note = (
         "One-way delay with the device minus that without it, from pairs of trials of one round; estimates are Hodges "
-        "and Lehmann's, of the trials' means or medians. a/a is the A/A control: the direct link minus itself."
+        "and Lehmann's, of the trials' means or medians. a/a is the A/A control: the direct link again, or another one "
+        "where the bed has two, minus it."
     )
     where = pl.col("reference").is_not_null()
     title = "One-way delay that the device adds"
@@ -234,11 +235,21 @@ def _first(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def added_keys(run: Run) -> list[Key]:
-    """What each device adds one way, and the bed's resolution, as key numbers."""
+    """The headline, what each device adds one way, and the bed's resolution, as key numbers."""
     pooled = run.rows("device_latency", "pooled").filter(pl.col("device") != "a/a")
-    keys = [key for row in in_order(pooled) for key in _added_key(run, row)]
+    keys = [*_headline_key(run), *(key for row in in_order(pooled) for key in _added_key(run, row))]
     resolution = run.rows("resolution")["estimate"].head(1).to_list()
     return [*keys, *(Key("The bed can resolve", f"{one / 1e3:.2g}", "µs", (), "a/a") for one in resolution)]
+
+
+def _headline_key(run: Run) -> list[Key]:
+    """The figure of the sentence, where that is of one cell."""
+    head = run.verdict.get("pairs") or {}
+    if head.get("cell") is None:
+        return []
+    own = run.rows("device_latency", "mean", device=head["device"], reference=head["reference"])
+    rows = own.filter(pl.col("cell") == head["cell"]).iter_rows(named=True)
+    return [key_of(row, _adds(row), cell.short if (cell := run.cell_of(row)) else "", clock_line(row)) for row in rows]
 
 
 def _added_key(run: Run, pooled: dict[str, Any]) -> list[Key]:

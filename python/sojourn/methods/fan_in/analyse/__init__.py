@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from sojourn.analysis.hypotheses import Outcome
+from sojourn.analysis.hypotheses import Outcome, main_device
 from sojourn.analysis.rates import jain, overloads_of, rate_rows, rate_samples
 from sojourn.analysis.run import A_A, DIRECT
 from sojourn.analysis.samples import with_cells
@@ -196,7 +196,7 @@ def budgets(run: Run, study: Study) -> list[Stated]:
 
 
 def _device(run: Run) -> str:
-    return next((one for one in run.devices if one not in (DIRECT, A_A)), DIRECT)
+    return main_device(run.devices) or DIRECT
 
 
 def jain_said(index: float) -> str:

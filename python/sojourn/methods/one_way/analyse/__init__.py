@@ -19,6 +19,8 @@ import polars as pl
 
 from sojourn.analysis.factors import Factors, in_common, spell_interval
 from sojourn.analysis.finding import Finding, Place
+from sojourn.analysis.hypotheses import main_device
+from sojourn.analysis.measurand import added_sentence, measurand_of_streams
 from sojourn.analysis.rates import pace_of
 from sojourn.analysis.rows import Row
 from sojourn.analysis.run import A_A, DIRECT
@@ -26,7 +28,6 @@ from sojourn.analysis.stream_rows import mean_of, per_path, trial_row
 from sojourn.analysis.stream_samples import row_samples
 from sojourn.analysis.stream_study import Gathered
 from sojourn.analysis.streams import over_column, sessions_of, share_of
-from sojourn.analysis.verdict import added_sentence
 from sojourn.methods.one_way.analyse import waiting
 from sojourn.methods.one_way.analyse.budget import budgets
 from sojourn.statistics.interval import Interval
@@ -110,7 +111,7 @@ def study(run: Run) -> Study:
         "achieved_ratio",
         "stable",
     )
-    return of.conclude(sentence(run, of.rows, limits))
+    return of.conclude(sentence(run, of.rows, limits), headline=measurand_of_streams(run, of.rows))
 
 
 def growths(packets: pl.DataFrame) -> pl.DataFrame:
@@ -279,7 +280,7 @@ def by_interval(run: Run, rows: list[Row], stable: set[tuple[str, int]]) -> pl.D
 def sentence(run: Run, rows: list[Row], limits: list[Row]) -> str:
     """What the device adds, and the shortest interval at which its queue stays stable."""
     said = added_sentence(run, rows)
-    device = next((one for one in run.devices if one not in (DIRECT, A_A)), DIRECT)
+    device = main_device(run.devices) or DIRECT
     found = [row for row in limits if row.device == device and row.statistic in ("sustained", "at_most")]
     if not found:
         return said

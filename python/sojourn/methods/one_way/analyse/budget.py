@@ -1,8 +1,8 @@
 """The uncertainty budget of what a device adds one way; of a run without a device, of the delay in the headline.
 
-The measurand is the mean one-way delay over the device less that over the direct link, over all cells; without a device
-the median delay of the cell that has the least. The least time between frames has no budget: it is a bracket between
-two times that were tried, of no level.
+The measurand is the mean one-way delay over the device less that over the wire, in the plan's reference cell; without a
+wire less that over the direct link, over all cells; without a device the median delay of the cell that has the least.
+The least time between frames has no budget: it is a bracket between two times that were tried, of no level.
 """
 
 from __future__ import annotations

@@ -1,8 +1,12 @@
-"""How a device's latency on the way of requests differs from the mean of both ways, at the headline's cell.
+"""A device's latency in each direction, and whether half the difference of round trips is that of either.
 
 Known where the other end stamps a request's arrival and its own reply (its process does, a kernel that answers ICMP
 does not) and both ends read one clock. Both stamps are taken in the same way on both paths of a pair, so what they add
-cancels in the difference.
+cancels in the difference. What the other end takes between its two stamps is in neither direction.
+
+Half the extra round trip is a direction's latency only where both are alike. That is tested at the headline's cell: the
+request less the mean of both is `latency_asymmetry`, and where its interval of 99.9 % excludes zero, and it is more
+than the bed resolves, a finding says so. Where request and reply differ in size they need not be alike: no finding.
 """
 
 from __future__ import annotations
@@ -12,10 +16,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
+from sojourn.analysis.finding import Finding, Place
+from sojourn.analysis.pairs import CONTROL_LEVEL
 from sojourn.analysis.rows import Row
 from sojourn.analysis.sessions import figure_of
+from sojourn.analysis.wording import micro, percent
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
     from sojourn.analysis.pairs import Rounds
@@ -24,36 +33,95 @@ if TYPE_CHECKING:
 ONE_CLOCK = ("netns", "sim")
 """Backends whose hosts share a clock."""
 
+WAYS = {
+    "latency_request": ("departure_ns", "responder_arrival_ns"),
+    "latency_reply": ("responder_departure_ns", "arrival_ns"),
+}
+"""Each direction by the stamps between which it runs."""
 
-def asymmetry_rows(run: Run, rounds: Rounds, of: Row | None) -> list[Row]:
-    """`latency_asymmetry`: request less the mean of request and reply, ns, of the row's device, reference and cell."""
-    if of is None or of.reference is None or run.plan.get("bed", {}).get("backend") not in ONE_CLOCK:
-        return []
-    stamped = run.measured.filter(pl.col("cell") == of.cell).drop_nulls(
-        ["rtt", "responder_arrival_ns", "responder_departure_ns"]
-    )
+ASYMMETRY = "latency_asymmetry"
+Matrices = dict[tuple[str, str], "NDArray[np.float64]"]
+"""By quantity and path: the mean time in that direction by cells (rows) and rounds (columns); NaN where missing."""
+
+
+def directions_of(run: Run, rounds: Rounds) -> Matrices:
+    """Each direction's times of every path, cell and round, the mean of its blocks; empty without a common clock."""
+    if run.plan.get("bed", {}).get("backend") not in ONE_CLOCK:
+        return {}
+    times = [(pl.col(end) - pl.col(begin)).mean().alias(name) for name, (begin, end) in WAYS.items()]
+    stamps = ["rtt", "responder_arrival_ns", "responder_departure_ns"]
+    place = {cell: row for row, cell in enumerate(rounds.cells)}
     width = len(rounds.session)
-    device, reference = (_by_round(stamped, path, width) for path in (of.device, of.reference))
-    is_pair = ~np.isnan(rounds.one_way(of.device, of.reference)[rounds.cells.index(of.cell or 0)])
-    found = figure_of(np.where(is_pair, device - reference, np.nan), rounds.session)
-    if not found.mean.n:
-        return []
-    row = Row(of.device, "latency_asymmetry", "mean", found.mean, "ns", of.reference, of.factors, of.cell, of.probes)
-    row.sessions = found.sessions
-    return [row]
-
-
-def _by_round(stamped: pl.DataFrame, device: str, width: int) -> NDArray[np.float64]:
-    """Half of request less reply in each round, the mean of its blocks; NaN where there is none."""
-    request = pl.col("responder_arrival_ns") - pl.col("departure_ns")
-    reply = pl.col("arrival_ns") - pl.col("responder_departure_ns")
-    blocks = (
-        stamped.filter(pl.col("device") == device)
-        .group_by("round", "block")
-        .agg(((request - reply) / 2).mean().alias("x"))
-    )
-    found = np.full(width, np.nan)
-    for round_, value in blocks.group_by("round").agg(pl.col("x").mean()).iter_rows():
-        if 0 <= round_ < width:
-            found[round_] = value
+    found = {(name, path): np.full((len(place), width), np.nan) for name in WAYS for path in rounds.devices if width}
+    blocks = run.measured.drop_nulls(stamps).group_by("device", "cell", "round", "block").agg(times)
+    means = blocks.group_by("device", "cell", "round").agg(pl.col(*WAYS).mean())
+    for path, cell, at, *both in means.select("device", "cell", "round", *WAYS).iter_rows():
+        if at < width:
+            for name, value in zip(WAYS, both, strict=True):
+                found[name, path][place[cell], at] = value
     return found
+
+
+def direction_rows(run: Run, rounds: Rounds, ways: Matrices, of: Row | None) -> list[Row]:
+    """What each device adds to the request and to the reply, in every cell; of the headline also its asymmetry."""
+    if not ways:
+        return []
+    rows: list[Row] = []
+    for device, reference in rounds.pairs():
+        for name in WAYS:
+            rows += _of_cells(run, rounds, (device, reference, name), ways[name, device] - ways[name, reference])
+    if of is not None and of.reference is not None and of.cell is not None:
+        own = _of_cells(run, rounds, (of.device, of.reference, ASYMMETRY), _asymmetry(ways, of.device, of.reference))
+        rows += [row for row in own if row.cell == of.cell]
+    return rows
+
+
+def _of_cells(run: Run, rounds: Rounds, what: tuple[str, str, str], differences: NDArray[np.float64]) -> Iterator[Row]:
+    """A row a cell, over the pairs that its device's latency is over."""
+    device, reference, quantity = what
+    is_pair = ~np.isnan(rounds.one_way(device, reference))
+    for at, (cell, used) in enumerate(zip(rounds.cells, is_pair, strict=True)):
+        found = figure_of(np.where(used, differences[at], np.nan), rounds.session)
+        if found.mean.n:
+            mask = np.zeros_like(is_pair)
+            mask[at] = used & ~np.isnan(differences[at])
+            row = Row(device, quantity, "mean", found.mean, "ns", reference, run.cells[cell], cell)
+            row.probes, row.sessions = rounds.counted(device, reference, mask), found.sessions
+            row.source = _stamps(run, cell, quantity)
+            yield row
+
+
+def _asymmetry(ways: Matrices, device: str, reference: str) -> NDArray[np.float64]:
+    request, reply = (ways[name, device] - ways[name, reference] for name in WAYS)
+    return np.asarray((request - reply) / 2, dtype=np.float64)
+
+
+def _stamps(run: Run, cell: int, quantity: str) -> str:
+    """Who stamped the ends of a direction, with the best stamp that each end has."""
+    measured = run.measured.filter(pl.col("cell") == cell).drop_nulls("arrival_source")
+    departure, arrival = (
+        " and ".join(sorted(measured[name].unique())) for name in ("departure_source", "arrival_source")
+    )
+    request = f"departure {departure}, arrival responder"
+    reply = f"departure responder's program, arrival {arrival}"
+    return {"latency_request": request, "latency_reply": reply}.get(quantity, f"request: {request}; reply: {reply}")
+
+
+def asymmetry_findings(rounds: Rounds, ways: Matrices, rows: list[Row], bed_ns: float) -> Iterator[Finding]:
+    """That request and reply do not take the same at the headline's cell, where they have the same size."""
+    of = next((row for row in rows if row.quantity == ASYMMETRY), None)
+    if of is None or of.factors.payload_bytes != of.factors.response_payload_bytes:
+        return
+    at, reference = rounds.cells.index(of.cell or 0), of.reference or ""
+    is_pair = ~np.isnan(rounds.one_way(of.device, reference)[at])
+    values = np.where(is_pair, _asymmetry(ways, of.device, reference)[at], np.nan)
+    found = figure_of(values, rounds.session, CONTROL_LEVEL).mean
+    if found.excludes(0) and abs(found.estimate) > bed_ns:
+        low, high = found.low or 0.0, found.high or 0.0
+        side = "more" if found.estimate > 0 else "less"
+        ends = " to ".join(micro(end) for end in sorted((abs(low), abs(high))))
+        sentence = (
+            f"the request takes {micro(abs(found.estimate))} ({percent(found.level)} CI {ends}) {side} than the mean "
+            "of both directions: half a round trip is the latency of neither"
+        )
+        yield Finding("directions_differ", sentence, found.estimate, (Place(of.device, of.cell),))

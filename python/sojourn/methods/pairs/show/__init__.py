@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from sojourn.methods.pairs.show.directions import directions
 from sojourn.methods.pairs.show.sizes import lines
 from sojourn.report import tables
 from sojourn.report.figures import cdfs, over_time
@@ -129,6 +130,7 @@ def _interval(row: dict[str, Any]) -> str:
 PARTS = Parts(
     tables=(
         tables.device_latency,
+        directions,
         tables.rtt,
         tables.lines,
         tables.tails,

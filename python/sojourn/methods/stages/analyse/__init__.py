@@ -10,18 +10,19 @@ Only frames that have every stamp of their cell are split, so that their stages 
 negative where two stamps were taken out of order; then it is said. Up to 1 % of a cell's frames may lack a stamp
 between the first and the last, and a kernel may leave unstamped just those that it holds up: the hypothesis
 `stages-sum` sets the sum of the stages against the mean latency of all frames. The unit is the trial: means and
-quantiles are each trial's own, their interval is over trials. A device's stage less that of the direct link is paired
-within rounds.
+quantiles are each trial's own, their interval is over trials. A device's stage less that of the direct link, and of the
+wire where there is one, is paired within rounds. The A/A control is judged by whole delays, as in other methods of
+streams.
 
 Rows: quantity `stage_<name>` (pacing, send, qdisc, path, receive, answer, answer_receive; merged ones carry both names,
 `send+qdisc`), statistics mean, p50, p90, p99, share (its part of the mean total); `stage_total` likewise. Those with a
-reference are device less direct (mean). Samples: `latency_breakdown` and `missing_timestamps` (columns: `BREAKDOWN`,
+reference are device less that path (mean). Samples: `latency_breakdown` and `missing_timestamps` (columns: `BREAKDOWN`,
 `MISSING`).
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -31,16 +32,25 @@ import polars as pl
 from sojourn.analysis.finding import Finding, Place
 from sojourn.analysis.frames import cells_of_frames
 from sojourn.analysis.hypotheses import MARGIN, Outcome, against, inconclusive, main_device
+from sojourn.analysis.measurand import reference_of
 from sojourn.analysis.rows import Row
-from sojourn.analysis.run import A_A, DIRECT
+from sojourn.analysis.run import A_A, DIRECT, WIRE
 from sojourn.analysis.sessions import beds_counted, figure_of, middle
 from sojourn.analysis.stream_budget import delay_budget
 from sojourn.analysis.stream_rows import sum_of
 from sojourn.analysis.stream_study import Gathered
-from sojourn.analysis.streams import whole_rounds
 from sojourn.analysis.verdict import amid
 from sojourn.analysis.wording import counted, micro, percent
 from sojourn.devices import called
+from sojourn.methods.stages.analyse.breakdown import (
+    BEHIND,
+    CALLED,
+    Breakdown,
+    breakdowns,
+    compared,
+    differences,
+    stage_name,
+)
 from sojourn.statistics.interval import Interval
 
 if TYPE_CHECKING:
@@ -56,41 +66,7 @@ if TYPE_CHECKING:
 Errors = tuple[float | None, float | None]
 """A clock's bound and its 95 % error."""
 
-POINTS = (
-    "intended_ns",
-    "send_call_ns",
-    "scheduled_ns",
-    "departure_ns",
-    "arrival_on_sender_ns",
-    "receive_call_on_sender_ns",
-    "answer_arrival_ns",
-    "answer_receive_call_ns",
-)
-"""The stamps in the order of the way."""
-
-NAMES = ("pacing", "send", "qdisc", "path", "receive", "answer", "answer_receive")
-"""The stage between each stamp and the next."""
-
-CALLED = {
-    "intended_ns": "intended",
-    "send_call_ns": "send call",
-    "scheduled_ns": "queue (qdisc)",
-    "departure_ns": "driver",
-    "arrival_on_sender_ns": "arrival",
-    "receive_call_on_sender_ns": "receive call",
-    "answer_arrival_ns": "answer's arrival",
-    "answer_receive_call_ns": "answer's receive call",
-}
-
-BEHIND = "later than the driver's: taken in another queue further on, not in the sender's"
-"""Why a queue's stamp is not used: a kernel stamps a frame again in the queue of each device that passes it on."""
-
-PRESENT_SHARE = 0.99
-"""A stamp that fewer of a cell's frames have is missing from the cell."""
-
 SUM = "stages-sum"
-
-QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 
 BREAKDOWN: dict[str, Any] = {
     "device": pl.String,
@@ -131,6 +107,8 @@ def study(run: Run) -> Study:
         breakdown_sample(found, run.cells),
         missing_sample(found),
     )
+    if A_A in run.devices:
+        of.add_devices(run.cells)
     of.hypotheses.append(sum_of_stages(found, main_device(run.devices)))
     of.findings.extend(_out_of_order(found))
     return of.conclude(_sentence(run, found))
@@ -139,115 +117,25 @@ def study(run: Run) -> Study:
 def budgets(run: Run, study: Study) -> list[Stated]:
     """That of what the main device adds to the path between the drivers, or to the whole where that is not known."""
     device = main_device(run.devices)
-    added = [row for row in study.rows if (row.device, row.reference, row.statistic) == (device, DIRECT, "mean")]
+    over = DIRECT if device is None else reference_of(run, device)
+    added = [row for row in study.rows if (row.device, row.reference, row.statistic) == (device, over, "mean")]
     for quantity in ("stage_path", "stage_total"):
         several = [row for row in added if row.quantity == quantity]
         if several:
             row = min(several, key=lambda one: one.cell or 0)
             stage = quantity.removeprefix("stage_")
             return [
-                delay_budget(run, study.rows, f"What {device} adds to the stage {stage}", row, what="pairs of trials")
+                delay_budget(
+                    run, study.rows, f"What {device} adds to the stage {stage} over {over}", row, what="pairs of trials"
+                )
             ]
     return []
-
-
-@dataclass(frozen=True, slots=True)
-class Breakdown:
-    """One device in one cell: the stamps it has, and per trial (rows) and stage (columns) mean and quantiles."""
-
-    device: str
-    cell: int
-    points: tuple[str, ...]
-    rounds: NDArray[np.int64]
-    sessions: NDArray[np.int64]
-    """Of each trial; all alike where the run has one bed."""
-    means: NDArray[np.float64]
-    quantiles: dict[str, NDArray[np.float64]]
-    frames: int
-    partial: int
-    """Frames that have the first stamp and the last, and lack one between."""
-    missed: NDArray[np.float64]
-    """Of each trial: the mean total of its frames, partial ones too, less that of those with every stamp."""
-    negative: NDArray[np.float64]
-    missing: dict[str, str]
-
-    @property
-    def stages(self) -> list[str]:
-        """The stages' names in order, and "total"."""
-        return [*(stage_name(begin, end) for begin, end in pairwise(self.points)), "total"]
-
-
-def stage_name(begin: str, end: str) -> str:
-    """The name of a stage between two stamps: those that it runs through, joined."""
-    return "+".join(NAMES[POINTS.index(begin) : POINTS.index(end)])
-
-
-def breakdowns(frames: pl.DataFrame) -> list[Breakdown]:
-    """A breakdown for every device and cell of `frames`: device, cell, round, block, the stamps and their sources."""
-    found = []
-    for (device, cell), rows in frames.partition_by("device", "cell", as_dict=True, maintain_order=True).items():
-        one = _breakdown(str(device), int(str(cell)), rows)
-        if one is not None:
-            found.append(one)
-    return found
-
-
-def _breakdown(device: str, cell: int, frames: pl.DataFrame) -> Breakdown | None:
-    missing = _missing(frames)
-    points = tuple(one for one in POINTS if one not in missing)
-    if len(points) < 2:
-        return None
-    whole = frames.drop_nulls(list(points)).sort("block")
-    if not whole.height:
-        return None
-    stamps = np.stack([whole[one].to_numpy().astype(np.int64) for one in points], axis=1)
-    stages = np.diff(stamps, axis=1)
-    total = stamps[:, -1] - stamps[:, 0]
-    steps = np.column_stack([stages, total]).astype(np.float64)
-    _, first = np.unique(whole["block"].to_numpy(), return_index=True)
-    parts = np.split(steps, first[1:])
-    means = np.stack([part.mean(axis=0) for part in parts])
-    ends = frames.drop_nulls([points[0], points[-1]]).filter(pl.col("block").is_in(whole["block"].unique().implode()))
-    every = ends.group_by("block").agg((pl.col(points[-1]) - pl.col(points[0])).mean().alias("total")).sort("block")
-    return Breakdown(
-        device,
-        cell,
-        points,
-        whole["round"].to_numpy()[first].astype(np.int64),
-        whole["session"].to_numpy()[first].astype(np.int64),
-        means,
-        {name: np.stack([np.quantile(part, q, axis=0) for part in parts]) for name, q in QUANTILES.items()},
-        whole.height,
-        ends.height - whole.height,
-        every["total"].to_numpy() - means[:, -1],
-        (stages < 0).mean(axis=0),
-        missing,
-    )
-
-
-def _missing(frames: pl.DataFrame) -> dict[str, str]:
-    """The stamps that this cell lacks, each with the reason."""
-    lacking: dict[str, str] = {}
-    for point in POINTS:
-        share = 1 - frames[point].null_count() / frames.height if point in frames.columns else 0.0
-        if share < PRESENT_SHARE:
-            lacking[point] = "never taken" if share == 0 else f"taken for {percent(share)} of the frames only"
-    for point, source in (("departure_ns", "departure_source"), ("arrival_on_sender_ns", "arrival_source")):
-        if point not in lacking and source in frames.columns and (frames[source] == "user").mean() > 1 - PRESENT_SHARE:  # type: ignore[operator]
-            lacking[point] = "taken by the program, not by the kernel"
-    if not {"scheduled_ns", "departure_ns"} & set(lacking):
-        behind = (frames["scheduled_ns"] > frames["departure_ns"]).mean()
-        if isinstance(behind, float) and behind > 1 - PRESENT_SHARE:
-            lacking["scheduled_ns"] = BEHIND
-    if "answer_arrival_ns" in lacking:
-        lacking |= dict.fromkeys(("answer_arrival_ns", "answer_receive_call_ns"), "frames were not reflected")
-    return lacking
 
 
 def stage_rows(found: list[Breakdown], cells: Mapping[int, Factors]) -> list[Row]:
     """Every stage of every path, and what devices add to each over the direct link."""
     rows = [row for one in found for row in _path_rows(one, cells)]
-    for device, reference, points in _pairs(found):
+    for device, reference, points in compared(found):
         rows += _difference_rows(device, reference, points, cells)
     return rows
 
@@ -280,41 +168,6 @@ def _shares(breakdown: Breakdown) -> NDArray[np.float64]:
     return np.asarray(breakdown.means / np.where(totals == 0, np.nan, totals), dtype=np.float64)
 
 
-def _pairs(found: list[Breakdown]) -> Iterator[tuple[Breakdown, Breakdown, tuple[str, ...]]]:
-    """Every device beside the direct link of its cell, and the stamps that both have."""
-    empty = {one.cell: one for one in found if one.device == DIRECT}
-    for one in found:
-        reference = empty.get(one.cell)
-        if reference is not None and one.device != DIRECT:
-            yield one, reference, tuple(point for point in one.points if point in reference.points)
-
-
-def differences(
-    device: Breakdown, reference: Breakdown, points: tuple[str, ...]
-) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Per round (rows) and stage between `points` (columns, the total last): device less reference; each's session."""
-    rounds = np.array(sorted(set(_rounds(device)) & set(_rounds(reference))), dtype=np.int64).reshape(-1, 2)
-    first, second = _by_round(device, rounds, points), _by_round(reference, rounds, points)
-    return first - second, rounds[:, 0]
-
-
-def _rounds(breakdown: Breakdown) -> list[tuple[int, int]]:
-    """Session and round of the rounds that have all their visits on one bed."""
-    visits = max(np.bincount(breakdown.rounds).tolist(), default=0)
-    return [(at.session, at.round) for at in whole_rounds(breakdown.sessions, breakdown.rounds, visits)]
-
-
-def _by_round(breakdown: Breakdown, rounds: NDArray[np.int64], points: tuple[str, ...]) -> NDArray[np.float64]:
-    """Mean stages between the points kept, averaged over the visits of each round."""
-    heights = np.concatenate([np.zeros((len(breakdown.means), 1)), np.cumsum(breakdown.means[:, :-1], axis=1)], axis=1)
-    kept = heights[:, [breakdown.points.index(one) for one in points]]
-    stages = np.column_stack([np.diff(kept, axis=1), kept[:, -1] - kept[:, 0]])
-    if not len(rounds):
-        return stages[:0]
-    session, at = breakdown.sessions, breakdown.rounds
-    return np.stack([stages[(session == part) & (at == one)].mean(axis=0) for part, one in rounds])
-
-
 def _difference_rows(
     device: Breakdown, reference: Breakdown, points: tuple[str, ...], cells: Mapping[int, Factors]
 ) -> Iterator[Row]:
@@ -324,7 +177,9 @@ def _difference_rows(
     for name, values in zip(names, by_stage.T, strict=True):
         value = middle(values, session)
         if value.n:
-            row = Row(device.device, f"stage_{name}", "mean", value, "ns", DIRECT, cells[device.cell], device.cell)
+            row = Row(
+                device.device, f"stage_{name}", "mean", value, "ns", reference.device, cells[device.cell], device.cell
+            )
             row.probes, row.sessions = frames, beds_counted(session)
             yield row
 
@@ -376,7 +231,7 @@ def backwards(found: list[Breakdown]) -> dict[tuple[str, int, str], float]:
 def breakdown_sample(found: list[Breakdown], cells: Mapping[int, Factors]) -> pl.DataFrame:
     """The sample `latency_breakdown`, with the factors of each cell beside it."""
     rows = [row for one in found for row in _stage_samples(one)]
-    rows += [row for one, reference, points in _pairs(found) if one.device != A_A for row in
+    rows += [row for one, reference, points in compared(found) if one.device != A_A for row in
              _added_stages(one, reference, points)]  # fmt: skip
     return _with_factors(pl.DataFrame(rows, schema=BREAKDOWN, orient="row"), cells)
 
@@ -409,7 +264,7 @@ def _added_stages(device: Breakdown, reference: Breakdown, points: tuple[str, ..
         value = middle(values, session) if len(values) else Interval(float("nan"), None, None, 0.95, 0)
         begins, ends = _ends(points, i)
         yield (
-            *(device.device, DIRECT, device.cell, i, name, begins, ends),
+            *(device.device, reference.device, device.cell, i, name, begins, ends),
             *(value.estimate, value.low, value.high, None, None, None, None, value.n, device.frames + reference.frames),
         )
 
@@ -471,14 +326,19 @@ def _sentence(run: Run, found: list[Breakdown]) -> str:
     path = amid(breakdown.device)
     where = run.cells[breakdown.cell].describe()
     whole = micro(float(means[-1]))
-    added = _added_sentence(breakdown, found)
+    added = _added_sentence(run, breakdown, found)
     begin = f"{added}{'through' if added else 'Through'} {path} ({where})"
     return f"{begin} a frame takes {whole} on average from its intended departure: {parts}"
 
 
-def _added_sentence(breakdown: Breakdown, found: list[Breakdown]) -> str:
-    """What the device adds between the sender's driver and the arrival, or to the whole where these are not known."""
-    for device, reference, points in _pairs(found):
+def _added_sentence(run: Run, breakdown: Breakdown, found: list[Breakdown]) -> str:
+    """What the device adds between the sender's driver and the arrival, or to the whole where these are not known.
+
+    Over the wire where one was measured, with the direct link beside it.
+    """
+    said: dict[str, str] = {}
+    over = reference_of(run, breakdown.device)
+    for device, reference, points in compared(found):
         if device is breakdown:
             names = [*(stage_name(begin, end) for begin, end in pairwise(points)), "total"]
             stage = "path" if "path" in names else "total"
@@ -486,8 +346,17 @@ def _added_sentence(breakdown: Breakdown, found: list[Breakdown]) -> str:
             if len(by_stage):
                 value = middle(by_stage[:, names.index(stage)], session)
                 beds = beds_counted(session)
-                return f"{_adds(called(device.device), stage, value, f' over {beds} beds' if beds else '')}; "
-    return ""
+                adds = _adds(called(device.device), stage, value, f" over {beds} beds" if beds else "")
+                said[reference.device] = f"{adds}; " if over == DIRECT else _over(reference.device, adds, value)
+    return said.get(over, "") + (said.get(DIRECT, "") if over != DIRECT else "")
+
+
+def _over(reference: str, adds: str, value: Interval) -> str:
+    """The figure over the wire, and beside it the one over the direct link."""
+    if reference == WIRE:
+        return f"{adds} over the wire; "
+    known = "" if value.low is None or value.high is None else f" ({micro(value.low)} to {micro(value.high)})"
+    return f"over the direct link, {micro(value.estimate)}{known}; "
 
 
 def _adds(name: str, stage: str, value: Interval, over: str = "") -> str:

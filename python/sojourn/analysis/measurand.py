@@ -1,0 +1,234 @@
+"""The measurand of a run with a device: its latency over one reference, fixed by the plan, and how a sentence says it.
+
+The reference is the device that the plan states; else the wire where one was measured, since that has as many links;
+else the direct link. The cell is the plan's reference cell, the first value of each list: other cells are not averaged
+into it. Chooses and says; computes nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from sojourn import devices
+from sojourn.analysis.hypotheses import main_device
+from sojourn.analysis.links.cables import cables_of
+from sojourn.analysis.rows import over_beds
+from sojourn.analysis.run import A_A, DIRECT, WIRE
+from sojourn.analysis.verdict import amid, find
+from sojourn.analysis.wording import DASH, US, decimals, fixed, micro
+from sojourn.devices import cables, called
+from sojourn.statistics.homogeneity import homogeneity_p
+from sojourn.statistics.sessions import LEAST_SESSIONS
+
+if TYPE_CHECKING:
+    from sojourn.analysis.rows import Row
+    from sojourn.analysis.run import Run
+    from sojourn.statistics.interval import Interval
+
+DISAGREE_P = 0.01
+
+
+def reference_cell(run: Run) -> int | None:
+    """The first combination of the plan's factors; None where it was not measured."""
+    return 0 if 0 in run.cells else None
+
+
+def reference_of(run: Run, device: str) -> str:
+    """The path that the device is compared with in the headline."""
+    if run.reference in run.devices and device != run.reference:
+        return run.reference or DIRECT
+    return WIRE if WIRE in run.devices and device != WIRE else DIRECT
+
+
+def measurand(run: Run, rows: list[Row]) -> Row | None:
+    """The row of the measurand; None where no device was measured, or not in the plan's reference cell."""
+    device = main_device(run.devices)
+    return None if device is None else row_at(rows, device, reference_of(run, device), "mean", reference_cell(run))
+
+
+def measurand_of_streams(run: Run, rows: list[Row]) -> Row | None:
+    """The same of streams where a wire was measured: of all cells together where the reference cell has no figure.
+
+    None without a wire: the figure over the direct link is of all cells together (`added_sentence`).
+    """
+    device = main_device(run.devices)
+    if device is None or reference_of(run, device) != WIRE:
+        return None
+    return measurand(run, rows) or row_at(rows, device, WIRE, "pooled", None)
+
+
+def row_at(
+    rows: list[Row], device: str, reference: str, statistic: str, cell: int | None, quantity: str = "device_latency"
+) -> Row | None:
+    """The row of this device, reference, statistic and cell; None where there is none."""
+    wanted = (device, reference, quantity, statistic, cell)
+    return next(
+        (row for row in rows if (row.device, row.reference, row.quantity, row.statistic, row.cell) == wanted), None
+    )
+
+
+def said_in_full(run: Run, rows: list[Row], row: Row) -> str:
+    """ "The Linux bridge adds 0.26 us one way over the wire, ... (95 % CI 0.21-0.31 over 8 beds; ...)"."""
+    said = f"{subject(row)} {adds(run, row, max(resolution_in(rows) or 0.0, control_in(rows, row)))}"
+    return f"{said}{over_reference(run, row)} ({covers(rows, row)})"
+
+
+def subject(row: Row) -> str:
+    """The device; over the mode whose variant it is, what it has beyond that."""
+    known = devices.known(row.device)
+    beyond = known.mode.beyond if known and row.reference == devices.variant_of(row.device) else ""
+    return beyond or called(row.device)
+
+
+def adds(run: Run, row: Row, bed: float) -> str:
+    """What it adds, and in which cell where there are several; `bed` is what can be resolved there."""
+    value, of = row.value, f" ({row.factors.describe()})" if len(run.cells) > 1 else ""
+    if value.low is not None and not value.excludes(0):
+        return f"adds nothing significantly different from zero one way{of}, {figure(value)},"
+    if abs(value.estimate) < bed:
+        return f"adds less than the bed can resolve one way{of}, {figure(value)},"
+    return f"adds {figure(value)} one way{of}"
+
+
+def figure(value: Interval) -> str:
+    """An estimate in µs, with as many decimals as its interval has."""
+    return f"{fixed(value.estimate / 1000, places(value))} {US}"
+
+
+def places(value: Interval) -> int:
+    """How many decimals of a µs the interval has."""
+    return decimals((value.half_width or abs(value.estimate)) / 1000)
+
+
+def span(value: Interval) -> str:
+    """The interval in µs without its unit: "0.21-0.31"."""
+    if value.low is None or value.high is None:
+        return "no interval"
+    low, high = fixed(value.low / 1000, places(value)), fixed(value.high / 1000, places(value))
+    return f"{low}{f' to {high}' if value.low < 0 else f'{DASH}{high}'}"
+
+
+def over_reference(run: Run, row: Row) -> str:
+    """What it is over, with both numbers of links where they differ; a simulated path has none."""
+    if row.reference not in (DIRECT, WIRE):
+        return f" to {amid(str(row.reference))}"
+    if row.reference != WIRE:
+        return " over the direct link" + ("" if run.simulated else ", further links of its path included")
+    if run.simulated:
+        return " over the wire"
+    rated = cables_of(run)
+    if row.device in rated and WIRE not in rated:
+        return " over the wire, whose links have no rate where the device's have"
+    links, of_wire = cables(row.device), cables(WIRE)
+    same = f"a path of as many links ({links}) joined by a redirect"
+    return f" over the wire, {same if links == of_wire else f'which has {of_wire} links where the device has {links}'}"
+
+
+def covers(rows: list[Row], row: Row) -> str:
+    """The interval, over how many beds, and what it is within one."""
+    if row.value.low is None:
+        few = row.sessions is not None and row.sessions < LEAST_SESSIONS
+        return "too few beds for an interval" if few else "too few pairs for an interval"
+    told = f"95 % CI {span(row.value)}"
+    if row.sessions is None:
+        return f"{told} within one bed"
+    within = row_at(rows, row.device, row.reference or DIRECT, "within_bed", row.cell)
+    width = None if within is None else within.value.half_width
+    beside = "" if width is None else f"; within one bed ± {fixed(width / 1000, places(row.value))}"
+    return f"{told} over {row.sessions} beds{beside}"
+
+
+def beside_direct(rows: list[Row], row: Row) -> list[str]:
+    """The same over the direct link, where the headline is over another path."""
+    direct = row_at(rows, row.device, DIRECT, row.statistic, row.cell) if row.reference != DIRECT else None
+    whole = f"{amid(row.device)} adds " if row.reference not in (DIRECT, WIRE) else ""
+    said = "" if direct is None else f"{whole}{figure(direct.value)} ({span(direct.value)})"
+    return [f"over the direct link, {said}"] if said else []
+
+
+def other_cells(rows: list[Row], row: Row) -> list[str]:
+    """The range over cells, where they differ by more than their intervals."""
+    several = range_of_cells(rows, row.device, row.reference or DIRECT)
+    return [f"it is {several}"] if several else []
+
+
+def range_of_cells(rows: list[Row], device: str, reference: str) -> str:
+    """The range over cells, where one number would be true of none of them; empty where they agree.
+
+    They disagree where Cochran's Q rejects at 1 % that all cells have one latency. An error of the clocks is in all of
+    them, so it is left out.
+    """
+    cells = [row for row in rows if (row.device, row.quantity, row.statistic) == (device, "device_latency", "mean")]
+    cells = [row for row in cells if row.reference == reference and (row.sampled.half_width or 0) > 0]
+    values = np.array([row.value.estimate for row in cells])
+    if len(cells) < 2 or homogeneity_p(values, np.array([row.sampled.half_width for row in cells])) > DISAGREE_P:
+        return ""
+    least, most = cells[int(values.argmin())], cells[int(values.argmax())]
+    places = decimals(min(row.value.half_width or 0 for row in cells) / 1000)
+    low, high = (fixed(row.value.estimate / 1000, places) for row in (least, most))
+    where = f"{least.factors.describe()} and {most.factors.describe()}"
+    return f"{low} to {high} {US} one way, depending on the cell ({where})"
+
+
+def what_bed_resolves(rows: list[Row]) -> str:
+    """What the A/A control says that the bed can resolve, in words."""
+    bed = resolution_in(rows)
+    return "what the bed can resolve is not known" if bed is None else f"the bed can resolve {micro(bed)}"
+
+
+def resolution_in(rows: list[Row]) -> float | None:
+    """What the bed can resolve, in ns; None without an A/A control."""
+    return next((row.value.estimate for row in rows if row.quantity == "resolution"), None)
+
+
+def control_in(rows: list[Row], row: Row) -> float:
+    """What the A/A control of the same cell leaves possible; 0 where it has no interval."""
+    own = row_at(rows, A_A, DIRECT, "mean", row.cell)
+    ends = () if own is None else (own.value.low or 0.0, own.value.high or 0.0)
+    return max(map(abs, ends), default=0.0)
+
+
+def added_sentence(run: Run, rows: list[Row]) -> str:
+    """What the device adds by streams: over the wire with the direct link beside it, or over the direct link alone.
+
+    The delay itself without a device.
+    """
+    if (head := measurand_of_streams(run, rows)) is not None:
+        own = [] if head.cell is None else other_cells(rows, head)
+        return "; ".join([said_in_full(run, rows, head), *own, *beside_direct(rows, head), what_bed_resolves(rows)])
+    device = main_device(run.devices)
+    pooled = find(rows, device, "device_latency", "pooled")
+    if device is None or pooled is None:
+        least = [row for row in rows if row.quantity == "one_way_delay" and row.statistic == "p50"]
+        said = (
+            f"the least of its medians is {micro(min(row.value.estimate for row in least))}" if least else "it has none"
+        )
+        return f"No device was measured against the direct link; of one-way delays, {said}"
+    if pooled.value.low is not None and not pooled.value.excludes(0):
+        return f"{called(device)} adds nothing significantly different from zero: {_one_way(pooled)}"
+    added = range_of_cells(rows, device, DIRECT) or _one_way(pooled)
+    return f"{called(device)} adds {added}{_links_included(run, rows, device)}"
+
+
+def _links_included(run: Run, rows: list[Row], device: str) -> str:
+    """That the figure over the direct link has the path's further links in it, where no wire was measured."""
+    over_direct = find(rows, device, "device_latency", "pooled")
+    is_zero = over_direct is not None and over_direct.value.low is not None and not over_direct.value.excludes(0)
+    if run.simulated or is_zero or device == WIRE or WIRE in run.devices:
+        return ""
+    rated = cables_of(run).get(device)
+    slowest = "" if rated is None else f", the slowest at {min(rated.known) / 1e6:g} Mbit/s"
+    return f"; this includes the further veth links of its path{slowest} (no wire was measured)"
+
+
+def _one_way(row: Row) -> str:
+    """A figure with its interval, and over how many beds that is."""
+    value, beds = row.value, over_beds(row)
+    places = decimals((value.half_width or abs(value.estimate)) / 1000)
+    said = f"{fixed(value.estimate / 1000, places)} {US} one way"
+    if value.low is None or value.high is None:
+        return f"{said} ({'too few beds' if beds else 'too few pairs'} for an interval)"
+    low, high = fixed(value.low / 1000, places), fixed(value.high / 1000, places)
+    return f"{said} (95 % CI {low}{f' to {high}' if value.low < 0 else f'{DASH}{high}'}{beds})"
