@@ -8,7 +8,7 @@ use std::thread;
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::{self, RecvFlags, SendFlags, Shutdown, sockopt};
-use sojourn_time::{Clock, HostClock, Nanos, Next, Pace, Pacer, Time};
+use sojourn_time::{Clock, HostClock, Nanos, Next, Pace, Pacer, Time, Wait};
 
 use crate::observed::{Observed, Outcome};
 use crate::request::{End, Send};
@@ -19,8 +19,10 @@ use crate::{TcpError, failed};
 
 /// How long to wait for the peer to accept.
 const CONNECT_TIMEOUT: Nanos = Nanos::seconds(10);
-/// How long to wait for the last acknowledgements.
+/// How long to wait for the last acknowledgements, and after the end for room for the rest of a message.
 const DRAIN_TIMEOUT: Nanos = Nanos::seconds(60);
+/// So many processors all connections together may spin on while they wait for departures; beyond, they sleep.
+const MOST_SPIN_PROCESSORS: f64 = 1.0;
 
 /// Connects, sends, waits until everything has been acknowledged, and closes. Ends early once `stop` is set.
 ///
@@ -38,7 +40,7 @@ pub fn send(request: &Send, stop: &AtomicBool) -> Result<Vec<Outcome>, TcpError>
             stop,
             end,
             data: vec![0x5a; request.message_bytes as usize],
-            paced: request.interval.map(|interval| Paced::new(start, interval)),
+            paced: request.interval.map(|interval| Paced::new(start, interval, request)),
             pending: 0,
             over_at: match end {
                 End::After(span) => start + span,
@@ -94,9 +96,13 @@ struct Paced {
 }
 
 impl Paced {
-    fn new(start: Time, interval: Nanos) -> Self {
-        let pacer = Pacer::new(Pace::default(), interval, Nanos::ZERO, &HostClock);
-        Self { schedule: Schedule::new(start, interval), pacer }
+    fn new(start: Time, interval: Nanos, request: &Send) -> Self {
+        let pacer = |wait| Pacer::new(Pace { wait, is_real_time: false }, interval, Nanos::ZERO, &HostClock);
+        let spinning = pacer(Wait::SleepThenSpin);
+        let is_too_much = spin_processors(request.connections, spinning.wake, interval) > MOST_SPIN_PROCESSORS;
+        let pacer = if is_too_much && request.connections > 1 { pacer(Wait::Sleep) } else { spinning };
+        let schedule = Schedule::new(start, interval);
+        Self { schedule: if request.keep_calls { schedule.keeping_calls() } else { schedule }, pacer }
     }
 
     /// Whether the next message is due; sleeps where it is not for long, until `wake_at` at most.
@@ -111,6 +117,11 @@ impl Paced {
     }
 }
 
+/// How many processors connections take that spin for so long before each message.
+fn spin_processors(connections: u32, spin: Nanos, interval: Nanos) -> f64 {
+    f64::from(connections) * spin.min(interval).0 as f64 / interval.0.max(1) as f64
+}
+
 impl Sender<'_> {
     fn run(&mut self, observed: &mut Observed) -> io::Result<()> {
         let sent = self.send_all(observed);
@@ -122,6 +133,9 @@ impl Sender<'_> {
                 paced.schedule.pacing(paced.schedule.due_of(messages).min(end))
             }
         });
+        if let Some(paced) = &mut self.paced {
+            observed.outcome.calls = paced.schedule.take_calls();
+        }
         sent?;
         net::shutdown(&observed.connection, Shutdown::Write)?;
         self.drain(observed)
@@ -137,7 +151,13 @@ impl Sender<'_> {
 
     /// Sends where it is time and there is room; waits for either otherwise.
     fn step(&mut self, observed: &mut Observed, next_reading: Time) -> io::Result<()> {
-        let wake_at = next_reading.min(self.over_at.max(HostClock.now()));
+        let now = HostClock.now();
+        if now >= self.over_at && now - self.over_at > DRAIN_TIMEOUT {
+            return Err(io::Error::other("the peer has no room for the rest of a message"));
+        }
+        // What is left after the end is the rest of a message, which waits for room.
+        let is_rest = self.pending > 0 && now >= self.over_at;
+        let wake_at = if is_rest { next_reading } else { next_reading.min(self.over_at.max(now)) };
         if self.pending == 0 {
             if let Some(paced) = &mut self.paced {
                 if !paced.has_come(wake_at, self.over_at) {
@@ -162,7 +182,8 @@ impl Sender<'_> {
             true => Some(observed.connection.read("send", None)?),
             false => None,
         };
-        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        let own = if self.request.is_eor { SendFlags::EOR } else { SendFlags::empty() };
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL | own;
         let before = HostClock.now();
         let taken = net::send(&observed.connection, &self.data[..self.pending], flags);
         let at = HostClock.now();
@@ -175,7 +196,7 @@ impl Sender<'_> {
             reading.handed = Some((at, taken));
         }
         observed.outcome.readings.extend(reading);
-        observed.outcome.moved_bytes += taken as u64;
+        observed.moved(taken, before);
         if let Some(paced) = &mut self.paced {
             paced.schedule.sent(before, self.pending, self.pending - taken);
         }

@@ -31,9 +31,9 @@ class TcpInstrument(Conversation):
         self.ask({"do": "send", **request})
         return self.answer(seconds + DRAIN_SECONDS + PATIENCE_SECONDS, tick)
 
-    def finish_listening(self, block: int) -> dict[str, Any]:
-        """Wait for the connections to end; gives what came of each."""
-        self.ask({"do": "finish", "block": block})
+    def finish_listening(self, block: int, stream: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Wait for the connections to end; gives what came of each. `stream`: the trial of streams that they are."""
+        self.ask({"do": "finish", "block": block} | ({} if stream is None else {"stream": dict(stream)}))
         return self.answer(PATIENCE_SECONDS, no_tick)
 
 

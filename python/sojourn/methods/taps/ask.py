@@ -22,4 +22,6 @@ def check_tappable(plan: Plan, given: Lookup) -> None:
             raise refuse(Given(device, given("bed.devices", device).where), "bed.devices", wanted)
 
 
-ASK = ask_streams(sessions=True, not_simulated="taps see real frames: leave out --bed sim", check=check_tappable)
+ASK = ask_streams(
+    tcp=True, sessions=True, not_simulated="taps see real frames: leave out --bed sim", check=check_tappable
+)
