@@ -110,6 +110,7 @@ def test_messages_that_all_left_alone_have_a_pacing_error_on_the_wire(tmp_path: 
         one: pytest.approx(100_000, rel=0.001) for one in BETWEEN_NS
     }  # fmt: skip
     assert not [one for one in found.findings if one.name in {"segments_differ", "incomplete", "path_dead"}]
+    assert not figures(found, "late", "ratio"), "a receiver of bytes does not know when a message was sent"
 
 
 def test_segments_of_several_messages_are_counted_told_and_kept_out_of_the_delays(tmp_path: Path) -> None:

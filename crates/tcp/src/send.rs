@@ -23,6 +23,8 @@ const CONNECT_TIMEOUT: Nanos = Nanos::seconds(10);
 const DRAIN_TIMEOUT: Nanos = Nanos::seconds(60);
 /// So many processors all connections together may spin on while they wait for departures; beyond, they sleep.
 const MOST_SPIN_PROCESSORS: f64 = 1.0;
+/// From the moment when all connections are there to the first message: what their threads need to begin.
+const LEAD: Nanos = Nanos::millis(1);
 
 /// Connects, sends, waits until everything has been acknowledged, and closes. Ends early once `stop` is set.
 ///
@@ -32,7 +34,7 @@ pub fn send(request: &Send, stop: &AtomicBool) -> Result<Vec<Outcome>, TcpError>
     let end = request.end()?;
     let connect = |number| connect(request, number, stop);
     let connections: Vec<Connection> = (0..request.connections).map(connect).collect::<Result<_, _>>()?;
-    let start = HostClock.now();
+    let start = HostClock.now() + if request.interval.is_some() { LEAD } else { Nanos::ZERO };
     let begin = |connection| {
         let observed = Observed::new(connection, request.sockets.read_every, start)?;
         let mut sender = Sender {
@@ -97,12 +99,11 @@ struct Paced {
 
 impl Paced {
     fn new(start: Time, interval: Nanos, request: &Send) -> Self {
-        let pacer = |wait| Pacer::new(Pace { wait, is_real_time: false }, interval, Nanos::ZERO, &HostClock);
-        let spinning = pacer(Wait::SleepThenSpin);
-        let is_too_much = spin_processors(request.connections, spinning.wake, interval) > MOST_SPIN_PROCESSORS;
-        let pacer = if is_too_much && request.connections > 1 { pacer(Wait::Sleep) } else { spinning };
         let schedule = Schedule::new(start, interval);
-        Self { schedule: if request.keep_calls { schedule.keeping_calls() } else { schedule }, pacer }
+        Self {
+            schedule: if request.keep_calls { schedule.keeping_calls() } else { schedule },
+            pacer: pacer(request.connections, interval),
+        }
     }
 
     /// Whether the next message is due; sleeps where it is not for long, until `wake_at` at most.
@@ -117,9 +118,13 @@ impl Paced {
     }
 }
 
-/// How many processors connections take that spin for so long before each message.
-fn spin_processors(connections: u32, spin: Nanos, interval: Nanos) -> f64 {
-    f64::from(connections) * spin.min(interval).0 as f64 / interval.0.max(1) as f64
+/// Returns what says when to sleep and when to spin, of one of so many connections that send at this interval.
+fn pacer(connections: u32, interval: Nanos) -> Pacer {
+    let pacer = |wait| Pacer::new(Pace { wait, is_real_time: false }, interval, Nanos::ZERO, &HostClock);
+    let spinning = pacer(Wait::SleepThenSpin);
+    let spin_share = spinning.wake.min(interval).0 as f64 / interval.0.max(1) as f64;
+    let is_too_much = connections > 1 && f64::from(connections) * spin_share > MOST_SPIN_PROCESSORS;
+    if is_too_much { pacer(Wait::Sleep) } else { spinning }
 }
 
 impl Sender<'_> {
@@ -238,5 +243,19 @@ impl Sender<'_> {
             End::After(_) => HostClock.now() >= self.over_at && (self.pending == 0 || self.request.interval.is_none()),
         };
         is_enough || self.stop.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_connections_together_spin_on_a_processor_at_most() {
+        let spin = |connections, interval_us| pacer(connections, Nanos::micros(interval_us)).wake;
+        assert!(spin(1, 10) > Nanos::ZERO, "one may: its departures are what is asked for");
+        assert_eq!(spin(10, 1_000), spin(1, 1_000), "a processor's time, all together");
+        assert_eq!(spin(11, 1_000), Nanos::ZERO);
+        assert_eq!(spin(2, 50), Nanos::ZERO, "each would spin all the time");
     }
 }

@@ -37,7 +37,10 @@ class TcpInstrument(Conversation):
         return self.answer(PATIENCE_SECONDS, no_tick)
 
 
-def tcp_argv(instrument: str, records: Path, part: int, name: str, cpu: int | None) -> list[str]:
-    """The command line of one end, `name` in its records, for one part of a run."""
+def tcp_argv(
+    instrument: str, records: Path, part: int, name: str, cpu: int | None, *, punctual: bool = False
+) -> list[str]:
+    """The command line of one end, `name` in its records, for one part of a run; `punctual`: with raised priority."""
     own = ["--record", str(records), "--part", str(part), "--name", name, "--die-with-parent"]
+    own += ["--punctual"] if punctual else []
     return [instrument, "tcp", "serve", *own, *([] if cpu is None else ["--cpu", str(cpu)])]

@@ -6,7 +6,7 @@
 use serde::Deserialize;
 use sojourn_record::stream::{Role, Send, Stream, StreamBlock, StreamCounts};
 use sojourn_tcp::Outcome;
-use sojourn_time::{Source, Stamp, Time, Wait};
+use sojourn_time::{Source, Stamp, Time};
 
 use crate::place::Place;
 use crate::stream::host::{self, Took};
@@ -44,8 +44,8 @@ pub struct Arrived {
     sent: u64,
 }
 
-/// What the connections took, and the processor that the program is pinned to.
-pub type By<'a> = (&'a Took, Option<u32>);
+/// What the connections took, and where the program runs.
+pub type By<'a> = (&'a Took, &'a Place);
 
 fn measure() -> String {
     "measure".to_owned()
@@ -120,13 +120,12 @@ fn plain(
     (block, of): (u32, &OfStream),
     outcome: &Outcome,
     message_bytes: u32,
-    (role, (took, cpu)): (Role, By<'_>),
+    (role, (took, place)): (Role, By<'_>),
 ) -> Stream {
     let OfStream { device, round, visit, cell, purpose, frame_bytes } = of;
     let (device, purpose) = (device.clone(), purpose.clone());
     let head = Head { block, device, round: *round, visit: *visit, cell: *cell, purpose };
-    let place = Place { cpu, is_real_time: false, nice: 0, wait: Wait::SleepThenSpin, is_locked: false };
-    let common = Common { head: &head, took, place: Some(&place), clock_id: host::clock_id() };
+    let common = Common { head: &head, took, place: Some(place), clock_id: host::clock_id() };
     let nagle = if outcome.facts.is_nodelay { "no delay" } else { "Nagle" };
     let engine = format!("TCP {}, {nagle}", outcome.facts.congestion);
     let payload_bytes = message_bytes as usize;

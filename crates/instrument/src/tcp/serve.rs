@@ -7,13 +7,13 @@ use serde_json::{Value, json};
 use sojourn_record::stream::StreamBlock;
 use sojourn_record::{ReadingFile, StreamFolder};
 use sojourn_tcp::{Listening, Outcome};
-use sojourn_time::Nanos;
+use sojourn_time::{Nanos, Wait};
 
 use super::apply_scheduling;
 use super::arguments::Serve;
 use super::rows::{self, Arrived, OfStream};
 use crate::failure::WrongRequest;
-use crate::place;
+use crate::place::{self, Place};
 use crate::serve;
 use crate::stream::host::Meter;
 use crate::sys::STOP;
@@ -56,8 +56,11 @@ pub fn run(arguments: &Serve) -> anyhow::Result<()> {
     let signal = place::stop_signal()?;
     apply_scheduling(&arguments.place)?;
     let file = ReadingFile::create(&arguments.record, &arguments.name, arguments.part, &crate::origin(false))?;
-    let mut end = Ends { arguments, file, streams: None, listening: BTreeMap::new() };
-    serve::say(&serve::ready(None, json!({ "cpu": arguments.place.cpu })))?;
+    let nice = arguments.punctual.then(place::be_punctual).unwrap_or_default();
+    let place =
+        Place { cpu: arguments.place.cpu, is_real_time: false, nice, wait: Wait::SleepThenSpin, is_locked: false };
+    let mut end = Ends { arguments, place, file, streams: None, listening: BTreeMap::new() };
+    serve::say(&serve::ready(None, json!({ "cpu": place.cpu, "nice": nice })))?;
     serve::serve(signal, |asked| end.answer(asked).map(Some))?;
     if let Some(mut streams) = end.streams {
         streams.finish()?;
@@ -68,6 +71,7 @@ pub fn run(arguments: &Serve) -> anyhow::Result<()> {
 /// What is under way.
 struct Ends<'a> {
     arguments: &'a Serve,
+    place: Place,
     file: ReadingFile,
     /// Opened with the first trial of streams.
     streams: Option<StreamFolder>,
@@ -85,16 +89,17 @@ impl Ends<'_> {
                 }
                 let meter = Meter::start();
                 let outcomes = sojourn_tcp::send(request, &STOP)?;
-                let (took, cpu) = (meter.stop(), self.arguments.place.cpu);
-                let of = stream.as_ref().map(|of| rows::sent(of, request, &outcomes, (&took, cpu)));
+                let took = meter.stop();
+                let of = stream.as_ref().map(|of| rows::sent(of, request, &outcomes, (&took, &self.place)));
                 self.keep(request.sockets.block, "sent", &outcomes, of)
             }
             Asked::Finish(asked) => {
                 let nobody = || WrongRequest(format!("finish: nobody listens for block {}", asked.block));
                 let (listening, meter) = self.listening.remove(&asked.block).ok_or_else(nobody)?;
                 let outcomes = listening.finish(asked.patience)?;
-                let (took, cpu) = (meter.stop(), self.arguments.place.cpu);
-                let of = asked.stream.as_ref().map(|of| rows::received((asked.block, of), &outcomes, (&took, cpu)));
+                let took = meter.stop();
+                let by = (&took, &self.place);
+                let of = asked.stream.as_ref().map(|of| rows::received((asked.block, of), &outcomes, by));
                 self.keep(asked.block, "received", &outcomes, of)
             }
         }
