@@ -572,7 +572,7 @@ def test_messages_over_tcp_are_segments_without_options() -> None:
 @pytest.mark.parametrize(
     ("study", "sets", "sentence"),
     [
-        ("bridge-modes-tcp", ["stream.schedule=poisson"], 'stream.schedule = "poisson": expected "regular" with engine'),
+        ("bridge-modes-tcp", ["stream.schedule=poisson"], 'stream.schedule = "poisson": expected "regular" with'),
         ("bridge-modes-tcp", ["stream.rate=50%"], 'stream.rate = "50%": expected messages or bits per second'),
         ("bridge-modes-tcp", ["stream.to=multicast"], 'stream.to = "multicast": expected "unicast" with engine tcp'),
         ("bridge-modes-tcp", ["bed.offloads=true"], "bed.offloads = true: expected false with engine tcp"),

@@ -1,4 +1,4 @@
-"""Method "taps" on made-up messages over TCP of known truth: what joined them, and how late they passed the first tap."""
+"""Method "taps" on made-up messages over TCP of known truth: what joined them, how late they passed the first tap."""
 
 from __future__ import annotations
 

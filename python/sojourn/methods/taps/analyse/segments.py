@@ -74,7 +74,7 @@ def data_lengths(run: Run, event: dict[str, Any]) -> pl.Series:
 
 
 def classes(data: pl.Series, size: int, messages: int) -> tuple[int, int, int, int, int]:
-    """How many segments there are, how many carry one message, more, or less; and the bytes that were sent again."""
+    """How many segments there are, how many carry one message, more, or less; and the retransmitted bytes."""
     alone, joined, cut = (int(one.sum()) for one in (data == size, data > size, data < size))
     return len(data), alone, joined, cut, max(0, int(data.sum()) - messages * size)
 
