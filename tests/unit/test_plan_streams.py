@@ -476,7 +476,6 @@ def test_what_no_router_passes_is_refused(study: str, sets: list[str], sentence:
         ("bridge-modes", ["stream.engine=packet", "stream.payload_bytes=64"],
          'expected "auto", "udp" or "udp6": bridge:netfilter acts on nothing but IP: raw frames pass it'),
         ("bridge-modes", ["stream.engine=udp,packet"], "bridge:netfilter acts on nothing but IP"),
-        ("loss", ["stream.load=10%"], "bridge:netfilter acts on nothing but IP"),
         ("bridge-latency", ["probe=raw/ping-pong", "probe.frame_bytes=64"], "expected icmp or udp probes alone"),
     ],
 )  # fmt: skip
@@ -573,3 +572,48 @@ def test_a_rate_of_one_size_is_judged_by_frames_of_that_size() -> None:
     )
     assert is_restful(slow)
     assert not is_restful(quick), "11,364 frames of 110 bytes a second"
+
+
+def test_messages_over_tcp_are_segments_without_options() -> None:
+    """The paper's: "1460 byte for TCP", in frames as long as those of UDP's 1472."""
+    cells = [
+        (one.engine, one.payload_bytes, one.frame_bytes, round((one.rate_pps or 0) * one.frame_bytes * 8 / 1e6))
+        for one in stream_cells(load_plan("bridge-modes-tcp"))
+    ]
+    small, large = [("tcp", 64, 122, rate) for rate in (1, 11, 21, 31)], [1, *range(10, 100, 10)]
+    assert cells == [*small, *(("tcp", 1460, 1518, rate) for rate in large)]
+
+
+@pytest.mark.parametrize(
+    ("study", "sets", "sentence"),
+    [
+        ("bridge-modes-tcp", ["stream.schedule=poisson"], 'stream.schedule = "poisson": expected "regular" with'),
+        ("bridge-modes-tcp", ["stream.rate=50%"], 'stream.rate = "50%": expected messages or bits per second'),
+        ("bridge-modes-tcp", ["stream.to=multicast"], 'stream.to = "multicast": expected "unicast" with engine tcp'),
+        ("bridge-modes-tcp", ["bed.offloads=true"], "bed.offloads = true: expected false with engine tcp"),
+        ("bridge-modes-tcp", ["stream.payload_bytes=1461", "stream.rate=1kpps"], "at most 1460 for engine tcp"),
+        ("bridge-modes-tcp", ["stream.payload_bytes=20", "stream.rate=1kpps"], "at least 40 for engine tcp"),
+        ("one-way", ["stream.engine=tcp"], 'stream.engine = "tcp": expected it with study.method = taps alone'),
+        ("throughput", ["stream.engine=tcp"], 'stream.engine = "tcp": expected it with study.method = taps alone'),
+    ],
+)
+def test_what_messages_over_tcp_cannot_be_is_refused(study: str, sets: list[str], sentence: str) -> None:
+    with pytest.raises(RequestError, match=re.escape(sentence)):
+        load_plan(study, sets=sets)
+
+
+def test_a_rate_of_a_size_that_no_frame_has_is_refused() -> None:
+    sentence = 'stream.rate = "1Mbit/s at 1472": expected rates of sizes in stream.payload_bytes, which has 64'
+    with pytest.raises(RequestError, match=re.escape(sentence)):
+        load_plan("bridge-modes", sets=["stream.payload_bytes=64"])
+
+
+def test_a_rate_of_one_size_stays_with_it_where_that_is_made_one_of_udp() -> None:
+    own = ["stream.engine=auto", "stream.payload_bytes=46,1500", "stream.rate=10kpps at 46,1kpps at 1500"]
+    plan = load_plan("bridge-modes", sets=[*own, "devices=router"])
+    assert [(one.payload_bytes, one.rate_pps) for one in stream_cells(plan)] == [(46, 10_000.0), (1472, 1_000.0)]
+
+
+def test_a_raw_load_goes_through_a_filter_of_ip() -> None:
+    plan = load_plan("loss", sets=["devices=bridge:netfilter", "stream.load=10%"])
+    assert max(plan.stream.load) == 0.1

@@ -18,7 +18,7 @@ use std::net::SocketAddr;
 pub use observed::Outcome;
 pub use receive::Listening;
 pub use request::{Listen, Receive, Send, Settings, Sockets};
-pub use schedule::{Pacing, PacingError};
+pub use schedule::{Call, Pacing, PacingError};
 pub use send::send;
 pub use socket::Facts;
 

@@ -6,7 +6,7 @@ use serde::Serialize;
 use sojourn_record::tcp_readings::Reading;
 use sojourn_time::{Clock, HostClock, Nanos, Time};
 
-use crate::schedule::Pacing;
+use crate::schedule::{Call, Pacing};
 use crate::socket::{Connection, Facts};
 use crate::wait::Due;
 use crate::{TcpError, failed};
@@ -23,6 +23,10 @@ pub struct Outcome {
     pub started_ns: i64,
     /// When it ended.
     pub ended_ns: i64,
+    /// Before the first send call that took data, or after the first receive call that gave some; absent where none did.
+    pub first_moved_ns: Option<i64>,
+    /// The same of the last such call.
+    pub last_moved_ns: Option<i64>,
     /// How messages at a fixed rate kept their schedule; absent in bulk, and of a receiver.
     pub pacing: Option<Pacing>,
     /// Why it ended early.
@@ -30,6 +34,9 @@ pub struct Outcome {
     /// The readings of TCP_INFO.
     #[serde(skip)]
     pub readings: Vec<Reading>,
+    /// When each message was due and written, where that was to be kept.
+    #[serde(skip)]
+    pub calls: Vec<Call>,
 }
 
 /// A connection under way.
@@ -43,8 +50,18 @@ impl Observed {
     /// Reads TCP_INFO this often from `start`.
     pub fn new(connection: Connection, every: Option<Nanos>, start: Time) -> Result<Self, TcpError> {
         let facts = connection.facts().map_err(failed("ask what the socket is"))?;
-        let (started_ns, ended_ns, readings) = (start.0, start.0, Vec::new());
-        let outcome = Outcome { facts, moved_bytes: 0, started_ns, ended_ns, pacing: None, problem: None, readings };
+        let outcome = Outcome {
+            facts,
+            moved_bytes: 0,
+            started_ns: start.0,
+            ended_ns: start.0,
+            first_moved_ns: None,
+            last_moved_ns: None,
+            pacing: None,
+            problem: None,
+            readings: Vec::new(),
+            calls: Vec::new(),
+        };
         Ok(Self { connection, outcome, due: Due::every(every, start) })
     }
 
@@ -66,6 +83,15 @@ impl Observed {
             self.read("time", Some(due))?;
         }
         Ok(self.due.next())
+    }
+
+    /// Counts what a call moved; nothing where it moved nothing.
+    pub fn moved(&mut self, bytes: usize, at: Time) {
+        if bytes > 0 {
+            self.outcome.moved_bytes += bytes as u64;
+            self.outcome.first_moved_ns.get_or_insert(at.0);
+            self.outcome.last_moved_ns = Some(at.0);
+        }
     }
 
     fn read(&mut self, why: &'static str, due: Option<Time>) -> io::Result<()> {

@@ -117,7 +117,7 @@ fn read_to_end(observed: &mut Observed, stop: &Stop) -> io::Result<()> {
         }
         match net::recv(&observed.connection, &mut buffer, RecvFlags::DONTWAIT) {
             Ok((0, _)) => return Ok(()),
-            Ok((length, _)) => observed.outcome.moved_bytes += length as u64,
+            Ok((length, _)) => observed.moved(length, HostClock.now()),
             Err(Errno::AGAIN | Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }

@@ -53,6 +53,15 @@ pub struct Send {
     #[arg(long)]
     #[serde(default)]
     pub read_before_send: bool,
+    /// End a segment with each send call (MSG_EOR): the kernel appends nothing to it. With --no-delay and messages that are no
+    /// longer than the maximum segment size, each message is one segment
+    #[arg(long = "eor")]
+    #[serde(default)]
+    pub is_eor: bool,
+    /// Whether the outcome has when each message was due and written; with an interval only.
+    #[arg(skip)]
+    #[serde(default)]
+    pub keep_calls: bool,
 }
 
 /// Connections to accept and read to their ends.

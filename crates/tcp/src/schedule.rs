@@ -34,6 +34,17 @@ pub struct Pacing {
     pub error: Option<PacingError>,
 }
 
+/// The first send call that took bytes of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// The message's number, from 0.
+    pub seq: u64,
+    /// When the message was due.
+    pub due: Time,
+    /// Immediately before the call.
+    pub at: Time,
+}
+
 /// The distribution of the pacing error.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PacingError {
@@ -65,6 +76,8 @@ pub struct Schedule {
     max_ns: i64,
     /// The message under way.
     current: Current,
+    /// The calls, where they are kept.
+    calls: Option<Vec<Call>>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -92,7 +105,18 @@ impl Schedule {
             sum_ns: 0,
             max_ns: 0,
             current,
+            calls: None,
         }
+    }
+
+    /// The same; it keeps the first call of each message.
+    pub fn keeping_calls(self) -> Self {
+        Self { calls: Some(Vec::new()), ..self }
+    }
+
+    /// Returns the calls that were kept, and keeps no more.
+    pub fn take_calls(&mut self) -> Vec<Call> {
+        self.calls.take().unwrap_or_default()
     }
 
     /// When the next message is due that was not begun.
@@ -125,7 +149,12 @@ impl Schedule {
         }
         if !self.current.is_tried {
             self.current.is_tried = true;
-            self.measure((before - self.due_of(self.begun.saturating_sub(1))).0);
+            let seq = self.begun.saturating_sub(1);
+            let due = self.due_of(seq);
+            self.measure((before - due).0);
+            if let Some(calls) = &mut self.calls {
+                calls.push(Call { seq, due, at: before });
+            }
         }
         if left > 0 {
             self.partial += u64::from(!self.current.is_partial);
@@ -204,6 +233,22 @@ mod tests {
         assert_eq!((error.n, error.max_ns), (7, 5_500));
         assert!((error.mean_ns - 18_000.0 / 7.0).abs() < 1e-6);
         assert!(error.p50_ns.abs_diff(2_500) <= 3, "{}", error.p50_ns);
+    }
+
+    #[test]
+    fn the_calls_are_kept_where_that_is_asked_one_a_message() {
+        let mut schedule = Schedule::new(START, INTERVAL).keeping_calls();
+        for (before, asked, left) in [(100, 64, 64), (400, 64, 40), (600, 40, 0)] {
+            if asked == 64 && left == 64 {
+                schedule.begin();
+            }
+            schedule.sent(START + Nanos(before), asked, left);
+        }
+        schedule.begin();
+        schedule.sent(START + Nanos(1_200), 64, 0);
+        let call = |seq, due, at| Call { seq, due: START + Nanos(due), at: START + Nanos(at) };
+        assert_eq!(schedule.take_calls(), [call(0, 0, 400), call(1, 1_000, 1_200)]);
+        assert_eq!(kept(&[0, 0]).take_calls(), []);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::thread;
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::{self, RecvFlags, SendFlags, Shutdown, sockopt};
-use sojourn_time::{Clock, HostClock, Nanos, Next, Pace, Pacer, Time};
+use sojourn_time::{Clock, HostClock, Nanos, Next, Pace, Pacer, Time, Wait};
 
 use crate::observed::{Observed, Outcome};
 use crate::request::{End, Send};
@@ -19,8 +19,12 @@ use crate::{TcpError, failed};
 
 /// How long to wait for the peer to accept.
 const CONNECT_TIMEOUT: Nanos = Nanos::seconds(10);
-/// How long to wait for the last acknowledgements.
+/// How long to wait for the last acknowledgements, and after the end for room for the rest of a message.
 const DRAIN_TIMEOUT: Nanos = Nanos::seconds(60);
+/// So many processors all connections together may spin on while they wait for departures; beyond, they sleep.
+const MOST_SPIN_PROCESSORS: f64 = 1.0;
+/// From the moment when all connections are there to the first message: what their threads need to begin.
+const LEAD: Nanos = Nanos::millis(1);
 
 /// Connects, sends, waits until everything has been acknowledged, and closes. Ends early once `stop` is set.
 ///
@@ -30,7 +34,7 @@ pub fn send(request: &Send, stop: &AtomicBool) -> Result<Vec<Outcome>, TcpError>
     let end = request.end()?;
     let connect = |number| connect(request, number, stop);
     let connections: Vec<Connection> = (0..request.connections).map(connect).collect::<Result<_, _>>()?;
-    let start = HostClock.now();
+    let start = HostClock.now() + if request.interval.is_some() { LEAD } else { Nanos::ZERO };
     let begin = |connection| {
         let observed = Observed::new(connection, request.sockets.read_every, start)?;
         let mut sender = Sender {
@@ -38,7 +42,7 @@ pub fn send(request: &Send, stop: &AtomicBool) -> Result<Vec<Outcome>, TcpError>
             stop,
             end,
             data: vec![0x5a; request.message_bytes as usize],
-            paced: request.interval.map(|interval| Paced::new(start, interval)),
+            paced: request.interval.map(|interval| Paced::new(start, interval, request)),
             pending: 0,
             over_at: match end {
                 End::After(span) => start + span,
@@ -94,9 +98,12 @@ struct Paced {
 }
 
 impl Paced {
-    fn new(start: Time, interval: Nanos) -> Self {
-        let pacer = Pacer::new(Pace::default(), interval, Nanos::ZERO, &HostClock);
-        Self { schedule: Schedule::new(start, interval), pacer }
+    fn new(start: Time, interval: Nanos, request: &Send) -> Self {
+        let schedule = Schedule::new(start, interval);
+        Self {
+            schedule: if request.keep_calls { schedule.keeping_calls() } else { schedule },
+            pacer: pacer(request.connections, interval),
+        }
     }
 
     /// Whether the next message is due; sleeps where it is not for long, until `wake_at` at most.
@@ -111,6 +118,15 @@ impl Paced {
     }
 }
 
+/// Returns what says when to sleep and when to spin, of one of so many connections that send at this interval.
+fn pacer(connections: u32, interval: Nanos) -> Pacer {
+    let pacer = |wait| Pacer::new(Pace { wait, is_real_time: false }, interval, Nanos::ZERO, &HostClock);
+    let spinning = pacer(Wait::SleepThenSpin);
+    let spin_share = spinning.wake.min(interval).0 as f64 / interval.0.max(1) as f64;
+    let is_too_much = connections > 1 && f64::from(connections) * spin_share > MOST_SPIN_PROCESSORS;
+    if is_too_much { pacer(Wait::Sleep) } else { spinning }
+}
+
 impl Sender<'_> {
     fn run(&mut self, observed: &mut Observed) -> io::Result<()> {
         let sent = self.send_all(observed);
@@ -122,6 +138,9 @@ impl Sender<'_> {
                 paced.schedule.pacing(paced.schedule.due_of(messages).min(end))
             }
         });
+        if let Some(paced) = &mut self.paced {
+            observed.outcome.calls = paced.schedule.take_calls();
+        }
         sent?;
         net::shutdown(&observed.connection, Shutdown::Write)?;
         self.drain(observed)
@@ -137,7 +156,13 @@ impl Sender<'_> {
 
     /// Sends where it is time and there is room; waits for either otherwise.
     fn step(&mut self, observed: &mut Observed, next_reading: Time) -> io::Result<()> {
-        let wake_at = next_reading.min(self.over_at.max(HostClock.now()));
+        let now = HostClock.now();
+        if now >= self.over_at && now - self.over_at > DRAIN_TIMEOUT {
+            return Err(io::Error::other("the peer has no room for the rest of a message"));
+        }
+        // What is left after the end is the rest of a message, which waits for room.
+        let is_rest = self.pending > 0 && now >= self.over_at;
+        let wake_at = if is_rest { next_reading } else { next_reading.min(self.over_at.max(now)) };
         if self.pending == 0 {
             if let Some(paced) = &mut self.paced {
                 if !paced.has_come(wake_at, self.over_at) {
@@ -162,7 +187,8 @@ impl Sender<'_> {
             true => Some(observed.connection.read("send", None)?),
             false => None,
         };
-        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        let own = if self.request.is_eor { SendFlags::EOR } else { SendFlags::empty() };
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL | own;
         let before = HostClock.now();
         let taken = net::send(&observed.connection, &self.data[..self.pending], flags);
         let at = HostClock.now();
@@ -175,7 +201,7 @@ impl Sender<'_> {
             reading.handed = Some((at, taken));
         }
         observed.outcome.readings.extend(reading);
-        observed.outcome.moved_bytes += taken as u64;
+        observed.moved(taken, before);
         if let Some(paced) = &mut self.paced {
             paced.schedule.sent(before, self.pending, self.pending - taken);
         }
@@ -217,5 +243,19 @@ impl Sender<'_> {
             End::After(_) => HostClock.now() >= self.over_at && (self.pending == 0 || self.request.interval.is_none()),
         };
         is_enough || self.stop.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_connections_together_spin_on_a_processor_at_most() {
+        let spin = |connections, interval_us| pacer(connections, Nanos::micros(interval_us)).wake;
+        assert!(spin(1, 10) > Nanos::ZERO, "one may: its departures are what is asked for");
+        assert_eq!(spin(10, 1_000), spin(1, 1_000), "a processor's time, all together");
+        assert_eq!(spin(11, 1_000), Nanos::ZERO);
+        assert_eq!(spin(2, 50), Nanos::ZERO, "each would spin all the time");
     }
 }

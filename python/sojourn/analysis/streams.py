@@ -241,9 +241,10 @@ def flows_of(run: Run) -> pl.DataFrame:
 
 
 def _known_late(run: Run, flows: pl.DataFrame) -> pl.DataFrame:
-    """Lateness is null where the receiver, who counts it, had a clock of its own."""
+    """Lateness is null where the receiver, who counts it, had a clock of its own, or sees bytes of TCP alone."""
     shared = sorted(shared_blocks(run.clock_lines, run.streams))
-    return flows.with_columns(late=pl.when(pl.col("block").is_in(shared)).then(pl.col("late")))
+    is_known = pl.col("block").is_in(shared) & (pl.col("via") != "tcp")
+    return flows.with_columns(late=pl.when(is_known).then(pl.col("late")))
 
 
 def receivers(streams: pl.DataFrame) -> pl.DataFrame:

@@ -110,10 +110,13 @@ def open_applications(session: Session, asked: Any) -> Iterator[Applications]:
         yield Applications(session, log, ends, asked.mss_bytes)
 
 
-def start_end(session: Session, host: HostName, stack: ExitStack) -> TcpInstrument:
-    """The application of one host."""
+def start_end(
+    session: Session, host: HostName, stack: ExitStack, name: str = "", *, punctual: bool = False
+) -> TcpInstrument:
+    """The application of one host; in records it has the host's name, where it is given no other."""
     cpu = session.cores.prober if host == "a" else session.cores.responder
-    argv = tcp_argv(session.instrument, session.records(host), session.part.number, host, cpu)
+    records = session.records(host)
+    argv = tcp_argv(session.instrument, records, session.part.number, name or host, cpu, punctual=punctual)
     end = TcpInstrument(session.site.start(host), argv)
     stack.callback(end.kill)
     stack.callback(end.finish)

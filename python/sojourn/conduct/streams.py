@@ -15,6 +15,7 @@ from sojourn.conduct.closed import ClosedLoop
 from sojourn.conduct.counters import Counters
 from sojourn.conduct.ends import Ends
 from sojourn.conduct.facts import watch_neighbours
+from sojourn.conduct.messages import Messages
 from sojourn.conduct.remaining import next_block
 from sojourn.conduct.repeats import repeat
 from sojourn.conduct.taps import Taps
@@ -82,9 +83,11 @@ def testing(session: Session, *, floods: bool, all_stamps: bool) -> Iterator[Lim
         watch_neighbours(session),
         Ends(session) as ends,
         session.site.bed.backend.without(session.cores.prober),
+        ExitStack() as stack,
     ):
         number = next_block(session.part.folder, SEARCH_BLOCKS)
-        tester = Tester(session, ends, Counters(session.site), number, floods=floods, all_stamps=all_stamps)
+        messages, counters = Messages(session, stack), Counters(session.site)
+        tester = Tester(session, ends, messages, counters, number, floods=floods, all_stamps=all_stamps)
         limits = Limits(tester)
         try:
             session.screen.say("qualifying the tester")

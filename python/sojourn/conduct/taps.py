@@ -11,6 +11,7 @@ import subprocess
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
+from sojourn.conduct.messages import DATA
 from sojourn.conduct.part import without_event
 from sojourn.conduct.repeats import REPEAT
 from sojourn.errors import MachineError, SojournError
@@ -52,7 +53,7 @@ class Taps:
             yield
             return
         host, key = stations[0].host, asked.link.device.mode.key_of(is_routed=asked.link.is_routed)
-        options = {"format": "records", "key": key}
+        options = {"format": "records", "key": key} | ({"filter": DATA} if asked.engines.send == "tcp" else {})
         ports = {BEFORE: stations[0].left.dev, AFTER: stations[-1].right.dev}
         taps = [{"name": name, "interface": port, "options": options} for name, port in ports.items()]
         # By part: a trial that was cut short is measured again in another one.

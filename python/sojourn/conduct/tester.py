@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from sojourn.bed.model import Link
     from sojourn.conduct.counters import Counters, Counts
     from sojourn.conduct.ends import Ends
+    from sojourn.conduct.messages import Messages
     from sojourn.conduct.part import Session
     from sojourn.conduct.site import Site
     from sojourn.conduct.taps import Taps
@@ -133,6 +134,8 @@ class Tester:
 
     session: Session
     ends: Ends
+    messages: Messages
+    """The ends of streams that are messages over TCP."""
     counters: Counters
     next_block: int
     floods: bool
@@ -223,15 +226,15 @@ class Tester:
 
     def _over_wires(self, asked: Asked) -> dict[str, Any]:
         self.announce(asked)
+        is_tcp = asked.engines.send == "tcp"
         with (
             self.emulated(asked),
             self.taps.during(asked) if self.taps else nullcontext(),
             self.loaded(asked) as load,
-            self._receiving(asked) as received,
+            self.messages.receiving(asked) if is_tcp else self._receiving(asked) as received,
         ):
             before = self.counted(asked)
-            self.ends["a"].send(asking.sending(asked))
-            sent = self.ends["a"].sent(self.session.screen.tick)
+            sent = self.messages.send(asked) if is_tcp else self._send(asked)
             self.session.emulators.wait_until_empty(asked.trial.path, asked.trial.factors.pipe)
             time.sleep(asked.plan.trials.grace_ns / 1e9)
             after = self.counted(asked)
@@ -241,6 +244,10 @@ class Tester:
         ways = {"sent": sent["flows"], "received": received["b"]["flows"]}
         answers = received["a2"]["flows"] if "a2" in received else sent.get("answers")
         return ways | {"answers": answers, "load": load or None, "clock": sent.get("clock"), **counted}
+
+    def _send(self, asked: Asked) -> dict[str, Any]:
+        self.ends["a"].send(asking.sending(asked))
+        return self.ends["a"].sent(self.session.screen.tick)
 
     def emulated(self, asked: Asked) -> AbstractContextManager[None]:
         """The emulators of the trial's path set for it, and counting for it."""

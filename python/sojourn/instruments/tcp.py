@@ -31,13 +31,16 @@ class TcpInstrument(Conversation):
         self.ask({"do": "send", **request})
         return self.answer(seconds + DRAIN_SECONDS + PATIENCE_SECONDS, tick)
 
-    def finish_listening(self, block: int) -> dict[str, Any]:
-        """Wait for the connections to end; gives what came of each."""
-        self.ask({"do": "finish", "block": block})
+    def finish_listening(self, block: int, stream: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Wait for the connections to end; gives what came of each. `stream`: the trial of streams that they are."""
+        self.ask({"do": "finish", "block": block} | ({} if stream is None else {"stream": dict(stream)}))
         return self.answer(PATIENCE_SECONDS, no_tick)
 
 
-def tcp_argv(instrument: str, records: Path, part: int, name: str, cpu: int | None) -> list[str]:
-    """The command line of one end, `name` in its records, for one part of a run."""
+def tcp_argv(
+    instrument: str, records: Path, part: int, name: str, cpu: int | None, *, punctual: bool = False
+) -> list[str]:
+    """The command line of one end, `name` in its records, for one part of a run; `punctual`: with raised priority."""
     own = ["--record", str(records), "--part", str(part), "--name", name, "--die-with-parent"]
+    own += ["--punctual"] if punctual else []
     return [instrument, "tcp", "serve", *own, *([] if cpu is None else ["--cpu", str(cpu)])]

@@ -23,6 +23,7 @@ def ask_streams(  # noqa: PLR0913 - one for each way in which such methods diffe
     *,
     kinds: tuple[str, ...] = ("one-way",),
     overload: bool = False,
+    tcp: bool = False,
     restless: bool = False,
     sessions: bool = False,
     hypotheses: tuple[str, ...] = (),
@@ -36,9 +37,10 @@ def ask_streams(  # noqa: PLR0913 - one for each way in which such methods diffe
     """The ask, with `more` sections and a further check.
 
     `is_compared`: what a device adds is a difference of two paths, whose A/A control may have a link of its own.
+    `tcp`: whether streams may be messages over TCP, whose segments the method sees.
     `restless`: frames follow each other closely, unless slow ones are asked for; see `Ask.restful`.
     """
-    allowed = Allowed(kinds=kinds, overload=overload)
+    allowed = Allowed(kinds=kinds, overload=overload, tcp=tcp)
 
     def check_all(plan: Plan, given: Lookup) -> None:
         if check is not None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from sojourn.plan.source import Table
     from sojourn.plan.types import Plan
 
-BY_IP = ("udp", "udp6")
+BY_IP = ("udp", "udp6", "tcp")
 UDP = ENGINES["udp"]
 
 
@@ -76,6 +76,12 @@ def _streams_over_routers(plan: Plan, *, is_free: bool, is_free_to: bool) -> Pla
     sizes = tuple(dict.fromkeys(min(most, max(least, one)) for one in stream.sizes))
     if raw and sizes != stream.sizes:
         changes[stream.size_key] = sizes
+        changes[stream.rate_key] = tuple(
+            dict.fromkeys(
+                rate if rate.size is None else replace(rate, size=min(most, max(least, rate.size)))
+                for rate in stream.rates
+            )
+        )
         told.append(f"stream.{stream.size_key} from {least} to {most}, which UDP can have")
     most_to = ("unicast",) if routed_devices(plan) else ("unicast", "multicast")
     passing = tuple(to for to in stream.to if to in most_to)
@@ -137,5 +143,5 @@ def _check_streams(plan: Plan, given: Lookup, why: str, *, is_routed: bool) -> N
             raise refuse(
                 Given(to, given("stream.to", to).where), "stream.to", f'"unicast" alone: {why}, to one address'
             )
-    if any(stream.load):
+    if any(stream.load) and is_routed:
         raise refuse(given("stream.load", list(stream.load)), "stream.load", f"no load, which is raw frames: {why}")

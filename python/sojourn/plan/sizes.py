@@ -67,10 +67,12 @@ ENGINES: dict[str, Engine] = {
     "packet": Engine(0, 46),
     "udp": Engine(20 + 8, 40),
     "udp6": Engine(40 + 8, 40),
+    "tcp": Engine(20 + 20, 40),
     "xdp": Engine(0, 46),
     "live": Engine(0, 46),
 }
-"""Streams: raw frames, or UDP. The stream's own header takes the first 40 bytes of the payload."""
+"""Streams: raw frames, UDP, or messages over TCP, whose segments have no options (no timestamps). The stream's own
+header takes the first 40 bytes of the payload; a message over TCP has none, but is longer than a header's options."""
 
 VLAN_TAG = 4
 

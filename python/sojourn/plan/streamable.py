@@ -35,11 +35,13 @@ class Allowed:
     kinds: tuple[str, ...] = ("one-way",)
     overload: bool = False
     """Whether it asks what happens beyond what a device can carry."""
+    tcp: bool = False
+    """Whether it sees the segments of messages over TCP."""
 
 
 def check_streams(plan: Plan, given: Lookup, allowed: Allowed) -> None:
     """Raise the first refusal, if there is one."""
-    check_frames(plan, given)
+    check_frames(plan, given, tcp=allowed.tcp)
     check_kinds(plan, given, allowed.kinds)
     check_addresses(plan, given)
     check_ends(plan, given)
@@ -49,11 +51,39 @@ def check_streams(plan: Plan, given: Lookup, allowed: Allowed) -> None:
         check_rates(plan, given)
 
 
-def check_frames(plan: Plan, given: Lookup) -> None:
+def check_frames(plan: Plan, given: Lookup, *, tcp: bool = False) -> None:
     """Frames that a shaper lets through, that engines can have, and that carry what is asked."""
+    check_tcp(plan, given, is_seen=tcp)
     check_shaper(plan, given)
     check_sizes(plan, given)
     check_tags(plan, given)
+
+
+def check_tcp(plan: Plan, given: Lookup, *, is_seen: bool) -> None:
+    """Messages over TCP where their segments are seen, at a constant rate, between hosts of the bed's own."""
+    stream, bed = plan.stream, plan.bed
+    if "tcp" not in stream.engine:
+        return
+    if not is_seen:
+        where = Given("tcp", given("stream.engine", "tcp").where)
+        raise refuse(where, "stream.engine", "it with study.method = taps alone, which sees what each segment carries")
+    alone = {"schedule": "regular", "to": "unicast", "senders": 1, "receivers": 0}
+    for key, only in alone.items():
+        for value in getattr(stream, key):
+            if value != only:
+                wanted = f'"{only}"' if isinstance(only, str) else only
+                raise refuse(
+                    Given(value, given(f"stream.{key}", value).where), f"stream.{key}", f"{wanted} with engine tcp"
+                )
+    if shares := [rate for rate in stream.rates if rate.share is not None]:
+        where = Given(str(shares[0]), given("stream.rate", str(shares[0])).where)
+        raise refuse(where, "stream.rate", "messages or bits per second with engine tcp")
+    if bed.backend != "netns":
+        wanted = '"netns" with engine tcp, which changes settings of the TCP on the hosts'
+        raise refuse(given("bed.backend", bed.backend), "bed.backend", wanted)
+    if bed.offloads:
+        wanted = "false with engine tcp: offloads join segments"
+        raise refuse(given("bed.offloads", bed.offloads), "bed.offloads", wanted)
 
 
 def check_shaper(plan: Plan, given: Lookup) -> None:
@@ -87,7 +117,7 @@ def check_tags(plan: Plan, given: Lookup) -> None:
     stream = plan.stream
     if stream.pcp is not None and stream.vlan is None:
         raise refuse(given("stream.pcp", stream.pcp), "stream.pcp", "stream.vlan beside it: the priority is in the tag")
-    if stream.vlan is not None and {"udp", "udp6", "live"} & set(stream.engine):
+    if stream.vlan is not None and {"udp", "udp6", "tcp", "live"} & set(stream.engine):
         raise refuse(given("stream.vlan", stream.vlan), "stream.vlan", 'it with engine "auto", "packet" or "xdp" alone')
     if stream.dscp and not set(stream.engine) <= {"udp", "udp6"}:
         raise refuse(given("stream.dscp", stream.dscp), "stream.dscp", 'it with engine "udp" or "udp6" alone')
@@ -193,6 +223,13 @@ def check_schedules(plan: Plan, given: Lookup) -> None:
             key = f"stream.{stream.rate_key}"
             where = given(key, [str(rate) for rate in stream.rates])
             raise refuse(where, key, f"a rate for stream.{stream.size_key} = {size} too, which none of these is for")
+    for rate in stream.rates:
+        if rate.size is not None and rate.size not in stream.sizes:
+            where = Given(str(rate), given(f"stream.{stream.rate_key}", str(rate)).where)
+            sizes = ", ".join(map(str, stream.sizes))
+            raise refuse(
+                where, f"stream.{stream.rate_key}", f"rates of sizes in stream.{stream.size_key}, which has {sizes}"
+            )
     check_walk(plan, given)
 
 

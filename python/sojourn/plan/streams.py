@@ -39,7 +39,7 @@ class StreamPlan:
         "one-way (a stream), ping-pong, request-response (closed loops), answers (of many to one request)",
     )
     engine: tuple[str, ...] = key(
-        list_of(one_of(*ENGINES)), ("auto",), "auto (the best raw one here), packet, xdp, live, udp or udp6"
+        list_of(one_of(*ENGINES)), ("auto",), "auto (the best raw one here), packet, xdp, live, udp, udp6 or tcp"
     )
     frame_bytes: tuple[int, ...] | None = key(BYTES, None, "Ethernet frame with its FCS")
     payload_bytes: tuple[int, ...] | None = key(BYTES, None, "user data")

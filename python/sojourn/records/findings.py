@@ -81,6 +81,11 @@ OF_THE_ANALYSIS: Final = (
         "note",
         "What a device adds by subtraction differs from what its taps see by more than both are uncertain.",
     ),
+    FindingKind(
+        "segments_differ",
+        "doubtful",
+        "Messages over TCP did not leave as one segment each: the packet rate is not the one that was asked for.",
+    ),
     FindingKind("below_floor", "invalid", "A delay is below what the path can have."),
     FindingKind("interference", "note", "Something outside the experiment disturbed it."),
     FindingKind("path_not_filled", "doubtful", "The flows of TCP left a part of the path's rate unused."),

@@ -11,7 +11,7 @@ mod quantiles;
 mod rate;
 mod receive;
 pub mod request;
-mod rows;
+pub mod rows;
 mod send;
 mod serve;
 mod shape;

@@ -95,7 +95,8 @@ fn unexpected_counts(of: Unexpected) -> StreamCounts {
     }
 }
 
-fn blank(common: Common<'_>, what: &What<'_>) -> Stream {
+/// Returns a row without figures.
+pub fn blank(common: Common<'_>, what: &What<'_>) -> Stream {
     let Common { head, took, place, clock_id } = common;
     Stream {
         device: head.device.clone(),

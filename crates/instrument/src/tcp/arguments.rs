@@ -77,6 +77,9 @@ pub struct Serve {
     /// Who writes it, in its name: letters and digits
     #[arg(long, value_name = "WHO", value_parser = name)]
     pub name: String,
+    /// Raise the priority where that is permitted, as what sends streams does: departures are on time beside other work
+    #[arg(long)]
+    pub punctual: bool,
     #[command(flatten)]
     pub place: Spot,
 }

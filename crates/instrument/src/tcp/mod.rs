@@ -1,6 +1,7 @@
 //! `tcp`: connections by hand, or as asked line by line. What they do is in `sojourn-tcp`.
 
 pub mod arguments;
+mod rows;
 mod serve;
 mod single;
 

@@ -4,15 +4,18 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
-use sojourn_record::ReadingFile;
+use sojourn_record::stream::StreamBlock;
+use sojourn_record::{ReadingFile, StreamFolder};
 use sojourn_tcp::{Listening, Outcome};
-use sojourn_time::Nanos;
+use sojourn_time::{Nanos, Wait};
 
 use super::apply_scheduling;
 use super::arguments::Serve;
+use super::rows::{self, Arrived, OfStream};
 use crate::failure::WrongRequest;
-use crate::place;
+use crate::place::{self, Place};
 use crate::serve;
+use crate::stream::host::Meter;
 use crate::sys::STOP;
 
 /// A request, one a line.
@@ -22,8 +25,16 @@ enum Asked {
     /// Accept connections from now on; `finish` tells what came of them.
     Listen(sojourn_tcp::Receive),
     /// Connect and send; answered when everything has been acknowledged.
-    Send(sojourn_tcp::Send),
+    Send(Box<SendAsked>),
     Finish(Finish),
+}
+
+/// Connections to send on; as a trial of streams they are rows of `streams` too, and their messages of `sends`.
+#[derive(Debug, Deserialize)]
+struct SendAsked {
+    #[serde(flatten)]
+    request: sojourn_tcp::Send,
+    stream: Option<OfStream>,
 }
 
 /// Wait for the connections of a block to end, and say what came of them.
@@ -33,6 +44,8 @@ struct Finish {
     block: u32,
     #[serde(default = "five_seconds", rename = "patience_ns")]
     patience: Nanos,
+    /// Where the connections are a trial of streams.
+    stream: Option<Arrived>,
 }
 
 /// Carries out requests until the input ends or a signal comes.
@@ -43,34 +56,51 @@ pub fn run(arguments: &Serve) -> anyhow::Result<()> {
     let signal = place::stop_signal()?;
     apply_scheduling(&arguments.place)?;
     let file = ReadingFile::create(&arguments.record, &arguments.name, arguments.part, &crate::origin(false))?;
-    let mut end = Ends { file, listening: BTreeMap::new() };
-    serve::say(&serve::ready(None, json!({ "cpu": arguments.place.cpu })))?;
+    let nice = arguments.punctual.then(place::be_punctual).unwrap_or_default();
+    let place =
+        Place { cpu: arguments.place.cpu, is_real_time: false, nice, wait: Wait::SleepThenSpin, is_locked: false };
+    let mut end = Ends { arguments, place, file, streams: None, listening: BTreeMap::new() };
+    serve::say(&serve::ready(None, json!({ "cpu": place.cpu, "nice": nice })))?;
     serve::serve(signal, |asked| end.answer(asked).map(Some))?;
+    if let Some(mut streams) = end.streams {
+        streams.finish()?;
+    }
     Ok(end.file.finish()?)
 }
 
 /// What is under way.
-struct Ends {
+struct Ends<'a> {
+    arguments: &'a Serve,
+    place: Place,
     file: ReadingFile,
-    listening: BTreeMap<u32, Listening>,
+    /// Opened with the first trial of streams.
+    streams: Option<StreamFolder>,
+    listening: BTreeMap<u32, (Listening, Meter)>,
 }
 
-impl Ends {
+impl Ends<'_> {
     fn answer(&mut self, asked: Asked) -> anyhow::Result<Value> {
         match asked {
             Asked::Listen(asked) => self.listen(asked),
             Asked::Send(asked) => {
-                if asked.duration.is_none() && asked.bytes.is_none() {
+                let SendAsked { request, stream } = &*asked;
+                if request.duration.is_none() && request.bytes.is_none() {
                     return Err(WrongRequest("send: give duration_ns or bytes".to_owned()).into());
                 }
-                let outcomes = sojourn_tcp::send(&asked, &STOP)?;
-                self.keep(asked.sockets.block, "sent", &outcomes)
+                let meter = Meter::start();
+                let outcomes = sojourn_tcp::send(request, &STOP)?;
+                let took = meter.stop();
+                let of = stream.as_ref().map(|of| rows::sent(of, request, &outcomes, (&took, &self.place)));
+                self.keep(request.sockets.block, "sent", &outcomes, of)
             }
             Asked::Finish(asked) => {
                 let nobody = || WrongRequest(format!("finish: nobody listens for block {}", asked.block));
-                let listening = self.listening.remove(&asked.block).ok_or_else(nobody)?;
+                let (listening, meter) = self.listening.remove(&asked.block).ok_or_else(nobody)?;
                 let outcomes = listening.finish(asked.patience)?;
-                self.keep(asked.block, "received", &outcomes)
+                let took = meter.stop();
+                let by = (&took, &self.place);
+                let of = asked.stream.as_ref().map(|of| rows::received((asked.block, of), &outcomes, by));
+                self.keep(asked.block, "received", &outcomes, of)
             }
         }
     }
@@ -80,13 +110,28 @@ impl Ends {
         if self.listening.contains_key(&block) {
             return Err(WrongRequest(format!("listen: block {block} is being received already")).into());
         }
+        let meter = Meter::start();
         let listening = Listening::begin(asked, &STOP)?;
         let at = listening.at;
-        self.listening.insert(block, listening);
+        self.listening.insert(block, (listening, meter));
         Ok(json!({ "event": "listening", "block": block, "port": at.port() }))
     }
 
-    fn keep(&mut self, block: u32, verb: &str, outcomes: &[Outcome]) -> anyhow::Result<Value> {
+    fn keep(
+        &mut self,
+        block: u32,
+        verb: &str,
+        outcomes: &[Outcome],
+        streams: Option<StreamBlock>,
+    ) -> anyhow::Result<Value> {
+        if let Some(rows) = streams {
+            let Serve { record, name, part, .. } = self.arguments;
+            let folder = match self.streams.take() {
+                Some(folder) => folder,
+                None => StreamFolder::create(record, name, *part, &crate::origin(false))?,
+            };
+            self.streams.insert(folder).write(&rows)?;
+        }
         let readings: Vec<_> = outcomes.iter().flat_map(|outcome| outcome.readings.clone()).collect();
         self.file.write(block, &readings)?;
         Ok(json!({ "event": verb, "block": block, "connections": outcomes, "readings": readings.len() }))
@@ -108,6 +153,9 @@ mod tests {
             r#"{"do":"listen","block":1,"at":"5201","connections":1,"settings":{},"read_every_ns":1}"#,
             r#"{"do":"send","block":1,"to":"10.0.0.2:1","duration_ns":1,"settings":{"mss_bytes":900}}"#,
             r#"{"do":"finish","block":1}"#,
+            r#"{"do":"send","block":1,"to":"10.0.0.2:1","bytes":64,"message_bytes":64,"interval_ns":1000,"is_eor":true,
+                "stream":{"device":"wire","round":0,"visit":1,"cell":2,"purpose":"measure","frame_bytes":122}}"#,
+            r#"{"do":"finish","block":1,"stream":{"device":"wire","frame_bytes":122,"message_bytes":64,"sent":9}}"#,
         ] {
             assert_eq!(refusal(line), None, "{line}");
         }
@@ -116,6 +164,8 @@ mod tests {
             r#"{"do":"send","block":1,"to":"10.0.0.2:1","duration":1}"#,
             r#"{"do":"send","block":1,"to":"10.0.0.2:1","settings":{"mss":900}}"#,
             r#"{"do":"finish","block":1,"patience":1}"#,
+            r#"{"do":"finish","block":1,"stream":{"device":"wire","frame_bytes":1,"message_bytes":1,"sent":1,"send":9}}"#,
+            r#"{"do":"send","block":1,"to":"10.0.0.2:1","bytes":1,"stream":{"device":"w","frame_bytes":1,"cel":1}}"#,
         ] {
             assert!(refusal(line).is_some_and(|why| why.contains("unknown")), "{line}");
         }

@@ -67,7 +67,7 @@ table! {
         role: Role => role: Utf8("1") "Which end this row is of: send, receive, answer.";
         flow: u16 => flow: Int32("1") "The flow.";
         port: u16 => port: Int32("1") "The port of this end.";
-        via: &'static str => via: Utf8("1") "The backend: packet, udp, xdp, live, sim.";
+        via: &'static str => via: Utf8("1") "The backend: packet, udp, tcp, xdp, live, sim.";
         engine: String => engine: Utf8("1") "How it works here, as the kernel granted it.";
         schedule: String => schedule: Utf8("1")
             "regular, poisson, burst:N, ramp:A-B, flood, replay; empty at a receiver.";

@@ -23,6 +23,7 @@ def check_tappable(plan: Plan, given: Lookup) -> None:
 
 
 ASK = ask_streams(
+    tcp=True,
     sessions=True,
     is_compared=True,
     not_simulated="taps see real frames: leave out --bed sim",

@@ -92,6 +92,26 @@ def accounted(run: Run) -> Table:
     return measured(run, Ask("accounting", "Packets between the taps", measures, note))
 
 
+def segmented(run: Run) -> Table:
+    """Messages over TCP: whether each was one segment, and how far from its due time."""
+    of_errors = {"p50": "Median", "p99": "p99", "max": "Max"}
+    measures = (
+        Measure("segments_per_message", "mean", "Segments per message"),
+        Measure("one_segment_messages", "ratio", "Messages in one segment", share=True),
+        *(Measure("pacing_error", one, title, "Due time to write call", interval=False)
+          for one, title in of_errors.items()),
+        *(Measure("tap_pacing_error", one, title, "Due time to tap", interval=False)
+          for one, title in of_errors.items()),
+    )  # fmt: skip
+    note = (
+        "Each message is one write, with Nagle's algorithm off, at the time that the schedule has for it, however late "
+        "those before it were. The tap before the device counts segments with data: where there are as many as "
+        "messages, the packet rate is the one that was asked for."
+    )
+    where = pl.col("engine") == "tcp"
+    return measured(run, Ask("segments", "Messages over TCP", measures, note, where))
+
+
 def stamped(run: Run) -> Table:
     """What a regular stream is by the stamps of the tap, beside its sender's."""
     names = {"mean": "Mean", "p50": "Median", "sd": "Std dev", "min": "Min", "max": "Max", "p1": "p1", "p99": "p99"}
@@ -240,7 +260,8 @@ def how(run: Run) -> list[str]:
 
 PARTS = Parts(
     tables=(
-        between, more, compared, standing_out, accounted, stamped, delays.delays, delays.conservation, delays.pacing,
+        between, more, compared, standing_out, accounted, segmented, stamped, delays.delays, delays.conservation,
+        delays.pacing,
     ),
     figures=(
         over_throughput, tail_over_throughput, density, by_flight, cdfs, histograms, tap_intervals,

@@ -20,6 +20,7 @@ ENGINES = {
     "packet": "AF_PACKET (raw frames)",
     "udp": "UDP sockets (IPv4)",
     "udp6": "UDP sockets (IPv6)",
+    "tcp": "messages over TCP (IPv4), Nagle's algorithm off, one write a message",
     "xdp": "AF_XDP (raw frames that bypass the kernel's network stack)",
     "live": "XDP programs in the kernel (live frames at the sender, counters at the receiver)",
     "sim": "simulation",

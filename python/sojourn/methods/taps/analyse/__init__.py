@@ -16,6 +16,7 @@ Quantities beside those of all streams (`analysis.streams`):
 - cell_anomaly (what a device takes more than its reference in a cell that was repeated, less the middle of its cells of
   that size; `repeats`); mean repeated [ns]
 - packets_in_flight (others in the device when a packet enters); mean max [1]
+- segments_per_message, one_segment_messages, tap_pacing_error (of messages over TCP; `segments`)
 - subtraction_less_taps (what a device adds over `wire` one way by subtraction, less the same by taps); mean [ns].
   A device's taps have one clock, the ends may have two: the interval then has the errors of these
 
@@ -48,6 +49,13 @@ from sojourn.devices import called, references
 from sojourn.methods.taps.analyse.budget import of_delay, of_difference
 from sojourn.methods.taps.analyse.flight import account_rows, accounts, delays_in_flight, flight_rows, with_in_flight
 from sojourn.methods.taps.analyse.repeats import anomalous, repeat_rows, repeated_cells
+from sojourn.methods.taps.analyse.segments import (
+    departures_of,
+    pacing_rows,
+    segment_rows,
+    segments_differ,
+    segments_of,
+)
 from sojourn.records import read_table
 from sojourn.statistics.interval import Interval
 
@@ -114,15 +122,19 @@ def study(run: Run) -> Study:
     own += repeat_rows(run, again)
     entered = crossed.packets.rename({"first_ns": "at_ns"})
     own += interval_rows(run, entered, crossed.flows, "tap_interval")
+    segments = segments_of(run, crossed.flows, crossed.events)
+    own += [*segment_rows(run, segments), *pacing_rows(run, crossed.packets, segments)]
     for row in own:
         row.source = crossed.stamped
-    left = of.packets.rename({"departure_ns": "at_ns", "seq": "number"}).filter(
+    left = of.packets.rename({"departure_ns": "at_ns", "seq": "number"})
+    left = pl.concat([left, departures_of(run, crossed.flows)], how="diagonal_relaxed").filter(
         pl.col("block").is_in(list(crossed.events))
     )
     own += interval_rows(run, left, crossed.flows, "departure_interval")
     of.rows.extend(own)
     of.findings.extend([*lost_by_taps(crossed), *ambiguous(crossed)])
     of.findings.extend([*disagreeing(apart, of.summaries), *anomalous(again)])
+    of.findings.extend(segments_differ(segments))
     for name, stamps in (("tap_interval", entered), ("departure_interval", left)):
         quantiles = quantile_samples(interval_values(run, stamps, name)).rename({"delay_ns": "gap_ns"})
         of.samples[f"{name}_quantiles"] = with_cells(run, quantiles)
