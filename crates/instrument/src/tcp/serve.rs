@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use sojourn_record::ReadingFile;
+use sojourn_rights::table::TCP;
 use sojourn_tcp::{Listening, Outcome};
 use sojourn_time::Nanos;
 
@@ -43,6 +44,7 @@ pub fn run(arguments: &Serve) -> anyhow::Result<()> {
     let signal = place::stop_signal()?;
     apply_scheduling(&arguments.place)?;
     let file = ReadingFile::create(&arguments.record, &arguments.name, arguments.part, &crate::origin(false))?;
+    TCP.confine()?;
     let mut end = Ends { file, listening: BTreeMap::new() };
     serve::say(&serve::ready(None, json!({ "cpu": arguments.place.cpu })))?;
     serve::serve(signal, |asked| end.answer(asked).map(Some))?;
