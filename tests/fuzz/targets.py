@@ -9,22 +9,30 @@ import json
 import struct
 import tempfile
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from sojourn.bed.device_cpu import DeviceCpu
+from sojourn.bed.look import parse, unfit
 from sojourn.bed.state import Mark, State
+from sojourn.cli.compare import compare_runs
 from sojourn.conduct import counters
 from sojourn.errors import SojournError
+from sojourn.export import Request, convert
+from sojourn.history import entry_of
 from sojourn.instruments import capture, conversation, tcp_capture
 from sojourn.plan.load import load_plan
-from sojourn.records import read_table
+from sojourn.plan.real_bed import load_real_bed
+from sojourn.records import RunFolder, read_table
 from sojourn.records.log import read_log
 from sojourn.records.pcap import read_capture, tcp_of, write_block
 from sojourn.records.reader import arrow_schema
+from sojourn.report.run import Run
 from sojourn.studies import names, text
+from tests.unit.made_up_tcp import Log, MadeFlow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -116,6 +124,87 @@ def interface_counters(octets: bytes) -> None:
     counters.parse(head + "".join(f"{name}: " + "1 " * 16 + "\n" for name in octets.decode(errors="replace").split()))
 
 
+def real_bed(octets: bytes) -> None:
+    """A file of real hosts."""
+    with _file(octets, "bed.toml") as path:
+        load_real_bed(path)
+
+
+def looked(octets: bytes) -> None:
+    """What a host says of itself."""
+    try:
+        found = parse(octets.decode(errors="replace"), 0, 1000)
+    except (KeyError, IndexError, ValueError):
+        return
+    assert found.kernel is not None
+    for name in [*found.links, "eth9"]:
+        unfit(found, name)
+
+
+def results(octets: bytes) -> None:
+    """Somebody's results.json, for a report, the history and a comparison."""
+    _read_run(octets, RunFolder(Path()).results)
+
+
+def verdict(octets: bytes) -> None:
+    """Somebody's verdict.json."""
+    _read_run(octets, RunFolder(Path()).verdict)
+
+
+def bed_facts(octets: bytes) -> None:
+    """Somebody's bed.json."""
+    _read_run(octets, RunFolder(Path()).bed)
+
+
+def _read_run(octets: bytes, name: Path) -> None:
+    """Read a run of which one file is foreign; each reader may refuse it."""
+    refused: SojournError | None = None
+    with _file(PLAN, "plan.toml") as path:
+        folder = RunFolder(path.parent)
+        folder.analysis.mkdir()
+        folder.records.mkdir()
+        for file, whole in ((folder.results, RESULTS), (folder.verdict, VERDICT), (folder.bed, BED)):
+            file.write_bytes(whole)
+        (folder.path / name).write_bytes(octets)
+        for read in (
+            lambda: entry_of(folder),
+            lambda: Run.read(folder.path),
+            lambda: compare_runs(folder.path, folder.path, history=False),
+        ):
+            try:
+                read()
+            except SojournError as error:
+                refused = error
+    if refused is not None:
+        raise refused
+
+
+def log_header(octets: bytes) -> None:
+    """The header of somebody's log of TCP, written in other formats."""
+    _export(octets, "header.json")
+
+
+def log_samples(octets: bytes) -> None:
+    """Somebody's samples of TCP's state."""
+    _export(octets, "records/tcp_samples-tcplog-000.arrow")
+
+
+def _export(octets: bytes, name: str) -> None:
+    refused: SojournError | None = None
+    with tempfile.TemporaryDirectory(dir=_MEMORY) as spare:
+        log = Path(spare) / "log"
+        (log / "records").mkdir(parents=True)
+        for file, whole in _made_log().items():
+            (log / file).write_bytes(octets if file == name else whole)
+        for form in ("siftr", "jsonl", "qlog"):
+            try:
+                convert(Request(log, form, Path(spare) / form))
+            except SojournError as error:
+                refused = error
+    if refused is not None:
+        raise refused
+
+
 class _file:  # noqa: N801
     """These bytes as a file in a folder of its own, removed afterwards."""
 
@@ -173,6 +262,77 @@ def _of(kind: pa.DataType) -> object:
     return "a" if pa.types.is_string(kind) or pa.types.is_dictionary(kind) else 7
 
 
+def _hosts() -> list[bytes]:
+    link = {
+        "ifname": "eth1",
+        "address": "02:00:00:00:00:01",
+        "master": None,
+        "link": "eth0",
+        "linkinfo": {"info_kind": "vlan"},
+        "addr_info": [{"local": "10.0.0.2", "prefixlen": 24, "scope": "global"}],
+    }
+    route = {"dst": "default", "dev": "eth1", "protocol": "dhcp", "nexthops": [{"dev": "eth0"}]}
+    said = {
+        "uid": "0", "boot": "boot", "kernel": "6.1.0-9\nversion\nx86_64", "distribution": "Debian", "cpu": "a",
+        "cpus": "0-1,3", "memory": "1000", "clocksource": "tsc", "ssh": "10.0.0.9 5000 10.0.0.2 22", "tools": "ip\ntc",
+        "links": json.dumps([link, link | {"ifname": "eth0", "link": None}]), "routes": json.dumps([route]),
+        "routes6": "[]", "disk": "/dev/a 9 4 5 50% /", "sudo": "yes", "now": "1700000000000000000",
+    }  # fmt: skip
+    return ["".join(f"== {name}\n{words}\n" for name, words in said.items()).encode()]
+
+
+@cache
+def _made_log() -> dict[str, bytes]:
+    """The files of a short log."""
+    with tempfile.TemporaryDirectory(dir=_MEMORY) as spare:
+        log = Path(spare) / "log"
+        Log((MadeFlow(rounds=2),)).write(log)
+        return {str(path.relative_to(log)): path.read_bytes() for path in log.rglob("*") if path.is_file()}
+
+
+REAL_BED = b"""
+[hosts.a]
+address = "a.example"
+folder = "/var/tmp/sojourn"
+
+[hosts.b]
+address = "b.example"
+user = "lab"
+
+[hosts.device]
+address = "device.example"
+sudo = false
+
+[paths.direct]
+a = "eth1"
+b = "eth1"
+
+[paths.bridge]
+a = "eth3"
+left = "eth1"
+right = "eth2"
+b = "eth3"
+
+[paths."dut:box"]
+a = "eth2"
+b = "eth2"
+"""
+PLAN = b'[study]\nname = "toy"\nmethod = "pairs"\n'
+RESULTS = json.dumps([
+    {"device": "bridge", "reference": "direct", "quantity": "device_latency", "statistic": "mean", "cell": 0,
+     "estimate": 1300.0, "ci_low": 1290.0, "ci_high": 1310.0, "level": 0.95, "unit": "ns", "n": 20, "findings": []},
+]).encode()  # fmt: skip
+VERDICT = json.dumps({
+    "run": "one", "study": "toy", "verdict": "doubtful", "sentence": "It adds 1.3 us.", "hypotheses": [],
+    "findings": [{"name": "few_pairs", "severity": "doubtful", "where": "bridge", "sentence": "few", "value": 1.0}],
+    "pairs": {"device": "bridge", "reference": "direct", "cell": 0, "estimate": 1300.0}, "engines": {}, "checks": [],
+}).encode()  # fmt: skip
+BED = json.dumps({
+    "hash": "a1", "stable": {"machine": {"clocks": {"tai_minus_utc_s": 37}, "kernel": {"release": "6.1"}}},
+    "parts": [{"before": {"boot_id": "b"}}, {"before": {"boot_id": "b"}}],
+}).encode()  # fmt: skip
+
+
 def _lines() -> list[bytes]:
     events = [
         {"event": "started", "time_ns": 1},
@@ -196,6 +356,13 @@ TARGETS = {
     "state": Target(state, lambda: [
         b'{"mark": "a@1-2", "boot": "b", "pids": "c", "holder": {"pid": 1, "started_ticks": 2}}'
     ]),
+    "real-bed": Target(real_bed, lambda: [REAL_BED]),
+    "look": Target(looked, _hosts),
+    "results": Target(results, lambda: [RESULTS]),
+    "verdict": Target(verdict, lambda: [VERDICT]),
+    "bed-facts": Target(bed_facts, lambda: [BED]),
+    "log-header": Target(log_header, lambda: [_made_log()["header.json"]]),
+    "log-samples": Target(log_samples, lambda: [_made_log()["records/tcp_samples-tcplog-000.arrow"]]),
     "counters": Target(interface_counters, lambda: [b"eth0 veth1", b"a:b c"]),
 }  # fmt: skip
 """By name; the seeds of each are its corpus, and what the search has found in `corpus/python/NAME`."""

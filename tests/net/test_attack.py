@@ -270,9 +270,11 @@ def test_with_a_shared_key_only_who_has_it_is_counted(key_file: Path, tmp_path: 
     other.write_text(32 * "x")
     other.chmod(0o600)
     with receiver("--udp", "--key", str(key_file)) as process, attack("stream", "b"):
-        for keys in ((), ("--key", str(other))):
-            stranger = send(0.2, "--udp", ADDRESSES["b"], *keys)
-            assert not stranger["receiver_heard_the_end"]
+        for keys, said in (((), "only senders that have its key"), (("--key", str(other)), "that has this key")):
+            argv = inside("a", find_instrument(), "stream", "send", "--udp", ADDRESSES["b"], "--count", "9", *keys)
+            stranger = subprocess.run(argv, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
+            assert (stranger.returncode, stranger.stdout) == (4, ""), stranger
+            assert said in stranger.stderr, stranger
         sent = send(1, "--udp", ADDRESSES["b"], "--key", str(key_file))
         told = told_by(process)
     assert sent["receiver_heard_the_end"]
@@ -288,11 +290,18 @@ def test_both_ends_say_that_only_one_of_them_may_have_a_key(key_file: Path) -> N
         argv = inside(
             "a", find_instrument(), "stream", "send", "--udp", ADDRESSES["b"], "--rate", "1kpps", "--count", "9"
         )
-        sent = subprocess.run(argv, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=True)
+        sent = subprocess.run(argv, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
         _, said = process.communicate(timeout=PATIENCE_SECONDS)
-    assert "no receiver answered that has no key and allows this host" in sent.stdout
+    assert sent.returncode == 4
+    assert "the receiver counts only senders that have its key" in sent.stderr
     assert process.returncode == 4
     assert "with the same key or none" in said
+    with receiver("--udp", "--for", "4s"):
+        sent = subprocess.run(
+            [*argv, "--key", str(key_file)], capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False
+        )
+    assert sent.returncode == 4
+    assert "no receiver answered that has this key" in sent.stderr
 
 
 def test_a_sender_that_nobody_answers_ends_when_it_is_told_to() -> None:

@@ -23,7 +23,7 @@ import pytest
 from sojourn.bed.backend import Usage
 from sojourn.bed.backends.local import LocalMachine
 from sojourn.conduct import Interrupted, Screen, conduct, create_folder, resume
-from sojourn.conduct.archive import Log, asked_in, rewrite
+from sojourn.conduct.archive import Log, asked_in
 from sojourn.conduct.blocks import probed_blocks
 from sojourn.conduct.cores import cores_of
 from sojourn.conduct.draw import Draw
@@ -37,6 +37,7 @@ from sojourn.plan.types import DRAWN
 from sojourn.records import TABLES, RunFolder, read_table
 from sojourn.records.folder import open_folder
 from sojourn.records.log import read_log
+from sojourn.records.whole_file import write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -359,7 +360,7 @@ def test_what_cannot_be_written_whole_leaves_what_was_there(tmp_path: Path) -> N
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
     try:
         with pytest.raises(OSError, match="File too large"):
-            rewrite(path, "x" * 100_000)
+            write_whole(path, "x" * 100_000)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert path.read_text() == "old"

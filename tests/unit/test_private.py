@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sojourn.cli.private import private_files, private_run
-from sojourn.conduct.archive import rewrite
 from sojourn.errors import RequestError
+from sojourn.records.whole_file import write_whole
 from tests.unit.in_process import sojourn
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def test_files_are_their_owners_alone_meanwhile_and_others_are_as_before(tmp_pat
         with private_files():
             (tmp_path / "run" / "records").mkdir(parents=True)
             (tmp_path / "run" / "plan.toml").write_text("x")
-            rewrite(tmp_path / "run" / "bed.json", "{}")
+            write_whole(tmp_path / "run" / "bed.json", "{}")
         (tmp_path / "later").write_text("x")
     finally:
         os.umask(before)
@@ -43,7 +43,7 @@ def test_a_draft_follows_no_link_that_lies_in_its_place(tmp_path: Path) -> None:
     theirs.write_text("theirs")
     for name in (".bed.json.draft", ".bed.json.part"):
         (tmp_path / name).symlink_to(theirs)
-    rewrite(tmp_path / "bed.json", "{}")
+    write_whole(tmp_path / "bed.json", "{}")
     assert theirs.read_text() == "theirs"
     assert (tmp_path / "bed.json").read_text() == "{}"
 

@@ -22,6 +22,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from starlette.responses import PlainTextResponse
+from tests.unit.undrawn import undrawn
 
 from sojourn.errors import MachineError, RequestError
 from sojourn.records import RunFolder
@@ -32,7 +33,6 @@ from sojourn.watch.place import Place, remember, remembered
 from sojourn.watch.runs import Runs
 from sojourn.watch.server import listen, serve
 from tests.unit.in_process import sojourn
-from tests.unit.undrawn import undrawn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

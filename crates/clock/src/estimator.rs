@@ -90,6 +90,20 @@ impl Estimator {
         self.exchanges.retain(|exchange| exchange.t1 >= ours);
     }
 
+    /// Discards the oldest exchanges.
+    pub fn discard_oldest(&mut self, count: usize) {
+        self.exchanges.drain(..count.min(self.exchanges.len()));
+    }
+
+    /// Returns what the oldest exchanges alone tell.
+    ///
+    /// # Errors
+    /// When they are too few.
+    pub fn estimate_oldest(&self, count: usize) -> Result<Estimate, Unsynchronised> {
+        let exchanges = self.exchanges[..count.min(self.exchanges.len())].to_vec();
+        Self { limits: self.limits, exchanges, contradictory: 0 }.estimate()
+    }
+
     /// Returns the exchanges that are held.
     pub fn exchanges(&self) -> &[Exchange] {
         &self.exchanges

@@ -1,4 +1,4 @@
-//! Becoming who called sudo, where what is to be written can be that user's.
+//! Becoming who called sudo, or whose a folder is, where what is to be written can be that user's.
 
 use std::fs;
 use std::path::Path;
@@ -16,11 +16,24 @@ pub const TRIED: &str = "tried.part";
 /// # Errors
 /// When the kernel refuses.
 pub fn become_caller(can_have: impl FnOnce() -> bool + Send) -> anyhow::Result<()> {
-    let Some(caller) = Identity::caller().filter(|_| rights::may_change()) else { return Ok(()) };
-    let tried = || caller.assume().is_ok_and(|()| can_have());
+    become_user(Identity::caller(), can_have)
+}
+
+/// Becomes whose a folder is, capabilities kept, where `can_have` finds as that user that all that is needed can be had; else
+/// stays who it is.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn become_owner(folder: &Path, can_have: impl FnOnce() -> bool + Send) -> anyhow::Result<()> {
+    become_user(Identity::owner(folder), can_have)
+}
+
+fn become_user(user: Option<Identity>, can_have: impl FnOnce() -> bool + Send) -> anyhow::Result<()> {
+    let Some(user) = user.filter(|_| rights::may_change()) else { return Ok(()) };
+    let tried = || user.assume().is_ok_and(|()| can_have());
     // In a thread of its own, which does not come back.
     let can_have = thread::scope(|scope| scope.spawn(tried).join().unwrap_or(false));
-    if can_have { Ok(caller.assume_with_rights()?) } else { Ok(()) }
+    if can_have { Ok(user.assume_with_rights()?) } else { Ok(()) }
 }
 
 /// Tries whether this thread can make files in a folder.

@@ -105,6 +105,7 @@ fn rights() -> serde_json::Value {
         let (user, why) = match needs.user {
             table::Who::Unprivileged => ("who called sudo, else nobody", ""),
             table::Who::Caller(why) => ("who called sudo, else root without capabilities", why),
+            table::Who::Owner(why) => ("the owner of a folder", why),
             table::Who::Unchanged(why) => ("root without capabilities", why),
         };
         json!({

@@ -51,12 +51,13 @@ fn each_command_holds_what_the_table_says_and_no_more() {
             start(&words, &table::CLOCK).holds_no_more();
 
             // Captures that say nothing yet.
-            let pipe = folder.0.join("capture");
-            let made = Command::new("mkfifo").args(["-m", "666"]).arg(&pipe).status();
-            assert!(made.is_ok_and(|status| status.success()));
-            let _held = fs::OpenOptions::new().read(true).write(true).open(&pipe).expect("opens");
-            let capture = pipe.display();
+            let held = pipe(&folder.0.join("capture"));
+            let capture = held.0.display();
             let words = format!("match {capture} {capture} -o {}", records("matched"));
+            start(&words, &table::MATCH).holds_no_more();
+            // Nor what a tap recorded.
+            let tap = pipe(&folder.0.join("taps-x-000.arrow"));
+            let words = format!("match {0} {0} -o {1}", tap.0.display(), records("matched-taps"));
             start(&words, &table::MATCH).holds_no_more();
             let terms = r#"{"window_ns":1,"ahead_ns":0,"memory_bytes":1000000,"ways":2,"last_ns":null,"came_first_ns":[null,null],"left_last_ns":[null,null]}"#;
             start(&format!("match-slice {terms}"), &table::MATCH).holds_no_more();
@@ -73,6 +74,15 @@ fn each_command_holds_what_the_table_says_and_no_more() {
             start(&words, &table::PROBE).holds_no_more();
             start("stream recv --udp 5999 --for 60s", &table::STREAM).holds_no_more();
             start("stream send --udp 127.0.0.1:5998 --count 100000 --rate 1kpps", &table::STREAM).holds_no_more();
+            for engine in ["packet", "xdp", "live"] {
+                start(&format!("stream recv --dev left --engine {engine} --for 60s"), &table::STREAM).holds_no_more();
+                let words = format!(
+                    "stream send --dev left --to 02:77:00:00:00:01 --engine {engine} --count 100000 --rate 1kpps"
+                );
+                start(&words, &table::STREAM).holds_no_more();
+            }
+            connections(&start, &records);
+            foreign_logs(&folder, sudo, &start);
 
             let mut serve =
                 start(&format!("stream serve --record {} --name a", records("stream")), &table::STREAM_SERVE);
@@ -104,11 +114,73 @@ fn each_command_holds_what_the_table_says_and_no_more() {
 
             let words = format!("tcplog run --simulated 1 --out {} -- cat", records("tcplog"));
             start(&words, &table::TCPLOG).holds_no_more();
+            watched(&start, &records);
             let mut serve = start("tcplog serve --simulated 1", &table::TCPLOG_SERVE);
             serve.line();
             serve.holds_no_more();
         }
     });
+}
+
+/// Connections of TCP, also at a port that few may have.
+fn connections(start: &dyn Fn(&str, &'static Needs) -> Running, records: &dyn Fn(&str) -> String) {
+    let mut receiver = start("tcp receive 127.0.0.1:80 --json", &table::TCP);
+    assert_eq!(receiver.line()["event"], "listening");
+    receiver.holds_no_more();
+    let words = format!("tcp send 127.0.0.1:80 --for 60s --record {}", records("tcp-send"));
+    start(&words, &table::TCP).holds_no_more();
+    receiver.holds_no_more();
+    let mut serve = start(&format!("tcp serve --name a --record {}", records("tcp")), &table::TCP);
+    serve.line();
+    serve.ask(&json!({ "do": "listen", "block": 1, "at": "127.0.0.1:81", "connections": 1, "settings": {}, "read_every_ns": null }));
+    let answer = serve.line();
+    assert_eq!(answer["event"], "listening", "{answer}");
+    serve.holds_no_more();
+}
+
+/// Logs and captures that may be of anyone's making, and say nothing yet.
+fn foreign_logs(folder: &Folder, sudo: bool, start: &dyn Fn(&str, &'static Needs) -> Running) {
+    let of = |name: &str| folder.0.join(name);
+    let log = of("emulator");
+    fs::create_dir(&log).expect("makes");
+    let _held = [pipe(&log.join("emulation-x-000.jsonl")), pipe(&log.join("packets-x-000.arrow"))];
+    start(&format!("emulate replay {}", log.display()), &table::EMULATE_REPLAY).holds_no_more();
+    let words = format!("emulate recover {} --output {}", log.display(), of("recovered").display());
+    start(&words, &table::EMULATE_RECOVER).holds_no_more();
+    let (input, output) = (pipe(&of("frames")), of("left.pcapng"));
+    let words = format!("emulate offline {} --output {} --delay 1ms", input.0.display(), output.display());
+    start(&words, &table::EMULATE_OFFLINE).holds_no_more();
+    let killed = of("killed");
+    fs::create_dir(&killed).expect("makes");
+    let _header = pipe(&killed.join("header.json"));
+    fs::write(killed.join("spool-000.tcplog"), "").expect("writes");
+    if sudo && rustix::process::geteuid().is_root() && is_mapped() {
+        below(&killed).iter().for_each(|path| chown(path, Some(DAEMON), Some(DAEMON)).expect("gives it away"));
+    }
+    start(&format!("tcplog recover {}", killed.display()), &table::TCPLOG_RECOVER).holds_no_more();
+}
+
+/// Who watches a running log, and who watches without one.
+fn watched(start: &dyn Fn(&str, &'static Needs) -> Running, records: &dyn Fn(&str) -> String) {
+    let out = records("watched");
+    let _log = start(&format!("tcplog run --simulated 1 --out {out} -- cat"), &table::TCPLOG);
+    let patience = HostClock.now() + Nanos::seconds(30);
+    while !Path::new(&out).join("control.sock").exists() && HostClock.now() < patience {
+        std::thread::yield_now();
+    }
+    let mut watch = start(&format!("tcplog watch {out} --interval 10ms"), &table::TCPLOG_CLIENT);
+    watch.line();
+    watch.holds_no_more();
+    let mut watch = start("tcplog watch --interval 10ms --simulated 1", &table::TCPLOG);
+    watch.line();
+    watch.holds_no_more();
+}
+
+/// A named pipe that everybody may read, held open so that whoever opens it goes on, and whoever reads it waits.
+fn pipe(path: &Path) -> (PathBuf, fs::File) {
+    let made = Command::new("mkfifo").args(["-m", "666"]).arg(path).status();
+    assert!(made.is_ok_and(|status| status.success()));
+    (path.to_owned(), fs::OpenOptions::new().read(true).write(true).open(path).expect("opens"))
 }
 
 /// As the units of systemd start it: a user without a home, whose capabilities come as ambient ones.
@@ -488,8 +560,8 @@ impl Running {
                     NOBODY
                 }
             }
-            Who::Caller(_) if self.sudo => DAEMON,
-            Who::Caller(_) | Who::Unchanged(_) => own.as_raw(),
+            Who::Caller(_) | Who::Owner(_) if self.sudo => DAEMON,
+            Who::Caller(_) | Who::Owner(_) | Who::Unchanged(_) => own.as_raw(),
         }
     }
 }

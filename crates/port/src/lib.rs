@@ -5,13 +5,14 @@
 //! [`Capabilities::framing`]: a whole Ethernet frame without FCS (`packet`, `xdp`), an ICMP message (`icmp`), or a
 //! UDP payload (`udp`); `sim` carries whichever it is told to.
 //!
-//! Nothing here knows what a probe is. What needs programs in the kernel (`xdp`, and the ports of a bridge) is behind the
+//! Who may be answered is judged here too ([`guard`]), for whatever is asked. Nothing here knows what a probe is. What needs programs in the kernel (`xdp`, and the ports of a bridge) is behind the
 //! feature `bpf`, so that who has no need of them builds no libbpf.
 
 mod batch;
 #[cfg(feature = "bpf")]
 pub mod bpf;
 pub mod bridge;
+pub mod guard;
 pub mod icmp;
 pub mod kernel;
 mod listen;

@@ -17,7 +17,7 @@ pub use files::{
     TcpFolder, sync_folder,
 };
 pub use findings::{Finding, Severity};
-pub use read::{PacketReader, ReadError, TapReader};
+pub use read::{PacketReader, ReadError, TapFiles, TapReader};
 pub use table::Unfit;
 pub use tables::packets as packet;
 pub use tables::packets::Packet;

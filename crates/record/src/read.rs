@@ -62,7 +62,15 @@ impl PacketReader {
     /// # Errors
     /// When it is none.
     pub fn open(path: &Path, pipes: Vec<String>) -> Result<Self, ReadError> {
-        let (stream, version) = open::<Packet>(path)?;
+        Self::of((file(path)?, path), pipes)
+    }
+
+    /// Takes the file of a log that is open already, and its name.
+    ///
+    /// # Errors
+    /// When it is none.
+    pub fn of((file, path): (File, &Path), pipes: Vec<String>) -> Result<Self, ReadError> {
+        let (stream, version) = begin::<Packet>(file, path)?;
         Ok(Self { path: path.to_owned(), stream, pipes, version })
     }
 
@@ -89,11 +97,14 @@ impl PacketReader {
     }
 }
 
-/// Opens the file of a table, and says of which version it is.
-fn open<R: Row>(path: &Path) -> Result<(StreamReader<BufReader<File>>, u32), ReadError> {
+fn file(path: &Path) -> Result<File, ReadError> {
+    File::open(path).map_err(|source| ReadError::File { path: path.to_owned(), source })
+}
+
+/// Begins to read the file of a table, and says of which version it is.
+fn begin<R: Row>(mut file: File, path: &Path) -> Result<(StreamReader<BufReader<File>>, u32), ReadError> {
     let failed = |source| ReadError::File { path: path.to_owned(), source };
     let foreign = |problem| ReadError::Foreign { path: path.to_owned(), problem };
-    let mut file = File::open(path).map_err(failed)?;
     // Of a pipe nobody knows how long it will be.
     let is_file = file.metadata().map_err(failed)?.is_file();
     if is_file && let Some(problem) = oversized(&mut file).map_err(failed)? {
@@ -297,7 +308,7 @@ fn pipe(name: &str, pipes: &[String]) -> Result<Option<u16>, String> {
 
 mod taps;
 
-pub use taps::TapReader;
+pub use taps::{TapFiles, TapReader};
 
 #[cfg(test)]
 mod tests;

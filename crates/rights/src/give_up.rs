@@ -76,7 +76,7 @@ mod tests {
             keep_only(&[]).expect("giving up is always permitted");
             Right::ALL.map(Right::is_held)
         });
-        assert_eq!(held.join().expect("the thread ends well"), [false; 8]);
+        assert_eq!(held.join().expect("the thread ends well"), [false; 9]);
     }
 
     #[test]

@@ -3,7 +3,8 @@
 use std::env;
 use std::ffi::CString;
 use std::fs;
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 
 use nix::unistd::{User, getgrouplist};
 use rustix::process::{geteuid, getppid, parent_process_death_signal, set_parent_process_death_signal};
@@ -63,6 +64,14 @@ impl Identity {
         let nobody = || Self { uid: NOBODY, gid: NOBODY, account: None, groups: Vec::new() };
         let is_there = geteuid().is_root() && may_change() && is_mapped(NOBODY);
         is_there.then(|| Self::caller().unwrap_or_else(nobody))
+    }
+
+    /// Returns whose a file or a folder is, for a program of root's; `None` where it is root's, or nobody's in this user namespace,
+    /// or the program is not root's.
+    pub fn owner(path: &Path) -> Option<Self> {
+        let about = fs::metadata(path).ok()?;
+        let is_another = geteuid().is_root() && about.uid() != 0 && is_mapped(about.uid());
+        is_another.then(|| Self::of(about.uid(), about.gid()))
     }
 
     /// Returns the user of a name or a number.

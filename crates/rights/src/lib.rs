@@ -36,11 +36,13 @@ pub enum Right {
     SysAdmin,
     /// CAP_DAC_OVERRIDE: files and folders of every user.
     DacOverride,
+    /// CAP_NET_BIND_SERVICE: ports below 1024.
+    NetBindService,
 }
 
 impl Right {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::NetRaw,
         Self::NetAdmin,
         Self::SysNice,
@@ -49,6 +51,7 @@ impl Right {
         Self::Perfmon,
         Self::SysAdmin,
         Self::DacOverride,
+        Self::NetBindService,
     ];
 
     /// Returns its name, as `capabilities(7)` spells it.
@@ -62,6 +65,7 @@ impl Right {
             Self::Perfmon => "CAP_PERFMON",
             Self::SysAdmin => "CAP_SYS_ADMIN",
             Self::DacOverride => "CAP_DAC_OVERRIDE",
+            Self::NetBindService => "CAP_NET_BIND_SERVICE",
         }
     }
 
@@ -85,6 +89,7 @@ impl Right {
             Self::Perfmon => CapabilitySet::PERFMON,
             Self::SysAdmin => CapabilitySet::SYS_ADMIN,
             Self::DacOverride => CapabilitySet::DAC_OVERRIDE,
+            Self::NetBindService => CapabilitySet::NET_BIND_SERVICE,
         }
     }
 }

@@ -43,6 +43,8 @@ pub enum Who {
     Unprivileged,
     /// The user that called sudo where its files can be that user's, else root without capabilities; why.
     Caller(&'static str),
+    /// The owner of a folder where that user can write in it, else root without capabilities; whose, and why.
+    Owner(&'static str),
     /// Whoever started it; why.
     Unchanged(&'static str),
 }
@@ -167,6 +169,73 @@ pub const MATCH: Needs = Needs {
     writes: NO_FILE,
 };
 
+/// Sends or receives over TCP.
+pub const TCP: Needs = Needs {
+    command: "tcp send, receive, serve",
+    set_up: "the record",
+    kept: &[
+        Kept {
+            right: Right::NetAdmin,
+            purpose: "congestion control that the kernel lets nobody choose without it",
+            until: END,
+        },
+        Kept { right: Right::NetBindService, purpose: "ports below 1024, of each listener", until: END },
+    ],
+    user: Who::Unprivileged,
+    calls: &[Calls::Basic, Calls::Sockets],
+    writes: NO_FILE,
+};
+
+/// Reads logs of an emulator that may be of anyone's making.
+pub const EMULATE_REPLAY: Needs = Needs {
+    command: "emulate replay",
+    set_up: "the logs to read",
+    kept: &[],
+    user: Who::Unprivileged,
+    calls: &[Calls::Basic],
+    writes: "nothing",
+};
+
+/// Writes whole files of logs that were cut.
+pub const EMULATE_RECOVER: Needs = Needs {
+    command: "emulate recover",
+    set_up: "the logs to read, the folder to write to",
+    kept: &[],
+    user: Who::Owner("the folder that it writes to, which is to have files of that user's"),
+    calls: &[Calls::Basic, Calls::Files],
+    writes: "the folder that was named for it",
+};
+
+/// Lets the frames of a capture through the emulator.
+pub const EMULATE_OFFLINE: Needs = Needs {
+    command: "emulate offline",
+    set_up: "the configuration, the capture to read, the one to write",
+    kept: &[],
+    user: Who::Caller("the capture that it writes is that user's, who removes it where nothing can be written"),
+    calls: &[Calls::Basic, Calls::Files],
+    writes: "the folder of its output",
+};
+
+/// Makes records of what a killed log of TCP left.
+pub const TCPLOG_RECOVER: Needs = Needs {
+    command: "tcplog recover",
+    set_up: "the folder of the log",
+    kept: &[],
+    user: Who::Owner("the log's folder, whose files are that user's"),
+    calls: &[Calls::Basic, Calls::Sockets, Calls::Files],
+    writes: "the folder of the log",
+};
+
+/// Prints what a running log of TCP says.
+pub const TCPLOG_CLIENT: Needs = Needs {
+    command: "tcplog watch of a running log",
+    set_up: "the log's control socket",
+    kept: &[],
+    user: Who::Unprivileged,
+    calls: &[Calls::Basic, Calls::Sockets],
+    writes: "nothing",
+};
+
 /// Sends or receives one stream by hand: all it needs is open.
 pub const STREAM: Needs = Needs {
     command: "stream send, recv",
@@ -270,16 +339,22 @@ pub const TCPLOG_SERVE: Needs = Needs {
 };
 
 /// All of them.
-pub const ALL: [&Needs; 11] = [
+pub const ALL: [&Needs; 17] = [
     &PROBE,
     &RESPOND,
     &CLOCK,
     &MATCH,
+    &TCP,
     &STREAM,
     &STREAM_SERVE,
     &CAPTURE,
     &CAPTURE_SERVE,
     &EMULATE,
+    &EMULATE_REPLAY,
+    &EMULATE_RECOVER,
+    &EMULATE_OFFLINE,
     &TCPLOG,
     &TCPLOG_SERVE,
+    &TCPLOG_RECOVER,
+    &TCPLOG_CLIENT,
 ];

@@ -1,5 +1,6 @@
 //! The receiver's engine. Pure: frames and times in, counts, rows and answers out.
 
+use sojourn_port::guard::{Case, Guard, Lengths, Policy};
 use sojourn_port::{Framing, Received, Sent, TxTimestamp};
 use sojourn_time::Time;
 use sojourn_wire::ethernet::{self, LEAST_PAYLOAD_BYTES};
@@ -15,6 +16,10 @@ use crate::frame;
 use crate::request::{Answering, PortRequest, Senders};
 use crate::{Auth, End, Head, ReceiveOutcome, ReceiveRequest, SentCount};
 
+/// How many greetings and synchronisations a second are answered: of a peer, and of all.
+const PEER_RATE: u32 = 100_000;
+const RATE: u32 = 500_000;
+
 /// An Ethernet header with its tag.
 const LONGEST_HEAD_BYTES: usize = ethernet::HEADER_BYTES + TAG_BYTES;
 
@@ -22,7 +27,7 @@ const LONGEST_HEAD_BYTES: usize = ethernet::HEADER_BYTES + TAG_BYTES;
 #[derive(Debug)]
 pub struct Receiver {
     senders: Senders,
-    allowed: Vec<Peers>,
+    guard: Guard,
     auth: Auth,
     clock: u64,
     ports: Vec<PortRequest>,
@@ -47,7 +52,7 @@ impl Receiver {
         };
         Self {
             senders: request.senders,
-            allowed: request.allowed.clone(),
+            guard: Guard::new(policy(&request.allowed), request.seed),
             auth: request.auth.clone(),
             clock: request.clock,
             accounting: Accounting::new(counting, &request.flows, request.ports.len(), key),
@@ -108,7 +113,10 @@ impl Receiver {
         let said = if is_believed { self.auth.open(payload) } else { None };
         let length = match (header.kind, said) {
             (Kind::Greeting, Some(said)) => return self.greet((port, back), (header, said), received, reply),
-            (Kind::SyncRequest, Some(said)) => self.sync((port, back), (header, said), received, reply),
+            (Kind::Greeting, None) => return self.refuse_unkeyed((port, back), (header, payload), received, reply),
+            (Kind::SyncRequest, Some(said)) if self.admits(back, received, (1, 1)) => {
+                self.sync((port, back), (header, said), received, reply)
+            }
             (Kind::End, Some(said)) if read_end(said).is_some() => self.on_end(back, (header, said), reply),
             _ => {
                 self.accounting.on_unexpected(port, Some(header.kind));
@@ -210,15 +218,7 @@ impl Receiver {
         received: &Received,
         reply: &mut [u8],
     ) -> Option<usize> {
-        let length = back.greeting_payload_bytes();
-        let peer = match back {
-            Head::Link(link) => Some(PeerAddress::Ethernet(link.destination)),
-            Head::Udp => received.from.map(PeerAddress::Internet),
-        };
-        let asked = GreetingTail::read(request)
-            .filter(|tail| tail.word == GreetingWord::Greet && request.len() >= length)
-            .filter(|_| self.allows(peer));
-        let Some(asked) = asked else {
+        let Some(asked) = self.asked(back, request, received) else {
             self.accounting.on_unexpected(port, Some(header.kind));
             return None;
         };
@@ -229,7 +229,7 @@ impl Receiver {
             Whose::Of(_) => GreetingWord::Taken,
             Whose::Nobody if asked.cookie == cookie => {
                 self.accounting.set_key(header.flow, header.key);
-                self.accepted.extend(peer.map(|peer| (header.flow, peer)));
+                self.accepted.extend(peer_of(back, received).map(|peer| (header.flow, peer)));
                 self.greeted.push((header.flow, header.key));
                 GreetingWord::Accepted
             }
@@ -239,18 +239,46 @@ impl Receiver {
             GreetingWord::Taken | GreetingWord::NoSuchFlow => self.accounting.on_unexpected(port, Some(header.kind)),
             _ => self.accounting.on_control(port),
         }
-        let length = back.bytes() + length + self.auth.bytes();
-        let payload = open(back, reply, length)?;
-        payload.fill(0);
-        StreamHeader { kind: Kind::GreetingReply, ..header }.write(payload);
-        GreetingTail { cookie, word }.write(payload);
-        self.auth.seal(payload);
+        self.reply(back, header, GreetingTail { cookie, word }, reply)
+    }
+
+    /// Says to who greets without our key that we have one: without a word it would take us for nobody. Who has another key does
+    /// not believe that, for it has no tag.
+    fn refuse_unkeyed(
+        &mut self,
+        (port, back): (usize, Head),
+        (header, request): (StreamHeader, &[u8]),
+        received: &Received,
+        reply: &mut [u8],
+    ) -> Option<usize> {
+        self.accounting.on_unexpected(port, Some(header.kind));
+        self.asked(back, request, received)?;
+        let length = back.bytes() + back.greeting_payload_bytes();
+        write_greeting(back, header, GreetingTail { cookie: 0, word: GreetingWord::Keyed }, reply, length)?;
         Some(length)
     }
 
-    fn allows(&self, peer: Option<PeerAddress>) -> bool {
-        let is_one = |peers: &Peers| peer.is_some_and(|peer| peers.have(peer));
-        self.allowed.is_empty() || self.allowed.iter().any(is_one)
+    /// Reads a greeting; `None` where it is none, or is not to be answered.
+    fn asked(&mut self, back: Head, request: &[u8], received: &Received) -> Option<GreetingTail> {
+        let asked = GreetingTail::read(request).filter(|tail| tail.word == GreetingWord::Greet)?;
+        self.admits(back, received, (request.len(), back.greeting_payload_bytes())).then_some(asked)
+    }
+
+    fn reply(&self, back: Head, header: StreamHeader, tail: GreetingTail, reply: &mut [u8]) -> Option<usize> {
+        let length = back.bytes() + back.greeting_payload_bytes() + self.auth.bytes();
+        self.auth.seal(write_greeting(back, header, tail, reply, length)?);
+        Some(length)
+    }
+
+    /// Whether whoever sent a frame may be answered now, with so many bytes to so many. A port that does not say who sent it answers
+    /// nobody where senders are named, and all else.
+    fn admits(&mut self, back: Head, received: &Received, (request, answer): (usize, usize)) -> bool {
+        let Some(peer) = peer_of(back, received) else {
+            return answer <= request && self.guard.policy().allowed == [Peers::Any];
+        };
+        // To a group, too: its receivers are asked so.
+        let case = Case { peer, to_group: false, now: received.returned };
+        self.guard.admits(&case, || Ok(((), Lengths { request, answer })), Ok).is_some()
     }
 
     /// Writes the reply to a synchronisation. It promises a follow-up where the request can use one and is as long as the
@@ -272,6 +300,35 @@ impl Receiver {
         SyncTail { clock: self.clock, source: arrived.source, follows_up }.write(payload);
         Some(length)
     }
+}
+
+/// Who is answered: those that are named, or all.
+fn policy(allowed: &[Peers]) -> Policy {
+    let allowed = if allowed.is_empty() { vec![Peers::Any] } else { allowed.to_vec() };
+    Policy { allowed, peer_rate: PEER_RATE, rate: RATE, ..Policy::default() }
+}
+
+/// Returns who sent a frame, by what it says itself.
+fn peer_of(back: Head, received: &Received) -> Option<PeerAddress> {
+    match back {
+        Head::Link(link) => Some(PeerAddress::Ethernet(link.destination)),
+        Head::Udp => received.from.map(PeerAddress::Internet),
+    }
+}
+
+/// Writes the reply to a greeting, without its tag.
+fn write_greeting(
+    back: Head,
+    header: StreamHeader,
+    tail: GreetingTail,
+    reply: &mut [u8],
+    length: usize,
+) -> Option<&mut [u8]> {
+    let payload = open(back, reply, length)?;
+    payload.fill(0);
+    StreamHeader { kind: Kind::GreetingReply, ..header }.write(payload);
+    tail.write(payload);
+    Some(payload)
 }
 
 /// Returns what an end says; `None` where that is nothing, or cannot be.

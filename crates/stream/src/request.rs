@@ -94,6 +94,8 @@ pub struct ReceiveRequest {
     pub senders: Senders,
     /// Whose greetings are believed; none named: everybody's.
     pub allowed: Vec<Peers>,
+    /// A random number, so that nobody can choose addresses that share a rate with another's.
+    pub seed: u64,
     /// What senders know of us beforehand: greetings, exchanges of times and ends without a right tag are unexpected.
     pub auth: Auth,
     /// The ports.

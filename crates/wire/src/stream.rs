@@ -308,6 +308,8 @@ pub enum GreetingWord {
     Taken,
     /// The receiver: this flow is not counted.
     NoSuchFlow,
+    /// The receiver: I believe only who has my key. It says so without a tag, to who has none.
+    Keyed,
 }
 
 impl GreetingTail {
@@ -323,6 +325,7 @@ impl GreetingTail {
             2 => GreetingWord::Accepted,
             3 => GreetingWord::Taken,
             4 => GreetingWord::NoSuchFlow,
+            5 => GreetingWord::Keyed,
             _ => return None,
         };
         Some(Self { cookie: u64::from_be_bytes(*cookie), word })
@@ -338,6 +341,7 @@ impl GreetingTail {
             GreetingWord::Accepted => 2,
             GreetingWord::Taken => 3,
             GreetingWord::NoSuchFlow => 4,
+            GreetingWord::Keyed => 5,
         };
     }
 }

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sojourn.errors import MachineError
+from sojourn.records.decode import json_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -93,21 +93,22 @@ def look(line: Line) -> Looked:
     before, began = time.time_ns(), time.monotonic_ns()
     said = line.run(["sh", "-c", _LOOK, "sh", line.spec.folder, *TOOLS, "python3", "ping", "taskset", "tcpdump"])
     took = time.monotonic_ns() - began
+    try:
+        return parse(said, before, took)
+    except (KeyError, IndexError, ValueError) as error:
+        raise MachineError(f"{line} does not answer as a Linux host does ({str(error)[:200]!r})") from error
+
+
+def parse(said: str, before_ns: int, took_ns: int) -> Looked:
+    """What a host says. Raises KeyError, IndexError or ValueError where that cannot be."""
     found: dict[str, list[str]] = {}
     for words in said.splitlines():
         if words.startswith("== "):
             found[words[3:]] = []
         elif found:
             list(found.values())[-1].append(words)
-    try:
-        return _parse(found, before, took)
-    except (KeyError, IndexError, ValueError) as error:
-        raise MachineError(f"{line} does not answer as a Linux host does ({error!r})") from error
-
-
-def _parse(found: dict[str, list[str]], before_ns: int, took_ns: int) -> Looked:
-    links = {one["ifname"]: one for one in json.loads(" ".join(found["links"]) or "[]") if one}
-    routes = [json.loads(" ".join(found[name]) or "[]") for name in ("routes", "routes6")]
+    links = {one["ifname"]: _held(one, LINK) for one in _tables(found["links"]) if one}
+    routes = [[_held(one, ROUTE) for one in _tables(found[name])] for name in ("routes", "routes6")]
     connection = (found["ssh"] or [""])[0].split()
     disk = (found["disk"] or [""])[0].split()
     # The clock is read by the script's last command, so less than all of the time lies behind it.
@@ -134,11 +135,47 @@ def _parse(found: dict[str, list[str]], before_ns: int, took_ns: int) -> Looked:
     )
 
 
+LINK: dict[str, type] = {"ifname": str, "address": str, "master": str, "link": str, "linkinfo": dict, "addr_info": list}
+ADDRESS: dict[str, type] = {"local": str, "prefixlen": int, "scope": str}
+ROUTE: dict[str, type] = {"dst": str, "dev": str, "protocol": str, "type": str, "nexthops": list}
+"""What is read of `ip -json`, and its types; a member that is not said or null is none."""
+
+
+def _tables(words: list[str]) -> list[dict[str, Any]]:
+    """An array of tables, as `ip -json` writes it."""
+    read = json_value(" ".join(words) or "[]")
+    if not isinstance(read, list) or not all(isinstance(one, dict) for one in read):
+        raise ValueError("what `ip -json` says is no array of tables")
+    return read
+
+
+def _held(table: dict[str, Any], kinds: dict[str, type]) -> dict[str, Any]:
+    """The table with what is read of it; members of another type are refused."""
+    held = {name: value for name, value in table.items() if value is not None}
+    wrong = next((name for name, kind in kinds.items() if not isinstance(held.get(name, kind()), kind)), None)
+    if wrong is not None or (kinds is ADDRESS and not ADDRESS.keys() <= held.keys()):
+        raise ValueError(f"what `ip -json` says of {wrong or 'an address'} is not of its kind")
+    for inner, of in (("addr_info", ADDRESS), ("nexthops", ROUTE)):
+        if inner in kinds and inner in held:
+            if not all(isinstance(one, dict) for one in held[inner]):
+                raise ValueError(f"what `ip -json` says of {inner} is no array of tables")
+            held[inner] = [_held(one, of) for one in held[inner] if one]
+    if kinds is LINK and not held.get("ifname"):
+        raise ValueError("`ip -json` names no interface")
+    return held | ({"dst": held.get("dst", "")} if kinds is ROUTE else {})
+
+
+MOST_CPUS = 1 << 16
+"""More than any kernel is built for."""
+
+
 def cpus_of(words: str) -> list[int]:
     """The numbers of a list such as 0-3,8."""
     found: list[int] = []
     for part in words.split(","):
         first, _, last = part.partition("-")
+        if max(int(first), int(last or first)) >= MOST_CPUS:
+            raise ValueError(f"there is no processor of such a number: {part[:20]}")
         found += range(int(first), int(last or first) + 1)
     return found
 

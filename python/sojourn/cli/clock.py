@@ -65,9 +65,10 @@ def run_instrument(words: list[str]) -> int:
 
 def draw(folder: Path, target: Path) -> None:
     """Draw the records of a folder, where there are any lines."""
+    from sojourn.records.whole_file import write_whole
     from sojourn.report.clocks import Clocks
 
     clocks = Clocks.read(folder)
     if clocks.lines.is_empty():
         return
-    target.write_text(clocks.svg() if target.suffix == ".svg" else clocks.html(), encoding="utf-8")
+    write_whole(target, clocks.svg() if target.suffix == ".svg" else clocks.html())

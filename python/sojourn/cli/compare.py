@@ -51,9 +51,10 @@ from sojourn.cli.figures import (
     title,
 )
 from sojourn.errors import DoubtfulError, RequestError, SojournError
-from sojourn.records import RunFolder, earlier
+from sojourn.records import RunFolder, earlier, results
 from sojourn.records.findings import label as finding_label
 from sojourn.records.folder import open_folder
+from sojourn.records.results import read_verdict
 from sojourn.units import nanoseconds
 
 if TYPE_CHECKING:
@@ -94,17 +95,18 @@ def compare_runs(
     """The answer over all, the figures that both runs have, and differences of bed and plan by dotted key."""
     one, two = open_folder(first), open_folder(second)
     rows = read_results(one), read_results(two)
-    results = shared_results(*rows, margin, known_of(one, two) if history else NOTHING_KNOWN)
+    verdicts = read_verdict(one.verdict), read_verdict(two.verdict)
+    shared = shared_results(*rows, margin, known_of(one, two) if history else NOTHING_KNOWN)
     return {
         "runs": [str(first), str(second)],
-        "answer": over_all(results),
+        "answer": over_all(shared),
         "margin": asdict(margin),
-        "limits": judge(limits, results) if results else [],
-        "verdicts": [read_json(folder.verdict)["verdict"] for folder in (one, two)],
-        "reasons": [reasons(read_json(folder.verdict)) for folder in (one, two)],
-        "bed": [bed_change(change) for change in bed_changes(read_json(one.bed), read_json(two.bed))],
+        "limits": judge(limits, shared) if shared else [],
+        "verdicts": [verdict["verdict"] for verdict in verdicts],
+        "reasons": [reasons(verdict) for verdict in verdicts],
+        "bed": [bed_change(change) for change in bed_changes(read_bed(one.bed), read_bed(two.bed))],
         "plan": differences(read_plan(one.plan), read_plan(two.plan)),
-        "results": results,
+        "results": shared,
     }
 
 
@@ -164,18 +166,20 @@ def bed_change(change: Change) -> dict[str, Any]:
     return {"key": change.fact, "values": [change.before, change.after]}
 
 
-def read_json(path: Path) -> Any:
-    """A JSON file of a run folder."""
+def read_bed(path: Path) -> dict[str, Any]:
+    """What the machines of a run were."""
     try:
-        return earlier.read_json(path.read_text(encoding="utf-8"))
-    except (OSError, json.JSONDecodeError) as error:
-        folder = path.parent if path.name == "bed.json" else path.parent.parent
-        raise RequestError(f"{path} cannot be read: `sojourn report {folder}` makes it again") from error
+        bed = earlier.read_json(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise RequestError(f"{path} cannot be read: {error}") from error
+    if not isinstance(bed, dict):
+        raise RequestError(f"{path} cannot be read: it is not a JSON object")
+    return bed
 
 
 def read_results(folder: RunFolder) -> list[dict[str, Any]]:
     """The figures of a run; names of an earlier version would not be found among those of this one."""
-    rows: list[dict[str, Any]] = read_json(folder.results)
+    rows = results.read_results(folder.results)
     if any(earlier.FIGURES & {str(value) for value in row.values()} for row in rows):
         raise RequestError(f"{folder.results} was made by an earlier version: run `sojourn report {folder.path}` first")
     return rows
@@ -185,7 +189,7 @@ def read_plan(path: Path) -> Any:
     """The effective plan."""
     try:
         return earlier.read_toml(path.read_text(encoding="utf-8"))
-    except (OSError, tomllib.TOMLDecodeError) as error:
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise RequestError(f"{path} cannot be read: {error}") from error
 
 

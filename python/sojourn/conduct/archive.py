@@ -1,6 +1,6 @@
 """Makes run folders and keeps their log: one JSON object a line, each with both clocks, written through at once.
 
-The layout itself is the waist's (records/folder.py). A file that is there is written anew as a whole, or stays.
+The layout itself is the waist's (records/folder.py).
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import time
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Any, Self
 
 from sojourn.conduct.cores import choose_cores
@@ -58,29 +57,6 @@ def new_name(plan: Plan) -> str:
 def is_empty_folder(path: Path) -> bool:
     """Whether the path is a folder with nothing in it."""
     return path.is_dir() and next(path.iterdir(), None) is None
-
-
-def rewrite(path: Path, text: str) -> None:
-    """Write a file anew, whole or not at all: on a full disk and after a loss of power, what was there stays."""
-    with NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}.", encoding="utf-8", delete=False) as file:
-        draft = Path(file.name)
-        try:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-            draft.replace(path)
-        finally:
-            draft.unlink(missing_ok=True)
-    _sync_folder(path.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make the names in a folder outlive a loss of power."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 ASKED = "# asked: "

@@ -110,13 +110,11 @@ def open_applications(session: Session, asked: Any) -> Iterator[Applications]:
         yield Applications(session, log, ends, asked.mss_bytes)
 
 
-def start_end(
-    session: Session, host: HostName, stack: ExitStack, name: str = "", *, punctual: bool = False
-) -> TcpInstrument:
+def start_end(session: Session, host: HostName, stack: ExitStack, name: str = "", *options: str) -> TcpInstrument:
     """The application of one host; in records it has the host's name, where it is given no other."""
     cpu = session.cores.prober if host == "a" else session.cores.responder
     records = session.records(host)
-    argv = tcp_argv(session.instrument, records, session.part.number, name or host, cpu, punctual=punctual)
+    argv = tcp_argv(session.instrument, records, session.part.number, name or host, cpu, *options)
     end = TcpInstrument(session.site.start(host), argv)
     stack.callback(end.kill)
     stack.callback(end.finish)

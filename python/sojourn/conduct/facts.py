@@ -8,9 +8,9 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from sojourn.bed.facts import compare
-from sojourn.conduct.archive import rewrite
 from sojourn.conduct.neighbours import contention
 from sojourn.records.earlier import read_json
+from sojourn.records.whole_file import write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,7 +33,7 @@ def keep_facts(part: Part, site: Site, log: Log) -> None:
         facts = first | {"parts": [*first["parts"], began]}
     else:
         facts["parts"] = [began]
-    rewrite(path, json.dumps(facts, indent=2) + "\n")
+    write_whole(path, json.dumps(facts, indent=2) + "\n")
 
 
 def keep_moment(part: Part, site: Site) -> None:
@@ -42,7 +42,7 @@ def keep_moment(part: Part, site: Site) -> None:
     kept["parts"][-1]["after"] = site.bed.moment()
     if len(kept["parts"]) == 1 and (found := site.bed.objects()):
         kept["objects"] = found  # once: they count what passed, and are otherwise the same on every bed
-    rewrite(part.folder.bed, json.dumps(kept, indent=2) + "\n")
+    write_whole(part.folder.bed, json.dumps(kept, indent=2) + "\n")
 
 
 @contextmanager

@@ -11,8 +11,9 @@ from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from sojourn.conduct.archive import asked_in, rewrite
+from sojourn.conduct.archive import asked_in
 from sojourn.plan import effective_toml
+from sojourn.records.whole_file import write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -89,5 +90,5 @@ def give_back(plan: Plan, folder: RunFolder, owed: Sequence[Trial[Any]], done: i
     asked, key = getattr(own, limit.rounds), f"{limit.section}.{limit.rounds}"
     said = f"{key} = {asked}; the time of {limit.section}.at_most was up after {rounds}"
     shorter = plan.with_section(limit.section, replace(own, **{limit.rounds: rounds}))
-    rewrite(path, effective_toml(replace(shorter, asked=(*asked_in(path), said))))
+    write_whole(path, effective_toml(replace(shorter, asked=(*asked_in(path), said))))
     log("time-is-up", rounds=rounds, asked=asked)

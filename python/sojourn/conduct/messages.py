@@ -76,8 +76,9 @@ class Messages:
         if not self._running:
             session = self._session
             conditions = set_tcp(session.site.bed, BUFFER_BYTES, BUFFER_BYTES, **SYSCTLS)
+            options = {host: ["--streams", *(["--punctual"] if host == "a" else [])] for host in END_HOSTS}
             self._running = {
-                host: start_end(session, host, self._stack, f"{host}tcp", punctual=host == "a") for host in END_HOSTS
+                host: start_end(session, host, self._stack, f"{host}tcp", *options[host]) for host in END_HOSTS
             }
             session.log("tcp-conditions", sysctls=conditions, cores=session.cores._asdict())
         return self._running

@@ -66,7 +66,7 @@ class TcpLog:
         records = path / "records" if (path / "records").is_dir() else path
         if not any(records.glob("tcp_samples-*.arrow")):
             raise RequestError(_absent(path))
-        header, footer = (_object(path / name) for name in ("header.json", "footer.json"))
+        header, footer = (_checked(path / name) for name in ("header.json", "footer.json"))
         log = cls(path, records, header, footer, chosen or Chosen())
         log._choose_one()
         return log
@@ -245,6 +245,30 @@ def _absent(path: Path) -> str:
     if any(path.glob("spool-*.tcplog")):
         return f"{path} was not ended as logs are: `sojourn tcplog recover {path}` first"
     return f"{path} holds no log of TCP's state: name the folder that `sojourn tcplog run --out` wrote"
+
+
+MOST_NS = 2**62
+NUMBERS = {
+    "enable_time_secs": MOST_NS // NS, "enable_time_usecs": 10**6, "disable_time_secs": MOST_NS // NS,
+    "disable_time_usecs": 10**6, "tai_minus_utc_s": 10**6, "tai_minus_monotonic_ns": MOST_NS,
+}  # fmt: skip
+"""What a header and a footer say in whole numbers, and what these are less than."""
+
+LISTS = ("absent", "tcp_flag_names")
+
+
+def _checked(path: Path) -> dict[str, Any]:
+    """A header or a footer, whose numbers and lists are such; one that is not there says nothing."""
+    read = _object(path)
+    for name, most in NUMBERS.items():
+        value = read.get(name, 0)
+        if not isinstance(value, int) or isinstance(value, bool) or abs(value) >= most:
+            raise RequestError(f"{path} is damaged: {name} is no whole number that can be")
+    for name in LISTS:
+        value = read.get(name, [])
+        if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+            raise RequestError(f"{path} is damaged: {name} is no list of names")
+    return read
 
 
 def _object(path: Path) -> dict[str, Any]:

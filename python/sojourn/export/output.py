@@ -1,17 +1,19 @@
 """Where a converted log goes: a file that was not there, or standard output; whole, or not at all.
 
-A file is written under another name and gets its own at the end, so that a failure leaves nothing half behind.
+A link is no place for one: it is refused, and one that is put there meanwhile is replaced, not followed.
 """
 
 from __future__ import annotations
 
 import io
+import os
 import sys
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from sojourn.errors import RequestError
+from sojourn.records.whole_file import whole_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,9 +35,9 @@ class Told:
 
 def refuse_existing(path: Path | None, *, force: bool) -> None:
     """Say so before any work is done."""
-    if path is None or not path.exists():
+    if path is None or not os.path.lexists(path):
         return
-    if not path.is_file():  # its place would be taken: of /dev/null too, by root
+    if path.is_symlink() or not path.is_file():  # its place would be taken: of /dev/null too, by root
         raise RequestError(f"{path} is no ordinary file: give another name with -o")
     if force:
         return
@@ -59,10 +61,5 @@ def writing(path: Path | None) -> Iterator[BinaryIO]:
         return
     if not path.parent.is_dir():
         raise RequestError(f"{path.parent} is no folder: make it, or name another place with -o")
-    part = path.with_name(f".{path.name}.part")
-    try:
-        with part.open("wb") as file:
-            yield file
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+    with whole_file(path) as file:
+        yield file

@@ -12,14 +12,19 @@ from typing import TYPE_CHECKING, Any
 
 from sojourn.analysis.comparison import FACTORS
 from sojourn.analysis.leading import leading_of
+from sojourn.errors import RequestError
 from sojourn.records.earlier import read_json, read_toml
 from sojourn.records.log import read_log
+from sojourn.records.results import read_results, read_verdict
 
 if TYPE_CHECKING:
     from sojourn.records import RunFolder
 
 OWN = ("quantity", "statistic", "device", "reference")
 """Factors that have columns of their own; the others stand together in `factors`."""
+
+MOST = 2**62
+"""No time of ours is as far from 1970, in ns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +79,12 @@ class Entry:
 
 def entry_of(folder: RunFolder) -> Entry:
     """The run in this folder, which is analysed."""
-    verdict = json.loads(folder.verdict.read_text(encoding="utf-8"))
-    rows = json.loads(folder.results.read_text(encoding="utf-8"))
-    bed = read_json(folder.bed.read_text(encoding="utf-8")) if folder.bed.is_file() else {}
+    verdict, rows = read_verdict(folder.verdict), read_results(folder.results)
+    bed = bed_of(folder)
     return Entry(
         study=study_of(folder),
         run=str(verdict.get("run", "")),
-        began_ns=began_ns(folder, at(bed, "stable.machine.clocks.tai_minus_utc_s") or 0),
+        began_ns=began_ns(folder, whole(at(bed, "stable.machine.clocks.tai_minus_utc_s"))),
         verdict=str(verdict["verdict"]),
         bed=str(bed.get("hash", "")),
         boot=boot_of(bed),
@@ -93,13 +97,24 @@ def entry_of(folder: RunFolder) -> Entry:
     )
 
 
+def bed_of(folder: RunFolder) -> dict[str, Any]:
+    """What bed.json holds; nothing where there is none."""
+    try:
+        bed = read_json(folder.bed.read_text(encoding="utf-8")) if folder.bed.is_file() else {}
+    except (UnicodeDecodeError, json.JSONDecodeError):
+        bed = None
+    if not isinstance(bed, dict):
+        raise RequestError(f"{folder.bed} is damaged: it is not a JSON object")
+    return bed
+
+
 def study_of(folder: RunFolder) -> str:
     """The name of the study, as its plan has it."""
     try:
         plan = read_toml(folder.plan.read_text(encoding="utf-8"))
-    except tomllib.TOMLDecodeError:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError):
         return ""
-    return str(plan.get("study", {}).get("name", ""))
+    return str(at(plan, "study.name") or "")
 
 
 def at(facts: Any, path: str) -> Any:
@@ -111,15 +126,21 @@ def at(facts: Any, path: str) -> Any:
 
 def began_ns(folder: RunFolder, tai_minus_utc_s: int) -> int:
     """When the run was started first; the log has it in TAI, as far as the kernel was told how far that is from UTC."""
-    first = next((int(event["tai_ns"]) for event in read_log(folder.log) if "tai_ns" in event), 0)
+    first = next((whole(event["tai_ns"]) for event in read_log(folder.log) if "tai_ns" in event), 0)
     return first - tai_minus_utc_s * 1_000_000_000
+
+
+def whole(value: Any) -> int:
+    """A whole number that SQLite has room for, also as seconds in ns; 0 for anything else."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < MOST else 0
 
 
 def boot_of(bed: dict[str, Any]) -> str | None:
     """The boot that all parts of a run were measured on; None where there were several, or nobody noted it."""
     parts = bed.get("parts") or [{"before": bed.get("moment")}]
-    boots = {at(part, "before.boot_id") for part in parts}
-    return boots.pop() if len(boots) == 1 else None
+    boots = [at(part, "before.boot_id") for part in parts] if isinstance(parts, list) else []
+    is_one = len(boots) > 0 and all(boot == boots[0] for boot in boots)
+    return boots[0] if is_one and isinstance(boots[0], str) else None
 
 
 def is_kept(row: dict[str, Any]) -> bool:

@@ -37,10 +37,10 @@ class TcpInstrument(Conversation):
         return self.answer(PATIENCE_SECONDS, no_tick)
 
 
-def tcp_argv(
-    instrument: str, records: Path, part: int, name: str, cpu: int | None, *, punctual: bool = False
-) -> list[str]:
-    """The command line of one end, `name` in its records, for one part of a run; `punctual`: with raised priority."""
+def tcp_argv(instrument: str, records: Path, part: int, name: str, cpu: int | None, *options: str) -> list[str]:
+    """The command line of one end, `name` in its records, for one part of a run.
+
+    Options: `--punctual` raises its priority, `--streams` has it record trials of streams.
+    """
     own = ["--record", str(records), "--part", str(part), "--name", name, "--die-with-parent"]
-    own += ["--punctual"] if punctual else []
-    return [instrument, "tcp", "serve", *own, *([] if cpu is None else ["--cpu", str(cpu)])]
+    return [instrument, "tcp", "serve", *own, *options, *([] if cpu is None else ["--cpu", str(cpu)])]

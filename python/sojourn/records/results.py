@@ -1,13 +1,22 @@
-"""The columns of results.json and results.parquet: their types and meanings, one line each.
+"""The columns of results.json and results.parquet: their types and meanings, one line each; and what reads them.
 
-The analysis writes them so, the report reads them so, and docs/reference/results.md is generated from here.
+The analysis writes them so, the report reads them so, and docs/reference/results.md is generated from here. A run may
+be somebody else's: what these files hold has the declared types, or the file is refused in a sentence.
 """
 
 from __future__ import annotations
 
-from typing import Final
+import json
+import math
+from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
+
+from sojourn.errors import RequestError
+from sojourn.records.earlier import read_json
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 RESULTS: Final[dict[str, tuple[pl.DataType, str]]] = {
     "device": (
@@ -74,3 +83,66 @@ RESULTS: Final[dict[str, tuple[pl.DataType, str]]] = {
 }
 
 COLUMNS: Final[dict[str, pl.DataType]] = {name: kind for name, (kind, _) in RESULTS.items()}
+
+NEEDED = ("quantity", "statistic", "estimate")
+WORDS = ("name", "severity", "where", "sentence")
+MOST = 2**63 - 1
+
+
+def read_results(path: Path) -> list[dict[str, Any]]:
+    """The rows of results.json. Raises RequestError where it cannot be read, or is none."""
+    rows = _read(path)
+    if not isinstance(rows, list):
+        raise _refused(path, "expected an array of rows")
+    for at, row in enumerate(rows):
+        if not isinstance(row, dict) or any(name not in row for name in NEEDED):
+            raise _refused(path, f"row {at} has no {', '.join(NEEDED)}")
+        wrong = next((name for name in COLUMNS.keys() & row.keys() if not _fits(COLUMNS[name], row[name])), None)
+        if wrong is not None:
+            raise _refused(path, f"row {at}: {wrong} is of another type")
+        if not all(isinstance(row[name], str) for name in NEEDED[:2]):
+            raise _refused(path, f"row {at} has no name")
+    return rows
+
+
+def read_verdict(path: Path) -> dict[str, Any]:
+    """What verdict.json holds. Raises RequestError where it cannot be read, or is none."""
+    verdict = _read(path)
+    if not isinstance(verdict, dict) or not isinstance(verdict.get("verdict"), str):
+        raise _refused(path, "it says no verdict")
+    for name, kind in (("run", str), ("study", str), ("sentence", str), ("pairs", dict), ("engines", dict)):
+        if not isinstance(verdict.get(name, kind()), kind):
+            raise _refused(path, f"{name} is of another type")
+    for name in ("findings", "checks", "hypotheses"):
+        parts = verdict.get(name, [])
+        if not isinstance(parts, list) or not all(isinstance(one, dict) for one in parts):
+            raise _refused(path, f"{name} is no array of tables")
+    for one in verdict.get("findings", []):
+        if not all(isinstance(one.get(word), str) for word in WORDS):
+            raise _refused(path, f"a finding has no {', '.join(WORDS)}")
+    return verdict
+
+
+def _read(path: Path) -> Any:
+    try:
+        return read_json(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise _refused(path, error.strerror or "it cannot be read") from error
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise _refused(path, "it is not JSON") from error
+
+
+def _fits(kind: pl.DataType, value: Any) -> bool:
+    if value is None:
+        return True
+    if isinstance(kind, pl.List):
+        return isinstance(value, list) and all(isinstance(one, str) for one in value)
+    if isinstance(kind, pl.String):
+        return isinstance(value, str)
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return False
+    return math.isfinite(value) if isinstance(value, float) else abs(value) <= MOST
+
+
+def _refused(path: Path, why: str) -> RequestError:
+    return RequestError(f"{path} cannot be read: {why}; `sojourn report {path.parent.parent}` makes it again")

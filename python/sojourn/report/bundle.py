@@ -11,6 +11,8 @@ import os
 from importlib.metadata import version
 from pathlib import Path
 
+from sojourn.records.whole_file import write_whole
+
 VEGA_LITE = "6.4"
 
 
@@ -39,10 +41,7 @@ def _make() -> str:
 
 def _keep(path: Path, made: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Two reports may be written at once: each writes its own file, the last rename wins, both are the same.
-    partial = path.with_suffix(f".{os.getpid()}")
-    partial.write_text(made, encoding="utf-8")
-    partial.replace(path)
+    write_whole(path, made)  # of two reports that are written at once the last rename wins; both are the same
 
 
 def _cache() -> Path:

@@ -13,6 +13,7 @@ from markupsafe import Markup
 from rich.markup import escape
 from rich.table import Table as Grid
 
+from sojourn.records.whole_file import write_whole
 from sojourn.report.experiments import Answer, answer, experiments, papers
 from sojourn.report.numbers import NOTHING, Shown, plain_decimals
 from sojourn.report.page import bound
@@ -38,8 +39,8 @@ def write_overview(folder: Path, failed: Mapping[str, str]) -> list[Answer]:
     answers = [
         answer(one, runs.get(one.study), failed.get(one.study, "its study was not run")) for one in experiments()
     ]
-    (folder / "published.json").write_text(json.dumps([_plain(one) for one in answers], indent=1) + "\n", "utf-8")
-    (folder / "index.html").write_text(_page(folder, answers, runs), "utf-8")
+    write_whole(folder / "published.json", json.dumps([_plain(one) for one in answers], indent=1) + "\n")
+    write_whole(folder / "index.html", _page(folder, answers, runs))
     return answers
 
 

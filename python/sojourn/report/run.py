@@ -5,7 +5,6 @@ Absent parts stay absent: a run without samples still makes a page. It never loo
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -14,10 +13,9 @@ import polars as pl
 
 from sojourn.errors import RequestError
 from sojourn.methods import DEFAULT
-from sojourn.records.decode import json_value
 from sojourn.records.earlier import read_json, read_toml
 from sojourn.records.log import read_log
-from sojourn.records.results import COLUMNS
+from sojourn.records.results import COLUMNS, read_results, read_verdict
 from sojourn.report.numbers import count, duration, percent
 from sojourn.report.palette import ordered
 
@@ -71,11 +69,19 @@ class Run:
     @classmethod
     def read(cls, folder: Path) -> Run:
         """Reads a run folder; raises RequestError where there is nothing to report on."""
-        rows = _json(folder / "analysis" / "results.json")
-        verdict = _json(folder / "analysis" / "verdict.json")
-        plan_text = _text(folder / "plan.toml")
-        bed = read_json(_text(folder / "bed.json") or "{}")
-        return cls(folder, _frame(rows), verdict, read_toml(plan_text), plan_text, bed)
+        for name in ("results.json", "verdict.json"):
+            _require(folder / "analysis" / name)
+        rows = read_results(folder / "analysis" / "results.json")
+        verdict = read_verdict(folder / "analysis" / "verdict.json")
+        try:
+            plan_text = _text(folder / "plan.toml")
+            plan = read_toml(plan_text)
+            bed = read_json(_text(folder / "bed.json") or "{}")
+        except ValueError as error:
+            raise RequestError(f"{folder}: plan.toml or bed.json is damaged ({error})") from error
+        if not isinstance(bed, dict):
+            raise RequestError(f"{folder}: bed.json is damaged: it is not a JSON object")
+        return cls(folder, _frame(rows), verdict, plan, plan_text, bed)
 
     def rows(self, quantity: str, statistic: str | None = None, **factors: str | None) -> pl.DataFrame:
         """The result rows of one quantity, narrowed by statistic and factors (None means: is null)."""
@@ -126,7 +132,7 @@ class Run:
     @cached_property
     def entries(self) -> list[dict[str, Any]]:
         """The result rows with every key that a method gives its own, in the order of the results."""
-        return list(_json(self.folder / "analysis" / "results.json"))
+        return read_results(self.folder / "analysis" / "results.json")
 
     def samples(self, name: str) -> pl.DataFrame | None:
         """One file of analysis/samples, or None where the analysis left none."""
@@ -298,14 +304,9 @@ def _frame(rows: list[dict[str, Any]]) -> pl.DataFrame:
     return pl.DataFrame(columns, schema=COLUMNS, strict=False)
 
 
-def _json(path: Path) -> Any:
-    text = _text(path)
-    if not text:
+def _require(path: Path) -> None:
+    if not path.is_file() or not path.stat().st_size:
         raise RequestError(f"{path} is missing: this is not an analysed run folder; try `sojourn report` on the run")
-    try:
-        return json_value(text)
-    except json.JSONDecodeError as error:
-        raise RequestError(f"{path} is not JSON ({error}); delete analysis/ and run `sojourn report` again") from error
 
 
 def _text(path: Path) -> str:

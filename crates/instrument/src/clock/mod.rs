@@ -12,7 +12,7 @@ mod sys;
 mod watched;
 
 use std::collections::HashMap;
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread;
 
 use sojourn_probe::Peer;
@@ -31,7 +31,7 @@ use crate::stream::host;
 use peer::{Batch, Exchanger};
 use render::Show;
 use request::{ClockCommand, ClockKind, Watch};
-use watched::Watched;
+use watched::{Rows, Watched};
 
 /// Watches clocks, or estimates simulated ones.
 ///
@@ -98,9 +98,12 @@ fn place_arguments() -> PlaceArguments {
     PlaceArguments { cpu: None, fifo: false, wait: Wait::SleepThenSpin, die_with_parent: false }
 }
 
+/// What was exchanged and not yet told: who reads us and stops has exchanges wait.
+const MOST_BATCHES: usize = 64;
+
 /// Lets each peer's thread begin; the channel closes when all are done.
 fn start(exchangers: Vec<Exchanger>) -> Receiver<(usize, anyhow::Result<Batch>)> {
-    let (sender, receiver) = channel();
+    let (sender, receiver) = sync_channel(MOST_BATCHES);
     for (index, exchanger) in exchangers.into_iter().enumerate() {
         let sender = sender.clone();
         // Whoever listens may have ended.
@@ -121,9 +124,9 @@ fn follow(
         match batch {
             Ok(batch) => {
                 let number = blocks.entry(index).or_default();
-                let exchanges = one.take(&batch);
+                let Rows { exchanges, lines: clock_lines } = one.take(&batch);
                 if let Some(records) = records.as_deref_mut() {
-                    records.write(&StreamBlock { block: *number, exchanges, ..StreamBlock::default() })?;
+                    records.write(&StreamBlock { block: *number, exchanges, clock_lines, ..StreamBlock::default() })?;
                 }
                 *number += 1;
                 show.update(one)?;

@@ -71,6 +71,9 @@ impl Show {
         for one in watched {
             let Ok(estimate) = one.estimate() else { continue };
             say(&sentence(one, &estimate))?;
+            if let Some(told) = one.forgotten() {
+                say(&format!("  {told}"))?;
+            }
             for found in &estimate.findings {
                 say(&format!("  {}: {}", found.finding.name(), found.sentence))?;
             }

@@ -34,6 +34,10 @@ pub struct Watch {
     #[arg(long = "for", value_name = "SPAN", default_value = "10s", value_parser = time)]
     pub span: Nanos,
     /// Until SIGINT or SIGTERM
+    ///
+    /// At most 360,000 exchanges with a peer are held, an hour of the default interval, also with --for and --count. When there are
+    /// more, the lines of the older half go to the records (--record) and its exchanges are forgotten: the summary is of the rest,
+    /// and says how many there were before and what made them doubtful.
     #[arg(long, conflicts_with_all = ["span", "count"])]
     pub until_interrupted: bool,
     /// The interval between exchanges with each peer

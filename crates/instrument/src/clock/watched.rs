@@ -12,6 +12,9 @@ use sojourn_probe::Peer;
 /// While exchanges go on, what is told rests on those of this time.
 const RECENT: Nanos = Nanos::seconds(120);
 
+/// The most exchanges with a peer that are held: an hour of the default interval, 40 octets each, twice.
+pub const MOST: usize = 360_000;
+
 /// One peer, its exchanges and what they show.
 #[derive(Debug)]
 pub struct Watched {
@@ -22,9 +25,34 @@ pub struct Watched {
     all: Estimator,
     /// Those of late.
     recent: Estimator,
+    /// What was known of those that are held no more.
+    forgotten: Forgotten,
+    /// How many are held at most.
+    most: usize,
+    /// How many have a row.
+    numbered: u64,
     lost: u64,
     span: Option<(Time, Time)>,
     failure: Option<String>,
+}
+
+/// What exchanges showed that are held no more: counts, for lines go to the records.
+#[derive(Clone, Debug, Default)]
+struct Forgotten {
+    exchanges: u64,
+    steps: u64,
+    largest_step_ns: f64,
+    /// Names of what made their estimates doubtful, each once.
+    findings: Vec<&'static str>,
+}
+
+/// Rows of what was taken in.
+#[derive(Debug, Default)]
+pub struct Rows {
+    /// All exchanges.
+    pub exchanges: Vec<rows::Exchange>,
+    /// Lines of exchanges that are held no more.
+    pub lines: Vec<rows::ClockLine>,
 }
 
 /// What is known at a moment.
@@ -44,22 +72,29 @@ pub struct Now {
 impl Watched {
     /// Begins with a peer that was greeted.
     pub fn new(exchanger: &Exchanger) -> Self {
+        Self::with_room(exchanger.peer, exchanger.clock, MOST)
+    }
+
+    fn with_room(peer: Peer, clock: u32, most: usize) -> Self {
         let estimator = Estimator::new(Limits::default());
         Self {
-            peer: exchanger.peer,
-            clock: u64::from(exchanger.clock),
-            is_shared: exchanger.clock == super::own_id(),
+            peer,
+            clock: u64::from(clock),
+            is_shared: clock == super::own_id(),
             all: estimator.clone(),
             recent: estimator,
+            forgotten: Forgotten::default(),
+            most,
+            numbered: 0,
             lost: 0,
             span: None,
             failure: None,
         }
     }
 
-    /// Takes exchanges, and returns their rows.
-    pub fn take(&mut self, batch: &Batch) -> Vec<rows::Exchange> {
-        let first = self.all.exchanges().len() as u64;
+    /// Takes exchanges, and returns their rows. Where more are held than there is room for, the older half is forgotten.
+    pub fn take(&mut self, batch: &Batch) -> Rows {
+        let first = self.numbered;
         for exchange in &batch.exchanges {
             self.all.push(*exchange);
             self.recent.push(*exchange);
@@ -68,6 +103,8 @@ impl Watched {
         if let Some(last) = batch.exchanges.last() {
             self.recent.discard_before(last.t1 - RECENT);
         }
+        self.recent.discard_oldest(self.recent.exchanges().len().saturating_sub(self.most));
+        self.numbered += batch.exchanges.len() as u64;
         self.lost += batch.lost;
         let row = |(number, exchange): (usize, &sojourn_clock::Exchange)| rows::Exchange {
             peer: self.name(),
@@ -81,7 +118,25 @@ impl Watched {
             local_source: exchange.sources.local,
             remote_source: exchange.sources.remote,
         };
-        batch.exchanges.iter().enumerate().map(row).collect()
+        let exchanges = batch.exchanges.iter().enumerate().map(row).collect();
+        Rows { exchanges, lines: self.forget() }
+    }
+
+    /// Where more exchanges are held than there is room for, returns the rows of the older half's lines and forgets it. Its
+    /// estimate sees the first exchange of the other half, too: so it has a step that came between them.
+    fn forget(&mut self) -> Vec<rows::ClockLine> {
+        let held = self.all.exchanges().len();
+        if held <= self.most {
+            return Vec::new();
+        }
+        let older = held - self.most / 2;
+        let estimate = self.all.estimate_oldest(older + 1);
+        self.all.discard_oldest(older);
+        self.forgotten.exchanges += older as u64;
+        // Of one clock there is one row, at the end, of all time.
+        let Some(estimate) = estimate.ok().filter(|_| !self.is_shared) else { return Vec::new() };
+        self.forgotten.add(&estimate);
+        Known { flow: 0, peer: self.name(), clock: self.clock, estimate: Ok(estimate) }.rows((Time(0), Time(0)))
     }
 
     /// Notes that no more exchanges come.
@@ -137,10 +192,22 @@ impl Watched {
     }
 
     fn count(&self) -> u64 {
-        self.all.exchanges().len() as u64
+        self.forgotten.exchanges + self.all.exchanges().len() as u64
     }
 
-    /// Returns the rows of all lines.
+    /// Returns what was known of exchanges that are held no more, in a sentence; `None` where all are held.
+    pub fn forgotten(&self) -> Option<String> {
+        let Forgotten { exchanges, steps, largest_step_ns, findings } = &self.forgotten;
+        let found = if findings.is_empty() { String::new() } else { format!("; found: {}", findings.join(", ")) };
+        let set = match steps {
+            0 => String::new(),
+            _ => format!("; a clock was set {steps} times, by up to {:.3} us", largest_step_ns / 1e3),
+        };
+        let told = || format!("of its first {exchanges} exchanges only the records have lines{set}{found}");
+        (*exchanges > 0).then(told)
+    }
+
+    /// Returns the rows of all lines that are held.
     pub fn rows(&self) -> Vec<rows::ClockLine> {
         let estimate = self.estimate().map_err(|error| error.to_string());
         let known = Known { flow: 0, peer: self.name(), clock: self.clock, estimate };
@@ -162,11 +229,36 @@ impl Watched {
             told.remove("flow");
             told.insert("lost".to_owned(), self.lost.into());
             told.insert("now".to_owned(), now.map_or(Value::Null, |now| now.json()));
+            if self.forgotten.exchanges > 0 {
+                told.insert("forgotten".to_owned(), self.forgotten.json());
+            }
             if let Some(problem) = &self.failure {
                 told.insert("problem".to_owned(), problem.clone().into());
             }
         }
         told
+    }
+}
+
+impl Forgotten {
+    fn add(&mut self, estimate: &Estimate) {
+        let largest = estimate.steps.iter().map(|step| step.by_ns.abs());
+        self.largest_step_ns = largest.fold(self.largest_step_ns, f64::max);
+        self.steps += estimate.steps.len() as u64;
+        for name in estimate.findings.iter().map(|found| found.finding.name()) {
+            if !self.findings.contains(&name) {
+                self.findings.push(name);
+            }
+        }
+    }
+
+    fn json(&self) -> Value {
+        json!({
+            "exchanges": self.exchanges,
+            "steps": self.steps,
+            "largest_step_ns": self.largest_step_ns,
+            "findings": self.findings,
+        })
     }
 }
 
@@ -182,5 +274,95 @@ impl Now {
             "skew95_ppm": self.skew95_ppm,
             "skew_bound_ppm": self.skew_bound_ppm,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sojourn_clock::Exchange;
+    use sojourn_clock::simulate::{StepAt, Truth};
+
+    use super::*;
+
+    fn peer() -> Peer {
+        "10.0.0.2".parse().expect("a peer")
+    }
+
+    /// What a peer shows whose exchanges come by the hundred, with room for so many.
+    fn watch(most: usize, clock: u32, exchanges: &[Exchange]) -> (Watched, Vec<rows::Exchange>, Vec<rows::ClockLine>) {
+        let mut watched = Watched::with_room(peer(), clock, most);
+        let (mut of_exchanges, mut of_lines) = (Vec::new(), Vec::new());
+        for some in exchanges.chunks(100) {
+            let rows = watched.take(&Batch { exchanges: some.to_vec(), lost: 1 });
+            assert!(watched.all.exchanges().len() <= most && watched.recent.exchanges().len() <= most);
+            of_exchanges.extend(rows.exchanges);
+            of_lines.extend(rows.lines);
+        }
+        of_lines.extend(watched.rows());
+        (watched, of_exchanges, of_lines)
+    }
+
+    /// Whether each line holds the truth within its bound, all along it.
+    fn holds(truth: &Truth, line: &rows::ClockLine) -> bool {
+        [line.from, line.to].into_iter().all(|remote| {
+            let offset = line.offset_ns + line.skew_ppb * 1e-9 * (remote - line.reference).0 as f64;
+            (offset - truth.offset_at(remote - Nanos(offset.round() as i64))).abs() <= line.bound_ns
+        })
+    }
+
+    #[test]
+    fn what_is_held_of_a_peer_is_bounded_and_nothing_of_its_lines_is_lost() {
+        let truth = Truth { offset_ns: 5e6, skew_ppm: 12.0, count: 20_000, ..Truth::default() };
+        let (watched, exchanges, lines) = watch(4_000, 7, &truth.exchanges().expect("exchanges"));
+        assert_eq!(watched.counts(), (20_000, 200));
+        let numbers: Vec<u64> = exchanges.iter().map(|row| row.number).collect();
+        assert_eq!(numbers, (0..20_000).collect::<Vec<_>>());
+        // Lines follow each other to within two intervals, from the first exchange to the last.
+        let apart = lines.windows(2).map(|pair| pair[1].from - pair[0].to).max().expect("lines");
+        assert!(lines.len() > 6 && apart <= Nanos(2 * truth.interval_ns), "{apart:?} {lines:#?}");
+        let of_all = (exchanges[0].t2, exchanges[19_999].t3);
+        assert_eq!((lines[0].from, lines[lines.len() - 1].to), of_all);
+        assert!(lines.iter().all(|line| holds(&truth, line)), "{lines:#?}");
+        let told = watched.forgotten().expect("some are held no more");
+        assert!(told.starts_with("of its first 16") && !told.contains("found"), "{told}");
+        assert_eq!(watched.json()["forgotten"]["steps"], 0);
+    }
+
+    #[test]
+    fn a_step_among_what_is_held_no_more_is_told_wherever_it_came() {
+        // The older half ends after 2,100 exchanges of 4,100: a step just there is between two halves.
+        for at in [500, 2_099, 2_100, 2_101] {
+            let step = StepAt { at_ns: at * 10_000_000, by_ns: 40_000_000 };
+            let truth = Truth { step: Some(step), count: 8_000, ..Truth::default() };
+            let (watched, _, lines) = watch(4_000, 7, &truth.exchanges().expect("exchanges"));
+            let told = watched.json()["forgotten"].clone();
+            assert_eq!((&told["steps"], &told["findings"]), (&json!(1), &json!(["clock_stepped"])), "{at}");
+            let largest = told["largest_step_ns"].as_f64().expect("a number");
+            assert!((largest - 4e7).abs() < 1e5, "{at}: {largest}");
+            assert!(lines.iter().any(|line| line.bound_ns >= 2e7), "{at}: the time of the step has a line");
+        }
+    }
+
+    #[test]
+    fn exchanges_with_ones_own_clock_are_bounded_too_and_have_one_row() {
+        let truth = Truth { count: 9_000, ..Truth::default() };
+        let own = crate::clock::own_id();
+        let (watched, exchanges, lines) = watch(4_000, own, &truth.exchanges().expect("exchanges"));
+        assert_eq!((watched.counts().0, lines.len()), (9_000, 1));
+        assert_eq!((lines[0].from, lines[0].to), (exchanges[0].t2, exchanges[8_999].t3));
+        assert_eq!(lines[0].exchanges, 9_000);
+    }
+
+    #[test]
+    fn there_is_room_for_what_the_help_says() {
+        use clap::CommandFactory;
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            watch: crate::clock::request::Watch,
+        }
+        let help = Line::command().render_long_help().to_string();
+        assert!(help.split_whitespace().collect::<Vec<_>>().join(" ").contains("At most 360,000 exchanges"), "{help}");
+        assert_eq!(MOST, 360_000);
     }
 }

@@ -84,6 +84,7 @@ fn right(right: Right) -> Check {
         Right::Perfmon => "live frames, their counter and TCP's state, in the kernel",
         Right::SysAdmin => "network namespaces",
         Right::DacOverride => "a study's log of TCP, in a folder of its caller's",
+        Right::NetBindService => "connections of TCP at ports below 1024",
     };
     if right.is_held() {
         return Check::ok(right.name(), format!("held, for {purpose}"));

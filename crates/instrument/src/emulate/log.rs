@@ -4,7 +4,7 @@
 //! full, or a limit that is reached, ends the log and nothing else: its last line says so, for which room is kept aside.
 
 use std::fs::File;
-use std::io::{ErrorKind, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -135,8 +135,9 @@ impl Files {
     ///
     /// # Errors
     /// When something cannot be read or written.
-    pub fn recover(&mut self, events: &Path, rows: &[Packet]) -> anyhow::Result<()> {
-        let text = std::fs::read(events).with_context(|| format!("read {}", events.display()))?;
+    pub fn recover(&mut self, path: &Path, mut events: impl Read, rows: &[Packet]) -> anyhow::Result<()> {
+        let mut text = Vec::new();
+        events.read_to_end(&mut text).with_context(|| format!("read {}", path.display()))?;
         // Bytes: what is torn may be torn within a character.
         let whole = text.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice::<Event>(line).ok());
         for event in whole {

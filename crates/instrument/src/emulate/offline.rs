@@ -1,18 +1,21 @@
 //! `emulate offline`: the frames of a capture file through the engine, in the time of their stamps.
 
-use std::fs::{File, OpenOptions};
-use std::io::{BufReader, BufWriter, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::{self, File, OpenOptions};
+use std::io::{BufReader, BufWriter, ErrorKind, Write};
 use std::path::Path;
 
 use anyhow::{Context, anyhow};
 use serde_json::json;
 use sojourn_emulate::{Arrived, Config, Direction, Engine, Report};
 use sojourn_port::pcap::{Capture, LONGEST_FRAME_BYTES, NgWriter, PcapError, Record};
+use sojourn_record::private;
+use sojourn_rights::Folders;
+use sojourn_rights::table::EMULATE_OFFLINE;
 use sojourn_time::Time;
 
 use super::arguments::Offline;
 use super::{asked, show};
+use crate::caller;
 use crate::failure::{NotTrusted, WrongRequest, of_path};
 
 /// Lets every frame of a file pass.
@@ -22,24 +25,74 @@ use crate::failure::{NotTrusted, WrongRequest, of_path};
 pub fn run(asked: &Offline) -> anyhow::Result<()> {
     let config = asked::config(&asked.asked)?;
     let input = File::open(&asked.input).map_err(|error| of_path("open", &asked.input, error))?;
-    let mut capture = Capture::new(BufReader::new(input)).map_err(|error| unreadable(&asked.input, &error, ""))?;
-    let mut frame = Vec::new();
-    let first = capture.next(&mut frame).map_err(|error| unreadable(&asked.input, &error, ""))?;
-    let Some(first) = first else {
-        return Err(WrongRequest(format!("{}: the capture has no frame", asked.input.display())).into());
-    };
     if is_same(&asked.input, &asked.output) {
         let problem = format!("--output {}: that is the input; give another file", asked.output.display());
         return Err(WrongRequest(problem).into());
     }
-    let open = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&asked.output);
-    let output = open.map_err(|error| of_path("create", &asked.output, error))?;
-    let writer = NgWriter::new(BufWriter::new(output)).with_context(|| writing(&asked.output))?;
+    let output = Output::open(&asked.output)?;
+    confine(&asked.output)?;
+    let mut frame = Vec::new();
+    let (capture, first) = begin(&asked.input, input, &mut frame).inspect_err(|_| output.forget())?;
+    let writer = NgWriter::new(BufWriter::new(output.anew()?)).with_context(|| writing(&asked.output))?;
     let mut offline = Passage::new(&config, asked, capture, writer);
     let read = offline.pass(first, frame);
     let (report, frames, cut) = offline.finish()?;
     tell(asked, &config, &report, frames, cut)?;
     read
+}
+
+/// Gives up all but the two files, and the folder of the second.
+fn confine(output: &Path) -> anyhow::Result<()> {
+    caller::become_caller(|| true)?;
+    EMULATE_OFFLINE.drop_privileges()?;
+    let folder = output.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    EMULATE_OFFLINE.write_only_below(Folders::open([folder])?)?;
+    Ok(EMULATE_OFFLINE.restrict_calls()?)
+}
+
+/// Reads up to the first frame, into `frame`.
+fn begin(path: &Path, input: File, frame: &mut Vec<u8>) -> anyhow::Result<(Capture<BufReader<File>>, Record)> {
+    let mut capture = Capture::new(BufReader::new(input)).map_err(|error| unreadable(path, &error, ""))?;
+    let first = capture.next(frame).map_err(|error| unreadable(path, &error, ""))?;
+    let none = || WrongRequest(format!("{}: the capture has no frame", path.display()));
+    Ok((capture, first.ok_or_else(none)?))
+}
+
+/// Where the frames go: open before anything is read, and as it was until there is something to write.
+struct Output<'a> {
+    file: File,
+    path: &'a Path,
+    is_new: bool,
+}
+
+impl<'a> Output<'a> {
+    fn open(path: &'a Path) -> anyhow::Result<Self> {
+        match private::create_file(path) {
+            Ok(file) => Ok(Self { file, path, is_new: true }),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                let file = OpenOptions::new().write(true).open(path).map_err(|error| of_path("create", path, error))?;
+                Ok(Self { file, path, is_new: false })
+            }
+            Err(error) => Err(of_path("create", path, error)),
+        }
+    }
+
+    /// Removes the file where it is ours and empty.
+    fn forget(&self) {
+        if self.is_new {
+            // In a folder of another user that cannot be, and the file stays empty.
+            let _ = fs::remove_file(self.path);
+        }
+    }
+
+    /// Empties the file; a pipe has nothing to empty.
+    fn anew(self) -> anyhow::Result<File> {
+        let is_file = self.file.metadata().is_ok_and(|about| about.is_file());
+        if is_file && !self.is_new {
+            self.file.set_len(0).with_context(|| writing(self.path))?;
+        }
+        Ok(self.file)
+    }
 }
 
 /// A file on its way through the engine.

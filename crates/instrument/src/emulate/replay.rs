@@ -1,19 +1,22 @@
 //! `emulate replay`: the same engine, driven by the arrivals of a log, must give the same dispositions.
 
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Seek};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use serde_json::json;
 use sojourn_emulate::replay::{Change, Differences, before_gap, differences, replay};
 use sojourn_emulate::{Config, Disposition};
-use sojourn_record::{Packet, PacketReader};
+use sojourn_record::{Packet, PacketReader, ReadError, private};
+use sojourn_rights::Folders;
+use sojourn_rights::table::{EMULATE_RECOVER, EMULATE_REPLAY};
 use sojourn_time::Time;
 
 use super::arguments::{Logs, Recover, Replay};
 use super::events::Event;
 use super::log;
+use crate::caller;
 use crate::failure::{NotTrusted, WrongRequest, of_path};
 use crate::numbers::span;
 
@@ -22,10 +25,12 @@ use crate::numbers::span;
 /// # Errors
 /// When there is none, one cannot be replayed, or one does not give the same dispositions.
 pub fn run(asked: &Replay) -> anyhow::Result<()> {
-    let found = logs(&asked.logs)?;
+    let found = open(&asked.logs)?;
+    EMULATE_REPLAY.confine()?;
     let mut is_identical = true;
-    for (name, part, path) in found {
-        let told = Told::of(&asked.logs.folder, &name, part, &path)?;
+    for files in found {
+        let (name, part) = (files.name.clone(), files.part);
+        let told = Told::of(files)?;
         is_identical &= told.differences.is_identical();
         let sentence = told.sentence();
         if asked.json {
@@ -42,19 +47,51 @@ pub fn run(asked: &Replay) -> anyhow::Result<()> {
 /// # Errors
 /// When there is none, or files cannot be read or written.
 pub fn recover(asked: &Recover) -> anyhow::Result<()> {
-    for (name, part, path) in logs(&asked.logs)? {
-        let log = Log::read(&path)?;
+    let (found, output) = (open(&asked.logs)?, &asked.output);
+    private::create_folder(output).map_err(|error| of_path("create", output, error))?;
+    caller::become_owner(output, || caller::can_write(output))?;
+    EMULATE_RECOVER.drop_privileges()?;
+    EMULATE_RECOVER.write_only_below(Folders::open([output])?)?;
+    EMULATE_RECOVER.restrict_calls()?;
+    for Files { name, part, path, mut events, packets } in found {
+        let log = Log::read(&path, &events)?;
         if log.has_ended {
             println!("{name}-{part:03}: it ended well; there is nothing to recover");
             continue;
         }
-        let rows = log.rows(&asked.logs.folder, &name, part)?;
+        let rows = log.rows(packets)?;
         let pipes = log.config.pipes.iter().map(|pipe| pipe.name.clone()).collect();
-        let mut files = log::create(&asked.output, (&name, part), pipes, None)?;
-        files.recover(&path, &rows)?;
-        println!("{name}-{part:03}: {} packets written to {}", rows.len(), asked.output.display());
+        let mut files = log::create(output, (&name, part), pipes, None)?;
+        events.rewind().with_context(|| format!("read {}", path.display()))?;
+        files.recover(&path, events, &rows)?;
+        println!("{name}-{part:03}: {} packets written to {}", rows.len(), output.display());
     }
     Ok(())
+}
+
+/// A log's files, open and not looked into.
+struct Files {
+    name: String,
+    part: u16,
+    /// Of its events.
+    path: PathBuf,
+    events: File,
+    /// Or why they cannot be read, for who asks for them.
+    packets: Result<(File, PathBuf), ReadError>,
+}
+
+/// Opens the logs that are meant.
+fn open(asked: &Logs) -> anyhow::Result<Vec<Files>> {
+    let files = |(name, part, path): (String, u16, PathBuf)| {
+        let events = File::open(&path).map_err(|error| of_path("open", &path, error))?;
+        let packets = asked.folder.join(format!("packets-{name}-{part:03}.arrow"));
+        let packets = match File::open(&packets) {
+            Ok(file) => Ok((file, packets)),
+            Err(source) => Err(ReadError::File { path: packets, source }),
+        };
+        Ok(Files { name, part, path, events, packets })
+    };
+    logs(asked)?.into_iter().map(files).collect()
 }
 
 /// Finds the logs that are meant: their name, their part, and the file of their events.
@@ -88,9 +125,9 @@ struct Told {
 }
 
 impl Told {
-    fn of(folder: &Path, name: &str, part: u16, path: &Path) -> anyhow::Result<Self> {
-        let log = Log::read(path)?;
-        let rows = log.rows(folder, name, part)?;
+    fn of(Files { name, part, path, events, packets }: Files) -> anyhow::Result<Self> {
+        let log = Log::read(&path, &events)?;
+        let rows = log.rows(packets)?;
         let read = rows.len();
         let logged = rows.iter().map(log::disposition).collect::<anyhow::Result<Vec<_>>>();
         let logged = logged.with_context(|| format!("{name}-{part:03}"))?;
@@ -100,7 +137,7 @@ impl Told {
                 "{}, and its first packet is missing: of {read} rows that can be read none can be replayed",
                 log.why_cut()
             );
-            return Err(refusal(path, &problem));
+            return Err(refusal(&path, &problem));
         }
         let replayed = replay(&log.config, log.start, &log.changes, &logged)?;
         let mut errors: Vec<i64> = logged.iter().filter_map(error).collect();
@@ -197,8 +234,7 @@ impl Log {
         )
     }
 
-    fn read(path: &Path) -> anyhow::Result<Self> {
-        let file = File::open(path).with_context(|| format!("open {}", path.display()))?;
+    fn read(path: &Path, file: impl Read) -> anyhow::Result<Self> {
         let mut begun = None;
         let mut changes = Vec::new();
         let (mut has_ended, mut stopped) = (false, None);
@@ -232,10 +268,10 @@ impl Log {
     }
 
     /// Reads the packets of a log; of one that was cut, as many as can be read.
-    fn rows(&self, folder: &Path, name: &str, part: u16) -> anyhow::Result<Vec<Packet>> {
+    fn rows(&self, packets: Result<(File, PathBuf), ReadError>) -> anyhow::Result<Vec<Packet>> {
         let pipes = self.config.pipes.iter().map(|pipe| pipe.name.clone()).collect();
-        let path = folder.join(format!("packets-{name}-{part:03}.arrow"));
-        let mut reader = PacketReader::open(&path, pipes)?;
+        let (file, path) = packets?;
+        let mut reader = PacketReader::of((file, &path), pipes)?;
         let (mut batch, mut rows) = (Vec::new(), Vec::new());
         loop {
             batch.clear();

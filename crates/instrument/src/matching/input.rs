@@ -9,7 +9,7 @@ use std::thread::{self, JoinHandle};
 
 use sojourn_port::pcap::{self, Direction, Frames, PcapError, Skipped};
 use sojourn_record::tap::{TAP_DIRECTIONS, Tapped};
-use sojourn_record::{TapAbout, TapReader};
+use sojourn_record::{TapAbout, TapFiles, TapReader};
 use sojourn_time::Source;
 use sojourn_wire::digest::{Key, digest, digest_within, endpoints};
 
@@ -112,10 +112,10 @@ impl Name {
     }
 }
 
-/// A file that is open.
+/// A file that is open, and of which nothing was read.
 pub enum Opened {
     Capture(File),
-    Records(Box<TapReader>),
+    Records(TapFiles),
 }
 
 impl Opened {
@@ -133,16 +133,9 @@ impl Opened {
             if name.interface.is_some() {
                 return Err(WrongRequest(format!("{}: records are of one interface", name.path.display())).into());
             }
-            return Ok(Self::Records(Box::new(TapReader::open(&name.path).map_err(readable)?)));
+            return Ok(Self::Records(TapFiles::open(&name.path).map_err(readable)?));
         }
         File::open(&name.path).map(Self::Capture).map_err(|error| of_path("open", &name.path, error))
-    }
-
-    pub fn about(&self) -> Option<&TapAbout> {
-        match self {
-            Self::Capture(_) => None,
-            Self::Records(reader) => Some(reader.about()),
-        }
     }
 }
 
@@ -219,7 +212,8 @@ impl Input {
         let title = name.title.clone().unwrap_or(title);
         let mut dropped = None;
         let (about, origin) = match opened {
-            Opened::Records(mut reader) => {
+            Opened::Records(files) => {
+                let mut reader = Box::new(files.read().map_err(readable)?);
                 dropped = reader.dropped();
                 (Some(reader.about().clone()), Origin::Records { reader, rows: Vec::new(), at: 0 })
             }

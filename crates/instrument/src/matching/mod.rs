@@ -48,11 +48,12 @@ pub fn run(asked: &Match) -> anyhow::Result<()> {
     let names: Vec<Name> =
         texts.zip(titles).map(|(text, title)| Name { title: title.cloned(), ..Name::of(text) }).collect();
     let opened: Vec<Opened> = names.iter().map(Opened::new).collect::<anyhow::Result<_>>()?;
-    let key = key(asked.key, &opened)?;
     let mut output = asked.output.as_deref().map(|folder| Output::create(folder, &opened)).transpose()?;
+    // All is open and nothing was read: what looks into foreign bytes has nothing but them.
     MATCH.confine()?;
     let mut inputs: Vec<Input> =
         names.iter().zip(opened).map(|(name, opened)| Input::begin(name, opened)).collect::<anyhow::Result<_>>()?;
+    let key = key(asked.key, &inputs)?;
     let rule = Rule { key, most: None, mtu: asked.mtu };
     let rule = Rule { most: most(&mut inputs, &rule)?, ..rule };
     let mut pairs = begin((asked, slices), &names, &mut inputs, &rule, output.is_some())?;
@@ -86,9 +87,9 @@ fn slices(asked: &Match) -> anyhow::Result<Option<usize>> {
 }
 
 /// Returns the key that all taps have.
-fn key(asked: Option<Key>, opened: &[Opened]) -> anyhow::Result<Key> {
+fn key(asked: Option<Key>, inputs: &[Input]) -> anyhow::Result<Key> {
     let mut key = asked;
-    for about in opened.iter().filter_map(Opened::about) {
+    for about in inputs.iter().filter_map(|input| input.about.as_ref()) {
         let theirs: Key = about.key.parse().map_err(|error| WrongRequest(format!("tap {}: {error}", about.tap)))?;
         match key {
             Some(key) if key != theirs => {

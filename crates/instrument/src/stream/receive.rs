@@ -22,6 +22,7 @@ use super::request::{self, Receive, ReceiveOptions};
 use super::rows::{self, Common, What};
 use crate::failure::WrongRequest;
 use crate::place::Place;
+use crate::secret;
 
 /// The most rows that are kept of what arrives.
 const MOST_ROWS: usize = 16_000_000;
@@ -76,7 +77,8 @@ impl<'a> Reception<'a> {
             tx_timestamps: open.port.capabilities().tx_timestamps,
         });
         let request = receive_request(asked.senders, &asked.flows, &asked.options, of_ports.collect());
-        let request = ReceiveRequest { auth: asked.auth.clone(), allowed: asked.allowed.clone(), ..request };
+        let (auth, allowed, seed) = (asked.auth.clone(), asked.allowed.clone(), secret::random()?);
+        let request = ReceiveRequest { auth, allowed, seed, ..request };
         let receiver = Receiver::new(&request);
         let dropped_before = ports.iter_mut().map(dropped).collect();
         Ok(Self { asked, place, ports, dropped_before, receiver, meter: Meter::start() })
@@ -220,6 +222,7 @@ pub fn receive_request(
         senders,
         auth: Auth::default(),
         allowed: Vec::new(),
+        seed: 0,
         ports,
         flows: flows.to_vec(),
         keep: match options.keep {

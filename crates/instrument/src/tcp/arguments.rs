@@ -80,6 +80,9 @@ pub struct Serve {
     /// Raise the priority where that is permitted, as what sends streams does: departures are on time beside other work
     #[arg(long)]
     pub punctual: bool,
+    /// Also record connections that are trials of streams, as what sends streams does
+    #[arg(long)]
+    pub streams: bool,
     #[command(flatten)]
     pub place: Spot,
 }

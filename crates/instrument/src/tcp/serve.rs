@@ -6,6 +6,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use sojourn_record::stream::StreamBlock;
 use sojourn_record::{ReadingFile, StreamFolder};
+use sojourn_rights::table::TCP;
 use sojourn_tcp::{Listening, Outcome};
 use sojourn_time::{Nanos, Wait};
 
@@ -56,10 +57,14 @@ pub fn run(arguments: &Serve) -> anyhow::Result<()> {
     let signal = place::stop_signal()?;
     apply_scheduling(&arguments.place)?;
     let file = ReadingFile::create(&arguments.record, &arguments.name, arguments.part, &crate::origin(false))?;
+    let Serve { record, name, part, .. } = arguments;
+    let folder = || StreamFolder::create(record, name, *part, &crate::origin(false));
+    let streams = arguments.streams.then(folder).transpose()?;
     let nice = arguments.punctual.then(place::be_punctual).unwrap_or_default();
     let place =
         Place { cpu: arguments.place.cpu, is_real_time: false, nice, wait: Wait::SleepThenSpin, is_locked: false };
-    let mut end = Ends { arguments, place, file, streams: None, listening: BTreeMap::new() };
+    TCP.confine()?;
+    let mut end = Ends { place, file, streams, listening: BTreeMap::new() };
     serve::say(&serve::ready(None, json!({ "cpu": place.cpu, "nice": nice })))?;
     serve::serve(signal, |asked| end.answer(asked).map(Some))?;
     if let Some(mut streams) = end.streams {
@@ -69,16 +74,15 @@ pub fn run(arguments: &Serve) -> anyhow::Result<()> {
 }
 
 /// What is under way.
-struct Ends<'a> {
-    arguments: &'a Serve,
+struct Ends {
     place: Place,
     file: ReadingFile,
-    /// Opened with the first trial of streams.
+    /// Where trials of streams are recorded.
     streams: Option<StreamFolder>,
     listening: BTreeMap<u32, (Listening, Meter)>,
 }
 
-impl Ends<'_> {
+impl Ends {
     fn answer(&mut self, asked: Asked) -> anyhow::Result<Value> {
         match asked {
             Asked::Listen(asked) => self.listen(asked),
@@ -125,12 +129,8 @@ impl Ends<'_> {
         streams: Option<StreamBlock>,
     ) -> anyhow::Result<Value> {
         if let Some(rows) = streams {
-            let Serve { record, name, part, .. } = self.arguments;
-            let folder = match self.streams.take() {
-                Some(folder) => folder,
-                None => StreamFolder::create(record, name, *part, &crate::origin(false))?,
-            };
-            self.streams.insert(folder).write(&rows)?;
+            let unrecorded = || WrongRequest(format!("block {block} is a trial of streams: start with --streams"));
+            self.streams.as_mut().ok_or_else(unrecorded)?.write(&rows)?;
         }
         let readings: Vec<_> = outcomes.iter().flat_map(|outcome| outcome.readings.clone()).collect();
         self.file.write(block, &readings)?;

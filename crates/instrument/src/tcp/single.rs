@@ -4,6 +4,7 @@ use std::path::Path;
 
 use serde_json::json;
 use sojourn_record::ReadingFile;
+use sojourn_rights::table::TCP;
 use sojourn_tcp::{Listening, Outcome};
 use sojourn_time::Nanos;
 
@@ -22,6 +23,7 @@ pub fn send(asked: &SendByHand) -> anyhow::Result<()> {
     place::stop_signal()?;
     apply_scheduling(&asked.run.place)?;
     let mut file = open(&asked.run, "send")?;
+    TCP.confine()?;
     tell(&sojourn_tcp::send(&asked.request, &STOP)?, &asked.run, &mut file, "sent")
 }
 
@@ -34,6 +36,7 @@ pub fn receive(asked: &ReceiveByHand) -> anyhow::Result<()> {
     place::stop_signal()?;
     apply_scheduling(&asked.run.place)?;
     let mut file = open(&asked.run, "receive")?;
+    TCP.confine()?;
     let listening = Listening::begin(asked.request.clone(), &STOP)?;
     if asked.run.json {
         println!("{}", json!({ "event": "listening", "at": listening.at }));

@@ -4,7 +4,11 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use rustix::fs::{Access, access};
+use rustix::io::Errno;
 use serde_json::{Value, json};
+use sojourn_rights::Folders;
+use sojourn_rights::table::TCPLOG_RECOVER;
 use sojourn_tcplog::spool;
 use sojourn_tcplog::tables::Converted;
 
@@ -13,6 +17,7 @@ use super::client::Conversation;
 use super::close::{Place, counted, join, make_records};
 use super::folder::{self, Moment};
 use super::run::summary;
+use crate::caller;
 use crate::failure::WrongRequest;
 
 /// Makes records, and a footer that says that the log was killed; one that is there already stays: the log was killed after it
@@ -26,6 +31,7 @@ pub fn run(asked: &Recover) -> anyhow::Result<()> {
         log.ask(&json!({ "do": "status" }))?;
         return Err(WrongRequest(format!("{}: this log goes on; end it first", out.display())).into());
     }
+    confine(out)?;
     let header = folder::read(&out.join(folder::HEADER))?;
     let last = written_last(&out.join(spool::NAME))?;
     let is_simulated = header["simulated"] == json!(true);
@@ -50,6 +56,18 @@ pub fn run(asked: &Recover) -> anyhow::Result<()> {
     let problems = converted.problems.iter();
     problems.for_each(|problem| eprintln!("{}: {problem}", crate::program()));
     Ok(())
+}
+
+/// Becomes whose the log is, and can change nothing but its folder: what is to be read is of a killed log, or of anyone's making.
+fn confine(out: &Path) -> anyhow::Result<()> {
+    let is_readable = |name: &&str| match access(out.join(name), Access::READ_OK) {
+        Err(error) => error == Errno::NOENT,
+        Ok(()) => true,
+    };
+    caller::become_owner(out, || caller::can_write(out) && [folder::HEADER, spool::NAME].iter().all(is_readable))?;
+    TCPLOG_RECOVER.drop_privileges()?;
+    TCPLOG_RECOVER.write_only_below(Folders::open([out])?)?;
+    Ok(TCPLOG_RECOVER.restrict_calls()?)
 }
 
 /// What a killed log ends with.

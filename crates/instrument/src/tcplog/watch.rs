@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use anyhow::Context;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value, json};
-use sojourn_rights::table::TCPLOG;
+use sojourn_rights::table::{TCPLOG, TCPLOG_CLIENT};
 use sojourn_rights::{Folders, Right};
 use sojourn_tcplog::Mode;
 use sojourn_time::{Clock, HostClock, Nanos};
@@ -38,6 +38,7 @@ pub fn run(asked: &Watch) -> anyhow::Result<()> {
                 return Err(WrongRequest(problem.to_owned()).into());
             }
             let mut log = Conversation::open(out)?.ok_or_else(|| not_running(out))?;
+            TCPLOG_CLIENT.confine()?;
             lines(asked, &mut || log.ask(&json!({ "do": "flows" })))
         }
         None => own(asked),
@@ -57,6 +58,7 @@ fn own(asked: &Watch) -> anyhow::Result<()> {
     let drain = Drain::start(logger, asked.attach.ring_bytes(), &[])?;
     TCPLOG.write_only_below(Folders::default())?;
     TCPLOG.drop_privileges()?;
+    TCPLOG.restrict_calls()?;
     let printed = lines(asked, &mut || flows(&drain));
     let (_, drained) = drain.stop();
     printed.and(drained)

@@ -10,8 +10,8 @@ use sojourn_wire::ethernet::{Header, PROBE_ETHERTYPE};
 use sojourn_wire::probe::{self, AUTHENTICATED_BYTES, HEADER_BYTES};
 use sojourn_wire::{Key, MacAddress, PeerAddress, ProbeHeader};
 
-use super::guard::{Case, Guard, Lengths, Refusal};
 use super::sessions::{Place, Sessions};
+use sojourn_port::guard::{Case, Guard, Lengths, Refusal};
 
 /// What came in.
 #[derive(Clone, Copy)]
@@ -158,8 +158,8 @@ fn ours(request: &[u8]) -> Option<(Header, &[u8])> {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::guard::{Policy, Refusal};
     use super::*;
+    use sojourn_port::guard::{Policy, Refusal};
 
     const PROBER: MacAddress = MacAddress([2, 0, 0, 0, 0, 1]);
     const STATION: MacAddress = MacAddress([2, 0, 0, 0, 0, 2]);

@@ -5,11 +5,10 @@
 
 mod driver;
 mod engine;
-mod guard;
 mod reflector;
 mod sessions;
 
 pub use driver::{Endpoint, Serve, serve};
 pub use engine::{Asked, Pretence, Reply, Responder};
-pub use guard::{Case, Guard, Policy, Refusal};
 pub use reflector::{ClockState, Numbering, Reflector};
+pub use sojourn_port::guard::{Case, Guard, Policy, Refusal};

@@ -10,8 +10,8 @@ use sojourn_wire::Key;
 use sojourn_wire::stamp::{ErrorEstimate, Format, Reflected, Scale, Sent, Unread, is_reflected};
 
 use super::engine::{Asked, Reply};
-use super::guard::{Case, Guard, Lengths, Refusal};
 use super::sessions::{Place, Sessions};
+use sojourn_port::guard::{Case, Guard, Lengths, Refusal};
 
 /// What this host knows of its own clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,8 +139,8 @@ mod tests {
     use sojourn_port::Route;
     use sojourn_time::{Nanos, Time};
 
-    use super::super::guard::Policy;
     use super::*;
+    use sojourn_port::guard::Policy;
 
     fn key() -> Arc<Key> {
         Arc::new(Key::new(&[7; 16]).expect("long enough"))

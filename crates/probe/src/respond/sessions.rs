@@ -6,7 +6,7 @@ use std::hash::Hash;
 
 use sojourn_time::{Nanos, Time};
 
-use super::guard::Refusal;
+use sojourn_port::guard::Refusal;
 
 /// The most sessions that are remembered.
 pub const MOST_SESSIONS: usize = 4_096;

@@ -10,7 +10,7 @@ use arrow_array::{Array, BooleanArray};
 use arrow_ipc::reader::StreamReader;
 use sojourn_time::{Source, Stamp, Time};
 
-use super::{Columns, Names, ReadError, guarded, open};
+use super::{Columns, Names, ReadError, begin, file, guarded};
 use crate::TapAbout;
 use crate::schema::SIMULATED;
 use crate::tables::taps::{TAP_DIRECTIONS, TapCounts, Tapped};
@@ -25,19 +25,51 @@ pub struct TapReader {
     counts: Option<StreamReader<BufReader<File>>>,
 }
 
+/// The files of a tap, open and not looked into: whoever gives up rights before that has what it needs.
+#[derive(Debug)]
+pub struct TapFiles {
+    path: PathBuf,
+    taps: File,
+    /// What it counted, where that is beside it.
+    counts: Option<File>,
+}
+
+impl TapFiles {
+    /// Opens them.
+    ///
+    /// # Errors
+    /// When the file of the tap cannot be.
+    pub fn open(path: &Path) -> Result<Self, ReadError> {
+        let counts = counts_of(path).and_then(|path| File::open(path).ok());
+        Ok(Self { path: path.to_owned(), taps: file(path)?, counts })
+    }
+
+    /// Begins to read them.
+    ///
+    /// # Errors
+    /// When they are none of a tap.
+    pub fn read(self) -> Result<TapReader, ReadError> {
+        TapReader::of(self)
+    }
+}
+
 impl TapReader {
     /// Opens the file of a tap.
     ///
     /// # Errors
     /// When it is none.
     pub fn open(path: &Path) -> Result<Self, ReadError> {
-        let (stream, version) = open::<Tapped>(path)?;
+        TapFiles::open(path)?.read()
+    }
+
+    fn of(TapFiles { path, taps, counts }: TapFiles) -> Result<Self, ReadError> {
+        let (stream, version) = begin::<Tapped>(taps, &path)?;
         let schema = stream.schema();
         let about = TapAbout::of(|name| schema.metadata().get(name));
         let clock = schema.field_with_name("time_ns").ok().and_then(|field| field.metadata().get("clock").cloned());
         let is_simulated = clock.is_some_and(|clock| clock == SIMULATED);
-        let counts = counts_of(path).and_then(|path| open::<TapCounts>(&path).ok()).map(|(counts, _)| counts);
-        Ok(Self { path: path.to_owned(), stream, version, about, is_simulated, counts })
+        let counts = counts.and_then(|counts| begin::<TapCounts>(counts, &path).ok()).map(|(counts, _)| counts);
+        Ok(Self { path, stream, version, about, is_simulated, counts })
     }
 
     /// Returns how many packets the tap lost, as the file of its counts beside this one says when it is first asked; `None` where

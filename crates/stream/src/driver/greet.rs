@@ -40,7 +40,7 @@ pub struct Greeting<'a> {
 pub struct Greeted {
     /// The cookies of those that count the stream.
     accepted: Vec<u64>,
-    /// Why one does not: [`GreetingWord::Taken`] or [`GreetingWord::NoSuchFlow`].
+    /// Why one does not: [`GreetingWord::Taken`], [`GreetingWord::NoSuchFlow`] or [`GreetingWord::Keyed`].
     pub refusal: Option<GreetingWord>,
 }
 
@@ -130,7 +130,7 @@ fn listen(port: &mut dyn Batch, greeting: Greeting<'_>, greeted: &mut Greeted) -
                     greeted.accepted.push(tail.cookie);
                 }
             }
-            GreetingWord::Taken | GreetingWord::NoSuchFlow => greeted.refusal = Some(tail.word),
+            GreetingWord::Taken | GreetingWord::NoSuchFlow | GreetingWord::Keyed => greeted.refusal = Some(tail.word),
             GreetingWord::Greet | GreetingWord::Again | GreetingWord::Accepted => {}
         }
     });

@@ -31,6 +31,7 @@ fn request(auth: Auth, senders: Senders, framing: Framing, answer: Option<Answer
     ReceiveRequest {
         senders,
         allowed: Vec::new(),
+        seed: 1,
         auth,
         ports: vec![PortRequest { framing, mac: OWN, answer, tx_timestamps: true }],
         flows: vec![1, 2],
@@ -363,6 +364,11 @@ fn with_a_shared_key_only_who_knows_it_greets_ends_and_compares_clocks() {
         receiver.stamp(0, &mut reply[..length], Time(5));
         assert!(length <= frame.len(), "no more than was asked with");
         let (_, payload) = Link::split(&reply[..length]).unwrap();
+        let tail = GreetingTail::read(payload).filter(|tail| tail.word == GreetingWord::Keyed);
+        if let Some(tail) = tail {
+            assert!(tail.cookie == 0 && ours.open(payload).is_none(), "nobody who has the key believes it");
+            return None;
+        }
         assert!(ours.open(payload).is_some() && theirs.open(payload).is_none());
         Some(StreamHeader::read(payload).unwrap().kind)
     };
@@ -390,6 +396,51 @@ fn with_a_shared_key_only_who_knows_it_greets_ends_and_compares_clocks() {
     let outcome = receiver.finish(&[][..], &[]);
     let unexpected = Unexpected { foreign: 0, packets: 0, exchanges: 4, ends: 6, greetings: 4 };
     assert_eq!((outcome.ports[0].unexpected, outcome.ports[0].control), (unexpected, 3));
+}
+
+#[test]
+fn who_greets_without_our_key_hears_that_we_have_one_and_begins_nothing() {
+    let senders = Senders::Greeting { cookie: COOKIE };
+    let mut receiver = receiver_with(shared(b"0123456789abcdef"), senders, Framing::Ethernet, None);
+    let said = greet(&mut receiver, COOKIE, 1, KEY);
+    assert_eq!(said, Some(GreetingTail { cookie: 0, word: GreetingWord::Keyed }));
+    assert_eq!((receiver.greeted(), receiver.sender(1)), (None, None));
+    let outcome = receiver.finish(&[][..], &[]);
+    assert_eq!((outcome.ports[0].unexpected.greetings, outcome.ports[0].control), (1, 0));
+    // Who is not allowed hears nothing.
+    let allowed = vec!["02:00:00:00:00:03".parse().unwrap()];
+    let request = request(shared(b"0123456789abcdef"), senders, Framing::Ethernet, None);
+    assert_eq!(greet(&mut Receiver::new(&ReceiveRequest { allowed, ..request }), COOKIE, 1, KEY), None);
+}
+
+#[test]
+fn greetings_and_exchanges_are_answered_at_a_rate_and_the_rest_is_counted() {
+    let senders = Senders::Greeting { cookie: COOKIE };
+    let mut greeting = [0; GREETING_BYTES];
+    let (intended, sent) = (Time(1), Time(2));
+    let header = StreamHeader { kind: Kind::Greeting, node: 0, flow: 1, key: KEY, seq: 0, intended, sent };
+    header.write(&mut greeting);
+    GreetingTail { cookie: COOKIE, word: GreetingWord::Greet }.write(&mut greeting);
+    let mut exchange = [0; SYNC_BYTES];
+    StreamHeader { kind: Kind::SyncRequest, ..header }.write(&mut exchange);
+    for (frame, peers) in [(&greeting[..], 1), (&exchange[..], 1), (&greeting[..], 1_000)] {
+        let mut receiver = receiver_of(senders, Framing::Udp, None);
+        let from = |peer: i64| format!("10.0.{}.{}:40000", peer / 250, peer % 250 + 1).parse().ok();
+        let mut hears = |frame: &[u8], peer: i64, at: i64| {
+            let received = Received { from: from(peer), returned: Time(at), ..received(at) };
+            receiver.on_frame(0, frame, &received, &mut [0; 200]).is_some()
+        };
+        assert!(hears(&greeting, 0, 1));
+        // For a tenth of a second, a frame each 200 ns: 500,000 of them.
+        let answered = (0..500_000).filter(|nth| hears(frame, nth % peers, 1_000_000_000 + nth * 200)).count();
+        let rate = if peers == 1 { PEER_RATE } else { RATE } as usize;
+        // A burst of a tenth of a second, and what comes meanwhile.
+        assert!((rate / 5 - 5..=rate / 5 + 5).contains(&answered), "{peers}: {answered}");
+        assert!(hears(&greeting, 7, 3_000_000_000), "later, others are answered");
+        let port = &receiver.finish(&[][..], &[]).ports[0];
+        let unexpected = port.unexpected.greetings + port.unexpected.exchanges;
+        assert_eq!((unexpected, port.control), (500_000 - answered as u64, answered as u64 + 2));
+    }
 }
 
 /// Who hears our replies has an address, and that is all: a stranger's own will do. The ones that are allowed are others.

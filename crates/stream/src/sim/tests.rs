@@ -43,6 +43,7 @@ fn receiving(send: &SendRequest, ports: usize) -> ReceiveRequest {
     ReceiveRequest {
         senders: Senders::Known(send.key),
         allowed: Vec::new(),
+        seed: 1,
         auth: send.auth.clone(),
         ports: vec![PortRequest { framing, mac: MAC_B, answer: None, tx_timestamps: true }; ports],
         flows: send.flows.iter().map(|flow| flow.flow).collect(),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import altair as alt
 
 from sojourn.errors import RequestError
+from sojourn.records.whole_file import write_whole
 from sojourn.report.marks import dress
 from sojourn.report.palette import Palette
 from sojourn.report.tcplog import words
@@ -54,7 +55,7 @@ def draw(folder: Path, target: Path, numbers: Collection[int] = ()) -> int:
         octets = page(log, sections, start).encode()
     else:
         octets = _picture([_file(flow, traces, log, span) for flow, traces in shown], target.suffix)
-    _write(octets, target)
+    write_whole(target, octets)
     return len(shown)
 
 
@@ -105,13 +106,3 @@ def _picture(charts: list[Any], form: str) -> bytes:
     spec = json.dumps(whole.to_dict(validate=False) | {"config": config})
     svg = vl_convert.vegalite_to_svg(spec, vl_version=VEGA_LITE)
     return svg.encode() if form == ".svg" else vl_convert.svg_to_png(svg, scale=SCALE)
-
-
-def _write(octets: bytes, target: Path) -> None:
-    """Whole, or not at all: a disk that is full leaves the picture that was there."""
-    part = target.with_name(f".{target.name}.part")
-    try:
-        part.write_bytes(octets)
-        part.replace(target)
-    finally:
-        part.unlink(missing_ok=True)

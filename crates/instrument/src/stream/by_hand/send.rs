@@ -1,6 +1,7 @@
 //! `stream send`: one flow, and what its sender knows of it, for a person or as JSON.
 
 use std::fmt::Write as _;
+use std::sync::atomic::Ordering;
 
 use serde_json::{Value, json};
 use sojourn_record::StreamFolder;
@@ -90,10 +91,17 @@ fn greet(sending: &mut Sending<'_>, asked: &Send) -> anyhow::Result<usize> {
     let flow = request.flow;
     let problem = match greeted.refusal {
         Some(GreetingWord::NoSuchFlow) => format!("the receiver does not count flow {flow}; name it there with --flow"),
+        Some(GreetingWord::Keyed) => {
+            "the receiver counts only senders that have its key; give the same file with --key at both ends".to_owned()
+        }
         Some(_) => format!(
             "the receiver counts another sender's frames as flow {flow}; take another flow with --flow at both ends, or wait \
              until that one is done and the receiver is started anew"
         ),
+        None if greeted.receivers() == 0 && asked.auth.bytes() > 0 && !STOP.load(Ordering::Relaxed) => {
+            "no receiver answered that has this key and allows this host; give the same file with --key at both ends, or none"
+                .to_owned()
+        }
         None => return Ok(greeted.receivers()),
     };
     if greeted.receivers() > 0 { Ok(greeted.receivers()) } else { Err(NotTrusted(format!("{to}: {problem}")).into()) }
@@ -201,13 +209,7 @@ impl Told<'_> {
         let sources = sources(self.sent.outcome.rows.iter().map(|row| row.departure.source));
         let _ = writeln!(text, "timestamps: departures {}", names(&sources));
         let receiver = match (self.is_heard, self.sent.clocks.as_slice()) {
-            (false, _) if self.asked.auth.bytes() > 0 => {
-                "no receiver answered that has this key and allows this host: only the sender's side is known"
-                    .to_owned()
-            }
-            (false, _) => {
-                "no receiver answered that has no key and allows this host: only the sender's side is known".to_owned()
-            }
+            (false, _) => "no receiver answered that allows this host: only the sender's side is known".to_owned(),
             (true, []) => "the receiver knows of the end".to_owned(),
             (true, [known]) => format!("the receiver knows of the end; {}", known.sentence()),
             (true, several) => {

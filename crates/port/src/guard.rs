@@ -6,9 +6,10 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use sojourn_port::Route;
 use sojourn_time::{Nanos, Time};
 use sojourn_wire::{PeerAddress, Peers};
+
+use crate::Route;
 
 /// Above 1023: services that answer whatever comes over UDP. Below, nobody asks from.
 const REFLECTORS: [u16; 6] = [1_900, 3_478, 3_702, 5_353, 5_683, 11_211];
