@@ -242,6 +242,8 @@ def test_a_look_says_what_the_report_says_and_at_a_run_that_goes_on_what_is_ther
     expected = [row for row in results if (row["device"], row["quantity"], row["statistic"], row["reference"])
                 == ("bridge", "device_latency", "mean", "direct") and row["cell"] is not None]  # fmt: skip
     assert [row["ci_low"] for row in added if row["reference"] == "direct"] == [row["ci_low"] for row in expected]
+    places = {(row["cell"], row["device"]) for row in told["figures"]}
+    assert {(one["cell"], one["device"]) for one in told["cells"]} == places, "each row of the table has figures"
     half = cut_short(run, tmp_path / "half")
     before = {path: path.stat().st_mtime_ns for path in half.rglob("*")}
     told = looked(half)

@@ -112,15 +112,20 @@ def said_so_far(run: Run, *, is_over: bool) -> tuple[list[dict[str, Any]], dict[
 
 
 def cells_of(run: Run) -> list[dict[str, Any]]:
-    """Each cell and path of the plan: what it is called, how many trials it has, and how many are recorded."""
+    """Each cell and path of the plan: what it is called, how many trials it has, and how many are recorded.
+
+    Trials over a twin are its fellow's: figures are of both together.
+    """
+    from sojourn.devices import A_A, fellow_of
     from sojourn.report.palette import ordered
 
     done, planned = done_of(run), planned_of(run)
     found: dict[tuple[int, str], dict[str, Any]] = {}
     for trial in planned:
         label = (run.cells[trial.cell] if trial.cell in run.cells else factors_of(trial)).describe()
-        new = {"cell": trial.cell, "device": trial.device, "label": label, "done": 0, "planned": 0}
-        one = found.setdefault((trial.cell, trial.device), new)
+        device = trial.device if trial.device == A_A else fellow_of(trial.device)
+        new = {"cell": trial.cell, "device": device, "label": label, "done": 0, "planned": 0}
+        one = found.setdefault((trial.cell, device), new)
         one["planned"] += 1
         one["done"] += trial.block in done
     order = ordered([device for _, device in found])

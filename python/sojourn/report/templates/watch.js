@@ -10,7 +10,7 @@ const CHARTS = [
   ["loss", "Lost", "1"], ["throughput_bps", "Throughput received", "bit/s"], ["pacing_p99_ns", "Pacing error, p99 of a trial", "ns"],
 ];
 const PRESENT = [
-  ["device_latency", "mean", "Added, one way"], ["delay_between_taps", "p50", "Between taps, median"],
+  ["device_latency", "mean", "Over direct, one way"], ["delay_between_taps", "p50", "Between taps, median"],
   ["one_way_delay", "p50", "One-way delay, median"], ["one_way_delay", "p99", "One-way delay, p99"],
   ["rtt", "p50", "RTT, median"], ["rtt", "p99", "RTT, p99"], ["loss", "ratio", "Lost"], ["loss_ratio", "ratio", "Lost"],
   ["received_pps", "mean", "Frames received"], ["throughput_bps", "mean", "Throughput"], ["pacing_error", "p99", "Pacing error, p99"],
@@ -153,12 +153,13 @@ function showCells(told) {
   byId("part-cells").hidden = cells.length === 0 && !look.problem && !told.looking;
   const measured = cells.reduce((sum, one) => sum + (one.done >= one.planned), 0);
   byId("looked").textContent = [
-    cells.length ? `${measured} of ${cells.length} cells are measured over their path, ${cells.length - measured} are to go` : "",
+    cells.length ? `${measured} of ${cells.length} cells are complete, ${cells.length - measured} are to go` : "",
     look.problem ? `No figures: ${look.problem}` : "", told.looking ? "the records are being looked at" : "",
   ].filter(Boolean).join("; ");
   byId("of-cells").hidden = cells.length === 0;
   const at = (one, [quantity, statistic]) => (look.figures || []).find((row) =>
-    row.cell === one.cell && row.device === one.device && row.quantity === quantity && row.statistic === statistic);
+    row.cell === one.cell && row.device === one.device && row.quantity === quantity && row.statistic === statistic &&
+    (row.reference === null || row.reference === "direct"));
   const has = PRESENT.filter((figure) => cells.some((one) => at(one, figure)));
   const body = make("tbody");
   cells.forEach((one, place) => {

@@ -78,8 +78,13 @@ function shown(unit, value) {
 function withInterval(unit, value, low, high) {
   if (value === null) return ["lost", ""];
   const [size, name] = unitFor(unit, [value, low ?? 0, high ?? 0]);
-  const ends = low === null || high === null ? "no interval yet" : `${digits(low / size)} to ${digits(high / size)}`;
-  return [`${digits(value / size)} ${name}`, ends];
+  if (low === null || high === null) return [shown(unit, value), "no interval yet"];
+  // Two digits of what the interval is wide: as the report rounds.
+  const half = (high - low) / size / 2;
+  const places = half > 0 ? Math.max(0, Math.min(6, 1 - Math.floor(Math.log10(half)))) : 0;
+  const rounded = (one) => (one / size).toLocaleString("en", { minimumFractionDigits: places, maximumFractionDigits: places })
+    .replaceAll(",", "\u202f").replace(/^-(?=[0.]*$)/, "").replace("-", "\u2212");
+  return [`${rounded(value)} ${name}`, `${rounded(low)} to ${rounded(high)}`];
 }
 function lasting(seconds) {
   if (seconds === null || seconds === undefined) return "";
