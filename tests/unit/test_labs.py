@@ -56,6 +56,7 @@ def test_what_is_behind_the_dashes_is_the_command() -> None:
     asked = read(["--delay", "1ms", "-C", "a.toml", "--peer=iperf3 -s", "--spin", "--", "sh", "-c", "a -- b", "--peer"])
     assert asked.command == ["sh", "-c", "a -- b", "--peer"]
     assert asked.pipe == ["--delay=1ms", "-Ca.toml"]
+    assert read(["-Ca.toml", "--loss", "-1%"]).pipe == ["-Ca.toml", "--loss=-1%"]
     assert (asked.peer, asked.mtu, asked.own) == ("iperf3 -s", 1500, {"--peer": "iperf3 -s", "--spin": "yes"})
 
 
