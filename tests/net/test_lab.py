@@ -62,6 +62,15 @@ def test_directions_differ_where_each_has_words_of_its_own(tmp_path: Path) -> No
     assert list((tmp_path / "log").glob("packets-emulate-*.arrow"))
 
 
+def test_a_file_says_what_the_pipes_are(tmp_path: Path) -> None:
+    rule = '[[rule]]\ndirection = "forward"\npipe = "slow"\n'
+    (tmp_path / "paths.toml").write_text(f'[[pipe]]\nname = "slow"\ndelay = "7ms"\n{rule}')
+    done = lab("-C", str(tmp_path / "paths.toml"), "--", "ping", "-c", "3", "-i", "0.01", PEER)
+    times_ms = [float(one) for one in re.findall(r"time=([0-9.]+) ms", done.stdout)]
+    assert len(times_ms) == 3
+    assert 6.99 <= min(times_ms) < 14, "of one direction alone"
+
+
 def test_a_peers_command_serves_before_the_command_begins() -> None:
     server = f"exec {sys.executable} -m http.server --bind $SOJOURN_ADDRESS 8000"
     fetch = f"import urllib.request as web; print(web.urlopen('http://{PEER}:8000/').read().decode())"

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import sojourn
+from sojourn.binary import find_instrument
 from tests.net.busy_machine import await_that, retried, undisturbed
 from tests.net.here import entered
 from tests.net.test_lab import left_of
@@ -98,6 +99,34 @@ def test_a_path_that_has_ended_is_doubtful() -> None:
         with pytest.raises(sojourn.DoubtfulError, match="the emulated path ended meanwhile"):
             lab.require_path()
     await_that(lambda: not left_of(os.getpid()), "everything is gone")
+
+
+PLAIN = """
+import sys; sys.path.insert(0, sys.argv[1])
+import sojourn
+with sojourn.lab(delay="5ms") as lab:
+    print(lab.near.run(["ping", "-c", "5", "-i", "0.2", lab.far.address]).stdout)
+    print(*lab.backend.entrance("b"), lab.backend.unprivileged)
+"""
+
+
+@retried
+def test_a_plain_user_has_a_laboratory_too() -> None:
+    if os.geteuid() != 0:
+        pytest.skip("without root, the other tests are this one")
+    user = ["setpriv", "--reuid", "nobody", "--regid", "nogroup", "--clear-groups", "--", "/usr/bin/python3", "-c"]
+    package = str(Path(sojourn.__file__).parents[1])
+    check = [*user, "import sys; sys.path.insert(0, sys.argv[1]); import sojourn; sojourn.lab", package]
+    if subprocess.run(check, capture_output=True, check=False).returncode != 0:
+        pytest.skip("the user nobody cannot run this package with /usr/bin/python3")
+    env = os.environ | {"HOME": "/nonexistent", "SOJOURN_INSTRUMENT": find_instrument()}
+    done = subprocess.run([*user, PLAIN, package], env=env, capture_output=True, text=True, check=False)
+    if "no network namespace here" in done.stderr:
+        pytest.skip("this kernel allows no user namespaces to plain users")
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^nsenter --target=\d+ --user --preserve-credentials --net -- True$", done.stdout, re.MULTILINE)
+    with undisturbed():
+        assert 9.99 <= least_ms(done.stdout) < 11
 
 
 @pytest.fixture

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import typing
+from typing import Any
 
 import pytest
 
@@ -10,8 +13,10 @@ from sojourn.bed import BedSpec, Topology
 from sojourn.binary import find_instrument
 from sojourn.cli.emulate import verify
 from sojourn.cli.lab import read
+from sojourn.cli.lab_shells import banner, tmux_argv, usable_tmux
 from sojourn.errors import RequestError
 from sojourn.instruments.emulator import explain
+from sojourn.labs.end import End
 from sojourn.labs.pipe import Pipe, words_of
 
 
@@ -51,7 +56,36 @@ def test_what_is_behind_the_dashes_is_the_command() -> None:
     asked = read(["--delay", "1ms", "-C", "a.toml", "--peer=iperf3 -s", "--spin", "--", "sh", "-c", "a -- b", "--peer"])
     assert asked.command == ["sh", "-c", "a -- b", "--peer"]
     assert asked.pipe == ["--delay=1ms", "-Ca.toml"]
+    assert read(["-Ca.toml", "--loss", "-1%"]).pipe == ["-Ca.toml", "--loss=-1%"]
     assert (asked.peer, asked.mtu, asked.own) == ("iperf3 -s", 1500, {"--peer": "iperf3 -s", "--spin": "yes"})
+
+
+class Kept:
+    """Of a backend, the way into a host."""
+
+    def entrance(self, host: str) -> list[str]:
+        return ["nsenter", f"--target={host}", "--net", "--"]
+
+
+def test_under_sudo_shells_are_the_callers_and_tmux_is_nobodys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """tmux would be root's, since it enters both ends: a root shell for whoever may run `lab` alone by sudo."""
+    monkeypatch.setattr(shutil, "which", lambda name: f"/bin/{name}")
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    for name in ("SUDO_UID", "SUDO_GID"):
+        monkeypatch.delenv(name, raising=False)
+    kept: Any = Kept()
+    near = End("near", "a", "a0", "1.1", "1::1", "1.2", "1::2", kept)
+    far = End("far", "b", "b0", "1.2", "1::2", "1.1", "1::1", kept)
+    assert usable_tmux() == "/bin/tmux"
+    assert "terminal: nsenter --target=b --net -- env SOJOURN_ADDRESS=1.2 " in banner(near, far)
+    argv = tmux_argv("/bin/tmux", near, far)
+    assert [one.split()[1] for one in argv if one.startswith("nsenter")] == ["--target=a", "--target=b", "--target=a"]
+    monkeypatch.setenv("SUDO_UID", "65534")
+    monkeypatch.setenv("SUDO_GID", "65534")
+    assert usable_tmux() is None
+    told = banner(near, far)
+    assert "terminal: sudo nsenter --target=b --net -- setpriv --reuid 65534 --regid 65534 --groups 65534 " in told
+    assert "SOJOURN_PEER=1.1" in told
 
 
 def test_a_bed_without_a_direct_link_has_the_device_alone() -> None:

@@ -87,13 +87,16 @@ def read(words: list[str]) -> Asked:
         if name in FLAGS:
             asked.own[name] = "yes"
             continue
+        if not word.startswith("--"):  # -C FILE, or -CFILE
+            asked.pipe.append(word if len(word) > 2 else "".join([word, *islice(left, 1)]))
+            continue
         values = [value] if equals else list(islice(left, 1))
         if not values:
             raise RequestError(f"{name}: its value is missing")
         if name in OWN:
             asked.own[name] = values[0]
         else:
-            asked.pipe.append(f"{name}={values[0]}" if name.startswith("--") else f"{name}{values[0]}")
+            asked.pipe.append(f"{name}={values[0]}")
     asked.peer = asked.own.get("--peer")
     asked.mtu = number("--mtu", asked.own.get("--mtu", "1500"))
     return asked

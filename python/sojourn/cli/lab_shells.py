@@ -8,6 +8,7 @@ import shutil
 import sys
 from typing import TYPE_CHECKING, Any
 
+from sojourn.caller import sudo_caller
 from sojourn.cli.lab_programs import as_caller, as_told, shell, start
 
 if TYPE_CHECKING:
@@ -19,18 +20,25 @@ if TYPE_CHECKING:
 
 def shells(made: Lab) -> subprocess.Popen[Any]:
     """Start them; the laboratory ends with what is returned."""
-    if tmux := shutil.which("tmux"):
+    if tmux := usable_tmux():
         options = {"stdin": None, "start_new_session": False, "env": _without_tmux(as_told(os.environ))}
         return made.backend.beside(tmux_argv(tmux, made.near, made.far), **options)
-    print(banner(made), file=sys.stderr)
+    print(banner(made.near, made.far), file=sys.stderr)
     return start(made.near, shell())
 
 
-def banner(made: Lab) -> str:
+def usable_tmux() -> str | None:
+    """Where tmux is, if it can be used: to enter both ends below `sudo` it would have to be root's, and whoever may run
+    no more than `sojourn lab` as root would have root's tmux."""
+    return shutil.which("tmux") if sudo_caller() is None else None
+
+
+def banner(near: End, far: End) -> str:
     """What a person has to know where there is one terminal."""
+    sudo = ["sudo"] if sudo_caller() else []
     return (
-        f"near end, {made.near.address}; the far end is {made.far.address}, and a shell there, from another terminal: "
-        f"{shlex.join(enter(made.far))}\n`exit` here ends all of it."
+        f"near end, {near.address}; the far end is {far.address}, and a shell there, from another terminal: "
+        f"{shlex.join([*sudo, *enter(far)])}\n`exit` here ends all of it."
     )
 
 
