@@ -64,7 +64,7 @@ class Tracks:
 def write_trace(joined: Sequence[Joined], file: BinaryIO) -> int:
     """Write the trace of these flows; how many segments it has."""
     begins = [int(segments["sent_ns"].min()) for _, segments, _ in joined if segments.height]  # type: ignore[arg-type]
-    samples = [one.begin_ns for one, _, _ in joined]
+    samples = [one.begin_ns for one, _, _ in joined if one.sender.samples.height]
     begin = min([*begins, *samples])
     tracks, count, first = Tracks(), 0, True
     file.write(b'{"traceEvents":[\n')
