@@ -96,6 +96,14 @@ def test_tables_have_a_row_a_segment_and_the_account(made: MadePath, tmp_path: P
     assert [line["received_ns"] for line in lines] == [str(one or "") for one in rows["received_ns"].to_list()]
 
 
+def test_a_departure_that_is_stamped_after_the_reception_ends_with_it(tmp_path: Path) -> None:
+    MadePath(segments=50, stamped_late_ns=3 * SOON_NS).write(tmp_path)
+    timeline(tmp_path, "perfetto")
+    events, _ = checked(tmp_path / "t" / "timeline.json")
+    ends = {(one["id"], one["name"]): one["ts"] for one in events if one["ph"] == "e"}
+    assert ends["0x1", "delay line"] == ends["0x1", "to the receiver"] < ends["0x1", "acknowledgement"]
+
+
 def test_without_an_emulator_the_way_is_one_stage(made: MadePath, tmp_path: Path) -> None:
     done = timeline(tmp_path, "perfetto", emulator=False)
     events, _ = checked(tmp_path / "t" / "timeline.json")
