@@ -57,6 +57,8 @@ class MadePath:
 
     receiver_shows: Mapping[str, Any] = field(default_factory=dict)
     algorithm: str = "cubic"
+    stamped_late_ns: int = 0
+    """By how much later than it was a departure is stamped."""
 
     @property
     def ends(self) -> tuple[tuple[str, int], tuple[str, int]]:
@@ -115,7 +117,7 @@ class MadePath:
                 "cause": cause,
                 "link_left_ns": None if cause else left,
                 "intended_ns": None if cause else left + self.delay_ns,
-                "departure_ns": None if cause else left + self.delay_ns,
+                "departure_ns": None if cause else left + self.delay_ns + self.stamped_late_ns,
                 "queue_slots": 0,
             }
             packets.append(row)

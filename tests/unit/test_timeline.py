@@ -14,6 +14,7 @@ import pytest
 from tests.unit.chrome_trace import checked
 from tests.unit.in_process import sojourn
 from tests.unit.made_up_path import MSS, SOON_NS, MadePath
+from tests.unit.made_up_tcp import START
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -95,6 +96,14 @@ def test_tables_have_a_row_a_segment_and_the_account(made: MadePath, tmp_path: P
     assert [line["received_ns"] for line in lines] == [str(one or "") for one in rows["received_ns"].to_list()]
 
 
+def test_a_departure_that_is_stamped_after_the_reception_ends_with_it(tmp_path: Path) -> None:
+    MadePath(segments=50, stamped_late_ns=3 * SOON_NS).write(tmp_path)
+    timeline(tmp_path, "perfetto")
+    events, _ = checked(tmp_path / "t" / "timeline.json")
+    ends = {(one["id"], one["name"]): one["ts"] for one in events if one["ph"] == "e"}
+    assert ends["0x1", "delay line"] == ends["0x1", "to the receiver"] < ends["0x1", "acknowledgement"]
+
+
 def test_without_an_emulator_the_way_is_one_stage(made: MadePath, tmp_path: Path) -> None:
     done = timeline(tmp_path, "perfetto", emulator=False)
     events, _ = checked(tmp_path / "t" / "timeline.json")
@@ -103,6 +112,29 @@ def test_without_an_emulator_the_way_is_one_stage(made: MadePath, tmp_path: Path
     assert {one["name"] for one in events if one["ph"] == "b"} == {"segment", "to the receiver", "acknowledgement"}
     assert f"{SENT} were not; 200 to a sample of the receiver, {len(LOST)} not" in done.stderr
     assert f"an emulator lost 0; {len(LOST)} are not explained" in done.stderr
+
+
+def test_a_span_of_time_has_what_was_sent_in_it(made: MadePath, tmp_path: Path) -> None:
+    """Joined as a whole: what was sent at the end of it has its acknowledgement, and the account is of all."""
+    done = timeline(tmp_path, "perfetto", "--since", "100ms", "--until", "200ms")
+    events, other = checked(tmp_path / "t" / "timeline.json")
+    inside = [at for at, _, _ in made.sights() if 100_000_000 <= at - START < 200_000_000]
+    assert sum(one["ph"] == "b" and one["name"] == "segment" for one in events) == len(inside)
+    assert other["otherData"]["account"]["1"]["segments"] == SENT
+    assert sum(one["ph"] == "b" and one["name"] == "acknowledgement" for one in events) == len(inside)
+    assert f"{len(inside)} segments to" in done.stderr
+    none = sojourn("timeline", str(tmp_path / "t"), "--to", "csv", "--since", "9s")
+    assert none.returncode == 2
+    assert "has no packet with data of this flow in that time" in none.stderr
+
+
+def test_a_study_that_only_reads_tcp_info_is_said(tmp_path: Path) -> None:
+    (tmp_path / "records").mkdir()
+    (tmp_path / "records" / "tcp_readings-a-000.arrow").touch()
+    for words in (("timeline", str(tmp_path), "--to", "csv"), ("why", str(tmp_path), "--at", "1s")):
+        done = sojourn(*words)
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+        assert "has readings of TCP_INFO and no log of TCP's state" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,16 @@ PATHS: dict[str, tuple[MadePath, str, str]] = {
         "congestion_window",
         "policer",
     ),
+    "policer with room for a packet": (
+        MadePath(lost=lost("full"), wait=lambda one: (0, 1_000_000, 3_000_000)[one % 3]),
+        "congestion_window",
+        "policer",
+    ),
+    "shaper with a burst": (
+        MadePath(lost=lost("full"), wait=lambda one: max(0, one % 20 - 8) * 700_000),
+        "congestion_window",
+        "queue_short",
+    ),
     "standing queue": (MadePath(wait=lambda _: 30_000_000, lost=lost("full")), "congestion_window", "standing_queue"),
     "management": (MadePath(lost=lost("managed")), "congestion_window", "queue_management"),
     "two causes": (
@@ -124,6 +134,12 @@ def test_round_trips_alone_show_a_standing_queue(tmp_path: Path) -> None:
     told = answer(made, tmp_path, emulator=False)
     assert (told["limit"], told["cause"]) == ("congestion_window", "standing_queue")
     assert "30.0 ms" in told["sentences"][1]["text"] or "29.4 ms" in told["sentences"][1]["text"]
+
+
+def test_round_trips_that_are_a_little_longer_show_none(tmp_path: Path) -> None:
+    """A receiver that delays its acknowledgements makes round trips longer, too."""
+    made = MadePath(wait=lambda one: 600_000 if one < 120 else 9_000_000)
+    assert answer(made, tmp_path, emulator=False)["cause"] == "inconclusive"
 
 
 @pytest.mark.parametrize(

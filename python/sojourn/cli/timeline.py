@@ -71,6 +71,10 @@ def timeline(  # noqa: PLR0913 - one for each option
         list[int] | None,
         typer.Option(metavar="N", help="This flow, both its ends; may be given again. By default all, at most 50."),
     ] = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Leave out what was sent before, e.g. 2s after the log's start.")
+    ] = None,
+    until: Annotated[str | None, typer.Option(metavar="TIME", help="Leave out what was sent then or later.")] = None,
     records: More = None,
     block: Block = None,
     who: Who = None,
@@ -85,7 +89,8 @@ def timeline(  # noqa: PLR0913 - one for each option
     from sojourn.export.log import Chosen
     from sojourn.timeline.convert import Request, write_timeline
 
-    asked = Request(run, to, output, flow or [], Chosen(who=who, block=block), records or [], force)
+    chosen = Chosen(None, parsed_time("--since", since), parsed_time("--until", until), who, block)
+    asked = Request(run, to, output, flow or [], chosen, records or [], force)
     told = write_timeline(asked)
     typer.echo(f"{told.records} segments to {told.where}", err=True)
     for sentence in told.sentences:

@@ -6,16 +6,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import polars as pl
+
 from sojourn.errors import RequestError, did_you_mean
-from sojourn.export.log import Chosen, TcpLog
+from sojourn.export.log import NEVER_NS, Chosen
 from sojourn.export.output import Told, refuse_existing, writing
 from sojourn.timeline.perfetto import flows_of, write_trace
 from sojourn.timeline.segments import joined
-from sojourn.timeline.source import connections, emulated, open_flow
+from sojourn.timeline.source import between, connections, emulated, open_flow, opened
 from sojourn.timeline.tables import write_csv, write_parquet
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from sojourn.timeline.segments import Account
+    from sojourn.timeline.source import Flow
 
 FORMATS = {"perfetto": "timeline.json", "csv": "timeline.csv", "parquet": "timeline.parquet"}
 """Every format, and the name of its file in RUN."""
@@ -47,12 +52,12 @@ def write_timeline(request: Request) -> Told:
     flows = _flows(request)
     passed = emulated([request.run, *request.more], request.chosen.block)
     several = [open_flow(request.run, one, request.chosen, request.more, passed) for one in flows]
-    ways = [(flow, *joined(flow)) for flow in several]
+    ways = [_cut_out(flow, request.chosen) for flow in several]
     told = Told("standard output" if place is None else str(place))
+    then = " in that time" if request.chosen.in_time else ""
     if not any(segments.height for _, segments, _ in ways):
-        raise RequestError(
-            f"{request.run} has no packet with data of {'these flows' if len(ways) > 1 else 'this flow'}"
-        )
+        whose = "these flows" if len(ways) > 1 else "this flow"
+        raise RequestError(f"{request.run} has no packet with data of {whose}{then}")
     with writing(place) as file:
         if request.to == "perfetto":
             told.records = write_trace(ways, file)
@@ -66,11 +71,23 @@ def write_timeline(request: Request) -> Told:
     return told
 
 
+def _cut_out(flow: Flow, chosen: Chosen) -> tuple[Flow, pl.DataFrame, Account]:
+    """The flow joined as a whole, and of it what was sent in the span that is wanted; the account is of the whole."""
+    segments, account = joined(flow)
+    if not chosen.in_time:
+        return flow, segments, account
+    start = flow.sender.log.start_ns
+    since = start + (chosen.since_ns or 0)
+    until = NEVER_NS if chosen.until_ns is None else start + chosen.until_ns
+    wanted = segments.filter(pl.col("sent_ns") >= since, pl.col("sent_ns") < until)
+    return between(flow, since, until), wanted, account
+
+
 def _flows(request: Request) -> list[int]:
     """The flows that are named, else all connections, one number each."""
     if request.flows:
         return list(dict.fromkeys(request.flows))
-    log = TcpLog.open(request.run, request.chosen)
+    log = opened(request.run, request.chosen)
     found = connections(log.logged_flows)
     if not found:
         raise RequestError(log.nothing_logged())

@@ -32,12 +32,19 @@ NEARLY_ALL = 0.8
 TARGET_NS = 5_000_000
 """Of CoDel (RFC 8289): a queue whose least delay over an interval is above it stands."""
 
+UNSEEN_OF_BASE = 0.5
+"""By how much of the least round trip, and by twice the target at least, round trips are longer where they alone show a
+standing queue: delayed acknowledgements make some longer too."""
+
 SHORT_OF_ROUND = 0.5
 """A queue that holds less of a round trip than this leaves the link idle after each reduction of a window by 30 %
 (CUBIC, RFC 9438: 0.43 of a round trip) or by half (Reno: a whole one)."""
 
 FREE_OF_LINK = 0.05
-"""Of the time that a frame takes at the mean rate: a policer lets pass at once what a link would have to transmit."""
+"""Of the time that a segment has at the flow's rate: a policer lets pass at once what a link would have to transmit."""
+
+MOST_BEHIND_POLICER = 2.5
+"""Segments' times that none waits longer at a policer: it has no queue, or one of a packet."""
 
 LEAST_PACKETS = 5
 PACED = (0.9, 1.15)
@@ -176,7 +183,7 @@ def _standing(moment: Moment) -> tuple[str, list[Sentence]] | None:
         return None
     least = int(trips["rtt_last_us"].min()) * 1000  # type: ignore[arg-type]
     more = least - moment.base_ns
-    if more <= max(TARGET_NS, 0.25 * moment.base_ns):
+    if more <= max(2 * TARGET_NS, UNSEEN_OF_BASE * moment.base_ns):
         return None
     text = (
         f"A queue stood on the path: of {trips.height} round trips around none was below {least / MS:.1f} ms, "
@@ -227,15 +234,15 @@ def _overflow(moment: Moment) -> tuple[str, Sentence]:
     queued = moment.queued(near=False)
     if queued.height < LEAST_PACKETS or moment.base_ns is None:
         return INCONCLUSIVE, Sentence("Inconclusive: too few segments passed the queue to tell how long it is", ())
-    middle, most = float(queued["waited_ns"].median()), int(queued["waited_ns"].max())  # type: ignore[arg-type]
+    most = int(queued["waited_ns"].max())  # type: ignore[arg-type]
     span = max(int(queued["arrival_ns"].max()) - int(queued["arrival_ns"].min()), 1)  # type: ignore[arg-type]
-    octets = int(queued["payload_bytes"].sum())
-    each_ns = span * (octets / queued.height) / octets
+    each_ns = span / queued.height
     records = of_packets(moment, queued)
-    if middle < FREE_OF_LINK * each_ns:
+    if _is_policed(queued["waited_ns"], each_ns):
+        free = int((queued["waited_ns"] < FREE_OF_LINK * each_ns).sum())
         text = (
-            f"It polices: what it let pass waited {middle / MS:.3f} ms in the median, though a segment had "
-            f"{each_ns / MS:.2f} ms at the flow's rate; nothing queues, the rest is dropped"
+            f"It polices: of {queued.height} segments {free} passed without waiting for their own transmission, and "
+            f"none waited more than {most / MS:.1f} ms; a segment had {each_ns / MS:.2f} ms at the flow's rate"
         )
         return "policer", Sentence(text, records)
     share = most / moment.base_ns
@@ -250,6 +257,14 @@ def _overflow(moment: Moment) -> tuple[str, Sentence]:
         "the link's rate is the limit, and an overflow is how the sender finds it"
     )
     return "link_rate", Sentence(text, records)
+
+
+def _is_policed(waited: pl.Series, each_ns: float) -> bool:
+    """Whether a quarter passed at once, which no link can, and nothing waited as in a queue."""
+    quarter, most = waited.quantile(0.25), waited.quantile(0.99)
+    assert isinstance(quarter, float)
+    assert isinstance(most, float)
+    return quarter < FREE_OF_LINK * each_ns and most <= MOST_BEHIND_POLICER * each_ns
 
 
 def _growing(moment: Moment) -> tuple[str, list[Sentence]] | None:

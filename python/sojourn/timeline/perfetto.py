@@ -64,7 +64,7 @@ class Tracks:
 def write_trace(joined: Sequence[Joined], file: BinaryIO) -> int:
     """Write the trace of these flows; how many segments it has."""
     begins = [int(segments["sent_ns"].min()) for _, segments, _ in joined if segments.height]  # type: ignore[arg-type]
-    samples = [one.begin_ns for one, _, _ in joined]
+    samples = [one.begin_ns for one, _, _ in joined if one.sender.samples.height]
     begin = min([*begins, *samples])
     tracks, count, first = Tracks(), 0, True
     file.write(b'{"traceEvents":[\n')
@@ -116,6 +116,9 @@ def _segments(segments: pl.DataFrame, track: Row, begin: int, before: int, flow:
 
 
 def _stages(row: Row, common: Row, begin: int) -> Iterator[Row]:
+    """One behind the other. A departure may be stamped when the receiver, on another processor, has it already."""
+    if row["departure_ns"] is not None and row["received_ns"] is not None:
+        row = row | {"departure_ns": min(row["departure_ns"], row["received_ns"])}
     for name, start, end in STAGES:
         if row[start] is None or row[end] is None or row[end] < row[start]:
             continue

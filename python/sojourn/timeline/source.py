@@ -115,7 +115,7 @@ def open_flow(path: Path, flow: int, chosen: Chosen, more: Sequence[Path] = (), 
 
 def only_flow(path: Path, chosen: Chosen) -> int:
     """The number of the flow where the log has one that sent data; else a sentence that says which there are."""
-    log = TcpLog.open(path, chosen)
+    log = opened(path, chosen)
     flows = log.logged_flows["flow"].to_list()
     if len(flows) == 1:
         return int(flows[0])
@@ -133,8 +133,19 @@ def connections(flows: pl.DataFrame) -> list[int]:
     return list(seen.values())
 
 
+def opened(path: Path, chosen: Chosen) -> TcpLog:
+    """The log of a folder; a study of TCP that reads TCP_INFO has none."""
+    there = records_of(path)
+    if any(there.glob("tcp_readings-*.arrow")) and not any(there.glob("tcp_samples-*.arrow")):
+        raise RequestError(
+            f"{path} has readings of TCP_INFO and no log of TCP's state: run `sojourn tcplog run` beside the study, or "
+            "a study that logs (tcplog-truth, tcplog-cost, tcplog-perturbation)"
+        )
+    return TcpLog.open(path, chosen)
+
+
 def _end(path: Path, chosen: Chosen, flow: int) -> End:
-    log = TcpLog.open(path, chosen)
+    log = opened(path, chosen)
     # Of a run folder only the file that the flow is in is read, and named.
     log = TcpLog.open(path, replace(chosen, who=str(log.flows["who"][0])))
     parts = list(log.in_order())
@@ -189,6 +200,20 @@ def emulated(paths: Sequence[Path], block: int | None) -> Emulated:
         tuple(str(part.path) for table in tables for part in table.parts),
         tuple(str(part.path) for table in tables for part in table.truncated),
     )
+
+
+def between(flow: Flow, since_ns: int, until_ns: int) -> Flow:
+    """The same with what was recorded in a span alone."""
+
+    def within(frame: pl.DataFrame, column: str) -> pl.DataFrame:
+        return frame.filter(pl.col(column) >= since_ns, pl.col(column) < until_ns)
+
+    def narrowed(end: End) -> End:
+        return replace(end, samples=within(end.samples, "time_ns"))
+
+    receiver = None if flow.receiver is None else narrowed(flow.receiver)
+    packets = within(flow.packets, "arrival_ns")
+    return replace(flow, sender=narrowed(flow.sender), receiver=receiver, packets=packets)
 
 
 def of_flow(packets: pl.DataFrame, ends: dict[str, Any]) -> pl.DataFrame:
