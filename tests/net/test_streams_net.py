@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from sojourn.analysis import analyse
-from sojourn.bed.model import Link, Topology
+from sojourn.bed.model import BedSpec, Link, Topology
 from sojourn.conduct import Screen, conduct, create_folder
 from sojourn.plan import Plan, load_plan
 from sojourn.records import RunFolder, read_table
@@ -48,7 +48,10 @@ def trials(log: list[Event], purpose: str = "measure") -> list[Event]:
 
 
 def topology(plan: Plan) -> Topology:
-    return Topology.of(plan.bed.devices, plan.bed.near, plan.bed.far, bypass=plan.bed.bypass)
+    bed = plan.bed
+    return Topology.of_spec(
+        BedSpec(devices=bed.devices, near=bed.near, far=bed.far, bypass=bed.bypass, twins=plan.twins)
+    )
 
 
 def left_by(counts: dict[str, int]) -> int:
@@ -78,7 +81,7 @@ def require_conservation(trial: Event, link: Link) -> None:
 @pytest.mark.parametrize(
     ("study", "sets"),
     [
-        ("one-way", ("payload_bytes=[46,1500]", 'interval=["100us"]')),
+        ("one-way", ("payload_bytes=[46,1500]", 'interval=["100us"]', "trials.a_a=true", "schedule=regular")),
         ("stages", ("payload_bytes=[64]", 'interval=["100us"]', "kind=one-way", "engine=packet")),
         ("model", ("payload_bytes=[512]", 'interval=["100us","20us"]')),
         ("throughput", ("payload_bytes=[46]", "engine=packet")),
@@ -92,8 +95,9 @@ def test_a_matrix_is_conducted_and_every_frame_is_accounted_for(
     plan, log, folder = run(tmp_path, study, *SHORT, *sets)
     found = trials(log)
     links = topology(plan)
-    assert {one["device"] for one in found} <= {"direct", "bridge"}
-    assert found
+    control = {"a/a"} if plan.trials.a_a else set()
+    assert {one["device"] for one in found} == {"direct", *control, *plan.bed.devices}
+    assert len({links.link(path).a_dev for path in ("direct", *control, *plan.bed.devices)}) == len(links.links)
     for one in found:
         require_conservation(one, links.link(one["device"]))
     table = read_table(folder.records, "streams").frame
@@ -325,7 +329,7 @@ def test_an_interrupted_matrix_goes_on(tmp_path: Path) -> None:
 
 
 def test_one_way_delays_over_three_beds_say_so(tmp_path: Path) -> None:
-    sets = ("bed.sessions=3", "rounds=6", "payload_bytes=[46]", 'interval=["200us"]', "schedule=regular")
+    sets = ("bed.sessions=3", "rounds=6", "payload_bytes=[46]", 'interval=["200us"]', "schedule=regular", "a_a=false")
     _, log, out = run(tmp_path, "one-way", *sets, "trials.duration=30ms", "trials.qualify=false", "trials.keep=packets")
     started = [one for one in log if one["event"] == "started"]
     assert [one["part"] for one in started] == [0, 1, 2]
@@ -336,6 +340,7 @@ def test_one_way_delays_over_three_beds_say_so(tmp_path: Path) -> None:
         one
         for one in rows
         if (one["device"], one["quantity"], one["statistic"]) == ("bridge", "device_latency", "mean")
+        and one["reference"] == "wire"
     ]
     assert added["sessions"] == 3
     assert added["n"] == 6
