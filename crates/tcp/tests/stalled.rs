@@ -5,13 +5,12 @@ use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr, TcpListener};
 use std::sync::atomic::AtomicBool;
 use std::thread;
-use std::time::Duration;
 
 use sojourn_tcp::{Send, Settings, Sockets};
-use sojourn_time::{HostClock, Nanos};
+use sojourn_time::{Clock, HostClock, Nanos};
 
 const MESSAGE_BYTES: u32 = 8 << 20;
-const STALL: Duration = Duration::from_millis(1_500);
+const STALL: Nanos = Nanos::millis(1_500);
 
 #[test]
 fn the_rest_of_a_message_waits_for_a_stalled_peer_without_spinning() {
@@ -19,7 +18,7 @@ fn the_rest_of_a_message_waits_for_a_stalled_peer_without_spinning() {
     let to = listener.local_addr().unwrap();
     let peer = thread::spawn(move || {
         let (mut connection, _) = listener.accept().unwrap();
-        thread::sleep(STALL);
+        HostClock.wait_until(HostClock.now() + STALL, Nanos::ZERO);
         let mut bytes = Vec::new();
         connection.read_to_end(&mut bytes).unwrap()
     });
