@@ -118,6 +118,13 @@ impl Paced {
     }
 }
 
+/// Returns until when to wait for room or for a departure: not beyond the end. What is left after that is the rest of a message,
+/// which waits for room alone.
+fn wake_at(is_pending: bool, now: Time, over_at: Time, next_reading: Time) -> Time {
+    let is_rest = is_pending && now >= over_at;
+    if is_rest { next_reading } else { next_reading.min(over_at.max(now)) }
+}
+
 /// Returns what says when to sleep and when to spin, of one of so many connections that send at this interval.
 fn pacer(connections: u32, interval: Nanos) -> Pacer {
     let pacer = |wait| Pacer::new(Pace { wait, is_real_time: false }, interval, Nanos::ZERO, &HostClock);
@@ -160,9 +167,7 @@ impl Sender<'_> {
         if now >= self.over_at && now - self.over_at > DRAIN_TIMEOUT {
             return Err(io::Error::other("the peer has no room for the rest of a message"));
         }
-        // What is left after the end is the rest of a message, which waits for room.
-        let is_rest = self.pending > 0 && now >= self.over_at;
-        let wake_at = if is_rest { next_reading } else { next_reading.min(self.over_at.max(now)) };
+        let wake_at = wake_at(self.pending > 0, now, self.over_at, next_reading);
         if self.pending == 0 {
             if let Some(paced) = &mut self.paced {
                 if !paced.has_come(wake_at, self.over_at) {
@@ -249,6 +254,15 @@ impl Sender<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_rest_of_a_message_is_waited_for_and_not_polled() {
+        let (end, reading) = (Time(1_000), Time(5_000));
+        assert_eq!(wake_at(true, Time(1_200), end, Time::NEVER), Time::NEVER, "a peer has no room until it reads");
+        assert_eq!(wake_at(true, Time(1_200), end, reading), reading);
+        assert_eq!(wake_at(true, Time(900), end, reading), end);
+        assert_eq!(wake_at(false, Time(1_200), end, reading), Time(1_200), "nothing is left: it is over");
+    }
 
     #[test]
     fn many_connections_together_spin_on_a_processor_at_most() {
