@@ -7,8 +7,8 @@ from functools import cache
 import jinja2
 from markupsafe import Markup
 
-import sojourn
 from sojourn.report.shell import asset, policy, style
+from sojourn.version import __version__
 
 RUN, RUNS = "watch", "watch_runs"
 
@@ -21,7 +21,7 @@ def page(kind: str, name: str, up: str = "") -> str:
     return surroundings.from_string(asset(f"{kind}.html")).render(
         name=name,
         up=up,
-        version=sojourn.__version__,
+        version=__version__,
         policy=content_policy(script),
         style=Markup(style() + asset("watch.css")),
         script=Markup(script),
