@@ -1,7 +1,7 @@
 # Every command that a person or the continuous integration runs. `make` alone lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test proof soak check fuzz sim net browser kernels bench man static schema docs drawing clean
+.PHONY: help setup demo test proof soak check fuzz sim net browser kernels bench man dist static schema docs drawing clean
 SHELL := /bin/bash
 BIN := .venv/bin
 
@@ -59,6 +59,10 @@ man: ## man pages and completion of bash, zsh and fish, from the programs' own h
 	@scripts/setup.sh test
 	$(BIN)/python -m scripts.make_manual
 
+dist: ## a wheel, an sdist and a .deb in dist/; with SOJOURN_BINARY=.venv/bin/sojourn-instrument-static a manylinux wheel
+	@scripts/setup.sh demo
+	$(BIN)/python -m scripts.make_dist
+
 static: ## an instrument without shared libraries, for the hosts of a bed over SSH; some three minutes
 	@scripts/setup.sh demo
 	@scripts/static.sh
@@ -76,5 +80,5 @@ drawing: ## draw the modules with their layers again, in ARCHITECTURE.md
 	. scripts/paths.sh && $(BIN)/python scripts/draw_modules.py
 
 clean: ## remove everything built; leaves runs and the lock files alone
-	rm -rf target build .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf target build dist .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	find python tests bench -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sysconfig
@@ -24,6 +25,15 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 BINARY = "sojourn-instrument"
 SBOM = "sojourn.cdx.json"
+LEAST = (2, 28)
+"""The C library of the oldest distributions that the Python libraries are built for; a static binary needs none."""
+PROMISED = {"libc.so.6", "libm.so.6", "libgcc_s.so.1", "libz.so.1", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
+"""The libraries that PEP 600 lets a binary expect, as far as ours may need them."""
+COMPLETION = {
+    "sojourn.bash": "share/bash-completion/completions/sojourn",
+    "_sojourn": "share/zsh/vendor-completions/_sojourn",
+    "sojourn.fish": "share/fish/vendor_completions.d/sojourn.fish",
+}
 
 
 class CargoHook(BuildHookInterface):  # type: ignore[type-arg]
@@ -33,18 +43,52 @@ class CargoHook(BuildHookInterface):  # type: ignore[type-arg]
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Build the binary and name it as a script of the wheel."""
-        del version  # "standard" or "editable": both carry a release binary
+        # "standard" or "editable": both carry a release binary
         if self.target_name != "wheel":
             return
-        binary = build_release(Path(self.root))
-        machine = sysconfig.get_platform().replace("-", "_").replace(".", "_")
-        build_data["pure_python"] = False
-        build_data["tag"] = f"py3-none-{machine}"
-        build_data.setdefault("shared_scripts", {})[str(binary)] = BINARY
+        given = os.environ.get("SOJOURN_BINARY")
+        binary = Path(self.root, given) if given else build_release(Path(self.root))
         self._folder = tempfile.TemporaryDirectory()  # gone when the wheel is written
+        build_data["pure_python"] = False
+        build_data["tag"] = f"py3-none-{platform_of(binary)}"
+        build_data.setdefault("shared_scripts", {})[str(named(binary, Path(self._folder.name)))] = BINARY
+        if version == "standard":
+            build_data.setdefault("shared_data", {}).update(manual(Path(self.root)))
         bill = Path(self._folder.name) / SBOM
         bill.write_text(json.dumps(bill_of_materials(Path(self.root)), indent=1) + "\n")
         build_data["sbom_files"] = [str(bill)]
+
+
+def platform_of(binary: Path) -> str:
+    """The platform of a wheel with this binary: manylinux (PEP 600) where it needs no more than is promised there."""
+    machine = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+    libraries, newest = needs_of(binary)
+    if not libraries <= PROMISED:
+        return machine
+    return machine.replace("linux", "manylinux_{}_{}".format(*max(newest, LEAST)), 1)
+
+
+def needs_of(binary: Path) -> tuple[set[str], tuple[int, int]]:
+    """The shared libraries that a binary names, and the newest version of the C library that it asks for."""
+    shown = subprocess.run(["objdump", "-p", binary], check=True, capture_output=True, text=True).stdout
+    versions = [(int(major), int(minor)) for major, minor in re.findall(r"\bGLIBC_(\d+)\.(\d+)", shown)]
+    return set(re.findall(r"NEEDED\s+(\S+)", shown)), max(versions, default=LEAST)
+
+
+def named(binary: Path, folder: Path) -> Path:
+    """The binary under the name that it is installed by."""
+    if binary.name == BINARY:
+        return binary
+    return Path(shutil.copy(binary, folder / BINARY))
+
+
+def manual(root: Path) -> dict[str, str]:
+    """Where man pages and completion go, as far as `make man` has made them."""
+    found = {str(page): f"share/man/man1/{page.name}" for page in (root / "build/man").glob("*.1")}
+    for name, place in COMPLETION.items():
+        if (script := root / "build/completion" / name).exists():
+            found[str(script)] = place
+    return found
 
 
 def find_cargo() -> str:

@@ -35,6 +35,9 @@ OURS = "--plot"
 VERIFY = ["emulate", "verify"]
 """The one command of the emulator that needs a bed and an analysis."""
 
+TRANSLATE = ["emulate", "explain"]
+"""The instrument's own, but with `--from` ours."""
+
 HELP_OF_EMULATE = (["emulate"], ["emulate", "--help"], ["emulate", "-h"], ["emulate", "help"])
 """Where the instrument lists its commands, `verify` is missing: it is ours."""
 
@@ -88,6 +91,8 @@ def is_by_hand(words: list[str]) -> bool:
         from sojourn.cli.match import is_ours
 
         return not is_ours(words[1:])
+    if words[:2] == TRANSLATE:
+        return not any(word.split("=")[0] == "--from" for word in words)
     ours = any(word.startswith(OURS) for word in words[1:]) if words[:1] == ["clock"] else words[:2] == VERIFY
     return bool(BY_HAND.intersection(words[:1])) and not ours
 

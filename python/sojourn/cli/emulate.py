@@ -6,6 +6,7 @@ Everything else of `sojourn emulate` is the instrument's. Builds a plan in memor
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -111,6 +112,32 @@ def verify(  # noqa: PLR0913, PLR0917 - one for each option
             screen.say(reason)
         conduct(plan, folder, screen)
         conclude(folder, as_json=as_json)
+
+
+FROM = Annotated[
+    list[str],
+    typer.Option("--from", metavar="LINES", help="Lines of tc (netem, tbf, pfifo, bfifo) or of ipfw; may be repeated."),
+]
+
+
+@app.command("explain")
+def explain_from(
+    lines: FROM,
+    *,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON alone on standard output.")] = False,
+) -> None:
+    """Translate lines of tc or ipfw: the same path in our words, the command, and what has no equivalent, with why.
+
+    Without --from it is the instrument's own: how options, words and files are understood.
+
+    Example: sojourn emulate explain --from "tc qdisc add dev eth0 root netem delay 40ms loss 1%"
+    """
+    from sojourn.cli.translate import in_words, translate
+    from sojourn.instruments import find_instrument
+    from sojourn.instruments.emulator import explain
+
+    found = translate("\n".join(lines), lambda options: explain(find_instrument(), options))
+    print(json.dumps(asdict(found)) if as_json else "\n".join(in_words(found)))
 
 
 def what_is_asked(words: list[str], options: dict[str, Any]) -> tuple[str | None, list[str]]:

@@ -49,6 +49,7 @@ def _declared() -> dict[str, tuple[str, Schema]]:
         "bridge-up": ("sojourn bridge up --json", of_type(HostBridge)),
         "bridge-status": ("sojourn bridge status --json", each(BRIDGE_NOW)),
         "bridge-down": ("sojourn bridge down --json", record(done=each("string"))),
+        "emulate-explain-from": ("sojourn emulate explain --from --json", TRANSLATED),
         "dataset": ("sojourn dataset --json", each(record(tap="string", folder="string", packets="integer"))),
         "tcplog-plot": ("sojourn tcplog plot --json", record(file="string")),
         "tcplog-convert": ("sojourn tcplog convert --json", of_type(Told)),
@@ -208,6 +209,13 @@ DRAWN = record(
     text="string",
 )
 DRAWN["properties"]["links"]["items"]["properties"]["label"] = kind_of("string")
+
+TRANSLATED = record(
+    pipes=each(record(name="string", words="string")),
+    command="string",
+    lines=each("string"),
+    without=each(record(words="string", why="string")),
+)
 
 PORT_NOW = record(
     port="string", state="string", carrier_="string?", received_="integer?", sent_="integer?", dropped_="integer"

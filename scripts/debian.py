@@ -1,0 +1,187 @@
+"""The .deb: programs, units, man pages, completion, and the libraries of Python that Debian lacks, in their own folder.
+
+`sojourn` runs in a virtual environment below /usr/lib/sojourn, made of the wheel and of what uv.lock names, for the
+version of Python that builds it. postinst makes the group `sojourn` and a copy of the instrument with capabilities that
+its members alone may run (docs/reference/rights.md); prerm takes the copy away. No service is started or enabled.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+UV = ROOT / ".venv/bin/uv"
+ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+PYTHON = f"python{sys.version_info.major}.{sys.version_info.minor}"
+HELPER = "/usr/libexec/sojourn/sojourn-instrument"
+PACKAGES = {"libelf.so.1": "libelf1 | libelf1t64", "libz.so.1": "zlib1g", "libgcc_s.so.1": "libgcc-s1"}
+"""Debian's package of each library that the instrument may need; the C library has a version beside it."""
+
+START = f"""#!/usr/lib/sojourn/bin/python3 -I
+# Who is in the group `sojourn` runs the instrument that has capabilities; anybody else the plain one.
+import os
+import sys
+
+if os.geteuid() != 0 and os.access("{HELPER}", os.X_OK):
+    os.environ.setdefault("SOJOURN_INSTRUMENT", "{HELPER}")
+sys.argv[0] = "sojourn"
+from sojourn.cli import main
+
+main()
+"""
+
+POSTINST = f"""#!/bin/sh
+set -e
+if [ "$1" = configure ]; then
+    getent group sojourn >/dev/null || groupadd --system sojourn
+    install -D -o root -g sojourn -m 0750 /usr/bin/sojourn-instrument {HELPER}
+    setcap cap_net_raw,cap_sys_nice,cap_ipc_lock=ep {HELPER} ||
+        echo "sojourn: this file system keeps no capabilities: only root can measure" >&2
+    if [ -d /run/systemd/system ]; then systemctl --system daemon-reload || true; fi
+fi
+"""
+
+PRERM = f"""#!/bin/sh
+set -e
+rm -f {HELPER}
+rmdir --ignore-fail-on-non-empty {Path(HELPER).parent} 2>/dev/null || true
+"""
+
+POSTRM = """#!/bin/sh
+set -e
+if [ "$1" = purge ] && getent group sojourn >/dev/null; then groupdel sojourn || true; fi
+if [ -d /run/systemd/system ]; then systemctl --system daemon-reload || true; fi
+"""
+
+CONTROL = """\
+Package: sojourn
+Version: {version}
+Architecture: {architecture}
+Maintainer: The Sojourn developers <sojourn@localhost>
+Installed-Size: {size}
+Depends: {depends}
+Recommends: iputils-ping, tcpdump
+Section: net
+Priority: optional
+Description: measures what a box in the path does to packets
+ Latency, loss, rate and TCP of a device under test, with intervals; an
+ emulator of paths that proves how exact it is; a log of TCP's own state at
+ every packet. Members of the group sojourn may measure without being root.
+"""
+
+
+def build(wheel: Path, into: Path, version: str) -> Path:
+    """The package of a wheel."""
+    tree = ROOT / "build/deb"
+    shutil.rmtree(tree, ignore_errors=True)
+    unpack(wheel, tree)
+    libraries(wheel, tree / "usr/lib/sojourn")
+    documents(tree)
+    control(tree, version)
+    package = into / f"sojourn_{version}_{architecture()}.deb"
+    argv = ["dpkg-deb", "--root-owner-group", "-Zzstd", "-z3", "--build", str(tree), str(package)]
+    subprocess.run(argv, check=True, stdout=subprocess.DEVNULL)
+    return package
+
+
+def architecture() -> str:
+    """Debian's name of this machine's."""
+    return ARCHITECTURES[platform.machine()]
+
+
+def unpack(wheel: Path, tree: Path) -> None:
+    """What the wheel puts outside of Python's libraries: the instrument, units, man pages, completion."""
+    with zipfile.ZipFile(wheel) as packed:
+        for name in packed.namelist():
+            _, _, inside = name.partition(".data/")
+            if inside.startswith("data/"):
+                write(tree / "usr" / inside.removeprefix("data/"), packed.read(name), 0o644)
+            elif inside == "scripts/sojourn-instrument":
+                write(tree / "usr/bin/sojourn-instrument", packed.read(name), 0o755)
+    write(tree / "usr/bin/sojourn", START.encode(), 0o755)
+    for page in (tree / "usr/share/man/man1").glob("*.1"):
+        write(page.with_suffix(".1.gz"), gzip.compress(page.read_bytes(), mtime=0), 0o644)
+        page.unlink()
+
+
+def libraries(wheel: Path, home: Path) -> None:
+    """The virtual environment: the wheel, and the locked versions of what it needs."""
+    site = home / "lib" / PYTHON / "site-packages"
+    asked = ["export", "--frozen", "--no-dev", "--no-emit-project", "--no-hashes", "--quiet"]
+    locked = subprocess.run([UV, *asked], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    needs = ROOT / "build/needs.txt"
+    needs.write_text(locked, encoding="utf-8")
+    install = [str(UV), "pip", "install", "--quiet", "--python", sys.executable, "--target", str(site)]
+    install += ["--link-mode", "copy", "--no-deps", "-r", str(needs), str(wheel)]
+    subprocess.run(install, cwd=ROOT, check=True)
+    for unneeded in (site / "bin", site / "lib", site / "share", site / "sojourn-instrument"):
+        shutil.rmtree(unneeded, ignore_errors=True)
+    for tests in [path for path in site.rglob("tests") if path.is_dir() and (path / "__init__.py").exists()]:
+        shutil.rmtree(tests, ignore_errors=True)
+    for cache in list(site.rglob("__pycache__")):
+        shutil.rmtree(cache, ignore_errors=True)
+    bin_folder = home / "bin"
+    bin_folder.mkdir(parents=True)
+    for name, target in (("python3", f"/usr/bin/{PYTHON}"), ("sojourn-instrument", "/usr/bin/sojourn-instrument")):
+        (bin_folder / name).symlink_to(target)
+    write(home / "pyvenv.cfg", f"home = /usr/bin\nversion = {platform.python_version()}\n".encode(), 0o644)
+
+
+def documents(tree: Path) -> None:
+    """Licence and changes, where Debian has them."""
+    licences = "\n".join((ROOT / name).read_text() for name in ("LICENSE", "LICENSE-MIT", "LICENSE-APACHE"))
+    write(tree / "usr/share/doc/sojourn/copyright", licences.encode(), 0o644)
+    changes = gzip.compress((ROOT / "CHANGELOG.md").read_bytes(), mtime=0)
+    write(tree / "usr/share/doc/sojourn/changelog.gz", changes, 0o644)
+
+
+def control(tree: Path, version: str) -> None:
+    """What dpkg reads: what the package is and needs, its sums, and the scripts that are run."""
+    files = sorted(path for path in tree.rglob("*") if path.is_file() and not path.is_symlink())
+    size = sum(path.stat().st_size for path in files) // 1024 + 1
+    for path in [tree, *tree.rglob("*")]:
+        if not path.is_symlink():
+            path.chmod(0o755 if path.is_dir() or path.stat().st_mode & 0o100 else 0o644)
+    names = [str(path.relative_to(tree)) for path in files]
+    sums = "".join(f"{hashlib.md5((tree / name).read_bytes()).hexdigest()}  {name}\n" for name in names)
+    folder = tree / "DEBIAN"
+    depends = ", ".join([*needed(tree / "usr/bin/sojourn-instrument"), PYTHON, *TOOLS])
+    text = CONTROL.format(version=version, architecture=architecture(), size=size, depends=depends)
+    write(folder / "control", text.encode(), 0o644)
+    write(folder / "md5sums", sums.encode(), 0o644)
+    for name, script in (("postinst", POSTINST), ("prerm", PRERM), ("postrm", POSTRM)):
+        write(folder / name, script.encode(), 0o755)
+
+
+TOOLS = ("iproute2", "ethtool", "util-linux", "passwd", "libcap2-bin")
+
+
+def needed(binary: Path) -> list[str]:
+    """The packages of the libraries that a binary needs."""
+    libraries, version = libraries_of(binary)
+    return ([f"libc6 (>= {version})"] if version else []) + sorted(
+        PACKAGES[one] for one in libraries if one in PACKAGES
+    )
+
+
+def libraries_of(binary: Path) -> tuple[list[str], str]:
+    """The shared libraries that a binary names, and the newest version of the C library that it asks for."""
+    shown = subprocess.run(["objdump", "-p", binary], check=True, capture_output=True, text=True).stdout
+    versions = re.findall(r"\bGLIBC_(\d+)\.(\d+)", shown)
+    newest = max(((int(major), int(minor)) for major, minor in versions), default=None)
+    return re.findall(r"NEEDED\s+(\S+)", shown), f"{newest[0]}.{newest[1]}" if newest else ""
+
+
+def write(path: Path, octets: bytes, mode: int) -> None:
+    """A file with its mode, and the folders above it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(octets)
+    path.chmod(mode)

@@ -1,0 +1,87 @@
+"""What the packages are made of: the wheel's platform, where man pages and completion go, the .deb's control files."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from scripts import debian
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def hook() -> ModuleType:
+    """The build hook, which lies outside every package."""
+    sys.path.insert(0, str(ROOT))
+    import hatch_build
+
+    return hatch_build
+
+
+@pytest.mark.parametrize(
+    ("libraries", "newest", "expected"),
+    [
+        (set(), (2, 28), "manylinux_2_28_x86_64"),
+        ({"libc.so.6", "libm.so.6"}, (2, 17), "manylinux_2_28_x86_64"),
+        ({"libc.so.6", "libz.so.1"}, (2, 35), "manylinux_2_35_x86_64"),
+        ({"libc.so.6", "libelf.so.1"}, (2, 17), "linux_x86_64"),
+    ],
+)
+def test_a_wheel_is_manylinux_only_where_its_binary_is(
+    hook: ModuleType, monkeypatch: pytest.MonkeyPatch, libraries: set[str], newest: tuple[int, int], expected: str
+) -> None:
+    monkeypatch.setattr(hook, "needs_of", lambda _: (libraries, newest))
+    monkeypatch.setattr(hook.sysconfig, "get_platform", lambda: "linux-x86_64")
+    assert hook.platform_of(Path("binary")) == expected
+
+
+def test_what_a_binary_needs_is_read_from_it(hook: ModuleType) -> None:
+    libraries, newest = hook.needs_of(Path("/bin/sh").resolve())
+    assert "libc.so.6" in libraries
+    assert newest >= (2, 2)
+    needs = debian.needed(Path("/bin/sh").resolve())
+    assert re.fullmatch(r"libc6 \(>= 2\.\d+\)", needs[0])
+
+
+def test_man_pages_and_completion_are_installed_where_they_are_looked_for(hook: ModuleType, tmp_path: Path) -> None:
+    assert hook.manual(tmp_path) == {}
+    for name in ("man/sojourn.1", "completion/sojourn.bash", "completion/_sojourn", "completion/sojourn.fish"):
+        (tmp_path / "build" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "build" / name).write_text("x")
+    assert sorted(hook.manual(tmp_path).values()) == [
+        "share/bash-completion/completions/sojourn",
+        "share/fish/vendor_completions.d/sojourn.fish",
+        "share/man/man1/sojourn.1",
+        "share/zsh/vendor-completions/_sojourn",
+    ]
+
+
+@pytest.mark.parametrize("script", [debian.POSTINST, debian.PRERM, debian.POSTRM])
+def test_the_scripts_of_the_package_are_shell(script: str) -> None:
+    assert subprocess.run(["sh", "-n"], input=script, text=True, check=False).returncode == 0
+    assert script.startswith("#!/bin/sh\nset -e\n")
+
+
+def test_dpkg_reads_the_control_file(tmp_path: Path) -> None:
+    (tmp_path / "usr/bin").mkdir(parents=True)
+    (tmp_path / "usr/bin/sojourn-instrument").write_bytes(Path("/bin/sh").resolve().read_bytes())
+    (tmp_path / "usr/bin/sojourn-instrument").chmod(0o755)
+    debian.control(tmp_path, "0.1.0")
+    made = tmp_path.parent / "x.deb"
+    subprocess.run(["dpkg-deb", "--root-owner-group", "-Znone", "-b", str(tmp_path), str(made)], check=True)
+    shown = subprocess.run(["dpkg-deb", "-f", str(made)], capture_output=True, text=True, check=True).stdout
+    assert "Package: sojourn\n" in shown
+    assert debian.PYTHON in shown
+    contents = subprocess.run(["dpkg-deb", "-c", str(made)], capture_output=True, text=True, check=True).stdout
+    assert re.search(r"^-rwxr-xr-x root/root .* \./usr/bin/sojourn-instrument$", contents, re.MULTILINE)
+    sums = (tmp_path / "DEBIAN/md5sums").read_text()
+    assert re.fullmatch(r"[0-9a-f]{32}  usr/bin/sojourn-instrument\n", sums)

@@ -1,0 +1,158 @@
+"""`emulate explain --from`: lines of tc and ipfw as manual pages have them, and what becomes of each."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from scripts.command_tree import tree
+from sojourn.cli import is_by_hand
+from sojourn.cli.translate import translate
+from sojourn.errors import RequestError
+from sojourn.instruments import find_instrument
+from sojourn.instruments.emulator import explain
+from sojourn.plan import studies
+from tests.unit.in_process import sojourn
+from tests.unit.printed_json import printed
+
+if TYPE_CHECKING:
+    from sojourn.cli.translate import Translated
+
+ADD = "tc qdisc add dev eth0 root"
+BELOW = "tc qdisc add dev eth0 parent 1:"
+TBF = "rate 1Mbit/s burst 1600B queue 3000B"
+
+WHOLE = [
+    (f"{ADD} netem delay 40ms loss 1%", "loss 1% delay 40ms"),
+    (f"{ADD} netem delay 100ms 10ms", "delay 100ms jitter 10ms"),
+    (f"{ADD} netem delay 100ms 20ms distribution normal", "delay 100ms jitter 20ms distribution normal"),
+    (f"sudo {ADD} handle 1: netem delay 100000", "delay 100us"),
+    ("tc qdisc change dev eth0 root netem loss 0.1%", "loss 0.1%"),
+    ("/sbin/tc qdisc replace dev eth0 handle 1: root netem duplicate 1%", "duplicate 1%"),
+    (f"{ADD} netem corrupt 0.1%", "corrupt 0.1%"),
+    (f"{ADD} netem loss gemodel 1% 10%", "loss gemodel 1% 10%"),
+    (f"{ADD} netem gap 5 delay 10ms reorder 25%", "delay 10ms reorder 25% gap 5"),
+    (f"{ADD} netem rate 5kbit 20 100 5", None),
+    (f"{ADD} tbf rate 1mbit burst 32kbit latency 400ms", "rate 1Mbit/s burst 4096B queue 54096B"),
+    (f"{ADD} tbf rate 2mbit burst 1600 limit 3000", "rate 2Mbit/s burst 1600B queue 3000B"),
+    (
+        f"{ADD} handle 1: netem delay 30ms\n{BELOW} handle 2: tbf rate 10mbit burst 10kb limit 60kb",
+        "rate 10Mbit/s burst 10240B delay 30ms queue 61440B",
+    ),
+    (f"{ADD} handle 1: tbf rate 1mbit burst 1600 limit 9000; tc qdisc add dev eth0 parent 1:1 pfifo limit 20",
+     "rate 1Mbit/s burst 1600B queue 20"),
+    ("netem delay 5ms loss 2", "loss 2% delay 5ms"),
+    ("ipfw pipe 1 config bw 10Mbit/s delay 20 plr 0.01 queue 50", "loss 1% rate 10Mbit/s delay 20ms queue 50"),
+    ("dnctl pipe 3 config delay 250ms", "delay 250ms"),
+]  # fmt: skip
+
+IN_PART = [
+    (f"{ADD} netem delay 100ms 10ms 25%", "delay 100ms jitter 10ms", "25%", "half-life"),
+    (f"{ADD} netem delay 10ms reorder 25% 50%", "delay 10ms reorder 25%", "50%", "changes the probability"),
+    (f"{ADD} netem corrupt 0.1% 25%", "corrupt 0.1%", "25%", "changes the probability"),
+    (f"{ADD} netem delay 40ms limit 1000", "delay 40ms", "limit 1000", "delay line holds all packets"),
+    (f"{ADD} netem rate 10mbit delay 40ms limit 1000", "rate 10Mbit/s delay 40ms queue 1000", "in part", "delayed"),
+    (f"{ADD} netem delay 5ms slot 20ms packets 64", "delay 5ms", "slot 20ms packets 64", "trace FILE"),
+    (f"{ADD} netem loss 1% ecn", "loss 1%", "ecn", "a loss is a loss"),
+    (f"{ADD} netem delay 5ms seed 42", "delay 5ms", "seed 42", "--seed N"),
+    (f"{ADD} netem delay 5ms; {BELOW} fq_codel", "delay 5ms", "fq_codel", "docs/reference"),
+    (
+        f"{ADD} netem delay 5ms\ntc class add dev eth0 parent 1: classid 1:1 htb rate 1mbit",
+        "delay 5ms",
+        "tc class",
+        "-C",
+    ),
+    (
+        f"{ADD} tbf rate 1mbit burst 1600 limit 3000 peakrate 2mbit",
+        "rate 1Mbit/s burst 1600B queue 3000B",
+        "peakrate",
+        "",
+    ),
+]
+
+
+def translated(text: str) -> Translated:
+    return translate(text, lambda options: explain(find_instrument(), options))
+
+
+def same(words: str) -> set[str]:
+    """What words mean to the instrument, in its own order."""
+    return {explain(find_instrument(), ["--forward", words])["pipes"][0]["words"]}
+
+
+@pytest.mark.parametrize(("text", "words"), WHOLE)
+def test_what_has_an_equivalent_is_that_exactly(text: str, words: str | None) -> None:
+    found = translated(text)
+    assert not found.without
+    assert {one["words"] for one in found.pipes} == same(words or text.split("root ")[1])
+
+
+@pytest.mark.parametrize(("text", "words", "left_out", "why"), IN_PART)
+def test_what_has_none_is_told_with_its_reason(text: str, words: str, left_out: str, why: str) -> None:
+    found = translated(text)
+    assert {one["words"] for one in found.pipes} == same(words)
+    assert [left_out in one["words"] and why in one["why"] for one in found.without] == [True]
+
+
+def test_two_interfaces_are_two_directions() -> None:
+    found = translated("tc qdisc add dev eth0 root netem delay 5ms\ntc qdisc add dev eth1 root netem delay 7ms")
+    assert found.command == 'sojourn emulate eth1 eth0 --forward "delay 5ms" --backward "delay 7ms"'
+    one = translated("tc qdisc add dev eth0 root netem delay 5ms")
+    assert one.command == 'sojourn emulate LEFT eth0 --forward "delay 5ms"', "netem acts on what leaves"
+
+
+def test_a_script_of_ipfw_keeps_its_rules() -> None:
+    script = "ipfw pipe 1 config bw 1Mbit/s delay 20\nipfw add 100 pipe 1 tcp from any to any 80 out via em0\n"
+    found = translated(script)
+    assert found.lines[1] == "ipfw add 100 pipe 1 tcp from any to any 80"
+    assert [one["words"] for one in found.without] == ["out", "via em0"]
+    assert found.pipes == [{"name": "1", "words": "rate 1Mbit/s delay 20ms"}]
+    whole = translated(
+        "ipfw pipe 1 config delay 5\nipfw add pipe 1 ip from any to any\nipfw add allow ip from me to any"
+    )
+    assert [one["words"] for one in whole.without] == ["ipfw add allow ip from me to any"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("delay 40ms", "expected lines of tc"),
+        (f"{ADD} htb default 1", "nothing has an equivalent"),
+        (f"{ADD} netem delay much", "much"),
+        (f"{ADD} tbf burst 1600 limit 3000", "tbf without a rate"),
+        (f"{ADD} tbf rate 1mbit burst lots limit 3000", "expected a size as tc has it"),
+        ("\n".join(f"tc qdisc add dev eth{n} root netem delay 1ms" for n in range(3)), "a bridge has two"),
+        ("ipfw pipe 1 config delay 5\nipfw add pipe 2 ip from any to any", "the script"),
+    ],
+)
+def test_what_cannot_be_translated_is_refused(text: str, said: str) -> None:
+    with pytest.raises(RequestError, match=said):
+        translated(text)
+
+
+def test_the_command_is_ours_with_from_alone() -> None:
+    assert is_by_hand(["emulate", "explain", "--forward", "delay 5ms"])
+    assert not is_by_hand(["emulate", "explain", "--from=netem delay 5ms"])
+    done = sojourn("emulate", "explain", "--from", f"{ADD} netem delay 40ms loss 1% ecn")
+    assert done.stdout.splitlines()[0] == "forward: loss 1% delay 40ms"
+    assert 'sojourn emulate LEFT eth0 --forward "loss 1% delay 40ms"' in done.stdout
+    assert done.stdout.splitlines()[-2] == "no equivalent:"
+    told = printed("emulate-explain-from", sojourn("emulate", "explain", "--json", "--from", "netem loss 1%").stdout)
+    assert told["without"] == []
+
+
+def test_every_command_of_the_page_has_the_options_that_it_says() -> None:
+    """The commands in its tables; those in its blocks are run by tests/net/test_pages.py."""
+    page = (Path(__file__).parents[2] / "docs/guide/migration.md").read_text(encoding="utf-8")
+    known = {" ".join(words): {o for one in command.options for o in one.options} for words, command in tree().all()}
+    named = re.findall(r"`(sojourn [^`]+)`", re.sub(r"^```.*?^```", "", page, flags=re.MULTILINE | re.DOTALL))
+    assert len(named) > 20
+    for words in named:
+        asked = words.split(" -- ")[0].split()
+        command = max((" ".join(asked[:n]) for n in range(1, len(asked) + 1) if " ".join(asked[:n]) in known), key=len)
+        assert {word for word in asked if word.startswith("--")} <= known[command], words
+        if asked[1] == "run":
+            assert asked[2] in {name for name, _ in studies()} | {"STUDY"}, words
