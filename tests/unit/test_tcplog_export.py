@@ -378,6 +378,22 @@ def test_what_lay_before_a_cut_is_converted_and_told(
     assert any("before the cut" in sentence for sentence in told.sentences)
 
 
+def test_samples_that_contradict_themselves_end_in_a_sentence_and_not_the_process(tmp_path: Path) -> None:
+    Log((MadeFlow(rounds=2),)).write(tmp_path / "t")
+    file = tmp_path / "t" / "records" / "tcp_samples-tcplog-000.arrow"
+    whole = file.read_bytes()
+    batch = whole.index(b"\xff\xff\xff\xff", 8)  # behind the schema: what says where buffers are, and how long
+    refused = 0
+    for at in range(batch + 8, batch + 8 + 600, 8):
+        file.write_bytes(whole[:at] + bytes(8) + whole[at + 8 :])
+        try:
+            _, told = exported(tmp_path / "t", "csv", tmp_path, force=True)
+            refused += bool(told.cut)
+        except RequestError:
+            refused += 1
+    assert refused > 5
+
+
 def test_a_log_that_was_killed_is_converted_without_its_footer(tmp_path: Path) -> None:
     truth = Log((MadeFlow(),), ended=False).write(tmp_path / "t")
     _, packets, foot = siftr(exported(tmp_path / "t", "siftr", tmp_path)[0])

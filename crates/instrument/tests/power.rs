@@ -11,12 +11,14 @@ use std::process::{Command, Stdio};
 
 use namespace::{ip, within_permitted};
 
-const CALLS: &str = "trace=openat,write,pwrite64,ftruncate,fsync,fdatasync,rename,renameat,renameat2,unlink,unlinkat";
+const CALLS: &str =
+    "trace=openat,mkdir,mkdirat,write,pwrite64,ftruncate,fsync,fdatasync,rename,renameat,renameat2,unlink,unlinkat";
 
 /// What was done to a file or a folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Act {
     Create(String),
+    Folder(String),
     Write(String),
     Sync(String),
     Rename(String, String),
@@ -38,6 +40,10 @@ impl Disk {
         match act {
             Act::Create(path) => {
                 self.files.insert(path.clone(), (false, false));
+            }
+            // A folder has nothing to write but names.
+            Act::Folder(path) => {
+                self.files.insert(path.clone(), (true, false));
             }
             Act::Write(path) => {
                 if let Some(file) = self.files.get_mut(path) {
@@ -62,9 +68,20 @@ impl Disk {
         }
     }
 
-    /// Whether a file's content is whole and its name certain.
+    /// Whether a file's content is whole and its name certain, and the names of the folders that it is in.
     fn has(&self, end: &str) -> bool {
-        self.files.iter().any(|(path, file)| path.ends_with(end) && *file == (true, true))
+        self.files.keys().any(|path| path.ends_with(end) && self.is_certain(path))
+    }
+
+    fn is_certain(&self, path: &str) -> bool {
+        let mut above = std::iter::successors(Some(path), |path| Some(folder_of(path)).filter(|path| !path.is_empty()));
+        above.all(|path| self.files.get(path).is_none_or(|file| *file == (true, true)))
+    }
+
+    /// What may be lost of the files that end so.
+    fn uncertain(&self, end: &str) -> Vec<&str> {
+        let names = self.files.keys().filter(|path| path.ends_with(end) && !self.is_certain(path));
+        names.map(String::as_str).collect()
     }
 
     fn may_lack(&self, end: &str) -> bool {
@@ -163,6 +180,79 @@ fn an_emulators_log_says_that_it_is_whole_when_it_is_on_the_disk() {
     });
 }
 
+/// Streams and probes by hand: what their records say is whole when the command ends, and then none of it is lost.
+#[test]
+fn records_of_probes_and_streams_are_on_the_disk_when_the_command_ends() {
+    let line = r#"{"forward":{"constant_ns":1000},"backward":{"constant_ns":1000}}"#;
+    let path = r#"{"delay":{"constant_ns":1000}}"#;
+    let probe = ["probe", "sim", "--line", line, "-c", "20", "--record"];
+    let stream = ["stream", "sim", "--path", path, "--rate", "1kpps", "-c", "20", "--record"];
+    for (name, words, files) in [("probe", &probe[..], 2), ("stream", &stream[..], 4)] {
+        let folder = folder(name);
+        // Two folders that are not there yet.
+        let Some(acts) = traced(&folder, words, &folder.join("runs/one")) else { return };
+        let left = |acts: &[Act]| {
+            let mut disk = Disk::default();
+            acts.iter().for_each(|act| disk.take(act));
+            let all = disk.files.keys().filter(|path| path.ends_with(".arrow")).count();
+            assert!(all >= files, "{name}: {all} of {acts:?}");
+            disk.uncertain(".arrow").len()
+        };
+        assert_eq!(left(&acts), 0, "{name}: {acts:?}");
+        // What is checked can fail: each sync is needed.
+        let root = folder.to_str().expect("a name");
+        let needed = ["/runs/one".to_owned(), "/runs".to_owned(), String::new()].map(|end| format!("{root}{end}"));
+        let file = acts.iter().rev().find_map(|act| match act {
+            Act::Sync(path) if path.ends_with(".arrow") => Some(path.clone()),
+            _ => None,
+        });
+        for unsynced in needed.into_iter().chain(file) {
+            let kept = acts.iter().filter(|act| !matches!(act, Act::Sync(path) if *path == unsynced));
+            assert!(left(&kept.cloned().collect::<Vec<_>>()) > 0, "{name}: without the sync of {unsynced}");
+        }
+        fs::remove_dir_all(folder).expect("removes");
+    }
+}
+
+#[test]
+fn a_capture_says_that_it_is_whole_when_it_is_on_the_disk() {
+    within_permitted("a_capture_says_that_it_is_whole_when_it_is_on_the_disk", || {
+        ip("link add name left type veth peer name right");
+        ["left", "right"].iter().for_each(|end| ip(&format!("link set dev {end} up")));
+        for format in ["records", "pcapng", "both"] {
+            let folder = folder("capture");
+            let arguments = ["capture", "left", "--format", format, "--for", "300ms", "-o"];
+            let Some(acts) = traced(&folder, &arguments, &folder.join("captures/one")) else { return };
+            assert!(lost_of_capture(&acts).is_empty(), "{format}: {:?} of {acts:?}", lost_of_capture(&acts));
+            let said = acts.iter().position(|act| matches!(act, Act::Rename(_, to) if to.ends_with("capture.json")));
+            let said = said.expect("it says so");
+            // What is checked can fail: no file is synced before it is said.
+            let early = acts.iter().enumerate().filter(|(at, act)| *at > said || !matches!(act, Act::Sync(_)));
+            let early: Vec<Act> = early.map(|(_, act)| act.clone()).collect();
+            assert!(!lost_of_capture(&early).is_empty(), "{format}");
+            fs::remove_dir_all(folder).expect("removes");
+        }
+    });
+}
+
+/// What of a capture may be lost although its summary may be there, or when the command has ended.
+fn lost_of_capture(acts: &[Act]) -> Vec<String> {
+    let mut disk = Disk::default();
+    let mut lost = Vec::new();
+    let mut seen = 0;
+    for act in acts {
+        disk.take(act);
+        if disk.may_have("capture.json") {
+            let uncertain = [".arrow", ".pcapng"].map(|end| disk.uncertain(end));
+            lost.extend(uncertain.concat().iter().map(|path| format!("the summary may be there without {path}")));
+            seen = disk.files.keys().filter(|path| path.ends_with(".arrow") || path.ends_with(".pcapng")).count();
+        }
+    }
+    assert!(seen > 0, "{acts:?}");
+    lost.extend((!disk.has("/capture.json")).then(|| "the summary is not certain".to_owned()));
+    lost
+}
+
 /// Runs the instrument under strace to its end, and tells what it did to files below `folder`; `None` where nobody may trace.
 fn traced(folder: &PathBuf, arguments: &[&str], out: &PathBuf) -> Option<Vec<Act>> {
     fs::create_dir_all(folder).expect("makes");
@@ -192,7 +282,12 @@ fn traced(folder: &PathBuf, arguments: &[&str], out: &PathBuf) -> Option<Vec<Act
 
 fn path_of(act: &Act) -> &str {
     match act {
-        Act::Create(path) | Act::Write(path) | Act::Sync(path) | Act::Rename(path, _) | Act::Remove(path) => path,
+        Act::Create(path)
+        | Act::Folder(path)
+        | Act::Write(path)
+        | Act::Sync(path)
+        | Act::Rename(path, _)
+        | Act::Remove(path) => path,
     }
 }
 
@@ -206,16 +301,20 @@ fn text_acts(text: &str) -> Vec<Act> {
         let call = call.trim_start();
         if call.starts_with("<... ") {
             if let Some(began) = pending.remove(process).filter(|_| !call.contains("= -1")) {
-                acts.extend(act(began).filter(|act| matches!(act, Act::Sync(_) | Act::Create(_))));
+                acts.extend(act(began).filter(makes_certain));
             }
         } else if call.contains("<unfinished ...>") {
             pending.insert(process, call);
-            acts.extend(act(call).filter(|act| !matches!(act, Act::Sync(_) | Act::Create(_))));
+            acts.extend(act(call).filter(|act| !makes_certain(act)));
         } else if !call.contains("= -1") {
             acts.extend(act(call));
         }
     }
     acts
+}
+
+fn makes_certain(act: &Act) -> bool {
+    matches!(act, Act::Sync(_) | Act::Create(_) | Act::Folder(_))
 }
 
 fn act(call: &str) -> Option<Act> {
@@ -224,6 +323,7 @@ fn act(call: &str) -> Option<Act> {
     let descriptor = || Some(rest.split_once('<')?.1.split_once('>')?.0.to_owned());
     match name {
         "openat" => rest.contains("O_CREAT").then(|| quoted.next()).flatten().map(Act::Create),
+        "mkdir" | "mkdirat" => quoted.next().map(Act::Folder),
         "write" | "pwrite64" | "ftruncate" => descriptor().map(Act::Write),
         "fsync" | "fdatasync" => descriptor().map(Act::Sync),
         "rename" | "renameat" | "renameat2" => Some(Act::Rename(quoted.next()?, quoted.next()?)),

@@ -40,6 +40,34 @@ fn what_makes_no_sense_is_a_wrong_request_and_leaves_nothing_behind() {
 }
 
 #[test]
+fn a_log_that_reaches_its_limit_ends_and_counting_and_the_command_do_not() {
+    let folder = Folder::new("limited");
+    expect(
+        2,
+        "at least 256 KiB",
+        &format!("run --simulated 3 --log-limit 255KiB --out {}", folder.0.join("x").display()),
+    );
+    // Some 90 KB of events a second, of which 64 KiB are let in.
+    for command in ["", " -- sleep 3"] {
+        let out = folder.0.join(if command.is_empty() { "alone" } else { "beside" });
+        let words =
+            format!("run --simulated 3 --duration 20s --log-limit 256KiB --json --out {}{command}", out.display());
+        let output = tcplog(&words);
+        assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+        let footer = read(&out.join("footer.json"));
+        assert_eq!((&footer["conserved"], &footer["why"]), (&json!(true), &json!("log limit")), "{footer}");
+        assert!(footer["duration_s"].as_f64().is_some_and(|lasted| lasted < 15.0), "{footer}");
+        assert!(footer["warning"].as_str().is_some_and(|told| told.contains("--log-limit")), "{footer}");
+        conserved(&footer["totals"]);
+        let of = |name| count(&footer["totals"]["in"], name) + count(&footer["totals"]["out"], name);
+        let (logged, broken) = (of("logged"), of("broken"));
+        assert!(logged > 500 && (command.is_empty() || broken > 1_000), "{footer}");
+        let samples = fs::metadata(out.join("records/tcp_samples-tcplog-000.arrow")).expect("samples").len();
+        assert!(samples < 64 << 14, "{samples}");
+    }
+}
+
+#[test]
 fn a_log_has_header_records_footer_and_a_law_that_holds() {
     let folder = Folder::new("whole");
     let out = folder.0.join("t");

@@ -21,19 +21,28 @@ pub fn create_file(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Creates a folder, and those above it that are missing, of mode 0700; one that is there stays as it is.
+/// Creates a folder, and those above it that are missing, of mode 0700; one that is there stays as it is. Names that are new are
+/// not lost with the power.
 ///
 /// # Errors
 /// When it cannot be made, or something else is there.
 pub fn create_folder(path: &Path) -> io::Result<()> {
     let missing: Vec<&Path> = path.ancestors().take_while(|folder| fs::symlink_metadata(folder).is_err()).collect();
     DirBuilder::new().recursive(true).mode(0o700).create(path)?;
+    // Who may not read the folder above has no way to sync it.
+    missing.iter().filter_map(|folder| above(folder)).for_each(|folder| drop(folder.sync_all()));
     if let Some((uid, gid)) = caller() {
         missing.iter().filter(|folder| !folder.as_os_str().is_empty()).for_each(|folder| {
             let _ = chown(folder, Some(uid), Some(gid));
         });
     }
     Ok(())
+}
+
+/// The folder that a name is in.
+fn above(path: &Path) -> Option<File> {
+    let folder = path.parent()?;
+    File::open(if folder.as_os_str().is_empty() { Path::new(".") } else { folder }).ok()
 }
 
 /// Who called sudo, user and group.

@@ -40,9 +40,14 @@ const FRAME_HEADER: usize = 16;
 
 /// Kept aside, to be given back when the disk is full: the account of what was lost must not be.
 const RESERVE_NAME: &str = "spool-000.reserve";
-const RESERVE: usize = WAITING + (128 << 10);
+const RESERVE: usize = WAITING + ACCOUNT;
 /// How much may wait for it, so that the account finds room behind it: all that the buffer may hold when a write fails.
 const WAITING: usize = BUFFER;
+/// What the account takes at most.
+const ACCOUNT: usize = 128 << 10;
+
+/// The least that a spool may be limited to: the account, and room for as much besides.
+pub const LEAST_LIMIT: u64 = 2 * ACCOUNT as u64;
 
 /// What a frame holds.
 mod frame {
@@ -67,6 +72,9 @@ pub enum SpoolError {
     /// The disk is full.
     #[error("write {}: the disk is full; what was logged before stays readable", .0.display())]
     Full(PathBuf),
+    /// It is as long as it may be.
+    #[error("write {}: it has the size that it may have", .0.display())]
+    Limit(PathBuf),
     /// Somebody writes it, or makes records of it.
     #[error("read {}: the log goes on, or records are being made of it", .0.display())]
     Busy(PathBuf),
@@ -101,6 +109,10 @@ pub struct Spool {
     identity: (u64, u64),
     /// Up to where the file holds whole frames.
     length: u64,
+    /// Up to where it may hold events.
+    limit: u64,
+    /// How much waits in memory before it is written, and for the end when events are written no more.
+    waiting: usize,
     buffer: Vec<u8>,
     /// Where the open frame of events begins in the buffer, and its CPU.
     open: Option<(usize, u32)>,
@@ -146,6 +158,8 @@ impl Spool {
             file,
             identity: (about.dev(), about.ino()),
             length: 0,
+            limit: u64::MAX,
+            waiting: WAITING,
             buffer: Vec::with_capacity(BUFFER + FRAME),
             open: None,
             packer: Packer::default(),
@@ -158,6 +172,16 @@ impl Spool {
         };
         spool.begin(header, folder).inspect_err(|_| spool.remove())?;
         Ok(spool)
+    }
+
+    /// Keeps the file to so many bytes, or [`LEAST_LIMIT`] where that is more. What would make it longer ends the events as a full
+    /// disk does, and not the account, for which room is left.
+    #[must_use]
+    pub fn limited_to(mut self, bytes: u64) -> Self {
+        let bytes = bytes.max(LEAST_LIMIT);
+        self.waiting = WAITING.min((bytes / 4) as usize);
+        self.limit = bytes - (self.waiting + ACCOUNT) as u64;
+        self
     }
 
     fn begin(&mut self, header: &str, folder: &Path) -> Result<(), SpoolError> {
@@ -320,13 +344,13 @@ impl Spool {
         match self.state {
             Health::Good => true,
             Health::Broken if matches!(kind, frame::ACCOUNT | frame::END) => true,
-            Health::Broken => is_final(kind) && self.buffer.len() < WAITING,
+            Health::Broken => is_final(kind) && self.buffer.len() < self.waiting,
             Health::Gone => false,
         }
     }
 
     fn write_much(&mut self) {
-        if self.state == Health::Good && self.buffer.len() >= BUFFER {
+        if self.state == Health::Good && self.buffer.len() >= self.waiting {
             self.failure = self.write().err().or(self.failure.take());
         }
     }
@@ -359,7 +383,8 @@ impl Spool {
         if self.buffer.is_empty() || self.state != Health::Good {
             return Ok(());
         }
-        let written = self.try_write();
+        let is_too_long = self.length + self.buffer.len() as u64 > self.limit;
+        let written = if is_too_long { Err(SpoolError::Limit(self.path.clone())) } else { self.try_write() };
         if let Err(problem) = &written {
             self.state = if matches!(problem, SpoolError::Gone(_)) { Health::Gone } else { Health::Broken };
             self.give_up();

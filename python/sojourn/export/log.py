@@ -183,7 +183,7 @@ class TcpLog:
                 source.seek(0)
                 stream = pa.ipc.open_stream(source, options=pa.ipc.IpcReadOptions(included_fields=fields))
                 yield from _joined(stream)
-            except (pa.ArrowInvalid, OSError):
+            except (pa.ArrowException, OSError):
                 self._tell_cut(path)
                 return
             if not _ends(path):
@@ -294,10 +294,12 @@ def _joined(stream: pa.RecordBatchStreamReader) -> Iterator[pa.Table]:
     cut: Exception | None = None
     while cut is None:
         try:
-            held.append(stream.read_next_batch())
+            batch = stream.read_next_batch()
+            batch.validate(full=True)  # what contradicts itself would end the process later
+            held.append(batch)
         except StopIteration:
             break
-        except (pa.ArrowInvalid, OSError) as error:
+        except (pa.ArrowException, OSError) as error:
             cut = error
         if sum(batch.num_rows for batch in held) >= CHUNK_ROWS:
             yield pa.Table.from_batches(held)

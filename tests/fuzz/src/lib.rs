@@ -4,6 +4,7 @@
 //! Where a format has a checksum, the target writes the right one over the bytes first: a search would never find it. `cargo
 //! test` runs every seed, every file of the corpus and some thousand mutations; `scripts/fuzz.sh` searches by coverage.
 
+mod asked;
 mod files;
 mod frames;
 mod logs;
@@ -25,7 +26,7 @@ pub struct Target {
 
 /// Every target.
 pub fn targets() -> Vec<Target> {
-    [frames::TARGETS, files::TARGETS, logs::TARGETS, ours::TARGETS, words::TARGETS]
+    [asked::TARGETS, frames::TARGETS, files::TARGETS, logs::TARGETS, ours::TARGETS, words::TARGETS]
         .into_iter()
         .flatten()
         .map(copy)

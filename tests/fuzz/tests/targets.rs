@@ -7,7 +7,7 @@ use std::path::Path;
 
 use sojourn_fuzz::{mutated, target, targets};
 use sojourn_port::pcap::{Capture, Frames, unpacked};
-use sojourn_record::TapReader;
+use sojourn_record::{PacketReader, TapReader};
 use sojourn_tcplog::private::btf::Btf;
 use sojourn_tcplog::spool::{Ending, Reader};
 use sojourn_wire::{ProbeHeader, StreamHeader};
@@ -58,6 +58,17 @@ fn seeds_are_whole() {
         assert!(TapReader::open(&path).unwrap().next(&mut rows).unwrap());
         assert_eq!(rows.len(), 7);
     }
+    for seed in (target("packet-log").unwrap().seeds)() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("packets");
+        fs::write(&path, seed).unwrap();
+        let (mut rows, mut reader) = (Vec::new(), PacketReader::open(&path, vec!["both".to_owned()]).unwrap());
+        assert!(reader.next(&mut rows).unwrap());
+        assert_eq!(rows.len(), 20);
+    }
+    let tcp = (target("tcp-request").unwrap().seeds)();
+    assert!(serde_json::from_slice::<sojourn_tcp::Send>(&tcp[0]).is_ok_and(|asked| asked.check().is_ok()));
+    assert!(serde_json::from_slice::<sojourn_tcp::Receive>(&tcp[1]).is_ok_and(|asked| asked.check().is_ok()));
     for seed in (target("btf").unwrap().seeds)() {
         let found = Btf::parse(seed, None).unwrap().members("bictcp", 64).unwrap();
         assert_eq!(found.iter().map(|member| member.name.as_str()).collect::<Vec<_>>(), ["cnt", "last_cwnd"]);

@@ -227,6 +227,8 @@ impl Ending {
 /// A file of frames.
 struct Frames {
     path: PathBuf,
+    /// Opened before: who has given up root's rights may not open a folder of somebody else's any more.
+    folder: fs::File,
     writer: NgWriter<Output>,
 }
 
@@ -237,6 +239,7 @@ impl Frames {
         let compressed = if options.compress { ".lz4" } else { "" };
         let path = folder.join(format!("{}{number}.pcapng{compressed}", of.name));
         let file = private::create_file(&path).map_err(|source| failure("create", &path, source))?;
+        let folder = fs::File::open(folder).map_err(|source| failure("open", folder, source))?;
         let system = format!("Linux {}", kernel("osrelease"));
         let addresses = if options.anonymise.is_some() { "; addresses anonymised" } else { "" };
         let said = Described {
@@ -249,7 +252,7 @@ impl Frames {
             snap: options.snap,
         };
         let writer = NgWriter::described(Output::new(file, options.compress), &said);
-        Ok(Self { writer: writer.map_err(|source| failure("write", &path, source))?, path })
+        Ok(Self { writer: writer.map_err(|source| failure("write", &path, source))?, path, folder })
     }
 
     fn write(&mut self, passed: &Passed<'_>, kept: &[u8]) -> Result<(), RecordError> {
@@ -261,10 +264,11 @@ impl Frames {
         self.writer.flush().map_err(|source| failure("write", &self.path, source))
     }
 
+    /// Ends the file; when this returns, neither it nor its name is lost with the power.
     fn finish(self, counted: &Counted) -> Result<(), RecordError> {
-        let Self { path, mut writer } = self;
+        let Self { path, folder, mut writer } = self;
         let ended = writer.write_statistics(&counted.statistics()).and_then(|()| writer.finish()?.finish());
-        ended.map_err(|source| failure("write", &path, source))
+        ended.and_then(|()| folder.sync_all()).map_err(|source| failure("write", &path, source))
     }
 }
 

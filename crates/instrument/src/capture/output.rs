@@ -38,7 +38,7 @@ impl Output {
         buffered.get_ref().bytes + buffered.buffer().len() as u64
     }
 
-    /// Ends the file; when this returns, it is not lost with the power.
+    /// Ends the file; when this returns, what it holds is not lost with the power.
     pub fn finish(self) -> io::Result<()> {
         let buffered = match self {
             Self::Plain(buffered) => buffered,

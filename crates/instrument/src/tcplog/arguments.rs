@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use sojourn_emulate::config::units;
+use sojourn_tcplog::spool::LEAST_LIMIT;
 use sojourn_time::Nanos;
 use sojourn_time::text::time;
 
@@ -100,6 +101,10 @@ pub struct Run {
     /// End after this time: 60s
     #[arg(long, value_name = "SPAN", value_parser = time)]
     pub duration: Option<Nanos>,
+    /// End the log before its spool, where it waits to be made into records, is larger than this: 256KiB or more. Packets are
+    /// counted from then on, and COMMAND goes on [default: no limit]
+    #[arg(long, value_name = "SIZE", value_parser = limit)]
+    pub log_limit: Option<u64>,
     /// Begin switched off, until `tcplog set OUT --enable`
     #[arg(long)]
     pub disabled: bool,
@@ -183,4 +188,11 @@ pub struct Recover {
 /// Reads a size: "64KB", "4MiB".
 pub fn size(text: &str) -> Result<u64, String> {
     units::size(text)
+}
+
+fn limit(text: &str) -> Result<u64, String> {
+    match size(text)? {
+        bytes @ LEAST_LIMIT.. => Ok(bytes),
+        _ => Err(format!("expected at least {} KiB", LEAST_LIMIT >> 10)),
+    }
 }

@@ -19,6 +19,9 @@ use crate::failure::NotTrusted;
 /// Between two readings of counters that are to stand still.
 const STILL: Nanos = Nanos::millis(2);
 
+/// Why a log ended that has the size of its `--log-limit`.
+pub const LIMITED: &str = "log limit";
+
 /// Where a log's spool is, and where its records go.
 #[derive(Clone, Debug)]
 pub struct Place {
@@ -111,7 +114,7 @@ pub fn close(drain: Drain, place: &Place, end: End) -> anyhow::Result<Closed> {
         Ok(None) => (Ok(None), None),
         Err(error) => (Err(error), None),
     };
-    let outcome = match (ended.failed, converted) {
+    let outcome = match (ended.failed.filter(|error| !is_asked_for(error)), converted) {
         (Some(error), _) => Err(failed(error)),
         (None, Err(error)) => Err(error),
         // An account that is not whole cannot be held to the law.
@@ -194,9 +197,15 @@ fn complete(converted: &Converted) -> anyhow::Result<()> {
 const fn why_failed(error: &SpoolError) -> &'static str {
     match error {
         SpoolError::Full(_) => "disk full",
+        SpoolError::Limit(_) => LIMITED,
         SpoolError::Gone(_) => "log file removed",
         _ => "log could not be written",
     }
+}
+
+/// Whether a log ended as it was asked to.
+const fn is_asked_for(error: &SpoolError) -> bool {
+    matches!(error, SpoolError::Limit(_))
 }
 
 fn failed(error: SpoolError) -> anyhow::Error {

@@ -16,7 +16,7 @@ use sojourn_time::{Clock, HostClock, Nanos, Time};
 use super::answer::answer;
 use super::arguments::Run;
 use super::child::{self, Companion, Prepared};
-use super::close::{End, Place, close};
+use super::close::{End, LIMITED, Place, close};
 use super::drain::Drain;
 use super::logger::Logger;
 use super::{folder, open, show};
@@ -67,7 +67,7 @@ pub fn run(asked: &Run) -> anyhow::Result<()> {
     drop(beside);
     let place = Place::of_log(&asked.out, asked.attach.simulated.is_some());
     let mut closed = close(drain, &place, End { why, began, command_status })?;
-    closed.footer["warning"] = nothing_logged(&closed.footer).into();
+    closed.footer["warning"] = nothing_logged(&closed.footer).or_else(|| limited(&closed.footer)).into();
     let written = folder::write_whole(&asked.out.join(folder::FOOTER), &closed.footer);
     // The records and the footer are on the disk: nothing is lost with the spool.
     if let Some(spent) = closed.spent.take_if(|_| written.is_ok()) {
@@ -101,10 +101,15 @@ fn begin(asked: &Run, mut logger: Logger) -> anyhow::Result<(Logger, Control)> {
     let mut options = json!(logger.asked);
     options["flows"] = json!(asked.attach.flows);
     options["ring_bytes"] = json!(asked.attach.ring_bytes());
+    options["log_limit"] = json!(asked.log_limit);
     options["flight"] = json!(asked.flight.flight);
     options["flight_on"] = json!(asked.flight.flight.map(|_| &asked.flight.flight_on));
     let header = folder::header(logger.facts(), &options, (!command.is_empty()).then_some(command));
-    logger.spool_to(Spool::create(&asked.out, &header.to_string())?);
+    let spool = Spool::create(&asked.out, &header.to_string())?;
+    logger.spool_to(match asked.log_limit {
+        Some(limit) => spool.limited_to(limit),
+        None => spool,
+    });
     folder::write_whole(&asked.out.join(folder::HEADER), &header)?;
     let control = Control::open(&asked.out.join(folder::SOCKET))?;
     logger.be(Mode::On)?;
@@ -265,6 +270,15 @@ fn nothing_logged(footer: &Value) -> Option<String> {
             format!("nothing was logged: of {} packets the filters kept out {}", grouped(seen), grouped(filtered))
         }
     })
+}
+
+fn limited(footer: &Value) -> Option<String> {
+    let left_out = |way: &str| footer["totals"][way]["broken"].as_u64().unwrap_or_default();
+    let told = || {
+        let packets = grouped(left_out("in") + left_out("out"));
+        format!("the log reached its --log-limit: {packets} packets after that were counted and not logged")
+    };
+    (footer["why"] == json!(LIMITED)).then(told)
 }
 
 /// What became of everything, for a person.

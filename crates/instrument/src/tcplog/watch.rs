@@ -18,6 +18,7 @@ use super::drain::Drain;
 use super::logger::Logger;
 use super::open;
 use super::show;
+use crate::caller;
 use crate::failure::{NotTrusted, WrongRequest};
 use crate::place;
 use crate::sys::STOP;
@@ -54,6 +55,7 @@ fn own(asked: &Watch) -> anyhow::Result<()> {
     let fallback = logger.facts().refusal.as_deref().map(show::fallback);
     said.iter().chain(&fallback).for_each(|said| eprintln!("{}: {said}", crate::program()));
     logger.be(Mode::On)?;
+    caller::become_caller(|| true)?;
     TCPLOG.drop_privileges_keeping(&[Right::SysNice])?;
     let drain = Drain::start(logger, asked.attach.ring_bytes(), &[])?;
     TCPLOG.write_only_below(Folders::default())?;

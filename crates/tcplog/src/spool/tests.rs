@@ -232,6 +232,40 @@ fn a_full_disk_ends_the_events_and_not_the_account() {
 }
 
 #[test]
+fn a_spool_is_never_longer_than_its_limit_and_every_packet_is_in_one_count() {
+    for (limit, flows) in [(LEAST_LIMIT, 40), (LEAST_LIMIT, 5_000), (3 << 20, 20_000)] {
+        let folder = folder("limited");
+        let mut spool = Spool::create(&folder, "{}").unwrap().limited_to(limit);
+        let (mut events, mut told) = (0, None);
+        for number in 0..120_000 {
+            spool.event(0, &sample((number % 50) as u32, number));
+            events += 1;
+            if number % 100 == 0 {
+                told = spool.flush().err().or(told);
+            }
+            assert!(spool.length() <= limit, "{limit}: {}", spool.length());
+        }
+        assert!(matches!(told, Some(SpoolError::Limit(_))) && spool.is_broken(), "{told:?}");
+        // Flows that end afterwards have their last words as far as there is room.
+        let flow: Flow = whole(&vec![0; Flow::BYTES]).unwrap();
+        (0..flows).for_each(|slot| spool.gone(slot, &flow, [Tally::default(); 2]));
+        spool.totals(&[]);
+        spool.account(&Account::default());
+        let left_out: u64 = spool.left_out().sum().iter().map(|tally| tally.packets).sum();
+        let lost = left_out + spool.events_left_out();
+        let unrecorded = spool.unrecorded;
+        spool.end().unwrap();
+        let length = fs::metadata(folder.join(NAME)).unwrap().len();
+        assert!(length <= limit && length > limit / 8, "{limit}: {length}");
+        let (records, others, ending) = read(&folder);
+        assert_eq!(records.len() as u64 + lost, events, "{limit}");
+        let gone = others.iter().filter(|kind| **kind == "gone").count() as u64;
+        assert_eq!((gone + unrecorded, ending), (u64::from(flows), Ending::Whole), "{limit}");
+        fs::remove_dir_all(&folder).unwrap();
+    }
+}
+
+#[test]
 fn a_spool_of_an_earlier_version_is_told_and_stays() {
     let folder = folder("earlier");
     Spool::create(&folder, "{}").unwrap().end().unwrap();
