@@ -57,6 +57,7 @@ rmdir --ignore-fail-on-non-empty {Path(HELPER).parent} 2>/dev/null || true
 
 POSTRM = """#!/bin/sh
 set -e
+case "$1" in remove | purge) rm -rf /usr/lib/sojourn ;; esac # what Python has compiled there
 if [ "$1" = purge ] && getent group sojourn >/dev/null; then groupdel sojourn || true; fi
 if [ -d /run/systemd/system ]; then systemctl --system daemon-reload || true; fi
 """

@@ -21,6 +21,7 @@ __all__ = ["archive", "system"]
 
 pytestmark = [pytest.mark.proof, pytest.mark.may_skip]
 
+GET = "apt-get update -qq && apt-get install -qq -y --no-install-recommends"
 MEASURE = "run bridge-latency --quick --set sessions=1 --set rounds=2 --out /tmp/run --json >/tmp/said"
 ALONE = pytest.mark.parametrize("archive", ["bookworm"], indirect=True)
 """The .deb is for one version of Python, 3.11: Debian 12's."""
@@ -38,7 +39,7 @@ def test_the_wheel_installs_in_a_fresh_environment_and_measures(system: Path, di
     [wheel] = dist.glob("*.whl")
     shutil.rmtree(system / "src")
     shutil.copy(wheel, system / "tmp")
-    needs = "apt-get install -qq --no-install-recommends python3-venv iproute2 ethtool libelf1 >/dev/null"
+    needs = f"{GET} python3-venv iproute2 ethtool libelf1 >/dev/null"
     install = f"python3 -m venv /tmp/v && /tmp/v/bin/pip install -q /tmp/{wheel.name}"
     done = within(system, f"{needs} && {install} && /tmp/v/bin/sojourn {MEASURE}; echo status $?; cat /tmp/said")
     assert "status 0" in done.stdout, done.stdout[-2000:] + done.stderr[-2000:]
@@ -55,14 +56,14 @@ def test_the_deb_installs_measures_for_its_group_and_leaves_nothing(system: Path
     helper = "/usr/libexec/sojourn/sojourn-instrument"
     done = within(
         system,
-        f"apt-get install -qq --no-install-recommends /tmp/{package.name} man-db bash-completion >/dev/null\n"
+        f"{GET} /tmp/{package.name} man-db bash-completion >/dev/null\n"
         f"stat -c '%U:%G %a' {helper}; getcap {helper}; getent group sojourn\n"
         f"sojourn {MEASURE}; echo root $?\n"
         f"useradd -m -G sojourn member && useradd -m other\n"
         f"su member -c '{helper} --version' && echo member may; su other -c {helper} 2>&1\n"
         "man -w sojourn-emulate-run; bash -ic '_completion_loader sojourn; complete -p sojourn'\n"
         "ls /usr/lib/systemd/system/ | grep -c sojourn\n"
-        "apt-get purge -qq sojourn >/dev/null\n"
+        "apt-get purge -qq -y sojourn >/dev/null\n"
         "ls -d /usr/lib/sojourn /usr/libexec/sojourn; getent group sojourn; echo end",
     )
     said = done.stdout
