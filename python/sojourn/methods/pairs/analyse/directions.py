@@ -2,7 +2,8 @@
 
 Known where the other end stamps a request's arrival and its own reply (its process does, a kernel that answers ICMP
 does not) and both ends read one clock. Both stamps are taken in the same way on both paths of a pair, so what they add
-cancels in the difference. What the other end takes between its two stamps is in neither direction.
+cancels in the difference. What the other end takes between its two stamps is in neither direction, but in half a round
+trip: what it takes longer on the device's path is `latency_turnaround`, whole and not halved.
 
 Half the extra round trip is a direction's latency only where both are alike. That is tested at the headline's cell: the
 request less the mean of both is `latency_asymmetry`, and where its interval of 99.9 % excludes zero, and it is more
@@ -39,6 +40,9 @@ WAYS = {
 }
 """Each direction by the stamps between which it runs."""
 
+TIMES = WAYS | {"latency_turnaround": ("responder_arrival_ns", "responder_departure_ns")}
+"""The directions, and what lies between them."""
+
 ASYMMETRY = "latency_asymmetry"
 Matrices = dict[tuple[str, str], "NDArray[np.float64]"]
 """By quantity and path: the mean time in that direction by cells (rows) and rounds (columns); NaN where missing."""
@@ -48,16 +52,16 @@ def directions_of(run: Run, rounds: Rounds) -> Matrices:
     """Each direction's times of every path, cell and round, the mean of its blocks; empty without a common clock."""
     if run.plan.get("bed", {}).get("backend") not in ONE_CLOCK:
         return {}
-    times = [(pl.col(end) - pl.col(begin)).mean().alias(name) for name, (begin, end) in WAYS.items()]
+    times = [(pl.col(end) - pl.col(begin)).mean().alias(name) for name, (begin, end) in TIMES.items()]
     stamps = ["rtt", "responder_arrival_ns", "responder_departure_ns"]
     place = {cell: row for row, cell in enumerate(rounds.cells)}
     width = len(rounds.session)
-    found = {(name, path): np.full((len(place), width), np.nan) for name in WAYS for path in rounds.devices if width}
+    found = {(name, path): np.full((len(place), width), np.nan) for name in TIMES for path in rounds.devices if width}
     blocks = run.measured.drop_nulls(stamps).group_by("device", "cell", "round", "block").agg(times)
-    means = blocks.group_by("device", "cell", "round").agg(pl.col(*WAYS).mean())
-    for path, cell, at, *both in means.select("device", "cell", "round", *WAYS).iter_rows():
+    means = blocks.group_by("device", "cell", "round").agg(pl.col(*TIMES).mean())
+    for path, cell, at, *several in means.select("device", "cell", "round", *TIMES).iter_rows():
         if at < width:
-            for name, value in zip(WAYS, both, strict=True):
+            for name, value in zip(TIMES, several, strict=True):
                 found[name, path][place[cell], at] = value
     return found
 
@@ -68,7 +72,7 @@ def direction_rows(run: Run, rounds: Rounds, ways: Matrices, of: Row | None) -> 
         return []
     rows: list[Row] = []
     for device, reference in rounds.pairs():
-        for name in WAYS:
+        for name in TIMES:
             rows += _of_cells(run, rounds, (device, reference, name), ways[name, device] - ways[name, reference])
     if of is not None and of.reference is not None and of.cell is not None:
         own = _of_cells(run, rounds, (of.device, of.reference, ASYMMETRY), _asymmetry(ways, of.device, of.reference))
@@ -104,7 +108,8 @@ def _stamps(run: Run, cell: int, quantity: str) -> str:
     )
     request = f"departure {departure}, arrival responder"
     reply = f"departure responder's program, arrival {arrival}"
-    return {"latency_request": request, "latency_reply": reply}.get(quantity, f"request: {request}; reply: {reply}")
+    own = {"latency_request": request, "latency_reply": reply, "latency_turnaround": "responder, and its program"}
+    return own.get(quantity, f"request: {request}; reply: {reply}")
 
 
 def asymmetry_findings(rounds: Rounds, ways: Matrices, rows: list[Row], bed_ns: float) -> Iterator[Finding]:
