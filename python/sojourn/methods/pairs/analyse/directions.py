@@ -71,16 +71,27 @@ def direction_rows(run: Run, rounds: Rounds, ways: Matrices, of: Row | None) -> 
     if not ways:
         return []
     rows: list[Row] = []
+    stamps = stamps_of(run)
     for device, reference in rounds.pairs():
         for name in TIMES:
-            rows += _of_cells(run, rounds, (device, reference, name), ways[name, device] - ways[name, reference])
+            rows += _of_cells(
+                run, rounds, stamps, (device, reference, name), ways[name, device] - ways[name, reference]
+            )
     if of is not None and of.reference is not None and of.cell is not None:
-        own = _of_cells(run, rounds, (of.device, of.reference, ASYMMETRY), _asymmetry(ways, of.device, of.reference))
+        own = _of_cells(
+            run, rounds, stamps, (of.device, of.reference, ASYMMETRY), _asymmetry(ways, of.device, of.reference)
+        )
         rows += [row for row in own if row.cell == of.cell]
     return rows
 
 
-def _of_cells(run: Run, rounds: Rounds, what: tuple[str, str, str], differences: NDArray[np.float64]) -> Iterator[Row]:
+def _of_cells(
+    run: Run,
+    rounds: Rounds,
+    stamps: dict[int, tuple[str, str]],
+    what: tuple[str, str, str],
+    differences: NDArray[np.float64],
+) -> Iterator[Row]:
     """A row a cell, over the pairs that its device's latency is over."""
     device, reference, quantity = what
     is_pair = ~np.isnan(rounds.one_way(device, reference))
@@ -91,7 +102,7 @@ def _of_cells(run: Run, rounds: Rounds, what: tuple[str, str, str], differences:
             mask[at] = used & ~np.isnan(differences[at])
             row = Row(device, quantity, "mean", found.mean, "ns", reference, run.cells[cell], cell)
             row.probes, row.sessions = rounds.counted(device, reference, mask), found.sessions
-            row.source = _stamps(run, cell, quantity)
+            row.source = _source(stamps[cell], quantity)
             yield row
 
 
@@ -100,14 +111,19 @@ def _asymmetry(ways: Matrices, device: str, reference: str) -> NDArray[np.float6
     return np.asarray((request - reply) / 2, dtype=np.float64)
 
 
-def _stamps(run: Run, cell: int, quantity: str) -> str:
-    """Who stamped the ends of a direction, with the best stamp that each end has."""
-    measured = run.measured.filter(pl.col("cell") == cell).drop_nulls("arrival_source")
-    departure, arrival = (
-        " and ".join(sorted(measured[name].unique())) for name in ("departure_source", "arrival_source")
-    )
-    request = f"departure {departure}, arrival responder"
-    reply = f"departure responder's program, arrival {arrival}"
+def stamps_of(run: Run) -> dict[int, tuple[str, str]]:
+    """By cell, who stamped departures and arrivals at the asking end, with the best stamp that it has."""
+    names = ("departure_source", "arrival_source")
+    several = run.measured.drop_nulls("arrival_source").group_by("cell").agg(pl.col(*names).unique())
+    return {
+        cell: (" and ".join(sorted(departure)), " and ".join(sorted(arrival)))
+        for cell, departure, arrival in several.select("cell", *names).iter_rows()
+    }
+
+
+def _source(stamps: tuple[str, str], quantity: str) -> str:
+    """Between which stamps it runs."""
+    request, reply = f"departure {stamps[0]}, arrival responder", f"departure responder's program, arrival {stamps[1]}"
     own = {"latency_request": request, "latency_reply": reply, "latency_turnaround": "responder, and its program"}
     return own.get(quantity, f"request: {request}; reply: {reply}")
 
