@@ -209,6 +209,7 @@ def test_directions_that_are_alike_are_told_and_found_nothing_of(synthetic: Call
     assert {row[0].text for row in table.rows} == {"bridge", "a/a"}
     said = [entry.text for entry in table.rows[0]]
     assert "departure simulated, arrival responder" in said
+    assert len(said) == len(table.columns)
     assert "TAI" in said
 
 

@@ -51,7 +51,8 @@ LEADING: dict[tuple[str, str], Leading] = {
 """In the order in which they stand, by quantity and statistic."""
 
 LESS_IS_BETTER = frozenset({
-    "device_latency", "device_round_trip", "latency_request", "latency_reply", "latency_intercept", "latency_slope",
+    "device_latency", "device_round_trip", "latency_request", "latency_reply", "latency_turnaround",
+    "latency_intercept", "latency_slope",
     "latency_store_and_forward",
     "latency_bit_forwarding", "latency_worst", "rtt", "rtt_intended", "rtt_user", "rtt_shift", "one_way_delay",
     "one_way_delay_intended", "one_way_delay_shift", "response_latency", "response_latency_shift", "pdv",

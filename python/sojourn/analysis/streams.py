@@ -23,8 +23,8 @@ the same path that was subtracted ("load=0.0", "load_via=beside", "to=unicast", 
       intervals); ratio [1]
     - offered_pps, received_pps, achieved_ratio (offered over configured); mean [1/s, 1]
     - pacing_error, pacing_within_1us, pacing_within_10us; as for probes [ns, 1]
-    - device_latency (reference direct: from pairs of trials; one way, not halved); mean pooled [ns]
-    - one_way_delay_shift (reference direct: of medians); p50 [ns]
+    - device_latency (reference direct, wire: from pairs of trials; one way, not halved); mean pooled [ns]
+    - one_way_delay_shift (reference direct, wire: of medians); p50 [ns]
     - resolution (of the bed, from the A/A control); pooled [ns]
 - one-way:
     - queue_growth (seconds of delay per second of trial; 0: stable); trend [s/s]

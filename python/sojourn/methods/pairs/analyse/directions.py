@@ -2,7 +2,8 @@
 
 Known where the other end stamps a request's arrival and its own reply (its process does, a kernel that answers ICMP
 does not) and both ends read one clock. Both stamps are taken in the same way on both paths of a pair, so what they add
-cancels in the difference. What the other end takes between its two stamps is in neither direction.
+cancels in the difference. What the other end takes between its two stamps is in neither direction, but in half a round
+trip: what it takes longer on the device's path is `latency_turnaround`, whole and not halved.
 
 Half the extra round trip is a direction's latency only where both are alike. That is tested at the headline's cell: the
 request less the mean of both is `latency_asymmetry`, and where its interval of 99.9 % excludes zero, and it is more
@@ -39,6 +40,9 @@ WAYS = {
 }
 """Each direction by the stamps between which it runs."""
 
+TIMES = WAYS | {"latency_turnaround": ("responder_arrival_ns", "responder_departure_ns")}
+"""The directions, and what lies between them."""
+
 ASYMMETRY = "latency_asymmetry"
 Matrices = dict[tuple[str, str], "NDArray[np.float64]"]
 """By quantity and path: the mean time in that direction by cells (rows) and rounds (columns); NaN where missing."""
@@ -48,16 +52,16 @@ def directions_of(run: Run, rounds: Rounds) -> Matrices:
     """Each direction's times of every path, cell and round, the mean of its blocks; empty without a common clock."""
     if run.plan.get("bed", {}).get("backend") not in ONE_CLOCK:
         return {}
-    times = [(pl.col(end) - pl.col(begin)).mean().alias(name) for name, (begin, end) in WAYS.items()]
+    times = [(pl.col(end) - pl.col(begin)).mean().alias(name) for name, (begin, end) in TIMES.items()]
     stamps = ["rtt", "responder_arrival_ns", "responder_departure_ns"]
     place = {cell: row for row, cell in enumerate(rounds.cells)}
     width = len(rounds.session)
-    found = {(name, path): np.full((len(place), width), np.nan) for name in WAYS for path in rounds.devices if width}
+    found = {(name, path): np.full((len(place), width), np.nan) for name in TIMES for path in rounds.devices if width}
     blocks = run.measured.drop_nulls(stamps).group_by("device", "cell", "round", "block").agg(times)
-    means = blocks.group_by("device", "cell", "round").agg(pl.col(*WAYS).mean())
-    for path, cell, at, *both in means.select("device", "cell", "round", *WAYS).iter_rows():
+    means = blocks.group_by("device", "cell", "round").agg(pl.col(*TIMES).mean())
+    for path, cell, at, *several in means.select("device", "cell", "round", *TIMES).iter_rows():
         if at < width:
-            for name, value in zip(WAYS, both, strict=True):
+            for name, value in zip(TIMES, several, strict=True):
                 found[name, path][place[cell], at] = value
     return found
 
@@ -67,16 +71,27 @@ def direction_rows(run: Run, rounds: Rounds, ways: Matrices, of: Row | None) -> 
     if not ways:
         return []
     rows: list[Row] = []
+    stamps = stamps_of(run)
     for device, reference in rounds.pairs():
-        for name in WAYS:
-            rows += _of_cells(run, rounds, (device, reference, name), ways[name, device] - ways[name, reference])
+        for name in TIMES:
+            rows += _of_cells(
+                run, rounds, stamps, (device, reference, name), ways[name, device] - ways[name, reference]
+            )
     if of is not None and of.reference is not None and of.cell is not None:
-        own = _of_cells(run, rounds, (of.device, of.reference, ASYMMETRY), _asymmetry(ways, of.device, of.reference))
+        own = _of_cells(
+            run, rounds, stamps, (of.device, of.reference, ASYMMETRY), _asymmetry(ways, of.device, of.reference)
+        )
         rows += [row for row in own if row.cell == of.cell]
     return rows
 
 
-def _of_cells(run: Run, rounds: Rounds, what: tuple[str, str, str], differences: NDArray[np.float64]) -> Iterator[Row]:
+def _of_cells(
+    run: Run,
+    rounds: Rounds,
+    stamps: dict[int, tuple[str, str]],
+    what: tuple[str, str, str],
+    differences: NDArray[np.float64],
+) -> Iterator[Row]:
     """A row a cell, over the pairs that its device's latency is over."""
     device, reference, quantity = what
     is_pair = ~np.isnan(rounds.one_way(device, reference))
@@ -87,7 +102,7 @@ def _of_cells(run: Run, rounds: Rounds, what: tuple[str, str, str], differences:
             mask[at] = used & ~np.isnan(differences[at])
             row = Row(device, quantity, "mean", found.mean, "ns", reference, run.cells[cell], cell)
             row.probes, row.sessions = rounds.counted(device, reference, mask), found.sessions
-            row.source = _stamps(run, cell, quantity)
+            row.source = _source(stamps[cell], quantity)
             yield row
 
 
@@ -96,15 +111,21 @@ def _asymmetry(ways: Matrices, device: str, reference: str) -> NDArray[np.float6
     return np.asarray((request - reply) / 2, dtype=np.float64)
 
 
-def _stamps(run: Run, cell: int, quantity: str) -> str:
-    """Who stamped the ends of a direction, with the best stamp that each end has."""
-    measured = run.measured.filter(pl.col("cell") == cell).drop_nulls("arrival_source")
-    departure, arrival = (
-        " and ".join(sorted(measured[name].unique())) for name in ("departure_source", "arrival_source")
-    )
-    request = f"departure {departure}, arrival responder"
-    reply = f"departure responder's program, arrival {arrival}"
-    return {"latency_request": request, "latency_reply": reply}.get(quantity, f"request: {request}; reply: {reply}")
+def stamps_of(run: Run) -> dict[int, tuple[str, str]]:
+    """By cell, who stamped departures and arrivals at the asking end, with the best stamp that it has."""
+    names = ("departure_source", "arrival_source")
+    several = run.measured.drop_nulls("arrival_source").group_by("cell").agg(pl.col(*names).unique())
+    return {
+        cell: (" and ".join(sorted(departure)), " and ".join(sorted(arrival)))
+        for cell, departure, arrival in several.select("cell", *names).iter_rows()
+    }
+
+
+def _source(stamps: tuple[str, str], quantity: str) -> str:
+    """Between which stamps it runs."""
+    request, reply = f"departure {stamps[0]}, arrival responder", f"departure responder's program, arrival {stamps[1]}"
+    own = {"latency_request": request, "latency_reply": reply, "latency_turnaround": "responder, and its program"}
+    return own.get(quantity, f"request: {request}; reply: {reply}")
 
 
 def asymmetry_findings(rounds: Rounds, ways: Matrices, rows: list[Row], bed_ns: float) -> Iterator[Finding]:

@@ -25,6 +25,8 @@ def directions(run: Run) -> Table:
         Column(("request_low_us", "request_high_us"), "95 % CI", "µs"),
         Column(("latency_reply_us",), "Reply", "µs"),
         Column(("reply_low_us", "reply_high_us"), "95 % CI", "µs"),
+        Column(("latency_turnaround_us",), "Turnaround", "µs"),
+        Column(("turnaround_low_us", "turnaround_high_us"), "95 % CI", "µs"),
         Column(("request_source",), "Stamps of the request", numeric=False),
         Column(("reply_source",), "Stamps of the reply", numeric=False),
         Column(("clock",), "Clock", numeric=False),
@@ -36,9 +38,9 @@ def directions(run: Run) -> Table:
     note = (
         "The difference of the mean times in one direction with and without the device, by pairs, of probes whose "
         f"arrival and reply the other end stamped: both ends read one clock ({clock}). What a stamp adds is on "
-        "both paths alike. Device latency is half the extra round trip: the mean of both, and half of what the other "
-        "end takes longer. It is the latency of one direction only where both are alike; where they differ beyond "
-        "chance and beyond what the bed resolves, a finding says so."
+        "both paths alike. Turnaround is what the other end takes longer. Device latency, half the extra round trip, "
+        "is half the sum of all three. It is the latency of one direction only where both are alike; where they differ "
+        "beyond chance and beyond what the bed resolves, a finding says so."
     )
     return Table("directions", "Device latency of request and reply", columns, rows, note, wide=True)
 
@@ -46,7 +48,9 @@ def directions(run: Run) -> Table:
 def _entries(run: Run, request: dict[str, Any]) -> tuple[Entry, ...]:
     place = (request["cell"], request["device"])
     reply = run.row("latency_reply", "mean", *place, reference=request["reference"])
-    there, back = shown_of(request), shown_of(reply) if reply else show(None, None, None, "ns")
+    between = run.row("latency_turnaround", "mean", *place, reference=request["reference"])
+    there = shown_of(request)
+    back, turned = (shown_of(one) if one else show(None, None, None, "ns") for one in (reply, between))
     cell = run.cell_of(request)
     return (
         text(request["device"], request["device"]),
@@ -56,6 +60,8 @@ def _entries(run: Run, request: dict[str, Any]) -> tuple[Entry, ...]:
         interval(there),
         number(back),
         interval(back),
+        number(turned),
+        interval(turned),
         text(request["source"]),
         text(reply["source"] if reply else ""),
         text(request["clock"]),
