@@ -89,6 +89,9 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("tcplog", "top"),
     ("tcplog", "plot"),
     ("tcplog", "convert"),
+    ("tcplog", "summary"),
+    ("why",),
+    ("timeline",),
 )
 
 
