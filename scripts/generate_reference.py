@@ -94,6 +94,8 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("tcplog", "plot"),
     ("tcplog", "convert"),
     ("tcplog", "summary"),
+    ("why",),
+    ("timeline",),
 )
 
 

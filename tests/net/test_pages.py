@@ -108,6 +108,21 @@ INSTEAD = {
         "tests/unit/test_dataset.py::test_every_packet_is_there_once_in_the_order_of_its_tap"
     ),
     **OF_DATA_SETS,
+    **{
+        f"{words} --records out/{where}": instead
+        for where in ("e", "emulator")
+        for words, instead in (
+            ("why out/t --flow 1 --at 2.4s", "why out/t --flow 2 --at 500ms"),
+            ("why out/t --flow 1 --at 2.5s", "why out/t --flow 2 --at 500ms"),
+            ("timeline out/t --to perfetto", "timeline out/t --to perfetto"),
+        )
+    },  # with an emulator's log: tests/net/test_why_net.py
+    "timeline out/t --to perfetto --flow 1 --since 2s --until 3s --records out/emulator -o second.json": (
+        "timeline out/t --to perfetto --since 200ms --until 800ms -o second.json"
+    ),
+    "timeline out/t --to parquet --flow 1 --records out/emulator -o way.parquet": (
+        "timeline out/t --to parquet --flow 2 -o way.parquet"
+    ),
 }
 """By the words behind `sojourn`: what is run instead, or the test that runs it elsewhere (`path::name`)."""
 
@@ -123,12 +138,13 @@ SERVES = re.compile(
     r"(emulate eth1|probe respond(?! --help)|stamp reflect|stream recv|tcplog run --port 5201 --out out/live)"
 )
 
-CALLED = r"(run|report|compare|dataset|tcplog (plot|convert|top)) "
+CALLED = r"(run|report|compare|dataset|why|timeline|tcplog (plot|convert|top)) "
 """What is called within the tests' own process; `list`, `history`, `doctor`, `bed` and `bridge` are programs."""
 
 PREPARED = {
     "README.md": ["there$ sojourn probe respond"],
     "two-runs.md": ["sojourn run bridge-latency --quick"],
+    "timeline.md": ["sojourn tcplog run --port 5201 --out out/t -- iperf3 -c 10.0.0.2"],
 }
 FILES = [
     ("paths.toml", "emulate.md", "toml"),
