@@ -1,0 +1,89 @@
+"""The figures of a run as Prometheus reads them: text exposition format 0.0.4, names and base units by its conventions.
+
+Each quantity is a gauge, `sojourn_<quantity>_<unit>`, in base units (seconds, bytes, ratios); its labels say whose
+figure it is, which statistic, and which end of the interval. It reads results.json and verdict.json, and computes
+nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+from sojourn.errors import RequestError
+from sojourn.records.decode import json_value
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from sojourn.records import RunFolder
+
+UNITS = {
+    "ns": ("seconds", 1e-9),
+    "ns/byte": ("seconds_per_byte", 1e-9),
+    "ns^2": ("square_seconds", 1e-18),
+    "1": ("ratio", 1.0),
+    "ratio": ("ratio", 1.0),
+    "s/s": ("ratio", 1.0),
+    "1/s": ("per_second", 1.0),
+    "bit/s": ("bytes_per_second", 0.125),
+}
+"""Of a unit of results its base unit as names of metrics end, and the factor."""
+
+SUFFIXES = re.compile(r"_(ns|bps|pps|ratio)$")
+"""Units that a quantity's own name ends with: the metric's unit stands in their place."""
+
+ENDS = {"estimate": "estimate", "low": "ci_low", "high": "ci_high"}
+LABELS = (
+    "device", "reference", "statistic", "cell", "probe", "engine", "kind", "frame_bytes", "interval_ns", "rate_pps",
+    "load", "load_via", "pipe", "against", "port", "node", "path", "flows", "where", "packets_per_log", "direction",
+    "congestion",
+)  # fmt: skip
+"""Columns of results that become labels, where they have a value."""
+
+
+def exposition(folder: RunFolder) -> str:
+    """The whole text of one run."""
+    try:
+        rows, verdict = (json_value(path.read_bytes()) for path in (folder.results, folder.verdict))
+    except FileNotFoundError:
+        raise RequestError(f"{folder.path} has no analysis: sojourn report {folder.path} makes it") from None
+    except json.JSONDecodeError as error:
+        raise RequestError(f"{folder.analysis} cannot be read: {error}: sojourn report {folder.path}") from error
+    run = str(verdict.get("run", ""))
+    return "".join((*_about(verdict, run), *_figures(rows, run)))
+
+
+def _about(verdict: Mapping[str, Any], run: str) -> Iterator[str]:
+    told = {"run": run, "study": verdict.get("study"), "verdict": verdict.get("verdict")}
+    yield from _family("sojourn_run_info", "The run, its study and its verdict; always 1.", [(told, 1.0)])
+    grades = [str(one.get("severity")) for one in verdict.get("findings", [])]
+    counts = [({"run": run, "severity": one}, float(grades.count(one))) for one in ("invalid", "doubtful", "note")]
+    yield from _family("sojourn_run_findings", "Findings of the run, by severity.", counts)
+
+
+def _figures(rows: Iterable[Mapping[str, Any]], run: str) -> Iterator[str]:
+    families: dict[str, tuple[str, list[tuple[dict[str, Any], float]]]] = {}
+    for row in rows:
+        unit, factor = UNITS.get(row["unit"], (re.sub(r"\W+", "_", row["unit"]), 1.0))
+        quantity = SUFFIXES.sub("", re.sub(r"\W", "_", row["quantity"]))
+        words = f"{quantity.replace('_', ' ')} in {unit.replace('_', ' ')}; ends of its interval by the label bound."
+        _, samples = families.setdefault(f"sojourn_{quantity}_{unit}", (words[:1].upper() + words[1:], []))
+        labels = {"run": run} | {name: row[name] for name in LABELS if row.get(name) is not None}
+        for bound, column in ENDS.items():
+            if row[column] is not None:
+                samples.append((labels | {"bound": bound}, float(row[column]) * factor))
+    for name, (words, samples) in sorted(families.items()):
+        yield from _family(name, words, samples)
+
+
+def _family(name: str, words: str, samples: Iterable[tuple[Mapping[str, Any], float]]) -> Iterator[str]:
+    yield f"# HELP {name} {words}\n# TYPE {name} gauge\n"
+    for labels, value in samples:
+        told = ",".join(f'{label}="{_escaped(str(one))}"' for label, one in labels.items())
+        yield f"{name}{{{told}}} {value!r}\n"
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
