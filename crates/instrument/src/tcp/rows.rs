@@ -36,6 +36,7 @@ pub struct OfStream {
 
 /// What the trial is, for whoever receives it.
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Arrived {
     #[serde(flatten)]
     of: OfStream,
