@@ -22,7 +22,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from starlette.responses import PlainTextResponse
-from tests.unit.undrawn import undrawn
 
 from sojourn.errors import MachineError, RequestError
 from sojourn.records import RunFolder
@@ -225,9 +224,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A short run of `bridge-latency` on the simulated bed, in a folder of runs."""
     out = tmp_path_factory.mktemp("runs") / "short"
     sets = ["pairs.rounds=8", "pairs.probes_per_block=24", "probe.icmp_bytes=[64, 1480]"]
-    with undrawn():
-        done = sojourn("run", "bridge-latency", "--quick", "--bed", "sim", "--no-history", "--no-report",
-                       *(word for one in sets for word in ("--set", one)), "--out", str(out))  # fmt: skip
+    done = sojourn("run", "bridge-latency", "--quick", "--bed", "sim", "--no-history", "--no-report",
+                   *(word for one in sets for word in ("--set", one)), "--out", str(out))  # fmt: skip
     assert done.returncode == 0, done.stderr
     return out
 

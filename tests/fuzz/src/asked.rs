@@ -194,7 +194,7 @@ fn packet_logs() -> Vec<Vec<u8>> {
         block: 1,
         number,
         copy_of: None,
-        direction: if number % 2 == 0 { "forward" } else { "backward" },
+        direction: if number.is_multiple_of(2) { "forward" } else { "backward" },
         pipe: Some(0),
         flow: number,
         frame_bytes: 64,
