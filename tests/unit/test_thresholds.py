@@ -52,6 +52,7 @@ NO_DECISIONS = {
         analysis.streams: L1_OVERHEAD
         conduct.counters: COLUMNS
         conduct.draw: MOST_ENVIRONMENT_BYTES
+        conduct.messages: BUFFER_BYTES
         conduct.meter: RX_BYTES RX_FRAMES
         conduct.pipes: FULL_FRAME
         conduct.tcp_hosts: MOST_SEGMENTS
@@ -60,6 +61,7 @@ NO_DECISIONS = {
         methods.emulator.analyse.seen: DATA FLOW_AT KIND_AT
         methods.emulator.verifying: FULL SMALL WIRE_OVER_FRAME
         methods.taps.analyse: FCS_BYTES
+        methods.taps.analyse.segments: HEADERS_BYTES
         methods.tcp_load.analyse.trials: ETHERNET_BYTES IP_TCP_BYTES TIMESTAMPS_BYTES WIRE_BYTES WITH_TIMESTAMPS
         methods.tcp_truth.analyse.backoff: CWND_LIMITED OPEN RECOVERING
         methods.tcp_truth.analyse.oracle: NO_RTT_MIN
@@ -79,6 +81,7 @@ NO_DECISIONS = {
         analysis.streams: LOAD_FLOWS
         conduct.asking: FIRST_LOAD_FLOW FIRST_LOAD_PORT STREAM_UDP_PORT
         conduct.connections: FIRST_PORT PORTS
+        conduct.messages: PORT
         conduct.run: SIMULATED_RUN
         conduct.site: UDP_PORT
         methods.model.analyse: SEED
@@ -90,7 +93,7 @@ NO_DECISIONS = {
         analysis.stream_rows: DELAY_QUANTILES VARIATION_QUANTILES
         methods.emulator.analyse.figures: LAGS QUANTILES
         methods.model.analyse: QUANTILES
-        methods.stages.analyse: QUANTILES
+        methods.stages.analyse.breakdown: QUANTILES
         methods.tcp_load.analyse.trials: PERCENTILES
     """,
     "how a figure or a sentence is drawn: points, bins, entries": """

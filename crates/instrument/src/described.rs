@@ -66,7 +66,7 @@ mod tests {
     fn options_are_described_as_they_are_declared() {
         let all = commands();
         let run = inside(inside(&all, "emulate"), "run");
-        assert_eq!(option(run, "--delay")["values"], json!(["TIME"]));
+        assert_eq!(option(run, "--delay")["values"], json!(["SPAN"]));
         assert_eq!(option(run, "--backend")["choices"], json!(["user", "kernel"]));
         assert_eq!(option(run, "--json")["values"], json!([]));
         assert!(option(run, "--delay")["help"].as_str().unwrap().len() > 10);

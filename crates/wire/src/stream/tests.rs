@@ -45,14 +45,14 @@ proptest! {
     }
 
     #[test]
-    fn greetings_carry_cookie_and_word(cookie: u64, word in 0..5_usize, cut in 0..GREETING_BYTES) {
-        use GreetingWord::{Accepted, Again, Greet, NoSuchFlow, Taken};
-        let tail = GreetingTail { cookie, word: [Greet, Again, Accepted, Taken, NoSuchFlow][word] };
+    fn greetings_carry_cookie_and_word(cookie: u64, word in 0..6_usize, cut in 0..GREETING_BYTES) {
+        use GreetingWord::{Accepted, Again, Greet, Keyed, NoSuchFlow, Taken};
+        let tail = GreetingTail { cookie, word: [Greet, Again, Accepted, Taken, NoSuchFlow, Keyed][word] };
         let mut payload = [0xFF; GREETING_BYTES];
         tail.write(&mut payload);
         prop_assert_eq!(GreetingTail::read(&payload), Some(tail));
         prop_assert_eq!(GreetingTail::read(&payload[..cut]), None);
-        payload[GREETING_BYTES - 1] = 5;
+        payload[GREETING_BYTES - 1] = 6;
         prop_assert_eq!(GreetingTail::read(&payload), None);
     }
 
