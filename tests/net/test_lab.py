@@ -110,6 +110,8 @@ def test_a_command_is_told_where_it_is() -> None:
         (["--delay"], "--delay: its value is missing"),
         (["ping", PEER], "'ping': COMMAND begins behind --"),
         (["--json"], "--json is not for a laboratory"),
+        (["-h", "--", "true"], "-h: no such option"),
+        (["--log", "/proc/nothing/here", "--", "true"], "--log /proc/nothing/here:"),
         (["--mtu", "12", "--", "true"], "mtu = 12: expected 1280"),
         (["--seed", "x", "--", "true"], "Invalid value"),
         (["--", "no-such-command-here"], "no-such-command-here: no such command"),
@@ -134,6 +136,19 @@ def test_under_sudo_a_command_has_the_callers_rights() -> None:
     assert done.stderr.splitlines()[0] == "65534", "the far end's command, too"
     assert "Operation not permitted" in done.stderr
     assert done.returncode == 2
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, which sudo gives")
+@pytest.mark.parametrize("option", ["--log", "--distribution"])
+def test_under_sudo_no_file_of_roots_is_made_or_read(option: str, tmp_path: Path) -> None:
+    sudo = {"SUDO_UID": "65534", "SUDO_GID": "65534", "SUDO_USER": "nobody", "SUDO_COMMAND": "x"}
+    (secret := tmp_path / "secret").write_text("root:hash")
+    secret.chmod(0o600)
+    words = {"--log": ["--log", str(tmp_path / "made")], "--distribution": ["--distribution", str(secret)]}[option]
+    done = lab("--delay", "3ms", *words, "--", "true", **sudo)
+    assert done.returncode in (2, 3), done.stderr
+    assert "hash" not in done.stderr
+    assert not (tmp_path / "made").exists()
 
 
 @pytest.fixture

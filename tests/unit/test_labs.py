@@ -78,7 +78,7 @@ def test_under_sudo_shells_are_the_callers_and_tmux_is_nobodys(monkeypatch: pyte
     far = End("far", "b", "b0", "1.2", "1::2", "1.1", "1::1", kept)
     assert usable_tmux() == "/bin/tmux"
     assert "terminal: nsenter --target=b --net -- env SOJOURN_ADDRESS=1.2 " in banner(near, far)
-    argv = tmux_argv("/bin/tmux", near, far)
+    argv = tmux_argv(["/bin/tmux"], near, far)
     assert [one.split()[1] for one in argv if one.startswith("nsenter")] == ["--target=a", "--target=b", "--target=a"]
     monkeypatch.setenv("SUDO_UID", "65534")
     monkeypatch.setenv("SUDO_GID", "65534")

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sojourn.binary import find_instrument
-from sojourn.cli.lab_programs import shell, start
+from sojourn.cli.lab_programs import as_caller, shell, start
 from sojourn.cli.lab_shells import shells
 from sojourn.errors import MachineError, RequestError
 
@@ -87,6 +87,8 @@ def read(words: list[str]) -> Asked:
         if name in FLAGS:
             asked.own[name] = "yes"
             continue
+        if not word.startswith(("--", "-C")):
+            raise RequestError(f"{word}: no such option; `sojourn lab --help` has them all")
         if not word.startswith("--"):  # -C FILE, or -CFILE
             asked.pipe.append(word if len(word) > 2 else "".join([word, *islice(left, 1)]))
             continue
@@ -113,10 +115,12 @@ def settings_of(asked: Asked) -> Settings:
     """What the emulator is told: the instrument says what the words mean, and refuses what is wrong with them."""
     from sojourn.instruments.emulator import Settings, explain
 
-    explained: dict[str, Any] = explain(find_instrument(), asked.pipe)
+    explained: dict[str, Any] = explain(find_instrument(), asked.pipe, as_caller)
     words = {pipe["name"]: str(pipe["words"]) for pipe in explained["pipes"]}
     config = _config(asked.pipe)
     log = asked.own.get("--log")
+    if log is not None:
+        require_folder(log)
     return Settings(
         "emulate",
         None if config else words.get("forward", ""),
@@ -126,6 +130,19 @@ def settings_of(asked: Asked) -> Settings:
         log=None if log is None else Path(log),
         spin="--spin" in asked.own,
     )
+
+
+def require_folder(log: str) -> None:
+    """Make the folder of a log as who asks, who may be allowed no more of root than this command."""
+    done = subprocess.run(
+        as_caller(["sh", "-c", 'mkdir -p -m 700 -- "$0" && test -w "$0"', log]),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        said = done.stderr.strip().rpartition("mkdir: ")[2] or "you may not write there"
+        raise RequestError(f"--log {log}: {said}")
 
 
 def _config(options: list[str]) -> str | None:

@@ -22,7 +22,7 @@ def shells(made: Lab) -> subprocess.Popen[Any]:
     """Start them; the laboratory ends with what is returned."""
     if tmux := usable_tmux():
         options = {"stdin": None, "start_new_session": False, "env": _without_tmux(as_told(os.environ))}
-        return made.backend.beside(tmux_argv(tmux, made.near, made.far), **options)
+        return made.backend.beside(tmux_argv([tmux, "-S", made.backend.socket("tmux")], made.near, made.far), **options)
     print(banner(made.near, made.far), file=sys.stderr)
     return start(made.near, shell())
 
@@ -48,9 +48,9 @@ def enter(end: End) -> list[str]:
     return [*end.backend.entrance(end.host), *as_caller(["env", *told, *shell()])]
 
 
-def tmux_argv(tmux: str, near: End, far: End) -> list[str]:
+def tmux_argv(tmux: list[str], near: End, far: End) -> list[str]:
     """Both ends side by side, on a server of their own; a further pane is at the near end."""
-    words = [tmux, "-L", f"sojourn-lab-{os.getpid()}", "new-session", "-s", "lab", shlex.join(enter(near)), ";"]
+    words = [*tmux, "new-session", "-s", "lab", shlex.join(enter(near)), ";"]
     words += ["split-window", "-h", shlex.join(enter(far)), ";"]
     # Panes are known by their place alone; one that is added later is at the near end.
     title = f" #{{?#{{==:#{{pane_index}},1}},far {far.address},near {near.address}}} "

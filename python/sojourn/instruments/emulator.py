@@ -128,12 +128,13 @@ class EmulatorInstrument(Conversation):
             self._socket = None
 
 
-def explain(instrument: str, options: Sequence[str]) -> dict[str, Any]:
+def explain(instrument: str, options: Sequence[str], become: Callable[[list[str]], list[str]] = list) -> dict[str, Any]:
     """What the options of `emulate run` mean, with nothing started: `config`, and `pipes` by name and words.
 
-    What is wrong with them is raised.
+    What is wrong with them is raised. `become` makes of a command the one that runs it as who asks: it reads files that
+    the options name, and quotes them.
     """
-    argv = [instrument, "emulate", "explain", *options, "--json"]
+    argv = become([instrument, "emulate", "explain", *options, "--json"])
     try:
         done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=ANSWER_SECONDS)
     except subprocess.TimeoutExpired:
