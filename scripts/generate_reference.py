@@ -96,6 +96,8 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("tcplog", "summary"),
     ("why",),
     ("timeline",),
+    ("watch",),
+    ("export",),
 )
 
 
