@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
 
@@ -17,8 +21,9 @@ from tests.unit.in_process import sojourn
 from tests.unit.test_comparison import NO_MARGIN, around, made_up_run, row_of
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Sequence
 
+PROGRAM = str(Path(sys.executable).with_name("sojourn"))
 LOSS: dict[str, Any] = {"quantity": "loss_ratio", "statistic": "ratio", "unit": "1", "reference": None}
 RATE: dict[str, Any] = {"quantity": "throughput_bps", "statistic": "mean", "unit": "bit/s", "reference": None}
 
@@ -145,6 +150,30 @@ def test_limits_alone_decide_the_status_where_they_are_given(slower: list[str]) 
     assert status("--fail-if", "loss_ratio > +10%", "--fail-on", "inconclusive") == 1
     assert status("--fail-if", "rtt > +10%") == 2, "a gate on what is not there is no gate"
     assert status("--fail-if", "device_latency > +20%", "--github", "--json") == 2
+
+
+def test_limits_on_figures_that_do_not_lead_are_judged(tmp_path: Path) -> None:
+    rows = [around(at, statistic="p99") for at in (1000, 1100)]
+    runs = [str(made_up_run(tmp_path / f"run-{number}", [row])) for number, row in enumerate(rows)]
+    assert sojourn("compare", *runs).returncode == 2, "nothing is judged"
+    file = tmp_path / "cases.xml"
+    done = sojourn("compare", *runs, "--fail-if", "device_latency.p99 > +5%", "--junit", str(file))
+    assert done.returncode == 1
+    assert "the limits alone are judged" in done.stdout
+    root = ET.parse(file).getroot()
+    assert (root.get("failures"), root.get("errors")) == ("1", "0")
+    assert sojourn("compare", *runs, "--fail-if", "device_latency.p99 > +20%").returncode == 0
+
+
+@pytest.mark.parametrize("words", [(), ("--json",)])
+def test_a_reader_that_has_seen_enough_does_not_change_the_status(slower: list[str], words: Sequence[str]) -> None:
+    for limit, status in (("5%", 1), ("20%", 0)):
+        reads, writes = os.pipe()
+        os.close(reads)
+        asked = [PROGRAM, "compare", *slower, "--fail-if", f"device_latency > +{limit}", *words]
+        done = subprocess.run(asked, stdout=writes, stderr=subprocess.PIPE, text=True, check=False)
+        os.close(writes)
+        assert (done.returncode, "Traceback" in done.stderr) == (status, False), done.stderr
 
 
 def test_limits_are_told_in_words_and_in_json(slower: list[str]) -> None:

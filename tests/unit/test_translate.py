@@ -27,15 +27,19 @@ TBF = "rate 1Mbit/s burst 1600B queue 3000B"
 
 WHOLE = [
     (f"{ADD} netem delay 40ms loss 1%", "loss 1% delay 40ms"),
-    (f"{ADD} netem delay 100ms 10ms", "delay 100ms jitter 10ms"),
-    (f"{ADD} netem delay 100ms 20ms distribution normal", "delay 100ms jitter 20ms distribution normal"),
+    (f"{ADD} netem delay 100ms 10ms", "delay 100ms jitter 10ms order free"),
+    (f"{ADD} netem delay 100ms 20ms distribution normal", "delay 100ms jitter 20ms distribution normal order free"),
     (f"sudo {ADD} handle 1: netem delay 100000", "delay 100us"),
     ("tc qdisc change dev eth0 root netem loss 0.1%", "loss 0.1%"),
     ("/sbin/tc qdisc replace dev eth0 handle 1: root netem duplicate 1%", "duplicate 1%"),
     (f"{ADD} netem corrupt 0.1%", "corrupt 0.1%"),
     (f"{ADD} netem loss gemodel 1% 10%", "loss gemodel 1% 10%"),
     (f"{ADD} netem gap 5 delay 10ms reorder 25%", "delay 10ms reorder 25% gap 5"),
-    (f"{ADD} netem rate 5kbit 20 100 5", None),
+    (f"{ADD} netem delay 100ms\ntc qdisc change dev eth0 root netem loss 1%", "loss 1%"),
+    ((f"{ADD} handle 1: netem delay 9ms\n{BELOW} tbf rate 1mbit burst 1600 limit 3000\n"
+     "tc qdisc replace dev eth0 root netem loss 1%"), "loss 1%"),
+    (f"{ADD} tbf rate 8mbit burst 1000 latency 50000", "rate 8Mbit/s burst 1000B queue 51000B"),
+    (f"{ADD} tbf rate 1mbit burst 1600 limit 3000 overhead 14", f"{TBF} overhead 14"),
     (f"{ADD} tbf rate 1mbit burst 32kbit latency 400ms", "rate 1Mbit/s burst 4096B queue 54096B"),
     (f"{ADD} tbf rate 2mbit burst 1600 limit 3000", "rate 2Mbit/s burst 1600B queue 3000B"),
     (
@@ -50,11 +54,16 @@ WHOLE = [
 ]  # fmt: skip
 
 IN_PART = [
-    (f"{ADD} netem delay 100ms 10ms 25%", "delay 100ms jitter 10ms", "25%", "half-life"),
+    (f"{ADD} netem delay 100ms 10ms 25%", "delay 100ms jitter 10ms order free", "25%", "half-life"),
     (f"{ADD} netem delay 10ms reorder 25% 50%", "delay 10ms reorder 25%", "50%", "changes the probability"),
     (f"{ADD} netem corrupt 0.1% 25%", "corrupt 0.1%", "25%", "changes the probability"),
     (f"{ADD} netem delay 40ms limit 1000", "delay 40ms", "limit 1000", "delay line holds all packets"),
     (f"{ADD} netem rate 10mbit delay 40ms limit 1000", "rate 10Mbit/s delay 40ms queue 1000", "in part", "delayed"),
+    (f"{ADD} netem rate 1mbit delay 20ms", "rate 1Mbit/s delay 20ms queue 1000", "in part", "delayed"),
+    (f"{ADD} netem rate 1mbit delay 20ms 5ms", "rate 1Mbit/s delay 20ms jitter 5ms queue 1000", "in part", "delayed"),
+    (f"{ADD} netem rate 5kbit 20 100 5", "rate 5Kbit/s overhead 20 cell 100 5 queue 1000", "in part", "delayed"),
+    (f"{ADD} netem delay 5ms; {BELOW} pfifo limit 1000", "delay 5ms", "pfifo limit 1000", "nothing waits"),
+    (f"{ADD} handle 1: netem delay 100ms; {BELOW} netem delay 50ms", "delay 100ms", "netem delay 50ms", "first"),
     (f"{ADD} netem delay 5ms slot 20ms packets 64", "delay 5ms", "slot 20ms packets 64", "trace FILE"),
     (f"{ADD} netem loss 1% ecn", "loss 1%", "ecn", "a loss is a loss"),
     (f"{ADD} netem delay 5ms seed 42", "delay 5ms", "seed 42", "--seed N"),
@@ -97,6 +106,12 @@ def test_what_has_none_is_told_with_its_reason(text: str, words: str, left_out: 
     assert [left_out in one["words"] and why in one["why"] for one in found.without] == [True]
 
 
+def test_a_second_rate_is_left_out() -> None:
+    found = translated(f"{ADD} handle 1: netem rate 2mbit\n{BELOW} tbf rate 1mbit burst 1600 limit 3000")
+    assert {one["words"] for one in found.pipes} == same("rate 2Mbit/s queue 1000")
+    assert [one["words"] for one in found.without] == ["limit, in part", "tbf rate 1mbit burst 1600 limit 3000"]
+
+
 def test_two_interfaces_are_two_directions() -> None:
     found = translated("tc qdisc add dev eth0 root netem delay 5ms\ntc qdisc add dev eth1 root netem delay 7ms")
     assert found.command == 'sojourn emulate eth1 eth0 --forward "delay 5ms" --backward "delay 7ms"'
@@ -107,9 +122,12 @@ def test_two_interfaces_are_two_directions() -> None:
 def test_a_script_of_ipfw_keeps_its_rules() -> None:
     script = "ipfw pipe 1 config bw 1Mbit/s delay 20\nipfw add 100 pipe 1 tcp from any to any 80 out via em0\n"
     found = translated(script)
-    assert found.lines[1] == "ipfw add 100 pipe 1 tcp from any to any 80"
-    assert [one["words"] for one in found.without] == ["out", "via em0"]
+    assert found.lines[1] == "ipfw add 100 pipe 1 tcp from any to any 80 forward"
+    assert [one["words"] for one in found.without] == ["out, in part", "via em0"]
     assert found.pipes == [{"name": "1", "words": "rate 1Mbit/s delay 20ms"}]
+    pipes = "ipfw pipe 1 config delay 5; ipfw pipe 2 config delay 9"
+    both = translated(f"{pipes}; ipfw add pipe 1 ip from any to any out; ipfw add pipe 2 ip from any to any in")
+    assert [one.split()[-1] for one in both.lines[2:]] == ["forward", "backward"]
     whole = translated(
         "ipfw pipe 1 config delay 5\nipfw add pipe 1 ip from any to any\nipfw add allow ip from me to any"
     )
@@ -122,6 +140,20 @@ def test_a_script_of_ipfw_keeps_its_rules() -> None:
         ("delay 40ms", "expected lines of tc"),
         (f"{ADD} htb default 1", "nothing has an equivalent"),
         (f"{ADD} netem delay much", "much"),
+        (
+            (
+                f"{ADD} handle 1: prio\ntc qdisc add dev eth0 parent 1:1 netem delay 10ms\n"
+                "tc qdisc add dev eth0 parent 1:2 netem delay 100ms"
+            ),
+            "one class of packets",
+        ),
+        (
+            (
+                "ipfw pipe 1 config delay 5\nipfw pipe 2 config delay 9\nipfw add 1 pipe 1 ip from any to any via em0\n"
+                "ipfw add 2 pipe 2 ip from any to any via em1"
+            ),
+            "differ in an interface",
+        ),
         (f"{ADD} tbf burst 1600 limit 3000", "tbf without a rate"),
         (f"{ADD} tbf rate 1mbit burst lots limit 3000", "expected a size as tc has it"),
         ("\n".join(f"tc qdisc add dev eth{n} root netem delay 1ms" for n in range(3)), "a bridge has two"),

@@ -47,7 +47,7 @@ class Case:
 
 def cases_of(compared: dict[str, Any], fail_on: str) -> list[Case]:
     """Every case: the answer over all, the runs, the limits, the leading figures; a workflow shows the first ones."""
-    shared = compared["answer"] != NOTHING_SHARED
+    shared = compared["answer"] != NOTHING_SHARED or bool(compared["limits"])
     first = Case("comparison", "answer", Outcome.NOTED, answer(compared)) if shared else (
         Case("comparison", "answer", Outcome.ERROR, NO_FIGURE)
     )  # fmt: skip

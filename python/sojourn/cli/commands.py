@@ -265,7 +265,14 @@ def compare(  # noqa: PLR0913 - one for each option
     """
     from sojourn.analysis.limits import read_limit
     from sojourn.cli.cases import cases_of, print_annotations, write_junit
-    from sojourn.cli.compare import compare_runs, print_comparison, read_fail_on, read_margin, status_of
+    from sojourn.cli.compare import (
+        compare_runs,
+        print_comparison,
+        read_fail_on,
+        read_margin,
+        status_of,
+        whoever_reads,
+    )
 
     if github and as_json:
         raise RequestError("--github beside --json: standard output can hold only one of them")
@@ -275,12 +282,13 @@ def compare(  # noqa: PLR0913 - one for each option
     status = status_of(compared, word)
     if junit is not None:
         write_junit(cases_of(compared, word), junit)
-    if as_json:
-        print(json.dumps(compared))
-    else:
-        print_comparison(compared)
-    if github:
-        print_annotations(cases_of(compared, word))
+    with whoever_reads():
+        if as_json:
+            print(json.dumps(compared))
+        else:
+            print_comparison(compared)
+        if github:
+            print_annotations(cases_of(compared, word))
     if status:
         raise typer.Exit(status)
 

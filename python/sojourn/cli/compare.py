@@ -6,9 +6,11 @@ Reads run folders only; which figures differ, and by how much, is worked out in 
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 import tomllib
+from contextlib import contextmanager
 from dataclasses import asdict
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -58,7 +60,7 @@ from sojourn.records.results import read_verdict
 from sojourn.units import nanoseconds
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from sojourn.analysis.limits import Limit
@@ -87,6 +89,8 @@ BOOTS_NOTE = (
     "days are covered."
 )
 NO_FIGURE = "The runs have no figure in common: their devices, probes, sizes or intervals differ."
+
+NO_LEADING = "The runs have no leading figure in common: the limits alone are judged."
 
 
 def compare_runs(
@@ -142,9 +146,10 @@ def read_margin(text: str) -> Margin:
 def status_of(compared: dict[str, Any], fail_on: str) -> int:
     """The exit status: 1 where the answer is one to fail on; a request without an answer, or a run without worth, more.
 
-    An invalid run is not to be used, whatever its figures say; runs with no figure in common cannot be compared.
+    An invalid run is not to be used, whatever its figures say; runs with no leading figure in common cannot be compared
+    but by limits on other figures.
     """
-    if compared["answer"] == NOTHING_SHARED:
+    if compared["answer"] == NOTHING_SHARED and not compared["limits"]:
         return RequestError.status
     if "invalid" in compared["verdicts"]:
         return DoubtfulError.status
@@ -159,6 +164,16 @@ def read_fail_on(word: str | None, *, limited: bool) -> str:
     if word is not None and word not in FAIL_ON:
         raise RequestError(f"--fail-on {word}: expected {', '.join(FAIL_ON)}")
     return word or ("never" if limited else "worse")
+
+
+@contextmanager
+def whoever_reads() -> Iterator[None]:
+    """Print, and go on where whoever reads has seen enough: the status is the answer's, not that of a broken pipe."""
+    try:
+        yield
+        sys.stdout.flush()
+    except (BrokenPipeError, SystemExit):  # the latter is what rich makes of the former
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def bed_change(change: Change) -> dict[str, Any]:
@@ -245,7 +260,7 @@ def answer(compared: dict[str, Any]) -> str:
     """The answer over all, on which beds it holds, and what it is made of."""
     judged = [row for row in compared["results"] if row["leading"] and row["p"] is not None]
     if compared["answer"] == NOTHING_SHARED:
-        return NO_FIGURE
+        return NO_LEADING if compared["limits"] else NO_FIGURE
     counts = [(one, sum(row["answer"] == one for row in judged)) for one in (WORSE, BETTER, DIFFERS, EQUIVALENT, OPEN)]
     several = ", ".join(f"{count} {one}" for one, count in counts if count) or "none can be judged"
     figures = counted(len(judged), "leading figure")

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     Explain = Callable[[list[str]], dict[str, Any]]
     """What the instrument understands by options of `emulate run`."""
 
+    Installed = dict[str, tuple[str, list[str]]]
+    """Of one interface, by `root` or `parent X:Y`: a discipline's kind and its words."""
+
 NETEM = ("limit", "delay", "latency", "distribution", "reorder", "gap", "loss", "drop", "corrupt", "duplicate", "rate",
          "slot", "ecn", "seed")  # fmt: skip
 CORRELATED = {"delay": 3, "latency": 3, "reorder": 2, "corrupt": 2, "duplicate": 2}
@@ -32,15 +35,19 @@ NO_CORRELATION = {
 CHANGES_SHARE = "netem's correlation changes the probability itself; each packet is chosen by itself here"
 SHARE = re.compile(r"\d+(\.\d+)?%?")
 TC = re.compile(
-    r"tc\s+qdisc\s+(?:add|replace|change)\s+dev\s+(\S+)\s+(?:(?:root|(?:parent|handle)\s+\S+)\s+)*(\w+)\s*(.*)"
+    r"tc\s+qdisc\s+(add|replace|change)\s+dev\s+(\S+)\s+((?:(?:root|(?:parent|handle)\s+\S+)\s+)*)(\w+)\s*(.*)"
 )
+CLASSFUL = frozenset({"cbq", "drr", "ets", "hfsc", "htb", "mq", "mqprio", "multiq", "prio", "qfq", "taprio"})
+NOTHING_WAITS = "without a rate nothing waits: the delay line holds all packets (`--memory` bounds it)"
+OF_A_CLASS = "it is for one class of packets: write a pipe for each class and rules that choose, see `-C FILE`"
+SECOND = "a pipe has each of these once, and the values of two in a chain do not add: only the first is kept"
 IPFW = re.compile(r"(ipfw|dnctl)\s|(pipe|queue|sched|add)\s")
 IPFW_WORDS = {
-    "in": "a bridge has no inside: write `forward` (in by the left port) or `backward`; as it stands, both are meant",
-    "out": "a bridge has no outside: write `forward` (in by the left port) or `backward`; as it stands, both are meant",
     "keep-state": "rules keep no state here: the answers of a flow need a rule of their own",
     "log": "rules log nothing: `--log DIR` has a row for each packet",
 }
+IPFW_WAYS = {"out": "forward", "in": "backward"}
+IPFW_ASSUMED = "a bridge has no inside: written as `{way}`, as if the host were at the left port"
 IPFW_PAIRS = {
     one: f"{one} names an interface of the host: a bridge has a left and a right one, `forward` and `backward`"
     for one in ("via", "recv", "xmit")
@@ -82,20 +89,46 @@ def translate(text: str, explain: Explain) -> Translated:
 def of_tc(lines: list[str], explain: Explain) -> Translated:
     """Queueing disciplines: those of one interface are one direction, what leaves by it."""
     found = Translated()
-    ways: dict[str, list[str]] = {}
+    devices: dict[str, Installed] = {}
     for line in lines:
         match = TC.fullmatch(line)
-        if match is None:
+        if match is None or not (at := re.search(r"root|parent\s+\S+", match[3])):
             found.leave_out(line, "only `tc qdisc add` describes a path; classes and filters are rules: see `-C FILE`")
             continue
-        device, kind, words = match[1], match[2], match[3].split()
-        if told := list(of_qdisc(kind, words, found, explain)):
-            ways.setdefault(device, []).extend(told)
+        installed = devices.setdefault(match[2], {})
+        if match[1] == "replace" and at[0] == "root":
+            installed.clear()
+        installed[" ".join(at[0].split())] = (match[4], match[5].split())
+    ways = {device: told for device, one in devices.items() if (told := of_device(one, found, explain))}
     if not ways:
         raise RequestError(f"--from: nothing has an equivalent: {'; '.join(one['why'] for one in found.without)}")
     if len(ways) > 2:
         raise RequestError(f"--from: {', '.join(ways)} are {len(ways)} interfaces: a bridge has two")
     return told_as_options(ways, found, explain)
+
+
+def of_device(installed: Installed, found: Translated, explain: Explain) -> list[str]:
+    """The disciplines of one interface as words of one pipe; what a pipe has no second place for is left out."""
+    told: list[str] = []
+    kinds: set[str] = set()
+    for kind, words in installed.values():
+        kind_of = "queue" if kind in {"pfifo", "bfifo"} else kind
+        has_rate = any(one.startswith("rate ") or " rate " in one for one in told)
+        why = ""
+        if kinds & CLASSFUL:
+            why = OF_A_CLASS
+        elif kind_of == "queue" and not has_rate:
+            why = NOTHING_WAITS
+        elif kind_of in kinds or (has_rate and (kind == "tbf" or "rate" in words)):
+            why = SECOND
+        elif kind_of == "queue" and "tbf" not in kinds:
+            why = "netem's own limit bounds what waits for its rate: a queue below it stays empty"
+        kinds.add(kind_of)
+        if why:
+            found.leave_out(" ".join([kind, *words]), why)
+        else:
+            told += of_qdisc(kind, words, found, explain)
+    return told
 
 
 def told_as_options(ways: dict[str, list[str]], found: Translated, explain: Explain) -> Translated:
@@ -113,8 +146,13 @@ def told_as_options(ways: dict[str, list[str]], found: Translated, explain: Expl
 def of_qdisc(kind: str, words: list[str], found: Translated, explain: Explain) -> Iterator[str]:
     """One discipline's words in ours."""
     if kind == "netem":
+        if "rate" in words and "limit" not in words:
+            words = [*words, "limit", "1000"]  # what netem has where none is given
         if kept := [word for clause in clauses(words) for word in of_clause(clause, words, found)]:
-            yield str(explain(["--forward", " ".join(["netem", *kept])])["pipes"][0]["words"])
+            told = explain(["--forward", " ".join(["netem", *kept])])
+            yield str(told["pipes"][0]["words"])
+            if told["config"]["pipes"][0]["delay"]["jitter"] and "rate" not in words:
+                yield "order free"  # netem keeps the order only of what waits for its rate
     elif kind == "tbf":
         yield from of_tbf(dict(zip(words[::2], words[1::2], strict=False)), found, explain)
     elif kind in {"pfifo", "bfifo"} and words[:1] == ["limit"]:
@@ -155,7 +193,7 @@ def of_clause(clause: list[str], words: list[str], found: Translated) -> list[st
         found.leave_out(whole, "the seed is the emulator's: --seed N; netem's random numbers are not ours")
         return []
     if name == "limit" and "rate" not in words:
-        found.leave_out(whole, "without a rate nothing waits: the delay line holds all packets (`--memory` bounds it)")
+        found.leave_out(whole, NOTHING_WAITS)
         return []
     if name == "limit":
         found.leave_out("limit, in part", "netem's also counts packets that are delayed; ours those alone that wait")
@@ -168,7 +206,7 @@ def of_clause(clause: list[str], words: list[str], found: Translated) -> list[st
 
 def of_tbf(given: dict[str, str], found: Translated, explain: Explain) -> Iterator[str]:
     """A token bucket: rate, burst, and a queue of what its limit or its latency holds."""
-    for name in given.keys() - {"rate", "burst", "buffer", "maxburst", "limit", "latency"}:
+    for name in given.keys() - {"rate", "burst", "buffer", "maxburst", "limit", "latency", "overhead"}:
         found.leave_out(f"tbf {name} {given[name]}", "a link has one rate, and sends frames whole")
     if "rate" not in given:
         raise RequestError("--from: tbf without a rate")
@@ -176,9 +214,12 @@ def of_tbf(given: dict[str, str], found: Translated, explain: Explain) -> Iterat
     burst = next((tc_size(given[name]) for name in ("burst", "buffer", "maxburst") if name in given), 0)
     limit = tc_size(given["limit"]) if "limit" in given else 0
     if "latency" in given:
-        waits = explain(["--forward", f"netem delay {given['latency']}"])["config"]["pipes"][0]["delay"]["constant"]
+        latency = f"{given['latency']}us" if given["latency"].isdecimal() else given["latency"]
+        waits = explain(["--forward", f"netem delay {latency}"])["config"]["pipes"][0]["delay"]["constant"]
         limit = round(rate["config"]["pipes"][0]["link"]["rate_bps"] / 8 * waits / 1e9) + burst
     yield str(rate["pipes"][0]["words"])
+    if "overhead" in given:
+        yield f"overhead {given['overhead']}"
     if burst:
         yield f"burst {burst}B"
     if limit:
@@ -197,6 +238,7 @@ def of_ipfw(lines: list[str], explain: Explain) -> Translated:
     """A script: its lines without what has no equivalent; a pipe alone is both directions."""
     found = Translated()
     found.lines = [kept for line in lines if (kept := of_rule(line, found))]
+    refuse_alike(lines)
     configured = [line for line in found.lines if re.search(r"\bpipe\s+\S+\s+config\b", line)]
     if len(found.lines) == len(configured) == 1:
         words = re.sub(r"^(ipfw|dnctl)\s+(-\S+\s+)*", "", found.lines[0])
@@ -226,11 +268,32 @@ def of_rule(line: str, found: Translated) -> str:
     for word in words:
         if word in IPFW_WORDS and "add" in line.split():
             found.leave_out(word, IPFW_WORDS[word])
+        elif word in IPFW_WAYS and "add" in line.split():
+            way = IPFW_WAYS[word]
+            kept.append(way)
+            found.leave_out(f"{word}, in part", IPFW_ASSUMED.format(way=way))
         elif word in IPFW_PAIRS:
             found.leave_out(f"{word} {next(words, '')}".strip(), IPFW_PAIRS[word])
         else:
             kept.append(word)
     return " ".join(kept)
+
+
+def refuse_alike(lines: list[str]) -> None:
+    """Refuse two rules that only the interface of the host tells apart: here the first would take all packets."""
+    pair = r"\s+(?:via|recv|xmit)\s+\S+"
+    seen: dict[str, tuple[str, list[str]]] = {}
+    for line in lines:
+        match = re.search(r"\badd\b.*?((?:\S+\s+)from\s.*)", line)
+        if match is None:
+            continue
+        interfaces = re.findall(pair, match[1])
+        other, others = seen.setdefault(" ".join(re.sub(pair, "", match[1]).split()), (line, interfaces))
+        if others != interfaces:
+            raise RequestError(
+                f"--from: {other!r} and {line!r} differ in an interface of the host alone, which a bridge does not "
+                "have: write `forward` and `backward`"
+            )
 
 
 def in_words(found: Translated) -> list[str]:
