@@ -134,7 +134,7 @@ def test_a_report_of_streams_is_whole_and_quiet(browser: Browser, streams: Path,
     assert opened.page.locator("#verdict .sentence").inner_text().replace("\u00a0", " ") == verdict["sentence"]
     found = opened.page.locator("figure").evaluate_all("all => all.map(one => one.id.replace('figure-', ''))")
     assert set(found) >= {"frames_over_size", "bits_over_size", "gap_over_size"}
-    assert opened.page.locator("#table-rates tbody tr").count() == 6  # three sizes, two paths
+    assert opened.page.locator("#table-rates tbody tr").count() == 9  # three sizes, three paths
     assert opened.page.locator(".key .value").count() >= 4
     _every_figure_is_drawn(opened.page, least=2)
     opened.page.locator("details").evaluate_all("all => { for (const one of all) one.open = true; }")

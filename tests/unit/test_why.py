@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -13,6 +12,7 @@ from sojourn.timeline.why import explain
 from tests.unit.in_process import sojourn
 from tests.unit.made_up_path import MSS, MadePath, write_table_of
 from tests.unit.made_up_tcp import START, write_table
+from tests.unit.printed_json import printed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -228,8 +228,8 @@ def test_a_person_reads_one_paragraph_with_its_rows_below(tmp_path: Path) -> Non
     other = sojourn(
         "why", str(tmp_path / "t"), "--flow", "2", "--at", "600ms", "--records", str(tmp_path / "e"), "--json"
     )
-    assert json.loads(other.stdout)["cause"] == "lossy_link"
-    assert json.loads(other.stdout)["sender_flow"] == 1
+    told = printed("why", other.stdout)
+    assert (told["cause"], told["sender_flow"]) == ("lossy_link", 1)
 
 
 @pytest.mark.parametrize(

@@ -145,7 +145,8 @@ pub fn be_punctual() -> i32 {
     nice()
 }
 
-fn nice() -> i32 {
+/// Returns the nice value.
+pub fn nice() -> i32 {
     getpriority_process(None).unwrap_or_default()
 }
 

@@ -51,6 +51,7 @@ def _declared() -> dict[str, tuple[str, Schema]]:
         "bridge-down": ("sojourn bridge down --json", record(done=each("string"))),
         "emulate-explain-from": ("sojourn emulate explain --from --json", TRANSLATED),
         "dataset": ("sojourn dataset --json", each(record(tap="string", folder="string", packets="integer"))),
+        "why": ("sojourn why --json", EXPLAINED),
         "tcplog-plot": ("sojourn tcplog plot --json", record(file="string")),
         "tcplog-convert": ("sojourn tcplog convert --json", of_type(Told)),
     }
@@ -122,6 +123,19 @@ PUBLISHED = record(
     studies={"type": "object", "additionalProperties": {"type": "integer"}},
     refused={"type": "object", "additionalProperties": {"type": "string"}},
     total_ns="integer",
+)
+
+EXPLAINED = record(
+    flow="integer",
+    sender_flow="integer",
+    at_s="number",
+    at_ns="integer",
+    limit="string",
+    cause="string",
+    shares={"type": "object", "additionalProperties": {"type": "number"}},
+    in_flight="object",
+    sentences=each(record(text="string", records=each(record(file="string", rows="string")))),
+    account="object",
 )
 
 CHANGED = each(record(key="string", values=each("")))

@@ -30,7 +30,7 @@ pub fn run(asked: &Offline) -> anyhow::Result<()> {
         return Err(WrongRequest(problem).into());
     }
     let output = Output::open(&asked.output)?;
-    confine(&asked.output)?;
+    confine(&asked.output).inspect_err(|_| output.forget())?;
     let mut frame = Vec::new();
     let (capture, first) = begin(&asked.input, input, &mut frame).inspect_err(|_| output.forget())?;
     let writer = NgWriter::new(BufWriter::new(output.anew()?)).with_context(|| writing(&asked.output))?;
@@ -43,10 +43,12 @@ pub fn run(asked: &Offline) -> anyhow::Result<()> {
 
 /// Gives up all but the two files, and the folder of the second.
 fn confine(output: &Path) -> anyhow::Result<()> {
+    let folder = output.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    // While it can: the caller may be kept out of it.
+    let writable = Folders::open([folder])?;
     caller::become_caller(|| true)?;
     EMULATE_OFFLINE.drop_privileges()?;
-    let folder = output.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    EMULATE_OFFLINE.write_only_below(Folders::open([folder])?)?;
+    EMULATE_OFFLINE.write_only_below(writable)?;
     Ok(EMULATE_OFFLINE.restrict_calls()?)
 }
 

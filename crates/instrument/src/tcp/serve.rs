@@ -60,7 +60,7 @@ pub fn run(arguments: &Serve) -> anyhow::Result<()> {
     let Serve { record, name, part, .. } = arguments;
     let folder = || StreamFolder::create(record, name, *part, &crate::origin(false));
     let streams = arguments.streams.then(folder).transpose()?;
-    let nice = arguments.punctual.then(place::be_punctual).unwrap_or_default();
+    let nice = if arguments.punctual { place::be_punctual() } else { place::nice() };
     let place =
         Place { cpu: arguments.place.cpu, is_real_time: false, nice, wait: Wait::SleepThenSpin, is_locked: false };
     TCP.confine()?;
@@ -91,6 +91,7 @@ impl Ends {
                 if request.duration.is_none() && request.bytes.is_none() {
                     return Err(WrongRequest("send: give duration_ns or bytes".to_owned()).into());
                 }
+                self.check(request.sockets.block, stream.is_some())?;
                 let meter = Meter::start();
                 let outcomes = sojourn_tcp::send(request, &STOP)?;
                 let took = meter.stop();
@@ -98,6 +99,7 @@ impl Ends {
                 self.keep(request.sockets.block, "sent", &outcomes, of)
             }
             Asked::Finish(asked) => {
+                self.check(asked.block, asked.stream.is_some())?;
                 let nobody = || WrongRequest(format!("finish: nobody listens for block {}", asked.block));
                 let (listening, meter) = self.listening.remove(&asked.block).ok_or_else(nobody)?;
                 let outcomes = listening.finish(asked.patience)?;
@@ -107,6 +109,14 @@ impl Ends {
                 self.keep(asked.block, "received", &outcomes, of)
             }
         }
+    }
+
+    /// Refuses a trial of streams where none is recorded.
+    fn check(&self, block: u32, is_stream: bool) -> anyhow::Result<()> {
+        if is_stream && self.streams.is_none() {
+            return Err(WrongRequest(format!("block {block} is a trial of streams: start with --streams")).into());
+        }
+        Ok(())
     }
 
     fn listen(&mut self, asked: sojourn_tcp::Receive) -> anyhow::Result<Value> {
@@ -128,9 +138,8 @@ impl Ends {
         outcomes: &[Outcome],
         streams: Option<StreamBlock>,
     ) -> anyhow::Result<Value> {
-        if let Some(rows) = streams {
-            let unrecorded = || WrongRequest(format!("block {block} is a trial of streams: start with --streams"));
-            self.streams.as_mut().ok_or_else(unrecorded)?.write(&rows)?;
+        if let (Some(rows), Some(folder)) = (streams, &mut self.streams) {
+            folder.write(&rows)?;
         }
         let readings: Vec<_> = outcomes.iter().flat_map(|outcome| outcome.readings.clone()).collect();
         self.file.write(block, &readings)?;

@@ -79,4 +79,8 @@ def _warning(log: Log) -> str:
         return f"This log has a gap: {why}, and what passed from then on is not in it. Do not trust its end."
     if log.footer.get("conserved") is False:
         return "This log does not add up: packets are missing from its account. Do not trust it."
-    return ""
+    return _sentence(log.footer.get("warning"))
+
+
+def _sentence(text: str | None) -> str:
+    return f"{text[:1].upper()}{text[1:]}." if text else ""
