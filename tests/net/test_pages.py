@@ -91,6 +91,9 @@ INSTEAD = {
     "emulate show --watch": "emulate show",  # until Ctrl-C
     "emulate replay DIR": "emulate replay log",
     "tcplog top": "tcplog top --once",
+    "watch": "watch out",
+    "watch runs": "watch out",
+    "export RUN --to prometheus": "export out/x --to prometheus",
     "stream recv --dev b0": "stream recv --dev eth1",
     "stream send --dev a0 --to MAC": f"stream send --dev eth1 --to {THERE_MAC} --count 100",
     "stream send --dev eth1 --to 01:00:5e:00:00:07 --rate 100pps": (
@@ -135,7 +138,7 @@ SHORTER = [
     (r"^(emulate eth1 eth2 .*--jitter.*)", r"\1 --log log"),
 ]
 SERVES = re.compile(
-    r"(emulate eth1|probe respond(?! --help)|stamp reflect|stream recv|tcplog run --port 5201 --out out/live)"
+    r"(watch out|emulate eth1|probe respond(?! --help)|stamp reflect|stream recv|tcplog run --port 5201 --out out/live)"
 )
 
 CALLED = r"(run|report|compare|dataset|why|timeline|tcplog (plot|convert|top)) "

@@ -13,6 +13,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 PR_SET_PDEATHSIG = 1
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+ENDING = (signal.SIGINT, signal.SIGTERM)
 MOST_RECORDS = 2_000_000
 """A longer log is not read at its end: whoever waits for the shell would wait for that."""
 
@@ -42,7 +44,8 @@ def run_log(words: Sequence[str]) -> NoReturn:
     if (footer := footer_of(out)) is not None and footer != before:
         list_flows(out, footer)
     if status < 0:
-        signal.signal(-status, signal.SIG_DFL)
+        with suppress(OSError):  # SIGKILL has no other
+            signal.signal(-status, signal.SIG_DFL)
         os.kill(os.getpid(), -status)
     sys.exit(status)
 
@@ -70,7 +73,8 @@ def child_status(program: str, argv: list[str]) -> int:
             waiting.append(number)
 
     for number in PASSED_ON:
-        if signal.getsignal(number) is not signal.SIG_IGN:
+        # A script's `&` has its programs ignore SIGINT; the instrument ends at one all the same.
+        if number in ENDING or signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, pass_on)
     # Whatever descriptors this process was given are the command's as well.
     child.append(
@@ -83,7 +87,11 @@ def child_status(program: str, argv: list[str]) -> int:
     )
     for early in waiting:
         child[0].send_signal(early)
-    return child[0].wait()
+    status = child[0].wait()
+    for number in PASSED_ON:
+        if signal.getsignal(number) is pass_on:  # what follows ends at the first of them
+            signal.signal(number, signal.SIG_DFL)
+    return status
 
 
 def footer_of(out: Path) -> bytes | None:
@@ -96,8 +104,6 @@ def footer_of(out: Path) -> bytes | None:
 
 def list_flows(out: Path, footer: bytes) -> None:
     """Say of each flow what `tcplog summary` says, on standard error, below the instrument's own words."""
-    from sojourn.errors import SojournError
-
     try:
         records = json.loads(footer).get("records")
         if not records:
@@ -113,7 +119,7 @@ def list_flows(out: Path, footer: bytes) -> None:
         become_owner(out)
         log = TcpLog.open(out)
         print(shortened(summarised(log), log, MOST_LINES), file=sys.stderr)
-    except (SojournError, ImportError, OSError, ValueError, AttributeError, TypeError) as error:
+    except Exception as error:
         print(f"sojourn: the flows are not listed: {' '.join(str(error).split())}", file=sys.stderr)
 
 

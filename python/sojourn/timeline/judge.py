@@ -169,7 +169,7 @@ def _standing(moment: Moment) -> tuple[str, list[Sentence]] | None:
     queued = moment.queued(near=True)
     if queued.height >= LEAST_PACKETS:
         least, middle = int(queued["waited_ns"].min()), float(queued["waited_ns"].median())  # type: ignore[arg-type]
-        if least <= TARGET_NS:
+        if least - _own_transmission(queued) <= TARGET_NS:
             return None
         text = (
             f"A queue stood at the emulator: each of {queued.height} segments waited {least / MS:.1f} ms or more there "
@@ -190,6 +190,13 @@ def _standing(moment: Moment) -> tuple[str, list[Sentence]] | None:
         f"{more / MS:.1f} ms above the flow's least"
     )
     return "standing_queue", [Sentence(text, (of_samples(moment.flow.sender, trips),))]
+
+
+def _own_transmission(queued: pl.DataFrame) -> int:
+    """At most what a segment itself takes on the link, in ns: it is no wait, and on a slow link it is long."""
+    gaps = queued["link_left_ns"].sort().diff().drop_nulls()
+    positive = gaps.filter(gaps > 0)
+    return int(positive.min()) if positive.len() else 0  # type: ignore[arg-type]
 
 
 def _lost(moment: Moment) -> tuple[str, list[Sentence]] | None:
@@ -270,7 +277,7 @@ def _is_policed(waited: pl.Series, each_ns: float) -> bool:
 def _growing(moment: Moment) -> tuple[str, list[Sentence]] | None:
     """Slow start that no loss has ended."""
     now = moment.now.row(0, named=True)
-    if now["snd_ssthresh"] != SLOW_START or moment.segments.filter(pl.col("again")).height:
+    if now["snd_ssthresh"] != SLOW_START:
         return None
     text = f"The flow was still in slow start: its window of {now['snd_cwnd']} segments had never been reduced"
     return "slow_start", [Sentence(text, (of_samples(moment.flow.sender, moment.now),))]

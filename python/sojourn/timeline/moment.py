@@ -94,7 +94,7 @@ class Moment:
 
     def lost(self) -> pl.DataFrame:
         """Segments that an emulator lost not long before the moment; of a longer time where there were none."""
-        lost = self.segments.filter(pl.col("disposition") == "lost", pl.col("arrival_ns") <= self.end_ns)
+        lost = self.segments.filter(pl.col("disposition") == "lost", pl.col("arrival_ns") <= self.at_ns)
         near = lost.filter(pl.col("arrival_ns") >= self.back_ns)
         return near if near.height else lost.tail(10)
 

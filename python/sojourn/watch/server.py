@@ -158,7 +158,7 @@ def listen(port: int, before: int) -> socket.socket:
             listening.bind((LOOPBACK, one))
         except OSError as error:
             listening.close()
-            if one == before and not port:
+            if before and one == before and not port:
                 continue
             why = "it is taken: choose another" if error.errno == errno.EADDRINUSE else os.strerror(error.errno or 0)
             raise MachineError(f"port {one} of {LOOPBACK} cannot be had: {why}") from error
