@@ -65,8 +65,8 @@ def test_json_and_a_log_without_a_record_list_nothing(bed: Bed, tmp_path: Path) 
 
 def test_under_sudo_the_flows_are_read_as_the_user_that_called(bed: Bed, tmp_path: Path) -> None:
     """The folder is theirs, and what they may have put there is not read by root."""
-    for folder in (tmp_path, *list(tmp_path.parents)[:2]):
-        folder.chmod(0o755)
+    for folder in (tmp_path, *(one for one in tmp_path.parents if "pytest" in str(one))):
+        folder.chmod(0o755)  # as many as there are above: side by side there is one more
     mine = tmp_path / "mine"
     mine.mkdir()
     os.chown(mine, NOBODY, NOBODY)
