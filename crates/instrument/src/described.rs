@@ -71,8 +71,8 @@ mod tests {
         assert_eq!(option(run, "--json")["values"], json!([]));
         assert!(option(run, "--delay")["help"].as_str().unwrap().len() > 10);
         let capture = inside(&all, "capture");
-        assert_eq!(option(capture, "--output")["is_path"], json!(true));
-        assert_eq!(option(capture, "-o"), option(capture, "--output"));
+        assert_eq!(option(capture, "--out")["is_path"], json!(true));
+        assert_eq!(option(capture, "-o"), option(capture, "--out"));
     }
 
     #[test]
