@@ -270,10 +270,12 @@ class Lab:
 
     def remove(self) -> None:
         """End what serves, and take all of it away."""
-        for process in self._serving.values():
-            self._end(process)
-        for host in ("here", "box", "there"):
-            ip("netns", "del", f"{self._name}-{host}")
+        try:
+            for process in self._serving.values():
+                self._end(process)
+        finally:
+            for host in ("here", "box", "there"):
+                ip("netns", "del", f"{self._name}-{host}")
 
     def run(self, host: str, words: str) -> str | None:
         """Run one command; why it failed."""
@@ -305,7 +307,12 @@ class Lab:
     def _end(self, process: subprocess.Popen[str]) -> None:
         if process.poll() is None:
             process.send_signal(signal.SIGINT)
-        process.communicate(timeout=PATIENCE_SECONDS)
+        try:
+            process.communicate(timeout=PATIENCE_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()  # what is left of the laboratory is removed all the same
+            process.communicate()
+            raise
 
     def _argv(self, host: str, words: str) -> list[str]:
         program = str(Path(sys.executable).with_name("sojourn"))
