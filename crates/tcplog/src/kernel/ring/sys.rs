@@ -184,7 +184,8 @@ mod tests {
         }
     }
 
-    /// Runs every order of two writers, of which one interrupts or follows the other, and a reader beside them.
+    /// Runs every order, with at most three switches away from a thread that could go on, of two writers, of which one
+    /// interrupts or follows the other, and a reader beside them.
     fn check(acquires: Ordering, releases: Ordering, commit: Ordering) {
         let mut builder = loom::model::Builder::new();
         builder.preemption_bound = Some(3);
