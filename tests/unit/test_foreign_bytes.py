@@ -96,3 +96,14 @@ def test_numbers_of_thousands_of_digits_are_refused_as_what_they_stand_in() -> N
         toml_tables("a = " + "9" * 5000)
     with pytest.raises(RequestError, match="rounds"):
         load_plan("bridge-latency", sets=["rounds=" + "9" * 5000])
+
+
+def test_a_row_of_results_that_names_no_path_is_read_or_refused() -> None:
+    (whole,) = TARGETS["results"].seeds()
+    once(TARGETS["results"], whole.replace(b'"device"', b'"levice"'))
+
+
+def test_a_time_that_no_field_can_hold_is_read_or_refused() -> None:
+    (whole,) = TARGETS["log-samples"].seeds()
+    half = len(whole) // 2
+    once(TARGETS["log-samples"], whole[:half] + b"\0" + whole[half:])

@@ -149,15 +149,20 @@ def disable_line(
     )
 
 
+def _whole(value: pl.Expr) -> pl.Expr:
+    """The whole number below; null where a damaged log has one that no field can hold."""
+    return value.floor().cast(pl.Int64, strict=False)
+
+
 def _fields(log: TcpLog, version: Version) -> list[pl.Expr]:
     """The fields of a line, in order; the four of the flow are one column, with its commas."""
     seconds = ((pl.col("time_ns") - log.minus_utc_ns) // 1000).cast(pl.Float64) / 1e6
     ways = pl.when(pl.col("point") == "in").then(pl.lit("i")).otherwise(pl.lit("o"))
     flags2 = _flags2()
     windows = [_ssthresh(), _bytes("snd_cwnd"), pl.lit(INFINITE) if version.is_old else flags2]
-    srtt, rto = pl.col("srtt_us").floor().cast(pl.Int64), pl.col("rto_us")
+    srtt, rto = _whole(pl.col("srtt_us")), pl.col("rto_us")
     if version.is_old:
-        srtt, rto = (pl.col("srtt_us") * HZ * RTT_SCALE / 1e6).floor().cast(pl.Int64), rto * HZ // 1_000_000
+        srtt, rto = _whole(pl.col("srtt_us") * HZ * RTT_SCALE / 1e6), rto * HZ // 1_000_000
     out_of_order = _bit(13).cast(pl.Int64)
     fields = [
         ways,

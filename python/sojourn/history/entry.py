@@ -161,7 +161,7 @@ def figure_of(row: dict[str, Any], *, headline: bool) -> Figure:
     return Figure(
         quantity=row["quantity"],
         statistic=row["statistic"],
-        device=row["device"],
+        device=row.get("device") or "",
         reference=row.get("reference"),
         factors=json.dumps(others, sort_keys=True),
         estimate=row["estimate"],
