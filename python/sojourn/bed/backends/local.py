@@ -95,6 +95,10 @@ class LocalMachine:
     def require_hosts(self) -> None:
         """All are this machine."""
 
+    def lost_links(self) -> Mapping[str, str]:
+        """None: nobody pulls a cable of this machine's own."""
+        return {}
+
     def gather(self) -> None:
         """Everything is where it should be."""
 
