@@ -18,6 +18,8 @@ from tests.net.real_hosts import SOJOURN, Hosts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import TracebackType
+    from typing import Self
 
 PLAN = ["bridge-latency", "--quick", "--set", "pairs.probes_per_block=200", "--set", "probe.icmp_bytes=64",
         "--set", "probe.interval=1ms", "--set", "bed.twins=false"]  # fmt: skip
@@ -49,6 +51,14 @@ class Going:
             start_new_session=True, text=True,
         )  # fmt: skip
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.communicate()
+
     def await_blocks(self, count: int) -> None:
         """Wait until so many blocks are measured."""
         end = time.monotonic() + 240
@@ -78,7 +88,7 @@ class Going:
         argv = ["run", "--resume", self.folder.path.name, "--no-history", "--no-report"]
         done = self.hosts.sojourn(*argv)
         assert done.returncode in (0, 4), done.stderr
-        assert self.log[-1]["event"] == "finished"
+        assert self.log[-1]["event"] == "finished", done.stderr
         found: list[dict[str, Any]] = json.loads(self.folder.results.read_text())
         return found
 

@@ -56,11 +56,12 @@ OF_A_DISK = r"/var/tmp/sojourn-\S+|/var/lib/sojourn"
 
 def disturbed(hosts: Hosts, out: str, kind: str, host: str, after: int, *sets: str) -> tuple[Going, int, str]:
     """A run with one fault: what it had closed is kept, what began is either whole or named, nothing is left behind."""
-    going = Going(hosts, out, *sets)
-    going.await_blocks(after)
-    closed = {block for entry in going.log if entry["event"] == "closed" for block in entry["trials"]} & going.closed
-    FAULTS[kind](going, host)
-    status, said = going.end()
+    with Going(hosts, out, *sets) as going:
+        going.await_blocks(after)
+        told = (block for entry in going.log if entry["event"] == "closed" for block in entry["trials"])
+        closed = going.closed & set(told)
+        FAULTS[kind](going, host)
+        status, said = going.end()
     room_again(hosts)
     lost = {one.block for one in still_lost(going.log)}
     whole = going.closed

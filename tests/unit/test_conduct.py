@@ -28,7 +28,7 @@ from sojourn.conduct.blocks import probed_blocks
 from sojourn.conduct.cores import cores_of
 from sojourn.conduct.draw import Draw
 from sojourn.conduct.neighbours import contention
-from sojourn.conduct.remaining import next_bed, next_part, run_seed
+from sojourn.conduct.remaining import next_bed, next_part, recorded_parts, run_seed
 from sojourn.conduct.run import held_by_any
 from sojourn.errors import DoubtfulError, MachineError, RequestError
 from sojourn.instruments import blocks
@@ -37,6 +37,7 @@ from sojourn.plan.types import DRAWN
 from sojourn.records import TABLES, RunFolder, read_table
 from sojourn.records.folder import open_folder
 from sojourn.records.log import read_log
+from sojourn.records.lost import lost_trials
 from sojourn.records.whole_file import write_whole
 
 if TYPE_CHECKING:
@@ -477,3 +478,17 @@ def test_an_address_space_that_is_held_is_not_randomized() -> None:
         pytest.skip("this machine lets nobody hold an address space")
     random_at_will, held = (int(one.stdout, 16) & 0x0040000 for one in shown.values())
     assert (random_at_will, held) == (0, 0x0040000)
+
+
+def test_a_part_that_lost_everything_has_its_number_for_itself(tmp_path: Path) -> None:
+    folder = create_folder(small(), tmp_path / "run")
+    with Log(folder.log) as log:
+        log("started", part=0)
+        log("begun", part=0, trial=0)
+        log("failed")
+    assert recorded_parts(folder) == set()
+    assert next_part(folder) == 1
+    resume(open_folder(folder.path), silent())
+    assert events(folder)[-1] == "finished"
+    (lost,) = lost_trials(read_log(folder.log))
+    assert (lost.block, lost.part, lost.again) == (0, 0, True)

@@ -23,7 +23,7 @@ from sojourn.conduct.loop import at_most_ns, give_back, measure_trials, of_one_s
 from sojourn.conduct.losses import lost_of, tell_cut
 from sojourn.conduct.part import Part, Session, wants_fifo
 from sojourn.conduct.real_hosts import real_hosts
-from sojourn.conduct.remaining import is_finished, next_bed, next_part, run_seed
+from sojourn.conduct.remaining import is_finished, next_bed, next_part, recorded_parts, run_seed
 from sojourn.conduct.site import open_site
 from sojourn.errors import DoubtfulError, RequestError, SojournError
 from sojourn.methods import load
@@ -166,7 +166,8 @@ def measure_sessions(owed: Owed, log: Log, screen: Screen) -> None:
     """Measure session after session, each a part of the run with a bed of its own, until nothing is owed."""
     plan, done, part = owed.plan, 0, owed.first_part
     clock, starts = Clock(at_most_ns(plan)), plan.ask.starts(plan)
-    sessions = sessions_for(owed.trials, plan.bed.sessions - -(-part // starts), plan.ask.session_batches)
+    had = -(-len(recorded_parts(owed.folder)) // starts)
+    sessions = sessions_for(owed.trials, plan.bed.sessions - had, plan.ask.session_batches)
     bed = next_bed(owed.folder, part)
     first, holds = True, held_by_any(plan, owed.trials)
     for session in range(1, sessions + 1):
