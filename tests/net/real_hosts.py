@@ -281,6 +281,9 @@ if [ -n "$4" ]; then
 fi
 mkdir -p /dev/shm/disk
 if [ -n "$5" ]; then mkdir -p "$5/tmp" "$5/lib"; mount -n --bind "$5" /dev/shm/disk; fi
+if [ -e /etc/machine-id ]; then
+    echo "$2" | sha256sum | cut -c1-32 >/dev/shm/machine-id && mount -n --bind /dev/shm/machine-id /etc/machine-id
+fi
 for folder in /run /tmp /var/tmp /var/lib /home /root; do mount -n -t tmpfs own $folder; done
 if [ -n "$5" ]; then for folder in tmp lib; do mount -n --bind /dev/shm/disk/$folder /var/$folder; done; fi
 chmod 1777 /tmp /var/tmp; chmod 755 /run /var/lib /home; chmod 700 /root

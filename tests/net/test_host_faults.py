@@ -123,6 +123,15 @@ def test_a_run_names_what_a_fault_took_and_goes_on(
 def test_what_a_killed_run_lost_is_named_when_it_goes_on(hosts: Hosts) -> None:
     going, ended, said = disturbed(hosts, "killed", "kill", "a", 15, ROUNDS, "bed.sessions=1")
     assert ended == -9, said
+    bed, had = hosts.folder / "bed.toml", going.closed
+    words = bed.read_text()
+    bed.write_text(words.replace("a.lab", "?.lab").replace("b.lab", "a.lab").replace("?.lab", "b.lab"))
+    refused = hosts.sojourn("run", "--resume", "killed", "--no-history")
+    assert refused.returncode == 2, refused.stderr
+    assert "was begun on another bed (host A is another machine; host B is another machine): go" in refused.stderr
+    bed.write_text(words)
+    assert going.closed == had
+    await_nothing(hosts, 5)
     assert re.match(NAMES, gone_on_with(going)["sentence"])
     await_nothing(hosts, 5)
 

@@ -52,11 +52,10 @@ def test_the_part_in_which_a_trial_began_last_is_known() -> None:
     assert begun_trials([*log, {"event": "interrupted"}]) == {}
 
 
+KEYS = ["event", "part", "trials", "trial", "block", "round", "cell", "path", "why"]
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(
-        st.sampled_from(["event", "part", "trials", "trial", "block", "round", "cell", "path", "why"]), inner, max_size=6
-    ),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=6),
     max_leaves=20,
 )  # fmt: skip
 

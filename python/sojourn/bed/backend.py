@@ -127,6 +127,9 @@ class Backend(Protocol):
     def softnet_dropped(self) -> int:
         """Packets that cores dropped because their backlog was full, since they started."""
 
+    def machine_ids(self) -> dict[str, str]:
+        """What tells each machine from all others, by its name here; empty where it does not matter which it is."""
+
     def machine(self) -> dict[str, Any]:
         """What the hosts are made of and the tools on them, as `bed.json` keeps it."""
 

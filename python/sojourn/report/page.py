@@ -35,7 +35,7 @@ TAI_LESS_UTC_S = 37
 APART = ("findings", "hypotheses")
 """Tables that are files only: the page has them as lists."""
 
-SHOWN_APART = ("drawing", "stable", "moment", "objects")
+SHOWN_APART = ("drawing", "stable", "moment", "objects", "bound")
 """Of bed.json, what the page shows elsewhere or takes apart."""
 
 ONE_MINUTE = (

@@ -130,6 +130,11 @@ class LocalMachine:
         """Packets that the machine's cores dropped because their backlog was full, since it started."""
         return machine.softnet_dropped()
 
+    def machine_ids(self) -> dict[str, str]:
+        """The identifier of this machine, which all hosts are."""
+        file = Path("/etc/machine-id")
+        return {"machine": file.read_text(encoding="ascii").strip() if file.is_file() else ""}
+
     def machine(self) -> dict[str, Any]:
         """What the machine is, and the tools on it, as `bed.json` keeps it."""
         return {"machine": machine.stable(), "versions": machine.versions()}

@@ -433,6 +433,9 @@ class SshBackend:
         ]
         return sum(int(row[1], 16) for row in rows)
 
+    def machine_ids(self) -> dict[str, str]:
+        return {name: one.found.machine_id for name, one in self._machines.items()}
+
     def machine(self) -> dict[str, Any]:
         """What the hosts are; of the first, under the names that a single machine's facts have."""
         found = {name: _facts(one.found) for name, one in self._machines.items()}
