@@ -30,6 +30,7 @@ from sojourn.records import RunFolder, read_table
 from sojourn.records.log import read_log
 from sojourn.records.pcap import read_capture, tcp_of, write_block
 from sojourn.records.reader import arrow_schema
+from sojourn.report.beside.files import result_of
 from sojourn.report.run import Run
 from sojourn.studies import names, text
 from tests.unit.made_up_tcp import Log, MadeFlow
@@ -144,6 +145,11 @@ def looked(octets: bytes) -> None:
 def results(octets: bytes) -> None:
     """Somebody's results.json, for a report, the history and a comparison."""
     _read_run(octets, RunFolder(Path()).results)
+
+
+def tool_result(octets: bytes) -> None:
+    """A result file of another tool."""
+    result_of(octets, "somebody's")
 
 
 def verdict(octets: bytes) -> None:
@@ -342,6 +348,7 @@ def _lines() -> list[bytes]:
     return ["".join(json.dumps(event) + "\n" for event in events).encode()]
 
 
+OTHER_TOOLS = Path(__file__).parents[1] / "unit/other_tools"
 CORPUS = Path(__file__).parent / "corpus" / "python"
 TARGETS = {
     "plan": Target(plan, _plans),
@@ -359,6 +366,7 @@ TARGETS = {
     "real-bed": Target(real_bed, lambda: [REAL_BED]),
     "look": Target(looked, _hosts),
     "results": Target(results, lambda: [RESULTS]),
+    "tool-result": Target(tool_result, lambda: [path.read_bytes() for path in sorted(OTHER_TOOLS.glob("*"))]),
     "verdict": Target(verdict, lambda: [VERDICT]),
     "bed-facts": Target(bed_facts, lambda: [BED]),
     "log-header": Target(log_header, lambda: [_made_log()["header.json"]]),

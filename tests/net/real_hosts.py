@@ -5,6 +5,10 @@ identifier, by which it is known for a machine whose clock is another; their clo
 offset of 0. Without `own_boots` they have this machine's, as network namespaces do. Keys are made for the test.
 The controller is run in one more network namespace, the *desk*, from which the hosts are reached. The test ports are
 veths: `cables` says which of two hosts each joins. Everything ends with the processes.
+
+Where they are `patched`, a cable has two ends at the desk, and what comes in at one leaves at the other: so one host
+can be booted again and the other's port is still there, a cable can be pulled, and a host's `/var/tmp` and `/var/lib`
+outlive its boots, as on a disk.
 """
 
 from __future__ import annotations
@@ -60,6 +64,10 @@ class Hosts:
     user: str = "root"
     own_boots: bool = True
     """Whether each has a boot identifier of its own."""
+    patched: bool = False
+    """Whether cables go through the desk, and disks outlive boots."""
+    boots: int = 0
+    """How many hosts were booted again."""
     _processes: dict[str, subprocess.Popen[str]] = field(default_factory=dict)
 
     def __enter__(self) -> Self:
@@ -69,7 +77,14 @@ class Hosts:
             self._start("desk", ["sh", "-c", "ip link set lo up; echo up; exec cat"], [])
             for number, name in enumerate(self.names, start=1):
                 self._start_host(name, number)
-            for a, a_port, b, b_port in self.cables:
+            for number, (a, a_port, b, b_port) in enumerate(self.cables):
+                if self.patched:
+                    bridge = f"patch{number} type bridge stp_state 0 mcast_snooping 0 ageing_time 0"
+                    self.at("desk", "ip", "link", "add", "name", *bridge.split())
+                    self._up(f"patch{number}")
+                    self._plug(number, 0)
+                    self._plug(number, 1)
+                    continue
                 ends = f"{a_port} netns {self.pid(a)} type veth peer name {b_port} netns {self.pid(b)}"
                 self.at("desk", "ip", "link", "add", "name", *ends.split())
             for number, name in enumerate(self.names, start=1):
@@ -88,6 +103,34 @@ class Hosts:
             process.kill()
             process.communicate()
         self._processes.clear()
+
+    def reboot(self, name: str) -> None:
+        """Boot a host again: its programs are dead, its `/run`, `/tmp`, ports and boot identifier are new."""
+        assert self.patched, "the far end of a cable would go with the host"
+        process = self._processes.pop(name)
+        process.kill()
+        process.communicate()
+        self.boots += 1
+        number = self.names.index(name) + 1
+        mine = [
+            (cable, end)
+            for cable, (a, _, b, _) in enumerate(self.cables)
+            for end, host in enumerate((a, b))
+            if host == name
+        ]
+        gone = [f"to-{name[:8]}", *(f"c{cable}-{end}" for cable, end in mine)]
+        while any(f" {one}@" in self.at("desk", "ip", "-o", "link") for one in gone):
+            time.sleep(0.05)
+        self._start_host(name, number)
+        for cable, end in mine:
+            self._plug(cable, end)
+        self._await_sshd(name, number)
+
+    def pull(self, cable: int, seconds: float) -> None:
+        """Pull the first end of a cable out for a while: the host's port there has no carrier meanwhile."""
+        self.at("desk", "ip", "link", "set", "dev", f"c{cable}-0", "down")
+        time.sleep(seconds)
+        self.at("desk", "ip", "link", "set", "dev", f"c{cable}-0", "up")
 
     def pid(self, name: str) -> int:
         """The first process of a host, as this machine numbers it."""
@@ -153,6 +196,20 @@ class Hosts:
                 found[name] = f"{files}{running}{gone}"
         return found
 
+    def _plug(self, cable: int, end: int) -> None:
+        """One end of a cable: a port of a host, and its other side at the desk."""
+        host, port = self.cables[cable][2 * end : 2 * end + 2]
+        here = f"c{cable}-{end}"
+        self.at(
+            "desk", "ip", "link", "add", "name", here, *f"type veth peer name {port} netns {self.pid(host)}".split()
+        )
+        self.at("desk", "ip", "link", "set", "dev", here, "master", f"patch{cable}")
+        self._up(here)
+
+    def _up(self, dev: str) -> None:
+        """A device of the desk that says nothing by itself."""
+        self.at("desk", "ip", "link", "set", "dev", dev, "addrgenmode", "none", "up")
+
     def _make_keys(self) -> None:
         for name in ("user", *(f"host_{one}" for one in self.names)):
             file = self.folder / name
@@ -179,8 +236,9 @@ class Hosts:
 
     def _start_host(self, name: str, number: int) -> None:
         own = ["--mount", "--propagation", "private", "--pid", "--fork", "--kill-child=KILL", "--mount-proc"]
-        boot = f"{number:08x}-0000-4000-8000-{os.getpid():012x}" if self.own_boots else ""
-        self._start(name, ["sh", "-ec", SCRIPT, "sh", str(self.folder), name, self.user, boot], own)
+        boot = f"{number:08x}-{self.boots:04x}-4000-8000-{os.getpid():012x}" if self.own_boots else ""
+        disk = self.folder / f"disk-{name}" if self.patched else ""
+        self._start(name, ["sh", "-ec", SCRIPT, "sh", str(self.folder), name, self.user, boot, str(disk)], own)
         self.at(
             "desk",
             "ip",
@@ -206,8 +264,8 @@ class Hosts:
             time.sleep(0.1)
 
 
-# $1 the folder of keys, $2 the host's name, $3 who may log in, $4 its boot identifier where it has one. What is needed
-# of the folder is copied first.
+# $1 the folder of keys, $2 the host's name, $3 who may log in, $4 its boot identifier where it has one, $5 its disk
+# where it has one. What is needed of the folder is copied first.
 SCRIPT = """
 mkdir -p /dev/shm && mount -n -t tmpfs own /dev/shm
 cp "$1/host_$2" "$1/user.pub" /dev/shm/
@@ -221,7 +279,13 @@ fi
 if [ -n "$4" ]; then
     echo "$4" >/dev/shm/boot_id && mount -n --bind /dev/shm/boot_id /proc/sys/kernel/random/boot_id
 fi
+mkdir -p /dev/shm/disk
+if [ -n "$5" ]; then mkdir -p "$5/tmp" "$5/lib"; mount -n --bind "$5" /dev/shm/disk; fi
+if [ -e /etc/machine-id ]; then
+    echo "$2" | sha256sum | cut -c1-32 >/dev/shm/machine-id && mount -n --bind /dev/shm/machine-id /etc/machine-id
+fi
 for folder in /run /tmp /var/tmp /var/lib /home /root; do mount -n -t tmpfs own $folder; done
+if [ -n "$5" ]; then for folder in tmp lib; do mount -n --bind /dev/shm/disk/$folder /var/$folder; done; fi
 chmod 1777 /tmp /var/tmp; chmod 755 /run /var/lib /home; chmod 700 /root
 mkdir -p /run/sshd /home/"$3"/.ssh /root/.ssh
 cp /dev/shm/user.pub /root/.ssh/authorized_keys

@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import random
+import re
 import resource
 import signal
 import stat
@@ -16,7 +17,7 @@ import threading
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -25,10 +26,11 @@ from sojourn.bed.backends.local import LocalMachine
 from sojourn.conduct import Interrupted, Screen, conduct, create_folder, resume
 from sojourn.conduct.archive import Log, asked_in
 from sojourn.conduct.blocks import probed_blocks
+from sojourn.conduct.bound import require_same
 from sojourn.conduct.cores import cores_of
 from sojourn.conduct.draw import Draw
 from sojourn.conduct.neighbours import contention
-from sojourn.conduct.remaining import next_bed, next_part, run_seed
+from sojourn.conduct.remaining import next_bed, next_part, recorded_parts, run_seed
 from sojourn.conduct.run import held_by_any
 from sojourn.errors import DoubtfulError, MachineError, RequestError
 from sojourn.instruments import blocks
@@ -37,6 +39,7 @@ from sojourn.plan.types import DRAWN
 from sojourn.records import TABLES, RunFolder, read_table
 from sojourn.records.folder import open_folder
 from sojourn.records.log import read_log
+from sojourn.records.lost import lost_trials
 from sojourn.records.whole_file import write_whole
 
 if TYPE_CHECKING:
@@ -477,3 +480,58 @@ def test_an_address_space_that_is_held_is_not_randomized() -> None:
         pytest.skip("this machine lets nobody hold an address space")
     random_at_will, held = (int(one.stdout, 16) & 0x0040000 for one in shown.values())
     assert (random_at_will, held) == (0, 0x0040000)
+
+
+def test_a_part_that_lost_everything_has_its_number_for_itself(tmp_path: Path) -> None:
+    folder = create_folder(small(), tmp_path / "run")
+    with Log(folder.log) as log:
+        log("started", part=0)
+        log("begun", part=0, trial=0)
+        log("failed")
+    assert recorded_parts(folder) == set()
+    assert next_part(folder) == 1
+    resume(open_folder(folder.path), silent())
+    assert events(folder)[-1] == "finished"
+    (lost,) = lost_trials(read_log(folder.log))
+    assert (lost.block, lost.part, lost.again) == (0, 0, True)
+
+
+def test_a_run_is_not_gone_on_with_on_another_bed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = create_folder(small(), tmp_path / "run")
+    monkeypatch.setenv("FAKE_DIE_AT", "5")
+    with pytest.raises(MachineError):
+        conduct(small(), folder, silent())
+    monkeypatch.delenv("FAKE_DIE_AT")
+    had = recorded(folder)
+    program = Path(os.environ["SOJOURN_INSTRUMENT"])
+    program.write_text(program.read_text() + "# another build\n")
+    with pytest.raises(
+        RequestError, match=r"run was begun on another bed \(the instrument is not the one that it was\)"
+    ):
+        resume(open_folder(folder.path), silent())
+    assert recorded(folder) == had
+    program.write_text(program.read_text().removesuffix("# another build\n"))
+    resume(open_folder(folder.path), silent())
+    assert events(folder)[-1] == "finished"
+
+
+PATHS = {"direct": {"a": "eth1", "b": "eth1"}, "bridge": {"a": "eth2", "b": "eth2"}}
+BED = {"version": "1.0", "instrument": "aa", "hosts": {"a": "11", "device": "22"}, "paths": PATHS}
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        ({"hosts": {"a": "33", "device": "22"}}, "host A is another machine"),
+        ({"hosts": {"a": "11", "device": "33"}}, "host device is another machine"),
+        ({"paths": {**PATHS, "direct": {"a": "eth7", "b": "eth1"}}},
+         "the port of host A, of path direct was eth1, is eth7"),
+        ({"paths": {"direct": PATHS["direct"]}}, "path bridge is gone"),
+        ({"version": "1.1", "instrument": "bb"}, "Sojourn was 1.0, is 1.1"),
+    ],
+)  # fmt: skip
+def test_what_makes_a_bed_another_is_said(other: dict[str, Any], said: str) -> None:
+    require_same(BED, BED, Path("run"))
+    require_same({}, BED, Path("run"))
+    with pytest.raises(RequestError, match=re.escape(f"run was begun on another bed ({said}): go on with it there")):
+        require_same(BED, BED | other, Path("run"))

@@ -23,6 +23,7 @@ from sojourn.methods import DEFAULT
 from sojourn.records import TABLES, RunFolder, Table, read_table
 from sojourn.records.earlier import VALUES, read_json, read_toml
 from sojourn.records.log import read_log
+from sojourn.records.lost import lost_trials
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -153,6 +154,7 @@ class Run:
         rows = self.table("streams").frame
         if not rows.height:
             return rows if rows.width else pl.DataFrame(schema={"device": pl.String})
+        rows = _without_lost(rows, self.log)
         return rows.filter(pl.col("part") == pl.col("part").max().over("block"))
 
     @cached_property
@@ -219,8 +221,9 @@ def load(path: Path) -> Run:
     folder = RunFolder(path)
     plan = _plan(folder)
     tables = {name: read_table(folder.records, name) for name in ("probes", "blocks", "captures")}
-    blocks = _by_instance(_latest(tables["blocks"].frame)).with_columns(pl.col("schedule").replace(VALUES))
     log = read_log(folder.log)
+    latest = _latest(_without_lost(tables["blocks"].frame, log))
+    blocks = _by_instance(latest).with_columns(pl.col("schedule").replace(VALUES))
     cells = {int(row["cell"]): factors_of(row, plan) for row in blocks.unique("cell").iter_rows(named=True)}
     cells |= _cells_of_streams(log)
     return Run(
@@ -247,6 +250,15 @@ def _cells_of_streams(log: list[dict[str, Any]]) -> dict[int, Factors]:
         elif event.get("event") == "stream-trial" and "factors" in event:
             told[int(event["cell"])] = event["factors"]
     return {cell: factors_of_stream(factors) for cell, factors in told.items()}
+
+
+def _without_lost(rows: pl.DataFrame, log: list[dict[str, Any]]) -> pl.DataFrame:
+    """The rows without those of blocks that the log tells lost in the part that recorded them."""
+    lost = [(one.block, one.part) for one in lost_trials(log)]
+    if not lost or not rows.height:
+        return rows
+    kinds = {name: rows.schema[name] for name in ("block", "part")}
+    return rows.join(pl.DataFrame(lost, schema=kinds, orient="row"), on=["block", "part"], how="anti")
 
 
 def _latest(blocks: pl.DataFrame) -> pl.DataFrame:

@@ -11,6 +11,8 @@ import polars as pl
 
 from sojourn.analysis.finding import Finding, Place
 from sojourn.analysis.wording import percent
+from sojourn.devices import TWIN
+from sojourn.records.lost import lost_trials, named, still_lost
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -83,6 +85,18 @@ def disturbed(run: Run) -> Iterator[Finding]:
         more = f" ({len(told) - 1} more sentences in log.jsonl)" if len(told) > 1 else ""
         sentence = f"while it was measured, the device's emulator {end.get('emulator')} said: {said}{more}"
         yield Finding("device_disturbed", sentence, float(len(told)), (Place(str(end.get("device"))),))
+
+
+def lost(run: Run) -> Iterator[Finding]:
+    """What the run lost to a host, a link or its own end, by name; what was measured again doubts nothing."""
+    missing = still_lost(run.log)
+    again = [one for one in lost_trials(run.log) if one.again]
+    several = missing or again
+    if several:
+        places = tuple(dict.fromkeys(Place(one.path.removesuffix(TWIN), one.cell) for one in [*missing, *again]))
+        ends = "they are missing: sojourn run --resume measures them" if missing else "they were measured again"
+        sentence = f"{named(several)} ({several[0].why}); {ends}"
+        yield Finding("blocks_lost", sentence, float(len(several)), places, "doubtful" if missing else None)
 
 
 SESSION_MACHINE: dict[str, Any] = {

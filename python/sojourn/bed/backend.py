@@ -82,8 +82,12 @@ class Backend(Protocol):
     def require_hosts(self) -> None:
         """Raises MachineError, which names the host, where one has gone: what was measured since is of no host."""
 
+    def lost_links(self) -> Mapping[str, str]:
+        """The ports whose link was lost since this was last asked, as people call them, by their names in the bed."""
+
     def gather(self) -> None:
-        """Brings what programs wrote for our folders into these, so far; nothing where a host has gone."""
+        """Brings what programs wrote for our folders into these, so far, from every host that is there, and raises
+        MachineError where one has gone."""
 
     def socket(self, name: str) -> str:
         """Where a program of the devices' host may listen for this process alone: a path that goes with the bed."""
@@ -122,6 +126,9 @@ class Backend(Protocol):
 
     def softnet_dropped(self) -> int:
         """Packets that cores dropped because their backlog was full, since they started."""
+
+    def machine_ids(self) -> dict[str, str]:
+        """What tells each machine from all others, by its name here; empty where it does not matter which it is."""
 
     def machine(self) -> dict[str, Any]:
         """What the hosts are made of and the tools on them, as `bed.json` keeps it."""

@@ -29,7 +29,7 @@ stop=
 trap 'stop=yes' TERM INT
 umask 022
 run=$1 who=$2 work=$3 tools=$4 keep=$5; shift 5
-state={state}
+state={state} boot=/proc/sys/kernel/random/boot_id
 mkdir -p "$state" || exit 1
 taken=$state/taken.$$
 
@@ -63,6 +63,14 @@ give_back() { # what the file of taken interfaces says; what is not back stays i
     rm -f "$state/away.$$"
 }
 
+links() { # how often each port of the bed has lost its carrier and got it back
+    for keeper in $keepers; do
+        nsenter --net="/proc/$keeper/ns/net" -- ip -o -s -s link show |
+            sed -n 's/^[0-9]*: \\([^:@ ]*\\)[:@].* transns[^0-9]*\\([0-9 ]*\\)$/\\1 \\2/p' |
+            while read -r port counts; do echo "$port=${counts##* }"; done
+    done 2>/dev/null
+}
+
 exec 9>>"$state/lock"
 locked=yes
 if ! flock -n 9; then
@@ -75,8 +83,11 @@ else
     done
     taken=$state/taken.$$
     echo "$run $who" >"$state/holder"
+    for left in "${work%/*}"/sojourn-*/boot; do # of a bed whose host was booted again
+        [ -O "$left" ] && [ ! -L "${left%/boot}" ] && ! cmp -s "$left" "$boot" && rm -rf "${left%/boot}"
+    done
 fi
-mkdir -m 755 "$work" || exit 1
+mkdir -m 755 "$work" && cat "$boot" >"$work/boot" || exit 1
 : >"$taken"
 keepers=
 for host in "$@"; do
@@ -92,7 +103,7 @@ echo "ready $$$keepers"
 
 while [ -z "$stop" ] && line=$(timeout {lease} sh -c 'IFS= read -r line && echo "$line"'); do
     case $line in
-        look) echo here ;;
+        look) echo here $(links) ;;
         signal\\ *) (
             number=${line##* } name=${line#* }
             for try in 1 2 3 4 5 6 7 8 9 10; do [ -s "$work/pid.$number" ] && break; sleep 0.05; done

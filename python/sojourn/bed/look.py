@@ -36,6 +36,7 @@ _LOOK = """
 PATH=$PATH:/usr/sbin:/sbin; folder=$1; shift
 echo '== uid'; id -u
 echo '== boot'; cat /proc/sys/kernel/random/boot_id
+echo '== machine'; cat /etc/machine-id 2>/dev/null
 echo '== kernel'; uname -r; uname -v; uname -m
 echo '== distribution'; sed -n 's/^PRETTY_NAME=//p' /etc/os-release 2>/dev/null | tr -d '"'
 echo '== cpu'; sed -n 's/^model name[[:space:]]*: //p' /proc/cpuinfo | head -n 1
@@ -81,6 +82,8 @@ class Looked:
     """By how much its CLOCK_REALTIME is ahead of ours."""
     ahead_error_ns: int
     """The largest error of that: half of what the asking took."""
+    machine_id: str = ""
+    """Its /etc/machine-id, which is not to be written down; empty where it has none."""
 
     @property
     def kernel(self) -> tuple[int, ...]:
@@ -132,6 +135,7 @@ def parse(said: str, before_ns: int, took_ns: int) -> Looked:
         sudo=" ".join(found["sudo"]),
         ahead_ns=ahead,
         ahead_error_ns=took_ns // 2,
+        machine_id=" ".join(found.get("machine", [])),
     )
 
 

@@ -202,6 +202,14 @@ def report(
     run: RunArgument,
     *,
     vector: Annotated[bool, typer.Option("--vector", help="Also write each figure as SVG and PDF.")] = False,
+    beside: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE",
+            help="Set a result of another tool beside ours: of iperf3 -J, irtt -o, sockperf --full-log, or flent. May "
+            "be given several times.",
+        ),
+    ] = None,
     as_json: JsonOutput = False,
 ) -> None:
     """Analyse and report again, from the records alone."""
@@ -209,7 +217,7 @@ def report(
 
     folder = open_folder(run)
     with private_run(run):
-        conclude(folder, as_json=as_json, vector=vector)
+        conclude(folder, as_json=as_json, vector=vector, beside=beside or [])
 
 
 @app.command(short_help="Whether a second run is better, worse or equivalent.")

@@ -8,13 +8,22 @@ from typing import TYPE_CHECKING
 import typer
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
     from sojourn.records import RunFolder
 
 INVALID = 4
 
 
 def conclude(
-    folder: RunFolder, *, as_json: bool, report: bool = True, history: bool = False, vector: bool = False
+    folder: RunFolder,
+    *,
+    as_json: bool,
+    report: bool = True,
+    history: bool = False,
+    vector: bool = False,
+    beside: Sequence[Path] = (),
 ) -> None:
     """Analyse and, where they are wanted, report and add to the history; exit 4 where the run must not be trusted."""
     import sys
@@ -25,11 +34,13 @@ def conclude(
     told.print("analysing", markup=False)
     from sojourn.analysis import analyse
     from sojourn.report import render_terminal, write_report
+    from sojourn.report.beside import read_result
 
+    others = [read_result(path) for path in beside]
     analyse(folder.path)
     if report:
         told.print("writing the report", markup=False)
-        write_report(folder.path, vector=vector)
+        write_report(folder.path, vector=vector, beside=others)
     if history:
         keep(folder)
     verdict = json.loads(folder.verdict.read_text(encoding="utf-8"))

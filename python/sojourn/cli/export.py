@@ -9,7 +9,7 @@ import typer
 
 from sojourn.errors import RequestError
 
-FORMATS = ("prometheus",)
+FORMATS = ("prometheus", "hdr")
 
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
 Format = Annotated[str, typer.Option("--to", metavar="|".join(FORMATS), help="The format.")]
@@ -22,16 +22,25 @@ Force = Annotated[bool, typer.Option("--force", help="Write a file anew that is 
 def export(run: RunArgument, *, to: Format = "prometheus", output: Output = None, force: Force = False) -> None:
     """Write the figures of a run with their intervals: prometheus, for a textfile collector or a push.
 
+    Or its round-trip times: hdr, a log of HdrHistogram with a histogram a block, in ns, tagged with path and cell.
+
     Example: sojourn export runs/2026-11-20T101500Z-bridge-latency-3f9c --to prometheus -o sojourn.prom
     """
     from sojourn.export.output import refuse_existing, writing
-    from sojourn.export.prometheus import exposition
     from sojourn.records.folder import open_folder
 
     if to not in FORMATS:
         raise RequestError(f"--to {to}: expected {' or '.join(FORMATS)}")
     refuse_existing(output, force=force)
-    text = exposition(open_folder(run))
+    folder = open_folder(run)
+    if to == "hdr":
+        from sojourn.export.hdr import hdr_log
+
+        text = hdr_log(folder)
+    else:
+        from sojourn.export.prometheus import exposition
+
+        text = exposition(folder)
     if output is None:
         print(text, end="")
         return

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from sojourn.bed.facts import compare
+from sojourn.conduct.bound import bound_to, require_same
 from sojourn.conduct.neighbours import contention
 from sojourn.records.earlier import read_json
 from sojourn.records.whole_file import write_whole
@@ -23,10 +24,12 @@ if TYPE_CHECKING:
 def keep_facts(part: Part, site: Site, log: Log) -> None:
     """Write what the machines are; a later part must find them as the first did, or the log says what changed."""
     facts, path = json.loads(json.dumps(site.facts())), part.folder.bed  # as it is read again
+    facts["bound"] = bound_to(part.plan, site.bed.backend)
     layout = facts.pop("layout")
     began = {"part": part.number, "before": facts["moment"], "after": None} | ({"layout": layout} if layout else {})
     if path.is_file():
         first = read_json(path.read_text(encoding="utf-8"))
+        require_same(first.get("bound", {}), facts["bound"], part.folder.path)
         changes = [asdict(change) for change in compare(first, facts)]
         if changes:
             log("bed-changed", changes=changes)

@@ -12,6 +12,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from sojourn.conduct.archive import asked_in
+from sojourn.conduct.losses import batch_of, begin_to_watch
 from sojourn.plan import effective_toml
 from sojourn.records.whole_file import write_whole
 
@@ -55,15 +56,16 @@ def measure_trials(session: Session, how: Measure, clock: Clock, share: float) -
         screen.begin(session.part.to_go)
         clock.start(share)
         gathered = time.monotonic()
+        begin_to_watch(session)
         for batch in batches_of(session.part.owed):
             is_last, has_enough = share >= 1, limit is not None and batch[0].round >= limit.least
             if limit and rounds >= least and clock.has_spent(share) and (has_enough or not is_last):
                 break
-            with bench.batch(batch):
+            with batch_of(session) as begin, bench.batch(batch):
                 for trial in batch:
+                    begin(trial)
                     bench.measure(trial)
                     screen.step()
-            session.site.bed.backend.require_hosts()
             if time.monotonic() > gathered + GATHER_SECONDS:
                 session.site.bed.backend.gather()
                 gathered = time.monotonic()

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from sojourn.records.log import read_log
+from sojourn.records.lost import BEGUN
 
 if TYPE_CHECKING:
     from sojourn.records import RunFolder
@@ -14,9 +15,14 @@ PART = re.compile(r"-(\d{3})\.\w+$")
 
 
 def next_part(folder: RunFolder) -> int:
-    """One more than any part that left a file."""
-    numbers = [int(found[1]) for path in folder.records.iterdir() if (found := PART.search(path.name))]
-    return max(numbers, default=-1) + 1
+    """One more than any part that left a file, or lost everything that it had begun."""
+    begun = (int(entry["part"]) for entry in read_log(folder.log) if entry.get("event") == BEGUN)
+    return max([*recorded_parts(folder), *begun], default=-1) + 1
+
+
+def recorded_parts(folder: RunFolder) -> set[int]:
+    """The parts that left a file."""
+    return {int(found[1]) for path in folder.records.iterdir() if (found := PART.search(path.name))}
 
 
 def next_bed(folder: RunFolder, part: int) -> int:

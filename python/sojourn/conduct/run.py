@@ -20,14 +20,16 @@ from sojourn.conduct.draw import Draw
 from sojourn.conduct.emulators import Emulators
 from sojourn.conduct.facts import keep_facts, keep_moment
 from sojourn.conduct.loop import at_most_ns, give_back, measure_trials, of_one_session, sessions_for
+from sojourn.conduct.losses import lost_of, tell_cut
 from sojourn.conduct.part import Part, Session, wants_fifo
 from sojourn.conduct.real_hosts import real_hosts
-from sojourn.conduct.remaining import is_finished, next_bed, next_part, run_seed
+from sojourn.conduct.remaining import is_finished, next_bed, next_part, recorded_parts, run_seed
 from sojourn.conduct.site import open_site
 from sojourn.errors import DoubtfulError, RequestError, SojournError
 from sojourn.methods import load
 from sojourn.plan import Plan, plan_from_text
 from sojourn.records.earlier import plan_text
+from sojourn.records.lost import named
 from sojourn.version import __version__
 
 if TYPE_CHECKING:
@@ -61,13 +63,22 @@ def resume(folder: RunFolder, screen: Screen) -> None:
     """Measure what an interrupted run still owes; nothing, if it is finished."""
     plan = plan_from_text(plan_text(folder.plan.read_text(encoding="utf-8")), str(folder.plan), ())
     every = plan.expand()
-    done = measure_of(plan).whole(folder, plan)
+    with Log(folder.log) as log:
+        done = measured(plan, folder)
+        cut = tell_cut(folder, every, done, log)
     owed = [trial for trial in every if trial.block not in done]
     if not owed and is_finished(folder):
         screen.say(f"{folder.path} is finished: nothing to measure")
         return
+    if cut:
+        screen.say(f"{named(cut)}; they are measured again")
     screen.say(f"{len(every) - len(owed)} of {len(every)} trials are recorded, {len(owed)} to go")
     sit(Owed(plan, folder, next_part(folder), owed, len(every)), screen)
+
+
+def measured(plan: Plan, folder: RunFolder) -> set[int]:
+    """The trials that are recorded whole, without those that the run has lost."""
+    return measure_of(plan).whole(folder, plan) - {one.block for one in lost_of(folder)}
 
 
 def measure_of(plan: Plan) -> Measure:
@@ -99,14 +110,24 @@ def sit(owed: Owed, screen: Screen) -> None:
             log("interrupted")
             raise Interrupted(f"interrupted; what was measured is in {path}; {again}") from stop
         except SojournError as error:
-            log_quietly(log, "failed", status=error.status, message=str(error))
+            told = f"{error}{lost(owed, log)}"
+            log_quietly(log, "failed", status=error.status, message=told)
             if isinstance(error, RequestError):  # the same plan would be refused again
                 raise
-            raise type(error)(f"{error}; {again}") from error
+            raise type(error)(f"{told}; {again}") from error
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
-            raise DoubtfulError(f"the disk of {path} is full: make room, then {again}") from error
+            raise DoubtfulError(f"the disk of {path} is full{lost(owed, log)}: make room, then {again}") from error
+
+
+def lost(owed: Owed, log: Log) -> str:
+    """What is lost, as the sentence of an error goes on with it; empty where nothing is, or where it cannot be told."""
+    try:
+        several = tell_cut(owed.folder, owed.plan.expand(), measured(owed.plan, owed.folder), log)
+    except (OSError, SojournError):  # the error that is being told comes first
+        return ""
+    return f"; {named(several)}" if several else ""
 
 
 def log_quietly(log: Log, event: str, **fields: Any) -> None:
@@ -145,7 +166,8 @@ def measure_sessions(owed: Owed, log: Log, screen: Screen) -> None:
     """Measure session after session, each a part of the run with a bed of its own, until nothing is owed."""
     plan, done, part = owed.plan, 0, owed.first_part
     clock, starts = Clock(at_most_ns(plan)), plan.ask.starts(plan)
-    sessions = sessions_for(owed.trials, plan.bed.sessions - -(-part // starts), plan.ask.session_batches)
+    had = -(-len(recorded_parts(owed.folder)) // starts)
+    sessions = sessions_for(owed.trials, plan.bed.sessions - had, plan.ask.session_batches)
     bed = next_bed(owed.folder, part)
     first, holds = True, held_by_any(plan, owed.trials)
     for session in range(1, sessions + 1):
@@ -158,6 +180,8 @@ def measure_sessions(owed: Owed, log: Log, screen: Screen) -> None:
         part, bed, first = part + starts, bed + 1, False
     if done < len(owed.trials):
         give_back(plan, owed.folder, owed.trials, done, log)
+    if missing := lost_of(owed.folder):
+        raise DoubtfulError(f"the run has measured all else, but {missing[0].why}")
     log("finished", part=part - 1)
 
 

@@ -71,7 +71,7 @@ class Conversation:
         """The next line of its output; an error that it says is raised. `tick` is called every second meanwhile."""
         answer = parse(self._line(seconds, tick))
         if answer["event"] == "error":
-            raise error_of(answer["status"], answer["message"])
+            raise self._error(answer["status"], answer["message"])
         return answer
 
     def finish(self, *, at_once: bool = False) -> list[dict[str, Any]]:
@@ -137,10 +137,15 @@ class Conversation:
         words = [line for line in self._said.read().decode(errors="replace").splitlines() if line.strip()]
         status = self._process.returncode
         if words:
-            return error_of(status or 3, words[-1].removeprefix("sojourn-instrument: "))
+            return self._error(status or 3, words[-1].removeprefix("sojourn-instrument: "))
         if status is not None and status < 0:
             return MachineError(f"the instrument was ended by {signal.Signals(-status).name}")
         return MachineError(f"the instrument ended without a word (status {status})")
+
+    def _error(self, status: int, message: str) -> SojournError:
+        """An error in its words, which are those of another host where it runs on one."""
+        where = getattr(self._process, "where", None)
+        return error_of(status, message if where is None else f"{where}: {message}")
 
 
 def error_of(status: int, message: str) -> SojournError:

@@ -66,6 +66,11 @@ OF_THE_ANALYSIS: Final = (
         "Something happened to a device while it was measured: to a port of it, its program, its log or its clock.",
     ),
     FindingKind(
+        "blocks_lost",
+        "note",
+        "A host, a link or the controller failed, and blocks were lost; doubtful where they were not measured again.",
+    ),
+    FindingKind(
         "log_interrupted",
         "doubtful",
         "Programs of the log of TCP's state were detached or replaced in a trial: what passed then is in no record.",

@@ -9,19 +9,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from rich.console import Console
 
+    from sojourn.report.beside import ToolResult
 
-def write_report(folder: Path, *, vector: bool = False) -> Path:
+
+def write_report(folder: Path, *, vector: bool = False, beside: Sequence[ToolResult] = ()) -> Path:
     """Writes report/ of a run folder, replacing what was there; returns the page's path.
 
-    `vector`: every figure also as SVG and PDF, which takes about as long as all else.
+    `vector`: every figure also as SVG and PDF, which takes about as long as all else. `beside`: what other tools
+    measured, for a table of its own.
     """
     from sojourn.report.write import write
 
-    return write(folder, vector=vector)
+    return write(folder, vector=vector, beside=beside)
 
 
 def render_terminal(folder: Path, console: Console) -> None:

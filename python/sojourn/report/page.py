@@ -35,7 +35,7 @@ TAI_LESS_UTC_S = 37
 APART = ("findings", "hypotheses")
 """Tables that are files only: the page has them as lists."""
 
-SHOWN_APART = ("drawing", "stable", "moment", "objects")
+SHOWN_APART = ("drawing", "stable", "moment", "objects", "bound")
 """Of bed.json, what the page shows elsewhere or takes apart."""
 
 ONE_MINUTE = (
@@ -45,7 +45,15 @@ ONE_MINUTE = (
 )
 
 
-def page(run: Run, tables: list[Table], published: Published, figures: list[Figure], *, vector: bool) -> str:
+def page(
+    run: Run,
+    tables: list[Table],
+    published: Published,
+    figures: list[Figure],
+    *,
+    vector: bool,
+    others: Sequence[Table] = (),
+) -> str:
     """The whole page."""
     scripts = {"bundle": bundle.script(), "script": asset("page.js")}
     parts = parts_of(run)
@@ -63,6 +71,7 @@ def page(run: Run, tables: list[Table], published: Published, figures: list[Figu
             figures=bool(figures),
             tables=bool(further),
             published=bool(published.tables or published.unmatched),
+            others=bool(others),
         ),
         question=run.plan.get("study", {}).get("question", ""),
         drawing=Markup(draw(run.bed, run.plan, Palette(for_page=True))),
@@ -74,6 +83,7 @@ def page(run: Run, tables: list[Table], published: Published, figures: list[Figu
         further=further,
         published=published.tables,
         unmatched=published.unmatched,
+        others=others,
         figures=figures,
         vector=vector,
         findings=run.findings(),
@@ -151,7 +161,9 @@ def _sojourn(run: Run) -> str:
     return f"Sojourn {measured.get('version') or __version__}" + (f", commit {commit}" if commit else "")
 
 
-def _sections(*, uncertainty: bool, figures: bool, tables: bool, published: bool) -> list[tuple[str, str]]:
+def _sections(
+    *, uncertainty: bool, figures: bool, tables: bool, published: bool, others: bool
+) -> list[tuple[str, str]]:
     return [
         ("how", "How it was measured"),
         ("results", "Results"),
@@ -159,6 +171,7 @@ def _sections(*, uncertainty: bool, figures: bool, tables: bool, published: bool
         *([("figures", "Figures")] if figures else []),
         *([("tables", "Tables")] if tables else []),
         *([("published", "Beside the papers")] if published else []),
+        *([("beside", "Beside other tools")] if others else []),
         ("findings", "Findings"),
         ("terms", "Terms"),
         ("record", "The record"),

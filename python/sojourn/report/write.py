@@ -5,19 +5,22 @@ from __future__ import annotations
 import shutil
 from typing import TYPE_CHECKING
 
+from sojourn.report.beside import beside_table
 from sojourn.report.contents import all_figures, all_tables
 from sojourn.report.page import page
 from sojourn.report.published import published_tables
 from sojourn.report.run import Run
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
+    from sojourn.report.beside import ToolResult
     from sojourn.report.figure import Figure
     from sojourn.report.table import Table
 
 
-def write(folder: Path, *, vector: bool) -> Path:
+def write(folder: Path, *, vector: bool, beside: Sequence[ToolResult] = ()) -> Path:
     """Writes the report of a run folder and returns the page's path."""
     run = Run.read(folder)
     report = folder / "report"
@@ -25,11 +28,12 @@ def write(folder: Path, *, vector: bool) -> Path:
         shutil.rmtree(report / name, ignore_errors=True)
         (report / name).mkdir(parents=True)
     tables, published, figures = all_tables(run), published_tables(run), all_figures(run)
-    _write_tables(report / "tables", [*tables, *published.tables])
+    others = [beside_table(run, beside)] if beside else []
+    _write_tables(report / "tables", [*tables, *published.tables, *others])
     if vector:
         _write_figures(report / "figures", figures)
     index = report / "index.html"
-    index.write_text(page(run, tables, published, figures, vector=vector), encoding="utf-8")
+    index.write_text(page(run, tables, published, figures, vector=vector, others=others), encoding="utf-8")
     return index
 
 

@@ -37,6 +37,7 @@ TOLD = {
     "bed-changed": "the machine or the bed is not what it was in the run's first part",
     "time-is-up": "the time that the plan allows was up: the rounds that were measured are judged",
     "interrupted": "interrupted; sojourn run --resume goes on with it",
+    "lost": "blocks are lost",
 }
 """Events that a person is told at once, by name; a sentence of their own comes before these."""
 

@@ -95,6 +95,10 @@ class LocalMachine:
     def require_hosts(self) -> None:
         """All are this machine."""
 
+    def lost_links(self) -> Mapping[str, str]:
+        """None: nobody pulls a cable of this machine's own."""
+        return {}
+
     def gather(self) -> None:
         """Everything is where it should be."""
 
@@ -125,6 +129,11 @@ class LocalMachine:
     def softnet_dropped(self) -> int:
         """Packets that the machine's cores dropped because their backlog was full, since it started."""
         return machine.softnet_dropped()
+
+    def machine_ids(self) -> dict[str, str]:
+        """The identifier of this machine, which all hosts are."""
+        file = Path("/etc/machine-id")
+        return {"machine": file.read_text(encoding="ascii").strip() if file.is_file() else ""}
 
     def machine(self) -> dict[str, Any]:
         """What the machine is, and the tools on it, as `bed.json` keeps it."""

@@ -60,6 +60,10 @@ class SimulatedBackend(LocalMachine):
     def get(self, host: HostName, path: str) -> str:
         return Path(path).read_text()
 
+    def machine_ids(self) -> dict[str, str]:
+        """Simulated time is the same everywhere."""
+        return {}
+
     def socket(self, name: str) -> str:
         return str(StateFile(self._mark.run).socket(name))
 

@@ -63,6 +63,11 @@ class RemoteProcess(subprocess.Popen[Any]):
         """The sentence for a program that was not heard to its end because the connection to its host was lost."""
         return self.remote.line.lost() if self.remote is not None and self.returncode == LOST else None
 
+    @property
+    def where(self) -> str | None:
+        """The host that it runs on, as people read it."""
+        return None if self.remote is None else str(self.remote)
+
     def send_signal(self, sig: int) -> None:
         """Have the keeper send it."""
         if self.poll() is not None:
@@ -107,7 +112,9 @@ class _Machine:
         self._process: subprocess.Popen[str] | None = None
         self._lock = threading.Lock()
         self._silent = False
-        """Whether the keeper could not be told that we live."""
+        """Whether the keeper could not be told that we live, or did not answer."""
+        self.carriers: dict[str, int] = {}
+        """How often each port of the bed has lost its carrier and got it back."""
 
     def __str__(self) -> str:
         return str(self.line)
@@ -158,10 +165,18 @@ class _Machine:
         """Raise MachineError unless the keeper answers."""
         if self._process is None:
             return
-        if not self.send("look") or _first_line(self._process, _READY_SECONDS) != "here":
+        if (gone := self.gone()) is not None:
+            raise MachineError(gone)
+        said = _first_line(self._process, _READY_SECONDS) if self.send("look") else ""
+        first, *ports = said.split() or [""]
+        if first != "here":
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(_KILLED_SECONDS)
-            raise MachineError(self.gone() or f"{self} does not answer any more")
+            gone = self.gone() or f"{self} does not answer any more"
+            self._silent = True
+            raise MachineError(gone)
+        words = (port.partition("=") for port in ports)
+        self.carriers = {name: int(count) for name, _, count in words if count.isascii() and count.isdigit()}
 
     def run(self, argv: Sequence[str], text: str = "") -> str:
         """Run a command outside the bed, with the rights of root."""
@@ -200,6 +215,7 @@ class SshBackend:
         self._token = secrets.token_hex(8)
         self._machines: dict[str, _Machine] = {}
         self._ports: dict[str, str] = {}
+        self._carriers: dict[str, int] = {}
         self._started: list[subprocess.Popen[Any]] = []
         self._folders: dict[tuple[HostName, Path], _Fetched] = {}
         self._tools = ""
@@ -336,12 +352,29 @@ class SshBackend:
         for one in self._machines.values():
             one.require()
 
+    def lost_links(self) -> dict[str, str]:
+        """As the hosts said when they last answered."""
+        before, now = self._carriers, {
+            dev: one.carriers[dev] for one in self._machines.values() for dev in self._ports if dev in one.carriers
+        }  # fmt: skip
+        self._carriers = now
+        lost = {dev for dev, count in now.items() if count > before.get(dev, count)}
+        where = {dev: one for one in self._machines.values() for dev in one.carriers}
+        return {dev: f"{self._ports[dev]} of {where[dev]}" for dev in self._ports if dev in lost}
+
     def gather(self) -> None:
-        """Fetches what is new of every file, and compares it by its hash; of no host where one has gone."""
-        self.require_hosts()
+        """Fetches what is new of every file, and compares it by its hash."""
+        gone: MachineError | None = None
         for one in self._folders.values():
             if one.local.is_dir():  # what was there for a moment only is gone by now
-                _fetch(one)
+                try:
+                    one.machine.require()
+                    _fetch(one)
+                except MachineError as error:
+                    gone = gone or error
+        if gone is not None:
+            raise gone
+        self.require_hosts()
 
     def socket(self, name: str) -> str:
         raise MachineError(f"the program {name} listens at a socket, which cannot be reached on another host yet")
@@ -399,6 +432,9 @@ class SshBackend:
             row.split() for one in self._machines.values() for row in one.line.run(["sh", "-c", script]).splitlines()
         ]
         return sum(int(row[1], 16) for row in rows)
+
+    def machine_ids(self) -> dict[str, str]:
+        return {name: one.found.machine_id for name, one in self._machines.items()}
 
     def machine(self) -> dict[str, Any]:
         """What the hosts are; of the first, under the names that a single machine's facts have."""

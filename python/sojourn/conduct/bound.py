@@ -1,0 +1,72 @@
+"""What a run is bound to: its hosts, their test ports and the instrument. It is not gone on with on another bed.
+
+Hosts are told apart by a digest of their machine identifier, which names nobody. Other changes (a kernel, a governor)
+are logged and compared, and end nothing (conduct/facts.py).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sojourn.binary import find_instrument
+from sojourn.conduct.real_hosts import real_paths
+from sojourn.errors import RequestError
+from sojourn.version import __version__
+
+if TYPE_CHECKING:
+    from sojourn.bed.backend import Backend
+    from sojourn.plan import Plan
+
+PORTS = {"a": "of host A", "b": "of host B", "left": "of the device, towards A", "right": "of the device, towards B"}
+
+
+def bound_to(plan: Plan, backend: Backend) -> dict[str, Any]:
+    """What `bed.json` keeps of a run's first bed, to know it again."""
+    instrument = Path(find_instrument()).read_bytes()
+    return {
+        "version": __version__,
+        "instrument": hashlib.sha256(instrument).hexdigest()[:16],
+        "hosts": {name: _digest(identifier) for name, identifier in backend.machine_ids().items() if identifier},
+        "paths": {name: asdict(path) for name, path in real_paths(plan).items()},
+    }
+
+
+def require_same(began: dict[str, Any], now: dict[str, Any], folder: Path) -> None:
+    """Refuse to go on with a run on another bed than it was begun on; one of an earlier version told of none."""
+    differ = [*_other_hosts(began, now), *_other_ports(began, now), *_other_instrument(began, now)]
+    if differ:
+        raise RequestError(
+            f"{folder} was begun on another bed ({'; '.join(differ)}): go on with it there, or begin a run anew"
+        )
+
+
+def _other_hosts(began: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    before, after = began.get("hosts", {}), now["hosts"]
+    names = [name for name in after if name in before and before[name] != after[name]]
+    return [f"host {name.upper() if len(name) == 1 else name} is another machine" for name in names]
+
+
+def _other_ports(began: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    before, after = began.get("paths", {}), now["paths"]
+    found = [f"path {name} is new" for name in after.keys() - before.keys() if before]
+    found += [f"path {name} is gone" for name in before.keys() - after.keys()]
+    return sorted(found) + [
+        f"the port {PORTS[end]}, of path {name} was {before[name].get(end)}, is {port}"
+        for name in after if name in before
+        for end, port in after[name].items() if before[name].get(end) != port
+    ]  # fmt: skip
+
+
+def _other_instrument(began: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    if began.get("version", now["version"]) != now["version"]:
+        return [f"Sojourn was {began['version']}, is {now['version']}"]
+    is_other = began.get("instrument", now["instrument"]) != now["instrument"]
+    return ["the instrument is not the one that it was"] if is_other else []
+
+
+def _digest(identifier: str) -> str:
+    """As machine-id(5) asks of who writes it down: of no use to tell the machine elsewhere."""
+    return hashlib.sha256(f"sojourn bed {identifier}".encode()).hexdigest()[:16]

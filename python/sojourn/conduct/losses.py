@@ -1,0 +1,102 @@
+"""Which trials a run has lost: noted when they begin and when their batch is closed, told when something takes them.
+
+A host that goes takes what was measured since all hosts last answered: what looks like loss there may be the host. A
+link that loses its carrier takes the trials over its path. A process that dies takes what was not recorded whole. Does
+not measure, and does not decide what is whole (each method's `whole`).
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from sojourn.errors import MachineError, SojournError
+from sojourn.records.log import read_log
+from sojourn.records.lost import BEGUN, CLOSED, LOST, LostTrial, begun_trials, named, still_lost
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from sojourn.conduct.archive import Log
+    from sojourn.conduct.part import Session
+    from sojourn.plan.trial import Trial
+    from sojourn.records import RunFolder
+
+CUT = "it had not ended, or its records had not been fetched, when the run ended"
+
+
+@contextmanager
+def batch_of(session: Session) -> Iterator[Callable[[Trial[Any]], None]]:
+    """A batch of trials: call what it gives as each begins. At the end of the block all hosts must be there."""
+    begun: list[Trial[Any]] = []
+
+    def begin(trial: Trial[Any]) -> None:
+        session.log(BEGUN, part=session.part.number, trial=trial.block)
+        begun.append(trial)
+
+    backend = session.site.bed.backend
+    try:
+        yield begin
+        backend.require_hosts()
+    except SojournError:
+        _tell_after_error(session, begun)
+        raise
+    session.log(CLOSED, part=session.part.number, trials=[trial.block for trial in begun])
+    if hit := _hit_by_links(session, begun):
+        told = tell(session.log, session.part.number, *hit)
+        session.screen.say(f"{hit[0]}: {named(told)}")
+
+
+def begin_to_watch(session: Session) -> None:
+    """What happened to links before the first batch is the bed's own doing."""
+    backend = session.site.bed.backend
+    backend.require_hosts()
+    backend.lost_links()
+
+
+def tell(log: Log, part: int, why: str, trials: Sequence[Trial[Any]]) -> list[LostTrial]:
+    """Log that these trials of a part are lost."""
+    lost = [LostTrial(one.block, part, one.round, one.device, one.cell, why) for one in trials]
+    kept = [{"block": one.block, "round": one.round, "path": one.path, "cell": one.cell} for one in lost]
+    log(LOST, part=part, why=why, trials=kept, sentence=f"{named(lost)} ({why})")
+    return lost
+
+
+def tell_cut(folder: RunFolder, every: Sequence[Trial[Any]], whole: set[int], log: Log) -> list[LostTrial]:
+    """Log which trials began and are neither whole nor told lost already; gives all that are lost now."""
+    entries = read_log(folder.log)
+    known, begun = still_lost(entries), begun_trials(entries)
+    already = {one.block for one in known}
+    trials = {one.block: one for one in every}
+    cut = sorted(block for block in begun.keys() & trials.keys() if block not in whole and block not in already)
+    for part in sorted({begun[block] for block in cut}):
+        known += tell(log, part, CUT, [trials[block] for block in cut if begun[block] == part])
+    return sorted(known, key=lambda one: one.block)
+
+
+def lost_of(folder: RunFolder) -> list[LostTrial]:
+    """What is lost, and was not measured again."""
+    return still_lost(read_log(folder.log))
+
+
+def _tell_after_error(session: Session, begun: Sequence[Trial[Any]]) -> None:
+    """After an error in a batch: whether a host or a link took what was measured."""
+    part = session.part.number
+    try:
+        session.site.bed.backend.require_hosts()
+    except MachineError as gone:
+        if begun:
+            tell(session.log, part, str(gone), begun)
+        return
+    if hit := _hit_by_links(session, begun):
+        tell(session.log, part, *hit)
+
+
+def _hit_by_links(session: Session, begun: Sequence[Trial[Any]]) -> tuple[str, list[Trial[Any]]] | None:
+    """Why trials are lost whose path lost a link meanwhile, and which; None where no link did."""
+    lost = session.site.bed.backend.lost_links()
+    if not lost:
+        return None
+    link = session.site.bed.topology.link
+    hit = [one for one in begun if any(port.dev in lost for port in link(one.path).ports)]
+    return (f"{' and '.join(lost.values())} lost its link", hit) if hit else None

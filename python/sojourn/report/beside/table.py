@@ -1,0 +1,97 @@
+"""The table in which figures of other tools stand beside ours of the same kind: theirs as told, ours with intervals."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sojourn.report.beside.figure import JITTER, LOSS, ONE_WAY, RATE, ROUND_TRIP, UNITS, Theirs, ToolResult
+from sojourn.report.numbers import NOTHING, duration, percent
+from sojourn.report.table import Column, Entry, Table, text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from sojourn.report.run import Run
+
+NAME = "beside"
+OURS = {
+    ROUND_TRIP: ("rtt",),
+    ONE_WAY: ("one_way_delay",),
+    JITTER: ("ipdv", "pdv"),
+    RATE: ("throughput", "goodput", "rate"),
+    LOSS: ("loss", "loss_ratio"),
+}
+"""Our quantities of each kind, over whole paths."""
+
+STATISTICS = ("min", "mean", "p50", "p99", "max")
+NOTE = (
+    "Theirs as the tools told them, in our units; ours from this run, with their intervals. No interval of ours "
+    "contains anything of theirs: the tools ran at other times, sent other packets, and count from other moments."
+)
+
+
+def beside_table(run: Run, several: Sequence[ToolResult]) -> Table:
+    """Every figure of the files, and ours of the kinds that they have."""
+    columns = (
+        Column(("kind",), "What", numeric=False),
+        Column(("source",), "Measured by", numeric=False),
+        Column(("of",), "Of", numeric=False),
+        Column(("statistic",), "Statistic", numeric=False),
+        Column(("value", "unit"), "Value"),
+        Column(("ci_low", "ci_high"), "Interval"),
+        Column(("n",), "n"),
+    )
+    rows: list[tuple[Entry, ...]] = []
+    for kind in UNITS:
+        theirs = [(one, figure) for one in several for figure in one.figures if figure.kind == kind]
+        if theirs:
+            rows += (_theirs(one, figure) for one, figure in theirs)
+            rows += _ours(run, kind)
+    return Table(NAME, "Beside other tools", columns, tuple(rows), NOTE, wide=True, grouped=True)
+
+
+def _theirs(one: ToolResult, figure: Theirs) -> tuple[Entry, ...]:
+    return (
+        text(figure.kind),
+        text(f"{one.tool} ({one.name})"),
+        text(figure.of),
+        text(figure.statistic),
+        _value(figure.value, figure.kind),
+        Entry(NOTHING, (None, None)),
+        Entry(NOTHING if figure.n is None else f"{figure.n}", (figure.n,)),
+    )
+
+
+def _ours(run: Run, kind: str) -> Iterator[tuple[Entry, ...]]:
+    for row in run.results.iter_rows(named=True):
+        if row["quantity"] in OURS[kind] and row["statistic"] in STATISTICS and row["unit"] in (UNITS[kind], "ratio"):
+            cell = run.cell_of(row)
+            where = f"{row['device']}, {cell.label}" if cell is not None else str(row["device"])
+            yield (
+                text(kind),
+                text("Sojourn (this run)"),
+                text(where, str(row["device"])),
+                text(str(row["statistic"])),
+                _value(row["estimate"], kind),
+                _interval(row, kind),
+                Entry(f"{row['n']}", (row["n"],)),
+            )
+
+
+def _interval(row: dict[str, Any], kind: str) -> Entry:
+    low, high = row["ci_low"], row["ci_high"]
+    if low is None or high is None:
+        return Entry(NOTHING, (low, high))
+    return Entry(f"{_words(low, kind)} to {_words(high, kind)}", (low, high))
+
+
+def _value(value: float | None, kind: str) -> Entry:
+    return Entry(_words(value, kind), (value, UNITS[kind]))
+
+
+def _words(value: float | None, kind: str) -> str:
+    if value is None:
+        return NOTHING
+    if UNITS[kind] == "ns":
+        return duration(value)
+    return percent(float(f"{value:.4g}")) if UNITS[kind] == "1" else f"{value / 1e6:.4g} Mbit/s"

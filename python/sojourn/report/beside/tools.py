@@ -1,0 +1,166 @@
+"""The formats of four tools: JSON of iperf3 (-J), irtt (-o) and flent (.flent.gz), and the full log of sockperf.
+
+Each reader takes what it knows where it is a number, and leaves the rest. Units: iperf3 has bit/s, µs (RTT) and ms
+(jitter), irtt ns, sockperf s and µs, flent what its SERIES_META or the name of a series says.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sojourn.report.beside.figure import JITTER, LOSS, ONE_WAY, RATE, ROUND_TRIP, Theirs, plain
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+Told = tuple[str | None, list[Theirs]]
+
+SOCKPERF_HEAD = re.compile(rb"^packet, *txTime\(sec\), *rxTime\(sec\)", re.MULTILINE)
+MOST_FIGURES = 200
+MOST_VALUES = 10_000_000
+LARGEST = 1e18
+"""No time in ns, and no rate, is beyond it."""
+
+
+def is_csv(words: bytes) -> bool:
+    """Whether it is a full log of sockperf."""
+    return SOCKPERF_HEAD.search(words[: 1 << 20]) is not None
+
+
+def of_csv(words: bytes) -> Told:
+    """Round trips of `sockperf ping-pong --full-log`: arrival less departure; its own "latency" is half of that."""
+    head = SOCKPERF_HEAD.search(words)
+    rows = words[head.start() :].split(b"\n")[1:] if head else []
+    found = []
+    for row in rows[:MOST_VALUES]:
+        cells = row.split(b",")
+        if len(cells) < 3:
+            continue
+        sent, received = (_number(cell) for cell in cells[1:3])
+        if sent is not None and received is not None and 0 <= sent <= received:
+            found.append((received - sent) * 1e9)
+    values = np.asarray(found, dtype=np.float64)
+    return "sockperf", list(_of_values(ROUND_TRIP, "ping-pong", values[values < LARGEST]))
+
+
+def of_json(value: Any) -> Told:
+    """The figures of a JSON of iperf3, irtt or flent; no tool where it is none of these."""
+    if not isinstance(value, dict):
+        return None, []
+    for knows, tool, read in (
+        (_is_iperf3, "iperf3", _iperf3),
+        (_is_irtt, "irtt", _irtt),
+        (_is_flent, "flent", _flent),
+    ):
+        if knows(value):
+            version = _version(value)
+            return f"{tool} {version}" if version else tool, list(read(value))[:MOST_FIGURES]
+    return None, []
+
+
+def _is_iperf3(value: dict[str, Any]) -> bool:
+    return isinstance(value.get("end"), dict) and isinstance(value.get("start"), dict)
+
+
+def _is_irtt(value: dict[str, Any]) -> bool:
+    return isinstance(value.get("stats"), dict) and "round_trips" in value
+
+
+def _is_flent(value: dict[str, Any]) -> bool:
+    return isinstance(value.get("results"), dict) and "x_values" in value
+
+
+def _version(value: dict[str, Any]) -> str:
+    told = _at(value, "start", "version") or _at(value, "version", "irtt") or _at(value, "metadata", "FLENT_VERSION")
+    return plain(told)[:20].removeprefix("iperf ") if isinstance(told, str) else ""
+
+
+def _iperf3(value: dict[str, Any]) -> Iterator[Theirs]:
+    end = value["end"]
+    for key, of in (("sum_sent", "sent"), ("sum_received", "received")):
+        yield from _one(RATE, of, "mean", _at(end, key, "bits_per_second"), 1.0)
+    total = end.get("sum")  # of UDP alone; of TCP it is not there
+    count = _whole(_at(total, "packets"))
+    yield from _one(JITTER, "UDP", "mean", _at(total, "jitter_ms"), 1e6, count)
+    yield from _one(LOSS, "UDP", "mean", _at(total, "lost_percent"), 0.01, count)
+    streams = end.get("streams")
+    for number, stream in enumerate(streams if isinstance(streams, list) else [], start=1):
+        for key, statistic in (("min_rtt", "min"), ("mean_rtt", "mean"), ("max_rtt", "max")):
+            of = f"TCP's smoothed RTT, stream {number}"
+            yield from _one(ROUND_TRIP, of, statistic, _at(stream, "sender", key), 1e3)
+
+
+IRTT = (("rtt", ROUND_TRIP, "RTT"), ("send_delay", ONE_WAY, "send delay"), ("receive_delay", ONE_WAY, "receive delay"),
+        ("ipdv_round_trip", JITTER, "IPDV of round trips"))  # fmt: skip
+
+
+def _irtt(value: dict[str, Any]) -> Iterator[Theirs]:
+    stats = value["stats"]
+    for key, kind, of in IRTT:
+        count = _whole(_at(stats, key, "n"))
+        for name, statistic in (("min", "min"), ("mean", "mean"), ("median", "p50"), ("max", "max")):
+            yield from _one(kind, of, statistic, _at(stats, key, name), 1.0, count)
+    yield from _one(LOSS, "packets", "mean", stats.get("packet_loss_percent"), 0.01, _whole(stats.get("packets_sent")))
+
+
+FLENT = {
+    "ms": (ROUND_TRIP, 1e6), "us": (ROUND_TRIP, 1e3), "s": (ROUND_TRIP, 1e9),
+    "bits/s": (RATE, 1.0), "kbits/s": (RATE, 1e3), "mbits/s": (RATE, 1e6), "gbits/s": (RATE, 1e9),
+}  # fmt: skip
+"""Units of flent's series, in small letters, with what they are and the factor to our unit."""
+
+
+def _flent(value: dict[str, Any]) -> Iterator[Theirs]:
+    metas = _at(value, "metadata", "SERIES_META")
+    for name, series in list(value["results"].items())[:MOST_FIGURES]:
+        unit = _at(metas, name, "UNITS")
+        words = unit if isinstance(unit, str) else "ms" if str(name).lower().startswith("ping") else ""
+        kind, factor = FLENT.get(words.lower(), ("", 0.0))
+        if kind and isinstance(series, list):
+            numbers = [one for one in map(_number, series[:MOST_VALUES]) if one is not None]
+            values = np.asarray(numbers, dtype=np.float64) * factor
+            yield from _of_values(kind, plain(str(name))[:60], values[np.abs(values) < LARGEST])
+
+
+STATISTICS = (("min", 0.0), ("p50", 0.5), ("p99", 0.99), ("max", 1.0))
+
+
+def _of_values(kind: str, of: str, values: NDArray[np.float64]) -> Iterator[Theirs]:
+    if not len(values):
+        return
+    yield Theirs(kind, of, "mean", float(values.mean()), len(values))
+    for (statistic, _), value in zip(STATISTICS, np.quantile(values, [share for _, share in STATISTICS]), strict=True):
+        yield Theirs(kind, of, statistic, float(value), len(values))
+
+
+def _one(kind: str, of: str, statistic: str, told: Any, factor: float, n: int | None = None) -> Iterator[Theirs]:
+    number = _number(told) if isinstance(told, int | float) else None
+    if number is not None and 0 <= number * factor < LARGEST:
+        yield Theirs(kind, of, statistic, number * factor, n)
+
+
+def _number(told: Any) -> float | None:
+    """A finite number, of JSON or of a cell."""
+    if isinstance(told, bool) or not isinstance(told, int | float | bytes):
+        return None
+    try:
+        number = float(told)
+    except (OverflowError, ValueError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _whole(told: Any) -> int | None:
+    return told if isinstance(told, int) and not isinstance(told, bool) and 0 <= told < LARGEST else None
+
+
+def _at(value: Any, *path: str) -> Any:
+    for name in path:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value

@@ -1,0 +1,138 @@
+"""Results of other tools beside ours: figures of real files in our units, refusals, and a report that shows both."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sojourn.analysis import analyse
+from sojourn.errors import RequestError, SojournError
+from sojourn.report import write_report
+from sojourn.report.beside import ToolResult, files, read_result
+from sojourn.report.beside.files import result_of
+
+FILES = Path(__file__).parent / "other_tools"
+"""Of iperf3 3.12, irtt 0.9.0 and sockperf over a loopback interface; that of flent is made up in its format."""
+
+
+def figures(one: ToolResult) -> dict[tuple[str, str, str], float]:
+    return {(figure.kind, figure.of, figure.statistic): figure.value for figure in one.figures}
+
+
+def test_iperf3_tells_rates_losses_and_round_trips_in_our_units() -> None:
+    tcp = read_result(FILES / "iperf3.json")
+    end = json.loads((FILES / "iperf3.json").read_text())["end"]
+    assert tcp.tool == "iperf3 3.12"
+    found = figures(tcp)
+    assert found["throughput", "received", "mean"] == end["sum_received"]["bits_per_second"]
+    rtt_us = end["streams"][0]["sender"]["mean_rtt"]
+    assert found["round-trip time", "TCP's smoothed RTT, stream 1", "mean"] == pytest.approx(rtt_us * 1000)
+    udp = figures(read_result(FILES / "iperf3-udp.json"))
+    end = json.loads((FILES / "iperf3-udp.json").read_text())["end"]
+    assert udp["jitter", "UDP", "mean"] == pytest.approx(end["sum"]["jitter_ms"] * 1e6)
+    assert udp["loss", "UDP", "mean"] == 0
+
+
+def test_irtt_tells_nanoseconds_packed_or_not(tmp_path: Path) -> None:
+    plain = FILES / "irtt.json"
+    stats = json.loads(plain.read_text())["stats"]
+    packed = tmp_path / "irtt.json.gz"
+    packed.write_bytes(gzip.compress(plain.read_bytes()))
+    assert figures(read_result(packed)) == (found := figures(read_result(plain)))
+    assert found["round-trip time", "RTT", "p50"] == stats["rtt"]["median"]
+    assert found["one-way delay", "send delay", "max"] == stats["send_delay"]["max"]
+
+
+def test_a_round_trip_of_sockperf_is_arrival_less_departure() -> None:
+    found = read_result(FILES / "sockperf.csv")
+    lines = (FILES / "sockperf.csv").read_text().partition("latency(usec)\n")[2].splitlines()
+    rows = [[float(cell) for cell in line.split(",")] for line in lines if line.count(",") == 3]
+    mean_ns = sum((received - sent) * 1e9 for _, sent, received, _ in rows) / len(rows)
+    half_us = sum(half for *_, half in rows) / len(rows)
+    (mean,) = [one for one in found.figures if one.statistic == "mean"]
+    assert (found.tool, mean.n) == ("sockperf", len(rows))
+    assert mean.value == pytest.approx(mean_ns)
+    assert mean.value == pytest.approx(2 * half_us * 1000, rel=1e-3), "its own latency is half a round trip"
+
+
+def test_flent_has_a_unit_for_each_series() -> None:
+    found = figures(read_result(FILES / "rrul.flent.gz"))
+    assert found["round-trip time", "Ping (ms) ICMP", "p50"] == pytest.approx(15e6)
+    assert found["throughput", "TCP download", "max"] == pytest.approx(96e6)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "neither JSON nor a log of sockperf"),
+        (b"[1, 2]", "no result file that is known: expected one of iperf3 -J, irtt -o, sockperf --full-log or flent"),
+        (b'{"start": {}, "end": {}, "error": "unable to connect"}', "a file of iperf3 without a figure"),
+        (b"packet, txTime(sec), rxTime(sec), latency(usec)\n1, x, y\n", "a file of sockperf without a figure"),
+        (b"\x1f\x8b\x08garbage", "damaged as gzip"),
+        (b"[" * 100_000, "neither JSON"),
+    ],
+)
+def test_what_is_no_result_is_refused(content: bytes, said: str) -> None:
+    with pytest.raises(RequestError) as refused:
+        result_of(content, "some\x1bfile")
+    assert said in str(refused.value)
+    assert "\x1b" not in str(refused.value)
+
+
+def test_a_packed_file_is_unpacked_no_further_than_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "MOST_BYTES", 1 << 20)
+    with pytest.raises(RequestError, match="more than 1 MiB: nothing of it is read"):
+        result_of(gzip.compress(bytes(64 << 20)), "bomb")
+
+
+LEAF = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8)
+KEYS = ["start", "end", "stats", "round_trips", "results", "x_values", "rtt", "sum", "sum_sent", "bits_per_second",
+        "streams", "sender", "mean_rtt", "metadata", "SERIES_META", "UNITS", "version", "n", "median"]  # fmt: skip
+ANY = st.recursive(
+    LEAF, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=6)
+)
+
+
+@given(st.dictionaries(st.sampled_from(KEYS), ANY, max_size=8))
+def test_no_json_of_others_breaks_a_reader(value: object) -> None:
+    try:
+        found = result_of(json.dumps(value).encode(), "theirs")
+    except SojournError:
+        return
+    assert all(0 <= one.value < 1e18 or one.kind == "throughput" for one in found.figures)
+
+
+def test_a_report_has_theirs_beside_ours_and_changes_nothing_of_ours(tmp_path: Path) -> None:
+    with tarfile.open(Path("tests/golden/bridge-latency.tar.xz")) as archive:
+        archive.extractall(tmp_path, filter="data")
+    folder = next(tmp_path.rglob("plan.toml")).parent
+    analyse(folder)
+    before = (folder / "analysis/results.json").read_bytes()
+    page = write_report(folder, beside=[read_result(FILES / "irtt.json"), read_result(FILES / "iperf3.json")])
+    assert (folder / "analysis/results.json").read_bytes() == before
+    words = page.read_text()
+    assert '<h2 id="beside">Beside other tools</h2>' in words
+    assert "irtt 0.9.0 (irtt.json)" in words
+    with (folder / "report/tables/beside.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    trips = [row for row in rows if row["kind"] == "round-trip time"]
+    assert {row["source"] for row in trips} == {
+        "irtt 0.9.0 (irtt.json)",
+        "iperf3 3.12 (iperf3.json)",
+        "Sojourn (this run)",
+    }
+    ours = [row for row in trips if row["source"].startswith("Sojourn")]
+    kept = {str(row["estimate"]) for row in json.loads(before) if row["quantity"] == "rtt"}
+    assert ours
+    assert {float(row["value"]) for row in ours} <= {float(f"{float(one):.12g}") for one in kept if one != "None"}
+    assert all(not row["ci_low"] for row in trips if not row["source"].startswith("Sojourn"))
+    write_report(folder)
+    assert not (folder / "report/tables/beside.csv").exists()
+    assert "Beside other tools" not in page.read_text()

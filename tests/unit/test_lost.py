@@ -1,0 +1,105 @@
+"""Lost blocks: what a log tells of them, what the analysis leaves out, and what it says."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from pathlib import Path
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sojourn.analysis import analyse
+from sojourn.records import read_table
+from sojourn.records.lost import begun_trials, lost_trials, named, still_lost
+
+WHY = "host B (b.lab): the SSH connection was lost"
+
+
+def lost(part: int, *blocks: int) -> dict[str, Any]:
+    trials = [{"block": block, "round": block // 6, "path": "bridge", "cell": 2} for block in blocks]
+    return {"event": "lost", "part": part, "why": WHY, "trials": trials}
+
+
+def closed(part: int, *blocks: int) -> dict[str, Any]:
+    return {"event": "closed", "part": part, "trials": list(blocks)}
+
+
+def test_a_block_is_lost_until_a_later_part_has_closed_it() -> None:
+    log = [closed(0, 1, 2, 3), lost(0, 7, 8), closed(0, 7), closed(1, 7)]
+    assert [(one.block, one.part, one.again) for one in lost_trials(log)] == [(7, 0, True), (8, 0, False)]
+    assert [one.block for one in still_lost(log)] == [8]
+    again = [*log, lost(1, 7)]
+    assert [(one.block, one.part) for one in still_lost(again)] == [(7, 1), (8, 0)]
+
+
+def test_people_read_session_round_path_and_cell_of_each() -> None:
+    (one,) = lost_trials([lost(3, 13)])
+    assert named([one]) == "1 block is lost: session 3, round 2, bridge, cell 2 (block 13)"
+    many = named(lost_trials([lost(0, *range(40))]))
+    assert many.startswith("40 blocks are lost: session 0, round 0, bridge, cell 2 (block 0); ")
+    assert many.endswith("; and 28 more, which log.jsonl names")
+
+
+def test_the_part_in_which_a_trial_began_last_is_known() -> None:
+    log: list[dict[str, Any]] = [
+        {"event": "begun", "part": 0, "trial": 4},
+        {"event": "begun", "part": 2, "trial": 4},
+        {"event": "begun"},
+    ]
+    assert begun_trials(log) == {4: 2}
+    assert begun_trials([*log, {"event": "interrupted"}]) == {}
+
+
+KEYS = ["event", "part", "trials", "trial", "block", "round", "cell", "path", "why"]
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=6),
+    max_leaves=20,
+)  # fmt: skip
+
+
+ENTRY = st.dictionaries(
+    st.sampled_from(["event", "part", "trials", "trial"]),
+    st.sampled_from(["lost", "closed", "begun"]) | JSON,
+    max_size=4,
+)
+
+
+@given(st.lists(ENTRY, max_size=5))
+def test_a_log_of_others_breaks_nothing(log: list[dict[str, Any]]) -> None:
+    for one in still_lost(log):
+        assert one.name
+    begun_trials(log)
+
+
+def rtt_row(folder: Path, cell: int) -> dict[str, Any]:
+    """The median round trip over the bridge."""
+    rows = json.loads((folder / "analysis/results.json").read_text())
+    wanted = ("bridge", "rtt", "p50", cell)
+    found: dict[str, Any] = next(
+        row for row in rows if (row["device"], row["quantity"], row["statistic"], row["cell"]) == wanted
+    )
+    return found
+
+
+def test_the_analysis_leaves_out_what_is_lost_and_says_so(tmp_path: Path) -> None:
+    with tarfile.open(Path("tests/golden/bridge-latency.tar.xz")) as archive:
+        archive.extractall(tmp_path, filter="data")
+    folder = next(tmp_path.rglob("plan.toml")).parent
+    analyse(folder)
+    block = read_table(folder / "records", "blocks").frame.filter(device="bridge").row(0, named=True)
+    before = rtt_row(folder, block["cell"])
+    trial = {"block": block["block"], "round": block["round"], "path": "bridge", "cell": block["cell"]}
+    told = {"event": "lost", "part": block["part"], "why": WHY, "trials": [trial]}
+    with (folder / "log.jsonl").open("a") as log:
+        log.write(f"{json.dumps(told)}\n")
+    assert analyse(folder).verdict == "doubtful"
+    now = rtt_row(folder, block["cell"])
+    assert now["probes"] == before["probes"] - (block["count"] - block["warmup"])
+    assert "blocks_lost" in now["findings"]
+    findings = json.loads((folder / "analysis/verdict.json").read_text())["findings"]
+    (finding,) = [one for one in findings if one["name"] == "blocks_lost"]
+    assert f"round {block['round']}, bridge, cell {block['cell']} (block {block['block']})" in finding["sentence"]
+    assert finding["severity"] == "doubtful"
