@@ -25,11 +25,11 @@ from starlette.responses import PlainTextResponse
 
 from sojourn.errors import MachineError, RequestError
 from sojourn.records import RunFolder
-from sojourn.watch.follow import BUILDING, FAILED, FINISHED, MEASURING, Follower
+from sojourn.watch.follow import BUILDING, FAILED, FINISHED, MEASURING, WAITING, Follower
 from sojourn.watch.guard import Guard
 from sojourn.watch.look import looked
-from sojourn.watch.place import Place, remember, remembered
-from sojourn.watch.runs import Runs
+from sojourn.watch.place import Place, placed, remember, remembered
+from sojourn.watch.runs import MOST_FOLLOWED, Runs
 from sojourn.watch.server import listen, serve
 from tests.unit.in_process import sojourn
 
@@ -214,6 +214,15 @@ def test_a_port_that_is_taken_is_refused_if_it_was_asked_for_and_passed_over_if_
         assert again.getsockname() == ("127.0.0.1", port)
 
 
+def test_a_port_that_another_has_now_hears_no_token_that_is_still_good() -> None:
+    known = Place(4712, TOKEN)
+    assert placed(4712, known) == known
+    moved = placed(4713, known)
+    assert moved.port == 4713
+    assert moved.token != TOKEN, "pages that are open ask whoever has the port, and say the old one"
+    assert placed(4713, Place(0, TOKEN)) == Place(4713, TOKEN), "there was no server before"
+
+
 def test_what_is_no_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match="is not there: expected a run folder, or a folder that holds some"):
         serve(tmp_path / "nothing", 0, looks=False, say=print)
@@ -250,6 +259,12 @@ def test_a_look_says_what_the_report_says_and_at_a_run_that_goes_on_what_is_ther
     assert 0 < sum(one["done"] for one in told["cells"]) < sum(one["planned"] for one in told["cells"])
     assert not {one["name"] for one in told["findings"]} & {"truncated_record", "incomplete"}
     assert any(row["ci_low"] is not None for row in told["figures"]), "its figures have intervals already"
+    with (half / "log.jsonl").open("a", encoding="utf-8") as log:
+        log.write(line(10**6, "failed", message="the disk is full"))
+    assert "incomplete" in {one["name"] for one in looked(half)["findings"]}, "it does not go on"
+    with (half / "log.jsonl").open("a", encoding="utf-8") as log:
+        log.write(line(10**6 + 1, "started", study="bridge-latency", blocks=99))
+    assert "incomplete" not in {one["name"] for one in looked(half)["findings"]}, "somebody has resumed it"
 
 
 def cut_short(run: Path, into: Path) -> Path:
@@ -277,6 +292,35 @@ def test_a_folder_of_runs_lists_each_and_follows_no_link(run: Path, tmp_path: Pa
     assert told["verdict"] == json.loads(RunFolder(run).verdict.read_text())["verdict"]
 
 
+def test_of_a_log_that_grows_only_what_is_new_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(MOST_FOLLOWED + 1):
+        folder = RunFolder(tmp_path / f"r{number:02}")
+        folder.records.mkdir(parents=True)
+        folder.plan.write_text("")
+        folder.log.write_text(line(0, "started", study="made-up", blocks=9) + block(1, 0, "wire", 1.0))
+        os.utime(folder.log, (1_000 + number, 1_000 + number))
+    runs = Runs(tmp_path)
+    assert {one["done"] for one in runs.told()} == {1}
+    taken: list[bytes] = []
+    take = Follower._take
+
+    def noted(follower: Follower, said: bytes) -> None:
+        taken.append(said)
+        take(follower, said)
+
+    monkeypatch.setattr(Follower, "_take", noted)
+    runs.told()
+    assert taken == [], "nothing has changed"
+    with RunFolder(tmp_path / "r00").log.open("a") as log:
+        log.write(block(2, 1, "wire", 1.0))
+    assert next(one for one in runs.told() if one["name"] == "r00")["done"] == 2
+    assert len(taken) == 1
+    with RunFolder(tmp_path / "r00").log.open("a") as log:
+        log.write(line(3, "finished"))
+    assert next(one for one in runs.told() if one["name"] == "r00")["state"] == FINISHED
+    assert (len(taken), len(runs._followed)) == (2, MOST_FOLLOWED - 1), "one that is over is followed no more"
+
+
 @contextmanager
 def served(folder: Path, home: Path, *options: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """The address that a server prints, and the server."""
@@ -294,6 +338,70 @@ def served(folder: Path, home: Path, *options: str) -> Iterator[tuple[str, subpr
                 process.communicate(timeout=30)
             except subprocess.TimeoutExpired:
                 process.kill()
+
+
+def first_event(address: str) -> dict[str, Any]:
+    """What a page is told first."""
+    with urllib.request.urlopen(f"{address}events", timeout=30) as events:
+        while not (words := events.readline().decode()).startswith("data: "):
+            assert words
+        told: dict[str, Any] = json.loads(words.removeprefix("data: "))
+        return told
+
+
+def test_a_folder_in_which_no_run_has_begun_says_so_and_shows_it_when_it_has(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    folder.path.mkdir()
+    with served(folder.path, tmp_path / "state", "--no-looks") as (address, _):
+        assert first_event(address) == {"runs": [], "begun": False}
+        with urllib.request.urlopen(address, timeout=30) as page:
+            assert "Not begun" in page.read().decode()
+        folder.records.mkdir()
+        folder.plan.write_text("")
+        assert first_event(address)["state"] == WAITING == "not begun"
+        folder.log.write_text(line(0, "started", study="made-up", blocks=9))
+        assert first_event(address)["state"] == BUILDING
+
+
+def test_a_server_reads_of_etc_what_a_program_needs_to_start(run: Path, tmp_path: Path) -> None:
+    """Under sudo it could read all of it: a private key of the machine, the passwords."""
+    secret, here = Path("/etc/sojourn-test-secret"), tmp_path / "here"
+    here.mkdir()
+    secret = secret if os.geteuid() == 0 else Path("/etc/hostname")
+    if os.geteuid() == 0:
+        secret.write_text("secret", encoding="utf-8")
+        secret.chmod(0o600)
+    try:
+        said = confined(
+            f"open({str(secret)!r}).read()", "open('/etc/shadow').read()", "__import__('time').localtime()",
+            "__import__('hashlib').sha256(b'x').hexdigest()", "__import__('pyarrow').array([1])",
+            f"open({str(run / 'plan.toml')!r}).read()", readable=run,
+        )  # fmt: skip
+    finally:
+        if os.geteuid() == 0:
+            secret.unlink()
+    assert said == ["PermissionError", "PermissionError", "done", "done", "done", "done"]
+
+
+def confined(*tried: str, readable: Path) -> list[str]:
+    """What becomes of each expression in a program that has given up its rights."""
+    program = f"""
+from pathlib import Path
+from sojourn.watch.confine import confine
+if confine([Path({str(readable)!r})]) is not None:
+    print("no landlock")
+for one in {tried!r}:
+    try:
+        eval(one)
+        print("done")
+    except Exception as error:
+        print(type(error).__name__)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    said = done.stdout.split("\n")[:-1]
+    if said[0] == "no landlock":
+        pytest.skip("this kernel has no Landlock")
+    return said
 
 
 def opened(address: str, **headers: str) -> int:

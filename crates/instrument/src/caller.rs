@@ -4,11 +4,27 @@ use std::fs;
 use std::path::Path;
 use std::thread;
 
+use rustix::process::chdir;
 use sojourn_record::private;
-use sojourn_rights::{self as rights, Identity};
+use sojourn_rights::{self as rights, Folders, Identity};
+
+use crate::failure::of_path;
 
 /// Made and removed again, to try whether files can be.
 pub const TRIED: &str = "tried.part";
+
+/// What a folder is called that [`enter`] went into.
+pub const HERE: &str = ".";
+
+/// Goes into a folder while every right is held, and opens it: whoever this becomes finds [`HERE`] although the folders above are
+/// closed to that user, as another's home is to root without capabilities.
+///
+/// # Errors
+/// When there is no such folder, or it is out of reach.
+pub fn enter(folder: &Path) -> anyhow::Result<Folders> {
+    chdir(folder).map_err(|error| of_path("enter", folder, error.into()))?;
+    Ok(Folders::open([HERE])?)
+}
 
 /// Becomes who called sudo, capabilities kept, where `can_have` finds as that user that all that is needed can be had; else stays
 /// root, whose it then is.

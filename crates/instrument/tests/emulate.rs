@@ -192,6 +192,31 @@ fn the_log_of_one_that_was_killed_is_replayed_as_far_as_it_goes_and_recovered() 
 }
 
 #[test]
+fn more_logs_than_are_read_at_once_are_refused_and_a_choice_of_them_is_not() {
+    let (folder, whole) = (folder("many"), folder("never"));
+    fs::create_dir_all(&folder).expect("makes");
+    for part in 0..481 {
+        fs::write(folder.join(format!("emulation-x-{part:03}.jsonl")), "").expect("writes");
+    }
+    let [log, whole] = [&folder, &whole].map(|path| path.to_str().expect("a name").to_owned());
+    for words in [&["emulate", "replay", &log][..], &["emulate", "recover", &log, "-o", &whole]] {
+        let (status, problem) = done(words);
+        assert!(status == 2 && problem.contains("at most 480 are read at once"), "{problem}");
+        assert_eq!(problem.lines().count(), 1, "{problem}");
+    }
+    // As many as may be are all open at once: the first is read, and found to have no first line.
+    fs::remove_file(folder.join("emulation-x-480.jsonl")).expect("removes");
+    for part in 0..480 {
+        fs::write(folder.join(format!("packets-x-{part:03}.arrow")), "").expect("writes");
+    }
+    for words in [&["emulate", "replay", &log][..], &["emulate", "replay", &log, "--part", "479"]] {
+        let (status, problem) = done(words);
+        assert!(status == 4 && problem.contains("its first line is missing"), "{problem}");
+    }
+    fs::remove_dir_all(folder).expect("removes");
+}
+
+#[test]
 fn a_port_of_a_bridge_is_refused_where_its_frames_would_go_on_twice() {
     within("a_port_of_a_bridge_is_refused_where_its_frames_would_go_on_twice", || {
         hosts();
@@ -440,6 +465,33 @@ fn a_capture_that_is_missing_or_empty_is_refused_and_nothing_is_written() {
         assert!(status == 2 && told.trim_end().ends_with(expected), "{status}: {told}");
         assert!(!output.exists(), "{told}");
     }
+    fs::remove_dir_all(folder).expect("removes");
+}
+
+#[test]
+fn an_output_that_is_a_link_is_refused_and_what_it_leads_to_stays() {
+    let folder = folder("links");
+    fs::create_dir_all(&folder).expect("makes");
+    let [input, theirs, link, hard] = ["in.pcap", "theirs", "link", "hard"].map(|name| folder.join(name));
+    let mut writer = Writer::new(File::create(&input).expect("creates")).expect("writes");
+    writer.write(Time(1_700_000_000_000_000_000), &[7; 100]).expect("writes");
+    writer.finish().expect("writes");
+    fs::write(&theirs, "theirs").expect("writes");
+    std::os::unix::fs::symlink(&theirs, &link).expect("links");
+    fs::hard_link(&theirs, &hard).expect("links");
+    let offline =
+        |output: &str| done(&["emulate", "offline", input.to_str().expect("a name"), "--delay", "1ms", "-o", output]);
+    for output in [&link, &hard] {
+        let (status, told) = offline(output.to_str().expect("a name"));
+        assert!(status == 2 && told.contains("it is a link"), "{status}: {told}");
+        assert_eq!(fs::read_to_string(&theirs).expect("reads"), "theirs");
+    }
+    let (status, told) = offline("/dev/null");
+    assert_eq!(status, 0, "{told}");
+    fs::remove_file(&hard).expect("removes");
+    // What has one name is written anew.
+    let (status, told) = offline(theirs.to_str().expect("a name"));
+    assert!(status == 0 && fs::metadata(&theirs).expect("is there").len() > 100, "{told}");
     fs::remove_dir_all(folder).expect("removes");
 }
 

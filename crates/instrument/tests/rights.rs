@@ -419,6 +419,76 @@ fn root_logs_below_a_folder_that_is_its_callers_alone() {
     });
 }
 
+/// As root does without sudo: its folder lies in the home of another user, who alone may enter that.
+#[test]
+fn root_recovers_its_logs_below_a_home_that_is_closed() {
+    within("root_recovers_its_logs_below_a_home_that_is_closed", || {
+        if !rustix::process::geteuid().is_root() || !is_mapped() {
+            assert!(std::env::var_os("CI").is_none(), "CI must be root");
+            eprintln!("skipped: only root can give a folder away");
+            return;
+        }
+        ["left", "right"].iter().for_each(|end| ip(&format!("link add name {end} type veth peer name {end}-far")));
+        ["left", "right", "left-far", "right-far"].iter().for_each(|end| ip(&format!("link set dev {end} up")));
+        let folder = Folder::new("home");
+        let home = folder.0.join("home");
+        fs::create_dir(&home).expect("makes");
+        fs::set_permissions(&home, fs::Permissions::from_mode(0o700)).expect("closes it");
+        let [emulated, whole, tcp] = ["emulated", "whole", "tcp"].map(|name| home.join(name).display().to_string());
+        let mut emulator = Running::start(
+            &format!("emulate run left right --json --control none --log {emulated}"),
+            &table::EMULATE,
+            false,
+        );
+        emulator.line();
+        let logger = Running::start(&format!("tcplog run --simulated 5 --out {tcp}"), &table::TCPLOG, false);
+        let patience = HostClock.now() + Nanos::seconds(60);
+        let length = || fs::metadata(format!("{tcp}/spool-000.tcplog")).map_or(0, |about| about.len());
+        while length() < 100_000 {
+            assert!(HostClock.now() < patience, "nothing is logged");
+            HostClock.wait_until(HostClock.now() + Nanos::millis(50), Nanos::ZERO);
+        }
+        // Killed.
+        drop((emulator, logger));
+        chown(&home, Some(DAEMON), Some(DAEMON)).expect("gives it away");
+        for words in [format!("emulate recover {emulated} --output {whole}"), format!("tcplog recover {tcp} --json")] {
+            let output = command(&words, false).output().expect("starts");
+            assert_eq!(output.status.code(), Some(0), "{words}: {output:?}");
+        }
+        let footer = fs::read(home.join("tcp/footer.json")).expect("a footer");
+        let footer: Value = serde_json::from_slice(&footer).expect("JSON");
+        assert!(footer["why"] == "killed" && footer["records"].as_u64() > Some(100), "{footer}");
+        assert!(home.join("whole/packets-emulate-000.arrow").exists());
+
+        // What no one user can have is refused before anything of it is read.
+        let mixed = home.join("mixed");
+        fs::create_dir(&mixed).expect("makes");
+        fs::write(mixed.join("header.json"), "{}").expect("writes");
+        fs::set_permissions(mixed.join("header.json"), fs::Permissions::from_mode(0o600)).expect("closes it");
+        fs::set_permissions(&mixed, fs::Permissions::from_mode(0o700)).expect("closes it");
+        chown(&mixed, Some(DAEMON), Some(DAEMON)).expect("gives it away");
+        let output = command(&format!("tcplog recover {}", mixed.display()), false).output().expect("starts");
+        let problem = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(3) && problem.contains("give it to one user"), "{problem}");
+    });
+}
+
+/// Whoever made the folder may have put a socket there at which anything answers.
+#[test]
+fn who_recovers_a_log_asks_its_socket_when_nothing_is_left_to_be_gained() {
+    let folder = Folder::new("socket");
+    let killed = folder.0.join("killed");
+    fs::create_dir(&killed).expect("makes");
+    fs::write(killed.join("header.json"), "{}").expect("writes");
+    let theirs = std::os::unix::net::UnixListener::bind(killed.join("control.sock")).expect("listens");
+    let recover = Running::start(&format!("tcplog recover {}", killed.display()), &table::TCPLOG_RECOVER, false);
+    let (mut asked, _) = theirs.accept().expect("it asks");
+    let mut line = String::new();
+    BufReader::new(&mut asked).read_line(&mut line).expect("a line");
+    assert!(line.contains("status"), "{line}");
+    assert_eq!(recover.wrong(), Vec::<String>::new());
+}
+
 #[test]
 fn what_holds_addresses_is_its_owners_alone_and_a_callers_log_is_the_callers() {
     use std::os::unix::fs::{MetadataExt, PermissionsExt};

@@ -196,6 +196,9 @@ fn a_disk_that_is_full_ends_no_command_and_what_was_written_stays() {
     let output = Command::new("sh").args(words).arg(&out).args(["--", "sh", "-c", &script]).output().expect("starts");
     let footer = expect_counted(&out, &output, "disk full");
     assert!(said(&output).contains("the disk is full"), "{}", said(&output));
+    let warning = footer["warning"].as_str().unwrap_or_default();
+    assert!(warning.starts_with("the disk was full: ") && said(&output).contains(&format!("! {warning}")), "{footer}");
+    assert!(!said(&output).contains("a larger --ring"), "nothing else would have helped: {}", said(&output));
     if spools(&out) {
         fs::remove_file(out.join("footer.json")).expect("it is there");
         assert_eq!(tcplog(&format!("recover {}", out.display())).status.code(), Some(0));

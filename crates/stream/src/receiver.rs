@@ -20,6 +20,11 @@ use crate::{Auth, End, Head, ReceiveOutcome, ReceiveRequest, SentCount};
 const PEER_RATE: u32 = 100_000;
 const RATE: u32 = 500_000;
 
+/// The same of those who greet without our key. They spend a budget of their own: whoever has the key is answered however many
+/// have none.
+const STRANGER_RATE: u32 = 100;
+const STRANGERS_RATE: u32 = 1_000;
+
 /// An Ethernet header with its tag.
 const LONGEST_HEAD_BYTES: usize = ethernet::HEADER_BYTES + TAG_BYTES;
 
@@ -28,6 +33,8 @@ const LONGEST_HEAD_BYTES: usize = ethernet::HEADER_BYTES + TAG_BYTES;
 pub struct Receiver {
     senders: Senders,
     guard: Guard,
+    /// Judges who has not our key.
+    strangers: Guard,
     auth: Auth,
     clock: u64,
     ports: Vec<PortRequest>,
@@ -52,7 +59,8 @@ impl Receiver {
         };
         Self {
             senders: request.senders,
-            guard: Guard::new(policy(&request.allowed), request.seed),
+            guard: Guard::new(policy(&request.allowed, (PEER_RATE, RATE)), request.seed),
+            strangers: Guard::new(policy(&request.allowed, (STRANGER_RATE, STRANGERS_RATE)), request.seed),
             auth: request.auth.clone(),
             clock: request.clock,
             accounting: Accounting::new(counting, &request.flows, request.ports.len(), key),
@@ -114,7 +122,7 @@ impl Receiver {
         let length = match (header.kind, said) {
             (Kind::Greeting, Some(said)) => return self.greet((port, back), (header, said), received, reply),
             (Kind::Greeting, None) => return self.refuse_unkeyed((port, back), (header, payload), received, reply),
-            (Kind::SyncRequest, Some(said)) if self.admits(back, received, (1, 1)) => {
+            (Kind::SyncRequest, Some(said)) if admits(&mut self.guard, back, received, (1, 1)) => {
                 self.sync((port, back), (header, said), received, reply)
             }
             (Kind::End, Some(said)) if read_end(said).is_some() => self.on_end(back, (header, said), reply),
@@ -218,7 +226,7 @@ impl Receiver {
         received: &Received,
         reply: &mut [u8],
     ) -> Option<usize> {
-        let Some(asked) = self.asked(back, request, received) else {
+        let Some(asked) = asked(&mut self.guard, back, request, received) else {
             self.accounting.on_unexpected(port, Some(header.kind));
             return None;
         };
@@ -252,33 +260,16 @@ impl Receiver {
         reply: &mut [u8],
     ) -> Option<usize> {
         self.accounting.on_unexpected(port, Some(header.kind));
-        self.asked(back, request, received)?;
+        asked(&mut self.strangers, back, request, received)?;
         let length = back.bytes() + back.greeting_payload_bytes();
         write_greeting(back, header, GreetingTail { cookie: 0, word: GreetingWord::Keyed }, reply, length)?;
         Some(length)
-    }
-
-    /// Reads a greeting; `None` where it is none, or is not to be answered.
-    fn asked(&mut self, back: Head, request: &[u8], received: &Received) -> Option<GreetingTail> {
-        let asked = GreetingTail::read(request).filter(|tail| tail.word == GreetingWord::Greet)?;
-        self.admits(back, received, (request.len(), back.greeting_payload_bytes())).then_some(asked)
     }
 
     fn reply(&self, back: Head, header: StreamHeader, tail: GreetingTail, reply: &mut [u8]) -> Option<usize> {
         let length = back.bytes() + back.greeting_payload_bytes() + self.auth.bytes();
         self.auth.seal(write_greeting(back, header, tail, reply, length)?);
         Some(length)
-    }
-
-    /// Whether whoever sent a frame may be answered now, with so many bytes to so many. A port that does not say who sent it answers
-    /// nobody where senders are named, and all else.
-    fn admits(&mut self, back: Head, received: &Received, (request, answer): (usize, usize)) -> bool {
-        let Some(peer) = peer_of(back, received) else {
-            return answer <= request && self.guard.policy().allowed == [Peers::Any];
-        };
-        // To a group, too: its receivers are asked so.
-        let case = Case { peer, to_group: false, now: received.returned };
-        self.guard.admits(&case, || Ok(((), Lengths { request, answer })), Ok).is_some()
     }
 
     /// Writes the reply to a synchronisation. It promises a follow-up where the request can use one and is as long as the
@@ -302,10 +293,27 @@ impl Receiver {
     }
 }
 
-/// Who is answered: those that are named, or all.
-fn policy(allowed: &[Peers]) -> Policy {
+/// Reads a greeting; `None` where it is none, or is not to be answered.
+fn asked(guard: &mut Guard, back: Head, request: &[u8], received: &Received) -> Option<GreetingTail> {
+    let asked = GreetingTail::read(request).filter(|tail| tail.word == GreetingWord::Greet)?;
+    admits(guard, back, received, (request.len(), back.greeting_payload_bytes())).then_some(asked)
+}
+
+/// Whether whoever sent a frame may be answered now, with so many bytes to so many. A port that does not say who sent it answers
+/// nobody where senders are named, and all else.
+fn admits(guard: &mut Guard, back: Head, received: &Received, (request, answer): (usize, usize)) -> bool {
+    let Some(peer) = peer_of(back, received) else {
+        return answer <= request && guard.policy().allowed == [Peers::Any];
+    };
+    // To a group, too: its receivers are asked so.
+    let case = Case { peer, to_group: false, now: received.returned };
+    guard.admits(&case, || Ok(((), Lengths { request, answer })), Ok).is_some()
+}
+
+/// Who is answered: those that are named, or all; how often, of a peer and of all.
+fn policy(allowed: &[Peers], (peer_rate, rate): (u32, u32)) -> Policy {
     let allowed = if allowed.is_empty() { vec![Peers::Any] } else { allowed.to_vec() };
-    Policy { allowed, peer_rate: PEER_RATE, rate: RATE, ..Policy::default() }
+    Policy { allowed, peer_rate, rate, ..Policy::default() }
 }
 
 /// Returns who sent a frame, by what it says itself.

@@ -60,7 +60,8 @@ mod frame {
     pub const END: u32 = 7;
     pub const GONE: u32 = 8;
     pub const LEFT_OUT: u32 = 9;
-    pub const LAST: u32 = LEFT_OUT;
+    pub const LIMITED: u32 = 10;
+    pub const LAST: u32 = LIMITED;
 }
 
 /// Why a spool cannot be written or read.
@@ -125,6 +126,12 @@ pub struct Spool {
     privates_left_out: u64,
     /// Flows whose last word found no room.
     unrecorded: u64,
+    /// Records that are missing by gaps which found none.
+    gaps_unrecorded: u64,
+    /// Whether it ended because it has the size that it may have.
+    is_limited: bool,
+    /// Whether nothing but last words follows, which the limit does not hold for.
+    is_ending: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -169,19 +176,29 @@ impl Spool {
             events_left_out: 0,
             privates_left_out: 0,
             unrecorded: 0,
+            gaps_unrecorded: 0,
+            is_limited: false,
+            is_ending: false,
         };
         spool.begin(header, folder).inspect_err(|_| spool.remove())?;
         Ok(spool)
     }
 
-    /// Keeps the file to so many bytes, or [`LEAST_LIMIT`] where that is more. What would make it longer ends the events as a full
-    /// disk does, and not the account, for which room is left.
+    /// Keeps the file to so many bytes, or [`LEAST_LIMIT`] where that is more, until [`Self::begin_end`]. What would make it longer
+    /// ends the events as a full disk does, and not the account, for which room is left.
     #[must_use]
     pub fn limited_to(mut self, bytes: u64) -> Self {
         let bytes = bytes.max(LEAST_LIMIT);
         self.waiting = WAITING.min((bytes / 4) as usize);
         self.limit = bytes - (self.waiting + ACCOUNT) as u64;
         self
+    }
+
+    /// Says that nothing but last words follows: the limit ends what is logged, not what is said of it.
+    pub fn begin_end(&mut self) {
+        self.is_ending = true;
+        self.limit = u64::MAX;
+        self.waiting = WAITING;
     }
 
     fn begin(&mut self, header: &str, folder: &Path) -> Result<(), SpoolError> {
@@ -244,11 +261,12 @@ impl Spool {
 
     /// Says what is missing.
     pub fn gap(&mut self, gap: &Gap) {
-        self.frame(frame::GAP, gap.cpu, |bytes| {
+        let has_room = self.frame(frame::GAP, gap.cpu, |bytes| {
             // A time of all ones is none.
             let times = [gap.after_ns, gap.before_ns].map(|time| time.unwrap_or(u64::MAX));
             [gap.number, gap.missing, times[0], times[1]].put(bytes);
         });
+        self.gaps_unrecorded += if has_room { 0 } else { gap.missing };
     }
 
     /// Keeps a sentence.
@@ -262,7 +280,10 @@ impl Spool {
         let late: Vec<_> = self.left_out.iter().collect();
         late.into_iter().for_each(|(cookie, tallies)| self.left_out_of(cookie, Disposition::Broken, tallies));
         let breach = account.check().err().map(|breach| breach.to_string()).unwrap_or_default();
-        let unrecorded = self.unrecorded;
+        let (unrecorded, gaps_unrecorded) = (self.unrecorded, self.gaps_unrecorded);
+        if self.is_limited {
+            self.frame(frame::LIMITED, 0, |bytes| gaps_unrecorded.put(bytes));
+        }
         self.frame(frame::ACCOUNT, 0, |bytes| {
             [account.events, account.full(), unrecorded, breach.len() as u64].put(bytes);
             bytes.extend_from_slice(breach.as_bytes());
@@ -328,29 +349,36 @@ impl Spool {
         self.length
     }
 
-    fn frame(&mut self, kind: u32, from: u32, put: impl FnOnce(&mut Vec<u8>)) {
+    /// Writes a frame; false where there is no room for it.
+    fn frame(&mut self, kind: u32, from: u32, put: impl FnOnce(&mut Vec<u8>)) -> bool {
         if !self.has_room_for(kind) {
             self.unrecorded += u64::from(kind == frame::GONE);
-            return;
+            return false;
         }
         let start = self.begin_frame(kind, from);
         put(&mut self.buffer);
         self.seal(start);
         self.write_much();
+        true
     }
 
     /// Whether a frame is to be written, or can wait for the end.
     fn has_room_for(&self, kind: u32) -> bool {
         match self.state {
             Health::Good => true,
-            Health::Broken if matches!(kind, frame::ACCOUNT | frame::END) => true,
-            Health::Broken => is_final(kind) && self.buffer.len() < self.waiting,
+            Health::Broken if matches!(kind, frame::LIMITED | frame::ACCOUNT | frame::END) => true,
+            Health::Broken => is_final(kind) && (self.is_written() || self.buffer.len() < self.waiting),
             Health::Gone => false,
         }
     }
 
+    /// Whether what is put in the buffer goes to the file: at the end also of a log that its limit has ended.
+    fn is_written(&self) -> bool {
+        self.state == Health::Good || (self.state == Health::Broken && self.is_limited && self.is_ending)
+    }
+
     fn write_much(&mut self) {
-        if self.state == Health::Good && self.buffer.len() >= self.waiting {
+        if self.is_written() && self.buffer.len() >= self.waiting {
             self.failure = self.write().err().or(self.failure.take());
         }
     }
@@ -380,13 +408,15 @@ impl Spool {
 
     fn write(&mut self) -> Result<(), SpoolError> {
         self.close();
-        if self.buffer.is_empty() || self.state != Health::Good {
+        if self.buffer.is_empty() || !self.is_written() {
             return Ok(());
         }
         let is_too_long = self.length + self.buffer.len() as u64 > self.limit;
         let written = if is_too_long { Err(SpoolError::Limit(self.path.clone())) } else { self.try_write() };
         if let Err(problem) = &written {
             self.state = if matches!(problem, SpoolError::Gone(_)) { Health::Gone } else { Health::Broken };
+            // At the end it is the disk that has no room, which nobody asked for.
+            self.is_limited = matches!(problem, SpoolError::Limit(_));
             self.give_up();
         }
         written

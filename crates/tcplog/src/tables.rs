@@ -73,6 +73,10 @@ pub struct Converted {
     pub problems: Vec<String>,
     /// The notes that were kept.
     pub notes: Vec<String>,
+    /// Whether it ended because it had the size that it was to have.
+    pub is_limited: bool,
+    /// Flows whose end found no room: they are in the totals alone.
+    pub unrecorded: u64,
     /// Flows: local address;port-remote address;port; of many, the first [`LISTED`].
     pub flow_list: Vec<String>,
 }
@@ -192,7 +196,9 @@ struct Work {
     is_lawful: bool,
     counted: Option<Counted>,
     gaps: Vec<tcp::Gap>,
+    /// Records that gaps say are missing, and those of gaps that a limit left no room for.
     missing: u64,
+    missing_beyond: u64,
     converted: Converted,
 }
 
@@ -215,6 +221,7 @@ impl Work {
             counted: None,
             gaps: Vec::new(),
             missing: 0,
+            missing_beyond: 0,
             converted: Converted::default(),
         }
     }
@@ -242,6 +249,10 @@ impl Work {
             Frame::Totals(totals) => self.totals = totals,
             Frame::Gap(gap) => return self.gap(&gap),
             Frame::Note(text) => self.note(text),
+            Frame::Limited(missing) => {
+                self.missing_beyond = missing;
+                self.converted.is_limited = true;
+            }
             Frame::Account(counted) => self.counted = Some(counted),
             Frame::End => self.converted.is_whole = true,
         }
@@ -438,7 +449,9 @@ impl Work {
         if !counted.breach.is_empty() {
             self.breach(counted.breach.clone());
         }
-        if counted.unrecorded > 0 {
+        self.converted.unrecorded = counted.unrecorded;
+        // What was to be no larger holds what it holds; of a disk that is full nobody asked.
+        if counted.unrecorded > 0 && !self.converted.is_limited {
             let unrecorded = counted.unrecorded;
             self.breach(format!(
                 "{unrecorded} flows ended when there was no room to record their end: they are in the totals only"
@@ -447,8 +460,9 @@ impl Work {
         for entry in counted.entries.iter().filter(|entry| entry.disposition == Some(Disposition::Logged)) {
             self.compare(None, entry.direction, self.flows.logged()[entry.direction], entry.tally);
         }
-        if self.missing != counted.full {
-            let problem = format!("gaps of {} records where {} had no room", self.missing, counted.full);
+        let missing = self.missing + self.missing_beyond;
+        if missing != counted.full {
+            let problem = format!("gaps of {missing} records where {} had no room", counted.full);
             self.breach(problem);
         }
     }

@@ -34,8 +34,13 @@ FIRST = {1: 0x1FFF, 2: 0x3FFF, 3: 0x7FFF, 4: 0x7FFF, 5: 0xFFFF}
 """What Landlock of each version can forbid in file systems; later ones as the last."""
 
 NET_FROM, SCOPED_FROM = 4, 6
-SYSTEM = ("/usr", "/lib", "/lib64", "/bin", "/etc", "/proc", "/sys", "/dev/urandom")
-"""What a Python with its libraries reads to start."""
+SYSTEM = (
+    "/usr", "/lib", "/lib64", "/bin", "/proc", "/sys", "/dev/urandom",
+    "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/localtime", "/etc/timezone", "/etc/locale.alias",
+    "/etc/ssl/openssl.cnf", "/etc/pki/tls/openssl.cnf", "/etc/crypto-policies", "/etc/passwd", "/etc/nsswitch.conf",
+    "/etc/mime.types",
+)  # fmt: skip
+"""What a Python with its libraries reads to start. Of /etc no more than that: root's keys and passwords are there."""
 
 
 class _Ruleset(ctypes.Structure):

@@ -29,8 +29,9 @@ POINTS = 400
 KEPT = 4000
 """Trials of each path and quantity whose middle is told: the latest."""
 
-WAITING, BUILDING, MEASURING = "waiting", "building", "measuring"
+WAITING, BUILDING, MEASURING = "not begun", "building", "measuring"
 FINISHED, INTERRUPTED, FAILED = "finished", "interrupted", "failed"
+GOES_ON = frozenset({WAITING, BUILDING, MEASURING})
 
 TOLD = {
     "contended": "contended",

@@ -39,7 +39,7 @@ PRESENT = (
 
 KEPT = ("device", "reference", "quantity", "statistic", "estimate", "ci_low", "ci_high", "level", "unit", "cell",
         "clock_bound_ns")  # fmt: skip
-GOING_ON = frozenset({"truncated_record", "incomplete"})
+UNENDED = frozenset({"truncated_record", "incomplete"})
 """Findings that every run has until it ends."""
 
 FINDING = ("name", "severity", "where", "sentence")
@@ -80,7 +80,7 @@ def looked(folder: Path) -> dict[str, Any]:
     told: dict[str, Any] = {"title": run.study.get("title") or run.study.get("name", ""), "method": run.method}
     told |= {"question": run.study.get("question", ""), "cells": cells_of(run)}
     is_over = any(event.get("event") == "finished" for event in run.log)
-    rows, verdict = said_by_run(run) or said_so_far(run, is_over=is_over)
+    rows, verdict = said_by_run(run) or said_so_far(run, goes_on=not is_over and not has_failed(run))
     shown = [row for row in rows if row["cell"] is not None and (row["quantity"], row["statistic"]) in PRESENT]
     told["figures"] = [{name: row[name] for name in KEPT} for row in shown]
     told |= {name: verdict[name] for name in ("verdict", "sentence")}
@@ -99,14 +99,20 @@ def said_by_run(run: Run) -> tuple[list[dict[str, Any]], dict[str, Any]] | None:
         return None
 
 
-def said_so_far(run: Run, *, is_over: bool) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+def has_failed(run: Run) -> bool:
+    """Whether the run ended before it was whole, and nobody has gone on with it since."""
+    ends = [event.get("event") for event in run.log if event.get("event") in {"started", "failed", "interrupted"}]
+    return ends[-1:] in (["failed"], ["interrupted"])
+
+
+def said_so_far(run: Run, *, goes_on: bool) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Rows and verdict of what is recorded; that a run which goes on is not whole is not held against it."""
     from sojourn.analysis import assess
     from sojourn.analysis.verdict import judge
 
     study, verdict = assess(run)
-    if not is_over:
-        study = replace(study, findings=[one for one in study.findings if one.name not in GOING_ON])
+    if goes_on:
+        study = replace(study, findings=[one for one in study.findings if one.name not in UNENDED])
         verdict = judge(run, study)
     return [row.tidy() for row in study.rows], verdict.tidy()
 

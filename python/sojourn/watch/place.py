@@ -39,6 +39,11 @@ def remembered(folder: Path) -> Place:
     return Place(0, secrets.token_urlsafe(24))
 
 
+def placed(port: int, known: Place) -> Place:
+    """Where a server is; where its last port is another's now, pages that are open tell that one the old token."""
+    return known if known.port == port else Place(port, known.token if known.port == 0 else secrets.token_urlsafe(24))
+
+
 def remember(folder: Path, place: Place) -> None:
     """Keep it; where that cannot be, the next server has a new one."""
     with suppress(OSError):

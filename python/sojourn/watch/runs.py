@@ -1,6 +1,6 @@
 """A folder of runs: which there are, and of each whether it goes on, how far it is, and its verdict.
 
-A run is read again only where its log or its verdict has changed.
+A run is looked at again only where its log or its verdict has changed; of a log that grows, what is new is read.
 """
 
 from __future__ import annotations
@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 from sojourn.records.decode import json_value
 from sojourn.records.folder import RunFolder
-from sojourn.watch.follow import Follower
+from sojourn.watch.follow import GOES_ON, Follower
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 MOST = 500
 """Runs that are listed, the latest first."""
+
+MOST_FOLLOWED = 16
+"""Runs that go on whose logs are followed; of one more, the one that was silent longest is read from its beginning."""
 
 
 def is_run(path: Path) -> bool:
@@ -31,6 +34,8 @@ class Runs:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._known: dict[str, tuple[tuple[float, float], dict[str, Any]]] = {}
+        self._followed: dict[str, Follower] = {}
+        """Logs that are still written, the latest last."""
 
     def names(self) -> list[str]:
         """The names of its run folders, the latest first; links are not followed out of it."""
@@ -50,13 +55,18 @@ class Runs:
         folder = RunFolder(self.folder / name)
         changed = (_changed(folder.log), _changed(folder.verdict))
         if name not in self._known or self._known[name][0] != changed:
-            self._known[name] = (changed, line_of(folder))
+            follower = self._followed.pop(name, None) or Follower(folder.log)
+            self._known[name] = (changed, line_of(folder, follower))
+            if follower.state in GOES_ON:
+                self._followed[name] = follower
+            while len(self._followed) > MOST_FOLLOWED:
+                del self._followed[next(iter(self._followed))]
         return self._known[name][1]
 
 
-def line_of(folder: RunFolder) -> dict[str, Any]:
+def line_of(folder: RunFolder, follower: Follower) -> dict[str, Any]:
     """What is said of one run in a list."""
-    follower, verdict = Follower(folder.log), {}
+    verdict: dict[str, Any] = {}
     while follower.behind and follower.poll():
         pass
     with suppress(OSError, ValueError):

@@ -23,7 +23,7 @@ from sojourn.records.folder import RunFolder
 from sojourn.watch.confine import confine
 from sojourn.watch.guard import Guard
 from sojourn.watch.page import RUN, RUNS, page
-from sojourn.watch.place import Place, remember, remembered
+from sojourn.watch.place import placed, remember, remembered
 from sojourn.watch.runs import Runs, is_run
 from sojourn.watch.watched import Watched
 
@@ -47,7 +47,6 @@ class Pages:
 
     def __init__(self, folder: Path, *, looks: bool) -> None:
         self.folder, self._looks = folder, looks
-        self.single = is_run(folder)
         self._runs = Runs(folder)
         self._watched: dict[str, Watched] = {}
         self._streams = 0
@@ -56,11 +55,22 @@ class Pages:
 
     def app(self) -> Starlette:
         """The routes."""
-        routes = [Route("/", self.index if not self.single else self.run)]
-        routes.append(Route("/events", self.index_events if not self.single else self.run_events))
-        if not self.single:
-            routes += [Route("/{name}/", self.run), Route("/{name}/events", self.run_events)]
+        routes = [Route("/", self.first), Route("/events", self.first_events)]
+        routes += [Route("/{name}/", self.run), Route("/{name}/events", self.run_events)]
         return Starlette(routes=routes)
+
+    @property
+    def single(self) -> bool:
+        """Whether the folder is a run's; one that is empty may become that."""
+        return is_run(self.folder)
+
+    async def first(self, request: Request) -> Response:
+        """The page of the folder itself."""
+        return await (self.run(request) if self.single else self.index(request))
+
+    async def first_events(self, request: Request) -> Response:
+        """What the folder itself says."""
+        return await (self.run_events(request) if self.single else self.index_events(request))
 
     async def index(self, request: Request) -> Response:
         """The list of runs."""
@@ -69,7 +79,11 @@ class Pages:
 
     async def index_events(self, request: Request) -> Response:
         """The list, as it changes."""
-        return self._stream(request, lambda: {"runs": self._runs.told()}, INDEX_EVERY_S)
+        return self._stream(request, self._listed, INDEX_EVERY_S)
+
+    def _listed(self) -> dict[str, Any]:
+        """The runs of the folder; where it has become a run's, that it has: another page shows it."""
+        return {"runs": self._runs.told(), "begun": self.single}
 
     async def run(self, request: Request) -> Response:
         """The page of a run."""
@@ -94,7 +108,7 @@ class Pages:
         """The run that is asked for: one of those that are listed."""
         name = request.path_params.get("name", "")
         if name not in self._watched:
-            if not self.single and name not in self._runs.names():
+            if name and (self.single or name not in self._runs.names()):
                 return None
             self._watched[name] = Watched(RunFolder(self.folder / name if name else self.folder), looks=self._looks)
         return self._watched[name]
@@ -129,7 +143,7 @@ def serve(folder: Path, port: int, *, looks: bool, say: Callable[[str], None]) -
         raise RequestError(f"{folder} is not there: expected a run folder, or a folder that holds some")
     known = remembered(folder)
     listening = listen(port, known.port)
-    place = Place(listening.getsockname()[1], known.token)
+    place = placed(listening.getsockname()[1], known)
     remember(folder, place)
     pages = Pages(folder.resolve(), looks=looks)
     config = uvicorn.Config(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from sojourn.records.decode import json_value
 from sojourn.report.palette import ink, ordered
-from sojourn.watch.follow import BUILDING, FINISHED, MEASURING, WAITING, Follower
+from sojourn.watch.follow import FINISHED, GOES_ON, Follower
 
 if TYPE_CHECKING:
     from sojourn.records.folder import RunFolder
@@ -25,7 +25,6 @@ LEAST_TRIALS = 4
 TIMES_AS_LONG = 10
 """So many times the processor time of a look goes by before the next one."""
 
-GOES_ON = frozenset({WAITING, BUILDING, MEASURING})
 PATIENCE_S = 1800.0
 STILL_S = 120.0
 """A run that goes on and has written nothing for so long says so."""

@@ -40,6 +40,7 @@ pub struct Watched {
 #[derive(Clone, Debug, Default)]
 struct Forgotten {
     exchanges: u64,
+    round_trip_min: Option<Nanos>,
     steps: u64,
     largest_step_ns: f64,
     /// Names of what made their estimates doubtful, each once.
@@ -131,12 +132,20 @@ impl Watched {
         }
         let older = held - self.most / 2;
         let estimate = self.all.estimate_oldest(older + 1);
+        let least = self.all.exchanges()[..older].iter().map(sojourn_clock::Exchange::round_trip);
+        self.forgotten.round_trip_min = least.chain(self.forgotten.round_trip_min).min();
         self.all.discard_oldest(older);
         self.forgotten.exchanges += older as u64;
         // Of one clock there is one row, at the end, of all time.
         let Some(estimate) = estimate.ok().filter(|_| !self.is_shared) else { return Vec::new() };
         self.forgotten.add(&estimate);
-        Known { flow: 0, peer: self.name(), clock: self.clock, estimate: Ok(estimate) }.rows((Time(0), Time(0)))
+        let known = Known { flow: 0, peer: self.name(), clock: self.clock, estimate: Ok(estimate) };
+        let mut rows = known.rows((Time(0), Time(0)));
+        // The first exchange of the other half is counted there.
+        if let Some(last) = rows.iter_mut().rev().find(|row| row.exchanges > 0) {
+            last.exchanges -= 1;
+        }
+        rows
     }
 
     /// Notes that no more exchanges come.
@@ -157,19 +166,24 @@ impl Watched {
 
     /// Returns what all exchanges show.
     pub fn estimate(&self) -> Result<Estimate, Unsynchronised> {
-        self.of(&self.all)
+        self.of(&self.all, self.round_trip_min())
     }
 
     /// Returns what the exchanges of late show.
     pub fn recently(&self) -> Result<Estimate, Unsynchronised> {
-        self.of(&self.recent)
+        self.of(&self.recent, self.recent.round_trip_min())
     }
 
-    fn of(&self, estimator: &Estimator) -> Result<Estimate, Unsynchronised> {
-        match (self.is_shared, estimator.round_trip_min()) {
+    fn of(&self, estimator: &Estimator, least: Option<Nanos>) -> Result<Estimate, Unsynchronised> {
+        match (self.is_shared, least) {
             (true, Some(least)) => Ok(Estimate::shared(self.count(), least, estimator.limits())),
             _ => estimator.estimate(),
         }
+    }
+
+    /// The least round trip of all exchanges, those that are held no more included.
+    fn round_trip_min(&self) -> Option<Nanos> {
+        self.all.round_trip_min().into_iter().chain(self.forgotten.round_trip_min).min()
     }
 
     /// Returns what an estimate says of the latest exchange's time.
@@ -197,7 +211,7 @@ impl Watched {
 
     /// Returns what was known of exchanges that are held no more, in a sentence; `None` where all are held.
     pub fn forgotten(&self) -> Option<String> {
-        let Forgotten { exchanges, steps, largest_step_ns, findings } = &self.forgotten;
+        let Forgotten { exchanges, steps, largest_step_ns, findings, .. } = &self.forgotten;
         let found = if findings.is_empty() { String::new() } else { format!("; found: {}", findings.join(", ")) };
         let set = match steps {
             0 => String::new(),
@@ -230,6 +244,9 @@ impl Watched {
             told.insert("lost".to_owned(), self.lost.into());
             told.insert("now".to_owned(), now.map_or(Value::Null, |now| now.json()));
             if self.forgotten.exchanges > 0 {
+                // Of all, as it is told while they come; lines, steps and findings are of those that are held.
+                told.insert("exchanges".to_owned(), self.count().into());
+                told.insert("round_trip_min_ns".to_owned(), json!(self.round_trip_min()));
                 told.insert("forgotten".to_owned(), self.forgotten.json());
             }
             if let Some(problem) = &self.failure {
@@ -326,6 +343,11 @@ mod tests {
         let told = watched.forgotten().expect("some are held no more");
         assert!(told.starts_with("of its first 16") && !told.contains("found"), "{told}");
         assert_eq!(watched.json()["forgotten"]["steps"], 0);
+        // Each exchange is in one line, and in one count.
+        assert_eq!(lines.iter().map(|line| line.exchanges).sum::<u64>(), 20_000);
+        assert_eq!(watched.json()["exchanges"], 20_000);
+        let least = exchanges.iter().map(|row| ((row.t4 - row.t1) - (row.t3 - row.t2)).0).min();
+        assert_eq!(watched.json()["round_trip_min_ns"].as_i64(), least, "also where it is held no more");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufReader, BufWriter, ErrorKind, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use anyhow::{Context, anyhow};
@@ -72,8 +73,7 @@ impl<'a> Output<'a> {
         match private::create_file(path) {
             Ok(file) => Ok(Self { file, path, is_new: true }),
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                let file = OpenOptions::new().write(true).open(path).map_err(|error| of_path("create", path, error))?;
-                Ok(Self { file, path, is_new: false })
+                Ok(Self { file: open_again(path)?, path, is_new: false })
             }
             Err(error) => Err(of_path("create", path, error)),
         }
@@ -95,6 +95,22 @@ impl<'a> Output<'a> {
         }
         Ok(self.file)
     }
+}
+
+/// Opens what is there already: a file of one name, a pipe or a device. A link may be of anyone's making, and lead to a file that is
+/// not to be overwritten; those of `/dev`, as `/dev/stdout`, are the system's.
+fn open_again(path: &Path) -> anyhow::Result<File> {
+    let follows = path.starts_with("/dev") && !path.starts_with("/dev/shm");
+    let flags = if follows { 0 } else { libc::O_NOFOLLOW };
+    let a_link =
+        || WrongRequest(format!("{}: it is a link; name the file that it leads to, or another", path.display()));
+    let opened = OpenOptions::new().write(true).custom_flags(flags).open(path);
+    let file = match opened {
+        Err(error) if error.raw_os_error() == Some(libc::ELOOP) => return Err(a_link().into()),
+        opened => opened.map_err(|error| of_path("create", path, error))?,
+    };
+    let is_linked = file.metadata().is_ok_and(|about| about.is_file() && about.nlink() > 1);
+    if is_linked && !follows { Err(a_link().into()) } else { Ok(file) }
 }
 
 /// A file on its way through the engine.

@@ -9,7 +9,6 @@ use serde_json::json;
 use sojourn_emulate::replay::{Change, Differences, before_gap, differences, replay};
 use sojourn_emulate::{Config, Disposition};
 use sojourn_record::{Packet, PacketReader, ReadError, private};
-use sojourn_rights::Folders;
 use sojourn_rights::table::{EMULATE_RECOVER, EMULATE_REPLAY};
 use sojourn_time::Time;
 
@@ -19,6 +18,10 @@ use super::log;
 use crate::caller;
 use crate::failure::{NotTrusted, WrongRequest, of_path};
 use crate::numbers::span;
+
+/// The most logs of one command. Their files, two each, are opened before rights are given up, and all of them stay below the 1,024
+/// that a process may have open.
+const MOST_LOGS: usize = 480;
 
 /// Replays each log of a folder.
 ///
@@ -49,9 +52,11 @@ pub fn run(asked: &Replay) -> anyhow::Result<()> {
 pub fn recover(asked: &Recover) -> anyhow::Result<()> {
     let (found, output) = (open(&asked.logs)?, &asked.output);
     private::create_folder(output).map_err(|error| of_path("create", output, error))?;
-    caller::become_owner(output, || caller::can_write(output))?;
+    let here = Path::new(caller::HERE);
+    let writable = caller::enter(output)?;
+    caller::become_owner(here, || caller::can_write(here))?;
     EMULATE_RECOVER.drop_privileges()?;
-    EMULATE_RECOVER.write_only_below(Folders::open([output])?)?;
+    EMULATE_RECOVER.write_only_below(writable)?;
     EMULATE_RECOVER.restrict_calls()?;
     for Files { name, part, path, mut events, packets } in found {
         let log = Log::read(&path, &events)?;
@@ -61,9 +66,10 @@ pub fn recover(asked: &Recover) -> anyhow::Result<()> {
         }
         let rows = log.rows(packets)?;
         let pipes = log.config.pipes.iter().map(|pipe| pipe.name.clone()).collect();
-        let mut files = log::create(output, (&name, part), pipes, None)?;
+        let below = || format!("below {}", output.display());
+        let mut files = log::create(here, (&name, part), pipes, None).with_context(below)?;
         events.rewind().with_context(|| format!("read {}", path.display()))?;
-        files.recover(&path, events, &rows)?;
+        files.recover(&path, events, &rows).with_context(below)?;
         println!("{name}-{part:03}: {} packets written to {}", rows.len(), output.display());
     }
     Ok(())
@@ -105,6 +111,14 @@ fn logs(asked: &Logs) -> anyhow::Result<Vec<(String, u16, PathBuf)>> {
     found.sort();
     if found.is_empty() {
         let problem = format!("{}: no such log of an emulator there (emulation-NAME-KKK.jsonl)", folder.display());
+        return Err(WrongRequest(problem).into());
+    }
+    if found.len() > MOST_LOGS {
+        let problem = format!(
+            "{}: {} logs are there, and at most {MOST_LOGS} are read at once: choose some by --name or --part",
+            folder.display(),
+            found.len()
+        );
         return Err(WrongRequest(problem).into());
     }
     Ok(found)

@@ -102,7 +102,7 @@ pub struct Run {
     #[arg(long, value_name = "SPAN", value_parser = time)]
     pub duration: Option<Nanos>,
     /// End the log before its spool, where it waits to be made into records, is larger than this: 256KiB or more. Packets are
-    /// counted from then on, and COMMAND goes on [default: no limit]
+    /// counted from then on, and COMMAND goes on; the last words on flows that are open at the end come on top [default: no limit]
     #[arg(long, value_name = "SIZE", value_parser = limit)]
     pub log_limit: Option<u64>,
     /// Begin switched off, until `tcplog set OUT --enable`

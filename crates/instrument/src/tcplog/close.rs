@@ -21,6 +21,10 @@ const STILL: Nanos = Nanos::millis(2);
 
 /// Why a log ended that has the size of its `--log-limit`.
 pub const LIMITED: &str = "log limit";
+/// And why one ended that could be written no more.
+pub const FULL: &str = "disk full";
+pub const REMOVED: &str = "log file removed";
+pub const UNWRITTEN: &str = "log could not be written";
 
 /// Where a log's spool is, and where its records go.
 #[derive(Clone, Debug)]
@@ -109,6 +113,9 @@ pub fn close(drain: Drain, place: &Place, end: End) -> anyhow::Result<Closed> {
         "interruption": ended.interruption,
     });
     join(&mut footer, more);
+    if let Ok(Some((converted, _))) = &converted {
+        footer["flows_unrecorded"] = converted.unrecorded.into();
+    }
     let (converted, spent) = match converted {
         Ok(Some((converted, spent))) => (Ok(Some(converted)), Some(spent)),
         Ok(None) => (Ok(None), None),
@@ -153,8 +160,18 @@ pub fn throw_away(folder: &Path) -> anyhow::Result<()> {
 /// Makes records of a spool, which is left.
 ///
 /// # Errors
-/// When it cannot.
+/// When it cannot; says then what makes them later.
 pub fn make_records(place: &Place, records: &Path) -> anyhow::Result<(Converted, Spent)> {
+    let spool = place.spool.display();
+    let advice = || format!("{spool}: what was logged is there still; `sojourn tcplog recover {spool}`");
+    convert(place, records).with_context(advice)
+}
+
+/// The same, for who recovers it.
+///
+/// # Errors
+/// When it cannot.
+pub fn convert(place: &Place, records: &Path) -> anyhow::Result<(Converted, Spent)> {
     let job = Job {
         folder: &place.spool,
         records,
@@ -163,11 +180,7 @@ pub fn make_records(place: &Place, records: &Path) -> anyhow::Result<(Converted,
         block: place.block,
         origin: &crate::origin(place.is_simulated),
     };
-    tables::convert(&job).map_err(|error| {
-        let spool = place.spool.display();
-        anyhow::Error::from(error)
-            .context(format!("{spool}: what was logged is there still; `sojourn tcplog recover {spool}`"))
-    })
+    Ok(tables::convert(&job)?)
 }
 
 /// Holds an account to the law.
@@ -196,10 +209,10 @@ fn complete(converted: &Converted) -> anyhow::Result<()> {
 
 const fn why_failed(error: &SpoolError) -> &'static str {
     match error {
-        SpoolError::Full(_) => "disk full",
+        SpoolError::Full(_) => FULL,
         SpoolError::Limit(_) => LIMITED,
-        SpoolError::Gone(_) => "log file removed",
-        _ => "log could not be written",
+        SpoolError::Gone(_) => REMOVED,
+        _ => UNWRITTEN,
     }
 }
 

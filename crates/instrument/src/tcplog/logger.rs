@@ -467,6 +467,7 @@ impl Logger {
         let mut lost = (0, 0);
         if let Some(mut spool) = self.spool.take() {
             account.leave_out(Disposition::Broken, spool.left_out());
+            spool.begin_end();
             let flight = &mut self.flight;
             self.programs.flows(&mut |slot, flow| {
                 let forgotten = flight.as_mut().map(|flight| flight.tell_end(flow.cookie)).unwrap_or_default();

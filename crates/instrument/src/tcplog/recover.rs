@@ -4,20 +4,20 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use anyhow::{Context, anyhow};
 use rustix::fs::{Access, access};
 use rustix::io::Errno;
 use serde_json::{Value, json};
-use sojourn_rights::Folders;
 use sojourn_rights::table::TCPLOG_RECOVER;
 use sojourn_tcplog::spool;
 use sojourn_tcplog::tables::Converted;
 
 use super::arguments::Recover;
 use super::client::Conversation;
-use super::close::{Place, counted, join, make_records};
+use super::close::{Place, convert, counted, join};
 use super::folder::{self, Moment};
 use super::run::summary;
-use crate::caller;
+use crate::caller::{self, HERE};
 use crate::failure::WrongRequest;
 
 /// Makes records, and a footer that says that the log was killed; one that is there already stays: the log was killed after it
@@ -27,15 +27,33 @@ use crate::failure::WrongRequest;
 /// When there is nothing to recover, or it goes on.
 pub fn run(asked: &Recover) -> anyhow::Result<()> {
     let out = &asked.out;
-    if let Some(mut log) = Conversation::open(out)? {
-        log.ask(&json!({ "do": "status" }))?;
-        return Err(WrongRequest(format!("{}: this log goes on; end it first", out.display())).into());
+    if ![folder::HEADER, folder::SOCKET].iter().any(|name| out.join(name).exists()) {
+        return Err(WrongRequest(format!("{}: no log is there", out.display())).into());
     }
     confine(out)?;
+    let (footer, converted) = recover().with_context(|| format!("below {}", out.display()))?;
+    if asked.json {
+        println!("{footer}");
+    } else {
+        eprint!("{}", summary(&footer));
+    }
+    let problems = converted.problems.iter();
+    problems.for_each(|problem| eprintln!("{}: {problem}", crate::program()));
+    Ok(())
+}
+
+/// Recovers the log of the folder that this is in. Whoever listens at its socket may be anyone, and is asked when nothing is left to
+/// be gained by a false answer.
+fn recover() -> anyhow::Result<(Value, Converted)> {
+    let out = Path::new(HERE);
+    if let Some(mut log) = Conversation::open(out)? {
+        log.ask(&json!({ "do": "status" }))?;
+        return Err(WrongRequest("this log goes on; end it first".to_owned()).into());
+    }
     let header = folder::read(&out.join(folder::HEADER))?;
     let last = written_last(&out.join(spool::NAME))?;
     let is_simulated = header["simulated"] == json!(true);
-    let (converted, spent) = make_records(&Place::of_log(out, is_simulated), &out.join(folder::RECORDS))?;
+    let (converted, spent) = convert(&Place::of_log(out, is_simulated), &out.join(folder::RECORDS))?;
     // What a killed log could not remove.
     let _ = fs::remove_file(out.join(folder::SOCKET));
     let path = out.join(folder::FOOTER);
@@ -48,26 +66,36 @@ pub fn run(asked: &Recover) -> anyhow::Result<()> {
         }
     };
     spent.discard();
-    if asked.json {
-        println!("{footer}");
-    } else {
-        eprint!("{}", summary(&footer));
-    }
-    let problems = converted.problems.iter();
-    problems.for_each(|problem| eprintln!("{}: {problem}", crate::program()));
-    Ok(())
+    Ok((footer, converted))
 }
 
-/// Becomes whose the log is, and can change nothing but its folder: what is to be read is of a killed log, or of anyone's making.
+/// Goes into the log's folder, becomes whose it is, and can change nothing else: what is to be read is of a killed log, or of
+/// anyone's making.
 fn confine(out: &Path) -> anyhow::Result<()> {
+    let writable = caller::enter(out)?;
+    let here = Path::new(HERE);
+    caller::become_owner(here, || can_have(here))?;
+    TCPLOG_RECOVER.drop_privileges()?;
+    if !can_have(here) {
+        let problem = "neither its owner nor who calls, without capabilities, can read and write all of the log: give it to \
+                       one user (chown -R)";
+        return Err(anyhow!("{}: {problem}", out.display()));
+    }
+    TCPLOG_RECOVER.write_only_below(writable)?;
+    Ok(TCPLOG_RECOVER.restrict_calls()?)
+}
+
+/// Whether this thread can read what a log consists of, and write where its records go.
+fn can_have(out: &Path) -> bool {
     let is_readable = |name: &&str| match access(out.join(name), Access::READ_OK) {
         Err(error) => error == Errno::NOENT,
         Ok(()) => true,
     };
-    caller::become_owner(out, || caller::can_write(out) && [folder::HEADER, spool::NAME].iter().all(is_readable))?;
-    TCPLOG_RECOVER.drop_privileges()?;
-    TCPLOG_RECOVER.write_only_below(Folders::open([out])?)?;
-    Ok(TCPLOG_RECOVER.restrict_calls()?)
+    let records = out.join(folder::RECORDS);
+    let has_records = records.symlink_metadata().is_ok();
+    [folder::HEADER, spool::NAME].iter().all(is_readable)
+        && caller::can_write(out)
+        && (!has_records || caller::can_write(&records))
 }
 
 /// What a killed log ends with.

@@ -16,7 +16,7 @@ use sojourn_time::{Clock, HostClock, Nanos, Time};
 use super::answer::answer;
 use super::arguments::Run;
 use super::child::{self, Companion, Prepared};
-use super::close::{End, LIMITED, Place, close};
+use super::close::{End, FULL, LIMITED, Place, REMOVED, UNWRITTEN, close};
 use super::drain::Drain;
 use super::logger::Logger;
 use super::{folder, open, show};
@@ -67,7 +67,7 @@ pub fn run(asked: &Run) -> anyhow::Result<()> {
     drop(beside);
     let place = Place::of_log(&asked.out, asked.attach.simulated.is_some());
     let mut closed = close(drain, &place, End { why, began, command_status })?;
-    closed.footer["warning"] = nothing_logged(&closed.footer).or_else(|| limited(&closed.footer)).into();
+    closed.footer["warning"] = broken_off(&closed.footer).or_else(|| nothing_logged(&closed.footer)).into();
     let written = folder::write_whole(&asked.out.join(folder::FOOTER), &closed.footer);
     // The records and the footer are on the disk: nothing is lost with the spool.
     if let Some(spent) = closed.spent.take_if(|_| written.is_ok()) {
@@ -272,13 +272,22 @@ fn nothing_logged(footer: &Value) -> Option<String> {
     })
 }
 
-fn limited(footer: &Value) -> Option<String> {
+/// What a person ought to know of a log that ended before its programs did.
+fn broken_off(footer: &Value) -> Option<String> {
     let left_out = |way: &str| footer["totals"][way]["broken"].as_u64().unwrap_or_default();
-    let told = || {
-        let packets = grouped(left_out("in") + left_out("out"));
-        format!("the log reached its --log-limit: {packets} packets after that were counted and not logged")
+    let why = match footer["why"].as_str() {
+        Some(LIMITED) => "the log reached its --log-limit",
+        Some(FULL) => "the disk was full",
+        Some(REMOVED) => "the log was removed or replaced",
+        Some(UNWRITTEN) => "the log could not be written",
+        _ => return None,
     };
-    (footer["why"] == json!(LIMITED)).then(told)
+    let packets = grouped(left_out("in") + left_out("out"));
+    let flows = match footer["flows_unrecorded"].as_u64().unwrap_or_default() {
+        0 => String::new(),
+        flows => format!("; {} flows that ended then are in the totals only", grouped(flows)),
+    };
+    Some(format!("{why}: {packets} packets after that were counted and not logged{flows}"))
 }
 
 /// What became of everything, for a person.

@@ -189,7 +189,7 @@ pub fn fallback(refusal: &str) -> String {
 
 /// What was skipped because a ring or the table was full, both ways.
 pub fn lost(totals: &Value) -> u64 {
-    [Disposition::Full, Disposition::NoRoom, Disposition::Broken]
+    [Disposition::Full, Disposition::NoRoom]
         .iter()
         .flat_map(|disposition| DIRECTIONS.map(|way| totals[way][disposition.name()].as_u64().unwrap_or_default()))
         .sum()

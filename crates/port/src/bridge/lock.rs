@@ -115,8 +115,23 @@ fn folders() -> Vec<PathBuf> {
     let user = rustix::process::geteuid();
     let system = user.is_root().then(|| PathBuf::from(SYSTEM_FOLDER));
     let session = std::env::var_os("XDG_RUNTIME_DIR").map(|folder| PathBuf::from(folder).join("sojourn"));
-    let other = std::env::temp_dir().join(format!("sojourn-{}", user.as_raw()));
+    let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    let other = std::env::temp_dir().join(format!("sojourn-{}", number_outside(&map, user.as_raw())));
     system.into_iter().chain(session).chain([other]).collect()
+}
+
+/// The number that a user of this user namespace has outside, by the namespace's map: in one of their own, all users are 0. Only a
+/// name comes of it; whose the folder is, is looked up.
+fn number_outside(map: &str, user: u32) -> u32 {
+    let numbers = |line: &str| {
+        let mut words = line.split_whitespace().map_while(|word| word.parse::<u32>().ok());
+        Some([words.next()?, words.next()?, words.next()?])
+    };
+    let outside = |[inside, outside, count]: [u32; 3]| {
+        let nth = user.checked_sub(inside).filter(|nth| *nth < count)?;
+        outside.checked_add(nth)
+    };
+    map.lines().filter_map(numbers).find_map(outside).unwrap_or(user)
 }
 
 /// Whether a folder is there, or can be made, in which nobody else writes.
@@ -158,6 +173,71 @@ mod tests {
         drop((held, second));
         fs::remove_file(&others[2]).expect("is there");
         fs::remove_dir(folder).expect("is empty");
+    }
+
+    #[test]
+    fn root_of_a_user_namespace_is_called_as_outside() {
+        let own = "         0       1001          1\n";
+        let several = "0 100000 65536\n65536 7 1\nnonsense\n";
+        for (map, user, outside) in [
+            (own, 0, 1001),
+            (own, 5, 5),
+            (several, 0, 100_000),
+            (several, 65_535, 165_535),
+            (several, 65_536, 7),
+            ("0 0 4294967295", 1000, 1000),
+            ("0 4294967290 100", 50, 50),
+            ("", 3, 3),
+        ] {
+            assert_eq!(number_outside(map, user), outside, "{map:?} {user}");
+        }
+    }
+
+    /// As two users of one machine are, each root in a user namespace of its own.
+    #[test]
+    fn two_users_that_are_root_in_namespaces_of_their_own_have_two_folders() {
+        let program = std::env::current_exe().expect("its path");
+        let told = |user: u32| {
+            let words =
+                ["--reuid", &user.to_string(), "--regid", &user.to_string(), "--clear-groups"].map(str::to_owned);
+            let copy = std::env::temp_dir().join(format!("sojourn-lock-test-{}-{user}", std::process::id()));
+            fs::copy(&program, &copy).expect("copies");
+            fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).expect("for all");
+            let output = std::process::Command::new("setpriv")
+                .args(words)
+                .args(["unshare", "--user", "--map-root-user"])
+                .arg(&copy)
+                .args(["--exact", "--nocapture", "bridge::lock::tests::says_its_folder"])
+                .env("SOJOURN_SAYS_ITS_FOLDER", "yes")
+                .env_remove("XDG_RUNTIME_DIR")
+                .output()
+                .expect("setpriv starts");
+            let _ = fs::remove_file(copy);
+            let said = String::from_utf8_lossy(&output.stdout).into_owned();
+            let folder = said.lines().find_map(|line| line.split_once("its folder: ")).map(|(_, told)| told.to_owned());
+            folder.ok_or_else(|| format!("{said}{}", String::from_utf8_lossy(&output.stderr)))
+        };
+        let (first, second) = match (told(64_001), told(64_002)) {
+            (Ok(first), Ok(second)) => (first, second),
+            (one, other) => {
+                let is_root = rustix::process::geteuid().is_root();
+                assert!(std::env::var_os("CI").is_none() || !is_root, "{one:?} {other:?}");
+                eprintln!("skipped: no user namespace for another user here: {one:?} {other:?}");
+                return;
+            }
+        };
+        assert!(first.contains("sojourn-64001") && second.contains("sojourn-64002"), "{first} {second}");
+        for folder in [first, second] {
+            fs::remove_dir(folder.trim_start_matches("Some(\"").trim_end_matches("\")")).expect("is empty");
+        }
+    }
+
+    /// Said for the test above, which runs this in another namespace.
+    #[test]
+    fn says_its_folder() {
+        if std::env::var_os("SOJOURN_SAYS_ITS_FOLDER").is_some() {
+            println!("its folder: {:?}", lock_folder());
+        }
     }
 
     #[test]

@@ -443,6 +443,31 @@ fn greetings_and_exchanges_are_answered_at_a_rate_and_the_rest_is_counted() {
     }
 }
 
+/// Whoever floods us with greetings may name the address of a peer that has our key.
+#[test]
+fn who_has_not_our_key_spends_nothing_of_what_who_has_it_may_ask() {
+    let senders = Senders::Greeting { cookie: COOKIE };
+    let mut receiver = receiver_with(shared(b"0123456789abcdef"), senders, Framing::Udp, None);
+    let header =
+        StreamHeader { kind: Kind::Greeting, node: 0, flow: 1, key: KEY, seq: 0, intended: Time(1), sent: Time(2) };
+    let mut greeting = [0; GREETING_BYTES + 16];
+    header.write(&mut greeting);
+    GreetingTail { cookie: COOKIE, word: GreetingWord::Greet }.write(&mut greeting);
+    let stranger = greeting;
+    shared(b"0123456789abcdef").seal(&mut greeting);
+    let from = "10.0.0.1:40000".parse().ok();
+    let mut hears = |frame: &[u8], at: i64| {
+        let received = Received { from, returned: Time(at), ..received(at) };
+        receiver.on_frame(0, frame, &received, &mut [0; 200]).is_some()
+    };
+    // As many as are answered of all peers together, and as many again.
+    let answered = (0..200_000).filter(|nth| hears(&stranger, 1_000_000_000 + nth)).count();
+    let burst = STRANGER_RATE as usize / 10;
+    assert!((burst..=burst + 2).contains(&answered), "{answered}");
+    assert!(hears(&greeting, 1_000_200_000), "it has the key");
+    assert!(!hears(&stranger, 1_000_200_001) && hears(&stranger, 3_000_000_000));
+}
+
 /// Who hears our replies has an address, and that is all: a stranger's own will do. The ones that are allowed are others.
 #[test]
 fn who_is_not_allowed_begins_no_stream_with_any_cookie() {

@@ -30,6 +30,8 @@ pub enum Frame<'a> {
     Gap(Gap),
     /// A sentence.
     Note(String),
+    /// Its limit ended it: so many missing records are of gaps that found no room.
+    Limited(u64),
     /// What became of all packets.
     Account(Counted),
     /// The log is whole.
@@ -155,6 +157,7 @@ impl Reader {
             frame::TOTALS => every::<Totals>(payload).map(Frame::Totals),
             frame::GAP => exact::<[u64; 4]>(payload).map(|numbers| Frame::Gap(gap_of(from, numbers))),
             frame::NOTE => Some(Frame::Note(String::from_utf8_lossy(payload).into_owned())),
+            frame::LIMITED => exact::<u64>(payload).map(Frame::Limited),
             frame::ACCOUNT => counted(payload).map(Frame::Account),
             _ => Some(Frame::End),
         };

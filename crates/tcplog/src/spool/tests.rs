@@ -48,6 +48,7 @@ fn read(folder: &Path) -> (Vec<Record>, Vec<&'static str>, Ending) {
             Frame::Gap(_) => others.push("gap"),
             Frame::Note(_) => others.push("note"),
             Frame::Account(_) => others.push("account"),
+            Frame::Limited(_) => others.push("limited"),
             Frame::End => others.push("end"),
         }
     }
@@ -174,7 +175,7 @@ fn everything_else_comes_back_too() {
                 assert!(counted.breach.contains("seen"), "{}", counted.breach);
             }
             Frame::End => {}
-            Frame::Events(..) => panic!("there were none"),
+            Frame::Events(..) | Frame::Limited(..) => panic!("there were none"),
         }
     }
     assert_eq!(seen, 8);

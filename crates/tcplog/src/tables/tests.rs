@@ -283,6 +283,79 @@ fn a_sample_that_is_missing_is_found() {
     fs::remove_dir_all(&folder).unwrap();
 }
 
+/// More flows end after the limit than wait for the end, and more are open then than a limit leaves room for.
+#[test]
+fn a_log_that_its_limit_ended_is_trusted_for_what_it_holds() {
+    let folder = folder("limited");
+    let limit = crate::spool::LEAST_LIMIT;
+    let mut spool = Spool::create(&folder, HEADER).unwrap().limited_to(limit);
+    let mut account = Account::default();
+    let mut totals: Totals = zeros();
+    let (ended, open) = (4_000, 1_000);
+    let mut flow = |spool: &mut Spool, cookie: u64, has_ended: bool| {
+        let sample = Sample {
+            kind: kind::SAMPLE,
+            slot: 1,
+            number: totals.number,
+            time_ns: cookie,
+            cookie,
+            packet: cookie,
+            segments: 1,
+            ..zeros()
+        };
+        spool.event(0, &bytes(&sample));
+        let mut flow: Flow = zeros();
+        (flow.cookie, flow.first_ns, flow.verdict, flow.family) = (cookie, 1, 1, 2);
+        (flow.directions[0].seen, flow.directions[0].segments) = (1, 1);
+        flow.directions[0].dispositions[disposition::LOGGED] = 1;
+        flow.directions[0].segments_of_dispositions[disposition::LOGGED] = 1;
+        totals.number += 1;
+        (totals.seen[0], totals.segments[0]) = (totals.seen[0] + 1, totals.segments[0] + 1);
+        totals.dispositions[0][disposition::LOGGED] += 1;
+        totals.segments_of_dispositions[0][disposition::LOGGED] += 1;
+        if has_ended {
+            spool.gone(1, &flow, [Tally::default(); 2]);
+        }
+        let _ = spool.flush();
+        flow
+    };
+    (1..=ended).for_each(|cookie| account.add_gone(&flow(&mut spool, cookie, true)));
+    assert!(spool.is_broken() && spool.length() <= limit);
+    let last: Vec<Flow> = (ended + 1..=ended + open).map(|cookie| flow(&mut spool, cookie, false)).collect();
+    account.add_totals(&totals);
+    last.iter().for_each(|flow| account.add_flow(flow));
+    account.leave_out(Disposition::Broken, spool.left_out());
+    assert_eq!(account.check(), Ok(()));
+    spool.begin_end();
+    last.iter().for_each(|flow| spool.gone(1, flow, [Tally::default(); 2]));
+    spool.account(&account);
+    spool.end().unwrap();
+    let converted = convert_in(&folder);
+    assert_eq!(converted.problems, [""; 0]);
+    assert!(converted.is_conserved && converted.is_whole && converted.is_limited);
+    assert!(converted.unrecorded > 1_000 && converted.records >= 50, "{} {}", converted.unrecorded, converted.records);
+    assert_eq!(converted.flows + converted.unrecorded, ended + open, "each open flow has its last word");
+    assert_eq!(total(&converted, None), ended + open);
+    fs::remove_dir_all(&folder).unwrap();
+}
+
+/// A log that ends as it was to, with more flows open than its limit would hold, was not ended by it.
+#[test]
+fn last_words_at_the_end_are_not_held_to_the_limit() {
+    let folder = folder("last-words");
+    let mut spool = Spool::create(&folder, HEADER).unwrap().limited_to(crate::spool::LEAST_LIMIT);
+    spool.begin_end();
+    for cookie in 1..=2_000 {
+        let flow = Flow { cookie, ..zeros() };
+        spool.gone(1, &flow, [Tally::default(); 2]);
+    }
+    spool.account(&Account::default());
+    spool.end().unwrap();
+    let converted = convert_in(&folder);
+    assert_eq!((converted.flows, converted.unrecorded, converted.is_limited), (2_000, 0, false));
+    fs::remove_dir_all(&folder).unwrap();
+}
+
 #[test]
 fn samples_that_were_left_out_are_accounted_for() {
     let folder = folder("left-out");

@@ -1,5 +1,7 @@
 
-follow(({ runs }) => {
+follow(({ runs, begun }) => {
+  // The folder was empty, and has become a run's.
+  if (begun) { location.reload(); return; }
   byId("none").hidden = runs.length > 0;
   byId("runs").replaceChildren(...runs.map((run) => {
     const line = make("li");
