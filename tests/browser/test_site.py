@@ -22,7 +22,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[2]
-PAGES = ["docs/index", "docs/guide/first-study", "docs/reference/plans", "docs/decisions/README", "README"]
+PAGES = [
+    "docs/index",
+    "docs/studies/rated-queue",
+    "docs/users/README",
+    "docs/guide/first-study",
+    "docs/reference/plans",
+    "docs/decisions/README",
+    "README",
+]
 Scheme = Literal["light", "dark"]
 
 
