@@ -71,9 +71,10 @@ schema: ## write again the JSON file that Python reads the tables of crates/reco
 	@scripts/setup.sh test
 	$(BIN)/python scripts/generate_schema.py
 
-docs: ## write again the generated reference pages: commands, records, findings
+docs: ## write again the generated pages (commands, records, studies), then build the site of docs/: build/site/index.html
 	@scripts/setup.sh test
 	$(BIN)/python scripts/generate_reference.py
+	$(BIN)/python scripts/make_site.py
 
 drawing: ## draw the modules with their layers again, in ARCHITECTURE.md
 	@scripts/setup.sh test

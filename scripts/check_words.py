@@ -30,7 +30,7 @@ OWN_NAMES = re.compile(r"\bpackets_per_log\b")
 
 PAGES = (
     "*.md",
-    *(f"docs/{folder}/*.md" for folder in ("guide", "concepts", "reference")),
+    *(f"docs/{folder}/*.md" for folder in ("guide", "concepts", "reference", "studies", "users")),
     *(f"python/sojourn/report/templates/*.{kind}" for kind in ("html", "js", "css", "json")),
     *(
         "python/sojourn/report/**/*.toml",

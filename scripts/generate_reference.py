@@ -1,4 +1,4 @@
-"""Writes the pages of docs/reference from the programs themselves; `--check` only says which of them are stale.
+"""Writes docs/reference and docs/studies from the programs themselves; `--check` only says which pages are stale.
 
 Records from `sojourn-instrument schema`, the one declaration (crates/record); findings from it and from
 `sojourn.records.findings`; commands from their help; rights from
@@ -134,6 +134,8 @@ def require_current() -> None:
 
 def generated() -> dict[Path, str]:
     """Each page and what it should hold."""
+    from scripts.study_pages import study_pages
+
     schema = json.loads(output([str(BIN / "sojourn-instrument"), "schema"]))
     reference = ROOT / "docs/reference"
     return {
@@ -145,6 +147,7 @@ def generated() -> dict[Path, str]:
         reference / "rights.md": rights_page(json.loads(output([str(BIN / "sojourn-instrument"), "rights"]))),
         **{reference / f"schemas/{name}.json": json.dumps(one, indent=1) + "\n" for name, one in schemas().items()},
         ROOT / "python/sojourn/report/templates/glossary.json": glossary(reference / "vocabulary.md"),
+        **study_pages(),
     }
 
 
@@ -348,4 +351,5 @@ def output(command: list[str]) -> str:
 
 
 if __name__ == "__main__":
+    sys.path.insert(0, str(ROOT))
     sys.exit(main())

@@ -1,4 +1,4 @@
-"""Every command of README.md and of the guide is run as a reader would type it, so that none of them can rot.
+"""Every command of README.md, the guide and docs/users is run as a reader would type it, so that none of them can rot.
 
 A page's commands run in their order, in one folder, over real frames: `here` and `there` are hosts with an interface
 eth1, and between them stands a box with eth1 and eth2, which is a bridge, but on the pages about emulation and devices.
@@ -39,7 +39,15 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: namespaces by name, and programs in the kernel")
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted(path for path in (ROOT / "docs/guide").glob("*.md") if path.name != "README.md")]
+PAGES = [
+    ROOT / "README.md",
+    *(
+        path
+        for of in ("guide", "users")
+        for path in sorted((ROOT / "docs" / of).glob("*.md"))
+        if path.name != "README.md"
+    ),
+]
 PATIENCE_SECONDS = 120.0
 
 THERE_MAC = "02:00:00:00:00:02"
@@ -120,6 +128,7 @@ INSTEAD = {
             ("timeline out/t --to perfetto", "timeline out/t --to perfetto"),
         )
     },  # with an emulator's log: tests/net/test_why_net.py
+    "why out/t --flow 1 --at 2.4s": "why out/t --flow 2 --at 500ms",
     "timeline out/t --to perfetto --flow 1 --since 2s --until 3s --records out/emulator -o second.json": (
         "timeline out/t --to perfetto --since 200ms --until 800ms -o second.json"
     ),
@@ -182,7 +191,7 @@ def commands(page: Path) -> list[Command]:
 
 def typed(block: str, first: int) -> list[Command]:
     """The commands of a block: behind a prompt, or, in a block without one, every line."""
-    prompted = re.compile(r"^(?:(here|there|each|peer)?\$|#) +(.*)$")
+    prompted = re.compile(r"^(?:(here|box|there|each|peer)?\$|#) +(.*)$")
     lines = list(enumerate(block.splitlines(), start=first))
     matches = [(number, prompted.match(line)) for number, line in lines]
     if any(match for _, match in matches):
@@ -225,7 +234,7 @@ class Lab:
         self._name = f"pages-{uuid.uuid4().hex[:6]}"
         self._serving: dict[tuple[str, str], subprocess.Popen[str]] = {}
         self.default = "box" if page in {"emulate.md", "capture.md", "devices.md"} else "here"
-        self._has_bridge = page not in {"emulate.md", "devices.md"}
+        self._has_bridge = page not in {"emulate.md", "devices.md", "emulation-user.md"}
 
     def build(self) -> None:
         """Namespaces, cables and addresses; the files that the page speaks of."""

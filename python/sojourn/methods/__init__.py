@@ -39,3 +39,8 @@ def load(method: str, part: Part) -> ModuleType:
             f"no such method is known to this version: {method} (known: {', '.join(sorted(packages()))})"
         )
     return import_module(f"{packages()[method]}.{part}")
+
+
+def package_doc(method: str) -> str:
+    """What the method is, in its own words."""
+    return str(import_module(packages()[method]).__doc__).strip()

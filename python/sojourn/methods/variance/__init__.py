@@ -1,1 +1,1 @@
-"""Method "variance": which part of the variance between beds is carried by what."""
+"""Which part of the variance between beds is carried by what."""

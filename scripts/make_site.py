@@ -1,0 +1,51 @@
+"""Builds the documentation site from the repository's pages: build/site, to be opened as files or served by anything.
+
+A broken link, a page that the navigation lacks, or anything else that Sphinx warns of ends it with status 1. Fetches
+nothing, and nothing on the site is fetched from elsewhere. Does not write the generated pages: `make docs` does that
+before.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+FIRST_PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<title>Sojourn</title>
+<meta http-equiv="refresh" content="0; url=docs/index.html">
+</head>
+<body><main><h1>Sojourn</h1><p><a href="docs/index.html">Documentation</a></p></main></body>
+</html>
+"""
+
+
+def main() -> int:
+    """Build into a fresh folder; say where the first page is."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, default=ROOT / "build/site")
+    out = parser.parse_args().out.resolve()
+    shutil.rmtree(out, ignore_errors=True)
+    status = build(ROOT, out)
+    if status == 0:
+        (out / "index.html").write_text(FIRST_PAGE)
+        print(f"site: {out / 'index.html'}")
+    return status
+
+
+def build(source: Path, out: Path) -> int:
+    """Run Sphinx over the folder's pages; its status, 1 if it warned."""
+    strict = ["--fail-on-warning", "--nitpicky", "--quiet", "--fresh-env"]
+    where = ["-d", str(out.with_name(f"{out.name}-doctrees")), "-c", str(ROOT / "docs/site"), str(source), str(out)]
+    return subprocess.run([sys.executable, "-m", "sphinx", *strict, *where], cwd=ROOT, check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())

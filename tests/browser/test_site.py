@@ -1,0 +1,117 @@
+"""The documentation site in a real browser: whole, quiet, searched, both schemes, a narrow window; a broken link fails.
+
+The site is built once from the repository's own pages, as `make docs` builds it, and opened as files.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from scripts.make_site import build
+from tests.browser.test_report import FLAGS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parents[2]
+PAGES = [
+    "docs/index",
+    "docs/studies/rated-queue",
+    "docs/users/README",
+    "docs/guide/first-study",
+    "docs/reference/plans",
+    "docs/decisions/README",
+    "README",
+]
+Scheme = Literal["light", "dark"]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    assert program, "no Chromium here: `make setup` installs it (Debian: apt-get install chromium)"
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=program, args=FLAGS)
+        yield running
+        running.close()
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("site") / "site"
+    command = [sys.executable, "scripts/make_site.py", "--out", str(out)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1200, 390])
+def test_the_sites_pages_are_whole_and_quiet(browser: Browser, site: Path, scheme: Scheme, width: int) -> None:
+    for name in PAGES:
+        page, said = _opened(browser, site / f"{name}.html", scheme, width)
+        assert page.locator("h1").count() == 1, name
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, f"{name} scrolls sideways"
+        assert said == [], name
+        page.context.close()
+
+
+def test_the_site_is_searched_without_a_server(browser: Browser, site: Path) -> None:
+    page, said = _opened(browser, site / "docs/index.html", "light", 1200)
+    page.get_by_placeholder("Search").first.fill("Hodges")
+    page.keyboard.press("Enter")
+    found = page.locator("ul.search li a", has_text="Hodges")
+    found.first.wait_for()
+    found.first.click()
+    page.wait_for_url(re.compile(r"pairs-and-intervals|mirrored-rounds"))
+    assert said == []
+
+
+def test_every_page_of_docs_is_reached_from_the_first(site: Path) -> None:
+    linked = set(
+        re.findall(r'class="toctree-l\d[^"]*"><a class="[^"]*" href="([^"#]+)', _text(site / "docs/index.html"))
+    )
+    for one in [*linked]:
+        folder = (site / "docs" / one).parent
+        below = re.findall(r'class="toctree-l\d[^"]*"><a class="[^"]*" href="([^"#]+)', _text(site / "docs" / one))
+        linked |= {str((folder / other).resolve()) for other in below if not other.startswith("http")}
+    reached = {(site / "docs" / one).resolve() for one in linked}
+    pages = {(site / path.relative_to(ROOT)).with_suffix(".html") for path in (ROOT / "docs").rglob("*.md")}
+    assert pages - reached == {site / "docs/index.html"}
+
+
+@pytest.mark.parametrize(
+    ("link", "says"), [("two.md", "two.md"), ("#nowhere", "nowhere"), ("../README.md#nowhere", "nowhere")]
+)
+def test_a_broken_link_fails(tmp_path: Path, link: str, says: str, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "pages/docs").mkdir(parents=True)
+    (tmp_path / "pages/README.md").write_text("# Two\n")
+    first = f"# One\n\n[two](../README.md#two), [broken]({link})\n\n```{{toctree}}\n../README\n```\n"
+    (tmp_path / "pages/docs/index.md").write_text(first)
+    assert build(tmp_path / "pages", tmp_path / "out") == 1
+    warnings = [line for line in capfd.readouterr().err.splitlines() if "WARNING" in line]
+    assert len(warnings) == 1
+    assert says in warnings[0]
+
+
+def _opened(browser: Browser, path: Path, scheme: Scheme, width: int) -> tuple[Page, list[str]]:
+    """The page, and what it said or asked for elsewhere."""
+    page = browser.new_context(viewport={"width": width, "height": 844}, color_scheme=scheme).new_page()
+    said: list[str] = []
+    page.on("console", lambda message: said.append(message.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.on("request", lambda request: None if request.url.startswith(("file:", "data:")) else said.append(request.url))
+    page.goto(path.as_uri())
+    return page, said
+
+
+def _text(path: Path) -> str:
+    return path.read_text()

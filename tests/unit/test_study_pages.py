@@ -1,0 +1,49 @@
+"""Every study has a page: what it asks, how its report is read, when not to trust it, what is published."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+
+import pytest
+
+from scripts import study_pages
+from sojourn import studies
+from sojourn.plan import load_plan
+from sojourn.records import FINDINGS
+from sojourn.report import experiments
+
+TEXTS = tomllib.loads(study_pages.TEXTS.read_text())
+
+
+@pytest.mark.parametrize("name", studies.names())
+def test_a_study_has_its_page_as_the_plan_and_the_method_have_it(name: str) -> None:
+    path = study_pages.PAGES / f"{name}.md"
+    assert path.exists(), f"no page of {name}: `make docs`"
+    text = path.read_text()
+    plan = tomllib.loads(studies.text(name))
+    assert text == study_pages.page(name, plan, TEXTS), "stale: `make docs`"
+    for heading in ("What is measured", "How to read the report", "When not to trust it"):
+        [below] = re.findall(rf"^## {heading}\n\n(.+?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+        assert len(below) > 200, heading
+    assert plan["study"]["question"] in text
+    for one in experiments.experiments():
+        assert one.study != name or one.theirs in text
+    load_plan(name, quick=True)  # what the page's command asks for
+
+
+def test_the_list_has_every_study_and_no_page_is_left_over() -> None:
+    listed = re.findall(r"^\| \[([\w-]+)\]", (study_pages.PAGES / "README.md").read_text(), re.MULTILINE)
+    pages = {path.stem for path in study_pages.PAGES.glob("*.md")} - {"README"}
+    assert listed == studies.names()
+    assert pages == set(listed)
+
+
+def test_texts_name_what_there_is() -> None:
+    plans = [tomllib.loads(studies.text(name)) for name in studies.names()]
+    asked = {one for plan in plans for one in plan["study"].get("hypotheses", [])}
+    assert set(TEXTS["methods"]) == {plan["study"].get("method", "pairs") for plan in plans}
+    assert set(TEXTS["hypotheses"]) == asked
+    assert set(TEXTS["studies"]) <= set(studies.names())
+    named = set(re.findall(r"`([a-z]+(?:_[a-z]+)+)`", study_pages.TEXTS.read_text()))
+    assert named <= set(FINDINGS)
