@@ -40,6 +40,8 @@ class Machine:
     left: dict[Any, float] = field(default_factory=dict)
     """By packets per log or by mode; 1 where nothing is said."""
     skipped: int = 0
+    collapses: dict[str, float] = field(default_factory=dict)
+    """How many windows collapse in a slice, on average, with the log on and off."""
     seed: int = 1
     bed_sd: float = 0.0
     """By how much what is left differs between beds, as a logarithm."""
@@ -80,6 +82,9 @@ def slice_of(machine: Machine, trial: Trial[Slice], slices: int, rng: np.random.
     left = machine.share(setting) if mode == setting.mode and mode != "off" else 1.0
     bps = level * np.exp(machine.noise * rng.standard_normal()) * left
     row = row_of(trial.block, trial.factors, trial.batch, *readings(trial.block, bps))
+    row["timeouts"] = (
+        int(rng.poisson(machine.collapses.get(mode, machine.collapses.get("off", 0.0)))) if machine.collapses else 0
+    )
     packets = int(bps / 8 / 30_000 * 0.15)
     each = setting.packets_per_log or 1
     counted = NOTHING | {"in_force_s": 0.19, "packets_in": packets, "packets_out": packets, "segments_in": packets,

@@ -209,6 +209,19 @@ def test_a_wandering_clock_stays_within_the_bound_of_its_lines() -> None:
     assert error.max() > sag / 2
 
 
+def test_beyond_its_end_a_lines_bound_grows_as_fast_as_a_slew_can_move_the_clock() -> None:
+    """A clock is slewed by 500 ppm from the last exchange on; the line's skew could differ by 705 ppm there."""
+    true = START + np.array([21, 23, 30], dtype=np.int64) * SECOND
+    remote = true + ((true - START - 20 * SECOND) * 500e-6).astype(np.int64)
+    [kept, slewed] = [
+        on_sender_clock(arrivals(remote), pl.DataFrame([line(to_ns=START + 20 * SECOND, skew_bound_ppb=ppb)]), TWO)
+        for ppb in (400e3, 705e3)
+    ]
+    error = np.abs(slewed["arrival_on_sender_ns"].to_numpy() - true)
+    assert (error <= slewed["clock_bound_ns"].to_numpy()).all()
+    assert (error > kept["clock_bound_ns"].to_numpy()).any(), "without the slew's allowance it does not hold"
+
+
 def test_a_clock_set_back_shows_some_times_twice() -> None:
     """The later life is meant, and the bound reaches to the earlier."""
     back = line(from_ns=START + 8 * SECOND, to_ns=START + 20 * SECOND, reference_ns=START, offset_ns=-2e9)

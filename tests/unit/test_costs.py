@@ -11,10 +11,14 @@ import polars as pl
 import pytest
 
 from sojourn.analysis import analyse
+from sojourn.conduct.meter import timeouts
 from sojourn.methods.tcp_cost.analyse import judged
 from sojourn.methods.tcp_cost.analyse.budget import _throughput
+from sojourn.methods.tcp_cost.analyse.collapses import sign_p
 from sojourn.methods.tcp_cost.analyse.ratios import cells_of
 from sojourn.plan import load_plan
+from sojourn.report.contents import all_tables
+from sojourn.report.run import Run as ReportRun
 from sojourn.statistics.interval import Interval
 from tests.unit import vega_lite
 from tests.unit.made_up_costs import DECIMATED_NS, NS, Machine, write
@@ -132,6 +136,50 @@ def test_no_packet_skipped_in_few_slices_supports_nothing() -> None:
 
     outcomes = [judged._nothing_skipped("nothing-skipped", cells(*told)).outcome for told in ((58,), (59,), (59, 1))]
     assert outcomes == ["inconclusive", "supported", "rejected"]
+
+
+@pytest.mark.parametrize(
+    ("collapses", "told"),
+    [
+        ({"on": 0.6, "off": 0.6}, ""),
+        ({"on": 2.0, "off": 0.1}, "with the log"),
+        ({"on": 0.1, "off": 2.0}, "without the log"),
+    ],
+)
+def test_windows_that_collapse_more_in_one_arm_are_counted_and_found(
+    tmp_path: Path, collapses: dict[str, float], told: str
+) -> None:
+    folder = write(tmp_path / "run", Machine(noise=0.02, collapses=collapses, seed=SEED), FEW)
+    verdict = analyse(folder.path)
+    said = [one.sentence for one in found_findings(verdict) if one.name == "windows_collapse"]
+    assert bool(said) == bool(told)
+    assert all(f"collapse more often {told}" in one for one in said), said
+    on = found(folder, "cost_collapses").filter((pl.col("setting") == "on") & pl.col("path").is_not_null())
+    [both] = found(folder, "cost_collapses").filter((pl.col("setting") == "on") & pl.col("path").is_null()).to_dicts()
+    assert both["collapses"] == on["collapses"].sum()
+    assert both["share_low"] <= 1 - np.exp(-collapses["on"]) <= both["share_high"]
+    assert on.height == found(folder, "cost_ratios").filter(pl.col("mode") == "on").height
+    for arm, mode in (("", "on"), ("off_", "off")):
+        share = 1 - np.exp(-collapses[mode])
+        low, high, pairs = on[f"{arm}share_low"].to_numpy(), on[f"{arm}share_high"].to_numpy(), on["pairs"].to_numpy()
+        assert ((low <= share) & (share <= high)).mean() >= 0.75, on
+        expected = collapses[mode] * pairs.sum()
+        assert abs(int(on[f"{arm}collapses"].sum()) - expected) < 5 * expected**0.5
+    [table] = [one for one in all_tables(ReportRun.read(folder.path)) if one.name == "cost_collapses"]
+    assert len(table.rows) == found(folder, "cost_collapses").height
+
+
+def test_a_good_run_is_said_to_collapse_more_in_one_arm_once_in_a_hundred_runs_at_most() -> None:
+    rng = np.random.default_rng(SEED)
+    split = [rng.binomial(20, 0.5) for _ in range(20_000)]
+    assert np.mean([sign_p(int(one), 20 - int(one)) <= 0.01 for one in split]) <= 0.011
+    assert sign_p(20, 0) < 1e-5
+    assert sign_p(0, 0) == 1
+
+
+def test_expiries_of_the_retransmission_timer_are_read() -> None:
+    text = "TcpExt: SyncookiesSent TCPTimeouts TCPSpuriousRTOs\nTcpExt: 0 7 1\nIpExt: InOctets\nIpExt: 3\n"
+    assert timeouts(text) == 7
 
 
 def found_findings(verdict: Any) -> list[Any]:

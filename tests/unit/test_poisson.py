@@ -91,6 +91,41 @@ def test_probes_that_are_no_poisson_process_are_found_and_told(
     assert all((float(row[-1].text) <= MISFIT_LEVEL) == is_found for row in table.rows)
 
 
+def without_stamps(block: dict[str, Any], probes: dict[str, Any], rng: np.random.Generator) -> None:
+    """A true Poisson process whose driver holds frames for long, and stamps one that follows another closely never."""
+    poisson(1.0)(block, probes, rng)
+    gaps = np.diff(probes["intended_ns"], prepend=probes["intended_ns"][0])
+    has_stamp = gaps > block["interval_ns"] / 2
+    probes["send_call_ns"] = np.array(probes["intended_ns"])
+    held = np.where(has_stamp, 3 * block["interval_ns"], 0)
+    probes["departure_ns"] = probes["send_call_ns"] + held
+    for name in ("arrival_ns", "receive_call_ns"):
+        probes[name] = probes[name] + 3 * block["interval_ns"]
+    probes["departure_source"] = ["kernel" if one else "user" for one in has_stamp]
+
+
+def refused(block: dict[str, Any], probes: dict[str, Any], rng: np.random.Generator) -> None:
+    """What is left where our own machine refuses each second probe: times between departures are sums of two."""
+    poisson(1.0)(block, probes, rng)
+    gaps = rng.exponential(block["interval_ns"], (2, len(probes["seq"]))).sum(axis=0)
+    moved = block["started_ns"] + np.cumsum(gaps).astype(np.int64) - probes["intended_ns"]
+    for name in ("intended_ns", "send_call_ns", "departure_ns", "arrival_ns", "receive_call_ns"):
+        probes[name] = probes[name] + moved
+    block["local_drops"] = len(probes["seq"])
+
+
+@pytest.mark.parametrize(("alter", "tested"), [(without_stamps, 24), (refused, 0)])
+def test_departures_some_of_which_are_missing_are_not_judged_as_if_all_were_there(
+    synthetic: Callable[..., Any], alter: Callable[..., None], tested: int
+) -> None:
+    path: Path = synthetic(rounds=12, icmp_bytes=(64,), alter=alter).write()
+    analyse(path)
+    names = {one["name"] for one in json.loads((path / "analysis/verdict.json").read_text())["findings"]}
+    assert "poisson_misfit" not in names
+    tables = [one for one in all_tables(ReportRun.read(path)) if one.name == "poisson_fit"]
+    assert [row[2].text for table in tables for row in table.rows] == ([str(tested)] * 3 if tested else [])
+
+
 @pytest.mark.parametrize("share", [0.0, 0.5])
 def test_streams_have_the_same_rule_and_the_same_table(tmp_path: Path, share: float) -> None:
     """One trial of a path fails, as one of a good run may; or every second one does."""

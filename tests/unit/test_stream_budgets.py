@@ -58,7 +58,7 @@ def test_two_clocks_add_their_spread_and_an_asymmetry_that_nothing_measures(tmp_
     (one,) = budgets_of(StreamRun(tmp_path / "run", "one-way", [cell()], **two_clocks(250_000_000)).write())
     parts = parts_of(one)
     assert parts["offset of the clocks"]["contribution"] == pytest.approx(160 / 1.959964, rel=1e-5)
-    assert parts["asymmetry of the exchanges"]["contribution"] == pytest.approx((1800 - 160) / 3**0.5)
+    assert parts["asymmetry of the exchanges, slews"]["contribution"] == pytest.approx((1800 - 160) / 3**0.5)
     assert one["expanded"] > 2 * one["interval_half_width"]
     assert parts["resolution of timestamps"]["contribution"] == pytest.approx(2 / 12**0.5)
 

@@ -27,7 +27,10 @@ pub struct Limits {
     pub skew_ppm: f64,
     /// By how much that may change in a second, as by temperature.
     pub drift_ppm_per_s: f64,
-    /// By which share of the maximum error the least delays of both directions may move the offset in 5 % of the cases. It
+    /// By how many millionths more they may differ at any moment and without notice, where one is slewed: adjtime(3) and
+    /// ntp_adjtime(2) slew a clock by 500 ppm at most. 0 where neither clock is disciplined.
+    pub slew_ppm: f64,
+    /// By which share of the maximum error, but for what a slew can do, the least delays of both directions may move the offset in 5 % of the cases. It
     /// is part of the 95 % error; 0 where they are known to be equal.
     pub asymmetry_share: f64,
 }
@@ -50,7 +53,7 @@ pub struct Estimator {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { skew_ppm: 200.0, drift_ppm_per_s: 0.5, asymmetry_share: 0.1 }
+        Self { skew_ppm: 200.0, drift_ppm_per_s: 0.5, slew_ppm: 500.0, asymmetry_share: 0.1 }
     }
 }
 
@@ -58,7 +61,13 @@ impl Limits {
     /// Returns how far a clock can run away from a line, so many ns beyond its end, where its skew may differ by so much.
     pub fn beyond_ns(&self, skew_ppb: f64, beyond: f64) -> f64 {
         let free = skew_ppb * 1e-9 * beyond + self.drift_ppm_per_s * 1e-15 * beyond * beyond / 2.0;
-        free.min(2.0 * self.skew_ppm * 1e-6 * beyond)
+        free.min((2.0 * self.skew_ppm * 1e-6).max(skew_ppb * 1e-9) * beyond)
+    }
+
+    /// Returns the steepest slope of the offset, against the remote clock, while one of the clocks is slewed.
+    fn slewed_slope(&self) -> f64 {
+        let against_ours = (self.skew_ppm + self.slew_ppm) * 1e-6;
+        against_ours / (1.0 - against_ours)
     }
 
     /// Returns how far the offset can bulge between two times so far apart at both of which it is known.
@@ -175,7 +184,9 @@ impl Estimator {
             let neighbours = (fits[index.saturating_sub(1)].range.0, fits[(index + 1).min(fits.len() - 1)].range.1);
             let bound = self.bound(piece, (fit, neighbours), (edge(index), edge(index + 1)));
             *is_within_limits &= bound.is_within_limits;
-            let line = line(piece, fit, (edge(index), edge(index + 1)), &bound, self.limits.asymmetry_share);
+            let asymmetry = self.limits.asymmetry_share * (bound.ns + ROUNDING_NS);
+            let slewed = self.slewed(bound, piece, (fit, neighbours), (edge(index), edge(index + 1)));
+            let line = line(piece, fit, (edge(index), edge(index + 1)), &slewed, asymmetry);
             Line { error95_ns: (line.error95_ns + longer_ns(fit, fits)).min(line.bound_ns), ..line }
         };
         fits.iter().enumerate().map(line).collect()
@@ -196,6 +207,17 @@ impl Estimator {
         }
         bound.ns += self.limits.bulge_ns((to - from) / (KNOTS - 1) as f64);
         bound
+    }
+
+    /// Widens a bound to what a slew can do that begins and ends between exchanges: no straight line follows it, and
+    /// the exchanges at its either side say nothing against it.
+    fn slewed(&self, bound: Bound, piece: &Piece, (fit, range): (&Fit, (usize, usize)), span: (f64, f64)) -> Bound {
+        if self.limits.slew_ppm <= 0.0 {
+            return bound;
+        }
+        let steepest = self.limits.slewed_slope();
+        let ns = bound.ns.max(piece.farthest(range, (fit.offset, fit.slope, fit.centre), span, steepest));
+        Bound { ns, slope: bound.slope.max(steepest + fit.slope.abs()), ..bound }
     }
 
     /// Lines for the time in which a step came: the offset is that of before, or that of after. Where the remote clock was
@@ -231,8 +253,8 @@ impl Estimator {
             skew_ppb: 0.0,
             bound_ns,
             error95_ns: bound_ns,
-            skew95_ppb: self.limits.skew_ppm * 1e3,
-            skew_bound_ppb: self.limits.skew_ppm * 1e3,
+            skew95_ppb: self.limits.slewed_slope() * 1e9,
+            skew_bound_ppb: self.limits.slewed_slope() * 1e9,
             exchanges: 0,
         }
     }
@@ -245,14 +267,13 @@ struct Bound {
     is_within_limits: bool,
 }
 
-fn line(piece: &Piece, fit: &Fit, (from, to): (f64, f64), bound: &Bound, asymmetry_share: f64) -> Line {
+fn line(piece: &Piece, fit: &Fit, (from, to): (f64, f64), bound: &Bound, asymmetry: f64) -> Line {
     let at = |x: f64| piece.base + Nanos(x.round() as i64);
     let offset_ns = piece.whole(fit.offset);
     let bound_ns = bound.ns + ROUNDING_NS + offset_ns.abs() * f64::EPSILON;
     let half = (to - from) / 2.0;
     // Too few exchanges for an error: the bound, which holds all along the line, is all that is known.
     let error95_ns = fit.errors.map_or(bound_ns, |(error, slope_error)| {
-        let asymmetry = asymmetry_share * bound_ns;
         (error.powi(2) + (slope_error * half).powi(2) / 3.0 + asymmetry.powi(2) + ROUNDING_NS).sqrt()
     });
     Line {

@@ -95,6 +95,24 @@ impl Piece {
         }
     }
 
+    /// Returns how far from a line, given by its offset, slope and centre, the offset can be between two times, where it
+    /// moves by `steepest` at most and in no other way that is known.
+    pub fn farthest(
+        &self,
+        range: (usize, usize),
+        (offset, slope, centre): (f64, f64, f64),
+        span: (f64, f64),
+        steepest: f64,
+    ) -> f64 {
+        let beyond = |points: &[Point], sign: f64| {
+            let distance = |point: &Point| (point.0, sign * (point.1 - offset - slope * (point.0 - centre)));
+            let distances: Vec<Point> = points[range.0..range.1].iter().map(distance).collect();
+            // Limit and line drift apart to the right by the first, to the left by the second.
+            highest(distances, span, (steepest - sign * slope, steepest + sign * slope))
+        };
+        beyond(&self.most, 1.0).max(beyond(&self.least, -1.0))
+    }
+
     fn cone(&self, range: (usize, usize), x: f64, steepest: f64) -> Region {
         let spread = |point: &Point| steepest * (point.0 - x).abs();
         let most = self.most[range.0..range.1].iter().map(|point| point.1 + spread(point));
@@ -102,6 +120,29 @@ impl Piece {
         let (high, low) = (most.fold(f64::INFINITY, f64::min), least.fold(f64::NEG_INFINITY, f64::max));
         Region { low: low.min(high), high: high.max(low), slope_low: -steepest, slope_high: steepest }
     }
+}
+
+/// Returns the highest value, between two times, of a function that passes no point, given in order of time, above it, and
+/// rises by so much at most to the right and to the left.
+fn highest(mut points: Vec<Point>, (from, to): (f64, f64), (right, left): (f64, f64)) -> f64 {
+    for at in [from, to] {
+        points.insert(points.partition_point(|point| point.0 < at), (at, f64::INFINITY));
+    }
+    for index in 1..points.len() {
+        let before = points[index - 1];
+        points[index].1 = points[index].1.min(before.1 + right * (points[index].0 - before.0));
+    }
+    for index in (1..points.len()).rev() {
+        let after = points[index];
+        points[index - 1].1 = points[index - 1].1.min(after.1 + left * (after.0 - points[index - 1].0));
+    }
+    let peak = |pair: &[Point]| {
+        let (one, other) = (pair[0], pair[1]);
+        one.1 + right * (other.1 - one.1 + left * (other.0 - one.0)) / (right + left)
+    };
+    let is_within = |pair: &&[Point]| pair[0].0 >= from && pair[1].0 <= to;
+    let ends = points.iter().filter(|point| point.0 == from || point.0 == to).map(|point| point.1);
+    points.windows(2).filter(is_within).map(peak).chain(ends).fold(f64::NEG_INFINITY, f64::max)
 }
 
 /// How many of so many exchanges are taken to be near the floor.

@@ -20,6 +20,8 @@ pub struct Truth {
     pub drift_ppm_per_s: f64,
     /// A skew that comes and goes, as with the temperature.
     pub temperature: Option<Temperature>,
+    /// The remote clock is slewed.
+    pub slew: Option<Slew>,
     /// The remote clock is set.
     pub step: Option<StepAt>,
     /// Delays of requests.
@@ -50,6 +52,30 @@ pub struct Temperature {
     pub period_s: f64,
 }
 
+/// A slew: a change of rate that begins and ends.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Slew {
+    /// When it begins, on our clock, since the start.
+    pub at_ns: i64,
+    /// How long it lasts.
+    pub for_ns: i64,
+    /// By how many millionths the clock runs faster meanwhile.
+    pub ppm: f64,
+    /// Whether another slew, as long, takes it back at once.
+    #[serde(default)]
+    pub returns: bool,
+}
+
+impl Slew {
+    /// Returns what it has moved the clock by, so long after the start.
+    fn moved(&self, since: f64) -> f64 {
+        let (passed, lasts) = ((since - self.at_ns as f64).max(0.0), self.for_ns as f64);
+        let back = if self.returns { (passed - lasts).clamp(0.0, lasts) } else { 0.0 };
+        self.ppm * 1e-6 * (passed.min(lasts) - back)
+    }
+}
+
 /// Something that changes once.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -71,6 +97,7 @@ impl Default for Truth {
             skew_ppm: 0.0,
             drift_ppm_per_s: 0.0,
             temperature: None,
+            slew: None,
             step: None,
             forward: delay,
             backward: delay,
@@ -94,8 +121,9 @@ impl Truth {
             temperature.amplitude_ppm * 1e3 / rate * (1.0 - (rate * seconds).cos())
         });
         let stepped = self.step.filter(|step| since >= step.at_ns as f64).map_or(0.0, |step| step.by_ns as f64);
+        let slewed = self.slew.map_or(0.0, |slew| slew.moved(since));
         let drift = self.drift_ppm_per_s * 1e3 * seconds * seconds / 2.0;
-        self.offset_ns + self.skew_ppm * 1e-6 * since + drift + turned + stepped
+        self.offset_ns + self.skew_ppm * 1e-6 * since + drift + turned + slewed + stepped
     }
 
     /// Returns the remote clock's time at a time of ours.

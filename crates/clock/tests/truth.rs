@@ -3,7 +3,7 @@
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use sojourn_clock::simulate::{StepAt, Temperature, Truth};
+use sojourn_clock::simulate::{Slew, StepAt, Temperature, Truth};
 use sojourn_clock::{Estimate, Estimator, Finding, Limits};
 use sojourn_port::sim::{Delay, Gamma, Normal, Pareto};
 
@@ -61,7 +61,7 @@ fn judge(name: &str, seeds: u64, case: impl Fn(&mut StdRng) -> Truth) -> Worth {
 }
 
 /// What the simulated paths are: with a share for asymmetry every coverage would be near 100 %.
-const ALIKE: Limits = Limits { skew_ppm: 200.0, drift_ppm_per_s: 0.5, asymmetry_share: 0.0 };
+const ALIKE: Limits = Limits { skew_ppm: 200.0, drift_ppm_per_s: 0.5, slew_ppm: 500.0, asymmetry_share: 0.0 };
 
 fn estimated(truth: &Truth) -> Estimate {
     estimated_within(truth, ALIKE)
@@ -239,6 +239,79 @@ fn beyond_the_last_exchange_bound_and_error_hold() {
     assert!(worth.coverage >= 0.93, "{worth:?}");
 }
 
+/// Slews of one clock that begin and end between exchanges, or soon after, and their distance from the truth while they last
+/// and around. One direction takes nearly all of the round trip: the truth is near an end of what exchanges allow.
+fn broken_by_slews(name: &str, interval_ns: i64, lasting: impl Fn(&mut StdRng) -> (i64, bool), slew_ppm: f64) -> u32 {
+    let mut broken = 0;
+    for seed in 0..FOR_FINDINGS {
+        let mut random = StdRng::seed_from_u64(seed);
+        let (for_ns, returns) = lasting(&mut random);
+        let at_ns = interval_ns * random.random_range(20..40) + interval_ns / 100;
+        let ppm = if random.random_bool(0.5) { 500.0 } else { -500.0 };
+        let fast = Delay::Gamma(Gamma { shape: 1.5, scale_ns: 1e3, shift_ns: 200.0 });
+        let (forward, backward) =
+            if random.random_bool(0.5) { (fast, gamma(1.5, 4e3)) } else { (gamma(1.5, 4e3), fast) };
+        let slew = Some(Slew { at_ns, for_ns, ppm, returns });
+        let skew_ppm = random.random_range(-100.0..100.0);
+        let truth = Truth {
+            slew,
+            skew_ppm,
+            forward,
+            backward,
+            interval_ns,
+            count: 60,
+            responder_ns: 500,
+            seed,
+            ..Truth::default()
+        };
+        let estimate = estimated_within(&truth, Limits { slew_ppm, ..ALIKE });
+        let wrong = |random: &mut StdRng| {
+            let around = random.random_range(at_ns - interval_ns..at_ns + 2 * for_ns + interval_ns);
+            let ours = truth.at(around as f64 / (interval_ns * 60) as f64);
+            let converted = estimate.convert(truth.remote(ours));
+            (converted.ours - ours).0.abs() as f64 > converted.bound_ns + 1.0
+        };
+        broken += (0..10 * TIMES).filter(|_| wrong(&mut random)).count() as u32;
+    }
+    println!("{name}: {broken} of {} beyond the maximum error", FOR_FINDINGS * 10 * TIMES as u64);
+    broken
+}
+
+#[test]
+fn a_slew_that_begins_and_ends_between_exchanges_keeps_within_the_maximum_error() {
+    for interval_ns in [SECOND / 100, SECOND / 10, SECOND] {
+        let once = |random: &mut StdRng| (random.random_range(interval_ns / 4..interval_ns * 9 / 10), false);
+        let there_and_back = |random: &mut StdRng| (random.random_range(interval_ns / 4..interval_ns * 45 / 100), true);
+        let over_several = |random: &mut StdRng| (random.random_range(interval_ns..interval_ns * 15), false);
+        assert_eq!(broken_by_slews("once", interval_ns, once, 500.0), 0);
+        assert_eq!(broken_by_slews("there and back", interval_ns, there_and_back, 500.0), 0);
+        assert_eq!(broken_by_slews("over several", interval_ns, over_several, 500.0), 0);
+        assert!(broken_by_slews("there and back, not allowed for", interval_ns, there_and_back, 0.0) > 0);
+        // Of exchanges a second apart it is more than a delay, and found as a step.
+        assert!(interval_ns == SECOND || broken_by_slews("once, not allowed for", interval_ns, once, 0.0) > 0);
+    }
+}
+
+#[test]
+fn a_slew_after_the_last_exchange_keeps_within_the_maximum_error() {
+    let worth = judge("a slew at the end", OF_EACH_SIZE, |random| {
+        let at_ns = random.random_range(95 * SECOND / 100..SECOND);
+        let slew = Some(Slew { at_ns, for_ns: 10 * SECOND, ppm: 500.0, returns: false });
+        Truth { slew, count: 100, ..Truth::default() }
+    });
+    assert_eq!(worth.broken, 0);
+    let truth = Truth {
+        slew: Some(Slew { at_ns: SECOND, for_ns: 10 * SECOND, ppm: -500.0, returns: false }),
+        count: 100,
+        ..Truth::default()
+    };
+    for share in [1.5, 2.0, 5.0, 10.0] {
+        let converted = estimated(&truth).convert(truth.remote(truth.at(share)));
+        let error = (converted.ours - truth.at(share)).0.abs() as f64;
+        assert!(error > 2e5 * (share - 1.0) && error <= converted.bound_ns, "{share}: {error} {converted:?}");
+    }
+}
+
 #[test]
 fn one_loaded_direction_is_found() {
     let worth = judge("loaded to the peer", FOR_FINDINGS, |_| Truth {
@@ -282,7 +355,7 @@ fn a_constant_asymmetry_stays_within_the_maximum_error() {
 #[test]
 fn the_share_for_asymmetry_is_in_the_95_percent_error_in_quadrature() {
     let truth = Truth { count: 40, ..Truth::default() };
-    let line = |limits| estimated_within(&truth, limits).lines[0];
+    let line = |limits| estimated_within(&truth, Limits { slew_ppm: 0.0, ..limits }).lines[0];
     let (with, without) = (line(Limits::default()), line(ALIKE));
     let share = (with.error95_ns.powi(2) - without.error95_ns.powi(2)).sqrt() / with.bound_ns;
     assert!((share - 0.1).abs() < 0.001, "{share}");

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 SKEW_MOST = 400e-6
 DRIFT_MOST = 0.5e-15
 """What the instrument takes for granted (`Limits` of crates/clock): two skews of 200 ppm at most, 0.5 ppm/s of drift,
-per ns and per ns²."""
+per ns and per ns². A line whose `skew_bound` is above that was estimated with slews in it."""
 
 DRIFT_95 = 0.02e-15
 """By how much a skew drifts in 19 of 20 cases, per ns²: crystals that warm up change by 0.02 ppm/s."""
@@ -79,7 +79,7 @@ class Lines:
     def grown_ns(self, line: NDArray[np.int64], beyond: NDArray[np.float64]) -> NDArray[np.float64]:
         """By how much a line's bound grows so far beyond its end."""
         free = self.skew_bound[line] * beyond + DRIFT_MOST * beyond**2 / 2
-        return np.asarray(np.minimum(free, SKEW_MOST * beyond), dtype=np.float64)
+        return np.asarray(np.minimum(free, np.maximum(SKEW_MOST, self.skew_bound[line]) * beyond), dtype=np.float64)
 
     def _error95_at(
         self, line: NDArray[np.int64], times: NDArray[np.int64], beyond: NDArray[np.float64]

@@ -84,7 +84,8 @@ def subject(row: Row) -> str:
 
 def adds(run: Run, row: Row, bed: float) -> str:
     """What it adds, and in which cell where there are several; `bed` is what can be resolved there."""
-    value, of = row.value, f" ({row.factors.describe()})" if len(run.cells) > 1 else ""
+    where = "all cells together" if row.cell is None else row.factors.describe()
+    value, of = row.value, f" ({where})" if len(run.cells) > 1 else ""
     if value.low is not None and not value.excludes(0):
         return f"adds nothing significantly different from zero one way{of}, {figure(value)},"
     if abs(value.estimate) < bed:
@@ -184,10 +185,18 @@ def resolution_in(rows: list[Row]) -> float | None:
 
 
 def control_in(rows: list[Row], row: Row) -> float:
-    """What the A/A control of the same cell leaves possible; 0 where it has no interval."""
-    own = row_at(rows, A_A, DIRECT, "mean", row.cell)
-    ends = () if own is None else (own.value.low or 0.0, own.value.high or 0.0)
-    return max(map(abs, ends), default=0.0)
+    """What the A/A control of the same cell leaves possible; 0 where it has no interval.
+
+    Of all cells together it is what the bed can resolve, and where that is not known, the most of any cell.
+    """
+    if row.cell is None and (bed := resolution_in(rows)) is not None:
+        return bed
+    controls = [one for one in rows if _is_control(one) and row.cell in (one.cell, None)]
+    return max((abs(end or 0.0) for one in controls for end in (one.value.low, one.value.high)), default=0.0)
+
+
+def _is_control(row: Row) -> bool:
+    return (row.device, row.reference, row.quantity, row.statistic) == (A_A, DIRECT, "device_latency", "mean")
 
 
 def added_sentence(run: Run, rows: list[Row]) -> str:
@@ -208,6 +217,8 @@ def added_sentence(run: Run, rows: list[Row]) -> str:
         return f"No device was measured against the direct link; of one-way delays, {said}"
     if pooled.value.low is not None and not pooled.value.excludes(0):
         return f"{called(device)} adds nothing significantly different from zero: {_one_way(pooled)}"
+    if abs(pooled.value.estimate) < max(resolution_in(rows) or 0.0, control_in(rows, pooled)):
+        return f"{called(device)} adds less than the bed can resolve: {_one_way(pooled)}; {what_bed_resolves(rows)}"
     added = range_of_cells(rows, device, DIRECT) or _one_way(pooled)
     return f"{called(device)} adds {added}{_links_included(run, rows, device)}"
 

@@ -65,7 +65,7 @@ def clocks(row: Row) -> list[Entry]:
         return [Entry("offset of the clocks", "cancels", why)]
     found = min(error95 if error95 is not None else bound, bound)
     spread = normal("offset of the clocks", found, "ns", student_quantile(float("inf"), 0.95))
-    asymmetry = rectangular("asymmetry of the exchanges", bound - found, "ns")
+    asymmetry = rectangular("asymmetry of the exchanges, slews", bound - found, "ns")
     return [
         counted(spread, "the 95 % error of the clocks' exchanges, with what it grows by beyond them"),
         counted(asymmetry, "not measured: bounded by the maximum error of the clocks, less their 95 % error"),

@@ -1,4 +1,4 @@
-"""What the kernel has counted by now: bytes that arrived, segments retransmitted, processor time in all and by end.
+"""What the kernel has counted by now: bytes, segments sent again, expired timers, processor time in all and by end.
 
 Read from files of the two hosts: a command on each would take longer than a slice lasts.
 """
@@ -33,6 +33,7 @@ class Reading:
     cpu_sender_s: float
     cpu_receiver_s: float
     logger_cpu_s: float
+    timeouts: int = 0
 
     def since(self, before: Reading) -> dict[str, float]:
         """What came to it between two, by name."""
@@ -65,7 +66,8 @@ class Meter:
         loggers = sum(backend.cpu_ns(pid) for pid in self.loggers) / 1e9
         busy = busy_seconds(backend.get("a", "/proc/stat"), self.ticks_per_s)
         again = retransmitted(backend.get("a", "/proc/net/snmp"))
-        return Reading(at_ns, received, frames, again, busy, sender, receiver, loggers)
+        expired = timeouts(backend.get("a", "/proc/net/netstat"))
+        return Reading(at_ns, received, frames, again, busy, sender, receiver, loggers, expired)
 
     def _cgroup_seconds(self, host: HostName) -> float:
         return cgroup_seconds(self.bed.backend.get(host, f"{self.bed.backend.cgroup(host)}/cpu.stat"))
@@ -83,8 +85,18 @@ def interface(text: str, dev: str) -> tuple[int, int]:
 
 def retransmitted(text: str) -> int:
     """Segments that a host has retransmitted since it was created, of `/proc/net/snmp`."""
-    names, values = (line.split() for line in text.splitlines() if line.startswith("Tcp:"))
-    return int(dict(zip(names, values, strict=True))["RetransSegs"])
+    return _counted(text, "Tcp:", "RetransSegs")
+
+
+def timeouts(text: str) -> int:
+    """Retransmission timers that have expired on a host, each of which sets a congestion window to one segment."""
+    return _counted(text, "TcpExt:", "TCPTimeouts")
+
+
+def _counted(text: str, group: str, name: str) -> int:
+    """A counter of `/proc/net/snmp` or `/proc/net/netstat`: a line of names, a line of values."""
+    names, values = (line.split() for line in text.splitlines() if line.startswith(group))
+    return int(dict(zip(names, values, strict=True))[name])
 
 
 def cgroup_seconds(text: str) -> float:

@@ -38,6 +38,9 @@ OF_THE_ANALYSIS: Final = (
     FindingKind("too_few_pairs", "doubtful", "Too few pairs, rounds or beds for an interval at the stated level."),
     FindingKind("a_a_nonzero", "doubtful", "The direct link, measured twice, differs significantly from itself."),
     FindingKind(
+        "windows_collapse", "note", "Congestion windows collapse more often with the log than without, or less."
+    ),
+    FindingKind(
         "estimators_disagree",
         "note",
         "The mean of the pairs lies outside the interval of their pseudomedian: few pairs make it.",

@@ -63,7 +63,7 @@ pub struct ClockSim {
     /// The clocks and the path, as JSON; what is left out is a calm path between equal clocks
     #[arg(long, value_name = "JSON", default_value = "{}")]
     pub truth: String,
-    /// What the estimate takes for granted, as JSON: skew_ppm, drift_ppm_per_s, asymmetry_share
+    /// What the estimate takes for granted, as JSON: skew_ppm, drift_ppm_per_s, slew_ppm, asymmetry_share
     #[arg(long, value_name = "JSON", default_value = "{}")]
     pub limits: String,
     /// At how many times the estimate is held to the truth

@@ -1,5 +1,6 @@
 //! `probe`: asks a peer and times its answers.
 
+mod departures;
 mod directions;
 pub mod measure;
 mod render;

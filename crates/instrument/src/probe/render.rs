@@ -10,6 +10,7 @@ use sojourn_record::{Finding, Probe};
 use sojourn_time::{Nanos, Source};
 use sojourn_wire::{Carrier, icmp};
 
+use super::departures::Departed;
 use super::directions::{Delays, Directions};
 use super::measure::Measured;
 use crate::numbers;
@@ -19,6 +20,7 @@ use crate::serve;
 /// Returns what was found in the measurement, and in the instrument itself.
 pub fn findings(request: &Request, measured: &Measured) -> Vec<Found> {
     let mut found = judge(&measured.block, &measured.probes);
+    found.extend(Departed::of(measured).and_then(|departed| departed.found()));
     found.extend(Directions::of(request, measured).and_then(|directions| directions.found()));
     if cfg!(debug_assertions) && measured.block.via != "sim" {
         let sentence = "this instrument was built without optimisation".to_owned();
@@ -94,6 +96,9 @@ pub fn json(request: &Request, measured: &Measured, found: &[Found], place: &Pla
         "findings": found.iter().map(finding).collect::<Vec<_>>(),
     });
     serve::add(&mut told, own);
+    if let Some(departed) = Departed::of(measured) {
+        serve::add(&mut told, json!({ "anderson_darling": departed.json() }));
+    }
     if let Some(directions) = Directions::of(request, measured) {
         serve::add(&mut told, directions.json());
     }
@@ -134,6 +139,9 @@ pub fn text(request: &Request, measured: &Measured, found: &[Found]) -> String {
     let departures = names(sources(measured.probes.iter().map(|probe| probe.departure.source)));
     let arrivals = names(sources(arrival_sources(&measured.probes)));
     line(format_args!("timestamps: departures {departures}, arrivals {arrivals}; waiting: {}", measured.block.wait));
+    if let Some(departed) = Departed::of(measured) {
+        line(format_args!("{}", departed.text()));
+    }
     for found in found {
         let severity = format!("{:?}", found.finding.severity()).to_lowercase();
         line(format_args!("{severity}: {} ({})", found.sentence, found.finding.name()));

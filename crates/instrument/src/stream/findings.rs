@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 use sojourn_probe::{Found, LATE_SHARE, late_limit, late_sentence};
 use sojourn_record::{Finding, Severity};
+use sojourn_stream::goodness::chance;
 use sojourn_stream::{FlowReceived, FlowSent, Pattern, Schedule, Unexpected};
 use sojourn_time::Nanos;
 
@@ -18,13 +19,17 @@ const STRETCHED_LEAST: Nanos = Nanos::micros(200);
 /// From how many unexpected frames on they are a finding: a retry or two of a sender that was refused are none.
 const MANY_UNEXPECTED: u64 = 10;
 /// Below which likelihood a Poisson stream does not fit.
-const MISFIT: f64 = 0.01;
+pub const MISFIT: f64 = 0.01;
 
 /// Returns in a sentence whether gaps are exponential, as those of a Poisson stream are.
 pub fn gaps(fit: sojourn_stream::Fit) -> String {
     let verdict = if fit.p < MISFIT { "are not exponentially distributed" } else { "fit an exponential distribution" };
     let p = if fit.p < 1e-4 { "p < 0.0001".to_owned() } else { format!("p = {:.4}", fit.p) };
-    format!("the gaps as sent {verdict} (Anderson–Darling: A² = {:.2}, {p}, n = {})", fit.a2, fit.n)
+    let critical = fit.critical(MISFIT);
+    let (level, a2, n) = (MISFIT * 100.0, fit.a2, fit.n);
+    format!(
+        "the gaps as sent {verdict} (Anderson–Darling: A² = {a2:.2}, critical value {critical:.2} at {level:.0} %, {p}, n = {n})"
+    )
 }
 
 /// Returns how many frames were unexpected, and what they seemed to be.
@@ -89,9 +94,20 @@ impl Findings {
         let limit = late_limit(Nanos(interval as i64));
         let late = flow.pacing_error.share_above(limit.0);
         self.add_if(late > LATE_SHARE, Finding::SenderLate, || late_sentence("frames", late, limit));
-        if let (Pattern::Poisson, Some(fit)) = (schedule.pattern, flow.fit) {
-            self.add_if(fit.p < MISFIT, Finding::PoissonMisfit, || gaps(fit));
-        }
+    }
+
+    /// Adds what the tests of all flows with a Poisson schedule show together: of several, one may fail by chance. A study
+    /// judges the trials of a cell by the same rule.
+    pub fn of_departures(&mut self, fits: &[sojourn_stream::Fit]) {
+        let failing: Vec<_> = fits.iter().filter(|fit| fit.p < MISFIT).collect();
+        let chance = chance(failing.len(), fits.len(), MISFIT);
+        let worst = failing.iter().max_by(|one, other| one.a2.total_cmp(&other.a2));
+        let Some(worst) = worst.filter(|_| chance <= MISFIT * (1.0 + 1e-9)) else { return };
+        let of = match fits.len() {
+            1 => String::new(),
+            tests => format!("in {} of {tests} streams, of which the worst: ", failing.len()),
+        };
+        self.add(Finding::PoissonMisfit, of + &gaps(**worst));
     }
 
     fn of_pace(&mut self, flow: &FlowSent) {

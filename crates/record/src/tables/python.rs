@@ -40,6 +40,8 @@ written_by_python! {
         => received_bytes: Int64("bytes") "Frames that the receiver's interface got.";
         => frames: Int64("1") "How many.";
         => retransmitted: Int64("1") "Segments retransmitted by the sender's host (RetransSegs).";
+        => timeouts: Int64("1") or null since 3
+            "Retransmission timers that expired on the sender's host (TCPTimeouts): each sets a window to one segment.";
         => in_force_s: Float64("s") or null "Time that the setting was in force: what the log counted is of it.";
         => packets_in: Int64("1") or null "Packets that the log saw come, all ends together.";
         => packets_out: Int64("1") or null "Packets that it saw go.";

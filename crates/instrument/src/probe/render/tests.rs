@@ -70,6 +70,60 @@ fn findings_are_told_beside_the_figures() {
     assert_eq!(json["lost"].as_u64().zip(json["received"].as_u64()).map(|(lost, got)| lost + got), Some(100));
 }
 
+/// A block with a Poisson schedule whose probes leave as they should, or whose gaps are then made all alike.
+fn poisson(alter: impl Fn(&mut Measured)) -> (Value, String) {
+    let mut request = request(Line::constant(5_000, 5_000), 400);
+    request.shape.schedule = sojourn_probe::Schedule::Poisson;
+    request.shape.seed = 7;
+    let mut measured = measure(&request);
+    alter(&mut measured);
+    let found = findings(&request, &measured);
+    (json(&request, &measured, &found, &PLACE), text(&request, &measured, &found))
+}
+
+#[test]
+fn poisson_departures_are_tested_and_the_statistic_is_told() {
+    let (told, text) = poisson(|_| ());
+    assert!(text.contains("the gaps as sent fit an exponential distribution (Anderson–Darling: A² = "), "{text}");
+    assert!(text.contains("critical value 1.96 at 1 %, p = 0.") && text.contains(", n = 399)"), "{text}");
+    assert_eq!(told["findings"], json!([]));
+    assert!(told["anderson_darling"]["p"].as_f64().unwrap() > 0.01, "{told}");
+    let (told, text) = poisson(|measured| {
+        for (place, probe) in measured.probes.iter_mut().enumerate() {
+            probe.departure.at = sojourn_time::Time(place as i64 * 10_000_000);
+            probe.intended = probe.departure.at;
+        }
+    });
+    assert_eq!(told["findings"][0]["name"], "poisson_misfit", "{text}");
+    assert!(text.contains("note: the gaps as sent are not exponentially distributed (Anderson"), "{text}");
+    let (told, text) = {
+        let regular = request(Line::constant(5_000, 5_000), 400);
+        let measured = measure(&regular);
+        (json(&regular, &measured, &[], &PLACE), super::text(&regular, &measured, &[]))
+    };
+    assert!(told.get("anderson_darling").is_none() && !text.contains("Anderson"), "{text}");
+}
+
+/// Departures whose stamps are missing stand at their calls: beside the stamps of the others they make other gaps.
+#[test]
+fn departures_without_stamps_are_not_tested_as_if_all_had_them() {
+    let late = |measured: &mut Measured| {
+        for (place, probe) in measured.probes.iter_mut().enumerate() {
+            probe.departure.source = if place % 2 == 0 { Source::Kernel } else { Source::User };
+            // A driver that holds each frame for twenty intervals: half of the departures lack it.
+            let held = if place % 2 == 0 { Nanos::millis(200) } else { Nanos::ZERO };
+            probe.departure.at = probe.send_call + held;
+        }
+    };
+    let (told, text) = poisson(late);
+    assert_eq!(told["anderson_darling"]["source"], "user");
+    assert!(text.contains("fit an exponential") && text.contains("; of the calls to send"), "{text}");
+    assert!(!text.contains("poisson_misfit"), "{text}");
+    let (told, text) = poisson(|measured| measured.block.counts.local_drops = 3);
+    assert!(told["anderson_darling"].is_null(), "{told}");
+    assert!(text.contains("not tested for an exponential distribution: this machine refused 3 probes"), "{text}");
+}
+
 /// A session whose reflector's times are all off by so much, as a program reads it.
 fn session(own: Scale, is_ptp: bool, off: Nanos, is_shared: bool) -> (Value, String) {
     let to = To::Sim(Simulated { line: Box::new(Line::constant(5_000, 6_250)), carries: None });

@@ -148,6 +148,10 @@ fn findings(sending: &Sending<'_>, sent: &Sent) -> Findings {
     for (place, flow) in sent.outcome.flows.iter().enumerate() {
         found.of_sender(flow, sending.schedule(place));
     }
+    let is_poisson = |place: &usize| sending.schedule(*place).pattern == Pattern::Poisson;
+    let flows = &sent.outcome.flows;
+    let fits: Vec<_> = (0..flows.len()).filter(is_poisson).filter_map(|place| flows[place].fit).collect();
+    found.of_departures(&fits);
     found.of_unexpected(sent.outcome.unexpected);
     // Where nobody answered there is no receiver of ours, and no clock to know.
     if !sent.outcome.exchanges.is_empty() {

@@ -3,7 +3,7 @@
 use anyhow::Context;
 use serde_json::{Value, json};
 use sojourn_record::StreamFolder;
-use sojourn_stream::{FlowReceived, FlowRequest, FlowSent};
+use sojourn_stream::{FlowReceived, FlowRequest, FlowSent, Pattern};
 use sojourn_wire::Carrier;
 
 use super::arguments::SimulateByHand;
@@ -75,6 +75,10 @@ impl Told<'_> {
     fn findings(&self) -> Findings {
         let mut found = Findings::new(true);
         self.simulated.sent.flows.iter().for_each(|flow| found.of_sender(flow, &self.request.schedule));
+        if self.request.schedule.pattern == Pattern::Poisson {
+            let fits: Vec<_> = self.simulated.sent.flows.iter().filter_map(|flow| flow.fit).collect();
+            found.of_departures(&fits);
+        }
         self.simulated.clocks.iter().for_each(|known| found.of_clock(known));
         for flow in &self.simulated.received.flows {
             let one_way = self.one_way(flow);

@@ -14,6 +14,9 @@ Samples beside what every method writes:
 - `cost_traffic`: for each traffic the throughput without the log, and the difference between slices without it.
 - `cost_programs`: time per packet in the log's kernel programs, minus that of null programs; null factors: pooled.
 - `cost_skips`: skipped packets by reason and cell.
+- `cost_collapses`: for each setting and cell collapses of congestion windows with the setting and without it (off_…):
+  how many, the share of slices with any, pairs with more and with fewer, p of the sign test times the number of
+  settings; null factors: all cells.
 - `cost_slices`: every slice: elapsed_s, and its throughput over that of its traffic without the log.
 """
 
@@ -22,7 +25,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sojourn.analysis.study import Study
-from sojourn.methods.tcp_cost.analyse import judged, programs, ratios
+from sojourn.methods.tcp_cost.analyse import collapses, judged, programs, ratios
 from sojourn.methods.tcp_cost.analyse.budget import budgets
 from sojourn.methods.tcp_cost.analyse.rows import rows_of
 from sojourn.methods.tcp_cost.analyse.seen import seen_of
@@ -38,13 +41,15 @@ def study(run: Run) -> Study:
     seen = seen_of(run)
     cells, traffic = ratios.cells_of(seen), ratios.traffic_of(seen)
     spent = programs.spent(seen)
+    collapsed = collapses.collapses(seen)
     samples = {
         "cost_ratios": ratios.frame(cells, ratios.CELL_SCHEMA),
         "cost_traffic": ratios.frame(traffic, ratios.TRAFFIC_SCHEMA),
         "cost_programs": ratios.frame(spent, programs.SCHEMA),
         "cost_skips": ratios.skips(seen),
+        "cost_collapses": collapsed,
         "cost_slices": ratios.over_time(seen),
     }
-    found = judged.findings(run, seen, cells)
+    found = [*judged.findings(run, seen, cells), *collapses.findings(collapsed)]
     hypotheses = judged.evaluate(run, cells)
     return Study(rows_of(cells, traffic, spent), found, judged.sentence(cells, spent), hypotheses, samples)

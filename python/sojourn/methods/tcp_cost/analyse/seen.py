@@ -52,11 +52,17 @@ def pairs_of(slices: pl.DataFrame) -> pl.DataFrame:
     told = slices.with_columns(treated=treated).filter(pl.col("received_bytes") > 0)
     kept = ["pair", "session", "repetition", "transfer", "cell", *CELL]
     with_it = told.filter("treated").select(
-        *kept, "visit", "started_ns", "seconds", "bps", "cpu_s", "logger_cpu_s", "retransmitted", "in_force_s",
+        *kept, "visit", "started_ns", "seconds", "bps", "cpu_s", "logger_cpu_s", "retransmitted", "timeouts",
+        "in_force_s",
         "logged", "skipped", "packets_in", "packets_out",
     )  # fmt: skip
     without = told.filter(~pl.col("treated")).select(
-        "pair", off_bps="bps", off_cpu_s="cpu_s", off_seconds="seconds", off_started_ns="started_ns"
+        "pair",
+        off_timeouts="timeouts",
+        off_bps="bps",
+        off_cpu_s="cpu_s",
+        off_seconds="seconds",
+        off_started_ns="started_ns",
     )
     return with_it.join(without, on="pair").sort("started_ns")
 

@@ -141,7 +141,7 @@ METHOD = (
 )
 
 PARTS = Parts(
-    tables=(tables.ratios, tables.controls, tables.programs, tables.traffic, tables.skips),
+    tables=(tables.ratios, tables.controls, tables.programs, tables.traffic, tables.collapses, tables.skips),
     figures=(figures.over_detail, figures.over_where, figures.controls, figures.programs, figures.skipped,
              figures.over_time),
     keys=keys,

@@ -1,0 +1,69 @@
+//! Whether probes that were to leave as a Poisson process did: Anderson and Darling's test of the times between departures.
+//!
+//! The rule is that of a study (`analysis/poisson.py`); a block by hand is one test. What is tested are all departures or
+//! none: which stamps are missing, and which probes our own machine refuses, depends on the times between them.
+
+use serde_json::{Value, json};
+use sojourn_probe::Found;
+use sojourn_record::{Finding, Probe};
+use sojourn_stream::Fit;
+use sojourn_stream::goodness::exponential;
+use sojourn_time::{Source, Time};
+
+use super::measure::Measured;
+use crate::stream::findings::{MISFIT, gaps};
+
+/// What the test says, or why there is none.
+#[derive(Debug)]
+pub enum Departed {
+    /// It was made, of times by these stamps.
+    Tested(Fit, Source),
+    /// Our own machine refused so many probes: what is between two departures is not one time.
+    Refused(u64),
+}
+
+impl Departed {
+    /// Tests the departures of a block with a Poisson schedule; `None` of another schedule, and of too few.
+    pub fn of(measured: &Measured) -> Option<Self> {
+        if measured.block.schedule != sojourn_probe::Schedule::Poisson.name() {
+            return None;
+        }
+        if measured.block.counts.local_drops > 0 {
+            return Some(Self::Refused(measured.block.counts.local_drops));
+        }
+        let probes: Vec<&Probe> = measured.probes.iter().filter(|probe| !probe.is_warmup).collect();
+        let source = probes.first()?.departure.source;
+        let is_alike = probes.iter().all(|probe| probe.departure.source == source);
+        let (of, source): (fn(&Probe) -> Time, Source) =
+            if is_alike { (|probe| probe.departure.at, source) } else { (|probe| probe.send_call, Source::User) };
+        let mut gaps_ns: Vec<f64> = probes.windows(2).map(|pair| (of(pair[1]) - of(pair[0])).0 as f64).collect();
+        exponential(&mut gaps_ns).map(|fit| Self::Tested(fit, source))
+    }
+
+    /// Returns the finding, where there is one.
+    pub fn found(&self) -> Option<Found> {
+        let is_misfit = matches!(self, Self::Tested(fit, _) if fit.p < MISFIT);
+        is_misfit.then(|| Found { finding: Finding::PoissonMisfit, sentence: self.text() })
+    }
+
+    /// Returns it in a sentence.
+    pub fn text(&self) -> String {
+        match self {
+            Self::Tested(fit, Source::User) => format!("{}; of the calls to send", gaps(*fit)),
+            Self::Tested(fit, _) => gaps(*fit),
+            Self::Refused(count) => format!(
+                "the gaps as sent were not tested for an exponential distribution: this machine refused {count} probes"
+            ),
+        }
+    }
+
+    /// Returns it as JSON.
+    pub fn json(&self) -> Value {
+        match self {
+            Self::Tested(fit, source) => json!({
+                "a2": fit.a2, "critical": fit.critical(MISFIT), "p": fit.p, "n": fit.n, "source": source.name(),
+            }),
+            Self::Refused(_) => Value::Null,
+        }
+    }
+}

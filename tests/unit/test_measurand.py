@@ -1,0 +1,45 @@
+"""The sentence of a figure of all cells together: it is held to the A/A control, as that of a single cell is."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from sojourn.analysis.factors import Factors
+from sojourn.analysis.measurand import added_sentence, measurand_of_streams
+from sojourn.analysis.rows import Row
+from sojourn.statistics.interval import Interval
+
+CELL = Factors(engine="packet", kind="one-way", payload_bytes=64, frame_bytes=82, schedule="regular", interval_ns=10**6)
+
+
+def run(*devices: str) -> Any:
+    return SimpleNamespace(
+        devices=["direct", "a/a", *devices], reference=None, cells={0: CELL, 1: CELL, 2: CELL}, simulated=True
+    )
+
+
+def pooled(device: str, reference: str, estimate: float, half: float, quantity: str = "device_latency") -> Row:
+    value = Interval(estimate, estimate - half, estimate + half, 0.95, 24)
+    return Row(device, quantity, "pooled", value, "ns", reference)
+
+
+def control(cell: int, half: float) -> Row:
+    return Row("a/a", "device_latency", "mean", Interval(0.0, -half, half, 0.95, 24), "ns", "direct", CELL, cell)
+
+
+@pytest.mark.parametrize("half", [50.0, 400.0])
+@pytest.mark.parametrize("how", ["cells alone", "all cells together"])
+def test_what_the_control_cannot_tell_from_nothing_is_not_claimed(half: float, how: str) -> None:
+    controls = [control(1, 20.0), control(2, half)]
+    if how == "all cells together":
+        controls = [pooled("a/a", "direct", half, 0.0, "resolution")]
+    over_wire = [pooled("bridge", "wire", 100.0, 30.0), *controls]
+    assert measurand_of_streams(run("wire", "bridge"), over_wire) is over_wire[0]
+    said = added_sentence(run("wire", "bridge"), over_wire)
+    assert said.startswith("The Linux bridge adds less than the bed can resolve") == (half > 100), said
+    assert "(all cells together)" in said
+    direct = added_sentence(run("bridge"), [pooled("bridge", "direct", 100.0, 30.0), *controls])
+    assert direct.startswith("The Linux bridge adds less than the bed can resolve") == (half > 100), direct
