@@ -70,7 +70,7 @@ def made_up(path: Path, truth: Truth, sessions: int = 6, seed: int = 1, sets: Se
     log: list[dict[str, Any]] = []
     for session in range(sessions):
         bed_ms = rng.normal(0, truth.beds_differ_ms)
-        own = trials[session * len(trials) // sessions : (session + 1) * len(trials) // sessions]
+        own = [trial for trial in trials if trial.batch * sessions // plan.load.rounds == session]
         tables: dict[str, list[pl.DataFrame]] = {"probes": [], "blocks": [], "tcp_readings": []}
         log.append({"event": "started", "part": session})
         for trial in own:
@@ -92,6 +92,7 @@ def made_up_trial(
     start = 1_000_000_000_000 + trial.block * 30_000_000_000
     begun, down = start + plan.load.idle_ns, trial.factors.direction == "down"
     bloat = truth.bloat_ms[0 if down else 1] + bed_ms + rng.normal(0, 0.3)
+    bloat *= 5 if trial.purpose == "log" else 1  # its figures are nobody's
     n, interval = trial.count or 0, trial.factors.interval_ns
     at = start + np.arange(n) * interval
     rtt = truth.idle_ms + rng.gamma(2, 0.01, n) + np.where(at >= begun, bloat + rng.normal(0, 2, n), 0.0)
@@ -141,7 +142,8 @@ def made_up_trial(
     events += [
         {"event": "emulator", "block": trial.block, "device": trial.device, "summary": {"summary": {"pipes": pipes}}},
         {"event": "load-trial", "block": trial.block, "cell": trial.cell, "device": trial.device, "round": trial.round,
-         "factors": factors, "flows": flows},
+         "purpose": trial.purpose, "factors": factors, "flows": flows,
+         "logged": {"records": 4711} if trial.purpose == "log" else None},
     ]  # fmt: skip
     made = {"probes": framed("probes", probes), "blocks": framed("blocks", [block]),
             "tcp_readings": framed("tcp_readings", readings)}  # fmt: skip
@@ -297,6 +299,35 @@ def test_the_effective_plan_says_the_same(study: str, quick: bool, tmp_path: Pat
     assert again.sections == plan.sections
     assert again.expand() == plan.expand()
     assert not quick or plan.ask.estimate(plan, plan.expand()).total_ns < 60e9
+
+
+def test_behind_the_first_round_each_cell_has_trials_with_the_log(tmp_path: Path) -> None:
+    """Of the others nothing changes, neither their seeds nor their order: they are those of a run without the log."""
+    plan = load_plan("bufferbloat", sets=["load.logged=2", "load.rounds=3"])
+    trials = plan.expand()
+    assert [trial.block for trial in trials] == list(range(len(trials)))
+    logged = [trial for trial in trials if trial.purpose == "log"]
+    assert [(trial.cell, trial.visit, trial.batch) for trial in logged] == [(0, 1, 0), (1, 1, 0), (0, 2, 0), (1, 2, 0)]
+    assert {trial.block for trial in logged} == {2, 3, 4, 5}
+    without = load_plan("bufferbloat", sets=["load.logged=0", "load.rounds=3"])
+    alike = [(trial.seed, trial.cell, trial.round, trial.purpose) for trial in without.expand()]
+    assert [(one.seed, one.cell, one.round, one.purpose) for one in trials if one.purpose != "log"] == alike
+    assert (plan.ask.logs_some(plan), without.ask.logs_some(without)) == (True, False)
+    # The name that a pipe has in studies of streams means the pipe here, too.
+    assert load_plan("rrul", sets=["stream.pipe=rate 50Mbit/s delay 10ms"]).load.pipe == ("rate 50Mbit/s delay 10ms",)
+
+
+def test_trials_with_the_log_are_in_no_figure(tmp_path: Path) -> None:
+    """Their round trips grow five times as much; a figure with them would be half as large again."""
+    folder = made_up(tmp_path / "run", Truth(), sets=["load.logged=2"])
+    verdict, findings, rows = judged(folder)
+    assert (verdict["verdict"], set(findings)) == ("trusted", set())
+    head = rows["latency_under_load", "mean", "down and up"]
+    assert head["ci_low"] <= 42 * MS <= head["ci_high"]
+    assert head["n"] == 12
+    found = pl.read_parquet(folder.path / "analysis/samples/load_logged.parquet")
+    assert found["block"].to_list() == [2, 3, 4, 5]
+    assert found["records"].to_list() == [4711] * 4
 
 
 def test_only_emulators_have_pipes() -> None:

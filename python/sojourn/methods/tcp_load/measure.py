@@ -12,10 +12,11 @@ from sojourn.conduct.bench import Bench, Measure
 from sojourn.conduct.blocks import open_prober, probed_blocks, request
 from sojourn.conduct.connections import port_of
 from sojourn.conduct.part import without_event
-from sojourn.conduct.tcp_hosts import set_tcp, size_packets
+from sojourn.conduct.tcp_hosts import begin_log, end_log, set_tcp, size_packets, start_log
 from sojourn.errors import DoubtfulError
 from sojourn.instruments.blocks import longest_seconds
 from sojourn.instruments.tcp import DRAIN_SECONDS, TcpInstrument, tcp_argv
+from sojourn.plan.trial import LOG
 from sojourn.records import read_table
 from sojourn.records.log import read_log
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from sojourn.conduct.bench import Clock
     from sojourn.conduct.part import Session
     from sojourn.instruments import BlocksInstrument
+    from sojourn.instruments.tcplog import LogInstrument
     from sojourn.methods.tcp_load.ask import Loaded, LoadPlan
     from sojourn.plan import Plan
     from sojourn.plan.trial import Trial
@@ -44,6 +46,8 @@ NOT_SENT_BYTES = 131_072
 seconds after the flows' end."""
 
 TICK_SECONDS = 1.0
+BOTH = "ab"
+"""Whose log it is, in its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,17 +58,23 @@ class Loads(Bench):
     asked: LoadPlan
     prober: BlocksInstrument
     ends: dict[HostName, TcpInstrument]
+    log: LogInstrument | None
+    """Of both hosts, for the trials that have it."""
 
     def measure(self, trial: Trial[Any]) -> None:
-        """Measure one trial: probes alone, then with the flows."""
+        """Measure one trial: probes alone, then with the flows; with the log where that is its purpose."""
         session = self.session
         factors: Loaded = trial.factors
         probes = request(session.plan, session.site, trial)
-        with session.emulators.during(trial.path, trial.block, factors.pipe):
+        log = self.log if trial.purpose == LOG else None
+        with session.emulators.during(trial.path, trial.block, factors.pipe, keep=trial.purpose == LOG):
+            if log is not None:
+                begin_log(session, log, trial.block, {"ppl": 1}, BOTH, keep=True)
             self.prober.ask(probes)
             self._rest(self.asked.idle_ns / 1e9)
             flows = self._load(trial)
             answer = self.prober.answer(longest_seconds(probes), session.screen.tick)
+            logged = None if log is None else end_log(log)
         session.log("block", device=trial.device, **without_event(answer))
         session.log(
             "load-trial",
@@ -72,8 +82,10 @@ class Loads(Bench):
             cell=trial.cell,
             device=trial.device,
             round=trial.round,
+            purpose=trial.purpose,
             factors=asdict(factors),
             flows=flows,
+            logged=logged,
         )
         time.sleep(self.asked.pause_ns / 1e9)
 
@@ -121,8 +133,21 @@ def open_loads(session: Session, clock: Clock) -> Iterator[Bench]:
     session.log("tcp-conditions", sysctls=conditions, mss_bytes=asked.mss_bytes, cores=session.cores._asdict())
     with ExitStack() as stack:
         ends = {host: start_end(session, host, stack) for host in END_HOSTS}
+        log = start_log_of_both(session, stack)
         prober = stack.enter_context(open_prober(session))
-        yield Loads(session, asked, prober, ends)
+        yield Loads(session, asked, prober, ends, log)
+
+
+def start_log_of_both(session: Session, stack: ExitStack) -> LogInstrument | None:
+    """The log of both hosts where this part has trials for it; None where it has none, or a plain user runs it."""
+    if not any(trial.purpose == LOG for trial in session.part.owed):
+        return None
+    if session.site.bed.backend.unprivileged:
+        why = "programs in the kernel are attached to cgroups of the hosts, which needs root"
+        session.log("unlogged", part=session.part.number, why=why)
+        session.screen.note(f"no log of TCP's state: {why}")
+        return None
+    return start_log(session, None, stack)
 
 
 def start_end(session: Session, host: HostName, stack: ExitStack) -> TcpInstrument:

@@ -50,6 +50,23 @@ def grades(run: Run) -> Table:
     return Table("grades", "Latency under load", columns, tuple(rows), note, grouped=True)
 
 
+def logged(run: Run) -> Table:
+    """The trials that have the log of TCP's state, with the commands that read it."""
+    found = run.samples("load_logged")
+    rows = [
+        (*_factors(row), whole(row["block"]), whole(row["records"]), text(f"sojourn why RUN --block {row['block']} …"))
+        for row in (found.iter_rows(named=True) if found is not None else ())
+    ]
+    columns = (*FACTORS, Column(("block",), "Trial (--block)"), Column(("records",), "Records"),
+               Column(("command",), "Command", numeric=False))  # fmt: skip
+    note = (
+        "In these trials the state of TCP was logged at every packet of both hosts, and every packet at the emulator. "
+        "They are in no other table or figure. `sojourn tcplog summary` lists their flows, `sojourn why` says what "
+        "limited one at a moment, `sojourn timeline` has the way of each segment."
+    )
+    return Table("logged", "Trials with the log of TCP's state", columns, tuple(rows), note, wide=True, grouped=True)
+
+
 FACTORS = (
     Column(("device",), "Path", numeric=False),
     Column(("flows",), "Flows"),
@@ -237,9 +254,9 @@ def words(run: Run) -> list[str]:
 
 
 PARTS = Parts(
-    tables=(grades, round_trips, flows),
+    tables=(grades, round_trips, flows, logged),
     figures=(over_time, distributions),
     keys=keys,
     words=words,
-    results=("grades", "round_trips", "flows"),
+    results=("grades", "round_trips", "flows", "logged"),
 )

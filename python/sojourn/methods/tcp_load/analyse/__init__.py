@@ -34,7 +34,7 @@ from sojourn.analysis.study import Study
 from sojourn.analysis.tester import incomplete, probing_findings, stamp_sources, truncated
 from sojourn.analysis.wording import DASH, counted, fixed, percent
 from sojourn.devices import called
-from sojourn.methods.tcp_load.analyse.trials import Done, rtts, series, trials_of
+from sojourn.methods.tcp_load.analyse.trials import Done, figured, logged_of, rtts, series, trials_of
 from sojourn.units import nanoseconds
 
 if TYPE_CHECKING:
@@ -67,6 +67,7 @@ round trip."""
 
 def study(run: Run) -> Study:
     """Every figure of every cell over every device, and the grade of each device."""
+    logged, run = logged_of(run), figured(run)
     several = trials_of(run)
     places: dict[tuple[str, int], list[Done]] = defaultdict(list)
     for trial in several:
@@ -76,7 +77,7 @@ def study(run: Run) -> Study:
     stamp_sources(run, rows)
     findings = [*probing_findings(run), *completeness(run, several), *_findings(run, places, rows)]
     samples = {"load_timeline": _timeline(run, several), "load_quantiles": _quantiles(run, several),
-               "load_grades": _grades(heads)}  # fmt: skip
+               "load_grades": _grades(heads), "load_logged": logged}  # fmt: skip
     headline = next((row for row in heads if row.statistic == "mean"), None)
     return Study(rows, findings, sentence(rows, headline), samples=samples, headline=headline)
 

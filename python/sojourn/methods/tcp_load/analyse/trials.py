@@ -7,7 +7,7 @@ nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,6 +36,9 @@ WITH_TIMESTAMPS = 1
 
 WIRE_BYTES = 24
 """What a frame takes on a rated cable beside its bytes without FCS: preamble, FCS, gap."""
+
+LOG = "log"
+"""The purpose of trials that have the log of TCP's state."""
 
 WAYS = ("down", "up")
 PIPES = {"forward": ("up",), "backward": ("down",)}
@@ -85,7 +88,7 @@ class Span:
 
 def trials_of(run: Run) -> list[Done]:
     """Every trial whose flows ended, in the order of the blocks; of a block that was measured again, the last."""
-    told = {int(entry["block"]): entry for entry in run.log if entry.get("event") == "load-trial"}
+    told = told_by(run, "measure")
     readings = run.table("tcp_readings").frame
     sent = readings.filter(pl.col("role") == "send")
     sent = sent.filter(pl.col("part") == pl.col("part").max().over("block"))
@@ -99,6 +102,34 @@ def trials_of(run: Run) -> list[Done]:
         for block, entry in sorted(told.items())
         if block in probes and block in by_block
     ]
+
+
+def told_by(run: Run, purpose: str) -> dict[int, dict[str, Any]]:
+    """What the log says of the trials of a purpose, by block; trials of earlier versions were all measured."""
+    told = {int(entry["block"]): entry for entry in run.log if entry.get("event") == "load-trial"}
+    return {block: entry for block, entry in told.items() if entry.get("purpose", "measure") == purpose}
+
+
+def logged_of(run: Run) -> pl.DataFrame:
+    """The trials that have the log: device, cell, flows, direction, congestion, pipe, block, records."""
+    kinds = {"device": pl.String, "cell": pl.Int32, "flows": pl.Int64, "direction": pl.String, "congestion": pl.String,
+             "pipe": pl.String, "block": pl.Int64, "records": pl.Int64}  # fmt: skip
+    rows = [
+        {name: entry["factors"].get(name) for name in ("flows", "direction", "congestion", "pipe")}
+        | {"device": entry["device"], "cell": entry["cell"], "block": block, "records": entry["logged"]["records"]}
+        for block, entry in sorted(told_by(run, LOG).items())
+        if entry.get("logged")
+    ]
+    return pl.DataFrame(rows, schema=kinds)
+
+
+def figured(run: Run) -> Run:
+    """The run without the trials that have the log: they are in no figure, and what disturbed them neither."""
+    logged = list(told_by(run, LOG))
+    if not logged:
+        return run
+    left = ~pl.col("block").is_in(logged)
+    return replace(run, blocks=run.blocks.filter(left), probes=run.probes.filter(left))
 
 
 def one(
