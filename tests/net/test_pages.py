@@ -110,6 +110,10 @@ INSTEAD = {
     "dataset out/c -o out/data --run monday": (
         "tests/unit/test_dataset.py::test_every_packet_is_there_once_in_the_order_of_its_tap"
     ),
+    "run coexistence --quick": (
+        "run coexistence --quick --set sessions=1 --set rounds=2 --set congestion=cubic+reno --set load.duration=600ms"
+        " --set emulate.spin=false --no-report"
+    ),  # whole: tests/net/test_own_files.py, in `make proof`
     **dict.fromkeys(
         (
             'run rrul --set stream.pipe="rate 50Mbit/s delay 10ms queue 200" --out out/r',

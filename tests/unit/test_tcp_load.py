@@ -56,11 +56,14 @@ class Truth:
     late_ns: float = 10_000.0
     beds_differ_ms: float = 1.0
     missing: int = 0
+    fair_after_s: float | None = None
+    """Where two algorithms share a path: when the flow that joins has as much as the first; before it has a tenth."""
 
 
 def made_up(path: Path, truth: Truth, sessions: int = 6, seed: int = 1, sets: Sequence[str] = ()) -> RunFolder:
     """A whole run folder."""
-    sets = [*sets, f"bed.sessions={sessions}", f"load.flows={len(truth.goodput_bps)}"]
+    several = any(one.startswith("load.congestion=") and "+" in one for one in sets)
+    sets = [*sets, f"bed.sessions={sessions}", f"load.flows={1 if several else len(truth.goodput_bps)}"]
     plan = load_plan("bufferbloat", sets=sets)
     folder, rng = RunFolder(path), np.random.default_rng(seed)
     folder.records.mkdir(parents=True)
@@ -115,10 +118,14 @@ def made_up_trial(
     }  # fmt: skip
     ways = ("down", "up") if trial.factors.direction == "both" else (trial.factors.direction,)
     readings = []
+    joins = plan.load.join_ns if len(trial.factors.algorithms) > 1 else 0
     for way, (flow, bps) in product(ways, enumerate(truth.goodput_bps)):
-        for number in range((plan.load.start_up_ns + plan.load.duration_ns) // (100 * MS)):
-            when = begun + number * 100 * MS
+        late = joins if flow else 0
+        for number in range((joins - late + plan.load.start_up_ns + plan.load.duration_ns) // (100 * MS)):
+            when = begun + late + number * 100 * MS
             acked = bps / 8 * number / 10
+            if truth.fair_after_s is not None:
+                acked = acked_of(truth, flow, (when - begun - joins) / 1e9)
             segments = acked / MSS
             readings.append({
                 "block": trial.block, "connection": flow, "role": "send", "why": "time", "number": number,
@@ -129,7 +136,12 @@ def made_up_trial(
                 "total_retrans": round(segments * truth.again),
             })  # fmt: skip
     flows = [
-        {"direction": way, "local": f"{ADDRESS[way]}:{4000 + flow}", "started_ns": begun}
+        {
+            "direction": way,
+            "local": f"{ADDRESS[way]}:{4000 + flow}",
+            "turn": flow if joins else 0,
+            "started_ns": begun + (joins if flow else 0),
+        }
         for way, flow in product(ways, range(len(truth.goodput_bps)))
     ]
     factors = asdict(trial.factors)
@@ -148,6 +160,15 @@ def made_up_trial(
     made = {"probes": framed("probes", probes), "blocks": framed("blocks", [block]),
             "tcp_readings": framed("tcp_readings", readings)}  # fmt: skip
     return made, events
+
+
+def acked_of(truth: Truth, flow: int, since_s: float) -> float:
+    """Bytes so long after the second flow joined: it has a tenth, then, from one moment on, a half."""
+    total, fair = sum(truth.goodput_bps) / 8, float(truth.fair_after_s or 0)
+    before, after = min(since_s, fair), max(since_s - fair, 0.0)
+    if flow:
+        return total * (0.1 * before + 0.5 * after)
+    return total * (3.0 + min(before, 0.0) + 0.9 * max(before, 0.0) + 0.5 * after)
 
 
 def framed(table: str, rows: Any) -> pl.DataFrame:
@@ -289,7 +310,7 @@ def test_round_trips_per_minute_leave_the_slowest_twentieth_out() -> None:
     assert responsiveness(np.r_[np.full(95, 20.0 * MS), np.full(5, 3e9)]) == pytest.approx(3000)
 
 
-@pytest.mark.parametrize("study", ["bufferbloat", "rrul"])
+@pytest.mark.parametrize("study", ["bufferbloat", "rrul", "coexistence"])
 @pytest.mark.parametrize("quick", [True, False])
 def test_the_effective_plan_says_the_same(study: str, quick: bool, tmp_path: Path) -> None:
     plan = load_plan(study, quick=quick)
@@ -328,6 +349,40 @@ def test_trials_with_the_log_are_in_no_figure(tmp_path: Path) -> None:
     found = pl.read_parquet(folder.path / "analysis/samples/load_logged.parquet")
     assert found["block"].to_list() == [2, 3, 4, 5]
     assert found["records"].to_list() == [4711] * 4
+
+
+MIX = (*FEW, "load.congestion=cubic+reno", "load.direction=up", "load.join=2s", "load.duration=6s", "load.rounds=9")
+
+
+@pytest.mark.parametrize("fair_after_s", [3.0, None])
+def test_algorithms_that_share_a_path_have_shares_and_a_time_of_convergence(
+    fair_after_s: float | None, tmp_path: Path
+) -> None:
+    """A tenth until the start-up's end, then a half; or a tenth all the while, which is never fair."""
+    late = 1e9 if fair_after_s is None else fair_after_s
+    _, _, rows = judged(made_up(tmp_path / "run", Truth(fair_after_s=late), sessions=3, sets=MIX))
+    congestion = {row["congestion"] for row in rows.values()}
+    assert congestion == {"cubic+reno"}
+    first, second = (rows["share", f"up {turn}", "up"] for turn in ("first", "second"))
+    assert first["estimate"] + second["estimate"] == pytest.approx(1)
+    # The start-up of 3 s ends when the shares change.
+    assert second["estimate"] == pytest.approx(0.5 if fair_after_s is not None else 0.1, abs=2e-3)
+    fairness = 1 / (2 * (first["estimate"] ** 2 + second["estimate"] ** 2))
+    assert rows["fairness", "up", "up"]["estimate"] == pytest.approx(fairness, rel=1e-3)
+    assert rows["converged", "up", "up"]["estimate"] == float(fair_after_s is not None)
+    assert (("convergence", "up", "up") in rows) is (fair_after_s is not None)
+    if fair_after_s is not None:
+        # Jain's index of a share x of one second's goodput is 0.95 at x = 0.385: 71 % of the second behind the 3 s.
+        assert rows["convergence", "up", "up"]["estimate"] == pytest.approx((fair_after_s + 0.72) * 1e9, abs=0.1e9)
+    write_report(tmp_path / "run")
+    tables = {table.name: table for table in all_tables(Run.read(tmp_path / "run"))}
+    assert [row[6].text for row in tables["shares"].rows] == ["cubic", "reno"]
+
+
+@pytest.mark.parametrize("words", ["cubic+", "+reno", "a+b+c+d+e"])
+def test_a_mix_that_is_none_is_refused(words: str) -> None:
+    with pytest.raises(RequestError, match=r"load.congestion"):
+        load_plan("bufferbloat", sets=[f"load.congestion={words}"])
 
 
 def test_only_emulators_have_pipes() -> None:

@@ -16,9 +16,9 @@ from sojourn.plan.estimate import estimated
 from sojourn.plan.probes import FLOOD_NS, ProbePlan, Probing, check_size, combine
 from sojourn.plan.section import HOUR_NS, key, section
 from sojourn.plan.source import Given, refuse
-from sojourn.plan.tcp import BUFFER, CONGESTION, MSS, TRIAL, TRIAL_NS
+from sojourn.plan.tcp import BUFFER, MSS, TRIAL, TRIAL_NS
 from sojourn.plan.trial import LOG, Trial
-from sojourn.plan.values import duration, list_of, one_of, text, whole
+from sojourn.plan.values import duration, list_of, matching, one_of, text, whole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from sojourn.plan.ask import Estimate, Lookup
     from sojourn.plan.types import Plan
 
+MIXES = list_of(
+    matching(r"[a-z][a-z0-9_]*(\+[a-z][a-z0-9_]*){0,3}", 'names such as "reno", or up to four that share: "cubic+reno"')
+)
 DIRECTIONS = ("down", "up", "both")
 LOG_NS = 1_000_000_000
 """What the log of a trial takes beside it: its programs are loaded, and its records written."""
@@ -38,11 +41,14 @@ LEAST_PROBES = 20
 class LoadPlan:
     """The flows, and the parts of a trial."""
 
-    flows: tuple[int, ...] = key(list_of(whole(1, 1000)), (1,), "TCP connections in each direction that is loaded")
+    flows: tuple[int, ...] = key(list_of(whole(1, 1000)), (1,), "TCP connections of each algorithm in each direction")
     direction: tuple[str, ...] = key(
         list_of(one_of(*DIRECTIONS)), ("down", "up"), "down: from B to A, the probing host; up: from A to B; both"
     )
-    congestion: tuple[str, ...] = key(CONGESTION, ("cubic",), "congestion controls of the senders")
+    congestion: tuple[str, ...] = key(
+        MIXES, ("cubic",), 'congestion controls of the senders; "cubic+reno": flows of both beside each other'
+    )
+    join_ns: int = key(duration(0, HOUR_NS), 0, "how long after the first algorithm's flows those of the others begin")
     pipe: tuple[str, ...] = key(
         list_of(text(), may_be_empty=True), (), "what emulators are set to; none: what [emulate] says"
     )
@@ -74,6 +80,11 @@ class Loaded(Probing):
     direction: str = "down"
     congestion: str = "cubic"
     pipe: str = ""
+
+    @property
+    def algorithms(self) -> list[str]:
+        """The congestion controls beside each other, in their turns."""
+        return self.congestion.split("+")
 
 
 def cells(plan: Plan) -> list[tuple[int, str, Loaded]]:
@@ -113,12 +124,19 @@ def _round(
     plan: Plan, order: random.Random, each: Sequence[tuple[int, str, Loaded]], turn: int, first: int, visit: int = 0
 ) -> list[Trial[Loaded]]:
     """A trial of each of these cells; of any visit but the first, with the log."""
-    lasts = plan.load.idle_ns + plan.load.start_up_ns + plan.load.duration_ns
     return [
-        Trial(first + place, device, turn, visit, cell, factors, order.getrandbits(62), lasts // factors.interval_ns,
-              duration_ns=lasts, batch=turn, purpose=LOG if visit else "measure")
+        Trial(first + place, device, turn, visit, cell, factors, order.getrandbits(62),
+              lasts_ns(plan, factors) // factors.interval_ns, duration_ns=lasts_ns(plan, factors), batch=turn,
+              purpose=LOG if visit else "measure")
         for place, (cell, device, factors) in enumerate(each)
     ]  # fmt: skip
+
+
+def lasts_ns(plan: Plan, factors: Loaded) -> int:
+    """How long a trial probes: until the end of sending."""
+    own = plan.load
+    joining = own.join_ns if len(factors.algorithms) > 1 else 0
+    return int(own.idle_ns + joining + own.start_up_ns + own.duration_ns)
 
 
 def logs_some(plan: Plan) -> bool:

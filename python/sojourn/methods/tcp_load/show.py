@@ -161,6 +161,48 @@ def flows(run: Run) -> Table:
     return Table("flows", "Flows", tuple(columns), tuple(rows), note, wide=True, grouped=True)
 
 
+TURNS = ("first", "second", "third", "fourth")
+
+
+def shares(run: Run) -> Table:
+    """What each algorithm got where several share a path, and when they became fair."""
+    columns = (
+        *FACTORS,
+        Column(("sent",), "Sent", numeric=False),
+        Column(("algorithm",), "Algorithm", numeric=False),
+        Column(("turn",), "Begins", numeric=False),
+        Column(("share",), "Share", "%"),
+        Column(("share_low", "share_high"), "95 % CI", "%"),
+        Column(("fairness",), "Jain's index"),
+        Column(("converged",), "Became fair", "% of trials"),
+        Column(("convergence",), "After", "s"),
+        Column(("convergence_low", "convergence_high"), "95 % CI", "s"),
+    )
+    rows = []
+    for factors, of in cells_of(run):
+        for way in WAYS:
+            for turn, name in zip(TURNS, str(factors["congestion"]).split("+"), strict=False):
+                if (own := of.get(("share", f"{way} {turn}"))) is None:
+                    continue
+                share, after = _shown(own, "ratio"), _in_s(of.get(("convergence", way)))
+                rows.append((*_factors(factors), text(way), text(name), text(turn), number(share), interval(share),
+                             number(_shown(of.get(("fairness", way)), "1")),
+                             number(_shown(of.get(("converged", way)), "ratio")), number(after), interval(after)))  # fmt: skip
+    note = (
+        f"The flows of the first algorithm fill the path for {as_written(run.plan.get('load', {}).get('join'))}, then "
+        "those of the others join. Shares are of the goodput of all flows from the start-up's end on. Flows became "
+        "fair at the end of the first second over which Jain's index of their goodputs is 0.95 or more, counted from "
+        "the joining; a time is given only where all trials came to that before their end. An algorithm beside itself "
+        "shows what the order alone makes."
+    )
+    return Table("shares", "Shares of the bottleneck", columns, tuple(rows), note, wide=True, grouped=True)
+
+
+def _in_s(row: dict[str, Any] | None) -> Shown:
+    value, low, high = (None if row is None or row[name] is None else row[name] / 1e9 for name in ESTIMATE)
+    return show(value, low, high, "s")
+
+
 def _shown(row: dict[str, Any] | None, unit: str) -> Shown:
     return show(None, None, None, unit) if row is None else show(row["estimate"], row["ci_low"], row["ci_high"], unit)
 
@@ -254,9 +296,9 @@ def words(run: Run) -> list[str]:
 
 
 PARTS = Parts(
-    tables=(grades, round_trips, flows, logged),
+    tables=(shares, grades, round_trips, flows, logged),
     figures=(over_time, distributions),
     keys=keys,
     words=words,
-    results=("grades", "round_trips", "flows", "logged"),
+    results=("shares", "grades", "round_trips", "flows", "logged"),
 )

@@ -15,6 +15,7 @@ import polars as pl
 
 from sojourn.analysis.links.cables import cables_of
 from sojourn.analysis.rates import jain
+from sojourn.methods.tcp_load.analyse.shares import convergence_of, groups_of, joined_ns, shares_of
 from sojourn.statistics.quantile import allowed
 from sojourn.units import nanoseconds
 
@@ -141,7 +142,8 @@ def one(
 ) -> Done:
     """The figures of a trial; `parts` are the start-up and what follows it, in ns."""
     begun = float(min(flow["started_ns"] for flow in entry["flows"]))
-    working = Span(begun + parts[0], begun + parts[0] + parts[1])
+    joined = joined_ns(entry)
+    working = Span(joined + parts[0], joined + parts[0] + parts[1])
     idle, busy = probes.filter(pl.col("arrival_ns") < begun), probes.filter(working.holds("departure_ns"))
     unanswered = probes.filter((pl.col("departure_ns") < begun) & pl.col("arrival_ns").is_null())
     values = round_trips(rtts(idle), rtts(busy))
@@ -152,6 +154,10 @@ def one(
     for way in WAYS:
         local = {flow["local"] for flow in entry["flows"] if flow["direction"] == way}
         values |= flows_of(readings, local, working, way, links.get(way))
+        if len(groups := groups_of(entry, way)) > 1:
+            own = of_flows(readings, local)
+            values |= shares_of(goodputs_of(own, working), groups, way)
+            values |= convergence_of(own, joined, working.end, way)
     return Done(
         int(entry["block"]), str(entry["device"]), int(entry["cell"]), int(entry["round"]), dict(entry["factors"]),
         values, len(rtts(busy)), begun,
@@ -196,8 +202,7 @@ def flows_of(
 
     Nothing, where a flow was read less than twice: a sum without it would be too small.
     """
-    name = pl.concat_str("local_address", pl.lit(":"), "local_port").alias("local")
-    own = readings.with_columns(name).filter(pl.col("local").is_in(sorted(local)) & span.holds("read_after_ns"))
+    own = of_flows(readings, local).filter(span.holds("read_after_ns"))
     several = [changes(flow) for flow in own.sort("read_after_ns").partition_by("local")]
     if not local or len(several) < len(local) or any(flow is None for flow in several):
         return {}
@@ -212,6 +217,20 @@ def flows_of(
         used = sum(flow.delivered_ps * (flow.frame_bytes + link.overhead_bytes) * 8 for flow in flows)
         found["utilisation", way] = used / link.rate_bps
     return found
+
+
+def of_flows(readings: pl.DataFrame, local: set[str]) -> pl.DataFrame:
+    """The readings of these flows, each with its local end as `local`."""
+    name = pl.concat_str("local_address", pl.lit(":"), "local_port").alias("local")
+    return readings.with_columns(name).filter(pl.col("local").is_in(sorted(local)))
+
+
+def goodputs_of(readings: pl.DataFrame, span: Span) -> dict[str, float]:
+    """The goodput of each flow in a part of a trial; 0 where it was read less than twice."""
+    flows = readings.filter(span.holds("read_after_ns")).sort("read_after_ns").partition_by("local", as_dict=True)
+    found = {str(local): changes(flow) for (local,), flow in flows.items()}
+    every = dict.fromkeys(readings["local"].unique().to_list(), 0.0)
+    return every | {local: change.acked_bps for local, change in found.items() if change is not None}
 
 
 @dataclass(frozen=True, slots=True)
