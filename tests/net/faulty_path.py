@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-FAULTS = ("queue", "loss", "policer", "receiver", "application", "standing")
-"""A queue too short for the path, a lossy link, a policer, a receiver that reads slowly, a sender that pauses, and a
-long queue without management."""
+FAULTS = ("queue", "loss", "slow", "policer", "receiver", "application", "standing")
+"""A queue too short for the path, a lossy link, a lossy one of 1 Mbit/s, a policer, a receiver that reads slowly, a
+sender that pauses, and a long queue without management."""
 
 SECONDS = 4
 RECEIVE_BUFFER = 4_000_000
@@ -50,9 +50,11 @@ def case_of(fault: str, seed: int) -> Case:
     if fault == "queue":
         limit = max(3, round(held / draw.choice((6, 8, 10))))
         return Case(fault, f"{path} queue {limit}", sending, congestion=congestion)
-    if fault == "loss":
-        share = draw.choice((1, 2, 3))
-        return Case(fault, f"{path} queue {round(2 * held)} loss {share}%", sending, congestion=congestion)
+    if fault in {"loss", "slow"}:
+        # Of 1 Mbit/s: a segment takes 12 ms, and with so many losses the window leaves the link idle half of the time.
+        share = draw.choice((1, 2, 3) if fault == "loss" else (7, 8, 9))
+        pipe = f"{path} queue {round(2 * held)}" if fault == "loss" else "rate 1Mbit/s delay 40ms queue 100"
+        return Case(fault, f"{pipe} loss {share}%", sending, congestion=congestion)
     if fault == "policer":
         burst = draw.choice((16, 24, 32))
         return Case(fault, f"{path} queue 1 burst {burst}KB", sending, congestion=congestion)

@@ -118,6 +118,18 @@ INSTEAD = {
     "dataset out/c -o out/data --run monday": (
         "tests/unit/test_dataset.py::test_every_packet_is_there_once_in_the_order_of_its_tap"
     ),
+    "run coexistence --quick": (
+        "run coexistence --quick --set sessions=1 --set rounds=2 --set congestion=cubic+reno --set load.duration=600ms"
+        " --set emulate.spin=false --no-report"
+    ),  # whole: tests/net/test_own_files.py, in `make proof`
+    **dict.fromkeys(
+        (
+            'run rrul --set stream.pipe="rate 50Mbit/s delay 10ms queue 200" --out out/r',
+            "why out/r --flow 3 --at 2.4s",
+            "timeline out/r --to perfetto",
+        ),
+        "tests/net/test_tcp_load.py::test_why_and_timeline_answer_from_the_run_folder",
+    ),
     **OF_DATA_SETS,
     **{
         f"{words} --records out/{where}": instead

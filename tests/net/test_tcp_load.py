@@ -18,6 +18,9 @@ from sojourn.methods.tcp_load.measure import Loads
 from sojourn.plan import load_plan
 from sojourn.statistics.interval import student_t
 from tests.net.busy_machine import await_that, retried, undisturbed
+from tests.net.here import sojourn_here
+from tests.unit.chrome_trace import checked
+from tests.unit.printed_json import printed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -111,3 +114,33 @@ def test_round_trips_grow_by_the_queue_and_iperf3_gets_as_much(tmp_path: Path, m
     half = (goodput["ci_high"] - goodput["ci_low"]) / 2
     with undisturbed():  # held up at the end of its omitted second, iperf3 counts more than the link carries
         assert abs(goodput["estimate"] - iperf.estimate) <= np.hypot(half, iperf.half_width) + 0.01 * capacity
+
+
+def test_why_and_timeline_answer_from_the_run_folder(tmp_path: Path) -> None:
+    """The trial with the log is in no figure, and has every segment of TCP at the emulator, too."""
+    run, pipe = tmp_path / "run", "rate 50Mbit/s delay 10ms queue 200"
+    few = [f"--set={words}" for words in ("sessions=1", "rounds=2", "emulate.spin=false", "host.fifo=false")]
+    done = sojourn_here("run", "rrul", "--quick", f"--set=stream.pipe={pipe}", *few, "--out", run)
+    assert done.returncode in {0, 4}, done.stderr
+    rows = json.loads((run / "analysis" / "results.json").read_text())
+    assert {row["n"] for row in rows if row["quantity"] == "goodput"} == {2}
+
+    why = sojourn_here("why", run, "--flow", "3", "--at", "2.4s", "--json")
+    assert why.returncode == 0, why.stderr
+    told = printed("why", why.stdout)
+    account = told["account"]
+    print(told["limit"], told["cause"], account)
+    # On one clock: each segment was seen at the emulator, and what it did not drop at the receiver.
+    assert account["segments"] == account["at_emulator"] == account["emulator_packets"] > 100
+    assert account["not_received"] == account["lost_at_emulator"] + account["unexplained"]
+    assert account["receiver_unjoined"] == account["emulator_unjoined"] == 0
+    assert told["limit"] != "inconclusive" or told["cause"] == "inconclusive"
+
+    words = sojourn_here("timeline", run, "--to", "perfetto")
+    assert words.returncode == 0, words.stderr
+    events, _ = checked(run / "timeline.json")
+    hosts = {one["args"]["name"] for one in events if one["name"] == "process_name"}
+    assert sum(name.startswith("host ") for name in hosts) == 2
+    assert sum(name.startswith("emulator ") for name in hosts) == 1
+    page = (run / "report" / "index.html").read_text()
+    assert "Trials with the log of TCP" in page

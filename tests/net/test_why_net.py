@@ -26,6 +26,7 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: programs 
 TRUTH = {
     "queue": ("congestion_window", "queue_short"),
     "loss": ("congestion_window", "lossy_link"),
+    "slow": ("congestion_window", "lossy_link"),
     "policer": ("congestion_window", "policer"),
     "receiver": ("receiver_window", "slow_receiver"),
     "application": ("application", "application_pause"),

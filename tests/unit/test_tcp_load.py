@@ -56,11 +56,14 @@ class Truth:
     late_ns: float = 10_000.0
     beds_differ_ms: float = 1.0
     missing: int = 0
+    fair_after_s: float | None = None
+    """Where two algorithms share a path: when the flow that joins has as much as the first; before it has a tenth."""
 
 
 def made_up(path: Path, truth: Truth, sessions: int = 6, seed: int = 1, sets: Sequence[str] = ()) -> RunFolder:
     """A whole run folder."""
-    sets = [*sets, f"bed.sessions={sessions}", f"load.flows={len(truth.goodput_bps)}"]
+    several = any(one.startswith("load.congestion=") and "+" in one for one in sets)
+    sets = [*sets, f"bed.sessions={sessions}", f"load.flows={1 if several else len(truth.goodput_bps)}"]
     plan = load_plan("bufferbloat", sets=sets)
     folder, rng = RunFolder(path), np.random.default_rng(seed)
     folder.records.mkdir(parents=True)
@@ -70,7 +73,7 @@ def made_up(path: Path, truth: Truth, sessions: int = 6, seed: int = 1, sets: Se
     log: list[dict[str, Any]] = []
     for session in range(sessions):
         bed_ms = rng.normal(0, truth.beds_differ_ms)
-        own = trials[session * len(trials) // sessions : (session + 1) * len(trials) // sessions]
+        own = [trial for trial in trials if trial.batch * sessions // plan.load.rounds == session]
         tables: dict[str, list[pl.DataFrame]] = {"probes": [], "blocks": [], "tcp_readings": []}
         log.append({"event": "started", "part": session})
         for trial in own:
@@ -92,6 +95,7 @@ def made_up_trial(
     start = 1_000_000_000_000 + trial.block * 30_000_000_000
     begun, down = start + plan.load.idle_ns, trial.factors.direction == "down"
     bloat = truth.bloat_ms[0 if down else 1] + bed_ms + rng.normal(0, 0.3)
+    bloat *= 5 if trial.purpose == "log" else 1  # its figures are nobody's
     n, interval = trial.count or 0, trial.factors.interval_ns
     at = start + np.arange(n) * interval
     rtt = truth.idle_ms + rng.gamma(2, 0.01, n) + np.where(at >= begun, bloat + rng.normal(0, 2, n), 0.0)
@@ -114,10 +118,14 @@ def made_up_trial(
     }  # fmt: skip
     ways = ("down", "up") if trial.factors.direction == "both" else (trial.factors.direction,)
     readings = []
+    joins = plan.load.join_ns if len(trial.factors.algorithms) > 1 else 0
     for way, (flow, bps) in product(ways, enumerate(truth.goodput_bps)):
-        for number in range((plan.load.start_up_ns + plan.load.duration_ns) // (100 * MS)):
-            when = begun + number * 100 * MS
+        late = joins if flow else 0
+        for number in range((joins - late + plan.load.start_up_ns + plan.load.duration_ns) // (100 * MS)):
+            when = begun + late + number * 100 * MS
             acked = bps / 8 * number / 10
+            if truth.fair_after_s is not None:
+                acked = acked_of(truth, flow, (when - begun - joins) / 1e9)
             segments = acked / MSS
             readings.append({
                 "block": trial.block, "connection": flow, "role": "send", "why": "time", "number": number,
@@ -128,7 +136,12 @@ def made_up_trial(
                 "total_retrans": round(segments * truth.again),
             })  # fmt: skip
     flows = [
-        {"direction": way, "local": f"{ADDRESS[way]}:{4000 + flow}", "started_ns": begun}
+        {
+            "direction": way,
+            "local": f"{ADDRESS[way]}:{4000 + flow}",
+            "turn": flow if joins else 0,
+            "started_ns": begun + (joins if flow else 0),
+        }
         for way, flow in product(ways, range(len(truth.goodput_bps)))
     ]
     factors = asdict(trial.factors)
@@ -141,11 +154,21 @@ def made_up_trial(
     events += [
         {"event": "emulator", "block": trial.block, "device": trial.device, "summary": {"summary": {"pipes": pipes}}},
         {"event": "load-trial", "block": trial.block, "cell": trial.cell, "device": trial.device, "round": trial.round,
-         "factors": factors, "flows": flows},
+         "purpose": trial.purpose, "factors": factors, "flows": flows,
+         "logged": {"records": 4711} if trial.purpose == "log" else None},
     ]  # fmt: skip
     made = {"probes": framed("probes", probes), "blocks": framed("blocks", [block]),
             "tcp_readings": framed("tcp_readings", readings)}  # fmt: skip
     return made, events
+
+
+def acked_of(truth: Truth, flow: int, since_s: float) -> float:
+    """Bytes so long after the second flow joined: it has a tenth, then, from one moment on, a half."""
+    total, fair = sum(truth.goodput_bps) / 8, float(truth.fair_after_s or 0)
+    before, after = min(since_s, fair), max(since_s - fair, 0.0)
+    if flow:
+        return total * (0.1 * before + 0.5 * after)
+    return total * (3.0 + min(before, 0.0) + 0.9 * max(before, 0.0) + 0.5 * after)
 
 
 def framed(table: str, rows: Any) -> pl.DataFrame:
@@ -287,7 +310,7 @@ def test_round_trips_per_minute_leave_the_slowest_twentieth_out() -> None:
     assert responsiveness(np.r_[np.full(95, 20.0 * MS), np.full(5, 3e9)]) == pytest.approx(3000)
 
 
-@pytest.mark.parametrize("study", ["bufferbloat", "rrul"])
+@pytest.mark.parametrize("study", ["bufferbloat", "rrul", "coexistence"])
 @pytest.mark.parametrize("quick", [True, False])
 def test_the_effective_plan_says_the_same(study: str, quick: bool, tmp_path: Path) -> None:
     plan = load_plan(study, quick=quick)
@@ -297,6 +320,69 @@ def test_the_effective_plan_says_the_same(study: str, quick: bool, tmp_path: Pat
     assert again.sections == plan.sections
     assert again.expand() == plan.expand()
     assert not quick or plan.ask.estimate(plan, plan.expand()).total_ns < 60e9
+
+
+def test_behind_the_first_round_each_cell_has_trials_with_the_log(tmp_path: Path) -> None:
+    """Of the others nothing changes, neither their seeds nor their order: they are those of a run without the log."""
+    plan = load_plan("bufferbloat", sets=["load.logged=2", "load.rounds=3"])
+    trials = plan.expand()
+    assert [trial.block for trial in trials] == list(range(len(trials)))
+    logged = [trial for trial in trials if trial.purpose == "log"]
+    assert [(trial.cell, trial.visit, trial.batch) for trial in logged] == [(0, 1, 0), (1, 1, 0), (0, 2, 0), (1, 2, 0)]
+    assert {trial.block for trial in logged} == {2, 3, 4, 5}
+    without = load_plan("bufferbloat", sets=["load.logged=0", "load.rounds=3"])
+    alike = [(trial.seed, trial.cell, trial.round, trial.purpose) for trial in without.expand()]
+    assert [(one.seed, one.cell, one.round, one.purpose) for one in trials if one.purpose != "log"] == alike
+    assert (plan.ask.logs_some(plan), without.ask.logs_some(without)) == (True, False)
+    # The name that a pipe has in studies of streams means the pipe here, too.
+    assert load_plan("rrul", sets=["stream.pipe=rate 50Mbit/s delay 10ms"]).load.pipe == ("rate 50Mbit/s delay 10ms",)
+
+
+def test_trials_with_the_log_are_in_no_figure(tmp_path: Path) -> None:
+    """Their round trips grow five times as much; a figure with them would be half as large again."""
+    folder = made_up(tmp_path / "run", Truth(), sets=["load.logged=2"])
+    verdict, findings, rows = judged(folder)
+    assert (verdict["verdict"], set(findings)) == ("trusted", set())
+    head = rows["latency_under_load", "mean", "down and up"]
+    assert head["ci_low"] <= 42 * MS <= head["ci_high"]
+    assert head["n"] == 12
+    found = pl.read_parquet(folder.path / "analysis/samples/load_logged.parquet")
+    assert found["block"].to_list() == [2, 3, 4, 5]
+    assert found["records"].to_list() == [4711] * 4
+
+
+MIX = (*FEW, "load.congestion=cubic+reno", "load.direction=up", "load.join=2s", "load.duration=6s", "load.rounds=9")
+
+
+@pytest.mark.parametrize("fair_after_s", [3.0, None])
+def test_algorithms_that_share_a_path_have_shares_and_a_time_of_convergence(
+    fair_after_s: float | None, tmp_path: Path
+) -> None:
+    """A tenth until the start-up's end, then a half; or a tenth all the while, which is never fair."""
+    late = 1e9 if fair_after_s is None else fair_after_s
+    _, _, rows = judged(made_up(tmp_path / "run", Truth(fair_after_s=late), sessions=3, sets=MIX))
+    congestion = {row["congestion"] for row in rows.values()}
+    assert congestion == {"cubic+reno"}
+    first, second = (rows["share", f"up {turn}", "up"] for turn in ("first", "second"))
+    assert first["estimate"] + second["estimate"] == pytest.approx(1)
+    # The start-up of 3 s ends when the shares change.
+    assert second["estimate"] == pytest.approx(0.5 if fair_after_s is not None else 0.1, abs=2e-3)
+    fairness = 1 / (2 * (first["estimate"] ** 2 + second["estimate"] ** 2))
+    assert rows["fairness", "up", "up"]["estimate"] == pytest.approx(fairness, rel=1e-3)
+    assert rows["converged", "up", "up"]["estimate"] == float(fair_after_s is not None)
+    assert (("convergence", "up", "up") in rows) is (fair_after_s is not None)
+    if fair_after_s is not None:
+        # Jain's index of a share x of one second's goodput is 0.95 at x = 0.385: 71 % of the second behind the 3 s.
+        assert rows["convergence", "up", "up"]["estimate"] == pytest.approx((fair_after_s + 0.72) * 1e9, abs=0.1e9)
+    write_report(tmp_path / "run")
+    tables = {table.name: table for table in all_tables(Run.read(tmp_path / "run"))}
+    assert [row[6].text for row in tables["shares"].rows] == ["cubic", "reno"]
+
+
+@pytest.mark.parametrize("words", ["cubic+", "+reno", "a+b+c+d+e"])
+def test_a_mix_that_is_none_is_refused(words: str) -> None:
+    with pytest.raises(RequestError, match=r"load.congestion"):
+        load_plan("bufferbloat", sets=[f"load.congestion={words}"])
 
 
 def test_only_emulators_have_pipes() -> None:

@@ -70,6 +70,14 @@ PATHS: dict[str, tuple[MadePath, str, str]] = {
     ),
     "standing queue": (MadePath(wait=lambda _: 30_000_000, lost=lost("full")), "congestion_window", "standing_queue"),
     "management": (MadePath(lost=lost("managed")), "congestion_window", "queue_management"),
+    # On a link of 1 Mbit/s a segment takes 12 ms by itself, more than the target of a queue.
+    "lossy link of 1 Mbit/s": (
+        MadePath(
+            segments=100, gap_ns=13_000_000, wait=lambda _: 12_112_000, lost=dict.fromkeys(range(4, 33, 8), "before")
+        ),
+        "congestion_window",
+        "lossy_link",
+    ),
     "two causes": (
         MadePath(lost={one: ("before", "full")[one // 20 % 2] for one in SOME_LOST}),
         "congestion_window",
@@ -119,6 +127,22 @@ def test_the_cause_that_was_made_is_named(name: str, tmp_path: Path) -> None:
     assert (told["limit"], told["cause"]) == (limit, cause), told["sentences"]
     assert all(one["text"] and one["records"] and all(each["rows"] for each in one["records"])
                for one in told["sentences"])  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changed_ns", "cause"), [(400_000_000, "lossy_link"), (1_700_000_000, "inconclusive"), (None, "inconclusive")]
+)
+def test_old_losses_are_a_cause_where_the_threshold_changed_by_them_alone(
+    changed_ns: int | None, cause: str, tmp_path: Path
+) -> None:
+    """Lost from 0.2 to 0.36 s, asked at 1.9 s, far beyond twenty round trips: what changed `ssthresh` last counts."""
+    made = MadePath(segments=1000, lost=dict.fromkeys(range(100, 190, 20), "before"))
+    made.write(tmp_path)
+    if changed_ns is not None:
+        path = tmp_path / "t" / "records" / "tcp_samples-tcplog-000.arrow"
+        rewrite(path, snd_ssthresh=pl.when(pl.col("time_ns") < START + changed_ns).then(20).otherwise(8))
+    told = explain(tmp_path / "t", 1, 1_900_000_000, Chosen(), [tmp_path / "e"]).told
+    assert (told["limit"], told["cause"]) == ("congestion_window", cause), told["sentences"]
 
 
 @pytest.mark.parametrize("name", ["lossy link", "queue too short", "policer", "management", "two causes"])

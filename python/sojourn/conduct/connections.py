@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from sojourn.bed.hosts import END_HOSTS
 from sojourn.conduct.facts import watch_neighbours
-from sojourn.conduct.tcp_hosts import require_root, set_tcp, size_packets, start_log
+from sojourn.conduct.tcp_hosts import begin_log, end_log, require_root, set_tcp, size_packets, start_log
 from sojourn.errors import DoubtfulError
 from sojourn.instruments.tcp import TcpInstrument, tcp_argv
 from sojourn.plan.tcp import TRIAL_NS
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 FIRST_PORT = 20_000
 PORTS = 10_000
-CONVERTING_SECONDS = 300.0
-"""Until all that a trial logged has become records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +59,11 @@ class Applications:
 
     def begin_log(self, trial: Trial[Connections], options: dict[str, Any], *, keep: bool) -> None:
         """Let the log record from now on."""
-        # A process writes no file twice: each block has a name of its own.
-        who, records = f"a{trial.block}x{self.session.part.number}", self.session.records(None)
-        self.log.begin(trial.block, "on", records=records, who=who, options=options, keep=keep)
+        begin_log(self.session, self.log, trial.block, options, "a", keep=keep)
 
     def end_log(self) -> dict[str, Any]:
         """End the log of a trial; gives its account, and why it has a gap, if it has one."""
-        account = self.log.end(CONVERTING_SECONDS)
-        return {key: account.get(key) for key in ("account", "records", "logger_cpu_s", "interruption")}
+        return end_log(self.log)
 
     def tell(self, trial: Trial[Connections], came: dict[str, Any], logged: dict[str, Any] | None, **more: Any) -> None:
         """Log what was done, for whoever looks at the records."""

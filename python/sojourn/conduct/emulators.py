@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from sojourn.conduct.part import Part
     from sojourn.conduct.site import Site
     from sojourn.plan import Plan
+    from sojourn.plan.types import EmulatorPlan
 
 NANOS = 1_000_000_000
 DRAINED_SECONDS = 0.005
@@ -49,6 +50,7 @@ class Running:
     own: Sequence[dict[str, Any]] = ()
     """The pipes that it was started with, as it understood them."""
     is_logged: bool = False
+    """Whether every packet is recorded, so that the log can be replayed."""
 
     @property
     def own_ns(self) -> int:
@@ -121,25 +123,28 @@ class Emulators:
             self._start(one.at)
 
     @contextmanager
-    def during(self, path: str, block: int, words: str) -> Iterator[None]:
-        """A trial: every emulator of the path is set, and counts for the block; what it came to is logged behind it."""
+    def during(self, path: str, block: int, words: str, *, keep: bool = False) -> Iterator[None]:
+        """A trial: every emulator of the path is set, and counts for the block; what it came to is logged behind it.
+
+        With `keep` its packets are recorded where the method logs some trials (`Ask.logs_some`).
+        """
         there = self.devices_on(path)
         used = [one.cpu_ns for one in there]
         for one in there:
-            self._prepare(one, block, words)
+            self._prepare(one, block, words, keep=keep)
         yield
         for one, before in zip(there, used, strict=True):
             answer = one.instrument.begin(NOBODY, keep=one.is_logged)  # a replay needs every packet
             self.log("emulator", block=block, device=path, emulator=one.at.name, summary=without_ok(answer),
                      cpu_ns=one.cpu_ns - before)  # fmt: skip
 
-    def _prepare(self, one: Running, block: int, words: str) -> None:
+    def _prepare(self, one: Running, block: int, words: str, *, keep: bool) -> None:
         answer = one.instrument.set(words) if self.are_set else {}
         when = {key: answer[key] for key in ("number", "at_ns") if key in answer}
         for pipe in pipes_of(answer) if self.are_set else one.own:
             self.log("emulator-set", block=block, device=one.at.path, emulator=one.at.name, pipe=pipe.get("name", ""),
                      words=words, to=pipe, **when)  # fmt: skip
-        one.instrument.begin(block, keep=one.is_logged)
+        one.instrument.begin(block, keep=keep or one.is_logged)
 
     def __enter__(self) -> Self:
         try:
@@ -174,7 +179,7 @@ class Emulators:
             at,
             EmulatorInstrument(self.site.start("d"), argv, partial(backend.connect, control)),
             backend,
-            is_logged=settings.log is not None,
+            is_logged=at.rated is None and self._own(at).log,
         )
         self._running.append(running)
         ready = without_event(running.instrument.ready)
@@ -198,8 +203,7 @@ class Emulators:
         if at.rated is not None:
             words = at.rated.words
             return Settings(at.name, words, words, cpu=self._cpu(None), fifo=self.fifo, part=self.part.number)
-        emulators = self.part.plan.emulators
-        own = emulators.get(at.label or EVERY, emulators[EVERY])
+        own, plan = self._own(at), self.part.plan
         forward, backward = own.forward, own.backward
         if self.are_set:
             forward, backward = forward or "", backward or ""
@@ -216,9 +220,14 @@ class Emulators:
             budget=None if own.budget_ns is None else as_duration(own.budget_ns),
             memory=own.memory,
             compensate_ns=own.compensate_ns,
-            log=self._records if own.log else None,
+            log=self._records if own.log or plan.ask.logs_some(plan) else None,
             part=self.part.number,
         )
+
+    def _own(self, at: Emulated) -> EmulatorPlan:
+        """What the plan says of a device."""
+        emulators = self.part.plan.emulators
+        return emulators.get(at.label or EVERY, emulators[EVERY])
 
     @property
     def _turn(self) -> int:

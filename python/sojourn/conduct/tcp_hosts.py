@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sojourn.bed.hosts import END_HOSTS
@@ -9,6 +10,7 @@ from sojourn.errors import MachineError
 from sojourn.instruments.tcplog import LogInstrument, log_argv
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from contextlib import ExitStack
 
     from sojourn.bed import Bed
@@ -54,12 +56,32 @@ def size_packets(bed: Bed, link: Link, path: str, *, checksums: bool) -> None:
         bed.backend.run(port.host, ["ip", "link", "set", "dev", port.dev, "gso_max_segs", str(MOST_SEGMENTS[path])])
 
 
-def start_log(session: Session, host: HostName, stack: ExitStack) -> LogInstrument:
-    """The log of one end, outside of every host: its own time is not the host's."""
+CONVERTING_SECONDS = 300.0
+"""Until all that a trial logged has become records."""
+
+
+def start_log(session: Session, host: HostName | None, stack: ExitStack) -> LogInstrument:
+    """The log of one end, or of both (None), outside of every host: its own time is not the host's."""
     bed = session.site.bed
-    log = LogInstrument(bed.backend.beside, log_argv(session.instrument, bed.backend.cgroup(host)))
+    # The cgroups of a bed's hosts lie in one of the bed; what is attached there sees both.
+    attach = bed.backend.cgroup(host) if host else str(Path(bed.backend.cgroup("a")).parent)
+    log = LogInstrument(bed.backend.beside, log_argv(session.instrument, attach))
     stack.callback(log.kill)
     stack.callback(log.finish)
     said = {name: value for name, value in log.ready.items() if name != "event"}
-    session.log("ready", part=session.part.number, host=host, **said)
+    session.log("ready", part=session.part.number, host=host or "both", **said)
     return log
+
+
+def begin_log(session: Session, log: LogInstrument, block: int, options: Mapping[str, Any], who: str, *, keep: bool
+              ) -> None:  # fmt: skip
+    """Let the log of `who` record the trial from now on."""
+    # A process writes no file twice: each block has a name of its own.
+    name, records = f"{who}{block}x{session.part.number}", session.records(None)
+    log.begin(block, "on", records=records, who=name, options=options, keep=keep)
+
+
+def end_log(log: LogInstrument) -> dict[str, Any]:
+    """End the log of a trial; gives its account, and why it has a gap, if it has one."""
+    account = log.end(CONVERTING_SECONDS)
+    return {key: account.get(key) for key in ("account", "records", "logger_cpu_s", "interruption")}

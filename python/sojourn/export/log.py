@@ -229,7 +229,7 @@ class TcpLog:
         flows = self._small("tcp_flows", by_flow=False)
         if self.chosen.block is not None and flows.is_empty():
             raise RequestError(f"{self.path} has no log of block {self.chosen.block}")
-        for column, option in (("who", "--who"), ("block", "--block")):
+        for column, option in (("block", "--block"), ("who", "--who")):
             there = flows[column].unique().sort().cast(pl.String).to_list()
             if len(there) > 1:
                 some = ", ".join(map(str, there[:6])) + (", …" if len(there) > 6 else "")

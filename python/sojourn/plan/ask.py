@@ -81,6 +81,8 @@ class Ask:
     """What the bed must have, from the method's sections."""
     cgroups: bool = False
     """Whether each host has a cgroup of its own."""
+    logs_some: Callable[[Plan], bool] = lambda _: False
+    """Whether some trials have the log of TCP's state and the emulators' packets, beside those that figures are of."""
     sessions: bool = False
     """Whether it judges by beds made anew."""
     one_bed: str = "judges one bed"

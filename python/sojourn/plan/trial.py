@@ -8,6 +8,8 @@ from typing import Generic, TypeVar
 from sojourn.plan.types import A_A, DIRECT
 
 F = TypeVar("F")
+LOG = "log"
+"""The purpose of a trial that is recorded in more detail than those that figures are of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +33,7 @@ class Trial(Generic[F]):
     """So many of them come first and are not judged."""
     duration_ns: int = 0
     purpose: str = "measure"
-    """measure, qualify, search, warm-up, load."""
+    """measure, qualify, search, warm-up, load, log."""
     own_link: bool = False
     """Whether the A/A control has a link of its own, a twin of the direct one."""
     batch: int = 0

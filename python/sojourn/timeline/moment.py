@@ -2,7 +2,8 @@
 
 Numbers, and the rows that they rest on; what they mean is judged in `judge`. A limit holds from a sample to the next
 one, so shares are of time. Around the moment is one round trip before and behind it; what reduced the congestion window
-is looked for in twenty round trips before, at least a second.
+is looked for in twenty round trips before, at least a second; where nothing was lost then, in as long a time before the
+last change of the slow start threshold.
 """
 
 from __future__ import annotations
@@ -93,10 +94,23 @@ class Moment:
         return later.sort("sent_ns").unique("seq", keep="first").select("seq", pl.col("sent_ns").alias("resent_ns"))
 
     def lost(self) -> pl.DataFrame:
-        """Segments that an emulator lost not long before the moment; of a longer time where there were none."""
+        """Segments that an emulator lost not long before the moment; else before `ssthresh` changed last.
+
+        Losses of an earlier time set a window that another event has replaced since.
+        """
         lost = self.segments.filter(pl.col("disposition") == "lost", pl.col("arrival_ns") <= self.at_ns)
         near = lost.filter(pl.col("arrival_ns") >= self.back_ns)
-        return near if near.height else lost.tail(10)
+        reduced = self.reduced_ns
+        if near.height or reduced is None:
+            return near
+        return lost.filter(pl.col("arrival_ns").is_between(reduced - (self.at_ns - self.back_ns), reduced))
+
+    @property
+    def reduced_ns(self) -> int | None:
+        """When the samples before the moment show another `ssthresh` for the last time; None where they never do."""
+        told = self.flow.sender.samples.filter(pl.col("time_ns") <= self.at_ns).drop_nulls("snd_ssthresh")
+        changed = told.filter(pl.col("snd_ssthresh") != pl.col("snd_ssthresh").shift(1))
+        return int(changed["time_ns"][-1]) if changed.height else None
 
     def again(self) -> pl.DataFrame:
         """Retransmissions not long before the moment."""

@@ -138,8 +138,9 @@ def opened(path: Path, chosen: Chosen) -> TcpLog:
     there = records_of(path)
     if any(there.glob("tcp_readings-*.arrow")) and not any(there.glob("tcp_samples-*.arrow")):
         raise RequestError(
-            f"{path} has readings of TCP_INFO and no log of TCP's state: run `sojourn tcplog run` beside the study, or "
-            "a study that logs (tcplog-truth, tcplog-cost, tcplog-perturbation)"
+            f"{path} has readings of TCP_INFO and no log of TCP's state: run the study as root with "
+            "load.logged above 0, `sojourn tcplog run` beside it, or a study that logs (tcplog-truth, tcplog-cost, "
+            "tcplog-perturbation)"
         )
     return TcpLog.open(path, chosen)
 

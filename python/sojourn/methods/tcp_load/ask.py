@@ -16,9 +16,9 @@ from sojourn.plan.estimate import estimated
 from sojourn.plan.probes import FLOOD_NS, ProbePlan, Probing, check_size, combine
 from sojourn.plan.section import HOUR_NS, key, section
 from sojourn.plan.source import Given, refuse
-from sojourn.plan.tcp import BUFFER, CONGESTION, MSS, TRIAL, TRIAL_NS
-from sojourn.plan.trial import Trial
-from sojourn.plan.values import duration, list_of, one_of, text, whole
+from sojourn.plan.tcp import BUFFER, MSS, TRIAL, TRIAL_NS
+from sojourn.plan.trial import LOG, Trial
+from sojourn.plan.values import duration, list_of, matching, one_of, text, whole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +26,13 @@ if TYPE_CHECKING:
     from sojourn.plan.ask import Estimate, Lookup
     from sojourn.plan.types import Plan
 
+MIXES = list_of(
+    matching(r"[a-z][a-z0-9_]*(\+[a-z][a-z0-9_]*){0,3}", 'names such as "reno", or up to four that share: "cubic+reno"')
+)
 DIRECTIONS = ("down", "up", "both")
+LOG_NS = 1_000_000_000
+"""What the log of a trial takes beside it: its programs are loaded, and its records written."""
+
 LEAST_PROBES = 20
 """Of the idle part and of the working one: fewer show no percentile but the median."""
 
@@ -35,11 +41,14 @@ LEAST_PROBES = 20
 class LoadPlan:
     """The flows, and the parts of a trial."""
 
-    flows: tuple[int, ...] = key(list_of(whole(1, 1000)), (1,), "TCP connections in each direction that is loaded")
+    flows: tuple[int, ...] = key(list_of(whole(1, 1000)), (1,), "TCP connections of each algorithm in each direction")
     direction: tuple[str, ...] = key(
         list_of(one_of(*DIRECTIONS)), ("down", "up"), "down: from B to A, the probing host; up: from A to B; both"
     )
-    congestion: tuple[str, ...] = key(CONGESTION, ("cubic",), "congestion controls of the senders")
+    congestion: tuple[str, ...] = key(
+        MIXES, ("cubic",), 'congestion controls of the senders; "cubic+reno": flows of both beside each other'
+    )
+    join_ns: int = key(duration(0, HOUR_NS), 0, "how long after the first algorithm's flows those of the others begin")
     pipe: tuple[str, ...] = key(
         list_of(text(), may_be_empty=True), (), "what emulators are set to; none: what [emulate] says"
     )
@@ -48,6 +57,11 @@ class LoadPlan:
     duration_ns: int = key(TRIAL, 10_000_000_000, "the working conditions that figures are of, after the start-up")
     read_every_ns: int = key(TRIAL, 100_000_000, "how often each sender reads TCP_INFO")
     rounds: int = key(whole(1, 100_000), 12, "trials of each cell over each device")
+    logged: int = key(
+        whole(0, 100),
+        1,
+        "further trials of each cell, in no figure, with the log of TCP's state and the emulators' packets",
+    )
     mss_bytes: int = key(MSS, 1460, "largest segment, options included, as TCP_MAXSEG takes it")
     send_buffer_bytes: int = key(BUFFER, 4_194_304, "of each connection")
     receive_buffer_bytes: int = key(BUFFER, 8_388_608, "of each connection")
@@ -66,6 +80,11 @@ class Loaded(Probing):
     direction: str = "down"
     congestion: str = "cubic"
     pipe: str = ""
+
+    @property
+    def algorithms(self) -> list[str]:
+        """The congestion controls beside each other, in their turns."""
+        return self.congestion.split("+")
 
 
 def cells(plan: Plan) -> list[tuple[int, str, Loaded]]:
@@ -88,24 +107,49 @@ def cells(plan: Plan) -> list[tuple[int, str, Loaded]]:
 
 
 def expand(plan: Plan) -> list[Trial[Loaded]]:
-    """Every trial, in order: rounds of shuffled cells."""
+    """Every trial, in order: rounds of shuffled cells; behind the first round trials with the log, in no figure."""
     own, order = plan.load, random.Random(plan.load.seed)
-    lasts, each = own.idle_ns + own.start_up_ns + own.duration_ns, cells(plan)
+    each = cells(plan)
     trials: list[Trial[Loaded]] = []
     for turn in range(own.rounds):
-        for cell, device, factors in order.sample(each, len(each)):
-            trials.append(
-                Trial(len(trials), device, turn, 0, cell, factors, order.getrandbits(62), lasts // factors.interval_ns,
-                      duration_ns=lasts, batch=turn)
-            )  # fmt: skip
+        trials += _round(plan, order, order.sample(each, len(each)), turn, len(trials))
+        if turn == 0 and logs_some(plan):
+            apart = random.Random(f"log {own.seed}")
+            for visit in range(1, own.logged + 1):
+                trials += _round(plan, apart, each, turn, len(trials), visit)
     return trials
+
+
+def _round(
+    plan: Plan, order: random.Random, each: Sequence[tuple[int, str, Loaded]], turn: int, first: int, visit: int = 0
+) -> list[Trial[Loaded]]:
+    """A trial of each of these cells; of any visit but the first, with the log."""
+    return [
+        Trial(first + place, device, turn, visit, cell, factors, order.getrandbits(62),
+              lasts_ns(plan, factors) // factors.interval_ns, duration_ns=lasts_ns(plan, factors), batch=turn,
+              purpose=LOG if visit else "measure")
+        for place, (cell, device, factors) in enumerate(each)
+    ]  # fmt: skip
+
+
+def lasts_ns(plan: Plan, factors: Loaded) -> int:
+    """How long a trial probes: until the end of sending."""
+    own = plan.load
+    joining = own.join_ns if len(factors.algorithms) > 1 else 0
+    return int(own.idle_ns + joining + own.start_up_ns + own.duration_ns)
+
+
+def logs_some(plan: Plan) -> bool:
+    """Whether there are trials with the log: programs in the kernel see hosts of this machine alone."""
+    return plan.load.logged > 0 and plan.bed.backend == "netns"
 
 
 def estimate(plan: Plan, trials: Sequence[Trial[Loaded]]) -> Estimate:
     """What measuring takes."""
     beside = plan.load.pause_ns + TRIAL_NS
     probes = sum(trial.count or 0 for trial in trials)
-    return estimated(plan, len(trials), probes, sum(trial.duration_ns + beside for trial in trials))
+    logging = LOG_NS * sum(trial.purpose == LOG for trial in trials)
+    return estimated(plan, len(trials), probes, sum(trial.duration_ns + beside for trial in trials) + logging)
 
 
 def describe(plan: Plan) -> dict[str, Any]:
@@ -151,7 +195,8 @@ ASK = Ask(
     check=check,
     describe=describe,
     limit=Limit("load", "rounds", 2),
-    words={"rounds": "load.rounds", "device": "bed.devices"},
+    words={"rounds": "load.rounds", "device": "bed.devices", "stream.pipe": "load.pipe"},
+    logs_some=logs_some,
     pipes=lambda plan: plan.load.pipe,
     pipe_key="load.pipe",
     sessions=True,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from sojourn.bed.hosts import END_HOSTS
@@ -12,10 +13,12 @@ from sojourn.conduct.bench import Bench, Measure
 from sojourn.conduct.blocks import open_prober, probed_blocks, request
 from sojourn.conduct.connections import port_of
 from sojourn.conduct.part import without_event
-from sojourn.conduct.tcp_hosts import set_tcp, size_packets
+from sojourn.conduct.tcp_hosts import begin_log, end_log, set_tcp, size_packets, start_log
 from sojourn.errors import DoubtfulError
 from sojourn.instruments.blocks import longest_seconds
 from sojourn.instruments.tcp import DRAIN_SECONDS, TcpInstrument, tcp_argv
+from sojourn.methods.tcp_load.ask import lasts_ns
+from sojourn.plan.trial import LOG
 from sojourn.records import read_table
 from sojourn.records.log import read_log
 
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     from sojourn.conduct.bench import Clock
     from sojourn.conduct.part import Session
     from sojourn.instruments import BlocksInstrument
+    from sojourn.instruments.tcplog import LogInstrument
     from sojourn.methods.tcp_load.ask import Loaded, LoadPlan
     from sojourn.plan import Plan
     from sojourn.plan.trial import Trial
@@ -44,6 +48,8 @@ NOT_SENT_BYTES = 131_072
 seconds after the flows' end."""
 
 TICK_SECONDS = 1.0
+BOTH = "ab"
+"""Whose log it is, in its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,18 +59,25 @@ class Loads(Bench):
     session: Session
     asked: LoadPlan
     prober: BlocksInstrument
-    ends: dict[HostName, TcpInstrument]
+    ends: dict[tuple[HostName, int], TcpInstrument]
+    """The applications of each host, one for each algorithm beside others; the first listens, too."""
+    log: LogInstrument | None
+    """Of both hosts, for the trials that have it."""
 
     def measure(self, trial: Trial[Any]) -> None:
-        """Measure one trial: probes alone, then with the flows."""
+        """Measure one trial: probes alone, then with the flows; with the log where that is its purpose."""
         session = self.session
         factors: Loaded = trial.factors
         probes = request(session.plan, session.site, trial)
-        with session.emulators.during(trial.path, trial.block, factors.pipe):
+        log = self.log if trial.purpose == LOG else None
+        with session.emulators.during(trial.path, trial.block, factors.pipe, keep=trial.purpose == LOG):
+            if log is not None:
+                begin_log(session, log, trial.block, {"ppl": 1}, BOTH, keep=True)
             self.prober.ask(probes)
             self._rest(self.asked.idle_ns / 1e9)
             flows = self._load(trial)
             answer = self.prober.answer(longest_seconds(probes), session.screen.tick)
+            logged = None if log is None else end_log(log)
         session.log("block", device=trial.device, **without_event(answer))
         session.log(
             "load-trial",
@@ -72,8 +85,10 @@ class Loads(Bench):
             cell=trial.cell,
             device=trial.device,
             round=trial.round,
+            purpose=trial.purpose,
             factors=asdict(factors),
             flows=flows,
+            logged=logged,
         )
         time.sleep(self.asked.pause_ns / 1e9)
 
@@ -84,27 +99,37 @@ class Loads(Bench):
             self.session.screen.tick()
 
     def _load(self, trial: Trial[Any]) -> list[dict[str, Any]]:
-        """Send in every direction of the trial at once; gives what came of each flow, by its direction."""
-        link, port, own = self.session.site.bed.topology.paths[trial.path], port_of(trial), self.asked
-        address = {"a": link.a_ip4, "b": link.b_ip4}
-        ways, lasts = WAYS[trial.factors.direction], own.start_up_ns + own.duration_ns
-        settings = {"mss_bytes": own.mss_bytes}
+        """Send in every direction of the trial; gives what came of each flow, by its direction and algorithm's turn."""
+        factors: Loaded = trial.factors
+        ways, settings = WAYS[factors.direction], {"mss_bytes": self.asked.mss_bytes}
         for _, receiver in ways:
-            self.ends[receiver].listen(trial.block, port, trial.factors.flows, settings)
-        for sender, receiver in ways:
-            wanted = {"connections": trial.factors.flows, "duration_ns": lasts, "read_every_ns": own.read_every_ns}
-            how = {"settings": settings | {"congestion": trial.factors.congestion}}
-            to = f"{address[receiver]}:{port}"
-            self.ends[sender].ask({"do": "send", "block": trial.block, "to": to, **wanted, **how})
+            count = factors.flows * len(factors.algorithms)
+            self.ends[receiver, 0].listen(trial.block, port_of(trial), count, settings)
+        lasts = lasts_ns(self.session.plan, factors) - self.asked.idle_ns
+        for turn in range(len(factors.algorithms)):
+            if turn == 1:
+                self._rest(self.asked.join_ns / 1e9)
+            for way in ways:
+                self._send(trial, way, turn, lasts - (self.asked.join_ns if turn else 0))
         flows: list[dict[str, Any]] = []
-        for way in ways:
-            sent = self.ends[way[0]].answer(lasts / 1e9 + DRAIN_SECONDS, self.session.screen.tick)
-            flows += [{"direction": "up" if way == UP else "down", **one} for one in sent["connections"]]
-        received = [self.ends[receiver].finish_listening(trial.block)["connections"] for _, receiver in ways]
+        for way, turn in product(ways, range(len(factors.algorithms))):
+            sent = self.ends[way[0], turn].answer(lasts / 1e9 + DRAIN_SECONDS, self.session.screen.tick)
+            told = {"direction": "up" if way == UP else "down", "turn": turn}
+            flows += [told | one for one in sent["connections"]]
+        received = [self.ends[receiver, 0].finish_listening(trial.block)["connections"] for _, receiver in ways]
         broken = [one["problem"] for one in (*flows, *(one for each in received for one in each)) if one["problem"]]
         if broken:
             raise DoubtfulError(f"a flow of trial {trial.block} broke: {broken[0]}")
         return flows
+
+    def _send(self, trial: Trial[Any], way: tuple[HostName, HostName], turn: int, lasts_ns: int) -> None:
+        """Let the flows of one algorithm begin; they are answered when they have ended."""
+        link, own, factors = self.session.site.bed.topology.paths[trial.path], self.asked, trial.factors
+        to = f"{link.a_ip4 if way[1] == 'a' else link.b_ip4}:{port_of(trial)}"
+        wanted = {"connections": factors.flows, "duration_ns": lasts_ns, "read_every_ns": own.read_every_ns}
+        settings = {"mss_bytes": own.mss_bytes, "congestion": factors.algorithms[turn]}
+        request = {"do": "send", "block": trial.block, "to": to, "settings": settings}
+        self.ends[way[0], turn].ask(request | wanted)
 
 
 @contextmanager
@@ -120,14 +145,29 @@ def open_loads(session: Session, clock: Clock) -> Iterator[Bench]:
         size_packets(bed, link, "mtu", checksums=False)
     session.log("tcp-conditions", sysctls=conditions, mss_bytes=asked.mss_bytes, cores=session.cores._asdict())
     with ExitStack() as stack:
-        ends = {host: start_end(session, host, stack) for host in END_HOSTS}
+        turns = max(len(trial.factors.algorithms) for trial in session.part.owed)
+        ends = {(host, turn): start_end(session, host, turn, stack) for host in END_HOSTS for turn in range(turns)}
+        log = start_log_of_both(session, stack)
         prober = stack.enter_context(open_prober(session))
-        yield Loads(session, asked, prober, ends)
+        yield Loads(session, asked, prober, ends, log)
 
 
-def start_end(session: Session, host: HostName, stack: ExitStack) -> TcpInstrument:
-    """The application of one host, on whichever core is free: the prober's may not wait for it."""
-    argv = tcp_argv(session.instrument, session.records(host), session.part.number, host, None)
+def start_log_of_both(session: Session, stack: ExitStack) -> LogInstrument | None:
+    """The log of both hosts where this part has trials for it; None where it has none, or a plain user runs it."""
+    if not any(trial.purpose == LOG for trial in session.part.owed):
+        return None
+    if session.site.bed.backend.unprivileged:
+        why = "programs in the kernel are attached to cgroups of the hosts, which needs root"
+        session.log("unlogged", part=session.part.number, why=why)
+        session.screen.note(f"no log of TCP's state: {why}")
+        return None
+    return start_log(session, None, stack)
+
+
+def start_end(session: Session, host: HostName, turn: int, stack: ExitStack) -> TcpInstrument:
+    """An application of one host, on whichever core is free: the prober's may not wait for it."""
+    name = f"{host}{turn}" if turn else host
+    argv = tcp_argv(session.instrument, session.records(host), session.part.number, name, None)
     end = TcpInstrument(session.site.start(host), argv)
     stack.callback(end.kill)
     stack.callback(end.finish)

@@ -50,6 +50,23 @@ def grades(run: Run) -> Table:
     return Table("grades", "Latency under load", columns, tuple(rows), note, grouped=True)
 
 
+def logged(run: Run) -> Table:
+    """The trials that have the log of TCP's state, with the commands that read it."""
+    found = run.samples("load_logged")
+    rows = [
+        (*_factors(row), whole(row["block"]), whole(row["records"]), text(f"sojourn why RUN --block {row['block']} …"))
+        for row in (found.iter_rows(named=True) if found is not None else ())
+    ]
+    columns = (*FACTORS, Column(("block",), "Trial (--block)"), Column(("records",), "Records"),
+               Column(("command",), "Command", numeric=False))  # fmt: skip
+    note = (
+        "In these trials the state of TCP was logged at every packet of both hosts, and every packet at the emulator. "
+        "They are in no other table or figure. `sojourn tcplog summary` lists their flows, `sojourn why` says what "
+        "limited one at a moment, `sojourn timeline` has the way of each segment."
+    )
+    return Table("logged", "Trials with the log of TCP's state", columns, tuple(rows), note, wide=True, grouped=True)
+
+
 FACTORS = (
     Column(("device",), "Path", numeric=False),
     Column(("flows",), "Flows"),
@@ -142,6 +159,48 @@ def flows(run: Run) -> Table:
         "another one."
     )
     return Table("flows", "Flows", tuple(columns), tuple(rows), note, wide=True, grouped=True)
+
+
+TURNS = ("first", "second", "third", "fourth")
+
+
+def shares(run: Run) -> Table:
+    """What each algorithm got where several share a path, and when they became fair."""
+    columns = (
+        *FACTORS,
+        Column(("sent",), "Sent", numeric=False),
+        Column(("algorithm",), "Algorithm", numeric=False),
+        Column(("turn",), "Begins", numeric=False),
+        Column(("share",), "Share", "%"),
+        Column(("share_low", "share_high"), "95 % CI", "%"),
+        Column(("fairness",), "Jain's index"),
+        Column(("converged",), "Became fair", "% of trials"),
+        Column(("convergence",), "After", "s"),
+        Column(("convergence_low", "convergence_high"), "95 % CI", "s"),
+    )
+    rows = []
+    for factors, of in cells_of(run):
+        for way in WAYS:
+            for turn, name in zip(TURNS, str(factors["congestion"]).split("+"), strict=False):
+                if (own := of.get(("share", f"{way} {turn}"))) is None:
+                    continue
+                share, after = _shown(own, "ratio"), _in_s(of.get(("convergence", way)))
+                rows.append((*_factors(factors), text(way), text(name), text(turn), number(share), interval(share),
+                             number(_shown(of.get(("fairness", way)), "1")),
+                             number(_shown(of.get(("converged", way)), "ratio")), number(after), interval(after)))  # fmt: skip
+    note = (
+        f"The flows of the first algorithm fill the path for {as_written(run.plan.get('load', {}).get('join'))}, then "
+        "those of the others join. Shares are of the goodput of all flows from the start-up's end on. Flows became "
+        "fair at the end of the first second over which Jain's index of their goodputs is 0.95 or more, counted from "
+        "the joining; a time is given only where all trials came to that before their end. An algorithm beside itself "
+        "shows what the order alone makes."
+    )
+    return Table("shares", "Shares of the bottleneck", columns, tuple(rows), note, wide=True, grouped=True)
+
+
+def _in_s(row: dict[str, Any] | None) -> Shown:
+    value, low, high = (None if row is None or row[name] is None else row[name] / 1e9 for name in ESTIMATE)
+    return show(value, low, high, "s")
 
 
 def _shown(row: dict[str, Any] | None, unit: str) -> Shown:
@@ -237,9 +296,9 @@ def words(run: Run) -> list[str]:
 
 
 PARTS = Parts(
-    tables=(grades, round_trips, flows),
+    tables=(shares, grades, round_trips, flows, logged),
     figures=(over_time, distributions),
     keys=keys,
     words=words,
-    results=("grades", "round_trips", "flows"),
+    results=("shares", "grades", "round_trips", "flows", "logged"),
 )

@@ -11,6 +11,9 @@ Quantities (statistic; unit); flows, direction and congestion are columns of the
   [1/min]
 - goodput (user data acknowledged), utilisation (of the link's rate, by what was delivered, headers included),
   retransmitted (of the segments sent), fairness (Jain's index of the flows' goodputs); down up [bit/s, 1]
+- share (of all goodput, of the flows of each algorithm, where several share a path); down up, first second … [1]
+- convergence (from the joining of the last flows to the end of the first second over which Jain's index of the goodputs
+  is 0.95 or more; only where all trials came to that), converged (trials that did); down up [ns, 1]
 - probe_loss (probes without an answer); idle working [1]
 """
 
@@ -34,7 +37,7 @@ from sojourn.analysis.study import Study
 from sojourn.analysis.tester import incomplete, probing_findings, stamp_sources, truncated
 from sojourn.analysis.wording import DASH, counted, fixed, percent
 from sojourn.devices import called
-from sojourn.methods.tcp_load.analyse.trials import Done, rtts, series, trials_of
+from sojourn.methods.tcp_load.analyse.trials import Done, figured, logged_of, rtts, series, trials_of
 from sojourn.units import nanoseconds
 
 if TYPE_CHECKING:
@@ -51,9 +54,10 @@ WORST_GRADE = "F"
 HEADLINE = "latency_under_load"
 UNITS = {
     "rtt_idle": "ns", "rtt_working": "ns", "rtt_increase": "ns", "responsiveness": "1/min", "goodput": "bit/s",
-    "utilisation": "1", "retransmitted": "1", "fairness": "1", "probe_loss": "1",
+    "utilisation": "1", "retransmitted": "1", "fairness": "1", "share": "1", "converged": "1", "convergence": "ns",
+    "probe_loss": "1",
 }  # fmt: skip
-OF_CONNECTIONS = ("goodput", "utilisation", "retransmitted", "fairness")
+OF_CONNECTIONS = ("goodput", "utilisation", "retransmitted", "fairness", "share", "converged", "convergence")
 FILLED = 0.8
 """Flows that use less of a link than this have not filled it: the latency is not that of a full path."""
 
@@ -67,6 +71,7 @@ round trip."""
 
 def study(run: Run) -> Study:
     """Every figure of every cell over every device, and the grade of each device."""
+    logged, run = logged_of(run), figured(run)
     several = trials_of(run)
     places: dict[tuple[str, int], list[Done]] = defaultdict(list)
     for trial in several:
@@ -76,9 +81,13 @@ def study(run: Run) -> Study:
     stamp_sources(run, rows)
     findings = [*probing_findings(run), *completeness(run, several), *_findings(run, places, rows)]
     samples = {"load_timeline": _timeline(run, several), "load_quantiles": _quantiles(run, several),
-               "load_grades": _grades(heads)}  # fmt: skip
+               "load_grades": _grades(heads), "load_logged": logged}  # fmt: skip
     headline = next((row for row in heads if row.statistic == "mean"), None)
-    return Study(rows, findings, sentence(rows, headline), samples=samples, headline=headline)
+    said = sentence(rows, headline)
+    if shares := [row for row in rows if row.quantity == "share"]:
+        headline = shares[1]
+        said = f"{shared(shares)}. {said}"
+    return Study(rows, findings, said, samples=samples, headline=headline)
 
 
 def budgets(run: Run, study: Study) -> list[Stated]:
@@ -109,6 +118,8 @@ def rows_of(run: Run, several: Sequence[Done]) -> Iterator[Row]:
     keys = dict.fromkeys(key for one in several for key in one.values)
     for quantity in UNITS:
         for statistic in (said for name, said in keys if name == quantity):
+            if quantity == "convergence" and any((quantity, statistic) not in one.values for one in several):
+                continue  # a mean of those that converged in time alone would be too small
             yield figure(run, several, quantity, statistic)
 
 
@@ -201,6 +212,20 @@ def sentence(rows: Sequence[Row], headline: Row | None) -> str:
     return f"{said}; goodput {', '.join(got)}" if got else said
 
 
+def shared(shares: Sequence[Row]) -> str:
+    """What the flows that joined got beside the first, of the first cell that has several algorithms."""
+    row, own = shares[1], shares[1].setting
+    assert isinstance(own, LoadSetting)
+    first, second = own.congestion.split("+")[:2]
+    value = row.value
+    ends = "" if value.low is None or value.high is None else (
+        f" (95 % CI {percent(value.low)} to {percent(value.high)})"
+    )  # fmt: skip
+    return (
+        f"{second.capitalize()} joins {first} and gets {percent(value.estimate)} of the goodput{ends}{over_beds(row)}"
+    )
+
+
 def _alike(row: Row, head: Row) -> bool:
     own, other = row.setting, head.setting
     assert isinstance(own, LoadSetting)
@@ -213,6 +238,8 @@ def _flows(row: Row) -> str:
     of = row.setting
     assert isinstance(of, LoadSetting)
     where = {"both": "each way at once", "down and up": "down and up in turn"}.get(of.direction, of.direction)
+    if "+" in of.congestion:
+        return f"{counted(of.flows, 'flow')} each of {' and '.join(of.congestion.split('+'))}, {where}"
     return f"{counted(of.flows, f'{of.congestion} flow')} {where}"
 
 

@@ -7,7 +7,7 @@ nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +15,7 @@ import polars as pl
 
 from sojourn.analysis.links.cables import cables_of
 from sojourn.analysis.rates import jain
+from sojourn.methods.tcp_load.analyse.shares import convergence_of, groups_of, joined_ns, shares_of
 from sojourn.statistics.quantile import allowed
 from sojourn.units import nanoseconds
 
@@ -36,6 +37,9 @@ WITH_TIMESTAMPS = 1
 
 WIRE_BYTES = 24
 """What a frame takes on a rated cable beside its bytes without FCS: preamble, FCS, gap."""
+
+LOG = "log"
+"""The purpose of trials that have the log of TCP's state."""
 
 WAYS = ("down", "up")
 PIPES = {"forward": ("up",), "backward": ("down",)}
@@ -85,7 +89,7 @@ class Span:
 
 def trials_of(run: Run) -> list[Done]:
     """Every trial whose flows ended, in the order of the blocks; of a block that was measured again, the last."""
-    told = {int(entry["block"]): entry for entry in run.log if entry.get("event") == "load-trial"}
+    told = told_by(run, "measure")
     readings = run.table("tcp_readings").frame
     sent = readings.filter(pl.col("role") == "send")
     sent = sent.filter(pl.col("part") == pl.col("part").max().over("block"))
@@ -101,6 +105,34 @@ def trials_of(run: Run) -> list[Done]:
     ]
 
 
+def told_by(run: Run, purpose: str) -> dict[int, dict[str, Any]]:
+    """What the log says of the trials of a purpose, by block; trials of earlier versions were all measured."""
+    told = {int(entry["block"]): entry for entry in run.log if entry.get("event") == "load-trial"}
+    return {block: entry for block, entry in told.items() if entry.get("purpose", "measure") == purpose}
+
+
+def logged_of(run: Run) -> pl.DataFrame:
+    """The trials that have the log: device, cell, flows, direction, congestion, pipe, block, records."""
+    kinds = {"device": pl.String, "cell": pl.Int32, "flows": pl.Int64, "direction": pl.String, "congestion": pl.String,
+             "pipe": pl.String, "block": pl.Int64, "records": pl.Int64}  # fmt: skip
+    rows = [
+        {name: entry["factors"].get(name) for name in ("flows", "direction", "congestion", "pipe")}
+        | {"device": entry["device"], "cell": entry["cell"], "block": block, "records": entry["logged"]["records"]}
+        for block, entry in sorted(told_by(run, LOG).items())
+        if entry.get("logged")
+    ]
+    return pl.DataFrame(rows, schema=kinds)
+
+
+def figured(run: Run) -> Run:
+    """The run without the trials that have the log: they are in no figure, and what disturbed them neither."""
+    logged = list(told_by(run, LOG))
+    if not logged:
+        return run
+    left = ~pl.col("block").is_in(logged)
+    return replace(run, blocks=run.blocks.filter(left), probes=run.probes.filter(left))
+
+
 def one(
     entry: dict[str, Any],
     probes: pl.DataFrame,
@@ -110,7 +142,8 @@ def one(
 ) -> Done:
     """The figures of a trial; `parts` are the start-up and what follows it, in ns."""
     begun = float(min(flow["started_ns"] for flow in entry["flows"]))
-    working = Span(begun + parts[0], begun + parts[0] + parts[1])
+    joined = joined_ns(entry)
+    working = Span(joined + parts[0], joined + parts[0] + parts[1])
     idle, busy = probes.filter(pl.col("arrival_ns") < begun), probes.filter(working.holds("departure_ns"))
     unanswered = probes.filter((pl.col("departure_ns") < begun) & pl.col("arrival_ns").is_null())
     values = round_trips(rtts(idle), rtts(busy))
@@ -121,6 +154,10 @@ def one(
     for way in WAYS:
         local = {flow["local"] for flow in entry["flows"] if flow["direction"] == way}
         values |= flows_of(readings, local, working, way, links.get(way))
+        if len(groups := groups_of(entry, way)) > 1:
+            own = of_flows(readings, local)
+            values |= shares_of(goodputs_of(own, working), groups, way)
+            values |= convergence_of(own, joined, working.end, way)
     return Done(
         int(entry["block"]), str(entry["device"]), int(entry["cell"]), int(entry["round"]), dict(entry["factors"]),
         values, len(rtts(busy)), begun,
@@ -165,8 +202,7 @@ def flows_of(
 
     Nothing, where a flow was read less than twice: a sum without it would be too small.
     """
-    name = pl.concat_str("local_address", pl.lit(":"), "local_port").alias("local")
-    own = readings.with_columns(name).filter(pl.col("local").is_in(sorted(local)) & span.holds("read_after_ns"))
+    own = of_flows(readings, local).filter(span.holds("read_after_ns"))
     several = [changes(flow) for flow in own.sort("read_after_ns").partition_by("local")]
     if not local or len(several) < len(local) or any(flow is None for flow in several):
         return {}
@@ -181,6 +217,20 @@ def flows_of(
         used = sum(flow.delivered_ps * (flow.frame_bytes + link.overhead_bytes) * 8 for flow in flows)
         found["utilisation", way] = used / link.rate_bps
     return found
+
+
+def of_flows(readings: pl.DataFrame, local: set[str]) -> pl.DataFrame:
+    """The readings of these flows, each with its local end as `local`."""
+    name = pl.concat_str("local_address", pl.lit(":"), "local_port").alias("local")
+    return readings.with_columns(name).filter(pl.col("local").is_in(sorted(local)))
+
+
+def goodputs_of(readings: pl.DataFrame, span: Span) -> dict[str, float]:
+    """The goodput of each flow in a part of a trial; 0 where it was read less than twice."""
+    flows = readings.filter(span.holds("read_after_ns")).sort("read_after_ns").partition_by("local", as_dict=True)
+    found = {str(local): changes(flow) for (local,), flow in flows.items()}
+    every = dict.fromkeys(readings["local"].unique().to_list(), 0.0)
+    return every | {local: change.acked_bps for local, change in found.items() if change is not None}
 
 
 @dataclass(frozen=True, slots=True)
