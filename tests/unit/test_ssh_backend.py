@@ -93,7 +93,7 @@ def kept(script: str) -> Any:
     """A host whose keeper is a script here."""
     one: Any = object.__new__(ssh._Machine)
     one.line = SimpleNamespace(lost=lambda: "host B (b.lab): the SSH connection was lost")
-    one.name, one._silent, one._lock = "b", False, threading.Lock()
+    one.name, one._silent, one._lock, one.carriers = "b", False, threading.Lock(), {}
     one._process = subprocess.Popen(
         ["sh", "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
     )
@@ -103,18 +103,30 @@ def kept(script: str) -> Any:
 @pytest.mark.parametrize(
     ("status", "sentence"), [(0, "gave up waiting for this controller"), (255, "connection was lost")]
 )
-def test_what_a_host_that_has_gone_recorded_is_not_fetched(status: int, sentence: str, tmp_path: Path) -> None:
+def test_records_are_fetched_from_the_hosts_that_are_left(status: int, sentence: str, tmp_path: Path) -> None:
     _, there, here, folder = fetched(tmp_path)
+    is_there = True
+
+    def require() -> None:
+        if not is_there:
+            raise MachineError("host A has gone")
+
+    folder.machine.require = require
     backend: Any = object.__new__(ssh.SshBackend)
     gone = kept(f"read -r word; echo here; read -r word; exit {status}")
     backend._machines = {"a": kept(KEEPER), "b": gone}
     backend._folders = {("a", here): folder}
     (there / "blocks.arrow").write_bytes(b"good")
     backend.gather()
-    (there / "blocks.arrow").write_bytes(b"good, and then loss")
+    (there / "blocks.arrow").write_bytes(b"good, and more")
     with pytest.raises(MachineError, match=sentence):
         backend.gather()
-    assert contents(here) == {"blocks.arrow": b"good"}
+    assert contents(here) == {"blocks.arrow": b"good, and more"}
+    is_there = False
+    (there / "blocks.arrow").write_bytes(b"good, and more, and then loss")
+    with pytest.raises(MachineError, match="host A has gone"):
+        backend.gather()
+    assert contents(here) == {"blocks.arrow": b"good, and more"}
     gone._beat()
     assert sentence in gone.gone()
     for one in backend._machines.values():
@@ -143,3 +155,14 @@ def test_a_programs_architecture_is_read_of_its_header() -> None:
 def test_processor_times_are_read_as_shells_write_them() -> None:
     assert ssh._seconds("1m2.30s") == pytest.approx(62.3)
     assert ssh._seconds("0m0.000000s") == 0.0
+
+
+def test_a_port_that_lost_its_carrier_since_the_last_look_is_named() -> None:
+    backend: Any = object.__new__(ssh.SshBackend)
+    host = kept("while read -r word; do echo here lo=7 a1=0 a2=3; read -r word; echo here lo=9 a1=2 a2=3; done")
+    backend._machines, backend._ports, backend._carriers = {"a": host}, {"a1": "eth1", "a2": "eth2"}, {}
+    backend.require_hosts()
+    assert backend.lost_links() == {}, "what was before is not known"
+    backend.require_hosts()
+    assert list(backend.lost_links().items()) == [("a1", f"eth1 of {host}")]
+    host._process.communicate()

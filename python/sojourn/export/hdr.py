@@ -41,9 +41,8 @@ def hdr_log(folder: RunFolder) -> str:
     lines = [HEAD, f"#[Round-trip times in ns of {_word(folder.path.resolve().name)}, a histogram a block]\n"]
     blocks = run.measured.sort("departure_ns").partition_by("block", maintain_order=True)
     begin_ns = min(int(one["departure_ns"][0]) for one in blocks)
-    for name in ("StartTime", "BaseTime"):  # times of lines are since then
-        lines.append(f"#[{name}: {begin_ns / 1e9:.9f} (seconds, clock {_word(run.clock)})]\n")
-    lines.append(LEGEND)
+    since = f"{begin_ns / 1e9:.9f} (seconds, clock {_word(run.clock)})"  # as are the times of lines
+    lines += [f"#[StartTime: {since}]\n", f"#[BaseTime: {since}]\n", LEGEND]
     for block in blocks:
         lines += _block(block, begin_ns, HdrHistogram(1, MOST_NS, DIGITS))
     return "".join(lines)
@@ -56,7 +55,7 @@ def _block(probes: pl.DataFrame, begin_ns: int, histogram: Any) -> Iterator[str]
     for value, count in zip(*np.unique(np.clip(times, 1, MOST_NS), return_counts=True), strict=True):
         histogram.record_value(int(value), int(count))
     first = int(probes["departure_ns"][0])
-    last = max(int(value) for value in (probes["departure_ns"][-1], probes["arrival_ns"].max()) if value is not None)
+    last = max([int(probes["departure_ns"][-1]), *probes["arrival_ns"].drop_nulls().to_list()])
     if lost := probes.height - len(times):
         yield f"#[block {probes['block'][0]}, {tag}: {lost} of {probes.height} probes without an answer]\n"
     largest = int(times.max()) if len(times) else 0
