@@ -118,6 +118,13 @@ INSTEAD = {
     "dataset out/c -o out/data --run monday": (
         "tests/unit/test_dataset.py::test_every_packet_is_there_once_in_the_order_of_its_tap"
     ),
+    "run short-flows --quick": (
+        "run short-flows --quick --set sessions=1 --set rounds=2 --set transfers=3 --set emulate.spin=false --no-report"
+    ),  # whole: tests/net/test_own_files.py, in `make proof`
+    "run aqm --quick": (
+        "run aqm --quick --set sessions=1 --set rounds=2 --set emulate.spin=false --no-report"
+        ' --set load.pipe="rate 20Mbit/s delay 5ms queue 100,rate 20Mbit/s delay 5ms queue 100 codel"'
+    ),  # whole: tests/net/test_own_files.py, in `make proof`
     "run coexistence --quick": (
         "run coexistence --quick --set sessions=1 --set rounds=2 --set congestion=cubic+reno --set load.duration=600ms"
         " --set emulate.spin=false --no-report"

@@ -10,6 +10,7 @@ import subprocess
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import polars as pl
 import pytest
 
 from sojourn.analysis import analyse
@@ -142,5 +143,15 @@ def test_why_and_timeline_answer_from_the_run_folder(tmp_path: Path) -> None:
     hosts = {one["args"]["name"] for one in events if one["name"] == "process_name"}
     assert sum(name.startswith("host ") for name in hosts) == 2
     assert sum(name.startswith("emulator ") for name in hosts) == 1
+    # Every segment of every flow is accounted for, and nothing but the emulator dropped any.
+    ways = pl.read_parquet(run / "analysis" / "samples" / "load_conserved.parquet")
+    print(ways)
+    packets = pl.read_ipc_stream(run / "records" / "packets-emulate-000.arrow")
+    of_data = packets.filter(pl.col("disposition") == "lost", pl.col("frame_bytes") > 200)
+    assert ways.height == 8
+    assert ways["dropped"].sum() == of_data.height > 0
+    assert (ways["segments"] - ways["arrived"] == ways["before"]).all()
+    findings = json.loads((run / "analysis" / "verdict.json").read_text())["findings"]
+    assert not {"segments_not_conserved", "not_conserved"} & {one["name"] for one in findings}
     page = (run / "report" / "index.html").read_text()
     assert "Trials with the log of TCP" in page

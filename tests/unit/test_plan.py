@@ -141,7 +141,7 @@ def test_missing_and_broken_files_are_told_apart(tmp_path: Path) -> None:
         load_plan("bridge-latancy")
     with pytest.raises(
         RequestError,
-        match="the studies are anomalies, background, bridge-latency, bridge-modes, bridge-modes-tcp, bufferbloat",
+        match="the studies are anomalies, aqm, background, bridge-latency, bridge-modes, bridge-modes-tcp, bufferbloat",
     ):
         load_plan("qqq")
 

@@ -56,6 +56,8 @@ class Truth:
     late_ns: float = 10_000.0
     beds_differ_ms: float = 1.0
     missing: int = 0
+    vanished: int = 0
+    """Packets that arrived at a pipe of the emulator and are in no other of its counters."""
     fair_after_s: float | None = None
     """Where two algorithms share a path: when the flow that joins has as much as the first; before it has a tenth."""
 
@@ -145,7 +147,12 @@ def made_up_trial(
         for way, flow in product(ways, range(len(truth.goodput_bps)))
     ]
     factors = asdict(trial.factors)
-    pipes = [{"accuracy": {"p99_ns": truth.late_ns}}]
+    pipes = [
+        {"name": name, "accuracy": {"p99_ns": truth.late_ns}, "arrived": 1000, "duplicated": 0, "sent": 945,
+         "marked": 10, "held": 0, "lost": {"before": 5, "full": dropped, "managed": 50 - dropped - truth.vanished},
+         "queueing_delay": {"count": 945, "mean_ns": ms * MS, "p99_ns": 2 * ms * MS}}
+        for name, ms, dropped in (("forward", 12, 30), ("backward", 3, 10))
+    ]  # fmt: skip
     events: list[dict[str, Any]] = [
         {"event": "emulator-set", "block": trial.block, "device": trial.device, "pipe": pipe, "words": "",
          "to": {"link": {"rate_bps": truth.rate_bps, "overhead_bytes": 0}}}
@@ -224,6 +231,12 @@ def test_what_a_run_was_made_of_is_within_the_intervals(tmp_path: Path, seed: in
         assert rows["retransmitted", way, way]["estimate"] == pytest.approx(0.01 / 1.01, rel=5e-3)  # counters are whole
         assert rows["fairness", way, way]["estimate"] == pytest.approx(47**2 / (2 * (30**2 + 17**2)), rel=1e-4)
         assert rows["probe_loss", "working", way]["estimate"] == 0
+    for way, ms in (("up", 12), ("down", 3)):  # up passes the pipe forward
+        assert rows["queueing_delay", f"{way} mean", way]["estimate"] == ms * MS
+        assert rows["queueing_delay", f"{way} p99", way]["estimate"] == 2 * ms * MS
+        assert rows["dropped", way, way]["estimate"] == pytest.approx(0.05)  # not what was lost before the queue
+        assert rows["marked", way, way]["estimate"] == pytest.approx(0.01)
+    assert ("queueing_delay", "up mean", "down") not in rows
     minute = rows["responsiveness", "working", "down"]
     assert minute["estimate"] == pytest.approx(60e3 / (61.02 - 0.2), rel=0.02)  # the slowest 5 % are cut
     assert "grade B" in verdict["sentence"]
@@ -248,6 +261,17 @@ def test_the_report_has_the_grade_with_its_rule_and_every_figure(tmp_path: Path)
     assert {"load_timeline", "load_quantiles"} <= {figure.name for figure in all_figures(run)}
 
 
+def test_queues_are_compared_by_goodput_and_delay(tmp_path: Path) -> None:
+    pipes = "load.pipe=rate 50Mbit/s delay 10ms queue 200,rate 50Mbit/s delay 10ms queue 200 codel"
+    folder = made_up(tmp_path / "run", Truth(), sets=[*FEW, pipes, "load.direction=up"])
+    analyse(folder.path)
+    write_report(folder.path)
+    run = Run.read(folder.path)
+    tables = {table.name: table for table in all_tables(run)}
+    assert [row[6].text for row in tables["queues"].rows] == ["12", "12"]
+    assert "load_queues" in {figure.name for figure in all_figures(run)}
+
+
 def test_flows_of_both_directions_at_once_are_told_apart(tmp_path: Path) -> None:
     sets = [*FEW, "load.direction=both", "load.rounds=9"]
     verdict, findings, rows = judged(made_up(tmp_path / "run", Truth(), sessions=3, sets=sets))
@@ -265,6 +289,7 @@ WRONG: dict[str, tuple[Truth, str]] = {
     "impossible": (Truth(goodput_bps=(52e6,)), "used 109 % of the configured rate"),
     "loss": (Truth(unanswered=0.1), "of the probes had no answer"),
     "tester_limited": (Truth(late_ns=30.0 * MS), "left 30.0 ms or more after their time"),
+    "not_conserved": (Truth(vanished=4), "1000 packets arrived at pipe forward of emulator None"),
     "incomplete": (Truth(missing=3), "3 planned blocks are missing"),
 }
 
@@ -310,7 +335,7 @@ def test_round_trips_per_minute_leave_the_slowest_twentieth_out() -> None:
     assert responsiveness(np.r_[np.full(95, 20.0 * MS), np.full(5, 3e9)]) == pytest.approx(3000)
 
 
-@pytest.mark.parametrize("study", ["bufferbloat", "rrul", "coexistence"])
+@pytest.mark.parametrize("study", ["bufferbloat", "rrul", "coexistence", "aqm"])
 @pytest.mark.parametrize("quick", [True, False])
 def test_the_effective_plan_says_the_same(study: str, quick: bool, tmp_path: Path) -> None:
     plan = load_plan(study, quick=quick)

@@ -59,13 +59,13 @@ LESS_IS_BETTER = frozenset({
     "delay_spread", "loss_ratio", "loss_shift", "duplicated", "reordered", "late", "corrupted", "local_drops",
     "min_frame_interval", "inter_frame_time", "inter_frame_intercept", "inter_frame_slope", "cpu_per_bit_ratio",
     "cpu_per_gbit", "program_time", "latency_under_load", "rtt_idle", "rtt_working", "rtt_increase", "retransmitted",
-    "probe_loss",
+    "probe_loss", "queueing_delay", "convergence",
 })  # fmt: skip
 
 MORE_IS_BETTER = frozenset({
     "throughput", "throughput_pps", "throughput_bps", "l1_bps", "user_bps", "throughput_ratio", "throughput_pps_shift",
     "received_pps", "ndr", "pdr", "back_to_back_frames", "fairness", "queue_stable", "goodput",
-    "utilisation", "responsiveness",
+    "utilisation", "responsiveness", "converged",
 })  # fmt: skip
 
 

@@ -94,6 +94,11 @@ OF_THE_ANALYSIS: Final = (
         "doubtful",
         "Messages over TCP did not leave as one segment each: the packet rate is not the one that was asked for.",
     ),
+    FindingKind(
+        "segments_not_conserved",
+        "doubtful",
+        "TCP at the sender, the emulator and TCP at the receiver disagree on how many segments of a flow there were.",
+    ),
     FindingKind("below_floor", "invalid", "A delay is below what the path can have."),
     FindingKind("interference", "note", "Something outside the experiment disturbed it."),
     FindingKind("path_not_filled", "doubtful", "The flows of TCP left a part of the path's rate unused."),

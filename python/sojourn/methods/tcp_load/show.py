@@ -185,9 +185,9 @@ def shares(run: Run) -> Table:
                 if (own := of.get(("share", f"{way} {turn}"))) is None:
                     continue
                 share, after = _shown(own, "ratio"), _in_s(of.get(("convergence", way)))
-                rows.append((*_factors(factors), text(way), text(name), text(turn), number(share), interval(share),
-                             number(_shown(of.get(("fairness", way)), "1")),
-                             number(_shown(of.get(("converged", way)), "ratio")), number(after), interval(after)))  # fmt: skip
+                others = (_shown(of.get(("fairness", way)), "1"), _shown(of.get(("converged", way)), "ratio"))
+                entries = (number(share), interval(share), *map(number, others), number(after), interval(after))
+                rows.append((*_factors(factors), text(way), text(name), text(turn), *entries))
     note = (
         f"The flows of the first algorithm fill the path for {as_written(run.plan.get('load', {}).get('join'))}, then "
         "those of the others join. Shares are of the goodput of all flows from the start-up's end on. Flows became "
@@ -196,6 +196,82 @@ def shares(run: Run) -> Table:
         "shows what the order alone makes."
     )
     return Table("shares", "Shares of the bottleneck", columns, tuple(rows), note, wide=True, grouped=True)
+
+
+def queues(run: Run) -> Table:
+    """What the emulator's queues did."""
+    columns = (
+        *FACTORS,
+        Column(("sent",), "Sent", numeric=False),
+        Column(("delay_ms",), "Queueing delay, mean", "ms"),
+        Column(("delay_low", "delay_high"), "95 % CI", "ms"),
+        Column(("p99_ms",), "p99", "ms"),
+        Column(("dropped",), "Dropped", "%"),
+        Column(("marked",), "Marked (ECN)", "%"),
+        Column(("goodput",), "Goodput", "Mbit/s"),
+    )
+    rows = []
+    for factors, of in cells_of(run):
+        for way in (way for way in WAYS if ("queueing_delay", f"{way} mean") in of):
+            mean, p99 = (_in_ms(of.get(("queueing_delay", f"{way} {of_them}")) or {}, ESTIMATE) for of_them in
+                         ("mean", "p99"))  # fmt: skip
+            shares = [number(_shown(of.get((name, way)), "ratio")) for name in ("dropped", "marked")]
+            rows.append((*_factors(factors), text(way), number(mean), interval(mean), number(p99), *shares,
+                         number(_shown(of.get(("goodput", way)), "bit/s"))))  # fmt: skip
+    note = (
+        "By the counters of the emulator, of all packets of a trial in that direction: those of the idle path, of the "
+        "flows' start-up and of probes, too. Dropped: because the queue was full, or by its management. Goodput is of "
+        "the working conditions. A queue that gives each flow its own (FQ-CoDel) lets probes pass, so that only this "
+        "delay is the flows'."
+    )
+    return Table("queues", "Queues", columns, tuple(rows), note, wide=True, grouped=True)
+
+
+def over_delay(run: Run) -> Figure | None:
+    """Goodput against queueing delay, a point a cell, where pipes differ."""
+    found = [
+        {"device": f"{row['device']}: {row['pipe'] or NOTHING}", "x": delay["estimate"] / MILLION,
+         "y": of["goodput", way]["estimate"] / MILLION, "cell": f"{row['flows']} × {row['congestion']} {way}"}
+        for row, of in cells_of(run)
+        for way in WAYS
+        if (delay := of.get(("queueing_delay", f"{way} mean"))) and ("goodput", way) in of
+    ]  # fmt: skip
+    if len({one["device"] for one in found}) < 2:
+        return None
+    rows = pl.DataFrame(found).with_columns(*NO_INTERVAL, role=pl.lit("point"))
+    caption = (
+        "What the flows got, over what every packet waited in the emulator's queue in the mean; a point a queue, a "
+        "panel for each number of flows and algorithm. Up and to the left is better (RFC 7928, section 2)."
+    )
+    chart = Lines(Axis("Queueing delay (ms)", zero=True), Axis("Goodput (Mbit/s)"), joined=False)
+    return figure("load_queues", "Goodput and queueing delay", caption, rows, chart)
+
+
+def conserved(run: Run) -> Table:
+    """Where the segments of the trials with the log are, instrument by instrument."""
+    found = run.samples("load_conserved")
+    names = ("segments", "before", "arrived", "departed", "dropped", "held", "received", "behind", "strangers")
+    rows = [
+        (text(str(row["device"]), str(row["device"])), whole(row["block"]), text(row["flow"]),
+         *(whole(row[name]) for name in names), whole(row["missing"]))
+        for row in (found.iter_rows(named=True) if found is not None else ())
+    ]  # fmt: skip
+    titles = ("Sent by TCP", "Lost before", "Arrived", "Departed", "Dropped", "Held", "Received", "Lost behind",
+              "Of no record")  # fmt: skip
+    columns = (
+        Column(("device",), "Path", numeric=False),
+        Column(("block",), "Trial"),
+        Column(("flow",), "Flow of data", numeric=False),
+        *(Column((name,), title, group="Emulator" if name in {"arrived", "departed", "dropped", "held"} else "")
+          for name, title in zip(names, titles, strict=True)),
+        Column(("missing",), "Records that a log lacks"),
+    )  # fmt: skip
+    note = (
+        "Segments with data, retransmissions included, of each flow in the trials with the log. Sent by TCP = lost "
+        "before the emulator + arrived; arrived = departed + dropped + held; departed = received + lost behind. Any "
+        "other loss than by the emulator's drops is a finding. Where a log lacks records, nothing is judged."
+    )
+    return Table("conserved", "Segments from instrument to instrument", columns, tuple(rows), note, wide=True)
 
 
 def _in_s(row: dict[str, Any] | None) -> Shown:
@@ -296,9 +372,9 @@ def words(run: Run) -> list[str]:
 
 
 PARTS = Parts(
-    tables=(shares, grades, round_trips, flows, logged),
-    figures=(over_time, distributions),
+    tables=(shares, grades, round_trips, flows, queues, logged, conserved),
+    figures=(over_delay, over_time, distributions),
     keys=keys,
     words=words,
-    results=("shares", "grades", "round_trips", "flows", "logged"),
+    results=("shares", "grades", "round_trips", "flows", "queues", "logged", "conserved"),
 )

@@ -14,6 +14,8 @@ Quantities (statistic; unit); flows, direction and congestion are columns of the
 - share (of all goodput, of the flows of each algorithm, where several share a path); down up, first second … [1]
 - convergence (from the joining of the last flows to the end of the first second over which Jain's index of the goodputs
   is 0.95 or more; only where all trials came to that), converged (trials that did); down up [ns, 1]
+- queueing_delay (of all packets of a trial, by the emulator's counters), dropped and marked (shares by its queue);
+  down up, with mean p99 [ns, 1]
 - probe_loss (probes without an answer); idle working [1]
 """
 
@@ -37,7 +39,9 @@ from sojourn.analysis.study import Study
 from sojourn.analysis.tester import incomplete, probing_findings, stamp_sources, truncated
 from sojourn.analysis.wording import DASH, counted, fixed, percent
 from sojourn.devices import called
-from sojourn.methods.tcp_load.analyse.trials import Done, figured, logged_of, rtts, series, trials_of
+from sojourn.methods.tcp_load.analyse.conserved import frame_of, judged
+from sojourn.methods.tcp_load.analyse.queues import unaccounted
+from sojourn.methods.tcp_load.analyse.trials import Done, figured, logged_of, rtts, series, trials_of, ways_logged
 from sojourn.units import nanoseconds
 
 if TYPE_CHECKING:
@@ -55,9 +59,12 @@ HEADLINE = "latency_under_load"
 UNITS = {
     "rtt_idle": "ns", "rtt_working": "ns", "rtt_increase": "ns", "responsiveness": "1/min", "goodput": "bit/s",
     "utilisation": "1", "retransmitted": "1", "fairness": "1", "share": "1", "converged": "1", "convergence": "ns",
-    "probe_loss": "1",
+    "queueing_delay": "ns", "dropped": "1", "marked": "1", "probe_loss": "1",
 }  # fmt: skip
 OF_CONNECTIONS = ("goodput", "utilisation", "retransmitted", "fairness", "share", "converged", "convergence")
+SOURCES = {"user": OF_CONNECTIONS, "emulator": ("queueing_delay", "dropped", "marked")}
+"""Of figures without the probes' stamps, by who told them."""
+
 FILLED = 0.8
 """Flows that use less of a link than this have not filled it: the latency is not that of a full path."""
 
@@ -71,7 +78,7 @@ round trip."""
 
 def study(run: Run) -> Study:
     """Every figure of every cell over every device, and the grade of each device."""
-    logged, run = logged_of(run), figured(run)
+    logged, ways, run = logged_of(run), ways_logged(run), figured(run)
     several = trials_of(run)
     places: dict[tuple[str, int], list[Done]] = defaultdict(list)
     for trial in several:
@@ -79,9 +86,10 @@ def study(run: Run) -> Study:
     heads = graded(run, several)
     rows = [*heads, *(row for place in sorted(places) for row in rows_of(run, places[place]))]
     stamp_sources(run, rows)
-    findings = [*probing_findings(run), *completeness(run, several), *_findings(run, places, rows)]
+    findings = [*probing_findings(run), *completeness(run, several), *_findings(run, places, rows),
+                *unaccounted(run), *judged(ways)]  # fmt: skip
     samples = {"load_timeline": _timeline(run, several), "load_quantiles": _quantiles(run, several),
-               "load_grades": _grades(heads), "load_logged": logged}  # fmt: skip
+               "load_grades": _grades(heads), "load_logged": logged, "load_conserved": frame_of(ways)}  # fmt: skip
     headline = next((row for row in heads if row.statistic == "mean"), None)
     said = sentence(rows, headline)
     if shares := [row for row in rows if row.quantity == "share"]:
@@ -131,7 +139,7 @@ def figure(run: Run, several: Sequence[Done], quantity: str, statistic: str) -> 
     return Row(
         first.device, quantity, statistic, found.mean, UNITS[quantity], factors=factors_of(run, first),
         cell=first.cell, probes=sum(one.probes for one in several), clock="TAI", setting=setting_of(first),
-        source="user" if quantity in OF_CONNECTIONS else "", sessions=found.sessions,
+        source=next((who for who, names in SOURCES.items() if quantity in names), ""), sessions=found.sessions,
     )  # fmt: skip
 
 

@@ -1,6 +1,6 @@
 """What flows of several algorithms that share a path get of it: shares of the goodput, and when they became fair.
 
-An algorithm's place is its turn: the flows of the first fill the path before those of the others join. It judges nothing.
+An algorithm's place is its turn: the flows of the first fill the path before those of the others join. Judges nothing.
 """
 
 from __future__ import annotations
@@ -8,13 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import polars as pl
 
 from sojourn.analysis.rates import jain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import polars as pl
     from numpy.typing import NDArray
 
     Times = NDArray[np.float64]

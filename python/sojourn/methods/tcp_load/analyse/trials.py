@@ -13,8 +13,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
+from sojourn.analysis.finding import Place
 from sojourn.analysis.links.cables import cables_of
 from sojourn.analysis.rates import jain
+from sojourn.methods.tcp_load.analyse.conserved import ways_of
+from sojourn.methods.tcp_load.analyse.queues import PIPES, WAYS, queues_of
 from sojourn.methods.tcp_load.analyse.shares import convergence_of, groups_of, joined_ns, shares_of
 from sojourn.statistics.quantile import allowed
 from sojourn.units import nanoseconds
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from sojourn.analysis.run import Run
+    from sojourn.methods.tcp_load.analyse.conserved import Way
 
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 TRIMMED = 0.95
@@ -40,10 +44,6 @@ WIRE_BYTES = 24
 
 LOG = "log"
 """The purpose of trials that have the log of TCP's state."""
-
-WAYS = ("down", "up")
-PIPES = {"forward": ("up",), "backward": ("down",)}
-"""Which direction's packets pass a pipe of an emulator; one of another name has both."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +97,18 @@ def trials_of(run: Run) -> list[Done]:
     probes = {int(block): frame for (block,), frame in run.measured.partition_by("block", as_dict=True).items()}
     asked = run.plan.get("load", {})
     start_up, lasts = (float(nanoseconds(asked.get(key, "0s")) or 0) for key in ("start_up", "duration"))
-    links = links_of(run)
-    return [
+    links, queues = links_of(run), queues_of(run)
+    found = [
         one(entry, probes[block], by_block[block], (start_up, lasts), links.get(block) or links_by_cable(run, entry))
         for block, entry in sorted(told.items())
         if block in probes and block in by_block
     ]
+    for each in found:
+        ways = WAYS if each.direction == "both" else (each.direction,)
+        each.values.update(
+            {key: value for key, value in queues.get(each.block, {}).items() if key[1].split()[0] in ways}
+        )
+    return found
 
 
 def told_by(run: Run, purpose: str) -> dict[int, dict[str, Any]]:
@@ -122,6 +128,25 @@ def logged_of(run: Run) -> pl.DataFrame:
         if entry.get("logged")
     ]
     return pl.DataFrame(rows, schema=kinds)
+
+
+def ways_logged(run: Run) -> list[tuple[Place, int, Way]]:
+    """The flows of data of every trial with the log, each with its cell and block."""
+    skipped = sum(
+        int((event.get("report") or {}).get("log", {}).get("skipped") or 0)
+        for event in run.log
+        if event.get("event") == "emulator-ended"
+    )
+    found = []
+    flows = run.table("tcp_flows").frame
+    for block, entry in sorted(told_by(run, LOG).items()):
+        # Of a block that was measured again, the last: its name ends with the part.
+        names = flows.filter(block=block)["who"].unique().to_list() if entry.get("logged") and flows.height else []
+        if names:
+            who = max(names, key=lambda name: int(name.rpartition("x")[2]))
+            place = Place(str(entry["device"]), int(entry["cell"]))
+            found += [(place, block, way) for way in ways_of(run.folder.path, who, block, skipped=skipped)]
+    return found
 
 
 def figured(run: Run) -> Run:

@@ -1,0 +1,120 @@
+"""Method "short-flows": completion times of transfers, by size.
+
+A completion time begins before the first byte is written on an open connection, and ends when the receiving application
+has read the last one: the handshake is not in it. Percentiles are of all transfers of a session (of a round, where the
+run has one bed), and a figure is the mean over sessions, with Student's interval.
+
+Quantities (statistic; unit); flows, direction and congestion are columns of their own, payload_bytes is the size:
+
+- completion_time; mean p50 p90 p99 (where ten transfers lie beyond it) [ns]
+- transfer_rate (the size over the mean completion time) [bit/s]
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+
+from sojourn.analysis.factors import Factors
+from sojourn.analysis.finding import Finding, Place
+from sojourn.analysis.rows import LoadSetting, Row, over_beds
+from sojourn.analysis.samples import curve_of
+from sojourn.analysis.study import Study
+from sojourn.analysis.tcp_trials import trials_of
+from sojourn.analysis.tester import incomplete, truncated
+from sojourn.analysis.wording import counted, fixed
+from sojourn.statistics.interval import student_t
+from sojourn.statistics.quantile import allowed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from sojourn.analysis.run import Run
+    from sojourn.analysis.tcp_trials import Done
+
+PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
+
+
+def study(run: Run) -> Study:
+    """Every figure of every cell over every device."""
+    places: dict[tuple[str, int], list[Done]] = defaultdict(list)
+    for trial in trials_of(run):
+        places[trial.path, trial.cell].append(trial)
+    rows = [row for place in sorted(places) for row in rows_of(run, places[place])]
+    missing = max(0, int(run.plan.get("short", {}).get("rounds", 0)) * len(places) - sum(map(len, places.values())))
+    findings = [*truncated(run, missing), *incomplete(run, missing, nothing=not places), *short_of(places.values())]
+    curves = [
+        curve_of(times_of(own)).with_columns(pl.lit(device).alias("device"), pl.lit(cell, pl.Int32).alias("cell"))
+        for (device, cell), own in sorted(places.items())
+    ]
+    samples = {"short_curves": pl.concat(curves)} if curves else {}
+    headline = next((row for row in rows if row.statistic == "p50"), rows[0] if rows else None)
+    return Study(rows, findings, sentence(headline), samples=samples, headline=headline)
+
+
+def times_of(several: Sequence[Done]) -> NDArray[np.float64]:
+    """The completion times of all transfers of these trials, in ns."""
+    return np.array([float(one["read_ns"] - one["written_ns"]) for done in several for one in done.connections])
+
+
+def rows_of(run: Run, several: Sequence[Done]) -> Iterator[Row]:
+    """The figures of one cell over one device."""
+    units: dict[int, list[Done]] = defaultdict(list)
+    for one in several:
+        units[one.session if run.sessions > 1 else one.round].append(one)
+    times = [times_of(own) for own in units.values()]
+    least = min(len(one) for one in times)
+    size = int(several[0].connections[0]["size_bytes"])
+    values = {("completion_time", "mean", "ns"): [one.mean() for one in times]}
+    values |= {
+        ("completion_time", said, "ns"): [float(np.quantile(one, p)) for one in times]
+        for said, p in PERCENTILES.items()
+        if allowed(p, least)
+    }
+    values["transfer_rate", "mean", "bit/s"] = [8e9 * size / one.mean() for one in times]
+    first = several[0]
+    for (quantity, statistic, unit), each in values.items():
+        yield Row(
+            first.path, quantity, statistic, student_t(np.array(each)), unit, cell=first.cell, clock="TAI",
+            source="user", factors=Factors(payload_bytes=size, pipe=first.pipe or None),
+            sessions=len(units) if run.sessions > 1 else None, probes=sum(map(len, times)),
+            setting=LoadSetting(1, "up", first.congestion),
+        )  # fmt: skip
+
+
+def short_of(places: Any) -> Iterator[Finding]:
+    """Transfers of which the receiver got more or less than was sent: TCP delivers all of it, once."""
+    wrong = [
+        (Place(done.path, done.cell), one)
+        for several in places
+        for done in several
+        for one in done.connections
+        if one["received_bytes"] != one["size_bytes"] or one["read_ns"] < one["written_ns"]
+    ]
+    if wrong:
+        place, one = wrong[0]
+        said = (
+            f"{counted(len(wrong), 'transfer')} did not arrive whole, or before they were sent: of the first, "
+            f"{one['received_bytes']} of {one['size_bytes']} bytes"
+        )
+        yield Finding("not_conserved", said, float(len(wrong)), (place,))
+
+
+def sentence(row: Row | None) -> str:
+    """The completion time of the first cell."""
+    if row is None:
+        return "No transfer was measured"
+    value = row.value
+    ends = "" if value.low is None or value.high is None else (
+        f" (95 % CI {fixed(value.low / 1e6, 1)} to {fixed(value.high / 1e6, 1)})"
+    )  # fmt: skip
+    what = {"p50": "the median", "mean": "the mean"}[row.statistic]
+    return (
+        f"A transfer of {row.factors.payload_bytes} bytes over {row.device} takes {fixed(value.estimate / 1e6, 1)} ms "
+        f"in {what}{ends}{over_beds(row)}, from its first byte to its last"
+    )
