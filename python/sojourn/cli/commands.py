@@ -202,6 +202,9 @@ def report(
     run: RunArgument,
     *,
     vector: Annotated[bool, typer.Option("--vector", help="Also write each figure as SVG and PDF.")] = False,
+    pdf: Annotated[
+        bool, typer.Option("--pdf", help="Also print the report to report/report.pdf, by the Chromium installed.")
+    ] = False,
     as_json: JsonOutput = False,
 ) -> None:
     """Analyse and report again, from the records alone."""
@@ -209,7 +212,7 @@ def report(
 
     folder = open_folder(run)
     with private_run(run):
-        conclude(folder, as_json=as_json, vector=vector)
+        conclude(folder, as_json=as_json, vector=vector, pdf=pdf)
 
 
 @app.command(short_help="Whether a second run is better, worse or equivalent.")

@@ -14,7 +14,13 @@ INVALID = 4
 
 
 def conclude(
-    folder: RunFolder, *, as_json: bool, report: bool = True, history: bool = False, vector: bool = False
+    folder: RunFolder,
+    *,
+    as_json: bool,
+    report: bool = True,
+    history: bool = False,
+    vector: bool = False,
+    pdf: bool = False,
 ) -> None:
     """Analyse and, where they are wanted, report and add to the history; exit 4 where the run must not be trusted."""
     import sys
@@ -29,7 +35,12 @@ def conclude(
     analyse(folder.path)
     if report:
         told.print("writing the report", markup=False)
-        write_report(folder.path, vector=vector)
+        page = write_report(folder.path, vector=vector)
+        if pdf:
+            told.print("printing the report", markup=False)
+            from sojourn.report.pdf import print_pdf
+
+            print_pdf(page)
     if history:
         keep(folder)
     verdict = json.loads(folder.verdict.read_text(encoding="utf-8"))
