@@ -22,6 +22,9 @@ UV = ROOT / ".venv/bin/uv"
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 PYTHON = f"python{sys.version_info.major}.{sys.version_info.minor}"
 HELPER = "/usr/libexec/sojourn/sojourn-instrument"
+STATE = "/var/lib/sojourn"
+"""Where the package remembers that the group is its own."""
+
 PACKAGES = {"libelf.so.1": "libelf1 | libelf1t64", "libz.so.1": "zlib1g", "libgcc_s.so.1": "libgcc-s1"}
 """Debian's package of each library that the instrument may need; the C library has a version beside it."""
 
@@ -40,13 +43,17 @@ main()
 
 POSTINST = f"""#!/bin/sh
 set -e
-if [ "$1" = configure ]; then
-    getent group sojourn >/dev/null || groupadd --system sojourn
+case "$1" in configure | abort-upgrade | abort-remove | abort-deconfigure) # prerm took the copy away
+    if ! getent group sojourn >/dev/null; then
+        groupadd --system sojourn
+        install -d {STATE} && touch {STATE}/made-group
+    fi
     install -D -o root -g sojourn -m 0750 /usr/bin/sojourn-instrument {HELPER}
     setcap cap_net_raw,cap_sys_nice,cap_ipc_lock=ep {HELPER} ||
         echo "sojourn: this file system keeps no capabilities: only root can measure" >&2
     if [ -d /run/systemd/system ]; then systemctl --system daemon-reload || true; fi
-fi
+    ;;
+esac
 """
 
 PRERM = f"""#!/bin/sh
@@ -55,10 +62,13 @@ rm -f {HELPER}
 rmdir --ignore-fail-on-non-empty {Path(HELPER).parent} 2>/dev/null || true
 """
 
-POSTRM = """#!/bin/sh
+POSTRM = f"""#!/bin/sh
 set -e
 case "$1" in remove | purge) rm -rf /usr/lib/sojourn ;; esac # what Python has compiled there
-if [ "$1" = purge ] && getent group sojourn >/dev/null; then groupdel sojourn || true; fi
+if [ "$1" = purge ] && [ -e {STATE}/made-group ]; then # a group that somebody else made stays
+    groupdel sojourn || true
+    rm -rf {STATE}
+fi
 if [ -d /run/systemd/system ]; then systemctl --system daemon-reload || true; fi
 """
 

@@ -98,6 +98,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("timeline",),
     ("watch",),
     ("export",),
+    ("new",),
 )
 
 

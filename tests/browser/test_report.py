@@ -17,6 +17,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from sojourn.analysis import analyse
 from sojourn.report import write_report
+from tests.browser.accessible import violations
 from tests.unit import made_up_costs, made_up_truth
 from tests.unit import made_up_emulator as emulated
 from tests.unit.in_process import sojourn
@@ -236,6 +237,23 @@ def test_a_doubtful_run_says_so_at_the_top(browser: Browser, run: Path, tmp_path
     assert top is not None
     assert top["y"] < 844, "the reasons are on the first screen of a telephone"
     assert "9 % left late" in opened.page.locator("#verdict").inner_text().replace("\u00a0", " ")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_report_can_be_used_without_a_mouse_and_read_aloud(browser: Browser, run: Path, scheme: Scheme) -> None:
+    opened = _open(browser, run, scheme, 1200)
+    opened.page.locator("details").evaluate_all("all => { for (const one of all) one.open = true; }")
+    assert violations(opened.page) == []
+
+
+def test_a_report_is_printed_by_one_command(run: Path, tmp_path: Path) -> None:
+    shutil.copytree(run, tmp_path / "run")
+    done = sojourn("report", str(tmp_path / "run"), "--pdf")
+    assert done.returncode == 0, done.stderr
+    pdf = (tmp_path / "run/report/report.pdf").read_bytes()
+    assert pdf.startswith(b"%PDF-")
+    assert len(re.findall(rb"/Type\s*/Page\b", pdf)) >= 3
+    assert len(pdf) > 100_000, "figures are missing"
 
 
 def test_it_prints(browser: Browser, run: Path, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from scripts.make_site import build
+from tests.browser.accessible import violations
 from tests.browser.test_report import FLAGS
 
 if TYPE_CHECKING:
@@ -61,6 +62,16 @@ def test_the_sites_pages_are_whole_and_quiet(browser: Browser, site: Path, schem
         assert page.locator("h1").count() == 1, name
         assert page.evaluate("document.documentElement.scrollWidth") <= width, f"{name} scrolls sideways"
         assert said == [], name
+        page.context.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_sites_pages_can_be_used_without_a_mouse_and_read_aloud(
+    browser: Browser, site: Path, scheme: Scheme
+) -> None:
+    for name in PAGES:
+        page, _ = _opened(browser, site / f"{name}.html", scheme, 1200)
+        assert violations(page) == [], name
         page.context.close()
 
 

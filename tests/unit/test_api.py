@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -104,6 +105,13 @@ def test_opening_loads_nothing_that_measures(golden: sojourn.Run) -> None:
         f"print([one for one in sys.modules if one.startswith(tuple('sojourn.' + name for name in {left}))])"
     )
     assert subprocess.check_output([sys.executable, "-c", program], text=True) == "[]\n"
+
+
+def test_a_verdict_that_is_none_is_refused_as_compare_refuses_it(golden: sojourn.Run, tmp_path: Path) -> None:
+    shutil.copytree(golden.folder.path, tmp_path / "run")
+    (tmp_path / "run/analysis/verdict.json").write_text('{"verdict": "trusted", "findings": [7]}')
+    with pytest.raises(sojourn.RequestError, match="findings is no array of tables"):
+        _ = sojourn.open(tmp_path / "run").verdict
 
 
 def test_what_is_no_run_is_refused(tmp_path: Path) -> None:

@@ -71,6 +71,42 @@ def test_the_scripts_of_the_package_are_shell(script: str) -> None:
     assert script.startswith("#!/bin/sh\nset -e\n")
 
 
+@pytest.mark.parametrize("there", [False, True])
+def test_the_package_removes_only_a_group_that_it_made_and_an_aborted_upgrade_gives_the_copy_back(
+    there: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "groups").write_text("sojourn" * there)
+    stubs = {
+        "getent": f"grep -q $2 {tmp_path}/groups",
+        "groupadd": f"echo sojourn >{tmp_path}/groups",
+        "groupdel": f": >{tmp_path}/groups",
+        "setcap": "true",
+        "install": f'for last; do :; done; mkdir -p {tmp_path}/x; if [ "$1" = -d ]; then mkdir -p "$last"; else : >"$last"; fi',
+    }
+    for name, body in stubs.items():
+        (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{body}\n")
+        (tmp_path / "bin" / name).chmod(0o755)
+    helper = tmp_path / "x/instrument"
+
+    def run(script: str, *words: str) -> None:
+        here = script.replace(debian.HELPER, str(helper)).replace(debian.STATE, f"{tmp_path}/state")
+        here = here.replace("/usr/lib/sojourn", f"{tmp_path}/lib").replace("/run/systemd/system", f"{tmp_path}/none")
+        env = {"PATH": f"{tmp_path}/bin:/usr/bin:/bin"}
+        subprocess.run(["sh", "-s", *words], input=here, text=True, check=True, env=env)
+
+    run(debian.POSTINST, "configure")
+    assert helper.exists()
+    run(debian.PRERM, "upgrade", "0.2.0")
+    assert not helper.exists()
+    run(debian.POSTINST, "abort-upgrade", "0.2.0")
+    assert helper.exists(), "members of the group can measure again"
+    run(debian.PRERM, "remove")
+    run(debian.POSTRM, "purge")
+    assert (tmp_path / "groups").read_text() == "sojourn" * there
+    assert not (tmp_path / "state").exists()
+
+
 def test_dpkg_reads_the_control_file(tmp_path: Path) -> None:
     (tmp_path / "usr/bin").mkdir(parents=True)
     (tmp_path / "usr/bin/sojourn-instrument").write_bytes(Path("/bin/sh").resolve().read_bytes())

@@ -16,6 +16,7 @@ from sojourn.cli.lab import read
 from sojourn.cli.lab_shells import banner, tmux_argv, usable_tmux
 from sojourn.errors import RequestError
 from sojourn.instruments.emulator import explain
+from sojourn.labs.emulation import Emulation
 from sojourn.labs.end import End
 from sojourn.labs.pipe import Pipe, words_of
 
@@ -34,6 +35,11 @@ def test_keywords_are_words(pipe: dict[str, object], words: str) -> None:
     assert words_of(pipe) == words
     if "half_life" not in pipe:
         explain(find_instrument(), [f"--forward=rate 1Mbit/s delay 1s {words}"])
+
+
+def test_words_and_keywords_at_once_are_refused() -> None:
+    with pytest.raises(RequestError, match=r"words and keywords \(loss\) at once"):
+        Emulation(typing.cast("Any", None)).set("delay 20ms", loss=0.01)
 
 
 def test_a_share_is_one() -> None:

@@ -15,6 +15,7 @@ import polars as pl
 
 from sojourn.errors import RequestError, did_you_mean
 from sojourn.records.folder import RunFolder, open_folder
+from sojourn.records.results import read_verdict
 from sojourn.records.schema import TABLES
 
 if TYPE_CHECKING:
@@ -142,7 +143,7 @@ class Run:
 
     @cached_property
     def _verdict(self) -> dict[str, Any]:
-        return dict(json.loads(self.folder.verdict.read_text(encoding="utf-8")))
+        return read_verdict(self.folder.verdict)
 
     def _not_one(self, quantity: str, columns: dict[str, Any], found: pl.DataFrame) -> str:
         asked = ", ".join([quantity, *(f"{name}={value!r}" for name, value in columns.items())])

@@ -14,6 +14,7 @@ from sojourn.cli.bridge import app as bridges
 from sojourn.cli.conclude import conclude
 from sojourn.cli.emulate import app as emulators
 from sojourn.cli.export import export
+from sojourn.cli.new import new
 from sojourn.cli.private import private_run
 from sojourn.cli.real_hosts import bed_check, bed_new
 from sojourn.cli.tcplog import app as tcplogs
@@ -45,6 +46,7 @@ app.add_typer(beds, name="bed")
 app.add_typer(bridges, name="bridge", short_help="A Linux bridge over two real ports: up, status, down.")
 app.add_typer(emulators, name="emulate", short_help="Emulate a path between two ports, or verify how exactly.")
 app.command("export", short_help="A run's figures for other programs: Prometheus.")(export)
+app.command("new", short_help="A package of your own that adds a device or a method.")(new)
 app.command("watch", short_help="A live page of a run, on this machine alone.")(watch)
 app.add_typer(tcplogs, name="tcplog", short_help="TCP's state at every packet: log, watch, plot, convert.")
 
@@ -202,6 +204,7 @@ def report(
     run: RunArgument,
     *,
     vector: Annotated[bool, typer.Option("--vector", help="Also write each figure as SVG and PDF.")] = False,
+<<<<<<< HEAD
     beside: Annotated[
         list[Path] | None,
         typer.Option(
@@ -210,6 +213,11 @@ def report(
             "be given several times.",
         ),
     ] = None,
+=======
+    pdf: Annotated[
+        bool, typer.Option("--pdf", help="Also print the report to report/report.pdf, by the Chromium installed.")
+    ] = False,
+>>>>>>> docs
     as_json: JsonOutput = False,
 ) -> None:
     """Analyse and report again, from the records alone."""
@@ -217,7 +225,11 @@ def report(
 
     folder = open_folder(run)
     with private_run(run):
+<<<<<<< HEAD
         conclude(folder, as_json=as_json, vector=vector, beside=beside or [])
+=======
+        conclude(folder, as_json=as_json, vector=vector, pdf=pdf)
+>>>>>>> docs
 
 
 @app.command(short_help="Whether a second run is better, worse or equivalent.")

@@ -23,7 +23,11 @@ def conclude(
     report: bool = True,
     history: bool = False,
     vector: bool = False,
+<<<<<<< HEAD
     beside: Sequence[Path] = (),
+=======
+    pdf: bool = False,
+>>>>>>> docs
 ) -> None:
     """Analyse and, where they are wanted, report and add to the history; exit 4 where the run must not be trusted."""
     import sys
@@ -40,7 +44,16 @@ def conclude(
     analyse(folder.path)
     if report:
         told.print("writing the report", markup=False)
+<<<<<<< HEAD
         write_report(folder.path, vector=vector, beside=others)
+=======
+        page = write_report(folder.path, vector=vector)
+        if pdf:
+            told.print("printing the report", markup=False)
+            from sojourn.report.pdf import print_pdf
+
+            print_pdf(page)
+>>>>>>> docs
     if history:
         keep(folder)
     verdict = json.loads(folder.verdict.read_text(encoding="utf-8"))

@@ -30,7 +30,12 @@ class Emulation:
     emulator: EmulatorInstrument
 
     def set(self, words: str | None = None, **pipe: Unpack[Pipe]) -> None:
-        """Make the path another, both directions, between two packets and without losing one: keywords, or words."""
+        """Make the path another, both directions, between two packets and without losing one: keywords, or words.
+
+        Raises RequestError where both are given: which of them holds would be a guess.
+        """
+        if words is not None and pipe:
+            raise RequestError(f"words and keywords ({', '.join(pipe)}) at once: give one of them")
         self.emulator.set(words_of(pipe) if words is None else words)
 
     def show(self) -> dict[str, Any]:

@@ -1,0 +1,60 @@
+"""`sojourn new`: a package of one's own that adds a device or a method, with tests that pass as it is written."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sojourn.errors import RequestError
+
+Kind = Annotated[str, typer.Argument(metavar="device|method", help="What the package adds.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="As plans will have it: up to 8 small letters and digits.")]
+
+
+def new(kind: Kind, name: Name) -> None:
+    """Write a package that adds a device or a method to Sojourn, in a folder NAME.
+
+    Its tests pass as it is written: pip install -e NAME && pytest NAME. Example: sojourn new device patch
+    """
+    from sojourn.cli.new_templates import FILES
+
+    if kind not in FILES:
+        raise RequestError(f"new {kind}: expected {' or '.join(sorted(FILES))}")
+    require_free(kind, name)
+    folder = Path(name)
+    if folder.exists():
+        raise RequestError(f"{folder} is there already: choose another name, or another folder to write it in")
+    module = f"sojourn_{name}"
+    words = {
+        "@NAME@": name,
+        "@MODULE@": module,
+        "@KIND@": kind,
+        "@OBJECT@": ":DEVICE" if kind == "device" else "",
+        "@ONLY@": f"{module}.py" if kind == "device" else module,
+    }
+    for path, text in FILES[kind].items():
+        target = folder / filled(path, words)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(filled(text, words), encoding="utf-8")
+    print(f"{folder}: pip install -e {folder} && pytest {folder}")
+
+
+def filled(text: str, words: dict[str, str]) -> str:
+    """The text with its words put in."""
+    for word, value in words.items():
+        text = text.replace(word, value)
+    return text
+
+
+def require_free(kind: str, name: str) -> None:
+    """Refuse a name that no plan could have, or that is taken."""
+    from sojourn.devices import modes
+    from sojourn.methods import packages
+
+    if not re.fullmatch(r"[a-z][a-z0-9]{0,7}", name):
+        raise RequestError(f"'{name}': expected a small letter, then up to seven small letters and digits")
+    if name in (modes() if kind == "device" else packages()):
+        raise RequestError(f"there is a {kind} '{name}' already: choose another name")
