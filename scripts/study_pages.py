@@ -1,7 +1,8 @@
 """The pages of docs/studies: one for each built-in study, and the list of them.
 
 Of the plan (question, devices, values), the method (what it is), each key's own meaning, the published experiments that
-the study measures, and docs/studies/texts.toml for what none of these declares. Writes nothing: that is
+the study measures, page.toml of the method's folder for how a report is read, and docs/studies/texts.toml for what none
+of these declares. Writes nothing: that is
 generate_reference.py's.
 """
 
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import tomlkit
 
 from sojourn import studies
-from sojourn.methods import DEFAULT, package_doc
+from sojourn.methods import DEFAULT, package_doc, package_page
 from sojourn.plan.load import sections_of
 from sojourn.plan.section import keys_of
 from sojourn.report import experiments
@@ -73,7 +74,7 @@ def contents(plans: dict[str, Any]) -> str:
 def page(name: str, plan: dict[str, Any], texts: dict[str, Any]) -> str:
     """One study's page."""
     method = plan["study"].get("method", DEFAULT)
-    said, own = texts["methods"][method], texts["studies"].get(name, {})
+    said, own = tomllib.loads(package_page(method)), texts["studies"].get(name, {})
     parts = [
         f"# {plan['study']['title']}",
         f"*{plan['study']['question']}*",

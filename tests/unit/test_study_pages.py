@@ -9,6 +9,7 @@ import pytest
 
 from scripts import study_pages
 from sojourn import studies
+from sojourn.methods import package_page
 from sojourn.plan import load_plan
 from sojourn.records import FINDINGS
 from sojourn.report import experiments
@@ -42,7 +43,8 @@ def test_the_list_has_every_study_and_no_page_is_left_over() -> None:
 def test_texts_name_what_there_is() -> None:
     plans = [tomllib.loads(studies.text(name)) for name in studies.names()]
     asked = {one for plan in plans for one in plan["study"].get("hypotheses", [])}
-    assert set(TEXTS["methods"]) == {plan["study"].get("method", "pairs") for plan in plans}
+    for method in {plan["study"].get("method", "pairs") for plan in plans}:
+        assert set(tomllib.loads(package_page(method))) == {"read", "doubt"}, method
     assert set(TEXTS["hypotheses"]) == asked
     assert set(TEXTS["studies"]) <= set(studies.names())
     named = set(re.findall(r"`([a-z]+(?:_[a-z]+)+)`", study_pages.TEXTS.read_text()))

@@ -204,7 +204,6 @@ def report(
     run: RunArgument,
     *,
     vector: Annotated[bool, typer.Option("--vector", help="Also write each figure as SVG and PDF.")] = False,
-<<<<<<< HEAD
     beside: Annotated[
         list[Path] | None,
         typer.Option(
@@ -213,11 +212,9 @@ def report(
             "be given several times.",
         ),
     ] = None,
-=======
     pdf: Annotated[
         bool, typer.Option("--pdf", help="Also print the report to report/report.pdf, by the Chromium installed.")
     ] = False,
->>>>>>> docs
     as_json: JsonOutput = False,
 ) -> None:
     """Analyse and report again, from the records alone."""
@@ -225,11 +222,7 @@ def report(
 
     folder = open_folder(run)
     with private_run(run):
-<<<<<<< HEAD
-        conclude(folder, as_json=as_json, vector=vector, beside=beside or [])
-=======
-        conclude(folder, as_json=as_json, vector=vector, pdf=pdf)
->>>>>>> docs
+        conclude(folder, as_json=as_json, vector=vector, beside=beside or [], pdf=pdf)
 
 
 @app.command(short_help="Whether a second run is better, worse or equivalent.")

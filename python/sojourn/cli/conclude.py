@@ -16,18 +16,15 @@ if TYPE_CHECKING:
 INVALID = 4
 
 
-def conclude(
+def conclude(  # noqa: PLR0913 - one for each thing that can be asked
     folder: RunFolder,
     *,
     as_json: bool,
     report: bool = True,
     history: bool = False,
     vector: bool = False,
-<<<<<<< HEAD
     beside: Sequence[Path] = (),
-=======
     pdf: bool = False,
->>>>>>> docs
 ) -> None:
     """Analyse and, where they are wanted, report and add to the history; exit 4 where the run must not be trusted."""
     import sys
@@ -44,16 +41,12 @@ def conclude(
     analyse(folder.path)
     if report:
         told.print("writing the report", markup=False)
-<<<<<<< HEAD
-        write_report(folder.path, vector=vector, beside=others)
-=======
-        page = write_report(folder.path, vector=vector)
+        page = write_report(folder.path, vector=vector, beside=others)
         if pdf:
             told.print("printing the report", markup=False)
             from sojourn.report.pdf import print_pdf
 
             print_pdf(page)
->>>>>>> docs
     if history:
         keep(folder)
     verdict = json.loads(folder.verdict.read_text(encoding="utf-8"))

@@ -44,3 +44,11 @@ def load(method: str, part: Part) -> ModuleType:
 def package_doc(method: str) -> str:
     """What the method is, in its own words."""
     return str(import_module(packages()[method]).__doc__).strip()
+
+
+def package_page(method: str) -> str:
+    """How its reports are read and when not to trust them: page.toml of its folder; empty where a method has none."""
+    from importlib.resources import files
+
+    file = files(packages()[method]) / "page.toml"
+    return file.read_text(encoding="utf-8") if file.is_file() else ""
