@@ -139,5 +139,12 @@ class Backend(Protocol):
     def keep_awake(self, *, polling: bool) -> str | None:
         """Have idle processors poll until this is closed, or let them sleep as they do; or why that cannot be."""
 
+    @classmethod
+    def require_frequency(cls) -> None:
+        """Refuses where the clock of the processors cannot be set: before anything starts."""
+
+    def keep_frequency(self, *, highest: bool) -> None:
+        """Hold the clock of the processors at its highest until this is closed, or let it do as it does."""
+
     def close(self) -> None:
         """Leaves everything as it was found."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sojourn.bed import cgroups
+from sojourn.bed import cgroups, frequency
 from sojourn.bed.processes import MARK_VARIABLE
 from sojourn.bed.state import Mark, Process, State, pid_namespace, remove_sockets, state_folder, states
 
@@ -57,6 +57,7 @@ def clean() -> Cleaning:
     found = [one for folder in folders for one in states(folder)]
     _clean_cgroups(done, found)
     _clean_states(done, found)
+    done.removed += frequency.recover()
     return done
 
 

@@ -1,8 +1,10 @@
 """What a bed has switched on or off, so that a study of variance can tell what it is worth.
 
 `idle`: idle processors poll, or sleep as they do. `rps`: every port hands its packets to all usable cores by their
-flow (receive packet steering), or handles them where they arrive. What cannot be switched here is left out, and why is
-said. The bed's ports go with it, and the kernel ends the request for polling with the process that made it.
+flow (receive packet steering), or handles them where they arrive. `frequency`: the processors' clock is held at its
+highest, or does as it does. What cannot be switched here is left out, and why is said; but a clock that cannot be set
+is refused before anything starts. The bed's ports go with it, the kernel ends the request for polling with the process
+that made it, and `bed.frequency` gives the clock back.
 """
 
 from __future__ import annotations
@@ -29,6 +31,8 @@ def switch(backend: Backend, topology: Topology, spec: BedSpec) -> dict[str, str
         left_out["idle"] = why
     if "rps" in spec.switches and (why := _steer(backend, topology, spec)) is not None:
         left_out["rps"] = why
+    if "frequency" in spec.switches:
+        backend.keep_frequency(highest=spec.switches["frequency"])
     return left_out
 
 

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from sojourn.backends import load as load_backend
 from sojourn.conduct.cores import choose_cores
 from sojourn.errors import MachineError, RequestError
 from sojourn.plan import Plan, effective_toml
@@ -33,9 +34,12 @@ def folder_of(plan: Plan) -> Path:
 def create_folder(plan: Plan, out: Path) -> RunFolder:
     """A new run folder with its plan; `out` may be an empty folder, but nothing else that exists.
 
-    A plan that names cores which are not there is refused before anything is made.
+    A plan that names cores which are not there, or a clock of processors that cannot be set, is refused before anything
+    is made.
     """
     choose_cores(plan)
+    if "variance" in plan.sections and "frequency" in plan.variance.factors:
+        load_backend(plan.bed.backend).require_frequency()
     folder = RunFolder(out)
     if out.exists() and not is_empty_folder(out):
         raise RequestError(

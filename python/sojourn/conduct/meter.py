@@ -1,4 +1,4 @@
-"""What the kernel has counted by now: bytes, segments sent again, expired timers, processor time in all and by end.
+"""What the kernel has counted by now: bytes, retransmitted segments, expired timers, processor time in all and by end.
 
 Read from files of the two hosts: a command on each would take longer than a slice lasts.
 """

@@ -43,9 +43,9 @@ DRAWN = ("layout", "addresses", "processes", "cores", "order", "aslr")
 size of the environment of programs; the cores of both ends; the order of paths; where the address space of our programs
 lies, which is not random at all where it is held."""
 
-SWITCHED = ("idle", "rps")
+SWITCHED = ("idle", "rps", "frequency")
 """What a study of variance switches on or off on each bed besides: idle processors that poll in place of sleeping;
-receive packet steering to all cores. Other studies leave both as they are."""
+receive packet steering to all cores; the processors' clock at its highest. Other studies leave them as they are."""
 
 
 @section

@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from sojourn.bed import machine
+from sojourn.bed import frequency, machine
 from sojourn.bed.backend import Usage
 from sojourn.bed.events import Counters
 from sojourn.bed.processes import find_tool
@@ -35,6 +35,7 @@ class LocalMachine:
 
     _counters: Counters | None = None
     _awake: BinaryIO | None = None
+    _highest: frequency.Highest | None = None
 
     @classmethod
     def hold(cls, hosts: Mapping[HostName, HostSpec], run: str) -> AbstractContextManager[None]:
@@ -160,8 +161,21 @@ class LocalMachine:
             request.close()
         return None
 
+    @classmethod
+    def require_frequency(cls) -> None:
+        """Refuses where the clock of this machine's processors cannot be set."""
+        frequency.require()
+
+    def keep_frequency(self, *, highest: bool) -> None:
+        """At its highest by cpufreq, with a journal and a guardian that gives it back."""
+        if highest:
+            self._highest = frequency.Highest()
+
     def let_go(self) -> None:
-        """End what counts events of the processors, and what keeps them awake."""
+        """End what counts events of the processors, what keeps them awake, and what holds their clock."""
+        if self._highest is not None:
+            self._highest.close()
+            self._highest = None
         if self._counters is not None:
             self._counters.close()
         if self._awake is not None:

@@ -67,6 +67,10 @@ class SimulatedBackend(LocalMachine):
     def socket(self, name: str) -> str:
         return str(StateFile(self._mark.run).socket(name))
 
+    @classmethod
+    def require_frequency(cls) -> None:
+        """Simulated hosts have no clock of a processor: nothing is set."""
+
     def close(self) -> None:
         """Ends what was started here."""
         self.let_go()

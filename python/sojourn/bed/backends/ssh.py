@@ -451,6 +451,18 @@ class SshBackend:
         del polling
         return "idle processors of real hosts are left as they are"
 
+    @classmethod
+    def require_frequency(cls) -> None:
+        """Not on real hosts."""
+        raise MachineError(
+            "the clock of real hosts' processors is left as it is: leave frequency out of variance.factors"
+        )
+
+    def keep_frequency(self, *, highest: bool) -> None:
+        """Not on real hosts."""
+        del highest
+        self.require_frequency()
+
     def close(self) -> None:
         """Ends what was started, and has each host clean up."""
         end_all(self._started)

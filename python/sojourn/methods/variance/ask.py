@@ -46,8 +46,8 @@ FULL = 3
 MOST = 2**FULL - 1
 """Factors that eight rows tell apart."""
 
-FACTORS = (*(one for one in DRAWN if one != "order"), *SWITCHED)
-"""By default; of what a bed draws, the order of paths is left to the rest."""
+FACTORS = (*(one for one in DRAWN if one != "order"), *(one for one in SWITCHED if one != "frequency"))
+"""By default; of what a bed draws, the order of paths is left to the rest, and few machines' clocks can be set."""
 
 LEAST_BEDS = 4
 """Of each row: intervals hold from so many on."""
