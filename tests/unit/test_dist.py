@@ -82,7 +82,8 @@ def test_the_package_removes_only_a_group_that_it_made_and_an_aborted_upgrade_gi
         "groupadd": f"echo sojourn >{tmp_path}/groups",
         "groupdel": f": >{tmp_path}/groups",
         "setcap": "true",
-        "install": f'for last; do :; done; mkdir -p {tmp_path}/x; if [ "$1" = -d ]; then mkdir -p "$last"; else : >"$last"; fi',
+        "install": f"for last; do :; done; mkdir -p {tmp_path}/x; "
+        'if [ "$1" = -d ]; then mkdir -p "$last"; else : >"$last"; fi',
     }
     for name, body in stubs.items():
         (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{body}\n")
