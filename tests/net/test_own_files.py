@@ -22,6 +22,8 @@ from tests.net.busy_machine import sleeping_ends
 STUDIES = sorted({path.stem for path in Path(studies.__file__).parent.glob("*.toml")} - set(experiments.studies()))
 SHORT = ("bridge-latency", ("pairs.rounds=4", "bed.sessions=2", "probe.icmp_bytes=64", *sleeping_ends()))
 """Few rounds of one study, in two sessions; all studies, as they are, are proof."""
+SCRIPT = ("bridge-latency", (*SHORT[1], 'bed.devices=["bridge:capture"]'))
+"""The same over a device that a script of ours builds."""
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="mounts of a host's own need root")
 
@@ -46,6 +48,7 @@ def test_programs_and_files_of_ours_reach_a_host_that_shares_none(tmp_path: Path
     ("study", "sets"),
     [
         pytest.param(*SHORT, id=f"{SHORT[0]}-short"),
+        pytest.param(*SCRIPT, id="script"),
         *(pytest.param(study, (), id=study, marks=pytest.mark.proof) for study in STUDIES),
     ],
 )

@@ -57,6 +57,7 @@ while read -r word <&3; do
 done
 """
 _ALONE = ["unshare", "--pid", "--fork", "--kill-child=KILL", "--mount", "--propagation", "unchanged"]
+_SHELL = "/bin/sh"
 _FOLDER = "/dev/shm/box"
 _QUOTED_LINES = 3
 _PATIENCE_SECONDS = 0.05
@@ -106,7 +107,7 @@ class Boxes:
             if mode.is_box:
                 self._start(link, self._spec.boxes[link.device.name])
             elif mode.program:
-                self._start(link, BoxSpec(shlex.join(["/bin/sh", mode.program, *mode.told]), routed=False))
+                self._start(link, BoxSpec(shlex.join([_SHELL, mode.program, *mode.told]), routed=False))
         for one in self._running:
             deadline = began + one.spec.within_ns / 1e9
             self._await_end_of(one, "up", deadline)
@@ -137,10 +138,10 @@ class Boxes:
 
     def _start(self, link: Link, spec: BoxSpec) -> None:
         words = shlex.split(spec.up)
-        if words[0] == "/bin/sh":  # a script of ours: a package keeps no mark that it may be run
-            words[1] = str(self._backend.lend(link.device_host, Path(words[1])))
-        program = str(self._backend.lend(link.device_host, Path(words[0])))
-        argv = [*_ALONE, "sh", "-c", _FIRST, "sh", shlex.join([program, *words[1:]]), spec.down or "true"]
+        # /bin/sh runs a script of ours: a package keeps no mark that it may be run. Each host has a shell of its own.
+        folder, lent = Path(words[0]).parent, 1 if words[0] == _SHELL else 0
+        words[lent] = str(self._backend.lend(link.device_host, Path(words[lent])))
+        argv = [*_ALONE, "sh", "-c", _FIRST, "sh", shlex.join(words), spec.down or "true"]
         told = _told(self._spec, link) | {"SOJOURN_INSTRUMENT": self._backend.instrument()}
         path = self._logs / f"{link.slug}.log" if self._logs else None
         if path is not None:
@@ -149,7 +150,7 @@ class Boxes:
         try:
             process = self._backend.start(
                 link.device_host, argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, env=told,
-                cwd=Path(words[0]).parent,
+                cwd=folder,
             )  # fmt: skip
         except BaseException:
             log.close()

@@ -78,7 +78,7 @@ def check_tcp(plan: Plan, given: Lookup, *, is_seen: bool) -> None:
     if shares := [rate for rate in stream.rates if rate.share is not None]:
         where = Given(str(shares[0]), given("stream.rate", str(shares[0])).where)
         raise refuse(where, "stream.rate", "messages or bits per second with engine tcp")
-    if bed.backend != "netns":
+    if bed.simulated or bed.hosts is not None:
         wanted = '"netns" with engine tcp, which changes settings of the TCP on the hosts'
         raise refuse(given("bed.backend", bed.backend), "bed.backend", wanted)
     if bed.offloads:
