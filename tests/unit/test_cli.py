@@ -110,7 +110,7 @@ def test_the_options_of_other_commands_are_not_worked_out() -> None:
     assert isinstance(shallow, TyperGroup)
     told = [{name: one.get_short_help_str() for name, one in group.commands.items()} for group in (whole, shallow)]
     assert told[0] == told[1]
-    assert [one.name for one in shallow.commands["report"].params] == ["run", "vector", "beside", "as_json"]
+    assert [one.name for one in shallow.commands["report"].params] == ["run", "vector", "beside", "pdf", "as_json"]
     assert [name for name, one in shallow.commands.items() if one.params] == ["report"]
     assert len([name for name, one in whole.commands.items() if one.params]) > 5
 

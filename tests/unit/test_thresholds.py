@@ -71,6 +71,7 @@ NO_DECISIONS = {
         conduct.emulators: NANOS
         conduct.pipes: NANOS
         methods.emulator.verifying: NANOS
+        methods.short_flows.show: MILLION
         methods.tcp_load.analyse.trials: MINUTE_NS
         methods.tcp_load.show: MILLION
         methods.tcp_perturbation.show: OBSERVABLES
@@ -93,6 +94,7 @@ NO_DECISIONS = {
         analysis.stream_rows: DELAY_QUANTILES VARIATION_QUANTILES
         methods.emulator.analyse.figures: LAGS QUANTILES
         methods.model.analyse: QUANTILES
+        methods.short_flows.analyse: PERCENTILES
         methods.stages.analyse.breakdown: QUANTILES
         methods.tcp_load.analyse.trials: PERCENTILES
     """,
@@ -117,6 +119,8 @@ NO_DECISIONS = {
     "how much is computed: grids, draws, steps, tolerances of numbers, what is compared exactly": """
         methods.anomalies.analyse.series: LEVEL_PHASES MOST_NUMBERS
         methods.taps.analyse.flight: EXACT
+        methods.tcp_load.analyse.conserved: MOST_FLOWS
+        methods.tcp_load.analyse.shares: STEP_NS
         methods.tcp_perturbation.analyse: CHANGES
         methods.tcp_truth.analyse.cubic: POINTS
         statistics.anderson: LEAST LEAST_GAP_NS
@@ -141,16 +145,17 @@ NO_DECISIONS = {
         conduct.addresses: GRACE_SECONDS
         conduct.asking: MOST_KEPT MOST_PPS START_IN_NS
         conduct.blocks: WARM_UP_COUNT WARM_UP_INTERVAL_NS
-        conduct.connections: CONVERTING_SECONDS
         conduct.emulators: DRAINED_SECONDS
         conduct.loop: GATHER_SECONDS
         conduct.progress: PLAIN_SECONDS REDRAW_SECONDS
         conduct.streams: ROUND_TRIPS_PPS
         conduct.taps: MATCH_SECONDS
+        conduct.tcp_hosts: CONVERTING_SECONDS
         conduct.tester: ANNOUNCED_FRAMES ANNOUNCED_PPS LOAD_LEAD_SECONDS LOAD_PATIENCE_SECONDS LOAD_POLL_SECONDS
         conduct.tester: SIMULATED_FLOOD_PPS
         conduct.throughput: CLEAN_NS FLOODS FLOOD_NS
         methods.departures.measure: SLOWEST STRAY_NS TICK_SECONDS
+        methods.short_flows.measure: PATIENCE_SECONDS
         methods.tcp_cost.measure: CALIBRATION_SECONDS LONGEST_SECONDS TRIAL_TURNS
         methods.tcp_load.measure: NOT_SENT_BYTES TICK_SECONDS
         methods.tcp_truth.measure: BULK_BYTES
@@ -158,7 +163,9 @@ NO_DECISIONS = {
     "what other programs take, and what an estimate of the time is made of": """
         conduct.searches: WEIGHTS
         methods.departures.ask: PING_LEAST_NS
+        methods.short_flows.ask: BYTE_NS FLOW_NS TRIPS
         methods.tcp_cost.ask: COMMAND_NS LOADING_NS MOST_FLOWS
+        methods.tcp_load.ask: LOG_NS
         methods.tcp_truth.ask: DIRECT_BPS
     """,
     "lists of standards and kernels, and figures of papers that are drawn beside ours": """
