@@ -82,7 +82,7 @@ def test_the_package_removes_only_a_group_that_it_made_and_an_aborted_upgrade_gi
         "groupadd": f"echo sojourn >{tmp_path}/groups",
         "groupdel": f": >{tmp_path}/groups",
         "setcap": "true",
-        "install": f"for last; do :; done; mkdir -p {tmp_path}/x\n"
+        "install": f'for last; do :; done; mkdir -p {tmp_path}/x\n'
         'if [ "$1" = -d ]; then mkdir -p "$last"; else : >"$last"; fi',
     }
     for name, body in stubs.items():
