@@ -5,12 +5,17 @@ from __future__ import annotations
 import json
 import tarfile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sojourn.analysis import analyse
+from sojourn.conduct.losses import batch_of
+from sojourn.conduct.site import Site
+from sojourn.errors import MachineError
 from sojourn.records import read_table
 from sojourn.records.lost import (
     begun_trials,
@@ -39,6 +44,42 @@ def test_a_block_is_lost_until_a_later_part_has_closed_it() -> None:
     assert [one.block for one in still_lost(log)] == [8]
     again = [*log, lost(1, 7)]
     assert [(one.block, one.part) for one in still_lost(again)] == [(7, 1), (8, 0)]
+
+
+class Fetching:
+    """A backend whose host goes before its records are fetched."""
+
+    is_there = False
+
+    def require_hosts(self) -> None:
+        """It answers at the end of the batch."""
+
+    def lost_links(self) -> dict[str, str]:
+        return {}
+
+    def gather(self) -> None:
+        if not self.is_there:
+            raise MachineError(WHY)
+
+
+def test_a_lost_block_is_owed_until_its_records_of_a_later_part_are_fetched() -> None:
+    backend, log = Fetching(), [lost(0, 7)]
+    bed: Any = SimpleNamespace(backend=backend)
+    site = Site(bed, {})
+    session: Any = SimpleNamespace(
+        site=site, part=SimpleNamespace(number=1), log=lambda event, **told: log.append({"event": event, **told})
+    )
+    trial: Any = SimpleNamespace(block=7)
+    with batch_of(session) as begin:
+        begin(trial)
+    with pytest.raises(MachineError):
+        site.gather()
+    assert [one.block for one in still_lost(log)] == [7]
+    backend.is_there = True
+    site.gather()
+    site.gather()
+    assert still_lost(log) == []
+    assert [entry["event"] for entry in log] == ["lost", "begun", "closed"]
 
 
 def test_attempts_and_steps_of_what_is_lost_do_not_count_either() -> None:
