@@ -18,7 +18,9 @@ from sojourn.methods.tcp_load.analyse.trials import responsiveness
 from sojourn.methods.tcp_load.measure import whole_trials
 from sojourn.plan import load_plan
 from sojourn.plan.effective import effective_toml
+from sojourn.plan.load import plan_from_text
 from sojourn.records import TABLES, RunFolder, read_table
+from sojourn.records.earlier import plan_text
 from sojourn.report import write_report
 from sojourn.report.contents import all_figures, all_tables
 from sojourn.report.run import Run
@@ -463,3 +465,13 @@ def test_a_trial_is_whole_with_the_readings_of_every_end(tmp_path: Path) -> None
     few = both.filter((pl.col("connection") == 0) | (pl.col("role") == "send"))
     write_table(folder.records / "tcp_readings-b-000.arrow", "tcp_readings", few)
     assert whole_trials(folder, plan) == set()
+
+
+def test_a_run_that_was_begun_before_there_were_logged_trials_has_none_when_it_is_resumed() -> None:
+    plan = load_plan("bufferbloat", sets=["load.logged=0", "load.rounds=3"])
+    text = effective_toml(plan)
+    old = "".join(line for line in text.splitlines(keepends=True) if not line.startswith("logged ="))
+    assert old != text
+    assert plan_from_text(plan_text(old), "plan.toml", ()).expand() == plan.expand()
+    today = load_plan("bufferbloat", sets=["load.logged=2", "load.rounds=3"])
+    assert plan_from_text(plan_text(effective_toml(today)), "plan.toml", ()).expand() == today.expand()
