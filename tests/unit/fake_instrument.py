@@ -67,6 +67,7 @@ class End:
     def __init__(self, table: Table) -> None:
         self.table = table
         self.trials = 0
+        self.receiving: dict[Any, dict[str, Any]] = {}
 
     def serve(self) -> int:
         for line in sys.stdin:
@@ -87,9 +88,11 @@ class End:
         block = request.get("block")
         match request["do"]:
             case "receive":
+                self.receiving[block] = request
                 say({"event": "receiving", "block": block, "ports": request["ports"]})
             case "finish":
                 flows = [received_flow(one["flow"], one["sent"], 0) for one in request["sent"]]
+                self.keep({"flows": flows, **self.receiving.pop(block, request)}, "receive")
                 say({"event": "received", "block": block, "flows": flows, "stepped": False})
             case "send":
                 time.sleep(float(os.environ.get("FAKE_BLOCK_SECONDS", "0")))
@@ -115,11 +118,14 @@ class End:
             lost = round(sent[-1]["sent"] * (1 - share)) + (every > 0 and self.trials % every == 0)
             received.append(received_flow(flow["flow"], sent[-1]["sent"], lost))
         self.keep(request)
+        self.keep(request, "receive")
         say({"event": "simulated", "block": request["block"], "sent": sent, "received": received, "clock": None})
 
-    def keep(self, request: dict[str, Any]) -> None:
+    def keep(self, request: dict[str, Any], role: str = "send") -> None:
         for flow in request["flows"]:
-            self.table.put({**request, "role": "send", "flow": flow["flow"], "asked": flow["count"]})
+            number = flow if isinstance(flow, int) else flow["flow"]
+            asked = 0 if isinstance(flow, int) else flow.get("count", 0)
+            self.table.put({**request, "role": role, "flow": number, "asked": asked})
         self.table.flush()
 
 

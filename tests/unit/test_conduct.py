@@ -496,6 +496,41 @@ def test_a_part_that_lost_everything_has_its_number_for_itself(tmp_path: Path) -
     assert (lost.block, lost.part, lost.again) == (0, 0, True)
 
 
+def begun_only(tmp_path: Path) -> RunFolder:
+    """A run of which one trial has begun."""
+    folder = create_folder(small(), tmp_path / "run")
+    with Log(folder.log) as log:
+        log("started", part=0)
+        log("begun", part=0, trial=0)
+    return folder
+
+
+def test_a_run_whose_hosts_are_held_is_left_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be the one that holds them."""
+    folder = begun_only(tmp_path)
+    before = folder.log.read_bytes()
+
+    def refuse(*_: object) -> None:
+        raise MachineError("host A is held by run 1")
+
+    monkeypatch.setattr(LocalMachine, "hold", refuse)
+    with pytest.raises(MachineError, match="held by run 1; go on with"):
+        resume(open_folder(folder.path), silent())
+    assert folder.log.read_bytes() == before
+
+
+def test_a_finished_run_is_not_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its folder may be read-only."""
+    folder = create_folder(small(), tmp_path / "run")
+    conduct(small(), folder, silent())
+
+    def refuse(path: Path) -> None:
+        raise OSError(30, "Read-only file system", str(path))
+
+    monkeypatch.setattr("sojourn.conduct.run.Log", refuse)
+    resume(open_folder(folder.path), silent())
+
+
 def test_a_run_is_not_gone_on_with_on_another_bed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = create_folder(small(), tmp_path / "run")
     monkeypatch.setenv("FAKE_DIE_AT", "5")

@@ -30,6 +30,7 @@ from sojourn.plan.trials import expand_trials
 from sojourn.records import TABLES, RunFolder, read_table
 from sojourn.records.folder import open_folder
 from sojourn.records.log import read_log
+from tests.unit.made_up_path import write_table_of
 
 FAKE = Path(__file__).with_name("fake_instrument.py")
 CAPACITY = 50_000
@@ -171,6 +172,21 @@ def test_a_death_can_be_resumed(
     assert whole_streams(folder) == {0, 1, 2}
     resume(folder, Screen(io.StringIO()))
     assert sorted(entry["trial"] for entry in measured(folder)) == [trial.block for trial in expand_trials(plan)]
+
+
+def test_a_trial_whose_records_of_one_end_were_fetched_is_not_whole(tmp_path: Path) -> None:
+    """Of both ends a background load beside it may have been."""
+    folder = RunFolder(tmp_path)
+    folder.records.mkdir()
+    told = [{"event": "stream-trial", "trial": block, "block": block, "kept": True} for block in (0, 1)]
+    folder.log.write_text("".join(f"{json.dumps(one)}\n" for one in told))
+    load = [{"block": 1, "purpose": "load", "role": "send"}, {"block": 1, "purpose": "load", "role": "receive"}]
+    sent = [{"block": block, "purpose": "measure", "role": "send"} for block in (0, 1)]
+    write_table_of(folder.records / "streams-a-000.arrow", [*sent, load[0]], "streams")
+    write_table_of(folder.records / "streams-b2-000.arrow", load[1:], "streams")
+    assert whole_streams(folder) == set()
+    write_table_of(folder.records / "streams-b-000.arrow", [sent[0] | {"role": "receive"}], "streams")
+    assert whole_streams(folder) == {0}
 
 
 def test_each_session_of_streams_has_a_bed_and_ends_of_its_own(tmp_path: Path) -> None:

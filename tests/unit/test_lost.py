@@ -5,14 +5,26 @@ from __future__ import annotations
 import json
 import tarfile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sojourn.analysis import analyse
+from sojourn.conduct.losses import batch_of
+from sojourn.conduct.site import Site
+from sojourn.errors import MachineError
 from sojourn.records import read_table
-from sojourn.records.lost import begun_trials, lost_trials, named, still_lost
+from sojourn.records.lost import (
+    begun_trials,
+    lost_blocks,
+    lost_trials,
+    named,
+    still_lost,
+    without_lost_searches,
+)
 
 WHY = "host B (b.lab): the SSH connection was lost"
 
@@ -32,6 +44,62 @@ def test_a_block_is_lost_until_a_later_part_has_closed_it() -> None:
     assert [one.block for one in still_lost(log)] == [8]
     again = [*log, lost(1, 7)]
     assert [(one.block, one.part) for one in still_lost(again)] == [(7, 1), (8, 0)]
+
+
+class Fetching:
+    """A backend whose host goes before its records are fetched."""
+
+    is_there = False
+
+    def require_hosts(self) -> None:
+        """It answers at the end of the batch."""
+
+    def lost_links(self) -> dict[str, str]:
+        return {}
+
+    def gather(self) -> None:
+        if not self.is_there:
+            raise MachineError(WHY)
+
+
+def test_a_lost_block_is_owed_until_its_records_of_a_later_part_are_fetched() -> None:
+    backend, log = Fetching(), [lost(0, 7)]
+    bed: Any = SimpleNamespace(backend=backend)
+    site = Site(bed, {})
+    session: Any = SimpleNamespace(
+        site=site, part=SimpleNamespace(number=1), log=lambda event, **told: log.append({"event": event, **told})
+    )
+    trial: Any = SimpleNamespace(block=7)
+    with batch_of(session) as begin:
+        begin(trial)
+    with pytest.raises(MachineError):
+        site.gather()
+    assert [one.block for one in still_lost(log)] == [7]
+    backend.is_there = True
+    site.gather()
+    site.gather()
+    assert still_lost(log) == []
+    assert [entry["event"] for entry in log] == ["lost", "begun", "closed"]
+
+
+def test_attempts_and_steps_of_what_is_lost_do_not_count_either() -> None:
+    """Each has a block of its own."""
+    log: list[dict[str, Any]] = [
+        {"event": "started", "part": 0},
+        {"event": "stream-trial", "block": 7, "trial": 7},
+        {"event": "stream-trial", "block": 100, "trial": 7},
+        {"event": "stream-trial", "block": 101, "trial": 8},
+        {"event": "stream-trial", "block": 102, "trial": None, "search": 9},
+        {"event": "search-step", "block": 102, "search": 9},
+        {"event": "search-result", "search": 9},
+        lost(0, 7, 9),
+        {"event": "started", "part": 1},
+        {"event": "stream-trial", "block": 103, "trial": 7},
+        {"event": "search-result", "search": 9, "again": True},
+    ]
+    assert lost_blocks(log) == {(7, 0), (9, 0), (100, 0), (102, 0)}
+    kept = [entry for entry in without_lost_searches(log) if entry["event"].startswith("search")]
+    assert kept == [{"event": "search-result", "search": 9, "again": True}]
 
 
 def test_people_read_session_round_path_and_cell_of_each() -> None:
@@ -72,6 +140,8 @@ def test_a_log_of_others_breaks_nothing(log: list[dict[str, Any]]) -> None:
     for one in still_lost(log):
         assert one.name
     begun_trials(log)
+    assert all(0 <= number < 2**31 for pair in lost_blocks(log) for number in pair)
+    without_lost_searches(log)
 
 
 def rtt_row(folder: Path, cell: int) -> dict[str, Any]:
@@ -92,7 +162,7 @@ def test_the_analysis_leaves_out_what_is_lost_and_says_so(tmp_path: Path) -> Non
     block = read_table(folder / "records", "blocks").frame.filter(device="bridge").row(0, named=True)
     before = rtt_row(folder, block["cell"])
     trial = {"block": block["block"], "round": block["round"], "path": "bridge", "cell": block["cell"]}
-    told = {"event": "lost", "part": block["part"], "why": WHY, "trials": [trial]}
+    told = {"event": "lost", "part": block["part"], "why": WHY, "trials": [trial, trial | {"block": 1 << 40}]}
     with (folder / "log.jsonl").open("a") as log:
         log.write(f"{json.dumps(told)}\n")
     assert analyse(folder).verdict == "doubtful"

@@ -157,12 +157,61 @@ def test_processor_times_are_read_as_shells_write_them() -> None:
     assert ssh._seconds("0m0.000000s") == 0.0
 
 
-def test_a_port_that_lost_its_carrier_since_the_last_look_is_named() -> None:
+def links_of(name: str, *setup: str) -> str:
+    """What the keeper's shell says of the links of a namespace of its own, in which `name` has been set up."""
+    function = keeper.KEEPER[keeper.KEEPER.index("links() {") : keeper.KEEPER.index("exec 9>>")]
+    script = "\n".join([*setup, function, "keepers=$$", "links"])
+    argv = ["unshare", "--net", "sh", "-ec", script, name]
+    return subprocess.run(argv, capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a namespace of its own needs root")
+@pytest.mark.parametrize("properties", [(), ("ip link property add dev p1 altname enp1s0 altname eno1",)])
+def test_the_carrier_of_a_port_is_counted_whatever_other_names_it_has(properties: tuple[str, ...]) -> None:
+    """As nearly every interface of a real host has: `ip` prints them behind the statistics."""
+    up = ("ip link add p1 type veth peer name p2", *properties, "ip link set p1 up; ip link set p2 up")
+    before = counts_of(links_of("p1", *up))
+    after = counts_of(links_of("p1", *up, "ip link set p2 down; ip link set p2 up"))
+    assert before.keys() == after.keys() == {"lo", "p1", "p2"}
+    assert after["p1"] == before["p1"] + 2
+
+
+def counts_of(said: str) -> dict[str, int]:
+    return {port: int(count) for port, _, count in (line.partition("=") for line in said.split())}
+
+
+def with_ports(script: str) -> Any:
+    """A backend whose host A has two ports of the bed, and a keeper that is a script here."""
     backend: Any = object.__new__(ssh.SshBackend)
-    host = kept("while read -r word; do echo here lo=7 a1=0 a2=3; read -r word; echo here lo=9 a1=2 a2=3; done")
+    host = kept(script)
     backend._machines, backend._ports, backend._carriers = {"a": host}, {"a1": "eth1", "a2": "eth2"}, {}
+    backend._at = dict.fromkeys(backend._ports, host)
+    return backend
+
+
+def test_a_port_that_lost_its_carrier_since_the_last_look_is_named() -> None:
+    backend = with_ports(
+        "while read -r word; do echo here lo=7 a1=0 a2=3; read -r word; echo here lo=9 a1=2 a2=3; done"
+    )
+    host = backend._machines["a"]
     backend.require_hosts()
     assert backend.lost_links() == {}, "what was before is not known"
+    backend.require_hosts()
+    assert list(backend.lost_links().items()) == [("a1", f"eth1 of {host}")]
+    host._process.communicate()
+
+
+def test_a_port_that_cannot_be_watched_is_refused_and_one_that_goes_is_lost() -> None:
+    backend = with_ports(
+        "read -r word; echo here a1=0; read -r word; echo here a1=0 a2=3; read -r word; echo here a2=3"
+    )
+    host = backend._machines["a"]
+    backend.require_hosts()
+    with pytest.raises(MachineError, match="does not tell it of eth2; `ip -s -s link show` there must print"):
+        backend.lost_links()
+    backend._carriers = {}
+    backend.require_hosts()
+    assert backend.lost_links() == {}
     backend.require_hosts()
     assert list(backend.lost_links().items()) == [("a1", f"eth1 of {host}")]
     host._process.communicate()

@@ -15,9 +15,12 @@ from sojourn.analysis import analyse
 from sojourn.errors import RequestError
 from sojourn.methods.tcp_load.analyse import grade_of, grade_said
 from sojourn.methods.tcp_load.analyse.trials import responsiveness
+from sojourn.methods.tcp_load.measure import whole_trials
 from sojourn.plan import load_plan
 from sojourn.plan.effective import effective_toml
-from sojourn.records import TABLES, RunFolder
+from sojourn.plan.load import plan_from_text
+from sojourn.records import TABLES, RunFolder, read_table
+from sojourn.records.earlier import plan_text
 from sojourn.report import write_report
 from sojourn.report.contents import all_figures, all_tables
 from sojourn.report.run import Run
@@ -442,3 +445,33 @@ def test_a_path_without_a_device_is_refused(tmp_path: Path) -> None:
     path.write_text(effective_toml(load_plan("bufferbloat")).replace('devices = ["emulate"]', "devices = []"))
     with pytest.raises(RequestError, match="at least one device"):
         load_plan(path)
+
+
+def test_a_trial_is_whole_with_the_readings_of_every_end(tmp_path: Path) -> None:
+    """In both directions each host sends and receives: the records of one host look complete."""
+    sets = ("load.rounds=1", "load.direction=both", "load.logged=0", "load.duration=3s", "load.idle=1s")
+    folder = made_up(tmp_path / "run", Truth(goodput_bps=(1e7, 2e7)), 1, sets=sets)
+    plan = load_plan("bufferbloat", sets=[*sets, "load.flows=2"])
+    (path,) = folder.records.glob("tcp_readings-*")
+    read = read_table(folder.records, "tcp_readings").frame.select(TABLES["tcp_readings"].keys())
+    path.unlink()
+    assert {trial.block for trial in plan.expand()} == set(read["block"])
+    one = read.unique(["block", "connection"])
+    for host in "ab":
+        assert whole_trials(folder, plan) == set()
+        both = pl.concat([one.with_columns(role=pl.lit(role)) for role in ("send", "receive")])
+        write_table(folder.records / f"tcp_readings-{host}-000.arrow", "tcp_readings", both)
+    assert whole_trials(folder, plan) == set(read["block"])
+    few = both.filter((pl.col("connection") == 0) | (pl.col("role") == "send"))
+    write_table(folder.records / "tcp_readings-b-000.arrow", "tcp_readings", few)
+    assert whole_trials(folder, plan) == set()
+
+
+def test_a_run_that_was_begun_before_there_were_logged_trials_has_none_when_it_is_resumed() -> None:
+    plan = load_plan("bufferbloat", sets=["load.logged=0", "load.rounds=3"])
+    text = effective_toml(plan)
+    old = "".join(line for line in text.splitlines(keepends=True) if not line.startswith("logged ="))
+    assert old != text
+    assert plan_from_text(plan_text(old), "plan.toml", ()).expand() == plan.expand()
+    today = load_plan("bufferbloat", sets=["load.logged=2", "load.rounds=3"])
+    assert plan_from_text(plan_text(effective_toml(today)), "plan.toml", ()).expand() == today.expand()

@@ -23,7 +23,7 @@ from sojourn.methods import DEFAULT
 from sojourn.records import TABLES, RunFolder, Table, read_table
 from sojourn.records.earlier import VALUES, read_json, read_toml
 from sojourn.records.log import read_log
-from sojourn.records.lost import lost_trials
+from sojourn.records.lost import in_parts, lost_blocks, without_lost_searches
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -191,7 +191,9 @@ class Run:
     @cached_property
     def trial_events(self) -> dict[int, dict[str, Any]]:
         """The log's account of each trial of streams, by block: the last one, where a block was measured again."""
-        return {int(event["block"]): event for event in self.log if event.get("event") == "stream-trial"}
+        lost = lost_blocks(self.log)
+        told = in_parts(self.log, "stream-trial")
+        return {int(event["block"]): event for part, event in told if (event["block"], part) not in lost}
 
     @cached_property
     def judged_blocks(self) -> set[int]:
@@ -221,7 +223,7 @@ def load(path: Path) -> Run:
     folder = RunFolder(path)
     plan = _plan(folder)
     tables = {name: read_table(folder.records, name) for name in ("probes", "blocks", "captures")}
-    log = read_log(folder.log)
+    log = without_lost_searches(read_log(folder.log))
     latest = _latest(_without_lost(tables["blocks"].frame, log))
     blocks = _by_instance(latest).with_columns(pl.col("schedule").replace(VALUES))
     cells = {int(row["cell"]): factors_of(row, plan) for row in blocks.unique("cell").iter_rows(named=True)}
@@ -254,7 +256,7 @@ def _cells_of_streams(log: list[dict[str, Any]]) -> dict[int, Factors]:
 
 def _without_lost(rows: pl.DataFrame, log: list[dict[str, Any]]) -> pl.DataFrame:
     """The rows without those of blocks that the log tells lost in the part that recorded them."""
-    lost = [(one.block, one.part) for one in lost_trials(log)]
+    lost = sorted(lost_blocks(log))
     if not lost or not rows.height:
         return rows
     kinds = {name: rows.schema[name] for name in ("block", "part")}

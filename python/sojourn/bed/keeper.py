@@ -66,7 +66,7 @@ give_back() { # what the file of taken interfaces says; what is not back stays i
 links() { # how often each port of the bed has lost its carrier and got it back
     for keeper in $keepers; do
         nsenter --net="/proc/$keeper/ns/net" -- ip -o -s -s link show |
-            sed -n 's/^[0-9]*: \\([^:@ ]*\\)[:@].* transns[^0-9]*\\([0-9 ]*\\)$/\\1 \\2/p' |
+            sed -n 's/^[0-9]*: \\([^:@ ]*\\)[:@].* transns[^0-9]*\\([0-9 ]*\\).*$/\\1 \\2/p' |
             while read -r port counts; do echo "$port=${counts##* }"; done
     done 2>/dev/null
 }

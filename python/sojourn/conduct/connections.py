@@ -117,8 +117,9 @@ def start_end(session: Session, host: HostName, stack: ExitStack, name: str = ""
 
 
 def whole_connections(folder: RunFolder, plan: Plan) -> set[int]:
-    """The trials that ended, and whose readings are recorded."""
+    """The trials that ended, and of which the readings of both ends are recorded."""
     del plan
-    recorded = set(read_table(folder.records, "tcp_readings", columns=["block"]).frame["block"].to_list())
+    read = read_table(folder.records, "tcp_readings", columns=["block", "role"]).frame
+    sent, received = (set(read.filter(role=role)["block"].to_list()) for role in ("send", "receive"))
     told = (entry for entry in read_log(folder.log) if entry.get("event") == "tcp-trial")
-    return {entry["block"] for entry in told} & recorded
+    return {entry["block"] for entry in told} & sent & received

@@ -67,7 +67,7 @@ def measure_trials(session: Session, how: Measure, clock: Clock, share: float) -
                     bench.measure(trial)
                     screen.step()
             if time.monotonic() > gathered + GATHER_SECONDS:
-                session.site.bed.backend.gather()
+                session.site.gather()
                 gathered = time.monotonic()
             done, rounds = done + len(batch), rounds + 1
         clock.stop()

@@ -1,4 +1,4 @@
-"""Which trials a run has lost: noted when they begin and when their batch is closed, told when something takes them.
+"""Which trials a run has lost: noted when they begin and when their batch is fetched, told when something takes them.
 
 A host that goes takes what was measured since all hosts last answered: what looks like loss there may be the host. A
 link that loses its carrier takes the trials over its path. A process that dies takes what was not recorded whole. Does
@@ -8,6 +8,7 @@ not measure, and does not decide what is whole (each method's `whole`).
 from __future__ import annotations
 
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sojourn.errors import MachineError, SojournError
@@ -41,7 +42,8 @@ def batch_of(session: Session) -> Iterator[Callable[[Trial[Any]], None]]:
     except SojournError:
         _tell_after_error(session, begun)
         raise
-    session.log(CLOSED, part=session.part.number, trials=[trial.block for trial in begun])
+    blocks = [trial.block for trial in begun]
+    session.site.when_gathered(partial(session.log, CLOSED, part=session.part.number, trials=blocks))
     if hit := _hit_by_links(session, begun):
         told = tell(session.log, session.part.number, *hit)
         session.screen.say(f"{hit[0]}: {named(told)}")

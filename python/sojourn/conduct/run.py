@@ -63,17 +63,12 @@ def resume(folder: RunFolder, screen: Screen) -> None:
     """Measure what an interrupted run still owes; nothing, if it is finished."""
     plan = plan_from_text(plan_text(folder.plan.read_text(encoding="utf-8")), str(folder.plan), ())
     every = plan.expand()
-    with Log(folder.log) as log:
-        done = measured(plan, folder)
-        cut = tell_cut(folder, every, done, log)
+    done = measured(plan, folder)
     owed = [trial for trial in every if trial.block not in done]
     if not owed and is_finished(folder):
         screen.say(f"{folder.path} is finished: nothing to measure")
         return
-    if cut:
-        screen.say(f"{named(cut)}; they are measured again")
-    screen.say(f"{len(every) - len(owed)} of {len(every)} trials are recorded, {len(owed)} to go")
-    sit(Owed(plan, folder, next_part(folder), owed, len(every)), screen)
+    sit(Owed(plan, folder, next_part(folder), owed, len(every), is_resumed=True), screen)
 
 
 def measured(plan: Plan, folder: RunFolder) -> set[int]:
@@ -97,21 +92,27 @@ class Owed:
     trials: Sequence[Trial[Any]]
     every: int
     """Trials of the whole run."""
+    is_resumed: bool = False
 
 
 def sit(owed: Owed, screen: Screen) -> None:
     """Measure all of it, and turn whatever ends it early into a sentence."""
-    path = owed.folder.path
+    path, plan = owed.folder.path, owed.plan
     again = f"go on with: sojourn run --resume {path}"
+    is_held = False
     with Log(owed.folder.log) as log, signals_as_interrupts(), screen:
         try:
-            measure(owed, log, screen)
+            with load_backend(plan.bed.backend).hold(real_hosts(plan), secrets.token_hex(2)):
+                is_held = True
+                measure(owed, log, screen)
         except KeyboardInterrupt as stop:
             log("interrupted")
             raise Interrupted(f"interrupted; what was measured is in {path}; {again}") from stop
         except SojournError as error:
-            told = f"{error}{lost(owed, log)}"
-            log_quietly(log, "failed", status=error.status, message=told)
+            told = str(error)
+            if is_held or not owed.is_resumed:  # else the run may be going still: its log is its own
+                told += lost(owed, log)
+                log_quietly(log, "failed", status=error.status, message=told)
             if isinstance(error, RequestError):  # the same plan would be refused again
                 raise
             raise type(error)(f"{told}; {again}") from error
@@ -157,9 +158,13 @@ def signals_as_interrupts() -> Iterator[None]:
 
 def measure(owed: Owed, log: Log, screen: Screen) -> None:
     """Measure all that is owed, on hosts that nobody else has meanwhile."""
-    plan = owed.plan
-    with load_backend(plan.bed.backend).hold(real_hosts(plan), secrets.token_hex(2)):
-        measure_sessions(owed, log, screen)
+    if owed.is_resumed:
+        every = owed.plan.expand()
+        if cut := tell_cut(owed.folder, every, measured(owed.plan, owed.folder), log):
+            screen.say(f"{named(cut)}; they are measured again")
+        done, left = len(every) - len(owed.trials), len(owed.trials)
+        screen.say(f"{done} of {len(every)} trials are recorded, {left} to go")
+    measure_sessions(owed, log, screen)
 
 
 def measure_sessions(owed: Owed, log: Log, screen: Screen) -> None:

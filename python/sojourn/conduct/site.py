@@ -6,7 +6,7 @@ Says how a path is reached and how programs start there. Builds nothing itself (
 from __future__ import annotations
 
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ from sojourn.plan.line import BETWEEN_SESSIONS, DRAWN_BY
 from sojourn.plan.sizes import KINDS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from sojourn.bed.hosts import HostName
@@ -51,6 +51,17 @@ class Site:
     lines: Mapping[str, Mapping[str, Any]]
     draw: Draw | None = None
     """What this session has drawn, where a run has several."""
+    _waiting: list[Callable[[], None]] = field(default_factory=list)
+
+    def when_gathered(self, told: Callable[[], None]) -> None:
+        """Have something said once all that is recorded so far has been fetched; never, if its host goes before."""
+        self._waiting.append(told)
+
+    def gather(self) -> None:
+        """Fetch what was recorded, and say what waited for that."""
+        self.bed.backend.gather()
+        while self._waiting:
+            self._waiting.pop(0)()
 
     @property
     def simulated(self) -> bool:
@@ -109,13 +120,14 @@ def open_site(
     """The place that the plan asks, for the time of a block of code; boxes of the user's write to a folder of logs."""
     with build_bed(bed_spec(plan, cores, draw), run_id, logs) as bed:
         require_clock(plan, bed.backend)
+        site = Site(bed, plan.bed.lines, draw)
         try:
-            yield Site(bed, plan.bed.lines, draw)
+            yield site
         except BaseException:
             with suppress(MachineError):  # what a host that has gone left is measured again
-                bed.backend.gather()
+                site.gather()
             raise
-        bed.backend.gather()
+        site.gather()
 
 
 WAYS = ("forward", "backward", "delay", "delay_backward")

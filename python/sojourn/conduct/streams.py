@@ -9,6 +9,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import polars as pl
+
 from sojourn.bed.model import BYPASS
 from sojourn.conduct.bench import Bench, Measure
 from sojourn.conduct.closed import ClosedLoop
@@ -122,8 +124,13 @@ def decided_load(limits: Limits, trial: Trial[Factors]) -> tuple[Link, float] | 
 
 
 def whole_streams(folder: RunFolder) -> set[int]:
-    """The planned trials that were kept and whose records are there."""
-    recorded = {block for table in ("streams", "blocks") for block in read_table(folder.records, table).frame["block"]}
+    """The planned trials that were kept and whose records are there, those of both ends."""
+    names = ("part", "block", "role")
+    rows = read_table(folder.records, "streams", columns=["block", "role", "purpose"]).frame
+    rows = rows.filter(pl.col("purpose") != "load").select(names)
+    sent, received = (set(rows.filter(role=role).select(names[:2]).iter_rows()) for role in ("send", "receive"))
+    asked = read_table(folder.records, "blocks", columns=["block"]).frame["block"]  # of closed loops, by one end
+    recorded = {block for _, block in sent & received} | set(asked)
     return {
         entry["trial"]
         for entry in read_log(folder.log)

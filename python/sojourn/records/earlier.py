@@ -28,6 +28,10 @@ ENDINGS = {"/decoy": "/bypass"}
 
 EARLIER = re.compile("|".join(rf"\b{name}\b" for name in (*KEYS, *TABLES, *VALUES)))
 PLAN_KEY = re.compile(rf"^(\s*)({'|'.join(KEYS)})(?=\s*=)", re.MULTILINE)
+SECTION = re.compile(r"^\[(\w+)\][^\n]*(?:\n(?!\[)[^\n]*)*", re.MULTILINE)
+SINCE = {"load": ("logged = 0",)}
+"""By section of a run's plan, what earlier versions did whose plans have no such key: not what is the default today."""
+
 PLAN_VALUE = re.compile(rf'"({"|".join(VALUES)})"')
 
 FIGURES = frozenset({
@@ -49,9 +53,16 @@ def read_toml(text: str) -> dict[str, Any]:
 
 
 def plan_text(text: str) -> str:
-    """The text of a plan, line by line as it was, with today's keys and values."""
+    """The text of a run's plan, line by line as it was, with today's keys and values."""
     text = PLAN_KEY.sub(lambda found: f"{found[1]}{KEYS[found[2]]}", text)
-    return PLAN_VALUE.sub(lambda found: f'"{VALUES[found[1]]}"', text)
+    text = PLAN_VALUE.sub(lambda found: f'"{VALUES[found[1]]}"', text)
+    return SECTION.sub(lambda found: _as_measured(found[1], found[0]), text)
+
+
+def _as_measured(section: str, text: str) -> str:
+    """The text of a section with the values of keys that its writer did not know."""
+    missing = [line for line in SINCE.get(section, ()) if not re.search(rf"^{line.split()[0]}\s*=", text, re.MULTILINE)]
+    return text.replace("]", "\n".join(["]", *missing]), 1)
 
 
 def renamed(value: Any) -> Any:

@@ -7,13 +7,19 @@ not decide what is lost (conduct/losses.py).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 BEGUN, CLOSED, LOST = "begun", "closed", "lost"
-"""Events: a trial began; a batch ended with every host there and every link up; trials are lost."""
+"""Events: a trial began; a batch ended with every host there, and its records are fetched; trials are lost."""
+
+STREAM_TRIAL = "stream-trial"
+SEARCHES = ("search-step", "search-result")
+
+MOST = 2**31 - 1
+"""The columns of blocks and parts are int32."""
 
 MOST_NAMED = 12
 """More are counted: the log names all of them."""
@@ -44,9 +50,9 @@ def lost_trials(entries: Iterable[dict[str, Any]]) -> list[LostTrial]:
     measured: dict[int, int] = {}
     for entry in entries:
         name, part = entry.get("event"), entry.get("part")
-        if name == CLOSED and isinstance(part, int):
+        if name == CLOSED and _is_number(part):
             measured |= dict.fromkeys(_numbers(entry.get("trials")), part)
-        elif name == LOST and isinstance(part, int):
+        elif name == LOST and _is_number(part):
             for one in _trials(entry, part):
                 found[one.block, part] = one
     return [
@@ -61,6 +67,35 @@ def still_lost(entries: Iterable[dict[str, Any]]) -> list[LostTrial]:
     return sorted(last.values(), key=lambda one: one.block)
 
 
+def lost_blocks(entries: Sequence[dict[str, Any]]) -> set[tuple[int, int]]:
+    """The block and the part of all records that do not count: of lost trials, whose attempts and steps of a search
+    have blocks of their own."""
+    lost = {(one.block, one.part) for one in lost_trials(entries)}
+    if not lost:
+        return lost
+    own = {(block, part) for part, entry in in_parts(entries, STREAM_TRIAL) if _is_number(block := entry.get("block"))
+           and {(entry.get("trial"), part), (entry.get("search"), part)} & lost}  # fmt: skip
+    return lost | own
+
+
+def without_lost_searches(entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The log without the steps and results of searches that are lost in the part that made them."""
+    lost = {(one.block, one.part) for one in lost_trials(entries)}
+    gone = {id(entry) for name in SEARCHES for part, entry in in_parts(entries, name)
+            if (entry.get("search"), part) in lost}  # fmt: skip
+    return [entry for entry in entries if id(entry) not in gone]
+
+
+def in_parts(entries: Iterable[dict[str, Any]], event: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Every entry of an event, with the part that was under way."""
+    part = 0
+    for entry in entries:
+        if entry.get("event") == "started" and _is_number(started := entry.get("part")):
+            part = started
+        elif entry.get("event") == event:
+            yield part, entry
+
+
 def begun_trials(entries: Iterable[dict[str, Any]]) -> dict[int, int]:
     """The trials that began, each with the part in which it did last; what a person interrupted is no loss."""
     begun: list[dict[str, Any]] = []
@@ -70,7 +105,7 @@ def begun_trials(entries: Iterable[dict[str, Any]]) -> dict[int, int]:
         elif entry.get("event") == "interrupted":
             begun.clear()
     return {number: part for entry in begun for number, part in [(entry.get("trial"), entry.get("part"))]
-            if isinstance(number, int) and isinstance(part, int)}  # fmt: skip
+            if _is_number(number) and _is_number(part)}  # fmt: skip
 
 
 def named(lost: Sequence[LostTrial]) -> str:
@@ -85,10 +120,15 @@ def named(lost: Sequence[LostTrial]) -> str:
 def _trials(entry: dict[str, Any], part: int) -> Iterable[LostTrial]:
     told = entry.get("trials")
     for one in told if isinstance(told, list) else []:
-        if isinstance(one, dict) and all(isinstance(one.get(key), int) for key in ("block", "round", "cell")):
+        if isinstance(one, dict) and all(_is_number(one.get(key)) for key in ("block", "round", "cell")):
             why = str(entry.get("why", ""))
             yield LostTrial(one["block"], part, one["round"], str(one.get("path", "")), one["cell"], why)
 
 
 def _numbers(told: Any) -> list[int]:
-    return [one for one in told if isinstance(one, int)] if isinstance(told, list) else []
+    return [one for one in told if _is_number(one)] if isinstance(told, list) else []
+
+
+def _is_number(told: Any) -> TypeGuard[int]:
+    """Whether a column of blocks or parts could hold it; JSON may have any."""
+    return isinstance(told, int) and not isinstance(told, bool) and 0 <= told <= MOST

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import math
 import os
 import re
 import secrets
@@ -215,6 +216,8 @@ class SshBackend:
         self._token = secrets.token_hex(8)
         self._machines: dict[str, _Machine] = {}
         self._ports: dict[str, str] = {}
+        self._at: dict[str, _Machine] = {}
+        """Where each port of the bed is, by its name there."""
         self._carriers: dict[str, int] = {}
         self._started: list[subprocess.Popen[Any]] = []
         self._folders: dict[tuple[HostName, Path], _Fetched] = {}
@@ -261,6 +264,7 @@ class SshBackend:
         for name, host in spec.hosts.items():
             self._machines[name] = _Machine(name, host, str(self._state.socket(f"ssh-{name}")))
         self._ports = ports_of(topology, spec.paths)
+        self._at = {port.dev: self._on(host.name) for host in topology.hosts for port in topology.ports(host.name)}
         self._binary = binary = instrument_for_hosts().read_bytes()
         digest = hashlib.sha256(binary).hexdigest()
         for one in self._machines.values():
@@ -353,14 +357,15 @@ class SshBackend:
             one.require()
 
     def lost_links(self) -> dict[str, str]:
-        """As the hosts said when they last answered."""
-        before, now = self._carriers, {
-            dev: one.carriers[dev] for one in self._machines.values() for dev in self._ports if dev in one.carriers
-        }  # fmt: skip
-        self._carriers = now
-        lost = {dev for dev, count in now.items() if count > before.get(dev, count)}
-        where = {dev: one for one in self._machines.values() for dev in one.carriers}
-        return {dev: f"{self._ports[dev]} of {where[dev]}" for dev in self._ports if dev in lost}
+        """As the hosts said when they last answered; a port that has gone since has lost its link."""
+        now = {dev: one.carriers[dev] for dev, one in self._at.items() if dev in one.carriers}
+        before, self._carriers = self._carriers, self._carriers | now
+        if unseen := [dev for dev in self._at if dev not in self._carriers]:
+            where = " and ".join(f"{self._at[dev]} does not tell it of {self._ports[dev]}" for dev in unseen)
+            fix = "`ip -s -s link show` there must print the column transns (iproute2 of 2014 or newer)"
+            raise MachineError(f"whether a link is lost cannot be seen: {where}; {fix}")
+        lost = [dev for dev in self._at if now.get(dev, math.inf) > before.get(dev, now.get(dev, 0))]
+        return {dev: f"{self._ports[dev]} of {self._at[dev]}" for dev in lost}
 
     def gather(self) -> None:
         """Fetches what is new of every file, and compares it by its hash."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from itertools import product
@@ -23,7 +24,7 @@ from sojourn.records import read_table
 from sojourn.records.log import read_log
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from sojourn.bed.hosts import HostName
     from sojourn.conduct.bench import Clock
@@ -175,11 +176,26 @@ def start_end(session: Session, host: HostName, turn: int, stack: ExitStack) -> 
 
 
 def whole_trials(folder: RunFolder, plan: Plan) -> set[int]:
-    """The trials whose flows ended, with readings of them, and with every probe."""
+    """The trials whose flows ended, with readings of every flow by both of its ends, and with every probe."""
     del plan
-    read = set(read_table(folder.records, "tcp_readings", columns=["block"]).frame["block"].to_list())
-    told = {entry["block"] for entry in read_log(folder.log) if entry.get("event") == "load-trial"}
-    return told & read & probed_blocks(folder)
+    read = read_table(folder.records, "tcp_readings", columns=["block", "connection", "role"]).frame
+    ends = Counter(
+        (block, who[:1], role)
+        for block, role, who, _ in read.select("block", "role", "who", "connection").unique().iter_rows()
+    )
+    trials = [entry for entry in read_log(folder.log) if entry.get("event") == "load-trial"]
+    whole = {entry["block"] for entry in trials if _has_both_ends(entry, ends)}
+    return whole & probed_blocks(folder)
+
+
+def _has_both_ends(trial: dict[str, Any], ends: Mapping[tuple[int, str, str], int]) -> bool:
+    """Whether as many connections as a trial had in each direction are read by who sent, and by who received."""
+    flows = Counter(one["direction"] for one in trial["flows"])
+    return bool(flows) and all(
+        min(ends.get((trial["block"], sender, "send"), 0), ends.get((trial["block"], receiver, "receive"), 0)) >= count
+        for direction, count in flows.items()
+        for sender, receiver in WAYS[direction]
+    )
 
 
 MEASURE = Measure(open_loads, whole_trials)
