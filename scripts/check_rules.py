@@ -140,7 +140,8 @@ def import_contracts() -> Iterator[str]:
     sides = [contract for contract in contracts if contract["type"] == "forbidden"]
     if {frozenset(c["source_modules"]) for c in sides} != {frozenset(c["forbidden_modules"]) for c in sides}:
         yield "pyproject.toml: left and right do not forbid the same packages"
-    files = (path.relative_to(package).with_suffix("").parts for path in (package / "methods").glob("*/*"))
+    modules_of = (one for one in (package / "methods").glob("*/*") if one.suffix == ".py" or one.is_dir())
+    files = (path.relative_to(package).with_suffix("").parts for path in modules_of)
     found = {".".join(("sojourn", *parts)) for parts in files if parts[-1] != "__init__" and "__pycache__" not in parts}
     for module in sorted(found):
         if sum(is_named(module, contract["source_modules"]) for contract in sides) != 1:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest
-
 from scripts import make_site
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import pytest
 
 
 def made(out: Path, monkeypatch: pytest.MonkeyPatch) -> int:
