@@ -2,7 +2,7 @@
 
 A broken link, a page that the navigation lacks, or anything else that Sphinx warns of ends it with status 1. Fetches
 nothing, and nothing on the site is fetched from elsewhere. Does not write the generated pages: `make docs` does that
-before.
+before. A folder that holds anything but such a site is not replaced: status 2.
 """
 
 from __future__ import annotations
@@ -32,12 +32,25 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=ROOT / "build/site")
     out = parser.parse_args().out.resolve()
+    if not may_be_replaced(out):
+        print(
+            f"make_site: {out} is there and is no site of ours (no .buildinfo): choose another, or remove it",
+            file=sys.stderr,
+        )
+        return 2
     shutil.rmtree(out, ignore_errors=True)
     status = build(ROOT, out)
     if status == 0:
         (out / "index.html").write_text(FIRST_PAGE)
         print(f"site: {out / 'index.html'}")
     return status
+
+
+def may_be_replaced(out: Path) -> bool:
+    """Whether nothing of anybody's is lost with it: our own default, nothing, an empty folder, or a site by Sphinx."""
+    if out == ROOT / "build/site" or not out.exists():
+        return True
+    return out.is_dir() and ((out / ".buildinfo").is_file() or not any(out.iterdir()))
 
 
 def build(source: Path, out: Path) -> int:

@@ -65,6 +65,16 @@ def test_man_pages_and_completion_are_installed_where_they_are_looked_for(hook: 
     ]
 
 
+def test_the_wheel_has_every_file_of_the_package_also_those_that_are_no_python() -> None:
+    from hatchling.builders.wheel import WheelBuilder
+
+    packed = {one.distribution_path for one in WheelBuilder(str(ROOT)).recurse_included_files()}
+    listed = subprocess.run(["git", "ls-files", "python/sojourn"], cwd=ROOT, capture_output=True, text=True, check=True)
+    tracked = {name.removeprefix("python/") for name in listed.stdout.splitlines()}
+    assert any(name.endswith("/pairs/page.toml") for name in tracked)
+    assert tracked - packed == set()
+
+
 @pytest.mark.parametrize("script", [debian.POSTINST, debian.PRERM, debian.POSTRM])
 def test_the_scripts_of_the_package_are_shell(script: str) -> None:
     assert subprocess.run(["sh", "-n"], input=script, text=True, check=False).returncode == 0

@@ -28,7 +28,7 @@ from sojourn.records import RunFolder
 from sojourn.watch.follow import BUILDING, FAILED, FINISHED, MEASURING, WAITING, Follower
 from sojourn.watch.guard import Guard
 from sojourn.watch.look import looked
-from sojourn.watch.place import Place, placed, remember, remembered
+from sojourn.watch.place import remember, remembered
 from sojourn.watch.runs import MOST_FOLLOWED, Runs
 from sojourn.watch.server import listen, serve
 from tests.unit.in_process import sojourn
@@ -94,6 +94,39 @@ def test_a_log_is_followed_line_by_line_as_it_is_written(tmp_path: Path) -> None
     log.write_text(line(0, "started", blocks=3) + line(1, "failed", message="the disk is full") + line(2, "started"))
     follower.poll()
     assert (follower.state, len(follower.done)) == (BUILDING, 0), "a log that was made anew is read anew"
+
+
+def test_a_log_that_is_made_anew_longer_in_the_same_file_or_empty_is_another_log(tmp_path: Path) -> None:
+    log, again = tmp_path / "log.jsonl", tmp_path / "again"
+    follower = Follower(log)
+    log.write_text(line(0, "started", study="old", blocks=3) + block(1, 2, "wire", 1.0))
+    assert follower.poll()
+    assert not follower.behind
+    log.write_text(line(9, "started", study="new", blocks=7) + block(10, 0, "wire", 1.0) + block(11, 1, "wire", 1.0))
+    assert follower.behind
+    assert follower.poll()
+    assert (follower.study, follower.done) == ("new", {0, 1}), "same number, more bytes"
+    again.write_text(line(20, "started", study="later", blocks=7))
+    again.replace(log)
+    assert follower.behind, "another file, fewer bytes"
+    assert follower.poll()
+    assert (follower.study, follower.state, follower.done) == ("later", BUILDING, set())
+    log.write_bytes(b"")
+    assert follower.behind
+    assert follower.poll(), "that the old log is gone is news"
+    assert (follower.study, follower.state, follower.behind) == ("", WAITING, False)
+
+
+def test_a_run_that_is_made_anew_under_its_name_is_listed_anew(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "same")
+    folder.records.mkdir(parents=True)
+    folder.plan.write_text("")
+    folder.log.write_text(line(0, "started", study="old", blocks=3) + block(1, 2, "wire", 1.0))
+    runs = Runs(tmp_path)
+    assert [(one["study"], one["done"]) for one in runs.told()] == [("old", 1)]
+    (tmp_path / "draft").write_text(line(5, "started", study="new", blocks=9))
+    (tmp_path / "draft").replace(folder.log)
+    assert [(one["study"], one["state"], one["done"]) for one in runs.told()] == [("new", BUILDING, 0)]
 
 
 def test_streams_say_what_was_lost_how_fast_and_how_late_and_only_those_that_count(tmp_path: Path) -> None:
@@ -186,21 +219,20 @@ def test_nobody_else_is_answered(path: str, host: str | None, method: str, statu
     assert "inside" not in text
 
 
-def test_port_and_token_are_those_of_the_last_time_and_this_users_alone(
+def test_the_port_is_that_of_the_last_time_and_this_users_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pwd.getpwuid", lambda _: type("Home", (), {"pw_dir": str(tmp_path)}))
     monkeypatch.delenv("XDG_STATE_HOME", raising=False)
-    first = remembered(tmp_path)
-    assert first.port == 0
-    assert remembered(tmp_path).token != first.token
-    remember(tmp_path, Place(4712, first.token))
-    assert remembered(tmp_path) == Place(4712, first.token)
-    assert remembered(tmp_path / "other").token != first.token
+    assert remembered(tmp_path) == 0
+    remember(tmp_path, 4712)
+    assert remembered(tmp_path) == 4712
+    assert remembered(tmp_path / "other") == 0
     (file,) = (tmp_path / ".local/state/sojourn/watch").iterdir()
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    file.chmod(0o644)
-    assert remembered(tmp_path).token != first.token, "who else may have read it knows it"
+    assert json.loads(file.read_text()) == {"port": 4712}, "no token is written down"
+    file.chmod(0o622)
+    assert remembered(tmp_path) == 0, "who else may write it could choose the port"
 
 
 def test_a_port_that_is_taken_is_refused_if_it_was_asked_for_and_passed_over_if_not() -> None:
@@ -212,15 +244,6 @@ def test_a_port_that_is_taken_is_refused_if_it_was_asked_for_and_passed_over_if_
             assert other.getsockname()[1] not in (0, port)
     with listen(0, port) as again:
         assert again.getsockname() == ("127.0.0.1", port)
-
-
-def test_a_port_that_another_has_now_hears_no_token_that_is_still_good() -> None:
-    known = Place(4712, TOKEN)
-    assert placed(4712, known) == known
-    moved = placed(4713, known)
-    assert moved.port == 4713
-    assert moved.token != TOKEN, "pages that are open ask whoever has the port, and say the old one"
-    assert placed(4713, Place(0, TOKEN)) == Place(4713, TOKEN), "there was no server before"
 
 
 def test_what_is_no_folder_is_refused(tmp_path: Path) -> None:
@@ -435,3 +458,18 @@ def test_a_server_has_given_up_its_rights_and_ends_well(run: Path, tmp_path: Pat
             process.send_signal(signal.SIGINT)
             assert process.wait(30) == 0
             assert time.monotonic() - began < 15, "an open page does not keep it"
+
+
+def test_a_server_that_is_started_again_has_its_port_and_a_token_that_nobody_has_heard(
+    run: Path, tmp_path: Path
+) -> None:
+    with served(run.parent, tmp_path, "--no-looks") as (before, _):
+        assert opened(before) == 200
+    with served(run.parent, tmp_path, "--no-looks") as (address, _):
+        port, token = address.rstrip("/").rpartition("/")[::2]
+        assert before.startswith(f"{port}/"), "a tunnel to it stays right"
+        assert opened(before) == 404, "a page that was open has said the old one to whoever had the port meanwhile"
+        assert opened(address) == 200
+        kept = [file.read_text() for file in tmp_path.rglob("*.json")]
+        assert len(kept) == 1
+        assert token not in kept[0]

@@ -8,6 +8,7 @@ what the instrument said. Delays between two clocks are left to the analysis (`l
 from __future__ import annotations
 
 import json
+import os
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
 MOST_BYTES = 8 << 20
 """Of a log that is read at once; the rest is read the next time."""
+
+HEAD_BYTES = 256
+"""A log that begins with other bytes is another log: file systems give the number of a removed file to the next one."""
 
 POINTS = 400
 """Trials of each path and quantity that are drawn: the latest."""
@@ -83,7 +87,7 @@ class Follower:
         self._forget()
 
     def _forget(self) -> None:
-        self._place, self._inode, self._rest = 0, 0, b""
+        self._place, self._inode, self._rest, self._head = 0, 0, b"", b""
         self.state, self.sentence = WAITING, ""
         self.study, self.total = "", 0
         self.beds = 0
@@ -100,32 +104,34 @@ class Follower:
         self._pace: deque[tuple[float, int]] = deque(maxlen=200)
 
     def poll(self) -> bool:
-        """Read what is new; whether anything was."""
+        """Read what is new; whether anything was, or the log was made anew."""
+        if not self.behind:
+            return False
         try:
-            found = self._log.stat()
+            with self._log.open("rb") as file:
+                found, head = os.fstat(file.fileno()), file.read(HEAD_BYTES)
+                is_new = found.st_ino != self._inode or found.st_size < self._place or not head.startswith(self._head)
+                if is_new:
+                    self._forget()
+                self._inode, self._head = found.st_ino, head
+                file.seek(self._place)
+                new = file.read(MOST_BYTES)
         except OSError:
             return False
-        if found.st_ino != self._inode or found.st_size < self._place:
-            self._forget()
-            self._inode = found.st_ino
-        if found.st_size == self._place:
-            return False
-        with self._log.open("rb") as file:
-            file.seek(self._place)
-            new = file.read(MOST_BYTES)
         self._place += len(new)
         *lines, self._rest = (self._rest + new).split(b"\n")
         for line in lines:
             self._take(line)
-        return bool(lines)
+        return bool(lines) or is_new
 
     @property
     def behind(self) -> bool:
-        """Whether more is there than was read at once."""
+        """Whether more is there than was read at once, or another log than was read."""
         try:
-            return self._log.stat().st_size > self._place
+            found = self._log.stat()
         except OSError:
             return False
+        return found.st_ino != self._inode or found.st_size != self._place
 
     def left_s(self) -> float | None:
         """Seconds that the rest takes at the pace of the latest trials; None where that is not known."""

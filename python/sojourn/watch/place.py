@@ -1,6 +1,7 @@
-"""Port and token of what is watched, kept for its next start: a page that is open then finds the server again.
+"""The port of what is watched, kept for its next start: a tunnel to it then leads to the server again.
 
-A file for each folder, in the user's folder for state, readable by this user alone.
+A file for each folder, in the user's folder for state, readable by this user alone. The token is not kept: while no
+server runs, any user of the machine can bind the port and hear it from a page that is open.
 """
 
 from __future__ import annotations
@@ -9,49 +10,31 @@ import hashlib
 import json
 import os
 import pwd
-import re
-import secrets
 from contextlib import suppress
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from sojourn.history.place import is_of_root
 
-TOKEN = re.compile(r"[\w-]{32,64}", re.ASCII)
 
-
-@dataclass(frozen=True)
-class Place:
-    """Where a folder is served."""
-
-    port: int
-    token: str
-
-
-def remembered(folder: Path) -> Place:
-    """The place of this folder's last server; a new token, and any port, where there was none."""
+def remembered(folder: Path) -> int:
+    """The port of this folder's last server; 0, which is any port, where there was none."""
     with suppress(OSError, ValueError, TypeError, KeyError):
         file = _file(folder)
         if file.stat().st_uid == os.geteuid() and not file.stat().st_mode & 0o077:
-            known = json.loads(file.read_text(encoding="utf-8"))
-            if isinstance(known["port"], int) and TOKEN.fullmatch(known["token"]):
-                return Place(known["port"], known["token"])
-    return Place(0, secrets.token_urlsafe(24))
+            port = json.loads(file.read_text(encoding="utf-8"))["port"]
+            if isinstance(port, int) and 0 < port < 1 << 16:
+                return port
+    return 0
 
 
-def placed(port: int, known: Place) -> Place:
-    """Where a server is; where its last port is another's now, pages that are open tell that one the old token."""
-    return known if known.port == port else Place(port, known.token if known.port == 0 else secrets.token_urlsafe(24))
-
-
-def remember(folder: Path, place: Place) -> None:
-    """Keep it; where that cannot be, the next server has a new one."""
+def remember(folder: Path, port: int) -> None:
+    """Keep it; where that cannot be, the next server has any."""
     with suppress(OSError):
         file = _file(folder)
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         draft = file.with_name(f".{file.name}.{os.getpid()}")
         with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "w") as there:
-            there.write(json.dumps(asdict(place)))
+            there.write(json.dumps({"port": port}))
         draft.replace(file)
 
 

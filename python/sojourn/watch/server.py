@@ -10,6 +10,7 @@ import asyncio
 import errno
 import json
 import os
+import secrets
 import socket
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,7 @@ from sojourn.records.folder import RunFolder
 from sojourn.watch.confine import confine
 from sojourn.watch.guard import Guard
 from sojourn.watch.page import RUN, RUNS, page
-from sojourn.watch.place import placed, remember, remembered
+from sojourn.watch.place import remember, remembered
 from sojourn.watch.runs import Runs, is_run
 from sojourn.watch.watched import Watched
 
@@ -141,20 +142,19 @@ def serve(folder: Path, port: int, *, looks: bool, say: Callable[[str], None]) -
     """Serve a run, or a folder of runs, until it is interrupted."""
     if not folder.is_dir():
         raise RequestError(f"{folder} is not there: expected a run folder, or a folder that holds some")
-    known = remembered(folder)
-    listening = listen(port, known.port)
-    place = placed(listening.getsockname()[1], known)
-    remember(folder, place)
+    listening = listen(port, remembered(folder))
+    there, token = listening.getsockname()[1], secrets.token_urlsafe(24)
+    remember(folder, there)
     pages = Pages(folder.resolve(), looks=looks)
     config = uvicorn.Config(
-        Guard(pages.app(), place.token, place.port), lifespan="off", access_log=False, log_level="warning", ws="none",
+        Guard(pages.app(), token, there), lifespan="off", access_log=False, log_level="warning", ws="none",
         server_header=False, proxy_headers=False, timeout_graceful_shutdown=GRACE_S, loop="asyncio", http="h11",
     )  # fmt: skip
     server = uvicorn.Server(config)
     pages.is_over = lambda: server.should_exit
     if (less := confine([folder.resolve()])) is not None:
         say(f"note: {less}")
-    say(f"http://{LOOPBACK}:{place.port}/{place.token}/")
+    say(f"http://{LOOPBACK}:{there}/{token}/")
     try:
         server.run(sockets=[listening])
     except KeyboardInterrupt:

@@ -29,7 +29,7 @@ button.addEventListener("click", () => {
 dark.addEventListener("change", label);
 label();
 
-// A stream that ends is asked for again, also by a server that was started anew; one that refuses, too.
+// A stream that ends is asked for again. A server that was started anew refuses it: this page has the old token.
 function follow(show) {
   const link = byId("link");
   const say = (state, words) => { link.dataset.state = state; link.textContent = words; };
@@ -43,8 +43,10 @@ function follow(show) {
       root.dataset.shown = String(Number(root.dataset.shown || 0) + 1);
     };
     events.onerror = () => {
-      say("lost", "sojourn watch does not answer: trying again");
-      if (events.readyState === EventSource.CLOSED) setTimeout(open, 2000);
+      const refused = events.readyState === EventSource.CLOSED;
+      say("lost", refused ? "sojourn watch refuses this address: open the one that it printed last"
+        : "sojourn watch does not answer: trying again");
+      if (refused) setTimeout(open, 2000);
     };
   };
   open();
