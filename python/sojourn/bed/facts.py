@@ -106,7 +106,7 @@ def facts(backend: Backend, topology: Topology, spec: BedSpec, cores: DeviceCore
 
 
 def _take_layout(stable: dict[str, Any]) -> dict[str, Any]:
-    """Takes out what each session draws: seed, cores of the ends, addresses, MACs and with them neighbours, switches."""
+    """Takes out what each session draws: seed, cores of the ends, addresses, MACs, neighbours, switches."""
     bed, hosts = stable["bed"], stable["hosts"]
     layout = {key: bed["spec"].pop(key) for key in ("layout", "addresses", "prober_cpu", "responder_cpu")}
     if bed["spec"]["switches"]:
