@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sojourn import devices
-from sojourn.bed import BedSpec, LinkSpec, Topology, build_bed
+from sojourn.bed import BedSpec, LinkSpec, Topology, build_bed, machine
 from sojourn.bed.cores import cpu_mask
 from sojourn.bed.device_cpu import DeviceCpu
 from sojourn.bed.drawing import drawing, text
@@ -301,6 +301,19 @@ def test_a_simulated_bed_builds_nothing_and_has_facts() -> None:
     assert facts["stable"]["hosts"] == {}
     assert facts["stable"]["machine"]["kernel"]["tick_hz"] in (100, 250, 300, 1000)
     assert facts["hash"] == digest(facts["stable"])
+
+
+def test_what_a_study_switches_is_no_change_of_the_bed(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    for is_on, khz in ((False, 800_000), (True, 3_600_000)):
+        monkeypatch.setattr(machine, "_number", lambda path, khz=khz: khz if path.name == "scaling_min_freq" else None)
+        switches = dict.fromkeys(("idle", "rps", "frequency"), is_on)
+        spec = BedSpec(backend="sim", devices=("bridge",), layout=1, addresses=1, switches=switches)
+        with build_bed(spec, "unit-switched") as bed:
+            found.append(bed.facts())
+    assert compare(*found) == []
+    assert found[0]["hash"] == found[1]["hash"]
+    assert [one["layout"]["switches"]["frequency"] for one in found] == [False, True]
 
 
 def test_addresses_are_drawn_apart_from_the_layout() -> None:

@@ -144,6 +144,7 @@ def test_no_packet_skipped_in_few_slices_supports_nothing() -> None:
         ({"on": 0.6, "off": 0.6}, ""),
         ({"on": 2.0, "off": 0.1}, "with the log"),
         ({"on": 0.1, "off": 2.0}, "without the log"),
+        ({"on": 0.6, "off": 0.6, "placebo": 4.0, "disabled": 0.01}, ""),
     ],
 )
 def test_windows_that_collapse_more_in_one_arm_are_counted_and_found(

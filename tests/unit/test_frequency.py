@@ -8,11 +8,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sojourn.bed import frequency
 from sojourn.bed.backends.local import LocalMachine
+from sojourn.bed.state import boot_id, pid_namespace
 from sojourn.conduct import create_folder
 from sojourn.errors import MachineError
 from sojourn.plan import load_plan
@@ -88,6 +90,7 @@ def test_what_run_and_guardian_left_is_given_back_by_the_next_or_by_clean(cpus: 
     mine = frequency.Highest()
     journal = cpus.parent / frequency.JOURNAL
     text = json.loads(journal.read_text())
+    assert mine._guardian is not None
     os.kill(mine._guardian.pid, 9)
     mine._guardian.wait()
     assert frequency.recover() == [], "its run is alive"
@@ -98,12 +101,100 @@ def test_what_run_and_guardian_left_is_given_back_by_the_next_or_by_clean(cpus: 
     mine.close()
 
 
+def test_what_a_killed_guardian_left_is_given_back_by_its_run(cpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = LocalMachine()
+    here.keep_frequency(highest=True)
+    assert here._highest is not None
+    assert here._highest._guardian is not None
+    os.kill(here._highest._guardian.pid, 9)
+    here.let_go()
+    assert least(cpus) == {FOUND}
+    assert not (cpus.parent / frequency.JOURNAL).exists()
+    mine = frequency.Highest()
+    assert mine._guardian is not None
+    os.kill(mine._guardian.pid, 9)
+    monkeypatch.setattr(frequency, "_give_back", lambda found: [f"{value} to {path}" for path, value in found.items()])
+    with pytest.raises(MachineError, match=f"could not be given back: write {FOUND} to .*cpu0/"):
+        mine.close()
+    assert (cpus.parent / frequency.JOURNAL).exists(), "the next gives back"
+
+
+def test_a_bed_without_the_highest_clock_too_gives_back_what_a_dead_run_left(cpus: Path) -> None:
+    left(cpus, started_ticks=0)
+    LocalMachine().keep_frequency(highest=False)
+    assert least(cpus) == {FOUND}
+    assert not (cpus.parent / frequency.JOURNAL).exists()
+
+
+def test_a_journal_of_another_process_namespace_is_left_alone(cpus: Path) -> None:
+    journal = left(cpus, started_ticks=0, pids="pid:[1]")
+    assert frequency.recover() == [], "whether its run is alive nobody here knows"
+    assert journal.exists()
+    assert least(cpus) == {HIGHEST}
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"pid": 1}'])
+def test_a_journal_that_cannot_be_read_is_removed_and_said(cpus: Path, text: str) -> None:
+    journal = cpus.parent / frequency.JOURNAL
+    journal.write_text(text)
+    assert frequency.recover() == [
+        f"Removed {journal}, which should say how the clock of the processors was and cannot be read."
+    ]
+    assert not journal.exists()
+    frequency.Highest().close()
+
+
+def test_the_journal_appears_whole(cpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    linked: list[str] = []
+
+    def link(draft: str, journal: Path) -> None:
+        linked.append(Path(draft).read_text())
+        os.rename(draft, journal)  # noqa: PTH104 - beside the link that is replaced
+        Path(draft).touch()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "link", link)
+        mine = frequency.Highest()
+    assert json.loads(linked[0])["pid"] == os.getpid()
+    mine.close()
+    assert [path.name for path in cpus.parent.iterdir() if path.is_file()] == [], "no draft is left"
+
+
+def test_where_no_guardian_starts_nothing_is_left(cpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nonexistent")
+    with pytest.raises(FileNotFoundError):
+        frequency.Highest()
+    assert least(cpus) == {FOUND}
+    assert not (cpus.parent / frequency.JOURNAL).exists()
+
+
+def test_a_guardian_leaves_what_another_run_holds(cpus: Path) -> None:
+    mine = frequency.Highest()
+    journal = left(cpus, started_ticks=0)
+    mine.close()
+    assert journal.exists()
+    assert least(cpus) == {HIGHEST}
+
+
+def left(cpus: Path, **told: Any) -> Path:
+    """What a run has left that held the clock, of this process unless it is told otherwise."""
+    found = {}
+    for path in cpus.glob("cpu*/cpufreq/scaling_min_freq"):
+        path.write_text(HIGHEST + "\n")
+        found[str(path)] = FOUND
+    text = {"boot": boot_id(), "pids": pid_namespace(), "pid": os.getpid(), "found": found} | told
+    journal = cpus.parent / frequency.JOURNAL
+    journal.write_text(json.dumps(text))
+    return journal
+
+
 def test_of_an_earlier_boot_nothing_is_set(cpus: Path) -> None:
     found = {str(path): "1" for path in cpus.glob("cpu*/cpufreq/scaling_min_freq")}
-    text = {"boot": "another", "pid": os.getpid(), "started_ticks": 0, "found": found}
+    text = {"boot": "another", "pids": "pid:[1]", "pid": os.getpid(), "started_ticks": 0, "found": found}
     (cpus.parent / frequency.JOURNAL).write_text(json.dumps(text))
     frequency.recover()
     assert least(cpus) == {FOUND}
+    assert not (cpus.parent / frequency.JOURNAL).exists()
 
 
 @pytest.mark.parametrize(("backend", "why"), [("netns", "cannot be set"), ("sim", "")])

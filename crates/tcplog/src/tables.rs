@@ -75,7 +75,7 @@ pub struct Converted {
     pub notes: Vec<String>,
     /// Whether it ended because it had the size that it was to have.
     pub is_limited: bool,
-    /// Flows whose end found no room: they are in the totals alone.
+    /// Flows whose end found no room: what was not recorded of them before is in the totals alone.
     pub unrecorded: u64,
     /// Flows: local address;port-remote address;port; of many, the first [`LISTED`].
     pub flow_list: Vec<String>,
@@ -342,7 +342,9 @@ impl Work {
         let rest = self.flows.give_up_all();
         // What is said of all packets comes first.
         let of_flows = std::mem::take(&mut self.account);
-        rest.iter().for_each(|seen| self.tell(seen, is_cut));
+        // Where a limit left no room for a flow's end, its last words are of a moment before its last samples, too.
+        let is_limited = self.converted.is_limited;
+        rest.iter().for_each(|seen| self.tell(seen, is_cut || (is_limited && !seen.is_over())));
         let of_rest = std::mem::replace(&mut self.account, of_flows);
         let counted = self.counted.take().unwrap_or_else(|| self.reckon(is_cut));
         self.check(&counted);
@@ -454,7 +456,8 @@ impl Work {
         if counted.unrecorded > 0 && !self.converted.is_limited {
             let unrecorded = counted.unrecorded;
             self.breach(format!(
-                "{unrecorded} flows ended when there was no room to record their end: they are in the totals only"
+                "{unrecorded} flows ended when there was no room to record their end: what was not recorded of them \
+                 before is in the totals only"
             ));
         }
         for entry in counted.entries.iter().filter(|entry| entry.disposition == Some(Disposition::Logged)) {

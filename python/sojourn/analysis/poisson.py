@@ -102,11 +102,13 @@ def _of_probes(run: Run) -> pl.DataFrame:
     of a true Poisson process is none.
     """
     sent = run.measured.filter(pl.col("schedule") == "poisson")
-    refused = set(run.blocks.filter(pl.col("local_drops") > 0)["block"].to_list())
+    # Replies that were dropped leave all departures known.
+    refused = (pl.col("local_drops") > 0) & (pl.col("sent") < pl.col("count"))
+    lacking = set(run.blocks.filter(refused)["block"].to_list())
     found = []
     for rows in sent.partition_by("block", maintain_order=True):
         one = rows.sort("seq")
-        is_whole = one["block"][0] not in refused and bool((np.diff(one["seq"].to_numpy().astype(np.int64)) == 1).all())
+        is_whole = one["block"][0] not in lacking and bool((np.diff(one["seq"].to_numpy().astype(np.int64)) == 1).all())
         fit = exponential(np.diff(_departures(one)).astype(np.float64)) if is_whole else None
         if fit is not None:
             found.append((one["device"][0], one["cell"][0], fit.statistic, fit.p))

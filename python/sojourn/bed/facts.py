@@ -91,6 +91,8 @@ def facts(backend: Backend, topology: Topology, spec: BedSpec, cores: DeviceCore
         del stable["bed"]["spec"]["paths"]
     if spec.layout is None:
         del stable["bed"]["spec"]["addresses"]  # drawn with the layout alone
+    if "frequency" in spec.switches:
+        stable["machine"]["cpu"].pop("frequency_min_khz", None)  # what is switched is told with the switches
     layout = None if spec.layout is None else _take_layout(stable)
     return {
         "schema": "sojourn.bed",
@@ -104,9 +106,11 @@ def facts(backend: Backend, topology: Topology, spec: BedSpec, cores: DeviceCore
 
 
 def _take_layout(stable: dict[str, Any]) -> dict[str, Any]:
-    """Takes out what each session draws: seed, cores of the ends, addresses and MACs, and with them the neighbours."""
+    """Takes out what each session draws: seed, cores of the ends, addresses, MACs, neighbours, switches."""
     bed, hosts = stable["bed"], stable["hosts"]
     layout = {key: bed["spec"].pop(key) for key in ("layout", "addresses", "prober_cpu", "responder_cpu")}
+    if bed["spec"]["switches"]:
+        layout["switches"] = bed["spec"].pop("switches")
     layout |= {"device_cpu": bed.pop("device_cpu"), "paths": [dict(path) for path in bed["paths"]]}
     kept = ("path", "a_dev", "b_dev", "rated")
     bed["paths"] = [

@@ -18,8 +18,13 @@ use crate::stream::findings::{MISFIT, gaps};
 pub enum Departed {
     /// It was made, of times by these stamps.
     Tested(Fit, Source),
-    /// Our own machine refused so many probes: what is between two departures is not one time.
-    Refused(u64),
+    /// Our own machine refused some probes: what is between two departures is not one time.
+    Refused {
+        /// Frames that it dropped, replies among them.
+        dropped: u64,
+        /// Probes that were asked for and not sent.
+        unsent: u64,
+    },
 }
 
 impl Departed {
@@ -28,8 +33,11 @@ impl Departed {
         if measured.block.schedule != sojourn_probe::Schedule::Poisson.name() {
             return None;
         }
-        if measured.block.counts.local_drops > 0 {
-            return Some(Self::Refused(measured.block.counts.local_drops));
+        let counts = measured.block.counts;
+        let (dropped, unsent) = (counts.local_drops, u64::from(measured.block.count).saturating_sub(counts.sent));
+        // Of a block that was stopped some are not sent, and dropped replies leave all departures known.
+        if dropped > 0 && unsent > 0 {
+            return Some(Self::Refused { dropped, unsent });
         }
         let probes: Vec<&Probe> = measured.probes.iter().filter(|probe| !probe.is_warmup).collect();
         let source = probes.first()?.departure.source;
@@ -51,8 +59,9 @@ impl Departed {
         match self {
             Self::Tested(fit, Source::User) => format!("{}; of the calls to send", gaps(*fit)),
             Self::Tested(fit, _) => gaps(*fit),
-            Self::Refused(count) => format!(
-                "the gaps as sent were not tested for an exponential distribution: this machine refused {count} probes"
+            Self::Refused { dropped, unsent } => format!(
+                "the gaps as sent were not tested for an exponential distribution: this machine dropped {dropped} frames \
+                 and did not send {unsent} of the probes"
             ),
         }
     }
@@ -63,7 +72,7 @@ impl Departed {
             Self::Tested(fit, source) => json!({
                 "a2": fit.a2, "critical": fit.critical(MISFIT), "p": fit.p, "n": fit.n, "source": source.name(),
             }),
-            Self::Refused(_) => Value::Null,
+            Self::Refused { .. } => Value::Null,
         }
     }
 }

@@ -285,7 +285,9 @@ fn broken_off(footer: &Value) -> Option<String> {
     let packets = grouped(left_out("in") + left_out("out"));
     let flows = match footer["flows_unrecorded"].as_u64().unwrap_or_default() {
         0 => String::new(),
-        flows => format!("; {} flows that ended then are in the totals only", grouped(flows)),
+        flows => {
+            format!("; {} flows ended then: what was not recorded of them before is in the totals only", grouped(flows))
+        }
     };
     Some(format!("{why}: {packets} packets after that were counted and not logged{flows}"))
 }

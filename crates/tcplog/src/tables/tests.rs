@@ -292,10 +292,13 @@ fn a_log_that_its_limit_ended_is_trusted_for_what_it_holds() {
     let mut account = Account::default();
     let mut totals: Totals = zeros();
     let (ended, open) = (4_000, 1_000);
-    let mut flow = |spool: &mut Spool, cookie: u64, has_ended: bool| {
+    let early = 10_000;
+    let slot_of = |cookie| if cookie == early { 2 } else { 1 };
+    let gone = |spool: &mut Spool, flow: &Flow| spool.gone(slot_of(flow.cookie), flow, [Tally::default(); 2]);
+    let mut flow = |spool: &mut Spool, cookie: u64, packets: u64| {
         let sample = Sample {
             kind: kind::SAMPLE,
-            slot: 1,
+            slot: slot_of(cookie),
             number: totals.number,
             time_ns: cookie,
             cookie,
@@ -306,36 +309,45 @@ fn a_log_that_its_limit_ended_is_trusted_for_what_it_holds() {
         spool.event(0, &bytes(&sample));
         let mut flow: Flow = zeros();
         (flow.cookie, flow.first_ns, flow.verdict, flow.family) = (cookie, 1, 1, 2);
-        (flow.directions[0].seen, flow.directions[0].segments) = (1, 1);
-        flow.directions[0].dispositions[disposition::LOGGED] = 1;
-        flow.directions[0].segments_of_dispositions[disposition::LOGGED] = 1;
+        (flow.directions[0].seen, flow.directions[0].segments) = (packets, packets);
+        flow.directions[0].dispositions[disposition::LOGGED] = packets;
+        flow.directions[0].segments_of_dispositions[disposition::LOGGED] = packets;
         totals.number += 1;
         (totals.seen[0], totals.segments[0]) = (totals.seen[0] + 1, totals.segments[0] + 1);
         totals.dispositions[0][disposition::LOGGED] += 1;
         totals.segments_of_dispositions[0][disposition::LOGGED] += 1;
-        if has_ended {
-            spool.gone(1, &flow, [Tally::default(); 2]);
-        }
-        let _ = spool.flush();
         flow
     };
-    (1..=ended).for_each(|cookie| account.add_gone(&flow(&mut spool, cookie, true)));
+    // One of which something is said before the limit, a sample follows, and its end finds no room.
+    let known = flow(&mut spool, early, 1);
+    spool.flow(slot_of(early), &known);
+    let known = flow(&mut spool, early, 2);
+    for cookie in 1..=ended {
+        let flow = flow(&mut spool, cookie, 1);
+        gone(&mut spool, &flow);
+        let _ = spool.flush();
+        account.add_gone(&flow);
+    }
+    gone(&mut spool, &known);
+    account.add_gone(&known);
     assert!(spool.is_broken() && spool.length() <= limit);
-    let last: Vec<Flow> = (ended + 1..=ended + open).map(|cookie| flow(&mut spool, cookie, false)).collect();
+    let last: Vec<Flow> = (ended + 1..=ended + open).map(|cookie| flow(&mut spool, cookie, 1)).collect();
+    let _ = spool.flush();
     account.add_totals(&totals);
     last.iter().for_each(|flow| account.add_flow(flow));
     account.leave_out(Disposition::Broken, spool.left_out());
     assert_eq!(account.check(), Ok(()));
     spool.begin_end();
-    last.iter().for_each(|flow| spool.gone(1, flow, [Tally::default(); 2]));
+    last.iter().for_each(|flow| gone(&mut spool, flow));
     spool.account(&account);
     spool.end().unwrap();
     let converted = convert_in(&folder);
     assert_eq!(converted.problems, [""; 0]);
     assert!(converted.is_conserved && converted.is_whole && converted.is_limited);
     assert!(converted.unrecorded > 1_000 && converted.records >= 50, "{} {}", converted.unrecorded, converted.records);
-    assert_eq!(converted.flows + converted.unrecorded, ended + open, "each open flow has its last word");
-    assert_eq!(total(&converted, None), ended + open);
+    // The early one is known, and its end is not.
+    assert_eq!(converted.flows + converted.unrecorded, ended + open + 2, "each open flow has its last word");
+    assert_eq!(total(&converted, None), ended + open + 2);
     fs::remove_dir_all(&folder).unwrap();
 }
 

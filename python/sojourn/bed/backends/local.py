@@ -167,20 +167,21 @@ class LocalMachine:
         frequency.require()
 
     def keep_frequency(self, *, highest: bool) -> None:
-        """At its highest by cpufreq, with a journal and a guardian that gives it back."""
+        """At its highest by cpufreq, with a journal and a guardian; what a dead run left is given back first."""
+        frequency.recover()
         if highest:
             self._highest = frequency.Highest()
 
     def let_go(self) -> None:
         """End what counts events of the processors, what keeps them awake, and what holds their clock."""
-        if self._highest is not None:
-            self._highest.close()
-            self._highest = None
         if self._counters is not None:
             self._counters.close()
         if self._awake is not None:
             self._awake.close()
             self._awake = None
+        highest, self._highest = self._highest, None
+        if highest is not None:
+            highest.close()
 
 
 def ours_ticks() -> int:
