@@ -68,6 +68,8 @@ class Done:
     """Round trips measured under working conditions."""
     begun_ns: float
     """When the first flow began."""
+    joined_ns: float
+    """When the flows of the last algorithm began; `begun_ns` where there is one algorithm."""
 
     @property
     def direction(self) -> str:
@@ -95,11 +97,10 @@ def trials_of(run: Run) -> list[Done]:
     sent = sent.filter(pl.col("part") == pl.col("part").max().over("block"))
     by_block = {int(block): frame for (block,), frame in sent.partition_by("block", as_dict=True).items()}
     probes = {int(block): frame for (block,), frame in run.measured.partition_by("block", as_dict=True).items()}
-    asked = run.plan.get("load", {})
-    start_up, lasts = (float(nanoseconds(asked.get(key, "0s")) or 0) for key in ("start_up", "duration"))
+    parts = parts_of(run)
     links, queues = links_of(run), queues_of(run)
     found = [
-        one(entry, probes[block], by_block[block], (start_up, lasts), links.get(block) or links_by_cable(run, entry))
+        one(entry, probes[block], by_block[block], parts, links.get(block) or links_by_cable(run, entry))
         for block, entry in sorted(told.items())
         if block in probes and block in by_block
     ]
@@ -109,6 +110,12 @@ def trials_of(run: Run) -> list[Done]:
             {key: value for key, value in queues.get(each.block, {}).items() if key[1].split()[0] in ways}
         )
     return found
+
+
+def parts_of(run: Run) -> tuple[float, float]:
+    """How long the start-up and the working conditions after it last, in ns, by the plan."""
+    asked = run.plan.get("load", {})
+    return float(nanoseconds(asked.get("start_up", "0s")) or 0), float(nanoseconds(asked.get("duration", "0s")) or 0)
 
 
 def told_by(run: Run, purpose: str) -> dict[int, dict[str, Any]]:
@@ -185,7 +192,7 @@ def one(
             values |= convergence_of(own, joined, working.end, way)
     return Done(
         int(entry["block"]), str(entry["device"]), int(entry["cell"]), int(entry["round"]), dict(entry["factors"]),
-        values, len(rtts(busy)), begun,
+        values, len(rtts(busy)), begun, joined,
     )  # fmt: skip
 
 
