@@ -421,6 +421,20 @@ def test_working_round_trips_begin_after_the_joining_in_figures_as_in_tables(tmp
     assert "join 2 s after the first, and working conditions begin 3 s after" in captions["load_timeline"]
 
 
+@pytest.mark.parametrize("left", [0, 1])
+def test_a_flow_without_readings_takes_the_shares_with_it(left: int, tmp_path: Path) -> None:
+    """The file of the application that joined is missing, or was cut after one reading of each trial."""
+    folder = made_up(tmp_path / "run", Truth(fair_after_s=3.0), sessions=3, sets=MIX)
+    for path in folder.records.glob("tcp_readings-*.arrow"):
+        rows = pl.read_ipc_stream(path)
+        kept = rows.filter((pl.col("connection") == 0) | (pl.col("number") < left))
+        write_table(path, "tcp_readings", kept)
+    _, _, rows = judged(folder)
+    quantities = {quantity for quantity, *_ in rows}
+    assert not quantities & {"share", "goodput", "convergence", "converged"}
+    assert rows["rtt_working", "mean", "up"]["n"] == 9
+
+
 @pytest.mark.parametrize("words", ["cubic+", "+reno", "a+b+c+d+e"])
 def test_a_mix_that_is_none_is_refused(words: str) -> None:
     with pytest.raises(RequestError, match=r"load.congestion"):

@@ -188,8 +188,9 @@ def one(
         values |= flows_of(readings, local, working, way, links.get(way))
         if len(groups := groups_of(entry, way)) > 1:
             own = of_flows(readings, local)
-            values |= shares_of(goodputs_of(own, working), groups, way)
-            values |= convergence_of(own, joined, working.end, way)
+            if (rates := goodputs_of(own, working)).keys() >= local:  # of some flows alone, every share is too large
+                values |= shares_of(rates, groups, way)
+                values |= convergence_of(own, joined, working.end, way)
     return Done(
         int(entry["block"]), str(entry["device"]), int(entry["cell"]), int(entry["round"]), dict(entry["factors"]),
         values, len(rtts(busy)), begun, joined,
@@ -258,11 +259,10 @@ def of_flows(readings: pl.DataFrame, local: set[str]) -> pl.DataFrame:
 
 
 def goodputs_of(readings: pl.DataFrame, span: Span) -> dict[str, float]:
-    """The goodput of each flow in a part of a trial; 0 where it was read less than twice."""
+    """The goodput of each flow in a part of a trial, of those that were read twice or more in it."""
     flows = readings.filter(span.holds("read_after_ns")).sort("read_after_ns").partition_by("local", as_dict=True)
     found = {str(local): changes(flow) for (local,), flow in flows.items()}
-    every = dict.fromkeys(readings["local"].unique().to_list(), 0.0)
-    return every | {local: change.acked_bps for local, change in found.items() if change is not None}
+    return {local: change.acked_bps for local, change in found.items() if change is not None}
 
 
 @dataclass(frozen=True, slots=True)
