@@ -36,6 +36,7 @@ from sojourn.analysis.samples import curve_of, thinned
 from sojourn.analysis.sessions import beside, figure_of
 from sojourn.analysis.stream_budget import scatter_of, uncovered
 from sojourn.analysis.study import Study
+from sojourn.analysis.tcp_trials import figured
 from sojourn.analysis.tester import incomplete, probing_findings, stamp_sources, truncated
 from sojourn.analysis.wording import DASH, counted, fixed, percent
 from sojourn.devices import called
@@ -43,7 +44,6 @@ from sojourn.methods.tcp_load.analyse.conserved import frame_of, judged
 from sojourn.methods.tcp_load.analyse.queues import unaccounted
 from sojourn.methods.tcp_load.analyse.trials import (
     Done,
-    figured,
     logged_of,
     parts_of,
     rtts,

@@ -7,7 +7,7 @@ nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +16,7 @@ import polars as pl
 from sojourn.analysis.finding import Place
 from sojourn.analysis.links.cables import cables_of
 from sojourn.analysis.rates import jain
+from sojourn.analysis.tcp_trials import LOG, told_by
 from sojourn.methods.tcp_load.analyse.conserved import ways_of
 from sojourn.methods.tcp_load.analyse.queues import PIPES, WAYS, queues_of
 from sojourn.methods.tcp_load.analyse.shares import convergence_of, groups_of, joined_ns, shares_of
@@ -41,9 +42,6 @@ WITH_TIMESTAMPS = 1
 
 WIRE_BYTES = 24
 """What a frame takes on a rated cable beside its bytes without FCS: preamble, FCS, gap."""
-
-LOG = "log"
-"""The purpose of trials that have the log of TCP's state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,12 +116,6 @@ def parts_of(run: Run) -> tuple[float, float]:
     return float(nanoseconds(asked.get("start_up", "0s")) or 0), float(nanoseconds(asked.get("duration", "0s")) or 0)
 
 
-def told_by(run: Run, purpose: str) -> dict[int, dict[str, Any]]:
-    """What the log says of the trials of a purpose, by block; trials of earlier versions were all measured."""
-    told = {int(entry["block"]): entry for entry in run.log if entry.get("event") == "load-trial"}
-    return {block: entry for block, entry in told.items() if entry.get("purpose", "measure") == purpose}
-
-
 def logged_of(run: Run) -> pl.DataFrame:
     """The trials that have the log: device, cell, flows, direction, congestion, pipe, block, records."""
     kinds = {"device": pl.String, "cell": pl.Int32, "flows": pl.Int64, "direction": pl.String, "congestion": pl.String,
@@ -154,15 +146,6 @@ def ways_logged(run: Run) -> list[tuple[Place, int, Way]]:
             place = Place(str(entry["device"]), int(entry["cell"]))
             found += [(place, block, way) for way in ways_of(run.folder.path, who, block, skipped=skipped)]
     return found
-
-
-def figured(run: Run) -> Run:
-    """The run without the trials that have the log: they are in no figure, and what disturbed them neither."""
-    logged = list(told_by(run, LOG))
-    if not logged:
-        return run
-    left = ~pl.col("block").is_in(logged)
-    return replace(run, blocks=run.blocks.filter(left), probes=run.probes.filter(left))
 
 
 def one(
