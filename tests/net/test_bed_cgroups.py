@@ -11,14 +11,19 @@ import time
 import uuid
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 import sojourn
 from sojourn.bed import BedSpec, build_bed, cgroups
+from sojourn.bed.cgroups import unified_root
 from sojourn.bed.clean import clean
 from sojourn.errors import MachineError
 from tests.net.busy_machine import await_that
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 PACKAGE = Path(sojourn.__file__).parent.parent
 pytestmark = [
@@ -65,6 +70,26 @@ def test_a_bed_that_was_not_asked_for_cgroups_makes_none(run: str) -> None:
     with build_bed(BedSpec(), run) as bed:
         assert left_of(run) == []
         with pytest.raises(MachineError, match="has no cgroup"):
+            bed.backend.cgroup("a")
+
+
+def none_mounted() -> Path:
+    """A machine without the unified hierarchy."""
+    return unified_root("")
+
+
+@pytest.mark.parametrize(
+    ("root", "why"), [(none_mounted, "no unified cgroup hierarchy"), (lambda: Path("/sys"), "cannot be made")]
+)
+def test_a_bed_that_cannot_have_cgroups_stands_without_and_says_why(
+    root: Callable[[], Path], why: str, run: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cgroups, "unified_root", root)
+    with build_bed(BedSpec(cgroups=True), run) as bed:
+        assert not bed.backend.unprivileged
+        assert any(why in one for one in bed.backend.missing)
+        assert bed.backend.run("a", ["echo", "here"]).strip() == "here"
+        with pytest.raises(MachineError, match=why):
             bed.backend.cgroup("a")
 
 

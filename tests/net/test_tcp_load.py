@@ -7,6 +7,8 @@ import json
 import os
 import shutil
 import subprocess
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,9 +16,11 @@ import polars as pl
 import pytest
 
 from sojourn.analysis import analyse
-from sojourn.conduct import Screen, conduct, create_folder
+from sojourn.bed import cgroups
+from sojourn.conduct import Screen, conduct, create_folder, tcp_hosts
 from sojourn.methods.tcp_load.measure import Loads
 from sojourn.plan import load_plan
+from sojourn.records.log import read_log
 from sojourn.statistics.interval import student_t
 from tests.net.busy_machine import await_that, retried, undisturbed
 from tests.net.here import sojourn_here
@@ -24,7 +28,7 @@ from tests.unit.chrome_trace import checked
 from tests.unit.printed_json import printed
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Callable
 
     from sojourn.bed import Bed
     from sojourn.plan.trial import Trial
@@ -43,6 +47,7 @@ SETS = (
     "load.idle=500ms", "load.start_up=1s", "load.duration=2s", "load.pause=50ms", "load.at_most=2min",
 )  # fmt: skip
 PORT = 5201
+FAKE = Path(__file__).parents[1] / "unit/fake_tcplog.py"
 
 
 def iperf_bps(bed: Bed, path: str) -> float:
@@ -115,6 +120,35 @@ def test_round_trips_grow_by_the_queue_and_iperf3_gets_as_much(tmp_path: Path, m
     half = (goodput["ci_high"] - goodput["ci_low"]) / 2
     with undisturbed():  # held up at the end of its omitted second, iperf3 counts more than the link carries
         assert abs(goodput["estimate"] - iperf.estimate) <= np.hypot(half, iperf.half_width) + 0.01 * capacity
+
+
+def no_cgroups(patch: pytest.MonkeyPatch) -> str:
+    """No folder of cgroups can be made, as where the hierarchy is mounted read-only."""
+    patch.setattr(cgroups, "unified_root", lambda: Path("/sys"))
+    return "cannot be made"
+
+
+def no_programs(patch: pytest.MonkeyPatch) -> str:
+    """The kernel refuses the log's programs when the only trial with the log begins."""
+    patch.setattr(tcp_hosts, "log_argv", lambda _, attach: [sys.executable, str(FAKE), "tcplog", "serve", attach])
+    patch.setenv("FAKE_ERROR_AT", "1:3:the kernel refuses the programs")
+    return "the kernel refuses the programs"
+
+
+@pytest.mark.parametrize("lacking", [no_cgroups, no_programs])
+def test_a_machine_that_cannot_log_measures_all_the_same(
+    lacking: Callable[[pytest.MonkeyPatch], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    why, plan = lacking(monkeypatch), load_plan("bufferbloat", sets=[*SETS, "load.rounds=2", "host.fifo=false"])
+    folder = create_folder(plan, tmp_path / "run")
+    conduct(plan, folder, Screen(io.StringIO()))
+    told = read_log(folder.log)
+    assert [entry["logged"] for entry in told if entry["event"] == "load-trial"] == [None] * 3
+    assert [why in entry["why"] for entry in told if entry["event"] == "unlogged"] == [True]
+    analyse(folder.path)
+    rows = {(row["quantity"], row["statistic"]): row for row in json.loads(folder.results.read_text())}
+    assert rows["goodput", "down"]["n"] == 2
+    assert rows["goodput", "down"]["estimate"] > 0
 
 
 def test_why_and_timeline_answer_from_the_run_folder(tmp_path: Path) -> None:

@@ -40,6 +40,15 @@ def test_iperf3_tells_rates_losses_and_round_trips_in_our_units() -> None:
     assert udp["loss", "UDP", "mean"] == 0
 
 
+def test_an_rtt_of_iperf3_that_was_not_measured_is_left_out(tmp_path: Path) -> None:
+    """Of a reversed transfer, iperf3 writes an RTT of 0 µs."""
+    told = json.loads((FILES / "iperf3.json").read_text())
+    told["end"]["streams"][0]["sender"] |= {"min_rtt": 0, "mean_rtt": 0, "max_rtt": 0}
+    (tmp_path / "reversed.json").write_text(json.dumps(told))
+    found = {kind for kind, *_ in figures(read_result(tmp_path / "reversed.json"))}
+    assert found == {"throughput"}
+
+
 def test_irtt_tells_nanoseconds_packed_or_not(tmp_path: Path) -> None:
     plain = FILES / "irtt.json"
     stats = json.loads(plain.read_text())["stats"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tarfile
 from pathlib import Path
 
@@ -49,6 +50,22 @@ def test_lost_probes_are_counted_in_comments(run: Run) -> None:
     lost = run.measured["rtt"].null_count()
     told = [line for line in hdr_log(run.folder).splitlines() if "without an answer" in line]
     assert sum(int(line.partition(": ")[2].split()[0]) for line in told) == lost
+
+
+def test_trials_with_the_log_of_tcps_state_are_left_out(run: Run) -> None:
+    """They are in no figure: what the log costs would be in their times."""
+    blocks = run.measured["block"].unique().sort().to_list()
+    told = [{"event": "load-trial", "block": block, "purpose": purpose}
+            for block, purpose in zip(blocks, ["log", "measure"], strict=False)]  # fmt: skip
+    before = lines_of(run)
+    with run.folder.log.open("a") as log:
+        log.writelines(json.dumps(event) + "\n" for event in told)
+    assert len(lines_of(run)) == len(before) - 1 == len(blocks) - 1
+
+
+def lines_of(run: Run) -> list[str]:
+    """The histograms of the log."""
+    return [line for line in hdr_log(run.folder).splitlines() if line.startswith("Tag=")]
 
 
 def test_the_command_writes_a_file_and_refuses_streams(run: Run, tmp_path: Path) -> None:

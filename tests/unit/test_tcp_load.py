@@ -61,6 +61,8 @@ class Truth:
     missing: int = 0
     vanished: int = 0
     """Packets that arrived at a pipe of the emulator and are in no other of its counters."""
+    early: float = 1.0
+    """How many times the bloat of the working conditions there is before these."""
     fair_after_s: float | None = None
     """Where two algorithms share a path: when the flow that joins has as much as the first; before it has a tenth."""
 
@@ -103,7 +105,9 @@ def made_up_trial(
     bloat *= 5 if trial.purpose == "log" else 1  # its figures are nobody's
     n, interval = trial.count or 0, trial.factors.interval_ns
     at = start + np.arange(n) * interval
-    rtt = truth.idle_ms + rng.gamma(2, 0.01, n) + np.where(at >= begun, bloat + rng.normal(0, 2, n), 0.0)
+    joins = plan.load.join_ns if len(trial.factors.algorithms) > 1 else 0
+    times = np.where(at < begun + joins + plan.load.start_up_ns, truth.early, 1.0)
+    rtt = truth.idle_ms + rng.gamma(2, 0.01, n) + np.where(at >= begun, times * bloat + rng.normal(0, 2, n), 0.0)
     lost = (at >= begun) & (rng.random(n) < truth.unanswered)
     arrival = [None if gone else int(when + ms * MS) for when, ms, gone in zip(at, rtt, lost, strict=True)]
     stamps = [None if gone else "kernel" for gone in lost]
@@ -123,7 +127,6 @@ def made_up_trial(
     }  # fmt: skip
     ways = ("down", "up") if trial.factors.direction == "both" else (trial.factors.direction,)
     readings = []
-    joins = plan.load.join_ns if len(trial.factors.algorithms) > 1 else 0
     for way, (flow, bps) in product(ways, enumerate(truth.goodput_bps)):
         late = joins if flow else 0
         for number in range((joins - late + plan.load.start_up_ns + plan.load.duration_ns) // (100 * MS)):
@@ -405,6 +408,34 @@ def test_algorithms_that_share_a_path_have_shares_and_a_time_of_convergence(
     write_report(tmp_path / "run")
     tables = {table.name: table for table in all_tables(Run.read(tmp_path / "run"))}
     assert [row[6].text for row in tables["shares"].rows] == ["cubic", "reno"]
+
+
+def test_working_round_trips_begin_after_the_joining_in_figures_as_in_tables(tmp_path: Path) -> None:
+    """Until the joining's start-up is over, the queue is five times as long: no distribution may have that in it."""
+    truth = Truth(fair_after_s=3.0, early=5.0)
+    _, _, rows = judged(made_up(tmp_path / "run", truth, sessions=3, sets=MIX))
+    of_trials = rows["rtt_working", "p50", "up"]["estimate"]
+    found = pl.read_parquet(tmp_path / "run/analysis/samples/load_quantiles.parquet")
+    working = found.filter(state="working")["rtt_ns"]
+    assert working.max() < 1.5 * of_trials
+    assert working.max() > of_trials > found.filter(state="idle")["rtt_ns"].max()
+    write_report(tmp_path / "run")
+    captions = {figure.name: figure.caption for figure in all_figures(Run.read(tmp_path / "run"))}
+    assert "join 2 s after the first, and working conditions begin 3 s after" in captions["load_timeline"]
+
+
+@pytest.mark.parametrize("left", [0, 1])
+def test_a_flow_without_readings_takes_the_shares_with_it(left: int, tmp_path: Path) -> None:
+    """The file of the application that joined is missing, or was cut after one reading of each trial."""
+    folder = made_up(tmp_path / "run", Truth(fair_after_s=3.0), sessions=3, sets=MIX)
+    for path in folder.records.glob("tcp_readings-*.arrow"):
+        rows = pl.read_ipc_stream(path)
+        kept = rows.filter((pl.col("connection") == 0) | (pl.col("number") < left))
+        write_table(path, "tcp_readings", kept)
+    _, _, found = judged(folder)
+    quantities = {quantity for quantity, *_ in found}
+    assert not quantities & {"share", "goodput", "convergence", "converged"}
+    assert found["rtt_working", "mean", "up"]["n"] == 9
 
 
 @pytest.mark.parametrize("words", ["cubic+", "+reno", "a+b+c+d+e"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from sojourn.analysis.run import Run
+
+LOG = "log"
+"""The purpose of trials of flows under load that have the log of TCP's state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,21 @@ def interrupted(run: Run) -> Iterator[Finding]:
     if several:
         sentence = f"the log of TCP's state has a gap in {counted(len(several), 'trial')}: {several[0]['why']}"
         yield Finding("log_interrupted", sentence, float(len(several)))
+
+
+def told_by(run: Run, purpose: str) -> dict[int, dict[str, Any]]:
+    """What the log says of the trials under load of a purpose, by block; of earlier versions, all were measured."""
+    told = {int(entry["block"]): entry for entry in run.log if entry.get("event") == "load-trial"}
+    return {block: entry for block, entry in told.items() if entry.get("purpose", "measure") == purpose}
+
+
+def figured(run: Run) -> Run:
+    """The run without the trials that have the log: they are in no figure, and what disturbed them neither."""
+    logged = list(told_by(run, LOG))
+    if not logged:
+        return run
+    left = ~pl.col("block").is_in(logged)
+    return replace(run, blocks=run.blocks.filter(left), probes=run.probes.filter(left))
 
 
 def _told(run: Run) -> dict[int, dict[str, Any]]:

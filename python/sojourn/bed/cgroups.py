@@ -44,7 +44,7 @@ def make(folder: Path, hosts: Iterable[str]) -> None:
             (folder / host).mkdir()
     except OSError as error:
         remove(folder)
-        raise MachineError(f"{folder} cannot be made ({error.strerror}): cgroups of hosts need root") from error
+        raise MachineError(f"{folder} cannot be made ({error.strerror})") from error
 
 
 def remove(folder: Path) -> bool:

@@ -22,9 +22,11 @@ SYSCTLS = "/proc/sys/net/ipv4/"
 
 
 def require_root(session: Session) -> None:
-    """Refuse to go on without the right to attach programs to a host's cgroup."""
-    if session.site.bed.backend.unprivileged:
+    """Refuse to go on without the right to attach programs to a host's cgroup, or without one."""
+    backend = session.site.bed.backend
+    if backend.unprivileged:
         raise MachineError("programs in the kernel are attached to cgroups of the hosts: run this study as root")
+    backend.cgroup("a")
 
 
 def set_tcp(bed: Bed, send_buffer_bytes: int, receive_buffer_bytes: int, **more: str) -> dict[str, Any]:

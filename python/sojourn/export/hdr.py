@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sojourn.analysis.run import load
+from sojourn.analysis.tcp_trials import figured
 from sojourn.errors import MachineError, RequestError
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def hdr_log(folder: RunFolder) -> str:
         from hdrh.histogram import HdrHistogram
     except ImportError as error:
         raise MachineError("HdrHistogram's library is missing: pip install 'sojourn[hdr]'") from error
-    run = load(folder.path)
+    run = figured(load(folder.path))
     if not run.measured.height:
         raise RequestError(f"{folder.path} has no round-trip times: --to hdr takes studies of probes")
     lines = [HEAD, f"#[Round-trip times in ns of {_word(folder.path.resolve().name)}, a histogram a block]\n"]

@@ -117,12 +117,17 @@ class NetnsBackend(LocalMachine):
         self._hosts: dict[HostName, _Held] = {}
         self._started: list[subprocess.Popen[Any]] = []
         self._cgroups: Path | None = None
+        self._no_cgroups = "it was not asked for cgroups"
 
     def open(self, topology: Topology, spec: BedSpec) -> None:
         """Starts the holder and makes the namespaces; as root where it can, else in a user namespace."""
         require_tools(TOOL_PACKAGES | {k: v for one in topology.stations for k, v in one.mode.tools.items()})
         self._state.claim()
-        self._cgroups = cgroups.folder_of(self._state.mark) if spec.cgroups else None
+        if spec.cgroups:
+            try:
+                self._cgroups = cgroups.folder_of(self._state.mark)
+            except MachineError as error:
+                self._do_without_cgroups(str(error))
         self._hold([host.name for host in topology.hosts])
         self._make_cgroups()
 
@@ -148,7 +153,7 @@ class NetnsBackend(LocalMachine):
 
     def cgroup(self, host: HostName) -> str:
         if self._cgroups is None or host not in END_HOSTS:
-            raise MachineError(f"host {host.upper()} of this bed has no cgroup: they need root")
+            raise MachineError(f"host {host.upper()} of this bed has no cgroup: {self._no_cgroups}")
         return str(self._cgroups / host)
 
     def put(self, host: HostName, path: str, text: str) -> None:
@@ -217,14 +222,21 @@ class NetnsBackend(LocalMachine):
                 raise MachineError(why_no_namespaces(refusal))
 
     def _make_cgroups(self) -> None:
-        """Makes the hosts' cgroups where they were asked for; only root can."""
+        """Makes the hosts' cgroups where they were asked for; a bed that cannot have them does without."""
         if self._cgroups is None:
             return
         if self.unprivileged:
-            self._cgroups = None
-            self.missing.append("Cgroups of hosts: only root can make them.")
+            self._do_without_cgroups("only root can make them")
             return
-        cgroups.make(self._cgroups, END_HOSTS)
+        try:
+            cgroups.make(self._cgroups, END_HOSTS)
+        except MachineError as error:
+            self._do_without_cgroups(str(error))
+
+    def _do_without_cgroups(self, why: str) -> None:
+        """Go on; who needs the cgroup of a host is refused then, and told why."""
+        self._cgroups, self._no_cgroups = None, why
+        self.missing.append(f"Cgroups of hosts: {why}.")
 
     def _try_to_hold(
         self, user: Sequence[str], hosts: Sequence[HostName], stem: str, cgroup: Path | None

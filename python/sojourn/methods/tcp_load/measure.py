@@ -14,8 +14,8 @@ from sojourn.conduct.bench import Bench, Measure
 from sojourn.conduct.blocks import open_prober, probed_blocks, request
 from sojourn.conduct.connections import port_of
 from sojourn.conduct.part import without_event
-from sojourn.conduct.tcp_hosts import begin_log, end_log, set_tcp, size_packets, start_log
-from sojourn.errors import DoubtfulError
+from sojourn.conduct.tcp_hosts import begin_log, end_log, require_root, set_tcp, size_packets, start_log
+from sojourn.errors import DoubtfulError, MachineError
 from sojourn.instruments.blocks import longest_seconds
 from sojourn.instruments.tcp import DRAIN_SECONDS, TcpInstrument, tcp_argv
 from sojourn.methods.tcp_load.ask import lasts_ns
@@ -72,8 +72,8 @@ class Loads(Bench):
         probes = request(session.plan, session.site, trial)
         log = self.log if trial.purpose == LOG else None
         with session.emulators.during(trial.path, trial.block, factors.pipe, keep=trial.purpose == LOG):
-            if log is not None:
-                begin_log(session, log, trial.block, {"ppl": 1}, BOTH, keep=True)
+            if log is not None and not self._begins(log, trial.block):
+                log = None
             self.prober.ask(probes)
             self._rest(self.asked.idle_ns / 1e9)
             flows = self._load(trial)
@@ -92,6 +92,15 @@ class Loads(Bench):
             logged=logged,
         )
         time.sleep(self.asked.pause_ns / 1e9)
+
+    def _begins(self, log: LogInstrument, block: int) -> bool:
+        """Whether the trial is logged from now on; a kernel that refuses the programs does so now."""
+        try:
+            begin_log(self.session, log, block, {"ppl": 1}, BOTH, keep=True)
+        except MachineError as error:
+            tell_unlogged(self.session, error)
+            return False
+        return True
 
     def _rest(self, seconds: float) -> None:
         until = time.monotonic() + seconds
@@ -154,15 +163,24 @@ def open_loads(session: Session, clock: Clock) -> Iterator[Bench]:
 
 
 def start_log_of_both(session: Session, stack: ExitStack) -> LogInstrument | None:
-    """The log of both hosts where this part has trials for it; None where it has none, or a plain user runs it."""
+    """The log of both hosts where this part has trials for it; None where it has none, or this machine has no log.
+
+    No figure needs the log: a study goes on without it, and says why.
+    """
     if not any(trial.purpose == LOG for trial in session.part.owed):
         return None
-    if session.site.bed.backend.unprivileged:
-        why = "programs in the kernel are attached to cgroups of the hosts, which needs root"
-        session.log("unlogged", part=session.part.number, why=why)
-        session.screen.note(f"no log of TCP's state: {why}")
+    try:
+        require_root(session)
+        return start_log(session, None, stack)
+    except MachineError as error:
+        tell_unlogged(session, error)
         return None
-    return start_log(session, None, stack)
+
+
+def tell_unlogged(session: Session, why: MachineError) -> None:
+    """Tell the log and the screen that there is no log of TCP's state."""
+    session.log("unlogged", part=session.part.number, why=str(why))
+    session.screen.note(f"no log of TCP's state: {why}")
 
 
 def start_end(session: Session, host: HostName, turn: int, stack: ExitStack) -> TcpInstrument:

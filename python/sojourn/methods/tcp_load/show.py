@@ -310,11 +310,25 @@ def over_time(run: Run) -> Figure | None:
         role=pl.lit("point"),
     )
     caption = (
-        "Round trips of all trials over the time since their flows began. Before, the path is idle; working conditions "
-        f"begin {run.plan.get('load', {}).get('start_up', NOTHING)} after it."
+        "Round trips of all trials over the time since their first flows began. Before, the path is idle"
+        f"{working_begins(run)}."
     )
     chart = Lines(Axis("Time since the flows began (s)"), Axis("Round trip (ms)", zero=True), joined=False)
     return figure("load_timeline", "Round trips as flows begin", caption, rows, chart)
+
+
+def working_begins(run: Run) -> str:
+    """When working conditions begin, as an end of a sentence; later where flows join."""
+    plan = run.plan.get("load", {})
+    start_up, join = (as_written(plan.get(name)) for name in ("start_up", "join"))
+    joined = ["+" in str(row["congestion"]) for row, _ in cells_of(run)]
+    if not any(joined):
+        return f"; working conditions begin {start_up} after it"
+    alone = "" if all(joined) else ", or of the only one"
+    return (
+        f"; the flows of further algorithms join {join} after the first, and working conditions begin {start_up} "
+        f"after the beginning of the last algorithm's flows{alone}"
+    )
 
 
 def distributions(run: Run) -> Figure | None:

@@ -93,7 +93,9 @@ def _iperf3(value: dict[str, Any]) -> Iterator[Theirs]:
     for number, stream in enumerate(streams if isinstance(streams, list) else [], start=1):
         for key, statistic in (("min_rtt", "min"), ("mean_rtt", "mean"), ("max_rtt", "max")):
             of = f"TCP's smoothed RTT, stream {number}"
-            yield from _one(ROUND_TRIP, of, statistic, _at(stream, "sender", key), 1e3)
+            told = _at(stream, "sender", key)
+            if told != 0:  # where the peer sends (-R), iperf3 has no RTT, and writes 0
+                yield from _one(ROUND_TRIP, of, statistic, told, 1e3)
 
 
 IRTT = (("rtt", ROUND_TRIP, "RTT"), ("send_delay", ONE_WAY, "send delay"), ("receive_delay", ONE_WAY, "receive delay"),

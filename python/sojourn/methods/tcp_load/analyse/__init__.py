@@ -36,13 +36,21 @@ from sojourn.analysis.samples import curve_of, thinned
 from sojourn.analysis.sessions import beside, figure_of
 from sojourn.analysis.stream_budget import scatter_of, uncovered
 from sojourn.analysis.study import Study
+from sojourn.analysis.tcp_trials import figured
 from sojourn.analysis.tester import incomplete, probing_findings, stamp_sources, truncated
 from sojourn.analysis.wording import DASH, counted, fixed, percent
 from sojourn.devices import called
 from sojourn.methods.tcp_load.analyse.conserved import frame_of, judged
 from sojourn.methods.tcp_load.analyse.queues import unaccounted
-from sojourn.methods.tcp_load.analyse.trials import Done, figured, logged_of, rtts, series, trials_of, ways_logged
-from sojourn.units import nanoseconds
+from sojourn.methods.tcp_load.analyse.trials import (
+    Done,
+    logged_of,
+    parts_of,
+    rtts,
+    series,
+    trials_of,
+    ways_logged,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -339,13 +347,14 @@ def _timeline(run: Run, several: Sequence[Done]) -> pl.DataFrame:
 
 def _quantiles(run: Run, several: Sequence[Done]) -> pl.DataFrame:
     """The distribution of round trips, idle and working: device, cell, state, exceedance, rtt_ns."""
-    asked = run.plan.get("load", {})
-    skip = float(nanoseconds(asked.get("start_up", "0s")) or 0)
-    by_block = {one.block: one for one in several}
-    begun = pl.col("block").replace_strict(
-        {block: one.begun_ns for block, one in by_block.items()}, default=None, return_dtype=pl.Float64
-    )
-    known = run.measured.with_columns(begun.alias("begun_ns")).drop_nulls("begun_ns")
+    start_up, lasts = parts_of(run)
+    times = pl.DataFrame(
+        [(one.block, one.begun_ns, one.joined_ns + start_up) for one in several],
+        schema={"block": pl.Int32, "begun_ns": pl.Float64, "working_ns": pl.Float64}, orient="row",
+    )  # fmt: skip
+    known = run.measured.join(times, on="block")
+    idle = pl.col("arrival_ns") < pl.col("begun_ns")
+    working = pl.col("departure_ns").is_between("working_ns", pl.col("working_ns") + lasts, closed="left")
     curves = [
         pl.DataFrame(
             schema={
@@ -357,9 +366,8 @@ def _quantiles(run: Run, several: Sequence[Done]) -> pl.DataFrame:
             }
         )
     ]
-    for state, part in (("idle", known.filter(pl.col("arrival_ns") < pl.col("begun_ns"))),
-                        ("working", known.filter(pl.col("departure_ns") >= pl.col("begun_ns") + skip))):  # fmt: skip
-        for (device, cell), own in sorted(part.partition_by("device", "cell", as_dict=True).items()):
+    for state, within in (("idle", idle), ("working", working)):
+        for (device, cell), own in sorted(known.filter(within).partition_by("device", "cell", as_dict=True).items()):
             if len(values := rtts(own)):
                 named = (
                     pl.lit(device).alias("device"),

@@ -47,7 +47,10 @@ def joined_ns(entry: dict[str, Any]) -> float:
 
 
 def shares_of(rates: dict[str, float], groups: Sequence[set[str]], way: str) -> dict[tuple[str, str], float]:
-    """The share of each algorithm in the goodput of all; nothing where there is one algorithm."""
+    """The share of each algorithm in the goodput of all; nothing where there is one algorithm.
+
+    `rates` has every flow of the groups.
+    """
     total = sum(rates.values())
     if len(groups) < 2 or not total:
         return {}

@@ -7,7 +7,7 @@ nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +16,7 @@ import polars as pl
 from sojourn.analysis.finding import Place
 from sojourn.analysis.links.cables import cables_of
 from sojourn.analysis.rates import jain
+from sojourn.analysis.tcp_trials import LOG, told_by
 from sojourn.methods.tcp_load.analyse.conserved import ways_of
 from sojourn.methods.tcp_load.analyse.queues import PIPES, WAYS, queues_of
 from sojourn.methods.tcp_load.analyse.shares import convergence_of, groups_of, joined_ns, shares_of
@@ -42,9 +43,6 @@ WITH_TIMESTAMPS = 1
 WIRE_BYTES = 24
 """What a frame takes on a rated cable beside its bytes without FCS: preamble, FCS, gap."""
 
-LOG = "log"
-"""The purpose of trials that have the log of TCP's state."""
-
 
 @dataclass(frozen=True, slots=True)
 class Link:
@@ -68,6 +66,8 @@ class Done:
     """Round trips measured under working conditions."""
     begun_ns: float
     """When the first flow began."""
+    joined_ns: float
+    """When the flows of the last algorithm began; `begun_ns` where there is one algorithm."""
 
     @property
     def direction(self) -> str:
@@ -95,11 +95,10 @@ def trials_of(run: Run) -> list[Done]:
     sent = sent.filter(pl.col("part") == pl.col("part").max().over("block"))
     by_block = {int(block): frame for (block,), frame in sent.partition_by("block", as_dict=True).items()}
     probes = {int(block): frame for (block,), frame in run.measured.partition_by("block", as_dict=True).items()}
-    asked = run.plan.get("load", {})
-    start_up, lasts = (float(nanoseconds(asked.get(key, "0s")) or 0) for key in ("start_up", "duration"))
+    parts = parts_of(run)
     links, queues = links_of(run), queues_of(run)
     found = [
-        one(entry, probes[block], by_block[block], (start_up, lasts), links.get(block) or links_by_cable(run, entry))
+        one(entry, probes[block], by_block[block], parts, links.get(block) or links_by_cable(run, entry))
         for block, entry in sorted(told.items())
         if block in probes and block in by_block
     ]
@@ -111,10 +110,10 @@ def trials_of(run: Run) -> list[Done]:
     return found
 
 
-def told_by(run: Run, purpose: str) -> dict[int, dict[str, Any]]:
-    """What the log says of the trials of a purpose, by block; trials of earlier versions were all measured."""
-    told = {int(entry["block"]): entry for entry in run.log if entry.get("event") == "load-trial"}
-    return {block: entry for block, entry in told.items() if entry.get("purpose", "measure") == purpose}
+def parts_of(run: Run) -> tuple[float, float]:
+    """How long the start-up and the working conditions after it last, in ns, by the plan."""
+    asked = run.plan.get("load", {})
+    return float(nanoseconds(asked.get("start_up", "0s")) or 0), float(nanoseconds(asked.get("duration", "0s")) or 0)
 
 
 def logged_of(run: Run) -> pl.DataFrame:
@@ -149,15 +148,6 @@ def ways_logged(run: Run) -> list[tuple[Place, int, Way]]:
     return found
 
 
-def figured(run: Run) -> Run:
-    """The run without the trials that have the log: they are in no figure, and what disturbed them neither."""
-    logged = list(told_by(run, LOG))
-    if not logged:
-        return run
-    left = ~pl.col("block").is_in(logged)
-    return replace(run, blocks=run.blocks.filter(left), probes=run.probes.filter(left))
-
-
 def one(
     entry: dict[str, Any],
     probes: pl.DataFrame,
@@ -181,11 +171,12 @@ def one(
         values |= flows_of(readings, local, working, way, links.get(way))
         if len(groups := groups_of(entry, way)) > 1:
             own = of_flows(readings, local)
-            values |= shares_of(goodputs_of(own, working), groups, way)
-            values |= convergence_of(own, joined, working.end, way)
+            if (rates := goodputs_of(own, working)).keys() >= local:  # of some flows alone, every share is too large
+                values |= shares_of(rates, groups, way)
+                values |= convergence_of(own, joined, working.end, way)
     return Done(
         int(entry["block"]), str(entry["device"]), int(entry["cell"]), int(entry["round"]), dict(entry["factors"]),
-        values, len(rtts(busy)), begun,
+        values, len(rtts(busy)), begun, joined,
     )  # fmt: skip
 
 
@@ -251,11 +242,10 @@ def of_flows(readings: pl.DataFrame, local: set[str]) -> pl.DataFrame:
 
 
 def goodputs_of(readings: pl.DataFrame, span: Span) -> dict[str, float]:
-    """The goodput of each flow in a part of a trial; 0 where it was read less than twice."""
+    """The goodput of each flow in a part of a trial, of those that were read twice or more in it."""
     flows = readings.filter(span.holds("read_after_ns")).sort("read_after_ns").partition_by("local", as_dict=True)
     found = {str(local): changes(flow) for (local,), flow in flows.items()}
-    every = dict.fromkeys(readings["local"].unique().to_list(), 0.0)
-    return every | {local: change.acked_bps for local, change in found.items() if change is not None}
+    return {local: change.acked_bps for local, change in found.items() if change is not None}
 
 
 @dataclass(frozen=True, slots=True)
