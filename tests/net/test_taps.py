@@ -36,6 +36,7 @@ KEYS = {"wire": "bridge", "bridge:qos": "bridge", "router": "router", "router:na
 
 
 @pytest.mark.parametrize("devices", ["wire,bridge:qos", "router,router:nat"])
+@retried
 def test_taps_see_every_packet_of_every_trial_on_its_way_through_the_device(devices: str, tmp_path: Path) -> None:
     plan = load_plan("bridge-modes", quick=True, sets=[*SETS, f"bed.devices={devices}"])
     folder = create_folder(plan, tmp_path / "run")
@@ -62,7 +63,9 @@ def expect_whole(event: dict[str, Any], trial: dict[str, Any] | None, matched: P
     counts = next(one["counts"] for one in pair["directions"] if one["direction"] == "forward")
     assert counts["seen_first"] == counts["matched"] + counts["lost"] + counts["pending"] + counts["evicted"], counts
     assert counts["seen_second"] == counts["matched"] + counts["duplicated"] + counts["unexpected"], counts
-    assert (counts["unexpected"], counts["ambiguous"]) == (0, 0), json.dumps(event["matched"])
+    assert counts["unexpected"] == 0, json.dumps(event["matched"])
+    with undisturbed():  # an end that nobody answers in time is said again, in the same words
+        assert counts["ambiguous"] == 0, json.dumps(event["matched"])
     if trial is None:  # tried again
         return
     length = trial["factors"]["frame_bytes"] - 4
