@@ -119,9 +119,14 @@ fn departures_without_stamps_are_not_tested_as_if_all_had_them() {
     assert_eq!(told["anderson_darling"]["source"], "user");
     assert!(text.contains("fit an exponential") && text.contains("; of the calls to send"), "{text}");
     assert!(!text.contains("poisson_misfit"), "{text}");
-    let (told, text) = poisson(|measured| measured.block.counts.local_drops = 3);
+    let (told, text) = poisson(|measured| {
+        (measured.block.counts.local_drops, measured.block.counts.sent) = (3, measured.block.counts.sent - 2);
+    });
     assert!(told["anderson_darling"].is_null(), "{told}");
-    assert!(text.contains("not tested for an exponential distribution: this machine refused 3 probes"), "{text}");
+    assert!(text.contains("dropped 3 frames and did not send 2 of the probes"), "{text}");
+    // Replies that were dropped leave all departures known.
+    let (told, _) = poisson(|measured| measured.block.counts.local_drops = 3);
+    assert_eq!(told["anderson_darling"]["n"], 399, "{told}");
 }
 
 /// A session whose reflector's times are all off by so much, as a program reads it.
