@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
 
 from sojourn.analysis import analyse
 from sojourn.report import write_report
@@ -24,17 +23,10 @@ from tests.unit.in_process import sojourn
 from tests.unit.test_tcp_perturbation import made_up_run as made_up_perturbation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
+    from playwright.sync_api import Browser, Page
+
 FIGURES = {"rtt_cdf", "rtt_over_time", "size_lines", "paired_differences", "a_a_control"}
 Scheme = Literal["light", "dark"]
 
@@ -46,16 +38,6 @@ class Opened:
     page: Page
     said: list[str] = field(default_factory=list)
     asked_for: list[str] = field(default_factory=list)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    assert program, "no Chromium here: `make setup` installs it (Debian: apt-get install chromium)"
-    with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=program, args=FLAGS)
-        yield running
-        running.close()
 
 
 @pytest.fixture(scope="module")

@@ -6,21 +6,18 @@ The site is built once from the repository's own pages, as `make docs` builds it
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
 
 from scripts.make_site import build
 from tests.browser.accessible import violations
-from tests.browser.test_report import FLAGS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from playwright.sync_api import Browser, Page
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
@@ -33,16 +30,6 @@ PAGES = [
     "README",
 ]
 Scheme = Literal["light", "dark"]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    assert program, "no Chromium here: `make setup` installs it (Debian: apt-get install chromium)"
-    with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=program, args=FLAGS)
-        yield running
-        running.close()
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.test_report import CONTRAST, Opened, Scheme, _page_width, browser
+from tests.browser.test_report import CONTRAST, Opened, Scheme, _page_width
 from tests.unit.test_watch import cut_short, run, served
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Browser
 
-__all__ = ["browser", "run"]
+__all__ = ["run"]
 PATIENCE_MS = 120_000
 
 

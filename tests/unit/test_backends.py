@@ -33,10 +33,8 @@ THIS_MACHINE = {
         "bed/processes.py",
         "bed/rights.py",
     ),
-    *("bed/backends/ssh.py", "bed/ssh.py", "bed/look.py", "bed/real_hosts.py"),
+    *("bed/backends/ssh.py", "bed/remote.py", "bed/fetching.py", "bed/ssh.py", "bed/look.py", "bed/real_hosts.py"),
     *(
-        "bed/events.py",
-        "bed/frequency.py",
         "bed/state.py",
         "bed/load.py",
         "instruments/new_addresses.py",

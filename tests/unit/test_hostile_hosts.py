@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sojourn.bed import HostSpec, keeper, real_hosts, state
-from sojourn.bed.backends import ssh
+from sojourn.bed import HostSpec, fetching, keeper, real_hosts, state
 from sojourn.bed.look import Looked
 from sojourn.cli.real_hosts import bed_new
 from sojourn.errors import MachineError, RequestError
@@ -44,7 +43,7 @@ def fetched(tmp_path: Path, *rows: str) -> Any:
     records = tmp_path / "run/records"
     records.mkdir(parents=True)
     machine: Any = SimpleNamespace(line=Liar(*rows), root=[])
-    return ssh._Fetched(machine, "/var/tmp/there", records, {})
+    return fetching.Fetched(machine, "/var/tmp/there", records, {})
 
 
 @pytest.mark.parametrize(
@@ -69,14 +68,14 @@ def fetched(tmp_path: Path, *rows: str) -> Any:
 def test_a_host_cannot_name_a_file_outside_the_folder_of_records(name: str, tmp_path: Path) -> None:
     one = fetched(tmp_path, f"{len(SAID)} ./blocks.arrow", f"{len(SAID)} {name}", "16 total")
     with pytest.raises(MachineError, match="is no record's size and name: nothing is fetched"):
-        ssh._fetch(one)
+        fetching.fetch(one)
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
 @pytest.mark.parametrize("size", ["-8", "8e9", "9" * 5000, ""])
 def test_a_size_that_is_none_is_refused(size: str, tmp_path: Path) -> None:
     with pytest.raises(MachineError, match="is no record's size and name"):
-        ssh._fetch(fetched(tmp_path, f"{size} ./blocks.arrow"))
+        fetching.fetch(fetched(tmp_path, f"{size} ./blocks.arrow"))
 
 
 def test_records_are_not_written_or_removed_through_links(tmp_path: Path) -> None:
@@ -86,24 +85,24 @@ def test_records_are_not_written_or_removed_through_links(tmp_path: Path) -> Non
     (outside / "a.arrow").write_text("mine")
     (one.local / "deep").symlink_to(outside)
     with pytest.raises(MachineError, match="deep is a symbolic link"):
-        ssh._fetch(one)
+        fetching.fetch(one)
     one.machine.line.rows = ()
     one.sizes["deep/a.arrow"] = len(SAID)
     with pytest.raises(MachineError, match="deep is a symbolic link"):
-        ssh._fetch(one)
+        fetching.fetch(one)
     assert (outside / "a.arrow").read_text() == "mine"
     (one.local / "deep").unlink()
     (one.local / "b.arrow").unlink(missing_ok=True)
     (one.local / "b.arrow").symlink_to(outside / "a.arrow")
     one.machine.line.rows = (f"{len(SAID)} ./b.arrow",)
     with pytest.raises(MachineError, match=r"b\.arrow is a symbolic link"):
-        ssh._fetch(one)
+        fetching.fetch(one)
     assert (outside / "a.arrow").read_text() == "mine"
 
 
 def test_records_are_fetched_by_their_names(tmp_path: Path) -> None:
     one = fetched(tmp_path, f" {len(SAID)} ./blocks-000.arrow", f"{len(SAID)} ./a/taps_1.pcap", "16 total")
-    ssh._fetch(one)
+    fetching.fetch(one)
     found = {str(path.relative_to(one.local)): path.read_bytes() for path in one.local.rglob("*") if path.is_file()}
     assert found == {"blocks-000.arrow": SAID, "a/taps_1.pcap": SAID}
 

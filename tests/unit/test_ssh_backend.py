@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sojourn.bed import keeper
+from sojourn.bed import fetching, keeper, remote
 from sojourn.bed.backends import ssh
 from sojourn.errors import MachineError
 
@@ -45,7 +45,7 @@ def fetched(tmp_path: Path) -> tuple[Here, Path, Path, Any]:
     there.mkdir()
     here.mkdir()
     machine: Any = SimpleNamespace(line=line, root=[])
-    return line, there, here, ssh._Fetched(machine, str(there), here, {})
+    return line, there, here, fetching.Fetched(machine, str(there), here, {})
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -58,19 +58,19 @@ def test_only_what_is_new_of_a_file_is_fetched(tmp_path: Path) -> None:
     (there / "blocks.arrow").write_bytes(b"first ")
     (there / "deep/with-dash.json").write_bytes(bytes(range(256)) * 40)
     (there / "empty").touch()
-    ssh._fetch(one)
+    fetching.fetch(one)
     assert contents(here) == contents(there)
     before = line.carried
     with (there / "blocks.arrow").open("ab") as file:
         file.write(b"second")
     (there / "deep/with-dash.json").rename(there / "deep/moved.json")
-    ssh._fetch(one)
+    fetching.fetch(one)
     assert contents(here) == contents(there)
     assert line.carried - before == len(b"second") + 256 * 40
-    ssh._fetch(one)
+    fetching.fetch(one)
     assert line.carried - before == len(b"second") + 256 * 40
     (there / "blocks.arrow").write_bytes(b"new")
-    ssh._fetch(one)
+    fetching.fetch(one)
     assert contents(here) == contents(there)
 
 
@@ -78,12 +78,12 @@ def test_what_came_otherwise_than_its_hash_says_is_fetched_again_once(tmp_path: 
     line, there, here, one = fetched(tmp_path)
     (there / "blocks.arrow").write_bytes(b"some blocks")
     line.spoilt = 1
-    ssh._fetch(one)
+    fetching.fetch(one)
     assert contents(here) == contents(there)
     (there / "blocks.arrow").write_bytes(b"some blocks, and more")
     line.spoilt = 2
     with pytest.raises(MachineError, match="records came otherwise than they are there"):
-        ssh._fetch(one)
+        fetching.fetch(one)
 
 
 KEEPER = 'while read -r word; do [ "$word" != look ] || echo here; done; echo gone'
@@ -91,7 +91,7 @@ KEEPER = 'while read -r word; do [ "$word" != look ] || echo here; done; echo go
 
 def kept(script: str) -> Any:
     """A host whose keeper is a script here."""
-    one: Any = object.__new__(ssh._Machine)
+    one: Any = object.__new__(remote.RemoteMachine)
     one.line = SimpleNamespace(lost=lambda: "host B (b.lab): the SSH connection was lost")
     one.name, one._silent, one._lock, one.carriers = "b", False, threading.Lock(), {}
     one._process = subprocess.Popen(
@@ -203,7 +203,7 @@ def test_a_port_that_lost_its_carrier_since_the_last_look_is_named() -> None:
 
 def test_a_port_that_cannot_be_watched_is_refused_and_one_that_goes_is_lost() -> None:
     backend = with_ports(
-        "read -r word; echo here a1=0; read -r word; echo here a1=0 a2=3; read -r word; echo here a2=3"
+        "read -r word; echo here a1=0; read -r word; echo here a1=0 a2=3; read -r word; echo here a2=3; cat"
     )
     host = backend._machines["a"]
     backend.require_hosts()

@@ -379,13 +379,9 @@ fn a_command_that_became_another_user_is_left_and_the_log_ends() {
 #[test]
 fn root_logs_below_a_folder_that_is_its_callers_alone() {
     within("root_logs_below_a_folder_that_is_its_callers_alone", || {
-        if !rustix::process::geteuid().is_root() || !is_mapped() {
-            assert!(std::env::var_os("CI").is_none(), "CI must be root");
-            eprintln!("skipped: only root can give a folder away");
+        if !root_has_ports() {
             return;
         }
-        ["left", "right"].iter().for_each(|end| ip(&format!("link add name {end} type veth peer name {end}-far")));
-        ["left", "right", "left-far", "right-far"].iter().for_each(|end| ip(&format!("link set dev {end} up")));
         let folder = Folder::new("second");
         let runs = folder.0.join("runs");
         for inner in ["emulate", "tcplog"] {
@@ -423,13 +419,9 @@ fn root_logs_below_a_folder_that_is_its_callers_alone() {
 #[test]
 fn root_recovers_its_logs_below_a_home_that_is_closed() {
     within("root_recovers_its_logs_below_a_home_that_is_closed", || {
-        if !rustix::process::geteuid().is_root() || !is_mapped() {
-            assert!(std::env::var_os("CI").is_none(), "CI must be root");
-            eprintln!("skipped: only root can give a folder away");
+        if !root_has_ports() {
             return;
         }
-        ["left", "right"].iter().for_each(|end| ip(&format!("link add name {end} type veth peer name {end}-far")));
-        ["left", "right", "left-far", "right-far"].iter().for_each(|end| ip(&format!("link set dev {end} up")));
         let folder = Folder::new("home");
         let home = folder.0.join("home");
         fs::create_dir(&home).expect("makes");
@@ -646,6 +638,18 @@ impl Drop for Running {
 /// Whether other users are there: a user namespace of one's own has root alone.
 fn is_mapped() -> bool {
     fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| map.split_whitespace().nth(2) != Some("1"))
+}
+
+/// Lays two ports in the test's namespace, where root can give a folder away; false where it cannot, which is said.
+fn root_has_ports() -> bool {
+    if !rustix::process::geteuid().is_root() || !is_mapped() {
+        assert!(std::env::var_os("CI").is_none(), "CI must be root");
+        eprintln!("skipped: only root can give a folder away");
+        return false;
+    }
+    ["left", "right"].iter().for_each(|end| ip(&format!("link add name {end} type veth peer name {end}-far")));
+    ["left", "right", "left-far", "right-far"].iter().for_each(|end| ip(&format!("link set dev {end} up")));
+    true
 }
 
 /// A folder that every user may write to, gone at the end.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sojourn.devices import emulator_label
 from sojourn.plan.section import HOUR_NS
@@ -11,11 +11,13 @@ from sojourn.plan.source import refuse
 from sojourn.plan.values import duration, list_of, matching, whole
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from sojourn.plan.ask import Estimate, Lookup
     from sojourn.plan.trial import Trial
     from sojourn.plan.types import Plan
+
+T = TypeVar("T")
 
 CONGESTION = list_of(matching(r"[a-z][a-z0-9_]*", 'names such as "reno"'))
 TRIAL = duration(10_000_000, HOUR_NS)
@@ -44,6 +46,19 @@ def check_path(plan: Plan, given: Lookup) -> None:
     if len(plan.bed.devices) != 1 or emulator_label(plan.bed.devices[0]) is None:
         devices = given("bed.devices", list(plan.bed.devices))
         raise refuse(devices, "bed.devices", f'["emulate"] for {plan.study.method}: its pipes are the path')
+
+
+def over_devices(plan: Plan, several: Sequence[T], pipe_of: Callable[[T], str]) -> list[tuple[int, str, T]]:
+    """The number, device and factors of every cell over every device: only emulators have pipes, and have one each."""
+    has_pipes = any(map(pipe_of, several))
+    found = [
+        (device, factors)
+        for device in plan.bed.devices
+        for factors in several
+        if bool(pipe_of(factors)) == (has_pipes and emulator_label(device) is not None)
+    ]
+    numbers = {factors: number for number, factors in enumerate(dict.fromkeys(factors for _, factors in found))}
+    return [(numbers[factors], device, factors) for device, factors in found]
 
 
 def describe_connections(trials: Sequence[Trial[Connections]], cost: Estimate) -> dict[str, Any]:

@@ -15,24 +15,23 @@ import math
 import os
 import re
 import secrets
-import selectors
 import shlex
-import signal
 import subprocess
-import threading
 import time
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from sojourn.bed import keeper, machine
 from sojourn.bed.backend import Usage
 from sojourn.bed.backends.local import BUSY
+from sojourn.bed.fetching import Fetched, fetch
 from sojourn.bed.hosts import DEVICES_HOST, END_HOSTS
 from sojourn.bed.look import OLDEST_KERNEL, TOOLS, Looked, look, unfit
-from sojourn.bed.processes import end, end_all, guarded
-from sojourn.bed.ssh import LOST, Line, launch, rights, who
+from sojourn.bed.processes import end_all, guarded
+from sojourn.bed.remote import RemoteMachine, RemoteProcess, about_sudo
+from sojourn.bed.ssh import Line
 from sojourn.bed.state import Process, StateFile, state_folder
 from sojourn.binary import find_instrument
 from sojourn.errors import MachineError, RequestError
@@ -43,163 +42,6 @@ if TYPE_CHECKING:
 
     from sojourn.bed.hosts import HostName
     from sojourn.bed.model import BedSpec, Cable, HostSpec, PathSpec, Topology
-
-_READY_SECONDS = 30.0
-_GONE_SECONDS = 20.0
-_KILLED_SECONDS = 5.0
-
-_RECORD = re.compile(r"[\w.-]+(/[\w.-]+)*", re.ASCII)
-_SIZE = re.compile(r" *(\d{1,15}) \./(.+)")
-
-
-class RemoteProcess(subprocess.Popen[Any]):
-    """A program on a host, as `ssh` stands for it here: its streams, its status; signals go the other way."""
-
-    remote: _Machine | None = None
-    number = 0
-    _killed = False
-
-    @property
-    def lost(self) -> str | None:
-        """The sentence for a program that was not heard to its end because the connection to its host was lost."""
-        return self.remote.line.lost() if self.remote is not None and self.returncode == LOST else None
-
-    @property
-    def where(self) -> str | None:
-        """The host that it runs on, as people read it."""
-        return None if self.remote is None else str(self.remote)
-
-    def send_signal(self, sig: int) -> None:
-        """Have the keeper send it."""
-        if self.poll() is not None:
-            return
-        if self.remote is None or not self.remote.send(f"signal {signal.Signals(sig).name[3:]} {self.number}"):
-            super().send_signal(signal.SIGKILL)
-        self._killed = self._killed or sig == signal.SIGKILL
-
-    def wait(self, timeout: float | None = None) -> int:
-        """Wait for its end; one that was killed is not waited for longer than a while, whatever its host does."""
-        try:
-            return super().wait(_KILLED_SECONDS if self._killed and timeout is None else timeout)
-        except subprocess.TimeoutExpired:
-            if not self._killed:
-                raise
-            super().send_signal(signal.SIGKILL)
-            return super().wait()
-
-
-class _Fetched(NamedTuple):
-    """A folder of a host, and the one of ours that it is for."""
-
-    machine: _Machine
-    there: str
-    local: Path
-    sizes: dict[str, int]
-    """How much of each file is here."""
-
-
-class _Machine:
-    """A real host with its keeper."""
-
-    def __init__(self, name: str, spec: HostSpec, socket: str) -> None:
-        self.name = name
-        self.spec = spec
-        self.line = Line(name.upper() if name in END_HOSTS else name, spec, socket)
-        self.found: Looked = look(self.line)
-        self.root = rights(self.line, self.found.uid)
-        self.work = ""
-        self.keeper = 0
-        self.namespaces: dict[HostName, int] = {}
-        self._process: subprocess.Popen[str] | None = None
-        self._lock = threading.Lock()
-        self._silent = False
-        """Whether the keeper could not be told that we live, or did not answer."""
-        self.carriers: dict[str, int] = {}
-        """How often each port of the bed has lost its carrier and got it back."""
-
-    def __str__(self) -> str:
-        return str(self.line)
-
-    def keep(self, run: str, holder: str, hosts: Sequence[HostName], tools: str) -> None:
-        """Start the keeper, with a namespace for each of these hosts; the lock is taken by the name of its holder."""
-        self.work = f"{self.spec.folder.rstrip('/')}/sojourn-{run}-{secrets.token_hex(6)}"
-        stays = "keep" if self.spec.keep or holder != run else "-"
-        argv = ["sh", "-c", keeper.KEEPER, "sh", holder, who(), self.work, tools, stays, *hosts]
-        self._process = launch(
-            self.line, [*self.root, *argv], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            text=True, start_new_session=True,
-        )  # fmt: skip
-        said = _first_line(self._process, _READY_SECONDS)
-        first, *rest = said.split() or [""]
-        if first == "held":
-            raise MachineError(f"{self} is held by {' '.join(rest)}: wait until it has ended, or end it there")
-        if first != "ready":
-            self._process.kill()
-            _, why = self._process.communicate()
-            words = " / ".join(why.strip().splitlines()[-2:]) or "it says nothing"
-            raise MachineError(f"{self}: no bed can be kept there: {words}{_about_sudo(words, self.spec)}")
-        self.keeper, *namespaces = map(int, rest)
-        self.namespaces = dict(zip(hosts, namespaces, strict=True))
-        self.found = look(self.line)  # what an earlier keeper had taken is back
-        threading.Thread(target=self._beat, daemon=True, name=f"beat-{self.name}").start()
-
-    def send(self, line: str) -> bool:
-        """Say something to the keeper; whether it could be said."""
-        with self._lock:
-            if self._process is None or self._process.stdin is None or self._process.stdin.closed:
-                return False
-            try:
-                self._process.stdin.write(f"{line}\n")
-                self._process.stdin.flush()
-            except OSError:
-                return False
-            return self._process.poll() is None
-
-    def gone(self) -> str | None:
-        """The sentence for a keeper that has ended though nobody asked it to; None while it is there."""
-        if self._process is None or (self._process.poll() is None and not self._silent):
-            return None
-        status = self._process.poll()
-        return self.line.lost() if status in {None, LOST} else f"{self} gave up waiting for this controller"
-
-    def require(self) -> None:
-        """Raise MachineError unless the keeper answers."""
-        if self._process is None:
-            return
-        if (gone := self.gone()) is not None:
-            raise MachineError(gone)
-        said = _first_line(self._process, _READY_SECONDS) if self.send("look") else ""
-        first, *ports = said.split() or [""]
-        if first != "here":
-            with suppress(subprocess.TimeoutExpired):
-                self._process.wait(_KILLED_SECONDS)
-            gone = self.gone() or f"{self} does not answer any more"
-            self._silent = True
-            raise MachineError(gone)
-        words = (port.partition("=") for port in ports)
-        self.carriers = {name: int(count) for name, _, count in words if count.isascii() and count.isdigit()}
-
-    def run(self, argv: Sequence[str], text: str = "") -> str:
-        """Run a command outside the bed, with the rights of root."""
-        return self.line.run([*self.root, *argv], text)
-
-    def close(self) -> None:
-        """Let the keeper clean up, wait until it has, and end the connection."""
-        if (process := self._process) is not None:
-            with self._lock, suppress(OSError):
-                assert process.stdin is not None
-                process.stdin.close()
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(_GONE_SECONDS)
-            end(process)
-            self._process = None
-        self.line.close()
-
-    def _beat(self) -> None:
-        """Tell the keeper again and again that we live."""
-        while self.send(""):
-            time.sleep(keeper.BEAT_SECONDS)
-        self._silent = True
 
 
 class SshBackend:
@@ -214,13 +56,13 @@ class SshBackend:
         self.missing: list[str] = []
         self._state = StateFile(run_id)
         self._token = secrets.token_hex(8)
-        self._machines: dict[str, _Machine] = {}
+        self._machines: dict[str, RemoteMachine] = {}
         self._ports: dict[str, str] = {}
-        self._at: dict[str, _Machine] = {}
+        self._at: dict[str, RemoteMachine] = {}
         """Where each port of the bed is, by its name there."""
         self._carriers: dict[str, int] = {}
         self._started: list[subprocess.Popen[Any]] = []
-        self._folders: dict[tuple[HostName, Path], _Fetched] = {}
+        self._folders: dict[tuple[HostName, Path], Fetched] = {}
         self._tools = ""
         self._binary = b""
         self._numbers = iter(range(1, 1_000_000))
@@ -237,11 +79,11 @@ class SshBackend:
         """Keeps everybody else from these hosts, and the instrument there, from the first bed of a run to the last."""
         state = StateFile(f"{run}-hold")
         state.write(Process.of(os.getpid()))
-        machines: list[_Machine] = []
+        machines: list[RemoteMachine] = []
         holder = secrets.token_hex(8)
         try:
             for name, host in hosts.items():
-                machines.append(_Machine(name, host, str(state.socket(f"hold-{name}"))))
+                machines.append(RemoteMachine(name, host, str(state.socket(f"hold-{name}"))))
             binary = instrument_for_hosts().read_bytes()
             for one in machines:
                 require_fit(one.line, one.found, binary)
@@ -262,7 +104,7 @@ class SshBackend:
         self._state.claim()
         self._state.write(Process.of(os.getpid()))
         for name, host in spec.hosts.items():
-            self._machines[name] = _Machine(name, host, str(self._state.socket(f"ssh-{name}")))
+            self._machines[name] = RemoteMachine(name, host, str(self._state.socket(f"ssh-{name}")))
         self._ports = ports_of(topology, spec.paths)
         self._at = {port.dev: self._on(host.name) for host in topology.hosts for port in topology.ports(host.name)}
         self._binary = binary = instrument_for_hosts().read_bytes()
@@ -342,7 +184,7 @@ class SshBackend:
             one = self._on(host)
             there = f"{one.work}/{len(self._folders)}"
             one.run(["mkdir", there])
-            self._folders[host, local] = _Fetched(one, there, local, {})
+            self._folders[host, local] = Fetched(one, there, local, {})
         return Path(self._folders[host, local].there)
 
     def lend(self, host: HostName, local: Path) -> Path:
@@ -374,7 +216,7 @@ class SshBackend:
             if one.local.is_dir():  # what was there for a moment only is gone by now
                 try:
                     one.machine.require()
-                    _fetch(one)
+                    fetch(one)
                 except MachineError as error:
                     gone = gone or error
         if gone is not None:
@@ -478,7 +320,7 @@ class SshBackend:
         self._machines.clear()
         self._state.remove()
 
-    def _on(self, host: HostName) -> _Machine:
+    def _on(self, host: HostName) -> RemoteMachine:
         try:
             return self._machines[_machine_of(host)]
         except KeyError:
@@ -490,7 +332,7 @@ class SshBackend:
             if _machine_of(host.name) == name:
                 yield from (self._ports[port.dev] for port in topology.ports(host.name))
 
-    def _install(self, one: _Machine, digest: str) -> None:
+    def _install(self, one: RemoteMachine, digest: str) -> None:
         """Copies the instrument, unless the host has it, and tries it."""
         if "have" not in one.run(["sh", "-c", keeper.INSTALLED, "sh", self._tools, digest]):
             argv = ["sh", "-c", keeper.INSTALL, "sh", self._tools, digest]
@@ -543,7 +385,7 @@ def require_fit(line: Line, found: Looked, binary: bytes) -> None:
         raise MachineError(f"{line}: who logs in is not root: log in as root, or set sudo = true for it")
     if found.uid != 0 and found.sudo != "yes":
         raise MachineError(
-            f"{line}: no rights of root ({found.sudo or 'there is no sudo'}){_about_sudo('sudo', line.spec)}"
+            f"{line}: no rights of root ({found.sudo or 'there is no sudo'}){about_sudo('sudo', line.spec)}"
         )
 
 
@@ -583,11 +425,6 @@ def architecture_of(binary: bytes) -> str:
     return MACHINES.get(number, f"machine {number} of ELF")
 
 
-def _about_sudo(words: str, spec: HostSpec) -> str:
-    name = spec.user or "who logs in"
-    return f": sudo must ask no password of {name} (see the guide on real hosts)" if "sudo" in words else ""
-
-
 @cache
 def _common_cores(hosts: tuple[tuple[str, HostSpec], ...]) -> list[int]:
     """The cores that every one of these hosts has; each is asked once."""
@@ -612,85 +449,7 @@ def _machine_of(host: HostName) -> str:
     return host if host in END_HOSTS else DEVICES_HOST
 
 
-def _first_line(process: subprocess.Popen[str], seconds: float) -> str:
-    assert process.stdout is not None
-    with selectors.DefaultSelector() as selector:
-        selector.register(process.stdout, selectors.EVENT_READ)
-        return process.stdout.readline().strip() if selector.select(seconds) else ""
-
-
-def _fetch(one: _Fetched) -> None:
-    """Brings what is new of a folder's files; what differs from its hash there is fetched again, once."""
-    sizes = _sizes(one)
-    for gone in one.sizes.keys() - sizes.keys():
-        _place(one, gone).unlink(missing_ok=True)
-        del one.sizes[gone]
-    for attempt in range(2):
-        wanted = [
-            (name, one.sizes.get(name, 0) if size >= one.sizes.get(name, 0) else 0, size)
-            for name, size in sizes.items()
-        ]
-        wanted = [(name, at, size) for name, at, size in wanted if size != one.sizes.get(name)]
-        if not wanted:
-            return
-        asked = "".join(f"{at} {size - at} {name}\n" for name, at, size in wanted)
-        script = [*one.machine.root, "sh", "-c"]
-        got = one.machine.line.run_bytes([*script, keeper.FETCH, "sh", one.there], asked.encode(), 3600)
-        sums = one.machine.line.run([*script, keeper.SUMS, "sh", one.there], asked, 3600).splitlines()
-        if _keep(one, wanted, got, sums):
-            return
-        if attempt:
-            raise MachineError(f"{one.machine}: records came otherwise than they are there: is its disk sound?")
-
-
-def _keep(one: _Fetched, wanted: Sequence[tuple[str, int, int]], got: bytes, sums: Sequence[str]) -> bool:
-    """Writes what came where it belongs; whether all of it has its hash."""
-    at, good = 0, len(sums) == len(wanted)
-    for (name, begin, size), digest in zip(wanted, sums, strict=False):
-        part = got[at : at + size - begin]
-        at += size - begin
-        if hashlib.sha256(part).hexdigest() != digest.split()[0]:
-            good = False
-            continue
-        path = _place(one, name)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("r+b" if begin else "wb") as file:
-            file.seek(begin)
-            file.write(part)
-        one.sizes[name] = size
-    return good
-
-
-def _sizes(one: _Fetched) -> dict[str, int]:
-    """The files of a folder there, and their sizes; `wc` adds a line for all. What the host says is not trusted."""
-    said = one.machine.line.run([*one.machine.root, "sh", "-c", keeper.SIZES, "sh", one.there])
-    found: dict[str, int] = {}
-    for row in said.split("\n"):
-        if not row or row.endswith(" total"):
-            continue
-        words = _SIZE.fullmatch(row)
-        if words is None or not _is_record(words[2]):
-            raise MachineError(f"{one.machine}: {row.strip()[:200]!r} is no record's size and name: nothing is fetched")
-        found[words[2]] = int(words[1])
-    return found
-
-
-def _is_record(name: str) -> bool:
-    """Whether a file of this name stays inside the folder it is fetched to."""
-    return _RECORD.fullmatch(name) is not None and not {".", ".."} & set(name.split("/"))
-
-
-def _place(one: _Fetched, name: str) -> Path:
-    """Where a file of a host belongs here; refuses symbolic links on the way."""
-    path = one.local
-    for part in name.split("/"):
-        path /= part
-        if path.is_symlink():
-            raise MachineError(f"{path} is a symbolic link: a record of {one.machine} is not written through it")
-    return path
-
-
-def _usage(one: _Machine) -> tuple[float, float, float, float]:
+def _usage(one: RemoteMachine) -> tuple[float, float, float, float]:
     """Busy, stolen and ours in seconds, and how many processors there are."""
     first, ticks, processors, *rest = one.run(["sh", "-c", keeper.USAGE, "sh", one.work]).splitlines()
     names = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
@@ -722,7 +481,7 @@ def _facts(found: Looked) -> dict[str, Any]:
     }
 
 
-def _moment(one: _Machine) -> dict[str, Any]:
+def _moment(one: RemoteMachine) -> dict[str, Any]:
     load, up = one.line.run(["cat", "/proc/loadavg", "/proc/uptime"]).splitlines()
     return {
         "boot_id": one.found.boot_id,

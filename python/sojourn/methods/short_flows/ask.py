@@ -10,13 +10,12 @@ from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from sojourn.devices import emulator_label
 from sojourn.plan.ask import Ask, Limit
 from sojourn.plan.emulators import expected_ns
 from sojourn.plan.estimate import estimated
 from sojourn.plan.section import HOUR_NS, key, section
 from sojourn.plan.source import refuse
-from sojourn.plan.tcp import BUFFER, CONGESTION, MSS, OFF, Connections, describe_connections
+from sojourn.plan.tcp import BUFFER, CONGESTION, MSS, OFF, Connections, describe_connections, over_devices
 from sojourn.plan.trial import Trial
 from sojourn.plan.values import duration, list_of, text, whole
 
@@ -73,14 +72,7 @@ def cells(plan: Plan) -> list[tuple[int, str, Transfers]]:
         Transfers(f"{size} bytes", congestion, pipe, OFF, size)
         for pipe, congestion, size in product(("", *own.pipe), own.congestion, own.size_bytes)
     ]
-    found = [
-        (device, factors)
-        for device in plan.bed.devices
-        for factors in several
-        if bool(factors.pipe) == (bool(own.pipe) and emulator_label(device) is not None)
-    ]
-    numbers = {factors: number for number, factors in enumerate(dict.fromkeys(factors for _, factors in found))}
-    return [(numbers[factors], device, factors) for device, factors in found]
+    return over_devices(plan, several, lambda factors: factors.pipe)
 
 
 def expand(plan: Plan) -> list[Trial[Any]]:

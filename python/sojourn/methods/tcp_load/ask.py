@@ -10,13 +10,12 @@ from dataclasses import asdict, dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from sojourn.devices import emulator_label
 from sojourn.plan.ask import Ask, Limit
 from sojourn.plan.estimate import estimated
 from sojourn.plan.probes import FLOOD_NS, ProbePlan, Probing, check_size, combine
 from sojourn.plan.section import HOUR_NS, key, section
 from sojourn.plan.source import Given, refuse
-from sojourn.plan.tcp import BUFFER, MSS, TRIAL, TRIAL_NS
+from sojourn.plan.tcp import BUFFER, MSS, TRIAL, TRIAL_NS, over_devices
 from sojourn.plan.trial import LOG, Trial
 from sojourn.plan.values import duration, list_of, matching, one_of, text, whole
 
@@ -96,14 +95,7 @@ def cells(plan: Plan) -> list[tuple[int, str, Loaded]]:
             ("", *own.pipe), own.congestion, own.flows, own.direction, combine(plan)
         )
     ]
-    found = [
-        (device, factors)
-        for device in plan.bed.devices
-        for factors in several
-        if bool(factors.pipe) == (bool(own.pipe) and emulator_label(device) is not None)
-    ]
-    numbers = {factors: number for number, factors in enumerate(dict.fromkeys(factors for _, factors in found))}
-    return [(numbers[factors], device, factors) for device, factors in found]
+    return over_devices(plan, several, lambda factors: factors.pipe)
 
 
 def expand(plan: Plan) -> list[Trial[Loaded]]:

@@ -49,11 +49,6 @@ class Way:
     missing: int
     """Records that a log lacks: then nothing is judged. -1: nobody knows how many."""
 
-    @property
-    def is_whole(self) -> bool:
-        """Whether every segment is where it must be."""
-        return not (self.before or self.held or self.behind or self.strangers)
-
     def differences(self) -> Iterator[tuple[str, int]]:
         """Each place where the numbers differ, and by how many."""
         between = (("between the sender's TCP and the emulator", self.before), ("in the emulator", self.held),

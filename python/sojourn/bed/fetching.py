@@ -1,0 +1,100 @@
+"""What programs on a real host wrote, fetched as it grows and compared by its hash. It trusts no host."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from sojourn.bed import keeper
+from sojourn.errors import MachineError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from sojourn.bed.remote import RemoteMachine
+
+_RECORD = re.compile(r"[\w.-]+(/[\w.-]+)*", re.ASCII)
+_SIZE = re.compile(r" *(\d{1,15}) \./(.+)")
+
+
+class Fetched(NamedTuple):
+    """A folder of a host, and the one of ours that it is for."""
+
+    machine: RemoteMachine
+    there: str
+    local: Path
+    sizes: dict[str, int]
+    """How much of each file is here."""
+
+
+def fetch(one: Fetched) -> None:
+    """Brings what is new of a folder's files; what differs from its hash there is fetched again, once."""
+    sizes = _sizes(one)
+    for gone in one.sizes.keys() - sizes.keys():
+        _place(one, gone).unlink(missing_ok=True)
+        del one.sizes[gone]
+    for attempt in range(2):
+        wanted = [
+            (name, one.sizes.get(name, 0) if size >= one.sizes.get(name, 0) else 0, size)
+            for name, size in sizes.items()
+        ]
+        wanted = [(name, at, size) for name, at, size in wanted if size != one.sizes.get(name)]
+        if not wanted:
+            return
+        asked = "".join(f"{at} {size - at} {name}\n" for name, at, size in wanted)
+        script = [*one.machine.root, "sh", "-c"]
+        got = one.machine.line.run_bytes([*script, keeper.FETCH, "sh", one.there], asked.encode(), 3600)
+        sums = one.machine.line.run([*script, keeper.SUMS, "sh", one.there], asked, 3600).splitlines()
+        if _keep(one, wanted, got, sums):
+            return
+        if attempt:
+            raise MachineError(f"{one.machine}: records came otherwise than they are there: is its disk sound?")
+
+
+def _keep(one: Fetched, wanted: Sequence[tuple[str, int, int]], got: bytes, sums: Sequence[str]) -> bool:
+    """Writes what came where it belongs; whether all of it has its hash."""
+    at, good = 0, len(sums) == len(wanted)
+    for (name, begin, size), digest in zip(wanted, sums, strict=False):
+        part = got[at : at + size - begin]
+        at += size - begin
+        if hashlib.sha256(part).hexdigest() != digest.split()[0]:
+            good = False
+            continue
+        path = _place(one, name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("r+b" if begin else "wb") as file:
+            file.seek(begin)
+            file.write(part)
+        one.sizes[name] = size
+    return good
+
+
+def _sizes(one: Fetched) -> dict[str, int]:
+    """The files of a folder there, and their sizes; `wc` adds a line for all. What the host says is not trusted."""
+    said = one.machine.line.run([*one.machine.root, "sh", "-c", keeper.SIZES, "sh", one.there])
+    found: dict[str, int] = {}
+    for row in said.split("\n"):
+        if not row or row.endswith(" total"):
+            continue
+        words = _SIZE.fullmatch(row)
+        if words is None or not _is_record(words[2]):
+            raise MachineError(f"{one.machine}: {row.strip()[:200]!r} is no record's size and name: nothing is fetched")
+        found[words[2]] = int(words[1])
+    return found
+
+
+def _is_record(name: str) -> bool:
+    """Whether a file of this name stays inside the folder it is fetched to."""
+    return _RECORD.fullmatch(name) is not None and not {".", ".."} & set(name.split("/"))
+
+
+def _place(one: Fetched, name: str) -> Path:
+    """Where a file of a host belongs here; refuses symbolic links on the way."""
+    path = one.local
+    for part in name.split("/"):
+        path /= part
+        if path.is_symlink():
+            raise MachineError(f"{path} is a symbolic link: a record of {one.machine} is not written through it")
+    return path

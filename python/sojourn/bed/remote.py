@@ -1,0 +1,184 @@
+"""A real host with its keeper, and the programs on it as this machine sees them: started, signalled, heard, given up.
+
+Knows no bed's topology and no records: bed/backends/ssh.py lays the one, bed/fetching.py fetches the others.
+"""
+
+from __future__ import annotations
+
+import secrets
+import selectors
+import signal
+import subprocess
+import threading
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from sojourn.bed import keeper
+from sojourn.bed.hosts import END_HOSTS
+from sojourn.bed.look import Looked, look
+from sojourn.bed.processes import end
+from sojourn.bed.ssh import LOST, Line, launch, rights, who
+from sojourn.errors import MachineError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sojourn.bed.hosts import HostName
+    from sojourn.bed.model import HostSpec
+
+_READY_SECONDS = 30.0
+_GONE_SECONDS = 20.0
+_KILLED_SECONDS = 5.0
+
+
+class RemoteProcess(subprocess.Popen[Any]):
+    """A program on a host, as `ssh` stands for it here: its streams, its status; signals go the other way."""
+
+    remote: RemoteMachine | None = None
+    number = 0
+    _killed = False
+
+    @property
+    def lost(self) -> str | None:
+        """The sentence for a program that was not heard to its end because the connection to its host was lost."""
+        return self.remote.line.lost() if self.remote is not None and self.returncode == LOST else None
+
+    @property
+    def where(self) -> str | None:
+        """The host that it runs on, as people read it."""
+        return None if self.remote is None else str(self.remote)
+
+    def send_signal(self, sig: int) -> None:
+        """Have the keeper send it."""
+        if self.poll() is not None:
+            return
+        if self.remote is None or not self.remote.send(f"signal {signal.Signals(sig).name[3:]} {self.number}"):
+            super().send_signal(signal.SIGKILL)
+        self._killed = self._killed or sig == signal.SIGKILL
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end; one that was killed is not waited for longer than a while, whatever its host does."""
+        try:
+            return super().wait(_KILLED_SECONDS if self._killed and timeout is None else timeout)
+        except subprocess.TimeoutExpired:
+            if not self._killed:
+                raise
+            super().send_signal(signal.SIGKILL)
+            return super().wait()
+
+
+class RemoteMachine:
+    """A real host with its keeper."""
+
+    def __init__(self, name: str, spec: HostSpec, socket: str) -> None:
+        self.name = name
+        self.spec = spec
+        self.line = Line(name.upper() if name in END_HOSTS else name, spec, socket)
+        self.found: Looked = look(self.line)
+        self.root = rights(self.line, self.found.uid)
+        self.work = ""
+        self.keeper = 0
+        self.namespaces: dict[HostName, int] = {}
+        self._process: subprocess.Popen[str] | None = None
+        self._lock = threading.Lock()
+        self._silent = False
+        """Whether the keeper could not be told that we live, or did not answer."""
+        self.carriers: dict[str, int] = {}
+        """How often each port of the bed has lost its carrier and got it back."""
+
+    def __str__(self) -> str:
+        return str(self.line)
+
+    def keep(self, run: str, holder: str, hosts: Sequence[HostName], tools: str) -> None:
+        """Start the keeper, with a namespace for each of these hosts; the lock is taken by the name of its holder."""
+        self.work = f"{self.spec.folder.rstrip('/')}/sojourn-{run}-{secrets.token_hex(6)}"
+        stays = "keep" if self.spec.keep or holder != run else "-"
+        argv = ["sh", "-c", keeper.KEEPER, "sh", holder, who(), self.work, tools, stays, *hosts]
+        self._process = launch(
+            self.line, [*self.root, *argv], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            text=True, start_new_session=True,
+        )  # fmt: skip
+        said = _first_line(self._process, _READY_SECONDS)
+        first, *rest = said.split() or [""]
+        if first == "held":
+            raise MachineError(f"{self} is held by {' '.join(rest)}: wait until it has ended, or end it there")
+        if first != "ready":
+            self._process.kill()
+            _, why = self._process.communicate()
+            words = " / ".join(why.strip().splitlines()[-2:]) or "it says nothing"
+            raise MachineError(f"{self}: no bed can be kept there: {words}{about_sudo(words, self.spec)}")
+        self.keeper, *namespaces = map(int, rest)
+        self.namespaces = dict(zip(hosts, namespaces, strict=True))
+        self.found = look(self.line)  # what an earlier keeper had taken is back
+        threading.Thread(target=self._beat, daemon=True, name=f"beat-{self.name}").start()
+
+    def send(self, line: str) -> bool:
+        """Say something to the keeper; whether it could be said."""
+        with self._lock:
+            if self._process is None or self._process.stdin is None or self._process.stdin.closed:
+                return False
+            try:
+                self._process.stdin.write(f"{line}\n")
+                self._process.stdin.flush()
+            except OSError:
+                return False
+            return self._process.poll() is None
+
+    def gone(self) -> str | None:
+        """The sentence for a keeper that has ended though nobody asked it to; None while it is there."""
+        if self._process is None or (self._process.poll() is None and not self._silent):
+            return None
+        status = self._process.poll()
+        return self.line.lost() if status in {None, LOST} else f"{self} gave up waiting for this controller"
+
+    def require(self) -> None:
+        """Raise MachineError unless the keeper answers."""
+        if self._process is None:
+            return
+        if (gone := self.gone()) is not None:
+            raise MachineError(gone)
+        said = _first_line(self._process, _READY_SECONDS) if self.send("look") else ""
+        first, *ports = said.split() or [""]
+        if first != "here":
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(_KILLED_SECONDS)
+            gone = self.gone() or f"{self} does not answer any more"
+            self._silent = True
+            raise MachineError(gone)
+        words = (port.partition("=") for port in ports)
+        self.carriers = {name: int(count) for name, _, count in words if count.isascii() and count.isdigit()}
+
+    def run(self, argv: Sequence[str], text: str = "") -> str:
+        """Run a command outside the bed, with the rights of root."""
+        return self.line.run([*self.root, *argv], text)
+
+    def close(self) -> None:
+        """Let the keeper clean up, wait until it has, and end the connection."""
+        if (process := self._process) is not None:
+            with self._lock, suppress(OSError):
+                assert process.stdin is not None
+                process.stdin.close()
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(_GONE_SECONDS)
+            end(process)
+            self._process = None
+        self.line.close()
+
+    def _beat(self) -> None:
+        """Tell the keeper again and again that we live."""
+        while self.send(""):
+            time.sleep(keeper.BEAT_SECONDS)
+        self._silent = True
+
+
+def about_sudo(words: str, spec: HostSpec) -> str:
+    name = spec.user or "who logs in"
+    return f": sudo must ask no password of {name} (see the guide on real hosts)" if "sudo" in words else ""
+
+
+def _first_line(process: subprocess.Popen[str], seconds: float) -> str:
+    assert process.stdout is not None
+    with selectors.DefaultSelector() as selector:
+        selector.register(process.stdout, selectors.EVENT_READ)
+        return process.stdout.readline().strip() if selector.select(seconds) else ""
