@@ -19,7 +19,7 @@ suite() { # NAME COMMAND…
     took[$1]=$((SECONDS - began))
 }
 
-# Runs a suite of pytest side by side. Other work on a machine spoils a test now and then, so up to three that failed run
+# Runs a suite of pytest side by side. Other work on a machine spoils a test now and then, so up to six that failed run
 # once more, one at a time and with the cores alone: a program that is wrong fails again. The closing lines name both runs.
 suite_side_by_side() { # NAME WORKERS ARGUMENTS-OF-PYTEST…
     local before=$failed cache=$PWD/build/cache-$1
@@ -31,9 +31,9 @@ suite_side_by_side() { # NAME WORKERS ARGUMENTS-OF-PYTEST…
     suite "$1-again" .venv/bin/pytest -o cache_dir="$cache" --last-failed "${@:3}"
 }
 
-# Whether between one and three tests stand in pytest's list of those that failed.
+# Whether between one and six tests stand in pytest's list of those that failed.
 spoilt_few() { # FILE
-    [ -s "$1" ] && .venv/bin/python -c 'import json, sys; sys.exit(not 1 <= len(json.load(open(sys.argv[1]))) <= 3)' "$1"
+    [ -s "$1" ] && .venv/bin/python -c 'import json, sys; sys.exit(not 1 <= len(json.load(open(sys.argv[1]))) <= 6)' "$1"
 }
 
 # Prints what each suite came to, and exits.

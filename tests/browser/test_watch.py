@@ -82,7 +82,7 @@ def test_a_run_is_followed_from_its_beginning_past_its_end_and_over_a_restart_of
 ) -> None:
     runs, out = tmp_path / "runs", tmp_path / "runs" / "live"
     runs.mkdir()
-    sets = ["pairs.rounds=60", "pairs.probes_per_block=24", "probe.icmp_bytes=[64, 1480]"]
+    sets = ["pairs.rounds=300", "pairs.probes_per_block=24", "probe.icmp_bytes=[64, 1480]"]
     words = [word for one in sets for word in ("--set", one)]
     argv = [
         sys.executable,

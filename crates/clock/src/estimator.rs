@@ -53,7 +53,7 @@ pub struct Estimator {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { skew_ppm: 200.0, drift_ppm_per_s: 0.5, slew_ppm: 500.0, asymmetry_share: 0.1 }
+        Self { skew_ppm: 200.0, drift_ppm_per_s: 0.5, slew_ppm: 500.0, asymmetry_share: 0.2 }
     }
 }
 

@@ -358,16 +358,16 @@ fn the_share_for_asymmetry_is_in_the_95_percent_error_in_quadrature() {
     let line = |limits| estimated_within(&truth, Limits { slew_ppm: 0.0, ..limits }).lines[0];
     let (with, without) = (line(Limits::default()), line(ALIKE));
     let share = (with.error95_ns.powi(2) - without.error95_ns.powi(2)).sqrt() / with.bound_ns;
-    assert!((share - 0.1).abs() < 0.001, "{share}");
+    assert!((share - 0.2).abs() < 0.001, "{share}");
     assert!(with.bound_ns.to_bits() == without.bound_ns.to_bits(), "the maximum error needs no such assumption");
 }
 
-/// The maximum error is half of the least round trip, some 15 µs: of least delays that differ by 3 µs the offset errs by a tenth.
+/// The maximum error is half of the least round trip, some 15 µs: of least delays that differ by 6 µs the offset errs by a fifth.
 #[test]
 fn the_95_percent_error_holds_where_directions_differ_within_the_limits() {
     let mut within = 0;
     for seed in 1..=FOR_FINDINGS {
-        let longer_ns = StdRng::seed_from_u64(seed).random_range(-3e3..3e3);
+        let longer_ns = StdRng::seed_from_u64(seed).random_range(-6e3..6e3);
         let backward = Delay::Gamma(Gamma { shape: 1.5, scale_ns: 4e3, shift_ns: 15e3 + longer_ns });
         let truth = Truth { backward, seed, ..Truth::default() };
         let line = estimated_within(&truth, Limits::default()).lines[0];

@@ -65,7 +65,7 @@ class Clocks:
         points = self.points()
         caption = (
             "How much each clock's offset against this host changed since the start, with its 95 % error (dark band; "
-            "it assumes minimum delays there and back that differ by a tenth of the round trip at most) and its "
+            "it assumes minimum delays there and back that differ by a fifth of the round trip at most) and its "
             "maximum error (light band), and its skew."
         )
         panels = (

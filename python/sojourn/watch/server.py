@@ -11,6 +11,7 @@ import errno
 import json
 import os
 import secrets
+import signal
 import socket
 from typing import TYPE_CHECKING, Any
 
@@ -152,13 +153,14 @@ def serve(folder: Path, port: int, *, looks: bool, say: Callable[[str], None]) -
     )  # fmt: skip
     server = uvicorn.Server(config)
     pages.is_over = lambda: server.should_exit
+    for one in (signal.SIGINT, signal.SIGTERM):
+        # Before uvicorn listens to them, too: an exception could be lost in a library that is being imported.
+        signal.signal(one, lambda *_: setattr(server, "should_exit", True))
     if (less := confine([folder.resolve()])) is not None:
         say(f"note: {less}")
     say(f"http://{LOOPBACK}:{there}/{token}/")
     try:
         server.run(sockets=[listening])
-    except KeyboardInterrupt:
-        return
     finally:
         pages.close()
 

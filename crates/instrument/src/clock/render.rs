@@ -118,7 +118,7 @@ fn sentence(watched: &Watched, estimate: &Estimate) -> String {
     };
     let side = if now.offset_ns < 0.0 { "behind" } else { "ahead of" };
     format!(
-        "{name} is {:.3} us {side} this host: +- {:.3} us (95 %, if the least delays there and back differ by a tenth of the round trip at most), \
+        "{name} is {:.3} us {side} this host: +- {:.3} us (95 %, if the least delays there and back differ by a fifth of the round trip at most), \
          certainly within {:.3} us; its skew is {:.4} ppm +- {:.4} ppm (95 %), certainly within {:.4} ppm; {exchanges} \
          exchanges, {lost} lost",
         now.offset_ns.abs() / 1e3,

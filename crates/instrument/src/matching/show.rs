@@ -215,7 +215,7 @@ fn of_clocks(lines: &mut Lines, clocks: &Value, aligned_by: Option<i64>) {
         Some("one") => lines.add("clocks: one for both taps"),
         Some("estimated") => {
             lines.add(&format!(
-                "clocks: the second tap's is ahead by {}, and gains {:.1} ppb; maximum error of every delay {}, 95 % within {} where the least delays both ways differ by a tenth of the round trip at most",
+                "clocks: the second tap's is ahead by {}, and gains {:.1} ppb; maximum error of every delay {}, 95 % within {} where the least delays both ways differ by a fifth of the round trip at most",
                 span(number("offset_ns").round() as i64),
                 number("skew_ppb"),
                 span(number("maximum_error_ns").ceil() as i64),

@@ -192,7 +192,7 @@ table! {
         bound_ns: f64 => bound_ns: Float64("ns")
             "The maximum error of a converted time along the line.";
         error95_ns: f64 => error95_ns: Float64("ns")
-            "The error that 95 % stay below where the least delays there and back differ by a tenth of the round trip at most.";
+            "The error that 95 % stay below where the least delays there and back differ by a fifth of the round trip at most.";
         skew_bound_ppb: f64 => skew_bound_ppb: Float64("ppb")
             "By how much the true skew can differ at its ends: how the bound grows beyond.";
         skew95_ppb: f64 => skew95_ppb: Float64("ppb")
