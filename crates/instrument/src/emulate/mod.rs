@@ -10,7 +10,7 @@ mod client;
 mod events;
 mod explain;
 mod kernel;
-mod live;
+pub mod live;
 mod log;
 mod offline;
 mod pipe_options;
