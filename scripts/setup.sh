@@ -99,6 +99,7 @@ ssh_server() {
 # What makes the root file systems in which set-up is tried from nothing.
 bare_systems() {
     has mmdebstrap || missing+=(mmdebstrap)
+    has runc || missing+=(runc) # runs the container image
 }
 
 # What Apache Spark runs on. Debian 13 has no Java 17.
