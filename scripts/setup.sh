@@ -249,7 +249,7 @@ rust_from_apt() {
 our_programs() {
     local groups=(--no-default-groups)
     if is_for test; then groups=(); fi
-    if is_for proof; then groups=(--extra spark); fi # half a gigabyte: docs/decisions/0055-spark.md
+    if is_for proof; then groups=(--extra spark --group notebooks); fi # half a gigabyte: docs/decisions/0055-spark.md
     local build=(cargo build --locked --release --bin sojourn-instrument)
     local sync=("$uv" sync --locked --inexact --quiet "${groups[@]}")
     if ! [ -x .venv/bin/sojourn ]; then
