@@ -67,7 +67,8 @@ def test_the_deb_installs_measures_for_its_group_and_leaves_nothing(system: Path
         f"sojourn {MEASURE}; echo root $?\n"
         f"useradd -m -G sojourn member && useradd -m other\n"
         f"su member -c '{helper} --version' && echo member may; su other -c {helper} 2>&1\n"
-        "man -w sojourn-emulate-run; bash -c '. /usr/share/bash-completion/bash_completion; _completion_loader sojourn; complete -p sojourn'\n"
+        "man -w sojourn-emulate-run\n"
+        "bash -c '. /usr/share/bash-completion/bash_completion; _completion_loader sojourn; complete -p sojourn'\n"
         "ls /usr/lib/systemd/system/ | grep -c sojourn\n"
         "apt-get purge -qq -y sojourn >/dev/null\n"
         "ls -d /usr/lib/sojourn /usr/libexec/sojourn; getent group sojourn; echo end",
