@@ -11,7 +11,7 @@ use arrow_array::{
     Array, ArrayRef, BooleanArray, DictionaryArray, Float64Array, Int8Array, Int32Array, Int64Array, RecordBatch,
     StringArray,
 };
-use arrow_buffer::NullBuffer;
+use arrow_buffer::{ArrowNativeType, NullBuffer};
 use arrow_schema::{ArrowError, SchemaRef};
 use sojourn_time::{Nanos, Source, Time};
 
@@ -103,6 +103,7 @@ pub mod kind {
 
     macro_rules! kinds {
         ($($kind:ident $arrow:ident $($values:ident $value:ty)?;)*) => {$(
+            #[doc = concat!("A column of kind ", stringify!($kind), ".")]
             pub enum $kind {}
             impl Typed for $kind {
                 const KIND: Kind = Kind::$arrow;
@@ -232,7 +233,9 @@ pub struct Filling<'a> {
 }
 
 impl Filling<'_> {
-    /// Appends to the next column, which is of numbers.
+    /// Appends to the next column, which is of numbers. Called for many rows at a time: a loop by itself, whose cells are made where
+    /// they are stored.
+    #[inline]
     pub fn numbers<K: Number>(&mut self, cells: impl Iterator<Item = Cell<K::Value>> + Clone) {
         let Some(column) = self.columns.next().filter(|column| !column.is_absent) else { return };
         let Some(values) = K::values(&mut column.values) else { return };
@@ -272,6 +275,8 @@ struct Column {
     names: &'static [&'static str],
     values: Values,
     valid: Vec<bool>,
+    /// An earlier array of it that nobody needs any more.
+    spare: Option<ArrayRef>,
 }
 
 /// The values of a column; 0 where there is none.
@@ -328,11 +333,13 @@ impl Column {
             (!self.valid.is_empty()).then(|| self.valid.as_slice().into())
         };
         self.valid.clear();
+        let spare = self.spare.take();
         // What an absent column would hold is nothing: zeros, which compress to nothing.
         macro_rules! array {
             ($kind:ty, $values:expr) => {{
                 let capacity = $values.capacity();
-                let mut values = std::mem::replace($values, Vec::with_capacity(capacity));
+                let next = spare.and_then(reclaim).unwrap_or_else(|| Vec::with_capacity(capacity));
+                let mut values = std::mem::replace($values, next);
                 values.resize(rows, Default::default());
                 <$kind>::try_new(values.into(), nulls)?
             }};
@@ -379,6 +386,17 @@ impl Column {
     }
 }
 
+/// Returns the memory of an array's values, empty, if nobody else has it and it is of this type.
+fn reclaim<V: ArrowNativeType>(array: ArrayRef) -> Option<Vec<V>> {
+    let data = array.to_data();
+    drop(array);
+    let buffer = data.buffers().first()?.clone();
+    drop(data);
+    let mut values = buffer.into_vec().ok()?;
+    values.clear();
+    Some(values)
+}
+
 /// Rows on their way to a batch.
 pub struct Rows<R> {
     columns: Vec<Column>,
@@ -396,6 +414,7 @@ impl<R: Row> Rows<R> {
             names: field.names,
             values: Values::new(field.kind),
             valid: Vec::new(),
+            spare: None,
         };
         Self { columns: fields_of::<R>().into_iter().map(column).collect(), rows: 0, of: std::marker::PhantomData }
     }
@@ -405,17 +424,28 @@ impl<R: Row> Rows<R> {
         self.rows
     }
 
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.rows == 0
+    }
+
     /// Appends rows.
     ///
     /// # Errors
     /// When a value does not fit its column; what it holds is then of no use.
     pub fn push(&mut self, rows: &[R], context: &R::Context) -> Result<(), Unfit> {
+        rows.chunks(CHUNK)
+            .try_for_each(|rows| self.push_by(rows.len(), |filling| R::fill(rows, |row| Some(row), context, filling)))
+    }
+
+    /// Appends so many rows, that are there in another form: `fill` appends to every column, in their order.
+    ///
+    /// # Errors
+    /// As [`Self::push`].
+    pub fn push_by(&mut self, rows: usize, fill: impl FnOnce(&mut Filling<'_>)) -> Result<(), Unfit> {
         let mut unfit = None;
-        for rows in rows.chunks(CHUNK) {
-            let mut filling = Filling { columns: self.columns.iter_mut(), unfit: &mut unfit };
-            R::fill(rows, |row| Some(row), context, &mut filling);
-        }
-        self.rows += rows.len();
+        fill(&mut Filling { columns: self.columns.iter_mut(), unfit: &mut unfit });
+        self.rows += rows;
         unfit.map_or(Ok(()), Err)
     }
 
@@ -424,6 +454,15 @@ impl<R: Row> Rows<R> {
         let rows = std::mem::take(&mut self.rows);
         let columns = self.columns.iter_mut().map(|column| column.take(rows)).collect::<Result<_, _>>()?;
         RecordBatch::try_new(Arc::clone(schema), columns)
+    }
+
+    /// Takes the memory of a batch of these rows that nobody needs any more: memory that is new costs a page fault for every page.
+    pub fn reuse(&mut self, batch: RecordBatch) {
+        if batch.num_columns() == self.columns.len() {
+            let arrays = batch.columns().to_vec();
+            drop(batch);
+            self.columns.iter_mut().zip(arrays).for_each(|(column, array)| column.spare = Some(array));
+        }
     }
 
     /// Returns a row's values by the names of their columns, those that are missing left out.
