@@ -11,7 +11,7 @@ use arrow_array::{
     Array, ArrayRef, BooleanArray, DictionaryArray, Float64Array, Int8Array, Int32Array, Int64Array, RecordBatch,
     StringArray,
 };
-use arrow_buffer::{ArrowNativeType, NullBuffer};
+use arrow_buffer::NullBuffer;
 use arrow_schema::{ArrowError, SchemaRef};
 use sojourn_time::{Nanos, Source, Time};
 
@@ -275,8 +275,6 @@ struct Column {
     names: &'static [&'static str],
     values: Values,
     valid: Vec<bool>,
-    /// An earlier array of it that nobody needs any more.
-    spare: Option<ArrayRef>,
 }
 
 /// The values of a column; 0 where there is none.
@@ -333,13 +331,11 @@ impl Column {
             (!self.valid.is_empty()).then(|| self.valid.as_slice().into())
         };
         self.valid.clear();
-        let spare = self.spare.take();
         // What an absent column would hold is nothing: zeros, which compress to nothing.
         macro_rules! array {
             ($kind:ty, $values:expr) => {{
                 let capacity = $values.capacity();
-                let next = spare.and_then(reclaim).unwrap_or_else(|| Vec::with_capacity(capacity));
-                let mut values = std::mem::replace($values, next);
+                let mut values = std::mem::replace($values, Vec::with_capacity(capacity));
                 values.resize(rows, Default::default());
                 <$kind>::try_new(values.into(), nulls)?
             }};
@@ -386,17 +382,6 @@ impl Column {
     }
 }
 
-/// Returns the memory of an array's values, empty, if nobody else has it and it is of this type.
-fn reclaim<V: ArrowNativeType>(array: ArrayRef) -> Option<Vec<V>> {
-    let data = array.to_data();
-    drop(array);
-    let buffer = data.buffers().first()?.clone();
-    drop(data);
-    let mut values = buffer.into_vec().ok()?;
-    values.clear();
-    Some(values)
-}
-
 /// Rows on their way to a batch.
 pub struct Rows<R> {
     columns: Vec<Column>,
@@ -414,7 +399,6 @@ impl<R: Row> Rows<R> {
             names: field.names,
             values: Values::new(field.kind),
             valid: Vec::new(),
-            spare: None,
         };
         Self { columns: fields_of::<R>().into_iter().map(column).collect(), rows: 0, of: std::marker::PhantomData }
     }
@@ -454,15 +438,6 @@ impl<R: Row> Rows<R> {
         let rows = std::mem::take(&mut self.rows);
         let columns = self.columns.iter_mut().map(|column| column.take(rows)).collect::<Result<_, _>>()?;
         RecordBatch::try_new(Arc::clone(schema), columns)
-    }
-
-    /// Takes the memory of a batch of these rows that nobody needs any more: memory that is new costs a page fault for every page.
-    pub fn reuse(&mut self, batch: RecordBatch) {
-        if batch.num_columns() == self.columns.len() {
-            let arrays = batch.columns().to_vec();
-            drop(batch);
-            self.columns.iter_mut().zip(arrays).for_each(|(column, array)| column.spare = Some(array));
-        }
     }
 
     /// Returns a row's values by the names of their columns, those that are missing left out.

@@ -5,7 +5,7 @@
 
 use std::mem;
 use std::panic::resume_unwind;
-use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::{Builder, JoinHandle};
 
 use super::{Batch, Files, RecordError, Shape};
@@ -32,7 +32,6 @@ enum Writer {
 /// The second thread, which gives the files back when nothing more comes, or when it failed.
 struct Other {
     to: SyncSender<Batch>,
-    written: Receiver<Batch>,
     thread: JoinHandle<(Files, Result<(), RecordError>)>,
 }
 
@@ -72,14 +71,6 @@ impl Behind {
             other => self.writer = other,
         }
         self.write(batch)
-    }
-
-    /// Returns a large batch that has been written: its memory is of use for another one.
-    pub(super) fn written(&self) -> Option<Batch> {
-        match &self.writer {
-            Writer::There(other) => other.written.try_recv().ok(),
-            _ => None,
-        }
     }
 
     /// Ends the files, as [`Files::finish`].
@@ -146,26 +137,18 @@ impl Drop for Behind {
 /// Starts a thread that writes; where there can be none, it is done here.
 fn start(files: Files) -> Writer {
     let (to, batches) = sync_channel::<Batch>(WAITING);
-    let (back, written) = channel();
     // The files go to the thread once it is there, so that they are not lost with one that is not.
     let (give, given) = sync_channel::<Files>(1);
     let write = move || {
         let mut files = given.recv().expect("files are given to a thread that has started");
-        let outcome = batches.iter().try_for_each(|batch| {
-            let batch = [batch];
-            files.write(&batch)?;
-            let [batch] = batch;
-            // Nobody may want it back.
-            let _ = back.send(batch);
-            Ok(())
-        });
+        let outcome = batches.iter().try_for_each(|batch| files.write(&[batch]));
         (files, outcome)
     };
     match Builder::new().name("records".to_owned()).spawn(write) {
         Ok(thread) => {
             // It has room for one, and is there.
             let _ = give.send(files);
-            Writer::There(Other { to, written, thread })
+            Writer::There(Other { to, thread })
         }
         Err(_) => Writer::Here(files),
     }

@@ -7,7 +7,7 @@ use std::path::Path;
 use arrow_ipc::CompressionType;
 
 use super::behind::Behind;
-use super::{Batch, Files, Origin, RecordError, path_of};
+use super::{Files, Origin, RecordError, path_of};
 use crate::schema::Table;
 use crate::table::{Filling, Row, Rows};
 use crate::tables::tcp::{Account, Flow, Gap, Private, Sample};
@@ -62,7 +62,7 @@ impl TcpFolder {
             let pushed = self.samples.push_by(now.len(), |filling| fill(now, filling));
             if pushed.is_err() || self.samples.len() == BATCH {
                 let batch = self.files.take(&mut self.samples, pushed)?;
-                self.write_later(batch)?;
+                self.files.write_later(batch)?;
             }
             samples = later;
         }
@@ -79,19 +79,9 @@ impl TcpFolder {
             let pushed = self.privates.push(now, &());
             if pushed.is_err() || self.privates.len() == BATCH {
                 let batch = self.files.take(&mut self.privates, pushed)?;
-                self.write_later(batch)?;
+                self.files.write_later(batch)?;
             }
             rows = later;
-        }
-        Ok(())
-    }
-
-    /// Hands a whole batch over, and takes the memory of what is written.
-    fn write_later(&mut self, batch: Batch) -> Result<(), RecordError> {
-        self.files.write_later(batch)?;
-        while let Some((_, batch)) = self.files.written() {
-            // Of another table it fits nowhere.
-            self.samples.reuse(batch);
         }
         Ok(())
     }

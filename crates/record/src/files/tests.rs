@@ -341,7 +341,7 @@ fn a_failed_write_of_samples_is_taken_back_and_said_at_the_end_at_the_latest() {
 }
 
 #[test]
-fn batches_come_in_their_order_and_in_memory_that_was_used_before() {
+fn batches_of_a_second_thread_come_in_their_order() {
     let folder = folder("tcp-order");
     let mut sink = TcpFolder::create(&folder, ("a", 0), &HashSet::new(), &Origin::default()).unwrap();
     let count = 4 * tcp::BATCH as u64 + 7;
@@ -354,26 +354,4 @@ fn batches_come_in_their_order_and_in_memory_that_was_used_before() {
         .collect();
     assert!(numbers.iter().copied().eq(0..count.cast_signed()), "{} rows", numbers.len());
     fs::remove_dir_all(&folder).unwrap();
-}
-
-#[test]
-fn what_is_reused_has_the_memory_and_none_of_the_values() {
-    let files = Files::create(&folder("reuse"), &[Table::of::<Sample>()], "a", (&Origin::default(), None)).unwrap();
-    let shape = files.shapes().remove(0);
-    let mut rows = Rows::<Sample>::new(&HashSet::new());
-    let made = |rows: &mut Rows<Sample>, numbers: std::ops::Range<u64>| {
-        let pushed = rows.push(&numbers.map(sample).collect::<Vec<_>>(), &());
-        shape.take(0, rows, pushed).unwrap().1
-    };
-    let address =
-        |batch: &RecordBatch| batch.column_by_name("seq").unwrap().as_primitive::<Int64Type>().values().as_ptr().addr();
-    let first = made(&mut rows, 0..300);
-    let was = address(&first);
-    rows.reuse(first);
-    // The columns that grow now were there before; the next ones have what was given back.
-    let _second = made(&mut rows, 300..400);
-    let third = made(&mut rows, 400..500);
-    assert_eq!(address(&third), was);
-    let mut plain = Rows::<Sample>::new(&HashSet::new());
-    assert_eq!(third, made(&mut plain, 400..500));
 }
