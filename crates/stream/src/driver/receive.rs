@@ -275,9 +275,10 @@ mod tests {
 
     #[test]
     fn a_receiver_of_dense_frames_naps_and_is_not_woken_for_each() {
-        // 400,000 frames a second: it is woken for the first, and by no other until they end.
-        let looks = [(1_000, 1), (2, 1), (72, 28), (72, 28), (160, MOST_AT_ONCE), (1, 2), (70, 0)];
-        let expected = [Rest::None, Rest::Nap, Rest::Nap, Rest::Nap, Rest::None, Rest::Nap, Rest::Sleep];
+        // 400,000 frames a second: it is woken for the first, and by no other until they end. After as many as one look takes it
+        // looks on.
+        let looks = [(1_000, 1), (2, 1), (72, 28), (72, 28), (160, MOST_AT_ONCE), (1, 2), (2, 1), (70, 0)];
+        let expected = [Rest::None, Rest::Nap, Rest::Nap, Rest::Nap, Rest::None, Rest::None, Rest::Nap, Rest::Sleep];
         assert_eq!(rests(&mut Density::new(false), false, &looks), expected);
     }
 
