@@ -250,7 +250,7 @@ pub const STREAM: Needs = Needs {
 pub const STREAM_SERVE: Needs = Needs {
     command: "stream serve",
     user: Who::Unchanged("it reads the departure files that requests name, and opens clocks of interfaces"),
-    set_up: "priority, locked memory, records",
+    set_up: "priority, locked memory, records, the device that makes taps",
     ..STREAM
 };
 

@@ -14,6 +14,7 @@ use sojourn_wire::SessionKey;
 
 use super::clocks::{self, Known};
 use super::host::{self, Meter, Took};
+use super::kept::Kept;
 use super::live::{self, Outlet};
 use super::ports::{self, Open};
 use super::receive;
@@ -58,12 +59,14 @@ pub struct Sent {
     pub rows: StreamBlock,
 }
 
-/// Sends, and returns the rows and the answer.
+/// Sends, and returns the rows and the answer; ports that are to stay are `kept`.
 ///
 /// # Errors
 /// When the request makes no sense, or the kernel refuses.
-pub fn send(asked: &Send, place: &Place, halt: &AtomicBool) -> anyhow::Result<(StreamBlock, Value)> {
-    let sent = Sending::open(asked, place)?.run(halt)?;
+pub fn send(asked: &Send, place: &Place, kept: &mut Kept, halt: &AtomicBool) -> anyhow::Result<(StreamBlock, Value)> {
+    let mut sending = Sending::open(asked, place, kept)?;
+    let sent = sending.run(halt)?;
+    sending.close(kept);
     let mut answer = answer(asked.head.block, &sent.outcome, &sent.clocks);
     if let Some(answers) = &sent.outcome.answers {
         let rows = sent.rows.streams.iter().filter(|row| row.role == Role::Answer);
@@ -75,11 +78,15 @@ pub fn send(asked: &Send, place: &Place, halt: &AtomicBool) -> anyhow::Result<(S
 }
 
 impl<'a> Sending<'a> {
-    /// Opens the ports and checks that the schedules can be kept over their links.
+    /// Opens the ports, those that were `kept` where they are to stay, and checks that the schedules can be kept over their links.
     ///
     /// # Errors
     /// When the request makes no sense, or the kernel refuses a port.
-    pub fn open(asked: &'a Send, place: &'a Place) -> anyhow::Result<Self> {
+    pub fn open(asked: &'a Send, place: &'a Place, kept: &mut Kept) -> anyhow::Result<Self> {
+        if !asked.stay_open {
+            kept.release();
+        }
+        let stamps = asked.options.stamps;
         let mut ports: Vec<(&To, Open)> = Vec::new();
         let mut flows = Vec::new();
         for flow in &asked.flows {
@@ -88,7 +95,8 @@ impl<'a> Sending<'a> {
             let index = match ports.iter().position(|(other, _)| ports::shares_port(other, to)) {
                 Some(index) => index,
                 None => {
-                    ports.push((to, ports::open_sender(to, asked.options.stamps)?));
+                    let open = kept.take_sender(to, stamps)?.map_or_else(|| ports::open_sender(to, stamps), Ok)?;
+                    ports.push((to, open));
                     ports.len() - 1
                 }
             };
@@ -99,7 +107,7 @@ impl<'a> Sending<'a> {
         for (flow, request) in asked.flows.iter().zip(&flows) {
             check_link(flow, request, &ports[request.port])?;
         }
-        let live = open_live(asked, &flows)?;
+        let live = open_live(asked, &flows, kept)?;
         let options = SendOptions { at_most: asked.options.at_most(&asked.flows), ..asked.options };
         let request =
             SendRequest { auth: asked.auth.clone(), ..send_request((asked.head.block, asked.key), &options, flows) };
@@ -125,6 +133,20 @@ impl<'a> Sending<'a> {
         let clocks = self.clocks(&outcome);
         let rows = self.rows(&outcome, &took, &clocks);
         Ok(Sent { outcome, took, clocks, rows })
+    }
+
+    /// Ends it; ports that are to stay are `kept`.
+    fn close(self, kept: &mut Kept) {
+        if !self.asked.stay_open {
+            return;
+        }
+        let to = |port| self.request.flows.iter().position(|flow| flow.port == port).map(|at| &self.asked.flows[at].to);
+        for (port, open) in self.ports.into_iter().enumerate() {
+            if let Some(to) = to(port) {
+                kept.leave_sender(to, self.asked.options.stamps, open);
+            }
+        }
+        self.live.into_iter().for_each(|outlet| outlet.keep(kept));
     }
 
     /// Compares no clocks: nobody is there whose clock it would be.
@@ -229,8 +251,8 @@ fn with_answers(sent: StreamBlock, answers: StreamBlock) -> StreamBlock {
 }
 
 /// Makes ready the flows whose frames the kernel makes: all of a request, or none.
-fn open_live(asked: &Send, flows: &[FlowRequest]) -> anyhow::Result<Vec<Outlet>> {
-    let open = |(flow, request): (&Flow, &FlowRequest)| live::open(&flow.to, request, asked.key);
+fn open_live(asked: &Send, flows: &[FlowRequest], kept: &mut Kept) -> anyhow::Result<Vec<Outlet>> {
+    let open = |(flow, request): (&Flow, &FlowRequest)| live::open(&flow.to, request, asked.key, kept);
     let opened = asked.flows.iter().zip(flows).map(open).collect::<anyhow::Result<Vec<_>>>()?;
     let live: Vec<Outlet> = opened.into_iter().flatten().collect();
     if live.is_empty() || live.len() == flows.len() {
