@@ -248,9 +248,9 @@ mod tests {
         let peer = |port: u16| Peer { address: std::net::Ipv4Addr::LOCALHOST.into(), port };
         let to = |port: u16| To::Udp(Udp { peer: peer(port), dev: None });
         for port in 0..2 * MOST_PORTS as u16 {
-            session.port(&to(20_000 + port)).expect("a socket");
+            session.port(&to(20_000 + port), Stamps::Departure).expect("a socket");
         }
         assert_eq!(session.ports.len(), MOST_PORTS);
-        assert_eq!(session.ports.last().map(|(to, _)| to.clone()), Some(to(20_000 + 2 * MOST_PORTS as u16 - 1)));
+        assert_eq!(session.ports.last().map(|(to, ..)| to.clone()), Some(to(20_000 + 2 * MOST_PORTS as u16 - 1)));
     }
 }
