@@ -42,20 +42,23 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
     return made
 
 
-def asked(ends: str, *, load_pps: float = 0.0) -> Asked:
+def asked(
+    ends: str, *, load_pps: float = 0.0, engine: str = "live", answering: int = 0, device: str = "bridge"
+) -> Asked:
     plan = load_plan("rfc2544", sets=[f'trials.grace_ends="{ends}"', "trials.grace=20ms"])
-    link = Topology.of_spec(BedSpec(devices=("bridge",))).link("bridge")
-    made = SimpleNamespace(plan=plan, link=link, far=link.far, load_pps=load_pps, load_link=None,
-                           trial=SimpleNamespace(block=1), engines=Engines("live", "live"))  # fmt: skip
+    link = Topology.of_spec(BedSpec(devices=("bridge",))).link(device)
+    made = SimpleNamespace(plan=plan, link=link, near=link.near, far=link.far, load_pps=load_pps, load_link=None,
+                           trial=SimpleNamespace(block=1), engines=Engines(engine, engine),
+                           answering=answering)  # fmt: skip
     return cast("Asked", made)
 
 
-def waiting(arrivals: Sequence[int], dropped: int = 0) -> tuple[tested.Tester, Iterator[int]]:
+def waiting(arrivals: Sequence[int], dropped: int = 0, device: str = "bridge") -> tuple[tested.Tester, Iterator[int]]:
     """A tester whose receiver tells these numbers one after the other, and whose device's port has dropped so many."""
     told = iter([*arrivals, *[arrivals[-1]] * 1000])
     tester = tested.Tester.__new__(tested.Tester)
     tester.ends = cast("Any", {"b": SimpleNamespace(arrived=lambda _block: next(told))})
-    link = Topology.of_spec(BedSpec(devices=("bridge",))).link("bridge")
+    link = Topology.of_spec(BedSpec(devices=("bridge",))).link(device)
     first, second = link.cables[0].left.dev, link.cables[0].right.dev
     now = {first: {"tx_dropped": dropped, "rx_dropped": 0}, second: {"tx_dropped": 0, "rx_dropped": dropped}}
     tester.counted = lambda _asked: (now, 0)  # type: ignore[method-assign, assignment]
@@ -66,9 +69,9 @@ def zero(counts: dict[str, dict[str, int]]) -> dict[str, dict[str, int]]:
     return {dev: dict.fromkeys(values, 0) for dev, values in counts.items()}
 
 
-def waited(watch: Watch, ends: str, arrivals: Sequence[int], dropped: int = 0, **more: float) -> float:
+def waited(watch: Watch, ends: str, arrivals: Sequence[int], dropped: int = 0, **more: Any) -> float:
     """How long a trial of 100 frames waits."""
-    tester, _ = waiting(arrivals, dropped)
+    tester, _ = waiting(arrivals, dropped, more.get("device", "bridge"))
     one = asked(ends, **more)
     before = (zero(tester.counted(one)[0]), 0)
     tester._wait_for_late(one, SENT, before)
@@ -99,6 +102,16 @@ def test_the_whole_grace_period_is_waited_for_unless_the_plan_lets_it_end(watch:
 
 def test_the_whole_grace_period_is_waited_for_beside_a_load(watch: Watch) -> None:
     assert waited(watch, "accounted", [100], load_pps=1000.0) == pytest.approx(GRACE_S)
+
+
+@pytest.mark.parametrize(("engine", "device"), [("packet", "bridge"), ("xdp", "bridge"), ("live", "direct")])
+def test_what_a_sender_was_refused_accounts_for_no_frame_that_it_sent(watch: Watch, engine: str, device: str) -> None:
+    # It sends each again until it is taken: the ring has dropped more than the device holds.
+    assert waited(watch, "accounted", [50], dropped=500, engine=engine, device=device) == pytest.approx(GRACE_S)
+
+
+def test_the_whole_grace_period_is_waited_for_where_answers_are_under_way(watch: Watch) -> None:
+    assert waited(watch, "accounted", [100], answering=1) == pytest.approx(GRACE_S)
 
 
 def test_only_quick_studies_of_searches_end_it_early() -> None:
