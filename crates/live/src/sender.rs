@@ -104,6 +104,11 @@ impl LiveSender {
         Ok(())
     }
 
+    /// Whether it hangs on a device of its own.
+    pub fn is_held(&self) -> bool {
+        self.anchored.is_some()
+    }
+
     /// Sends `count` frames, `rate_pps` evenly spaced ones a second or as fast as it goes; ends early once `stop` says so.
     /// Numbers go on from the last call.
     ///

@@ -6,6 +6,7 @@
 
 use sojourn_live::LiveSender;
 use sojourn_port::bpf::Anchor;
+use sojourn_port::kernel::Interface;
 use sojourn_port::{Batch, PortError};
 
 use super::ports::Open;
@@ -40,21 +41,16 @@ impl Kept {
     }
 
     /// Returns the port that was left for this, with nothing counted and nothing waiting; closes what receives by other means
-    /// at its interface.
-    ///
-    /// # Errors
-    /// When the kernel does not let go of what was counted or came meanwhile.
-    pub fn take_receiver(&mut self, asked: &ReceivePort) -> Result<Option<Open>, PortError> {
+    /// at its interface. One whose interface has changed meanwhile, or which cannot be emptied, is closed: what is opened anew
+    /// tells why, or works.
+    pub fn take_receiver(&mut self, asked: &ReceivePort) -> Option<Open> {
         let found = self.receivers.iter().position(|(before, _)| is_same_receiver(before, asked));
         let Some(mut open) = found.map(|at| self.receivers.swap_remove(at).1) else {
             self.receivers.retain(|(before, _)| before.dev != asked.dev);
-            return Ok(None);
+            return None;
         };
-        if let Some(counter) = &mut open.counter {
-            counter.clear()?;
-        }
-        discard(&mut *open.port)?;
-        Ok(Some(open))
+        let is_clear = open.counter.as_mut().is_none_or(|counter| counter.clear().is_ok());
+        (is_clear && is_as_opened(&open) && discard(&mut *open.port).is_ok()).then_some(open)
     }
 
     /// Leaves a port open, for the next stream that is received in the same way.
@@ -64,18 +60,15 @@ impl Kept {
         }
     }
 
-    /// Returns the port that was left for this, with nothing waiting; closes what sends by other means at its interface.
-    ///
-    /// # Errors
-    /// When the kernel does not let go of what came meanwhile.
-    pub fn take_sender(&mut self, to: &To, stamps: StampsAsked) -> Result<Option<Open>, PortError> {
+    /// Returns the port that was left for this, with nothing waiting; closes what sends by other means at its interface, and what
+    /// is no longer as it was opened.
+    pub fn take_sender(&mut self, to: &To, stamps: StampsAsked) -> Option<Open> {
         let found = self.senders.iter().position(|(before, _)| is_kept(to, stamps) && is_same_sender(before, to));
         let Some(mut open) = found.map(|at| self.senders.swap_remove(at).1) else {
             self.senders.retain(|(before, _)| before.dev != to.dev);
-            return Ok(None);
+            return None;
         };
-        discard(&mut *open.port)?;
-        Ok(Some(open))
+        (is_as_opened(&open) && discard(&mut *open.port).is_ok()).then_some(open)
     }
 
     /// Leaves a port open, for the next stream that leaves in the same way; one that takes stamps is closed, for those of the last
@@ -86,12 +79,13 @@ impl Kept {
         }
     }
 
-    /// Returns a sender of live frames that is loaded.
+    /// Returns a sender of live frames that is loaded; the one that is held by the anchor where it is there.
     pub fn take_live(&mut self) -> Option<LiveSender> {
-        self.live.pop()
+        let held = self.live.iter().position(LiveSender::is_held);
+        held.map(|at| self.live.swap_remove(at)).or_else(|| self.live.pop())
     }
 
-    /// Leaves a sender of live frames loaded.
+    /// Leaves a sender of live frames loaded: always, for the anchor goes with the one that it holds.
     pub fn leave_live(&mut self, mut sender: LiveSender) {
         if let Some(anchor) = self.anchor.take() {
             // Without it, streams take longer to begin and to end.
@@ -114,6 +108,12 @@ fn is_same_receiver(one: &ReceivePort, other: &ReceivePort) -> bool {
 fn is_same_sender(one: &To, other: &To) -> bool {
     let way = |to: &To| (to.via(), to.dev.clone(), to.qdisc_bypass, to.is_tagged());
     way(one) == way(other)
+}
+
+/// Whether its interface is the one that it was opened on, with the same address and length, and programs of ours still hang there.
+fn is_as_opened(open: &Open) -> bool {
+    let is_same = open.interface.as_ref().is_none_or(|then| Interface::named(&then.name).is_ok_and(|now| now == *then));
+    is_same && open.port.is_attached() && open.counter.as_ref().is_none_or(|counter| counter.is_attached())
 }
 
 /// Throws away what came to a port since the last stream.

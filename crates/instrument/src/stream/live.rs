@@ -45,7 +45,13 @@ pub fn open(to: &To, flow: &FlowRequest, key: SessionKey, kept: &mut Kept) -> an
     let asked = LiveStream { link, frame_bytes: flow.frame_bytes(), flow: flow.flow, key };
     let dev = to.station()?.0;
     let mut sender = match kept.take_live() {
-        Some(mut sender) => sender.aim(dev, &asked).map(|()| sender)?,
+        Some(mut sender) => match sender.aim(dev, &asked) {
+            Ok(()) => sender,
+            Err(error) => {
+                kept.leave_live(sender);
+                return Err(error.into());
+            }
+        },
         None => LiveSender::open(dev, &asked)?,
     };
     if to.proven {

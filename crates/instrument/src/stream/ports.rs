@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use sojourn_live::LiveCounter;
+use sojourn_port::kernel::Interface;
 use sojourn_port::packet::{PacketOptions, PacketPort};
 use sojourn_port::udp::{UdpOptions, UdpPort};
 use sojourn_port::xdp::XdpPort;
@@ -23,6 +24,8 @@ pub struct Open {
     pub via: &'static str,
     /// The MAC address of its interface; of no meaning for UDP.
     pub mac: MacAddress,
+    /// Its interface as it was; none for UDP.
+    pub interface: Option<Interface>,
     /// Whether it carries IPv6.
     pub is_ipv6: bool,
     /// Counts the frames of streams in the port's place, where that was asked for; the port has what is left: the clocks'
@@ -34,12 +37,12 @@ pub struct Open {
 
 impl Open {
     fn new(port: Box<dyn Batch>, via: &'static str, mac: MacAddress) -> Self {
-        Self { port, via, mac, is_ipv6: false, counter: None, _member: None }
+        Self { port, via, mac, interface: None, is_ipv6: false, counter: None, _member: None }
     }
 
     fn packet(port: PacketPort, via: &'static str) -> Self {
-        let mac = port.mac();
-        Self::new(Box::new(port), via, mac)
+        let (mac, interface) = (port.mac(), Some(port.interface().clone()));
+        Self { interface, ..Self::new(Box::new(port), via, mac) }
     }
 
     fn udp(port: UdpPort, is_ipv6: bool) -> Self {
@@ -47,8 +50,8 @@ impl Open {
     }
 
     fn xdp(port: XdpPort) -> Self {
-        let mac = port.mac();
-        Self::new(Box::new(port), "xdp", mac)
+        let (mac, interface) = (port.mac(), Some(port.interface().clone()));
+        Self { interface, ..Self::new(Box::new(port), "xdp", mac) }
     }
 
     /// Says how it works here, as the kernel granted it.

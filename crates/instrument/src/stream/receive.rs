@@ -66,7 +66,7 @@ impl<'a> Reception<'a> {
         if !asked.stay_open {
             kept.release();
         }
-        let open = |port| kept.take_receiver(port)?.map_or_else(|| ports::open_receiver(port), Ok);
+        let open = |port| kept.take_receiver(port).map_or_else(|| ports::open_receiver(port), Ok);
         let mut ports = asked.ports.iter().map(open).collect::<anyhow::Result<Vec<_>>>()?;
         if let Senders::Known(key) = asked.senders {
             asked.flows.iter().try_for_each(|flow| expect(&mut counters(&mut ports), *flow, key))?;

@@ -65,8 +65,9 @@ pub struct Sent {
 /// When the request makes no sense, or the kernel refuses.
 pub fn send(asked: &Send, place: &Place, kept: &mut Kept, halt: &AtomicBool) -> anyhow::Result<(StreamBlock, Value)> {
     let mut sending = Sending::open(asked, place, kept)?;
-    let sent = sending.run(halt)?;
-    sending.close(kept);
+    let sent = sending.run(halt);
+    sending.close(kept, sent.is_ok());
+    let sent = sent?;
     let mut answer = answer(asked.head.block, &sent.outcome, &sent.clocks);
     if let Some(answers) = &sent.outcome.answers {
         let rows = sent.rows.streams.iter().filter(|row| row.role == Role::Answer);
@@ -95,7 +96,7 @@ impl<'a> Sending<'a> {
             let index = match ports.iter().position(|(other, _)| ports::shares_port(other, to)) {
                 Some(index) => index,
                 None => {
-                    let open = kept.take_sender(to, stamps)?.map_or_else(|| ports::open_sender(to, stamps), Ok)?;
+                    let open = kept.take_sender(to, stamps).map_or_else(|| ports::open_sender(to, stamps), Ok)?;
                     ports.push((to, open));
                     ports.len() - 1
                 }
@@ -107,12 +108,12 @@ impl<'a> Sending<'a> {
         for (flow, request) in asked.flows.iter().zip(&flows) {
             check_link(flow, request, &ports[request.port])?;
         }
-        let live = open_live(asked, &flows, kept)?;
         let options = SendOptions { at_most: asked.options.at_most(&asked.flows), ..asked.options };
         let request =
             SendRequest { auth: asked.auth.clone(), ..send_request((asked.head.block, asked.key), &options, flows) };
         let longest: Vec<usize> = ports.iter().map(|open| open.port.capabilities().max_frame).collect();
         request.check(&longest).map_err(|error| WrongRequest(error.to_string()))?;
+        let live = open_live(asked, &request.flows, kept)?;
         Ok(Self { asked, place, request, ports, live })
     }
 
@@ -135,9 +136,11 @@ impl<'a> Sending<'a> {
         Ok(Sent { outcome, took, clocks, rows })
     }
 
-    /// Ends it; ports that are to stay are `kept`.
-    fn close(self, kept: &mut Kept) {
-        if !self.asked.stay_open {
+    /// Ends it; ports that are to stay are `kept` where it went well, and senders of live frames always: they hang on no interface
+    /// that is measured.
+    fn close(self, kept: &mut Kept, went_well: bool) {
+        self.live.into_iter().for_each(|outlet| outlet.keep(kept));
+        if !self.asked.stay_open || !went_well {
             return;
         }
         let to = |port| self.request.flows.iter().position(|flow| flow.port == port).map(|at| &self.asked.flows[at].to);
@@ -146,7 +149,6 @@ impl<'a> Sending<'a> {
                 kept.leave_sender(to, self.asked.options.stamps, open);
             }
         }
-        self.live.into_iter().for_each(|outlet| outlet.keep(kept));
     }
 
     /// Compares no clocks: nobody is there whose clock it would be.
@@ -252,14 +254,20 @@ fn with_answers(sent: StreamBlock, answers: StreamBlock) -> StreamBlock {
 
 /// Makes ready the flows whose frames the kernel makes: all of a request, or none.
 fn open_live(asked: &Send, flows: &[FlowRequest], kept: &mut Kept) -> anyhow::Result<Vec<Outlet>> {
-    let open = |(flow, request): (&Flow, &FlowRequest)| live::open(&flow.to, request, asked.key, kept);
-    let opened = asked.flows.iter().zip(flows).map(open).collect::<anyhow::Result<Vec<_>>>()?;
-    let live: Vec<Outlet> = opened.into_iter().flatten().collect();
-    if live.is_empty() || live.len() == flows.len() {
-        return Ok(live);
+    let mut live: Vec<Outlet> = Vec::new();
+    let mut open = || -> anyhow::Result<()> {
+        for (flow, request) in asked.flows.iter().zip(flows) {
+            live.extend(live::open(&flow.to, request, asked.key, kept)?);
+        }
+        let problem = "flows of the engine live and of others cannot be sent at once; use two senders";
+        let is_right = live.is_empty() || live.len() == flows.len();
+        if is_right { Ok(()) } else { Err(WrongRequest(problem.to_owned()).into()) }
+    };
+    if let Err(error) = open() {
+        live.into_iter().for_each(|outlet| outlet.keep(kept));
+        return Err(error);
     }
-    Err(WrongRequest("flows of the engine live and of others cannot be sent at once; use two senders".to_owned())
-        .into())
+    Ok(live)
 }
 
 /// Puts a sender's rows together.

@@ -36,7 +36,7 @@ impl Anchor {
         OpenOptions::new().read(true).write(true).open(TUN).ok().map(|tun| Self { tun })
     }
 
-    /// Makes a device in the network namespace of this thread, and hangs a program on it.
+    /// Makes a device in the network namespace of the thread that called [`Self::prepare`], and hangs a program on it.
     ///
     /// # Errors
     /// When the kernel refuses, as without CAP_NET_ADMIN.
