@@ -82,6 +82,8 @@ int live(struct xdp_md *ctx)
 	if (sender->interval_ps && sender->first_at && now < due) {
 		bpf_loop(MOST_TURNS, wait, &due, 0);
 		now = bpf_ktime_get_tai_ns();
+		if (now >= sender->until) /* it came while this frame waited */
+			return XDP_DROP;
 	}
 	if (!sender->first_at)
 		sender->first_at = now;

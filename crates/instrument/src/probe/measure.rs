@@ -98,6 +98,8 @@ impl Session {
         let index = match self.ports.iter().position(|(known, taken, _)| (known, *taken) == (to, stamps)) {
             Some(index) => index,
             None => {
+                // Its twin would fill with the replies of this one's probes, and tell drops that are none.
+                self.ports.retain(|(known, ..)| known != to);
                 let port = open(to, stamps)?;
                 if self.ports.len() == MOST_PORTS {
                     self.ports.remove(0);
@@ -251,6 +253,10 @@ mod tests {
             session.port(&to(20_000 + port), Stamps::Departure).expect("a socket");
         }
         assert_eq!(session.ports.len(), MOST_PORTS);
+        for stamps in [Stamps::None, Stamps::Departure] {
+            session.port(&to(20_000 + 2 * MOST_PORTS as u16 - 1), stamps).expect("a socket");
+            assert_eq!(session.ports.len(), MOST_PORTS, "one socket a peer, with stamps or without");
+        }
         assert_eq!(session.ports.last().map(|(to, ..)| to.clone()), Some(to(20_000 + 2 * MOST_PORTS as u16 - 1)));
     }
 }
