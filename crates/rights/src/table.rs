@@ -118,7 +118,7 @@ const BUFFERS: Kept = Kept {
 };
 const ATTACH: Kept = Kept {
     right: Right::NetAdmin,
-    purpose: "socket buffers, programs hung on interfaces as streams ask for them, and the tap that live frames begin at",
+    purpose: "socket buffers, programs hung on interfaces as streams ask for them, and the tap of live frames",
     until: END,
 };
 const LOAD: Kept = Kept {
