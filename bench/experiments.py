@@ -133,6 +133,18 @@ def experiments() -> tuple[Experiment, ...]:
             ),
         ),
         Experiment(
+            "ICMP echo, closed loop, no TX timestamps",
+            "ping -f",
+            lambda ground: _icmp_flood(ground, "--no-tx-timestamps"),
+            lambda ground: _sample(peers.ping_flood(ground.bed, ground.address, FLOOD)),
+            (
+                Figure("min_ns", "minimum RTT", "ns", target=within_a_tenth),
+                Figure("mean_ns", "mean RTT", "ns"),
+                Figure("rate", "probes per second", "1/s"),
+                Figure("cpu_ns", "CPU per probe", "ns"),
+            ),
+        ),
+        Experiment(
             "UDP ping-pong, user level",
             "sockperf ping-pong",
             _udp_ping_pong,
@@ -184,8 +196,8 @@ def _icmp_paced(ground: Ground, points: ours.Points) -> Sample:
     return _icmp(ground, options, points)
 
 
-def _icmp_flood(ground: Ground) -> Sample:
-    return _icmp(ground, ["-c", str(FLOOD), *CLOSED_LOOP, *ground.prober()], "ping")
+def _icmp_flood(ground: Ground, *more: str) -> Sample:
+    return _icmp(ground, ["-c", str(FLOOD), *CLOSED_LOOP, *ground.prober(), *more], "ping")
 
 
 def _icmp(ground: Ground, options: list[str], points: ours.Points) -> Sample:

@@ -43,6 +43,7 @@ def conforming(method: str) -> Made:
         engines=frozenset({"udp"}),
         has_line_rate=True,
         grace_s=7.0,
+        ends_early=False,
         final_s=60.0,
         verifies_loss=False,
         loss_step=0.1,
@@ -128,6 +129,12 @@ def test_each_deviation_is_listed_by_the_run_that_has_it(
 def test_what_bears_on_several_sections_is_listed_at_each() -> None:
     short = found("rfc2544", replace(conforming("rfc2544"), grace_s=0.02))
     assert [(rfc, at) for rfc, at, _ in short] == [("RFC 2544", "23"), ("RFC 2544", "23"), ("RFC 9004", "6.2")]
+    early = found("rfc2544", replace(conforming("rfc2544"), ends_early=True))
+    assert [(rfc, at) for rfc, at, _ in early] == [("RFC 2544", "23"), ("RFC 2544", "23"), ("RFC 9004", "6.2")]
+    waits, rests, empties = (sentence for _, _, sentence in early)
+    assert "waited for 7 s at most, and no longer once each had arrived or was counted as dropped, not 2 s" in waits
+    assert "rested for 0 s, not 5 s" in rests
+    assert "had 7 s at most to empty" in empties
     virtual = found("rfc2544", replace(conforming("rfc2544"), has_line_rate=False))
     assert [(rfc, at) for rfc, at, _ in virtual] == [("RFC 2544", "20"), ("RFC 9004", "6.2"), ("RFC 9004", "6.4")]
 
@@ -254,6 +261,7 @@ def test_the_full_studies_avoid_what_a_plan_can_avoid(method: str) -> None:
         tests=search.tests,
         sizes=frozenset(plan.stream.sizes),
         grace_s=plan.trials.grace_ns / 1e9,
+        ends_early=plan.trials.grace_ends == "accounted",
         final_s=search.duration_ns / 1e9,
         verifies_loss=search.verify_loss,
         loss_step=search.loss_step,

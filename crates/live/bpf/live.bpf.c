@@ -8,14 +8,23 @@
 
 #define HEAD_WORDS 15
 
-/* What the program that loads this one asks for. */
-const volatile struct {
+/* What is asked of the frames, in a map: the program stays loaded from one stream to the next. crates/live/src/sender.rs has the
+ * same order.
+ */
+struct asked {
 	__u32 device;
 	__u32 header_at;
 	/* The first 60 bytes of each frame: the kernel uses the memory of a frame that has arrived again as it is then, and
 	 * whoever took a VLAN tag off has moved its bytes. */
 	__u32 head[HEAD_WORDS];
-} asked = {};
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct asked);
+} streams SEC(".maps");
 
 /* Written and read by the program that runs this one; crates/live/src/sender.rs has the same order. */
 struct sender {
@@ -24,6 +33,7 @@ struct sender {
 	__u64 first_at;    /* its time, ns CLOCK_TAI; 0: as soon as it can be */
 	__u64 last_at;
 	__u64 interval_ps; /* from each frame to the next; 0: as fast as can be */
+	__u64 until;       /* no frame is made from then on: a loop of its own could not end a run, which has the processor */
 };
 
 struct {
@@ -51,21 +61,29 @@ static long wait(__u32 turn, __u64 *due)
 SEC("xdp")
 int live(struct xdp_md *ctx)
 {
-	__u32 zero = 0, at = asked.header_at, *head = (void *)(long)ctx->data;
+	__u32 zero = 0, at, *head = (void *)(long)ctx->data;
+	struct asked *asked = bpf_map_lookup_elem(&streams, &zero);
 	struct sender *sender = bpf_map_lookup_elem(&senders, &zero);
 	__u64 *stop = bpf_map_lookup_elem(&stops, &zero);
 	struct stream_header *header;
 	__u64 now, due;
 
-	if (!sender || !stop || at > 18)
+	if (!asked || !sender || !stop)
+		return XDP_ABORTED;
+	at = asked->header_at;
+	if (at > 18)
 		return XDP_ABORTED;
 	if (*stop)
 		return XDP_DROP;
 	due = sender->first_at + (sender->next - sender->first) * sender->interval_ps / 1000;
 	now = bpf_ktime_get_tai_ns();
+	if (now >= sender->until)
+		return XDP_DROP;
 	if (sender->interval_ps && sender->first_at && now < due) {
 		bpf_loop(MOST_TURNS, wait, &due, 0);
 		now = bpf_ktime_get_tai_ns();
+		if (now >= sender->until) /* it came while this frame waited */
+			return XDP_DROP;
 	}
 	if (!sender->first_at)
 		sender->first_at = now;
@@ -76,7 +94,7 @@ int live(struct xdp_md *ctx)
 	if ((void *)(head + HEAD_WORDS) > (void *)(long)ctx->data_end || (void *)(header + 1) > (void *)(long)ctx->data_end)
 		return XDP_ABORTED;
 	for (__u32 word = 0; word < HEAD_WORDS; word++)
-		head[word] = asked.head[word];
+		head[word] = asked->head[word];
 	header->seq_high = bpf_htons(sender->next >> 32);
 	header->seq_low = bpf_htonl(sender->next);
 	header->intended = bpf_cpu_to_be64(due);
@@ -84,7 +102,7 @@ int live(struct xdp_md *ctx)
 	header->check = bpf_htonl(parity(header));
 	sender->last_at = now;
 	sender->next++;
-	return bpf_redirect(asked.device, 0);
+	return bpf_redirect(asked->device, 0);
 }
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";

@@ -1,7 +1,7 @@
 //! The receiving half of live frames.
 
 use sojourn_port::PortError;
-use sojourn_port::bpf::{Attached, Program, object, words};
+use sojourn_port::bpf::{Attached, Attachment, Program, object, words};
 use sojourn_port::kernel::Interface;
 use sojourn_time::{Nanos, Time};
 use sojourn_wire::SessionKey;
@@ -143,6 +143,11 @@ impl LiveCounter {
     /// When the kernel does not tell.
     pub fn dropped_before(&self) -> Result<u64, PortError> {
         Ok(self.interface.counters()?.receive_dropped)
+    }
+
+    /// Whether its program still hangs where it was hung; nothing is counted where somebody has taken it off.
+    pub fn is_attached(&self) -> bool {
+        self.attached.state().is_ok_and(|state| state == Attachment::Hangs)
     }
 
     /// Says by what means frames are counted, for the record.

@@ -70,6 +70,11 @@ pub trait Batch: Port {
         self.engine()
     }
 
+    /// Whether a program that it needs still hangs on its interface; so, where it needs none.
+    fn is_attached(&self) -> bool {
+        true
+    }
+
     /// The descriptor that becomes readable when a frame can be received, for those who wait for several ports at once.
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         None

@@ -12,8 +12,9 @@ pub struct Found {
     pub sentence: String,
 }
 
-/// Returns what can be found in a block and its probes.
-pub fn judge(block: &Block, probes: &[Probe]) -> Vec<Found> {
+/// Returns what can be found in a block and its probes. With `by_calls` departures were asked to be the times of the calls: beside
+/// arrivals that the kernel stamped they are no mixture.
+pub fn judge(block: &Block, probes: &[Probe], by_calls: bool) -> Vec<Found> {
     let mut found = Vec::new();
     let mut add = |finding, sentence: Option<String>| {
         found.extend(sentence.map(|sentence| Found { finding, sentence }));
@@ -26,7 +27,7 @@ pub fn judge(block: &Block, probes: &[Probe]) -> Vec<Found> {
         Finding::LocalDrops,
         (counts.local_drops > 0).then(|| format!("our own machine dropped {}", counts.local_drops)),
     );
-    add(Finding::MixedTimestamps, mixed_timestamps(probes));
+    add(Finding::MixedTimestamps, mixed_timestamps(probes, by_calls));
     add(Finding::UserTimestamps, user_timestamps(probes));
     add(Finding::Loss, of_sent(counts.lost, "stayed without an answer"));
     add(Finding::LateReplies, of_sent(counts.late, "were answered after the timeout"));
@@ -75,11 +76,12 @@ fn sender_late(block: &Block, probes: &[Probe]) -> Option<String> {
     (share > LATE_SHARE).then(|| late_sentence("probes", share, limit))
 }
 
-fn mixed_timestamps(probes: &[Probe]) -> Option<String> {
-    let first = probes.first()?.departure.source;
-    let departures = probes.iter().map(|probe| probe.departure.source);
+fn mixed_timestamps(probes: &[Probe], by_calls: bool) -> Option<String> {
+    let departures = probes.iter().filter(|_| !by_calls).map(|probe| probe.departure.source);
     let arrivals = probes.iter().filter_map(|probe| probe.reply.map(|reply| reply.arrival.source));
-    let other = departures.chain(arrivals).find(|source| *source != first)?;
+    let mut all = departures.chain(arrivals);
+    let first = all.next()?;
+    let other = all.find(|source| *source != first)?;
     Some(format!("some are taken by {}, some by {}", first.name(), other.name()))
 }
 
@@ -89,4 +91,28 @@ fn user_timestamps(probes: &[Probe]) -> Option<String> {
     };
     let n = probes.iter().filter(is_user).count();
     (n > 0).then(|| format!("{n} of {} probes were stamped by the program, not the kernel", probes.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use sojourn_record::Reply;
+    use sojourn_time::{Stamp, Time};
+
+    use super::*;
+
+    fn arrived(source: Source) -> Probe {
+        let arrival = Stamp { at: Time(9), source };
+        let reply = Some(Reply { arrival, receive_call: Time(10), responder: None });
+        Probe { reply, ..Probe::new(0, false, Time(0), Time(1)) }
+    }
+
+    #[test]
+    fn departures_by_calls_are_a_mixture_unless_they_were_asked_for() {
+        let probes = [arrived(Source::Kernel), arrived(Source::Kernel)];
+        assert_eq!(mixed_timestamps(&probes, false).as_deref(), Some("some are taken by user, some by kernel"));
+        assert_eq!(mixed_timestamps(&probes, true), None);
+        let arrivals = [arrived(Source::Kernel), arrived(Source::User)];
+        assert_eq!(mixed_timestamps(&arrivals, true).as_deref(), Some("some are taken by kernel, some by user"));
+        assert!(user_timestamps(&probes).is_some(), "the source stays disclosed");
+    }
 }

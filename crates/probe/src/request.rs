@@ -86,6 +86,11 @@ pub struct Shape {
     #[arg(long, default_value_t = 1)]
     #[serde(default)]
     pub seed: u64,
+    /// Take no TX timestamps: departures are then the times of the calls, and the kernel does not make a timestamp on each
+    /// probe's way out
+    #[arg(long)]
+    #[serde(default)]
+    pub no_tx_timestamps: bool,
 }
 
 /// What the packets of a STAMP session say beside times: of a request in JSON and on the command line.
@@ -236,7 +241,7 @@ impl Request {
 impl Shape {
     /// Returns probes at equal intervals, none of which is for the warm-up.
     pub const fn regular(count: u32, interval: Nanos, timeout: Nanos) -> Self {
-        Self { count, interval, schedule: Schedule::Regular, timeout, warmup: 0, seed: 1 }
+        Self { count, interval, schedule: Schedule::Regular, timeout, warmup: 0, seed: 1, no_tx_timestamps: false }
     }
 
     fn check(&self) -> Result<(), RequestError> {

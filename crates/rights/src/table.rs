@@ -118,10 +118,14 @@ const BUFFERS: Kept = Kept {
 };
 const ATTACH: Kept = Kept {
     right: Right::NetAdmin,
-    purpose: "socket buffers, and programs hung on an interface for each stream",
+    purpose: "socket buffers, programs hung on interfaces as streams ask for them, and the tap of live frames",
     until: END,
 };
-const LOAD: Kept = Kept { right: Right::Bpf, purpose: "maps and programs, loaded anew for each stream", until: END };
+const LOAD: Kept = Kept {
+    right: Right::Bpf,
+    purpose: "maps and programs, loaded as streams ask for them and cleared between",
+    until: END,
+};
 const COMPUTE: Kept = Kept {
     right: Right::Perfmon,
     purpose: "programs that compute where in a map they write, which the verifier lets nobody do without it",
@@ -250,7 +254,7 @@ pub const STREAM: Needs = Needs {
 pub const STREAM_SERVE: Needs = Needs {
     command: "stream serve",
     user: Who::Unchanged("it reads the departure files that requests name, and opens clocks of interfaces"),
-    set_up: "priority, locked memory, records",
+    set_up: "priority, locked memory, records, the device that makes taps",
     ..STREAM
 };
 

@@ -136,9 +136,15 @@ def sending(asked: Asked) -> dict[str, Any]:
             "stamps": stamps(asked),
             "clock": "shared" if asked.one_clock else "exchange",
             "start_in_ns": START_IN_NS,
+            "stay_open": stays_open(asked),
         }
         | time_limit(asked)
     )
+
+
+def stays_open(asked: Asked) -> bool:
+    """Whether ports and programs are left for the next trial: a search makes hundreds over the same path."""
+    return asked.trial.purpose == "search"
 
 
 def own_answers(asked: Asked) -> dict[str, float]:
@@ -238,7 +244,7 @@ def receiving(asked: Asked) -> dict[str, Any]:
         "late_after_ns": asked.late_after_ns,
         "room": 0 if asked.is_flood else total,
         "payload_bytes": asked.payload_bytes,
-        "stay_attached": asked.trial.purpose == "search",
+        "stay_open": stays_open(asked),
     }
     return request | ({"answer_payload_bytes": factors.payload_bytes} if asked.answering else {})
 

@@ -43,6 +43,10 @@ class StreamInstrument(Conversation):
         """Open ports and begin to receive; the answer names the engine of each."""
         return self._do("receive", keyed(request), PATIENCE_SECONDS, no_tick)
 
+    def arrived(self, block: int) -> int:
+        """How many different packets of a reception have arrived up to now."""
+        return int(self._do("count", {"block": block}, PATIENCE_SECONDS, no_tick)["arrived"])
+
     def finish_receiving(
         self, block: int, sent: Sequence[Mapping[str, Any]], tick: Callable[[], None]
     ) -> dict[str, Any]:

@@ -140,6 +140,9 @@ class TrialsPlan:
     count_at_most: int | None = key(whole(1, 1_000_000_000), None, "frames of one sender in a trial")
     probes: int = key(whole(2, 10_000_000), 500, "of a closed loop's trial, which has no duration")
     grace_ns: int = key(duration(1_000, HOUR_NS), 20_000_000, "grace period: wait for frames that are still in flight")
+    grace_ends: Literal["after", "accounted"] = key(
+        one_of("after", "accounted"), "after", "accounted: once every frame has arrived or is counted as dropped"
+    )
     at_most_ns: int | None = key(
         duration(1_000_000, 1000 * HOUR_NS), None, "measuring ends with a whole round in this time"
     )

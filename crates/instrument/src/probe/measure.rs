@@ -5,14 +5,15 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::Context;
 use sojourn_port::icmp::IcmpPort;
-use sojourn_port::packet::PacketPort;
+use sojourn_port::packet::{PacketOptions, PacketPort};
 use sojourn_port::sim::Sim;
-use sojourn_port::udp::UdpPort;
-use sojourn_port::{Capabilities, Port, PortError, Received, Sent, TxTimestamp};
+use sojourn_port::udp::{UdpOptions, UdpPort};
+use sojourn_port::{Capabilities, Port, PortError, Received, Sent, Stamps, TxTimestamp};
 use sojourn_probe::respond::ClockState;
 use sojourn_probe::{Ethernet, FarEnd, Host, Icmp, Kind, Request, Simulated, To, Udp};
 use sojourn_record::{Block, Counts, Probe};
 use sojourn_time::{Clock, HostClock, Nanos, Pace, Reading, SimulatedClock, Time, Wait};
+use sojourn_wire::ethernet::PROBE_ETHERTYPE;
 use sojourn_wire::{Carrier, Key, MacAddress};
 
 use crate::clock;
@@ -39,7 +40,8 @@ pub struct Session {
     place: Place,
     key: Option<Arc<Key>>,
     simulated: SimulatedClock,
-    ports: Vec<(To, KernelPort)>,
+    /// By whom they reach and whether they take TX timestamps.
+    ports: Vec<(To, Stamps, KernelPort)>,
     /// Kept with their lines, so that what a device counts goes on from block to block.
     sims: Vec<(To, Carrier, Sim)>,
 }
@@ -78,32 +80,35 @@ impl Session {
         let (session, key) = (secret::random()?, self.key.clone());
         let is_told = request.kind == Kind::Stamp;
         let state = if is_told { clock::state(request.stamp.timestamps.into()) } else { ClockState::default() };
-        let port = self.port(&request.to)?;
+        let stamps = if request.shape.no_tx_timestamps { Stamps::None } else { Stamps::Departure };
+        let port = self.port(&request.to, stamps)?;
         let mac = port.hardware_address().unwrap_or_default();
         let started = clock.read();
         let result = sojourn_probe::run(request, port, &clock, Host { pace, mac, session, key, clock: state }, stop);
         if result.is_err() {
             // Its interface may be gone; the next block opens it anew.
-            self.ports.retain(|(to, _)| *to != request.to);
+            self.ports.retain(|(to, ..)| *to != request.to);
         }
         let (probes, counts, far) = result?;
         let far = far.map(|far| (far, state));
         Ok(Measured { block: self.row(request, (started, clock.read()), counts), probes, far })
     }
 
-    fn port(&mut self, to: &To) -> anyhow::Result<&mut KernelPort> {
-        let index = match self.ports.iter().position(|(known, _)| known == to) {
+    fn port(&mut self, to: &To, stamps: Stamps) -> anyhow::Result<&mut KernelPort> {
+        let index = match self.ports.iter().position(|(known, taken, _)| (known, *taken) == (to, stamps)) {
             Some(index) => index,
             None => {
-                let port = open(to)?;
+                // Its twin would fill with the replies of this one's probes, and tell drops that are none.
+                self.ports.retain(|(known, ..)| known != to);
+                let port = open(to, stamps)?;
                 if self.ports.len() == MOST_PORTS {
                     self.ports.remove(0);
                 }
-                self.ports.push((to.clone(), port));
+                self.ports.push((to.clone(), stamps, port));
                 self.ports.len() - 1
             }
         };
-        Ok(&mut self.ports[index].1)
+        Ok(&mut self.ports[index].2)
     }
 
     fn sim(&mut self, request: &Request) -> anyhow::Result<&mut Sim> {
@@ -170,11 +175,17 @@ enum KernelPort {
 ///
 /// # Errors
 /// When the kernel refuses; the root of the chain is then a [`PortError`].
-fn open(to: &To) -> anyhow::Result<KernelPort> {
+fn open(to: &To, stamps: Stamps) -> anyhow::Result<KernelPort> {
     Ok(match to {
-        To::Icmp(Icmp { address, dev }) => KernelPort::Icmp(IcmpPort::open(*address, dev.as_deref())?),
-        To::Udp(Udp { peer, dev }) => KernelPort::Udp(UdpPort::open((*peer).into(), dev.as_deref())?),
-        To::Ethernet(Ethernet { dev, qdisc_bypass, .. }) => KernelPort::Ethernet(PacketPort::open(dev, *qdisc_bypass)?),
+        To::Icmp(Icmp { address, dev }) => KernelPort::Icmp(IcmpPort::open_with(*address, dev.as_deref(), stamps)?),
+        To::Udp(Udp { peer, dev }) => {
+            let options = UdpOptions { stamps, ..UdpOptions::default() };
+            KernelPort::Udp(UdpPort::open_with((*peer).into(), dev.as_deref(), options)?)
+        }
+        To::Ethernet(Ethernet { dev, qdisc_bypass, .. }) => {
+            let options = PacketOptions { qdisc_bypass: *qdisc_bypass, stamps, ..PacketOptions::default() };
+            KernelPort::Ethernet(PacketPort::open_for(dev, PROBE_ETHERTYPE, options)?)
+        }
         To::Sim(_) => anyhow::bail!("a simulated line has no port of the kernel"),
     })
 }
@@ -239,9 +250,13 @@ mod tests {
         let peer = |port: u16| Peer { address: std::net::Ipv4Addr::LOCALHOST.into(), port };
         let to = |port: u16| To::Udp(Udp { peer: peer(port), dev: None });
         for port in 0..2 * MOST_PORTS as u16 {
-            session.port(&to(20_000 + port)).expect("a socket");
+            session.port(&to(20_000 + port), Stamps::Departure).expect("a socket");
         }
         assert_eq!(session.ports.len(), MOST_PORTS);
-        assert_eq!(session.ports.last().map(|(to, _)| to.clone()), Some(to(20_000 + 2 * MOST_PORTS as u16 - 1)));
+        for stamps in [Stamps::None, Stamps::Departure] {
+            session.port(&to(20_000 + 2 * MOST_PORTS as u16 - 1), stamps).expect("a socket");
+            assert_eq!(session.ports.len(), MOST_PORTS, "one socket a peer, with stamps or without");
+        }
+        assert_eq!(session.ports.last().map(|(to, ..)| to.clone()), Some(to(20_000 + 2 * MOST_PORTS as u16 - 1)));
     }
 }

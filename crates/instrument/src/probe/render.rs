@@ -19,7 +19,7 @@ use crate::serve;
 
 /// Returns what was found in the measurement, and in the instrument itself.
 pub fn findings(request: &Request, measured: &Measured) -> Vec<Found> {
-    let mut found = judge(&measured.block, &measured.probes);
+    let mut found = judge(&measured.block, &measured.probes, request.shape.no_tx_timestamps);
     found.extend(Departed::of(measured).and_then(|departed| departed.found()));
     found.extend(Directions::of(request, measured).and_then(|directions| directions.found()));
     if cfg!(debug_assertions) && measured.block.via != "sim" {

@@ -12,6 +12,7 @@ use sojourn_stream::{
 use sojourn_time::{Clock, HostClock, Nanos, Pace, Time};
 use sojourn_wire::{SessionKey, ethernet};
 
+use super::kept::Kept;
 use super::to::{To, Via};
 use crate::failure::WrongRequest;
 
@@ -23,11 +24,18 @@ pub struct Outlet {
     into_device: bool,
 }
 
-/// Makes ready to send a flow out of the kernel.
+impl Outlet {
+    /// Leaves its sender for the next stream.
+    pub fn keep(self, kept: &mut Kept) {
+        kept.leave_live(self.sender);
+    }
+}
+
+/// Makes ready to send a flow out of the kernel, by a sender that was `kept` where there is one.
 ///
 /// # Errors
 /// When it is asked for what only other engines do, or the kernel refuses.
-pub fn open(to: &To, flow: &FlowRequest, key: SessionKey) -> anyhow::Result<Option<Outlet>> {
+pub fn open(to: &To, flow: &FlowRequest, key: SessionKey, kept: &mut Kept) -> anyhow::Result<Option<Outlet>> {
     let (Via::Live, Head::Link(link)) = (to.via(), flow.head) else { return Ok(None) };
     if !matches!(flow.schedule.pattern, Pattern::Flood | Pattern::Regular) {
         let problem =
@@ -35,7 +43,17 @@ pub fn open(to: &To, flow: &FlowRequest, key: SessionKey) -> anyhow::Result<Opti
         return Err(WrongRequest(problem).into());
     }
     let asked = LiveStream { link, frame_bytes: flow.frame_bytes(), flow: flow.flow, key };
-    let mut sender = LiveSender::open(to.station()?.0, &asked)?;
+    let dev = to.station()?.0;
+    let mut sender = match kept.take_live() {
+        Some(mut sender) => match sender.aim(dev, &asked) {
+            Ok(()) => sender,
+            Err(error) => {
+                kept.leave_live(sender);
+                return Err(error.into());
+            }
+        },
+        None => LiveSender::open(dev, &asked)?,
+    };
     if to.proven {
         sender.take_as_tried();
     }
@@ -75,7 +93,7 @@ fn flood(outlets: &mut [Outlet], request: &SendRequest, halt: &AtomicBool) -> Re
             let (count, rate) = (flow.schedule.count, rate(flow));
             // Borrowed by as many threads as there are flows.
             let is_over = &is_over;
-            outlet.sender.send(count, rate, &mut || is_over())
+            outlet.sender.send_until(deadline, count, rate, &mut || is_over())
         };
         let threads: Vec<_> =
             outlets.iter_mut().zip(&request.flows).map(|flow| scope.spawn(move || start(flow))).collect();

@@ -4,6 +4,7 @@ mod by_hand;
 pub mod clocks;
 pub mod findings;
 pub mod host;
+mod kept;
 mod live;
 mod one_way;
 mod ports;

@@ -1,9 +1,9 @@
 //! Opens the kernel's ports for streams: the one place here that knows the backends.
 
-use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use sojourn_live::LiveCounter;
+use sojourn_port::kernel::Interface;
 use sojourn_port::packet::{PacketOptions, PacketPort};
 use sojourn_port::udp::{UdpOptions, UdpPort};
 use sojourn_port::xdp::XdpPort;
@@ -24,6 +24,8 @@ pub struct Open {
     pub via: &'static str,
     /// The MAC address of its interface; of no meaning for UDP.
     pub mac: MacAddress,
+    /// Its interface as it was; none for UDP.
+    pub interface: Option<Interface>,
     /// Whether it carries IPv6.
     pub is_ipv6: bool,
     /// Counts the frames of streams in the port's place, where that was asked for; the port has what is left: the clocks'
@@ -35,12 +37,12 @@ pub struct Open {
 
 impl Open {
     fn new(port: Box<dyn Batch>, via: &'static str, mac: MacAddress) -> Self {
-        Self { port, via, mac, is_ipv6: false, counter: None, _member: None }
+        Self { port, via, mac, interface: None, is_ipv6: false, counter: None, _member: None }
     }
 
     fn packet(port: PacketPort, via: &'static str) -> Self {
-        let mac = port.mac();
-        Self::new(Box::new(port), via, mac)
+        let (mac, interface) = (port.mac(), Some(port.interface().clone()));
+        Self { interface, ..Self::new(Box::new(port), via, mac) }
     }
 
     fn udp(port: UdpPort, is_ipv6: bool) -> Self {
@@ -48,8 +50,8 @@ impl Open {
     }
 
     fn xdp(port: XdpPort) -> Self {
-        let mac = port.mac();
-        Self::new(Box::new(port), "xdp", mac)
+        let (mac, interface) = (port.mac(), Some(port.interface().clone()));
+        Self { interface, ..Self::new(Box::new(port), "xdp", mac) }
     }
 
     /// Says how it works here, as the kernel granted it.
@@ -137,40 +139,11 @@ pub fn shares_port(one: &To, other: &To) -> bool {
     }
 }
 
-/// Counters that were left on their interfaces between two receptions.
-///
-/// To hang a program on a veth, or to take it off, changes the features of its other end, which is a port of the device under
-/// test, and takes some 10 ms each. A counter takes the frames of streams from every other receiver, so none is left where
-/// another way to receive may be next.
-#[derive(Debug, Default)]
-pub struct Attached(HashMap<String, LiveCounter>);
-
-impl Attached {
-    /// Takes every counter off its interface.
-    pub fn detach(&mut self) {
-        self.0.clear();
-    }
-
-    /// Leaves the counter of a port where it is.
-    pub fn leave(&mut self, dev: &str, open: Open) {
-        if let Some(counter) = open.counter {
-            self.0.insert(dev.to_owned(), counter);
-        }
-    }
-
-    /// Returns the counter that was left on an interface, with nothing counted, or a new one.
-    fn take(&mut self, dev: &str) -> Result<LiveCounter, PortError> {
-        let Some(mut counter) = self.0.remove(dev) else { return LiveCounter::attach(dev) };
-        counter.clear()?;
-        Ok(counter)
-    }
-}
-
 /// Opens a port to receive at, and joins its groups.
 ///
 /// # Errors
 /// When a group is none, or the kernel refuses.
-pub fn open_receiver(asked: &ReceivePort, attached: &mut Attached) -> anyhow::Result<Open> {
+pub fn open_receiver(asked: &ReceivePort) -> anyhow::Result<Open> {
     match asked.via() {
         Via::Packet => {
             let options = PacketOptions {
@@ -191,7 +164,7 @@ pub fn open_receiver(asked: &ReceivePort, attached: &mut Attached) -> anyhow::Re
         Via::Live => {
             let port = beside(dev(asked)?)?;
             join(&port, asked)?;
-            let counter = Some(attached.take(dev(asked)?)?);
+            let counter = Some(LiveCounter::attach(dev(asked)?)?);
             Ok(Open { counter, ..Open::packet(port, "live") })
         }
     }

@@ -16,8 +16,9 @@ use sojourn_time::{HostClock, Nanos, Wait};
 use sojourn_wire::SessionKey;
 
 use super::host::{self, Meter, Took};
+use super::kept::Kept;
 use super::live;
-use super::ports::{self, Attached, Open};
+use super::ports::{self, Open};
 use super::request::{self, Receive, ReceiveOptions};
 use super::rows::{self, Common, What};
 use crate::failure::WrongRequest;
@@ -50,11 +51,11 @@ pub struct Received {
 }
 
 impl<'a> Reception<'a> {
-    /// Opens the ports, with the counters that are `attached` where they are to stay; from then on frames are taken in.
+    /// Opens the ports, those that were `kept` where they are to stay; from then on frames are taken in.
     ///
     /// # Errors
     /// When the request makes no sense, or the kernel refuses a port.
-    pub fn open(asked: &'a Receive, place: &'a Place, attached: &mut Attached) -> anyhow::Result<Self> {
+    pub fn open(asked: &'a Receive, place: &'a Place, kept: &mut Kept) -> anyhow::Result<Self> {
         if asked.ports.is_empty() || asked.flows.is_empty() {
             return Err(WrongRequest("receive: name at least one port and one flow".to_owned()).into());
         }
@@ -62,10 +63,10 @@ impl<'a> Reception<'a> {
         if let Some(twice) = asked.ports.iter().find(|port| !numbers.insert(port.port)) {
             return Err(WrongRequest(format!("receive: port {} is named twice", twice.port)).into());
         }
-        if !asked.stay_attached {
-            attached.detach();
+        if !asked.stay_open {
+            kept.release();
         }
-        let open = |port| ports::open_receiver(port, attached);
+        let open = |port| kept.take_receiver(port).map_or_else(|| ports::open_receiver(port), Ok);
         let mut ports = asked.ports.iter().map(open).collect::<anyhow::Result<Vec<_>>>()?;
         if let Senders::Known(key) = asked.senders {
             asked.flows.iter().try_for_each(|flow| expect(&mut counters(&mut ports), *flow, key))?;
@@ -112,6 +113,18 @@ impl<'a> Reception<'a> {
         Ok(sojourn_stream::receive(&mut self.receiver, &mut each, &HostClock, wait, wakers, &mut watching)?)
     }
 
+    /// Returns how many different packets have arrived up to now, all flows and ports together.
+    ///
+    /// # Errors
+    /// When the kernel does not tell what it counted itself.
+    pub fn arrived(&self) -> Result<u64, PortError> {
+        let (mut arrived, _) = self.receiver.progress();
+        for counter in self.ports.iter().filter_map(|open| open.counter.as_ref()) {
+            arrived += counter.flows()?.iter().map(|flow| flow.first).sum::<u64>();
+        }
+        Ok(arrived)
+    }
+
     /// Returns what has arrived up to now.
     pub fn receiver(&self) -> &Receiver {
         &self.receiver
@@ -139,11 +152,11 @@ impl<'a> Reception<'a> {
         }
     }
 
-    /// Ends the reception and accounts for what did not arrive; counters that are to stay stay `attached`.
+    /// Ends the reception and accounts for what did not arrive; ports that are to stay are `kept`.
     ///
     /// # Errors
     /// When the kernel does not tell what it counted itself.
-    pub fn finish(mut self, sent: &[request::SentCount], attached: &mut Attached) -> anyhow::Result<Received> {
+    pub fn finish(mut self, sent: &[request::SentCount], kept: &mut Kept) -> anyhow::Result<Received> {
         let now: Vec<u64> = self.ports.iter_mut().map(dropped).collect();
         let local_drops: Vec<u64> =
             now.iter().zip(&self.dropped_before).map(|(now, then)| now.saturating_sub(*then)).collect();
@@ -169,9 +182,9 @@ impl<'a> Reception<'a> {
             outcome.add_unexpected(index, unexpected);
         }
         let rows = rows_of(self.asked, self.place, &self.ports, &outcome, &took);
-        if self.asked.stay_attached {
+        if self.asked.stay_open {
             for (asked, open) in self.asked.ports.iter().zip(self.ports) {
-                attached.leave(asked.dev.as_deref().unwrap_or_default(), open);
+                kept.leave_receiver(asked, open);
             }
         }
         Ok(Received { outcome, took, rows })

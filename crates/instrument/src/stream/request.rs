@@ -23,6 +23,8 @@ use super::to::{To, Via};
 pub enum Asked {
     /// Open ports and receive until told to finish.
     Receive(Receive),
+    /// Tell how many packets have arrived up to now.
+    Count(Count),
     /// End a reception.
     Finish(Finish),
     /// Send.
@@ -70,6 +72,9 @@ pub struct Send {
     pub flows: Vec<Flow>,
     #[serde(flatten)]
     pub options: SendOptions,
+    /// Leave ports and programs where they are when all is sent, for the next request that asks the same.
+    #[serde(default)]
+    pub stay_open: bool,
 }
 
 /// What holds for all flows of a sender.
@@ -125,9 +130,9 @@ pub struct Receive {
     pub flows: Vec<u16>,
     #[serde(flatten)]
     pub options: ReceiveOptions,
-    /// Leave counters of live frames on their interfaces when the reception is over, for the next one that asks the same.
+    /// Leave ports and programs where they are when the reception is over, for the next one that asks the same.
     #[serde(default)]
-    pub stay_attached: bool,
+    pub stay_open: bool,
 }
 
 /// A port to receive at.
@@ -193,6 +198,13 @@ impl Default for ReceiveOptions {
         let (keep, answer_payload_bytes, payload_bytes) = Default::default();
         Self { late_after: Nanos::seconds(1), keep, room: ROOM, answer_payload_bytes, payload_bytes }
     }
+}
+
+/// A look at a reception.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Count {
+    pub block: u32,
 }
 
 /// The end of a reception.

@@ -14,6 +14,7 @@ use sojourn_wire::SessionKey;
 
 use super::clocks::{self, Known};
 use super::host::{self, Meter, Took};
+use super::kept::Kept;
 use super::live::{self, Outlet};
 use super::ports::{self, Open};
 use super::receive;
@@ -58,12 +59,15 @@ pub struct Sent {
     pub rows: StreamBlock,
 }
 
-/// Sends, and returns the rows and the answer.
+/// Sends, and returns the rows and the answer; ports that are to stay are `kept`.
 ///
 /// # Errors
 /// When the request makes no sense, or the kernel refuses.
-pub fn send(asked: &Send, place: &Place, halt: &AtomicBool) -> anyhow::Result<(StreamBlock, Value)> {
-    let sent = Sending::open(asked, place)?.run(halt)?;
+pub fn send(asked: &Send, place: &Place, kept: &mut Kept, halt: &AtomicBool) -> anyhow::Result<(StreamBlock, Value)> {
+    let mut sending = Sending::open(asked, place, kept)?;
+    let sent = sending.run(halt);
+    sending.close(kept, sent.is_ok());
+    let sent = sent?;
     let mut answer = answer(asked.head.block, &sent.outcome, &sent.clocks);
     if let Some(answers) = &sent.outcome.answers {
         let rows = sent.rows.streams.iter().filter(|row| row.role == Role::Answer);
@@ -75,11 +79,15 @@ pub fn send(asked: &Send, place: &Place, halt: &AtomicBool) -> anyhow::Result<(S
 }
 
 impl<'a> Sending<'a> {
-    /// Opens the ports and checks that the schedules can be kept over their links.
+    /// Opens the ports, those that were `kept` where they are to stay, and checks that the schedules can be kept over their links.
     ///
     /// # Errors
     /// When the request makes no sense, or the kernel refuses a port.
-    pub fn open(asked: &'a Send, place: &'a Place) -> anyhow::Result<Self> {
+    pub fn open(asked: &'a Send, place: &'a Place, kept: &mut Kept) -> anyhow::Result<Self> {
+        if !asked.stay_open {
+            kept.release();
+        }
+        let stamps = asked.options.stamps;
         let mut ports: Vec<(&To, Open)> = Vec::new();
         let mut flows = Vec::new();
         for flow in &asked.flows {
@@ -88,7 +96,8 @@ impl<'a> Sending<'a> {
             let index = match ports.iter().position(|(other, _)| ports::shares_port(other, to)) {
                 Some(index) => index,
                 None => {
-                    ports.push((to, ports::open_sender(to, asked.options.stamps)?));
+                    let open = kept.take_sender(to, stamps).map_or_else(|| ports::open_sender(to, stamps), Ok)?;
+                    ports.push((to, open));
                     ports.len() - 1
                 }
             };
@@ -99,12 +108,12 @@ impl<'a> Sending<'a> {
         for (flow, request) in asked.flows.iter().zip(&flows) {
             check_link(flow, request, &ports[request.port])?;
         }
-        let live = open_live(asked, &flows)?;
         let options = SendOptions { at_most: asked.options.at_most(&asked.flows), ..asked.options };
         let request =
             SendRequest { auth: asked.auth.clone(), ..send_request((asked.head.block, asked.key), &options, flows) };
         let longest: Vec<usize> = ports.iter().map(|open| open.port.capabilities().max_frame).collect();
         request.check(&longest).map_err(|error| WrongRequest(error.to_string()))?;
+        let live = open_live(asked, &request.flows, kept)?;
         Ok(Self { asked, place, request, ports, live })
     }
 
@@ -125,6 +134,21 @@ impl<'a> Sending<'a> {
         let clocks = self.clocks(&outcome);
         let rows = self.rows(&outcome, &took, &clocks);
         Ok(Sent { outcome, took, clocks, rows })
+    }
+
+    /// Ends it; ports that are to stay are `kept` where it went well, and senders of live frames always: they hang on no interface
+    /// that is measured.
+    fn close(self, kept: &mut Kept, went_well: bool) {
+        self.live.into_iter().for_each(|outlet| outlet.keep(kept));
+        if !self.asked.stay_open || !went_well {
+            return;
+        }
+        let to = |port| self.request.flows.iter().position(|flow| flow.port == port).map(|at| &self.asked.flows[at].to);
+        for (port, open) in self.ports.into_iter().enumerate() {
+            if let Some(to) = to(port) {
+                kept.leave_sender(to, self.asked.options.stamps, open);
+            }
+        }
     }
 
     /// Compares no clocks: nobody is there whose clock it would be.
@@ -229,15 +253,21 @@ fn with_answers(sent: StreamBlock, answers: StreamBlock) -> StreamBlock {
 }
 
 /// Makes ready the flows whose frames the kernel makes: all of a request, or none.
-fn open_live(asked: &Send, flows: &[FlowRequest]) -> anyhow::Result<Vec<Outlet>> {
-    let open = |(flow, request): (&Flow, &FlowRequest)| live::open(&flow.to, request, asked.key);
-    let opened = asked.flows.iter().zip(flows).map(open).collect::<anyhow::Result<Vec<_>>>()?;
-    let live: Vec<Outlet> = opened.into_iter().flatten().collect();
-    if live.is_empty() || live.len() == flows.len() {
-        return Ok(live);
+fn open_live(asked: &Send, flows: &[FlowRequest], kept: &mut Kept) -> anyhow::Result<Vec<Outlet>> {
+    let mut live: Vec<Outlet> = Vec::new();
+    let mut open = || -> anyhow::Result<()> {
+        for (flow, request) in asked.flows.iter().zip(flows) {
+            live.extend(live::open(&flow.to, request, asked.key, kept)?);
+        }
+        let problem = "flows of the engine live and of others cannot be sent at once; use two senders";
+        let is_right = live.is_empty() || live.len() == flows.len();
+        if is_right { Ok(()) } else { Err(WrongRequest(problem.to_owned()).into()) }
+    };
+    if let Err(error) = open() {
+        live.into_iter().for_each(|outlet| outlet.keep(kept));
+        return Err(error);
     }
-    Err(WrongRequest("flows of the engine live and of others cannot be sent at once; use two senders".to_owned())
-        .into())
+    Ok(live)
 }
 
 /// Puts a sender's rows together.

@@ -11,15 +11,16 @@ use std::thread;
 
 use anyhow::Context;
 use rustix::event::{EventfdFlags, eventfd};
-use serde_json::Value;
+use serde_json::{Value, json};
+use sojourn_port::bpf::Anchor;
 use sojourn_record::StreamFolder;
 use sojourn_rights::table::STREAM_SERVE;
 use sojourn_rights::{self as rights, Right};
 
 use super::by_hand::arguments::Serve;
-use super::ports::Attached;
+use super::kept::Kept;
 use super::receive::{self, Reception};
-use super::request::{Asked, Finish, Receive};
+use super::request::{Asked, Count, Finish, Receive};
 use super::{send, simulate};
 use crate::failure::WrongRequest;
 use crate::place::{self, Fifo, Place};
@@ -43,6 +44,8 @@ pub fn run(arguments: &Serve) -> anyhow::Result<()> {
     let signal = place::stop_signal()?;
     let place = Place::take(&arguments.place, Fifo::IfPermitted)?;
     let (folder, name, part) = (arguments.record.clone(), arguments.name.clone(), arguments.part);
+    // It cannot be opened later.
+    let kept = Kept::held_by(Anchor::prepare());
     let records = Records::new(move |origin| {
         let folder = StreamFolder::create(&folder, &name, part, origin)?;
         // Its priority and its files it has now; only ports are still to be opened.
@@ -52,7 +55,7 @@ pub fn run(arguments: &Serve) -> anyhow::Result<()> {
     let waker = Waker::new()?;
     let inbox = listen(Lines::new(signal), &waker, place.is_real_time)?;
     serve::say(&serve::ready(Some(&place), Value::Null))?;
-    let mut end = End { place, records, inbox, waker, attached: Attached::default() };
+    let mut end = End { place, records, inbox, waker, kept };
     end.serve()?;
     end.records.into_folder().map_or(Ok(()), |mut folder| Ok(folder.finish()?))
 }
@@ -63,7 +66,7 @@ struct End {
     records: Records<StreamFolder>,
     inbox: Receiver<Incoming>,
     waker: Waker,
-    attached: Attached,
+    kept: Kept,
 }
 
 /// A line of input, and what it means.
@@ -88,12 +91,12 @@ impl End {
     fn carry_out(&mut self, asked: Asked) -> anyhow::Result<Option<Value>> {
         match asked {
             Asked::Receive(asked) => self.receive(&asked),
-            Asked::Finish(Finish { block, .. }) => {
-                Err(WrongRequest(format!("finish: block {block} is not being received")).into())
+            Asked::Finish(Finish { block, .. }) | Asked::Count(Count { block }) => {
+                Err(WrongRequest(format!("block {block} is not being received")).into())
             }
             Asked::Send(asked) => {
                 self.records.folder(false)?;
-                let (rows, answer) = send::send(&asked, &self.place, &STOP_SENDING)?;
+                let (rows, answer) = send::send(&asked, &self.place, &mut self.kept, &STOP_SENDING)?;
                 self.records.folder(false)?.write(&rows)?;
                 Ok(Some(answer))
             }
@@ -113,7 +116,7 @@ impl End {
     /// Receives until told to finish; `None` where that never came.
     fn receive(&mut self, asked: &Receive) -> anyhow::Result<Option<Value>> {
         self.records.folder(false)?;
-        let mut reception = Reception::open(asked, &self.place, &mut self.attached)?;
+        let mut reception = Reception::open(asked, &self.place, &mut self.kept)?;
         serve::say(&reception.began())?;
         let finish = loop {
             // Before looking, so that nothing that comes after it is slept over.
@@ -131,12 +134,16 @@ impl End {
                     Ok(()) => break finish,
                     Err(error) => serve::refuse(incoming.block, error.into())?,
                 },
+                Ok(Asked::Count(count)) if count.block == asked.head.block => {
+                    let arrived = reception.arrived()?;
+                    serve::say(&json!({ "event": "counted", "block": count.block, "arrived": arrived }))?;
+                }
                 Ok(Asked::Stop) => note_stop(),
                 Ok(_) => serve::refuse(incoming.block, busy(asked.head.block))?,
                 Err(error) => serve::refuse(incoming.block, error)?,
             }
         };
-        let received = reception.finish(&finish.sent, &mut self.attached)?;
+        let received = reception.finish(&finish.sent, &mut self.kept)?;
         self.records.folder(false)?.write(&received.rows)?;
         Ok(Some(receive::answer(asked, &received)))
     }

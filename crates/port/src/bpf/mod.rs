@@ -4,6 +4,7 @@
 //! Hides libbpf. Everything happens in the network namespace of the thread that opens it. Knows nothing of what the programs
 //! do.
 
+mod anchor;
 mod sys;
 
 use std::io;
@@ -27,6 +28,7 @@ macro_rules! object {
     }};
 }
 pub use crate::object;
+pub use anchor::{Anchor, Anchored};
 
 /// Bytes at a multiple of 8.
 #[repr(C, align(8))]

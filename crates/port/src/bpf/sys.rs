@@ -1,8 +1,9 @@
-//! The two calls of libbpf that `libbpf-rs` does not offer as they are needed: a link with a mode, a run with live frames.
+//! The two calls of libbpf that `libbpf-rs` does not offer as they are needed: a link with a mode, a run with live frames. And
+//! the request that makes a tap.
 
 #![expect(
     unsafe_code,
-    reason = "libbpf-rs links programs only in the mode that the kernel chooses, and takes no batch size"
+    reason = "libbpf-rs links programs only in the mode that the kernel chooses, and takes no batch size; a tap has no safe crate"
 )]
 
 use std::io;
@@ -42,6 +43,22 @@ pub fn run_live(program: BorrowedFd<'_>, frame: &[u8], count: u32, together: u32
     // SAFETY: the options are a live structure that tells its own size; its one pointer comes with the length of a slice
     // that outlives the call and that the kernel only reads.
     checked(unsafe { libbpf_sys::bpf_prog_test_run_opts(program.as_raw_fd(), &raw mut options) }).map(drop)
+}
+
+/// Makes a tap of an open `/dev/net/tun`, named by that pattern; returns its name.
+pub fn make_tap(tun: BorrowedFd<'_>, pattern: &[u8]) -> io::Result<String> {
+    // SAFETY: an `ifreq` of zeros is a valid one.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (place, byte) in request.ifr_name.iter_mut().take(libc::IFNAMSIZ - 1).zip(pattern) {
+        *place = (*byte).cast_signed();
+    }
+    request.ifr_ifru.ifru_flags = (libc::IFF_TAP | libc::IFF_NO_PI) as libc::c_short;
+    // SAFETY: the request is a live structure of the size that this call takes and fills.
+    if unsafe { libc::ioctl(tun.as_raw_fd(), libc::TUNSETIFF, &raw mut request) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let name = request.ifr_name.iter().take_while(|byte| **byte != 0).map(|byte| byte.cast_unsigned());
+    String::from_utf8(name.collect()).map_err(io::Error::other)
 }
 
 /// libbpf returns the negative error number.

@@ -31,6 +31,7 @@ const IDENTIFIER_AT: u32 = 4;
 #[derive(Debug)]
 pub struct IcmpPort {
     socket: Socket,
+    stamps: Stamps,
     framing: Framing,
     header_bytes: usize,
     /// Where a request gets this port's identifier; `None` where the kernel writes it.
@@ -53,8 +54,16 @@ impl IcmpPort {
     /// `Denied` when neither is permitted, `Wrong` when there is no such interface, `Unusable` when it or the route carries
     /// nothing.
     pub fn open(peer: IpAddr, interface: Option<&str>) -> Result<Self, PortError> {
-        match Self::open_as(IcmpSocket::Raw, peer, interface) {
-            Err(PortError::Denied { .. }) => Self::open_as(IcmpSocket::Echo, peer, interface),
+        Self::open_with(peer, interface, Stamps::Departure)
+    }
+
+    /// As [`Self::open`], with these late TX timestamps.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn open_with(peer: IpAddr, interface: Option<&str>, stamps: Stamps) -> Result<Self, PortError> {
+        match Self::open_so(IcmpSocket::Raw, peer, interface, stamps) {
+            Err(PortError::Denied { .. }) => Self::open_so(IcmpSocket::Echo, peer, interface, stamps),
             opened => opened,
         }
     }
@@ -64,8 +73,12 @@ impl IcmpPort {
     /// # Errors
     /// As [`Self::open`], but `Denied` when this kind is not permitted.
     pub fn open_as(kind: IcmpSocket, peer: IpAddr, interface: Option<&str>) -> Result<Self, PortError> {
+        Self::open_so(kind, peer, interface, Stamps::Departure)
+    }
+
+    fn open_so(kind: IcmpSocket, peer: IpAddr, interface: Option<&str>, stamps: Stamps) -> Result<Self, PortError> {
         let interface = interface.map(Interface::usable).transpose()?;
-        let socket = open_socket(kind, peer, interface.as_ref())?;
+        let socket = open_socket(kind, peer, interface.as_ref(), stamps)?;
         if let Some(interface) = &interface {
             socket.keep_to(interface, peer)?;
         }
@@ -78,6 +91,7 @@ impl IcmpPort {
         socket.connect(&name).map_err(|error| socket.refused("connect", error))?;
         Ok(Self {
             socket,
+            stamps,
             framing: if peer.is_ipv4() { Framing::Icmp4 } else { Framing::Icmp6 },
             header_bytes: if peer.is_ipv4() && kind == IcmpSocket::Raw { IPV4_HEADER_BYTES } else { 0 },
             outgoing,
@@ -114,7 +128,7 @@ impl Port for IcmpPort {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { framing: self.framing, max_frame: self.max_frame(), tx_timestamps: true }
+        Capabilities { framing: self.framing, max_frame: self.max_frame(), tx_timestamps: self.stamps != Stamps::None }
     }
 
     fn local_drops(&mut self) -> u64 {
@@ -197,7 +211,12 @@ fn changed_checksum(sum: u16, old: u16, new: u16) -> u16 {
     !(total as u16)
 }
 
-fn open_socket(kind: IcmpSocket, peer: IpAddr, interface: Option<&Interface>) -> Result<Socket, PortError> {
+fn open_socket(
+    kind: IcmpSocket,
+    peer: IpAddr,
+    interface: Option<&Interface>,
+    stamps: Stamps,
+) -> Result<Socket, PortError> {
     let (family, protocol) =
         if peer.is_ipv4() { (libc::AF_INET, libc::IPPROTO_ICMP) } else { (libc::AF_INET6, libc::IPPROTO_ICMPV6) };
     let socket_type = match kind {
@@ -205,8 +224,7 @@ fn open_socket(kind: IcmpSocket, peer: IpAddr, interface: Option<&Interface>) ->
         IcmpSocket::Echo => libc::SOCK_DGRAM,
     };
     let object = format!("ICMP {peer}");
-    let opening =
-        Opening { kind: [family, socket_type, protocol], object: &object, stamps: Stamps::Departure, interface };
+    let opening = Opening { kind: [family, socket_type, protocol], object: &object, stamps, interface };
     Socket::open(opening).map_err(|source| match source.raw_os_error() {
         Some(libc::EPERM | libc::EACCES) => {
             let other_way = "`sudo sysctl -w net.ipv4.ping_group_range='0 2147483647'`";

@@ -45,6 +45,8 @@ pub struct Socket {
     control: ControlBuffer,
     /// Whom the last received message came from.
     from: Name,
+    /// Messages that did not fit into its buffer, up to the last look.
+    dropped: u64,
 }
 
 /// What is asked of a new socket.
@@ -93,6 +95,7 @@ impl Socket {
             waiting: VecDeque::with_capacity(STAMPS_KEPT),
             control: ControlBuffer::default(),
             from: Name::default(),
+            dropped: 0,
         };
         socket.ask_for_stamps()?;
         let now = HostClock.now();
@@ -286,14 +289,16 @@ impl Socket {
     }
 
     /// Counts the messages that did not fit into its buffer.
-    pub fn drops(&self) -> u64 {
+    pub fn drops(&mut self) -> u64 {
         let mut words = [0_u8; 4 * (libc::SK_MEMINFO_DROPS as usize + 1)];
         match sys::option(self.fd.as_fd(), libc::SOL_SOCKET, libc::SO_MEMINFO, &mut words) {
             Ok(length) if length == words.len() => {
-                words.last_chunk().map_or(0, |drops| u64::from(u32::from_ne_bytes(*drops)))
+                let now = words.last_chunk().map_or(0, |drops| u32::from_ne_bytes(*drops));
+                self.dropped = grown(self.dropped, now);
             }
-            _ => 0,
+            _ => {}
         }
+        self.dropped
     }
 
     /// Keeps it to one interface: by binding it there, or by that interface's own address where binding is not permitted.
@@ -541,6 +546,11 @@ impl Sources {
     }
 }
 
+/// Carries on a count of which the kernel tells the lowest 32 bits, which begin anew after 4,294,967,295.
+fn grown(before: u64, now: u32) -> u64 {
+    before + u64::from(now.wrapping_sub(before as u32))
+}
+
 /// Whether an error tells of the path or the peer, not of this call: an ICMP message has come for an earlier frame.
 fn is_news(error: &io::Error) -> bool {
     matches!(
@@ -572,6 +582,13 @@ fn parse(buffer: &ControlBuffer, length: usize) -> Control {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_count_of_drops_goes_on_where_the_kernels_begins_anew() {
+        assert_eq!(grown(0, 7), 7);
+        assert_eq!(grown(7, 7), 7);
+        assert_eq!(grown(0xFFFF_FFFE, 3), 0x1_0000_0003);
+    }
 
     #[test]
     fn numbers_go_on_when_the_kernel_starts_anew() {

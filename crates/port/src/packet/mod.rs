@@ -102,6 +102,11 @@ impl PacketPort {
         self.interface.mac
     }
 
+    /// Its interface, as it was when the port was opened.
+    pub fn interface(&self) -> &Interface {
+        &self.interface
+    }
+
     fn max_frame(&self) -> usize {
         self.interface.mtu + HEADER_BYTES
     }

@@ -14,7 +14,7 @@ use sojourn_time::{Clock, HostClock, Nanos, Source, Stamp, Time};
 use sojourn_wire::MacAddress;
 use sojourn_wire::ethernet::HEADER_BYTES;
 
-use crate::bpf::{Attached, Mode, Program, object};
+use crate::bpf::{Attached, Attachment, Mode, Program, object};
 use crate::kernel::{Interface, denied_raw, wait_until_readable};
 use crate::{Batch, Capabilities, Framing, Port, PortError, Received, Sent, TxTimestamp};
 
@@ -61,6 +61,11 @@ impl XdpPort {
     /// The MAC address of its interface.
     pub fn mac(&self) -> MacAddress {
         self.interface.mac
+    }
+
+    /// Its interface, as it was when the port was opened.
+    pub fn interface(&self) -> &Interface {
+        &self.interface
     }
 
     /// How its program hangs on the interface.
@@ -178,6 +183,10 @@ impl Batch for XdpPort {
 
     fn engine(&self) -> &str {
         &self.engine
+    }
+
+    fn is_attached(&self) -> bool {
+        self.attached.state().is_ok_and(|state| state == Attachment::Hangs)
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {

@@ -59,6 +59,8 @@ class Made:
     engines: frozenset[str]
     has_line_rate: bool
     grace_s: float
+    ends_early: bool
+    """Whether the wait for late frames ended once each had arrived or was counted as dropped."""
     final_s: float
     verifies_loss: bool
     loss_step: float
@@ -101,6 +103,7 @@ def made_of(run: Run, terms: Terms, searches: list[Search]) -> Made:
         engines=frozenset(one.engine for one in made),
         has_line_rate=pace.bps is not None or pace.pps is not None,
         grace_s=seconds_of(trials.get("grace", "0s")),
+        ends_early=trials.get("grace_ends", "after") == "accounted",
         final_s=terms.final_s,
         verifies_loss=terms.verify_loss and any(one.algorithm == "binary" for one in made),
         loss_step=float(search.get("loss_step", MOST_STEP)),
@@ -201,12 +204,18 @@ def final_trials(
 
 def residual_frames(made: Made) -> Iterator[Deviation]:
     """The rests after a trial."""
-    if made.grace_s < RESIDUAL_S:
-        waited = f"residual frames were waited for {made.grace_s:g} s, not {RESIDUAL_S:g} s (step d)"
+    if made.grace_s < RESIDUAL_S or made.ends_early:
+        waited = f"residual frames were waited for {waited_for(made)}, not {RESIDUAL_S:g} s (step d)"
         yield Deviation("RFC 2544", "23", waited)
-    if made.grace_s < RESIDUAL_S + REST_S:
-        rested = max(0.0, made.grace_s - RESIDUAL_S)
+    if made.grace_s < RESIDUAL_S + REST_S or made.ends_early:
+        rested = 0.0 if made.ends_early else max(0.0, made.grace_s - RESIDUAL_S)
         yield Deviation("RFC 2544", "23", f"the device then rested for {rested:g} s, not {REST_S:g} s (step e)")
+
+
+def waited_for(made: Made) -> str:
+    """How long a trial waited for late frames."""
+    until = " at most, and no longer once each had arrived or was counted as dropped" if made.ends_early else ""
+    return f"{made.grace_s:g} s{until}"
 
 
 def frame_format(made: Made) -> Iterator[Deviation]:
@@ -257,8 +266,9 @@ def bursts(made: Made) -> Iterator[Deviation]:
         )
         yield Deviation("RFC 9004", "6.1", sentence)
     least = max(RESIDUAL_S, made.longest_burst_s)
-    if made.grace_s < least:
-        waited = f"after a burst the buffers had {made.grace_s:g} s to empty, not {least:.3g} s"
+    if made.grace_s < least or made.ends_early:
+        at_most = " at most" if made.ends_early else ""
+        waited = f"after a burst the buffers had {made.grace_s:g} s{at_most} to empty, not {least:.3g} s"
         yield Deviation("RFC 9004", "6.2", waited)
     if not made.has_line_rate:
         sentence = "the links have no rate: bursts were sent at the tester's maximum, not with the least interframe gap"

@@ -18,8 +18,8 @@ use crate::place::{self, Fifo, Place};
 use crate::secret;
 use crate::serve;
 use crate::stream::findings::{self, Findings};
+use crate::stream::kept::Kept;
 use crate::stream::one_way::OneWay;
-use crate::stream::ports::Attached;
 use crate::stream::receive::{self, Received, Reception};
 use crate::stream::request::{Head, Receive, ReceiveOptions, ReceivePort, SentCount};
 use crate::stream::to::Via;
@@ -42,8 +42,8 @@ pub fn run(arguments: &ReceiveByHand) -> anyhow::Result<()> {
     let place = Place::take(&arguments.run.place, Fifo::Required)?;
     let folder = arguments.run.record.as_deref();
     let mut records = folder.map(|folder| StreamFolder::create(folder, "b", 0, &crate::origin(false))).transpose()?;
-    let mut attached = Attached::default();
-    let mut reception = Reception::open(&asked, &place, &mut attached)?;
+    let mut kept = Kept::default();
+    let mut reception = Reception::open(&asked, &place, &mut kept)?;
     STREAM.confine()?;
     // On standard error, which a program may read to know when to send.
     eprintln!("receiving; a sender that is done, or Ctrl-C, ends it");
@@ -58,7 +58,7 @@ pub fn run(arguments: &ReceiveByHand) -> anyhow::Result<()> {
         end.map(|End { sent, next, .. }| SentCount { flow: *flow, sent, next, port: None })
     };
     let sent: Vec<SentCount> = ends.iter().filter_map(count).collect();
-    let received = reception.finish(&sent, &mut attached)?;
+    let received = reception.finish(&sent, &mut kept)?;
     let recorded =
         records.as_mut().map_or(Ok(()), |folder| folder.write(&received.rows).and_then(|()| folder.finish()));
     refuse_silence(arguments, &received)?;
@@ -95,7 +95,7 @@ fn request(arguments: &ReceiveByHand) -> anyhow::Result<Receive> {
         ports: devices.into_iter().enumerate().map(of_device).collect(),
         flows: flow.clone(),
         options: ReceiveOptions { room: MOST_KEPT, ..*options },
-        stay_attached: false,
+        stay_open: false,
     })
 }
 

@@ -19,6 +19,7 @@ use crate::secret;
 use crate::serve;
 use crate::stream::clocks::Known;
 use crate::stream::findings::{self, Findings};
+use crate::stream::kept::Kept;
 use crate::stream::quantiles::{self, Quantiles};
 use crate::stream::request::{Flow, Head, Keep, Send, SendOptions, StampsAsked};
 use crate::stream::send::{self, Sending, Sent};
@@ -43,7 +44,7 @@ pub fn run(arguments: &SendByHand) -> anyhow::Result<()> {
     let place = Place::take(&arguments.run.place, Fifo::Required)?;
     let folder = arguments.run.record.as_deref();
     let mut records = folder.map(|folder| StreamFolder::create(folder, "a", 0, &crate::origin(false))).transpose()?;
-    let mut sending = Sending::open(&asked, &place)?;
+    let mut sending = Sending::open(&asked, &place, &mut Kept::default())?;
     STREAM.confine()?;
     let receivers = greet(&mut sending, &asked)?;
     if receivers == 0 {
@@ -75,7 +76,7 @@ fn request(arguments: &SendByHand) -> anyhow::Result<Send> {
         ..*options
     };
     let (key, auth) = (SessionKey(secret::random()?), secret::auth(arguments.key.as_deref())?);
-    Ok(Send { head: Head::default(), key, auth, flows: vec![flow], options })
+    Ok(Send { head: Head::default(), key, auth, flows: vec![flow], options, stay_open: false })
 }
 
 /// Tells receivers the key of the stream, and returns how many will count it.
