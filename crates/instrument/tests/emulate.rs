@@ -59,8 +59,44 @@ fn an_idle_pipe_and_a_plain_bridge_let_pings_pass_at_once() {
             let emulator = Emulator::start(&[&["left", "right"], pipes].concat());
             let rtt = least_rtt_ms(20);
             assert!(rtt < 2.0, "{pipes:?}: {rtt} ms");
-            emulator.end();
+            let report = emulator.end()["report"].clone();
+            let seen = count(&report["unmatched"], "forward");
+            let through =
+                report["pipes"].as_array().map_or(0, |pipes| pipes.iter().map(|pipe| count(pipe, "sent")).sum());
+            assert!(seen + through >= 20, "{report}");
+            let of = |port: usize, key: &str| count(&report["ports"][port], key);
+            for (inward, outward) in [(0, 1), (1, 0)] {
+                assert_eq!(of(inward, "received"), of(outward, "sent") + of(outward, "refused"), "{report}");
+            }
         }
+    });
+}
+
+#[test]
+fn the_path_outside_is_measured_at_the_start_and_subtracted() {
+    within("the_path_outside_is_measured_at_the_start_and_subtracted", || {
+        hosts();
+        let folder = folder("compensated");
+        let log = folder.join("log").display().to_string();
+        let words = ["left", "right", "--delay", "3ms", "--compensate", "auto", "--log", &log];
+        let emulator = Emulator::start(&words);
+        assert_eq!(ip_says("link show").matches("near").count(), 0, "its cables are elsewhere");
+        rtt_is("3 ms each way", 6.0);
+        let table = said(&["emulate", "show"]);
+        assert!(table.contains("path delay compensation: packets leave"), "{table}");
+        let report = emulator.end()["report"].clone();
+        let (found, frames) = (count(&report["compensated"], "path_delay_ns"), count(&report["compensated"], "frames"));
+        assert!((300..1_000_000).contains(&found) && frames >= 100, "{report}");
+        assert_eq!(count(&report["calibration"], "compensation_ns"), found);
+        let events = fs::read_to_string(folder.join("log/emulation-emulate-000.jsonl")).expect("reads");
+        let start: Value = serde_json::from_str(events.lines().next().expect("a line")).expect("JSON");
+        assert_eq!(start["compensated"], report["compensated"]);
+        assert!(said(&["emulate", "replay", &log]).contains("identical"));
+        ip("link add name other type bridge");
+        ip("link set other up");
+        let (status, said) = done(&["emulate", "run", "left", "other", "--delay", "1ms", "--compensate", "auto"]);
+        assert!(status == 2 && said.contains("other is none (driver bridge)"), "{status} {said}");
+        fs::remove_dir_all(folder).expect("removes");
     });
 }
 

@@ -12,10 +12,12 @@ use sojourn_emulate::{Config, Direction};
 use sojourn_port::bridge::{self, How, Wanted, Watch};
 use sojourn_rights::table::EMULATE;
 use sojourn_rights::{self as rights, Folders, Right};
-use sojourn_time::{Clock, SteadyClock, Time, Wait};
+use sojourn_time::{Clock, Nanos, SteadyClock, Time, Wait};
 
-use super::arguments::Run;
+use super::arguments::{Run, SelfTest};
+use super::compensate::{Compensated, Compensation};
 use super::events::Event;
+use super::idle::{Idle, IdleArgument};
 use super::live::{Live, Urgency};
 use super::log::{self, Files, Log};
 use super::{Bridge, asked, show};
@@ -44,9 +46,13 @@ pub fn run(asked: &Run) -> anyhow::Result<()> {
     let signal = place::stop_signal()?;
     let processors = Processors::own()?;
     let wait = wait(asked, &processors);
+    let compensated = compensated(asked, &config, wait)?;
     let place = Place::take(&place_arguments(asked, wait), fifo(asked))?;
     let clock = SteadyClock::begin();
     let (left, right, mut said) = bridge::open(&asked.left, &asked.right, &how(asked, &config, clock)?)?;
+    // Where frames pass within the kernel there is nothing to spin for.
+    let wait = if left.shows_frames() || right.shows_frames() { wait } else { Wait::Sleep };
+    let idle = Idle::open(if wait == Wait::SleepThenSpin { asked.how.idle } else { IdleArgument::Sleep });
     let control = control(asked)?;
     let files = files(asked, &config)?;
     let writable = Folders::open(writable(asked, control.as_ref()))?;
@@ -63,7 +69,7 @@ pub fn run(asked: &Run) -> anyhow::Result<()> {
 
     let mut bridge = Bridge::new(&config, [left, right], clock, wait)?;
     bridge.engine().keep_dispositions(log.is_some());
-    bridge.compensate(asked.how.compensate);
+    bridge.compensate(compensated.path_delay_ns);
     let now = clock.now();
     let until = asked.how.lasts.map_or(Time::NEVER, |lasts| now + lasts);
     let urgency = Urgency::new(place.is_real_time, now);
@@ -75,6 +81,8 @@ pub fn run(asked: &Run) -> anyhow::Result<()> {
         clock,
         until,
         urgency,
+        idle,
+        compensated,
         is_stopped: false,
         block: 0,
         ports,
@@ -91,6 +99,13 @@ pub fn run(asked: &Run) -> anyhow::Result<()> {
     let _ = tell_ended(asked, &ended.0);
     ran?;
     ended.1
+}
+
+/// Finds what is to be subtracted from departures: nothing where there is no pipe that could hold a frame.
+fn compensated(asked: &Run, config: &Config, wait: Wait) -> anyhow::Result<Compensated> {
+    let how = SelfTest { cpu: asked.how.cpu, spin: wait == Wait::Spin, idle: asked.how.idle };
+    let compensation = if config.pipes.is_empty() { Compensation::Given(Nanos::ZERO) } else { asked.how.compensate };
+    compensation.find([&asked.left, &asked.right], &how)
 }
 
 /// Chooses how to wait.
@@ -121,7 +136,8 @@ fn here(folder: &Path) -> &Path {
 fn how(asked: &Run, config: &Config, clock: SteadyClock) -> anyhow::Result<How> {
     let (means, take_over) = (asked.how.engine.into(), asked.how.take_over);
     let mut how = How { means, take_over, clock, ..How::default() };
-    if asked.how.redirect {
+    // A log has a row of every frame.
+    if asked.how.log.is_none() && config.rules.is_empty() || asked.how.redirect {
         let rules = Rules::new(config)?;
         how.wanted = [Direction::Forward, Direction::Backward]
             .map(|direction| rules.ethertypes(direction).map_or(Wanted::All, Wanted::Ethertypes));
@@ -170,6 +186,7 @@ fn begin_log(asked: &Run, bridge: &mut Bridge, live: &mut Live, config: &Config)
         right: asked.right.clone(),
         engine: [0, 1].map(|port| running.ports[port].engine.clone()),
         wait: running.calibration.wait.to_owned(),
+        compensated: Some(live.compensated),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         profile: crate::PROFILE.to_owned(),
     });
@@ -185,6 +202,7 @@ fn ready(asked: &Run, bridge: &mut Bridge, live: &Live, place: &Place, said: &[S
         "right": asked.right,
         "engine": running.ports.iter().map(|port| &port.engine).collect::<Vec<_>>(),
         "wait": running.calibration.wait,
+        "compensated": live.compensated,
         "control": live.control.as_ref().map(|control| control.path().display().to_string()),
         "log": asked.how.log,
         "seed": config.seed,
