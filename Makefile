@@ -1,7 +1,7 @@
 # Every command that a person or the continuous integration runs. `make` alone lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test proof soak check fuzz sim net browser kernels bench man dist static schema docs drawing clean
+.PHONY: help setup demo test proof soak check fuzz sim net browser kernels bench man dist image static schema docs drawing clean
 SHELL := /bin/bash
 BIN := .venv/bin
 
@@ -62,6 +62,11 @@ man: ## man pages and completion of bash, zsh and fish, from the programs' own h
 dist: ## a wheel, an sdist and a .deb in dist/; with SOJOURN_BINARY=.venv/bin/sojourn-instrument-static a manylinux wheel
 	@scripts/setup.sh demo
 	$(BIN)/python -m scripts.make_dist
+
+image: ## a container image of the .deb in dist/, in a file (OCI), without a daemon
+	@scripts/setup.sh proof
+	@[ -e dist/sojourn_*.deb ] || $(BIN)/python -m scripts.make_dist
+	$(BIN)/python -m scripts.make_image
 
 static: ## an instrument without shared libraries, for the hosts of a bed over SSH; some three minutes
 	@scripts/setup.sh demo

@@ -1,12 +1,15 @@
 """The log of TCP's state: what it costs beside itself switched off, how much it takes in, how small it is at rest.
 
 The study does the first (`sojourn run tcplog-cost`), slice beside slice; this holds its figures to targets. The rest is
-done here: a log of both ends of as many small packets as this machine makes, and one that is read back and converted.
+done here: a log of both ends of as many small packets as this machine makes, one that is read back and converted, and
+one that was killed and becomes records.
 """
 
 from __future__ import annotations
 
 import json
+import resource
+import shutil
 import subprocess
 import sys
 import time
@@ -70,6 +73,8 @@ def rows(repetitions: int, seed: int, scratch: Path, tell: Callable[[str], None]
         lines += sustained(bed, scratch)
         tell("tcplog: a log at rest")
         lines += at_rest(bed, scratch)
+        tell("tcplog: a killed log becomes records")
+        lines += settled(bed, scratch)
     return lines
 
 
@@ -228,6 +233,39 @@ def at_rest(bed: Bed, scratch: Path) -> Iterator[Row]:
         middle = Figure(speeds[READINGS // 2], speeds[0], speeds[-1], READINGS)
         yield line(task, f"records read a second, {name}", "1/s", middle, Target("at least", 3_500_000))
 
+
+def settled(bed: Bed, scratch: Path) -> Iterator[Row]:
+    """How fast the spool of a killed log becomes records: each time the same one."""
+    killed, instrument = scratch / "killed", find_instrument()
+    argv = [instrument, "tcplog", "run", "--attach", bed.backend.cgroup("a"), "--out", str(killed)]
+    with logging(bed, bed.backend.cgroup("b")):
+        log = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(1.0 + KEPT_SECONDS)
+        log.kill()
+        log.wait()
+    found = sorted(settling(instrument, killed, scratch / "again") for _ in range(READINGS))
+    task = f"a killed log of {KEPT_SECONDS:.0f} s of the sender becomes records"
+    for at, name in enumerate(("records a second", "records a second of processor time")):
+        speeds = sorted(one[at] for one in found)
+        yield line(task, name, "1/s", Figure(speeds[READINGS // 2], speeds[0], speeds[-1], READINGS), SETTLED[at])
+
+
+def settling(instrument: str, killed: Path, again: Path) -> tuple[float, float]:
+    """Records a second of one recovery of a copy, and records a second of its processor time."""
+    shutil.rmtree(again, ignore_errors=True)
+    shutil.copytree(killed, again, ignore=shutil.ignore_patterns("*.sock"))
+    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+    argv = [instrument, "tcplog", "recover", str(again), "--json"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    took, after = time.monotonic() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
+    if done.returncode:
+        raise MachineError(f"tcplog recover failed: {done.stderr.strip()[-300:]}")
+    records: int = json.loads(done.stdout)["records"]
+    processor = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return records / took, records / processor
+
+
+SETTLED = (Target("at least", 3_000_000), None)
 
 SIFTR = {
     *("flow", "point", "time_ns", "snd_ssthresh", "snd_cwnd", "flags", "snd_wnd_bytes", "rcv_wnd_bytes"),

@@ -99,6 +99,7 @@ ssh_server() {
 # What makes the root file systems in which set-up is tried from nothing.
 bare_systems() {
     has mmdebstrap || missing+=(mmdebstrap)
+    has runc || missing+=(runc) # runs the container image
 }
 
 # What Apache Spark runs on. Debian 13 has no Java 17.
@@ -248,7 +249,7 @@ rust_from_apt() {
 our_programs() {
     local groups=(--no-default-groups)
     if is_for test; then groups=(); fi
-    if is_for proof; then groups=(--extra spark); fi # half a gigabyte: docs/decisions/0055-spark.md
+    if is_for proof; then groups=(--extra spark --group notebooks); fi # half a gigabyte: docs/decisions/0055-spark.md
     local build=(cargo build --locked --release --bin sojourn-instrument)
     local sync=("$uv" sync --locked --inexact --quiet "${groups[@]}")
     if ! [ -x .venv/bin/sojourn ]; then

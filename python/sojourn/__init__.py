@@ -1,7 +1,7 @@
 """Sojourn measures what a box in the path does to packets: how long they stay in it, and how sure that figure is.
 
-For programs: `open` a finished run, `run` a study, `lab` for two network namespaces joined by an emulated path, and
-`emulate` between two interfaces. Each is loaded when it is first used.
+For programs: `open` a finished run, `run` a study, `lab` for two network namespaces joined by an emulated path,
+`emulate` between two interfaces, and `tcplog` for TCP's state. Each is loaded when it is first used.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from sojourn.version import __version__
 
 TYPE_CHECKING = False  # every command loads this: `typing` takes longer than all else here
 if TYPE_CHECKING:
+    from sojourn.api.logging import Logging, tcplog
     from sojourn.api.measure import run
     from sojourn.api.runs import Estimate, Finding, Run, open  # noqa: A004 - as modules of the standard library have it
     from sojourn.errors import DoubtfulError, MachineError, RequestError, SojournError
@@ -21,6 +22,7 @@ else:
     __getattr__ = names_of(
         __name__,
         {
+            ".api.logging": ("Logging", "tcplog"),
             ".api.measure": ("run",),
             ".api.runs": ("Estimate", "Finding", "Run", "open"),
             ".errors": ("DoubtfulError", "MachineError", "RequestError", "SojournError"),
@@ -37,6 +39,7 @@ __all__ = [
     "Estimate",
     "Finding",
     "Lab",
+    "Logging",
     "MachineError",
     "RequestError",
     "Run",
@@ -46,4 +49,5 @@ __all__ = [
     "lab",
     "open",
     "run",
+    "tcplog",
 ]

@@ -1,13 +1,19 @@
-"""What `make dist` makes, installed in a bare root file system: the wheel by pip, the .deb by apt; used, and removed.
+"""What `make dist` and `make image` make: the wheel by pip, the .deb by apt, the image under runc.
 
 Builds once, and measures what Sojourn says of a bed there. The systems are those of test_bare.py.
 """
 
 from __future__ import annotations
 
+import gzip
+import hashlib
+import json
+import re
 import shutil
 import subprocess
 import sys
+import tarfile
+import uuid
 from typing import TYPE_CHECKING
 
 import pytest
@@ -61,14 +67,16 @@ def test_the_deb_installs_measures_for_its_group_and_leaves_nothing(system: Path
         f"sojourn {MEASURE}; echo root $?\n"
         f"useradd -m -G sojourn member && useradd -m other\n"
         f"su member -c '{helper} --version' && echo member may; su other -c {helper} 2>&1\n"
-        "man -w sojourn-emulate-run; bash -ic '_completion_loader sojourn; complete -p sojourn'\n"
+        "man -w sojourn-emulate-run\n"
+        "bash -c '. /usr/share/bash-completion/bash_completion; _completion_loader sojourn; complete -p sojourn'\n"
         "ls /usr/lib/systemd/system/ | grep -c sojourn\n"
         "apt-get purge -qq -y sojourn >/dev/null\n"
         "ls -d /usr/lib/sojourn /usr/libexec/sojourn; getent group sojourn; echo end",
     )
     said = done.stdout
     assert "root:sojourn 750" in said, said + done.stderr[-2000:]
-    assert "cap_ipc_lock,cap_net_raw,cap_sys_nice=ep" in said
+    [capabilities] = re.findall(rf"{helper} (\S+)=ep", said)
+    assert set(capabilities.split(",")) == {"cap_ipc_lock", "cap_net_raw", "cap_sys_nice"}
     assert "root 0" in said, done.stderr[-2000:]
     assert "member may" in said
     assert "Permission denied" in said
@@ -76,3 +84,64 @@ def test_the_deb_installs_measures_for_its_group_and_leaves_nothing(system: Path
     assert "complete -F _sojourn sojourn" in said
     assert "\n3\n" in said
     assert said.rstrip().endswith("3\nend"), "purged without a trace"
+
+
+DOCKERS = (
+    "AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "MKNOD", "NET_BIND_SERVICE", "NET_RAW",
+    "SETFCAP", "SETGID", "SETPCAP", "SETUID", "SYS_CHROOT",
+)  # fmt: skip
+"""What docker leaves a container."""
+
+
+def test_the_image_measures_with_the_rights_that_it_names(dist: Path, tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-m", "scripts.make_image"], cwd=ROOT, check=True, timeout=1800)
+    [image] = dist.glob("*.oci.tar")
+    layout, bundle = tmp_path / "layout", tmp_path / "bundle"
+    with tarfile.open(image) as packed:
+        packed.extractall(layout, filter="data")
+    [described] = json.loads((layout / "index.json").read_text())["manifests"]
+    manifest = json.loads(blob(layout, described).read_text())
+    config = json.loads(blob(layout, manifest["config"]).read_text())
+    [layer] = manifest["layers"]
+    assert sha256(gzip.decompress(blob(layout, layer).read_bytes())) == config["rootfs"]["diff_ids"][0]
+    (bundle / "rootfs").mkdir(parents=True)
+    subprocess.run(["tar", "-C", bundle / "rootfs", "-xzf", blob(layout, layer)], check=True)
+    named = config["config"]["Labels"]["sojourn.capabilities"].split()
+    asked = [*config["config"]["Cmd"], "--set", "sessions=1", "--set", "rounds=2"]
+    done = contained(bundle, named, [*config["config"]["Entrypoint"], *asked])
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    assert "Report: /tmp/run/report/index.html" in done.stdout
+    less = [one for one in named if one != "CAP_NET_ADMIN"]
+    refused = contained(bundle, less, [*config["config"]["Entrypoint"], "run", "bridge-latency", "--quick"])
+    assert refused.returncode == 3, refused.stdout[-2000:] + refused.stderr[-2000:]
+    shutil.rmtree(tmp_path)
+
+
+def blob(layout: Path, described: dict[str, str]) -> Path:
+    """The file of a descriptor, whose digest it has."""
+    there = layout / "blobs" / described["digest"].replace(":", "/")
+    assert sha256(there.read_bytes()) == described["digest"]
+    return there
+
+
+def sha256(octets: bytes) -> str:
+    return f"sha256:{hashlib.sha256(octets).hexdigest()}"
+
+
+def contained(bundle: Path, capabilities: list[str], words: list[str]) -> subprocess.CompletedProcess[str]:
+    """Run words in the bundle's root file system under runc, with docker's capabilities and these."""
+    (bundle / "config.json").unlink(missing_ok=True)
+    subprocess.run(["runc", "spec"], cwd=bundle, check=True)
+    spec = json.loads((bundle / "config.json").read_text())
+    kept = sorted({*capabilities, *(f"CAP_{one}" for one in DOCKERS)})
+    sets = {"bounding": kept, "effective": kept, "permitted": kept, "inheritable": [], "ambient": []}
+    path = "PATH=/usr/sbin:/usr/bin:/sbin:/bin"
+    spec["process"] |= {"args": words, "capabilities": sets, "terminal": False, "noNewPrivileges": False, "env": [path]}
+    spec["root"]["readonly"] = False
+    # The hierarchy of control groups differs between machines; nothing here is limited.
+    spec["mounts"] = [mount for mount in spec["mounts"] if mount["destination"] != "/sys/fs/cgroup"]
+    spec["linux"].pop("resources", None)
+    spec["linux"]["namespaces"] = [one for one in spec["linux"]["namespaces"] if one["type"] != "cgroup"]
+    (bundle / "config.json").write_text(json.dumps(spec))
+    argv = ["runc", "run", f"sojourn-{uuid.uuid4().hex[:8]}"]
+    return subprocess.run(argv, cwd=bundle, capture_output=True, text=True, check=False, timeout=600)

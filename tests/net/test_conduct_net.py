@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -262,6 +262,36 @@ def test_a_process_of_a_run_that_stands_still_costs_blocks_that_are_told_and_not
         probes = read_table(out / "records", "probes").frame
         stood = [*(probes["departure_ns"] - probes["intended_ns"]), *blocks["started_ns"].diff().drop_nulls()]
         assert max(stood) > 900_000_000, "it left late, or its block began late"
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("word", ["blocks", "respond"])
+def test_a_process_that_stands_still_for_a_minute_loses_no_block_that_was_written(
+    plan: Path, tmp_path: Path, word: str
+) -> None:
+    out = tmp_path / "run"
+    process = begin("run", plan, "--json", "--out", out, *UDP)
+    await_blocks(process, out, 6)
+    pid = program_of(process.pid, word)
+    os.kill(pid, signal.SIGSTOP)
+    before = blocks_of(out)
+    time.sleep(60.0)
+    with suppress(ProcessLookupError):  # the run may have ended it
+        os.kill(pid, signal.SIGCONT)
+    _, told = process.communicate(timeout=300)
+    assert left_of(process.pid) == []
+    kept = blocks_of(out)
+    assert kept[: len(before)] == before
+    if process.returncode == 3:  # no answer for so long: the run ended with a sentence
+        said = sentence(told)
+        assert f"sojourn run --resume {out}" in said
+        assert "answer" in said, said
+        done = sojourn_here("run", "--resume", out, "--json", "--no-report")
+        assert done.returncode in {0, 4}, done.stderr
+    else:
+        assert process.returncode in {0, 4}, told
+        assert "loss" in {one["name"] for one in analyse(out).findings} or word == "blocks"
+    assert sorted(blocks_of(out)) == list(range(BLOCKS)), "each block once"
 
 
 @contextmanager

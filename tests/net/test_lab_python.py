@@ -187,4 +187,34 @@ def test_every_program_of_the_guide_runs(program: str, tmp_path: Path) -> None:
 
 
 def test_the_guide_has_programs() -> None:
-    assert len(PROGRAMS) == 4
+    assert len(PROGRAMS) == 5
+
+
+def test_a_log_of_tcp_lasts_as_long_as_its_block(tmp_path: Path) -> None:
+    with sojourn.lab(delay="5ms") as lab, lab.far.popen(["iperf3", "-s", "-1"], stdout=subprocess.DEVNULL) as server:
+        lab.far.wait_for_port(5201, unless=lambda: server.poll() is not None)
+        try:
+            with sojourn.tcplog(tmp_path / "log", port=5201) as log:
+                lab.near.run(["iperf3", "-c", lab.far.address, "-n", "300K"], timeout=60)
+                log.set(ppl=2)
+                seen = log.status()["totals"]["out"]["seen"]
+        finally:
+            server.kill()
+    assert log.trusted
+    assert log.account["totals"]["out"]["seen"] >= seen > 100
+    assert log.summary["sent_bytes"].max() > 100 * 1024, "as it was before its last packets"  # type: ignore[operator]
+    assert set(log.summary["flow"]) == set(log.records("tcp_flows")["flow"])
+    with pytest.raises(sojourn.RequestError, match="earlier log"), sojourn.tcplog(tmp_path / "log"):
+        pass
+    with pytest.raises(sojourn.RequestError, match="--porte"), sojourn.tcplog(tmp_path / "other", porte=1):
+        pass
+
+
+def test_a_killed_program_leaves_no_log_that_runs_on(tmp_path: Path) -> None:
+    logs = f"with sojourn.tcplog({str(tmp_path / 'log')!r}, port=9):\n    print(1, flush=True)\n    time.sleep(60)"
+    program = f"import sojourn, time\n{logs}"
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "1\n"
+        process.kill()
+    await_that((tmp_path / "log/footer.json").exists, "the log has ended, whole")

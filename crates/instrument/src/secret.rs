@@ -11,7 +11,7 @@ use anyhow::Context;
 use rustix::rand::{GetRandomFlags, getrandom};
 use sojourn_rights::Identity;
 use sojourn_stream::Auth;
-use sojourn_wire::Key;
+use sojourn_wire::{Key, WeakKey};
 
 use crate::failure::WrongRequest;
 
@@ -19,6 +19,17 @@ use crate::failure::WrongRequest;
 const MOST_KEY_BYTES: u64 = 4_096;
 /// What a key begins with that is written in hexadecimal digits.
 const HEX: &[u8] = b"hex:";
+
+/// Why bytes are no key.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unfit {
+    /// They begin as hexadecimal digits do, and are none.
+    #[error("behind hex: an even number of hexadecimal digits is expected")]
+    Digits,
+    /// They are too few.
+    #[error(transparent)]
+    Weak(#[from] WeakKey),
+}
 
 /// Returns a random number of the kernel's: a session's key.
 ///
@@ -69,8 +80,18 @@ pub fn key_for(option: &str, path: &Path) -> anyhow::Result<Key> {
     if bytes.len() as u64 > MOST_KEY_BYTES {
         return Err(wrong(format!("a key has at most {MOST_KEY_BYTES} bytes")).into());
     }
-    let secret = secret_of(&bytes).map_err(wrong)?;
-    Key::new(&secret).map_err(|error| wrong(format!("{error}: openssl rand -hex 32 > {shown}")).into())
+    key_from(&bytes).map_err(|error| match error {
+        Unfit::Digits => wrong(error.to_string()).into(),
+        Unfit::Weak(_) => wrong(format!("{error}: openssl rand -hex 32 > {shown}")).into(),
+    })
+}
+
+/// Returns the key that these bytes of a file are.
+///
+/// # Errors
+/// When they are none.
+pub fn key_from(bytes: &[u8]) -> Result<Key, Unfit> {
+    Ok(Key::new(&secret_of(bytes).ok_or(Unfit::Digits)?)?)
 }
 
 /// Returns what the key in a file makes of the frames of streams; no file, no key.
@@ -89,17 +110,16 @@ pub fn key_of(path: Option<&Path>) -> anyhow::Result<Option<Arc<Key>>> {
     Ok(path.map(key_in).transpose()?.map(Arc::new))
 }
 
-fn secret_of(bytes: &[u8]) -> Result<Vec<u8>, String> {
+fn secret_of(bytes: &[u8]) -> Option<Vec<u8>> {
     let line = bytes.strip_suffix(b"\n").unwrap_or(bytes);
     let line = line.strip_suffix(b"\r").unwrap_or(line);
-    let Some(digits) = line.strip_prefix(HEX) else { return Ok(line.to_vec()) };
+    let Some(digits) = line.strip_prefix(HEX) else { return Some(line.to_vec()) };
     let digit = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
     let byte = |pair: &[u8]| match *pair {
         [high, low] => Some(digit(high)? << 4 | digit(low)?),
         _ => None,
     };
-    let bytes: Option<Vec<u8>> = digits.chunks(2).map(byte).collect();
-    bytes.ok_or_else(|| "behind hex: an even number of hexadecimal digits is expected".to_owned())
+    digits.chunks(2).map(byte).collect()
 }
 
 #[cfg(test)]

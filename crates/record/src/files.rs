@@ -16,6 +16,7 @@ use crate::private;
 use crate::schema::{self, Kind, Table};
 use crate::table::{Row, Rows, Unfit};
 
+mod behind;
 mod folders;
 mod taps;
 mod tcp;
@@ -108,7 +109,7 @@ impl Files {
         for table in tables {
             let path = path_of(folder, table, suffix);
             let made = TableFile::create(path.clone(), table, (origin, compression)).inspect_err(|error| {
-                files.iter().for_each(|made| drop(fs::remove_file(&made.path)));
+                files.iter().for_each(|made| drop(fs::remove_file(&made.shape.path)));
                 // Begun, but not somebody else's.
                 if !matches!(error, RecordError::Exists(_)) {
                     let _ = fs::remove_file(path);
@@ -135,10 +136,13 @@ impl Files {
     /// # Errors
     /// When a value does not fit its column.
     fn take<R: Row>(&self, rows: &mut Rows<R>, pushed: Result<(), Unfit>) -> Result<Batch, RecordError> {
-        let at = self.files.iter().position(|file| file.table == R::NAME).ok_or(RecordError::Broken)?;
-        let file = &self.files[at];
-        pushed.map_err(|unfit| RecordError::Unfit { path: file.path.clone(), unfit })?;
-        Ok((at, rows.batch(&file.schema)?))
+        let at = self.files.iter().position(|file| file.shape.table == R::NAME).ok_or(RecordError::Broken)?;
+        self.files[at].shape.take(at, rows, pushed)
+    }
+
+    /// What batches for the files are made by, in the files' order.
+    fn shapes(&self) -> Vec<Shape> {
+        self.files.iter().map(|file| file.shape.clone()).collect()
     }
 
     /// Writes all these batches, or none.
@@ -182,7 +186,7 @@ impl Files {
     }
 
     fn sync_names(&self) -> Result<(), RecordError> {
-        let path = || self.files.first().and_then(|file| file.path.parent()).unwrap_or(Path::new(""));
+        let path = || self.files.first().and_then(|file| file.shape.path.parent()).unwrap_or(Path::new(""));
         self.folder.sync_all().map_err(|source| failure("sync", path(), source))
     }
 
@@ -214,14 +218,28 @@ fn path_of(folder: &Path, table: &Table, suffix: &str) -> PathBuf {
 
 /// One Arrow IPC stream in a file. Encoded in memory and written whole, so that the file's length is always known.
 struct TableFile {
-    table: &'static str,
-    path: PathBuf,
+    shape: Shape,
     file: File,
     length: u64,
     /// The largest that it may be.
     limit: u64,
-    schema: SchemaRef,
     encoder: StreamWriter<Vec<u8>>,
+}
+
+/// What a batch for a file is made by, wherever the file is.
+#[derive(Clone)]
+struct Shape {
+    table: &'static str,
+    path: PathBuf,
+    schema: SchemaRef,
+}
+
+impl Shape {
+    /// Returns the batch of rows that were pushed, for the file at this place.
+    fn take<R: Row>(&self, at: usize, rows: &mut Rows<R>, pushed: Result<(), Unfit>) -> Result<Batch, RecordError> {
+        pushed.map_err(|unfit| RecordError::Unfit { path: self.path.clone(), unfit })?;
+        Ok((at, rows.batch(&self.schema)?))
+    }
 }
 
 impl TableFile {
@@ -240,7 +258,8 @@ impl TableFile {
         let schema = schema_of(table, origin);
         let options = IpcWriteOptions::default().try_with_compression(compression)?;
         let encoder = StreamWriter::try_new_with_options(Vec::new(), &schema, options)?;
-        let mut made = Self { table: table.name, path, file, length: 0, limit: u64::MAX, schema, encoder };
+        let shape = Shape { table: table.name, path, schema };
+        let mut made = Self { shape, file, length: 0, limit: u64::MAX, encoder };
         made.flush()?;
         Ok(made)
     }
@@ -257,16 +276,16 @@ impl TableFile {
     }
 
     fn sync(&self) -> Result<(), RecordError> {
-        self.file.sync_all().map_err(|source| failure("sync", &self.path, source))
+        self.file.sync_all().map_err(|source| failure("sync", &self.shape.path, source))
     }
 
     fn flush(&mut self) -> Result<(), RecordError> {
         let bytes = self.encoder.get_mut();
         if self.length + bytes.len() as u64 > self.limit {
             bytes.clear();
-            return Err(RecordError::Limit(self.path.clone()));
+            return Err(RecordError::Limit(self.shape.path.clone()));
         }
-        self.file.write_all(bytes).map_err(|source| failure("write", &self.path, source))?;
+        self.file.write_all(bytes).map_err(|source| failure("write", &self.shape.path, source))?;
         self.length += bytes.len() as u64;
         bytes.clear();
         Ok(())

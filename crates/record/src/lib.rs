@@ -18,7 +18,7 @@ pub use files::{
 };
 pub use findings::{Finding, Severity};
 pub use read::{PacketReader, ReadError, TapFiles, TapReader};
-pub use table::Unfit;
+pub use table::{Filling, Number, Rows, Unfit, Value, kind};
 pub use tables::packets as packet;
 pub use tables::packets::Packet;
 pub use tables::probes::{Block, Counts, Probe, Reply};

@@ -103,6 +103,7 @@ pub mod kind {
 
     macro_rules! kinds {
         ($($kind:ident $arrow:ident $($values:ident $value:ty)?;)*) => {$(
+            #[doc = concat!("A column of kind ", stringify!($kind), ".")]
             pub enum $kind {}
             impl Typed for $kind {
                 const KIND: Kind = Kind::$arrow;
@@ -232,7 +233,9 @@ pub struct Filling<'a> {
 }
 
 impl Filling<'_> {
-    /// Appends to the next column, which is of numbers.
+    /// Appends to the next column, which is of numbers. Called for many rows at a time: a loop by itself, whose cells are made where
+    /// they are stored.
+    #[inline]
     pub fn numbers<K: Number>(&mut self, cells: impl Iterator<Item = Cell<K::Value>> + Clone) {
         let Some(column) = self.columns.next().filter(|column| !column.is_absent) else { return };
         let Some(values) = K::values(&mut column.values) else { return };
@@ -405,17 +408,28 @@ impl<R: Row> Rows<R> {
         self.rows
     }
 
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.rows == 0
+    }
+
     /// Appends rows.
     ///
     /// # Errors
     /// When a value does not fit its column; what it holds is then of no use.
     pub fn push(&mut self, rows: &[R], context: &R::Context) -> Result<(), Unfit> {
+        rows.chunks(CHUNK)
+            .try_for_each(|rows| self.push_by(rows.len(), |filling| R::fill(rows, |row| Some(row), context, filling)))
+    }
+
+    /// Appends so many rows, that are there in another form: `fill` appends to every column, in their order.
+    ///
+    /// # Errors
+    /// As [`Self::push`].
+    pub fn push_by(&mut self, rows: usize, fill: impl FnOnce(&mut Filling<'_>)) -> Result<(), Unfit> {
         let mut unfit = None;
-        for rows in rows.chunks(CHUNK) {
-            let mut filling = Filling { columns: self.columns.iter_mut(), unfit: &mut unfit };
-            R::fill(rows, |row| Some(row), context, &mut filling);
-        }
-        self.rows += rows.len();
+        fill(&mut Filling { columns: self.columns.iter_mut(), unfit: &mut unfit });
+        self.rows += rows;
         unfit.map_or(Ok(()), Err)
     }
 

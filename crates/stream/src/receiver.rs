@@ -162,6 +162,11 @@ impl Receiver {
         self.follow_ups.on_stamp(port, stamp, room)
     }
 
+    /// Returns whether packets are answered.
+    pub fn answers_packets(&self) -> bool {
+        self.ports.iter().any(|port| port.answer.is_some())
+    }
+
     /// Returns how long an answer can be.
     pub fn longest_reply(&self) -> usize {
         let answers = self.ports.iter().filter_map(|port| port.answer).map(|answer| answer.payload_bytes);

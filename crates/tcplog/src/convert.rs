@@ -1,6 +1,6 @@
 //! Samples as the kernel gives them into rows with the units of the tables. Sequence numbers and 32-bit counters wrap.
 
-use sojourn_record::tcp;
+use sojourn_record::{Filling, Number, Value, kind, tcp};
 use sojourn_time::Time;
 
 use crate::layout::{Sample, State, point};
@@ -31,16 +31,18 @@ pub struct Place {
     pub hz: u32,
 }
 
+/// A sample, and where it belongs.
+#[derive(Clone, Copy, Debug)]
+pub struct Placed {
+    /// The sample.
+    pub sample: Sample,
+    /// Where it belongs.
+    pub place: Place,
+}
+
 /// Returns the row of a sample.
 #[must_use]
 pub fn row(sample: &Sample, place: Place) -> tcp::Sample {
-    let [before, after] = sample.detail.to_be_bytes();
-    let mut state = state_of(&sample.state, place.hz);
-    match sample.point {
-        point::STATE => state.state = after,
-        point::RECOVERY => state.ca_state = after,
-        _ => {}
-    }
     tcp::Sample {
         block: place.block,
         flow: place.flow,
@@ -48,10 +50,66 @@ pub fn row(sample: &Sample, place: Place) -> tcp::Sample {
         number: sample.number,
         time: Time(sample.time_ns.cast_signed()),
         point: sample.point,
-        before: matches!(sample.point, point::STATE | point::RECOVERY).then_some(before),
-        packet: (sample.packet != NO_PACKET).then(|| packet_of(sample)),
-        state,
+        before: before(sample),
+        packet: is_of_packet(sample).then(|| packet_of(sample)),
+        state: state_of(sample, place.hz),
     }
+}
+
+/// Appends samples to the columns of `tcp_samples`, one column after the other: the same values as of their rows, which nobody has
+/// to make and copy.
+pub fn fill(samples: &[Placed], to: &mut Filling<'_>) {
+    put::<kind::Int32, _>(samples, &[], to, |_, place| place.block);
+    put::<kind::Int32, _>(samples, &[], to, |_, place| place.flow);
+    put::<kind::Int32, _>(samples, &[], to, |_, place| place.cpu);
+    put::<kind::Int64, _>(samples, &[], to, |sample, _| sample.number);
+    put::<kind::Int64, _>(samples, &[], to, |sample, _| Time(sample.time_ns.cast_signed()));
+    put::<kind::Name, _>(samples, &tcp::POINTS, to, |sample, _| sample.point);
+    put::<kind::Int32, _>(samples, &[], to, |sample, _| before(sample));
+    put_of_packet::<kind::Int64, _>(samples, to, |sample| sample.packet);
+    put_of_packet::<kind::Int64, _>(samples, to, |sample| sample.seq);
+    put_of_packet::<kind::Int64, _>(samples, to, |sample| sample.ack);
+    put_of_packet::<kind::Int32, _>(samples, to, |sample| sample.tcp_flags);
+    put_of_packet::<kind::Int32, _>(samples, to, |sample| sample.window);
+    put_of_packet::<kind::Int32, _>(samples, to, |sample| sample.packet_bytes);
+    put_of_packet::<kind::Int32, _>(samples, to, |sample| sample.payload_bytes);
+    put_of_packet::<kind::Int32, _>(samples, to, |sample| sample.segments);
+    put_of_packet::<kind::Int32, _>(samples, to, |sample| sample.ip_id);
+    put_of_packet::<kind::Int32, _>(samples, to, |sample| sample.tos);
+    fill_state(samples, to);
+}
+
+/// Appends one column.
+fn put<K: Number, V: Value<K>>(
+    samples: &[Placed],
+    names: &[&str],
+    to: &mut Filling<'_>,
+    of: impl Fn(&Sample, &Place) -> V + Copy,
+) {
+    to.numbers::<K>(samples.iter().map(move |placed| of(&placed.sample, &placed.place).cell(names)));
+}
+
+/// Appends one column that is null where a sample is of no packet.
+fn put_of_packet<K: Number, V: Value<K>>(samples: &[Placed], to: &mut Filling<'_>, of: impl Fn(&Sample) -> V + Copy) {
+    put::<K, _>(samples, &[], to, |sample, _| is_of_packet(sample).then(|| of(sample)));
+}
+
+fn is_of_packet(sample: &Sample) -> bool {
+    sample.packet != NO_PACKET
+}
+
+fn before(sample: &Sample) -> Option<u8> {
+    matches!(sample.point, point::STATE | point::RECOVERY).then_some(sample.detail.to_be_bytes()[0])
+}
+
+/// The connection's state; of a change, what it becomes.
+fn state_told(sample: &Sample) -> u8 {
+    if sample.point == point::STATE { sample.detail.to_be_bytes()[1] } else { sample.state.state }
+}
+
+/// Congestion control's state; of a change, what it becomes.
+fn ca_state_told(sample: &Sample) -> u8 {
+    if sample.point == point::RECOVERY { sample.detail.to_be_bytes()[1] } else { sample.state.ca_state }
 }
 
 fn packet_of(sample: &Sample) -> tcp::SampledPacket {
@@ -76,17 +134,27 @@ macro_rules! convert {
         $field:ident: $type:ty => $column:ident: $kind:ident $(of $names:ident)? ($unit:literal) $(or $null:ident)?
         $(since $since:literal)? $doc:literal $(from $($from:ident),+ $(as $how:ident)?)?;
     )*}) => {
-        fn state_of(state: &State, hz: u32) -> tcp::State {
-            tcp::State { $($field: convert!(@value state hz $field [$($($from)+)?] [$($($how)?)?]),)* }
+        fn state_of(sample: &Sample, hz: u32) -> tcp::State {
+            tcp::State { $($field: convert!(@value sample (hz) $field [$($($from)+)?] [$($($how)?)?]),)* }
+        }
+
+        fn fill_state(samples: &[Placed], to: &mut Filling<'_>) {
+            $(put::<kind::$kind, _>(samples, convert!(@names $($names)?), to, |sample, _place| {
+                convert!(@value sample (_place.hz) $field [$($($from)+)?] [$($($how)?)?])
+            });)*
         }
 
         /// The columns, each with the fields of [`State`] that it is made of.
         pub(crate) const COLUMNS: &[(&str, &[&str])] =
             &[$((stringify!($column), convert!(@fields $field $($($from)+)?)),)*];
     };
-    (@value $state:ident $hz:ident $field:ident [] []) => { $state.$field };
-    (@value $state:ident $hz:ident $field:ident [$from:ident] []) => { $state.$from };
-    (@value $state:ident $hz:ident $field:ident [$($from:ident)+] [$how:ident]) => { $how($state, $hz) };
+    (@value $sample:ident $hz:tt state [] []) => { state_told($sample) };
+    (@value $sample:ident $hz:tt ca_state [] []) => { ca_state_told($sample) };
+    (@value $sample:ident $hz:tt $field:ident [] []) => { $sample.state.$field };
+    (@value $sample:ident $hz:tt $field:ident [$from:ident] []) => { $sample.state.$from };
+    (@value $sample:ident ($hz:expr) $field:ident [$($from:ident)+] [$how:ident]) => { $how(&$sample.state, $hz) };
+    (@names) => { &[] };
+    (@names $names:ident) => { &tcp::$names };
     (@fields $field:ident) => { &[stringify!($field)] };
     (@fields $field:ident $($from:ident)+) => { &[$(stringify!($from)),+] };
 }
@@ -184,15 +252,28 @@ fn delivery_rate(state: &State, _: u32) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
+    use proptest::collection::vec;
+    use proptest::prelude::{any, proptest};
+    use sojourn_record::Rows;
+
     use super::*;
-    use crate::decode::{Raw, whole};
+    use crate::Source;
+    use crate::decode::{Event, Raw, decode, whole};
+    use crate::layout::Options;
+    use crate::simulated::{NOTHING_ASKED, Setup, Simulated};
 
     fn state() -> State {
         whole(&vec![0; State::BYTES]).unwrap()
     }
 
+    fn sample_with(state: State) -> Sample {
+        Sample { state, ..whole(&vec![0; Sample::BYTES]).unwrap() }
+    }
+
     fn converted(state: &State) -> tcp::State {
-        state_of(state, 250)
+        state_of(&sample_with(*state), 250)
     }
 
     #[test]
@@ -227,7 +308,7 @@ mod tests {
     #[test]
     fn a_column_is_made_of_its_own_fields() {
         let shown = |bytes: &[u8]| {
-            let state = state_of(&whole(bytes).unwrap(), 250);
+            let state = converted(&whole(bytes).unwrap());
             tcp::Sample { state, ..tcp::Sample::default() }.to_json()
         };
         // Values that no other field has, and small ones where a value can be none of many.
@@ -304,5 +385,73 @@ mod tests {
         sample.packet = 0;
         let told = row(&sample, place);
         assert_eq!((told.before, told.packet.map(|packet| packet.number)), (None, Some(0)));
+    }
+
+    /// Makes columns of samples both ways, and holds one against the other.
+    fn assert_columns_are_those_of_the_rows(samples: &[Placed], absent: &HashSet<String>) {
+        let rows: Vec<_> = samples.iter().map(|placed| row(&placed.sample, placed.place)).collect();
+        let mut by_rows = Rows::<tcp::Sample>::new(absent);
+        let pushed = by_rows.push(&rows, &());
+        let mut by_columns = Rows::<tcp::Sample>::new(absent);
+        let filled = by_columns.push_by(samples.len(), |to| fill(samples, to));
+        assert_eq!(filled, pushed);
+        for at in 0..samples.len() {
+            assert_eq!(by_columns.json(at), by_rows.json(at), "row {at}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_samples_have_the_columns_of_their_rows(
+            bytes in vec((vec(any::<u8>(), Sample::BYTES), any::<bool>(), any::<bool>()), 1..150),
+            place in (any::<i32>(), any::<i32>(), 0..1_u32 << 31, 1..2_000_u32),
+            lacks_some: bool,
+        ) {
+            let samples: Vec<_> = bytes.iter().map(|(bytes, is_of_packet, is_early)| {
+                let mut sample: Sample = whole(bytes).unwrap();
+                sample.point %= point::DESTROY + 1;
+                // What has a column of its own kind of number, and what a connection that has begun lacks.
+                (sample.number, sample.time_ns) = (sample.number >> 1, sample.time_ns >> 1);
+                (sample.packet_bytes, sample.payload_bytes) = (sample.packet_bytes >> 1, sample.payload_bytes >> 1);
+                sample.packet = if *is_of_packet { sample.packet >> 1 } else { NO_PACKET };
+                if *is_early {
+                    (sample.state.srtt_us8, sample.state.rtt_min_us, sample.state.chrono) = (0, u32::MAX, 2);
+                }
+                let (block, flow, cpu, hz) = place;
+                Placed { sample, place: Place { block, flow, cpu, hz } }
+            }).collect();
+            let absent = ["received_ce", "limited_by", "rcv_ooopack"].map(str::to_owned);
+            let absent = if lacks_some { HashSet::from(absent) } else { HashSet::new() };
+            assert_columns_are_those_of_the_rows(&samples, &absent);
+        }
+    }
+
+    #[test]
+    fn a_number_without_room_in_its_column_is_found_in_the_columns_too() {
+        let sample = Sample { number: u64::MAX, packet: NO_PACKET, ..sample_with(state()) };
+        let placed = Placed { sample, place: Place { block: 0, flow: 1, cpu: 0, hz: 250 } };
+        let mut rows = Rows::<tcp::Sample>::new(&HashSet::new());
+        let unfit = rows.push_by(1, |to| fill(&[placed], to)).unwrap_err();
+        assert_eq!((unfit.column, unfit.value), ("number", Some(i128::from(u64::MAX))));
+    }
+
+    #[test]
+    fn what_simulated_connections_log_has_the_columns_of_its_rows() {
+        let mut twin = Simulated::new(Setup { seed: 7, ..Setup::default() });
+        twin.ask(&Options { enabled: 1, points: (1 << (point::DESTROY + 1)) - 1, ..NOTHING_ASKED }, &[]).unwrap();
+        (0..12).for_each(|_| twin.connect(200_000));
+        let mut samples = Vec::new();
+        while twin.step() && samples.len() < 3_000 {
+            twin.drain(&mut |cpu, bytes| {
+                if let Ok(Event::Sample(sample)) = decode(bytes) {
+                    let flow = i32::try_from(sample.slot).unwrap();
+                    samples.push(Placed { sample, place: Place { block: 2, flow, cpu, hz: 1_000 } });
+                }
+            })
+            .unwrap();
+        }
+        let points = samples.iter().map(|placed| placed.sample.point).collect::<HashSet<_>>();
+        assert!(samples.len() >= 1_000 && points.len() > 3, "{} samples at {points:?}", samples.len());
+        assert_columns_are_those_of_the_rows(&samples, &HashSet::new());
     }
 }

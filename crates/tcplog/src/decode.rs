@@ -1,5 +1,7 @@
 //! Bytes into what [`crate::layout`] declares, and back. Foreign bytes: lengths and kinds are checked, nothing panics.
 
+use std::mem::offset_of;
+
 use crate::layout::{PrivateState, Sample, kind, point};
 
 /// A record of a ring.
@@ -35,16 +37,37 @@ pub enum DecodeError {
 /// # Errors
 /// When they are none.
 pub fn decode(bytes: &[u8]) -> Result<Event, DecodeError> {
-    match bytes.first() {
-        Some(&kind::SAMPLE) => whole(bytes).and_then(sample),
-        Some(&kind::PRIVATE) => whole(bytes).map(Event::Private),
-        Some(&other) => Err(DecodeError::Kind(other)),
-        None => Err(DecodeError::Length { expected: 1, found: 0 }),
-    }
+    Ok(match check(bytes)? {
+        Kind::Sample => Event::Sample(Raw::take(&mut &*bytes)),
+        Kind::Private => Event::Private(Raw::take(&mut &*bytes)),
+    })
 }
 
-fn sample(sample: Sample) -> Result<Event, DecodeError> {
-    if sample.point > point::DESTROY { Err(DecodeError::Point(sample.point)) } else { Ok(Event::Sample(sample)) }
+/// What kind of record some bytes are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Sample,
+    Private,
+}
+
+/// Returns what kind of record these bytes are, without a copy of them.
+///
+/// # Errors
+/// When they are none.
+pub(crate) fn check(bytes: &[u8]) -> Result<Kind, DecodeError> {
+    let (kind, expected) = match bytes.first() {
+        Some(&kind::SAMPLE) => (Kind::Sample, Sample::BYTES),
+        Some(&kind::PRIVATE) => (Kind::Private, PrivateState::BYTES),
+        Some(&other) => return Err(DecodeError::Kind(other)),
+        None => return Err(DecodeError::Length { expected: 1, found: 0 }),
+    };
+    if bytes.len() != expected {
+        return Err(DecodeError::Length { expected, found: bytes.len() });
+    }
+    match bytes[offset_of!(Sample, point)] {
+        other if kind == Kind::Sample && other > point::DESTROY => Err(DecodeError::Point(other)),
+        _ => Ok(kind),
+    }
 }
 
 /// Returns the value that these bytes, all of them, are.

@@ -14,8 +14,8 @@ use sojourn_record::{Origin, RecordError, TcpFolder, sync_folder};
 use sojourn_time::Time;
 
 use crate::account::{self, Account, Disposition, Entry, Tally};
-use crate::convert::{Place, row};
-use crate::decode::{Event, decode};
+use crate::convert::{Place, Placed, fill};
+use crate::decode::{Kind, Raw, check};
 use crate::gaps::Gap;
 use crate::layout::{PrivateState, Sample, Totals, point};
 use crate::private::PrivateNames;
@@ -24,8 +24,8 @@ use flows::{Flows, Seen, endpoints};
 
 mod flows;
 
-/// How many rows wait before they are turned into columns.
-const ROWS: usize = 512;
+/// How many samples wait before they are turned into columns: so few stay in the nearest cache while every column is made of them.
+const WAITING: usize = 64;
 /// The same of rows of flows, which are written when their flows have ended long ago, and of gaps.
 const FLOWS: usize = 4096;
 
@@ -183,8 +183,9 @@ struct Work {
     hz: u32,
     sink: TcpFolder,
     names: PrivateNames,
-    texts: Texts,
-    rows: Vec<tcp::Sample>,
+    /// The rows of the last private state, whose texts the next one's are shared with.
+    rows_of_private: Vec<tcp::Private>,
+    samples: Vec<Placed>,
     flows: Flows,
     totals: Vec<Totals>,
     /// What was told of flows, together, and what was left out of them.
@@ -209,8 +210,8 @@ impl Work {
             hz: header.hz,
             sink,
             names: if header.is_this_kernel { PrivateNames::of_kernel() } else { PrivateNames::default() },
-            texts: Texts::default(),
-            rows: Vec::with_capacity(ROWS),
+            rows_of_private: Vec::new(),
+            samples: Vec::with_capacity(WAITING),
             flows: Flows::default(),
             totals: Vec::new(),
             told: Account::default(),
@@ -260,9 +261,9 @@ impl Work {
     }
 
     fn event(&mut self, cpu: u32, bytes: &[u8]) -> Result<(), RecordError> {
-        match decode(bytes) {
-            Ok(Event::Sample(sample)) => self.sample(cpu, &sample),
-            Ok(Event::Private(state)) => self.private(cpu, &state),
+        match check(bytes) {
+            Ok(Kind::Sample) => self.sample(cpu, Raw::take(&mut &*bytes)),
+            Ok(Kind::Private) => self.private(cpu, &Raw::take(&mut &*bytes)),
             Err(error) => {
                 self.problem(error.to_string());
                 Ok(())
@@ -270,39 +271,37 @@ impl Work {
         }
     }
 
-    fn sample(&mut self, cpu: u32, sample: &Sample) -> Result<(), RecordError> {
+    fn sample(&mut self, cpu: u32, sample: Sample) -> Result<(), RecordError> {
         let is_of_packet = matches!(sample.point, point::IN | point::OUT);
         let packet = is_of_packet.then(|| (usize::from(sample.point), u64::from(sample.segments)));
         let flow = self.flows.take(sample.cookie, sample.slot, sample.time_ns, packet);
         self.converted.records += 1;
-        self.rows.push(row(sample, Place { block: self.block, flow, cpu, hz: self.hz }));
-        if self.rows.len() == ROWS { self.write_rows() } else { Ok(()) }
+        self.samples.push(Placed { sample, place: Place { block: self.block, flow, cpu, hz: self.hz } });
+        if self.samples.len() == WAITING { self.write_samples() } else { Ok(()) }
     }
 
     fn private(&mut self, cpu: u32, state: &PrivateState) -> Result<(), RecordError> {
         let flow = self.flows.take(state.cookie, state.slot, state.time_ns, None);
         self.converted.privates += 1;
-        let algorithm = self.texts.share(0, &text_of(&state.algorithm));
-        let (block, sink, texts) = (self.block, &mut self.sink, &mut self.texts);
-        let mut outcome = Ok(());
-        let mut place = 0;
+        let (number, time) = (state.sample, Time(state.time_ns.cast_signed()));
+        let algorithm = text_of(&state.algorithm);
+        let (block, rows) = (self.block, &mut self.rows_of_private);
+        let mut count = 0;
         self.names.decode(&state.algorithm, &state.bytes, &mut |field, value| {
-            place += 1;
-            let row = tcp::Private {
-                block,
-                flow,
-                cpu,
-                number: state.sample,
-                time: Time(state.time_ns.cast_signed()),
-                algorithm: Arc::clone(&algorithm),
-                field: texts.share(place, field),
-                value,
-            };
-            if outcome.is_ok() {
-                outcome = sink.private(row);
+            match rows.get_mut(count) {
+                Some(row) => {
+                    (row.flow, row.cpu, row.number, row.time, row.value) = (flow, cpu, number, time, value);
+                    share(&mut row.algorithm, &algorithm);
+                    share(&mut row.field, field);
+                }
+                None => {
+                    let (algorithm, field) = (Arc::from(algorithm.as_str()), Arc::from(field));
+                    rows.push(tcp::Private { block, flow, cpu, number, time, algorithm, field, value });
+                }
             }
+            count += 1;
         });
-        outcome
+        self.sink.privates(&rows[..count])
     }
 
     fn gap(&mut self, gap: &Gap) -> Result<(), RecordError> {
@@ -325,14 +324,14 @@ impl Work {
         Ok(())
     }
 
-    fn write_rows(&mut self) -> Result<(), RecordError> {
-        self.sink.samples(&self.rows)?;
-        self.rows.clear();
+    fn write_samples(&mut self) -> Result<(), RecordError> {
+        self.sink.samples(&self.samples, fill)?;
+        self.samples.clear();
         Ok(())
     }
 
     fn finish(mut self, ending: Ending) -> Result<Converted, RecordError> {
-        self.write_rows()?;
+        self.write_samples()?;
         match ending {
             Ending::Whole => {}
             Ending::Unfinished => self.problem("the log has no end: the program that wrote it was killed".to_owned()),
@@ -501,21 +500,10 @@ impl Work {
     }
 }
 
-/// Texts that come again and again in the same places.
-#[derive(Default)]
-struct Texts(Vec<Arc<str>>);
-
-impl Texts {
-    /// Returns the text, shared with the last one in this place if it is the same.
-    fn share(&mut self, place: usize, text: &str) -> Arc<str> {
-        if self.0.len() <= place {
-            self.0.resize(place + 1, Arc::from(""));
-        }
-        let last = &mut self.0[place];
-        if **last != *text {
-            *last = Arc::from(text);
-        }
-        Arc::clone(last)
+/// Makes a text this one, if it is not the same.
+fn share(last: &mut Arc<str>, text: &str) {
+    if **last != *text {
+        *last = Arc::from(text);
     }
 }
 

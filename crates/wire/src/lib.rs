@@ -18,7 +18,7 @@ pub mod stamp;
 pub mod stream;
 
 pub use answer::answer;
-pub use auth::Key;
+pub use auth::{Key, WeakKey};
 pub use ethernet::MacAddress;
 pub use layers::Layers;
 pub use peers::{PeerAddress, Peers};

@@ -10,6 +10,7 @@ mod frames;
 mod logs;
 mod mutate;
 mod ours;
+mod requests;
 mod words;
 
 pub use mutate::mutated;
@@ -26,7 +27,7 @@ pub struct Target {
 
 /// Every target.
 pub fn targets() -> Vec<Target> {
-    [asked::TARGETS, frames::TARGETS, files::TARGETS, logs::TARGETS, ours::TARGETS, words::TARGETS]
+    [asked::TARGETS, frames::TARGETS, files::TARGETS, logs::TARGETS, ours::TARGETS, requests::TARGETS, words::TARGETS]
         .into_iter()
         .flatten()
         .map(copy)

@@ -6,6 +6,7 @@ use std::fs;
 use std::path::Path;
 
 use sojourn_fuzz::{mutated, target, targets};
+use sojourn_instrument::foreign;
 use sojourn_port::pcap::{Capture, Frames, unpacked};
 use sojourn_record::{PacketReader, TapReader};
 use sojourn_tcplog::private::btf::Btf;
@@ -23,6 +24,23 @@ fn every_target_takes_whatever_it_is_given() {
         let found = fs::read_dir(corpus).into_iter().flatten().map(|entry| fs::read(entry.unwrap().path()).unwrap());
         for seed in seeds.into_iter().chain(found) {
             (0..MUTATIONS).for_each(|number| (target.read)(&mutated(&seed, number)));
+        }
+    }
+}
+
+/// Of requests and keys each seed is understood, so that a search begins behind the first refusal.
+#[test]
+fn requests_make_sense() {
+    for (name, understood) in [
+        ("probe-request", foreign::block_of_probes as fn(&[u8]) -> bool),
+        ("stream-request", foreign::streams),
+        ("emulator-request", foreign::emulator),
+        ("tcplog-request", foreign::log_of_tcp),
+        ("key-file", foreign::key),
+    ] {
+        for seed in (target(name).unwrap().seeds)() {
+            assert!(understood(&seed), "{name}: {}", String::from_utf8_lossy(&seed));
+            assert!(!understood(&seed[..seed.len() / 3]), "{name}");
         }
     }
 }

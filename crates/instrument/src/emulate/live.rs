@@ -99,6 +99,22 @@ const fn yes() -> bool {
     true
 }
 
+/// Reads what a client asks.
+fn request(line: &[u8]) -> anyhow::Result<Request> {
+    Ok(serde_json::from_slice(line)?)
+}
+
+/// Whether a client's line can be read, and its words for a pipe, too.
+///
+/// # Errors
+/// With what is wrong.
+pub fn understood(line: &[u8]) -> anyhow::Result<()> {
+    if let Request::Set { pipe, words, .. } = request(line)? {
+        pipe_from_words(&words, &named(&pipe))?;
+    }
+    Ok(())
+}
+
 impl Surroundings<SteadyClock> for Live {
     fn sleep(&mut self, ports: &Ports, until: Time) -> Result<bool, PortError> {
         let signal = self.signal;
@@ -180,8 +196,7 @@ impl Live {
 
     /// Answers a request.
     fn answer(&mut self, bridge: &mut Bridge, line: &[u8]) -> Value {
-        let answered = serde_json::from_slice(line).map_err(anyhow::Error::from);
-        match answered.and_then(|request| self.carry_out(bridge, request)) {
+        match request(line).and_then(|request| self.carry_out(bridge, request)) {
             Ok(answer) => answer,
             Err(error) => json!({ "error": failure::sentence(&error), "status": failure::status(&error) }),
         }

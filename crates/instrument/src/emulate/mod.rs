@@ -12,7 +12,7 @@ mod events;
 mod explain;
 mod idle;
 mod kernel;
-mod live;
+pub mod live;
 mod log;
 mod offline;
 mod pipe_options;

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use sojourn_tcplog::Mode;
 use sojourn_time::{Clock, HostClock};
 
+use super::asked::Asked;
 use super::drain::Drain;
 use super::log_options::LogOptions;
 use super::show;
@@ -31,10 +32,27 @@ struct Set {
     request: serde_json::Map<String, Value>,
 }
 
+/// Reads a request.
+fn request(line: &[u8]) -> anyhow::Result<Request> {
+    Ok(serde_json::from_slice(line)?)
+}
+
+/// Whether a request can be read, and what it would set makes sense for a log as it begins.
+///
+/// # Errors
+/// With what is wrong.
+pub fn understood(line: &[u8]) -> anyhow::Result<()> {
+    if let Request::Set(Set { request, .. }) = request(line)? {
+        let mut asked = Asked::default();
+        asked.apply(&LogOptions::read(request)?, &[])?;
+        asked.options();
+    }
+    Ok(())
+}
+
 /// Answers a request; sets `is_stopped` where it asks for the end.
 pub fn answer(drain: &Drain, line: &[u8], is_stopped: &mut bool) -> Value {
-    let request = serde_json::from_slice(line).map_err(anyhow::Error::from);
-    match request.and_then(|request| carry_out(drain, request, is_stopped)) {
+    match request(line).and_then(|request| carry_out(drain, request, is_stopped)) {
         Ok(answer) => answer,
         Err(error) => refusal(&error),
     }

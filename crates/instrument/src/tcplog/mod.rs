@@ -3,7 +3,7 @@
 //! The programs, the records and the law are in `sojourn-tcplog`; here are who asks, when it begins and ends, and what a person
 //! is told.
 
-mod answer;
+pub mod answer;
 pub mod arguments;
 mod asked;
 mod child;

@@ -6,9 +6,10 @@ use std::path::Path;
 
 use arrow_ipc::CompressionType;
 
+use super::behind::Behind;
 use super::{Files, Origin, RecordError, path_of};
 use crate::schema::Table;
-use crate::table::{Row, Rows};
+use crate::table::{Filling, Row, Rows};
 use crate::tables::tcp::{Account, Flow, Gap, Private, Sample};
 
 /// How many rows a batch has at most.
@@ -20,11 +21,12 @@ const COMPRESSION: CompressionType = CompressionType::LZ4_FRAME;
 const TABLES: [Table; 5] =
     [Table::of::<Sample>(), Table::of::<Private>(), Table::of::<Flow>(), Table::of::<Account>(), Table::of::<Gap>()];
 
-/// A folder of the records of TCP's state: `<table>-<who>-<part>.arrow`.
+/// A folder of the records of TCP's state: `<table>-<who>-<part>.arrow`. Batches of a long log are compressed and written in a
+/// second thread.
 pub struct TcpFolder {
-    pub(super) files: Files,
+    pub(super) files: Behind,
     samples: Rows<Sample>,
-    privates: Vec<Private>,
+    privates: Rows<Private>,
 }
 
 impl TcpFolder {
@@ -40,7 +42,7 @@ impl TcpFolder {
         origin: &Origin,
     ) -> Result<Self, RecordError> {
         let files = Files::create(folder, &TABLES, &suffix(who, part), (origin, Some(COMPRESSION)))?;
-        Ok(Self { files, samples: Rows::new(absent), privates: Vec::new() })
+        Ok(Self { files: Behind::new(files), samples: Rows::new(absent), privates: Rows::new(&HashSet::new()) })
     }
 
     /// Removes the files of a part, as far as they are there: they were broken off, and can be made again.
@@ -50,19 +52,19 @@ impl TcpFolder {
         }
     }
 
-    /// Adds samples; whole batches are written.
+    /// Adds samples, whose columns `fill` makes of them as [`Sample`] declares them; whole batches are written.
     ///
     /// # Errors
-    /// When it cannot; what was written before stays readable, as after each of the following.
-    pub fn samples(&mut self, mut rows: &[Sample]) -> Result<(), RecordError> {
-        while !rows.is_empty() {
-            let (now, later) = rows.split_at(rows.len().min(BATCH - self.samples.len()));
-            let pushed = self.samples.push(now, &());
+    /// When it cannot; what was written before stays readable, as after each of the following. It may be said at a later call.
+    pub fn samples<S>(&mut self, mut samples: &[S], fill: impl Fn(&[S], &mut Filling<'_>)) -> Result<(), RecordError> {
+        while !samples.is_empty() {
+            let (now, later) = samples.split_at(samples.len().min(BATCH - self.samples.len()));
+            let pushed = self.samples.push_by(now.len(), |filling| fill(now, filling));
             if pushed.is_err() || self.samples.len() == BATCH {
                 let batch = self.files.take(&mut self.samples, pushed)?;
-                self.files.write(&[batch])?;
+                self.files.write_later(batch)?;
             }
-            rows = later;
+            samples = later;
         }
         Ok(())
     }
@@ -71,9 +73,17 @@ impl TcpFolder {
     ///
     /// # Errors
     /// When it cannot.
-    pub fn private(&mut self, row: Private) -> Result<(), RecordError> {
-        self.privates.push(row);
-        if self.privates.len() == BATCH { self.write_privates() } else { Ok(()) }
+    pub fn privates(&mut self, mut rows: &[Private]) -> Result<(), RecordError> {
+        while !rows.is_empty() {
+            let (now, later) = rows.split_at(rows.len().min(BATCH - self.privates.len()));
+            let pushed = self.privates.push(now, &());
+            if pushed.is_err() || self.privates.len() == BATCH {
+                let batch = self.files.take(&mut self.privates, pushed)?;
+                self.files.write_later(batch)?;
+            }
+            rows = later;
+        }
+        Ok(())
     }
 
     /// Writes flows.
@@ -105,26 +115,26 @@ impl TcpFolder {
     /// # Errors
     /// When it cannot; what was written stays readable.
     pub fn finish(&mut self) -> Result<(), RecordError> {
-        if self.files.is_broken {
+        if self.files.is_broken() {
             return Ok(());
         }
-        if self.samples.len() > 0 {
+        if !self.samples.is_empty() {
             let batch = self.files.take(&mut self.samples, Ok(()))?;
-            self.files.write(&[batch])?;
+            self.files.write(batch)?;
         }
-        self.write_privates()?;
+        if !self.privates.is_empty() {
+            let batch = self.files.take(&mut self.privates, Ok(()))?;
+            self.files.write(batch)?;
+        }
         self.files.finish()
-    }
-
-    fn write_privates(&mut self) -> Result<(), RecordError> {
-        let rows = std::mem::take(&mut self.privates);
-        self.write(&rows)
     }
 
     fn write<R: Row<Context = ()>>(&mut self, rows: &[R]) -> Result<(), RecordError> {
         for rows in rows.chunks(BATCH) {
-            let batch = self.files.batch(rows, &())?;
-            self.files.write(&[batch])?;
+            let mut made = Rows::new(&HashSet::new());
+            let pushed = made.push(rows, &());
+            let batch = self.files.take(&mut made, pushed)?;
+            self.files.write(batch)?;
         }
         Ok(())
     }

@@ -10,6 +10,7 @@ use arrow_ipc::reader::StreamReader;
 use sojourn_time::{Nanos, Source, Stamp, Time};
 
 use super::*;
+use crate::table::{Columns, Filling};
 use crate::tables::probes::{Block, Counts, Probe, Reply};
 use crate::tables::streams::StreamBlock;
 use crate::tables::tcp::{Account, Flow, Gap, Private, Sample, SampledPacket, State};
@@ -71,7 +72,7 @@ fn folder(name: &str) -> PathBuf {
 
 /// A file that refuses what is written stands for a full disk.
 fn refuse(file: &mut TableFile) {
-    file.file = File::open(&file.path).unwrap();
+    file.file = File::open(&file.shape.path).unwrap();
 }
 
 fn read(path: &Path) -> Vec<RecordBatch> {
@@ -227,14 +228,18 @@ fn sample(number: u64) -> Sample {
     }
 }
 
+fn fill(rows: &[Sample], to: &mut Filling<'_>) {
+    Sample::fill(rows, |row| Some(row), &(), to);
+}
+
 #[test]
 fn samples_can_be_read_and_what_is_missing_is_null() {
     let folder = folder("tcp");
     let absent = HashSet::from(["received_ce".to_owned(), "limited_by".to_owned(), "flow".to_owned()]);
     let mut sink = TcpFolder::create(&folder, ("a", 3), &absent, &Origin::default()).unwrap();
     let rows: Vec<Sample> = (0..tcp::BATCH as u64 + 5).map(sample).collect();
-    sink.samples(&rows[..1000]).unwrap();
-    sink.samples(&rows[1000..]).unwrap();
+    sink.samples(&rows[..1000], fill).unwrap();
+    sink.samples(&rows[1000..], fill).unwrap();
     sink.finish().unwrap();
 
     let batches = read(&folder.join("tcp_samples-a-003.arrow"));
@@ -273,7 +278,7 @@ fn the_other_tables_can_be_read() {
         field: "mode".into(),
         value: -3,
     };
-    sink.private(private).unwrap();
+    sink.privates(&[private]).unwrap();
     let account = Account { block: 1, flow: None, way: 1, disposition: 14, packets: 3, segments: 4 };
     sink.account(&[account]).unwrap();
     sink.gaps(&[Gap { block: 1, cpu: 0, number: 4, missing: 2, after: None, before: Some(Time(7)) }]).unwrap();
@@ -312,15 +317,41 @@ fn the_other_tables_can_be_read() {
 }
 
 #[test]
-fn a_failed_write_of_samples_is_taken_back() {
+fn a_failed_write_of_samples_is_taken_back_and_said_at_the_end_at_the_latest() {
     let folder = folder("tcp-failed");
-    let mut sink = TcpFolder::create(&folder, ("a", 0), &HashSet::new(), &Origin::default()).unwrap();
     let rows: Vec<Sample> = (0..tcp::BATCH as u64).map(sample).collect();
-    sink.samples(&rows).unwrap();
-    refuse(&mut sink.files.files[0]);
-    assert!(sink.samples(&rows).is_err());
-    assert!(matches!(sink.samples(&rows), Err(RecordError::Broken)));
+    let create = |who| TcpFolder::create(&folder, (who, 0), &HashSet::new(), &Origin::default()).unwrap();
+    let mut whole = create("whole");
+    whole.samples(&rows, fill).unwrap();
+    whole.finish().unwrap();
+    let length = fs::metadata(folder.join("tcp_samples-whole-000.arrow")).unwrap().len();
+    // So much holds one batch, and no second one.
+    let mut sink = create("a");
+    sink.files.here().unwrap().limit_to(length);
+    let outcomes = [(); 3].map(|()| sink.samples(&rows, fill));
+    assert!(outcomes[0].is_ok());
+    let ended = sink.finish();
+    let said = outcomes.into_iter().chain([ended]).find_map(Result::err);
+    assert!(matches!(said, Some(RecordError::Limit(_))), "{said:?}");
+    // It is said once, and nothing is written behind what could not be.
+    assert!(matches!(sink.samples(&rows, fill), Err(RecordError::Broken)));
     sink.finish().unwrap();
     assert_eq!(read(&folder.join("tcp_samples-a-000.arrow")).len(), 1);
+    fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn batches_of_a_second_thread_come_in_their_order() {
+    let folder = folder("tcp-order");
+    let mut sink = TcpFolder::create(&folder, ("a", 0), &HashSet::new(), &Origin::default()).unwrap();
+    let count = 4 * tcp::BATCH as u64 + 7;
+    let rows: Vec<Sample> = (0..count).map(sample).collect();
+    rows.chunks(1_000).for_each(|rows| sink.samples(rows, fill).unwrap());
+    sink.finish().unwrap();
+    let numbers: Vec<i64> = read(&folder.join("tcp_samples-a-000.arrow"))
+        .iter()
+        .flat_map(|batch| batch.column_by_name("number").unwrap().as_primitive::<Int64Type>().values().to_vec())
+        .collect();
+    assert!(numbers.iter().copied().eq(0..count.cast_signed()), "{} rows", numbers.len());
     fs::remove_dir_all(&folder).unwrap();
 }

@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 use sojourn_port::kernel::wait_for_any;
 use sojourn_port::{Batch, Framing, MOST_AT_ONCE, PortError};
 use sojourn_time::pace::LONGEST_SLEEP;
-use sojourn_time::{Clock, Nanos, Wait};
+use sojourn_time::{Clock, Nanos, Source, Time, Wait};
 use sojourn_wire::SessionKey;
 
 use crate::Receiver;
@@ -21,6 +21,12 @@ const MOST_WAITED_FOR: usize = 8;
 
 /// More than sockets hold.
 const ALL_FRAMES: usize = 1 << 18;
+
+/// Frames that come closer together than this on average are dense: they are taken in every [`NAP`]. To wake a sleeper for each
+/// takes the processor that delivers it about a microsecond, to look for each at once nearly as long: the two processors then
+/// take the same lines of memory from each other. Either is a third of what a frame takes from its sender to its receiver.
+const DENSE: Nanos = Nanos::micros(20);
+const NAP: Nanos = Nanos::micros(20);
 
 /// Whoever waits for the end of a reception.
 pub trait Observer {
@@ -56,23 +62,71 @@ pub fn receive(
     observer: &mut dyn Observer,
 ) -> Result<(), PortError> {
     let mut replies = Replies::new(receiver.longest_reply());
+    let mut density = Density::new(receiver.answers_packets());
     let mut looks = 0;
     loop {
         let taken = replies.take_from_all(receiver, ports, clock, observer)?;
         looks += 1;
-        let sleeps = wait != Wait::Spin && taken == 0;
-        if looks >= LOOKS_BETWEEN || sleeps {
+        let rest = if wait == Wait::Spin { Rest::None } else { density.rest(taken, replies.stamped_here, clock) };
+        if looks >= LOOKS_BETWEEN || rest == Rest::Sleep {
             looks = 0;
             if observer.is_over(receiver) {
                 return replies.drain(receiver, ports, clock, observer);
             }
         }
-        if sleeps {
-            replies.take_stamps(receiver, ports);
-            sleep(ports, wakers)?;
-        } else if taken == 0 {
-            std::hint::spin_loop();
+        match rest {
+            Rest::Sleep => {
+                replies.take_stamps(receiver, ports);
+                sleep(ports, wakers)?;
+            }
+            Rest::Nap => {
+                clock.wait_until(clock.now() + NAP, Nanos::ZERO);
+            }
+            Rest::None if taken == 0 => std::hint::spin_loop(),
+            Rest::None => {}
         }
+    }
+}
+
+/// What a receiver does after a look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rest {
+    /// Look again.
+    None,
+    /// Sleep for [`NAP`], whatever comes.
+    Nap,
+    /// Sleep until something comes.
+    Sleep,
+}
+
+/// How closely frames come.
+#[derive(Debug)]
+struct Density {
+    /// Whether answers are to leave at once.
+    answers: bool,
+    /// When frames were last found.
+    found: Option<Time>,
+}
+
+impl Density {
+    const fn new(answers: bool) -> Self {
+        Self { answers, found: None }
+    }
+
+    /// Notes how many frames a look found, and says what to do next.
+    /// Frames that are `stamped_here` arrived, as far as anybody knows, when they were found: no nap may make that later.
+    fn rest(&mut self, taken: usize, stamped_here: bool, clock: &dyn Clock) -> Rest {
+        match taken {
+            0 => return Rest::Sleep,
+            MOST_AT_ONCE.. => return Rest::None,
+            _ if self.answers || stamped_here => return Rest::None,
+            _ => {}
+        }
+        let now = clock.now();
+        let before = self.found.replace(now);
+        // A clock that was set back tells nothing.
+        let is_dense = |span: Nanos| (0..DENSE.0 * taken as i64).contains(&span.0);
+        if before.is_some_and(|before| is_dense(now - before)) { Rest::Nap } else { Rest::None }
     }
 }
 
@@ -90,6 +144,8 @@ struct Replies {
     /// Of each: to which frame of the look, and how long it is.
     kept: Vec<(usize, usize)>,
     follow_up: Vec<u8>,
+    /// Whether this program stamped frames of the last look, for want of a better stamp.
+    stamped_here: bool,
 }
 
 impl Replies {
@@ -99,6 +155,7 @@ impl Replies {
             each: longest,
             kept: Vec::with_capacity(MOST_AT_ONCE),
             follow_up: vec![0; longest],
+            stamped_here: false,
         }
     }
 
@@ -138,6 +195,7 @@ impl Replies {
         observer: &mut dyn Observer,
     ) -> Result<usize, PortError> {
         let mut taken = 0;
+        self.stamped_here = false;
         for (index, port) in ports.iter_mut().enumerate() {
             taken += self.take(receiver, (index, *port), clock, observer)?;
         }
@@ -155,6 +213,7 @@ impl Replies {
         self.kept.clear();
         let mut nth = 0;
         let taken = port.receive_batch(&mut |frame, received| {
+            self.stamped_here |= received.arrived.source == Source::User;
             let at = self.kept.len() * self.each;
             let room = self.room.get_mut(at..at + self.each).unwrap_or_default();
             if let Some(length) = receiver.on_frame(index, frame, &received, room) {
@@ -196,4 +255,45 @@ fn next_follow_up(receiver: &mut Receiver, index: usize, port: &mut dyn Batch, r
         }
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use sojourn_time::SimulatedClock;
+
+    use super::*;
+
+    /// What a receiver does after looks that come so long after one another and find so many frames.
+    fn rests(density: &mut Density, stamped_here: bool, looks: &[(i64, usize)]) -> Vec<Rest> {
+        let clock = SimulatedClock::default();
+        let look = |(after_us, taken): &(i64, usize)| {
+            clock.advance_to(clock.now() + Nanos::micros(*after_us));
+            density.rest(*taken, stamped_here, &clock)
+        };
+        looks.iter().map(look).collect()
+    }
+
+    #[test]
+    fn a_receiver_of_dense_frames_naps_and_is_not_woken_for_each() {
+        // 400,000 frames a second: it is woken for the first, and by no other until they end. After as many as one look takes it
+        // looks on.
+        let looks = [(1_000, 1), (2, 1), (72, 28), (72, 28), (160, MOST_AT_ONCE), (1, 2), (2, 1), (70, 0)];
+        let expected = [Rest::None, Rest::Nap, Rest::Nap, Rest::Nap, Rest::None, Rest::None, Rest::Nap, Rest::Sleep];
+        assert_eq!(rests(&mut Density::new(false), false, &looks), expected);
+    }
+
+    #[test]
+    fn a_receiver_of_fewer_frames_is_woken_for_each() {
+        // 40,000 a second.
+        let looks = [(25, 1), (1, 0), (24, 1), (1, 0), (24, 1), (1, 0), (50, 2), (1, 0)];
+        assert!(rests(&mut Density::new(false), false, &looks).iter().all(|rest| *rest != Rest::Nap));
+    }
+
+    #[test]
+    fn who_answers_or_stamps_frames_looks_on_at_once() {
+        let looks = [(1, 1), (2, 1), (2, 1), (1, 0)];
+        let expected = [Rest::None, Rest::None, Rest::None, Rest::Sleep];
+        assert_eq!(rests(&mut Density::new(true), false, &looks), expected);
+        assert_eq!(rests(&mut Density::new(false), true, &looks), expected);
+    }
 }

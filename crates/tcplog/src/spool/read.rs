@@ -14,6 +14,9 @@ use crate::layout::{Flow, Totals};
 /// No frame is longer: one that says so is damaged.
 const LONGEST: u32 = 1 << 30;
 
+/// How much is read ahead, for frames that are short.
+const BUFFERED: usize = 16 << 10;
+
 /// What a frame says.
 pub enum Frame<'a> {
     /// Records of a CPU's ring, in its order.
@@ -106,7 +109,8 @@ impl Reader {
         let length = file.metadata().map_err(|source| failure("open", path, source))?.len();
         let mut reader = Self {
             path: path.to_owned(),
-            file: BufReader::with_capacity(1 << 20, file),
+            // Small: what is long is read where it is wanted, past this buffer.
+            file: BufReader::with_capacity(BUFFERED, file),
             header: String::new(),
             at: 0,
             length,

@@ -1,0 +1,133 @@
+//! What the binary does: arguments, rights, signals; picks the backend once. What it measures with is in `sojourn-probe`.
+
+mod arguments;
+mod caller;
+mod capture;
+mod clock;
+mod control;
+mod described;
+mod doctor;
+mod emulate;
+mod failure;
+pub mod foreign;
+mod matching;
+mod numbers;
+mod place;
+mod probe;
+mod respond;
+mod secret;
+mod serve;
+mod stamp;
+mod stream;
+mod sys;
+mod tcp;
+mod tcplog;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::Parser;
+use clap::error::ErrorKind;
+use serde_json::json;
+use sojourn_record::Origin;
+use sojourn_rights::table;
+
+use arguments::{Arguments, Command};
+
+/// How this binary was built.
+const PROFILE: &str = if cfg!(debug_assertions) { "debug" } else { "release" };
+
+/// Does what the command line asks for. Returns the exit status.
+pub fn main() -> ExitCode {
+    let words = emulate::arguments::complete(std::env::args_os().collect());
+    let arguments = match Arguments::try_parse_from(words) {
+        Ok(arguments) => arguments,
+        Err(error) => return refuse(&error),
+    };
+    match run(&arguments.command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{}: {}", program(), failure::sentence(&error));
+            ExitCode::from(failure::status(&error))
+        }
+    }
+}
+
+/// Shows the help that was asked for, or says in a sentence what is wrong with the command line.
+fn refuse(error: &clap::Error) -> ExitCode {
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+            // Whoever reads may have gone away.
+            let _ = error.print();
+            ExitCode::SUCCESS
+        }
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            let _ = error.print();
+            ExitCode::from(failure::WRONG_REQUEST)
+        }
+        _ => {
+            eprintln!("{}: {}", program(), arguments::sentence(error));
+            ExitCode::from(failure::WRONG_REQUEST)
+        }
+    }
+}
+
+fn run(command: &Command) -> anyhow::Result<()> {
+    match command {
+        Command::Probe(command) => probe::run(command),
+        Command::Stamp(command) => stamp::run(command),
+        Command::Stream(command) => stream::run(command),
+        Command::Clock(command) => clock::run(command),
+        Command::Capture(command) => capture::run(command),
+        Command::Emulate(command) => emulate::run(command),
+        Command::Match(command) => matching::run(command),
+        Command::MatchSlice(command) => matching::slice::run(command),
+        Command::Tcp(command) => tcp::run(command),
+        Command::Tcplog(command) => tcplog::run(command),
+        Command::Rights => {
+            println!("{:#}", rights());
+            Ok(())
+        }
+        Command::Commands => {
+            println!("{:#}", described::commands());
+            Ok(())
+        }
+        Command::Schema => {
+            println!("{:#}", sojourn_record::schema::to_json());
+            Ok(())
+        }
+        Command::Doctor { json } => doctor::run(*json),
+    }
+}
+
+/// The table of rights, of which the reference page is made.
+fn rights() -> serde_json::Value {
+    let kept = |kept: &table::Kept| json!({ "right": kept.right.name(), "purpose": kept.purpose, "until": kept.until });
+    let row = |needs: &&table::Needs| {
+        let (user, why) = match needs.user {
+            table::Who::Unprivileged => ("who called sudo, else nobody", ""),
+            table::Who::Caller(why) => ("who called sudo, else root without capabilities", why),
+            table::Who::Owner(why) => ("the owner of a folder", why),
+            table::Who::Unchanged(why) => ("root without capabilities", why),
+        };
+        json!({
+            "command": needs.command, "set_up": needs.set_up, "user": user, "why": why, "writes": needs.writes,
+            "kept": needs.kept.iter().map(kept).collect::<Vec<_>>(),
+            "calls": needs.calls.iter().map(|calls| calls.purpose()).collect::<Vec<_>>(),
+        })
+    };
+    table::ALL.iter().map(row).collect()
+}
+
+/// Returns the name that this program was called by: `sojourn probe` and others become it under theirs.
+fn program() -> &'static str {
+    let called = std::env::args_os().next().unwrap_or_default();
+    let is_theirs = Path::new(&called).file_name().is_some_and(|name| name == "sojourn");
+    if is_theirs { "sojourn" } else { env!("CARGO_PKG_NAME") }
+}
+
+/// Who writes records: this binary.
+fn origin(is_simulated: bool) -> Origin {
+    let (instrument, profile) = (env!("CARGO_PKG_VERSION").to_owned(), PROFILE.to_owned());
+    Origin { instrument, profile, is_simulated, ..Origin::default() }
+}

@@ -1,0 +1,60 @@
+//! Requests in JSON of programs that are kept running, and files with keys.
+
+use sojourn_instrument::foreign;
+
+use crate::Target;
+
+pub(crate) const TARGETS: &[Target] = &[
+    Target { name: "probe-request", read: |bytes| _ = foreign::block_of_probes(bytes), seeds: blocks },
+    Target { name: "stream-request", read: |bytes| _ = foreign::streams(bytes), seeds: streams },
+    Target { name: "emulator-request", read: |bytes| _ = foreign::emulator(bytes), seeds: emulators },
+    Target { name: "tcplog-request", read: |bytes| _ = foreign::log_of_tcp(bytes), seeds: logs },
+    Target { name: "key-file", read: |bytes| _ = foreign::key(bytes), seeds: keys },
+];
+
+fn lines(lines: &[&str]) -> Vec<Vec<u8>> {
+    lines.iter().map(|line| line.as_bytes().to_vec()).collect()
+}
+
+fn blocks() -> Vec<Vec<u8>> {
+    lines(&[
+        r#"{"block":12,"device":"bridge","round":3,"visit":0,"cell":1,"to":{"via":"packet","dev":"a-direct","mac":"02:77:00:00:01:02","qdisc_bypass":true},"kind":"ping-pong","request_payload_bytes":56,"response_payload_bytes":56,"schedule":"closed-loop","interval_ns":1000000,"count":44,"warmup":4,"timeout_ns":200000000,"seed":42}"#,
+        r#"{"block":1,"device":"sim","round":0,"visit":0,"cell":0,"to":{"via":"sim","as":"packet","line":{"forward":{"constant_ns":9000},"backward":{"constant_ns":9000},"loss":0.01}},"kind":"ping-pong","request_payload_bytes":56,"response_payload_bytes":56,"schedule":"poisson","interval_ns":1000000,"count":3,"warmup":0,"timeout_ns":200000000,"seed":1}"#,
+    ])
+}
+
+fn streams() -> Vec<Vec<u8>> {
+    lines(&[
+        r#"{"do":"send","block":1,"key":"00000000000000ff","device":"x","flows":[{"flow":1,"to":{"dev":"a","mac":"02:77:00:00:00:01","vlan":7},"schedule":"regular","rate_pps":10,"count":3,"payload_bytes":46,"seed":2}],"keep":"histograms","stamps":"none","clock":"shared","start_in_ns":2000000,"at_most_ns":5,"answers_late_after_ns":1e9}"#,
+        r#"{"do":"send","block":2,"key":"00000000000000ff","flows":[{"flow":3,"to":{"via":"udp","address":"[fd00::2]:9","dscp":46},"schedule":"burst:4","payload_bytes":200,"rate_pps":"8Mbit/s","duration_ns":2e9}]}"#,
+        r#"{"do":"simulate","block":1,"path":{},"flows":[{"flow":1,"schedule":"poisson","rate_pps":"1kpps","count":3,"frame_bytes":64,"seed":2}],"receive":{"keep":"packets","late_after_ns":1e9,"room":1000}}"#,
+        r#"{"do":"receive","block":1,"key":"00000000000000ff","flows":[1],"late_after_ns":5,"ports":[{"port":0,"via":"udp","dev":"a","groups":["239.0.0.1"],"udp_port":7708,"address":"::","answer":null}]}"#,
+        r#"{"do":"finish","block":1,"sent":[{"flow":1,"sent":3,"port":0}]}"#,
+        r#"{"do":"stop"}"#,
+    ])
+}
+
+fn emulators() -> Vec<Vec<u8>> {
+    lines(&[
+        r#"{"do":"set","pipe":"both","words":"delay 20ms jitter 2ms loss 1% rate 8Mbit/s queue 50 codel"}"#,
+        r#"{"do":"set","all":true,"words":"","replace":true}"#,
+        r#"{"do":"begin","block":3,"keep":false}"#,
+        r#"{"do":"show"}"#,
+        r#"{"do":"stop"}"#,
+    ])
+}
+
+fn logs() -> Vec<Vec<u8>> {
+    lines(&[
+        r#"{"do":"set","enabled":true,"ppl":10,"ppl_by":"segment","sample":"both","on_change":["snd_cwnd","rtt"],"min_interval":"1ms","private":"16","port":[5201,80],"prefix":["10.0.0.0/8","fd00::/8"],"congestion":"cubic","one_in":"4"}"#,
+        r#"{"do":"set","port":[],"process":null,"netns":"all"}"#,
+        r#"{"do":"mode","mode":"disabled"}"#,
+        r#"{"do":"status"}"#,
+        r#"{"do":"flows"}"#,
+        r#"{"do":"dump"}"#,
+    ])
+}
+
+fn keys() -> Vec<Vec<u8>> {
+    lines(&["0123456789abcdef\n", "hex:000102030405060708090a0b0c0d0e0f\r\n"])
+}
