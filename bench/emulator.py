@@ -167,7 +167,7 @@ def own_view(report: dict[str, Any]) -> Sample:
 
 
 def crossed() -> Contest:
-    """Round trips with no pipe, which pass within the kernel, and through an idle pipe, beside the kernel's bridge."""
+    """Round trips with no pipe, which pass within the kernel (`--redirect`), and through an idle pipe, beside the kernel's bridge."""
     runs: dict[str, Any] = {
         "kernel bridge": lambda ground: pinged(ground, BRIDGE, NONE),
         OWN: lambda ground: pinged(ground, EMULATE, OWN),
@@ -294,7 +294,7 @@ class Running:
         place = ["--cpu", str(ground.emulator_cpu), "--spin"] if core == OWN else []
         pipes = [] if words is None else ["--forward", words]
         argv = [find_instrument(), "emulate", "run", station.left.dev, station.right.dev, "--json", *place, *pipes]
-        argv += ["--compensate", ground.compensate]
+        argv += ["--compensate", ground.compensate, *(() if pipes else ("--redirect",))]
         self.control = ground.scratch / "emulate.sock"
         self.process: subprocess.Popen[str] = ground.bed.backend.start(
             "d", [*argv, "--control", str(self.control)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

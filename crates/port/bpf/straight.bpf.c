@@ -37,8 +37,9 @@ int pass_on(struct __sk_buff *skb)
 	__u32 longest = 0;
 
 	count(skb);
-	/* A tag that stands in the frame is not of its length. */
-	if (bpf_check_mtu(skb, asked.to, &longest, -(int)sizeof(struct tag), 0) > 0)
+	/* Of a super-frame each segment is looked at. A tag that stands in the frame is not of its length. */
+	if (skb->gso_segs ? bpf_check_mtu(skb, asked.to, &longest, 0, BPF_MTU_CHK_SEGS) > 0
+			  : bpf_check_mtu(skb, asked.to, &longest, -(int)sizeof(struct tag), 0) > 0)
 		return TC_ACT_SHOT;
 	return bpf_redirect(asked.to, 0);
 }

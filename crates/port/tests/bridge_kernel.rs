@@ -12,6 +12,7 @@ use std::process::Command;
 use sojourn_port::bridge::{self, How, Means, Wanted};
 use sojourn_port::kernel::wait_for_any;
 use sojourn_port::packet::{PacketOptions, PacketPort};
+use sojourn_port::xdp::XdpPort;
 use sojourn_port::{Port, PortError};
 use sojourn_time::{Clock, HostClock, Nanos};
 use sojourn_wire::ethernet::PROBE_ETHERTYPE;
@@ -311,6 +312,7 @@ fn what_nobody_wants_to_see_of_either_port_passes_within_the_kernel_and_is_count
         let how = How { wanted, ..How::default() };
         let (left, right, said) = bridge::open("left", "right", &how).expect("opens");
         assert_eq!((left.engine(), left.shows_frames(), said.len()), ("within the kernel (TC redirect)", false, 0));
+        assert!(promiscuity("left") == 1 && promiscuity("right") == 1, "frames are to other MAC addresses than theirs");
         let mut bridge = Bridge::of(left, right, said);
         let features = run("ip", "netns exec west ethtool -k west");
         assert!(features.contains("tcp-segmentation-offload: on"), "super-frames pass as they are: {features}");
@@ -342,10 +344,42 @@ fn what_nobody_wants_to_see_of_either_port_passes_within_the_kernel_and_is_count
         }
         let passed = bridge.left.passed();
         assert_eq!((passed.received - before[0].received, passed.lost()), (27, 7));
-        ip("link set dev right up");
+        // The account goes on under another name.
+        ip("link set dev right name moved");
+        assert_eq!(bridge.left.passed().lost(), 7);
+        ip("link set dev moved up");
         west.transmit(&[&head[..], &[0; 46]].concat()).expect("sends");
         assert_eq!(bridge.left.passed().lost(), 7);
+        drop(bridge);
+        assert_eq!((promiscuity("left"), promiscuity("moved")), (0, 0));
     });
+}
+
+#[test]
+fn frames_do_not_pass_within_the_kernel_past_another_program_or_by_a_means_that_was_not_asked_for() {
+    within_permitted(
+        "frames_do_not_pass_within_the_kernel_past_another_program_or_by_a_means_that_was_not_asked_for",
+        || {
+            cables("west", "east");
+            let wanted = [Wanted::Ethertypes(Vec::new()), Wanted::Ethertypes(Vec::new())];
+            let how = |means| How { means, wanted: wanted.clone(), ..How::default() };
+            let opened = bridge::open("left", "right", &how(Means::Packet)).expect("opens");
+            assert!(opened.0.engine().starts_with("AF_PACKET") && opened.0.shows_frames());
+            drop(opened);
+            // Somebody else's program, which ends with its own port.
+            let other = XdpPort::open("right", STREAM_ETHERTYPE).expect("opens");
+            let refused = bridge::open("left", "right", &how(Means::Auto)).map(drop).unwrap_err().to_string();
+            assert!(refused.contains("an XDP program hangs on it already"), "{refused}");
+            drop(other);
+        },
+    );
+}
+
+/// How many ask that an interface takes frames to any MAC address.
+fn promiscuity(device: &str) -> u32 {
+    let shown = run("ip", &format!("-d link show dev {device}"));
+    let count = shown.split_once("promiscuity ").and_then(|(_, rest)| rest.split_whitespace().next()?.parse().ok());
+    count.expect("ip tells")
 }
 
 #[test]

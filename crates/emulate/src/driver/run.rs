@@ -392,7 +392,8 @@ impl<C: Clock> Driver<C> {
         if is_asked {
             self.looked_up = woke - LOOK_UP;
         }
-        if first_part.is_none() && woke >= until {
+        // Of a first part as well, where it took the second one's time and more.
+        if woke >= until {
             self.guard.woke(until, woke);
         }
         Ok(())

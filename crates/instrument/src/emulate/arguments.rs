@@ -153,7 +153,8 @@ pub struct RunOptions {
     /// (AF_XDP), or its own stack sees every frame as well (AF_PACKET)
     #[arg(long)]
     pub take_over: bool,
-    /// Forward frames of EtherTypes that no rule selects within the kernel (AF_XDP): faster, and not counted
+    /// Forward frames that no rule selects within the kernel: faster. Without a pipe all of them (traffic control, Linux 6.6),
+    /// counted by the programs there; else those of EtherTypes that no rule selects (AF_XDP), not counted
     #[arg(long, conflicts_with = "log")]
     pub redirect: bool,
     /// The emulator: this program, or the kernel's netem, which needs both ports in a bridge
@@ -206,6 +207,9 @@ pub struct SelfTest {
     /// What idle processors do
     #[arg(long, default_value = "poll")]
     pub idle: IdleArgument,
+    /// How frames move
+    #[arg(long, default_value = "auto")]
+    pub engine: EngineArgument,
 }
 
 #[derive(Debug, Args)]

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use sojourn_emulate::config::to_words;
 use sojourn_emulate::select::Rules;
 use sojourn_emulate::{Config, Direction};
-use sojourn_port::bridge::{self, How, Wanted, Watch};
+use sojourn_port::bridge::{self, BridgePort, How, Wanted, Watch};
 use sojourn_rights::table::EMULATE;
 use sojourn_rights::{self as rights, Folders, Right};
 use sojourn_time::{Clock, Nanos, SteadyClock, Time, Wait};
@@ -46,10 +46,13 @@ pub fn run(asked: &Run) -> anyhow::Result<()> {
     let signal = place::stop_signal()?;
     let processors = Processors::own()?;
     let wait = wait(asked, &processors);
-    let compensated = compensated(asked, &config, wait)?;
+    let (compensated, measured_over) = compensated(asked, &config, wait)?;
     let place = Place::take(&place_arguments(asked, wait), fifo(asked))?;
     let clock = SteadyClock::begin();
     let (left, right, mut said) = bridge::open(&asked.left, &asked.right, &how(asked, &config, clock)?)?;
+    if let Some(measured) = &measured_over {
+        check_measured(measured, [&*left, &*right])?;
+    }
     // Where frames pass within the kernel there is nothing to spin for.
     let wait = if left.shows_frames() || right.shows_frames() { wait } else { Wait::Sleep };
     let idle = Idle::open(if wait == Wait::SleepThenSpin { asked.how.idle } else { IdleArgument::Sleep });
@@ -102,10 +105,25 @@ pub fn run(asked: &Run) -> anyhow::Result<()> {
 }
 
 /// Finds what is to be subtracted from departures: nothing where there is no pipe that could hold a frame.
-fn compensated(asked: &Run, config: &Config, wait: Wait) -> anyhow::Result<Compensated> {
-    let how = SelfTest { cpu: asked.how.cpu, spin: wait == Wait::Spin, idle: asked.how.idle };
+fn compensated(asked: &Run, config: &Config, wait: Wait) -> anyhow::Result<(Compensated, Option<String>)> {
+    let how = SelfTest { cpu: asked.how.cpu, engine: asked.how.engine, spin: wait == Wait::Spin, idle: asked.how.idle };
     let compensation = if config.pipes.is_empty() { Compensation::Given(Nanos::ZERO) } else { asked.how.compensate };
     compensation.find([&asked.left, &asked.right], &how)
+}
+
+/// Refuses a compensation that was measured by another engine than that of these ports.
+fn check_measured(measured: &str, ports: [&dyn BridgePort; 2]) -> anyhow::Result<()> {
+    let kind = |engine: &str| engine.split(' ').next().map(str::to_owned);
+    let Some(other) = ports.iter().find(|port| port.shows_frames() && kind(port.engine()) != kind(measured)) else {
+        return Ok(());
+    };
+    let problem = format!(
+        "--compensate auto measured the path by {measured}, and {} is open by {}: give --engine packet, or the time that \
+         `emulate verify` finds",
+        other.name(),
+        other.engine()
+    );
+    Err(WrongRequest(problem).into())
 }
 
 /// Chooses how to wait.
@@ -136,8 +154,8 @@ fn here(folder: &Path) -> &Path {
 fn how(asked: &Run, config: &Config, clock: SteadyClock) -> anyhow::Result<How> {
     let (means, take_over) = (asked.how.engine.into(), asked.how.take_over);
     let mut how = How { means, take_over, clock, ..How::default() };
-    // A log has a row of every frame.
-    if asked.how.log.is_none() && config.rules.is_empty() || asked.how.redirect {
+    // Only where it is asked for: what these frames meet within the kernel is not counted here.
+    if asked.how.redirect {
         let rules = Rules::new(config)?;
         how.wanted = [Direction::Forward, Direction::Backward]
             .map(|direction| rules.ethertypes(direction).map_or(Wanted::All, Wanted::Ethertypes));

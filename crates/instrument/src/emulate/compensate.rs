@@ -23,7 +23,7 @@ use sojourn_time::{Clock, Nanos, SteadyClock, Time, Wait};
 use sojourn_wire::ethernet::PROBE_ETHERTYPE;
 
 use super::Bridge;
-use super::arguments::SelfTest;
+use super::arguments::{EngineArgument, SelfTest};
 use super::idle::{Idle, IdleArgument};
 use crate::arguments::PlaceArguments;
 use crate::failure::WrongRequest;
@@ -64,16 +64,16 @@ impl Compensation {
         if text == "auto" { Ok(Self::Auto) } else { time(text).map(Self::Given) }
     }
 
-    /// Returns what is given, or measures it for an emulator between these ports that waits so.
+    /// Returns what is given, or measures it for an emulator between these ports that waits so, and says over which engine.
     ///
     /// # Errors
     /// When the ports are not veth interfaces, or the measurement failed.
-    pub fn find(self, ports: [&str; 2], how: &SelfTest) -> anyhow::Result<Compensated> {
+    pub fn find(self, ports: [&str; 2], how: &SelfTest) -> anyhow::Result<(Compensated, Option<String>)> {
         match self {
-            Self::Given(path_delay_ns) => Ok(Compensated { path_delay_ns, frames: None }),
+            Self::Given(path_delay_ns) => Ok((Compensated { path_delay_ns, frames: None }, None)),
             Self::Auto => {
                 ports.into_iter().try_for_each(check_veth)?;
-                measure_apart(how)
+                measure_apart(how).map(|(found, engine)| (found, Some(engine)))
             }
         }
     }
@@ -93,13 +93,19 @@ fn check_veth(port: &str) -> anyhow::Result<()> {
 }
 
 /// Measures in a process of its own, whose network namespace nobody else is in.
-fn measure_apart(how: &SelfTest) -> anyhow::Result<Compensated> {
+fn measure_apart(how: &SelfTest) -> anyhow::Result<(Compensated, String)> {
     let program = std::env::current_exe().context("find this program")?;
     let mut command = Command::new("unshare");
     command.arg("--net").arg(program).args(["emulate", "self-test"]);
     command.args(how.cpu.iter().flat_map(|cpu| ["--cpu".to_owned(), cpu.to_string()]));
     command.args(how.spin.then_some("--spin"));
     command.args((how.idle == IdleArgument::Sleep).then_some(["--idle", "sleep"]).into_iter().flatten());
+    let engine = match how.engine {
+        EngineArgument::Auto => "auto",
+        EngineArgument::Xdp => "xdp",
+        EngineArgument::Packet => "packet",
+    };
+    command.args(["--engine", engine]);
     let output = command.output().context("--compensate auto: start `unshare` (util-linux)")?;
     let said = String::from_utf8_lossy(&output.stderr);
     if !output.status.success() {
@@ -111,8 +117,9 @@ fn measure_apart(how: &SelfTest) -> anyhow::Result<Compensated> {
 /// `emulate self-test`: measures in the network namespace of this process, which is to be a new one, and prints it.
 ///
 /// # Errors
-/// When the cables cannot be laid, or too few frames came through.
+/// When somebody else uses the namespace, the cables cannot be laid, or too few frames came through.
 pub fn run(asked: &SelfTest) -> anyhow::Result<()> {
+    check_apart()?;
     lay_cables()?;
     let wait = if asked.spin { Wait::Spin } else { Wait::SleepThenSpin };
     let clock = SteadyClock::begin();
@@ -127,7 +134,9 @@ pub fn run(asked: &SelfTest) -> anyhow::Result<()> {
     })?;
     let place = PlaceArguments { cpu: asked.cpu, fifo: wait != Wait::Spin, wait, die_with_parent: true };
     Place::take(&place, Fifo::IfPermitted)?;
-    let (left, right, _) = bridge::open("left", "right", &How { clock, ..How::default() })?;
+    let how = How { clock, means: asked.engine.into(), ..How::default() };
+    let (left, right, _) = bridge::open("left", "right", &how)?;
+    let engine = left.engine().to_owned();
     let mut bridge = Bridge::new(&held(), [left, right], clock, wait)?;
     let idle = Idle::open(if wait == Wait::SleepThenSpin { asked.idle } else { IdleArgument::Sleep });
     let mut around = Measured { clock, idle, measured, result: None };
@@ -135,7 +144,22 @@ pub fn run(asked: &SelfTest) -> anyhow::Result<()> {
     bridge.run(&mut around)?;
     let mut outside = around.result.context("measure the path: its thread has died")??;
     let found = conclude(&mut outside)?;
-    println!("{}", serde_json::to_string(&found)?);
+    println!("{}", serde_json::to_string(&(found, engine))?);
+    Ok(())
+}
+
+/// Refuses a network namespace that somebody uses: in a new one nothing is up, lo neither.
+fn check_apart() -> anyhow::Result<()> {
+    let devices = std::fs::read_to_string("/proc/thread-self/net/dev").context("read the interfaces")?;
+    let names = devices.lines().filter_map(|line| line.split_once(':')).map(|(name, _)| name.trim());
+    for name in names {
+        if Interface::named(name).is_ok_and(|interface| interface.up) {
+            let problem = format!(
+                "emulate self-test lays cables in a new network namespace (`unshare --net`), and in this one {name} is up"
+            );
+            return Err(WrongRequest(problem).into());
+        }
+    }
     Ok(())
 }
 

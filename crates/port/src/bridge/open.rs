@@ -100,7 +100,7 @@ pub fn open(left: &str, right: &str, how: &How) -> Result<Opened, PortError> {
 /// Lets all frames pass within the kernel, where nobody wants to see any and nothing else is asked for; else gives the claims back.
 fn pass_straight(claims: [Claim; 2], how: &How) -> Result<[straight::StraightBridge; 2], Box<[Claim; 2]>> {
     let is_unseen = how.means == Means::Auto && how.wanted.iter().all(Wanted::is_nothing);
-    if is_unseen && claims.iter().all(|claim| claim.check_alone().is_ok()) {
+    if is_unseen && claims.iter().all(|claim| claim.check_alone().is_ok() && !claim.has_program()) {
         straight::open(claims)
     } else {
         Err(claims.into())

@@ -4,9 +4,12 @@
 //! Works with every driver, since the kernel has made a packet of each frame: checksums, tags and super-frames go on as they came.
 //! Shows no frame, and takes none.
 
+use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{EventfdFlags, eventfd};
+use rustix::net::netdevice::index_to_name_inlined;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use sojourn_time::{Clock, Nanos, Time};
 
 use super::claim::Claim;
@@ -32,8 +35,9 @@ pub struct StraightBridge {
 #[derive(Debug)]
 struct Way {
     to: Interface,
-    /// What the other interface had dropped before.
+    /// What the other interface had dropped before, and since then when it was asked last.
     dropped_before: u64,
+    dropped: Cell<u64>,
     inward: (AttachedTc, Program),
     outward: (AttachedTc, Program),
 }
@@ -63,7 +67,13 @@ impl Way {
         // First where they leave: none is to come in that is not counted there.
         let outward = hang("passed_on", to, End::Out)?;
         let dropped_before = dropped(to)?;
-        Some(Self { to: to.clone(), dropped_before, inward: hang("pass_on", from, End::In)?, outward })
+        Some(Self {
+            to: to.clone(),
+            dropped_before,
+            dropped: Cell::new(0),
+            inward: hang("pass_on", from, End::In)?,
+            outward,
+        })
     }
 
     fn is_whole(&self) -> bool {
@@ -76,14 +86,20 @@ impl Way {
         // Read first: what is to leave has come in. What is dropped then is counted by the interface: it is down, or a veth's far
         // end has no room.
         let leaving = count(&self.outward.1);
-        let dropped = dropped(&self.to).map_or(0, |dropped| dropped.saturating_sub(self.dropped_before));
-        Passed { received: count(&self.inward.1), sent: leaving.saturating_sub(dropped) }
+        if let Some(all) = dropped(&self.to) {
+            self.dropped.set(self.dropped.get().max(all.saturating_sub(self.dropped_before)));
+        }
+        Passed { received: count(&self.inward.1), sent: leaving.saturating_sub(self.dropped.get()) }
     }
 }
 
-/// Counts the frames that an interface was to send and dropped.
+/// Counts what an interface was to send and dropped, by the name that it has now: a super-frame is one, and of a queueing
+/// discipline's drops it knows nothing.
 fn dropped(interface: &Interface) -> Option<u64> {
-    interface.counters().ok().map(|counters| counters.send_dropped)
+    let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None).ok()?;
+    let name = index_to_name_inlined(&socket, interface.index).ok()?.as_str().to_owned();
+    let now = Interface { name, ..interface.clone() };
+    now.counters().ok().map(|counters| counters.send_dropped)
 }
 
 impl BridgePort for StraightBridge {

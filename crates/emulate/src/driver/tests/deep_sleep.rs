@@ -5,16 +5,16 @@ use sojourn_port::bridge::Passed;
 use super::*;
 
 #[test]
-fn who_has_slept_long_sleeps_again_before_a_departure_and_is_in_time() {
-    // Waking takes 20 µs, and 220 µs after half a millisecond: more than the driver begins with. Far too few to learn that from.
-    let (wake, wake_from_deep) = (Nanos::micros(20), Nanos::micros(200));
+fn who_wakes_late_from_a_long_sleep_learns_to_wake_in_time() {
+    // Waking takes 20 µs, and 420 µs after half a millisecond: more than a second part of a sleep and what the driver begins with.
+    let (wake, wake_from_deep) = (Nanos::micros(20), Nanos::micros(400));
     let processor = Processor { look: Nanos(40), wake, wake_from_deep, ..Processor::default() };
-    let sides = sides(20, Nanos::millis(20));
+    let sides = sides(100, Nanos::millis(20));
     let ran = run(&config(Nanos::millis(7)), &sides, &processor, Wait::SleepThenSpin, None);
     for accuracy in [ran.accuracy(0), ran.accuracy(1)] {
-        assert!(accuracy.count == 20 && accuracy.max_ns < 1_000, "{accuracy:?}");
+        assert!(accuracy.count == 100 && accuracy.p50_ns < 1_000, "{accuracy:?}");
     }
-    let share = processor.slept.get().0 as f64 / 4e8;
+    let share = processor.slept.get().0 as f64 / 2e9;
     assert!(share > 0.8, "it slept {share} of the time");
 }
 
