@@ -167,7 +167,7 @@ def own_view(report: dict[str, Any]) -> Sample:
 
 
 def crossed() -> Contest:
-    """Round trips with no pipe, which pass within the kernel (`--redirect`), and an idle pipe, beside the kernel's bridge."""
+    """Round trips with no pipe (within the kernel, `--redirect`) and with an idle pipe, beside the kernel's bridge."""
     runs: dict[str, Any] = {
         "kernel bridge": lambda ground: pinged(ground, BRIDGE, NONE),
         OWN: lambda ground: pinged(ground, EMULATE, OWN),
