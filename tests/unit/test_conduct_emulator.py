@@ -223,10 +223,10 @@ def test_labels_have_settings_of_their_own(tmp_path: Path, fake: str) -> None:
 def test_the_command_line_has_what_is_asked_and_no_more() -> None:
     plain = emulate_argv("i", ["l", "r"], "/s", Settings("n"))
     assert plain == ["i", "emulate", "run", "l", "r", "--json", "--die-with-parent", "--name", "n", "--part", "0",
-                     "--seed", "1", "--control", "/s", "--sleep"]  # fmt: skip
+                     "--seed", "1", "--control", "/s", "--sleep", "--idle", "sleep"]  # fmt: skip
     full = emulate_argv("i", ["l", "r"], "/s", Settings("n", "", "loss 1%", engine="xdp", cpu=3, spin=True, fifo=True))
     given = ["--forward", "", "--backward", "loss 1%", "--engine", "xdp", "--cpu", "3", "--spin"]
-    assert full[len(plain) - 1 :] == given
+    assert full[len(plain) - 3 :] == given
 
 
 @pytest.mark.parametrize(

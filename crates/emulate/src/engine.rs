@@ -176,6 +176,11 @@ impl Engine {
         self.accounting.lose(departure.slot, Cause::Port);
     }
 
+    /// Counts frames that no rule could select and that went on unseen.
+    pub fn passed(&mut self, direction: Direction, frames: u64) {
+        self.accounting.passed(direction, frames);
+    }
+
     /// Gives a pipe other parameters, at once for all of its flows; what waits stays, except where a smaller queue has no room for it.
     /// Returns the time from which they hold: `now`, or later where the pipe has already gone further.
     ///

@@ -56,11 +56,94 @@ fn an_idle_pipe_and_a_plain_bridge_let_pings_pass_at_once() {
     within("an_idle_pipe_and_a_plain_bridge_let_pings_pass_at_once", || {
         hosts();
         for pipes in [&["--forward", "", "--backward", ""][..], &[], &["--redirect"]] {
+            let before = ["west", "east"].map(came_to);
             let emulator = Emulator::start(&[&["left", "right"], pipes].concat());
             let rtt = least_rtt_ms(20);
             assert!(rtt < 2.0, "{pipes:?}: {rtt} ms");
-            emulator.end();
+            let report = emulator.end()["report"].clone();
+            let seen = count(&report["unmatched"], "forward");
+            let through =
+                report["pipes"].as_array().map_or(0, |pipes| pipes.iter().map(|pipe| count(pipe, "sent")).sum());
+            assert!(seen + through >= 20, "{report}");
+            let of = |port: usize, key: &str| count(&report["ports"][port], key);
+            for (inward, outward) in [(0, 1), (1, 0)] {
+                assert_eq!(of(inward, "received"), of(outward, "sent") + of(outward, "refused"), "{report}");
+            }
+            // What the hosts received may be more: this host says something by its ports itself.
+            for (port, host) in ["west", "east"].into_iter().enumerate() {
+                let came = came_to(host) - before[port];
+                assert!((20..=came).contains(&of(port, "sent")), "{host} received {came}: {report}");
+            }
         }
+    });
+}
+
+#[test]
+fn a_plain_bridge_shows_itself_every_frame_by_every_engine() {
+    within("a_plain_bridge_shows_itself_every_frame_by_every_engine", || {
+        hosts();
+        for engine in ["auto", "xdp", "packet"] {
+            let emulator = Emulator::start(&["left", "right", "--engine", engine]);
+            least_rtt_ms(20);
+            let report = emulator.end()["report"].clone();
+            let seen = count(&report["unmatched"], "forward");
+            assert!(seen >= 20, "{engine}: what is redirected is not counted: {report}");
+            let kind = if engine == "packet" { "AF_PACKET" } else { "AF_XDP" };
+            assert!(report["ports"][0]["engine"].as_str().is_some_and(|told| told.starts_with(kind)), "{report}");
+        }
+    });
+}
+
+#[test]
+fn the_self_test_lays_no_cables_where_somebody_else_is() {
+    within("the_self_test_lays_no_cables_where_somebody_else_is", || {
+        hosts();
+        let (status, said) = done(&["emulate", "self-test"]);
+        assert!(status == 2 && said.contains("in a new network namespace"), "{status} {said}");
+        assert!(!ip_says("link show").contains("near"), "nothing is left behind");
+    });
+}
+
+/// Frames that a host has received.
+fn came_to(host: &str) -> u64 {
+    let shown = ip_says(&format!("netns exec {host} cat /proc/net/dev"));
+    let line = shown.lines().find_map(|line| line.trim().strip_prefix(&format!("{host}:")).map(str::to_owned));
+    line.and_then(|line| line.split_whitespace().nth(1)?.parse().ok()).expect("it is counted")
+}
+
+#[test]
+fn the_path_outside_is_measured_at_the_start_and_subtracted() {
+    within("the_path_outside_is_measured_at_the_start_and_subtracted", || {
+        hosts();
+        let folder = folder("compensated");
+        let log = folder.join("log").display().to_string();
+        let words = ["left", "right", "--delay", "3ms", "--compensate", "auto", "--log", &log];
+        let emulator = Emulator::start(&words);
+        assert_eq!(ip_says("link show").matches("near").count(), 0, "its cables are elsewhere");
+        rtt_is("3 ms each way", 6.0);
+        let table = said(&["emulate", "show"]);
+        assert!(table.contains("path delay compensation: packets leave"), "{table}");
+        let report = emulator.end()["report"].clone();
+        let (found, frames) = (count(&report["compensated"], "path_delay_ns"), count(&report["compensated"], "frames"));
+        assert!((300..1_000_000).contains(&found) && frames >= 100, "{report}");
+        assert_eq!(count(&report["calibration"], "compensation_ns"), found);
+        let events = fs::read_to_string(folder.join("log/emulation-emulate-000.jsonl")).expect("reads");
+        let start: Value = serde_json::from_str(events.lines().next().expect("a line")).expect("JSON");
+        assert_eq!(start["compensated"], report["compensated"]);
+        assert!(said(&["emulate", "replay", &log]).contains("identical"));
+        // What the one engine takes is not subtracted from the other's departures.
+        let jumbo = ["left", "right", "--delay", "3ms", "--compensate", "auto"];
+        for (device, place) in [("left", ""), ("right", ""), ("west", "-n west "), ("east", "-n east ")] {
+            ip(&format!("{place}link set {device} mtu 9000"));
+        }
+        let (status, said) = done(&[&["emulate", "run"], &jumbo[..], &["--for", "1s"]].concat());
+        assert!(status == 2 && said.contains("measured the path by AF_XDP"), "{status} {said}");
+        Emulator::start(&[&jumbo[..], &["--engine", "packet"]].concat()).end();
+        ip("link add name other type bridge");
+        ip("link set other up");
+        let (status, said) = done(&["emulate", "run", "left", "other", "--delay", "1ms", "--compensate", "auto"]);
+        assert!(status == 2 && said.contains("other is none (driver bridge)"), "{status} {said}");
+        fs::remove_dir_all(folder).expect("removes");
     });
 }
 

@@ -12,6 +12,7 @@ use std::process::Command;
 use sojourn_port::bridge::{self, How, Means, Wanted};
 use sojourn_port::kernel::wait_for_any;
 use sojourn_port::packet::{PacketOptions, PacketPort};
+use sojourn_port::xdp::XdpPort;
 use sojourn_port::{Port, PortError};
 use sojourn_time::{Clock, HostClock, Nanos};
 use sojourn_wire::ethernet::PROBE_ETHERTYPE;
@@ -301,6 +302,84 @@ fn what_nobody_wants_to_see_stays_in_the_kernel() {
             assert_eq!((port.local_drops(), port.news().expect("is ours")), (0, None));
         }
     });
+}
+
+#[test]
+fn what_nobody_wants_to_see_of_either_port_passes_within_the_kernel_and_is_counted() {
+    within_permitted("what_nobody_wants_to_see_of_either_port_passes_within_the_kernel_and_is_counted", || {
+        hosts();
+        let wanted = [Wanted::Ethertypes(Vec::new()), Wanted::Ethertypes(Vec::new())];
+        let how = How { wanted, ..How::default() };
+        let (left, right, said) = bridge::open("left", "right", &how).expect("opens");
+        assert_eq!((left.engine(), left.shows_frames(), said.len()), ("within the kernel (TC redirect)", false, 0));
+        assert!(promiscuity("left") == 1 && promiscuity("right") == 1, "frames are to other MAC addresses than theirs");
+        let mut bridge = Bridge::of(left, right, said);
+        let features = run("ip", "netns exec west ethtool -k west");
+        assert!(features.contains("tcp-segmentation-offload: on"), "super-frames pass as they are: {features}");
+        for addresses in [FOUR, SIX] {
+            tcp(&mut bridge, addresses, 4_000_000);
+            udp(&mut bridge, addresses, &[0, 1, 20, 1400, 1452, 3000, 20_000]);
+        }
+        let before = [bridge.left.passed(), bridge.right.passed()];
+        // Each segment of a super-frame is counted: 4 MB are more than 2,700 of them, of each family.
+        assert!(before[0].received > 5_400 && before.iter().all(|passed| passed.lost() == 0), "{before:?}");
+        let mut west =
+            at("west", || PacketPort::open_for("west", STREAM_ETHERTYPE, PacketOptions::default())).expect("opens");
+        let mut east =
+            at("east", || PacketPort::open_for("east", STREAM_ETHERTYPE, PacketOptions::default())).expect("opens");
+        let head = [&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1][..], &STREAM_ETHERTYPE.to_be_bytes()].concat();
+        for nth in 0..20_u8 {
+            west.transmit(&[&head[..], &[nth; 46]].concat()).expect("sends");
+        }
+        let mut came = 0;
+        while east.receive(&mut [0; 100]).expect("receives").is_some() {
+            came += 1;
+        }
+        let passed = bridge.left.passed();
+        assert_eq!((came, passed.received - before[0].received, passed.lost()), (20, 20, 0));
+        // What the other port does not take is lost, and counted: it is down.
+        ip("link set dev right down");
+        for _ in 0..7 {
+            west.transmit(&[&head[..], &[0; 46]].concat()).expect("sends");
+        }
+        let passed = bridge.left.passed();
+        assert_eq!((passed.received - before[0].received, passed.lost()), (27, 7));
+        // The account goes on under another name.
+        ip("link set dev right name moved");
+        assert_eq!(bridge.left.passed().lost(), 7);
+        ip("link set dev moved up");
+        west.transmit(&[&head[..], &[0; 46]].concat()).expect("sends");
+        assert_eq!(bridge.left.passed().lost(), 7);
+        drop(bridge);
+        assert_eq!((promiscuity("left"), promiscuity("moved")), (0, 0));
+    });
+}
+
+#[test]
+fn frames_do_not_pass_within_the_kernel_past_another_program_or_by_a_means_that_was_not_asked_for() {
+    within_permitted(
+        "frames_do_not_pass_within_the_kernel_past_another_program_or_by_a_means_that_was_not_asked_for",
+        || {
+            cables("west", "east");
+            let wanted = [Wanted::Ethertypes(Vec::new()), Wanted::Ethertypes(Vec::new())];
+            let how = |means| How { means, wanted: wanted.clone(), ..How::default() };
+            let opened = bridge::open("left", "right", &how(Means::Packet)).expect("opens");
+            assert!(opened.0.engine().starts_with("AF_PACKET") && opened.0.shows_frames());
+            drop(opened);
+            // Somebody else's program, which ends with its own port.
+            let other = XdpPort::open("right", STREAM_ETHERTYPE).expect("opens");
+            let refused = bridge::open("left", "right", &how(Means::Auto)).map(drop).unwrap_err().to_string();
+            assert!(refused.contains("an XDP program hangs on it already"), "{refused}");
+            drop(other);
+        },
+    );
+}
+
+/// How many ask that an interface takes frames to any MAC address.
+fn promiscuity(device: &str) -> u32 {
+    let shown = run("ip", &format!("-d link show dev {device}"));
+    let count = shown.split_once("promiscuity ").and_then(|(_, rest)| rest.split_whitespace().next()?.parse().ok());
+    count.expect("ip tells")
 }
 
 #[test]

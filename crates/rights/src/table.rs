@@ -288,7 +288,7 @@ pub const CAPTURE_SERVE: Needs = Needs {
 /// Stands in the path.
 pub const EMULATE: Needs = Needs {
     command: "emulate run",
-    set_up: "priority, locked memory, both ports and their programs in the kernel, control socket, log",
+    set_up: "priority, locked memory, idle processors, both ports and their programs in the kernel, control socket, log",
     kept: &[
         LOCKED,
         Kept { right: Right::NetRaw, purpose: "a longer ring of AF_PACKET where the MTU is raised", until: END },

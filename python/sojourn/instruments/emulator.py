@@ -178,6 +178,7 @@ def emulate_argv(instrument: str, ports: Sequence[str], control: str, settings: 
     }
     options = [word for option, value in given.items() if value is not None for word in (option, str(value))]
     # It never sleeps with --spin, and the kernel lets no real-time program run without rest.
-    flags = ["--spin"] if settings.spin else ["--sleep", *(["--fifo"] if settings.fifo else [])]
+    # What idle processors do is the bed's affair: it is to be the same for each path.
+    flags = ["--spin"] if settings.spin else ["--sleep", "--idle", "sleep", *(["--fifo"] if settings.fifo else [])]
     own = ["--name", settings.name, "--part", str(settings.part), "--seed", str(settings.seed), "--control", control]
     return [instrument, "emulate", "run", *ports, "--json", "--die-with-parent", *own, *options, *flags]

@@ -12,6 +12,7 @@ mod pace;
 mod run;
 mod shared;
 mod warnings;
+mod way;
 
 pub use run::Driver;
 

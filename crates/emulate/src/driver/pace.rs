@@ -43,6 +43,11 @@ pub struct Guard {
     span: Nanos,
 }
 
+/// How long the last part of a sleep is: a processor that has slept for long wakes late, and one that has just been woken does not.
+const NAP: Nanos = Nanos::micros(200);
+/// A first part that would be shorter than this is left out.
+const LEAST_FIRST_PART: Nanos = Nanos::micros(50);
+
 const FIRST_GUARD: Nanos = Nanos::micros(100);
 const LEAST_GUARD: Nanos = Nanos::micros(30);
 const MOST_GUARD: Nanos = Nanos::micros(500);
@@ -60,7 +65,14 @@ impl Guard {
         self.span
     }
 
-    /// Learns from a sleep that was to end at `until`. `room`: by how much it had to end before the departure.
+    /// Returns when the first part of a sleep from `now` to `until` ends, of which the driver wakes only to sleep again; `None`: it
+    /// is short enough for one part, whose end is learnt from.
+    pub fn first_part(&self, now: Time, until: Time) -> Option<Time> {
+        let end = until - NAP;
+        (self.span > Nanos::ZERO && end - now >= LEAST_FIRST_PART).then_some(end)
+    }
+
+    /// Learns from the last part of a sleep, which was to end at `until`.
     pub fn woke(&mut self, until: Time, at: Time) {
         if self.span == Nanos::ZERO {
             return;
@@ -112,6 +124,15 @@ mod tests {
         let mut cost = Cost::default();
         (0..50).for_each(|_| cost.took(Nanos::micros(12)));
         assert!((cost.lead() - Nanos::micros(12)).0.abs() < 200, "{:?}", cost.lead());
+    }
+
+    #[test]
+    fn a_long_sleep_has_two_parts() {
+        let guard = Guard::new(Wait::SleepThenSpin);
+        assert_eq!(guard.first_part(Time(0), Time(1_000_000)), Some(Time(800_000)));
+        assert_eq!(guard.first_part(Time(800_000), Time(1_000_000)), None);
+        assert_eq!(guard.first_part(Time(760_000), Time(1_000_000)), None, "not worth a wake-up");
+        assert_eq!(Guard::new(Wait::Sleep).first_part(Time(0), Time(1_000_000)), None, "it is late anyway");
     }
 
     #[test]

@@ -1,14 +1,12 @@
 //! The loop itself.
 
-use std::collections::VecDeque;
-
 use sojourn_port::PortError;
-use sojourn_port::bridge::BridgePort;
 use sojourn_time::{Ahead, Clock, Nanos, Next, Pace, Pacer, Stamp, Time, Wait};
 
 use super::pace::{Cost, Guard, Look};
 use super::shared::is_shared;
 use super::warnings::Warnings;
+use super::way::{Way, outlet};
 use super::{Calibration, Flow, PortReport, Ports, Running, Surroundings};
 use crate::ConfigError;
 use crate::accuracy::Report;
@@ -19,7 +17,7 @@ use crate::engine::{Arrived, Departure, Engine};
 /// Frames that one look at a port takes in, so that departures get their turn.
 const MOST_IN: usize = 64;
 /// Departures that are handed to the kernel together: the first waits for the last.
-const MOST_OUT: usize = 32;
+pub const MOST_OUT: usize = 32;
 /// How often requests and records get their turn, and how long departures may keep requests from it.
 const LOOK_UP: Nanos = Nanos::millis(1);
 const PATIENCE: Nanos = Nanos::millis(50);
@@ -55,35 +53,10 @@ pub struct Driver<C> {
     kept: Time,
     looked_up: Time,
     slept: Nanos,
+    /// Frames that had come in when it was last asked whether it is busy.
+    seen: u64,
     /// By how much `CLOCK_TAI` is ahead of the driver's clock.
     tai: Ahead,
-}
-
-/// What goes in one direction: in by the port of its index, out by the other.
-#[derive(Debug)]
-struct Way {
-    /// Put into the ring and not yet taken by the kernel.
-    put: Vec<Departure>,
-    /// Due, and the ring had no room.
-    stuck: VecDeque<Departure>,
-    /// Frames bridged unchanged are in the ring that the kernel has not been told of.
-    bridged: bool,
-    received: u64,
-    sent: u64,
-    refused: u64,
-}
-
-impl Default for Way {
-    fn default() -> Self {
-        Self {
-            put: Vec::with_capacity(MOST_OUT),
-            stuck: VecDeque::new(),
-            bridged: false,
-            received: 0,
-            sent: 0,
-            refused: 0,
-        }
-    }
 }
 
 /// A frame that waits to be put in order.
@@ -121,6 +94,7 @@ impl<C: Clock> Driver<C> {
             kept: start,
             looked_up: start,
             slept: Nanos::ZERO,
+            seen: 0,
             tai,
         })
     }
@@ -160,6 +134,7 @@ impl<C: Clock> Driver<C> {
 
     /// Begins a block, and returns what became of everything in the one before, and the number of the new one's first packet.
     pub fn begin(&mut self) -> (Report, u64) {
+        self.count_passed();
         (self.engine.begin(), self.engine.next_number())
     }
 
@@ -198,17 +173,35 @@ impl<C: Clock> Driver<C> {
         &self.clock
     }
 
+    /// Whether anything is held, or a frame has come in since this was last asked.
+    pub fn is_busy(&mut self) -> bool {
+        let received = self.ways.iter().map(|way| way.received).sum();
+        let has_come = std::mem::replace(&mut self.seen, received) != received;
+        has_come || self.engine.next() != Time::NEVER
+    }
+
+    /// Counts what has passed within the kernel since this was last done.
+    fn count_passed(&mut self) {
+        for direction in DIRECTIONS {
+            let (way, port) = (&mut self.ways[direction.index()], &self.ports[direction.index()]);
+            let now = port.passed();
+            self.engine.passed(direction, now.received.saturating_sub(way.passed.received));
+            way.passed = now;
+        }
+    }
+
     /// Says how it is going.
     pub fn report(&mut self) -> Running {
+        self.count_passed();
         let [forward, backward] = &self.ways;
         let ports = [(0, forward, backward), (1, backward, forward)].map(|(index, inward, outward)| {
             let port = &mut self.ports[index];
             PortReport {
                 name: port.name().to_owned(),
                 engine: port.engine().to_owned(),
-                received: inward.received,
-                sent: outward.sent,
-                refused: outward.refused,
+                received: inward.received + inward.passed.received,
+                sent: outward.sent + outward.passed.sent,
+                refused: outward.refused + outward.passed.lost(),
                 local_drops: port.local_drops(),
             }
         });
@@ -392,12 +385,14 @@ impl<C: Clock> Driver<C> {
             Next::Look => return Ok(()),
             Next::Sleep(until) => until,
         };
-        let is_asked = around.sleep(&self.ports, until)?;
+        let first_part = self.guard.first_part(now, until);
+        let is_asked = around.sleep(&self.ports, first_part.unwrap_or(until))?;
         let woke = self.clock.now();
         self.slept += woke - now;
         if is_asked {
             self.looked_up = woke - LOOK_UP;
         }
+        // Of a first part as well, where it took the second one's time and more.
         if woke >= until {
             self.guard.woke(until, woke);
         }
@@ -434,55 +429,5 @@ impl<C: Clock> Driver<C> {
         let rest = self.slept.0 as f64 / waited.0.max(1) as f64;
         self.slept = Nanos::ZERO;
         Ok(around.look_up(self, now, rest))
-    }
-}
-
-/// Where frames of a direction that are bridged unchanged go.
-struct Outlet<'a> {
-    port: &'a mut dyn BridgePort,
-    way: &'a mut Way,
-    failed: Result<(), PortError>,
-}
-
-/// Returns the port that a direction comes in by, and the way out.
-fn outlet<'a>(ports: &'a mut Ports, way: &'a mut Way, direction: Direction) -> (&'a mut dyn BridgePort, Outlet<'a>) {
-    let [left, right] = ports;
-    let (from, to) = match direction {
-        Direction::Forward => (left, right),
-        Direction::Backward => (right, left),
-    };
-    (&mut **from, Outlet { port: &mut **to, way, failed: Ok(()) })
-}
-
-impl Outlet<'_> {
-    /// Puts a frame into the ring; where there is no room, it is dropped as every bridge drops it.
-    fn put(&mut self, frame: &[u8]) {
-        if self.failed.is_err() {
-            return;
-        }
-        match self.try_put(frame) {
-            Ok(true) => {
-                self.way.sent += 1;
-                self.way.bridged = true;
-            }
-            Ok(false) => self.way.refused += 1,
-            Err(error) => self.failed = Err(error),
-        }
-    }
-
-    fn try_put(&mut self, frame: &[u8]) -> Result<bool, PortError> {
-        if self.port.put(frame)? {
-            return Ok(true);
-        }
-        if frame.len() > self.port.longest() {
-            return Ok(false);
-        }
-        self.port.flush()?;
-        self.port.put(frame)
-    }
-
-    fn flush(self) -> Result<(), PortError> {
-        self.failed?;
-        if std::mem::take(&mut self.way.bridged) { self.port.flush() } else { Ok(()) }
     }
 }

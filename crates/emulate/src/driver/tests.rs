@@ -14,6 +14,11 @@ use crate::Engine;
 use crate::accuracy::Accuracy;
 use crate::config::{Action, Config, Delay, Direction, Link, Match, Pipe, Rule};
 
+mod deep_sleep;
+
+/// After so long a processor sleeps deeply.
+const DEEP: Nanos = Nanos::micros(500);
+
 /// A simulated processor: looking at the clock, looking at a ring and sending take time, and so does waking up.
 #[derive(Clone, Debug, Default)]
 struct Processor {
@@ -21,6 +26,8 @@ struct Processor {
     look: Nanos,
     put: Nanos,
     wake: Nanos,
+    /// How much longer waking takes where it has slept for [`DEEP`].
+    wake_from_deep: Nanos,
     slept: Rc<Cell<Nanos>>,
     /// When somebody sets `CLOCK_TAI`, and by how much.
     step: Option<(Time, Nanos)>,
@@ -145,8 +152,10 @@ impl Surroundings<Processor> for Until {
     fn sleep(&mut self, _: &Ports, until: Time) -> Result<bool, PortError> {
         let coming = self.sides.iter().filter_map(|side| side.borrow().coming.front().map(|(at, _)| *at)).min();
         let wakes = coming.unwrap_or(Time::NEVER).min(until).max(self.processor.now.get());
-        self.processor.slept.set(self.processor.slept.get() + (wakes - self.processor.now.get()));
-        self.processor.now.set(wakes + self.processor.wake);
+        let span = wakes - self.processor.now.get();
+        self.processor.slept.set(self.processor.slept.get() + span);
+        let more = if span >= DEEP { self.processor.wake_from_deep } else { Nanos::ZERO };
+        self.processor.now.set(wakes + self.processor.wake + more);
         Ok(coming.is_none())
     }
 

@@ -70,6 +70,11 @@ impl Accounting {
         self.note(|| arrival.disposition(frame, Outcome::Unmatched));
     }
 
+    /// Counts packets that no rule could select and that nobody has seen.
+    pub fn passed(&mut self, direction: Direction, packets: u64) {
+        self.outside[0].unmatched[direction.index()] += packets;
+    }
+
     /// Notes a packet that a rule lost before it entered a pipe.
     pub fn lost_by_rule(&mut self, arrival: &Arrival, frame: &[u8]) {
         self.outside[0].lost_by_rules += 1;

@@ -12,6 +12,8 @@ use sojourn_time::near::nearest;
 use sojourn_time::text::time;
 
 use super::asked::is_interface;
+use super::compensate::Compensation;
+use super::idle::IdleArgument;
 use super::pipe_options::PipeOptions;
 
 /// What to do with an emulator.
@@ -48,6 +50,9 @@ pub enum Emulate {
     ///
     /// Example: sojourn emulate kernel eth1 eth2 --delay 20ms --loss 1%
     Kernel(Box<Kernel>),
+    /// Measure what a path over veth interfaces takes outside the emulator, for --compensate auto
+    #[command(hide = true)]
+    SelfTest(SelfTest),
     /// Print how options, words and files are understood, and do nothing
     ///
     /// Takes all that `emulate run` takes: put it before a command that is to be tried. Example: sojourn emulate explain
@@ -56,8 +61,8 @@ pub enum Emulate {
 }
 
 /// The first words after `emulate` that are not an interface.
-const SUBCOMMANDS: [&str; 11] =
-    ["run", "set", "show", "replay", "recover", "offline", "kernel", "explain", "help", "--help", "-h"];
+const SUBCOMMANDS: [&str; 12] =
+    ["run", "set", "show", "replay", "recover", "offline", "kernel", "explain", "self-test", "help", "--help", "-h"];
 
 /// Completes what is short for something: `emulate LEFT RIGHT` for `emulate run LEFT RIGHT`, `emulate --offline FILE` for `emulate
 /// offline FILE`.
@@ -148,7 +153,8 @@ pub struct RunOptions {
     /// (AF_XDP), or its own stack sees every frame as well (AF_PACKET)
     #[arg(long)]
     pub take_over: bool,
-    /// Forward frames of EtherTypes that no rule selects within the kernel (AF_XDP): faster, and not counted
+    /// Forward frames that no rule selects within the kernel: faster. Without a pipe all of them (traffic control, Linux 6.6),
+    /// counted by the programs there; else those of EtherTypes that no rule selects (AF_XDP), not counted
     #[arg(long, conflicts_with = "log")]
     pub redirect: bool,
     /// The emulator: this program, or the kernel's netem, which needs both ports in a bridge
@@ -163,13 +169,18 @@ pub struct RunOptions {
     /// Sleep until shortly before each departure
     #[arg(long)]
     pub sleep: bool,
+    /// What idle processors of this machine do while packets are under way, where this program sleeps and may ask for it (root): in
+    /// polling they wake at once, and take power
+    #[arg(long, value_name = "HOW", default_value = "poll")]
+    pub idle: IdleArgument,
     /// Run under SCHED_FIFO as long as it mostly sleeps. Needs CAP_SYS_NICE
     #[arg(long)]
     pub fifo: bool,
-    /// Path delay compensation: send each packet earlier by the delay that `emulate verify` found outside the emulator (before
-    /// the RX timestamp, and behind the call that sends)
-    #[arg(long, value_name = "SPAN", value_parser = time, default_value = "0ns")]
-    pub compensate: Nanos,
+    /// Path delay compensation: send each packet earlier by the delay outside the emulator (before the RX timestamp, and behind the
+    /// call that sends), as `emulate verify` found it; or "auto": measure it at the start, through two cables of its own, where
+    /// both ports are veth interfaces. No packet leaves before it has come in
+    #[arg(long, value_name = "SPAN|auto", value_parser = Compensation::read, default_value = "0ns")]
+    pub compensate: Compensation,
     /// End after this time [default: at SIGINT or SIGTERM]
     #[arg(long = "for", value_name = "SPAN", value_parser = time)]
     pub lasts: Option<Nanos>,
@@ -182,6 +193,23 @@ pub struct RunOptions {
     /// Be killed when the parent process dies
     #[arg(long)]
     pub die_with_parent: bool,
+}
+
+/// How the emulator runs whose path is measured.
+#[derive(Debug, Args)]
+pub struct SelfTest {
+    /// Run on this CPU
+    #[arg(long)]
+    pub cpu: Option<u32>,
+    /// Never sleep
+    #[arg(long)]
+    pub spin: bool,
+    /// What idle processors do
+    #[arg(long, default_value = "poll")]
+    pub idle: IdleArgument,
+    /// How frames move
+    #[arg(long, default_value = "auto")]
+    pub engine: EngineArgument,
 }
 
 #[derive(Debug, Args)]

@@ -9,13 +9,15 @@ use serde_json::{Value, json};
 use sojourn_emulate::config::to_words;
 use sojourn_emulate::select::Rules;
 use sojourn_emulate::{Config, Direction};
-use sojourn_port::bridge::{self, How, Wanted, Watch};
+use sojourn_port::bridge::{self, BridgePort, How, Wanted, Watch};
 use sojourn_rights::table::EMULATE;
 use sojourn_rights::{self as rights, Folders, Right};
-use sojourn_time::{Clock, SteadyClock, Time, Wait};
+use sojourn_time::{Clock, Nanos, SteadyClock, Time, Wait};
 
-use super::arguments::Run;
+use super::arguments::{Run, SelfTest};
+use super::compensate::{Compensated, Compensation};
 use super::events::Event;
+use super::idle::{Idle, IdleArgument};
 use super::live::{Live, Urgency};
 use super::log::{self, Files, Log};
 use super::{Bridge, asked, show};
@@ -44,9 +46,16 @@ pub fn run(asked: &Run) -> anyhow::Result<()> {
     let signal = place::stop_signal()?;
     let processors = Processors::own()?;
     let wait = wait(asked, &processors);
+    let (compensated, measured_over) = compensated(asked, &config, wait)?;
     let place = Place::take(&place_arguments(asked, wait), fifo(asked))?;
     let clock = SteadyClock::begin();
     let (left, right, mut said) = bridge::open(&asked.left, &asked.right, &how(asked, &config, clock)?)?;
+    if let Some(measured) = &measured_over {
+        check_measured(measured, [&*left, &*right])?;
+    }
+    // Where frames pass within the kernel there is nothing to spin for.
+    let wait = if left.shows_frames() || right.shows_frames() { wait } else { Wait::Sleep };
+    let idle = Idle::open(if wait == Wait::SleepThenSpin { asked.how.idle } else { IdleArgument::Sleep });
     let control = control(asked)?;
     let files = files(asked, &config)?;
     let writable = Folders::open(writable(asked, control.as_ref()))?;
@@ -63,7 +72,7 @@ pub fn run(asked: &Run) -> anyhow::Result<()> {
 
     let mut bridge = Bridge::new(&config, [left, right], clock, wait)?;
     bridge.engine().keep_dispositions(log.is_some());
-    bridge.compensate(asked.how.compensate);
+    bridge.compensate(compensated.path_delay_ns);
     let now = clock.now();
     let until = asked.how.lasts.map_or(Time::NEVER, |lasts| now + lasts);
     let urgency = Urgency::new(place.is_real_time, now);
@@ -75,6 +84,8 @@ pub fn run(asked: &Run) -> anyhow::Result<()> {
         clock,
         until,
         urgency,
+        idle,
+        compensated,
         is_stopped: false,
         block: 0,
         ports,
@@ -91,6 +102,28 @@ pub fn run(asked: &Run) -> anyhow::Result<()> {
     let _ = tell_ended(asked, &ended.0);
     ran?;
     ended.1
+}
+
+/// Finds what is to be subtracted from departures: nothing where there is no pipe that could hold a frame.
+fn compensated(asked: &Run, config: &Config, wait: Wait) -> anyhow::Result<(Compensated, Option<String>)> {
+    let how = SelfTest { cpu: asked.how.cpu, engine: asked.how.engine, spin: wait == Wait::Spin, idle: asked.how.idle };
+    let compensation = if config.pipes.is_empty() { Compensation::Given(Nanos::ZERO) } else { asked.how.compensate };
+    compensation.find([&asked.left, &asked.right], &how)
+}
+
+/// Refuses a compensation that was measured by another engine than that of these ports.
+fn check_measured(measured: &str, ports: [&dyn BridgePort; 2]) -> anyhow::Result<()> {
+    let kind = |engine: &str| engine.split(' ').next().map(str::to_owned);
+    let Some(other) = ports.iter().find(|port| port.shows_frames() && kind(port.engine()) != kind(measured)) else {
+        return Ok(());
+    };
+    let problem = format!(
+        "--compensate auto measured the path by {measured}, and {} is open by {}: give --engine packet, or the time that \
+         `emulate verify` finds",
+        other.name(),
+        other.engine()
+    );
+    Err(WrongRequest(problem).into())
 }
 
 /// Chooses how to wait.
@@ -121,6 +154,7 @@ fn here(folder: &Path) -> &Path {
 fn how(asked: &Run, config: &Config, clock: SteadyClock) -> anyhow::Result<How> {
     let (means, take_over) = (asked.how.engine.into(), asked.how.take_over);
     let mut how = How { means, take_over, clock, ..How::default() };
+    // Only where it is asked for: what these frames meet within the kernel is not counted here.
     if asked.how.redirect {
         let rules = Rules::new(config)?;
         how.wanted = [Direction::Forward, Direction::Backward]
@@ -170,6 +204,7 @@ fn begin_log(asked: &Run, bridge: &mut Bridge, live: &mut Live, config: &Config)
         right: asked.right.clone(),
         engine: [0, 1].map(|port| running.ports[port].engine.clone()),
         wait: running.calibration.wait.to_owned(),
+        compensated: Some(live.compensated),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         profile: crate::PROFILE.to_owned(),
     });
@@ -185,6 +220,7 @@ fn ready(asked: &Run, bridge: &mut Bridge, live: &Live, place: &Place, said: &[S
         "right": asked.right,
         "engine": running.ports.iter().map(|port| &port.engine).collect::<Vec<_>>(),
         "wait": running.calibration.wait,
+        "compensated": live.compensated,
         "control": live.control.as_ref().map(|control| control.path().display().to_string()),
         "log": asked.how.log,
         "seed": config.seed,

@@ -6,6 +6,8 @@ use serde_json::Value;
 use sojourn_emulate::{Config, Pipe};
 use sojourn_time::{Nanos, Time};
 
+use super::compensate::Compensated;
+
 /// One line.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
@@ -25,6 +27,9 @@ pub enum Event {
         engine: [String; 2],
         /// How it waits.
         wait: String,
+        /// What is subtracted from each departure for the path outside; earlier versions did not say.
+        #[serde(default)]
+        compensated: Option<Compensated>,
         /// The program.
         version: String,
         /// How that was built.

@@ -15,7 +15,9 @@ use sojourn_time::pace::{REST, STRETCH};
 use sojourn_time::{Clock, Nanos, SteadyClock, Time};
 
 use super::Bridge;
+use super::compensate::Compensated;
 use super::events::Event;
+use super::idle::Idle;
 use super::log::Log;
 use crate::control::{Control, MOST_CLIENTS};
 use crate::failure;
@@ -45,6 +47,8 @@ pub struct Live {
     /// When it is to end.
     pub until: Time,
     pub urgency: Urgency,
+    pub idle: Idle,
+    pub compensated: Compensated,
     /// Asked for by a client.
     pub is_stopped: bool,
     /// The block that was begun last.
@@ -148,6 +152,7 @@ impl Surroundings<SteadyClock> for Live {
 
     fn look_up(&mut self, bridge: &mut Bridge, now: Time, rest: f64) -> Flow {
         self.urgency.judge(now, rest);
+        self.idle.follow(bridge.is_busy(), now);
         self.note(bridge, now);
         if let Some(mut control) = self.control.take() {
             control.serve(&mut |line| self.answer(bridge, line));
@@ -165,7 +170,9 @@ impl Live {
         report["urgency"] = json!({
             "fifo": self.urgency.is_real_time,
             "demotions": self.urgency.demotions,
+            "idle": if self.idle.polls() { "poll" } else { "sleep" },
         });
+        report["compensated"] = json!(self.compensated);
         if let Some(log) = &self.log {
             report["log"] = log.told();
         }

@@ -7,8 +7,10 @@ pub mod arguments;
 mod asked;
 mod bridge;
 mod client;
+mod compensate;
 mod events;
 mod explain;
+mod idle;
 mod kernel;
 pub mod live;
 mod log;
@@ -39,6 +41,7 @@ pub fn run(command: &Emulate) -> anyhow::Result<()> {
         Emulate::Recover(asked) => replay::recover(asked),
         Emulate::Offline(asked) => offline::run(asked),
         Emulate::Kernel(asked) => kernel::print(asked),
+        Emulate::SelfTest(asked) => compensate::run(asked),
         Emulate::Explain(asked) => explain::run(asked),
     }
 }

@@ -276,6 +276,15 @@ fn machine(told: &mut String, report: &Value) {
         span(guard),
         waiting(calibration["wait"].as_str().unwrap_or_default()),
     );
+    let compensated = &report["compensated"];
+    let path_delay = compensated["path_delay_ns"].as_i64().unwrap_or_default();
+    let source = match compensated["frames"].as_u64() {
+        Some(frames) => format!("measured at the start with {} frames", grouped(frames)),
+        None => "as given".to_owned(),
+    };
+    if path_delay > 0 || compensated["frames"].is_u64() {
+        let _ = writeln!(told, "path delay compensation: packets leave {} earlier, {source}", span(path_delay));
+    }
 }
 
 fn pipes(report: &Value) -> impl Iterator<Item = &Value> {

@@ -64,6 +64,30 @@ impl Mode {
     }
 }
 
+/// At which end of an interface's part of the stack a program of traffic control hangs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Where frames come in.
+    In,
+    /// Where they leave.
+    Out,
+}
+
+/// A program of traffic control on an interface, until this is dropped or the process ends.
+#[derive(Debug)]
+pub struct AttachedTc(OwnedFd);
+
+impl AttachedTc {
+    /// Asks the kernel whether it still hangs there. Waits for its lock of all interfaces.
+    ///
+    /// # Errors
+    /// When it does not say.
+    pub fn is_there(&self) -> io::Result<bool> {
+        let info = LinkInfo::from_fd(self.0.as_fd()).map_err(|error| io::Error::other(error.to_string()))?;
+        Ok(!matches!(info.info, LinkTypeInfo::Tcx(tcx) if tcx.ifindex == 0))
+    }
+}
+
 /// A program on an interface, until this is dropped or the process ends.
 #[derive(Debug)]
 pub struct Attached {
@@ -183,6 +207,14 @@ impl Program {
         let link = sys::attach_xdp(program.as_fd(), index, mode)?;
         let number = LinkInfo::from_fd(link.as_fd()).map_err(|error| io::Error::other(error.to_string()))?.prog_id;
         Ok(Attached { link: Mutex::new(link), program, number, index, mode })
+    }
+
+    /// Hangs a program of traffic control on an interface.
+    ///
+    /// # Errors
+    /// When the kernel refuses, as Linux before 6.6 does.
+    pub fn attach_tc(&self, interface: &Interface, end: End) -> io::Result<AttachedTc> {
+        sys::attach_tc(self.fd.as_fd(), interface.index.cast_signed(), end).map(AttachedTc)
     }
 
     /// Runs it on `count` copies of `frame`, each of which goes where the program sends it, so many `together`.

@@ -1,5 +1,5 @@
-//! The two calls of libbpf that `libbpf-rs` does not offer as they are needed: a link with a mode, a run with live frames. And
-//! the request that makes a tap.
+//! The calls of libbpf that `libbpf-rs` does not offer as they are needed: links with a mode or a place, a run with live frames.
+//! And the request that makes a tap.
 
 #![expect(
     unsafe_code,
@@ -11,7 +11,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use libbpf_sys::{bpf_link_create_opts, bpf_test_run_opts};
 
-use super::Mode;
+use super::{End, Mode};
 
 /// Hangs an XDP program on the interface with this index, in this mode.
 pub fn attach_xdp(program: BorrowedFd<'_>, interface: i32, mode: Mode) -> io::Result<OwnedFd> {
@@ -24,6 +24,21 @@ pub fn attach_xdp(program: BorrowedFd<'_>, interface: i32, mode: Mode) -> io::Re
     // descriptor, which belongs to nobody else.
     unsafe {
         let link = libbpf_sys::bpf_link_create(program.as_raw_fd(), interface, libbpf_sys::BPF_XDP, &raw const options);
+        checked(link).map(|link| OwnedFd::from_raw_fd(link))
+    }
+}
+
+/// Hangs a program of traffic control on the interface with this index, before all others there.
+pub fn attach_tc(program: BorrowedFd<'_>, interface: i32, end: End) -> io::Result<OwnedFd> {
+    let kind = match end {
+        End::In => libbpf_sys::BPF_TCX_INGRESS,
+        End::Out => libbpf_sys::BPF_TCX_EGRESS,
+    };
+    let flags = libbpf_sys::BPF_F_BEFORE;
+    let options = bpf_link_create_opts { sz: size_of::<bpf_link_create_opts>() as _, flags, ..Default::default() };
+    // SAFETY: as above.
+    unsafe {
+        let link = libbpf_sys::bpf_link_create(program.as_raw_fd(), interface, kind, &raw const options);
         checked(link).map(|link| OwnedFd::from_raw_fd(link))
     }
 }

@@ -8,14 +8,16 @@ use rustix::io::Errno;
 use rustix::net::netdevice::index_to_name_inlined;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use sojourn_time::{Clock, Nanos, SteadyClock, Time};
+use sojourn_wire::MacAddress;
 use sojourn_wire::ethernet::HEADER_BYTES;
 use sojourn_wire::stream::TAG_BYTES;
 
 use super::lock::{Lock, NoLock};
 use super::neighbours::Standing;
 use super::watch::Guard;
-use crate::PortError;
-use crate::kernel::Interface;
+use crate::kernel::{Interface, Socket};
+use crate::packet::{membership, open};
+use crate::{PortError, Stamps};
 
 /// How often the MTU is read anew for frames that are too long for it.
 const READ_EVERY: Nanos = Nanos::millis(100);
@@ -25,6 +27,8 @@ const READ_EVERY: Nanos = Nanos::millis(100);
 pub struct Claim {
     interface: Interface,
     standing: Standing,
+    /// While it is open, frames to any MAC address come in; `None`: the kernel refused.
+    _promiscuous: Option<Socket>,
     /// `None`: there is no place for one.
     _lock: Option<Lock>,
     clock: SteadyClock,
@@ -73,11 +77,30 @@ impl Claim {
                 return Err(PortError::System { operation: "claim", object: interface.name, source });
             }
         };
+        let promiscuous = match promiscuous(&interface) {
+            Ok(socket) => Some(socket),
+            Err(error) => {
+                said.push(format!("{}: frames to other MAC addresses may not come in: {error}", interface.name));
+                None
+            }
+        };
         let now = clock.now();
         let stopped = (!interface.running).then_some(now);
         let (to_us, changes) = channel();
         let (news, lost) = (VecDeque::new(), None);
-        Ok(Self { interface, standing, _lock: lock, clock, to_us, changes, read: now, stopped, news, lost })
+        Ok(Self {
+            interface,
+            standing,
+            _promiscuous: promiscuous,
+            _lock: lock,
+            clock,
+            to_us,
+            changes,
+            read: now,
+            stopped,
+            news,
+            lost,
+        })
     }
 
     /// Refuses an interface whose frames a bridge would forward a second time, for it sees them as well.
@@ -90,6 +113,11 @@ impl Claim {
             master.name
         );
         Err(PortError::Wrong { object: name.clone(), problem })
+    }
+
+    /// Whether an XDP program of somebody else hung there when it was looked at.
+    pub fn has_program(&self) -> bool {
+        self.standing.link.program.is_some()
     }
 
     /// The interface as it is by what was said of it last.
@@ -195,6 +223,15 @@ impl Claim {
     fn taken_away(&self, problem: String) -> PortError {
         PortError::TakenAway { object: self.interface.name.clone(), problem }
     }
+}
+
+/// Makes an interface take frames to any MAC address for as long as the socket is open, which is bound to nothing and hears nothing.
+fn promiscuous(interface: &Interface) -> Result<Socket, PortError> {
+    let socket = open(&format!("a packet socket on {}", interface.name), None, Stamps::None)?;
+    let all = membership(interface.index, libc::PACKET_MR_PROMISC, MacAddress::default());
+    let set = socket.set_bytes(libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &all);
+    set.map_err(|error| socket.refused("set up", error))?;
+    Ok(socket)
 }
 
 /// What is said of an interface that is not there any more.

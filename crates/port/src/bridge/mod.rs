@@ -2,7 +2,8 @@
 //!
 //! What [`BridgePort::receive`] shows is what a wire would carry: checksums are complete, super-frames are split, VLAN
 //! tags are where they belong. Hides how: AF_XDP (`Means::Xdp`), where frames never reach the kernel's stack, or
-//! AF_PACKET (`Means::Packet`), where the stack sees copies of them. Does not know what a bridge does with frames.
+//! AF_PACKET (`Means::Packet`), where the stack sees copies of them; where nobody wants to see any frame, programs in the kernel
+//! send them on. Does not know what a bridge does with frames.
 //!
 //! Everything ends with the value or with the process, however it ends: programs hang on links, nothing is pinned. A
 //! [`Watch`] looks after ports while they are bridged, and tells them what becomes of them.
@@ -20,6 +21,8 @@ mod packet;
 #[cfg(feature = "bpf")]
 mod redirect;
 #[cfg(feature = "bpf")]
+mod straight;
+#[cfg(feature = "bpf")]
 mod watch;
 #[cfg(feature = "bpf")]
 mod xdp;
@@ -34,6 +37,22 @@ pub use watch::{Guard, Watch};
 use std::os::fd::BorrowedFd;
 
 use crate::{PortError, Received};
+
+/// Frames that came in at a port and went to the other one within the kernel, since both were opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Passed {
+    /// Frames that came in.
+    pub received: u64,
+    /// Those of them that the other port began to send.
+    pub sent: u64,
+}
+
+impl Passed {
+    /// Frames that the other port did not take: it was down, or they were too long for it.
+    pub fn lost(&self) -> u64 {
+        self.received.saturating_sub(self.sent)
+    }
+}
 
 /// One side of a bridge.
 pub trait BridgePort {
@@ -67,6 +86,16 @@ pub trait BridgePort {
     /// Counts the frames that were lost here since the port was opened: for want of room in a ring or a buffer, or
     /// because the far end of a veth had no room for one that was sent.
     fn local_drops(&mut self) -> u64;
+
+    /// Whether [`Self::receive`] will ever show a frame.
+    fn shows_frames(&self) -> bool {
+        true
+    }
+
+    /// Counts the frames that came in here and that [`Self::receive`] never shows.
+    fn passed(&self) -> Passed {
+        Passed::default()
+    }
 
     /// Returns the longest frame that it carries, without FCS.
     fn longest(&self) -> usize;

@@ -4,7 +4,7 @@ use sojourn_time::SteadyClock;
 
 use super::claim::Claim;
 use super::neighbours::{Standing, check_apart};
-use super::{BridgePort, packet, xdp};
+use super::{BridgePort, packet, straight, xdp};
 use crate::PortError;
 use crate::kernel::Interface;
 
@@ -26,7 +26,8 @@ pub struct How {
     /// By which means.
     pub means: Means,
     /// What the bridge wants to see of what comes in at the left port, and at the right one. The rest may go from port
-    /// to port within the kernel: over AF_XDP alone, and where the driver of the other port takes it.
+    /// to port within the kernel: over AF_XDP alone, and where the driver of the other port takes it. Where nothing is wanted of
+    /// either, all frames do, with any driver (by [`Means::Auto`], from Linux 6.6 on), and are counted.
     pub wanted: [Wanted; 2],
     /// Whether interfaces that this host itself uses are bridged all the same.
     pub take_over: bool,
@@ -43,6 +44,13 @@ pub enum Wanted {
     /// Those of these EtherTypes (behind all tags), 16 at most; none where the list is empty. Others are seen as well where
     /// something of them was left undone.
     Ethertypes(Vec<u16>),
+}
+
+impl Wanted {
+    /// Whether no frame is to be seen.
+    pub fn is_nothing(&self) -> bool {
+        matches!(self, Self::Ethertypes(list) if list.is_empty())
+    }
 }
 
 /// Both ports, and what a person should know of them, a sentence each.
@@ -73,6 +81,13 @@ pub fn open(left: &str, right: &str, how: &How) -> Result<Opened, PortError> {
         Claim::take(interfaces.0, standing.0, how.clock, &mut said)?,
         Claim::take(interfaces.1, standing.1, how.clock, &mut said)?,
     );
+    let claims = match pass_straight([claims.0, claims.1], how) {
+        Ok([left, right]) => return Ok((Box::new(left), Box::new(right), said)),
+        Err(claims) => {
+            let [left, right] = *claims;
+            (left, right)
+        }
+    };
     let mut left = open_one(claims.0, how, 0, &mut said)?;
     let mut right = open_one(claims.1, how, 1, &mut said)?;
     if let (Opening::Xdp(left), Opening::Xdp(right)) = (&mut left, &mut right) {
@@ -80,6 +95,16 @@ pub fn open(left: &str, right: &str, how: &How) -> Result<Opened, PortError> {
         right.redirect_to(left.interface())?;
     }
     Ok((left.boxed(), right.boxed(), said))
+}
+
+/// Lets all frames pass within the kernel, where nobody wants to see any and nothing else is asked for; else gives the claims back.
+fn pass_straight(claims: [Claim; 2], how: &How) -> Result<[straight::StraightBridge; 2], Box<[Claim; 2]>> {
+    let is_unseen = how.means == Means::Auto && how.wanted.iter().all(Wanted::is_nothing);
+    if is_unseen && claims.iter().all(|claim| claim.check_alone().is_ok() && !claim.has_program()) {
+        straight::open(claims)
+    } else {
+        Err(claims.into())
+    }
 }
 
 /// A port whose means are still known.

@@ -1,0 +1,163 @@
+//! A bridge's port where nobody wants to see a frame, of either port: programs of traffic control in the kernel send them on and
+//! count them.
+//!
+//! Works with every driver, since the kernel has made a packet of each frame: checksums, tags and super-frames go on as they came.
+//! Shows no frame, and takes none.
+
+use std::cell::Cell;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::net::netdevice::index_to_name_inlined;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+use sojourn_time::{Clock, Nanos, Time};
+
+use super::claim::Claim;
+use super::{BridgePort, Guard, Passed};
+use crate::bpf::{AttachedTc, End, Program, object};
+use crate::kernel::Interface;
+use crate::{PortError, Received};
+
+/// How often it is looked whether its programs still hang there.
+const LOOK_EVERY: Nanos = Nanos::millis(200);
+
+/// A port whose frames pass within the kernel.
+#[derive(Debug)]
+pub struct StraightBridge {
+    claim: Claim,
+    way: Way,
+    looked: Time,
+    /// Becomes readable never.
+    nothing: OwnedFd,
+}
+
+/// The way from one interface to another: where frames come in, and where they leave.
+#[derive(Debug)]
+struct Way {
+    to: Interface,
+    /// What the other interface had dropped before, and since then when it was asked last.
+    dropped_before: u64,
+    dropped: Cell<u64>,
+    inward: (AttachedTc, Program),
+    outward: (AttachedTc, Program),
+}
+
+/// Makes both ports; `None` where this kernel cannot, as Linux before 6.6. Gives the claims back then.
+pub fn open(claims: [Claim; 2]) -> Result<[StraightBridge; 2], Box<[Claim; 2]>> {
+    let [left, right] = &claims;
+    let ways = (Way::open(left, right), Way::open(right, left), nothing(), nothing());
+    let (Some(there), Some(back), Some(first), Some(second)) = ways else { return Err(claims.into()) };
+    let [left, right] = claims;
+    let port = |claim: Claim, way, nothing| StraightBridge { looked: claim.clock().now(), claim, way, nothing };
+    Ok([port(left, there, first), port(right, back, second)])
+}
+
+fn nothing() -> Option<OwnedFd> {
+    eventfd(0, EventfdFlags::CLOEXEC).ok()
+}
+
+impl Way {
+    fn open(from: &Claim, to: &Claim) -> Option<Self> {
+        let (from, to) = (from.interface(), to.interface());
+        let constants = [from.index.to_ne_bytes(), to.index.to_ne_bytes()].concat();
+        let hang = |name, interface, end| {
+            let program = Program::load(name, object!("straight.bpf.o"), &constants).ok()?;
+            Some((program.attach_tc(interface, end).ok()?, program))
+        };
+        // First where they leave: none is to come in that is not counted there.
+        let outward = hang("passed_on", to, End::Out)?;
+        let dropped_before = dropped(to)?;
+        Some(Self {
+            to: to.clone(),
+            dropped_before,
+            dropped: Cell::new(0),
+            inward: hang("pass_on", from, End::In)?,
+            outward,
+        })
+    }
+
+    fn is_whole(&self) -> bool {
+        [&self.inward.0, &self.outward.0].iter().all(|link| link.is_there().unwrap_or(true))
+    }
+
+    fn passed(&self) -> Passed {
+        // The map is ours for as long as the program is.
+        let count = |program: &Program| program.words("frames").map_or(0, |[count]| count);
+        // Read first: what is to leave has come in. What is dropped then is counted by the interface: it is down, or a veth's far
+        // end has no room.
+        let leaving = count(&self.outward.1);
+        if let Some(all) = dropped(&self.to) {
+            self.dropped.set(self.dropped.get().max(all.saturating_sub(self.dropped_before)));
+        }
+        Passed { received: count(&self.inward.1), sent: leaving.saturating_sub(self.dropped.get()) }
+    }
+}
+
+/// Counts what an interface was to send and dropped, by the name that it has now: a super-frame is one, and of a queueing
+/// discipline's drops it knows nothing.
+fn dropped(interface: &Interface) -> Option<u64> {
+    let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None).ok()?;
+    let name = index_to_name_inlined(&socket, interface.index).ok()?.as_str().to_owned();
+    let now = Interface { name, ..interface.clone() };
+    now.counters().ok().map(|counters| counters.send_dropped)
+}
+
+impl BridgePort for StraightBridge {
+    fn receive(&mut self, _: usize, _: &mut dyn FnMut(&[u8], Received)) -> Result<usize, PortError> {
+        self.claim.heed().map(|()| 0)
+    }
+
+    fn put(&mut self, _: &[u8]) -> Result<bool, PortError> {
+        Ok(false)
+    }
+
+    fn flush(&mut self) -> Result<(), PortError> {
+        Ok(())
+    }
+
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.nothing.as_fd()
+    }
+
+    fn engine(&self) -> &str {
+        "within the kernel (TC redirect)"
+    }
+
+    fn local_drops(&mut self) -> u64 {
+        0
+    }
+
+    fn shows_frames(&self) -> bool {
+        false
+    }
+
+    fn passed(&self) -> Passed {
+        self.way.passed()
+    }
+
+    fn longest(&self) -> usize {
+        self.claim.longest()
+    }
+
+    fn name(&self) -> &str {
+        &self.claim.interface().name
+    }
+
+    fn news(&mut self) -> Result<Option<String>, PortError> {
+        self.claim.heed()?;
+        let now = self.claim.clock().now();
+        if now - self.looked >= LOOK_EVERY {
+            self.looked = now;
+            if !self.way.is_whole() {
+                self.claim.look()?;
+                let problem = "somebody has detached its program of traffic control; start again".to_owned();
+                return Err(PortError::TakenAway { object: self.name().to_owned(), problem });
+            }
+        }
+        Ok(self.claim.news())
+    }
+
+    fn guard(&self) -> Option<Guard> {
+        Some(self.claim.guard())
+    }
+}
