@@ -152,7 +152,7 @@ NO_DECISIONS = {
         conduct.taps: MATCH_SECONDS
         conduct.tcp_hosts: CONVERTING_SECONDS
         conduct.tester: ANNOUNCED_FRAMES ANNOUNCED_PPS LOAD_LEAD_SECONDS LOAD_PATIENCE_SECONDS LOAD_POLL_SECONDS
-        conduct.tester: SIMULATED_FLOOD_PPS
+        conduct.tester: LOOK_SECONDS SIMULATED_FLOOD_PPS
         conduct.throughput: CLEAN_NS FLOODS FLOOD_NS
         methods.departures.measure: SLOWEST STRAY_NS TICK_SECONDS
         methods.short_flows.measure: PATIENCE_SECONDS

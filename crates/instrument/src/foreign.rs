@@ -19,7 +19,7 @@ pub fn streams(line: &[u8]) -> bool {
         let (flows, options) = match &asked {
             Asked::Send(send) => (send.flows.as_slice(), send.options),
             Asked::Simulate(simulate) => (simulate.flows.as_slice(), simulate.options),
-            Asked::Receive(_) | Asked::Finish(_) | Asked::Stop => return Ok(()),
+            Asked::Receive(_) | Asked::Count(_) | Asked::Finish(_) | Asked::Stop => return Ok(()),
         };
         options.at_most(flows);
         flows.iter().try_for_each(|flow| flow.request().map(drop))

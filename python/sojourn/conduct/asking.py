@@ -314,5 +314,6 @@ def simulating(asked: Asked, path: dict[str, Any]) -> dict[str, Any]:
     request = sending(asked)
     for one in request["flows"]:
         del one["to"]
+    del request["stay_open"]  # there is nothing to be opened
     receive = {"keep": asked.keep, "late_after_ns": asked.late_after_ns}
     return request | {"path": path, "receive": receive, "clock": "exchange"}  # the path says whether they share one
