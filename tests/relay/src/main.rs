@@ -112,7 +112,7 @@ fn finish(paths: &mut [HeldPath], log: &Path) -> anyhow::Result<()> {
     let logs = paths.iter().flat_map(|path| [&path.forward.log, &path.backward.log]);
     let forwarded = log::write(log, logs).with_context(|| format!("write {}", log.display()))?;
     let refused: u64 = paths.iter().map(|path| path.forward.refused + path.backward.refused).sum();
-    let dropped: u64 = paths.iter().map(|path| path.near.socket.drops() + path.far.socket.drops()).sum();
+    let dropped: u64 = paths.iter_mut().map(|path| path.near.socket.drops() + path.far.socket.drops()).sum();
     println!("{}", serde_json::json!({"event": "end", "forwarded": forwarded, "refused": refused, "dropped": dropped}));
     Ok(())
 }
