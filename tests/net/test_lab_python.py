@@ -203,7 +203,8 @@ def test_a_log_of_tcp_lasts_as_long_as_its_block(tmp_path: Path) -> None:
     assert log.trusted
     assert log.account["totals"]["out"]["seen"] >= seen > 100
     assert log.summary["sent_bytes"].max() > 100 * 1024, "as it was before its last packets"  # type: ignore[operator]
-    assert set(log.summary["flow"]) == set(log.records("tcp_flows")["flow"])
+    # Others' flows to this port, of other tests, may have begun without a sample.
+    assert set(log.summary["flow"]) <= set(log.records("tcp_flows")["flow"])
     with pytest.raises(sojourn.RequestError, match="earlier log"), sojourn.tcplog(tmp_path / "log"):
         pass
     with pytest.raises(sojourn.RequestError, match="--porte"), sojourn.tcplog(tmp_path / "other", porte=1):

@@ -87,7 +87,8 @@ class Taps:
         """
         place = (asked.trial.path, asked.trial.cell)
         ways = matched["pairs"][0]["directions"]
-        delay = next((one["delay"] for one in ways if one["direction"] == "forward"), None)
+        # A direction of which nothing was matched has no delay.
+        delay = next((one.get("delay") for one in ways if one["direction"] == "forward"), None)
         if asked.trial.purpose == MEASURE and delay and delay["n"]:
             self.means.setdefault(place, []).append(float(delay["mean_ns"]))
             self.trials[place] = asked.trial
