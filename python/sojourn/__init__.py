@@ -11,9 +11,9 @@ from sojourn.version import __version__
 
 TYPE_CHECKING = False  # every command loads this: `typing` takes longer than all else here
 if TYPE_CHECKING:
-    from sojourn.api.logging import Logging, tcplog
     from sojourn.api.measure import run
     from sojourn.api.runs import Estimate, Finding, Run, open  # noqa: A004 - as modules of the standard library have it
+    from sojourn.api.tcplog import TcpLog, tcplog
     from sojourn.errors import DoubtfulError, MachineError, RequestError, SojournError
     from sojourn.labs.emulation import Emulation, emulate
     from sojourn.labs.end import End
@@ -22,9 +22,9 @@ else:
     __getattr__ = names_of(
         __name__,
         {
-            ".api.logging": ("Logging", "tcplog"),
             ".api.measure": ("run",),
             ".api.runs": ("Estimate", "Finding", "Run", "open"),
+            ".api.tcplog": ("TcpLog", "tcplog"),
             ".errors": ("DoubtfulError", "MachineError", "RequestError", "SojournError"),
             ".labs.emulation": ("Emulation", "emulate"),
             ".labs.end": ("End",),
@@ -39,11 +39,11 @@ __all__ = [
     "Estimate",
     "Finding",
     "Lab",
-    "Logging",
     "MachineError",
     "RequestError",
     "Run",
     "SojournError",
+    "TcpLog",
     "__version__",
     "emulate",
     "lab",

@@ -234,16 +234,22 @@ def test_a_process_of_a_run_that_is_killed_ends_it_with_a_sentence_and_it_goes_o
     assert (word == "blocks") == ("SIGKILL" in said), said
 
 
+def begun_and_stopped(plan: Path, out: Path, word: str) -> tuple[subprocess.Popen[str], int]:
+    """A run some blocks after its beginning, one of whose processes stands still."""
+    process = begin("run", plan, "--json", "--out", out, *UDP)
+    await_blocks(process, out, 6)
+    pid = program_of(process.pid, word)
+    os.kill(pid, signal.SIGSTOP)
+    return process, pid
+
+
 @retried
 @pytest.mark.parametrize("word", ["blocks", "respond"])
 def test_a_process_of_a_run_that_stands_still_costs_blocks_that_are_told_and_not_the_run(
     plan: Path, tmp_path: Path, word: str
 ) -> None:
     out = tmp_path / "run"
-    process = begin("run", plan, "--json", "--out", out, *UDP)
-    await_blocks(process, out, 6)
-    pid = program_of(process.pid, word)
-    os.kill(pid, signal.SIGSTOP)
+    process, pid = begun_and_stopped(plan, out, word)
     time.sleep(1.0)
     os.kill(pid, signal.SIGCONT)
     _, told = process.communicate(timeout=300)
@@ -270,10 +276,7 @@ def test_a_process_that_stands_still_for_a_minute_loses_no_block_that_was_writte
     plan: Path, tmp_path: Path, word: str
 ) -> None:
     out = tmp_path / "run"
-    process = begin("run", plan, "--json", "--out", out, *UDP)
-    await_blocks(process, out, 6)
-    pid = program_of(process.pid, word)
-    os.kill(pid, signal.SIGSTOP)
+    process, pid = begun_and_stopped(plan, out, word)
     before = blocks_of(out)
     time.sleep(60.0)
     with suppress(ProcessLookupError):  # the run may have ended it

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from sojourn.binary import find_instrument
 from sojourn.errors import MachineError, RequestError, SojournError
-from sojourn.export.log import TcpLog
+from sojourn.export import log as written
 from sojourn.export.summary import summarised
 from sojourn.records import read_table
 
@@ -32,7 +32,7 @@ UNTIL_THE_END = ("--", "cat")
 Option = str | int | Sequence[str | int]
 
 
-class Logging:
+class TcpLog:
     """A log: it runs within its block, and is read behind it."""
 
     def __init__(self, path: Path) -> None:
@@ -62,7 +62,7 @@ class Logging:
     @cached_property
     def summary(self) -> pl.DataFrame:
         """A row for each flow: the columns of `sojourn tcplog summary`."""
-        return summarised(TcpLog.open(self.path))
+        return summarised(written.TcpLog.open(self.path))
 
     def records(self, table: str = "tcp_samples") -> pl.DataFrame:
         """What the log holds, whole: tcp_samples, tcp_flows, tcp_account, tcp_private or tcp_gaps."""
@@ -70,7 +70,7 @@ class Logging:
 
 
 @contextmanager
-def tcplog(out: str | os.PathLike[str], **options: Option) -> Iterator[Logging]:
+def tcplog(out: str | os.PathLike[str], **options: Option) -> Iterator[TcpLog]:
     """Log TCP's state at every packet while the block runs: `sojourn tcplog run --out OUT`.
 
     Its options are keywords, with "_" for "-": `port=5201`, `netns="blue"`, `ppl=10`; several values are a list. Raises
@@ -93,7 +93,7 @@ def tcplog(out: str | os.PathLike[str], **options: Option) -> Iterator[Logging]:
         if process.poll() is not None or "logs TCP" not in first:
             said = first + process.communicate()[1]
             raise failed(process.returncode, said)
-        log = Logging(Path(out))
+        log = TcpLog(Path(out))
         try:
             yield log
         finally:
