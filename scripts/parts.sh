@@ -7,7 +7,7 @@ mkdir -p build
 failed=0
 status=0 # of the last suite
 suites=()
-declare -A took
+declare -A took beside began_beside
 
 # Runs a suite; its output also goes to build/NAME.log.
 suite() { # NAME COMMAND…
@@ -17,6 +17,25 @@ suite() { # NAME COMMAND…
     [ "$status" = 0 ] || failed=1 # pytest's 5 too: a suite without a test has lost them
     suites+=("$1")
     took[$1]=$((SECONDS - began))
+}
+
+# Starts a suite beside those that follow; its output goes to build/NAME.log alone until suite_ended.
+suite_beside() { # NAME COMMAND…
+    began_beside[$1]=$SECONDS
+    setsid "${@:2}" >"build/$1.log" 2>&1 & # a group of its own, which an interrupted run ends whole
+    beside[$1]=$!
+    trap 'for group in "${beside[@]}"; do kill -- "-$group" 2>/dev/null; done' EXIT
+}
+
+# Waits for a suite that was started beside others, and prints what it said.
+suite_ended() { # NAME
+    wait "${beside[$1]}"
+    status=$?
+    unset "beside[$1]"
+    [ "$status" = 0 ] || failed=1
+    cat "build/$1.log"
+    suites+=("$1")
+    took[$1]=$((SECONDS - began_beside[$1]))
 }
 
 # Runs a suite of pytest side by side. Other work on a machine spoils a test now and then, so up to six that failed run

@@ -11,10 +11,11 @@ suite proof-pytest .venv/bin/pytest -n auto --dist load -m proof tests --ignore 
 # As in test.sh: what counts waits for half of its time, what measures time has the cores alone.
 suite proof-net .venv/bin/pytest -n 3 --dist worksteal -m 'proof and not alone' tests/net --ignore tests/net/test_published.py
 suite proof-alone .venv/bin/pytest -m 'proof and alone' tests/net
-# Readers of captures and of frames, for ten minutes each: `make fuzz` has all of them.
-suite proof-fuzz scripts/fuzz.sh 600 capture capture-frames layers digest
-# Every study once, which is half an hour of waiting, beside compilers, which are half an hour of computing: neither judges time.
+# Readers of captures and of frames, for ten minutes each (`make fuzz` has all of them), beside every study once, which is half an hour
+# of waiting, and compilers on bare systems: none of the three judges time, and the search takes what the other two leave.
+suite_beside proof-fuzz nice -n 19 scripts/fuzz.sh 600 capture capture-frames layers digest
 suite proof-long .venv/bin/pytest -n 2 --dist worksteal -m proof tests/net/test_published.py tests/bare
+suite_ended proof-fuzz
 printf '\nVerdicts of the studies:\n'
 cat build/verdicts/*.txt
 closing_lines
