@@ -1,0 +1,337 @@
+"""Method "tcp-windows": what TCP gets from a path by its window, and the metrics of RFC 6349, section 4.
+
+A trial gives one value of each figure, and a figure is the mean over trials, with Student's interval over sessions
+(over rounds, where the run has one bed). The baseline is that of the trial's round.
+
+Quantities (mean; unit); flows, direction, congestion and window (as asked, over the product) are columns of their own:
+
+- baseline_rtt (mean round trip of the idle path) [ns]
+- bottleneck_rate (bits of frames a second at which a train above it came back) [bit/s]
+- bandwidth_delay_product (their product, in bytes) [byte]
+- throughput (user data acknowledged after the start-up) [bit/s]
+- predicted (the lesser of window over baseline RTT, and of the rate less headers) [bit/s], throughput_ratio (over it) [1]
+- window_bytes (that the receivers offered, of all connections) [byte]
+- window_limited (part of the time in which that window limited the senders) [1]
+- transfer_time_ratio (time of the whole transfer over the time that its data take at the rate less headers) [1]
+- efficiency (bytes sent without those retransmitted, over bytes sent) [1]
+- buffer_delay (mean RTT during the transfer less the baseline's, over the baseline's) [1]
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+
+from sojourn.analysis.finding import Finding, Place, worst_first
+from sojourn.analysis.hypotheses import MARGIN, Outcome, against, inconclusive
+from sojourn.analysis.rows import Row, WindowSetting, over_beds
+from sojourn.analysis.sessions import figure_of
+from sojourn.analysis.study import Study
+from sojourn.analysis.tester import incomplete, probing_findings, stamp_sources, truncated
+from sojourn.analysis.wording import counted, fixed, percent
+from sojourn.methods.tcp_load.analyse.trials import Span, changes, links_of, of_flows
+from sojourn.units import nanoseconds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from sojourn.analysis.run import Run
+    from sojourn.statistics.interval import Interval
+
+HYPOTHESIS = "window-or-rate"
+UNITS = {
+    "baseline_rtt": "ns", "bottleneck_rate": "bit/s", "bandwidth_delay_product": "byte", "throughput": "bit/s",
+    "predicted": "bit/s", "throughput_ratio": "1", "window_bytes": "byte", "window_limited": "1",
+    "transfer_time_ratio": "1", "efficiency": "1", "buffer_delay": "1",
+}  # fmt: skip
+OF_PROBES = ("baseline_rtt", "bottleneck_rate", "bandwidth_delay_product", "buffer_delay")
+FCS_BYTES = 4
+PASSED = 0.99
+"""A train of which so much came back did not fill the path: its rate is the train's, or more."""
+
+Key = tuple[str, str, int]
+"""A device, the words of its pipe, and a round."""
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """A path before the transfers of a round."""
+
+    block: int
+    cell: int
+    rtt_ns: float
+    rate_bps: float
+    passed: float
+    """The part of the train that came back."""
+
+    @property
+    def product_bytes(self) -> float:
+        """The bandwidth-delay product."""
+        return self.rtt_ns * self.rate_bps / 8e9
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A transfer; `values` are its figures by quantity."""
+
+    block: int
+    device: str
+    cell: int
+    factors: dict[str, Any]
+    values: dict[str, float]
+
+
+def study(run: Run) -> Study:
+    """Every figure of every path and window, and whether throughput is what window and rate allow."""
+    told = {int(entry["block"]): entry for entry in run.log if entry.get("event") == "window-trial"}
+    bases = baselines(run, told)
+    several = [done for block in sorted(told) if (done := transfer(run, told[block], bases)) is not None]
+    rows = [*baseline_rows(run, bases), *transfer_rows(run, several)]
+    quiet = without_trains(run, told)
+    stamp_sources(quiet, rows)
+    cells = {(one.device, one.cell) for one in several}
+    missing = max(0, int(run.plan.get("windows", {}).get("rounds", 0)) * len(cells) - len(several))
+    findings = [*probing_findings(quiet), *truncated(run, missing),
+                *incomplete(run, missing, nothing=not several), *unfilled(bases)]  # fmt: skip
+    head = headline(rows)
+    outcomes = [one for name in run.hypotheses for one in tested(name, rows)]
+    return Study(rows, findings, sentence(rows, head), outcomes, headline=head)
+
+
+def baselines(run: Run, told: Mapping[int, dict[str, Any]]) -> dict[Key, Baseline]:
+    """The baseline of each path in each round that has both of its trials."""
+    probes = {int(block): frame for (block,), frame in run.measured.partition_by("block", as_dict=True).items()}
+    links = links_of(run)
+    blocks: dict[Key, dict[str, int]] = defaultdict(dict)
+    for block, entry in told.items():
+        if entry["factors"]["what"] != "transfer" and block in probes:
+            blocks[key_of(entry)][str(entry["factors"]["what"])] = block
+    found = {}
+    for key, own in sorted(blocks.items()):
+        if len(own) < 2:
+            continue
+        idle, train = probes[own["rtt"]], probes[own["rate"]]
+        link = links.get(own["rate"], {}).get("up")
+        rate = rate_of(train, 0.0 if link is None else link.overhead_bytes)
+        rtt = idle["rtt"].drop_nulls().cast(pl.Float64).to_numpy()
+        if rate is not None and len(rtt):
+            passed = 1 - train["arrival_ns"].null_count() / train.height
+            cell = int(told[own["rtt"]]["cell"])
+            found[key] = Baseline(own["rtt"], cell, float(rtt.mean()), rate, passed)
+    return found
+
+
+def key_of(entry: dict[str, Any]) -> Key:
+    """The path and round of a trial."""
+    return str(entry["device"]), str(entry["factors"]["pipe"]), int(entry["round"])
+
+
+def rate_of(train: pl.DataFrame, overhead_bytes: float) -> float | None:
+    """Bits of frames a second from the first answer of a train to its last: the bottleneck is never idle between."""
+    arrivals = train["arrival_ns"].drop_nulls().cast(pl.Float64).to_numpy()
+    if len(arrivals) < 2 or arrivals.max() <= arrivals.min():
+        return None
+    frame = float(train["response_frame_bytes"][0]) - FCS_BYTES + overhead_bytes
+    return float((len(arrivals) - 1) * frame * 8e9 / (arrivals.max() - arrivals.min()))
+
+
+def without_trains(run: Run, told: Mapping[int, dict[str, Any]]) -> Run:
+    """The run without its trains: they are to overload the path, and their departures' times do not matter."""
+    kept = ~pl.col("block").is_in([block for block, entry in told.items() if entry["factors"]["what"] == "rate"])
+    return replace(run, blocks=run.blocks.filter(kept), probes=run.probes.filter(kept))
+
+
+def transfer(run: Run, entry: dict[str, Any], bases: Mapping[Key, Baseline]) -> Done | None:
+    """The figures of a transfer; None where it has no baseline, or a connection was read less than twice."""
+    base, block = bases.get(key_of(entry)), int(entry["block"])
+    connections = entry.get("connections") or ()
+    if base is None or not connections:
+        return None
+    readings = run.table("tcp_readings").frame.filter((pl.col("block") == block) & (pl.col("role") == "send"))
+    readings = readings.filter(pl.col("part") == pl.col("part").max())
+    own = of_flows(readings, {str(one["local"]) for one in connections}).sort("read_after_ns")
+    span = working(run, connections)
+    flows = [changes(flow) for flow in own.filter(span.holds("read_after_ns")).partition_by("local")]
+    if len(flows) < len(connections) or any(flow is None for flow in flows):
+        return None
+    known = [flow for flow in flows if flow is not None]
+    link = links_of(run).get(block, {}).get("up")
+    segment = float(own["mss_bytes"].drop_nulls()[-1])
+    achievable = base.rate_bps * segment / (known[0].frame_bytes + (0.0 if link is None else link.overhead_bytes))
+    window = window_of(own.filter(span.holds("read_after_ns"))) or float(entry["window_bytes"]) * len(connections)
+    values = {"throughput": sum(flow.acked_bps for flow in known), "window_bytes": window}
+    values["predicted"] = min(achievable, 8e9 * window / base.rtt_ns)
+    values["throughput_ratio"] = values["throughput"] / values["predicted"]
+    values |= metrics(connections, own, achievable) | limited(own.filter(span.holds("read_after_ns")))
+    during = run.measured.filter((pl.col("block") == block) & span.holds("departure_ns"))["rtt"].drop_nulls()
+    if len(during):
+        mean = float(during.cast(pl.Float64).to_numpy().mean())
+        values["buffer_delay"] = (mean - base.rtt_ns) / base.rtt_ns
+    return Done(block, str(entry["device"]), int(entry["cell"]), dict(entry["factors"]), values)
+
+
+def working(run: Run, connections: Sequence[dict[str, Any]]) -> Span:
+    """A transfer after its start-up."""
+    asked = run.plan.get("windows", {})
+    start_up, lasts = (float(nanoseconds(asked.get(name, "0s")) or 0) for name in ("start_up", "duration"))
+    begun = max(float(one["started_ns"]) for one in connections) + start_up
+    return Span(begun, begun + lasts)
+
+
+def window_of(readings: pl.DataFrame) -> float | None:
+    """The window that the receivers offered, of all connections: the sum of their means; None where none is known."""
+    each = readings.drop_nulls("snd_wnd_bytes").group_by("local").agg(pl.col("snd_wnd_bytes").mean())
+    return float(each["snd_wnd_bytes"].sum()) if each.height == readings["local"].n_unique() else None
+
+
+def limited(readings: pl.DataFrame) -> dict[str, float]:
+    """The part of the time in which the receivers' windows limited the senders, as their kernel counts it."""
+    each = readings.drop_nulls("receiver_limited_us").group_by("local").agg(
+        (pl.col("receiver_limited_us").last() - pl.col("receiver_limited_us").first()).alias("limited"),
+        ((pl.col("read_after_ns").last() - pl.col("read_after_ns").first()) / 1000).alias("span"),
+    )  # fmt: skip
+    return {"window_limited": float((each["limited"] / each["span"]).to_numpy().mean())} if each.height else {}
+
+
+def metrics(connections: Sequence[dict[str, Any]], readings: pl.DataFrame, achievable_bps: float) -> dict[str, float]:
+    """Transfer time ratio and efficiency of a whole transfer, its start-up included (RFC 6349, sections 4.1, 4.2)."""
+    began, ended = min(one["started_ns"] for one in connections), max(one["ended_ns"] for one in connections)
+    moved = sum(int(one["moved_bytes"]) for one in connections)
+    last = readings.group_by("local").agg(pl.col("sent_bytes", "retransmitted_bytes").last()).drop_nulls()
+    found = {"transfer_time_ratio": (ended - began) / (8e9 * moved / achievable_bps)} if moved else {}
+    if last.height == len(connections) and (sent := float(last["sent_bytes"].sum())):
+        found["efficiency"] = (sent - float(last["retransmitted_bytes"].sum())) / sent
+    return found
+
+
+def baseline_rows(run: Run, bases: Mapping[Key, Baseline]) -> Iterator[Row]:
+    """The baseline of each path."""
+    paths: dict[tuple[str, str], list[Baseline]] = defaultdict(list)
+    for (device, pipe, _), base in bases.items():
+        paths[device, pipe].append(base)
+    for (device, pipe), own in paths.items():
+        blocks = np.array([one.block for one in own], dtype=np.int64)
+        for quantity, values in (
+            ("baseline_rtt", [one.rtt_ns for one in own]),
+            ("bottleneck_rate", [one.rate_bps for one in own]),
+            ("bandwidth_delay_product", [one.product_bytes for one in own]),
+        ):
+            yield row_of(run, (device, own[0].cell, pipe), quantity, (np.array(values), blocks), None)
+
+
+def transfer_rows(run: Run, several: Sequence[Done]) -> Iterator[Row]:
+    """Every figure of every window over each path."""
+    places: dict[tuple[int, str], list[Done]] = defaultdict(list)
+    for one in several:
+        places[one.cell, one.device].append(one)
+    congestion = str(run.plan.get("windows", {}).get("congestion", ""))
+    for (cell, device), own in sorted(places.items()):
+        first = own[0].factors
+        setting = WindowSetting(int(first["connections"]), "up", congestion, float(first["window"]))
+        blocks = np.array([one.block for one in own], dtype=np.int64)
+        for quantity in UNITS:
+            values = np.array([one.values.get(quantity, np.nan) for one in own])
+            if not np.isnan(values).all():
+                yield row_of(run, (device, cell, str(first["pipe"])), quantity, (values, blocks), setting)
+
+
+def row_of(
+    run: Run,
+    place: tuple[str, int, str],
+    quantity: str,
+    of: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]],
+    setting: WindowSetting | None,
+) -> Row:
+    """One figure: the mean over trials."""
+    device, cell, pipe = place
+    found = figure_of(of[0], run.sessions_of(of[1]))
+    return Row(
+        device, quantity, "mean", found.mean, UNITS[quantity], factors=replace(run.cells[cell], pipe=pipe or None),
+        cell=cell, probes=len(of[0]), clock="TAI", source="" if quantity in OF_PROBES else "user", setting=setting,
+        sessions=found.sessions,
+    )  # fmt: skip
+
+
+def unfilled(bases: Mapping[Key, Baseline]) -> Iterator[Finding]:
+    """Trains that passed whole: the rate is the train's, and the path's may be higher."""
+    found: dict[Place, float] = {}
+    for (device, _, _), base in bases.items():
+        if base.passed >= PASSED:
+            found[Place(device, None)] = max(found.get(Place(device, None), 0.0), base.passed)
+    if found:
+        places, passed = worst_first(found)
+        said = f"{percent(passed)} of a train of full packets passed: the bottleneck's rate is higher than the train's"
+        yield Finding("path_not_filled", said, passed, places)
+
+
+def headline(rows: Sequence[Row]) -> Row | None:
+    """The throughput of the fewest connections with the window nearest to the product."""
+    known = [(row, row.setting) for row in rows if row.quantity == "throughput"]
+    several = [(row, of) for row, of in known if isinstance(of, WindowSetting)]
+    return min(several, key=lambda one: (one[1].flows, abs(np.log(one[1].window))), default=(None, None))[0]
+
+
+def sentence(rows: Sequence[Row], head: Row | None) -> str:
+    """The baseline of the headline's path, its throughput, and the three metrics of its window."""
+    if head is None:
+        return "No transfer was measured with a baseline"
+    of = head.setting
+    assert isinstance(of, WindowSetting)
+    base = {row.quantity: row.value.estimate for row in rows
+            if row.setting is None and (row.device, row.factors.pipe) == (head.device, head.factors.pipe)}  # fmt: skip
+    own = {row.quantity: row.value for row in rows if row.setting == of and row.device == head.device
+           and row.cell == head.cell}  # fmt: skip
+    told = (
+        f"Over {head.device}, whose bandwidth-delay product is {fixed(base['bandwidth_delay_product'] / 1e3, 1)} kB "
+        f"({fixed(base['bottleneck_rate'] / 1e6, 1)} Mbit/s times {fixed(base['baseline_rtt'] / 1e6, 1)} ms), "
+        f"{counted(of.flows, 'connection')} with a window of {of.window:g} of it {'get' if of.flows > 1 else 'gets'} "
+        f"{fixed(head.value.estimate / 1e6, 1)} Mbit/s{ends(head.value)}{over_beds(head)}"
+    )
+    more = [f"{said} {shown(own[name].estimate)}" for name, said, shown in METRICS if name in own]
+    return f"{told}; {', '.join(more)}" if more else told
+
+
+METRICS = (
+    ("transfer_time_ratio", "transfer time ratio", lambda value: fixed(value, 2)),
+    ("efficiency", "TCP efficiency", percent),
+    ("buffer_delay", "buffer delay", percent),
+)
+
+
+def ends(value: Interval) -> str:
+    """The interval of a rate."""
+    if value.low is None or value.high is None:
+        return ""
+    return f" (95 % CI {fixed(value.low / 1e6, 1)} to {fixed(value.high / 1e6, 1)})"
+
+
+def tested(name: str, rows: Sequence[Row]) -> list[Outcome]:
+    """Whether throughput is the lesser of window over RTT and rate, by device: with every window, to within 5 %."""
+    if name != HYPOTHESIS:
+        return [inconclusive(name, "not tested: no such hypothesis is known")]
+    devices: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        if row.quantity == "throughput_ratio":
+            devices[row.device].append(row)
+    if not devices:
+        return [inconclusive(name, "not tested: no transfer was measured with a baseline")]
+    return [judged(name, device, own) for device, own in devices.items()]
+
+
+def judged(name: str, device: str, own: Sequence[Row]) -> Outcome:
+    """The outcome for one device: the window that rejects it, or the one that deviates most, decides."""
+    each = [(against(row.value, 1.0, MARGIN), row) for row in own]
+    rejecting = [one for one in each if one[0] == "rejected"] or [one for one in each if one[0] != "supported"]
+    outcome, row = max(rejecting or each, key=lambda one: abs(one[1].value.estimate - 1))
+    of = row.setting
+    assert isinstance(of, WindowSetting)
+    said = (
+        f"{counted(of.flows, 'connection')} with a window of {of.window:g} of the product: throughput is "
+        f"{fixed(row.value.estimate, 3)} times the lesser of window over baseline RTT and rate less headers; of "
+        f"{counted(len(own), 'cell')} this deviates most"
+    )
+    return Outcome(name, outcome, said, device, margin=MARGIN, shown=row.value, unit="1", expected=1.0)
