@@ -42,6 +42,7 @@ WITHOUT_HEADLINE = {
     "short-flows": "its headline is a completion time over one path, scattered between beds: nothing is subtracted",
     "tcp-perturbation": "its headline is the outcome of tests, with intervals for figures that are chosen by them",
     "tcp-truth": "its headline is how many of many checks agree",
+    "tcp-windows": "its headline is what was counted over one path, scattered between beds: nothing is subtracted",
     "variance": "its headline is standard deviations, whose intervals are not symmetric about them",
 }
 """Methods without a budget, and why."""

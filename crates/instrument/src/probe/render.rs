@@ -56,7 +56,6 @@ pub fn json(request: &Request, measured: &Measured, found: &[Found], place: &Pla
     let Measured { block, probes, .. } = measured;
     let figures = Figures::of(measured);
     let counts = block.counts;
-    let arrivals = || probes.iter().filter_map(|probe| probe.reply.map(|reply| reply.arrival.at));
     let mut told = place.json();
     let own = json!({
         "wait": block.wait,
@@ -79,8 +78,6 @@ pub fn json(request: &Request, measured: &Measured, found: &[Found], place: &Pla
         "started_ns": block.started,
         "ended_ns": block.ended,
         "elapsed_ns": block.ended_raw - block.started_raw,
-        "first_arrival_ns": arrivals().min(),
-        "last_arrival_ns": arrivals().max(),
         "sent": counts.sent,
         "received": counts.received,
         "lost": counts.lost,

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 TIMESTAMPS_BYTES = 12
 """Of TCP's options in each segment, as Linux has them by default."""
 
+FCS_BYTES = 4
 LEAST_SEGMENTS = 2
 """Of a window: with one, every segment would wait for a delayed acknowledgement."""
 
@@ -68,7 +69,7 @@ class Transfers(Bench):
         session.log("window-trial", block=trial.block, cell=trial.cell, device=trial.device, round=trial.round,
                     factors=asdict(factors), **told)  # fmt: skip
         if factors.what != TRANSFER:
-            self.found[trial.device, factors.pipe, factors.what] = baseline_of(factors.what, answer)
+            self.found[trial.device, factors.pipe, factors.what] = baseline_of(factors, answer)
         time.sleep(self.asked.pause_ns / 1e9)
 
     def _transfer(self, trial: Trial[Windowed]) -> dict[str, Any]:
@@ -101,16 +102,16 @@ def window_bytes(factors: Windowed, product_bytes: float, segment_bytes: int) ->
     return max(LEAST_SEGMENTS, round(segments)) * segment_bytes
 
 
-def baseline_of(what: str, answer: dict[str, Any]) -> float:
+def baseline_of(factors: Windowed, answer: dict[str, Any]) -> float:
     """The mean round trip in ns, or the bits a second at which a train's frames without FCS came back."""
-    if what != RATE:
+    if factors.what != RATE:
         if not answer["rtt"]:
             raise DoubtfulError(f"no probe of block {answer['block']} was answered: the path has no baseline")
         return float(answer["rtt"]["mean_ns"])
     first, last = answer["first_arrival_ns"], answer["last_arrival_ns"]
     if not first or last <= first:
         raise DoubtfulError(f"no train of block {answer['block']} came back: the path has no baseline")
-    return (answer["received"] - 1) * (answer["response_frame_bytes"] - 4) * 8e9 / (last - first)
+    return (answer["received"] - 1) * (factors.response_frame_bytes - FCS_BYTES) * 8e9 / (last - first)
 
 
 @contextmanager
