@@ -1,4 +1,4 @@
-"""Method "tcp-windows": what TCP gets from a path by its window, and the metrics of RFC 6349, section 4.
+"""Method "tcp-windows": what TCP gets from a path by its window, and the metrics of RFC 6349.
 
 A trial gives one value of each figure, and a figure is the mean over trials, with Student's interval over sessions
 (over rounds, where the run has one bed). The baseline is that of the trial's round.
@@ -106,7 +106,7 @@ def study(run: Run) -> Study:
 def baselines(run: Run, told: Mapping[int, dict[str, Any]]) -> dict[Key, Baseline]:
     """The baseline of each path in each round that has both of its trials."""
     probes = {int(block): frame for (block,), frame in run.measured.partition_by("block", as_dict=True).items()}
-    links = links_of(run)
+    links, bytes_of = links_of(run), dict(run.blocks.select("block", "response_frame_bytes").iter_rows())
     blocks: dict[Key, dict[str, int]] = defaultdict(dict)
     for block, entry in told.items():
         if entry["factors"]["what"] != "transfer" and block in probes:
@@ -117,7 +117,8 @@ def baselines(run: Run, told: Mapping[int, dict[str, Any]]) -> dict[Key, Baselin
             continue
         idle, train = probes[own["rtt"]], probes[own["rate"]]
         link = links.get(own["rate"], {}).get("up")
-        rate = rate_of(train, 0.0 if link is None else link.overhead_bytes)
+        frame = float(bytes_of[own["rate"]] - FCS_BYTES) + (0.0 if link is None else link.overhead_bytes)
+        rate = rate_of(train, frame)
         rtt = idle["rtt"].drop_nulls().cast(pl.Float64).to_numpy()
         if rate is not None and len(rtt):
             passed = 1 - train["arrival_ns"].null_count() / train.height
@@ -131,13 +132,12 @@ def key_of(entry: dict[str, Any]) -> Key:
     return str(entry["device"]), str(entry["factors"]["pipe"]), int(entry["round"])
 
 
-def rate_of(train: pl.DataFrame, overhead_bytes: float) -> float | None:
+def rate_of(train: pl.DataFrame, frame_bytes: float) -> float | None:
     """Bits of frames a second from the first answer of a train to its last: the bottleneck is never idle between."""
     arrivals = train["arrival_ns"].drop_nulls().cast(pl.Float64).to_numpy()
     if len(arrivals) < 2 or arrivals.max() <= arrivals.min():
         return None
-    frame = float(train["response_frame_bytes"][0]) - FCS_BYTES + overhead_bytes
-    return float((len(arrivals) - 1) * frame * 8e9 / (arrivals.max() - arrivals.min()))
+    return float((len(arrivals) - 1) * frame_bytes * 8e9 / (arrivals.max() - arrivals.min()))
 
 
 def without_trains(run: Run, told: Mapping[int, dict[str, Any]]) -> Run:
@@ -199,7 +199,7 @@ def limited(readings: pl.DataFrame) -> dict[str, float]:
 
 
 def metrics(connections: Sequence[dict[str, Any]], readings: pl.DataFrame, achievable_bps: float) -> dict[str, float]:
-    """Transfer time ratio and efficiency of a whole transfer, its start-up included (RFC 6349, sections 4.1, 4.2)."""
+    """Transfer time ratio and efficiency of a whole transfer, its start-up included (RFC 6349)."""
     began, ended = min(one["started_ns"] for one in connections), max(one["ended_ns"] for one in connections)
     moved = sum(int(one["moved_bytes"]) for one in connections)
     last = readings.group_by("local").agg(pl.col("sent_bytes", "retransmitted_bytes").last()).drop_nulls()

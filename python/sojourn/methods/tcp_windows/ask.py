@@ -1,7 +1,7 @@
 """Method "tcp-windows": which windows, of how many connections, over which paths, and how a path's baseline is taken.
 
 Each round begins with the baseline of every path: the round-trip time of the idle path, and the bottleneck's rate by a
-train of full packets above it (RFC 6349, section 3.2). The windows of the round's transfers are shares of the product.
+train of full packets above it (RFC 6349). The windows of the round's transfers are shares of the product.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ def baseline(run: Run) -> Table:
     note = (
         "RTT: mean round trip over the idle path. Rate: bits of frames without FCS a second, from the first answer to "
         "the last of a train of full packets that is faster than the bottleneck. Product: RTT times rate; the smallest "
-        "window that fills the path (RFC 6349, sections 3.2 and 3.3)."
+        "window that fills the path (RFC 6349)."
     )
     return Table("baseline", "Baseline", tuple(columns), tuple(rows), note)
 
@@ -127,7 +127,7 @@ def metrics(run: Run) -> Table:
             entries += [number(one), interval(one)]
         rows.append((*place_of(of["throughput"]), *entries))
     note = (
-        "RFC 6349, section 4. Transfer time ratio = actual transfer time / ideal transfer time; the ideal one is that "
+        "Transfer time ratio = actual transfer time / ideal transfer time; the ideal one is that "
         "of the same data at the rate less headers, and the actual one includes slow start. TCP efficiency = "
         "(transmitted bytes - retransmitted bytes) / transmitted bytes. Buffer delay = (average RTT during the "
         "transfer - baseline RTT) / baseline RTT."
