@@ -217,10 +217,12 @@ def test_a_round_that_is_not_whole_owes_its_baseline_too(tmp_path: Path) -> None
     """The bed that goes on with a round has no baseline yet: windows would be made of another bed's."""
     folder = made_up(tmp_path / "run", Truth())
     plan = load_plan("tcp-methodology", sets=list(SETS))
-    for path in folder.records.glob("tcp_readings-*"):
-        sent = pl.read_ipc_stream(path).with_columns(who=pl.lit("a"))
-        received = sent.with_columns(who=pl.lit("b"), role=pl.lit("receive"))
-        write_table(path, "tcp_readings", pl.concat([sent, received]))
+    for path in list(folder.records.glob("tcp_readings-*")):
+        sent = pl.read_ipc_stream(path).with_columns(pl.col("role").cast(pl.String))
+        for host, role in (("a", "send"), ("b", "receive")):
+            name = path.name.replace("readings-", f"readings-{host}-")
+            write_table(path.with_name(name), "tcp_readings", sent.with_columns(role=pl.lit(role)))
+        path.unlink()
     trials = plan.expand()
     assert whole_trials(folder, plan) == {one.block for one in trials}
     gone = next(one for one in trials if one.round == 1 and one.purpose == "measure")

@@ -76,6 +76,7 @@ NO_DECISIONS = {
         methods.short_flows.show: MILLION
         methods.tcp_load.analyse.trials: MINUTE_NS
         methods.tcp_load.show: MILLION
+        methods.tcp_windows.show: MEASURES
         methods.tcp_perturbation.show: OBSERVABLES
         methods.tcp_truth.analyse.cubic: K_UNIT
     """,
