@@ -191,9 +191,7 @@ def test_throughput_a_tenth_below_the_formula_rejects_the_hypothesis(tmp_path: P
     assert [one["outcome"] for one in verdict["hypotheses"]] == ["rejected"]
 
 
-@pytest.mark.parametrize(
-    ("truth", "name"), [(Truth(passed=1.0), "path_not_filled"), (Truth(missing=2), "incomplete")]
-)
+@pytest.mark.parametrize(("truth", "name"), [(Truth(passed=1.0), "path_not_filled"), (Truth(missing=2), "incomplete")])
 def test_what_is_wrong_is_found(truth: Truth, name: str, tmp_path: Path) -> None:
     verdict, _ = judged(made_up(tmp_path / "run", truth))
     assert name in {one["name"] for one in verdict["findings"]}
