@@ -1,4 +1,4 @@
-"""Method "tcp-windows": a path that obeys min(rate, window/RTT) gives that throughput, the RFC's metrics, "supported"."""
+"""Method "tcp-windows": a path that obeys min(rate, window/RTT) gives that throughput and the RFC's metrics."""
 
 from __future__ import annotations
 
