@@ -205,8 +205,11 @@ mod tests {
         passing.go_on(|_| Ok(())).expect("nothing is written");
     }
 
-    /// What became of all, once it has ended: matches in their order, and who was not matched.
-    fn told(mut passing: Passing, until: i64) -> (Vec<Crossing>, Vec<(u64, bool)>, [u64; 2], u64) {
+    /// Matches in their order, who was not matched and whether unexpected, frames seen each way, late ones.
+    type Told = (Vec<Crossing>, Vec<(u64, bool)>, [u64; 2], u64);
+
+    /// What became of all, once it has ended.
+    fn told(mut passing: Passing, until: i64) -> Told {
         passing.close(until);
         begin(&mut passing);
         passing.end(|_| Ok(())).expect("nothing is written");
