@@ -79,7 +79,8 @@ schema: ## write again the JSON file that Python reads the tables of crates/reco
 docs: ## write again the generated pages (commands, records, studies), then build the site of docs/: build/site/index.html
 	@scripts/setup.sh test
 	$(BIN)/python scripts/generate_reference.py
-	$(BIN)/python scripts/make_site.py
+	$(BIN)/python -m scripts.make_gallery
+	$(BIN)/python -m scripts.make_site
 
 drawing: ## draw the modules with their layers again, in ARCHITECTURE.md
 	@scripts/setup.sh test
