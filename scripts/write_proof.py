@@ -151,7 +151,9 @@ def is_of(build: Path, log: Path, told: dict[str, Any], of: str) -> bool:
     made = subprocess.run(
         ["git", "-C", str(build.parent), "log", "-1", "--format=%ct"], capture_output=True, text=True, check=False
     )
-    return made.returncode == 0 and log.stat().st_mtime >= int(made.stdout)
+    # The folder may have gone on to another commit while the suite ran: it is of the commit that it began on.
+    began = log.stat().st_mtime - (seconds_of(log.read_text(errors="replace")) or 0)
+    return made.returncode == 0 and began >= int(made.stdout)
 
 
 def counts_of(text: str) -> dict[str, int]:
