@@ -4,7 +4,7 @@
 export CI=1 # what is skipped is not proven, so it fails
 rm -rf build/verdicts
 export SOJOURN_PROOF=$PWD/build/proof/figures # where tests record figures for the proof page
-.venv/bin/python -m scripts.write_proof --begin
+.venv/bin/python -m scripts.write_proof --begin || exit 1
 
 suite proof-cargo .venv/bin/python scripts/cargo_tests.py --ignored
 suite proof-properties env PROPTEST_CASES=2000 .venv/bin/python scripts/cargo_tests.py --properties

@@ -16,6 +16,8 @@ from typing import Literal
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = "SOJOURN_PROOF"
+WRITTEN = ("README.md", "docs/reference/proof.md", "docs/reference/proof.json")
+"""What scripts/write_proof.py writes; scripts/parts.sh leaves them out of the commit as well."""
 
 Kind = Literal["coverage", "truths", "alarms", "kills", "soak", "bare"]
 KINDS: dict[Kind, dict[str, str]] = {
@@ -45,7 +47,12 @@ def record(kind: Kind, what: str, test: str, numbers: dict[str, float]) -> None:
 
 @cache
 def commit(folder: Path) -> str:
-    """The commit that a checkout stands at, `-dirty` behind it where files differ; empty where git knows none."""
-    argv = ["git", "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=12", "--exclude", "*"]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False)
-    return done.stdout.strip()
+    """The commit that a checkout stands at, `-dirty` behind it where files differ; empty where git knows none.
+
+    What a proof itself writes does not count: the page, its facts, README.
+    """
+    git = ["git", "-C", str(folder)]
+    done = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=False)
+    argv = [*git, "diff", "--quiet", "HEAD", "--", ".", *(f":(top,exclude){one}" for one in WRITTEN)]
+    differs = subprocess.run(argv, capture_output=True, check=False).returncode == 1
+    return f"{done.stdout.strip()}{'-dirty' if differs else ''}"

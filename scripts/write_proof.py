@@ -4,7 +4,7 @@
 (scripts/proof_figures.py), the verdicts of the studies, and what guests with other kernels were found to do; it keeps
 them in docs/reference/proof.json, of which the page and the README's lines are laid out. What did not run on the
 proof's commit is "not run". `--begin` opens a proof: which machine, which commit. `--check` changes nothing, and is
-status 1 where the page or the README is not what proof.json says. Runs no test.
+status 1 where the page or the README is not what proof.json says; `--lay-out` writes them from it. Runs no test.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from scripts.proof_figures import commit
-from scripts.proof_page import page, with_lines
+from scripts.proof_page import NOT_RUN, page, with_lines
 from sojourn.bed.machine import stable
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -39,19 +39,26 @@ def main() -> int:
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--begin", action="store_true", help="a proof begins: which machine, and which commit")
     which.add_argument("--check", action="store_true", help="change nothing; exit 1 if page or README is stale")
+    which.add_argument("--lay-out", action="store_true", help="write page and README from the facts that are there")
     parser.add_argument("--build", type=Path, default=ROOT / "build", help="the folder that the proof ran in")
     asked = parser.parse_args()
     if asked.begin:
         begin(asked.build)
         return 0
-    if not asked.check:
-        if not asked.build.is_dir():
-            print(
-                f"write_proof: {asked.build} is no folder: run `make proof`, or name one with --build", file=sys.stderr
-            )
-            return 2
-        (ROOT / FACTS).write_text(json.dumps(collected(asked.build.resolve()), indent=1, ensure_ascii=False) + "\n")
-    return laid_out(ROOT, check=asked.check)
+    if asked.check or asked.lay_out:
+        return laid_out(ROOT, check=asked.check)
+    if not asked.build.is_dir() or not has_proof(facts := collected(asked.build.resolve())):
+        print(
+            f"write_proof: {asked.build} holds no proof: run `make proof`, or name a folder by --build", file=sys.stderr
+        )
+        return 2
+    (ROOT / FACTS).write_text(json.dumps(facts, indent=1, ensure_ascii=False) + "\n")
+    return laid_out(ROOT, check=False)
+
+
+def has_proof(facts: dict[str, Any]) -> bool:
+    """Whether a suite of the proof ran."""
+    return any(one["outcome"] != NOT_RUN for one in facts["suites"] if one["name"].startswith("proof-"))
 
 
 def begin(build: Path) -> None:
@@ -70,7 +77,7 @@ def laid_out(root: Path, *, check: bool) -> int:
     texts = {PAGE: page(facts), README: with_lines((root / README).read_text(), facts)}
     stale = [path for path, text in texts.items() if not (root / path).exists() or (root / path).read_text() != text]
     for path in stale:
-        print(f"{'stale, run `.venv/bin/python -m scripts.write_proof`' if check else 'written'}: {path}")
+        print(f"{'stale, run `.venv/bin/python -m scripts.write_proof --lay-out`' if check else 'written'}: {path}")
         if not check:
             (root / path).write_text(texts[path])
     return 1 if check and stale else 0

@@ -122,6 +122,8 @@ def test_searches_verdicts_kernels_and_figures_stand_in_the_page(build: Path, mo
     monkeypatch.setattr(proof_figures, "commit", lambda _: COMMIT)
     proof_figures.record("coverage", "mean of pairs", "a::b[1]", {"held": 1890, "of": 2000})
     proof_figures.record("coverage", "mean of pairs", "a::b[2]", {"held": 1920, "of": 2000})
+    proof_figures.record("coverage", "a device of infinite variance: a known limit", "a::e", {"held": 1400, "of": 2000})
+    proof_figures.record("coverage", "next run's mean", "a::f", {"held": 1500, "of": 2000})
     proof_figures.record("kills", "runs of a study", "a::c", {"kills": 12})
     monkeypatch.setattr(proof_figures, "commit", lambda _: "another")
     proof_figures.record("kills", "runs of a study", "a::d", {"kills": 700})
@@ -138,9 +140,8 @@ def test_searches_verdicts_kernels_and_figures_stand_in_the_page(build: Path, mo
         assert f"{line}\n" in text, text
     lines = with_lines(f"a\n{BEGIN}\nold\n{END}\nb\n", facts)
     assert "old" not in lines
-    assert "95.2 % of simulated runs in the median of 2 cases, in 94.5 % in the worst" in " ".join(lines.split())
-    assert "2 of 8 suites" not in lines
-    assert "3 of 8 suites ran to their end; 16 tests passed, 0 failed" in " ".join(lines.split())
+    assert "95.2 % of simulated runs in the median of the proof's 2 cases, in 94.5 %" in " ".join(lines.split())
+    assert "2 of 8 suites passed, 1 failed, 5 did not run to their end; 16 tests passed" in " ".join(lines.split())
 
 
 def test_what_was_not_recorded_is_told_from_what_did_not_run(build: Path) -> None:
@@ -171,6 +172,30 @@ def test_a_page_or_a_readme_that_was_edited_by_hand_fails_the_check(
         assert write_proof.laid_out(tmp_path, check=True) == 1
         assert f": {path}\n" in capsys.readouterr().out
         write(tmp_path / path, whole)
+
+
+def test_a_folder_without_a_proof_leaves_the_facts_alone(build: Path) -> None:
+    assert not write_proof.has_proof(write_proof.collected(build))
+    ran(build, "pytest", "=== 9 passed in 3.00s ===\n")
+    assert not write_proof.has_proof(write_proof.collected(build))
+    ran(build, "proof-pytest", "=== 9 passed in 3.00s ===\n")
+    assert write_proof.has_proof(write_proof.collected(build))
+
+
+def test_what_a_proof_writes_makes_no_other_commit_of_it(tmp_path: Path) -> None:
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b"]
+    write(tmp_path / "README.md", "a")
+    write(tmp_path / "other", "a")
+    for words in (["init", "-q"], ["add", "-A"], ["commit", "-q", "-m", "one"]):
+        subprocess.run([*git, *words], check=True)
+    clean = proof_figures.commit(tmp_path)
+    assert len(clean) == 12
+    parts = f"cd {tmp_path}; eval \"$(sed -n '/^commit() {{/,/^}}/p' {ROOT}/scripts/parts.sh)\"; commit"
+    for path, said in (("README.md", clean), ("other", f"{clean}-dirty")):
+        write(tmp_path / path, "b")
+        proof_figures.commit.cache_clear()
+        assert proof_figures.commit(tmp_path) == said
+        assert subprocess.run(["bash", "-c", parts], capture_output=True, text=True, check=True).stdout == said
 
 
 def test_a_figure_is_written_under_a_proof_alone_and_has_the_numbers_of_its_kind(
