@@ -181,7 +181,7 @@ def kills_table(facts: Facts) -> str:
         for what, several in of_kind(facts, "kills").items()
     ]
     about = (
-        "Killed by SIGKILL at random moments, with nothing left behind that the test looks for: processes in all rows;\n"
+        "Killed by SIGKILL at random moments, with nothing left behind that the test looks for: processes;\n"
         "where a bed stands, also interfaces and namespaces. A kill that left something is a failed test above."
     )
     shown = unless_none(facts, rows, ("what", "cases", "kills"), ["proof-net", "proof-alone"])
@@ -270,7 +270,7 @@ def sentences(facts: Facts) -> Iterator[str]:
     if shares := [held(one) for several in cases.values() for one in several]:
         yield (
             f"Intervals of 95 % held the truth in {percent(median(shares))} of simulated runs in the median of the "
-            f"proof's {len(shares)} cases, in {percent(min(shares))} in the worst of them (known limits are on the page)."
+            f"proof's {len(shares)} cases, in {percent(min(shares))} in the worst (known limits are on the page)."
         )
     yield "[All figures](docs/reference/proof.md)."
 
