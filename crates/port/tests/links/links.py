@@ -20,7 +20,12 @@ INGRESS, EGRESS, XDP_HOOK, TCX_INGRESS, TCX_EGRESS = 0, 1, 37, 46, 47
 # Of a program of each hook: its type, and the verdict that lets everything pass.
 PASSING = {INGRESS: (8, 1), EGRESS: (8, 1), XDP_HOOK: (6, 2), TCX_INGRESS: (3, 0), TCX_EGRESS: (3, 0)}
 # Links of each kind that may be asked for, by the hooks that they may hang on; of a cgroup, any.
-KINDS = {"xdp": (XDP, [XDP_HOOK]), "tcx-in": (TCX, [TCX_INGRESS]), "tcx-out": (TCX, [TCX_EGRESS]), "cgroup": (CGROUP, [])}
+KINDS = {
+    "xdp": (XDP, [XDP_HOOK]),
+    "tcx-in": (TCX, [TCX_INGRESS]),
+    "tcx-out": (TCX, [TCX_EGRESS]),
+    "cgroup": (CGROUP, []),
+}
 libc = ctypes.CDLL(None, use_errno=True)
 
 
