@@ -75,6 +75,8 @@ def test_the_demo_runs_from_nothing(system: Path, user: str) -> None:
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert "Verdict: " in done.stdout
     again = within(system, demo if user == "root" else f"su plain -c '{demo}'")
+    assert again.returncode == 0, again.stdout[-3000:] + again.stderr[-3000:]
+    assert "Verdict: " in again.stdout
     assert "installing" not in again.stdout
 
 
