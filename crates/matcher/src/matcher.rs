@@ -117,6 +117,7 @@ impl Matcher {
         for (matcher, way) in [(&mut self.forward, Way::Forward), (&mut self.backward, Way::Backward)] {
             matcher.lies_within(None, Some(to));
             matcher.advance(to, &mut |outcome| sink(way, outcome));
+            matcher.goes_on();
         }
     }
 

@@ -230,7 +230,11 @@ impl Session {
         }
         match self.take_some() {
             Ok(true) => Ok(None),
-            Ok(false) => Ok(self.sleep(until.min(rest).min(self.look_at) - now, wake)?.map(Why::Gone)),
+            Ok(false) => {
+                // Who asks read the clock earlier than this: until when to rest may have passed.
+                let span = (until.min(rest).min(self.look_at) - now).max(Nanos::ZERO);
+                Ok(self.sleep(span, wake)?.map(Why::Gone))
+            }
             Err(why) => Ok(Some(why)),
         }
     }

@@ -178,11 +178,12 @@ impl Input {
         }
     }
 
-    /// Takes what an open tap shows; returns whether its time is earlier than `shown`, until when the tap had shown all.
-    pub fn show(&mut self, row: &Tapped, shown: i64) -> bool {
-        let Some(packet) = of_row(row, &mut self.told) else { return false };
+    /// Takes what an open tap shows; returns whether its time is earlier than `shown`, until when the tap had shown all. `None` of a
+    /// frame that has nothing to be matched by, and waits for nothing.
+    pub fn show(&mut self, row: &Tapped, shown: i64) -> Option<bool> {
+        let packet = of_row(row, &mut self.told)?;
         self.begun.push_back(packet);
-        packet.time < shown
+        Some(packet.time < shown)
     }
 
     /// Says how many packets an open tap has dropped.

@@ -4,6 +4,7 @@
 mod passing;
 mod progress;
 
+use std::io::{self, Write};
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering;
 
@@ -126,11 +127,13 @@ impl Live<'_> {
             output.write(pairs, 1)?;
         }
         let told = progress::json((now - self.from).0, inputs, pairs, &dropped);
-        if self.asked.json {
-            eprintln!("{told}");
+        let mut screen = io::stderr().lock();
+        // Nobody may read it any more; the match goes on.
+        let _ = if self.asked.json {
+            writeln!(screen, "{told}")
         } else {
-            eprintln!("{}: {}", crate::program(), progress::text(&told));
-        }
+            writeln!(screen, "{}: {}", crate::program(), progress::text(&told))
+        };
         Ok(())
     }
 

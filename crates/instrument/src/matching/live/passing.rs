@@ -39,7 +39,10 @@ impl Passing {
         let [from, until] = self.open;
         for row in rows {
             if (from..until).contains(&row.at.at.0) {
-                self.late += u64::from(self.inputs[place].show(&row, self.shown[place]));
+                match self.inputs[place].show(&row, self.shown[place]) {
+                    Some(is_late) => self.late += u64::from(is_late),
+                    None => self.shown[place] = self.shown[place].max(row.at.at.0 - SLACK),
+                }
             } else {
                 self.outside += 1;
             }
@@ -294,6 +297,28 @@ mod tests {
         assert!(!passing.waits());
         let counts = passing.pairs()[0].counts(Way::Forward);
         assert_eq!((counts.lost, counts.lost_at_end, counts.pending), (1, 0, 0));
+    }
+
+    #[test]
+    fn what_is_lost_within_a_batch_that_is_longer_than_the_window_was_not_lost_at_the_end() {
+        let mut passing = taps();
+        let lost = (1..=20).map(|number| row(number * WINDOW / 2, number.unsigned_abs(), "in"));
+        passing.take(0, lost, Some(20 * WINDOW));
+        passing.take(1, [].into_iter(), Some(20 * WINDOW));
+        go_on(&mut passing);
+        let counts = passing.pairs()[0].counts(Way::Forward);
+        assert_eq!((counts.lost, counts.lost_at_end), (20, 0));
+    }
+
+    #[test]
+    fn a_tap_that_shows_only_what_cannot_be_matched_holds_nobody_up() {
+        let mut passing = taps();
+        passing.take(0, [row(MS, 7, "in")].into_iter(), Some(3 * WINDOW));
+        go_on(&mut passing);
+        assert!(passing.waits());
+        passing.take(1, [Tapped { digest: None, ..row(3 * WINDOW, 0, "out") }].into_iter(), None);
+        go_on(&mut passing);
+        assert!(!passing.waits());
     }
 
     #[test]
