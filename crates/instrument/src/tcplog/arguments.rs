@@ -5,11 +5,13 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use sojourn_emulate::config::units;
+use sojourn_tcplog::flight::Keep;
 use sojourn_tcplog::spool::LEAST_LIMIT;
 use sojourn_time::Nanos;
 use sojourn_time::text::time;
 
 use super::log_options::LogOptions;
+use super::recorder;
 
 /// What to do with a log of TCP's state.
 #[derive(Debug, Subcommand)]
@@ -82,11 +84,14 @@ const KERNEL: &str = "In the kernel";
 /// What is kept back until a flow ends badly.
 #[derive(Clone, Debug, Default, Args)]
 pub struct FlightArguments {
-    /// Flight recorder: keep the last N samples of each flow, and write them only after one of the events of --flight-on
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
-    pub flight: Option<u32>,
-    /// Events that write them: rto, reset, loss
-    #[arg(long, value_name = "EVENTS", requires = "flight", value_delimiter = ',', default_value = "rto,reset,loss")]
+    /// Flight recorder: keep the last N samples of each flow, or those of the last SPAN (5s), and write them only at one of the
+    /// triggers of --flight-on, with half as much after it. All flows together have 256 MiB, some 700,000 samples: beyond it the
+    /// flows that have been silent for longest are discarded, then the oldest samples
+    #[arg(long, value_name = "N|SPAN", value_parser = recorder::keep)]
+    pub flight: Option<Keep>,
+    /// What triggers: rto, reset, loss; 'rtt>20ms' (smoothed), 'rtt-last>20ms' (measured last), 'cwnd<10' (segments), each once
+    /// whenever a flow's value crosses it
+    #[arg(long, value_name = "TRIGGERS", requires = "flight", value_delimiter = ',', default_value = "rto,reset,loss")]
     pub flight_on: Vec<String>,
 }
 

@@ -106,6 +106,7 @@ pub fn close(drain: Drain, place: &Place, end: End) -> anyhow::Result<Closed> {
         "events_full": ended.account.events_full,
         "missing": ended.missing,
         "not_run": ended.not_run,
+        "flight_triggers": ended.triggers,
         "logger_cpu_s": seconds(took),
         "duration_s": seconds(lasted),
         "command_status": end.command_status,

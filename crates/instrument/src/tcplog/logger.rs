@@ -20,7 +20,7 @@ use sojourn_time::{Clock, HostClock, Nanos, Time};
 use super::asked::Asked;
 use super::log_options::LogOptions;
 use super::programs::{Facts, Programs};
-use super::show;
+use super::{recorder, show};
 
 /// A flow is looked at for so long after its socket went away: what is under way comes and is counted.
 const GRACE: Nanos = Nanos::seconds(1);
@@ -119,6 +119,8 @@ pub struct Ended {
     pub flow_list: Vec<String>,
     /// How often programs were left out by the kernel, by name.
     pub not_run: Value,
+    /// How often the flight recorder had a trigger, by name; null: there is none.
+    pub triggers: Value,
     pub failed: Option<SpoolError>,
     pub interruption: Option<Interruption>,
 }
@@ -425,6 +427,7 @@ impl Logger {
             "flows": flows + self.gone_flows,
             "flows_open": flows - ended,
             "not_run": self.not_run()?,
+            "flight_triggers": recorder::fired(self.flight.as_ref()),
             "careful": self.facts.refusal,
             "failed": self.failed.as_ref().map(SpoolError::to_string),
             "interruption": self.interruption,
@@ -489,6 +492,7 @@ impl Logger {
             flows,
             flow_list,
             not_run,
+            triggers: recorder::fired(self.flight.as_ref()),
             account,
             is_still,
             records,

@@ -15,6 +15,7 @@ mod log_options;
 mod logger;
 mod open;
 mod programs;
+mod recorder;
 mod recover;
 mod run;
 mod serve;

@@ -19,7 +19,7 @@ use super::child::{self, Companion, Prepared};
 use super::close::{End, FULL, LIMITED, Place, REMOVED, UNWRITTEN, close};
 use super::drain::Drain;
 use super::logger::Logger;
-use super::{folder, open, show};
+use super::{folder, open, recorder, show};
 use crate::caller;
 use crate::control::Control;
 use crate::failure::CommandFailed;
@@ -40,7 +40,7 @@ const COMMAND_ENDED: &str = "command ended";
 /// When the request is wrong, the machine cannot, the log cannot be trusted, or COMMAND failed.
 pub fn run(asked: &Run) -> anyhow::Result<()> {
     child::check(&asked.command)?;
-    let flight = open::flight(&asked.flight)?;
+    let flight = recorder::flight(&asked.flight)?;
     let signal = place::stop_signal()?;
     let programs = open::open(&asked.attach, &asked.request)?;
     folder::refuse_one_in_use(&asked.out)?;
@@ -102,8 +102,7 @@ fn begin(asked: &Run, mut logger: Logger) -> anyhow::Result<(Logger, Control)> {
     options["flows"] = json!(asked.attach.flows);
     options["ring_bytes"] = json!(asked.attach.ring_bytes());
     options["log_limit"] = json!(asked.log_limit);
-    options["flight"] = json!(asked.flight.flight);
-    options["flight_on"] = json!(asked.flight.flight.map(|_| &asked.flight.flight_on));
+    [options["flight"], options["flight_on"]] = recorder::told(&asked.flight);
     let header = folder::header(logger.facts(), &options, (!command.is_empty()).then_some(command));
     let spool = Spool::create(&asked.out, &header.to_string())?;
     logger.spool_to(match asked.log_limit {
@@ -306,6 +305,7 @@ pub fn summary(footer: &Value) -> String {
     let (records, flows) = (grouped(number("records")), grouped(number("flows")));
     text.push_str(&format!("{records} records of {flows} flows in {lasted:.1} s{took}\n"));
     text.push_str(&format!("{law}\n"));
+    text.extend(show::triggered(footer));
     text.extend(show::not_run(footer));
     if let Some(warning) = footer["warning"].as_str() {
         text.push_str(&format!("! {warning}\n"));

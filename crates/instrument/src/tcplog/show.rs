@@ -182,6 +182,17 @@ pub fn not_run(told: &Value) -> Option<String> {
     ))
 }
 
+/// How often a flight recorder wrote what it held, in a line; `None`: there is none.
+pub fn triggered(told: &Value) -> Option<String> {
+    let kinds = told["flight_triggers"].as_object()?;
+    let of = |(name, often): (&String, &Value)| format!("{name} {}", grouped(often.as_u64().unwrap_or_default()));
+    let kinds = match kinds.is_empty() {
+        true => "none".to_owned(),
+        false => kinds.iter().map(of).collect::<Vec<_>>().join(", "),
+    };
+    Some(format!("triggers of the flight recorder: {kinds}\n"))
+}
+
 /// Why slower programs run than usual, in a line.
 pub fn fallback(refusal: &str) -> String {
     format!("the fallback programs run, which test for each field and cost more: {refusal}")
@@ -240,6 +251,14 @@ mod tests {
         assert_eq!(not_run(&json!({ "not_run": {} })), None);
         let told = not_run(&json!({ "not_run": { "state_set": 1_200, "reset_sent": 1 } })).unwrap();
         assert!(told.contains("(reset_sent 1, state_set 1,200)"), "{told}");
+    }
+
+    #[test]
+    fn what_triggered_a_flight_recorder_is_told() {
+        assert_eq!(triggered(&json!({ "flight_triggers": null })), None);
+        let of = |triggers: Value| triggered(&json!({ "flight_triggers": triggers })).unwrap();
+        assert_eq!(of(json!({})), "triggers of the flight recorder: none\n");
+        assert_eq!(of(json!({ "cwnd": 2, "rtt": 1_200 })), "triggers of the flight recorder: cwnd 2, rtt 1,200\n");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use sojourn_record::Origin;
-use sojourn_tcplog::flight::FlightOptions;
+use sojourn_tcplog::flight::{FlightOptions, Keep};
 use sojourn_tcplog::simulated::{NOTHING_ASKED, Setup, Simulated};
 use sojourn_tcplog::tables::{self, Converted};
 use sojourn_tcplog::{Prefix, Source, SourceError};
@@ -154,7 +154,7 @@ fn what_is_held_does_not_grow_with_the_flows_that_have_ended() {
 
 #[test]
 fn what_the_flight_recorder_forgot_is_not_held_either() {
-    let told = log("flight", Short::new(false), Some(Flight::new(FlightOptions::keeping(4))), 500);
+    let told = log("flight", Short::new(false), Some(Flight::new(FlightOptions::keeping(Keep::Samples(4)))), 500);
     lawful(&told);
     let forgotten = told.0.account.all.iter().map(|counters| counters.of(Disposition::Forgotten).packets).sum::<u64>();
     assert!(forgotten > 1_000, "{forgotten}");
