@@ -111,6 +111,17 @@ def run(  # noqa: PLR0913 - one for each option
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be measured, and how long.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="At most 60 s: the plan's own [quick] values.")] = False,
     full: Annotated[bool, typer.Option("--full", help="As published, however long: the plan's [full] values.")] = False,
+    until: Annotated[
+        str | None,
+        typer.Option(
+            metavar="±5%|±0.1us",
+            help="Go on with sessions until the headline's interval is at most so wide, each way.",
+        ),
+    ] = None,
+    budget: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Beside --until: begin no session that would last beyond this, such as 2h."),
+    ] = None,
     resume: Annotated[Path | None, typer.Option(metavar="RUN", help="Go on with an interrupted run.")] = None,
     no_report: Annotated[
         bool, typer.Option("--no-report", help="Analyse only; `sojourn report RUN` makes the report when it is wanted.")
@@ -129,6 +140,8 @@ def run(  # noqa: PLR0913 - one for each option
             "--out": out,
             "--quick": quick,
             "--full": full,
+            "--until": until,
+            "--budget": budget,
         }
         beside["--dry-run"] = dry_run
         folder = resumable(resume, [name for name, value in beside.items() if value])
@@ -139,7 +152,7 @@ def run(  # noqa: PLR0913 - one for each option
     if study is None:
         raise RequestError("no study is named: try `sojourn list`, then `sojourn run NAME`")
     if study == PUBLISHED:
-        beside = {"--set": sets, "--device": device, "--no-report": no_report}
+        beside = {"--set": sets, "--device": device, "--no-report": no_report, "--until": until, "--budget": budget}
         given = [name for name, value in beside.items() if value]
         if quick and full:
             raise RequestError("--quick beside --full: expected one of them")
@@ -159,7 +172,10 @@ def run(  # noqa: PLR0913 - one for each option
         return
     from sojourn.plan import load_plan
 
-    planned = partial(load_plan, study, sets=sets or [], quick=quick, full=full, backend=bed, devices=device or [])
+    ends = [f"study.{key}={value}" for key, value in (("until", until), ("budget", budget)) if value is not None]
+    planned = partial(
+        load_plan, study, sets=[*(sets or []), *ends], quick=quick, full=full, backend=bed, devices=device or []
+    )
     plan = planned()
     from sojourn.conduct import Screen, conduct, create_folder, folder_of, refuse_wrong_words, try_boxes
 

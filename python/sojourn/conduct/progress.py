@@ -62,6 +62,12 @@ class Screen:
             self._bar.add_task("measuring", total=total)
             self._bar.start()
 
+    def expect(self, total: int) -> None:
+        """Count on another number of trials in all from now on."""
+        self._total = max(total, self._done)
+        if self._bar:
+            self._bar.update(self._bar.task_ids[0], total=self._total)
+
     def step(self) -> None:
         """One block more."""
         self._done += 1
