@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from sojourn.analysis.look import looked
 from sojourn.analysis.stopping import ended
 from sojourn.conduct import Interrupted, Screen, conduct, create_folder, resume
 from sojourn.conduct import until as ending
@@ -188,6 +189,27 @@ def test_the_dry_run_says_what_ends_the_run() -> None:
     assert "leave --until away" in refused.stderr
 
 
+def test_doubts_of_a_run_that_goes_on_are_told_to_who_asks_for_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the plan asks for no interval; not after the last session, whose end says it."""
+    finding = {"name": "unsteady", "severity": "doubtful", "where": "bridge", "sentence": "it changed"}
+    looked: list[object] = []
+
+    def look(folder: RunFolder) -> dict[str, Any]:
+        looked.append(folder)
+        return {"doubtful": [finding]}
+
+    monkeypatch.setattr(ending, "look", look)
+    plan = load_plan("bridge-latency", backend="sim", sets=["bed.twins=false", *SMALL, "rounds=6", "bed.sessions=3"])
+    told: list[dict[str, Any]] = []
+    conduct(plan, create_folder(plan, tmp_path / "run"), Screen(io.StringIO(), on_doubt=told.append))
+    assert (len(looked), told) == (2, [finding, finding])
+    with Log(tmp_path / "log") as log:
+        ending.Until(plan, open_folder(tmp_path / "run"), log, Screen(io.StringIO())).after_session(12, 1)
+    assert len(looked) == 2
+
+
 def study_of(*log: dict[str, Any]) -> list[tuple[str, str]]:
     """The findings of a run with this log."""
     run: Any = SimpleNamespace(log=log, study={"until": "±5%"})
@@ -215,10 +237,22 @@ def real(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("real")
-def test_a_simulated_run_ends_by_the_interval_of_its_own_headline(tmp_path: Path) -> None:
-    """Sessions that hardly differ: the interval is narrow from the first look that counts, so there are ten."""
-    sets = [word for key in SMALL[:-2] for word in ("--set", key)]
-    done = sojourn("run", "bridge-latency", "--bed", "sim", *sets, "--set", "bed.twins=false", "--until", "±50%",
+def test_a_simulated_run_ends_by_the_interval_of_its_own_headline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sessions that hardly differ: the interval is narrow from the first look that counts, so there are ten.
+
+    The look that ends the run is by the program, those before it within this process: a program starts for a second.
+    """
+    by_program = ending.look
+
+    def look(folder: RunFolder) -> dict[str, Any]:
+        told = looked(folder.path)
+        return by_program(folder) if told.get("enough") else told
+
+    monkeypatch.setattr(ending, "look", look)
+    sets = [word for key in (*SMALL, "interval=250us", "bed.twins=false") for word in ("--set", key)]
+    done = sojourn("run", "bridge-latency", "--bed", "sim", *sets, "--until", "±50%",
                    "--out", "run", "--no-history", "--no-report", "--json", cwd=tmp_path)  # fmt: skip
     assert done.returncode in {0, 4}, done.stderr
     log = read_log(tmp_path / "run" / "log.jsonl")

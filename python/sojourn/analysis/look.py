@@ -1,7 +1,7 @@
-"""One look at a run that goes on, by a program of its own: whether its headline's interval is narrow enough to end it.
+"""One look at a run that goes on, by a program of its own: what is doubtful, and whether its headline is narrow enough.
 
 `python -m sojourn.analysis.look RUN` prints one line of JSON and writes nothing. The conductor, which understands no
-records, asks it after each session, and ends the run where `enough` is true.
+records, asks it after each session; it tells of what is doubtful, and ends the run where `enough` is true.
 """
 
 from __future__ import annotations
@@ -26,8 +26,12 @@ def main() -> None:
     print(json.dumps(told, allow_nan=False))
 
 
+UNTOLD = frozenset({"truncated_record", "incomplete", "too_few_pairs"})
+"""Findings that a run may have until it ends, and that mean nothing before."""
+
+
 def looked(folder: Path) -> dict[str, Any]:
-    """The headline with its interval, what was asked, and whether that is enough."""
+    """What is doubtful so far, and where the plan asks for an interval, the headline's and whether that is enough."""
     from sojourn.analysis import assess
     from sojourn.analysis.run import load
     from sojourn.analysis.stopping import earlier, judged
@@ -35,11 +39,11 @@ def looked(folder: Path) -> dict[str, Any]:
     from sojourn.units import width
 
     run = load(folder)
-    asked = width(str(run.study.get("until", "")))
-    if asked is None:
-        return {"problem": "the plan has no study.until"}
     study, _ = assess(run)
-    return judged(head_of(run, study), asked, earlier(run))
+    doubts = [one.tidy(run.cells) for one in study.findings if one.severity != "note" and one.name not in UNTOLD]
+    told = {"doubtful": [{key: one[key] for key in ("name", "severity", "where", "sentence")} for one in doubts]}
+    asked = width(str(run.study.get("until", "")))
+    return told if asked is None else told | judged(head_of(run, study), asked, earlier(run))
 
 
 if __name__ == "__main__":

@@ -78,11 +78,15 @@ class Until:
 
         `done` is how many of the run's trials are measured, `parts` how many sessions it has had.
         """
-        if not self.is_asked:
+        if not self.is_asked and (self.screen.on_doubt is None or parts >= self.plan.bed.sessions):
             return None
         self._sessions += 1
         spent = self._before_s + time.monotonic() - self._began
         told = look(self.folder)
+        for doubt in told.pop("doubtful", ()):
+            self.screen.doubt(doubt)
+        if not self.is_asked:
+            return None
         if refused := told.get("refused"):
             raise RequestError(refused)
         end = self._end(told, spent, parts)
