@@ -53,7 +53,10 @@ PATIENCE_SECONDS = 120.0
 THERE_MAC = "02:00:00:00:00:02"
 TESTS = "tests/"
 MINUTES = "--dry-run"
-"""What a study that takes minutes gets: its plan is read, its bed and its time are worked out, nothing is measured."""
+"""What a study that takes minutes gets. Of a built-in one only the name is looked up here, test_own_files.py runs it.
+
+Of a plan file the plan is read, its bed and its time are worked out, and nothing is measured.
+"""
 
 FEW = f"--set sessions=1 --set pairs.rounds=2 --set probe.icmp_bytes=64 {' '.join(idle_ends())} --no-report"
 """What is enough of a study for a page: that its devices are built and measured."""

@@ -21,7 +21,7 @@ from sojourn.cli.real_hosts import bed_check, bed_new
 from sojourn.cli.tcplog import app as tcplogs
 from sojourn.cli.timeline import timeline, why
 from sojourn.cli.watch import watch
-from sojourn.errors import RequestError
+from sojourn.errors import RequestError, did_you_mean
 
 if TYPE_CHECKING:
     from sojourn.records import RunFolder
@@ -358,17 +358,26 @@ def history(
 
 
 @app.command("list")
-def list_studies(*, as_json: JsonOutput = False) -> None:
-    """The built-in studies."""
+def list_studies(
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="This study alone.")] = None,
+    *,
+    as_json: JsonOutput = False,
+) -> None:
+    """The built-in studies, each with its question."""
     from sojourn.plan import studies
 
     found = [*studies(), (PUBLISHED, "What does each table and figure of five papers come to on this machine?")]
+    if name is not None:
+        names = [known for known, _ in found]
+        if name not in names:
+            raise RequestError(f"no study is called {name}{did_you_mean(name, names)}: `sojourn list` shows them all")
+        found = [one for one in found if one[0] == name]
     if as_json:
-        print(json.dumps([{"name": name, "question": question} for name, question in found]))
+        print(json.dumps([{"name": known, "question": question} for known, question in found]))
         return
-    width = max(len(name) for name, _ in found)
-    for name, question in found:
-        print(f"{name:<{width}}  {question}")
+    width = max(len(known) for known, _ in found)
+    for known, question in found:
+        print(f"{known:<{width}}  {question}")
 
 
 @app.command()
