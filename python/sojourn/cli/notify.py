@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from sojourn.caller import sudo_caller
-from sojourn.cli import DENIED
-from sojourn.errors import MachineError, SojournError
+from sojourn.errors import DENIED, MachineError, SojournError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
