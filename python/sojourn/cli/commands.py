@@ -15,6 +15,7 @@ from sojourn.cli.conclude import conclude
 from sojourn.cli.emulate import app as emulators
 from sojourn.cli.export import export
 from sojourn.cli.new import new
+from sojourn.cli.notify import Notices
 from sojourn.cli.private import private_run
 from sojourn.cli.real_hosts import bed_check, bed_new
 from sojourn.cli.tcplog import app as tcplogs
@@ -111,7 +112,26 @@ def run(  # noqa: PLR0913 - one for each option
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be measured, and how long.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="At most 60 s: the plan's own [quick] values.")] = False,
     full: Annotated[bool, typer.Option("--full", help="As published, however long: the plan's [full] values.")] = False,
+    until: Annotated[
+        str | None,
+        typer.Option(
+            metavar="±5%|±0.1us",
+            help="Go on with sessions until the headline's interval is at most so wide, each way.",
+        ),
+    ] = None,
+    budget: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Beside --until: begin no session that would last beyond this, such as 2h."),
+    ] = None,
     resume: Annotated[Path | None, typer.Option(metavar="RUN", help="Go on with an interrupted run.")] = None,
+    notify: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COMMAND",
+            help="Run this (by `sh -c`, as you, for 30 s at most) when the run ends, and after the session in which "
+            "something was doubtful first, with JSON about it on its standard input.",
+        ),
+    ] = None,
     no_report: Annotated[
         bool, typer.Option("--no-report", help="Analyse only; `sojourn report RUN` makes the report when it is wanted.")
     ] = False,
@@ -129,17 +149,21 @@ def run(  # noqa: PLR0913 - one for each option
             "--out": out,
             "--quick": quick,
             "--full": full,
+            "--until": until,
+            "--budget": budget,
         }
         beside["--dry-run"] = dry_run
         folder = resumable(resume, [name for name, value in beside.items() if value])
-        with private_run(resume):
-            resumed = resume_run(folder)
+        notices = Notices(notify, resume)
+        with notices.of_the_end(), private_run(resume):
+            resumed = resume_run(folder, notices)
             conclude(resumed, as_json=as_json, report=not no_report, history=not no_history)
         return
     if study is None:
         raise RequestError("no study is named: try `sojourn list`, then `sojourn run NAME`")
     if study == PUBLISHED:
-        beside = {"--set": sets, "--device": device, "--no-report": no_report}
+        beside = {"--set": sets, "--device": device, "--no-report": no_report, "--until": until, "--budget": budget}
+        beside["--notify"] = notify
         given = [name for name, value in beside.items() if value]
         if quick and full:
             raise RequestError("--quick beside --full: expected one of them")
@@ -159,7 +183,10 @@ def run(  # noqa: PLR0913 - one for each option
         return
     from sojourn.plan import load_plan
 
-    planned = partial(load_plan, study, sets=sets or [], quick=quick, full=full, backend=bed, devices=device or [])
+    ends = [f"study.{key}={value}" for key, value in (("until", until), ("budget", budget)) if value is not None]
+    planned = partial(
+        load_plan, study, sets=[*(sets or []), *ends], quick=quick, full=full, backend=bed, devices=device or []
+    )
     plan = planned()
     from sojourn.conduct import Screen, conduct, create_folder, folder_of, refuse_wrong_words, try_boxes
 
@@ -172,9 +199,10 @@ def run(  # noqa: PLR0913 - one for each option
     if found := try_boxes(plan):
         plan = planned(more=found)
     into = out or folder_of(plan)
-    with private_run(into):
+    notices = Notices(notify, into)
+    with notices.of_the_end(), private_run(into):
         folder = create_folder(plan, into)
-        conduct(plan, folder, Screen())
+        conduct(plan, folder, Screen(on_doubt=notices.on_doubt))
         conclude(folder, as_json=as_json, report=not no_report, history=not no_history)
 
 
@@ -187,12 +215,12 @@ def resumable(path: Path, beside: list[str]) -> RunFolder:
     return open_folder(path)
 
 
-def resume_run(folder: RunFolder) -> RunFolder:
+def resume_run(folder: RunFolder, notices: Notices) -> RunFolder:
     """Measure the rest of an interrupted run."""
     from sojourn.conduct import Screen
     from sojourn.conduct import resume as resume_measuring
 
-    resume_measuring(folder, Screen())
+    resume_measuring(folder, Screen(on_doubt=notices.on_doubt))
     return folder
 
 
