@@ -19,6 +19,7 @@ from sojourn.plan import load_plan
 from sojourn.records import read_table
 from sojourn.records.folder import open_folder
 from sojourn.records.log import read_log
+from sojourn.records.lost import BEGUN
 from tests.unit.in_process import sojourn
 from tests.unit.test_conduct import fake  # noqa: F401 - a fixture
 
@@ -73,6 +74,11 @@ def test_a_plan_has_as_many_sessions_as_it_may_have_each_of_its_size() -> None:
         ("bridge-latency", ["study.until=5"], "study.until = 5: expected half the width of an interval"),
         ("bridge-latency", ["study.budget=2h"], "study.until beside it"),
         ("bridge-latency", ["bed.most_sessions=20"], "study.until beside it"),
+        (
+            "bridge-latency",
+            ["study.until=5%", "sessions=1", "rounds=2000"],
+            "bed.most_sessions = 100: expected at most 50 with 2000 pairs.rounds a session",
+        ),
         ("loss", ["study.until=±5%"], "none for loss, which has no one headline figure"),
         ("rfc2544", ["study.until=±5%"], "none for rfc2544"),
     ],
@@ -170,6 +176,21 @@ def test_a_run_that_ended_as_it_was_killed_measures_no_further_session(
     assert beds(folder) == [0, 1, 2]
     assert load_plan(folder.plan).bed.sessions == 3
     assert read_log(folder.log)[-1]["event"] == "finished"
+
+
+def test_a_lost_block_shortens_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is owed, and of an early round; the run had three sessions of two rounds."""
+    plan = plan_until()
+    folder, trials = create_folder(plan, tmp_path / "run"), list(plan.expand())
+    monkeypatch.setattr(ending, "recorded_parts", lambda _: [0, 1, 2])
+    with Log(folder.log) as log:
+        for one in trials:
+            if one.round < 6:
+                log(BEGUN, trial=one.block, part=one.round // 2)
+        owed = [trials[0], *(one for one in trials if one.round >= 6)]
+        ending.Until(plan, folder, log, Screen(io.StringIO())).stop("interval", owed, 0)
+    again = load_plan(folder.plan)
+    assert (again.pairs.rounds, again.bed.sessions) == (6, 3)
 
 
 def test_a_width_in_another_unit_than_the_headline_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
