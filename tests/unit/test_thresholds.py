@@ -67,7 +67,6 @@ NO_DECISIONS = {
         methods.tcp_truth.analyse.oracle: NO_RTT_MIN
     """,
     "units": """
-        analysis.suites.searches: SECONDS
         conduct.emulators: NANOS
         conduct.pipes: NANOS
         methods.emulator.verifying: NANOS

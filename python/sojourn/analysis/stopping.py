@@ -76,11 +76,21 @@ def ended(run: Run) -> Iterator[Finding]:
                 float(sessions),
             )
             continue
-        ratio = looks[-1].half / looks[-1].target if looks and looks[-1].target else None
-        said = "" if ratio is None else f"; the headline's interval is {ratio:.2g} times as wide as asked ({until})"
+        said = f"; {short_of(looks[-1], until)}" if looks and looks[-1].target else ""
         reason = "no time was left" if event.get("by") == "budget" else "no more sessions were allowed"
         yield Finding(
             "target_not_reached",
             f"the run ended after {counted(sessions, 'session')}, for {reason}{said}",
             float(sessions),
         )
+
+
+def short_of(last: Look, until: str) -> str:
+    """What the last interval lacks of one that ends a run."""
+    ratio = last.half / last.target
+    said = f"the headline's interval is {ratio:.2g} times as wide as asked ({until})"
+    if ratio > 1:
+        return said
+    return (
+        f"{said}, but only one after {LEAST} sessions or more counts, and after {FURTHER} more the run would have ended"
+    )

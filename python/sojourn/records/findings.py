@@ -37,7 +37,9 @@ OF_THE_ANALYSIS: Final = (
     FindingKind("unsteady", "doubtful", "The level of the delay changed within the run."),
     FindingKind("too_few_pairs", "doubtful", "Too few pairs, rounds or beds for an interval at the stated level."),
     FindingKind("stopped_by_interval", "note", "The run ended because its headline's interval was narrow enough."),
-    FindingKind("target_not_reached", "note", "The run ended before its headline's interval was as narrow as asked."),
+    FindingKind(
+        "target_not_reached", "note", "The run ended before its rule found its headline's interval as narrow as asked."
+    ),
     FindingKind("a_a_nonzero", "doubtful", "The direct link, measured twice, differs significantly from itself."),
     FindingKind(
         "windows_collapse", "note", "Congestion windows collapse more often with the log than without, or less."
