@@ -73,10 +73,13 @@ OF_DATA_SETS = {
 }
 """Commands over two taps' data sets, each with the test that runs it."""
 
+LIVE = "tests/net/test_match_live.py::test_what_is_matched_live_is_what_a_capture_and_its_match_find"
 VERIFIED = "tests/net/test_emulate_net.py::test_verify_says_configured_and_measured_and_what_is_impossible_fails"
 
 INSTEAD = {
     "make demo": "tests/bare/test_bare.py::test_the_demo_runs_from_nothing",
+    "match eth1 eth2 --live": LIVE,
+    "match eth1 eth2 --live --for 10s": LIVE,
     "bed clean": (  # here it would end what other tests leave behind on purpose
         "tests/net/test_conduct_net.py::test_a_kill_leaves_nothing_but_a_folder_that_goes_on_and_another_run_undisturbed"
     ),
