@@ -14,6 +14,8 @@ import re
 import signal
 import subprocess
 import time
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from bench.compare import Row, Target, What, alone, ratio
@@ -25,7 +27,6 @@ from sojourn.instruments import find_instrument
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from sojourn.bed import Bed
 
@@ -117,21 +118,26 @@ def flooded(bed: Bed, name: str, scratch: Path) -> Flood:
         "b", program.argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
     assert process.stdout is not None
-    said = [process.stdout.readline()]
-    while program.says not in said[-1]:
-        if not said[-1]:
-            raise MachineError(f"{name} does not capture: {''.join(said).strip()[-300:]}")
-        said.append(process.stdout.readline())
-    time.sleep(SETTLE_SECONDS)
-    to = ["--dev", link.a_dev, "--to", link.b_mac, "--engine", "packet", "--clock", "none"]
-    what = ["--schedule", "flood", "--size", str(FRAME_BYTES), "--count", str(FRAMES), "--json"]
-    flow = json.loads(finish(bed, "a", [find_instrument(), "stream", "send", *to, *what]).printed)["flows"][0]
-    time.sleep(SETTLE_SECONDS)
-    process.send_signal(signal.SIGINT)
-    told = process.stdout.read()
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    process.stdout.close()
+    try:
+        said = [process.stdout.readline()]
+        while program.says not in said[-1]:
+            if not said[-1]:
+                raise MachineError(f"{name} does not capture: {''.join(said).strip()[-300:]}")
+            said.append(process.stdout.readline())
+        time.sleep(SETTLE_SECONDS)
+        to = ["--dev", link.a_dev, "--to", link.b_mac, "--engine", "packet", "--clock", "none"]
+        what = ["--schedule", "flood", "--size", str(FRAME_BYTES), "--count", str(FRAMES), "--json"]
+        flow = json.loads(finish(bed, "a", [find_instrument(), "stream", "send", *to, *what]).printed)["flows"][0]
+        time.sleep(SETTLE_SECONDS)
+        process.send_signal(signal.SIGINT)
+        told = process.stdout.read()
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+        process.stdout.close()
     seen, dropped = counted(name, told)
     cpu = usage.ru_utime + usage.ru_stime
     share = min(seen, flow["sent"]) / flow["sent"]
@@ -174,4 +180,18 @@ def round_trip_ns(bed: Bed, name: str, scratch: Path) -> float:
     """The median round trip over a bridge, plain or with a capture on it."""
     link = bed.topology.link("bridge" if name == "bridge" else f"bridge:{name}")
     options = ["-c", str(PROBES), "-i", "250us"]
-    return probe(bed, scratch / "round-trips", ["icmp", link.b_ip4], options).figures("best")["p50_ns"]
+    found = probe(bed, scratch / "round-trips", ["icmp", link.b_ip4], options).figures("best")["p50_ns"]
+    if name != "bridge" and not is_capturing(name, Path("/proc")):
+        raise MachineError(f"{name} does not run on its bridge any more: its round trips would be a plain bridge's")
+    return found
+
+
+def is_capturing(name: str, proc: Path) -> bool:
+    """Whether the capture that a bridge of this bed has (devices/bridge_capture.sh) still runs."""
+    argv = {OURS: b"\0capture\0", "tcpdump": b"tcpdump\0-i\0", "dumpcap": b"dumpcap\0-q\0"}[name]
+    for path in proc.glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            told = path.read_bytes()
+            if argv in told and b"\x00128\0" in told:
+                return True
+    return False

@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import subprocess
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -67,13 +68,14 @@ class Live:
         self.await_line("matching left and right")
 
     def await_line(self, said: str) -> str:
-        """The next line on standard error that has this in it."""
+        """The next line on standard error that has this in it; there is one each second, whatever passes."""
         assert self.process.stderr is not None
-        while line := self.process.stderr.readline():
+        end = time.monotonic() + PATIENCE_SECONDS
+        while (line := self.process.stderr.readline()) and time.monotonic() < end:
             self.lines.append(line)
             if said in line:
                 return line
-        pytest.fail(f"it ended: {self.lines}")
+        pytest.fail(f"{said!r} was not said: {self.lines[-20:]}")
 
     def end(self, status: int = 0) -> str:
         """Have it end, if it goes on; what it printed."""

@@ -13,7 +13,7 @@ from bench.experiments import Figure, experiments
 from bench.judge import Departures, arrivals
 from bench.measure import Finished
 from bench.peers import _ping, _sockperf
-from bench.taps import Flood, counted, flood_rows, path_rows
+from bench.taps import Flood, counted, flood_rows, is_capturing, path_rows
 from sojourn.errors import MachineError
 
 if TYPE_CHECKING:
@@ -128,6 +128,17 @@ def test_what_captures_say_of_themselves_is_read() -> None:
         assert counted(name, told) == (990, 10), name
         with pytest.raises(MachineError, match="does not say"):
             counted(name, "nothing of it")
+
+
+def test_a_capture_that_has_ended_is_not_measured_as_one(tmp_path: Path) -> None:
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7/cmdline").write_bytes(b"tcpdump\0-i\0left\0-s\x00128\0-Z\0root\0")
+    assert is_capturing("tcpdump", tmp_path)
+    assert not is_capturing("dumpcap", tmp_path)
+    assert not is_capturing("capture", tmp_path)
+    (tmp_path / "7/cmdline").write_bytes(b"instrument\0capture\0left\0--snap\x00128\0--out\0x\0")
+    assert is_capturing("capture", tmp_path)
+    assert not is_capturing("tcpdump", tmp_path)
 
 
 def test_captures_are_held_to_each_other_and_to_the_plain_bridge() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -213,7 +214,7 @@ def test_the_dry_run_says_what_ends_the_run() -> None:
 def test_doubts_of_a_run_that_goes_on_are_told_to_who_asks_for_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where the plan asks for no interval; not after the last session, whose end says it."""
+    """Also where the plan asks for no interval; the first alone, and then nobody looks, which takes seconds each time."""
     finding = {"name": "unsteady", "severity": "doubtful", "where": "bridge", "sentence": "it changed"}
     looked: list[object] = []
 
@@ -225,10 +226,20 @@ def test_doubts_of_a_run_that_goes_on_are_told_to_who_asks_for_them(
     plan = load_plan("bridge-latency", backend="sim", sets=["bed.twins=false", *SMALL, "rounds=6", "bed.sessions=3"])
     told: list[dict[str, Any]] = []
     conduct(plan, create_folder(plan, tmp_path / "run"), Screen(io.StringIO(), on_doubt=told.append))
-    assert (len(looked), told) == (2, [finding, finding])
+    assert (len(looked), told) == (1, [finding])
     with Log(tmp_path / "log") as log:
         ending.Until(plan, open_folder(tmp_path / "run"), log, Screen(io.StringIO())).after_session(12, 1)
-    assert len(looked) == 2
+    assert len(looked) == 1
+
+
+def test_a_look_that_fails_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = create_folder(plan_until(), tmp_path / "run")
+
+    def failed(*_: object, **__: object) -> subprocess.CompletedProcess[bytes]:
+        return subprocess.CompletedProcess([], 1, b"", b"Traceback\nImportError: no module named x\n")
+
+    monkeypatch.setattr(subprocess, "run", failed)
+    assert ending.look(folder) == {"problem": "the records could not be looked at: ImportError: no module named x"}
 
 
 def study_of(*log: dict[str, Any]) -> list[tuple[str, str]]:

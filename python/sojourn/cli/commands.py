@@ -110,7 +110,9 @@ def run(  # noqa: PLR0913 - one for each option
     out: Annotated[Path | None, typer.Option(help="The run folder to make; by default one under runs/.")] = None,
     as_json: JsonOutput = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be measured, and how long.")] = False,
-    quick: Annotated[bool, typer.Option("--quick", help="At most 60 s: the plan's own [quick] values.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="The plan's own [quick] values: at most 60 s, unless --until.")
+    ] = False,
     full: Annotated[bool, typer.Option("--full", help="As published, however long: the plan's [full] values.")] = False,
     until: Annotated[
         str | None,

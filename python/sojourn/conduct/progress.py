@@ -25,7 +25,7 @@ class Screen:
 
     def __init__(self, stream: TextIO | None = None, on_doubt: Callable[[dict[str, Any]], None] | None = None) -> None:
         self.on_doubt = on_doubt
-        """Called with each doubtful finding of a run that goes on; None: nobody asks for any."""
+        """Called with the first doubtful finding of a run that goes on; None: nobody asks for one, or it was told."""
         self._stream = stream or sys.stderr
         self._console = Console(file=self._stream, highlight=False, emoji=False)
         self._bar: Progress | None = None
@@ -50,6 +50,7 @@ class Screen:
         self.note(f"doubtful so far: {finding['sentence']} ({finding['where']})")
         if self.on_doubt is not None:
             self.on_doubt(finding)
+            self.on_doubt = None  # the first is told; nobody need look for more
 
     def begin(self, total: int) -> None:
         """Begin to count trials; a later session goes on where the one before it was."""

@@ -139,9 +139,14 @@ def look(folder: RunFolder) -> dict[str, Any]:
     try:
         ended = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE_S, check=False)
         told = json_value(ended.stdout)
-    except (subprocess.TimeoutExpired, ValueError):
+    except subprocess.TimeoutExpired:
+        return {"problem": f"the records could not be looked at within {PATIENCE_S:g} s"}
+    except ValueError:
         told = None
-    return told if isinstance(told, dict) else {"problem": "the records could not be looked at"}
+    if isinstance(told, dict):
+        return told
+    why = ended.stderr.decode(errors="replace").strip().splitlines()[-1:] or [f"status {ended.returncode}"]
+    return {"problem": f"the records could not be looked at: {why[0]}"}
 
 
 def forecast(told: dict[str, Any], plan: Plan, parts: int, session_s: float, spent_s: float) -> str:

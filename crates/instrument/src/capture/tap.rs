@@ -67,10 +67,10 @@ impl OpenTap {
         Ok(Self { wanted, tap, observer, files, rows, counters: [None; 2], failed, part })
     }
 
-    /// Whether every frame that was let in by now was shown or dropped.
+    /// Whether every frame that was let in by now was shown or dropped; no, where the kernel does not say.
     pub fn is_empty(&mut self) -> bool {
-        let totals = self.tap.totals().unwrap_or_default();
-        self.observer.counts().seen() + totals.dropped + totals.skipped >= totals.accepted
+        let seen = self.observer.counts().seen();
+        self.tap.totals().is_ok_and(|totals| seen + totals.dropped + totals.skipped >= totals.accepted)
     }
 
     /// Takes a block, and at most so many frames of it.
