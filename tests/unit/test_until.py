@@ -214,7 +214,7 @@ def test_the_dry_run_says_what_ends_the_run() -> None:
 def test_doubts_of_a_run_that_goes_on_are_told_to_who_asks_for_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where the plan asks for no interval; the first alone, and then nobody looks, which takes seconds each time."""
+    """Also where the plan asks for no interval; the first alone: then nobody looks, which takes seconds each time."""
     finding = {"name": "unsteady", "severity": "doubtful", "where": "bridge", "sentence": "it changed"}
     looked: list[object] = []
 
