@@ -161,7 +161,7 @@ impl Live<'_> {
         }
         show::tell(self.asked, &told)?;
         if !self.asked.json {
-            print!("{}", text(&ended, outside, late));
+            write!(io::stdout(), "{}", text(&ended, outside, late))?;
         }
         judge(ended)
     }
