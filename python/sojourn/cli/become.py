@@ -13,4 +13,8 @@ def become_instrument(argv: list[str]) -> NoReturn:
     """Hand the command on: same process, same terminal, its own exit status; its help has the name given here."""
     from sojourn.binary import find_instrument
 
+    if argv[:1] == ["emulate"]:
+        from sojourn.profiles import offer
+
+        offer()
     os.execv(find_instrument(), ["sojourn", *argv])
