@@ -62,14 +62,15 @@ suite_ended() { # NAME
     record "$1"
 }
 
-# Runs a suite of pytest side by side. Other work on a machine spoils a test now and then, so up to six that failed run
-# once more, one at a time and with the cores alone: a program that is wrong fails again. The closing lines name both runs.
+# Runs a suite of pytest side by side; with 0 workers, one test at a time. Other work on a machine spoils a test now and
+# then, so up to six that failed run once more, one at a time and with the cores alone: a program that is wrong fails
+# again. The closing lines name both runs.
 suite_side_by_side() { # NAME WORKERS ARGUMENTS-OF-PYTEST…
     local before=$failed cache=$PWD/build/cache-$1
     rm -rf "$cache" "build/suites/$1-again.json"
     suite "$1" .venv/bin/pytest -o cache_dir="$cache" -n "$2" --dist worksteal "${@:3}"
     # Status 1: all ran, and some failed. Any other says that not all ran.
-    if [ "$status" != 1 ] || [ "$failed" = "$before" ] || ! spoilt_few "$cache/v/cache/lastfailed"; then return; fi
+    if [ "$status" != 1 ] || ! spoilt_few "$cache/v/cache/lastfailed"; then return; fi
     failed=$before
     suite "$1-again" .venv/bin/pytest -o cache_dir="$cache" --last-failed "${@:3}"
 }
