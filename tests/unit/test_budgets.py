@@ -295,9 +295,17 @@ def test_the_expanded_uncertainty_holds_the_truth(
 
 def test_the_standard_uncertainty_is_that_of_the_sessions() -> None:
     rng = np.random.default_rng(3)
-    d = rng.normal(100, 30, (8, 17)) + rng.normal(0, 20, (8, 1))
+    half = rng.normal(100, 30, (4, 17)) + rng.normal(0, 20, (4, 1))
+    d = np.concatenate([half, 200 - half])  # without skewness
+    error = d.mean(axis=1).std(ddof=1) / 8**0.5
     found = figure_of(d.ravel(), np.repeat(np.arange(8), 17))
-    assert standard_error(found.mean, 8) == pytest.approx(d.mean(axis=1).std(ddof=1) / 8**0.5)
+    assert standard_error(found.mean, 8) == pytest.approx(error)
+    d[0] += 500.0
+    error = d.mean(axis=1).std(ddof=1) / 8**0.5
+    skewed = figure_of(d.ravel(), np.repeat(np.arange(8), 17))
+    assert standard_error(skewed.mean, 8) == pytest.approx(1.5 * error), (
+        "as Student's to one side, twice as far to the other"
+    )
 
 
 def test_the_history_widens_the_headline_from_six_boots_on(

@@ -573,7 +573,7 @@ def test_intervals_over_repetitions_hold_the_mean(beds: int, each: int) -> None:
         inside += not found.mean.excludes(CAPACITY)
         assert found.sessions == (beds if beds > 1 else None)
     print(f"seed {SEED}: {inside / runs:.3f} of {runs} intervals held the truth")
-    assert 0.93 <= inside / runs <= 0.97
+    assert 0.93 <= inside / runs <= 0.98  # 96.7 %; a thousand runs tell it to 1.6 points
 
 
 def test_equal_repetitions_and_a_single_one_have_no_interval() -> None:
