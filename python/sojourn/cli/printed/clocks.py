@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sojourn.cli.printed.shared import CLOCK_FINDING, KNOWN, LINE, STEP, UNKNOWN
+from sojourn.cli.printed.shared import CLOCK_FINDING, DELAY, KNOWN, LINE, STEP, STEP_AT, UNKNOWN
 from sojourn.cli.printed.terms import Printed, by_name, each, either, event, joined, or_null, record, said
 
 LOCAL = record(
@@ -65,11 +65,6 @@ PEERS = either(
     joined(without_flow(UNKNOWN), AT_THE_END, record(problem="string", exchanges_="integer",
                                                      round_trip_min_ns_="integer?", forgotten_=FORGOTTEN)),
 )  # fmt: skip
-
-DELAY = record(constant_ns_="integer", normal_="object", gamma_="object", pareto_="object")
-"""By its shape: one member."""
-
-STEP_AT = record(at_ns="integer", by_ns="integer")
 
 TRUTH = record(
     offset_ns="number",

@@ -131,7 +131,7 @@ def sample() -> Schema:
 
 
 FLOW = record(
-    flow=said("Its number in the log; 0: it has none.", "integer"),
+    flow=said("Its number in the log; null: it has none yet.", "integer?"),
     cookie="integer",
     netns="integer",
     cgroup="integer",

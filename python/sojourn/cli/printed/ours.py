@@ -6,7 +6,19 @@ from sojourn.analysis.comparison import FACTORS, SIDE, Margin
 from sojourn.bed.clean import Cleaning
 from sojourn.bed.doctor import Check
 from sojourn.bed.host_bridge import HostBridge
-from sojourn.cli.printed.terms import Printed, Schema, each, kind_of, of_type, one_of, record
+from sojourn.cli.printed.terms import (
+    Printed,
+    Schema,
+    by_name,
+    each,
+    joined,
+    kind_of,
+    of_type,
+    one_of,
+    or_null,
+    record,
+    said,
+)
 from sojourn.export.output import Told
 from sojourn.records.results import RESULTS
 
@@ -132,6 +144,23 @@ HISTORY = record(
 
 EXAMINED = record(status={"enum": [0, 3]}, sentence="string", checks=each(of_type(Check)))
 
+INSTRUMENT = record(
+    version="string",
+    profile=one_of("release", "debug"),
+    checks=each(
+        record(
+            name="string",
+            status=one_of("ok", "limited", "missing"),
+            found="string",
+            fix_="string",
+            values_=said("What was measured, by name.", by_name("")),
+        )
+    ),
+)
+
+MACHINE = joined(EXAMINED, record(instrument_=said("What it says of itself; null: it is not there.",
+                                                  or_null(INSTRUMENT))))  # fmt: skip
+
 DRAWN = record(
     nodes=each(record(id="string", label="string", kind="string", path="string?")),
     links=each(
@@ -161,7 +190,7 @@ PRINTED: Printed = {
     "history": ("sojourn history --json", each(STUDY_OF_HISTORY)),
     "history-study": ("sojourn history STUDY --json", HISTORY),
     "list": ("sojourn list --json", each(record(name="string", question="string"))),
-    "doctor": ("sojourn doctor --json", EXAMINED | {"properties": {**EXAMINED["properties"], "instrument": {}}}),
+    "doctor": ("sojourn doctor --json", MACHINE),
     "bed-check": ("sojourn bed check --json", EXAMINED),
     "bed-show": ("sojourn bed show --json", DRAWN),
     "bed-clean": ("sojourn bed clean --json", of_type(Cleaning)),

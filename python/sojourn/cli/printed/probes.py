@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from sojourn.cli.printed.shared import FINDING, INTERVAL, PLACE, READY, REFUSED, SOURCES, SUMMARY, VERSION, WAITING
+from sojourn.cli.printed.shared import (
+    DELAY,
+    FINDING,
+    INTERVAL,
+    PLACE,
+    READY,
+    REFUSED,
+    SOURCES,
+    STEP_AT,
+    SUMMARY,
+    VERSION,
+    WAITING,
+)
 from sojourn.cli.printed.terms import Printed, each, either, event, joined, one_of, or_null, record, said
 
 RESPONDS = "sojourn probe respond --json, an object a line"
@@ -20,12 +32,9 @@ COUNTS = record(
     local_drops=said("Frames that this machine dropped.", "integer"),
 )
 
-AXIS = record(constant_ns_="integer", normal_="object", gamma_="object", pareto_="object")
-"""A delay, by its shape: one member."""
-
 SIMULATED_LINE = record(
-    forward=AXIS,
-    backward=AXIS,
+    forward=DELAY,
+    backward=DELAY,
     per_byte_ns="number",
     loss="number",
     loss_backward="number",
@@ -33,15 +42,15 @@ SIMULATED_LINE = record(
     reorder="number",
     reorder_ns="integer",
     drift_ns_per_s="number",
-    hold="object?",
-    ramp="object?",
-    stall="object?",
-    two_modes="object?",
+    hold=or_null(record(every="integer", for_ns="integer")),
+    ramp=or_null(record(every_ns="integer", for_ns="integer", to_ns="integer", nth="integer")),
+    stall=or_null(record(at_ns="integer", for_ns="integer")),
+    two_modes=or_null(record(probability="number", extra_ns="integer")),
     block_sd_ns="number",
     responder_ns="integer",
     seed="integer",
-    clock_step="object?",
-    sender_late="object?",
+    clock_step=or_null(STEP_AT),
+    sender_late=or_null(record(probability="number", by_ns="integer")),
 )
 
 TARGET = either(

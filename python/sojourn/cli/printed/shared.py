@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sojourn.cli.printed.terms import both, each, event, joined, kind_of, one_of, record, said
+from sojourn.cli.printed.terms import both, each, either, event, joined, kind_of, one_of, record, said
 from sojourn.records import FINDINGS
 
 FINDING_NAME = one_of(*FINDINGS)
@@ -51,6 +51,16 @@ SUMMARY = record(
     sd_ns="number",
 )
 """Of an exact sample; quantiles by nearest rank."""
+
+DELAY = either(
+    record(constant_ns="integer"),
+    record(normal=record(mean_ns="number", sd_ns="number")),
+    record(gamma=record(shape="number", scale_ns="number", shift_ns="number")),
+    record(pareto=record(scale_ns="number", shape="number")),
+)
+"""Of a simulated line, by its shape."""
+
+STEP_AT = record(at_ns="integer", by_ns="integer")
 
 CLOCK_FINDING = record(
     finding=one_of("clock_unsynchronised", "clock_stepped", "clock_slewed", "clock_asymmetric"), sentence="string"
