@@ -245,7 +245,7 @@ def test_a_log_from_its_beginning_to_its_end(tmp_path: Path) -> None:
 
 def test_the_protocol_of_logs(tmp_path: Path) -> None:
     begin = {"do": "begin", "block": 1, "who": "a", "records": str(tmp_path / "r"), "mode": "disabled"}
-    asked = [
+    asked: list[dict[str, Any]] = [
         begin, {"do": "mode", "mode": "on"}, {"do": "set", "options": {"ppl": 3}}, {"do": "statistics", "on": True},
         {"do": "cost"}, {"do": "status"}, {"do": "flows"}, {"do": "dump"}, begin, {"do": "end"}, {"do": "end"},
     ]  # fmt: skip
