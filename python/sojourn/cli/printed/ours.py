@@ -54,6 +54,20 @@ PUBLISHED = record(
     total_ns="integer",
 )
 
+OURS = record(value="number?", low="number?", high="number?", unit="string")
+
+ANSWERED = record(
+    paper="string",
+    items=each("string"),
+    about="string",
+    theirs="string",
+    study="string?",
+    ours=said("What our studies found, in the unit it is shown in; null: nothing.", or_null(OURS)),
+    words="string",
+    verdict=VERDICT | {"enum": [*VERDICT["enum"], None]},
+)
+"""What became of a published experiment."""
+
 EXPLAINED = record(
     flow="integer",
     sender_flow="integer",
@@ -186,6 +200,7 @@ PRINTED: Printed = {
     "run": ("sojourn run, report, emulate verify --json", ENDED),
     "run-dry-run": ("sojourn run, emulate verify --dry-run --json", PLANNED),
     "run-published-dry-run": ("sojourn run published --dry-run --json", PUBLISHED),
+    "run-published": ("sojourn run published --json", each(ANSWERED)),
     "compare": ("sojourn compare --json", COMPARED),
     "history": ("sojourn history --json", each(STUDY_OF_HISTORY)),
     "history-study": ("sojourn history STUDY --json", HISTORY),
@@ -200,6 +215,9 @@ PRINTED: Printed = {
     "emulate-explain-from": ("sojourn emulate explain --from --json", TRANSLATED),
     "dataset": ("sojourn dataset --json", each(record(tap="string", folder="string", packets="integer"))),
     "why": ("sojourn why --json", EXPLAINED),
+    "timeline": ("sojourn timeline --json", of_type(Told)),
+    "new": ("sojourn new --json", record(folder="string", files=each("string"))),
+    "watch": ("sojourn watch --json", record(address="string", notes=each("string"))),
     "tcplog-plot": ("sojourn tcplog plot --json", record(file="string")),
     "tcplog-convert": ("sojourn tcplog convert --json", of_type(Told)),
 }
