@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from tests.net.busy_machine import await_standstill, await_that
+from tests.unit.printed_json import printed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,6 +43,7 @@ done
 
 SENDER = """
 import socket, sys, time
+from tests.unit.printed_json import printed
 with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
     for number in range(int(sys.argv[2])):
         sender.sendto(number.to_bytes(4) + bytes(number % 1400), (sys.argv[1], 9))
@@ -221,7 +223,7 @@ def match(folder: Path, *words: str) -> Told:
         [SOJOURN, "match", *words, "--json"], cwd=folder, capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 0, done.stderr
-    told: Told = json.loads(done.stdout)
+    told: Told = printed("match", done.stdout)
     return told
 
 

@@ -33,6 +33,7 @@ from tests.net.match_lab import (
     crossings,
     match,
 )
+from tests.unit.printed_json import printed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -116,7 +117,7 @@ def test_what_is_matched_live_is_what_a_capture_and_its_match_find(lab: Lab) -> 
         live = Live(lab, "--json", "-o", str(lab.folder / "live"))
         lab.talk(HERE)
         after = lab.counted()
-        told = json.loads(live.end())
+        told = printed("match", live.end())
     assert told == json.loads((lab.folder / "live/summary.json").read_text())
     conserved(told)
     ways = by_direction(told)
@@ -132,7 +133,7 @@ def test_what_is_matched_live_is_what_a_capture_and_its_match_find(lab: Lab) -> 
     assert delays.select(same).equals(crossings(lab.folder / "again").select(same))
     assert told["pairs"][0]["clocks"] == again["pairs"][0]["clocks"] == {"relation": "one"}
     # What it said meanwhile never goes back.
-    said = [json.loads(line) for line in live.lines if line.startswith("{")]
+    said = [printed("match-live", line) for line in live.lines if line.startswith("{")]
     matched = [sum(way["matched"] for way in one["directions"]) for one in said]
     assert matched == sorted(matched)
     assert matched[-1] <= len(delays)
@@ -159,7 +160,7 @@ def test_it_ends_at_its_count_and_what_has_passed_by_then_is_matched(lab: Lab) -
     live = Live(lab, "--count", "200", "--filter", "icmp", "--json")
     lab.inside("a", "ping", "-f", "-q", "-c", "300", HERE)
     lab.inside("a", "python3", "-c", SENDER, HERE, "10")
-    told = json.loads(live.process.communicate(timeout=PATIENCE_SECONDS)[0])
+    told = printed("match", live.process.communicate(timeout=PATIENCE_SECONDS)[0])
     assert (live.process.returncode, told["live"]["why"]) == (0, "count")
     assert sum(tap["packets"] for tap in told["taps"]) >= 200
     conserved(told)
@@ -175,7 +176,7 @@ def test_packets_that_a_tap_dropped_are_not_taken_for_lost_ones(lab: Lab) -> Non
     for _ in range(2):
         lab.inside("a", "python3", "-c", SENDER, HERE, str(FRAMES))
     live.process.send_signal(signal.SIGCONT)
-    told = json.loads(live.end(status=4))
+    told = printed("match", live.end(status=4))
     dropped = [tap["dropped_by_capture"] for tap in told["taps"]]
     assert min(dropped) > 0, dropped
     assert dropped == [tap["account"]["dropped"] for tap in told["live"]["taps"]]
@@ -216,7 +217,7 @@ def test_200_000_packets_a_second_are_matched_live_with_none_dropped(tmp_path: P
         flood = ["--schedule", "flood", "--count", str(BURST), "--size", "64"]
         send = [find_instrument(), "stream", "send", "--dev", "eth1", "--to", "02:00:00:00:00:77", *flood]
         lab.inside("a", *send)
-        told = json.loads(live.end())
+        told = printed("match", live.end())
     conserved(told)
     counts = by_direction(told)["forward"]["counts"]
     times = pl.read_ipc_stream(lab.folder / "live/crossings-match-000.arrow")["first_ns"]
