@@ -1,6 +1,5 @@
 //! What is sent, and when: options of the command line and keys of JSON at once.
 
-use std::io;
 use std::path::Path;
 
 use clap::Args;
@@ -136,12 +135,26 @@ impl Shape {
     }
 }
 
-/// Reads departures, a line each, in ns from the start.
+/// Reads departures from a file.
 fn offsets(file: &Path) -> Result<Vec<Nanos>, WrongRequest> {
-    let text = bounded::read(file).and_then(|bytes| String::from_utf8(bytes).map_err(io::Error::other));
-    let text = text.map_err(|error| WrongRequest(format!("--schedule replay: read {}: {error}", file.display())))?;
+    let bytes = bounded::read(file)
+        .map_err(|error| WrongRequest(format!("--schedule replay: read {}: {error}", file.display())))?;
+    offsets_of(&bytes).map_err(|problem| WrongRequest(format!("{}{problem}", file.display())))
+}
+
+/// Reads departures, a line each, in ns from the start.
+///
+/// # Errors
+/// With what is to stand behind the file's name.
+pub fn offsets_of(bytes: &[u8]) -> Result<Vec<Nanos>, String> {
+    /// So much of a line is shown.
+    const SHOWN_CHARS: usize = 40;
+    let text = std::str::from_utf8(bytes).map_err(|error| format!(": it is no text: {error}"))?;
     let parse = |(number, line): (usize, &str)| {
-        let refusal = || WrongRequest(format!("{}:{}: {line:?} is no number of ns", file.display(), number + 1));
+        let refusal = || {
+            let shown: String = line.chars().take(SHOWN_CHARS).collect();
+            format!(":{}: {shown:?} is no number of ns", number + 1)
+        };
         line.trim().parse().map(Nanos).map_err(|_| refusal())
     };
     text.lines().enumerate().map(parse).collect()
@@ -172,6 +185,9 @@ mod tests {
         assert!(told.ends_with("it has more than 64 MiB"), "{told}");
         std::fs::write(&path, "0\n1000\n").expect("writes");
         assert_eq!(offsets(&path).expect("reads"), [Nanos(0), Nanos(1_000)]);
+        std::fs::write(&path, format!("0\n{}\n", "x".repeat(1 << 20))).expect("writes");
+        let told = offsets(&path).expect_err("is refused").to_string();
+        assert!(told.ends_with(&format!(":2: \"{}\" is no number of ns", "x".repeat(40))), "{told}");
         std::fs::remove_file(path).expect("removes");
     }
 }

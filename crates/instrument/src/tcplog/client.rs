@@ -133,7 +133,8 @@ pub fn not_running(out: &Path) -> anyhow::Error {
     WrongRequest(format!("{}: this log has ended", out.display())).into()
 }
 
-fn shown(told: &Value) -> String {
+/// What a log tells, for people.
+pub fn shown(told: &Value) -> String {
     if !told["why"].is_null() {
         return format!("ended: {}\n{}", told["why"].as_str().unwrap_or_default(), summary(told));
     }

@@ -100,7 +100,6 @@ fn can_have(out: &Path) -> bool {
 
 /// What a killed log ends with.
 fn footer_of(header: &Value, converted: &Converted, last: Moment) -> Value {
-    let began = header["enable_time_secs"].as_i64().unwrap_or(last.seconds);
     let mut footer = counted(converted.totals.clone(), converted.gaps, converted.flows, &converted.flow_list);
     let more = json!({
         "ended": last.iso(),
@@ -108,12 +107,17 @@ fn footer_of(header: &Value, converted: &Converted, last: Moment) -> Value {
         "disable_time_usecs": last.nanos / 1_000,
         "why": "killed",
         "records": converted.records,
-        "duration_s": last.seconds - began,
+        "duration_s": last.seconds.saturating_sub(began(header, last.seconds)),
         "conserved": converted.is_conserved,
         "problems": converted.problems,
     });
     join(&mut footer, more);
     footer
+}
+
+/// When a log began, as its header has it: in seconds since 1970, or so many where it has nothing.
+pub fn began(header: &Value, otherwise: i64) -> i64 {
+    header["enable_time_secs"].as_i64().unwrap_or(otherwise)
 }
 
 /// When the spool was written last: then the log was killed, or a little later.

@@ -313,7 +313,7 @@ pub fn summary(footer: &Value) -> String {
     if let Some(why) = footer["interruption"]["why"].as_str() {
         text.push_str(&format!("! {why}: what passed from then on is not in the log\n"));
     }
-    let lost = show::lost(&footer["totals"]) + number("events_full");
+    let lost = show::lost(&footer["totals"]).saturating_add(number("events_full"));
     if lost > 0 {
         text.push_str(&format!(
             "! {} records had no room: {} gaps in the log tell where; a larger --ring or --ppl, fewer flows or --flows N help\n",

@@ -108,7 +108,7 @@ pub fn table(totals: &Value) -> String {
         |disposition: &str| DIRECTIONS.map(|way| totals["segments"][way][disposition].as_u64().unwrap_or_default());
     let line = |what: &str, disposition: &str| {
         let [inward, outward] = DIRECTIONS.map(|way| packets(way, disposition));
-        let segments: u64 = segments(disposition).iter().sum();
+        let segments = sum(segments(disposition));
         format!("{what:<34}{:>14}{:>14}{:>16}\n", grouped(inward), grouped(outward), grouped(segments))
     };
     let mut text = format!("{:<34}{:>14}{:>14}{:>16}\n", "packets", "in", "out", "segments");
@@ -147,12 +147,12 @@ const fn why(disposition: Disposition) -> &'static str {
     }
 }
 
-/// Whether in + out is the sum of all dispositions, told with its numbers.
+/// Whether in + out is the sum of all dispositions, told with its numbers: in arithmetic that no file's numbers overflow.
 pub fn law(totals: &Value) -> (bool, String) {
-    let of = |way: &str, disposition: &str| totals[way][disposition].as_u64().unwrap_or_default();
-    let sum = |chosen: &dyn Fn(Disposition) -> bool| -> u64 {
+    let of = |way: &str, disposition: &str| u128::from(totals[way][disposition].as_u64().unwrap_or_default());
+    let sum = |chosen: &dyn Fn(Disposition) -> bool| -> u128 {
         let dispositions = Disposition::ALL.into_iter().filter(|disposition| chosen(*disposition));
-        dispositions.map(|disposition| DIRECTIONS.map(|way| of(way, disposition.name())).iter().sum::<u64>()).sum()
+        dispositions.map(|disposition| DIRECTIONS.map(|way| of(way, disposition.name())).iter().sum::<u128>()).sum()
     };
     let [inward, outward] = DIRECTIONS.map(|way| of(way, "seen"));
     let logged = sum(&|disposition| disposition == Disposition::Logged);
@@ -160,7 +160,8 @@ pub fn law(totals: &Value) -> (bool, String) {
     let filtered = sum(&|disposition| disposition == Disposition::Filtered);
     let rest = sum(&|_| true) - logged - skipped - filtered;
     let holds = inward + outward == logged + skipped + filtered + rest;
-    let numbers = [inward, outward, logged, rest, filtered, skipped].map(grouped);
+    let told = |number: u128| grouped(u64::try_from(number).unwrap_or(u64::MAX));
+    let numbers = [inward, outward, logged, rest, filtered, skipped].map(told);
     let [inward, outward, logged, rest, filtered, skipped] = numbers;
     let verb = if holds { "=" } else { "≠" };
     (
@@ -200,10 +201,14 @@ pub fn fallback(refusal: &str) -> String {
 
 /// What was skipped because a ring or the table was full, both ways.
 pub fn lost(totals: &Value) -> u64 {
-    [Disposition::Full, Disposition::NoRoom]
-        .iter()
-        .flat_map(|disposition| DIRECTIONS.map(|way| totals[way][disposition.name()].as_u64().unwrap_or_default()))
-        .sum()
+    let of =
+        |disposition: &Disposition| DIRECTIONS.map(|way| totals[way][disposition.name()].as_u64().unwrap_or_default());
+    sum([Disposition::Full, Disposition::NoRoom].iter().flat_map(of))
+}
+
+/// A sum that ends at the largest number: what is added may be of anyone's making.
+fn sum(numbers: impl IntoIterator<Item = u64>) -> u64 {
+    numbers.into_iter().fold(0, u64::saturating_add)
 }
 
 #[cfg(test)]
@@ -259,6 +264,15 @@ mod tests {
         let of = |triggers: Value| triggered(&json!({ "flight_triggers": triggers })).unwrap();
         assert_eq!(of(json!({})), "triggers of the flight recorder: none\n");
         assert_eq!(of(json!({ "cwnd": 2, "rtt": 1_200 })), "triggers of the flight recorder: cwnd 2, rtt 1,200\n");
+    }
+
+    #[test]
+    fn numbers_of_anyone_s_making_overflow_nothing() {
+        let most = json!({ "seen": u64::MAX, "logged": u64::MAX, "full": u64::MAX });
+        let totals = json!({ "in": most, "out": most, "segments": { "in": most, "out": most } });
+        assert!(!law(&totals).0, "twice as many met a disposition as were seen");
+        assert_eq!(lost(&totals), u64::MAX);
+        assert!(table(&totals).contains("18,446,744,073,709,551,615"));
     }
 
     #[test]
