@@ -304,7 +304,7 @@ def compare(  # noqa: PLR0913 - one for each option
 
     Exit status: 0; 1 if a leading figure is worse (see --fail-on) or a limit fails (--fail-if); 2 if the runs have no
     figure in common, or none that a limit names; 4 if one of them is invalid. A limit that the interval neither keeps
-    nor breaks is told, and fails only under --fail-on inconclusive.
+    nor breaks is reported, and fails only under --fail-on inconclusive.
     """
     from sojourn.analysis.limits import read_limit
     from sojourn.cli.cases import cases_of, print_annotations, write_junit
@@ -501,10 +501,10 @@ def lab(  # options for the help alone: `--` divides the words, which the parser
 ) -> None:
     """Run COMMAND in a network namespace that an emulated path joins with another; all of it goes when COMMAND ends.
 
-    What happens to packets is told as `sojourn emulate run --help` has it, and holds in each direction: --delay,
+    What happens to packets is written as `sojourn emulate run --help` says, and holds in each direction: --delay,
     --loss, --rate, --queue, --forward WORDS, --backward WORDS, -C FILE, … Without COMMAND, a shell at both ends.
 
-    COMMAND is told SOJOURN_PEER, SOJOURN_PEER6, SOJOURN_ADDRESS, SOJOURN_ADDRESS6 and SOJOURN_DEV; the peer is always
+    COMMAND gets SOJOURN_PEER, SOJOURN_PEER6, SOJOURN_ADDRESS, SOJOURN_ADDRESS6 and SOJOURN_DEV; the peer is always
     10.77.1.2. It runs as whoever called this, also by sudo, and begins once COMMAND2 listens. Exit status: COMMAND's;
     4 where the path ended before it.
 
