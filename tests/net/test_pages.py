@@ -2,6 +2,7 @@
 
 A page's commands run in their order, in one folder, over real frames: `here` and `there` are hosts with an interface
 eth1, and between them stands a box with eth1 and eth2, which is a bridge, but on the pages about emulation and devices.
+What takes both ports (`emulate eth1 eth2`) runs on the box, and where that is a bridge, on a host with two other ports.
 What README and a page of the guide say alike is run once, for the guide. Commands of the page that need minutes, a
 terminal or another machine stand in `INSTEAD` with what is run instead; a command that is new on a page runs as it
 stands. Commands that serve (`SERVES`) run beside those that follow.
@@ -98,7 +99,6 @@ INSTEAD = {
         "run bufferbloat --quick --set sessions=1 --set rounds=2 --set direction=down --set load.idle=300ms"
         " --set emulate.spin=false --no-report"
     ),  # whole: tests/net/test_own_files.py, in `make proof`
-    "emulate eth1 eth2 --delay 20ms --loss 1%": "tests/net/test_pages.py::test_every_command_of_a_page_runs",
     "emulate verify --delay 1ms": VERIFIED,
     "emulate verify --delay 20ms --loss 1%": VERIFIED,
     "lab --delay 20ms": "tests/net/test_lab.py::test_without_a_command_there_is_a_shell_at_both_ends",
@@ -175,6 +175,9 @@ SERVES = re.compile(
     r"(watch out|emulate eth1|probe respond(?! --help)|stamp reflect|stream recv|tcplog run --port 5201 --out out/live)"
 )
 
+TAKES_BOTH = "emulate eth1 eth2 "
+"""What takes two ports for itself."""
+
 CALLED = r"(run|report|compare|dataset|why|timeline|tcplog (plot|convert|top)) "
 """What is called within the tests' own process; `list`, `history`, `doctor`, `bed` and `bridge` are programs."""
 
@@ -249,8 +252,11 @@ def as_run(command: Command) -> str:
     return instead
 
 
+HOSTS = ("here", "box", "there", "ports")
+
+
 class Lab:
-    """Two hosts, a box between them, and a folder."""
+    """Two hosts, a box between them, a host with two ports that lead nowhere, and a folder."""
 
     def __init__(self, folder: Path, page: str, finished: Path) -> None:
         self.folder = folder
@@ -263,8 +269,12 @@ class Lab:
 
     def build(self) -> None:
         """Namespaces, cables and addresses; the files that the page speaks of."""
-        for host in ("here", "box", "there"):
+        for host in HOSTS:
             ip("netns", "add", f"{self._name}-{host}")
+        for port in ("eth1", "eth2"):
+            ip("-netns", f"{self._name}-ports", "link", "add", port, "type", "veth", "peer", "name", f"far-{port}")
+            for end in (port, f"far-{port}"):
+                self._inside("ports", "ip", "link", "set", end, "up")
         self._cable("here", "eth1", "eth1")
         self._cable("there", "eth1", "eth2")
         for host, number in (("here", 1), ("there", 2)):
@@ -308,12 +318,17 @@ class Lab:
             for process in self._serving.values():
                 self._end(process)
         finally:
-            for host in ("here", "box", "there"):
+            for host in HOSTS:
                 ip("netns", "del", f"{self._name}-{host}")
+
+    def host(self, command: Command, words: str) -> str:
+        """Where a command of the page runs."""
+        if self._has_bridge and words.startswith(TAKES_BOTH):
+            return "ports"
+        return re.sub("each|peer", "there", command.host) or self.default
 
     def run(self, host: str, words: str) -> str | None:
         """Run one command; why it failed."""
-        host = host or self.default
         if re.match(CALLED, words):
             net = Path("/run/netns", f"{self._name}-{host}")
             done = sojourn_here(
@@ -327,7 +342,6 @@ class Lab:
 
     def serve(self, host: str, words: str) -> str | None:
         """Start what runs beside the next commands; another of its kind at the same host ends first."""
-        host = host or self.default
         kind = " ".join(words.split()[:2])
         if before := self._serving.pop((host, kind), None):
             self._end(before)
@@ -410,7 +424,7 @@ def test_every_command_of_a_page_runs(lab: Lab, page: Path) -> None:
     for line in PREPARED.get(page.name, []):
         [command] = typed(line, 0)
         words = as_run(command)
-        assert (lab.serve if SERVES.match(words) else lab.run)(command.host, words) is None
+        assert (lab.serve if SERVES.match(words) else lab.run)(lab.host(command, words), words) is None
     for command in commands(page):
         words = as_run(command)
         if command.words.startswith("make ") or not words:
@@ -424,9 +438,9 @@ def test_every_command_of_a_page_runs(lab: Lab, page: Path) -> None:
         if re.match(r"tcplog (set|status)", words):
             words = words.replace("out/t", "out/live")
             if not (lab.folder / "out/live").exists():
-                lab.serve("", LIVE_LOG.removeprefix("sojourn "))
-                await_that(lambda: lab.run("", "tcplog status out/live") is None, "the log runs")
-        why = (lab.serve if SERVES.match(words) else lab.run)(re.sub("each|peer", "there", command.host), words)
+                lab.serve(lab.default, LIVE_LOG.removeprefix("sojourn "))
+                await_that(lambda: lab.run(lab.default, "tcplog status out/live") is None, "the log runs")
+        why = (lab.serve if SERVES.match(words) else lab.run)(lab.host(command, words), words)
         if why is not None:
             failed.append(f"{page.name}:{command.line}: {command.words}\n  run as: {words}\n  {why}")
     assert not failed, "\n".join(failed)
@@ -435,6 +449,7 @@ def test_every_command_of_a_page_runs(lab: Lab, page: Path) -> None:
 @pytest.mark.parametrize("where", sorted({where for where in INSTEAD.values() if where.startswith(TESTS)}))
 def test_what_runs_a_command_elsewhere_is_there(where: str) -> None:
     path, name = where.split("::")
+    assert path != str(Path(__file__).relative_to(ROOT)), "a command that runs here runs as it stands"
     assert re.search(rf"^def {name}\(", (ROOT / path).read_text(), re.MULTILINE)
 
 
