@@ -14,6 +14,7 @@ from sojourn.cli.bridge import app as bridges
 from sojourn.cli.conclude import conclude
 from sojourn.cli.emulate import app as emulators
 from sojourn.cli.export import export
+from sojourn.cli.groups import Grouped
 from sojourn.cli.new import new
 from sojourn.cli.notify import Notices
 from sojourn.cli.private import private_run
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="sojourn",
+    cls=Grouped,
     help="Measures what a box in the path does to packets: how long they stay in it, and how sure that figure is.",
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -43,7 +45,7 @@ beds.command("new", short_help="Ask real hosts for a first file that describes a
 beds.command("check", short_help="Whether real hosts can hold a bed, and what would fix that.")(bed_check)
 app.command("why", short_help="What limited a flow of TCP at a moment, and what became of its packets.")(why)
 app.command("timeline", short_help="Each segment's way through TCP and emulators, for Perfetto and tables.")(timeline)
-app.add_typer(beds, name="bed")
+app.add_typer(beds, name="bed", short_help="Draw a bed; describe and check real hosts; clean up.")
 app.add_typer(bridges, name="bridge", short_help="A Linux bridge over two real ports: up, status, down.")
 app.add_typer(emulators, name="emulate", short_help="Emulate a path between two ports, or verify how exactly.")
 app.command("export", short_help="A run's figures for other programs: Prometheus.")(export)
@@ -81,7 +83,7 @@ PUBLISHED = "published"
 JsonOutput = Annotated[bool, typer.Option("--json", help="Print JSON alone on standard output.")]
 
 
-@app.command()
+@app.command(short_help="Run a study: a built-in one, or a plan of your own.")
 def run(  # noqa: PLR0913 - one for each option
     study: Annotated[
         str | None,
