@@ -3,7 +3,7 @@
 A page's commands run in their order, in one folder, over real frames: `here` and `there` are hosts with an interface
 eth1, and between them stands a box with eth1 and eth2, which is a bridge, but on the pages about emulation and devices.
 What takes both ports (`emulate eth1 eth2`) runs on the box, and where that is a bridge, on a host with two other ports.
-What README and a page of the guide say alike is run once, for the guide. Commands of the page that need minutes, a
+What README or the page of commands has from another page of the guide is run for that. Commands that need minutes, a
 terminal or another machine stand in `INSTEAD` with what is run instead; a command that is new on a page runs as it
 stands. Commands that serve (`SERVES`) run beside those that follow.
 """
@@ -175,6 +175,9 @@ SERVES = re.compile(
     r"(watch out|emulate eth1|probe respond(?! --help)|stamp reflect|stream recv|tcplog run --port 5201 --out out/live)"
 )
 
+LISTS = {"README.md", "commands.md"}
+"""Pages that repeat commands of others."""
+
 TAKES_BOTH = "emulate eth1 eth2 "
 """What takes two ports for itself."""
 
@@ -182,7 +185,7 @@ CALLED = r"(run|report|compare|dataset|why|timeline|tcplog (plot|convert|top)) "
 """What is called within the tests' own process; `list`, `history`, `doctor`, `bed` and `bridge` are programs."""
 
 PREPARED = {
-    "README.md": ["there$ sojourn probe respond"],
+    "commands.md": ["there$ sojourn probe respond"],
     "two-runs.md": ["sojourn run bridge-latency --quick"],
     "timeline.md": ["sojourn tcplog run --port 5201 --out out/t -- iperf3 -c 10.0.0.2"],
 }
@@ -206,13 +209,13 @@ class Command(NamedTuple):
 
 
 def commands(page: Path) -> list[Command]:
-    """What a reader would type, in its order: blocks without a language, and in README the tables' first columns."""
+    """What a reader would type, in its order: blocks without a language, and tables' first columns."""
     found: list[Command] = []
     for fence in re.finditer(r"^```(\w*)\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
         if fence[1] in {"", "sh", "console"}:
             first = page.read_text()[: fence.start()].count("\n") + 2
             found += typed(fence[2], first)
-    if page.name == "README.md":
+    if page.name == "commands.md":
         found += in_tables(page.read_text())
     return found
 
@@ -229,7 +232,7 @@ def typed(block: str, first: int) -> list[Command]:
 
 
 def in_tables(text: str) -> list[Command]:
-    """The commands of README's table; a bare name behind the first command of a row is another study."""
+    """The commands of tables; a bare name behind the first command of a row is another study."""
     found = []
     for number, line in enumerate(text.splitlines(), start=1):
         if line.startswith("| `sojourn "):
@@ -406,14 +409,14 @@ def lab(page: Path, tmp_path: Path, finished: Path) -> Iterator[Lab]:
 
 
 def is_run_elsewhere(page: Path, words: str) -> bool:
-    """Whether a command of README is one of the guide's, too; what serves is needed by those that follow it."""
-    return page.name == "README.md" and not SERVES.match(words) and words in run_by_the_guide()
+    """Whether README or the page of commands has it from the guide; what serves is needed by those that follow it."""
+    return page.name in LISTS and not SERVES.match(words) and words in run_by_the_guide()
 
 
 @functools.cache
 def run_by_the_guide() -> set[str]:
     """What is run for any of its pages."""
-    return {as_run(command) for page in PAGES if page.name != "README.md" for command in commands(page)}
+    return {as_run(command) for page in PAGES if page.name not in LISTS for command in commands(page)}
 
 
 @pytest.mark.parametrize(
@@ -460,7 +463,7 @@ def test_no_command_of_a_page_is_left_out() -> None:
 def test_pages_have_commands() -> None:
     counts = {page.name: len(commands(page)) for page in PAGES}
     assert all(counts.values()), counts
-    assert counts["README.md"] > 30, counts
+    assert counts["commands.md"] > 30, counts
 
 
 UDP_FRAME = (
