@@ -1,6 +1,6 @@
 """Our tap beside tcpdump and dumpcap: how much of a flood each captures, and what each adds to a bridge's round trips.
 
-The flood is as fast as our sender can: a capture that drops none of it is told by that rate, which is no limit of its
+The flood is as fast as our sender can: a capture that drops none of it has that rate, which is no limit of its
 own. All have the same memory for frames that wait, and write every frame to the same disk. Round trips are between the
 kernel's stamps of ICMP probes over four bridges of one kind, three of which have a capture running on one port.
 """

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Everything that can be told without running the program; does all of it, then says what failed. Changes no file.
+# Everything that can be checked without running the program; does all of it, then says what failed. Changes no file.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 . scripts/paths.sh

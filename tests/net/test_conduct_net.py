@@ -438,7 +438,7 @@ def test_a_user_without_root_has_a_bed_and_is_told_what_is_missing(as_nobody: li
         [bed] = events(folder / "run", "bed")
         assert bed["unprivileged"]
         assert any("SCHED_FIFO" in one for one in bed["missing"])
-        assert "SCHED_FIFO" in done.stderr, "the person is told, not only the log"
+        assert "SCHED_FIFO" in done.stderr, "it is printed, too"
     finally:
         shutil.rmtree(folder)
 

@@ -233,7 +233,7 @@ def test_queue_management_holds_the_delay_of_an_overload(
 ) -> None:
     """Load that does not react, a quarter more than the link carries: all of it is lost, and the queue stays short.
 
-    How much more is told by what arrived: on a busy machine iperf3 catches up in bursts, or lacks its server's counts.
+    How much more comes of what arrived: on a busy machine iperf3 catches up in bursts, or lacks its server's counts.
     """
     with emulating(tmp_path, "--forward", f"rate 10Mbit/s queue 200 {queue}") as emulator, iperf_server():
         done = iperf("-u", "-b", "12M", "-l", "1200", "-t", "5")

@@ -611,7 +611,7 @@ def test_an_unknown_hypothesis_is_not_answered(synthetic: Make) -> None:
 
 
 def test_a_hypothesis_is_not_rejected_by_a_deviation_that_may_lie_within_the_margin() -> None:
-    """The estimate is beyond the margin of 1 and told from zero, but the truth may be 0.5."""
+    """The estimate is beyond the margin of 1 and significantly different from zero, but the truth may be 0.5."""
     near = Deviations([Interval(1.5, 0.5, 2.5, 0.95, 20)], None)
     assert judge_hypothesis("hypothesis", near, Margin(1.0, "1 ns"), "a line", "bridge").outcome == "inconclusive"
 

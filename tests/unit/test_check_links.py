@@ -1,4 +1,4 @@
-"""A link to a file or heading that is not there is told with its line; whole ones, code and other hosts' are not."""
+"""A link to a file or heading that is not there is named with its line; whole ones, code and other hosts' are not."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
@@ -11,12 +12,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import typer
 from typer.core import TyperGroup
+from typer.testing import CliRunner
 
 from sojourn.analysis import analyse
 from sojourn.cli import main
 from sojourn.cli.compare import compare_runs, print_comparison, whole_links
 from sojourn.cli.dry_run import expansion, words
 from sojourn.cli.figures import label, sizes
+from sojourn.cli.groups import GROUPS, Grouped
 from sojourn.cli.shallow import for_word
 from sojourn.errors import RequestError
 from sojourn.methods import packages
@@ -49,6 +52,24 @@ def test_help_names_every_command() -> None:
     done = sojourn("--help")
     for command in ("run", "report", "compare", "list", "doctor", "probe", "bed"):
         assert f"\n  {command} " in done.stdout
+
+
+def test_help_lists_the_commands_by_what_a_person_wants_to_do() -> None:
+    """Each stands once, in the order of its group, and none is left for the group of all others."""
+    sections = sojourn("--help").stdout.split("\n\n")[3:]
+    listed = {one.partition(":")[0]: tuple(re.findall(r"^  ([a-z]+)  ", one, re.MULTILINE)) for one in sections}
+    assert listed == GROUPS
+
+
+def test_a_command_that_is_in_no_group_is_listed_at_the_end() -> None:
+    app = typer.Typer(cls=Grouped, rich_markup_mode=None)
+    for name in ("unheard-of", "report", "run"):
+        app.command(name, short_help=f"Do {name}.")(lambda: None)
+    words = CliRunner().invoke(app, ["--help"]).stdout.split("\n\n")[2:]
+    assert [one.split() for one in words] == [
+        ["Measure:", "run", "Do", "run."], ["Runs", "and", "reports:", "report", "Do", "report."],
+        ["Others:", "unheard-of", "Do", "unheard-of."],
+    ]  # fmt: skip
 
 
 HEAVY = {"polars", "pyarrow", "numpy", "scipy", "altair", "tomlkit", "jinja2", "rich", "vl_convert"}

@@ -1,4 +1,4 @@
-"""Notices: what a command is told of a run's end and of its first doubt, as whom it runs, and that it ends nothing."""
+"""Notices: what a command gets of a run's end and of its first doubt, as whom it runs, and that it ends nothing."""
 
 from __future__ import annotations
 

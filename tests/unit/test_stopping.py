@@ -134,6 +134,6 @@ def test_intervals_of_runs_that_ended_by_them_hold_the_mean() -> None:
 def test_coverage_of_an_interval_that_ended_its_run_is_at_least_93_percent(ratio: float, share: bool) -> None:
     """Of 10,000 runs each; the standard error is a quarter of a percentage point.
 
-    It does not tell the rule from one without further sessions, whose coverage is 92.8 % to 93.1 % at a ratio of 2.1.
+    It does not separate the rule from one without further sessions, whose coverage is 92.8 to 93.1 % at a ratio of 2.1.
     """
     assert held(ratio, 10_000, share=share, seed=21) >= 0.93

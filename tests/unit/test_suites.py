@@ -191,7 +191,7 @@ def test_a_zero_loss_rate_of_few_frames_says_what_it_cannot_exclude(tmp_path: Pa
 
 
 def test_repetitions_on_several_beds_are_judged_over_beds(tmp_path: Path) -> None:
-    """The interval is Student's over beds; where a bed has two repetitions, what it is within one is told too."""
+    """The interval is Student's over beds; where a bed has two repetitions, what it is within one is reported too."""
     rates = {0: (280_000.0, 282_000.0), 1: (300_000.0, 301_000.0), 2: (290_000.0, 293_000.0)}
 
     def found(each: int) -> dict[tuple[str, str], dict[str, Any]]:

@@ -367,7 +367,7 @@ def served(folder: Path, home: Path, *options: str) -> Iterator[tuple[str, subpr
 
 
 def first_event(address: str) -> dict[str, Any]:
-    """What a page is told first."""
+    """What a page gets first."""
     with urllib.request.urlopen(f"{address}events", timeout=30) as events:
         while not (words := events.readline().decode()).startswith("data: "):
             assert words

@@ -1,4 +1,4 @@
-"""The proof page says what logs, records and figures say; what did not run, or on another commit, is told as such."""
+"""The proof page says what logs, records and figures say; what did not run, or on another commit, is marked."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ pub fn ends_of_log(bytes: &[u8]) -> bool {
     }))
 }
 
-/// Whoever asked is told why not, in a sentence.
+/// The refusal says why not, in a sentence.
 fn makes_sense(read: anyhow::Result<()>) -> bool {
     let Err(error) = read else { return true };
     assert!(!failure::sentence(&error).is_empty() && failure::status(&error) > 0);

@@ -727,7 +727,7 @@ impl Emulator {
     /// Ends it as Ctrl-C does, and returns what it says.
     fn end(self) -> Value {
         let process = Pid::from_child(&self.process);
-        kill_process(process, Signal::INT).expect("is told to end");
+        kill_process(process, Signal::INT).expect("can be signalled");
         self.ended()
     }
 

@@ -498,7 +498,7 @@ impl Emulator {
 
     /// Ends it as Ctrl-C does: its status, what it says at its end, and what else it said.
     fn end(self) -> (i32, Value, String) {
-        kill_process(Pid::from_child(&self.process), Signal::INT).expect("is told to end");
+        kill_process(Pid::from_child(&self.process), Signal::INT).expect("can be signalled");
         self.ended()
     }
 

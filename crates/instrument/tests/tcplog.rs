@@ -168,7 +168,7 @@ fn waits_for_failure(out: &Path, begins: &str) -> String {
 /// What is left of a log that failed while COMMAND ran to its end.
 fn expect_counted(out: &Path, output: &Output, why: &str) -> Value {
     assert_eq!(output.status.code(), Some(4), "{}", said(output));
-    assert_eq!(String::from_utf8_lossy(&output.stdout), "finished\n", "it was not told to end");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "finished\n", "it was not asked to end");
     let footer = read(&out.join("footer.json"));
     assert_eq!((&footer["why"], &footer["command_status"]), (&json!(why), &json!(0)), "{footer}");
     conserved(&footer["totals"]);
@@ -361,7 +361,7 @@ impl Drop for Folder {
     }
 }
 
-/// A log that runs until it is told to end.
+/// A log that runs until it is asked to end.
 struct Running {
     process: Child,
     out: PathBuf,

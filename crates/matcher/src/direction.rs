@@ -248,7 +248,7 @@ impl<A: Arrivals> DirectionMatcher<A> {
         }
     }
 
-    /// Notes the match and whether it was reordered; it is told when its window is over, for until then it may become ambiguous.
+    /// Notes the match and whether it was reordered; it is reported when its window is over, for until then it may become ambiguous.
     fn matched(&mut self, number: u64, seen: &Observed) {
         let arrived = self.arrivals.matched(number);
         self.counts.reordered += u64::from(arrived.extent > 0);

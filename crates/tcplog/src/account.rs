@@ -184,7 +184,7 @@ pub const DIRECTIONS: [&str; 2] = ["in", "out"];
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LeftOut {
     flows: BTreeMap<u64, [Tally; 2]>,
-    /// Of flows that were told elsewhere, together.
+    /// Of flows that were recorded elsewhere, together.
     gone: [Tally; 2],
 }
 
@@ -203,7 +203,7 @@ impl LeftOut {
         tallies
     }
 
-    /// Each flow's cookie, with what was left out in and out; but for those that were told elsewhere.
+    /// Each flow's cookie, with what was left out in and out; but for those that were recorded elsewhere.
     pub fn iter(&self) -> impl Iterator<Item = (u64, [Tally; 2])> + '_ {
         self.flows.iter().map(|(&cookie, &tallies)| (cookie, tallies))
     }
@@ -225,7 +225,7 @@ pub struct Account {
     pub all: Both,
     /// By the cookies of their sockets.
     pub flows: BTreeMap<u64, Both>,
-    /// Flows that are told elsewhere, together: nobody has to remember each.
+    /// Flows that are recorded elsewhere, together: nobody has to remember each.
     pub gone: Both,
     /// The first of those that broke the law.
     gone_breach: Option<Breach>,
@@ -328,7 +328,7 @@ impl Account {
         both.iter_mut().zip(both_of(flow)).for_each(|(counters, counts)| counters.add(&counts));
     }
 
-    /// Adds what a flow counted that has been released and is told elsewhere.
+    /// Adds what a flow counted that has been released and is recorded elsewhere.
     pub fn add_gone(&mut self, flow: &Flow) {
         self.add_told(flow.cookie, &both_of(flow));
     }
@@ -425,7 +425,7 @@ impl Account {
         rows(None, &self.all)
     }
 
-    /// The rows of `tcp_account`: those on all packets; of each flow that is not told elsewhere, the dispositions that it can meet.
+    /// The rows of `tcp_account`: those on all packets; of each flow that is not recorded elsewhere, the dispositions that it can meet.
     pub fn entries(&self) -> impl Iterator<Item = Entry> + '_ {
         self.totals().chain(self.flows.iter().flat_map(|(&cookie, both)| rows(Some(cookie), both)))
     }

@@ -274,7 +274,7 @@ impl Spool {
         self.frame(frame::NOTE, 0, |bytes| bytes.extend_from_slice(text.as_bytes()));
     }
 
-    /// Says what became of all packets together, once that is known; without it, flows and totals must do. Flows were told one by
+    /// Says what became of all packets together, once that is known; without it, flows and totals must do. Flows were written one by
     /// one, when they were gone.
     pub fn account(&mut self, account: &Account) {
         let late: Vec<_> = self.left_out.iter().collect();

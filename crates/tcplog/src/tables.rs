@@ -188,7 +188,7 @@ struct Work {
     samples: Vec<Placed>,
     flows: Flows,
     totals: Vec<Totals>,
-    /// What was told of flows, together, and what was left out of them.
+    /// What was recorded of flows, together, and what was left out of them.
     told: Account,
     left_out: Vec<(Disposition, [Tally; 2])>,
     /// Rows that wait.

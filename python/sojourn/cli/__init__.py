@@ -88,7 +88,7 @@ def is_by_hand(words: list[str]) -> bool:
 
 
 def run_command() -> None:
-    """Run a command; one that cannot be understood is told in a sentence, as any other wrong request."""
+    """Run a command; one that cannot be understood is refused in a sentence, as any other wrong request."""
     import typer
 
     from sojourn.cli.commands import app

@@ -14,6 +14,7 @@ from sojourn.cli.bridge import app as bridges
 from sojourn.cli.conclude import conclude
 from sojourn.cli.emulate import app as emulators
 from sojourn.cli.export import export
+from sojourn.cli.groups import Grouped
 from sojourn.cli.new import new
 from sojourn.cli.notify import Notices
 from sojourn.cli.private import private_run
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="sojourn",
+    cls=Grouped,
     help="Measures what a box in the path does to packets: how long they stay in it, and how sure that figure is.",
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -43,7 +45,7 @@ beds.command("new", short_help="Ask real hosts for a first file that describes a
 beds.command("check", short_help="Whether real hosts can hold a bed, and what would fix that.")(bed_check)
 app.command("why", short_help="What limited a flow of TCP at a moment, and what became of its packets.")(why)
 app.command("timeline", short_help="Each segment's way through TCP and emulators, for Perfetto and tables.")(timeline)
-app.add_typer(beds, name="bed")
+app.add_typer(beds, name="bed", short_help="Draw a bed; describe and check real hosts; clean up.")
 app.add_typer(bridges, name="bridge", short_help="A Linux bridge over two real ports: up, status, down.")
 app.add_typer(emulators, name="emulate", short_help="Emulate a path between two ports, or verify how exactly.")
 app.command("export", short_help="A run's figures for other programs: Prometheus.")(export)
@@ -81,7 +83,7 @@ PUBLISHED = "published"
 JsonOutput = Annotated[bool, typer.Option("--json", help="Print JSON alone on standard output.")]
 
 
-@app.command()
+@app.command(short_help="Run a study: a built-in one, or a plan of your own.")
 def run(  # noqa: PLR0913 - one for each option
     study: Annotated[
         str | None,
@@ -304,7 +306,7 @@ def compare(  # noqa: PLR0913 - one for each option
 
     Exit status: 0; 1 if a leading figure is worse (see --fail-on) or a limit fails (--fail-if); 2 if the runs have no
     figure in common, or none that a limit names; 4 if one of them is invalid. A limit that the interval neither keeps
-    nor breaks is told, and fails only under --fail-on inconclusive.
+    nor breaks is reported, and fails only under --fail-on inconclusive.
     """
     from sojourn.analysis.limits import read_limit
     from sojourn.cli.cases import cases_of, print_annotations, write_junit
@@ -501,10 +503,10 @@ def lab(  # options for the help alone: `--` divides the words, which the parser
 ) -> None:
     """Run COMMAND in a network namespace that an emulated path joins with another; all of it goes when COMMAND ends.
 
-    What happens to packets is told as `sojourn emulate run --help` has it, and holds in each direction: --delay,
+    What happens to packets is written as `sojourn emulate run --help` says, and holds in each direction: --delay,
     --loss, --rate, --queue, --forward WORDS, --backward WORDS, -C FILE, … Without COMMAND, a shell at both ends.
 
-    COMMAND is told SOJOURN_PEER, SOJOURN_PEER6, SOJOURN_ADDRESS, SOJOURN_ADDRESS6 and SOJOURN_DEV; the peer is always
+    COMMAND gets SOJOURN_PEER, SOJOURN_PEER6, SOJOURN_ADDRESS, SOJOURN_ADDRESS6 and SOJOURN_DEV; the peer is always
     10.77.1.2. It runs as whoever called this, also by sudo, and begins once COMMAND2 listens. Exit status: COMMAND's;
     4 where the path ended before it.
 

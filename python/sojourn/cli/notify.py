@@ -1,4 +1,4 @@
-"""Notices: a command of the user's that is told how a run ended, and of its first doubtful finding, as JSON.
+"""Notices: a command of the user's that gets how a run ended, and of its first doubtful finding, as JSON.
 
 The command has its caller's rights, also under sudo, and ends within a time. Whatever becomes of it, the run ends as it
 would have without it. Says nothing of what a run found that its verdict does not say.
@@ -28,7 +28,7 @@ WITHIN_S = 30.0
 """How long a command may take; then it is killed, with what it started in its process group."""
 
 TOLD = ("name", "severity", "where", "sentence")
-"""What is told of a finding."""
+"""What is reported of a finding."""
 
 INTERRUPTED = 130
 
@@ -38,7 +38,7 @@ FAULT = 1
 
 @dataclass
 class Notices:
-    """What is told of one run, and to which command; nothing where there is none."""
+    """What is reported of one run, and to which command; nothing where there is none."""
 
     command: str | None
     folder: Path
@@ -46,7 +46,7 @@ class Notices:
 
     @property
     def on_doubt(self) -> Any:
-        """What is called with a doubtful finding; None where nobody is to be told."""
+        """What is called with a doubtful finding; None where no notice is asked for."""
         return None if self.command is None else self.doubt
 
     def doubt(self, finding: dict[str, Any]) -> None:

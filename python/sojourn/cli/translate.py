@@ -287,7 +287,7 @@ def of_rule(line: str, found: Translated) -> str:
 
 
 def refuse_alike(lines: list[str]) -> None:
-    """Refuse two rules that only the interface of the host tells apart: here the first would take all packets."""
+    """Refuse two rules that differ only in the interface of the host: here the first would take all packets."""
     pair = r"\s+(?:via|recv|xmit)\s+\S+"
     seen: dict[str, tuple[str, list[str]]] = {}
     for line in lines:

@@ -25,7 +25,7 @@ class Screen:
 
     def __init__(self, stream: TextIO | None = None, on_doubt: Callable[[dict[str, Any]], None] | None = None) -> None:
         self.on_doubt = on_doubt
-        """Called with the first doubtful finding of a run that goes on; None: nobody asks for one, or it was told."""
+        """Called with the first doubtful finding of a run that goes on; None: not asked for, or done."""
         self._stream = stream or sys.stderr
         self._console = Console(file=self._stream, highlight=False, emoji=False)
         self._bar: Progress | None = None
@@ -46,11 +46,11 @@ class Screen:
         self._console.print(words, markup=False, soft_wrap=True)
 
     def doubt(self, finding: dict[str, Any]) -> None:
-        """One line of what is doubtful so far, the first time, and to whoever is to be told."""
+        """One line of what is doubtful so far, the first time, and to the command that was asked for."""
         self.note(f"doubtful so far: {finding['sentence']} ({finding['where']})")
         if self.on_doubt is not None:
             self.on_doubt(finding)
-            self.on_doubt = None  # the first is told; nobody need look for more
+            self.on_doubt = None  # the first is reported; nobody need look for more
 
     def begin(self, total: int) -> None:
         """Begin to count trials; a later session goes on where the one before it was."""

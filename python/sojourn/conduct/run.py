@@ -124,10 +124,10 @@ def sit(owed: Owed, screen: Screen) -> None:
 
 
 def lost(owed: Owed, log: Log) -> str:
-    """What is lost, as the sentence of an error goes on with it; empty where nothing is, or where it cannot be told."""
+    """What is lost, as the sentence of an error goes on with it; empty where nothing is, or where it is unknown."""
     try:
         several = tell_cut(owed.folder, owed.plan.expand(), measured(owed.plan, owed.folder), log)
-    except (OSError, SojournError):  # the error that is being told comes first
+    except (OSError, SojournError):  # the error that is being reported comes first
         return ""
     return f"; {named(several)}" if several else ""
 

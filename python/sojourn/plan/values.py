@@ -30,7 +30,7 @@ class Reader:
     expected: str
     write: Callable[[Any], Any] = plain
     choices: tuple[str, ...] = ()
-    """Words among which the value is, so that a misspelt one can be told."""
+    """Words among which the value is, so that a misspelt one can be corrected."""
 
     def expected_for(self, value: Any) -> str:
         """What was expected, and the word that was probably meant."""

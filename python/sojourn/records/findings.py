@@ -121,7 +121,7 @@ OF_THE_ANALYSIS: Final = (
 )
 
 LABELS: Final = {"stamps_out_of_order": "timestamps out of order"}
-"""What people are told in place of a name that records keep."""
+"""What people read in place of a name that records keep."""
 
 
 def label(name: str) -> str:

@@ -71,7 +71,7 @@ type Write = dyn FnOnce() -> Result<(), RecordError> + Send;
 enum Writing {
     /// A thread.
     Thread(JoinHandle<Result<(), RecordError>>),
-    /// Nothing any more; whether it could is told once.
+    /// Nothing any more; whether it could is returned once.
     Over(Result<(), RecordError>),
 }
 
@@ -427,7 +427,7 @@ mod tests {
         let writing = Writing::start(Builder::new().stack_size(1 << 60), write);
         tells.recv().expect("it was called");
         let mut ending = Ending { paths: Vec::new(), bytes: 0, writing };
-        assert!(matches!(ending.look(), Err(RecordError::Broken)), "what it says is told");
+        assert!(matches!(ending.look(), Err(RecordError::Broken)), "its error is returned");
         ending.wait().expect("once");
     }
 

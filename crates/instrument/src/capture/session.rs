@@ -222,7 +222,7 @@ impl Session {
             return Ok(Some(Why::Time));
         }
         if now >= self.look_at {
-            // Nobody is told when an interface that is down is deleted.
+            // The kernel notifies nobody when an interface that is down is deleted.
             self.look_at = now + LONGEST_SLEEP;
             if let Some(why) = self.look() {
                 return Ok(Some(why));

@@ -129,7 +129,7 @@ pub enum Engine {
 /// Which way packets go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Direction {
-    /// As the captures say, else as who answers whom tells; what cannot be told goes forward
+    /// As the captures say, else by who answers whom; forward where neither decides
     Auto,
     /// All from BEFORE to AFTER
     Forward,

@@ -132,7 +132,7 @@ impl Input {
     /// Reads the beginning.
     ///
     /// # Errors
-    /// When it is no capture, or which of its interfaces is meant cannot be told.
+    /// When it is no capture, or which of its interfaces is meant is not clear.
     pub fn begin(name: &Name, opened: Opened) -> anyhow::Result<Self> {
         let mut title = name.path.display().to_string();
         if let Some(interface) = &name.interface {

@@ -16,11 +16,11 @@ pub struct Packet {
     pub length: u32,
     pub direction: Option<Direction>,
     pub endpoints: Option<(u64, u64)>,
-    /// Who took the time, and what else is told of it: see [`Note`].
+    /// Who took the time, and what else is known of it: see [`Note`].
     pub note: Note,
 }
 
-/// What is told of a packet besides, in one octet.
+/// What is known of a packet besides, in one octet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Note(pub u8);
 

@@ -207,7 +207,7 @@ impl Pair {
         self.aligned.1.saturating_sub(self.aligned.0)
     }
 
-    /// Whether that could be told.
+    /// Whether that is known.
     pub fn is_alignment_known(&self) -> bool {
         self.is_apart_known
     }

@@ -12,7 +12,7 @@ use crate::numbers::{grouped, loss, span};
 /// Tells what was found.
 ///
 /// # Errors
-/// When nobody can be told.
+/// When standard output cannot be written.
 pub fn tell(asked: &Match, told: &Value) -> anyhow::Result<()> {
     let mut output = std::io::stdout().lock();
     if asked.json {

@@ -254,7 +254,7 @@ impl Logger {
         Ok(missed.map(|cost| (cost.name, Value::from(cost.missed))).collect::<Map<_, _>>().into())
     }
 
-    /// Has flows judged anew by what changes without anybody being told: their congestion control.
+    /// Has flows judged anew by what changes without a notification: their congestion control.
     pub fn reevaluate(&mut self) {
         if self.asked.congestion.is_some() {
             self.programs.reevaluate();

@@ -1,7 +1,7 @@
 //! `tcplog`: TCP's own state at every packet, logged by programs in the kernel, and an account of what was not.
 //!
-//! The programs, the records and the law are in `sojourn-tcplog`; here are who asks, when it begins and ends, and what a person
-//! is told.
+//! The programs, the records and the law are in `sojourn-tcplog`; here are who asks, when it begins and ends, and what is
+//! printed.
 
 pub mod answer;
 pub mod arguments;

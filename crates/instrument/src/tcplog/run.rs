@@ -29,7 +29,7 @@ use crate::sys::STOP;
 
 /// How often it looks whether the log goes on.
 const LOOK: Nanos = Nanos::millis(50);
-/// A command that the terminal told may take so long until it is told again, and then so long until it is killed.
+/// A command that the terminal signalled may take so long until it is signalled again, and then so long until it is killed.
 const PATIENCE: Nanos = Nanos::seconds(2);
 const LAST_PATIENCE: Nanos = Nanos::seconds(10);
 const COMMAND_ENDED: &str = "command ended";
@@ -154,7 +154,7 @@ struct Beside {
     until: Time,
     /// Somebody asked for the end.
     is_stopped: bool,
-    /// When the command was told to end, and whether it will be killed next.
+    /// When the command was asked to end, and whether it will be killed next.
     told: Option<(Time, bool)>,
     /// The programs were taken away, which was said.
     is_interrupted: bool,
@@ -174,8 +174,7 @@ impl Beside {
                 (Some(why), None) => return Ok(why),
                 (Some(why), Some(_)) if is_over => return Ok(why),
                 (Some(why), Some(companion)) if companion.is_beyond_us() => {
-                    let problem =
-                        "COMMAND has become another user's and cannot be told to end: the log ends without it";
+                    let problem = "COMMAND has become another user's and may not be signalled: the log ends without it";
                     eprintln!("{}: {problem}", crate::program());
                     return Ok(why);
                 }

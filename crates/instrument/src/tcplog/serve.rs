@@ -219,7 +219,7 @@ impl Log {
         if let Some(spent) = closed.spent {
             spent.discard();
         }
-        // A gap is told, and does not end a study: it is the trial's.
+        // A gap is reported, and does not end a study: it is the trial's.
         closed.outcome?;
         throw_away(&self.place.spool)?;
         let mut answer = closed.footer;

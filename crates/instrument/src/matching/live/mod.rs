@@ -1,4 +1,4 @@
-//! `match --live`: interfaces tapped and their packets matched while they pass. The taps are those of `capture`, what comes of them is told as
+//! `match --live`: interfaces tapped and their packets matched while they pass. The taps are those of `capture`, what comes of them is reported as
 //! of files; when a packet can be let through is in `passing`.
 
 mod passing;

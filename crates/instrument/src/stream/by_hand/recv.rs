@@ -166,7 +166,7 @@ fn refuse_silence(arguments: &ReceiveByHand, received: &Received) -> Result<(), 
     Err(NotTrusted(format!("no frame of a stream arrived: {advice}")))
 }
 
-/// What is told.
+/// What is reported.
 struct Told<'a> {
     asked: &'a Receive,
     received: &'a Received,

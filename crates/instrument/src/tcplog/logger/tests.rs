@@ -95,7 +95,7 @@ fn folder(name: &str) -> PathBuf {
     folder
 }
 
-/// Logs until so many flows have ended, holding what is held to what the table has; then what is told of it.
+/// Logs until so many flows have ended, holding what is held to what the table has; then what is reported of it.
 fn log(name: &str, source: Short, flight: Option<Flight>, flows: u64) -> (Ended, Converted) {
     let folder = folder(name);
     let mut logger = Logger::new(Box::new(source), flight).unwrap();
