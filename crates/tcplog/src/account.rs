@@ -29,7 +29,7 @@ pub enum Disposition {
     Control,
     NoRoom,
     Late,
-    /// Left out by the flight recorder, since its flow ended well.
+    /// Left out by the flight recorder, since its flow ended well; or removed with the oldest part of the log.
     Forgotten,
     /// Could not be written.
     Broken,
@@ -107,7 +107,7 @@ impl Tally {
         self.segments += other.segments;
     }
 
-    fn less(self, other: Self) -> Self {
+    pub(crate) fn less(self, other: Self) -> Self {
         Self {
             packets: self.packets.saturating_sub(other.packets),
             segments: self.segments.saturating_sub(other.segments),
@@ -423,6 +423,13 @@ impl Account {
     /// The rows of `tcp_account` on all packets: seen and every disposition.
     pub fn totals(&self) -> impl Iterator<Item = Entry> + use<> {
         rows(None, &self.all)
+    }
+
+    /// The same where so many packets that were logged have been removed again.
+    pub fn totals_without(&self, removed: [Tally; 2]) -> impl Iterator<Item = Entry> + use<> {
+        let mut all = self.all;
+        leave_out(&mut all, Disposition::Forgotten, removed);
+        rows(None, &all)
     }
 
     /// The rows of `tcp_account`: those on all packets; of each flow that is not told elsewhere, the dispositions that it can meet.

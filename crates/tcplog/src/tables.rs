@@ -19,7 +19,7 @@ use crate::decode::{Kind, Raw, check};
 use crate::gaps::Gap;
 use crate::layout::{PrivateState, Sample, Totals, point};
 use crate::private::PrivateNames;
-use crate::spool::{self, Counted, Ending, Frame, Reader, SpoolError};
+use crate::spool::{self, Counted, Ending, Frame, Reader, SpoolError, Written};
 use flows::{Flows, Seen, endpoints};
 
 mod flows;
@@ -75,6 +75,8 @@ pub struct Converted {
     pub notes: Vec<String>,
     /// Whether it ended because it had the size that it was to have.
     pub is_limited: bool,
+    /// How many parts were removed: what they had is in the totals alone.
+    pub removed: u32,
     /// Flows whose end found no room: what was not recorded of them before is in the totals alone.
     pub unrecorded: u64,
     /// Flows: local address;port-remote address;port; of many, the first [`LISTED`].
@@ -131,28 +133,37 @@ impl Spent {
 /// # Errors
 /// When it cannot be read, somebody holds it, or the records cannot be written; then there are no records.
 pub fn convert(job: &Job<'_>) -> Result<(Converted, Spent), ConvertError> {
-    let path = job.folder.join(spool::NAME);
-    let held = spool::hold(&path)?;
-    let reader = Reader::open(&path)?;
-    let header = Header::read(reader.header(), &path)?;
+    let (held, files) = spool::hold(job.folder)?;
+    let reader = Reader::open(&files[0])?;
+    let header = Header::read(reader.header(), &files[0])?;
     let name = (job.who, job.part);
     if job.records.starts_with(job.folder) {
         // Nobody but an attempt that was broken off can have left them there: the spool goes when they are whole.
         TcpFolder::remove(job.records, name);
     }
     let sink = TcpFolder::create(job.records, name, &header.absent, job.origin)?;
-    let converted =
-        make(reader, Work::new(job.block, &header, sink)).inspect_err(|_| TcpFolder::remove(job.records, name))?;
+    let converted = make(reader, &files[1..], Work::new(job.block, &header, sink))
+        .inspect_err(|_| TcpFolder::remove(job.records, name))?;
     // The records are on the disk, and now their folder is, too.
     sync_folder(job.records.parent().unwrap_or(Path::new("")))?;
     Ok((converted, Spent { folder: job.folder.to_owned(), _held: held }))
 }
 
-fn make(mut reader: Reader, mut work: Work) -> Result<Converted, ConvertError> {
-    while let Some(frame) = reader.next_frame()? {
-        work.take(frame)?;
+fn make(first: Reader, files: &[PathBuf], mut work: Work) -> Result<Converted, ConvertError> {
+    let mut ending = work.take_all(first)?;
+    for (place, path) in files.iter().enumerate() {
+        work.part.get_or_insert(0);
+        let next = match Reader::open(path) {
+            // It was killed when it had just made the file.
+            Err(SpoolError::Foreign { .. }) if place + 1 == files.len() => break,
+            opened => opened?,
+        };
+        if let Ending::Torn(at) = ending {
+            work.problem(format!("a part of the log is cut or damaged after {at} bytes"));
+        }
+        ending = work.take_all(next)?;
     }
-    Ok(work.finish(reader.ending().cloned().unwrap_or(Ending::Unfinished))?)
+    Ok(work.finish(ending)?)
 }
 
 /// What is needed of the JSON that the spool was created with.
@@ -197,6 +208,9 @@ struct Work {
     is_lawful: bool,
     counted: Option<Counted>,
     gaps: Vec<tcp::Gap>,
+    /// The part that is being read, and what was written in those that were removed.
+    part: Option<u32>,
+    removed: Written,
     /// Records that gaps say are missing, and those of gaps that a limit left no room for.
     missing: u64,
     missing_beyond: u64,
@@ -221,9 +235,35 @@ impl Work {
             is_lawful: true,
             counted: None,
             gaps: Vec::new(),
+            part: None,
+            removed: Written::default(),
             missing: 0,
             missing_beyond: 0,
             converted: Converted::default(),
+        }
+    }
+
+    fn take_all(&mut self, mut reader: Reader) -> Result<Ending, ConvertError> {
+        while let Some(frame) = reader.next_frame()? {
+            self.take(frame)?;
+        }
+        Ok(reader.ending().cloned().unwrap_or(Ending::Unfinished))
+    }
+
+    /// Takes note of a part. The first that is there says what those had that were removed; others must follow each other, and
+    /// what they say was written before must be there.
+    fn take_part(&mut self, number: u32, before: Written) {
+        match self.part.replace(number) {
+            None => (self.removed, self.converted.removed) = (before, number),
+            Some(last) if last + 1 != number => self.breach(format!("part {} of the log is missing", last + 1)),
+            Some(last) => {
+                for (way, said) in before.packets.into_iter().enumerate() {
+                    let found = self.flows.logged()[way];
+                    if found != said.less(self.removed.packets[way]) {
+                        self.breach(format!("part {last} of the log lacks samples of packets"));
+                    }
+                }
+            }
         }
     }
 
@@ -254,6 +294,7 @@ impl Work {
                 self.missing_beyond = missing;
                 self.converted.is_limited = true;
             }
+            Frame::Part(number, before) => self.take_part(number, before),
             Frame::Account(counted) => self.counted = Some(counted),
             Frame::End => self.converted.is_whole = true,
         }
@@ -364,6 +405,9 @@ impl Work {
         let is_told = seen.counted().is_some();
         let mut both = seen.counted().unwrap_or_default();
         seen.add_left_out(&mut self.left_out);
+        if self.converted.removed > 0 && is_told {
+            leave_out_removed(&mut both, seen.logged);
+        }
         if is_cut && !(is_told && seen.is_over()) {
             both.iter_mut().zip(seen.logged).for_each(|(counters, found)| counters.find(found));
         } else if is_told {
@@ -412,12 +456,13 @@ impl Work {
             .iter()
             .for_each(|(disposition, tallies)| account::leave_out(&mut account.all, *disposition, *tallies));
         let mut counted = Counted { events: account.events, full: account.full(), ..Counted::default() };
+        account::leave_out(&mut account.all, Disposition::Forgotten, self.removed.packets);
         if is_cut {
             let before = account.all.map(|counters| counters.of(Disposition::Logged).packets);
             account.all.iter_mut().zip(self.flows.logged()).for_each(|(counters, found)| counters.find(found));
             let after = account.all.map(|counters| counters.of(Disposition::Logged).packets);
             let added = after.iter().sum::<u64>() - before.iter().sum::<u64>();
-            counted.full = self.missing;
+            counted.full = self.missing + self.removed.missing;
             self.problem(format!(
                 "its last account was written before the last {added} packets were logged: they were added"
             ));
@@ -462,7 +507,7 @@ impl Work {
         for entry in counted.entries.iter().filter(|entry| entry.disposition == Some(Disposition::Logged)) {
             self.compare(None, entry.direction, self.flows.logged()[entry.direction], entry.tally);
         }
-        let missing = self.missing + self.missing_beyond;
+        let missing = self.missing + self.missing_beyond + self.removed.missing;
         if missing != counted.full {
             let problem = format!("gaps of {missing} records where {} had no room", counted.full);
             self.breach(problem);
@@ -498,6 +543,13 @@ impl Work {
             self.converted.problems.push(text);
         }
     }
+}
+
+/// Takes packets of a flow that were logged, and are not there, for removed with the oldest parts of the log. That no other is
+/// missing follows from the totals, which say how many those parts had.
+fn leave_out_removed(both: &mut account::Both, found: [Tally; 2]) {
+    let removed = [0, 1].map(|way| both[way].of(Disposition::Logged).less(found[way]));
+    account::leave_out(both, Disposition::Forgotten, removed);
 }
 
 /// Makes a text this one, if it is not the same.
