@@ -15,6 +15,7 @@ mod numbers;
 mod place;
 mod probe;
 mod respond;
+mod rotation;
 mod secret;
 mod serve;
 mod stamp;
