@@ -3,6 +3,8 @@
 . "$(dirname "$0")/parts.sh"
 export CI=1 # what is skipped is not proven, so it fails
 rm -rf build/verdicts
+export SOJOURN_PROOF=$PWD/build/proof/figures # where tests record figures for the proof page
+.venv/bin/python -m scripts.write_proof --begin || exit 1
 
 suite proof-cargo .venv/bin/python scripts/cargo_tests.py --ignored
 suite proof-properties env PROPTEST_CASES=2000 .venv/bin/python scripts/cargo_tests.py --properties
@@ -18,4 +20,6 @@ suite proof-long .venv/bin/pytest -n 2 --dist worksteal -m proof tests/net/test_
 suite_ended proof-fuzz
 printf '\nVerdicts of the studies:\n'
 cat build/verdicts/*.txt
+printf '\nThe proof page:\n'
+.venv/bin/python -m scripts.write_proof || failed=1
 closing_lines

@@ -111,9 +111,11 @@ def end_sessions(going: Going, name: str) -> None:
 
 
 def fill(going: Going, name: str) -> None:
-    """A's disk, on which records are, is full."""
+    """A's disk, on which records are, is full; never the machine's own, which is there where `small_disk` is not."""
     del name
-    going.hosts.at("a", "sh", "-c", "dd if=/dev/zero of=/var/tmp/filled bs=64k 2>/dev/null; true")
+    going.hosts.at("a", "sh", "-c", "dd if=/dev/zero of=/var/tmp/filled bs=64k count=64 2>/dev/null; true")
+    free = int(going.hosts.at("a", "stat", "-f", "-c", "%a", "/var/tmp"))
+    assert free == 0, f"A's disk has {free} blocks left: it was booted without `small_disk`"
 
 
 def kill(going: Going, name: str) -> None:
@@ -132,7 +134,7 @@ FAULTS: dict[str, Callable[[Going, str], None]] = {
 
 
 def small_disk(hosts: Hosts) -> None:
-    """Give A's `/var/tmp` so little room that it is soon filled."""
+    """Give A's `/var/tmp` so little room that it is soon filled; until A is booted again."""
     hosts.at("a", "sh", "-c", f"mountpoint -q /var/tmp/ && umount /var/tmp; mount -n -t tmpfs -o {DISK} own /var/tmp")
 
 

@@ -33,7 +33,6 @@ LEASE_SECONDS = 60.0
 def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
     """Three hosts whose cables and disks outlive them."""
     with Hosts(tmp_path_factory.mktemp("lab"), patched=True) as hosts:
-        small_disk(hosts)
         yield hosts
 
 
@@ -108,6 +107,7 @@ def test_a_run_names_what_a_fault_took_and_goes_on(
     kind: str, host: str, status: int, sentence: str, hosts: Hosts
 ) -> None:
     out = f"{kind}-{host}"
+    small_disk(hosts)
     going, ended, said = disturbed(hosts, out, kind, host, 15, ROUNDS, "bed.sessions=1")
     assert ended == status, said
     told = re.search(sentence + NAMES + r".*; go on with: sojourn run --resume", said)
@@ -142,6 +142,7 @@ def at_random(hosts: Hosts, seed: int) -> None:
     kind, host = drawn.choice(sorted(FAULTS)), drawn.choice(["a", "b", "device"])
     after, sessions = drawn.randrange(1, 20), drawn.choice([1, 2])
     print(f"seed {seed}: {kind} of {host} after {after} blocks, {sessions} beds")
+    small_disk(hosts)
     begun = time.monotonic()
     going, ended, said = disturbed(
         hosts, f"run-{seed}", kind, host, after, "pairs.rounds=4", f"bed.sessions={sessions}"

@@ -26,7 +26,7 @@ from tests.net.busy_machine import await_that
 from tests.net.tcplog_bed import MAIN, expect_gone, held_by
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces by name")
 
@@ -126,7 +126,7 @@ def moments() -> random.Random:
 @KILLS
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.usefixtures("hosts")
-def test_a_killed_command_leaves_nothing(command: str, kills: int, tmp_path: Path) -> None:
+def test_a_killed_command_leaves_nothing(command: str, kills: int, tmp_path: Path, proven: Callable[..., None]) -> None:
     host, words = COMMANDS[command]
     random_moments = moments()
     at_work = 0
@@ -146,6 +146,7 @@ def test_a_killed_command_leaves_nothing(command: str, kills: int, tmp_path: Pat
             if kills > 1:  # nothing runs beside it
                 await_that(lambda: groups() <= grouped, f"no control group of {command} is left")
     print(f"{at_work} of {kills} were killed with programs in the kernel")
+    proven("kills", "single commands, from `probe` to `tcplog`", kills=kills)
 
 
 def killed(argv: list[str], after_seconds: float) -> bool:
@@ -188,7 +189,7 @@ def groups() -> set[str]:
 
 
 @pytest.mark.proof
-def test_a_killed_study_leaves_nothing(tmp_path: Path) -> None:
+def test_a_killed_study_leaves_nothing(tmp_path: Path, proven: Callable[..., None]) -> None:
     random_moments = moments()
     argv = [sys.executable, "-c", MAIN, "run", "bridge-latency", "--quick", "--no-report", "--no-history"]
     were_seen = 0
@@ -201,6 +202,7 @@ def test_a_killed_study_leaves_nothing(tmp_path: Path) -> None:
             run.kill()
         await_that(functools.partial(nothing_is_left_of, run.pid), "no process of the study is left")
     assert were_seen > STUDIES // 2
+    proven("kills", "runs of a study", kills=STUDIES)
 
 
 def nothing_is_left_of(controller: int) -> bool:

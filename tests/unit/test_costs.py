@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -367,6 +368,19 @@ def test_the_sentence_and_the_budget_count_the_beds_that_the_row_counts(flows: t
     assert (stated.row.sessions, stated.row.value) == (4, row)
     assert stated.budget is not None
     assert stated.budget.effective_degrees == pytest.approx(3)
+
+
+@pytest.mark.parametrize(("other", "differ"), [(0.8, True), (0.96, False)])
+def test_numbers_of_flows_that_differ_are_a_range_and_never_their_mean(other: float, differ: bool) -> None:
+    tables = [pairs_of([4, 4, 4, 4], one, SEED + one) for one in (1, 100)]
+    first, second = cells_of(cast("Any", SimpleNamespace(pairs=pl.concat(tables))))
+    first, second = (
+        replace(cell, ratio=Interval(left, left - 0.02, left + 0.02, 0.95, 16))
+        for cell, left in ((first, 0.95), (second, other))
+    )
+    said = judged.sentence([first, second], [])
+    assert ("averaged over all numbers of flows" in said) is not differ, said
+    assert ("with 100 flows to " in said and "with 1 flow of that" in said) is differ, said
 
 
 def test_beds_of_unequal_size_are_weighted_in_what_is_combined() -> None:

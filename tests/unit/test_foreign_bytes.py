@@ -59,6 +59,13 @@ def test_any_bytes_are_read_or_refused(name: str, data: st.DataObject) -> None:
     once(TARGETS[name], mutated(seed, data.draw(edits)))
 
 
+def test_a_column_whose_name_is_no_text_is_damage() -> None:
+    """pyarrow raises UnicodeDecodeError for it, which is none of its own errors."""
+    [whole] = TARGETS["log-samples"].seeds()
+    assert b"segs_out" in whole
+    once(TARGETS["log-samples"], whole.replace(b"segs_out", b"seg\x80_out"))
+
+
 @pytest.mark.parametrize("depth", [DEEPEST + 1, 3000, 100_000])
 @pytest.mark.parametrize("kind", ["arrays", "tables", "dotted", "quick"])
 def test_a_plan_that_is_nested_too_deeply_is_refused_in_one_sentence(tmp_path: Path, depth: int, kind: str) -> None:

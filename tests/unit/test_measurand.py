@@ -43,3 +43,33 @@ def test_what_the_control_cannot_tell_from_nothing_is_not_claimed(half: float, h
     assert "(all cells together)" in said
     direct = added_sentence(run("bridge"), [pooled("bridge", "direct", 100.0, 30.0), *controls])
     assert direct.startswith("The Linux bridge adds less than the bed can resolve") == (half > 100), direct
+
+
+def cells_apart(reference: str, *estimates: float) -> list[Row]:
+    return [
+        Row(
+            "bridge", "device_latency", "mean", Interval(one, one - 30, one + 30, 0.95, 24), "ns", reference, CELL, cell
+        )
+        for cell, one in enumerate(estimates, start=1)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("estimates", "said"),
+    [((1190.0, 2400.0), "adds 1.190 to 2.400 µs one way"), ((-500.0, 520.0), "adds −0.500 to 0.520 µs one way")],
+)
+@pytest.mark.parametrize("reference", ["wire", "direct"])
+def test_cells_that_differ_are_a_range_and_never_their_mean(
+    estimates: tuple[float, float], said: str, reference: str
+) -> None:
+    """Their mean is true of none of them, and may be zero where both are not."""
+    rows = [pooled("bridge", reference, sum(estimates) / 2, 600.0), *cells_apart(reference, *estimates)]
+    found = added_sentence(run(*(["wire"] if reference == "wire" else []), "bridge"), rows)
+    assert found.startswith(f"The Linux bridge {said}, depending on the cell"), found
+    assert "all cells together" not in found
+    assert "another bed, reboots and other days are not covered" in found
+
+
+def test_cells_that_agree_are_told_together() -> None:
+    rows = [pooled("bridge", "wire", 1200.0, 20.0), *cells_apart("wire", 1190.0, 1210.0)]
+    assert added_sentence(run("wire", "bridge"), rows).startswith("The Linux bridge adds 1.200 µs one way")

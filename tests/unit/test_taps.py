@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import polars as pl
 import pytest
 
 from sojourn.analysis.run import load
-from sojourn.methods.taps.analyse import budgets, stream_mean, study
+from sojourn.methods.taps.analyse import OVER, budgets, sentence, stream_mean, study
 from sojourn.records import TABLES
 from sojourn.records.log import read_log
+from sojourn.statistics.interval import Interval
 from tests.unit.made_up_streams import write_table
 from tests.unit.synthetic_streams import StreamRun, cell
 
@@ -119,7 +122,9 @@ def test_the_delay_between_taps_is_what_it_was_made_of(tmp_path: Path) -> None:
     assert not rows_of(found, "wire", "delay_between_taps_over", reference="bridge")
     assert found.headline is not None
     assert (found.headline.device, found.headline.quantity) == ("bridge", "delay_between_taps")
-    assert found.sentence.startswith("The Linux bridge holds a packet for")
+    one_bed = r"µs \(95 % CI [\d.]+–[\d.]+ within one bed\)"
+    assert re.match(rf"The Linux bridge holds a packet for 1\.[23]\d+ {one_bed} on average; ", found.sentence)
+    assert re.search(rf"; the Linux bridge with HTB takes 0\.[78]\d+ {one_bed} more, between taps", found.sentence)
     own, more = budgets(run, found)
     assert own.row is found.headline
     assert (more.row.device, more.row.reference) == ("bridge:qos", "bridge")
@@ -130,6 +135,16 @@ def test_the_delay_between_taps_is_what_it_was_made_of(tmp_path: Path) -> None:
     assert own.budget.share(of_taps) > 0.5, "of 1.3 us, 0.9 may be the taps' own"
     assert next(one.state for one in own.entries if one.name == "scatter of the taps") == "contained"
     assert next(one.state for one in more.entries if one.name == "offset of the taps") == "cancels"
+
+
+def test_a_mode_that_takes_no_longer_is_not_said_to(tmp_path: Path) -> None:
+    run = load(made_up(tmp_path / "run"))
+    found = study(run)
+    nothing = Interval(10.0, -90.0, 110.0, 0.95, 24)
+    rows = [replace(one, value=nothing) if one.quantity == OVER else one for one in found.rows]
+    said = sentence(run, rows, [cast("Any", None)])
+    assert "; no mode takes significantly longer: " in said
+    assert "0.01 µs (95 % CI −0.09 to 0.11" in said
 
 
 def test_what_subtraction_tells_beyond_the_ports_is_a_finding(tmp_path: Path) -> None:

@@ -12,8 +12,9 @@ import polars as pl
 import pytest
 
 from sojourn.analysis import analyse
+from sojourn.analysis.rows import LoadSetting, Row
 from sojourn.errors import RequestError
-from sojourn.methods.tcp_load.analyse import grade_of, grade_said
+from sojourn.methods.tcp_load.analyse import grade_of, grade_said, sentence
 from sojourn.methods.tcp_load.analyse.trials import responsiveness
 from sojourn.methods.tcp_load.measure import whole_trials
 from sojourn.plan import load_plan
@@ -250,6 +251,17 @@ def test_what_a_run_was_made_of_is_within_the_intervals(tmp_path: Path, seed: in
     budget = json.loads((tmp_path / "run/analysis/budgets.json").read_text())[0]
     head = rows["latency_under_load", "mean", "down and up"]
     assert budget["expanded"] == pytest.approx((head["ci_high"] - head["ci_low"]) / 2, rel=0.01)
+
+
+@pytest.mark.parametrize(("low", "said"), [(-1.0, "does not take significantly longer: 3"), (1.0, "takes 3")])
+def test_a_round_trip_is_longer_only_where_the_interval_says_so(low: float, said: str) -> None:
+    value = Interval(3 * MS, low * MS, (6 - low) * MS, 0.95, 8)
+    own = LoadSetting(4, "up", "cubic")
+    row = Row("bridge", "latency_under_load", "mean", value, "ns", setting=own, sessions=8)
+    found = sentence([row], row)
+    assert found.startswith(f"Under load (4 cubic flows up), a round trip over the Linux bridge {said}"), found
+    assert "over 8 beds" in found
+    assert "; grade A+" in found
 
 
 def test_the_report_has_the_grade_with_its_rule_and_every_figure(tmp_path: Path) -> None:

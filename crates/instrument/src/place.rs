@@ -215,10 +215,22 @@ fn run_real_time(fifo: Fifo) -> anyhow::Result<bool> {
     match (sys::run_real_time(PRIORITY), fifo) {
         (Ok(()), _) => Ok(true),
         (Err(_), Fifo::IfPermitted) => Ok(false),
-        (Err(error), Fifo::Required) if error.kind() == io::ErrorKind::PermissionDenied => Err(anyhow!(
-            "--fifo needs CAP_SYS_NICE: run as root, or {}",
-            for_a_group(&[Right::NetRaw, Right::SysNice, Right::IpcLock])
-        )),
+        (Err(error), Fifo::Required) if error.kind() == io::ErrorKind::PermissionDenied => Err(not_in_real_time()),
         (Err(error), Fifo::Required) => Err(error).context("--fifo: set SCHED_FIFO"),
     }
+}
+
+/// Says what gives this process the right to run in real time or, where it has that, what else refuses.
+fn not_in_real_time() -> anyhow::Error {
+    if Right::SysNice.is_held() {
+        return anyhow!(
+            "--fifo: the kernel refuses although CAP_SYS_NICE is held: the control group of this process may run nothing in \
+             real time (its cpu.rt_runtime_us is 0), or the right holds in a user namespace alone; leave --fifo out, or start \
+             it outside of that group or namespace"
+        );
+    }
+    anyhow!(
+        "--fifo needs CAP_SYS_NICE: run as root, or {}",
+        for_a_group(&[Right::NetRaw, Right::SysNice, Right::IpcLock])
+    )
 }

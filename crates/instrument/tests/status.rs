@@ -60,6 +60,18 @@ fn a_right_that_is_missing_is_named_with_what_gives_it() {
 }
 
 #[test]
+fn a_right_that_is_there_and_does_not_help_is_not_asked_for() {
+    within("a_right_that_is_there_and_does_not_help_is_not_asked_for", || {
+        link();
+        let arguments = ["--user", "--map-root-user", BINARY, "probe", "icmp", "10.77.1.2", "--fifo"];
+        let Output { status, stderr, .. } = Command::new("unshare").args(arguments).output().expect("unshare starts");
+        let said = String::from_utf8_lossy(&stderr);
+        assert_eq!(status.code(), Some(3), "{said}");
+        assert!(said.contains("although CAP_SYS_NICE is held") && said.contains("user namespace"), "{said}");
+    });
+}
+
+#[test]
 fn a_full_disk_leaves_nothing_to_trust() {
     within("a_full_disk_leaves_nothing_to_trust", || {
         mount_small_disk();

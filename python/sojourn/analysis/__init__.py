@@ -38,6 +38,7 @@ from typing import TYPE_CHECKING, cast
 from sojourn.analysis.verdict import Verdict
 from sojourn.methods import load as load_method
 from sojourn.records.results import COLUMNS
+from sojourn.records.whole_file import whole_file, write_whole
 
 if TYPE_CHECKING:
     from sojourn.analysis.budget import Stated
@@ -89,14 +90,15 @@ def _write(run: Run, rows: list[Row], verdict: Verdict) -> None:
     import polars as pl
 
     tidy = [row.tidy() for row in rows]
-    run.folder.results.write_text("[\n" + ",\n".join(json.dumps(row, allow_nan=False) for row in tidy) + "\n]\n")
+    write_whole(run.folder.results, "[\n" + ",\n".join(json.dumps(row, allow_nan=False) for row in tidy) + "\n]\n")
     further = [name for name in (tidy[0] if tidy else ()) if name not in COLUMNS]
     typed = {**COLUMNS, **{name: pl.Series([row.get(name) for row in tidy]).dtype for name in further}}
     frame = pl.DataFrame(tidy, schema=typed)
-    frame.write_parquet(run.folder.analysis / "results.parquet", compression="zstd")
-    run.folder.verdict.write_text(json.dumps(verdict.tidy(), indent=2, allow_nan=False, ensure_ascii=False) + "\n")
+    with whole_file(run.folder.analysis / "results.parquet") as file:
+        frame.write_parquet(file, compression="zstd")
+    write_whole(run.folder.verdict, json.dumps(verdict.tidy(), indent=2, allow_nan=False, ensure_ascii=False) + "\n")
 
 
 def _write_budgets(run: Run, budgets: list[Stated]) -> None:
     tidy = [one.tidy() for one in budgets]
-    run.folder.budgets.write_text(json.dumps(tidy, indent=2, allow_nan=False, ensure_ascii=False) + "\n")
+    write_whole(run.folder.budgets, json.dumps(tidy, indent=2, allow_nan=False, ensure_ascii=False) + "\n")

@@ -205,8 +205,8 @@ def added_sentence(run: Run, rows: list[Row]) -> str:
     The delay itself without a device.
     """
     if (head := measurand_of_streams(run, rows)) is not None:
-        own = [] if head.cell is None else other_cells(rows, head)
-        return "; ".join([said_in_full(run, rows, head), *own, *beside_direct(rows, head), what_bed_resolves(rows)])
+        beside = [*beside_direct(rows, head), what_bed_resolves(rows), not_covered(head.sessions)]
+        return "; ".join([*_over_wire(run, rows, head), *beside])
     device = main_device(run.devices)
     pooled = find(rows, device, "device_latency", "pooled")
     if device is None or pooled is None:
@@ -215,19 +215,38 @@ def added_sentence(run: Run, rows: list[Row]) -> str:
             f"the least of its medians is {micro(min(row.value.estimate for row in least))}" if least else "it has none"
         )
         return f"No device was measured against the direct link; of one-way delays, {said}"
+    return f"{called(device)} {_over_direct(run, rows, pooled)}; {not_covered(pooled.sessions)}"
+
+
+def _over_wire(run: Run, rows: list[Row], head: Row) -> list[str]:
+    """The headline, and the range of the other cells; the range alone where the cells differ and none of them leads."""
+    if head.cell is not None:
+        return [said_in_full(run, rows, head), *other_cells(rows, head)]
+    several = range_of_cells(rows, head.device, WIRE)
+    return [f"{subject(head)} adds {several}{over_reference(run, head)}" if several else said_in_full(run, rows, head)]
+
+
+def _over_direct(run: Run, rows: list[Row], pooled: Row) -> str:
+    """What is added over the direct link: the range of the cells where they differ, else all of them together."""
+    if several := range_of_cells(rows, str(pooled.device), DIRECT):
+        return f"adds {several}{_links_included(run, pooled)}"
     if pooled.value.low is not None and not pooled.value.excludes(0):
-        return f"{called(device)} adds nothing significantly different from zero: {_one_way(pooled)}"
+        return f"adds nothing significantly different from zero: {_one_way(pooled)}"
     if abs(pooled.value.estimate) < max(resolution_in(rows) or 0.0, control_in(rows, pooled)):
-        return f"{called(device)} adds less than the bed can resolve: {_one_way(pooled)}; {what_bed_resolves(rows)}"
-    added = range_of_cells(rows, device, DIRECT) or _one_way(pooled)
-    return f"{called(device)} adds {added}{_links_included(run, rows, device)}"
+        return f"adds less than the bed can resolve: {_one_way(pooled)}; {what_bed_resolves(rows)}"
+    return f"adds {_one_way(pooled)}{_links_included(run, pooled)}"
 
 
-def _links_included(run: Run, rows: list[Row], device: str) -> str:
+def not_covered(sessions: int | None, also: str = "") -> str:
+    """What another run could find beyond the interval."""
+    beds = "" if sessions is not None else "another bed, "
+    return f"{beds}reboots{f', other days, and {also}' if also else ' and other days'} are not covered"
+
+
+def _links_included(run: Run, pooled: Row) -> str:
     """That the figure over the direct link has the path's further links in it, where no wire was measured."""
-    over_direct = find(rows, device, "device_latency", "pooled")
-    is_zero = over_direct is not None and over_direct.value.low is not None and not over_direct.value.excludes(0)
-    if run.simulated or is_zero or device == WIRE or WIRE in run.devices:
+    device = str(pooled.device)
+    if run.simulated or device == WIRE or WIRE in run.devices:
         return ""
     rated = cables_of(run).get(device)
     slowest = "" if rated is None else f", the slowest at {min(rated.known) / 1e6:g} Mbit/s"

@@ -75,6 +75,7 @@ def match_on_spark(inputs: list[str], taps: dict[str, ParquetTap], options: dict
     from sojourn.errors import RequestError
     from sojourn.instruments import spark
     from sojourn.instruments.matching import terms
+    from sojourn.records.whole_file import write_whole
 
     unknown = options.keys() - OF_SPARK - {"--engine", "--slices", "--output", "--master", "--json"}
     if unknown:
@@ -93,7 +94,7 @@ def match_on_spark(inputs: list[str], taps: dict[str, ParquetTap], options: dict
     asked = spark.Asked(options.get("--master") or "local[*]", Path(output), int(slices) or None)
     with private_run(asked.output):
         told = summary(inputs, taps, learned, spark.match([taps[name] for name in inputs], learned, asked))
-        (asked.output / "summary.json").write_text(json.dumps(told, indent=2) + "\n")
+        write_whole(asked.output / "summary.json", json.dumps(told, indent=2) + "\n")
     print(json.dumps(told) if "--json" in options else in_words(told))
     return 0
 

@@ -183,7 +183,7 @@ class TcpLog:
                 source.seek(0)
                 stream = pa.ipc.open_stream(source, options=pa.ipc.IpcReadOptions(included_fields=fields))
                 yield from _joined(stream)
-            except (pa.ArrowException, OSError):
+            except (pa.ArrowException, OSError, UnicodeDecodeError):
                 self._tell_cut(path)
                 return
             if not _ends(path):
@@ -299,7 +299,7 @@ def _joined(stream: pa.RecordBatchStreamReader) -> Iterator[pa.Table]:
             held.append(batch)
         except StopIteration:
             break
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             cut = error
         if sum(batch.num_rows for batch in held) >= CHUNK_ROWS:
             yield pa.Table.from_batches(held)

@@ -211,7 +211,7 @@ def read_batches(path: Path, name: str) -> Iterator[Reading]:
             yield Reading(path, name, source)
     except PermissionError as error:
         raise RequestError(f"{path} may not be read by this user: who measured it may") from error
-    except pa.ArrowException as error:
+    except (pa.ArrowException, UnicodeDecodeError) as error:
         raise RequestError(f"{path} is damaged: {_first_line(error)}") from error
 
 

@@ -1,6 +1,6 @@
 //! What is sent, and when: options of the command line and keys of JSON at once.
 
-use std::fs;
+use std::io;
 use std::path::Path;
 
 use clap::Args;
@@ -12,6 +12,7 @@ use sojourn_time::text::time;
 
 use super::rate::Rate;
 use super::request::some_nanos;
+use crate::bounded;
 use crate::failure::WrongRequest;
 
 /// What is sent, and when.
@@ -137,8 +138,8 @@ impl Shape {
 
 /// Reads departures, a line each, in ns from the start.
 fn offsets(file: &Path) -> Result<Vec<Nanos>, WrongRequest> {
-    let text = fs::read_to_string(file)
-        .map_err(|error| WrongRequest(format!("--schedule replay: read {}: {error}", file.display())))?;
+    let text = bounded::read(file).and_then(|bytes| String::from_utf8(bytes).map_err(io::Error::other));
+    let text = text.map_err(|error| WrongRequest(format!("--schedule replay: read {}: {error}", file.display())))?;
     let parse = |(number, line): (usize, &str)| {
         let refusal = || WrongRequest(format!("{}:{}: {line:?} is no number of ns", file.display(), number + 1));
         line.trim().parse().map(Nanos).map_err(|_| refusal())
@@ -158,4 +159,19 @@ fn schedule_without_file<'de, D: Deserializer<'de>>(from: D) -> Result<String, D
 
 fn one() -> u64 {
     1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn departures_of_a_file_that_is_too_long_are_refused_in_a_sentence() {
+        let path = bounded::too_long("departures");
+        let told = offsets(&path).expect_err("is refused").to_string();
+        assert!(told.ends_with("it has more than 64 MiB"), "{told}");
+        std::fs::write(&path, "0\n1000\n").expect("writes");
+        assert_eq!(offsets(&path).expect("reads"), [Nanos(0), Nanos(1_000)]);
+        std::fs::remove_file(path).expect("removes");
+    }
 }

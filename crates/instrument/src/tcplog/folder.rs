@@ -1,6 +1,7 @@
 //! The folder of a log: refused where one is already, header at the start, footer at the end.
 
-use std::fs::{self, File};
+use std::fmt::Display;
+use std::fs;
 use std::io::{ErrorKind, Write};
 use std::path::Path;
 
@@ -10,6 +11,7 @@ use sojourn_record::{RecordError, private, sync_folder};
 use sojourn_time::{Clock, HostClock, Time};
 
 use super::programs::Facts;
+use crate::bounded;
 use crate::failure::{WrongRequest, of_path};
 
 pub const HEADER: &str = "header.json";
@@ -92,12 +94,16 @@ pub fn write_whole(path: &Path, value: &Value) -> anyhow::Result<()> {
 /// Reads a header or footer.
 ///
 /// # Errors
-/// When there is none.
+/// When there is none, or it is longer than any.
 pub fn read(path: &Path) -> anyhow::Result<Value> {
-    let file = File::open(path).map_err(|error| of_path("open", path, error))?;
-    serde_json::from_reader(std::io::BufReader::new(file)).map_err(|error| {
-        WrongRequest(format!("{}: it is not what a log's begins or ends with: {error}", path.display())).into()
-    })
+    let wrong = |error: &dyn Display| {
+        WrongRequest(format!("{}: it is not what a log begins or ends with: {error}", path.display())).into()
+    };
+    let bytes = bounded::read(path).map_err(|error| match error.kind() {
+        ErrorKind::FileTooLarge => wrong(&error),
+        _ => of_path("open", path, error),
+    })?;
+    serde_json::from_slice(&bytes).map_err(|error| wrong(&error))
 }
 
 /// What a log begins with.
@@ -212,6 +218,15 @@ mod tests {
         ] {
             assert_eq!(Moment { seconds, nanos: 1_999 }.iso(), iso);
         }
+    }
+
+    #[test]
+    fn a_header_that_is_longer_than_any_is_refused_in_a_sentence() {
+        let path = bounded::too_long("header");
+        let error = read(&path).unwrap_err();
+        assert!(error.to_string().ends_with("it has more than 64 MiB"), "{error}");
+        assert_eq!(crate::failure::status(&error), crate::failure::WRONG_REQUEST);
+        fs::remove_file(path).unwrap();
     }
 
     #[test]

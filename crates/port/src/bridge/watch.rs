@@ -225,7 +225,7 @@ impl Guard {
         let name = &self.standing.link.name;
         let effect = match self.program {
             Some(_) => "this host cannot be reached by it while it is bridged",
-            None => "this host's own stack answers there as well",
+            None => "this host's own stack answers frames to that address too, beside the bridge",
         };
         self.tell(Change::News(format!("{name} has the address {address} now: {effect}")));
     }

@@ -59,31 +59,32 @@ def delay_of(rows: pl.DataFrame) -> Interval:
 
 
 def sentence(run: Run, rows: list[Row]) -> str:
-    """The compensation to configure, and the errors with it, of the cell whose path delay is known best."""
+    """The compensation to configure, and the errors with it, of the plan's first cell that has them."""
     known = [row for row in rows if row.quantity == "path_delay" and row.value.low is not None]
     if not known:
         return ""
-    best = min(known, key=lambda row: float(row.value.high or 0) - float(row.value.low or 0))
-    found = best.value.estimate
+    first = min(known, key=lambda row: row.cell if row.cell is not None else -1)
+    found = first.value.estimate
     if already := number((run.plan.get("emulate") or {}).get("compensate") or 0.0):
         return f"; beyond the {micro(already)} that are compensated, the path outside the emulator takes {micro(found)}"
-    if round(found, -2) <= 0 or not best.value.excludes(0):
-        known_to = f"{micro(best.value.low or 0.0)} to {micro(best.value.high or 0.0)}"
+    if round(found, -2) <= 0 or not first.value.excludes(0):
+        known_to = f"{micro(first.value.low or 0.0)} to {micro(first.value.high or 0.0)}"
         said = "; the path outside the emulator does not take significantly longer than the direct one"
         return f"{said} (95 % CI {known_to})"
     off = {
         row.statistic: row.value.estimate
         for row in rows
-        if (row.device, row.cell, row.quantity) == (best.device, best.cell, "emulation_error_compensated")
+        if (row.device, row.cell, row.quantity) == (first.device, first.cell, "emulation_error_compensated")
     }
-    said = f"; the path outside the emulator takes {micro(found)} longer than the direct one{_elsewhere(known, best)}: "
+    elsewhere = _elsewhere(known, first)
+    said = f"; the path outside the emulator takes {micro(found)} longer than the direct one{elsewhere}: "
     said += f"with --compensate {found / 1e3:.1f}us the median delay error would be {micro(off['p50'])}"
     return said + (f" and its 99th percentile {micro(off['p99'])}" if "p99" in off else "")
 
 
-def _elsewhere(known: list[Row], best: Row) -> str:
+def _elsewhere(known: list[Row], first: Row) -> str:
     """The time between packets that the figure is of, and the largest path delay at others."""
-    pace = best.factors.interval_ns
+    pace = first.factors.interval_ns
     most = max(known, key=lambda row: row.value.estimate)
     if most.factors.interval_ns in (pace, None) or pace is None:
         return ""

@@ -8,6 +8,7 @@ from sojourn.analysis.measurand import (
     beside_direct,
     figure,
     measurand,
+    not_covered,
     other_cells,
     reference_cell,
     resolution_in,
@@ -58,10 +59,8 @@ def _others(run: Run, rows: list[Row], row: Row) -> list[str]:
 
 def _not_covered(rows: list[Row], row: Row) -> str:
     """What another run could find beyond the interval; a direction by itself, where the records do not tell it."""
-    beds = "" if row.sessions is not None else "another bed, "
-    if row_at(rows, row.device, row.reference or DIRECT, "mean", row.cell, "latency_asymmetry") is None:
-        return f"{beds}reboots, other days, and request or reply by itself are not covered"
-    return f"{beds}reboots and other days are not covered"
+    alone = row_at(rows, row.device, row.reference or DIRECT, "mean", row.cell, "latency_asymmetry")
+    return not_covered(row.sessions, "" if alone is not None else "request or reply by itself")
 
 
 def _directions(rows: list[Row], row: Row, findings: list[Finding]) -> list[str]:

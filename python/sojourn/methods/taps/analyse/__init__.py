@@ -35,6 +35,7 @@ import numpy as np
 import polars as pl
 
 from sojourn.analysis.finding import Finding, Place, worst_first
+from sojourn.analysis.measurand import covers, figure, not_covered
 from sojourn.analysis.packets import BETWEEN_TAPS, Values, delay_values, ordered, values_of
 from sojourn.analysis.rows import Row
 from sojourn.analysis.run import A_A, DIRECT, WIRE
@@ -362,12 +363,21 @@ def sentence(run: Run, rows: list[Row], values: list[Values]) -> str:
     head = headline(run, rows)
     if head is None or not values:
         return "No packet was seen by both taps of a device"
-    said = f"{called(head.device)} holds a packet for {micro(head.value.estimate)} ({span(head.value)}) on average"
+    said = f"{called(head.device)} holds a packet for {_ended(head)} on average"
     most = costliest(rows, head)
     if most is not None:
         title = called(most.device)
-        said += f"; {title[0].lower()}{title[1:]} takes {micro(most.value.estimate)} ({span(most.value)}) more"
-    return f"{said}, between taps at its ports"
+        title = f"{title[0].lower()}{title[1:]}"
+        if most.value.low is not None and not most.value.excludes(0):
+            said += f"; no mode takes significantly longer: {title}, the slowest, {_ended(most)} more"
+        else:
+            said += f"; {title} takes {_ended(most)} more"
+    return f"{said}, between taps at its ports; {not_covered(head.sessions)}"
+
+
+def _ended(row: Row) -> str:
+    """A figure with its interval, and over how many beds that is."""
+    return f"{figure(row.value)} ({covers([], row)})"
 
 
 def costliest(rows: list[Row], head: Row) -> Row | None:

@@ -10,12 +10,14 @@ import polars as pl
 
 from sojourn.analysis.finding import Finding
 from sojourn.analysis.hypotheses import Outcome
+from sojourn.analysis.measurand import DISAGREE_P
 from sojourn.analysis.surroundings import contended
 from sojourn.analysis.tcp_trials import interrupted
 from sojourn.analysis.tester import debug_build
-from sojourn.analysis.wording import fixed, percent
+from sojourn.analysis.wording import counted, fixed, percent
 from sojourn.methods.tcp_cost.analyse.ratios import Bed, pooled
 from sojourn.methods.tcp_cost.analyse.seen import TRAFFIC
+from sojourn.statistics.homogeneity import homogeneity_p
 from sojourn.statistics.interval import Interval
 from sojourn.statistics.proportion import none_among
 from sojourn.statistics.sessions import across_sessions
@@ -295,14 +297,10 @@ def sentence(cells: list[Cell], spent: list[Spent]) -> str:
     if not logs:
         return "No packet was logged, so the cost of the log is not known"
     detail = most_detailed(cells)
-    left = [
-        f"{_share(both)} of that without the log for {PATHS.get(path, path)}{_seen(both)}"
-        for path in dict.fromkeys(cell.path for cell in detail)
-        if (both := combined([alone(cell) for cell in detail if cell.path == path])) is not None
-    ]
-    over = ", averaged over all numbers of flows" if len({cell.flows for cell in detail}) > 1 else ""
+    paths = dict.fromkeys(cell.path for cell in detail)
+    left = [said for path in paths if (said := _left([cell for cell in detail if cell.path == path]))]
     at = "" if detail[0].where == SENDER else f" at the {detail[0].where}"
-    said = f"With {_each(detail[0])} logged{at}, throughput is {' and '.join(left)}{over}"
+    said = f"With {_each(detail[0])} logged{at}, throughput is {' and '.join(left)}"
     skipped = sum(cell.skipped or 0 for cell in logs)
     said += "; no packet was skipped" if not skipped else f"; {skipped:,} packets were skipped"
     each = [beds_of([cell for cell in detail if cell.path == path]) for path in {cell.path for cell in detail}]
@@ -310,6 +308,28 @@ def sentence(cells: list[Cell], spent: list[Spent]) -> str:
     beds = " to ".join(str(one) for one in sorted({min(used), max(used)})) if used else ""
     over_beds = f"; over {beds} beds, each made anew" if used else ""
     return said + _time(spent) + _resolution(cells) + over_beds
+
+
+def _left(cells: list[Cell]) -> str:
+    """What is left over a path: the mean over numbers of flows, or the range where one number would be true of none."""
+    both = combined([alone(cell) for cell in cells])
+    if both is None:
+        return ""
+    of = f"of that without the log for {PATHS.get(cells[0].path, cells[0].path)}"
+    if _differ(cells):
+        least, most = (pick(cells, key=lambda cell: cell.ratio.estimate) for pick in (min, max))
+        ends = [f"{_share(cell.ratio)} with {counted(cell.flows, 'flow')}" for cell in (least, most)]
+        return f"{' to '.join(ends)} {of}"
+    return f"{_share(both)} {of}{_seen(both)}{', averaged over all numbers of flows' if len(cells) > 1 else ''}"
+
+
+def _differ(cells: list[Cell]) -> bool:
+    """Whether numbers of flows differ beyond their intervals (Cochran's Q of the logarithms, at 1 %)."""
+    ends = [(one.ratio.low, one.ratio.estimate, one.ratio.high) for one in cells]
+    known = [(math.log(mid), math.log(high / low) / 2) for low, mid, high in ends if low and high and high > low > 0]
+    if len(known) < 2:
+        return False
+    return homogeneity_p(np.array([mid for mid, _ in known]), np.array([half for _, half in known])) < DISAGREE_P
 
 
 def _seen(ratio: Interval) -> str:

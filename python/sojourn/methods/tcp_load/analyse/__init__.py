@@ -217,10 +217,11 @@ def sentence(rows: Sequence[Row], headline: Row | None) -> str:
     """The latency under load of the first device with its grade, and what the flows got."""
     if headline is None:
         return "No trial has round trips both idle and working"
-    said = (
-        f"Under load ({_flows(headline)}), a round trip over {_amid(headline.device)} takes "
-        f"{milliseconds(headline.value)} longer{over_beds(headline)}: grade {grade_said(headline.value)}"
-    )
+    value, where = headline.value, f"Under load ({_flows(headline)}), a round trip over {_amid(headline.device)}"
+    longer = f"{milliseconds(value)}{over_beds(headline)}"
+    is_zero = value.low is not None and not value.excludes(0)
+    said = f"{where} does not take significantly longer: {longer}" if is_zero else f"{where} takes {longer} longer"
+    said += f"; grade {grade_said(value)}"
     of_flows = [
         row for row in rows if row.quantity == "goodput" and row.device == headline.device and _alike(row, headline)
     ]
