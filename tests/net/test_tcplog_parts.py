@@ -1,7 +1,8 @@
-"""A log of several parts: rotation by size and by time, a budget, the oldest parts removed; read as one, also when killed."""
+"""A log of several parts: rotation by size and by time, a budget, the oldest parts removed; read as one."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -38,11 +39,31 @@ def bed() -> Iterator[Bed]:
 def filled(bed: Bed, out: Path, parts: int, *words: str) -> Iterator[Logger]:
     """A log that goes on, and has begun so many parts."""
     with logging(out, "--attach", bed.cgroup, "--sample", "both", *words) as logger:
-        for _ in range(200):
-            bed.send(4, SOME).close()
-            if logger.status()["parts"] >= parts:
-                break
+        fill(bed, logger, parts)
         yield logger
+
+
+def fill(bed: Bed, logger: Logger, parts: int) -> None:
+    for _ in range(200):
+        bed.send(4, SOME).close()
+        if logger.status()["parts"] >= parts:
+            break
+
+
+def expect_rest(log: Log) -> None:
+    """Of each flow with a row every packet is there or counts as forgotten; other flows had ended in removed parts."""
+    is_partly = False
+    for flow, way in itertools.product(log.flows["flow"], ("in", "out")):
+        there = log.of_packets.filter(pl.col("flow") == flow, pl.col("point") == way)["packet"].to_list()
+        seen, forgotten, full = (log.count(one, way, flow=flow) for one in ("seen", "forgotten", "full"))
+        assert len(set(there)) == len(there) == seen - forgotten - full, f"flow {flow}, {way}"
+        assert all(0 <= number < seen for number in there)
+        is_partly |= forgotten > 0 and len(there) > 0
+    assert is_partly, "the flow that lasted"
+    assert log.footer["flows_removed"] > 0
+    assert log.footer["flows"] == log.flows.height + log.footer["flows_removed"]
+    of_flows = log.account.drop_nulls("flow").filter(pl.col("disposition") == "forgotten")["packets"].sum()
+    assert 0 < of_flows < log.count("forgotten")
 
 
 def files(out: Path) -> list[str]:
@@ -103,18 +124,23 @@ def test_parts_are_begun_by_time(bed: Bed, tmp_path: Path) -> None:
 def test_the_oldest_parts_are_removed_and_what_they_had_is_counted(bed: Bed, tmp_path: Path) -> None:
     out = tmp_path / "t"
     budget = 300 * KIB
-    with filled(bed, out, 12, *BY_SIZE, "--budget", "300KiB", "--remove-oldest") as logger:
+    words = (*BY_SIZE, "--budget", "300KiB", "--remove-oldest")
+    with logging(out, "--attach", bed.cgroup, "--sample", "both", *words) as logger:
+        lasting = bed.send(1, SOME)
+        fill(bed, logger, 12)
         told = logger.status()
         assert told["parts_removed"] >= 6
         # One look's records may come on top.
         assert sum((out / name).stat().st_size for name in files(out)) <= budget + 128 * KIB
         assert f"spool-{told['parts_removed'] - 1:03}.tcplog" not in files(out)
+        lasting.close()
         log = logger.end()
     log.expect_law()
     assert log.footer["why"] == "signal"
     assert log.footer["parts_removed"] >= 6
     assert log.count("forgotten") > log.count("logged") > 0
     assert log.footer["events"] == log.samples.height - log.of_packets.height
+    expect_rest(log)
     # What is left is the end of the log.
     assert sojourn_says("tcplog", "summary", str(out)).returncode == 0
     ended = log.flows.filter(pl.col("flow").is_in(log.samples["flow"].unique().implode()))["last_ns"].max()
@@ -149,8 +175,11 @@ def test_a_killed_log_loses_no_part(bed: Bed, tmp_path: Path, words: tuple[str, 
         assert len(there) == told["parts"] - told["parts_removed"]
         assert run(find_instrument(), "tcplog", "recover", out).returncode == 0
     log = Log(out)
-    assert (log.footer["why"], log.footer["conserved"]) == ("killed", False)
-    assert log.footer["parts_removed"] == told["parts_removed"]
+    assert log.footer["why"] == "killed"
+    log.expect_law(is_whole=False)
+    # Nothing had come for a second: the account that it left is the last.
+    counted = ("totals", "flows", "flows_removed", "parts", "parts_removed")
+    assert {name: log.footer[name] for name in counted} == {name: told[name] for name in counted}
     # All that came long before the kill is there.
     assert log.samples.height == told["records"]
     assert files(out) == []

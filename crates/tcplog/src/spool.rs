@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 
 use sojourn_record::private;
 
-use crate::account::{Account, Disposition, Entry, LeftOut, Tally};
+use crate::account::{Account, Disposition, Entry, LeftOut, Tally, add_both};
 use crate::decode::{Event, Raw, decode};
 use crate::gaps::Gap;
 use crate::layout::{Flow, Sample, Totals, kind, point};
@@ -211,11 +211,11 @@ impl Spool {
         self.waiting = WAITING;
     }
 
-    /// Ends this file and goes on in another, which can be read without it.
+    /// Ends this file and goes on in another, which can be read without it: it begins with what was counted so far in total.
     ///
     /// # Errors
     /// When it cannot: then events are only counted, as where a file cannot be written.
-    pub fn begin_part(&mut self) -> Result<(), SpoolError> {
+    pub fn begin_part(&mut self, totals: &[Totals]) -> Result<(), SpoolError> {
         self.flush()?;
         if self.state != Health::Good {
             return Ok(());
@@ -231,6 +231,7 @@ impl Spool {
         self.put_header();
         let numbers = self.written.numbers();
         self.frame(frame::PART, self.number, |bytes| numbers.put(bytes));
+        self.totals(totals);
         self.flush()
     }
 
@@ -307,16 +308,22 @@ impl Spool {
         let broken = self.left_out.tell(flow.cookie);
         self.left_out_of(flow.cookie, Disposition::Forgotten, forgotten);
         self.left_out_of(flow.cookie, Disposition::Broken, broken);
-        self.frame(frame::GONE, slot, |bytes| flow.put(bytes));
+        if self.frame(frame::GONE, slot, |bytes| flow.put(bytes)) {
+            self.written.gone += 1;
+        }
     }
 
     /// Says how many of a flow's packets were logged by the kernel and then left out; added to what was said before.
     pub fn left_out_of(&mut self, cookie: u64, disposition: Disposition, tallies: [Tally; 2]) {
-        if tallies != [Tally::default(); 2] {
-            self.frame(frame::LEFT_OUT, disposition as u32, |bytes| {
-                cookie.put(bytes);
-                tallies.iter().for_each(|tally| [tally.packets, tally.segments].put(bytes));
-            });
+        if tallies == [Tally::default(); 2] {
+            return;
+        }
+        let has_room = self.frame(frame::LEFT_OUT, disposition as u32, |bytes| {
+            cookie.put(bytes);
+            tallies.iter().for_each(|tally| [tally.packets, tally.segments].put(bytes));
+        });
+        if has_room && disposition == Disposition::Forgotten {
+            add_both(&mut self.written.forgotten, tallies);
         }
     }
 

@@ -75,8 +75,12 @@ pub struct Converted {
     pub notes: Vec<String>,
     /// Whether it ended because it had the size that it was to have.
     pub is_limited: bool,
-    /// How many parts were removed: what they had is in the totals alone.
+    /// How many parts it had.
+    pub parts: u32,
+    /// How many of them were removed.
     pub removed: u32,
+    /// Flows that had ended in those: they are in the totals alone.
+    pub flows_removed: u64,
     /// Flows whose end found no room: what was not recorded of them before is in the totals alone.
     pub unrecorded: u64,
     /// Flows: local address;port-remote address;port; of many, the first [`LISTED`].
@@ -254,7 +258,9 @@ impl Work {
     /// what they say was written before must be there.
     fn take_part(&mut self, number: u32, before: Written) {
         match self.part.replace(number) {
-            None => (self.removed, self.converted.removed) = (before, number),
+            None => {
+                (self.removed, self.converted.removed, self.converted.flows_removed) = (before, number, before.gone);
+            }
             Some(last) if last + 1 != number => self.breach(format!("part {} of the log is missing", last + 1)),
             Some(last) => {
                 for (way, said) in before.packets.into_iter().enumerate() {
@@ -389,6 +395,7 @@ impl Work {
         let counted = self.counted.take().unwrap_or_else(|| self.reckon(is_cut));
         self.check(&counted);
         self.converted.is_conserved = self.is_lawful && !is_cut;
+        self.converted.parts = self.part.unwrap_or_default() + 1;
         let totals: Vec<_> = counted.entries.iter().filter_map(|entry| self.account_row(None, entry)).collect();
         self.converted.totals = counted.entries;
         self.write_flows()?;
@@ -456,10 +463,14 @@ impl Work {
             .iter()
             .for_each(|(disposition, tallies)| account::leave_out(&mut account.all, *disposition, *tallies));
         let mut counted = Counted { events: account.events, full: account.full(), ..Counted::default() };
-        account::leave_out(&mut account.all, Disposition::Forgotten, self.removed.packets);
+        // What the kernel had logged of what was removed.
+        let mut removed = self.removed.packets;
+        account::add_both(&mut removed, self.removed.forgotten);
         if is_cut {
             let before = account.all.map(|counters| counters.of(Disposition::Logged).packets);
-            account.all.iter_mut().zip(self.flows.logged()).for_each(|(counters, found)| counters.find(found));
+            let mut logged = self.flows.logged();
+            account::add_both(&mut logged, removed);
+            account.all.iter_mut().zip(logged).for_each(|(counters, found)| counters.find(found));
             let after = account.all.map(|counters| counters.of(Disposition::Logged).packets);
             let added = after.iter().sum::<u64>() - before.iter().sum::<u64>();
             counted.full = self.missing + self.removed.missing;
@@ -469,7 +480,7 @@ impl Work {
         } else {
             counted.breach = account.check().err().map(|breach| breach.to_string()).unwrap_or_default();
         }
-        counted.entries = account.totals().collect();
+        counted.entries = account.totals_without(removed).collect();
         counted
     }
 

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
-use sojourn_tcplog::account::{Account, Disposition, Tally};
+use sojourn_tcplog::account::{Account, Disposition};
 use sojourn_tcplog::flight::Flight;
 use sojourn_tcplog::gaps::{Gap, Gaps};
 use sojourn_tcplog::kernel::Cost;
@@ -120,9 +120,9 @@ pub struct Ended {
     pub flows: u64,
     /// As footers have them; of many, the first.
     pub flow_list: Vec<String>,
-    /// How many parts were begun and removed, and what was logged of packets in those that were removed.
+    /// How many parts were begun and removed, and what was in those that were removed.
     pub parts: [u64; 2],
-    pub removed: [Tally; 2],
+    pub removed: Written,
     /// How often programs were left out by the kernel, by name.
     pub not_run: Value,
     /// How often the flight recorder had a trigger, by name; null: there is none.
@@ -380,13 +380,22 @@ impl Logger {
     }
 
     /// Goes on in another file where that is due. All flows are written down again: the next file can be read without this one.
-    pub fn rotate(&mut self, now: Time) {
-        let Self { parts: Some(parts), spool: Some(spool), failed, written, .. } = self else { return };
-        match parts.look(spool, now) {
-            Ok(true) => written.clear(),
-            Ok(false) => {}
-            Err(error) => drop(failed.get_or_insert(error)),
+    ///
+    /// # Errors
+    /// When counters cannot be read.
+    pub fn rotate(&mut self, now: Time) -> anyhow::Result<()> {
+        let Self { parts: Some(parts), spool: Some(spool), programs, failed, written, .. } = self else {
+            return Ok(());
+        };
+        let mut outcome = Ok(());
+        if parts.is_due(spool, now) {
+            outcome = spool.begin_part(&programs.totals()?);
+            written.clear();
         }
+        if let Err(error) = outcome.and_then(|()| parts.remove_oldest(spool)) {
+            failed.get_or_insert(error);
+        }
+        Ok(())
     }
 
     fn flush(&mut self) {
@@ -445,6 +454,7 @@ impl Logger {
             "totals": show::totals(account.totals_without(self.removed().packets)),
             "parts": self.spool.as_ref().map(|spool| spool.parts()[0]),
             "parts_removed": self.spool.as_ref().map(|spool| spool.parts()[1]),
+            "flows_removed": self.removed().gone,
             "events": account.events.saturating_sub(self.privates),
             "events_full": account.events_full,
             "records": self.written(),
@@ -519,7 +529,7 @@ impl Logger {
             flows,
             flow_list,
             parts,
-            removed: removed.packets,
+            removed,
             not_run,
             triggers: recorder::fired(self.flight.as_ref()),
             account,

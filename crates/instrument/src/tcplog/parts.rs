@@ -38,20 +38,24 @@ impl Parts {
         Ok(rotation.is_asked().then_some(Self { rotation: Rotation { bytes, ..rotation }, most, began: now }))
     }
 
-    /// Begins a new part where that is due, and removes the oldest where all are too large; whether a part was begun.
-    ///
-    /// # Errors
-    /// When files cannot be made or removed.
-    pub fn look(&mut self, spool: &mut Spool, now: Time) -> Result<bool, SpoolError> {
+    /// Whether the log is to go on in another part; from then on that is the present one.
+    pub fn is_due(&mut self, spool: &Spool, now: Time) -> bool {
         // A clock that was set back begins anew.
         self.began = self.began.min(now);
         let is_due = !spool.is_broken() && self.rotation.is_due(spool.length(), now - self.began);
         if is_due {
             self.began = now;
-            spool.begin_part()?;
         }
+        is_due
+    }
+
+    /// Removes the oldest where all together are too large.
+    ///
+    /// # Errors
+    /// When files cannot be removed.
+    pub fn remove_oldest(&self, spool: &mut Spool) -> Result<(), SpoolError> {
         while self.most.is_some_and(|most| spool.total() > most) && spool.remove_oldest()? {}
-        Ok(is_due)
+        Ok(())
     }
 }
 

@@ -101,8 +101,9 @@ fn can_have(out: &Path) -> bool {
 
 /// What a killed log ends with.
 fn footer_of(header: &Value, converted: &Converted, last: Moment) -> Value {
+    let flows = converted.flows + converted.flows_removed;
     let began = header["enable_time_secs"].as_i64().unwrap_or(last.seconds);
-    let mut footer = counted(converted.totals.clone(), converted.gaps, converted.flows, &converted.flow_list);
+    let mut footer = counted(converted.totals.clone(), converted.gaps, flows, &converted.flow_list);
     let more = json!({
         "ended": last.iso(),
         "disable_time_secs": last.seconds,
@@ -112,7 +113,9 @@ fn footer_of(header: &Value, converted: &Converted, last: Moment) -> Value {
         "duration_s": last.seconds - began,
         "conserved": converted.is_conserved,
         "problems": converted.problems,
+        "parts": converted.parts,
         "parts_removed": converted.removed,
+        "flows_removed": converted.flows_removed,
     });
     join(&mut footer, more);
     footer

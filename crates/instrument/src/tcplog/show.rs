@@ -186,7 +186,12 @@ pub fn not_run(told: &Value) -> Option<String> {
 pub fn removed(told: &Value) -> Option<String> {
     let [begun, removed] = ["parts", "parts_removed"].map(|name| told[name].as_u64().unwrap_or_default());
     let of = format!("{} of {} parts", grouped(removed), grouped(begun));
-    (removed > 0).then(|| format!("the oldest {of} were removed: packets whose samples they had count as forgotten\n"))
+    let flows = match told["flows_removed"].as_u64().unwrap_or_default() {
+        0 => String::new(),
+        flows => format!("; {} flows that had ended in them are in the totals only", grouped(flows)),
+    };
+    (removed > 0)
+        .then(|| format!("the oldest {of} were removed: packets whose samples they had count as forgotten{flows}\n"))
 }
 
 /// How often a flight recorder wrote what it held, in a line; `None`: there is none.
@@ -263,8 +268,13 @@ mod tests {
     #[test]
     fn parts_that_were_removed_are_told() {
         assert_eq!(removed(&json!({ "parts": 3, "parts_removed": 0 })), None);
-        let told = removed(&json!({ "parts": 1_200, "parts_removed": 1_100 })).unwrap();
+        let mut footer = json!({ "parts": 1_200, "parts_removed": 1_100, "flows_removed": 0 });
+        let told = removed(&footer).unwrap();
         assert!(told.starts_with("the oldest 1,100 of 1,200 parts were removed"), "{told}");
+        assert!(told.ends_with("count as forgotten\n"), "{told}");
+        footer["flows_removed"] = json!(2_000);
+        let told = removed(&footer).unwrap();
+        assert!(told.ends_with("forgotten; 2,000 flows that had ended in them are in the totals only\n"), "{told}");
     }
 
     #[test]

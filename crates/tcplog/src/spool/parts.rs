@@ -24,6 +24,10 @@ pub struct Written {
     pub privates: u64,
     /// Records that gaps say are missing.
     pub missing: u64,
+    /// Packets that the flight recorder forgot, as the last words on their flows say.
+    pub forgotten: [Tally; 2],
+    /// Last words on flows.
+    pub gone: u64,
 }
 
 /// A file that is written no more.
@@ -37,18 +41,19 @@ pub(super) struct Part {
 
 impl Written {
     /// Numbers that make it, in a row.
-    pub(super) const NUMBERS: usize = 7;
+    pub(super) const NUMBERS: usize = 12;
 
     pub(super) fn numbers(&self) -> [u64; Self::NUMBERS] {
-        let [one, other] = self.packets;
-        let Self { events, privates, missing, .. } = *self;
-        [one.packets, one.segments, other.packets, other.segments, events, privates, missing]
+        let tallies = [self.packets, self.forgotten].concat();
+        let mut rest = [self.events, self.privates, self.missing, self.gone].into_iter();
+        let mut numbers = tallies.iter().flat_map(|tally| [tally.packets, tally.segments]).chain(&mut rest);
+        std::array::from_fn(|_| numbers.next().unwrap_or_default())
     }
 
     pub(super) fn of(numbers: [u64; Self::NUMBERS]) -> Self {
-        let [in_packets, in_segments, out_packets, out_segments, events, privates, missing] = numbers;
-        let packets = [(in_packets, in_segments), (out_packets, out_segments)];
-        Self { packets: packets.map(|(packets, segments)| Tally { packets, segments }), events, privates, missing }
+        let tally = |at: usize| Tally { packets: numbers[at], segments: numbers[at + 1] };
+        let [.., events, privates, missing, gone] = numbers;
+        Self { packets: [tally(0), tally(2)], forgotten: [tally(4), tally(6)], events, privates, missing, gone }
     }
 
     /// Adds a sample of a packet.
