@@ -44,7 +44,8 @@ def python_layers() -> str:
     for module in graph.modules:
         for imported in graph.find_modules_directly_imported_by(module):
             edges.setdefault(package(module), set()).add(package(imported))
-    lines = ["python/sojourn: a package imports only what is below it"]
+    above = "but for the registry of `methods`, which analysis, conduct, plan and report import"
+    lines = [f"python/sojourn: a package imports only what is below it, {above}"]
     for height, layer in zip(range(len(layers), 0, -1), layers, strict=True):
         for name in (part.strip(" ()") for part in layer.split("|")):
             below = sorted(edges.get(name, set()) - {name, "sojourn"})

@@ -71,7 +71,7 @@ def of_what(facts: Facts) -> str:
         ("commit", f"`{facts['commit']}`"),
         ("machine", f"{kind}, {told['cpu']}, {told['cores']} cores, Linux {told['kernel']}{whose}"),
     ]
-    return table(("", ""), lines)
+    return table(("what", "value"), lines)
 
 
 # --- suites ----------------------------------------------------------------------------------------------------------

@@ -81,6 +81,8 @@ def test_the_demo_runs_from_nothing(
     name = request.node.callspec.params["archive"]
     proven("bare", f"`make demo` on {name}, as {user}", seconds=round(monotonic() - began))
     again = within(system, demo if user == "root" else f"su plain -c '{demo}'")
+    assert again.returncode == 0, again.stdout[-3000:] + again.stderr[-3000:]
+    assert "Verdict: " in again.stdout
     assert "installing" not in again.stdout
 
 

@@ -53,7 +53,10 @@ PATIENCE_SECONDS = 120.0
 THERE_MAC = "02:00:00:00:00:02"
 TESTS = "tests/"
 MINUTES = "--dry-run"
-"""What a study that takes minutes gets: its plan is read, its bed and its time are worked out, nothing is measured."""
+"""What a study that takes minutes gets. Of a built-in one only the name is looked up here, test_own_files.py runs it.
+
+Of a plan file the plan is read, its bed and its time are worked out, and nothing is measured.
+"""
 
 FEW = f"--set sessions=1 --set pairs.rounds=2 --set probe.icmp_bytes=64 {' '.join(idle_ends())} --no-report"
 """What is enough of a study for a page: that its devices are built and measured."""
@@ -70,10 +73,13 @@ OF_DATA_SETS = {
 }
 """Commands over two taps' data sets, each with the test that runs it."""
 
+LIVE = "tests/net/test_match_live.py::test_what_is_matched_live_is_what_a_capture_and_its_match_find"
 VERIFIED = "tests/net/test_emulate_net.py::test_verify_says_configured_and_measured_and_what_is_impossible_fails"
 
 INSTEAD = {
     "make demo": "tests/bare/test_bare.py::test_the_demo_runs_from_nothing",
+    "match eth1 eth2 --live": LIVE,
+    "match eth1 eth2 --live --for 10s": LIVE,
     "bed clean": (  # here it would end what other tests leave behind on purpose
         "tests/net/test_conduct_net.py::test_a_kill_leaves_nothing_but_a_folder_that_goes_on_and_another_run_undisturbed"
     ),

@@ -197,6 +197,26 @@ def test_a_dry_run_shows_the_matrix_and_makes_nothing(tmp_path: Path) -> None:
     assert shown["measuring_ns"] < 50e9
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("list nope", "no study is called nope: `sojourn list` shows them all"),
+        ("list bridge-latecy", "no study is called bridge-latecy (did you mean bridge-latency?)"),
+        ("export somewhere --to prometeus", "expected prometheus or hdr (did you mean prometheus?)"),
+        ("export somewhere --to hdrr", "expected prometheus or hdr (did you mean hdr?)"),
+    ],
+)
+def test_a_mistyped_name_is_answered_with_what_was_meant(words: str, said: str) -> None:
+    done = sojourn(*words.split())
+    assert done.returncode == 2
+    assert said in done.stderr
+
+
+def test_one_study_is_listed_by_its_name() -> None:
+    assert [study["name"] for study in json.loads(sojourn("list", "frame-size", "--json").stdout)] == ["frame-size"]
+    assert sojourn("list", "published").stdout.startswith("published  What does each")
+
+
 def test_studies_are_listed_and_beds_drawn(tmp_path: Path) -> None:
     assert "bridge-latency       How long" in sojourn("list").stdout
     listed = {study["name"] for study in json.loads(sojourn("list", "--json").stdout)}

@@ -13,6 +13,8 @@ from sojourn.analysis import analyse
 from sojourn.analysis.factors import Factors
 from sojourn.analysis.suites import Sought, _rises
 from sojourn.analysis.suites.cells import median_over, over_repetitions
+from sojourn.analysis.suites.searches import seconds_of
+from sojourn.errors import RequestError
 from sojourn.report.run import Run as ReportRun
 from sojourn.report.suites import latency
 from sojourn.statistics.bounds import (
@@ -607,3 +609,13 @@ def test_latencies_say_who_stamped_them(tmp_path: Path) -> None:
     suite.timed("latency", 64, 0, np.full(12_000, 9_000.0))
     analyse(path := suite.write(tmp_path / "run"))
     assert "kernel" in rows_of(path)["latency_typical", "median"]["source"]
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("1500us", 0.0015), ("1500µs", 0.0015), ("2min", 120), ("0.5 s", 0.5)])
+def test_durations_of_a_search_are_read_as_any_other(text: str, seconds: float) -> None:
+    assert seconds_of(text) == seconds
+
+
+def test_a_duration_of_a_search_without_a_unit_is_refused() -> None:
+    with pytest.raises(RequestError, match="5 is no time with a unit"):
+        seconds_of("5")

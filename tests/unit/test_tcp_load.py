@@ -58,6 +58,8 @@ class Truth:
     again: float = 0.01
     unanswered: float = 0.0
     late_ns: float = 10_000.0
+    stood_ns: float = 20_000.0
+    """For how long the emulator stood still, at most."""
     beds_differ_ms: float = 1.0
     missing: int = 0
     vanished: int = 0
@@ -155,7 +157,8 @@ def made_up_trial(
     ]
     factors = asdict(trial.factors)
     pipes = [
-        {"name": name, "accuracy": {"p99_ns": truth.late_ns}, "arrived": 1000, "duplicated": 0, "sent": 945,
+        {"name": name, "accuracy": {"p99_ns": truth.late_ns, "max_ns": truth.stood_ns},
+         "arrived": 1000, "duplicated": 0, "sent": 945,
          "marked": 10, "held": 0, "lost": {"before": 5, "full": dropped, "managed": 50 - dropped - truth.vanished},
          "queueing_delay": {"count": 945, "mean_ns": ms * MS, "p99_ns": 2 * ms * MS}}
         for name, ms, dropped in (("forward", 12, 30), ("backward", 3, 10))
@@ -318,6 +321,13 @@ def test_what_is_wrong_is_found(name: str, tmp_path: Path) -> None:
     _, findings, _ = judged(made_up(tmp_path / "run", truth, sessions=3, sets=[*FEW, "load.rounds=12"]))
     assert set(findings) == {name}
     assert said in findings[name]["sentence"]
+
+
+def test_an_emulator_that_stood_still_and_then_sent_what_it_held_is_late_and_not_impossible(tmp_path: Path) -> None:
+    truth = Truth(goodput_bps=(52e6,), stood_ns=400.0 * MS)
+    _, findings, _ = judged(made_up(tmp_path / "run", truth, sessions=3, sets=[*FEW, "load.rounds=12"]))
+    assert set(findings) == {"tester_limited"}
+    assert "stood still and then sent what it held: a trial used 109 %" in findings["tester_limited"]["sentence"]
 
 
 def test_two_beds_give_a_figure_without_an_interval(tmp_path: Path) -> None:

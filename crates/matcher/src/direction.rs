@@ -205,6 +205,11 @@ impl<A: Arrivals> DirectionMatcher<A> {
         self.expire(judged, sink);
     }
 
+    /// Says that the second tap is open still: what was lost so far was not so at the end.
+    pub fn goes_on(&mut self) {
+        self.counts.lost_at_end = 0;
+    }
+
     /// Judges all that is left: nothing more will come.
     pub fn end(&mut self, sink: &mut impl FnMut(Outcome)) {
         while let Some(seen) = self.waiting.pop_front() {

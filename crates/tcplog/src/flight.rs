@@ -144,9 +144,15 @@ impl Flight {
 
     /// Gives out what is kept of a flow, or of all, because somebody asks; and what comes next of it.
     pub fn dump(&mut self, cookie: Option<u64>, out: Out<'_>) {
-        for (_, flow) in self.flows.iter_mut().filter(|(at, _)| cookie.is_none_or(|cookie| cookie == **at)) {
-            self.kept_bytes -= flow.release(out);
-            flow.pass_on(self.options.after, self.latest_ns);
+        let asked: Vec<u64> =
+            self.flows.keys().copied().filter(|at| cookie.is_none_or(|cookie| cookie == *at)).collect();
+        for at in asked {
+            // A flow that has been idle holds samples that were young when the last one came.
+            self.expire(at, self.latest_ns);
+            if let Some(flow) = self.flows.get_mut(&at) {
+                self.kept_bytes -= flow.release(out);
+                flow.pass_on(self.options.after, self.latest_ns);
+            }
         }
     }
 

@@ -15,12 +15,13 @@ from sojourn.cli.conclude import conclude
 from sojourn.cli.emulate import app as emulators
 from sojourn.cli.export import export
 from sojourn.cli.new import new
+from sojourn.cli.notify import Notices
 from sojourn.cli.private import private_run
 from sojourn.cli.real_hosts import bed_check, bed_new
 from sojourn.cli.tcplog import app as tcplogs
 from sojourn.cli.timeline import timeline, why
 from sojourn.cli.watch import watch
-from sojourn.errors import RequestError
+from sojourn.errors import RequestError, did_you_mean
 
 if TYPE_CHECKING:
     from sojourn.records import RunFolder
@@ -109,9 +110,30 @@ def run(  # noqa: PLR0913 - one for each option
     out: Annotated[Path | None, typer.Option(help="The run folder to make; by default one under runs/.")] = None,
     as_json: JsonOutput = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be measured, and how long.")] = False,
-    quick: Annotated[bool, typer.Option("--quick", help="At most 60 s: the plan's own [quick] values.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="The plan's own [quick] values: at most 60 s, unless --until.")
+    ] = False,
     full: Annotated[bool, typer.Option("--full", help="As published, however long: the plan's [full] values.")] = False,
+    until: Annotated[
+        str | None,
+        typer.Option(
+            metavar="±5%|±0.1us",
+            help="Go on with sessions until the headline's interval is at most so wide, each way.",
+        ),
+    ] = None,
+    budget: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Beside --until: begin no session that would last beyond this, such as 2h."),
+    ] = None,
     resume: Annotated[Path | None, typer.Option(metavar="RUN", help="Go on with an interrupted run.")] = None,
+    notify: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COMMAND",
+            help="Run this (by `sh -c`, as you, for 30 s at most) when the run ends, and after the session in which "
+            "something was doubtful first, with JSON about it on its standard input.",
+        ),
+    ] = None,
     no_report: Annotated[
         bool, typer.Option("--no-report", help="Analyse only; `sojourn report RUN` makes the report when it is wanted.")
     ] = False,
@@ -129,17 +151,21 @@ def run(  # noqa: PLR0913 - one for each option
             "--out": out,
             "--quick": quick,
             "--full": full,
+            "--until": until,
+            "--budget": budget,
         }
         beside["--dry-run"] = dry_run
         folder = resumable(resume, [name for name, value in beside.items() if value])
-        with private_run(resume):
-            resumed = resume_run(folder)
+        notices = Notices(notify, resume)
+        with notices.of_the_end(), private_run(resume):
+            resumed = resume_run(folder, notices)
             conclude(resumed, as_json=as_json, report=not no_report, history=not no_history)
         return
     if study is None:
         raise RequestError("no study is named: try `sojourn list`, then `sojourn run NAME`")
     if study == PUBLISHED:
-        beside = {"--set": sets, "--device": device, "--no-report": no_report}
+        beside = {"--set": sets, "--device": device, "--no-report": no_report, "--until": until, "--budget": budget}
+        beside["--notify"] = notify
         given = [name for name, value in beside.items() if value]
         if quick and full:
             raise RequestError("--quick beside --full: expected one of them")
@@ -159,7 +185,10 @@ def run(  # noqa: PLR0913 - one for each option
         return
     from sojourn.plan import load_plan
 
-    planned = partial(load_plan, study, sets=sets or [], quick=quick, full=full, backend=bed, devices=device or [])
+    ends = [f"study.{key}={value}" for key, value in (("until", until), ("budget", budget)) if value is not None]
+    planned = partial(
+        load_plan, study, sets=[*(sets or []), *ends], quick=quick, full=full, backend=bed, devices=device or []
+    )
     plan = planned()
     from sojourn.conduct import Screen, conduct, create_folder, folder_of, refuse_wrong_words, try_boxes
 
@@ -172,9 +201,10 @@ def run(  # noqa: PLR0913 - one for each option
     if found := try_boxes(plan):
         plan = planned(more=found)
     into = out or folder_of(plan)
-    with private_run(into):
+    notices = Notices(notify, into)
+    with notices.of_the_end(), private_run(into):
         folder = create_folder(plan, into)
-        conduct(plan, folder, Screen())
+        conduct(plan, folder, Screen(on_doubt=notices.on_doubt))
         conclude(folder, as_json=as_json, report=not no_report, history=not no_history)
 
 
@@ -187,12 +217,12 @@ def resumable(path: Path, beside: list[str]) -> RunFolder:
     return open_folder(path)
 
 
-def resume_run(folder: RunFolder) -> RunFolder:
+def resume_run(folder: RunFolder, notices: Notices) -> RunFolder:
     """Measure the rest of an interrupted run."""
     from sojourn.conduct import Screen
     from sojourn.conduct import resume as resume_measuring
 
-    resume_measuring(folder, Screen())
+    resume_measuring(folder, Screen(on_doubt=notices.on_doubt))
     return folder
 
 
@@ -330,17 +360,26 @@ def history(
 
 
 @app.command("list")
-def list_studies(*, as_json: JsonOutput = False) -> None:
-    """The built-in studies."""
+def list_studies(
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="This study alone.")] = None,
+    *,
+    as_json: JsonOutput = False,
+) -> None:
+    """The built-in studies, each with its question."""
     from sojourn.plan import studies
 
     found = [*studies(), (PUBLISHED, "What does each table and figure of five papers come to on this machine?")]
+    if name is not None:
+        names = [known for known, _ in found]
+        if name not in names:
+            raise RequestError(f"no study is called {name}{did_you_mean(name, names)}: `sojourn list` shows them all")
+        found = [one for one in found if one[0] == name]
     if as_json:
-        print(json.dumps([{"name": name, "question": question} for name, question in found]))
+        print(json.dumps([{"name": known, "question": question} for known, question in found]))
         return
-    width = max(len(name) for name, _ in found)
-    for name, question in found:
-        print(f"{name:<{width}}  {question}")
+    width = max(len(known) for known, _ in found)
+    for known, question in found:
+        print(f"{known:<{width}}  {question}")
 
 
 @app.command()

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from sojourn.errors import RequestError
+from sojourn.errors import RequestError, did_you_mean
 
 FORMATS = ("prometheus", "hdr")
 
@@ -30,7 +30,7 @@ def export(run: RunArgument, *, to: Format = "prometheus", output: Output = None
     from sojourn.records.folder import open_folder
 
     if to not in FORMATS:
-        raise RequestError(f"--to {to}: expected {' or '.join(FORMATS)}")
+        raise RequestError(f"--to {to}: expected {' or '.join(FORMATS)}{did_you_mean(to, FORMATS)}")
     refuse_existing(output, force=force)
     folder = open_folder(run)
     if to == "hdr":

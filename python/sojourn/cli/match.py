@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 SHORT = {"-o": "--output"}
 WITH_VALUE = frozenset({
     "--key", "--window", "--direction", "--subtract-serialisation", "--mtu", "--memory", "--engine", "--slices",
-    "--output", "--master",
+    "--output", "--master", "--for", "-c", "--count", "--filter", "--source", "--ring",
 })  # fmt: skip
 """The options that have a value; `--master` is ours alone."""
 
@@ -47,7 +47,7 @@ def inputs_of(words: list[str]) -> tuple[list[str], dict[str, str | None], list[
 def is_ours(words: list[str]) -> bool:
     """Whether an input is a folder, or the engine one, that the instrument does not know."""
     inputs, options, _ = inputs_of(words)
-    if {"-h", "--help"} & options.keys():
+    if {"-h", "--help", "--live"} & options.keys():  # of a folder that is called as an interface nothing is read
         return False
     return options.get("--engine") == "spark" or "--master" in options or any(Path(word).is_dir() for word in inputs)
 

@@ -41,6 +41,7 @@ TOLD = {
     "contended": "contended",
     "bed-changed": "the machine or the bed is not what it was in the run's first part",
     "time-is-up": "the time that the plan allows was up: the rounds that were measured are judged",
+    "stopped": "no further session is measured: the plan's study.until or study.budget, or its sessions, ended it",
     "interrupted": "interrupted; sojourn run --resume goes on with it",
     "lost": "blocks are lost",
 }

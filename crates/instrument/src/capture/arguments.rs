@@ -15,7 +15,7 @@ use crate::tcplog::arguments::size;
 
 /// A ring of so many bytes holds 200,000 frames a second of 64 bytes for two seconds.
 const RING_BYTES: u64 = 64 << 20;
-const RING: &str = "64MiB";
+pub const RING: &str = "64MiB";
 /// The least that says anything of a frame: its Ethernet header.
 const LEAST_SNAP: i64 = 14;
 const LONG: &str = "For days";
@@ -257,7 +257,8 @@ fn keys() -> impl TypedValueParser<Value = Key> {
     PossibleValuesParser::new(Key::ALL.map(Key::name)).map(|name| name.parse().unwrap_or_default())
 }
 
-fn stamps() -> impl TypedValueParser<Value = Stamps> {
+/// Reads which timestamps are wanted.
+pub fn stamps() -> impl TypedValueParser<Value = Stamps> {
     named([
         ("best", "The interface's where it is set to stamp every frame, else the kernel's", Stamps::Best),
         ("hardware", "The interface's", Stamps::Hardware),

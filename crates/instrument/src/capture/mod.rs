@@ -4,9 +4,11 @@
 pub mod arguments;
 mod files;
 mod output;
+pub mod rows;
 mod serve;
-mod session;
-mod show;
+pub mod session;
+pub mod show;
+mod tap;
 
 use std::path::Path;
 
@@ -76,7 +78,7 @@ fn by_hand(asked: &ByHand) -> anyhow::Result<()> {
 }
 
 /// The error of a capture that had to end.
-fn failed(why: Why) -> anyhow::Error {
+pub fn failed(why: Why) -> anyhow::Error {
     match why {
         Why::Gone(error) => error.into(),
         Why::Unwritten(error) => exists(error),

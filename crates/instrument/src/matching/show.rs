@@ -127,7 +127,7 @@ fn of_counts(lines: &mut Lines, way: &Value) {
     let extent = count("reordering_extent_max");
     lines.add(&match count("reordered") {
         0 => "  reordering   none".to_owned(),
-        some => format!("  reordering   {} packets, extent {extent} at most (RFC 4737)", grouped(some)),
+        some => format!("  reordering   {} reordered, extent {extent} at most (RFC 4737)", grouped(some)),
     });
     lines.note(
         count("ambiguous"),

@@ -26,7 +26,13 @@ const WHO: &str = "the log";
 pub fn status(asked: &Status) -> anyhow::Result<()> {
     let told = match Conversation::open(&asked.out)? {
         Some(mut log) => log.ask(&json!({ "do": "status" }))?,
-        None => folder::read(&asked.out.join(folder::FOOTER)).map_err(|_| unfinished(&asked.out))?,
+        None => {
+            let footer = asked.out.join(folder::FOOTER);
+            if !footer.exists() {
+                return Err(unfinished(&asked.out));
+            }
+            folder::read(&footer)?
+        }
     };
     let mut output = io::stdout().lock();
     if asked.json {

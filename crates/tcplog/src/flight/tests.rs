@@ -167,6 +167,11 @@ fn what_is_kept_by_time_is_what_came_within_it() {
     assert_eq!((flight.kept().packets, flight.forgotten().packets), (2, 2));
     fly(&mut flight, &[Made { retrans: 1, ..packet(1_000) }]);
     assert_eq!((flight.kept().packets, flight.forgotten().packets), (1, 4), "what is too old goes when another comes");
+    let mut flight = Flight::new(FlightOptions::keeping(span(10)));
+    fly(&mut flight, &[packet(0), Made { cookie: 77, ..packet(1_000) }]);
+    let mut written = 0;
+    flight.dump(None, &mut |_, _| written += 1);
+    assert_eq!((written, flight.forgotten().packets), (1, 1), "an idle flow's go when all are asked for");
 }
 
 #[test]

@@ -22,7 +22,7 @@ use sojourn_time::near::did_you_mean;
 
 pub use print::to_words;
 pub(super) use table::{Key, words_of};
-pub use table::{PipeOption, is_word, pipe_options};
+pub use table::{PipeOption, is_word, nearest_word, pipe_options};
 
 /// Whose words these are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
