@@ -112,8 +112,10 @@ def test_parts_are_begun_by_time(bed: Bed, tmp_path: Path) -> None:
     out = tmp_path / "t"
     with logging(out, "--attach", bed.cgroup, "--rotate-time", "1s") as logger:
         began = time.monotonic()
-        bed.send(1, SOME).close()
-        logger.wait_until(lambda: logger.status()["parts"] >= 3)
+        for _ in range(200):
+            bed.send(1, SOME).close()
+            if logger.status()["parts"] >= 3:
+                break
         lasted = time.monotonic() - began
         log = logger.end()
     log.expect_law()
@@ -183,3 +185,43 @@ def test_a_killed_log_loses_no_part(bed: Bed, tmp_path: Path, words: tuple[str, 
     # All that came long before the kill is there.
     assert log.samples.height == told["records"]
     assert files(out) == []
+
+
+def test_a_part_that_cannot_be_read_takes_no_other_away(bed: Bed, tmp_path: Path) -> None:
+    out = tmp_path / "t"
+    with filled(bed, out, 4, *BY_SIZE) as logger:
+        bed.await_rest()
+        time.sleep(1.5)
+        told = logger.status()
+        logger.process.send_signal(signal.SIGKILL)
+        logger.process.wait(PATIENCE_SECONDS)
+    spoilt = out / "spool-001.tcplog"
+    spoilt_bytes = bytearray(spoilt.read_bytes())
+    spoilt_bytes[20] ^= 1
+    spoilt.write_bytes(spoilt_bytes)
+    done = run(find_instrument(), "tcplog", "recover", out)
+    assert "expected a spool of tcplog" in done.stderr
+    assert "spool-001.unread" in done.stderr
+    log = Log(out)
+    log.expect_law(is_whole=False)
+    assert (log.footer["parts"], log.footer["parts_unread"]) == (told["parts"], 1)
+    assert log.count("seen") == sum(told["totals"][way]["seen"] for way in ("in", "out"))
+    # Nothing had come for a second: what is not there is what the part had.
+    assert log.count("broken") > 0
+    assert log.count("logged") + log.count("broken") == sum(told["totals"][way]["logged"] for way in ("in", "out"))
+    assert (out / "spool-001.unread").read_bytes() == spoilt_bytes
+    assert files(out) == []
+
+
+def test_a_log_to_which_nothing_comes_begins_no_part(bed: Bed, tmp_path: Path) -> None:
+    out = tmp_path / "t"
+    with logging(out, "--attach", bed.cgroup, "--rotate-time", "1s") as logger:
+        sending = bed.send(20, 1_000)
+        bed.await_rest()
+        time.sleep(2.5)
+        before = (logger.status()["parts"], sum((out / name).stat().st_size for name in files(out)))
+        time.sleep(3)
+        assert (logger.status()["parts"], sum((out / name).stat().st_size for name in files(out))) == before
+        sending.close()
+        log = logger.end()
+    log.expect_law()

@@ -31,7 +31,7 @@ pub enum Disposition {
     Late,
     /// Left out by the flight recorder, since its flow ended well; or removed with the oldest part of the log.
     Forgotten,
-    /// Could not be written.
+    /// Could not be written, or what was written could not be read again.
     Broken,
 }
 
@@ -103,8 +103,13 @@ pub struct Tally {
 impl Tally {
     /// Adds another one.
     pub fn add(&mut self, other: Self) {
-        self.packets += other.packets;
-        self.segments += other.segments;
+        self.packets = self.packets.saturating_add(other.packets);
+        self.segments = self.segments.saturating_add(other.segments);
+    }
+
+    /// The smaller of both, packets and segments each.
+    pub(crate) fn at_most(self, other: Self) -> Self {
+        Self { packets: self.packets.min(other.packets), segments: self.segments.min(other.segments) }
     }
 
     pub(crate) fn less(self, other: Self) -> Self {

@@ -21,12 +21,16 @@ use crate::account::{Account, Disposition, Entry, LeftOut, Tally, add_both};
 use crate::decode::{Event, Raw, decode};
 use crate::gaps::Gap;
 use crate::layout::{Flow, Sample, Totals, kind, point};
+pub(crate) use begin::header_bytes;
 use pack::Packer;
-pub(crate) use parts::{Held, hold};
-use parts::{Part, name_of};
+pub(crate) use parts::{Held, hold, number_of, set_aside, unread_name};
+use parts::{Part, is_spent};
+#[cfg(test)]
+pub(crate) use parts::{Step, steps};
 pub use parts::{Written, discard, files, is_held};
 pub use read::{Counted, Ending, Frame, Reader, Records};
 
+mod begin;
 mod pack;
 mod parts;
 mod read;
@@ -86,6 +90,9 @@ pub enum SpoolError {
     /// Somebody writes it, or makes records of it.
     #[error("read {}: the log goes on, or records are being made of it", .0.display())]
     Busy(PathBuf),
+    /// There is none, or records were made of it.
+    #[error("read {}: no log is there of which records are still to be made", .0.display())]
+    Nothing(PathBuf),
     /// Somebody removed or replaced the file.
     #[error("write {}: the log was removed or replaced while it was written", .0.display())]
     Gone(PathBuf),
@@ -120,10 +127,18 @@ pub struct Spool {
     /// The number of this file, and those before it that are there.
     number: u32,
     parts: VecDeque<Part>,
+    /// How long those are together.
+    before: u64,
     written: Written,
     removed: Written,
     /// Up to where the file holds whole frames.
     length: u64,
+    /// How much of it says again what the files before it said.
+    repeated: u64,
+    /// How much that may be.
+    most_repeated: u64,
+    /// The last word on what was counted in total.
+    totals: Option<Vec<u8>>,
     /// Up to where it may hold events.
     limit: u64,
     /// How much waits in memory before it is written, and for the end when events are written no more.
@@ -163,6 +178,10 @@ impl Spool {
     /// # Errors
     /// When there is one, or it cannot be made.
     pub fn create(folder: &Path, header: &str) -> Result<Self, SpoolError> {
+        if is_spent(folder) {
+            // Who removed an earlier one was killed at that.
+            discard(folder);
+        }
         let path = folder.join(NAME);
         let (file, identity) = create(&path)?;
         let mut spool = Self {
@@ -172,9 +191,13 @@ impl Spool {
             header: header.to_owned(),
             number: 0,
             parts: VecDeque::new(),
+            before: 0,
             written: Written::default(),
             removed: Written::default(),
             length: 0,
+            repeated: 0,
+            most_repeated: u64::MAX,
+            totals: None,
             limit: u64::MAX,
             waiting: WAITING,
             buffer: Vec::with_capacity(BUFFER + FRAME),
@@ -204,35 +227,19 @@ impl Spool {
         self
     }
 
+    /// Keeps what a part begins with to half of what all parts together may have where the oldest are removed: else none had room
+    /// for anything new. What would be longer ends the events as a limit does.
+    #[must_use]
+    pub fn parts_within(mut self, bytes: u64) -> Self {
+        self.most_repeated = bytes / 2;
+        self
+    }
+
     /// Says that nothing but last words follows: the limit ends what is logged, not what is said of it.
     pub fn begin_end(&mut self) {
         self.is_ending = true;
         self.limit = u64::MAX;
         self.waiting = WAITING;
-    }
-
-    /// Ends this file and goes on in another, which can be read without it: it begins with what was counted so far in total.
-    ///
-    /// # Errors
-    /// When it cannot: then events are only counted, as where a file cannot be written.
-    pub fn begin_part(&mut self, totals: &[Totals]) -> Result<(), SpoolError> {
-        self.flush()?;
-        if self.state != Health::Good {
-            return Ok(());
-        }
-        let path = self.path.with_file_name(name_of(self.number + 1));
-        let (file, identity) = create(&path).inspect_err(|_| self.state = Health::Broken)?;
-        let bytes = std::mem::take(&mut self.length);
-        self.parts.push_back(Part { path: std::mem::replace(&mut self.path, path), bytes, until: self.written });
-        // Who makes records finds the new file locked before this one is free.
-        let before = std::mem::replace(&mut self.file, file);
-        let _ = before.unlock();
-        (self.identity, self.number) = (identity, self.number + 1);
-        self.put_header();
-        let numbers = self.written.numbers();
-        self.frame(frame::PART, self.number, |bytes| numbers.put(bytes));
-        self.totals(totals);
-        self.flush()
     }
 
     /// Removes the oldest file, unless it is the one that is being written; says whether there was one.
@@ -243,6 +250,7 @@ impl Spool {
         let Some(oldest) = self.parts.front() else { return Ok(false) };
         parts::remove(&oldest.path)?;
         self.removed = oldest.until;
+        self.before -= oldest.bytes;
         self.parts.pop_front();
         Ok(true)
     }
@@ -260,19 +268,21 @@ impl Spool {
 
     /// How long all files are that are there.
     pub fn total(&self) -> u64 {
-        self.parts.iter().map(|part| part.bytes).sum::<u64>() + self.length
+        self.before + self.length
     }
 
-    fn put_header(&mut self) {
-        self.buffer.extend_from_slice(&MAGIC);
-        VERSION.put(&mut self.buffer);
-        count(self.header.len()).put(&mut self.buffer);
-        self.buffer.extend_from_slice(self.header.as_bytes());
-        crc32fast::hash(self.header.as_bytes()).put(&mut self.buffer);
+    /// How much of the file is new: all of it but what it says again of what the files before it said.
+    pub fn fresh(&self) -> u64 {
+        self.length - self.repeated
+    }
+
+    /// How much of the file says again what the files before it said.
+    pub fn repeated(&self) -> u64 {
+        self.repeated
     }
 
     fn begin(&mut self, folder: &Path) -> Result<(), SpoolError> {
-        self.put_header();
+        begin::put_header(&self.header, &mut self.buffer);
         self.write()?;
         let reserve = folder.join(RESERVE_NAME);
         // A new file: a link that somebody left there would lead anywhere.
@@ -329,7 +339,21 @@ impl Spool {
 
     /// Says what was counted so far in total, an entry as [`crate::Source::totals`] gives it; the last word counts.
     pub fn totals(&mut self, totals: &[Totals]) {
-        self.frame(frame::TOTALS, 0, |bytes| totals.iter().for_each(|one| one.put(bytes)));
+        let mut said = Vec::new();
+        totals.iter().for_each(|one| one.put(&mut said));
+        if self.totals.as_ref() == Some(&said) {
+            return self.go_on();
+        }
+        self.frame(frame::TOTALS, 0, |bytes| bytes.extend_from_slice(&said));
+        self.totals = Some(said);
+    }
+
+    /// Says that the log goes on, and nothing else: a file that is not made longer has been changed nevertheless, and tells by
+    /// that when a killed log was last alive.
+    fn go_on(&self) {
+        if self.state == Health::Good {
+            let _ = self.file.set_len(self.length);
+        }
     }
 
     /// Says what is missing.
@@ -474,10 +498,7 @@ impl Spool {
     }
 
     fn seal(&mut self, start: usize) {
-        let (header, payload) = self.buffer[start..].split_at_mut(FRAME_HEADER);
-        header[8..12].copy_from_slice(&count(payload.len()).to_ne_bytes());
-        let sum = checksum(&header[..12], payload);
-        header[12..].copy_from_slice(&sum.to_ne_bytes());
+        seal(&mut self.buffer[start..]);
     }
 
     fn write(&mut self) -> Result<(), SpoolError> {
@@ -561,6 +582,14 @@ impl Spool {
             _ => self.events_left_out += 1,
         }
     }
+}
+
+/// Writes a frame's length and checksum into its header.
+fn seal(frame: &mut [u8]) {
+    let (header, payload) = frame.split_at_mut(FRAME_HEADER);
+    header[8..12].copy_from_slice(&count(payload.len()).to_ne_bytes());
+    let sum = checksum(&header[..12], payload);
+    header[12..].copy_from_slice(&sum.to_ne_bytes());
 }
 
 /// Makes a file that is locked; returns its device and inode, too.

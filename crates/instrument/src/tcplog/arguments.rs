@@ -100,17 +100,19 @@ const LONG: &str = "For days";
 /// A log in several files.
 #[derive(Clone, Debug, Default, Args)]
 pub struct PartArguments {
-    /// Begin a new part of the log, a file of its own, when the last one is so large: 64KiB or more
+    /// Begin a new part of the log, a file of its own, when the last one has so much, but for what it says again of open flows,
+    /// and at least as much as that: 64KiB or more
     #[arg(long, value_name = "SIZE", value_parser = size, help_heading = LONG)]
     pub rotate_size: Option<u64>,
-    /// Begin a new part so often: 1s or more
+    /// Begin a new part so often, if the last one has anything new: 1s or more
     #[arg(long, value_name = "SPAN", value_parser = time, help_heading = LONG)]
     pub rotate_time: Option<Nanos>,
     /// End the log when all parts together are so large, as --log-limit does: 256KiB or more
     #[arg(long, value_name = "SIZE", value_parser = size, conflicts_with = "log_limit", help_heading = LONG)]
     pub budget: Option<u64>,
-    /// Remove the oldest parts then, and go on: with --rotate-size or --rotate-time. A part is at most a quarter of the budget;
-    /// packets whose samples were removed count as forgotten
+    /// Remove the oldest parts then, and go on: with --rotate-size or --rotate-time. What is new in a part is at most a quarter of
+    /// the budget, what it says again of open flows at most half: else the log ends. Packets whose samples were removed count as
+    /// forgotten
     #[arg(long, requires = "budget", help_heading = LONG)]
     pub remove_oldest: bool,
 }

@@ -120,6 +120,7 @@ pub fn close(drain: Drain, place: &Place, end: End) -> anyhow::Result<Closed> {
     join(&mut footer, more);
     if let Ok(Some((converted, _))) = &converted {
         footer["flows_unrecorded"] = converted.unrecorded.into();
+        footer["parts_unread"] = converted.unread.into();
     }
     let (converted, spent) = match converted {
         Ok(Some((converted, spent))) => (Ok(Some(converted)), Some(spent)),

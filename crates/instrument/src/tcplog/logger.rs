@@ -379,18 +379,23 @@ impl Logger {
         Ok(())
     }
 
-    /// Goes on in another file where that is due. All flows are written down again: the next file can be read without this one.
+    /// Goes on in another file where that is due, which begins with all flows: it can be read without this one.
     ///
     /// # Errors
     /// When counters cannot be read.
     pub fn rotate(&mut self, now: Time) -> anyhow::Result<()> {
-        let Self { parts: Some(parts), spool: Some(spool), programs, failed, written, .. } = self else {
+        let Self { parts: Some(parts), spool: Some(spool), programs, failed, written, numbers, .. } = self else {
             return Ok(());
         };
         let mut outcome = Ok(());
         if parts.is_due(spool, now) {
-            outcome = spool.begin_part(&programs.totals()?);
-            written.clear();
+            outcome = spool.begin_part(&programs.totals()?, &mut |say| {
+                programs.flows(&mut |slot, flow| {
+                    written.insert(slot, (flow.generation, flow.packets()));
+                    numbers.word(flow.cookie, slot, false);
+                    say(slot, flow);
+                });
+            });
         }
         if let Err(error) = outcome.and_then(|()| parts.remove_oldest(spool)) {
             failed.get_or_insert(error);

@@ -115,6 +115,7 @@ fn footer_of(header: &Value, converted: &Converted, last: Moment) -> Value {
         "problems": converted.problems,
         "parts": converted.parts,
         "parts_removed": converted.removed,
+        "parts_unread": converted.unread,
         "flows_removed": converted.flows_removed,
     });
     join(&mut footer, more);
@@ -123,11 +124,13 @@ fn footer_of(header: &Value, converted: &Converted, last: Moment) -> Value {
 
 /// When the spool was written last: then the log was killed, or a little later.
 fn written_last(out: &Path) -> anyhow::Result<Moment> {
-    let last = spool::files(out).pop().unwrap_or_else(|| out.join(spool::NAME));
-    let found = fs::metadata(&last).map_err(|_| {
+    let Some(last) = spool::files(out).pop() else {
         // What could not be removed any more when its records had been made.
         spool::discard(out);
-        WrongRequest(format!("{}: nothing to recover: the log ended well, or its spool is gone", last.display()))
-    })?;
+        let spool = out.join(spool::NAME);
+        let problem = format!("{}: nothing to recover: the log ended well, or its spool is gone", spool.display());
+        return Err(WrongRequest(problem).into());
+    };
+    let found = fs::metadata(&last).with_context(|| format!("look at {}", last.display()))?;
     Ok(Moment { seconds: found.mtime(), nanos: found.mtime_nsec() })
 }

@@ -109,10 +109,10 @@ fn begin(asked: &Run, mut logger: Logger) -> anyhow::Result<(Logger, Control)> {
     [options["flight"], options["flight_on"]] = recorder::told(&asked.flight);
     let header = folder::header(logger.facts(), &options, (!command.is_empty()).then_some(command));
     let spool = Spool::create(&asked.out, &header.to_string())?;
-    let budget = asked.parts.budget.filter(|_| !asked.parts.remove_oldest);
-    logger.spool_to(match asked.log_limit.or(budget) {
-        Some(limit) => spool.limited_to(limit),
-        None => spool,
+    logger.spool_to(match (asked.log_limit, asked.parts.budget) {
+        (None, Some(budget)) if asked.parts.remove_oldest => spool.parts_within(budget),
+        (Some(limit), _) | (None, Some(limit)) => spool.limited_to(limit),
+        (None, None) => spool,
     });
     logger.parts = Parts::of(&asked.parts, HostClock.now())?;
     folder::write_whole(&asked.out.join(folder::HEADER), &header)?;
@@ -281,6 +281,9 @@ fn nothing_logged(footer: &Value) -> Option<String> {
 fn broken_off(footer: &Value, parts: &PartArguments) -> Option<String> {
     let left_out = |way: &str| footer["totals"][way]["broken"].as_u64().unwrap_or_default();
     let why = match footer["why"].as_str() {
+        Some(LIMITED) if parts.remove_oldest => {
+            "what each part says again of the open flows takes more than half of the --budget, which is too small for them"
+        }
         Some(LIMITED) if parts.budget.is_some() => "the log reached its --budget",
         Some(LIMITED) => "the log reached its --log-limit",
         Some(FULL) => "the disk was full",

@@ -137,10 +137,14 @@ impl Reader {
     /// Reads the next frame; `None` at the end.
     ///
     /// # Errors
-    /// When the file system refuses. What is damaged is no error, but the end.
+    /// When the file system refuses; nothing more is read then. What is damaged is no error, but the end.
     pub fn next_frame(&mut self) -> Result<Option<Frame<'_>>, SpoolError> {
         loop {
-            let Some((kind, from)) = self.read_frame()? else { return Ok(None) };
+            let read = self.read_frame();
+            if read.is_err() {
+                self.ending = Some(Ending::Torn(self.at));
+            }
+            let Some((kind, from)) = read? else { return Ok(None) };
             // Of a kind that a later version may add: passed over.
             if (frame::EVENTS..=frame::LAST).contains(&kind) {
                 return Ok(self.interpret(kind, from));
