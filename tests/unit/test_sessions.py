@@ -383,7 +383,7 @@ def test_a_simulated_run_is_judged_as_a_measured_one() -> None:
 
 
 LEAST = {
-    ("exponential", 0.5): (0.93, 0.925), ("a rare mode", 2.0): (0.91, 0.93), ("a rare mode", 0.5): (0.70, 0.80),
+    ("exponential", 0.5): (0.93, 0.925), ("a rare mode", 2.0): (0.91, 0.93), ("a rare mode", 0.5): (0.66, 0.76),
 }  # fmt: skip
 """The least coverage of the mean and of the next run where it is not 93 % of runs (20,000 runs a case).
 

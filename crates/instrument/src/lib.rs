@@ -16,6 +16,7 @@ mod numbers;
 mod place;
 mod probe;
 mod respond;
+mod rotation;
 mod secret;
 mod serve;
 mod stamp;

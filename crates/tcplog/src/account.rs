@@ -29,9 +29,9 @@ pub enum Disposition {
     Control,
     NoRoom,
     Late,
-    /// Left out by the flight recorder, since its flow ended well.
+    /// Left out by the flight recorder, since its flow ended well; or removed with the oldest part of the log.
     Forgotten,
-    /// Could not be written.
+    /// Could not be written, or what was written could not be read again.
     Broken,
 }
 
@@ -103,11 +103,16 @@ pub struct Tally {
 impl Tally {
     /// Adds another one.
     pub fn add(&mut self, other: Self) {
-        self.packets += other.packets;
-        self.segments += other.segments;
+        self.packets = self.packets.saturating_add(other.packets);
+        self.segments = self.segments.saturating_add(other.segments);
     }
 
-    fn less(self, other: Self) -> Self {
+    /// The smaller of both, packets and segments each.
+    pub(crate) fn at_most(self, other: Self) -> Self {
+        Self { packets: self.packets.min(other.packets), segments: self.segments.min(other.segments) }
+    }
+
+    pub(crate) fn less(self, other: Self) -> Self {
         Self {
             packets: self.packets.saturating_sub(other.packets),
             segments: self.segments.saturating_sub(other.segments),
@@ -423,6 +428,13 @@ impl Account {
     /// The rows of `tcp_account` on all packets: seen and every disposition.
     pub fn totals(&self) -> impl Iterator<Item = Entry> + use<> {
         rows(None, &self.all)
+    }
+
+    /// The same where so many packets that were logged have been removed again.
+    pub fn totals_without(&self, removed: [Tally; 2]) -> impl Iterator<Item = Entry> + use<> {
+        let mut all = self.all;
+        leave_out(&mut all, Disposition::Forgotten, removed);
+        rows(None, &all)
     }
 
     /// The rows of `tcp_account`: those on all packets; of each flow that is not recorded elsewhere, the dispositions that it can meet.

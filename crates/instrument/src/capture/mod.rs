@@ -93,11 +93,7 @@ fn wanted(asked: &ByHand) -> anyhow::Result<Vec<Wanted>> {
     if !asked.options.filter.is_empty() {
         filter::check(&asked.options.filter)?;
     }
-    if asked.remove_oldest && !asked.options.rotates() {
-        return Err(
-            wrong("--remove-oldest: nothing is older than another without --rotate-size or --rotate-time").into()
-        );
-    }
+    asked.options.rotation().check_oldest(asked.remove_oldest)?;
     let tap = |interface: &String| Wanted {
         name: interface.clone(),
         interface: interface.clone(),

@@ -109,9 +109,7 @@ impl OpenTap {
         let options = &self.wanted.options;
         let length = self.files.as_ref().map(Files::length)?;
         let now = HostClock.now();
-        let is_large = options.rotate_size.is_some_and(|most| length >= most);
-        let is_old = options.rotate_time.is_some_and(|span| now - self.part.began >= span);
-        if !is_large && !is_old {
+        if !options.rotation().is_due(length, now - self.part.began) {
             return None;
         }
         let dropped = self.tap.totals().unwrap_or_default().dropped;

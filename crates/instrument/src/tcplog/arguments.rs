@@ -95,6 +95,28 @@ pub struct FlightArguments {
     pub flight_on: Vec<String>,
 }
 
+const LONG: &str = "For days";
+
+/// A log in several files.
+#[derive(Clone, Debug, Default, Args)]
+pub struct PartArguments {
+    /// Begin a new part of the log, a file of its own, when the last one has so much, but for what it says again of open flows,
+    /// and at least as much as that: 64KiB or more
+    #[arg(long, value_name = "SIZE", value_parser = size, help_heading = LONG)]
+    pub rotate_size: Option<u64>,
+    /// Begin a new part so often, if the last one has anything new: 1s or more
+    #[arg(long, value_name = "SPAN", value_parser = time, help_heading = LONG)]
+    pub rotate_time: Option<Nanos>,
+    /// End the log when all parts together are so large, as --log-limit does: 256KiB or more
+    #[arg(long, value_name = "SIZE", value_parser = size, conflicts_with = "log_limit", help_heading = LONG)]
+    pub budget: Option<u64>,
+    /// Remove the oldest parts then, and go on: with --rotate-size or --rotate-time. What is new in a part is at most a quarter of
+    /// the budget, what it says again of open flows at most half: else the log ends. Packets whose samples were removed count as
+    /// forgotten
+    #[arg(long, requires = "budget", help_heading = LONG)]
+    pub remove_oldest: bool,
+}
+
 #[derive(Debug, Args)]
 pub struct Run {
     #[command(flatten)]
@@ -110,6 +132,8 @@ pub struct Run {
     /// counted from then on, and COMMAND goes on; the last words on flows that are open at the end come on top [default: no limit]
     #[arg(long, value_name = "SIZE", value_parser = limit)]
     pub log_limit: Option<u64>,
+    #[command(flatten)]
+    pub parts: PartArguments,
     /// Begin switched off, until `tcplog set OUT --enable`
     #[arg(long)]
     pub disabled: bool,

@@ -141,10 +141,11 @@ pub fn shown(told: &Value) -> String {
     let number = |name: &str| grouped(told[name].as_u64().unwrap_or_default());
     let (_, law) = show::law(&told["totals"]);
     let fallback = told["careful"].as_str().map(|why| format!("{}\n", show::fallback(why))).unwrap_or_default();
+    let removed = show::removed(told).unwrap_or_default();
     let triggered = show::triggered(told).unwrap_or_default();
     let not_run = show::not_run(told).unwrap_or_default();
     format!(
-        "{}{} records of {} flows, {} of them open; {} beside packets; {} missing; logging took {:.2} s of a CPU\n{law}\n{triggered}{not_run}{fallback}{}\n",
+        "{}{} records of {} flows, {} of them open; {} beside packets; {} missing; logging took {:.2} s of a CPU\n{law}\n{removed}{triggered}{not_run}{fallback}{}\n",
         show::table(&told["totals"]),
         number("records"),
         number("flows"),

@@ -14,6 +14,7 @@ pub mod folder;
 mod log_options;
 mod logger;
 mod open;
+mod parts;
 mod programs;
 mod recorder;
 pub mod recover;

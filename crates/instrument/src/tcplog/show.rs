@@ -142,7 +142,7 @@ const fn why(disposition: Disposition) -> &'static str {
         Disposition::Unparsed => "headers not parsed",
         Disposition::NoRoom => "table of flows full",
         Disposition::Late => "flow already closed",
-        Disposition::Forgotten => "forgotten (flight recorder)",
+        Disposition::Forgotten => "forgotten (recorder, old parts)",
         Disposition::Broken => "not written",
     }
 }
@@ -181,6 +181,18 @@ pub fn not_run(told: &Value) -> Option<String> {
         "! the kernel skipped programs that had interrupted themselves ({programs}): that many samples of events are \
          missing; no packet is\n"
     ))
+}
+
+/// That the oldest parts of a log were removed, in a line; `None`: none was.
+pub fn removed(told: &Value) -> Option<String> {
+    let [begun, removed] = ["parts", "parts_removed"].map(|name| told[name].as_u64().unwrap_or_default());
+    let of = format!("{} of {} parts", grouped(removed), grouped(begun));
+    let flows = match told["flows_removed"].as_u64().unwrap_or_default() {
+        0 => String::new(),
+        flows => format!("; {} flows that had ended in them are in the totals only", grouped(flows)),
+    };
+    (removed > 0)
+        .then(|| format!("the oldest {of} were removed: packets whose samples they had count as forgotten{flows}\n"))
 }
 
 /// How often a flight recorder wrote what it held, in a line; `None`: there is none.
@@ -256,6 +268,18 @@ mod tests {
         assert_eq!(not_run(&json!({ "not_run": {} })), None);
         let told = not_run(&json!({ "not_run": { "state_set": 1_200, "reset_sent": 1 } })).unwrap();
         assert!(told.contains("(reset_sent 1, state_set 1,200)"), "{told}");
+    }
+
+    #[test]
+    fn parts_that_were_removed_are_told() {
+        assert_eq!(removed(&json!({ "parts": 3, "parts_removed": 0 })), None);
+        let mut footer = json!({ "parts": 1_200, "parts_removed": 1_100, "flows_removed": 0 });
+        let told = removed(&footer).unwrap();
+        assert!(told.starts_with("the oldest 1,100 of 1,200 parts were removed"), "{told}");
+        assert!(told.ends_with("count as forgotten\n"), "{told}");
+        footer["flows_removed"] = json!(2_000);
+        let told = removed(&footer).unwrap();
+        assert!(told.ends_with("forgotten; 2,000 flows that had ended in them are in the totals only\n"), "{told}");
     }
 
     #[test]

@@ -9,6 +9,7 @@ use sojourn_tcplog::tables::{self, Converted};
 use sojourn_tcplog::{Prefix, Source, SourceError};
 
 use super::*;
+use crate::tcplog::arguments::PartArguments;
 
 /// Room for all that end between two looks.
 const SLOTS: u32 = 128;
@@ -158,6 +159,40 @@ fn what_the_flight_recorder_forgot_is_not_held_either() {
     lawful(&told);
     let forgotten = told.0.account.all.iter().map(|counters| counters.of(Disposition::Forgotten).packets).sum::<u64>();
     assert!(forgotten > 1_000, "{forgotten}");
+}
+
+/// The oldest part goes as soon as the next has begun, and the log is killed then: before what is known of flows was written down
+/// again by the clock.
+#[test]
+fn a_part_that_was_only_just_begun_knows_the_flows_that_are_open() {
+    let folder = folder("parts");
+    let mut logger = Logger::new(Box::new(Short::new(false)), None).unwrap();
+    logger.spool_to(Spool::create(&folder, r#"{"hz":250}"#).unwrap());
+    let (rotate_size, rotate_time) = (Some(1 << 16), None);
+    let asked = PartArguments { rotate_size, rotate_time, budget: Some(1 << 18), remove_oldest: true };
+    let mut now = Time(1_000);
+    logger.parts = Parts::of(&asked, now).unwrap();
+    logger.be(Mode::On).unwrap();
+    let parts = |logger: &Logger| logger.spool.as_ref().unwrap().parts();
+    for turn in 0.. {
+        assert!(turn < 10_000, "{:?} parts", parts(&logger));
+        logger.drain().unwrap();
+        logger.reap(now).unwrap();
+        let begun = parts(&logger)[0];
+        logger.rotate(now).unwrap();
+        now = now + SHORT_GRACE;
+        if parts(&logger)[1] > 3 && parts(&logger)[0] > begun {
+            break;
+        }
+    }
+    logger.drain().unwrap();
+    drop(logger);
+    let converted = tables::recover(&folder, &Origin::default()).unwrap();
+    assert!(converted.removed > 3 && converted.records > 1_000);
+    let unknown = converted.flow_list.iter().filter(|flow| flow.starts_with(';')).count();
+    // Those that began within the last part are not known yet.
+    assert!(unknown <= 8, "{unknown} of {} flows", converted.flow_list.len());
+    std::fs::remove_dir_all(&folder).unwrap();
 }
 
 #[test]
