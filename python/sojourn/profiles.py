@@ -2,7 +2,8 @@
 
 A distribution names its folder of them by an entry point of the group `sojourn.profiles`: the name is what stands
 before the slash where a pipe names a file (`profile wlan/11g.profile`), the value the package whose folder they are in.
-The package is not imported. The instrument finds them by an environment variable; a file from the folder on goes first.
+The package is not imported, only one in which it lies (`their` of `their.media`). The instrument finds the files by an
+environment variable; a file from the folder on goes first.
 """
 
 from __future__ import annotations
@@ -24,9 +25,10 @@ def offer() -> None:
     for one in entry_points(group=GROUP):
         try:
             spec = find_spec(one.value)
-        except (ImportError, ValueError):
-            continue  # an entry of a package that is broken: a pipe that names it is refused with the file's name
+        except Exception:  # whatever a package raises in which theirs lies: a pipe that names a file of it is refused
+            continue
         for folder in (spec.submodule_search_locations or []) if spec else []:
-            found.setdefault(one.name, folder)
+            if os.pathsep not in folder:
+                found.setdefault(one.name, folder)
     if found and VARIABLE not in os.environ:
         os.environ[VARIABLE] = os.pathsep.join(f"{name}={folder}" for name, folder in sorted(found.items()))

@@ -303,9 +303,7 @@ def test_the_standard_uncertainty_is_that_of_the_sessions() -> None:
     d[0] += 500.0
     error = d.mean(axis=1).std(ddof=1) / 8**0.5
     skewed = figure_of(d.ravel(), np.repeat(np.arange(8), 17))
-    assert standard_error(skewed.mean, 8) == pytest.approx(1.5 * error), (
-        "as Student's to one side, twice as far to the other"
-    )
+    assert standard_error(skewed.mean, 8) == pytest.approx(2 * error), "the longer side, twice as far as Student's"
 
 
 def test_the_history_widens_the_headline_from_six_boots_on(

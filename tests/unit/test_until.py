@@ -295,7 +295,8 @@ def test_a_simulated_run_ends_by_the_interval_of_its_own_headline(
     assert [one["ends"] for one in looks] == [None] * 9 + ["interval"]
     verdict = json.loads((tmp_path / "run/analysis/verdict.json").read_text())
     assert verdict["pairs"]["sessions"] == 10
-    half = (verdict["pairs"]["ci_high"] - verdict["pairs"]["ci_low"]) / 2
+    estimate, low, high = (verdict["pairs"][name] for name in ("estimate", "ci_low", "ci_high"))
+    half = max(high - estimate, estimate - low)
     assert half == pytest.approx(looks[-1]["half"])
     assert half <= 0.5 * verdict["pairs"]["estimate"]
     assert "stopped_by_interval" in [one["name"] for one in verdict["findings"]]

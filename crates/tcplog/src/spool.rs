@@ -248,7 +248,10 @@ impl Spool {
     /// When it cannot.
     pub fn remove_oldest(&mut self) -> Result<bool, SpoolError> {
         let Some(oldest) = self.parts.front() else { return Ok(false) };
-        parts::remove(&oldest.path)?;
+        if let Err(error) = parts::remove(&oldest.path) {
+            self.state = Health::Broken; // else what is written had no bound
+            return Err(error);
+        }
         self.removed = oldest.until;
         self.before -= oldest.bytes;
         self.parts.pop_front();

@@ -457,7 +457,8 @@ impl Work {
             account.all.iter_mut().zip(logged).for_each(|(counters, found)| counters.find(found));
             let after = account.all.map(|counters| counters.of(Disposition::Logged).packets);
             let added = after.iter().zip(before).map(|(after, before)| after - before).fold(0, u64::saturating_add);
-            counted.full = self.missing + self.parts.removed.missing + lost.missing;
+            counted.full =
+                [self.parts.removed.missing, lost.missing].into_iter().fold(self.missing, u64::saturating_add);
             self.problem(format!(
                 "its last account was written before the last {added} packets were logged: they were added"
             ));
@@ -502,7 +503,8 @@ impl Work {
         for entry in counted.entries.iter().filter(|entry| entry.disposition == Some(Disposition::Logged)) {
             self.compare(None, entry.direction, self.flows.logged()[entry.direction], entry.tally);
         }
-        let missing = self.missing + self.missing_beyond + self.parts.removed.missing + self.parts.lost.missing;
+        let more = [self.missing_beyond, self.parts.removed.missing, self.parts.lost.missing];
+        let missing = more.into_iter().fold(self.missing, u64::saturating_add);
         if missing != counted.full {
             let problem = format!("gaps of {missing} records where {} had no room", counted.full);
             self.breach(problem);

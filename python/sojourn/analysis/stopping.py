@@ -37,9 +37,9 @@ def judged(head: Row | None, asked: Width, before: list[Look]) -> dict[str, Any]
     if asked.nanos is not None and head.unit != NS:
         return {"refused": f"study.until is a time, but the headline is in {head.unit}: say a share, such as ±5%"}
     value = head.value
-    if head.sessions is None or value.low is None or value.high is None:
+    if head.sessions is None or value.longer is None:
         return {"problem": "the headline has no interval over sessions so far"}
-    look = Look(head.sessions, (value.high - value.low) / 2, asked.of(value.estimate))
+    look = Look(head.sessions, value.longer, asked.of(value.estimate))
     looks = [*(one for one in before if one.sessions < look.sessions), look]
     return {
         **look._asdict(),

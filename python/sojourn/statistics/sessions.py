@@ -152,6 +152,8 @@ def lean_of(
     k = values.shape[1]
     residuals = np.sqrt(weights) * (values - means[:, None])
     residuals -= residuals.mean(axis=1, keepdims=True)
+    largest = np.abs(residuals).max(axis=1, keepdims=True)
+    residuals = np.divide(residuals, largest, out=np.zeros_like(residuals), where=largest > 0)
     squares = np.square(residuals).mean(axis=1)
     if k < LEAST_SESSIONS:
         return np.zeros(len(values))

@@ -12,7 +12,7 @@ asymptotic theory of fixed-width sequential confidence intervals for the mean").
 What is shown (`tests/unit/test_stopping.py`): by this rule at least 93 % of simulated runs hold the mean, where session
 means are normal. That the further sessions are needed for it is not shown: with none (`FURTHER = 0`) the cases of a
 ratio of 2.1 passed the same test. They are a margin. Skewed session means lower the coverage as they do for a number of
-sessions that was fixed before, and further: exponential ones, 91 to 95 %.
+sessions that was fixed before, and further: exponential ones, 91 to 94 %.
 
 Pure numbers; the module does not know what they are of, nor when a budget is used up.
 """
@@ -37,7 +37,7 @@ MOST = 100_000
 
 
 class Look(NamedTuple):
-    """What was seen after so many sessions: half the interval's width, and how much it may be."""
+    """What was seen after so many sessions: how far the interval reaches to its longer side, and how far it may."""
 
     sessions: int
     half: float

@@ -43,10 +43,10 @@ impl Parts {
     pub fn is_due(&mut self, spool: &Spool, now: Time) -> bool {
         // A clock that was set back begins anew.
         self.began = self.began.min(now);
-        let bytes = self.rotation.bytes.map(|bytes| bytes.max(spool.repeated()));
         let is_due = !spool.is_broken()
             && spool.fresh() > 0
-            && Rotation { bytes, ..self.rotation }.is_due(spool.fresh(), now - self.began);
+            && spool.fresh() >= spool.repeated()
+            && self.rotation.is_due(spool.fresh(), now - self.began);
         if is_due {
             self.began = now;
         }
@@ -104,11 +104,7 @@ mod tests {
             now = now + Nanos::seconds(10);
             assert!(!parts.is_due(&spool, now), "nothing is new");
         }
-        // By time it is as soon as anything is.
-        spool.note("new");
-        spool.flush().unwrap();
-        assert!(parts.is_due(&spool, now) && !parts.is_due(&spool, now));
-        // By size when there is as much that is new.
+        // By time and by size it is when there is as much that is new.
         while spool.fresh() < repeated {
             assert!(!parts.is_due(&spool, now), "{} of {repeated}", spool.fresh());
             spool.note(&"new".repeat(1_000));

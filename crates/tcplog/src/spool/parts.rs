@@ -81,17 +81,23 @@ pub(super) fn name_of(number: u32) -> String {
     format!("spool-{number:03}.tcplog")
 }
 
-/// Returns the number of a file by its name.
+/// Returns the number of a file by its name, also of one that was set aside.
 pub(crate) fn number_of(path: &Path) -> Option<u32> {
     let name = path.file_name()?.to_str()?;
-    let number = name.strip_prefix("spool-")?.strip_suffix(".tcplog")?.parse().ok()?;
-    (name == name_of(number)).then_some(number)
+    let number = name.strip_prefix("spool-")?.split_once('.')?.0.parse().ok()?;
+    (name == name_of(number) || name == unread_name(number)).then_some(number)
 }
 
-/// Returns the files of a folder's spool, in the order in which they were written. Those of which records were made are none.
+fn is_set_aside(path: &Path) -> bool {
+    number_of(path).is_some_and(|number| path.ends_with(unread_name(number)))
+}
+
+/// Returns the files of a folder's spool, in the order in which they were written. Those of which records were made are none: one that
+/// was set aside is a part of a log only while others are there, for who made records may have been killed in between.
 #[must_use]
 pub fn files(folder: &Path) -> Vec<PathBuf> {
-    if is_spent(folder) { Vec::new() } else { all(folder) }
+    let found = all(folder);
+    if is_spent(folder) || found.iter().all(|path| is_set_aside(path)) { Vec::new() } else { found }
 }
 
 /// Whether records were made of what is left of a spool.
@@ -151,7 +157,10 @@ pub(crate) enum Step {
 impl Step {
     pub(crate) fn take(&self) -> Result<(), SpoolError> {
         match self {
-            Self::Rename(from, to) => fs::rename(from, to).map_err(|source| failure("rename", from, source)),
+            // Power may be lost: what is done next must not be on the disk before this.
+            Self::Rename(from, to) => fs::rename(from, to)
+                .and_then(|()| File::open(to.parent().unwrap_or(Path::new(".")))?.sync_all())
+                .map_err(|source| failure("rename", from, source)),
             Self::Remove(path) => remove(path),
         }
     }
@@ -160,6 +169,7 @@ impl Step {
 /// Returns the steps that are left to remove a folder's spool.
 pub(crate) fn steps(folder: &Path) -> Vec<Step> {
     let (mut found, spent) = (all(folder), folder.join(SPENT));
+    found.retain(|path| !is_set_aside(path));
     let mut steps = Vec::new();
     // A single file is there or not.
     if found.len() > 1 && !is_spent(folder) {

@@ -73,6 +73,9 @@ STATUS = record(
     missing="integer",
     flows="integer",
     flows_open="integer",
+    flows_removed=said("Of which nothing is left: they were in parts that were removed.", "integer"),
+    parts=said("Files of the log that were begun; null: nothing is written.", "integer?"),
+    parts_removed=said("Of them, those that --remove-oldest removed.", "integer?"),
     not_run=NOT_RUN,
     flight_triggers=TRIGGERS,
     careful=CAREFUL,
@@ -97,9 +100,18 @@ ENDED_AT = record(
     conserved=said("Whether every packet is in one number.", "boolean"),
 )
 
+IN_PARTS = record(
+    parts=said("Files of the log that were begun.", "integer"),
+    parts_removed=said("Of them, those that --remove-oldest removed.", "integer"),
+    flows_removed=said("Flows of which nothing is left: they were in parts that were removed.", "integer"),
+)
+
+UNREAD = said("Files that could not be read and stay as spool-NNN.unread.", "integer")
+
 CLOSED = joined(
     COUNTED,
     ENDED_AT,
+    IN_PARTS,
     record(
         events="integer",
         privates="integer",
@@ -111,12 +123,15 @@ CLOSED = joined(
         command_status="integer?",
         interruption=INTERRUPTION,
         flows_unrecorded_=said("Flows that ended when nothing could be written any more.", "integer"),
+        parts_unread_=UNREAD,
     ),
 )
 
 FOOTER = joined(CLOSED, record(warning=said("What a person ought to know; null: nothing.", "string?")))
 
-OF_A_KILLED_LOG = joined(COUNTED, ENDED_AT, record(why={"const": "killed"}, problems=each("string")))
+OF_A_KILLED_LOG = joined(
+    COUNTED, ENDED_AT, IN_PARTS, record(why={"const": "killed"}, problems=each("string"), parts_unread=UNREAD)
+)
 
 MODE = one_of("on", "disabled", "off", "empty", "placebo")
 

@@ -185,13 +185,17 @@ fn a_part_that_was_only_just_begun_knows_the_flows_that_are_open() {
             break;
         }
     }
+    let flows = |logger: &Logger| logger.status().unwrap()["flows"].as_u64().unwrap();
+    let before = flows(&logger);
     logger.drain().unwrap();
+    let begun_since = flows(&logger) - before;
     drop(logger);
     let converted = tables::recover(&folder, &Origin::default()).unwrap();
-    assert!(converted.removed > 3 && converted.records > 1_000);
-    let unknown = converted.flow_list.iter().filter(|flow| flow.starts_with(';')).count();
+    // 256 KiB of records.
+    assert!(converted.removed > 3 && converted.records > 500, "{} {}", converted.removed, converted.records);
+    let unknown = converted.flow_list.iter().filter(|flow| flow.starts_with(';')).count() as u64;
     // Those that began within the last part are not known yet.
-    assert!(unknown <= 8, "{unknown} of {} flows", converted.flow_list.len());
+    assert!(unknown <= begun_since, "{unknown} of {}, {begun_since} since", converted.flow_list.len());
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
