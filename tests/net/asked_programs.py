@@ -7,7 +7,6 @@ are looked at when the test is over: nothing is done beside a measurement but ke
 from __future__ import annotations
 
 import json
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -29,6 +28,13 @@ MOST = 500
 Kept = list[tuple[str, bytes]]
 
 
+def protocol_of(argv: list[str]) -> str | None:
+    """What the instrument is asked to do by this command line; None of another program, such as a test's double."""
+    words = zip(argv, argv[1:], argv[2:], strict=False)
+    asked = (f"{one}-{two}" for program, one, two in words if program.endswith("/sojourn-instrument"))
+    return next((name for name in asked if name in PROTOCOLS), None)
+
+
 @pytest.fixture(scope="session")
 def kept_lines() -> Iterator[Kept]:
     """What was answered since the last test, each line with its protocol's name."""
@@ -37,7 +43,7 @@ def kept_lines() -> Iterator[Kept]:
     line: Callable[..., bytes] = Conversation._line
 
     def beginning(self: Any, start: Any, argv: list[str], *more: Any) -> None:
-        self.protocol = next((name for pair in pairwise(argv) if (name := "-".join(pair)) in PROTOCOLS), None)
+        self.protocol = protocol_of(argv)
         begin(self, start, argv, *more)
 
     def keeping(self: Any, *how: Any) -> bytes:

@@ -172,7 +172,8 @@ SHORTER = [
     (r"^(emulate eth1 eth2 .*--jitter.*)", r"\1 --log log"),
 ]
 SERVES = re.compile(
-    r"(watch out|emulate eth1|probe respond(?! --help)|stamp reflect|stream recv|tcplog run --port 5201 --out out/live)"
+    r"(watch out|emulate eth1|probe respond(?! --help)|stamp reflect|stream recv|"
+    r"tcplog run --port (5201 --out out/live|443 ))"
 )
 
 LISTS = {"README.md", "commands.md"}
