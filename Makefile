@@ -25,7 +25,7 @@ proof: ## what takes longer: thousands of repetitions, many kills, long studies,
 
 soak: ## the emulator and the log of TCP at load for an hour, or SECONDS=600: memory flat, every packet accounted
 	@scripts/setup.sh test
-	SOJOURN_SOAK=$(or $(SECONDS),3600) $(BIN)/pytest -m proof -s tests/net/test_soak.py
+	SOJOURN_PROOF=$(CURDIR)/build/proof/figures SOJOURN_SOAK=$(or $(SECONDS),3600) $(BIN)/pytest -m proof -s tests/net/test_soak.py
 
 sim: ## only the simulated scenarios: known truth in, reported number out
 	@scripts/setup.sh test
@@ -79,7 +79,8 @@ schema: ## write again the JSON file that Python reads the tables of crates/reco
 docs: ## write again the generated pages (commands, records, studies), then build the site of docs/: build/site/index.html
 	@scripts/setup.sh test
 	$(BIN)/python scripts/generate_reference.py
-	$(BIN)/python scripts/make_site.py
+	$(BIN)/python -m scripts.make_gallery
+	$(BIN)/python -m scripts.make_site
 
 drawing: ## draw the modules with their layers again, in ARCHITECTURE.md
 	@scripts/setup.sh test

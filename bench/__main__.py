@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from bench import emulator, flood, growth, matching, pacing, soak, table, tcplog, throughput
+from bench import emulator, flood, growth, matching, pacing, soak, table, taps, tcplog, throughput
 from bench.experiments import Experiment, Ground, Sample, experiments
 from bench.generators import listening
 from bench.peers import sockperf_server
@@ -37,7 +37,7 @@ BUILD = Path(__file__).resolve().parents[1] / "build"
 LONGEST_SECONDS = 170.0
 """For the probe's part; the streams' part has a time of its own."""
 
-PARTS = ("probe", "pacing", "flood", "throughput", "emulator", "tcplog", "matching")
+PARTS = ("probe", "pacing", "flood", "throughput", "emulator", "tcplog", "matching", "taps")
 SOAK = "soak"
 
 
@@ -100,6 +100,8 @@ def bench(asked: argparse.Namespace, progress: Console) -> tuple[list[Row], list
         if "matching" in parts:
             rows += matching.rows(asked.repetitions, Path(scratch), progress.print)
             rows += growth.rows(asked.packets or growth.SIZES, asked.engine or growth.USUAL, progress.print)
+        if "taps" in parts:
+            rows += taps.rows(asked.repetitions, asked.seed, Path(scratch), progress.print)
         if SOAK in parts:
             cores = sorted(os.sched_getaffinity(0))
             rows += soak.rows(asked.soak_seconds, Path(scratch), (cores[0], cores[-1]), progress.print)

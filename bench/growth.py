@@ -1,6 +1,6 @@
 """Matching of more and more packets: what the engines take, and whether time grows with them and memory does not.
 
-A made-up data set of two taps, a packet a microsecond, one in a thousand lost. What is told is checked against that.
+A made-up data set of two taps, a packet a microsecond, one in a thousand lost. The report is checked against it.
 Times are of the whole `sojourn match`, its start and the reading of Parquet included.
 """
 
@@ -87,7 +87,7 @@ def write_data_set(data: Path, packets: int) -> list[Path]:
 
 
 def taken(engine: str, taps: Sequence[Path], packets: int, scratch: Path) -> Taken:
-    """Match, and check what is told."""
+    """Match, and check what is reported."""
     sojourn = str(Path(sys.executable).with_name("sojourn"))
     output, told = scratch / "out", scratch / "told.json"
     # The engine spark always writes rows.

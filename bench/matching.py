@@ -114,12 +114,14 @@ def rows(repetitions: int, scratch: Path, tell: Callable[[str], None]) -> list[R
     rates = [(both / ours.seconds, both / theirs.seconds) for ours, theirs in of_records]
     memory = [(ours.peak_mib, theirs.peak_mib) for ours, theirs in of_records]
     beside_duck = [(rate[0], both / one.seconds) for rate, one in zip(rates, by_duck, strict=True)]
+    of_duck = [(both / mine.seconds, both / theirs.seconds) for mine, theirs in zip(of_packets, by_duck, strict=True)]
     few = [(2 * FEW_PACKETS / ours.seconds, 2 * FEW_PACKETS / theirs.seconds) for ours, theirs in of_few]
     packets = [(both / one.seconds, rate[1]) for one, rate in zip(of_packets, rates, strict=True)]
     return [
         alone(What(TASK, "a join in Polars", "records a second a core", "1/s"), rates, Target("at least", 20e6)),
         ratio(What(TASK, "a join in Polars", "beside it", "1/s"), rates, None),
         ratio(What(TASK, "a join in DuckDB", "beside it", "1/s"), beside_duck, None),
+        ratio(What(TASK, "a join in DuckDB", "pcapng, beside it", "1/s"), of_duck, None),
         ratio(What(FEW_TASK, "tshark and a join in Polars", "beside it", "1/s"), few, None),
         alone(What(TASK, "a join in Polars", "peak memory", "MiB"), memory, Target("at most", 64)),
         alone(What(TASK, "a join in Polars", "packets a second of pcapng", "1/s"), packets, Target("at least", 2e6)),

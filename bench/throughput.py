@@ -84,7 +84,7 @@ def never_rises(results: list[Found], device: str) -> Row:
 
 
 def above(later: Found, earlier: Found) -> bool:
-    """Whether the longer frame's rate lies above the shorter one's, both intervals told apart."""
+    """Whether the longer frame's rate lies above the shorter one's, so that the intervals do not overlap."""
     low = later["ci_low"] if later["ci_low"] is not None else later["estimate"]
     high = earlier["ci_high"] if earlier["ci_high"] is not None else earlier["estimate"]
     return bool(low > high)

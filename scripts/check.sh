@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Everything that can be told without running the program; does all of it, then says what failed. Changes no file.
+# Everything that can be checked without running the program; does all of it, then says what failed. Changes no file.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 . scripts/paths.sh
@@ -57,7 +57,9 @@ step 'Python: no cycles of imports' $bin/python scripts/check_cycles.py
 step 'Rules, names, first lines' $bin/python scripts/check_rules.py
 step 'Schema: Python agrees with Rust' $bin/python scripts/generate_schema.py --check
 step 'Reference pages are current' $bin/python scripts/generate_reference.py --check
+step 'Proof page and README agree' $bin/python -m scripts.write_proof --check
 step 'Drawing of the modules is current' $bin/python scripts/draw_modules.py --check
+step 'Links of the pages' $bin/python scripts/check_links.py
 step 'Spelling' $bin/codespell --ignore-words-list ECT,ect docs README.md ARCHITECTURE.md CONTRIBUTING.md SECURITY.md CHANGELOG.md
 step 'No retired words' $bin/python scripts/check_words.py
 if cargo deny --version >/dev/null 2>&1; then

@@ -1,4 +1,4 @@
-"""Refuses the retired words of docs/reference/vocabulary.md in what users read.
+"""Refuses the retired words of docs/reference/vocabulary.md in what users read, and some phrases with "told".
 
 Reads the pages of the root folder, the guide, concepts and reference, the templates of reports, the studies, what is
 packaged, the strings of the Python package, and the help and strings of the Rust crates. What earlier versions wrote
@@ -8,6 +8,8 @@ keeps its words where it is read: `earlier.py`, the declarations of columns, and
 from __future__ import annotations
 
 import ast
+import itertools
+import operator
 import re
 import sys
 from pathlib import Path
@@ -27,6 +29,17 @@ OLD_NAMES = re.compile(r'\bwas "[a-z_]+"|\bwith( ?"[a-z_]+" as "[a-z_]+",?)+|, f
 
 OWN_NAMES = re.compile(r"\bpackets_per_log\b")
 """What SIFTR calls its parameter `ppl` (siftr(4)), as a key of plans and a column."""
+
+PHRASES = {
+    r"told\s+(apart|from)": "distinguished (from), or: significantly different from",
+    r"tell(s|ing)?\s+(\S+\s+){1,6}apart": "distinguish",
+    r"(is|are|be|been|being|was|were|gets?)\s+((not|only|also|never|now|so)\s+)?told": "is reported; reports, gets",
+    r"cannot\s+tell\s+(\S+\s+){1,6}from": "cannot distinguish",
+}
+"""What is refused as a phrase, also where a line breaks within it, and what to write instead."""
+
+QUOTED = ("docs/reference/proof.md",)
+"""Pages that quote what earlier versions reported: no phrase is refused there."""
 
 PAGES = (
     "*.md",
@@ -48,9 +61,9 @@ Text = tuple[str, int, str]
 def main() -> int:
     """Name every place of a retired word; status 1 where there is one."""
     words = retired(VOCABULARY.read_text())
-    uses = list(find(words))
-    for word, place in uses:
-        print(f"'{word}' is retired; write: {words[word]}\n  {place}")
+    uses = [(word, words[word], place) for word, place in find(words)] + list(find_phrases())
+    for word, instead, place in uses:
+        print(f"'{word}' is retired; write: {instead}\n  {place}")
     return 1 if uses else 0
 
 
@@ -68,6 +81,24 @@ def find(words: dict[str, str]) -> Iterator[tuple[str, str]]:
     for path, number, text in texts():
         for match in pattern.finditer(OWN_NAMES.sub("", OLD_NAMES.sub("", text))):
             yield match[1].lower().replace("_", " "), f"{path}:{number}: {text.strip()[:120]}"
+
+
+def find_phrases() -> Iterator[tuple[str, str, str]]:
+    """Every phrase that is refused: what is written, what to write instead, and the place of its text."""
+    read = (text for text in texts() if text[0] not in QUOTED)
+    files = itertools.groupby(read, key=operator.itemgetter(0))
+    for path, found in files:
+        lines = list(found)
+        for instead, match in phrases(" \n".join(text for _, _, text in lines)):
+            number, text = lines[match.string.count(" \n", 0, match.start())][1:]
+            yield " ".join(match[0].split()), instead, f"{path}:{number}: {text.strip()[:120]}"
+
+
+def phrases(text: str) -> Iterator[tuple[str, re.Match[str]]]:
+    """Each phrase of a text that is refused, with what to write instead."""
+    for phrase, instead in PHRASES.items():
+        for match in re.finditer(rf"\b{phrase}\b", text, re.IGNORECASE):
+            yield instead, match
 
 
 def texts() -> Iterator[Text]:

@@ -44,11 +44,18 @@ def python_layers() -> str:
     for module in graph.modules:
         for imported in graph.find_modules_directly_imported_by(module):
             edges.setdefault(package(module), set()).add(package(imported))
-    lines = ["python/sojourn: a package imports only what is below it"]
-    for height, layer in zip(range(len(layers), 0, -1), layers, strict=True):
-        for name in (part.strip(" ()") for part in layer.split("|")):
-            below = sorted(edges.get(name, set()) - {name, "sojourn"})
-            lines.append(f"{height:3}  {name:12} → {', '.join(below) or '–'}")
+    heights = {
+        part.strip(" ()"): height
+        for height, layer in zip(range(len(layers), 0, -1), layers, strict=True)
+        for part in layer.split("|")
+    }
+    lines = [
+        "python/sojourn: a package imports only what is below it, but ↑: a registry, which imports none of its own"
+    ]
+    for name, height in heights.items():
+        named = sorted(edges.get(name, set()) - {name, "sojourn"})
+        below = [f"{one}↑" if heights.get(one, 0) > height else one for one in named]
+        lines.append(f"{height:3}  {name:12} → {', '.join(below) or '–'}")
     return "\n".join(lines)
 
 

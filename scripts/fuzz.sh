@@ -3,7 +3,7 @@
 #
 #   scripts/fuzz.sh [SECONDS] [TARGET…]      default: 60 s for each target; Python's are called python/NAME
 #
-# What a search finds joins its corpus in build/fuzz/corpus; bytes that end a reader stay in build/fuzz/found, whose names are told
+# What a search finds joins its corpus in build/fuzz/corpus; bytes that end a reader stay in build/fuzz/found, whose names are printed
 # in the last lines. `scripts/fuzz.sh keep` takes the fewest files with the same coverage into tests/fuzz/corpus.
 set -euo pipefail
 cd "$(dirname "$0")/.."

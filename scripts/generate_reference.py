@@ -168,8 +168,14 @@ then gives up the rest for good: the permitted, effective, inheritable, ambient 
 what is listed, no new privileges come by what is executed (`NoNewPrivs`), and the kernel refuses other system calls
 (`Seccomp`) and, where it has Landlock, other places to write to. A command that an ordinary user starts has what that
 user has, and gives up as much. `/proc/PID/status` of a running command says so, and a test compares it with this
-table. What is not listed here (`tcp`, `doctor`, analysis, reports) is started without a right of its own and keeps
-what its user has.
+table.
+
+What is not listed here keeps what its user has, for as long as it runs. `doctor`, analysis, reports and exports
+need no right. `sojourn watch` needs none either and gives up what it has by itself: root becomes `nobody` with
+CAP_DAC_READ_SEARCH, and Landlock leaves reading alone. Others need rights to the end, and as root stay root:
+`run`, `lab`, `bed`, `bridge up` and `bridge down` make and remove namespaces, links, qdiscs and cgroups, and
+start the instruments, each of which gives up what this table says; `emulate run --backend kernel` starts `tc`
+at its end, to take back what it configured. What starts others with a right cannot give it up.
 """
 
 COMMAND_OF_A_LOG = """

@@ -1,4 +1,4 @@
-"""Builds the documentation site from the repository's pages: build/site, to be opened as files or served by anything.
+"""Builds the site of the repository's pages and archived reports: build/site, to be opened as files or served.
 
 A broken link, a page that the navigation lacks, or anything else that Sphinx warns of ends it with status 1. Fetches
 nothing, and nothing on the site is fetched from elsewhere. Does not write the generated pages: `make docs` does that
@@ -12,6 +12,8 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+
+from scripts.make_gallery import reports
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -41,6 +43,7 @@ def main() -> int:
     shutil.rmtree(out, ignore_errors=True)
     status = build(ROOT, out)
     if status == 0:
+        reports(out / "docs/gallery")
         (out / "index.html").write_text(FIRST_PAGE)
         print(f"site: {out / 'index.html'}")
     return status

@@ -8,20 +8,43 @@ failed=0
 status=0 # of the last suite
 suites=()
 declare -A took beside began_beside
+declare -A begun_at
+
+# The commit that the folder stands at, as scripts/proof_figures.py says it: what a proof writes itself does not count.
+commit() {
+    local written=(':(top,exclude)README.md' ':(top,exclude)docs/reference/proof.md' ':(top,exclude)docs/reference/proof.json')
+    printf '%s' "$(git rev-parse --short=12 HEAD 2>/dev/null)"
+    git diff --quiet HEAD -- . "${written[@]}" 2>/dev/null
+    [ $? != 1 ] || printf -- -dirty
+}
 
 # Runs a suite; its output also goes to build/NAME.log.
 suite() { # NAME COMMAND…
     local began=$SECONDS
+    rm -f "build/suites/$1.json"
+    begun_at[$1]=$(commit)
     "${@:2}" 2>&1 | tee "build/$1.log"
     status=${PIPESTATUS[0]}
     [ "$status" = 0 ] || failed=1 # pytest's 5 too: a suite without a test has lost them
     suites+=("$1")
     took[$1]=$((SECONDS - began))
+    record "$1"
+}
+
+# What a suite came to, for the proof page (scripts/write_proof.py). One that began on another commit is of neither.
+record() { # NAME
+    local at=${begun_at[$1]} now
+    now=$(commit)
+    [ "$at" = "$now" ] || at="$at to $now"
+    mkdir -p build/suites
+    printf '{"status": %d, "seconds": %d, "commit": "%s"}\n' "$status" "${took[$1]}" "$at" >"build/suites/$1.json"
 }
 
 # Starts a suite beside those that follow; its output goes to build/NAME.log alone until suite_ended.
 suite_beside() { # NAME COMMAND…
     began_beside[$1]=$SECONDS
+    rm -f "build/suites/$1.json"
+    begun_at[$1]=$(commit)
     setsid "${@:2}" >"build/$1.log" 2>&1 & # a group of its own, which an interrupted run ends whole
     beside[$1]=$!
     trap 'for group in "${beside[@]}"; do kill -- "-$group" 2>/dev/null; done' EXIT
@@ -36,16 +59,18 @@ suite_ended() { # NAME
     cat "build/$1.log"
     suites+=("$1")
     took[$1]=$((SECONDS - began_beside[$1]))
+    record "$1"
 }
 
-# Runs a suite of pytest side by side. Other work on a machine spoils a test now and then, so up to six that failed run
-# once more, one at a time and with the cores alone: a program that is wrong fails again. The closing lines name both runs.
+# Runs a suite of pytest side by side; with 0 workers, one test at a time. Other work on a machine spoils a test now and
+# then, so up to six that failed run once more, one at a time and with the cores alone: a program that is wrong fails
+# again. The closing lines name both runs.
 suite_side_by_side() { # NAME WORKERS ARGUMENTS-OF-PYTEST…
     local before=$failed cache=$PWD/build/cache-$1
-    rm -rf "$cache"
+    rm -rf "$cache" "build/suites/$1-again.json"
     suite "$1" .venv/bin/pytest -o cache_dir="$cache" -n "$2" --dist worksteal "${@:3}"
     # Status 1: all ran, and some failed. Any other says that not all ran.
-    if [ "$status" != 1 ] || [ "$failed" = "$before" ] || ! spoilt_few "$cache/v/cache/lastfailed"; then return; fi
+    if [ "$status" != 1 ] || ! spoilt_few "$cache/v/cache/lastfailed"; then return; fi
     failed=$before
     suite "$1-again" .venv/bin/pytest -o cache_dir="$cache" --last-failed "${@:3}"
 }

@@ -245,7 +245,7 @@ rust_from_apt() {
     die 3 "Rust $1 or newer is needed: neither rustup could be fetched nor has this distribution a package; install one, then again"
 }
 
-# Libraries are fetched first, so that one that cannot be had is told before anything is compiled.
+# Libraries are fetched first, so that one that cannot be had is reported before anything is compiled.
 our_programs() {
     local groups=(--no-default-groups)
     if is_for test; then groups=(); fi

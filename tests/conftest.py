@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
+from scripts.proof_figures import Kind, record
+
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator
 
 settings.register_profile("sojourn", deadline=None, max_examples=int(os.environ.get("SOJOURN_EXAMPLES", "50")))
 settings.load_profile("sojourn")
@@ -31,6 +33,19 @@ def pytest_configure(config: pytest.Config) -> None:
     if "PYTEST_XDIST_WORKER" in os.environ:
         os.environ.setdefault("POLARS_MAX_THREADS", "1")
     config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+
+
+@pytest.fixture
+def proven(request: pytest.FixtureRequest) -> Callable[..., None]:
+    """Write down what a test has measured, for the proof page: `proven("kills", "runs of a study", kills=12)`.
+
+    Nothing is written but under `make proof` and `make soak`. Kinds and their numbers: scripts/proof_figures.py.
+    """
+
+    def write(kind: Kind, what: str, **numbers: float) -> None:
+        record(kind, what, request.node.nodeid, numbers)
+
+    return write
 
 
 @pytest.hookimpl(wrapper=True)

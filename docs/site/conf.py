@@ -53,6 +53,9 @@ pygments_dark_style = "a11y-high-contrast-dark"
 CONTENTS = {f"docs/{section}/README" for section in ("studies", "users", "guide", "concepts", "reference", "decisions")}
 """Pages that list their folder: the navigation has the folder's other pages below them."""
 
+WHOLE_REPORT = re.compile(r"<!-- report of (\S+) -->")
+"""Where docs/gallery.md links to a report, which the site alone has."""
+
 OTHER_PAGE = re.compile(r"\[([^\]]+)\]\(([^)#:\s]+)\)")
 
 
@@ -64,13 +67,16 @@ def setup(app: Sphinx) -> None:
 
 
 def prepare(_app: Sphinx, name: str, source: list[str]) -> None:
-    """Give a page that lists its folder the navigation, and take links to folders away."""
+    """Give a page that lists its folder the navigation, take links to folders away, and link to reports."""
     folder = (ROOT / name).parent
 
     def without_folders(link: re.Match[str]) -> str:
         return link[1] if (folder / link[2]).is_dir() else link[0]
 
     source[0] = OTHER_PAGE.sub(without_folders, source[0])
+    source[0] = WHOLE_REPORT.sub(
+        r'<p><a href="gallery/\1/report/index.html">The whole report of \1</a></p>\n', source[0]
+    )
     if name in CONTENTS:
         below = "*/README" if any(folder.glob("*/README.md")) else ""
         source[0] += f"\n\n```{{toctree}}\n:hidden:\n:glob:\n\n*\n{below}\n```\n"

@@ -6,6 +6,8 @@ and exits with the error's status. An error that is not one of these is a fault 
 
 from __future__ import annotations
 
+import errno
+
 TYPE_CHECKING = False  # `typing` takes long, and every command loads this
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -63,3 +65,13 @@ def did_you_mean(word: str, choices: Iterable[str]) -> str:
     """The end of a sentence that names the choice that was probably meant; empty where none is like the word."""
     meant = nearest(word, choices)
     return f" (did you mean {meant}?)" if meant else ""
+
+
+DENIED = {
+    errno.EACCES: "ask its owner, or choose another place",
+    errno.EPERM: "ask its owner, or choose another place",
+    errno.EROFS: "choose another place",
+    errno.ENOSPC: "make room, then again",
+    errno.EDQUOT: "make room, then again",
+}
+"""What a person can do when a file cannot be read or written; any other error is a fault of ours."""

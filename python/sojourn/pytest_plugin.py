@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class MakePath(Protocol):
     """What the fixture is; the keywords are those of `sojourn.lab`."""
 
-    def __call__(  # noqa: PLR0913 - all that an emulator may be told
+    def __call__(  # noqa: PLR0913 - all that an emulator can be configured with
         self,
         *,
         forward: str | None = None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from decimal import Decimal
+from typing import NamedTuple
 
 UNITS_NS = {
     "ns": 1,
@@ -45,3 +46,28 @@ def as_duration(nanos: int) -> str:
         if nanos % UNITS_NS[unit] == 0:
             return f"{nanos // UNITS_NS[unit]}{unit}"
     return f"{nanos}ns"
+
+
+class Width(NamedTuple):
+    """Half the width of an interval: a share of what it is around, or a time; the other one is None."""
+
+    share: Decimal | None
+    nanos: Decimal | None
+
+    def of(self, estimate: float) -> float:
+        """The same in the unit of the estimate; of a time, in ns."""
+        return float(self.share) * abs(estimate) if self.share is not None else float(self.nanos or 0)
+
+
+WIDTH = re.compile(r"(?:±|\+/?-)?\s*(.+)")
+SHARE = re.compile(r"(\d+(?:\.\d+)?)\s*%")
+
+
+def width(text: str) -> Width | None:
+    """Return the half-width that a text says, such as "±5%" or "±0.1us"; None if it is none, or zero."""
+    found = WIDTH.fullmatch(text.strip())
+    if found is None:
+        return None
+    share, nanos = SHARE.fullmatch(found[1]), nanoseconds(found[1])
+    said = Width(Decimal(share[1]) / 100 if share else None, nanos)
+    return said if said.share or said.nanos else None

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tarfile
 import uuid
+from time import monotonic
 from typing import TYPE_CHECKING
 
 import pytest
@@ -21,6 +22,7 @@ import pytest
 from tests.bare.test_bare import ROOT, archive, system, within
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 __all__ = ["archive", "system"]
@@ -41,7 +43,10 @@ def dist() -> Path:
 
 
 @ALONE
-def test_the_wheel_installs_in_a_fresh_environment_and_measures(system: Path, dist: Path) -> None:
+def test_the_wheel_installs_in_a_fresh_environment_and_measures(
+    system: Path, dist: Path, proven: Callable[..., None]
+) -> None:
+    began = monotonic()
     [wheel] = dist.glob("*.whl")
     shutil.rmtree(system / "src")
     shutil.copy(wheel, system / "tmp")
@@ -50,12 +55,16 @@ def test_the_wheel_installs_in_a_fresh_environment_and_measures(system: Path, di
     done = within(system, f"{needs} && {install} && /tmp/v/bin/sojourn {MEASURE}; echo status $?; cat /tmp/said")
     assert "status 0" in done.stdout, done.stdout[-2000:] + done.stderr[-2000:]
     assert '"verdict": "' in done.stdout
+    proven("bare", "the wheel by pip on bookworm", seconds=round(monotonic() - began))
     assert (system / "tmp/v/share/man/man1/sojourn-compare.1").is_file()
     assert (system / "tmp/v/lib/systemd/system/sojourn-responder.service").is_file()
 
 
 @ALONE
-def test_the_deb_installs_measures_for_its_group_and_leaves_nothing(system: Path, dist: Path) -> None:
+def test_the_deb_installs_measures_for_its_group_and_leaves_nothing(
+    system: Path, dist: Path, proven: Callable[..., None]
+) -> None:
+    began = monotonic()
     [package] = dist.glob("*.deb")
     shutil.rmtree(system / "src")
     shutil.copy(package, system / "tmp")
@@ -84,6 +93,7 @@ def test_the_deb_installs_measures_for_its_group_and_leaves_nothing(system: Path
     assert "complete -F _sojourn sojourn" in said
     assert "\n3\n" in said
     assert said.rstrip().endswith("3\nend"), "purged without a trace"
+    proven("bare", "the .deb by apt on bookworm, and purged", seconds=round(monotonic() - began))
 
 
 DOCKERS = (

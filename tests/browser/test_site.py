@@ -27,6 +27,8 @@ PAGES = [
     "docs/guide/first-study",
     "docs/reference/plans",
     "docs/decisions/README",
+    "docs/gallery",
+    "docs/reference/proof",
     "README",
 ]
 Scheme = Literal["light", "dark"]
@@ -35,7 +37,7 @@ Scheme = Literal["light", "dark"]
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("site") / "site"
-    command = [sys.executable, "scripts/make_site.py", "--out", str(out)]
+    command = [sys.executable, "-m", "scripts.make_site", "--out", str(out)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return out
@@ -70,6 +72,16 @@ def test_the_site_is_searched_without_a_server(browser: Browser, site: Path) -> 
     found.first.wait_for()
     found.first.click()
     page.wait_for_url(re.compile(r"pairs-and-intervals|mirrored-rounds"))
+    assert said == []
+
+
+def test_the_gallery_leads_to_whole_reports(browser: Browser, site: Path) -> None:
+    page, said = _opened(browser, site / "docs/gallery.html", "light", 1200)
+    assert page.locator("img").count() == len(page.locator("h2").all()) == 5
+    assert all(page.evaluate("[...document.images].map(one => one.complete && one.naturalWidth > 100)"))
+    page.get_by_text("The whole report of rfc2544").click()
+    page.locator("h1").wait_for()
+    assert "RFC 2544" in page.title()
     assert said == []
 
 

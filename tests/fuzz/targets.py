@@ -11,7 +11,7 @@ import tempfile
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -19,6 +19,7 @@ from sojourn.bed.device_cpu import DeviceCpu
 from sojourn.bed.look import parse, unfit
 from sojourn.bed.state import Mark, State
 from sojourn.cli.compare import compare_runs
+from sojourn.cli.translate import in_words, translate
 from sojourn.conduct import counters
 from sojourn.errors import SojournError
 from sojourn.export import Request, convert
@@ -190,6 +191,23 @@ def log_header(octets: bytes) -> None:
     _export(octets, "header.json")
 
 
+def log_footer(octets: bytes) -> None:
+    """And its footer."""
+    _export(octets, "footer.json")
+
+
+def lines_of_others(octets: bytes) -> None:
+    """Lines of tc or ipfw; what the instrument says of words is another target's."""
+
+    def explained(options: list[str]) -> dict[str, Any]:
+        pipe = {"delay": {"jitter": 1, "constant": 10**6}, "link": {"rate_bps": 10**6}}
+        named = zip(options[::2], options[1::2], strict=True)
+        pipes = [{"name": name.lstrip("-"), "words": words} for name, words in named]
+        return {"pipes": pipes, "config": {"pipes": [pipe] * len(pipes)}}
+
+    in_words(translate(octets.decode(errors="replace"), explained))
+
+
 def log_samples(octets: bytes) -> None:
     """Somebody's samples of TCP's state."""
     _export(octets, "records/tcp_samples-tcplog-000.arrow")
@@ -296,6 +314,16 @@ def _made_log() -> dict[str, bytes]:
         return {str(path.relative_to(log)): path.read_bytes() for path in log.rglob("*") if path.is_file()}
 
 
+LINES_OF_OTHERS = [
+    (
+        b"tc qdisc add dev eth0 root handle 1: netem delay 40ms 5ms 25% rate 1mbit limit 99 loss 1% reorder 1% gap 3\n"
+        b"tc qdisc add dev eth1 root handle 1: tbf rate 1mbit burst 32kbit latency 400ms overhead 4\n"
+        b"tc qdisc add dev eth1 parent 1:1 pfifo limit 50; sudo tc qdisc replace dev eth0 root netem slot 20ms ecn\n"
+    ),
+    b"netem delay 10ms distribution normal && netem loss 1%",
+    b"ipfw pipe 1 config bw 1Mbit/s delay 20\nipfw add 100 pipe 1 ip from any to any 80 out via em0 log\n",
+    b"dnctl pipe 1 config plr 0.1",
+]
 REAL_BED = b"""
 [hosts.a]
 address = "a.example"
@@ -370,6 +398,8 @@ TARGETS = {
     "verdict": Target(verdict, lambda: [VERDICT]),
     "bed-facts": Target(bed_facts, lambda: [BED]),
     "log-header": Target(log_header, lambda: [_made_log()["header.json"]]),
+    "log-footer": Target(log_footer, lambda: [_made_log()["footer.json"]]),
+    "lines-of-others": Target(lines_of_others, lambda: LINES_OF_OTHERS),
     "log-samples": Target(log_samples, lambda: [_made_log()["records/tcp_samples-tcplog-000.arrow"]]),
     "counters": Target(interface_counters, lambda: [b"eth0 veth1", b"a:b c"]),
 }  # fmt: skip

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from scripts.proof_figures import ROOT, commit
 from sojourn.errors import SojournError
 from sojourn.export import Chosen, Request, convert
 from sojourn.methods.tcp_truth.analyse import oracle
@@ -22,7 +23,7 @@ from sojourn.records import read_table
 from tests.net.tcplog_bed import Log
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 FLOOR = (5, 15)
 TAI_SINCE = (6, 1)
@@ -406,8 +407,20 @@ def judged(guest: Guest, name: str, check: Callable[[Guest], str]) -> tuple[str,
         return "FAILED", f"{guest.name}: {name}: {type(why).__name__}: {why}"
 
 
+def columns(guests: list[Guest], table: dict[str, list[tuple[str, str]]]) -> Iterator[tuple[Guest, list[str]]]:
+    """Each guest with its cells."""
+    return ((guest, [row[place][0] for row in table.values()]) for place, guest in enumerate(guests))
+
+
+def summed(guest: Guest, cells: list[str]) -> dict[str, str | int]:
+    """What the proof page says of a kernel (scripts/write_proof.py)."""
+    failed, not_done, nothing = cells.count("FAILED"), cells.count("not done"), cells.count("")
+    passed = len(cells) - failed - not_done - nothing
+    return {"kernel": guest.name, "passed": passed, "failed": failed, "not_done": not_done}
+
+
 def main(work: str, *kernels: str) -> int:
-    """Prints the table, then what is wrong; 1 where a check failed."""
+    """Prints the table, keeps its sums beside what was judged, prints what is wrong; 1 where a check failed."""
     guests = [Guest(kernel, Path(work) / kernel) for kernel in kernels]
     table = {name: [judged(guest, name, check) for guest in guests] for name, check in CHECKS.items()}
     wide = max(16, *(len(cell) + 2 for row in table.values() for cell, _ in row))
@@ -417,6 +430,8 @@ def main(work: str, *kernels: str) -> int:
     for row in table.values():
         for _, why in filter(lambda cell: cell[1], row):
             print(why, file=sys.stderr)
+    told = {"commit": commit(ROOT), "kernels": [summed(guest, column) for guest, column in columns(guests, table)]}
+    (Path(work) / "judged.json").write_text(json.dumps(told, indent=1) + "\n")
     return int(any(cell == "FAILED" for row in table.values() for cell, _ in row))
 
 

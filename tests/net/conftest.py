@@ -1,4 +1,7 @@
-"""Tests that need cgroups of version 2 are skipped, and say so, where none can be made."""
+"""Tests that need cgroups of version 2 are skipped, and say so, where none can be made.
+
+What programs answer in a test is held against their published schemas.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
+from tests.net.asked_programs import answers_as_published, kept_lines
+
+__all__ = ["answers_as_published", "kept_lines"]
 
 ROOT = Path(__file__).parents[2]
 NEEDS_CGROUPS = ("test_tcplog_", "test_bed_cgroups")

@@ -81,7 +81,7 @@ def hosts() -> Iterator[None]:
 def attack(
     kind: str, victim: str, recorded: Path | None = None, *, as_host: str = "m", port: int = 0
 ) -> Iterator[Told]:
-    """The attacker at work on m; what it sent is told when it has ended, by kind of frame."""
+    """The attacker at work on m; what it sent is reported when it has ended, by kind of frame."""
     request = {
         "kind": kind, "dev": "eth0", "mac": MACS[victim], "to": ADDRESSES[victim], "from": ADDRESSES[as_host],
         "port": port, "from_port": 7707 if as_host == "b" else 40_000, "recorded": str(recorded) if recorded else None,
@@ -185,7 +185,7 @@ def test_a_stream_by_hand_is_counted_as_without_the_attack(way: str, seconds: in
     assert flow["sent"] == out["sent"] == 1000 * seconds - out["refused"], "it ended with its own sender's word"
     assert flow["first"] + flow["corrupted"] + flow["local_drops"] + flow["lost"] == flow["sent"]
     assert (flow["corrupted"], flow["duplicated"], flow["excess"]) == (0, 0, 0)
-    # Frames that our own queues had no room for, in the flood, are told as ours. On the way those alone are lost that
+    # Frames of the flood that our own queues had no room for are counted as ours. On the way those alone are lost that
     # the kernel's queue of a processor had no room for, which the port towards b counts.
     dropped = dropped_on_the_way() - dropped_before
     assert flow["first"] + flow["local_drops"] + dropped >= 0.99 * flow["sent"], flow

@@ -16,6 +16,7 @@ import pytest
 
 from sojourn.instruments import find_instrument
 from tests.net.here import sojourn_here
+from tests.unit.printed_json import printed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -120,7 +121,7 @@ def test_a_probe_is_refused_in_a_sentence(probe: tuple[str, ...], status: int, w
 def test_a_silent_peer_is_measured_and_not_to_be_trusted(probe: tuple[str, ...]) -> None:
     done = probe_says(*probe, "-c", "5", "-i", "1ms", "--timeout", "50ms", "--json")
     assert "answered none of 5 probes" in refused(done, 4)
-    answer = json.loads(done.stdout)
+    answer = printed("probe", done.stdout)
     assert (answer["sent"], answer["received"], answer["lost"]) == (5, 0, 5)
 
 
@@ -203,7 +204,7 @@ def test_a_truncated_record_is_reported_as_far_as_it_goes(finished: Path, tmp_pa
     done = sojourn_here("report", "run", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
-    answer = json.loads(done.stdout)
+    answer = printed("run", done.stdout)
     assert answer["verdict"] == "doubtful"
     told = {one["name"]: one["sentence"] for one in json.loads((run / "analysis/verdict.json").read_text())["findings"]}
     assert "probes-000.arrow" in told["truncated_record"]

@@ -24,7 +24,7 @@ from sojourn.bed.clean import marked_processes
 from sojourn.bed.state import Process, state_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 KILLS = pytest.mark.parametrize("kills", [5, pytest.param(50, marks=pytest.mark.proof)])
 KILLS_WITHOUT_ROOT = pytest.mark.parametrize("kills", [3, pytest.param(8, marks=pytest.mark.proof)])
@@ -51,7 +51,7 @@ CONTROLLER = textwrap.dedent("""
 
 @KILLS
 @pytest.mark.alone  # it compares the links and namespaces of the whole machine
-def test_kills_leave_nothing(kills: int) -> None:
+def test_kills_leave_nothing(kills: int, proven: Callable[..., None]) -> None:
     seed = int(os.environ.get("SOJOURN_SEED", random.SystemRandom().randrange(2**32)))
     print(f"seed {seed}")
     moments = random.Random(seed)
@@ -63,10 +63,11 @@ def test_kills_leave_nothing(kills: int) -> None:
     assert not {link for link in after[0] - before[0] if link[:2] in ("a-", "b-", "d-")}
     assert not after[1] - before[1]
     assert not {path for path in after[2] - before[2] if "kill-" in path.name}
+    proven("kills", "who builds and removes a bed", kills=kills)
 
 
 @KILLS_WITHOUT_ROOT
-def test_kills_without_root_leave_nothing_either(kills: int) -> None:
+def test_kills_without_root_leave_nothing_either(kills: int, proven: Callable[..., None]) -> None:
     if os.geteuid() != 0:
         pytest.skip("without root, the other test is this one")
     user = ["setpriv", "--reuid", "nobody", "--regid", "nogroup", "--clear-groups", "--"]
@@ -78,6 +79,7 @@ def test_kills_without_root_leave_nothing_either(kills: int) -> None:
     moments = random.Random(seed)
     for _ in range(kills):
         kill_after(moments.uniform(0, 0.6), [*user, "/usr/bin/python3"], {"HOME": "/nonexistent"})
+    proven("kills", "who builds and removes a bed without root", kills=kills)
 
 
 def kill_after(

@@ -1,4 +1,4 @@
-"""Boxes of the user's own, run: what they are told, what passes them, what goes wrong, and that nothing is left."""
+"""Boxes of the user's own, run: their environment, what passes them, what goes wrong, and that nothing is left."""
 
 from __future__ import annotations
 

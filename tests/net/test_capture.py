@@ -27,6 +27,7 @@ from sojourn.instruments.tap import TapInstrument, tap_argv
 from sojourn.records import read_table
 from sojourn.records.pcap import read_packets
 from tests.net.busy_machine import await_that, thrice, undisturbed
+from tests.unit.printed_json import printed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -103,7 +104,7 @@ def capturing(out: Path, *options: str, interfaces: tuple[str, ...] = ("eth1", "
         process.send_signal(signal.SIGINT)
         said, problem = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 0, problem
-    told |= json.loads(said)
+    told |= printed("capture", said)
     assert told == json.loads((out / "capture.json").read_text())
 
 
@@ -193,8 +194,8 @@ def test_taps_around_a_bridge_are_matched_to_the_packet(tmp_path: Path) -> None:
     out = tmp_path / "c"
     with capturing(out):
         ping("-f", "-c", str(PINGS))
-    matched = json.loads(
-        run(SOJOURN, "match", *(str(out / f"taps-{port}-000.arrow") for port in ("eth1", "eth2")), "--json")
+    matched = printed(
+        "match", run(SOJOURN, "match", *(str(out / f"taps-{port}-000.arrow") for port in ("eth1", "eth2")), "--json")
     )
     pair = matched["pairs"][0]
     assert pair["clocks"]["relation"] == "one"
@@ -336,7 +337,7 @@ def test_files_follow_each_other_and_the_oldest_go_where_that_is_asked_for(tmp_p
         process.stderr.readline()
         ping("-f", "-c", "2000", "-s", "1000")
         said, _ = process.communicate(timeout=PATIENCE_SECONDS)
-    assert (process.returncode, json.loads(said)["why"]) == (0, "budget")
+    assert (process.returncode, printed("capture", said)["why"]) == (0, "budget")
 
 
 def test_parts_that_a_budget_ends_are_all_in_the_summary(tmp_path: Path) -> None:
@@ -349,7 +350,7 @@ def test_parts_that_a_budget_ends_are_all_in_the_summary(tmp_path: Path) -> None
         process.stderr.readline()
         ping("-f", "-c", "2000", "-s", "1000")
         said, problem = process.communicate(timeout=PATIENCE_SECONDS)
-    told = json.loads(said)
+    told = printed("capture", said)
     assert (process.returncode, told["why"], told["removed"]) == (0, "budget", 0), problem
     assert sorted(told["files"]) == sorted(path.name for path in out.iterdir() if path.name != "capture.json")
     assert "eth1-000000.pcapng" in told["files"]
@@ -393,7 +394,7 @@ def test_it_ends_at_its_count_and_its_time_and_its_files_are_its_owners(tmp_path
         process.stderr.readline()
         ping("-f", "-c", "100")
         said, _ = process.communicate(timeout=PATIENCE_SECONDS)
-    told = json.loads(said)
+    told = printed("capture", said)
     assert (process.returncode, told["why"]) == (0, "count")
     assert sum(len(packets(out / f"{port}.pcapng")) for port in ("eth1", "eth2")) == 50
     text = run(*inside("x", find_instrument(), "capture", "eth1", "-o", str(tmp_path / "time"), "--for", "100ms"))

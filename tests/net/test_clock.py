@@ -6,7 +6,6 @@ pretends; what it pretends is the truth.
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ import pytest
 
 from sojourn.instruments import find_instrument
 from tests.net.busy_machine import thrice, undisturbed
+from tests.unit.printed_json import printed, printed_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,15 +53,14 @@ def responder(*words: str) -> Iterator[Any]:
     """A responder at the far end, and what it said when it was ready."""
     argv = inside(FAR, "probe", "respond", "--json", "--until-eof", *words)
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdin is not None
         assert process.stdout is not None
-        yield json.loads(process.stdout.readline())
-        process.stdin.close()
+        yield printed("probe-respond", process.stdout.readline())
+        assert printed_lines("probe-respond", process.communicate()[0]), "counts at the end of its input"
 
 
 def watch(*words: str) -> list[Any]:
     done = subprocess.run(inside(NEAR, "clock", PEER, "--json", *words), capture_output=True, text=True, check=True)
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    return printed_lines("clock", done.stdout)
 
 
 def pretended_offset(pretended: dict[str, Any], ours_ns: int) -> float:
@@ -149,9 +148,9 @@ def test_an_interrupt_ends_it_with_a_summary() -> None:
         argv = inside(NEAR, "clock", PEER, "--until-interrupted", "--json")
         with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
-            while (line := process.stdout.readline()) and json.loads(line)["event"] != "update":
+            while (line := process.stdout.readline()) and printed("clock", line)["event"] != "update":
                 pass
             process.terminate()
             told, _ = process.communicate(timeout=60)
     assert process.returncode == 0
-    assert json.loads(told.splitlines()[-1])["event"] == "summary"
+    assert printed_lines("clock", told)[-1]["event"] == "summary"

@@ -22,9 +22,12 @@ import sojourn
 from sojourn.analysis import analyse
 from sojourn.bed.clean import marked_processes
 from sojourn.bed.state import state_folder
+from sojourn.conduct.run import measured
 from sojourn.instruments import find_instrument
-from sojourn.records import read_table
+from sojourn.plan import load_plan
+from sojourn.records import RunFolder, read_table
 from sojourn.records.log import read_log
+from sojourn.records.lost import begun_trials, named, still_lost
 from tests.net.busy_machine import await_that, idle_ends, retried, thrice, undisturbed
 from tests.net.here import sojourn_here
 
@@ -83,13 +86,13 @@ def events(folder: Path, event: str) -> list[dict[str, Any]]:
     return [entry for entry in entries if entry["event"] == event]
 
 
-def await_blocks(process: subprocess.Popen[str], folder: Path, count: int) -> None:
-    """Wait until so many blocks were measured."""
+def await_blocks(process: subprocess.Popen[str], folder: Path, count: int, event: str = "block") -> None:
+    """Wait until so many blocks were measured, each of which is told by an event."""
 
     def reached() -> bool:
         if process.poll() is not None:
             pytest.fail(f"it ended before its middle: {process.communicate()}")
-        return len(events(folder, "block")) >= count
+        return len(events(folder, event)) >= count
 
     await_that(reached, f"{count} blocks")
 
@@ -228,10 +231,49 @@ def test_a_process_of_a_run_that_is_killed_ends_it_with_a_sentence_and_it_goes_o
     said = sentence(told)
     assert f"sojourn run --resume {out}" in said
     assert left_of(process.pid) == []
+    begun, lost = begun_and_lost(out, said)
+    assert lost == begun - set(blocks_of(out)), "what began and is not whole, and nothing else"
+    assert len(lost) == 1, said
     done = sojourn_here("run", "--resume", out, "--json", "--no-report")
     assert done.returncode in {0, 4}, done.stderr
     assert set(blocks_of(out)) == set(range(BLOCKS))
+    assert still_lost(read_log(RunFolder(out).log)) == []
     assert (word == "blocks") == ("SIGKILL" in said), said
+
+
+def begun_and_lost(out: Path, said: str) -> tuple[set[int], set[int]]:
+    """The blocks that a run's log tells begun, and those that it tells lost, each of which the sentence names."""
+    entries = read_log(RunFolder(out).log)
+    lost = still_lost(entries)
+    assert not lost or named(lost) in said, said
+    return set(begun_trials(entries)), {one.block for one in lost}
+
+
+STREAMS = ("trials.rounds=2", "trials.duration=200ms", "trials.grace=10ms", "trials.qualify=false", "trials.a_a=false")
+
+
+def test_an_end_of_streams_that_is_killed_ends_the_run_and_its_trial_is_named_and_measured_later(
+    tmp_path: Path,
+) -> None:
+    out = tmp_path / "run"
+    sets = [word for one in STREAMS for word in ("--set", one)]
+    process = begin("run", "one-way", "--quick", "--out", out, *SLOW[:1], *sets, *idle_ends())
+    await_blocks(process, out, 3, "stream-trial")
+    os.kill(program_of(process.pid, "serve"), signal.SIGKILL)
+    _, told = process.communicate(timeout=60)
+    assert process.returncode in {3, 4}, told
+    said = sentence(told)
+    assert "SIGKILL" in said
+    assert left_of(process.pid) == []
+    begun, lost = begun_and_lost(out, said)
+    assert len(lost) == 1, said
+    every = {trial.block for trial in load_plan(str(out / "plan.toml")).expand()}
+    whole = measured(load_plan(str(out / "plan.toml")), RunFolder(out))
+    assert begun - lost == whole != set()
+    assert whole < every
+    done = sojourn_here("run", "--resume", out, "--json", "--no-report")
+    assert done.returncode in {0, 4}, done.stderr
+    assert measured(load_plan(str(out / "plan.toml")), RunFolder(out)) == every
 
 
 def begun_and_stopped(plan: Path, out: Path, word: str) -> tuple[subprocess.Popen[str], int]:
@@ -396,7 +438,7 @@ def test_a_user_without_root_has_a_bed_and_is_told_what_is_missing(as_nobody: li
         [bed] = events(folder / "run", "bed")
         assert bed["unprivileged"]
         assert any("SCHED_FIFO" in one for one in bed["missing"])
-        assert "SCHED_FIFO" in done.stderr, "the person is told, not only the log"
+        assert "SCHED_FIFO" in done.stderr, "it is printed, too"
     finally:
         shutil.rmtree(folder)
 

@@ -16,7 +16,7 @@ import sys
 import time
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 import pytest
@@ -28,6 +28,9 @@ from sojourn.methods.emulator import verifying
 from sojourn.records import read_table
 from sojourn.records.log import read_log
 from tests.net.busy_machine import await_that, retried, slowdown, thrice, undisturbed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 from tests.net.here import sojourn_here
 
 pytestmark = [
@@ -214,7 +217,7 @@ def left_of(controller: int) -> list[str]:
 
 @pytest.mark.parametrize("kills", [1, pytest.param(4, marks=pytest.mark.proof)])
 @thrice
-def test_a_killed_run_leaves_nothing(kills: int, tmp_path: Path) -> None:
+def test_a_killed_run_leaves_nothing(kills: int, tmp_path: Path, proven: Callable[..., None]) -> None:
     seed = int(os.environ.get("SOJOURN_SEED", random.SystemRandom().randrange(2**32)))
     moments = random.Random(seed)
     before = programs()
@@ -238,6 +241,7 @@ def test_a_killed_run_leaves_nothing(kills: int, tmp_path: Path) -> None:
         with undisturbed():
             assert time.monotonic() - killed < 2 * LIMIT_S, f"seed {seed}"
         expect_no_program_beside(before)
+    proven("kills", "runs of a study with an emulator", kills=kills)
 
 
 def is_gone(controller: int) -> bool:

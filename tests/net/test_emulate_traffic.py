@@ -28,6 +28,7 @@ import pytest
 
 from sojourn.instruments import find_instrument
 from tests.net.busy_machine import await_standstill, await_that, retried, thrice, undisturbed
+from tests.unit.printed_json import held, printed, printed_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -101,7 +102,7 @@ class Emulator:
         assert found, "it says nothing"
         line = self.process.stdout.readline()
         assert line, f"it ended: {self.process.stderr.read() if self.process.stderr else ''}"
-        said: Told = json.loads(line)
+        said: Told = printed("emulate-run", line)
         return said
 
     def ask(self, **request: Any) -> Told:
@@ -111,6 +112,8 @@ class Emulator:
             line.connect(str(self.control))
             line.sendall(json.dumps(request).encode() + b"\n")
             answer: Told = json.loads(line.makefile().readline())
+        if request == {"do": "show"}:
+            held("emulate-show", answer)
         return answer
 
     def close(self) -> None:
@@ -125,7 +128,7 @@ class Emulator:
         self.process.send_signal(signal.SIGINT)
         out, err = self.process.communicate(timeout=PATIENCE_SECONDS)
         assert self.process.returncode == 0, (self.process.returncode, err)
-        last: Told = json.loads(out.splitlines()[-1])
+        last: Told = printed_lines("emulate-run", out)[-1]
         assert last["event"] == ENDED
         return last
 
@@ -230,7 +233,7 @@ def test_queue_management_holds_the_delay_of_an_overload(
 ) -> None:
     """Load that does not react, a quarter more than the link carries: all of it is lost, and the queue stays short.
 
-    How much more is told by what arrived: on a busy machine iperf3 catches up in bursts, or lacks its server's counts.
+    How much more comes of what arrived: on a busy machine iperf3 catches up in bursts, or lacks its server's counts.
     """
     with emulating(tmp_path, "--forward", f"rate 10Mbit/s queue 200 {queue}") as emulator, iperf_server():
         done = iperf("-u", "-b", "12M", "-l", "1200", "-t", "5")

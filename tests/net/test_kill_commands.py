@@ -26,7 +26,7 @@ from tests.net.busy_machine import await_that
 from tests.net.tcplog_bed import MAIN, expect_gone, held_by
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces by name")
 
@@ -80,6 +80,9 @@ COMMANDS: dict[str, tuple[str, list[str]]] = {
     "stream-send-live": ("a", ["stream", "send", *TO_B, "--engine", "live", *LONG]),
     "emulate-xdp": ("m", ["emulate", "run", "port0", "port1", "--engine", "xdp", "--forward", "delay 1ms", *CONTROL]),
     "emulate-packet": ("m", ["emulate", "run", "port0", "port1", "--engine", "packet", "--log", "{out}", *CONTROL]),
+    "emulate-redirect": ("m", ["emulate", "run", "port0", "port1", "--redirect", *CONTROL]),
+    "tcp-receive": ("b", ["tcp", "receive", "5219"]),
+    "match-live": ("m", ["match", "left", "right", "--live", "-o", "{out}/m"]),
     "tcplog-run": ("a", ["tcplog", "run", "--out", "{out}/t", *LOG]),
     "tcplog-serve": ("a", ["tcplog", "serve"]),
     "capture": ("m", ["capture", "left", "right", "-o", "{out}/c", "--for", "60s"]),
@@ -126,7 +129,7 @@ def moments() -> random.Random:
 @KILLS
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.usefixtures("hosts")
-def test_a_killed_command_leaves_nothing(command: str, kills: int, tmp_path: Path) -> None:
+def test_a_killed_command_leaves_nothing(command: str, kills: int, tmp_path: Path, proven: Callable[..., None]) -> None:
     host, words = COMMANDS[command]
     random_moments = moments()
     at_work = 0
@@ -146,6 +149,7 @@ def test_a_killed_command_leaves_nothing(command: str, kills: int, tmp_path: Pat
             if kills > 1:  # nothing runs beside it
                 await_that(lambda: groups() <= grouped, f"no control group of {command} is left")
     print(f"{at_work} of {kills} were killed with programs in the kernel")
+    proven("kills", "single commands, from `probe` to `tcplog`", kills=kills)
 
 
 def killed(argv: list[str], after_seconds: float) -> bool:
@@ -188,7 +192,7 @@ def groups() -> set[str]:
 
 
 @pytest.mark.proof
-def test_a_killed_study_leaves_nothing(tmp_path: Path) -> None:
+def test_a_killed_study_leaves_nothing(tmp_path: Path, proven: Callable[..., None]) -> None:
     random_moments = moments()
     argv = [sys.executable, "-c", MAIN, "run", "bridge-latency", "--quick", "--no-report", "--no-history"]
     were_seen = 0
@@ -201,6 +205,30 @@ def test_a_killed_study_leaves_nothing(tmp_path: Path) -> None:
             run.kill()
         await_that(functools.partial(nothing_is_left_of, run.pid), "no process of the study is left")
     assert were_seen > STUDIES // 2
+    proven("kills", "runs of a study", kills=STUDIES)
+
+
+@KILLS
+def test_a_killed_lab_leaves_nothing(kills: int, proven: Callable[..., None]) -> None:
+    random_moments = moments()
+    argv = [sys.executable, "-c", MAIN, "lab", "--delay", "1ms", "--", "sleep", "60"]
+    were_seen = 0
+    for _ in range(kills):
+        with subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as lab:
+            await_that(functools.partial(is_built_by, lab), "the lab has a process")
+            time.sleep(random_moments.uniform(0, 2 * MOST_SECONDS))
+            assert lab.poll() is None, "the lab ended by itself"
+            were_seen += processes_of(lab.pid) > 0
+            lab.kill()
+        await_that(functools.partial(nothing_is_left_of, lab.pid), "no process of the lab is left")
+    assert were_seen == kills
+    proven("kills", "labs", kills=kills)
+
+
+def is_built_by(run: subprocess.Popen[bytes]) -> bool:
+    """Whether it has begun to build its bed."""
+    assert run.poll() is None, "it ended by itself"
+    return processes_of(run.pid) > 0
 
 
 def nothing_is_left_of(controller: int) -> bool:

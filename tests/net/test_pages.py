@@ -2,7 +2,8 @@
 
 A page's commands run in their order, in one folder, over real frames: `here` and `there` are hosts with an interface
 eth1, and between them stands a box with eth1 and eth2, which is a bridge, but on the pages about emulation and devices.
-What README and a page of the guide say alike is run once, for the guide. Commands of the page that need minutes, a
+What takes both ports (`emulate eth1 eth2`) runs on the box, and where that is a bridge, on a host with two other ports.
+What README or the page of commands has from another page of the guide is run for that. Commands that need minutes, a
 terminal or another machine stand in `INSTEAD` with what is run instead; a command that is new on a page runs as it
 stands. Commands that serve (`SERVES`) run beside those that follow.
 """
@@ -53,7 +54,10 @@ PATIENCE_SECONDS = 120.0
 THERE_MAC = "02:00:00:00:00:02"
 TESTS = "tests/"
 MINUTES = "--dry-run"
-"""What a study that takes minutes gets: its plan is read, its bed and its time are worked out, nothing is measured."""
+"""What a study that takes minutes gets. Of a built-in one only the name is looked up here, test_own_files.py runs it.
+
+Of a plan file the plan is read, its bed and its time are worked out, and nothing is measured.
+"""
 
 FEW = f"--set sessions=1 --set pairs.rounds=2 --set probe.icmp_bytes=64 {' '.join(idle_ends())} --no-report"
 """What is enough of a study for a page: that its devices are built and measured."""
@@ -70,10 +74,13 @@ OF_DATA_SETS = {
 }
 """Commands over two taps' data sets, each with the test that runs it."""
 
+LIVE = "tests/net/test_match_live.py::test_what_is_matched_live_is_what_a_capture_and_its_match_find"
 VERIFIED = "tests/net/test_emulate_net.py::test_verify_says_configured_and_measured_and_what_is_impossible_fails"
 
 INSTEAD = {
     "make demo": "tests/bare/test_bare.py::test_the_demo_runs_from_nothing",
+    "match eth1 eth2 --live": LIVE,
+    "match eth1 eth2 --live --for 10s": LIVE,
     "bed clean": (  # here it would end what other tests leave behind on purpose
         "tests/net/test_conduct_net.py::test_a_kill_leaves_nothing_but_a_folder_that_goes_on_and_another_run_undisturbed"
     ),
@@ -92,7 +99,6 @@ INSTEAD = {
         "run bufferbloat --quick --set sessions=1 --set rounds=2 --set direction=down --set load.idle=300ms"
         " --set emulate.spin=false --no-report"
     ),  # whole: tests/net/test_own_files.py, in `make proof`
-    "emulate eth1 eth2 --delay 20ms --loss 1%": "tests/net/test_pages.py::test_every_command_of_a_page_runs",
     "emulate verify --delay 1ms": VERIFIED,
     "emulate verify --delay 20ms --loss 1%": VERIFIED,
     "lab --delay 20ms": "tests/net/test_lab.py::test_without_a_command_there_is_a_shell_at_both_ends",
@@ -170,14 +176,21 @@ SHORTER = [
     (r"^(emulate eth1 eth2 .*--jitter.*)", r"\1 --log log"),
 ]
 SERVES = re.compile(
-    r"(watch out|emulate eth1|probe respond(?! --help)|stamp reflect|stream recv|tcplog run --port 5201 --out out/live)"
+    r"(watch out|emulate eth1|probe respond(?! --help)|stamp reflect|stream recv|"
+    r"tcplog run --port (5201 --out out/live|443 ))"
 )
+
+LISTS = {"README.md", "commands.md"}
+"""Pages that repeat commands of others."""
+
+TAKES_BOTH = "emulate eth1 eth2 "
+"""What takes two ports for itself."""
 
 CALLED = r"(run|report|compare|dataset|why|timeline|tcplog (plot|convert|top)) "
 """What is called within the tests' own process; `list`, `history`, `doctor`, `bed` and `bridge` are programs."""
 
 PREPARED = {
-    "README.md": ["there$ sojourn probe respond"],
+    "commands.md": ["there$ sojourn probe respond"],
     "two-runs.md": ["sojourn run bridge-latency --quick"],
     "timeline.md": ["sojourn tcplog run --port 5201 --out out/t -- iperf3 -c 10.0.0.2"],
 }
@@ -201,13 +214,13 @@ class Command(NamedTuple):
 
 
 def commands(page: Path) -> list[Command]:
-    """What a reader would type, in its order: blocks without a language, and in README the tables' first columns."""
+    """What a reader would type, in its order: blocks without a language, and tables' first columns."""
     found: list[Command] = []
     for fence in re.finditer(r"^```(\w*)\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
         if fence[1] in {"", "sh", "console"}:
             first = page.read_text()[: fence.start()].count("\n") + 2
             found += typed(fence[2], first)
-    if page.name == "README.md":
+    if page.name == "commands.md":
         found += in_tables(page.read_text())
     return found
 
@@ -224,7 +237,7 @@ def typed(block: str, first: int) -> list[Command]:
 
 
 def in_tables(text: str) -> list[Command]:
-    """The commands of README's table; a bare name behind the first command of a row is another study."""
+    """The commands of tables; a bare name behind the first command of a row is another study."""
     found = []
     for number, line in enumerate(text.splitlines(), start=1):
         if line.startswith("| `sojourn "):
@@ -247,8 +260,11 @@ def as_run(command: Command) -> str:
     return instead
 
 
+HOSTS = ("here", "box", "there", "ports")
+
+
 class Lab:
-    """Two hosts, a box between them, and a folder."""
+    """Two hosts, a box between them, a host with two ports that lead nowhere, and a folder."""
 
     def __init__(self, folder: Path, page: str, finished: Path) -> None:
         self.folder = folder
@@ -261,8 +277,12 @@ class Lab:
 
     def build(self) -> None:
         """Namespaces, cables and addresses; the files that the page speaks of."""
-        for host in ("here", "box", "there"):
+        for host in HOSTS:
             ip("netns", "add", f"{self._name}-{host}")
+        for port in ("eth1", "eth2"):
+            ip("-netns", f"{self._name}-ports", "link", "add", port, "type", "veth", "peer", "name", f"far-{port}")
+            for end in (port, f"far-{port}"):
+                self._inside("ports", "ip", "link", "set", end, "up")
         self._cable("here", "eth1", "eth1")
         self._cable("there", "eth1", "eth2")
         for host, number in (("here", 1), ("there", 2)):
@@ -306,12 +326,17 @@ class Lab:
             for process in self._serving.values():
                 self._end(process)
         finally:
-            for host in ("here", "box", "there"):
+            for host in HOSTS:
                 ip("netns", "del", f"{self._name}-{host}")
+
+    def host(self, command: Command, words: str) -> str:
+        """Where a command of the page runs."""
+        if self._has_bridge and words.startswith(TAKES_BOTH):
+            return "ports"
+        return re.sub("each|peer", "there", command.host) or self.default
 
     def run(self, host: str, words: str) -> str | None:
         """Run one command; why it failed."""
-        host = host or self.default
         if re.match(CALLED, words):
             net = Path("/run/netns", f"{self._name}-{host}")
             done = sojourn_here(
@@ -325,7 +350,6 @@ class Lab:
 
     def serve(self, host: str, words: str) -> str | None:
         """Start what runs beside the next commands; another of its kind at the same host ends first."""
-        host = host or self.default
         kind = " ".join(words.split()[:2])
         if before := self._serving.pop((host, kind), None):
             self._end(before)
@@ -390,14 +414,14 @@ def lab(page: Path, tmp_path: Path, finished: Path) -> Iterator[Lab]:
 
 
 def is_run_elsewhere(page: Path, words: str) -> bool:
-    """Whether a command of README is one of the guide's, too; what serves is needed by those that follow it."""
-    return page.name == "README.md" and not SERVES.match(words) and words in run_by_the_guide()
+    """Whether README or the page of commands has it from the guide; what serves is needed by those that follow it."""
+    return page.name in LISTS and not SERVES.match(words) and words in run_by_the_guide()
 
 
 @functools.cache
 def run_by_the_guide() -> set[str]:
     """What is run for any of its pages."""
-    return {as_run(command) for page in PAGES if page.name != "README.md" for command in commands(page)}
+    return {as_run(command) for page in PAGES if page.name not in LISTS for command in commands(page)}
 
 
 @pytest.mark.parametrize(
@@ -408,7 +432,7 @@ def test_every_command_of_a_page_runs(lab: Lab, page: Path) -> None:
     for line in PREPARED.get(page.name, []):
         [command] = typed(line, 0)
         words = as_run(command)
-        assert (lab.serve if SERVES.match(words) else lab.run)(command.host, words) is None
+        assert (lab.serve if SERVES.match(words) else lab.run)(lab.host(command, words), words) is None
     for command in commands(page):
         words = as_run(command)
         if command.words.startswith("make ") or not words:
@@ -422,9 +446,9 @@ def test_every_command_of_a_page_runs(lab: Lab, page: Path) -> None:
         if re.match(r"tcplog (set|status)", words):
             words = words.replace("out/t", "out/live")
             if not (lab.folder / "out/live").exists():
-                lab.serve("", LIVE_LOG.removeprefix("sojourn "))
-                await_that(lambda: lab.run("", "tcplog status out/live") is None, "the log runs")
-        why = (lab.serve if SERVES.match(words) else lab.run)(re.sub("each|peer", "there", command.host), words)
+                lab.serve(lab.default, LIVE_LOG.removeprefix("sojourn "))
+                await_that(lambda: lab.run(lab.default, "tcplog status out/live") is None, "the log runs")
+        why = (lab.serve if SERVES.match(words) else lab.run)(lab.host(command, words), words)
         if why is not None:
             failed.append(f"{page.name}:{command.line}: {command.words}\n  run as: {words}\n  {why}")
     assert not failed, "\n".join(failed)
@@ -433,6 +457,7 @@ def test_every_command_of_a_page_runs(lab: Lab, page: Path) -> None:
 @pytest.mark.parametrize("where", sorted({where for where in INSTEAD.values() if where.startswith(TESTS)}))
 def test_what_runs_a_command_elsewhere_is_there(where: str) -> None:
     path, name = where.split("::")
+    assert path != str(Path(__file__).relative_to(ROOT)), "a command that runs here runs as it stands"
     assert re.search(rf"^def {name}\(", (ROOT / path).read_text(), re.MULTILINE)
 
 
@@ -443,7 +468,7 @@ def test_no_command_of_a_page_is_left_out() -> None:
 def test_pages_have_commands() -> None:
     counts = {page.name: len(commands(page)) for page in PAGES}
     assert all(counts.values()), counts
-    assert counts["README.md"] > 30, counts
+    assert counts["commands.md"] > 30, counts
 
 
 UDP_FRAME = (

@@ -87,17 +87,20 @@ def watch_memory(pid: int, goes_on: Callable[[], bool]) -> list[int]:
     return seen
 
 
-def expect_flat(seen: list[int], buffers: float = 0) -> None:
-    """From the end of the warm-up on, the line through the memory rises by no more than buffers may."""
+def expect_flat(seen: list[int], buffers: float = 0) -> float:
+    """From the end of the warm-up on, the line through the memory rises by no more than buffers may: its rise."""
     steady = np.array(seen[int(len(seen) * WARM_SHARE) :], dtype=np.float64)
     assert steady.size >= 20, f"only {steady.size} readings"
     rise = float(np.polyfit(np.linspace(0, 1, steady.size), steady, 1)[0])
     print(f"memory {steady[0] / 1e6:.1f} to {steady[-1] / 1e6:.1f} MB, the line rises by {rise / 1e6:.2f} MB")
     assert rise < MOST_GROWTH_BYTES + buffers, f"{steady[0]:.0f} to {steady[-1]:.0f} bytes"
+    return rise
 
 
 @pytest.mark.usefixtures("hosts")
-def test_an_emulator_at_load_keeps_its_memory_and_accounts_for_every_packet(tmp_path: Path) -> None:
+def test_an_emulator_at_load_keeps_its_memory_and_accounts_for_every_packet(
+    tmp_path: Path, proven: Callable[..., None]
+) -> None:
     pipe = "loss 1% rate 200Mbit/s queue 100KB delay 5ms jitter 1ms"
     words = ["--forward", pipe, "--backward", pipe, "--log", str(tmp_path), "--log-limit", "200MB", "--json"]
     to_b = ["--dev", "eth0", "--to", "02:77:00:00:0d:02"]
@@ -122,12 +125,13 @@ def test_an_emulator_at_load_keeps_its_memory_and_accounts_for_every_packet(tmp_
         told, said = emulator.communicate(timeout=120)
         assert emulator.returncode == 0, said
     report = json.loads(told.splitlines()[-1])["report"]
-    expect_flat(seen, MOST_WAITING_BYTES)
+    rise = expect_flat(seen, MOST_WAITING_BYTES)
     expect_every_packet(report)
     assert sent["sent"] == got["sent"] == got["first"] + got["lost"] + got["local_drops"] + got["corrupted"]
     assert got["lost"] / got["sent"] == pytest.approx(0.01, rel=0.2)
     # The log has ended at its limit, and the path has not.
     assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 220e6
+    proven("soak", "emulator with a log", seconds=SECONDS, packets=sent["sent"], rise_bytes=rise)
 
 
 def expect_every_packet(report: dict[str, Any]) -> None:
@@ -144,7 +148,9 @@ def expect_every_packet(report: dict[str, Any]) -> None:
     assert report["said"] == []
 
 
-def test_a_log_at_load_keeps_its_memory_and_accounts_for_every_packet(tmp_path: Path) -> None:
+def test_a_log_at_load_keeps_its_memory_and_accounts_for_every_packet(
+    tmp_path: Path, proven: Callable[..., None]
+) -> None:
     """Short connections by the thousand make and forget flows; long ones fill the rings."""
     with made_bed() as bed:
         bed.serve()
@@ -161,8 +167,9 @@ def test_a_log_at_load_keeps_its_memory_and_accounts_for_every_packet(tmp_path: 
             logger.end()
         log = Log(tmp_path / "t")
     log.expect_law()
-    expect_flat(seen, MOST_LINGERING_BYTES)
+    rise = expect_flat(seen, MOST_LINGERING_BYTES)
     assert log.flows.height > SECONDS
+    proven("soak", "log of TCP's state", seconds=SECONDS, packets=log.count("seen"), rise_bytes=rise)
 
 
 LOAD = """

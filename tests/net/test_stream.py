@@ -23,6 +23,7 @@ from scipy.stats import binomtest
 from sojourn.instruments import find_instrument
 from sojourn.records import read_table
 from tests.net.busy_machine import await_standstill, await_that, retried, thrice, undisturbed
+from tests.unit.printed_json import printed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -91,7 +92,7 @@ def stream(host: str, *words: str, status: int = 0) -> Told:
     argv = inside(host, find_instrument(), "stream", *words, "--json")
     done = subprocess.run(argv, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
     assert done.returncode == status, done.stderr
-    told: Told = json.loads(done.stdout)
+    told: Told = printed(f"stream-{words[0]}", done.stdout)
     return told
 
 
@@ -109,7 +110,7 @@ class Receiver:
         """What it tells in the end."""
         out, said = self.process.communicate(timeout=PATIENCE_SECONDS)
         assert self.process.returncode == status, said
-        told: Told = json.loads(out)
+        told: Told = printed("stream-recv", out)
         return told
 
 
@@ -304,7 +305,7 @@ def test_several_senders_to_one_receiver_are_told_apart() -> None:
             for host, flow in (("a", "1"), ("c", "2"))
         ]
         senders = [subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) for argv in argvs]
-        sent = [one(json.loads(sender.communicate(timeout=PATIENCE_SECONDS)[0])) for sender in senders]
+        sent = [one(printed("stream-send", sender.communicate(timeout=PATIENCE_SECONDS)[0])) for sender in senders]
         flows = {flow["flow"]: flow for flow in receiver.told()["flows"]}
     for number, flow in enumerate(sent, start=1):
         conserved(flow, flows[number])
@@ -400,7 +401,7 @@ class Serve:
     def answer(self) -> Told:
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
-        answer: Told = json.loads(line)
+        answer: Told = printed("stream-serve", line)
         return answer
 
     def end(self) -> None:
@@ -505,7 +506,7 @@ def test_an_interrupt_ends_a_stream_politely() -> None:
         # Beyond the exchanges that come first.
         await_that(lambda: counter("b", "b0", "rx_packets") >= before + 1000, "a thousand frames")
         sender.send_signal(signal.SIGINT)
-        sent = one(json.loads(sender.communicate(timeout=PATIENCE_SECONDS)[0]))
+        sent = one(printed("stream-send", sender.communicate(timeout=PATIENCE_SECONDS)[0]))
         received = one(receiver.told())
     assert sender.returncode == 0
     assert 0 < sent["sent"] < 1_000_000

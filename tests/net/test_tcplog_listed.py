@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -14,6 +13,7 @@ import pytest
 from tests.net.busy_machine import PATIENCE_SECONDS, await_that
 from tests.net.here import sojourn_here
 from tests.net.tcplog_bed import B4, PORT, TRAFFIC, Bed, Log, argv_of, environment, made_bed, sojourn_says
+from tests.unit.printed_json import printed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -56,7 +56,7 @@ def test_the_flows_are_listed_at_the_end_as_the_summary_lists_them(bed: Bed, tmp
 
 def test_json_and_a_log_without_a_record_list_nothing(bed: Bed, tmp_path: Path) -> None:
     done = logged(bed, "--out", tmp_path / "j", "--json")
-    assert json.loads(done.stdout.splitlines()[-1])["records"] > 0
+    assert printed("tcplog-run", done.stdout.splitlines()[-1])["records"] > 0
     assert "remote" not in done.stderr
     done = logged(bed, "--out", tmp_path / "n", "--port", "1")
     assert done.returncode == 0, done.stderr

@@ -14,6 +14,7 @@ import polars as pl
 import pytest
 
 from tests.net.tcplog_bed import A4, B4, B6, PORT, Bed, Log, Logger, logging, made_bed
+from tests.unit.printed_json import printed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -257,11 +258,11 @@ def test_watch_without_a_log_leaves_nothing(bed: Bed) -> None:
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
-            assert json.loads(process.stdout.readline())["flows"] == []
+            assert printed("tcplog-watch", process.stdout.readline())["flows"] == []
             sending = bed.send(2, SOME)
             flows = []
             for line in process.stdout:
-                flows = json.loads(line)["flows"]
+                flows = printed("tcplog-watch", line)["flows"]
                 if len(flows) == 4 and all(flow["sample"] for flow in flows):
                     break
             assert {flow["sample"]["state"] for flow in flows} == {1}

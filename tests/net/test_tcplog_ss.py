@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import sys
@@ -13,6 +12,7 @@ import pytest
 
 from tests.net.busy_machine import PATIENCE_SECONDS
 from tests.net.tcplog_bed import B4, PORT, Bed, line_of, logging, made_bed, run, sojourn_says
+from tests.unit.printed_json import printed_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -76,7 +76,7 @@ def test_a_summary_says_what_ss_says(bed: Bed, tmp_path: Path) -> None:
         sending.close()
         logger.end()
     told = sojourn_says("tcplog", "summary", tmp_path / "t", "--json").stdout
-    flows = {row["local_port"]: row for row in map(json.loads, told.splitlines())}
+    flows = {row["local_port"]: row for row in printed_lines("tcplog-summary", told)}
     for port, said in by_ss.items():
         mine = flows[port]
         # ss counts the SYN, and later the FIN, as a byte each; the summary counts user data.
@@ -126,9 +126,7 @@ def test_what_limits_a_flow_is_told(
         assert reader.wait(PATIENCE_SECONDS) == 0
         bed.await_rest()
         logger.end()
-    flows = [
-        json.loads(line) for line in sojourn_says("tcplog", "summary", tmp_path / "t", "--json").stdout.splitlines()
-    ]
+    flows = [*printed_lines("tcplog-summary", sojourn_says("tcplog", "summary", tmp_path / "t", "--json").stdout)]
     (sender,) = (row for row in flows if row["remote_port"] == port)
     assert sender["acked_bytes"] == int(writes[0]) * int(writes[2])
     limits = {name: lasts for name, lasts in sender.items() if name.startswith("limited_by_")}

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from sojourn.instruments import find_instrument
+from tests.unit.printed_json import printed
 
 FOR_COVERAGE, FOR_FINDINGS = 200, 60
 """Runs that tell a share of 95 % to a percent or two; that tell what comes nearly always or never."""
@@ -66,7 +67,7 @@ FAILS: dict[str, tuple[Truth, str]] = {
 def simulated(truth: Truth, runs: int = FOR_FINDINGS) -> Any:
     argv = [find_instrument(), "clock", "sim", "--truth", json.dumps(truth), "--limits", json.dumps(ALIKE)]
     argv += ["--repeat", str(runs), "--json"]
-    return json.loads(subprocess.check_output(argv, text=True))
+    return printed("clock-sim", subprocess.check_output(argv, text=True))
 
 
 @pytest.mark.parametrize("truth", HOLDS.values(), ids=HOLDS.keys())

@@ -27,7 +27,7 @@ from sojourn.conduct.progress import Screen
 from sojourn.plan import load_plan
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from sojourn.records import RunFolder
 
@@ -82,7 +82,7 @@ def tolerable_misses(intervals: int) -> int:
 
 @pytest.mark.parametrize("seeds", [2, pytest.param(100, marks=pytest.mark.proof)])
 @pytest.mark.parametrize("name", NAMES)
-def test_truth_in_number_out(name: str, seeds: int, tmp_path: Path) -> None:
+def test_truth_in_number_out(name: str, seeds: int, tmp_path: Path, proven: Callable[..., None]) -> None:
     told, truths, expect = scenario(name)["scenario"], scenario(name)["truth"], scenario(name).get("expect", {})
     misses = intervals = 0
     for rows, verdict in runs(name, tmp_path, seeds):
@@ -97,6 +97,7 @@ def test_truth_in_number_out(name: str, seeds: int, tmp_path: Path) -> None:
                 misses += not row["ci_low"] <= truth["value"] <= row["ci_high"]
         hold(verdict, expect)
     print(f"{name}: {misses} of {intervals} intervals miss the truth")
+    proven("truths", "latency, loss, rates and clocks of simulated paths", held=intervals - misses, of=intervals)
     assert misses <= tolerable_misses(intervals)
 
 

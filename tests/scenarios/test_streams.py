@@ -15,6 +15,7 @@ from sojourn.conduct.progress import Screen
 from sojourn.plan import load_plan
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 Row = dict[str, Any]
@@ -166,7 +167,9 @@ ONE_CELL = 'payload_bytes = [46]\nschedule = ["regular"]\ninterval = ["50us"]'
 
 
 @pytest.mark.parametrize(("runs", "least"), [(3, 5), pytest.param(7, 12, marks=pytest.mark.proof)])
-def test_delays_over_beds_that_differ_hold_the_truth(tmp_path: Path, runs: int, least: int) -> None:
+def test_delays_over_beds_that_differ_hold_the_truth(
+    tmp_path: Path, runs: int, least: int, proven: Callable[..., None]
+) -> None:
     """Each bed's bridge has an offset of its own, 200 ns wide, of which no bed by itself can know."""
     held, spreads = [], []
     for seed in range(10, 10 + runs):
@@ -184,6 +187,7 @@ def test_delays_over_beds_that_differ_hold_the_truth(tmp_path: Path, runs: int, 
         median = pick(rows, "one_way_delay", "p50")
         assert (median["sessions"], median["n"]) == (6, 6)
         assert pick(rows, "device_latency", "pooled")["sessions"] == 6
+    proven("truths", "delays of streams over beds that differ", held=sum(held), of=len(held))
     assert sum(held) >= least, held
     assert sum(spreads) >= least, spreads
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sojourn.statistics import sessions
+from sojourn.statistics.interval import student_quantile
 from sojourn.statistics.signed_rank import critical_rank
 
 if TYPE_CHECKING:
@@ -23,6 +24,17 @@ def mean_and_error_rows(
     variance, _ = sessions._pooled(standard_errors, pairs)
     fit = sessions._fit(values, variance, pairs)
     return np.stack([fit.mean, fit.error], axis=1)
+
+
+def reach_rows(
+    values: NDArray[np.float64], standard_errors: NDArray[np.float64], pairs: NDArray[np.int64], level: float = 0.95
+) -> NDArray[np.float64]:
+    """How many standard errors the interval of every run reaches downwards and upwards, in two columns."""
+    variance, _ = sessions._pooled(standard_errors, pairs)
+    fit = sessions._fit(values, variance, pairs)
+    leans = sessions.lean_of(values, fit.mean, fit.weights)
+    degrees = values.shape[1] - 1
+    return student_quantile(degrees, level) * np.array([sessions.leaning(lean, degrees) for lean in leans.tolist()])
 
 
 def hodges_lehmann_rows(differences: NDArray[np.float64], level: float = 0.95) -> NDArray[np.float64]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from collections.abc import Callable
@@ -108,6 +109,30 @@ def test_every_row_says_whose_clock_and_stamps_and_is_finite(clean: Path) -> Non
         assert row["estimate"] is not None
     frame = pl.read_parquet(RunFolder(clean).analysis / "results.parquet")
     assert frame.height == len(results(clean))
+
+
+def test_every_file_of_an_analysis_is_on_the_disk_before_it_has_its_name(
+    clean: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: dict[Path, int] = {}
+    named: list[Path] = []
+    sync, rename = os.fsync, Path.replace
+
+    def synced(descriptor: int) -> None:
+        written[Path(f"/proc/self/fd/{descriptor}").readlink()] = os.fstat(descriptor).st_size
+        sync(descriptor)
+
+    def renamed(draft: Path, to: Path) -> Path:
+        assert written[draft.resolve()] == draft.stat().st_size > 0
+        named.append(to)
+        return rename(draft, to)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(Path, "replace", renamed)
+    analyse(clean)
+    there = [path for path in RunFolder(clean).analysis.rglob("*") if path.is_file()]
+    assert sorted(named) == sorted(there)
+    assert {"results.json", "results.parquet", "verdict.json", "budgets.json"} <= {path.name for path in there}
 
 
 def test_the_same_records_give_the_same_analysis_to_the_last_bit(clean: Path) -> None:
@@ -586,7 +611,7 @@ def test_an_unknown_hypothesis_is_not_answered(synthetic: Make) -> None:
 
 
 def test_a_hypothesis_is_not_rejected_by_a_deviation_that_may_lie_within_the_margin() -> None:
-    """The estimate is beyond the margin of 1 and told from zero, but the truth may be 0.5."""
+    """The estimate is beyond the margin of 1 and significantly different from zero, but the truth may be 0.5."""
     near = Deviations([Interval(1.5, 0.5, 2.5, 0.95, 20)], None)
     assert judge_hypothesis("hypothesis", near, Margin(1.0, "1 ns"), "a line", "bridge").outcome == "inconclusive"
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import shutil
+import stat
 import subprocess
 import sys
 import tarfile
@@ -96,6 +98,18 @@ def test_tables_are_frames_and_figures_are_charts(golden: sojourn.Run, tmp_path:
     assert isinstance(charts["rtt_cdf"], alt.TopLevelMixin)
     charts["rtt_cdf"].save(tmp_path / "x.svg")
     assert "Round-trip time" in (tmp_path / "x.svg").read_text()
+
+
+def test_what_opening_writes_is_its_owners_alone(golden: sojourn.Run, tmp_path: Path) -> None:
+    shutil.copytree(golden.path, tmp_path / "run")
+    shutil.rmtree(tmp_path / "run/analysis")
+    before = os.umask(0o022)
+    try:
+        found = sojourn.open(tmp_path / "run")
+    finally:
+        os.umask(before)
+    written = [found.folder.analysis, *found.folder.analysis.rglob("*")]
+    assert {stat.S_IMODE(path.stat().st_mode) for path in written} == {0o700, 0o600}
 
 
 def test_opening_loads_nothing_that_measures(golden: sojourn.Run) -> None:

@@ -285,17 +285,26 @@ def covers(runs: int, beds: int, tau: float, sigma: float, pairs: int, half: flo
     "runs", [2000, pytest.param(20000, marks=pytest.mark.proof)]
 )  # two thousand: 93 to 97 % within three standard deviations
 @pytest.mark.parametrize(("beds", "half"), [(6, 0.0), (8, 20.0), (10, 60.0), (20, 40.0)])
-def test_the_expanded_uncertainty_holds_the_truth(beds: int, half: float, runs: int) -> None:
+def test_the_expanded_uncertainty_holds_the_truth(
+    beds: int, half: float, runs: int, proven: Callable[..., None]
+) -> None:
     share = covers(runs, beds, tau=60.0, sigma=300.0, pairs=17, half=half, seed=beds)
     print(f"{beds} beds, offset within ± {half}: {share:.4f}")
+    proven("coverage", "expanded uncertainty of a budget", held=share * runs, of=runs)
     assert 0.93 <= share <= 0.97
 
 
 def test_the_standard_uncertainty_is_that_of_the_sessions() -> None:
     rng = np.random.default_rng(3)
-    d = rng.normal(100, 30, (8, 17)) + rng.normal(0, 20, (8, 1))
+    half = rng.normal(100, 30, (4, 17)) + rng.normal(0, 20, (4, 1))
+    d = np.concatenate([half, 200 - half])  # without skewness
+    error = d.mean(axis=1).std(ddof=1) / 8**0.5
     found = figure_of(d.ravel(), np.repeat(np.arange(8), 17))
-    assert standard_error(found.mean, 8) == pytest.approx(d.mean(axis=1).std(ddof=1) / 8**0.5)
+    assert standard_error(found.mean, 8) == pytest.approx(error)
+    d[0] += 500.0
+    error = d.mean(axis=1).std(ddof=1) / 8**0.5
+    skewed = figure_of(d.ravel(), np.repeat(np.arange(8), 17))
+    assert standard_error(skewed.mean, 8) == pytest.approx(2 * error), "the longer side, twice as far as Student's"
 
 
 def test_the_history_widens_the_headline_from_six_boots_on(

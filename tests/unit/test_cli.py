@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
@@ -11,12 +12,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import typer
 from typer.core import TyperGroup
+from typer.testing import CliRunner
 
 from sojourn.analysis import analyse
 from sojourn.cli import main
 from sojourn.cli.compare import compare_runs, print_comparison, whole_links
 from sojourn.cli.dry_run import expansion, words
 from sojourn.cli.figures import label, sizes
+from sojourn.cli.groups import GROUPS, Grouped
 from sojourn.cli.shallow import for_word
 from sojourn.errors import RequestError
 from sojourn.methods import packages
@@ -49,6 +52,24 @@ def test_help_names_every_command() -> None:
     done = sojourn("--help")
     for command in ("run", "report", "compare", "list", "doctor", "probe", "bed"):
         assert f"\n  {command} " in done.stdout
+
+
+def test_help_lists_the_commands_by_what_a_person_wants_to_do() -> None:
+    """Each stands once, in the order of its group, and none is left for the group of all others."""
+    sections = sojourn("--help").stdout.split("\n\n")[3:]
+    listed = {one.partition(":")[0]: tuple(re.findall(r"^  ([a-z]+)  ", one, re.MULTILINE)) for one in sections}
+    assert listed == GROUPS
+
+
+def test_a_command_that_is_in_no_group_is_listed_at_the_end() -> None:
+    app = typer.Typer(cls=Grouped, rich_markup_mode=None)
+    for name in ("unheard-of", "report", "run"):
+        app.command(name, short_help=f"Do {name}.")(lambda: None)
+    words = CliRunner().invoke(app, ["--help"]).stdout.split("\n\n")[2:]
+    assert [one.split() for one in words] == [
+        ["Measure:", "run", "Do", "run."], ["Runs", "and", "reports:", "report", "Do", "report."],
+        ["Others:", "unheard-of", "Do", "unheard-of."],
+    ]  # fmt: skip
 
 
 HEAVY = {"polars", "pyarrow", "numpy", "scipy", "altair", "tomlkit", "jinja2", "rich", "vl_convert"}
@@ -195,6 +216,26 @@ def test_a_dry_run_shows_the_matrix_and_makes_nothing(tmp_path: Path) -> None:
     shown = json.loads(sojourn("run", "bridge-latency", "--dry-run", "--quick", "--json", cwd=tmp_path).stdout)
     assert [cell["icmp_bytes"] for cell in shown["cells"]] == [64, 772, 1480]
     assert shown["measuring_ns"] < 50e9
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("list nope", "no study is called nope: `sojourn list` shows them all"),
+        ("list bridge-latecy", "no study is called bridge-latecy (did you mean bridge-latency?)"),
+        ("export somewhere --to prometeus", "expected prometheus or hdr (did you mean prometheus?)"),
+        ("export somewhere --to hdrr", "expected prometheus or hdr (did you mean hdr?)"),
+    ],
+)
+def test_a_mistyped_name_is_answered_with_what_was_meant(words: str, said: str) -> None:
+    done = sojourn(*words.split())
+    assert done.returncode == 2
+    assert said in done.stderr
+
+
+def test_one_study_is_listed_by_its_name() -> None:
+    assert [study["name"] for study in json.loads(sojourn("list", "frame-size", "--json").stdout)] == ["frame-size"]
+    assert sojourn("list", "published").stdout.startswith("published  What does each")
 
 
 def test_studies_are_listed_and_beds_drawn(tmp_path: Path) -> None:

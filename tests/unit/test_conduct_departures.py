@@ -73,6 +73,13 @@ def test_frames_belong_to_the_block_in_whose_time_they_came(tmp_path: Path) -> N
     assert table.field_metadata("arrival_ns", "source") == ["kernel"]
 
 
+def test_every_column_of_a_capture_has_its_own_value(tmp_path: Path) -> None:
+    frame = Frame(arrival_ns=11, frame_bytes=102, icmp_id=13, icmp_seq=14)
+    write_captures(tmp_path / "captures-000.arrow", [frame], [Window(7, 10, 20)])
+    (row,) = read_table(tmp_path, "captures").frame.drop("part").rows(named=True)
+    assert row == {"block": 7, "arrival_ns": 11, "frame_bytes": 102, "icmp_id": 13, "icmp_seq": 14}
+
+
 def trials() -> dict[tuple[str, int], Trial[Probing]]:
     return {
         (block.factors.tool, block.factors.interval_ns): block for block in load_plan("ping-wait", quick=True).expand()

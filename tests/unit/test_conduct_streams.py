@@ -514,7 +514,7 @@ def test_no_trial_at_the_zero_loss_rate_lost_a_frame_and_several_were_made(algor
 
 @pytest.mark.parametrize("algorithm", ["mlrsearch", "binary"])
 def test_a_device_that_loses_one_frame_in_ten_thousand_has_no_zero_loss_rate(algorithm: str) -> None:
-    """All trials have more frames than that: it is told, and no rate is made up."""
+    """All trials have more frames than that: it is reported, and no rate is made up."""
 
     def measure(rate_pps: float, seconds: float, *, verifies: bool = False) -> Trial:
         del verifies

@@ -177,7 +177,7 @@ def test_a_guardian_leaves_what_another_run_holds(cpus: Path) -> None:
 
 
 def left(cpus: Path, **told: Any) -> Path:
-    """What a run has left that held the clock, of this process unless it is told otherwise."""
+    """What a run has left that held the clock, of this process unless another is named."""
     found = {}
     for path in cpus.glob("cpu*/cpufreq/scaling_min_freq"):
         path.write_text(HIGHEST + "\n")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import os
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +18,6 @@ from sojourn.plan.real_bed import load_real_bed, real_bed_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
 SAID = b"whatever"
 
@@ -105,6 +106,20 @@ def test_records_are_fetched_by_their_names(tmp_path: Path) -> None:
     fetching.fetch(one)
     found = {str(path.relative_to(one.local)): path.read_bytes() for path in one.local.rglob("*") if path.is_file()}
     assert found == {"blocks-000.arrow": SAID, "a/taps_1.pcap": SAID}
+
+
+def test_what_was_fetched_and_its_name_are_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = fetched(tmp_path, f" {len(SAID)} ./b.arrow", f"{len(SAID)} ./deep/a.arrow", "16 total")
+    synced, sync = [], os.fsync
+
+    def noted(descriptor: int) -> None:
+        path = Path(f"/proc/self/fd/{descriptor}").readlink()
+        synced.append((path.name, path.stat().st_size if path.is_file() else 0))
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    fetching.fetch(one)
+    assert synced == [("b.arrow", len(SAID)), ("a.arrow", len(SAID)), ("deep", 0), ("records", 0)]
 
 
 def link(name: str) -> dict[str, Any]:

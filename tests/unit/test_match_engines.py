@@ -5,7 +5,6 @@ Losses, copies, reordering, equal packets, times that step back, one clock or tw
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from dataclasses import replace
@@ -18,6 +17,7 @@ from sojourn.instruments import find_instrument
 from sojourn.records.reader import read_table
 from sojourn.records.taps import write_dataset
 from tests.unit.made_up_taps import Box, write_taps
+from tests.unit.printed_json import printed
 
 if TYPE_CHECKING:
     import polars as pl
@@ -42,7 +42,7 @@ def matched(words: list[str], folder: Path) -> dict[str, Any]:
     argv = [str(find_instrument()), "match", *words, "--window", WINDOW, "-o", str(folder), "--json"]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    told: dict[str, Any] = json.loads(done.stdout)
+    told: dict[str, Any] = printed("match", done.stdout)
     return told
 
 
@@ -120,7 +120,7 @@ def through_sojourn(words: list[str], folder: Path) -> dict[str, Any]:
     """As `matched`, but by the program that reads data sets, too."""
     done = sojourn("match", *words, "--window", WINDOW, "-o", str(folder), "--json")
     assert done.returncode == 0, done.stderr
-    told: dict[str, Any] = json.loads(done.stdout)
+    told: dict[str, Any] = printed("match", done.stdout)
     return told
 
 

@@ -1,47 +1,26 @@
 """Every command that prints JSON has a published schema, and what it really prints is held against that.
 
-`bridge` in tests/net/test_host_bridge.py; `history`, `dataset`, `tcplog convert` and `plot` where their own tests are.
+Those of Python: that all have one is in test_printed_index.py, what the instrument prints in
+test_printed_instrument.py. `bridge` in tests/net/test_host_bridge.py; `history`, `dataset`, `timeline`, `watch`,
+`tcplog convert` and `plot` where their own tests are.
 """
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
-import typer
 
 from sojourn.bed import LinkSpec, Topology, clean
 from sojourn.bed.clean import Cleaning
 from sojourn.bed.drawing import drawing
-from sojourn.cli.commands import app
-from sojourn.cli.printed import schemas
 from sojourn.plan import studies
 from tests.unit.in_process import sojourn
 from tests.unit.printed_json import printed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
-
-
-def commands_with_json(group: Any, words: tuple[str, ...] = ()) -> Iterator[str]:
-    """Every command of ours that has --json, in words."""
-    for name, command in getattr(group, "commands", {}).items():
-        yield from commands_with_json(command, (*words, name))
-        if any("--json" in getattr(option, "opts", ()) for option in command.params):
-            yield " ".join((*words, name))
-
-
-def test_every_command_with_json_has_a_schema() -> None:
-    having = {title.removeprefix("sojourn ").removesuffix(" --json").removesuffix(" --from") for title in titles()}
-    named = {word for title in having for word in title.split(", ")}
-    missing = set(commands_with_json(typer.main.get_command(app))) - named - {"tcplog summary"}
-    assert not missing, "docs/reference/schemas has none of these"
-
-
-def titles() -> list[str]:
-    return [str(schema["title"]) for schema in schemas().values()]
 
 
 def test_a_schema_refuses_what_is_not_printed() -> None:
@@ -81,6 +60,12 @@ def test_a_run_its_report_and_two_compared(tmp_path: Path) -> None:
     compared = printed("compare", said.stdout)
     assert compared["limits"][0]["figures"]
     assert {one["key"] for one in compared["plan"]} >= {"pairs.rounds"}
+
+
+def test_a_package_that_was_written(tmp_path: Path) -> None:
+    told = printed("new", sojourn("new", "device", "patch", "--json", cwd=tmp_path).stdout)
+    there = [path for path in (tmp_path / told["folder"]).rglob("*") if path.is_file()]
+    assert told["files"] == sorted(str(path.relative_to(tmp_path)) for path in there)
 
 
 def test_what_the_machine_can_do() -> None:

@@ -16,6 +16,7 @@ from sojourn.plan import load_plan
 from sojourn.report.experiments import Experiment, Left, answer, experiments, left, papers, studies
 from sojourn.report.overview import ours, write_overview
 from sojourn.report.run import Run
+from tests.unit.printed_json import printed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -168,7 +169,7 @@ def test_the_page_has_every_experiment_and_links_its_run(tmp_path: Path) -> None
     assert page.count("<tr>") == len(answers) + len(papers())
     assert 'href="bridge-latency/report/index.html"' in page
     assert "no ping here" in page
-    plain = json.loads((tmp_path / "published.json").read_text())
+    plain = printed("run-published", (tmp_path / "published.json").read_text())
     assert [one["ours"]["value"] for one in plain if one["items"] == ["table 3"] and one["paper"] == "bridge-2003"] == [
         1.5
     ]

@@ -1,4 +1,4 @@
-"""Records, whole and cut: what was written before a cut is kept, and the cut is told."""
+"""Records, whole and cut: what was written before a cut is kept, and the cut is reported."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import shutil
 from typing import TYPE_CHECKING
 
@@ -118,6 +119,27 @@ def test_a_retired_word_is_refused_wherever_users_read(
     file.write_text(text.format(word))
     assert check_words.main() == 1
     assert capsys.readouterr().out.startswith(f"'{word}' is retired; write: {words[word]}\n  {page}:1: ")
+
+
+@pytest.mark.parametrize("text", [
+    "cells are told apart", "it is not\ntold from noise", "a block is told again", "it tells copy and loss apart",
+    "COMMAND cannot be told to end", "it cannot tell a loss from a late reply",
+])  # fmt: skip
+def test_a_phrase_with_told_for_another_verb_is_refused(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert list(check_words.phrases(text))
+    monkeypatch.setattr(check_words, "ROOT", tmp_path)
+    (tmp_path / "README.md").write_text(f"Of a run.\n\n{text}\n")
+    assert check_words.main() == 1
+    assert re.search(r"README\.md:[34]: ", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(
+    "text", ["the report tells what it found", "he told us", "a long-told tale", "apart from that"]
+)
+def test_other_uses_of_tell_are_not_refused(text: str) -> None:
+    assert not list(check_words.phrases(text))
 
 
 def test_a_cycle_by_string_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from scipy import special, stats
 from sojourn.statistics import sessions
 from sojourn.statistics.interval import Interval, student_t
 from sojourn.statistics.sessions import AcrossSessions, across_sessions, q_profile, reml_variances
-from tests.unit.many_runs import mean_and_error_rows
+from tests.unit.many_runs import mean_and_error_rows, reach_rows
 
 SEED = 20031106
 RUNS = 10_000
@@ -31,12 +31,15 @@ BCG_VARIANCE = np.array([3256, 1946, 4154, 200, 512, 69, 2230, 40, 564, 730, 124
 """Log risk ratios of 13 trials of the BCG vaccine (Colditz et al., 1994), the usual example of meta-analysis."""
 
 
-def of(values: list[float], errors: list[float] | float = 1.0, pairs: list[int] | int = FULL) -> AcrossSessions:
+def of(
+    values: list[float], errors: list[float] | float = 1.0, pairs: list[int] | int = FULL, level: float = 0.95
+) -> AcrossSessions:
     k = len(values)
     return across_sessions(
         np.array(values, dtype=np.float64),
         np.broadcast_to(np.asarray(errors, dtype=np.float64), k),
         np.broadcast_to(np.asarray(pairs), k),
+        level,
     )
 
 
@@ -49,12 +52,44 @@ def bounds(interval: Interval) -> tuple[float, float]:
 VALUES = [3.0, 5.0, 4.0, 9.0, 6.0, 2.0]
 
 
+EVEN = [-5.0, -3.0, -1.0, 1.0, 3.0, 5.0]
+"""Without any skewness."""
+
+
 def test_sessions_of_equal_size_have_the_average_and_students_interval() -> None:
-    found = of(VALUES)
+    found, even = of(VALUES), of(EVEN)
     assert found.estimator == "student-t"
-    assert found.mean == student_t(np.array(VALUES))
+    assert even.mean == student_t(np.array(EVEN))
+    assert found.mean.low == pytest.approx(student_t(np.array(VALUES)).low)
     assert found.standard_error == pytest.approx(np.std(VALUES, ddof=1) / 6**0.5)
     assert (found.degrees, found.mean.n, found.repeatability.n) == (5, 6, 72)
+
+
+def test_an_interval_reaches_further_to_the_side_of_a_long_tail_as_halls_does() -> None:
+    """Hall's equation, with the adjusted skewness of scipy: both ends solve it, or are Student's further out."""
+    skewness = float(stats.skew(VALUES, bias=False))
+    a, t = skewness / 6**0.5, stats.t.ppf(0.975, 5)
+    for sign in (1, -1):
+        found = of([sign * one for one in VALUES])
+        assert found.lean == pytest.approx(sign * a)
+        low, high = bounds(found.mean)
+        error = found.standard_error or 0.0
+        down, up = (found.mean.estimate - low) / error, (high - found.mean.estimate) / error
+        longer, other = (up, down) if sign > 0 else (down, up)
+        assert other == pytest.approx(t)
+        assert longer > t
+        assert -longer + a * longer**2 / 3 - a**2 * longer**3 / 27 + a / 6 == pytest.approx(-t)
+    assert of(EVEN).lean == pytest.approx(0.0)
+
+
+@pytest.mark.parametrize("values", [VALUES, [-one for one in VALUES], EVEN, [0.0, 0.0, 0.0, 0.0, 0.0, 60.0]])
+@pytest.mark.parametrize("level", [0.9, 0.95, 0.999])
+def test_an_interval_ends_where_its_t_is_students_quantile(values: list[float], level: float) -> None:
+    low, high = bounds(of(values, level=level).mean)
+    for end, inwards in ((low, 1e-6), (high, -1e-6)):
+        inside, outside = (of([one - end - side * inwards for one in values]).t for side in (1, -1))
+        assert abs(inside or 0.0) < stats.t.ppf((1 + level) / 2, 5) < abs(outside or 0.0)
+    assert high - np.mean(values) <= 2 * student_t(np.array(values), level).half_width * (1 + 1e-9)  # type: ignore[operator]
 
 
 def test_the_repeatability_has_the_pooled_scatter_and_the_degrees_of_freedom_of_pairs() -> None:
@@ -72,9 +107,12 @@ def test_tau_of_sessions_of_equal_size_is_that_of_the_analysis_of_variance() -> 
 
 
 def test_another_run_lies_within_the_scatter_of_both_runs() -> None:
-    assert of(VALUES).next_run.half_width == pytest.approx(2**0.5 * (of(VALUES).mean.half_width or 0))
-    arrays = np.array(VALUES), np.ones(6), np.full(6, FULL)
-    half = stats.t.ppf(0.975, 5) * np.std(VALUES, ddof=1)
+    assert of(EVEN).next_run.half_width == pytest.approx(2**0.5 * (of(EVEN).mean.half_width or 0))
+    (_, high), (_, further) = bounds(of(VALUES).mean), bounds(of(VALUES).next_run)
+    t = stats.t.ppf(0.975, 5) * (of(VALUES).standard_error or 0.0)
+    assert further - np.mean(VALUES) == pytest.approx(math.hypot(high - np.mean(VALUES), t))
+    arrays = np.array(EVEN), np.ones(6), np.full(6, FULL)
+    half = stats.t.ppf(0.975, 5) * np.std(EVEN, ddof=1)
     assert across_sessions(*arrays, next_sessions=3).next_run.half_width == pytest.approx(
         half * math.sqrt(1 / 6 + 1 / 3)
     )
@@ -138,7 +176,9 @@ def test_sessions_of_unequal_size_weigh_by_their_pairs() -> None:
     assert found.estimator == "reml-hartung-knapp"
     assert found.repeatability.estimate == found.mean.estimate
     assert found.mean.estimate < 2.5
-    assert found.next_run.half_width == pytest.approx(2**0.5 * (found.mean.half_width or 0))
+    t = stats.t.ppf(0.975, 3) * (found.standard_error or 0.0)
+    for end, further in zip(bounds(found.mean), bounds(found.next_run), strict=True):
+        assert abs(further - found.mean.estimate) == pytest.approx(math.hypot(end - found.mean.estimate, t))
 
 
 def test_where_sessions_agree_too_well_the_interval_is_no_narrower_than_their_scatter_within_says() -> None:
@@ -271,7 +311,8 @@ def test_the_parts_of_a_result_agree(run: tuple[Any, Any, Any]) -> None:
     assert run[0].min() <= found.mean.estimate <= run[0].max()
     assert found.next_run.low is not None
     assert found.next_run.low < low < found.mean.estimate < high
-    assert found.standard_error == pytest.approx((high - low) / 2 / special.stdtrit(found.degrees, 0.975))
+    reaches = found.mean.estimate - low, high - found.mean.estimate
+    assert found.standard_error == pytest.approx(min(reaches) / special.stdtrit(found.degrees, 0.975))
     if found.estimator == "reml-hartung-knapp":
         assert (found.mean.half_width or 0) >= (found.repeatability.half_width or 0) * (1 - 1e-9)
     if found.between.low is not None:
@@ -317,10 +358,14 @@ def coverage(effects: str, scatter: float, k: int, sizes: str, runs: int = RUNS)
     """The shares of runs whose interval of the mean holds the truth, and whose next run lies where it should."""
     rng = np.random.default_rng(SEED)
     pairs = sizes_of(k, sizes)
-    here, after = (mean_and_error_rows(*simulated(rng, effects, scatter, pairs, runs), pairs) for _ in range(2))
-    reach = special.stdtrit(len(pairs) - 1, 0.975) * here[:, 1]
-    mean = float(np.mean(np.abs(here[:, 0]) <= reach))
-    following = float(np.mean(np.abs(here[:, 0] - after[:, 0]) <= 2**0.5 * reach))
+    measured = simulated(rng, effects, scatter, pairs, runs)
+    here = mean_and_error_rows(*measured, pairs)
+    after = mean_and_error_rows(*simulated(rng, effects, scatter, pairs, runs), pairs)
+    reaches = reach_rows(*measured, pairs) * here[:, 1:]
+    mean = float(np.mean((here[:, 0] <= reaches[:, 0]) & (-here[:, 0] <= reaches[:, 1])))
+    off = here[:, 0] - after[:, 0]
+    further = np.hypot(reaches, special.stdtrit(len(pairs) - 1, 0.975) * here[:, 1:])
+    following = float(np.mean((off <= further[:, 0]) & (-off <= further[:, 1])))
     print(f"seed {SEED}: {effects}, scatter {scatter:g}, {k} {sizes}: mean {mean:.1%}, next run {following:.1%}")
     return mean, following
 
@@ -329,28 +374,34 @@ def test_a_simulated_run_is_judged_as_a_measured_one() -> None:
     for sizes in SIZES:
         pairs = sizes_of(8, sizes)
         values, errors = simulated(np.random.default_rng(SEED), "normal", 2.0, pairs, 20)
+        reaches = reach_rows(values, errors, pairs)
         for row, (mean, error) in enumerate(mean_and_error_rows(values, errors, pairs)):
             found = across_sessions(values[row], errors[row], pairs)
             assert (found.mean.estimate, found.standard_error) == pytest.approx((mean, error))
+            low, high = bounds(found.mean)
+            assert (mean - low, high - mean) == pytest.approx(tuple(reaches[row] * error))
 
 
 LEAST = {
-    ("two modes", 2.0): (0.925, 0.93),
-    ("two modes", 0.5): (0.925, 0.93),
-    ("exponential", 2.0): (0.925, 0.92),
-    ("exponential", 0.5): (0.88, 0.895),
-    ("a rare mode", 2.0): (0.88, 0.90),
-    ("a rare mode", 0.5): (0.66, 0.76),
-}
+    ("exponential", 0.5): (0.93, 0.925), ("a rare mode", 2.0): (0.91, 0.93), ("a rare mode", 0.5): (0.66, 0.76),
+}  # fmt: skip
 """The least coverage of the mean and of the next run where it is not 93 % of runs (20,000 runs a case).
 
-Two modes: a mean of few sessions takes few values, and coverage leaps with their number (92.9 % with 7 sessions, 96.6 %
-with 6). Exponential: a run without one of the rare large effects has its mean too low and its scatter too small, both
-at once; 89 % with 5 sessions, 92 % with 20. A rare mode: of runs of 5 sessions 33 % do not meet it, and their intervals
-miss the mean.
+A rare mode: of runs of 5 sessions 33 % do not meet it, and their intervals miss the mean.
 """
 
-MOST = 0.97
+MOST = {("normal", True): 0.98, ("exponential", True): 0.98}
+"""The greatest coverage where it is not 97 %, with sessions of unequal size: the factor q of at least 1.
+
+Of two modes it is up to 100 %: a mean of few sessions takes few values, and where one mode has more of them than the
+other, the interval reaches further to the side of that with fewer, on which the true mean is.
+"""
+
+
+def limits(effects: str, scatter: float, sizes: str) -> tuple[tuple[float, float], float]:
+    """Between which shares the coverage of mean and next run must lie."""
+    most = 1.0 if "mode" in effects else MOST.get((effects, sizes != "equal"), 0.97)
+    return LEAST.get((effects, scatter), (0.93, 0.93)), most
 
 
 @pytest.mark.parametrize("sizes", ["equal", "lost and short"])
@@ -359,9 +410,9 @@ MOST = 0.97
 def test_the_interval_holds_the_truth_and_the_next_run(effects: str, k: int, sizes: str) -> None:
     """Session effects of 1.7 times the standard error within a full session."""
     mean, following = coverage(effects, 2.0, k, sizes)
-    least = LEAST.get((effects, 2.0), (0.93, 0.93))
-    assert least[0] <= mean <= MOST
-    assert least[1] <= following <= MOST
+    least, most = limits(effects, 2.0, sizes)
+    assert least[0] <= mean <= most
+    assert least[1] <= following <= most
 
 
 @pytest.mark.proof
@@ -369,18 +420,24 @@ def test_the_interval_holds_the_truth_and_the_next_run(effects: str, k: int, siz
 @pytest.mark.parametrize("k", [6, 8, 12, 20])
 @pytest.mark.parametrize("scatter", [2.0, 0.5])
 @pytest.mark.parametrize("effects", ["normal", "two modes", "exponential", "a rare mode"])
-def test_the_interval_holds_in_twenty_thousand_runs(effects: str, scatter: float, k: int, sizes: str) -> None:
-    mean, following = coverage(effects, scatter, k, sizes, 20_000)
-    least = LEAST.get((effects, scatter), (0.93, 0.93))
-    assert least[0] <= mean <= MOST
-    assert least[1] <= following <= MOST
+def test_the_interval_holds_in_twenty_thousand_runs(
+    effects: str, scatter: float, k: int, sizes: str, proven: Callable[..., None]
+) -> None:
+    runs = 20_000
+    mean, following = coverage(effects, scatter, k, sizes, runs)
+    kind = "with a mode that few beds meet: a known limit" if effects == "a rare mode" else "by law of their effects"
+    proven("coverage", f"mean over beds, {kind}", held=mean * runs, of=runs)
+    proven("coverage", f"next run's mean, beds {kind}", held=following * runs, of=runs)
+    least, most = limits(effects, scatter, sizes)
+    assert least[0] <= mean <= most
+    assert least[1] <= following <= most
 
 
 @pytest.mark.parametrize("k", [6, 20])
 def test_a_mode_that_few_runs_meet_is_missed_by_few_sessions(k: int) -> None:
     """What no interval can know is written down: its figures are in the docstring of `across_sessions`."""
     mean, _ = coverage("a rare mode", 0.5, k, "equal")
-    assert mean == pytest.approx({6: 0.74, 20: 0.925}[k], abs=0.015)
+    assert mean == pytest.approx({6: 0.75, 20: 0.983}[k], abs=0.015)
 
 
 @pytest.mark.parametrize(("sizes", "most"), [("equal", 0.97), ("lost and short", 0.997)])

@@ -5,7 +5,6 @@ Spark is half a gigabyte, which `make setup` installs for `make proof` alone; th
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -28,6 +27,7 @@ from sojourn.instruments import slices, spark
 from sojourn.records.reader import read_table
 from sojourn.records.taps import write_dataset
 from tests.unit.made_up_taps import Box, write_taps
+from tests.unit.printed_json import printed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,7 +53,7 @@ def matched(taps: list[str], folder: Path, *options: str) -> dict[str, Any]:
     argv = [SOJOURN, "match", *taps, "--window", WINDOW, "-o", str(folder), "--json", *options]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=1_500)
     assert done.returncode == 0, done.stderr
-    told: dict[str, Any] = json.loads(done.stdout)
+    told: dict[str, Any] = printed("match-spark" if "spark" in options else "match", done.stdout)
     return told
 
 

@@ -107,13 +107,14 @@ def student_reach(pairs: Any) -> Any:
 @pytest.mark.parametrize(
     "name", mostly_proof(NOISES, "independent Gaussian", "heavy tails, Student 2", "drift, modes and tails at once")
 )
-def test_the_pair_interval_covers_under(name: str) -> None:
+def test_the_pair_interval_covers_under(name: str, proven: Callable[..., None]) -> None:
     pairs = pair_differences(NOISES[name], ROUNDS, np.random.default_rng(SEED))
     found = hodges_lehmann_rows(pairs)
     coverage = float(np.mean((found[:, 1] <= TRUTH) & (found[:, 2] >= TRUTH)))
     _, exact = critical_rank(ROUNDS, 0.95)
     width = float(np.median(found[:, 2] - found[:, 1]) / np.median(2 * student_reach(pairs)))
     print(f"seed {SEED}: {name}: covered {coverage:.1%} (exact level {exact:.1%}), width over Student's {width:.3f}")
+    proven("coverage", "mean of pairs, 12 rounds, by kind of noise", held=coverage * REPETITIONS, of=REPETITIONS)
     assert 0.93 <= coverage <= 0.97
 
 
@@ -128,7 +129,7 @@ WOLVES = ["independent Gaussian", "heavy tails, Student 2", "random walk", "run-
 
 
 @pytest.mark.parametrize("name", mostly_proof(WOLVES, "random walk"))
-def test_the_a_a_control_cries_wolf_no_more_than_once_in_a_thousand(name: str) -> None:
+def test_the_a_a_control_cries_wolf_no_more_than_once_in_a_thousand(name: str, proven: Callable[..., None]) -> None:
     """Three cells of twelve rounds pooled, at 99.9 %; the truth of a direct link against itself is zero."""
     rng = np.random.default_rng(SEED)
     alarms = 0
@@ -137,6 +138,7 @@ def test_the_a_a_control_cries_wolf_no_more_than_once_in_a_thousand(name: str) -
         found = hodges_lehmann_rows(pairs, 0.999)
         alarms += int(np.sum((found[:, 1] > 0) | (found[:, 2] < 0)))
     print(f"seed {SEED}: {name}: {alarms} alarms in {2 * REPETITIONS}")
+    proven("alarms", "A/A control at 99.9 %, by kind of noise", alarms=alarms, of=2 * REPETITIONS)
     assert alarms <= 11  # 4 expected; 12 or more come by chance once in a thousand
 
 
@@ -162,18 +164,22 @@ def test_the_interval_is_narrower_than_students_under_heavy_tails(name: str) -> 
 
 
 @pytest.mark.proof
-def test_a_device_of_infinite_variance_is_where_the_mean_is_lost() -> None:
+def test_a_device_of_infinite_variance_is_where_the_mean_is_lost(proven: Callable[..., None]) -> None:
     """Pareto tails of shape 2 in the device: pairs are skewed, and more of them make it worse. Known, and said."""
     noise = Noise(host=queue, device=lambda rng, n: 500 * rng.pareto(2, n) - 500)
     found = hodges_lehmann_rows(pair_differences(noise, 38, np.random.default_rng(SEED)))
     coverage = float(np.mean((found[:, 1] <= TRUTH) & (found[:, 2] >= TRUTH)))
+    proven(
+        "coverage", "mean of pairs, a device of infinite variance: a known limit", held=coverage * REPETITIONS,
+        of=REPETITIONS,
+    )  # fmt: skip
     assert 0.75 < coverage < 0.93
 
 
 @pytest.mark.parametrize(
     "shape", mostly_proof(["Gaussian", "Student 2", "slopes that differ between rounds"], "Student 2")
 )
-def test_slope_and_intercept_cover(shape: str) -> None:
+def test_slope_and_intercept_cover(shape: str, proven: Callable[..., None]) -> None:
     rng = np.random.default_rng(SEED)
     sizes = np.array([64.0, 274, 530, 1042, 1518])
     slope, intercept, hits = 0.4, 1300.0, np.zeros(2)
@@ -185,13 +191,17 @@ def test_slope_and_intercept_cover(shape: str) -> None:
         hits += [not line.slope.excludes(slope), not line.intercept.excludes(intercept)]
     coverage = hits / repetitions
     print(f"seed {SEED}: {shape}: slope {coverage[0]:.1%}, intercept {coverage[1]:.1%}")
+    for name, number in zip(("slope", "intercept"), hits, strict=True):
+        proven("coverage", f"{name} over frame size", held=number, of=repetitions)
     assert (coverage >= 0.93).all()
     assert (coverage <= 0.975).all()  # the exact level for twelve rounds is 95.75 %
 
 
 @pytest.mark.parametrize("block_sd", mostly_proof([0.0, 150.0], 150.0))
 @pytest.mark.parametrize("statistic", mostly_proof(["p50", "p90", "p99", "mean", "sd"], "p90", "mean"))
-def test_figures_of_a_path_cover_though_blocks_share_their_luck(statistic: str, block_sd: float) -> None:
+def test_figures_of_a_path_cover_though_blocks_share_their_luck(
+    statistic: str, block_sd: float, proven: Callable[..., None]
+) -> None:
     rng = np.random.default_rng(SEED)
     rounds, per_block, repetitions = 16, 40, 1000
 
@@ -213,6 +223,7 @@ def test_figures_of_a_path_cover_though_blocks_share_their_luck(statistic: str, 
         hits += not found.excludes(float(truth))
     coverage = hits / repetitions
     print(f"seed {SEED}: {statistic}, block sd {block_sd}: {coverage:.1%}")
+    proven("coverage", "quantiles, mean and deviation of a path", held=hits, of=repetitions)
     assert 0.925 <= coverage <= 0.975
 
 

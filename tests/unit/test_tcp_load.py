@@ -58,6 +58,8 @@ class Truth:
     again: float = 0.01
     unanswered: float = 0.0
     late_ns: float = 10_000.0
+    stood_ns: float = 20_000.0
+    """For how long the emulator stood still, at most."""
     beds_differ_ms: float = 1.0
     missing: int = 0
     vanished: int = 0
@@ -155,7 +157,8 @@ def made_up_trial(
     ]
     factors = asdict(trial.factors)
     pipes = [
-        {"name": name, "accuracy": {"p99_ns": truth.late_ns}, "arrived": 1000, "duplicated": 0, "sent": 945,
+        {"name": name, "accuracy": {"p99_ns": truth.late_ns, "max_ns": truth.stood_ns},
+         "arrived": 1000, "duplicated": 0, "sent": 945,
          "marked": 10, "held": 0, "lost": {"before": 5, "full": dropped, "managed": 50 - dropped - truth.vanished},
          "queueing_delay": {"count": 945, "mean_ns": ms * MS, "p99_ns": 2 * ms * MS}}
         for name, ms, dropped in (("forward", 12, 30), ("backward", 3, 10))
@@ -250,7 +253,8 @@ def test_what_a_run_was_made_of_is_within_the_intervals(tmp_path: Path, seed: in
     assert "goodput 47.0 Mbit/s down, 47.0 Mbit/s up" in verdict["sentence"]
     budget = json.loads((tmp_path / "run/analysis/budgets.json").read_text())[0]
     head = rows["latency_under_load", "mean", "down and up"]
-    assert budget["expanded"] == pytest.approx((head["ci_high"] - head["ci_low"]) / 2, rel=0.01)
+    reach = max(head["ci_high"] - head["estimate"], head["estimate"] - head["ci_low"])
+    assert budget["expanded"] == pytest.approx(reach, rel=0.01)
 
 
 @pytest.mark.parametrize(("low", "said"), [(-1.0, "does not take significantly longer: 3"), (1.0, "takes 3")])
@@ -318,6 +322,13 @@ def test_what_is_wrong_is_found(name: str, tmp_path: Path) -> None:
     _, findings, _ = judged(made_up(tmp_path / "run", truth, sessions=3, sets=[*FEW, "load.rounds=12"]))
     assert set(findings) == {name}
     assert said in findings[name]["sentence"]
+
+
+def test_an_emulator_that_stood_still_and_then_sent_what_it_held_is_late_and_not_impossible(tmp_path: Path) -> None:
+    truth = Truth(goodput_bps=(52e6,), stood_ns=400.0 * MS)
+    _, findings, _ = judged(made_up(tmp_path / "run", truth, sessions=3, sets=[*FEW, "load.rounds=12"]))
+    assert set(findings) == {"tester_limited"}
+    assert "stood still and then sent what it held: a trial used 109 %" in findings["tester_limited"]["sentence"]
 
 
 def test_two_beds_give_a_figure_without_an_interval(tmp_path: Path) -> None:

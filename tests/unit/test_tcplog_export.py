@@ -9,6 +9,7 @@ import io
 import json
 import os
 import re
+import tracemalloc
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -21,6 +22,7 @@ from sojourn.cli import main
 from sojourn.errors import RequestError
 from sojourn.export import Chosen, Request, TcpLog, Told, convert
 from sojourn.records import TABLES
+from sojourn.report.tcplog.log import Log as Drawn
 from tests.unit.made_up_tcp import START, TAI_MINUS_UTC_S, Log, MadeFlow, Truth, write_table
 from tests.unit.printed_json import printed
 
@@ -361,6 +363,25 @@ def test_a_damaged_header_is_told(tmp_path: Path) -> None:
     (tmp_path / "t" / "header.json").write_text('{"tcplog": 1')
     with pytest.raises(RequestError, match="damaged"):
         exported(tmp_path / "t", "csv", tmp_path)
+
+
+@pytest.mark.parametrize("name", ["header.json", "footer.json"])
+@pytest.mark.parametrize(
+    ("octets", "why"), [(b"[" + b"[]," * 700_000 + b"0]", "262,144 values"), (b'"' + b" " * (64 << 20), "64 MiB")]
+)
+def test_a_header_and_a_footer_that_would_take_much_memory_are_refused(
+    octets: bytes, why: str, name: str, tmp_path: Path
+) -> None:
+    """2 MiB of empty lists became 199 MiB."""
+    Log((MadeFlow(rounds=3),)).write(tmp_path / "t")
+    (tmp_path / "t" / name).write_bytes(octets)
+    for read in (TcpLog.open, Drawn.read):
+        tracemalloc.start()
+        with pytest.raises(RequestError, match=f"{name} is damaged: it has more than {why}"):
+            read(tmp_path / "t")
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert most < 140 << 20
 
 
 @pytest.mark.parametrize("keep", [0.5, 0.999])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import TYPE_CHECKING
 
@@ -15,6 +14,7 @@ from sojourn.export import TcpLog
 from sojourn.export.summary import summarised
 from sojourn.export.summary_pairs import BY_ENDS, BY_ORDER, compared, paired
 from tests.unit.made_up_tcp import Log, MadeFlow
+from tests.unit.printed_json import printed_lines
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -55,7 +55,7 @@ def test_two_logs_are_an_object_a_pair(
     for name in "ab":
         Log().write(tmp_path / name)
     assert sojourn(monkeypatch, tmp_path / "a", tmp_path / "b", "--json") == 0
-    (pair,) = map(json.loads, capsys.readouterr().out.splitlines())
+    (pair,) = printed_lines("tcplog-summary-pairs", capsys.readouterr().out)
     assert (pair["paired_by"], pair["difference_samples"], pair["ratio_samples"]) == (BY_ENDS, 0, 1)
 
 

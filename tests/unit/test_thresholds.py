@@ -69,7 +69,6 @@ NO_DECISIONS = {
         methods.tcp_truth.analyse.oracle: NO_RTT_MIN
     """,
     "units": """
-        analysis.suites.searches: SECONDS
         conduct.emulators: NANOS
         conduct.pipes: NANOS
         methods.emulator.verifying: NANOS
@@ -138,6 +137,7 @@ NO_DECISIONS = {
         statistics.sessions: MOST_STEPS ROUNDING TOLERANCE
         statistics.signed_rank: WALSH_UP_TO
         statistics.steps: BINS NEIGHBOURS
+        statistics.stopping: MOST
         statistics.ticks: MOST_PACKETS MOST_STEPS
         statistics.trend: SLOPES_UP_TO
     """,
@@ -157,6 +157,7 @@ NO_DECISIONS = {
         conduct.tester: ANNOUNCED_FRAMES ANNOUNCED_PPS LOAD_LEAD_SECONDS LOAD_PATIENCE_SECONDS LOAD_POLL_SECONDS
         conduct.tester: LOOK_SECONDS SIMULATED_FLOOD_PPS
         conduct.throughput: CLEAN_NS FLOODS FLOOD_NS
+        conduct.until: PATIENCE_S
         methods.departures.measure: SLOWEST STRAY_NS TICK_SECONDS
         methods.short_flows.measure: PATIENCE_SECONDS
         methods.tcp_cost.measure: CALIBRATION_SECONDS LONGEST_SECONDS TRIAL_TURNS

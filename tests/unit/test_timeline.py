@@ -15,6 +15,7 @@ from tests.unit.chrome_trace import checked
 from tests.unit.in_process import sojourn
 from tests.unit.made_up_path import MSS, SOON_NS, MadePath
 from tests.unit.made_up_tcp import START
+from tests.unit.printed_json import printed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -112,6 +113,13 @@ def test_without_an_emulator_the_way_is_one_stage(made: MadePath, tmp_path: Path
     assert {one["name"] for one in events if one["ph"] == "b"} == {"segment", "to the receiver", "acknowledgement"}
     assert f"{SENT} were not; 200 to a sample of the receiver, {len(LOST)} not" in done.stderr
     assert f"an emulator lost 0; {len(LOST)} are not explained" in done.stderr
+
+
+def test_what_was_written_is_told_as_json(made: MadePath, tmp_path: Path) -> None:
+    words = ("timeline", str(tmp_path / "t"), "--to", "csv", "--json")
+    assert printed("timeline", sojourn(*words).stdout)["records"] == SENT
+    refused = sojourn(*words, "-o", "-")
+    assert (refused.returncode, refused.stdout) == (2, ""), "a table and JSON do not mix"
 
 
 def test_a_span_of_time_has_what_was_sent_in_it(made: MadePath, tmp_path: Path) -> None:

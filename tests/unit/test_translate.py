@@ -188,3 +188,24 @@ def test_every_command_of_the_page_has_the_options_that_it_says() -> None:
         assert {word for word in asked if word.startswith("--")} <= known[command], words
         if asked[1] == "run":
             assert asked[2] in {name for name, _ in studies()} | {"STUDY"}, words
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (f"{ADD} tbf rate 1mbit burst {'9' * 400}", "expected a size"),
+        ("tc qdisc add\nipfw pipe 1 config\n" * 100, "not both"),
+        (f"{ADD} pfifo limit; " * 40, "nothing waits"),
+    ],
+)
+def test_what_cannot_be_translated_is_refused_in_one_short_sentence(text: str, said: str) -> None:
+    with pytest.raises(RequestError) as refused:
+        translated(text)
+    assert said in str(refused.value).replace("without a rate ", "")
+    assert "\n" not in str(refused.value)
+    assert len(str(refused.value)) < 500
+
+
+def test_a_queue_without_its_length_is_left_out() -> None:
+    found = translated(f"{ADD} handle 1: tbf rate 1mbit burst 1600\n{BELOW} pfifo limit")
+    assert [one["words"] for one in found.without] == ["pfifo limit"]

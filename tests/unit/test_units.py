@@ -40,6 +40,16 @@ def test_a_unit_is_hardly_exposed(unit: Path) -> None:
     assert said.returncode == 0, [*said.stdout.splitlines()[-1:], said.stderr]
 
 
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
+def test_a_unit_that_grows_ends_itself_and_not_the_machine(unit: Path) -> None:
+    lines = unit.read_text().splitlines()
+    limits = {name: value for name, _, value in (line.partition("=") for line in lines)}
+    assert limits["MemoryMax"] in {"256M", "1G"}
+    assert int(limits["TasksMax"]) <= 16
+    assert int(limits["LimitNOFILE"]) <= 256
+    assert lines[lines.index(f"MemoryMax={limits['MemoryMax']}") - 1].startswith("# "), "why so much"
+
+
 def test_a_unit_without_protection_would_be_found(tmp_path: Path) -> None:
     bare = tmp_path / "bare.service"
     bare.write_text("[Service]\nExecStart=/bin/true\n")

@@ -110,7 +110,7 @@ def test_a_simulated_run_says_that_the_cores_carry_it(tmp_path: Path) -> None:
     assert rows["variance_share", "cores"]["ci_low"] > 0
     assert rows["variance_share", "layout"]["ci_low"] == 0
     assert "cores carries" in verdict.sentence
-    assert "not told apart from nothing: layout" in verdict.sentence
+    assert "no significant share: layout" in verdict.sentence
     page = write_report(folder.path, vector=True)
     assert "What carries the variance of beds" in page.read_text()
     with folder.log.open("a") as log:

@@ -231,7 +231,7 @@ def test_what_no_trial_could_tell_is_refused_in_a_sentence(pipe: dict[str, Any],
 def test_a_link_that_no_sender_keeps_busy_is_not_asked_to_be() -> None:
     config = {"pipes": [{"name": "forward", "link": {"rate_bps": 100_000_000_000}}]}
     text, reasons = verify_plan(Verification(config, "rate 100Gbit/s", None, seed=1, quick=True, limits={}))
-    assert any("the rate itself is not told" in reason for reason in reasons)
+    assert any("the rate itself is not judged" in reason for reason in reasons)
     assert text.count("pps") == 1
 
 

@@ -32,6 +32,7 @@ from sojourn.watch.place import remember, remembered
 from sojourn.watch.runs import MOST_FOLLOWED, Runs
 from sojourn.watch.server import listen, serve
 from tests.unit.in_process import sojourn
+from tests.unit.printed_json import printed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -353,7 +354,8 @@ def served(folder: Path, home: Path, *options: str) -> Iterator[tuple[str, subpr
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=own) as process:
         assert process.stdout is not None
         try:
-            address = process.stdout.readline().strip()
+            line = process.stdout.readline().strip()
+            address = printed("watch", line)["address"] if "--json" in options else line
             assert re.fullmatch(r"http://127\.0\.0\.1:\d+/[\w-]{32}/", address), process.communicate()
             yield address, process
         finally:
@@ -365,7 +367,7 @@ def served(folder: Path, home: Path, *options: str) -> Iterator[tuple[str, subpr
 
 
 def first_event(address: str) -> dict[str, Any]:
-    """What a page is told first."""
+    """What a page gets first."""
     with urllib.request.urlopen(f"{address}events", timeout=30) as events:
         while not (words := events.readline().decode()).startswith("data: "):
             assert words
@@ -464,7 +466,7 @@ def test_a_server_has_given_up_its_rights_and_ends_well(run: Path, tmp_path: Pat
 def test_a_server_that_is_started_again_has_its_port_and_a_token_that_nobody_has_heard(
     run: Path, tmp_path: Path
 ) -> None:
-    with served(run.parent, tmp_path, "--no-looks") as (before, _):
+    with served(run.parent, tmp_path, "--no-looks", "--json") as (before, _):
         assert opened(before) == 200
     with served(run.parent, tmp_path, "--no-looks") as (address, _):
         port, token = address.rstrip("/").rpartition("/")[::2]

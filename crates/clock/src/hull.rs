@@ -6,7 +6,7 @@
 /// A point: a time, and a limit on the offset at that time.
 pub(crate) type Point = (f64, f64);
 
-/// How often an interval of slopes is halved: far beyond what a double can tell apart.
+/// How often an interval of slopes is halved: far beyond the resolution of a double.
 const HALVINGS: usize = 60;
 
 /// The lower convex hull of points, from left to right.

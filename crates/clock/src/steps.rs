@@ -9,7 +9,7 @@ use crate::{Exchange, Limits};
 /// How many exchanges at either side of a cut are compared.
 const WIDTH: usize = 12;
 
-/// Small steps are told from chance where both limits move by so many times their usual moves.
+/// Small steps are distinguished from chance where both limits move by so many times their usual moves.
 const BEYOND_CHANCE: f64 = 10.0;
 
 /// What stamps may be rounded by.
@@ -150,7 +150,7 @@ fn small(exchanges: &[Exchange], (from, to): (usize, usize), limits: Limits, cut
     small(exchanges, (cut.1, to), limits, cuts);
 }
 
-/// Tells a step from a short disturbance: what moved has moved for much longer, too.
+/// Distinguishes a step from a short disturbance: what moved has moved for much longer, too.
 fn lasts(stretch: &[Exchange], index: usize, by: f64, usual: f64) -> bool {
     let width = (4 * WIDTH).min(index).min(stretch.len() - index);
     let trend = usual * width as f64 / WIDTH as f64;

@@ -163,9 +163,9 @@ fn delay(pipe: &Pipe, words: &mut Vec<String>) -> Refused {
     reorder(pipe, words)
 }
 
-/// A time as tc is told it: Debian 12's knows no unit below µs, and makes nothing of a part of one.
+/// A time as tc takes it: Debian 12's knows no unit below µs, and takes a part of one for none.
 fn microseconds(time: Nanos) -> Result<String, String> {
-    refuse(time.0 % 1_000 != 0, "is told of times in whole µs; give such")?;
+    refuse(time.0 % 1_000 != 0, "takes times in whole µs; give such")?;
     Ok(format!("{}us", time.0 / 1_000))
 }
 
@@ -321,9 +321,9 @@ mod tests {
         assert_eq!(queue[0][7..9], ["limit", "51"], "one more is on the link");
     }
 
-    /// What is told is understood by our own reader of tc's lines as what was asked.
+    /// Our own reader of tc's lines reads the printed commands as the configuration that they were made of.
     #[test]
-    fn what_netem_is_told_is_what_was_asked() {
+    fn what_netem_gets_is_what_was_asked() {
         for words in [
             "delay 20ms 2ms distribution normal order free loss 1%",
             "loss gemodel 1% 10%",
@@ -349,8 +349,8 @@ mod tests {
                 "jitter 2ms distribution exponential order free",
                 "only knows the distributions uniform, normal, pareto and paretonormal",
             ),
-            ("delay 1.5us", "is told of times in whole µs"),
-            ("delay 20ms 2001ns order free", "is told of times in whole µs"),
+            ("delay 1.5us", "takes times in whole µs"),
+            ("delay 20ms 2001ns order free", "takes times in whole µs"),
             ("delay 20ms rate 10M queue 50", "has one limit for queue and delay line together"),
             ("rate 10M", "counts its queue in packets and does not size it"),
             ("rate 10M queue 30KB", "counts its queue in packets; give it in packets"),

@@ -1,7 +1,7 @@
 //! The link: how long each packet takes on it, in whole numbers, with what is left over carried on.
 //!
 //! A packet leaves at max(when it came, when the one before left) + bits / rate, exactly, cut down to a whole nanosecond
-//! only where it is told. Nothing here knows of queues: it is asked when what is put on it now will be through.
+//! only where it is returned. Nothing here knows of queues: it is asked when what is put on it now will be through.
 
 mod opportunities;
 mod rates;
@@ -44,7 +44,7 @@ pub(crate) struct Ride {
     pub done: Time,
     /// Whether it is lost then.
     pub is_lost: bool,
-    /// Whether it has been told what follows the link.
+    /// Whether what follows the link knows its departure.
     pub is_told: bool,
     /// When it was put on it, or went on under other parameters.
     pub since: Time,

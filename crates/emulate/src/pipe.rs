@@ -19,7 +19,7 @@ use crate::link::{Link, Ride};
 use crate::queue::{Discipline, Waiting};
 use crate::random::Origin;
 
-/// How long before it is through a packet's departure may be told: so whoever sends can be ready at the moment. What changes
+/// How long before it is through a packet's departure may be announced: so whoever sends can be ready at the moment. What changes
 /// after that no longer touches it.
 const AHEAD: Nanos = Nanos::millis(1);
 

@@ -73,7 +73,7 @@ pub fn replay(
     Ok(replay.finish(logged))
 }
 
-/// How much a replay may hold: who had no memory is told, so it is twice what its emulator had, and never more than all the frames of
+/// How much a replay may hold: the log names the packets without memory, so it is twice what its emulator had, and never more than all the frames of
 /// the log would take. A log of which that is not enough was not written by an emulator.
 fn memory(config: &Config, logged: &[Disposition]) -> u64 {
     // A slot is up to twice its frame; what is kept of a packet beside it is less than a page.

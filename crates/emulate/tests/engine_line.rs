@@ -62,7 +62,7 @@ fn who_overtakes_behind_a_link_is_known_of_in_time() {
         while engine.next() < Time::NEVER {
             now = now.max(engine.next());
             while let Some(departure) = engine.due(now) {
-                assert_eq!(departure.intended, now, "packet {} is told of too late, by {by:?}", departure.number);
+                assert_eq!(departure.intended, now, "packet {} is announced too late, by {by:?}", departure.number);
                 engine.departed(departure, now);
                 left += 1;
             }
@@ -113,7 +113,7 @@ fn a_change_while_the_link_is_busy_holds_for_what_is_on_it() {
         }
     }
     assert_eq!(left, [4_600_000, 5_600_000, 6_600_000]);
-    // Told already: it is through in less than a millisecond, and leaves as it was told.
+    // Announced already: it is through in less than a millisecond, and leaves as announced.
     let start = at(20_000_000);
     (0..2).for_each(|_| drive::keep(&mut engine, &[0; 1_250], start));
     engine.set("p", &rated(1_000_000), start + Nanos::micros(500)).expect("holds");

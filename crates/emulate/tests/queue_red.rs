@@ -98,7 +98,7 @@ fn gaps(red: Red, slots: u32, bytes: u32, packets: u32) -> Vec<u64> {
     gaps
 }
 
-/// A queue with so many packets in it, that RED has only now been told of.
+/// A queue with so many packets in it, of which RED has only now been notified.
 fn filled(red: Red, slots: u32, bytes: u32) -> Discipline {
     let origin = Origin { seed: u64::from(slots), pipe: "red", flow: 0 };
     let mut discipline = Discipline::new(&Queue::default(), Limit::default(), None, origin);

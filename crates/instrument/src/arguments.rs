@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 use sojourn_time::Wait;
 use sojourn_wire::Peers;
 
@@ -215,13 +215,32 @@ pub fn sentence(error: &clap::Error) -> String {
         ContextValue::Strings(several) => several.last().cloned(),
         _ => None,
     });
-    words.join(" ") + &meant.map_or(String::new(), |meant| format!("; did you mean {meant}?"))
+    let hint = match meant {
+        Some(meant) => format!("; did you mean {meant}?"),
+        None if error.kind() == clap::error::ErrorKind::InvalidSubcommand => known(error),
+        None => String::new(),
+    };
+    words.join(" ") + &hint
+}
+
+/// Returns the commands that stand where a wrong one was given, after "; write".
+fn known(error: &clap::Error) -> String {
+    use clap::error::{ContextKind, ContextValue};
+    let Some(ContextValue::StyledStr(usage)) = error.get(ContextKind::Usage) else { return String::new() };
+    let (mut place, mut command) = (String::new(), Arguments::command());
+    for word in usage.to_string().split_whitespace() {
+        if let Some(inner) = command.find_subcommand(word).cloned() {
+            place += &format!("{word} ");
+            command = inner;
+        }
+    }
+    let names: Vec<_> =
+        command.get_subcommands().filter(|one| !one.is_hide_set()).map(clap::Command::get_name).collect();
+    format!("; write {place}{}", names.join("|"))
 }
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]
@@ -258,6 +277,11 @@ mod tests {
         assert_eq!(meant("x probe icmp 10.0.0.2 --intervall 1ms").as_deref(), Some("--interval?"));
         assert_eq!(meant("x probe icmp 10.0.0.2 --schedule poison").as_deref(), Some("poisson?"));
         assert_eq!(meant("x strem send").as_deref(), Some("stream?"));
+        assert_eq!(
+            told("x probe 127.0.0.1"),
+            "unrecognized subcommand '127.0.0.1'; write probe icmp|udp|raw|sim|respond|blocks"
+        );
+        assert!(told("x everything").ends_with("|tcp|tcplog|schema|doctor"), "{}", told("x everything"));
         for line in ["x probe icmp 10.0.0.2 -i -5ms", "x probe icmp 10.0.0.2 --timeout -.5s", "x stream recv --for -1s"]
         {
             assert!(told(line).contains("no value here may be negative"), "{line}: {}", told(line));

@@ -4,8 +4,11 @@
 //! `tests/fuzz` calls them; the program itself reads with the same functions, each at its place.
 
 use sojourn_probe::Request;
+use sojourn_stream::Schedule;
 
+use crate::failure::WrongRequest;
 use crate::stream::request::Asked;
+use crate::stream::shape::offsets_of;
 use crate::{emulate, failure, secret, serve, tcplog};
 
 /// A block of probes, as `probe blocks` is asked for it.
@@ -42,7 +45,27 @@ pub fn key(bytes: &[u8]) -> bool {
     secret::key_from(bytes).is_ok()
 }
 
-/// Whoever asked is told why not, in a sentence.
+/// The bytes of a file of departures, as `stream send --schedule replay:FILE` has it.
+pub fn departures(bytes: &[u8]) -> bool {
+    /// An Ethernet frame of the least length.
+    const FRAME_BYTES: usize = 64;
+    let schedule = offsets_of(bytes).map(Schedule::replay).map_err(WrongRequest);
+    makes_sense(schedule.map_err(Into::into).and_then(|schedule| {
+        schedule.check(FRAME_BYTES, None).map_err(|error| WrongRequest(error.to_string()))?;
+        assert!(schedule.mean_pps() >= 0.0 && schedule.departures().is_sorted());
+        Ok(())
+    }))
+}
+
+/// The bytes of a header of a log of TCP's state, or of a footer: both are told as those of a log that has ended.
+pub fn ends_of_log(bytes: &[u8]) -> bool {
+    makes_sense(tcplog::folder::value_of(bytes).map_err(WrongRequest).map_err(Into::into).map(|told| {
+        assert!(!tcplog::client::shown(&told).is_empty());
+        tcplog::recover::began(&told, 0);
+    }))
+}
+
+/// The refusal says why not, in a sentence.
 fn makes_sense(read: anyhow::Result<()>) -> bool {
     let Err(error) = read else { return true };
     assert!(!failure::sentence(&error).is_empty() && failure::status(&error) > 0);

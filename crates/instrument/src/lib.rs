@@ -1,6 +1,7 @@
 //! What the binary does: arguments, rights, signals; picks the backend once. What it measures with is in `sojourn-probe`.
 
 mod arguments;
+mod bounded;
 mod caller;
 mod capture;
 mod clock;
@@ -15,6 +16,7 @@ mod numbers;
 mod place;
 mod probe;
 mod respond;
+mod rotation;
 mod secret;
 mod serve;
 mod stamp;

@@ -35,12 +35,13 @@ pub fn loss_interval(lost: u64, runs: u64, sent: u64) -> Option<(f64, f64)> {
     Some(((middle - half).max(0.0), (middle + half).min(1.0)))
 }
 
-/// "3 lost (0.30 %, 95 % CI 0.10–0.88 %)".
+/// "3 lost (0.30 %, 95 % CI 0.10–0.88 %)", with as many decimals as show how wide the interval is.
 pub fn loss(lost: u64, runs: u64, sent: u64) -> String {
     let percent = lost as f64 * 100.0 / sent.max(1) as f64;
-    let interval = loss_interval(lost, runs, sent)
-        .map_or(String::new(), |(low, high)| format!(", 95 % CI {:.2}–{:.2} %", low * 100.0, high * 100.0));
-    format!("{lost} lost ({percent:.2} %{interval})")
+    let Some((low, high)) = loss_interval(lost, runs, sent) else { return format!("{lost} lost ({percent:.2} %)") };
+    let [low, high] = [low, high].map(|share| share * 100.0);
+    let digits = (1.0 - (high - low).log10().floor()).clamp(2.0, 9.0) as usize;
+    format!("{lost} lost ({percent:.digits$} %, 95 % CI {low:.digits$}–{high:.digits$} %)")
 }
 
 /// A time with three digits and the unit that suits it.
@@ -60,6 +61,13 @@ pub fn span(ns: i64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_interval_of_a_loss_has_a_width_whatever_was_sent() {
+        assert_eq!(loss(0, 0, 100), "0 lost (0.00 %, 95 % CI 0.00–3.70 %)");
+        assert_eq!(loss(0, 0, 276_930), "0 lost (0.0000 %, 95 % CI 0.0000–0.0014 %)");
+        assert_eq!(loss(0, 0, 0), "0 lost (0.00 %)");
+    }
 
     #[test]
     fn the_interval_of_loss_is_wilsons_where_losses_are_single() {

@@ -1,4 +1,4 @@
-//! `probe respond`: answers probes of others until it is told to end.
+//! `probe respond`: answers probes of others until it is asked to end.
 
 use std::cell::RefCell;
 use std::io;

@@ -70,7 +70,7 @@ pub fn key_for(option: &str, path: &Path) -> anyhow::Result<Key> {
         let problem = format!("others than its owner may use it (mode {:04o}); run: chmod 600 {shown}", mode & 0o7777);
         return Err(wrong(problem).into());
     }
-    // Whoever called root by sudo is told what root reads of it anyway.
+    // The error says what root reads of it anyway, also to whoever called root by sudo.
     let caller = Identity::caller().map(|caller| caller.uid);
     if owner != ours && owner != 0 && Some(owner) != caller {
         return Err(wrong(format!("it belongs to user {owner}, who can change it; run: chown {ours} {shown}")).into());

@@ -60,6 +60,21 @@ fn a_program_that_is_replaced_ends_it_with_status_4() {
 }
 
 #[test]
+fn a_program_of_traffic_control_that_is_detached_or_replaced_ends_it_with_status_4() {
+    within_permitted("a_program_of_traffic_control_that_is_detached_or_replaced_ends_it_with_status_4", || {
+        hosts();
+        for (does, becomes) in [(links::detach as fn(u32, &str, u64), "detached"), (links::replace, "replaced")] {
+            let emulator = Emulator::start(&["left", "right", "--redirect"]);
+            pings(5);
+            does(emulator.process.id(), "tcx-in", index("right"));
+            let (status, _, errors) = emulator.ends_soon();
+            let told = format!("right: its program of traffic control was {becomes}");
+            assert!(status == 4 && errors.contains(&told), "{status} {errors}");
+        }
+    });
+}
+
+#[test]
 fn a_namespace_that_is_deleted_or_takes_a_port_ends_it_with_status_4() {
     within_permitted("a_namespace_that_is_deleted_or_takes_a_port_ends_it_with_status_4", || {
         for engine in ["xdp", "packet"] {
@@ -483,7 +498,7 @@ impl Emulator {
 
     /// Ends it as Ctrl-C does: its status, what it says at its end, and what else it said.
     fn end(self) -> (i32, Value, String) {
-        kill_process(Pid::from_child(&self.process), Signal::INT).expect("is told to end");
+        kill_process(Pid::from_child(&self.process), Signal::INT).expect("can be signalled");
         self.ended()
     }
 

@@ -291,7 +291,7 @@ fn path_of(act: &Act) -> &str {
     }
 }
 
-/// Reads a trace. A call that another thread interrupts is told in two lines: what it changes counts from the first, and what it
+/// Reads a trace. A call that another thread interrupts is written in two lines: what it changes counts from the first, and what it
 /// makes certain from the second.
 fn text_acts(text: &str) -> Vec<Act> {
     let mut pending: HashMap<&str, &str> = HashMap::new();

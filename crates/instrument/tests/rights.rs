@@ -92,6 +92,8 @@ fn each_command_holds_what_the_table_says_and_no_more() {
             assert_eq!(answer["event"], "receiving", "{answer}");
             serve.holds_no_more();
             start(&format!("capture left right --out {}", records("by-hand")), &table::CAPTURE).holds_no_more();
+            let words = format!("match left right --live --output {}", records("live"));
+            start(&words, &table::MATCH_LIVE).holds_no_more();
             let mut taps = start("capture serve", &table::CAPTURE_SERVE);
             taps.line();
             taps.ask(&json!({ "do": "start", "folder": records("taps"), "taps": [{ "name": "left", "interface": "left", "options": { "filter": if taps_have_filters() { "udp" } else { "" } } }] }));

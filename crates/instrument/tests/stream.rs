@@ -5,6 +5,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
+use std::net::UdpSocket;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 
@@ -237,7 +238,7 @@ fn what_cannot_be_is_a_wrong_request() {
 fn what_was_sent_to_nobody_is_not_lost_without_a_word() {
     let folder = Folder::new("finish");
     let mut serve = Serve::start(&folder);
-    let port = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let listen = json!({ "port": 3, "via": "udp", "udp_port": port, "address": "127.0.0.1" });
     let twice = json!({ "do": "receive", "block": 8, "key": KEY, "ports": [listen, listen], "flows": [1] });
     assert_eq!(serve.ask(&twice)["status"], 2);
@@ -261,4 +262,51 @@ fn each_stop_ends_what_is_sent_before_it() {
     let answer = serve.ask(&simulation(1, constant()));
     assert_eq!(serve.ask(&simulation(2, constant()))["sent"][0]["unsent"], 0, "{answer}");
     assert_eq!(serve.end(), Some(0));
+}
+
+/// Starts `stream recv` at a port and waits until it listens, or ends with a sentence, which is returned.
+fn receiver(port: u16, options: &[&str]) -> (Child, String) {
+    let mut child = Command::new(BINARY)
+        .args(["stream", "recv", "--udp", &port.to_string(), "--for", "60s", "--json"])
+        .args(options)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = String::new();
+    BufReader::new(child.stderr.as_mut().unwrap()).read_line(&mut said).unwrap();
+    (child, said)
+}
+
+#[test]
+fn a_receiver_that_is_bound_takes_what_is_sent_to_its_address_alone() {
+    let port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let (child, said) = receiver(port, &["--bind", "127.0.0.3"]);
+    assert!(said.starts_with("receiving"), "{said}");
+    // Any other address is free for others.
+    UdpSocket::bind(("127.0.0.1", port)).unwrap();
+    assert!(UdpSocket::bind(("127.0.0.3", port)).is_err());
+    let to = format!("127.0.0.3:{port}");
+    let sent = Command::new(BINARY)
+        .args(["stream", "send", "--udp", &to, "--count", "20", "--rate", "1kpps"])
+        .output()
+        .unwrap();
+    assert_eq!(sent.status.code(), Some(0), "{}", String::from_utf8_lossy(&sent.stderr));
+    let told = child.wait_with_output().unwrap();
+    let told: Value = serde_json::from_slice(&told.stdout).unwrap();
+    assert_eq!(told["flows"][0]["first"], 20, "{told}");
+}
+
+#[test]
+fn a_receiver_is_bound_to_nothing_that_cannot_be() {
+    for (options, status, word) in [
+        (["--bind", "192.0.2.1"].as_slice(), 3, "192.0.2.1"),
+        (&["--bind", "eth0"], 2, "eth0"),
+        (&["--bind", "127.0.0.1", "--ipv6"], 2, "--ipv6"),
+        (&["--bind", "127.0.0.1", "--group", "239.77.0.1"], 2, "--group"),
+    ] {
+        let (mut child, said) = receiver(7708, options);
+        assert_eq!(child.wait().unwrap().code(), Some(status), "{options:?}: {said}");
+        assert!(said.contains(word), "{options:?}: {said}");
+    }
 }

@@ -24,7 +24,9 @@ fn what_makes_no_sense_is_a_wrong_request_and_leaves_nothing_behind() {
         ("--netns nobody", "--netns nobody: No such file"),
         ("--one-in 0", "--one-in 0"),
         ("--flight 8 --flight-on rain", "--flight-on rain: expected rto, reset, loss"),
+        ("--flight 8 --flight-on rtt<20ms", "--flight-on rtt<20ms: expected a value that it becomes larger than"),
         ("--flight 0", "--flight"),
+        ("--flight 0s", "--flight"),
         ("--ring 3parsecs", "--ring"),
         ("-- no-such-command-here", "no-such-command-here: no such command"),
         ("-- /etc/passwd", "/etc/passwd: it may not be run"),
@@ -166,7 +168,7 @@ fn waits_for_failure(out: &Path, begins: &str) -> String {
 /// What is left of a log that failed while COMMAND ran to its end.
 fn expect_counted(out: &Path, output: &Output, why: &str) -> Value {
     assert_eq!(output.status.code(), Some(4), "{}", said(output));
-    assert_eq!(String::from_utf8_lossy(&output.stdout), "finished\n", "it was not told to end");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "finished\n", "it was not asked to end");
     let footer = read(&out.join("footer.json"));
     assert_eq!((&footer["why"], &footer["command_status"]), (&json!(why), &json!(0)), "{footer}");
     conserved(&footer["totals"]);
@@ -359,7 +361,7 @@ impl Drop for Folder {
     }
 }
 
-/// A log that runs until it is told to end.
+/// A log that runs until it is asked to end.
 struct Running {
     process: Child,
     out: PathBuf,

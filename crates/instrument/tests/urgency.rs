@@ -1,4 +1,4 @@
-//! How urgent the kernel is told that the programs are.
+//! Which priority the programs ask the kernel for.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};

@@ -10,7 +10,7 @@ pub(crate) trait Arrivals {
     fn matched(&mut self, number: u64) -> Arrived;
     /// Takes a packet that is not.
     fn unmatched(&mut self);
-    /// Releases the packet of the first tap with this number in the table, the oldest; returns the number that it is told by.
+    /// Releases the packet of the first tap with this number in the table, the oldest; returns the number that it is reported by.
     fn release(&mut self, number: u64) -> u64;
 }
 
@@ -19,7 +19,7 @@ pub(crate) trait Arrivals {
 pub(crate) struct Arrived {
     /// Its reordering extent; 0: it was not reordered, or that is found out elsewhere.
     pub extent: u32,
-    /// What is kept of it until it is told.
+    /// What is kept of it until it is reported.
     pub kept: u32,
 }
 

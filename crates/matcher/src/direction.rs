@@ -205,6 +205,11 @@ impl<A: Arrivals> DirectionMatcher<A> {
         self.expire(judged, sink);
     }
 
+    /// Says that the second tap is open still: what was lost so far was not so at the end.
+    pub fn goes_on(&mut self) {
+        self.counts.lost_at_end = 0;
+    }
+
     /// Judges all that is left: nothing more will come.
     pub fn end(&mut self, sink: &mut impl FnMut(Outcome)) {
         while let Some(seen) = self.waiting.pop_front() {
@@ -243,7 +248,7 @@ impl<A: Arrivals> DirectionMatcher<A> {
         }
     }
 
-    /// Notes the match and whether it was reordered; it is told when its window is over, for until then it may become ambiguous.
+    /// Notes the match and whether it was reordered; it is reported when its window is over, for until then it may become ambiguous.
     fn matched(&mut self, number: u64, seen: &Observed) {
         let arrived = self.arrivals.matched(number);
         self.counts.reordered += u64::from(arrived.extent > 0);

@@ -111,6 +111,16 @@ impl Matcher {
         if is_first { matcher.first(seen, &mut sink) } else { matcher.second(seen, &mut sink) }
     }
 
+    /// Lets time pass: all that both taps saw until then has been pushed, and they go on. What is over its window is judged although
+    /// nothing came since, and is not lost at the end.
+    pub fn advance(&mut self, to: i64, sink: &mut impl FnMut(Way, Outcome)) {
+        for (matcher, way) in [(&mut self.forward, Way::Forward), (&mut self.backward, Way::Backward)] {
+            matcher.lies_within(None, Some(to));
+            matcher.advance(to, &mut |outcome| sink(way, outcome));
+            matcher.goes_on();
+        }
+    }
+
     /// Judges all that is left: nothing more will come.
     pub fn end(&mut self, sink: &mut impl FnMut(Way, Outcome)) {
         self.forward.end(&mut |outcome| sink(Way::Forward, outcome));

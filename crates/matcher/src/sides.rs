@@ -2,7 +2,7 @@
 //!
 //! An endpoint is on one side of the box. What it sends the tap of that side sees first. Of two clocks nobody can tell which tap
 //! was first; but of two endpoints that answer each other the one's packets seem to take longer than the other's, by the sum of
-//! both delays, and that tells them apart.
+//! both delays, and that shows which is which.
 
 use std::collections::HashMap;
 

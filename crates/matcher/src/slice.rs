@@ -88,7 +88,7 @@ impl Slice {
     }
 
     /// Takes what a tap saw, as [`crate::Matcher::push`] does, and its number among all that this tap saw in this direction.
-    /// A match is told with the low half of its rank in place of its extent: see [`Self::rank`].
+    /// A match is reported with the low half of its rank in place of its extent: see [`Self::rank`].
     pub fn push(&mut self, tap: Tap, way: Way, seen: &Observed, number: u64, sink: &mut impl FnMut(Way, Outcome)) {
         let matcher = &mut self.matchers[place(way)];
         let mut sink = |outcome| sink(way, outcome);
@@ -134,7 +134,7 @@ impl Slice {
         into.append(&mut self.matchers[place(way)].arrivals().judged);
     }
 
-    /// Returns the rank of a packet that was told, by the low half of it.
+    /// Returns the rank of a packet that was reported, by the low half of it.
     pub fn rank(&mut self, way: Way, low: u32) -> u64 {
         let latest = self.matchers[place(way)].arrivals().latest;
         latest - u64::from((latest as u32).wrapping_sub(low))

@@ -44,7 +44,7 @@ struct Slot {
     head: u32,
 }
 
-/// Numbers are told apart by this many bits: a ring is never half as long.
+/// Numbers are compared by this many bits: a ring is never half as long.
 const NUMBER_BITS: u32 = (1 << 31) - 1;
 
 #[derive(Debug)]

@@ -259,7 +259,7 @@ fn both_directions_are_apart() {
 }
 
 proptest! {
-    /// Whatever comes, in whatever order of time, no packet is counted twice or not at all, and each is told once.
+    /// Whatever comes, in whatever order of time, no packet is counted twice or not at all, and each is reported once.
     #[test]
     fn counts_add_up(
         records in prop::collection::vec((any::<bool>(), any::<bool>(), 0_i64..5_000, 0_u64..12), 0..400),
@@ -325,7 +325,7 @@ proptest! {
         prop_assert_eq!(counts.unexpected, second.len() as u64 - within);
     }
 
-    /// All packets of some digests, matched without the others: each is told as among all, in every direction, with any clocks.
+    /// All packets of some digests, matched without the others: each is reported as among all, in every direction, with any clocks.
     #[test]
     fn slices_agree_with_the_whole(
         records in prop::collection::vec((any::<bool>(), prop::bool::weighted(0.8), 0_i64..60, 0_i64..40, 0_u64..30), 0..400),

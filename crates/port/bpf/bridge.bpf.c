@@ -3,7 +3,7 @@
  * may go straight to its other port.
  *
  * What stands before a frame is struct arrival, in its metadata, which the kernel copies along with it. A VLAN tag that the
- * device or a neighbour's stack keeps beside the frame is told there too; the driver knows it, so the program that asks for
+ * device or a neighbour's stack keeps beside the frame is stored there too; the driver knows it, so the program that asks for
  * it is bound to its device. Where the driver has no metadata, the frame goes without all this.
  */
 

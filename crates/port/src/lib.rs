@@ -3,7 +3,7 @@
 //! [`Port`] is the one seam between an engine's world and the outside. A backend is chosen once, by the program; the
 //! driver's loop is generic over it. What a "frame" is depends on the backend and is said by
 //! [`Capabilities::framing`]: a whole Ethernet frame without FCS (`packet`, `xdp`), an ICMP message (`icmp`), or a
-//! UDP payload (`udp`); `sim` carries whichever it is told to.
+//! UDP payload (`udp`); `sim` carries whichever it is asked to.
 //!
 //! Who may be answered is judged here too ([`guard`]), for whatever is asked. Nothing here knows what a probe is. What needs programs in the kernel (`xdp`, and the ports of a bridge) is behind the
 //! feature `bpf`, so that who has no need of them builds no libbpf.

@@ -36,7 +36,7 @@ pub struct Sim {
     arrivals: BinaryHeap<Reverse<Arrival>>,
     stamps: VecDeque<TxTimestamp>,
     sent: u32,
-    /// Tells arrivals at the same time apart, in the order in which they were put there.
+    /// Orders arrivals at the same time, in the order in which they were put there.
     order: u64,
 }
 

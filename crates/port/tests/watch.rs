@@ -11,7 +11,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 use sojourn_port::PortError;
-use sojourn_port::bridge::{self, How, Means};
+use sojourn_port::bridge::{self, How, Means, Wanted};
 use sojourn_port::kernel::Interface;
 use sojourn_time::{Clock, HostClock, Nanos};
 
@@ -85,6 +85,34 @@ fn a_program_that_is_replaced_ends_it() {
         let right = index("right");
         let told = taken_away(soon(&mut bridge, || links::replace(std::process::id(), "xdp", right)));
         assert!(told.starts_with("right: its XDP program was replaced by another one"), "{told}");
+    });
+}
+
+#[test]
+fn a_program_of_traffic_control_that_is_detached_or_replaced_ends_it() {
+    within_permitted("a_program_of_traffic_control_that_is_detached_or_replaced_ends_it", || {
+        hosts();
+        let wanted = [Wanted::Ethertypes(Vec::new()), Wanted::Ethertypes(Vec::new())];
+        let how = How { wanted, ..How::default() };
+        let itself = std::process::id();
+        // "tcx-in" of left and "tcx-out" of right are left's, the other two right's.
+        for (port, end) in [("left", "tcx-in"), ("left", "tcx-out"), ("right", "tcx-in"), ("right", "tcx-out")] {
+            let number = index(port);
+            for (does, becomes) in [
+                (links::detach as fn(u32, &str, u64), "was detached; start again"),
+                (links::replace, "was replaced by another one ("),
+            ] {
+                let (left, right, said) = bridge::open("left", "right", &how).expect("opens");
+                assert_eq!(left.engine(), "within the kernel (TC redirect)");
+                let mut bridge = Bridge::of(left, right, said);
+                udp(&mut bridge, FOUR, &[100]);
+                let told = taken_away(soon(&mut bridge, || does(itself, end, number)));
+                assert!(
+                    told.starts_with(&format!("{port}: its program of traffic control {becomes}")),
+                    "{end}: {told}"
+                );
+            }
+        }
     });
 }
 

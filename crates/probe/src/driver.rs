@@ -36,7 +36,7 @@ const SHORTEST_CLOSED: Nanos = Nanos::micros(200);
 /// When the first probe leaves, after the driver has begun.
 const LEAD: Nanos = Nanos::micros(300);
 
-/// What the driver is told of the host that it runs on.
+/// What the driver knows of the host that it runs on.
 #[derive(Clone, Debug, Default)]
 pub struct Host {
     /// How it uses its processor.

@@ -1,4 +1,4 @@
-//! What makes one block's figures doubtful, told from its records alone.
+//! What makes one block's figures doubtful, judged from its records alone.
 
 use sojourn_record::{Block, Finding, Probe};
 use sojourn_time::{Nanos, Source};

@@ -105,11 +105,11 @@ pub struct Stamp {
     #[arg(long, value_name = "FORMAT", default_value = "ntp")]
     #[serde(default)]
     pub timestamps: Timestamps,
-    /// The reflector numbers what it gets (stateful): its numbers tell loss there from loss back
+    /// The reflector numbers what it gets (stateful): its numbers distinguish loss there from loss back
     #[arg(long)]
     #[serde(default)]
     pub stateful: bool,
-    /// Both ends have one clock: then delays of each direction are told, as they are where both say that they are synchronised
+    /// Both ends have one clock: then delays of each direction are reported, as they are where both say that they are synchronised
     #[arg(long)]
     #[serde(default)]
     pub shared_clock: bool,

@@ -1,4 +1,4 @@
-//! Reads what an emulator logged, and what taps saw. Foreign bytes: whatever is wrong with them is told, and nothing panics.
+//! Reads what an emulator logged, and what taps saw. Foreign bytes: whatever is wrong with them is reported, and nothing panics.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -152,7 +152,7 @@ fn oversized(file: &mut File) -> io::Result<Option<String>> {
         let mut head = vec![0; usize::try_from(about).unwrap_or(0)];
         reader.read_exact(&mut head)?;
         at += about;
-        // What is no message is told by whoever reads it.
+        // Whoever reads it reports what is no message.
         let Ok(message) = arrow_ipc::root_as_message(&head) else { break None };
         let batch = message.header_as_record_batch().or_else(|| message.header_as_dictionary_batch()?.data());
         if batch.is_some_and(|batch| batch.compression().is_some()) {

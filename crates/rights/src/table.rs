@@ -173,6 +173,16 @@ pub const MATCH: Needs = Needs {
     writes: NO_FILE,
 };
 
+/// Matches what its own taps see.
+pub const MATCH_LIVE: Needs = Needs {
+    command: "match --live",
+    set_up: "priority, a packet socket and a ring for each interface, filters, clocks of interfaces, records to write",
+    kept: &[],
+    user: Who::Unprivileged,
+    calls: &[Calls::Basic, Calls::Sockets],
+    writes: NO_FILE,
+};
+
 /// Sends or receives over TCP.
 pub const TCP: Needs = Needs {
     command: "tcp send, receive, serve",
@@ -343,11 +353,12 @@ pub const TCPLOG_SERVE: Needs = Needs {
 };
 
 /// All of them.
-pub const ALL: [&Needs; 17] = [
+pub const ALL: [&Needs; 18] = [
     &PROBE,
     &RESPOND,
     &CLOCK,
     &MATCH,
+    &MATCH_LIVE,
     &TCP,
     &STREAM,
     &STREAM_SERVE,

@@ -38,7 +38,7 @@ pub struct FlowSent {
     pub intended_pps: f64,
     /// The rate at which they left; 0 below two.
     pub achieved_pps: f64,
-    /// Whether departures are told by late stamps of the port; else by the calls to send.
+    /// Whether departures are known by late stamps of the port; else by the calls to send.
     pub is_by_stamps: bool,
     /// When the first left.
     pub first: Option<Time>,
@@ -53,7 +53,7 @@ pub struct FlowSent {
     /// The share within 10 µs.
     pub within_10us: f64,
     /// How well a Poisson stream's gaps, as they really were, fit. Of at most 1,000 gaps, spread evenly over the
-    /// stream: with ever more, every real stream is told from an ideal one.
+    /// stream: with ever more, every real stream differs significantly from an ideal one.
     pub fit: Option<Fit>,
 }
 

@@ -41,7 +41,7 @@ pub struct Receiver {
     accounting: Accounting,
     /// The ends that senders told, by flow.
     ends: Vec<(u16, End)>,
-    /// Flows whose senders have greeted, of which nobody was told yet.
+    /// Flows whose senders have greeted, which were not announced yet.
     greeted: Vec<(u16, SessionKey)>,
     /// Where the greetings came from that were accepted, by flow.
     accepted: Vec<(u16, PeerAddress)>,

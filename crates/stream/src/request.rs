@@ -115,7 +115,7 @@ pub struct ReceiveRequest {
 /// Whose frames a receiver counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Senders {
-    /// Those with this key, which both ends were told.
+    /// Those with this key, which both ends got.
     Known(SessionKey),
     /// For each flow, those with the key of the first sender that greets and sends this cookie back, which is random.
     Greeting {

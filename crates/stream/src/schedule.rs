@@ -94,6 +94,9 @@ pub enum ScheduleError {
     /// Departures that are no sequence.
     #[error("departure {0} of the replay is before the one before it, or before the start; sort them, from 0")]
     Unsorted(usize),
+    /// A departure that is no offset from the start.
+    #[error("departure {0} of the replay is more than a year after the start; count from the start, in ns")]
+    TooLate(usize),
     /// Another number of departures than of packets.
     #[error("{given} departures are given to replay, and {count} packets are asked for; let them be equal")]
     WrongCount {
@@ -209,8 +212,11 @@ impl Schedule {
             return Err(ScheduleError::WrongCount { given: self.offsets.len(), count: self.count });
         }
         let before = std::iter::once(&Nanos::ZERO).chain(self.offsets.iter());
-        match self.offsets.iter().zip(before).position(|(offset, before)| offset < before) {
-            Some(place) => Err(ScheduleError::Unsorted(place)),
+        if let Some(place) = self.offsets.iter().zip(before).position(|(offset, before)| offset < before) {
+            return Err(ScheduleError::Unsorted(place));
+        }
+        match self.offsets.iter().position(|offset| offset.0 as f64 > LONGEST_NS) {
+            Some(place) => Err(ScheduleError::TooLate(place)),
             None => Ok(()),
         }
     }

@@ -20,7 +20,7 @@ const REPLY_PATIENCE: Nanos = Nanos::seconds(1);
 /// How many requests may be out.
 const MOST_PENDING: usize = 64;
 
-/// Among how many exchanges those of a request are looked for: as many receivers of a group as that are told apart.
+/// Among how many exchanges those of a request are looked for: so many receivers of a group can be distinguished.
 const MOST_RECENT: usize = 1 << 10;
 
 /// When, beside the stream, an exchange took place.

@@ -5,7 +5,7 @@ use sojourn_time::{Nanos, Time};
 
 use crate::{Fit, Spread, goodness};
 
-/// How many gaps are tested against the exponential distribution: with ever more, every real stream is told from an
+/// How many gaps are tested against the exponential distribution: with ever more, every real stream differs from an
 /// ideal.
 const SAMPLED_GAPS: u64 = 1_000;
 

@@ -3,7 +3,7 @@
 
 use crate::Spread;
 
-/// How many packets the window spans: a packet that is overtaken by more is not told from a duplicate with certainty.
+/// How many packets the window spans: a packet that is overtaken by more is not distinguished from a duplicate with certainty.
 pub const SPAN: u64 = 1 << 18;
 
 const WORD: u64 = u64::BITS as u64;

@@ -83,7 +83,7 @@ pub struct Receive {
     pub sockets: Sockets,
 }
 
-/// What either end is told about its sockets.
+/// What either end gets to know about its sockets.
 #[derive(Clone, Debug, Args, Deserialize)]
 pub struct Sockets {
     /// The block that they belong to; by hand 0.

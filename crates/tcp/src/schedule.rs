@@ -7,7 +7,7 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 use sojourn_time::{Nanos, Time};
 
-/// Pacing errors are told to a thousandth of their value in quantiles; the mean and the maximum are exact.
+/// Pacing errors are reported to a thousandth of their value in quantiles; the mean and the maximum are exact.
 const DIGITS: u8 = 3;
 /// Quantiles of pacing errors end here: an hour.
 const MOST_NS: u64 = 3_600_000_000_000;

@@ -1,5 +1,5 @@
 /* Programs that stand in for ours where the cost of ours is wanted: one that does nothing, and one that burns time and touches
- * nothing else, as the authors of SIFTR did (siftr-2007) to tell logging from its time.
+ * nothing else, as the authors of SIFTR did (siftr-2007) to separate the effect of logging from that of its time.
  */
 #ifndef SOJOURN_TCPLOG_IDLE_H
 #define SOJOURN_TCPLOG_IDLE_H

@@ -29,9 +29,9 @@ pub enum Disposition {
     Control,
     NoRoom,
     Late,
-    /// Left out by the flight recorder, since its flow ended well.
+    /// Left out by the flight recorder, since its flow ended well; or removed with the oldest part of the log.
     Forgotten,
-    /// Could not be written.
+    /// Could not be written, or what was written could not be read again.
     Broken,
 }
 
@@ -103,11 +103,16 @@ pub struct Tally {
 impl Tally {
     /// Adds another one.
     pub fn add(&mut self, other: Self) {
-        self.packets += other.packets;
-        self.segments += other.segments;
+        self.packets = self.packets.saturating_add(other.packets);
+        self.segments = self.segments.saturating_add(other.segments);
     }
 
-    fn less(self, other: Self) -> Self {
+    /// The smaller of both, packets and segments each.
+    pub(crate) fn at_most(self, other: Self) -> Self {
+        Self { packets: self.packets.min(other.packets), segments: self.segments.min(other.segments) }
+    }
+
+    pub(crate) fn less(self, other: Self) -> Self {
         Self {
             packets: self.packets.saturating_sub(other.packets),
             segments: self.segments.saturating_sub(other.segments),
@@ -184,7 +189,7 @@ pub const DIRECTIONS: [&str; 2] = ["in", "out"];
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LeftOut {
     flows: BTreeMap<u64, [Tally; 2]>,
-    /// Of flows that were told elsewhere, together.
+    /// Of flows that were recorded elsewhere, together.
     gone: [Tally; 2],
 }
 
@@ -203,7 +208,7 @@ impl LeftOut {
         tallies
     }
 
-    /// Each flow's cookie, with what was left out in and out; but for those that were told elsewhere.
+    /// Each flow's cookie, with what was left out in and out; but for those that were recorded elsewhere.
     pub fn iter(&self) -> impl Iterator<Item = (u64, [Tally; 2])> + '_ {
         self.flows.iter().map(|(&cookie, &tallies)| (cookie, tallies))
     }
@@ -225,7 +230,7 @@ pub struct Account {
     pub all: Both,
     /// By the cookies of their sockets.
     pub flows: BTreeMap<u64, Both>,
-    /// Flows that are told elsewhere, together: nobody has to remember each.
+    /// Flows that are recorded elsewhere, together: nobody has to remember each.
     pub gone: Both,
     /// The first of those that broke the law.
     gone_breach: Option<Breach>,
@@ -328,7 +333,7 @@ impl Account {
         both.iter_mut().zip(both_of(flow)).for_each(|(counters, counts)| counters.add(&counts));
     }
 
-    /// Adds what a flow counted that has been released and is told elsewhere.
+    /// Adds what a flow counted that has been released and is recorded elsewhere.
     pub fn add_gone(&mut self, flow: &Flow) {
         self.add_told(flow.cookie, &both_of(flow));
     }
@@ -425,7 +430,14 @@ impl Account {
         rows(None, &self.all)
     }
 
-    /// The rows of `tcp_account`: those on all packets; of each flow that is not told elsewhere, the dispositions that it can meet.
+    /// The same where so many packets that were logged have been removed again.
+    pub fn totals_without(&self, removed: [Tally; 2]) -> impl Iterator<Item = Entry> + use<> {
+        let mut all = self.all;
+        leave_out(&mut all, Disposition::Forgotten, removed);
+        rows(None, &all)
+    }
+
+    /// The rows of `tcp_account`: those on all packets; of each flow that is not recorded elsewhere, the dispositions that it can meet.
     pub fn entries(&self) -> impl Iterator<Item = Entry> + '_ {
         self.totals().chain(self.flows.iter().flat_map(|(&cookie, both)| rows(Some(cookie), both)))
     }

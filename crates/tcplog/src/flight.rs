@@ -1,7 +1,8 @@
 //! The flight recorder: keeps the last samples of each flow, and gives them out only when the flow has a trigger.
 //!
-//! A trigger is a retransmission timeout, a reset, a loss, or that somebody asks. Then what is kept goes out, and so do the next
-//! samples, until so many have passed. A flow that ends without a trigger is discarded; its packets are counted
+//! A trigger is one of [`Triggers`], or that somebody asks. Then what is kept goes out, and so do the next samples, until so
+//! many, or so much time, have passed. How much is kept of a flow is a number of samples or a span of time, and in either case no
+//! more than the room for all flows holds. A flow that ends without a trigger is discarded; its packets are counted
 //! by flow and direction, so that the law of the log holds. Samples come as the bytes that the rings hold and go out as these.
 //!
 //! "Last" means last to come: the rings of several CPUs are drained one after another, so samples of a flow on two CPUs may
@@ -11,48 +12,47 @@ use std::collections::{HashMap, VecDeque};
 use std::mem::offset_of;
 
 use crate::account::{LeftOut, Tally};
-use crate::layout::{PrivateState, Sample, State, kind, point};
+use crate::layout::{PrivateState, Sample, kind, point};
+use sojourn_time::Nanos;
+use trigger::Watch;
+pub use trigger::{KINDS, NAMES, Triggers};
 
-/// The congestion control's state after a retransmission timeout (TCP_CA_Loss).
-const LOSS: u8 = 4;
+mod trigger;
 
 /// How many of the samples that went out are remembered for the private state that follows them.
 const REMEMBERED: usize = 8;
 
-/// What makes a flow's samples go out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Triggers {
-    /// A retransmission timeout.
-    pub rto: bool,
-    /// A reset, ours or the peer's.
-    pub reset: bool,
-    /// A segment sent again.
-    pub loss: bool,
-}
-
-impl Triggers {
-    /// All of it.
-    pub const ANY: Self = Self { rto: true, reset: true, loss: true };
-}
-
 /// What is asked of a flight recorder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlightOptions {
-    /// How many samples of each flow are kept; at least 1.
-    pub keep: usize,
-    /// How many more go out after a trigger.
-    pub after: usize,
-    /// Which events are triggers.
+    /// How much of each flow is kept: at least 1 sample.
+    pub keep: Keep,
+    /// How much more goes out after a trigger.
+    pub after: Keep,
+    /// What the triggers are.
     pub on: Triggers,
     /// How much may be kept of all flows together: beyond it, the flows that have been silent for longest are discarded.
     pub limit_bytes: usize,
 }
 
+/// So much of a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keep {
+    /// So many samples.
+    Samples(usize),
+    /// The samples of so long a time.
+    Span(Nanos),
+}
+
 impl FlightOptions {
-    /// The last `keep` samples and half as many after any trigger, in 256 MiB.
+    /// The last `keep` and half as much after any event, in 256 MiB.
     #[must_use]
-    pub const fn keeping(keep: usize) -> Self {
-        Self { keep, after: keep / 2, on: Triggers::ANY, limit_bytes: 256 << 20 }
+    pub const fn keeping(keep: Keep) -> Self {
+        let after = match keep {
+            Keep::Samples(most) => Keep::Samples(most / 2),
+            Keep::Span(span) => Keep::Span(Nanos(span.0 / 2)),
+        };
+        Self { keep, after, on: Triggers::EVENTS, limit_bytes: 256 << 20 }
     }
 }
 
@@ -85,7 +85,10 @@ pub struct Flight {
     clock: u64,
     left_out: LeftOut,
     forgotten: Recorded,
-    triggers: u64,
+    /// How often there was a trigger of each kind.
+    triggers: [u64; KINDS],
+    /// The time of the latest sample of any flow.
+    latest_ns: u64,
 }
 
 /// One flow.
@@ -94,9 +97,11 @@ struct Kept {
     samples: VecDeque<Record>,
     /// How many more samples go out as they come.
     passing: usize,
+    /// And all of those up to this time.
+    passing_until_ns: u64,
     /// CPU and number of samples that went out lately.
     out: VecDeque<(u32, u64)>,
-    highest: Option<TriggerCounters>,
+    watch: Watch,
     last_come: u64,
 }
 
@@ -108,17 +113,6 @@ struct Record {
     private: Option<Vec<u8>>,
 }
 
-/// What shows a trigger: counters at their highest so far.
-#[derive(Clone, Copy, Debug, Default)]
-struct TriggerCounters {
-    total_rto: u16,
-    total_retrans: u32,
-    /// Of the latest sample.
-    retransmits: u8,
-    ca_state: u8,
-    time_ns: u64,
-}
-
 /// Where records go: the CPU, and the event's bytes.
 type Out<'a> = &'a mut dyn FnMut(u32, &[u8]);
 
@@ -127,13 +121,14 @@ impl Flight {
     #[must_use]
     pub fn new(options: FlightOptions) -> Self {
         Self {
-            options: FlightOptions { keep: options.keep.max(1), ..options },
+            options: FlightOptions { keep: options.keep.at_least_one(), ..options },
             flows: HashMap::new(),
             kept_bytes: 0,
             clock: 0,
             left_out: LeftOut::default(),
             forgotten: Recorded::default(),
-            triggers: 0,
+            triggers: [0; KINDS],
+            latest_ns: 0,
         }
     }
 
@@ -149,9 +144,15 @@ impl Flight {
 
     /// Gives out what is kept of a flow, or of all, because somebody asks; and what comes next of it.
     pub fn dump(&mut self, cookie: Option<u64>, out: Out<'_>) {
-        for (_, flow) in self.flows.iter_mut().filter(|(at, _)| cookie.is_none_or(|cookie| cookie == **at)) {
-            self.kept_bytes -= flow.release(out);
-            flow.passing = flow.passing.max(self.options.after);
+        let asked: Vec<u64> =
+            self.flows.keys().copied().filter(|at| cookie.is_none_or(|cookie| cookie == *at)).collect();
+        for at in asked {
+            // A flow that has been idle holds samples that were young when the last one came.
+            self.expire(at, self.latest_ns);
+            if let Some(flow) = self.flows.get_mut(&at) {
+                self.kept_bytes -= flow.release(out);
+                flow.pass_on(self.options.after, self.latest_ns);
+            }
         }
     }
 
@@ -188,9 +189,9 @@ impl Flight {
         self.forgotten
     }
 
-    /// How often a flow had a trigger.
+    /// How often a flow had a trigger of each kind, as [`NAMES`] has them.
     #[must_use]
-    pub const fn triggers(&self) -> u64 {
+    pub const fn triggers(&self) -> [u64; KINDS] {
         self.triggers
     }
 
@@ -204,27 +205,41 @@ impl Flight {
 
     fn take_sample(&mut self, cpu: u32, event: &[u8], out: Out<'_>) {
         self.clock += 1;
-        let flow = self.flows.entry(u64_at(event, offset_of!(Sample, cookie))).or_default();
+        let (cookie, time_ns) = (u64_at(event, offset_of!(Sample, cookie)), u64_at(event, offset_of!(Sample, time_ns)));
+        self.latest_ns = self.latest_ns.max(time_ns);
+        self.expire(cookie, time_ns);
+        let flow = self.flows.entry(cookie).or_default();
         flow.last_come = self.clock;
-        if flow.has_trigger(event, self.options.on) {
-            self.triggers += 1;
+        let shown = flow.watch.look(event, &self.options.on);
+        if shown.contains(&true) {
+            self.triggers.iter_mut().zip(shown).for_each(|(sum, is_shown)| *sum += u64::from(is_shown));
             self.kept_bytes -= flow.release(out);
-            // The sample that shows it is not one that follows.
-            flow.passing = self.options.after + 1;
-        }
-        if flow.passing > 0 {
-            flow.passing -= 1;
             flow.pass(cpu, event, out);
-            return;
+            return flow.pass_on(self.options.after, time_ns);
+        }
+        if flow.is_passing(time_ns) {
+            return flow.pass(cpu, event, out);
         }
         self.keep_sample(cpu, event);
     }
 
+    /// Discards what is older of a flow than the span that is kept, now that it is this time.
+    fn expire(&mut self, cookie: u64, now_ns: u64) {
+        let Keep::Span(span) = self.options.keep else { return };
+        let from = now_ns.saturating_sub(span.0.max(0).cast_unsigned());
+        while let Some(flow) = self.flows.get_mut(&cookie)
+            && flow.samples.front().is_some_and(|oldest| oldest.time_ns() < from)
+            && let Some(record) = flow.samples.pop_front()
+        {
+            self.discard(cookie, &record);
+        }
+    }
+
     fn keep_sample(&mut self, cpu: u32, event: &[u8]) {
         let cookie = u64_at(event, offset_of!(Sample, cookie));
-        let keep = self.options.keep;
         let Some(flow) = self.flows.get_mut(&cookie) else { return };
-        let oldest = (flow.samples.len() >= keep).then(|| flow.samples.pop_front()).flatten();
+        let is_full = matches!(self.options.keep, Keep::Samples(most) if flow.samples.len() >= most);
+        let oldest = is_full.then(|| flow.samples.pop_front()).flatten();
         if let Some(record) = &oldest {
             self.discard(cookie, record);
         }
@@ -302,29 +317,22 @@ impl Flight {
 }
 
 impl Kept {
-    /// Whether this sample shows a trigger that was not there before.
-    fn has_trigger(&mut self, event: &[u8], on: Triggers) -> bool {
-        let state = offset_of!(Sample, state);
-        let is_recovery = event[offset_of!(Sample, point)] == point::RECOVERY;
-        let detail = u16_at(event, offset_of!(Sample, detail));
-        let now = TriggerCounters {
-            total_rto: u16_at(event, state + offset_of!(State, total_rto)),
-            total_retrans: u32_at(event, state + offset_of!(State, total_retrans)),
-            retransmits: event[state + offset_of!(State, retransmits)],
-            ca_state: if is_recovery { (detail & 0xff) as u8 } else { event[state + offset_of!(State, ca_state)] },
-            time_ns: u64_at(event, offset_of!(Sample, time_ns)),
-        };
-        // A flow that was there before us has had its triggers already.
-        let before = self.highest.unwrap_or(now);
-        self.highest = Some(before.raised(now));
-        let is_rto = now.total_rto > before.total_rto
-            || now.time_ns >= before.time_ns
-                && (now.retransmits > before.retransmits || now.ca_state == LOSS && before.ca_state != LOSS)
-            || is_recovery && now.ca_state == LOSS && before.ca_state != LOSS;
-        let at = event[offset_of!(Sample, point)];
-        on.rto && is_rto
-            || on.reset && matches!(at, point::RESET_IN | point::RESET_OUT)
-            || on.loss && (now.total_retrans > before.total_retrans || at == point::RETRANSMIT)
+    /// Lets what comes next go out: so many samples, or those of so long after a time.
+    fn pass_on(&mut self, after: Keep, from_ns: u64) {
+        match after {
+            Keep::Samples(most) => self.passing = self.passing.max(most),
+            Keep::Span(span) => {
+                let until = from_ns.saturating_add(span.0.max(0).cast_unsigned());
+                self.passing_until_ns = self.passing_until_ns.max(until);
+            }
+        }
+    }
+
+    /// Whether a sample of this time goes out as it comes.
+    fn is_passing(&mut self, time_ns: u64) -> bool {
+        let is_counted = self.passing > 0;
+        self.passing = self.passing.saturating_sub(1);
+        is_counted || time_ns < self.passing_until_ns
     }
 
     /// Gives out all that is kept: how many bytes that was.
@@ -349,13 +357,11 @@ impl Kept {
     }
 }
 
-impl TriggerCounters {
-    fn raised(self, now: Self) -> Self {
-        let latest = if now.time_ns >= self.time_ns { now } else { self };
-        Self {
-            total_rto: self.total_rto.max(now.total_rto),
-            total_retrans: self.total_retrans.max(now.total_retrans),
-            ..latest
+impl Keep {
+    fn at_least_one(self) -> Self {
+        match self {
+            Self::Samples(most) => Self::Samples(most.max(1)),
+            span @ Self::Span(_) => span,
         }
     }
 }
@@ -363,6 +369,10 @@ impl TriggerCounters {
 impl Record {
     fn number(&self) -> u64 {
         u64_at(&self.sample, offset_of!(Sample, number))
+    }
+
+    fn time_ns(&self) -> u64 {
+        u64_at(&self.sample, offset_of!(Sample, time_ns))
     }
 
     fn segments(&self) -> u16 {

@@ -1,7 +1,7 @@
 //! Flows get numbers from 1, in the order in which a log first has a sample of them. Those without a sample get theirs when they
 //! are released, or at the end.
 //!
-//! Who writes a log and who makes records of it number alike: both are told the same of flows in the same order. What is
+//! Who writes a log and who makes records of it number alike: both learn the same of flows in the same order. What is
 //! held does not grow with how many flows there have been: a flow whose last word was said is dropped when so many have ended
 //! since ([`LINGERING`]).
 

@@ -32,7 +32,7 @@ pub trait Source {
     /// When the kernel refuses.
     fn ask(&mut self, options: &Options, prefixes: &[Prefix]) -> Result<(), SourceError>;
 
-    /// Has each flow judged by the filters anew at its next packet: for what can change without anybody being told, as a
+    /// Has each flow judged by the filters anew at its next packet: for what can change without a notification, as a
     /// socket's congestion control can. A source in which nothing changes has nothing to do.
     fn reevaluate(&mut self) {}
 

@@ -1,4 +1,5 @@
-//! Where samples wait while traffic runs: one file, appended to with one write a drain, made into records afterwards.
+//! Where samples wait while traffic runs: one file, or some after each other, appended to with one write a drain, made into
+//! records afterwards.
 //!
 //! Whatever kills the program, the file is readable to its last whole frame. A frame is a kind, a checksum and a payload;
 //! records of rings are packed against the one before them of the same flow ([`pack`]), since writing is what costs. A disk
@@ -8,24 +9,33 @@
 //! Whoever writes a spool, or makes records of it, holds a lock on it: it is not converted under somebody's hands. The bytes are
 //! in this host's order: a spool is converted where it was written.
 
-use std::fs::{self, File, TryLockError};
+use std::collections::VecDeque;
+use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use sojourn_record::private;
 
-use crate::account::{Account, Disposition, Entry, LeftOut, Tally};
+use crate::account::{Account, Disposition, Entry, LeftOut, Tally, add_both};
 use crate::decode::{Event, Raw, decode};
 use crate::gaps::Gap;
-use crate::layout::{Flow, Totals, point};
+use crate::layout::{Flow, Sample, Totals, kind, point};
+pub(crate) use begin::header_bytes;
 use pack::Packer;
+pub(crate) use parts::{Held, hold, number_of, set_aside, unread_name};
+use parts::{Part, is_spent};
+#[cfg(test)]
+pub(crate) use parts::{Step, steps};
+pub use parts::{Written, discard, files, is_held};
 pub use read::{Counted, Ending, Frame, Reader, Records};
 
+mod begin;
 mod pack;
+mod parts;
 mod read;
 
-/// The spool's name in its folder.
+/// The name of its first file in its folder.
 pub const NAME: &str = "spool-000.tcplog";
 
 const MAGIC: [u8; 8] = *b"SJTCPLOG";
@@ -61,7 +71,8 @@ mod frame {
     pub const GONE: u32 = 8;
     pub const LEFT_OUT: u32 = 9;
     pub const LIMITED: u32 = 10;
-    pub const LAST: u32 = LIMITED;
+    pub const PART: u32 = 11;
+    pub const LAST: u32 = PART;
 }
 
 /// Why a spool cannot be written or read.
@@ -79,6 +90,9 @@ pub enum SpoolError {
     /// Somebody writes it, or makes records of it.
     #[error("read {}: the log goes on, or records are being made of it", .0.display())]
     Busy(PathBuf),
+    /// There is none, or records were made of it.
+    #[error("read {}: no log is there of which records are still to be made", .0.display())]
+    Nothing(PathBuf),
     /// Somebody removed or replaced the file.
     #[error("write {}: the log was removed or replaced while it was written", .0.display())]
     Gone(PathBuf),
@@ -108,8 +122,23 @@ pub struct Spool {
     file: File,
     /// Device and inode.
     identity: (u64, u64),
+    /// What each file begins with.
+    header: String,
+    /// The number of this file, and those before it that are there.
+    number: u32,
+    parts: VecDeque<Part>,
+    /// How long those are together.
+    before: u64,
+    written: Written,
+    removed: Written,
     /// Up to where the file holds whole frames.
     length: u64,
+    /// How much of it says again what the files before it said.
+    repeated: u64,
+    /// How much that may be.
+    most_repeated: u64,
+    /// The last word on what was counted in total.
+    totals: Option<Vec<u8>>,
     /// Up to where it may hold events.
     limit: u64,
     /// How much waits in memory before it is written, and for the end when events are written no more.
@@ -149,22 +178,26 @@ impl Spool {
     /// # Errors
     /// When there is one, or it cannot be made.
     pub fn create(folder: &Path, header: &str) -> Result<Self, SpoolError> {
+        if is_spent(folder) {
+            // Who removed an earlier one was killed at that.
+            discard(folder);
+        }
         let path = folder.join(NAME);
-        let file = private::create_file(&path).map_err(|source| {
-            if source.kind() == io::ErrorKind::AlreadyExists {
-                SpoolError::Exists(path.clone())
-            } else {
-                failure("create", &path, source)
-            }
-        })?;
-        // Where a file system has no locks it goes without.
-        let _ = file.try_lock();
-        let about = file.metadata().map_err(|source| failure("create", &path, source))?;
+        let (file, identity) = create(&path)?;
         let mut spool = Self {
             path,
             file,
-            identity: (about.dev(), about.ino()),
+            identity,
+            header: header.to_owned(),
+            number: 0,
+            parts: VecDeque::new(),
+            before: 0,
+            written: Written::default(),
+            removed: Written::default(),
             length: 0,
+            repeated: 0,
+            most_repeated: u64::MAX,
+            totals: None,
             limit: u64::MAX,
             waiting: WAITING,
             buffer: Vec::with_capacity(BUFFER + FRAME),
@@ -180,7 +213,7 @@ impl Spool {
             is_limited: false,
             is_ending: false,
         };
-        spool.begin(header, folder).inspect_err(|_| spool.remove())?;
+        spool.begin(folder).inspect_err(|_| spool.remove())?;
         Ok(spool)
     }
 
@@ -194,6 +227,14 @@ impl Spool {
         self
     }
 
+    /// Keeps what a part begins with to half of what all parts together may have where the oldest are removed: else none had room
+    /// for anything new. What would be longer ends the events as a limit does.
+    #[must_use]
+    pub fn parts_within(mut self, bytes: u64) -> Self {
+        self.most_repeated = bytes / 2;
+        self
+    }
+
     /// Says that nothing but last words follows: the limit ends what is logged, not what is said of it.
     pub fn begin_end(&mut self) {
         self.is_ending = true;
@@ -201,12 +242,50 @@ impl Spool {
         self.waiting = WAITING;
     }
 
-    fn begin(&mut self, header: &str, folder: &Path) -> Result<(), SpoolError> {
-        self.buffer.extend_from_slice(&MAGIC);
-        VERSION.put(&mut self.buffer);
-        count(header.len()).put(&mut self.buffer);
-        self.buffer.extend_from_slice(header.as_bytes());
-        crc32fast::hash(header.as_bytes()).put(&mut self.buffer);
+    /// Removes the oldest file, unless it is the one that is being written; says whether there was one.
+    ///
+    /// # Errors
+    /// When it cannot.
+    pub fn remove_oldest(&mut self) -> Result<bool, SpoolError> {
+        let Some(oldest) = self.parts.front() else { return Ok(false) };
+        if let Err(error) = parts::remove(&oldest.path) {
+            self.state = Health::Broken; // else what is written had no bound
+            return Err(error);
+        }
+        self.removed = oldest.until;
+        self.before -= oldest.bytes;
+        self.parts.pop_front();
+        Ok(true)
+    }
+
+    /// How many files were begun, and how many of them are gone.
+    pub fn parts(&self) -> [u64; 2] {
+        let begun = u64::from(self.number) + 1;
+        [begun, begun - 1 - self.parts.len() as u64]
+    }
+
+    /// What the files had that were removed.
+    pub fn removed(&self) -> &Written {
+        &self.removed
+    }
+
+    /// How long all files are that are there.
+    pub fn total(&self) -> u64 {
+        self.before + self.length
+    }
+
+    /// How much of the file is new: all of it but what it says again of what the files before it said.
+    pub fn fresh(&self) -> u64 {
+        self.length - self.repeated
+    }
+
+    /// How much of the file says again what the files before it said.
+    pub fn repeated(&self) -> u64 {
+        self.repeated
+    }
+
+    fn begin(&mut self, folder: &Path) -> Result<(), SpoolError> {
+        begin::put_header(&self.header, &mut self.buffer);
         self.write()?;
         let reserve = folder.join(RESERVE_NAME);
         // A new file: a link that somebody left there would lead anywhere.
@@ -227,6 +306,7 @@ impl Spool {
         };
         self.open = Some((start, cpu));
         self.packer.put(bytes, &mut self.buffer);
+        self.count_written(bytes);
         self.write_much();
     }
 
@@ -241,22 +321,42 @@ impl Spool {
         let broken = self.left_out.tell(flow.cookie);
         self.left_out_of(flow.cookie, Disposition::Forgotten, forgotten);
         self.left_out_of(flow.cookie, Disposition::Broken, broken);
-        self.frame(frame::GONE, slot, |bytes| flow.put(bytes));
+        if self.frame(frame::GONE, slot, |bytes| flow.put(bytes)) {
+            self.written.gone += 1;
+        }
     }
 
     /// Says how many of a flow's packets were logged by the kernel and then left out; added to what was said before.
     pub fn left_out_of(&mut self, cookie: u64, disposition: Disposition, tallies: [Tally; 2]) {
-        if tallies != [Tally::default(); 2] {
-            self.frame(frame::LEFT_OUT, disposition as u32, |bytes| {
-                cookie.put(bytes);
-                tallies.iter().for_each(|tally| [tally.packets, tally.segments].put(bytes));
-            });
+        if tallies == [Tally::default(); 2] {
+            return;
+        }
+        let has_room = self.frame(frame::LEFT_OUT, disposition as u32, |bytes| {
+            cookie.put(bytes);
+            tallies.iter().for_each(|tally| [tally.packets, tally.segments].put(bytes));
+        });
+        if has_room && disposition == Disposition::Forgotten {
+            add_both(&mut self.written.forgotten, tallies);
         }
     }
 
     /// Says what was counted so far in total, an entry as [`crate::Source::totals`] gives it; the last word counts.
     pub fn totals(&mut self, totals: &[Totals]) {
-        self.frame(frame::TOTALS, 0, |bytes| totals.iter().for_each(|one| one.put(bytes)));
+        let mut said = Vec::new();
+        totals.iter().for_each(|one| one.put(&mut said));
+        if self.totals.as_ref() == Some(&said) {
+            return self.go_on();
+        }
+        self.frame(frame::TOTALS, 0, |bytes| bytes.extend_from_slice(&said));
+        self.totals = Some(said);
+    }
+
+    /// Says that the log goes on, and nothing else: a file that is not made longer has been changed nevertheless, and tells by
+    /// that when a killed log was last alive.
+    fn go_on(&self) {
+        if self.state == Health::Good {
+            let _ = self.file.set_len(self.length);
+        }
     }
 
     /// Says what is missing.
@@ -266,7 +366,7 @@ impl Spool {
             let times = [gap.after_ns, gap.before_ns].map(|time| time.unwrap_or(u64::MAX));
             [gap.number, gap.missing, times[0], times[1]].put(bytes);
         });
-        self.gaps_unrecorded += if has_room { 0 } else { gap.missing };
+        *(if has_room { &mut self.written.missing } else { &mut self.gaps_unrecorded }) += gap.missing;
     }
 
     /// Keeps a sentence.
@@ -274,20 +374,21 @@ impl Spool {
         self.frame(frame::NOTE, 0, |bytes| bytes.extend_from_slice(text.as_bytes()));
     }
 
-    /// Says what became of all packets together, once that is known; without it, flows and totals must do. Flows were told one by
+    /// Says what became of all packets together, once that is known; without it, flows and totals must do. Flows were written one by
     /// one, when they were gone.
     pub fn account(&mut self, account: &Account) {
         let late: Vec<_> = self.left_out.iter().collect();
         late.into_iter().for_each(|(cookie, tallies)| self.left_out_of(cookie, Disposition::Broken, tallies));
         let breach = account.check().err().map(|breach| breach.to_string()).unwrap_or_default();
         let (unrecorded, gaps_unrecorded) = (self.unrecorded, self.gaps_unrecorded);
+        let removed = self.removed.packets;
         if self.is_limited {
             self.frame(frame::LIMITED, 0, |bytes| gaps_unrecorded.put(bytes));
         }
         self.frame(frame::ACCOUNT, 0, |bytes| {
             [account.events, account.full(), unrecorded, breach.len() as u64].put(bytes);
             bytes.extend_from_slice(breach.as_bytes());
-            account.totals().for_each(|entry| put_entry(&entry, bytes));
+            account.totals_without(removed).for_each(|entry| put_entry(&entry, bytes));
         });
     }
 
@@ -400,10 +501,7 @@ impl Spool {
     }
 
     fn seal(&mut self, start: usize) {
-        let (header, payload) = self.buffer[start..].split_at_mut(FRAME_HEADER);
-        header[8..12].copy_from_slice(&count(payload.len()).to_ne_bytes());
-        let sum = checksum(&header[..12], payload);
-        header[12..].copy_from_slice(&sum.to_ne_bytes());
+        seal(&mut self.buffer[start..]);
     }
 
     fn write(&mut self) -> Result<(), SpoolError> {
@@ -411,7 +509,7 @@ impl Spool {
         if self.buffer.is_empty() || !self.is_written() {
             return Ok(());
         }
-        let is_too_long = self.length + self.buffer.len() as u64 > self.limit;
+        let is_too_long = self.total() + self.buffer.len() as u64 > self.limit;
         let written = if is_too_long { Err(SpoolError::Limit(self.path.clone())) } else { self.try_write() };
         if let Err(problem) = &written {
             self.state = if matches!(problem, SpoolError::Gone(_)) { Health::Gone } else { Health::Broken };
@@ -465,6 +563,19 @@ impl Spool {
         self.buffer = rest;
     }
 
+    /// Counts a record that is written.
+    fn count_written(&mut self, bytes: &[u8]) {
+        let at = std::mem::offset_of!(Sample, segments);
+        match (bytes.first(), bytes.get(1), bytes.get(at..at + 2)) {
+            (Some(&kind::SAMPLE), Some(&direction @ (point::IN | point::OUT)), Some(segments)) => {
+                let segments = u16::from_ne_bytes([segments[0], segments[1]]);
+                self.written.add_packet(direction.into(), segments.into());
+            }
+            (Some(&kind::PRIVATE), ..) => self.written.privates += 1,
+            _ => self.written.events += 1,
+        }
+    }
+
     fn leave_out(&mut self, bytes: &[u8]) {
         match decode(bytes) {
             Ok(Event::Sample(sample)) if matches!(sample.point, point::IN | point::OUT) => {
@@ -476,27 +587,27 @@ impl Spool {
     }
 }
 
-/// Holds a spool for whoever makes records of it, until what this returns is dropped.
-///
-/// # Errors
-/// When there is none, or somebody else holds it.
-pub(crate) fn hold(path: &Path) -> Result<Held, SpoolError> {
-    let file = File::open(path).map_err(|source| failure("open", path, source))?;
-    match file.try_lock() {
-        Err(TryLockError::WouldBlock) => Err(SpoolError::Busy(path.to_owned())),
-        _ => Ok(Held(file)),
-    }
+/// Writes a frame's length and checksum into its header.
+fn seal(frame: &mut [u8]) {
+    let (header, payload) = frame.split_at_mut(FRAME_HEADER);
+    header[8..12].copy_from_slice(&count(payload.len()).to_ne_bytes());
+    let sum = checksum(&header[..12], payload);
+    header[12..].copy_from_slice(&sum.to_ne_bytes());
 }
 
-/// A spool that nobody else makes records of.
-#[derive(Debug)]
-pub(crate) struct Held(File);
-
-// Closing it is not enough: a program that is just being started has it too, for a moment.
-impl Drop for Held {
-    fn drop(&mut self) {
-        let _ = self.0.unlock();
-    }
+/// Makes a file that is locked; returns its device and inode, too.
+fn create(path: &Path) -> Result<(File, (u64, u64)), SpoolError> {
+    let file = private::create_file(path).map_err(|source| {
+        if source.kind() == io::ErrorKind::AlreadyExists {
+            SpoolError::Exists(path.to_owned())
+        } else {
+            failure("create", path, source)
+        }
+    })?;
+    // Where a file system has no locks it goes without.
+    let _ = file.try_lock();
+    let about = file.metadata().map_err(|source| failure("create", path, source))?;
+    Ok((file, (about.dev(), about.ino())))
 }
 
 impl Drop for Spool {
@@ -505,20 +616,8 @@ impl Drop for Spool {
     }
 }
 
-/// Whether somebody writes a folder's spool, or makes records of it.
-#[must_use]
-pub fn is_held(folder: &Path) -> bool {
-    matches!(hold(&folder.join(NAME)), Err(SpoolError::Busy(_)))
-}
-
 fn is_missing(error: io::Error) -> io::Result<()> {
     if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) }
-}
-
-/// Removes a folder's spool: its records are made.
-pub fn discard(folder: &Path) {
-    let _ = fs::remove_file(folder.join(NAME));
-    let _ = fs::remove_file(folder.join(RESERVE_NAME));
 }
 
 fn put_entry(entry: &Entry, bytes: &mut Vec<u8>) {

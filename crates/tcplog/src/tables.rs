@@ -21,8 +21,10 @@ use crate::layout::{PrivateState, Sample, Totals, point};
 use crate::private::PrivateNames;
 use crate::spool::{self, Counted, Ending, Frame, Reader, SpoolError};
 use flows::{Flows, Seen, endpoints};
+use parts::Parts;
 
 mod flows;
+mod parts;
 
 /// How many samples wait before they are turned into columns: so few stay in the nearest cache while every column is made of them.
 const WAITING: usize = 64;
@@ -75,6 +77,14 @@ pub struct Converted {
     pub notes: Vec<String>,
     /// Whether it ended because it had the size that it was to have.
     pub is_limited: bool,
+    /// How many parts it had.
+    pub parts: u32,
+    /// How many of them were removed.
+    pub removed: u32,
+    /// Flows that had ended in those: they are in the totals alone.
+    pub flows_removed: u64,
+    /// How many parts are there and could not be read.
+    pub unread: u32,
     /// Flows whose end found no room: what was not recorded of them before is in the totals alone.
     pub unrecorded: u64,
     /// Flows: local address;port-remote address;port; of many, the first [`LISTED`].
@@ -116,43 +126,39 @@ pub fn recover(folder: &Path, origin: &Origin) -> Result<Converted, ConvertError
 #[derive(Debug)]
 pub struct Spent {
     folder: PathBuf,
+    /// Files of it that could not be read.
+    unread: Vec<PathBuf>,
     _held: spool::Held,
 }
 
 impl Spent {
-    /// Removes it, once whatever else is to outlive it is on the disk.
+    /// Removes it, once whatever else is to outlive it is on the disk. A file that could not be read stays, under another name.
     pub fn discard(self) {
-        spool::discard(&self.folder);
+        if spool::set_aside(&self.unread).is_ok() {
+            spool::discard(&self.folder);
+        }
     }
 }
 
 /// Makes records of a spool, which stays until the caller discards it.
 ///
 /// # Errors
-/// When it cannot be read, somebody holds it, or the records cannot be written; then there are no records.
+/// When nothing of it can be read, somebody holds it, or the records cannot be written; then there are no records.
 pub fn convert(job: &Job<'_>) -> Result<(Converted, Spent), ConvertError> {
-    let path = job.folder.join(spool::NAME);
-    let held = spool::hold(&path)?;
-    let reader = Reader::open(&path)?;
-    let header = Header::read(reader.header(), &path)?;
+    let (held, files) = spool::hold(job.folder)?;
+    let header = Header::of(job.folder, &files)?;
     let name = (job.who, job.part);
     if job.records.starts_with(job.folder) {
         // Nobody but an attempt that was broken off can have left them there: the spool goes when they are whole.
         TcpFolder::remove(job.records, name);
     }
     let sink = TcpFolder::create(job.records, name, &header.absent, job.origin)?;
-    let converted =
-        make(reader, Work::new(job.block, &header, sink)).inspect_err(|_| TcpFolder::remove(job.records, name))?;
+    let (converted, unread) = Work::new(job.block, &header, sink)
+        .make(&files, header.file_bytes)
+        .inspect_err(|_| TcpFolder::remove(job.records, name))?;
     // The records are on the disk, and now their folder is, too.
     sync_folder(job.records.parent().unwrap_or(Path::new("")))?;
-    Ok((converted, Spent { folder: job.folder.to_owned(), _held: held }))
-}
-
-fn make(mut reader: Reader, mut work: Work) -> Result<Converted, ConvertError> {
-    while let Some(frame) = reader.next_frame()? {
-        work.take(frame)?;
-    }
-    Ok(work.finish(reader.ending().cloned().unwrap_or(Ending::Unfinished))?)
+    Ok((converted, Spent { folder: job.folder.to_owned(), unread, _held: held }))
 }
 
 /// What is needed of the JSON that the spool was created with.
@@ -161,9 +167,23 @@ struct Header {
     absent: HashSet<String>,
     /// Whether private states are those of the kernel that runs now.
     is_this_kernel: bool,
+    /// How much of a file it takes.
+    file_bytes: u64,
 }
 
 impl Header {
+    /// Reads that of the first file that can be read: all have the same.
+    fn of(folder: &Path, files: &[PathBuf]) -> Result<Self, ConvertError> {
+        let mut refused = None;
+        for path in files {
+            match Reader::open(path) {
+                Ok(reader) => return Self::read(reader.header(), path),
+                Err(problem) => refused = refused.or(Some(problem)),
+            }
+        }
+        Err(refused.unwrap_or_else(|| SpoolError::Nothing(folder.to_owned())).into())
+    }
+
     fn read(text: &str, path: &Path) -> Result<Self, ConvertError> {
         let missing = |missing| ConvertError::Header { path: path.to_owned(), missing };
         let json: serde_json::Value = serde_json::from_str(text).map_err(|_| missing("JSON"))?;
@@ -174,6 +194,7 @@ impl Header {
             hz: hz.ok_or_else(|| missing("hz"))?,
             absent: absent.map(str::to_owned).collect(),
             is_this_kernel: json["kernel"].as_str().is_none_or(|told| told.contains(kernel.trim())),
+            file_bytes: spool::header_bytes(text),
         })
     }
 }
@@ -188,7 +209,7 @@ struct Work {
     samples: Vec<Placed>,
     flows: Flows,
     totals: Vec<Totals>,
-    /// What was told of flows, together, and what was left out of them.
+    /// What was recorded of flows, together, and what was left out of them.
     told: Account,
     left_out: Vec<(Disposition, [Tally; 2])>,
     /// Rows that wait.
@@ -197,6 +218,7 @@ struct Work {
     is_lawful: bool,
     counted: Option<Counted>,
     gaps: Vec<tcp::Gap>,
+    parts: Parts,
     /// Records that gaps say are missing, and those of gaps that a limit left no room for.
     missing: u64,
     missing_beyond: u64,
@@ -221,6 +243,7 @@ impl Work {
             is_lawful: true,
             counted: None,
             gaps: Vec::new(),
+            parts: Parts::default(),
             missing: 0,
             missing_beyond: 0,
             converted: Converted::default(),
@@ -244,9 +267,13 @@ impl Work {
             Frame::Flow(slot, flow) => self.flows.tell(slot, &flow, false),
             Frame::Gone(slot, flow) => {
                 self.flows.tell(slot, &flow, true);
+                self.parts.gone += 1;
                 return self.tell_ended();
             }
-            Frame::LeftOut(cookie, disposition, tallies) => self.flows.leave_out(cookie, disposition, tallies),
+            Frame::LeftOut(cookie, disposition, tallies) => {
+                self.parts.note_left_out(disposition, tallies);
+                self.flows.leave_out(cookie, disposition, tallies);
+            }
             Frame::Totals(totals) => self.totals = totals,
             Frame::Gap(gap) => return self.gap(&gap),
             Frame::Note(text) => self.note(text),
@@ -254,6 +281,7 @@ impl Work {
                 self.missing_beyond = missing;
                 self.converted.is_limited = true;
             }
+            Frame::Part(number, before) => self.take_part(number, &before),
             Frame::Account(counted) => self.counted = Some(counted),
             Frame::End => self.converted.is_whole = true,
         }
@@ -335,19 +363,24 @@ impl Work {
         match ending {
             Ending::Whole => {}
             Ending::Unfinished => self.problem("the log has no end: the program that wrote it was killed".to_owned()),
-            Ending::Torn(at) => self.problem(format!("the log is cut or damaged after {at} bytes")),
+            Ending::Torn(at) => {
+                let which = self.parts.named();
+                self.problem(format!("{which} is cut or damaged after {at} bytes"));
+            }
         }
         let is_cut = ending != Ending::Whole;
         let rest = self.flows.give_up_all();
         // What is said of all packets comes first.
         let of_flows = std::mem::take(&mut self.account);
         // Where a limit left no room for a flow's end, its last words are of a moment before its last samples, too.
-        let is_limited = self.converted.is_limited;
-        rest.iter().for_each(|seen| self.tell(seen, is_cut || (is_limited && !seen.is_over())));
+        let lacks_ends = self.converted.is_limited || self.parts.is_partial();
+        rest.iter().for_each(|seen| self.tell(seen, is_cut || (lacks_ends && !seen.is_over())));
         let of_rest = std::mem::replace(&mut self.account, of_flows);
-        let counted = self.counted.take().unwrap_or_else(|| self.reckon(is_cut));
+        let mut counted = self.counted.take().unwrap_or_else(|| self.reckon(is_cut));
+        self.parts.leave_out_lost(&mut counted.entries, self.flows.logged());
         self.check(&counted);
         self.converted.is_conserved = self.is_lawful && !is_cut;
+        (self.converted.parts, self.converted.removed) = (self.parts.begun(), self.parts.removed_parts());
         let totals: Vec<_> = counted.entries.iter().filter_map(|entry| self.account_row(None, entry)).collect();
         self.converted.totals = counted.entries;
         self.write_flows()?;
@@ -364,9 +397,12 @@ impl Work {
         let is_told = seen.counted().is_some();
         let mut both = seen.counted().unwrap_or_default();
         seen.add_left_out(&mut self.left_out);
-        if is_cut && !(is_told && seen.is_over()) {
+        let is_rough = is_cut && !(is_told && seen.is_over());
+        if is_rough {
             both.iter_mut().zip(seen.logged).for_each(|(counters, found)| counters.find(found));
-        } else if is_told {
+        }
+        self.parts.leave_out_missing(&mut both, seen.logged);
+        if is_told && !is_rough {
             if let Err(breach) = account::check_flow(seen.cookie, &both) {
                 self.breach(breach.to_string());
             }
@@ -412,19 +448,24 @@ impl Work {
             .iter()
             .for_each(|(disposition, tallies)| account::leave_out(&mut account.all, *disposition, *tallies));
         let mut counted = Counted { events: account.events, full: account.full(), ..Counted::default() };
+        let (removed, lost) = (self.parts.forgotten(), self.parts.lost);
         if is_cut {
             let before = account.all.map(|counters| counters.of(Disposition::Logged).packets);
-            account.all.iter_mut().zip(self.flows.logged()).for_each(|(counters, found)| counters.find(found));
+            let mut logged = self.flows.logged();
+            account::add_both(&mut logged, removed);
+            account::add_both(&mut logged, lost.packets);
+            account.all.iter_mut().zip(logged).for_each(|(counters, found)| counters.find(found));
             let after = account.all.map(|counters| counters.of(Disposition::Logged).packets);
-            let added = after.iter().sum::<u64>() - before.iter().sum::<u64>();
-            counted.full = self.missing;
+            let added = after.iter().zip(before).map(|(after, before)| after - before).fold(0, u64::saturating_add);
+            counted.full =
+                [self.parts.removed.missing, lost.missing].into_iter().fold(self.missing, u64::saturating_add);
             self.problem(format!(
                 "its last account was written before the last {added} packets were logged: they were added"
             ));
         } else {
             counted.breach = account.check().err().map(|breach| breach.to_string()).unwrap_or_default();
         }
-        counted.entries = account.totals().collect();
+        counted.entries = account.totals_without(removed).collect();
         counted
     }
 
@@ -462,7 +503,8 @@ impl Work {
         for entry in counted.entries.iter().filter(|entry| entry.disposition == Some(Disposition::Logged)) {
             self.compare(None, entry.direction, self.flows.logged()[entry.direction], entry.tally);
         }
-        let missing = self.missing + self.missing_beyond;
+        let more = [self.missing_beyond, self.parts.removed.missing, self.parts.lost.missing];
+        let missing = more.into_iter().fold(self.missing, u64::saturating_add);
         if missing != counted.full {
             let problem = format!("gaps of {missing} records where {} had no room", counted.full);
             self.breach(problem);

@@ -150,7 +150,7 @@ mod tests {
         for step in [TAI_SET, Nanos(-TAI_SET.0), Nanos::millis(-350), Nanos::seconds(86_400)] {
             let before = ahead.now();
             assert_eq!(ahead.look(Time(0), || before + step), Some(step));
-            assert_eq!(ahead.look(Time(0), || before + step), None, "it is told once");
+            assert_eq!(ahead.look(Time(0), || before + step), None, "it is reported once");
         }
     }
 

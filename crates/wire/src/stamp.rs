@@ -65,7 +65,7 @@ impl Scale {
         Self { format, ..self }
     }
 
-    /// Returns whether times of TAI and of UTC can be told apart: a kernel whom nobody told the difference says that there is none.
+    /// Returns whether times of TAI and of UTC can be distinguished: a kernel in which nobody set the difference says that there is none.
     pub const fn knows_tai(self) -> bool {
         self.tai_offset_s != 0
     }

@@ -84,7 +84,7 @@ pub enum Kind {
     /// Tells, after a [`Self::SyncReply`], when that reply left by the replier's driver (as PTP's Follow_Up). As long as the
     /// reply, at most one for each, and none where the request does not ask for it.
     SyncFollowUp = 8,
-    /// A sender tells the key of its stream to a receiver that was not told it otherwise.
+    /// A sender tells the key of its stream to a receiver that does not have it otherwise.
     Greeting = 9,
     /// The receiver's reply to that.
     GreetingReply = 10,

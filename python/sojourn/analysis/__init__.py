@@ -38,6 +38,7 @@ from typing import TYPE_CHECKING, cast
 from sojourn.analysis.verdict import Verdict
 from sojourn.methods import load as load_method
 from sojourn.records.results import COLUMNS
+from sojourn.records.whole_file import whole_file, write_whole
 
 if TYPE_CHECKING:
     from sojourn.analysis.budget import Stated
@@ -70,6 +71,7 @@ def assess(run: Run) -> tuple[Study, Verdict]:
     """What the records say so far, and whether to trust it; writes nothing, so a run may still be going on."""
     from sojourn.analysis.finding import mark
     from sojourn.analysis.poisson import poisson
+    from sojourn.analysis.stopping import ended
     from sojourn.analysis.surroundings import lost
     from sojourn.analysis.too_few import too_few
     from sojourn.analysis.verdict import judge
@@ -78,6 +80,7 @@ def assess(run: Run) -> tuple[Study, Verdict]:
     study = method.study(run)
     study.findings.extend(too_few(study.rows, run.sessions))
     study.findings.extend(lost(run))
+    study.findings.extend(ended(run))
     tests, misfits = poisson(run)
     study.rows.extend(tests)
     study.findings.extend(misfits)
@@ -89,14 +92,15 @@ def _write(run: Run, rows: list[Row], verdict: Verdict) -> None:
     import polars as pl
 
     tidy = [row.tidy() for row in rows]
-    run.folder.results.write_text("[\n" + ",\n".join(json.dumps(row, allow_nan=False) for row in tidy) + "\n]\n")
+    write_whole(run.folder.results, "[\n" + ",\n".join(json.dumps(row, allow_nan=False) for row in tidy) + "\n]\n")
     further = [name for name in (tidy[0] if tidy else ()) if name not in COLUMNS]
     typed = {**COLUMNS, **{name: pl.Series([row.get(name) for row in tidy]).dtype for name in further}}
     frame = pl.DataFrame(tidy, schema=typed)
-    frame.write_parquet(run.folder.analysis / "results.parquet", compression="zstd")
-    run.folder.verdict.write_text(json.dumps(verdict.tidy(), indent=2, allow_nan=False, ensure_ascii=False) + "\n")
+    with whole_file(run.folder.analysis / "results.parquet") as file:
+        frame.write_parquet(file, compression="zstd")
+    write_whole(run.folder.verdict, json.dumps(verdict.tidy(), indent=2, allow_nan=False, ensure_ascii=False) + "\n")
 
 
 def _write_budgets(run: Run, budgets: list[Stated]) -> None:
     tidy = [one.tidy() for one in budgets]
-    run.folder.budgets.write_text(json.dumps(tidy, indent=2, allow_nan=False, ensure_ascii=False) + "\n")
+    write_whole(run.folder.budgets, json.dumps(tidy, indent=2, allow_nan=False, ensure_ascii=False) + "\n")

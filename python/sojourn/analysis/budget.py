@@ -80,7 +80,7 @@ class Stated:
             "coverage_factor": None if budget is None else budget.coverage_factor,
             "expanded": None if budget is None else budget.expanded,
             "level": row.value.level,
-            "interval_half_width": finite(row.sampled.half_width),
+            "interval_half_width": finite(row.sampled.longer),
             "interval_of": self.interval_of,
             "not_covered": list(self.uncovered),
         }
@@ -123,7 +123,8 @@ def scatter(name: str, row: Row, units: int, source: str) -> Entry:
     """The scatter that the row's interval is made of, over so many independent values; not known without an interval.
 
     u = half-width / t, t Student's quantile for units - 1 degrees of freedom: so that this entry by itself has the
-    row's interval as its expanded uncertainty. For an interval of ranks that is the same by definition, not by theory.
+    row's interval as its expanded uncertainty; of an interval that is not symmetric, its longer side. For an interval
+    of ranks that is the same by definition, not by theory.
     """
     u = standard_error(row.sampled, units)
     if u is None:
@@ -148,10 +149,10 @@ def within_beds(rows: Iterable[Row], row: Row, what: str) -> list[Entry]:
 
 def standard_error(value: Interval, units: int) -> float | None:
     """The standard uncertainty behind an interval over so many values; None without one that is finite."""
-    half = value.half_width
-    if half is None or units < 2 or not (math.isfinite(half) and half > 0):
+    reach = value.longer
+    if reach is None or units < 2 or not (math.isfinite(reach) and reach > 0):
         return None
-    return half / student_quantile(units - 1, value.level)
+    return reach / student_quantile(units - 1, value.level)
 
 
 def timestamp_resolution(step_ns: float, of_stamps: str, sensitivity: float) -> Entry:

@@ -242,7 +242,7 @@ def load(path: Path) -> Run:
 
 
 def _cells_of_streams(log: list[dict[str, Any]]) -> dict[int, Factors]:
-    """The cells of streams: what they vary in is told in the log, once for all and again with each trial."""
+    """The cells of streams: what they vary in stands in the log, once for all and again with each trial."""
     told: dict[int, dict[str, Any]] = {}
     for event in log:
         if event.get("event") == "cells":

@@ -13,6 +13,7 @@ import polars as pl
 
 from sojourn.analysis.factors import Factors
 from sojourn.analysis.paths import paths_of
+from sojourn.records.whole_file import whole_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -82,7 +83,8 @@ def write_samples(folder: Path, samples: Mapping[str, pl.DataFrame]) -> None:
     """Write every sample into the folder, under its name."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, frame in samples.items():
-        frame.write_parquet(folder / f"{name}.parquet", compression="zstd")
+        with whole_file(folder / f"{name}.parquet") as file:
+            frame.write_parquet(file, compression="zstd")
 
 
 _CELLS: dict[str, Any] = {

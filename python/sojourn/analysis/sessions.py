@@ -140,6 +140,4 @@ def by_session(values: NDArray[np.float64], session: NDArray[np.int64]) -> NDArr
 
 
 def _p(found: AcrossSessions) -> float | None:
-    if found.standard_error is None:
-        return None
-    return float(2 * special.stdtr(found.degrees, -abs(found.mean.estimate) / found.standard_error))
+    return None if found.t is None else float(2 * special.stdtr(found.degrees, -abs(found.t)))

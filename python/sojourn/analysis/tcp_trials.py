@@ -102,7 +102,7 @@ def _gap(entry: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _sessions(run: Run) -> dict[int, int]:
-    """The part during which each trial was told of, of a run of several sessions."""
+    """The part during which each trial was logged, of a run of several sessions."""
     found: dict[int, int] = {}
     part = 0
     for entry in run.log if run.sessions > 1 else ():

@@ -113,6 +113,11 @@ def find(rows: list[Row], device: str | None, quantity: str, statistic: str, ref
     )
 
 
+def head_of(run: Run, study: Study) -> Row | None:
+    """The headline figure: the one that the study names, else what the device adds over all cells."""
+    return study.headline or find(study.rows, main_device(run.devices), "device_latency", "pooled")
+
+
 def amid(device: str) -> str:
     """The device's name within a sentence."""
     name = called(device)
@@ -130,7 +135,7 @@ def _trust(grade: str, findings: list[Finding]) -> str:
 def _pairs(run: Run, study: Study) -> dict[str, Any]:
     device = main_device(run.devices)
     per_cell = [row.value.n for row in study.rows if row.quantity == "device_latency" and row.statistic == "mean"]
-    head = study.headline or find(study.rows, device, "device_latency", "pooled")
+    head = head_of(run, study)
     return {
         "cells": len(run.cells),
         "per_cell_least": min(per_cell, default=0),

@@ -160,6 +160,8 @@ def open(run: str | os.PathLike[str]) -> Run:  # noqa: A001 - as modules of the 
     folder = open_folder(Path(run))
     if not folder.verdict.is_file() or not (folder.analysis / "results.parquet").is_file():
         from sojourn.analysis import analyse
+        from sojourn.cli.private import private_run
 
-        analyse(folder.path)
+        with private_run(folder.path):
+            analyse(folder.path)
     return Run(folder)

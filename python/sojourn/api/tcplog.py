@@ -19,6 +19,7 @@ from sojourn.errors import MachineError, RequestError, SojournError
 from sojourn.export import log as written
 from sojourn.export.summary import summarised
 from sojourn.records import read_table
+from sojourn.records.decode import json_file
 
 if TYPE_CHECKING:
     import os
@@ -51,7 +52,7 @@ class TcpLog:
     @cached_property
     def account(self) -> dict[str, Any]:
         """What stands at the end of a log: totals by direction and reason, why it ended, whether it is conserved."""
-        footer: dict[str, Any] = json.loads((self.path / "footer.json").read_text())
+        footer: dict[str, Any] = json_file(self.path / "footer.json")
         return footer
 
     @property

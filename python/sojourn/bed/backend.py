@@ -119,7 +119,7 @@ class Backend(Protocol):
         """What the hosts add to CLOCK_REALTIME, which stamps captures, to have CLOCK_TAI."""
 
     def cpu_ns(self, pid: int) -> int:
-        """Processor time so far of a program that was started here; 0 where that is not told."""
+        """Processor time so far of a program that was started here; 0 where that is unknown."""
 
     def usage(self) -> Usage:
         """Processor time so far: of everybody, and of this run."""
@@ -128,7 +128,7 @@ class Backend(Protocol):
         """Packets that cores dropped because their backlog was full, since they started."""
 
     def machine_ids(self) -> dict[str, str]:
-        """What tells each machine from all others, by its name here; empty where it does not matter which it is."""
+        """What identifies each machine, by its name here; empty where it does not matter which it is."""
 
     def machine(self) -> dict[str, Any]:
         """What the hosts are made of and the tools on them, as `bed.json` keeps it."""

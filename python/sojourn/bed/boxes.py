@@ -5,7 +5,7 @@ namespaces of its own: what it starts ends with the first process there, however
 with them; `ip netns` has an empty /run/netns. Files that it writes elsewhere, modules that it loads and services that
 it asks for by a socket are its own business.
 
-It is told by its environment: SOJOURN_LEFT and SOJOURN_RIGHT, the names of its ports towards A and B, which are up;
+Its environment has SOJOURN_LEFT and SOJOURN_RIGHT, the names of its ports towards A and B, which are up;
 SOJOURN_LEFT_IP4, _IP6 and the same of RIGHT, addresses with their prefixes that the ports may have; SOJOURN_A_IP4,
 _IP6, _MAC and the same of B, the ends behind them where it routes; SOJOURN_MTU; SOJOURN_FOLDER, a folder in memory
 that goes with it.

@@ -2,7 +2,7 @@
 
 Made only where a bed is asked for them, so that programs in the kernel can be attached to one end of a connection: at
 the root they would see both. No controller is enabled. A bed's folder carries its mark in its name, so that one that a
-dead run left can be told from a live one's. Needs the right to write there, which a plain user has not.
+dead run left can be distinguished from a live one's. Needs the right to write there, which a plain user has not.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ def marked_processes() -> Iterator[tuple[Process, Mark]]:
 
 
 def _clean_cgroups(done: Cleaning, found: Found) -> None:
-    """Those whose controller is gone, of this user and this process namespace; a live run's are told with its state."""
+    """Remove those of this user and process namespace whose controller is gone; a live run's stand in its state."""
     others = {str(state.mark) for _, state in found if state is not None and state.is_live()}
     for folder, mark in cgroups.left():
         if mark.controller.is_alive() or str(mark) in others or cgroups.is_of_others(folder):
@@ -102,7 +102,7 @@ def _clean_states(done: Cleaning, found: Found) -> None:
 
 
 def root_of(process: Process) -> Path:
-    """The root folder of a process, as this one sees it; our own where that cannot be told."""
+    """The root folder of a process, as this one sees it; our own where that is unknown."""
     with suppress(OSError):
         return Path(f"/proc/{process.pid}/root").readlink()
     return Path("/")

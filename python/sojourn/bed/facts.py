@@ -92,7 +92,7 @@ def facts(backend: Backend, topology: Topology, spec: BedSpec, cores: DeviceCore
     if spec.layout is None:
         del stable["bed"]["spec"]["addresses"]  # drawn with the layout alone
     if "frequency" in spec.switches:
-        stable["machine"]["cpu"].pop("frequency_min_khz", None)  # what is switched is told with the switches
+        stable["machine"]["cpu"].pop("frequency_min_khz", None)  # what is switched is recorded with the switches
     layout = None if spec.layout is None else _take_layout(stable)
     return {
         "schema": "sojourn.bed",

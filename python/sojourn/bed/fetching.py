@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from sojourn.bed import keeper
 from sojourn.errors import MachineError
+from sojourn.records.whole_file import sync_folder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,7 +56,8 @@ def fetch(one: Fetched) -> None:
 
 
 def _keep(one: Fetched, wanted: Sequence[tuple[str, int, int]], got: bytes, sums: Sequence[str]) -> bool:
-    """Writes what came where it belongs; whether all of it has its hash."""
+    """Writes what came where it belongs, through to the disk; whether all of it has its hash."""
+    named: set[Path] = set()
     at, good = 0, len(sums) == len(wanted)
     for (name, begin, size), digest in zip(wanted, sums, strict=False):
         part = got[at : at + size - begin]
@@ -67,7 +70,13 @@ def _keep(one: Fetched, wanted: Sequence[tuple[str, int, int]], got: bytes, sums
         with path.open("r+b" if begin else "wb") as file:
             file.seek(begin)
             file.write(part)
+            file.flush()
+            os.fsync(file.fileno())
+        if not begin:
+            named.update(folder for folder in path.parents if folder.is_relative_to(one.local))
         one.sizes[name] = size
+    for folder in sorted(named, reverse=True):
+        sync_folder(folder)
     return good
 
 

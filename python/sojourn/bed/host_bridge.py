@@ -354,7 +354,7 @@ def _state_of(name: str) -> Path:
 
 
 def _namespace() -> int:
-    """Tells the network namespaces of one machine apart, as long as they live."""
+    """Return a number that is this network namespace's alone on this machine, as long as it lives."""
     return Path("/proc/self/ns/net").stat().st_ino
 
 

@@ -69,7 +69,7 @@ class Looked:
     memory_bytes: int
     clocksource: str
     management: str
-    """The interface with the address that the SSH session came to; empty where that is not told."""
+    """The interface with the address that the SSH session came to; empty where that is unknown."""
     tools: frozenset[str]
     links: dict[str, dict[str, Any]]
     """Its interfaces as `ip -json -details address` has them."""

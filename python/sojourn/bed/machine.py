@@ -223,7 +223,7 @@ def _field_of_stat(name: str) -> str:
 
 
 def _interrupts() -> dict[str, int]:
-    """Totals by source; hardware interrupts are told by their device, not by their number."""
+    """Totals by source; hardware interrupts are named by their device, not by their number."""
     sums: dict[str, int] = {}
     for line in (_read("/proc/interrupts") or "").splitlines()[1:]:
         source, _, rest = line.partition(":")

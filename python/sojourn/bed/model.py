@@ -19,7 +19,7 @@ for up to a second.
 A bed may draw its layout: then k is random, and links are laid in a random order. So addresses, MACs, indexes and
 places in the kernel's tables are others in each session of a run.
 
-A device may have a label, which then stands for it in the names: several of one kind can so be told apart. Where a
+A device may have a label, which then stands for it in the names: so several of one kind have different names. Where a
 cable is held to a rate, an emulator stands in it (bed/emulated.py): its ports are `l-<path>-<i>l` and `…r`, i from 1 at
 A, and `l-<path>-n<j>l` or `-f<j>l` on the cables of further ends.
 """

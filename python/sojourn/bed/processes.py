@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from sojourn.bed.state import Mark
 
 MARK_VARIABLE = "SOJOURN_BED"
-"""The environment variable by which a bed's processes can be told from everybody else's; its value is a `Mark`."""
+"""The environment variable that marks the processes of a bed; its value is a `Mark`."""
 
 # The parent may have died before the signal was armed: then `$PPID` is not the one that started us.
 _GUARD = '[ "$PPID" = "$0" ] && exec "$@"'
@@ -82,7 +82,7 @@ def finish(command: Sequence[str], text: str | None, env: Mapping[str, str], sho
 
 
 def end(process: subprocess.Popen[Any]) -> None:
-    """Waits for a process that was told to end, and kills it when it will not; closes its pipes."""
+    """Waits for a process that was asked to end, and kills it when it will not; closes its pipes."""
     try:
         process.wait(_PATIENCE_SECONDS)
     except subprocess.TimeoutExpired:

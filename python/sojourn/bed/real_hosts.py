@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from sojourn.bed.doctor import Status
 
 ROOM_BYTES = 1_000_000_000
-"""Free space for records, below which a host is told to have little: some ten million probes."""
+"""Free space for records, below which a host is reported to have little: some ten million probes."""
 
 APART_NS = 1_000_000_000
 """Clocks that differ by more make logs and records hard to read together; round-trip times do not feel it."""
@@ -96,7 +96,7 @@ def _host(name: str, spec: HostSpec, interfaces: list[str]) -> Iterator[Check]:
         except SojournError as error:
             yield check("SSH", str(error), f"until this works: ssh {spec.address} true")
             return
-        yield check("SSH", f"{spec.address}, over {found.management or 'an interface that is not told'}")
+        yield check("SSH", f"{spec.address}, over {found.management or 'an unknown interface'}")
         yield from _fitness(line, found, check)
         yield check("processors", f"{len(found.cpus)}: {found.cpu}", None if len(found.cpus) > 1 else "a host with two",
                     "ok" if len(found.cpus) > 1 else "limited")  # fmt: skip

@@ -83,7 +83,7 @@ class RemoteMachine:
         self._process: subprocess.Popen[str] | None = None
         self._lock = threading.Lock()
         self._silent = False
-        """Whether the keeper could not be told that we live, or did not answer."""
+        """Whether the keeper could not be reached, or did not answer."""
         self.carriers: dict[str, int] = {}
         """How often each port of the bed has lost its carrier and got it back."""
 

@@ -216,7 +216,7 @@ def why(said: str, spec: HostSpec) -> str:
 
 
 def who() -> str:
-    """Who holds a bed, as others are told: user, machine, process."""
+    """Who holds a bed, as others see it: user, machine, process."""
     user = os.environ.get("SUDO_USER") or os.environ.get("USER") or str(os.getuid())
     name = os.uname().nodename
     with suppress(OSError):

@@ -28,7 +28,7 @@ _PREFIX = "sojourn-bed-"
 
 @dataclass(frozen=True)
 class Process:
-    """One process, told apart from any other that ever had its number."""
+    """One process, distinguished from any other that ever had its number."""
 
     pid: int
     started_ticks: int

@@ -178,7 +178,7 @@ def _by_gateway(link: Link, end: HostName, own: End) -> list[str]:
 
 
 def _set_up_devices(backend: Backend, topology: Topology) -> None:
-    """Builds every box, mode by mode: what a machine cannot build is told of with what it lacks."""
+    """Builds every box, mode by mode: what a machine cannot build is reported with what it lacks."""
     alike: dict[tuple[HostName, str], list[Station]] = {}
     for station in topology.stations:
         alike.setdefault((station.host, station.kind), []).append(station)

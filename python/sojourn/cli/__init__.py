@@ -7,12 +7,11 @@ The commands are in cli/commands.py, and each imports what it needs when it is c
 
 from __future__ import annotations
 
-import errno
 import os
 import sys
 
 from sojourn.cli.become import become_instrument
-from sojourn.errors import MachineError, RequestError, SojournError
+from sojourn.errors import DENIED, MachineError, RequestError, SojournError
 
 TYPE_CHECKING = False  # `typing` takes longer than all else that is done before the instrument runs
 if TYPE_CHECKING:
@@ -43,15 +42,6 @@ HELP_OF_EMULATE = (["emulate"], ["emulate", "--help"], ["emulate", "-h"], ["emul
 
 COMPLETION = "_SOJOURN_COMPLETE"
 """By this variable a shell asks what a word may be completed to, of any command."""
-
-DENIED = {
-    errno.EACCES: "ask its owner, or choose another place",
-    errno.EPERM: "ask its owner, or choose another place",
-    errno.EROFS: "choose another place",
-    errno.ENOSPC: "make room, then again",
-    errno.EDQUOT: "make room, then again",
-}
-"""What a person can do when a file cannot be read or written; any other error is a fault of ours."""
 
 
 def main() -> NoReturn:
@@ -98,7 +88,7 @@ def is_by_hand(words: list[str]) -> bool:
 
 
 def run_command() -> None:
-    """Run a command; one that cannot be understood is told in a sentence, as any other wrong request."""
+    """Run a command; one that cannot be understood is refused in a sentence, as any other wrong request."""
     import typer
 
     from sojourn.cli.commands import app

@@ -13,4 +13,9 @@ def become_instrument(argv: list[str]) -> NoReturn:
     """Hand the command on: same process, same terminal, its own exit status; its help has the name given here."""
     from sojourn.binary import find_instrument
 
+    # A file of a package is named NAME/FILE, on the command line or in a file of pipes.
+    if argv[:1] == ["emulate"] and any("/" in word or "toml" in word for word in argv):
+        from sojourn.profiles import offer
+
+        offer()
     os.execv(find_instrument(), ["sojourn", *argv])

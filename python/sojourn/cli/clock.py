@@ -46,7 +46,7 @@ def without_plot(words: list[str]) -> tuple[list[str], Path]:
 
 
 def with_record(words: list[str], spare: Path) -> tuple[Path, list[str]]:
-    """Where the instrument records: where it was told to, or a folder that does not stay."""
+    """Where the instrument records: in the folder that was asked for, or a folder that does not stay."""
     for index, word in enumerate(words):
         if word.startswith("--record="):
             return Path(word.partition("=")[2]), words

@@ -14,19 +14,22 @@ from sojourn.cli.bridge import app as bridges
 from sojourn.cli.conclude import conclude
 from sojourn.cli.emulate import app as emulators
 from sojourn.cli.export import export
+from sojourn.cli.groups import Grouped
 from sojourn.cli.new import new
+from sojourn.cli.notify import Notices
 from sojourn.cli.private import private_run
 from sojourn.cli.real_hosts import bed_check, bed_new
 from sojourn.cli.tcplog import app as tcplogs
 from sojourn.cli.timeline import timeline, why
 from sojourn.cli.watch import watch
-from sojourn.errors import RequestError
+from sojourn.errors import RequestError, did_you_mean
 
 if TYPE_CHECKING:
     from sojourn.records import RunFolder
 
 app = typer.Typer(
     name="sojourn",
+    cls=Grouped,
     help="Measures what a box in the path does to packets: how long they stay in it, and how sure that figure is.",
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -42,7 +45,7 @@ beds.command("new", short_help="Ask real hosts for a first file that describes a
 beds.command("check", short_help="Whether real hosts can hold a bed, and what would fix that.")(bed_check)
 app.command("why", short_help="What limited a flow of TCP at a moment, and what became of its packets.")(why)
 app.command("timeline", short_help="Each segment's way through TCP and emulators, for Perfetto and tables.")(timeline)
-app.add_typer(beds, name="bed")
+app.add_typer(beds, name="bed", short_help="Draw a bed; describe and check real hosts; clean up.")
 app.add_typer(bridges, name="bridge", short_help="A Linux bridge over two real ports: up, status, down.")
 app.add_typer(emulators, name="emulate", short_help="Emulate a path between two ports, or verify how exactly.")
 app.command("export", short_help="A run's figures for other programs: Prometheus.")(export)
@@ -80,7 +83,7 @@ PUBLISHED = "published"
 JsonOutput = Annotated[bool, typer.Option("--json", help="Print JSON alone on standard output.")]
 
 
-@app.command()
+@app.command(short_help="Run a study: a built-in one, or a plan of your own.")
 def run(  # noqa: PLR0913 - one for each option
     study: Annotated[
         str | None,
@@ -109,9 +112,30 @@ def run(  # noqa: PLR0913 - one for each option
     out: Annotated[Path | None, typer.Option(help="The run folder to make; by default one under runs/.")] = None,
     as_json: JsonOutput = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be measured, and how long.")] = False,
-    quick: Annotated[bool, typer.Option("--quick", help="At most 60 s: the plan's own [quick] values.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="The plan's own [quick] values: at most 60 s, unless --until.")
+    ] = False,
     full: Annotated[bool, typer.Option("--full", help="As published, however long: the plan's [full] values.")] = False,
+    until: Annotated[
+        str | None,
+        typer.Option(
+            metavar="±5%|±0.1us",
+            help="Go on with sessions until the headline's interval is at most so wide, each way.",
+        ),
+    ] = None,
+    budget: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Beside --until: begin no session that would last beyond this, such as 2h."),
+    ] = None,
     resume: Annotated[Path | None, typer.Option(metavar="RUN", help="Go on with an interrupted run.")] = None,
+    notify: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COMMAND",
+            help="Run this (by `sh -c`, as you, for 30 s at most) when the run ends, and after the session in which "
+            "something was doubtful first, with JSON about it on its standard input.",
+        ),
+    ] = None,
     no_report: Annotated[
         bool, typer.Option("--no-report", help="Analyse only; `sojourn report RUN` makes the report when it is wanted.")
     ] = False,
@@ -129,17 +153,21 @@ def run(  # noqa: PLR0913 - one for each option
             "--out": out,
             "--quick": quick,
             "--full": full,
+            "--until": until,
+            "--budget": budget,
         }
         beside["--dry-run"] = dry_run
         folder = resumable(resume, [name for name, value in beside.items() if value])
-        with private_run(resume):
-            resumed = resume_run(folder)
+        notices = Notices(notify, resume)
+        with notices.of_the_end(), private_run(resume):
+            resumed = resume_run(folder, notices)
             conclude(resumed, as_json=as_json, report=not no_report, history=not no_history)
         return
     if study is None:
         raise RequestError("no study is named: try `sojourn list`, then `sojourn run NAME`")
     if study == PUBLISHED:
-        beside = {"--set": sets, "--device": device, "--no-report": no_report}
+        beside = {"--set": sets, "--device": device, "--no-report": no_report, "--until": until, "--budget": budget}
+        beside["--notify"] = notify
         given = [name for name, value in beside.items() if value]
         if quick and full:
             raise RequestError("--quick beside --full: expected one of them")
@@ -159,7 +187,10 @@ def run(  # noqa: PLR0913 - one for each option
         return
     from sojourn.plan import load_plan
 
-    planned = partial(load_plan, study, sets=sets or [], quick=quick, full=full, backend=bed, devices=device or [])
+    ends = [f"study.{key}={value}" for key, value in (("until", until), ("budget", budget)) if value is not None]
+    planned = partial(
+        load_plan, study, sets=[*(sets or []), *ends], quick=quick, full=full, backend=bed, devices=device or []
+    )
     plan = planned()
     from sojourn.conduct import Screen, conduct, create_folder, folder_of, refuse_wrong_words, try_boxes
 
@@ -172,9 +203,10 @@ def run(  # noqa: PLR0913 - one for each option
     if found := try_boxes(plan):
         plan = planned(more=found)
     into = out or folder_of(plan)
-    with private_run(into):
+    notices = Notices(notify, into)
+    with notices.of_the_end(), private_run(into):
         folder = create_folder(plan, into)
-        conduct(plan, folder, Screen())
+        conduct(plan, folder, Screen(on_doubt=notices.on_doubt))
         conclude(folder, as_json=as_json, report=not no_report, history=not no_history)
 
 
@@ -187,12 +219,12 @@ def resumable(path: Path, beside: list[str]) -> RunFolder:
     return open_folder(path)
 
 
-def resume_run(folder: RunFolder) -> RunFolder:
+def resume_run(folder: RunFolder, notices: Notices) -> RunFolder:
     """Measure the rest of an interrupted run."""
     from sojourn.conduct import Screen
     from sojourn.conduct import resume as resume_measuring
 
-    resume_measuring(folder, Screen())
+    resume_measuring(folder, Screen(on_doubt=notices.on_doubt))
     return folder
 
 
@@ -274,7 +306,7 @@ def compare(  # noqa: PLR0913 - one for each option
 
     Exit status: 0; 1 if a leading figure is worse (see --fail-on) or a limit fails (--fail-if); 2 if the runs have no
     figure in common, or none that a limit names; 4 if one of them is invalid. A limit that the interval neither keeps
-    nor breaks is told, and fails only under --fail-on inconclusive.
+    nor breaks is reported, and fails only under --fail-on inconclusive.
     """
     from sojourn.analysis.limits import read_limit
     from sojourn.cli.cases import cases_of, print_annotations, write_junit
@@ -330,17 +362,26 @@ def history(
 
 
 @app.command("list")
-def list_studies(*, as_json: JsonOutput = False) -> None:
-    """The built-in studies."""
+def list_studies(
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="This study alone.")] = None,
+    *,
+    as_json: JsonOutput = False,
+) -> None:
+    """The built-in studies, each with its question."""
     from sojourn.plan import studies
 
     found = [*studies(), (PUBLISHED, "What does each table and figure of five papers come to on this machine?")]
+    if name is not None:
+        names = [known for known, _ in found]
+        if name not in names:
+            raise RequestError(f"no study is called {name}{did_you_mean(name, names)}: `sojourn list` shows them all")
+        found = [one for one in found if one[0] == name]
     if as_json:
-        print(json.dumps([{"name": name, "question": question} for name, question in found]))
+        print(json.dumps([{"name": known, "question": question} for known, question in found]))
         return
-    width = max(len(name) for name, _ in found)
-    for name, question in found:
-        print(f"{name:<{width}}  {question}")
+    width = max(len(known) for known, _ in found)
+    for known, question in found:
+        print(f"{known:<{width}}  {question}")
 
 
 @app.command()
@@ -462,10 +503,10 @@ def lab(  # options for the help alone: `--` divides the words, which the parser
 ) -> None:
     """Run COMMAND in a network namespace that an emulated path joins with another; all of it goes when COMMAND ends.
 
-    What happens to packets is told as `sojourn emulate run --help` has it, and holds in each direction: --delay,
+    What happens to packets is written as `sojourn emulate run --help` says, and holds in each direction: --delay,
     --loss, --rate, --queue, --forward WORDS, --backward WORDS, -C FILE, … Without COMMAND, a shell at both ends.
 
-    COMMAND is told SOJOURN_PEER, SOJOURN_PEER6, SOJOURN_ADDRESS, SOJOURN_ADDRESS6 and SOJOURN_DEV; the peer is always
+    COMMAND gets SOJOURN_PEER, SOJOURN_PEER6, SOJOURN_ADDRESS, SOJOURN_ADDRESS6 and SOJOURN_DEV; the peer is always
     10.77.1.2. It runs as whoever called this, also by sudo, and begins once COMMAND2 listens. Exit status: COMMAND's;
     4 where the path ended before it.
 

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 def expansion(plan: Plan) -> dict[str, Any]:
     """Cells, paths, counts and times, with units in their names."""
     head = {"study": plan.study.name, "question": plan.study.question, "backend": plan.bed.backend}
-    return head | plan.ask.describe(plan)
+    ends = {"until": plan.study.until, "most_sessions": plan.bed.sessions} if plan.study.until else {}
+    return head | ends | plan.ask.describe(plan)
 
 
 def show_plan(plan: Plan, *, as_json: bool) -> None:
@@ -47,9 +48,15 @@ def print_cells(shown: dict[str, Any]) -> None:
         print_searches(shown, console)
     else:
         print_blocks(shown, console)
+    if "until" in shown:
+        told = (
+            f"It ends once the headline's interval is at most {shown['until']}, after {shown['most_sessions']} sessions"
+        )
+        console.print(f"{told} at most.", markup=False)
     measuring, total = words(shown["measuring_ns"]), words(shown["total_ns"])
+    about = "At most" if "until" in shown else "About"
     console.print(
-        f"About {measuring} of measuring on a quiet machine, {total} with everything around it.", markup=False
+        f"{about} {measuring} of measuring on a quiet machine, {total} with everything around it.", markup=False
     )
 
 

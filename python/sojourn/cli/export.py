@@ -1,18 +1,30 @@
-"""`sojourn export`: the figures of a run in formats that other programs read."""
+"""`sojourn export`: the figures of a run in formats that other programs read.
+
+Another distribution adds a format by an entry point of the group `sojourn.exports`: its name is the format, its value a
+function that takes the run's folder, for `sojourn.open`, and returns the text. Formats are in sojourn.export.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sojourn.errors import RequestError
+from sojourn.errors import MachineError, RequestError, SojournError, did_you_mean
 
-FORMATS = ("prometheus", "hdr")
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+OWN = {"prometheus": "sojourn.export.prometheus:exposition", "hdr": "sojourn.export.hdr:hdr_log"}
+"""Each is imported when it is asked for."""
+
+GROUP = "sojourn.exports"
 
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
-Format = Annotated[str, typer.Option("--to", metavar="|".join(FORMATS), help="The format.")]
+Format = Annotated[
+    str, typer.Option("--to", metavar="|".join([*OWN, "NAME"]), help="The format; NAME is one of an installed package.")
+]
 Output = Annotated[
     Path | None, typer.Option("-o", "--output", metavar="FILE", help="Where it goes; by default standard output.")
 ]
@@ -23,26 +35,47 @@ def export(run: RunArgument, *, to: Format = "prometheus", output: Output = None
     """Write the figures of a run with their intervals: prometheus, for a textfile collector or a push.
 
     Or its round-trip times: hdr, a log of HdrHistogram with a histogram a block, in ns, tagged with path and cell.
+    A package adds a format of its own by an entry point of the group sojourn.exports.
 
     Example: sojourn export runs/2026-11-20T101500Z-bridge-latency-3f9c --to prometheus -o sojourn.prom
     """
     from sojourn.export.output import refuse_existing, writing
-    from sojourn.records.folder import open_folder
 
-    if to not in FORMATS:
-        raise RequestError(f"--to {to}: expected {' or '.join(FORMATS)}")
     refuse_existing(output, force=force)
-    folder = open_folder(run)
-    if to == "hdr":
-        from sojourn.export.hdr import hdr_log
-
-        text = hdr_log(folder)
-    else:
-        from sojourn.export.prometheus import exposition
-
-        text = exposition(folder)
+    text = exported(run, to)
     if output is None:
         print(text, end="")
         return
     with writing(output) as file:
         file.write(text.encode())
+
+
+def exported(run: Path, to: str) -> str:
+    """The figures of a run as text in the format of this name."""
+    from importlib import import_module
+    from importlib.metadata import entry_points
+
+    from sojourn.records.folder import open_folder
+
+    others = {one.name: one for one in entry_points(group=GROUP) if one.name not in OWN}
+    if to in others:
+        return of_others(others[to], open_folder(run).path)
+    if to not in OWN:
+        known = [*OWN, *sorted(others)]
+        raise RequestError(f"--to {to}: expected {' or '.join(known)}{did_you_mean(to, known)}")
+    module, _, function = OWN[to].partition(":")
+    return str(getattr(import_module(module), function)(open_folder(run)))
+
+
+def of_others(format_: EntryPoint, run: Path) -> str:
+    """What another distribution's function makes of the run; a fault of theirs is one sentence that names it."""
+    whose = f"the entry point {format_.name} = {format_.value} of {GROUP}"
+    try:
+        text = format_.load()(run)
+    except SojournError:
+        raise
+    except Exception as error:  # whatever their module raises
+        raise MachineError(f"{whose} failed: {type(error).__name__}: {error}") from error
+    if not isinstance(text, str):
+        raise MachineError(f"{whose} returned no text, but {type(text).__name__}")
+    return text

@@ -113,7 +113,7 @@ def number(option: str, value: str) -> int:
 
 
 def settings_of(asked: Asked) -> Settings:
-    """What the emulator is told: the instrument says what the words mean, and refuses what is wrong with them."""
+    """The emulator's configuration: the instrument says what the words mean, and refuses what is wrong."""
     from sojourn.instruments.emulator import Settings, explain
 
     explained: dict[str, Any] = explain(find_instrument(), asked.pipe, as_caller)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 SHORT = {"-o": "--output"}
 WITH_VALUE = frozenset({
     "--key", "--window", "--direction", "--subtract-serialisation", "--mtu", "--memory", "--engine", "--slices",
-    "--output", "--master",
+    "--output", "--master", "--for", "-c", "--count", "--filter", "--source", "--ring",
 })  # fmt: skip
 """The options that have a value; `--master` is ours alone."""
 
@@ -47,7 +47,7 @@ def inputs_of(words: list[str]) -> tuple[list[str], dict[str, str | None], list[
 def is_ours(words: list[str]) -> bool:
     """Whether an input is a folder, or the engine one, that the instrument does not know."""
     inputs, options, _ = inputs_of(words)
-    if {"-h", "--help"} & options.keys():
+    if {"-h", "--help", "--live"} & options.keys():  # of a folder that is called as an interface nothing is read
         return False
     return options.get("--engine") == "spark" or "--master" in options or any(Path(word).is_dir() for word in inputs)
 
@@ -75,6 +75,7 @@ def match_on_spark(inputs: list[str], taps: dict[str, ParquetTap], options: dict
     from sojourn.errors import RequestError
     from sojourn.instruments import spark
     from sojourn.instruments.matching import terms
+    from sojourn.records.whole_file import write_whole
 
     unknown = options.keys() - OF_SPARK - {"--engine", "--slices", "--output", "--master", "--json"}
     if unknown:
@@ -93,7 +94,7 @@ def match_on_spark(inputs: list[str], taps: dict[str, ParquetTap], options: dict
     asked = spark.Asked(options.get("--master") or "local[*]", Path(output), int(slices) or None)
     with private_run(asked.output):
         told = summary(inputs, taps, learned, spark.match([taps[name] for name in inputs], learned, asked))
-        (asked.output / "summary.json").write_text(json.dumps(told, indent=2) + "\n")
+        write_whole(asked.output / "summary.json", json.dumps(told, indent=2) + "\n")
     print(json.dumps(told) if "--json" in options else in_words(told))
     return 0
 

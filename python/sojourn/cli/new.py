@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Annotated
@@ -14,7 +15,10 @@ Kind = Annotated[str, typer.Argument(metavar="device|method", help="What the pac
 Name = Annotated[str, typer.Argument(metavar="NAME", help="As plans will have it: up to 8 small letters and digits.")]
 
 
-def new(kind: Kind, name: Name) -> None:
+AsJson = Annotated[bool, typer.Option("--json", help="Print the folder and its files as JSON.")]
+
+
+def new(kind: Kind, name: Name, *, as_json: AsJson = False) -> None:
     """Write a package that adds a device or a method to Sojourn, in a folder NAME.
 
     Its tests pass as it is written: pip install -e NAME && pytest NAME. Example: sojourn new device patch
@@ -35,10 +39,14 @@ def new(kind: Kind, name: Name) -> None:
         "@OBJECT@": ":DEVICE" if kind == "device" else "",
         "@ONLY@": f"{module}.py" if kind == "device" else module,
     }
+    written = []
     for path, text in FILES[kind].items():
-        target = folder / filled(path, words)
+        written.append(target := folder / filled(path, words))
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(filled(text, words), encoding="utf-8")
+    if as_json:
+        print(json.dumps({"folder": str(folder), "files": sorted(map(str, written))}))
+        return
     print(f"{folder}: pip install -e {folder} && pytest {folder}")
 
 

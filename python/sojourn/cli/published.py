@@ -1,6 +1,6 @@
 """`sojourn run published`: every study that a published experiment names, one after the other, and one page of all.
 
-Each study is a run of its own, below one folder. A study that fails is told and left out; the others go on.
+Each study is a run of its own, below one folder. A study that fails is reported and left out; the others go on.
 """
 
 from __future__ import annotations

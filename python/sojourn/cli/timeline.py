@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -79,6 +80,7 @@ def timeline(  # noqa: PLR0913 - one for each option
     block: Block = None,
     who: Who = None,
     force: Annotated[bool, typer.Option("--force", help="Write a file anew that is there already.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Also print what was written as JSON.")] = False,
 ) -> None:
     """Join each data segment's way and write it: TCP's state when it was built, emulators, the receiver, its ACK.
 
@@ -89,9 +91,13 @@ def timeline(  # noqa: PLR0913 - one for each option
     from sojourn.export.log import Chosen
     from sojourn.timeline.convert import Request, write_timeline
 
+    if as_json and str(output) == "-":
+        raise RequestError("--json beside -o -: standard output can hold only one of them")
     chosen = Chosen(None, parsed_time("--since", since), parsed_time("--until", until), who, block)
     asked = Request(run, to, output, flow or [], chosen, records or [], force)
     told = write_timeline(asked)
+    if as_json:
+        print(json.dumps(asdict(told)))
     typer.echo(f"{told.records} segments to {told.where}", err=True)
     for sentence in told.sentences:
         typer.echo(f"note: {sentence}", err=True)

@@ -55,6 +55,12 @@ IPFW_PAIRS = {
 TC_SIZES = {"": 1, "b": 1, "k": 1024, "kb": 1024, "m": 1024**2, "mb": 1024**2, "kbit": 128, "mbit": 1024**2 // 8}
 
 
+MOST_DIGITS = 18
+"""Of a size: more would be no number of bytes that anything has."""
+MOST_SHOWN = 120
+"""Characters of what was asked, where a refusal quotes it."""
+
+
 @dataclass
 class Translated:
     """What came of it: pipes in our words, the command, and what has no equivalent."""
@@ -82,7 +88,7 @@ def translate(text: str, explain: Explain) -> Translated:
     if lines and all(IPFW.match(line) for line in lines):
         return of_ipfw(lines, explain)
     raise RequestError(
-        f"--from {text}: expected lines of tc (`tc qdisc add dev eth0 root netem …`) or of ipfw, not both"
+        f"--from {brief(text)}: expected lines of tc (`tc qdisc add dev eth0 root netem …`) or of ipfw, not both"
     )
 
 
@@ -101,9 +107,10 @@ def of_tc(lines: list[str], explain: Explain) -> Translated:
         installed[" ".join(at[0].split())] = (match[4], match[5].split())
     ways = {device: told for device, one in devices.items() if (told := of_device(one, found, explain))}
     if not ways:
-        raise RequestError(f"--from: nothing has an equivalent: {'; '.join(one['why'] for one in found.without)}")
+        reasons = dict.fromkeys(one["why"] for one in found.without)
+        raise RequestError(f"--from: nothing has an equivalent: {'; '.join(reasons)}")
     if len(ways) > 2:
-        raise RequestError(f"--from: {', '.join(ways)} are {len(ways)} interfaces: a bridge has two")
+        raise RequestError(f"--from: {brief(', '.join(ways))} are {len(ways)} interfaces: a bridge has two")
     return told_as_options(ways, found, explain)
 
 
@@ -155,7 +162,7 @@ def of_qdisc(kind: str, words: list[str], found: Translated, explain: Explain) -
                 yield "order free"  # netem keeps the order only of what waits for its rate
     elif kind == "tbf":
         yield from of_tbf(dict(zip(words[::2], words[1::2], strict=False)), found, explain)
-    elif kind in {"pfifo", "bfifo"} and words[:1] == ["limit"]:
+    elif kind in {"pfifo", "bfifo"} and words[:1] == ["limit"] and len(words) > 1:
         yield f"queue {words[1]}" if kind == "pfifo" else f"queue {tc_size(words[1])}B"
     else:
         why = "the queues offered are tail or head drop, red, gred, codel, pie, wf2q+, drr, fq_codel, dualpi2"
@@ -229,8 +236,8 @@ def of_tbf(given: dict[str, str], found: Translated, explain: Explain) -> Iterat
 def tc_size(words: str) -> int:
     """Bytes as tc has them: k is 1024."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([a-z]*)(?:/\d+)?", words.lower())
-    if found is None or found[2] not in TC_SIZES:
-        raise RequestError(f"--from: {words}: expected a size as tc has it, such as 32kbit or 1600")
+    if found is None or found[2] not in TC_SIZES or len(found[1]) > MOST_DIGITS:
+        raise RequestError(f"--from: {brief(words)}: expected a size as tc has it, such as 32kbit or 1600")
     return round(float(found[1]) * TC_SIZES[found[2]])
 
 
@@ -280,7 +287,7 @@ def of_rule(line: str, found: Translated) -> str:
 
 
 def refuse_alike(lines: list[str]) -> None:
-    """Refuse two rules that only the interface of the host tells apart: here the first would take all packets."""
+    """Refuse two rules that differ only in the interface of the host: here the first would take all packets."""
     pair = r"\s+(?:via|recv|xmit)\s+\S+"
     seen: dict[str, tuple[str, list[str]]] = {}
     for line in lines:
@@ -291,9 +298,15 @@ def refuse_alike(lines: list[str]) -> None:
         other, others = seen.setdefault(" ".join(re.sub(pair, "", match[1]).split()), (line, interfaces))
         if others != interfaces:
             raise RequestError(
-                f"--from: {other!r} and {line!r} differ in an interface of the host alone, which a bridge does not "
-                "have: write `forward` and `backward`"
+                f"--from: {brief(other)!r} and {brief(line)!r} differ in an interface of the host alone, which a "
+                "bridge does not have: write `forward` and `backward`"
             )
+
+
+def brief(text: str) -> str:
+    """In one line, and no longer than a sentence bears."""
+    line = " ".join(text.split())
+    return line if len(line) <= MOST_SHOWN else f"{line[:MOST_SHOWN]}…"
 
 
 def in_words(found: Translated) -> list[str]:

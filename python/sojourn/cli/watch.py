@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -24,7 +25,10 @@ Looks = Annotated[
 ]
 
 
-def watch(folder: Watched = Path("runs"), *, port: Port = 0, looks: Looks = True) -> None:
+AsJson = Annotated[bool, typer.Option("--json", help="Print the address as JSON, then serve.")]
+
+
+def watch(folder: Watched = Path("runs"), *, port: Port = 0, looks: Looks = True, as_json: AsJson = False) -> None:
     """Show how far a run is and what it says so far, in a browser on this machine.
 
     Prints the page's address, which only its reader should know, and serves it until Ctrl-C. Reads the run folder and
@@ -34,4 +38,10 @@ def watch(folder: Watched = Path("runs"), *, port: Port = 0, looks: Looks = True
     """
     from sojourn.watch.server import serve
 
-    serve(folder, port, looks=looks, say=lambda words: print(words, flush=True))
+    def say(address: str, notes: list[str]) -> None:
+        lines = [json.dumps({"address": address, "notes": notes})] if as_json else [
+            *(f"note: {one}" for one in notes), address
+        ]  # fmt: skip
+        print("\n".join(lines), flush=True)
+
+    serve(folder, port, looks=looks, say=say)

@@ -19,6 +19,7 @@ from sojourn.conduct.cores import choose_cores
 from sojourn.errors import MachineError, RequestError
 from sojourn.plan import Plan, effective_toml
 from sojourn.records import RunFolder
+from sojourn.records.whole_file import write_whole
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -47,7 +48,7 @@ def create_folder(plan: Plan, out: Path) -> RunFolder:
         )
     try:
         folder.records.mkdir(parents=True)
-        folder.plan.write_text(effective_toml(plan), encoding="utf-8")
+        write_whole(folder.plan, effective_toml(plan))
     except OSError as error:
         raise MachineError(f"{folder.path} cannot be made ({error.strerror}): choose another --out") from error
     return folder

@@ -101,7 +101,7 @@ class Asked:
 
     @property
     def near(self) -> tuple[Port, ...]:
-        """The near ends that send: one of them for all senders that are told apart by their marks."""
+        """The near ends that send: one of them for all senders that are distinguished by their marks."""
         if self.plan.stream.marks:
             return (self.link.near[0],) * self.trial.factors.senders
         return self.link.near[: self.trial.factors.senders]

@@ -1,6 +1,6 @@
 """What a run is bound to: its hosts, their test ports and the instrument. It is not gone on with on another bed.
 
-Hosts are told apart by a digest of their machine identifier, which names nobody. Other changes (a kernel, a governor)
+Hosts are identified by a digest of their machine identifier, which names nobody. Other changes (a kernel, a governor)
 are logged and compared, and end nothing (conduct/facts.py).
 """
 

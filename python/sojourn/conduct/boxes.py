@@ -1,6 +1,6 @@
 """Finds out what boxes of the user's own do, before a plan is made final: whether they bridge or route.
 
-On that depend the addresses of both ends and what is sent. A box that cannot be built is told of here, before there is
+On that depend the addresses of both ends and what is sent. A box that cannot be built is reported here, before there is
 a run folder.
 """
 

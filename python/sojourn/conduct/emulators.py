@@ -289,7 +289,7 @@ def refuse_wrong_words(plan: Plan) -> None:
 
 
 def asked_words(plan: Plan) -> Iterator[tuple[str, list[str]]]:
-    """All that emulators are to be told, as options of the instrument, and where the plan has it."""
+    """The whole configuration of the emulators, as options of the instrument, and where the plan has it."""
     yield from ((f'{plan.ask.pipe_key} "{words}"', ["--forward", words]) for words in plan.ask.pipes(plan))
     for label, own in plan.emulators.items():
         section = f"emulate.{label}" if label else "emulate"

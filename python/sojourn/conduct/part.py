@@ -45,7 +45,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A part under way: the bed stands, and what happens is told to the log and the screen."""
+    """A part under way: the bed stands, and what happens is written to the log and the screen."""
 
     part: Part
     site: Site

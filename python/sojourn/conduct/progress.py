@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
 
 REDRAW_SECONDS = 0.25
@@ -22,7 +23,9 @@ PLAIN_SECONDS = 5.0
 class Screen:
     """Progress through the trials of a run."""
 
-    def __init__(self, stream: TextIO | None = None) -> None:
+    def __init__(self, stream: TextIO | None = None, on_doubt: Callable[[dict[str, Any]], None] | None = None) -> None:
+        self.on_doubt = on_doubt
+        """Called with the first doubtful finding of a run that goes on; None: not asked for, or done."""
         self._stream = stream or sys.stderr
         self._console = Console(file=self._stream, highlight=False, emoji=False)
         self._bar: Progress | None = None
@@ -41,6 +44,13 @@ class Screen:
     def say(self, words: str) -> None:
         """One line; text of others in it is not taken for markup."""
         self._console.print(words, markup=False, soft_wrap=True)
+
+    def doubt(self, finding: dict[str, Any]) -> None:
+        """One line of what is doubtful so far, the first time, and to the command that was asked for."""
+        self.note(f"doubtful so far: {finding['sentence']} ({finding['where']})")
+        if self.on_doubt is not None:
+            self.on_doubt(finding)
+            self.on_doubt = None  # the first is reported; nobody need look for more
 
     def begin(self, total: int) -> None:
         """Begin to count trials; a later session goes on where the one before it was."""
@@ -61,6 +71,12 @@ class Screen:
             )
             self._bar.add_task("measuring", total=total)
             self._bar.start()
+
+    def expect(self, total: int) -> None:
+        """Count on another number of trials in all from now on."""
+        self._total = max(total, self._done)
+        if self._bar:
+            self._bar.update(self._bar.task_ids[0], total=self._total)
 
     def step(self) -> None:
         """One block more."""

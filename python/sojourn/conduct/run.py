@@ -25,6 +25,7 @@ from sojourn.conduct.part import Part, Session, wants_fifo
 from sojourn.conduct.real_hosts import real_hosts
 from sojourn.conduct.remaining import is_finished, next_bed, next_part, recorded_parts, run_seed
 from sojourn.conduct.site import open_site
+from sojourn.conduct.until import Until
 from sojourn.errors import DoubtfulError, RequestError, SojournError
 from sojourn.methods import load
 from sojourn.plan import Plan, plan_from_text
@@ -123,10 +124,10 @@ def sit(owed: Owed, screen: Screen) -> None:
 
 
 def lost(owed: Owed, log: Log) -> str:
-    """What is lost, as the sentence of an error goes on with it; empty where nothing is, or where it cannot be told."""
+    """What is lost, as the sentence of an error goes on with it; empty where nothing is, or where it is unknown."""
     try:
         several = tell_cut(owed.folder, owed.plan.expand(), measured(owed.plan, owed.folder), log)
-    except (OSError, SojournError):  # the error that is being told comes first
+    except (OSError, SojournError):  # the error that is being reported comes first
         return ""
     return f"; {named(several)}" if several else ""
 
@@ -175,15 +176,20 @@ def measure_sessions(owed: Owed, log: Log, screen: Screen) -> None:
     sessions = sessions_for(owed.trials, plan.bed.sessions - had, plan.ask.session_batches)
     bed = next_bed(owed.folder, part)
     first, holds = True, held_by_any(plan, owed.trials)
+    until = Until(plan, owed.folder, log, screen)
+    end = until.has_ended()
     for session in range(1, sessions + 1):
         left = owed.trials[done:]
-        if not left and not first:
+        if end or (not left and (not first or until.has_stopped)):
             break
         several = of_one_session(left, sessions - session + 1)
         one = Part(plan, owed.folder, part, several, owed.every, bed, len(owed.trials) if first else 0, holds)
         done += measure_session(one, clock, session / sessions, log, screen)
         part, bed, first = part + starts, bed + 1, False
-    if done < len(owed.trials):
+        end = until.after_session(owed.every - len(owed.trials) + done, had + session)
+    if end:
+        until.stop(end, owed.trials, done)
+    elif done < len(owed.trials):
         give_back(plan, owed.folder, owed.trials, done, log)
     if missing := lost_of(owed.folder):
         raise DoubtfulError(f"the run has measured all else, but {missing[0].why}")

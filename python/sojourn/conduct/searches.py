@@ -124,7 +124,7 @@ class Searcher:
         return self.trial.factors
 
     def run(self) -> None:
-        """Find the answer and log it; a path that is dead is told, not searched."""
+        """Find the answer and log it; a path that is dead is reported, not searched."""
         test = self.search.test
         try:
             self.require_alive()

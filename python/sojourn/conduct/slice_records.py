@@ -22,12 +22,18 @@ class RowWriter:
     """One part of one table."""
 
     def __init__(self, folder: RunFolder, table: str, part: int) -> None:
-        self._schema = arrow_schema(table, "sojourn")
+        self._table, self._schema = table, arrow_schema(table, "sojourn")
         self._sink = pa.OSFile(str(folder.records / f"{table}-{part:03}.arrow"), "wb")
         self._stream = pa.ipc.new_stream(self._sink, self._schema)
 
     def write(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Write these rows; each has a value for every column, None where there is none."""
+        """Write these rows: each has the table's columns and no others; None only where a column may be null.
+
+        Arrow itself drops a key that the schema lacks, and writes null where it must not stand.
+        """
+        for row in rows:
+            if problem := unfit(row, self._schema):
+                raise ValueError(f"a row of {self._table}: {problem}")
         if rows:
             self._stream.write_batch(pa.RecordBatch.from_pylist([dict(row) for row in rows], self._schema))
             self._sink.flush()
@@ -38,3 +44,12 @@ class RowWriter:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._stream.close()
         self._sink.close()
+
+
+def unfit(row: Mapping[str, Any], schema: pa.Schema) -> str | None:
+    """What of a row its table cannot hold: a key without a column, a column without a value that must have one."""
+    if unknown := sorted(set(row) - set(schema.names)):
+        return f"no column for {', '.join(unknown)}"
+    if missing := [one.name for one in schema if not one.nullable and row.get(one.name) is None]:
+        return f"no value for {', '.join(missing)}"
+    return None

@@ -385,7 +385,7 @@ def refusing(asked: Asked) -> set[str]:
 
 
 def total(flow: dict[str, Any]) -> dict[str, Any]:
-    """What a receiver is told of a flow that was sent."""
+    """What a receiver gets to know of a flow that was sent."""
     return {"flow": flow["flow"], "sent": flow["sent"], "next": flow["next"], "port": None}
 
 

@@ -146,7 +146,7 @@ def cascade(name: str) -> tuple[str, int] | None:
 def variant_of(name: str) -> str | None:
     """The mode that it is a variant of, as `bridge` of `bridge:rules*200`; None for any other name.
 
-    Of a name that is not known here, what stands before its colon: no label can be told from a variant there.
+    Of a name that is not known here, what stands before its colon: a label looks like a variant there.
     """
     device = known(name)
     mode, colon, _ = (device.kind if device else name).partition(":")
@@ -159,7 +159,7 @@ def bare(name: str) -> str:
 
 
 def references() -> tuple[str, ...]:
-    """The modes whose delays others' are told beside, the first of them that is there."""
+    """The modes whose delays others' are reported beside, the first of them that is there."""
     return tuple(one.name for one in sorted(modes().values(), key=lambda one: one.reference) if one.reference)
 
 

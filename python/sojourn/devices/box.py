@@ -1,6 +1,6 @@
 """Anybody's box: a program of the user's joins two ports in a network stack of its own (`--device ./my-box.sh`).
 
-What it is told, what it may do and how it is removed is in bed/boxes.py; what a plan says of it, in plan/boxes.py.
+Its environment, its rights and its removal are in bed/boxes.py; what a plan says of it, in plan/boxes.py.
 """
 
 from __future__ import annotations

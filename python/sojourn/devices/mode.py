@@ -141,7 +141,7 @@ class Mode:
     rank: int = 1
     """Which device a run is about, the highest first; 0: it is there for others to be compared with."""
     reference: int = 0
-    """Whether others' delays are told beside its own, and of several which goes before: 1 before 2; 0: it is none."""
+    """Whether others' delays are reported beside its own, and its rank: 1 before 2; 0: none."""
     boxes: int = 1
     longest: int = 1
     """How many may stand in a row: `name*N`."""
@@ -211,7 +211,7 @@ class Device:
     mode: Mode
     stations: int
     label: str = ""
-    """Tells devices of one mode apart."""
+    """Distinguish devices of one mode."""
     count: int = 0
     """Of what its mode counts."""
 

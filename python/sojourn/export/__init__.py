@@ -1,7 +1,7 @@
 """What others read: a log of TCP's state as SIFTR's text, CSV, Parquet, JSON lines, qlog, or comments in a capture.
 
 It reads a log's folder and nothing else, and writes one file. It judges nothing that it reads, and keeps no number to
-itself: what a format cannot say is told in `Told`.
+itself: what a format cannot say is listed in `Told`.
 """
 
 from sojourn.export.convert import FORMATS, Request, convert

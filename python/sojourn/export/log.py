@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from sojourn.errors import RequestError
 from sojourn.records import TABLES, read_table
-from sojourn.records.decode import json_value
+from sojourn.records.decode import json_file
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -276,8 +276,8 @@ def _object(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:
-        read = json_value(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError):
+        read = json_file(path)
+    except json.JSONDecodeError:
         read = None
     if not isinstance(read, dict):
         raise RequestError(f"{path} is damaged: it is not a JSON object")

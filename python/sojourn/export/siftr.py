@@ -41,7 +41,7 @@ NODELAY, SENTFIN, SCALE, TIMESTAMPS, SACK = 0x4, 0x10, 0x60, 0x180, 0x200
 NOPUSH, FASTRECOVERY, CONGRECOVERY, FASTOPEN = 0x1000, 0x0010_0000, 0x2000_0000, 0x8000_0000
 ECN_PERMIT, ECN_SND_CWR, ECN_SND_ECE = 0x20, 0x40, 0x80
 OLD_ECN = {ECN_PERMIT: 0x0400_0000, ECN_SND_CWR: 0x0800_0000, ECN_SND_ECE: 0x1000_0000}
-"""Before there was t_flags2, ECN was told in t_flags."""
+"""Before there was t_flags2, ECN was a bit of t_flags."""
 
 COLUMNS = (
     *("flow", "time_ns", "point", "state", "snd_cwnd", "snd_ssthresh", "mss_bytes", "snd_wnd_bytes", "rcv_wnd_bytes"),

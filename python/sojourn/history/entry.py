@@ -125,7 +125,7 @@ def at(facts: Any, path: str) -> Any:
 
 
 def began_ns(folder: RunFolder, tai_minus_utc_s: int) -> int:
-    """When the run was started first; the log has it in TAI, as far as the kernel was told how far that is from UTC."""
+    """When the run was started first; the log has it in TAI, as far as the kernel knew how far that is from UTC."""
     first = next((whole(event["tai_ns"]) for event in read_log(folder.log) if "tai_ns" in event), 0)
     return first - tai_minus_utc_s * 1_000_000_000
 

@@ -1,7 +1,7 @@
 """The runs of a study side by side: for each bed and figure the values over runs and boots, limits, and components.
 
 Invalid runs are shown and count for nothing. An occasion is one boot on one day: what differs between boots and what
-differs between days are not told apart.
+differs between days are not separated.
 """
 
 from __future__ import annotations

@@ -156,11 +156,8 @@ def write_captures(path: Path, frames: Sequence[Frame], windows: Sequence[Window
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, schema) as stream:
         for window in windows:
             inside = ordered[bisect_left(stamps, window.started_ns) : bisect_right(stamps, window.ended_ns)]
-            columns = [
-                [window.block] * len(inside),
-                *([frame[i] for frame in inside] for i in range(len(Frame._fields))),
-            ]
-            arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
+            rows = [{"block": window.block} | frame._asdict() for frame in inside]
+            arrays = [pa.array([row[field.name] for row in rows], field.type) for field in schema]
             stream.write_batch(pa.record_batch(arrays, schema=schema))
             written += len(inside)
     return written

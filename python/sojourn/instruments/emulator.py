@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from sojourn.errors import MachineError, RequestError, SojournError
 from sojourn.instruments.conversation import PATIENCE_SECONDS, Conversation, Start, error_of, no_tick
+from sojourn.profiles import offer
 
 if TYPE_CHECKING:
     import socket
@@ -134,6 +135,7 @@ def explain(instrument: str, options: Sequence[str], become: Callable[[list[str]
     What is wrong with them is raised. `become` makes of a command the one that runs it as who asks: it reads files that
     the options name, and quotes them.
     """
+    offer()
     argv = become([instrument, "emulate", "explain", *options, "--json"])
     try:
         done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=ANSWER_SECONDS)
@@ -164,7 +166,8 @@ def replay(start: Start, instrument: str, records: Path, name: str, part: int) -
 
 
 def emulate_argv(instrument: str, ports: Sequence[str], control: str, settings: Settings) -> list[str]:
-    """The command line of one emulator between two ports."""
+    """The command line of one emulator between two ports; the files of installed packages are offered to it."""
+    offer()
     given = {
         "--forward": settings.forward,
         "--backward": settings.backward,

@@ -1,4 +1,4 @@
-"""iperf3: connections of TCP from A to B that carry as much as they can, until they are told to end.
+"""iperf3: connections of TCP from A to B that carry as much as they can, until they are asked to end.
 
 It makes traffic and measures nothing here: what passed is read from the kernel's counters.
 """

@@ -51,7 +51,7 @@ class Emulation:
 
 
 @contextmanager
-def emulate(  # noqa: PLR0913 - all that an emulator may be told
+def emulate(  # noqa: PLR0913 - all that an emulator can be configured with
     left: str,
     right: str,
     *,
@@ -78,7 +78,7 @@ def emulate(  # noqa: PLR0913 - all that an emulator may be told
             yield Emulation(emulator)
 
 
-def settings_of(  # noqa: PLR0913 - all that an emulator may be told
+def settings_of(  # noqa: PLR0913 - all that an emulator can be configured with
     pipe: Pipe,
     forward: str | None,
     backward: str | None,

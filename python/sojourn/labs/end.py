@@ -39,7 +39,7 @@ class End:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What programs of this end are told, beside the environment that they have anyway."""
+        """Variables that programs of this end get, beside the environment that they have anyway."""
         return {
             "SOJOURN_ADDRESS": self.address,
             "SOJOURN_ADDRESS6": self.address6,

@@ -44,7 +44,7 @@ class Lab(Emulation):
 
 
 @contextmanager
-def lab(  # noqa: PLR0913 - all that an emulator may be told
+def lab(  # noqa: PLR0913 - all that an emulator can be configured with
     *,
     forward: str | None = None,
     backward: str | None = None,
@@ -68,7 +68,7 @@ def lab(  # noqa: PLR0913 - all that an emulator may be told
 
 @contextmanager
 def laid(settings: Settings, mtu: int) -> Iterator[Lab]:
-    """The same, by what the emulator is told."""
+    """The same, by the emulator's configuration."""
     instrument = find_instrument()
     require_understood(instrument, settings)
     spec = BedSpec(devices=(DEVICE,), has_direct=False, mtu=mtu)

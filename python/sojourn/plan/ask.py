@@ -85,6 +85,8 @@ class Ask:
     """Whether some trials have the log of TCP's state and the emulators' packets, beside those that figures are of."""
     sessions: bool = False
     """Whether it judges by beds made anew."""
+    headline: bool = False
+    """Whether its verdict has one headline figure whose interval is over sessions, so that a run can end by it."""
     one_bed: str = "judges one bed"
     """Why it has one bed alone, where it has."""
     twins: Literal["", "direct", "all"] = ""

@@ -32,4 +32,7 @@ def estimated(plan: Plan, blocks: int, probes: int, measuring_ns: int) -> Estima
     measuring = measuring_ns if at_most is None else min(measuring_ns, at_most)
     around = AROUND_SIMULATED_NS if plan.bed.simulated else AROUND_NS
     around += (plan.bed.sessions - 1) * (SESSION_SIMULATED_NS if plan.bed.simulated else SESSION_NS)
-    return Estimate(blocks, probes, measuring, measuring + around + AFTERWARDS_NS)
+    total = measuring + around + AFTERWARDS_NS
+    if (budget := plan.study.budget_ns) is not None:
+        measuring, total = min(measuring, budget), min(total, budget + AFTERWARDS_NS)
+    return Estimate(blocks, probes, measuring, total)

@@ -1,6 +1,6 @@
 """The flows that show whether a scheduler is fair: which a verification sends, and how fast, so that all of them wait.
 
-A flow is told apart by its DSCP, and by the source port that its socket has. Runs nothing.
+A flow is identified by its DSCP, and by the source port that its socket has. Runs nothing.
 """
 
 from __future__ import annotations

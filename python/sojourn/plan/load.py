@@ -25,6 +25,7 @@ from sojourn.plan.routed import over_routers
 from sojourn.plan.section import Declared, keys_of, read_section
 from sojourn.plan.source import Given, Table, read_toml, refuse
 from sojourn.plan.types import BedPlan, EmulatorPlan, HostPlan, Plan, Study, ask_of
+from sojourn.plan.until import with_all_sessions
 from sojourn.plan.values import one_of
 from sojourn.records.decode import toml_tables
 
@@ -248,9 +249,9 @@ def read_set(words: str, method: str) -> Table:
 
 
 def short_names(method: str) -> dict[str, str]:
-    """Names for `--set` without their section: those of the method's own sections before those of [bed] and [host]."""
+    """Names for `--set` without their section: those of the method's own sections before those of others."""
     own = keys_of_method(method)
-    order = [*ask_of(method).sections, "study", "bed", "host", "emulate"]
+    order = [*ask_of(method).sections, "bed", "host", "emulate", "study"]
     ranked = sorted(own, key=lambda dotted: order.index(dotted.split(".")[0]))
     others = {key.split(".")[1]: key for key in sorted(keys_of_all())}  # to be refused by their full name
     return others | {key.split(".")[1]: key for key in reversed(ranked)} | dict(ask_of(method).words)
@@ -286,6 +287,7 @@ def build(table: Table, name: str, asked: tuple[str, ...]) -> Plan:
         asked=asked,
     )
     plan = over_routers(ask.resolve(plan), table)
+    plan = with_all_sessions(plan, lambda key, value: table.get(key, Given(value, name)))
     check(plan, table, name)
     return plan
 

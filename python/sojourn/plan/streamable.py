@@ -180,7 +180,7 @@ def check_ends(plan: Plan, given: Lookup) -> None:
 
 
 def check_marks(plan: Plan, given: Lookup) -> None:
-    """Senders at one port are told apart by what UDP carries: as many as there are marks, each another one."""
+    """Senders at one port are distinguished by what UDP carries: as many as there are marks, each another one."""
     stream = plan.stream
     if not stream.marks:
         return

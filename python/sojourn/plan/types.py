@@ -14,7 +14,7 @@ from sojourn.backends import backends, is_simulated
 from sojourn.methods import DEFAULT, load, packages
 from sojourn.plan.rates import bit_rate, cable_rate
 from sojourn.plan.section import HOUR_NS, key, section
-from sojourn.plan.values import AUTO, auto_or, duration, flag, list_of, matching, one_of, text, whole
+from sojourn.plan.values import AUTO, auto_or, duration, flag, half_width, list_of, matching, one_of, text, whole
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -68,6 +68,12 @@ class Study:
         list_of(matching(r"[a-z0-9_]+", 'the name of a published table, such as "bridge2003_rtt"'), may_be_empty=True),
         (),
         "tables set beside ours",
+    )
+    until: str | None = key(
+        half_width(), None, "sessions go on until the headline's interval is at most so wide, each way"
+    )
+    budget_ns: int | None = key(
+        duration(1_000_000_000, 1000 * HOUR_NS), None, "beside until: no session begins that would last beyond this"
     )
 
 
@@ -133,6 +139,7 @@ class BedPlan:
     link_delay_ns: int = key(duration(0, HOUR_NS), 0, "delay of every cable, each way", quiet=True)
     """Both are spread over `links` when a plan is read, and have their defaults from then on."""
     sessions: int = key(whole(1, 1000), 1, "beds of the run, each made anew", quiet=True)
+    most_sessions: int | None = key(whole(2, 1000), None, "beside study.until: beds at most; by default 100")
     twins: bool = key(
         flag(),
         False,  # noqa: FBT003

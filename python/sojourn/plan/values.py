@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from sojourn.errors import nearest
-from sojourn.units import as_duration, nanoseconds
+from sojourn.units import as_duration, nanoseconds, width
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,7 +30,7 @@ class Reader:
     expected: str
     write: Callable[[Any], Any] = plain
     choices: tuple[str, ...] = ()
-    """Words among which the value is, so that a misspelt one can be told."""
+    """Words among which the value is, so that a misspelt one can be corrected."""
 
     def expected_for(self, value: Any) -> str:
         """What was expected, and the word that was probably meant."""
@@ -97,6 +97,16 @@ def duration(least_ns: int, most_ns: int) -> Reader:
 
     bounds = f'between "{as_duration(least_ns)}" and "{as_duration(most_ns)}"'
     return Reader(read, f'a time with its unit, such as "1ms", "500us" or "1s", {bounds}', as_duration)
+
+
+def half_width() -> Reader:
+    """Half the width of an interval, as a share or a time; kept as it is written, with its sign."""
+
+    def read(value: Any) -> str | None:
+        is_width = isinstance(value, str) and width(value) is not None
+        return "±" + value.strip().lstrip("±+/- ") if is_width else None
+
+    return Reader(read, 'half the width of an interval, such as "±5%" or "±0.1us"')
 
 
 def word_or(word: str, meaning: Any, other: Reader) -> Reader:

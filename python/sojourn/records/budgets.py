@@ -24,7 +24,8 @@ BUDGETS: Final[dict[str, str]] = {
     "coverage_factor": "k, Student's quantile for them at `level`.",
     "expanded": "U = k·u_c: the figure ± U holds the true value with probability `level`.",
     "level": "0.95.",
-    "interval_half_width": "Of the figure's interval in results.json, without what an error of clocks adds to that.",
+    "interval_half_width": "Of the figure's interval in results.json, without what an error of clocks adds to that; of "
+    "one that is not symmetric, the longer side.",
     "interval_of": "What that interval is of, in words.",
     "not_covered": "What U does not hold, in words.",
 }

@@ -8,7 +8,18 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from sojourn.errors import RequestError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MOST_BYTES = 64 << 20
+"""As much as is read of a JSON file beside a log, as the instrument does (crates/instrument/src/bounded.rs)."""
+
+MOST_VALUES = 1 << 18
+"""Values in such a file, counted before they are made: each takes up to 300 bytes. Our longest list has 2^16."""
 
 DEEPEST = 64
 """Arrays and tables within each other; no plan or record of ours has ten."""
@@ -36,6 +47,20 @@ def json_value(text: str | bytes) -> Any:
     if deep:
         raise json.JSONDecodeError(TOO_DEEP, "", 0)
     return value
+
+
+def json_file(path: Path) -> Any:
+    """The value of a JSON file; raises RequestError for one that is too long, json.JSONDecodeError, OSError."""
+    with path.open("rb") as file:
+        octets = file.read(MOST_BYTES + 1)
+    if len(octets) > MOST_BYTES:
+        raise RequestError(f"{path} is damaged: it has more than {MOST_BYTES >> 20} MiB")
+    if octets.count(b",") + _opens(octets) > MOST_VALUES:
+        raise RequestError(f"{path} is damaged: it has more than {MOST_VALUES:,} values")
+    try:
+        return json_value(octets.decode())
+    except UnicodeDecodeError as error:
+        raise json.JSONDecodeError(str(error), "", 0) from error
 
 
 def toml_tables(text: str) -> dict[str, Any]:

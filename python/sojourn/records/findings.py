@@ -36,6 +36,10 @@ OF_THE_ANALYSIS: Final = (
     FindingKind("modes_differ", "doubtful", "A path meets a slower mode more often than the direct link does."),
     FindingKind("unsteady", "doubtful", "The level of the delay changed within the run."),
     FindingKind("too_few_pairs", "doubtful", "Too few pairs, rounds or beds for an interval at the stated level."),
+    FindingKind("stopped_by_interval", "note", "The run ended because its headline's interval was narrow enough."),
+    FindingKind(
+        "target_not_reached", "note", "The run ended before its rule found its headline's interval as narrow as asked."
+    ),
     FindingKind("a_a_nonzero", "doubtful", "The direct link, measured twice, differs significantly from itself."),
     FindingKind(
         "windows_collapse", "note", "Congestion windows collapse more often with the log than without, or less."
@@ -117,7 +121,7 @@ OF_THE_ANALYSIS: Final = (
 )
 
 LABELS: Final = {"stamps_out_of_order": "timestamps out of order"}
-"""What people are told in place of a name that records keep."""
+"""What people read in place of a name that records keep."""
 
 
 def label(name: str) -> str:

@@ -240,7 +240,7 @@ def _version(metadata: Mapping[str, str]) -> int:
 
 
 def _origin(name: str, who: str, number: int) -> list[pl.Expr]:
-    """The columns that tell of each row from which file it is."""
+    """The columns that say of each row from which file it is."""
     part = pl.lit(number, dtype=pl.Int32).alias("part")
     return [part, pl.lit(who).alias("who")] if name in NAMED_TABLES else [part]
 

@@ -78,7 +78,7 @@ RESULTS: Final[dict[str, tuple[pl.DataType, str]]] = {
     "receivers": (pl.Int64(), "Further hosts that listen."),
     "load": (pl.Float64(), "Load beside the stream, as a share of the throughput."),
     "load_via": (pl.String(), "Where that load goes: through the device, or beside it."),
-    "pipe": (pl.String(), "What the emulator was told."),
+    "pipe": (pl.String(), "The configuration of the emulator."),
     "sessions": (pl.Int64(), "Over how many beds, each made anew, the figure is; null: of one."),
 }
 

@@ -225,7 +225,7 @@ class Histogram:
 
     x: str
     series: tuple[str, ...] = ()
-    """Where given, colours tell these apart, and not devices."""
+    """Where given, colours distinguish these, and not devices."""
     filled: tuple[str, ...] = ()
     """The series that are areas; empty: all are."""
     height: int = 200
@@ -258,7 +258,7 @@ class Histogram:
 
 
 INK = "#0067a8"
-"""Of what is told by its density: it is seen on white and on black."""
+"""Of what is shown by its density: it is seen on white and on black."""
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """The colours of the report: each device keeps its own in every figure and table, in light and in dark.
 
-The hues are Okabe and Ito's, which people with colour-blindness tell apart; each device also has its own dash pattern
+The hues are Okabe and Ito's, which people with colour-blindness can distinguish; each device has its own dash pattern
 and its own symbol, so that a print in grey still reads. The page draws with CSS variables, so that one figure serves
 both schemes and the printer; files for papers are drawn with the light colours.
 """
@@ -31,7 +31,7 @@ INKS = {
     # Of an emulator's errors the source (its log, or the stream) has a colour in place of a device.
     INSIDE: Ink("inside", "#7a5cc0", "#b9a3f0", (1, 0), "square"),
     OUTSIDE: Ink("outside", "#c84f00", "#ff9355", (6, 3), "diamond"),
-    # Where the cost of a log is told, its traffic, its place or its kind of packet stands in a device's place.
+    # Where the cost of a log is shown, its traffic, its place or its kind of packet stands in a device's place.
     "1 flow": Ink("flow1", "#0067a8", "#5fb3f2", (1, 0), "square"),
     "2 flows": Ink("flow2", "#008f68", "#35c69a", (8, 3), "triangle-up"),
     "5 flows": Ink("flow5", "#b0568c", "#e8a5cb", (4, 2, 1, 2), "triangle-down"),
@@ -79,9 +79,9 @@ TRACES = {
     "loss": Ink("loss", "#b0568c", "#e8a5cb", (1, 0), "square"),
     "skipped": Ink("skipped", "#5b6470", "#a3adba", (1, 0), "square"),
 }
-"""What is drawn of a TCP connection over time: no device, but no less a line to be told from its neighbours."""
+"""What is drawn of a TCP connection over time: no device, but a line among others all the same."""
 SERIES = ("bridge", "bridge*2", "wire", "bridge*3", "bridge*4", "direct")
-"""Whose inks tell series apart, in this order."""
+"""Whose inks distinguish series, in this order."""
 SURFACES = {
     "ink": ("#1c2127", "#e7ebf0"),
     "muted": ("#5d6670", "#a0a9b4"),

@@ -286,7 +286,7 @@ def _load(load: float | None, via: str | None, said: set[str]) -> str:
 
 
 def _pace(factors: dict[str, Any], said: set[str]) -> str:
-    """How often a stream sends; only the kind of schedule where its interval is told elsewhere."""
+    """How often a stream sends; only the kind of schedule where its interval stands elsewhere."""
     schedule, share = factors["schedule"], factors["rate_share"]
     if schedule == "flood":
         return "flood"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from typing import TYPE_CHECKING
 
+from sojourn.records.whole_file import write_whole
 from sojourn.report.beside import beside_table
 from sojourn.report.contents import all_figures, all_tables
 from sojourn.report.page import page
@@ -33,15 +34,15 @@ def write(folder: Path, *, vector: bool, beside: Sequence[ToolResult] = ()) -> P
     if vector:
         _write_figures(report / "figures", figures)
     index = report / "index.html"
-    index.write_text(page(run, tables, published, figures, vector=vector, others=others), encoding="utf-8")
+    write_whole(index, page(run, tables, published, figures, vector=vector, others=others))
     return index
 
 
 def _write_tables(into: Path, tables: list[Table]) -> None:
     for table in tables:
-        (into / f"{table.name}.csv").write_text(table.csv(), encoding="utf-8")
-        (into / f"{table.name}.md").write_text(table.markdown(), encoding="utf-8")
-        (into / f"{table.name}.tex").write_text(table.latex(), encoding="utf-8")
+        write_whole(into / f"{table.name}.csv", table.csv())
+        write_whole(into / f"{table.name}.md", table.markdown())
+        write_whole(into / f"{table.name}.tex", table.latex())
 
 
 def _write_figures(into: Path, figures: list[Figure]) -> None:
@@ -51,5 +52,5 @@ def _write_figures(into: Path, figures: list[Figure]) -> None:
 
     for figure in figures:
         svg = vl_convert.vegalite_to_svg(figure.file(), vl_version=VEGA_LITE)
-        (into / f"{figure.name}.svg").write_text(svg, encoding="utf-8")
-        (into / f"{figure.name}.pdf").write_bytes(vl_convert.svg_to_pdf(svg))
+        write_whole(into / f"{figure.name}.svg", svg)
+        write_whole(into / f"{figure.name}.pdf", vl_convert.svg_to_pdf(svg))

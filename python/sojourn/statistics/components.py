@@ -77,7 +77,7 @@ class Factorial:
 
 
 def factorial(free: NDArray[np.bool_]) -> Factorial | None:
-    """The weights for rows in which factors (columns) are free; None where the rows do not tell the factors apart."""
+    """The weights for rows in which factors (columns) are free; None where the rows do not separate the factors."""
     design = np.column_stack([np.ones(len(free)), free])
     if np.linalg.matrix_rank(design) < design.shape[1]:
         return None

@@ -31,6 +31,13 @@ class Interval:
         """Half the interval's width, or None without an interval."""
         return None if self.low is None or self.high is None else (self.high - self.low) / 2
 
+    @property
+    def longer(self) -> float | None:
+        """How far it reaches to its longer side, or None without an interval: half its width where it is symmetric."""
+        return (
+            None if self.low is None or self.high is None else max(self.high - self.estimate, self.estimate - self.low)
+        )
+
     def excludes(self, value: float) -> bool:
         """Whether the interval exists and does not contain `value`."""
         return self.low is not None and self.high is not None and not self.low <= value <= self.high

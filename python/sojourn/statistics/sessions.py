@@ -9,6 +9,7 @@ with what is computed here. It hides the fit of the between-session variance.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
@@ -18,7 +19,7 @@ from scipy import special
 from sojourn.statistics.interval import Interval, student_quantile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -26,6 +27,10 @@ Estimator = Literal["student-t", "reml-hartung-knapp"]
 
 LEAST_SESSIONS = 3
 """Below this many sessions no interval is given that depends on how sessions differ."""
+
+MOST_OF_T = 2.0
+"""An interval reaches so many times as far as Student's at most. Further only widens it: no coverage that is simulated
+below gains half a percentage point; at 1.5 times, 92.2 % of intervals hold the mean of six exponential effects."""
 
 MOST_STEPS = 100
 TOLERANCE = 1e-10
@@ -47,6 +52,17 @@ class AcrossSessions:
     mean: Interval
     standard_error: float | None
     degrees: int
+    lean: float
+    """Skewness of the sessions over the square root of their number, by which the interval of `mean` leans."""
+
+    @property
+    def t(self) -> float | None:
+        """The mean over its standard error and the factor by which its interval leans towards zero."""
+        if self.standard_error is None:
+            return None
+        down, up = leaning(self.lean, self.degrees)
+        return self.mean.estimate / self.standard_error / (down if self.mean.estimate > 0 else up)
+
     repeatability: Interval
     """Around the same mean: as if only the scatter within sessions mattered."""
     between: Interval
@@ -75,21 +91,26 @@ def across_sessions(
     random-effects meta-analysis with few studies"): "reml-hartung-knapp". v_i is the pooled variance of a pair over the
     session's pairs: a short session's own standard error is too poorly known to be a weight.
 
-    The interval of another run has half the width t·s·sqrt(1/k + 1/k'), s the standard error of the mean times sqrt(k)
-    (Hahn and Meeker, 1991, "Statistical Intervals", on the mean of a future sample). Its sessions are meant to be of
-    these sizes, and it to be analysed in this way.
+    Student's interval misses the mean of skewed effects on the side of their long tail: few sessions seldom have the
+    rare large effects, and then both mean and scatter are too small. So the interval of the mean ends on that side
+    where that of Hall's transformed t does (Hall, 1992, "On the removal of skewness by transformation", the cubic one),
+    with the adjusted coefficient of skewness, where that lies further out; at twice the distance at most.
+
+    The interval of another run reaches t·s·sqrt(1/k + 1/k') to each side, s the standard error of the mean times
+    sqrt(k) (Hahn and Meeker, 1991, "Statistical Intervals", on the mean of a future sample), and further to the side to
+    which that of the mean does. Its sessions are meant to be of these sizes, and it to be analysed in this way.
 
     `low` and `high` are None of `mean`, `between` and `next_run` below three sessions; of `repeatability` below two
     degrees of freedom; of any that would have no width, for lack of scatter does not show that there is none (values
     coarser than their scatter are equal); and of `between` where the sessions differ less than their scatter within
     allows at this level, so that no tau fits.
 
-    The intervals of `mean` and `next_run` are those of normal session effects. Where effects are not normal, and larger
-    than the scatter within, the interval of the mean held it in so many simulated runs: two equally frequent modes,
-    93 to 97 %; exponential effects, 90 % with six sessions and 92 % with twenty; a mode of one session in five, 74 %
-    with six sessions, for some runs do not meet it at all, and 92 % with twenty. The interval of `between` does not
-    hold for skewed effects, however many sessions there are. Where sessions of unequal size have no effects of their
-    own, Hartung and Knapp's interval is too wide: it held the mean in 97 to 99.5 % of runs.
+    In simulated runs of 6 to 20 sessions of equal size, so many intervals of the mean held it (Student's alone): normal
+    effects, 95 to 97 % (95 %); exponential ones, 93 to 96 % (88 to 94 %); two equally frequent modes, 96 to 100 %
+    (92 to 97 %); a mode of one session in five, 75 % with six sessions, for some runs do not meet it at all, and 98 %
+    with twenty. The interval of `between` does not hold for skewed effects, however many sessions there are. Where
+    sessions of unequal size have no effects of their own, Hartung and Knapp's interval is too wide: it held the mean in
+    98 to 99.7 % of runs.
 
     ValueError: sizes that differ, no session, values that are not finite, a negative standard error, a session of fewer
     than two pairs, no next session.
@@ -102,20 +123,55 @@ def across_sessions(
     variance, degrees = _pooled(errors[None, :], n)
     fit = _fit(y[None, :], variance, n)
     mean, error = float(fit.mean[0]), float(fit.error[0])
+    lean = float(lean_of(y[None, :], fit.mean, fit.weights)[0])
     within = float(np.sqrt((fit.weights[0] ** 2 * variance[0] / n).sum()))
     t = student_quantile(k - 1, level) if k >= LEAST_SESSIONS else None
     repeats = student_quantile(degrees, level) if degrees >= 2 else None
-    interval = _around(mean, t, error, level, k)
+    reaches = [0.0 if t is None else factor * t for factor in leaning(lean, k - 1)]
+    interval = _around(mean, reaches, error, level, k)
     low, high = _tau_bounds(y, variance[0] / n, interval)
     return AcrossSessions(
         estimator=fit.estimator,
         mean=interval,
         standard_error=None if interval.low is None else error,
         degrees=k - 1,
-        repeatability=_around(mean, repeats, within, level, int(n.sum())),
+        lean=lean,
+        repeatability=_around(mean, (repeats or 0.0,) * 2, within, level, int(n.sum())),
         between=Interval(float(fit.between[0]) ** 0.5, low, high, level, k),
-        next_run=_around(mean, t, error * (1 + k / others) ** 0.5, level, k),
+        next_run=_around(mean, [math.hypot(one, (t or 0.0) * (k / others) ** 0.5) for one in reaches], error, level, k),
     )
+
+
+def lean_of(
+    values: NDArray[np.float64], means: NDArray[np.float64], weights: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Of every row the adjusted skewness of its sessions over the square root of their number; 0 below three sessions.
+
+    Residuals are taken by the square roots of their weights, which gives them the same variance.
+    """
+    k = values.shape[1]
+    residuals = np.sqrt(weights) * (values - means[:, None])
+    residuals -= residuals.mean(axis=1, keepdims=True)
+    largest = np.abs(residuals).max(axis=1, keepdims=True)
+    residuals = np.divide(residuals, largest, out=np.zeros_like(residuals), where=largest > 0)
+    squares = np.square(residuals).mean(axis=1)
+    if k < LEAST_SESSIONS:
+        return np.zeros(len(values))
+    cubes = (residuals**3).mean(axis=1)
+    skewness = np.divide(cubes, squares**1.5, out=np.zeros(len(values)), where=squares > 0)
+    return np.asarray(skewness * (k * (k - 1)) ** 0.5 / (k - 2) / k**0.5, dtype=np.float64)
+
+
+def leaning(lean: float, degrees: int) -> tuple[float, float]:
+    """By which factors the interval of a mean reaches further than Student's, downwards and upwards: 1 to MOST_OF_T.
+
+    They are those of the interval of 95 %, and taken for every level: further out the transformation is of no use.
+    """
+    if abs(lean) < ROUNDING:
+        return 1.0, 1.0
+    t = student_quantile(degrees, 0.95)
+    down, up = (side * 3 / lean * (math.cbrt(1 + lean * (side * t - lean / 6)) - 1) for side in (1, -1))
+    return min(max(1.0, down / t), MOST_OF_T), min(max(1.0, up / t), MOST_OF_T)
 
 
 def reml_variances(values: NDArray[np.float64], variances: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -275,8 +331,9 @@ def _tau_bounds(
     return (None, None) if found is None else (found[0] ** 0.5, found[1] ** 0.5)
 
 
-def _around(centre: float, t: float | None, error: float, level: float, n: int) -> Interval:
-    """The interval of so many standard errors, or none where it has no width beyond rounding."""
-    if t is None or not t * error > ROUNDING * abs(centre):
+def _around(centre: float, reaches: Sequence[float], error: float, level: float, n: int) -> Interval:
+    """The interval of so many standard errors to each side, or none where it has no width beyond rounding."""
+    down, up = (one * error for one in reaches)
+    if not min(down, up) > ROUNDING * abs(centre):
         return Interval(centre, None, None, level, n)
-    return Interval(centre, centre - t * error, centre + t * error, level, n)
+    return Interval(centre, centre - down, centre + up, level, n)

@@ -1,4 +1,4 @@
-"""`sojourn timeline`: the joined way of each segment, written for other tools; what could not be joined is told."""
+"""`sojourn timeline`: the joined way of each segment, written for other tools; what could not be joined is reported."""
 
 from __future__ import annotations
 

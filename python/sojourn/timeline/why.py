@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sojourn.export.log import NS
 from sojourn.timeline.fate import fate_of
-from sojourn.timeline.judge import INCONCLUSIVE, judge
+from sojourn.timeline.judge import judge
 from sojourn.timeline.moment import moment_of
 from sojourn.timeline.segments import joined
 from sojourn.timeline.source import open_flow
@@ -30,11 +30,6 @@ class Answer:
     told: dict[str, Any]
     text: str
     cut: tuple[str, ...]
-
-    @property
-    def is_inconclusive(self) -> bool:
-        """Whether the limit or its cause could not be named."""
-        return INCONCLUSIVE in {self.told["limit"], self.told["cause"]}
 
 
 def explain(path: Path, flow: int, after_ns: int, chosen: Chosen, more: Sequence[Path] = ()) -> Answer:

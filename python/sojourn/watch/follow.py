@@ -31,7 +31,7 @@ POINTS = 400
 """Trials of each path and quantity that are drawn: the latest."""
 
 KEPT = 4000
-"""Trials of each path and quantity whose middle is told: the latest."""
+"""Trials of each path and quantity whose middle is shown: the latest."""
 
 WAITING, BUILDING, MEASURING = "not begun", "building", "measuring"
 FINISHED, INTERRUPTED, FAILED = "finished", "interrupted", "failed"
@@ -41,14 +41,15 @@ TOLD = {
     "contended": "contended",
     "bed-changed": "the machine or the bed is not what it was in the run's first part",
     "time-is-up": "the time that the plan allows was up: the rounds that were measured are judged",
+    "stopped": "no further session is measured: the plan's study.until or study.budget, or its sessions, ended it",
     "interrupted": "interrupted; sojourn run --resume goes on with it",
     "lost": "blocks are lost",
 }
-"""Events that a person is told at once, by name; a sentence of their own comes before these."""
+"""Events that are shown at once, by name; a sentence of their own comes before these."""
 
 
 COUNTED = {"trial": "block", "tcp-trial": "block", "load-trial": "block", "search-result": "search"}
-"""Events that end a trial and of which nothing else is told, with the key of the trial's number."""
+"""Events that end a trial and of which nothing else is shown, with the key of the trial's number."""
 
 
 @dataclass
@@ -97,7 +98,7 @@ class Follower:
         self.paths: dict[str, Trials] = {}
         self.notes: deque[tuple[float, str]] = deque(maxlen=12)
         self.joined = False
-        """Whether trials had clocks that exchanges brought together: their delays are not told of single trials."""
+        """Whether trials had clocks that exchanges brought together: then no delay of a single trial is shown."""
         self.at_s = 0.0
         """When the last event was, since the first."""
         self._began_ns = 0

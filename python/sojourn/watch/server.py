@@ -139,8 +139,8 @@ class Pages:
             self._streams -= 1
 
 
-def serve(folder: Path, port: int, *, looks: bool, say: Callable[[str], None]) -> None:
-    """Serve a run, or a folder of runs, until it is interrupted."""
+def serve(folder: Path, port: int, *, looks: bool, say: Callable[[str, list[str]], None]) -> None:
+    """Serve a run, or a folder of runs, until it is interrupted; `say` has the address, and notes for a person."""
     if not folder.is_dir():
         raise RequestError(f"{folder} is not there: expected a run folder, or a folder that holds some")
     listening = listen(port, remembered(folder))
@@ -156,9 +156,8 @@ def serve(folder: Path, port: int, *, looks: bool, say: Callable[[str], None]) -
     for one in (signal.SIGINT, signal.SIGTERM):
         # Before uvicorn listens to them, too: an exception could be lost in a library that is being imported.
         signal.signal(one, lambda *_: setattr(server, "should_exit", True))
-    if (less := confine([folder.resolve()])) is not None:
-        say(f"note: {less}")
-    say(f"http://{LOOPBACK}:{there}/{token}/")
+    less = confine([folder.resolve()])
+    say(f"http://{LOOPBACK}:{there}/{token}/", [] if less is None else [less])
     try:
         server.run(sockets=[listening])
     finally:

@@ -110,7 +110,7 @@ fn clock_truth(bytes: &[u8]) {
     let _ = estimator.estimate();
 }
 
-/// An emulator's log, read and let happen again. The reader catches arrow-ipc's panics: none that is caught is told here.
+/// An emulator's log, read and let happen again. The reader catches arrow-ipc's panics: none that is caught is printed here.
 fn packet_log(bytes: &[u8]) {
     let hook = panic::take_hook();
     panic::set_hook(Box::new(|_| {}));

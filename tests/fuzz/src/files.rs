@@ -47,7 +47,7 @@ fn frames(bytes: &[u8]) {
     }
 }
 
-/// The reader catches arrow-ipc's panics, and a search would take each for a find: no panic that is caught is told here.
+/// The reader catches arrow-ipc's panics, and a search would take each for a find: no panic that is caught is printed here.
 fn taps(bytes: &[u8]) {
     let hook = panic::take_hook();
     panic::set_hook(Box::new(|_| {}));

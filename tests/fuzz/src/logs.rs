@@ -77,9 +77,14 @@ fn samples() -> Vec<Vec<u8>> {
 }
 
 fn btf(bytes: &[u8]) {
+    thread_local! { static FOLDER: Option<tempfile::TempDir> = tempfile::tempdir().ok(); }
     let Ok(found) = Btf::parse(bytes.to_vec(), None) else { return };
     let _ = found.members("cubictcp", 1 << 16);
-    let mut names = PrivateNames::of_btf(found);
+    let mut names = FOLDER.with(|folder| {
+        let folder = folder.as_ref().expect("there is a folder").path();
+        std::fs::write(folder.join("vmlinux"), bytes).expect("it can be written");
+        PrivateNames::of_folder(folder)
+    });
     for algorithm in ["cubic", "bbr", "reno", "x"] {
         names.decode(algorithm.as_bytes(), &[3; sojourn_tcplog::layout::PRIVATE_BYTES], &mut |_, _| {});
     }

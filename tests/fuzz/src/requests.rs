@@ -1,4 +1,4 @@
-//! Requests in JSON of programs that are kept running, and files with keys.
+//! Requests in JSON of programs that are kept running, and files that a command names: keys, departures, ends of a log.
 
 use sojourn_instrument::foreign;
 
@@ -10,6 +10,8 @@ pub(crate) const TARGETS: &[Target] = &[
     Target { name: "emulator-request", read: |bytes| _ = foreign::emulator(bytes), seeds: emulators },
     Target { name: "tcplog-request", read: |bytes| _ = foreign::log_of_tcp(bytes), seeds: logs },
     Target { name: "key-file", read: |bytes| _ = foreign::key(bytes), seeds: keys },
+    Target { name: "departures", read: |bytes| _ = foreign::departures(bytes), seeds: departures },
+    Target { name: "log-ends", read: |bytes| _ = foreign::ends_of_log(bytes), seeds: ends_of_logs },
 ];
 
 fn lines(lines: &[&str]) -> Vec<Vec<u8>> {
@@ -57,4 +59,17 @@ fn logs() -> Vec<Vec<u8>> {
 
 fn keys() -> Vec<Vec<u8>> {
     lines(&["0123456789abcdef\n", "hex:000102030405060708090a0b0c0d0e0f\r\n"])
+}
+
+fn departures() -> Vec<Vec<u8>> {
+    lines(&["0\n+250000\n", "0\n0\n0\n0\n+31536000000000000\n", " \t+0 \r\n1\r\n"])
+}
+
+/// A header as the program writes it, the footer of a log that a signal ended, and what `status` says of one that goes on.
+fn ends_of_logs() -> Vec<Vec<u8>> {
+    lines(&[
+        r#"{"tcplog":1,"started":"2026-11-22T02:00:00.000001Z","enable_time_secs":1795312800,"enable_time_usecs":1,"kernel":"6.18.0","hz":250,"simulated":false,"clock":"TAI","tai_minus_utc_s":37,"fields":["snd_cwnd"],"absent":[],"options":{"ppl":1},"attach":"/sys/fs/cgroup","programs":["tcplog_in"],"careful":null,"command":["nc","a"]}"#,
+        r#"{"why":"signal","ended":"2026-11-22T02:00:09.000001Z","disable_time_secs":1795312809,"totals":{"in":{"seen":3,"logged":2,"full":1},"out":{"seen":1,"decimated":1},"segments":{"in":{"seen":3},"out":{"seen":1}}},"records":2,"flows":1,"gaps":1,"events_full":1,"flow_list":["10.0.0.1;40000-10.0.0.2;5201"],"duration_s":9.0,"logger_cpu_s":0.1,"flight_triggers":{"cwnd":2},"not_run":{"state_set":1},"warning":"slow","interruption":{"why":"detached"}}"#,
+        r#"{"totals":{"in":{"seen":1,"logged":1}},"records":1,"flows":1,"flows_open":1,"events":0,"missing":0,"careful":"refused","logger_cpu_s":0.1,"options":{"enabled":true,"ppl":10}}"#,
+    ])
 }

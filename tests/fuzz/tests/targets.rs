@@ -37,11 +37,36 @@ fn requests_make_sense() {
         ("emulator-request", foreign::emulator),
         ("tcplog-request", foreign::log_of_tcp),
         ("key-file", foreign::key),
+        ("departures", foreign::departures),
+        ("log-ends", foreign::ends_of_log),
     ] {
         for seed in (target(name).unwrap().seeds)() {
             assert!(understood(&seed), "{name}: {}", String::from_utf8_lossy(&seed));
             assert!(!understood(&seed[..seed.len() / 3]), "{name}");
         }
+    }
+}
+
+/// Two MiB of small objects took 199 MiB; a footer of ours that is as long as any is read.
+#[test]
+fn an_end_of_a_log_that_would_take_far_more_memory_than_it_is_long_is_refused() {
+    let objects = vec![r#"{"":0}"#; 300_000].join(",");
+    assert!(!foreign::ends_of_log(format!(r#"{{"why":"signal","flow_list":[{objects}]}}"#).as_bytes()));
+    let few = vec![r#"{"":0}"#; 1_000].join(",");
+    assert!(!foreign::ends_of_log(format!(r#"{{"why":"signal","flow_list":[{few}]}}"#).as_bytes()));
+    let flows = vec![r#""fd00::1;40000-fd00::2;5201 [{,""#; 65_536].join(",");
+    assert!(foreign::ends_of_log(format!(r#"{{"why":"signal","flow_list":[{flows}]}}"#).as_bytes()));
+    let most = format!(r#"{{"seen":{0},"logged":{0},"full":{0}}}"#, u64::MAX);
+    let totals = format!(r#"{{"in":{most},"out":{most},"segments":{{"in":{most},"out":{most}}}}}"#);
+    assert!(foreign::ends_of_log(format!(r#"{{"why":"signal","totals":{totals},"events_full":1}}"#).as_bytes()));
+}
+
+/// Departures on the calendar's clock are fifty years after a start.
+#[test]
+fn departures_that_are_no_offsets_are_refused() {
+    assert!(foreign::departures(b"0\n5\n"));
+    for wrong in [&b"1795312800000000000\n"[..], b"5\n4\n", b"-1\n", b"", b"\xff"] {
+        assert!(!foreign::departures(wrong), "{}", String::from_utf8_lossy(wrong));
     }
 }
 

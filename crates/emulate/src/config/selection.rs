@@ -145,7 +145,7 @@ pub(super) fn length(text: &str) -> Result<(u32, u32), String> {
     Ok((number(from)?, number(to)?))
 }
 
-/// Turns ipfw's IP lengths into lengths of untagged frames: 14 more, and never below 60. What padding makes one cannot be told apart.
+/// Turns ipfw's IP lengths into lengths of untagged frames: 14 more, and never below 60. Lengths that padding makes equal cannot be distinguished.
 pub(super) fn ip_length(text: &str) -> Result<(u32, u32), String> {
     let (from, to) = length(text)?;
     let frame = |bytes: u32| bytes.saturating_add(14).max(60);

@@ -78,6 +78,9 @@ pub(super) fn percentage_in(text: &str, dialect: Dialect) -> Result<f64, Refusal
     let value = value.ok_or_else(|| format!("{text:?} is not a percentage; write it as 1% or 0.1%"))?;
     if number.len() == text.len() && dialect == Dialect::Ours && value != 0.0 {
         let percent = if text.contains(['e', 'E']) { (value * 100.0).to_string() } else { shifted(text, 2) };
+        if value > 100.0 {
+            return Err(format!("{text} has no percent sign, and {text}% is not from 0% to 100%"));
+        }
         if value > 1.0 {
             return Err(format!("{text} has no percent sign: write {text}%"));
         }
@@ -290,6 +293,8 @@ mod tests {
             "0.01 has no percent sign: tc would take it for 0.01 %, dummynet's plr for 1 %; write 0.01% or 1%"
         );
         assert_eq!(percentage("2").unwrap_err(), "2 has no percent sign: write 2%");
+        assert_eq!(percentage("100").unwrap_err(), "100 has no percent sign: write 100%");
+        assert_eq!(percentage("150").unwrap_err(), "150 has no percent sign, and 150% is not from 0% to 100%");
         assert!(percentage("1e-5").unwrap_err().ends_with("write 1e-5% or 0.001%"));
         assert_eq!(fraction("0.01"), Ok(0.01));
         assert_eq!(fraction("1%"), Ok(0.01));

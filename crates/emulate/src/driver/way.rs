@@ -17,7 +17,7 @@ pub struct Way {
     pub put: Vec<Departure>,
     /// Due, and the ring had no room.
     pub stuck: VecDeque<Departure>,
-    /// Frames bridged unchanged are in the ring that the kernel has not been told of.
+    /// Frames bridged unchanged are in the ring of which the kernel has not been notified.
     pub bridged: bool,
     pub received: u64,
     pub sent: u64,

@@ -33,7 +33,7 @@ impl Numbers {
         }
     }
 
-    /// Says the number of the next arrival, where numbers are told.
+    /// Says the number of the next arrival, where numbers are recorded.
     pub fn is_told(&mut self, number: u64) {
         if let Self::Told(told) = self {
             told.arrival = number;

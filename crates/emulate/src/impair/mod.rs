@@ -63,7 +63,7 @@ impl Stage {
         stage
     }
 
-    /// Takes other parameters; what did not change keeps its state, and all keep their randomness. Losses are told apart by
+    /// Takes other parameters; what did not change keeps its state, and all keep their randomness. Losses are identified by
     /// their place in the list: one of the same kind with other probabilities goes on from the state that it is in, a pattern
     /// or a count that changed starts again.
     pub fn set(&mut self, impairments: &Impairments) {

@@ -181,7 +181,7 @@ impl Setup<'_> {
     }
 }
 
-/// Whether congestion can be told through it.
+/// Whether congestion can be signalled through it.
 fn may_be_marked(packet: &Waiting) -> bool {
     packet.ecn != Ecn::NotCapable
 }

@@ -158,7 +158,7 @@ impl SubQueues {
         }
     }
 
-    /// What tells a packet's sub-queue from others: its class by its place, or its flow, or the bucket that is hashed into.
+    /// What identifies a packet's sub-queue: its class by its place, or its flow, or the bucket that is hashed into.
     pub(super) fn key(&self, packet: &Waiting) -> u64 {
         match &self.sorting {
             Sorting::Classes(terms) => u64::from(packet.class).min(terms.len().saturating_sub(1) as u64),

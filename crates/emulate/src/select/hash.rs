@@ -1,4 +1,4 @@
-//! A hash that stays the same for ever: flows and dynamic pipes are told apart by it, in logs that are replayed years
+//! A hash that stays the same for ever: flows and dynamic pipes are identified by it, in logs that are replayed years
 //! later.
 //!
 //! Folded 128-bit products, as wyhash has them: some nanoseconds for the header of a packet, and every bit of the input

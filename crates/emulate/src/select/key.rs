@@ -82,7 +82,7 @@ impl Key {
     }
 
     /// Returns a hash over addresses, protocol and ports that stays the same for ever: what flow queues hash by. All
-    /// fragments of a packet have the same, for which the ports do not count; what is no IP is told apart by its MAC
+    /// fragments of a packet have the same, for which the ports do not count; what is no IP is identified by its MAC
     /// addresses and its EtherType.
     pub fn flow(&self) -> u64 {
         let mut hash = Hash::default();

@@ -157,7 +157,7 @@ pub fn geometric(lengths: &[u64], end: f64) -> f64 {
     const CELLS: usize = 5000;
     let n = lengths.len() as f64;
     if n * end * (1.0 - end) < 100.0 {
-        // Nearly all are 1, or there are few: how many are 1 is all that can be told.
+        // Nearly all are 1, or there are few: how many are 1 is all that can be tested.
         return share(lengths.iter().filter(|length| **length == 1).count() as u64, lengths.len() as u64, end);
     }
     let mut observed = vec![0_u64; CELLS];

@@ -10,14 +10,14 @@ use sojourn_time::Nanos;
 use sojourn_time::text::time;
 use sojourn_wire::digest::Key;
 
+use crate::rotation::Rotation;
 use crate::tcplog::arguments::size;
 
 /// A ring of so many bytes holds 200,000 frames a second of 64 bytes for two seconds.
 const RING_BYTES: u64 = 64 << 20;
-const RING: &str = "64MiB";
+pub const RING: &str = "64MiB";
 /// The least that says anything of a frame: its Ethernet header.
 const LEAST_SNAP: i64 = 14;
-const LEAST_ROTATED: u64 = 1 << 16;
 const LONG: &str = "For days";
 
 #[derive(Debug, Args)]
@@ -164,19 +164,12 @@ impl TapOptions {
                 format!("--snap {}: less than an Ethernet header says nothing; give {LEAST_SNAP} or more", self.snap)
             }),
             (!(1 << 20..=1 << 30).contains(&self.ring), format!("--ring {}: expected 1 MiB to 1 GiB", self.ring)),
-            (
-                self.rotate_size.is_some_and(|bytes| bytes < LEAST_ROTATED),
-                "--rotate-size: expected 64 KiB or more".to_owned(),
-            ),
-            (
-                self.rotate_time.is_some_and(|span| span < Nanos::seconds(1)),
-                "--rotate-time: expected 1 s or more".to_owned(),
-            ),
             (self.anonymise.is_some() && self.format.has_records(), {
                 "--anonymise: records hold digests of the true packets; give --format pcapng".to_owned()
             }),
         ];
-        problems.into_iter().find(|(is_so, _)| *is_so).map(|(_, problem)| problem)
+        let of_all = problems.into_iter().find(|(is_so, _)| *is_so).map(|(_, problem)| problem);
+        of_all.or_else(|| self.rotation().problem())
     }
 
     /// Returns what is written of it beside the frames: no filter where addresses are replaced, for it may hold true ones.
@@ -185,9 +178,14 @@ impl TapOptions {
         Self { filter, ..self.clone() }
     }
 
+    /// When files are followed by new ones.
+    pub fn rotation(&self) -> Rotation {
+        Rotation { bytes: self.rotate_size, span: self.rotate_time }
+    }
+
     /// Whether files follow each other.
     pub fn rotates(&self) -> bool {
-        self.rotate_size.is_some() || self.rotate_time.is_some()
+        self.rotation().is_asked()
     }
 }
 
@@ -259,7 +257,8 @@ fn keys() -> impl TypedValueParser<Value = Key> {
     PossibleValuesParser::new(Key::ALL.map(Key::name)).map(|name| name.parse().unwrap_or_default())
 }
 
-fn stamps() -> impl TypedValueParser<Value = Stamps> {
+/// Reads which timestamps are wanted.
+pub fn stamps() -> impl TypedValueParser<Value = Stamps> {
     named([
         ("best", "The interface's where it is set to stamp every frame, else the kernel's", Stamps::Best),
         ("hardware", "The interface's", Stamps::Hardware),

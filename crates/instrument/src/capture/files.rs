@@ -8,16 +8,14 @@ use std::sync::mpsc;
 use std::thread::{Builder, JoinHandle};
 
 use sojourn_capture::{Passed, Seen};
-use sojourn_port::pcap::{Described, Direction, NgWriter, Statistics};
+use sojourn_port::pcap::{Described, NgWriter, Statistics};
 use sojourn_record::tap::{TapCounts, Tapped};
-use sojourn_record::{RecordError, TapAbout, TapFolder, private};
+use sojourn_record::{RecordError, TapFolder, private};
 use sojourn_time::{HostClock, Time};
 
 use super::arguments::TapOptions;
 use super::output::Output;
-use crate::stream::host;
-
-const KERNEL: &str = "/proc/sys/kernel";
+use super::rows::{about, kernel, row};
 
 /// Rows are written when there are so many.
 const ROWS: usize = 8192;
@@ -73,7 +71,7 @@ type Write = dyn FnOnce() -> Result<(), RecordError> + Send;
 enum Writing {
     /// A thread.
     Thread(JoinHandle<Result<(), RecordError>>),
-    /// Nothing any more; whether it could is told once.
+    /// Nothing any more; whether it could is returned once.
     Over(Result<(), RecordError>),
 }
 
@@ -284,31 +282,13 @@ struct Records {
 impl Records {
     fn create(folder: &Path, of: &Of, part: &str) -> Result<Self, RecordError> {
         let who = plain(&of.name);
-        let about = TapAbout {
-            tap: of.name.clone(),
-            interface: of.interface.clone(),
-            host: kernel("hostname"),
-            key: of.options.key.name().to_owned(),
-            most: None,
-            clock_id: host::clock_id(),
-        };
+        let about = about(&of.name, &of.interface, of.options.key);
         let folder = TapFolder::create(folder, (&who, part), &about, &crate::origin(false))?;
         Ok(Self { who, tap: of.name.clone(), folder, rows: Vec::with_capacity(ROWS), written: 0 })
     }
 
     fn write(&mut self, passed: &Passed<'_>, seen: &Seen<'_>) -> Result<(), RecordError> {
-        self.rows.push(Tapped {
-            at: passed.at,
-            digest: seen.digest.map(|digest| digest.value),
-            length_bytes: u32::try_from(passed.length).unwrap_or(u32::MAX),
-            direction: Some(match passed.direction {
-                Direction::In => "in",
-                Direction::Out => "out",
-            }),
-            is_fragment: seen.is_fragment,
-            is_super_packet: passed.is_super,
-            is_truncated: seen.digest.is_some_and(|digest| digest.is_truncated),
-        });
+        self.rows.push(row(passed, seen));
         if self.rows.len() >= ROWS { self.flush() } else { Ok(()) }
     }
 
@@ -355,10 +335,6 @@ pub fn plain(name: &str) -> String {
     name.chars().filter(char::is_ascii_alphanumeric).collect()
 }
 
-fn kernel(file: &str) -> String {
-    fs::read_to_string(Path::new(KERNEL).join(file)).unwrap_or_default().trim().to_owned()
-}
-
 fn failure(operation: &'static str, path: &Path, source: io::Error) -> RecordError {
     let path = path.to_owned();
     match source.kind() {
@@ -370,6 +346,7 @@ fn failure(operation: &'static str, path: &Path, source: io::Error) -> RecordErr
 
 #[cfg(test)]
 mod tests {
+    use sojourn_port::pcap::Direction;
     use sojourn_time::{Clock, Nanos, Source, Stamp};
 
     use super::super::arguments::Format;
@@ -450,7 +427,7 @@ mod tests {
         let writing = Writing::start(Builder::new().stack_size(1 << 60), write);
         tells.recv().expect("it was called");
         let mut ending = Ending { paths: Vec::new(), bytes: 0, writing };
-        assert!(matches!(ending.look(), Err(RecordError::Broken)), "what it says is told");
+        assert!(matches!(ending.look(), Err(RecordError::Broken)), "its error is returned");
         ending.wait().expect("once");
     }
 

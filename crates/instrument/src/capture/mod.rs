@@ -4,9 +4,11 @@
 pub mod arguments;
 mod files;
 mod output;
+pub mod rows;
 mod serve;
-mod session;
-mod show;
+pub mod session;
+pub mod show;
+mod tap;
 
 use std::path::Path;
 
@@ -76,7 +78,7 @@ fn by_hand(asked: &ByHand) -> anyhow::Result<()> {
 }
 
 /// The error of a capture that had to end.
-fn failed(why: Why) -> anyhow::Error {
+pub fn failed(why: Why) -> anyhow::Error {
     match why {
         Why::Gone(error) => error.into(),
         Why::Unwritten(error) => exists(error),
@@ -91,11 +93,7 @@ fn wanted(asked: &ByHand) -> anyhow::Result<Vec<Wanted>> {
     if !asked.options.filter.is_empty() {
         filter::check(&asked.options.filter)?;
     }
-    if asked.remove_oldest && !asked.options.rotates() {
-        return Err(
-            wrong("--remove-oldest: nothing is older than another without --rotate-size or --rotate-time").into()
-        );
-    }
+    asked.options.rotation().check_oldest(asked.remove_oldest)?;
     let tap = |interface: &String| Wanted {
         name: interface.clone(),
         interface: interface.clone(),

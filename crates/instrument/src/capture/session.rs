@@ -5,20 +5,21 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::vec::Drain;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value, json};
-use sojourn_capture::headers::Anonymiser;
-use sojourn_capture::{Account, Asked, Observer, Opening, RingTap, Tap, filter};
+use sojourn_capture::{Account, RingTap, Tap};
 use sojourn_port::PortError;
-use sojourn_port::kernel::{Counters, Interface};
+use sojourn_port::kernel::Counters;
+use sojourn_record::tap::Tapped;
 use sojourn_record::{Finding, RecordError};
 use sojourn_time::{Clock, HostClock, Nanos, Source, Time};
 
-use super::arguments::TapOptions;
-use super::files::{Counted, Ending, Files, Of, plain};
+use super::files::{Ending, Files, Of, plain};
+use super::tap::OpenTap;
+pub use super::tap::Wanted;
 use crate::failure::WrongRequest;
-use crate::secret;
 use crate::stream::findings::Findings;
 use crate::stream::host::{Meter, Took};
 
@@ -28,17 +29,6 @@ const LOOK_AGAIN: Nanos = Nanos::millis(2);
 /// However long it is to go on, it looks so often whether somebody wants it to end.
 const LONGEST_SLEEP: Nanos = Nanos::seconds(1);
 const MOST_TAPS: usize = 64;
-
-/// One interface that is to be captured.
-#[derive(Clone, Debug)]
-pub struct Wanted {
-    /// Its name in files and answers.
-    pub name: String,
-    /// The interface.
-    pub interface: String,
-    /// How.
-    pub options: TapOptions,
-}
 
 /// When a session ends by itself.
 #[derive(Clone, Copy, Debug, Default)]
@@ -53,7 +43,7 @@ pub struct Limits {
 
 /// Taps that are open.
 pub struct Session {
-    taps: Vec<Tapped>,
+    taps: Vec<OpenTap>,
     meter: Meter,
     limits: Limits,
     /// Files that are ended, the oldest first.
@@ -62,25 +52,8 @@ pub struct Session {
     removed: u64,
     /// How many frames were seen so far, for who asks beside.
     progress: Arc<AtomicU64>,
-}
-
-struct Tapped {
-    wanted: Wanted,
-    tap: RingTap,
-    observer: Observer,
-    files: Option<Files>,
-    before: Option<Counters>,
-    failed: Option<RecordError>,
-    part: Part,
-}
-
-/// What had been counted when a part began.
-#[derive(Clone, Copy, Default)]
-struct Part {
-    began: Time,
-    seen: u64,
-    without_key: u64,
-    dropped: u64,
+    /// When it looks again whether the interfaces are still there.
+    look_at: Time,
 }
 
 /// Why a capture ended.
@@ -145,20 +118,9 @@ impl Session {
     /// When one cannot be had.
     pub fn open(wanted: Vec<Wanted>, limits: Limits) -> anyhow::Result<Self> {
         check(&wanted)?;
-        let open = |wanted: Wanted| {
-            let tap = RingTap::open(&wanted.interface, &opening(&wanted)?)?;
-            let key = wanted.options.format.has_records().then_some(wanted.options.key);
-            let asked = Asked { key, snap: wanted.options.kept() as usize, headers_only: wanted.options.headers };
-            let mut observer = Observer::new(asked);
-            if let Some(path) = &wanted.options.anonymise {
-                observer.anonymise(anonymiser(path)?);
-            }
-            let part = Part::default();
-            Ok(Tapped { wanted, tap, observer, files: None, before: None, failed: None, part })
-        };
-        let taps = wanted.into_iter().map(open).collect::<anyhow::Result<_>>()?;
+        let taps = wanted.into_iter().map(OpenTap::open).collect::<anyhow::Result<_>>()?;
         let (ended, removed) = (VecDeque::new(), 0);
-        Ok(Self { taps, meter: Meter::start(), limits, ended, removed, progress: Arc::default() })
+        Ok(Self { taps, meter: Meter::start(), limits, ended, removed, progress: Arc::default(), look_at: Time(0) })
     }
 
     /// Creates the files of all taps.
@@ -181,7 +143,7 @@ impl Session {
     pub fn attach(&mut self) -> Result<(), PortError> {
         self.meter = Meter::start();
         for tapped in &mut self.taps {
-            tapped.before = tapped.tap.interface().counters().ok();
+            tapped.counters[0] = tapped.tap.interface().counters().ok();
             tapped.tap.attach()?;
             tapped.part.began = HostClock.now();
         }
@@ -199,9 +161,29 @@ impl Session {
         Arc::clone(&self.progress)
     }
 
+    /// Has what is recorded of frames kept, for [`Self::rows`].
+    pub fn keep_rows(&mut self) {
+        self.taps.iter_mut().for_each(|tapped| tapped.rows = Some(Vec::new()));
+    }
+
+    /// Takes what was recorded of a tap's frames since, and says until when these are all that passed, if they are; both are the
+    /// first tap's first.
+    pub fn rows(&mut self) -> impl Iterator<Item = (Drain<'_, Tapped>, Option<Time>)> {
+        self.taps.iter_mut().filter_map(|tapped| {
+            let now = HostClock.now();
+            let shown = tapped.is_empty().then_some(now);
+            Some((tapped.rows.as_mut()?.drain(..), shown))
+        })
+    }
+
+    /// How many frames each tap has dropped, as far as its counts were read.
+    pub fn dropped(&mut self) -> impl Iterator<Item = u64> {
+        self.taps.iter_mut().map(|tapped| tapped.tap.totals().unwrap_or_default().dropped)
+    }
+
     /// What is captured and how, for answers.
     pub fn json(&self) -> Vec<Value> {
-        let tap = |tapped: &Tapped| {
+        let tap = |tapped: &OpenTap| {
             json!({
                 "name": tapped.wanted.name, "interface": tapped.wanted.interface, "source": tapped.tap.source().name(),
                 "ring_bytes": tapped.tap.ring_bytes(), "options": tapped.wanted.options,
@@ -215,38 +197,57 @@ impl Session {
     /// # Errors
     /// When the kernel refuses to wait.
     pub fn run(&mut self, until: Time, stop: &AtomicBool, wake: BorrowedFd<'_>) -> anyhow::Result<Why> {
-        let mut look_at = Time(0);
         loop {
-            if stop.load(Ordering::Relaxed) {
-                return Ok(Why::Asked);
-            }
-            let now = HostClock.now();
-            if now >= until {
-                return Ok(Why::Time);
-            }
-            if now >= look_at {
-                // Nobody is told when an interface that is down is deleted.
-                look_at = now + LONGEST_SLEEP;
-                // The kernel counts in 32 bits, from zero each time that its counts are read.
-                let look = |tap: &mut RingTap| tap.look().and_then(|()| tap.totals());
-                if let Some(gone) = self.taps.iter_mut().find_map(|tapped| look(&mut tapped.tap).err()) {
-                    return Ok(Why::Gone(gone));
-                }
-                let mut files = self.taps.iter_mut().filter_map(|tapped| tapped.files.as_mut());
-                if let Err(error) = files.try_for_each(Files::flush) {
-                    return Ok(Why::Unwritten(error));
-                }
-            }
-            match self.take_some() {
-                Ok(true) => {}
-                Ok(false) => {
-                    if let Some(gone) = self.sleep(until.min(look_at) - now, wake)? {
-                        return Ok(Why::Gone(gone));
-                    }
-                }
-                Err(why) => return Ok(why),
+            if let Some(why) = self.step([until, until], stop, wake)? {
+                return Ok(why);
             }
         }
+    }
+
+    /// Takes what there is, or waits for it, until `rest` at most; returns why the capture ends, when it does.
+    ///
+    /// # Errors
+    /// As [`Self::run`].
+    pub fn step(
+        &mut self,
+        [until, rest]: [Time; 2],
+        stop: &AtomicBool,
+        wake: BorrowedFd<'_>,
+    ) -> anyhow::Result<Option<Why>> {
+        let now = HostClock.now();
+        if stop.load(Ordering::Relaxed) {
+            return Ok(Some(Why::Asked));
+        }
+        if now >= until {
+            return Ok(Some(Why::Time));
+        }
+        if now >= self.look_at {
+            // The kernel notifies nobody when an interface that is down is deleted.
+            self.look_at = now + LONGEST_SLEEP;
+            if let Some(why) = self.look() {
+                return Ok(Some(why));
+            }
+        }
+        match self.take_some() {
+            Ok(true) => Ok(None),
+            Ok(false) => {
+                // Who asks read the clock earlier than this: until when to rest may have passed.
+                let span = (until.min(rest).min(self.look_at) - now).max(Nanos::ZERO);
+                Ok(self.sleep(span, wake)?.map(Why::Gone))
+            }
+            Err(why) => Ok(Some(why)),
+        }
+    }
+
+    /// Looks whether the interfaces are still there, and makes what was written readable; returns why that cannot be.
+    fn look(&mut self) -> Option<Why> {
+        // The kernel counts in 32 bits, from zero each time that its counts are read.
+        let look = |tap: &mut RingTap| tap.look().and_then(|()| tap.totals());
+        if let Some(gone) = self.taps.iter_mut().find_map(|tapped| look(&mut tapped.tap).err()) {
+            return Some(Why::Gone(gone));
+        }
+        let mut files = self.taps.iter_mut().filter_map(|tapped| tapped.files.as_mut());
+        files.try_for_each(Files::flush).err().map(Why::Unwritten)
     }
 
     /// Takes what there is from each tap, at most a block of each; returns whether there was anything.
@@ -311,16 +312,23 @@ impl Session {
     }
 
     /// Lets no more frames in, takes what is in, ends the files, and says what was seen, and whether the files could be ended.
-    pub fn end(mut self, mut why: Why) -> (Ended, Result<(), RecordError>) {
+    pub fn end(mut self, why: Why) -> (Ended, Result<(), RecordError>) {
+        let why = self.detach(why);
+        self.finish(why)
+    }
+
+    /// Lets no more frames in, and takes what is in, unless as many as were asked for were seen; returns why it ends then.
+    pub fn detach(&mut self, mut why: Why) -> Why {
         for tapped in &mut self.taps {
             // An interface that is gone shows nothing more.
             let _ = tapped.tap.detach();
         }
-        let is_counted = matches!(why, Why::Count | Why::Budget);
         let give_up = HostClock.now() + LAST_BLOCKS;
-        let afters: Vec<Option<Counters>> =
-            self.taps.iter().map(|tapped| tapped.tap.interface().counters().ok()).collect();
-        while !is_counted && !matches!(why, Why::Unwritten(_)) && !self.is_empty() && HostClock.now() < give_up {
+        for tapped in &mut self.taps {
+            tapped.counters[1] = tapped.tap.interface().counters().ok();
+        }
+        let is_over = self.is_cut(&why) || matches!(why, Why::Unwritten(_));
+        while !is_over && !self.is_empty() && HostClock.now() < give_up {
             match self.take_some() {
                 Ok(true) => {}
                 Ok(false) => drop(HostClock.wait_until(HostClock.now() + LOOK_AGAIN, Nanos::ZERO)),
@@ -331,22 +339,33 @@ impl Session {
                 }
             }
         }
+        why
+    }
+
+    /// Whether it ends with frames in its rings that nobody looks at.
+    fn is_cut(&self, why: &Why) -> bool {
+        matches!(why, Why::Budget) || (matches!(why, Why::Count) && self.limits.count.is_some())
+    }
+
+    /// Ends the files of taps that let nothing in, and says what was seen, and whether the files could be ended.
+    pub fn finish(mut self, why: Why) -> (Ended, Result<(), RecordError>) {
         let took = self.meter.stop();
-        let is_counted = matches!(why, Why::Count | Why::Budget);
+        let is_cut = self.is_cut(&why);
         let mut taps = Vec::new();
-        for (mut tapped, after) in self.taps.into_iter().zip(afters) {
+        for mut tapped in self.taps {
             let counts = *tapped.observer.counts();
             let totals = tapped.tap.totals().unwrap_or_default();
             let options = &tapped.wanted.options;
-            let kinds = [!options.filter.is_empty(), is_counted];
-            let account = Account::of(&counts, totals, (tapped.before, after), options.direction, kinds);
+            let kinds = [!options.filter.is_empty(), is_cut];
+            let counters: (_, _) = tapped.counters.into();
+            let account = Account::of(&counts, totals, counters, options.direction, kinds);
             let mut counted = tapped.counted(totals.dropped);
             counted.interface = account.interface.filter(|_| !tapped.wanted.options.rotates());
             self.ended.extend(tapped.files.as_mut().map(|files| files.end(counted)));
             taps.push(TapEnded {
                 counts,
                 account,
-                counters: tapped.before.zip(after),
+                counters: counters.0.zip(counters.1),
                 source: tapped.tap.source(),
                 ring_bytes: tapped.tap.ring_bytes(),
                 wanted: tapped.wanted,
@@ -359,59 +378,7 @@ impl Session {
 
     /// Whether every frame that was let in was seen.
     fn is_empty(&mut self) -> bool {
-        self.taps.iter_mut().all(|tapped| {
-            let totals = tapped.tap.totals().unwrap_or_default();
-            tapped.observer.counts().seen() + totals.dropped + totals.skipped >= totals.accepted
-        })
-    }
-}
-
-impl Tapped {
-    /// Takes a block, and at most so many frames of it.
-    fn take(&mut self, most: u64) -> Result<bool, PortError> {
-        let Self { tap, observer, files, failed, .. } = self;
-        let mut left = most;
-        tap.take(&mut |passed| {
-            if left == 0 || failed.is_some() {
-                return;
-            }
-            left -= 1;
-            let seen = observer.observe(passed);
-            if let Some(Err(error)) = files.as_mut().map(|files| files.write(passed, &seen)) {
-                *failed = Some(error);
-            }
-        })
-    }
-}
-
-impl Tapped {
-    /// What was counted since the part began.
-    fn counted(&self, dropped: u64) -> Counted {
-        let counts = self.observer.counts();
-        Counted {
-            span: [self.part.began, HostClock.now()],
-            seen: counts.seen() - self.part.seen,
-            dropped: dropped - self.part.dropped,
-            interface: None,
-            without_key: counts.without_key - self.part.without_key,
-        }
-    }
-
-    /// Begins new files if those that are being written are so large or so old; returns these, and whether new ones could be made.
-    fn rotate_if_due(&mut self) -> Option<(Ending, Result<(), RecordError>)> {
-        let options = &self.wanted.options;
-        let length = self.files.as_ref().map(Files::length)?;
-        let now = HostClock.now();
-        let is_large = options.rotate_size.is_some_and(|most| length >= most);
-        let is_old = options.rotate_time.is_some_and(|span| now - self.part.began >= span);
-        if !is_large && !is_old {
-            return None;
-        }
-        let dropped = self.tap.totals().unwrap_or_default().dropped;
-        let counted = self.counted(dropped);
-        let counts = self.observer.counts();
-        self.part = Part { began: now, seen: counts.seen(), without_key: counts.without_key, dropped };
-        self.files.as_mut().map(|files| files.rotate(counted))
+        self.taps.iter_mut().all(OpenTap::is_empty)
     }
 }
 
@@ -438,34 +405,6 @@ impl Ended {
         }
         found
     }
-}
-
-fn opening(wanted: &Wanted) -> anyhow::Result<Opening> {
-    let options = &wanted.options;
-    // Of an interface that is not there, libpcap says less.
-    Interface::named(&wanted.interface)?;
-    let filter = if options.filter.is_empty() {
-        filter::of_all(options.taken())
-    } else {
-        filter::compile(&wanted.interface, &options.filter, options.taken())?
-    };
-    Ok(Opening {
-        filter,
-        directions: options.direction,
-        ring_bytes: usize::try_from(options.ring)?,
-        is_promiscuous: !options.no_promiscuous,
-        stamps: options.source.into(),
-    })
-}
-
-/// Makes what replaces addresses by the key in a file.
-fn anonymiser(path: &Path) -> anyhow::Result<Anonymiser> {
-    let key = secret::key_for("--anonymise", path)?;
-    let [first, second] = [b"addresses 1", b"addresses 2"].map(|half| key.tag(&[half]));
-    let mut both = [0; 32];
-    both[..16].copy_from_slice(&first);
-    both[16..].copy_from_slice(&second);
-    Anonymiser::new(both).ok_or_else(|| WrongRequest("--anonymise: take another key".to_owned()).into())
 }
 
 fn check(wanted: &[Wanted]) -> Result<(), WrongRequest> {

@@ -50,16 +50,18 @@ fn tap_json(tap: &TapEnded) -> Value {
 
 /// Returns it for a person.
 pub fn text(ended: &Ended, folder: &Path) -> String {
-    let mut text = String::new();
-    for tap in &ended.taps {
-        text += &tap_text(tap);
-    }
+    let mut text = taps_text(ended);
     let took = ended.took.ended.tai - ended.took.started.tai;
     let _ = writeln!(text, "{} of capture in {}", span(took.0), folder.display());
     if ended.removed > 0 {
         let _ = writeln!(text, "{} of the oldest files were removed, as was asked", grouped(ended.removed));
     }
     text + &ended.findings().text()
+}
+
+/// Returns what each tap counted, for a person.
+pub fn taps_text(ended: &Ended) -> String {
+    ended.taps.iter().map(tap_text).collect()
 }
 
 fn tap_text(tap: &TapEnded) -> String {

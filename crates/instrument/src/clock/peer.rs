@@ -27,7 +27,7 @@ use crate::sys::STOP;
 const PATIENCE: Nanos = Nanos::millis(500);
 const GREETINGS: u32 = 4;
 
-/// How often it is told what is known.
+/// How often what is known is reported.
 const UPDATE: Nanos = Nanos::seconds(1);
 
 /// How long to sleep at a stretch, so that a signal is noticed.
@@ -75,7 +75,7 @@ impl Exchanger {
         Ok(Self { peer, clock, place, key, interval, in_batch: in_batch as u32, left, block: 0, next: HostClock.now() })
     }
 
-    /// Makes all exchanges, until a signal comes, the kernel refuses or nobody wants to be told any more.
+    /// Makes all exchanges, until a signal comes, the kernel refuses or nobody reads the reports any more.
     pub fn run(mut self, mut tell: impl FnMut(anyhow::Result<Batch>) -> bool) {
         let mut session = Session::new(self.place, self.key.clone());
         while let Some(batch) = self.next(&mut session) {

@@ -7,7 +7,7 @@ use sojourn_clock::Estimate;
 
 use super::watched::Watched;
 
-/// Where it is told.
+/// Where estimates are printed.
 #[derive(Debug)]
 pub struct Show {
     as_json: bool,

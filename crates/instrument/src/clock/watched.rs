@@ -9,7 +9,7 @@ use super::peer::{Batch, Exchanger};
 use crate::stream::clocks::Known;
 use sojourn_probe::Peer;
 
-/// While exchanges go on, what is told rests on those of this time.
+/// While exchanges go on, what is reported rests on those of this time.
 const RECENT: Nanos = Nanos::seconds(120);
 
 /// The most exchanges with a peer that are held: an hour of the default interval, 40 octets each, twice.
@@ -247,7 +247,7 @@ impl Watched {
             told.insert("lost".to_owned(), self.lost.into());
             told.insert("now".to_owned(), now.map_or(Value::Null, |now| now.json()));
             if self.forgotten.exchanges > 0 {
-                // Of all, as it is told while they come; lines, steps and findings are of those that are held.
+                // Of all, as it is reported while they come; lines, steps and findings are of those that are held.
                 told.insert("exchanges".to_owned(), self.count().into());
                 told.insert("round_trip_min_ns".to_owned(), json!(self.round_trip_min()));
                 told.insert("forgotten".to_owned(), self.forgotten.json());

@@ -241,7 +241,7 @@ pub struct Show {
 /// Which emulator.
 #[derive(Debug, Args)]
 pub struct Which {
-    /// The emulator with this socket [default: the only one that runs]
+    /// The emulator with this socket [default: the only one that this user runs]
     #[arg(long, value_name = "PATH")]
     pub control: Option<PathBuf>,
 }

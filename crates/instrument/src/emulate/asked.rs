@@ -1,6 +1,8 @@
 //! From a command line to a configuration.
 
-use sojourn_emulate::config::{Action, Match, Rule, is_word, pipe_from_options, pipe_from_words, pipe_options};
+use sojourn_emulate::config::{
+    Action, Match, Rule, is_word, nearest_word, pipe_from_options, pipe_from_words, pipe_options,
+};
 use sojourn_emulate::{Config, ConfigError, Direction, Pipe, config};
 use sojourn_port::kernel::Interface;
 
@@ -31,6 +33,33 @@ pub fn check_ports(ports: &[&str]) -> Result<(), WrongRequest> {
         }
         _ => Ok(()),
     }
+}
+
+/// Refuses what is not two ports where two may be left out: one alone, and a mistyped word of the configuration with its value.
+///
+/// # Errors
+/// Says which, and what to write instead.
+pub fn check_both(ports: &[&str]) -> Result<(), WrongRequest> {
+    let (first, value) = match ports {
+        [] => return Ok(()),
+        [first] => (first, ""),
+        [first, value, ..] if value.starts_with(|c: char| c.is_ascii_digit()) => (first, *value),
+        _ => return Ok(()),
+    };
+    let sentence = match nearest_word(first).filter(|_| !is_interface(first)) {
+        Some(near) => {
+            let words = format!("{near} {value}");
+            format!(
+                "{first} is neither an interface nor a word of the configuration: did you mean --forward {:?}?",
+                words.trim_end()
+            )
+        }
+        None if value.is_empty() => {
+            format!("{first}: that is one port; give two, as in emulate explain {first} OTHER, or none")
+        }
+        None => return Ok(()),
+    };
+    Err(WrongRequest(sentence))
 }
 
 /// Whether this network namespace has an interface of that name.

@@ -1,4 +1,4 @@
-//! `emulate run`: opens the ports, takes its place, gives up what it no longer needs, and bridges until it is told to end.
+//! `emulate run`: opens the ports, takes its place, gives up what it no longer needs, and bridges until it is asked to end.
 
 use std::fs::File;
 use std::io::Write;
@@ -256,7 +256,7 @@ fn end(bridge: &mut Bridge, live: &mut Live) -> (Value, anyhow::Result<()>) {
             finished
         }
     };
-    // The socket is gone before anybody is told that it is over.
+    // The socket is gone before its end is reported.
     live.control = None;
     (json!({ "event": "ended", "report": report, "marks": show::marks(&report), "config": bridge.config() }), finished)
 }

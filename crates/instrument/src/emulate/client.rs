@@ -66,7 +66,7 @@ pub fn show(asked: &Show) -> anyhow::Result<()> {
     }
 }
 
-/// Connects to the emulator that is meant, or to the only one of this user.
+/// Connects to the emulator that is meant, or to the only one that this user runs.
 fn connect(which: &Which) -> anyhow::Result<(UnixStream, PathBuf)> {
     if let Some(path) = &which.control {
         return match control::connect(path) {
@@ -82,7 +82,7 @@ fn connect(which: &Which) -> anyhow::Result<(UnixStream, PathBuf)> {
         [only] => Ok((control::connect(only).map_err(|error| unreachable(only, &error))?, only.clone())),
         [] => Err(nobody(&folders, &others)),
         several => {
-            let problem = format!("several emulators run; say which with --control: {}", listed(several));
+            let problem = format!("several emulators of this user run; say which with --control: {}", listed(several));
             Err(WrongRequest(problem).into())
         }
     }
@@ -96,7 +96,7 @@ fn nobody(folders: &[PathBuf], others: &[PathBuf]) -> anyhow::Error {
         ([], closed) => format!("another user's may, in {}: ask as that user, such as with sudo", listed(closed)),
         (others, _) => format!("another user's does, at {}: name it with --control, as that user", listed(others)),
     };
-    anyhow!("no emulator of this user listens in {}; {hint}", listed_or(folders))
+    anyhow!("this user runs no emulator that listens in {}; {hint}", listed_or(folders))
 }
 
 /// Says why a socket that was named cannot be asked.

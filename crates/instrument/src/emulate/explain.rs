@@ -13,7 +13,9 @@ use super::{asked, show};
 /// # Errors
 /// Says what of it is not understood or contradicts itself.
 pub fn run(asked: &Explain) -> anyhow::Result<()> {
-    asked::check_ports(&asked.ports.iter().map(String::as_str).collect::<Vec<_>>())?;
+    let ports: Vec<_> = asked.ports.iter().map(String::as_str).collect();
+    asked::check_ports(&ports)?;
+    asked::check_both(&ports)?;
     let config = asked::config(&asked.asked)?;
     let mut output = io::stdout().lock();
     if asked.how.json {

@@ -46,7 +46,7 @@ pub struct Log {
     since: Time,
     counts: Arc<Counts>,
     skipped: u64,
-    /// Whether its early end was told.
+    /// Whether its early end was reported.
     is_told: bool,
 }
 

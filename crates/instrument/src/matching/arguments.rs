@@ -8,9 +8,14 @@ use sojourn_time::Nanos;
 use sojourn_time::text::time;
 use sojourn_wire::digest::Key;
 
+use crate::capture::arguments::{Format, RING, Stamps, TapOptions, stamps};
+use crate::tcplog::arguments::size as ring_size;
+
+const LIVE: &str = "While packets pass";
+
 #[derive(Debug, Args)]
 pub struct Match {
-    /// What the tap before the box saw: a capture (pcap, pcapng; also gzip, zstd, lz4) or a tap's records (.arrow); of one interface of a capture: FILE:INTERFACE
+    /// What the tap before the box saw: a capture (pcap, pcapng; also gzip, zstd, lz4) or a tap's records (.arrow); of one interface of a capture: FILE:INTERFACE; with --live an interface
     #[arg(value_name = "BEFORE")]
     pub before: String,
     /// What the tap behind the box saw
@@ -58,6 +63,56 @@ pub struct Match {
     /// What to call an input, in the order of all: for who gives them through pipes
     #[arg(long = "title", value_name = "TEXT", hide = true)]
     pub titles: Vec<String>,
+    #[command(flatten)]
+    pub live: Live,
+}
+
+impl Match {
+    /// Returns what taps are named, in the order of the path.
+    pub fn taps(&self) -> impl Iterator<Item = &String> {
+        [&self.before, &self.after].into_iter().chain(&self.more)
+    }
+}
+
+/// Interfaces instead of files.
+#[derive(Debug, Args)]
+pub struct Live {
+    /// Tap interfaces of this host, and match while packets pass, without a file between
+    #[arg(long = "live", conflicts_with_all = ["same_clock", "mtu", "engine", "slices", "terms", "titles"], help_heading = LIVE)]
+    pub is_asked: bool,
+    /// For how long [default: until SIGINT or SIGTERM]
+    #[arg(long = "for", value_name = "SPAN", value_parser = time, requires = "is_asked", help_heading = LIVE)]
+    pub span: Option<Nanos>,
+    /// End when so many packets were captured, of all interfaces together; what has passed by then is matched
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), requires = "is_asked", help_heading = LIVE)]
+    pub count: Option<u64>,
+    /// Match only what this expression of libpcap's language matches
+    #[arg(long, value_name = "EXPR", requires = "is_asked", help_heading = LIVE)]
+    pub filter: Option<String>,
+    /// Which timestamps
+    #[arg(long, value_name = "SOURCE", default_value = "best", value_parser = stamps(), requires = "is_asked", help_heading = LIVE)]
+    pub source: Stamps,
+    /// How much memory of the kernel holds the frames of each interface that wait to be read
+    #[arg(long, value_name = "SIZE", default_value = RING, value_parser = ring_size, requires = "is_asked", help_heading = LIVE)]
+    pub ring: u64,
+    /// Do not ask the interfaces for frames to other stations
+    #[arg(long, requires = "is_asked", help_heading = LIVE)]
+    pub no_promiscuous: bool,
+}
+
+impl Live {
+    /// Returns how each interface is captured.
+    pub fn tap(&self, key: Key) -> TapOptions {
+        TapOptions {
+            filter: self.filter.clone().unwrap_or_default(),
+            format: Format::Records,
+            key,
+            source: self.source,
+            ring: self.ring,
+            no_promiscuous: self.no_promiscuous,
+            ..TapOptions::default()
+        }
+    }
 }
 
 /// What matches packets.
@@ -74,7 +129,7 @@ pub enum Engine {
 /// Which way packets go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Direction {
-    /// As the captures say, else as who answers whom tells; what cannot be told goes forward
+    /// As the captures say, else by who answers whom; forward where neither decides
     Auto,
     /// All from BEFORE to AFTER
     Forward,

@@ -7,7 +7,7 @@ use sojourn_matcher::Way;
 use sojourn_matcher::sample::Delay;
 use sojourn_time::{Source, Time};
 
-/// As many stretches of time are told apart.
+/// How many stretches of time are kept separately.
 const MOST: usize = 2_048;
 
 /// The quickest packets of each stretch of time, in both directions: what the hull rests on.

@@ -1,4 +1,4 @@
-//! Packets divided by their digests over several processors, and what becomes of them told as by one.
+//! Packets divided by their digests over several processors, and what becomes of them reported as by one.
 //!
 //! Each processor has a slice: all packets of some digests, in the order of both taps. Batches go to all slices at once, each with the time until
 //! which no more comes before it; what they tell of a batch is put together in the packets' own order. Memory is that of the slices, and of
@@ -187,7 +187,7 @@ impl Worker {
     fn fail(&mut self) -> ! {
         match self.thread.take().map(JoinHandle::join) {
             Some(Err(panic)) => std::panic::resume_unwind(panic),
-            _ => unreachable!("a slice ends when it is told to"),
+            _ => unreachable!("a slice ends when it is asked to"),
         }
     }
 }

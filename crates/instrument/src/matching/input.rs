@@ -7,81 +7,12 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread::{self, JoinHandle};
 
-use sojourn_port::pcap::{self, Direction, Frames, PcapError, Skipped};
-use sojourn_record::tap::{TAP_DIRECTIONS, Tapped};
+use sojourn_port::pcap::{self, Frames, PcapError, Skipped};
+use sojourn_record::tap::Tapped;
 use sojourn_record::{TapAbout, TapFiles, TapReader};
-use sojourn_time::Source;
-use sojourn_wire::digest::{Key, digest, digest_within, endpoints};
 
+use super::packet::{Packet, Rule, Told, of_frame, of_row};
 use crate::failure::{NotTrusted, WrongRequest, of_path};
-
-/// A packet as a tap saw it.
-#[derive(Clone, Copy, Debug)]
-pub struct Packet {
-    /// On the tap's clock. ns.
-    pub time: i64,
-    /// From when on it counts: the latest time until then. ns.
-    pub at: i64,
-    pub digest: u64,
-    pub length: u32,
-    pub direction: Option<Direction>,
-    pub endpoints: Option<(u64, u64)>,
-    /// Who took the time, and what else is told of it: see [`Note`].
-    pub note: Note,
-}
-
-/// What is told of a packet besides, in one octet.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Note(pub u8);
-
-impl Note {
-    const SOURCE: u8 = 7;
-    const NO_SOURCE: u8 = 7;
-    const FRAGMENT: u8 = 8;
-    const SUPER_PACKET: u8 = 16;
-
-    fn new(source: Option<Source>, is_fragment: bool, is_super: bool) -> Self {
-        let source = source.map_or(Self::NO_SOURCE, |source| source as u8);
-        let flag = |is: bool, flag| if is { flag } else { 0 };
-        Self(source | flag(is_fragment, Self::FRAGMENT) | flag(is_super, Self::SUPER_PACKET))
-    }
-
-    pub fn source(self) -> Option<Source> {
-        let all = [Source::Hardware, Source::Kernel, Source::User, Source::Simulated];
-        all.into_iter().find(|source| *source as u8 == self.0 & Self::SOURCE)
-    }
-
-    pub fn is_fragment(self) -> bool {
-        self.0 & Self::FRAGMENT != 0
-    }
-
-    pub fn is_super(self) -> bool {
-        self.0 & Self::SUPER_PACKET != 0
-    }
-}
-
-/// What a tap counted besides packets that have digests.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Told {
-    /// Packets with a digest.
-    pub keyed: u64,
-    /// Packets that cannot carry the key.
-    pub without_key: u64,
-    /// Frames of which the capture kept too little to compare them.
-    pub too_short: u64,
-    /// Packets whose digest is of their first octets alone.
-    pub truncated: u64,
-    pub fragments: u64,
-    pub super_packets: u64,
-    pub of_other_interfaces: u64,
-    /// Packets with times beyond [`LONGEST`].
-    pub malformed: u64,
-    /// Times that are earlier than that of the packet before.
-    pub stepped_back: u64,
-}
-
-/// Times are less than this away from 1970, so that two differ by no more than a number holds: 146 years. ns.
-const LONGEST: u64 = 1 << 62;
 
 /// A tap's name and where what it saw is.
 #[derive(Debug)]
@@ -105,6 +36,11 @@ impl Name {
             }
             _ => whole(),
         }
+    }
+
+    /// Names an interface that is tapped.
+    pub fn of_interface(name: &str) -> Self {
+        Self { path: PathBuf::from(name), interface: None, title: None }
     }
 
     fn is_records(&self) -> bool {
@@ -148,15 +84,6 @@ fn readable(error: sojourn_record::ReadError) -> anyhow::Error {
     }
 }
 
-/// How digests are made.
-#[derive(Clone, Copy, Debug)]
-pub struct Rule {
-    pub key: Key,
-    /// Of how many octets at most.
-    pub most: Option<usize>,
-    pub mtu: u32,
-}
-
 /// Where packets come from.
 enum Origin {
     Capture {
@@ -176,6 +103,8 @@ enum Origin {
         packets: Receiver<Vec<Packet>>,
         reader: Option<JoinHandle<anyhow::Result<Input>>>,
     },
+    /// A tap that is open: what it shows is given.
+    Open,
 }
 
 /// Packets that a thread hands on at once, and how often it may before they are taken.
@@ -203,7 +132,7 @@ impl Input {
     /// Reads the beginning.
     ///
     /// # Errors
-    /// When it is no capture, or which of its interfaces is meant cannot be told.
+    /// When it is no capture, or which of its interfaces is meant is not clear.
     pub fn begin(name: &Name, opened: Opened) -> anyhow::Result<Self> {
         let mut title = name.path.display().to_string();
         if let Some(interface) = &name.interface {
@@ -226,8 +155,17 @@ impl Input {
                 (None, Origin::Capture { frames, chosen: name.interface.clone(), frame, first })
             }
         };
-        Ok(Self {
-            name: title,
+        Ok(Self { dropped, ..Self::new(title, about, origin) })
+    }
+
+    /// Begins with a tap that is open, and is to show packets.
+    pub fn open(about: TapAbout) -> Self {
+        Self::new(about.tap.clone(), Some(about), Origin::Open)
+    }
+
+    fn new(name: String, about: Option<TapAbout>, origin: Origin) -> Self {
+        Self {
+            name,
             about,
             told: Told::default(),
             resolution: 1,
@@ -236,8 +174,21 @@ impl Input {
             latest: i64::MIN,
             problem: None,
             is_damaged: false,
-            dropped,
-        })
+            dropped: None,
+        }
+    }
+
+    /// Takes what an open tap shows; returns whether its time is earlier than `shown`, until when the tap had shown all. `None` of a
+    /// frame that has nothing to be matched by, and waits for nothing.
+    pub fn show(&mut self, row: &Tapped, shown: i64) -> Option<bool> {
+        let packet = of_row(row, &mut self.told)?;
+        self.begun.push_back(packet);
+        Some(packet.time < shown)
+    }
+
+    /// Says how many packets an open tap has dropped.
+    pub fn lost(&mut self, dropped: u64) {
+        self.dropped = Some(dropped);
     }
 
     /// Returns how many octets of each frame the capture keeps, as it says before the first; `None`: all, or it is no capture.
@@ -283,18 +234,8 @@ impl Input {
                 }
             }
         });
-        Self {
-            name,
-            about,
-            told: Told::default(),
-            resolution,
-            origin: Origin::Elsewhere { packets, reader: Some(reader) },
-            begun,
-            latest,
-            problem: None,
-            is_damaged: false,
-            dropped: None,
-        }
+        let origin = Origin::Elsewhere { packets, reader: Some(reader) };
+        Self { resolution, begun, latest, ..Self::new(name, about, origin) }
     }
 
     /// Takes packets that another thread has read; at the end, what it counted.
@@ -331,7 +272,12 @@ impl Input {
         if self.begun.is_empty() {
             self.read_ahead(256, rule)?;
         }
-        Ok(self.begun.front().map(|packet| packet.time.max(self.latest)))
+        Ok(self.next_at())
+    }
+
+    /// Returns from when on the next packet counts that was read ahead.
+    pub fn next_at(&self) -> Option<i64> {
+        self.begun.front().map(|packet| packet.time.max(self.latest))
     }
 
     /// Takes the next packet.
@@ -345,7 +291,7 @@ impl Input {
     fn read(&mut self, rule: &Rule) -> anyhow::Result<Option<Packet>> {
         loop {
             let packet = match &mut self.origin {
-                Origin::Elsewhere { .. } => return Ok(None),
+                Origin::Elsewhere { .. } | Origin::Open => return Ok(None),
                 Origin::Records { reader, rows, at } => {
                     if *at == rows.len() {
                         rows.clear();
@@ -390,7 +336,7 @@ impl Input {
     pub fn skipped(&self) -> Skipped {
         let skipped = match &self.origin {
             Origin::Capture { frames, .. } => frames.skipped(),
-            Origin::Records { .. } | Origin::Elsewhere { .. } => Skipped::default(),
+            _ => Skipped::default(),
         };
         Skipped { malformed: skipped.malformed + self.told.malformed, ..skipped }
     }
@@ -399,7 +345,7 @@ impl Input {
     pub fn dropped(&self) -> Option<u64> {
         match &self.origin {
             Origin::Capture { frames, .. } => frames.dropped(),
-            Origin::Records { .. } | Origin::Elsewhere { .. } => self.dropped,
+            _ => self.dropped,
         }
     }
 
@@ -461,60 +407,4 @@ fn is_named(all: &[pcap::Interface], chosen: Option<&str>, place: usize) -> bool
     let Some(chosen) = chosen else { return true };
     all.get(place).is_some_and(|found| found.name == chosen)
         || (chosen.parse() == Ok(place) && all.iter().all(|found| found.name != chosen))
-}
-
-/// Whether a time cannot be one; it is counted then.
-fn is_beyond(time: i64, told: &mut Told) -> bool {
-    let is_beyond = time.unsigned_abs() >= LONGEST;
-    told.malformed += u64::from(is_beyond);
-    is_beyond
-}
-
-fn of_row(row: &Tapped, told: &mut Told) -> Option<Packet> {
-    if is_beyond(row.at.at.0, told) {
-        return None;
-    }
-    let Some(digest) = row.digest else {
-        told.without_key += 1;
-        return None;
-    };
-    let direction = row.direction.map(|name| if name == TAP_DIRECTIONS[0] { Direction::In } else { Direction::Out });
-    count(told, row.is_truncated, row.is_fragment, row.is_super_packet);
-    let note = Note::new(Some(row.at.source), row.is_fragment, row.is_super_packet);
-    let time = row.at.at.0;
-    Some(Packet { time, at: time, digest, length: row.length_bytes, direction, endpoints: None, note })
-}
-
-fn of_frame(frame: &[u8], taken: &pcap::Taken, rule: &Rule, told: &mut Told) -> Option<Packet> {
-    if is_beyond(taken.at.0, told) {
-        return None;
-    }
-    let wire = taken.wire_bytes as usize;
-    let Some(found) = digest_within(rule.key, frame, wire, rule.most) else {
-        if rule.most.is_some() && digest(rule.key, frame, wire).is_some() {
-            told.too_short += 1;
-        } else {
-            told.without_key += 1;
-        }
-        return None;
-    };
-    // Ethernet's header and two tags.
-    let is_super = taken.wire_bytes > rule.mtu.saturating_add(22);
-    count(told, found.is_truncated, found.is_fragment, is_super);
-    Some(Packet {
-        time: taken.at.0,
-        at: taken.at.0,
-        digest: found.value,
-        length: taken.wire_bytes,
-        direction: taken.direction,
-        endpoints: if taken.direction.is_some() { None } else { endpoints(rule.key, frame) },
-        note: Note::new(None, found.is_fragment, is_super),
-    })
-}
-
-fn count(told: &mut Told, is_truncated: bool, is_fragment: bool, is_super: bool) {
-    told.keyed += 1;
-    told.truncated += u64::from(is_truncated);
-    told.fragments += u64::from(is_fragment);
-    told.super_packets += u64::from(is_super);
 }

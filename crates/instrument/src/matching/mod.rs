@@ -1,10 +1,12 @@
-//! `match`: what two or more taps saw, brought together. Reads captures and records, writes delays and a summary; the matching is in
-//! `sojourn-matcher`, the clocks in `sojourn-clock`.
+//! `match`: what two or more taps saw, brought together. Reads captures and records, or opens taps itself (`live`), writes delays and a
+//! summary; the matching is in `sojourn-matcher`, the clocks in `sojourn-clock`.
 
 pub mod arguments;
 mod clocks;
 mod divided;
 mod input;
+mod live;
+mod packet;
 mod pair;
 mod show;
 pub mod slice;
@@ -26,7 +28,8 @@ use sojourn_wire::digest::Key;
 
 use crate::failure::{WrongRequest, exists, of_path};
 use arguments::{Engine, Match};
-use input::{Input, Name, Opened, Rule};
+use input::{Input, Name, Opened};
+use packet::{Packet, Rule};
 use pair::{Pair, Terms};
 
 /// As many packets of each tap are read before any is matched: they tell how the clocks differ and which way packets go.
@@ -42,13 +45,15 @@ const BEFORE_INNER: usize = 130;
 /// # Errors
 /// When the request makes no sense, a file cannot be read or written, or was damaged before its end.
 pub fn run(asked: &Match) -> anyhow::Result<()> {
+    if asked.live.is_asked {
+        return live::run(asked);
+    }
     let slices = slices(asked)?;
-    let texts = [&asked.before, &asked.after].into_iter().chain(&asked.more);
     let titles = asked.titles.iter().map(Some).chain(iter::repeat(None));
     let names: Vec<Name> =
-        texts.zip(titles).map(|(text, title)| Name { title: title.cloned(), ..Name::of(text) }).collect();
+        asked.taps().zip(titles).map(|(text, title)| Name { title: title.cloned(), ..Name::of(text) }).collect();
     let opened: Vec<Opened> = names.iter().map(Opened::new).collect::<anyhow::Result<_>>()?;
-    let mut output = asked.output.as_deref().map(|folder| Output::create(folder, &opened)).transpose()?;
+    let mut output = asked.output.as_deref().map(|folder| Output::create(folder, clock_of(&opened))).transpose()?;
     // All is open and nothing was read: what looks into foreign bytes has nothing but them.
     MATCH.confine()?;
     let mut inputs: Vec<Input> =
@@ -71,6 +76,12 @@ pub fn run(asked: &Match) -> anyhow::Result<()> {
     }
     show::tell(asked, &told)?;
     inputs.iter().try_for_each(Input::judge)
+}
+
+/// Returns by which clock captures have their times; `None`: all are records.
+fn clock_of(opened: &[Opened]) -> Option<&'static str> {
+    let is_of_records = opened.iter().all(|opened| matches!(opened, Opened::Records(_)));
+    (!is_of_records).then_some(REALTIME)
 }
 
 /// Returns over how many processors packets are divided.
@@ -182,12 +193,7 @@ fn pass(inputs: &mut [Input], pairs: &mut [Pair], rule: &Rule, mut output: Optio
         next.iter().enumerate().filter_map(|(place, time)| time.map(|time| (place, time))).min_by_key(|(_, time)| *time)
     {
         let Some(packet) = inputs[place].take() else { break };
-        if place > 0 {
-            pairs[place - 1].push(Tap::Second, &packet);
-        }
-        if let Some(pair) = pairs.get_mut(place) {
-            pair.push(Tap::First, &packet);
-        }
+        hand_on(pairs, place, &packet);
         next[place] = inputs[place].peek(rule)?.map(|time| time.saturating_sub(off[place]));
         if let Some(output) = output.as_mut() {
             output.write(pairs, ROWS)?;
@@ -195,6 +201,16 @@ fn pass(inputs: &mut [Input], pairs: &mut [Pair], rule: &Rule, mut output: Optio
     }
     pairs.iter_mut().for_each(Pair::end);
     output.map_or(Ok(()), |output| output.write(pairs, 1))
+}
+
+/// Gives what a tap saw to the pairs that it is of.
+fn hand_on(pairs: &mut [Pair], place: usize, packet: &Packet) {
+    if place > 0 {
+        pairs[place - 1].push(Tap::Second, packet);
+    }
+    if let Some(pair) = pairs.get_mut(place) {
+        pair.push(Tap::First, packet);
+    }
 }
 
 /// The summary's file. It is written last: while it is empty, what is beside it is not finished.
@@ -209,9 +225,8 @@ struct Output {
 }
 
 impl Output {
-    fn create(folder: &Path, opened: &[Opened]) -> anyhow::Result<Self> {
-        let is_of_records = opened.iter().all(|opened| matches!(opened, Opened::Records(_)));
-        let clock = (!is_of_records).then_some(REALTIME);
+    /// Creates it, for times of this clock; `None`: of the one that records have.
+    fn create(folder: &Path, clock: Option<&'static str>) -> anyhow::Result<Self> {
         private::create_folder(folder).map_err(|error| of_path("create", folder, error))?;
         let path = folder.join(SUMMARY);
         remove_unfinished(folder, &path)?;

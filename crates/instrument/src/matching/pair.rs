@@ -10,7 +10,8 @@ use sojourn_time::{Nanos, Time};
 use super::arguments;
 use super::clocks::{Clocks, Quickest};
 use super::divided::Divided;
-use super::input::{Input, Note, Packet};
+use super::input::Input;
+use super::packet::{Note, Packet};
 
 /// Delays that are kept of each direction: of more a random sample.
 pub const KEPT: usize = 1 << 18;
@@ -162,20 +163,29 @@ impl Pair {
             length: packet.length,
             note: packet.note.0,
         };
-        let Self { matcher, number, aligned, quickest, told, crossings, unmatched, keeps_rows, .. } = self;
-        let quickest = quickest.as_mut();
-        let mut sink =
-            Sink { number: *number, aligned: *aligned, quickest, told, crossings, unmatched, keeps: *keeps_rows };
+        let (matcher, mut sink) = self.parts();
         matcher.push(tap, way, &seen, &mut |way, outcome| sink.take(way, outcome));
     }
 
     /// Judges what is left.
     pub fn end(&mut self) {
+        let (matcher, mut sink) = self.parts();
+        matcher.end(&mut |way, outcome| sink.take(way, outcome));
+    }
+
+    /// Lets time pass: both taps, which have one clock, have shown all that passed until then, and go on.
+    pub fn advance(&mut self, to: i64) {
+        let (matcher, mut sink) = self.parts();
+        if let Engine::One(matcher) = matcher {
+            matcher.advance(to, &mut |way, outcome| sink.take(way, outcome));
+        }
+    }
+
+    fn parts(&mut self) -> (&mut Engine, Sink<'_>) {
         let Self { matcher, number, aligned, quickest, told, crossings, unmatched, keeps_rows, .. } = self;
         let quickest = quickest.as_mut();
-        let mut sink =
-            Sink { number: *number, aligned: *aligned, quickest, told, crossings, unmatched, keeps: *keeps_rows };
-        matcher.end(&mut |way, outcome| sink.take(way, outcome));
+        let (number, aligned, keeps) = (*number, *aligned, *keeps_rows);
+        (matcher, Sink { number, aligned, quickest, told, crossings, unmatched, keeps })
     }
 
     pub fn counts(&self, way: Way) -> Counts {
@@ -197,7 +207,7 @@ impl Pair {
         self.aligned.1.saturating_sub(self.aligned.0)
     }
 
-    /// Whether that could be told.
+    /// Whether that is known.
     pub fn is_alignment_known(&self) -> bool {
         self.is_apart_known
     }

@@ -12,7 +12,7 @@ use crate::numbers::{grouped, loss, span};
 /// Tells what was found.
 ///
 /// # Errors
-/// When nobody can be told.
+/// When standard output cannot be written.
 pub fn tell(asked: &Match, told: &Value) -> anyhow::Result<()> {
     let mut output = std::io::stdout().lock();
     if asked.json {
@@ -127,7 +127,7 @@ fn of_counts(lines: &mut Lines, way: &Value) {
     let extent = count("reordering_extent_max");
     lines.add(&match count("reordered") {
         0 => "  reordering   none".to_owned(),
-        some => format!("  reordering   {} packets, extent {extent} at most (RFC 4737)", grouped(some)),
+        some => format!("  reordering   {} reordered, extent {extent} at most (RFC 4737)", grouped(some)),
     });
     lines.note(
         count("ambiguous"),

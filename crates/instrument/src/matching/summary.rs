@@ -10,7 +10,7 @@ use super::clocks::Clocks;
 use super::input::Input;
 use super::pair::{KEPT, Pair};
 
-/// Percentiles that are told, and of how many delays at least.
+/// Percentiles that are reported, and of how many delays at least.
 const TOLD: [(&str, f64, usize); 6] = [
     ("p1", 0.01, 100),
     ("p50", 0.5, 1),

@@ -15,7 +15,7 @@ pub struct Directions {
     far: FarEnd,
     /// Delays there and back, where the clocks can be compared.
     pub delays: Option<Delays>,
-    /// Whether one end's times are TAI, which our kernel cannot tell from UTC.
+    /// Whether one end's times are TAI, which our kernel cannot distinguish from UTC.
     lacks_tai: bool,
     loss: Option<DirectionalLoss>,
 }
@@ -101,7 +101,7 @@ impl Directions {
                 format!("delays there and back ±{:.3} µs, one up and the other down", delays.error.0 as f64 / 1e3)
             }
             None if self.lacks_tai => {
-                "this kernel was not told how far TAI is ahead of UTC, so delays there and back are not \
+                "this kernel does not know how far TAI is ahead of UTC, so delays there and back are not \
                  known from PTP timestamps"
                     .to_owned()
             }

@@ -46,7 +46,7 @@ pub struct Reflect {
     /// Answer on this UDP port, over IPv4 and IPv6; may be repeated [default: 862, which needs CAP_NET_BIND_SERVICE]
     #[arg(long, value_name = "PORT")]
     port: Vec<u16>,
-    /// Number what comes in for each session (stateful), so that the sender can tell loss there from loss back
+    /// Number what comes in for each session (stateful), so that the sender can distinguish loss there from loss back
     #[arg(long)]
     pub stateful: bool,
     /// How our times are written

@@ -139,7 +139,7 @@ fn told(sent: &LiveSent, flow: &FlowRequest, into_device: bool) -> FlowSent {
         pacing_error: Spread::default(),
         inter_departure: Spread::default(),
         is_by_stamps: false,
-        // Not known: no frame is told of by itself.
+        // Not known: no frame has a record of its own.
         within_1us: f64::NAN,
         within_10us: f64::NAN,
         fit: None,

@@ -15,7 +15,7 @@ pub mod request;
 pub mod rows;
 mod send;
 mod serve;
-mod shape;
+pub mod shape;
 mod simulate;
 mod to;
 

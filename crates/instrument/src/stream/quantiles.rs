@@ -27,7 +27,7 @@ pub struct Quantiles {
     pub max: i64,
 }
 
-/// The quantiles that are told, and from how many values on.
+/// The quantiles that are reported, and from how many values on.
 const TOLD: [(&str, f64, u64); 4] = [("p50", 0.5, 1), ("p90", 0.9, 10), ("p99", 0.99, 100), ("p99_9", 0.999, 1_000)];
 
 impl Quantiles {
@@ -78,7 +78,7 @@ impl Quantiles {
 /// Returns a table in µs: one row for each spread that there is.
 pub fn table(rows: &[(&str, Option<Quantiles>)]) -> String {
     if rows.iter().all(|(_, quantiles)| quantiles.is_none()) {
-        return "single frames are not told of: no table".to_owned();
+        return "single frames are not recorded: no table".to_owned();
     }
     const COLUMNS: [&str; 7] = ["min", "mean", "p50", "p90", "p99", "p99_9", "max"];
     let mut lines =

@@ -117,7 +117,7 @@ pub struct Flow {
 pub struct Receive {
     #[serde(flatten)]
     pub head: Head,
-    /// Whose frames are counted: in JSON, `key`, those with the key that the sender is told too.
+    /// Whose frames are counted: in JSON, `key`, those with the key that the sender gets too.
     #[serde(rename = "key", deserialize_with = "known_senders")]
     pub senders: Senders,
     /// What the senders know beforehand: by hand.

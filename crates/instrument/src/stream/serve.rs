@@ -1,6 +1,6 @@
 //! `stream serve`: one end of streams, asked line by line. Decides nothing about what is measured.
 //!
-//! A thread reads requests while the main thread carries one out: so a reception is told to finish, and what is being
+//! A thread reads requests while the main thread carries one out: so a reception can be asked to finish, and what is being
 //! sent to stop.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

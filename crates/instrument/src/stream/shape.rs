@@ -1,6 +1,5 @@
 //! What is sent, and when: options of the command line and keys of JSON at once.
 
-use std::fs;
 use std::path::Path;
 
 use clap::Args;
@@ -12,6 +11,7 @@ use sojourn_time::text::time;
 
 use super::rate::Rate;
 use super::request::some_nanos;
+use crate::bounded;
 use crate::failure::WrongRequest;
 
 /// What is sent, and when.
@@ -135,12 +135,26 @@ impl Shape {
     }
 }
 
-/// Reads departures, a line each, in ns from the start.
+/// Reads departures from a file.
 fn offsets(file: &Path) -> Result<Vec<Nanos>, WrongRequest> {
-    let text = fs::read_to_string(file)
+    let bytes = bounded::read(file)
         .map_err(|error| WrongRequest(format!("--schedule replay: read {}: {error}", file.display())))?;
+    offsets_of(&bytes).map_err(|problem| WrongRequest(format!("{}{problem}", file.display())))
+}
+
+/// Reads departures, a line each, in ns from the start.
+///
+/// # Errors
+/// With what is to stand behind the file's name.
+pub fn offsets_of(bytes: &[u8]) -> Result<Vec<Nanos>, String> {
+    /// So much of a line is shown.
+    const SHOWN_CHARS: usize = 40;
+    let text = std::str::from_utf8(bytes).map_err(|error| format!(": it is no text: {error}"))?;
     let parse = |(number, line): (usize, &str)| {
-        let refusal = || WrongRequest(format!("{}:{}: {line:?} is no number of ns", file.display(), number + 1));
+        let refusal = || {
+            let shown: String = line.chars().take(SHOWN_CHARS).collect();
+            format!(":{}: {shown:?} is no number of ns", number + 1)
+        };
         line.trim().parse().map(Nanos).map_err(|_| refusal())
     };
     text.lines().enumerate().map(parse).collect()
@@ -158,4 +172,22 @@ fn schedule_without_file<'de, D: Deserializer<'de>>(from: D) -> Result<String, D
 
 fn one() -> u64 {
     1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn departures_of_a_file_that_is_too_long_are_refused_in_a_sentence() {
+        let path = bounded::too_long("departures");
+        let told = offsets(&path).expect_err("is refused").to_string();
+        assert!(told.ends_with("it has more than 64 MiB"), "{told}");
+        std::fs::write(&path, "0\n1000\n").expect("writes");
+        assert_eq!(offsets(&path).expect("reads"), [Nanos(0), Nanos(1_000)]);
+        std::fs::write(&path, format!("0\n{}\n", "x".repeat(1 << 20))).expect("writes");
+        let told = offsets(&path).expect_err("is refused").to_string();
+        assert!(told.ends_with(&format!(":2: \"{}\" is no number of ns", "x".repeat(40))), "{told}");
+        std::fs::remove_file(path).expect("removes");
+    }
 }

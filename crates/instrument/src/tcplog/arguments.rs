@@ -5,11 +5,13 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use sojourn_emulate::config::units;
+use sojourn_tcplog::flight::Keep;
 use sojourn_tcplog::spool::LEAST_LIMIT;
 use sojourn_time::Nanos;
 use sojourn_time::text::time;
 
 use super::log_options::LogOptions;
+use super::recorder;
 
 /// What to do with a log of TCP's state.
 #[derive(Debug, Subcommand)]
@@ -82,12 +84,37 @@ const KERNEL: &str = "In the kernel";
 /// What is kept back until a flow ends badly.
 #[derive(Clone, Debug, Default, Args)]
 pub struct FlightArguments {
-    /// Flight recorder: keep the last N samples of each flow, and write them only after one of the events of --flight-on
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
-    pub flight: Option<u32>,
-    /// Events that write them: rto, reset, loss
-    #[arg(long, value_name = "EVENTS", requires = "flight", value_delimiter = ',', default_value = "rto,reset,loss")]
+    /// Flight recorder: keep the last N samples of each flow, or those of the last SPAN (5s), and write them only at one of the
+    /// triggers of --flight-on, with half as much after it. All flows together have 256 MiB, some 700,000 samples: beyond it the
+    /// flows that have been silent for longest are discarded, then the oldest samples
+    #[arg(long, value_name = "N|SPAN", value_parser = recorder::keep)]
+    pub flight: Option<Keep>,
+    /// What triggers: rto, reset, loss; 'rtt>20ms' (smoothed), 'rtt-last>20ms' (measured last), 'cwnd<10' (segments), each once
+    /// whenever a flow's value crosses it
+    #[arg(long, value_name = "TRIGGERS", requires = "flight", value_delimiter = ',', default_value = "rto,reset,loss")]
     pub flight_on: Vec<String>,
+}
+
+const LONG: &str = "For days";
+
+/// A log in several files.
+#[derive(Clone, Debug, Default, Args)]
+pub struct PartArguments {
+    /// Begin a new part of the log, a file of its own, when the last one has so much, but for what it says again of open flows,
+    /// and at least as much as that: 64KiB or more
+    #[arg(long, value_name = "SIZE", value_parser = size, help_heading = LONG)]
+    pub rotate_size: Option<u64>,
+    /// Begin a new part so often, if the last one has something new, and as much as it says again of open flows: 1s or more
+    #[arg(long, value_name = "SPAN", value_parser = time, help_heading = LONG)]
+    pub rotate_time: Option<Nanos>,
+    /// End the log when all parts together are so large, as --log-limit does: 256KiB or more
+    #[arg(long, value_name = "SIZE", value_parser = size, conflicts_with = "log_limit", help_heading = LONG)]
+    pub budget: Option<u64>,
+    /// Remove the oldest parts then, and go on: with --rotate-size or --rotate-time. What is new in a part is at most a quarter of
+    /// the budget, what it says again of open flows at most half: else the log ends. Packets whose samples were removed count as
+    /// forgotten
+    #[arg(long, requires = "budget", help_heading = LONG)]
+    pub remove_oldest: bool,
 }
 
 #[derive(Debug, Args)]
@@ -105,6 +132,8 @@ pub struct Run {
     /// counted from then on, and COMMAND goes on; the last words on flows that are open at the end come on top [default: no limit]
     #[arg(long, value_name = "SIZE", value_parser = limit)]
     pub log_limit: Option<u64>,
+    #[command(flatten)]
+    pub parts: PartArguments,
     /// Begin switched off, until `tcplog set OUT --enable`
     #[arg(long)]
     pub disabled: bool,

@@ -93,7 +93,7 @@ fn environment(command: &mut Command, user: &Identity) {
     }
 }
 
-/// Starts the command once it is asked to, then gives up everything and signals it as it is told; notes where that is refused.
+/// Starts the command once it is asked to, then gives up everything and signals it on request; notes where that is refused.
 fn start_and_signal(
     (program, mut command): (&OsString, Command),
     begin: &Receiver<Sender<Started>>,
@@ -156,7 +156,7 @@ impl Companion {
         Some(status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default()))
     }
 
-    /// Whether it was told to end and we may not tell it: it has become another user's.
+    /// Whether it should end and we may not signal it: it has become another user's.
     pub fn is_beyond_us(&self) -> bool {
         self.is_beyond_us.load(Ordering::Relaxed)
     }

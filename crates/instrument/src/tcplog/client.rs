@@ -26,7 +26,13 @@ const WHO: &str = "the log";
 pub fn status(asked: &Status) -> anyhow::Result<()> {
     let told = match Conversation::open(&asked.out)? {
         Some(mut log) => log.ask(&json!({ "do": "status" }))?,
-        None => folder::read(&asked.out.join(folder::FOOTER)).map_err(|_| unfinished(&asked.out))?,
+        None => {
+            let footer = asked.out.join(folder::FOOTER);
+            if !footer.exists() {
+                return Err(unfinished(&asked.out));
+            }
+            folder::read(&footer)?
+        }
     };
     let mut output = io::stdout().lock();
     if asked.json {
@@ -127,16 +133,19 @@ pub fn not_running(out: &Path) -> anyhow::Error {
     WrongRequest(format!("{}: this log has ended", out.display())).into()
 }
 
-fn shown(told: &Value) -> String {
+/// What a log tells, for people.
+pub fn shown(told: &Value) -> String {
     if !told["why"].is_null() {
         return format!("ended: {}\n{}", told["why"].as_str().unwrap_or_default(), summary(told));
     }
     let number = |name: &str| grouped(told[name].as_u64().unwrap_or_default());
     let (_, law) = show::law(&told["totals"]);
     let fallback = told["careful"].as_str().map(|why| format!("{}\n", show::fallback(why))).unwrap_or_default();
+    let removed = show::removed(told).unwrap_or_default();
+    let triggered = show::triggered(told).unwrap_or_default();
     let not_run = show::not_run(told).unwrap_or_default();
     format!(
-        "{}{} records of {} flows, {} of them open; {} beside packets; {} missing; logging took {:.2} s of a CPU\n{law}\n{not_run}{fallback}{}\n",
+        "{}{} records of {} flows, {} of them open; {} beside packets; {} missing; logging took {:.2} s of a CPU\n{law}\n{removed}{triggered}{not_run}{fallback}{}\n",
         show::table(&told["totals"]),
         number("records"),
         number("flows"),

@@ -94,7 +94,8 @@ pub fn close(drain: Drain, place: &Place, end: End) -> anyhow::Result<Closed> {
     let converted = place.records.as_ref().map_or(Ok(None), |records| make_records(place, records).map(Some));
     let (law, interruption) = (law(&ended), ended.interruption.as_ref());
     let interruption = interruption.map(|found| NotTrusted(format!("the log has a gap: {}", found.why)));
-    let mut footer = counted(ended.account.totals(), ended.gaps, ended.flows, &ended.flow_list);
+    let totals = ended.account.totals_without(ended.removed.packets);
+    let mut footer = counted(totals, ended.gaps, ended.flows, &ended.flow_list);
     let more = json!({
         "ended": moment.iso(),
         "disable_time_secs": moment.seconds,
@@ -106,6 +107,10 @@ pub fn close(drain: Drain, place: &Place, end: End) -> anyhow::Result<Closed> {
         "events_full": ended.account.events_full,
         "missing": ended.missing,
         "not_run": ended.not_run,
+        "flight_triggers": ended.triggers,
+        "parts": ended.parts[0],
+        "parts_removed": ended.parts[1],
+        "flows_removed": ended.removed.gone,
         "logger_cpu_s": seconds(took),
         "duration_s": seconds(lasted),
         "command_status": end.command_status,
@@ -115,6 +120,7 @@ pub fn close(drain: Drain, place: &Place, end: End) -> anyhow::Result<Closed> {
     join(&mut footer, more);
     if let Ok(Some((converted, _))) = &converted {
         footer["flows_unrecorded"] = converted.unrecorded.into();
+        footer["parts_unread"] = converted.unread.into();
     }
     let (converted, spent) = match converted {
         Ok(Some((converted, spent))) => (Ok(Some(converted)), Some(spent)),

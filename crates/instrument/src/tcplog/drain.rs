@@ -135,6 +135,7 @@ fn look_after(logger: &mut Logger, now: Time, due: &mut [Time; 4]) -> anyhow::Re
     let mut outcome = Ok(());
     if is_due(&mut due[0], REAPED) {
         outcome = outcome.and(logger.reap(now));
+        outcome = outcome.and(logger.rotate(now));
     }
     if is_due(&mut due[1], WRITTEN_DOWN) {
         outcome = outcome.and(logger.write_down());

@@ -1,15 +1,18 @@
 //! The folder of a log: refused where one is already, header at the start, footer at the end.
 
-use std::fs::{self, File};
+use std::fmt::Display;
+use std::fs;
 use std::io::{ErrorKind, Write};
 use std::path::Path;
 
 use anyhow::Context;
 use serde_json::{Value, json};
 use sojourn_record::{RecordError, private, sync_folder};
+use sojourn_tcplog::tables::LISTED;
 use sojourn_time::{Clock, HostClock, Time};
 
 use super::programs::Facts;
+use crate::bounded;
 use crate::failure::{WrongRequest, of_path};
 
 pub const HEADER: &str = "header.json";
@@ -18,6 +21,10 @@ pub const RECORDS: &str = "records";
 pub const SOCKET: &str = "control.sock";
 /// Who writes the records of a log that belongs to no study.
 pub const WHO: &str = "tcplog";
+/// A footer lists [`LISTED`] flows at most, and a header the words of a command, of which the kernel takes fewer than these.
+const MOST_VALUES: usize = 4 * LISTED;
+/// And they hold some ten objects and lists. In memory each takes a hundred times what `{"":0}` takes in a file.
+const MOST_COLLECTIONS: usize = 1_000;
 /// Where the kernel says what it is.
 const KERNEL: &str = "/proc/sys/kernel";
 
@@ -92,12 +99,49 @@ pub fn write_whole(path: &Path, value: &Value) -> anyhow::Result<()> {
 /// Reads a header or footer.
 ///
 /// # Errors
-/// When there is none.
+/// When there is none, or it is longer than any, or holds more.
 pub fn read(path: &Path) -> anyhow::Result<Value> {
-    let file = File::open(path).map_err(|error| of_path("open", path, error))?;
-    serde_json::from_reader(std::io::BufReader::new(file)).map_err(|error| {
-        WrongRequest(format!("{}: it is not what a log's begins or ends with: {error}", path.display())).into()
-    })
+    let wrong = |error: &dyn Display| {
+        WrongRequest(format!("{}: it is not what a log begins or ends with: {error}", path.display())).into()
+    };
+    let bytes = bounded::read(path).map_err(|error| match error.kind() {
+        ErrorKind::FileTooLarge => wrong(&error),
+        _ => of_path("open", path, error),
+    })?;
+    value_of(&bytes).map_err(|error| wrong(&error))
+}
+
+/// Reads the bytes of a header or footer.
+///
+/// # Errors
+/// When they are none, or would take far more memory than they are long.
+pub fn value_of(bytes: &[u8]) -> Result<Value, String> {
+    let (values, collections) = size_of(bytes);
+    if values > MOST_VALUES {
+        return Err(format!("it has {values} values, and none has more than {MOST_VALUES}"));
+    }
+    if collections > MOST_COLLECTIONS {
+        return Err(format!("it has {collections} objects and lists, and none has more than {MOST_COLLECTIONS}"));
+    }
+    serde_json::from_slice(bytes).map_err(|error| error.to_string())
+}
+
+/// How many values a JSON text has at most, and how many of them are objects and lists: what divides and opens, outside of strings.
+fn size_of(bytes: &[u8]) -> (usize, usize) {
+    let (mut is_string, mut is_escaped) = (false, false);
+    let (mut values, mut collections) = (1, 0);
+    for byte in bytes {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' => is_escaped = is_string,
+            b'"' => is_string = !is_string,
+            _ if is_string => {}
+            b',' => values += 1,
+            b'[' | b'{' => (values, collections) = (values + 1, collections + 1),
+            _ => {}
+        }
+    }
+    (values, collections)
 }
 
 /// What a log begins with.
@@ -212,6 +256,31 @@ mod tests {
         ] {
             assert_eq!(Moment { seconds, nanos: 1_999 }.iso(), iso);
         }
+    }
+
+    #[test]
+    fn a_header_that_is_longer_than_any_is_refused_in_a_sentence() {
+        let path = bounded::too_long("header");
+        let error = read(&path).unwrap_err();
+        assert!(error.to_string().ends_with("it has more than 64 MiB"), "{error}");
+        assert_eq!(crate::failure::status(&error), crate::failure::WRONG_REQUEST);
+        fs::remove_file(path).unwrap();
+    }
+
+    /// Two MiB of such objects took 199 MiB.
+    #[test]
+    fn a_footer_takes_little_more_memory_than_it_is_long() {
+        let refused = |text: String| value_of(text.as_bytes()).expect_err("is refused");
+        let objects = vec![r#"{"":0}"#; 300_000].join(",");
+        assert_eq!(
+            refused(format!(r#"{{"why":"signal","flow_list":[{objects}]}}"#)),
+            "it has 600003 values, and none has more than 262144"
+        );
+        let told = refused(format!("[{}]", vec!["[]"; 1_000].join(",")));
+        assert_eq!(told, "it has 1001 objects and lists, and none has more than 1000");
+        let flow = r#"fd00::1;40000-fd00::2;5201 [{,\"\\"#;
+        let whole = json!({ "why": "signal", "flow_list": vec![flow; LISTED], "totals": { "in": {}, "out": {} } });
+        assert_eq!(value_of(format!("{whole:#}").as_bytes()), Ok(whole), "as long as any of ours");
     }
 
     #[test]

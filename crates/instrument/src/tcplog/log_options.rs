@@ -89,7 +89,7 @@ const SAMPLING: &str = "How often";
 const FILTERS: &str = "Which flows";
 
 /// Reads a word; a number is one too.
-fn word<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+pub fn word<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
     match Value::deserialize(deserializer)? {
         Value::Null => Ok(None),
         value => scalar(&value).map(Some).ok_or_else(|| D::Error::custom(format!("{value} is no word and no number"))),

@@ -12,15 +12,16 @@ use sojourn_tcplog::gaps::{Gap, Gaps};
 use sojourn_tcplog::kernel::Cost;
 use sojourn_tcplog::layout::{Flow, Options, Totals};
 use sojourn_tcplog::numbers::Numbers;
-use sojourn_tcplog::spool::{Spool, SpoolError};
+use sojourn_tcplog::spool::{Spool, SpoolError, Written};
 use sojourn_tcplog::tables::{INTERRUPTED, LISTED};
 use sojourn_tcplog::{Head, Mode};
 use sojourn_time::{Clock, HostClock, Nanos, Time};
 
 use super::asked::Asked;
 use super::log_options::LogOptions;
+use super::parts::Parts;
 use super::programs::{Facts, Programs};
-use super::show;
+use super::{recorder, show};
 
 /// A flow is looked at for so long after its socket went away: what is under way comes and is counted.
 const GRACE: Nanos = Nanos::seconds(1);
@@ -41,6 +42,8 @@ pub struct Logger {
     /// How many flows the table holds.
     pub room: u32,
     spool: Option<Spool>,
+    /// When it goes on in another file.
+    pub parts: Option<Parts>,
     flight: Option<Flight>,
     gaps: Gaps,
     /// As the records will have them.
@@ -117,8 +120,13 @@ pub struct Ended {
     pub flows: u64,
     /// As footers have them; of many, the first.
     pub flow_list: Vec<String>,
+    /// How many parts were begun and removed, and what was in those that were removed.
+    pub parts: [u64; 2],
+    pub removed: Written,
     /// How often programs were left out by the kernel, by name.
     pub not_run: Value,
+    /// How often the flight recorder had a trigger, by name; null: there is none.
+    pub triggers: Value,
     pub failed: Option<SpoolError>,
     pub interruption: Option<Interruption>,
 }
@@ -139,6 +147,7 @@ impl Logger {
             burn: 0,
             room: u32::MAX,
             spool: None,
+            parts: None,
             flight,
             gaps: Gaps::default(),
             numbers: Numbers::default(),
@@ -252,7 +261,7 @@ impl Logger {
         Ok(missed.map(|cost| (cost.name, Value::from(cost.missed))).collect::<Map<_, _>>().into())
     }
 
-    /// Has flows judged anew by what changes without anybody being told: their congestion control.
+    /// Has flows judged anew by what changes without a notification: their congestion control.
     pub fn reevaluate(&mut self) {
         if self.asked.congestion.is_some() {
             self.programs.reevaluate();
@@ -370,6 +379,30 @@ impl Logger {
         Ok(())
     }
 
+    /// Goes on in another file where that is due, which begins with all flows: it can be read without this one.
+    ///
+    /// # Errors
+    /// When counters cannot be read.
+    pub fn rotate(&mut self, now: Time) -> anyhow::Result<()> {
+        let Self { parts: Some(parts), spool: Some(spool), programs, failed, written, numbers, .. } = self else {
+            return Ok(());
+        };
+        let mut outcome = Ok(());
+        if parts.is_due(spool, now) {
+            outcome = spool.begin_part(&programs.totals()?, &mut |say| {
+                programs.flows(&mut |slot, flow| {
+                    written.insert(slot, (flow.generation, flow.packets()));
+                    numbers.word(flow.cookie, slot, false);
+                    say(slot, flow);
+                });
+            });
+        }
+        if let Err(error) = outcome.and_then(|()| parts.remove_oldest(spool)) {
+            failed.get_or_insert(error);
+        }
+        Ok(())
+    }
+
     fn flush(&mut self) {
         if let Some(Err(error)) = self.spool.as_mut().map(Spool::flush) {
             self.failed.get_or_insert(error);
@@ -393,7 +426,14 @@ impl Logger {
         let forgotten = self.flight.as_ref().map(|flight| flight.forgotten().packets + flight.forgotten().events);
         let of_packets = |spool: &Spool| spool.left_out().sum().iter().map(|tally| tally.packets).sum::<u64>();
         let broken = self.spool.as_ref().map(|spool| of_packets(spool) + spool.events_left_out());
-        self.records.saturating_sub(forgotten.unwrap_or_default() + broken.unwrap_or_default())
+        let removed = self.removed();
+        let removed = removed.packets.iter().map(|tally| tally.packets).sum::<u64>() + removed.events;
+        self.records.saturating_sub(forgotten.unwrap_or_default() + broken.unwrap_or_default() + removed)
+    }
+
+    /// What was logged, and removed with the oldest parts.
+    fn removed(&self) -> Written {
+        self.spool.as_ref().map(|spool| *spool.removed()).unwrap_or_default()
     }
 
     /// How it is going.
@@ -416,7 +456,10 @@ impl Logger {
         Ok(json!({
             "enabled": self.asked.enabled,
             "options": self.asked,
-            "totals": show::totals(account.entries()),
+            "totals": show::totals(account.totals_without(self.removed().packets)),
+            "parts": self.spool.as_ref().map(|spool| spool.parts()[0]),
+            "parts_removed": self.spool.as_ref().map(|spool| spool.parts()[1]),
+            "flows_removed": self.removed().gone,
             "events": account.events.saturating_sub(self.privates),
             "events_full": account.events_full,
             "records": self.written(),
@@ -425,6 +468,7 @@ impl Logger {
             "flows": flows + self.gone_flows,
             "flows_open": flows - ended,
             "not_run": self.not_run()?,
+            "flight_triggers": recorder::fired(self.flight.as_ref()),
             "careful": self.facts.refusal,
             "failed": self.failed.as_ref().map(SpoolError::to_string),
             "interruption": self.interruption,
@@ -463,8 +507,9 @@ impl Logger {
             list(&mut flow_list, flow);
         });
         let forgotten = self.flight.as_ref().map(Flight::forgotten).unwrap_or_default();
-        let records = self.written();
-        let mut lost = (0, 0);
+        let (records, removed) = (self.written(), self.removed());
+        let parts = self.spool.as_ref().map(Spool::parts).unwrap_or_default();
+        let mut lost = (removed.events, removed.privates);
         if let Some(mut spool) = self.spool.take() {
             account.leave_out(Disposition::Broken, spool.left_out());
             spool.begin_end();
@@ -478,7 +523,7 @@ impl Logger {
             late.for_each(|(cookie, tallies)| spool.left_out_of(cookie, Disposition::Forgotten, tallies));
             spool.totals(&totals);
             spool.account(&account);
-            lost = (spool.events_left_out(), spool.privates_left_out());
+            lost = (lost.0 + spool.events_left_out(), lost.1 + spool.privates_left_out());
             if let Err(error) = spool.end() {
                 self.failed.get_or_insert(error);
             }
@@ -488,7 +533,10 @@ impl Logger {
         Ok(Ended {
             flows,
             flow_list,
+            parts,
+            removed,
             not_run,
+            triggers: recorder::fired(self.flight.as_ref()),
             account,
             is_still,
             records,

@@ -1,21 +1,23 @@
 //! `tcplog`: TCP's own state at every packet, logged by programs in the kernel, and an account of what was not.
 //!
-//! The programs, the records and the law are in `sojourn-tcplog`; here are who asks, when it begins and ends, and what a person
-//! is told.
+//! The programs, the records and the law are in `sojourn-tcplog`; here are who asks, when it begins and ends, and what is
+//! printed.
 
 pub mod answer;
 pub mod arguments;
 mod asked;
 mod child;
-mod client;
+pub mod client;
 mod close;
 mod drain;
-mod folder;
+pub mod folder;
 mod log_options;
 mod logger;
 mod open;
+mod parts;
 mod programs;
-mod recover;
+mod recorder;
+pub mod recover;
 mod run;
 mod serve;
 mod show;

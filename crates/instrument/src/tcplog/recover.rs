@@ -51,7 +51,7 @@ fn recover() -> anyhow::Result<(Value, Converted)> {
         return Err(WrongRequest("this log goes on; end it first".to_owned()).into());
     }
     let header = folder::read(&out.join(folder::HEADER))?;
-    let last = written_last(&out.join(spool::NAME))?;
+    let last = written_last(out)?;
     let is_simulated = header["simulated"] == json!(true);
     let (converted, spent) = convert(&Place::of_log(out, is_simulated), &out.join(folder::RECORDS))?;
     // What a killed log could not remove.
@@ -87,39 +87,54 @@ fn confine(out: &Path) -> anyhow::Result<()> {
 
 /// Whether this thread can read what a log consists of, and write where its records go.
 fn can_have(out: &Path) -> bool {
-    let is_readable = |name: &&str| match access(out.join(name), Access::READ_OK) {
+    let is_readable = |path: &Path| match access(path, Access::READ_OK) {
         Err(error) => error == Errno::NOENT,
         Ok(()) => true,
     };
     let records = out.join(folder::RECORDS);
     let has_records = records.symlink_metadata().is_ok();
-    [folder::HEADER, spool::NAME].iter().all(is_readable)
+    let files = spool::files(out);
+    std::iter::once(out.join(folder::HEADER)).chain(files).all(|path| is_readable(&path))
         && caller::can_write(out)
         && (!has_records || caller::can_write(&records))
 }
 
 /// What a killed log ends with.
 fn footer_of(header: &Value, converted: &Converted, last: Moment) -> Value {
-    let began = header["enable_time_secs"].as_i64().unwrap_or(last.seconds);
-    let mut footer = counted(converted.totals.clone(), converted.gaps, converted.flows, &converted.flow_list);
+    let flows = converted.flows.saturating_add(converted.flows_removed);
+    let mut footer = counted(converted.totals.clone(), converted.gaps, flows, &converted.flow_list);
     let more = json!({
         "ended": last.iso(),
         "disable_time_secs": last.seconds,
         "disable_time_usecs": last.nanos / 1_000,
         "why": "killed",
         "records": converted.records,
-        "duration_s": last.seconds - began,
+        "duration_s": last.seconds.saturating_sub(began(header, last.seconds)),
         "conserved": converted.is_conserved,
         "problems": converted.problems,
+        "parts": converted.parts,
+        "parts_removed": converted.removed,
+        "parts_unread": converted.unread,
+        "flows_removed": converted.flows_removed,
     });
     join(&mut footer, more);
     footer
 }
 
+/// When a log began, as its header has it: in seconds since 1970, or so many where it has nothing.
+pub fn began(header: &Value, otherwise: i64) -> i64 {
+    header["enable_time_secs"].as_i64().unwrap_or(otherwise)
+}
+
 /// When the spool was written last: then the log was killed, or a little later.
-fn written_last(spool: &Path) -> anyhow::Result<Moment> {
-    let found = fs::metadata(spool).map_err(|_| {
-        WrongRequest(format!("{}: nothing to recover: the log ended well, or its spool is gone", spool.display()))
-    })?;
+fn written_last(out: &Path) -> anyhow::Result<Moment> {
+    let Some(last) = spool::files(out).pop() else {
+        // What could not be removed any more when its records had been made.
+        spool::discard(out);
+        let spool = out.join(spool::NAME);
+        let problem = format!("{}: nothing to recover: the log ended well, or its spool is gone", spool.display());
+        return Err(WrongRequest(problem).into());
+    };
+    let found = fs::metadata(&last).with_context(|| format!("look at {}", last.display()))?;
     Ok(Moment { seconds: found.mtime(), nanos: found.mtime_nsec() })
 }

@@ -14,12 +14,13 @@ use sojourn_tcplog::tables::INTERRUPTED;
 use sojourn_time::{Clock, HostClock, Nanos, Time};
 
 use super::answer::answer;
-use super::arguments::Run;
+use super::arguments::{PartArguments, Run};
 use super::child::{self, Companion, Prepared};
 use super::close::{End, FULL, LIMITED, Place, REMOVED, UNWRITTEN, close};
 use super::drain::Drain;
 use super::logger::Logger;
-use super::{folder, open, show};
+use super::parts::{self, Parts};
+use super::{folder, open, recorder, show};
 use crate::caller;
 use crate::control::Control;
 use crate::failure::CommandFailed;
@@ -29,7 +30,7 @@ use crate::sys::STOP;
 
 /// How often it looks whether the log goes on.
 const LOOK: Nanos = Nanos::millis(50);
-/// A command that the terminal told may take so long until it is told again, and then so long until it is killed.
+/// A command that the terminal signalled may take so long until it is signalled again, and then so long until it is killed.
 const PATIENCE: Nanos = Nanos::seconds(2);
 const LAST_PATIENCE: Nanos = Nanos::seconds(10);
 const COMMAND_ENDED: &str = "command ended";
@@ -40,7 +41,8 @@ const COMMAND_ENDED: &str = "command ended";
 /// When the request is wrong, the machine cannot, the log cannot be trusted, or COMMAND failed.
 pub fn run(asked: &Run) -> anyhow::Result<()> {
     child::check(&asked.command)?;
-    let flight = open::flight(&asked.flight)?;
+    let flight = recorder::flight(&asked.flight)?;
+    Parts::of(&asked.parts, HostClock.now())?;
     let signal = place::stop_signal()?;
     let programs = open::open(&asked.attach, &asked.request)?;
     folder::refuse_one_in_use(&asked.out)?;
@@ -67,7 +69,8 @@ pub fn run(asked: &Run) -> anyhow::Result<()> {
     drop(beside);
     let place = Place::of_log(&asked.out, asked.attach.simulated.is_some());
     let mut closed = close(drain, &place, End { why, began, command_status })?;
-    closed.footer["warning"] = broken_off(&closed.footer).or_else(|| nothing_logged(&closed.footer)).into();
+    closed.footer["warning"] =
+        broken_off(&closed.footer, &asked.parts).or_else(|| nothing_logged(&closed.footer)).into();
     let written = folder::write_whole(&asked.out.join(folder::FOOTER), &closed.footer);
     // The records and the footer are on the disk: nothing is lost with the spool.
     if let Some(spent) = closed.spent.take_if(|_| written.is_ok()) {
@@ -102,14 +105,16 @@ fn begin(asked: &Run, mut logger: Logger) -> anyhow::Result<(Logger, Control)> {
     options["flows"] = json!(asked.attach.flows);
     options["ring_bytes"] = json!(asked.attach.ring_bytes());
     options["log_limit"] = json!(asked.log_limit);
-    options["flight"] = json!(asked.flight.flight);
-    options["flight_on"] = json!(asked.flight.flight.map(|_| &asked.flight.flight_on));
+    options["parts"] = parts::told(&asked.parts);
+    [options["flight"], options["flight_on"]] = recorder::told(&asked.flight);
     let header = folder::header(logger.facts(), &options, (!command.is_empty()).then_some(command));
     let spool = Spool::create(&asked.out, &header.to_string())?;
-    logger.spool_to(match asked.log_limit {
-        Some(limit) => spool.limited_to(limit),
-        None => spool,
+    logger.spool_to(match (asked.log_limit, asked.parts.budget) {
+        (None, Some(budget)) if asked.parts.remove_oldest => spool.parts_within(budget),
+        (Some(limit), _) | (None, Some(limit)) => spool.limited_to(limit),
+        (None, None) => spool,
     });
+    logger.parts = Parts::of(&asked.parts, HostClock.now())?;
     folder::write_whole(&asked.out.join(folder::HEADER), &header)?;
     let control = Control::open(&asked.out.join(folder::SOCKET))?;
     logger.be(Mode::On)?;
@@ -155,7 +160,7 @@ struct Beside {
     until: Time,
     /// Somebody asked for the end.
     is_stopped: bool,
-    /// When the command was told to end, and whether it will be killed next.
+    /// When the command was asked to end, and whether it will be killed next.
     told: Option<(Time, bool)>,
     /// The programs were taken away, which was said.
     is_interrupted: bool,
@@ -175,8 +180,7 @@ impl Beside {
                 (Some(why), None) => return Ok(why),
                 (Some(why), Some(_)) if is_over => return Ok(why),
                 (Some(why), Some(companion)) if companion.is_beyond_us() => {
-                    let problem =
-                        "COMMAND has become another user's and cannot be told to end: the log ends without it";
+                    let problem = "COMMAND has become another user's and may not be signalled: the log ends without it";
                     eprintln!("{}: {problem}", crate::program());
                     return Ok(why);
                 }
@@ -273,9 +277,13 @@ fn nothing_logged(footer: &Value) -> Option<String> {
 }
 
 /// What a person ought to know of a log that ended before its programs did.
-fn broken_off(footer: &Value) -> Option<String> {
+fn broken_off(footer: &Value, parts: &PartArguments) -> Option<String> {
     let left_out = |way: &str| footer["totals"][way]["broken"].as_u64().unwrap_or_default();
     let why = match footer["why"].as_str() {
+        Some(LIMITED) if parts.remove_oldest => {
+            "what each part says again of the open flows takes more than half of the --budget, which is too small for them"
+        }
+        Some(LIMITED) if parts.budget.is_some() => "the log reached its --budget",
         Some(LIMITED) => "the log reached its --log-limit",
         Some(FULL) => "the disk was full",
         Some(REMOVED) => "the log was removed or replaced",
@@ -306,6 +314,8 @@ pub fn summary(footer: &Value) -> String {
     let (records, flows) = (grouped(number("records")), grouped(number("flows")));
     text.push_str(&format!("{records} records of {flows} flows in {lasted:.1} s{took}\n"));
     text.push_str(&format!("{law}\n"));
+    text.extend(show::removed(footer));
+    text.extend(show::triggered(footer));
     text.extend(show::not_run(footer));
     if let Some(warning) = footer["warning"].as_str() {
         text.push_str(&format!("! {warning}\n"));
@@ -313,7 +323,7 @@ pub fn summary(footer: &Value) -> String {
     if let Some(why) = footer["interruption"]["why"].as_str() {
         text.push_str(&format!("! {why}: what passed from then on is not in the log\n"));
     }
-    let lost = show::lost(&footer["totals"]) + number("events_full");
+    let lost = show::lost(&footer["totals"]).saturating_add(number("events_full"));
     if lost > 0 {
         text.push_str(&format!(
             "! {} records had no room: {} gaps in the log tell where; a larger --ring or --ppl, fewer flows or --flows N help\n",

@@ -17,10 +17,9 @@ use sojourn_time::{Clock, HostClock, Time};
 use super::arguments::{FlightArguments, Serve};
 use super::close::{End, Place, close, throw_away};
 use super::drain::Drain;
-use super::log_options::LogOptions;
+use super::log_options::{self, LogOptions};
 use super::logger::Logger;
-use super::open;
-use super::{answer, folder};
+use super::{answer, folder, open, recorder};
 use crate::failure::WrongRequest;
 use crate::place;
 use crate::serve;
@@ -83,8 +82,9 @@ struct Begin {
     keep: bool,
     /// In the files' names; else the first that is free.
     part: Option<u16>,
-    /// Flight recorder: how many samples of each flow, and what it waits for.
-    flight: Option<u32>,
+    /// Flight recorder: how many samples of each flow, or the span of time of them, and what it waits for.
+    #[serde(default, deserialize_with = "log_options::word")]
+    flight: Option<String>,
     flight_on: Option<Vec<String>>,
 }
 
@@ -177,7 +177,9 @@ impl Server<'_> {
             crate::stream::request::name(&begin.who).map_err(|problem| WrongRequest(format!("who: {problem}")))?;
         let request = begin.options.request()?;
         let flight_on = begin.flight_on.clone().unwrap_or_else(|| ["rto", "reset", "loss"].map(str::to_owned).to_vec());
-        let flight = open::flight(&FlightArguments { flight: begin.flight, flight_on })?;
+        let keep = begin.flight.as_deref().map(recorder::keep).transpose();
+        let flight = keep.map_err(|problem| WrongRequest(format!("flight: {problem}")))?;
+        let flight = recorder::flight(&FlightArguments { flight, flight_on })?;
         let mut logger = Logger::new(open::open(&self.asked.attach, &request)?, flight)?;
         logger.measure(self.measures)?;
         logger.room = self.asked.attach.flows;
@@ -217,7 +219,7 @@ impl Log {
         if let Some(spent) = closed.spent {
             spent.discard();
         }
-        // A gap is told, and does not end a study: it is the trial's.
+        // A gap is reported, and does not end a study: it is the trial's.
         closed.outcome?;
         throw_away(&self.place.spool)?;
         let mut answer = closed.footer;

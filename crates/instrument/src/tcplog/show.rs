@@ -108,7 +108,7 @@ pub fn table(totals: &Value) -> String {
         |disposition: &str| DIRECTIONS.map(|way| totals["segments"][way][disposition].as_u64().unwrap_or_default());
     let line = |what: &str, disposition: &str| {
         let [inward, outward] = DIRECTIONS.map(|way| packets(way, disposition));
-        let segments: u64 = segments(disposition).iter().sum();
+        let segments = sum(segments(disposition));
         format!("{what:<34}{:>14}{:>14}{:>16}\n", grouped(inward), grouped(outward), grouped(segments))
     };
     let mut text = format!("{:<34}{:>14}{:>14}{:>16}\n", "packets", "in", "out", "segments");
@@ -142,17 +142,17 @@ const fn why(disposition: Disposition) -> &'static str {
         Disposition::Unparsed => "headers not parsed",
         Disposition::NoRoom => "table of flows full",
         Disposition::Late => "flow already closed",
-        Disposition::Forgotten => "forgotten (flight recorder)",
+        Disposition::Forgotten => "forgotten (recorder, old parts)",
         Disposition::Broken => "not written",
     }
 }
 
-/// Whether in + out is the sum of all dispositions, told with its numbers.
+/// Whether in + out is the sum of all dispositions, told with its numbers: in arithmetic that no file's numbers overflow.
 pub fn law(totals: &Value) -> (bool, String) {
-    let of = |way: &str, disposition: &str| totals[way][disposition].as_u64().unwrap_or_default();
-    let sum = |chosen: &dyn Fn(Disposition) -> bool| -> u64 {
+    let of = |way: &str, disposition: &str| u128::from(totals[way][disposition].as_u64().unwrap_or_default());
+    let sum = |chosen: &dyn Fn(Disposition) -> bool| -> u128 {
         let dispositions = Disposition::ALL.into_iter().filter(|disposition| chosen(*disposition));
-        dispositions.map(|disposition| DIRECTIONS.map(|way| of(way, disposition.name())).iter().sum::<u64>()).sum()
+        dispositions.map(|disposition| DIRECTIONS.map(|way| of(way, disposition.name())).iter().sum::<u128>()).sum()
     };
     let [inward, outward] = DIRECTIONS.map(|way| of(way, "seen"));
     let logged = sum(&|disposition| disposition == Disposition::Logged);
@@ -160,7 +160,8 @@ pub fn law(totals: &Value) -> (bool, String) {
     let filtered = sum(&|disposition| disposition == Disposition::Filtered);
     let rest = sum(&|_| true) - logged - skipped - filtered;
     let holds = inward + outward == logged + skipped + filtered + rest;
-    let numbers = [inward, outward, logged, rest, filtered, skipped].map(grouped);
+    let told = |number: u128| grouped(u64::try_from(number).unwrap_or(u64::MAX));
+    let numbers = [inward, outward, logged, rest, filtered, skipped].map(told);
     let [inward, outward, logged, rest, filtered, skipped] = numbers;
     let verb = if holds { "=" } else { "≠" };
     (
@@ -182,6 +183,29 @@ pub fn not_run(told: &Value) -> Option<String> {
     ))
 }
 
+/// That the oldest parts of a log were removed, in a line; `None`: none was.
+pub fn removed(told: &Value) -> Option<String> {
+    let [begun, removed] = ["parts", "parts_removed"].map(|name| told[name].as_u64().unwrap_or_default());
+    let of = format!("{} of {} parts", grouped(removed), grouped(begun));
+    let flows = match told["flows_removed"].as_u64().unwrap_or_default() {
+        0 => String::new(),
+        flows => format!("; {} flows that had ended in them are in the totals only", grouped(flows)),
+    };
+    (removed > 0)
+        .then(|| format!("the oldest {of} were removed: packets whose samples they had count as forgotten{flows}\n"))
+}
+
+/// How often a flight recorder wrote what it held, in a line; `None`: there is none.
+pub fn triggered(told: &Value) -> Option<String> {
+    let kinds = told["flight_triggers"].as_object()?;
+    let of = |(name, often): (&String, &Value)| format!("{name} {}", grouped(often.as_u64().unwrap_or_default()));
+    let kinds = match kinds.is_empty() {
+        true => "none".to_owned(),
+        false => kinds.iter().map(of).collect::<Vec<_>>().join(", "),
+    };
+    Some(format!("triggers of the flight recorder: {kinds}\n"))
+}
+
 /// Why slower programs run than usual, in a line.
 pub fn fallback(refusal: &str) -> String {
     format!("the fallback programs run, which test for each field and cost more: {refusal}")
@@ -189,10 +213,14 @@ pub fn fallback(refusal: &str) -> String {
 
 /// What was skipped because a ring or the table was full, both ways.
 pub fn lost(totals: &Value) -> u64 {
-    [Disposition::Full, Disposition::NoRoom]
-        .iter()
-        .flat_map(|disposition| DIRECTIONS.map(|way| totals[way][disposition.name()].as_u64().unwrap_or_default()))
-        .sum()
+    let of =
+        |disposition: &Disposition| DIRECTIONS.map(|way| totals[way][disposition.name()].as_u64().unwrap_or_default());
+    sum([Disposition::Full, Disposition::NoRoom].iter().flat_map(of))
+}
+
+/// A sum that ends at the largest number: what is added may be of anyone's making.
+fn sum(numbers: impl IntoIterator<Item = u64>) -> u64 {
+    numbers.into_iter().fold(0, u64::saturating_add)
 }
 
 #[cfg(test)]
@@ -240,6 +268,35 @@ mod tests {
         assert_eq!(not_run(&json!({ "not_run": {} })), None);
         let told = not_run(&json!({ "not_run": { "state_set": 1_200, "reset_sent": 1 } })).unwrap();
         assert!(told.contains("(reset_sent 1, state_set 1,200)"), "{told}");
+    }
+
+    #[test]
+    fn parts_that_were_removed_are_told() {
+        assert_eq!(removed(&json!({ "parts": 3, "parts_removed": 0 })), None);
+        let mut footer = json!({ "parts": 1_200, "parts_removed": 1_100, "flows_removed": 0 });
+        let told = removed(&footer).unwrap();
+        assert!(told.starts_with("the oldest 1,100 of 1,200 parts were removed"), "{told}");
+        assert!(told.ends_with("count as forgotten\n"), "{told}");
+        footer["flows_removed"] = json!(2_000);
+        let told = removed(&footer).unwrap();
+        assert!(told.ends_with("forgotten; 2,000 flows that had ended in them are in the totals only\n"), "{told}");
+    }
+
+    #[test]
+    fn what_triggered_a_flight_recorder_is_told() {
+        assert_eq!(triggered(&json!({ "flight_triggers": null })), None);
+        let of = |triggers: Value| triggered(&json!({ "flight_triggers": triggers })).unwrap();
+        assert_eq!(of(json!({})), "triggers of the flight recorder: none\n");
+        assert_eq!(of(json!({ "cwnd": 2, "rtt": 1_200 })), "triggers of the flight recorder: cwnd 2, rtt 1,200\n");
+    }
+
+    #[test]
+    fn numbers_of_anyone_s_making_overflow_nothing() {
+        let most = json!({ "seen": u64::MAX, "logged": u64::MAX, "full": u64::MAX });
+        let totals = json!({ "in": most, "out": most, "segments": { "in": most, "out": most } });
+        assert!(!law(&totals).0, "twice as many met a disposition as were seen");
+        assert_eq!(lost(&totals), u64::MAX);
+        assert!(table(&totals).contains("18,446,744,073,709,551,615"));
     }
 
     #[test]

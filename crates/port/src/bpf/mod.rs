@@ -8,7 +8,7 @@ mod anchor;
 mod sys;
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 
 use libbpf_rs::query::{LinkInfo, LinkTypeInfo};
@@ -75,16 +75,19 @@ pub enum End {
 
 /// A program of traffic control on an interface, until this is dropped or the process ends.
 #[derive(Debug)]
-pub struct AttachedTc(OwnedFd);
+pub struct AttachedTc {
+    link: OwnedFd,
+    /// The kernel's number of the program.
+    number: u32,
+}
 
 impl AttachedTc {
-    /// Asks the kernel whether it still hangs there. Waits for its lock of all interfaces.
+    /// Asks the kernel. Waits for its lock of all interfaces.
     ///
     /// # Errors
     /// When it does not say.
-    pub fn is_there(&self) -> io::Result<bool> {
-        let info = LinkInfo::from_fd(self.0.as_fd()).map_err(|error| io::Error::other(error.to_string()))?;
-        Ok(!matches!(info.info, LinkTypeInfo::Tcx(tcx) if tcx.ifindex == 0))
+    pub fn state(&self) -> io::Result<Attachment> {
+        state(self.link.as_fd(), self.number)
     }
 }
 
@@ -119,12 +122,7 @@ impl Attached {
     /// When it does not say.
     pub fn state(&self) -> io::Result<Attachment> {
         let link = self.link.lock().unwrap_or_else(PoisonError::into_inner);
-        let info = LinkInfo::from_fd(link.as_fd()).map_err(|error| io::Error::other(error.to_string()))?;
-        Ok(match info.info {
-            LinkTypeInfo::Xdp(xdp) if xdp.ifindex == 0 => Attachment::Detached,
-            _ if info.prog_id != self.number => Attachment::Replaced(info.prog_id),
-            _ => Attachment::Hangs,
-        })
+        state(link.as_fd(), self.number)
     }
 
     /// Hangs the program there again.
@@ -205,7 +203,7 @@ impl Program {
     pub fn attach_as(&self, interface: &Interface, mode: Mode) -> io::Result<Attached> {
         let (program, index) = (self.fd.try_clone()?, interface.index.cast_signed());
         let link = sys::attach_xdp(program.as_fd(), index, mode)?;
-        let number = LinkInfo::from_fd(link.as_fd()).map_err(|error| io::Error::other(error.to_string()))?.prog_id;
+        let number = told(link.as_fd())?.prog_id;
         Ok(Attached { link: Mutex::new(link), program, number, index, mode })
     }
 
@@ -214,7 +212,9 @@ impl Program {
     /// # Errors
     /// When the kernel refuses, as Linux before 6.6 does.
     pub fn attach_tc(&self, interface: &Interface, end: End) -> io::Result<AttachedTc> {
-        sys::attach_tc(self.fd.as_fd(), interface.index.cast_signed(), end).map(AttachedTc)
+        let link = sys::attach_tc(self.fd.as_fd(), interface.index.cast_signed(), end)?;
+        let number = told(link.as_fd())?.prog_id;
+        Ok(AttachedTc { link, number })
     }
 
     /// Runs it on `count` copies of `frame`, each of which goes where the program sends it, so many `together`.
@@ -277,6 +277,22 @@ impl Program {
             source: io::ErrorKind::NotFound.into(),
         })
     }
+}
+
+/// Asks the kernel what has become of the link of the program of this number.
+fn state(link: BorrowedFd<'_>, number: u32) -> io::Result<Attachment> {
+    let info = told(link)?;
+    Ok(match info.info {
+        LinkTypeInfo::Xdp(xdp) if xdp.ifindex == 0 => Attachment::Detached,
+        LinkTypeInfo::Tcx(tcx) if tcx.ifindex == 0 => Attachment::Detached,
+        _ if info.prog_id != number => Attachment::Replaced(info.prog_id),
+        _ => Attachment::Hangs,
+    })
+}
+
+/// What the kernel tells of a link.
+fn told(link: BorrowedFd<'_>) -> io::Result<LinkInfo> {
+    LinkInfo::from_fd(link).map_err(|error| io::Error::other(error.to_string()))
 }
 
 /// Returns the first words of what a program wrote; `None` where it is shorter.

@@ -188,7 +188,7 @@ impl Claim {
         let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None);
         match socket.and_then(|socket| index_to_name_inlined(&socket, self.interface.index)) {
             Err(Errno::NODEV | Errno::NXIO) => Err(self.taken_away(VANISHED.to_owned())),
-            // What else goes wrong is told by who sends and receives.
+            // Who sends and receives reports what else goes wrong.
             _ => Ok(()),
         }
     }

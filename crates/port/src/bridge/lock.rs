@@ -24,7 +24,7 @@ pub struct Lock {
 /// Why there is none.
 #[derive(Debug)]
 pub enum NoLock {
-    /// Somebody holds it: the process's number, as far as it was told.
+    /// Somebody holds it: the process's number, as far as it is known.
     Held(Option<u32>),
     /// No folder can be used for it.
     NoFolder,

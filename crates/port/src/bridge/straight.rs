@@ -5,6 +5,7 @@
 //! Shows no frame, and takes none.
 
 use std::cell::Cell;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{EventfdFlags, eventfd};
@@ -14,7 +15,7 @@ use sojourn_time::{Clock, Nanos, Time};
 
 use super::claim::Claim;
 use super::{BridgePort, Guard, Passed};
-use crate::bpf::{AttachedTc, End, Program, object};
+use crate::bpf::{AttachedTc, Attachment, End, Program, object};
 use crate::kernel::Interface;
 use crate::{PortError, Received};
 
@@ -76,8 +77,11 @@ impl Way {
         })
     }
 
-    fn is_whole(&self) -> bool {
-        [&self.inward.0, &self.outward.0].iter().all(|link| link.is_there().unwrap_or(true))
+    /// Looks whether its programs hang where they did: the interface where one does not, as it was called last, and why.
+    fn broken(&self, from: &str) -> Option<(String, String)> {
+        let to = || name(&self.to).unwrap_or_else(|| self.to.name.clone());
+        let inward = broken(self.inward.0.state()).map(|problem| (from.to_owned(), problem));
+        inward.or_else(|| broken(self.outward.0.state()).map(|problem| (to(), problem)))
     }
 
     fn passed(&self) -> Passed {
@@ -96,10 +100,28 @@ impl Way {
 /// Counts what an interface was to send and dropped, by the name that it has now: a super-frame is one, and of a queueing
 /// discipline's drops it knows nothing.
 fn dropped(interface: &Interface) -> Option<u64> {
-    let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None).ok()?;
-    let name = index_to_name_inlined(&socket, interface.index).ok()?.as_str().to_owned();
-    let now = Interface { name, ..interface.clone() };
+    let now = Interface { name: name(interface)?, ..interface.clone() };
     now.counters().ok().map(|counters| counters.send_dropped)
+}
+
+/// The name that an interface has now.
+fn name(interface: &Interface) -> Option<String> {
+    let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None).ok()?;
+    index_to_name_inlined(&socket, interface.index).ok().map(|name| name.as_str().to_owned())
+}
+
+/// Why frames pass no more as they did, where the program is not what hangs there: what cannot be known is not trusted either.
+fn broken(state: io::Result<Attachment>) -> Option<String> {
+    match state {
+        Ok(Attachment::Hangs) => None,
+        Ok(Attachment::Detached) => Some("its program of traffic control was detached; start again".to_owned()),
+        Ok(Attachment::Replaced(other)) => {
+            Some(format!("its program of traffic control was replaced by another one ({other}); start again"))
+        }
+        Err(error) => {
+            Some(format!("the kernel does not say whether its program of traffic control hangs there: {error}"))
+        }
+    }
 }
 
 impl BridgePort for StraightBridge {
@@ -148,10 +170,9 @@ impl BridgePort for StraightBridge {
         let now = self.claim.clock().now();
         if now - self.looked >= LOOK_EVERY {
             self.looked = now;
-            if !self.way.is_whole() {
+            if let Some((object, problem)) = self.way.broken(self.name()) {
                 self.claim.look()?;
-                let problem = "somebody has detached its program of traffic control; start again".to_owned();
-                return Err(PortError::TakenAway { object: self.name().to_owned(), problem });
+                return Err(PortError::TakenAway { object, problem });
             }
         }
         Ok(self.claim.news())
@@ -159,5 +180,23 @@ impl BridgePort for StraightBridge {
 
     fn guard(&self) -> Option<Guard> {
         Some(self.claim.guard())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_program_that_surely_hangs_there_goes_on() {
+        assert_eq!(broken(Ok(Attachment::Hangs)), None);
+        for (state, why) in [
+            (Ok(Attachment::Detached), "was detached"),
+            (Ok(Attachment::Replaced(7)), "was replaced by another one (7)"),
+            (Err(io::Error::other("no")), "does not say whether its program of traffic control hangs there: no"),
+        ] {
+            let told = broken(state).expect("it ends");
+            assert!(told.contains(why), "{told}");
+        }
     }
 }

@@ -1,8 +1,8 @@
 //! Looks after interfaces that are bridged: that they are there, what hangs on them, who else begins to use them.
 //!
 //! In a thread of its own, for what tells of programs waits for the kernel's lock of all interfaces (RTNL), which others hold for
-//! milliseconds. Changes of links and addresses are told by the kernel (rtnetlink); that a program was detached or replaced is
-//! told by nobody, so its link is looked at every [`LOOK_EVERY`].
+//! milliseconds. Changes of links and addresses are reported by the kernel (rtnetlink); that a program was detached or replaced is
+//! reported by nobody, so its link is looked at every [`LOOK_EVERY`].
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::mpsc::{Sender, channel};
@@ -256,7 +256,7 @@ impl Guard {
     }
 
     fn attach_again(&mut self, program: &Attached, asking: &mut Netlink, now: Time) {
-        // An interface that goes takes its program along, and its own end is told first.
+        // An interface that goes takes its program along, and its own end is reported first.
         let link = match asking.link(self.standing.link.index) {
             Err(error) if is_gone(&error) => return self.lose(VANISHED.to_owned()),
             link => link.ok(),

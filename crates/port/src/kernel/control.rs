@@ -1,4 +1,4 @@
-//! Control messages: what the kernel tells beside a packet's bytes, and what it is told beside them.
+//! Control messages: what the kernel gives and takes beside a packet's bytes.
 //!
 //! Reads receive and TX timestamps, the number of a TX timestamp and the local address of a datagram; writes the local
 //! address of an answer. Pure: bytes in, values out; bytes that make no sense are passed over.

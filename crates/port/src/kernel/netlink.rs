@@ -105,7 +105,7 @@ pub enum Said {
     Overrun,
 }
 
-/// A socket to ask, and to be told by.
+/// A socket for requests and notifications.
 #[derive(Debug)]
 pub struct Netlink {
     socket: OwnedFd,
@@ -191,7 +191,7 @@ impl Netlink {
         Ok(routes)
     }
 
-    /// Asks, and shows what is answered until all of it is there. To be used on a socket that is not told of changes.
+    /// Asks, and shows what is answered until all of it is there. To be used on a socket without notifications.
     fn ask(&mut self, kind: u16, flags: u16, body: &[u8], each: &mut dyn FnMut(Said)) -> io::Result<()> {
         self.number = self.number.wrapping_add(1);
         send(&self.socket, &request((kind, NLM_F_REQUEST | flags), self.number, body), SendFlags::empty())?;

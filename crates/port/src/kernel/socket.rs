@@ -559,7 +559,7 @@ fn is_news(error: &io::Error) -> bool {
     )
 }
 
-/// Whether what went wrong since the last call is told by this one, which then sends nothing.
+/// Whether what went wrong since the last call is reported by this one, which then sends nothing.
 fn told_late(error: &io::Error) -> bool {
     is_news(error) || error.raw_os_error() == Some(libc::ENETDOWN)
 }

@@ -1,7 +1,7 @@
 //! The kernel's socket calls: bytes in, bytes out, nothing decided here.
 //!
 //! The one place of this crate with unsafe code. It hides `msghdr`, `ifreq` and the list of `getifaddrs`; what the bytes
-//! of names, options and control messages mean is told by `name` and `control`.
+//! of names, options and control messages mean is known to `name` and `control`.
 
 #![expect(
     unsafe_code,

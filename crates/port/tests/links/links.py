@@ -1,6 +1,6 @@
 """Does to programs that a process has attached what other tools may do: takes them away, or puts others in their place.
 
-links.py PROCESS detach|replace xdp|cgroup PLACE
+links.py PROCESS detach|replace xdp|tcx-in|tcx-out|cgroup PLACE
 
 A place is an interface's index or a cgroup's number. Of what hangs on a cgroup, programs on the way of packets are
 replaced.
@@ -15,8 +15,17 @@ import sys
 
 NUMBER = {"x86_64": 321, "aarch64": 280}[platform.machine()]
 PROG_LOAD, INFO, LINK_UPDATE, FD_BY_ID, DETACH = 5, 15, 29, 30, 34
-CGROUP, XDP = 3, 6
-INGRESS, EGRESS, XDP_HOOK = 0, 1, 37
+CGROUP, XDP, TCX = 3, 6, 11
+INGRESS, EGRESS, XDP_HOOK, TCX_INGRESS, TCX_EGRESS = 0, 1, 37, 46, 47
+# Of a program of each hook: its type, and the verdict that lets everything pass.
+PASSING = {INGRESS: (8, 1), EGRESS: (8, 1), XDP_HOOK: (6, 2), TCX_INGRESS: (3, 0), TCX_EGRESS: (3, 0)}
+# Links of each kind that may be asked for, by the hooks that they may hang on; of a cgroup, any.
+KINDS = {
+    "xdp": (XDP, [XDP_HOOK]),
+    "tcx-in": (TCX, [TCX_INGRESS]),
+    "tcx-out": (TCX, [TCX_EGRESS]),
+    "cgroup": (CGROUP, []),
+}
 libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -38,13 +47,14 @@ def links(process: int):
         bpf(INFO, struct.pack("IIQ", link, 128, ctypes.addressof(info)))
         kind = struct.unpack_from("I", info.raw)[0]
         place = struct.unpack_from("Q" if kind == CGROUP else "I", info.raw, 16)[0]
-        hook = struct.unpack_from("I", info.raw, 24)[0] if kind == CGROUP else XDP_HOOK
+        at = {CGROUP: 24, TCX: 20}.get(kind)
+        hook = struct.unpack_from("I", info.raw, at)[0] if at else XDP_HOOK
         yield kind, place, hook, link
 
 
 def passing(hook: int) -> int:
     """A program that lets every frame pass to the host, or every packet."""
-    kind, verdict = (6, 2) if hook == XDP_HOOK else (8, 1)
+    kind, verdict = PASSING[hook]
     code = struct.pack("<BBhi", 0xB7, 0, 0, verdict) + struct.pack("<BBhi", 0x95, 0, 0, 0)
     where, licence, log = (ctypes.create_string_buffer(text) for text in (code, b"GPL", b"\0" * 4096))
     addresses = [ctypes.addressof(buffer) for buffer in (where, licence, log)]
@@ -57,10 +67,10 @@ def passing(hook: int) -> int:
 
 
 process, what, place = int(sys.argv[1]), sys.argv[2], int(sys.argv[4])
-kind = {"xdp": XDP, "cgroup": CGROUP}[sys.argv[3]]
+kind, hooks = KINDS[sys.argv[3]]
 found = [(hook, link) for its_kind, at, hook, link in links(process) if (its_kind, at) == (kind, place)]
-if what == "replace":
-    found = [(hook, link) for hook, link in found if hook in {INGRESS, EGRESS, XDP_HOOK}]
+if what == "replace" or hooks:
+    found = [(hook, link) for hook, link in found if hook in (hooks or PASSING)]
 assert found, "nothing of that kind hangs there"
 for hook, link in found:
     if what == "detach":

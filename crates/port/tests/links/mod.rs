@@ -4,7 +4,8 @@
 
 use std::process::Command;
 
-/// Takes away what a process has attached to a place, "xdp" or "cgroup", by the number of the interface or of the cgroup.
+/// Takes away what a process has attached to a place, "xdp", "tcx-in", "tcx-out" or "cgroup", by the number of the interface or of
+/// the cgroup.
 pub fn detach(process: u32, kind: &str, place: u64) {
     does(process, "detach", kind, place);
 }

@@ -178,7 +178,7 @@ fn a_peer_that_stops_listening_loses_probes_and_not_those_before() {
     let (rows, counts) = measure(&request(10, Nanos::millis(1)), &mut port, Pace::default()).unwrap();
     assert_eq!((counts.sent, counts.received, counts.lost), (10, 6, 4));
     assert!(rows[..6].iter().all(|row| row.replies == 1));
-    // Nobody has listened at all: that is told at once.
+    // Nobody has listened at all: that is reported at once.
     let mut port = Unruly { refuses_from: 0, ..unruly() };
     let refused = measure(&request(10, Nanos::millis(1)), &mut port, Pace::default());
     assert!(matches!(refused, Err(PortError::Refused(_))), "{refused:?}");

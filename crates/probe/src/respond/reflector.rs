@@ -34,7 +34,7 @@ pub enum Numbering {
     /// As the sender did: it keeps no state.
     #[default]
     Stateless,
-    /// By how many came before in the session: the sender can tell loss there from loss back.
+    /// By how many came before in the session: the sender can distinguish loss there from loss back.
     Stateful,
 }
 

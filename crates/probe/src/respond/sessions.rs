@@ -24,7 +24,7 @@ const NEAR: Nanos = Nanos::seconds(60);
 const WINDOW_WORDS: usize = 16;
 const WINDOW: u32 = WINDOW_WORDS as u32 * 64;
 
-/// Sessions by what tells them apart.
+/// Sessions by what identifies them.
 #[derive(Clone, Debug)]
 pub struct Sessions<K> {
     known: HashMap<K, Session>,

@@ -110,7 +110,7 @@ group! {
     {
         asked: u64 => asked: Int64("1") "Sender: frames asked for: sent + refused + unsent.";
         sent: u64 => sent: Int64("1")
-            "Frames sent: at a receiver, as it was told: first + corrupted + local_drops + lost.";
+            "Frames sent: at a receiver, as the sender reported: first + corrupted + local_drops + lost.";
         refused: u64 => refused: Int64("1") "Sender: frames that our own queue or socket refused.";
         unsent: u64 => unsent: Int64("1") "Sender: frames that it had not come to when it was ended.";
         first: u64 => first: Int64("1") "Receiver: frames of the stream that arrived for the first time, undamaged.";
@@ -174,7 +174,7 @@ table! {
 }
 
 table! {
-    /// One row for each segment in which a straight line tells the peer's clock from ours.
+    /// One row for each segment in which a straight line gives the peer's clock as a function of ours.
     #[derive(Clone, Debug, PartialEq)]
     (named) "clock_lines": ClockLine in u32;
     {

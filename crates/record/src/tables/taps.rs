@@ -66,7 +66,7 @@ table! {
             "The time at the other tap less that at the first, each as stamped: of two clocks, with the difference between them.";
         length_bytes: u32 => length_bytes: Int32("bytes") "Length on the wire at the first tap, without FCS.";
         is_ambiguous: bool => ambiguous: Bool("1")
-            "Whether the first tap saw another packet with the same digest within the window: then the order alone tells them apart.";
+            "Whether the first tap saw another packet with the same digest within the window: then only their order distinguishes them.";
         reordering_extent: Option<u32> => reordering_extent: Int32("1") or null
             "How many packets that it should have preceded arrived before it, counted from the earliest of them (RFC 4737, 4.2.2); null: it was not reordered.";
     }

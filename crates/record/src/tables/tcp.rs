@@ -80,7 +80,7 @@ group! {
 macro_rules! tcp_state {
     ($to:ident) => {
         $to! {
-            /// The control block. `None` where it has no value yet; what the kernel lacks is told once for all rows.
+            /// The control block. `None` where it has no value yet; what the kernel lacks is recorded once for all rows.
             #[derive(Clone, Copy, Debug, Default, PartialEq)]
             (nullable) State;
             {

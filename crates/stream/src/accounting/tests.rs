@@ -207,7 +207,7 @@ fn hundreds_of_flows_are_told_from_each_other_and_from_others() {
     assert_eq!((came, outcome.ports[0].unexpected.packets), (vec![255, 299], 1));
 }
 
-/// What arrives and what its sender says of it contradict each other: no count goes below zero, and it is told.
+/// What arrives and what its sender says of it contradict each other: no count goes below zero, and it is reported.
 #[test]
 fn more_packets_than_were_sent_are_an_excess_and_never_a_loss() {
     let arriving = |seqs: &[u64], sent| {

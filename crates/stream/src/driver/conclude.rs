@@ -9,7 +9,7 @@ use super::transmit;
 use crate::frame::split;
 use crate::{Auth, End, Head};
 
-/// How often it is told when nobody says that it was heard.
+/// How often it is sent while nobody acknowledges it.
 const TRIES: u32 = 5;
 
 /// Which stream is over.

@@ -1,4 +1,4 @@
-//! Tells receivers the key of a stream before it begins, where they were not told it otherwise.
+//! Tells receivers the key of a stream before it begins, where they do not have it otherwise.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -33,10 +33,10 @@ pub trait Observer {
     /// Returns whether it is over.
     fn is_over(&mut self, receiver: &Receiver) -> bool;
 
-    /// Learns the key of a flow whose sender has greeted, before that is told that its frames are counted.
+    /// Learns the key of a flow whose sender has greeted, before the sender hears that its frames are counted.
     ///
     /// # Errors
-    /// When what counts them cannot be told it.
+    /// When what counts them cannot take it.
     fn greeted(&mut self, _flow: u16, _key: SessionKey) -> Result<(), PortError> {
         Ok(())
     }

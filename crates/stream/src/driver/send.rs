@@ -374,7 +374,7 @@ impl Ears<'_> {
             return;
         };
         match header.kind {
-            // What receivers send that are told another key, and what others make up.
+            // What receivers with another key send, and what others make up.
             Kind::Answer | Kind::SyncReply | Kind::SyncFollowUp | Kind::EndAck | Kind::GreetingReply
                 if header.key != self.key =>
             {

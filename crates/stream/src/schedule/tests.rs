@@ -117,6 +117,9 @@ fn a_replay_leaves_at_the_given_times() {
     assert_eq!(replay(&[5, 4]).check(64, None), Err(ScheduleError::Unsorted(1)));
     assert_eq!(replay(&[-1]).check(64, None), Err(ScheduleError::Unsorted(0)));
     assert_eq!(replay(&[]).check(64, None), Err(ScheduleError::NoPackets));
+    let on_the_calendar = 1_795_312_800_000_000_000;
+    assert_eq!(replay(&[0, on_the_calendar]).check(64, None), Err(ScheduleError::TooLate(1)));
+    assert_eq!(replay(&[0, 31_536_000_000_000_000]).check(64, None), Ok(()), "a year");
 }
 
 #[test]

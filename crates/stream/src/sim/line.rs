@@ -34,7 +34,7 @@ pub struct Line {
     receiver: Option<Receiver>,
     reply: Vec<u8>,
     events: BinaryHeap<Reverse<Event>>,
-    /// Tells events at the same time apart, in the order in which they were put there.
+    /// Orders events at the same time, in the order in which they were put there.
     order: u64,
     /// What has come back to each near port.
     inboxes: Vec<VecDeque<(i64, Vec<u8>)>>,

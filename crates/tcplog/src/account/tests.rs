@@ -98,7 +98,7 @@ fn dispositions_are_told_apart_and_lie_in_the_order_of_the_kernel() {
 }
 
 proptest! {
-    /// The law holds for whatever packets there were, and any single count that is one off is found, also in a flow that is told
+    /// The law holds for whatever packets there were, and any single count that is one off is found, also in a flow that is recorded
     /// elsewhere.
     #[test]
     fn the_law_holds_and_any_miscount_is_found(

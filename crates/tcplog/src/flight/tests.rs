@@ -1,6 +1,7 @@
 //! Every record goes out once, is kept, or is counted as forgotten.
 
 use super::*;
+use crate::layout::State;
 use proptest::prelude::*;
 
 /// A sample or, if `of` is said, a private state of that sample.
@@ -13,6 +14,9 @@ struct Made {
     segments: u16,
     retrans: u32,
     rto: u16,
+    srtt_us8: u32,
+    rtt_last_us: u32,
+    cwnd: u32,
     of: Option<u64>,
 }
 
@@ -34,6 +38,9 @@ fn bytes(made: Made) -> Vec<u8> {
     let state = offset_of!(Sample, state);
     put(state + offset_of!(State, total_retrans), &made.retrans.to_ne_bytes());
     put(state + offset_of!(State, total_rto), &made.rto.to_ne_bytes());
+    put(state + offset_of!(State, srtt_us8), &made.srtt_us8.to_ne_bytes());
+    put(state + offset_of!(State, rtt_last_us), &made.rtt_last_us.to_ne_bytes());
+    put(state + offset_of!(State, snd_cwnd), &made.cwnd.to_ne_bytes());
     event
 }
 
@@ -51,7 +58,16 @@ fn fly(flight: &mut Flight, made: &[Made]) -> Vec<u64> {
 }
 
 fn keeping(keep: usize, after: usize) -> Flight {
-    Flight::new(FlightOptions { keep, after, ..FlightOptions::keeping(keep) })
+    Flight::new(FlightOptions { after: Keep::Samples(after), ..FlightOptions::keeping(Keep::Samples(keep)) })
+}
+
+fn waiting_for(on: Triggers) -> Flight {
+    Flight::new(FlightOptions { on, ..FlightOptions::keeping(Keep::Samples(4)) })
+}
+
+/// Returns how often there was a trigger of a kind.
+fn fired(flight: &Flight, name: &str) -> u64 {
+    flight.triggers()[NAMES.iter().position(|known| *known == name).unwrap()]
 }
 
 #[test]
@@ -73,17 +89,16 @@ fn a_trigger_gives_out_what_was_before_and_some_after() {
     let mut made: Vec<_> = (0..10).map(packet).collect();
     made[5..].iter_mut().for_each(|made| made.retrans = 1);
     assert_eq!(fly(&mut flight, &made), [2, 3, 4, 5, 6, 7]);
-    assert_eq!(flight.triggers(), 1);
+    assert_eq!(flight.triggers(), [0, 0, 1, 0, 0, 0]);
 }
 
 #[test]
 fn each_kind_of_trigger_is_asked_for_alone() {
-    let nothing = Triggers { rto: false, reset: false, loss: false };
+    let nothing = Triggers::default();
     let with = |change: fn(&mut Made), on| {
         let mut made = [packet(0), packet(1)];
         change(&mut made[1]);
-        let mut flight = Flight::new(FlightOptions { on, ..FlightOptions::keeping(4) });
-        fly(&mut flight, &made).len()
+        fly(&mut waiting_for(on), &made).len()
     };
     type Change = fn(&mut Made);
     let kinds: [(Change, Triggers); 4] = [
@@ -97,6 +112,79 @@ fn each_kind_of_trigger_is_asked_for_alone() {
         assert_eq!(with(change, nothing), 0);
         assert_eq!(with(|_| (), on), 0);
     }
+}
+
+/// Takes a sample for each RTT or window; returns where a trigger of this name was shown.
+fn crossings<T: Copy>(name: &str, on: Triggers, values: &[T], with: fn(&mut Made, T)) -> Vec<usize> {
+    let mut flight = waiting_for(on);
+    let mut places = Vec::new();
+    for (place, &value) in values.iter().enumerate() {
+        let mut made = packet(place as u64);
+        with(&mut made, value);
+        let before = fired(&flight, name);
+        fly(&mut flight, &[made]);
+        if fired(&flight, name) > before {
+            places.push(place);
+        }
+    }
+    assert_eq!(flight.triggers().iter().sum::<u64>(), places.len() as u64, "no other kind was asked for");
+    places
+}
+
+#[test]
+fn a_threshold_is_a_trigger_once_for_each_time_that_it_is_crossed() {
+    let above = Some(Nanos::millis(20));
+    let rtts_us = [0, 5_000, 20_000, 20_001, 30_000, 90_000, 20_000, 20_001, 7_000];
+    let rtt = Triggers { rtt_above: above, ..Triggers::default() };
+    assert_eq!(crossings("rtt", rtt, &rtts_us, |made, us| made.srtt_us8 = us * 8), [3, 7]);
+    // An eighth of a microsecond is enough.
+    assert_eq!(crossings("rtt", rtt, &[160_000, 160_001], |made, us| made.srtt_us8 = us), [1]);
+    let last = Triggers { rtt_last_above: above, ..Triggers::default() };
+    assert_eq!(crossings("rtt-last", last, &rtts_us, |made, us| made.rtt_last_us = us), [3, 7]);
+    assert!(crossings("rtt", rtt, &rtts_us, |made, us| made.rtt_last_us = us).is_empty());
+    let cwnd = Triggers { cwnd_below: Some(10), ..Triggers::default() };
+    assert_eq!(crossings("cwnd", cwnd, &[10, 40, 9, 1, 2, 9, 10, 10, 9, 30], |made, cwnd| made.cwnd = cwnd), [2, 8]);
+    // What a flow's first sample shows was so before; it is crossed when it was left.
+    assert_eq!(crossings("cwnd", cwnd, &[2, 3, 12, 3], |made, cwnd| made.cwnd = cwnd), [3]);
+    assert_eq!(crossings("rtt", rtt, &[30_000, 40_000, 10_000, 30_000], |made, us| made.srtt_us8 = us * 8), [3]);
+}
+
+#[test]
+fn a_sample_that_comes_late_crosses_no_threshold() {
+    let mut flight = waiting_for(Triggers { cwnd_below: Some(10), ..Triggers::default() });
+    let at = |number, cwnd| Made { cwnd, ..packet(number) };
+    fly(&mut flight, &[at(1, 40), at(5, 40), at(3, 4), at(6, 40), at(7, 4), at(6, 40), at(8, 4)]);
+    assert_eq!(fired(&flight, "cwnd"), 1, "at 7, and neither at 3 nor again at 8");
+}
+
+#[test]
+fn what_is_kept_by_time_is_what_came_within_it() {
+    let span = |ns| Keep::Span(Nanos(ns));
+    let mut flight = Flight::new(FlightOptions { after: span(5), ..FlightOptions::keeping(span(10)) });
+    let mut made: Vec<_> = [0, 10, 20, 25, 30, 31, 34, 35, 36].map(packet).to_vec();
+    made[4..].iter_mut().for_each(|made| made.retrans = 1);
+    assert_eq!(fly(&mut flight, &made), [20, 25, 30, 31, 34], "10 before 30, and less than 5 after it");
+    assert_eq!((flight.kept().packets, flight.forgotten().packets), (2, 2));
+    fly(&mut flight, &[Made { retrans: 1, ..packet(1_000) }]);
+    assert_eq!((flight.kept().packets, flight.forgotten().packets), (1, 4), "what is too old goes when another comes");
+    let mut flight = Flight::new(FlightOptions::keeping(span(10)));
+    fly(&mut flight, &[packet(0), Made { cookie: 77, ..packet(1_000) }]);
+    let mut written = 0;
+    flight.dump(None, &mut |_, _| written += 1);
+    assert_eq!((written, flight.forgotten().packets), (1, 1), "an idle flow's go when all are asked for");
+}
+
+#[test]
+fn what_is_kept_by_time_is_bounded_too() {
+    let limit_bytes = 100 * size_of::<Sample>();
+    let options = FlightOptions::keeping(Keep::Span(Nanos::seconds(1)));
+    let mut flight = Flight::new(FlightOptions { limit_bytes, ..options });
+    for number in 0..3_000 {
+        fly(&mut flight, &[packet(number)]);
+        assert!(flight.kept_bytes <= limit_bytes);
+    }
+    assert!(flight.kept().sum() > 50);
+    assert_eq!(flight.kept().sum() + flight.forgotten().sum(), 3_000);
 }
 
 #[test]
@@ -132,7 +220,7 @@ fn a_private_state_goes_where_its_sample_goes() {
 #[test]
 fn memory_is_bounded() {
     let limit_bytes = 100 * size_of::<Sample>();
-    let mut flight = Flight::new(FlightOptions { limit_bytes, ..FlightOptions::keeping(1000) });
+    let mut flight = Flight::new(FlightOptions { limit_bytes, ..FlightOptions::keeping(Keep::Samples(1000)) });
     for number in 0..3000 {
         fly(&mut flight, &[Made { cookie: number % 7, ..packet(number) }]);
         assert!(flight.kept_bytes <= limit_bytes);
@@ -145,8 +233,8 @@ fn memory_is_bounded() {
 
 fn any_made() -> impl Strategy<Value = Made> {
     let who = (0_u32..3, 1_u64..5, 0_u64..40, 0_u8..9, 1_u16..46);
-    (who, 0_u32..4, 0_u16..3, prop::option::weighted(0.2, 0_u64..40)).prop_map(
-        |((cpu, cookie, number, point, segments), retrans, rto, of)| Made {
+    (who, 0_u32..4, 0_u16..3, 0_u32..20, prop::option::weighted(0.2, 0_u64..40)).prop_map(
+        |((cpu, cookie, number, point, segments), retrans, rto, cwnd, of)| Made {
             cpu,
             cookie,
             number,
@@ -154,7 +242,9 @@ fn any_made() -> impl Strategy<Value = Made> {
             segments,
             retrans,
             rto,
+            cwnd,
             of,
+            ..Made::default()
         },
     )
 }
@@ -165,12 +255,13 @@ proptest! {
     #[test]
     fn every_record_goes_out_or_is_counted(
         made in prop::collection::vec((any_made(), 0_u8..30), 0..400),
-        keep in 1_usize..12,
-        after in 0_usize..6,
+        keep in prop_oneof![(1_usize..12).prop_map(Keep::Samples), (0_i64..40).prop_map(|ns| Keep::Span(Nanos(ns)))],
+        after in prop_oneof![(0_usize..6).prop_map(Keep::Samples), (0_i64..20).prop_map(|ns| Keep::Span(Nanos(ns)))],
         limit in 1_usize..40,
     ) {
         let limit_bytes = limit * size_of::<Sample>();
-        let mut flight = Flight::new(FlightOptions { keep, after, on: Triggers::ANY, limit_bytes });
+        let on = Triggers { cwnd_below: Some(5), ..Triggers::EVENTS };
+        let mut flight = Flight::new(FlightOptions { keep, after, on, limit_bytes });
         let mut taken = Recorded::default();
         let mut packets: HashMap<(u64, usize), u64> = HashMap::new();
         let mut out = Vec::new();

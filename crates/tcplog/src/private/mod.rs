@@ -61,12 +61,6 @@ impl PrivateNames {
         Self { kernel: kernel.map(Arc::new), folder: Some(folder.to_owned()), layouts: HashMap::new() }
     }
 
-    /// Uses this type information and reads no files.
-    #[must_use]
-    pub fn of_btf(btf: Btf) -> Self {
-        Self { kernel: Some(Arc::new(btf)), ..Self::default() }
-    }
-
     /// Whether the fields of this algorithm are known by name.
     pub fn knows(&mut self, algorithm: &str) -> bool {
         matches!(self.layout(algorithm), Layout::Named(_))

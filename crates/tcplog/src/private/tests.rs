@@ -95,6 +95,11 @@ fn made_up() -> Writer {
     btf
 }
 
+/// Uses this type information and reads no files.
+fn of_btf(btf: Btf) -> PrivateNames {
+    PrivateNames { kernel: Some(Arc::new(btf)), ..PrivateNames::default() }
+}
+
 fn decoded(names: &mut PrivateNames, algorithm: &[u8], bytes: &[u8; PRIVATE_BYTES]) -> Vec<(String, i64)> {
     let mut fields = Vec::new();
     names.decode(algorithm, bytes, &mut |name, value| fields.push((name.to_owned(), value)));
@@ -119,7 +124,7 @@ fn private() -> [u8; PRIVATE_BYTES] {
 
 #[test]
 fn every_kind_of_field_is_decoded() {
-    let mut names = PrivateNames::of_btf(Btf::parse(made_up().bytes(), None).expect("is well formed"));
+    let mut names = of_btf(Btf::parse(made_up().bytes(), None).expect("is well formed"));
     let expected = [
         ("cwnd", 10),
         ("small", -2),
@@ -140,7 +145,7 @@ fn every_kind_of_field_is_decoded() {
 
 #[test]
 fn what_is_not_known_comes_as_words() {
-    let mut names = PrivateNames::of_btf(Btf::parse(made_up().bytes(), None).expect("is well formed"));
+    let mut names = of_btf(Btf::parse(made_up().bytes(), None).expect("is well formed"));
     for unknown in ["unheard", "far", "../odd", "mode"] {
         let words = decoded(&mut names, unknown.as_bytes(), &private());
         assert_eq!(words.len(), 13, "{unknown}: what is called so does not fit, or is no structure");
@@ -218,7 +223,7 @@ fn bit_fields_are_read_where_the_compiler_put_them() {
 /// Reads all that can be read of these bytes.
 fn read_all(bytes: Vec<u8>) {
     if let Ok(btf) = Btf::parse(bytes, None) {
-        let mut names = PrivateNames::of_btf(btf);
+        let mut names = of_btf(btf);
         for algorithm in ["odd", "far", "minmax_sample", "cubic"] {
             decoded(&mut names, algorithm.as_bytes(), &private());
         }

@@ -5,7 +5,7 @@ use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use super::pack::Unpacker;
-use super::{FRAME_HEADER, MAGIC, SpoolError, VERSION, checksum, disposition_of, failure, frame};
+use super::{FRAME_HEADER, MAGIC, SpoolError, VERSION, Written, checksum, disposition_of, failure, frame};
 use crate::account::{Disposition, Entry, Tally};
 use crate::decode::Raw;
 use crate::gaps::Gap;
@@ -35,6 +35,8 @@ pub enum Frame<'a> {
     Note(String),
     /// Its limit ended it: so many missing records are of gaps that found no room.
     Limited(u64),
+    /// A file that follows others begins: its number, and what was written in those.
+    Part(u32, Written),
     /// What became of all packets.
     Account(Counted),
     /// The log is whole.
@@ -135,10 +137,14 @@ impl Reader {
     /// Reads the next frame; `None` at the end.
     ///
     /// # Errors
-    /// When the file system refuses. What is damaged is no error, but the end.
+    /// When the file system refuses; nothing more is read then. What is damaged is no error, but the end.
     pub fn next_frame(&mut self) -> Result<Option<Frame<'_>>, SpoolError> {
         loop {
-            let Some((kind, from)) = self.read_frame()? else { return Ok(None) };
+            let read = self.read_frame();
+            if read.is_err() {
+                self.ending = Some(Ending::Torn(self.at));
+            }
+            let Some((kind, from)) = read? else { return Ok(None) };
             // Of a kind that a later version may add: passed over.
             if (frame::EVENTS..=frame::LAST).contains(&kind) {
                 return Ok(self.interpret(kind, from));
@@ -162,6 +168,7 @@ impl Reader {
             frame::GAP => exact::<[u64; 4]>(payload).map(|numbers| Frame::Gap(gap_of(from, numbers))),
             frame::NOTE => Some(Frame::Note(String::from_utf8_lossy(payload).into_owned())),
             frame::LIMITED => exact::<u64>(payload).map(Frame::Limited),
+            frame::PART => exact::<[u64; Written::NUMBERS]>(payload).map(|all| Frame::Part(from, Written::of(all))),
             frame::ACCOUNT => counted(payload).map(Frame::Account),
             _ => Some(Frame::End),
         };

@@ -49,6 +49,7 @@ fn read(folder: &Path) -> (Vec<Record>, Vec<&'static str>, Ending) {
             Frame::Note(_) => others.push("note"),
             Frame::Account(_) => others.push("account"),
             Frame::Limited(_) => others.push("limited"),
+            Frame::Part(..) => others.push("part"),
             Frame::End => others.push("end"),
         }
     }
@@ -118,7 +119,7 @@ proptest! {
         spool.flush().unwrap();
         let mut file = if has_header { fs::read(folder.join(NAME)).unwrap() } else { Vec::new() };
         // Frames with the right checksums and foreign payloads.
-        for kind in 0..11_u32 {
+        for kind in 0..12_u32 {
             let header = [kind, 0, bytes.len() as u32].map(u32::to_ne_bytes).concat();
             file.extend_from_slice(&header);
             file.extend_from_slice(&checksum(&header, &bytes).to_ne_bytes());
@@ -175,7 +176,7 @@ fn everything_else_comes_back_too() {
                 assert!(counted.breach.contains("seen"), "{}", counted.breach);
             }
             Frame::End => {}
-            Frame::Events(..) | Frame::Limited(..) => panic!("there were none"),
+            Frame::Events(..) | Frame::Limited(..) | Frame::Part(..) => panic!("there were none"),
         }
     }
     assert_eq!(seen, 8);

@@ -502,3 +502,5 @@ fn a_disk_that_fills_up_loses_samples_and_counts_them() {
     assert_eq!(converted.records + total(&converted, Some(Disposition::Broken)), 100 * PACKETS / 2);
     fs::remove_dir_all(&records).unwrap();
 }
+
+mod parts;

@@ -282,7 +282,7 @@ proptest! {
         let is_masked = |masks: &[(usize, u8)]| masks.iter().any(|(place, mask)| *place == at && mask & (1 << bit) != 0);
         let changes = |key| digest(key, &changed, frame.len()).map(|digest| digest.value) != Some(value(key, &frame));
         prop_assert!(changes(Key::Bridge));
-        // What is carried is told by the EtherType; the addresses do not count.
+        // The EtherType says what is carried; the addresses do not count.
         prop_assert_eq!(changes(Key::Router), at >= 12 && !is_masked(&router));
         let is_address = at < 12;
         prop_assert_eq!(changes(Key::Nat), !is_address && !is_masked(&nat));

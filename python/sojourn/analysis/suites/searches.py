@@ -8,13 +8,14 @@ loss that its verification did not repeat. Local drops are no losses.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from sojourn.errors import RequestError
 from sojourn.statistics.bounds import SAME_LOAD, Bounds, Goal, Trial, loose_bounds, relevant_bounds, verified
+from sojourn.units import nanoseconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -29,8 +30,6 @@ ALIVE_FRAMES = 100
 
 Judged = tuple[Trial, "Step"]
 """A step, and the trial as which it is judged."""
-
-SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,16 +117,18 @@ def terms_of(run: Run) -> Terms:
     return Terms(
         tuple(float(one) for one in asked.get("goals", (0.0, 0.005))),
         final,
-        seconds_of(asked.get("duration_sum", f"{final}s")),
+        seconds_of(asked["duration_sum"]) if "duration_sum" in asked else final,
         float(asked.get("exceed_ratio", 0.5)),
         bool(asked.get("verify_loss", True)),
     )
 
 
-def seconds_of(duration: str | float) -> float:
+def seconds_of(duration: str) -> float:
     """A duration as plans write it: "1500us", "60s"."""
-    found = re.fullmatch(r"([0-9.]+)\s*(ns|us|ms|s|min|h)", str(duration))
-    return float(duration) if found is None else float(found[1]) * SECONDS[found[2]]
+    nanos = nanoseconds(duration)
+    if nanos is None:
+        raise RequestError(f"[search] of the run's plan: {duration} is no time with a unit, such as 60s")
+    return float(nanos) / 1e9
 
 
 def searches_of(run: Run) -> list[Search]:

@@ -11,7 +11,7 @@ process by the parent-death signal, which follows the *thread* that started them
 as long as what it started. What they have started in turn is killed by the holder's last act.
 
 Programs join only the network (and user) namespace of their host, and its cgroup where the bed has some, which the
-holder removes too. So they see the files that everybody sees, and write their records where they are told; but
+holder removes too. So they see the files that everybody sees, and write their records where the command line says; but
 `/sys/class/net` is not their host's: ask netlink.
 """
 

@@ -100,7 +100,7 @@ class SshBackend:
     def open(self, topology: Topology, spec: BedSpec) -> None:
         """Reaches the hosts, refuses what they cannot do, and starts a keeper on each."""
         if not spec.hosts:
-            raise RequestError("a bed of real hosts needs to be told which: --bed bed.toml")
+            raise RequestError("a bed of real hosts needs a file that names them: --bed bed.toml")
         self._state.claim()
         self._state.write(Process.of(os.getpid()))
         for name, host in spec.hosts.items():

@@ -43,7 +43,7 @@ def describe(plan: Plan) -> dict[str, Any]:
 
 
 def check(plan: Plan, given: Lookup) -> None:
-    """Series long enough, of probes that leave at regular times: these a period can be told of."""
+    """Series long enough, of probes that leave at regular times: in these a period can be detected."""
     if set(plan.probe.schedule) != {"regular"} or FLOOD_NS in plan.probe.intervals_ns:
         asked = given("probe.schedule", list(plan.probe.schedule))
         raise refuse(asked, "probe.schedule", 'only "regular", and no interval "flood"')

@@ -221,7 +221,7 @@ def paces(asked: Verification, flows: Flows) -> tuple[list[float], list[str]]:
         why = (
             f"{slowest:,.0f} packets a second; {overload * full:,.0f} to keep the link busy are more than are sent here"
         )
-        return [slowest], [f"{why}: the rate itself is not told, but with longer frames or a slower link it would be"]
+        return [slowest], [f"{why}: the rate itself is not judged, but with longer frames or a slower link it would be"]
     rates = [slowest, overload * full]
     why = (
         f"{rates[0]:,.0f} packets a second, which leave the queue alone, and {rates[1]:,.0f}, which keep the link busy"

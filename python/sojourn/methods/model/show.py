@@ -54,8 +54,8 @@ def distances(run: Run) -> Table:
     )
     note = (
         "Kolmogorov: the largest difference of the two distributions, lost frames at infinity. Wasserstein: the mean "
-        "shift of the frames that arrived. A prediction as close as a repetition cannot be told from the measurement. "
-        f"No queue: what the lowest load's delays alone would predict.{_trained(run)}"
+        "shift of the frames that arrived. A prediction as close as a repetition cannot be "
+        f"distinguished from the measurement. No queue: what the lowest load's delays alone predict.{_trained(run)}"
     )
     return measured(run, Ask("model_distances", "Prediction against measurement", measures, note))
 
@@ -129,8 +129,8 @@ def distance_over_load(run: Run) -> Figure | None:
         tuple(DISTANCES.values()),
     )
     caption = (
-        "Training loads and loads held out. A prediction as close as two repetitions are to each other cannot be told "
-        "from the measurement. "
+        "Training loads and loads held out. A prediction as close as two repetitions are to each other cannot be "
+        "distinguished from the measurement. "
         "The line without a queue is what the lowest load's delays alone would predict."
     )
     return figure("model_distance", "Distance of prediction and measurement", caption, rows, chart)

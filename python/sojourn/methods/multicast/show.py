@@ -99,7 +99,7 @@ def _by(run: Run, measure: str, column: str, words_: tuple[str, str, str]) -> Fi
     drawn = pl.concat(
         [rows.with_columns(panel), *(_peak_lines(run, panel) if column == "node" else ())], how="diagonal_relaxed"
     )
-    # A cell with one node has a median too, but nothing that it could be told from.
+    # A cell with one node has a median too, but nothing to compare it with.
     drawn = drawn.filter(pl.col("cell").is_in(rows.with_columns(panel)["cell"].unique().to_list()))
     caption = "The bulk of each distribution. " + (
         "Dotted lines: the median of each node, over trials."

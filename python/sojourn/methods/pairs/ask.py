@@ -62,6 +62,7 @@ ASK = Ask(
     words={"device": "bed.devices", "size": "probe.icmp_bytes"},
     probes=True,
     sessions=True,
+    headline=True,
     twins="all",
     one_clock=False,
 )

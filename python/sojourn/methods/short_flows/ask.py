@@ -121,5 +121,6 @@ ASK = Ask(
     pipes=lambda plan: plan.short.pipe,
     pipe_key="short.pipe",
     sessions=True,
+    headline=True,
     not_simulated="it needs a kernel's TCP",
 )

@@ -192,5 +192,6 @@ ASK = Ask(
     pipes=lambda plan: plan.load.pipe,
     pipe_key="load.pipe",
     sessions=True,
+    headline=True,
     not_simulated="it needs a kernel's TCP",
 )

@@ -127,7 +127,7 @@ class Compared:
         return replace(found, low=-1.0) if is_beyond else found
 
     def p_of(self, statistic: str) -> float:
-        """Of an effect that is zero; 1 where it cannot be told."""
+        """Of an effect that is zero; 1 where it is unknown."""
         values = self.differences[statistic]
         if self.session is None or self.sessions is None:
             return signed_rank_p(values)

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 LEVEL = 0.95
 CELL = 0
-TOLD_P = 0.01
+SIGNIFICANT_P = 0.01
 """Of the test by ranks. Beds of one row have a median in common, and with wild values 5 % are below 2.5 %."""
 
 
@@ -157,10 +157,10 @@ def factorial_rows(values: NDArray[np.float64], beds: Beds, factors: list[str]) 
         one, sure = (combine(squares, degrees, weights, level) for level in (LEVEL, strict))
         if name in factors:
             free = np.concatenate([np.full(len(places), name not in held) for held, places in several.items()])
-            is_told = spreads_more(inner, free) < TOLD_P
+            is_significant = spreads_more(inner, free) < SIGNIFICANT_P
         else:
-            is_told = True
-        if not is_told or one.low > whole.high:
+            is_significant = True
+        if not is_significant or one.low > whole.high:
             one, sure = (replace(each, low=np.minimum(each.low, 0.0)) for each in (one, sure))
         found.append(("variance_component", name, deviation(one, n), "ns"))
         found.append(("variance_share", name, share(one, whole, sure, wide, n), "1"))
@@ -193,7 +193,7 @@ def _part(some: NDArray[np.float64], of: NDArray[np.float64]) -> float:
 
 
 def sentence(run: Run, rows: list[Row], factors: list[str], missing: dict[str, str]) -> str:
-    """How far beds, starts and rounds differ, which factors carry some of it, and which cannot be told from nothing."""
+    """How far beds, starts and rounds differ, which factors carry some of it, and which have no significant share."""
     first = next(iter(measurands(run)))
     own = {(row.quantity, row.statistic): row.value for row in rows if (row.device, row.reference) == first}
     if ("variance_component", "repeat") not in own:
@@ -206,7 +206,7 @@ def sentence(run: Run, rows: list[Row], factors: list[str], missing: dict[str, s
     told += [f"{name} carries {_share(shares[name])} of the variance of beds" for name in carried]
     unknown = [name for name in shares if name not in carried]
     if unknown:
-        told.append(f"not told apart from nothing: {', '.join(unknown)}")
+        told.append(f"no significant share: {', '.join(unknown)}")
     told += [f"{name} is left out: {why}" for name, why in missing.items()]
     return "; ".join(told)
 

@@ -44,7 +44,7 @@ FULL = 3
 """Factors of which every combination has a row of its own."""
 
 MOST = 2**FULL - 1
-"""Factors that eight rows tell apart."""
+"""Factors that eight rows can separate."""
 
 FACTORS = (*(one for one in DRAWN if one != "order"), *(one for one in SWITCHED if one != "frequency"))
 """By default; of what a bed draws, the order of paths is left to the rest, and few machines' clocks can be set."""

@@ -52,13 +52,13 @@ def carriers(run: Run) -> Table:
         *SD,
         Column(("share",), "Part of the variance", "%"),
         Column(("share_low", "share_high"), "CI", "%"),
-        Column(("told",), "Told apart from nothing", numeric=False),
+        Column(("significant",), "Significant", numeric=False),
     )
     note = (
         "A bed's value is the median of its rounds. Its variance is taken to be the sum of what is drawn anew and of "
         "the rest: time, memory of the kernel, starts, rounds. With more than three factors the rows are a fraction: a "
         "factor shares its column with products of two others, which are taken to be nothing. Intervals assume normal "
-        "effects, except that a factor's begins at 0 unless the ranks of deviations tell it apart too. No interval: "
+        "effects, except that a factor's begins at 0 unless the ranks of deviations find it significant. No interval: "
         "the rows contradict the sum."
     )
     return Table("variance_carriers", "What carries the variance of beds", columns, tuple(rows), note)

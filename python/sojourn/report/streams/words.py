@@ -126,7 +126,7 @@ def tester_words(run: Run) -> list[str]:
         return []
     before = "Before the run"
     if run.sessions > 1:
-        before = "On each bed, of which the last is told,"
+        before = "On each bed, of which the last is reported,"
         events = list({(event.get("send_engine"), event.get("frame_bytes")): event for event in events}.values())
     parts = [part for event in events if (part := _qualified(event))]
     return [f"{before} the tester was measured on the direct link: {'; '.join(parts)}. {LIMIT}"]

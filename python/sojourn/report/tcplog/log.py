@@ -13,7 +13,7 @@ import polars as pl
 
 from sojourn.errors import RequestError
 from sojourn.records import read_table
-from sojourn.records.decode import json_value
+from sojourn.records.decode import json_file
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -130,7 +130,7 @@ def _records_of(folder: Path) -> Path:
 
 def _json(path: Path) -> dict[str, Any]:
     try:
-        found = json_value(path.read_text(encoding="utf-8"))
+        found = json_file(path)
     except (OSError, ValueError):  # a log that was killed has no footer
         return {}
     return found if isinstance(found, dict) else {}

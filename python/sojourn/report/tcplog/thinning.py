@@ -12,7 +12,7 @@ COLUMNS = 1600
 
 
 def thin(steps: pl.DataFrame, span: tuple[float, float], columns: int = COLUMNS) -> pl.DataFrame:
-    """The rows of `steps` (t, v, in the order of t; v null: unknown from here on) that a screen can tell apart."""
+    """The rows of `steps` (t, v, in the order of t; v null: unknown from here on) that a screen can show."""
     kept = steps.filter(_changes() | (pl.int_range(pl.len()) == pl.len() - 1))
     if kept.height <= 4 * columns:
         return kept
@@ -59,7 +59,7 @@ def spans_where(steps: pl.DataFrame, holds: pl.Expr) -> pl.DataFrame:
 
 
 def merged(spans: pl.DataFrame, span: tuple[float, float], columns: int = COLUMNS) -> pl.DataFrame:
-    """Spans (low, high) with those joined that no screen could tell apart, none narrower than a pixel."""
+    """Spans (low, high) with those joined that no screen could show as two, none narrower than a pixel."""
     pixel = max(span[1] - span[0], 1e-9) / columns
     ordered = spans.sort("low").with_columns(high=pl.max_horizontal("high", pl.col("low") + pixel))
     reach = pl.col("high").cum_max().shift()

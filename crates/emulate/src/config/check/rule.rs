@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use super::{ConfigError, Refused, ensure, probability};
 use crate::config::{Action, Config, Mask, Match, Prefix, Rule};
 
-/// Flows that a mask may tell apart at most.
+/// The most flows that a mask may distinguish.
 const MOST_FLOWS: u32 = 1 << 20;
 /// Protocols that have ports: TCP, UDP, DCCP, SCTP, UDP-Lite.
 const WITH_PORTS: [u8; 5] = [6, 17, 33, 132, 136];

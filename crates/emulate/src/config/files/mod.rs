@@ -8,10 +8,29 @@ pub mod profile;
 pub mod trace;
 
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+/// The environment variable that names installed packages of such files: `NAME=FOLDER:NAME=FOLDER`.
+const PACKAGES: &str = "SOJOURN_PROFILES";
 
 /// The largest file that is read, in bytes.
 const MOST: u64 = 64 << 20;
+
+/// Returns where a file is: from `folder` on, or, of a name like `wlan/11g.profile`, in the package `wlan`.
+pub(super) fn find(folder: &Path, name: &str) -> PathBuf {
+    let beside = folder.join(name);
+    if beside.exists() {
+        return beside;
+    }
+    std::env::var(PACKAGES).ok().and_then(|packages| packaged(&packages, name)).unwrap_or(beside)
+}
+
+fn packaged(packages: &str, name: &str) -> Option<PathBuf> {
+    let (package, file) = name.split_once('/')?;
+    let named =
+        |one: &str| one.split_once('=').filter(|(name, _)| *name == package).map(|(_, folder)| folder.to_owned());
+    packages.split(':').find_map(named).map(|folder| Path::new(&folder).join(file))
+}
 
 /// Reads a file as `parse` understands it; names it in a refusal.
 fn read<T>(path: &Path, parse: impl FnOnce(&str) -> Result<T, String>) -> Result<T, String> {
@@ -37,4 +56,20 @@ pub(super) fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
         .enumerate()
         .map(move |(at, line)| (at + 1, line[..content(line)].trim()))
         .filter(|(_, line)| !line.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_beside_goes_before_one_of_a_package() {
+        let packages = "wlan=/usr/lib/wlan:lte=/opt/lte";
+        assert_eq!(packaged(packages, "lte/cell/edge.csv"), Some(PathBuf::from("/opt/lte/cell/edge.csv")));
+        for unknown in ["lte", "umts/edge.csv", "/lte/edge.csv", ""] {
+            assert_eq!(packaged(packages, unknown), None, "{unknown}");
+        }
+        assert_eq!(packaged("", "lte/edge.csv"), None);
+        assert_eq!(find(Path::new("/proc"), "self/stat"), PathBuf::from("/proc/self/stat"));
+    }
 }

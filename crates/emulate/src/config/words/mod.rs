@@ -17,12 +17,12 @@ use std::path::{Path, PathBuf};
 
 use sojourn_time::Nanos;
 
-use super::{ConfigError, Pipe, units};
+use super::{ConfigError, Pipe, files, units};
 use sojourn_time::near::did_you_mean;
 
 pub use print::to_words;
 pub(super) use table::{Key, words_of};
-pub use table::{PipeOption, is_word, pipe_options};
+pub use table::{PipeOption, is_word, nearest_word, pipe_options};
 
 /// Whose words these are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -207,7 +207,7 @@ impl Words {
     /// Takes a file's name, as it stands there; returns where the file is, too.
     pub fn file(&mut self, word: &str, example: &str) -> Read<(String, PathBuf)> {
         let name = self.argument(word, example)?;
-        let path = self.folder.join(&name);
+        let path = files::find(&self.folder, &name);
         Ok((name, path))
     }
 }

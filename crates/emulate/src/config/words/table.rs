@@ -6,6 +6,7 @@
 //! what another one also sets stands behind it: `overhead` behind `rate`, whose words may name one too.
 
 use Key::{Impairment, Pipe, Queue, Text, Unlisted};
+use sojourn_time::near::nearest;
 
 use super::{Draft, Words, delay, impair, link, queue};
 
@@ -55,6 +56,11 @@ pub struct PipeOption {
 /// Tells whether a pipe's words may begin with this one.
 pub fn is_word(word: &str) -> bool {
     WORDS.iter().any(|known| known.word == word)
+}
+
+/// Returns the word that a mistyped one was probably meant to be, if it is like one.
+pub fn nearest_word(word: &str) -> Option<&'static str> {
+    nearest(word, &words_of(|_| true))
 }
 
 /// Returns the options of a pipe, in the order in which they are to be shown and applied.

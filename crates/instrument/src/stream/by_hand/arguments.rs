@@ -1,5 +1,6 @@
 //! The command line of `stream`. What `serve` is asked in JSON as well is declared once, in `request`, `to` and `shape`.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
@@ -62,6 +63,9 @@ pub struct ReceiveByHand {
     pub dev: Vec<String>,
     #[command(flatten)]
     pub port: ReceivePort,
+    /// Receive UDP at this address of this host alone [default: at all of its addresses]
+    #[arg(long = "bind", value_name = "ADDRESS", requires = "udp", conflicts_with_all = ["ipv6", "groups"])]
+    pub address: Option<IpAddr>,
     /// Receive UDP over IPv6
     #[arg(long, requires = "udp")]
     pub ipv6: bool,

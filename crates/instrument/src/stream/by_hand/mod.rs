@@ -16,7 +16,7 @@ use super::one_way::OneWay;
 use super::quantiles::{self, Quantiles};
 use crate::numbers;
 
-/// Prints what is told. Whoever reads may have gone away: what was measured does not depend on it.
+/// Prints the report. Whoever reads may have gone away: what was measured does not depend on it.
 fn print(text: &str) {
     let _ = io::stdout().lock().write_all(text.as_bytes());
 }

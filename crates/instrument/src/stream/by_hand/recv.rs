@@ -1,6 +1,7 @@
 //! `stream recv`: flows at one or more interfaces, until their senders say that they are done.
 
 use std::fmt::Write as _;
+use std::net::Ipv6Addr;
 
 use serde_json::{Value, json};
 use sojourn_record::stream::Stream as Row;
@@ -71,7 +72,7 @@ pub fn run(arguments: &ReceiveByHand) -> anyhow::Result<()> {
 }
 
 fn request(arguments: &ReceiveByHand) -> anyhow::Result<Receive> {
-    let ReceiveByHand { dev, port, ipv6, flow, allowed, options, .. } = arguments;
+    let ReceiveByHand { dev, port, flow, allowed, options, .. } = arguments;
     if port.via() != Via::Udp && dev.is_empty() {
         return Err(WrongRequest("name an interface with --dev, or receive UDP with --udp".to_owned()).into());
     }
@@ -79,24 +80,29 @@ fn request(arguments: &ReceiveByHand) -> anyhow::Result<Receive> {
         let kind = if port.via() == Via::Udp { "IP" } else { "MAC" };
         return Err(WrongRequest(format!("--allow {nobody}: nobody sends from there; name {kind} addresses")).into());
     }
-    let address = ipv6.then_some(std::net::Ipv6Addr::UNSPECIFIED.into());
-    let devices: Vec<Option<String>> =
-        if dev.is_empty() { vec![None] } else { dev.iter().cloned().map(Some).collect() };
-    let of_device = |(number, dev)| {
-        let port = port.clone();
-        ReceivePort { port: u16::try_from(number).unwrap_or(u16::MAX), dev, address, ..port }
-    };
     Ok(Receive {
         head: Head::default(),
         // A greeting brings no cookie at first: 0 is none.
         senders: Senders::Greeting { cookie: secret::random()?.max(1) },
         auth: secret::auth(arguments.key.as_deref())?,
         allowed: allowed.clone(),
-        ports: devices.into_iter().enumerate().map(of_device).collect(),
+        ports: ports(arguments),
         flows: flow.clone(),
         options: ReceiveOptions { room: MOST_KEPT, ..*options },
         stay_open: false,
     })
+}
+
+/// The ports: one for each interface that is named.
+fn ports(ReceiveByHand { dev, port, address, ipv6, .. }: &ReceiveByHand) -> Vec<ReceivePort> {
+    let address = address.or_else(|| ipv6.then_some(Ipv6Addr::UNSPECIFIED.into()));
+    let devices: Vec<Option<String>> =
+        if dev.is_empty() { vec![None] } else { dev.iter().cloned().map(Some).collect() };
+    let of_device = |(number, dev)| {
+        let port = port.clone();
+        ReceivePort { port: u16::try_from(number).unwrap_or(u16::MAX), dev, address, ..port }
+    };
+    devices.into_iter().enumerate().map(of_device).collect()
 }
 
 /// Tells whether peers that are named so can be at the other end.
@@ -145,8 +151,9 @@ fn refuse_silence(arguments: &ReceiveByHand, received: &Received) -> Result<(), 
             findings::unexpected_of(unexpected)
         ),
         (0, true, Some(port)) => {
+            let at = arguments.address.map_or_else(String::new, |address| format!(" of {address}"));
             format!(
-                "is it sent to UDP port {port}, and does a firewall let it through? A group must be joined: --group"
+                "is it sent to UDP port {port}{at}, and does a firewall let it through? A group must be joined: --group",
             )
         }
         (0, true, None) => {
@@ -159,7 +166,7 @@ fn refuse_silence(arguments: &ReceiveByHand, received: &Received) -> Result<(), 
     Err(NotTrusted(format!("no frame of a stream arrived: {advice}")))
 }
 
-/// What is told.
+/// What is reported.
 struct Told<'a> {
     asked: &'a Receive,
     received: &'a Received,

@@ -133,7 +133,7 @@ fn pacing_error(sent: &Sent) -> Option<f64> {
     is_enough.then(|| spans.iter().sum::<f64>() / spans.len() as f64)
 }
 
-/// What is told of clocks: to several receivers of a group, each its own, and then none to who gave no answers.
+/// What is reported of clocks: to several receivers of a group, each its own, and then none to who gave no answers.
 fn lines(sent: &Sent) -> Vec<(Option<u64>, Option<EndLine>)> {
     let line = |known: &Known| known.end_line((sent.outcome.started, sent.outcome.ended));
     match sent.clocks.as_slice() {
@@ -161,7 +161,7 @@ fn findings(sending: &Sending<'_>, sent: &Sent) -> Findings {
     found
 }
 
-/// What is told.
+/// What is reported.
 struct Told<'a> {
     asked: &'a Send,
     sending: &'a Sending<'a>,

@@ -3,12 +3,13 @@
 use std::path::PathBuf;
 
 use sojourn_record::Origin;
-use sojourn_tcplog::flight::FlightOptions;
+use sojourn_tcplog::flight::{FlightOptions, Keep};
 use sojourn_tcplog::simulated::{NOTHING_ASKED, Setup, Simulated};
 use sojourn_tcplog::tables::{self, Converted};
 use sojourn_tcplog::{Prefix, Source, SourceError};
 
 use super::*;
+use crate::tcplog::arguments::PartArguments;
 
 /// Room for all that end between two looks.
 const SLOTS: u32 = 128;
@@ -95,7 +96,7 @@ fn folder(name: &str) -> PathBuf {
     folder
 }
 
-/// Logs until so many flows have ended, holding what is held to what the table has; then what is told of it.
+/// Logs until so many flows have ended, holding what is held to what the table has; then what is reported of it.
 fn log(name: &str, source: Short, flight: Option<Flight>, flows: u64) -> (Ended, Converted) {
     let folder = folder(name);
     let mut logger = Logger::new(Box::new(source), flight).unwrap();
@@ -154,10 +155,48 @@ fn what_is_held_does_not_grow_with_the_flows_that_have_ended() {
 
 #[test]
 fn what_the_flight_recorder_forgot_is_not_held_either() {
-    let told = log("flight", Short::new(false), Some(Flight::new(FlightOptions::keeping(4))), 500);
+    let told = log("flight", Short::new(false), Some(Flight::new(FlightOptions::keeping(Keep::Samples(4)))), 500);
     lawful(&told);
     let forgotten = told.0.account.all.iter().map(|counters| counters.of(Disposition::Forgotten).packets).sum::<u64>();
     assert!(forgotten > 1_000, "{forgotten}");
+}
+
+/// The oldest part goes as soon as the next has begun, and the log is killed then: before what is known of flows was written down
+/// again by the clock.
+#[test]
+fn a_part_that_was_only_just_begun_knows_the_flows_that_are_open() {
+    let folder = folder("parts");
+    let mut logger = Logger::new(Box::new(Short::new(false)), None).unwrap();
+    logger.spool_to(Spool::create(&folder, r#"{"hz":250}"#).unwrap());
+    let (rotate_size, rotate_time) = (Some(1 << 16), None);
+    let asked = PartArguments { rotate_size, rotate_time, budget: Some(1 << 18), remove_oldest: true };
+    let mut now = Time(1_000);
+    logger.parts = Parts::of(&asked, now).unwrap();
+    logger.be(Mode::On).unwrap();
+    let parts = |logger: &Logger| logger.spool.as_ref().unwrap().parts();
+    for turn in 0.. {
+        assert!(turn < 10_000, "{:?} parts", parts(&logger));
+        logger.drain().unwrap();
+        logger.reap(now).unwrap();
+        let begun = parts(&logger)[0];
+        logger.rotate(now).unwrap();
+        now = now + SHORT_GRACE;
+        if parts(&logger)[1] > 3 && parts(&logger)[0] > begun {
+            break;
+        }
+    }
+    let flows = |logger: &Logger| logger.status().unwrap()["flows"].as_u64().unwrap();
+    let before = flows(&logger);
+    logger.drain().unwrap();
+    let begun_since = flows(&logger) - before;
+    drop(logger);
+    let converted = tables::recover(&folder, &Origin::default()).unwrap();
+    // 256 KiB of records.
+    assert!(converted.removed > 3 && converted.records > 500, "{} {}", converted.removed, converted.records);
+    let unknown = converted.flow_list.iter().filter(|flow| flow.starts_with(';')).count() as u64;
+    // Those that began within the last part are not known yet.
+    assert!(unknown <= begun_since, "{unknown} of {}, {begun_since} since", converted.flow_list.len());
+    std::fs::remove_dir_all(&folder).unwrap();
 }
 
 #[test]

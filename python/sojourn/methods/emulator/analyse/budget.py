@@ -100,7 +100,7 @@ def _path(rows: list[Row], row: Row) -> list[Entry]:
     found = next((one for one in rows if (one.device, one.cell, one.quantity) == own), None)
     name = "path outside the emulator"
     if found is None:
-        return [unknown(name, "without the emulator's log it is not told from the emulator's own lateness")]
+        return [unknown(name, "without the emulator's log it is not distinguished from the emulator's own lateness")]
     return [Entry(name, "outside", f"{micro(found.value.estimate)} of the figure; the option compensate subtracts it")]
 
 

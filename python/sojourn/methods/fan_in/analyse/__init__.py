@@ -2,7 +2,7 @@
 
 The delay spread is that of the first sender within a trial, as the paper measured one pair while others joined.
 Fairness is Jain's index of the received rates of the senders. Where the phase between two regular senders takes every
-value, the delay by phase is told too (`phase`).
+value, the delay by phase is reported too (`phase`).
 """
 
 from __future__ import annotations

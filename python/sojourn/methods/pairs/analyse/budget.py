@@ -113,7 +113,7 @@ def directions(rows: list[Row], row: Row) -> Entry:
     if found is None:
         why = "no record of when a request reached the other end, or ends without a common clock"
         return unknown(name, f"{why}; the figure is the mean of both directions")
-    units, half = found.sessions or found.value.n, found.value.half_width
+    units, half = found.sessions or found.value.n, found.value.longer
     u = standard_error(found.value, units)
     component = None if u is None else Component(name, "A", u, row.unit, "student-t", 0.0, units - 1)
     side, reach = "more" if found.value.estimate >= 0 else "less", "" if half is None else f" (± {micro(half)})"

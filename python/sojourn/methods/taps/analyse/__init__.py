@@ -308,7 +308,7 @@ def lost_by_taps(crossed: Crossed) -> list[Finding]:
 def ambiguous(crossed: Crossed) -> list[Finding]:
     """Matches that the order alone decides."""
     total = sum(counts_of(event).get("ambiguous", 0) for event in crossed.events.values())
-    said = f"{counted(total, 'packet')} looked like another within the window: the order alone tells these apart"
+    said = f"{counted(total, 'packet')} looked like another within the window: only their order distinguishes these"
     return [Finding("ambiguous_matches", said, float(total))] if total else []
 
 

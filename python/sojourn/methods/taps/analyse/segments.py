@@ -1,7 +1,7 @@
 """Messages over TCP as the tap before the device saw them: whether each was one segment, and how late it passed.
 
 The taps of such a trial record segments with data alone. A message is alone where a segment carries it and nothing
-else; several in one segment, a part of one, and retransmissions are told by lengths, without the sender's word. Where
+else; several in one segment, a part of one, and retransmissions are recognised by lengths alone. Where
 every message was alone, segments and messages correspond one to one, in order: then the stamp of each, less its due
 time, is a pacing error on the wire.
 

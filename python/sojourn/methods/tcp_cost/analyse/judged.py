@@ -279,12 +279,12 @@ def beds_of(cells: Sequence[Cell]) -> int | None:
 
 
 def _reaches(several: list[Interval]) -> float | None:
-    """The half-width of a sum of independent logarithms, from the half-width of each."""
+    """How far the interval of a sum of independent logarithms reaches, from the longer side of each."""
     squares = []
     for one in several:
         if one.low is None or one.high is None or one.low <= 0:
             return None
-        squares.append((math.log(one.high / one.low) / 2) ** 2)
+        squares.append(max(math.log(one.high / one.estimate), math.log(one.estimate / one.low)) ** 2)
     return math.sqrt(sum(squares))
 
 

@@ -279,7 +279,7 @@ def completeness(run: Run, several: Sequence[Done]) -> Iterator[Finding]:
 
 
 def _findings(run: Run, places: Mapping[tuple[str, int], Sequence[Done]], rows: Sequence[Row]) -> Iterator[Finding]:
-    yield from _beyond(places)
+    yield from _beyond(run, places)
     used = {Place(row.device, row.cell): row.value for row in rows if row.quantity == "utilisation"}
     low = {place: -value.estimate for place, value in used.items() if (value.high or value.estimate) < FILLED}
     if low:
@@ -298,16 +298,37 @@ def _findings(run: Run, places: Mapping[tuple[str, int], Sequence[Done]], rows: 
     yield from _late(run, places, rows)
 
 
-def _beyond(places: Mapping[tuple[str, int], Sequence[Done]]) -> Iterator[Finding]:
-    """No link carries more than its rate."""
-    found = {
-        Place(device, cell): max(one.values.get(("utilisation", way), 0.0) for one in own for way in ("down", "up"))
-        for (device, cell), own in places.items()
-    }
-    beyond = {place: share for place, share in found.items() if share > BEYOND}
-    if beyond:
-        worst, share = worst_first(beyond)
+def _beyond(run: Run, places: Mapping[tuple[str, int], Sequence[Done]]) -> Iterator[Finding]:
+    """No link carries more than its rate; an emulator that stood still sends afterwards what it held."""
+    stood, (_, lasted_ns) = _lateness(run, "max_ns"), parts_of(run)
+    found: dict[Place, float] = defaultdict(float)
+    held: dict[Place, float] = defaultdict(float)
+    for (device, cell), own in places.items():
+        place = Place(device, cell)
+        for one in own:
+            share = max(one.values.get(("utilisation", way), 0.0) for way in ("down", "up"))
+            is_held = lasted_ns > 0 and share <= BEYOND + stood.get(one.block, 0.0) / lasted_ns
+            if share > BEYOND:
+                (held if is_held else found)[place] = max((held if is_held else found)[place], share)
+    if found:
+        worst, share = worst_first(found)
         yield Finding("impossible", f"a trial used {percent(share)} of the configured rate", share, worst)
+    if held:
+        worst, share = worst_first(held)
+        said = (
+            f"an emulator stood still and then sent what it held: a trial used {percent(share)} of the configured rate"
+        )
+        yield Finding("tester_limited", said, share, worst)
+
+
+def _lateness(run: Run, what: str) -> dict[int, float]:
+    """By how much packets of each block's emulators left after their time, in ns: `p99_ns`, `max_ns`."""
+    found: dict[int, float] = defaultdict(float)
+    for event in run.log:
+        if event.get("event") == "emulator" and isinstance(block := event.get("block"), int):
+            for pipe in (event["summary"].get("summary") or {}).get("pipes", ()):
+                found[block] = max(found[block], float((pipe.get("accuracy") or {}).get(what) or 0))
+    return found
 
 
 def _late(run: Run, places: Mapping[tuple[str, int], Sequence[Done]], rows: Sequence[Row]) -> Iterator[Finding]:
@@ -319,14 +340,10 @@ def _late(run: Run, places: Mapping[tuple[str, int], Sequence[Done]], rows: Sequ
         if (row.quantity, row.statistic) == ("rtt_working", "mean")
     }
     found: dict[Place, float] = defaultdict(float)
-    for event in run.log:
-        place = where.get(event.get("block", -1))
-        if event.get("event") != "emulator" or place is None or place not in level:
-            continue
-        for pipe in (event["summary"].get("summary") or {}).get("pipes", ()):
-            late = float((pipe.get("accuracy") or {}).get("p99_ns") or 0)
-            if late > LATE_SHARE * level[place]:
-                found[Place(*place)] = max(found[Place(*place)], late)
+    for block, late in _lateness(run, "p99_ns").items():
+        place = where.get(block)
+        if place in level and late > LATE_SHARE * level[place]:
+            found[Place(*place)] = max(found[Place(*place)], late)
     if found:
         worst, late = worst_first(found)
         said = (

@@ -133,7 +133,7 @@ def follows(name: str, law: str, tick_us: float) -> pl.Expr:
         return (logged.fill_null(0.0) - read).is_between(-0.5, 8.5)
     if law == UNKNOWN:
         return logged.fill_null(NO_RTT_MIN) == read
-    if law == TICKS:  # it runs on meanwhile, and is told to a tick
+    if law == TICKS:  # it runs on meanwhile, and is reported to a tick
         elapsed = (pl.col("logged_time_ns") - pl.col("read_before_ns")) / 1e3
         return (logged - read).is_between(-0.5, elapsed + tick_us + 0.5)
     share = {PACKET: "segments", DATA: "payload_bytes", SEGMENTS: "segments"}.get(law)

@@ -1,99 +1,28 @@
-"""What the commands print under `--json`: each object declared once, as JSON Schema (2020-12).
-
-docs/reference/schemas is written from it, and tests hold what commands really print against it. Where a type of the
-program is what is printed, its fields are taken from that type. Prints nothing itself.
-"""
+"""What the commands of Python print under `--json`; what is printed from a type has that type's fields."""
 
 from __future__ import annotations
-
-import types
-import typing
-from dataclasses import fields
-from pathlib import Path
-from typing import Any
 
 from sojourn.analysis.comparison import FACTORS, SIDE, Margin
 from sojourn.bed.clean import Cleaning
 from sojourn.bed.doctor import Check
 from sojourn.bed.host_bridge import HostBridge
+from sojourn.cli.printed.terms import (
+    Printed,
+    Schema,
+    by_name,
+    each,
+    joined,
+    kind_of,
+    of_type,
+    one_of,
+    or_null,
+    record,
+    said,
+)
 from sojourn.export.output import Told
 from sojourn.records.results import RESULTS
 
-Schema = dict[str, Any]
-
-SIMPLE = {str: "string", int: "integer", float: "number", bool: "boolean", Path: "string", type(None): "null"}
 COLUMNS = {"String": "string", "Int64": "integer", "Float64": "number"}
-
-
-def schemas() -> dict[str, Schema]:
-    """Each command's schema, by the name of its file; what is printed as one object a line is one line's."""
-    return {
-        name: {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title} | schema
-        for name, (title, schema) in _declared().items()
-    }
-
-
-def _declared() -> dict[str, tuple[str, Schema]]:
-    return {
-        "run": ("sojourn run, report, emulate verify --json", ENDED),
-        "run-dry-run": ("sojourn run, emulate verify --dry-run --json", PLANNED),
-        "run-published-dry-run": ("sojourn run published --dry-run --json", PUBLISHED),
-        "compare": ("sojourn compare --json", COMPARED),
-        "history": ("sojourn history --json", each(STUDY_OF_HISTORY)),
-        "history-study": ("sojourn history STUDY --json", HISTORY),
-        "list": ("sojourn list --json", each(record(name="string", question="string"))),
-        "doctor": ("sojourn doctor --json", EXAMINED | {"properties": {**EXAMINED["properties"], "instrument": {}}}),
-        "bed-check": ("sojourn bed check --json", EXAMINED),
-        "bed-show": ("sojourn bed show --json", DRAWN),
-        "bed-clean": ("sojourn bed clean --json", of_type(Cleaning)),
-        "bridge-up": ("sojourn bridge up --json", of_type(HostBridge)),
-        "bridge-status": ("sojourn bridge status --json", each(BRIDGE_NOW)),
-        "bridge-down": ("sojourn bridge down --json", record(done=each("string"))),
-        "emulate-explain-from": ("sojourn emulate explain --from --json", TRANSLATED),
-        "dataset": ("sojourn dataset --json", each(record(tap="string", folder="string", packets="integer"))),
-        "why": ("sojourn why --json", EXPLAINED),
-        "tcplog-plot": ("sojourn tcplog plot --json", record(file="string")),
-        "tcplog-convert": ("sojourn tcplog convert --json", of_type(Told)),
-    }
-
-
-def record(**members: str | Schema) -> Schema:
-    """An object with these members and no others; `number?` may be null, a name that ends with `_` may be absent."""
-    properties = {name.removesuffix("_"): kind_of(kind) for name, kind in members.items()}
-    required = [name for name in members if not name.endswith("_")]
-    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
-
-
-def each(kind: str | Schema) -> Schema:
-    """A list of these."""
-    return {"type": "array", "items": kind_of(kind)}
-
-
-def kind_of(kind: str | Schema) -> Schema:
-    """A kind by its name, or as it is."""
-    if not isinstance(kind, str):
-        return kind
-    return {"type": [kind[:-1], "null"]} if kind.endswith("?") else {"type": kind} if kind else {}
-
-
-def one_of(*words: str) -> Schema:
-    """One of these words."""
-    return {"enum": list(words)}
-
-
-def of_type(kind: Any) -> Schema:
-    """The schema of a type: a plain one, a list, a union with None, words, or a dataclass with its fields."""
-    if kind in SIMPLE:
-        return {"type": SIMPLE[kind]}
-    inside, origin = typing.get_args(kind), typing.get_origin(kind)
-    if origin is typing.Literal:
-        return one_of(*inside)
-    if origin in {list, tuple}:
-        return each(of_type(inside[0]))
-    if origin in {types.UnionType, typing.Union}:
-        return {"type": [SIMPLE[one] for one in inside]}
-    hints = typing.get_type_hints(kind)
-    return record(**{field.name: of_type(hints[field.name]) for field in fields(kind)})
 
 
 def columns(*names: str) -> dict[str, Schema]:
@@ -124,6 +53,20 @@ PUBLISHED = record(
     refused={"type": "object", "additionalProperties": {"type": "string"}},
     total_ns="integer",
 )
+
+OURS = record(value="number?", low="number?", high="number?", unit="string")
+
+ANSWERED = record(
+    paper="string",
+    items=each("string"),
+    about="string",
+    theirs="string",
+    study="string?",
+    ours=said("What our studies found, in the unit it is shown in; null: nothing.", or_null(OURS)),
+    words="string",
+    verdict=VERDICT | {"enum": [*VERDICT["enum"], None]},
+)
+"""What became of a published experiment."""
 
 EXPLAINED = record(
     flow="integer",
@@ -215,6 +158,23 @@ HISTORY = record(
 
 EXAMINED = record(status={"enum": [0, 3]}, sentence="string", checks=each(of_type(Check)))
 
+INSTRUMENT = record(
+    version="string",
+    profile=one_of("release", "debug"),
+    checks=each(
+        record(
+            name="string",
+            status=one_of("ok", "limited", "missing"),
+            found="string",
+            fix_="string",
+            values_=said("What was measured, by name.", by_name("")),
+        )
+    ),
+)
+
+MACHINE = joined(EXAMINED, record(instrument_=said("What it says of itself; null: it is not there.",
+                                                  or_null(INSTRUMENT))))  # fmt: skip
+
 DRAWN = record(
     nodes=each(record(id="string", label="string", kind="string", path="string?")),
     links=each(
@@ -235,3 +195,29 @@ PORT_NOW = record(
     port="string", state="string", carrier_="string?", received_="integer?", sent_="integer?", dropped_="integer"
 )
 BRIDGE_NOW = record(**of_type(HostBridge)["properties"], there="boolean", now=each(PORT_NOW))
+
+PRINTED: Printed = {
+    "run": ("sojourn run, report, emulate verify --json", ENDED),
+    "run-dry-run": ("sojourn run, emulate verify --dry-run --json", PLANNED),
+    "run-published-dry-run": ("sojourn run published --dry-run --json", PUBLISHED),
+    "run-published": ("sojourn run published --json", each(ANSWERED)),
+    "compare": ("sojourn compare --json", COMPARED),
+    "history": ("sojourn history --json", each(STUDY_OF_HISTORY)),
+    "history-study": ("sojourn history STUDY --json", HISTORY),
+    "list": ("sojourn list --json", each(record(name="string", question="string"))),
+    "doctor": ("sojourn doctor --json", MACHINE),
+    "bed-check": ("sojourn bed check --json", EXAMINED),
+    "bed-show": ("sojourn bed show --json", DRAWN),
+    "bed-clean": ("sojourn bed clean --json", of_type(Cleaning)),
+    "bridge-up": ("sojourn bridge up --json", of_type(HostBridge)),
+    "bridge-status": ("sojourn bridge status --json", each(BRIDGE_NOW)),
+    "bridge-down": ("sojourn bridge down --json", record(done=each("string"))),
+    "emulate-explain-from": ("sojourn emulate explain --from --json", TRANSLATED),
+    "dataset": ("sojourn dataset --json", each(record(tap="string", folder="string", packets="integer"))),
+    "why": ("sojourn why --json", EXPLAINED),
+    "timeline": ("sojourn timeline --json", of_type(Told)),
+    "new": ("sojourn new --json", record(folder="string", files=each("string"))),
+    "watch": ("sojourn watch --json", record(address="string", notes=each("string"))),
+    "tcplog-plot": ("sojourn tcplog plot --json", record(file="string")),
+    "tcplog-convert": ("sojourn tcplog convert --json", of_type(Told)),
+}

@@ -1,0 +1,197 @@
+"""Our tap beside tcpdump and dumpcap: how much of a flood each captures, and what each adds to a bridge's round trips.
+
+The flood is as fast as our sender can: a capture that drops none of it has that rate, which is no limit of its
+own. All have the same memory for frames that wait, and write every frame to the same disk. Round trips are between the
+kernel's stamps of ICMP probes over four bridges of one kind, three of which have a capture running on one port.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from bench.compare import Row, Target, What, alone, ratio
+from bench.measure import finish
+from bench.ours import probe
+from sojourn.bed import BedSpec, build_bed
+from sojourn.errors import MachineError
+from sojourn.instruments import find_instrument
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sojourn.bed import Bed
+
+PEERS = ("tcpdump", "dumpcap")
+OURS = "capture"
+FRAMES = 1_000_000
+FRAME_BYTES = 64
+WAITING_MIB = 64
+PROBES = 4_000
+FLOOD_TASK = f"capturing a flood of {FRAMES:,} frames of {FRAME_BYTES} bytes, {WAITING_MIB} MiB of buffer"
+PATH_TASK = "ICMP over the Linux bridge with a capture on one port"
+SETTLE_SECONDS = 1.5
+"""Blocks are handed to libpcap a second after their first frame at the latest."""
+
+
+class Program(NamedTuple):
+    """A program that captures: how it is started, and what it says when it does."""
+
+    argv: list[str]
+    says: str
+
+
+class Flood(NamedTuple):
+    """What one capture made of a flood."""
+
+    captured_pps: float
+    dropped_share: float
+    cpu_s_per_million: float
+
+
+def rows(repetitions: int, seed: int, scratch: Path, tell: Callable[[str], None]) -> list[Row]:
+    """The lines of the table."""
+    order = random.Random(seed)
+    tools = (OURS, *PEERS)
+    floods: dict[str, list[Flood]] = {name: [] for name in tools}
+    medians: dict[str, list[float]] = {name: [] for name in ("bridge", *tools)}
+    devices = ("bridge", *(f"bridge:{name}" for name in tools))
+    with build_bed(BedSpec(devices=devices), f"taps{os.getpid()}") as bed:
+        for number in range(1, repetitions + 1):
+            for name in order.sample(tools, len(tools)):
+                tell(f"taps: repetition {number}/{repetitions}: a flood captured by {name}")
+                floods[name].append(flooded(bed, name, scratch))
+            for name in order.sample(list(medians), len(medians)):
+                tell(f"taps: repetition {number}/{repetitions}: round trips, {name}")
+                medians[name].append(round_trip_ns(bed, name, scratch))
+    return [*flood_rows(floods), *path_rows(medians)]
+
+
+def flood_rows(floods: dict[str, list[Flood]]) -> list[Row]:
+    """What became of the floods."""
+    lines = []
+    for peer in PEERS:
+        pairs = list(zip(floods[OURS], floods[peer], strict=True))
+        rates = [(ours.captured_pps, theirs.captured_pps) for ours, theirs in pairs]
+        costs = [(ours.cpu_s_per_million, theirs.cpu_s_per_million) for ours, theirs in pairs]
+        drops = [(ours.dropped_share, theirs.dropped_share) for ours, theirs in pairs]
+        lines += [
+            ratio(What(FLOOD_TASK, peer, "frames captured a second", "1/s"), rates, Target("at least", 1.0)),
+            alone(What(FLOOD_TASK, peer, "dropped", "share"), drops, Target("at most", 0.0)),
+            ratio(What(FLOOD_TASK, peer, "CPU s per million frames", "s"), costs, Target("at most", 1.0)),
+        ]
+    return lines
+
+
+def path_rows(medians: dict[str, list[float]]) -> list[Row]:
+    """What captures add to a round trip, by each repetition's plain bridge, and round trips beside each other."""
+    added = {
+        name: [with_it - plain for with_it, plain in zip(medians[name], medians["bridge"], strict=True)]
+        for name in (OURS, *PEERS)
+    }
+    lines = []
+    for peer in PEERS:
+        both = list(zip(added[OURS], added[peer], strict=True))
+        trips = list(zip(medians[OURS], medians[peer], strict=True))
+        lines += [
+            alone(What(PATH_TASK, peer, "added to the median round trip", "ns"), both, None),
+            ratio(What(PATH_TASK, peer, "median round trip", "ns"), trips, Target("at most", 1.0)),
+        ]
+    return lines
+
+
+def flooded(bed: Bed, name: str, scratch: Path) -> Flood:
+    """Have a program capture a flood at the far end of the direct link."""
+    link = bed.topology.link("direct")
+    file = scratch / f"{name}.pcapng"
+    file.unlink(missing_ok=True)
+    program = programs(link.b_dev, file)[name]
+    process: subprocess.Popen[str] = bed.backend.start(
+        "b", program.argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    assert process.stdout is not None
+    try:
+        said = [process.stdout.readline()]
+        while program.says not in said[-1]:
+            if not said[-1]:
+                raise MachineError(f"{name} does not capture: {''.join(said).strip()[-300:]}")
+            said.append(process.stdout.readline())
+        time.sleep(SETTLE_SECONDS)
+        to = ["--dev", link.a_dev, "--to", link.b_mac, "--engine", "packet", "--clock", "none"]
+        what = ["--schedule", "flood", "--size", str(FRAME_BYTES), "--count", str(FRAMES), "--json"]
+        flow = json.loads(finish(bed, "a", [find_instrument(), "stream", "send", *to, *what]).printed)["flows"][0]
+        time.sleep(SETTLE_SECONDS)
+        process.send_signal(signal.SIGINT)
+        told = process.stdout.read()
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+        process.stdout.close()
+    seen, dropped = counted(name, told)
+    cpu = usage.ru_utime + usage.ru_stime
+    share = min(seen, flow["sent"]) / flow["sent"]
+    return Flood(flow["achieved_pps"] * share, dropped / max(seen + dropped, 1), cpu / max(seen, 1) * 1e6)
+
+
+def programs(dev: str, file: Path) -> dict[str, Program]:
+    """How each captures an interface into a file."""
+    folder = file.with_suffix("")
+    for old in folder.glob("*"):
+        old.unlink()
+    file.touch()
+    ours = ["capture", dev, "-o", str(folder), "--format", "pcapng", "--ring", f"{WAITING_MIB}MiB", "--json"]
+    kib = str(WAITING_MIB * 1024)
+    return {
+        OURS: Program([find_instrument(), *ours], "capturing"),
+        "tcpdump": Program(["tcpdump", "-i", dev, "-n", "-Z", "root", "-B", kib, "-w", str(file)], "listening on"),
+        "dumpcap": Program(["dumpcap", "-q", "-i", dev, "-B", str(WAITING_MIB), "-w", str(file)], "File: "),
+    }
+
+
+def counted(name: str, told: str) -> tuple[int, int]:
+    """How many frames a program says that it captured, and how many that it dropped."""
+    if name == OURS:
+        begins = told.find("{\n")
+        if begins >= 0:
+            account = json.JSONDecoder().raw_decode(told[begins:])[0]["taps"][0]["account"]
+            return account["seen"], account["dropped"]
+    patterns = {
+        "tcpdump": r"(\d+) packets? captured[\s\S]*?(\d+) packets? dropped by kernel",
+        "dumpcap": r"received/dropped on interface .*: (\d+)/(\d+)",
+    }
+    found = re.search(patterns[name], told) if name in patterns else None
+    if found is None:
+        raise MachineError(f"{name} does not say what it captured: {told.strip()[-300:]}")
+    return int(found[1]), int(found[2])
+
+
+def round_trip_ns(bed: Bed, name: str, scratch: Path) -> float:
+    """The median round trip over a bridge, plain or with a capture on it."""
+    link = bed.topology.link("bridge" if name == "bridge" else f"bridge:{name}")
+    options = ["-c", str(PROBES), "-i", "250us"]
+    found = probe(bed, scratch / "round-trips", ["icmp", link.b_ip4], options).figures("best")["p50_ns"]
+    if name != "bridge" and not is_capturing(name, Path("/proc")):
+        raise MachineError(f"{name} does not run on its bridge any more: its round trips would be a plain bridge's")
+    return found
+
+
+def is_capturing(name: str, proc: Path) -> bool:
+    """Whether the capture that a bridge of this bed has (devices/bridge_capture.sh) still runs."""
+    argv = {OURS: b"\0capture\0", "tcpdump": b"tcpdump\0-i\0", "dumpcap": b"dumpcap\0-q\0"}[name]
+    for path in proc.glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            told = path.read_bytes()
+            if argv in told and b"\x00128\0" in told:
+                return True
+    return False

@@ -1,0 +1,149 @@
+//! One tap of a session: opened, its frames recorded as they come, its files ended and begun. When it is read is the session's.
+
+use std::path::Path;
+
+use sojourn_capture::headers::Anonymiser;
+use sojourn_capture::{Asked, Observer, Opening, RingTap, Tap, filter};
+use sojourn_port::PortError;
+use sojourn_port::kernel::{Counters, Interface};
+use sojourn_record::RecordError;
+use sojourn_record::tap::Tapped;
+use sojourn_time::{Clock, HostClock, Time};
+
+use super::arguments::TapOptions;
+use super::files::{Counted, Ending, Files};
+use super::rows::row;
+use crate::failure::WrongRequest;
+use crate::secret;
+
+/// One interface that is to be captured.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    /// Its name in files and answers.
+    pub name: String,
+    /// The interface.
+    pub interface: String,
+    /// How.
+    pub options: TapOptions,
+}
+
+/// A tap that is open.
+pub struct OpenTap {
+    pub wanted: Wanted,
+    pub tap: RingTap,
+    pub observer: Observer,
+    pub files: Option<Files>,
+    /// What is recorded of its frames, where somebody else takes that.
+    pub rows: Option<Vec<Tapped>>,
+    /// What its interface had counted before and after.
+    pub counters: [Option<Counters>; 2],
+    pub failed: Option<RecordError>,
+    pub part: Part,
+}
+
+/// What had been counted when a part began.
+#[derive(Clone, Copy, Default)]
+pub struct Part {
+    pub began: Time,
+    seen: u64,
+    without_key: u64,
+    dropped: u64,
+}
+
+impl OpenTap {
+    /// Opens a tap that shows nothing yet.
+    ///
+    /// # Errors
+    /// When it cannot be had.
+    pub fn open(wanted: Wanted) -> anyhow::Result<Self> {
+        let tap = RingTap::open(&wanted.interface, &opening(&wanted)?)?;
+        let key = wanted.options.format.has_records().then_some(wanted.options.key);
+        let asked = Asked { key, snap: wanted.options.kept() as usize, headers_only: wanted.options.headers };
+        let mut observer = Observer::new(asked);
+        if let Some(path) = &wanted.options.anonymise {
+            observer.anonymise(anonymiser(path)?);
+        }
+        let (files, rows, failed, part) = (None, None, None, Part::default());
+        Ok(Self { wanted, tap, observer, files, rows, counters: [None; 2], failed, part })
+    }
+
+    /// Whether every frame that was let in by now was shown or dropped; no, where the kernel does not say.
+    pub fn is_empty(&mut self) -> bool {
+        let seen = self.observer.counts().seen();
+        self.tap.totals().is_ok_and(|totals| seen + totals.dropped + totals.skipped >= totals.accepted)
+    }
+
+    /// Takes a block, and at most so many frames of it.
+    pub fn take(&mut self, most: u64) -> Result<bool, PortError> {
+        let Self { tap, observer, files, rows, failed, .. } = self;
+        let mut left = most;
+        tap.take(&mut |passed| {
+            if left == 0 || failed.is_some() {
+                return;
+            }
+            left -= 1;
+            let seen = observer.observe(passed);
+            if let Some(rows) = rows {
+                rows.push(row(passed, &seen));
+            }
+            if let Some(Err(error)) = files.as_mut().map(|files| files.write(passed, &seen)) {
+                *failed = Some(error);
+            }
+        })
+    }
+
+    /// What was counted since the part began.
+    pub fn counted(&self, dropped: u64) -> Counted {
+        let counts = self.observer.counts();
+        Counted {
+            span: [self.part.began, HostClock.now()],
+            seen: counts.seen() - self.part.seen,
+            dropped: dropped - self.part.dropped,
+            interface: None,
+            without_key: counts.without_key - self.part.without_key,
+        }
+    }
+
+    /// Begins new files if those that are being written are so large or so old; returns these, and whether new ones could be made.
+    pub fn rotate_if_due(&mut self) -> Option<(Ending, Result<(), RecordError>)> {
+        let options = &self.wanted.options;
+        let length = self.files.as_ref().map(Files::length)?;
+        let now = HostClock.now();
+        if !options.rotation().is_due(length, now - self.part.began) {
+            return None;
+        }
+        let dropped = self.tap.totals().unwrap_or_default().dropped;
+        let counted = self.counted(dropped);
+        let counts = self.observer.counts();
+        self.part = Part { began: now, seen: counts.seen(), without_key: counts.without_key, dropped };
+        self.files.as_mut().map(|files| files.rotate(counted))
+    }
+}
+
+fn opening(wanted: &Wanted) -> anyhow::Result<Opening> {
+    let options = &wanted.options;
+    // Of an interface that is not there, libpcap says less.
+    Interface::named(&wanted.interface)?;
+    let filter = if options.filter.is_empty() {
+        filter::of_all(options.taken())
+    } else {
+        filter::compile(&wanted.interface, &options.filter, options.taken())?
+    };
+    Ok(Opening {
+        filter,
+        directions: options.direction,
+        ring_bytes: usize::try_from(options.ring)?,
+        is_promiscuous: !options.no_promiscuous,
+        stamps: options.source.into(),
+    })
+}
+
+/// Makes what replaces addresses by the key in a file.
+fn anonymiser(path: &Path) -> anyhow::Result<Anonymiser> {
+    let key = secret::key_for("--anonymise", path)?;
+    let [first, second] = [b"addresses 1", b"addresses 2"].map(|half| key.tag(&[half]));
+    let mut both = [0; 32];
+    both[..16].copy_from_slice(&first);
+    both[16..].copy_from_slice(&second);
+    Anonymiser::new(both).ok_or_else(|| WrongRequest("--anonymise: take another key".to_owned()).into())
+}

@@ -1,0 +1,157 @@
+//! What a flight recorder keeps and what it waits for, read from words: of the command line or of a request alike.
+
+use serde_json::{Map, Value, json};
+use sojourn_emulate::config::units;
+use sojourn_tcplog::flight::{Flight, FlightOptions, Keep, NAMES, Triggers};
+use sojourn_time::Nanos;
+use sojourn_time::near::did_you_mean;
+
+use super::arguments::FlightArguments;
+use crate::failure::WrongRequest;
+
+/// The most samples of a flow that can be asked for; a span is bounded by the room for all flows.
+const MOST: usize = 1 << 20;
+/// How each trigger is written.
+const WRITTEN: [&str; 6] = ["rto", "reset", "loss", "rtt>20ms", "rtt-last>20ms", "cwnd<10"];
+/// A window is at least one segment, so that none is below this.
+const LEAST_CWND: u32 = 2;
+
+/// Makes the flight recorder that is asked for.
+///
+/// # Errors
+/// When what it is to wait for makes no sense.
+pub fn flight(asked: &FlightArguments) -> anyhow::Result<Option<Flight>> {
+    let Some(keep) = asked.flight else { return Ok(None) };
+    let on = triggers(&asked.flight_on)?;
+    Ok(Some(Flight::new(FlightOptions { on, ..FlightOptions::keeping(keep) })))
+}
+
+/// Reads how much of each flow is kept: "100", "5s".
+///
+/// # Errors
+/// When it is neither a number of samples nor a span of time.
+pub fn keep(text: &str) -> Result<Keep, String> {
+    if text.bytes().all(|byte| byte.is_ascii_digit()) {
+        let number = text.parse().ok().filter(|number| (1..=MOST).contains(number));
+        return number.map(Keep::Samples).ok_or_else(|| format!("expected 1 to {MOST} samples, or a time: 5s"));
+    }
+    match units::time(text)? {
+        Nanos(1..) => units::time(text).map(Keep::Span),
+        _ => Err("expected a time above 0".to_owned()),
+    }
+}
+
+/// Returns it as a header has it.
+pub fn told(asked: &FlightArguments) -> [Value; 2] {
+    let keep = match asked.flight {
+        Some(Keep::Samples(most)) => json!(most),
+        Some(Keep::Span(span)) => json!(units::time_text(span)),
+        None => Value::Null,
+    };
+    [keep, json!(asked.flight.map(|_| &asked.flight_on))]
+}
+
+/// Returns how often there was a trigger of each kind, by name: of those that there were; null: there is no recorder.
+pub fn fired(flight: Option<&Flight>) -> Value {
+    flight.map_or(Value::Null, |flight| {
+        let fired = NAMES.into_iter().zip(flight.triggers()).filter(|(_, often)| *often > 0);
+        fired.map(|(name, often)| (name.to_owned(), often.into())).collect::<Map<_, _>>().into()
+    })
+}
+
+/// Reads what a recorder waits for.
+fn triggers(words: &[String]) -> anyhow::Result<Triggers> {
+    let mut on = Triggers::default();
+    for word in words {
+        take(&mut on, word).map_err(|problem| WrongRequest(format!("--flight-on {word}: {problem}")))?;
+    }
+    Ok(on)
+}
+
+fn take(on: &mut Triggers, word: &str) -> Result<(), String> {
+    let (name, threshold) = word.find(['<', '>']).map_or((word, ""), |at| word.split_at(at));
+    match name {
+        "rto" | "reset" | "loss" if !threshold.is_empty() => return Err(format!("{name} has no value")),
+        "rto" => on.rto = true,
+        "reset" => on.reset = true,
+        "loss" => on.loss = true,
+        "rtt" => set(&mut on.rtt_above, name, above(name, threshold)?)?,
+        "rtt-last" => set(&mut on.rtt_last_above, name, above(name, threshold)?)?,
+        "cwnd" => set(&mut on.cwnd_below, name, below(threshold)?)?,
+        _ => return Err(format!("expected {}{}", WRITTEN.join(", "), did_you_mean(name, &NAMES))),
+    }
+    Ok(())
+}
+
+fn set<T>(threshold: &mut Option<T>, name: &str, value: T) -> Result<(), String> {
+    match threshold.replace(value) {
+        Some(_) => Err(format!("{name} is named twice, and has one threshold")),
+        None => Ok(()),
+    }
+}
+
+fn above(name: &str, threshold: &str) -> Result<Nanos, String> {
+    let value = threshold.strip_prefix('>');
+    units::time(value.ok_or_else(|| format!("expected a value that it becomes larger than, in quotes: '{name}>20ms'"))?)
+}
+
+fn below(threshold: &str) -> Result<u32, String> {
+    let value = threshold.strip_prefix('<');
+    let value = value.ok_or("expected a number of segments that it becomes smaller than, in quotes: 'cwnd<10'")?;
+    let number = value.parse().ok().filter(|number| *number >= LEAST_CWND);
+    number.ok_or_else(|| format!("expected a whole number of segments from {LEAST_CWND}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(words: &str) -> Result<Triggers, String> {
+        let words: Vec<_> = words.split(',').map(str::to_owned).collect();
+        triggers(&words).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn each_trigger_is_read_as_it_is_written() {
+        let all = Triggers {
+            rtt_above: Some(Nanos::millis(20)),
+            rtt_last_above: Some(Nanos::millis(20)),
+            cwnd_below: Some(10),
+            ..Triggers::EVENTS
+        };
+        assert_eq!(read(&WRITTEN.join(",")), Ok(all));
+        let some = Triggers { rto: true, rtt_above: Some(Nanos::micros(1_500)), ..Triggers::default() };
+        assert_eq!(read("rto,rtt>1.5ms"), Ok(some));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_in_a_sentence() {
+        for (words, sentence) in [
+            ("rain", "--flight-on rain: expected rto, reset, loss, rtt>20ms, rtt-last>20ms, cwnd<10"),
+            ("rtt", "--flight-on rtt: expected a value that it becomes larger than, in quotes: 'rtt>20ms'"),
+            ("rtt<20ms", "--flight-on rtt<20ms: expected a value that it becomes larger than"),
+            ("rtt-last>20", "20 has no unit that I know"),
+            ("cwnd>10", "--flight-on cwnd>10: expected a number of segments that it becomes smaller than"),
+            ("cwnd<1", "--flight-on cwnd<1: expected a whole number of segments from 2"),
+            ("rto>1s", "--flight-on rto>1s: rto has no value"),
+            ("rtt>1ms,rtt>2ms", "--flight-on rtt>2ms: rtt is named twice"),
+            ("cwmd<10", "did you mean \"cwnd\"?"),
+        ] {
+            let refused = read(words).unwrap_err();
+            assert!(refused.contains(sentence), "{words}: {refused}");
+        }
+    }
+
+    #[test]
+    fn what_is_kept_is_a_number_or_a_time() {
+        assert_eq!(keep("100"), Ok(Keep::Samples(100)));
+        assert_eq!(keep("1500ms"), Ok(Keep::Span(Nanos::millis(1_500))));
+        for wrong in ["0", "1048577", "0s", "-1", "5 parsecs", ""] {
+            assert!(keep(wrong).is_err(), "{wrong}");
+        }
+        let told_of = |flight| told(&FlightArguments { flight, flight_on: vec!["rto".to_owned()] });
+        assert_eq!(told_of(Some(Keep::Span(Nanos::seconds(5)))), [json!("5s"), json!(["rto"])]);
+        assert_eq!(told_of(Some(Keep::Samples(5))), [json!(5), json!(["rto"])]);
+        assert_eq!(told_of(None), [Value::Null, Value::Null]);
+    }
+}

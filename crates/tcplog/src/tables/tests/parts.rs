@@ -1,0 +1,400 @@
+//! Logs of several parts, of which the oldest are removed, cut or missing.
+
+use std::time::Duration;
+
+use super::*;
+use crate::spool::{Step, steps};
+
+/// A log of which nothing is known but its samples has no flows to begin a part with.
+fn begin(spool: &mut Spool, totals: &[Totals]) -> Result<(), SpoolError> {
+    spool.begin_part(totals, &mut |_| ())
+}
+
+/// Writes a log of several parts, of which the oldest are removed while it is written; what is left of it.
+fn in_parts(name: &str, remove: usize, ends: bool) -> (PathBuf, Made) {
+    let folder = folder(name);
+    let mut made = made();
+    let mut spool = Spool::create(&folder, HEADER).unwrap();
+    for (place, sample) in made.samples.iter().enumerate() {
+        if place > 0 && place % 250 == 0 {
+            begin(&mut spool, &[]).unwrap();
+        }
+        spool.event((place % 3) as u32, &bytes(sample));
+    }
+    assert_eq!(spool.parts(), [4, 0]);
+    spool.flush().unwrap();
+    let on_disk = || spool::files(&folder).iter().map(|path| fs::metadata(path).unwrap().len()).sum::<u64>();
+    assert_eq!((spool.total(), spool::files(&folder).len()), (on_disk(), 4));
+    (0..remove).for_each(|_| assert!(spool.remove_oldest().unwrap()));
+    assert_eq!((spool.parts(), spool::files(&folder).len()), ([4, remove as u64], 4 - remove));
+    assert_eq!(spool.total(), on_disk());
+    assert!(spool::is_held(&folder));
+    let mut account = Account::default();
+    account.add_totals(&made.totals);
+    made.flows.iter_mut().for_each(|flow| account.add_flow(flow));
+    if ends {
+        (0..).zip(&made.flows).for_each(|(slot, flow)| spool.gone(slot, flow, [Tally::default(); 2]));
+        spool.totals(&[made.totals]);
+        spool.account(&account);
+        spool.end().unwrap();
+    } else {
+        (0..).zip(&made.flows).for_each(|(slot, flow)| spool.flow(slot, flow));
+        spool.totals(&[made.totals]);
+        spool.flush().unwrap();
+    }
+    (folder, made)
+}
+
+#[test]
+fn a_log_of_several_parts_is_one_log() {
+    let (folder, made) = in_parts("parts", 0, true);
+    let converted = recover(&folder, &Origin::default()).unwrap();
+    assert_eq!((converted.records, converted.removed), (made.samples.len() as u64, 0));
+    assert_eq!(converted.problems, Vec::<String>::new());
+    assert!(converted.is_conserved && converted.is_whole && spool::files(&folder).is_empty());
+    fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn what_the_oldest_parts_had_is_counted_when_they_are_removed() {
+    for (ends, name) in [(true, "oldest"), (false, "oldest-killed")] {
+        let (folder, _) = in_parts(name, 2, ends);
+        let converted = recover(&folder, &Origin::default()).unwrap();
+        assert_eq!((converted.records, converted.is_conserved), (500, ends));
+        assert_eq!([converted.parts, converted.removed], [4, 2]);
+        assert_eq!([Disposition::Logged, Disposition::Forgotten].map(|one| total(&converted, Some(one))), [500, 500]);
+        assert_eq!((converted.problems.is_empty(), converted.is_whole), (ends, ends), "{:?}", converted.problems);
+        fs::remove_dir_all(folder).unwrap();
+    }
+}
+
+#[test]
+fn a_part_that_somebody_else_removed_or_cut_is_found() {
+    let (folder, _) = in_parts("missing-part", 0, true);
+    fs::remove_file(&spool::files(&folder)[1]).unwrap();
+    let converted = recover(&folder, &Origin::default()).unwrap();
+    assert!(
+        !converted.is_conserved && converted.problems.iter().any(|one| one.contains("part 1 of the log is missing"))
+    );
+    fs::remove_dir_all(folder).unwrap();
+    let (folder, _) = in_parts("cut-part", 0, true);
+    let second = File::options().write(true).open(&spool::files(&folder)[1]).unwrap();
+    second.set_len(second.metadata().unwrap().len() - 40).unwrap();
+    let converted = recover(&folder, &Origin::default()).unwrap();
+    let said = "of the log are not there: these packets count as broken";
+    assert!(!converted.is_conserved && converted.problems.iter().any(|one| one.contains(said)));
+    expect_lost(&converted, converted.records, 0);
+    fs::remove_dir_all(folder).unwrap();
+}
+
+/// Of 1,000 packets that were logged so many are there, so many were removed, and the rest is lost; all of them are in one count.
+fn expect_lost(converted: &Converted, there: u64, removed: u64) {
+    assert_eq!(converted.records, there);
+    let of = |one| total(converted, Some(one));
+    assert_eq!(of(Disposition::Logged), there, "{:?}", converted.problems);
+    assert_eq!((of(Disposition::Forgotten), of(Disposition::Broken)), (removed, 1_000 - there - removed));
+    let counted: u64 = Disposition::ALL.into_iter().map(of).sum();
+    assert_eq!((counted, converted.is_conserved), (total(converted, None), false));
+}
+
+/// A byte of its header is another one: the file cannot be read at all.
+fn spoil(path: &Path) -> Vec<u8> {
+    let mut bytes = fs::read(path).unwrap();
+    bytes[20] ^= 1;
+    fs::write(path, &bytes).unwrap();
+    bytes
+}
+
+#[test]
+fn a_part_that_cannot_be_read_takes_no_other_away_and_what_it_had_is_counted() {
+    for (name, which, remove, ends) in [
+        ("spoilt-middle", 1, 0, true),
+        ("spoilt-killed", 1, 0, false),
+        ("spoilt-first", 0, 0, true),
+        ("spoilt-first-killed", 0, 0, false),
+        ("spoilt-removed", 1, 1, true),
+        ("spoilt-removed-killed", 1, 1, false),
+    ] {
+        let (folder, _) = in_parts(name, remove, ends);
+        let spoilt = spool::files(&folder)[which].clone();
+        let bytes = spoil(&spoilt);
+        let converted = recover(&folder, &Origin::default()).unwrap();
+        let removed = 250 * remove as u64;
+        expect_lost(&converted, 750 - removed, removed);
+        assert_eq!((converted.unread, converted.parts, converted.removed), (1, 4, remove as u32), "{name}");
+        let kept = format!("spool-{:03}.unread", which + remove);
+        assert!(converted.problems[0].contains(&kept), "{:?}", converted.problems);
+        assert_eq!(fs::read(folder.join(kept)).unwrap(), bytes, "what could not be read is not lost");
+        assert_eq!(spool::files(&folder).len(), 0);
+        fs::remove_dir_all(folder).unwrap();
+    }
+}
+
+#[test]
+fn a_last_part_that_cannot_be_read_is_said_and_one_without_any_that_can_is_left() {
+    let (folder, _) = in_parts("spoilt-last", 0, false);
+    spoil(&spool::files(&folder)[3]);
+    let converted = recover(&folder, &Origin::default()).unwrap();
+    assert_eq!((converted.records, converted.unread, converted.is_whole), (750, 1, false));
+    fs::remove_dir_all(folder).unwrap();
+    let (folder, _) = in_parts("spoilt-all", 0, false);
+    spool::files(&folder).iter().for_each(|path| drop(spoil(path)));
+    let error = recover(&folder, &Origin::default()).unwrap_err();
+    assert!(error.to_string().contains("expected a spool of tcplog"), "{error}");
+    assert_eq!(spool::files(&folder).len(), 4);
+    fs::remove_dir_all(folder).unwrap();
+}
+
+/// Killed after any step of removing it, what is left of a log whose records are made is the whole log or none: never one that
+/// lacks its first parts, which would be made records of instead.
+#[test]
+fn a_spool_that_is_removed_is_whole_or_none_after_each_step() {
+    for parts in [1, 4] {
+        for taken in 0.. {
+            let folder = folder("discarded");
+            if parts == 1 {
+                made().spool(&folder).end().unwrap();
+            } else {
+                let (of_parts, _) = in_parts("discarded-parts", 0, true);
+                fs::remove_dir(&folder).unwrap();
+                fs::rename(of_parts, &folder).unwrap();
+            }
+            let (origin, records) = (Origin::default(), folder.join("records"));
+            let job = Job { folder: &folder, records: &records, who: "tcplog", part: 0, block: 0, origin: &origin };
+            let (converted, spent) = convert(&job).unwrap();
+            let samples = records.join("tcp_samples-tcplog-000.arrow");
+            let bytes = fs::read(&samples).unwrap();
+            let all = steps(&folder);
+            assert!(all.len() <= parts + 2);
+            if taken > all.len() {
+                spent.discard();
+                fs::remove_dir_all(&folder).unwrap();
+                break;
+            }
+            all.iter().take(taken).for_each(|step| step.take().unwrap());
+            drop(spent);
+            assert!(!spool::is_held(&folder));
+            match recover(&folder, &origin) {
+                Ok(again) => assert_eq!((again, taken), (converted, 0)),
+                Err(error) => {
+                    assert!(matches!(error, ConvertError::Spool(SpoolError::Nothing(_))) && taken > 0, "{error}")
+                }
+            }
+            assert_eq!(fs::read(&samples).unwrap(), bytes, "{taken} steps of {parts} parts");
+            // Who removes it later finds what is left, and a new log can be written there.
+            let mut spool = Spool::create(&folder, HEADER).unwrap();
+            spool.end().unwrap();
+            assert_eq!(spool::files(&folder), [folder.join(spool::NAME)]);
+            spool.remove();
+            assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "the records");
+            fs::remove_dir_all(&folder).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_part_that_cannot_be_removed_makes_no_log_of_what_is_left() {
+    let (folder, _) = in_parts("not-removed", 0, true);
+    let all = steps(&folder);
+    assert!(matches!(&all[0], Step::Rename(..)));
+    // A folder is no file that could be removed.
+    let second = spool::files(&folder)[1].clone();
+    fs::remove_file(&second).unwrap();
+    fs::create_dir(&second).unwrap();
+    spool::discard(&folder);
+    assert!(second.exists() && spool::files(&folder).is_empty());
+    fs::remove_dir(&second).unwrap();
+    spool::discard(&folder);
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 0);
+    fs::remove_dir_all(&folder).unwrap();
+}
+
+/// Ends a log whose next part could not be begun: what comes then is counted, and the last words are where the samples are.
+fn expect_last_words(mut spool: Spool, made: &Made, late: &[Sample]) {
+    late.iter().for_each(|sample| spool.event(0, &bytes(sample)));
+    let mut account = made.account();
+    account.leave_out(Disposition::Broken, spool.left_out());
+    spool.begin_end();
+    (0..).zip(&made.flows).for_each(|(slot, flow)| spool.gone(slot, flow, [Tally::default(); 2]));
+    spool.totals(&[made.totals]);
+    spool.account(&account);
+    spool.end().unwrap();
+}
+
+#[test]
+fn a_limit_that_is_met_where_a_part_begins_leaves_the_last_words() {
+    let folder = folder("limit-at-part");
+    let made = made();
+    // Of the 64 KiB that events may have, the header takes two thirds: there is no room for another.
+    let header = format!(r#"{{"hz": 250, "command": "{}"}}"#, "x".repeat(40 << 10));
+    let mut spool = Spool::create(&folder, &header).unwrap().limited_to(spool::LEAST_LIMIT);
+    let (early, late) = made.samples.split_at(100);
+    early.iter().for_each(|sample| spool.event(0, &bytes(sample)));
+    let told = begin(&mut spool, &[made.totals]);
+    assert!(matches!(told, Err(SpoolError::Limit(_))) && spool.is_broken(), "{told:?}");
+    assert_eq!((spool::files(&folder).len(), spool.parts()), (1, [1, 0]));
+    expect_last_words(spool, &made, late);
+    let converted = recover(&folder, &Origin::default()).unwrap();
+    assert_eq!(converted.problems, [""; 0]);
+    assert!(converted.is_conserved && converted.is_whole && converted.is_limited);
+    assert_eq!((converted.records, total(&converted, Some(Disposition::Broken))), (100, 900));
+    fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn a_disk_that_is_full_where_a_part_begins_leaves_the_last_words() {
+    let Some(disk) = Disk::make(folder("full-at-part"), 2 << 20) else {
+        assert!(std::env::var_os("CI").is_none(), "CI must be able to mount a file system");
+        eprintln!("skipped: no file system can be mounted here");
+        return;
+    };
+    let made = made();
+    let mut spool = Spool::create(&disk.0, HEADER).unwrap();
+    let (early, late) = made.samples.split_at(100);
+    early.iter().for_each(|sample| spool.event(0, &bytes(sample)));
+    spool.flush().unwrap();
+    let filler = disk.0.join("filler");
+    let filled = fs::write(&filler, vec![0; 2 << 20]);
+    assert_eq!(filled.unwrap_err().kind(), std::io::ErrorKind::StorageFull);
+    let told = begin(&mut spool, &[made.totals]);
+    assert!(matches!(told, Err(SpoolError::Full(_))) && spool.is_broken(), "{told:?}");
+    assert_eq!(spool::files(&disk.0).len(), 1);
+    expect_last_words(spool, &made, late);
+    let (origin, records) = (Origin::default(), folder("full-at-part-records"));
+    let (converted, spent) =
+        convert(&Job { folder: &disk.0, records: &records, who: "a", part: 0, block: 1, origin: &origin }).unwrap();
+    spent.discard();
+    assert_eq!(converted.problems, [""; 0]);
+    assert!(converted.is_conserved && converted.is_whole);
+    assert_eq!((converted.records, total(&converted, Some(Disposition::Broken))), (100, 900));
+    fs::remove_dir_all(&records).unwrap();
+}
+
+#[test]
+fn a_part_begins_with_the_flows_that_are_open() {
+    let folder = folder("open-flows");
+    let made = made();
+    let mut spool = Spool::create(&folder, HEADER).unwrap();
+    let (early, late) = made.samples.split_at(500);
+    early.iter().for_each(|sample| spool.event(0, &bytes(sample)));
+    let mut show = |say: &mut dyn FnMut(u32, &Flow)| (0..).zip(&made.flows).for_each(|(slot, flow)| say(slot, flow));
+    spool.begin_part(&[made.totals], &mut show).unwrap();
+    assert!(spool.fresh() == 0 && spool.repeated() == spool.length() && spool.length() > 2 * Flow::BYTES as u64);
+    late.iter().for_each(|sample| spool.event(0, &bytes(sample)));
+    spool.flush().unwrap();
+    assert!(spool.fresh() > 0 && spool.remove_oldest().unwrap());
+    // It is killed before anything more is said of them.
+    drop(spool);
+    let converted = recover(&folder, &Origin::default()).unwrap();
+    assert_eq!(converted.flow_list, ["::1;40000-::1;5201", "10.0.0.1;40000-10.0.0.2;5201"]);
+    assert_eq!([Disposition::Logged, Disposition::Forgotten].map(|one| total(&converted, Some(one))), [500, 500]);
+    fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn what_a_part_begins_with_is_no_more_than_half_of_what_all_may_have() {
+    let folder = folder("too-many-flows");
+    let made = made();
+    let mut spool = Spool::create(&folder, HEADER).unwrap().parts_within(1 << 20);
+    made.samples.iter().for_each(|sample| spool.event(0, &bytes(sample)));
+    let show = |count| move |say: &mut dyn FnMut(u32, &Flow)| (0..count).for_each(|slot| say(slot, &made.flows[0]));
+    let fits = (1 << 19) / (Flow::BYTES as u32 + 16) - 2;
+    spool.begin_part(&[made.totals], &mut show(fits)).unwrap();
+    let told = spool.begin_part(&[made.totals], &mut show(fits + 2));
+    assert!(matches!(told, Err(SpoolError::Limit(_))) && spool.is_broken(), "{told:?}");
+    assert_eq!((spool.parts(), spool::files(&folder).len()), ([2, 0], 2));
+    fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn a_log_to_which_nothing_comes_does_not_grow_and_says_that_it_is_alive() {
+    let folder = folder("idle");
+    let made = made();
+    let mut spool = made.spool_open(&folder);
+    spool.flush().unwrap();
+    let (path, length) = (folder.join(spool::NAME), spool.length());
+    let an_hour_ago = fs::metadata(&path).unwrap().modified().unwrap() - Duration::from_hours(1);
+    File::options().write(true).open(&path).unwrap().set_modified(an_hour_ago).unwrap();
+    spool.totals(&[made.totals]);
+    spool.flush().unwrap();
+    let about = fs::metadata(&path).unwrap();
+    assert_eq!((spool.length(), about.len()), (length, length));
+    assert!(about.modified().unwrap() > an_hour_ago + Duration::from_mins(30));
+    let mut more = made.totals;
+    more.seen[0] += 1;
+    spool.totals(&[more]);
+    spool.flush().unwrap();
+    assert!(spool.length() > length);
+    fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn a_part_that_was_only_just_made_when_the_log_was_killed_takes_nothing_away() {
+    let (folder, made) = in_parts("just-made", 0, false);
+    File::create(folder.join("spool-004.tcplog")).unwrap();
+    let converted = recover(&folder, &Origin::default()).unwrap();
+    assert_eq!((converted.records, converted.is_whole), (made.samples.len() as u64, false));
+    fs::remove_dir_all(folder).unwrap();
+}
+
+/// Flow 1 has ended in a part that was removed, and the flight recorder had forgotten three of its packets.
+#[test]
+fn flows_that_ended_in_a_removed_part_stay_in_the_totals_of_a_killed_log() {
+    let folder = folder("gone-part");
+    let made = made();
+    let mut spool = Spool::create(&folder, HEADER).unwrap();
+    let mut forgotten = 3;
+    for sample in made.samples.iter().filter(|sample| sample.slot == 1) {
+        if sample.point == point::IN && forgotten > 0 {
+            forgotten -= 1;
+            continue;
+        }
+        spool.event(0, &bytes(sample));
+    }
+    spool.gone(1, &made.flows[1], [Tally { packets: 3, segments: 6 }, Tally::default()]);
+    spool.totals(&[made.totals]);
+    begin(&mut spool, &[made.totals]).unwrap();
+    let rest: Vec<_> = made.samples.iter().filter(|sample| sample.slot == 0).collect();
+    rest.iter().for_each(|sample| spool.event(0, &bytes(*sample)));
+    spool.flow(0, &made.flows[0]);
+    spool.flush().unwrap();
+    assert!(spool.remove_oldest().unwrap());
+    assert_eq!(spool.removed().gone, 1);
+    drop(spool);
+    let converted = recover(&folder, &Origin::default()).unwrap();
+    assert_eq!((converted.flows, converted.flows_removed), (1, 1));
+    let [seen, logged, left, decimated] =
+        [None, Some(Disposition::Logged), Some(Disposition::Forgotten), Some(Disposition::Decimated)]
+            .map(|one| total(&converted, one));
+    assert_eq!((seen, logged), (PACKETS, rest.len() as u64));
+    assert_eq!((left, decimated), ((made.samples.len() - rest.len()) as u64, PACKETS / 2));
+    // Nothing is odd but that it was killed.
+    assert_eq!(converted.problems.len(), 2, "{:?}", converted.problems);
+    fs::remove_dir_all(folder).unwrap();
+}
+
+/// Who makes records may be killed when a file was set aside and the others are still there.
+#[test]
+fn a_file_that_was_set_aside_is_a_part_until_the_others_are_gone_and_stays() {
+    let folder = folder("set-aside");
+    let [aside, part] = ["spool-000.unread", "spool-001.tcplog"].map(|name| folder.join(name));
+    [&aside, &part].into_iter().for_each(|path| drop(File::create(path).unwrap()));
+    assert_eq!(spool::files(&folder), [aside.clone(), part.clone()]);
+    spool::discard(&folder);
+    assert!(aside.exists() && !part.exists());
+    assert!(spool::files(&folder).is_empty(), "no log is left");
+    fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn where_an_old_part_cannot_be_removed_nothing_more_is_written() {
+    let folder = folder("stays");
+    let made = made();
+    let mut spool = made.spool_open(&folder);
+    spool.begin_part(&[made.totals], &mut |_| ()).unwrap();
+    let oldest = spool::files(&folder).remove(0);
+    fs::remove_file(&oldest).unwrap();
+    fs::create_dir(&oldest).unwrap();
+    assert!(spool.remove_oldest().is_err() && spool.is_broken());
+    fs::remove_dir_all(&folder).unwrap();
+}

@@ -1,0 +1,130 @@
+"""Notices: a command of the user's that gets how a run ended, and of its first doubtful finding, as JSON.
+
+The command has its caller's rights, also under sudo, and ends within a time. Whatever becomes of it, the run ends as it
+would have without it. Says nothing of what a run found that its verdict does not say.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from sojourn.caller import sudo_caller
+from sojourn.errors import DENIED, MachineError, SojournError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+WITHIN_S = 30.0
+"""How long a command may take; then it is killed, with what it started in its process group."""
+
+TOLD = ("name", "severity", "where", "sentence")
+"""What is reported of a finding."""
+
+INTERRUPTED = 130
+
+FAULT = 1
+"""The exit status of a program that ends by an exception that nobody expected."""
+
+
+@dataclass
+class Notices:
+    """What is reported of one run, and to which command; nothing where there is none."""
+
+    command: str | None
+    folder: Path
+    has_doubted: bool = False
+
+    @property
+    def on_doubt(self) -> Any:
+        """What is called with a doubtful finding; None where no notice is asked for."""
+        return None if self.command is None else self.doubt
+
+    def doubt(self, finding: dict[str, Any]) -> None:
+        """Tell of the run's first doubtful finding, while it goes on."""
+        if not self.has_doubted:
+            self.has_doubted = True
+            self._tell({"event": "doubtful", "finding": finding})
+
+    @contextmanager
+    def of_the_end(self) -> Iterator[None]:
+        """Tell how the run ends, however it does."""
+        try:
+            yield
+        except SojournError as error:
+            outcome = "interrupted" if error.status == INTERRUPTED else "failed"
+            self._tell(ended(outcome, error.status, message=str(error)))
+            raise
+        except typer.Exit as end:
+            self._tell(ended("finished", end.exit_code) | verdict_of(self.folder))
+            raise
+        except KeyboardInterrupt:
+            self._tell(ended("interrupted", INTERRUPTED, message="interrupted while it was analysed"))
+            raise
+        except BrokenPipeError:
+            self._tell(ended("finished", 0) | verdict_of(self.folder))
+            raise
+        except Exception as error:
+            is_denied = isinstance(error, OSError) and error.errno in DENIED
+            status = MachineError.status if is_denied else FAULT
+            self._tell(ended("failed", status, message=f"{type(error).__name__}: {error}"))
+            raise
+        self._tell(ended("finished", 0) | verdict_of(self.folder))
+
+    def _tell(self, what: dict[str, Any]) -> None:
+        if self.command is not None:
+            told = {"run": str(self.folder.resolve())} | what
+            if failure := run_command(self.command, json.dumps(told) + "\n"):
+                print(f"sojourn: --notify {self.command}: {failure}", file=sys.stderr)
+
+
+def ended(outcome: str, status: int, message: str | None = None) -> dict[str, Any]:
+    """How a run ended: its outcome, exit status, and the sentence that was printed where it failed."""
+    said = {"event": "ended", "outcome": outcome, "status": status}
+    return said if message is None else said | {"message": message}
+
+
+def verdict_of(folder: Path) -> dict[str, Any]:
+    """The verdict of a run that is analysed, with its sentence, its headline and its doubtful findings."""
+    from sojourn.records import RunFolder
+    from sojourn.records.results import read_verdict
+
+    try:
+        verdict = read_verdict(RunFolder(folder).verdict)
+    except SojournError:
+        return {}
+    doubts = [one for one in verdict.get("findings", []) if one.get("severity") != "note"]
+    told = {key: verdict.get(key) for key in ("verdict", "sentence")}
+    return told | {"doubtful": [{key: one.get(key) for key in TOLD} for one in doubts]}
+
+
+def run_command(command: str, told: str, within_s: float = WITHIN_S) -> str:
+    """Run a command as who called us, with this on its standard input; why it failed, or nothing.
+
+    What it prints is on our standard error, for ours may be JSON.
+    """
+    argv, env = ["/bin/sh", "-c", command], dict(os.environ)
+    if (caller := sudo_caller()) is not None:
+        argv, env = caller.command(argv), caller.environment(os.environ)
+    try:
+        process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=2, env=env, text=True, start_new_session=True)
+    except OSError as error:
+        return f"cannot be started ({error.strerror})"
+    try:
+        process.communicate(told, timeout=within_s)
+    except subprocess.TimeoutExpired:
+        return f"killed after {within_s:g} s"
+    finally:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    return f"ended with status {process.returncode}" if process.returncode else ""

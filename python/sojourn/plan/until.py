@@ -1,0 +1,77 @@
+"""A plan whose sessions go on until its headline is known well enough: as many sessions as there may be, each of the
+size that the plan gives one.
+
+A plan asks for a number of rounds in a number of sessions. With `study.until` these say how large a session is, and
+`bed.most_sessions` how many there are at most. When a run ends earlier, its plan is written again with the sessions
+that there were, and read as it stands.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from sojourn.plan.section import HOUR_NS
+from sojourn.plan.source import Given, refuse
+
+if TYPE_CHECKING:
+    from sojourn.plan.ask import Lookup
+    from sojourn.plan.types import Plan
+
+MOST_SESSIONS = 100
+"""Where the plan does not say."""
+
+MOST_NS = 1000 * HOUR_NS
+
+MOST_ROUNDS = 100_000
+"""What a plan may ask for."""
+
+
+def with_all_sessions(plan: Plan, given: Lookup) -> Plan:
+    """The plan with as many sessions as it may have; the same where it does not ask for an interval."""
+    if plan.study.until is None:
+        for key, value in (("study.budget", plan.study.budget_ns), ("bed.most_sessions", plan.bed.most_sessions)):
+            if value is not None:
+                raise refuse(given(key, value), key, "study.until beside it, which says when sessions end")
+        return plan
+    check_until(plan, given("study.until", plan.study.until))
+    most = plan.bed.most_sessions or MOST_SESSIONS
+    if most == plan.bed.sessions:
+        return plan
+    if (rounds := rounds_each(plan) * most) > MOST_ROUNDS:
+        name, key = rounds_key(plan)
+        expected = f"at most {MOST_ROUNDS // rounds_each(plan)} with {rounds_each(plan)} {name}.{key} a session"
+        raise refuse(given("bed.most_sessions", most), "bed.most_sessions", expected)
+    return of_sessions(plan, most, rounds)
+
+
+def check_until(plan: Plan, given: Given) -> None:
+    """Only a method with one headline figure over sessions can end by its interval."""
+    limit, method = plan.ask.limit, plan.study.method
+    if not plan.ask.headline or not plan.ask.sessions or limit is None or limit.rounds is None:
+        raise refuse(given, "study.until", f"none for {method}, which has no one headline figure over sessions")
+
+
+def rounds_each(plan: Plan) -> int:
+    """Rounds of one session."""
+    name, key = rounds_key(plan)
+    rounds: int = getattr(plan.sections[name], key)
+    return max(plan.ask.session_batches, round(rounds / plan.bed.sessions))
+
+
+def of_sessions(plan: Plan, sessions: int, rounds: int) -> Plan:
+    """The plan with so many sessions and rounds, and the time that as many sessions are allowed."""
+    name, key = rounds_key(plan)
+    own = plan.sections[name]
+    changed = {key: rounds}
+    if (at_most := getattr(own, "at_most_ns", None)) is not None:
+        changed["at_most_ns"] = min(MOST_NS, at_most * sessions // plan.bed.sessions)
+    bed = replace(plan.bed, sessions=sessions, most_sessions=sessions)
+    return replace(plan.with_section(name, replace(own, **changed)), bed=bed)
+
+
+def rounds_key(plan: Plan) -> tuple[str, str]:
+    """The section and the key that have the number of rounds."""
+    limit = plan.ask.limit
+    assert limit is not None and limit.rounds is not None  # noqa: PT018 - `check_until` has seen to it
+    return limit.section, limit.rounds

@@ -1,0 +1,58 @@
+"""Where suites leave what they measured, for the proof page: a file for each figure, with the commit that it is of.
+
+`SOJOURN_PROOF` names the folder of figures; where it is not set, nothing is written, so that `make test` leaves the
+figures of the last proof alone. Judges nothing and lays nothing out: scripts/write_proof.py and scripts/proof_page.py.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDER = "SOJOURN_PROOF"
+WRITTEN = ("README.md", "docs/reference/proof.md", "docs/reference/proof.json")
+"""What scripts/write_proof.py writes; scripts/parts.sh leaves them out of the commit as well."""
+
+Kind = Literal["coverage", "truths", "alarms", "kills", "soak", "bare"]
+KINDS: dict[Kind, dict[str, str]] = {
+    "coverage": {"held": "intervals that hold the truth", "of": "intervals"},
+    "truths": {"held": "intervals that hold the truth", "of": "intervals"},
+    "alarms": {"alarms": "alarms", "of": "series or runs in which there is nothing to find"},
+    "kills": {"kills": "processes that were killed, of which nothing was left"},
+    "soak": {"seconds": "at load", "packets": "packets accounted for", "rise_bytes": "by which the memory rose"},
+    "bare": {"seconds": "from nothing to a verdict"},
+}
+"""The numbers of each kind of figure, and what each is."""
+
+
+def record(kind: Kind, what: str, test: str, numbers: dict[str, float]) -> None:
+    """Write down a figure; of a test that runs again the last one stands."""
+    if FOLDER not in os.environ:
+        return
+    if numbers.keys() != KINDS[kind].keys():
+        raise ValueError(f"a figure of the kind {kind} has {', '.join(KINDS[kind])}, not {', '.join(numbers)}")
+    folder = Path(os.environ[FOLDER])
+    folder.mkdir(parents=True, exist_ok=True)
+    plain = {name: int(value) if float(value).is_integer() else float(value) for name, value in numbers.items()}
+    told = {"kind": kind, "what": what, "test": test, "commit": commit(ROOT), "numbers": plain}
+    name = hashlib.sha256(f"{test} {what}".encode()).hexdigest()[:16]
+    (folder / f"{name}.json").write_text(json.dumps(told, indent=1) + "\n")
+
+
+@cache
+def commit(folder: Path) -> str:
+    """The commit that a checkout stands at, `-dirty` behind it where files differ; empty where git knows none.
+
+    What a proof itself writes does not count: the page, its facts, README.
+    """
+    git = ["git", "-C", str(folder)]
+    done = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=False)
+    argv = [*git, "diff", "--quiet", "HEAD", "--", ".", *(f":(top,exclude){one}" for one in WRITTEN)]
+    differs = subprocess.run(argv, capture_output=True, check=False).returncode == 1
+    return f"{done.stdout.strip()}{'-dirty' if differs else ''}"

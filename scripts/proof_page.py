@@ -1,0 +1,320 @@
+"""Lays out the proof page, and the README's lines of it, from what scripts/write_proof.py collected. Reads no file."""
+
+from __future__ import annotations
+
+import re
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+Facts = dict[str, Any]
+NOT_RUN = "not run"
+
+SUITES = {
+    "proof-cargo": "Rust: more seeds, more packets, gentler ramps, thousands of lines",
+    "proof-properties": "Rust: 2,000 random cases for each property",
+    "proof-examples": "Python: 1,000 random examples for each property and each reader of untrusted bytes",
+    "proof-pytest": "coverage of intervals, simulated runs of known truth, matching on Apache Spark",
+    "proof-net": "real frames that are counted: kills, faults of hosts, every study",
+    "proof-alone": "real frames that are timed, one test at a time: attacks, load for minutes",
+    "proof-fuzz": "readers of captures and frames, searched by coverage",
+    "proof-long": "every published experiment; set-up and packages on bare systems",
+    "rules": "the project's own rules",
+    "schema": "Python's tables are those of Rust",
+    "licences": "licences of what is linked",
+    "cargo-test": "Rust",
+    "pytest": "Python, simulated scenarios, recorded runs, browser",
+    "pytest-net": "real frames that are counted",
+    "pytest-alone": "real frames that are timed",
+}
+"""What each suite of scripts/proof.sh and scripts/test.sh holds."""
+
+BEGIN, END = "<!-- proof: written by scripts/write_proof.py -->", "<!-- end of proof -->"
+
+BEGINNING = """# Proof
+
+<!-- Written by scripts/write_proof.py from docs/reference/proof.json: `make proof` makes both. -->
+
+What `make proof` found, as its suites recorded it. No figure here is typed. "Not run" means that the suite did not run
+on this commit; "not recorded" that it ran and left no such figure.
+
+"""
+
+
+def page(facts: Facts) -> str:
+    """docs/reference/proof.md."""
+    parts = [
+        BEGINNING + of_what(facts),
+        suites_table(facts),
+        coverage_table(facts),
+        truths_table(facts),
+        alarms_table(facts),
+        kills_table(facts),
+        fuzzing_table(facts),
+        soak_table(facts),
+        kernels_table(facts),
+        bare_table(facts),
+        verdicts_table(facts),
+    ]
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(parts))
+
+
+def of_what(facts: Facts) -> str:
+    """Date, commit and machine."""
+    told = facts["machine"]
+    whose = " (where this page was written; the proof recorded none)" if told.get("is_the_pages") else ""
+    kind = "virtual machine" if told["virtual"] else "machine"
+    lines = [
+        ("date", facts["date"]),
+        ("commit", f"`{facts['commit']}`"),
+        ("machine", f"{kind}, {told['cpu']}, {told['cores']} cores, Linux {told['kernel']}{whose}"),
+    ]
+    return table(("what", "value"), lines)
+
+
+# --- suites ----------------------------------------------------------------------------------------------------------
+
+
+def suites_table(facts: Facts) -> str:
+    """Each suite: what it holds, its outcome, counts and time."""
+    head = ("suite", "what", "outcome", "passed", "failed", "skipped", "time")
+    rows = [
+        (
+            f"`{one['name']}`",
+            SUITES.get(one["name"], "–"),
+            outcome(one),
+            *(str(one.get(word, "–")) for word in ("passed", "failed", "skipped")),
+            duration(one.get("seconds")),
+        )
+        for one in facts["suites"]
+    ]
+    return f"\n## Suites\n\nThose of the proof, then those of `make test`.\n\n{table(head, rows)}"
+
+
+def outcome(one: dict[str, Any]) -> str:
+    """How a suite ended, in words."""
+    second = f"; those that failed, again by themselves: {one['again']}" if "again" in one else ""
+    return f"{one['outcome']}{second}"
+
+
+def duration(seconds: float | None) -> str:
+    """Minutes and seconds; a dash where no time is known."""
+    return "–" if seconds is None else f"{int(seconds) // 60} min {int(seconds) % 60} s"
+
+
+# --- figures ---------------------------------------------------------------------------------------------------------
+
+
+def of_kind(facts: Facts, kind: str) -> dict[str, list[dict[str, float]]]:
+    """The numbers of each subject of a kind of figure."""
+    found: dict[str, list[dict[str, float]]] = {}
+    for one in facts["figures"]:
+        if one["kind"] == kind:
+            found.setdefault(one["what"], []).append(one["numbers"])
+    return found
+
+
+def unless_none(facts: Facts, rows: Sequence[tuple[str, ...]], head: tuple[str, ...], suites: Iterable[str]) -> str:
+    """A table, or why there is none."""
+    if rows:
+        return table(head, rows)
+    ran = {one["name"] for one in facts["suites"] if one["outcome"] != NOT_RUN}
+    return "Not recorded.\n" if ran & set(suites) else "Not run.\n"
+
+
+def held(numbers: dict[str, float]) -> float:
+    """The share of intervals that hold the truth."""
+    return numbers["held"] / numbers["of"]
+
+
+def coverage_table(facts: Facts) -> str:
+    """How often intervals of 95 % hold the truth."""
+    rows = [
+        (what, str(len(several)), count(sum(one["of"] for one in several)), *spread([held(one) for one in several]))
+        for what, several in of_kind(facts, "coverage").items()
+    ]
+    head = ("what", "cases", "intervals", "least", "median case", "most")
+    about = (
+        "Of intervals that claim 95 %, the share that holds a truth that is known, in the worst, middle and best case."
+    )
+    return f"\n## Coverage of intervals\n\n{about}\n\n{unless_none(facts, rows, head, ['proof-pytest'])}"
+
+
+def spread(shares: list[float]) -> tuple[str, str, str]:
+    """The least, the middle and the greatest."""
+    return percent(min(shares)), percent(median(shares)), percent(max(shares))
+
+
+def truths_table(facts: Facts) -> str:
+    """Whole runs over simulated lines whose truth is known."""
+    rows = [
+        (what, str(len(several)), count(n := sum(one["of"] for one in several)),
+         count(k := sum(one["held"] for one in several)), percent(k / n) if n else "–")
+        for what, several in of_kind(facts, "truths").items()
+    ]  # fmt: skip
+    head = ("what", "scenarios", "intervals", "hold the truth", "share")
+    about = "Plan, instrument, records and analysis over simulated lines: what was put in, against what was reported."
+    return f"\n## Truths recovered\n\n{about}\n\n{unless_none(facts, rows, head, ['proof-pytest'])}"
+
+
+def alarms_table(facts: Facts) -> str:
+    """What was found where there is nothing."""
+    rows = [
+        (
+            what,
+            str(len(several)),
+            count(sum(one["of"] for one in several)),
+            count(sum(one["alarms"] for one in several)),
+        )
+        for what, several in of_kind(facts, "alarms").items()
+    ]
+    head = ("what", "cases", "tried", "alarms")
+    return f"\n## False alarms\n\n{unless_none(facts, rows, head, ['proof-pytest'])}"
+
+
+def kills_table(facts: Facts) -> str:
+    """Processes that were killed, and of which nothing was left."""
+    rows = [
+        (what, str(len(several)), count(sum(one["kills"] for one in several)))
+        for what, several in of_kind(facts, "kills").items()
+    ]
+    about = (
+        "Killed by SIGKILL at random moments, with nothing left behind that the test looks for: processes;\n"
+        "where a bed stands, also interfaces and namespaces. A kill that left something is a failed test above."
+    )
+    shown = unless_none(facts, rows, ("what", "cases", "kills"), ["proof-net", "proof-alone"])
+    return f"\n## Kills\n\n{about}\n\n{shown}"
+
+
+def fuzzing_table(facts: Facts) -> str:
+    """Readers of untrusted bytes, searched by coverage."""
+    rows = [
+        (f"`{one['target']}`", "ended by bytes that it cannot take", "–", "–") if one.get("found")
+        else (f"`{one['target']}`", "nothing found", count(one["inputs"]), duration(one["seconds"]))
+        for one in facts["fuzzing"]
+    ]  # fmt: skip
+    shown = unless_none(facts, rows, ("reader", "outcome", "inputs tried", "time"), ["proof-fuzz"])
+    return f"\n## Fuzzing\n\n{shown}"
+
+
+def soak_table(facts: Facts) -> str:
+    """Memory at load."""
+    rows = [
+        (what, duration(one["seconds"]), count(one["packets"]), f"{one['rise_bytes'] / 1e6:.2f} MB")
+        for what, several in of_kind(facts, "soak").items()
+        for one in several
+    ]
+    about = "At load, every packet accounted for: the line through the memory, from the end of the warm-up on, rises by"
+    head = ("what", "time", "packets", "rise")
+    return f"\n## Soak\n\n{about}\n\n{unless_none(facts, rows, head, ['proof-alone'])}"
+
+
+def kernels_table(facts: Facts) -> str:
+    """Other kernels, in guests."""
+    rows = [
+        (f"Linux {one['kernel']}", *(str(one[word]) for word in ("passed", "failed", "not_done")))
+        for one in facts["kernels"]
+    ]
+    shown = table(("kernel", "checks passed", "failed", "not done"), rows) if rows else "Not run on this commit.\n"
+    return f"\n## Kernels\n\n`make kernels`: TCP logged and netem configured in a guest of each.\n\n{shown}"
+
+
+def bare_table(facts: Facts) -> str:
+    """From a system without anything to a verdict."""
+    rows = [(what, duration(one["seconds"])) for what, several in of_kind(facts, "bare").items() for one in several]
+    about = "On a system that has neither cargo nor clang nor venv, up to the verdict of a measurement there."
+    return f"\n## Bare systems\n\n{about}\n\n{unless_none(facts, rows, ('what', 'time'), ['proof-long'])}"
+
+
+def verdicts_table(facts: Facts) -> str:
+    """Each study on real frames."""
+    rows = [(f"`{one['study']}`", one["verdict"], escaped(one["sentence"])) for one in facts["verdicts"]]
+    shown = unless_none(facts, rows, ("study", "verdict", "sentence"), ["proof-net", "proof-long"])
+    about = (
+        "Each study that was measured by then, on real frames beside other tests, which disturb what is timed: a\n"
+        "doubtful verdict says that the run noticed."
+    )
+    return f"\n## Verdicts of the studies\n\n{about}\n\n{shown}"
+
+
+# --- the README's lines ----------------------------------------------------------------------------------------------
+
+
+def with_lines(readme: str, facts: Facts) -> str:
+    """The README with its lines of the proof; it says where by two markers."""
+    if readme.count(BEGIN) != 1 or readme.count(END) != 1:
+        raise SystemExit(f"README.md: expected the markers `{BEGIN}` and `{END}`, once each")
+    before, rest = readme.split(BEGIN)
+    return f"{before}{BEGIN}\n{wrapped(' '.join(sentences(facts)))}\n{END}{rest.split(END)[1]}"
+
+
+def sentences(facts: Facts) -> Iterator[str]:
+    """What the README quotes: suites, verdicts and coverage, as far as they ran."""
+    proof = [one for one in facts["suites"] if one["name"].startswith("proof-")]
+    ran = [one for one in proof if one["outcome"] in {"passed", "failed"}]
+    words = [one["outcome"] for one in proof]
+    short = f"{words.count('failed')} failed, {len(words) - len(ran)} did not run to their end"
+    told, dirty = facts["machine"], "-dirty" if facts["commit"].endswith("-dirty") else ""
+    yield (
+        f"`make proof` of {facts['date']} (commit {facts['commit'][:7]}{dirty}, {told['cores']} cores): "
+        f"{words.count('passed')} of {len(proof)} suites passed, {short}; "
+        f"{total(ran, 'passed')} tests passed, {total(ran, 'failed')} failed."
+    )
+    if facts["verdicts"]:
+        words = [one["verdict"] for one in facts["verdicts"]]
+        each = ", ".join(f"{words.count(word)} {word}" for word in dict.fromkeys(sorted(words, reverse=True)))
+        yield f"Verdicts of {len(words)} studies on real frames: {each}."
+    cases = {what: several for what, several in of_kind(facts, "coverage").items() if not is_beside(what)}
+    if shares := [held(one) for several in cases.values() for one in several]:
+        yield (
+            f"Intervals of 95 % held the truth in {percent(median(shares))} of simulated runs in the median of the "
+            f"proof's {len(shares)} cases, in {percent(min(shares))} in the worst (known limits are on the page)."
+        )
+    yield "[All figures](docs/reference/proof.md)."
+
+
+def is_beside(what: str) -> bool:
+    """Whether a coverage is of a limit that is known, or of another run's result."""
+    return "a known limit" in what or what.startswith("next run")
+
+
+def total(suites: list[dict[str, Any]], word: str) -> str:
+    """A count over suites."""
+    return count(sum(one.get(word, 0) for one in suites))
+
+
+# --- words -----------------------------------------------------------------------------------------------------------
+
+
+def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    """A table of Markdown."""
+    lines = [head, tuple("---" for _ in head), *rows]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+
+
+def count(number: float) -> str:
+    """A number with its thousands apart."""
+    return f"{number:,.0f}"
+
+
+def percent(share: float) -> str:
+    """A share to a tenth of a per cent."""
+    return f"{share:.1%}".replace("%", " %")
+
+
+def escaped(text: str) -> str:
+    """Text as a cell of a table."""
+    return text.replace("|", r"\|").replace("<", "&lt;")
+
+
+def wrapped(text: str, width: int = 120) -> str:
+    """Lines of at most so many characters; a link is one word."""
+    lines = [""]
+    for word in re.findall(r"\[[^]]*\]\([^)]*\)\S*|\S+", text):
+        lines[-1] += f" {word}" if lines[-1] else word
+        if len(lines[-1]) > width:
+            lines[-1] = lines[-1][: -len(word) - 1]
+            lines.append(word)
+    return "\n".join(lines)

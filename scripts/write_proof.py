@@ -1,0 +1,237 @@
+"""Writes the proof page, docs/reference/proof.md, and its lines in README.md from what suites left in a build folder.
+
+`make proof` ends with it. It reads each suite's log and record (scripts/parts.sh), the figures that tests recorded
+(scripts/proof_figures.py), the verdicts of the studies, and what guests with other kernels were found to do; it keeps
+them in docs/reference/proof.json, of which the page and the README's lines are laid out. What did not run on the
+proof's commit is "not run". `--begin` opens a proof: which machine, which commit. `--check` changes nothing, and is
+status 1 where the page or the README is not what proof.json says; `--lay-out` writes them from it. Runs no test.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from scripts.proof_figures import commit
+from scripts.proof_page import NOT_RUN, page, with_lines
+from sojourn.bed.machine import stable
+
+ROOT = Path(__file__).resolve().parents[1]
+FACTS = Path("docs/reference/proof.json")
+PAGE = Path("docs/reference/proof.md")
+README = Path("README.md")
+
+SUITE = re.compile(r"^suite(?:_beside|_side_by_side)? ([\w-]+)", re.MULTILINE)
+COUNT = re.compile(r"(\d+) (passed|failed|skipped|error)s?\b")
+SEARCHED = re.compile(r"^(\S+) +Done (\d+) runs in (\d+) second", re.MULTILINE)
+FOUND = re.compile(r"^(\S+) +FOUND: ", re.MULTILINE)
+
+
+def main() -> int:
+    """Write, check or begin."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--begin", action="store_true", help="a proof begins: which machine, and which commit")
+    which.add_argument("--check", action="store_true", help="change nothing; exit 1 if page or README is stale")
+    which.add_argument("--lay-out", action="store_true", help="write page and README from the facts that are there")
+    parser.add_argument("--build", type=Path, default=ROOT / "build", help="the folder that the proof ran in")
+    asked = parser.parse_args()
+    if asked.begin:
+        begin(asked.build)
+        return 0
+    if asked.check or asked.lay_out:
+        return laid_out(ROOT, check=asked.check)
+    if not asked.build.is_dir() or not has_proof(facts := collected(asked.build.resolve())):
+        print(
+            f"write_proof: {asked.build} holds no proof: run `make proof`, or name a folder by --build", file=sys.stderr
+        )
+        return 2
+    (ROOT / FACTS).write_text(json.dumps(facts, indent=1, ensure_ascii=False) + "\n")
+    return laid_out(ROOT, check=False)
+
+
+def has_proof(facts: dict[str, Any]) -> bool:
+    """Whether a suite of the proof ran."""
+    return any(one["outcome"] != NOT_RUN for one in facts["suites"] if one["name"].startswith("proof-"))
+
+
+def begin(build: Path) -> None:
+    """Forget the last proof's figures; write down what this one is of."""
+    proof = build / "proof"
+    for path in [*proof.glob("figures/*.json"), *(build / "suites").glob("proof-*.json")]:
+        path.unlink()
+    proof.mkdir(parents=True, exist_ok=True)
+    told = {"date": today(), "commit": commit(ROOT), "machine": machine()}
+    (proof / "began.json").write_text(json.dumps(told, indent=1) + "\n")
+
+
+def laid_out(root: Path, *, check: bool) -> int:
+    """Write the page and the README's lines from the facts, or say which of them is stale."""
+    facts = json.loads((root / FACTS).read_text())
+    texts = {PAGE: page(facts), README: with_lines((root / README).read_text(), facts)}
+    stale = [path for path, text in texts.items() if not (root / path).exists() or (root / path).read_text() != text]
+    for path in stale:
+        print(f"{'stale, run `.venv/bin/python -m scripts.write_proof --lay-out`' if check else 'written'}: {path}")
+        if not check:
+            (root / path).write_text(texts[path])
+    return 1 if check and stale else 0
+
+
+def collected(build: Path) -> dict[str, Any]:
+    """What the proof in a build folder found."""
+    began = build / "proof/began.json"
+    of = json.loads(began.read_text()) if began.is_file() else told_by_git(build)
+    return {
+        **of,
+        "suites": [suite(build, name, of["commit"]) for name in suites()],
+        "fuzzing": searches(build, of["commit"]),
+        "figures": figures(build, of["commit"]),
+        "kernels": kernels(build, of["commit"]),
+        "verdicts": verdicts(build, of["commit"]),
+    }
+
+
+def told_by_git(build: Path) -> dict[str, Any]:
+    """What a proof is of whose beginning nobody wrote down: the commit that its folder stands at, and this machine."""
+    logs = [path.stat().st_mtime for path in build.glob("proof-*.log")]
+    date = datetime.fromtimestamp(max(logs), UTC).date().isoformat() if logs else today()
+    return {"date": date, "commit": commit(build.parent), "machine": {**machine(), "is_the_pages": True}}
+
+
+def today() -> str:
+    """The date, in UTC."""
+    return datetime.now(UTC).date().isoformat()
+
+
+def machine() -> dict[str, Any]:
+    """Of this machine what bears on a proof; not its name."""
+    told = stable()
+    cpu, kernel = told["cpu"], told["kernel"]
+    return {"cpu": cpu["model"], "cores": len(cpu["usable"]), "virtual": cpu["hypervisor"], "kernel": kernel["release"]}
+
+
+# --- suites ----------------------------------------------------------------------------------------------------------
+
+
+def suites() -> list[str]:
+    """The names of all suites, those of the proof first, as the scripts run them."""
+    return [
+        name for script in ("proof.sh", "test.sh") for name in SUITE.findall((ROOT / "scripts" / script).read_text())
+    ]
+
+
+def suite(build: Path, name: str, of: str) -> dict[str, Any]:
+    """What a suite came to: its outcome, counts and seconds; a second run of those that failed is in it."""
+    log, record = build / f"{name}.log", build / "suites" / f"{name}.json"
+    told = json.loads(record.read_text()) if record.is_file() else {}
+    if not is_of(build, log, told, of):
+        return {"name": name, "outcome": "not run"}
+    text = log.read_text(errors="replace")
+    counts = counts_of(text)
+    ended = told.get("status", status_of(name, text, counts))
+    found: dict[str, Any] = {"name": name, "outcome": "not ended" if ended is None else "failed" if ended else "passed"}
+    found |= counts
+    if (seconds := told.get("seconds", seconds_of(text))) is not None:
+        found["seconds"] = seconds
+    again = build / "suites" / f"{name}-again.json"
+    if again.is_file() and (second := json.loads(again.read_text()))["commit"] == of:
+        found["again"] = "failed" if second["status"] else "passed"
+    return found
+
+
+def is_of(build: Path, log: Path, told: dict[str, Any], of: str) -> bool:
+    """Whether a log is of the proof's commit: by its record, or for want of one by its time."""
+    if not log.is_file():
+        return False
+    if told:
+        return bool(told["commit"] == of)
+    if (
+        build / "proof/began.json"
+    ).is_file():  # a suite that has no record there was begun by an earlier proof, or runs
+        return log.stat().st_mtime >= (build / "proof/began.json").stat().st_mtime
+    made = subprocess.run(
+        ["git", "-C", str(build.parent), "log", "-1", "--format=%ct"], capture_output=True, text=True, check=False
+    )
+    # The folder may have gone on to another commit while the suite ran: it is of the commit that it began on.
+    began = log.stat().st_mtime - (seconds_of(log.read_text(errors="replace")) or 0)
+    return made.returncode == 0 and began >= int(made.stdout)
+
+
+def counts_of(text: str) -> dict[str, int]:
+    """How many tests passed, failed, were skipped, by pytest's last line or all of cargo's."""
+    counts = {"passed": 0, "failed": 0, "skipped": 0}
+    if results := re.findall(r"^test result: .*? (\d+) passed; (\d+) failed;", text, re.MULTILINE):
+        counts["passed"], counts["failed"] = (sum(int(one[place]) for one in results) for place in (0, 1))
+        return counts
+    if not (last := last_of_pytest(text)):
+        return {}
+    for number, word in COUNT.findall(last):
+        counts["failed" if word == "error" else word] += int(number)
+    return counts
+
+
+def last_of_pytest(text: str) -> str:
+    """The line that pytest ends with; empty where it has not ended, or was not pytest."""
+    lines = text.rstrip().splitlines()[-1:]
+    return lines[0] if lines and re.match(r"=+ .* in [\d.]+s", lines[0]) else ""
+
+
+def seconds_of(text: str) -> int | None:
+    """How long a suite of pytest took, by itself."""
+    found = re.search(r" in ([\d.]+)s", last_of_pytest(text))
+    return round(float(found[1])) if found else None
+
+
+def status_of(name: str, text: str, counts: dict[str, int]) -> int | None:
+    """The status of a suite that has no record, by its log; None where the log has no end."""
+    if name.endswith("fuzz"):
+        last = text.rstrip().splitlines()[-1:]
+        return None if not last or not last[0].startswith("fuzz: ") else int("nothing found" not in last[0])
+    if re.search(r"^error(\[E\d+\])?: ", text, re.MULTILINE):
+        return 1
+    return int(bool(counts["failed"]) or not counts["passed"]) if counts else None
+
+
+# --- what else was found ---------------------------------------------------------------------------------------------
+
+
+def searches(build: Path, of: str) -> list[dict[str, Any]]:
+    """Each target of the search by coverage that came to its end: inputs tried, seconds."""
+    if suite(build, "proof-fuzz", of)["outcome"] == "not run":
+        return []
+    text = (build / "proof-fuzz.log").read_text(errors="replace")
+    clean = [{"target": name, "inputs": int(n), "seconds": int(s)} for name, n, s in SEARCHED.findall(text)]
+    return clean + [{"target": name, "found": True} for name in FOUND.findall(text)]
+
+
+def figures(build: Path, of: str) -> list[dict[str, Any]]:
+    """What tests recorded on this commit, by kind and subject."""
+    told = [json.loads(path.read_text()) for path in sorted((build / "proof/figures").glob("*.json"))]
+    ours = [{key: one[key] for key in ("kind", "what", "test", "numbers")} for one in told if one["commit"] == of]
+    return sorted(ours, key=lambda one: (one["kind"], one["what"], one["test"]))
+
+
+def kernels(build: Path, of: str) -> list[dict[str, Any]]:
+    """What `make kernels` judged on this commit."""
+    path = build / "kernels/judged.json"
+    told = json.loads(path.read_text()) if path.is_file() else {}
+    found: list[dict[str, Any]] = told["kernels"] if told.get("commit") == of else []
+    return found
+
+
+def verdicts(build: Path, of: str) -> list[dict[str, str]]:
+    """A study each: its verdict and its sentence; none where the suites of the proof that measure them did not run."""
+    if all(suite(build, name, of)["outcome"] == "not run" for name in ("proof-net", "proof-long")):
+        return []
+    lines = [path.read_text().strip() for path in sorted((build / "verdicts").glob("*.txt"))]
+    return [dict(zip(("study", "verdict", "sentence"), line.split(": ", 2), strict=True)) for line in lines]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

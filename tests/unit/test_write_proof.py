@@ -1,0 +1,229 @@
+"""The proof page says what logs, records and figures say; what did not run, or on another commit, is marked."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scripts import proof_figures, write_proof
+from scripts.proof_page import BEGIN, END, SUITES, page, with_lines
+
+ROOT = Path(__file__).parents[2]
+COMMIT = "0123456789ab"
+MACHINE = {"cpu": "a processor", "cores": 2, "virtual": True, "kernel": "6.1"}
+
+CARGO = """
+test one ... ok
+test result: ok. 21 passed; 0 failed; 3 ignored; 0 measured; 78 filtered out; finished in 165.49s
+test result: FAILED. 4 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; finished in 1.00s
+"""
+PYTEST = "...F\n=================== 1 failed, 40 passed, 2 skipped in 120.34s (0:02:00) ===================\n"
+FUZZ = """capture                 Done 4567890 runs in 601 second(s)
+layers                  FOUND: build/fuzz/layers.log
+fuzz: not searched to the end, or cannot be taken: layers; see build/fuzz/*.log and build/fuzz/found
+"""
+
+
+@pytest.fixture
+def build(tmp_path: Path) -> Path:
+    """A build folder in which a proof has begun."""
+    build = tmp_path / "build"
+    write(build / "proof/began.json", {"date": "2026-11-26", "commit": COMMIT, "machine": MACHINE})
+    return build
+
+
+def write(path: Path, told: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(told if isinstance(told, str) else json.dumps(told))
+
+
+def ran(build: Path, name: str, log: str, status: int = 0, commit: str = COMMIT) -> None:
+    """A suite that came to its end."""
+    write(build / f"{name}.log", log)
+    write(build / f"suites/{name}.json", {"status": status, "seconds": 75, "commit": commit})
+
+
+def of(build: Path, name: str) -> dict[str, Any]:
+    found: dict[str, Any]
+    (found,) = [one for one in write_proof.collected(build)["suites"] if one["name"] == name]
+    return found
+
+
+def test_logs_are_counted(build: Path) -> None:
+    ran(build, "proof-cargo", CARGO, 1)
+    ran(build, "proof-examples", PYTEST, 1)
+    assert of(build, "proof-cargo") == {
+        "name": "proof-cargo", "outcome": "failed", "passed": 25, "failed": 2, "skipped": 0, "seconds": 75
+    }  # fmt: skip
+    assert of(build, "proof-examples") == {
+        "name": "proof-examples", "outcome": "failed", "passed": 40, "failed": 1, "skipped": 2, "seconds": 75
+    }  # fmt: skip
+
+
+def test_a_status_that_is_not_0_is_a_failure_whatever_was_counted(build: Path) -> None:
+    ran(build, "proof-net", "=== 7 passed in 3.00s ===\n", 1)
+    assert of(build, "proof-net")["outcome"] == "failed"
+
+
+def test_a_suite_of_another_commit_did_not_run(build: Path) -> None:
+    ran(build, "pytest", PYTEST, commit="another")
+    assert of(build, "pytest") == {"name": "pytest", "outcome": "not run"}
+    assert of(build, "proof-long") == {"name": "proof-long", "outcome": "not run"}
+
+
+def test_without_a_record_a_log_says_how_it_ended(build: Path) -> None:
+    write(build / "proof-examples.log", PYTEST)
+    write(build / "proof-net.log", "3 workers [106 items]\n......")
+    write(build / "proof-cargo.log", "error[E0596]: cannot borrow\nerror: could not compile\n")
+    write(build / "proof-fuzz.log", FUZZ)
+    outcomes = {name: of(build, name)["outcome"] for name in ("proof-examples", "proof-net", "proof-cargo")}
+    assert outcomes == {"proof-examples": "failed", "proof-net": "not ended", "proof-cargo": "failed"}
+    assert of(build, "proof-examples")["seconds"] == 120
+    assert of(build, "proof-fuzz")["outcome"] == "failed"
+
+
+def test_a_log_from_before_the_proof_began_is_none_of_it(build: Path) -> None:
+    write(build / "pytest.log", PYTEST)
+    os.utime(build / "pytest.log", (1e9, 1e9))
+    assert of(build, "pytest")["outcome"] == "not run"
+
+
+def test_a_proof_of_whose_beginning_nothing_is_known_is_of_its_folders_commit(tmp_path: Path) -> None:
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b"]
+    for words in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "one"]):
+        subprocess.run([*git, *words], check=True)
+    write(tmp_path / "build/proof-pytest.log", "=== 7 passed in 0.00s ===\n")
+    write(tmp_path / "build/proof-net.log", "=== 7 passed in 2228.00s (0:37:08) ===\n")  # begun before the commit
+    write(tmp_path / "build/pytest.log", "=== 7 passed in 3.00s ===\n")
+    os.utime(tmp_path / "build/pytest.log", (1e9, 1e9))
+    found = write_proof.collected(tmp_path / "build")
+    head = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout
+    assert head.startswith(found["commit"])
+    assert found["commit"]
+    outcomes = {one["name"]: one["outcome"] for one in found["suites"]}
+    assert [outcomes[name] for name in ("proof-pytest", "pytest", "proof-net")] == ["passed", "not run", "not run"]
+    assert "the proof recorded none" in page(found)
+
+
+def test_searches_verdicts_kernels_and_figures_stand_in_the_page(build: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran(build, "proof-fuzz", FUZZ, 1)
+    ran(build, "proof-net", "=== 7 passed in 3.00s ===\n")
+    ran(build, "proof-pytest", "=== 9 passed in 3.00s ===\n")
+    write(build / "verdicts/aqm.txt", "aqm: doubtful: A round trip takes 95.7 ms: grade C | so.\n")
+    told = {"kernel": "6.12", "passed": 15, "failed": 1, "not_done": 0}
+    write(build / "kernels/judged.json", {"commit": COMMIT, "kernels": [told]})
+    monkeypatch.setenv(proof_figures.FOLDER, str(build / "proof/figures"))
+    monkeypatch.setattr(proof_figures, "commit", lambda _: COMMIT)
+    proof_figures.record("coverage", "mean of pairs", "a::b[1]", {"held": 1890, "of": 2000})
+    proof_figures.record("coverage", "mean of pairs", "a::b[2]", {"held": 1920, "of": 2000})
+    proof_figures.record("coverage", "a device of infinite variance: a known limit", "a::e", {"held": 1400, "of": 2000})
+    proof_figures.record("coverage", "next run's mean", "a::f", {"held": 1500, "of": 2000})
+    proof_figures.record("kills", "runs of a study", "a::c", {"kills": 12})
+    monkeypatch.setattr(proof_figures, "commit", lambda _: "another")
+    proof_figures.record("kills", "runs of a study", "a::d", {"kills": 700})
+    facts = write_proof.collected(build)
+    text = page(facts)
+    for line in (
+        "| `capture` | nothing found | 4,567,890 | 10 min 1 s |",
+        "| `layers` | ended by bytes that it cannot take | – | – |",
+        r"| `aqm` | doubtful | A round trip takes 95.7 ms: grade C \| so. |",
+        "| Linux 6.12 | 15 | 1 | 0 |",
+        "| mean of pairs | 2 | 4,000 | 94.5 % | 95.2 % | 96.0 % |",
+        "| runs of a study | 1 | 12 |",
+    ):
+        assert f"{line}\n" in text, text
+    lines = with_lines(f"a\n{BEGIN}\nold\n{END}\nb\n", facts)
+    assert "old" not in lines
+    assert "95.2 % of simulated runs in the median of the proof's 2 cases, in 94.5 %" in " ".join(lines.split())
+    assert "2 of 8 suites passed, 1 failed, 5 did not run to their end; 16 tests passed" in " ".join(lines.split())
+
+
+def test_what_was_not_recorded_is_told_from_what_did_not_run(build: Path) -> None:
+    ran(build, "proof-pytest", "=== 9 passed in 3.00s ===\n")
+    text = page(write_proof.collected(build))
+    told = {part.split("\n")[0]: part.strip().split("\n")[-1] for part in text.split("\n## ")}
+    assert told["Coverage of intervals"] == "Not recorded."
+    assert told["Kills"] == told["Fuzzing"] == told["Soak"] == told["Bare systems"] == "Not run."
+
+
+def test_every_suite_of_the_scripts_is_described(build: Path) -> None:
+    assert write_proof.suites() == list(SUITES)
+    assert len(page(write_proof.collected(build)).split("not run |")) == len(SUITES) + 1
+
+
+def test_a_page_or_a_readme_that_was_edited_by_hand_fails_the_check(
+    tmp_path: Path, build: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ran(build, "proof-cargo", CARGO, 1)
+    write(tmp_path / write_proof.FACTS, write_proof.collected(build))
+    write(tmp_path / write_proof.README, f"# Sojourn\n\n{BEGIN}\n{END}\n")
+    assert write_proof.laid_out(tmp_path, check=False) == 0
+    assert write_proof.laid_out(tmp_path, check=True) == 0
+    for path in (write_proof.PAGE, write_proof.README):
+        whole = (tmp_path / path).read_text()
+        assert "25" in whole
+        write(tmp_path / path, whole.replace("25", "26"))
+        assert write_proof.laid_out(tmp_path, check=True) == 1
+        assert f": {path}\n" in capsys.readouterr().out
+        write(tmp_path / path, whole)
+
+
+def test_a_folder_without_a_proof_leaves_the_facts_alone(build: Path) -> None:
+    assert not write_proof.has_proof(write_proof.collected(build))
+    ran(build, "pytest", "=== 9 passed in 3.00s ===\n")
+    assert not write_proof.has_proof(write_proof.collected(build))
+    ran(build, "proof-pytest", "=== 9 passed in 3.00s ===\n")
+    assert write_proof.has_proof(write_proof.collected(build))
+
+
+def test_what_a_proof_writes_makes_no_other_commit_of_it(tmp_path: Path) -> None:
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b"]
+    write(tmp_path / "README.md", "a")
+    write(tmp_path / "other", "a")
+    for words in (["init", "-q"], ["add", "-A"], ["commit", "-q", "-m", "one"]):
+        subprocess.run([*git, *words], check=True)
+    clean = proof_figures.commit(tmp_path)
+    assert len(clean) == 12
+    parts = f"cd {tmp_path}; eval \"$(sed -n '/^commit() {{/,/^}}/p' {ROOT}/scripts/parts.sh)\"; commit"
+    for path, said in (("README.md", clean), ("other", f"{clean}-dirty")):
+        write(tmp_path / path, "b")
+        proof_figures.commit.cache_clear()
+        assert proof_figures.commit(tmp_path) == said
+        assert subprocess.run(["bash", "-c", parts], capture_output=True, text=True, check=True).stdout == said
+
+
+def test_a_figure_is_written_under_a_proof_alone_and_has_the_numbers_of_its_kind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(proof_figures.FOLDER, raising=False)
+    proof_figures.record("kills", "a", "t", {"kills": 1})
+    monkeypatch.setenv(proof_figures.FOLDER, str(tmp_path / "figures"))
+    with pytest.raises(ValueError, match="has kills, not deaths"):
+        proof_figures.record("kills", "a", "t", {"deaths": 1})
+    assert not [*tmp_path.iterdir()]
+    proof_figures.record("kills", "a", "t", {"kills": 1})
+    proof_figures.record("kills", "a", "t", {"kills": 2})
+    (path,) = (tmp_path / "figures").iterdir()
+    assert json.loads(path.read_text())["numbers"] == {"kills": 2}
+
+
+def test_the_scripts_record_what_each_suite_came_to(tmp_path: Path) -> None:
+    (tmp_path / "scripts").mkdir()
+    for name in ("parts.sh", "paths.sh"):
+        shutil.copy(ROOT / "scripts" / name, tmp_path / "scripts")
+    lines = (
+        "suite well echo fine", "suite ill sh -c 'echo no; exit 3'", "suite_beside later true", "suite_ended later",
+        "closing_lines",
+    )  # fmt: skip
+    (tmp_path / "scripts/some.sh").write_text("\n".join(['. "$(dirname "$0")/parts.sh"', *lines]))
+    done = subprocess.run(["bash", "scripts/some.sh"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stderr
+    found = {path.stem: json.loads(path.read_text()) for path in (tmp_path / "build/suites").iterdir()}
+    assert {name: one["status"] for name, one in found.items()} == {"well": 0, "ill": 3, "later": 0}
+    assert all(set(one) == {"status", "seconds", "commit"} for one in found.values())
