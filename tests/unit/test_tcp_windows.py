@@ -211,23 +211,48 @@ def test_windows_are_whole_segments_of_the_share() -> None:
         assert abs(each - one.window * PRODUCT / one.connections) <= MSS / 2
 
 
-def test_a_round_that_is_not_whole_owes_its_baseline_too(tmp_path: Path) -> None:
-    """The bed that goes on with a round has no baseline yet: windows would be made of another bed's."""
-    folder = made_up(tmp_path / "run", Truth())
-    plan = load_plan("tcp-methodology", sets=list(SETS))
+def with_both_ends(folder: RunFolder) -> None:
+    """Split the readings into those of both hosts, as a run records them."""
     for path in list(folder.records.glob("tcp_readings-*")):
         sent = pl.read_ipc_stream(path).with_columns(pl.col("role").cast(pl.String))
         for host, role in (("a", "send"), ("b", "receive")):
             name = path.name.replace("readings-", f"readings-{host}-")
             write_table(path.with_name(name), "tcp_readings", sent.with_columns(role=pl.lit(role)))
         path.unlink()
+
+
+@pytest.mark.parametrize("how", ["not recorded", "lost"])
+def test_a_round_that_is_not_whole_is_measured_again_with_its_baseline(how: str, tmp_path: Path) -> None:
+    """The bed that goes on with it has no baseline yet, and one of its own."""
+    folder = made_up(tmp_path / "run", Truth())
+    plan = load_plan("tcp-methodology", sets=list(SETS))
+    with_both_ends(folder)
     trials = plan.expand()
     assert whole_trials(folder, plan) == {one.block for one in trials}
     gone = next(one for one in trials if one.round == 1 and one.purpose == "measure")
-    kept = [line for line in folder.log.read_text().splitlines() if f'"block": {gone.block},' not in line]
-    folder.log.write_text("\n".join(kept))
-    lacking = {gone.block} | {one.block for one in trials if one.round == 1 and one.purpose == "baseline"}
-    assert whole_trials(folder, plan) == {one.block for one in trials} - lacking
+    lines = folder.log.read_text().splitlines()
+    if how == "lost":
+        lines.append(json.dumps(lost_event(gone)))
+    else:
+        lines = [line for line in lines if f'"block": {gone.block},' not in line]
+    folder.log.write_text("\n".join(lines) + "\n")
+    assert whole_trials(folder, plan) == {one.block for one in trials if one.round != 1}
+
+
+def lost_event(trial: Trial[Windowed]) -> dict[str, Any]:
+    own = {"block": trial.block, "round": trial.round, "path": trial.device, "cell": trial.cell}
+    return {"event": "lost", "part": 0, "why": "a cable was pulled", "trials": [own]}
+
+
+def test_a_lost_trial_is_in_no_figure(tmp_path: Path) -> None:
+    folder = made_up(tmp_path / "run", Truth())
+    trials = load_plan("tcp-methodology", sets=list(SETS)).expand()
+    gone = next(one for one in trials if one.round == 1 and one.factors.window == 1 and one.factors.connections == 1)
+    with folder.log.open("a") as log:
+        log.write(json.dumps(lost_event(gone)) + "\n")
+    verdict, rows = judged(folder)
+    assert rows["throughput", 1, 1.0]["n"] == 5
+    assert "incomplete" in {one["name"] for one in verdict["findings"]}
 
 
 @pytest.mark.parametrize("quick", [True, False])

@@ -35,6 +35,7 @@ from sojourn.analysis.study import Study
 from sojourn.analysis.tester import incomplete, probing_findings, stamp_sources, truncated
 from sojourn.analysis.wording import counted, fixed, percent
 from sojourn.methods.tcp_load.analyse.trials import Span, changes, links_of, of_flows
+from sojourn.records.lost import in_parts, lost_blocks
 from sojourn.units import nanoseconds
 
 if TYPE_CHECKING:
@@ -54,8 +55,11 @@ FCS_BYTES = 4
 PASSED = 0.99
 """A train of which so much came back did not fill the path: its rate is the train's, or more."""
 
-Key = tuple[str, str, int]
-"""A device, the words of its pipe, and a round."""
+Key = tuple[str, str, int, int]
+"""A device, the words of its pipe, a round, and the part of the run that measured it."""
+
+Told = dict[int, dict[str, Any]]
+"""By block, what the log says of a trial, with its part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +90,24 @@ class Done:
     values: dict[str, float]
 
 
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The records of all trials, by block."""
+
+    run: Run
+    probes: Mapping[int, pl.DataFrame]
+    readings: Mapping[int, pl.DataFrame]
+    """Of the senders."""
+    overhead_bytes: Mapping[int, float]
+    """What a frame takes of an emulator's rate beyond its bytes without FCS."""
+
+
 def study(run: Run) -> Study:
     """Every figure of every path and window, and whether throughput is what window and rate allow."""
-    told = {int(entry["block"]): entry for entry in run.log if entry.get("event") == "window-trial"}
-    bases = baselines(run, told)
-    several = [done for block in sorted(told) if (done := transfer(run, told[block], bases)) is not None]
+    told = told_of(run)
+    seen = seen_of(run)
+    bases = baselines(seen, told)
+    several = [done for block in sorted(told) if (done := transfer(seen, told[block], bases)) is not None]
     rows = [*baseline_rows(run, bases), *transfer_rows(run, several)]
     quiet = without_trains(run, told)
     stamp_sources(quiet, rows)
@@ -103,21 +120,42 @@ def study(run: Run) -> Study:
     return Study(rows, findings, sentence(rows, head), outcomes, headline=head)
 
 
-def baselines(run: Run, told: Mapping[int, dict[str, Any]]) -> dict[Key, Baseline]:
+def told_of(run: Run) -> Told:
+    """What the log says of each trial that was not lost; of one that was measured again, the last."""
+    lost = lost_blocks(run.log)
+    return {
+        int(entry["block"]): entry | {"part": part}
+        for part, entry in in_parts(run.log, "window-trial")
+        if (entry["block"], part) not in lost
+    }
+
+
+def seen_of(run: Run) -> Seen:
+    """The records of a run, by block; of a block that was measured again, those of its last part."""
+    sent = run.table("tcp_readings").frame.filter(pl.col("role") == "send")
+    sent = sent.filter(pl.col("part") == pl.col("part").max().over("block"))
+    links = {block: of["up"].overhead_bytes for block, of in links_of(run).items() if "up" in of}
+    return Seen(run, by_block(run.measured), by_block(sent), links)
+
+
+def by_block(frame: pl.DataFrame) -> dict[int, pl.DataFrame]:
+    """The rows of each block."""
+    return {int(block): own for (block,), own in frame.partition_by("block", as_dict=True).items()}
+
+
+def baselines(seen: Seen, told: Told) -> dict[Key, Baseline]:
     """The baseline of each path in each round that has both of its trials."""
-    probes = {int(block): frame for (block,), frame in run.measured.partition_by("block", as_dict=True).items()}
-    links, bytes_of = links_of(run), dict(run.blocks.select("block", "response_frame_bytes").iter_rows())
+    bytes_of = dict(seen.run.blocks.select("block", "response_frame_bytes").iter_rows())
     blocks: dict[Key, dict[str, int]] = defaultdict(dict)
     for block, entry in told.items():
-        if entry["factors"]["what"] != "transfer" and block in probes:
+        if entry["factors"]["what"] != "transfer" and block in seen.probes:
             blocks[key_of(entry)][str(entry["factors"]["what"])] = block
     found = {}
     for key, own in sorted(blocks.items()):
         if len(own) < 2:
             continue
-        idle, train = probes[own["rtt"]], probes[own["rate"]]
-        link = links.get(own["rate"], {}).get("up")
-        frame = float(bytes_of[own["rate"]] - FCS_BYTES) + (0.0 if link is None else link.overhead_bytes)
+        idle, train = seen.probes[own["rtt"]], seen.probes[own["rate"]]
+        frame = float(bytes_of[own["rate"]] - FCS_BYTES) + seen.overhead_bytes.get(own["rate"], 0.0)
         rate = rate_of(train, frame)
         rtt = idle["rtt"].drop_nulls().cast(pl.Float64).to_numpy()
         if rate is not None and len(rtt):
@@ -128,8 +166,8 @@ def baselines(run: Run, told: Mapping[int, dict[str, Any]]) -> dict[Key, Baselin
 
 
 def key_of(entry: dict[str, Any]) -> Key:
-    """The path and round of a trial."""
-    return str(entry["device"]), str(entry["factors"]["pipe"]), int(entry["round"])
+    """The path, round and part of a trial: a bed that went on with a round has a baseline of its own."""
+    return str(entry["device"]), str(entry["factors"]["pipe"]), int(entry["round"]), int(entry["part"])
 
 
 def rate_of(train: pl.DataFrame, frame_bytes: float) -> float | None:
@@ -140,38 +178,34 @@ def rate_of(train: pl.DataFrame, frame_bytes: float) -> float | None:
     return float((len(arrivals) - 1) * frame_bytes * 8e9 / (arrivals.max() - arrivals.min()))
 
 
-def without_trains(run: Run, told: Mapping[int, dict[str, Any]]) -> Run:
+def without_trains(run: Run, told: Told) -> Run:
     """The run without its trains: they are to overload the path, and their departures' times do not matter."""
     kept = ~pl.col("block").is_in([block for block, entry in told.items() if entry["factors"]["what"] == "rate"])
     return replace(run, blocks=run.blocks.filter(kept), probes=run.probes.filter(kept))
 
 
-def transfer(run: Run, entry: dict[str, Any], bases: Mapping[Key, Baseline]) -> Done | None:
+def transfer(seen: Seen, entry: dict[str, Any], bases: Mapping[Key, Baseline]) -> Done | None:
     """The figures of a transfer; None where it has no baseline, or a connection was read less than twice."""
-    base, block = bases.get(key_of(entry)), int(entry["block"])
-    connections = entry.get("connections") or ()
-    if base is None or not connections:
+    base, block, connections = bases.get(key_of(entry)), int(entry["block"]), entry.get("connections") or ()
+    if base is None or not connections or block not in seen.readings:
         return None
-    readings = run.table("tcp_readings").frame.filter((pl.col("block") == block) & (pl.col("role") == "send"))
-    readings = readings.filter(pl.col("part") == pl.col("part").max())
-    own = of_flows(readings, {str(one["local"]) for one in connections}).sort("read_after_ns")
-    span = working(run, connections)
-    flows = [changes(flow) for flow in own.filter(span.holds("read_after_ns")).partition_by("local")]
-    if len(flows) < len(connections) or any(flow is None for flow in flows):
+    local = {str(one["local"]) for one in connections}
+    own = of_flows(seen.readings[block], local).sort("read_after_ns")
+    span = working(seen.run, connections)
+    inside = own.filter(span.holds("read_after_ns"))
+    flows = [flow for one in inside.partition_by("local") if (flow := changes(one)) is not None]
+    if len(flows) < len(connections):
         return None
-    known = [flow for flow in flows if flow is not None]
-    link = links_of(run).get(block, {}).get("up")
     segment = float(own["mss_bytes"].drop_nulls()[-1])
-    achievable = base.rate_bps * segment / (known[0].frame_bytes + (0.0 if link is None else link.overhead_bytes))
-    window = window_of(own.filter(span.holds("read_after_ns"))) or float(entry["window_bytes"]) * len(connections)
-    values = {"throughput": sum(flow.acked_bps for flow in known), "window_bytes": window}
+    achievable = base.rate_bps * segment / (flows[0].frame_bytes + seen.overhead_bytes.get(block, 0.0))
+    window = window_of(inside) or float(entry["window_bytes"]) * len(connections)
+    values = {"throughput": sum(flow.acked_bps for flow in flows), "window_bytes": window}
     values["predicted"] = min(achievable, 8e9 * window / base.rtt_ns)
     values["throughput_ratio"] = values["throughput"] / values["predicted"]
-    values |= metrics(connections, own, achievable) | limited(own.filter(span.holds("read_after_ns")))
-    during = run.measured.filter((pl.col("block") == block) & span.holds("departure_ns"))["rtt"].drop_nulls()
-    if len(during):
-        mean = float(during.cast(pl.Float64).to_numpy().mean())
-        values["buffer_delay"] = (mean - base.rtt_ns) / base.rtt_ns
+    values |= metrics(connections, own, achievable) | limited(inside)
+    if (probes := seen.probes.get(block)) is not None:
+        during = probes.filter(span.holds("departure_ns"))["rtt"].drop_nulls().cast(pl.Float64).to_numpy()
+        values |= {"buffer_delay": (float(during.mean()) - base.rtt_ns) / base.rtt_ns} if len(during) else {}
     return Done(block, str(entry["device"]), int(entry["cell"]), dict(entry["factors"]), values)
 
 
@@ -212,7 +246,7 @@ def metrics(connections: Sequence[dict[str, Any]], readings: pl.DataFrame, achie
 def baseline_rows(run: Run, bases: Mapping[Key, Baseline]) -> Iterator[Row]:
     """The baseline of each path."""
     paths: dict[tuple[str, str], list[Baseline]] = defaultdict(list)
-    for (device, pipe, _), base in bases.items():
+    for (device, pipe, _, _), base in bases.items():
         paths[device, pipe].append(base)
     for (device, pipe), own in paths.items():
         blocks = np.array([one.block for one in own], dtype=np.int64)
@@ -260,7 +294,7 @@ def row_of(
 def unfilled(bases: Mapping[Key, Baseline]) -> Iterator[Finding]:
     """Trains that passed whole: the rate is the train's, and the path's may be higher."""
     found: dict[Place, float] = {}
-    for (device, _, _), base in bases.items():
+    for (device, *_), base in bases.items():
         if base.passed >= PASSED:
             found[Place(device, None)] = max(found.get(Place(device, None), 0.0), base.passed)
     if found:
@@ -326,13 +360,14 @@ def tested(name: str, rows: Sequence[Row]) -> list[Outcome]:
 def judged(name: str, device: str, own: Sequence[Row]) -> Outcome:
     """The outcome for one device: the window that rejects it, or the one that deviates most, decides."""
     each = [(against(row.value, 1.0, MARGIN), row) for row in own]
-    rejecting = [one for one in each if one[0] == "rejected"] or [one for one in each if one[0] != "supported"]
-    outcome, row = max(rejecting or each, key=lambda one: abs(one[1].value.estimate - 1))
+    deciding = [one for one in each if one[0] == "rejected"] or [one for one in each if one[0] != "supported"]
+    outcome, row = max(deciding or each, key=lambda one: abs(one[1].value.estimate - 1))
     of = row.setting
     assert isinstance(of, WindowSetting)
+    alike = sum(one[0] == outcome for one in each)
     said = (
         f"{counted(of.flows, 'connection')} with a window of {of.window:g} of the product: throughput is "
-        f"{fixed(row.value.estimate, 3)} times the lesser of window over baseline RTT and rate less headers; of "
-        f"{counted(len(own), 'cell')} this deviates most"
+        f"{fixed(row.value.estimate, 3)} times the lesser of window over baseline RTT and rate less headers; "
+        f"{alike} of {counted(len(each), 'cell')} {'are' if alike > 1 else 'is'} {outcome}, this deviates most"
     )
     return Outcome(name, outcome, said, device, margin=MARGIN, shown=row.value, unit="1", expected=1.0)

@@ -20,8 +20,9 @@ from sojourn.conduct.tcp_hosts import NOT_SENT_BYTES, set_tcp, size_packets
 from sojourn.errors import DoubtfulError
 from sojourn.instruments.blocks import longest_seconds
 from sojourn.instruments.tcp import DRAIN_SECONDS
-from sojourn.methods.tcp_windows.ask import BASELINE, RATE, RTT, TRANSFER, lasts_ns
+from sojourn.methods.tcp_windows.ask import RATE, RTT, TRANSFER, lasts_ns
 from sojourn.records.log import read_log
+from sojourn.records.lost import still_lost
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -131,22 +132,21 @@ def open_transfers(session: Session, clock: Clock) -> Iterator[Bench]:
 
 
 def whole_trials(folder: RunFolder, plan: Plan) -> set[int]:
-    """The trials that are recorded; the baselines of rounds alone that have all their trials.
+    """The trials of rounds of which each trial over the path is recorded, and none is lost.
 
-    The bed that goes on with a round has a baseline of its own.
+    What is left of a round is measured with its baseline and all its transfers: another bed has a baseline of its own.
     """
-    probed, ends = probed_blocks(folder), connections_read(folder)
-    told = [entry for entry in read_log(folder.log) if entry.get("event") == "window-trial"]
-    sent = {
-        one["block"]
-        for one in told
-        if (count := len(one.get("connections", ())))
-        and min(ends[one["block"], "a", "send"], ends[one["block"], "b", "receive"]) >= count
-    }
+    log, probed, ends = read_log(folder.log), probed_blocks(folder), connections_read(folder)
+    told = {one["block"] for one in log if one.get("event") == "window-trial"}
+    there = (probed & told) - {one.block for one in still_lost(log)}
     trials = plan.expand()
-    owed = {trial.round for trial in trials if trial.purpose != BASELINE and trial.block not in sent & probed}
-    baselines = {trial.block for trial in trials if trial.purpose == BASELINE and trial.round not in owed}
-    return probed & (sent | (baselines & {one["block"] for one in told}))
+    owed = {
+        (one.device, one.round)
+        for one in trials
+        if one.block not in there
+        or min(ends[one.block, "a", "send"], ends[one.block, "b", "receive"]) < one.factors.connections
+    }
+    return {one.block for one in trials if (one.device, one.round) not in owed}
 
 
 MEASURE = Measure(open_transfers, whole_trials)
