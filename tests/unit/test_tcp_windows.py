@@ -46,6 +46,8 @@ class Truth:
     """Retransmitted bytes over sent ones."""
     passed: float = 0.6
     """The part of a train that comes back."""
+    filled: bool = True
+    """Whether what comes back of a train does so at the bottleneck's rate, not as it left."""
     missing: int = 0
 
 
@@ -88,7 +90,7 @@ def made_up_trial(
     arrival: list[int | None] = [int(one) for one in at + rtt]
     if factors.what == "rate":
         back = round(truth.passed * n)
-        gaps = np.arange(back) * (FRAME * 8e9 / RATE_BPS)
+        gaps = np.arange(back) * (FRAME * 8e9 / RATE_BPS if truth.filled else factors.interval_ns)
         arrival = [int(start + RTT_NS + gap) for gap in gaps] + [None] * (n - back)
     stamps = [None if one is None else "kernel" for one in arrival]
     lost = np.array([one is None for one in arrival])
@@ -191,7 +193,15 @@ def test_throughput_a_tenth_below_the_formula_rejects_the_hypothesis(tmp_path: P
     assert [one["outcome"] for one in verdict["hypotheses"]] == ["rejected"]
 
 
-@pytest.mark.parametrize(("truth", "name"), [(Truth(passed=1.0), "path_not_filled"), (Truth(missing=2), "incomplete")])
+def test_a_queue_that_holds_a_whole_train_is_no_finding(tmp_path: Path) -> None:
+    verdict, rows = judged(made_up(tmp_path / "run", Truth(passed=1.0)))
+    assert verdict["findings"] == []
+    assert rows["bottleneck_rate", None, None]["estimate"] == pytest.approx(RATE_BPS, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("truth", "name"), [(Truth(passed=1.0, filled=False), "path_not_filled"), (Truth(missing=2), "incomplete")]
+)
 def test_what_is_wrong_is_found(truth: Truth, name: str, tmp_path: Path) -> None:
     verdict, _ = judged(made_up(tmp_path / "run", truth))
     assert name in {one["name"] for one in verdict["findings"]}

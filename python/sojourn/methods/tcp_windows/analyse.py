@@ -52,8 +52,9 @@ UNITS = {
 }  # fmt: skip
 OF_PROBES = ("baseline_rtt", "bottleneck_rate", "bandwidth_delay_product", "buffer_delay")
 FCS_BYTES = 4
-PASSED = 0.99
-"""A train of which so much came back did not fill the path: its rate is the train's, or more."""
+KEPT = 0.99
+"""A train that came back at so much of the rate at which it left did not fill the path: its rate is the train's, or
+more. One that filled it was cut by the queue, or came back slower."""
 
 Key = tuple[str, str, int, int]
 """A device, the words of its pipe, a round, and the part of the run that measured it."""
@@ -70,8 +71,8 @@ class Baseline:
     cell: int
     rtt_ns: float
     rate_bps: float
-    passed: float
-    """The part of the train that came back."""
+    kept: float
+    """The train's packets a second as they came back, over those as they left."""
 
     @property
     def product_bytes(self) -> float:
@@ -159,9 +160,9 @@ def baselines(seen: Seen, told: Told) -> dict[Key, Baseline]:
         rate = rate_of(train, frame)
         rtt = idle["rtt"].drop_nulls().cast(pl.Float64).to_numpy()
         if rate is not None and len(rtt):
-            passed = 1 - train["arrival_ns"].null_count() / train.height
-            cell = int(told[own["rtt"]]["cell"])
-            found[key] = Baseline(own["rtt"], cell, float(rtt.mean()), rate, passed)
+            left = rate_of(train, frame, "departure_ns")
+            kept = 1.0 if left is None else rate / left
+            found[key] = Baseline(own["rtt"], int(told[own["rtt"]]["cell"]), float(rtt.mean()), rate, kept)
     return found
 
 
@@ -170,12 +171,12 @@ def key_of(entry: dict[str, Any]) -> Key:
     return str(entry["device"]), str(entry["factors"]["pipe"]), int(entry["round"]), int(entry["part"])
 
 
-def rate_of(train: pl.DataFrame, frame_bytes: float) -> float | None:
+def rate_of(train: pl.DataFrame, frame_bytes: float, when: str = "arrival_ns") -> float | None:
     """Bits of frames a second from the first answer of a train to its last: the bottleneck is never idle between."""
-    arrivals = train["arrival_ns"].drop_nulls().cast(pl.Float64).to_numpy()
-    if len(arrivals) < 2 or arrivals.max() <= arrivals.min():
+    times = train[when].drop_nulls().cast(pl.Float64).to_numpy()
+    if len(times) < 2 or times.max() <= times.min():
         return None
-    return float((len(arrivals) - 1) * frame_bytes * 8e9 / (arrivals.max() - arrivals.min()))
+    return float((len(times) - 1) * frame_bytes * 8e9 / (times.max() - times.min()))
 
 
 def without_trains(run: Run, told: Told) -> Run:
@@ -292,15 +293,15 @@ def row_of(
 
 
 def unfilled(bases: Mapping[Key, Baseline]) -> Iterator[Finding]:
-    """Trains that passed whole: the rate is the train's, and the path's may be higher."""
+    """Trains that came back as they left: the rate is the train's, and the path's may be higher."""
     found: dict[Place, float] = {}
     for (device, *_), base in bases.items():
-        if base.passed >= PASSED:
-            found[Place(device, None)] = max(found.get(Place(device, None), 0.0), base.passed)
+        if base.kept >= KEPT:
+            found[Place(device, None)] = max(found.get(Place(device, None), 0.0), base.kept)
     if found:
-        places, passed = worst_first(found)
-        said = f"{percent(passed)} of a train of full packets passed: the bottleneck's rate is higher than the train's"
-        yield Finding("path_not_filled", said, passed, places)
+        places, kept = worst_first(found)
+        said = f"a train of full packets came back at {percent(kept)} of its rate: the bottleneck's may be higher"
+        yield Finding("path_not_filled", said, kept, places)
 
 
 def headline(rows: Sequence[Row]) -> Row | None:
