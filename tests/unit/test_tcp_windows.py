@@ -18,11 +18,13 @@ from sojourn.plan.effective import effective_toml
 from sojourn.records import RunFolder
 from sojourn.report import write_report
 from sojourn.report.contents import all_figures, all_tables
+from sojourn.report.published import published_tables
 from sojourn.report.run import Run
 from tests.unit.made_up_tcp import write_table
 from tests.unit.test_tcp_load import framed
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from sojourn.methods.tcp_windows.ask import Windowed
@@ -55,9 +57,9 @@ def expected_bps(factors: Windowed) -> float:
     return min(ACHIEVABLE, window_bytes(factors, PRODUCT, MSS) * factors.connections * 8e9 / RTT_NS)
 
 
-def made_up(path: Path, truth: Truth) -> RunFolder:
+def made_up(path: Path, truth: Truth, study: str = "tcp-methodology", sets: Sequence[str] = SETS) -> RunFolder:
     """A whole run folder."""
-    plan = load_plan("tcp-methodology", sets=list(SETS))
+    plan = load_plan(study, sets=list(sets))
     folder, rng = RunFolder(path), np.random.default_rng(1)
     folder.records.mkdir(parents=True)
     folder.plan.write_text(effective_toml(plan))
@@ -188,6 +190,23 @@ def test_the_formulas_of_rfc_6349_come_out_of_a_path_that_obeys_them(tmp_path: P
     assert {one.name for one in all_figures(run)} == {"windows"}
 
 
+def test_round_trips_through_dummynet_stand_beside_ours(tmp_path: Path) -> None:
+    """Theirs of a delay of 10 ms was 19.61 ms, so the same window gets more over it: 20 / 19.61."""
+    pipe = "windows.pipe=rate 50Mbit/s delay 10ms queue 200"
+    folder = made_up(tmp_path / "run", Truth(), "dummynet-tcp", [*SETS, pipe])
+    _, rows = judged(folder)
+    [table] = published_tables(Run.read(folder.path)).tables
+    each = {row[0].values[0]: dict(zip((one.keys[0] for one in table.columns), row, strict=True)) for row in table.rows}
+    own = {name: entry.values[0] for name, entry in each["10"].items()}
+    assert own["published_excess_us"] == pytest.approx(-390)
+    assert own["our_rtt_ms"] == pytest.approx(20, rel=1e-3)
+    assert own["our_excess_us"] == pytest.approx(0, abs=20)
+    assert own["our_mbit_per_s"] == pytest.approx(25, rel=0.02)
+    assert own["our_mbit_per_s"] == rows["throughput", 1, 0.5]["estimate"] / 1e6
+    assert own["published_mbit_per_s"] / own["our_formula_mbit_per_s"] == pytest.approx(20 / 19.61, rel=1e-3)
+    assert each["25"]["our_rtt_ms"].values[0] is None
+
+
 def test_throughput_a_tenth_below_the_formula_rejects_the_hypothesis(tmp_path: Path) -> None:
     verdict, _ = judged(made_up(tmp_path / "run", Truth(slower=0.9)))
     assert [one["outcome"] for one in verdict["hypotheses"]] == ["rejected"]
@@ -266,8 +285,9 @@ def test_a_lost_trial_is_in_no_figure(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("quick", [True, False])
-def test_the_effective_plan_says_the_same(quick: bool, tmp_path: Path) -> None:
-    plan = load_plan("tcp-methodology", quick=quick)
+@pytest.mark.parametrize("study", ["tcp-methodology", "dummynet-tcp"])
+def test_the_effective_plan_says_the_same(study: str, quick: bool, tmp_path: Path) -> None:
+    plan = load_plan(study, quick=quick)
     path = tmp_path / "plan.toml"
     path.write_text(effective_toml(plan))
     again = load_plan(path)

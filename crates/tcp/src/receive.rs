@@ -119,7 +119,9 @@ fn read_to_end(observed: &mut Observed, window_bytes: Option<u32>, stop: &Stop) 
             Ok((0, _)) => return Ok(()),
             Ok((length, _)) => {
                 observed.moved(length, HostClock.now());
-                window_bytes.map_or(Ok(()), |bytes| socket::limit_window(&observed.connection, bytes))?;
+                if let Some(bytes) = window_bytes {
+                    socket::limit_window(&observed.connection, bytes)?;
+                }
             }
             Err(Errno::AGAIN | Errno::INTR) => {}
             Err(error) => return Err(error.into()),

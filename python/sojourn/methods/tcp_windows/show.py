@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -10,9 +11,11 @@ from sojourn.report.charts import Axis, Lines
 from sojourn.report.numbers import NOTHING, Shown, as_written, show
 from sojourn.report.parts import Key, Parts
 from sojourn.report.paths import path_words
+from sojourn.report.published import read_published
 from sojourn.report.stamps import clock_and_stamps
 from sojourn.report.streams.points import NO_INTERVAL, figure
-from sojourn.report.table import Column, Entry, Table, interval, number, text, whole
+from sojourn.report.table import Column, Entry, Table, interval, number, printed, rounded, text, whole
+from sojourn.units import nanoseconds
 
 if TYPE_CHECKING:
     from sojourn.report.figure import Figure
@@ -188,10 +191,66 @@ def words(run: Run) -> list[str]:
     ]
 
 
+def delays_of_dummynet(run: Run, name: str) -> Table:
+    """The round trips that were measured through dummynet beside ours, and TCP's throughput over ours."""
+    columns = (
+        Column(("configured_delay_ms",), "Delay, each way", "ms"),
+        Column(("published_rtt_ms",), "RTT", "ms", group="Theirs"),
+        Column(("published_excess_us",), "less two delays", "µs", group="Theirs"),
+        Column(("published_mbit_per_s",), "our window over it", "Mbit/s", group="Theirs"),
+        Column(("our_rtt_ms",), "RTT", "ms", group="Ours"),
+        Column(("our_rtt_low_ms", "our_rtt_high_ms"), "95 % CI", "ms", group="Ours"),
+        Column(("our_excess_us",), "less two delays", "µs", group="Ours"),
+        Column(("our_mbit_per_s",), "Throughput", "Mbit/s", group="Ours"),
+        Column(("our_low_mbit_per_s", "our_high_mbit_per_s"), "95 % CI", "Mbit/s", group="Ours"),
+        Column(("our_formula_mbit_per_s",), "Formula", "Mbit/s", group="Ours"),
+    )
+    bases = {delay: of for of in cells_of(run) if (delay := delay_of(of.get("baseline_rtt"))) is not None}
+    smallest: dict[float, dict[str, dict[str, Any]]] = {}
+    for of in sorted(transfers_of(run), key=lambda of: (of["throughput"]["window"], of["throughput"]["flows"])):
+        if (delay := delay_of(of["throughput"])) is not None:
+            smallest.setdefault(delay, of)
+    body = []
+    for row in read_published(name):
+        configured, theirs = float(row["configured_delay_ms"]), float(row["rtt_avg_ms"])
+        base, of = bases.get(configured, {}), smallest.get(configured, {})
+        rtt, got = shown(base.get("baseline_rtt"), 1e-6, "ms"), shown(of.get("throughput"), 1e-6, "Mbit/s")
+        window = of["window_bytes"]["estimate"] if "window_bytes" in of else None
+        body.append((
+            printed(row["configured_delay_ms"]), printed(row["rtt_avg_ms"]), excess(theirs, configured),
+            rounded(None if window is None else 8e-3 * window / theirs, 2), number(rtt), interval(rtt),
+            excess(rtt.value, configured), number(got), interval(got),
+            number(shown(of.get("predicted"), 1e-6, "Mbit/s")),
+        ))  # fmt: skip
+    note = (
+        "Theirs: pings through a pipe each way, with a clock of 1000 ticks a second. They had no TCP: beside our "
+        "throughput stands what the same window would get over their round trip. Ours: the smallest window of the run; "
+        "its pipes have a rate, theirs had Ethernet's alone. Formula: as in the table of throughput by window."
+    )
+    title = "TCP over dummynet's delays: Vanhonacker 2003, table 5, beside this run"
+    return Table(f"published_{name}", title, columns, tuple(body), note, wide=True)
+
+
+def delay_of(row: dict[str, Any] | None) -> float | None:
+    """The delay of a row's pipe in ms, where it is one time and stands in words."""
+    found = re.search(r"\bdelay (\d[\d.]*[a-z]+)", (row or {}).get("pipe") or "")
+    time = nanoseconds(found[1]) if found else None
+    return None if time is None else time / 1e6
+
+
+def excess(rtt_ms: float | None, delay_ms: float) -> Entry:
+    """How much longer a round trip is than the delays of both pipes, in µs."""
+    if rtt_ms is None:
+        return Entry(NOTHING)
+    longer = (rtt_ms - 2 * delay_ms) * 1e3
+    return Entry(f"{longer:.0f}".replace("-", "\u2212"), (longer,))
+
+
 PARTS = Parts(
     tables=(baseline, windows, metrics),
     figures=(by_window,),
     keys=keys,
     words=words,
     results=("baseline", "windows", "metrics"),
+    published={"dummynet2003_delay": delays_of_dummynet},
 )
