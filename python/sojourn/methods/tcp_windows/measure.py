@@ -56,7 +56,7 @@ class Transfers(Bench):
     found: dict[tuple[str, str, str], float] = field(default_factory=dict)
     """By path, pipe and kind of baseline: round-trip time in ns, bits of frames a second."""
 
-    def measure(self, trial: Trial[Windowed]) -> None:
+    def measure(self, trial: Trial[Any]) -> None:
         """Measure one trial: probes alone for a baseline, probes beside a transfer else."""
         session, factors = self.session, trial.factors
         probes = request(session.plan, session.site, trial)
@@ -73,7 +73,7 @@ class Transfers(Bench):
             self.found[trial.device, factors.pipe, factors.what] = baseline_of(factors, answer)
         time.sleep(self.asked.pause_ns / 1e9)
 
-    def _transfer(self, trial: Trial[Windowed]) -> dict[str, Any]:
+    def _transfer(self, trial: Trial[Any]) -> dict[str, Any]:
         """Send from A to B with the trial's window; gives that window and what came of each connection."""
         near, far, factors, own = self.ends["a"], self.ends["b"], trial.factors, self.asked
         link = self.session.site.bed.topology.paths[trial.path]
@@ -90,9 +90,9 @@ class Transfers(Bench):
             raise DoubtfulError(f"a connection of trial {trial.block} broke: {broken[0]}")
         return {"window_bytes": window, "connections": sent}
 
-    def window_of(self, trial: Trial[Windowed]) -> int:
+    def window_of(self, trial: Trial[Any]) -> int:
         """The window of each connection of a trial, of whole segments, by the path's last baseline."""
-        factors = trial.factors
+        factors: Windowed = trial.factors
         rtt, rate = (self.found[trial.device, factors.pipe, what] for what in (RTT, RATE))
         return window_bytes(factors, rtt * rate / 8e9, self.asked.mss_bytes - TIMESTAMPS_BYTES)
 
@@ -112,7 +112,7 @@ def baseline_of(factors: Windowed, answer: dict[str, Any]) -> float:
     first, last = answer["first_arrival_ns"], answer["last_arrival_ns"]
     if not first or last <= first:
         raise DoubtfulError(f"no train of block {answer['block']} came back: the path has no baseline")
-    return (answer["received"] - 1) * (factors.response_frame_bytes - FCS_BYTES) * 8e9 / (last - first)
+    return float(answer["received"] - 1) * (factors.response_frame_bytes - FCS_BYTES) * 8e9 / (last - first)
 
 
 @contextmanager

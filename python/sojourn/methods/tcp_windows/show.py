@@ -235,7 +235,7 @@ def delay_of(row: dict[str, Any] | None) -> float | None:
     """The delay of a row's pipe in ms, where it is one time and stands in words."""
     found = re.search(r"\bdelay (\d[\d.]*[a-z]+)", (row or {}).get("pipe") or "")
     time = nanoseconds(found[1]) if found else None
-    return None if time is None else time / 1e6
+    return None if time is None else float(time) / 1e6
 
 
 def excess(rtt_ms: float | None, delay_ms: float) -> Entry:
