@@ -112,7 +112,8 @@ def baseline_of(factors: Windowed, answer: dict[str, Any]) -> float:
     first, last = answer["first_arrival_ns"], answer["last_arrival_ns"]
     if not first or last <= first:
         raise DoubtfulError(f"no train of block {answer['block']} came back: the path has no baseline")
-    return float(answer["received"] - 1) * (factors.response_frame_bytes - FCS_BYTES) * 8e9 / (last - first)
+    received: int = answer["received"]
+    return (received - 1) * (factors.response_frame_bytes - FCS_BYTES) * 8e9 / float(last - first)
 
 
 @contextmanager
