@@ -345,15 +345,10 @@ def test_sessions_that_are_owed_are_measured_on_beds_of_their_own(
     assert events(folder)[-1] == "finished"
 
 
-@pytest.mark.parametrize(("key", "study"), [("bed.sessions=2", "tcplog-truth"), ("bed.twins=true", "rfc2544")])
+@pytest.mark.parametrize(("key", "study"), [("bed.sessions=2", "tcplog-truth"), ("bed.twins=true", "aqm")])
 def test_a_method_that_does_not_judge_by_beds_or_twins_refuses_them(key: str, study: str) -> None:
     with pytest.raises(RequestError, match=rf"{key.partition('=')[0]}.* for"):
         load_plan(study, sets=[key])
-
-
-def test_a_method_that_measures_over_no_twin_refuses_them() -> None:
-    with pytest.raises(RequestError, match=r"bed\.twins.* expected false for throughput"):
-        load_plan("throughput", sets=["bed.twins=true"])
 
 
 def test_what_cannot_be_written_whole_leaves_what_was_there(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from sojourn.analysis.rows import finite
+from sojourn.analysis.wording import micro, percent
 from sojourn.statistics.budget import Budget, Component, combine, rectangular
 from sojourn.statistics.interval import student_quantile
 
@@ -145,6 +146,22 @@ def within_beds(rows: Iterable[Row], row: Row, what: str) -> list[Entry]:
         return []
     component = Component("scatter within a bed", "A", u, row.unit, "student-t", 1.0, degrees)
     return [Entry(component.name, "contained", f"{row.value.n} {what}; in the scatter between beds", component)]
+
+
+def instance(rows: Iterable[Row], row: Row, of: str, name: str = "instance of link and device") -> Entry:
+    """What one device differs by from another of its kind: each bed has new ones, so it is in the scatter of beds."""
+    found = next((one for one in rows if (one.device, one.quantity) == (of, "between_instances")), None)
+    where = "each bed has new ones: in the scatter between beds"
+    if found is None or found.sessions is None:
+        return Entry(name, "contained", where)
+    # Two instances in each of the beds: the mean over all of them has this standard deviation over their root.
+    degrees, sd = found.sessions - 1, found.value.estimate
+    of_mean = sd / (2 * found.sessions) ** 0.5
+    shown = micro(sd) if found.unit == "ns" else percent(sd)
+    of_figure = 1.0 if found.unit == row.unit else row.value.estimate  # a rate's is a share of it
+    seen = f"instances of the device differ by sd {shown}" if sd else "two in a bed differ by no more than scatter"
+    component = Component(name, "A", of_mean, found.unit, "normal", of_figure, degrees)
+    return Entry(name, "contained", f"{seen}; {where}", component)
 
 
 def standard_error(value: Interval, units: int) -> float | None:

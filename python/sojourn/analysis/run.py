@@ -122,8 +122,13 @@ class Run:
 
     @property
     def has_twins(self) -> bool:
-        """Whether the A/A control has a link of its own, and the device a second one."""
+        """Whether the A/A control, or else the direct path, has a second link; the device has one, where it can."""
         return bool(self.plan.get("bed", {}).get("twins", False))
+
+    @cached_property
+    def second_blocks(self) -> set[int]:
+        """The blocks of streams that took the second link of their path's kind."""
+        return {block for block, event in self.trial_events.items() if event.get("link", 1) == 2}
 
     @property
     def simulated(self) -> bool:

@@ -18,6 +18,7 @@ from sojourn.analysis.budget import (
     Stated,
     clock_rate,
     counted,
+    instance,
     scatter,
     timestamp_resolution,
     unknown,
@@ -47,7 +48,8 @@ def scatter_of(rows: list[Row], row: Row, what: str) -> list[Entry]:
     if row.sessions is not None:
         of = "" if row.value.n == row.sessions else f"{row.value.n} {what} on "  # a quantile's clusters are beds
         said = f"{of}{row.sessions} beds, each made anew"
-        return [scatter("scatter between beds", row, row.sessions, said), *within_beds(rows, row, what)]
+        between = scatter("scatter between beds", row, row.sessions, said)
+        return [between, *within_beds(rows, row, what), instance(rows, row, row.device)]
     own = scatter(f"scatter between {what}", row, row.value.n, f"{what} on one bed: {row.value.n}")
     return [own, unknown("between beds", "the run has one bed")]
 

@@ -87,8 +87,8 @@ def asked_bed(bed: str, method: str) -> Table:
     twins = ask_of(method).twins
     if twins == "all":
         return asked
-    # Of streams the direct link alone has a second one, whatever the device has.
-    has_control = twins == "direct" and load_real_bed(bed).has_twins(None)
+    # Of streams the direct link alone has a second one between real hosts, whatever the device has.
+    has_control = twins == "spread" and load_real_bed(bed).has_twins(None)
     return asked | {"bed.twins": Given(has_control, where)}
 
 

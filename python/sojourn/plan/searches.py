@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from sojourn.plan.ask import Ask, Limit
 from sojourn.plan.estimate import estimated
 from sojourn.plan.rates import Rate, rate
+from sojourn.plan.second_links import Spread
 from sojourn.plan.section import DAY_NS, HOUR_NS, key, section
 from sojourn.plan.source import Given, refuse
 from sojourn.plan.streamable import check_frames, is_bridge, words
@@ -124,22 +125,28 @@ def suite(tests: tuple[str, ...], *, bridges: bool = False, not_simulated: str |
         not_simulated=not_simulated,
         sessions=True,
         session_batches=1,
+        twins="spread",
     )  # fmt: skip
 
 
 def expand_searches(plan: Plan, suite: tuple[str, ...]) -> list[Trial[Sought]]:
     """Everything that is sought, in order: what a test needs of another at the same size comes before it.
 
-    A repetition is a batch: it is measured on one bed.
+    A repetition is a batch: it is measured on one bed. Where the bed has second links, every other size of a repetition
+    takes the second one, and in the next repetition the others do: a search is too long to be made over both.
     """
     order = random.Random(plan.trials.seed)
     tests = [test for test in suite if test in plan.search.tests]
     found: list[Trial[Sought]] = []
     cells: dict[Sought, int] = {}
     places = list(product(plan.bed.devices or (DIRECT,), plan.stream.engine, plan.stream.sizes))
+    turns = range(plan.search.repetitions + len(places))
+    seconds = Spread.of(plan, plan.trials.seed).over(plan.bed.devices or (DIRECT,), turns)
+    place_of = {place: turn for turn, place in enumerate(product(plan.stream.engine, plan.stream.sizes))}
     for repetition in range(plan.search.repetitions):
         for device, engine, size in order.sample(places, len(places)):
             at = base(plan, "one-way", engine, size, "unicast", 1, 0)
+            second = repetition + place_of[engine, size] in seconds[device]
             for test in tests:
                 algorithms = plan.search.algorithm if test in SEARCHED else plan.search.algorithm[:1]
                 for algorithm in algorithms * (plan.search.burst_repetitions if test == "back-to-back" else 1):
@@ -147,8 +154,9 @@ def expand_searches(plan: Plan, suite: tuple[str, ...]) -> list[Trial[Sought]]:
                     sought = Sought(test, engine, at.frame_bytes, at.payload_bytes, algorithm, goals)
                     cell = cells.setdefault(sought, len(cells))
                     found.append(
-                        Trial(len(found), device, repetition, 0, cell, sought, order.getrandbits(62), batch=repetition)
-                    )
+                        Trial(len(found), device, repetition, 0, cell, sought, order.getrandbits(62), batch=repetition,
+                              second=second)
+                    )  # fmt: skip
     return found
 
 

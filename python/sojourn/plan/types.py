@@ -143,7 +143,7 @@ class BedPlan:
     twins: bool = key(
         flag(),
         False,  # noqa: FBT003
-        "whether the A/A control has a direct link of its own; for probes, device and reference have a second too",
+        "whether each bed has two direct links and two of the device: what an instance of either is worth",
         quiet=True,
     )
     hold: tuple[str, ...] = key(
@@ -220,19 +220,22 @@ class Plan:
 
     @property
     def twins(self) -> tuple[str, ...]:
-        """The paths that have a second link of their kind: the direct one and, of probes, the device that the run is
-        about and the device that others are compared with.
+        """The paths that have a second link of their kind: the direct one, the device that the run is about and, of
+        probes, the device that others are compared with.
 
-        An emulator, and a path with rated links, has none: what runs there would be another instance of a program.
+        An emulator, and a path with rated links, has none: what runs there would be another instance of a program. Of
+        streams, a device between real hosts has none either, nor a switch of many ports whose name leaves them no room.
         """
         if not self.bed.twins:
             return ()
-        if self.ask.twins == "direct":
-            return (DIRECT,) if self.trials.a_a else ()
         main = max(self.bed.devices, key=devices.rank, default=None)
         doubled = dict.fromkeys(one for one in (main, self.reference) if one is not None)
         can = [one for one in doubled if one not in self.bed.links and devices.emulator_label(one) is None]
-        return (DIRECT, *can)
+        if self.ask.twins == "all":
+            return (DIRECT, *can)
+        own = () if DIRECT in self.bed.links else (DIRECT,)
+        several, is_real = max(self.bed.near, self.bed.far) > 1, self.bed.hosts is not None
+        return (*own, *(one for one in can if not is_real and not (several and devices.is_long(one))))
 
     @property
     def reference(self) -> str | None:

@@ -57,8 +57,8 @@ def control(run: Run) -> Figure | None:
         else ("95 % one; that of 99.9 % must contain zero. One in twenty of all of them may miss it")
     )
     caption = (
-        f"The direct link against itself, or against its twin, drawn like a device: what shows here is the bed. The "
-        f"pooled interval is a {level}."
+        "The direct link against itself, or against a second one of the same bed, drawn like a device: what shows here "
+        f"is the bed. The pooled interval is a {level}."
     )
     return Figure("a_a_control", "A/A control", caption + _outside(own, close, " enlarged"), panels)
 

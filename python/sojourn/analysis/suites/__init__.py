@@ -55,6 +55,7 @@ from sojourn.analysis.run import DIRECT
 from sojourn.analysis.study import Study
 from sojourn.analysis.suites.cells import Repeated, bare, cell_of, cells_of, over_repetitions
 from sojourn.analysis.suites.deviations import deviations
+from sojourn.analysis.suites.instances import link_rows
 from sojourn.analysis.suites.latency import (
     TIMED,
     floor_rows,
@@ -124,6 +125,8 @@ class Sought:
     """The bed of each repetition; empty: all of one."""
     decisions: list[Decision] = field(default_factory=list)
     """What each lower bound rests on."""
+    links: list[int] = field(default_factory=list)
+    """Over which of the two links of the device's kind each repetition was made."""
 
     @property
     def lowers(self) -> NDArray[np.float64]:
@@ -194,6 +197,7 @@ def study_of(run: Run, rfc: str) -> Study:
     sought = list(_sought(run, searches, terms, cells))
     timed = [one for search in searches for one in timed_trials(run, search)]
     rows = [row for one in sought for row in _rate_rows(one, run.cells)]
+    rows += link_rows(run, sought)
     rows += [*latency_rows(run, timed, cells), *floor_rows(run, cells)]
     rows += [*loss_rows(searches, cells), *burst_rows(searches, sought, cells), *address_rows(searches, cells)]
     for row in rows:
@@ -242,7 +246,9 @@ def _sought(run: Run, searches: list[Search], terms: Terms, cells: dict[Factors,
         ]
         sessions = [one.session for one in several]
         quantity = _quantity(test, goal, algorithm)
-        yield Sought(quantity, device, cell, goal, algorithm, bounds, min(known, default=None), sessions, decisions)
+        links = [one.link for one in several]
+        least = min(known, default=None)
+        yield Sought(quantity, device, cell, goal, algorithm, bounds, least, sessions, decisions, links)
 
 
 def _known(search: Search, found: Bounds, goal: float) -> Bounds:

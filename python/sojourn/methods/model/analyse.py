@@ -156,6 +156,7 @@ def study(run: Run) -> Study:
     """A model of every device at every size, and how well it foretells the loads that it has not seen."""
     of = Gathered(run)
     of.begin()
+    of.add_instances(run.cells)
     train = [int(one) for one in run.plan.get("model", {}).get("train", [])]
     trials: dict[tuple[str, int], list[Trial]] = {}
     for frames in cells_of_frames(run):

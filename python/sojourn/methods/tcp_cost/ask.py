@@ -2,8 +2,9 @@
 
 [costs] has the factors. A pair is two slices of traffic, one after the other: one without the log, and one with a
 setting of it; which comes first is drawn, and turned about in the next repetition. Pairs come in rounds, a batch for
-each path and number of flows in a random order, so that a drift of the machine is nobody's effect. Does not know how
-traffic is made.
+each path and number of flows in a random order, so that a drift of the machine is nobody's effect. Where the bed has
+two direct links, every other traffic is over the second one, and the next time the others are; both slices of a pair
+are over one link. Does not know how traffic is made.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from sojourn.plan.ask import Ask, Limit
 from sojourn.plan.estimate import estimated
+from sojourn.plan.second_links import Spread
 from sojourn.plan.section import HOUR_NS, key, section
 from sojourn.plan.source import refuse
 from sojourn.plan.trial import Trial
@@ -132,9 +134,10 @@ def expand(plan: Plan) -> list[Trial[Slice]]:
     ahead: dict[Setting, bool] = {}
     trials: list[Trial[Slice]] = []
     batch = 0
-    for first in range(0, costs.repetitions, costs.at_once):
+    traffic = [(path, flows) for path in costs.path for flows in costs.flows]
+    seconds = Spread.of(plan, costs.seed).over([DIRECT], range(costs.repetitions + len(traffic)))[DIRECT]
+    for transfer, first in enumerate(range(0, costs.repetitions, costs.at_once)):
         repetitions = range(first, min(costs.repetitions, first + costs.at_once))
-        traffic = [(path, flows) for path in costs.path for flows in costs.flows]
         for path, flows in order.sample(traffic, len(traffic)):
             cells = _settings(costs, path, flows)
             for repetition in repetitions:
@@ -144,7 +147,8 @@ def expand(plan: Plan) -> list[Trial[Slice]]:
                     modes = (setting.mode, "off") if ahead[setting] else ("off", setting.mode)
                     trials += [
                         Trial(len(trials) + visit, DIRECT, repetition, visit, numbers[setting], Slice(setting, mode),
-                              duration_ns=costs.slice_ns, batch=batch)
+                              duration_ns=costs.slice_ns, batch=batch,
+                              second=transfer + traffic.index((path, flows)) in seconds)
                         for visit, mode in enumerate(modes)
                     ]  # fmt: skip
             batch += 1
@@ -232,6 +236,7 @@ ASK = Ask(
     emulates=False,
     resolve=resolve,
     sessions=True,
+    twins="spread",
     cgroups=True,
     not_simulated="it needs a real kernel",
 )

@@ -44,6 +44,7 @@ def study(run: Run) -> Study:
     of = Gathered(run)
     of.begin()
     of.rows.extend(rate_rows(run, of.trials))
+    of.add_instances(run.cells)
     of.overloads.update(overloads_of(run, of.trials))
     each = spreads(of.packets)
     spread = spread_rows(run, each)

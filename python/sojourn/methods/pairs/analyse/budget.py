@@ -19,6 +19,7 @@ from sojourn.analysis.budget import (
     Entry,
     Stated,
     clock_rate,
+    instance,
     scatter,
     standard_error,
     timestamp_resolution,
@@ -76,29 +77,10 @@ def _scatter(run: Run, rows: list[Row], row: Row) -> list[Entry]:
             _drift("the scatter within the bed"),
         ]
     between = scatter("scatter between beds", row, row.sessions, f"means of {row.sessions} beds, each made anew")
-    instances = [_instance(rows, row, row.device, "instance of link and device")]
+    instances = [instance(rows, row, row.device, "instance of link and device")]
     if row.reference not in (DIRECT, WIRE):
-        instances.append(_instance(rows, row, str(row.reference), "instance of the reference"))
+        instances.append(instance(rows, row, str(row.reference), "instance of the reference"))
     return [between, *within_beds(rows, row, "pairs"), *instances, _drift("the scatter within a bed")]
-
-
-def _instance(rows: list[Row], row: Row, of: str, name: str) -> Entry:
-    """What one device differs by from another of its kind: each bed has new ones, so it is in the scatter of beds."""
-    found = next((one for one in rows if (one.device, one.quantity) == (of, "between_instances")), None)
-    where = "each bed has new ones: in the scatter between beds"
-    if found is None or found.sessions is None:
-        return Entry(name, "contained", where)
-    # Two instances in each of the beds: the mean over all of them has this standard deviation over their root.
-    degrees = found.sessions - 1
-    of_mean = found.value.estimate / (2 * found.sessions) ** 0.5
-    apart = found.value.estimate
-    seen = (
-        f"instances of the device differ by sd {micro(apart)}"
-        if apart
-        else "two in a bed differ by no more than scatter"
-    )
-    said = f"{seen}; {where}"
-    return Entry(name, "contained", said, Component(name, "A", of_mean, row.unit, "normal", 1.0, degrees))
 
 
 def _drift(where: str) -> Entry:

@@ -40,7 +40,7 @@ from sojourn.analysis.stream_budget import delay_budget
 from sojourn.analysis.stream_rows import sum_of
 from sojourn.analysis.stream_study import Gathered
 from sojourn.analysis.verdict import amid
-from sojourn.analysis.wording import counted, micro, percent
+from sojourn.analysis.wording import HOLDS_ZERO, counted, micro, percent
 from sojourn.devices import called
 from sojourn.methods.stages.analyse.breakdown import (
     BEHIND,
@@ -365,7 +365,7 @@ def _adds(name: str, stage: str, value: Interval, over: str = "") -> str:
         return f"{name} changes the stage {stage} by {micro(value.estimate)} (too few trials for an interval)"
     between = f"{micro(value.estimate)} ({percent(value.level)} CI {micro(value.low)} to {micro(value.high)}{over})"
     if not value.excludes(0):
-        return f"{name} does not change the stage {stage} significantly: {between}"
+        return f"{name} shows no effect on the stage {stage}, with {HOLDS_ZERO}: {between}"
     return (
         f"{name} adds {between} to the stage {stage}"
         if value.estimate > 0

@@ -320,7 +320,7 @@ def _left(cells: list[Cell]) -> str:
         least, most = (pick(cells, key=lambda cell: cell.ratio.estimate) for pick in (min, max))
         ends = [f"{_share(cell.ratio)} with {counted(cell.flows, 'flow')}" for cell in (least, most)]
         return f"{' to '.join(ends)} {of}"
-    return f"{_share(both)} {of}{_seen(both)}{', averaged over all numbers of flows' if len(cells) > 1 else ''}"
+    return f"{_share(both)} {of}{', averaged over all numbers of flows' if len(cells) > 1 else ''}{_seen(both)}"
 
 
 def _differ(cells: list[Cell]) -> bool:
@@ -333,7 +333,7 @@ def _differ(cells: list[Cell]) -> bool:
 
 
 def _seen(ratio: Interval) -> str:
-    return "" if ratio.low is None or ratio.excludes(1) else " (no significant change)"
+    return "" if ratio.low is None or ratio.excludes(1) else ", an interval that holds 100 %: no change was found"
 
 
 def most_detailed(cells: list[Cell]) -> list[Cell]:

@@ -38,7 +38,7 @@ from sojourn.analysis.stream_budget import scatter_of, uncovered
 from sojourn.analysis.study import Study
 from sojourn.analysis.tcp_trials import figured
 from sojourn.analysis.tester import incomplete, probing_findings, stamp_sources, truncated
-from sojourn.analysis.wording import DASH, counted, fixed, percent
+from sojourn.analysis.wording import DASH, HOLDS_ZERO, counted, fixed, percent
 from sojourn.devices import called
 from sojourn.methods.tcp_load.analyse.conserved import frame_of, judged
 from sojourn.methods.tcp_load.analyse.queues import unaccounted
@@ -217,10 +217,12 @@ def sentence(rows: Sequence[Row], headline: Row | None) -> str:
     """The latency under load of the first device with its grade, and what the flows got."""
     if headline is None:
         return "No trial has round trips both idle and working"
-    value, where = headline.value, f"Under load ({_flows(headline)}), a round trip over {_amid(headline.device)}"
+    value, load, over = headline.value, f"Under load ({_flows(headline)})", f"over {_amid(headline.device)}"
     longer = f"{milliseconds(value)}{over_beds(headline)}"
     is_zero = value.low is not None and not value.excludes(0)
-    said = f"{where} does not take significantly longer: {longer}" if is_zero else f"{where} takes {longer} longer"
+    said = f"{load}, a round trip {over} takes {longer} longer"
+    if is_zero:
+        said = f"{load}, no increase of the round trip {over} was found: {longer}, {HOLDS_ZERO}"
     said += f"; grade {grade_said(value)}"
     of_flows = [
         row for row in rows if row.quantity == "goodput" and row.device == headline.device and _alike(row, headline)
