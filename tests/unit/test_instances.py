@@ -83,7 +83,7 @@ def test_two_direct_links_that_differ_in_their_rates_make_the_run_doubtful(more:
     rows = rows.with_columns(value=pl.col("value") * (1 + more * second.cast(pl.Float64)) * pl.Series(noise))
     found = apart(run, rows, "value", range(CELLS), share=True)
     assert found["direct"][0].mean() == pytest.approx(more, abs=0.002)
-    (finding,) = control_findings(found) or [None]
+    (finding,) = control_findings(found, "1") or [None]
     assert (finding is not None) == (more > 0)
     assert finding is None or "two direct links differ by 3" in finding.sentence
 

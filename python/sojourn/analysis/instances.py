@@ -22,7 +22,7 @@ from sojourn.analysis.run import A_A, DIRECT
 from sojourn.analysis.sessions import across, beds_counted, middle
 from sojourn.analysis.streams import Differences, differences, series, sessions_of_pairs, values_of
 from sojourn.analysis.streams import across as over_cells
-from sojourn.analysis.wording import percent
+from sojourn.analysis.wording import micro, percent
 from sojourn.statistics.signed_rank import least_pairs
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     """Differences, and the session of each."""
 
 CONTROL_LEVELS = (0.999, 0.99, 0.95)
-"""The A/A control of rates is judged at the highest level that its rounds allow, as that of delays."""
+"""The A/A control is judged at the highest level that its rounds allow, as where it is a path."""
 
 
 def apart(run: Run, trials: pl.DataFrame, column: str, cells: Collection[int], *, share: bool) -> dict[str, Pairs]:
@@ -91,8 +91,8 @@ def instance_rows(run: Run, found: Mapping[str, Pairs], unit: str, what: str) ->
     return rows
 
 
-def control_findings(found: Mapping[str, Pairs]) -> list[Finding]:
-    """Two direct links that differ in their rates far beyond chance: the A/A control of studies of rates."""
+def control_findings(found: Mapping[str, Pairs], unit: str) -> list[Finding]:
+    """Two direct links that differ far beyond chance: the A/A control of studies without a path for it."""
     if DIRECT not in found:
         return []
     values, session = found[DIRECT]
@@ -100,5 +100,7 @@ def control_findings(found: Mapping[str, Pairs]) -> list[Finding]:
     value = middle(values, session, level)
     if not value.excludes(0):
         return []
-    said = f"the A/A control differs significantly from zero: two direct links differ by {percent(abs(value.estimate))}"
-    return [Finding("a_a_nonzero", said, float(np.abs(value.estimate)))]
+    size = abs(value.estimate)
+    by = micro(size) if unit == "ns" else percent(size)
+    said = f"the A/A control differs significantly from zero: two direct links differ by {by}"
+    return [Finding("a_a_nonzero", said, size)]

@@ -31,7 +31,8 @@ Latency at the throughput (test latency; broadcast_latency_... for broadcast), o
 Others: loss_ratio at each offered rate (rate_pps, rate_share: of the highest), ratio [1]; back_to_back_frames (RFC
 9004: of N whole searches; mean min max sd; at_least where a search found no burst that filled the buffer),
 buffer_time_implied and buffer_time_corrected (RFC 9004; mean) [ns]; address_capacity (rate, upper), learning_rate
-(rate, upper; at_least), forward_pressure (ratio: received over allowed rate) [1].
+(rate, upper; at_least), forward_pressure (ratio: received over allowed rate) [1]; instance_difference (pooled: of a
+bed's sizes the rates over the second link less those over the first, as shares), between_instances (sd) [1].
 
 Each engine and frame size is a cell. Samples: `suite_rates`, `searches`, `search_steps`, `loss_curve`,
 `latency_trials`, `bursts`, `lessons`, `not_measured`, `deviations` (columns: `suite_samples`).
