@@ -87,12 +87,12 @@ def test_an_interval_that_holds_zero_finds_no_delay_and_says_how_much_there_may_
     found = [one_cell("bridge", "wire", 370.0, half)]
     said = added_sentence(run("wire", "bridge"), found)
     over = added_sentence(run("bridge"), [pooled("bridge", "direct", 370.0, half)])
+    place = f"one way ({CELL.describe()}) over the wire"
     if half < 370:
-        assert said.startswith("The Linux bridge adds 0.370 µs one way (raw/one-way, 64 B, 1 ms) over the wire"), said
-        assert over.startswith("The Linux bridge adds 0.370 µs one way (95 % CI"), over
+        assert said.startswith(f"The Linux bridge adds 0.37 µs {place}"), said
+        assert over.startswith("The Linux bridge adds 0.37 µs one way (95 % CI"), over
     else:
         no_delay = "No delay of the Linux bridge was found"
-        place = "one way (raw/one-way, 64 B, 1 ms) over the wire"
         assert said.startswith(f"{no_delay} {place}: 0.37 µs, an interval that holds zero (95 % CI −0.33 to 1.07"), said
         assert over.startswith(f"{no_delay} over the direct link: 0.37 µs one way (95 % CI −0.33 to 1.07"), over
         assert "), an interval that holds zero; " in over
