@@ -99,8 +99,8 @@ def repeat(tester: Tester, means: Means, trials: Mapping[tuple[str, int], Trial[
             pair = (one.reference, one.device) if visit % 2 else (one.device, one.reference)
             for path in pair:
                 planned = trials[path, one.cell]
-                place = {"block": tester.number(), "round": visit, "visit": 0}
-                again = replace(planned, **place, purpose=REPEAT, second=False)
+                first = replace(planned, second=False)
+                again = replace(first, block=tester.number(), round=visit, visit=0, purpose=REPEAT)
                 outcome = tester.measure(tester.asked(again, planned.factors.rate_pps))
                 blocks[path].append(outcome.trial.block)
         tester.session.log("repeated", part=tester.session.part.number, device=one.device, reference=one.reference,
