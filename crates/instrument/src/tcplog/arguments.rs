@@ -104,7 +104,7 @@ pub struct PartArguments {
     /// and at least as much as that: 64KiB or more
     #[arg(long, value_name = "SIZE", value_parser = size, help_heading = LONG)]
     pub rotate_size: Option<u64>,
-    /// Begin a new part so often, if the last one has anything new: 1s or more
+    /// Begin a new part so often, if the last one has something new, and as much as it says again of open flows: 1s or more
     #[arg(long, value_name = "SPAN", value_parser = time, help_heading = LONG)]
     pub rotate_time: Option<Nanos>,
     /// End the log when all parts together are so large, as --log-limit does: 256KiB or more

@@ -372,3 +372,29 @@ fn flows_that_ended_in_a_removed_part_stay_in_the_totals_of_a_killed_log() {
     assert_eq!(converted.problems.len(), 2, "{:?}", converted.problems);
     fs::remove_dir_all(folder).unwrap();
 }
+
+/// Who makes records may be killed when a file was set aside and the others are still there.
+#[test]
+fn a_file_that_was_set_aside_is_a_part_until_the_others_are_gone_and_stays() {
+    let folder = folder("set-aside");
+    let [aside, part] = ["spool-000.unread", "spool-001.tcplog"].map(|name| folder.join(name));
+    [&aside, &part].into_iter().for_each(|path| drop(File::create(path).unwrap()));
+    assert_eq!(spool::files(&folder), [aside.clone(), part.clone()]);
+    spool::discard(&folder);
+    assert!(aside.exists() && !part.exists());
+    assert!(spool::files(&folder).is_empty(), "no log is left");
+    fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn where_an_old_part_cannot_be_removed_nothing_more_is_written() {
+    let folder = folder("stays");
+    let made = made();
+    let mut spool = made.spool_open(&folder);
+    spool.begin_part(&[made.totals], &mut |_| ()).unwrap();
+    let oldest = spool::files(&folder).remove(0);
+    fs::remove_file(&oldest).unwrap();
+    fs::create_dir(&oldest).unwrap();
+    assert!(spool.remove_oldest().is_err() && spool.is_broken());
+    fs::remove_dir_all(&folder).unwrap();
+}
