@@ -27,7 +27,7 @@ OF_THIS_DURATION = "trials of another duration"
 def received_budget(run: Run, rows: list[Row], row: Row) -> Stated:
     """The budget of a received rate under an offered load."""
     limit = Entry(
-        "limit of the tester", "outside", "the rate is well below the tester zero-loss rate, or none is known"
+        "limit of the tester", "outside", "the rate is well below the tester zero-loss rate, or that rate is not known"
     )
     if row.statistic == "at_least":
         limit = unknown("limit of the tester", "the rate is within 10 % of the tester's own: the device may do more")
@@ -117,6 +117,9 @@ def _rate_of_clock(run: Run, row: Row) -> list[Entry]:
 def _of_the_machine() -> tuple[Entry, Entry]:
     """What every rate on one machine leaves open."""
     return (
-        unknown("duration of a trial", "the run has one; a device with a buffer passes more in a short trial"),
-        unknown("share of the device's core", "what sender and receiver take of it is not measured"),
+        unknown(
+            "duration of a trial",
+            "all trials of the run have one duration; a device with a buffer passes more in a short trial",
+        ),
+        unknown("share of the device's core", "how much of that core the sender and the receiver use is not measured"),
     )

@@ -35,7 +35,7 @@ def departures(run: Run) -> Figure | None:
         chart = Distribution(x, rarest, "error (µs)", stepped=False, height=240)
         return chart.draw(rows, names, palette, width)
 
-    judge = "A capture at the far end is the judge. " if run.by_tool else ""
+    judge = "The departures are measured by a capture at host B. " if run.by_tool else ""
     caption = f"Actual minus intended departure. {judge}The darker lines are at 1 µs and 10 µs."
     return Figure("pacing_error", "Pacing error", caption, by_cell(drawn, build), tuple(names))
 
@@ -66,8 +66,8 @@ def intervals(run: Run) -> Figure | None:
         return alt.layer(zero, *spans, _points(found, y, tools, palette)).properties(width=width, height=260)
 
     caption = (
-        "What a capture at the far end saw of each asked interval; on the dotted line a sender keeps its word. The "
-        "papers' pings waited one timer tick longer than asked, rounded up to whole ticks."
+        "The interval that a capture at host B measured, over the configured one; the dotted line is where both are "
+        "equal. The papers' pings waited one timer tick longer than configured, rounded up to whole ticks."
     )
     panels = (Panel("Achieved against asked", achieved), Panel("What is left over", excess))
     return Figure("intervals", "Asked and achieved intervals", caption, panels, tuple(tools))

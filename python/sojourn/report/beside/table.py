@@ -25,8 +25,8 @@ OURS = {
 
 STATISTICS = ("min", "mean", "p50", "p99", "max")
 NOTE = (
-    "Theirs as the tools told them, in our units; ours from this run, with their intervals. No interval of ours "
-    "contains anything of theirs: the tools ran at other times, sent other packets, and count from other moments."
+    "“Theirs” is as the tools reported it, in our units; “ours” is from this run, with its intervals. Our intervals do "
+    "not cover the difference: the tools ran at other times, sent other packets, and measured between other points."
 )
 
 

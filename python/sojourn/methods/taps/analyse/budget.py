@@ -54,6 +54,9 @@ def taps(row: Row, seen: dict[str, Row]) -> list[Entry]:
     if sd is not None:
         # Of a single packet, where a mean is of thousands: in the scatter of trials.
         component = Component(SCATTER, "A", sd.value.estimate, "ns", "normal", 0.0, max(1, sd.value.n - 1))
-        told = f"packets over the redirect differ by sd {micro(sd.value.estimate)}: averaged, in the scatter of trials"
+        told = (
+            f"packets over the redirect differ by sd {micro(sd.value.estimate)}: averaged, and part of the scatter "
+            "of trials"
+        )
         found.append(Entry(SCATTER, "contained", told, component))
     return found

@@ -52,7 +52,9 @@ def _throughput(cells: list[Cell], path: str) -> Stated:
         entries = [_beds(whole, row.sessions)]
     control = Entry("difference of slices without the log", "outside", "the A/A control tests it; it is not subtracted")
     idle = Entry("idle process of the log", "cancels", "it runs beside both slices of a pair")
-    drift = Entry("drift within a pair", "contained", "the order is drawn and turned about: in the scatter of pairs")
+    drift = Entry(
+        "drift within a pair", "contained", "the order is drawn and turned about: part of the scatter of pairs"
+    )
     placebo = Entry(
         "calibration of the placebo", "outside", "one reading of 0.1 s sets its loop; it bears on the placebo alone"
     )
