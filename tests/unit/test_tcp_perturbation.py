@@ -202,7 +202,7 @@ def made_up_run(path: Path, shift: float, gaps: int = 0) -> None:
     write_table(path / "records" / "tcp_readings-a-000.arrow", "tcp_readings", pl.DataFrame(filled, schema=schema))
 
 
-@pytest.mark.parametrize(("shift", "said"), [(0.0, "no change is seen"), (0.4, "TCP behaves differently")])
+@pytest.mark.parametrize(("shift", "said"), [(0.0, "no change is detected"), (0.4, "TCP behaves differently")])
 def test_a_run_is_judged_in_a_sentence_and_shown(tmp_path: Path, shift: float, said: str) -> None:
     made_up_run(tmp_path / "run", shift)
     verdict = analyse(tmp_path / "run")

@@ -79,7 +79,7 @@ def stamps(run: Run, row: Row, paths: int) -> list[Entry]:
     if " and " in where:
         found = [unknown(points, f"stamps are of several sources: {where}")]
     elif paths == 1:
-        found = [Entry(points, "outside", f"the delay runs between these points by definition: {where}")]
+        found = [Entry(points, "outside", f"by definition the delay is between these points: {where}")]
     else:
         found = [Entry(points, "cancels", f"the same on both sides of the difference ({where})")]
     step = step_of(run)

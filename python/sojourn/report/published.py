@@ -369,8 +369,8 @@ def _spacing_table(run: Run, name: str) -> Table:
             nodes = Entry(NOTHING) if receivers is None else Entry(str(receivers + 1), (receivers + 1,))
             rows.append((*theirs, nodes, number(least), number(mean), interval(mean)))
     note = (
-        f"{NOTE} The paper had three nodes on hosts of their own; ours are ports of one host, answered one after "
-        "another."
+        f"{NOTE} In the paper each of the three nodes is a host of its own; ours are ports of one host, which answers "
+        "for one after the other."
     )
     return Table(f"published_{name}", TITLES[name], columns, tuple(rows), note, wide=True)
 

@@ -35,9 +35,9 @@ UNIT = (
     "The unit is the trial, never the packet: one stream sent once over one path. Paths and cells follow each other "
     "in random and then mirrored order. Intervals are over trials. From six trials on, an estimate over trials is "
     "Hodges and Lehmann's, the middle of the trials' values and not their average, with the exact signed-rank "
-    "interval, at 95 % or the highest level that the number of trials allows; with three to five trials it is their "
-    "average with Student's interval; with fewer there is no interval. What a device adds is estimated in the same "
-    "way, from the differences between trials of one round with and without it."
+    "interval, at the lowest level of 95 % or more that the number of trials allows; with three to five trials it is "
+    "their average with Student's interval; with fewer there is no interval. What a device adds is estimated in the "
+    "same way, from the differences between trials of one round with and without it."
 )
 OVER_BEDS = (
     "The unit is the trial, never the packet: one stream sent once over one path. Paths and cells follow each other in "
