@@ -58,7 +58,7 @@ def intervals(run: Run) -> Figure | None:
     def excess(palette: Palette, width: Width) -> Any:
         axis = alt.Axis(values=[0, *(sign * 10.0**power for power in range(8) for sign in (1, -1))], labelExpr=SPELLED)
         scale = alt.Scale(type="symlog", nice=False)
-        y = alt.Y("excess:Q", title="Achieved less asked (µs)", scale=scale, axis=axis)
+        y = alt.Y("excess:Q", title="Achieved minus configured (µs)", scale=scale, axis=axis)
         zero = alt.Chart(pl.DataFrame({"excess": [0]})).mark_rule(color=palette.surface("muted")).encode(y=y)
         known = found.drop_nulls("excess_low")
         bars = _base(known, tools, palette).mark_rule(strokeWidth=1.6)
@@ -69,8 +69,8 @@ def intervals(run: Run) -> Figure | None:
         "The interval that a capture at host B measured, over the configured one; the dotted line is where both are "
         "equal. The papers' pings waited one timer tick longer than configured, rounded up to whole ticks."
     )
-    panels = (Panel("Achieved against asked", achieved), Panel("What is left over", excess))
-    return Figure("intervals", "Asked and achieved intervals", caption, panels, tuple(tools))
+    panels = (Panel("Achieved over configured interval", achieved), Panel("What is left over", excess))
+    return Figure("intervals", "Configured and achieved intervals", caption, panels, tuple(tools))
 
 
 def _marked_axis(palette: Palette) -> alt.Axis:

@@ -163,7 +163,7 @@ def conservation(run: Run) -> Table:
 
 
 def intervals(run: Run) -> Table:
-    """Asked and achieved intervals and rates of senders, as a capture at the far end saw them."""
+    """Configured and achieved intervals and rates of senders, as a capture at the far end saw them."""
     columns = (
         Column(("tool",), "Tool", numeric=False),
         Column(("icmp_bytes",), "ICMP", "B"),
@@ -179,7 +179,7 @@ def intervals(run: Run) -> Table:
     note = "Arrivals in a capture at host B, used as departures; a flood has no configured interval."
     if all(entry.text == NOTHING for row in rows for entry in (row[4], row[8])):
         note += " With one trial of each there is no CI."
-    return Table("intervals", "Asked and achieved intervals", columns, tuple(rows), note, wide=True, grouped=True)
+    return Table("intervals", "Configured and achieved intervals", columns, tuple(rows), note, wide=True, grouped=True)
 
 
 def departures(run: Run) -> Table:
