@@ -85,7 +85,7 @@ def verify(  # noqa: PLR0913, PLR0917 - one for each option
     out: Annotated[Path | None, typer.Option(help="The run folder to make; by default one under runs/.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON alone on standard output.")] = False,
 ) -> None:
-    """Verify how exactly this machine emulates a pipe: configured against measured values, with verdicts.
+    """Verify how exactly this machine emulates a pipe: compare configured with measured values, with verdicts.
 
     Exit status 4 where a verdict fails. Example: sojourn emulate verify --delay 20ms --loss 1%
     """
