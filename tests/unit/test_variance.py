@@ -112,7 +112,7 @@ def test_a_simulated_run_says_that_the_cores_carry_it(tmp_path: Path) -> None:
     assert "cores carries" in verdict.sentence
     assert "no significant share: layout" in verdict.sentence
     page = write_report(folder.path, vector=True)
-    assert "What carries the variance of beds" in page.read_text()
+    assert "Causes of the variance between beds" in page.read_text()
     with folder.log.open("a") as log:
         log.write(json.dumps({"event": "bed", "left_out": {"layout": "it cannot be switched here"}}) + "\n")
     assert "; layout is left out: it cannot be switched here" in analyse(folder.path).sentence

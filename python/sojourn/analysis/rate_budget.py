@@ -105,9 +105,9 @@ def _decision(sample: dict[str, Any]) -> Entry:
     name = "risk of the loss decision"
     trials = number_of(sample["trials"], "trial")
     if sample["unseen_loss"] is None:
-        return unknown(name, f"of a goal that allows loss, decided by {trials}, it is not computed")
+        return unknown(name, f"it is not computed for a goal that allows loss, decided by {trials}")
     said = f"no loss in {trials} does not exclude a loss ratio of {percent(sample['unseen_loss'])} (95 %)"
-    return Entry(name, "outside", f"{said}; it is a risk of the decision and no width of the rate")
+    return Entry(name, "outside", f"{said}; this is a risk of a wrong decision, not an uncertainty of the rate")
 
 
 def _rate_of_clock(run: Run, row: Row) -> list[Entry]:

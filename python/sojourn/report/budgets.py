@@ -68,7 +68,7 @@ def read_budgets(run: Run) -> list[dict[str, Any]]:
 def in_a_line(one: dict[str, Any]) -> str:
     """A budget for the terminal: the figure ± U, what U is made of, and what is not in it."""
     if one["expanded"] is None:
-        return f"{one['name']}: the uncertainty is not known, for the scatter is not."
+        return f"{one['name']}: the uncertainty is not known, because the scatter is not known."
     parts = [part for part in one["components"] if part["share"]]
     most = max(parts, key=lambda part: float(part["share"]))
     degrees = one["effective_degrees"]
@@ -119,7 +119,7 @@ def _sentence(words: str) -> str:
 def _amounts(one: dict[str, Any]) -> list[tuple[Entry, ...]]:
     """What the counted components amount to, one line each."""
     if one["combined"] is None:
-        return [_amount("Expanded, U", NOTHING, "Not known, for the scatter is not.")]
+        return [_amount("Expanded, U", NOTHING, "Not known, because the scatter is not known.")]
     degrees, unit = one["effective_degrees"], one["unit"]
     return [
         _amount("Combined, u_c", with_unit(one["combined"], unit), "The root of the sum of squares."),

@@ -131,7 +131,7 @@ def _stamps(run: Run, row: Row) -> Entry:
     sources = paths.drop_nulls("arrival_source").select("departure_source", "arrival_source").unique()
     name = "points of timestamping"
     if sources.height != 1:
-        return unknown(name, "stamps of both paths are of several sources")
+        return unknown(name, "timestamps of both paths are from several sources")
     departure, arrival = sources.row(0)
     where = str(departure) if departure == arrival else f"departure {departure}, arrival {arrival}"
     return Entry(name, "cancels", f"the same on both paths ({where}), so the difference does not contain them")
