@@ -35,6 +35,10 @@ PHRASES = {
     r"tell(s|ing)?\s+(\S+\s+){1,6}apart": "distinguish",
     r"(is|are|be|been|being|was|were|gets?)\s+((not|only|also|never|now|so)\s+)?told": "is reported; reports, gets",
     r"cannot\s+tell\s+(\S+\s+){1,6}from": "cannot distinguish",
+    r"could\s+not\s+be\s+had": "is missing, was not available",
+    r"held\s+(against\s+(the|a|what)|to\s+(the|a\s+known)\s+truth)": "compared with",
+    r"come(s)?\s+on\s+top": "is added",
+    r"last\s+words\s+on": "final records of",
 }
 """What is refused as a phrase, also where a line breaks within it, and what to write instead."""
 

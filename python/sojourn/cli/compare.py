@@ -300,7 +300,7 @@ def limits_in_words(compared: dict[str, Any]) -> list[str]:
 
 
 def judged_in_words(figure: dict[str, Any], row: dict[str, Any]) -> str:
-    """Whose figure was held against a limit: "bridge: latency: difference +0.50 µs (0.48 to 0.52), limit +0.07 µs"."""
+    """Whose figure was compared with a limit: "bridge: latency: difference +0.50 µs (0.48 to 0.52), limit +0.07 µs"."""
     scale = Scale.of(figure["unit"], [figure["value"], figure["bound"]], share=row["quantity"] in SHARES)
     places = scale.places(figure["ci_low"], figure["ci_high"], figure["value"])
     write = scale.signed if figure["of"] == "difference" else scale.number

@@ -168,7 +168,7 @@ def start_peer(far: End, command: str) -> None:
     try:
         far.wait_for_port(seconds=PEER_SECONDS, unless=lambda: process.poll() is not None)
     except MachineError:
-        print(f"sojourn: the far end's command does not listen after {PEER_SECONDS:g} s: going on", file=sys.stderr)
+        print(f"sojourn: the other end's command does not listen after {PEER_SECONDS:g} s: continuing", file=sys.stderr)
     if process.poll():
         raise RequestError(f"--peer '{command}' ended at once with status {process.returncode}")
 

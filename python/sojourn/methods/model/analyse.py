@@ -153,7 +153,7 @@ class Model:
 
 
 def study(run: Run) -> Study:
-    """A model of every device at every size, and how well it foretells the loads that it has not seen."""
+    """A model of every device at every size, and how well it predicts the loads that it has not seen."""
     of = Gathered(run)
     of.begin()
     train = [int(one) for one in run.plan.get("model", {}).get("train", [])]

@@ -237,7 +237,7 @@ def breakdown_sample(found: list[Breakdown], cells: Mapping[int, Factors]) -> pl
 
 
 def missing_sample(found: list[Breakdown]) -> pl.DataFrame:
-    """The sample `missing_timestamps`: which stamps could not be had, and why."""
+    """The sample `missing_timestamps`: which timestamps are missing, and why."""
     rows = [(one.device, one.cell, CALLED[point], why) for one in found for point, why in one.missing.items()]
     return pl.DataFrame(rows, schema=MISSING, orient="row")
 
