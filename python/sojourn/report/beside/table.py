@@ -47,7 +47,7 @@ def beside_table(run: Run, several: Sequence[ToolResult]) -> Table:
         if theirs:
             rows += (_theirs(one, figure) for one, figure in theirs)
             rows += _ours(run, kind)
-    return Table(NAME, "Beside other tools", columns, tuple(rows), NOTE, wide=True, grouped=True)
+    return Table(NAME, "Comparison with other tools", columns, tuple(rows), NOTE, wide=True, grouped=True)
 
 
 def _theirs(one: ToolResult, figure: Theirs) -> tuple[Entry, ...]:
