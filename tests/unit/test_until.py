@@ -259,7 +259,9 @@ def test_the_report_says_what_ended_the_run() -> None:
     assert name == "target_not_reached"
     assert "no time was left; the headline's interval is 1.1 times as wide as requested (±5%)" in said
     ((_, said),) = study_of({"event": "looked", "sessions": 7, "half": 3.0, "target": 4.0}, at | {"by": "budget"})
-    assert "0.75 times as wide as requested (±5%), but only one after 8 sessions or more counts, and after 2 more" in said
+    assert (
+        "0.75 times as wide as requested (±5%), but only one after 8 sessions or more counts, and after 2 more"
+    ) in said
     assert study_of(*looks) == []
     assert "no more sessions were allowed" in study_of(at | {"by": "sessions"})[0][1]
 

@@ -65,7 +65,7 @@ def bridge_status(*, as_json: JsonOutput = False) -> None:
             counted = f", {port['received']} received, {port['sent']} sent, {port['dropped']} dropped"
             print(f"  {port['port']}: {port['state']}" + (counted if "sent" in port else ""))
     if not found:
-        print("No bridge of ours stands here.")
+        print("There is no bridge of `sojourn bridge` here.")
 
 
 @app.command("down")

@@ -183,7 +183,7 @@ def run(  # noqa: PLR0913 - one for each option
         if quick and full:
             raise RequestError("--quick beside --full: expected one of them")
         if given:
-            raise RequestError(f"`sojourn run {PUBLISHED}` runs several studies as they are: leave {given[0]} away")
+            raise RequestError(f"`sojourn run {PUBLISHED}` runs several studies as they are: leave out {given[0]}")
         from sojourn.cli.published import dry_run as show_published
         from sojourn.cli.published import run_published, stamped
 
@@ -224,7 +224,7 @@ def run(  # noqa: PLR0913 - one for each option
 def resumable(path: Path, beside: list[str]) -> RunFolder:
     """The folder of an interrupted run, which knows its plan."""
     if beside:
-        raise RequestError(f"--resume goes on with the run's own plan: leave {', '.join(beside)} away")
+        raise RequestError(f"--resume continues with the run's own plan: leave out {', '.join(beside)}")
     from sojourn.records.folder import open_folder
 
     return open_folder(path)

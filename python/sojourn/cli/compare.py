@@ -85,8 +85,8 @@ ONE_BED_NOTE = (
 )
 BEDS_NOTE = "Without *, an interval holds for other beds, set up anew. Reboots and other days are not covered."
 BOOTS_NOTE = (
-    "Between boots and days: what the history knows of {occasions} of them is in the intervals, so other boots and "
-    "days are covered."
+    "Between boots and days: the intervals contain the differences between {occasions} of them in the history, so "
+    "other boots and days are covered."
 )
 NO_FIGURE = "The runs have no figure in common: their devices, probes, sizes or intervals differ."
 
