@@ -1,4 +1,4 @@
-"""Refuses the retired words of docs/reference/vocabulary.md in what users read, and some phrases with "told".
+"""Refuses the retired words of docs/reference/vocabulary.md in what users read, and some phrases that readers misread.
 
 Reads the pages of the root folder, the guide, concepts and reference, the templates of reports, the studies, what is
 packaged, the strings of the Python package, and the help and strings of the Rust crates. What earlier versions wrote
