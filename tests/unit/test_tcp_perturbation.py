@@ -207,7 +207,7 @@ def test_a_run_is_judged_in_a_sentence_and_shown(tmp_path: Path, shift: float, s
     made_up_run(tmp_path / "run", shift)
     verdict = analyse(tmp_path / "run")
     assert said in verdict.sentence, verdict.sentence
-    assert "the control, without the log in both, does not differ" in verdict.sentence
+    assert "the control (two measurements without the log) does not differ" in verdict.sentence
     page = write_report(tmp_path / "run", vector=True).read_text()
     assert (tmp_path / "run/report/tables/effects.csv").is_file()
     assert "without it again" in page

@@ -208,7 +208,7 @@ def test_the_dry_run_says_what_ends_the_run() -> None:
     assert "At most" in shown.stdout
     refused = sojourn("run", "--resume", "nowhere", "--until", "±5%")
     assert refused.returncode == 2
-    assert "leave --until away" in refused.stderr
+    assert "leave out --until" in refused.stderr
 
 
 def test_doubts_of_a_run_that_goes_on_are_told_to_who_asks_for_them(

@@ -109,7 +109,7 @@ def test_a_simulated_run_says_that_the_cores_carry_it(tmp_path: Path) -> None:
     assert rows["variance_component", "cores"]["ci_low"] < 200 < rows["variance_component", "cores"]["ci_high"]
     assert rows["variance_share", "cores"]["ci_low"] > 0
     assert rows["variance_share", "layout"]["ci_low"] == 0
-    assert "cores carries" in verdict.sentence
+    assert "cores causes" in verdict.sentence
     assert "no significant share: layout" in verdict.sentence
     page = write_report(folder.path, vector=True)
     assert "Causes of the variance between beds" in page.read_text()
