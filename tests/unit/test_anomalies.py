@@ -422,7 +422,7 @@ def test_what_single_series_show_is_counted_in_the_sentence_and_has_no_tile(
     analyse(path)
     verdict, _ = told(RunFolder(path))
     assert "in most series; 1 anomaly in single series only, see the table" in verdict["sentence"]
-    assert "for every n-th probe up to 1000" in verdict["sentence"]
+    assert "searched for periods of up to 1000 probes" in verdict["sentence"]
     assert not keys(Run.read(path))
 
 
