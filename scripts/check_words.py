@@ -37,7 +37,7 @@ PHRASES = {
     r"cannot\s+tell\s+(\S+\s+){1,6}from": "cannot distinguish",
     r"could\s+not\s+be\s+had": "is missing, was not available",
     r"held\s+(against\s+(the|a|what)|to\s+(the|a\s+known)\s+truth)": "compared with",
-    r"come(s)?\s+on\s+top": "is added",
+    r"come(s)?\s+on\s+top": "is in addition to, exceeds",
     r"last\s+words\s+on": "final records of",
 }
 """What is refused as a phrase, also where a line breaks within it, and what to write instead."""

@@ -119,7 +119,7 @@ def _of_the_machine() -> tuple[Entry, Entry]:
     return (
         unknown(
             "duration of a trial",
-            "all trials of the run have one duration; a device with a buffer passes more in a short trial",
+            "the trials that decide the figure have one duration; a device with a buffer passes more in a short trial",
         ),
         unknown("share of the device's core", "how much of that core the sender and the receiver use is not measured"),
     )

@@ -167,7 +167,14 @@ def _tried(spec: BedSpec) -> Iterator[Check]:
                 yield _path(bed, spec, link)
     except SojournError as error:
         said = _in_real_names(str(error), spec)
-        yield Check("bed", "the bed", "missing", said, "check the cable and the port of the device", needed=True)
+        yield Check(
+            "bed",
+            "the bed",
+            "missing",
+            said,
+            "resolve what is reported here: a cable, or a port of the device?",
+            needed=True,
+        )
 
 
 def _in_real_names(sentence: str, spec: BedSpec) -> str:
@@ -225,7 +232,7 @@ def _path(bed: Bed, spec: BedSpec, link: Link) -> Check:
     except (SojournError, ValueError, KeyError, TypeError):
         own = spec.paths[link.path]
         over = f" over {own.left} and {own.right} of the device's host" if own.left else ""
-        fix = f"is {own.a} of A cabled to {own.b} of B{over}, and does the device between them forward frames?"
+        fix = f"is {own.a} of A cabled to {own.b} of B{over}, and does everything between them forward frames?"
         return Check("paths", f"path {link.path}", "missing", "B does not answer A", fix, needed=True)
     if elsewhere is not None:
         fix = "are the labels of two paths swapped in the file, or their cables?"

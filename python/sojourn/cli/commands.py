@@ -37,7 +37,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 beds = typer.Typer(
-    help="Show a bed, describe and check one of real hosts, or remove what killed runs left behind.",
+    help="Show a bed, describe and check one of real hosts, or remove leftovers of runs that were killed.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -437,7 +437,7 @@ def bed_show(
 
 @beds.command("clean")
 def bed_clean(*, as_json: JsonOutput = False) -> None:
-    """Remove what killed runs left behind; running ones are not touched."""
+    """Remove leftovers of runs that were killed; running ones are not touched."""
     from sojourn.bed.clean import clean
 
     done = clean()
@@ -520,7 +520,7 @@ def lab(  # options for the help alone: `--` divides the words, which the parser
     *,
     spin: Annotated[bool, typer.Option("--spin", help="Never sleep: most exact, but uses a whole processor.")] = False,
 ) -> None:
-    """Run COMMAND in a network namespace that an emulated path joins with another; all is removed when it ends.
+    """Run COMMAND in a network namespace that an emulated path joins with another; all is removed when COMMAND ends.
 
     What happens to packets is written as `sojourn emulate run --help` says, and holds in each direction: --delay,
     --loss, --rate, --queue, --forward WORDS, --backward WORDS, -C FILE, … Without COMMAND, a shell at both ends.
@@ -540,7 +540,7 @@ def lab(  # options for the help alone: `--` divides the words, which the parser
 
 @app.command(
     "clock",
-    short_help="Offset and rate of other hosts' clocks, and how sure they are.",
+    short_help="Offset and rate of other hosts' clocks, with the uncertainty of both.",
     context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
     add_help_option=False,
 )

@@ -42,7 +42,9 @@ OF_THE_ANALYSIS: Final = (
     FindingKind("too_few_pairs", "doubtful", "Too few pairs, rounds or beds for an interval at the stated level."),
     FindingKind("stopped_by_interval", "note", "The run ended because its headline's interval was narrow enough."),
     FindingKind(
-        "target_not_reached", "note", "The run ended before its headline's interval was as narrow as requested."
+        "target_not_reached",
+        "note",
+        "The run ended before its headline's interval met the rule for ending: narrow enough, after enough sessions, and confirmed by later ones.",
     ),
     FindingKind("a_a_nonzero", "doubtful", "Two measurements of the same direct link differ significantly."),
     FindingKind(

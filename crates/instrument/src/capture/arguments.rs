@@ -122,7 +122,8 @@ pub struct TapOptions {
     /// How much memory of the kernel holds the frames of each interface that wait to be read
     #[arg(long, value_name = "SIZE", default_value = RING, value_parser = size)]
     pub ring: u64,
-    /// Do not set the interface promiscuous: no frames for other hosts are captured
+    /// Do not set the interface promiscuous: it receives frames for other hosts only where it is promiscuous already, as a port
+    /// of a bridge is
     #[arg(long)]
     pub no_promiscuous: bool,
 }

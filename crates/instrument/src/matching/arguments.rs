@@ -96,7 +96,8 @@ pub struct Live {
     /// How much memory of the kernel holds the frames of each interface that wait to be read
     #[arg(long, value_name = "SIZE", default_value = RING, value_parser = ring_size, requires = "is_asked", help_heading = LIVE)]
     pub ring: u64,
-    /// Do not set the interfaces promiscuous: no frames for other hosts are captured
+    /// Do not set the interfaces promiscuous: they receive frames for other hosts only where they are promiscuous already, as
+    /// ports of a bridge are
     #[arg(long, requires = "is_asked", help_heading = LIVE)]
     pub no_promiscuous: bool,
 }

@@ -130,8 +130,8 @@ pub struct Run {
     #[arg(long, value_name = "SPAN", value_parser = time)]
     pub duration: Option<Nanos>,
     /// End the log before its spool, where it waits to be made into records, is larger than this: 256KiB or more. Packets are
-    /// counted from then on, and COMMAND goes on; the final records of flows that are open at the end are added to that
-    /// [default: no limit]
+    /// counted from then on, and COMMAND goes on; the final records of flows that are open at the end are written beyond the
+    /// limit [default: no limit]
     #[arg(long, value_name = "SIZE", value_parser = limit)]
     pub log_limit: Option<u64>,
     #[command(flatten)]

@@ -238,7 +238,7 @@ def _interference(run: Run) -> Iterator[Finding]:
     if stalled.height:
         worst = float(stalled["rtt"].cast(float).to_numpy().max())
         sentence = (
-            f"{stalled.height} probes on the direct link were delayed by up to {worst / 1e6:.1f} ms: not the device"
+            f"{stalled.height} probes on the direct link had round trips of up to {worst / 1e6:.1f} ms: not the device"
         )
         yield Finding("interference", sentence, float(stalled.height), (Place(DIRECT),))
 

@@ -36,7 +36,7 @@ def _left(run: Run) -> list[Key]:
             where = f"{flows_words(row['flows'])}, {PATHS[row['path']]}"
             over = f" on {run.sessions} beds" if run.sessions > 1 else ""
             lines = (f"95 % CI {shown.interval}", where, f"{row['pairs']} pairs{over}")
-            made.append(Key("Throughput with every packet logged, % of that without", shown.text, shown.unit, lines))
+            made.append(Key("Throughput with every packet logged, relative to no log", shown.text, shown.unit, lines))
     return made
 
 
