@@ -247,7 +247,7 @@ def test_key_numbers_and_words(made: Callable[[str], Path], method: str) -> None
     assert keys
     assert all(key.value and "None" not in f"{key.what}{key.value}{key.lines}" for key in keys)
     assert words[0].startswith("The unit is the ")
-    assert method in OF_TCP or any("Lost frames stay in the distribution" in line for line in words)
+    assert method in OF_TCP or any("A lost frame counts in the distribution" in line for line in words)
 
 
 def test_what_further_receivers_add_is_told_of_the_streams(tmp_path: Path) -> None:

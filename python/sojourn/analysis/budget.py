@@ -144,7 +144,7 @@ def within_beds(rows: Iterable[Row], row: Row, what: str) -> list[Entry]:
     if u is None or row.sessions is None:
         return []
     component = Component("scatter within a bed", "A", u, row.unit, "student-t", 1.0, degrees)
-    return [Entry(component.name, "contained", f"{row.value.n} {what}; in the scatter between beds", component)]
+    return [Entry(component.name, "contained", f"{row.value.n} {what}; part of the scatter between beds", component)]
 
 
 def standard_error(value: Interval, units: int) -> float | None:
@@ -161,17 +161,20 @@ def timestamp_resolution(step_ns: float, of_stamps: str, sensitivity: float) -> 
     All stamps of the figure are taken to err together in the direction that adds: averaging is not counted upon.
     """
     component = rectangular("resolution of timestamps", step_ns / 2, "ns", sensitivity)
-    return counted(component, f"all stamps of the run are multiples of {step_ns:g} ns; {of_stamps}")
+    return counted(component, f"all timestamps of the run are multiples of {step_ns:g} ns; {of_stamps}")
 
 
 def clock_rate(estimate_ns: float) -> Entry:
     """What the rate of an uncalibrated clock adds to a time that was measured with it."""
     component = rectangular("rate of the clock", CLOCK_RATE, "1", estimate_ns)
-    return counted(component, "the run compares its clock with no standard; Linux corrects one by 500 ppm at most")
+    return counted(
+        component,
+        "the run does not compare its clock with a standard; Linux adjusts the rate of a clock by 500 ppm at most",
+    )
 
 
 BOOTS = unknown(
     "between boots and days",
-    "a run is of one boot; the history of runs knows it from six boots or days on",
+    "a run has one boot; `sojourn history` estimates it from six boots or days on",
 )
 OTHER_DAYS = "reboots and other days"

@@ -85,8 +85,8 @@ ONE_BED_NOTE = (
 )
 BEDS_NOTE = "Without *, an interval holds for other beds, set up anew. Reboots and other days are not covered."
 BOOTS_NOTE = (
-    "Between boots and days: what the history knows of {occasions} of them is in the intervals, so other boots and "
-    "days are covered."
+    "Between boots and days: the intervals contain the differences between {occasions} of them in the history, so "
+    "other boots and days are covered."
 )
 RUNS_NOTE = "Within a boot and a day: what the history knows of other runs there is in the intervals."
 NO_FIGURE = "The runs have no figure in common: their devices, probes, sizes or intervals differ."
@@ -310,7 +310,7 @@ def limits_in_words(compared: dict[str, Any]) -> list[str]:
 
 
 def judged_in_words(figure: dict[str, Any], row: dict[str, Any]) -> str:
-    """Whose figure was held against a limit: "bridge: latency: difference +0.50 µs (0.48 to 0.52), limit +0.07 µs"."""
+    """Whose figure was compared with a limit: "bridge: latency: difference +0.50 µs (0.48 to 0.52), limit +0.07 µs"."""
     scale = Scale.of(figure["unit"], [figure["value"], figure["bound"]], share=row["quantity"] in SHARES)
     places = scale.places(figure["ci_low"], figure["ci_high"], figure["value"])
     write = scale.signed if figure["of"] == "difference" else scale.number

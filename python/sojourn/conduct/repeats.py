@@ -93,7 +93,7 @@ def repeat(tester: Tester, means: Means, trials: Mapping[tuple[str, int], Trial[
     """Measure the cells that stand out again, each by itself: device and reference, every other time reversed."""
     cells = {cell: trial.factors for (_, cell), trial in trials.items()}
     for one in standing_out(means, cells)[:MOST]:
-        tester.session.screen.say(f"repeating {one.device}, cell {one.cell}: it stands out by {one.by_ns / 1e3:.2g} µs")
+        tester.session.screen.say(f"repeating {one.device}, cell {one.cell}: it deviates by {one.by_ns / 1e3:.2g} µs")
         blocks: dict[str, list[int]] = {one.device: [], one.reference: []}
         for visit in range(VISITS):
             pair = (one.reference, one.device) if visit % 2 else (one.device, one.reference)
