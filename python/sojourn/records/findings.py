@@ -44,7 +44,8 @@ OF_THE_ANALYSIS: Final = (
     FindingKind(
         "target_not_reached",
         "note",
-        "The run ended before its headline's interval met the rule for ending: narrow enough, after enough sessions, and confirmed by later ones.",
+        "The run ended before its headline's interval met the rule for ending: narrow enough, after enough sessions, "
+        "and confirmed by later ones.",
     ),
     FindingKind("a_a_nonzero", "doubtful", "Two measurements of the same direct link differ significantly."),
     FindingKind(
