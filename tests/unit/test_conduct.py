@@ -237,7 +237,7 @@ def test_an_absent_instrument_says_what_to_do(tmp_path: Path, monkeypatch: pytes
 def test_an_instrument_that_is_none_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOJOURN_INSTRUMENT", "/bin/echo")
     plan = small()
-    with pytest.raises(MachineError, match="said what is no answer"):
+    with pytest.raises(MachineError, match="gave an invalid answer"):
         conduct(plan, create_folder(plan, tmp_path / "run"), silent())
 
 
@@ -425,7 +425,7 @@ def test_the_order_of_paths_is_held_over_all_rounds() -> None:
     [
         (['bed.hold=["moon"]', "bed.sessions=3"], 'each "layout" or "addresses" or "processes"'),
         (['bed.hold=["layouts"]', "bed.sessions=3"], 'did you mean "layout"'),
-        (['bed.hold=["layout"]'], "bed.sessions = 1: expected 2 or more, of which bed.hold tells"),
+        (['bed.hold=["layout"]'], "bed.sessions = 1: expected 2 or more, because bed.hold is set"),
     ],
 )
 def test_what_cannot_be_held_is_refused(sets: list[str], said: str) -> None:

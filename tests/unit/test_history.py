@@ -408,7 +408,7 @@ def test_two_runs_are_compared_with_what_boots_differ_by(own_history: History, s
     assert told["answer"] != "worse"
     assert json.loads(sojourn(*asked, "--no-history").stdout) == alone
     words = " ".join(sojourn(*asked[:-1]).stdout.split())
-    assert "Between boots and days: what the history knows of 8 of them is in the intervals" in words
+    assert "Between boots and days: the intervals contain the differences between 8 of them in the history" in words
     own_history.path.write_text("damaged " * 100)
     done = sojourn(*asked)
     assert json.loads(done.stdout) == alone

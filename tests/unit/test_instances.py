@@ -11,8 +11,9 @@ import pytest
 
 from sojourn.analysis.budget import instance
 from sojourn.analysis.factors import Factors
-from sojourn.analysis.instances import apart, control_findings, instance_rows, taken_in_turns
+from sojourn.analysis.instances import Turns, apart, control_findings, instance_rows, taken_in_turns
 from sojourn.analysis.rows import Row
+from sojourn.analysis.sessions import middle
 from sojourn.report.instances import instances
 from sojourn.statistics.interval import Interval
 
@@ -90,26 +91,51 @@ def test_two_direct_links_that_differ_in_their_rates_make_the_run_doubtful(more:
     assert all("two direct links differ by 2.9" in one.sentence for one in findings)
 
 
-def test_searches_and_transfers_of_other_sizes_tell_what_their_links_differ_by() -> None:
-    """Six sizes of very different rates: on each bed three are over the second link, whose instance is worth sd 2 %."""
-    rng, rows = np.random.default_rng(5), []
-    for bed in range(60):
-        worth = rng.normal(0, 0.02, 2)
-        for size in range(6):
+NAMES = ("session", "second", "group", "value")
+
+
+def searched(seed: int, beds: int, sizes: int, sd: float, noise: float = 0.005) -> Turns:
+    """Sizes of very different rates on beds that differ by sd 5 %: in each every other size is over the second link."""
+    rng, rows = np.random.default_rng(seed), []
+    for bed in range(beds):
+        level, worth = rng.normal(1, 0.05), rng.normal(0, sd, 2)
+        for size in range(sizes):
             link = (size + bed) % 2
-            value = 1e6 / (1 + size) * (1 + worth[link]) * (1 + rng.normal(0, 0.005))
+            value = 1e6 / (1 + size) * level * (1 + worth[link]) * (1 + rng.normal(0, noise))
             rows.append((bed, link == 1, str(size), value))
-    frame = pl.DataFrame(rows, schema=("session", "second", "group", "value"), orient="row")
-    pairs = taken_in_turns(frame)
-    assert len(pairs[0]) == 60 * 3
+    return taken_in_turns(pl.DataFrame(rows, schema=NAMES, orient="row"))
+
+
+def test_searches_and_transfers_of_other_sizes_tell_what_their_links_differ_by() -> None:
+    found = searched(5, 120, 6, 0.02)
+    assert (len(found.pairs[0]), found.beds_each) == (60 * 3, 2)
     run: Any = SimpleNamespace(cells={})
-    found = {row.quantity: row.value for row in instance_rows(run, {"bridge": pairs}, "1", "x")}
-    assert found["between_instances"].estimate == pytest.approx(0.02, rel=0.3)
+    rows = {row.quantity: row for row in instance_rows(run, {"bridge": found.pairs}, "1", "x", found.beds_each)}
+    assert rows["between_instances"].value.estimate == pytest.approx(0.02, rel=0.2)
+    assert rows["between_instances"].sessions == 120
+
+
+@pytest.mark.parametrize(("beds", "sizes"), [(6, 7), (8, 4)])
+def test_links_that_are_alike_are_seldom_said_to_differ_by_searches(beds: int, sizes: int) -> None:
+    """With few beds too, on each of which a size is searched once: 5 % of the intervals exclude zero."""
+    missed = 0
+    for seed in range(300):
+        values, session = searched(seed, beds, sizes, 0.0).pairs
+        missed += middle(values, session).excludes(0)
+    assert missed <= 26, "5 % of 300 are 15; more than 26 happen once in 200 times"
+
+
+def test_a_bed_that_has_a_size_over_both_links_tells_the_difference_by_itself() -> None:
+    rows = [(0, second, size, 1e6 * (1.01 if second else 1.0)) for size in ("64", "512") for second in (False, True)]
+    found = taken_in_turns(pl.DataFrame(rows, schema=NAMES, orient="row"))
+    assert found.beds_each == 1
+    assert found.pairs[0] == pytest.approx([2 * 0.01 / 2.01] * 2)
+    assert found.pairs[1].tolist() == [0, 0]
 
 
 def test_one_size_and_one_repetition_a_bed_tell_nothing_of_an_instance() -> None:
     rows = [(bed, bed % 2 == 1, "64", 1e6) for bed in range(6)]
-    values, sessions = taken_in_turns(pl.DataFrame(rows, schema=("session", "second", "group", "value"), orient="row"))
+    values, sessions = taken_in_turns(pl.DataFrame(rows, schema=NAMES, orient="row")).pairs
     assert (len(values), len(sessions)) == (0, 0)
 
 

@@ -527,8 +527,8 @@ def test_what_no_router_passes_is_refused(study: str, sets: list[str], sentence:
     ("study", "sets", "sentence"),
     [
         ("bridge-modes", ["stream.engine=packet", "stream.payload_bytes=64"],
-         'expected "auto", "udp" or "udp6": bridge:netfilter acts on nothing but IP: raw frames pass it'),
-        ("bridge-modes", ["stream.engine=udp,packet"], "bridge:netfilter acts on nothing but IP"),
+         'expected "auto", "udp" or "udp6": bridge:netfilter acts only on IP: raw frames pass it'),
+        ("bridge-modes", ["stream.engine=udp,packet"], "bridge:netfilter acts only on IP"),
         ("bridge-latency", ["probe=raw/ping-pong", "probe.frame_bytes=64"], "expected icmp or udp probes alone"),
     ],
 )  # fmt: skip

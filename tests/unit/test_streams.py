@@ -383,7 +383,7 @@ def test_the_processors_part_of_a_load_is_taken_off(tmp_path: Path) -> None:
     own = pick(rows, "one_way_delay_shift", "mean", cell=3, against="load_via=beside")
     assert holds(own, 1800)
     assert (
-        "A load of 90 % through the Linux bridge rather than beside it lengthens the mean one-way delay by 1.8 µs"
+        "A load of 90 % through the Linux bridge rather than past it lengthens the mean one-way delay by 1.8 µs"
         in verdict(tmp_path)["sentence"]
     )
     assert pick(rows, "modes", "count", cell=0)["estimate"] == 1

@@ -335,12 +335,12 @@ def test_an_emulator_that_stood_still_and_then_sent_what_it_held_is_late_and_not
     truth = Truth(goodput_bps=(52e6,), stood_ns=400.0 * MS)
     _, findings, _ = judged(made_up(tmp_path / "run", truth, sessions=3, sets=[*FEW, "load.rounds=12"]))
     assert set(findings) == {"tester_limited"}
-    assert "stood still and then sent what it held: a trial used 109 %" in findings["tester_limited"]["sentence"]
+    assert "paused and then sent the packets that it held: a trial used 109 %" in findings["tester_limited"]["sentence"]
 
 
 def test_two_beds_give_a_figure_without_an_interval(tmp_path: Path) -> None:
     _, findings, rows = judged(made_up(tmp_path / "run", Truth(), sessions=2, sets=FEW))
-    assert "2 beds give no interval between beds" in findings["too_few_pairs"]["sentence"]
+    assert "2 beds are too few for an interval over beds" in findings["too_few_pairs"]["sentence"]
     assert rows["latency_under_load", "mean", "down and up"]["ci_low"] is None
 
 

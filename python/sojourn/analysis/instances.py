@@ -10,7 +10,7 @@ standard deviation of one instance, as of probes (`pairs`). Does not say whether
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -23,7 +23,6 @@ from sojourn.analysis.sessions import across, beds_counted, middle
 from sojourn.analysis.streams import Differences, differences, series, sessions_of_pairs, values_of
 from sojourn.analysis.streams import across as over_cells
 from sojourn.analysis.wording import micro, percent
-from sojourn.statistics.signed_rank import least_pairs
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -35,8 +34,16 @@ if TYPE_CHECKING:
     Pairs = tuple[NDArray[np.float64], NDArray[np.int64]]
     """Differences, and the session of each."""
 
-CONTROL_LEVELS = (0.999, 0.99, 0.95)
-"""The A/A control is judged at the highest level that its rounds allow, as where it is a path."""
+
+class Turns(NamedTuple):
+    """Differences, and over how many beds each is."""
+
+    pairs: Pairs
+    beds_each: int
+
+
+CONTROL_LEVEL = 0.999
+"""Of the A/A control over several beds, whose interval exists at any level from three beds on."""
 
 
 def apart(run: Run, trials: pl.DataFrame, column: str, cells: Collection[int], *, share: bool) -> dict[str, Pairs]:
@@ -54,50 +61,84 @@ def apart(run: Run, trials: pl.DataFrame, column: str, cells: Collection[int], *
     known = known.with_columns(apart=value)
     first, second = (series(known.filter(pl.col("second") == one), "apart") for one in (False, True))
     found: dict[str, list[Differences]] = {}
-    for path, cell in second.keys() & first.keys():
+    for path, cell in sorted(second.keys() & first.keys()):
         found.setdefault(path, []).append(differences(second[path, cell], first[path, cell]))
     pooled = {path: over_cells([one for one in several if one]) for path, several in found.items()}
     return {path: (values_of(pooled[path]), sessions_of_pairs(pooled[path])) for path in sorted(pooled) if pooled[path]}
 
 
-def taken_in_turns(of: pl.DataFrame) -> Pairs:
-    """Differences of values of which each was measured over one link: a search, a transfer.
+def taken_in_turns(of: pl.DataFrame) -> Turns:
+    """Differences of values of which each was measured over one link: a search, a transfer; free of beds and groups.
 
-    `of`: session, second, group, value. Only what is alike is in one group: a value is taken as a share of the group's
-    mean. In a session the first value over the second link is paired with the first over the first, and so on.
+    `of`: session, second, group, value. Only what is alike is in one group. Where a bed has a group over both links, such
+    groups alone count, each as a share of its mean. Else beds go by pairs: what the one measured over its second link,
+    the other measured over its first. Such a difference has that of the two beds in it, with the opposite sign in a
+    group that went the other way about, so one of each kind make a value. What has no partner is left out.
     """
-    share = of.with_columns(share=pl.col("value") / pl.col("value").mean().over("group") - 1)
-    found: list[tuple[float, int]] = []
-    for (session,), here in share.partition_by("session", as_dict=True, maintain_order=True).items():
-        first, second = (here.filter(pl.col("second") == one)["share"].to_list() for one in (False, True))
-        found += [(two - one, int(str(session))) for one, two in zip(first, second, strict=False)]
-    return np.array([d for d, _ in found], dtype=np.float64), np.array([s for _, s in found], dtype=np.int64)
+    beds: dict[int, dict[str, dict[bool, float]]] = {}
+    means = of.group_by("session", "group", "second", maintain_order=True).agg(pl.col("value").mean())
+    for session, group, second, value in means.iter_rows():
+        beds.setdefault(session, {}).setdefault(group, {})[second] = value
+    within = [
+        (_share(value[True], value[False]), session)
+        for session, groups in beds.items()
+        for value in groups.values()
+        if len(value) > 1
+    ]
+    found, known = within, sorted(beds)
+    if not within:
+        for number, (one, other) in enumerate(zip(known[::2], known[1::2], strict=False)):
+            found += [(value, number) for value in _of_two_beds(beds[one], beds[other])]
+    values = np.array([d for d, _ in found], dtype=np.float64)
+    return Turns((values, np.array([s for _, s in found], dtype=np.int64)), 1 if within else 2)
 
 
-def instance_rows(run: Run, found: Mapping[str, Pairs], unit: str, what: str) -> list[Row]:
-    """What two links of a kind differ by, and how far single ones do; `what` names the figure in their source."""
+def _of_two_beds(one: Mapping[str, Mapping[bool, float]], other: Mapping[str, Mapping[bool, float]]) -> list[float]:
+    """Half the sum of what a group's links differ by there, and of what those of another group do back."""
+    ways: tuple[list[float], list[float]] = ([], [])
+    for group in one:
+        value = {**one[group], **other.get(group, {})}
+        if len(value) > 1:
+            ways[True in one[group]].append(_share(value[True], value[False]))
+    return [(there + back) / 2 for there, back in zip(*ways, strict=False)]
+
+
+def _share(second: float, first: float) -> float:
+    """A difference as a share of the mean of both."""
+    return 2 * (second - first) / (second + first)
+
+
+def instance_rows(run: Run, found: Mapping[str, Pairs], unit: str, what: str, beds_each: int = 1) -> list[Row]:
+    """What two links of a kind differ by, and how far single ones do; `what` names the figure in their source.
+
+    `beds_each`: over how many beds a session's differences are. One bed's difference has two instances in it, and so
+    twice the variance of one; half the sum of two beds' differences has that of one.
+    """
     rows = []
     for path, (values, session) in found.items():
         common = in_common(run.cells.values())
         row = Row(path, "instance_difference", "pooled", middle(values, session), unit, None, common)
         rows.append(row)
-        row.sessions = beds_counted(session)
-        beds = across(values, session) if row.sessions is not None else None
+        counted = beds_counted(session)
+        row.sessions = None if counted is None else counted * beds_each
+        beds = across(values, session) if counted is not None else None
         if beds is not None:
-            single = beds.between.scaled(0.5**0.5)
-            rows.append(Row(path, "between_instances", "sd", single, unit, None, common, sessions=beds.mean.n))
+            single = beds.between.scaled((beds_each / 2) ** 0.5)
+            sessions = beds.mean.n * beds_each
+            rows.append(Row(path, "between_instances", "sd", single, unit, None, common, sessions=sessions))
     for row in rows:
         row.source = f"the second link of a bed and its first, by {what}"
     return rows
 
 
 def control_findings(found: Mapping[str, Pairs], unit: str) -> list[Finding]:
-    """Two direct links that differ far beyond chance: the A/A control of studies without a path for it."""
-    if DIRECT not in found:
+    """Two direct links that differ far beyond chance over several beds: the A/A control where it is no path of the plan.
+
+    In one bed two instances may well differ by more than the scatter there: that is no fault of the bed.
+    """
+    if DIRECT not in found or beds_counted(found[DIRECT][1]) is None:
         return []
-    values, session = found[DIRECT]
-    level = next((one for one in CONTROL_LEVELS if least_pairs(one) <= len(values)), CONTROL_LEVELS[-1])
-    value = middle(values, session, level)
+    value = middle(*found[DIRECT], CONTROL_LEVEL)
     if not value.excludes(0):
         return []
     size = abs(value.estimate)

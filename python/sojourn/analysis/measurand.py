@@ -88,7 +88,8 @@ def holds_zero(value: Interval) -> bool:
 
 def no_delay(of: str, place: str) -> str:
     """That no delay of a device was found in a place."""
-    return f"No delay of {of[0].lower()}{of[1:]} was found {place}"
+    plain = f"the {of[4:]}" if of.startswith("The ") else of
+    return f"No delay of {plain} was found {place}"
 
 
 def subject(row: Row) -> str:

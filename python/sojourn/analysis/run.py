@@ -63,7 +63,7 @@ class Run:
     tables: dict[str, Table]
     cells: dict[int, Factors]
 
-    @property
+    @cached_property
     def devices(self) -> list[str]:
         """Every path that was measured: direct, a/a, then the devices in the plan's order."""
         seen = self.blocks["device"].unique(maintain_order=True).to_list()

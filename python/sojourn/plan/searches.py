@@ -54,7 +54,7 @@ TESTS = (
 class SearchPlan:
     """What is sought, how, and how it ends."""
 
-    tests: tuple[str, ...] = key(list_of(one_of(*TESTS)), (), "what is sought; by default all of the suite")
+    tests: tuple[str, ...] = key(list_of(one_of(*TESTS)), (), "tests to make; by default all of the suite")
     algorithm: tuple[str, ...] = key(list_of(one_of("mlrsearch", "binary")), ("mlrsearch",), "binary: halving")
     goals: tuple[float, ...] = key(list_of(number(0, 0.5)), (0.0, 0.005), "loss ratios: 0 is the zero-loss rate")
     """0 asks for the zero-loss rate (NDR), 0.005 for the partial one (PDR)."""
@@ -62,13 +62,15 @@ class SearchPlan:
     initial_duration_ns: int = key(duration(1_000_000, HOUR_NS), 1_000_000_000, "of a search's first trials")
     duration_ns: int = key(duration(1_000_000, HOUR_NS), 60_000_000_000, "of its last trials")
     duration_sum_ns: int = key(duration(1_000_000, DAY_NS), 120_000_000_000, "of all trials that decide a load")
-    exceed_ratio: float = key(number(0, 0.99), 0.5, "share of them that may miss a goal above 0")
+    exceed_ratio: float = key(number(0, 0.99), 0.5, "share of these trials that may miss a goal above 0")
     max_rate: Rate | None = key(auto_or(rate(shares=False)), AUTO, "highest load; auto: the tester's zero-loss rate")
     repetitions: int = key(whole(1, 1000), 6, "of every search")
     verify_loss: bool = key(flag(), False, "binary, bursts: a loss counts when a second trial repeats it")  # noqa: FBT003
     latency_duration_ns: int = key(duration(1_000_000, HOUR_NS), 120_000_000_000, "a stream at the throughput found")
     latency_repetitions: int = key(whole(1, 1000), 4, "such streams, in each repetition")
-    loss_step: float = key(number(0.01, 0.5), 0.1, "steps of the offered load, down from the whole")
+    loss_step: float = key(
+        number(0.01, 0.5), 0.1, ("step of the offered load in the test of frame loss, downwards from the highest load")
+    )
     burst_ns: int = key(duration(1_000_000, HOUR_NS), 2_000_000_000, "longest burst back to back")
     burst_repetitions: int = key(whole(1, 1000), 9, "whole searches for the longest burst, in each repetition")
     most_addresses: int = key(whole(1, 65_536), 16_384, "addresses that a bridge is to learn")

@@ -37,7 +37,7 @@ def instances(run: Run) -> Table:
 def _entries(device: str, apart: dict[str, Any] | None, spread: dict[str, Any] | None) -> tuple[Entry, ...]:
     found = apart or spread or {}
     difference, sd = _shown(apart), _shown(spread)
-    by = (found["source"] or "").rpartition(", by ")[2] or "round trips, one way"
+    by = (found["source"] or "").partition(", by ")[2] or "round trips, one way"
     return (
         text(device, device),
         text(by),

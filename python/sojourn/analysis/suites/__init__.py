@@ -382,7 +382,10 @@ def _disagreements(searches: list[Search], terms: Terms, cells: dict[Factors, in
     if not found:
         return []
     places, worst = worst_first(found)
-    sentence = "a search's own conclusion differs from the bounds recomputed from its trials, which are shown here"
+    sentence = (
+        "the result that a search reported differs from the bounds recomputed from its trials; the report shows the "
+        "recomputed ones"
+    )
     return [Finding("search_disagrees", sentence, worst, places)]
 
 
@@ -442,7 +445,7 @@ def _undecided(sought: list[Sought]) -> list[Finding]:
         return []
     places, worst = worst_first(found)
     sentence = (
-        f"a zero-loss rate rests on so few frames that a loss ratio of up to {percent(worst)} would have passed with a "
+        f"a zero-loss rate is from so few frames that a loss ratio of up to {percent(worst)} would have passed with a "
         "probability of 5 %"
     )
     return [Finding("too_few_frames", sentence, worst, places)]
@@ -476,8 +479,8 @@ def _cut_short(searches: list[Search], terms: Terms, cells: dict[Factors, int]) 
     places = tuple(dict.fromkeys(Place(one.device, cell_of(one, cells)) for one in short))
     searches_said = counted(len(short), "search", "searches")
     sentence = (
-        f"{searches_said} had no time for enough trials: their bounds rest on fewer than the plan asks for, or there "
-        "are none"
+        f"{searches_said} had no time for enough trials: their bounds are from fewer trials than the plan requires, or "
+        "there are none"
     )
     return [Finding("incomplete", sentence, float(len(short)), places)]
 

@@ -1,8 +1,8 @@
 """What an instance of a device is worth by searches: in each bed half of the sizes are searched over its second link.
 
-A search is too long to be made over both links, so its rate is taken as a share of what all beds found at that size,
-and on each bed the sizes of the one link are compared with those of the other. With one size, beds of one repetition
-tell nothing of it: what an instance is worth is then in the scatter between beds, and by itself not known.
+A search is too long to be made over both links, so two beds are compared, of which each searched over the second link
+the sizes that the other searched over the first. With one size nothing is known of it: what an instance is worth is
+then in the scatter between beds.
 """
 
 from __future__ import annotations
@@ -37,9 +37,10 @@ def link_rows(run: Run, sought: Sequence[Sought]) -> list[Row]:
         schema=VALUES,
         orient="row",
     )
-    pairs = {
-        str(device): taken_in_turns(here)
-        for (device,), here in values.partition_by("device", as_dict=True, maintain_order=True).items()
-    }
-    known = {device: found for device, found in pairs.items() if len(found[0])}
-    return instance_rows(run, known, "1", "rates of the strictest goal, as shares of their size's")
+    rows: list[Row] = []
+    for (device,), here in values.partition_by("device", as_dict=True, maintain_order=True).items():
+        found = taken_in_turns(here)
+        if len(found.pairs[0]):
+            what = "rates of the strictest goal, as shares of their size's"
+            rows += instance_rows(run, {str(device): found.pairs}, "1", what, found.beds_each)
+    return rows

@@ -97,7 +97,7 @@ def sentence(run: Run, rows: list[Row]) -> str:
     if not changes:
         return f"No load through {named} was measured"
     load = f"A load of {percent(changes[0].factors.load or 0)} through {named}"
-    load += " rather than beside it" if changes[0].against == BESIDE else ""
+    load += " rather than past it" if changes[0].against == BESIDE else ""
     return f"{load} {' and '.join(map(_change, changes))}"
 
 

@@ -62,10 +62,14 @@ def _throughput(cells: list[Cell], path: str, link: Entry) -> Stated:
     else:
         entries = [_beds(whole, row.sessions)]
     control = Entry("difference of slices without the log", "outside", "the A/A control tests it; it is not subtracted")
-    idle = Entry("idle process of the log", "cancels", "it runs beside both slices of a pair")
-    drift = Entry("drift within a pair", "contained", "the order is drawn and turned about: in the scatter of pairs")
+    idle = Entry("idle process of the log", "cancels", "it runs during both slices of a pair")
+    drift = Entry(
+        "drift within a pair", "contained", "the order is random and then reversed: part of the scatter of pairs"
+    )
     placebo = Entry(
-        "calibration of the placebo", "outside", "one reading of 0.1 s sets its loop; it bears on the placebo alone"
+        "calibration of the placebo",
+        "outside",
+        "one measurement of 0.1 s sets the length of its loop; this affects the placebo alone",
     )
     name = f"Throughput with the log over without, {PATHS.get(path, path)}"
     uncovered, of = (UNCOVERED, PARTS) if row.sessions is None else (UNCOVERED[:1], "the scatter between beds")
@@ -99,7 +103,7 @@ def _time(row: Row, transfers: int) -> Stated:
     what = "beds, each made anew" if of_beds else "transfers, each with programs loaded anew"
     entries = (
         scatter(f"scatter between {'beds' if of_beds else 'transfers'}", row, transfers, f"{transfers} {what}"),
-        Entry("clock of the kernel's statistics", "cancels", "null programs of the same turn pay it too"),
+        Entry("clock of the kernel's statistics", "cancels", "the null programs of the same turn include it as well"),
         clock_rate(row.value.estimate),
         *(() if of_beds else (ONE_BED,)),
         BOOTS,

@@ -366,7 +366,11 @@ def _resolution(cells: list[Cell]) -> str:
         return "; without an A/A control, the resolution is not known"
     said = f"; in the A/A control, adjacent slices without the log differ by {change(both.estimate)}"
     reach = max((max(abs(one.low - 1), abs(one.high - 1)) for one in controls if one.low and one.high), default=None)
-    return said if reach is None else f"{said}; changes below {percent(reach)} would be missed with some of the traffic"
+    return (
+        said
+        if reach is None
+        else (f"{said}; for part of the traffic, changes below {percent(reach)} would not be detected")
+    )
 
 
 def name_of(cell: Cell) -> str:

@@ -27,5 +27,7 @@ def link_rows(run: Run, seen: Seen) -> list[Row]:
         .agg(pl.col("bps").mean().alias("value"))
         .with_columns(pl.col("transfer").is_in(seconds).alias("second"), group=pl.format("{} {}", "path", "flows"))
     )
-    pairs = taken_in_turns(each)
-    return instance_rows(run, {DIRECT: pairs}, "1", "throughput without the log") if len(pairs[0]) else []
+    found = taken_in_turns(each)
+    if not len(found.pairs[0]):
+        return []
+    return instance_rows(run, {DIRECT: found.pairs}, "1", "throughput without the log", found.beds_each)
