@@ -12,7 +12,11 @@ from sojourn import studies
 from sojourn.plan import load_plan
 
 PAGE = Path(__file__).parents[2] / "docs" / "decisions" / "0081-two-links-of-a-kind.md"
-ROWS = [[part.strip() for part in line.split("|")[1:-1]] for line in PAGE.read_text().splitlines() if "| `" in line]
+ROWS = [
+    [part.strip() for part in line.split("|")[1:-1]]
+    for line in PAGE.read_text().splitlines()
+    if line.startswith("| ") and "`" in line
+]
 NAMES = {name: row[1:] for row in ROWS for name in re.findall(r"`([a-z0-9*-]+)`", row[0]) if "*" not in name}
 PATTERNS = {name: row[1:] for row in ROWS for name in re.findall(r"`([a-z0-9-]+\*)`", row[0])}
 

@@ -70,9 +70,9 @@ def apart(run: Run, trials: pl.DataFrame, column: str, cells: Collection[int], *
 def taken_in_turns(of: pl.DataFrame) -> Turns:
     """Differences of values of which each was measured over one link: a search, a transfer; free of beds and groups.
 
-    `of`: session, second, group, value. Only what is alike is in one group. Where a bed has a group over both links, such
-    groups alone count, each as a share of its mean. Else beds go by pairs: what the one measured over its second link,
-    the other measured over its first. Such a difference has that of the two beds in it, with the opposite sign in a
+    `of`: session, second, group, value. Only what is alike is in one group. Where a bed has a group over both links,
+    such groups alone count, each as a share of its mean. Else beds go by pairs: what the one measured over its second
+    link, the other measured over its first. Such a difference has that of the two beds in it, with the opposite sign in a
     group that went the other way about, so one of each kind make a value. What has no partner is left out.
     """
     beds: dict[int, dict[str, dict[bool, float]]] = {}
@@ -85,7 +85,7 @@ def taken_in_turns(of: pl.DataFrame) -> Turns:
         for value in groups.values()
         if len(value) > 1
     ]
-    found, known = within, sorted(beds)
+    found, known = list(within), sorted(beds)
     if not within:
         for number, (one, other) in enumerate(zip(known[::2], known[1::2], strict=False)):
             found += [(value, number) for value in _of_two_beds(beds[one], beds[other])]
@@ -132,7 +132,7 @@ def instance_rows(run: Run, found: Mapping[str, Pairs], unit: str, what: str, be
 
 
 def control_findings(found: Mapping[str, Pairs], unit: str) -> list[Finding]:
-    """Two direct links that differ far beyond chance over several beds: the A/A control where it is no path of the plan.
+    """Two direct links that differ far beyond chance over several beds: the A/A control where no path of a plan is it.
 
     In one bed two instances may well differ by more than the scatter there: that is no fault of the bed.
     """

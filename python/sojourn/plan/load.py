@@ -87,8 +87,8 @@ def asked_bed(bed: str, method: str) -> Table:
     ask = ask_of(method)
     if ask.twins == "all":
         return asked
-    # Between real hosts two links are two pairs of ports, the same in each bed: of streams they are the A/A control, where
-    # the method has it as a path, and no other trial is spread over them.
+    # Between real hosts two links are two pairs of ports, the same in each bed: of streams they are the A/A control,
+    # where the method has it as a path, and no other trial is spread over them.
     has_control = ask.headline and load_real_bed(bed).has_twins(None)
     return asked | {"bed.twins": Given(has_control, where)}
 

@@ -57,8 +57,8 @@ def control(run: Run) -> Figure | None:
         else ("at 95 %; at 99.9 % it must contain zero. One in twenty of the 95 % intervals may miss zero by chance")
     )
     caption = (
-        "The direct link against itself, or against a second one of the same bed, plotted like a device: any difference "
-        f"here comes from the bed. The pooled interval is {level}."
+        "The direct link against itself, or against a second one of the same bed, plotted like a device: any "
+        f"difference here comes from the bed. The pooled interval is {level}."
     )
     return Figure("a_a_control", "A/A control", caption + _outside(own, close, " enlarged"), panels)
 
