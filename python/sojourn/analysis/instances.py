@@ -72,8 +72,8 @@ def taken_in_turns(of: pl.DataFrame) -> Turns:
 
     `of`: session, second, group, value. Only what is alike is in one group. Where a bed has a group over both links,
     such groups alone count, each as a share of its mean. Else beds go by pairs: what the one measured over its second
-    link, the other measured over its first. Such a difference has that of the two beds in it, with the opposite sign in a
-    group that went the other way about, so one of each kind make a value. What has no partner is left out.
+    link, the other measured over its first. Such a difference has that of the two beds in it, with the opposite sign
+    in a group that went the other way about, so one of each kind make a value. What has no partner is left out.
     """
     beds: dict[int, dict[str, dict[bool, float]]] = {}
     means = of.group_by("session", "group", "second", maintain_order=True).agg(pl.col("value").mean())
