@@ -112,7 +112,7 @@ pub struct PartArguments {
     #[arg(long, value_name = "SIZE", value_parser = size, conflicts_with = "log_limit", help_heading = LONG)]
     pub budget: Option<u64>,
     /// At --budget, remove the oldest parts and go on: with --rotate-size or --rotate-time. What is new in a part is at most a
-    /// quarter of the budget, what it says again of open flows at most half: else the log ends. Packets whose samples were
+    /// quarter of the budget, what it says again of open flows at most a third: else the log ends. Packets whose samples were
     /// removed count as forgotten
     #[arg(long, requires = "budget", help_heading = LONG)]
     pub remove_oldest: bool,
