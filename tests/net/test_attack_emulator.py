@@ -71,13 +71,17 @@ def test_an_emulator_emulates_as_without_the_attack(engine: str, seconds: int, t
     words = ["emulate", "run", *PORTS.values(), "--config", str(config), "--engine", engine, "--json"]
     words += ["--control", "none"]
     with subprocess.Popen(inside("switch", find_instrument(), *words), stdout=subprocess.PIPE, text=True) as emulator:
-        assert emulator.stdout is not None
-        assert json.loads(emulator.stdout.readline())["event"] == "ready"
-        with ExitStack() as both:
-            attacked = [both.enter_context(attacker(inside(near), [request(near, far)])) for near, far in ("ab", "ba")]
-            sent, received = streamed(seconds)
-        emulator.send_signal(signal.SIGINT)
-        out, _ = emulator.communicate(timeout=PATIENCE_SECONDS)
+        try:
+            assert emulator.stdout is not None
+            assert json.loads(emulator.stdout.readline())["event"] == "ready"
+            with ExitStack() as both:
+                ways = ("ab", "ba")
+                attacked = [both.enter_context(attacker(inside(near), [request(near, far)])) for near, far in ways]
+                sent, received = streamed(seconds)
+            emulator.send_signal(signal.SIGINT)
+            out, _ = emulator.communicate(timeout=PATIENCE_SECONDS)
+        finally:
+            emulator.kill()
     assert emulator.returncode == 0, out
     report = json.loads(out.splitlines()[-1])["report"]
     print(f"{engine}: {attacked} sent, {report['pipes']}, {report['ports']}")

@@ -11,6 +11,7 @@ import json
 import os
 import re
 import subprocess
+import time
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
@@ -38,6 +39,7 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make n
 
 PER_SECOND = 500
 PAUSE_SECONDS = 0.05
+DRAINED_SECONDS = 0.3
 """Between some 900 frames at each end, where losses and times are judged."""
 
 # What asks at a, and what answers at b.
@@ -74,7 +76,7 @@ def test_probes_are_answered_and_timed_as_without_the_attack(
             assert prober.poll() is None, "it measures while it is attacked"
             told = ended(prober)
     print(f"{way}: {attacked} sent; {told['unexpected']} of them unexpected to who asks, {counted} to who answers")
-    assert (alone["lost"], alone["unexpected"]) == (0, 0), alone
+    assert alone["unexpected"] == 0, alone
     assert told["sent"] + told["local_drops"] == PER_SECOND * (seconds + 2)
     assert told["sent"] == told["received"] + told["lost"]
     assert told["duplicated"] == 0, "no forged reply was believed: it would have come beside the true one"
@@ -84,6 +86,8 @@ def test_probes_are_answered_and_timed_as_without_the_attack(
         assert counted["answered"] >= told["received"]
         assert counted["unexpected"] > 100, counted
     with undisturbed():
+        assert alone["lost"] == 0, alone
+        assert all(sent["replayed"] > 0 for sent in attacked), attacked
         assert told["received"] > 0.5 * told["sent"], "answers came in spite of it"
         if pause:
             assert told["loss_ratio_ci95"][0] <= 0.01, told
@@ -153,7 +157,10 @@ def recording(way: str, file: Path) -> Iterator[None]:
     words = ["tcpdump", "-i", "eth0", "-Q", way, "-w", str(file), "-U", "not arp and not ip6"]
     with subprocess.Popen(inside("a", *words), stderr=subprocess.PIPE, text=True) as listener:
         assert listener.stderr is not None
-        while "listening on" not in listener.stderr.readline():
-            assert listener.poll() is None
-        yield
-        listener.terminate()
+        try:
+            while "listening on" not in listener.stderr.readline():
+                assert listener.poll() is None
+            yield
+            time.sleep(DRAINED_SECONDS)  # what its ring still holds is written
+        finally:
+            listener.terminate()

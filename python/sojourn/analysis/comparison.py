@@ -13,7 +13,7 @@ Yekutieli, 2001), as cells that share their direct link have.
 It reaches as far as the two intervals do: `covers` says whether that is the bed that was measured, or beds made anew.
 Where a history knows how far runs of the same bed differ between boots and days (`Known`), that is part of the interval
 of two runs on different ones; and where it knows how far runs on one boot differ, what that is beyond their own
-intervals is part of every interval: a machine drifts within a day.
+intervals is part of every interval of a leading figure: a machine drifts within a day.
 It reads rows of results and nothing else.
 """
 
@@ -154,20 +154,23 @@ def judged_with(sides: Sequence[dict[str, Any]], key: Key, known: Known) -> dict
     nothing = {"between_boots": None, "between_runs": None, "covers": covered(one, two)}
     if (components is None and scatters is None) or not has_interval(one) or not has_interval(two):
         return difference(one, two) | nothing
-    parts = beyond_own_intervals(sides, scatters)
     said = nothing | {"between_runs": scatter_said(scatters)}
     if components is None or known.same_occasion:
-        return difference(one, two, parts) | said | ({} if scatters is None else {"covers": BEDS})
+        found = difference(one, two, beyond_own_intervals(scatters))
+        return found | said | ({} if scatters is None else {"covers": BEDS})
     boots = {"sd": max(one.between for one in components), "occasions": min(one.groups for one in components)}
-    found = difference(one, two, [*parts, *between_boots(components)])
-    return found | said | {"between_boots": boots, "covers": BOOTS}
+    # What single runs of each boot differ by holds what runs on one boot do: it is not counted a second time.
+    seen_apart = all(one.is_replicated for one in components)
+    parts = [*(beyond_own_intervals(scatters) if seen_apart else []), *between_boots(components)]
+    return difference(one, two, parts) | said | {"between_boots": boots, "covers": BOOTS}
 
 
 def scatter_said(scatters: tuple[Scatter, Scatter] | None) -> dict[str, Any] | None:
-    """The larger of two scatters, and the degrees of freedom of the one that is less sure."""
+    """The larger of two scatters, with its degrees of freedom."""
     if scatters is None:
         return None
-    return {"sd": max(one.sd for one in scatters), "degrees": min(one.degrees for one in scatters)}
+    larger = max(scatters, key=lambda one: one.sd)
+    return {"sd": larger.sd, "degrees": larger.degrees}
 
 
 def between_boots(components: tuple[Component, Component]) -> list[Part]:
@@ -178,13 +181,14 @@ def between_boots(components: tuple[Component, Component]) -> list[Part]:
     return [Part(one.between**2, one.degrees) for one in components if one.between > 0]
 
 
-def beyond_own_intervals(sides: Sequence[dict[str, Any]], scatters: tuple[Scatter, Scatter] | None) -> list[Part]:
-    """What runs on one boot differ by beyond their own intervals, of each side."""
-    found = []
-    for side, scatter in zip(sides, scatters or (), strict=False):
-        more = scatter.sd**2 - standard_error(side) ** 2
-        found += [Part(more, scatter.degrees)] if more > 0 else []
-    return found
+def beyond_own_intervals(scatters: tuple[Scatter, Scatter] | None) -> list[Part]:
+    """What runs on one boot differ by beyond their own intervals, of both; of one bed it is known once only."""
+    if scatters is None:
+        return []
+    first, second = scatters
+    if first == second:
+        return [Part(2 * first.sd**2, first.degrees)] if first.sd > 0 else []
+    return [Part(one.sd**2, one.degrees) for one in scatters if one.sd > 0]
 
 
 def key_of(row: dict[str, Any]) -> tuple[Any, ...]:

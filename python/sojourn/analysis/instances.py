@@ -25,7 +25,7 @@ from sojourn.analysis.streams import across as over_cells
 from sojourn.analysis.wording import micro, percent
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from numpy.typing import NDArray
 
@@ -70,14 +70,15 @@ def apart(run: Run, trials: pl.DataFrame, column: str, cells: Collection[int], *
 def taken_in_turns(of: pl.DataFrame) -> Turns:
     """Differences of values of which each was measured over one link: a search, a transfer; free of beds and groups.
 
-    `of`: session, second, group, value. Only what is alike is in one group. Where a bed has a group over both links,
-    such groups alone count, each as a share of its mean. Else beds go by pairs: what the one measured over its second
-    link, the other measured over its first. Such a difference has that of the two beds in it, with the opposite sign
-    in a group that went the other way about, so one of each kind make a value. What has no partner is left out.
+    `of`: session, second, group, value. Only what is alike is in one group. Where most beds have groups over both
+    links, these alone count, each as a share of its mean. Else beds go by pairs: what the one measured over its
+    second link, the other measured over its first. Such a difference has that of the two beds in it, with the
+    opposite sign in a group that went the other way about, so one of each kind make a value. What has no partner is
+    left out.
     """
     beds: dict[int, dict[str, dict[bool, float]]] = {}
     means = of.group_by("session", "group", "second", maintain_order=True).agg(pl.col("value").mean())
-    for session, group, second, value in means.iter_rows():
+    for session, group, second, value in means.drop_nulls().filter(pl.col("value") > 0).iter_rows():
         beds.setdefault(session, {}).setdefault(group, {})[second] = value
     within = [
         (_share(value[True], value[False]), session)
@@ -85,21 +86,34 @@ def taken_in_turns(of: pl.DataFrame) -> Turns:
         for value in groups.values()
         if len(value) > 1
     ]
-    found, known = list(within), sorted(beds)
-    if not within:
-        for number, (one, other) in enumerate(zip(known[::2], known[1::2], strict=False)):
-            found += [(value, number) for value in _of_two_beds(beds[one], beds[other])]
+    has_both = 2 * len({session for _, session in within}) >= len(beds)
+    found = within if has_both else list(_by_pairs(beds))
     values = np.array([d for d, _ in found], dtype=np.float64)
-    return Turns((values, np.array([s for _, s in found], dtype=np.int64)), 1 if within else 2)
+    return Turns((values, np.array([s for _, s in found], dtype=np.int64)), 1 if has_both else 2)
+
+
+def _by_pairs(beds: Mapping[int, Mapping[str, Mapping[bool, float]]]) -> Iterator[tuple[float, int]]:
+    """Differences with the number of their pair of beds: each bed goes with the first before it that has the others."""
+    alone: list[int] = []
+    pairs = 0
+    for bed in sorted(beds):
+        partner = next((one for one in alone if _of_two_beds(beds[one], beds[bed])), None)
+        if partner is None:
+            alone.append(bed)
+            continue
+        alone.remove(partner)
+        yield from ((value, pairs) for value in _of_two_beds(beds[partner], beds[bed]))
+        pairs += 1
 
 
 def _of_two_beds(one: Mapping[str, Mapping[bool, float]], other: Mapping[str, Mapping[bool, float]]) -> list[float]:
     """Half the sum of what a group's links differ by there, and of what those of another group do back."""
     ways: tuple[list[float], list[float]] = ([], [])
     for group in one:
-        value = {**one[group], **other.get(group, {})}
-        if len(value) > 1:
-            ways[True in one[group]].append(_share(value[True], value[False]))
+        there, back = one[group], other.get(group, {})
+        if len(there) == len(back) == 1 and there.keys() != back.keys():
+            value = {**there, **back}
+            ways[True in there].append(_share(value[True], value[False]))
     return [(there + back) / 2 for there, back in zip(*ways, strict=False)]
 
 
@@ -111,8 +125,9 @@ def _share(second: float, first: float) -> float:
 def instance_rows(run: Run, found: Mapping[str, Pairs], unit: str, what: str, beds_each: int = 1) -> list[Row]:
     """What two links of a kind differ by, and how far single ones do; `what` names the figure in their source.
 
-    `beds_each`: over how many beds a session's differences are. One bed's difference has two instances in it, and so
-    twice the variance of one; half the sum of two beds' differences has that of one.
+    `beds_each`: over how many beds a session's differences are, which then is one of the row's sessions. One bed's
+    difference has two instances in it, and so twice the variance of one; half the sum of two beds' differences has
+    that of one.
     """
     rows = []
     for path, (values, session) in found.items():
@@ -120,14 +135,15 @@ def instance_rows(run: Run, found: Mapping[str, Pairs], unit: str, what: str, be
         row = Row(path, "instance_difference", "pooled", middle(values, session), unit, None, common)
         rows.append(row)
         counted = beds_counted(session)
-        row.sessions = None if counted is None else counted * beds_each
+        row.sessions = counted
         beds = across(values, session) if counted is not None else None
         if beds is not None:
             single = beds.between.scaled((beds_each / 2) ** 0.5)
-            sessions = beds.mean.n * beds_each
-            rows.append(Row(path, "between_instances", "sd", single, unit, None, common, sessions=sessions))
+            rows.append(Row(path, "between_instances", "sd", single, unit, None, common, sessions=beds.mean.n))
     for row in rows:
-        row.source = f"the second link of a bed and its first, by {what}"
+        row.source = (
+            f"the second link of a bed and its first, by {what}{', over pairs of beds' if beds_each > 1 else ''}"
+        )
     return rows
 
 

@@ -126,13 +126,13 @@ def known_of(one: RunFolder, two: RunFolder) -> Known:
     except SojournError as error:
         print(f"sojourn: compared without the history: {error}", file=sys.stderr)
         return NOTHING_KNOWN
-    # What these two differ by is the question: they are no part of what runs differ by anyway.
+    # What these two differ by is the question, so they are no part of what runs differ by anyway.
     own = {(entry.run, entry.began_ns) for entry in (first, second)}
     others = [[entry for entry in entries if (entry.run, entry.began_ns) not in own] for entries in read]
     same = first.boot is not None and occasion(first) == occasion(second)
     beds = first.bed, second.bed
     return Known(
-        (components_of(read[0], beds[0]), components_of(read[1], beds[1])),
+        (components_of(others[0], beds[0]), components_of(others[1], beds[1])),
         same,
         (repeats_of(others[0], beds[0]), repeats_of(others[1], beds[1])),
     )
@@ -381,7 +381,7 @@ def notes(leading: Sequence[dict[str, Any]], margin: Margin) -> list[str]:
         BEDS: BEDS_NOTE,
         BOOTS: BOOTS_NOTE.format(occasions=min(occasions, default=0)),
     }
-    among_runs = [RUNS_NOTE] if any(row["between_runs"] for row in leading) else []
+    among_runs = [RUNS_NOTE] if any(row["between_runs"] and row["between_runs"]["sd"] for row in leading) else []
     return [said, *(note for reach, note in of_reach.items() if reach in covers), *among_runs]
 
 

@@ -47,7 +47,7 @@ class Series:
     limits: Limits | None
     between: Component | None
     repeats: Scatter | None
-    """How far runs on one boot and day differ."""
+    """How far runs on one boot and day differ beyond their own intervals."""
     occasions: int
     """Boots, and days within a boot, that the runs which count were made on."""
 
@@ -109,16 +109,13 @@ def series(pairs: Sequence[tuple[Entry, Figure]]) -> Series:
     known = [(entry, figure) for entry, figure in used if entry.boot]
     occasions = [occasion(entry) for entry, _ in known]
     estimates = np.array([figure.estimate for _, figure in known])
-    component = between_groups(
-        estimates,
-        occasions,
-        np.array([standard_error(figure) for _, figure in known]),
-    )
+    errors = np.array([standard_error(figure) for _, figure in known])
+    component = between_groups(estimates, occasions, errors)
     values = [
         Value(entry, figure, limits is not None and entry.verdict != "invalid" and limits.excludes(figure.estimate))
         for entry, figure in pairs
     ]
-    return Series(tuple(values), limits, component, within_groups(estimates, occasions), len(set(occasions)))
+    return Series(tuple(values), limits, component, within_groups(estimates, occasions, errors), len(set(occasions)))
 
 
 def occasion(entry: Entry) -> tuple[str | None, int]:

@@ -22,7 +22,8 @@ COLUMNS = (
 NOTE = (
     "Each bed has two links of a kind, made alike and measured in turn: they differ by what an instance is worth. "
     "Of the direct link it is the A/A control. The standard deviation is that of one instance, without the scatter of "
-    "its measurement; each bed has new instances, so it is in the scatter between beds already."
+    "its measurement; each bed has new instances, so it is in the scatter between beds already. Of searches and "
+    "transfers, which are too long to be made over both links, two beds make one value: they count pairs of beds."
 )
 
 

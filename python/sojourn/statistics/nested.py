@@ -27,7 +27,10 @@ LEAST_WITHIN = 6
 
 @dataclass(frozen=True, slots=True)
 class Scatter:
-    """How far values within a group differ: their standard deviation, in their unit, and its degrees of freedom."""
+    """How far values within a group differ beyond their own standard errors: a standard deviation, in their unit.
+
+    `degrees` are those of the scatter that the errors are subtracted from.
+    """
 
     sd: float
     degrees: int
@@ -57,10 +60,19 @@ class Component:
         return bool(np.isfinite(self.within_degrees))
 
 
-def within_groups(values: NDArray[np.float64], groups: Sequence[Hashable]) -> Scatter | None:
-    """The scatter within groups, pooled; None where its degrees of freedom are too few."""
+def within_groups(
+    values: NDArray[np.float64], groups: Sequence[Hashable], errors: NDArray[np.float64]
+) -> Scatter | None:
+    """The scatter within groups, pooled, less the values' own errors; None where its degrees of freedom are too few.
+
+    `errors` are their standard errors (not a number where unknown).
+    """
     found = pooled(members_of(values, groups))
-    return None if found is None else Scatter(found[0] ** 0.5, found[1])
+    if found is None:
+        return None
+    known = errors[np.isfinite(errors)]
+    own = float(np.mean(known**2)) if len(known) else 0.0
+    return Scatter(max(0.0, found[0] - own) ** 0.5, found[1])
 
 
 def between_groups(

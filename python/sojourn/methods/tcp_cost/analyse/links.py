@@ -22,7 +22,7 @@ def link_rows(run: Run, seen: Seen) -> list[Row]:
     if not seconds:
         return []
     each = (
-        seen.slices.filter(pl.col("mode") == "off")
+        seen.slices.filter(pl.col("mode") == "off", pl.col("bps") > 0)
         .group_by("session", "transfer", "path", "flows", maintain_order=True)
         .agg(pl.col("bps").mean().alias("value"))
         .with_columns(pl.col("transfer").is_in(seconds).alias("second"), group=pl.format("{} {}", "path", "flows"))
