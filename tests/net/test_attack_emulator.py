@@ -75,7 +75,7 @@ def test_an_emulator_emulates_as_without_the_attack(engine: str, seconds: int, t
             assert emulator.stdout is not None
             assert json.loads(emulator.stdout.readline())["event"] == "ready"
             with ExitStack() as both:
-                ways = ("ab", "ba")
+                ways = (("a", "b"), ("b", "a"))
                 attacked = [both.enter_context(attacker(inside(near), [request(near, far)])) for near, far in ways]
                 sent, received = streamed(seconds)
             emulator.send_signal(signal.SIGINT)
