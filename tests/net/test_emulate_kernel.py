@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import time
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -72,11 +73,22 @@ def command_line(process: int) -> bytes:
     return Path(f"/proc/{process}/cmdline").read_bytes()
 
 
+def has_ended(process: int) -> bool:
+    """Whether a process is gone, or waits for a parent that never looks."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
 @contextmanager
-def emulating(path: str, *words: str) -> Iterator[tuple[subprocess.Popen[str], Told]]:
+def emulating(path: str, *words: str, stderr: int | None = None) -> Iterator[tuple[subprocess.Popen[str], Told]]:
     """An emulator that is ready, and what it says of itself; it has a process group of its own, and is killed then."""
     argv = inside("env", f"PATH={path}", find_instrument(), "emulate", "run", *PORTS, "--backend", "kernel", "--json")
-    with subprocess.Popen([*argv, *words], stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
+    started = subprocess.Popen(
+        [*argv, *words], stdout=subprocess.PIPE, stderr=stderr, text=True, start_new_session=True
+    )
+    with started as process:
         assert process.stdout is not None
         try:
             yield process, json.loads(process.stdout.readline())
@@ -142,8 +154,38 @@ def test_a_qdisc_of_somebody_else_is_neither_replaced_nor_removed(tmp_path: Path
         subprocess.run(inside("tc", "qdisc", "replace", "dev", "left", "root", "handle", "8:", "bfifo"), check=True)
         remover = remover_of(process.pid)
         process.kill()
-        await_that(lambda: not Path(f"/proc/{remover}").exists(), "the shell that removes them has ended")
+        await_that(lambda: has_ended(remover), "the shell that removes them has ended")
     assert roots()["left"]["handle"] == "8:"
+
+
+def test_what_was_left_at_a_port_without_a_pipe_is_removed(tmp_path: Path) -> None:
+    path = with_netem(tmp_path)
+    before = roots()
+    with emulating(path, "--delay", "1ms") as (process, _):
+        os.kill(remover_of(process.pid), 9)
+        process.kill()
+        process.wait(PATIENCE_SECONDS)
+    assert roots()["left"] != before["left"]
+    with emulating(path, "--forward", "delay 5ms") as (_, ready):
+        assert [command[4] for command in ready["commands"]] == ["right"]
+        assert roots()["left"] == before["left"]
+
+
+@pytest.mark.parametrize("way", ["removed", "replaced", "renamed"])
+def test_a_qdisc_that_somebody_takes_away_ends_it(way: str, tmp_path: Path) -> None:
+    path = with_netem(tmp_path)
+    changes = {
+        "removed": ["tc", "qdisc", "del", "dev", "right", "root"],
+        "replaced": ["tc", "qdisc", "replace", "dev", "right", "root", "handle", "8:", "bfifo"],
+        "renamed": ["sh", "-c", "ip link set right down; ip link set right name other; ip link set other up"],
+    }
+    with emulating(path, "--delay", "1ms", stderr=subprocess.PIPE) as (process, _):
+        subprocess.run(inside(*changes[way]), check=True)
+        began = time.monotonic()
+        out, said = process.communicate(timeout=PATIENCE_SECONDS)
+        assert process.returncode == 4, (out, said)
+        assert "right: its netem is not there any more, so packets pass as they are" in said
+        assert time.monotonic() - began < 5
 
 
 def test_a_port_that_another_emulator_has_is_refused(tmp_path: Path) -> None:

@@ -42,7 +42,10 @@ pub fn print(asked: &Kernel) -> anyhow::Result<()> {
 /// Lets the kernel do it until a signal comes or the time is over.
 ///
 /// # Errors
-/// When netem cannot do exactly what is asked, this kernel has none, or the ports are in no bridge.
+/// When netem cannot do exactly what is asked, this kernel has none, or the ports are in no bridge; [`NotTrusted`] when a qdisc
+/// of ours is not in its place any more, at most a second after.
+///
+/// [`NotTrusted`]: crate::failure::NotTrusted
 pub fn run(asked: &Run) -> anyhow::Result<()> {
     if asked.how.log.is_some() {
         let problem = "--log: the kernel's netem tells nobody what became of packets; use --backend user";
@@ -54,7 +57,7 @@ pub fn run(asked: &Run) -> anyhow::Result<()> {
     [left, right].into_iter().try_for_each(in_bridge)?;
     place::stay(asked.how.cpu, asked.how.die_with_parent)?;
     let signal = place::stop_signal()?;
-    let qdiscs = Qdiscs::begin(&doing)?;
+    let qdiscs = Qdiscs::begin([left, right], &doing)?;
     let doing = qdiscs.put(&doing)?;
     let event = serve::ready(None, json!({ "backend": "kernel", "left": left, "right": right, "commands": doing }));
     let text = format!("the kernel does it:\n{}Ctrl-C ends it", to_text(&doing));
@@ -65,6 +68,7 @@ pub fn run(asked: &Run) -> anyhow::Result<()> {
         let span = Timespec { tv_sec: left.0 / 1_000_000_000, tv_nsec: left.0 % 1_000_000_000 };
         // A signal ends it early.
         let _ = poll(&mut [PollFd::from_borrowed_fd(signal, PollFlags::IN)], Some(&span));
+        qdiscs.check()?;
     }
     drop(qdiscs);
     serve::tell(asked.how.json, &json!({ "event": "ended", "backend": "kernel" }), "ended")

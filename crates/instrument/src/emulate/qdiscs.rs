@@ -2,8 +2,9 @@
 //!
 //! A shell waits at a pipe that only this program holds open, and each `tc` that it starts; at the pipe's end it removes the qdiscs.
 //! So one that is killed (SIGKILL) leaves none behind. They are removed by their handle: what somebody else has put in their place
-//! stays. Where the shell was killed too, the next emulator at the port knows them by their handles and replaces them. A port
-//! that has another qdisc than the kernel's default is refused, for that could not be put back. Does not decide what netem does.
+//! stays. Where the shell was killed too, the next emulator at the port knows them by their handles, and replaces or removes
+//! them. A port that has another qdisc than the kernel's default is refused, for that could not be put back. While they are
+//! needed, they can be asked for: somebody may have removed them. Does not decide what netem does.
 
 use std::ops::Range;
 use std::os::fd::OwnedFd;
@@ -14,6 +15,8 @@ use anyhow::{Context, anyhow};
 use sojourn_emulate::kernel::{Command, port_of, under};
 use sojourn_port::bridge::{Lock, reserve};
 use sojourn_port::kernel::Interface;
+
+use crate::failure::NotTrusted;
 
 /// Handles that are ours: the kernel gives 8000 and more by itself, and people give small ones.
 const HANDLES: Range<u16> = 0x5000..0x6000;
@@ -30,6 +33,8 @@ for port; do tc qdisc del dev "$port" root handle "$handle"; done
 pub struct Qdiscs {
     handle: String,
     ports: Vec<String>,
+    /// What an emulator left that was killed with its shell, at ports that nothing is put at now.
+    left_over: Vec<Command>,
     /// At its end the shell removes them.
     pipe: Option<OwnedFd>,
     remover: Child,
@@ -37,19 +42,26 @@ pub struct Qdiscs {
 }
 
 impl Qdiscs {
-    /// Takes the ports that these commands configure, and has them looked after; puts nothing in place yet.
+    /// Takes both ports, and has those looked after that these commands configure; puts nothing in place yet.
     ///
     /// # Errors
     /// When another emulator has one of them, or one has a qdisc of somebody's.
-    pub fn begin(commands: &[Command]) -> anyhow::Result<Self> {
+    pub fn begin(both: [&str; 2], commands: &[Command]) -> anyhow::Result<Self> {
         let ports: Vec<String> = commands.iter().map(|command| port_of(command).to_owned()).collect();
         let mut locks = Vec::new();
-        for port in &ports {
+        for port in both {
             locks.extend(reserve(&Interface::named(port)?)?);
         }
         let mut taken = Vec::new();
         for port in &ports {
             taken.push(replaceable_root(port)?);
+        }
+        let mut left_over = Vec::new();
+        for port in both.into_iter().filter(|port| !ports.iter().any(|one| one == port)) {
+            if let Some(root) = root_of(port)?.filter(Root::is_ours) {
+                left_over.push(under(&root.handle, &["tc", "qdisc", "del", "dev", port, "root"].map(str::to_owned)));
+                taken.push(root.number);
+            }
         }
         let handle = format!("{:x}:", free_handle(process::id(), &taken));
         let mut remover = process::Command::new("sh")
@@ -63,22 +75,41 @@ impl Qdiscs {
             .spawn()
             .context("run sh, which removes the qdiscs in the end")?;
         let pipe = remover.stdin.take().map(OwnedFd::from);
-        Ok(Self { handle, ports, pipe, remover, _locks: locks })
+        Ok(Self { handle, ports, left_over, pipe, remover, _locks: locks })
     }
 
-    /// Puts them in place; returns the commands that did so.
+    /// Puts them in place, and removes what was left over; returns the commands that put them.
     ///
     /// # Errors
     /// When the kernel refuses one.
     pub fn put(&self, commands: &[Command]) -> anyhow::Result<Vec<Command>> {
         let commands: Vec<_> = commands.iter().map(|command| under(&self.handle, command)).collect();
-        for command in &commands {
+        for command in self.left_over.iter().chain(&commands) {
             // A `tc` that outlives this program holds the pipe: what it does is removed as well.
             let pipe = self.pipe.as_ref().map(OwnedFd::try_clone).transpose().context("keep the pipe open for tc")?;
             carry_out(command, pipe.map_or_else(Stdio::null, Stdio::from))?;
         }
         Ok(commands)
     }
+
+    /// Looks whether each is still in its place.
+    ///
+    /// # Errors
+    /// [`NotTrusted`] where one is not, or its port is not there by that name: packets pass there unemulated.
+    pub fn check(&self) -> anyhow::Result<()> {
+        for port in &self.ports {
+            let root = root_of(port).map_err(|error| gone(port, &format!("{error:#}")))?;
+            let handle = root.as_ref().map_or("none", |root| &root.handle);
+            if handle != self.handle {
+                return Err(gone(port, &format!("the root qdisc there is {handle}, not {}", self.handle)));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn gone(port: &str, why: &str) -> anyhow::Error {
+    NotTrusted(format!("{port}: its netem is not there any more, so packets pass as they are: {why}")).into()
 }
 
 impl Drop for Qdiscs {
@@ -93,21 +124,45 @@ impl Drop for Qdiscs {
     }
 }
 
-/// Returns the handle of a port's root qdisc, which may be replaced: the kernel's default one (0), or one of ours that was left.
-fn replaceable_root(port: &str) -> anyhow::Result<u16> {
+/// The root qdisc of a port.
+struct Root {
+    kind: String,
+    handle: String,
+    /// The major number of the handle; 0 of the kernel's default one.
+    number: u16,
+}
+
+impl Root {
+    fn is_ours(&self) -> bool {
+        self.kind == "netem" && HANDLES.contains(&self.number)
+    }
+}
+
+/// Asks `tc` for the root qdisc of a port; None where it shows none.
+fn root_of(port: &str) -> anyhow::Result<Option<Root>> {
     let show = ["tc", "-json", "qdisc", "show", "dev", port].map(str::to_owned);
     let shown = output(&show, Stdio::null())?;
     let problem = || format!("ask tc what qdiscs {port} has: {}", String::from_utf8_lossy(&shown.stderr).trim());
     let all: Vec<serde_json::Value> = serde_json::from_slice(&shown.stdout).with_context(problem)?;
-    let Some(root) = all.iter().find(|one| one["root"] == true) else { return Ok(0) };
-    let (kind, handle) = (root["kind"].as_str().unwrap_or_default(), root["handle"].as_str().unwrap_or_default());
-    let number = u16::from_str_radix(handle.trim_end_matches(':'), 16).unwrap_or(u16::MAX);
-    if number == 0 || (kind == "netem" && HANDLES.contains(&number)) {
-        return Ok(number);
+    Ok(all.iter().find(|one| one["root"] == true).map(|root| {
+        let word = |key: &str| root[key].as_str().unwrap_or_default().to_owned();
+        let handle = word("handle");
+        let number = u16::from_str_radix(handle.trim_end_matches(':'), 16).unwrap_or(u16::MAX);
+        Root { kind: word("kind"), handle, number }
+    }))
+}
+
+/// Returns the handle of a port's root qdisc, which may be replaced: the kernel's default one (0), or one of ours that was left.
+fn replaceable_root(port: &str) -> anyhow::Result<u16> {
+    let Some(root) = root_of(port)? else { return Ok(0) };
+    if root.number == 0 || root.is_ours() {
+        return Ok(root.number);
     }
     Err(anyhow!(
-        "{port}: it has a qdisc of its own ({kind} {handle}), which netem would replace and nobody could put back: \
-         `tc qdisc del dev {port} root`, or use --backend user"
+        "{port}: it has a qdisc of its own ({} {}), which netem would replace and nobody could put back: \
+         `tc qdisc del dev {port} root`, or use --backend user",
+        root.kind,
+        root.handle
     ))
 }
 
