@@ -68,7 +68,7 @@ def test_probes_are_answered_and_timed_as_without_the_attack(
 ) -> None:
     counted: Told = {}
     with answering(way, counted):
-        with recording("out", tmp_path / "requests.pcap"), recording("in", tmp_path / "replies.pcap"):
+        with recording("b", tmp_path / "requests.pcap"), recording("a", tmp_path / "replies.pcap"):
             alone = ended(asking(way, 1))
         # The attack begins while it measures, and ends after it.
         prober = asking(way, seconds + 2)
@@ -152,10 +152,10 @@ def identifier_in_use() -> int:
 
 
 @contextmanager
-def recording(way: str, file: Path) -> Iterator[None]:
-    """A capture of what leaves a, or comes in there."""
-    words = ["tcpdump", "-i", "eth0", "-Q", way, "-w", str(file), "-U", "not arp and not ip6"]
-    with subprocess.Popen(inside("a", *words), stderr=subprocess.PIPE, text=True) as listener:
+def recording(host: str, file: Path) -> Iterator[None]:
+    """A capture of what comes to a host: what leaves past a queueing discipline, as raw probes do, no capture sees."""
+    words = ["tcpdump", "-i", "eth0", "-Q", "in", "-w", str(file), "-U", "not arp and not ip6"]
+    with subprocess.Popen(inside(host, *words), stderr=subprocess.PIPE, text=True) as listener:
         assert listener.stderr is not None
         try:
             while "listening on" not in listener.stderr.readline():
