@@ -1,4 +1,4 @@
-"""Refuses the retired words of docs/reference/vocabulary.md in what users read, and some phrases with "told".
+"""Refuses the retired words of docs/reference/vocabulary.md in what users read, and some phrases that readers misread.
 
 Reads the pages of the root folder, the guide, concepts and reference, the templates of reports, the studies, what is
 packaged, the strings of the Python package, and the help and strings of the Rust crates. What earlier versions wrote
@@ -35,6 +35,10 @@ PHRASES = {
     r"tell(s|ing)?\s+(\S+\s+){1,6}apart": "distinguish",
     r"(is|are|be|been|being|was|were|gets?)\s+((not|only|also|never|now|so)\s+)?told": "is reported; reports, gets",
     r"cannot\s+tell\s+(\S+\s+){1,6}from": "cannot distinguish",
+    r"could\s+not\s+be\s+had": "is missing, was not available",
+    r"held\s+(against\s+(the|a|what)|to\s+(the|a\s+known)\s+truth)": "compared with",
+    r"come(s)?\s+on\s+top": "is in addition to, exceeds",
+    r"last\s+words\s+on": "final records of",
 }
 """What is refused as a phrase, also where a line breaks within it, and what to write instead."""
 

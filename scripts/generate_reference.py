@@ -174,8 +174,8 @@ What is not listed here keeps what its user has, for as long as it runs. `doctor
 need no right. `sojourn watch` needs none either and gives up what it has by itself: root becomes `nobody` with
 CAP_DAC_READ_SEARCH, and Landlock leaves reading alone. Others need rights to the end, and as root stay root:
 `run`, `lab`, `bed`, `bridge up` and `bridge down` make and remove namespaces, links, qdiscs and cgroups, and
-start the instruments, each of which gives up what this table says; `emulate run --backend kernel` starts `tc`
-at its end, to take back what it configured. What starts others with a right cannot give it up.
+start the instruments, each of which gives up what this table says; `emulate run --backend kernel` starts `tc`,
+and a shell that removes its qdiscs at its end, however it ends. What starts others with a right cannot give it up.
 """
 
 COMMAND_OF_A_LOG = """

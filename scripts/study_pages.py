@@ -47,12 +47,12 @@ PLAN = """\
 [all keys](../reference/plans.md) can be changed by `--set`."""
 
 FINDINGS = """\
-A report begins with the findings of its run: [what each means](../reference/findings.md). An *invalid* run must
-not be used, a *doubtful* one wants a second look. What is in the interval and what is not, the report's table
-*Uncertainty* says."""
+A report begins with the findings of its run: [what each means](../reference/findings.md). An *invalid* run must not
+be used; check a *doubtful* one before you use it. The report's section *Uncertainty* says what the interval
+covers and what it does not."""
 
 BESIDE = """\
-The report sets this run's figures beside them. Machines were others: compare signs, ratios and what depends
+The report compares this run's figures with them. The machines differ: compare signs, ratios and what depends
 on what, never the times themselves."""
 
 

@@ -10,13 +10,14 @@ import json
 import re
 import shutil
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import pytest
 
 from sojourn.analysis import analyse
 from sojourn.report import write_report
 from tests.browser.accessible import violations
+from tests.browser.looks import looks, schemes
 from tests.unit import made_up_costs, made_up_truth
 from tests.unit import made_up_emulator as emulated
 from tests.unit.in_process import sojourn
@@ -27,8 +28,9 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Browser, Page
 
+    from tests.browser.looks import Scheme
+
 FIGURES = {"rtt_cdf", "rtt_over_time", "size_lines", "paired_differences", "a_a_control"}
-Scheme = Literal["light", "dark"]
 
 
 @dataclass
@@ -92,8 +94,7 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return _run(tmp_path_factory.mktemp("runs") / "many", "probe.icmp_bytes=[64, 256, 512, 1024, 1480]")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1200, 390])
+@looks
 def test_the_report_is_whole_and_quiet(browser: Browser, run: Path, scheme: Scheme, width: int) -> None:
     opened = _open(browser, run, scheme, width)
     verdict = json.loads((run / "analysis" / "verdict.json").read_text())
@@ -109,8 +110,7 @@ def test_the_report_is_whole_and_quiet(browser: Browser, run: Path, scheme: Sche
     assert opened.asked_for == [(run / "report" / "index.html").as_uri()]
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1200, 390])
+@looks
 def test_a_report_of_streams_is_whole_and_quiet(browser: Browser, streams: Path, scheme: Scheme, width: int) -> None:
     opened = _open(browser, streams, scheme, width)
     verdict = json.loads((streams / "analysis" / "verdict.json").read_text())
@@ -126,8 +126,7 @@ def test_a_report_of_streams_is_whole_and_quiet(browser: Browser, streams: Path,
     assert opened.asked_for == [(streams / "report" / "index.html").as_uri()]
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1200, 390])
+@looks
 def test_an_emulators_report_is_whole_and_quiet(browser: Browser, emulator: Path, scheme: Scheme, width: int) -> None:
     opened = _open(browser, emulator, scheme, width)
     verdict = json.loads((emulator / "analysis" / "verdict.json").read_text())
@@ -152,8 +151,7 @@ OF_THE_LOG = {
 """The studies of the log of TCP's state, and their figures."""
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1200, 390])
+@looks
 @pytest.mark.parametrize("study", OF_THE_LOG)
 def test_a_report_on_the_log_of_tcp_is_whole_and_quiet(
     browser: Browser, of_the_log: dict[str, Path], study: str, scheme: Scheme, width: int
@@ -221,7 +219,7 @@ def test_a_doubtful_run_says_so_at_the_top(browser: Browser, run: Path, tmp_path
     assert "9 % left late" in opened.page.locator("#verdict").inner_text().replace("\u00a0", " ")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@schemes
 def test_a_report_can_be_used_without_a_mouse_and_read_aloud(browser: Browser, run: Path, scheme: Scheme) -> None:
     opened = _open(browser, run, scheme, 1200)
     opened.page.locator("details").evaluate_all("all => { for (const one of all) one.open = true; }")

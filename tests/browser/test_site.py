@@ -9,15 +9,18 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import pytest
 
 from scripts.make_site import build
 from tests.browser.accessible import violations
+from tests.browser.looks import looks, schemes
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
+
+    from tests.browser.looks import Scheme
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
@@ -31,7 +34,6 @@ PAGES = [
     "docs/reference/proof",
     "README",
 ]
-Scheme = Literal["light", "dark"]
 
 
 @pytest.fixture(scope="module")
@@ -43,8 +45,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1200, 390])
+@looks
 def test_the_sites_pages_are_whole_and_quiet(browser: Browser, site: Path, scheme: Scheme, width: int) -> None:
     for name in PAGES:
         page, said = _opened(browser, site / f"{name}.html", scheme, width)
@@ -54,7 +55,7 @@ def test_the_sites_pages_are_whole_and_quiet(browser: Browser, site: Path, schem
         page.context.close()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@schemes
 def test_the_sites_pages_can_be_used_without_a_mouse_and_read_aloud(
     browser: Browser, site: Path, scheme: Scheme
 ) -> None:

@@ -12,16 +12,18 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-import pytest
 from playwright.sync_api import expect
 
-from tests.browser.test_report import CONTRAST, Opened, Scheme, _page_width
+from tests.browser.looks import looks
+from tests.browser.test_report import CONTRAST, Opened, _page_width
 from tests.unit.test_watch import cut_short, run, served
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from playwright.sync_api import Browser
+
+    from tests.browser.looks import Scheme
 
 __all__ = ["run"]
 PATIENCE_MS = 120_000
@@ -39,8 +41,7 @@ def opened(browser: Browser, address: str, scheme: Scheme = "light", width: int 
     return found
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1200, 390])
+@looks
 def test_the_page_of_a_run_is_whole_and_quiet(
     browser: Browser, run: Path, tmp_path: Path, scheme: Scheme, width: int
 ) -> None:
@@ -82,7 +83,7 @@ def test_a_run_is_followed_from_its_beginning_past_its_end_and_over_a_restart_of
 ) -> None:
     runs, out = tmp_path / "runs", tmp_path / "runs" / "live"
     runs.mkdir()
-    sets = ["pairs.rounds=300", "pairs.probes_per_block=24", "probe.icmp_bytes=[64, 1480]"]
+    sets = ["pairs.rounds=100", "pairs.probes_per_block=24", "probe.icmp_bytes=[64, 1480]"]
     words = [word for one in sets for word in ("--set", one)]
     argv = [
         sys.executable,

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 DATA, ANSWER, END, END_ACK, SYNC, SYNC_REPLY, LIVE, FOLLOW_UP, GREETING, GREETING_REPLY = range(1, 11)
 SHARED = {"shared": True, "reference_ns": 0, "offset_ns": 0, "skew_ppb": 0, "bound_ns": 0, "error95_ns": 0}
+OWN_MAC = "02:77:00:00:ee:01"
 LAST = {"sent": 2**64 - 1, "clock": SHARED}
 
 
@@ -41,7 +42,7 @@ def flood(asked: list[dict[str, Any]]) -> None:
     Each request is for one port and one victim.
     """
     rng = random.Random(1)
-    make = stream_frames if asked[0]["kind"] == "stream" else probe_frames
+    make = {"stream": stream_frames, "probe": probe_frames, "any": any_frames}[asked[0]["kind"]]
     order: list[tuple[socket.socket, str, bytes]] = []
     for each in asked:
         port = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
@@ -139,17 +140,46 @@ def stream(rng: random.Random, kind: int, flow: int) -> bytes:
     return head + struct.pack(">I", check) + tail
 
 
-def probe_frames(asked: dict[str, str], rng: random.Random) -> dict[str, list[bytes]]:
-    """Requests and replies of probes over UDP: to a responder's port, or from it to who asks."""
-    kinds: dict[str, list[bytes]] = {"forged": [], "truncated": [], "random": []}
-    port = int(asked["port"])
+def probe_frames(asked: dict[str, Any], rng: random.Random) -> dict[str, list[bytes]]:
+    """Requests and replies of probes: to who answers, or as if from there to who asks."""
+    replayed = recorded(asked.get("recorded"))
+    kinds: dict[str, list[bytes]] = {"forged": [], "truncated": [], "random": [], "replayed": replayed}
+    carrier = asked.get("carrier", "udp")
+    forge, wrap = (stamp if carrier == "stamp" else probe), CARRIERS[carrier]
     for _ in range(300):
-        words = rng.choice((0, rng.getrandbits(64))), rng.getrandbits(10)
-        head = struct.pack(">4sQI", b"SOJ2", *words) + bytes([rng.choice((1, 2))]) + rng.randbytes(7) + rng.randbytes(8)
-        payload = head + struct.pack(">I", zlib.crc32(head)) + rng.randbytes(4)
-        kinds["forged"].append(udp(asked, port, payload))
-        kinds["truncated"].append(udp(asked, port, payload[: rng.randrange(len(payload))]))
-        kinds["random"].append(udp(asked, port, rng.randbytes(rng.randrange(1, 300))))
+        payload = forge(rng)
+        kinds["forged"].append(wrap(asked, payload))
+        kinds["truncated"].append(wrap(asked, payload[: rng.randrange(len(payload))]))
+        kinds["random"].append(wrap(asked, rng.randbytes(rng.randrange(1, 300))))
+    return kinds
+
+
+def probe(rng: random.Random) -> bytes:
+    """A probe of 56 bytes with a key that is guessed, and everything else right: a request or a reply."""
+    words = rng.choice((0, rng.getrandbits(64))), rng.getrandbits(10)
+    head = struct.pack(">4sQI", b"SOJ2", *words) + bytes([rng.choice((1, 2))]) + rng.randbytes(7) + rng.randbytes(8)
+    return head + struct.pack(">I", zlib.crc32(head)) + rng.randbytes(20)
+
+
+def stamp(rng: random.Random) -> bytes:
+    """A packet of STAMP: a sender's or a reflector's, whose copy of the sender's time is guessed."""
+    receive, sender_time = rng.choice((0, rng.getrandbits(64))), rng.getrandbits(64)
+    own = struct.pack(">IQHH", rng.getrandbits(10), rng.getrandbits(64), 0x8001, rng.choice((0, rng.getrandbits(16))))
+    sender = struct.pack(">IQHHBBH", rng.getrandbits(10), sender_time, 0x8001, 0, 64, 0, 0)
+    return own + struct.pack(">Q", receive) + sender
+
+
+def any_frames(asked: dict[str, Any], rng: random.Random) -> dict[str, list[bytes]]:
+    """Frames of every sort to no port of ours: whole, with lengths that are wrong, cut off, tagged, and random ones."""
+    kinds: dict[str, list[bytes]] = {"forged": [], "truncated": [], "random": [], "tagged": []}
+    for _ in range(300):
+        whole = udp(asked, rng.randrange(1, 7000), rng.randbytes(rng.randrange(18, 1200)))
+        kinds["forged"].append(whole)
+        kinds["truncated"].append(whole[: rng.randrange(15, len(whole))].ljust(60, b"\0"))
+        kinds["random"].append(
+            ethernet(asked, rng.choice((0x0800, 0x86DD, 0x0806)), rng.randbytes(rng.randrange(1400)))
+        )
+        kinds["tagged"].append(whole[:12] + rng.choice((1, 2, 5)) * struct.pack(">HH", 0x8100, 7) + whole[12:])
     return kinds
 
 
@@ -165,20 +195,45 @@ def recorded(file: str | None) -> list[bytes]:
     return frames
 
 
-def udp(asked: dict[str, str], port: int, payload: bytes) -> bytes:
+def udp(asked: dict[str, Any], port: int, payload: bytes) -> bytes:
     """A UDP datagram in IPv4, with whatever sender was asked for."""
-    datagram = struct.pack(">HHHH", int(asked["from_port"]), port, 8 + len(payload), 0) + payload
+    return ipv4(asked, 17, struct.pack(">HHHH", int(asked["from_port"]), port, 8 + len(payload), 0) + payload)
+
+
+def echo(asked: dict[str, Any], payload: bytes) -> bytes:
+    """An ICMP echo message: a reply with the identifier that is known, or a request."""
+    identifier = asked.get("identifier")
+    kind, identifier = (8, 7) if identifier is None else (0, identifier)
+    head = struct.pack(">BBHHH", kind, 0, 0, identifier, random.getrandbits(9))
+    return ipv4(asked, 1, head[:2] + checksum(head + payload) + head[4:] + payload)
+
+
+def ipv4(asked: dict[str, Any], protocol: int, message: bytes) -> bytes:
     addresses = socket.inet_aton(asked["from"]) + socket.inet_aton(asked["to"])
-    header = struct.pack(">BBHHHBBH", 0x45, 0, 20 + len(datagram), 0, 0, 64, 17, 0) + addresses
-    total = sum(struct.unpack(">10H", header))
-    total = (total & 0xFFFF) + (total >> 16)
-    check = ~((total & 0xFFFF) + (total >> 16)) & 0xFFFF
-    return ethernet(asked, 0x0800, header[:10] + check.to_bytes(2) + header[12:] + datagram)
+    header = struct.pack(">BBHHHBBH", 0x45, 0, 20 + len(message), 0, 0, 64, protocol, 0) + addresses
+    return ethernet(asked, 0x0800, header[:10] + checksum(header) + header[12:] + message)
+
+
+def checksum(octets: bytes) -> bytes:
+    """The Internet's (RFC 1071)."""
+    octets += bytes(len(octets) % 2)
+    total: int = sum(struct.unpack(f">{len(octets) // 2}H", octets))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return (~total & 0xFFFF).to_bytes(2)
 
 
 def ethernet(asked: dict[str, str], ethertype: int, payload: bytes) -> bytes:
-    own = bytes.fromhex("02770000ee01")
-    return bytes.fromhex(asked["mac"].replace(":", "")) + own + ethertype.to_bytes(2) + payload.ljust(46, b"\0")
+    addresses = [bytes.fromhex(one.replace(":", "")) for one in (asked["mac"], asked.get("own_mac", OWN_MAC))]
+    return b"".join(addresses) + ethertype.to_bytes(2) + payload.ljust(46, b"\0")
+
+
+CARRIERS: dict[str, Callable[[dict[str, Any], bytes], bytes]] = {
+    "udp": lambda asked, payload: udp(asked, int(asked["port"]), payload),
+    "stamp": lambda asked, payload: udp(asked, int(asked["port"]), payload),
+    "raw": lambda asked, payload: ethernet(asked, 0x88B5, payload),
+    "icmp": echo,
+}
 
 
 if __name__ == "__main__":

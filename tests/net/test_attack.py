@@ -17,7 +17,7 @@ import threading
 import time
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import polars as pl
 import pytest
@@ -27,86 +27,31 @@ from sojourn.conduct import Screen, conduct, create_folder
 from sojourn.instruments import find_instrument
 from sojourn.plan import load_plan
 from sojourn.records import read_table
+from tests.net.attacked import (
+    ADDRESSES,
+    MACS,
+    PATIENCE_SECONDS,
+    SECONDS,
+    Told,
+    attack,
+    attacker,
+    inside,
+    switched_hosts,
+    udp_port_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-NAME = f"sojourn-attack-{os.getpid()}"
-PATIENCE_SECONDS = 90
-HOSTS = ("a", "b", "m")
-MACS = {host: f"02:77:00:00:0a:0{number}" for number, host in enumerate(HOSTS, start=1)}
-ADDRESSES = {host: f"10.78.9.{number}" for number, host in enumerate(HOSTS, start=1)}
-SECONDS = {"short": 2, "long": 60}
-SOJOURN = Path(sys.executable).with_name("sojourn")
-ATTACKER = Path(__file__).with_name("attacker.py")
-
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces by name")
 spans = pytest.mark.parametrize("seconds", [SECONDS["short"], pytest.param(SECONDS["long"], marks=pytest.mark.proof)])
-
-Told = dict[str, Any]
-
-
-def inside(host: str, *argv: str) -> list[str]:
-    """A command as it runs on one of the hosts."""
-    return ["ip", "netns", "exec", f"{NAME}-{host}", *argv]
-
-
-def run(*argv: str) -> str:
-    """A command that must not fail."""
-    return subprocess.run(argv, check=True, capture_output=True, text=True, timeout=PATIENCE_SECONDS).stdout
+SOJOURN = Path(sys.executable).with_name("sojourn")
 
 
 @pytest.fixture(scope="module", autouse=True)
 def hosts() -> Iterator[None]:
-    names = [*HOSTS, "switch"]
-    for name in names:
-        run("ip", "netns", "add", f"{NAME}-{name}")
-    try:
-        run(*inside("switch", "ip", "link", "add", "br0", "type", "bridge", "mcast_snooping", "0"))
-        run(*inside("switch", "ip", "link", "set", "br0", "up"))
-        for host in HOSTS:
-            ends = ["netns", f"{NAME}-switch", "type", "veth", "peer", "name", "eth0", "netns", f"{NAME}-{host}"]
-            run("ip", "link", "add", f"s{host}", *ends)
-            run(*inside("switch", "ip", "link", "set", f"s{host}", "master", "br0", "up"))
-            run(*inside(host, "ip", "link", "set", "eth0", "address", MACS[host], "up"))
-            run(*inside(host, "ip", "link", "set", "lo", "up"))
-            run(*inside(host, "ip", "address", "add", f"{ADDRESSES[host]}/24", "dev", "eth0"))
+    with switched_hosts():
         yield
-    finally:
-        for name in names:
-            run("ip", "netns", "del", f"{NAME}-{name}")
-
-
-@contextmanager
-def attack(
-    kind: str, victim: str, recorded: Path | None = None, *, as_host: str = "m", port: int = 0
-) -> Iterator[Told]:
-    """The attacker at work on m; what it sent is reported when it has ended, by kind of frame."""
-    request = {
-        "kind": kind, "dev": "eth0", "mac": MACS[victim], "to": ADDRESSES[victim], "from": ADDRESSES[as_host],
-        "port": port, "from_port": 7707 if as_host == "b" else 40_000, "recorded": str(recorded) if recorded else None,
-    }  # fmt: skip
-    with attacker(inside("m"), [request]) as sent:
-        yield sent
-
-
-@contextmanager
-def attacker(enter: list[str], requests: list[Told]) -> Iterator[Told]:
-    """The attacker at work, where `enter` brings it."""
-    argv = [*enter, sys.executable, "-I", str(ATTACKER), *map(json.dumps, requests)]
-    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        try:
-            assert process.stdout.readline() == "attacking\n"
-            sent: Told = {}
-            try:
-                yield sent
-            finally:  # also where another attacker of the same bed came too late
-                process.stdin.close()
-                sent.update(json.loads(process.stdout.readline()))
-        finally:
-            process.kill()
 
 
 @contextmanager
@@ -471,14 +416,3 @@ def test_a_clock_is_known_as_without_the_attack(seconds: int) -> None:
     assert sum(forged.values()) > 500
     assert sum(asked.values()) > 500
     print(f"clock: {forged} and {asked} sent, {counted} counted, wrong by {wrong_by} ns of {now}")
-
-
-def udp_port_of(pid: int) -> int:
-    """The UDP port that a program on host a talks from."""
-    for _ in range(100):
-        shown = run(*inside("a", "ss", "-Hunp"))
-        for line in shown.splitlines():
-            if f"pid={pid}," in line:
-                return int(line.split()[3].rsplit(":", 1)[1])
-        time.sleep(0.02)
-    raise AssertionError("the clock's socket is not there")

@@ -249,7 +249,10 @@ def begun_and_lost(out: Path, said: str) -> tuple[set[int], set[int]]:
     return set(begun_trials(entries)), {one.block for one in lost}
 
 
-STREAMS = ("trials.rounds=2", "trials.duration=200ms", "trials.grace=10ms", "trials.qualify=false", "trials.a_a=false")
+STREAMS = (
+    "trials.rounds=4", "trials.duration=200ms", "trials.grace=10ms", "trials.qualify=false", "trials.a_a=false",
+    "stream.payload_bytes=46", "stream.schedule=regular", "stream.interval=50us",
+)  # fmt: skip
 
 
 def test_an_end_of_streams_that_is_killed_ends_the_run_and_its_trial_is_named_and_measured_later(

@@ -103,9 +103,9 @@ def test_a_bridge_carries_is_shown_and_leaves_ports_as_they_were(machine: Machin
     assert down.returncode == 0, down.stderr
     assert down.stdout.splitlines() == ["Removed br-sojourn.", "p1 is as it was.", "p2 is as it was."]
     assert machine.state() == before
-    assert machine.sojourn("status").stdout == "No bridge of ours stands here.\n"
+    assert machine.sojourn("status").stdout == "There is no bridge of `sojourn bridge` here.\n"
     again = machine.sojourn("down")
-    assert (again.returncode, again.stderr) == (2, "sojourn: no bridge of ours stands here\n")
+    assert (again.returncode, again.stderr) == (2, "sojourn: there is no bridge of `sojourn bridge` here\n")
 
 
 def test_up_and_down_say_what_they_did_in_json(machine: Machine) -> None:

@@ -108,7 +108,7 @@ def test_a_command_is_told_where_it_is() -> None:
         (["--dely", "3ms"], "unexpected argument '--dely' found; did you mean --delay?"),
         (["--delay", "3"], "delay: 3 has no unit that I know; write 3ms"),
         (["--delay"], "--delay: its value is missing"),
-        (["ping", PEER], "'ping': COMMAND begins behind --"),
+        (["ping", PEER], "'ping': COMMAND begins after --"),
         (["--json"], "--json is not for a laboratory"),
         (["-h", "--", "true"], "-h: no such option"),
         (["--log", "/proc/nothing/here", "--", "true"], "--log /proc/nothing/here:"),

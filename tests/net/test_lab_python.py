@@ -86,7 +86,7 @@ def test_wrong_words_are_refused_before_anything_is_built(tmp_path: Path) -> Non
     for asked, sentence in (
         ({"delay": "20"}, "20 has no unit that I know"),
         ({"loss": 5.0}, "expected a share from 0 to 1"),
-        ({"config": tmp_path / "x.toml", "delay": "1ms"}, "says what the pipes are: leave the other words away"),
+        ({"config": tmp_path / "x.toml", "delay": "1ms"}, "says what the pipes are: leave out the other words"),
         ({"config": tmp_path / "x.toml"}, "x.toml"),
     ):
         with pytest.raises(sojourn.RequestError, match=sentence), sojourn.lab(**asked):

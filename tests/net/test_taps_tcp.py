@@ -39,7 +39,7 @@ def taps_of(run: Run) -> dict[int, dict[str, Any]]:
 
 
 @retried
-@pytest.mark.parametrize("devices", ["wire,bridge:netfilter", "router"])
+@pytest.mark.parametrize("devices", [pytest.param("wire,bridge:netfilter", marks=pytest.mark.alone), "router"])
 def test_each_message_is_one_segment_that_both_taps_see(devices: str, tmp_path: Path) -> None:
     """Also of small messages that follow each other more closely than a receiver acknowledges."""
     run = measured(tmp_path, f"bed.devices={devices}", "stream.rate=25kpps at 64,2kpps at 1460")

@@ -233,6 +233,53 @@ def test_without_a_link_of_its_own_the_control_takes_the_direct_link_again(tmp_p
     assert pick(rows, "device_latency", "pooled", device="a/a")["estimate"] == pytest.approx(0, abs=40)
 
 
+SECOND = """[bed.lines."bridge/2"]
+delay = {{ gamma = {{ shape = 4.0, scale_ns = 100.0, shift_ns = {second_ns} }} }}
+clocks = {{ shared = true }}
+seed = 6"""
+
+
+def test_a_device_whose_second_instance_is_slower_has_the_mean_of_both_and_the_report_says_what_one_is_worth(
+    tmp_path: Path,
+) -> None:
+    """The device adds 1.3 us, its second instance 1.5: the path adds 1.4, and the instances are 0.2 us apart."""
+    lines = SECOND.format(second_ns=5500.0)
+    bed = 'devices = ["bridge"]\ntwins = true'
+    asked = {"stream": TWO_CELLS, "line": lines, "a_a": "true", "rounds": "12", "sessions": "6",
+             "devices": bed, "duration": "5ms"}  # fmt: skip
+    _, rows = measured(tmp_path, "one-way", **asked)
+    added = pick(rows, "device_latency", "mean", reference="direct", cell=0)
+    assert added["ci_low"] <= 1400 <= added["ci_high"]
+    apart = pick(rows, "instance_difference", "pooled")
+    assert apart["estimate"] == pytest.approx(200, abs=15)
+    assert apart["ci_low"] <= 200 <= apart["ci_high"]
+    control = pick(rows, "instance_difference", "pooled", device="direct")
+    assert control["ci_low"] <= 0 <= control["ci_high"]
+    assert pick(rows, "between_instances", "sd")["estimate"] < 30, "all beds have the same two"
+    (budget,) = json.loads((tmp_path / "run" / "analysis" / "budgets.json").read_text())
+    entry = next(one for one in budget["components"] if one["name"] == "instance of link and device")
+    assert entry["state"] == "contained"
+
+
+def test_streams_of_rates_have_a_control_of_two_direct_links(tmp_path: Path) -> None:
+    """No path of the plan is a control: what is sent over the direct path is sent over both of its links in turn."""
+    flood = 'payload_bytes = [1500]\nschedule = ["flood"]'
+    control = """[bed.lines."a/a"]
+delay = { gamma = { shape = 4.0, scale_ns = 100.0, shift_ns = 4000.0 } }
+serialiser = { rate_pps = 90000.0, queue_frames = 100 }
+clocks = { shared = true }
+seed = 5"""
+    bed = 'devices = ["bridge"]\ntwins = true'
+    asked = {"stream": flood, "rounds": "12", "sessions": "6", "devices": bed, "duration": "5ms", "keep": "histograms"}
+    verdict, rows = measured(tmp_path / "alike", "throughput", **asked)
+    assert "a_a_nonzero" not in names(verdict)
+    verdict, rows = measured(tmp_path / "apart", "throughput", line=control, **asked)
+    assert "a_a_nonzero" in names(verdict)
+    apart = pick(rows, "instance_difference", "pooled", device="direct")
+    assert apart["unit"] == "1"
+    assert apart["estimate"] < -0.5, "the second direct link lets 90,000 frames a second through, the first all"
+
+
 TWO = 'payload_bytes = [1500]\nsenders = [2]\nschedule = ["regular"]\ninterval = ["2ms"]\nwalk = 1'
 
 

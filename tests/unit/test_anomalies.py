@@ -372,7 +372,7 @@ def test_a_simulated_bridge_that_does_nothing_is_said_to(seed: int, tmp_path: Pa
 def test_what_recurs_after_as_many_probes_at_two_intervals_is_counted(tmp_path: Path) -> None:
     _, findings = told(measured(tmp_path, bridge="hold = { every = 20, for_ns = 5_000 }"))
     assert "every 20th probe takes 5.0 µs" in findings["periodic_delay"]["sentence"]
-    assert "whatever the time between probes" in findings["periodic_delay"]["sentence"]
+    assert "at every interval between probes" in findings["periodic_delay"]["sentence"]
 
 
 @pytest.mark.parametrize(("numbers", "by"), [((8, 4), TIMED), ((8, 8), COUNTED), ((8, 5), EITHER)])
@@ -421,8 +421,8 @@ def test_what_single_series_show_is_counted_in_the_sentence_and_has_no_tile(
     plan.write_text(plan.read_text().replace('method = "pairs"', 'method = "anomalies"'))
     analyse(path)
     verdict, _ = told(RunFolder(path))
-    assert "in most series; 1 anomaly in single series, see the table" in verdict["sentence"]
-    assert "for every n-th probe up to 1000" in verdict["sentence"]
+    assert "in most series; 1 anomaly in single series only, see the table" in verdict["sentence"]
+    assert "searched for periods of up to 1000 probes" in verdict["sentence"]
     assert not keys(Run.read(path))
 
 

@@ -41,7 +41,8 @@ def test_a_twin_is_a_second_link_of_the_same_kind() -> None:
     assert list(topology.paths) == ["direct", "wire", "bridge", "a/a", "bridge/2"]
     control, second = topology.link("a/a"), topology.link("bridge/2")
     assert (control.a_dev, len(control.cables), control.stations) == ("a-direct-t", 1, ())
-    assert [port.dev for port in second.ports] == ["a-bridge-t", "d-bridge-t-1l", "d-bridge-t-1r", "b-bridge-t"]
+    own = ["a-bridge-t", "d-bridge-t-1l", "d-bridge-t-1r", "b-bridge-t"]
+    assert [port.dev for port in second.ports] == [*own, "a-bridge-t-2", "d-bridge-t-1l2"]
     assert control is not topology.link("direct")
 
 

@@ -127,7 +127,7 @@ def test_a_report_has_theirs_beside_ours_and_changes_nothing_of_ours(tmp_path: P
     page = write_report(folder, beside=[read_result(FILES / "irtt.json"), read_result(FILES / "iperf3.json")])
     assert (folder / "analysis/results.json").read_bytes() == before
     words = page.read_text()
-    assert '<h2 id="beside">Beside other tools</h2>' in words
+    assert '<h2 id="beside">Comparison with other tools</h2>' in words
     assert "irtt 0.9.0 (irtt.json)" in words
     with (folder / "report/tables/beside.csv").open() as file:
         rows = list(csv.DictReader(file))
@@ -144,4 +144,4 @@ def test_a_report_has_theirs_beside_ours_and_changes_nothing_of_ours(tmp_path: P
     assert all(not row["ci_low"] for row in trips if not row["source"].startswith("Sojourn"))
     write_report(folder)
     assert not (folder / "report/tables/beside.csv").exists()
-    assert "Beside other tools" not in page.read_text()
+    assert "Comparison with other tools" not in page.read_text()

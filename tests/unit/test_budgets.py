@@ -40,7 +40,8 @@ WITHOUT_HEADLINE = {
     "loss": COUNTED,
     "model": "its headline is how far a prediction is from what was measured, and no quantity of the device",
     "short-flows": "its headline is a completion time over one path, scattered between beds: nothing is subtracted",
-    "tcp-perturbation": "its headline is the outcome of tests, with intervals for figures that are chosen by them",
+    "tcp-perturbation": "its headline is the outcome of tests, with intervals adjusted because this figure was "
+    "selected as significant by them",
     "tcp-truth": "its headline is how many of many checks agree",
     "tcp-windows": "its headline is what was counted over one path, scattered between beds: nothing is subtracted",
     "variance": "its headline is standard deviations, whose intervals are not symmetric about them",

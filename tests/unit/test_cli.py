@@ -163,7 +163,7 @@ def test_probe_becomes_the_instrument_with_its_status(tmp_path: Path) -> None:
             ["run", "--resume", "nowhere"],
             "nowhere is not there: expected a run folder, which holds plan.toml and",
         ),
-        (["run", "bridge-latency", "--resume", "x"], "--resume goes on with the run's own plan: leave a study away"),
+        (["run", "bridge-latency", "--resume", "x"], "--resume continues with the run's own plan: leave out a study"),
         (["report", "nowhere"], "nowhere is not there: expected a run folder"),
         (["compare", "nowhere", "there"], "nowhere is not there: expected a run folder"),
         (["compare", "/", "there"], "/ is no run folder: expected one that holds plan.toml and records/"),

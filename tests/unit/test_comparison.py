@@ -28,6 +28,7 @@ from sojourn.analysis.comparison import (
     key_of,
     over_all,
     shared_results,
+    standard_error,
 )
 from sojourn.analysis.leading import LEADING, LESS_IS_BETTER, MORE_IS_BETTER
 from sojourn.cli import compare as command
@@ -35,7 +36,7 @@ from sojourn.cli.compare import read_fail_on, read_margin, status_of
 from sojourn.errors import RequestError
 from sojourn.records.results import RESULTS
 from sojourn.statistics.interval import Interval, student_t
-from sojourn.statistics.nested import Component, between_groups
+from sojourn.statistics.nested import Component, Scatter, between_groups
 from tests.unit.in_process import sojourn
 
 if TYPE_CHECKING:
@@ -194,7 +195,7 @@ def test_an_interval_of_pairs_within_beds_covers_no_other_bed() -> None:
     assert three["p"] > of_one_bed["p"]
 
 
-def component(between: float, within: float = 20.0, groups: int = 8) -> Component:
+def component(between: float, within: float = 5.0, groups: int = 8) -> Component:
     return Component(between, 0.0, 2 * between, within, 3.0 * groups, groups, 4 * groups)
 
 
@@ -202,7 +203,10 @@ def with_history(sides: tuple[dict[str, Any], dict[str, Any]], of: Component, *,
     """Both rows compared where the history has this component of both beds."""
     one, two = sides
     known = {key_of(one): of}
-    return shared_results([one], [two], NO_MARGIN, Known((known, known), same))[0]
+    own = standard_error(one)
+    more = max(0.0, of.within**2 - own**2) ** 0.5
+    scatter = {key_of(one): Scatter(more, round(of.within_degrees))} if of.is_replicated else {}
+    return shared_results([one], [two], NO_MARGIN, Known((known, known), same, (scatter, scatter)))[0]
 
 
 def test_what_boots_differ_by_is_in_the_interval() -> None:
@@ -225,6 +229,22 @@ def test_runs_of_one_bed_take_the_scatter_of_runs_from_the_history() -> None:
     assert with_history(bed, component(0.0, within=60.0))["covers"] == BOOTS
     one_run_each = Component(0.0, 0.0, 0.0, 60.0, float("inf"), 8, 8)
     assert with_history(bed, one_run_each, same=True)["covers"] == ONE_BED, "nobody saw two beds of one boot"
+
+
+def test_runs_over_beds_that_differ_by_more_than_their_intervals_take_the_scatter_of_runs_too() -> None:
+    """Seven other runs on one boot are enough; no component between boots is known then."""
+    beds = around(1000, 20, sessions=8), around(1090, 20, sessions=8)
+    key = key_of(beds[0])
+
+    def with_scatter(sd: float) -> dict[str, Any]:
+        known = Known(repeats=({}, {key: Scatter(sd, 6)}), same_occasion=True)
+        return shared_results([beds[0]], [beds[1]], NO_MARGIN, known)[0]
+
+    assert (answered(*beds)["answer"], answered(*beds)["between_runs"]) == (WORSE, None)
+    drifting = with_scatter(80.0)
+    assert (drifting["answer"], drifting["covers"]) == (OPEN, BEDS)
+    assert drifting["between_runs"] == {"sd": 80.0, "degrees": 6}
+    assert with_scatter(0.0)["ci_low"] == answered(*beds)["ci_low"], "runs that scatter as they say widen nothing"
 
 
 @pytest.mark.parametrize(("between", "sessions"), [(0.0, 8), (20.0, 8), (60.0, 8), (60.0, None)])

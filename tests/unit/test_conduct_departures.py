@@ -128,7 +128,7 @@ def test_a_trial_is_whole_when_it_ended_and_was_captured(tmp_path: Path) -> None
 
 def test_the_instrument_s_words_become_errors() -> None:
     assert [error_of(status, "x").status for status in (2, 3, 4, 101)] == [2, 3, 4, 3]
-    with pytest.raises(MachineError, match="what is no answer"):
+    with pytest.raises(MachineError, match="gave an invalid answer"):
         parse(b"[1]")
     closed = {"count": 10, "schedule": "closed-loop", "timeout_ns": 1e9, "interval_ns": 0}
     assert longest_seconds(closed) == pytest.approx(41)

@@ -432,7 +432,7 @@ def test_a_load_that_the_tester_misses_is_given_way_to_and_not_judged(algorithm:
     assert found.ceiling_pps == pytest.approx(found.lower_pps)
     refused = only(find(algorithm, Device(1e9, tester_pps=0), 1e5, terms(0)))
     assert refused.lower_pps is None
-    assert "let the machine come to rest" in str(refused.sentence)
+    assert "stop other programs on this machine" in str(refused.sentence)
 
 
 class Tiring(Device):

@@ -14,7 +14,7 @@ import pytest
 from sojourn.analysis import analyse
 from sojourn.conduct.meter import timeouts
 from sojourn.methods.tcp_cost.analyse import judged
-from sojourn.methods.tcp_cost.analyse.budget import _throughput
+from sojourn.methods.tcp_cost.analyse.budget import _link, _throughput
 from sojourn.methods.tcp_cost.analyse.collapses import sign_p
 from sojourn.methods.tcp_cost.analyse.ratios import cells_of
 from sojourn.plan import load_plan
@@ -364,7 +364,7 @@ def test_the_sentence_and_the_budget_count_the_beds_that_the_row_counts(flows: t
     if len(cells) == 1:
         assert row == cells[0].ratio
     assert "over 4 beds" in judged.sentence(cells, [])
-    stated = _throughput(cells, "gso")
+    stated = _throughput(cells, "gso", _link([]))
     assert (stated.row.sessions, stated.row.value) == (4, row)
     assert stated.budget is not None
     assert stated.budget.effective_degrees == pytest.approx(3)

@@ -98,7 +98,7 @@ def lasting(**seconds: float) -> dict[str, dict[str, float]]:
         ("rfc2544", {"engines": frozenset({"udp", "packet"})}, "RFC 2544", "8", "(engine packet)"),
         ("rfc8219", {"engines": frozenset({"live"})}, "RFC 2544", "8", "no UDP datagrams"),
         ("rfc8219", {"has_line_rate": False}, "RFC 2544", "20", "tester zero-loss rate"),
-        ("rfc2544", {"grace_s": 2.0}, "RFC 2544", "23", "rested for 0 s, not 5 s (step e)"),
+        ("rfc2544", {"grace_s": 2.0}, "RFC 2544", "23", "had a pause of 0 s, not 5 s (step e)"),
         ("rfc2544", {"final_s": 0.12}, "RFC 2544", "24", "lasted 0.12 s, not 60 s"),
         ("rfc2544", lasting(throughput=60.0, frame_loss=15.0), "RFC 2544", "24", "lasted 15 s, not 60 s"),
         ("rfc2889", {"final_s": 1.0}, "RFC 2889", "5.1.2", "lasted 1 s, not 30 s"),
@@ -133,7 +133,7 @@ def test_what_bears_on_several_sections_is_listed_at_each() -> None:
     assert [(rfc, at) for rfc, at, _ in early] == [("RFC 2544", "23"), ("RFC 2544", "23"), ("RFC 9004", "6.2")]
     waits, rests, empties = (sentence for _, _, sentence in early)
     assert "waited for 7 s at most, and no longer once each had arrived or was counted as dropped, not 2 s" in waits
-    assert "rested for 0 s, not 5 s" in rests
+    assert "had a pause of 0 s, not 5 s" in rests
     assert "had 7 s at most to empty" in empties
     virtual = found("rfc2544", replace(conforming("rfc2544"), has_line_rate=False))
     assert [(rfc, at) for rfc, at, _ in virtual] == [("RFC 2544", "20"), ("RFC 9004", "6.2"), ("RFC 9004", "6.4")]

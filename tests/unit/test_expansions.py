@@ -31,18 +31,7 @@ ROOT = Path(__file__).parents[2]
 RECORDED: dict[str, dict[str, list[Any]]] = json.loads(Path(__file__).with_name("expansions.json").read_text())
 
 
-NAMED = {
-    "bypass": "decoy", "compensate": "path_cost", "grace": "settle", "hypotheses": "laws", "placebo": "sham",
-    "placebo-explains": "sham-explains",
-    "Does each field of the log agree with TCP_INFO, each packet with a capture, and the congestion window with its "
-    "algorithm's formula?":
-        "Does each field of the log agree with TCP_INFO, each packet with a capture, and the window with its law?",
-    "siftr-2007 (which compares its log with no other source)": "siftr-2007 logs what nobody compared with anything",
-    "siftr-2007 section V (throughput rose with the log; the cause is assumed)":
-        "siftr-2007, section V, saw throughput rise with logging, and guessed why",
-    "How do the delay spread, the total throughput and its fairness change from one sender to eight?":
-        "How do the width of the latencies, the total throughput and its fairness change from one sender to eight?",
-}  # fmt: skip
+NAMED: dict[str, str] = json.loads(Path(__file__).with_name("expansions_renamed.json").read_text())
 """What is called otherwise by now, and what it was called when the digests were recorded."""
 
 

@@ -408,11 +408,37 @@ def test_two_runs_are_compared_with_what_boots_differ_by(own_history: History, s
     assert told["answer"] != "worse"
     assert json.loads(sojourn(*asked, "--no-history").stdout) == alone
     words = " ".join(sojourn(*asked[:-1]).stdout.split())
-    assert "Between boots and days: what the history knows of 8 of them is in the intervals" in words
+    assert "Between boots and days: the intervals contain the differences between 8 of them in the history" in words
     own_history.path.write_text("damaged " * 100)
     done = sojourn(*asked)
     assert json.loads(done.stdout) == alone
     assert done.stderr.startswith("sojourn: compared without the history: ")
+
+
+@pytest.mark.parametrize(("others", "scatter"), [(6, None), (7, 0.0), (7, 90.0)])
+def test_two_runs_of_one_day_are_compared_with_what_others_of_it_differ_by(
+    own_history: History, synthetic: Callable[..., Any], others: int, scatter: float | None
+) -> None:
+    """Two bridges that differ by 80 ns; the history has these two as well, which say nothing of what runs differ by."""
+    paths = []
+    for number, latency in enumerate((1300.0, 1380.0)):
+        bed = BED | {"parts": [{"before": {"boot_id": "one"}}]}
+        started = {"event": "started", "tai_ns": BEGAN_NS + number}
+        paths.append(synthetic(rounds=30, latency_ns={"bridge": latency}, bed=bed, log=(started,)).write())
+        analyse(paths[-1])
+        own_history.append(entry_of(RunFolder(paths[-1])))
+    made = entry_of(RunFolder(paths[0]))
+    for number, shift in enumerate(np.random.default_rng(6).normal(0, scatter or 0.0, others)):
+        figures = tuple(replace(one, estimate=one.estimate + shift) for one in made.figures)
+        own_history.append(replace(made, run=f"other-{number}", began_ns=BEGAN_NS + 10 + number, figures=figures))
+    told = printed("compare", sojourn("compare", *map(str, paths), "--json").stdout)
+    [pooled] = [row for row in told["results"] if (row["device"], row["statistic"]) == ("bridge", "pooled")]
+    assert (pooled["between_boots"], told["answer"] == "worse") == (None, not scatter)
+    if scatter is None:
+        assert pooled["between_runs"] is None, "six runs have five degrees of freedom"
+    else:
+        assert pooled["between_runs"]["degrees"] == 6
+        assert pooled["between_runs"]["sd"] == pytest.approx(scatter, rel=0.7)
 
 
 def test_neither_user_nor_host_is_in_it(own_history: History, synthetic: Callable[..., Any]) -> None:

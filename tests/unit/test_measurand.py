@@ -73,3 +73,35 @@ def test_cells_that_differ_are_a_range_and_never_their_mean(
 def test_cells_that_agree_are_told_together() -> None:
     rows = [pooled("bridge", "wire", 1200.0, 20.0), *cells_apart("wire", 1190.0, 1210.0)]
     assert added_sentence(run("wire", "bridge"), rows).startswith("The Linux bridge adds 1.200 µs one way")
+
+
+def one_cell(device: str, reference: str, estimate: float, half: float) -> Row:
+    row = pooled(device, reference, estimate, half)
+    row.statistic, row.cell, row.factors, row.sessions = "mean", 0, CELL, 8
+    return row
+
+
+@pytest.mark.parametrize("half", [100.0, 700.0])
+def test_an_interval_that_holds_zero_finds_no_delay_and_says_how_much_there_may_be(half: float) -> None:
+    """Both kinds of headline: over the wire in one cell, and over the direct link of all cells together."""
+    found = [one_cell("bridge", "wire", 370.0, half)]
+    said = added_sentence(run("wire", "bridge"), found)
+    over = added_sentence(run("bridge"), [pooled("bridge", "direct", 370.0, half)])
+    place = f"one way ({CELL.describe()}) over the wire"
+    if half < 370:
+        assert said.startswith(f"The Linux bridge adds 0.37 µs {place}"), said
+        assert over.startswith("The Linux bridge adds 0.37 µs one way (95 % CI"), over
+    else:
+        no_delay = "No delay of the Linux bridge was found"
+        assert said.startswith(f"{no_delay} {place}: 0.37 µs, an interval that holds zero (95 % CI −0.33 to 1.07"), said
+        assert over.startswith(f"{no_delay} over the direct link: 0.37 µs one way (95 % CI −0.33 to 1.07"), over
+        assert "), an interval that holds zero; " in over
+        assert "adds" not in said.partition(";")[0] + over.partition(";")[0]
+
+
+def test_without_an_interval_nothing_is_said_of_zero() -> None:
+    row = one_cell("bridge", "wire", 370.0, 1.0)
+    row.value = Interval(370.0, None, None, 0.95, 2)
+    said = added_sentence(run("wire", "bridge"), [row])
+    assert said.startswith("The Linux bridge adds"), said
+    assert "zero" not in said

@@ -122,7 +122,7 @@ def test_refusals_name_line_key_and_what_was_expected(line: str, where: int, sai
         ('["bridge"]', '["hub"]', 5, '"router:nat", "ovs" or "bridge*N"'),
         ('["bridge"]', '["wire"]\nmtu = 100', 6, "bed.mtu = 100: expected a whole number from 1280"),
         ('"mine"', '"Mine!"', 2, "a name of small letters"),
-        ("[study]", "x = 1\n[study]", 1, "x stands outside any section"),
+        ("[study]", "x = 1\n[study]", 1, "x is outside any section"),
     ],
 )
 def test_impossible_values_are_refused(old: str, new: str, where: int, said: str, tmp_path: Path) -> None:

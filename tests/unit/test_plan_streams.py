@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from itertools import groupby
+from dataclasses import replace
+from itertools import groupby, pairwise
 from typing import TYPE_CHECKING
 
 import pytest
@@ -336,10 +337,62 @@ def test_the_aa_control_is_for_idle_paths_alone() -> None:
 @pytest.mark.parametrize("name", ["one-way", "background", "stages", "multicast"])
 def test_the_aa_control_of_streams_has_a_direct_link_of_its_own(name: str) -> None:
     plan = load_plan(name)
-    assert plan.twins == ("direct",), "the devices of streams have no second link: none is measured over"
+    assert plan.twins == ("direct", "bridge")
     assert {one.path for one in plan.expand() if one.device == "a/a"} == {"a/a"}
     assert {one.path for one in load_plan(name, sets=["bed.twins=false"]).expand() if one.device == "a/a"} == {"direct"}
-    assert load_plan(name, sets=["a_a=false"]).twins == ()
+    idle = [one for one in plan.expand() if one.device == "direct" and not one.factors.load]
+    assert {one.path for one in idle} == {"direct"}, "the control is the second one"
+
+
+@pytest.mark.parametrize("name", ["one-way", "throughput", "loss", "fan-in", "timestamp-accuracy"])
+@pytest.mark.parametrize("quick", [False, True])
+def test_half_of_a_paths_trials_take_its_second_link_and_there_are_no_more_of_them(name: str, quick: bool) -> None:
+    plan = load_plan(name, quick=quick)
+    trials, alone = plan.expand(), load_plan(name, quick=quick, sets=["bed.twins=false"]).expand()
+    assert [replace(one, second=False, own_link=False) for one in trials] == list(alone)
+    visits: dict[tuple[int, int, str], list[bool]] = {}
+    for one in trials:
+        visits.setdefault((one.round, one.cell, one.device), []).append(one.second)
+    doubled = {"bridge"} | ({"direct"} if name != "one-way" else set())
+    for (_, _, device), second in visits.items():
+        assert sorted(second) == ([False, True] if device in doubled else [False, False])
+    first = [second[0] for (_, _, device), second in visits.items() if device == "bridge"]
+    assert 0.2 < sum(first) / len(first) < 0.8, "which visit takes the second link is drawn"
+    assert {one.path for one in trials if one.second} <= {"bridge/2", "a/a"}
+    assert {one.first_path for one in trials if one.second} <= {"bridge", "direct"}
+
+
+def test_neither_an_emulator_nor_a_rated_path_nor_a_switch_without_names_for_its_ports_has_a_second_link() -> None:
+    assert load_plan("emulator-throughput", sets=["bed.twins=true"]).twins == ("direct",)
+    assert load_plan("rated-queue", sets=["bed.twins=true"]).twins == ("direct",)
+    several = ["devices=bridge:uplinks", "bed.twins=true"]
+    assert load_plan("fan-in", sets=several).twins == ("direct",)
+    assert load_plan("throughput", sets=several).twins == ("direct", "bridge:uplinks")
+
+
+def test_every_other_size_is_searched_over_the_second_link_and_the_next_repetition_turns_them_about() -> None:
+    trials = load_plan("rfc2544").expand()
+    links: dict[int, dict[int, set[bool]]] = {}
+    for one in trials:
+        links.setdefault(one.factors.frame_bytes, {}).setdefault(one.round, set()).add(one.second)
+    assert all(len(each) == 1 for turns in links.values() for each in turns.values()), "all tests of a size take one"
+    for turns in links.values():
+        assert all(turns[turn] != turns[turn + 1] for turn in range(5))
+    assert {sum(turns[turn] == {True} for turns in links.values()) for turn in range(6)} == {3, 4}
+    alone = load_plan("rfc2544", sets=["bed.twins=false"]).expand()
+    assert [replace(one, second=False) for one in trials] == list(alone)
+
+
+def test_every_other_transfer_is_over_the_second_direct_link_and_both_slices_of_a_pair_are_over_one() -> None:
+    trials = load_plan("tcplog-cost").expand()
+    of = {(one.batch, one.second) for one in trials}
+    assert len(of) == len({batch for batch, _ in of}), "a transfer is over one link"
+    traffic = {one.batch: (one.factors.setting.path, one.factors.setting.flows) for one in trials}
+    for each in set(traffic.values()):
+        turns = [second for batch, second in sorted(of) if traffic[batch] == each]
+        assert all(one != after for one, after in pairwise(turns))
+    alone = load_plan("tcplog-cost", sets=["bed.twins=false"]).expand()
+    assert [replace(one, second=False) for one in trials] == list(alone)
 
 
 @pytest.mark.parametrize("name", ["one-way", "throughput", "loss"])
@@ -474,8 +527,8 @@ def test_what_no_router_passes_is_refused(study: str, sets: list[str], sentence:
     ("study", "sets", "sentence"),
     [
         ("bridge-modes", ["stream.engine=packet", "stream.payload_bytes=64"],
-         'expected "auto", "udp" or "udp6": bridge:netfilter acts on nothing but IP: raw frames pass it'),
-        ("bridge-modes", ["stream.engine=udp,packet"], "bridge:netfilter acts on nothing but IP"),
+         'expected "auto", "udp" or "udp6": bridge:netfilter acts only on IP: raw frames pass it'),
+        ("bridge-modes", ["stream.engine=udp,packet"], "bridge:netfilter acts only on IP"),
         ("bridge-latency", ["probe=raw/ping-pong", "probe.frame_bytes=64"], "expected icmp or udp probes alone"),
     ],
 )  # fmt: skip

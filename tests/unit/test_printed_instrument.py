@@ -226,6 +226,8 @@ def test_a_log_from_its_beginning_to_its_end(tmp_path: Path) -> None:
     log = Log(tmp_path / "t", "--flight", "100ms")
     try:
         assert printed("tcplog-set", instrument("tcplog", "set", log.out, "--ppl", "2", "--json"))["ppl"] == 2
+        both = printed_lines("tcplog-set", instrument("tcplog", "set", log.out, "--ppl", "1", "--dump", "--json"))
+        assert [one.get("event") for one in both] == [None, "dumped"]
         watched = instrument("tcplog", "watch", log.out, "--count", "2", "--interval", "100ms")
         assert all(one["flows"] for one in printed_lines("tcplog-watch", watched))
         assert printed("tcplog-status", instrument("tcplog", "status", log.out, "--json"))["ok"]

@@ -139,7 +139,7 @@ def test_what_real_hosts_cannot_have_is_refused(more: dict[str, object], sentenc
         ("lab@a: Permission denied (publickey).", r"it refuses the login \(lab@a: Permission denied .*: try ssh a"),
         ("No ED25519 host key is known for a\nHost key verification failed.", "its host key is not known yet: connect"),
         ("@@ REMOTE HOST IDENTIFICATION HAS CHANGED! @@\nOffending ED25519 key in /k:3\nHost key verification failed.",
-         "its host key is not the one in /k:3: somebody answers in its place"),
+         "its host key is not the one in /k:3: another host answers in its place"),
     ],
 )  # fmt: skip
 def test_what_ssh_says_becomes_a_sentence(said: str, sentence: str) -> None:

@@ -107,7 +107,7 @@ def test_every_stage_is_found_and_only_the_path_holds_the_device(tmp_path: Path)
     assert found["bridge", None, "stage_path", "mean"]["clock_bound_ns"] == 0
     assert found["direct", None, "stage_total", "mean"]["probes"] == 8 * (FRAMES - 1)
     assert [(answer["hypothesis"], answer["outcome"]) for answer in verdict.hypotheses] == [("stages-sum", "supported")]
-    assert "each of 3184 frames has every stamp" in verdict.hypotheses[0]["sentence"]
+    assert "each of 3184 frames has every timestamp" in verdict.hypotheses[0]["sentence"]
 
 
 def test_stages_over_the_wire_come_first_and_the_control_is_judged(tmp_path: Path) -> None:
@@ -147,7 +147,7 @@ def test_stages_sum_to_the_whole_unless_frames_without_a_stamp_take_longer(
     assert answer["estimate"] == pytest.approx(held_ns / FRAMES, abs=20)
     if outcome != "inconclusive":
         assert answer["ci_low"] < answer["estimate"] < answer["ci_high"]
-    assert f"{rounds} frames of {rounds * (FRAMES - 1)} lack a stamp" in answer["sentence"]
+    assert f"{rounds} frames of {rounds * (FRAMES - 1)} lack a timestamp" in answer["sentence"]
 
 
 def test_the_ladder_lists_the_rungs_in_their_order(tmp_path: Path) -> None:

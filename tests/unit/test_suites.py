@@ -298,7 +298,7 @@ def test_a_result_near_the_testers_own_limit_is_no_result(tmp_path: Path) -> Non
     assert sample(path, "suite_rates")["tester_limited"].to_list() == [True]
 
 
-WHY = "the tester does not send as asked, down to 208266 packets/s: let the machine come to rest"
+WHY = "the tester does not reach the configured rates, down to 208266 packets/s: stop other programs on this machine"
 
 
 def test_a_search_that_found_nothing_is_never_trusted(tmp_path: Path) -> None:

@@ -143,7 +143,7 @@ def test_a_mode_that_takes_no_longer_is_not_said_to(tmp_path: Path) -> None:
     nothing = Interval(10.0, -90.0, 110.0, 0.95, 24)
     rows = [replace(one, value=nothing) if one.quantity == OVER else one for one in found.rows]
     said = sentence(run, rows, [cast("Any", None)])
-    assert "; no mode takes significantly longer: " in said
+    assert "; no mode of the bridge takes significantly longer: " in said
     assert "0.01 µs (95 % CI −0.09 to 0.11" in said
 
 

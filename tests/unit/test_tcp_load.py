@@ -257,13 +257,20 @@ def test_what_a_run_was_made_of_is_within_the_intervals(tmp_path: Path, seed: in
     assert budget["expanded"] == pytest.approx(reach, rel=0.01)
 
 
-@pytest.mark.parametrize(("low", "said"), [(-1.0, "does not take significantly longer: 3"), (1.0, "takes 3")])
+@pytest.mark.parametrize(
+    ("low", "said"),
+    [
+        (-1.0, "no increase of the round trip over the Linux bridge was found: 3"),
+        (1.0, "a round trip over the Linux bridge takes 3"),
+    ],
+)
 def test_a_round_trip_is_longer_only_where_the_interval_says_so(low: float, said: str) -> None:
     value = Interval(3 * MS, low * MS, (6 - low) * MS, 0.95, 8)
     own = LoadSetting(4, "up", "cubic")
     row = Row("bridge", "latency_under_load", "mean", value, "ns", setting=own, sessions=8)
     found = sentence([row], row)
-    assert found.startswith(f"Under load (4 cubic flows up), a round trip over the Linux bridge {said}"), found
+    assert found.startswith(f"Under load (4 cubic flows up), {said}"), found
+    assert (", an interval that holds zero; grade" in found) == (low < 0)
     assert "over 8 beds" in found
     assert "; grade A+" in found
 
@@ -328,12 +335,12 @@ def test_an_emulator_that_stood_still_and_then_sent_what_it_held_is_late_and_not
     truth = Truth(goodput_bps=(52e6,), stood_ns=400.0 * MS)
     _, findings, _ = judged(made_up(tmp_path / "run", truth, sessions=3, sets=[*FEW, "load.rounds=12"]))
     assert set(findings) == {"tester_limited"}
-    assert "stood still and then sent what it held: a trial used 109 %" in findings["tester_limited"]["sentence"]
+    assert "paused and then sent the packets that it held: a trial used 109 %" in findings["tester_limited"]["sentence"]
 
 
 def test_two_beds_give_a_figure_without_an_interval(tmp_path: Path) -> None:
     _, findings, rows = judged(made_up(tmp_path / "run", Truth(), sessions=2, sets=FEW))
-    assert "2 beds give no interval between beds" in findings["too_few_pairs"]["sentence"]
+    assert "2 beds are too few for an interval over beds" in findings["too_few_pairs"]["sentence"]
     assert rows["latency_under_load", "mean", "down and up"]["ci_low"] is None
 
 

@@ -202,12 +202,12 @@ def made_up_run(path: Path, shift: float, gaps: int = 0) -> None:
     write_table(path / "records" / "tcp_readings-a-000.arrow", "tcp_readings", pl.DataFrame(filled, schema=schema))
 
 
-@pytest.mark.parametrize(("shift", "said"), [(0.0, "no change is seen"), (0.4, "TCP behaves differently")])
+@pytest.mark.parametrize(("shift", "said"), [(0.0, "no change is detected"), (0.4, "TCP behaves differently")])
 def test_a_run_is_judged_in_a_sentence_and_shown(tmp_path: Path, shift: float, said: str) -> None:
     made_up_run(tmp_path / "run", shift)
     verdict = analyse(tmp_path / "run")
     assert said in verdict.sentence, verdict.sentence
-    assert "the control, without the log in both, does not differ" in verdict.sentence
+    assert "the control (two measurements without the log) does not differ" in verdict.sentence
     page = write_report(tmp_path / "run", vector=True).read_text()
     assert (tmp_path / "run/report/tables/effects.csv").is_file()
     assert "without it again" in page

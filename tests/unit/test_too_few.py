@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-BEDS = "2 beds give no interval between beds: at least 3 are needed"
+BEDS = "2 beds are too few for an interval over beds: at least 3 are needed"
 
 
 def simulated(study: str, *sets: str) -> Callable[[Path, int], Path]:

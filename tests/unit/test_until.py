@@ -208,7 +208,7 @@ def test_the_dry_run_says_what_ends_the_run() -> None:
     assert "At most" in shown.stdout
     refused = sojourn("run", "--resume", "nowhere", "--until", "±5%")
     assert refused.returncode == 2
-    assert "leave --until away" in refused.stderr
+    assert "leave out --until" in refused.stderr
 
 
 def test_doubts_of_a_run_that_goes_on_are_told_to_who_asks_for_them(
@@ -254,12 +254,14 @@ def test_the_report_says_what_ended_the_run() -> None:
     ((name, said),) = study_of(*looks, at | {"by": "interval"})
     assert name == "stopped_by_interval"
     assert "after 11 sessions" in said
-    assert "from 8 sessions on, was so narrow first after 9, and again after at least 2 more" in said
+    assert "from 8 sessions on, was narrow enough first after 9, and again after at least 2 more" in said
     ((name, said),) = study_of(*looks[:1], at | {"by": "budget", "sessions": 8})
     assert name == "target_not_reached"
-    assert "no time was left; the headline's interval is 1.1 times as wide as asked (±5%)" in said
+    assert "no time was left; the headline's interval is 1.1 times as wide as requested (±5%)" in said
     ((_, said),) = study_of({"event": "looked", "sessions": 7, "half": 3.0, "target": 4.0}, at | {"by": "budget"})
-    assert "0.75 times as wide as asked (±5%), but only one after 8 sessions or more counts, and after 2 more" in said
+    assert (
+        "0.75 times as wide as requested (±5%), but only one after 8 sessions or more counts, and after 2 more"
+    ) in said
     assert study_of(*looks) == []
     assert "no more sessions were allowed" in study_of(at | {"by": "sessions"})[0][1]
 

@@ -109,10 +109,10 @@ def test_a_simulated_run_says_that_the_cores_carry_it(tmp_path: Path) -> None:
     assert rows["variance_component", "cores"]["ci_low"] < 200 < rows["variance_component", "cores"]["ci_high"]
     assert rows["variance_share", "cores"]["ci_low"] > 0
     assert rows["variance_share", "layout"]["ci_low"] == 0
-    assert "cores carries" in verdict.sentence
+    assert "cores causes" in verdict.sentence
     assert "no significant share: layout" in verdict.sentence
     page = write_report(folder.path, vector=True)
-    assert "What carries the variance of beds" in page.read_text()
+    assert "Causes of the variance between beds" in page.read_text()
     with folder.log.open("a") as log:
         log.write(json.dumps({"event": "bed", "left_out": {"layout": "it cannot be switched here"}}) + "\n")
     assert "; layout is left out: it cannot be switched here" in analyse(folder.path).sentence

@@ -200,7 +200,7 @@ def test_a_dry_run_says_what_would_be_sent_and_why(verify: Any, tmp_path: Path) 
     [
         ([], "sojourn: nothing to verify: try `sojourn emulate verify --delay 1ms`"),
         (["nonsense"], "sojourn: pipe forward: nonsense: expected a word such as delay"),
-        (["x.toml", "--delay", "1ms"], "sojourn: x.toml says what the pipes are: leave the options"),
+        (["x.toml", "--delay", "1ms"], "sojourn: x.toml says what the pipes are: leave out the options"),
         (["delay 1ms", "--limit", "p98=1ms"], "sojourn: --limit p98=1ms: expected NAME=VALUE with offset, p50"),
         (["delay 1ms", "--limit", "rate=much"], "sojourn: --limit rate=much: expected a share"),
         (["delay 1ms", "--limit", "p99=much", "--dry-run"], "limits.p99"),

@@ -381,7 +381,7 @@ def test_a_folder_in_which_no_run_has_begun_says_so_and_shows_it_when_it_has(tmp
     with served(folder.path, tmp_path / "state", "--no-looks") as (address, _):
         assert first_event(address) == {"runs": [], "begun": False}
         with urllib.request.urlopen(address, timeout=30) as page:
-            assert "Not begun" in page.read().decode()
+            assert "There is no run in this folder so far" in page.read().decode()
         folder.records.mkdir()
         folder.plan.write_text("")
         assert first_event(address)["state"] == WAITING == "not begun"

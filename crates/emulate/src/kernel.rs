@@ -43,12 +43,25 @@ pub fn commands(config: &Config, left: &str, right: &str) -> Result<Vec<Command>
 /// As [`commands`] does.
 pub fn undo(config: &Config, left: &str, right: &str) -> Result<Vec<Command>, ConfigError> {
     let done = commands(config, left, right)?;
-    let port = |command: &Command| command.get(4).cloned().unwrap_or_default();
     Ok(done
         .iter()
-        .map(|command| vec!["tc".into(), "qdisc".into(), "del".into(), "dev".into(), port(command), "root".into()])
+        .map(|command| ["tc", "qdisc", "del", "dev", port_of(command), "root"].map(str::to_owned).to_vec())
         .collect())
 }
+
+/// Returns a command of [`commands`] or [`undo`] with the qdisc under a handle: by that it is known, and no other is removed.
+pub fn under(handle: &str, command: &[String]) -> Command {
+    let (root, rest) = command.split_at(command.len().min(ROOT_WORDS));
+    [root, &["handle".to_owned(), handle.to_owned()], rest].concat()
+}
+
+/// Returns the port that a command of [`commands`] configures.
+pub fn port_of(command: &[String]) -> &str {
+    command.get(ROOT_WORDS - 2).map_or("", String::as_str)
+}
+
+/// How many words say whose root is meant: `tc qdisc replace dev PORT root`.
+const ROOT_WORDS: usize = 6;
 
 /// Finds the port that each pipe leaves by: only rules that say a way and nothing else have one.
 fn ported<'a>(config: &'a Config, left: &'a str, right: &'a str) -> Result<Vec<(&'a Pipe, &'a str)>, ConfigError> {
@@ -278,6 +291,16 @@ mod tests {
     fn netem_of(words: &str) -> String {
         let commands = commands(&config(words), "l", "r").unwrap_or_else(|error| panic!("{words}: {error}"));
         commands[0][9..].join(" ")
+    }
+
+    #[test]
+    fn a_handle_stands_behind_the_root_whatever_the_port_is_called() {
+        let config = config("delay 1ms");
+        let (doing, undoing) = (commands(&config, "l", "root").unwrap(), undo(&config, "l", "root").unwrap());
+        assert_eq!(under("5001:", &doing[0])[..8].join(" "), "tc qdisc replace dev root root handle 5001:");
+        assert_eq!(under("5001:", &doing[0])[8..], doing[0][6..]);
+        assert_eq!(under("5001:", &undoing[0]).join(" "), "tc qdisc del dev root root handle 5001:");
+        assert_eq!(doing.iter().map(|command| port_of(command)).collect::<Vec<_>>(), ["root", "l"]);
     }
 
     #[test]

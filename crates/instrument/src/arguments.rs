@@ -32,7 +32,7 @@ pub struct Arguments {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Ask a peer and time its answers, or answer
+    /// Probe a peer and time its replies, or reply to the probes of others
     #[command(subcommand)]
     Probe(Probe),
     /// Measure with STAMP (RFC 8762), which routers and other tools speak: as session-sender or as session-reflector
@@ -41,7 +41,7 @@ pub enum Command {
     /// Send a stream of frames by a schedule, receive it, or simulate both
     #[command(subcommand)]
     Stream(Stream),
-    /// Say by how much other hosts' clocks differ from ours, how fast they run, and how sure that is
+    /// Measure the offset and the rate of other hosts' clocks against ours, with the uncertainty of both
     ///
     /// `probe respond` answers at each peer. Without a peer it says what is known of this host's own clocks. Example: sojourn
     /// clock 10.0.0.2 --for 60s
@@ -50,17 +50,18 @@ pub enum Command {
         after_help = "`sojourn clock … --plot FILE.svg` (or FILE.html) also draws offset and skew over time."
     )]
     Clock(ClockCommand),
-    /// Capture the frames that pass one or several interfaces, with the best timestamps there are, and tell what was not captured
+    /// Capture the frames that pass one or several interfaces, with the best timestamps available, and report what was not
+    /// captured
     ///
     /// Needs CAP_NET_RAW, until the taps are open. Example: sojourn capture eth1 eth2 -o out/c --for 10s
     #[command(args_conflicts_with_subcommands = true)]
     Capture(Box<CaptureCommand>),
-    /// Be a bridge that delays, loses, queues and reorders what passes, and tells how exactly it did
+    /// Emulate a path: a bridge that delays, loses, queues and reorders packets, and reports how exactly it did
     ///
     /// `emulate LEFT RIGHT` is short for `emulate run LEFT RIGHT`. Example: sojourn emulate eth1 eth2 --delay 20ms --loss 1%
     #[command(subcommand)]
     Emulate(Emulate),
-    /// Say of each packet that two taps saw how long it took between them, and what was lost, duplicated, reordered
+    /// Report the delay of each packet between two taps, and what was lost, duplicated or reordered between them
     ///
     /// Example: sojourn match before.pcapng after.pcapng --key router -o out/m
     Match(Match),
@@ -130,7 +131,8 @@ pub struct AnswerArguments {
     pub addresses: Vec<IpAddr>,
     #[command(flatten)]
     pub guard: GuardArguments,
-    /// Answer only what is authenticated by the key in this file, and each request once; nobody else may read the file
+    /// Answer only requests that are authenticated by the key in this file, and each of them once; the file must be readable by
+    /// its owner alone
     #[arg(long, value_name = "FILE")]
     pub key: Option<PathBuf>,
     /// End at the end of standard input, too

@@ -148,6 +148,44 @@ fn no_record_of_tcp_is_lost_with_the_power_once_its_spool_may_be_gone() {
     fs::remove_dir_all(folder).expect("removes");
 }
 
+/// A log in parts is removed by its first name: the others make no log without it once that is on the disk.
+#[test]
+fn a_log_in_parts_is_whole_or_none_whenever_the_power_fails() {
+    let folder = folder("parts");
+    let words = ["tcplog", "run", "--simulated", "3", "--duration", "500ms", "--rotate-size", "64KiB", "--out"];
+    let Some(acts) = traced(&folder, &words, &folder.join("log")) else { return };
+    let is_rename = |act: &Act| matches!(act, Act::Rename(_, to) if to.ends_with("/spool-spent"));
+    let renamed = acts.iter().position(is_rename).expect("it has parts, and its first is renamed");
+    assert_eq!(lost_of_parts(&acts), (acts.iter().filter(|act| part_of(act).is_some()).count(), 0), "{acts:?}");
+    // What is checked can fail: the folder is not synced after that.
+    let unsynced = acts.iter().enumerate().filter(|(at, act)| *at < renamed || !matches!(act, Act::Sync(_)));
+    let unsynced: Vec<Act> = unsynced.map(|(_, act)| act.clone()).collect();
+    let (parts, lost) = lost_of_parts(&unsynced);
+    assert!(parts > 0 && lost == parts, "{lost} of {parts}");
+    fs::remove_dir_all(folder).expect("removes");
+}
+
+/// How many parts of a log were removed, and how many of them while the name of the first may still have been on the disk.
+fn lost_of_parts(acts: &[Act]) -> (usize, usize) {
+    let mut disk = Disk::default();
+    let (mut parts, mut lost) = (0, 0);
+    for act in acts {
+        disk.take(act);
+        if part_of(act).is_some() {
+            let is_named = disk.files.iter().any(|(path, file)| path.ends_with("/spool-spent") && file.1);
+            (parts, lost) = (parts + 1, lost + usize::from(!is_named));
+        }
+    }
+    (parts, lost)
+}
+
+/// The file of a log's part that is removed.
+fn part_of(act: &Act) -> Option<&str> {
+    let Act::Remove(path) = act else { return None };
+    let name = path.rsplit('/').next()?;
+    (name.starts_with("spool-") && name.ends_with(".tcplog")).then_some(name)
+}
+
 #[test]
 fn an_emulators_log_says_that_it_is_whole_when_it_is_on_the_disk() {
     within_permitted("an_emulators_log_says_that_it_is_whole_when_it_is_on_the_disk", || {

@@ -74,11 +74,11 @@ pub struct Shape {
     /// When probes leave
     #[arg(long, default_value = "regular")]
     pub schedule: Schedule,
-    /// After which a reply is late, and how long the end waits for the last one
+    /// A reply that takes longer is late; the run also waits this long for the last reply
     #[arg(long, default_value = "1s", value_parser = time)]
     #[serde(rename = "timeout_ns")]
     pub timeout: Nanos,
-    /// How many of the probes, the first, only warm the path up: they are recorded and left out of the summary
+    /// How many of the first probes only warm up the path: they are recorded, but left out of the summary
     #[arg(long, default_value_t = 0)]
     #[serde(default)]
     pub warmup: u32,
@@ -101,11 +101,12 @@ pub struct Stamp {
     #[arg(long, value_name = "N")]
     #[serde(default)]
     pub ssid: Option<u16>,
-    /// How our times are written
+    /// Format of our timestamps
     #[arg(long, value_name = "FORMAT", default_value = "ntp")]
     #[serde(default)]
     pub timestamps: Timestamps,
-    /// The reflector numbers what it gets (stateful): its numbers distinguish loss there from loss back
+    /// The reflector numbers the packets that it receives (stateful), which distinguishes loss on the way there from loss on the
+    /// way back
     #[arg(long)]
     #[serde(default)]
     pub stateful: bool,
@@ -157,7 +158,7 @@ pub enum Schedule {
     Regular,
     /// At exponential intervals, answered or not (open loop).
     Poisson,
-    /// When the one before was answered or timed out, and the interval has passed (closed loop)
+    /// When the probe before it was answered or timed out, and the interval has passed (closed loop)
     ClosedLoop,
 }
 

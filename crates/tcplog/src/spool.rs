@@ -9,7 +9,6 @@
 //! Whoever writes a spool, or makes records of it, holds a lock on it: it is not converted under somebody's hands. The bytes are
 //! in this host's order: a spool is converted where it was written.
 
-use std::collections::VecDeque;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
@@ -17,23 +16,32 @@ use std::path::{Path, PathBuf};
 
 use sojourn_record::private;
 
-use crate::account::{Account, Disposition, Entry, LeftOut, Tally, add_both};
-use crate::decode::{Event, Raw, decode};
+use crate::account::{Account, Disposition, LeftOut, Tally, add_both};
+use crate::decode::Raw;
 use crate::gaps::Gap;
-use crate::layout::{Flow, Sample, Totals, kind, point};
+use crate::layout::{Flow, Totals};
 pub(crate) use begin::header_bytes;
+pub use error::SpoolError;
+use error::failure;
+use frames::{FRAME_HEADER, checksum, count, disposition_of, frame, is_final, put_entry, seal};
 use pack::Packer;
 pub(crate) use parts::{Held, hold, number_of, set_aside, unread_name};
-use parts::{Part, is_spent};
 #[cfg(test)]
 pub(crate) use parts::{Step, steps};
-pub use parts::{Written, discard, files, is_held};
+use parts::{create, is_spent};
+pub use parts::{discard, files, is_held};
 pub use read::{Counted, Ending, Frame, Reader, Records};
+use written::Earlier;
+pub use written::Written;
 
 mod begin;
+mod error;
+mod frames;
+mod left_out;
 mod pack;
 mod parts;
 mod read;
+mod written;
 
 /// The name of its first file in its folder.
 pub const NAME: &str = "spool-000.tcplog";
@@ -45,9 +53,6 @@ const VERSION: u32 = 4;
 const BUFFER: usize = 1 << 20;
 /// How long a frame of events gets before the next is begun.
 const FRAME: usize = 256 << 10;
-/// Kind, where it comes from, length, checksum.
-const FRAME_HEADER: usize = 16;
-
 /// Kept aside, to be given back when the disk is full: the account of what was lost must not be.
 const RESERVE_NAME: &str = "spool-000.reserve";
 const RESERVE: usize = WAITING + ACCOUNT;
@@ -59,63 +64,6 @@ const ACCOUNT: usize = 128 << 10;
 /// The least that a spool may be limited to: the account, and room for as much besides.
 pub const LEAST_LIMIT: u64 = 2 * ACCOUNT as u64;
 
-/// What a frame holds.
-mod frame {
-    pub const EVENTS: u32 = 1;
-    pub const FLOW: u32 = 2;
-    pub const TOTALS: u32 = 3;
-    pub const GAP: u32 = 4;
-    pub const NOTE: u32 = 5;
-    pub const ACCOUNT: u32 = 6;
-    pub const END: u32 = 7;
-    pub const GONE: u32 = 8;
-    pub const LEFT_OUT: u32 = 9;
-    pub const LIMITED: u32 = 10;
-    pub const PART: u32 = 11;
-    pub const LAST: u32 = PART;
-}
-
-/// Why a spool cannot be written or read.
-#[derive(Debug, thiserror::Error)]
-pub enum SpoolError {
-    /// There is one already.
-    #[error("create {}: a log is there already; `sojourn tcplog recover` makes records of it", .0.display())]
-    Exists(PathBuf),
-    /// The disk is full.
-    #[error("write {}: the disk is full; what was logged before stays readable", .0.display())]
-    Full(PathBuf),
-    /// It is as long as it may be.
-    #[error("write {}: it has the size that it may have", .0.display())]
-    Limit(PathBuf),
-    /// Somebody writes it, or makes records of it.
-    #[error("read {}: the log goes on, or records are being made of it", .0.display())]
-    Busy(PathBuf),
-    /// There is none, or records were made of it.
-    #[error("read {}: no log is there of which records are still to be made", .0.display())]
-    Nothing(PathBuf),
-    /// Somebody removed or replaced the file.
-    #[error("write {}: the log was removed or replaced while it was written", .0.display())]
-    Gone(PathBuf),
-    /// It is none, or of another version.
-    #[error("read {}: {problem}", path.display())]
-    Foreign {
-        /// What.
-        path: PathBuf,
-        /// What is wrong with it.
-        problem: String,
-    },
-    /// Another failure of the file system.
-    #[error("{operation} {}: {source}", path.display())]
-    File {
-        /// What was tried.
-        operation: &'static str,
-        /// On what.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-}
-
 /// A spool that is being written.
 pub struct Spool {
     path: PathBuf,
@@ -124,19 +72,19 @@ pub struct Spool {
     identity: (u64, u64),
     /// What each file begins with.
     header: String,
-    /// The number of this file, and those before it that are there.
+    /// The number of this file, and those before it.
     number: u32,
-    parts: VecDeque<Part>,
-    /// How long those are together.
-    before: u64,
+    earlier: Earlier,
     written: Written,
-    removed: Written,
+    /// Notes that each file has.
+    lasting: Vec<String>,
     /// Up to where the file holds whole frames.
     length: u64,
     /// How much of it says again what the files before it said.
     repeated: u64,
-    /// How much that may be.
+    /// How much that may be, and all files that are there together.
     most_repeated: u64,
+    most_together: u64,
     /// The last word on what was counted in total.
     totals: Option<Vec<u8>>,
     /// Up to where it may hold events.
@@ -190,13 +138,13 @@ impl Spool {
             identity,
             header: header.to_owned(),
             number: 0,
-            parts: VecDeque::new(),
-            before: 0,
+            earlier: Earlier::default(),
             written: Written::default(),
-            removed: Written::default(),
+            lasting: Vec::new(),
             length: 0,
             repeated: 0,
             most_repeated: u64::MAX,
+            most_together: u64::MAX,
             totals: None,
             limit: u64::MAX,
             waiting: WAITING,
@@ -227,11 +175,12 @@ impl Spool {
         self
     }
 
-    /// Keeps what a part begins with to half of what all parts together may have where the oldest are removed: else none had room
-    /// for anything new. What would be longer ends the events as a limit does.
+    /// Keeps all parts together to so many bytes where the oldest are removed, also while another begins. What that says again is a
+    /// third of it at most: the part before it, which stays until then, repeats as much and has as much that is new. What would be
+    /// longer ends the events as a limit does.
     #[must_use]
     pub fn parts_within(mut self, bytes: u64) -> Self {
-        self.most_repeated = bytes / 2;
+        (self.most_repeated, self.most_together) = (bytes / 3, bytes);
         self
     }
 
@@ -247,31 +196,27 @@ impl Spool {
     /// # Errors
     /// When it cannot.
     pub fn remove_oldest(&mut self) -> Result<bool, SpoolError> {
-        let Some(oldest) = self.parts.front() else { return Ok(false) };
-        if let Err(error) = parts::remove(&oldest.path) {
+        let removed = self.earlier.remove_oldest();
+        if removed.is_err() {
             self.state = Health::Broken; // else what is written had no bound
-            return Err(error);
         }
-        self.removed = oldest.until;
-        self.before -= oldest.bytes;
-        self.parts.pop_front();
-        Ok(true)
+        removed
     }
 
     /// How many files were begun, and how many of them are gone.
     pub fn parts(&self) -> [u64; 2] {
         let begun = u64::from(self.number) + 1;
-        [begun, begun - 1 - self.parts.len() as u64]
+        [begun, begun - 1 - self.earlier.count()]
     }
 
     /// What the files had that were removed.
     pub fn removed(&self) -> &Written {
-        &self.removed
+        self.earlier.removed()
     }
 
     /// How long all files are that are there.
     pub fn total(&self) -> u64 {
-        self.before + self.length
+        self.earlier.bytes() + self.length
     }
 
     /// How much of the file is new: all of it but what it says again of what the files before it said.
@@ -306,7 +251,7 @@ impl Spool {
         };
         self.open = Some((start, cpu));
         self.packer.put(bytes, &mut self.buffer);
-        self.count_written(bytes);
+        self.written.add_record(bytes);
         self.write_much();
     }
 
@@ -374,6 +319,12 @@ impl Spool {
         self.frame(frame::NOTE, 0, |bytes| bytes.extend_from_slice(text.as_bytes()));
     }
 
+    /// Keeps a sentence that each file has which follows: it must not go with one that is removed.
+    pub fn lasting_note(&mut self, text: &str) {
+        self.note(text);
+        self.lasting.push(text.to_owned());
+    }
+
     /// Says what became of all packets together, once that is known; without it, flows and totals must do. Flows were written one by
     /// one, when they were gone.
     pub fn account(&mut self, account: &Account) {
@@ -381,7 +332,7 @@ impl Spool {
         late.into_iter().for_each(|(cookie, tallies)| self.left_out_of(cookie, Disposition::Broken, tallies));
         let breach = account.check().err().map(|breach| breach.to_string()).unwrap_or_default();
         let (unrecorded, gaps_unrecorded) = (self.unrecorded, self.gaps_unrecorded);
-        let removed = self.removed.packets;
+        let removed = self.removed().packets;
         if self.is_limited {
             self.frame(frame::LIMITED, 0, |bytes| gaps_unrecorded.put(bytes));
         }
@@ -423,21 +374,6 @@ impl Spool {
         if let Some(folder) = self.path.parent() {
             discard(folder);
         }
-    }
-
-    /// The packets whose samples could not be written.
-    pub fn left_out(&self) -> &LeftOut {
-        &self.left_out
-    }
-
-    /// How many samples of no packet could not be written.
-    pub fn events_left_out(&self) -> u64 {
-        self.events_left_out
-    }
-
-    /// How many private states could not be written.
-    pub fn privates_left_out(&self) -> u64 {
-        self.privates_left_out
     }
 
     /// Whether events are no longer written.
@@ -543,71 +479,6 @@ impl Spool {
             Err(source) => Err(failure("look at", &self.path, source)),
         }
     }
-
-    /// Counts the events that wait as not written, and keeps the last words for the end.
-    fn give_up(&mut self) {
-        let is_gone = self.state == Health::Gone;
-        let buffer = std::mem::take(&mut self.buffer);
-        let mut rest = Vec::new();
-        read::each_frame(&buffer, |kind, bytes| match kind {
-            frame::EVENTS => {
-                let mut unpacker = pack::Unpacker::default();
-                let mut payload = &bytes[FRAME_HEADER..];
-                while let Ok(Some(record)) = unpacker.take(&mut payload) {
-                    self.leave_out(record);
-                }
-            }
-            _ if is_final(kind) && !is_gone => rest.extend_from_slice(bytes),
-            _ => {}
-        });
-        self.buffer = rest;
-    }
-
-    /// Counts a record that is written.
-    fn count_written(&mut self, bytes: &[u8]) {
-        let at = std::mem::offset_of!(Sample, segments);
-        match (bytes.first(), bytes.get(1), bytes.get(at..at + 2)) {
-            (Some(&kind::SAMPLE), Some(&direction @ (point::IN | point::OUT)), Some(segments)) => {
-                let segments = u16::from_ne_bytes([segments[0], segments[1]]);
-                self.written.add_packet(direction.into(), segments.into());
-            }
-            (Some(&kind::PRIVATE), ..) => self.written.privates += 1,
-            _ => self.written.events += 1,
-        }
-    }
-
-    fn leave_out(&mut self, bytes: &[u8]) {
-        match decode(bytes) {
-            Ok(Event::Sample(sample)) if matches!(sample.point, point::IN | point::OUT) => {
-                self.left_out.note(sample.cookie, usize::from(sample.point), sample.segments.into());
-            }
-            Ok(Event::Private(_)) => self.privates_left_out += 1,
-            _ => self.events_left_out += 1,
-        }
-    }
-}
-
-/// Writes a frame's length and checksum into its header.
-fn seal(frame: &mut [u8]) {
-    let (header, payload) = frame.split_at_mut(FRAME_HEADER);
-    header[8..12].copy_from_slice(&count(payload.len()).to_ne_bytes());
-    let sum = checksum(&header[..12], payload);
-    header[12..].copy_from_slice(&sum.to_ne_bytes());
-}
-
-/// Makes a file that is locked; returns its device and inode, too.
-fn create(path: &Path) -> Result<(File, (u64, u64)), SpoolError> {
-    let file = private::create_file(path).map_err(|source| {
-        if source.kind() == io::ErrorKind::AlreadyExists {
-            SpoolError::Exists(path.to_owned())
-        } else {
-            failure("create", path, source)
-        }
-    })?;
-    // Where a file system has no locks it goes without.
-    let _ = file.try_lock();
-    let about = file.metadata().map_err(|source| failure("create", path, source))?;
-    Ok((file, (about.dev(), about.ino())))
 }
 
 impl Drop for Spool {
@@ -618,48 +489,6 @@ impl Drop for Spool {
 
 fn is_missing(error: io::Error) -> io::Result<()> {
     if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) }
-}
-
-fn put_entry(entry: &Entry, bytes: &mut Vec<u8>) {
-    let disposition = entry.disposition.map_or(0, |disposition| disposition as u32 + 1);
-    // Cookies of sockets begin at 1: 0 is none.
-    entry.cookie.unwrap_or_default().put(bytes);
-    [u32::try_from(entry.direction).unwrap_or_default(), disposition].put(bytes);
-    [entry.tally.packets, entry.tally.segments].put(bytes);
-}
-
-/// Returns the disposition of a number that [`put_entry`] wrote; `None`: seen.
-fn disposition_of(number: u32) -> Option<Option<Disposition>> {
-    match number.checked_sub(1) {
-        None => Some(None),
-        Some(place) => Disposition::ALL.get(place as usize).map(|disposition| Some(*disposition)),
-    }
-}
-
-/// Whether a frame is a last word: what only a killed log needs is none.
-fn is_final(kind: u32) -> bool {
-    !matches!(kind, frame::EVENTS | frame::FLOW | frame::TOTALS)
-}
-
-fn checksum(header: &[u8], payload: &[u8]) -> u32 {
-    let mut hasher = crc32fast::Hasher::new();
-    hasher.update(header);
-    hasher.update(payload);
-    hasher.finalize()
-}
-
-fn count(length: usize) -> u32 {
-    u32::try_from(length).unwrap_or(u32::MAX)
-}
-
-fn failure(operation: &'static str, path: &Path, source: io::Error) -> SpoolError {
-    let path = path.to_owned();
-    match source.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
-            SpoolError::Full(path)
-        }
-        _ => SpoolError::File { operation, path, source },
-    }
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from sojourn.analysis.rows import finite
+from sojourn.analysis.wording import micro, percent
 from sojourn.statistics.budget import Budget, Component, combine, rectangular
 from sojourn.statistics.interval import student_quantile
 
@@ -144,7 +145,38 @@ def within_beds(rows: Iterable[Row], row: Row, what: str) -> list[Entry]:
     if u is None or row.sessions is None:
         return []
     component = Component("scatter within a bed", "A", u, row.unit, "student-t", 1.0, degrees)
-    return [Entry(component.name, "contained", f"{row.value.n} {what}; in the scatter between beds", component)]
+    return [Entry(component.name, "contained", f"{row.value.n} {what}; part of the scatter between beds", component)]
+
+
+def instance(rows: Iterable[Row], row: Row, of: str, name: str = "instance of link and device") -> Entry:
+    """What one device differs by from another of its kind: each bed has new ones, so it is in the scatter of beds."""
+    found = next((one for one in rows if (one.device, one.quantity) == (of, "between_instances")), None)
+    if found is not None and not _is_of_instances(row, found.unit):
+        found = None
+    where = "each bed has new instances, so this is part of the scatter between beds"
+    if found is None or found.sessions is None:
+        return Entry(name, "contained", where)
+    # Two instances in each of the beds: the mean over all of them has this standard deviation over their root.
+    degrees, sd = found.sessions - 1, found.value.estimate
+    of_mean = sd / (2 * found.sessions) ** 0.5
+    shown = micro(sd) if found.unit == "ns" else percent(sd)
+    of_figure = 1.0 if found.unit == row.unit else row.value.estimate  # a rate's is a share of it
+    seen = (
+        f"instances of the device differ by sd {shown}"
+        if sd
+        else "two instances in a bed do not differ by more than scatter"
+    )
+    component = Component(name, "A", of_mean, found.unit, "normal", of_figure, degrees)
+    return Entry(name, "contained", f"{seen}; {where}", component)
+
+
+def _is_of_instances(row: Row, unit: str | None) -> bool:
+    """Whether what instances differ by is of such a row's kind: by mean delays, or of a rate by a share of it."""
+    return (row.unit == unit == "ns" and row.statistic in MEANS) or (unit == "1" and row.unit in {"1/s", "bit/s"})
+
+
+MEANS = ("mean", "pooled", "intercept")
+"""Statistics of a delay that differ between instances as its mean does."""
 
 
 def standard_error(value: Interval, units: int) -> float | None:
@@ -161,17 +193,20 @@ def timestamp_resolution(step_ns: float, of_stamps: str, sensitivity: float) -> 
     All stamps of the figure are taken to err together in the direction that adds: averaging is not counted upon.
     """
     component = rectangular("resolution of timestamps", step_ns / 2, "ns", sensitivity)
-    return counted(component, f"all stamps of the run are multiples of {step_ns:g} ns; {of_stamps}")
+    return counted(component, f"all timestamps of the run are multiples of {step_ns:g} ns; {of_stamps}")
 
 
 def clock_rate(estimate_ns: float) -> Entry:
     """What the rate of an uncalibrated clock adds to a time that was measured with it."""
     component = rectangular("rate of the clock", CLOCK_RATE, "1", estimate_ns)
-    return counted(component, "the run compares its clock with no standard; Linux corrects one by 500 ppm at most")
+    return counted(
+        component,
+        "the run does not compare its clock with a standard; Linux adjusts the rate of a clock by 500 ppm at most",
+    )
 
 
 BOOTS = unknown(
     "between boots and days",
-    "a run is of one boot; the history of runs knows it from six boots or days on",
+    "a run has one boot; `sojourn history` estimates it from six boots or days on",
 )
 OTHER_DAYS = "reboots and other days"

@@ -248,8 +248,8 @@ def _unsynchronised(lines: pl.DataFrame, streams: pl.DataFrame) -> Iterator[Find
     if blocks:
         places = _places(streams, blocks)
         sentence = (
-            f"in {len(blocks)} trials the two ends had different clocks that were not synchronised: "
-            "they have no one-way delay"
+            f"in {len(blocks)} trials the two ends had different clocks that could not be compared: there are no "
+            "one-way delays of these trials"
         )
         yield Finding("clock_unsynchronised", sentence, float(len(blocks)), places)
 
@@ -264,7 +264,8 @@ def _stepped(lines: pl.DataFrame, streams: pl.DataFrame) -> Iterator[Finding]:
     if steps:
         worst = max(steps.values(), key=abs)
         sentence = (
-            f"one of the two clocks stepped by {micro(worst)} during a trial: the line between them was cut there"
+            f"one of the two clocks stepped by {micro(worst)} during a trial: its linear segment ends there and a new "
+            "one begins"
         )
         yield Finding("clock_stepped", sentence, worst, _places(streams, set(steps)))
 
@@ -299,8 +300,11 @@ def _why(below: pl.DataFrame, least: dict[str, float | bool | None]) -> str:
         return "both ends read one clock, so the departure was stamped after the frame had already arrived"
     bound = float(least["clock_bound_ns"] or 0.0)
     if (below["delay_ns"] >= -below["clock_bound_ns"]).all():
-        return f"the clocks are known to ± {micro(bound)} only, and that explains them"
-    return f"the clocks' bound of {micro(bound)} does not explain them: a clock stepped unseen, or stamps are wrong"
+        return f"the clocks' maximum error of ± {micro(bound)} explains them"
+    return (
+        f"the clocks' maximum error of {micro(bound)} does not explain them: a clock stepped undetected, or "
+        "timestamps are wrong"
+    )
 
 
 def _places(streams: pl.DataFrame, blocks: set[int]) -> tuple[Place, ...]:

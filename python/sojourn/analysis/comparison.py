@@ -12,7 +12,8 @@ Yekutieli, 2001), as cells that share their direct link have.
 
 It reaches as far as the two intervals do: `covers` says whether that is the bed that was measured, or beds made anew.
 Where a history knows how far runs of the same bed differ between boots and days (`Known`), that is part of the interval
-of two runs on different ones; and for figures of one bed, how far runs on one boot differ beyond their own intervals.
+of two runs on different ones; and where it knows how far runs on one boot differ, what that is beyond their own
+intervals is part of every interval of a leading figure: a machine drifts within a day.
 It reads rows of results and nothing else.
 """
 
@@ -22,7 +23,7 @@ import json
 import math
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from scipy import special
@@ -35,7 +36,7 @@ from sojourn.statistics.sessions import LEAST_SESSIONS
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from sojourn.statistics.nested import Component
+    from sojourn.statistics.nested import Component, Scatter
 
 LEVEL = 0.95
 MOST_FALSE = 1 - LEVEL
@@ -81,6 +82,7 @@ class Margin:
 USUAL_MARGIN = Margin(relative=0.05, time_ns=50.0, share=0.001)
 
 Key = tuple[Any, ...]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +92,22 @@ class Known:
     beds: tuple[Mapping[Key, Component], Mapping[Key, Component]] = field(default_factory=lambda: ({}, {}))
     same_occasion: bool = False
     """Whether both runs were made on one boot and one day, which then is no part of their difference."""
+    repeats: tuple[Mapping[Key, Scatter], Mapping[Key, Scatter]] = field(default_factory=lambda: ({}, {}))
+    """How far other runs on one boot and day differ, where enough of them were seen."""
 
     def of(self, key: Key) -> tuple[Component, Component] | None:
         """The components of a figure for the first run and the second; that of the other bed where only it is known."""
-        first, second = (bed.get(key) for bed in self.beds)
-        either = first or second
-        return None if either is None else (first or either, second or either)
+        return either(*(bed.get(key) for bed in self.beds))
+
+    def repeat_of(self, key: Key) -> tuple[Scatter, Scatter] | None:
+        """The scatter of runs on one boot, for the first run and the second; as with components."""
+        return either(*(bed.get(key) for bed in self.repeats))
+
+
+def either(first: T | None, second: T | None) -> tuple[T, T] | None:
+    """Both, the one that is known in place of the other; None where neither is."""
+    known = first or second
+    return None if known is None else (first or known, second or known)
 
 
 NOTHING_KNOWN = Known()
@@ -129,26 +141,36 @@ def shared_results(
             names = {"name": name_of(row)} | {factor: row.get(factor) for factor in FACTORS} | {"unit": row.get("unit")}
             names["leading"] = leading_of(row) is not None
             judged = [side | {"sessions": beds_behind(side, str(row.get("statistic")))} for side in sides]
-            found.append(names | {"runs": sides, **judged_with(judged, known.of(key_of(row)), known)})
+            found.append(names | {"runs": sides, **judged_with(judged, key_of(row), known)})
     for leads in (True, False):
         decide([row for row in found if row["leading"] is leads], margin)
     return found
 
 
-def judged_with(
-    sides: Sequence[dict[str, Any]], components: tuple[Component, Component] | None, known: Known
-) -> dict[str, Any]:
+def judged_with(sides: Sequence[dict[str, Any]], key: Key, known: Known) -> dict[str, Any]:
     """The difference of two sides, what it covers, and what of a history is in it."""
     one, two = sides
-    nothing = {"between_boots": None, "covers": covered(one, two)}
-    if components is None or not has_interval(one) or not has_interval(two):
+    components, scatters = known.of(key), known.repeat_of(key)
+    nothing = {"between_boots": None, "between_runs": None, "covers": covered(one, two)}
+    if (components is None and scatters is None) or not has_interval(one) or not has_interval(two):
         return difference(one, two) | nothing
-    parts = beyond_one_bed(sides, components)
-    replaced = all(side_covers_beds(side) or c.is_replicated for side, c in zip(sides, components, strict=True))
-    if known.same_occasion:
-        return difference(one, two, parts) | nothing | ({"covers": BEDS} if replaced else {})
+    said = nothing | {"between_runs": scatter_said(scatters)}
+    if components is None or known.same_occasion:
+        found = difference(one, two, beyond_own_intervals(scatters))
+        return found | said | ({} if scatters is None else {"covers": BEDS})
     boots = {"sd": max(one.between for one in components), "occasions": min(one.groups for one in components)}
-    return difference(one, two, [*parts, *between_boots(components)]) | {"between_boots": boots, "covers": BOOTS}
+    # What single runs of each boot differ by holds what runs on one boot do: it is not counted a second time.
+    seen_apart = all(one.is_replicated for one in components)
+    parts = [*(beyond_own_intervals(scatters) if seen_apart else []), *between_boots(components)]
+    return difference(one, two, parts) | said | {"between_boots": boots, "covers": BOOTS}
+
+
+def scatter_said(scatters: tuple[Scatter, Scatter] | None) -> dict[str, Any] | None:
+    """The larger of two scatters, with its degrees of freedom."""
+    if scatters is None:
+        return None
+    larger = max(scatters, key=lambda one: one.sd)
+    return {"sd": larger.sd, "degrees": larger.degrees}
 
 
 def between_boots(components: tuple[Component, Component]) -> list[Part]:
@@ -159,14 +181,14 @@ def between_boots(components: tuple[Component, Component]) -> list[Part]:
     return [Part(one.between**2, one.degrees) for one in components if one.between > 0]
 
 
-def beyond_one_bed(sides: Sequence[dict[str, Any]], components: tuple[Component, Component]) -> list[Part]:
-    """What runs on one boot differ by beyond their own intervals, of each side whose interval is of one bed."""
-    found = []
-    for side, component in zip(sides, components, strict=True):
-        if not side_covers_beds(side) and component.is_replicated:
-            more = component.within**2 - standard_error(side) ** 2
-            found += [Part(more, component.within_degrees)] if more > 0 else []
-    return found
+def beyond_own_intervals(scatters: tuple[Scatter, Scatter] | None) -> list[Part]:
+    """What runs on one boot differ by beyond their own intervals, of both; of one bed it is known once only."""
+    if scatters is None:
+        return []
+    first, second = scatters
+    if first == second:
+        return [Part(2 * first.sd**2, first.degrees)] if first.sd > 0 else []
+    return [Part(one.sd**2, one.degrees) for one in scatters if one.sd > 0]
 
 
 def key_of(row: dict[str, Any]) -> tuple[Any, ...]:

@@ -90,7 +90,7 @@ def worst_apart(
         yield Finding(name, sentence(places[0]), worst, places)
     if overload:
         places, worst = worst_first(overload)
-        yield Finding(name, f"as is to be expected of an overload, {sentence(places[0])}", worst, places, "note")
+        yield Finding(name, f"as expected in overload, {sentence(places[0])}", worst, places, "note")
 
 
 def mark(rows: list[Row], findings: list[Finding]) -> None:

@@ -126,7 +126,7 @@ def _rate_independent(name: str, run: Run, rounds: Rounds, bed_ns: float) -> lis
     paces = [run.cells[cell].interval_ns or 0 for cell in rounds.cells]
     intervals = sorted(set(paces))
     if len(intervals) < 2:
-        return [inconclusive(name, "not tested: the run has one time between probes only", device)]
+        return [inconclusive(name, "not tested: the run has only one interval between probes", device)]
     columns = [one_way[np.array(paces) == interval].mean(axis=0) for interval in intervals]
     y = rounds.by_session(np.stack(columns, axis=1))
     if not len(y):
@@ -193,10 +193,15 @@ def _judge(
 ) -> Outcome:
     shown, bound, outcome = found.largest, f"± {micro(margin.ns)} ({margin.what})", "inconclusive"
     if found.lie_within(margin.ns):
-        outcome, sentence = "supported", f"{device} keeps to {what}: every deviation lies within {bound}"
+        outcome, sentence = (
+            "supported",
+            f"the latency of {device} agrees with {what}: every deviation lies within {bound}",
+        )
     elif beyond := found.beyond(margin.ns):
         outcome, shown = "rejected", beyond
-        sentence = f"{device} departs from {what} by {micro(shown.estimate)}{_span(shown)}, beyond {bound}"
+        sentence = (
+            f"the latency of {device} deviates from {what} by {micro(shown.estimate)}{_span(shown)}, beyond {bound}"
+        )
     elif shown.low is None:
         sentence = f"too few rounds or beds ({shown.n}) for an interval of the deviation from {what}"
     else:

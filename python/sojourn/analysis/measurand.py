@@ -17,7 +17,7 @@ from sojourn.analysis.links.cables import cables_of
 from sojourn.analysis.rows import over_beds
 from sojourn.analysis.run import A_A, DIRECT, WIRE
 from sojourn.analysis.verdict import amid, find
-from sojourn.analysis.wording import DASH, US, decimals, fixed, micro
+from sojourn.analysis.wording import DASH, HOLDS_ZERO, US, decimals, fixed, micro
 from sojourn.devices import cables, called
 from sojourn.statistics.homogeneity import homogeneity_p
 from sojourn.statistics.sessions import LEAST_SESSIONS
@@ -70,9 +70,26 @@ def row_at(
 
 
 def said_in_full(run: Run, rows: list[Row], row: Row) -> str:
-    """ "The Linux bridge adds 0.26 us one way over the wire, ... (95 % CI 0.21-0.31 over 8 beds; ...)"."""
+    """ "The Linux bridge adds 0.26 us one way over the wire, ... (95 % CI 0.21-0.31 over 8 beds; ...)".
+
+    Of an interval that holds zero: "No delay of the Linux bridge was found one way over the wire, ...: 0.03 us, ...".
+    """
+    if holds_zero(row.value):
+        place = f"one way{_in_cell(run, row)}{over_reference(run, row)}"
+        return f"{no_delay(subject(row), place)}: {figure(row.value)}, {HOLDS_ZERO} ({covers(rows, row)})"
     said = f"{subject(row)} {adds(run, row, max(resolution_in(rows) or 0.0, control_in(rows, row)))}"
     return f"{said}{over_reference(run, row)} ({covers(rows, row)})"
+
+
+def holds_zero(value: Interval) -> bool:
+    """Whether there is an interval, and zero lies within it: nothing was found."""
+    return value.low is not None and value.high is not None and not value.excludes(0)
+
+
+def no_delay(of: str, place: str) -> str:
+    """That no delay of a device was found in a place."""
+    plain = f"the {of[4:]}" if of.startswith("The ") else of
+    return f"No delay of {plain} was found {place}"
 
 
 def subject(row: Row) -> str:
@@ -84,13 +101,16 @@ def subject(row: Row) -> str:
 
 def adds(run: Run, row: Row, bed: float) -> str:
     """What it adds, and in which cell where there are several; `bed` is what can be resolved there."""
-    where = "all cells together" if row.cell is None else row.factors.describe()
-    value, of = row.value, f" ({where})" if len(run.cells) > 1 else ""
-    if value.low is not None and not value.excludes(0):
-        return f"adds nothing significantly different from zero one way{of}, {figure(value)},"
+    value, of = row.value, _in_cell(run, row)
     if abs(value.estimate) < bed:
         return f"adds less than the bed can resolve one way{of}, {figure(value)},"
     return f"adds {figure(value)} one way{of}"
+
+
+def _in_cell(run: Run, row: Row) -> str:
+    """In which cell a figure is, as a sentence goes on; empty where the run has one."""
+    where = "all cells together" if row.cell is None else row.factors.describe()
+    return f" ({where})" if len(run.cells) > 1 else ""
 
 
 def figure(value: Interval) -> str:
@@ -215,7 +235,7 @@ def added_sentence(run: Run, rows: list[Row]) -> str:
             f"the least of its medians is {micro(min(row.value.estimate for row in least))}" if least else "it has none"
         )
         return f"No device was measured against the direct link; of one-way delays, {said}"
-    return f"{called(device)} {_over_direct(run, rows, pooled)}; {not_covered(pooled.sessions)}"
+    return f"{_over_direct(run, rows, pooled)}; {not_covered(pooled.sessions)}"
 
 
 def _over_wire(run: Run, rows: list[Row], head: Row) -> list[str]:
@@ -228,13 +248,14 @@ def _over_wire(run: Run, rows: list[Row], head: Row) -> list[str]:
 
 def _over_direct(run: Run, rows: list[Row], pooled: Row) -> str:
     """What is added over the direct link: the range of the cells where they differ, else all of them together."""
-    if several := range_of_cells(rows, str(pooled.device), DIRECT):
-        return f"adds {several}{_links_included(run, pooled)}"
-    if pooled.value.low is not None and not pooled.value.excludes(0):
-        return f"adds nothing significantly different from zero: {_one_way(pooled)}"
+    name = called(pooled.device)
+    if several := range_of_cells(rows, pooled.device, DIRECT):
+        return f"{name} adds {several}{_links_included(run, pooled)}"
+    if holds_zero(pooled.value):
+        return f"{no_delay(name, 'over the direct link')}: {_one_way(pooled)}, {HOLDS_ZERO}"
     if abs(pooled.value.estimate) < max(resolution_in(rows) or 0.0, control_in(rows, pooled)):
-        return f"adds less than the bed can resolve: {_one_way(pooled)}; {what_bed_resolves(rows)}"
-    return f"adds {_one_way(pooled)}{_links_included(run, pooled)}"
+        return f"{name} adds less than the bed can resolve: {_one_way(pooled)}; {what_bed_resolves(rows)}"
+    return f"{name} adds {_one_way(pooled)}{_links_included(run, pooled)}"
 
 
 def not_covered(sessions: int | None, also: str = "") -> str:

@@ -27,7 +27,7 @@ OF_THIS_DURATION = "trials of another duration"
 def received_budget(run: Run, rows: list[Row], row: Row) -> Stated:
     """The budget of a received rate under an offered load."""
     limit = Entry(
-        "limit of the tester", "outside", "the rate is well below the tester zero-loss rate, or none is known"
+        "limit of the tester", "outside", "the rate is well below the tester zero-loss rate, or that rate is not known"
     )
     if row.statistic == "at_least":
         limit = unknown("limit of the tester", "the rate is within 10 % of the tester's own: the device may do more")
@@ -105,9 +105,9 @@ def _decision(sample: dict[str, Any]) -> Entry:
     name = "risk of the loss decision"
     trials = number_of(sample["trials"], "trial")
     if sample["unseen_loss"] is None:
-        return unknown(name, f"of a goal that allows loss, decided by {trials}, it is not computed")
+        return unknown(name, f"it is not computed for a goal that allows loss, decided by {trials}")
     said = f"no loss in {trials} does not exclude a loss ratio of {percent(sample['unseen_loss'])} (95 %)"
-    return Entry(name, "outside", f"{said}; it is a risk of the decision and no width of the rate")
+    return Entry(name, "outside", f"{said}; this is a risk of a wrong decision, not an uncertainty of the rate")
 
 
 def _rate_of_clock(run: Run, row: Row) -> list[Entry]:
@@ -117,6 +117,9 @@ def _rate_of_clock(run: Run, row: Row) -> list[Entry]:
 def _of_the_machine() -> tuple[Entry, Entry]:
     """What every rate on one machine leaves open."""
     return (
-        unknown("duration of a trial", "the run has one; a device with a buffer passes more in a short trial"),
-        unknown("share of the device's core", "what sender and receiver take of it is not measured"),
+        unknown(
+            "duration of a trial",
+            "the trials that decide the figure have one duration; a device with a buffer passes more in a short trial",
+        ),
+        unknown("share of the device's core", "how much of that core the sender and the receiver use is not measured"),
     )

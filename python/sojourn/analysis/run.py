@@ -63,7 +63,7 @@ class Run:
     tables: dict[str, Table]
     cells: dict[int, Factors]
 
-    @property
+    @cached_property
     def devices(self) -> list[str]:
         """Every path that was measured: direct, a/a, then the devices in the plan's order."""
         seen = self.blocks["device"].unique(maintain_order=True).to_list()
@@ -122,8 +122,13 @@ class Run:
 
     @property
     def has_twins(self) -> bool:
-        """Whether the A/A control has a link of its own, and the device a second one."""
+        """Whether the A/A control, or else the direct path, has a second link; the device has one, where it can."""
         return bool(self.plan.get("bed", {}).get("twins", False))
+
+    @cached_property
+    def second_blocks(self) -> set[int]:
+        """The blocks of streams that took the second link of their path's kind."""
+        return {block for block, event in self.trial_events.items() if event.get("link", 1) == 2}
 
     @property
     def simulated(self) -> bool:

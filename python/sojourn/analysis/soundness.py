@@ -53,8 +53,8 @@ def _estimators_disagree(rows: list[Row]) -> Iterator[Finding]:
     if found:
         places, worst = worst_first(found)
         sentence = (
-            f"the mean of the pairs and their pseudomedian (Hodges and Lehmann) are {told[places[0]]}: few pairs make "
-            "the mean, so look at the tail of the delays"
+            f"the mean of the pairs and their pseudomedian (Hodges and Lehmann) are {told[places[0]]}: a few pairs "
+            "determine the mean, so look at the tail of the delays"
         )
         yield Finding("estimators_disagree", sentence, worst, places)
 

@@ -35,7 +35,7 @@ def judged(head: Row | None, asked: Width, before: list[Look]) -> dict[str, Any]
     if head is None:
         return {"problem": "the study has no headline figure so far"}
     if asked.nanos is not None and head.unit != NS:
-        return {"refused": f"study.until is a time, but the headline is in {head.unit}: say a share, such as ±5%"}
+        return {"refused": f"study.until is a time, but the headline is in {head.unit}: give a share, such as ±5%"}
     value = head.value
     if head.sessions is None or value.longer is None:
         return {"problem": "the headline has no interval over sessions so far"}
@@ -51,7 +51,7 @@ def judged(head: Row | None, asked: Width, before: list[Look]) -> dict[str, Any]
         "enough": is_enough(looks),
         "needed": sessions_needed(looks, value.level),
         "sentence": f"{in_words(value.estimate, head.unit)} ± {in_words(look.half, head.unit)} "
-        f"({percent(value.level)} interval); asked ± {in_words(look.target, head.unit)}",
+        f"({percent(value.level)} interval); requested ± {in_words(look.target, head.unit)}",
     }
 
 
@@ -70,9 +70,9 @@ def ended(run: Run) -> Iterator[Finding]:
             first = first_narrow(looks)
             yield Finding(
                 "stopped_by_interval",
-                f"the run ended after {counted(sessions, 'session')}, its headline's interval being at most {until}: "
-                f"it was looked at from {LEAST} sessions on, was so narrow first after {first}, and again after at "
-                f"least {FURTHER} more",
+                f"the run ended after {counted(sessions, 'session')}, because its headline's interval is at most "
+                f"{until}: it was checked from {LEAST} sessions on, was narrow enough first after {first}, and again "
+                f"after at least {FURTHER} more",
                 float(sessions),
             )
             continue
@@ -88,7 +88,7 @@ def ended(run: Run) -> Iterator[Finding]:
 def short_of(last: Look, until: str) -> str:
     """What the last interval lacks of one that ends a run."""
     ratio = last.half / last.target
-    said = f"the headline's interval is {ratio:.2g} times as wide as asked ({until})"
+    said = f"the headline's interval is {ratio:.2g} times as wide as requested ({until})"
     if ratio > 1:
         return said
     return (

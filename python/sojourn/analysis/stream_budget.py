@@ -18,6 +18,7 @@ from sojourn.analysis.budget import (
     Stated,
     clock_rate,
     counted,
+    instance,
     scatter,
     timestamp_resolution,
     unknown,
@@ -47,7 +48,8 @@ def scatter_of(rows: list[Row], row: Row, what: str) -> list[Entry]:
     if row.sessions is not None:
         of = "" if row.value.n == row.sessions else f"{row.value.n} {what} on "  # a quantile's clusters are beds
         said = f"{of}{row.sessions} beds, each made anew"
-        return [scatter("scatter between beds", row, row.sessions, said), *within_beds(rows, row, what)]
+        between = scatter("scatter between beds", row, row.sessions, said)
+        return [between, *within_beds(rows, row, what), instance(rows, row, row.device)]
     own = scatter(f"scatter between {what}", row, row.value.n, f"{what} on one bed: {row.value.n}")
     return [own, unknown("between beds", "the run has one bed")]
 
@@ -67,8 +69,8 @@ def clocks(row: Row) -> list[Entry]:
     spread = normal("offset of the clocks", found, "ns", student_quantile(float("inf"), 0.95))
     asymmetry = rectangular("asymmetry of the exchanges, slews", bound - found, "ns")
     return [
-        counted(spread, "the 95 % error of the clocks' exchanges, with what it grows by beyond them"),
-        counted(asymmetry, "not measured: bounded by the maximum error of the clocks, less their 95 % error"),
+        counted(spread, "the 95 % error of the clocks' exchanges, with its growth outside the time of the exchanges"),
+        counted(asymmetry, "not measured: limited by the maximum error of the clocks, minus their 95 % error"),
     ]
 
 
@@ -77,9 +79,9 @@ def stamps(run: Run, row: Row, paths: int) -> list[Entry]:
     points = "points of timestamping"
     where = row.source or "the stamps of the records"
     if " and " in where:
-        found = [unknown(points, f"stamps are of several sources: {where}")]
+        found = [unknown(points, f"timestamps are from several sources: {where}")]
     elif paths == 1:
-        found = [Entry(points, "outside", f"the delay runs between these points by definition: {where}")]
+        found = [Entry(points, "outside", f"by definition the delay is between these points: {where}")]
     else:
         found = [Entry(points, "cancels", f"the same on both sides of the difference ({where})")]
     step = step_of(run)

@@ -60,7 +60,7 @@ NOTES = {
     "reordering": ("reordered", "frames were reordered"),
     "late_frames": ("late", "frames arrived later than the plan allows"),
     "corruption": ("corrupted", "frames arrived damaged"),
-    "sender_refused": ("refused", "frames were refused by the sender's queue and never sent"),
+    "sender_refused": ("refused", "frames were refused by the sender's own queue and never sent"),
 }
 
 
@@ -183,7 +183,10 @@ def _conserved(run: Run, flows: pl.DataFrame) -> Iterator[Finding]:
 def _contradicted(flows: pl.DataFrame) -> Iterator[Finding]:
     """More frames arrived, or higher numbers, than the sender says that it sent."""
     wrong = flows.filter(pl.col("excess") > 0).with_columns(share=pl.col("excess") / pl.col("sent").clip(lower_bound=1))
-    said = "at least {} more frames of a stream arrived than its sender says it sent: a forger, or another sender"
+    said = (
+        "at least {} more frames of a stream arrived than its sender reports as sent: they were forged, or come from "
+        "another sender"
+    )
     yield from _worst("counts_contradict", wrong, said)
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from sojourn.analysis.instances import apart, control_findings, instance_rows
 from sojourn.analysis.packets import (
     ACTUAL,
     INTENDED,
@@ -24,6 +25,7 @@ from sojourn.analysis.packets import (
     variation_values,
 )
 from sojourn.analysis.rates import tester_limits, zero_loss_rows
+from sojourn.analysis.run import A_A
 from sojourn.analysis.stream_findings import several_modes, sound, stream_findings
 from sojourn.analysis.stream_rows import (
     added_rows,
@@ -122,7 +124,22 @@ class Gathered:
 
     def add_devices(self, cells: Iterable[int]) -> None:
         """Add what each device adds in these cells, from pairs of trials with and without it."""
-        self.rows.extend(added_rows(self.run, self.summaries, cells))
+        several = list(cells)
+        self.rows.extend(added_rows(self.run, self.summaries, several))
+        self.add_instances(several)
+
+    def add_instances(self, cells: Iterable[int]) -> None:
+        """Add what the second links of paths differ by from their first in these cells, by mean delays."""
+        found = apart(self.run, self.summaries, "mean", list(cells), share=False)
+        self.rows.extend(instance_rows(self.run, found, "ns", "mean one-way delays"))
+        if A_A not in self.run.devices:
+            self.findings.extend(control_findings(found, "ns"))
+
+    def add_instances_of(self, column: str, what: str, *, share: bool) -> None:
+        """The same by a number of each trial, as a share of its mean or as it is; with the A/A control's finding."""
+        found = apart(self.run, self.trials, column, list(self.run.cells), share=share)
+        self.rows.extend(instance_rows(self.run, found, "1", what))
+        self.findings.extend(control_findings(found, "1"))
 
     def conclude(self, sentence: str, *, limits: bool = False, headline: Row | None = None) -> Study:
         """Findings, timestamp sources and common samples; `limits`: add where the tester was the limit.

@@ -26,6 +26,9 @@ the same path that was subtracted ("load=0.0", "load_via=beside", "to=unicast", 
     - device_latency (reference direct, wire: from pairs of trials; one way, not halved); mean pooled [ns]
     - one_way_delay_shift (reference direct, wire: of medians); p50 [ns]
     - resolution (of the bed, from the A/A control); pooled [ns]
+    - instance_difference (the second link of a bed less its first, over all cells: of mean delays, of throughput by the
+      received rate as a share, of loss by the loss ratio; device direct: the A/A control); pooled [ns, 1]
+    - between_instances (what single links or devices of a kind differ by, within a bed); sd [ns, 1]
 - one-way:
     - queue_growth (seconds of delay per second of trial; 0: stable); trend [s/s]
     - queue_stable (share of trials); ratio [1]

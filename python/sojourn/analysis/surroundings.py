@@ -83,7 +83,7 @@ def disturbed(run: Run) -> Iterator[Finding]:
     told = [(end, said) for end in ends for said in _at(end, "report", "said") or []]
     for end, said in told[:1]:
         more = f" ({len(told) - 1} more sentences in log.jsonl)" if len(told) > 1 else ""
-        sentence = f"while it was measured, the device's emulator {end.get('emulator')} said: {said}{more}"
+        sentence = f"during the measurement, the device's emulator {end.get('emulator')} reported: {said}{more}"
         yield Finding("device_disturbed", sentence, float(len(told)), (Place(str(end.get("device"))),))
 
 

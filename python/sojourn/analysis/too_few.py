@@ -50,7 +50,7 @@ def _is_short(row: Row, sessions: int) -> bool:
 
 def _said(row: Row) -> str:
     if row.sessions is not None and row.sessions < LEAST_SESSIONS:
-        return f"{row.sessions} beds give no interval between beds: at least {LEAST_SESSIONS} are needed"
+        return f"{row.sessions} beds are too few for an interval over beds: at least {LEAST_SESSIONS} are needed"
     several = counted(row.value.n, OF_PAIRS[_kind(row)])
     level = percent(row.value.level)
     if row.sessions is None:

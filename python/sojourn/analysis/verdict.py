@@ -97,8 +97,8 @@ def departures_sentence(run: Run, rows: list[Row]) -> str:
         parts.append(f"{SOJOURN if tool == 'probe' else tool} {percent(min(shares))}")
         several = several or len(shares) > 1
     told = ", ".join(parts)
-    of = f"within 10 {US} of the schedule" + (" (of each sender's worst size)" if several else "")
-    return f"At {pace / 1e6:g} ms, arrivals at host B, taken for departures, {of}: {told}"
+    of = f"within 10 {US} of the schedule" + (" (for each sender's worst size)" if several else "")
+    return f"At {pace / 1e6:g} ms, departures (measured as arrivals at host B) {of}: {told}"
 
 
 def find(rows: list[Row], device: str | None, quantity: str, statistic: str, reference: str = DIRECT) -> Row | None:

@@ -6,6 +6,9 @@ from math import floor, log10
 
 DASH = "\N{EN DASH}"
 MINUS = "\N{MINUS SIGN}"
+HOLDS_ZERO = "an interval that holds zero"
+"""Stands behind a figure of which nothing more was found than its interval."""
+
 THIN = "\N{NARROW NO-BREAK SPACE}"
 US = "\N{MICRO SIGN}s"
 

@@ -249,7 +249,11 @@ def _kernel() -> Iterator[Check]:
     slow = None if good else "echo tsc > /sys/devices/system/clocksource/clocksource0/current_clocksource"
     yield Check("kernel", "clock source", "ok" if good else "limited", str(clocks["clocksource"]), slow)
     offset = clocks["tai_minus_utc_s"]
-    found = f"ahead of UTC by {offset} s" if offset else "the kernel knows of no leap seconds; it runs as UTC does"
+    found = (
+        f"ahead of UTC by {offset} s"
+        if offset
+        else "the kernel does not know the offset of TAI: its CLOCK_TAI equals UTC"
+    )
     yield Check("kernel", "TAI clock", "ok", found)
 
 

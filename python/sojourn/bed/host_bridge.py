@@ -61,7 +61,7 @@ class HostBridge:
             return cls(kept["name"], kept["mode"], ports, tuple(kept["notes"]), tuple(kept["files"]))
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             raise MachineError(
-                f"{path} does not say what was before the bridge ({error}): remove both by hand"
+                f"{path} does not say how the ports were before the bridge ({error}): remove bridge and file by hand"
             ) from error
 
 
@@ -111,7 +111,7 @@ def down(name: str | None) -> list[str]:
     if one is None:
         persisted = [path for path in _networkd_paths(name) if path.exists()] if name else []
         if not persisted:
-            raise RequestError(f"no bridge of ours stands here{f' by the name {name}' if name else ''}")
+            raise RequestError(f"there is no bridge of `sojourn bridge` here{f' by the name {name}' if name else ''}")
         one = HostBridge(str(name), "bridge", (), files=tuple(map(str, persisted)))
     return _undo(one)
 

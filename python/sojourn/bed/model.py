@@ -530,11 +530,10 @@ def _plain_name(dashed: str) -> str:
 
 
 def _link(path: str, number: int, device: Device, near: int, far: int) -> Link:
-    """Only a switch has further ends, and a bypass has as many as a load needs: one pair."""
-    one = Link(path, number, device, is_routed=device.mode.is_routed)
-    if path == device_modes.twin_of(device.name):
-        return replace(one, is_twin=True)
-    if not device.mode.is_switch or path.endswith(BYPASS):
+    """Only a switch has further ends; a second one of its kind as many, where their names fit; a bypass one pair."""
+    is_twin = path == device_modes.twin_of(device.name)
+    one = Link(path, number, device, is_routed=device.mode.is_routed, is_twin=is_twin)
+    if not device.mode.is_switch or path.endswith(BYPASS) or (is_twin and device_modes.is_long(device.name)):
         return one
     return replace(one, near_ends=near, far_ends=far)
 

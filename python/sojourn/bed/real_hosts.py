@@ -104,7 +104,7 @@ def _host(name: str, spec: HostSpec, interfaces: list[str]) -> Iterator[Check]:
         yield check("clock", *judge_clock(found))
         for one in interfaces:
             reason = unfit(found, one)
-            yield check(f"port {one}", reason or _told(found, one), "see what was found" if reason else None)
+            yield check(f"port {one}", reason or _told(found, one), "resolve what is reported here" if reason else None)
 
 
 def _fitness(line: Line, found: Looked, check: Callable[..., Check]) -> Iterator[Check]:
@@ -121,7 +121,7 @@ def _fitness(line: Line, found: Looked, check: Callable[..., Check]) -> Iterator
         require_fit(line, found, instrument_for_hosts().read_bytes())
         yield check("rights", "root" if found.uid == 0 else "by sudo -n")
     except MachineError as error:
-        yield check("rights and architecture", str(error), "see what was found")
+        yield check("rights and architecture", str(error), "resolve what is reported here")
 
 
 def _disk(found: Looked, spec: HostSpec, check: Callable[..., Check]) -> Check:
@@ -168,7 +168,12 @@ def _tried(spec: BedSpec) -> Iterator[Check]:
     except SojournError as error:
         said = _in_real_names(str(error), spec)
         yield Check(
-            "bed", "the bed", "missing", said, "see what was found: a cable, or a port of the device?", needed=True
+            "bed",
+            "the bed",
+            "missing",
+            said,
+            "resolve what is reported here: a cable, or a port of the device?",
+            needed=True,
         )
 
 
@@ -227,7 +232,7 @@ def _path(bed: Bed, spec: BedSpec, link: Link) -> Check:
     except (SojournError, ValueError, KeyError, TypeError):
         own = spec.paths[link.path]
         over = f" over {own.left} and {own.right} of the device's host" if own.left else ""
-        fix = f"is {own.a} of A cabled to {own.b} of B{over}, and does what stands between forward frames?"
+        fix = f"is {own.a} of A cabled to {own.b} of B{over}, and does everything between them forward frames?"
         return Check("paths", f"path {link.path}", "missing", "B does not answer A", fix, needed=True)
     if elsewhere is not None:
         fix = "are the labels of two paths swapped in the file, or their cables?"
@@ -284,7 +289,7 @@ def _may_be_port(link: dict[str, Any]) -> bool:
 def first_file(hosts: Mapping[str, HostSpec]) -> str:
     """A description of a bed from what the hosts say of their interfaces; which cable is where, a person must say."""
     looked: dict[str, list[Candidate]] = {}
-    words = ["# Written by `sojourn bed new`: put right what is cabled where, then try it: sojourn bed check bed.toml"]
+    words = ["# Written by `sojourn bed new`: correct which port is cabled where, then: sojourn bed check bed.toml"]
     for name, spec in hosts.items():
         line = Line(
             name.upper() if name in END_HOSTS else name, spec, str(state_folder() / f"sojourn-new-{os.getpid()}.sock")

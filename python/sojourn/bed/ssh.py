@@ -202,8 +202,8 @@ def why(said: str, spec: HostSpec) -> str:
         found = re.search(r"Offending \S+ key in (\S+)", said)
         where = f" in {found[1]}" if found else ""
         return (
-            f"{whose} is not the one{where}: somebody answers in its place, or it was installed anew; "
-            "ask who runs it before you remove that line"
+            f"{whose} is not the one{where}: another host answers in its place, or it was reinstalled; ask its "
+            "administrator before you remove that line"
         )
     if "Host key verification failed" in said or "host key is known" in said:
         return f"{whose} is not known yet: connect once by hand and compare it: {by_hand}"

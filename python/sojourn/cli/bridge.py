@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 app = typer.Typer(
-    help="A Linux bridge over two real ports of this machine, and everything as it was afterwards.",
+    help="A Linux bridge over two real ports of this machine; `down` restores the ports as they were.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -31,7 +31,7 @@ def bridge_up(  # noqa: PLR0913 - one for each option
     ] = "bridge",
     name: Annotated[str, typer.Option(metavar="NAME", help="Of the bridge.")] = "br-sojourn",
     take_over: Annotated[
-        bool, typer.Option("--take-over", help="Bridge ports that this machine uses itself, too.")
+        bool, typer.Option("--take-over", help="Also bridge ports that this machine itself uses.")
     ] = False,
     persist: Annotated[
         bool, typer.Option("--persist", help="Write files for systemd-networkd, so that it is there after a boot.")
@@ -52,7 +52,7 @@ def bridge_up(  # noqa: PLR0913 - one for each option
 
 @app.command("status")
 def bridge_status(*, as_json: JsonOutput = False) -> None:
-    """Show the bridges that stand, their ports and what these have counted."""
+    """Show the bridges that `up` made, their ports and the ports' counters."""
     from sojourn.bed import host_bridge
 
     found = host_bridge.status()
@@ -65,12 +65,12 @@ def bridge_status(*, as_json: JsonOutput = False) -> None:
             counted = f", {port['received']} received, {port['sent']} sent, {port['dropped']} dropped"
             print(f"  {port['port']}: {port['state']}" + (counted if "sent" in port else ""))
     if not found:
-        print("No bridge of ours stands here.")
+        print("There is no bridge of `sojourn bridge` here.")
 
 
 @app.command("down")
 def bridge_down(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Which, where several stand.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Its name, where there are several.")] = None,
     *,
     as_json: JsonOutput = False,
 ) -> None:

@@ -37,14 +37,14 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 beds = typer.Typer(
-    help="Show a bed, describe and check one of real hosts, or remove what dead ones left.",
+    help="Show a bed, describe and check one of real hosts, or remove leftovers of runs that were killed.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 beds.command("new", short_help="Ask real hosts for a first file that describes a bed.")(bed_new)
 beds.command("check", short_help="Whether real hosts can hold a bed, and what would fix that.")(bed_check)
 app.command("why", short_help="What limited a flow of TCP at a moment, and what became of its packets.")(why)
-app.command("timeline", short_help="Each segment's way through TCP and emulators, for Perfetto and tables.")(timeline)
+app.command("timeline", short_help="Each segment's path through TCP and emulators, for Perfetto and tables.")(timeline)
 app.add_typer(beds, name="bed", short_help="Draw a bed; describe and check real hosts; clean up.")
 app.add_typer(bridges, name="bridge", short_help="A Linux bridge over two real ports: up, status, down.")
 app.add_typer(emulators, name="emulate", short_help="Emulate a path between two ports, or verify how exactly.")
@@ -89,7 +89,7 @@ def run(  # noqa: PLR0913 - one for each option
         str | None,
         typer.Argument(
             metavar="[NAME | PLAN.toml]",
-            help="A built-in study (see `list`), `published` for all that papers have, or a plan file.",
+            help="A built-in study (see `list`), `published` for all studies of published experiments, or a plan file.",
         ),
     ] = None,
     *,
@@ -98,8 +98,10 @@ def run(  # noqa: PLR0913 - one for each option
         list[str] | None,
         typer.Option(
             metavar="NAME|PROGRAM",
-            help="Measure this device in place of the plan's: a mode (bridge:qos), or a program of yours that builds "
-            "one (./my-box.sh). May be given several times.",
+            help=(
+                "Measure this device instead of the plan's: a mode (bridge:qos), or a program of yours that builds "
+                "one (./my-box.sh). May be given several times."
+            ),
         ),
     ] = None,
     bed: Annotated[
@@ -113,27 +115,36 @@ def run(  # noqa: PLR0913 - one for each option
     as_json: JsonOutput = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be measured, and how long.")] = False,
     quick: Annotated[
-        bool, typer.Option("--quick", help="The plan's own [quick] values: at most 60 s, unless --until.")
+        bool, typer.Option("--quick", help="Use the plan's [quick] values: at most 60 s, unless --until is given.")
     ] = False,
-    full: Annotated[bool, typer.Option("--full", help="As published, however long: the plan's [full] values.")] = False,
+    full: Annotated[
+        bool, typer.Option("--full", help=("Use the plan's [full] values: as published, however long that takes."))
+    ] = False,
     until: Annotated[
         str | None,
         typer.Option(
             metavar="±5%|±0.1us",
-            help="Go on with sessions until the headline's interval is at most so wide, each way.",
+            help=(
+                "Run further sessions until the headline's interval is at most this far from its estimate, on each "
+                "side."
+            ),
         ),
     ] = None,
     budget: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="Beside --until: begin no session that would last beyond this, such as 2h."),
+        typer.Option(
+            metavar="TIME", help=("With --until: time limit, such as 2h: no session begins that would exceed it.")
+        ),
     ] = None,
-    resume: Annotated[Path | None, typer.Option(metavar="RUN", help="Go on with an interrupted run.")] = None,
+    resume: Annotated[Path | None, typer.Option(metavar="RUN", help="Continue an interrupted run.")] = None,
     notify: Annotated[
         str | None,
         typer.Option(
             metavar="COMMAND",
-            help="Run this (by `sh -c`, as you, for 30 s at most) when the run ends, and after the session in which "
-            "something was doubtful first, with JSON about it on its standard input.",
+            help=(
+                "Run this (by `sh -c`, as you, for 30 s at most) when the run ends, and after the first session with "
+                "a doubtful finding; it gets JSON about it on its standard input."
+            ),
         ),
     ] = None,
     no_report: Annotated[
@@ -172,7 +183,7 @@ def run(  # noqa: PLR0913 - one for each option
         if quick and full:
             raise RequestError("--quick beside --full: expected one of them")
         if given:
-            raise RequestError(f"`sojourn run {PUBLISHED}` runs several studies as they are: leave {given[0]} away")
+            raise RequestError(f"`sojourn run {PUBLISHED}` runs several studies as they are: leave out {given[0]}")
         from sojourn.cli.published import dry_run as show_published
         from sojourn.cli.published import run_published, stamped
 
@@ -213,7 +224,7 @@ def run(  # noqa: PLR0913 - one for each option
 def resumable(path: Path, beside: list[str]) -> RunFolder:
     """The folder of an interrupted run, which knows its plan."""
     if beside:
-        raise RequestError(f"--resume goes on with the run's own plan: leave {', '.join(beside)} away")
+        raise RequestError(f"--resume continues with the run's own plan: leave out {', '.join(beside)}")
     from sojourn.records.folder import open_folder
 
     return open_folder(path)
@@ -240,8 +251,10 @@ def report(
         list[Path] | None,
         typer.Option(
             metavar="FILE",
-            help="Set a result of another tool beside ours: of iperf3 -J, irtt -o, sockperf --full-log, or flent. May "
-            "be given several times.",
+            help=(
+                "Show a result of another tool next to ours: of iperf3 -J, irtt -o, sockperf --full-log, or flent. "
+                "May be given several times."
+            ),
         ),
     ] = None,
     pdf: Annotated[
@@ -266,8 +279,10 @@ def compare(  # noqa: PLR0913 - one for each option
         str,
         typer.Option(
             metavar="5%,50ns,0.1pp",
-            help="Differences that do not matter: a share of the first run's figure, at least this time for times, and "
-            "at least these percentage points for ratios; any of the three.",
+            help=(
+                "Differences that do not matter: a share of the first run's figure, but at least this time for times "
+                "and these percentage points for ratios; give any of the three."
+            ),
         ),
     ] = "5%,50ns,0.1pp",
     fail_on: Annotated[
@@ -275,8 +290,10 @@ def compare(  # noqa: PLR0913 - one for each option
         typer.Option(
             "--fail-on",
             metavar="worse|difference|inconclusive|never",
-            help="Which answer over all ends with status 1: worse; any difference; worse or inconclusive; none. By "
-            "default worse; beside --fail-if never.",
+            help=(
+                "Which overall answer ends with status 1: worse; any difference; worse or inconclusive; none. By "
+                "default worse; with --fail-if never."
+            ),
         ),
     ] = None,
     fail_if: Annotated[
@@ -296,13 +313,15 @@ def compare(  # noqa: PLR0913 - one for each option
         bool, typer.Option("--github", help="Print annotations of a GitHub workflow (::error, ::warning) as well.")
     ] = False,
     no_history: Annotated[
-        bool, typer.Option("--no-history", help="Leave out what the history knows of how far boots and days differ.")
+        bool,
+        typer.Option("--no-history", help=("Do not use the differences between boots and days that the history has.")),
     ] = False,
     as_json: JsonOutput = False,
 ) -> None:
     """Compare two runs: each figure of the second is better, worse, equivalent within the margin, or inconclusive.
 
-    Where no direction is better, it differs. Then what differed between the plans and the beds.
+    A figure of which neither more nor less is better “differs” instead. Below the figures stands what differed
+    between the plans and the beds.
 
     Exit status: 0; 1 if a leading figure is worse (see --fail-on) or a limit fails (--fail-if); 2 if the runs have no
     figure in common, or none that a limit names; 4 if one of them is invalid. A limit that the interval neither keeps
@@ -349,7 +368,7 @@ def history(
     ] = False,
     as_json: JsonOutput = False,
 ) -> None:
-    """Show what the runs of a study said, bed by bed, with control limits and what differs between boots and days.
+    """Show the results of all runs of a study, bed by bed, with control limits and how boots and days differ.
 
     Each `sojourn run` is added to the history of the user who runs it; `run --no-history` is not.
     """
@@ -418,7 +437,7 @@ def bed_show(
 
 @beds.command("clean")
 def bed_clean(*, as_json: JsonOutput = False) -> None:
-    """Remove what dead runs left behind; live ones are not touched."""
+    """Remove leftovers of runs that were killed; running ones are not touched."""
     from sojourn.bed.clean import clean
 
     done = clean()
@@ -493,15 +512,15 @@ def match() -> None:
 )
 def lab(  # options for the help alone: `--` divides the words, which the parser does not tell
     peer: Annotated[
-        str | None, typer.Option(metavar="COMMAND2", help="Run this at the far end meanwhile (by `sh -c`).")
+        str | None, typer.Option(metavar="COMMAND2", help="Run this at the other end meanwhile (by `sh -c`).")
     ] = None,
     mtu: Annotated[int, typer.Option(metavar="BYTES", help="MTU of the interfaces.")] = 1500,
     seed: Annotated[int, typer.Option(metavar="N", help="Seed of all random impairments.")] = 1,
     log: Annotated[Path | None, typer.Option(metavar="DIR", help="Log every packet into this folder.")] = None,
     *,
-    spin: Annotated[bool, typer.Option("--spin", help="Never sleep: most exact, and takes a processor.")] = False,
+    spin: Annotated[bool, typer.Option("--spin", help="Never sleep: most exact, but uses a whole processor.")] = False,
 ) -> None:
-    """Run COMMAND in a network namespace that an emulated path joins with another; all of it goes when COMMAND ends.
+    """Run COMMAND in a network namespace that an emulated path joins with another; all is removed when COMMAND ends.
 
     What happens to packets is written as `sojourn emulate run --help` says, and holds in each direction: --delay,
     --loss, --rate, --queue, --forward WORDS, --backward WORDS, -C FILE, … Without COMMAND, a shell at both ends.
@@ -521,7 +540,7 @@ def lab(  # options for the help alone: `--` divides the words, which the parser
 
 @app.command(
     "clock",
-    short_help="By how much other hosts' clocks differ, and how sure that is.",
+    short_help="Offset and rate of other hosts' clocks, with the uncertainty of both.",
     context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
     add_help_option=False,
 )
@@ -555,10 +574,10 @@ def dataset(
     *,
     output: Annotated[Path, typer.Option("-o", "--output", metavar="DATA", help="The data set that it is added to.")],
     run_name: Annotated[
-        str | None, typer.Option("--run", metavar="NAME", help="Of its partition; by default the folder's name.")
+        str | None, typer.Option("--run", metavar="NAME", help="Name of its partition; by default the folder's name.")
     ] = None,
     bucket: Annotated[
-        str, typer.Option(metavar="SPAN", help="How long a file of it lasts, in whole seconds.")
+        str, typer.Option(metavar="SPAN", help="Time that one file of it covers, in whole seconds.")
     ] = "10min",
     as_json: JsonOutput = False,
 ) -> None:

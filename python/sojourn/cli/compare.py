@@ -85,9 +85,10 @@ ONE_BED_NOTE = (
 )
 BEDS_NOTE = "Without *, an interval holds for other beds, set up anew. Reboots and other days are not covered."
 BOOTS_NOTE = (
-    "Between boots and days: what the history knows of {occasions} of them is in the intervals, so other boots and "
-    "days are covered."
+    "Between boots and days: the intervals contain the differences between {occasions} of them in the history, so "
+    "other boots and days are covered."
 )
+RUNS_NOTE = "Within a boot and a day: what the history knows of other runs there is in the intervals."
 NO_FIGURE = "The runs have no figure in common: their devices, probes, sizes or intervals differ."
 
 NO_LEADING = "The runs have no leading figure in common: the limits alone are judged."
@@ -117,15 +118,24 @@ def compare_runs(
 def known_of(one: RunFolder, two: RunFolder) -> Known:
     """What the history knows of both runs' beds; nothing, and a sentence, where it cannot be read."""
     try:
-        from sojourn.history import components_of, entry_of, find_history, occasion
+        from sojourn.history import components_of, entry_of, find_history, occasion, repeats_of
 
         first, second = entry_of(one), entry_of(two)
         history = find_history()
-        beds = [components_of(history.read(entry.study), entry.bed) for entry in (first, second)]
+        read = [history.read(entry.study) for entry in (first, second)]
     except SojournError as error:
         print(f"sojourn: compared without the history: {error}", file=sys.stderr)
         return NOTHING_KNOWN
-    return Known((beds[0], beds[1]), first.boot is not None and occasion(first) == occasion(second))
+    # What these two differ by is the question, so they are no part of what runs differ by anyway.
+    own = {(entry.run, entry.began_ns) for entry in (first, second)}
+    others = [[entry for entry in entries if (entry.run, entry.began_ns) not in own] for entries in read]
+    same = first.boot is not None and occasion(first) == occasion(second)
+    beds = first.bed, second.bed
+    return Known(
+        (components_of(others[0], beds[0]), components_of(others[1], beds[1])),
+        same,
+        (repeats_of(others[0], beds[0]), repeats_of(others[1], beds[1])),
+    )
 
 
 def read_margin(text: str) -> Margin:
@@ -300,7 +310,7 @@ def limits_in_words(compared: dict[str, Any]) -> list[str]:
 
 
 def judged_in_words(figure: dict[str, Any], row: dict[str, Any]) -> str:
-    """Whose figure was held against a limit: "bridge: latency: difference +0.50 µs (0.48 to 0.52), limit +0.07 µs"."""
+    """Whose figure was compared with a limit: "bridge: latency: difference +0.50 µs (0.48 to 0.52), limit +0.07 µs"."""
     scale = Scale.of(figure["unit"], [figure["value"], figure["bound"]], share=row["quantity"] in SHARES)
     places = scale.places(figure["ci_low"], figure["ci_high"], figure["value"])
     write = scale.signed if figure["of"] == "difference" else scale.number
@@ -371,7 +381,8 @@ def notes(leading: Sequence[dict[str, Any]], margin: Margin) -> list[str]:
         BEDS: BEDS_NOTE,
         BOOTS: BOOTS_NOTE.format(occasions=min(occasions, default=0)),
     }
-    return [said, *(note for reach, note in of_reach.items() if reach in covers)]
+    among_runs = [RUNS_NOTE] if any(row["between_runs"] and row["between_runs"]["sd"] for row in leading) else []
+    return [said, *(note for reach, note in of_reach.items() if reach in covers), *among_runs]
 
 
 def margin_in_words(margin: Margin) -> str:

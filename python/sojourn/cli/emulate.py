@@ -50,7 +50,7 @@ def verify(  # noqa: PLR0913, PLR0917 - one for each option
     order: Annotated[str | None, typer.Option(metavar="kept|free", help="Whether packets may overtake.")] = None,
     reorder: Annotated[str | None, typer.Option(metavar="SHARE", help="Packets that overtake others.")] = None,
     loss: Annotated[list[str] | None, typer.Option(metavar="LOSS", help='E.g. 1%, "burst 1% 3".')] = None,
-    loss_after: Annotated[list[str] | None, typer.Option(metavar="LOSS", help="The same, behind the link.")] = None,
+    loss_after: Annotated[list[str] | None, typer.Option(metavar="LOSS", help="The same, after the link.")] = None,
     corrupt: Annotated[str | None, typer.Option(metavar="SHARE", help="Packets with a flipped bit.")] = None,
     ber: Annotated[str | None, typer.Option(metavar="P", help="Probability that a bit is flipped.")] = None,
     duplicate: Annotated[str | None, typer.Option(metavar="SHARE", help="Packets that are sent twice.")] = None,
@@ -85,7 +85,7 @@ def verify(  # noqa: PLR0913, PLR0917 - one for each option
     out: Annotated[Path | None, typer.Option(help="The run folder to make; by default one under runs/.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON alone on standard output.")] = False,
 ) -> None:
-    """Verify how exactly this machine emulates a pipe: configured against measured values, with verdicts.
+    """Verify how exactly this machine emulates a pipe: compare configured with measured values, with verdicts.
 
     Exit status 4 where a verdict fails. Example: sojourn emulate verify --delay 20ms --loss 1%
     """
@@ -148,7 +148,7 @@ def what_is_asked(words: list[str], options: dict[str, Any]) -> tuple[str | None
     given = [f"--{name}={value}" for name, values in lists.items() for value in values]  # "-5ms" is a value, too
     if len(words) == 1 and (words[0].endswith(".toml") or Path(words[0]).is_file()):
         if given:
-            raise RequestError(f"{words[0]} says what the pipes are: leave the options for delay, loss and rate away")
+            raise RequestError(f"{words[0]} says what the pipes are: leave out the options for delay, loss and rate")
         file = str(Path(words[0]).resolve())
         return file, ["--config", file]
     if words:

@@ -34,8 +34,8 @@ Force = Annotated[bool, typer.Option("--force", help="Write a file anew that is 
 def export(run: RunArgument, *, to: Format = "prometheus", output: Output = None, force: Force = False) -> None:
     """Write the figures of a run with their intervals: prometheus, for a textfile collector or a push.
 
-    Or its round-trip times: hdr, a log of HdrHistogram with a histogram a block, in ns, tagged with path and cell.
-    A package adds a format of its own by an entry point of the group sojourn.exports.
+    Or its round-trip times: hdr, a log of HdrHistogram with one histogram for each block, in ns, tagged with path and
+    cell. A package adds a format of its own by an entry point of the group sojourn.exports.
 
     Example: sojourn export runs/2026-11-20T101500Z-bridge-latency-3f9c --to prometheus -o sojourn.prom
     """

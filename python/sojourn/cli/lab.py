@@ -63,7 +63,7 @@ def lab(words: list[str]) -> int:
     require_program(asked.command or shell())
     settings = settings_of(asked)
     if not asked.command and not sys.stdin.isatty():
-        raise RequestError("a shell needs a terminal: give a command behind --, `sojourn lab --delay 20ms -- CMD`")
+        raise RequestError("a shell needs a terminal: give a command after --, `sojourn lab --delay 20ms -- CMD`")
     from sojourn.labs.lab import laid
 
     with laid(settings, asked.mtu) as made:
@@ -82,7 +82,7 @@ def read(words: list[str]) -> Asked:
     for word in left:
         name, equals, value = word.partition("=")
         if not word.startswith("-"):
-            raise RequestError(f"'{word}': COMMAND begins behind --, as in `sojourn lab --delay 20ms -- {word}`")
+            raise RequestError(f"'{word}': COMMAND begins after --, as in `sojourn lab --delay 20ms -- {word}`")
         if name in NOT_HERE:
             raise RequestError(f"{name} is not for a laboratory: `sojourn emulate` has it, between ports of your own")
         if name in FLAGS:
@@ -168,7 +168,7 @@ def start_peer(far: End, command: str) -> None:
     try:
         far.wait_for_port(seconds=PEER_SECONDS, unless=lambda: process.poll() is not None)
     except MachineError:
-        print(f"sojourn: the far end's command does not listen after {PEER_SECONDS:g} s: going on", file=sys.stderr)
+        print(f"sojourn: the other end's command does not listen after {PEER_SECONDS:g} s: continuing", file=sys.stderr)
     if process.poll():
         raise RequestError(f"--peer '{command}' ended at once with status {process.returncode}")
 

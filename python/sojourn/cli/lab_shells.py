@@ -37,7 +37,7 @@ def banner(near: End, far: End) -> str:
     """What a person has to know where there is one terminal."""
     sudo = ["sudo"] if sudo_caller() else []
     return (
-        f"near end, {near.address}; the far end is {far.address}, and a shell there, from another terminal: "
+        f"this end is {near.address}, the other end {far.address}; for a shell there, from another terminal: "
         f"{shlex.join([*sudo, *enter(far)])}\n`exit` here ends all of it."
     )
 

@@ -12,7 +12,7 @@ import typer
 from sojourn.errors import RequestError
 
 Kind = Annotated[str, typer.Argument(metavar="device|method", help="What the package adds.")]
-Name = Annotated[str, typer.Argument(metavar="NAME", help="As plans will have it: up to 8 small letters and digits.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The name for plans: up to 8 lower-case letters and digits.")]
 
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print the folder and its files as JSON.")]
@@ -21,7 +21,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print the folder and its f
 def new(kind: Kind, name: Name, *, as_json: AsJson = False) -> None:
     """Write a package that adds a device or a method to Sojourn, in a folder NAME.
 
-    Its tests pass as it is written: pip install -e NAME && pytest NAME. Example: sojourn new device patch
+    Its tests pass unchanged: pip install -e NAME && pytest NAME. Example: sojourn new device patch
     """
     from sojourn.cli.new_templates import FILES
 

@@ -12,7 +12,7 @@ JsonOutput = Annotated[bool, typer.Option("--json", help="Print JSON alone on st
 
 
 def bed_check(file: Annotated[Path, typer.Argument(metavar="FILE.toml")], *, as_json: JsonOutput = False) -> None:
-    """Look at the real hosts that a file names, then build the bed once and probe each path; all is given back.
+    """Inspect the real hosts that a file names, then build the bed once, probe each path, and restore everything.
 
     Exit status: 0; 3 if the bed cannot be measured on.
     """
@@ -46,7 +46,7 @@ def bed_new(
 ) -> None:
     """Ask hosts for their interfaces, and print a first file that describes a bed of them.
 
-    Which cable is where, it cannot know: put that right, then `sojourn bed check`.
+    It cannot know which cable is where: correct that in the file, then run `sojourn bed check`.
     """
     from sojourn.bed.model import HostSpec
     from sojourn.bed.real_hosts import first_file

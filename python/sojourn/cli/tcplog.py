@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 DOUBTFUL = 4
 
 app = typer.Typer(
-    help="TCP from the inside: log its state at every packet, look at it, draw it, hand it on.",
+    help="TCP from the inside: log its state at every packet, watch it, plot it, convert it.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -53,7 +53,7 @@ def become(name: str, help_: str) -> None:
 
 
 become("run", "Log while a command runs, for a time, or until Ctrl-C.")
-become("status", "The account of a log: what was logged, and what was not and why.")
+become("status", "The packet accounting of a log: what was logged, and what was not and why.")
 become("set", "Change what a running log asks for; switch it on and off.")
 
 
@@ -82,8 +82,8 @@ def top(  # noqa: PLR0913, PLR0917 - one for each option
 ) -> None:
     """A live table of flows: windows, round trips, rates, retransmissions; Ctrl-C ends it.
 
-    Nothing is logged, and a connection is shown from its next packet on: one that is silent is not.
-    Where the terminal is narrow, columns are left out, the least important first.
+    Nothing is logged. A connection is shown from its next packet on, so one without packets is not. Where the
+    terminal is narrow, columns are left out, the least important first.
     """
     from sojourn.cli.tcplog_top import View, watch
 
@@ -142,7 +142,7 @@ def convert(  # noqa: PLR0913 - one for each option
     since: Annotated[
         str | None, typer.Option(metavar="TIME", help="Leave out what was before, e.g. 2s after the log's start.")
     ] = None,
-    until: Annotated[str | None, typer.Option(metavar="TIME", help="Leave out what was then or later.")] = None,
+    until: Annotated[str | None, typer.Option(metavar="TIME", help="Leave out what was at that time or later.")] = None,
     capture: Annotated[
         Path | None, typer.Option(metavar="FILE", help="With pcapng: the packets, as tcpdump saved them.")
     ] = None,
@@ -191,9 +191,10 @@ def summary(  # noqa: PLR0913 - one for each option
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Write a file anew that is there already.")] = False,
 ) -> None:
-    """Say of each flow what it carried, how fast, what was retransmitted, its RTT, and what limited it for how long.
+    """Report for each flow its bytes, goodput, retransmissions and RTT, and what limited it for how long.
 
-    A line a flow; with --flow, all of that flow; with a second log, the figures of both and what they differ by.
+    One line for each flow; with --flow, all figures of that flow; with a second log, the figures of both and their
+    differences.
 
     Example: sojourn tcplog summary out/t
     """
@@ -212,7 +213,7 @@ def summary(  # noqa: PLR0913 - one for each option
 
 become("watch", "The flows as JSON, a line each interval.")
 become("serve", "Log block by block, asked by a program.")
-become("recover", "Make records of what a killed log left behind.")
+become("recover", "Convert what a killed log left behind to records.")
 
 
 def parsed_time(option: str, words: str | None) -> int | None:

@@ -32,16 +32,16 @@ def why(  # noqa: PLR0913 - one for each option
     *,
     at: Annotated[str, typer.Option(metavar="TIME", help="The moment, after the flow's first sample, e.g. 2.4s.")],
     flow: Annotated[
-        int | None, typer.Option(metavar="N", help="Which flow; may be left away where there is one.")
+        int | None, typer.Option(metavar="N", help="Which flow; not needed where there is only one.")
     ] = None,
     records: More = None,
     block: Block = None,
     who: Who = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON alone on standard output.")] = False,
 ) -> None:
-    """Say what limited a flow at a moment, why, and what became of its packets in flight; each sentence names its rows.
+    """Say what limited a flow at a moment, why, and what became of its packets in flight, with the rows that show it.
 
-    Where the records do not tell, the answer is "inconclusive".
+    Where the records do not suffice, the answer is "inconclusive".
 
     Example: sojourn why out/t --flow 3 --at 2.4s --records out/emulator
     """
@@ -75,16 +75,18 @@ def timeline(  # noqa: PLR0913 - one for each option
     since: Annotated[
         str | None, typer.Option(metavar="TIME", help="Leave out what was sent before, e.g. 2s after the log's start.")
     ] = None,
-    until: Annotated[str | None, typer.Option(metavar="TIME", help="Leave out what was sent then or later.")] = None,
+    until: Annotated[
+        str | None, typer.Option(metavar="TIME", help=("Leave out what was sent at that time or later."))
+    ] = None,
     records: More = None,
     block: Block = None,
     who: Who = None,
     force: Annotated[bool, typer.Option("--force", help="Write a file anew that is there already.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Also print what was written as JSON.")] = False,
 ) -> None:
-    """Join each data segment's way and write it: TCP's state when it was built, emulators, the receiver, its ACK.
+    """Write the path of each data segment: TCP's state when it was built, emulators, the receiver, its ACK.
 
-    What could not be joined is counted on standard error: every segment, packet and sample is in one number.
+    What could not be matched is counted on standard error: every segment, packet and sample is in exactly one number.
 
     Example: sojourn timeline out/t --to perfetto --records out/emulator
     """

@@ -12,15 +12,17 @@ Watched = Annotated[Path, typer.Argument(metavar="[RUN | FOLDER]", help="A run f
 Port = Annotated[
     int,
     typer.Option(
-        min=0, max=65535, help="Of 127.0.0.1; 0: the one that this folder had the last time, or any that is free."
+        min=0, max=65535, help="TCP port at 127.0.0.1; 0: the one that this folder had the last time, or any free one."
     ),
 ]
 Looks = Annotated[
     bool,
     typer.Option(
         "--looks/--no-looks",
-        help="Work out cells, intervals and findings from the records meanwhile, where nobody else wants a processor; "
-        "without, tell only what the log says.",
+        help=(
+            "Compute cells, intervals and findings from the records meanwhile, when a processor is idle; without it, "
+            "show only what the log says."
+        ),
     ),
 ]
 
@@ -29,10 +31,10 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print the address as JSON,
 
 
 def watch(folder: Watched = Path("runs"), *, port: Port = 0, looks: Looks = True, as_json: AsJson = False) -> None:
-    """Show how far a run is and what it says so far, in a browser on this machine.
+    """Show the progress of a run and its results so far, in a browser on this machine.
 
-    Prints the page's address, which only its reader should know, and serves it until Ctrl-C. Reads the run folder and
-    nothing else; the run need not have begun, and may end meanwhile.
+    Prints the page's address (keep it secret: it contains the key to the page) and serves the page until Ctrl-C.
+    Reads the run folder and nothing else; the run may begin later, and may end meanwhile.
 
     Example: sojourn watch runs
     """

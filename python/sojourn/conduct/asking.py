@@ -125,6 +125,11 @@ def head(trial: Trial[Factors], purpose: str | None = None) -> dict[str, Any]:
     }
 
 
+def link_number(trial: Trial[Any]) -> int:
+    """Which of the two links of its path's kind a trial takes; the log tells it."""
+    return 2 if trial.second else 1
+
+
 def sending(asked: Asked) -> dict[str, Any]:
     """The sender's request: one flow for each near end, merged by it into one sequence of departures."""
     flows = [flow(asked, number, port) for number, port in enumerate(asked.near, start=1)]

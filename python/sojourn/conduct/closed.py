@@ -49,6 +49,7 @@ class ClosedLoop:
         session.log(
             "stream-trial",
             **asking.head(asked.trial),
+            link=asking.link_number(asked.trial),
             factors=factors(asked),
             trial=asked.trial.block,
             attempt=1,

@@ -32,7 +32,7 @@ class Contention(NamedTuple):
     @property
     def sentence(self) -> str:
         """For a person."""
-        words = f"other programs took {self.others_cores:.1f} of this machine's {self.processors} cores meanwhile"
+        words = f"other programs took {self.others_cores:.1f} of this machine's {self.processors} cores during the run"
         stolen = f", and its host took {self.steal_cores:.2f}" if self.steal_cores > STEAL_CORES else ""
         return words + stolen
 

@@ -92,14 +92,16 @@ def _mean(values: Iterable[float]) -> float:
 def repeat(tester: Tester, means: Means, trials: Mapping[tuple[str, int], Trial[Factors]]) -> None:
     """Measure the cells that stand out again, each by itself: device and reference, every other time reversed."""
     cells = {cell: trial.factors for (_, cell), trial in trials.items()}
+    doubled = {path for path, _ in trials} & set(tester.session.plan.twins)
     for one in standing_out(means, cells)[:MOST]:
-        tester.session.screen.say(f"repeating {one.device}, cell {one.cell}: it stands out by {one.by_ns / 1e3:.2g} µs")
+        tester.session.screen.say(f"repeating {one.device}, cell {one.cell}: it deviates by {one.by_ns / 1e3:.2g} µs")
         blocks: dict[str, list[int]] = {one.device: [], one.reference: []}
         for visit in range(VISITS):
             pair = (one.reference, one.device) if visit % 2 else (one.device, one.reference)
             for path in pair:
                 planned = trials[path, one.cell]
-                again = replace(planned, block=tester.number(), round=visit, visit=0, purpose=REPEAT)
+                again = replace(planned, block=tester.number(), round=visit, visit=0, purpose=REPEAT,
+                                second=path in doubled and visit % 4 in (1, 2))  # fmt: skip
                 outcome = tester.measure(tester.asked(again, planned.factors.rate_pps))
                 blocks[path].append(outcome.trial.block)
         tester.session.log("repeated", part=tester.session.part.number, device=one.device, reference=one.reference,

@@ -29,14 +29,14 @@ RETREATS = 12
 LEAST_TRIALS = 2
 """Trials of the final length that a lower bound rests on where time ended the search: one decides nothing."""
 
-TIME_WAS_UP = "time was up before the bounds were as close as asked"
+TIME_WAS_UP = "time was up before the bounds were as close as requested"
 
 
 class LoadMissed(Exception):  # noqa: N818 - an event that a search knows how to go on from
     """The tester cannot make this load, however often it tries; what it made instead is nearer to what it can."""
 
     def __init__(self, rate_pps: float, achieved_pps: float) -> None:
-        super().__init__(f"the tester cannot send {rate_pps:.0f} packets/s as asked")
+        super().__init__(f"the tester cannot send {rate_pps:.0f} packets/s as configured")
         self.below_pps = RETREAT * min(rate_pps, achieved_pps)
 
 
@@ -117,7 +117,10 @@ def find(algorithm: str, measure: Measure, max_pps: float, terms: Terms) -> list
             max_pps = min(RETREAT * max_pps, missed.below_pps)
         if max_pps <= 0 or time.monotonic() > end:
             break
-    sentence = f"the tester does not send as asked, down to {max_pps:.0f} packets/s: let the machine come to rest"
+    sentence = (
+        f"the tester does not reach the configured rates, down to {max_pps:.0f} packets/s: stop other programs on "
+        "this machine"
+    )
     return [Bounds(goal, None, None, sentence=sentence) for goal in terms.goals]
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from sojourn.conduct import addresses
+from sojourn.conduct.asking import link_number
 from sojourn.conduct.bench import Bench, Measure
 from sojourn.conduct.search import TIME_WAS_UP, LoadMissed, Terms, Unanswerable, find, longest
 from sojourn.conduct.streams import testing
@@ -144,6 +145,7 @@ class Searcher:
             test=search.test,
             algorithm=search.algorithm,
             device=self.trial.device,
+            link=link_number(self.trial),
             frame_bytes=search.frame_bytes,
             repetition=self.trial.round,
             goal=bounds.goal if bounds else None,
@@ -161,7 +163,7 @@ class Searcher:
 
     def require_alive(self) -> None:
         """A few frames at a rate that any path carries: a search over a dead path would converge to nonsense."""
-        key = (self.trial.device, self.search.frame_bytes)
+        key = (self.trial.path, self.search.frame_bytes)
         if key in self.found.alive:
             return
         outcome = self.stream(ALIVE_PPS, ALIVE_FRAMES / ALIVE_PPS, judged=False)
@@ -329,7 +331,7 @@ class Searcher:
         self.conclude(sentence=sentence, lower_pps=rate, upper_pps=upper, addresses=count, lessons=lesson.log)
 
     def _lesson(self) -> addresses.Lesson:
-        return addresses.Lesson(self.limits.tester, self.limits.tester.link(self.trial.device))
+        return addresses.Lesson(self.limits.tester, self.limits.tester.link(self.trial.path))
 
     def stream(
         self, rate_pps: float, seconds: float, *, to: str = "unicast", verifies: bool = False, judged: bool = True
@@ -353,7 +355,7 @@ class Searcher:
     def _step(self, factors: Factors, count: int, duration_ns: int) -> Trial[Factors]:
         of, number = self.trial, self.limits.tester.number()
         return Trial(number, of.device, of.round, 0, 0, factors, of.seed, count, duration_ns=duration_ns,
-                     purpose="search")  # fmt: skip
+                     purpose="search", second=of.second)  # fmt: skip
 
     def _log_step(self, outcome: Outcome, *, verifies: bool, **load: Any) -> None:
         before = self.blocks[-1] if verifies and self.blocks else None
@@ -364,6 +366,7 @@ class Searcher:
             test=self.search.test,
             algorithm=self.search.algorithm,
             device=self.trial.device,
+            link=link_number(self.trial),
             frame_bytes=self.search.frame_bytes,
             repetition=self.trial.round,
             block=outcome.trial.block,

@@ -110,7 +110,7 @@ def decided_rate(limits: Limits, trial: Trial[Factors]) -> float | None:
         return ROUND_TRIPS_PPS
     if factors.rate_share is None:
         return factors.rate_pps
-    return factors.rate_share * limits.path_pps(trial.path, factors.frame_bytes, factors.engine)
+    return factors.rate_share * limits.path_pps(trial.first_path, factors.frame_bytes, factors.engine)
 
 
 def decided_load(limits: Limits, trial: Trial[Factors]) -> tuple[Link, float] | None:
@@ -118,8 +118,8 @@ def decided_load(limits: Limits, trial: Trial[Factors]) -> tuple[Link, float] | 
     factors, tester = trial.factors, limits.tester
     if not factors.load or tester.session.site.simulated:
         return None
-    path = trial.path + BYPASS if factors.load_via == "beside" else trial.path
-    pps = limits.path_pps(trial.path, tester.session.plan.stream.load_frame_bytes, "packet")
+    path = trial.first_path + BYPASS if factors.load_via == "beside" else trial.path
+    pps = limits.path_pps(trial.first_path, tester.session.plan.stream.load_frame_bytes, "packet")
     return tester.link(path), factors.load * pps
 
 

@@ -11,6 +11,7 @@ import subprocess
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
+from sojourn.conduct.asking import link_number
 from sojourn.conduct.messages import DATA
 from sojourn.conduct.part import without_event
 from sojourn.conduct.repeats import REPEAT
@@ -72,7 +73,8 @@ class Taps:
         self._session.log(
             "taps",
             block=asked.trial.block,
-            device=asked.trial.path,
+            device=asked.trial.device,
+            link=link_number(asked.trial),
             key=key,
             ports=ports,
             records=f"{name}/matched",
@@ -85,7 +87,7 @@ class Taps:
 
         Exchanges between two clocks are in it; they are as many in each trial, and the analysis leaves them out.
         """
-        place = (asked.trial.path, asked.trial.cell)
+        place = (asked.trial.device, asked.trial.cell)
         ways = matched["pairs"][0]["directions"]
         # A direction of which nothing was matched has no delay.
         delay = next((one.get("delay") for one in ways if one["direction"] == "forward"), None)

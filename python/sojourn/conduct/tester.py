@@ -204,6 +204,7 @@ class Tester:
         self.session.log(
             "stream-trial",
             **asking.head(asked.trial),
+            link=asking.link_number(asked.trial),
             factors=factors(asked),
             **told,
             missed=missed,

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from sojourn.plan import Plan
 
 FLOOD_NS = 200_000_000
+REACH_NS = 50_000_000
+"""Of a flood that asks only whether frames come through."""
+
 FLOODS = 3
 CLEAN_NS = 200_000_000
 STEP = 0.93
@@ -84,10 +87,10 @@ class Limits:
         """Frames per second that the tester sends into a path when nothing paces it: the rate of its bursts."""
         return statistics.median(self.flood(path, frame_bytes, engine).sent_pps for _ in range(FLOODS))
 
-    def flood(self, path: str, frame_bytes: int, engine: str = "auto") -> Outcome:
+    def flood(self, path: str, frame_bytes: int, engine: str = "auto", duration_ns: int = FLOOD_NS) -> Outcome:
         """One short flood."""
         factors = plain(self.tester.session.plan, engine, frame_bytes, "flood")
-        trial = self._qualifying(path, factors, FLOOD_NS)
+        trial = self._qualifying(path, factors, duration_ns)
         return self.note(self.tester.once(self.tester.asked(trial, None)))
 
     def _qualifying(self, path: str, factors: Factors, duration_ns: int) -> Trial[Factors]:
@@ -188,7 +191,7 @@ def reaches_all(tester: Tester, pair: Engines, frame_bytes: int) -> bool:
     for link in links:
         tester.session.site.bed.prepare_live(link.path)
     dead = [link.path for link in links if not link.is_bypass
-            and Limits(tester).flood(link.path, frame_bytes).frames_received == 0]  # fmt: skip
+            and Limits(tester).flood(link.path, frame_bytes, duration_ns=REACH_NS).frames_received == 0]  # fmt: skip
     if dead:
         raise MachineError(f"no live frame comes through {', '.join(dead)}")
     return True

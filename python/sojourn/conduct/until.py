@@ -155,7 +155,7 @@ def forecast(told: dict[str, Any], plan: Plan, parts: int, session_s: float, spe
     if told.get("enough") or "problem" in told:
         return said
     if (needed := told.get("needed")) is None:
-        return f"{said}; no number of sessions makes it so narrow"
+        return f"{said}; no number of sessions makes it that narrow"
     more = max(1, needed - parts)
     said += f"; about {several(more, 'more session')}, {in_time(more * session_s)}"
     budget = plan.study.budget_ns

@@ -46,6 +46,9 @@ DIRECT, A_A = "direct", "a/a"
 TWIN = "/2"
 """Ends the path of a second link of a device's kind; that of the direct link is the A/A control."""
 
+LONGEST_OF_PORTS = 6
+"""Characters of a slug in "d-<slug>-t-1r16", which is as long as the name of an interface may be."""
+
 CASCADE = re.compile(r"([a-z][a-z0-9_-]*)\*([2-9])")
 LABEL = re.compile(r"[a-z0-9]{1,8}")
 LONGEST_LABEL = 24
@@ -109,6 +112,12 @@ def twin_of(path: str) -> str:
 def fellow_of(path: str) -> str:
     """The path whose twin it is; any other path itself."""
     return DIRECT if path == A_A else path.removesuffix(TWIN)
+
+
+def is_long(path: str) -> bool:
+    """Whether its name is so long in those of interfaces that a second link of it has no room for further ports."""
+    device = known(path)
+    return device is not None and len(device.slug) > LONGEST_OF_PORTS
 
 
 def known(name: str) -> Device | None:

@@ -103,7 +103,7 @@ def notes(run: Run, box: Box) -> list[str]:
     return [
         f"Connection tracking is {whose}.",
         "ipp2p's payload match of 2003 is replaced by a match of the first four bytes of a BitTorrent handshake (@ih).",
-        "Its rules of marks are of TCP and UDP: what is measured with ICMP has connection tracking without them.",
+        "Its rules for marks match TCP and UDP: a measurement with ICMP has connection tracking without these rules.",
     ]
 
 

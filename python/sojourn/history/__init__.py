@@ -5,7 +5,7 @@ keeps names of studies, runs and figures, and no names of users, hosts or folder
 """
 
 from sojourn.history.entry import Entry, Figure, entry_of
-from sojourn.history.over_runs import OfBed, Series, Value, components_of, occasion, over_runs
+from sojourn.history.over_runs import OfBed, Series, Value, components_of, occasion, over_runs, repeats_of
 from sojourn.history.place import find_history
 from sojourn.history.store import History
 
@@ -21,4 +21,5 @@ __all__ = [
     "find_history",
     "occasion",
     "over_runs",
+    "repeats_of",
 ]

@@ -15,7 +15,7 @@ from scipy import special
 from sojourn.analysis.comparison import key_of
 from sojourn.analysis.leading import place_of
 from sojourn.statistics.control_chart import Limits, individuals
-from sojourn.statistics.nested import Component, between_groups
+from sojourn.statistics.nested import Component, Scatter, between_groups, within_groups
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,6 +46,8 @@ class Series:
     values: tuple[Value, ...]
     limits: Limits | None
     between: Component | None
+    repeats: Scatter | None
+    """How far runs on one boot and day differ beyond their own intervals."""
     occasions: int
     """Boots, and days within a boot, that the runs which count were made on."""
 
@@ -84,6 +86,12 @@ def components_of(entries: Sequence[Entry], bed: str) -> dict[tuple[object, ...]
     return {key_of(one.figure.row): one.between for one in known if one.between is not None}
 
 
+def repeats_of(entries: Sequence[Entry], bed: str) -> dict[tuple[object, ...], Scatter]:
+    """How far runs on one boot and day differ on one bed, where that is known, by `key_of` the figures' rows."""
+    known = (series for one in over_runs(entries) if one.bed == bed for series in one.series)
+    return {key_of(one.figure.row): one.repeats for one in known if one.repeats is not None}
+
+
 def series_of(entries: Sequence[Entry]) -> list[Series]:
     """Every figure that these runs have, over those that have it."""
     found: dict[object, list[tuple[Entry, Figure]]] = {}
@@ -100,16 +108,14 @@ def series(pairs: Sequence[tuple[Entry, Figure]]) -> Series:
     limits = individuals(np.array([figure.estimate for _, figure in used]))
     known = [(entry, figure) for entry, figure in used if entry.boot]
     occasions = [occasion(entry) for entry, _ in known]
-    component = between_groups(
-        np.array([figure.estimate for _, figure in known]),
-        occasions,
-        np.array([standard_error(figure) for _, figure in known]),
-    )
+    estimates = np.array([figure.estimate for _, figure in known])
+    errors = np.array([standard_error(figure) for _, figure in known])
+    component = between_groups(estimates, occasions, errors)
     values = [
         Value(entry, figure, limits is not None and entry.verdict != "invalid" and limits.excludes(figure.estimate))
         for entry, figure in pairs
     ]
-    return Series(tuple(values), limits, component, len(set(occasions)))
+    return Series(tuple(values), limits, component, within_groups(estimates, occasions, errors), len(set(occasions)))
 
 
 def occasion(entry: Entry) -> tuple[str | None, int]:

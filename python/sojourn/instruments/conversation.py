@@ -160,7 +160,7 @@ def parse(line: bytes) -> dict[str, Any]:
     except ValueError:
         answer = None
     if not isinstance(answer, dict) or "event" not in answer:
-        raise MachineError(f"the instrument said what is no answer: {line[:80]!r}: are its version and ours the same?")
+        raise MachineError(f"the instrument gave an invalid answer: {line[:80]!r}: are its version and ours the same?")
     return answer
 
 

@@ -104,7 +104,7 @@ class EmulatorInstrument(Conversation):
         except (OSError, EOFError):
             raise self._death() from None
         except json.JSONDecodeError:
-            raise MachineError("the emulator said what is no answer: are its version and ours the same?") from None
+            raise MachineError("the emulator gave an invalid answer: are its version and ours the same?") from None
         if "error" in answer:
             raise RequestError(str(answer["error"]))
         return dict(answer)

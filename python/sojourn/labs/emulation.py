@@ -92,7 +92,7 @@ def settings_of(  # noqa: PLR0913 - all that an emulator can be configured with
     own = words_of(pipe)
     if config is not None:
         if own or forward is not None or backward is not None:
-            raise RequestError(f"{config} says what the pipes are: leave the other words away")
+            raise RequestError(f"{config} says what the pipes are: leave out the other words")
         return Settings(NAME, config=str(config), seed=seed, log=log, spin=spin)
     both = [own if words is None else words for words in (forward, backward)]
     return Settings(NAME, both[0], both[1], seed=seed, log=log, spin=spin)

@@ -89,9 +89,9 @@ class Ask:
     """Whether its verdict has one headline figure whose interval is over sessions, so that a run can end by it."""
     one_bed: str = "judges one bed"
     """Why it has one bed alone, where it has."""
-    twins: Literal["", "direct", "all"] = ""
-    """Of which kinds it measures over a second link: of none, of the direct link alone (a link of its own for the A/A
-    control), or of the device and its reference too."""
+    twins: Literal["", "spread", "all"] = ""
+    """How it measures over second links (`bed.twins`): not at all; trials are spread over both links of a kind, so that
+    they take no longer; or each second link is measured as its fellow is, and the reference has one too."""
     probes: bool = False
     """Whether a simulated line is asked for probes, there and back, and not for streams."""
     one_clock: bool = True

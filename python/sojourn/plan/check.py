@@ -47,10 +47,10 @@ def check(plan: Plan, table: Table, name: str) -> None:
         one = f"1 for {method}, which {ask.one_bed}"
         raise refuse(given("bed.sessions", plan.bed.sessions), "bed.sessions", one)
     if plan.bed.hold and plan.bed.sessions == 1:
-        raise refuse(given("bed.sessions", plan.bed.sessions), "bed.sessions", "2 or more, of which bed.hold tells")
+        raise refuse(given("bed.sessions", plan.bed.sessions), "bed.sessions", "2 or more, because bed.hold is set")
     if "order" in plan.bed.hold and not ask.probes:
         held = given("bed.hold", list(plan.bed.hold))
-        raise refuse(held, "bed.hold", f'no "order" for {method}, whose trials have no order of paths')
+        raise refuse(held, "bed.hold", f'no "order" for {method}, because its trials have no order of paths')
     check_hosts(plan, given)
     check_boxes(plan, given)
     check_routed(plan, given)

@@ -84,11 +84,12 @@ def asked_bed(bed: str, method: str) -> Table:
         return {"bed.backend": Given(bed, where)}
     own = keys_of_method(method)
     asked = {key: given for key, given in asked_by(bed, where).items() if key in own}
-    twins = ask_of(method).twins
-    if twins == "all":
+    ask = ask_of(method)
+    if ask.twins == "all":
         return asked
-    # Of streams the direct link alone has a second one, whatever the device has.
-    has_control = twins == "direct" and load_real_bed(bed).has_twins(None)
+    # Between real hosts two links are two pairs of ports, the same in each bed: of streams they are the A/A control,
+    # where the method has it as a path, and no other trial is spread over them.
+    has_control = ask.headline and load_real_bed(bed).has_twins(None)
     return asked | {"bed.twins": Given(has_control, where)}
 
 

@@ -36,8 +36,7 @@ def ask_streams(  # noqa: PLR0913 - one for each way in which such methods diffe
 ) -> Ask:
     """The ask, with `more` sections and a further check.
 
-    `is_compared`: what a device adds is a difference of two paths, whose A/A control may have a link of its own; it is
-    the headline.
+    `is_compared`: what a device adds is a difference of two paths, and is the headline.
     `tcp`: whether streams may be messages over TCP, whose segments the method sees.
     `restless`: frames follow each other closely, unless slow ones are asked for; see `Ask.restful`.
     """
@@ -62,7 +61,7 @@ def ask_streams(  # noqa: PLR0913 - one for each way in which such methods diffe
         ends=ends,
         sessions=sessions,
         headline=is_compared,
-        twins="direct" if is_compared else "",
+        twins="spread",
         not_simulated=not_simulated,
         restful=is_restful if restless else lambda _: True,
         joins_clocks=joins_clocks,

@@ -52,8 +52,8 @@ class ProbePlan:
     """The probes: their kinds, sizes and schedules."""
 
     ALTERNATIVES: ClassVar = (SIZE_KEYS,)
-    probe: tuple[str, ...] = key(list_of(one_of(*KINDS)), ("icmp",), "how to ask")
-    icmp_bytes: tuple[int, ...] | None = key(BYTES, None, "ICMP header and data, as ping says it")
+    probe: tuple[str, ...] = key(list_of(one_of(*KINDS)), ("icmp",), "kind of probe and reply")
+    icmp_bytes: tuple[int, ...] | None = key(BYTES, None, "ICMP header and data, as ping counts it")
     payload_bytes: tuple[int, ...] | None = key(BYTES, None, "user data")
     frame_bytes: tuple[int, ...] | None = key(BYTES, None, "Ethernet frame with its FCS")
     request_payload_bytes: int = key(whole(40, 65_000), 64, "the fixed request of request-response")
@@ -97,10 +97,10 @@ class PairsPlan:
 
     rounds: int = key(whole(1, 100_000), 12, "pairs per cell and device")
     probes_per_block: int = key(whole(2, 10_000_000), 44, "warm-up included")
-    warmup_probes: int = key(whole(0, 1_000_000), 4, "first probes of a block, recorded but not judged")
+    warmup_probes: int = key(whole(0, 1_000_000), 4, "first probes of a block, recorded, but in no figure")
     block_at_most_ns: int | None = key(duration(1_000_000, HOUR_NS), None, "slow intervals get fewer probes per block")
     at_most_ns: int | None = key(
-        duration(1_000_000, 1000 * HOUR_NS), None, "measuring ends with a whole round in this time"
+        duration(1_000_000, 1000 * HOUR_NS), None, "time limit: measuring ends after the last whole round within it"
     )
     seed: int = key(whole(0, 2**62), 1, "of every random order")
     a_a: bool = key(flag(), True, "the direct link measured against itself")  # noqa: FBT003

@@ -120,7 +120,7 @@ def check_routed(plan: Plan, given: Lookup) -> None:
     if routed:
         why = f"{routed[0]} forwards nothing but IP"
     elif acting:
-        why = f"{acting[0]} acts on nothing but IP: raw frames pass it without what is measured"
+        why = f"{acting[0]} acts only on IP: raw frames pass it without the work that is to be measured"
     else:
         return
     if "probe" in plan.sections:

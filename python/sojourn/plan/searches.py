@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from sojourn.plan.ask import Ask, Limit
 from sojourn.plan.estimate import estimated
 from sojourn.plan.rates import Rate, rate
+from sojourn.plan.second_links import Spread
 from sojourn.plan.section import DAY_NS, HOUR_NS, key, section
 from sojourn.plan.source import Given, refuse
 from sojourn.plan.streamable import check_frames, is_bridge, words
@@ -53,7 +54,7 @@ TESTS = (
 class SearchPlan:
     """What is sought, how, and how it ends."""
 
-    tests: tuple[str, ...] = key(list_of(one_of(*TESTS)), (), "what is sought; by default all of the suite")
+    tests: tuple[str, ...] = key(list_of(one_of(*TESTS)), (), "tests to make; by default all of the suite")
     algorithm: tuple[str, ...] = key(list_of(one_of("mlrsearch", "binary")), ("mlrsearch",), "binary: halving")
     goals: tuple[float, ...] = key(list_of(number(0, 0.5)), (0.0, 0.005), "loss ratios: 0 is the zero-loss rate")
     """0 asks for the zero-loss rate (NDR), 0.005 for the partial one (PDR)."""
@@ -61,13 +62,15 @@ class SearchPlan:
     initial_duration_ns: int = key(duration(1_000_000, HOUR_NS), 1_000_000_000, "of a search's first trials")
     duration_ns: int = key(duration(1_000_000, HOUR_NS), 60_000_000_000, "of its last trials")
     duration_sum_ns: int = key(duration(1_000_000, DAY_NS), 120_000_000_000, "of all trials that decide a load")
-    exceed_ratio: float = key(number(0, 0.99), 0.5, "share of them that may miss a goal above 0")
+    exceed_ratio: float = key(number(0, 0.99), 0.5, "share of these trials that may miss a goal above 0")
     max_rate: Rate | None = key(auto_or(rate(shares=False)), AUTO, "highest load; auto: the tester's zero-loss rate")
     repetitions: int = key(whole(1, 1000), 6, "of every search")
     verify_loss: bool = key(flag(), False, "binary, bursts: a loss counts when a second trial repeats it")  # noqa: FBT003
     latency_duration_ns: int = key(duration(1_000_000, HOUR_NS), 120_000_000_000, "a stream at the throughput found")
     latency_repetitions: int = key(whole(1, 1000), 4, "such streams, in each repetition")
-    loss_step: float = key(number(0.01, 0.5), 0.1, "steps of the offered load, down from the whole")
+    loss_step: float = key(
+        number(0.01, 0.5), 0.1, ("step of the offered load in the test of frame loss, downwards from the highest load")
+    )
     burst_ns: int = key(duration(1_000_000, HOUR_NS), 2_000_000_000, "longest burst back to back")
     burst_repetitions: int = key(whole(1, 1000), 9, "whole searches for the longest burst, in each repetition")
     most_addresses: int = key(whole(1, 65_536), 16_384, "addresses that a bridge is to learn")
@@ -124,22 +127,28 @@ def suite(tests: tuple[str, ...], *, bridges: bool = False, not_simulated: str |
         not_simulated=not_simulated,
         sessions=True,
         session_batches=1,
+        twins="spread",
     )  # fmt: skip
 
 
 def expand_searches(plan: Plan, suite: tuple[str, ...]) -> list[Trial[Sought]]:
     """Everything that is sought, in order: what a test needs of another at the same size comes before it.
 
-    A repetition is a batch: it is measured on one bed.
+    A repetition is a batch: it is measured on one bed. Where the bed has second links, every other size of a repetition
+    takes the second one, and in the next repetition the others do: a search is too long to be made over both.
     """
     order = random.Random(plan.trials.seed)
     tests = [test for test in suite if test in plan.search.tests]
     found: list[Trial[Sought]] = []
     cells: dict[Sought, int] = {}
     places = list(product(plan.bed.devices or (DIRECT,), plan.stream.engine, plan.stream.sizes))
+    turns = range(plan.search.repetitions + len(places))
+    seconds = Spread.of(plan, plan.trials.seed).over(plan.bed.devices or (DIRECT,), turns)
+    place_of = {place: turn for turn, place in enumerate(product(plan.stream.engine, plan.stream.sizes))}
     for repetition in range(plan.search.repetitions):
         for device, engine, size in order.sample(places, len(places)):
             at = base(plan, "one-way", engine, size, "unicast", 1, 0)
+            second = repetition + place_of[engine, size] in seconds[device]
             for test in tests:
                 algorithms = plan.search.algorithm if test in SEARCHED else plan.search.algorithm[:1]
                 for algorithm in algorithms * (plan.search.burst_repetitions if test == "back-to-back" else 1):
@@ -147,8 +156,9 @@ def expand_searches(plan: Plan, suite: tuple[str, ...]) -> list[Trial[Sought]]:
                     sought = Sought(test, engine, at.frame_bytes, at.payload_bytes, algorithm, goals)
                     cell = cells.setdefault(sought, len(cells))
                     found.append(
-                        Trial(len(found), device, repetition, 0, cell, sought, order.getrandbits(62), batch=repetition)
-                    )
+                        Trial(len(found), device, repetition, 0, cell, sought, order.getrandbits(62), batch=repetition,
+                              second=second)
+                    )  # fmt: skip
     return found
 
 

@@ -53,7 +53,7 @@ def read_toml(text: str, name: str) -> Table:
     for section, entries in sections.items():
         if not isinstance(entries, dict):
             place = where(name, lines, section)
-            raise RequestError(f"{place}: {section} stands outside any section: expected a [section] above it")
+            raise RequestError(f"{place}: {section} is outside any section: expected a [section] above it")
         found |= flatten(section, entries, name, lines)
     return found
 

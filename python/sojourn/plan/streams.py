@@ -52,7 +52,8 @@ class StreamPlan:
     rate: tuple[Rate, ...] | None = key(
         list_of(a_rate(sizes=True)),
         None,
-        "or their mean rate: frames, frame bits, or a share of the path's own throughput; for one size 10Mbit/s at 64",
+        "or their mean rate: frames a second, bits of frames a second, or a share of the path's own throughput; for "
+        "one size alone 10Mbit/s at 64",
     )
     to: tuple[str, ...] = key(
         list_of(one_of("unicast", "broadcast", "multicast", "unknown")),
@@ -63,7 +64,7 @@ class StreamPlan:
     marks: tuple[int, ...] = key(
         list_of(whole(0, 63), may_be_empty=True),
         (),
-        "DSCPs of as many senders that share one port: a flow of UDP each",
+        "DSCPs of senders that share one port, each with a UDP flow of its own",
         quiet=True,
     )
     walk: int = key(
@@ -74,9 +75,11 @@ class StreamPlan:
         quiet=True,
     )
     receivers: tuple[int, ...] = key(
-        list_of(whole(0, MOST_PORTS - 1)), (0,), "other subscribers beside the one measured"
+        list_of(whole(0, MOST_PORTS - 1)), (0,), "further receivers of the group, besides the one that is measured"
     )
-    load: tuple[float, ...] = key(list_of(share()), (0.0,), "share of the device's throughput that other pairs take up")
+    load: tuple[float, ...] = key(
+        list_of(share()), (0.0,), ("share of the device's throughput that other pairs of ports use")
+    )
     load_via: tuple[str, ...] = key(
         list_of(one_of("through", "beside")),
         ("through",),
@@ -93,7 +96,7 @@ class StreamPlan:
     pipe: tuple[str, ...] = key(
         list_of(text()),
         ("",),
-        'pipes of the emulators, in their words: "delay 1ms", "loss 5%"; other paths ignore them',
+        'configurations of pipes of the emulators: "delay 1ms", "loss 5%"; other paths ignore them',
         quiet=True,
     )
     """What the emulators of a path are set to before a trial; "" leaves them as they are."""
@@ -144,7 +147,7 @@ class TrialsPlan:
         one_of("after", "accounted"), "after", "accounted: once every frame has arrived or is counted as dropped"
     )
     at_most_ns: int | None = key(
-        duration(1_000_000, 1000 * HOUR_NS), None, "measuring ends with a whole round in this time"
+        duration(1_000_000, 1000 * HOUR_NS), None, "time limit: measuring ends after the last whole round within it"
     )
     seed: int = key(whole(0, 2**62), 1, "of every random order")
     a_a: bool = key(flag(), False, "the direct link measured against itself")  # noqa: FBT003

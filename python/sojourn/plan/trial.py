@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from sojourn.devices import twin_of
 from sojourn.plan.types import A_A, DIRECT
 
 F = TypeVar("F")
@@ -38,8 +39,15 @@ class Trial(Generic[F]):
     """Whether the A/A control has a link of its own, a twin of the direct one."""
     batch: int = 0
     """Trials of one batch follow each other and share what is set up once; a run ends early between two batches."""
+    second: bool = False
+    """Whether it takes the second link of its path's kind: trials are spread over both (`plan.second_links`)."""
 
     @property
     def path(self) -> str:
         """The link that it takes: the A/A control takes the direct one again, unless it has one of its own."""
+        return twin_of(self.first_path) if self.second else self.first_path
+
+    @property
+    def first_path(self) -> str:
+        """The first link of its kind, of which both have the throughput and the bypass."""
         return DIRECT if self.device == A_A and not self.own_link else self.device

@@ -17,6 +17,7 @@ from sojourn import devices
 from sojourn.plan.emulators import expected_ns
 from sojourn.plan.estimate import estimated
 from sojourn.plan.rates import ramp_ends
+from sojourn.plan.second_links import Spread
 from sojourn.plan.sizes import stream_frame, stream_payload
 from sojourn.plan.trial import Trial
 from sojourn.plan.types import A_A, DIRECT, WIRE
@@ -158,15 +159,21 @@ def expand_trials(plan: Plan) -> list[Trial[Factors]]:
     """Every trial, in order."""
     order = random.Random(plan.trials.seed)
     trials: list[Trial[Factors]] = []
-    every, own_link = list(enumerate(stream_cells(plan))), DIRECT in plan.twins
+    every, own_link, spread = (
+        list(enumerate(stream_cells(plan))),
+        DIRECT in plan.twins,
+        Spread.of(plan, plan.trials.seed),
+    )
     for round_number in range(plan.trials.rounds):
         for cell, factors in order.sample(every, len(every)):
             there = order.sample(paths := paths_of(plan, factors), len(paths))
             duration, count = length(plan, factors)
+            seconds = spread.over(paths, (0, 1))
             for visit, device in [(0, path) for path in there] + [(1, path) for path in reversed(there)]:
                 trials.append(
                     Trial(len(trials), device, round_number, visit, cell, factors, order.getrandbits(62), count,
-                          duration_ns=duration, batch=round_number, own_link=own_link)
+                          duration_ns=duration, batch=round_number, own_link=own_link,
+                          second=visit in seconds[device])
                 )  # fmt: skip
     return trials
 

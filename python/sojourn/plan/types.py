@@ -67,13 +67,15 @@ class Study:
     published: tuple[str, ...] = key(
         list_of(matching(r"[a-z0-9_]+", 'the name of a published table, such as "bridge2003_rtt"'), may_be_empty=True),
         (),
-        "tables set beside ours",
+        "published tables to compare with this run",
     )
     until: str | None = key(
-        half_width(), None, "sessions go on until the headline's interval is at most so wide, each way"
+        half_width(),
+        None,
+        ("sessions go on until the headline's interval is at most this far from its estimate, on each side"),
     )
     budget_ns: int | None = key(
-        duration(1_000_000_000, 1000 * HOUR_NS), None, "beside until: no session begins that would last beyond this"
+        duration(1_000_000_000, 1000 * HOUR_NS), None, "with until: time limit; no session begins that would exceed it"
     )
 
 
@@ -125,31 +127,35 @@ class BedPlan:
         None,
         "whether each path has a second, separate device of its kind for bypass load; if the study needs one",
     )
-    shaper: Literal["tbf", "htb"] = key(one_of("tbf", "htb"), "tbf", "what holds a device to its rate")
-    rate_bps: int | None = key(bit_rate(), None, "what a device lets out at its far side, in bits of frames with FCS")
-    burst_bytes: int = key(whole(1_300, 100_000_000), 16_000, "the shaper's bucket")
+    shaper: Literal["tbf", "htb"] = key(
+        one_of("tbf", "htb"), "tbf", ("queueing discipline that limits a device to its rate")
+    )
+    rate_bps: int | None = key(bit_rate(), None, "rate at which a device sends towards B, in bits of frames with FCS")
+    burst_bytes: int = key(whole(1_300, 100_000_000), 16_000, "size of the shaper's token bucket")
     queue_bytes: int = key(
         whole(1_300, 1_000_000_000),
         150_000,
-        "the queue before it, and before each rated link; what does not fit is lost",
+        "size of the queue before it, and before each link with a rate; packets that do not fit are dropped",
     )
     link_rate_bps: int | None = key(
-        cable_rate(), None, "what every cable carries each way, in bits on the wire: our emulator's link stands there"
+        cable_rate(),
+        None,
+        ("rate of every cable in each direction, in bits on the wire: our emulator is put into the cable"),
     )
     link_delay_ns: int = key(duration(0, HOUR_NS), 0, "delay of every cable, each way", quiet=True)
     """Both are spread over `links` when a plan is read, and have their defaults from then on."""
     sessions: int = key(whole(1, 1000), 1, "beds of the run, each made anew", quiet=True)
-    most_sessions: int | None = key(whole(2, 1000), None, "beside study.until: beds at most; by default 100")
+    most_sessions: int | None = key(whole(2, 1000), None, "with study.until: most beds; by default 100")
     twins: bool = key(
         flag(),
         False,  # noqa: FBT003
-        "whether the A/A control has a direct link of its own; for probes, device and reference have a second too",
+        "whether each bed has two direct links and two of the device, which shows how far instances of either differ",
         quiet=True,
     )
     hold: tuple[str, ...] = key(
         list_of(one_of(*DRAWN), may_be_empty=True),
         (),
-        "what is drawn once for all beds, and not anew for each",
+        "random choices that are made once for all beds, not anew for each",
         quiet=True,
     )
     links: Mapping[str, LinkPlan] = field(default_factory=dict)
@@ -169,15 +175,19 @@ class BedPlan:
 class EmulatorPlan:
     """How an emulator among the devices is started."""
 
-    words: str | None = key(text(), None, 'pipe of both directions, in words; "" is an idle one, none a plain bridge')
+    words: str | None = key(
+        text(),
+        None,
+        'configuration string of the pipe in both directions; "" is an idle pipe; without the key, a plain bridge',
+    )
     """Spread over the two below when a plan is read."""
     forward: str | None = key(text(), None, "pipe from A to B alone")
     backward: str | None = key(text(), None, "pipe from B to A alone")
-    config: str | None = key(text(), None, "file of pipes and rules, in their place")
+    config: str | None = key(text(), None, "file of pipes and rules, in place of these strings")
     seed: int = key(whole(0, 2**62), 1, "of every impairment")
     engine: str = key(one_of("auto", "xdp", "packet"), "auto", "how frames are moved")
     cpu: int | None = key(CPU, AUTO, "core of the emulator; auto: the device's own, or one that the prober leaves")
-    spin: bool | None = key(auto_or(flag()), AUTO, "polls without a pause; auto: where its core is nobody else's")
+    spin: bool | None = key(auto_or(flag()), AUTO, "polls without a pause; auto: where no other program has its core")
     fifo: bool | None = key(auto_or(flag()), AUTO, "real-time priority")
     budget_ns: int | None = key(
         duration(1, HOUR_NS), None, "a packet that leaves later than this after its time is late"
@@ -189,18 +199,18 @@ class EmulatorPlan:
         "path delay compensation: the delay outside the emulator, subtracted from each departure",
         quiet=True,
     )
-    log: bool = key(flag(), None, "whether every packet is recorded; by default where the method asks it")
+    log: bool = key(flag(), None, "whether every packet is recorded; by default where the method needs it")
 
 
 @section
 class HostPlan:
     """Where the two ends run. None is "auto" everywhere here: chosen on the machine, and recorded."""
 
-    prober_cpu: int | None = key(CPU, AUTO, "core of the asking end")
-    responder_cpu: int | None = key(CPU, AUTO, "core of the answering end")
+    prober_cpu: int | None = key(CPU, AUTO, "core of the prober")
+    responder_cpu: int | None = key(CPU, AUTO, "core of the responder")
     fifo: bool | None = key(auto_or(flag()), AUTO, "real-time priority")
     wait: str | None = key(
-        auto_or(one_of("spin", "sleep-then-spin", "sleep")), AUTO, "how the prober waits for its moment"
+        auto_or(one_of("spin", "sleep-then-spin", "sleep")), AUTO, "how the prober waits for the next departure"
     )
 
 
@@ -220,19 +230,23 @@ class Plan:
 
     @property
     def twins(self) -> tuple[str, ...]:
-        """The paths that have a second link of their kind: the direct one and, of probes, the device that the run is
-        about and the device that others are compared with.
+        """The paths that have a second link of their kind: the direct one, the device that the run is about and, of
+        probes, the device that others are compared with.
 
-        An emulator, and a path with rated links, has none: what runs there would be another instance of a program.
+        An emulator, and a path with rated links, has none: what runs there would be another instance of a program. Of
+        streams, a device between real hosts has none either, nor a switch of many ports whose name leaves them no room.
         """
         if not self.bed.twins:
             return ()
-        if self.ask.twins == "direct":
-            return (DIRECT,) if self.trials.a_a else ()
         main = max(self.bed.devices, key=devices.rank, default=None)
         doubled = dict.fromkeys(one for one in (main, self.reference) if one is not None)
         can = [one for one in doubled if one not in self.bed.links and devices.emulator_label(one) is None]
-        return (DIRECT, *can)
+        if self.ask.twins == "all":
+            return (DIRECT, *can)
+        has_control = self.ask.headline and self.trials.a_a  # as a path, which takes the second link whole
+        own = () if DIRECT in self.bed.links and not has_control else (DIRECT,)
+        several, is_real = max(self.bed.near, self.bed.far) > 1, self.bed.hosts is not None
+        return (*own, *(one for one in can if not is_real and not (several and devices.is_long(one))))
 
     @property
     def reference(self) -> str | None:

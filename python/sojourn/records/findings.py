@@ -25,48 +25,55 @@ class FindingKind:
 
 OF_THE_ANALYSIS: Final = (
     FindingKind("offload_on", "note", "An offload that may join, split or defer frames was on."),
-    FindingKind("tester_limited", "doubtful", "The tester, not the device, bounds what was measured."),
+    FindingKind("tester_limited", "doubtful", "The tester, not the device, limits the figure."),
     FindingKind("periodic_delay", "note", "Delay recurs with a period."),
     FindingKind("periodic_in_time", "note", "Slow probes recur after equal times."),
     FindingKind("delay_ramps", "note", "Delay rises steadily for a while, again and again."),
-    FindingKind("delay_steps", "note", "The level of the delay changes at once."),
+    FindingKind("delay_steps", "note", "The level of the delay changes in a step."),
     FindingKind("drift", "note", "Delay drifts over the run."),
     FindingKind("several_modes", "note", "Delays cluster around several values."),
     FindingKind("phase_dependent", "note", "The delay of a regular stream depends on its phase to another."),
-    FindingKind("modes_differ", "doubtful", "A path meets a slower mode more often than the direct link does."),
+    FindingKind(
+        "modes_differ",
+        "doubtful",
+        "Round trips over a path are in a slower mode more often than those over the direct link.",
+    ),
     FindingKind("unsteady", "doubtful", "The level of the delay changed within the run."),
     FindingKind("too_few_pairs", "doubtful", "Too few pairs, rounds or beds for an interval at the stated level."),
     FindingKind("stopped_by_interval", "note", "The run ended because its headline's interval was narrow enough."),
     FindingKind(
-        "target_not_reached", "note", "The run ended before its rule found its headline's interval as narrow as asked."
+        "target_not_reached",
+        "note",
+        "The run ended before its headline's interval met the rule for ending: narrow enough, after enough sessions, "
+        "and confirmed by later ones.",
     ),
-    FindingKind("a_a_nonzero", "doubtful", "The direct link, measured twice, differs significantly from itself."),
+    FindingKind("a_a_nonzero", "doubtful", "Two measurements of the same direct link differ significantly."),
     FindingKind(
         "windows_collapse", "note", "Congestion windows collapse more often with the log than without, or less."
     ),
     FindingKind(
         "estimators_disagree",
         "note",
-        "The mean of the pairs lies outside the interval of their pseudomedian: few pairs make it.",
+        "The mean of the pairs lies outside the interval of their pseudomedian: a few pairs determine the mean.",
     ),
     FindingKind(
         "directions_differ",
         "note",
         "A device takes longer in one direction than in the other: half a round trip is the latency of neither.",
     ),
-    FindingKind("truncated_record", "doubtful", "A record ends before its end."),
+    FindingKind("truncated_record", "doubtful", "A record file is cut off before its end."),
     FindingKind(
         "columns_missing",
         "invalid",
-        "A record lacks columns that its version has: figures that rest on them are wrong.",
+        "A record lacks columns that its version should have: figures computed from them are wrong.",
     ),
     FindingKind(
         "columns_unknown",
         "note",
-        "A later version wrote the records: columns that this one does not know are left out.",
+        "A later version of Sojourn wrote the records: columns that this version does not know are left out.",
     ),
     FindingKind("contended", "note", "Other work competed for the processors."),
-    FindingKind("contended_heavily", "doubtful", "Other work took half of the processors' time and more."),
+    FindingKind("contended_heavily", "doubtful", "Other work took half of the processors' time or more."),
     FindingKind(
         "device_disturbed",
         "doubtful",
@@ -82,44 +89,57 @@ OF_THE_ANALYSIS: Final = (
         "doubtful",
         "Programs of the log of TCP's state were detached or replaced in a trial: what passed then is in no record.",
     ),
-    FindingKind("ambiguous_matches", "note", "Packets that look alike were matched in their order."),
+    FindingKind("ambiguous_matches", "note", "Identical packets were matched in their order."),
     FindingKind(
         "anomalous_cell",
         "note",
-        "What a device takes more in one cell is far from its other cells; it was repeated by itself.",
+        "The latency that a device adds in one cell is far from that in its other cells; the cell was measured again "
+        "by itself.",
     ),
     FindingKind(
         "taps_disagree",
         "note",
-        "What a device adds by subtraction differs from what its taps see by more than both are uncertain.",
+        "What a device adds by subtraction differs from what its taps measure by more than the uncertainty of both.",
     ),
     FindingKind(
         "segments_differ",
         "doubtful",
-        "Messages over TCP did not leave as one segment each: the packet rate is not the one that was asked for.",
+        "Messages over TCP did not leave as one segment each: the packet rate is not the configured one.",
     ),
     FindingKind(
         "segments_not_conserved",
         "doubtful",
         "TCP at the sender, the emulator and TCP at the receiver disagree on how many segments of a flow there were.",
     ),
-    FindingKind("below_floor", "invalid", "A delay is below what the path can have."),
+    FindingKind("below_floor", "invalid", "A delay is below the minimum that the path can have."),
     FindingKind("interference", "note", "Something outside the experiment disturbed it."),
     FindingKind(
         "path_not_filled", "doubtful", "Flows of TCP, or a train of packets, left a part of the path's rate unused."
     ),
     FindingKind("path_dead", "invalid", "No frame of the stream arrived."),
-    FindingKind("model_misfit", "note", "The queueing model does not foretell what was measured."),
-    FindingKind("stamps_out_of_order", "note", "Timestamps along a frame's way are not in the order of the way."),
+    FindingKind("model_misfit", "note", "The queueing model does not predict the measured delays."),
+    FindingKind("stamps_out_of_order", "note", "Timestamps along a frame's path are not in the order of the path."),
     FindingKind("rate_rises_with_size", "doubtful", "Longer frames passed at a higher rate than shorter ones."),
-    FindingKind("rate_not_sustained", "doubtful", "A later trial at a rate found without loss lost frames."),
-    FindingKind("search_disagrees", "doubtful", "A search reported other bounds than its trials give."),
-    FindingKind("loss_unverified", "note", "A loss did not recur when it was tried again, and was set aside."),
-    FindingKind("too_few_frames", "note", "A trial had fewer frames than its standard asks for."),
     FindingKind(
-        "not_conserved", "invalid", "Frames sent are not all received, damaged, dropped by us or lost, each once."
+        "rate_not_sustained", "doubtful", ("A later trial lost frames at a rate that a search had found without loss.")
     ),
-    FindingKind("impossible", "invalid", "A figure is one that cannot be: the analysis contradicts itself."),
+    FindingKind(
+        "search_disagrees", "doubtful", ("The bounds that a search reported differ from those that its trials give.")
+    ),
+    FindingKind(
+        "loss_unverified", "note", ("A loss did not recur in a second trial at the same load, and was not counted.")
+    ),
+    FindingKind("too_few_frames", "note", "A trial had fewer frames than the standard requires."),
+    FindingKind(
+        "not_conserved",
+        "invalid",
+        "The frames sent are not each counted exactly once as received, damaged, dropped by the tester or lost.",
+    ),
+    FindingKind(
+        "impossible",
+        "invalid",
+        "A figure is impossible, such as a negative delay spread: the analysis contradicts itself.",
+    ),
 )
 
 LABELS: Final = {"stamps_out_of_order": "timestamps out of order"}

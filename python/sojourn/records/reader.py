@@ -117,7 +117,9 @@ def _read_part(
     except FileNotFoundError:
         raise
     except PermissionError as error:
-        raise RequestError(f"{path} may not be read by this user: who measured it may") from error
+        raise RequestError(
+            f"{path} cannot be read by this user: read it as the user who measured it, or as root"
+        ) from error
     except MemoryError as error:
         raise MachineError(f"{path}: this machine has not enough memory to read it") from error
     except DAMAGED as error:
@@ -210,7 +212,9 @@ def read_batches(path: Path, name: str) -> Iterator[Reading]:
         with pa.memory_map(str(path)) if path.stat().st_size else pa.BufferReader(b"") as source:
             yield Reading(path, name, source)
     except PermissionError as error:
-        raise RequestError(f"{path} may not be read by this user: who measured it may") from error
+        raise RequestError(
+            f"{path} cannot be read by this user: read it as the user who measured it, or as root"
+        ) from error
     except (pa.ArrowException, UnicodeDecodeError) as error:
         raise RequestError(f"{path} is damaged: {_first_line(error)}") from error
 

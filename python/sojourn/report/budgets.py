@@ -48,8 +48,8 @@ EXPLAINED = (
     "scatter of what was measured, one of type B from anything else. Its standard uncertainty u, known with ν degrees "
     "of freedom, times the sensitivity c of the figure to it is its contribution, |c|·u. Contributions add in squares "
     "to the combined standard uncertainty u_c; the share is of its square. U = k·u_c is the expanded uncertainty: the "
-    "figure ± U holds the true value with a probability of 95 %, as far as the components are known. Those that are "
-    "not known are named, and are not in U."
+    "figure ± U holds the true value with a probability of 95 %, as far as the components are known. Components that "
+    "are not known are named, and are not in U."
 )
 
 
@@ -68,7 +68,7 @@ def read_budgets(run: Run) -> list[dict[str, Any]]:
 def in_a_line(one: dict[str, Any]) -> str:
     """A budget for the terminal: the figure ± U, what U is made of, and what is not in it."""
     if one["expanded"] is None:
-        return f"{one['name']}: the uncertainty is not known, for the scatter is not."
+        return f"{one['name']}: the uncertainty is not known, because the scatter is not known."
     parts = [part for part in one["components"] if part["share"]]
     most = max(parts, key=lambda part: float(part["share"]))
     degrees = one["effective_degrees"]
@@ -119,7 +119,7 @@ def _sentence(words: str) -> str:
 def _amounts(one: dict[str, Any]) -> list[tuple[Entry, ...]]:
     """What the counted components amount to, one line each."""
     if one["combined"] is None:
-        return [_amount("Expanded, U", NOTHING, "Not known, for the scatter is not.")]
+        return [_amount("Expanded, U", NOTHING, "Not known, because the scatter is not known.")]
     degrees, unit = one["effective_degrees"], one["unit"]
     return [
         _amount("Combined, u_c", with_unit(one["combined"], unit), "The root of the sum of squares."),
@@ -165,7 +165,7 @@ def _note(one: dict[str, Any]) -> str:
     if half is not None and reach is not None:
         shown, of_interval = (with_unit(size, one["unit"]) for size in (reach, half))
         said.append(
-            f"The interval in the results, ±\u00a0{of_interval}, is this U: to these digits, nothing else changes it."
+            f"The interval in the results, ±\u00a0{of_interval}, is this U: no other component changes these digits."
             if shown == of_interval
             else f"The interval in the results, ±\u00a0{of_interval}, comes from {of}; U is ±\u00a0{shown}."
         )

@@ -88,11 +88,11 @@ def _singly(found: list[Check], name: str, title: str) -> Table:
 
 
 NOTE = (
-    "Pass: the 95 % CI lies within the limit. Where a check has a p and no limit, it passes if p is above the check's "
-    "share of 1 % and there were enough packets or losses for an alarm. Fail: p is below that share, or a wider "
-    "interval, whose level allows one false alarm in a hundred whole runs, lies wholly beyond the limit. What is "
-    "expected of a test statistic (in brackets) is its mean if the configuration is met. Wrong packets have no "
-    "interval: a single one fails the check."
+    "Pass: the 95 % CI lies within the limit. A check with a p and no limit passes if p is above this check's share of "
+    "1 % and there were enough packets or losses to detect a deviation. Fail: p is below that share, or a wider "
+    "interval, whose level allows one false alarm in a hundred whole runs, lies wholly beyond the limit. The expected "
+    "value of a test statistic (in brackets) is its mean if the emulator does as configured. Counts of wrong packets "
+    "have no interval: a single one fails the check."
 )
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from sojourn.methods import load
 from sojourn.report import tables
 from sojourn.report.budgets import budget_tables
+from sojourn.report.instances import instances
 from sojourn.report.poisson import departures_fit
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def parts_of(run: Run) -> Parts:
 
 def all_tables(run: Run) -> list[Table]:
     """Every table that this run has rows for, published comparisons apart."""
-    makers = (*parts_of(run).tables, departures_fit, tables.hypotheses, tables.findings)
+    makers = (*parts_of(run).tables, instances, departures_fit, tables.hypotheses, tables.findings)
     return [*(table for table in (make(run) for make in makers) if table.rows), *budget_tables(run)]
 
 

@@ -42,8 +42,8 @@ def cdfs(run: Run) -> Figure | None:
         return chart.draw(rows, run.devices, palette, width)
 
     caption = (
-        "Share of round trips below a time. The axis is logarithmic in 1 − p, so that each step up is ten times rarer; "
-        "the body of the distribution is at the foot, its tail above."
+        "Share of round trips below a time. The axis is logarithmic in 1 − p, so that each step up is ten times rarer: "
+        "most round trips are at the bottom, the tail is at the top."
     )
     return Figure("rtt_cdf", "Round-trip times", caption, by_cell(found, build), _devices(found))
 
@@ -60,8 +60,8 @@ def over_time(run: Run) -> Figure | None:
         return symbol_scatter(rows, titles, scale, run.devices, palette).properties(width=width, height=220)
 
     caption = (
-        f"Every path in turn, in short interleaved blocks; {count(found.height)} probes are drawn, and the slowest are "
-        "among them. Steps, slopes and bands here are what the drift and steadiness findings look for."
+        f"Every path in turn, in short interleaved blocks; {count(found.height)} probes are plotted, the slowest among "
+        "them. The findings on drift and steadiness look for the steps, slopes and bands that would be visible here."
     )
     return Figure("rtt_over_time", "Round-trip times over the run", caption, by_cell(found, build), _devices(found))
 

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 NOTE = (
-    "Theirs as published, ours from the runs in this folder. The machines are decades apart: compare signs, ratios and "
-    "what depends on what, never the times themselves."
+    "“Theirs” is as published, “ours” is from the runs in this folder. The machines are decades apart: compare signs, "
+    "ratios and what depends on what, never the times themselves."
 )
 
 

@@ -35,7 +35,7 @@ def departures(run: Run) -> Figure | None:
         chart = Distribution(x, rarest, "error (µs)", stepped=False, height=240)
         return chart.draw(rows, names, palette, width)
 
-    judge = "A capture at the far end is the judge. " if run.by_tool else ""
+    judge = "The departures are measured by a capture at host B. " if run.by_tool else ""
     caption = f"Actual minus intended departure. {judge}The darker lines are at 1 µs and 10 µs."
     return Figure("pacing_error", "Pacing error", caption, by_cell(drawn, build), tuple(names))
 
@@ -58,7 +58,7 @@ def intervals(run: Run) -> Figure | None:
     def excess(palette: Palette, width: Width) -> Any:
         axis = alt.Axis(values=[0, *(sign * 10.0**power for power in range(8) for sign in (1, -1))], labelExpr=SPELLED)
         scale = alt.Scale(type="symlog", nice=False)
-        y = alt.Y("excess:Q", title="Achieved less asked (µs)", scale=scale, axis=axis)
+        y = alt.Y("excess:Q", title="Achieved minus configured (µs)", scale=scale, axis=axis)
         zero = alt.Chart(pl.DataFrame({"excess": [0]})).mark_rule(color=palette.surface("muted")).encode(y=y)
         known = found.drop_nulls("excess_low")
         bars = _base(known, tools, palette).mark_rule(strokeWidth=1.6)
@@ -66,11 +66,11 @@ def intervals(run: Run) -> Figure | None:
         return alt.layer(zero, *spans, _points(found, y, tools, palette)).properties(width=width, height=260)
 
     caption = (
-        "What a capture at the far end saw of each asked interval; on the dotted line a sender keeps its word. The "
-        "papers' pings waited one timer tick longer than asked, rounded up to whole ticks."
+        "The interval that a capture at host B measured, over the configured one; the dotted line is where both are "
+        "equal. The papers' pings waited one timer tick longer than configured, rounded up to whole ticks."
     )
-    panels = (Panel("Achieved against asked", achieved), Panel("What is left over", excess))
-    return Figure("intervals", "Asked and achieved intervals", caption, panels, tuple(tools))
+    panels = (Panel("Achieved over configured interval", achieved), Panel("What is left over", excess))
+    return Figure("intervals", "Configured and achieved intervals", caption, panels, tuple(tools))
 
 
 def _marked_axis(palette: Palette) -> alt.Axis:

@@ -39,9 +39,9 @@ SHOWN_APART = ("drawing", "stable", "moment", "objects", "bound")
 """Of bed.json, what the page shows elsewhere or takes apart."""
 
 ONE_MINUTE = (
-    "An interval holds for this machine at this time: it says by how much the figure would change if the run were "
-    "repeated at once, on another bed where it is over several. It does not contain how runs differ on another day, "
-    "after a reboot or on another machine: measure several runs for that, and compare them."
+    "An interval holds for this machine at this time: it says how much the figure would change if the run were "
+    "repeated at once (on other beds, where the interval is over beds). It does not cover how the figure changes on "
+    "another day, after a reboot or on another machine: for that, measure several runs and compare them."
 )
 
 
@@ -170,8 +170,8 @@ def _sections(
         *([("uncertainty", "Uncertainty")] if uncertainty else []),
         *([("figures", "Figures")] if figures else []),
         *([("tables", "Tables")] if tables else []),
-        *([("published", "Beside the papers")] if published else []),
-        *([("beside", "Beside other tools")] if others else []),
+        *([("published", "Comparison with the papers")] if published else []),
+        *([("beside", "Comparison with other tools")] if others else []),
         ("findings", "Findings"),
         ("terms", "Terms"),
         ("record", "The record"),

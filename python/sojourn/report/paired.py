@@ -52,13 +52,13 @@ def control(run: Run) -> Figure | None:
     kind, shared, close = (A_A, "direct"), _shared_range(run, pairs), _own_range(run, own)
     panels = (_panel(run, pairs, kind, shared, "On the devices' scale"), _panel(run, pairs, kind, close, "Enlarged"))
     level = (
-        "99.9 % one and must contain zero; one in twenty of the others may miss it"
+        "at 99.9 % and must contain zero; one in twenty of the others may miss zero by chance"
         if run.by_stream
-        else ("95 % one; that of 99.9 % must contain zero. One in twenty of all of them may miss it")
+        else ("at 95 %; at 99.9 % it must contain zero. One in twenty of the 95 % intervals may miss zero by chance")
     )
     caption = (
-        f"The direct link against itself, or against its twin, drawn like a device: what shows here is the bed. The "
-        f"pooled interval is a {level}."
+        "The direct link against itself, or against a second one of the same bed, plotted like a device: any "
+        f"difference here comes from the bed. The pooled interval is {level}."
     )
     return Figure("a_a_control", "A/A control", caption + _outside(own, close, " enlarged"), panels)
 

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from sojourn.report.run import Run
 
 WIRE = (
-    "The path “wire” has the links of a path through one box; a redirect in the kernel (tc mirred) joins them instead "
-    "of a device. The path of a cascade has further links."
+    "The path “wire” has as many links as a path through one device; a redirect in the kernel (tc mirred) joins them "
+    "instead of a device. The path of a cascade has more links."
 )
 
 

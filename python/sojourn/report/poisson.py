@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from sojourn.report.run import Run
 
 NOTE = (
-    "Anderson and Darling's test that the times between departures are exponentially distributed, of any mean, of each "
-    "trial or block by itself; A² is not modified. Of a true Poisson process 1 % of the tests have p < 0.01. The last "
-    "column is the probability that as many or more do, times the number of rows (Bonferroni): the departures of a row "
-    "are not a Poisson process where it is 0.01 or less."
+    "Anderson and Darling's test whether the times between departures are exponentially distributed (with any mean), "
+    "made for each trial or block separately; A² is not modified. For a true Poisson process, 1 % of the tests have p "
+    "< 0.01. The last column is the probability that by chance as many tests or more have it, times the number of rows "
+    "(Bonferroni): where it is 0.01 or less, the departures of that row are not a Poisson process."
 )
 
 

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 Row = dict[str, str]
 NOTE = (
-    "Theirs as published, ours from this run. The machines are decades apart: compare signs, ratios and what depends "
-    "on what, never the times themselves."
+    "“Theirs” is as published, “ours” is from this run. The machines are decades apart: compare signs, ratios and what "
+    "depends on what, never the times themselves."
 )
 
 
@@ -97,7 +97,7 @@ def _ping_table(run: Run, name: str) -> Table:
     )
     seen: set[tuple[str | None, int | None]] = set()
     rows = tuple(_ping_row(run, row, [key for key, _ in rtts], seen) for row in read_published(name))
-    note = f"{NOTE} {SAME} marks ours where they stand in a row above, of the same path, size and time between probes."
+    note = f"{NOTE} {SAME} means: our figure is in a row above, of the same path, size and time between probes."
     return Table(f"published_{name}", TITLES[name], columns, rows, note, wide=True, grouped=True)
 
 
@@ -267,8 +267,8 @@ def _interval_table(run: Run, name: str) -> Table:
             ours = [entry for one in kinds for entry in (number(one), interval(one))]
             rows.append((*theirs, text(device or NOTHING, device or None), number(calculated), *ours))
     note = (
-        f"{NOTE} Ours is the shortest tried time at which queues stay bounded. Where links have rates, it is the time "
-        "between frames of a flood, and the calculated one is theirs."
+        f"{NOTE} Ours is the shortest tried time between frames at which the queue is stable. Where links have rates, "
+        "it is the time between frames at the maximum rate, and the calculated one is from the rate of our links."
     )
     return Table(f"published_{name}", TITLES[name], columns, tuple(rows), note, wide=True)
 
@@ -369,8 +369,8 @@ def _spacing_table(run: Run, name: str) -> Table:
             nodes = Entry(NOTHING) if receivers is None else Entry(str(receivers + 1), (receivers + 1,))
             rows.append((*theirs, nodes, number(least), number(mean), interval(mean)))
     note = (
-        f"{NOTE} The paper had three nodes on hosts of their own; ours are ports of one host, answered one after "
-        "another."
+        f"{NOTE} In the paper each of the three nodes is a host of its own; ours are ports of one host, which answers "
+        "for one after the other."
     )
     return Table(f"published_{name}", TITLES[name], columns, tuple(rows), note, wide=True)
 

@@ -68,7 +68,7 @@ def pacing_errors(run: Run) -> pl.DataFrame:
 
 
 def achieved_intervals(run: Run) -> pl.DataFrame:
-    """Asked and achieved intervals: device (the tool), size, asked and ms (both ms), excess and its ends (µs)."""
+    """Configured and achieved intervals: device (the tool), size, asked and ms (both ms), excess and its ends (µs)."""
     rows = run.rows("departure_interval", "mean").filter(pl.col("interval_ns") > 0)
     less = [
         ((pl.col(key) - pl.col("interval_ns")) / 1e3).round(4).alias(name)

@@ -32,9 +32,9 @@ def session_paths(run: Run) -> Table:
     )
     rows = _path_rows(run, found, most) if found is not None and several else []
     note = (
-        "Modes are those of a path's round trips of all sessions, the fastest first; a round trip belongs to the one "
-        "that is nearest. Sessions are laid upon one another where the fastest mode of each begins: one that is slower "
-        "as a whole shows it in its median alone."
+        "Modes are found in a path's round trips of all sessions together, the fastest first; each round trip counts "
+        "for the nearest mode. Before that, the sessions are aligned at the beginning of their fastest mode, so a "
+        "session that is slower as a whole differs only in its median."
     )
     return Table("session_paths", "Round trips by session", columns, tuple(rows), note, wide=True, grouped=True)
 
@@ -67,8 +67,8 @@ def session_machine(run: Run) -> Table:
     ]
     note = (
         "From the machine's own counters before and after each session, for all that runs on it: interrupts of every "
-        "kind, those of the timer among them; soft interrupts for received packets; context switches. Steal is time "
-        "that a hypervisor gave to others."
+        "kind, those of the timer among them; soft interrupts for received packets; context switches. Steal is "
+        "processor time that the hypervisor gave to other virtual machines."
     )
     missing = next((row["no_counters"] for row in rows if row["no_counters"]), None)
     if missing is not None:

@@ -48,8 +48,8 @@ def shapes(run: Run) -> Table:
     named = [shape for shape in SHAPES if shape.published in run.published()]
     rows = [_shape_row(shape, shown) for shape in named if (shown := ratio(*shape.ours(run))) is not None]
     note = (
-        "Ratios within one machine, which may be compared across decades. Our bounds are those that both 95 % "
-        "CIs allow together; a published span is from its tests and clock rates."
+        "Ratios within one machine may be compared across decades. Our bounds are the smallest and the largest ratio "
+        "that both 95 % CIs allow together; a published span is over the paper's tests and clock rates."
     )
     return Table("shapes", "Shapes: what may be compared", columns, tuple(rows), note)
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from sojourn.report.run import Run
 
 CLOCKS = {
-    "TAI": "CLOCK_TAI of the host, in nanoseconds; steps are sought against CLOCK_MONOTONIC_RAW",
+    "TAI": "CLOCK_TAI of the host, in nanoseconds; a comparison with CLOCK_MONOTONIC_RAW detects steps of it",
     "simulated": "the simulation's own clock, in nanoseconds",
 }
 SOURCES = {

@@ -32,8 +32,8 @@ UNIT = (
     "are recomputed from the trials. The rate is the lower bound: the highest offered load that was tried and kept the "
     "goal. A load keeps the goal of no loss when none of its trials lost a frame (exceed ratio 0). Rates are averages "
     "over repetitions with Student's interval: over rebuilt beds where there are several, else over the repetitions on "
-    "one bed. Fewer than three have no interval. A trial in which the sender stalled is repeated and not judged; one "
-    "that was evenly slower is judged at the load it reached."
+    "one bed. Fewer than three have no interval. A trial in which the sender stalled is repeated and does not count; "
+    "one that was evenly slower counts at the load that it reached."
 )
 
 
@@ -66,9 +66,9 @@ def throughput(run: Run) -> Table:
     )
     note = (
         "Rate: the highest offered load that was tried and kept the goal (the search's lower bound). Goal missed from: "
-        "the lowest load that did not keep it (upper bound). Rate and upper bound are a bracket: the search ends at a "
-        "plan's width, and no level belongs to it. The 95 % interval is that of the average over repetitions. Bit "
-        "rates are of frames with their FCS."
+        "the lowest load that did not keep it (upper bound). Rate and upper bound are a bracket whose width the plan "
+        "sets, not a confidence interval. The 95 % interval is that of the average over repetitions. Bit rates are of "
+        "frames with their FCS."
     )
     return measured(run, Ask("suite_rates", "Throughput", measures, note, counted="Searches"))
 
@@ -89,8 +89,8 @@ def decisions(run: Run) -> Table:
     found = run.samples("suite_rates")
     known = [] if found is None else found.filter(pl.col("frames") > 0).iter_rows(named=True)
     note = (
-        "The trials at the lower bound, of the repetition that had the fewest. Loss not excluded: the largest loss "
-        "ratio that would have passed these trials with a probability of 5 %, if frames are lost independently. A "
+        "The trials at the lower bound, from the repetition with the fewest trials. Loss not excluded: the largest "
+        "loss ratio that would have passed these trials with a probability of 5 %, if frames are lost independently. A "
         "trial adds up to what the device's buffer holds (RFC 9004, corrected), over its duration."
     )
     return Table("suite_decisions", "What the rates rest on", columns, tuple(map(_decision_row, known)), note,
@@ -146,12 +146,12 @@ def latency(run: Run, *, has_ipdv: bool = False) -> Table:
         run.results.filter(pl.col("quantity").str.contains("latency_bit"))["source"].drop_nulls().unique().to_list()
     )
     note = (
-        "At the highest load that kept the goal in the search; a trial at it may lose frames all the same. Percentiles "
-        "are of all frames, lost ones with infinite delay; means are of the frames that arrived. RFC 2544's latencies "
-        "are averages over trials with Student's interval, RFC 8219's are medians over trials with the sign test's "
-        "interval, which six trials or beds are needed for. Typical: median; "
-        "worst: 99.9th percentile; PDV: 99.9th percentile minus minimum. Each test has its own trials, so the PDV of "
-        "one may exceed the worst latency of another. "
+        "At the highest load that kept the goal in the search; a later trial at that load may still lose frames. "
+        "Percentiles are of all frames, where a lost frame has an infinite delay; means are of the frames that "
+        "arrived. RFC 2544's latencies are averages over trials with Student's interval, RFC 8219's are medians over "
+        "trials with the sign test's interval, which needs six trials or beds. Typical: median; worst: 99.9th "
+        "percentile; PDV: 99.9th percentile minus minimum. Each test has its own trials, so the PDV of one may exceed "
+        "the worst latency of another. "
         + (f"Timestamps: {'; '.join(told)}." if (told := sorted(one for one in sources if one)) else "")
     )
     if has_ipdv and not run.results["quantity"].str.starts_with("ipdv").any():
@@ -232,8 +232,8 @@ def departures(run: Run) -> Table:
     found = run.samples("deviations")
     rows = () if found is None else tuple(tuple(text(one) for one in row) for row in found.iter_rows())
     note = (
-        "From the plan and from what was measured. What the text leaves open is no deviation, nor is more than it asks "
-        "for."
+        "From the plan and from what was measured. A choice that the standard leaves open is not a deviation, nor is "
+        "doing more than it requires."
     )
     return Table("deviations", "Deviations from the standard", columns, rows, note, grouped=True)
 
@@ -254,8 +254,8 @@ def missing(run: Run) -> Table:
         for row in found.iter_rows(named=True)
     )  # fmt: skip
     note = (
-        "A search whose time was up has bounds from two trials or more, if any, farther apart than asked; one "
-        "that was not begun is in no table."
+        "A search that ran out of time may have bounds, from at least two trials, that are farther apart than "
+        "requested; a search that was not begun is in no table."
     )
     title = "Searches without a result, with a limit only, or cut short"
     return Table("not_measured", title, columns, rows, note + _not_begun(run), grouped=True)
@@ -320,7 +320,7 @@ def steps(run: Run) -> Figure | None:
         lost.otherwise(pl.lit("more")).alias("series"), (pl.col("verdict") != "used").alias("hollow"),
     ).sort("frame_bytes", "search", "step", maintain_order=True)  # fmt: skip
     caption = (
-        "One point for each trial, in order of time; its colour shows the loss. Hollow points were not judged: the "
+        "One point for each trial, in order of time; its colour shows the loss. Hollow points did not count: the "
         "sender missed the load, or the trial was repeated."
     )
     chart = Steps("Trial of the search", "Offered load (frames/s)", ("none", "up to 0.5 %", "more"))

@@ -49,12 +49,12 @@ def device_latency(run: Run) -> Table:
     rows = [_latency_row(run, row, everywhere) for row in shown]
     note = (
         "Device latency is half the difference of the mean round trips with and without the device; for "
-        "request-response that is its latency at the mean of both sizes. Beside it stands by how much the median round "
-        "trip is longer, there and back: where a device's delays are skewed, that is less than twice the mean latency; "
-        "half of it is no median of the device. Intervals are over beds where there are "
-        "several, else over pairs, never over packets; pooled ones are of rounds, each the mean over its cells. "
-        "a/a is the direct link again, or its twin, pooled over all pairs. Rows whose intervals overlap are not shown "
-        "to differ."
+        "request-response that is its latency at the mean of both sizes. The increase of the median round trip is of "
+        "both directions together: where a device's delays are skewed, it is less than twice the mean latency, and "
+        "half of it is not the device's median. Intervals are over beds where there are several, else over pairs, "
+        "never over packets. A pooled row has one value for each round, the mean over its cells. a/a is the direct "
+        "link again, or its twin, pooled over all pairs. Where two intervals overlap, this table does not show that "
+        "the rows differ."
     )
     if outside := _beyond_cells(pooled, single):
         note += (
@@ -62,7 +62,7 @@ def device_latency(run: Run) -> Table:
             "rounds in which every cell was measured."
         )
     if everywhere:
-        note += f" Of every row: {', '.join(sorted(everywhere)).replace('_', ' ')}."
+        note += f" Findings of every row: {', '.join(sorted(everywhere)).replace('_', ' ')}."
     title = "Device latency, pooled and by cell"
     return Table("device_latency", title, columns, tuple(rows), note, frozenset(range(pooled.height)))
 
@@ -102,8 +102,8 @@ def lines(run: Run) -> Table:
     )
     rows = [_line_row(row, slope) for row, slope in fitted_lines(run)]
     note = (
-        "One way, against the frame's bytes; fitted once per round, then Hodges–Lehmann; of several beds once per bed, "
-        "then Student's t."
+        "One way, against the frame's bytes. One fit for each round, with Hodges and Lehmann's estimate over rounds; "
+        "where there are several beds one fit for each bed, with Student's t over beds."
     )
     return Table("lines", "Latency as a + b × size", columns, tuple(rows), note)
 
@@ -163,7 +163,7 @@ def conservation(run: Run) -> Table:
 
 
 def intervals(run: Run) -> Table:
-    """Asked and achieved intervals and rates of senders, as a capture at the far end saw them."""
+    """Configured and achieved intervals and rates of senders, as a capture at the far end saw them."""
     columns = (
         Column(("tool",), "Tool", numeric=False),
         Column(("icmp_bytes",), "ICMP", "B"),
@@ -176,10 +176,10 @@ def intervals(run: Run) -> Table:
         Column(("rate_low_per_s", "rate_high_per_s"), "95 % CI", "1/s"),
     )
     rows = [_trial_row(run, row) for row in _trials(run, "departure_interval", "mean")]
-    note = "Arrivals in a capture at the far end, taken for departures; a flood has no asked time."
+    note = "Arrivals in a capture at host B, used as departures; a flood has no configured interval."
     if all(entry.text == NOTHING for row in rows for entry in (row[4], row[8])):
-        note += " One trial of each gives no CI."
-    return Table("intervals", "Asked and achieved intervals", columns, tuple(rows), note, wide=True, grouped=True)
+        note += " With one trial of each there is no CI."
+    return Table("intervals", "Configured and achieved intervals", columns, tuple(rows), note, wide=True, grouped=True)
 
 
 def departures(run: Run) -> Table:
@@ -203,10 +203,13 @@ def departures(run: Run) -> Table:
         )
         rows.append((*named, whole(row["probes"]), *_errors(run, row)))
     note = "|actual − intended departure|; closed-loop probes have no intended departure. " + (
-        "A schedule begins with its trial: a sender that is a little slow falls behind it further with every packet."
+        "The schedule is fixed at the start of a trial: a sender that is a little too slow falls behind further with "
+        "every packet."
         if run.by_tool
-        else "A sender wakes up after the intended time, so that every probe leaves late by the median; round trips "
-        "are from the actual departure and do not contain it."
+        else (
+            "A sender wakes up after the intended time, so a typical probe leaves late by the median error. Round "
+            "trips are from the actual departure and do not contain it."
+        )
     )
     return Table("departures", "Pacing error", columns, tuple(rows), note, wide=True, grouped=True)
 

@@ -1,4 +1,4 @@
-"""The standard deviation between groups of values: of runs on several boots, how far the boots themselves differ.
+"""The standard deviation between groups of values, and within them: of runs on several boots, how far the boots differ.
 
 The model is one-way and nested: a value is the mean, its group's effect, and its own; effects are independent draws.
 The estimate is that of the analysis of variance, for groups of any sizes (Searle, Casella and McCulloch, "Variance
@@ -26,6 +26,17 @@ LEAST_WITHIN = 6
 
 
 @dataclass(frozen=True, slots=True)
+class Scatter:
+    """How far values within a group differ beyond their own standard errors: a standard deviation, in their unit.
+
+    `degrees` are those of the scatter that the errors are subtracted from.
+    """
+
+    sd: float
+    degrees: int
+
+
+@dataclass(frozen=True, slots=True)
 class Component:
     """How far groups differ, and values within a group; standard deviations in the unit of the values."""
 
@@ -49,6 +60,21 @@ class Component:
         return bool(np.isfinite(self.within_degrees))
 
 
+def within_groups(
+    values: NDArray[np.float64], groups: Sequence[Hashable], errors: NDArray[np.float64]
+) -> Scatter | None:
+    """The scatter within groups, pooled, less the values' own errors; None where its degrees of freedom are too few.
+
+    `errors` are their standard errors (not a number where unknown).
+    """
+    found = pooled(members_of(values, groups))
+    if found is None:
+        return None
+    known = errors[np.isfinite(errors)]
+    own = float(np.mean(known**2)) if len(known) else 0.0
+    return Scatter(max(0.0, found[0] - own) ** 0.5, found[1])
+
+
 def between_groups(
     values: NDArray[np.float64],
     groups: Sequence[Hashable],
@@ -60,12 +86,11 @@ def between_groups(
     `errors` are the values' own standard errors (not a number where unknown). They stand for the scatter within groups
     where there are too few groups with several values.
     """
-    names = list(dict.fromkeys(groups))
-    if len(names) < LEAST_GROUPS:
+    members = members_of(values, groups)
+    if len(members) < LEAST_GROUPS:
         return None
-    members = [values[[group == name for group in groups]] for name in names]
     sizes = np.array([len(one) for one in members], dtype=np.float64)
-    n, degrees = len(values), len(names) - 1
+    n, degrees = len(values), len(members) - 1
     found = scatter_within(members, errors)
     if found is None:
         return None
@@ -75,14 +100,27 @@ def between_groups(
     squares = float(np.sum(sizes * (means - np.mean(values)) ** 2))
     between = max(0.0, (squares / degrees - within) / size)
     low, high = williams_tukey(squares / size, (degrees, within_degrees), within / size, level)
-    return Component(between**0.5, low, high, within**0.5, within_degrees, len(names), n)
+    return Component(between**0.5, low, high, within**0.5, within_degrees, len(members), n)
+
+
+def members_of(values: NDArray[np.float64], groups: Sequence[Hashable]) -> list[NDArray[np.float64]]:
+    """The values of each group, in the order in which groups come first."""
+    return [values[[group == name for group in groups]] for name in dict.fromkeys(groups)]
+
+
+def pooled(members: list[NDArray[np.float64]]) -> tuple[float, int] | None:
+    """The variance within groups and its degrees of freedom; None where these are too few."""
+    degrees = sum(len(one) - 1 for one in members)
+    if degrees < LEAST_WITHIN:
+        return None
+    return sum(float(np.sum((one - one.mean()) ** 2)) for one in members) / degrees, degrees
 
 
 def scatter_within(members: list[NDArray[np.float64]], errors: NDArray[np.float64]) -> tuple[float, float] | None:
     """The variance within groups and its degrees of freedom: pooled, or the mean of the values' own."""
-    degrees = sum(len(one) - 1 for one in members)
-    if degrees >= LEAST_WITHIN:
-        return sum(float(np.sum((one - one.mean()) ** 2)) for one in members) / degrees, degrees
+    found = pooled(members)
+    if found is not None:
+        return found
     known = errors[np.isfinite(errors)]
     return (float(np.mean(known**2)), float("inf")) if len(known) else None
 

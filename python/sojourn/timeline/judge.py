@@ -226,12 +226,12 @@ def _lost(moment: Moment) -> tuple[str, list[Sentence]] | None:
 
 CAUSES = {
     "before": "by chance, before the queue",
-    "after": "by chance, behind the link",
+    "after": "by chance, after the link",
     "profile": "by the medium",
     "rule": "by a rule",
     "full": "because the queue was full",
-    "managed": "by the queue's management",
-    "memory": "for want of the emulator's memory",
+    "managed": "by the active queue management",
+    "memory": "because the emulator's memory was full",
     "port": "at its port",
 }
 
@@ -248,8 +248,8 @@ def _overflow(moment: Moment) -> tuple[str, Sentence]:
     if _is_policed(queued["waited_ns"], each_ns):
         free = int((queued["waited_ns"] < FREE_OF_LINK * each_ns).sum())
         text = (
-            f"It polices: of {queued.height} segments {free} passed without waiting for their own transmission, and "
-            f"none waited more than {most / MS:.1f} ms; a segment had {each_ns / MS:.2f} ms at the flow's rate"
+            f"It is a policer: of {queued.height} segments {free} passed without waiting for their own transmission, "
+            f"and none waited more than {most / MS:.1f} ms; a segment had {each_ns / MS:.2f} ms at the flow's rate"
         )
         return "policer", Sentence(text, records)
     share = most / moment.base_ns
@@ -261,7 +261,7 @@ def _overflow(moment: Moment) -> tuple[str, Sentence]:
         return "queue_short", Sentence(text, records)
     text = (
         f"Its queue is long enough ({most / MS:.1f} ms when full, the least round trip {moment.base_ns / MS:.1f} ms): "
-        "the link's rate is the limit, and an overflow is how the sender finds it"
+        "the link's rate is the limit, and the sender finds it by overflowing the queue"
     )
     return "link_rate", Sentence(text, records)
 
@@ -290,8 +290,9 @@ def _unknown(moment: Moment) -> Sentence:
         text = "Inconclusive: the records of the time before show no loss and no standing queue, and a reduced window"
         return Sentence(text, (of_samples(moment.flow.sender, moment.now),))
     text = (
-        f"Inconclusive: {again.height} segments were retransmitted in the time before, and TCP alone does not tell a "
-        "lossy link from a policer or a queue too short; an emulator's log, or taps on both sides of the device, would"
+        f"Inconclusive: {again.height} segments were retransmitted in the time before, and TCP's records alone do not "
+        "show whether a lossy link, a policer or a too short queue lost them; an emulator's log, or taps on both sides "
+        "of the device, would"
     )
     return Sentence(text, (of_segments(moment.flow.sender, again),))
 
@@ -324,7 +325,7 @@ def _of_receiver(moment: Moment) -> tuple[str, list[Sentence]]:
             "and only data that nobody has read make it smaller"
         )
         return "slow_receiver", [Sentence(text, records)]
-    text = "Inconclusive: without the receiver's log a slow reader and a small receive buffer look alike"
+    text = "Inconclusive: without the receiver's log a slow reader cannot be distinguished from a small receive buffer"
     return INCONCLUSIVE, [Sentence(text, records)]
 
 

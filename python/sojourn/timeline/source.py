@@ -101,7 +101,7 @@ def open_flow(path: Path, flow: int, chosen: Chosen, more: Sequence[Path] = (), 
     mine = _end(path, Chosen(frozenset({flow}), who=chosen.who, block=chosen.block), flow)
     others = _other_ends(mine, [path, *more])
     if len(others) > 1:
-        raise RequestError(f"flow {flow} has several logs of its other end: leave all but one away ({others[0][0]})")
+        raise RequestError(f"flow {flow} has several logs of its other end: leave out all but one ({others[0][0]})")
     peer = _end(others[0][0], others[0][1], others[0][2]) if others else None
     for one in [peer] if peer else []:
         refuse_other_clock(mine, one)

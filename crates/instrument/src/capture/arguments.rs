@@ -52,10 +52,10 @@ pub struct ByHand {
     pub count: Option<u64>,
     #[command(flatten)]
     pub options: TapOptions,
-    /// End when all files together are so large
+    /// End when all files together reach this size
     #[arg(long, value_name = "SIZE", value_parser = size, help_heading = LONG)]
     pub budget: Option<u64>,
-    /// Remove the oldest files then, and go on: with --rotate-size or --rotate-time
+    /// At --budget, remove the oldest files and go on: with --rotate-size or --rotate-time
     #[arg(long, requires = "budget", help_heading = LONG)]
     pub remove_oldest: bool,
     /// Print the summary as JSON
@@ -97,10 +97,10 @@ pub struct TapOptions {
     #[arg(long, value_name = "KEYFILE")]
     #[serde(skip)]
     pub anonymise: Option<PathBuf>,
-    /// Begin new files when those of an interface are so large
+    /// Begin new files when those of an interface reach this size
     #[arg(long, value_name = "SIZE", value_parser = size, help_heading = LONG)]
     pub rotate_size: Option<u64>,
-    /// Begin new files so often
+    /// Begin new files whenever this time has passed
     #[arg(long, value_name = "SPAN", value_parser = time, help_heading = LONG)]
     pub rotate_time: Option<Nanos>,
     /// Compress frames as they are written (lz4)
@@ -112,7 +112,8 @@ pub struct TapOptions {
     /// What is written: captured frames (pcapng), a row a packet for `sojourn match` (records), or both
     #[arg(long, value_name = "FORMAT", default_value = "both", value_parser = formats())]
     pub format: Format,
-    /// What the box between taps leaves unchanged: the packets of the records have a digest of that
+    /// Kind of the device between the taps: the records hold a digest of the bytes of each packet that such a device leaves
+    /// unchanged
     #[arg(long, value_name = "KEY", default_value = "bridge", value_parser = keys())]
     pub key: Key,
     /// Which timestamps
@@ -121,7 +122,8 @@ pub struct TapOptions {
     /// How much memory of the kernel holds the frames of each interface that wait to be read
     #[arg(long, value_name = "SIZE", default_value = RING, value_parser = size)]
     pub ring: u64,
-    /// Do not ask the interface for frames to other stations
+    /// Do not set the interface promiscuous: it receives frames for other hosts only where it is promiscuous already, as a port
+    /// of a bridge is
     #[arg(long)]
     pub no_promiscuous: bool,
 }

@@ -36,8 +36,8 @@ pub struct Watch {
     /// Until SIGINT or SIGTERM
     ///
     /// At most 360,000 exchanges with a peer are held, an hour of the default interval, also with --for and --count. When there are
-    /// more, the lines of the older half go to the records (--record) and its exchanges are forgotten: the summary is of the rest,
-    /// and says how many there were before and what made them doubtful.
+    /// more, the linear segments of the older half are written to the records (--record) and its exchanges are discarded: the
+    /// summary is of the rest, and says how many there were before and what made them doubtful.
     #[arg(long, conflicts_with_all = ["span", "count"])]
     pub until_interrupted: bool,
     /// The interval between exchanges with each peer
@@ -46,8 +46,8 @@ pub struct Watch {
     /// So many exchanges with each peer, however long that takes
     #[arg(short, long, conflicts_with = "span", value_parser = clap::value_parser!(u64).range(2..))]
     pub count: Option<u64>,
-    /// Authenticate exchanges by the key in this file, which all peers have too, and believe no other replies; nobody else may
-    /// read the file
+    /// Authenticate exchanges by the key in this file, which all peers have too, and ignore all other replies; the file must be
+    /// readable by its owner alone
     #[arg(long, value_name = "FILE")]
     pub key: Option<PathBuf>,
     /// Write records (Arrow IPC streams) into this folder: exchanges, clock_lines
@@ -63,10 +63,10 @@ pub struct ClockSim {
     /// The clocks and the path, as JSON; what is left out is a calm path between equal clocks
     #[arg(long, value_name = "JSON", default_value = "{}")]
     pub truth: String,
-    /// What the estimate takes for granted, as JSON: skew_ppm, drift_ppm_per_s, slew_ppm, asymmetry_share
+    /// What the estimate assumes, as JSON: skew_ppm, drift_ppm_per_s, slew_ppm, asymmetry_share
     #[arg(long, value_name = "JSON", default_value = "{}")]
     pub limits: String,
-    /// At how many times the estimate is held to the truth
+    /// At how many times the estimate is compared with the truth
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub points: u32,
     /// Repeat with so many seeds, and count how often the truth is within the bound and within the 95 % error

@@ -53,9 +53,9 @@ pub enum Emulate {
     /// Measure what a path over veth interfaces takes outside the emulator, for --compensate auto
     #[command(hide = true)]
     SelfTest(SelfTest),
-    /// Print how options, words and files are understood, and do nothing
+    /// Print how options, words and files are interpreted, and do nothing else
     ///
-    /// Takes all that `emulate run` takes: put it before a command that is to be tried. Example: sojourn emulate explain
+    /// Takes the same options as `emulate run`, to check them before they are used. Example: sojourn emulate explain
     /// --forward "pipe 1 config bw 10Mbit/s delay 20 plr 0.01"
     Explain(Box<Explain>),
 }
@@ -178,7 +178,7 @@ pub struct RunOptions {
     pub fifo: bool,
     /// Path delay compensation: send each packet earlier by the delay outside the emulator (before the RX timestamp, and behind the
     /// call that sends), as `emulate verify` found it; or "auto": measure it at the start, through two cables of its own, where
-    /// both ports are veth interfaces. No packet leaves before it has come in
+    /// both ports are veth interfaces. No packet leaves before it has arrived
     #[arg(long, value_name = "SPAN|auto", value_parser = Compensation::read, default_value = "0ns")]
     pub compensate: Compensation,
     /// End after this time [default: at SIGINT or SIGTERM]
@@ -216,7 +216,7 @@ pub struct SelfTest {
 pub struct Set {
     /// The pipe, or "all"
     pub pipe: String,
-    /// What changes: delay 50ms loss 2%. A word that begins with a hyphen stands behind "--"
+    /// What changes: delay 50ms loss 2%. Put "--" before a word that begins with a hyphen
     #[arg(required = true)]
     pub words: Vec<String>,
     /// Begin with an idle pipe: what is not named is off

@@ -1,18 +1,18 @@
 //! The same pipes by the kernel's netem: which commands make them, and `--backend kernel`, which runs these.
 
 use std::io::{self, Write};
-use std::process;
 use std::sync::atomic::Ordering;
 
 use anyhow::{Context, anyhow};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::json;
-use sojourn_emulate::kernel::{Command, commands, to_text, undo};
+use sojourn_emulate::kernel::{commands, to_text, undo};
 use sojourn_port::kernel::{Interface, Netlink};
 use sojourn_time::{Clock, HostClock, Nanos, Time};
 
 use super::arguments::{Kernel, Run};
 use super::asked;
+use super::qdiscs::Qdiscs;
 use crate::failure::WrongRequest;
 use crate::place;
 use crate::serve;
@@ -42,7 +42,10 @@ pub fn print(asked: &Kernel) -> anyhow::Result<()> {
 /// Lets the kernel do it until a signal comes or the time is over.
 ///
 /// # Errors
-/// When netem cannot do exactly what is asked, this kernel has none, or the ports are in no bridge.
+/// When netem cannot do exactly what is asked, this kernel has none, or the ports are in no bridge; [`NotTrusted`] when a qdisc
+/// of ours is not in its place any more, at most a second after.
+///
+/// [`NotTrusted`]: crate::failure::NotTrusted
 pub fn run(asked: &Run) -> anyhow::Result<()> {
     if asked.how.log.is_some() {
         let problem = "--log: the kernel's netem tells nobody what became of packets; use --backend user";
@@ -50,11 +53,12 @@ pub fn run(asked: &Run) -> anyhow::Result<()> {
     }
     let config = asked::config(&asked.asked)?;
     let (left, right) = (asked.left.as_str(), asked.right.as_str());
-    let (doing, undoing) = (commands(&config, left, right)?, undo(&config, left, right)?);
+    let doing = commands(&config, left, right)?;
     [left, right].into_iter().try_for_each(in_bridge)?;
+    place::stay(asked.how.cpu, asked.how.die_with_parent)?;
     let signal = place::stop_signal()?;
-    let _undo = Undo(undoing);
-    doing.iter().try_for_each(carry_out)?;
+    let qdiscs = Qdiscs::begin([left, right], &doing)?;
+    let doing = qdiscs.put(&doing)?;
     let event = serve::ready(None, json!({ "backend": "kernel", "left": left, "right": right, "commands": doing }));
     let text = format!("the kernel does it:\n{}Ctrl-C ends it", to_text(&doing));
     serve::tell(asked.how.json, &event, &text)?;
@@ -64,20 +68,10 @@ pub fn run(asked: &Run) -> anyhow::Result<()> {
         let span = Timespec { tv_sec: left.0 / 1_000_000_000, tv_nsec: left.0 % 1_000_000_000 };
         // A signal ends it early.
         let _ = poll(&mut [PollFd::from_borrowed_fd(signal, PollFlags::IN)], Some(&span));
+        qdiscs.check()?;
     }
+    drop(qdiscs);
     serve::tell(asked.how.json, &json!({ "event": "ended", "backend": "kernel" }), "ended")
-}
-
-/// Takes back what was done, however it ends.
-struct Undo(Vec<Command>);
-
-impl Drop for Undo {
-    fn drop(&mut self) {
-        for command in &self.0 {
-            // What was never done cannot be undone.
-            let _ = output(command);
-        }
-    }
 }
 
 /// Packets must get from one port to the other without us.
@@ -91,21 +85,4 @@ fn in_bridge(port: &str) -> anyhow::Result<()> {
         "{port}: it is in no bridge, and --backend kernel only delays what the kernel forwards: \
          `ip link add br0 type bridge`, `ip link set {port} master br0`"
     ))
-}
-
-fn carry_out(command: &Command) -> anyhow::Result<()> {
-    let done = output(command)?;
-    if done.status.success() {
-        return Ok(());
-    }
-    let said = String::from_utf8_lossy(&done.stderr).trim().replace('\n', " ");
-    Err(anyhow!(
-        "{}: {said}; this kernel may have no netem (`modprobe sch_netem`): use --backend user",
-        command.join(" ")
-    ))
-}
-
-fn output(command: &Command) -> anyhow::Result<process::Output> {
-    let (program, arguments) = command.split_first().context("a command")?;
-    process::Command::new(program).args(arguments).output().with_context(|| format!("run {program}"))
 }

@@ -16,6 +16,7 @@ pub mod live;
 mod log;
 mod offline;
 mod pipe_options;
+mod qdiscs;
 mod replay;
 mod show;
 

@@ -24,28 +24,29 @@ pub struct Match {
     /// More taps on the same path, in its order: each is matched with the one before it
     #[arg(value_name = "MORE")]
     pub more: Vec<String>,
-    /// What the box leaves unchanged: bridge, router, nat, vlan, tunnel [default: bridge; of records, as they say]
+    /// Kind of the device between the taps, which says what it leaves unchanged in a packet: bridge, router, nat, vlan, tunnel
+    /// [default: bridge; of records, as they say]
     #[arg(long, value_name = "KEY")]
     pub key: Option<Key>,
-    /// The longest delay: what takes longer is lost
+    /// Longest delay: a packet that takes longer counts as lost
     #[arg(long, value_name = "SPAN", default_value = "1s", value_parser = positive)]
     pub window: Nanos,
     /// Which way packets go
     #[arg(long, value_name = "WHICH", default_value = "auto", value_enum)]
     pub direction: Direction,
-    /// Both taps stamp by one clock: delays are then what they seem
+    /// Both taps use one clock: no offset between their clocks is possible
     #[arg(long)]
     pub same_clock: bool,
     /// Subtract how long each frame takes on a link of this rate, as 1Gbit/s, with FCS, preamble and start delimiter
     #[arg(long, value_name = "RATE", value_parser = nonzero_rate)]
     pub subtract_serialisation: Option<u64>,
-    /// The links' MTU: longer packets are several that the kernel held as one (GRO, GSO)
+    /// MTU of the links: a longer packet counts as several that the kernel merged (GRO, GSO)
     #[arg(long, value_name = "BYTES", default_value_t = 1500)]
     pub mtu: u32,
-    /// The most memory that packets are held in while their window is open
+    /// Memory limit for the packets that wait for their match
     #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = enough)]
     pub memory: u64,
-    /// What matches: one pass; or as many as there are processors, packets divided by their digests, with the same result
+    /// How packets are matched: in one pass, or divided by their digests and in parallel, with the same result
     #[arg(long, value_name = "ENGINE", default_value = "one", value_enum)]
     pub engine: Engine,
     /// Of the engine local: how many processors [default: all]
@@ -95,7 +96,8 @@ pub struct Live {
     /// How much memory of the kernel holds the frames of each interface that wait to be read
     #[arg(long, value_name = "SIZE", default_value = RING, value_parser = ring_size, requires = "is_asked", help_heading = LIVE)]
     pub ring: u64,
-    /// Do not ask the interfaces for frames to other stations
+    /// Do not set the interfaces promiscuous: they receive frames for other hosts only where they are promiscuous already, as
+    /// ports of a bridge are
     #[arg(long, requires = "is_asked", help_heading = LIVE)]
     pub no_promiscuous: bool,
 }

@@ -65,8 +65,8 @@ pub struct Run {
 /// How a single run is authenticated, recorded and told, and where it runs.
 #[derive(Debug, Args)]
 pub struct Output {
-    /// Authenticate probes by the key in this file, which the peer has too, and believe no other replies; nobody else may read
-    /// the file. Not for ICMP
+    /// Authenticate probes by the key in this file, which the peer has too, and ignore all other replies; the file must be
+    /// readable by its owner alone. Not for ICMP
     #[arg(long, value_name = "FILE")]
     pub key: Option<PathBuf>,
     /// Write records (Arrow IPC streams) into this folder
@@ -96,7 +96,7 @@ pub struct SizeArguments {
 
 #[derive(Debug, Args)]
 pub struct Blocks {
-    /// Authenticate probes by the key in this file, which the peer has too, and believe no other replies
+    /// Authenticate probes by the key in this file, which the peer has too, and ignore all other replies
     #[arg(long, value_name = "FILE")]
     pub key: Option<PathBuf>,
     /// Write records (Arrow IPC streams) into this folder

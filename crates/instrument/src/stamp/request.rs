@@ -12,8 +12,8 @@ use crate::probe::request::Output;
 pub enum Stamp {
     /// Be a session-sender: send test packets to a reflector, and time what comes back
     ///
-    /// Tells round trips and losses as `probe udp` does, and, where clocks and numbers allow, those of each direction. Needs no
-    /// rights. Example: sojourn stamp send 10.0.0.2 -c 1000 -i 10ms --stateful
+    /// Reports round trips and losses as `probe udp` does, and those of each direction where clocks and sequence numbers allow
+    /// it. Needs no rights. Example: sojourn stamp send 10.0.0.2 -c 1000 -i 10ms --stateful
     Send(SendArguments),
     /// Be a session-reflector, until SIGINT or SIGTERM
     ///
@@ -46,10 +46,11 @@ pub struct Reflect {
     /// Answer on this UDP port, over IPv4 and IPv6; may be repeated [default: 862, which needs CAP_NET_BIND_SERVICE]
     #[arg(long, value_name = "PORT")]
     port: Vec<u16>,
-    /// Number what comes in for each session (stateful), so that the sender can distinguish loss there from loss back
+    /// Number the received packets of each session (stateful), so that the sender can distinguish loss on the way there from
+    /// loss on the way back
     #[arg(long)]
     pub stateful: bool,
-    /// How our times are written
+    /// Format of our timestamps
     #[arg(long, value_name = "FORMAT", default_value = "ntp")]
     pub timestamps: Timestamps,
     #[command(flatten)]

@@ -81,7 +81,7 @@ pub struct Send {
 #[derive(Clone, Copy, Debug, Default, Args, Deserialize)]
 #[serde(default)]
 pub struct SendOptions {
-    /// How to know the receiver's clock
+    /// How the receiver's clock is compared with ours
     #[arg(long, value_name = "HOW", default_value = "exchange")]
     pub clock: ClockAsked,
     #[arg(skip)]
@@ -153,7 +153,7 @@ pub struct ReceivePort {
     #[arg(long = "group", value_name = "GROUP")]
     #[serde(default)]
     pub groups: Vec<String>,
-    /// By which means of the kernel; without it: UDP with --udp, else packet
+    /// The kernel interface that moves frames; without it: UDP with --udp, else packet
     #[arg(long = "engine", value_name = "ENGINE", conflicts_with = "udp")]
     pub via: Option<Via>,
     /// UDP: where to listen; on all addresses of a family where it is not said.
@@ -270,13 +270,13 @@ pub enum StampsAsked {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ClockAsked {
-    /// Ask it; where both ends are one host, use that
+    /// By exchanges with the receiver; where both ends are one host, they have one clock
     #[value(alias = "auto")]
     Exchange,
-    /// It is ours, as asserted
+    /// Not compared: you assert that both ends have one clock
     #[default]
     Shared,
-    /// Not at all: no one-way delays then
+    /// Not compared: no one-way delays are reported
     None,
 }
 

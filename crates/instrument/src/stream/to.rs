@@ -19,14 +19,14 @@ pub struct To {
     /// Send on this interface; with --udp: bind to it
     #[arg(long, value_name = "D")]
     pub dev: Option<String>,
-    /// To this station, group or broadcast: a MAC address
+    /// Destination MAC address: unicast, multicast or broadcast
     #[arg(long = "to", value_name = "MAC", conflicts_with = "udp")]
     pub mac: Option<MacAddress>,
     /// Send UDP to this address, and port where it is not 7708: 10.0.0.2, 10.0.0.2:9000, fd00::2, [fd00::2]:9000
     #[arg(long, value_name = "ADDR[:PORT]")]
     #[serde(rename = "address")]
     pub udp: Option<UdpPeer>,
-    /// By which means of the kernel; without it: UDP with --udp, else packet
+    /// The kernel interface that moves frames; without it: UDP with --udp, else packet
     #[arg(long = "engine", value_name = "ENGINE", conflicts_with = "udp")]
     via: Option<Via>,
     /// Tag frames with this VLAN
@@ -62,9 +62,10 @@ pub enum Via {
     /// A UDP socket.
     #[value(skip)]
     Udp,
-    /// AF_XDP: past most of the kernel; needs CAP_NET_ADMIN and CAP_BPF
+    /// AF_XDP: bypasses most of the kernel; needs CAP_NET_ADMIN and CAP_BPF
     Xdp,
-    /// Sent and counted by programs in the kernel: fastest, and keeps no single packets; needs CAP_NET_ADMIN and CAP_BPF
+    /// Sent and counted by programs in the kernel: fastest, but records counts and no single frames; needs CAP_NET_ADMIN and
+    /// CAP_BPF
     Live,
 }
 

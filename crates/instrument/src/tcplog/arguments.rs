@@ -104,15 +104,16 @@ pub struct PartArguments {
     /// and at least as much as that: 64KiB or more
     #[arg(long, value_name = "SIZE", value_parser = size, help_heading = LONG)]
     pub rotate_size: Option<u64>,
-    /// Begin a new part so often, if the last one has something new, and as much as it says again of open flows: 1s or more
+    /// Begin a new part whenever this time has passed, if the last one has new records, and at least as much of them as of what
+    /// it repeats about open flows: 1s or more
     #[arg(long, value_name = "SPAN", value_parser = time, help_heading = LONG)]
     pub rotate_time: Option<Nanos>,
-    /// End the log when all parts together are so large, as --log-limit does: 256KiB or more
+    /// End the log when all parts together reach this size, as --log-limit does: 256KiB or more
     #[arg(long, value_name = "SIZE", value_parser = size, conflicts_with = "log_limit", help_heading = LONG)]
     pub budget: Option<u64>,
-    /// Remove the oldest parts then, and go on: with --rotate-size or --rotate-time. What is new in a part is at most a quarter of
-    /// the budget, what it says again of open flows at most half: else the log ends. Packets whose samples were removed count as
-    /// forgotten
+    /// At --budget, remove the oldest parts and go on: with --rotate-size or --rotate-time. What is new in a part is at most a
+    /// quarter of the budget, what it says again of open flows at most a third: else the log ends. Packets whose samples were
+    /// removed count as forgotten
     #[arg(long, requires = "budget", help_heading = LONG)]
     pub remove_oldest: bool,
 }
@@ -129,7 +130,8 @@ pub struct Run {
     #[arg(long, value_name = "SPAN", value_parser = time)]
     pub duration: Option<Nanos>,
     /// End the log before its spool, where it waits to be made into records, is larger than this: 256KiB or more. Packets are
-    /// counted from then on, and COMMAND goes on; the last words on flows that are open at the end come on top [default: no limit]
+    /// counted from then on, and COMMAND goes on; the final records of flows that are open at the end are written beyond the
+    /// limit [default: no limit]
     #[arg(long, value_name = "SIZE", value_parser = limit)]
     pub log_limit: Option<u64>,
     #[command(flatten)]
@@ -146,7 +148,7 @@ pub struct Run {
     /// Run COMMAND as this user, by name or number [default: who called sudo, else the user that runs this]
     #[arg(long, value_name = "NAME", requires = "command")]
     pub user: Option<String>,
-    /// Run this while logging, and end with it: with the rights of its user and none of ours
+    /// Run this command while logging, and end the log when it ends: it has the rights of its user and none of the log's
     #[arg(last = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,
 }

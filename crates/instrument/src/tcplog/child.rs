@@ -21,6 +21,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use sojourn_rights::table::TCPLOG;
 use sojourn_rights::{Identity, keep_only};
 
+use super::folder::MOST_WORDS;
 use super::sys::end_with_us;
 use crate::failure::WrongRequest;
 
@@ -173,6 +174,16 @@ impl Companion {
 /// When it is nowhere, or cannot be run.
 pub fn check(words: &[OsString]) -> anyhow::Result<()> {
     let Some(program) = words.first() else { return Ok(()) };
+    // Who reads a header counts what divides and opens, in words too.
+    let counted = words.iter().flat_map(|word| word.as_encoded_bytes()).filter(|byte| b",[{".contains(byte)).count();
+    let size = words.len() + counted;
+    if size > MOST_WORDS {
+        let problem = format!(
+            "COMMAND: it has {size} words, commas and brackets, and the header of a log takes {MOST_WORDS}: put them into a \
+             script or a file"
+        );
+        return Err(WrongRequest(problem).into());
+    }
     let path = Path::new(program);
     let folders = std::env::var_os("PATH").unwrap_or_default();
     let places: Vec<PathBuf> = match path.components().count() {
@@ -210,6 +221,16 @@ mod tests {
         }
         check(&["sh".into()]).unwrap();
         check(&[]).unwrap();
+    }
+
+    #[test]
+    fn a_command_whose_words_no_header_takes_is_a_wrong_request() {
+        check(&vec!["sh".into(); MOST_WORDS]).unwrap();
+        for words in [vec!["sh".into(); MOST_WORDS + 1], vec!["sh".into(), ",".repeat(MOST_WORDS - 1).into()]] {
+            let error = check(&words).unwrap_err();
+            assert!(error.to_string().starts_with("COMMAND: it has 196609 words"), "{error}");
+            assert_eq!(crate::failure::status(&error), crate::failure::WRONG_REQUEST);
+        }
     }
 
     #[test]

@@ -72,7 +72,12 @@ pub fn set(asked: &Set) -> anyhow::Result<()> {
     }
     if asked.dump {
         let answer = log.ask(&json!({ "do": "dump" }))?;
-        writeln!(output, "{} records written", grouped(answer["records"].as_u64().unwrap_or_default()))?;
+        match asked.json {
+            true => writeln!(output, "{}", json!({ "event": "dumped", "records": answer["records"] }))?,
+            false => {
+                writeln!(output, "{} records written", grouped(answer["records"].as_u64().unwrap_or_default()))?;
+            }
+        }
     }
     Ok(())
 }

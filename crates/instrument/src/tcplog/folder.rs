@@ -21,8 +21,10 @@ pub const RECORDS: &str = "records";
 pub const SOCKET: &str = "control.sock";
 /// Who writes the records of a log that belongs to no study.
 pub const WHO: &str = "tcplog";
-/// A footer lists [`LISTED`] flows at most, and a header the words of a command, of which the kernel takes fewer than these.
+/// A footer lists [`LISTED`] flows at most, and a header at most [`MOST_WORDS`].
 const MOST_VALUES: usize = 4 * LISTED;
+/// Words of a command, with the commas and brackets in them: the kernel takes more of them than a header may have.
+pub const MOST_WORDS: usize = 3 * LISTED;
 /// And they hold some ten objects and lists. In memory each takes a hundred times what `{"":0}` takes in a file.
 const MOST_COLLECTIONS: usize = 1_000;
 /// Where the kernel says what it is.
@@ -281,6 +283,8 @@ mod tests {
         let flow = r#"fd00::1;40000-fd00::2;5201 [{,\"\\"#;
         let whole = json!({ "why": "signal", "flow_list": vec![flow; LISTED], "totals": { "in": {}, "out": {} } });
         assert_eq!(value_of(format!("{whole:#}").as_bytes()), Ok(whole), "as long as any of ours");
+        let header = json!({ "command": vec!["word"; MOST_WORDS], "fields": vec!["field"; 1_000] });
+        assert_eq!(value_of(header.to_string().as_bytes()), Ok(header), "of the longest command");
     }
 
     #[test]

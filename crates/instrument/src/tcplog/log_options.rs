@@ -12,7 +12,7 @@ use crate::failure::WrongRequest;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LogOptions {
-    /// Sampling 1 in N: log every N-th packet of each flow, each direction counted apart [default: 1]
+    /// Sampling 1 in N: log every N-th packet of each flow, counted separately in each direction [default: 1]
     #[arg(long, value_name = "N", help_heading = SAMPLING)]
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "word")]
     pub ppl: Option<String>,

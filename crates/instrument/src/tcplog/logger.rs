@@ -206,7 +206,7 @@ impl Logger {
                 spool.gap(&Gap { cpu, number: totals.number, missing: 0, after_ns, before_ns });
                 self.found += 1;
             }
-            spool.note(&json!({ INTERRUPTED: found }).to_string());
+            spool.lasting_note(&json!({ INTERRUPTED: found }).to_string());
         }
         self.interruption = Some(found);
         self.flush();

@@ -66,17 +66,10 @@ impl Claim {
         clock: SteadyClock,
         said: &mut Vec<String>,
     ) -> Result<Self, PortError> {
-        let lock = match Lock::take(interface.index) {
-            Ok(lock) => Some(lock),
-            Err(NoLock::NoFolder) => {
-                said.push(format!("{}: no folder for a lock: nothing keeps a second emulator away", interface.name));
-                None
-            }
-            Err(NoLock::Held(holder)) => return Err(taken(&interface, holder)),
-            Err(NoLock::Refused(source)) => {
-                return Err(PortError::System { operation: "claim", object: interface.name, source });
-            }
-        };
+        let lock = reserve(&interface)?;
+        if lock.is_none() {
+            said.push(format!("{}: no folder for a lock: nothing keeps a second emulator away", interface.name));
+        }
         let promiscuous = match promiscuous(&interface) {
             Ok(socket) => Some(socket),
             Err(error) => {
@@ -222,6 +215,21 @@ impl Claim {
 
     fn taken_away(&self, problem: String) -> PortError {
         PortError::TakenAway { object: self.interface.name.clone(), problem }
+    }
+}
+
+/// Keeps other emulators from an interface for as long as what this returns lives; `None`: there is no folder for a lock.
+///
+/// # Errors
+/// When another emulator has it, or the file system refuses.
+pub fn reserve(interface: &Interface) -> Result<Option<Lock>, PortError> {
+    match Lock::take(interface.index) {
+        Ok(lock) => Ok(Some(lock)),
+        Err(NoLock::NoFolder) => Ok(None),
+        Err(NoLock::Held(holder)) => Err(taken(interface, holder)),
+        Err(NoLock::Refused(source)) => {
+            Err(PortError::System { operation: "claim", object: interface.name.clone(), source })
+        }
     }
 }
 

@@ -28,7 +28,9 @@ mod watch;
 mod xdp;
 
 #[cfg(feature = "bpf")]
-pub use lock::lock_folder;
+pub use claim::reserve;
+#[cfg(feature = "bpf")]
+pub use lock::{Lock, lock_folder};
 #[cfg(feature = "bpf")]
 pub use open::{How, Means, Opened, Wanted, open};
 #[cfg(feature = "bpf")]

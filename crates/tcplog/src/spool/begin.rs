@@ -7,7 +7,7 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use super::parts::{Part, name_of};
+use super::parts::name_of;
 use super::{BUFFER, Health, MAGIC, Spool, SpoolError, VERSION, count, create, failure, frame, seal};
 use crate::decode::Raw;
 use crate::layout::{Flow, Totals};
@@ -46,17 +46,29 @@ impl Spool {
         let mut said = Vec::new();
         totals.iter().for_each(|one| one.put(&mut said));
         let room = self.limit.saturating_sub(self.total()).min(self.most_repeated);
-        let mut beginning =
-            Beginning { path: &path, file: &mut file, buffer: Vec::new(), length: 0, room, failure: None };
+        let (earlier, present, most) = (&mut self.earlier, self.length, self.most_together);
+        let mut make_room = |begun: u64| earlier.remove_beyond(most.saturating_sub(present.saturating_add(begun)));
+        let mut beginning = Beginning {
+            path: &path,
+            file: &mut file,
+            buffer: Vec::new(),
+            length: 0,
+            room,
+            make_room: &mut make_room,
+            failure: None,
+        };
         put_header(&self.header, &mut beginning.buffer);
         let numbers = self.written.numbers();
         beginning.frame(frame::PART, self.number + 1, |bytes| numbers.put(bytes));
         beginning.frame(frame::TOTALS, 0, |bytes| bytes.extend_from_slice(&said));
+        for note in &self.lasting {
+            beginning.frame(frame::NOTE, 0, |bytes| bytes.extend_from_slice(note.as_bytes()));
+        }
         flows(&mut |slot, flow| beginning.frame(frame::FLOW, slot, |bytes| flow.put(bytes)));
         let length = beginning.end().inspect_err(|_| drop(fs::remove_file(&path)))?;
         let bytes = std::mem::replace(&mut self.length, length);
-        self.parts.push_back(Part { path: std::mem::replace(&mut self.path, path), bytes, until: self.written });
-        (self.before, self.repeated, self.totals) = (self.before + bytes, length, Some(said));
+        self.earlier.push(std::mem::replace(&mut self.path, path), bytes, self.written);
+        (self.repeated, self.totals) = (length, Some(said));
         // Who makes records finds the new file locked before this one is free.
         let before = std::mem::replace(&mut self.file, file);
         let _ = before.unlock();
@@ -86,6 +98,8 @@ struct Beginning<'a> {
     buffer: Vec<u8>,
     length: u64,
     room: u64,
+    /// Has files removed so that there is room for so much.
+    make_room: &'a mut dyn FnMut(u64) -> Result<(), SpoolError>,
     failure: Option<SpoolError>,
 }
 
@@ -107,7 +121,9 @@ impl Beginning<'_> {
             let written = if is_too_long {
                 Err(SpoolError::Limit(self.path.to_owned()))
             } else {
-                self.file.write_all(&self.buffer).map_err(|source| failure("write", self.path, source))
+                let write =
+                    |()| self.file.write_all(&self.buffer).map_err(|source| failure("write", self.path, source));
+                (self.make_room)(self.length).and_then(write)
             };
             self.failure = written.err();
         }

@@ -1,79 +1,33 @@
-//! The files that a spool consists of: their names and order, what was written before each, and who holds them.
+//! The files that a spool consists of: their names and order, and who holds them.
 //!
 //! Each begins as a spool does, and can be read without those before it: so the oldest can be removed while the log goes on. Who
 //! writes a log, or makes records of it, holds a lock on the last. Reads and writes no frames.
 
 use std::fs::{self, File, TryLockError};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use sojourn_record::private;
+
 use super::{RESERVE_NAME, SpoolError, failure};
-use crate::account::{Tally, add_both};
 
 /// What the first of several files is called when records were made of them: from then on none of them is a log.
 const SPENT: &str = "spool-spent";
 
-/// What was written of a log up to some moment.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Written {
-    /// Samples of packets, in and out.
-    pub packets: [Tally; 2],
-    /// Samples of no packet.
-    pub events: u64,
-    /// Private states.
-    pub privates: u64,
-    /// Records that gaps say are missing.
-    pub missing: u64,
-    /// Packets that the flight recorder forgot, as the last words on their flows say.
-    pub forgotten: [Tally; 2],
-    /// Last words on flows.
-    pub gone: u64,
-}
-
-/// A file that is written no more.
-#[derive(Debug)]
-pub(super) struct Part {
-    pub(super) path: PathBuf,
-    pub(super) bytes: u64,
-    /// What was written up to its end.
-    pub(super) until: Written,
-}
-
-impl Written {
-    /// Numbers that make it, in a row.
-    pub(super) const NUMBERS: usize = 12;
-
-    pub(super) fn numbers(&self) -> [u64; Self::NUMBERS] {
-        let tallies = [self.packets, self.forgotten].concat();
-        let mut rest = [self.events, self.privates, self.missing, self.gone].into_iter();
-        let mut numbers = tallies.iter().flat_map(|tally| [tally.packets, tally.segments]).chain(&mut rest);
-        std::array::from_fn(|_| numbers.next().unwrap_or_default())
-    }
-
-    pub(super) fn of(numbers: [u64; Self::NUMBERS]) -> Self {
-        let tally = |at: usize| Tally { packets: numbers[at], segments: numbers[at + 1] };
-        let [.., events, privates, missing, gone] = numbers;
-        Self { packets: [tally(0), tally(2)], forgotten: [tally(4), tally(6)], events, privates, missing, gone }
-    }
-
-    /// What this has beyond another.
-    pub(crate) fn less(&self, other: &Self) -> Self {
-        let (more, less) = (self.numbers(), other.numbers());
-        Self::of(std::array::from_fn(|at| more[at].saturating_sub(less[at])))
-    }
-
-    /// Adds another.
-    pub(crate) fn add(&mut self, other: &Self) {
-        let (one, more) = (self.numbers(), other.numbers());
-        *self = Self::of(std::array::from_fn(|at| one[at].saturating_add(more[at])));
-    }
-
-    /// Adds a sample of a packet.
-    pub(super) fn add_packet(&mut self, direction: usize, segments: u64) {
-        let mut one = [Tally::default(); 2];
-        one[direction.min(1)] = Tally { packets: 1, segments };
-        add_both(&mut self.packets, one);
-    }
+/// Makes a file that is locked; returns its device and inode, too.
+pub(super) fn create(path: &Path) -> Result<(File, (u64, u64)), SpoolError> {
+    let file = private::create_file(path).map_err(|source| {
+        if source.kind() == io::ErrorKind::AlreadyExists {
+            SpoolError::Exists(path.to_owned())
+        } else {
+            failure("create", path, source)
+        }
+    })?;
+    // Where a file system has no locks it goes without.
+    let _ = file.try_lock();
+    let about = file.metadata().map_err(|source| failure("create", path, source))?;
+    Ok((file, (about.dev(), about.ino())))
 }
 
 /// Returns the name of a file by its number.

@@ -121,14 +121,16 @@ impl Work {
         for (place, path) in files.iter().enumerate() {
             let opened = Reader::open(path);
             let is_last = place > 0 && place + 1 == files.len();
-            if is_last && opened.is_err() && is_just_made(path, header_bytes) {
-                break;
-            }
             if let Ending::Torn(at) = ending {
                 let which = self.parts.named();
                 self.breach(format!("{which} is cut or damaged after {at} bytes"));
             }
             let number = spool::number_of(path).unwrap_or_default();
+            if is_last && opened.is_err() && is_just_made(path, header_bytes) {
+                ending = Ending::Unfinished;
+                self.miss_begun(number);
+                break;
+            }
             let problem = match opened {
                 Ok(reader) => self.take_all(reader, &mut ending)?,
                 Err(problem) => {
@@ -165,6 +167,16 @@ impl Work {
         self.converted.unread += 1;
         self.breach(format!(
             "{problem}: what cannot be read of this part of the log is left out, its file stays as {name}"
+        ));
+    }
+
+    /// Says that the last part has no whole header. Who wrote it was killed when it had just made it, or the power failed before any of it
+    /// was on the disk: nobody knows which, so it counts as one that cannot be read.
+    fn miss_begun(&mut self, number: u32) {
+        self.parts.end(number);
+        self.converted.unread += 1;
+        self.problem(format!(
+            "part {number} of the log is cut within its header: it had just begun, or its samples were lost with the power"
         ));
     }
 

@@ -31,7 +31,8 @@ Latency at the throughput (test latency; broadcast_latency_... for broadcast), o
 Others: loss_ratio at each offered rate (rate_pps, rate_share: of the highest), ratio [1]; back_to_back_frames (RFC
 9004: of N whole searches; mean min max sd; at_least where a search found no burst that filled the buffer),
 buffer_time_implied and buffer_time_corrected (RFC 9004; mean) [ns]; address_capacity (rate, upper), learning_rate
-(rate, upper; at_least), forward_pressure (ratio: received over allowed rate) [1].
+(rate, upper; at_least), forward_pressure (ratio: received over allowed rate) [1]; instance_difference (pooled: of a
+bed's sizes the rates over the second link less those over the first, as shares), between_instances (sd) [1].
 
 Each engine and frame size is a cell. Samples: `suite_rates`, `searches`, `search_steps`, `loss_curve`,
 `latency_trials`, `bursts`, `lessons`, `not_measured`, `deviations` (columns: `suite_samples`).
@@ -55,6 +56,7 @@ from sojourn.analysis.run import DIRECT
 from sojourn.analysis.study import Study
 from sojourn.analysis.suites.cells import Repeated, bare, cell_of, cells_of, over_repetitions
 from sojourn.analysis.suites.deviations import deviations
+from sojourn.analysis.suites.instances import link_rows
 from sojourn.analysis.suites.latency import (
     TIMED,
     floor_rows,
@@ -124,6 +126,8 @@ class Sought:
     """The bed of each repetition; empty: all of one."""
     decisions: list[Decision] = field(default_factory=list)
     """What each lower bound rests on."""
+    links: list[int] = field(default_factory=list)
+    """Over which of the two links of the device's kind each repetition was made."""
 
     @property
     def lowers(self) -> NDArray[np.float64]:
@@ -194,6 +198,7 @@ def study_of(run: Run, rfc: str) -> Study:
     sought = list(_sought(run, searches, terms, cells))
     timed = [one for search in searches for one in timed_trials(run, search)]
     rows = [row for one in sought for row in _rate_rows(one, run.cells)]
+    rows += link_rows(run, sought)
     rows += [*latency_rows(run, timed, cells), *floor_rows(run, cells)]
     rows += [*loss_rows(searches, cells), *burst_rows(searches, sought, cells), *address_rows(searches, cells)]
     for row in rows:
@@ -242,7 +247,9 @@ def _sought(run: Run, searches: list[Search], terms: Terms, cells: dict[Factors,
         ]
         sessions = [one.session for one in several]
         quantity = _quantity(test, goal, algorithm)
-        yield Sought(quantity, device, cell, goal, algorithm, bounds, min(known, default=None), sessions, decisions)
+        links = [one.link for one in several]
+        least = min(known, default=None)
+        yield Sought(quantity, device, cell, goal, algorithm, bounds, least, sessions, decisions, links)
 
 
 def _known(search: Search, found: Bounds, goal: float) -> Bounds:
@@ -375,7 +382,10 @@ def _disagreements(searches: list[Search], terms: Terms, cells: dict[Factors, in
     if not found:
         return []
     places, worst = worst_first(found)
-    sentence = "a search's own conclusion differs from the bounds recomputed from its trials, which are shown here"
+    sentence = (
+        "the result that a search reported differs from the bounds recomputed from its trials; the report shows the "
+        "recomputed ones"
+    )
     return [Finding("search_disagrees", sentence, worst, places)]
 
 
@@ -435,7 +445,7 @@ def _undecided(sought: list[Sought]) -> list[Finding]:
         return []
     places, worst = worst_first(found)
     sentence = (
-        f"a zero-loss rate rests on so few frames that a loss ratio of up to {percent(worst)} would have passed with a "
+        f"a zero-loss rate is from so few frames that a loss ratio of up to {percent(worst)} would have passed with a "
         "probability of 5 %"
     )
     return [Finding("too_few_frames", sentence, worst, places)]
@@ -469,8 +479,8 @@ def _cut_short(searches: list[Search], terms: Terms, cells: dict[Factors, int]) 
     places = tuple(dict.fromkeys(Place(one.device, cell_of(one, cells)) for one in short))
     searches_said = counted(len(short), "search", "searches")
     sentence = (
-        f"{searches_said} had no time for enough trials: their bounds rest on fewer than the plan asks for, or there "
-        "are none"
+        f"{searches_said} had no time for enough trials: their bounds are from fewer trials than the plan requires, or "
+        "there are none"
     )
     return [Finding("incomplete", sentence, float(len(short)), places)]
 

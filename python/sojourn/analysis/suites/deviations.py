@@ -209,7 +209,7 @@ def residual_frames(made: Made) -> Iterator[Deviation]:
         yield Deviation("RFC 2544", "23", waited)
     if made.grace_s < RESIDUAL_S + REST_S or made.ends_early:
         rested = 0.0 if made.ends_early else max(0.0, made.grace_s - RESIDUAL_S)
-        yield Deviation("RFC 2544", "23", f"the device then rested for {rested:g} s, not {REST_S:g} s (step e)")
+        yield Deviation("RFC 2544", "23", f"the device then had a pause of {rested:g} s, not {REST_S:g} s (step e)")
 
 
 def waited_for(made: Made) -> str:

@@ -69,6 +69,8 @@ class Search:
     results: list[dict[str, Any]]
     session: int = 0
     """The part of the run, and so the bed, that it was made on."""
+    link: int = 1
+    """Over which of the two links of its device's kind: 2 is the second."""
 
     @property
     def used(self) -> list[Step]:
@@ -181,6 +183,7 @@ def _search(run: Run, number: int, of: Told, counts: dict[int, dict[str, Any]]) 
         steps,
         results,
         of.part,
+        int((results or told)[0].get("link", 1)),
     )
 
 

@@ -209,6 +209,8 @@ HEADER = record(
 
 SAID = said("What is odd without being wrong.", each("string"))
 
+DUMPED = event("dumped", records="integer")
+
 ANSWERS = either(
     joined(
         READY,
@@ -227,7 +229,7 @@ ANSWERS = either(
     event("cost", programs=each(record(name="string", runs="integer", run_ns="integer", missed="integer"))),
     joined(event("status"), STATUS),
     FLOWS,
-    event("dumped", records="integer"),
+    DUMPED,
     event("statistics", on="boolean"),
     joined(event("ended", block="integer"), CLOSED, record(account=TOTALS)),
     REFUSED,
@@ -273,7 +275,7 @@ PRINTED: Printed = {
         "sojourn tcplog status --json",
         either(joined(STATUS, record(ok={"const": True}, logger_cpu_s="number")), FOOTER, OF_A_KILLED_LOG),
     ),
-    "tcplog-set": ("sojourn tcplog set --json", OPTIONS),
+    "tcplog-set": ("sojourn tcplog set --json", either(OPTIONS, DUMPED)),
     "tcplog-recover": ("sojourn tcplog recover --json", either(OF_A_KILLED_LOG, FOOTER)),
     "tcplog-watch": ("sojourn tcplog watch, an object a line", FLOWS),
     "tcplog-serve": ("sojourn tcplog serve, an object a line", ANSWERS),

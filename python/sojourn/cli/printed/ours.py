@@ -95,6 +95,7 @@ COMPARED_FIGURE = record(
     ci_high="number?",
     p="number?",
     between_boots=record(sd="number", occasions="integer") | {"type": ["object", "null"]},
+    between_runs=record(sd="number", degrees="integer") | {"type": ["object", "null"]},
     covers=one_of("one bed", "rebuilt beds", "boots and days"),
     q_value="number?",
     margin="number?",

@@ -50,9 +50,10 @@ def anomalies(run: Run) -> Table:
         Column(("on_direct",), "Direct link too", numeric=False),
     )
     note = (
-        "What noise would show as often as its chance says, in one series. A period is counted where it is as many "
-        "probes at several intervals, timed where it is as long at each. Of every n-th: only those probes have it. "
-        "The size of a ramp is what it comes to at its end. A share is of the time, or of the probes of a mode."
+        "Chance of noise: the probability that noise alone shows such an anomaly in one series. A period is “counted” "
+        "where it has the same number of probes at several intervals, “timed” where it lasts as long at each. Of every "
+        "n-th: only every n-th probe shows it. The size of a ramp is the increase at its end. A share is of the time, "
+        "for a mode of the probes."
     )
     return Table("anomalies", "Anomalies of the delay", columns, tuple(rows), note, wide=True, grouped=True)
 
@@ -108,10 +109,10 @@ def folded(run: Run) -> Figure | None:
         *NO_INTERVAL,
     )
     caption = (
-        "The mean round trip above the median of its series, over the position in the period: in probes where every "
-        "n-th is slow, else in seconds."
+        "The mean round trip minus the median of its series, over the position in the period: in probes where every "
+        "n-th probe is slow, else in seconds."
     )
-    chart = Lines(Axis("Position in the period (probes, or s)"), Axis("Round trip above the median (µs)"))
+    chart = Lines(Axis("Position in the period (probes, or s)"), Axis("Round trip minus the median (µs)"))
     return figure("anomaly_profiles", "The delay within each period", caption, rows, chart)
 
 
@@ -146,14 +147,14 @@ def words(run: Run) -> list[str]:
 
 METHOD = (
     (
-        "Each path is probed at regular times in long series without a pause, the direct link as well: what that shows "
-        "is the machine's. Every series is searched by itself."
+        "Each path is probed at regular times in long series without a pause, the direct link as well: an anomaly of "
+        "the direct link comes from the machine. Every series is searched by itself."
     ),
     (
-        "Every n-th probe: the ranks of the delays, less their running median, are folded at every number up to 1,000. "
-        "Periods in time: the power of slow probes at each frequency, held against slow probes at random; in a ramp "
-        "the delay rises. Steps: the best split of medians of bins, where the level beside it changes by far more than "
-        "it does elsewhere in the series, so that slow noise is none."
+        "Every n-th probe: the ranks of the delays, minus their running median, are folded at every period of up to "
+        "1,000 probes. Periods in time: the spectral power of the slow probes at each frequency, compared with that of "
+        "slow probes at random times; in a ramp the delay rises. Steps: the best split of the medians of bins, where "
+        "the level changes by far more than elsewhere in the series, so that slow noise does not count as a step."
     ),
     "All times are of one clock: {clock}. Departures and arrivals have timestamps of {stamps}.",
 )

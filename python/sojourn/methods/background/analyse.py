@@ -22,7 +22,7 @@ from sojourn.analysis.stream_samples import histogram_samples, quantile_samples,
 from sojourn.analysis.stream_study import Gathered
 from sojourn.analysis.streams import series
 from sojourn.analysis.verdict import amid
-from sojourn.analysis.wording import micro, percent
+from sojourn.analysis.wording import HOLDS_ZERO, micro, percent
 from sojourn.statistics.interval import Interval
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def sentence(run: Run, rows: list[Row]) -> str:
     if not changes:
         return f"No load through {named} was measured"
     load = f"A load of {percent(changes[0].factors.load or 0)} through {named}"
-    load += " rather than beside it" if changes[0].against == BESIDE else ""
+    load += " rather than past it" if changes[0].against == BESIDE else ""
     return f"{load} {' and '.join(map(_change, changes))}"
 
 
@@ -140,7 +140,7 @@ def _change(row: Row) -> str:
     if value.excludes(0):
         change = "shortens" if value.estimate < 0 else "lengthens"
         return f"{change} {what} by {spell(negated(value) if value.estimate < 0 else value, over_beds(row))}"
-    return f"does not change {what} significantly: {spell(value, over_beds(row))}"
+    return f"shows no effect on {what}: {spell(value, over_beds(row))}, {HOLDS_ZERO}"
 
 
 def negated(value: Interval) -> Interval:

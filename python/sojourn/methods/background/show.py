@@ -33,8 +33,8 @@ def shifts(run: Run) -> Table:
         Measure("rtt_shift", "p50", "Median", "Round trip"),
     )
     note = (
-        "Minus no load: effect of device and host. Minus the same load on a bypass path: effect of the device. "
-        f"Pairs of trials of one round; estimates are {estimates(run)}, of the trials' means or medians."
+        "Minus no load: the effect on device and host. Minus the same load on a bypass path: the effect on the device "
+        f"alone. Pairs of trials of one round; estimates are {estimates(run)}, of the trials' means or medians."
     )
     where = pl.col("against").is_not_null()
     return measured(run, Ask("shifts", "What load does to latency", measures, note, where, clock=True))
@@ -49,8 +49,8 @@ def round_trips(run: Run) -> Table:
     )  # fmt: skip
     where = (pl.col("quantity") != "modes") | (pl.col("kind") == "request-response")
     note = (
-        "On the asking host's clock alone: it has no clock error. A round trip includes both programs' wake-ups, "
-        "a one-way delay none."
+        "Read on the requesting host's clock alone, so there is no clock error. A round trip includes the wake-ups of "
+        "both programs, a one-way delay includes none."
     )
     return measured(run, Ask("rtt", "Round trips at each load", measures, note, where))
 
@@ -58,7 +58,7 @@ def round_trips(run: Run) -> Table:
 def modes(run: Run) -> Table:
     """How many modes each distribution has."""
     measures = (Measure("modes", "count", "Modes", interval=False),)
-    note = "Modes of the distribution of all frames of a cell together; a count has no interval."
+    note = "Modes of the distribution of all frames of a cell together. The number of modes has no interval."
     return measured(run, Ask("modes", "Modes of the distributions", measures, note))
 
 
@@ -83,8 +83,9 @@ def histograms(run: Run) -> Figure | None:
     )
     order = tuple(dict.fromkeys(_load(one) for one in sorted(rows["load"].fill_null(0.0).unique().to_list())))
     caption = (
-        "The same frames while others load the device: through it, and beside it, where the load costs the machine as "
-        "much but does not cross the device. A change in the first only is caused by the device."
+        "The same frames while a load runs through the device, and while it runs beside the device, where it costs the "
+        "machine as much but does not cross the device. A change that only the load through the device makes is caused "
+        "by the device."
     )
     chart = Histogram("Latency (µs)", order)
     return figure("load_histogram", "Latency at each load", caption, rows, chart)
@@ -102,7 +103,7 @@ def _load(load: float | None) -> str:
 
 
 def shift_over_load(run: Run) -> Figure | None:
-    """The shift against the load, a panel for each kind and what was subtracted."""
+    """Change of latency over the load, a panel for each kind and what was subtracted."""
     found = sample(run, "shifts", *_told(run))
     if found.is_empty():
         return None
@@ -121,10 +122,10 @@ def shift_over_load(run: Run) -> Figure | None:
         several(rows, "series"),
     )
     caption = (
-        "What the load adds to mean latency. Less no load, both ways of the load are drawn: the part that a load "
-        "beside the device costs too is the machine's. Bars are intervals over rounds."
+        "What the load adds to mean latency. Minus no load: both ways of the load are shown, and the part that a load "
+        "beside the device also adds comes from the machine. Bars are intervals over rounds."
     )
-    return figure("shift_over_load", "The shift against the load", caption, rows, chart)
+    return figure("shift_over_load", "Change of latency over the load", caption, rows, chart)
 
 
 def keys(run: Run) -> list[Key]:
@@ -142,7 +143,7 @@ def keys(run: Run) -> list[Key]:
 def _shift_key(run: Run, row: dict[str, Any], what: str) -> Key:
     cell = run.cell_of(row)
     title = f"{percent(row['load'])} load through the {row['device']} adds, {what}"
-    return delays.key_of(row, title, "less the same load beside", cell.short if cell else "")
+    return delays.key_of(row, title, "minus the same load beside the device", cell.short if cell else "")
 
 
 def how(run: Run) -> list[str]:
@@ -152,8 +153,9 @@ def how(run: Run) -> list[str]:
     return words(
         run,
         "While the measured frames cross the device, other pairs of ports load it with a share of its measured "
-        "throughput; in a bypass path the same load runs beside the device, through a twin that the measured frames do "
-        "not cross. What both do is the machine's part; the difference is the device's." + measured_,
+        "throughput. For comparison the same load takes a bypass path beside the device, through a second device that "
+        "the measured frames do not cross. What both loads change comes from the machine; the difference comes from "
+        "the device." + measured_,
     )
 
 

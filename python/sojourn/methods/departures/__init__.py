@@ -1,1 +1,1 @@
-"""When the frames of a sender leave, seen by a capture at the far end: ping and our own probe."""
+"""When the frames of a sender leave, measured by a capture at the other end: ping and our own probe."""

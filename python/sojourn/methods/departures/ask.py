@@ -35,7 +35,9 @@ PING_LEAST_NS = 1_000_000
 class DeparturesPlan:
     """Whose sender is judged, and over how many departures."""
 
-    tools: tuple[str, ...] = key(list_of(one_of("ping", "probe")), ("ping", "probe"), "whose departures are judged")
+    tools: tuple[str, ...] = key(
+        list_of(one_of("ping", "probe")), ("ping", "probe"), ("senders whose departures are measured")
+    )
     count: int = key(whole(2, 10_000_000), 1000, "departures per trial")
     at_most_ns: int = key(duration(1_000_000, HOUR_NS), 60_000_000_000, "longest trial; slow intervals get fewer")
     flood_count: int = key(whole(2, 10_000_000), 20_000, "departures of a flood")

@@ -26,11 +26,11 @@ def words(run: Run) -> list[str]:
 
 METHOD = (
     (
-        "The unit is the trial: one sender, one size, one asked interval; only the start of its schedule is fitted, so "
-        "a sender that is slow on average is not excused."
+        "The unit is the trial: one sender, one size, one configured interval. Only the start of its schedule is "
+        "fitted, so the error of a sender that is too slow on average is counted in full."
     ),
     "All times are of one clock: {clock}.",
-    "Frames were stamped by {stamps}, in a capture at the far end that knows nothing of the senders.",
+    "Frames were stamped by {stamps}, in a capture at host B that is independent of the senders.",
     "Intervals of means and quantiles are over trials, those of shares are Clopper and Pearson's; both are 95 %.",
 )
 

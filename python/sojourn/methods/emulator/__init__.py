@@ -1,1 +1,1 @@
-"""An emulated path held against its configuration: delays, losses, rates, random sources."""
+"""An emulated path compared with its configuration: delays, losses, rates, random sources."""

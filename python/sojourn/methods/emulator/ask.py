@@ -22,14 +22,16 @@ A_LIMIT = duration(1, HOUR_NS)
 class LimitsPlan:
     """What a verdict asks of a pipe; None leaves it to the analysis."""
 
-    offset_ns: int | None = key(A_LIMIT, None, "how far the mean delay of a pipe may be from what is configured")
-    p50_ns: int | None = key(A_LIMIT, None, "half of the packets leave within this of their time")
-    p99_ns: int | None = key(A_LIMIT, None, "99 of 100 do")
-    p999_ns: int | None = key(A_LIMIT, None, "999 of 1,000 do")
-    rate: float | None = key(
-        number(0, 1), None, "how far the rate of a pipe's link may be from what is configured, as a share"
+    offset_ns: int | None = key(A_LIMIT, None, "largest allowed error of the mean delay of a pipe")
+    p50_ns: int | None = key(
+        A_LIMIT, None, ("half of the packets must leave within this time of their intended departure")
     )
-    cdf: float | None = key(number(0, 1), None, "how far the distribution of the delays may be from the configured one")
+    p99_ns: int | None = key(A_LIMIT, None, "99 of 100 packets must")
+    p999_ns: int | None = key(A_LIMIT, None, "999 of 1,000 packets must")
+    rate: float | None = key(number(0, 1), None, "largest allowed error of the rate of a pipe's link, as a share")
+    cdf: float | None = key(
+        number(0, 1), None, ("largest allowed distance between the distribution of the delays and the configured one")
+    )
 
 
 def check(plan: Plan, given: Lookup) -> None:

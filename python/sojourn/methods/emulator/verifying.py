@@ -183,7 +183,8 @@ def verify_plan(asked: Verification) -> tuple[str, list[str]]:
         duration = affordable
         reasons.append(
             f"{packets:,} packets do not fit into {as_seconds(LONGEST_NS[asked.quick])}: "
-            f"{int(affordable * VISITS / NANOS * rates[0]):,} are sent, and what they do not tell is said"
+            f"{int(affordable * VISITS / NANOS * rates[0]):,} are sent, and the output says which checks they cannot "
+            "decide"
         )
     return tomlkit.dumps(document(asked, flows, rates, int(duration / 1_000_000) * 1_000_000 + 1_000_000)), reasons
 
@@ -196,7 +197,7 @@ def refuse_long_stays(config: dict[str, Any]) -> None:
             longest = as_seconds(LONGEST_STAY_NS)
             raise RequestError(
                 f"pipe {pipe.get('name', '')}: a delay of {as_duration(constant)}, where a trial waits {longest} at "
-                "most: verify a shorter one, longer ones are kept in the same way"
+                "most: verify a shorter delay; the emulator treats longer ones in the same way"
             )
 
 
@@ -214,7 +215,7 @@ def paces(asked: Verification, flows: Flows) -> tuple[list[float], list[str]]:
     if slowest < LEAST_PPS:
         raise RequestError(
             f"a frame of {frame_bytes(asked)} bytes takes {1 / full:,.3g} s on a link of {min(links)} bit/s: "
-            "too few pass to tell anything; give shorter ones with --frame-bytes, or a faster link"
+            "too few pass for any check; give shorter ones with --frame-bytes, or a faster link"
         )
     overload = OVERLOAD * flows.crowding
     if overload * full > MOST_PPS:

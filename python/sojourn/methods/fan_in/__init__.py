@@ -1,1 +1,1 @@
-"""Several senders into one receiver: what the shared port passes, and to whom."""
+"""Several senders into one receiver: the total rate through the shared port, and each sender's share."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from sojourn.report.table import Entry
 
 SPREADS = {"sd": "standard deviation", "iqr": "p75 − p25", "p99-p1": "p99 − p1"}
-LATER = "less half an interval later and more"
+LATER = "minus half an interval later or more"
 BY_PHASE = ("delay_ns", "ci_low_ns", "ci_high_ns")
 SENDERS = Axis("Senders", zero=True, whole=True)
 
@@ -40,13 +40,14 @@ def spreads(run: Run) -> Table:
         Measure("loss_ratio", "ratio", "Lost", interval=False),
     )  # fmt: skip
     note = (
-        "Jain's fairness: 1 where all of n senders get the same rate, 1/n where one gets all. The total rate runs from "
-        "the first arrival of any sender to the last of any, so it is a little below that while all of them send."
+        "Jain's fairness: 1 where all of n senders get the same rate, 1/n where one gets all. The total rate is "
+        "measured from the first arrival of any sender to the last of any, so it is a little below the rate while all "
+        "of them send."
     )
     if run.rows("delay_spread").height:
         note = (
-            "Delay spread: of the one-way delays of the first sender's frames within a trial, so that it contains no "
-            f"clock offset; the table of one-way delays has all frames of all senders and trials together. {note}"
+            "The delay spread is that of the first sender's one-way delays within a trial, so it contains no clock "
+            f"offset; the table of one-way delays has all frames of all senders and trials together. {note}"
         )
     title = "Delay spread, total rate and fairness by number of senders"
     return _without_one_sender(measured(run, Ask("delay_spreads", title, measures, note)))
@@ -88,10 +89,10 @@ def by_phase(run: Run) -> Table:
 
 
 PHASE = (
-    "The phase of a frame is its actual departure less that of the other stream's last frame before it, both from the "
+    "The phase of a frame is its actual departure minus that of the other stream's last frame before it, both from the "
     "sender's records; a bin is named by its middle. Delays are means of each round; intervals are over beds where "
-    "there are several, else over rounds. Expected: the mean delay of frames that do not wait, and the rest of the "
-    "other's frame on the slowest rated link that both share."
+    "there are several, else over rounds. Expected: the mean delay of frames that do not wait, plus the time that the "
+    "other stream's frame still needs on the slowest link with a rate that both share."
 )
 
 
@@ -124,8 +125,8 @@ def delay_over_phase(run: Run) -> Figure | None:
     )  # fmt: skip
     rows = pl.concat([measured_, line], how="diagonal_relaxed")
     caption = (
-        "A regular stream beside another of nearly the same interval: mean delay of its frames by the time since the "
-        "other's last departure. Bars are intervals over beds, or rounds of one."
+        "A regular stream beside another of nearly the same interval: mean delay of its frames, over the time since "
+        "the other's last departure. Bars are intervals over beds, or over rounds where the run has one bed."
     )
     if line.height:
         caption += " The line is what follows from the rate of the link that both share."
@@ -178,7 +179,7 @@ def shares(run: Run) -> Figure | None:
 def keys(run: Run) -> list[Key]:
     """What the phase changes; delay spread with the fewest and the most senders, and fairness with the most."""
     found = [
-        delays.key_of(row, f"{row['device']}: delay just behind the other's frame", f"{row['frame_bytes']} B", LATER)
+        delays.key_of(row, f"{row['device']}: delay just after the other's frame", f"{row['frame_bytes']} B", LATER)
         for row in run.rows("phase_effect").iter_rows(named=True)
     ]
     for device in [one for one in run.devices if one != "a/a"]:
@@ -206,14 +207,14 @@ def how(run: Run) -> list[str]:
     walked = ""
     if run.rows("phase_effect").height:
         walked = (
-            " Of two senders the second has a slightly longer interval, so that the phase between them takes every "
-            "value in a trial; it is read from the departures that were recorded."
+            " The second of two senders has a slightly longer interval, so that the phase between them takes every "
+            "value in a trial; the phase is computed from the recorded departures."
         )
     return words(
         run,
         "Several ports of host A send to one port of host B, each its own stream. With regular streams the total rate "
-        "is the same for any number of senders; with floods each sends as fast as it can. All senders are one program "
-        "on one core." + walked,
+        "is the same for any number of senders; at the maximum rate (“flood”) each sends as fast as it can. All "
+        "senders are one program on one core." + walked,
     )
 
 

@@ -1,1 +1,1 @@
-"""Loss over offered load, and how losses lie in the stream."""
+"""Loss over offered load, and the lengths of loss bursts."""

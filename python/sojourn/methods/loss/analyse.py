@@ -38,6 +38,7 @@ def study(run: Run) -> Study:
     of.rows.extend(rate_rows(run, of.trials))
     of.overloads.update(overloads_of(run, of.trials))
     of.rows.extend(run_rows(run, of))
+    of.add_instances_of("loss_ratio", "loss ratios", share=False)
     pairs = contrasts(run, "to", "unicast")
     shifts = shift_rows(run, series(of.trials, "loss_ratio"), pairs, "loss", "mean", "1")
     shifts += shift_rows(run, series(of.trials, "received_pps"), pairs, "throughput_pps", "mean", "1/s")

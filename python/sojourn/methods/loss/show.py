@@ -36,8 +36,8 @@ def losses(run: Run) -> Table:
         Measure("gap_run", "mean", "Mean", "Frames received in a row", interval=False),
     )
     note = (
-        "A cell is named by its configured load; where less was offered than that, the tester did not keep it. "
-        "Local drops are drops by the tester's own receiver; they are not counted as lost. "
+        "A cell is named by its configured load; where the offered load is lower, the tester did not reach the "
+        "configured one. Local drops are drops by the tester's own receiver; they are not counted as lost. "
         f"{delays.SHARES}{delays.beyond_offered(run, 'throughput_pps')}"
     )
     return measured(run, Ask("loss", "Loss over offered load", measures, note))
@@ -104,7 +104,7 @@ def over_load(run: Run) -> Figure | None:
     drawn = pl.concat([rows, tester], how="diagonal_relaxed")
     caption = (
         "Share of the frames that were lost, over the load that was actually offered. Dotted line: the tester "
-        "zero-loss rate, which the tester reaches without a device. Losses beyond it may be the tester's."
+        "zero-loss rate, which the tester reaches without a device. Above it, losses may come from the tester."
     )
     chart = Lines(Axis("Offered load (frames/s)", zero=True), Axis("Lost (%)", symlog=True), several(rows, "series"))
     return figure("loss_over_load", "Loss over offered load", caption, drawn, chart)
@@ -140,8 +140,8 @@ def runs(run: Run) -> Figure | None:
         pl.col("count").sum().alias("y"), pl.col("high").max()
     ).rename({"low": "x"})  # fmt: skip
     caption = (
-        "How many frames were lost in a row, and how often. Independent losses are mostly single; a full queue drops "
-        "in bursts."
+        "How many frames were lost in a row, and how often. Independent losses are mostly of one frame; a full queue "
+        "drops in bursts."
     )
     chart = Bars(Axis("Frames lost in a row", log=True), Axis("How often", log=True))
     return figure("loss_runs", "Losses in a row", caption, mine, chart)
@@ -179,7 +179,7 @@ def _unknown_key(run: Run, row: dict[str, Any]) -> Key:
     if row["ci_low"] is not None:
         interval = f"{nominal(row['level'])} CI {shown.interval}"
     title = f"{row['device']}: loss to an unknown minus to a known address"
-    lines = (interval, "largest of all cells", cell.short if cell else "")
+    lines = (interval, "the largest difference of all cells", cell.short if cell else "")
     return Key(title, shown.text, "percentage points", lines, row["device"])
 
 
@@ -187,9 +187,10 @@ def how(run: Run) -> list[str]:
     """How it was measured."""
     return words(
         run,
-        f"Loads are shares of the rate that the path carried just before{_carried(run)}; the axes show the load "
-        "actually offered. Unicast frames go to an address that the bridge knows, unknown ones to one that nobody "
-        "has. A frame is lost if it has not arrived when the plan's grace period after the last frame ends.",
+        f"Loads are shares of the maximum rate that the path carried, measured just before{_carried(run)}; the axes "
+        "show the load actually offered. “Unicast” frames go to an address that the bridge has learned, “unknown” ones "
+        "to an address that no host has. A frame is lost if it has not arrived when the plan's grace period after the "
+        "last frame ends.",
         delays=False,
     )
 

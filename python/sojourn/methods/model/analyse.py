@@ -153,9 +153,10 @@ class Model:
 
 
 def study(run: Run) -> Study:
-    """A model of every device at every size, and how well it foretells the loads that it has not seen."""
+    """A model of every device at every size, and how well it predicts the loads that it has not seen."""
     of = Gathered(run)
     of.begin()
+    of.add_instances(run.cells)
     train = [int(one) for one in run.plan.get("model", {}).get("train", [])]
     trials: dict[tuple[str, int], list[Trial]] = {}
     for frames in cells_of_frames(run):
@@ -212,13 +213,14 @@ def _sentence(run: Run, found: list[Model]) -> str:
         if load.distances is not None and load.distances.repetition is not None
     ]
     if not pairs:
-        return "No load was held out that the queueing model could be held to"
+        return "No load was held out, so the queueing model could not be compared with a measurement"
     off, apart, idle = (float(np.median(column)) for column in zip(*pairs, strict=True))
     service = f"{micro(mine[0].server.mean_ns)} for a frame of {mine[0].factors.frame_bytes} B"
     return (
         f"The queueing model, fitted at other loads (service time {service}), predicts the delays over "
-        f"{amid(mine[0].device)} at {len(pairs)} held-out loads with a median Kolmogorov's distance of {off:.2f}; "
-        f"two repetitions of the measurement have {apart:.2f}, delays without any queue {idle:.2f}"
+        f"{amid(mine[0].device)} at {len(pairs)} held-out loads: the median Kolmogorov distance from the measurement "
+        f"is {off:.2f}; two repetitions of the measurement are {apart:.2f} apart, and delays without any queue are "
+        f"{idle:.2f} from the measurement"
     )
 
 
@@ -488,7 +490,7 @@ def model_findings(found: list[Model]) -> list[Finding]:
         return []
     places, worst = worst_first(off)
     sentence = (
-        f"the queueing model misses what was measured at {len(off)} of "
+        f"the queueing model does not predict the measured delays at {len(off)} of "
         f"{sum(len(one.held_out) for one in found)} held-out loads, at worst by {percent(worst)} of the frames"
     )
     return [Finding("model_misfit", sentence, worst, places)]

@@ -12,7 +12,9 @@ class ModelPlan:
     """What is fitted and what is held out."""
 
     train: tuple[int, ...] = key(
-        list_of(whole(0, 100_000), may_be_empty=True), (), "cells that a model is fitted to; none: it chooses"
+        list_of(whole(0, 100_000), may_be_empty=True),
+        (),
+        ("cells that a model is fitted to; empty: the method chooses them"),
     )
 
 

@@ -38,11 +38,11 @@ def parameters(run: Run) -> Table:
         Measure("model_service_slope", "fit", "per byte", "Over size"),
     )
     note = (
-        "One server with a fixed and an exponential part of service, stalls, and a delay beyond it that no frame "
-        "waits for. The queue is that of sender and path together. The least delay is a constant of the fit: it may be "
-        "negative, as the sender calls early by what its call takes."
+        "One server whose service time has a fixed and an exponential part, with stalls, followed by a delay in which "
+        "frames do not queue. The queue is that of sender and path together. The least delay is a constant of the fit: "
+        "it may be negative, because the sender calls earlier by the duration of its call."
     )
-    return measured(run, Ask("model_parameters", "The queue that was fitted", measures, note, by_size=True))
+    return measured(run, Ask("model_parameters", "The fitted queue", measures, note, by_size=True))
 
 
 def distances(run: Run) -> Table:
@@ -53,9 +53,10 @@ def distances(run: Run) -> Table:
         for statistic, title in (("prediction", "Prediction"), ("repetition", "Repetition"), ("no-queue", "No queue"))
     )
     note = (
-        "Kolmogorov: the largest difference of the two distributions, lost frames at infinity. Wasserstein: the mean "
-        "shift of the frames that arrived. A prediction as close as a repetition cannot be "
-        f"distinguished from the measurement. No queue: what the lowest load's delays alone predict.{_trained(run)}"
+        "Kolmogorov: the largest difference of the two distribution functions, where a lost frame has an infinite "
+        "delay. Wasserstein: the mean shift of the frames that arrived. A prediction that is no farther from the "
+        "measurement than a repetition cannot be distinguished from it. No queue: what the delays at the lowest load "
+        f"alone predict.{_trained(run)}"
     )
     return measured(run, Ask("model_distances", "Prediction against measurement", measures, note))
 
@@ -64,7 +65,7 @@ def _trained(run: Run) -> str:
     """The cells that the model was fitted to."""
     rows = run.results.filter(pl.col("source") == "model, training load").unique("cell").sort("cell")
     named = [cell.short for row in rows.iter_rows(named=True) if (cell := run.cell_of(row))]
-    return f" Fitted to {'; '.join(named)}: all others are held out." if named else ""
+    return f" Fitted to {'; '.join(named)}; all others are held out." if named else ""
 
 
 def predicted(run: Run) -> Table:
@@ -74,7 +75,7 @@ def predicted(run: Run) -> Table:
         for name, title in (("p50", "Median"), ("p90", "p90"), ("p99", "p99"))
         for what in ("measured", "predicted")
     )
-    note = "From the intended departure: the sender's own queue is part of what is modelled."
+    note = "Delays are from the intended departure, because the model includes the sender's own queue."
     return measured(run, Ask("model_delays", "Predicted and measured delays", measures, note, clock=True))
 
 
@@ -92,10 +93,11 @@ def histograms(run: Run) -> Figure | None:
     drawn = drawn.sort(pl.col("cell").replace_strict(_order(named), return_dtype=pl.Int64), maintain_order=True)
     chart = Histogram("Delay from the intended departure (µs)", tuple(WHAT.values()), ("measured",))
     caption = (
-        "Loads that the model never saw: what was measured (filled), what the fitted queue predicts, and what would be "
-        "seen if frames never waited. Bins reach from the least delay to the 99.5th percentile of what was measured."
+        "Loads that the model was not fitted to: the measured delays (filled), those that the fitted queue predicts, "
+        "and those that would be measured if frames never waited. Bins reach from the least delay to the 99.5th "
+        "percentile of the measured ones."
     )
-    title = "Predicted and measured, at loads held out"
+    title = "Predicted and measured, at held-out loads"
     return figure("model_histogram", title, caption, drawn, chart)
 
 
@@ -129,9 +131,9 @@ def distance_over_load(run: Run) -> Figure | None:
         tuple(DISTANCES.values()),
     )
     caption = (
-        "Training loads and loads held out. A prediction as close as two repetitions are to each other cannot be "
-        "distinguished from the measurement. "
-        "The line without a queue is what the lowest load's delays alone would predict."
+        "Loads of the fit and held-out loads. A prediction that is as close to the measurement as two repetitions are "
+        "to each other cannot be distinguished from it. The line without a queue is what the delays at the lowest load "
+        "alone predict."
     )
     return figure("model_distance", "Distance of prediction and measurement", caption, rows, chart)
 
@@ -177,8 +179,8 @@ def how(run: Run) -> list[str]:
     return words(
         run,
         "A queue with one server is fitted to the lowest load and to every second Poisson load; the others are held "
-        "out. Each held-out trial is predicted from its schedule alone, and the distance of prediction and "
-        "measurement stands beside the distance of two repetitions of the measurement.",
+        "out. Each held-out trial is predicted from its schedule alone, and its distance from the measurement is "
+        "compared with the distance between two repetitions of the measurement.",
     )
 
 

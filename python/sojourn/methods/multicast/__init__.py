@@ -1,1 +1,1 @@
-"""Requests to a group: how far apart its members receive and answer, and what other members add."""
+"""Frames and requests to a group: how far apart its members receive and respond, and what further members add."""

@@ -71,7 +71,7 @@ def unanswered(run: Run, of: Gathered) -> list[Finding]:
     places = tuple(Place(device, cell) for device, cell in silent.select("device", "cell").unique().sort("cell").rows())
     if not places:
         return []
-    sentence = f"the requests of {counted(len(places), 'cell')} had no response: there is no response latency of them"
+    sentence = f"the requests of {counted(len(places), 'cell')} had no response, so these have no response latency"
     return [Finding("incomplete", sentence, float(len(places)), places)]
 
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 KINDS = (
-    "Answers: every receiver of a request to the group responds; request-response: one host does, and the next request "
-    "is sent when its response is there."
+    "“Answers”: every receiver of a request to the group responds. “Request-response”: one host responds, and the next "
+    "request is sent when its response has arrived."
 )
 
 
@@ -30,10 +30,7 @@ def spacing(run: Run) -> Table:
     measures = [Measure("peak_spacing", "mean", "Mean spacing")]
     if run.rows("peak_spacing", "calculated").drop_nulls("estimate").height:
         measures.append(Measure("peak_spacing", "calculated", "Minimum at line rate", interval=False))
-    note = (
-        "The mean time between the median latencies of successive receivers' responses in a trial: a receiver's median "
-        "is where its responses lie together."
-    )
+    note = "The mean time between the median latencies of successive receivers' responses in a trial."
     return measured(run, Ask("peak_spacing", "Spacing of the responses of several nodes", tuple(measures), note))
 
 
@@ -69,8 +66,8 @@ def responses(run: Run) -> Table:
     )  # fmt: skip
     note = (
         "Response latency: from the departure of the request to the arrival of the response, both read on the "
-        "requesting host's clock. Median: of all responses together; median of a trial: that of each trial, estimated "
-        f"over trials. A node is a receiver that responds. {KINDS}"
+        "requesting host's clock. Median: of all responses together. Median of a trial: the medians of the trials, "
+        f"estimated over trials. A node is a receiver that responds. {KINDS}"
     )
     return measured(run, Ask("responses", "Response latency by node", measures, note))
 
@@ -101,7 +98,7 @@ def _by(run: Run, measure: str, column: str, words_: tuple[str, str, str]) -> Fi
     )
     # A cell with one node has a median too, but nothing to compare it with.
     drawn = drawn.filter(pl.col("cell").is_in(rows.with_columns(panel)["cell"].unique().to_list()))
-    caption = "The bulk of each distribution. " + (
+    caption = "The main part of each distribution, without its tails. " + (
         "Dotted lines: the median of each node, over trials."
         if column == "node"
         else "Each receiver is shown by itself."
@@ -129,8 +126,8 @@ def peaks(run: Run) -> Figure | None:
         *spans(ESTIMATE, 1e-3, "x"),
     )  # fmt: skip
     caption = (
-        "The median of each node's responses in a trial, with its interval over trials. Nodes need not respond in the "
-        "order of their numbers."
+        "The median of each node's responses in a trial, with its interval over trials. Nodes do not always respond in "
+        "the order of their numbers."
     )
     return figure(
         "peaks", "Medians of the responses", caption, rows, Intervals("Response latency (µs)", several(rows, "name"))
@@ -145,7 +142,10 @@ def over_listeners(run: Run) -> Figure | None:
     rows = rows.pipe(along)
     if rows["x"].n_unique() < 2:
         return None
-    caption = "At the first receiver, as others join the group: what copying to them costs it."
+    caption = (
+        "At the first receiver, while further receivers join the group: the increase is the cost of copying frames "
+        "to them."
+    )
     chart = Lines(
         Axis("Others listening", zero=True, whole=True),
         Axis("Median one-way delay (µs)", zero=True),
@@ -186,10 +186,10 @@ def how(run: Run) -> list[str]:
     """How it was measured."""
     return words(
         run,
-        "Both of the paper's methods: frames to a group address, with the arrivals of each receiver read separately; "
-        "and a request to a group address that every receiver answers by unicast. A response names its node and is "
-        "timed on the requesting host's clock alone. All receivers are one program on one host, so that its "
-        "processing time is part of the spacing.",
+        "The paper has two methods, and both are used: frames to a group address, with the arrivals at each receiver "
+        "recorded separately; and a request to a group address that every receiver answers by unicast. A response says "
+        "which node sent it; request and response are timed on the requesting host's clock alone. All receivers are "
+        "one program on one host, so that its processing time is part of the spacing.",
     )
 
 

@@ -36,8 +36,9 @@ def by_interval(run: Run) -> Table:
     )
     note = (
         "A queue is stable where delay does not grow through the trial, loss is no higher than at the longest "
-        "interval, and the sender met its schedule. Delay gained: by how much the delay from the intended departure "
-        "grows in each second of the trial; a growth that is not significant in most trials is no queue."
+        "interval, and the sender met its schedule. Delay gained: how much the delay from the intended departure grows "
+        "in each second of the trial; a growth that is not significant in most trials does not count as a growing "
+        "queue."
     )
     return measured(run, Ask("by_interval", "Delay over the time between frames", measures, note, clock=True))
 
@@ -55,8 +56,8 @@ def least_interval(run: Run) -> Table:
     why = {str(one) for one in rows.filter(pl.col("estimate").is_null())["source"]}
     note = (
         "The queue is stable at this inter-departure time, and not at the next shorter one that was tried: the limit "
-        "lies between them, a bracket without a level."
-        f"{_next_tried(run)} In overload, frames arrive as fast as sender and path together let them."
+        f"lies between these two, which are a bracket and not a confidence interval.{_next_tried(run)} In overload, "
+        "frames arrive at the maximum rate of sender and path together."
     )
     note += f" Where there is no figure from the link's rate, the reason is: {'; '.join(sorted(why))}." if why else ""
     asked = Ask(
@@ -73,9 +74,7 @@ def _next_tried(run: Run) -> str:
     if not tried:
         return ""
     said = ", ".join(f"{one / 1e3:g} µs" for one in tried)
-    return (
-        f" Where the tester was the limit, the next shorter time that was tried is {said}: the sender did not keep it."
-    )
+    return f" Where the tester was the limit, the sender could not keep the next shorter time that was tried, {said}."
 
 
 def over_interval(run: Run) -> Figure | None:
@@ -109,9 +108,9 @@ def _over_interval(run: Run, which: tuple[str, str], title: str) -> Figure | Non
     chart = Lines(Axis("Mean time between frames (µs)", log=True), Axis("One-way delay (µs)", log=True), series)
     caption = (
         f"Bars are 95 % CIs over {'beds' if run.sessions > 1 else 'trials'}. Points stand at the configured time; the "
-        "sender may have needed longer. An arrow in place of a point: the queue is not stable there, and from the "
-        "intended departure a longer trial would have a longer delay. Dotted vertical line: the shortest time between "
-        "frames at which the queue is stable, where a shorter one was tried. A point is missing where so many frames "
+        "sender may have needed longer. An arrow in place of a point: the queue is not stable there, so the delay from "
+        "the intended departure grows with the duration of the trial. Dotted vertical line: the shortest time between "
+        "frames at which the queue is stable, where a shorter one was tried. There is no point where so many frames "
         "were lost that the figure is infinite."
     )
     drawn = pl.concat([rows, _sustained(run, rows)], how="diagonal_relaxed")
@@ -172,8 +171,8 @@ def how(run: Run) -> list[str]:
     """What is particular to it."""
     return words(
         run,
-        "Each stream has one mean time between frames, regular or with negative exponential gaps (Poisson). Delays "
-        "run from the actual departure; the table of delays has those from the intended one, too.",
+        "Each stream has one mean time between frames, either constant or exponentially distributed (Poisson). Delays "
+        "are from the actual departure; the table of delays also has those from the intended one.",
     )
 
 

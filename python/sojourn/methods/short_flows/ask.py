@@ -44,16 +44,16 @@ class ShortPlan:
     )
     congestion: tuple[str, ...] = key(CONGESTION, ("cubic",), "congestion controls of the sender")
     pipe: tuple[str, ...] = key(
-        list_of(text(), may_be_empty=True), (), "what emulators are set to; none: what [emulate] says"
+        list_of(text(), may_be_empty=True), (), "configurations of the emulators; empty: that of [emulate]"
     )
     transfers: int = key(whole(1, 100_000), 25, "in a trial, one after the other")
     rounds: int = key(whole(1, 100_000), 12, "trials of each cell over each device")
-    mss_bytes: int = key(MSS, 1460, "largest segment, options included, as TCP_MAXSEG takes it")
+    mss_bytes: int = key(MSS, 1460, "maximum segment size, options included, as TCP_MAXSEG takes it")
     send_buffer_bytes: int = key(BUFFER, 4_194_304, "of each connection")
     receive_buffer_bytes: int = key(BUFFER, 8_388_608, "of each connection")
     pause_ns: int = key(duration(1_000, HOUR_NS), 100_000_000, "between two trials")
     at_most_ns: int | None = key(
-        duration(1_000_000, 1000 * HOUR_NS), None, "measuring ends with a whole round in this time"
+        duration(1_000_000, 1000 * HOUR_NS), None, "time limit: measuring ends after the last whole round within it"
     )
     seed: int = key(whole(0, 2**62), 1, "of every random order")
 

@@ -53,9 +53,9 @@ def completion(run: Run) -> Table:
                 rows.append((text(row["device"], row["device"]), text(row["congestion"]),
                              text(row["pipe"] or NOTHING), whole(row["payload_bytes"]), *entries, own))  # fmt: skip
     note = (
-        "From before the first byte was written on an open connection until the receiving application had read the "
-        "last one; the handshake, one round trip more, is not in it. Percentiles are of all transfers of a session (of "
-        "a round, where the run has one bed), and given where ten transfers lie beyond them."
+        "From the write of the first byte on an open connection until the receiving application has read the last one; "
+        "the handshake, which takes one more round trip, is not included. Percentiles are of all transfers of a "
+        "session (of a round, where the run has one bed), and given where ten transfers lie beyond them."
     )
     return Table("completion", "Completion times", columns, tuple(rows), note, wide=True, grouped=True)
 

@@ -45,11 +45,11 @@ def breakdown_table(run: Run) -> Table:
     strong = frozenset(i for i, stage in enumerate(found["stage"].to_list() if found.height else ()) if stage == TOTAL)
     note = (
         "Only frames that have all timestamps of their cell, so that the stages of each frame sum to its total to the "
-        f"nanosecond. Means over trials are {estimates(run)}, which need not sum: the sum holds frame by frame and "
-        "for plain averages. A median is not the sum of medians. Percentiles are of each trial: here their medians "
-        f"over trials; the estimates of the key figures are {estimates(run)}. With a reference: the device less "
-        "that path, paired within rounds, which need not be the difference of both means. Where the way of an answer "
-        "back has no stamps, the breakdown ends at the receive call."
+        f"nanosecond. Means over trials are {estimates(run)}, which do not always sum to the total: the sum holds for "
+        "each frame and for plain averages. A median is not the sum of medians. Percentiles are taken in each trial, "
+        f"and the table has their medians over trials; the estimates of the key figures are {estimates(run)}. With a "
+        "reference: the device minus that path, paired within rounds, which is not always the difference of both "
+        "means. Where an answer has no timestamps on its way back, the breakdown ends at the receive call."
     )
     title = "Latency stage by stage"
     return Table("latency_breakdown", title, columns, rows, note + _clock_note(run), strong, wide=True, grouped=True)
@@ -78,12 +78,14 @@ def _clock_note(run: Run) -> str:
     crossing = run.rows("stage_total").drop_nulls("clock_bound_ns")
     words_ = clock_entry(crossing.iter_rows(named=True)).text
     return (
-        " All stamps are of one clock." if words_ == "one clock" else f" Stages that cross clocks: error {words_} µs."
+        " All timestamps are of one clock."
+        if words_ == "one clock"
+        else f" Stages between two clocks: error {words_} µs."
     )
 
 
 def missing(run: Run) -> Table:
-    """Stamps that could not be had, and why."""
+    """Timestamps that are missing, and why."""
     columns = (
         Column(("device",), "Device", numeric=False),
         Column(("cell",), "Cell", numeric=False),
@@ -96,7 +98,7 @@ def missing(run: Run) -> Table:
         (text(row["device"], row["device"]), text(names.get(row["cell"], "")), text(row["stamp"]), text(row["why"]))
         for row in found.sort("device", "cell").iter_rows(named=True)
     ]  # fmt: skip
-    return Table("missing_timestamps", "Stamps that could not be had", columns, tuple(rows), grouped=True)
+    return Table("missing_timestamps", "Timestamps that are missing", columns, tuple(rows), grouped=True)
 
 
 def breakdown(run: Run) -> Figure | None:
@@ -116,10 +118,9 @@ def breakdown(run: Run) -> Figure | None:
         (pl.col("mean_ns") / 1e3).round(4).alias("x"),
     )
     caption = (
-        "Means, from top to bottom in the order of the way: each bar begins where the one above it ended, the last "
-        "is the "
-        "total, estimated by itself. A stage whose stamp could not be had is drawn together with the next (“send + "
-        "qdisc”), and has no bar of its own there."
+        "Means, from top to bottom in the order of the path: each bar begins where the one above it ends; the last is "
+        "the total, estimated separately. A stage whose timestamp is missing is merged with the next (“send + qdisc”) "
+        "and has no bar of its own."
     )
     chart = Waterfall("Time since the intended departure (µs)", _in_order(stages))
     return figure("latency_breakdown", "Latency breakdown", caption, rows, chart, columns=1)
@@ -137,7 +138,7 @@ def differences(run: Run) -> Figure | None:
         _named().alias("name"), *spans(("mean_ns", "ci_low_ns", "ci_high_ns"), 1e-3, "x"),
     )  # fmt: skip
     caption = (
-        f"The device less the {'wire, and the wire less the direct link' if wire else 'direct link'}, paired within "
+        f"The device minus the {'wire, and the wire minus the direct link' if wire else 'direct link'}, paired within "
         "rounds, with intervals over rounds where there are enough of them."
     )
     chart = Intervals("Added to the stage (µs)", _in_order(rows))
@@ -196,10 +197,10 @@ def how(run: Run) -> list[str]:
     """What is particular to it."""
     return words(
         run,
-        "A frame's latency is split at every stamp that could be had on its way: as intended, as the program called to "
-        "send, at the queue, at the driver, on arrival, as the program received it, and for answers the way back. A "
-        "stage runs from one stamp to the next, so that stages sum to the whole frame by frame. The sender "
-        "calls early by what its call takes, so pacing is negative.",
+        "A frame's latency is split at every timestamp that is available on its way: the intended departure, the call "
+        "to send, the queue, the driver, the arrival, the receive call, and for answers the same on the way back. A "
+        "stage lasts from one timestamp to the next, so for each frame the stages sum to the whole latency. The sender "
+        "calls earlier by the duration of its call, so the stage “pacing” is negative.",
     )
 
 

@@ -32,9 +32,9 @@ def between(run: Run) -> Table:
         for one in several
     )
     note = (
-        "From the stamp at the port where a packet enters the device to that at the port where it leaves, both by one "
-        "clock. Packets lost between them count as infinite in percentiles. That of the redirect (wire) is what two "
-        "taps see with next to nothing between."
+        "From the timestamp at the port where a packet enters the device to that at the port where it leaves, both of "
+        "one clock. In percentiles, a packet lost between them counts as an infinite delay. The delay of the redirect "
+        "(wire) is what two taps measure with almost nothing between them."
     )
     return measured(run, Ask(QUANTITY, "Delay of each packet in the device", measures, note))
 
@@ -42,9 +42,9 @@ def between(run: Run) -> Table:
 def more(run: Run) -> Table:
     """What each mode takes more than the plain bridge, and each device more than the redirect."""
     measures = (Measure(f"{QUANTITY}_over", "mean", "Mean delay"),)
-    note = "The mean delay between the taps less that of the other device, from pairs of trials of one round."
+    note = "The mean delay between the taps minus that of the other device, from pairs of trials of one round."
     where = pl.col("reference").is_not_null()
-    return measured(run, Ask("modes", "What a mode takes more", measures, note, where))
+    return measured(run, Ask("modes", "What a mode of the bridge adds", measures, note, where))
 
 
 def compared(run: Run) -> Table:
@@ -55,9 +55,9 @@ def compared(run: Run) -> Table:
         Measure("subtraction_less_taps", "mean", "Difference"),
     )
     note = (
-        "What the device adds over the redirect: by subtraction of the one-way delays between the ends, and between "
-        "the taps at its ports. Where the difference is not zero, so much of what subtraction tells is outside the "
-        "ports."
+        "What the device adds over the redirect, measured in two ways: by subtraction of the one-way delays between "
+        "the hosts, and between the taps at its ports. Their difference is the part of the subtraction that arises "
+        "outside the ports."
     )
     where = pl.col("reference") == "wire"
     return measured(run, Ask("subtraction", "Subtraction against taps", measures, note, where))
@@ -70,9 +70,10 @@ def standing_out(run: Run) -> Table:
         Measure("cell_anomaly", "repeated", "Repeated by itself"),
     )
     note = (
-        "Where, in a session, what a device takes more than its reference is far from what it takes more in its other "
-        "cells of that size, the cell is measured again by itself at the end of the session. Shown is how far it is "
-        "from the middle of these cells; the finding anomalous_cell says which are so on all beds, and persist."
+        "Where, in a session, the latency that a device adds to its reference is far from what it adds in its other "
+        "cells of that size, that cell is measured again by itself at the end of the session. The table shows the "
+        "deviation from the median of these cells; the finding anomalous_cell says which deviations are on all beds "
+        "and persist."
     )
     return measured(run, Ask("standing_out", "Cells that stood out", measures, note))
 
@@ -104,9 +105,9 @@ def segmented(run: Run) -> Table:
           for one, title in of_errors.items()),
     )  # fmt: skip
     note = (
-        "Each message is one write, with Nagle's algorithm off, at the time that the schedule has for it, however late "
-        "those before it were. The tap before the device counts segments with data: where there are as many as "
-        "messages, the packet rate is the one that was asked for."
+        "Each message is one write, with Nagle's algorithm off, at its scheduled time, even if earlier messages were "
+        "late. The tap before the device counts segments with data: where there are as many as messages, the packet "
+        "rate is the configured one."
     )
     where = pl.col("engine") == "tcp"
     return measured(run, Ask("segments", "Messages over TCP", measures, note, where))
@@ -115,7 +116,7 @@ def segmented(run: Run) -> Table:
 def stamped(run: Run) -> Table:
     """What a regular stream is by the stamps of the tap, beside its sender's."""
     names = {"mean": "Mean", "p50": "Median", "sd": "Std dev", "min": "Min", "max": "Max", "p1": "p1", "p99": "p99"}
-    sides = {"departure_interval": "By the sender's stamps", "tap_interval": "By the tap's stamps"}
+    sides = {"departure_interval": "By the sender's timestamps", "tap_interval": "By the tap's timestamps"}
     measures = tuple(
         measure
         for quantity, side in sides.items()
@@ -125,8 +126,8 @@ def stamped(run: Run) -> Table:
         )
     )
     note = (
-        "Times between frames of regular streams as the tap before the device stamped them, and as the sender's own "
-        "stamps of departures have them: what is wider there than here is the tap's, and the way's to it."
+        "Times between frames of regular streams by the timestamps of the tap before the device, and by the sender's "
+        "own departure timestamps: any additional spread at the tap comes from the tap and from the path to it."
     )
     return measured(run, Ask("intervals", "Timestamp accuracy: times between frames", measures, note))
 
@@ -148,7 +149,7 @@ def _over(run: Run, statistic: str, title: str) -> Figure | None:
     rows = rows.with_columns((1e9 / pl.col("x")).round_sig_figs(6).alias("x")).drop_nulls("y").pipe(along)
     chart = Lines(Axis("Packets per second", log=True), Axis("Delay between the taps (µs)", zero=True), ())
     beds = "beds" if run.sessions > 1 else "trials"
-    caption = f"Bars are 95 % CIs over {beds}. Serialisation is not in it: a virtual link has none."
+    caption = f"Bars are 95 % CIs over {beds}. The delay contains no serialisation, because a virtual link has none."
     return figure(f"{QUANTITY}_{statistic}", title, caption, rows, chart)
 
 
@@ -160,13 +161,13 @@ def cdfs(run: Run) -> Figure | None:
 
 def tap_intervals(run: Run) -> Figure | None:
     """The whole distribution of the times between frames of regular streams, by the tap's stamps."""
-    named = ("tap_interval_cdf", "Time between frames by the tap's stamps", "Time between frames (µs)")
+    named = ("tap_interval_cdf", "Time between frames by the tap's timestamps", "Time between frames (µs)")
     return delays.gaps_of(run, "tap_interval_quantiles", named)
 
 
 def departure_intervals(run: Run) -> Figure | None:
     """The same by the sender's, which is what it is held to."""
-    named = ("departure_interval_cdf", "Time between frames by the sender's stamps", "Time between frames (µs)")
+    named = ("departure_interval_cdf", "Time between frames by the sender's timestamps", "Time between frames (µs)")
     return delays.gaps_of(run, "departure_interval_quantiles", named)
 
 
@@ -191,8 +192,8 @@ def density(run: Run) -> Figure | None:
         pl.col("share").round_sig_figs(4),
     )
     caption = (
-        "Each column is a packet rate, each field a class of delays, ten of them to a decade; the darker, the more of "
-        "that rate's packets."
+        "Each column is a packet rate, each field a bin of delays, ten bins for each decade; the darker a field, the "
+        "larger its share of that rate's packets."
     )
     chart = Density("Packets per second", "Delay between the taps (µs)")
     return figure("delay_between_taps_density", "Density of the delay over packet rate", caption, rows, chart)
@@ -209,8 +210,8 @@ def by_flight(run: Run) -> Figure | None:
     )
     chart = Lines(Axis("Packets in flight", whole=True), Axis("Delay between the taps (µs)", zero=True))
     caption = (
-        "The mean delay of the packets that met so many others in the device; from 8 on, a point has all up to twice "
-        "as many. Bars are 95 % CIs."
+        "The mean delay of packets, by the number of other packets that were in the device when they entered; from 8 "
+        "on, a point covers all numbers up to twice as many. Bars are 95 % CIs."
     )
     return figure("delay_in_flight", "Delay against packets in flight", caption, rows, chart)
 
@@ -233,7 +234,8 @@ def losses_over_time(run: Run) -> Figure | None:
         joined=False,
     )  # fmt: skip
     caption = (
-        "Each point is a trial: of the packets that entered, the lost ones; of those that left, the reordered ones."
+        "Each point is a trial: the share of the packets that entered which were lost, and of those that left which "
+        "were reordered."
     )
     return figure("losses_between_taps", "Loss and reordering over time", caption, rows, chart)
 
@@ -253,8 +255,9 @@ def how(run: Run) -> list[str]:
     """What is particular to it."""
     return words(
         run,
-        "Both ports of each device are captured (AF_PACKET, stamps of the kernel) while its stream runs; the packets "
-        "are matched by a digest of what the device leaves unchanged, and each one's delay is a record.",
+        "Both ports of each device are captured (AF_PACKET, timestamps of the kernel) while its stream runs; the "
+        "packets are matched by a digest of the bytes that the device leaves unchanged, and the delay of each is "
+        "recorded.",
     )
 
 

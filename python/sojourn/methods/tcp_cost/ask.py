@@ -2,8 +2,9 @@
 
 [costs] has the factors. A pair is two slices of traffic, one after the other: one without the log, and one with a
 setting of it; which comes first is drawn, and turned about in the next repetition. Pairs come in rounds, a batch for
-each path and number of flows in a random order, so that a drift of the machine is nobody's effect. Does not know how
-traffic is made.
+each path and number of flows in a random order, so that a drift of the machine is nobody's effect. Where the bed has
+two direct links, every other traffic is over the second one, and the next time the others are; both slices of a pair
+are over one link. Does not know how traffic is made.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from sojourn.plan.ask import Ask, Limit
 from sojourn.plan.estimate import estimated
+from sojourn.plan.second_links import Spread
 from sojourn.plan.section import HOUR_NS, key, section
 from sojourn.plan.source import refuse
 from sojourn.plan.trial import Trial
@@ -45,15 +47,18 @@ class CostsPlan:
     )
     flows: tuple[int, ...] = key(list_of(whole(1, MOST_FLOWS)), (1, 2, 5, 10, 50, 100), "connections of one iperf3")
     where: tuple[str, ...] = key(
-        list_of(one_of(SENDER, RECEIVER, BOTH)), (SENDER, RECEIVER, BOTH), "whose packets are logged; the first always"
+        list_of(one_of(SENDER, RECEIVER, BOTH)),
+        (SENDER, RECEIVER, BOTH),
+        ("whose packets are logged: the first at every number of flows"),
     )
     where_flows: tuple[int, ...] = key(
-        list_of(whole(1, MOST_FLOWS)), (1,), "numbers of flows at which the others of `where` are tried too"
+        list_of(whole(1, MOST_FLOWS)), (1,), "numbers of flows at which the others of `where` are measured as well"
     )
     controls: tuple[str, ...] = key(
         list_of(one_of(*CONTROLS), may_be_empty=True),
         CONTROLS,
-        "attached but disabled; programs that do nothing; programs that only burn as much time",
+        "the log attached but disabled; programs that do nothing (empty); programs that only take as much time "
+        "(placebo)",
     )
     path: tuple[str, ...] = key(
         list_of(one_of("gso", "mtu")), ("gso",), "packets as large as the kernel makes them, or of one segment each"
@@ -61,32 +66,32 @@ class CostsPlan:
     form: str = key(
         one_of("slices", "runs"),
         "slices",
-        "slices of one long iperf3, or an iperf3 for each with a pause, as published",
+        "slices of one long iperf3 run, or an iperf3 run for each measurement with a pause between, as published",
     )
-    slice_ns: int = key(duration(10_000_000, HOUR_NS), 250_000_000, "what is measured at once")
+    slice_ns: int = key(duration(10_000_000, HOUR_NS), 250_000_000, "duration of a slice, or of a run")
     grace_ns: int = key(
         duration(1_000_000, HOUR_NS), 50_000_000, "grace period between a change of the setting and its slice"
     )
     ramp_ns: int = key(
         duration(1_000_000, HOUR_NS),
         1_000_000_000,
-        "wait until the connections of an iperf3 are up",
+        "wait until the connections of an iperf3 run are established",
     )
     repetitions: int = key(whole(1, 100_000), 12, "pairs of each cell")
-    at_once: int = key(whole(1, 100_000), 4, "of them in one iperf3, where it is cut into slices")
+    at_once: int = key(whole(1, 100_000), 4, "pairs in one iperf3 run, where it is cut into slices")
     pause_ns: int = key(duration(1_000, HOUR_NS), 100_000_000, "between one iperf3 and the next")
     statistics: int = key(
         whole(0, 1000), 2, "slices of each setting under the kernel's own statistics of programs, for each iperf3"
     )
     congestion_control: str = key(matching(r"[a-z][a-z0-9_]*", 'a name such as "cubic"'), "cubic", "of both ends")
-    mss_bytes: int = key(whole(536, 65_000), 1460, "largest segment, options included, as TCP_MAXSEG takes it")
+    mss_bytes: int = key(whole(536, 65_000), 1460, "maximum segment size, options included, as TCP_MAXSEG takes it")
     send_buffer_bytes: int = key(whole(4096, 1 << 30), 1_048_576, "of each connection; it does not grow")
     receive_buffer_bytes: int = key(whole(4096, 1 << 30), 2_097_152, "of each connection; it does not grow")
     at_most_ns: int | None = key(
-        duration(1_000_000, 1000 * HOUR_NS), None, "measuring ends with a whole round in this time"
+        duration(1_000_000, 1000 * HOUR_NS), None, "time limit: measuring ends after the last whole round within it"
     )
     seed: int = key(whole(0, 2**62), 1, "of every random order")
-    a_a: bool = key(flag(), True, "slices without it beside slices without it")  # noqa: FBT003
+    a_a: bool = key(flag(), True, "the control: pairs of slices that are both without the log")  # noqa: FBT003
 
 
 UNREAD = frozenset(
@@ -132,9 +137,10 @@ def expand(plan: Plan) -> list[Trial[Slice]]:
     ahead: dict[Setting, bool] = {}
     trials: list[Trial[Slice]] = []
     batch = 0
-    for first in range(0, costs.repetitions, costs.at_once):
+    traffic = [(path, flows) for path in costs.path for flows in costs.flows]
+    seconds = Spread.of(plan, costs.seed).over([DIRECT], range(costs.repetitions + len(traffic)))[DIRECT]
+    for transfer, first in enumerate(range(0, costs.repetitions, costs.at_once)):
         repetitions = range(first, min(costs.repetitions, first + costs.at_once))
-        traffic = [(path, flows) for path in costs.path for flows in costs.flows]
         for path, flows in order.sample(traffic, len(traffic)):
             cells = _settings(costs, path, flows)
             for repetition in repetitions:
@@ -144,7 +150,8 @@ def expand(plan: Plan) -> list[Trial[Slice]]:
                     modes = (setting.mode, "off") if ahead[setting] else ("off", setting.mode)
                     trials += [
                         Trial(len(trials) + visit, DIRECT, repetition, visit, numbers[setting], Slice(setting, mode),
-                              duration_ns=costs.slice_ns, batch=batch)
+                              duration_ns=costs.slice_ns, batch=batch,
+                              second=transfer + traffic.index((path, flows)) in seconds)
                         for visit, mode in enumerate(modes)
                     ]  # fmt: skip
             batch += 1
@@ -232,6 +239,7 @@ ASK = Ask(
     emulates=False,
     resolve=resolve,
     sessions=True,
+    twins="spread",
     cgroups=True,
     not_simulated="it needs a real kernel",
 )

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from sojourn.bed.hosts import END_HOSTS
+from sojourn.conduct.asking import link_number
 from sojourn.conduct.bench import Bench, Measure
 from sojourn.conduct.facts import watch_neighbours
 from sojourn.conduct.meter import Meter, Reading
@@ -21,7 +22,6 @@ from sojourn.conduct.slice_records import RowWriter
 from sojourn.conduct.tcp_hosts import require_root, set_tcp, size_packets, start_log
 from sojourn.instruments.iperf import Iperf, Traffic
 from sojourn.methods.tcp_cost.ask import BOTH, PLACEBO, RECEIVER, SENDER, Setting, Slice
-from sojourn.plan.types import DIRECT
 from sojourn.records import read_table
 
 if TYPE_CHECKING:
@@ -102,12 +102,13 @@ class Costs(Bench):
         """Run one iperf3 for the whole batch; or nothing, where each slice has its own."""
         setting = trials[0].factors.setting
         bed = self.session.site.bed
-        size_packets(bed, bed.topology.paths[DIRECT], setting.path, checksums=True)
-        return nullcontext() if self.asked.form == "runs" else self._shared(trials[0].batch, setting)
+        size_packets(bed, bed.topology.paths[trials[0].path], setting.path, checksums=True)
+        return nullcontext() if self.asked.form == "runs" else self._shared(trials[0].batch, trials[0])
 
     @contextmanager
-    def _shared(self, number: int, setting: Setting) -> Iterator[None]:
-        with self._traffic(number, setting) as self._running:
+    def _shared(self, number: int, trial: Trial[Slice]) -> Iterator[None]:
+        setting = trial.factors.setting
+        with self._traffic(number, trial) as self._running:
             yield
             if takes_statistics(self.asked) and not self.clock.is_up:
                 self._measure_statistics(self._running, setting)
@@ -120,14 +121,15 @@ class Costs(Bench):
         if self._running is not None:
             self.slices.write([self._take(trial.block, trial.factors, self._running) | own])
             return
-        with self._traffic(trial.block // 2, trial.factors.setting) as alone:
+        with self._traffic(trial.block // 2, trial) as alone:
             self.slices.write([self._take(trial.block, trial.factors, alone) | own])
         time.sleep(self.asked.pause_ns / 1e9)
 
     @contextmanager
-    def _traffic(self, number: int, setting: Setting) -> Iterator[Running]:
+    def _traffic(self, number: int, trial: Trial[Slice]) -> Iterator[Running]:
         site, asked, cores = self.session.site, self.asked, self.session.plan.host
-        link = site.bed.topology.paths[DIRECT]
+        link, setting = site.bed.topology.paths[trial.path], trial.factors.setting
+        self.session.log("transfer", transfer=number, link=link_number(trial))
         traffic = Traffic(link.b_ip4, setting.flows, LONGEST_SECONDS, asked.mss_bytes, asked.congestion_control,
                           cores.prober_cpu, cores.responder_cpu)  # fmt: skip
         with Iperf(site.bed, traffic) as running:

@@ -1,1 +1,1 @@
-"""What flows of TCP make of a path, and what the path's round trips become while they run."""
+"""The goodput of TCP flows over a path, and the path's round trips while they run."""

@@ -49,11 +49,13 @@ class LoadPlan:
     )
     join_ns: int = key(duration(0, HOUR_NS), 0, "how long after the first algorithm's flows those of the others begin")
     pipe: tuple[str, ...] = key(
-        list_of(text(), may_be_empty=True), (), "what emulators are set to; none: what [emulate] says"
+        list_of(text(), may_be_empty=True), (), "configurations of the emulators; empty: that of [emulate]"
     )
     idle_ns: int = key(TRIAL, 3_000_000_000, "probes before the flows begin")
-    start_up_ns: int = key(TRIAL, 3_000_000_000, "the flows' beginning, which is in no figure")
-    duration_ns: int = key(TRIAL, 10_000_000_000, "the working conditions that figures are of, after the start-up")
+    start_up_ns: int = key(TRIAL, 3_000_000_000, "beginning of the flows, which no figure includes")
+    duration_ns: int = key(
+        TRIAL, 10_000_000_000, ("duration of the working conditions, after the start-up; figures are of these")
+    )
     read_every_ns: int = key(TRIAL, 100_000_000, "how often each sender reads TCP_INFO")
     rounds: int = key(whole(1, 100_000), 12, "trials of each cell over each device")
     logged: int = key(
@@ -61,12 +63,12 @@ class LoadPlan:
         1,
         "further trials of each cell, in no figure, with the log of TCP's state and the emulators' packets",
     )
-    mss_bytes: int = key(MSS, 1460, "largest segment, options included, as TCP_MAXSEG takes it")
+    mss_bytes: int = key(MSS, 1460, "maximum segment size, options included, as TCP_MAXSEG takes it")
     send_buffer_bytes: int = key(BUFFER, 4_194_304, "of each connection")
     receive_buffer_bytes: int = key(BUFFER, 8_388_608, "of each connection")
     pause_ns: int = key(duration(1_000, HOUR_NS), 200_000_000, "between two trials")
     at_most_ns: int | None = key(
-        duration(1_000_000, 1000 * HOUR_NS), None, "measuring ends with a whole round in this time"
+        duration(1_000_000, 1000 * HOUR_NS), None, "time limit: measuring ends after the last whole round within it"
     )
     seed: int = key(whole(0, 2**62), 1, "of every random order")
 

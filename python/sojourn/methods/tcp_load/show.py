@@ -43,9 +43,9 @@ def grades(run: Run) -> Table:
         rows.append((*_factors(row), number(shown), interval(shown), Entry(row["said"], (row["grade"],)),
                      whole(row["n"])))  # fmt: skip
     note = (
-        "The latency under load is the mean round trip under working conditions less that of the idle path, of the "
-        "directions named; loaded one after the other, their mean. Grades are those of DSLReports' speed test "
-        f"(dslreports.com/faq/17930): {GRADES}. In brackets: the grades that the interval holds."
+        "The latency under load is the mean round trip under working conditions minus that of the idle path, for the "
+        f"directions named; where directions are loaded one after the other, it is their mean. Grades are those of "
+        f"DSLReports' speed test (dslreports.com/faq/17930): {GRADES}. In brackets: the grades within the interval."
     )
     return Table("grades", "Latency under load", columns, tuple(rows), note, grouped=True)
 
@@ -62,7 +62,7 @@ def logged(run: Run) -> Table:
     note = (
         "In these trials the state of TCP was logged at every packet of both hosts, and every packet at the emulator. "
         "They are in no other table or figure. `sojourn tcplog summary` lists their flows, `sojourn why` says what "
-        "limited one at a moment, `sojourn timeline` has the way of each segment."
+        "limited a flow at a moment, `sojourn timeline` shows the path of each segment."
     )
     return Table("logged", "Trials with the log of TCP's state", columns, tuple(rows), note, wide=True, grouped=True)
 
@@ -92,7 +92,7 @@ def cells_of(run: Run) -> list[tuple[dict[str, Any], dict[tuple[str, str], dict[
 
 
 def round_trips(run: Run) -> Table:
-    """Round trips idle and working, and their difference."""
+    """Round trips on the idle path and under load, and their difference."""
     columns = (
         *FACTORS,
         Column(("statistic",), "Of a trial", numeric=False),
@@ -115,7 +115,15 @@ def round_trips(run: Run) -> Table:
         "A figure is the mean over trials of each trial's own mean or percentile. A percentile is given where ten "
         "probes of a trial lie beyond it."
     )
-    return Table("round_trips", "Round trips idle and working", columns, tuple(rows), note, wide=True, grouped=True)
+    return Table(
+        "round_trips",
+        ("Round trips on the idle path and under load"),
+        columns,
+        tuple(rows),
+        note,
+        wide=True,
+        grouped=True,
+    )
 
 
 def _in_ms(row: dict[str, Any], names: tuple[str, str, str]) -> Shown:
@@ -155,8 +163,8 @@ def flows(run: Run) -> Table:
         "Goodput: user data acknowledged, of all flows together. Of the rate: what was delivered, with TCP's, IP's and "
         "Ethernet's headers, over the rate that the link was set to. Retransmitted: of the segments sent. Round trips "
         "per minute: 60 s over the mean of the shortest 95 % of a trial's round trips, as "
-        "draft-ietf-ippm-responsiveness trims them; its own figure has round trips of TCP, TLS and HTTP, so that it is "
-        "another one."
+        "draft-ietf-ippm-responsiveness trims them; the draft's own figure uses round trips of TCP, TLS and HTTP, so "
+        "the two cannot be compared."
     )
     return Table("flows", "Flows", tuple(columns), tuple(rows), note, wide=True, grouped=True)
 
@@ -189,11 +197,11 @@ def shares(run: Run) -> Table:
                 entries = (number(share), interval(share), *map(number, others), number(after), interval(after))
                 rows.append((*_factors(factors), text(way), text(name), text(turn), *entries))
     note = (
-        f"The flows of the first algorithm fill the path for {as_written(run.plan.get('load', {}).get('join'))}, then "
-        "those of the others join. Shares are of the goodput of all flows from the start-up's end on. Flows became "
-        "fair at the end of the first second over which Jain's index of their goodputs is 0.95 or more, counted from "
-        "the joining; a time is given only where all trials came to that before their end. An algorithm beside itself "
-        "shows what the order alone makes."
+        f"The flows of the first algorithm use the path alone for {as_written(run.plan.get('load', {}).get('join'))}, "
+        "then those of the others join. Shares are of the goodput of all flows, from the end of the start-up on. The "
+        "time until flows are fair is counted from the joining to the end of the first second in which Jain's index of "
+        "their goodputs is 0.95 or more; it is given only where all trials reached that. An algorithm that joins "
+        "itself shows the effect of the order alone."
     )
     return Table("shares", "Shares of the bottleneck", columns, tuple(rows), note, wide=True, grouped=True)
 
@@ -219,10 +227,10 @@ def queues(run: Run) -> Table:
             rows.append((*_factors(factors), text(way), number(mean), interval(mean), number(p99), *shares,
                          number(_shown(of.get(("goodput", way)), "bit/s"))))  # fmt: skip
     note = (
-        "By the counters of the emulator, of all packets of a trial in that direction: those of the idle path, of the "
-        "flows' start-up and of probes, too. Dropped: because the queue was full, or by its management. Goodput is of "
-        "the working conditions. A queue that gives each flow its own (FQ-CoDel) lets probes pass, so that only this "
-        "delay is the flows'."
+        "From the counters of the emulator, for all packets of a trial in that direction, including those of the idle "
+        "path, of the flows' start-up and of probes. Dropped: because the queue was full, or by the active queue "
+        "management. Goodput is that under working conditions. Where each flow has its own sub-queue (FQ-CoDel), "
+        "probes do not wait behind the flows, so only this table shows the flows' delay."
     )
     return Table("queues", "Queues", columns, tuple(rows), note, wide=True, grouped=True)
 
@@ -240,8 +248,8 @@ def over_delay(run: Run) -> Figure | None:
         return None
     rows = pl.DataFrame(found).with_columns(*NO_INTERVAL, role=pl.lit("point"))
     caption = (
-        "What the flows got, over what every packet waited in the emulator's queue in the mean; a point a queue, a "
-        "panel for each number of flows and algorithm. Up and to the left is better (RFC 7928, section 2)."
+        "The goodput of the flows, over the mean delay of all packets in the emulator's queue: one point for each "
+        "queue, one panel for each number of flows and algorithm. Up and to the left is better (RFC 7928, section 2)."
     )
     chart = Lines(Axis("Queueing delay (ms)", zero=True), Axis("Goodput (Mbit/s)"), joined=False)
     return figure("load_queues", "Goodput and queueing delay", caption, rows, chart)
@@ -268,8 +276,8 @@ def conserved(run: Run) -> Table:
     )  # fmt: skip
     note = (
         "Segments with data, retransmissions included, of each flow in the trials with the log. Sent by TCP = lost "
-        "before the emulator + arrived; arrived = departed + dropped + held; departed = received + lost behind. Any "
-        "other loss than by the emulator's drops is a finding. Where a log lacks records, nothing is judged."
+        "before the emulator + arrived; arrived = departed + dropped + held; departed = received + lost after it. Any "
+        "loss other than the emulator's drops is a finding. Where a log lacks records, these sums are not checked."
     )
     return Table("conserved", "Segments from instrument to instrument", columns, tuple(rows), note, wide=True)
 
@@ -310,7 +318,7 @@ def over_time(run: Run) -> Figure | None:
         role=pl.lit("point"),
     )
     caption = (
-        "Round trips of all trials over the time since their first flows began. Before, the path is idle"
+        "Round trips of all trials over the time since their first flows began. Before that, the path is idle"
         f"{working_begins(run)}."
     )
     chart = Lines(Axis("Time since the flows began (s)"), Axis("Round trip (ms)", zero=True), joined=False)
@@ -332,7 +340,7 @@ def working_begins(run: Run) -> str:
 
 
 def distributions(run: Run) -> Figure | None:
-    """Distributions idle and working."""
+    """Distributions on the idle path and under load."""
     found = run.samples("load_quantiles")
     if found is None or found.is_empty():
         return None
@@ -343,7 +351,7 @@ def distributions(run: Run) -> Figure | None:
     said, rarest = "Round trip (ms)", float(rows["exceedance"].min() or 1e-3)  # type: ignore[arg-type]
     caption = "The round trips of all trials, of the idle path and under working conditions, on a log(1 − p) axis."
     chart = Distribution(Axis(said, log=True).x("x"), rarest, said)
-    return figure("load_quantiles", "Distributions idle and working", caption, rows, chart)
+    return figure("load_quantiles", "Distributions on the idle path and under load", caption, rows, chart)
 
 
 def keys(run: Run) -> list[Key]:
@@ -371,9 +379,9 @@ def words(run: Run) -> list[str]:
     return [
         *path_words(run),
         (
-            f"In each trial probes run all the while: for {times['idle']} over the idle path, then beside "
-            f"the flows. Working conditions are the {times['duration']} that follow the flows' start-up of "
-            f"{times['start_up']}, which is in no figure."
+            f"In each trial probes run the whole time: for {times['idle']} over the idle path, then together with the "
+            f"flows. “Working conditions” are the {times['duration']} after the flows' start-up of "
+            f"{times['start_up']}; no figure includes the start-up."
         ),
         (
             "Flows are single TCP connections that send as much as they can; each sender reads TCP_INFO every "

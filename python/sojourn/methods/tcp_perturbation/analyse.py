@@ -159,7 +159,7 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A significant effect: its interval is at the level for figures that are chosen."""
+    """A significant effect: its interval is at the level adjusted because this figure was selected as significant."""
 
     cell: str
     name: str
@@ -390,7 +390,7 @@ def sentence(compared: Sequence[Compared]) -> str:
             if any(one.differs for one in control)
             else "does not differ (p adjusted for the number of tests)"
         )
-        checked = f"; the control, without the log in both, {does}"
+        checked = f"; the control (two measurements without the log) {does}"
     changes = sorted((change for one in own for change in one.changes), key=lambda one: one.q)
     if changes:
         said = f"With the log TCP behaves differently: its {_changed(changes[0])}"
@@ -403,7 +403,10 @@ def sentence(compared: Sequence[Compared]) -> str:
 def _changed(one: Change) -> str:
     what = OBSERVABLES[one.name][0] + ("" if one.statistic == "median" or one.name not in SERIES else " (p95)")
     low, high = (percent(end or 0.0) for end in (one.value.low, one.value.high))
-    between = f"{percent(one.value.level)} CI {low} to {high}{one.beds}, for figures that are chosen"
+    between = (
+        f"{percent(one.value.level)} CI {low} to {high}{one.beds}, adjusted because this figure was selected as "
+        "significant"
+    )
     return f"{what} changes by {percent(one.value.estimate)} ({one.cell}; q {one.q:.2g}, {between})"
 
 
@@ -411,7 +414,7 @@ def _unchanged(own: Sequence[Compared]) -> str:
     """No change of a figure is significant; a distribution may differ all the same."""
     differ = sorted((one for one in own if one.differs), key=lambda one: one.adjusted)
     if not differ:
-        return "no change is seen"
+        return "no change is detected"
     what = f"the distribution of the {OBSERVABLES[differ[0].name][0]} differs ({differ[0].cell}; adjusted p "
     return f"no change of a figure is significant, though {what}{differ[0].adjusted:.2g})"
 
@@ -428,5 +431,5 @@ def _limits(own: Sequence[Compared]) -> str:
             if effect.low is not None and effect.high is not None:
                 change += f" ({percent(effect.low)} to {percent(effect.high)})"
             seen = percent(worst.least["median"])
-            parts.append(f"{OBSERVABLES[name][0]} {change}, where changes below {seen} would be missed")
+            parts.append(f"{OBSERVABLES[name][0]} {change}, where changes below {seen} would not be detected")
     return "; ".join(parts)

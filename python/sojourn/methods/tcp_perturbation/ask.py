@@ -44,16 +44,16 @@ class PerturbationPlan:
         list_of(text()), ("delay 5ms loss 0.2%", "delay 5ms rate 20Mbit/s queue 60kB"), "the emulated path"
     )
     duration_ns: int = key(TRIAL, 10_000_000_000, "of one trial")
-    skip_ns: int = key(duration(0, HOUR_NS), 1_000_000_000, "its beginning, which is not looked at")
+    skip_ns: int = key(duration(0, HOUR_NS), 1_000_000_000, "beginning of a trial that is left out")
     read_every_ns: int = key(duration(1_000_000, HOUR_NS), 10_000_000, "how often the application reads TCP_INFO")
     packets_per_log: int = key(whole(1, 1_000_000), 1, "1 logs every packet")
     rounds: int = key(whole(2, 100_000), 24, "each with every path of each cell")
-    mss_bytes: int = key(MSS, 1460, "largest segment, options included, as TCP_MAXSEG takes it")
+    mss_bytes: int = key(MSS, 1460, "maximum segment size, options included, as TCP_MAXSEG takes it")
     send_buffer_bytes: int = key(BUFFER, 4_194_304, "of the connection; the kernel doubles it")
     receive_buffer_bytes: int = key(BUFFER, 4_194_304, "of the connection; the kernel doubles it")
     pause_ns: int = key(duration(1_000, HOUR_NS), 100_000_000, "between two trials")
     at_most_ns: int | None = key(
-        duration(1_000_000, 1000 * HOUR_NS), None, "measuring ends with a whole round in this time"
+        duration(1_000_000, 1000 * HOUR_NS), None, "time limit: measuring ends after the last whole round within it"
     )
     seed: int = key(whole(0, 2**62), 1, "of every random order")
 

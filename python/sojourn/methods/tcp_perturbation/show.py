@@ -55,7 +55,7 @@ NOTE = (
     "Change: with the setting minus without the log, of each trial's median or 95th percentile; Hodges and Lehmann's "
     "estimate over rounds with its exact interval, or over beds the mean with Student's, relative to the median "
     "without the log, or to the mean where that median is zero. A window has collapsed at 2 segments or fewer. "
-    "Nothing falls by more than 100 %: intervals end there. "
+    "No value can fall by more than 100 %, so intervals end there. "
     "q: of the signed-rank test of the change, over several beds of Student's, false discovery rate "
     "over all changes of the setting. Smallest change detected: "
     "a change of this size would be significant in four of five such runs (the power is 80 %). p: of the energy "
@@ -131,8 +131,8 @@ def distributions(run: Run) -> Figure | None:
         device=pl.col("setting").replace(SETTINGS),
     )
     caption = (
-        "Each curve is the mean of its trials' distributions, quantile by quantile. Where the curve with the log lies "
-        "no further from the other two than these from each other, the log has no visible effect."
+        "Each curve is the mean of its trials' distributions, quantile by quantile. Where the curve with the log is no "
+        "farther from the other two curves than these are from each other, the log has no visible effect."
     )
     chart = Lines(Axis("Reading, in the unit above"), Axis("Readings below (%)", zero=True))
     return figure("distributions", "Distributions with the log and without", caption, rows, chart)

@@ -38,20 +38,24 @@ class TruthPlan:
     )
     messages_duration_ns: int = key(TRIAL, 20_000_000_000, "of one trial of messages")
     message_bytes: int = key(whole(1, 1_000_000), 4_000, "of one message")
-    message_interval_ns: int = key(TRIAL, 20_000_000, "between two: far more than a round trip")
+    message_interval_ns: int = key(TRIAL, 20_000_000, "between two messages: far more than a round trip")
     reno_pipe: str = key(
         text(),
         "delay 10ms loss 0.3%",
-        "the path on which Reno's law is looked for; none: it is not",
+        "the path on which the window's growth under Reno is checked; none: not checked",
     )
-    cubic_pipe: str = key(text(), "delay 100ms loss 0.1%", "the path on which CUBIC's law is looked for")
-    law_duration_ns: int = key(TRIAL, 60_000_000_000, "of one trial of a law")
-    law_connections: int = key(whole(1, 64), 5, "beside each other in it")
-    direct_bytes: int = key(whole(0, 1 << 40), 200_000_000, "bulk of large packets over the direct link; 0: none")
+    cubic_pipe: str = key(
+        text(), "delay 100ms loss 0.1%", ("the path on which the window's growth under CUBIC is checked")
+    )
+    law_duration_ns: int = key(TRIAL, 60_000_000_000, "of one trial of these")
+    law_connections: int = key(whole(1, 64), 5, "connections at the same time in it")
+    direct_bytes: int = key(
+        whole(0, 1 << 40), 200_000_000, ("size of a bulk transfer with large packets over the direct link; 0: none")
+    )
     repetitions: int = key(whole(1, 10_000), 2, "of every trial")
-    read_every_ns: int = key(TRIAL, 100_000_000, "how often the application reads TCP_INFO beside")
+    read_every_ns: int = key(TRIAL, 100_000_000, "how often the application reads TCP_INFO in the trials of growth")
     private_every: int = key(whole(1, 100_000), 5, "private state with each n-th sample of a flow's direction")
-    mss_bytes: int = key(MSS, 1460, "largest segment, options included, as TCP_MAXSEG takes it")
+    mss_bytes: int = key(MSS, 1460, "maximum segment size, options included, as TCP_MAXSEG takes it")
     send_buffer_bytes: int = key(BUFFER, 4_194_304, "of each connection; the kernel doubles it")
     receive_buffer_bytes: int = key(BUFFER, 4_194_304, "of each connection; the kernel doubles it")
     pause_ns: int = key(duration(1_000, HOUR_NS), 100_000_000, "between two trials")

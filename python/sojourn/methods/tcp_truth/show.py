@@ -43,8 +43,8 @@ def checks(run: Run) -> Table:
 
 
 NOTE = (
-    "Counts are of wrong values, packets or back-offs: a single one fails the check. An estimate passes when its "
-    "whole 95 % CI lies within the tolerance, 5 % of the expected value (2 % for steps that grow by what was "
+    "A count is the number of wrong values, packets or back-offs: a single one fails the check. An estimate passes "
+    "when its whole 95 % CI lies within the tolerance, 5 % of the expected value (2 % for steps that grow by what was "
     "delivered): it need not contain the expected value itself."
 )
 
@@ -103,8 +103,7 @@ def fields(run: Run) -> Table:
         "A pair is a reading of TCP_INFO immediately before the application writes data, and the log's sample of the "
         "first packet with that data. At a quiet moment no other packet and no event of the connection lies between 1 "
         "ms before the reading and the sample. At other moments the state may change in between, so pairs may differ: "
-        "acknowledgements that arrive meanwhile count in segs_in. "
-        "Intervals are Clopper and Pearson's."
+        "an acknowledgement that arrives meanwhile changes segs_in. Intervals are Clopper and Pearson's."
     )
     return Table("fields", "Fields of the log against TCP_INFO", columns, tuple(rows), note, wide=True)
 

@@ -1,1 +1,1 @@
-"""How much gets through, frame size by frame size, when the sender sends as fast as it can."""
+"""The received rate at each frame size while the sender sends as fast as it can."""

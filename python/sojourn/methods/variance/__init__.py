@@ -1,1 +1,1 @@
-"""Which part of the variance between beds is carried by what."""
+"""Which factors cause which part of the variance between beds."""

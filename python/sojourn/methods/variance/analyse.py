@@ -203,7 +203,7 @@ def sentence(run: Run, rows: list[Row], factors: list[str], missing: dict[str, s
     told = [f"{what} differs by sd {bed} between beds, {start} between starts on one bed, {repeat} between rounds"]
     shares = {name: own["variance_share", name] for name in factors if ("variance_share", name) in own}
     carried = [name for name, value in shares.items() if (value.low or 0) > 0]
-    told += [f"{name} carries {_share(shares[name])} of the variance of beds" for name in carried]
+    told += [f"{name} causes {_share(shares[name])} of the variance between beds" for name in carried]
     unknown = [name for name in shares if name not in carried]
     if unknown:
         told.append(f"no significant share: {', '.join(unknown)}")

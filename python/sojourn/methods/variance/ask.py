@@ -60,9 +60,11 @@ class VariancePlan:
     factors: tuple[str, ...] = key(
         list_of(one_of(*DRAWN, *SWITCHED), may_be_empty=True),
         FACTORS,
-        "what is held in some beds and redrawn in others",
+        "random choices that are held in some beds and made anew in others",
     )
-    beds: int = key(whole(LEAST_BEDS, 1000), 12, "beds with everything redrawn; the others hold some of the factors")
+    beds: int = key(
+        whole(LEAST_BEDS, 1000), 12, ("beds with all choices made anew; the other beds hold some of the factors")
+    )
     starts: int = key(whole(2, 100), 3, "starts of the programs of both ends on each bed")
 
 

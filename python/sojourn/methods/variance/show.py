@@ -27,9 +27,9 @@ def components(run: Run) -> Table:
         for row in _rows(run, "variance_component") if row["statistic"] in NESTED
     ]  # fmt: skip
     note = (
-        "Standard deviations of a bed, of a start on one bed, of a round of one start, over beds on which all was "
-        "drawn anew. Estimates are those of the analysis of variance, intervals are Ting's; 0: the variance is not "
-        "estimated above zero."
+        "Standard deviations between beds, between starts on one bed, and between rounds of one start, over beds with "
+        "all random choices made anew. Estimates are those of the analysis of variance, intervals are Ting's; 0: the "
+        "variance is not estimated above zero."
     )
     head = (Column(("between",), "Between", numeric=False), *SD, Column(("beds",), "Beds"))
     return Table(
@@ -55,13 +55,13 @@ def carriers(run: Run) -> Table:
         Column(("significant",), "Significant", numeric=False),
     )
     note = (
-        "A bed's value is the median of its rounds. Its variance is taken to be the sum of what is drawn anew and of "
-        "the rest: time, memory of the kernel, starts, rounds. With more than three factors the rows are a fraction: a "
-        "factor shares its column with products of two others, which are taken to be nothing. Intervals assume normal "
-        "effects, except that a factor's begins at 0 unless the ranks of deviations find it significant. No interval: "
-        "the rows contradict the sum."
+        "A bed's value is the median of its rounds. Its variance is modelled as the sum of the parts of all factors "
+        "and of the rest: time, memory of the kernel, starts, rounds. With more than three factors the rows are a "
+        "fractional factorial design: a factor is confounded with interactions of two others, which are assumed to be "
+        "zero. Intervals assume normal effects, except that a factor's begins at 0 unless the ranks of deviations find "
+        "it significant. No interval: the rows contradict this model."
     )
-    return Table("variance_carriers", "What carries the variance of beds", columns, tuple(rows), note)
+    return Table("variance_carriers", "Causes of the variance between beds", columns, tuple(rows), note)
 
 
 MEASURAND = (Column(("device",), "Of", numeric=False), Column(("reference",), "Over", numeric=False))
@@ -107,12 +107,15 @@ def words(run: Run) -> list[str]:
 
 METHOD = (
     (
-        "Each bed is made anew, and both ends are started several times on it. On some beds all is drawn anew that a "
-        "bed draws, on others some of it is held: it is then as on all beds that hold it. Two things are "
-        "on in half of the beds that do not hold them, and off on all others: idle processors that poll (idle), and "
-        "receive packet steering to all cores (rps)."
+        "Each bed is made anew, and both ends are started several times on it. On some beds all random choices are "
+        "made anew; on others some of them are held, and then equal on all beds that hold them. Two factors are on in "
+        "half of the beds that do not hold them, and off on all others: idle processors that poll (idle), and receive "
+        "packet steering to all cores (rps)."
     ),
-    "A round's value is of medians of blocks: one probe that met other work would make most of the variance of means.",
+    (
+        "A round's value is computed from medians of blocks: a single probe delayed by other work would dominate the "
+        "variance of means."
+    ),
     "Rounds visit every path in one order and then in its mirror image; each bed has an order of its own.",
     "All times are of one clock: {clock}. Departures and arrivals have timestamps of {stamps}.",
 )

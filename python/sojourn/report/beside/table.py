@@ -25,8 +25,8 @@ OURS = {
 
 STATISTICS = ("min", "mean", "p50", "p99", "max")
 NOTE = (
-    "Theirs as the tools told them, in our units; ours from this run, with their intervals. No interval of ours "
-    "contains anything of theirs: the tools ran at other times, sent other packets, and count from other moments."
+    "“Theirs” is as the tools reported it, in our units; “ours” is from this run, with its intervals. Our intervals do "
+    "not cover the difference: the tools ran at other times, sent other packets, and measured between other points."
 )
 
 
@@ -47,7 +47,7 @@ def beside_table(run: Run, several: Sequence[ToolResult]) -> Table:
         if theirs:
             rows += (_theirs(one, figure) for one, figure in theirs)
             rows += _ours(run, kind)
-    return Table(NAME, "Beside other tools", columns, tuple(rows), NOTE, wide=True, grouped=True)
+    return Table(NAME, "Comparison with other tools", columns, tuple(rows), NOTE, wide=True, grouped=True)
 
 
 def _theirs(one: ToolResult, figure: Theirs) -> tuple[Entry, ...]:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 CURVE_POINTS = 80
 SCATTER_POINTS = 3500
 TAIL = ("p90", "p99", "p99.9")
-LOST_STAY = "Lost frames are in the distribution with infinite delay."
+LOST_STAY = "A lost frame counts in the distribution as an infinite delay."
 ACHIEVED = "Offered over configured rate"
 SHARES = (
     "Intervals of shares are Korn and Graubard's, over trials. Where no frame was lost, the interval assumes "
@@ -37,8 +37,8 @@ def delays(run: Run) -> Table:
     late = tuple(Measure("one_way_delay_intended", name, name, "From the intended departure", interval=False)
                  for name in ("p50", "p99"))  # fmt: skip
     note = (
-        f"{LOST_STAY} A percentile is given where at least ten frames lie beyond it. It is ∞ where so many frames were "
-        "lost that it falls among them. Means and standard deviations are of the frames that arrived."
+        f"{LOST_STAY} A percentile is given where at least ten frames lie beyond it. It is ∞ where the share of lost "
+        "frames reaches up to it. Means and standard deviations are of the frames that arrived."
     )
     return measured(run, Ask("one_way_delay", "One-way delay", (*body, *late), note, clock=True))
 
@@ -92,8 +92,8 @@ def beyond_offered(run: Run, quantity: str) -> str:
     if not most or most <= 0:
         return ""
     return (
-        " Each rate is taken from its own first frame to its own last, so the received rate can exceed the offered one "
-        f"(here by at most {100 * most:.2g} %)."
+        " Each rate is measured from its own first frame to its own last, so the received rate can exceed the offered "
+        f"one (here by at most {100 * most:.2g} %)."
     )
 
 
@@ -179,7 +179,7 @@ def bulk(run: Run, which: pl.Expr, words: tuple[str, str, str], *, of: str = "de
         return None
     part = "from the 0.1 % to the 99.5 % quantile"
     name, what, many = words
-    caption = f"The bulk of the {many} in equal bins, {part}; the figure above shows the tails."
+    caption = f"Most of the {many} in equal bins, {part}; the figure above shows the tails."
     rows = in_us(_first(found.filter(which)))
     return figure(name, f"Histograms of {what}", caption, rows, Histogram(f"{what.capitalize()} (µs)"))
 

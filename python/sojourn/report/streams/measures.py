@@ -111,7 +111,7 @@ def _behind(rows: dict[tuple[str, str], dict[str, Any]], measures: list[Measure]
 
 
 TOO_SCATTERED = "too scattered"
-SCATTERED = "Too scattered: the trials differ so much that the interval of a time would reach below zero."
+SCATTERED = "“Too scattered”: the trials differ so much that the interval of a time would include negative values."
 DURATIONS = (
     "rtt", "one_way_delay", "response_latency", "peak", "peak_spacing", "inter_frame_time", "inter_arrival",
     "latency_typical", "latency_worst", "latency_store_and_forward", "latency_bit_forwarding", "pdv", "pdv_test",

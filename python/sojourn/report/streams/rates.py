@@ -36,11 +36,11 @@ def rates(run: Run) -> Table:
     )
     note = (
         "Bit rates: of frames with their FCS; on the line with 20 bytes more for each frame (preamble and inter-frame "
-        "gap); of user data without any header. Rates of received frames run to the last arrival, which may come after "
-        "sending has ended: they cannot be subtracted from the offered ones. They run from the first arrival, of any "
-        "sender: over a link with a rate they exceed it slightly where the first frame is handed on later than the "
-        "last. The time between frames is estimated over trials by itself: it need not be the inverse of the rate."
-        f"{beyond_offered(run, 'throughput_pps')}"
+        "gap); of user data without any header. A received rate is measured from the first arrival of any sender to "
+        f"the last, which may be after the end of sending: do not subtract it from an offered rate. Over a link with a "
+        f"rate it exceeds that rate slightly where the first frame is forwarded with more delay than the last. The "
+        f"time between frames has its own estimate over trials: it need not be the inverse of the "
+        f"rate.{beyond_offered(run, 'throughput_pps')}"
     )
     return measured(run, Ask("rates", "Offered and received rates", measures, note))
 

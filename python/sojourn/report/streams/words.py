@@ -35,21 +35,21 @@ UNIT = (
     "The unit is the trial, never the packet: one stream sent once over one path. Paths and cells follow each other "
     "in random and then mirrored order. Intervals are over trials. From six trials on, an estimate over trials is "
     "Hodges and Lehmann's, the middle of the trials' values and not their average, with the exact signed-rank "
-    "interval, at 95 % or the next level that the number of trials allows; of three to five trials it is their average "
-    "with Student's interval; of fewer it has no interval. What a device adds is estimated so from the differences "
-    "between trials of one round with and without it."
+    "interval, at the lowest level of 95 % or more that the number of trials allows; with three to five trials it is "
+    "their average with Student's interval; with fewer there is no interval. What a device adds is estimated in the "
+    "same way, from the differences between trials of one round with and without it."
 )
 OVER_BEDS = (
-    "The unit is the trial, never the packet: one stream sent once over one path. Paths and cells follow each other "
-    "in random and then mirrored order. The run was divided over {beds} beds, each set up anew with other numbers, "
-    "order of links, processes and cores. Intervals are over beds: of means, rates, and differences between trials of "
-    "one round by Student's t over the means of beds, or by REML with Hartung and Knapp's where beds have unequal "
-    "numbers of trials; of shares after Korn and Graubard, and of percentiles after Woodruff, with the bed as the "
-    "cluster. Percentiles have an interval from four beds on, others from three."
+    "The unit is the trial, never the packet: one stream sent once over one path. Paths and cells follow each other in "
+    "random and then mirrored order. The run was divided over {beds} beds, each set up anew with other addresses, "
+    "interface indexes, order of links, processes and cores. Intervals are over beds: of means, rates, and differences "
+    "between trials of one round by Student's t over the means of beds, or by REML with Hartung and Knapp's where beds "
+    "have unequal numbers of trials; of shares after Korn and Graubard, and of percentiles after Woodruff, with the "
+    "bed as the cluster. Percentiles have an interval from four beds on, other figures from three."
 )
 LOST = (
     "Every frame sent is counted once: as received, lost, corrupted, or dropped by the receiver's own socket or ring. "
-    "Lost frames stay in the distribution of delays with infinite delay, so percentiles include them."
+    "A lost frame counts in the distribution of delays as an infinite delay, so percentiles include it."
 )
 LIMIT = (
     "A device's rate within 10 % of the zero-loss rate is limited by the tester: it is marked ≥, and the device can "
@@ -126,7 +126,7 @@ def tester_words(run: Run) -> list[str]:
         return []
     before = "Before the run"
     if run.sessions > 1:
-        before = "On each bed, of which the last is reported,"
+        before = "On each bed (figures: the last bed),"
         events = list({(event.get("send_engine"), event.get("frame_bytes")): event for event in events}.values())
     parts = [part for event in events if (part := _qualified(event))]
     return [f"{before} the tester was measured on the direct link: {'; '.join(parts)}. {LIMIT}"]

@@ -21,7 +21,7 @@ pub enum Stream {
     /// The clocks of both ends are compared in band, before, during and after. Ethernet frames (EtherType 0x88B6) need
     /// CAP_NET_RAW, UDP needs no rights. Example: sojourn stream send --dev eth1 --to 02:77:00:00:01:02 --rate 10kpps
     Send(Box<SendByHand>),
-    /// Receive a stream, answer its sender's clock, and tell what arrived, what was lost and how long it took
+    /// Receive a stream, answer its sender's clock exchanges, and report what arrived, what was lost and how long it took
     ///
     /// Example: sojourn stream recv --dev eth1 --json
     Recv(Box<ReceiveByHand>),
@@ -41,7 +41,7 @@ pub enum Stream {
 pub struct SendByHand {
     #[command(flatten)]
     pub to: To,
-    /// Which flow it is: several senders to one receiver differ by it
+    /// Number of the flow: each sender to one receiver needs a number of its own
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub flow: u16,
     #[command(flatten)]
@@ -80,7 +80,7 @@ pub struct ReceiveByHand {
     pub listen: Nanos,
     #[command(flatten)]
     pub options: ReceiveOptions,
-    /// Believe only senders that have the key in this file too; see the guide for what that covers
+    /// Accept only senders that have the key in this file too; see the guide for what that covers
     #[arg(long, value_name = "FILE")]
     pub key: Option<PathBuf>,
     #[command(flatten)]

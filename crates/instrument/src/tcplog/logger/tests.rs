@@ -20,13 +20,15 @@ struct Short {
     is_on: bool,
     /// Shows flows that have ended as they were before their first packet.
     is_late: bool,
+    /// Says that somebody has taken it away.
+    is_taken: bool,
 }
 
 impl Short {
     fn new(is_late: bool) -> Self {
         let mut twin = Simulated::new(Setup { slots: SLOTS, seed: 5, ..Setup::default() });
         (0..8).for_each(|_| twin.connect(3_000));
-        Self { twin, is_on: false, is_late }
+        Self { twin, is_on: false, is_late, is_taken: false }
     }
 }
 
@@ -77,6 +79,10 @@ impl Programs for Short {
             self.twin.rest();
         }
         Ok(())
+    }
+
+    fn taken_away(&self) -> Option<String> {
+        self.is_taken.then(|| "the test took it away".to_owned())
     }
 
     fn measure(&mut self, _wanted: bool) -> anyhow::Result<()> {
@@ -165,8 +171,36 @@ fn what_the_flight_recorder_forgot_is_not_held_either() {
 /// again by the clock.
 #[test]
 fn a_part_that_was_only_just_begun_knows_the_flows_that_are_open() {
-    let folder = folder("parts");
-    let mut logger = Logger::new(Box::new(Short::new(false)), None).unwrap();
+    let (mut logger, folder) = in_parts("parts", Short::new(false));
+    let flows = |logger: &Logger| logger.status().unwrap()["flows"].as_u64().unwrap();
+    let before = flows(&logger);
+    logger.drain().unwrap();
+    let begun_since = flows(&logger) - before;
+    drop(logger);
+    let converted = tables::recover(&folder, &Origin::default()).unwrap();
+    // 256 KiB of records.
+    assert!(converted.removed > 3 && converted.records > 500, "{} {}", converted.removed, converted.records);
+    let unknown = converted.flow_list.iter().filter(|flow| flow.starts_with(';')).count() as u64;
+    // Those that began within the last part are not known yet.
+    assert!(unknown <= begun_since, "{unknown} of {}, {begun_since} since", converted.flow_list.len());
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn an_interruption_outlives_the_part_in_which_it_was_written() {
+    let (logger, folder) = in_parts("interrupted", Short { is_taken: true, ..Short::new(false) });
+    drop(logger);
+    let converted = tables::recover(&folder, &Origin::default()).unwrap();
+    assert!(converted.removed > 3 && !converted.is_conserved);
+    let told = converted.problems.iter().filter(|problem| problem.contains("the test took it away: what passed"));
+    assert_eq!(told.count(), 1, "{:?}", converted.problems);
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+/// A log of 256 KiB in parts, of which some are removed; the last has just begun.
+fn in_parts(name: &str, source: Short) -> (Logger, PathBuf) {
+    let folder = folder(name);
+    let mut logger = Logger::new(Box::new(source), None).unwrap();
     logger.spool_to(Spool::create(&folder, r#"{"hz":250}"#).unwrap());
     let (rotate_size, rotate_time) = (Some(1 << 16), None);
     let asked = PartArguments { rotate_size, rotate_time, budget: Some(1 << 18), remove_oldest: true };
@@ -185,18 +219,7 @@ fn a_part_that_was_only_just_begun_knows_the_flows_that_are_open() {
             break;
         }
     }
-    let flows = |logger: &Logger| logger.status().unwrap()["flows"].as_u64().unwrap();
-    let before = flows(&logger);
-    logger.drain().unwrap();
-    let begun_since = flows(&logger) - before;
-    drop(logger);
-    let converted = tables::recover(&folder, &Origin::default()).unwrap();
-    // 256 KiB of records.
-    assert!(converted.removed > 3 && converted.records > 500, "{} {}", converted.removed, converted.records);
-    let unknown = converted.flow_list.iter().filter(|flow| flow.starts_with(';')).count() as u64;
-    // Those that began within the last part are not known yet.
-    assert!(unknown <= begun_since, "{unknown} of {}, {begun_since} since", converted.flow_list.len());
-    std::fs::remove_dir_all(&folder).unwrap();
+    (logger, folder)
 }
 
 #[test]

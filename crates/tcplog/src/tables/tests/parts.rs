@@ -292,18 +292,73 @@ fn a_part_begins_with_the_flows_that_are_open() {
 }
 
 #[test]
-fn what_a_part_begins_with_is_no_more_than_half_of_what_all_may_have() {
+fn what_a_part_begins_with_is_no_more_than_a_third_of_what_all_may_have() {
     let folder = folder("too-many-flows");
     let made = made();
     let mut spool = Spool::create(&folder, HEADER).unwrap().parts_within(1 << 20);
     made.samples.iter().for_each(|sample| spool.event(0, &bytes(sample)));
     let show = |count| move |say: &mut dyn FnMut(u32, &Flow)| (0..count).for_each(|slot| say(slot, &made.flows[0]));
-    let fits = (1 << 19) / (Flow::BYTES as u32 + 16) - 2;
+    let fits = (1 << 20) / 3 / (Flow::BYTES as u32 + 16) - 2;
     spool.begin_part(&[made.totals], &mut show(fits)).unwrap();
     let told = spool.begin_part(&[made.totals], &mut show(fits + 2));
     assert!(matches!(told, Err(SpoolError::Limit(_))) && spool.is_broken(), "{told:?}");
     assert_eq!((spool.parts(), spool::files(&folder).len()), ([2, 0], 2));
     fs::remove_dir_all(&folder).unwrap();
+}
+
+/// Each part repeats a quarter of the budget and has as much that is new, and it is written in several pieces.
+#[test]
+fn all_parts_together_stay_within_the_budget_while_another_begins() {
+    let folder = folder("budget");
+    let made = made();
+    let budget = 6 << 20;
+    let mut spool = Spool::create(&folder, HEADER).unwrap().parts_within(budget);
+    let on_disk = || spool::files(&folder).iter().map(|path| fs::metadata(path).unwrap().len()).sum::<u64>();
+    let flows = (budget / 4) as u32 / (Flow::BYTES as u32 + 16);
+    for _ in 0..6 {
+        while spool.fresh() < budget / 4 {
+            made.samples.iter().for_each(|sample| spool.event(0, &bytes(sample)));
+            spool.flush().unwrap();
+            // As the logger does at each turn.
+            while spool.total() > budget && spool.remove_oldest().unwrap() {}
+        }
+        let mut show = |say: &mut dyn FnMut(u32, &Flow)| {
+            for slot in 0..flows {
+                say(slot, &made.flows[0]);
+                assert!(slot % 100 > 0 || on_disk() <= budget, "{} of {budget}", on_disk());
+            }
+        };
+        spool.begin_part(&[made.totals], &mut show).unwrap();
+        assert_eq!(spool.total(), on_disk());
+        assert!(spool.total() <= budget, "{} of {budget}", spool.total());
+    }
+    let [begun, removed] = spool.parts();
+    assert!(begun == 7 && removed >= 4, "{removed} removed");
+    fs::remove_dir_all(&folder).unwrap();
+}
+
+/// What says that packets passed which nobody saw is not removed with the part in which it was written.
+#[test]
+fn an_interruption_is_told_whatever_parts_are_removed_and_once() {
+    for removed in [0, 2] {
+        let folder = folder("interrupted");
+        let made = made();
+        let mut spool = made.spool_open(&folder);
+        spool.lasting_note(r#"{"interrupted":{"why":"a program was detached","after_ns":1,"before_ns":2}}"#);
+        for _ in 0..2 {
+            begin(&mut spool, &[made.totals]).unwrap();
+            spool.note("kept in its part alone");
+        }
+        spool.flush().unwrap();
+        (0..removed).for_each(|_| assert!(spool.remove_oldest().unwrap()));
+        drop(spool);
+        let converted = recover(&folder, &Origin::default()).unwrap();
+        let told = converted.problems.iter().filter(|one| one.contains("a program was detached: what passed"));
+        assert_eq!((told.count(), converted.is_conserved), (1, false), "{:?}", converted.problems);
+        let notes = converted.notes.iter().filter(|note| note.contains("a program was detached"));
+        assert_eq!((notes.count(), converted.notes.len()), (1, if removed > 0 { 2 } else { 3 }));
+        fs::remove_dir_all(&folder).unwrap();
+    }
 }
 
 #[test]
@@ -328,13 +383,22 @@ fn a_log_to_which_nothing_comes_does_not_grow_and_says_that_it_is_alive() {
     fs::remove_dir_all(&folder).unwrap();
 }
 
+/// Killed just then, or written to without any of it having come to the disk when the power failed.
 #[test]
-fn a_part_that_was_only_just_made_when_the_log_was_killed_takes_nothing_away() {
-    let (folder, made) = in_parts("just-made", 0, false);
-    File::create(folder.join("spool-004.tcplog")).unwrap();
-    let converted = recover(&folder, &Origin::default()).unwrap();
-    assert_eq!((converted.records, converted.is_whole), (made.samples.len() as u64, false));
-    fs::remove_dir_all(folder).unwrap();
+fn a_last_part_without_a_whole_header_takes_nothing_away_and_is_counted() {
+    for (name, length) in [("just-made", 0), ("power-lost", HEADER.len() as u64)] {
+        let (folder, made) = in_parts(name, 0, false);
+        let last = folder.join("spool-004.tcplog");
+        fs::copy(spool::files(&folder).last().unwrap(), &last).unwrap();
+        File::options().write(true).open(&last).unwrap().set_len(length).unwrap();
+        let converted = recover(&folder, &Origin::default()).unwrap();
+        assert_eq!((converted.records, converted.is_whole), (made.samples.len() as u64, false));
+        assert_eq!((converted.unread, converted.parts, converted.is_conserved), (1, 5, false));
+        let told = converted.problems.iter().filter(|one| one.contains("part 4 of the log is cut within its header"));
+        assert_eq!(told.count(), 1, "{:?}", converted.problems);
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "the records");
+        fs::remove_dir_all(folder).unwrap();
+    }
 }
 
 /// Flow 1 has ended in a part that was removed, and the flight recorder had forgotten three of its packets.

@@ -269,9 +269,11 @@ def _after(run: Run, one: Shown) -> str:
     """The time of a period that counts, and which of both it is."""
     seconds = (one.anomaly.every or 0) * (run.cells[one.cell].interval_ns or 0) / 1e9
     if one.told_by == COUNTED:
-        return ", whatever the time between probes"
-    return f", as often as every {seconds:.4g} s" + (
-        ", which is what recurs" if one.told_by == TIMED else ": one interval does not tell which of both it is"
+        return " at every interval between probes"
+    return f", that is every {seconds:.4g} s" + (
+        ": the period is constant in time"
+        if one.told_by == TIMED
+        else ": one interval does not show whether it is constant in probes or in time"
     )
 
 
@@ -299,7 +301,7 @@ def sentence(run: Run, shown: list[Shown]) -> str:
         said.append(
             f"{called(device)} shows no anomaly{beside} in {fixed(probes, 0)} probes: no period, ramp, step or mode"
             + (
-                f" in most series; {counted(single, 'anomaly', 'anomalies')} in single series, see the table"
+                f" in most series; {counted(single, 'anomaly', 'anomalies')} in single series only, see the table"
                 if single
                 else ""
             )
@@ -317,7 +319,7 @@ def _reach(run: Run) -> str:
     times = [f"{seconds:.3g} s at {interval * 1e3:.3g} ms" for interval, seconds in sorted(longest.items())]
     series = run.measured["block"].n_unique()
     searched = counted(series, "series", "series")
-    return f"{searched} were searched, for every n-th probe up to {LONGEST} and periods of up to {', '.join(times)}"
+    return f"{searched} were searched for periods of up to {LONGEST} probes and of up to {', '.join(times)}"
 
 
 TABLE: dict[str, Any] = {

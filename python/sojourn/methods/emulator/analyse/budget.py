@@ -45,7 +45,10 @@ def budgets(run: Run, study: Study) -> list[Stated]:
         _clock(run, study.rows, row),
         *_path(study.rows, row),
         _log(study.rows, row),
-        unknown("load of the host", "the run has one; a finding says where other programs took much of the processors"),
+        unknown(
+            "load of the host",
+            "not varied in the run; a finding says where other programs took much of the processors",
+        ),
         BOOTS,
     ]
     of = PARTS if row.sessions is None else "the scatter alone"
@@ -85,12 +88,11 @@ def _clock(run: Run, rows: list[Row], row: Row) -> Entry:
     """The clock by which the emulator waits is the one by which its delay is measured."""
     own = (row.device, row.cell, "emulated_delay", "mean")
     delay = next((one for one in rows if (one.device, one.cell, one.quantity, one.statistic) == own), None)
-    by = (
-        ""
-        if delay is None or run.simulated
-        else f", which may differ by {micro(abs(delay.value.estimate) * CLOCK_RATE)}"
+    by = "" if delay is None or run.simulated else f" by {micro(abs(delay.value.estimate) * CLOCK_RATE)}"
+    said = (
+        "emulator and stream read one clock: its rate cancels in the error, but a delay measured by another clock "
+        f"can differ{by}"
     )
-    said = f"emulator and stream read one clock: it cancels in the error, and not in the delay by another clock{by}"
     return Entry("rate of the clock", "cancels", said)
 
 
@@ -100,7 +102,7 @@ def _path(rows: list[Row], row: Row) -> list[Entry]:
     found = next((one for one in rows if (one.device, one.cell, one.quantity) == own), None)
     name = "path outside the emulator"
     if found is None:
-        return [unknown(name, "without the emulator's log it is not distinguished from the emulator's own lateness")]
+        return [unknown(name, "without the emulator's log it cannot be separated from the emulator's own lateness")]
     return [Entry(name, "outside", f"{micro(found.value.estimate)} of the figure; the option compensate subtracts it")]
 
 
@@ -111,5 +113,8 @@ def _log(rows: list[Row], row: Row) -> Entry:
     name = "lateness in the emulator's log"
     if found is None:
         return unknown(name, "the emulator kept no log")
-    said = f"packets left {micro(found.value.estimate)} after their time on average: part of the figure, not its error"
+    said = (
+        f"packets left {micro(found.value.estimate)} after their intended time on average: this is part of the "
+        "figure, not an error of it"
+    )
     return Entry(name, "outside", said)

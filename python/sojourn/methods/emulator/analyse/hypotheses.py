@@ -165,18 +165,19 @@ def _untested(found: list[dict[str, Any]], every: list[tuple[str, Share]]) -> st
         if not any(it["verdict"] == PASS for it in patterns):
             least = loss.LEAST_LOSSES
             return (
-                f"the pattern of the losses of {words} is not tested: no cell has {least} packets lost and {least} kept"
+                f"the pattern of the losses of {words} is not tested: no cell has at least {least} packets lost and "
+                f"{least} kept"
             )
     for it in found:
         if it["unit"] == "packets" and it["verdict"] == INCONCLUSIVE:
-            return f"no trial of {it['pipe']} is as long as the pattern of its losses"
+            return f"no trial of {it['pipe']} is as long as one period of its loss pattern"
     return ""
 
 
 def _as_configured(name: str, device: str, found: list[dict[str, Any]], every: list[tuple[str, Share]]) -> Outcome:
     patterns = sum(it["verdict"] == PASS and ", " in it["check"] for it in found)
     if not every:
-        return Outcome(name, "supported", "every packet is lost or kept as the count says", device)
+        return Outcome(name, "supported", "the count determines for every packet whether it is lost", device)
     words, worst = max(every, key=lambda it: _off(it[1]))
     said = f"every pipe loses what is configured to within {percent(loss.ZONE)}: the farthest off, {words}, loses "
     said += f"{_share(worst)}; {counted(patterns, 'test')} of the pattern raise{'s' * (patterns == 1)} no alarm"
@@ -212,8 +213,8 @@ def _by_checks(name: str, device: str, found: list[dict[str, Any]], limit: float
         said = f"the delays have a quantisation error of {micro(worst['measured'])}"
     elif outcome == "inconclusive":
         said = (
-            f"there are too few packets to tell whether a quantisation error of the delays exceeds {micro(limit)}: the "
-            f"largest estimate is {micro(largest)}"
+            f"there are too few packets to decide whether a quantisation error of the delays exceeds {micro(limit)}: "
+            f"the largest estimate is {micro(largest)}"
         )
     return Outcome(name, outcome, said, device, margin=limit, shown=shown)
 

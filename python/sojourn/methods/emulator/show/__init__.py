@@ -153,20 +153,20 @@ def how(run: Run) -> list[str]:
         run,
         "Each cell has a pipe, which is configured before each trial without losing a packet. In every cell the same "
         "stream is also sent over the direct path; that path's delay is subtracted, so that the rest is the "
-        "emulator's. Packets with a configured delay below 100 µs are not judged by their departure time; the figures "
-        "show their delay all the same.",
+        "emulator's. No check tests the departure time of packets with a configured delay below 100 µs; the figures "
+        "show their delay nevertheless.",
         unit=UNIT,
     )
     return [*lines, *_replays(run), ALARM]
 
 
 UNIT = (
-    "The unit is the part of a trial: trials are cut into parts, about twenty in all where there are packets enough, "
+    "The unit is the part of a trial: trials are cut into parts, about twenty in all where there are enough packets, "
     "and intervals are over parts. Paths and cells follow each other in random and then mirrored order."
 )
 ALARM = (
-    "For an emulator without fault, at most one run in a hundred has a check that fails by chance; every check has an "
-    "equal part of that probability. A check with too few packets is inconclusive: it has not passed."
+    "For an emulator without faults, a check fails by chance in at most one run in a hundred; all checks share that "
+    "probability equally. A check with too few packets is inconclusive: it has not passed."
 )
 
 

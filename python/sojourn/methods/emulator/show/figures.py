@@ -63,9 +63,8 @@ def over_delay(run: Run) -> Figure | None:
         return None
     caption = (
         "From outside: one-way delay minus the configured delay and the direct path's median, with its interval. An "
-        "emulator that acts on clock ticks only sends up to one tick too early, whatever the delay; dummynet in 2003 "
-        "was a quarter of a millisecond too early. A percentile has a point only where at least ten packets lie "
-        "beyond it."
+        "emulator that acts only at clock ticks sends up to one tick too early at every delay; dummynet in 2003 was a "
+        "quarter of a millisecond too early. A percentile is shown only where at least ten packets lie beyond it."
     )
     shown = tuple(one for one in STATISTICS.values() if one in set(rows["series"].to_list()))
     chart = Lines(Axis("Configured delay (ms)", log=True), Axis("Error (µs)", zero=True), shown)
@@ -81,9 +80,9 @@ def over_rate(run: Run) -> Figure | None:
     rows = rows.with_columns(series=pl.col("pipe"))
     names = several(rows, "series")
     caption = (
-        "Median error from outside, one line for each pipe. If the delay does not depend on the packet rate, the "
-        "lines are level; the hypothesis allows as much as the limit of a median delay. Where no delay is configured, "
-        "the error is the time that the emulator holds a packet."
+        "Median error from outside, one line for each pipe. If the delay does not depend on the packet rate, the lines "
+        "are horizontal; the hypothesis allows a difference as large as the limit of the median delay. Where no delay "
+        "is configured, the error is the time that the emulator holds a packet."
     )
     chart = Lines(Axis("Mean time between packets (ms)", log=True), Axis("Median error (µs)", zero=True), names)
     return figure("error_over_rate", "Error over the time between packets", caption, rows, chart, columns=1)
@@ -121,8 +120,8 @@ def distribution(run: Run) -> Figure | None:
     drawn = pl.concat([thinned(points, ("cell", "device"), 40), law])
     caption = (
         "Points: the share of packets with at most this delay; the direct path's median is subtracted. Line: the "
-        "configured distribution. Where the order is kept under jitter, packets leave at each other's times: there the "
-        "points are the drawn delays, from the emulator's log."
+        "configured distribution. Where the emulator keeps the order of packets under jitter, a packet can leave at "
+        "the time drawn for another: there the points are the drawn delays, from the emulator's log."
     )
     chart = Lines(Axis("Delay (ms)"), Axis("Share of packets below (%)", zero=True))
     return figure("delay_distribution", "Measured delays and the configured distribution", caption, drawn, chart)
@@ -136,8 +135,8 @@ def losses_over_time(run: Run) -> Figure | None:
     rows = found.with_columns(x=pl.col("number"), name=pl.format("round {}", pl.col("round") + 1))
     rows = rows.sort("rank", "round", "number", maintain_order=True)
     caption = (
-        "Each mark is a lost frame, each row a trial. The eye sees clusters in random losses too: whether losses are "
-        "random is decided by the tests in the table."
+        "Each mark is a lost frame, each row a trial. Random losses also seem to form clusters: the tests in the table "
+        "decide whether losses are random."
     )
     chart = Events("Number of the frame in its trial", several(rows, "name"))
     return figure("losses_over_time", "Losses over time", caption, rows, chart)
@@ -165,8 +164,8 @@ def loss_shares(run: Run) -> Figure | None:
         along
     )
     caption = (
-        "Measured minus configured loss ratio, with its 95 % CI (Clopper and Pearson's; for losses in bursts, of "
-        "the number of independent losses that they are worth). One interval in twenty excludes zero by chance."
+        "Measured minus configured loss ratio, with its 95 % CI (Clopper and Pearson's; for losses in bursts, of the "
+        "equivalent number of independent losses). One interval in twenty excludes zero by chance."
     )
     chart = Lines(
         Axis("Configured loss (%)", zero=True), Axis("Measured minus configured (percentage points)"), joined=False
@@ -186,8 +185,8 @@ def loss_runs(run: Run) -> Figure | None:
     law = named.filter(pl.col("expected") >= 0.1).with_columns(y=pl.col("expected"), role=pl.lit("fit"))
     drawn = pl.concat([points, law])
     caption = (
-        "How often so many packets were lost in a row (bursts), or arrived in a row between two losses (gaps). The "
-        "line is the geometric distribution that follows from the configuration."
+        "How often each number of packets was lost in a row (bursts), or arrived in a row between two losses (gaps). "
+        "The line is the geometric distribution that follows from the configuration."
     )
     chart = Lines(Axis("Packets in a row", whole=True), Axis("How often", log=True))
     return figure("loss_run_lengths", "Lengths of loss bursts and gaps", caption, drawn, chart)
@@ -204,9 +203,9 @@ def correlations(run: Run) -> Figure | None:
     law = named.with_columns(*NO_INTERVAL).with_columns(y=pl.col("expected"), role=pl.lit("fit"))
     drawn = pl.concat([points, law], how="diagonal_relaxed")
     caption = (
-        "The correlation between packets that are this many places apart, with its interval: of the normal scores of "
-        "the drawn delays, and of losses. The line is the configured correlation: 0 where packets are independent, "
-        "2 to the power of −Δt / half-life where jitter is correlated in time."
+        "The correlation between packets at each distance in the sequence, with its interval: of the normal scores of "
+        "the drawn delays, and of losses. The line is the configured correlation: 0 where packets are independent, 2 "
+        "to the power of −Δt / half-life where jitter is correlated in time."
     )
     chart = Lines(Axis("Lag (packets)", log=True), Axis("Correlation"))
     return figure("autocorrelation", "Correlation between packets", caption, drawn, chart)

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from sojourn.report.run import Run
 
 NOTE = (
-    "Theirs were pings through two pipes, with a clock of 1000 ticks a second; ours is the one-way delay through one "
-    "pipe, minus the direct path's. From 1 ms on, every delay of theirs is 0.1 to 0.4 ms too short, and their round "
-    "trips spread over one tick."
+    "Theirs are pings through two pipes, with a clock of 1000 ticks a second; ours is the one-way delay through one "
+    "pipe, minus the direct path's. For configured delays of 1 ms and more, each of theirs is 0.1 to 0.4 ms too short, "
+    "and their round trips spread over one tick."
 )
 LOSS_NOTE = (
     "Error: measured minus configured loss, in percentage points. Theirs were printed without intervals; ours are "

@@ -44,6 +44,7 @@ def study(run: Run) -> Study:
     of = Gathered(run)
     of.begin()
     of.rows.extend(rate_rows(run, of.trials))
+    of.add_instances(run.cells)
     of.overloads.update(overloads_of(run, of.trials))
     each = spreads(of.packets)
     spread = spread_rows(run, each)
@@ -153,7 +154,10 @@ def _evaluate(device: str, size: int, slope: Interval) -> Outcome:
         outcome = "supported"
     elif slope.high is not None and slope.high <= 0:
         outcome = "rejected"
-        said = f"{spread} does not grow with the number of senders: it varies as its power {slope.estimate:.2f}{known}"
+        said = (
+            f"{spread} does not grow with the number of senders: it varies as that number to the power "
+            f"{slope.estimate:.2f}{known}"
+        )
     return Outcome(HYPOTHESIS, outcome, said, device, None, shown=slope, unit="1")
 
 

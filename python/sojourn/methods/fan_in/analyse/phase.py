@@ -208,11 +208,11 @@ def _evaluate(name: str, one: Phases, service: float) -> Outcome:
     outcome = "inconclusive"
     known = "" if shown.low is None or shown.high is None else f" (95 % CI {micro(shown.low)} to {micro(shown.high)})"
     said = (
-        f"over {amid(one.device)} the delay falls with the phase as a saw tooth of {micro(shown.estimate)}{known}; a "
-        f"frame takes {micro(service)} on the link"
+        f"over {amid(one.device)} the delay falls with the phase in the shape of a saw tooth, by "
+        f"{micro(shown.estimate)}{known}; a frame takes {micro(service)} on the link"
     )
     if 2 * service >= one.interval_ns:
-        said += "; not judged: frames of both follow so closely that they wait for more than one"
+        said += "; not tested: the frames of both streams are so close that one waits for more than one other"
     elif left.lie_within(margin):
         outcome = "supported"
         said += f"; no bin of the phase deviates by more than {micro(margin)} ({percent(MARGIN)})"
@@ -257,8 +257,8 @@ def sentence(rows: list[Row], device: str) -> str:
     if not found:
         return ""
     value = max(found, key=lambda row: row.value.estimate).value
-    frame = f"Over {amid(device)} a frame of a regular stream that leaves just behind one of another"
-    than = "than one that leaves half an interval later or more"
+    frame = f"Over {amid(device)} a frame of a regular stream that leaves just after a frame of another stream"
+    than = "than a frame that leaves half an interval or more after it"
     if value.low is None or value.high is None:
         return f"{frame} takes {micro(value.estimate)} longer {than} (too few rounds for an interval)"
     known = f"95 % CI {micro(value.low)} to {micro(value.high)}"

@@ -219,7 +219,7 @@ def _shortest_stable(run: Run, one: Sweep, judged: pl.DataFrame) -> list[Row]:
     at = float(run.cells[one.cells[shortest]].interval_ns or 0)
     row = _row(one, one.cells[shortest], "sustained", _tried(at))
     if shortest + 1 == len(one.cells):
-        row.source = "the shortest that was tried: queues were stable there too"
+        row.source = "the shortest that was tried: the queue was stable there as well"
         return [row]
     beyond = one.cells[shortest + 1]
     here = judged.filter((pl.col("device") == one.device) & (pl.col("cell") == beyond))
@@ -248,8 +248,8 @@ def tester_limited(found: list[Sweep], limits: list[Row]) -> list[Finding]:
     shortest = min(limited, key=lambda row: row.value.estimate)
     least, low = shortest.value.estimate, next_tried(limits, shortest) or 0.0
     sentence = (
-        f"the sender could not keep the next shorter time that was tried, {spell_interval(int(low))}: below "
-        f"{spell_interval(int(least))} what the device can do is not known"
+        f"the sender could not keep the next shorter time that was tried, {spell_interval(int(low))}: so it is not "
+        f"known whether the device can sustain less than {spell_interval(int(least))}"
     )
     return [Finding("tester_limited", sentence, least, tuple(dict.fromkeys(beyond)), "note")]
 

@@ -154,14 +154,14 @@ def _regular(name: str, load: Load, packets: pl.DataFrame, empty: float) -> Outc
     trials = packets.group_by("block", maintain_order=True).agg(pl.col("delay_ns").median(), pl.col("session").first())
     shown = over_column(trials, pl.col("delay_ns") - empty - load.cables.time_ns(load.factors.frame_bytes or 0))
     margin = IDLE * load.service_ns
-    said = f"regular frames of {load.words} wait {micro(shown.estimate)} in the median, where none should"
+    said = f"regular frames of {load.words} wait {micro(shown.estimate)} in the median, where the model expects no wait"
     return _outcome(name, load, said, shown, 0.0, margin)
 
 
 def _recursion(name: str, load: Load, trials: pl.DataFrame) -> Outcome:
     shown = over_column(trials, "ratio")
     if not shown.n:
-        return inconclusive(name, f"random frames of {load.words}: too few had to wait", load.device)
+        return inconclusive(name, f"random frames of {load.words}: too few frames had to wait", load.device)
     said = (
         f"random frames of {load.words}: each frame's wait is {percent(shown.estimate)} of that computed from the "
         "actual departures before it"
@@ -177,12 +177,15 @@ def _mean(name: str, load: Load, trials: pl.DataFrame) -> Outcome:
     margin = MEAN * load.mean_ns
     drawn = float(np.mean(trials["computed"].to_numpy()))
     said = (
-        f"random frames of {load.words} wait {micro(shown.estimate)} on average; M/D/1 says {micro(load.mean_ns)}, and "
-        f"for those that really left {micro(drawn)}"
+        f"random frames of {load.words} wait {micro(shown.estimate)} on average; M/D/1 predicts {micro(load.mean_ns)}, "
+        f"and {micro(drawn)} for the actual departures"
     )
     lasted = float(np.median(trials["lasted"].to_numpy()))
     if lasted < RESTS * load.rest_ns:
-        said += f"; trials of {lasted / 1e9:.1f} s are too short for its mean, as they begin with an empty queue"
+        said += (
+            f"; trials of {lasted / 1e9:.1f} s are too short to reach the mean of M/D/1, because they begin with an "
+            "empty queue"
+        )
         return Outcome(name, "inconclusive", said, load.device, None, None, margin, shown, "ns", load.mean_ns)
     return _outcome(name, load, said, shown, load.mean_ns, margin)
 

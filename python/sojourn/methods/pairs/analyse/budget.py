@@ -19,6 +19,7 @@ from sojourn.analysis.budget import (
     Entry,
     Stated,
     clock_rate,
+    instance,
     scatter,
     standard_error,
     timestamp_resolution,
@@ -40,7 +41,7 @@ ANOTHER_BED = "another bed"
 TURNAROUND = Entry(
     "turnaround of the other end",
     "contained",
-    "the same program answers on both paths: what differs by chance is in the scatter of pairs",
+    "the same program answers on both paths: random differences are part of the scatter of pairs",
 )
 ONE_DIRECTION = "request or reply by itself"
 
@@ -76,33 +77,17 @@ def _scatter(run: Run, rows: list[Row], row: Row) -> list[Entry]:
             _drift("the scatter within the bed"),
         ]
     between = scatter("scatter between beds", row, row.sessions, f"means of {row.sessions} beds, each made anew")
-    instances = [_instance(rows, row, row.device, "instance of link and device")]
+    instances = [instance(rows, row, row.device, "instance of link and device")]
     if row.reference not in (DIRECT, WIRE):
-        instances.append(_instance(rows, row, str(row.reference), "instance of the reference"))
+        instances.append(instance(rows, row, str(row.reference), "instance of the reference"))
     return [between, *within_beds(rows, row, "pairs"), *instances, _drift("the scatter within a bed")]
 
 
-def _instance(rows: list[Row], row: Row, of: str, name: str) -> Entry:
-    """What one device differs by from another of its kind: each bed has new ones, so it is in the scatter of beds."""
-    found = next((one for one in rows if (one.device, one.quantity) == (of, "between_instances")), None)
-    where = "each bed has new ones: in the scatter between beds"
-    if found is None or found.sessions is None:
-        return Entry(name, "contained", where)
-    # Two instances in each of the beds: the mean over all of them has this standard deviation over their root.
-    degrees = found.sessions - 1
-    of_mean = found.value.estimate / (2 * found.sessions) ** 0.5
-    apart = found.value.estimate
-    seen = (
-        f"instances of the device differ by sd {micro(apart)}"
-        if apart
-        else "two in a bed differ by no more than scatter"
-    )
-    said = f"{seen}; {where}"
-    return Entry(name, "contained", said, Component(name, "A", of_mean, row.unit, "normal", 1.0, degrees))
-
-
 def _drift(where: str) -> Entry:
-    said = f"linear drift cancels in mirrored rounds; the rest has the sign of the drawn order, and is in {where}"
+    said = (
+        "linear drift cancels in mirrored rounds; the sign of the rest depends on the random order, so it is part "
+        f"of {where}"
+    )
     return Entry("drift within a round", "contained", said)
 
 
@@ -111,7 +96,7 @@ def directions(rows: list[Row], row: Row) -> Entry:
     name = "asymmetry of request and reply"
     found = _beside(rows, row, "latency_asymmetry", "mean")
     if found is None:
-        why = "no record of when a request reached the other end, or ends without a common clock"
+        why = "the arrival of a request at the other end was not recorded, or the ends have no common clock"
         return unknown(name, f"{why}; the figure is the mean of both directions")
     units, half = found.sessions or found.value.n, found.value.longer
     u = standard_error(found.value, units)
@@ -128,10 +113,10 @@ def _stamps(run: Run, row: Row) -> Entry:
     sources = paths.drop_nulls("arrival_source").select("departure_source", "arrival_source").unique()
     name = "points of timestamping"
     if sources.height != 1:
-        return unknown(name, "stamps of both paths are of several sources")
+        return unknown(name, "timestamps of both paths are from several sources")
     departure, arrival = sources.row(0)
     where = str(departure) if departure == arrival else f"departure {departure}, arrival {arrival}"
-    return Entry(name, "cancels", f"the same on both paths ({where}), so that they are not in the difference")
+    return Entry(name, "cancels", f"the same on both paths ({where}), so the difference does not contain them")
 
 
 def _clock(run: Run, row: Row) -> list[Entry]:
@@ -148,12 +133,14 @@ def _definition(run: Run, row: Row) -> Entry:
     name = "definition of the measurand"
     if row.reference == WIRE:
         return Entry(
-            name, "outside", "the wire is the reference by definition; the figure over the direct link is another one"
+            name,
+            "outside",
+            "the wire is the reference by definition; the latency over the direct link is another figure",
         )
     if row.reference != DIRECT and cables(str(row.reference)) == cables(row.device):
         said = f"{amid(str(row.reference))} is the reference by definition, on a path of as many links"
         return Entry(name, "outside", said)
-    wire = "" if run.simulated else ": the further links of the device's path are in it"
+    wire = "" if run.simulated else ": the figure contains the further links of the device's path"
     over = "direct link" if row.reference == DIRECT else str(row.reference)
     return Entry(name, "outside", f"the {over} is the reference by definition{wire}")
 

@@ -190,7 +190,7 @@ def _modes_apart(run: Run, modes: dict[Place, list[float]], bed_ns: float) -> It
         here_share, there_share = (percent(share) for share in shares[places[0]])
         sentence = (
             f"{here_share} of the round trips over {places[0].device} are in a slower mode, {there_share} of those "
-            f"over the direct link: {micro(worst)} of their difference is of modes, the device's or the machine's"
+            f"over the direct link: {micro(worst)} of their difference comes from this, be it the device or the machine"
         )
         yield Finding("modes_differ", sentence, worst, places)
 
@@ -238,7 +238,7 @@ def _interference(run: Run) -> Iterator[Finding]:
     if stalled.height:
         worst = float(stalled["rtt"].cast(float).to_numpy().max())
         sentence = (
-            f"{stalled.height} probes on the direct link were stalled, up to {worst / 1e6:.1f} ms: not the device"
+            f"{stalled.height} probes on the direct link had round trips of up to {worst / 1e6:.1f} ms: not the device"
         )
         yield Finding("interference", sentence, float(stalled.height), (Place(DIRECT),))
 
@@ -279,7 +279,8 @@ def _warming(run: Run, least_ns: float) -> Iterator[Finding]:
     if found:
         places, worst = worst_first(found)
         sentence = (
-            f"blocks were not steady: their first probes differ by {percent(worst)} from the later: warm up longer"
+            f"blocks were not steady: their first probes differ by {percent(worst)} from the later ones: raise "
+            "pairs.warmup_probes"
         )
         yield Finding("unsteady", sentence, worst, places)
 

@@ -28,10 +28,11 @@ def words(run: Run) -> list[str]:
     clock, stamps = clock_and_stamps(run, "rtt")
     beds = run.sessions
     over = (
-        f"{beds} beds, each set up anew with other numbers, order of links, processes and cores: the mean of a bed is "
-        "one value, judged by Student's t, or by REML with Hartung and Knapp's where beds have unequal numbers of pairs"
+        f"{beds} beds, each set up anew with other addresses, interface indexes, order of links, processes and cores: "
+        "the mean of a bed is one value, and the interval is Student's t, or REML with Hartung and Knapp's where beds "
+        "have unequal numbers of pairs"
         if beds > 1
-        else "the pairs of one bed by Student's t: what another bed differs by is not in them"
+        else "the pairs of one bed (Student's t): they do not cover how another bed would differ"
     )
     control = CONTROLS[bool(run.plan.get("bed", {}).get("twins"))]
     lines = [line.format(clock=clock, stamps=stamps, control=control, over=over) for line in METHOD]
@@ -47,7 +48,7 @@ METHOD = (
     (
         "Each pair of blocks gives one estimate: short blocks of probes with and without the device follow each other, "
         "in random and then mirrored order, so that steady drift cancels. Half the difference of their mean round "
-        "trips is the device's latency one way. Pairs are counted, never packets."
+        "trips is the device's latency one way. A sample is a pair, never a packet."
     ),
     "All times are of one clock: {clock}.",
     (
@@ -55,9 +56,9 @@ METHOD = (
         "from the intended one where probes were scheduled."
     ),
     (
-        "A latency is the arithmetic mean of its pairs; Hodges and Lehmann's pseudomedian stands beside it in "
-        "results.json, and a finding says where the two disagree. The A/A control, {control}, tells what the bed can "
-        "resolve: nothing smaller is claimed. Intervals are 95 % ones, over {over}."
+        "A latency is the arithmetic mean of its pairs; results.json also has Hodges and Lehmann's pseudomedian, and a "
+        "finding says where the two disagree. The A/A control, {control}, shows what the bed can resolve; a smaller "
+        "difference is not reported as one. Intervals are at 95 %, over {over}."
     ),
 )
 CONTROLS = {False: "the direct link against itself", True: "one direct link against another of the same bed"}

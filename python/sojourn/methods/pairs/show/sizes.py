@@ -36,8 +36,9 @@ def lines(run: Run) -> Figure | None:
         if (panel := _panel(run, (band, points), probe, (title, reference), len(probes) > 1))
     ]
     caption = (
-        "One way, against the frame's bytes (for request-response the mean of request and response). Points have "
-        "their 95 % CIs; the line and its band (95 %, pointwise) come from one fit a round, or a bed of several."
+        "One way, against the frame's bytes (for request-response the mean of request and response). Bars are 95 % "
+        "CIs; the line and its band (95 %, pointwise) come from one fit for each round, or for each bed where there "
+        "are several."
     )
     devices = tuple(ordered(points["device"].to_list()))
     return Figure("size_lines", "a + b × size", caption, tuple(panels), devices, columns=len(panels) // len(probes))

@@ -40,7 +40,7 @@ from sojourn.analysis.stream_budget import delay_budget
 from sojourn.analysis.stream_rows import sum_of
 from sojourn.analysis.stream_study import Gathered
 from sojourn.analysis.verdict import amid
-from sojourn.analysis.wording import counted, micro, percent
+from sojourn.analysis.wording import HOLDS_ZERO, counted, micro, percent
 from sojourn.devices import called
 from sojourn.methods.stages.analyse.breakdown import (
     BEHIND,
@@ -192,9 +192,9 @@ def sum_of_stages(found: list[Breakdown], device: str | None) -> Outcome:
     """
     frames, partial = sum(one.frames for one in found), sum(one.partial for one in found)
     if not frames:
-        return inconclusive(SUM, "no frame has two stamps", device)
+        return inconclusive(SUM, "no frame has two timestamps", device)
     if not partial:
-        said = f"each of {counted(frames, 'frame')} has every stamp, so that its stages sum to its latency"
+        said = f"each of {counted(frames, 'frame')} has every timestamp, so its stages sum to its latency"
         return Outcome(SUM, "supported", said, device)
     return max((_summed(one) for one in found if one.partial), key=_gravity)
 
@@ -206,7 +206,7 @@ def _summed(breakdown: Breakdown) -> Outcome:
     known = "" if low is None or high is None else f" ({percent(shown.level)} CI {micro(low)} to {micro(high)})"
     said = (
         f"over {amid(breakdown.device)} {counted(breakdown.partial, 'frame')} of "
-        f"{breakdown.frames + breakdown.partial} lack a stamp: the mean latency of all is {micro(shown.estimate)}"
+        f"{breakdown.frames + breakdown.partial} lack a timestamp: the mean latency of all is {micro(shown.estimate)}"
         f"{known} more than the sum of the stages, where ± {micro(margin)} are allowed"
     )
     return Outcome(SUM, against(shown, 0.0, margin), said, breakdown.device, None, None, margin, shown, "ns", 0.0)
@@ -237,7 +237,7 @@ def breakdown_sample(found: list[Breakdown], cells: Mapping[int, Factors]) -> pl
 
 
 def missing_sample(found: list[Breakdown]) -> pl.DataFrame:
-    """The sample `missing_timestamps`: which stamps could not be had, and why."""
+    """The sample `missing_timestamps`: which timestamps are missing, and why."""
     rows = [(one.device, one.cell, CALLED[point], why) for one in found for point, why in one.missing.items()]
     return pl.DataFrame(rows, schema=MISSING, orient="row")
 
@@ -304,13 +304,15 @@ def _out_of_order(found: list[Breakdown]) -> list[Finding]:
     shares = {key: share for key, share in backwards(found).items() if "path" not in key[2] and key[2] != "total"}
     behind = [Place(one.device, one.cell) for one in found if BEHIND in one.missing.values()]
     if behind:
-        sentence = f"the queue's timestamp is {BEHIND}; it is left out, and its stage is joined with the next"
+        sentence = f"the queue's timestamp is {BEHIND}; it is left out, and its stage is merged with the next"
         return [Finding("stamps_out_of_order", sentence, 1.0, tuple(behind))]
     if not shares:
         return []
     (device, cell, stage), worst = max(shares.items(), key=lambda item: item[1])
     places = tuple(dict.fromkeys(Place(one, at) for one, at, _ in [(device, cell, stage), *shares]))
-    sentence = f"stamps are out of order: {stage} is negative for up to {percent(worst)} of the frames, as of {device}"
+    sentence = (
+        f"timestamps are out of order: {stage} is negative for up to {percent(worst)} of the frames, as of {device}"
+    )
     return [Finding("stamps_out_of_order", sentence, worst, places)]
 
 
@@ -319,7 +321,7 @@ def _sentence(run: Run, found: list[Breakdown]) -> str:
     device = main_device(run.devices) or DIRECT
     breakdown = next((one for one in found if one.device == device), found[0] if found else None)
     if breakdown is None:
-        return "No frame was seen at two stamps"
+        return "No frame has two timestamps"
     means = np.array([middle(stage, breakdown.sessions).estimate for stage in breakdown.means.T])
     named = sorted(zip(breakdown.stages[:-1], means[:-1], strict=True), key=lambda pair: -pair[1])
     parts = ", ".join(f"{stage.replace('_', ' ')} {micro(float(mean))}" for stage, mean in named[:4])
@@ -365,7 +367,7 @@ def _adds(name: str, stage: str, value: Interval, over: str = "") -> str:
         return f"{name} changes the stage {stage} by {micro(value.estimate)} (too few trials for an interval)"
     between = f"{micro(value.estimate)} ({percent(value.level)} CI {micro(value.low)} to {micro(value.high)}{over})"
     if not value.excludes(0):
-        return f"{name} does not change the stage {stage} significantly: {between}"
+        return f"{name} shows no effect on the stage {stage}, with {HOLDS_ZERO}: {between}"
     return (
         f"{name} adds {between} to the stage {stage}"
         if value.estimate > 0

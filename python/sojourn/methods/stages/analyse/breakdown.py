@@ -47,7 +47,7 @@ CALLED = {
     "answer_receive_call_ns": "answer's receive call",
 }
 
-BEHIND = "later than the driver's: taken in another queue further on, not in the sender's"
+BEHIND = "later than the driver's: it was taken in another queue further along the path, not in the sender's"
 """Why a queue's stamp is not used: a kernel stamps a frame again in the queue of each device that passes it on."""
 
 PRESENT_SHARE = 0.99

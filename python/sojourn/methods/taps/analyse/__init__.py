@@ -301,14 +301,20 @@ def lost_by_taps(crossed: Crossed) -> list[Finding]:
     if not total:
         return []
     places = {Place(str(event["device"])) for block, event in crossed.events.items() if dropped[block]}
-    said = f"the taps had no room for {counted(total, 'packet')}: some losses between them are their own"
+    said = (
+        f"the taps had no room for {counted(total, 'packet')}: some of the losses between them are losses of the "
+        "taps, not of the device"
+    )
     return [Finding("local_drops", said, float(total), tuple(places))]
 
 
 def ambiguous(crossed: Crossed) -> list[Finding]:
     """Matches that the order alone decides."""
     total = sum(counts_of(event).get("ambiguous", 0) for event in crossed.events.values())
-    said = f"{counted(total, 'packet')} looked like another within the window: only their order distinguishes these"
+    said = (
+        f"{counted(total, 'packet')} were identical to another within the window: they are distinguished by their "
+        "order alone"
+    )
     return [Finding("ambiguous_matches", said, float(total))] if total else []
 
 
@@ -329,8 +335,8 @@ def disagreeing(apart: dict[tuple[str, str, int], Differences], ends: pl.DataFra
     places, _ = worst_first({place: abs(one.estimate) for place, one in found.items()})
     worst = found[places[0]]
     said = (
-        f"subtraction says {micro(worst.estimate)} ({span(worst)}) more of {places[0].device} over the redirect than"
-        " its taps see: so much is outside its ports, in how the ends take its packets"
+        f"subtraction gives {micro(worst.estimate)} ({span(worst)}) more for {places[0].device} over the redirect than "
+        "its taps measure: this part arises outside its ports, in how the hosts handle its packets"
     )
     return [Finding("taps_disagree", said, worst.estimate, places)]
 
@@ -369,7 +375,7 @@ def sentence(run: Run, rows: list[Row], values: list[Values]) -> str:
         title = called(most.device)
         title = f"{title[0].lower()}{title[1:]}"
         if most.value.low is not None and not most.value.excludes(0):
-            said += f"; no mode takes significantly longer: {title}, the slowest, {_ended(most)} more"
+            said += f"; no mode of the bridge takes significantly longer: {title}, the slowest, {_ended(most)} more"
         else:
             said += f"; {title} takes {_ended(most)} more"
     return f"{said}, between taps at its ports; {not_covered(head.sessions)}"

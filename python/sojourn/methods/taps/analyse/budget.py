@@ -39,7 +39,7 @@ def of_difference(run: Run, rows: list[Row], row: Row) -> Stated:
 def taps(row: Row, seen: dict[str, Row]) -> list[Entry]:
     """The taps' own error, from what they see of a redirect in the same cell."""
     if row.device == WIRE:
-        return [Entry(OFFSET, "outside", "the redirect is what tells it")]
+        return [Entry(OFFSET, "outside", "only a redirect shows it")]
     mean, sd = seen.get("mean"), seen.get("sd")
     if mean is None:
         return [unknown(OFFSET, "no redirect was measured in this cell: put wire among bed.devices")]
@@ -47,13 +47,16 @@ def taps(row: Row, seen: dict[str, Row]) -> list[Entry]:
     ends = [end for end in (mean.value.low, mean.value.estimate, mean.value.high) if end is not None]
     largest = max(map(abs, ends))
     said = (
-        f"two taps see {micro(mean.value.estimate)} of a redirect, with next to nothing between: at most "
-        f"{micro(largest)} of the figure is their own; not subtracted"
+        f"two taps measure {micro(mean.value.estimate)} at a redirect, with almost nothing between them: at most "
+        f"{micro(largest)} of the figure comes from the taps; this is not subtracted"
     )
     found = [counted(rectangular(OFFSET, largest, "ns"), said)]
     if sd is not None:
         # Of a single packet, where a mean is of thousands: in the scatter of trials.
         component = Component(SCATTER, "A", sd.value.estimate, "ns", "normal", 0.0, max(1, sd.value.n - 1))
-        told = f"packets over the redirect differ by sd {micro(sd.value.estimate)}: averaged, in the scatter of trials"
+        told = (
+            f"packets over the redirect differ by sd {micro(sd.value.estimate)}: averaged, and part of the scatter "
+            "of trials"
+        )
         found.append(Entry(SCATTER, "contained", told, component))
     return found

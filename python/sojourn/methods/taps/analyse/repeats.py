@@ -129,13 +129,17 @@ def anomalous(cells: list[Repeated]) -> list[Finding]:
         return []
     places, _ = worst_first({place: abs(one.rounds.estimate) for place, one in found.items()})
     worst = found[places[0]]
-    persists = {True: "it persists", False: "it does not persist", None: "too few trials tell whether it persists"}
+    persists = {
+        True: "it persists",
+        False: "it does not persist",
+        None: ("there are too few trials to decide whether it persists"),
+    }
     said = (
         f"{worst.device} takes {_said(worst.rounds)} more over {worst.reference} than in its other cells of that size; "
         f"repeated by itself on {worst.sessions} of {worst.of} beds, {persists[worst.persists]}: {_said(worst.again)}"
     )
     kept = sum(one.persists is True for one in found.values())
-    several = f"; of {len(found)} such cells, {kept} persist" if len(found) > 1 else ""
+    several = f"; {kept} of {len(found)} such cells persist" if len(found) > 1 else ""
     return [Finding("anomalous_cell", said + several, worst.rounds.estimate, places)]
 
 

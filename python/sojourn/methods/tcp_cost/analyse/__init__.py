@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING
 from sojourn.analysis.study import Study
 from sojourn.methods.tcp_cost.analyse import collapses, judged, programs, ratios
 from sojourn.methods.tcp_cost.analyse.budget import budgets
+from sojourn.methods.tcp_cost.analyse.links import link_rows
 from sojourn.methods.tcp_cost.analyse.rows import rows_of
 from sojourn.methods.tcp_cost.analyse.seen import seen_of
 
@@ -52,4 +53,5 @@ def study(run: Run) -> Study:
     }
     found = [*judged.findings(run, seen, cells), *collapses.findings(collapsed)]
     hypotheses = judged.evaluate(run, cells)
-    return Study(rows_of(cells, traffic, spent), found, judged.sentence(cells, spent), hypotheses, samples)
+    rows = [*rows_of(cells, traffic, spent), *link_rows(run, seen)]
+    return Study(rows, found, judged.sentence(cells, spent), hypotheses, samples)

@@ -10,6 +10,8 @@ import math
 from typing import TYPE_CHECKING
 
 from sojourn.analysis.budget import BOOTS, OTHER_DAYS, Entry, Stated, clock_rate, counted, required, scatter, unknown
+from sojourn.analysis.run import DIRECT
+from sojourn.analysis.wording import percent
 from sojourn.methods.tcp_cost.analyse.judged import PATHS, alone, beds_of, combined, most_detailed
 from sojourn.methods.tcp_cost.analyse.programs import spent
 from sojourn.methods.tcp_cost.analyse.ratios import cells_of
@@ -31,16 +33,25 @@ PARTS = "the intervals of its cells, added in squares"
 ONE_BED = unknown("between beds", "the run has one bed")
 
 
-def budgets(run: Run, _study: Study) -> list[Stated]:
+def budgets(run: Run, study: Study) -> list[Stated]:
     """Of each kind of packet the throughput kept; of each direction the time for a packet."""
     seen = seen_of(run)
     detail = most_detailed(cells_of(seen))
-    found = [_throughput([cell for cell in detail if cell.path == path], path) for path in {c.path: 0 for c in detail}]
+    link = _link(study.rows)
+    paths = {cell.path: 0 for cell in detail}
+    found = [_throughput([cell for cell in detail if cell.path == path], path, link) for path in paths]
     logged = [one for one in spent(seen) if one.path is None and one.what == "logged"]
     return [*found, *(_time(program_row(one), one.transfers) for one in logged)]
 
 
-def _throughput(cells: list[Cell], path: str) -> Stated:
+def _link(rows: list[Row]) -> Entry:
+    """What one direct link differs by from another: both slices of a pair are over the same."""
+    found = next((one for one in rows if (one.device, one.quantity) == (DIRECT, "between_instances")), None)
+    seen = "" if found is None else f"; without the log, links differ by sd {percent(found.value.estimate)}"
+    return Entry("instance of the link", "cancels", f"both slices of a pair are over one link{seen}")
+
+
+def _throughput(cells: list[Cell], path: str, link: Entry) -> Stated:
     """The mean of the logarithms: each cell's own has the sensitivity ratio / number of cells."""
     whole = combined([alone(cell) for cell in cells])
     assert whole is not None, "there is a cell"
@@ -51,14 +62,18 @@ def _throughput(cells: list[Cell], path: str) -> Stated:
     else:
         entries = [_beds(whole, row.sessions)]
     control = Entry("difference of slices without the log", "outside", "the A/A control tests it; it is not subtracted")
-    idle = Entry("idle process of the log", "cancels", "it runs beside both slices of a pair")
-    drift = Entry("drift within a pair", "contained", "the order is drawn and turned about: in the scatter of pairs")
+    idle = Entry("idle process of the log", "cancels", "it runs during both slices of a pair")
+    drift = Entry(
+        "drift within a pair", "contained", "the order is random and then reversed: part of the scatter of pairs"
+    )
     placebo = Entry(
-        "calibration of the placebo", "outside", "one reading of 0.1 s sets its loop; it bears on the placebo alone"
+        "calibration of the placebo",
+        "outside",
+        "one measurement of 0.1 s sets the length of its loop; this affects the placebo alone",
     )
     name = f"Throughput with the log over without, {PATHS.get(path, path)}"
     uncovered, of = (UNCOVERED, PARTS) if row.sessions is None else (UNCOVERED[:1], "the scatter between beds")
-    return Stated(name, row, (*entries, drift, idle, control, placebo, BOOTS), uncovered, of)
+    return Stated(name, row, (*entries, drift, link, idle, control, placebo, BOOTS), uncovered, of)
 
 
 def _beds(whole: Interval, beds: int) -> Entry:
@@ -88,7 +103,7 @@ def _time(row: Row, transfers: int) -> Stated:
     what = "beds, each made anew" if of_beds else "transfers, each with programs loaded anew"
     entries = (
         scatter(f"scatter between {'beds' if of_beds else 'transfers'}", row, transfers, f"{transfers} {what}"),
-        Entry("clock of the kernel's statistics", "cancels", "null programs of the same turn pay it too"),
+        Entry("clock of the kernel's statistics", "cancels", "the null programs of the same turn include it as well"),
         clock_rate(row.value.estimate),
         *(() if of_beds else (ONE_BED,)),
         BOOTS,

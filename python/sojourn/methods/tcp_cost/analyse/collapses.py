@@ -59,9 +59,8 @@ def findings(found: pl.DataFrame) -> Iterator[Finding]:
     order = ("with", "without") if row["more"] > row["fewer"] else ("without", "with")
     with_it, without = (_said(row, name) for name in ("", "off_"))
     sentence = (
-        f"congestion windows collapse more often {order[0]} the log than {order[1]} it: {with_it} with it "
-        f"and {without} without; what the log changes of the "
-        "throughput is also what it changes of losses"
+        f"congestion windows collapse more often {order[0]} the log than {order[1]} it: {with_it} with it and "
+        f"{without} without; a change of the throughput is then also an effect of changed losses"
     )
     yield Finding("windows_collapse", sentence, float(row["share"] - row["off_share"]))
 

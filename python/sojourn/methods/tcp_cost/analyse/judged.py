@@ -320,7 +320,7 @@ def _left(cells: list[Cell]) -> str:
         least, most = (pick(cells, key=lambda cell: cell.ratio.estimate) for pick in (min, max))
         ends = [f"{_share(cell.ratio)} with {counted(cell.flows, 'flow')}" for cell in (least, most)]
         return f"{' to '.join(ends)} {of}"
-    return f"{_share(both)} {of}{_seen(both)}{', averaged over all numbers of flows' if len(cells) > 1 else ''}"
+    return f"{_share(both)} {of}{', averaged over all numbers of flows' if len(cells) > 1 else ''}{_seen(both)}"
 
 
 def _differ(cells: list[Cell]) -> bool:
@@ -333,7 +333,7 @@ def _differ(cells: list[Cell]) -> bool:
 
 
 def _seen(ratio: Interval) -> str:
-    return "" if ratio.low is None or ratio.excludes(1) else " (no significant change)"
+    return "" if ratio.low is None or ratio.excludes(1) else ", an interval that holds 100 %: no change was found"
 
 
 def most_detailed(cells: list[Cell]) -> list[Cell]:
@@ -366,7 +366,11 @@ def _resolution(cells: list[Cell]) -> str:
         return "; without an A/A control, the resolution is not known"
     said = f"; in the A/A control, adjacent slices without the log differ by {change(both.estimate)}"
     reach = max((max(abs(one.low - 1), abs(one.high - 1)) for one in controls if one.low and one.high), default=None)
-    return said if reach is None else f"{said}; changes below {percent(reach)} would be missed with some of the traffic"
+    return (
+        said
+        if reach is None
+        else (f"{said}; for part of the traffic, changes below {percent(reach)} would not be detected")
+    )
 
 
 def name_of(cell: Cell) -> str:

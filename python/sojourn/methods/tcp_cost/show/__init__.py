@@ -36,7 +36,7 @@ def _left(run: Run) -> list[Key]:
             where = f"{flows_words(row['flows'])}, {PATHS[row['path']]}"
             over = f" on {run.sessions} beds" if run.sessions > 1 else ""
             lines = (f"95 % CI {shown.interval}", where, f"{row['pairs']} pairs{over}")
-            made.append(Key("Throughput kept, every packet logged", shown.text, shown.unit, lines))
+            made.append(Key("Throughput with every packet logged, relative to no log", shown.text, shown.unit, lines))
     return made
 
 
@@ -99,43 +99,45 @@ CONTROLS = {
 
 FORMS = {
     "slices": (
-        "The unit is the pair: two adjacent slices of {slice} of one iperf3 between A and B, one without the log and "
-        "one with a setting of it. Their order is drawn, and reversed in the next repetition. After each change, "
-        "{grace} pass before the next slice."
+        "The unit is the pair: two adjacent slices of {slice} of one iperf3 run between A and B, one without the log "
+        "and one with a setting of the log. Their order is random, and reversed in the next repetition. After each "
+        "change, the next slice begins {grace} later."
     ),
     "runs": (
         "The unit is the pair: two runs of {slice}, each with its own iperf3, {pause} apart, one without the log and "
-        "one with a setting of it. Their order is drawn, and reversed in the next repetition."
+        "one with a setting of the log. Their order is random, and reversed in the next repetition."
     ),
 }
 CONDITIONS = (
-    "All connections begin alike: congestion control {control}, TCP_MAXSEG {mss}, a send buffer of {send} bytes and a "
-    "receive buffer of {receive} bytes without autotuning, and no metrics of earlier connections "
+    "All connections begin in the same state: congestion control {control}, TCP_MAXSEG {mss}, a send buffer of {send} "
+    "bytes and a receive buffer of {receive} bytes without autotuning, and no metrics of earlier connections "
     "(tcp_no_metrics_save). These are set in the namespaces of A and B only."
 )
 OVER_BEDS = (
-    "The run was divided over {beds} beds, each set up anew with other numbers, order of links, processes and cores: "
-    "here estimates are means over beds, of logarithms of ratios and of times, with Student's interval (REML with "
-    "Hartung and Knapp's where beds have unequal numbers of pairs), whatever is said of pairs and transfers."
+    "The run was divided over {beds} beds, each set up anew with other addresses, interface indexes, order of links, "
+    "processes and cores: therefore estimates are means over beds, of logarithms of ratios and of times, with "
+    "Student's interval (REML with Hartung and Knapp's where beds have unequal numbers of pairs), also where this page "
+    "speaks of pairs and transfers."
 )
 METHOD = (
     (
         "Throughput is the receiver's interface counter over the times at which it was read. Each pair gives a ratio; "
         "estimates over pairs are Hodges and Lehmann's, of logarithms, with the exact signed-rank interval. Pairs of "
-        "one iperf3 are no more alike than others, so each counts by itself."
+        "one iperf3 run are no more similar than pairs of different runs, so each counts separately."
     ),
     (
         "The log is attached to the cgroups of the programs of A and B; at the root cgroup it would log every packet "
         "at both ends. Packets up to 64 kB (“gso”) are as large as the kernel makes them; packets of one segment "
-        "(“mtu”)  needs gso_max_segs 1, because TCP makes large packets even with offloads off."
+        "(“mtu”) are made with gso_max_segs 1, because TCP makes large packets even with offloads off."
     ),
     (
         "Time per packet is from the kernel's statistics of BPF programs, minus that of the null programs in the same "
-        "turn, which have the same overhead. Statistics take time, so they are taken in separate slices. Values of one "
-        "transfer (one iperf3 and one loading of the programs) are correlated: intervals are over transfers."
+        "turn, which have the same overhead. Collecting statistics takes time, so it is done in separate slices. "
+        "Values of one transfer (one iperf3 and one loading of the programs) are correlated: intervals are over "
+        "transfers."
     ),
     (
-        "A and B share this machine's CPUs with the logging process. On two separate hosts, each end would have the "
+        "A and B share this machine's CPUs with the logging process. On two separate hosts, each end would bear the "
         "cost of its own log only."
     ),
 )

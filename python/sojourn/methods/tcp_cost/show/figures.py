@@ -66,10 +66,10 @@ def controls(run: Run) -> Figure | None:
     if "placebo" in cells["mode"].to_list():
         caption += (
             " In 2007 a hook that only took time made one machine faster, as logging did. Where the intervals of the "
-            "placebo and of logging agree, the time that logging takes explains its effect."
+            "placebo and of logging overlap, the time that logging takes can explain its effect."
         )
     chart = Intervals("Change of throughput (%)", tuple(names))
-    return _figure("cost_controls", "Logging beside its controls", caption, rows, chart)
+    return _figure("cost_controls", "Logging compared with its controls", caption, rows, chart)
 
 
 ALL = "all traffic"
@@ -126,8 +126,8 @@ def over_time(run: Run) -> Figure | None:
     rows = _named(found, lambda row: "without the log" if row["mode"] == "off" else "with a setting", _traffic)
     rows = rows.with_columns(x=pl.col("elapsed_s"), y=100 * pl.col("ratio"))
     caption = (
-        "The throughput of every slice, over the median without the log with the same traffic. Differences between "
-        "neighbours widen the intervals; slow changes cancel within pairs."
+        "The throughput of every slice, divided by the median without the log with the same traffic. Differences "
+        "between adjacent slices widen the intervals; slow changes cancel within pairs."
     )
 
     def build(panel: pl.DataFrame, palette: Palette, width: Width) -> Any:

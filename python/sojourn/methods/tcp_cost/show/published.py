@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from sojourn.report.run import Run
 
 NOTE = (
-    "Theirs: two pairs of machines of 2004 and 2007 over gigabit Ethernet, one pair with one core each, the other with "
-    "two. Ours: two namespaces of one machine. Compare ratios, not throughputs."
+    "Theirs are two pairs of machines of 2004 and 2007 over gigabit Ethernet, one pair with one core each, the other "
+    "with two. Ours are two namespaces of one machine. Compare ratios, not throughputs."
 )
 NOTHING_SHOWN = Shown(None, None, None, "")
 
@@ -100,8 +100,9 @@ def headlines_table(run: Run, name: str) -> Table:
              Entry(NOTHING) if skipped is None else Entry(f"{skipped:.3g}", (skipped,)), text(""))
         )  # fmt: skip
     note = (
-        f"{NOTE} On their second machine logging raised throughput, and so did a hook that only took time: packets "
-        "that came a little later overran some buffer less often. The hypothesis “placebo-explains” tests that here."
+        f"{NOTE} On the paper's second machine logging raised throughput, and so did a hook that only took time: "
+        "packets that arrived a little later overflowed some buffer less often. The hypothesis “placebo-explains” "
+        "tests that here."
     )
     return Table(f"published_{name}", TITLES[name], columns, tuple(body), note, wide=True)
 

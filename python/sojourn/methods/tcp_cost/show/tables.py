@@ -49,9 +49,9 @@ def ratios(run: Run) -> Table:
         rows.append((*_named(row), *_ratio(row), *skipped, *_further(row), whole(row["pairs"])))
     note = (
         "Throughput, % of without: the typical ratio of two adjacent slices, with the log and without (Hodges and "
-        "Lehmann's); it is not the ratio of both throughputs on its right, which are of all slices. CPU time per bit: "
-        "the CPU time of both hosts and the logging process for each bit that arrived, as the same kind of ratio. "
-        "Skipped packets are given as in the paper: per minute and for each Mbit/s of throughput."
+        "Lehmann's); it is not the ratio of the two throughputs to its right, which are averages of all slices. CPU "
+        "time per bit: the CPU time of both hosts and the logging process for each bit that arrived, as a ratio of the "
+        "same kind. Skipped packets are counted as in the paper: per minute and for each Mbit/s of throughput."
     )
     return Table("cost_ratios", "Throughput with the log", columns, tuple(rows), note, wide=True, grouped=True)
 
@@ -160,8 +160,8 @@ def collapses(run: Run) -> Table:
     note = (
         "A collapse is an expiry of the sender's retransmission timer, which sets a congestion window to one "
         "segment. The kernel counts them with the log and without. p: sign test of pairs, times the number of "
-        "settings (Bonferroni); a single cell has too few pairs to tell. In "
-        "siftr-2007 windows collapsed with the log, and nobody could see whether they did without it."
+        "settings (Bonferroni); a single cell has too few pairs for a conclusion. In siftr-2007 windows collapsed with "
+        "the log, and the paper could not show whether they also collapsed without it."
     )
     strong = frozenset(place for place, row in enumerate(rows) if row[0].text == "all")
     return Table("cost_collapses", "Collapses of congestion windows", columns, tuple(rows), note, strong, wide=True)

@@ -38,7 +38,7 @@ from sojourn.analysis.stream_budget import scatter_of, uncovered
 from sojourn.analysis.study import Study
 from sojourn.analysis.tcp_trials import figured
 from sojourn.analysis.tester import incomplete, probing_findings, stamp_sources, truncated
-from sojourn.analysis.wording import DASH, counted, fixed, percent
+from sojourn.analysis.wording import DASH, HOLDS_ZERO, counted, fixed, percent
 from sojourn.devices import called
 from sojourn.methods.tcp_load.analyse.conserved import frame_of, judged
 from sojourn.methods.tcp_load.analyse.queues import unaccounted
@@ -116,11 +116,15 @@ def budgets(run: Run, study: Study) -> list[Stated]:
             row,
             (
                 *scatter_of(study.rows, row, "trials"),
-                Entry("points of timestamping", "cancels", f"the same idle and working ({row.source})"),
+                Entry(
+                    "points of timestamping",
+                    "cancels",
+                    (f"the same on the idle path and under working conditions ({row.source})"),
+                ),
                 # A difference of means of round trips: four stamps, taken to err together.
                 timestamp_resolution(max(1, step), "four of them, each with sensitivity 1", 2.0),
                 clock_rate(row.value.estimate),
-                Entry("start-up of the flows", "outside", "the measurand begins when the plan's start-up is over"),
+                Entry("start-up of the flows", "outside", "by definition the figure begins after the plan's start-up"),
                 BOOTS,
             ),
             uncovered(row),
@@ -216,11 +220,13 @@ def milliseconds(value: Interval) -> str:
 def sentence(rows: Sequence[Row], headline: Row | None) -> str:
     """The latency under load of the first device with its grade, and what the flows got."""
     if headline is None:
-        return "No trial has round trips both idle and working"
-    value, where = headline.value, f"Under load ({_flows(headline)}), a round trip over {_amid(headline.device)}"
+        return "No trial has round trips both on the idle path and under working conditions"
+    value, load, over = headline.value, f"Under load ({_flows(headline)})", f"over {_amid(headline.device)}"
     longer = f"{milliseconds(value)}{over_beds(headline)}"
     is_zero = value.low is not None and not value.excludes(0)
-    said = f"{where} does not take significantly longer: {longer}" if is_zero else f"{where} takes {longer} longer"
+    said = f"{load}, a round trip {over} takes {longer} longer"
+    if is_zero:
+        said = f"{load}, no increase of the round trip {over} was found: {longer}, {HOLDS_ZERO}"
     said += f"; grade {grade_said(value)}"
     of_flows = [
         row for row in rows if row.quantity == "goodput" and row.device == headline.device and _alike(row, headline)
@@ -284,7 +290,7 @@ def _findings(run: Run, places: Mapping[tuple[str, int], Sequence[Done]], rows: 
     low = {place: -value.estimate for place, value in used.items() if (value.high or value.estimate) < FILLED}
     if low:
         worst, share = worst_first(low)
-        said = f"the flows used {percent(-share)} of the configured rate: the latency is not that of a full path"
+        said = f"the flows used {percent(-share)} of the configured rate: the latency is not that of a fully used path"
         yield Finding("path_not_filled", said, -share, worst)
     lost = {
         Place(row.device, row.cell): row.value.estimate
@@ -293,7 +299,10 @@ def _findings(run: Run, places: Mapping[tuple[str, int], Sequence[Done]], rows: 
     }
     if lost:
         worst, share = worst_first(lost)
-        said = f"while the flows worked, {percent(share)} of the probes had no answer: round trips are of the others"
+        said = (
+            f"while the flows ran, {percent(share)} of the probes had no answer: the round trips are those of the "
+            "other probes"
+        )
         yield Finding("loss", said, share, worst)
     yield from _late(run, places, rows)
 
@@ -316,7 +325,8 @@ def _beyond(run: Run, places: Mapping[tuple[str, int], Sequence[Done]]) -> Itera
     if held:
         worst, share = worst_first(held)
         said = (
-            f"an emulator stood still and then sent what it held: a trial used {percent(share)} of the configured rate"
+            f"an emulator paused and then sent the packets that it held: a trial used {percent(share)} of the "
+            "configured rate"
         )
         yield Finding("tester_limited", said, share, worst)
 
@@ -348,7 +358,7 @@ def _late(run: Run, places: Mapping[tuple[str, int], Sequence[Done]], rows: Sequ
         worst, late = worst_first(found)
         said = (
             f"in the worst trial 1 % of an emulator's packets left {fixed(late / 1e6, 1)} ms or more after their time: "
-            "a part of the delay is this machine's"
+            "this machine causes a part of the delay"
         )
         yield Finding("tester_limited", said, late, worst)
 

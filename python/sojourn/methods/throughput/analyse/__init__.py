@@ -49,6 +49,7 @@ def study(run: Run) -> Study:
     of = Gathered(run)
     of.begin(flood=True)
     of.rows.extend(rate_rows(run, of.trials))
+    of.add_instances_of("received_pps", "received rates", share=True)
     of.overloads.update(overloads_of(run, of.trials))
     of.rows.extend(pacing.least_rows(run, of.trials))
     if PACING in run.hypotheses:

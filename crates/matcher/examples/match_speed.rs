@@ -1,6 +1,6 @@
 //! How many records a second one core matches, and in how much memory: two taps, one direction, packets that differ.
 //!
-//! `cargo run --release -p sojourn-matcher --example speed -- PACKETS WINDOW_US DELAY_US [AHEAD_NS]`; a packet each microsecond.
+//! `cargo run --release -p sojourn-matcher --example match_speed -- PACKETS WINDOW_US DELAY_US [AHEAD_NS]`; a packet each microsecond.
 
 use sojourn_matcher::{Limits, Matcher, Observed, Tap, Way};
 use sojourn_time::{Clock, HostClock};

@@ -1,0 +1,114 @@
+"""Hosts `a` and `b`, which measure, and `m`, which attacks, joined by a switch: network namespaces of the tests' own.
+
+What the attacker sends is in `attacker.py`; what must come of it, in `test_attack.py`, `test_attack_probes.py`
+and `test_attack_emulator.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+NAME = f"sojourn-attack-{os.getpid()}"
+PATIENCE_SECONDS = 90
+HOSTS = ("a", "b", "m")
+MACS = {host: f"02:77:00:00:0a:0{number}" for number, host in enumerate(HOSTS, start=1)}
+ADDRESSES = {host: f"10.78.9.{number}" for number, host in enumerate(HOSTS, start=1)}
+SECONDS = {"short": 2, "long": 60}
+ATTACKER = Path(__file__).with_name("attacker.py")
+
+Told = dict[str, Any]
+
+
+def inside(host: str, *argv: str) -> list[str]:
+    """A command as it runs on one of the hosts."""
+    return ["ip", "netns", "exec", f"{NAME}-{host}", *argv]
+
+
+def run(*argv: str) -> str:
+    """A command that must not fail."""
+    return subprocess.run(argv, check=True, capture_output=True, text=True, timeout=PATIENCE_SECONDS).stdout
+
+
+@contextmanager
+def switched_hosts(*, learning: bool = True) -> Iterator[None]:
+    """The three hosts; `learning`: whether the switch takes the attacker's frames for those of whom they name."""
+    names = [*HOSTS, "switch"]
+    for name in names:
+        run("ip", "netns", "add", f"{NAME}-{name}")
+    try:
+        run(*inside("switch", "ip", "link", "add", "br0", "type", "bridge", "mcast_snooping", "0"))
+        run(*inside("switch", "ip", "link", "set", "br0", "up"))
+        for host in HOSTS:
+            link("switch", f"s{host}", host, "eth0")
+            run(*inside("switch", "ip", "link", "set", f"s{host}", "master", "br0", "up"))
+            run(*inside(host, "ip", "link", "set", "eth0", "address", MACS[host], "up"))
+            run(*inside(host, "ip", "link", "set", "lo", "up"))
+            run(*inside(host, "ip", "address", "add", f"{ADDRESSES[host]}/24", "dev", "eth0"))
+        run(
+            *inside(
+                "switch", "ip", "link", "set", "sm", "type", "bridge_slave", "learning", "on" if learning else "off"
+            )
+        )
+        yield
+    finally:
+        for name in names:
+            run("ip", "netns", "del", f"{NAME}-{name}")
+
+
+def link(host: str, port: str, far_host: str, far_port: str) -> None:
+    """A cable between two of the hosts."""
+    ends = ["netns", f"{NAME}-{host}", "type", "veth", "peer", "name", far_port, "netns", f"{NAME}-{far_host}"]
+    run("ip", "link", "add", port, *ends)
+
+
+@contextmanager
+def attack(
+    kind: str, victim: str, recorded: Path | None = None, *, as_host: str = "m", port: int = 0, **more: Any
+) -> Iterator[Told]:
+    """The attacker at work on m; what it sent is reported when it has ended, by kind of frame."""
+    request = {
+        "kind": kind, "dev": "eth0", "mac": MACS[victim], "to": ADDRESSES[victim], "from": ADDRESSES[as_host],
+        "port": port, "from_port": 7707 if as_host == "b" else 40_000, "recorded": str(recorded) if recorded else None,
+    } | more  # fmt: skip
+    with attacker(inside("m"), [request]) as sent:
+        yield sent
+
+
+@contextmanager
+def attacker(enter: list[str], requests: list[Told]) -> Iterator[Told]:
+    """The attacker at work, where `enter` brings it."""
+    argv = [*enter, sys.executable, "-I", str(ATTACKER), *map(json.dumps, requests)]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            assert process.stdout.readline() == "attacking\n"
+            sent: Told = {}
+            try:
+                yield sent
+            finally:  # also where another attacker of the same bed came too late
+                process.stdin.close()
+                sent.update(json.loads(process.stdout.readline()))
+        finally:
+            process.kill()
+
+
+def udp_port_of(pid: int) -> int:
+    """The UDP port that a program on host a talks from."""
+    for _ in range(100):
+        shown = run(*inside("a", "ss", "-Hunap"))
+        for line in shown.splitlines():
+            if f"pid={pid}," in line:
+                return int(line.split()[3].rsplit(":", 1)[1])
+        time.sleep(0.02)
+    raise AssertionError("the program's socket is not there")

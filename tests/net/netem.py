@@ -1,0 +1,53 @@
+"""A `tc` for kernels without netem: what is put in place is a real qdisc, pfifo, which it shows and takes as netem.
+
+Where the kernel has netem nothing stands in for it. What netem does to packets is not tested by this; `make kernels`
+does that.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+STAND_IN = """#!/bin/sh
+case " $* " in
+*" netem "*)
+    kept= number=
+    for word; do
+        shift
+        case $word in
+        netem) kept=yes; set -- "$@" pfifo ;;
+        *) [ -n "$kept" ] || set -- "$@" "$word" ;;
+        esac
+    done
+    exec {tc} "$@" limit 77
+    ;;
+*" show "*) {tc} "$@" | sed 's/"pfifo"/"netem"/' ;;
+*) exec {tc} "$@" ;;
+esac
+"""
+
+
+def with_netem(folder: Path) -> str:
+    """The search path by which a `tc` is found that has netem; what stands in for it lies in the folder."""
+    path = os.environ["PATH"]
+    if has_netem():
+        return path
+    tc = shutil.which("tc")
+    assert tc is not None, "needs tc (iproute2)"
+    programs = folder / "programs"
+    programs.mkdir(exist_ok=True)
+    (programs / "tc").write_text(STAND_IN.format(tc=tc))
+    (programs / "tc").chmod(0o755)
+    return f"{programs}:{path}"
+
+
+def has_netem() -> bool:
+    """Whether this kernel has it, tried in a network namespace of its own."""
+    script = "ip link set lo up && tc qdisc add dev lo root netem delay 1ms"
+    return subprocess.run(["unshare", "--net", "sh", "-c", script], check=False, capture_output=True).returncode == 0

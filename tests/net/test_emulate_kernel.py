@@ -1,0 +1,199 @@
+"""`emulate run --backend kernel`: its qdiscs go when it ends, however it ends, and nobody else's are touched.
+
+Two ports of a bridge in a network namespace of the tests' own. Where this kernel has no netem, another qdisc stands in.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from sojourn.instruments import find_instrument
+from tests.net.busy_machine import PATIENCE_SECONDS, await_that
+from tests.net.netem import with_netem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces by name")
+
+NAME = f"sojourn-netem-{os.getpid()}"
+PORTS = ("left", "right")
+SET_UP = f"""
+ip netns add {NAME}
+ip -n {NAME} link add br0 type bridge
+for port in {" ".join(PORTS)}; do
+    ip -n {NAME} link add $port type veth peer name $port-end
+    ip -n {NAME} link set $port master br0
+    ip -n {NAME} link set $port up
+done
+"""
+
+Told = dict[str, Any]
+
+
+@pytest.fixture(autouse=True)
+def bridge() -> Iterator[None]:
+    try:
+        subprocess.run(["sh", "-ec", SET_UP], check=True, capture_output=True, text=True)
+        yield
+    finally:
+        subprocess.run(["ip", "netns", "del", NAME], check=False)
+
+
+def inside(*argv: str) -> list[str]:
+    """A command as it runs there, with the mounts of this machine."""
+    return ["nsenter", f"--net=/run/netns/{NAME}", *argv]
+
+
+def roots() -> dict[str, Told]:
+    """The root qdisc of each port, by the kernel's own word."""
+    shown = subprocess.run(inside("tc", "-j", "qdisc"), check=True, capture_output=True, text=True).stdout
+    return {one["dev"]: one for one in json.loads(shown) if one.get("root") and one["dev"] in PORTS}
+
+
+def remover_of(emulator: int) -> int:
+    """The shell that waits for an emulator's end."""
+    return next(child for child in children(emulator) if b"sojourn-netem" in command_line(child))
+
+
+def children(process: int) -> list[int]:
+    found = subprocess.run(["pgrep", "--parent", str(process)], check=False, capture_output=True, text=True).stdout
+    return [int(line) for line in found.split()]
+
+
+def command_line(process: int) -> bytes:
+    return Path(f"/proc/{process}/cmdline").read_bytes()
+
+
+def has_ended(process: int) -> bool:
+    """Whether a process is gone, or waits for a parent that never looks."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+@contextmanager
+def emulating(path: str, *words: str, stderr: int | None = None) -> Iterator[tuple[subprocess.Popen[str], Told]]:
+    """An emulator that is ready, and what it says of itself; it has a process group of its own, and is killed then."""
+    argv = inside("env", f"PATH={path}", find_instrument(), "emulate", "run", *PORTS, "--backend", "kernel", "--json")
+    started = subprocess.Popen(
+        [*argv, *words], stdout=subprocess.PIPE, stderr=stderr, text=True, start_new_session=True
+    )
+    with started as process:
+        assert process.stdout is not None
+        try:
+            yield process, json.loads(process.stdout.readline())
+        finally:
+            process.kill()
+
+
+def test_a_killed_emulator_leaves_the_qdiscs_as_they_were(tmp_path: Path) -> None:
+    path = with_netem(tmp_path)
+    before = roots()
+    with emulating(path, "--delay", "1ms") as (process, ready):
+        during = roots()
+        assert {one["handle"] for one in during.values()} == {ready["commands"][0][7]}
+        assert all(one["kind"] in {"netem", "pfifo"} for one in during.values()), during
+        os.killpg(process.pid, 9)
+        process.wait(PATIENCE_SECONDS)
+        await_that(lambda: roots() == before, "the ports have the qdiscs that they had")
+
+
+def test_an_emulator_that_ends_has_removed_them_before_it_says_so(tmp_path: Path) -> None:
+    path = with_netem(tmp_path)
+    before = roots()
+    with emulating(path, "--forward", "delay 1ms") as (process, ready):
+        assert [command[4] for command in ready["commands"]] == ["right"]
+        assert roots()["left"] == before["left"]
+        process.terminate()
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["event"] == "ended"
+        assert roots() == before
+        assert process.wait(PATIENCE_SECONDS) == 0
+
+
+def test_what_a_killed_remover_left_is_replaced(tmp_path: Path) -> None:
+    path = with_netem(tmp_path)
+    before = roots()
+    with emulating(path, "--delay", "1ms") as (process, _):
+        os.kill(remover_of(process.pid), 9)
+        process.kill()
+        process.wait(PATIENCE_SECONDS)
+        left = roots()
+        assert left != before, "nobody was there to remove them"
+    with emulating(path, "--delay", "2ms") as (process, ready):
+        assert {one["handle"] for one in roots().values()} == {ready["commands"][0][7]}
+        assert roots()["left"]["handle"] != left["left"]["handle"]
+        os.kill(remover_of(process.pid), 9)
+        process.terminate()
+        assert process.wait(PATIENCE_SECONDS) == 0
+    assert roots() == before, "it removes them itself where nobody else does"
+
+
+def test_a_qdisc_of_somebody_else_is_neither_replaced_nor_removed(tmp_path: Path) -> None:
+    path = with_netem(tmp_path)
+    subprocess.run(inside("tc", "qdisc", "add", "dev", "right", "root", "handle", "7:", "bfifo"), check=True)
+    before = roots()
+    argv = inside("env", f"PATH={path}", find_instrument(), "emulate", "run", *PORTS, "--backend", "kernel")
+    done = subprocess.run([*argv, "--delay", "1ms"], check=False, capture_output=True, text=True)
+    assert done.returncode == 3
+    assert "right: it has a qdisc of its own (bfifo 7:)" in done.stderr, done.stderr
+    assert done.stderr.count("\n") == 1
+    assert roots() == before
+    # One that took the place of ours meanwhile is not ours to remove.
+    with emulating(path, "--backward", "delay 1ms") as (process, _):
+        subprocess.run(inside("tc", "qdisc", "replace", "dev", "left", "root", "handle", "8:", "bfifo"), check=True)
+        remover = remover_of(process.pid)
+        process.kill()
+        await_that(lambda: has_ended(remover), "the shell that removes them has ended")
+    assert roots()["left"]["handle"] == "8:"
+
+
+def test_what_was_left_at_a_port_without_a_pipe_is_removed(tmp_path: Path) -> None:
+    path = with_netem(tmp_path)
+    before = roots()
+    with emulating(path, "--delay", "1ms") as (process, _):
+        os.kill(remover_of(process.pid), 9)
+        process.kill()
+        process.wait(PATIENCE_SECONDS)
+    assert roots()["left"] != before["left"]
+    with emulating(path, "--forward", "delay 5ms") as (_, ready):
+        assert [command[4] for command in ready["commands"]] == ["right"]
+        assert roots()["left"] == before["left"]
+
+
+@pytest.mark.parametrize("way", ["removed", "replaced", "renamed"])
+def test_a_qdisc_that_somebody_takes_away_ends_it(way: str, tmp_path: Path) -> None:
+    path = with_netem(tmp_path)
+    changes = {
+        "removed": ["tc", "qdisc", "del", "dev", "right", "root"],
+        "replaced": ["tc", "qdisc", "replace", "dev", "right", "root", "handle", "8:", "bfifo"],
+        "renamed": ["sh", "-c", "ip link set right down; ip link set right name other; ip link set other up"],
+    }
+    with emulating(path, "--delay", "1ms", stderr=subprocess.PIPE) as (process, _):
+        subprocess.run(inside(*changes[way]), check=True)
+        began = time.monotonic()
+        out, said = process.communicate(timeout=PATIENCE_SECONDS)
+        assert process.returncode == 4, (out, said)
+        assert "right: its netem is not there any more, so packets pass as they are" in said
+        assert time.monotonic() - began < 5
+
+
+def test_a_port_that_another_emulator_has_is_refused(tmp_path: Path) -> None:
+    path = with_netem(tmp_path)
+    with emulating(path, "--delay", "1ms"):
+        during = roots()
+        argv = inside("env", f"PATH={path}", find_instrument(), "emulate", "run", *PORTS, "--backend", "kernel")
+        done = subprocess.run([*argv, "--delay", "2ms"], check=False, capture_output=True, text=True)
+        assert done.returncode == 3
+        assert "another emulator (process" in done.stderr, done.stderr
+        assert roots() == during
