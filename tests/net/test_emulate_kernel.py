@@ -64,6 +64,13 @@ def remover_of(emulator: int) -> int:
     return next(child for child in children(emulator) if b"sojourn-netem" in command_line(child))
 
 
+def kill_with_its_shell(emulator: subprocess.Popen[str]) -> None:
+    """As a container's end does: nobody is left to remove the qdiscs."""
+    os.kill(remover_of(emulator.pid), 9)
+    emulator.kill()
+    emulator.wait(PATIENCE_SECONDS)
+
+
 def children(process: int) -> list[int]:
     found = subprocess.run(["pgrep", "--parent", str(process)], check=False, capture_output=True, text=True).stdout
     return [int(line) for line in found.split()]
@@ -125,9 +132,7 @@ def test_what_a_killed_remover_left_is_replaced(tmp_path: Path) -> None:
     path = with_netem(tmp_path)
     before = roots()
     with emulating(path, "--delay", "1ms") as (process, _):
-        os.kill(remover_of(process.pid), 9)
-        process.kill()
-        process.wait(PATIENCE_SECONDS)
+        kill_with_its_shell(process)
         left = roots()
         assert left != before, "nobody was there to remove them"
     with emulating(path, "--delay", "2ms") as (process, ready):
@@ -162,9 +167,7 @@ def test_what_was_left_at_a_port_without_a_pipe_is_removed(tmp_path: Path) -> No
     path = with_netem(tmp_path)
     before = roots()
     with emulating(path, "--delay", "1ms") as (process, _):
-        os.kill(remover_of(process.pid), 9)
-        process.kill()
-        process.wait(PATIENCE_SECONDS)
+        kill_with_its_shell(process)
     assert roots()["left"] != before["left"]
     with emulating(path, "--forward", "delay 5ms") as (_, ready):
         assert [command[4] for command in ready["commands"]] == ["right"]

@@ -169,7 +169,7 @@ def in_the_file(before: str, after: str) -> Callable[[Hosts], None]:
     [
         (nobody, 3, r"host B \(b.lab\): it cannot be reached: connect to host 10.99.2.77 port 22: No route to host"),
         (wrong_key, 3, r"host A \(a.lab\): it refuses the login \(root@10.99.1.2: Permission denied \(publickey"),
-        (changed_host_key, 3, r"host B \(b.lab\): its host key is not the one in .*known_hosts:2: somebody answers"),
+        (changed_host_key, 3, r"host B \(b.lab\): its host key is not the one in .*known_hosts:2: another host"),
         (unknown_host_key, 3, r"host A \(a.lab\): its host key is not known yet: connect once by hand and compare it"),
         (no_ethtool, 3, r"host device \(device.lab\) has no ethtool: apt-get install ethtool"),
         (an_address, 2, r"host B \(b.lab\) has the address 192.0.2.7/24 on eth2: remove it first"),

@@ -18,6 +18,7 @@ import pytest
 from sojourn.analysis import analyse
 from sojourn.bed.model import BedSpec, Link, Topology
 from sojourn.conduct import Screen, conduct, create_folder
+from sojourn.devices import twin_of
 from sojourn.plan import Plan, load_plan
 from sojourn.records import RunFolder, read_table
 from sojourn.records.log import read_log
@@ -59,6 +60,11 @@ def left_by(counts: dict[str, int]) -> int:
     return counts["tx_packets"] + counts["tx_dropped"] + counts.get("qdisc_dropped", 0)
 
 
+def taken(links: Topology, trial: Event) -> Link:
+    """The link that a trial took: of two of a kind the log says which."""
+    return links.link(twin_of(trial["device"]) if trial["link"] == 2 else trial["device"])
+
+
 def require_conservation(trial: Event, link: Link) -> None:
     """From the sender's count to the receiver's, cable by cable, no frame appears or goes without being counted."""
     counted, said = trial["counters"], json.dumps(trial)
@@ -97,9 +103,12 @@ def test_a_matrix_is_conducted_and_every_frame_is_accounted_for(
     links = topology(plan)
     control = {"a/a"} if plan.trials.a_a else set()
     assert {one["device"] for one in found} == {"direct", *control, *plan.bed.devices}
-    assert len({links.link(path).a_dev for path in ("direct", *control, *plan.bed.devices)}) == len(links.links)
+    seconds = {twin_of(path) for path in plan.twins}
+    paths = {"direct", *control, *plan.bed.devices, *seconds}
+    assert len({links.link(path).a_dev for path in paths}) == len(links.links)
+    assert {one["device"] for one in found if one["link"] == 2} == set(plan.twins) - ({"direct"} if control else set())
     for one in found:
-        require_conservation(one, links.link(one["device"]))
+        require_conservation(one, taken(links, one))
     table = read_table(folder.records, "streams").frame
     recorded = {row["block"]: row["sent"] for row in table.iter_rows(named=True) if row["role"] == "send"}
     assert all(recorded[one["block"]] == one["sent"][-1]["sent"] for one in found)
@@ -121,9 +130,10 @@ def test_senders_with_an_interval_are_timestamped_also_where_floods_are_counted(
 def test_an_unknown_address_is_flooded_to_every_port(tmp_path: Path) -> None:
     sets = ("payload_bytes=[46]", "schedule=regular", 'rate=["5kpps"]', "engine=packet")
     plan, log, _ = run(tmp_path, "loss", *SHORT, *sets)
-    link = topology(plan).link("bridge")
+    links = topology(plan)
     for one in trials(log):
         if one["device"] == "bridge":
+            link = taken(links, one)
             others = {one["counters"][port.dev]["rx_packets"] for port in link.far[1:]}
             assert others == {one["sent"][0]["sent"] if one["factors"]["to"] == "unknown" else 0}, one
 
@@ -155,7 +165,8 @@ def test_a_load_runs_through_the_device_and_beside_it(tmp_path: Path) -> None:
     for one in loaded:
         if one["device"] == "bridge":
             assert one["factors"]["load_pps"] == pytest.approx(0.2 * pps)
-        via = links.link(one["device"] + "/bypass" * (one["factors"]["load_via"] == "beside"))
+        is_beside = one["factors"]["load_via"] == "beside"
+        via = links.link(f"{one['device']}/bypass") if is_beside else taken(links, one)
         [flow] = one["load"]["sent"]
         assert flow["sent"] > 0
         with undisturbed():  # a load may fill what a device without a processor has no time to empty

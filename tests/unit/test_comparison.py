@@ -36,7 +36,7 @@ from sojourn.cli.compare import read_fail_on, read_margin, status_of
 from sojourn.errors import RequestError
 from sojourn.records.results import RESULTS
 from sojourn.statistics.interval import Interval, student_t
-from sojourn.statistics.nested import Component, Scatter, between_groups
+from sojourn.statistics.nested import Component, Scatter, between_groups, within_groups
 from tests.unit.in_process import sojourn
 
 if TYPE_CHECKING:
@@ -245,6 +245,29 @@ def test_runs_over_beds_that_differ_by_more_than_their_intervals_take_the_scatte
     assert (drifting["answer"], drifting["covers"]) == (OPEN, BEDS)
     assert drifting["between_runs"] == {"sd": 80.0, "degrees": 6}
     assert with_scatter(0.0)["ci_low"] == answered(*beds)["ci_low"], "runs that scatter as they say widen nothing"
+
+
+@pytest.mark.parametrize("drift", [0.0, 10.0, 40.0])
+@pytest.mark.parametrize("others", [7, 20])
+def test_with_the_history_an_interval_holds_where_runs_of_a_day_drift(drift: float, others: int) -> None:
+    """Beds that differ by 30, eight in a run; runs that drift beyond that, whose size others of the day tell."""
+    rng = np.random.default_rng(12)
+    held = 0
+
+    def run() -> dict[str, Any]:
+        return row_of(student_t(rng.normal(rng.normal(1000, drift), 30, 8)), sessions=8)
+
+    for _ in range(400):
+        history = [run() for _ in range(others)]
+        values = np.array([one["estimate"] for one in history])
+        scatter = within_groups(values, ["day"] * others, np.array([standard_error(one) for one in history]))
+        assert scatter is not None
+        one, two = run(), run()
+        of = {key_of(one): scatter}
+        found = shared_results([one], [two], NO_MARGIN, Known(same_occasion=True, repeats=(of, of)))[0]
+        held += found["ci_low"] <= 0 <= found["ci_high"]
+    print(f"drift {drift}, {others} other runs: {held / 4:.1f} % held")
+    assert 0.92 <= held / 400 <= 0.995, "of 3,000 such runs 94 to 96 % held"
 
 
 @pytest.mark.parametrize(("between", "sessions"), [(0.0, 8), (20.0, 8), (60.0, 8), (60.0, None)])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sojourn.statistics.control_chart import individuals
-from sojourn.statistics.nested import between_groups
+from sojourn.statistics.nested import between_groups, within_groups
 
 
 def test_limits_are_those_of_the_textbook() -> None:
@@ -93,3 +93,21 @@ def test_values_that_are_all_alike_lie_inside() -> None:
     limits = individuals(np.full(20, 0.1))
     assert limits is not None
     assert not limits.excludes(0.1)
+
+
+@pytest.mark.parametrize("drift", [0.0, 20.0, 60.0])
+def test_what_runs_of_a_day_differ_by_beyond_their_own_errors_is_recovered(drift: float) -> None:
+    """Eighty days of forty runs each; a day differs from the next by 100, which is no part of it."""
+    rng = np.random.default_rng(4)
+    days = np.repeat(np.arange(80), 40)
+    errors = rng.choice([10.0, 30.0], len(days))
+    values = rng.normal(0, 100, 80)[days] + rng.normal(0, drift, len(days)) + rng.normal(0, errors)
+    found = within_groups(values, days.tolist(), errors)
+    assert found is not None
+    assert found.sd == pytest.approx(drift, rel=0.1, abs=5)
+    assert found.degrees == 80 * 39
+
+
+def test_six_values_of_a_day_are_too_few_for_what_they_differ_by() -> None:
+    assert within_groups(np.arange(6.0), ["day"] * 6, np.zeros(6)) is None
+    assert within_groups(np.arange(7.0), ["day"] * 7, np.zeros(7)) is not None

@@ -165,6 +165,9 @@ def test_the_budget_states_what_an_instance_is_worth_and_does_not_count_it_twice
     assert f"sd {said}" in entry.source
     assert entry.component is not None
     assert entry.component.contribution == pytest.approx(of_mean / 16**0.5)
+    for other in ("p99", "min"):  # what the means of instances differ by says nothing of these
+        delay = Row("bridge", "rtt", other, value, "ns", sessions=8)
+        assert instance([spread], delay, "bridge").component is None
     bare = instance([], row, "bridge")
     assert (bare.state, bare.component) == ("contained", None)
 

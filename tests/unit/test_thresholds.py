@@ -156,7 +156,7 @@ NO_DECISIONS = {
         conduct.tcp_hosts: CONVERTING_SECONDS NOT_SENT_BYTES
         conduct.tester: ANNOUNCED_FRAMES ANNOUNCED_PPS LOAD_LEAD_SECONDS LOAD_PATIENCE_SECONDS LOAD_POLL_SECONDS
         conduct.tester: LOOK_SECONDS SIMULATED_FLOOD_PPS
-        conduct.throughput: CLEAN_NS FLOODS FLOOD_NS
+        conduct.throughput: CLEAN_NS FLOODS FLOOD_NS REACH_NS
         conduct.until: PATIENCE_S
         methods.departures.measure: SLOWEST STRAY_NS TICK_SECONDS
         methods.short_flows.measure: PATIENCE_SECONDS

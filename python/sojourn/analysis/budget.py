@@ -31,6 +31,10 @@ CLOCK_RATE = 500e-6
 that is kept by NTP or PTP lies within it."""
 
 
+MEANS = ("mean", "pooled", "intercept")
+"""Statistics of a delay that differ between instances as its mean does."""
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """A source of uncertainty: its value where it has one, whether that is counted, and where it comes from or why not.
@@ -173,10 +177,6 @@ def instance(rows: Iterable[Row], row: Row, of: str, name: str = "instance of li
 def _is_of_instances(row: Row, unit: str | None) -> bool:
     """Whether what instances differ by is of such a row's kind: by mean delays, or of a rate by a share of it."""
     return (row.unit == unit == "ns" and row.statistic in MEANS) or (unit == "1" and row.unit in {"1/s", "bit/s"})
-
-
-MEANS = ("mean", "pooled", "intercept")
-"""Statistics of a delay that differ between instances as its mean does."""
 
 
 def standard_error(value: Interval, units: int) -> float | None:

@@ -243,7 +243,8 @@ class Plan:
         can = [one for one in doubled if one not in self.bed.links and devices.emulator_label(one) is None]
         if self.ask.twins == "all":
             return (DIRECT, *can)
-        has_control = self.ask.headline and self.trials.a_a  # as a path, which takes the second link whole
+        # The A/A control, where it is a path, is the second direct link itself, rated or not.
+        has_control = getattr(self.sections.get("trials"), "a_a", False)
         own = () if DIRECT in self.bed.links and not has_control else (DIRECT,)
         several, is_real = max(self.bed.near, self.bed.far) > 1, self.bed.hosts is not None
         return (*own, *(one for one in can if not is_real and not (several and devices.is_long(one))))
