@@ -49,7 +49,7 @@ def test_a_window_limits_below_the_product_and_the_rate_above_it(tmp_path: Path)
     assert rows["baseline_rtt", None, None] >= RTT_NS
     for flows in (1, 2):
         half, twice = ({name: rows[name, flows, window] for name in OF_WINDOWS} for window in (0.5, 2))
-        # The receivers hold the sender to the window that was asked for, whole segments of it each.
+        # The receivers hold the sender to the window that was asked for, pairs of segments of it each.
         assert half["window_bytes"] <= 0.5 * rows["bandwidth_delay_product", None, None] + flows * MSS
         assert 0 < half["efficiency"] <= 1
         with undisturbed():

@@ -233,11 +233,11 @@ def test_the_prober_s_own_summary_gives_the_product() -> None:
     assert baseline_of(train.factors, told) == pytest.approx(RATE_BPS)
 
 
-def test_windows_are_whole_segments_of_the_share() -> None:
+def test_windows_are_pairs_of_segments_that_a_receiver_acknowledges_at_once() -> None:
     for one in (one.factors for one in load_plan("tcp-methodology").expand() if one.purpose == "measure"):
         each = window_bytes(one, PRODUCT, MSS)
-        assert each % MSS == 0
-        assert abs(each - one.window * PRODUCT / one.connections) <= MSS / 2
+        assert each % (2 * MSS) == 0
+        assert abs(each - one.window * PRODUCT / one.connections) <= MSS
 
 
 def with_both_ends(folder: RunFolder) -> None:

@@ -41,8 +41,8 @@ TIMESTAMPS_BYTES = 12
 """Of TCP's options in each segment, as Linux has them by default."""
 
 FCS_BYTES = 4
-LEAST_SEGMENTS = 2
-"""Of a window: with one, every segment would wait for a delayed acknowledgement."""
+ACKNOWLEDGED_SEGMENTS = 2
+"""A receiver acknowledges every second segment (RFC 5681): of a window of another number, one would wait for its delay."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,16 +91,16 @@ class Transfers(Bench):
         return {"window_bytes": window, "connections": sent}
 
     def window_of(self, trial: Trial[Any]) -> int:
-        """The window of each connection of a trial, of whole segments, by the path's last baseline."""
+        """The window of each connection of a trial, of pairs of segments, by the path's last baseline."""
         factors: Windowed = trial.factors
         rtt, rate = (self.found[trial.device, factors.pipe, what] for what in (RTT, RATE))
         return window_bytes(factors, rtt * rate / 8e9, self.asked.mss_bytes - TIMESTAMPS_BYTES)
 
 
 def window_bytes(factors: Windowed, product_bytes: float, segment_bytes: int) -> int:
-    """A connection's part of a share of the bandwidth-delay product, in whole segments."""
-    segments = factors.window * product_bytes / factors.connections / segment_bytes
-    return max(LEAST_SEGMENTS, round(segments)) * segment_bytes
+    """A connection's part of a share of the bandwidth-delay product, of an even number of segments."""
+    step = ACKNOWLEDGED_SEGMENTS * segment_bytes
+    return max(1, round(factors.window * product_bytes / factors.connections / step)) * step
 
 
 def baseline_of(factors: Windowed, answer: dict[str, Any]) -> float:
