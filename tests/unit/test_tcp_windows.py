@@ -51,6 +51,8 @@ class Truth:
     filled: bool = True
     """Whether what comes back of a train does so at the bottleneck's rate, not as it left."""
     missing: int = 0
+    crawls: bool = False
+    """Whether the second bed gets a twentieth of that throughput, and sends a fifth of its bytes again."""
 
 
 def expected_bps(factors: Windowed) -> float:
@@ -117,7 +119,9 @@ def made_up_trial(
     readings = framed("tcp_readings", [{}]).clear()
     if factors.what == "transfer":
         bps = truth.slower * expected_bps(factors) * (1 + rng.normal(0, 1e-3))
-        readings, more = made_up_transfer(plan, trial, (start, bps, truth.again))
+        crawls = truth.crawls and trial.batch * 3 // plan.windows.rounds == 1
+        how = (start, bps / 20, 0.2) if crawls else (start, bps, truth.again)
+        readings, more = made_up_transfer(plan, trial, how)
         event |= more
     return (framed("probes", probes), framed("blocks", [block]), readings), event
 
@@ -210,6 +214,12 @@ def test_round_trips_through_dummynet_stand_beside_ours(tmp_path: Path) -> None:
 def test_throughput_a_tenth_below_the_formula_rejects_the_hypothesis(tmp_path: Path) -> None:
     verdict, _ = judged(made_up(tmp_path / "run", Truth(slower=0.9)))
     assert [one["outcome"] for one in verdict["hypotheses"]] == ["rejected"]
+
+
+def test_no_interval_has_a_rate_below_zero_or_a_share_above_one(tmp_path: Path) -> None:
+    _, rows = judged(made_up(tmp_path / "run", Truth(crawls=True)))
+    assert rows["throughput", 1, 1]["ci_low"] == 0
+    assert rows["efficiency", 1, 1]["ci_high"] == 1
 
 
 def test_a_queue_that_holds_a_whole_train_is_no_finding(tmp_path: Path) -> None:

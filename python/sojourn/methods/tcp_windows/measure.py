@@ -42,7 +42,7 @@ TIMESTAMPS_BYTES = 12
 
 FCS_BYTES = 4
 ACKNOWLEDGED_SEGMENTS = 2
-"""A receiver acknowledges every second segment (RFC 5681): of a window of another number, one would wait for its delay."""
+"""A receiver acknowledges every second segment (RFC 5681): of an odd number, the last would wait for its timer."""
 
 
 @dataclass(frozen=True, slots=True)
