@@ -184,7 +184,8 @@ def words(run: Run) -> list[str]:
         (
             f"A transfer sends from host A to host B for {times['start_up']} of start-up and {times['duration']} that "
             "throughput and round trips are of. The receivers offer windows of an even number of segments "
-            "(TCP_WINDOW_CLAMP), of the product of the round's baseline. Packets have one segment each: segmentation offloads are off."
+            "(TCP_WINDOW_CLAMP), of the product of the round's baseline. Packets have one segment each: segmentation "
+            "offloads are off."
         ),
         "Intervals are Student's over sessions, or over rounds where the run has one bed.",
         f"All times are of one clock: {clock}. Departures and arrivals have timestamps of {stamps}.",
