@@ -127,6 +127,10 @@ INSTEAD = {
     "run short-flows --quick": (
         "run short-flows --quick --set sessions=1 --set rounds=2 --set transfers=3 --set emulate.spin=false --no-report"
     ),  # whole: tests/net/test_own_files.py, in `make proof`
+    "run tcp-methodology --quick": (
+        "run tcp-methodology --quick --set sessions=1 --set rounds=2 --set windows.window=0.5,1"
+        " --set emulate.spin=false --set windows.connections=1 --no-report"
+    ),  # whole: tests/net/test_own_files.py, in `make proof`
     "run aqm --quick": (
         "run aqm --quick --set sessions=1 --set rounds=2 --set emulate.spin=false --no-report"
         ' --set load.pipe="rate 20Mbit/s delay 5ms queue 100,rate 20Mbit/s delay 5ms queue 100 codel"'

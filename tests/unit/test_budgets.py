@@ -43,6 +43,7 @@ WITHOUT_HEADLINE = {
     "tcp-perturbation": "its headline is the outcome of tests, with intervals adjusted because this figure was "
     "selected as significant by them",
     "tcp-truth": "its headline is how many of many checks agree",
+    "tcp-windows": "its headline is what was counted over one path, scattered between beds: nothing is subtracted",
     "variance": "its headline is standard deviations, whose intervals are not symmetric about them",
 }
 """Methods without a budget, and why."""

@@ -243,11 +243,12 @@ def test_studies_are_listed_and_beds_drawn(tmp_path: Path) -> None:
     listed = {study["name"] for study in json.loads(sojourn("list", "--json").stdout)}
     emulators = {f"emulator-{what}" for what in ("delay", "delay-rate", "loss", "overhead", "throughput")}
     rated = {f"rated-{what}" for what in ("frame-size", "queue", "fan-in", "throughput", "mixed", "phase")}
-    several = {"pairs", "departures", "emulator", "tcp-cost", "tcp-truth", "tcp-perturbation", "taps", "tcp-load"}
+    several = {"pairs", "departures", "emulator", "taps", "tcp-cost", "tcp-truth", "tcp-perturbation", "tcp-load"}
+    several |= {"tcp-windows"}
     methods = set(packages()) - several
     tcplog = {f"tcplog-{what}" for what in ("cost", "perturbation", "truth")}
     pairs = {"bridge-latency", "capture-cost", "frame-size", "ping-wait"}
-    flows = {"bufferbloat", "rrul", "coexistence", "aqm"}
+    flows = {"bufferbloat", "rrul", "coexistence", "aqm", "tcp-methodology", "dummynet-tcp"}
     taps = {"bridge-modes", "bridge-modes-tcp", "timestamp-accuracy"}
     assert listed == {"published", *taps, *pairs, *methods, *emulators, *rated, *tcplog, *flows}
     assert "[bridge]──[bridge]" in sojourn("bed", "show", "frame-size").stdout

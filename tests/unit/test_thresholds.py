@@ -63,6 +63,8 @@ NO_DECISIONS = {
         methods.taps.analyse: FCS_BYTES
         methods.taps.analyse.segments: HEADERS_BYTES
         methods.tcp_load.analyse.trials: ETHERNET_BYTES IP_TCP_BYTES TIMESTAMPS_BYTES WIRE_BYTES WITH_TIMESTAMPS
+        methods.tcp_windows.analyse: FCS_BYTES
+        methods.tcp_windows.measure: FCS_BYTES TIMESTAMPS_BYTES
         methods.tcp_truth.analyse.backoff: CWND_LIMITED OPEN RECOVERING
         methods.tcp_truth.analyse.oracle: NO_RTT_MIN
     """,
@@ -73,6 +75,7 @@ NO_DECISIONS = {
         methods.short_flows.show: MILLION
         methods.tcp_load.analyse.trials: MINUTE_NS
         methods.tcp_load.show: MILLION
+        methods.tcp_windows.show: MEASURES
         methods.tcp_perturbation.show: OBSERVABLES
         methods.tcp_truth.analyse.cubic: K_UNIT
     """,
@@ -150,7 +153,7 @@ NO_DECISIONS = {
         conduct.progress: PLAIN_SECONDS REDRAW_SECONDS
         conduct.streams: ROUND_TRIPS_PPS
         conduct.taps: MATCH_SECONDS
-        conduct.tcp_hosts: CONVERTING_SECONDS
+        conduct.tcp_hosts: CONVERTING_SECONDS NOT_SENT_BYTES
         conduct.tester: ANNOUNCED_FRAMES ANNOUNCED_PPS LOAD_LEAD_SECONDS LOAD_PATIENCE_SECONDS LOAD_POLL_SECONDS
         conduct.tester: LOOK_SECONDS SIMULATED_FLOOD_PPS
         conduct.throughput: CLEAN_NS FLOODS FLOOD_NS REACH_NS
@@ -158,7 +161,7 @@ NO_DECISIONS = {
         methods.departures.measure: SLOWEST STRAY_NS TICK_SECONDS
         methods.short_flows.measure: PATIENCE_SECONDS
         methods.tcp_cost.measure: CALIBRATION_SECONDS LONGEST_SECONDS TRIAL_TURNS
-        methods.tcp_load.measure: NOT_SENT_BYTES TICK_SECONDS
+        methods.tcp_load.measure: TICK_SECONDS
         methods.tcp_truth.measure: BULK_BYTES
     """,
     "what other programs take, and what an estimate of the time is made of": """

@@ -13,7 +13,7 @@ use rustix::net::{self, RecvFlags, SocketFlags, sockopt};
 use sojourn_time::{Clock, HostClock, Nanos, Time};
 
 use crate::observed::{Observed, Outcome};
-use crate::request::Receive;
+use crate::request::{Receive, Sockets};
 use crate::socket::{self, Connection};
 use crate::wait::ready;
 use crate::{TcpError, failed};
@@ -92,7 +92,7 @@ fn accept_all(listener: &OwnedFd, request: &Receive, stop: &Stop) -> Result<Vec<
             match net::accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
                 Ok(fd) => {
                     let number = u32::try_from(threads.len()).unwrap_or(u32::MAX);
-                    threads.push(scope.spawn(move || receive(fd, number, request.sockets.read_every, stop)));
+                    threads.push(scope.spawn(move || receive(fd, number, &request.sockets, stop)));
                 }
                 Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => {}
                 Err(error) => return Err(failed("accept a connection")(error)),
@@ -102,13 +102,13 @@ fn accept_all(listener: &OwnedFd, request: &Receive, stop: &Stop) -> Result<Vec<
     })
 }
 
-fn receive(fd: OwnedFd, number: u32, every: Option<Nanos>, stop: &Stop) -> Result<Outcome, TcpError> {
+fn receive(fd: OwnedFd, number: u32, asked: &Sockets, stop: &Stop) -> Result<Outcome, TcpError> {
     let connection = Connection::new(fd, number, "receive")?;
-    let observed = Observed::new(connection, every, HostClock.now())?;
-    Ok(observed.run(|observed| read_to_end(observed, stop)))
+    let observed = Observed::new(connection, asked.read_every, HostClock.now())?;
+    Ok(observed.run(|observed| read_to_end(observed, asked.settings.window_bytes, stop)))
 }
 
-fn read_to_end(observed: &mut Observed, stop: &Stop) -> io::Result<()> {
+fn read_to_end(observed: &mut Observed, window_bytes: Option<u32>, stop: &Stop) -> io::Result<()> {
     let mut buffer = vec![0; BUFFER_BYTES];
     while !stop.is_set() {
         let next_reading = observed.read_when_due()?;
@@ -117,7 +117,12 @@ fn read_to_end(observed: &mut Observed, stop: &Stop) -> io::Result<()> {
         }
         match net::recv(&observed.connection, &mut buffer, RecvFlags::DONTWAIT) {
             Ok((0, _)) => return Ok(()),
-            Ok((length, _)) => observed.moved(length, HostClock.now()),
+            Ok((length, _)) => {
+                observed.moved(length, HostClock.now());
+                if let Some(bytes) = window_bytes {
+                    socket::limit_window(&observed.connection, bytes)?;
+                }
+            }
             Err(Errno::AGAIN | Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }

@@ -14,6 +14,8 @@ const DEFAULT_DURATION: Nanos = Nanos::seconds(10);
 const DEFAULT_MESSAGE_BYTES: u32 = 64 << 10;
 const MOST_MESSAGE_BYTES: u32 = 16 << 20;
 const MOST_CONNECTIONS: u32 = 1000;
+/// The largest number of a header, in the largest unit (RFC 7323).
+const MOST_WINDOW_BYTES: u32 = 65_535 << 14;
 
 /// Connections to make, and what to send on each.
 #[derive(Clone, Debug, Args, Deserialize)]
@@ -110,6 +112,9 @@ pub struct Settings {
     /// Receive buffer; the kernel doubles it for its overhead
     #[arg(long = "rcvbuf", value_name = "BYTES")]
     pub rcvbuf_bytes: Option<usize>,
+    /// Largest window offered to the peer, of whole segments (TCP_WINDOW_CLAMP)
+    #[arg(long = "window", value_name = "BYTES")]
+    pub window_bytes: Option<u32>,
     /// Maximum segment size
     #[arg(long = "mss", value_name = "BYTES")]
     pub mss_bytes: Option<u16>,
@@ -176,7 +181,13 @@ impl Receive {
 
 impl Sockets {
     fn check(&self) -> Result<(), TcpError> {
-        check_time("read_every_ns (--read-every)", self.read_every)
+        check_time("read_every_ns (--read-every)", self.read_every)?;
+        match self.settings.window_bytes {
+            Some(bytes) if !(1..=MOST_WINDOW_BYTES).contains(&bytes) => {
+                Err(wrong(format!("window_bytes (--window) is {bytes}; it must be 1 to {MOST_WINDOW_BYTES}")))
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -274,9 +285,9 @@ mod tests {
             ("x 10.0.0.2:9", r#"{"block":0,"to":"10.0.0.2:9"}"#),
             (
                 "x 10.0.0.2:9 --for 2s --interval 1ms --read-every 10ms --read-before-send --connections 3 --mss 900 \
-                 --congestion reno --message-bytes 99",
+                 --congestion reno --message-bytes 99 --window 20272",
                 r#"{"block":0,"to":"10.0.0.2:9","duration_ns":2000000000,"interval_ns":1000000,"read_every_ns":10000000,
-                    "read_before_send":true,"connections":3,"settings":{"mss_bytes":900,"congestion":"reno"},
+                    "read_before_send":true,"connections":3,"settings":{"mss_bytes":900,"congestion":"reno","window_bytes":20272},
                     "message_bytes":99}"#,
             ),
             ("x [::1]:9 --bytes 7 --bind ::1", r#"{"block":0,"to":"[::1]:9","bytes":7,"bind":"::1"}"#),
@@ -295,6 +306,8 @@ mod tests {
             (r#"{"block":0,"to":"10.0.0.2:9","duration_ns":0}"#, "duration_ns"),
             (r#"{"block":0,"to":"10.0.0.2:9","interval_ns":0}"#, "interval_ns"),
             (r#"{"block":0,"to":"10.0.0.2:9","read_every_ns":-1}"#, "read_every_ns"),
+            (r#"{"block":0,"to":"10.0.0.2:9","settings":{"window_bytes":0}}"#, "window_bytes"),
+            (r#"{"block":0,"to":"10.0.0.2:9","settings":{"window_bytes":1073725441}}"#, "window_bytes"),
             (r#"{"block":0,"to":"10.0.0.2:9","message_bytes":0}"#, "message"),
             (r#"{"block":0,"to":"10.0.0.2:9","message_bytes":16777217}"#, "message"),
             (r#"{"block":0,"to":"10.0.0.2:9","connections":0}"#, "connections"),

@@ -16,6 +16,7 @@ use crate::request::Settings;
 use crate::{TcpError, failed, sys};
 
 const TCP_INFO: sys::Name = (libc::IPPROTO_TCP, libc::TCP_INFO);
+const TCP_WINDOW_CLAMP: sys::Name = (libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP);
 const TCP_MAXSEG: sys::Name = (libc::IPPROTO_TCP, libc::TCP_MAXSEG);
 const SO_NETNS_COOKIE: sys::Name = (libc::SOL_SOCKET, 71);
 
@@ -73,10 +74,24 @@ pub fn open(family: IpAddr, settings: &Settings) -> Result<OwnedFd, TcpError> {
         let set = sys::set_option(&fd, TCP_MAXSEG, i32::from(bytes));
         set.map_err(|error| TcpError::Wrong(format!("MSS of {bytes} bytes: {error}")))?;
     }
+    if let Some(bytes) = settings.window_bytes {
+        limit_window(&fd, bytes).map_err(failed("limit the window"))?;
+    }
     if settings.is_nodelay {
         sockopt::set_tcp_nodelay(&fd, true).map_err(failed("set TCP_NODELAY"))?;
     }
     Ok(fd)
+}
+
+/// Limits the window that a socket offers to its peer.
+///
+/// Linux computes the limit anew from the receive buffer where the size of what arrives changes (since 6.6), and forgets
+/// this one: who receives sets it again.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn limit_window(socket: impl AsFd, bytes: u32) -> io::Result<()> {
+    sys::set_option(socket, TCP_WINDOW_CLAMP, i32::try_from(bytes).unwrap_or(i32::MAX))
 }
 
 fn offered() -> String {

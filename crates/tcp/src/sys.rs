@@ -1,6 +1,9 @@
 //! The two calls that no safe crate offers for every option of a socket: getsockopt and setsockopt, as bytes.
 
-#![expect(unsafe_code, reason = "TCP_INFO, TCP_MAXSEG and SO_NETNS_COOKIE have no safe interface in rustix")]
+#![expect(
+    unsafe_code,
+    reason = "TCP_INFO, TCP_MAXSEG, TCP_WINDOW_CLAMP and SO_NETNS_COOKIE have no safe interface in rustix"
+)]
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};

@@ -44,6 +44,13 @@ class LoadSetting:
     congestion: str
 
 
+@dataclass(frozen=True, slots=True)
+class WindowSetting(LoadSetting):
+    """Transfers of TCP with a window of all connections together, over the bandwidth-delay product."""
+
+    window: float
+
+
 @dataclass(slots=True)
 class Row:
     """A figure: of which device (against which reference, or None for the whole path), which statistic of what.

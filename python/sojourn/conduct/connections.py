@@ -5,6 +5,7 @@ Beside them stands the log of TCP's state, attached to A alone. Does not judge, 
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -114,6 +115,22 @@ def start_end(session: Session, host: HostName, stack: ExitStack, name: str = ""
     stack.callback(end.kill)
     stack.callback(end.finish)
     return end
+
+
+def start_anywhere(session: Session, host: HostName, stack: ExitStack, name: str) -> TcpInstrument:
+    """An application of one host, on whichever core is free: a prober beside it may not wait for it."""
+    argv = tcp_argv(session.instrument, session.records(host), session.part.number, name, None)
+    end = TcpInstrument(session.site.start(host), argv)
+    stack.callback(end.kill)
+    stack.callback(end.finish)
+    return end
+
+
+def connections_read(folder: RunFolder) -> Counter[tuple[int, str, str]]:
+    """Of how many connections a trial has readings, by block, host, and role at that host."""
+    read = read_table(folder.records, "tcp_readings", columns=["block", "connection", "role"]).frame
+    each = read.select("block", "role", "who", "connection").unique().iter_rows()
+    return Counter((block, who[:1], role) for block, role, who, _ in each)
 
 
 def whole_connections(folder: RunFolder, plan: Plan) -> set[int]:

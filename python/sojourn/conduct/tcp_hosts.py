@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from sojourn.conduct.part import Session
 
 SYSCTLS = "/proc/sys/net/ipv4/"
+NOT_SENT_BYTES = 131_072
+"""What a sender of a trial of a known time holds beyond its window (tcp_notsent_lowat): with a whole buffer of it, a
+slow path would work for seconds after the end."""
 
 
 def require_root(session: Session) -> None:

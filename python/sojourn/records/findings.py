@@ -113,7 +113,9 @@ OF_THE_ANALYSIS: Final = (
     ),
     FindingKind("below_floor", "invalid", "A delay is below the minimum that the path can have."),
     FindingKind("interference", "note", "Something outside the experiment disturbed it."),
-    FindingKind("path_not_filled", "doubtful", "The flows of TCP left a part of the path's rate unused."),
+    FindingKind(
+        "path_not_filled", "doubtful", "Flows of TCP, or a train of packets, left a part of the path's rate unused."
+    ),
     FindingKind("path_dead", "invalid", "No frame of the stream arrived."),
     FindingKind("model_misfit", "note", "The queueing model does not predict the measured delays."),
     FindingKind("stamps_out_of_order", "note", "Timestamps along a frame's path are not in the order of the path."),

@@ -129,6 +129,7 @@ fn blocks(arguments: &Blocks) -> anyhow::Result<()> {
 
 fn answer(Measured { block, probes, .. }: &Measured) -> Value {
     let counts = block.counts;
+    let arrivals = || probes.iter().filter_map(|probe| probe.reply.map(|reply| reply.arrival.at));
     json!({
         "event": "block",
         "block": block.block,
@@ -142,5 +143,7 @@ fn answer(Measured { block, probes, .. }: &Measured) -> Value {
         "local_drops": counts.local_drops,
         "rtt": Summary::of(probes.iter().filter(|probe| !probe.is_warmup).filter_map(sojourn_record::Probe::rtt)),
         "elapsed_ns": (block.ended_raw - block.started_raw).0,
+        "first_arrival_ns": arrivals().min(),
+        "last_arrival_ns": arrivals().max(),
     })
 }

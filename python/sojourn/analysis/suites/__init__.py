@@ -95,7 +95,6 @@ if TYPE_CHECKING:
     from sojourn.analysis.run import Run
     from sojourn.analysis.suites.latency import Timed
     from sojourn.statistics.bounds import Bounds
-    from sojourn.statistics.interval import Interval
 
 LIMIT = 0.9
 """A rate above this share of the tester zero-loss rate is limited by the tester."""
@@ -181,13 +180,8 @@ class Sought:
     def rate(self) -> Repeated:
         """The lower bounds over repetitions; no rate is negative, so that no interval reaches below 0."""
         found = over_repetitions(self.lowers, self.beds)
-        within, next_run = (one and not_negative(one) for one in (found.within, found.next_run))
-        return replace(found, mean=not_negative(found.mean), within=within, next_run=next_run)
-
-
-def not_negative(value: Interval) -> Interval:
-    """The part of an interval that is not below 0."""
-    return value if value.low is None else replace(value, low=max(0.0, value.low))
+        within, next_run = (one and one.within(0.0) for one in (found.within, found.next_run))
+        return replace(found, mean=found.mean.within(0.0), within=within, next_run=next_run)
 
 
 def study_of(run: Run, rfc: str) -> Study:

@@ -139,7 +139,16 @@ RESPONDER = record(
 ENDED = event("end", answered="integer", refused="integer", local_drops="integer", **dict.fromkeys(REFUSALS, "integer"))
 """Each request in one count: answered, refused by the kernel, or not answered and why."""
 
-BLOCK = joined(event("block", block="integer"), COUNTS, record(rtt=or_null(SUMMARY), elapsed_ns="integer"))
+BLOCK = joined(
+    event("block", block="integer"),
+    COUNTS,
+    record(
+        rtt=or_null(SUMMARY),
+        elapsed_ns="integer",
+        first_arrival_ns=said("Of the first answer, warm-up included; null where none came.", "integer?"),
+        last_arrival_ns=said("Of the last one.", "integer?"),
+    ),
+)
 
 PRINTED: Printed = {
     "probe": ("sojourn probe icmp, probe udp, probe raw, probe sim, stamp send --json", PROBED),

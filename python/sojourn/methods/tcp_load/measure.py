@@ -12,15 +12,22 @@ from typing import TYPE_CHECKING, Any
 from sojourn.bed.hosts import END_HOSTS
 from sojourn.conduct.bench import Bench, Measure
 from sojourn.conduct.blocks import open_prober, probed_blocks, request
-from sojourn.conduct.connections import port_of
+from sojourn.conduct.connections import connections_read, port_of, start_anywhere
 from sojourn.conduct.part import without_event
-from sojourn.conduct.tcp_hosts import begin_log, end_log, require_root, set_tcp, size_packets, start_log
+from sojourn.conduct.tcp_hosts import (
+    NOT_SENT_BYTES,
+    begin_log,
+    end_log,
+    require_root,
+    set_tcp,
+    size_packets,
+    start_log,
+)
 from sojourn.errors import DoubtfulError, MachineError
 from sojourn.instruments.blocks import longest_seconds
-from sojourn.instruments.tcp import DRAIN_SECONDS, TcpInstrument, tcp_argv
+from sojourn.instruments.tcp import DRAIN_SECONDS
 from sojourn.methods.tcp_load.ask import lasts_ns
 from sojourn.plan.trial import LOG
-from sojourn.records import read_table
 from sojourn.records.log import read_log
 
 if TYPE_CHECKING:
@@ -30,6 +37,7 @@ if TYPE_CHECKING:
     from sojourn.conduct.bench import Clock
     from sojourn.conduct.part import Session
     from sojourn.instruments import BlocksInstrument
+    from sojourn.instruments.tcp import TcpInstrument
     from sojourn.instruments.tcplog import LogInstrument
     from sojourn.methods.tcp_load.ask import Loaded, LoadPlan
     from sojourn.plan import Plan
@@ -44,10 +52,6 @@ WAYS: dict[str, tuple[tuple[HostName, HostName], ...]] = {
 """By direction: who sends to whom."""
 
 UP = ("a", "b")
-NOT_SENT_BYTES = 131_072
-"""What a sender holds beyond its window (tcp_notsent_lowat): with a whole buffer of it, a slow path would work for
-seconds after the flows' end."""
-
 TICK_SECONDS = 1.0
 BOTH = "ab"
 """Whose log it is, in its name."""
@@ -156,7 +160,11 @@ def open_loads(session: Session, clock: Clock) -> Iterator[Bench]:
     session.log("tcp-conditions", sysctls=conditions, mss_bytes=asked.mss_bytes, cores=session.cores._asdict())
     with ExitStack() as stack:
         turns = max(len(trial.factors.algorithms) for trial in session.part.owed)
-        ends = {(host, turn): start_end(session, host, turn, stack) for host in END_HOSTS for turn in range(turns)}
+        ends = {
+            (host, turn): start_anywhere(session, host, stack, f"{host}{turn or ''}")
+            for host in END_HOSTS
+            for turn in range(turns)
+        }
         log = start_log_of_both(session, stack)
         prober = stack.enter_context(open_prober(session))
         yield Loads(session, asked, prober, ends, log)
@@ -183,24 +191,10 @@ def tell_unlogged(session: Session, why: MachineError) -> None:
     session.screen.note(f"no log of TCP's state: {why}")
 
 
-def start_end(session: Session, host: HostName, turn: int, stack: ExitStack) -> TcpInstrument:
-    """An application of one host, on whichever core is free: the prober's may not wait for it."""
-    name = f"{host}{turn}" if turn else host
-    argv = tcp_argv(session.instrument, session.records(host), session.part.number, name, None)
-    end = TcpInstrument(session.site.start(host), argv)
-    stack.callback(end.kill)
-    stack.callback(end.finish)
-    return end
-
-
 def whole_trials(folder: RunFolder, plan: Plan) -> set[int]:
     """The trials whose flows ended, with readings of every flow by both of its ends, and with every probe."""
     del plan
-    read = read_table(folder.records, "tcp_readings", columns=["block", "connection", "role"]).frame
-    ends = Counter(
-        (block, who[:1], role)
-        for block, role, who, _ in read.select("block", "role", "who", "connection").unique().iter_rows()
-    )
+    ends = connections_read(folder)
     trials = [entry for entry in read_log(folder.log) if entry.get("event") == "load-trial"]
     whole = {entry["block"] for entry in trials if _has_both_ends(entry, ends)}
     return whole & probed_blocks(folder)
