@@ -183,7 +183,7 @@ def test_the_formulas_of_rfc_6349_come_out_of_a_path_that_obeys_them(tmp_path: P
         assert own["window_limited"]["estimate"] == pytest.approx(0.75, abs=1e-6)
     # A half of the product gives half of the rate: the window is what limits.
     assert rows["throughput", 1, 0.5]["estimate"] == pytest.approx(25e6, rel=0.02)
-    assert "1 connection with a window of 1 of it gets 47.8 Mbit/s" in verdict["sentence"]
+    assert "1 connection with a window of 1 BDP gets 47.8 Mbit/s" in verdict["sentence"]
     page = write_report(folder.path).read_text()
     assert "Metrics of RFC 6349" in page
     run = Run.read(folder.path)

@@ -328,9 +328,10 @@ def sentence(rows: Sequence[Row], head: Row | None) -> str:
     own = {row.quantity: row.value for row in rows if row.setting == of and row.device == head.device
            and row.cell == head.cell}  # fmt: skip
     told = (
-        f"Over {head.device}, whose bandwidth-delay product is {fixed(base['bandwidth_delay_product'] / 1e3, 1)} kB "
-        f"({fixed(base['bottleneck_rate'] / 1e6, 1)} Mbit/s times {fixed(base['baseline_rtt'] / 1e6, 1)} ms), "
-        f"{counted(of.flows, 'connection')} with a window of {of.window:g} of it {'get' if of.flows > 1 else 'gets'} "
+        f"Over {head.device}, whose bandwidth-delay product (BDP) is "
+        f"{fixed(base['bandwidth_delay_product'] / 1e3, 1)} kB ({fixed(base['bottleneck_rate'] / 1e6, 1)} Mbit/s times "
+        f"{fixed(base['baseline_rtt'] / 1e6, 1)} ms), {counted(of.flows, 'connection')} with a window of "
+        f"{of.window:g} BDP {'get' if of.flows > 1 else 'gets'} "
         f"{fixed(head.value.estimate / 1e6, 1)} Mbit/s{ends(head.value)}{over_beds(head)}"
     )
     more = [f"{said} {shown(own[name].estimate)}" for name, said, shown in METRICS if name in own]
