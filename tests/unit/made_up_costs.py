@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from sojourn.methods.tcp_cost.ask import Setting
     from sojourn.plan.trial import Trial
 
+Rows = list[dict[str, Any]]
 START = 1_795_000_000_000_000_000
 NS = {"on": {"in": 190.0, "out": 290.0}, "empty": {"in": 0.0, "out": 0.0}, "disabled": {"in": 4.0, "out": 5.0}}
 DECIMATED_NS = 60.0
@@ -65,12 +66,14 @@ def write(path: Path, machine: Machine, sets: list[str] | None = None) -> RunFol
         own = batches[part * len(batches) // plan.bed.sessions : (part + 1) * len(batches) // plan.bed.sessions]
         bed = replace(machine, left={key: value * np.exp(machine.bed_sd * beds.standard_normal())
                                      for key, value in machine.left.items()})  # fmt: skip
-        with RowWriter(folder, "tcp_slices", part) as slices, RowWriter(folder, "tcp_costs", part) as costs:
-            several = [trial for batch in own for trial in batch]
-            for first, second in zip(several[::2], several[1::2], strict=True):
-                slices.write([slice_of(bed, trial, len(trials), rng) for trial in (first, second)])
-            for batch in own:
-                under_statistics(batch[0].batch, batch[0].factors.setting, rng, (slices, costs))
+        several = [trial for batch in own for trial in batch]
+        slices: Rows = [slice_of(bed, trial, len(trials), rng) for trial in several]
+        costs: Rows = []
+        for batch in own:
+            under_statistics(batch[0].batch, batch[0].factors.setting, rng, (slices, costs))
+        for name, rows in (("tcp_slices", slices), ("tcp_costs", costs)):
+            with RowWriter(folder, name, part) as file:  # all at once: a batch for each row takes half of a test
+                file.write(rows)
     return folder
 
 
@@ -103,12 +106,9 @@ def readings(block: int, bps: float) -> tuple[Reading, Reading]:
     return before, Reading(began + 150_000_000, octets, octets // 30_000, 3, 0.3, 0.14, 0.13, 0.01)
 
 
-def under_statistics(
-    transfer: int, setting: Setting, rng: np.random.Generator, into: tuple[RowWriter, RowWriter]
-) -> None:
+def under_statistics(transfer: int, setting: Setting, rng: np.random.Generator, into: tuple[Rows, Rows]) -> None:
     """Slices under the kernel's statistics, with the times of NS."""
     slices, costs = into
-
     for turn in range(2):
         for place, (mode, each) in enumerate((("on", 1), ("on", 1_000_000_000), ("empty", None), ("disabled", None))):
             block = 1_000_000 + 8 * transfer + 4 * turn + place
@@ -116,10 +116,10 @@ def under_statistics(
             before = Reading(START, 0, 0, 0, 0.0, 0.0, 0.0, 0.0)
             after = Reading(START + 150_000_000, 10**8, 10**4, 0, 0.3, 0.1, 0.1, 0.0)
             row = row_of(block, Slice(asked, mode), transfer, before, after, statistics=True) | NOTHING
-            slices.write([row | {"pair": -1, "repetition": turn, "cell": -1, "visit": 0}])
+            slices.append(row | {"pair": -1, "repetition": turn, "cell": -1, "visit": 0})
             for host in ("a", "b"):
                 for way in ("in", "out"):
                     own = DECIMATED_NS if each == 1_000_000_000 else NS[mode][way]
                     ns = CLOCK_NS + own * (1 + 0.02 * rng.standard_normal())
-                    costs.write([{"block": block, "host": host, "program": f"packet_{way}", "direction": way,
-                                  "runs": 20_000, "cpu_time_ns": int(20_000 * ns)}])  # fmt: skip
+                    costs.append({"block": block, "host": host, "program": f"packet_{way}", "direction": way,
+                                  "runs": 20_000, "cpu_time_ns": int(20_000 * ns)})  # fmt: skip

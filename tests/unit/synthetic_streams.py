@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 START_NS = 1_800_000_000_000_000_000
+Tables = dict[tuple[str, str], dict[str, list[Any]]]
+"""By table and who wrote it: each column's values, an array or a list for each time that rows were appended."""
 BASE: dict[str, Any] = {
     "engine": "packet", "kind": "one-way", "frame_bytes": 64, "payload_bytes": 46, "schedule": "regular",
     "rate_pps": 10_000.0, "interval_ns": 100_000, "rate_share": None, "to": "unicast", "senders": 1, "receivers": 0,
@@ -90,12 +92,12 @@ class StreamRun:
     def write(self) -> Path:
         """Write the folder and return its path."""
         rng = np.random.default_rng(self.seed)
-        tables: dict[tuple[str, str], dict[str, list[Any]]] = {}
+        tables: Tables = {}
         events = list(self.log)
         now = START_NS
         for number, at in enumerate(self._order(rng)):
             now = self._trial(number, at, now, rng, tables, events)
-        frames = {key: pl.DataFrame(columns, strict=False) for key, columns in tables.items()}
+        frames = {key: frame_of(columns) for key, columns in tables.items()}
         return write(self.path, self._plan(), events, frames, self.bed)
 
     def paths(self, factors: dict[str, Any]) -> list[str]:
@@ -180,7 +182,8 @@ class StreamRun:
     def _sends(self, trial: Trial) -> dict[str, Any]:
         n = len(trial.intended)
         return {
-            "block": [trial.block] * n, "flow": [trial.flow] * n, "seq": np.arange(n), "intended_ns": trial.intended,
+            "block": np.full(n, trial.block), "flow": np.full(n, trial.flow), "seq": np.arange(n),
+            "intended_ns": trial.intended,
             "send_call_ns": trial.departure - 400, "scheduled_ns": [None] * n, "departure_ns": trial.departure,
             "departure_source": [trial.source] * n,
         }  # fmt: skip
@@ -210,16 +213,28 @@ def arrivals(trial: Trial, which: Any, arrival: Any, node: int) -> dict[str, Any
     n = len(which)
     no = np.zeros(n, dtype=bool)
     return {
-        "block": [trial.block] * n, "flow": [trial.flow] * n, "port": [0 if node else trial.port] * n,
-        "node": [node] * n, "seq": which, "intended_ns": trial.intended[which], "sent_ns": trial.departure[which] - 400,
+        "block": np.full(n, trial.block), "flow": np.full(n, trial.flow), "port": np.full(n, 0 if node else trial.port),
+        "node": np.full(n, node), "seq": which,
+        "intended_ns": trial.intended[which], "sent_ns": trial.departure[which] - 400,
         "arrival_ns": arrival[which], "arrival_source": [trial.source] * n, "receive_call_ns": arrival[which] + 900,
         "duplicate": no, "reordered": no, "late": no, "corrupted": no,
     }  # fmt: skip
 
 
-def add(tables: dict[Any, dict[str, list[Any]]], rows: dict[tuple[str, str], dict[str, Any]]) -> None:
+def add(tables: Tables, rows: dict[tuple[str, str], dict[str, Any]]) -> None:
     """Append rows to the tables, each under its name and who wrote it."""
     for key, columns in rows.items():
         table = tables.setdefault(key, {name: [] for name in columns})
         for name, values in columns.items():
-            table[name].extend(values)
+            table[name].append(values)
+
+
+def frame_of(columns: dict[str, list[Any]]) -> pl.DataFrame:
+    """The rows that were appended; a column of arrays alone stays one, for lists of a hundred thousand take long."""
+    return pl.DataFrame({name: joined(several) for name, several in columns.items()}, strict=False)
+
+
+def joined(several: list[Any]) -> Any:
+    if all(isinstance(one, np.ndarray) for one in several):
+        return np.concatenate(several)
+    return [value for one in several for value in one]
