@@ -31,6 +31,7 @@ import polars as pl
 
 from sojourn.analysis.budget import BOOTS, Entry, Stated, clock_rate, timestamp_resolution
 from sojourn.analysis.finding import Finding, Place, worst_first
+from sojourn.analysis.lateness import late_emulators, lateness
 from sojourn.analysis.rows import LoadSetting, Row, over_beds
 from sojourn.analysis.samples import curve_of, thinned
 from sojourn.analysis.sessions import beside, figure_of
@@ -78,10 +79,6 @@ FILLED = 0.8
 
 BEYOND = 1.01
 """No link carries more than its rate: a hundredth is left for what the readings' edges cut."""
-
-LATE_SHARE = 0.1
-"""An emulator is too late where one packet in a hundred leaves later, after its time, than this share of the working
-round trip."""
 
 
 def study(run: Run) -> Study:
@@ -304,12 +301,17 @@ def _findings(run: Run, places: Mapping[tuple[str, int], Sequence[Done]], rows: 
             "other probes"
         )
         yield Finding("loss", said, share, worst)
-    yield from _late(run, places, rows)
+    working = {
+        (row.device, row.cell): row.value.estimate
+        for row in rows
+        if row.cell is not None and (row.quantity, row.statistic) == ("rtt_working", "mean")
+    }
+    yield from late_emulators(run, {one.block: place for place, own in places.items() for one in own}, working)
 
 
 def _beyond(run: Run, places: Mapping[tuple[str, int], Sequence[Done]]) -> Iterator[Finding]:
     """No link carries more than its rate; an emulator that stood still sends afterwards what it held."""
-    stood, (_, lasted_ns) = _lateness(run, "max_ns"), parts_of(run)
+    stood, (_, lasted_ns) = lateness(run, "max_ns"), parts_of(run)
     found: dict[Place, float] = defaultdict(float)
     held: dict[Place, float] = defaultdict(float)
     for (device, cell), own in places.items():
@@ -329,38 +331,6 @@ def _beyond(run: Run, places: Mapping[tuple[str, int], Sequence[Done]]) -> Itera
             "configured rate"
         )
         yield Finding("tester_limited", said, share, worst)
-
-
-def _lateness(run: Run, what: str) -> dict[int, float]:
-    """By how much packets of each block's emulators left after their time, in ns: `p99_ns`, `max_ns`."""
-    found: dict[int, float] = defaultdict(float)
-    for event in run.log:
-        if event.get("event") == "emulator" and isinstance(block := event.get("block"), int):
-            for pipe in (event["summary"].get("summary") or {}).get("pipes", ()):
-                found[block] = max(found[block], float((pipe.get("accuracy") or {}).get(what) or 0))
-    return found
-
-
-def _late(run: Run, places: Mapping[tuple[str, int], Sequence[Done]], rows: Sequence[Row]) -> Iterator[Finding]:
-    """An emulator that is late makes a delay of its own."""
-    where = {one.block: place for place, own in places.items() for one in own}
-    level = {
-        (row.device, row.cell): row.value.estimate
-        for row in rows
-        if (row.quantity, row.statistic) == ("rtt_working", "mean")
-    }
-    found: dict[Place, float] = defaultdict(float)
-    for block, late in _lateness(run, "p99_ns").items():
-        place = where.get(block)
-        if place in level and late > LATE_SHARE * level[place]:
-            found[Place(*place)] = max(found[Place(*place)], late)
-    if found:
-        worst, late = worst_first(found)
-        said = (
-            f"in the worst trial 1 % of an emulator's packets left {fixed(late / 1e6, 1)} ms or more after their time: "
-            "this machine causes a part of the delay"
-        )
-        yield Finding("tester_limited", said, late, worst)
 
 
 def _timeline(run: Run, several: Sequence[Done]) -> pl.DataFrame:
