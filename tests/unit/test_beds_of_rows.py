@@ -17,6 +17,7 @@ from sojourn.analysis.stream_rows import _row, mean_of, trial_row
 from sojourn.analysis.streams import At, Series, over_column
 from sojourn.analysis.surroundings import contended, disturbed
 from sojourn.methods.emulator.analyse.delay import _whole
+from sojourn.methods.fan_in.analyse import _shared
 from sojourn.methods.model.analyse import ROUND, SESSION, _service_by_size
 from sojourn.methods.stages.analyse import _path_rows, _stage_samples, _with_clocks
 from sojourn.methods.stages.analyse.breakdown import Breakdown
@@ -163,3 +164,14 @@ def test_an_estimate_beyond_what_is_possible_stays_in_its_interval() -> None:
     """Utilisation from readings of TCP_INFO may exceed 1 by what their edges cut."""
     value = Row("emulate", "utilisation", "up", Interval(1.004, 0.99, 1.02, 0.95, 6), "1").value
     assert (value.low, value.estimate, value.high) == (0.99, 1.004, 1.004)
+
+
+def test_a_flood_of_several_senders_is_told_by_its_total_and_its_fairness() -> None:
+    def row(quantity: str, statistic: str, senders: int, value: float, unit: str) -> Row:
+        of = Factors(senders=senders, schedule="flood", frame_bytes=1518)
+        return Row("bridge", quantity, statistic, Interval(value, None, None, 0.95, 3), unit, None, of)
+
+    rows = [row("throughput_bps", "mean", senders, senders * 9.95e6, "bit/s") for senders in (8, 1, 6)]
+    said = _shared("bridge", [*rows, row("fairness", "jain", 8, 0.997, "1")])
+    assert "in a flood: 1 sender: 9.9 Mbit/s, 6 senders: 59.7 Mbit/s, 8 senders: 79.6 Mbit/s; Jain's" in said
+    assert "no delays" not in said
