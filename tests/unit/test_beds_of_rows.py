@@ -17,6 +17,7 @@ from sojourn.analysis.stream_rows import _row, mean_of, trial_row
 from sojourn.analysis.streams import At, Series, over_column
 from sojourn.analysis.surroundings import contended, disturbed
 from sojourn.methods.emulator.analyse.delay import _whole
+from sojourn.methods.fan_in.analyse import _shared
 from sojourn.methods.model.analyse import ROUND, SESSION, _service_by_size
 from sojourn.methods.stages.analyse import _path_rows, _stage_samples, _with_clocks
 from sojourn.methods.stages.analyse.breakdown import Breakdown
@@ -133,3 +134,44 @@ def test_a_sample_of_stages_has_the_shares_of_the_rows() -> None:
     shares = [sample[-3] for sample in _stage_samples(one)]
     assert [row.value.estimate for row in rows] == pytest.approx(shares[:-1])
     assert shares[0] == pytest.approx(0.3)
+
+
+@pytest.mark.parametrize(
+    ("quantity", "unit", "ends", "possible"),
+    [
+        ("throughput_pps", "1/s", (-162_129.0, 416_848.0), (0.0, 416_848.0)),
+        ("utilisation", "1", (0.73, 1.01), (0.73, 1.0)),
+        ("retransmitted", "1", (-0.017, 0.024), (0.0, 0.024)),
+        ("rtt_increase", "ns", (-5.0, 9.0), (-5.0, 9.0)),
+    ],
+)
+def test_no_interval_reaches_beyond_what_is_possible_and_budgets_keep_its_scatter(
+    quantity: str, unit: str, ends: tuple[float, float], possible: tuple[float, float]
+) -> None:
+    value = Interval(sum(ends) / 2, *ends, 0.95, 3)
+    row = Row("bridge", quantity, "mean", value, unit)
+    assert (row.value.low, row.value.high) == possible
+    assert row.sampled == value
+
+
+def test_a_difference_of_rates_may_be_negative() -> None:
+    value = Interval(1.0, -5.0, 7.0, 0.95, 3)
+    assert Row("bridge", "throughput_pps", "mean", value, "1/s", "direct").value == value
+    assert Row("bridge", "throughput_pps", "mean", value, "1/s", against="load=0").value == value
+
+
+def test_an_estimate_beyond_what_is_possible_stays_in_its_interval() -> None:
+    """Utilisation from readings of TCP_INFO may exceed 1 by what their edges cut."""
+    value = Row("emulate", "utilisation", "up", Interval(1.004, 0.99, 1.02, 0.95, 6), "1").value
+    assert (value.low, value.estimate, value.high) == (0.99, 1.004, 1.004)
+
+
+def test_a_flood_of_several_senders_is_told_by_its_total_and_its_fairness() -> None:
+    def row(quantity: str, statistic: str, senders: int, value: float, unit: str) -> Row:
+        of = Factors(senders=senders, schedule="flood", frame_bytes=1518)
+        return Row("bridge", quantity, statistic, Interval(value, None, None, 0.95, 3), unit, None, of)
+
+    rows = [row("throughput_bps", "mean", senders, senders * 9.95e6, "bit/s") for senders in (8, 1, 6)]
+    said = _shared("bridge", [*rows, row("fairness", "jain", 8, 0.997, "1")])
+    assert "in a flood: 1 sender: 9.9 Mbit/s, 6 senders: 59.7 Mbit/s, 8 senders: 79.6 Mbit/s; Jain's" in said
+    assert "no delays" not in said

@@ -100,7 +100,7 @@ def emulators(tmp_path: Path, program: str, text: str = PLAN, **topology: Any) -
     folder.records.mkdir(exist_ok=True)
     site: Any = FakeSite(FakeBed(Topology.of(plan.bed.devices, **topology), tmp_path))
     log = LOGS[str(tmp_path)]
-    return Emulators(Part(plan, folder, 0, [], 0), site, Cores(0, 1), program, log, fifo=False)
+    return Emulators(Part(plan, folder, 0, [], 0), site, Cores(0, 1), program, log)
 
 
 def asked(tmp_path: Path) -> list[dict[str, Any]]:
@@ -227,6 +227,30 @@ def test_the_command_line_has_what_is_asked_and_no_more() -> None:
     full = emulate_argv("i", ["l", "r"], "/s", Settings("n", "", "loss 1%", engine="xdp", cpu=3, spin=True, fifo=True))
     given = ["--forward", "", "--backward", "loss 1%", "--engine", "xdp", "--cpu", "3", "--spin"]
     assert full[len(plain) - 3 :] == given
+
+
+@pytest.mark.parametrize(
+    ("says", "is_required"),
+    [("", False), ("[host]\nfifo = true", True), ("[host]\nfifo = true\n[emulate]\nfifo = false", False),
+     ("[emulate]\nfifo = true", True), ("[host]\nfifo = false", False)],
+)  # fmt: skip
+def test_real_time_priority_is_required_only_where_the_plan_asks_for_it_by_name(
+    says: str, is_required: bool, tmp_path: Path, fake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With "auto" it is taken where it is permitted, by the emulator itself: --fifo makes it fail elsewhere."""
+    started: list[list[str]] = []
+    start = subprocess.Popen
+
+    def keep(argv: list[str], **options: Any) -> Any:
+        started.append(argv)
+        return start(argv, **options)
+
+    monkeypatch.setattr(FakeSite, "start", lambda _site, _host: keep)
+    with emulators(tmp_path, fake, f"{PLAN}{says}"):
+        pass
+    sleeps = [argv for argv in started if "--sleep" in argv]
+    assert sleeps, started
+    assert all(("--fifo" in argv) == is_required for argv in sleeps), started
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,15 @@ MS = 1_000_000
 MEAN_MS = {10_000: 12.0, 100_000: 55.0, 1_000_000: 215.0}
 
 
-def made_up(path: Path, *, missing: int = 0, short: int = 0, sessions: int = 6, seed: int = 1) -> RunFolder:
+def made_up(
+    path: Path,
+    *,
+    missing: int = 0,
+    short: int = 0,
+    sessions: int = 6,
+    seed: int = 1,
+    also: dict[str, Any] | None = None,
+) -> RunFolder:
     """A run whose transfers take an exponential time more than half of their mean; beds differ by 0.5 ms."""
     plan = load_plan("short-flows", sets=[f"bed.sessions={sessions}", "short.transfers=100"])
     folder, rng = RunFolder(path), np.random.default_rng(seed)
@@ -52,7 +60,7 @@ def made_up(path: Path, *, missing: int = 0, short: int = 0, sessions: int = 6, 
                          "read_ns": 10**15 + int(one)} for one in took
                     ],
                 })  # fmt: skip
-    log.append({"event": "finished"})
+    log += [*([also] if also else []), {"event": "finished"}]
     folder.log.write_text("".join(json.dumps(event) + "\n" for event in log))
     return folder
 
@@ -86,8 +94,21 @@ def test_completion_times_are_within_the_intervals(tmp_path: Path) -> None:
     assert {one.name for one in all_figures(run)} == {"short_curves"}
 
 
-@pytest.mark.parametrize(("how", "name"), [({"missing": 2}, "incomplete"), ({"short": 1}, "not_conserved")])
-def test_what_is_wrong_is_found(how: dict[str, int], name: str, tmp_path: Path) -> None:
+def late_by(late_ms: float) -> dict[str, Any]:
+    pipes = [{"pipe": "forward", "accuracy": {"p99_ns": late_ms * MS}}]
+    return {"event": "emulator", "block": 0, "device": "emulate", "summary": {"summary": {"pipes": pipes}}}
+
+
+@pytest.mark.parametrize(
+    ("how", "name"),
+    [
+        ({"missing": 2}, "incomplete"),
+        ({"short": 1}, "not_conserved"),
+        ({"also": {"event": "contended", "value": 1.7, "sentence": "other programs took 1.7 cores"}}, "contended"),
+        ({"also": late_by(40)}, "tester_limited"),
+    ],
+)
+def test_what_is_wrong_is_found(how: dict[str, Any], name: str, tmp_path: Path) -> None:
     verdict, _ = judged(made_up(tmp_path / "run", **how))
     assert [one["name"] for one in verdict["findings"]] == [name]
 

@@ -15,8 +15,10 @@ from sojourn.analysis import analyse
 from sojourn.analysis.rows import LoadSetting, Row
 from sojourn.errors import RequestError
 from sojourn.methods.tcp_load.analyse import grade_of, grade_said, sentence
+from sojourn.methods.tcp_load.analyse.naming import short_names
 from sojourn.methods.tcp_load.analyse.trials import responsiveness
 from sojourn.methods.tcp_load.measure import whole_trials
+from sojourn.methods.tcp_load.show import keys
 from sojourn.plan import load_plan
 from sojourn.plan.effective import effective_toml
 from sojourn.plan.load import plan_from_text
@@ -293,12 +295,42 @@ def test_the_report_has_the_grade_with_its_rule_and_every_figure(tmp_path: Path)
 def test_queues_are_compared_by_goodput_and_delay(tmp_path: Path) -> None:
     pipes = "load.pipe=rate 50Mbit/s delay 10ms queue 200,rate 50Mbit/s delay 10ms queue 200 codel"
     folder = made_up(tmp_path / "run", Truth(), sets=[*FEW, pipes, "load.direction=up"])
-    analyse(folder.path)
+    verdict, _, _ = judged(folder)
     write_report(folder.path)
     run = Run.read(folder.path)
     tables = {table.name: table for table in all_tables(run)}
     assert [row[6].text for row in tables["queues"].rows] == ["12", "12"]
-    assert "load_queues" in {figure.name for figure in all_figures(run)}
+    [chart] = [figure for figure in all_figures(run) if figure.name == "load_queues"]
+    [panel] = chart.panels
+    names, hues = _hues(panel.file())
+    assert names == ["tail drop", "codel"]
+    assert len(set(hues)) == 2, "two queues have one colour"
+    assert "47.0 Mbit/s at 12" in verdict["sentence"]
+    assert " with tail drop; 47.0 Mbit/s at 12" in verdict["sentence"]
+    assert " with codel" in verdict["sentence"]
+    titles = [key.what for key in keys(run)]
+    assert titles[:2] == ["Latency under load, tail drop", "Latency under load, codel"]
+    assert titles[2:] == ["Goodput up, tail drop", "Goodput up, codel"]
+
+
+def _hues(chart: dict[str, Any]) -> tuple[list[str], list[str]]:
+    """The domain and the colours of a chart's first scale of colours."""
+    [scale, *_] = [layer["encoding"]["color"]["scale"] for layer in chart["layer"]]
+    return scale["domain"], scale["range"][: len(scale["domain"])]
+
+
+@pytest.mark.parametrize(
+    ("pipes", "names"),
+    [
+        ([f"rate 1M queue 9{more}" for more in ("", " codel", " type fq_codel")], ["tail drop", "codel", "fq_codel"]),
+        (["rate 1M queue 9 codel", "rate 1M queue 9 codel target 1ms"], None),
+        (["rate 1M queue 9", "rate 1M queue 90"], ["queue 9", "queue 90"]),
+        (["delay 1ms", "loss 1%"], None),
+        (["delay 1ms"], None),
+    ],
+)  # fmt: skip
+def test_pipes_are_named_by_what_they_differ_by(pipes: list[str], names: list[str] | None) -> None:
+    assert short_names(pipes) == dict(zip(pipes, names or pipes, strict=True))
 
 
 def test_flows_of_both_directions_at_once_are_told_apart(tmp_path: Path) -> None:
@@ -421,7 +453,10 @@ def test_algorithms_that_share_a_path_have_shares_and_a_time_of_convergence(
 ) -> None:
     """A tenth until the start-up's end, then a half; or a tenth all the while, which is never fair."""
     late = 1e9 if fair_after_s is None else fair_after_s
-    _, _, rows = judged(made_up(tmp_path / "run", Truth(fair_after_s=late), sessions=3, sets=MIX))
+    verdict, _, rows = judged(made_up(tmp_path / "run", Truth(fair_after_s=late), sessions=3, sets=MIX))
+    share, fair = ("50", "share it fairly 3.8 s after that") if fair_after_s else ("10", "shared it fairly in no trial")
+    assert f"reno gets {share} % of the goodput" in verdict["sentence"]
+    assert f"; both {fair}. Under load" in verdict["sentence"]
     congestion = {row["congestion"] for row in rows.values()}
     assert congestion == {"cubic+reno"}
     first, second = (rows["share", f"up {turn}", "up"] for turn in ("first", "second"))
@@ -438,6 +473,7 @@ def test_algorithms_that_share_a_path_have_shares_and_a_time_of_convergence(
     write_report(tmp_path / "run")
     tables = {table.name: table for table in all_tables(Run.read(tmp_path / "run"))}
     assert [row[6].text for row in tables["shares"].rows] == ["cubic", "reno"]
+    assert keys(Run.read(tmp_path / "run"))[0].what == "Share of reno, joining cubic"
 
 
 def test_working_round_trips_begin_after_the_joining_in_figures_as_in_tables(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 MS = 1_000_000
 COOKIE = 77
 STATE = {name: 5 for name, law in oracle.FIELDS.items() if law == oracle.SAME} | {
+    "rto_us": 200_000,
     "srtt_us": 5.625,
     "mdev_us": 5.25,
     "rcv_rtt_us": None,
@@ -78,6 +79,25 @@ def test_a_wrong_field_is_found_at_a_quiet_moment() -> None:
     assert told["rto_us"].quiet == 4
     assert told["rto_us"].quiet_agree == 0
     assert told["snd_cwnd"].quiet_agree == 4
+
+
+def test_a_window_that_restarts_after_an_idle_time_is_no_fault_of_the_log() -> None:
+    """The kernel halves it as the application writes (RFC 5681, 4.1): after the reading, and before the packet.
+
+    Here the RTO is 40 ms and the last of four sends is 25 ms later than it would be: a busy machine held it back.
+    """
+    late, has_rto = pl.col("read_before_ns") > 75 * MS, pl.lit(40_000).alias("rto_us")
+    held = [(pl.col(name) + pl.when(late).then(25 * MS).otherwise(0)).alias(name)
+            for name in ("read_before_ns", "read_after_ns", "sent_ns")]  # fmt: skip
+    last = pl.col("time_ns") > 75 * MS
+    logged = samples(4).with_columns(
+        has_rto,
+        (pl.col("time_ns") + pl.when(last).then(25 * MS).otherwise(0)).alias("time_ns"),
+        pl.when(last).then(2).otherwise(pl.col("snd_cwnd")).alias("snd_cwnd"),
+    )
+    told = oracle.agreements(oracle.pairs(readings(4).with_columns(has_rto, *held), logged), 4000.0)
+    window = next(one for one in told if one.field == "snd_cwnd")
+    assert (window.pairs, window.agree, window.quiet, window.quiet_agree) == (4, 3, 3, 3)
 
 
 def test_a_send_that_let_nothing_out_has_no_pair() -> None:

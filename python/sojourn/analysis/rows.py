@@ -25,6 +25,18 @@ SPREADS = ("sd", "within_bed", "between_beds")
 """Quantities and statistics that an offset between clocks is not in: it is the same for all values that they are of."""
 
 
+RATES = ("1/s", "bit/s", "1/min")
+"""Units of what cannot be negative, but as a difference."""
+
+LARGEST = {
+    **dict.fromkeys(
+        ("utilisation", "retransmitted", "fairness", "share", "converged", "dropped", "marked", "probe_loss"), 1.0
+    ),
+    "back_to_back_frames": math.inf,
+}
+"""Quantities that cannot be negative, with the largest value that each can have."""
+
+
 @dataclass(frozen=True, slots=True)
 class LogSetting:
     """Under which traffic the log of TCP's state was measured, and how: columns of rows that have it alone."""
@@ -81,7 +93,16 @@ class Row:
     sessions: int | None = None
     """Over how many beds made anew; None where a run has one."""
     scatter: Interval | None = None
-    """The interval of the scatter alone, where `value` holds an error of the clocks besides; None where it does not."""
+    """The interval of the scatter alone, where `value` holds an error of the clocks besides, or less of it than reaches
+    beyond what is possible; None where `value` is that interval."""
+
+    def __post_init__(self) -> None:
+        """Cut the interval where no rate and no share can be: an average of few, scattered values knows no bounds."""
+        most = LARGEST.get(self.quantity)
+        if self.unit in RATES and self.reference is None and self.against is None:
+            most = math.inf
+        if most is not None and (possible := self.value.within(0.0, most)) is not self.value:
+            self.scatter, self.value = self.value, possible
 
     @property
     def sampled(self) -> Interval:

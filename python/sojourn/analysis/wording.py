@@ -33,8 +33,10 @@ def fixed(value: float, places: int) -> str:
 
 
 def percent(share: float) -> str:
-    """A share with two or three figures: "0.25 %", "3.1 %", "70 %", "99.9 %", "100 %"."""
+    """A share with two or three figures: "0.25 %", "3.1 %", "70 %", "99.9 %", "100 %"; "99.97 %" is not all."""
     value = 100 * share
+    if 99.95 <= value < 100 - 1e-6:
+        return f"{fixed(value, min(6, 1 - floor(log10(100 - value))))[:-1].rstrip('0')} %"
     if value == 0 or 10 <= abs(value) < 99 or abs(value) >= 99.95:
         return f"{fixed(value, 0)} %"
     places = (

@@ -72,7 +72,6 @@ class Emulators:
     cores: Cores
     instrument: str
     log: Log
-    fifo: bool
     _running: list[Running] = field(default_factory=list)
     _understood: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     """The pipes of each words that are set before trials."""
@@ -202,7 +201,9 @@ class Emulators:
     def _settings(self, at: Emulated) -> Settings:
         if at.rated is not None:
             words = at.rated.words
-            return Settings(at.name, words, words, cpu=self._cpu(None), fifo=self.fifo, part=self.part.number)
+            return Settings(
+                at.name, words, words, cpu=self._cpu(None), fifo=self._must_be_fifo(), part=self.part.number
+            )
         own, plan = self._own(at), self.part.plan
         forward, backward = own.forward, own.backward
         if self.are_set:
@@ -216,13 +217,18 @@ class Emulators:
             engine=own.engine,
             cpu=self._cpu(own.cpu),
             spin=own.spin if own.spin is not None else self._has_core(),
-            fifo=own.fifo if own.fifo is not None else self.fifo,
+            fifo=self._must_be_fifo(own.fifo),
             budget=None if own.budget_ns is None else as_duration(own.budget_ns),
             memory=own.memory,
             compensate_ns=own.compensate_ns,
             log=self._records if own.log or plan.ask.logs_some(plan) else None,
             part=self.part.number,
         )
+
+    def _must_be_fifo(self, own: bool | None = None) -> bool:
+        """Whether a plan asks for real-time priority by name; with "auto" an emulator takes it where it may."""
+        asked = own if own is not None else self.part.plan.host.fifo
+        return bool(asked)
 
     def _own(self, at: Emulated) -> EmulatorPlan:
         """What the plan says of a device."""

@@ -21,7 +21,7 @@ from sojourn.conduct.emulators import Emulators
 from sojourn.conduct.facts import keep_facts, keep_moment
 from sojourn.conduct.loop import at_most_ns, give_back, measure_trials, of_one_session, sessions_for
 from sojourn.conduct.losses import lost_of, tell_cut
-from sojourn.conduct.part import Part, Session, wants_fifo
+from sojourn.conduct.part import Part, Session
 from sojourn.conduct.real_hosts import real_hosts
 from sojourn.conduct.remaining import is_finished, next_bed, next_part, recorded_parts, run_seed
 from sojourn.conduct.site import open_site
@@ -235,7 +235,7 @@ def measure_start(  # noqa: PLR0913, PLR0917 - all that a session has
     plan = part.plan
     keep_facts(part, site, log)
     instrument = site.bed.backend.instrument()
-    with Emulators(part, site, cores, instrument, log, fifo=wants_fifo(plan)) as emulators:
+    with Emulators(part, site, cores, instrument, log) as emulators:
         session = Session(part, site, cores, instrument, log, screen, emulators)
         done = measure_trials(session, measure_of(plan), clock, share)
     keep_moment(part, site)

@@ -124,9 +124,13 @@ def occasion(entry: Entry) -> tuple[str | None, int]:
 
 
 def standard_error(figure: Figure) -> float:
-    """From the interval's width, as Student's of what it is over; not a number without an interval."""
+    """From the interval's width, as Student's of what it is over; not a number without an interval.
+
+    An interval that is cut at zero is twice as wide as its other side.
+    """
     if figure.ci_low is None or figure.ci_high is None:
         return float("nan")
     n, share = figure.sessions or figure.n or 0, (1 + (figure.level or 0.95)) / 2
     reach = special.stdtrit(n - 1, share) if n >= 3 else special.ndtri(share)
-    return float((figure.ci_high - figure.ci_low) / 2 / reach)
+    half = (figure.ci_high - figure.ci_low) / 2
+    return float((half if figure.ci_low else max(half, figure.ci_high - figure.estimate)) / reach)

@@ -96,11 +96,13 @@ class Lines:
     series: tuple[str, ...] = ()
     joined: bool = True
     height: int = 260
+    hued: bool = False
+    """Whether series have the colours, in place of devices."""
 
     @property
     def own_colours(self) -> bool:
-        """Devices have the colours."""
-        return False
+        """Series have the colours, where that is asked for."""
+        return self.hued
 
     def draw(self, rows: pl.DataFrame, devices: list[str], palette: Palette, width: Width) -> Any:
         """The chart of these rows."""
@@ -125,7 +127,10 @@ class Lines:
         return kept.with_columns(pl.col("low").cast(pl.Float64).clip(lower_bound=foot))
 
     def _base(self, rows: pl.DataFrame, devices: list[str], palette: Palette) -> Any:
-        return alt.Chart(rows).encode(x=self.x.x("x"), color=colour(devices, palette, not palette.for_page))
+        hue = colour(devices, palette, not palette.for_page)
+        if self.hued:
+            hue = by_colour(self.series, palette).legend(legend_of_series())
+        return alt.Chart(rows).encode(x=self.x.x("x"), color=hue)
 
     def _rules(self, rows: pl.DataFrame, devices: list[str], palette: Palette) -> list[Any]:
         base = self._base(rows, devices, palette)

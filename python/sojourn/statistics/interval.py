@@ -53,6 +53,13 @@ class Interval:
         high = None if self.high is None else self.high * factor
         return Interval(self.estimate * factor, low, high, self.level, self.n)
 
+    def within(self, least: float, most: float) -> Interval:
+        """What is possible of it, where the truth lies between `least` and `most`; the estimate always stays in it."""
+        if self.low is None or self.high is None or (self.low >= least and self.high <= most):
+            return self
+        low = max(self.low, min(least, self.estimate))
+        return Interval(self.estimate, low, min(self.high, max(most, self.estimate)), self.level, self.n)
+
     def widened(self, error95: float) -> Interval:
         """The same with an independent normal error in it, given as half its 95 % interval: added in quadrature."""
         reach = error95 * student_quantile(math.inf, self.level) / student_quantile(math.inf, 0.95)

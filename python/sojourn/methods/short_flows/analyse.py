@@ -20,17 +20,19 @@ import polars as pl
 
 from sojourn.analysis.factors import Factors
 from sojourn.analysis.finding import Finding, Place
+from sojourn.analysis.lateness import late_emulators
 from sojourn.analysis.rows import LoadSetting, Row, over_beds
 from sojourn.analysis.samples import curve_of
 from sojourn.analysis.study import Study
-from sojourn.analysis.tcp_trials import trials_of
-from sojourn.analysis.tester import incomplete, truncated
+from sojourn.analysis.surroundings import contended, disturbed
+from sojourn.analysis.tcp_trials import interrupted, trials_of
+from sojourn.analysis.tester import debug_build, incomplete, truncated
 from sojourn.analysis.wording import counted, fixed
 from sojourn.statistics.interval import student_t
 from sojourn.statistics.quantile import allowed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -47,7 +49,16 @@ def study(run: Run) -> Study:
         places[trial.path, trial.cell].append(trial)
     rows = [row for place in sorted(places) for row in rows_of(run, places[place])]
     missing = max(0, int(run.plan.get("short", {}).get("rounds", 0)) * len(places) - sum(map(len, places.values())))
-    findings = [*truncated(run, missing), *incomplete(run, missing, nothing=not places), *short_of(places.values())]
+    findings = [
+        *truncated(run, missing),
+        *incomplete(run, missing, nothing=not places),
+        *short_of(places.values()),
+        *late_of(run, places, rows),
+        *interrupted(run),
+        *debug_build(run),
+        *contended(run),
+        *disturbed(run),
+    ]
     curves = [
         curve_of(times_of(own)).with_columns(pl.lit(device).alias("device"), pl.lit(cell, pl.Int32).alias("cell"))
         for (device, cell), own in sorted(places.items())
@@ -85,6 +96,16 @@ def rows_of(run: Run, several: Sequence[Done]) -> Iterator[Row]:
             sessions=len(units) if run.sessions > 1 else None, probes=sum(map(len, times)),
             setting=LoadSetting(1, "up", first.congestion),
         )  # fmt: skip
+
+
+def late_of(run: Run, places: Mapping[tuple[str, int], Sequence[Done]], rows: Sequence[Row]) -> Iterator[Finding]:
+    """Emulators whose packets leave so late that this is a part of the mean completion time."""
+    mean = {
+        (row.device, row.cell): row.value.estimate
+        for row in rows
+        if row.cell is not None and (row.quantity, row.statistic) == ("completion_time", "mean")
+    }
+    yield from late_emulators(run, {one.block: place for place, own in places.items() for one in own}, mean)
 
 
 def short_of(places: Any) -> Iterator[Finding]:

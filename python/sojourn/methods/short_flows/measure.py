@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from sojourn.bed.hosts import END_HOSTS
 from sojourn.conduct.bench import Bench, Measure
 from sojourn.conduct.connections import port_of, start_end, whole_connections
+from sojourn.conduct.facts import watch_neighbours
 from sojourn.conduct.tcp_hosts import set_tcp, size_packets
 from sojourn.errors import DoubtfulError
 
@@ -79,7 +80,7 @@ def open_transfers(session: Session, clock: Clock) -> Iterator[Bench]:
     for link in bed.topology.paths.values():
         size_packets(bed, link, "mtu", checksums=False)
     session.log("tcp-conditions", sysctls=conditions, mss_bytes=asked.mss_bytes, cores=session.cores._asdict())
-    with ExitStack() as stack:
+    with ExitStack() as stack, watch_neighbours(session):
         yield Transferring(session, asked, {host: start_end(session, host, stack) for host in END_HOSTS})
 
 

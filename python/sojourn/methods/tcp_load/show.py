@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from sojourn.methods.tcp_load.analyse.naming import short_names
 from sojourn.report.charts import Axis, Distribution, Lines
 from sojourn.report.numbers import NOTHING, Shown, as_written, fixed, show
 from sojourn.report.parts import Key, Parts
@@ -161,10 +162,11 @@ def flows(run: Run) -> Table:
             rows.append((*_factors(factors), text(way), *entries))
     note = (
         "Goodput: user data acknowledged, of all flows together. Of the rate: what was delivered, with TCP's, IP's and "
-        "Ethernet's headers, over the rate that the link was set to. Retransmitted: of the segments sent. Round trips "
-        "per minute: 60 s over the mean of the shortest 95 % of a trial's round trips, as "
-        "draft-ietf-ippm-responsiveness trims them; the draft's own figure uses round trips of TCP, TLS and HTTP, so "
-        "the two cannot be compared."
+        "Ethernet's headers, over the rate that the link was set to; a segment counts as delivered when it arrives, "
+        "as goodput only when all before it have arrived, so in a short trial either may be the larger. "
+        "Retransmitted: of the segments sent. Round trips per minute: 60 s over the mean of the shortest 95 % of a "
+        "trial's round trips, as draft-ietf-ippm-responsiveness trims them; the draft's own figure uses round trips "
+        "of TCP, TLS and HTTP, so the two cannot be compared."
     )
     return Table("flows", "Flows", tuple(columns), tuple(rows), note, wide=True, grouped=True)
 
@@ -235,23 +237,32 @@ def queues(run: Run) -> Table:
     return Table("queues", "Queues", columns, tuple(rows), note, wide=True, grouped=True)
 
 
+def queue_of(run: Run, row: dict[str, Any]) -> str:
+    """The queue of a figure's row as cards and figures name it; the device besides, where several have queues."""
+    pipes = short_names([str(of["pipe"]) for of, _ in cells_of(run) if of["pipe"]])
+    name = pipes.get(str(row["pipe"]), NOTHING)
+    return name if len({of["device"] for of, _ in cells_of(run)}) < 2 else f"{row['device']}: {name}"
+
+
 def over_delay(run: Run) -> Figure | None:
     """Goodput against queueing delay, a point a cell, where pipes differ."""
     found = [
-        {"device": f"{row['device']}: {row['pipe'] or NOTHING}", "x": delay["estimate"] / MILLION,
+        {"device": str(row["device"]), "series": queue_of(run, row), "x": delay["estimate"] / MILLION,
          "y": of["goodput", way]["estimate"] / MILLION, "cell": f"{row['flows']} × {row['congestion']} {way}"}
         for row, of in cells_of(run)
         for way in WAYS
         if (delay := of.get(("queueing_delay", f"{way} mean"))) and ("goodput", way) in of
     ]  # fmt: skip
-    if len({one["device"] for one in found}) < 2:
+    names = tuple(dict.fromkeys(one["series"] for one in found))
+    if len(names) < 2:
         return None
     rows = pl.DataFrame(found).with_columns(*NO_INTERVAL, role=pl.lit("point"))
     caption = (
         "The goodput of the flows, over the mean delay of all packets in the emulator's queue: one point for each "
         "queue, one panel for each number of flows and algorithm. Up and to the left is better (RFC 7928, section 2)."
     )
-    chart = Lines(Axis("Queueing delay (ms)", zero=True), Axis("Goodput (Mbit/s)"), joined=False)
+    axes = Axis("Queueing delay (ms)", zero=True), Axis("Goodput (Mbit/s)")
+    chart = Lines(*axes, names, joined=False, hued=True)
     return figure("load_queues", "Goodput and queueing delay", caption, rows, chart)
 
 
@@ -355,19 +366,40 @@ def distributions(run: Run) -> Figure | None:
 
 
 def keys(run: Run) -> list[Key]:
-    """Each latency under load with its grade, and what the flows got."""
-    found, keys = run.samples("load_grades"), []
-    for row in found.iter_rows(named=True) if found is not None else ():
-        shown = _in_ms(row, INCREASE)
-        lines = (*shown.told, f"grade {row['said']}", f"{row['flows']} × {row['congestion']}, {row['direction']}")
-        keys.append(Key("Latency under load", shown.text, "ms", lines, str(row["device"])))
-    for factors, of in cells_of(run)[:4]:
+    """What joining flows got, each latency under load with its grade, and the goodput beside it."""
+    found, keys = run.samples("load_grades"), _share_keys(run)
+    cells, several = cells_of(run)[:MOST_KEYS], len({row["pipe"] for row, _ in cells_of(run)}) > 1
+    for row in (found.iter_rows(named=True) if found is not None else ()) if len(keys) < MOST_KEYS else ():
+        if len(keys) < MOST_KEYS:
+            shown = _in_ms(row, INCREASE)
+            queue = f", {queue_of(run, row)}" if several else ""
+            lines = (*shown.told, f"grade {row['said']}", f"{row['flows']} × {row['congestion']}, {row['direction']}")
+            keys.append(Key(f"Latency under load{queue}", shown.text, "ms", lines, str(row["device"])))
+    for factors, of in cells:
         for way in WAYS:
             if goodput := of.get(("goodput", way)):
                 shown, used = _shown(goodput, "bit/s"), of.get(("utilisation", way))
                 share = f"{fixed(100 * used['estimate'], 1)} % of the rate" if used else ""
-                told = (*shown.told, *([share] if share else []))
-                keys.append(Key(f"Goodput {way}", shown.text, shown.unit, told, str(factors["device"])))
+                queue = f", {queue_of(run, factors)}" if several else ""
+                load = [f"{factors['flows']} × {factors['congestion']}"] if len(cells) > 1 else []
+                told = (*shown.told, *([share] if share else []), *load)
+                keys.append(Key(f"Goodput {way}{queue}", shown.text, shown.unit, told, str(factors["device"])))
+    return keys
+
+
+MOST_KEYS = 6
+
+
+def _share_keys(run: Run) -> list[Key]:
+    """The share of the flows that joined others, of each pair of algorithms."""
+    keys = []
+    for factors, of in cells_of(run)[:MOST_KEYS]:
+        names = str(factors["congestion"]).split("+")
+        for way in WAYS:
+            if len(names) > 1 and (own := of.get(("share", f"{way} {TURNS[1]}"))):
+                shown = _shown(own, "ratio")
+                title = f"Share of {names[1]}, joining {names[0]}"
+                keys.append(Key(title, shown.text, "%", (*shown.told, f"of the goodput {way}"), str(factors["device"])))
     return keys
 
 
@@ -385,10 +417,13 @@ def words(run: Run) -> list[str]:
         ),
         (
             "Flows are single TCP connections that send as much as they can; each sender reads TCP_INFO every "
-            f"{times['read_every']}. Down is from host B to host A, which probes. Packets have one segment "
-            "each: segmentation offloads are off."
+            f"{times['read_every']}. Host A sends the probes; “up” is from host A to host B, “down” from host B to "
+            "host A. Packets have one segment each: segmentation offloads are off."
         ),
-        "Intervals are Student's over sessions, or over rounds where the run has one bed.",
+        (
+            "Intervals are Student's over sessions, longer towards a long tail (by Hall's transformed t), or over "
+            "rounds where the run has one bed."
+        ),
         f"All times are of one clock: {clock}. Departures and arrivals have timestamps of {stamps}.",
     ]
 

@@ -8,7 +8,7 @@ import polars as pl
 
 from sojourn.report.charts import Axis, Distribution, Intervals, Lines
 from sojourn.report.checks import checks_of, verdict_entry
-from sojourn.report.numbers import NOTHING, as_written, count, fixed, show
+from sojourn.report.numbers import NOTHING, Shown, as_written, count, fixed, show
 from sojourn.report.parts import Key, Parts
 from sojourn.report.streams.points import NO_INTERVAL, figure
 from sojourn.report.table import Column, Entry, Table, interval, number, text, whole
@@ -97,15 +97,25 @@ def fields(run: Run) -> Table:
     for one in found.filter(pl.col("kind").is_null()).iter_rows(named=True):
         shown = show(one["agree"] / max(1, one["pairs"]), one["low"], one["high"], "ratio")
         head = (text(one["field"]), text(RULES.get(one["law"], one["law"])))
-        rows.append((*head, whole(one["pairs"]), number(shown), interval(shown), whole(one["quiet"]),
+        agree = number(shown) if one["agree"] in {0, one["pairs"]} else _not_all(shown)
+        rows.append((*head, whole(one["pairs"]), agree, interval(shown), whole(one["quiet"]),
                      whole(one["quiet"] - one["quiet_agree"])))  # fmt: skip
     note = (
         "A pair is a reading of TCP_INFO immediately before the application writes data, and the log's sample of the "
         "first packet with that data. At a quiet moment no other packet and no event of the connection lies between 1 "
-        "ms before the reading and the sample. At other moments the state may change in between, so pairs may differ: "
-        "an acknowledgement that arrives meanwhile changes segs_in. Intervals are Clopper and Pearson's."
+        "ms before the reading and the sample, and the connection has sent data within its last RTO: after a longer "
+        "pause the kernel reduces the window between the two (RFC 5681, section 4.1). At other moments the state may "
+        "change in between, so pairs may differ: an acknowledgement that arrives meanwhile changes segs_in. Intervals "
+        "are Korn and Graubard's, with the trial as the unit: they are wide because there are few trials, even where "
+        "all pairs agree."
     )
     return Table("fields", "Fields of the log against TCP_INFO", columns, tuple(rows), note, wide=True)
+
+
+def _not_all(shown: Shown) -> Entry:
+    """A share of which some do not agree: never as 100, whatever its interval says of the digits."""
+    exact = number(shown)
+    return exact if exact.text.strip() != "100" else Entry(fixed(shown.value, 2), exact.values)
 
 
 RULES = {

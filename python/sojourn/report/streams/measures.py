@@ -115,6 +115,7 @@ SCATTERED = "“Too scattered”: the trials differ so much that the interval of
 DURATIONS = (
     "rtt", "one_way_delay", "response_latency", "peak", "peak_spacing", "inter_frame_time", "inter_arrival",
     "latency_typical", "latency_worst", "latency_store_and_forward", "latency_bit_forwarding", "pdv", "pdv_test",
+    "buffer_time_implied", "buffer_time_corrected",
 )  # fmt: skip
 """Times that cannot be negative; a difference of two of them can."""
 
@@ -225,7 +226,8 @@ def is_scattered(row: dict[str, Any]) -> bool:
     """Whether an interval of a duration reaches below zero; with two clocks one way, that may be the clocks' doing."""
     alone = row["reference"] is None and row["against"] is None and not row["clock_bound_ns"]
     low = row["ci_low"]
-    return alone and row["quantity"] in DURATIONS and low is not None and low < 0 <= (row["estimate"] or 0)
+    is_time = row["quantity"].removeprefix("broadcast_") in DURATIONS
+    return alone and is_time and low is not None and low < 0 <= (row["estimate"] or 0)
 
 
 def _is_percentile(statistic: str) -> bool:

@@ -44,8 +44,9 @@ OVER_BEDS = (
     "random and then mirrored order. The run was divided over {beds} beds, each set up anew with other addresses, "
     "interface indexes, order of links, processes and cores. Intervals are over beds: of means, rates, and differences "
     "between trials of one round by Student's t over the means of beds, or by REML with Hartung and Knapp's where beds "
-    "have unequal numbers of trials; of shares after Korn and Graubard, and of percentiles after Woodruff, with the "
-    "bed as the cluster. Percentiles have an interval from four beds on, other figures from three."
+    "have unequal numbers of trials, either reaching further towards a long tail (by Hall's transformed t); of shares "
+    "after Korn and Graubard, and of percentiles after Woodruff, with the bed as the cluster. Percentiles have an "
+    "interval from four beds on, other figures from three."
 )
 LOST = (
     "Every frame sent is counted once: as received, lost, corrupted, or dropped by the receiver's own socket or ring. "

@@ -23,7 +23,7 @@ from sojourn.analysis.stream_samples import row_samples
 from sojourn.analysis.stream_study import Gathered
 from sojourn.analysis.streams import Series, over_column, series
 from sojourn.analysis.verdict import amid
-from sojourn.analysis.wording import counted, micro
+from sojourn.analysis.wording import counted, fixed, micro
 from sojourn.methods.fan_in.analyse import phase, sharing
 
 if TYPE_CHECKING:
@@ -226,5 +226,16 @@ def _shared(device: str, rows: list[Row]) -> str:
     said = _fairness(device, rows)
     if not said:
         return "No trial with several senders was measured"
-    is_timed = any(row.quantity == "delay_spread" for row in rows)
-    return f"Over {amid(device)}, {said}{'' if is_timed else '; no delays were measured'}"
+    return f"Over {amid(device)}, {_total(device, rows)}{said}"
+
+
+def _total(device: str, rows: list[Row]) -> str:
+    """The total rate of the floods, by the number of senders, of the largest frames."""
+    floods = [row for row in rows if (row.device, row.quantity) == (device, "throughput_bps")
+              and row.statistic in ("mean", "at_least") and row.factors.schedule == FLOOD]  # fmt: skip
+    size = max((row.factors.frame_bytes or 0 for row in floods), default=0)
+    each = sorted((row.factors.senders or 1, row.value.estimate) for row in floods if row.factors.frame_bytes == size)
+    if len(each) < 2:
+        return ""
+    told = ", ".join(f"{counted(senders, 'sender')}: {fixed(bps / 1e6, 1)} Mbit/s" for senders, bps in each)
+    return f"frames of {size} B arrive at this total rate in a flood: {told}; "

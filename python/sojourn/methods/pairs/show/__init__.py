@@ -30,7 +30,7 @@ def words(run: Run) -> list[str]:
     over = (
         f"{beds} beds, each set up anew with other addresses, interface indexes, order of links, processes and cores: "
         "the mean of a bed is one value, and the interval is Student's t, or REML with Hartung and Knapp's where beds "
-        "have unequal numbers of pairs"
+        "have unequal numbers of pairs; it reaches further towards a long tail (by Hall's transformed t)"
         if beds > 1
         else "the pairs of one bed (Student's t): they do not cover how another bed would differ"
     )

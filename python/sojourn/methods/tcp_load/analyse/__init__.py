@@ -31,6 +31,7 @@ import polars as pl
 
 from sojourn.analysis.budget import BOOTS, Entry, Stated, clock_rate, timestamp_resolution
 from sojourn.analysis.finding import Finding, Place, worst_first
+from sojourn.analysis.lateness import late_emulators, lateness
 from sojourn.analysis.rows import LoadSetting, Row, over_beds
 from sojourn.analysis.samples import curve_of, thinned
 from sojourn.analysis.sessions import beside, figure_of
@@ -41,6 +42,7 @@ from sojourn.analysis.tester import incomplete, probing_findings, stamp_sources,
 from sojourn.analysis.wording import DASH, HOLDS_ZERO, counted, fixed, percent
 from sojourn.devices import called
 from sojourn.methods.tcp_load.analyse.conserved import frame_of, judged
+from sojourn.methods.tcp_load.analyse.naming import short_names
 from sojourn.methods.tcp_load.analyse.queues import unaccounted
 from sojourn.methods.tcp_load.analyse.trials import (
     Done,
@@ -83,10 +85,6 @@ FILLED = 0.8
 BEYOND = 1.01
 """No link carries more than its rate: a hundredth is left for what the readings' edges cut."""
 
-LATE_SHARE = 0.1
-"""An emulator is too late where one packet in a hundred leaves later, after its time, than this share of the working
-round trip."""
-
 
 def study(run: Run) -> Study:
     """Every figure of every cell over every device, and the grade of each device."""
@@ -106,7 +104,7 @@ def study(run: Run) -> Study:
     said = sentence(rows, headline)
     if shares := [row for row in rows if row.quantity == "share"]:
         headline = shares[1]
-        said = f"{shared(shares)}. {said}"
+        said = f"{shared(rows, shares)}. {said}"
     return Study(rows, findings, said, samples=samples, headline=headline)
 
 
@@ -211,27 +209,29 @@ def grade_said(value: Interval) -> str:
     return own if best == worst else f"{own} ({best} to {worst})"
 
 
-def milliseconds(value: Interval) -> str:
-    """A time with its interval."""
+def milliseconds(value: Interval, more: str = "", beds: str = "") -> str:
+    """A time with its interval; `more` stands before that, `beds` in it."""
     half = value.half_width
     places = 1 if half is None else max(0, min(3, 1 - math.floor(math.log10(max(half, 1.0) / 1e6))))
-    said = f"{fixed(value.estimate / 1e6, places)} ms"
+    said = f"{fixed(value.estimate / 1e6, places)} ms{more}"
     if value.low is None or value.high is None:
-        return said
+        return f"{said}{beds}"
     low, high = fixed(value.low / 1e6, places), fixed(value.high / 1e6, places)
-    return f"{said} (95 % CI {low}{' to ' if value.low < 0 else DASH}{high})"
+    return f"{said} (95 % CI {low}{' to ' if value.low < 0 else DASH}{high}{beds})"
 
 
 def sentence(rows: Sequence[Row], headline: Row | None) -> str:
     """The latency under load of the first device with its grade, and what the flows got."""
     if headline is None:
         return "No trial has round trips both on the idle path and under working conditions"
+    if said := by_queue(rows, headline):
+        return said
     value, load, over = headline.value, f"Under load ({_flows(headline)})", f"over {_amid(headline.device)}"
-    longer = f"{milliseconds(value)}{over_beds(headline)}"
+    beds = over_beds(headline)
     is_zero = value.low is not None and not value.excludes(0)
-    said = f"{load}, a round trip {over} takes {longer} longer"
+    said = f"{load}, a round trip {over} takes {milliseconds(value, ' longer', beds)}"
     if is_zero:
-        said = f"{load}, no increase of the round trip {over} was found: {longer}, {HOLDS_ZERO}"
+        said = f"{load}, no increase of the round trip {over} was found: {milliseconds(value)}{beds}, {HOLDS_ZERO}"
     said += f"; grade {grade_said(value)}"
     of_flows = [
         row for row in rows if row.quantity == "goodput" and row.device == headline.device and _alike(row, headline)
@@ -240,7 +240,33 @@ def sentence(rows: Sequence[Row], headline: Row | None) -> str:
     return f"{said}; goodput {', '.join(got)}" if got else said
 
 
-def shared(shares: Sequence[Row]) -> str:
+def by_queue(rows: Sequence[Row], headline: Row) -> str:
+    """Goodput and queueing delay through each queue, under the first load; empty where the run has one pipe."""
+    like = [
+        row
+        for row in rows
+        if (row.quantity, row.statistic, row.device) == (HEADLINE, "mean", headline.device)
+        and row.setting == headline.setting
+    ]
+    names = short_names([row.factors.pipe for row in like if row.factors.pipe])
+    found = {(row.quantity, row.statistic, row.factors.pipe): row for row in rows
+             if row.device == headline.device and row.setting == headline.setting}  # fmt: skip
+    way = like[0].setting.direction if isinstance(like[0].setting, LoadSetting) else ""
+    each = []
+    for pipe, name in names.items():
+        goodput, delay = found.get(("goodput", way, pipe)), found.get(("queueing_delay", f"{way} mean", pipe))
+        if goodput and delay:
+            each.append(f"{fixed(goodput.value.estimate / 1e6, 1)} Mbit/s at {milliseconds(delay.value)} with {name}")
+    if len(each) < 2:
+        return ""
+    longer = ", ".join(fixed(row.value.estimate / 1e6, 1) for row in like)
+    return (
+        f"Over {_amid(headline.device)}, {_flows(headline)} get this goodput at this mean queueing delay: "
+        f"{'; '.join(each)}{over_beds(headline)}; round trips of other traffic take {longer} ms longer, in this order"
+    )
+
+
+def shared(rows: Sequence[Row], shares: Sequence[Row]) -> str:
     """What the flows that joined got beside the first, of the first cell that has several algorithms."""
     row, own = shares[1], shares[1].setting
     assert isinstance(own, LoadSetting)
@@ -249,9 +275,35 @@ def shared(shares: Sequence[Row]) -> str:
     ends = "" if value.low is None or value.high is None else (
         f" (95 % CI {percent(value.low)} to {percent(value.high)})"
     )  # fmt: skip
-    return (
-        f"{second.capitalize()} joins {first} and gets {percent(value.estimate)} of the goodput{ends}{over_beds(row)}"
-    )
+    said = f"Joining {counted(own.flows, f'{first} flow')}, "
+    said += f"{second} gets {percent(value.estimate)} of the goodput{ends}{over_beds(row)}; {became_fair(rows, row)}"
+    alone = next((one for one in shares if _joins_itself(one, row)), None)
+    if alone is None:
+        return said
+    return f"{said}; {first} that joins {first} gets {percent(alone.value.estimate)}"
+
+
+def became_fair(rows: Sequence[Row], row: Row) -> str:
+    """When the flows of a share shared the path fairly, or in which part of the trials they came to that."""
+    way = row.statistic.split()[0]
+    own = {one.quantity: one.value.estimate for one in rows
+           if (one.device, one.cell, one.statistic) == (row.device, row.cell, way)}  # fmt: skip
+    if "convergence" in own:
+        return f"both share it fairly {fixed(own['convergence'] / 1e9, 1)} s after that"
+    if not (reached := own.get("converged", 0.0)):
+        return "both shared it fairly in no trial"
+    return f"both came to share it fairly in {percent(reached)} of the trials"
+
+
+def _joins_itself(one: Row, row: Row) -> bool:
+    """Whether a share is that of the row's first algorithm where it joins itself: what the order alone makes."""
+    own, other = one.setting, row.setting
+    assert isinstance(own, LoadSetting)
+    assert isinstance(other, LoadSetting)
+    first = other.congestion.split("+")[0]
+    same = (one.device, one.factors, own.flows, own.direction, one.statistic) == (
+        row.device, row.factors, other.flows, other.direction, row.statistic)  # fmt: skip
+    return same and own.congestion == f"{first}+{first}" and other.congestion != own.congestion
 
 
 def _alike(row: Row, head: Row) -> bool:
@@ -309,12 +361,17 @@ def _findings(run: Run, places: Mapping[tuple[str, int], Sequence[Done]], rows: 
             "other probes"
         )
         yield Finding("loss", said, share, worst)
-    yield from _late(run, places, rows)
+    working = {
+        (row.device, row.cell): row.value.estimate
+        for row in rows
+        if row.cell is not None and (row.quantity, row.statistic) == ("rtt_working", "mean")
+    }
+    yield from late_emulators(run, {one.block: place for place, own in places.items() for one in own}, working)
 
 
 def _beyond(run: Run, places: Mapping[tuple[str, int], Sequence[Done]]) -> Iterator[Finding]:
     """No link carries more than its rate; an emulator that stood still sends afterwards what it held."""
-    stood, (_, lasted_ns) = _lateness(run, "max_ns"), parts_of(run)
+    stood, (_, lasted_ns) = lateness(run, "max_ns"), parts_of(run)
     found: dict[Place, float] = defaultdict(float)
     held: dict[Place, float] = defaultdict(float)
     for (device, cell), own in places.items():
@@ -334,38 +391,6 @@ def _beyond(run: Run, places: Mapping[tuple[str, int], Sequence[Done]]) -> Itera
             "configured rate"
         )
         yield Finding("tester_limited", said, share, worst)
-
-
-def _lateness(run: Run, what: str) -> dict[int, float]:
-    """By how much packets of each block's emulators left after their time, in ns: `p99_ns`, `max_ns`."""
-    found: dict[int, float] = defaultdict(float)
-    for event in run.log:
-        if event.get("event") == "emulator" and isinstance(block := event.get("block"), int):
-            for pipe in (event["summary"].get("summary") or {}).get("pipes", ()):
-                found[block] = max(found[block], float((pipe.get("accuracy") or {}).get(what) or 0))
-    return found
-
-
-def _late(run: Run, places: Mapping[tuple[str, int], Sequence[Done]], rows: Sequence[Row]) -> Iterator[Finding]:
-    """An emulator that is late makes a delay of its own."""
-    where = {one.block: place for place, own in places.items() for one in own}
-    level = {
-        (row.device, row.cell): row.value.estimate
-        for row in rows
-        if (row.quantity, row.statistic) == ("rtt_working", "mean")
-    }
-    found: dict[Place, float] = defaultdict(float)
-    for block, late in _lateness(run, "p99_ns").items():
-        place = where.get(block)
-        if place in level and late > LATE_SHARE * level[place]:
-            found[Place(*place)] = max(found[Place(*place)], late)
-    if found:
-        worst, late = worst_first(found)
-        said = (
-            f"in the worst trial 1 % of an emulator's packets left {fixed(late / 1e6, 1)} ms or more after their time: "
-            "this machine causes a part of the delay"
-        )
-        yield Finding("tester_limited", said, late, worst)
 
 
 def _timeline(run: Run, several: Sequence[Done]) -> pl.DataFrame:

@@ -19,7 +19,7 @@ from sojourn.analysis.rows import Row
 from sojourn.analysis.study import Study
 from sojourn.analysis.surroundings import contended
 from sojourn.analysis.tcp_trials import Done, by_cell, interrupted, of_block, readings_of, samples_of, trials_of
-from sojourn.analysis.wording import counted, percent
+from sojourn.analysis.wording import counted, fixed, percent
 from sojourn.methods.tcp_truth.analyse import backoff, cubic, oracle, reno, witness
 from sojourn.statistics.interval import Interval
 from sojourn.statistics.proportion import clopper_pearson, korn_graubard
@@ -359,11 +359,11 @@ def _exactness(checks: Sequence[dict[str, Any]]) -> str:
     if values:
         of = sum(one["n"] for one in values)
         agree = "all agree" if not broken else f"{percent(1 - broken / of)} agree"
-        parts.append(f"of {of:,} values at quiet moments {agree} with TCP_INFO")
+        parts.append(f"of {fixed(of, 0)} values at quiet moments {agree} with TCP_INFO")
     if packets:
         lacking = sum(one["measured"] or 0 for one in packets)
-        lacks = "none is missing" if not lacking else f"{lacking:,.0f} are missing"
-        parts.append(f"of {sum(one['n'] for one in packets):,} captured packets {lacks}")
+        lacks = "none is missing" if not lacking else f"{fixed(lacking, 0)} are missing"
+        parts.append(f"of {fixed(sum(one['n'] for one in packets), 0)} captured packets {lacks}")
     for name, what in (("growth, over time", "Reno's slope"), ("curve, by the windows", "CUBIC's constant")):
         one = next((one for one in checks if one["check"] == name and one["ci_low"] is not None), None)
         if one:

@@ -2,8 +2,9 @@
 
 Between the reading and the sample the state may change: received packets are processed, and the packet itself is
 counted before it reaches the log. So each field has its rule: the same number, the same rounded down to whole units, or
-the number plus the packet's own share. A moment is quiet if no other packet and no event of the connection lies near:
-there the rule must hold exactly. It reads no file.
+the number plus the packet's own share. A moment is quiet if no other packet and no event of the connection lies near,
+and the connection has not been idle for so long that the kernel restarts its window: there the rule must hold exactly.
+It reads no file.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 
 GUARD_NS = 1_000_000
 """A packet received less than this before the reading may still have been processed during it."""
+
+RESTART_US = 10_000
+"""A tick of the slowest kernel (100 Hz): by so much earlier than its RTO a connection may count as idle for an RTO."""
 
 NO_RTT_MIN = 4_294_967_295
 """TCP_INFO's value of a minimum RTT that is not known yet."""
@@ -93,7 +97,23 @@ def pairs(readings: pl.DataFrame, samples: pl.DataFrame) -> pl.DataFrame:
         check_sortedness=False,
     )
     found = found.filter(pl.col("logged_time_ns") <= pl.col("sent_ns"))
-    return found.with_columns(_quiet(found, samples).alias("quiet"))
+    return found.with_columns((_quiet(found, samples) & ~_restarted(found, out)).alias("quiet"))
+
+
+def _restarted(found: pl.DataFrame, out: pl.DataFrame) -> pl.Series:
+    """Whether a connection had sent no data for about an RTO before a pair's packet.
+
+    As it is given data then, the kernel reduces its window (RFC 5681, 4.1): after the reading, and before the packet.
+    """
+    idle_us = pl.col("logged_time_ns").cast(pl.Float64).sub(pl.col("before")) / 1e3
+    before = out.sort("time_ns").select(
+        "socket_cookie", logged_time_ns="time_ns", before=pl.col("time_ns").shift(1).over("socket_cookie")
+    )
+    each = found.select("socket_cookie", "logged_time_ns", "rto_us").join(
+        before.unique(["socket_cookie", "logged_time_ns"], keep="first", maintain_order=True),
+        on=["socket_cookie", "logged_time_ns"], how="left", maintain_order="left",
+    )  # fmt: skip
+    return each.select((idle_us > pl.col("rto_us") - RESTART_US).fill_null(value=False).alias("is"))["is"]
 
 
 def _quiet(found: pl.DataFrame, samples: pl.DataFrame) -> pl.Series:
