@@ -12,7 +12,8 @@ import pytest
 
 from sojourn.analysis.finding import Place
 from sojourn.analysis.packets import Values
-from sojourn.methods.pairs.analyse.shape import _modes_apart, within_beds
+from sojourn.analysis.path import PathInCell
+from sojourn.methods.pairs.analyse.shape import _modes_apart
 from sojourn.statistics.modes import find_modes
 
 GAP = 3000.0
@@ -35,14 +36,16 @@ def a_run(shares: dict[str, list[float]]) -> Any:
                 frames.append(pl.DataFrame({"rtt": rtt.astype(np.int64)}).with_columns(
                     device=pl.lit(device), cell=pl.lit(0), part=pl.lit(bed), instance=pl.lit(1),
                     round=pl.lit(bed * ROUNDS + number)))  # fmt: skip
-    return SimpleNamespace(measured=pl.concat(frames), sessions=BEDS, devices=list(shares), cells={0: None})
+    run: Any = SimpleNamespace(measured=pl.concat(frames), sessions=BEDS, devices=list(shares), cells={0: None})
+    rows = {one: (run.measured["device"] == one).arg_true() for one in shares}
+    run.paths = {(one, 0): PathInCell(one, 0, run, rows[one]) for one in shares}
+    return run
 
 
 @pytest.mark.parametrize(("direct", "bridge"), [(0.1, 0.85), (0.2, 0.8), (0.1, 0.5), (0.5, 0.1)])
 def test_shares_that_differ_are_found_with_their_size(direct: float, bridge: float) -> None:
     run = a_run({"direct": [direct], "bridge": [bridge]})
-    paths: list[Any] = [SimpleNamespace(device=name, cell=0) for name in ("direct", "bridge")]
-    modes = {Place(path.device, 0): find_modes(within_beds(run, path)) for path in paths}
+    modes = {Place(path.device, 0): find_modes(path.within_beds()) for path in run.paths.values()}
     assert all(two[1] - two[0] == pytest.approx(GAP, rel=0.1) for two in modes.values())
     (found,) = _modes_apart(run, modes, 100.0)
     assert found.value == pytest.approx(abs(bridge - direct) * GAP / 2, rel=0.15)
@@ -52,8 +55,7 @@ def test_shares_that_differ_are_found_with_their_size(direct: float, bridge: flo
 
 def test_equal_shares_are_not_told_apart() -> None:
     run = a_run({"direct": [0.4, 0.6], "bridge": [0.4, 0.6]})
-    direct: Any = SimpleNamespace(device="direct", cell=0)
-    modes = {Place("direct", 0): find_modes(within_beds(run, direct))}
+    modes = {Place("direct", 0): find_modes(run.paths["direct", 0].within_beds())}
     assert not list(_modes_apart(run, modes, 100.0))
 
 

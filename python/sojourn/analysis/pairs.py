@@ -88,7 +88,8 @@ def rounds_of(run: Run) -> Rounds:
     """
     rtt, instance = pl.col("rtt"), pl.col("instance")
     blocks = (
-        run.measured.drop_nulls("rtt")
+        run.measured.select("device", "cell", "round", "visit", "instance", "part", "rtt")
+        .drop_nulls("rtt")
         .group_by("device", "cell", "round", "visit", "instance")
         .agg(
             rtt.mean().alias("mean"),

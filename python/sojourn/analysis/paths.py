@@ -5,23 +5,19 @@ Round-trip times are those of the probes that were answered, late answers includ
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import polars as pl
 
 from sojourn.analysis.rows import Row
-from sojourn.analysis.sessions import beds_in
 from sojourn.statistics.interval import Interval
 from sojourn.statistics.proportion import share_by_rounds
-from sojourn.statistics.quantile import allowed, mean_by_rounds, quantile_by_rounds, sd_by_rounds
+from sojourn.statistics.quantile import allowed, mean_by_rounds, quantiles_by_rounds, sd_by_rounds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from numpy.typing import NDArray
 
+    from sojourn.analysis.path import PathInCell
     from sojourn.analysis.run import Run
 
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999, "p99.99": 0.9999}
@@ -29,45 +25,10 @@ ERROR_QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 WITHIN_NS = {"pacing_within_1us": 1_000, "pacing_within_10us": 10_000}
 
 
-@dataclass(frozen=True, slots=True)
-class Path:
-    """The measured probes of one device in one cell."""
-
-    device: str
-    cell: int
-    probes: pl.DataFrame
-    """With `cluster`: the round, or the session of a run that has several."""
-
-    @property
-    def sessions(self) -> int | None:
-        """Over how many sessions the probes are; None where the run has one bed."""
-        return beds_in(self.probes["session"].to_numpy())
-
-    def answered(self, column: str) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-        """The column's values where there are any, and the round of each, numbered from 0 without gaps.
-
-        Of several sessions, in place of the round, the session: intervals are over clusters.
-        """
-        frame = self.probes.select(column, "cluster").drop_nulls()
-        _, rounds = np.unique(frame["cluster"].to_numpy(), return_inverse=True)
-        return frame[column].cast(float).to_numpy(), rounds.astype(np.int64)
-
-
-def paths_of(run: Run) -> Iterator[Path]:
-    """Every device in every cell, in the order of the tables."""
-    cluster = pl.col("part" if run.sessions > 1 else "round").alias("cluster")
-    groups = run.measured.with_columns(run.session, cluster).partition_by("device", "cell", as_dict=True)
-    for cell in run.cells:
-        for device in run.devices:
-            probes = groups.get((device, cell))
-            if probes is not None and probes.height:
-                yield Path(device, cell, probes)
-
-
 def path_rows(run: Run) -> list[Row]:
     """The rows of every path."""
     rows: list[Row] = []
-    for path in paths_of(run):
+    for path in run.paths.values():
         for quantity in ("rtt", "rtt_intended", "rtt_user"):
             rows += _times(run, path, quantity)
         rows += _counts(run, path)
@@ -76,14 +37,13 @@ def path_rows(run: Run) -> list[Row]:
     return rows
 
 
-def _times(run: Run, path: Path, quantity: str) -> list[Row]:
+def _times(run: Run, path: PathInCell, quantity: str) -> list[Row]:
     values, rounds = path.answered(quantity)
     if not len(values):
         return []
     figures = {"min": _bare(float(values.min()), rounds), "mean": mean_by_rounds(values, rounds)}
-    for name, p in QUANTILES.items():
-        if allowed(p, len(values)):
-            figures[name] = quantile_by_rounds(values, rounds, p)
+    wanted = {name: p for name, p in QUANTILES.items() if allowed(p, len(values))}
+    figures |= quantiles_by_rounds(values, rounds, wanted)
     figures |= {"max": _bare(float(values.max()), rounds), "sd": sd_by_rounds(values, rounds)}
     factors = run.cells[path.cell]
     return [
@@ -92,8 +52,8 @@ def _times(run: Run, path: Path, quantity: str) -> list[Row]:
     ]
 
 
-def _counts(run: Run, path: Path) -> list[Row]:
-    probes = path.probes
+def _counts(run: Run, path: PathInCell) -> list[Row]:
+    probes = path.probes("replies", "reordered", "late")
     replies = probes["replies"].to_numpy()
     counted = {
         "loss": replies == 0,
@@ -101,13 +61,13 @@ def _counts(run: Run, path: Path) -> list[Row]:
         "reordered": probes["reordered"].to_numpy(),
         "late": probes["late"].to_numpy(),
     }
-    _, rounds = np.unique(probes["cluster"].to_numpy(), return_inverse=True)
+    rounds = path.clusters.astype(np.int64)
     return [
         Row(
             path.device,
             quantity,
             "ratio",
-            share_by_rounds(are, rounds.astype(np.int64)),
+            share_by_rounds(are, rounds),
             "1",
             None,
             run.cells[path.cell],
@@ -119,15 +79,15 @@ def _counts(run: Run, path: Path) -> list[Row]:
     ]
 
 
-def _departures(run: Run, path: Path) -> list[Row]:
+def _departures(run: Run, path: PathInCell) -> list[Row]:
     """How far departures were from the schedule, by the sender's own stamps."""
-    frame = path.probes.select("departure_ns", "intended_ns", "cluster")
+    frame = path.probes("departure_ns", "intended_ns")
     errors = np.abs((frame["departure_ns"] - frame["intended_ns"]).cast(float).to_numpy())
-    _, rounds = np.unique(frame["cluster"].to_numpy(), return_inverse=True)
+    rounds = path.clusters.astype(np.int64)
     return error_rows(
         Row(path.device, "", "", _bare(0.0, rounds), "", None, run.cells[path.cell], path.cell, sessions=path.sessions),
         errors,
-        rounds.astype(np.int64),
+        rounds,
     )
 
 
@@ -136,7 +96,7 @@ def error_rows(like: Row, errors: NDArray[np.float64], rounds: NDArray[np.int64]
     n = len(errors)
     if not n:
         return []
-    quantiles = {name: quantile_by_rounds(errors, rounds, p) for name, p in ERROR_QUANTILES.items() if allowed(p, n)}
+    quantiles = quantiles_by_rounds(errors, rounds, {name: p for name, p in ERROR_QUANTILES.items() if allowed(p, n)})
     figures = [("pacing_error", name, value, "ns") for name, value in quantiles.items()]
     figures.append(("pacing_error", "max", _bare(float(errors.max()), rounds), "ns"))
     for quantity, bound in WITHIN_NS.items():

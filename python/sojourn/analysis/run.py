@@ -17,6 +17,7 @@ import numpy as np
 import polars as pl
 
 from sojourn.analysis.factors import Factors, factors_of, factors_of_stream
+from sojourn.analysis.path import PathInCell
 from sojourn.devices import TWIN
 from sojourn.errors import RequestError
 from sojourn.methods import DEFAULT
@@ -24,6 +25,7 @@ from sojourn.records import TABLES, RunFolder, Table, read_table
 from sojourn.records.earlier import VALUES, read_json, read_toml
 from sojourn.records.log import read_log
 from sojourn.records.lost import in_parts, lost_blocks, without_lost_searches
+from sojourn.records.reader import no_rows, read_in_turn
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,7 +53,11 @@ JUDGED = ("measure", "search")
 
 @dataclass(frozen=True)
 class Run:
-    """What a run folder holds. `probes` has the measured probes with their block's factors, warm-up included."""
+    """What a run folder holds.
+
+    `probes` has every probe with its block's factors: first those that were measured, then the warm-up, so that
+    `measured` is a part of it and no copy. Both are in the order of blocks and of sequence numbers.
+    """
 
     folder: RunFolder
     plan: dict[str, Any]
@@ -142,10 +148,19 @@ class Run:
         named = named or self.table("streams").field_metadata("started_ns", "clock")
         return ", ".join(named) if named else "TAI"
 
-    @property
+    @cached_property
     def measured(self) -> pl.DataFrame:
-        """The probes without the warm-up."""
-        return self.probes.filter(~pl.col("warmup"))
+        """The probes without the warm-up, in the order of blocks and of sequence numbers."""
+        warm_up = self.probes["warmup"]
+        return self.probes.head(len(warm_up) - int(warm_up.sum()))
+
+    @cached_property
+    def paths(self) -> dict[tuple[str | None, int | None], PathInCell]:
+        """Every device in every cell that was measured, in the order of the tables."""
+        rows = self.measured.select("device", "cell").with_row_index("row").group_by("device", "cell").agg("row")
+        found = dict(zip(rows.select("device", "cell").iter_rows(), rows["row"], strict=True))
+        each = ((device, cell) for cell in self.cells for device in self.devices)
+        return {key: PathInCell(*key, self, found[key]) for key in each if key in found}
 
     def table(self, name: str) -> Table:
         """A table of the records, read once; one that this version does not declare is empty."""
@@ -227,21 +242,22 @@ def load(path: Path) -> Run:
     """The run in the folder at `path`; a folder without plan or records is refused."""
     folder = RunFolder(path)
     plan = _plan(folder)
-    tables = {name: read_table(folder.records, name) for name in ("probes", "blocks", "captures")}
+    tables = {name: read_table(folder.records, name) for name in ("blocks", "captures")}
     log = without_lost_searches(read_log(folder.log))
     latest = _latest(_without_lost(tables["blocks"].frame, log))
     blocks = _by_instance(latest).with_columns(pl.col("schedule").replace(VALUES))
     cells = {int(row["cell"]): factors_of(row, plan) for row in blocks.unique("cell").iter_rows(named=True)}
     cells |= _cells_of_streams(log)
+    probes, of_probes = _probes(folder, blocks)
     return Run(
         folder,
         plan,
         _json(folder.bed),
         log,
         blocks,
-        _with_factors(tables["probes"].frame, blocks),
+        probes,
         tables["captures"].frame,
-        tables,
+        {"probes": of_probes, **tables},
         dict(sorted(cells.items())),
     )
 
@@ -280,18 +296,39 @@ def _by_instance(blocks: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+FEW = pl.Categories("sojourn", physical=pl.UInt8)
+"""Sources of timestamps and schedules: of few words, which millions of rows have."""
+
+SOURCES = ("departure_source", "arrival_source")
+
+
+def _probes(folder: RunFolder, blocks: pl.DataFrame) -> tuple[pl.DataFrame, Table]:
+    """The probes with their block's factors, and the table without its rows; each part is held once, in `probes`."""
+    names = ["block", "part", "device", "instance", "round", "visit", "cell", "schedule"]
+    own = blocks.select(names).with_columns(pl.col("schedule").cast(pl.Categorical(FEW)))
+    nothing, parts = no_rows("probes"), []
+    measured, warm_up = ([_with_factors(nothing, own)] for _ in range(2))
+    for one in read_in_turn(folder.records, "probes"):
+        parts += one.parts
+        rows = _with_factors(one.frame, own)
+        measured.append(rows.filter(~pl.col("warmup")))
+        warm_up.append(rows.filter("warmup"))
+    return pl.concat([_in_order(measured), _in_order(warm_up)]), Table("probes", nothing, parts)
+
+
+def _in_order(frames: list[pl.DataFrame]) -> pl.DataFrame:
+    """The rows of all, sorted; those that are in order already are not copied."""
+    rows = pl.concat(frames)
+    same = pl.col("block") == pl.col("block").shift()
+    after = (pl.col("block") > pl.col("block").shift()) | (same & (pl.col("seq") >= pl.col("seq").shift()))
+    return rows if rows.select(after.all()).item() else rows.sort("block", "seq")
+
+
 def _with_factors(probes: pl.DataFrame, blocks: pl.DataFrame) -> pl.DataFrame:
-    names = ["block", "part", "device", "instance", "round", "visit", "cell", "schedule", "interval_ns"]
-    rtt = pl.col("arrival_ns")
-    return (
-        probes.join(blocks.select(names), on=["block", "part"], how="inner")
-        .sort("block", "seq")
-        .with_columns(
-            (rtt - pl.col("departure_ns")).alias("rtt"),
-            (rtt - pl.col("intended_ns")).alias("rtt_intended"),
-            (pl.col("receive_call_ns") - pl.col("send_call_ns")).alias("rtt_user"),
-        )
-    )
+    """Probes with their block's factors; those of a block that another part measured again are left out."""
+    sources = pl.col(SOURCES).cast(pl.Categorical(FEW))
+    rtt = (pl.col("arrival_ns") - pl.col("departure_ns")).alias("rtt")
+    return probes.with_columns(sources).join(blocks, on=["block", "part"], how="inner").with_columns(rtt)
 
 
 def _plan(folder: RunFolder) -> dict[str, Any]:

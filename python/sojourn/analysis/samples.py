@@ -12,7 +12,6 @@ import numpy as np
 import polars as pl
 
 from sojourn.analysis.factors import Factors
-from sojourn.analysis.paths import paths_of
 from sojourn.records.whole_file import whole_file
 
 if TYPE_CHECKING:
@@ -96,7 +95,7 @@ _CELLS: dict[str, Any] = {
 def _quantiles(run: Run) -> pl.DataFrame:
     schema = {"device": pl.String, "cell": pl.Int32, "exceedance": pl.Float64, "rtt_ns": pl.Float64}
     curves = [pl.DataFrame(schema=schema)]
-    for path in paths_of(run):
+    for path in run.paths.values():
         values, _ = path.answered("rtt")
         if len(values):
             curve = curve_of(values).rename({"value": "rtt_ns"})
@@ -115,7 +114,8 @@ def curve_of(values: NDArray[np.float64]) -> pl.DataFrame:
 
 def _timeline(run: Run) -> pl.DataFrame:
     start = pl.lit(run.blocks["started_ns"].min(), dtype=pl.Int64)
-    answered = run.measured.drop_nulls("rtt").with_columns(
+    known = run.measured.select("device", "cell", "round", "visit", "departure_ns", "rtt").drop_nulls("rtt")
+    answered = known.with_columns(
         ((pl.col("departure_ns") - start) / 1e9).alias("elapsed_s"),
         pl.col("rtt").cast(pl.Float64).alias("rtt_ns"),
     )
@@ -159,8 +159,8 @@ def _pairs(rounds: Rounds) -> pl.DataFrame:
 
 
 def _own_departures(run: Run) -> pl.DataFrame:
-    scheduled = run.measured.filter(pl.col("schedule") != "closed-loop")
-    errors = scheduled.select("device", error_ns=(pl.col("departure_ns") - pl.col("intended_ns")).cast(pl.Float64))
+    error = (pl.col("departure_ns") - pl.col("intended_ns")).cast(pl.Float64)
+    errors = run.measured.select("device", "schedule", error_ns=error).filter(pl.col("schedule") != "closed-loop")
     return departure_curves(run.devices, errors)
 
 

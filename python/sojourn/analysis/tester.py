@@ -77,7 +77,8 @@ def departures_findings(run: Run) -> list[Finding]:
 def stamp_sources(run: Run, rows: list[Row]) -> None:
     """Write on every row that has none which clock and whose stamps are behind it."""
     breakdown = (
-        run.measured.drop_nulls("arrival_source")
+        run.measured.select("cell", "departure_source", "arrival_source")
+        .drop_nulls("arrival_source")
         .group_by("cell", "departure_source", "arrival_source")
         .len()
         .sort("cell", "len", descending=[False, True])
@@ -124,9 +125,10 @@ def late_sentence(what: str, share: float, limit_ns: float) -> str:
 
 def _sender_late(run: Run) -> Iterator[Finding]:
     behind = (pl.col("departure_ns") - pl.col("intended_ns")).alias("error_ns")
-    paced = run.measured.filter(pl.col("schedule").is_in(OPEN_LOOPS)).select("device", "cell", "interval_ns", behind)
-    limits = late_limits(paced.unique("cell").select("cell", "interval_ns").iter_rows())
-    found = late_shares(paced, limits)
+    is_paced = pl.col("schedule").is_in(OPEN_LOOPS)
+    cells = run.blocks.filter(is_paced).unique("cell").select("cell", "interval_ns")
+    limits = late_limits(cells.iter_rows())
+    found = late_shares(run.measured.select("device", "cell", "schedule", behind).filter(is_paced), limits)
     if found:
         places, worst = worst_first(found)
         yield Finding(
@@ -142,7 +144,8 @@ def _tester_limited(run: Run) -> Iterator[Finding]:
         return pl.col(column).max() - pl.col(column).min()
 
     blocks = (
-        run.probes.filter(pl.col("schedule").is_in(OPEN_LOOPS))
+        run.probes.select("device", "cell", "block", "schedule", "departure_ns", "intended_ns")
+        .filter(pl.col("schedule").is_in(OPEN_LOOPS))
         .group_by("device", "cell", "block")
         .agg((span("departure_ns") / span("intended_ns")).alias("stretch"))
         .filter(pl.col("stretch").is_finite())
@@ -194,7 +197,7 @@ def _local_drops(run: Run) -> Iterator[Finding]:
 
 
 def _timestamps(run: Run) -> Iterator[Finding]:
-    yield from stamps_of(run.measured)
+    yield from stamps_of(run.measured.select("cell", "departure_source", "arrival_source"))
 
 
 def stamps_of(packets: pl.DataFrame) -> Iterator[Finding]:

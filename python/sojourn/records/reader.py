@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 END_MARKER = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 LARGE_BATCH_ROWS = 2048
+ROWS_IN_TURN = 1_000_000
+"""Of a piece: some 100 MB of probes."""
 
 TYPES: dict[str, tuple[Any, pl.DataType]] = {
     "bool": (pa.bool_(), pl.Boolean()),
@@ -96,24 +98,45 @@ def read_table(
     `blocks`, `columns`: only the rows and columns of these, so that a table of millions costs no more than what is
     wanted of it; `part` and `who` come with any.
     """
-    paths = sorted(records.glob(f"{name}-*.arrow"), key=lambda path: (*_head_and_number(path), path.name))
     wanted = None if blocks is None else pa.array(sorted(blocks), pa.int32())
-    read = [_read_part(path, name, wanted, columns) for path in paths]
-    frames = [frame for _, frame in read if frame is not None]
-    empty = _empty(name, columns)
-    frame = pl.concat([empty, *frames], how="diagonal") if frames else empty
-    return Table(name, frame, [part for part, _ in read])
+    parts, frames = [], [no_rows(name, columns)]
+    for path in _files(records, name):
+        with _told(path):
+            part, table = _part_of(path, name, wanted, columns)
+            frames += [] if table is None else [_frame_of(part, table, name, columns)]
+        parts.append(part)
+    return Table(name, pl.concat(frames, how="diagonal"), parts)
+
+
+def read_in_turn(records: Path, name: str) -> Iterator[Table]:
+    """The same piece by piece, for who holds millions of rows in a form of its own; a part is in its first piece."""
+    for path in _files(records, name):
+        with _told(path):
+            part, table = _part_of(path, name, None, None)
+            for start in range(0, part.rows or 1, ROWS_IN_TURN):
+                frame = None if table is None else _frame_of(part, table.slice(start, ROWS_IN_TURN), name, None)
+                yield Table(name, no_rows(name) if frame is None else frame, [] if start else [part])
+
+
+def _files(records: Path, name: str) -> list[Path]:
+    """The files of a table, in the order of their parts."""
+    return sorted(records.glob(f"{name}-*.arrow"), key=lambda path: (*_head_and_number(path), path.name))
+
+
+def _frame_of(part: Part, table: pa.Table, name: str, columns: Collection[str] | None) -> pl.DataFrame:
+    """Rows of a part, with the columns that say from which."""
+    return _plain(table, name, columns).with_columns(_origin(name, part.who, part.number))
 
 
 DAMAGED = (ValueError, KeyError, OSError, pa.ArrowException, pl.exceptions.PolarsError)
 """What the libraries raise where a file's bytes contradict each other."""
 
 
-def _read_part(
-    path: Path, name: str, wanted: pa.Array[Any] | None, columns: Collection[str] | None
-) -> tuple[Part, pl.DataFrame | None]:
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    """Says in one sentence why a file cannot be read."""
     try:
-        return _part_of(path, name, wanted, columns)
+        yield
     except FileNotFoundError:
         raise
     except PermissionError as error:
@@ -128,7 +151,7 @@ def _read_part(
 
 def _part_of(
     path: Path, name: str, wanted: pa.Array[Any] | None, columns: Collection[str] | None
-) -> tuple[Part, pl.DataFrame | None]:
+) -> tuple[Part, pa.Table | None]:
     head, number = _head_and_number(path)
     who = head.removeprefix(name).removeprefix("-")
     with pa.memory_map(str(path)) if path.stat().st_size else pa.BufferReader(b"") as source:
@@ -152,11 +175,10 @@ def _part_of(
         if wanted is not None and "block" in table.column_names:
             table = table.filter(pc.is_in(table.column("block"), value_set=wanted))
         cut = cut or _missing_end(path)
-        frame = _plain(table, name, columns).with_columns(_origin(name, who, number))
     fields = {one: _decode(field.metadata) for one, field in zip(names, schema, strict=True)}
     missing = _missing(name, names, _version(metadata), columns)
     unknown = tuple(one for one in names if one not in TABLES[name])
-    return Part(path, who, number, frame.height, cut, metadata, fields, missing, unknown), frame
+    return Part(path, who, number, table.num_rows, cut, metadata, fields, missing, unknown), table
 
 
 class Reading:
@@ -309,7 +331,8 @@ def _spelled(column: pa.ChunkedArray[Any]) -> pa.ChunkedArray[Any]:
     return column.cast(pa.string()) if pa.types.is_dictionary(column.type) else column
 
 
-def _empty(name: str, wanted: Collection[str] | None) -> pl.DataFrame:
+def no_rows(name: str, wanted: Collection[str] | None = None) -> pl.DataFrame:
+    """The table without a row."""
     columns = {one.name: _polars_type(one.type) for one in _declared(name, wanted).values()}
     who = {"who": pl.String} if name in NAMED_TABLES else {}
     return pl.DataFrame(schema={**columns, "part": pl.Int32, **who})

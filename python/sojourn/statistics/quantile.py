@@ -15,6 +15,8 @@ from scipy import special
 from sojourn.statistics.interval import Interval, student_quantile, student_t
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
 
 LEAST_ROUNDS = 4
@@ -45,7 +47,22 @@ def quantile_by_rounds(
     `weights` of its kind.
     """
     counts = np.ones(len(values)) if weights is None else weights
-    sample = _Sample.of(values, counts)
+    return _interval(_Sample.of(values, weights), (values, counts, rounds), p, level)
+
+
+def quantiles_by_rounds(
+    values: NDArray[np.float64], rounds: NDArray[np.int64], wanted: Mapping[str, float], level: float = 0.95
+) -> dict[str, Interval]:
+    """Several of them, by name: the values are sorted once."""
+    sample, counts = _Sample.of(values, None), np.ones(len(values))
+    return {name: _interval(sample, (values, counts, rounds), p, level) for name, p in wanted.items()}
+
+
+def _interval(
+    sample: _Sample, of: tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]], p: float, level: float
+) -> Interval:
+    """The quantile with its interval, of values, their weights and their rounds."""
+    values, counts, rounds = of
     estimate = sample.at(p)
     sizes = np.bincount(rounds, weights=counts)
     n, total = len(sizes), float(counts.sum())
@@ -71,8 +88,12 @@ class _Sample:
     beyond: float
 
     @classmethod
-    def of(cls, values: NDArray[np.float64], counts: NDArray[np.float64]) -> _Sample:
+    def of(cls, values: NDArray[np.float64], counts: NDArray[np.float64] | None) -> _Sample:
         finite = np.isfinite(values)
+        if counts is None:
+            ordered = np.sort(values[finite])
+            below = (np.arange(len(ordered)) + 0.5) / len(values)
+            return cls(ordered, below, float(len(values) - len(ordered)))
         order = np.argsort(values[finite], kind="stable")
         ordered, weight = values[finite][order], counts[finite][order]
         total = float(counts.sum())

@@ -109,8 +109,9 @@ def directions(rows: list[Row], row: Row) -> Entry:
 
 def _stamps(run: Run, row: Row) -> Entry:
     """Timestamps are taken at the same points on both paths of a pair, or they are not."""
-    paths = run.measured.filter(pl.col("device").is_in([row.device, row.reference]), pl.col("cell") == row.cell)
-    sources = paths.drop_nulls("arrival_source").select("departure_source", "arrival_source").unique()
+    stamped = (run.paths[path, row.cell].probes("departure_source", "arrival_source")
+               for path in (row.device, row.reference) if (path, row.cell) in run.paths)  # fmt: skip
+    sources = pl.concat(one.drop_nulls("arrival_source").unique() for one in stamped).unique()
     name = "points of timestamping"
     if sources.height != 1:
         return unknown(name, "timestamps of both paths are from several sources")

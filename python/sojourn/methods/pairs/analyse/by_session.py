@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from sojourn.analysis.paths import paths_of
-from sojourn.methods.pairs.analyse.shape import LEAST_FOR_MODES, above_foot, probes_of, shift_of, within_beds
+from sojourn.methods.pairs.analyse.shape import LEAST_FOR_MODES
 from sojourn.statistics.modes import find_modes
 
 if TYPE_CHECKING:
-    from sojourn.analysis.paths import Path
+    from sojourn.analysis.path import PathInCell
     from sojourn.analysis.run import Run
 
 SESSION_PATHS: dict[str, Any] = {
@@ -28,20 +27,20 @@ SESSION_PATHS: dict[str, Any] = {
 
 def session_paths(run: Run) -> pl.DataFrame:
     """Each session's median and shares of modes, columns of `SESSION_PATHS`."""
-    found = [pl.DataFrame(schema=SESSION_PATHS), *(_of_path(run, path) for path in paths_of(run))]
+    found = [pl.DataFrame(schema=SESSION_PATHS), *(_of_path(path) for path in run.paths.values())]
     return pl.concat(found).sort("session", maintain_order=True)
 
 
-def _of_path(run: Run, path: Path) -> pl.DataFrame:
-    values = within_beds(run, path)
+def _of_path(path: PathInCell) -> pl.DataFrame:
+    values = path.within_beds()
     if not len(values):
         return pl.DataFrame(schema=SESSION_PATHS)
     modes = find_modes(values) if len(values) >= LEAST_FOR_MODES else [float(np.median(values))]
-    at = above_foot(run, path.device, path.cell).to_numpy() + shift_of(run, path.device, path.cell)
+    at = path.above_foot + path.shift
     borders = (np.array(modes[:-1]) + np.array(modes[1:])) / 2
-    probes = probes_of(run, path.device, path.cell).select(
+    probes = path.round_trips.select(
+        "rtt",
         session=pl.col("part").cast(pl.Int64),
-        rtt=pl.col("rtt").cast(pl.Float64),
         own=pl.Series(np.digitize(at, borders)),
     )
     rows = [

@@ -11,12 +11,11 @@ import numpy as np
 import polars as pl
 
 from sojourn.analysis.finding import Finding, Place, worst_first
-from sojourn.analysis.paths import paths_of
 from sojourn.analysis.run import A_A, DIRECT
 from sojourn.analysis.sessions import NO_SESSION, figure_of
 from sojourn.analysis.wording import fixed, micro, percent
 from sojourn.statistics.cycle import find_cycle
-from sojourn.statistics.modes import FOOT, find_modes
+from sojourn.statistics.modes import find_modes
 from sojourn.statistics.period import find_period, slow_ones
 from sojourn.statistics.signed_rank import hodges_lehmann
 from sojourn.statistics.trend import trend
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from sojourn.analysis.pairs import Rounds
-    from sojourn.analysis.paths import Path
+    from sojourn.analysis.path import PathInCell
     from sojourn.analysis.run import Run
 
 DRIFT_P = 1e-4
@@ -67,10 +66,8 @@ def _periods(run: Run) -> Iterator[Finding]:
     """What recurs in a device; of several beds, in the devices of two beds at least, for each counts for itself."""
     counted: dict[str, list[float]] = {}
     timed: dict[str, list[float]] = {}
-    link = pl.col("device").replace({} if run.has_twins else {A_A: DIRECT})
-    box = ["device", *(["part", "instance"] if run.sessions > 1 else ["instance"] if run.has_twins else [])]
     beds = run.probes["part"].n_unique() if run.sessions > 1 else 1
-    for (device, *_), probes in run.probes.with_columns(link).partition_by(box, as_dict=True).items():
+    for device, probes in _boxes(run):
         slow = _slow_of(probes)
         if (every := _period_of(probes, slow)) is not None:
             counted.setdefault(str(device), []).append(every)
@@ -82,6 +79,16 @@ def _periods(run: Run) -> Iterator[Finding]:
     if found := _of_most(timed, beds):
         places, worst = worst_first(found)
         yield Finding("periodic_in_time", f"slow probes recur about every {worst:.3g} s", worst, places)
+
+
+def _boxes(run: Run) -> Iterator[tuple[str, pl.DataFrame]]:
+    """The probes that each box saw, in their order, warm-up included: one box at a time, for all are millions."""
+    link = pl.col("device").replace({} if run.has_twins else {A_A: DIRECT})
+    box = ["device", *(["part", "instance"] if run.sessions > 1 else ["instance"] if run.has_twins else [])]
+    kept = ("block", "seq", "cell", "warmup", "intended_ns", "rtt")
+    rows = run.probes.select(link, *box[1:]).with_row_index("row").group_by(box, maintain_order=True).agg("row")
+    for device, own in zip(rows["device"], rows["row"], strict=True):
+        yield str(device), run.probes.select(kept)[own].sort("block", "seq")
 
 
 def _of_most(told: dict[str, list[float]], beds: int) -> dict[Place, float]:
@@ -123,7 +130,8 @@ def _drifts(run: Run, least_ns: float) -> Iterator[Finding]:
     found: dict[Place, float] = {}
     for device in run.devices:
         blocks = (
-            run.measured.filter(pl.col("device") == device)
+            run.measured.select("device", "block", "cell", "part", "intended_ns", "rtt")
+            .filter(pl.col("device") == device)
             .drop_nulls("rtt")
             .with_columns(bed=pl.col("part") if run.sessions > 1 else pl.lit(0))
             .group_by("block", "cell", "bed", maintain_order=True)
@@ -150,8 +158,8 @@ def _drifts(run: Run, least_ns: float) -> Iterator[Finding]:
 def _modes(run: Run, bed_ns: float) -> Iterator[Finding]:
     found: dict[Place, float] = {}
     where: dict[Place, list[float]] = {}
-    for path in paths_of(run):
-        values = within_beds(run, path)
+    for path in run.paths.values():
+        values = path.within_beds()
         if len(values) < LEAST_FOR_MODES:
             continue
         modes = find_modes(values)
@@ -173,11 +181,12 @@ def _modes_apart(run: Run, modes: dict[Place, list[float]], bed_ns: float) -> It
         for cell in run.cells if device not in (DIRECT, A_A) else ():
             here, there = (Place(one, cell) for one in (device, DIRECT))
             bimodal = next((place for place in (here, there) if place in modes), None)
-            if bimodal is None:
+            paths = [path for one in (device, DIRECT) if (path := run.paths.get((one, cell)))]
+            if bimodal is None or len(paths) < 2:
                 continue
             first, second = modes[bimodal][:2]
-            above = (first + second) / 2 - shift_of(run, bimodal.device, bimodal.cell)
-            slow = [_slow_shares(run, place, above) for place in (here, there)]
+            above = (first + second) / 2 - run.paths[bimodal.device, cell].shift
+            slow = [_slow_shares(path, above) for path in paths]
             both = slow[0].join(slow[1], on=["part", "round"], suffix="_there")
             here_slow, there_slow = both["slow"].to_numpy(), both["slow_there"].to_numpy()
             bed = both["part"].to_numpy().astype(np.int64) * (run.sessions > 1)
@@ -195,42 +204,15 @@ def _modes_apart(run: Run, modes: dict[Place, list[float]], bed_ns: float) -> It
         yield Finding("modes_differ", sentence, worst, places)
 
 
-def _slow_shares(run: Run, place: Place, above_ns: float) -> pl.DataFrame:
+def _slow_shares(path: PathInCell, above_ns: float) -> pl.DataFrame:
     """Per bed and round, the share of round trips that lie so far above where the path's fastest mode begins."""
-    slow = (above_foot(run, place.device, place.cell) > above_ns).alias("slow")
-    return (
-        probes_of(run, place.device, place.cell).with_columns(slow).group_by("part", "round").agg(pl.col("slow").mean())
-    )
-
-
-def shift_of(run: Run, device: str | None, cell: int | None) -> float:
-    """What brings beds that are laid upon one another back to the median of all."""
-    above = above_foot(run, device, cell).to_numpy()
-    return float(np.median(probes_of(run, device, cell)["rtt"].cast(pl.Float64).to_numpy()) - np.median(above))
-
-
-def probes_of(run: Run, device: str | None, cell: int | None) -> pl.DataFrame:
-    """The answered probes of a path that were measured."""
-    return run.measured.filter((pl.col("device") == device) & (pl.col("cell") == cell)).drop_nulls("rtt")
-
-
-def above_foot(run: Run, device: str | None, cell: int | None) -> pl.Series:
-    """How far each round trip lies above where the fastest mode of its own link begins."""
-    rtt = pl.col("rtt").cast(pl.Float64)
-    box = [*(["part"] if run.sessions > 1 else []), "instance"]
-    return probes_of(run, device, cell).select(rtt - rtt.quantile(FOOT, "linear").over(box)).to_series()
-
-
-def within_beds(run: Run, path: Path) -> NDArray[np.float64]:
-    """The round trips, those of each bed laid upon one another where their fastest modes begin: beds are no modes."""
-    if run.sessions == 1:
-        return path.answered("rtt")[0]
-    above = above_foot(run, path.device, path.cell).to_numpy()
-    return np.asarray(above + shift_of(run, path.device, path.cell), dtype=np.float64)
+    slow = pl.Series("slow", path.above_foot > above_ns)
+    return path.round_trips.with_columns(slow).group_by("part", "round").agg(pl.col("slow").mean())
 
 
 def _interference(run: Run) -> Iterator[Finding]:
-    empty = run.measured.filter(pl.col("device").is_in([DIRECT, A_A])).drop_nulls("rtt")
+    on_direct = pl.col("device").is_in([DIRECT, A_A]) & pl.col("rtt").is_not_null()
+    empty = run.measured.select("device", "cell", "rtt").filter(on_direct)
     stalled = empty.filter(
         (pl.col("rtt") > pl.col("rtt").median().over("cell") * STALL_FACTOR)
         & (pl.col("rtt") > pl.col("rtt").median().over("cell") + STALL_NS)
@@ -260,7 +242,7 @@ def _warming(run: Run, least_ns: float) -> Iterator[Finding]:
     """Is the first quarter of the measured probes of a block slower than the later half."""
     part = (pl.col("seq") - pl.col("seq").min().over("block")) / pl.len().over("block")
     parts = (
-        run.measured.with_columns(part.alias("part"))
+        run.measured.select("device", "cell", "block", "rtt", part.alias("part"))
         .drop_nulls("rtt")
         .group_by("device", "cell", "block")
         .agg(
