@@ -30,9 +30,31 @@ RATES = ("1/s", "bit/s", "1/min")
 
 LARGEST = {
     **dict.fromkeys(
-        ("utilisation", "retransmitted", "fairness", "share", "converged", "dropped", "marked", "probe_loss"), 1.0
+        (
+            "utilisation",
+            "retransmitted",
+            "fairness",
+            "share",
+            "converged",
+            "dropped",
+            "marked",
+            "probe_loss",
+            "window_limited",
+            "efficiency",
+        ),
+        1.0,
     ),
-    "back_to_back_frames": math.inf,
+    **dict.fromkeys(
+        (
+            "back_to_back_frames",
+            "baseline_rtt",
+            "bandwidth_delay_product",
+            "throughput_ratio",
+            "window_bytes",
+            "transfer_time_ratio",
+        ),
+        math.inf,
+    ),
 }
 """Quantities that cannot be negative, with the largest value that each can have."""
 

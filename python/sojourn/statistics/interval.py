@@ -42,18 +42,13 @@ class Interval:
         """Whether the interval exists and does not contain `value`."""
         return self.low is not None and self.high is not None and not self.low <= value <= self.high
 
-    def within(self, least: float, most: float = math.inf) -> Interval:
-        """The part of the interval that the quantity can have: no rate is negative, no share is above 1."""
-        low, high = (None if end is None else min(max(end, least), most) for end in (self.low, self.high))
-        return Interval(self.estimate, low, high, self.level, self.n)
-
     def scaled(self, factor: float) -> Interval:
         """The same interval in another unit; `factor` is positive."""
         low = None if self.low is None else self.low * factor
         high = None if self.high is None else self.high * factor
         return Interval(self.estimate * factor, low, high, self.level, self.n)
 
-    def within(self, least: float, most: float) -> Interval:
+    def within(self, least: float, most: float = math.inf) -> Interval:
         """What is possible of it, where the truth lies between `least` and `most`; the estimate always stays in it."""
         if self.low is None or self.high is None or (self.low >= least and self.high <= most):
             return self

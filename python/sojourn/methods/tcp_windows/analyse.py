@@ -20,7 +20,6 @@ Quantities (mean; unit); flows, direction, congestion and window (as asked, over
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -52,10 +51,6 @@ UNITS = {
     "transfer_time_ratio": "1", "efficiency": "1", "buffer_delay": "1",
 }  # fmt: skip
 OF_PROBES = ("baseline_rtt", "bottleneck_rate", "bandwidth_delay_product", "buffer_delay")
-SIGNED = ("buffer_delay",)
-SHARES = ("window_limited", "efficiency")
-"""What can be negative, and what is never above 1; all others are never below 0."""
-
 FCS_BYTES = 4
 KEPT = 0.99
 """A train that came back at so much of the rate at which it left did not fill the path: its rate is the train's, or
@@ -290,9 +285,8 @@ def row_of(
     """One figure: the mean over trials."""
     device, cell, pipe = place
     found = figure_of(of[0], run.sessions_of(of[1]))
-    mean = found.mean if quantity in SIGNED else found.mean.within(0.0, 1.0 if quantity in SHARES else math.inf)
     return Row(
-        device, quantity, "mean", mean, UNITS[quantity], factors=replace(run.cells[cell], pipe=pipe or None),
+        device, quantity, "mean", found.mean, UNITS[quantity], factors=replace(run.cells[cell], pipe=pipe or None),
         cell=cell, probes=len(of[0]), clock="TAI", source="" if quantity in OF_PROBES else "user", setting=setting,
         sessions=found.sessions,
     )  # fmt: skip

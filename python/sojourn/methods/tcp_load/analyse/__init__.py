@@ -75,10 +75,6 @@ OF_CONNECTIONS = ("goodput", "utilisation", "retransmitted", "fairness", "share"
 SOURCES = {"user": OF_CONNECTIONS, "emulator": ("queueing_delay", "dropped", "marked")}
 """Of figures without the probes' stamps, by who told them."""
 
-SIGNED = ("rtt_increase",)
-SHARES = ("retransmitted", "fairness", "share", "converged", "dropped", "marked", "probe_loss")
-"""What can be negative, and what is never above 1; all others are never below 0."""
-
 FILLED = 0.8
 """Flows that use less of a link than this have not filled it: the latency is not that of a full path."""
 
@@ -150,9 +146,8 @@ def figure(run: Run, several: Sequence[Done], quantity: str, statistic: str) -> 
     first = several[0]
     blocks = np.array([one.block for one in several], dtype=np.int64)
     found = figure_of(series(several, quantity, statistic), run.sessions_of(blocks))
-    mean = found.mean if quantity in SIGNED else found.mean.within(0.0, 1.0 if quantity in SHARES else math.inf)
     return Row(
-        first.device, quantity, statistic, mean, UNITS[quantity], factors=factors_of(run, first),
+        first.device, quantity, statistic, found.mean, UNITS[quantity], factors=factors_of(run, first),
         cell=first.cell, probes=sum(one.probes for one in several), clock="TAI", setting=setting_of(first),
         source=next((who for who, names in SOURCES.items() if quantity in names), ""), sessions=found.sessions,
     )  # fmt: skip
