@@ -445,6 +445,10 @@ BOTH_WAYS = {
     "stages-sum": (
         "tests/unit/test_stages.py::test_stages_sum_to_the_whole_unless_frames_without_a_stamp_take_longer",
     ),
+    "window-or-rate": (
+        "tests/unit/test_tcp_windows.py::test_the_formulas_of_rfc_6349_come_out_of_a_path_that_obeys_them",
+        "tests/unit/test_tcp_windows.py::test_throughput_a_tenth_below_the_formula_rejects_the_hypothesis",
+    ),
 }
 """Where each hypothesis is provoked to be supported, and to be rejected."""
 

@@ -79,6 +79,9 @@ NO_DECISIONS = {
         methods.tcp_perturbation.show: OBSERVABLES
         methods.tcp_truth.analyse.cubic: K_UNIT
     """,
+    "what a quantity can be: a share is never above 1": """
+        analysis.rows: LARGEST
+    """,
     "names: numbers of blocks, flows, ports and seeds, and what stands for none": """
         analysis.sessions: NO_SESSION
         analysis.streams: LOAD_FLOWS
@@ -104,6 +107,7 @@ NO_DECISIONS = {
         analysis.samples: BAND_POINTS CURVE_POINTS TIMELINE_POINTS
         analysis.stream_samples: BINS BULK
         analysis.suites: REASONS
+        methods.tcp_load.show: MOST_KEYS
         methods.anomalies.analyse.series: DRAWN PROFILE_BINS
         methods.anomalies.show: LEAST_P
         methods.emulator.analyse.figures: CURVE MOST_LENGTH MOST_LOSSES
