@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from sojourn.analysis import analyse
 from sojourn.bed import machine
@@ -22,6 +23,7 @@ from sojourn.cli.conclude import keep
 from sojourn.errors import MachineError
 from sojourn.history import Entry, Figure, History, entry_of, find_history, over_runs
 from sojourn.history.entry import is_kept
+from sojourn.history.over_runs import standard_error
 from sojourn.history.place import FILE, is_of_root
 from sojourn.records import RunFolder
 from tests.unit.in_process import sojourn
@@ -285,6 +287,22 @@ def test_the_component_between_boots_of_a_history_is_recovered() -> None:
         assert series.occasions == 8
         found.append(series.between.between**2)
     assert np.mean(found) == pytest.approx(3600, rel=0.2)
+
+
+@pytest.mark.parametrize(
+    ("unit", "estimate", "ends", "half"),
+    [
+        ("bit/s", 100.0, (70.0, 130.0), 30.0),
+        ("bit/s", 100.0, (0.0, 230.0), 130.0),  # of -30 to 230
+        ("1", 0.9, (0.7, 1.0), 0.2),  # of 0.7 to 1.1
+        ("ns", 100.0, (80.0, 140.0), 30.0),  # one that leans
+    ],
+)
+def test_the_standard_error_of_an_interval_that_is_cut_is_that_of_the_whole(
+    unit: str, estimate: float, ends: tuple[float, float], half: float
+) -> None:
+    one = Figure("x", "mean", "bridge", None, "{}", estimate, *ends, 0.95, unit, 8, 8)
+    assert standard_error(one) == pytest.approx(half / stats.t.ppf(0.975, 7))
 
 
 def test_two_days_of_one_boot_are_two_occasions() -> None:

@@ -45,7 +45,7 @@ def a_run(shares: dict[str, list[float]]) -> Any:
 @pytest.mark.parametrize(("direct", "bridge"), [(0.1, 0.85), (0.2, 0.8), (0.1, 0.5), (0.5, 0.1)])
 def test_shares_that_differ_are_found_with_their_size(direct: float, bridge: float) -> None:
     run = a_run({"direct": [direct], "bridge": [bridge]})
-    modes = {Place(path.device, 0): find_modes(path.within_beds()) for path in run.paths.values()}
+    modes = {Place(path.device, 0): find_modes(path.laid().values) for path in run.paths.values()}
     assert all(two[1] - two[0] == pytest.approx(GAP, rel=0.1) for two in modes.values())
     (found,) = _modes_apart(run, modes, 100.0)
     assert found.value == pytest.approx(abs(bridge - direct) * GAP / 2, rel=0.15)
@@ -55,7 +55,7 @@ def test_shares_that_differ_are_found_with_their_size(direct: float, bridge: flo
 
 def test_equal_shares_are_not_told_apart() -> None:
     run = a_run({"direct": [0.4, 0.6], "bridge": [0.4, 0.6]})
-    modes = {Place("direct", 0): find_modes(run.paths["direct", 0].within_beds())}
+    modes = {Place("direct", 0): find_modes(run.paths["direct", 0].laid().values)}
     assert not list(_modes_apart(run, modes, 100.0))
 
 

@@ -1,7 +1,6 @@
 """One path in one cell: its probes, gathered of the run's when they are asked for, so that a run holds them once.
 
-Where beds of a run differ, their round trips are laid upon one another where their fastest modes begin. It judges
-nothing.
+It judges nothing.
 """
 
 from __future__ import annotations
@@ -39,14 +38,13 @@ class PathInCell:
         """These columns of its probes, in their order."""
         return self.run.measured.select(columns)[self.rows]
 
-    @cached_property
+    @property
     def clusters(self) -> NDArray[np.int64]:
         """The round of each probe, numbered from 0 without gaps; the session in its place where the run has several.
 
         Intervals are over clusters.
         """
-        of = self.probes("part" if self.run.sessions > 1 else "round").to_series().to_numpy()
-        return np.unique(of, return_inverse=True)[1].astype(np.int32)
+        return _numbered(self.probes(self._cluster).to_series().to_numpy())
 
     @cached_property
     def sessions(self) -> int | None:
@@ -56,28 +54,43 @@ class PathInCell:
     def answered(self, column: str) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         """The times of a column, where there are any, and the cluster of each, numbered from 0 without gaps."""
         first, *less = DIFFERENCES.get(column, (column,))
-        frame = self.probes(first, *less)
-        values = (frame[first] - frame[less[0]] if less else frame[first]).cast(pl.Float64)
-        there = values.is_not_null().to_numpy()
-        clusters = np.unique(self.clusters[there], return_inverse=True)[1]
-        return values.drop_nulls().to_numpy(), clusters.astype(np.int64)
+        time = pl.col(first) - pl.col(less[0]) if less else pl.col(first)
+        frame = self.probes(first, *less, self._cluster).select(time.cast(pl.Float64).alias("time"), self._cluster)
+        frame = frame.drop_nulls("time")
+        return frame["time"].to_numpy(), _numbered(frame[self._cluster].to_numpy())
 
-    @cached_property
-    def round_trips(self) -> pl.DataFrame:
-        """Its answered probes: rtt (float), part, round, instance."""
-        return self.probes("rtt", "part", "round", "instance").drop_nulls("rtt").cast({"rtt": pl.Float64})
-
-    @cached_property
-    def above_foot(self) -> NDArray[np.float64]:
-        """How far each round trip lies above where the fastest mode of its own link begins."""
+    def laid(self) -> Laid:
+        """Its answered probes, those of all beds laid upon one another."""
         rtt, box = pl.col("rtt"), [*(["part"] if self.run.sessions > 1 else []), "instance"]
-        return self.round_trips.select(rtt - rtt.quantile(FOOT, "linear").over(box)).to_series().to_numpy()
+        probes = self.probes("rtt", "part", "round", "instance").drop_nulls("rtt").cast({"rtt": pl.Float64})
+        above = probes.select(rtt - rtt.quantile(FOOT, "linear").over(box)).to_series().to_numpy()
+        shift = float(np.median(probes["rtt"].to_numpy()) - np.median(above)) if len(above) else 0.0
+        return Laid(probes.select("rtt", "part", "round"), above, shift, self.run.sessions > 1)
 
-    @cached_property
-    def shift(self) -> float:
-        """What brings beds that are laid upon one another back to the median of all."""
-        return float(np.median(self.round_trips["rtt"].to_numpy()) - np.median(self.above_foot))
+    @property
+    def _cluster(self) -> str:
+        return "part" if self.run.sessions > 1 else "round"
 
-    def within_beds(self) -> NDArray[np.float64]:
-        """The round trips, those of each bed laid upon one another at their fastest modes: beds are no modes."""
-        return self.round_trips["rtt"].to_numpy() if self.run.sessions == 1 else self.above_foot + self.shift
+
+@dataclass(frozen=True, slots=True)
+class Laid:
+    """Answered probes, those of each bed laid upon one another where their fastest modes begin: beds are no modes."""
+
+    probes: pl.DataFrame
+    """rtt (float), part, round."""
+    above_foot: NDArray[np.float64]
+    """How far each round trip lies above where the fastest mode of its own link begins."""
+    shift: float
+    """What brings them back to the median of all."""
+    of_several: bool
+    """Whether there are several beds."""
+
+    @property
+    def values(self) -> NDArray[np.float64]:
+        """The round trips; of one bed as they are."""
+        return self.above_foot + self.shift if self.of_several else self.probes["rtt"].to_numpy()
+
+
+def _numbered(of: NDArray[np.int32]) -> NDArray[np.int64]:
+    """Numbers from 0 without gaps, in their order."""
+    return np.unique(of, return_inverse=True)[1].astype(np.int64)

@@ -61,7 +61,7 @@ def _counts(run: Run, path: PathInCell) -> list[Row]:
         "reordered": probes["reordered"].to_numpy(),
         "late": probes["late"].to_numpy(),
     }
-    rounds = path.clusters.astype(np.int64)
+    rounds = path.clusters
     return [
         Row(
             path.device,
@@ -83,7 +83,7 @@ def _departures(run: Run, path: PathInCell) -> list[Row]:
     """How far departures were from the schedule, by the sender's own stamps."""
     frame = path.probes("departure_ns", "intended_ns")
     errors = np.abs((frame["departure_ns"] - frame["intended_ns"]).cast(float).to_numpy())
-    rounds = path.clusters.astype(np.int64)
+    rounds = path.clusters
     return error_rows(
         Row(path.device, "", "", _bare(0.0, rounds), "", None, run.cells[path.cell], path.cell, sessions=path.sessions),
         errors,

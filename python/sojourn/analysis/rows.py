@@ -28,34 +28,15 @@ SPREADS = ("sd", "within_bed", "between_beds")
 RATES = ("1/s", "bit/s", "1/min")
 """Units of what cannot be negative, but as a difference."""
 
-LARGEST = {
-    **dict.fromkeys(
-        (
-            "utilisation",
-            "retransmitted",
-            "fairness",
-            "share",
-            "converged",
-            "dropped",
-            "marked",
-            "probe_loss",
-            "window_limited",
-            "efficiency",
-        ),
-        1.0,
-    ),
-    **dict.fromkeys(
-        (
-            "back_to_back_frames",
-            "baseline_rtt",
-            "bandwidth_delay_product",
-            "throughput_ratio",
-            "window_bytes",
-            "transfer_time_ratio",
-        ),
-        math.inf,
-    ),
-}
+SHARES = (
+    "utilisation", "retransmitted", "fairness", "share", "converged", "dropped", "marked", "probe_loss",
+    "window_limited", "efficiency",
+)  # fmt: skip
+AMOUNTS = (
+    "back_to_back_frames", "baseline_rtt", "bandwidth_delay_product", "throughput_ratio", "window_bytes",
+    "transfer_time_ratio",
+)  # fmt: skip
+LARGEST = dict.fromkeys(SHARES, 1.0) | dict.fromkeys(AMOUNTS, math.inf)
 """Quantities that cannot be negative, with the largest value that each can have."""
 
 

@@ -296,23 +296,24 @@ def _by_instance(blocks: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-FEW = pl.Categories("sojourn", physical=pl.UInt8)
-"""Sources of timestamps and schedules: of few words, which millions of rows have."""
-
-SOURCES = ("departure_source", "arrival_source")
+WORDS = ("departure_source", "arrival_source", "schedule")
+"""Columns of few words, which millions of rows have: each is held in a byte."""
 
 
 def _probes(folder: RunFolder, blocks: pl.DataFrame) -> tuple[pl.DataFrame, Table]:
     """The probes with their block's factors, and the table without its rows; each part is held once, in `probes`."""
-    names = ["block", "part", "device", "instance", "round", "visit", "cell", "schedule"]
-    own = blocks.select(names).with_columns(pl.col("schedule").cast(pl.Categorical(FEW)))
+    own = blocks.select("block", "part", "device", "instance", "round", "visit", "cell", "schedule")
+    kind = pl.Categorical(pl.Categories.random(physical=pl.UInt8))
     nothing, parts = no_rows("probes"), []
-    measured, warm_up = ([_with_factors(nothing, own)] for _ in range(2))
-    for one in read_in_turn(folder.records, "probes"):
-        parts += one.parts
-        rows = _with_factors(one.frame, own)
-        measured.append(rows.filter(~pl.col("warmup")))
-        warm_up.append(rows.filter("warmup"))
+    measured, warm_up = ([_with_factors(nothing, own, kind)] for _ in range(2))
+    try:
+        for one in read_in_turn(folder.records, "probes"):
+            parts += one.parts
+            rows = _with_factors(one.frame, own, kind)
+            measured.append(rows.filter(~pl.col("warmup")))
+            warm_up.append(rows.filter("warmup"))
+    except pl.exceptions.ComputeError as error:
+        raise RequestError(f"{folder.records}: the probes are damaged: {error}") from error
     return pl.concat([_in_order(measured), _in_order(warm_up)]), Table("probes", nothing, parts)
 
 
@@ -324,11 +325,10 @@ def _in_order(frames: list[pl.DataFrame]) -> pl.DataFrame:
     return rows if rows.select(after.all()).item() else rows.sort("block", "seq")
 
 
-def _with_factors(probes: pl.DataFrame, blocks: pl.DataFrame) -> pl.DataFrame:
+def _with_factors(probes: pl.DataFrame, blocks: pl.DataFrame, words: pl.DataType) -> pl.DataFrame:
     """Probes with their block's factors; those of a block that another part measured again are left out."""
-    sources = pl.col(SOURCES).cast(pl.Categorical(FEW))
     rtt = (pl.col("arrival_ns") - pl.col("departure_ns")).alias("rtt")
-    return probes.with_columns(sources).join(blocks, on=["block", "part"], how="inner").with_columns(rtt)
+    return probes.join(blocks, on=["block", "part"], how="inner").with_columns(pl.col(WORDS).cast(words), rtt)
 
 
 def _plan(folder: RunFolder) -> dict[str, Any]:

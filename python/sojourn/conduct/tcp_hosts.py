@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from sojourn.bed.hosts import END_HOSTS
 from sojourn.errors import MachineError
@@ -59,6 +59,23 @@ def size_packets(bed: Bed, link: Link, path: str, *, checksums: bool) -> None:
         tx = "on" if checksums else "off"
         bed.backend.run(port.host, ["ethtool", "-K", port.dev, "tx", tx, *OFFLOADS[path].split()])
         bed.backend.run(port.host, ["ip", "link", "set", "dev", port.dev, "gso_max_segs", str(MOST_SEGMENTS[path])])
+
+
+class Connecting(Protocol):
+    """What a plan asks of its connections."""
+
+    send_buffer_bytes: int
+    receive_buffer_bytes: int
+    mss_bytes: int
+
+
+def prepare_links(session: Session, asked: Connecting, **more: str) -> None:
+    """Set what connections begin with, and packets of one segment each: one of several would be one in a queue."""
+    bed = session.site.bed
+    conditions = set_tcp(bed, asked.send_buffer_bytes, asked.receive_buffer_bytes, **more)
+    for link in bed.topology.paths.values():
+        size_packets(bed, link, "mtu", checksums=False)
+    session.log("tcp-conditions", sysctls=conditions, mss_bytes=asked.mss_bytes, cores=session.cores._asdict())
 
 
 CONVERTING_SECONDS = 300.0

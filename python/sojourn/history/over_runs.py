@@ -126,11 +126,12 @@ def occasion(entry: Entry) -> tuple[str | None, int]:
 def standard_error(figure: Figure) -> float:
     """From the interval's width, as Student's of what it is over; not a number without an interval.
 
-    An interval that is cut at zero is twice as wide as its other side.
+    Of one that is cut, of a rate at 0 or of a share at 1, the longer side stands for both.
     """
     if figure.ci_low is None or figure.ci_high is None:
         return float("nan")
     n, share = figure.sessions or figure.n or 0, (1 + (figure.level or 0.95)) / 2
     reach = special.stdtrit(n - 1, share) if n >= 3 else special.ndtri(share)
-    half = (figure.ci_high - figure.ci_low) / 2
-    return float((half if figure.ci_low else max(half, figure.ci_high - figure.estimate)) / reach)
+    is_cut = figure.ci_low == 0 or (figure.unit == "1" and figure.ci_high == 1)
+    longer = max(figure.ci_high - figure.estimate, figure.estimate - figure.ci_low)
+    return float((longer if is_cut else (figure.ci_high - figure.ci_low) / 2) / reach)

@@ -178,10 +178,8 @@ class Sought:
         return not len(self.lowers) or float(np.median(known)) > LIMIT * (self.tester_pps or float("inf"))
 
     def rate(self) -> Repeated:
-        """The lower bounds over repetitions; no rate is negative, so that no interval reaches below 0."""
-        found = over_repetitions(self.lowers, self.beds)
-        within, next_run = (one and one.within(0.0) for one in (found.within, found.next_run))
-        return replace(found, mean=found.mean.within(0.0), within=within, next_run=next_run)
+        """The lower bounds over repetitions."""
+        return over_repetitions(self.lowers, self.beds)
 
 
 def study_of(run: Run, rfc: str) -> Study:

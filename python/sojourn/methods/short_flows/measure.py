@@ -11,7 +11,7 @@ from sojourn.bed.hosts import END_HOSTS
 from sojourn.conduct.bench import Bench, Measure
 from sojourn.conduct.connections import port_of, start_end, whole_connections
 from sojourn.conduct.facts import watch_neighbours
-from sojourn.conduct.tcp_hosts import set_tcp, size_packets
+from sojourn.conduct.tcp_hosts import prepare_links
 from sojourn.errors import DoubtfulError
 
 if TYPE_CHECKING:
@@ -75,11 +75,8 @@ class Transferring(Bench):
 def open_transfers(session: Session, clock: Clock) -> Iterator[Bench]:
     """The applications of both hosts; packets of one segment each, as a queue counts them."""
     del clock
-    asked, bed = session.plan.short, session.site.bed
-    conditions = set_tcp(bed, asked.send_buffer_bytes, asked.receive_buffer_bytes)
-    for link in bed.topology.paths.values():
-        size_packets(bed, link, "mtu", checksums=False)
-    session.log("tcp-conditions", sysctls=conditions, mss_bytes=asked.mss_bytes, cores=session.cores._asdict())
+    asked = session.plan.short
+    prepare_links(session, asked)
     with ExitStack() as stack, watch_neighbours(session):
         yield Transferring(session, asked, {host: start_end(session, host, stack) for host in END_HOSTS})
 

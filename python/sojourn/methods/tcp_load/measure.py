@@ -18,9 +18,8 @@ from sojourn.conduct.tcp_hosts import (
     NOT_SENT_BYTES,
     begin_log,
     end_log,
+    prepare_links,
     require_root,
-    set_tcp,
-    size_packets,
     start_log,
 )
 from sojourn.errors import DoubtfulError, MachineError
@@ -150,14 +149,8 @@ class Loads(Bench):
 def open_loads(session: Session, clock: Clock) -> Iterator[Bench]:
     """The applications of both hosts, and the prober."""
     del clock
-    asked, bed = session.plan.load, session.site.bed
-    conditions = set_tcp(
-        bed, asked.send_buffer_bytes, asked.receive_buffer_bytes, tcp_notsent_lowat=str(NOT_SENT_BYTES)
-    )
-    for link in bed.topology.paths.values():
-        # A packet of several segments would be one in a queue, and one loss.
-        size_packets(bed, link, "mtu", checksums=False)
-    session.log("tcp-conditions", sysctls=conditions, mss_bytes=asked.mss_bytes, cores=session.cores._asdict())
+    asked = session.plan.load
+    prepare_links(session, asked, tcp_notsent_lowat=str(NOT_SENT_BYTES))
     with ExitStack() as stack:
         turns = max(len(trial.factors.algorithms) for trial in session.part.owed)
         ends = {

@@ -365,17 +365,16 @@ def distributions(run: Run) -> Figure | None:
     return figure("load_quantiles", "Distributions on the idle path and under load", caption, rows, chart)
 
 
+MOST_KEYS = 6
+"""Cards of shares and latencies; goodput has as many cells."""
+
+
 def keys(run: Run) -> list[Key]:
     """What joining flows got, each latency under load with its grade, and the goodput beside it."""
-    found, keys = run.samples("load_grades"), _share_keys(run)
-    cells, several = cells_of(run)[:MOST_KEYS], len({row["pipe"] for row, _ in cells_of(run)}) > 1
-    for row in (found.iter_rows(named=True) if found is not None else ()) if len(keys) < MOST_KEYS else ():
-        if len(keys) < MOST_KEYS:
-            shown = _in_ms(row, INCREASE)
-            queue = f", {queue_of(run, row)}" if several else ""
-            lines = (*shown.told, f"grade {row['said']}", f"{row['flows']} × {row['congestion']}, {row['direction']}")
-            keys.append(Key(f"Latency under load{queue}", shown.text, "ms", lines, str(row["device"])))
-    for factors, of in cells:
+    cells = cells_of(run)
+    several = len({row["pipe"] for row, _ in cells}) > 1
+    keys = [*_share_keys(run), *_latency_keys(run, several=several)][:MOST_KEYS]
+    for factors, of in cells[:MOST_KEYS]:
         for way in WAYS:
             if goodput := of.get(("goodput", way)):
                 shown, used = _shown(goodput, "bit/s"), of.get(("utilisation", way))
@@ -387,7 +386,15 @@ def keys(run: Run) -> list[Key]:
     return keys
 
 
-MOST_KEYS = 6
+def _latency_keys(run: Run, *, several: bool) -> list[Key]:
+    """Each latency under load with its grade; with its queue, where there are several."""
+    keys, found = [], run.samples("load_grades")
+    for row in found.iter_rows(named=True) if found is not None else ():
+        shown = _in_ms(row, INCREASE)
+        queue = f", {queue_of(run, row)}" if several else ""
+        lines = (*shown.told, f"grade {row['said']}", f"{row['flows']} × {row['congestion']}, {row['direction']}")
+        keys.append(Key(f"Latency under load{queue}", shown.text, "ms", lines, str(row["device"])))
+    return keys
 
 
 def _share_keys(run: Run) -> list[Key]:

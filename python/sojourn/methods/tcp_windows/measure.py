@@ -16,7 +16,7 @@ from sojourn.conduct.bench import Bench, Measure
 from sojourn.conduct.blocks import open_prober, probed_blocks, request
 from sojourn.conduct.connections import connections_read, port_of, start_anywhere
 from sojourn.conduct.part import without_event
-from sojourn.conduct.tcp_hosts import NOT_SENT_BYTES, set_tcp, size_packets
+from sojourn.conduct.tcp_hosts import NOT_SENT_BYTES, prepare_links
 from sojourn.errors import DoubtfulError
 from sojourn.instruments.blocks import longest_seconds
 from sojourn.instruments.tcp import DRAIN_SECONDS
@@ -120,13 +120,8 @@ def baseline_of(factors: Windowed, answer: dict[str, Any]) -> float:
 def open_transfers(session: Session, clock: Clock) -> Iterator[Bench]:
     """The applications of both hosts, and the prober."""
     del clock
-    asked, bed = session.plan.windows, session.site.bed
-    conditions = set_tcp(
-        bed, asked.send_buffer_bytes, asked.receive_buffer_bytes, tcp_notsent_lowat=str(NOT_SENT_BYTES)
-    )
-    for link in bed.topology.paths.values():
-        size_packets(bed, link, "mtu", checksums=False)
-    session.log("tcp-conditions", sysctls=conditions, mss_bytes=asked.mss_bytes, cores=session.cores._asdict())
+    asked = session.plan.windows
+    prepare_links(session, asked, tcp_notsent_lowat=str(NOT_SENT_BYTES))
     with ExitStack() as stack:
         ends = {host: start_anywhere(session, host, stack, host) for host in END_HOSTS}
         yield Transfers(session, asked, stack.enter_context(open_prober(session)), ends)

@@ -109,9 +109,9 @@ def directions(rows: list[Row], row: Row) -> Entry:
 
 def _stamps(run: Run, row: Row) -> Entry:
     """Timestamps are taken at the same points on both paths of a pair, or they are not."""
-    stamped = (run.paths[path, row.cell].probes("departure_source", "arrival_source")
-               for path in (row.device, row.reference) if (path, row.cell) in run.paths)  # fmt: skip
-    sources = pl.concat(one.drop_nulls("arrival_source").unique() for one in stamped).unique()
+    paths = [run.paths[path, row.cell] for path in (row.device, row.reference) if (path, row.cell) in run.paths]
+    stamped = [path.probes("departure_source", "arrival_source").drop_nulls("arrival_source") for path in paths]
+    sources = pl.concat(stamped).unique() if stamped else pl.DataFrame()
     name = "points of timestamping"
     if sources.height != 1:
         return unknown(name, "timestamps of both paths are from several sources")

@@ -32,13 +32,14 @@ def session_paths(run: Run) -> pl.DataFrame:
 
 
 def _of_path(path: PathInCell) -> pl.DataFrame:
-    values = path.within_beds()
+    laid = path.laid()
+    values = laid.values
     if not len(values):
         return pl.DataFrame(schema=SESSION_PATHS)
     modes = find_modes(values) if len(values) >= LEAST_FOR_MODES else [float(np.median(values))]
-    at = path.above_foot + path.shift
+    at = laid.above_foot + laid.shift
     borders = (np.array(modes[:-1]) + np.array(modes[1:])) / 2
-    probes = path.round_trips.select(
+    probes = laid.probes.select(
         "rtt",
         session=pl.col("part").cast(pl.Int64),
         own=pl.Series(np.digitize(at, borders)),

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from sojourn.analysis.pairs import Rounds
-    from sojourn.analysis.path import PathInCell
+    from sojourn.analysis.path import Laid
     from sojourn.analysis.run import Run
 
 DRIFT_P = 1e-4
@@ -159,7 +159,7 @@ def _modes(run: Run, bed_ns: float) -> Iterator[Finding]:
     found: dict[Place, float] = {}
     where: dict[Place, list[float]] = {}
     for path in run.paths.values():
-        values = path.within_beds()
+        values = path.laid().values
         if len(values) < LEAST_FOR_MODES:
             continue
         modes = find_modes(values)
@@ -185,8 +185,8 @@ def _modes_apart(run: Run, modes: dict[Place, list[float]], bed_ns: float) -> It
             if bimodal is None or len(paths) < 2:
                 continue
             first, second = modes[bimodal][:2]
-            above = (first + second) / 2 - run.paths[bimodal.device, cell].shift
-            slow = [_slow_shares(path, above) for path in paths]
+            above = (first + second) / 2 - run.paths[bimodal.device, cell].laid().shift
+            slow = [_slow_shares(path.laid(), above) for path in paths]
             both = slow[0].join(slow[1], on=["part", "round"], suffix="_there")
             here_slow, there_slow = both["slow"].to_numpy(), both["slow_there"].to_numpy()
             bed = both["part"].to_numpy().astype(np.int64) * (run.sessions > 1)
@@ -204,10 +204,10 @@ def _modes_apart(run: Run, modes: dict[Place, list[float]], bed_ns: float) -> It
         yield Finding("modes_differ", sentence, worst, places)
 
 
-def _slow_shares(path: PathInCell, above_ns: float) -> pl.DataFrame:
+def _slow_shares(path: Laid, above_ns: float) -> pl.DataFrame:
     """Per bed and round, the share of round trips that lie so far above where the path's fastest mode begins."""
     slow = pl.Series("slow", path.above_foot > above_ns)
-    return path.round_trips.with_columns(slow).group_by("part", "round").agg(pl.col("slow").mean())
+    return path.probes.with_columns(slow).group_by("part", "round").agg(pl.col("slow").mean())
 
 
 def _interference(run: Run) -> Iterator[Finding]:
