@@ -13,7 +13,7 @@ from sojourn.analysis import analyse
 from sojourn.conduct import Screen, conduct, create_folder
 from sojourn.conduct.run import measured
 from sojourn.plan import load_plan
-from tests.net.busy_machine import retried, undisturbed
+from tests.net.busy_machine import thrice, undisturbed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,7 +33,7 @@ SETS = (
 )  # fmt: skip
 
 
-@retried
+@thrice
 def test_a_window_limits_below_the_product_and_the_rate_above_it(tmp_path: Path) -> None:
     plan = load_plan("tcp-methodology", sets=SETS)
     folder = create_folder(plan, tmp_path / "run")
