@@ -97,10 +97,10 @@ def run(  # noqa: PLR0913 - one for each option
     device: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME|PROGRAM",
+            metavar="NAME|[LABEL=]PROGRAM",
             help=(
                 "Measure this device instead of the plan's: a mode (bridge:qos), or a program of yours that builds "
-                "one (./my-box.sh). May be given several times."
+                "one (./my-box.sh), by a label of yours (new=./my-box.sh). May be given several times."
             ),
         ),
     ] = None,
