@@ -41,21 +41,25 @@ ip link set br0 up
 """
 
 
-def measured(folder: Path, hold_ns: int) -> Path:
-    """A run over a bridge that holds frames for this time, and its folder."""
-    folder.mkdir()
+def measured(name: str, box_folder: Path, hold_ns: int) -> Path:
+    """A run over a bridge that holds frames for this time, and its folder.
+
+    The box is made anew in one place: in another it would be another bed, of which the history knows nothing.
+    """
+    box_folder.mkdir(exist_ok=True)
     compiler = ["clang", "-O2", "-Wall", "-Werror", "-target", "bpf", f"-DHOLD_NS={hold_ns}ULL"]
     headers = subprocess.check_output(["gcc", "-print-multiarch"], text=True).strip()
     subprocess.run(
-        [*compiler, f"-I/usr/include/{headers}", "-c", str(SOURCE), "-o", str(folder / "hold.o")], check=True
+        [*compiler, f"-I/usr/include/{headers}", "-c", str(SOURCE), "-o", str(box_folder / "hold.o")], check=True
     )
-    box = folder / "hold.sh"
+    box = box_folder / "hold.sh"
     box.write_text(BOX)
     box.chmod(0o755)
     asked = ["--quick", "--no-report", "--set", "probe.icmp_bytes=64", "--set", "sessions=5", "--device", str(box)]
-    done = sojourn_here("run", "bridge-latency", *asked, "--out", folder / "run")
+    run = box_folder.with_name(name)
+    done = sojourn_here("run", "bridge-latency", *asked, "--out", run)
     assert done.returncode in (0, 4), done.stderr
-    return folder / "run"
+    return run
 
 
 def over_wire(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -83,8 +87,8 @@ def test_half_a_microsecond_more_is_found_and_devices_alike_are_not_called_diffe
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SOJOURN_DATA", str(tmp_path / "history"))
-    alike = [measured(tmp_path / f"alike{number}", 0) for number in range(ALIKE)]
-    slower = measured(tmp_path / "slower", HOLD_NS)
+    alike = [measured(f"alike{number}", tmp_path / "box", 0) for number in range(ALIKE)]
+    slower = measured("slower", tmp_path / "box", HOLD_NS)
     figures = [over_wire(json.loads((run / "analysis/results.json").read_text())) for run in [*alike, slower]]
     for figure in figures:
         print(f"{figure['estimate']:.0f} ns, {figure['ci_low']:.0f} to {figure['ci_high']:.0f}")

@@ -230,12 +230,12 @@ def test_the_command_line_has_what_is_asked_and_no_more() -> None:
 
 
 @pytest.mark.parametrize(
-    ("says", "is_required"),
-    [("", False), ("[host]\nfifo = true", True), ("[host]\nfifo = true\n[emulate]\nfifo = false", False),
-     ("[emulate]\nfifo = true", True), ("[host]\nfifo = false", False)],
+    ("says", "given"),
+    [("", []), ("[host]\nfifo = true", ["--fifo"]), ("[host]\nfifo = true\n[emulate]\nfifo = false", ["--no-fifo"]),
+     ("[emulate]\nfifo = true", ["--fifo"]), ("[host]\nfifo = false", ["--no-fifo"])],
 )  # fmt: skip
-def test_real_time_priority_is_required_only_where_the_plan_asks_for_it_by_name(
-    says: str, is_required: bool, tmp_path: Path, fake: str, monkeypatch: pytest.MonkeyPatch
+def test_real_time_priority_is_required_or_forbidden_only_where_the_plan_says_so_by_name(
+    says: str, given: list[str], tmp_path: Path, fake: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With "auto" it is taken where it is permitted, by the emulator itself: --fifo makes it fail elsewhere."""
     started: list[list[str]] = []
@@ -250,7 +250,7 @@ def test_real_time_priority_is_required_only_where_the_plan_asks_for_it_by_name(
         pass
     sleeps = [argv for argv in started if "--sleep" in argv]
     assert sleeps, started
-    assert all(("--fifo" in argv) == is_required for argv in sleeps), started
+    assert all([word for word in argv if word in {"--fifo", "--no-fifo"}] == given for argv in sleeps), started
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from sojourn.analysis import path as paths
 from sojourn.analysis import run as runs
 from sojourn.analysis.run import load
 from sojourn.errors import RequestError
@@ -66,6 +67,26 @@ def test_each_path_has_its_own_probes_and_all_have_all(synthetic: Make) -> None:
         values, clusters = path.answered("rtt_intended")
         assert np.array_equal(values, (own["arrival_ns"] - own["intended_ns"]).drop_nulls().to_numpy())
         assert set(clusters) == {0, 1}
+
+
+@pytest.mark.parametrize("rows", [1, 7, 44, 1000])
+def test_rows_are_taken_piece_by_piece_as_at_once(rows: int, synthetic: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paths, "PIECE_ROWS", rows)
+    run = load(synthetic(rounds=2, sessions=2).write())
+    for path in run.paths.values():
+        own = run.measured.filter((pl.col("device") == path.device) & (pl.col("cell") == path.cell))
+        assert path.probes(*own.columns).equals(own)
+    assert paths.taken(run.measured, np.empty(0, np.int32)).equals(run.measured.clear())
+
+
+def test_probes_of_some_blocks_are_theirs_with_the_warm_up(synthetic: Make) -> None:
+    run = load(synthetic(rounds=2, sessions=2).write())
+    blocks = run.blocks["block"].to_list()[1::3]
+    want = run.probes.filter(pl.col("block").is_in(blocks)).sort("block", "seq")
+    assert want["warmup"].any()
+    assert run.probes_of(blocks, "block", "seq", "warmup", "rtt").equals(want.select("block", "seq", "warmup", "rtt"))
+    counted = run.probes.group_by("block").len().sort("block")
+    assert run.recorded.sort("block").rows() == counted.rows()
 
 
 def test_more_sources_of_timestamps_than_there_can_be_are_damage(

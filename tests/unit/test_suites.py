@@ -13,6 +13,7 @@ from sojourn.analysis import analyse
 from sojourn.analysis.factors import Factors
 from sojourn.analysis.suites import Sought, _rises
 from sojourn.analysis.suites.cells import median_over, over_repetitions
+from sojourn.analysis.suites.effects import contradicted
 from sojourn.analysis.suites.searches import seconds_of
 from sojourn.errors import RequestError
 from sojourn.report.run import Run as ReportRun
@@ -355,6 +356,17 @@ def test_rates_that_rise_with_the_frame_are_a_finding(tmp_path: Path) -> None:
     assert "rate_rises_with_size" not in found(CAPACITY * 0.8)
     assert "rate_rises_with_size" not in found(CAPACITY * 1.001)
     assert "rate_rises_with_size" in found(CAPACITY * 1.2)
+
+
+@pytest.mark.parametrize(("partial", "is_found"), [(0.9, True), (1.0, False), (1.1, False)])
+def test_a_rate_that_allows_a_loss_and_is_lower_than_without_one_is_a_finding(
+    partial: float, *, is_found: bool
+) -> None:
+    def rates(name: str, goal: float, pps: float) -> Sought:
+        return Sought(name, "b", 0, goal, "mlr", [Bounds(pps, pps + 1, None)] * 3, 9e9)
+
+    found = contradicted([rates("pdr", 0.005, 1e6 * partial), rates("ndr", 0.0, 1e6)])
+    assert [one.name for one in found] == ["goals_contradict"] * is_found
 
 
 @pytest.mark.parametrize("runs", [100, pytest.param(250, marks=pytest.mark.proof)])

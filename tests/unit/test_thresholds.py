@@ -104,6 +104,7 @@ NO_DECISIONS = {
         methods.tcp_load.analyse.trials: PERCENTILES
     """,
     "how a figure or a sentence is drawn: points, bins, entries": """
+        analysis.path: PIECE_ROWS
         analysis.samples: BAND_POINTS CURVE_POINTS TIMELINE_POINTS
         analysis.stream_samples: BINS BULK
         analysis.suites: REASONS

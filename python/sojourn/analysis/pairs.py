@@ -86,20 +86,11 @@ def rounds_of(run: Run) -> Rounds:
 
     Of a run of several sessions, a round that was begun on one bed and ended on another has no value either.
     """
-    rtt, instance = pl.col("rtt"), pl.col("instance")
-    blocks = (
-        run.measured.select("device", "cell", "round", "visit", "instance", "part", "rtt")
-        .drop_nulls("rtt")
-        .group_by("device", "cell", "round", "visit", "instance")
-        .agg(
-            rtt.mean().alias("mean"),
-            rtt.median().alias("median"),
-            rtt.var().alias("variance"),
-            pl.len().alias("n"),
-            pl.col("part").first(),
-        )
-        .sort("device", "cell", "round", "visit", "instance")
-    )
+    instance, visit = pl.col("instance"), ("device", "cell", "round", "visit", "instance")
+    blocks = pl.concat(
+        probes.drop_nulls("rtt").group_by(visit).agg(*_FIGURES_OF_BLOCKS, pl.col("part").first())
+        for probes in run.path_by_path(*visit, "part", "rtt")
+    ).sort(visit)
     visits = blocks["visit"].n_unique()
     session = _session_of_rounds(run, blocks)
     whole = (
@@ -120,6 +111,12 @@ def rounds_of(run: Run) -> Rounds:
     return Rounds(cells, devices, of_rounds, mean, median, variance, probes, apart, run.reference)
 
 
+_FIGURES_OF_BLOCKS = (
+    pl.col("rtt").mean().alias("mean"),
+    pl.col("rtt").median().alias("median"),
+    pl.col("rtt").var().alias("variance"),
+    pl.len().alias("n"),
+)
 _COLUMNS = ("mean", "median", "variance", "n", "apart")
 
 

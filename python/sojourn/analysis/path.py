@@ -16,6 +16,8 @@ from sojourn.analysis.sessions import beds_in
 from sojourn.statistics.modes import FOOT
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from sojourn.analysis.run import Run
@@ -31,12 +33,12 @@ class PathInCell:
     device: str
     cell: int
     run: Run
-    rows: pl.Series
-    """Which of the measured probes they are."""
+    rows: NDArray[np.int32]
+    """Which of the measured probes they are, in their order."""
 
     def probes(self, *columns: str) -> pl.DataFrame:
         """These columns of its probes, in their order."""
-        return self.run.measured.select(columns)[self.rows]
+        return taken(self.run.measured.select(columns), self.rows)
 
     @property
     def clusters(self) -> NDArray[np.int64]:
@@ -70,6 +72,49 @@ class PathInCell:
     @property
     def _cluster(self) -> str:
         return "part" if self.run.sessions > 1 else "round"
+
+
+@dataclass(frozen=True, slots=True)
+class Stretches:
+    """Where the rows of each block are, in a frame that is in the order of its blocks."""
+
+    block: NDArray[np.int64]
+    start: NDArray[np.int64]
+    length: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, probes: pl.DataFrame) -> Stretches:
+        """The stretches of a frame."""
+        block = probes["block"].to_numpy()
+        start = np.flatnonzero(np.concatenate(([True], block[1:] != block[:-1]))) if len(block) else np.empty(0, int)
+        return cls(block[start].astype(np.int64), start, np.diff(start, append=len(block)))
+
+    @property
+    def lengths(self) -> pl.DataFrame:
+        """Of each block how many rows it has (`len`)."""
+        return pl.DataFrame({"block": self.block.astype(np.int32), "len": self.length})
+
+    def rows(self, blocks: Sequence[int]) -> NDArray[np.int32]:
+        """The rows of these blocks, in the frame's order."""
+        chosen = np.isin(self.block, blocks)
+        start, length = self.start[chosen], self.length[chosen]
+        before = np.cumsum(length) - length
+        rows: NDArray[np.int32] = np.arange(int(length.sum()), dtype=np.int32)
+        rows += np.repeat((start - before).astype(np.int32), length)
+        return rows
+
+
+PIECE_ROWS = 1 << 20
+"""Rows that are looked at together: some 100 MB of probes."""
+
+
+def taken(frame: pl.DataFrame, rows: NDArray[np.int32]) -> pl.DataFrame:
+    """These rows, which ascend, of a frame of many pieces: piece by piece, for Polars would first make one of all."""
+    starts = range(0, frame.height, PIECE_ROWS)
+    ends = np.searchsorted(rows, [*starts, frame.height]).tolist()
+    each = ((start, rows[first:end] - start) for start, first, end in zip(starts, ends, ends[1:], strict=False))
+    found = [frame.slice(start, PIECE_ROWS)[own] for start, own in each if len(own)]
+    return pl.concat([frame.clear(), *found]).rechunk()
 
 
 @dataclass(frozen=True, slots=True)

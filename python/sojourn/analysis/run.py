@@ -17,7 +17,7 @@ import numpy as np
 import polars as pl
 
 from sojourn.analysis.factors import Factors, factors_of, factors_of_stream
-from sojourn.analysis.path import PathInCell
+from sojourn.analysis.path import PathInCell, Stretches, taken
 from sojourn.devices import TWIN
 from sojourn.errors import RequestError
 from sojourn.methods import DEFAULT
@@ -28,6 +28,7 @@ from sojourn.records.lost import in_parts, lost_blocks, without_lost_searches
 from sojourn.records.reader import no_rows, read_in_turn
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -157,10 +158,55 @@ class Run:
     @cached_property
     def paths(self) -> dict[tuple[str | None, int | None], PathInCell]:
         """Every device in every cell that was measured, in the order of the tables."""
-        rows = self.measured.select("device", "cell").with_row_index("row").group_by("device", "cell").agg("row")
-        found = dict(zip(rows.select("device", "cell").iter_rows(), rows["row"], strict=True))
+        of_paths = self.blocks.group_by("device", "cell").agg("block")
+        blocks = {(device, cell): own for device, cell, own in of_paths.iter_rows()}
         each = ((device, cell) for cell in self.cells for device in self.devices)
-        return {key: PathInCell(*key, self, found[key]) for key in each if key in found}
+        rows = ((key, self._of_measured.rows(blocks[key])) for key in each if key in blocks)
+        return {key: PathInCell(*key, self, own) for key, own in rows if len(own)}
+
+    def path_by_path(self, *columns: str) -> Iterator[pl.DataFrame]:
+        """These columns of the measured probes of each path, one after another: of all at once they are gigabytes.
+
+        The first has no rows, so that there is always one.
+        """
+        yield self.measured.clear().select(columns)
+        for path in self.paths.values():
+            yield path.probes(*columns)
+
+    @cached_property
+    def stamps(self) -> pl.DataFrame:
+        """How many measured probes (`len`) of each cell have which sources of stamps; null: they have none.
+
+        Columns: cell, departure_source, arrival_source, len.
+        """
+        names = ("cell", "departure_source", "arrival_source")
+        of_paths = pl.concat(probes.group_by(names).len() for probes in self.path_by_path(*names))
+        return of_paths.group_by(names).agg(pl.col("len").sum())
+
+    def probes_of(self, blocks: Iterable[int], *columns: str) -> pl.DataFrame:
+        """These columns of the probes of some blocks, warm-up included, in their order."""
+        both = ((self.measured, self._of_measured), (self._warm_up, self._of_warm_up))
+        blocks = list(blocks)
+        found = pl.concat(taken(frame.select(columns), stretches.rows(blocks)) for frame, stretches in both)
+        return found.sort("block", "seq")
+
+    @property
+    def recorded(self) -> pl.DataFrame:
+        """Of each block (`block`) how many probes were recorded, warm-up included (`len`)."""
+        both = pl.concat(one.lengths for one in (self._of_measured, self._of_warm_up))
+        return both.group_by("block").agg(pl.col("len").sum())
+
+    @property
+    def _warm_up(self) -> pl.DataFrame:
+        return self.probes.slice(self.measured.height)
+
+    @cached_property
+    def _of_measured(self) -> Stretches:
+        return Stretches.of(self.measured)
+
+    @cached_property
+    def _of_warm_up(self) -> Stretches:
+        return Stretches.of(self._warm_up)
 
     def table(self, name: str) -> Table:
         """A table of the records, read once; one that this version does not declare is empty."""
@@ -292,7 +338,7 @@ def _by_instance(blocks: pl.DataFrame) -> pl.DataFrame:
     """Blocks over a twin as blocks of its device, whose second instance it is."""
     is_twin = pl.col("device").str.ends_with(TWIN)
     return blocks.with_columns(
-        pl.when(is_twin).then(2).otherwise(1).alias("instance"), pl.col("device").str.strip_suffix(TWIN)
+        pl.when(is_twin).then(2).otherwise(1).cast(pl.Int8).alias("instance"), pl.col("device").str.strip_suffix(TWIN)
     )
 
 

@@ -114,17 +114,19 @@ def curve_of(values: NDArray[np.float64]) -> pl.DataFrame:
 
 def _timeline(run: Run) -> pl.DataFrame:
     start = pl.lit(run.blocks["started_ns"].min(), dtype=pl.Int64)
-    known = run.measured.select("device", "cell", "round", "visit", "departure_ns", "rtt").drop_nulls("rtt")
-    answered = known.with_columns(
-        ((pl.col("departure_ns") - start) / 1e9).alias("elapsed_s"),
-        pl.col("rtt").cast(pl.Float64).alias("rtt_ns"),
+    answered = int(run.measured["rtt"].count())
+    kept = pl.concat(
+        thinned(probes.drop_nulls("rtt"), "rtt", answered)
+        for probes in run.path_by_path("device", "cell", "round", "visit", "block", "seq", "departure_ns", "rtt")
     )
-    return thinned(answered, "rtt_ns").select("device", "cell", "round", "visit", "elapsed_s", "rtt_ns")
+    elapsed = ((pl.col("departure_ns") - start) / 1e9).alias("elapsed_s")
+    rtt = pl.col("rtt").cast(pl.Float64).alias("rtt_ns")
+    return kept.sort("block", "seq").select("device", "cell", "round", "visit", elapsed, rtt)
 
 
-def thinned(rows: pl.DataFrame, column: str) -> pl.DataFrame:
-    """Every k-th row, and the largest value of the rows left out between them."""
-    stride = max(1, -(-rows.height // TIMELINE_POINTS))
+def thinned(rows: pl.DataFrame, column: str, of: int | None = None) -> pl.DataFrame:
+    """Every k-th row, and the largest value of those left out between them. `of`: of how many, where rows are some."""
+    stride = max(1, -(-(rows.height if of is None else of) // TIMELINE_POINTS))
     if stride == 1:
         return rows
     within = ("device", "cell", "stretch")
@@ -135,11 +137,9 @@ def thinned(rows: pl.DataFrame, column: str) -> pl.DataFrame:
 
 def _blocks(run: Run) -> pl.DataFrame:
     start = pl.lit(run.blocks["started_ns"].min(), dtype=pl.Int64)
-    levels = (
-        run.measured.group_by("block")
-        .agg(pl.col("rtt").mean().alias("mean_rtt_ns"), (pl.col("replies") == 0).sum().alias("lost"))
-        .sort("block")
-    )
+    figures = (pl.col("rtt").mean().alias("mean_rtt_ns"), (pl.col("replies") == 0).sum().alias("lost"))
+    of_paths = run.path_by_path("block", "rtt", "replies")
+    levels = pl.concat(probes.group_by("block").agg(figures) for probes in of_paths).sort("block")
     blocks = run.blocks.with_columns(((pl.col("started_ns") - start) / 1e9).alias("elapsed_s"))
     return blocks.select("block", "device", "cell", "round", "visit", "elapsed_s").join(levels, on="block", how="inner")
 
@@ -159,19 +159,22 @@ def _pairs(rounds: Rounds) -> pl.DataFrame:
 
 
 def _own_departures(run: Run) -> pl.DataFrame:
-    error = (pl.col("departure_ns") - pl.col("intended_ns")).cast(pl.Float64)
-    errors = run.measured.select("device", "schedule", error_ns=error).filter(pl.col("schedule") != "closed-loop")
-    return departure_curves(run.devices, errors)
+    errors: dict[str, list[NDArray[np.float64]]] = {}
+    for path in run.paths.values():
+        if run.cells[path.cell].schedule != "closed-loop":
+            times = path.probes("departure_ns", "intended_ns")
+            error = (times["departure_ns"] - times["intended_ns"]).cast(pl.Float64)
+            errors.setdefault(path.device, []).append(error.to_numpy())
+    return departure_curves((device, np.concatenate(errors.pop(device))) for device in run.devices if device in errors)
 
 
-def departure_curves(devices: Iterable[str], errors: pl.DataFrame) -> pl.DataFrame:
-    """The share of pacing errors above each of some sizes, by device."""
+def departure_curves(errors: Iterable[tuple[str, NDArray[np.float64]]]) -> pl.DataFrame:
+    """The share of pacing errors (ns) above each of some sizes, by device."""
     schema = {"device": pl.String, "exceedance": pl.Float64, "error_ns": pl.Float64}
     curves = [pl.DataFrame(schema=schema)]
-    for device in devices:
-        own = errors.filter(pl.col("device") == device)["error_ns"].abs().to_numpy()
+    for device, own in errors:
         if len(own):
-            curve = curve_of(own).rename({"value": "error_ns"})
+            curve = curve_of(np.abs(own)).rename({"value": "error_ns"})
             curves.append(curve.with_columns(device=pl.lit(device)).select(list(schema)))
     return pl.concat(curves)
 

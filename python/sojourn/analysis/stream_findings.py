@@ -74,7 +74,11 @@ def stream_findings(
     missing = missing_trials(run, flows)
     found = [*_late(run, errors, overloads), *_missed(flows, overloads), *_dropped(flows)]
     found += [*_conserved(run, flows), *_contradicted(flows)]
-    found += [*stamps_of(packets), *_steps(run), *clock_findings(run.clock_lines, run.streams, packets)]
+    found += [
+        *stamps_of(packets.group_by("cell", "departure_source", "arrival_source").len()),
+        *_steps(run),
+        *clock_findings(run.clock_lines, run.streams, packets),
+    ]
     found += [
         *asymmetries(run),
         *debug_build(run),

@@ -153,7 +153,9 @@ def pair_samples(run: Run, each: pl.DataFrame) -> pl.DataFrame:
 def departure_samples(run: Run, errors: pl.DataFrame) -> pl.DataFrame:
     """Pacing errors by path, of the cells with a schedule."""
     paced = [cell for cell, factors in run.cells.items() if factors.schedule in ("regular", "poisson")]
-    return departure_curves([one for one in run.devices if one != A_A], errors.filter(pl.col("cell").is_in(paced)))
+    own = errors.filter(pl.col("cell").is_in(paced))
+    paths = [one for one in run.devices if one != A_A]
+    return departure_curves((path, own.filter(pl.col("device") == path)["error_ns"].to_numpy()) for path in paths)
 
 
 POINT = {

@@ -12,6 +12,7 @@ import polars as pl
 
 from sojourn.analysis.departures import missing_trials
 from sojourn.analysis.finding import Finding, Place, worst_first
+from sojourn.analysis.path import PIECE_ROWS
 from sojourn.analysis.run import A_A, DIRECT
 from sojourn.analysis.surroundings import contended, disturbed, offloads
 from sojourn.analysis.wording import micro, percent
@@ -76,13 +77,7 @@ def departures_findings(run: Run) -> list[Finding]:
 
 def stamp_sources(run: Run, rows: list[Row]) -> None:
     """Write on every row that has none which clock and whose stamps are behind it."""
-    breakdown = (
-        run.measured.select("cell", "departure_source", "arrival_source")
-        .drop_nulls("arrival_source")
-        .group_by("cell", "departure_source", "arrival_source")
-        .len()
-        .sort("cell", "len", descending=[False, True])
-    )
+    breakdown = run.stamps.drop_nulls("arrival_source").sort("cell", "len", descending=[False, True])
     by_cell: dict[int | None, list[str]] = {None: []}
     for cell, departure, arrival, _ in breakdown.iter_rows():
         said = str(departure) if departure == arrival else f"departure {departure}, arrival {arrival}"
@@ -128,7 +123,9 @@ def _sender_late(run: Run) -> Iterator[Finding]:
     is_paced = pl.col("schedule").is_in(OPEN_LOOPS)
     cells = run.blocks.filter(is_paced).unique("cell").select("cell", "interval_ns")
     limits = late_limits(cells.iter_rows())
-    found = late_shares(run.measured.select("device", "cell", "schedule", behind).filter(is_paced), limits)
+    found: dict[Place, float] = {}
+    for probes in run.path_by_path("device", "cell", "schedule", "departure_ns", "intended_ns"):
+        found |= late_shares(probes.filter(is_paced).select("device", "cell", behind), limits)
     if found:
         places, worst = worst_first(found)
         yield Finding(
@@ -140,14 +137,18 @@ def _sender_late(run: Run) -> Iterator[Finding]:
 
 
 def _tester_limited(run: Run) -> Iterator[Finding]:
-    def span(column: str) -> pl.Expr:
-        return pl.col(column).max() - pl.col(column).min()
-
+    times = ("departure_ns", "intended_ns")
+    ends = [end for name in times for end in (pl.col(name).min(), pl.col(name).max().alias(f"last_{name}"))]
+    sent, planned = (pl.col(f"last_{name}") - pl.col(name) for name in times)
+    # Piece by piece: of all probes at once, what is grouped takes as much memory as the probes.
+    each = (run.probes.clear(), *run.probes.iter_slices(PIECE_ROWS))
+    pieces = [piece.group_by("block").agg(ends) for piece in each]
+    firsts, lasts = (pl.col(*times).min(), pl.col(*(f"last_{name}" for name in times)).max())
     blocks = (
-        run.probes.select("device", "cell", "block", "schedule", "departure_ns", "intended_ns")
-        .filter(pl.col("schedule").is_in(OPEN_LOOPS))
-        .group_by("device", "cell", "block")
-        .agg((span("departure_ns") / span("intended_ns")).alias("stretch"))
+        run.blocks.filter(pl.col("schedule").is_in(OPEN_LOOPS))
+        .select("device", "cell", "block")
+        .join(pl.concat(pieces).group_by("block").agg(firsts, lasts), on="block")
+        .select("device", "cell", (sent / planned).alias("stretch"))
         .filter(pl.col("stretch").is_finite())
     )
     cells = (
@@ -197,15 +198,18 @@ def _local_drops(run: Run) -> Iterator[Finding]:
 
 
 def _timestamps(run: Run) -> Iterator[Finding]:
-    yield from stamps_of(run.measured.select("cell", "departure_source", "arrival_source"))
+    yield from stamps_of(run.stamps)
 
 
-def stamps_of(packets: pl.DataFrame) -> Iterator[Finding]:
-    """Sources within a cell, over all its paths: a pair whose halves were stamped elsewhere is no pair."""
+def stamps_of(counted: pl.DataFrame) -> Iterator[Finding]:
+    """Sources within a cell, over all its paths: a pair whose halves were stamped elsewhere is no pair.
+
+    `counted`: how many packets (`len`) of each cell have which departure_source and arrival_source.
+    """
     mixed: dict[Place, float] = {}
     user: dict[Place, float] = {}
     for column in ("departure_source", "arrival_source"):
-        counts = packets.drop_nulls(column).group_by("cell", column).len()
+        counts = counted.drop_nulls(column).group_by("cell", column).agg(pl.col("len").sum())
         for (cell,), sources in counts.partition_by("cell", as_dict=True).items():
             place, count = Place(None, int(str(cell))), dict(sources.select(column, "len").iter_rows())
             strangers = 1 - max(count.values()) / sum(count.values())
@@ -283,8 +287,7 @@ def _rounds(run: Run) -> int:
 def _missing_blocks(run: Run, visits: int) -> int:
     """Blocks that the plan's rounds need for every cell and path, and that are not there whole."""
     asks_for_a_a = run.plan.get("pairs", {}).get("a_a", True)
-    recorded = run.probes.group_by("block").len()
-    whole = run.blocks.join(recorded, on="block", how="inner").filter(pl.col("len") >= pl.col("sent"))
+    whole = run.blocks.join(run.recorded, on="block", how="inner").filter(pl.col("len") >= pl.col("sent"))
     paths = {(one, 1) for one in (DIRECT, *run.planned_devices)} | ({(A_A, 1)} if asks_for_a_a else set())
     paths |= set(run.blocks.select("device", "instance").unique().iter_rows())  # twins
     return max(0, _rounds(run) * len(run.cells) * len(paths) * visits - whole.height)

@@ -115,7 +115,8 @@ def run(  # noqa: PLR0913 - one for each option
     as_json: JsonOutput = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be measured, and how long.")] = False,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Use the plan's [quick] values: at most 60 s, unless --until is given.")
+        bool,
+        typer.Option("--quick", help="Use the plan's [quick] values: mostly a minute of measuring, see --dry-run."),
     ] = False,
     full: Annotated[
         bool, typer.Option("--full", help=("Use the plan's [full] values: as published, however long that takes."))

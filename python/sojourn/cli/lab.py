@@ -31,8 +31,8 @@ FLAGS = frozenset({"--spin"})
 OWN = frozenset({"--peer", "--mtu", "--seed", "--log"})
 NOT_HERE = frozenset({
     "--json", "--control", "--name", "--part", "--die-with-parent", "--ready-fd", "--for", "--backend", "--take-over",
-    "--redirect", "--sleep", "--fifo", "--cpu", "--engine", "--budget", "--memory", "--log-limit", "--compensate",
-    "--idle",
+    "--redirect", "--sleep", "--fifo", "--no-fifo", "--cpu", "--engine", "--budget", "--memory", "--log-limit",
+    "--compensate", "--idle",
 })  # fmt: skip
 """Options of `sojourn emulate run` that are not about what happens to packets."""
 

@@ -118,8 +118,9 @@ def warm_up(session: Session, options: list[str]) -> None:
         prober = BlocksInstrument(site.start("a"), blocks_argv(session.instrument, folder, 0, options))
         try:
             for (device, probe), block in ways.items():
+                interval_ns = min(block.factors.interval_ns or WARM_UP_INTERVAL_NS, WARM_UP_INTERVAL_NS)
                 asked = request(session.plan, site, block) | {
-                    "schedule": "regular", "interval_ns": WARM_UP_INTERVAL_NS, "count": WARM_UP_COUNT, "warmup": 0,
+                    "schedule": "regular", "interval_ns": interval_ns, "count": WARM_UP_COUNT, "warmup": 0,
                 }  # fmt: skip
                 answer = prober.measure(asked, screen.tick)
                 session.log("warm-up", device=device, probe=probe, sent=answer["sent"], received=answer["received"])

@@ -201,9 +201,7 @@ class Emulators:
     def _settings(self, at: Emulated) -> Settings:
         if at.rated is not None:
             words = at.rated.words
-            return Settings(
-                at.name, words, words, cpu=self._cpu(None), fifo=self._must_be_fifo(), part=self.part.number
-            )
+            return Settings(at.name, words, words, cpu=self._cpu(None), fifo=self._fifo(), part=self.part.number)
         own, plan = self._own(at), self.part.plan
         forward, backward = own.forward, own.backward
         if self.are_set:
@@ -217,7 +215,7 @@ class Emulators:
             engine=own.engine,
             cpu=self._cpu(own.cpu),
             spin=own.spin if own.spin is not None else self._has_core(),
-            fifo=self._must_be_fifo(own.fifo),
+            fifo=self._fifo(own.fifo),
             budget=None if own.budget_ns is None else as_duration(own.budget_ns),
             memory=own.memory,
             compensate_ns=own.compensate_ns,
@@ -225,10 +223,9 @@ class Emulators:
             part=self.part.number,
         )
 
-    def _must_be_fifo(self, own: bool | None = None) -> bool:
-        """Whether a plan asks for real-time priority by name; with "auto" an emulator takes it where it may."""
-        asked = own if own is not None else self.part.plan.host.fifo
-        return bool(asked)
+    def _fifo(self, own: bool | None = None) -> bool | None:
+        """What the plan says of real-time priority, of this emulator or else of all; None where both say "auto"."""
+        return own if own is not None else self.part.plan.host.fifo
 
     def _own(self, at: Emulated) -> EmulatorPlan:
         """What the plan says of a device."""

@@ -44,7 +44,8 @@ class Settings:
     engine: str = "auto"
     cpu: int | None = None
     spin: bool = False
-    fifo: bool = False
+    fifo: bool | None = None
+    """Real-time priority: it must have it, must not, or None: takes it where that is permitted."""
     budget: str | None = None
     memory: str | None = None
     compensate_ns: int = 0
@@ -182,6 +183,7 @@ def emulate_argv(instrument: str, ports: Sequence[str], control: str, settings: 
     options = [word for option, value in given.items() if value is not None for word in (option, str(value))]
     # It never sleeps with --spin, and the kernel lets no real-time program run without rest.
     # What idle processors do is the bed's affair: it is to be the same for each path.
-    flags = ["--spin"] if settings.spin else ["--sleep", "--idle", "sleep", *(["--fifo"] if settings.fifo else [])]
+    priority = {None: [], True: ["--fifo"], False: ["--no-fifo"]}[settings.fifo]
+    flags = ["--spin"] if settings.spin else ["--sleep", "--idle", "sleep", *priority]
     own = ["--name", settings.name, "--part", str(settings.part), "--seed", str(settings.seed), "--control", control]
     return [instrument, "emulate", "run", *ports, "--json", "--die-with-parent", *own, *options, *flags]

@@ -120,6 +120,7 @@ OF_THE_ANALYSIS: Final = (
     FindingKind("model_misfit", "note", "The queueing model does not predict the measured delays."),
     FindingKind("stamps_out_of_order", "note", "Timestamps along a frame's path are not in the order of the path."),
     FindingKind("rate_rises_with_size", "doubtful", "Longer frames passed at a higher rate than shorter ones."),
+    FindingKind("goals_contradict", "note", "A rate that allows a loss is lower than one that allows less."),
     FindingKind(
         "rate_not_sustained", "doubtful", ("A later trial lost frames at a rate that a search had found without loss.")
     ),

@@ -173,9 +173,12 @@ pub struct RunOptions {
     /// polling they wake at once, and take power
     #[arg(long, value_name = "HOW", default_value = "poll")]
     pub idle: IdleArgument,
-    /// Run under SCHED_FIFO as long as it mostly sleeps. Needs CAP_SYS_NICE
+    /// Run under SCHED_FIFO as long as it mostly sleeps, or do not start. Needs CAP_SYS_NICE [default: where it is permitted]
     #[arg(long)]
     pub fifo: bool,
+    /// Never run under SCHED_FIFO
+    #[arg(long, conflicts_with = "fifo")]
+    pub no_fifo: bool,
     /// Path delay compensation: send each packet earlier by the delay outside the emulator (before the RX timestamp, and behind the
     /// call that sends), as `emulate verify` found it; or "auto": measure it at the start, through two cables of its own, where
     /// both ports are veth interfaces. No packet leaves before it has arrived

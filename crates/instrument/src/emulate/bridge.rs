@@ -165,7 +165,7 @@ fn how(asked: &Run, config: &Config, clock: SteadyClock) -> anyhow::Result<How> 
 
 fn place_arguments(asked: &Run, wait: Wait) -> PlaceArguments {
     // One that never sleeps is throttled under SCHED_FIFO, and is worse for it.
-    let fifo = wait != Wait::Spin;
+    let fifo = wait != Wait::Spin && !asked.how.no_fifo;
     PlaceArguments { cpu: asked.how.cpu, fifo, wait, die_with_parent: asked.how.die_with_parent }
 }
 

@@ -56,6 +56,7 @@ from sojourn.analysis.run import DIRECT
 from sojourn.analysis.study import Study
 from sojourn.analysis.suites.cells import Repeated, bare, cell_of, cells_of, over_repetitions
 from sojourn.analysis.suites.deviations import deviations
+from sojourn.analysis.suites.effects import contradicted
 from sojourn.analysis.suites.instances import link_rows
 from sojourn.analysis.suites.latency import (
     TIMED,
@@ -199,6 +200,7 @@ def study_of(run: Run, rfc: str) -> Study:
         *_tester(run, searches),
         *_tester_limited(sought),
         *_rises(sought, run.cells),
+        *contradicted(sought),
         *_disagreements(searches, terms, cells),
         *_set_aside(searches, terms, cells),
         *_not_sustained(searches, terms, cells),

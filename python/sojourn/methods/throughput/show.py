@@ -27,7 +27,8 @@ def line(run: Run) -> Table:
     measures = (Measure("inter_frame_intercept", "fit", "a"), Measure("inter_frame_slope", "fit", "b"))
     note = (
         "Fitted per round, for each frame size to the cell with the highest offered rate: a is the time of each frame, "
-        "b that of each byte. Below six rounds there is no interval, and b may be negative by chance."
+        "b that of each byte. Where a row has no interval, there were too few beds or rounds for one: b may then be "
+        "negative by chance."
     )
     return measured(run, Ask("inter_frame", "Time between frames as a + b × frame size", measures, note, by_size=True))
 

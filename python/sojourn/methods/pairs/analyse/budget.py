@@ -122,8 +122,8 @@ def _stamps(run: Run, row: Row) -> Entry:
 
 def _clock(run: Run, row: Row) -> list[Entry]:
     """One clock for all stamps: its resolution and its rate. Simulated time has a resolution alone."""
-    rtt = run.measured["rtt"].drop_nulls().cast(pl.Int64).to_numpy()
-    step = int(np.gcd.reduce(rtt)) if len(rtt) else 0
+    times = (probes["rtt"].drop_nulls().to_numpy() for probes in run.path_by_path("rtt"))
+    step = int(np.gcd.reduce([np.gcd.reduce(own) for own in times if len(own)] or [0]))
     # Half the difference of two round trips: four stamps, each with a sensitivity of 1/2, so root of four halves is 1.
     found = [timestamp_resolution(max(1, step), "four of them, each with sensitivity ½", 1.0)]
     return found if run.simulated else [*found, clock_rate(row.value.estimate)]

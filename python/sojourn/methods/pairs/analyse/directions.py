@@ -57,9 +57,11 @@ def directions_of(run: Run, rounds: Rounds) -> Matrices:
     place = {cell: row for row, cell in enumerate(rounds.cells)}
     width = len(rounds.session)
     found = {(name, path): np.full((len(place), width), np.nan) for name in TIMES for path in rounds.devices if width}
-    needed = {"device", "cell", "round", "block", *stamps, "departure_ns", "arrival_ns"}
-    known = run.measured.select(needed).drop_nulls(stamps)
-    blocks = known.group_by("device", "cell", "round", "block").agg(times)
+    block = ("device", "cell", "round", "block")
+    blocks = pl.concat(
+        probes.drop_nulls(stamps).group_by(block).agg(times)
+        for probes in run.path_by_path(*block, *stamps, "departure_ns", "arrival_ns")
+    )
     means = blocks.group_by("device", "cell", "round").agg(pl.col(*TIMES).mean())
     for path, cell, at, *several in means.select("device", "cell", "round", *TIMES).iter_rows():
         if at < width:
@@ -116,8 +118,7 @@ def _asymmetry(ways: Matrices, device: str, reference: str) -> NDArray[np.float6
 def stamps_of(run: Run) -> dict[int, tuple[str, str]]:
     """By cell, who stamped departures and arrivals at the asking end, with the best stamp that it has."""
     names = ("departure_source", "arrival_source")
-    known = run.measured.select("cell", *names).drop_nulls("arrival_source")
-    several = known.group_by("cell").agg(pl.col(*names).unique())
+    several = run.stamps.drop_nulls("arrival_source").group_by("cell").agg(pl.col(*names).unique())
     return {
         cell: (" and ".join(sorted(departure)), " and ".join(sorted(arrival)))
         for cell, departure, arrival in several.select("cell", *names).iter_rows()

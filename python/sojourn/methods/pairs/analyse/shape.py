@@ -85,10 +85,11 @@ def _boxes(run: Run) -> Iterator[tuple[str, pl.DataFrame]]:
     """The probes that each box saw, in their order, warm-up included: one box at a time, for all are millions."""
     link = pl.col("device").replace({} if run.has_twins else {A_A: DIRECT})
     box = ["device", *(["part", "instance"] if run.sessions > 1 else ["instance"] if run.has_twins else [])]
-    kept = ("block", "seq", "cell", "warmup", "intended_ns", "rtt")
-    rows = run.probes.select(link, *box[1:]).with_row_index("row").group_by(box, maintain_order=True).agg("row")
-    for device, own in zip(rows["device"], rows["row"], strict=True):
-        yield str(device), run.probes.select(kept)[own].sort("block", "seq")
+    boxes = run.blocks.with_columns(link).group_by(box, maintain_order=True).agg("block")
+    for device, blocks in boxes.select("device", "block").iter_rows():
+        probes = run.probes_of(blocks, "block", "seq", "cell", "warmup", "intended_ns", "rtt")
+        if probes.height:
+            yield str(device), probes
 
 
 def _of_most(told: dict[str, list[float]], beds: int) -> dict[Place, float]:
@@ -128,14 +129,15 @@ def _period_of(probes: pl.DataFrame, slow: NDArray[np.bool_]) -> float | None:
 
 def _drifts(run: Run, least_ns: float) -> Iterator[Finding]:
     found: dict[Place, float] = {}
-    for device in run.devices:
+    bed = pl.col("part") if run.sessions > 1 else pl.lit(0)
+    figures = (pl.col("rtt").median().alias("level"), pl.col("intended_ns").min().alias("at"))
+    levels: dict[str, list[pl.DataFrame]] = {}
+    for path in run.paths.values():
+        probes = path.probes("block", "cell", "part", "intended_ns", "rtt").drop_nulls("rtt").with_columns(bed=bed)
+        levels.setdefault(path.device, []).append(probes.group_by("block", "cell", "bed").agg(figures))
+    for device, of_cells in levels.items():
         blocks = (
-            run.measured.select("device", "block", "cell", "part", "intended_ns", "rtt")
-            .filter(pl.col("device") == device)
-            .drop_nulls("rtt")
-            .with_columns(bed=pl.col("part") if run.sessions > 1 else pl.lit(0))
-            .group_by("block", "cell", "bed", maintain_order=True)
-            .agg(pl.col("rtt").median().alias("level"), pl.col("intended_ns").min().alias("at"))
+            pl.concat(of_cells)
             .with_columns(
                 (pl.col("level") / pl.col("level").median().over("cell", "bed")).alias("relative"),
                 pl.col("at") - pl.col("at").min().over("bed"),
@@ -241,8 +243,8 @@ def _counts(run: Run) -> Iterator[Finding]:
 def _warming(run: Run, least_ns: float) -> Iterator[Finding]:
     """Is the first quarter of the measured probes of a block slower than the later half."""
     part = (pl.col("seq") - pl.col("seq").min().over("block")) / pl.len().over("block")
-    parts = (
-        run.measured.select("device", "cell", "block", "rtt", part.alias("part"))
+    parts = pl.concat(
+        probes.with_columns(part.alias("part"))
         .drop_nulls("rtt")
         .group_by("device", "cell", "block")
         .agg(
@@ -250,6 +252,7 @@ def _warming(run: Run, least_ns: float) -> Iterator[Finding]:
             pl.col("rtt").filter(pl.col("part") >= 0.5).median().alias("later"),
         )
         .drop_nulls()
+        for probes in run.path_by_path("device", "cell", "block", "seq", "rtt")
     )
     found: dict[Place, float] = {}
     for (device, cell), blocks in parts.partition_by("device", "cell", as_dict=True).items():

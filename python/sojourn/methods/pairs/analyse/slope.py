@@ -52,8 +52,9 @@ def _fastest(run: Run) -> pl.DataFrame:
     """
     half = pl.col("rtt").cast(pl.Float64) / 2
     unit = "part" if run.sessions > 1 else "round"
-    visits = ["device", "cell", "round", "part", "visit", "instance"]
-    blocks = run.measured.select(*visits, "rtt").drop_nulls("rtt").group_by(visits).agg(half.min())
+    visits = ("device", "cell", "round", "part", "visit", "instance")
+    of_paths = run.path_by_path(*visits, "rtt")
+    blocks = pl.concat(probes.drop_nulls("rtt").group_by(visits).agg(half.min()) for probes in of_paths)
     by_unit = blocks.group_by("device", "cell", unit).agg(pl.col("rtt").mean())
     return by_unit.rename({unit: "round"})
 
