@@ -520,6 +520,9 @@ def lab(  # options for the help alone: `--` divides the words, which the parser
     log: Annotated[Path | None, typer.Option(metavar="DIR", help="Log every packet into this folder.")] = None,
     *,
     spin: Annotated[bool, typer.Option("--spin", help="Never sleep: most exact, but uses a whole processor.")] = False,
+    show: Annotated[
+        bool, typer.Option("--show", help="Only print what would be built: namespaces, links, stages of each pipe.")
+    ] = False,
 ) -> None:
     """Run COMMAND in a network namespace that an emulated path joins with another; all is removed when COMMAND ends.
 
