@@ -341,6 +341,23 @@ def netem_link(guest: Guest) -> str:
     return f"{rate / 1e6:.1f} Mbit/s"
 
 
+def netem_killed(guest: Guest) -> str:
+    """After SIGKILL it is gone; where the shell was killed too, once the next one has begun. Somebody else's stays."""
+    for way in ("alone", "both"):
+        for port in ("left", "right"):
+            assert _netem(guest, f"killed-{way}.during.{port}"), f"{way}: no netem at {port}"
+            stays = bool(_netem(guest, f"killed-{way}.after.{port}"))
+            assert stays == (way == "both"), f"{way}: netem at {port}: {stays}"
+    assert [guest.text(f"netem/killed-{way}.records") for way in ("alone", "both")] == ["0", "2"]
+    assert guest.text("netem/next.status") == "0", guest.text("netem/next.said")
+    assert not any(_netem(guest, f"next.after.{port}") for port in ("left", "right"))
+    said = guest.text("netem/others.said")
+    assert guest.text("netem/others.status") == "3", said
+    assert "right: the port has a queueing discipline of somebody else (netem 5abc:)" in said, said
+    assert [bool(_netem(guest, f"others.after.{port}")) for port in ("left", "right")] == [False, True]
+    return ""
+
+
 def _ran(guest: Guest, name: str) -> None:
     assert guest.text(f"netem/{name}.ended") == "0", guest.text(f"netem/{name}.events")
     for port in ("left", "right"):
@@ -382,6 +399,7 @@ CHECKS: dict[str, Callable[[Guest], str]] = {
     "netem: as asked": netem_configures,
     "netem: path": netem_path,
     "netem: link": netem_link,
+    "netem: killed": netem_killed,
 }
 OF_OLD = ("loads",)
 """What there is to judge below the floor, where no program loads; netem is another matter."""
