@@ -155,7 +155,7 @@ def is_named(module: str, patterns: list[str]) -> bool:
 
 WORDS_TOO = {
     *("anomalies", "background", "departures", "emulator", "loss", "model", "multicast", "one-way", "pairs"),
-    *("taps", "throughput", "variance"),
+    *("stages", "taps", "throughput", "variance"),
 }
 """Methods whose names also mean something else: a quantity, a section of a plan, a table, a kind of traffic."""
 

@@ -62,6 +62,18 @@ def test_directions_differ_where_each_has_words_of_its_own(tmp_path: Path) -> No
     assert list((tmp_path / "log").glob("packets-emulate-*.arrow"))
 
 
+def test_it_begins_with_what_is_in_force_and_shows_it_without_building(tmp_path: Path) -> None:
+    words = ["--delay", "3ms", "--backward", "loss 1%", "--log", str(tmp_path / "log")]
+    done = lab(*words, "--", "true")
+    assert done.stderr == "sojourn: near to far: delay 3ms; far to near: delay 3ms loss 1%; seed 1\n"
+    (tmp_path / "log").rename(tmp_path / "kept")
+    done = lab(*words, "--show", "--", "no-such-command-here")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "near    a-emulate: 10.77.1.1/24" in done.stdout
+    assert "runs no-such-command-here" in done.stdout
+    assert not (tmp_path / "log").exists()
+
+
 def test_a_file_says_what_the_pipes_are(tmp_path: Path) -> None:
     rule = '[[rule]]\ndirection = "forward"\npipe = "slow"\n'
     (tmp_path / "paths.toml").write_text(f'[[pipe]]\nname = "slow"\ndelay = "7ms"\n{rule}')
@@ -133,7 +145,7 @@ def test_under_sudo_a_command_has_the_callers_rights() -> None:
     done = lab("--peer", "id -u >&2; sleep 9", "--", "sh", "-c", show, **sudo)
     assert done.stdout.split() == ["65534", "65534", "0", "CapEff:", "0000000000000000"]
     assert "1 received" in done.stderr
-    assert done.stderr.splitlines()[0] == "65534", "the far end's command, too"
+    assert done.stderr.splitlines()[1] == "65534", "the far end's command, too"
     assert "Operation not permitted" in done.stderr
     assert done.returncode == 2
 

@@ -56,7 +56,7 @@ def test_a_clean_run_is_trusted_and_has_no_finding(clean: Path) -> None:
     verdict = json.loads(RunFolder(clean).verdict.read_text())
     assert verdict["findings"] == []
     assert verdict["verdict"] == "trusted"
-    assert verdict["sentence"].startswith("The Linux bridge adds 0.94")
+    assert verdict["sentence"].startswith("Simulated, not measured: The Linux bridge adds 0.94")
     assert "; another bed, reboots, other days, and request or reply by itself are not covered; " in verdict["sentence"]
     assert verdict["sentence"].endswith("no doubtful finding.")
     assert [one["outcome"] for one in verdict["hypotheses"]] == ["supported"]
@@ -637,7 +637,7 @@ def test_a_rejected_hypothesis_names_the_deviation_that_rejects_it() -> None:
         (
             1300.0,
             0.4,
-            r"^The Linux bridge adds 1\.34\d* µs one way \(icmp, 64 B .*; 0\.\d+ ns for each byte more \(.*; the bed",
+            r"^Simulated.*The Linux bridge adds 1\.34\d* µs one way \(icmp, 64 B .* ns for each byte more .*; the bed",
         ),
         (
             1300.0,
@@ -648,7 +648,7 @@ def test_a_rejected_hypothesis_names_the_deviation_that_rejects_it() -> None:
         (
             0.0,
             0.0,
-            r"^No delay of the Linux bridge was found one way \(icmp.*\) over the direct link: .*, an interval",
+            r"^Simulated.*No delay of the Linux bridge was found one way .* over the direct link: .*, an interval",
         ),
         (-900.0, 0.0, r"adds −0\.[89]\d* µs one way .*; not to be used: below floor"),
     ],
@@ -663,7 +663,7 @@ def test_the_sentence_says_what_the_run_tells(synthetic: Make, latency: float, p
 def test_each_figure_of_the_sentence_names_its_reference(synthetic: Make) -> None:
     latency = {"wire": 1000.0, "bridge": 1300.0, "emulate": 9500.0}
     sentence = analyse(synthetic(latency_ns=latency, per_byte_ns={}).write()).sentence
-    first = r"^The emulator adds 8\.5.* over the wire .*; over the direct link, 9\.[45]"
+    first = r"^Simulated, .*: The emulator adds 8\.5.* over the wire .*; over the direct link, 9\.[45]"
     second = r"the Linux bridge adds 0\.3"
     figures = f"{first}.*; over the wire, {second}"
     assert re.search(figures, sentence), sentence
@@ -691,7 +691,7 @@ def test_a_stated_reference_is_that_of_the_headline_its_budget_and_the_other_dev
     path = synthetic(latency_ns=added, per_byte_ns={}, icmp_bytes=(64,), plan_extra='reference = "bridge"').write()
     analyse(path)
     verdict = json.loads(RunFolder(path).verdict.read_text())
-    assert re.match(r"Our capture adds 0\.\d+ µs one way to the Linux bridge \(95 % CI", verdict["sentence"])
+    assert re.search(r"Our capture adds 0\.\d+ µs one way to the Linux bridge \(95 % CI", verdict["sentence"])
     assert re.search(r"; tcpdump adds 1\.\d+ µs \(", verdict["sentence"])
     assert re.search(r"; over the direct link, the Linux bridge with a capture adds 1\.\d+ µs", verdict["sentence"])
     assert (verdict["pairs"]["device"], verdict["pairs"]["reference"]) == ("bridge:capture", "bridge")

@@ -346,7 +346,9 @@ def test_a_simulated_card_as_the_papers_is_reported_with_period_and_size(tmp_pat
     assert set(findings) == {"periodic_delay", "delay_ramps"}
     assert findings["periodic_delay"]["value"] == 50
     assert findings["delay_ramps"]["value"] == pytest.approx(92.5, rel=0.005)
-    assert verdict["sentence"].startswith("Over the Linux bridge, every 50th probe takes 100 µs")
+    assert verdict["sentence"].startswith(
+        "Simulated, not measured: Over the Linux bridge, every 50th probe takes 100 µs"
+    )
     rows = {(row["quantity"], row["statistic"]): row for row in json.loads(folder.results.read_text())}
     assert rows["anomaly_every", "every-nth"]["estimate"] == 50
     assert rows["anomaly_size", "every-nth"]["estimate"] == pytest.approx(100_000, rel=0.01)

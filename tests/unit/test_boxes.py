@@ -46,6 +46,32 @@ def test_modes_and_programs_stand_beside_each_other(program: Path) -> None:
     assert slugs == ["direct", "wire", "bridge", "myboxv2", "mybox2", "rule20"]
 
 
+def test_a_program_has_the_label_that_the_user_gives_it(program: Path) -> None:
+    """Two programs of one name, and one with two rule sets, are told apart by words that the reader knows."""
+    plan = load_plan("bridge-latency", devices=[f"old-rules={program} old.nft", f"new={program} n=2", "bridge"])
+    assert plan.bed.devices == ("wire", "box:old-rules", "box:new", "bridge")
+    assert [box.up for box in plan.bed.boxes.values()] == [f"{program} old.nft", f"{program} n=2"]
+    assert devices.called("box:old-rules") == 'The box "old-rules"'
+    assert load_plan("bridge-latency", devices=[f"{program} n=2"]).bed.devices == ("wire", "box:my-box-v2")
+
+
+@pytest.mark.parametrize(
+    ("asked", "sentence"),
+    [
+        (["A={program}"], "expected LABEL=PROGRAM: a label has 1 to 24 small letters, digits and dashes"),
+        (["a=bridge"], "expected LABEL=PROGRAM, and bridge is a device's name, not a program"),
+        (["a="], 'bed.boxes.a.up = "": expected a program of yours'),
+        (["a={program}", "a={program} 2"], "expected another label than a"),
+        (["bridge={program}", "bridge"], "those of bridge have the same"),
+        (["firewall-old={program}", "firewall-new={program}"], "those of box:firewall-new have the same"),
+    ],
+)
+def test_a_label_that_cannot_be_is_refused(asked: list[str], sentence: str, program: Path) -> None:
+    with pytest.raises(RequestError, match=re.escape(sentence)) as refusal:
+        load_plan("bridge-latency", devices=[one.format(program=program) for one in asked])
+    assert refusal.value.status == 2
+
+
 def test_a_plan_names_a_box_shortly_or_by_its_section(program: Path, tmp_path: Path) -> None:
     short = tmp_path / "short.toml"
     short.write_text(PLAN.format(bed='device = { up = "./my-Box.v2.sh", down = "./my-Box.v2.sh off", within = "5s" }'))

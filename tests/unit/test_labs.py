@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import typing
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -14,11 +14,15 @@ from sojourn.binary import find_instrument
 from sojourn.cli.emulate import verify
 from sojourn.cli.lab import read
 from sojourn.cli.lab_shells import banner, tmux_argv, usable_tmux
+from sojourn.cli.lab_show import in_force, shown
 from sojourn.errors import RequestError
 from sojourn.instruments.emulator import explain
 from sojourn.labs.emulation import Emulation
 from sojourn.labs.end import End
 from sojourn.labs.pipe import Pipe, words_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @pytest.mark.parametrize(
@@ -64,6 +68,27 @@ def test_what_is_behind_the_dashes_is_the_command() -> None:
     assert asked.pipe == ["--delay=1ms", "-Ca.toml"]
     assert read(["-Ca.toml", "--loss", "-1%"]).pipe == ["-Ca.toml", "--loss=-1%"]
     assert (asked.peer, asked.mtu, asked.own) == ("iperf3 -s", 1500, {"--peer": "iperf3 -s", "--spin": "yes"})
+
+
+def test_what_is_built_is_shown_with_the_stages_of_each_pipe(tmp_path: Path) -> None:
+    """As `lab --show` prints it; the interfaces are those of a bed."""
+    instrument = find_instrument()
+    both = explain(instrument, ["--loss=1%", "--rate=20Mbit/s", "--queue=100", "--delay=20ms"])
+    assert in_force(both, 7) == "in each direction: loss 1% rate 20Mbit/s delay 20ms queue 100; seed 7"
+    told = shown(both, mtu=1400, seed=7, command=["ping", "-c", "1", "a b"], peer=None)
+    forward = told.partition("pipe forward (near to far)")[2].partition("pipe backward")[0]
+    assert [line.split()[0] for line in forward.splitlines()[1:]] == ["impairments", "queue", "link", "delay"]
+    assert "runs ping -c 1 'a b'" in told
+    assert "MTU 1400" in told
+    for port in ("a-emulate", "d-emulate-1l", "d-emulate-1r", "b-emulate"):
+        assert port in told
+    idle = explain(instrument, [])
+    assert in_force(idle, 1) == "nothing happens to packets; seed 1"
+    config = tmp_path / "paths.toml"
+    config.write_text('[[pipe]]\nname = "slow"\ndelay = "7ms"\n[[rule]]\ndirection = "forward"\npipe = "slow"\n')
+    of_file = explain(instrument, [f"--config={config}"])
+    assert in_force(of_file, 1) == "slow: delay 7ms; seed 1"
+    assert "  100 pipe slow: forward" in shown(of_file, mtu=1500, seed=1, command=[], peer=None)
 
 
 class Kept:

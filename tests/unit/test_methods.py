@@ -135,7 +135,7 @@ def test_a_method_of_another_package_runs_up_to_a_report(toy: dict[str, str], tm
     done = sojourn(toy, "run", "toy.toml", "--out", "run", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)
-    assert said["sentence"].startswith("6 toys were played with")
+    assert said["sentence"].startswith("Simulated, not measured: 6 toys were played with")
     assert "6 toys were played with" in (tmp_path / "run/report/index.html").read_text()
     refused = sojourn(toy, "run", "toy.toml", "--set", "hypotheses=toys-are-fum", cwd=tmp_path)
     assert (refused.returncode, 'did you mean "toys-are-fun"?' in refused.stderr) == (2, True)

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 SOJOURN = "Sojourn's probe"
 MEASURED = ("measure", "search")
 ROLES = ("send", "receive")
+SIMULATED = "Simulated, not measured: "
+"""Begins the sentence of a run whose lines were simulated: its figures are what the plan asked of the simulation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,7 @@ class Verdict:
     run: str
     study: str
     verdict: str
+    simulated: bool
     sentence: str
     hypotheses: list[dict[str, Any]]
     findings: list[dict[str, Any]]
@@ -46,6 +49,7 @@ class Verdict:
             "run": self.run,
             "study": self.study,
             "verdict": self.verdict,
+            "simulated": self.simulated,
             "sentence": self.sentence,
             "hypotheses": self.hypotheses,
             "findings": self.findings,
@@ -64,7 +68,8 @@ def judge(run: Run, study: Study) -> Verdict:
         run.folder.path.resolve().name,
         str(run.study.get("name", "")),
         grade,
-        f"{study.sentence}; {_trust(grade, study.findings)}.",
+        run.simulated,
+        f"{SIMULATED if run.simulated else ''}{study.sentence}; {_trust(grade, study.findings)}.",
         [one.tidy() for one in study.hypotheses],
         [one.tidy(run.cells) for one in study.findings],
         _pairs(run, study),

@@ -97,10 +97,10 @@ def run(  # noqa: PLR0913 - one for each option
     device: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME|PROGRAM",
+            metavar="NAME|[LABEL=]PROGRAM",
             help=(
                 "Measure this device instead of the plan's: a mode (bridge:qos), or a program of yours that builds "
-                "one (./my-box.sh). May be given several times."
+                "one (./my-box.sh), by a label of yours (new=./my-box.sh). May be given several times."
             ),
         ),
     ] = None,
@@ -520,6 +520,9 @@ def lab(  # options for the help alone: `--` divides the words, which the parser
     log: Annotated[Path | None, typer.Option(metavar="DIR", help="Log every packet into this folder.")] = None,
     *,
     spin: Annotated[bool, typer.Option("--spin", help="Never sleep: most exact, but uses a whole processor.")] = False,
+    show: Annotated[
+        bool, typer.Option("--show", help="Only print what would be built: namespaces, links, stages of each pipe.")
+    ] = False,
 ) -> None:
     """Run COMMAND in a network namespace that an emulated path joins with another; all is removed when COMMAND ends.
 

@@ -52,7 +52,7 @@ def conclude(  # noqa: PLR0913 - one for each thing that can be asked
     verdict = json.loads(folder.verdict.read_text(encoding="utf-8"))
     if as_json:
         results = json.loads(folder.results.read_text(encoding="utf-8"))
-        said = {key: verdict[key] for key in ("verdict", "sentence", "checks") if key in verdict}
+        said = {key: verdict[key] for key in ("verdict", "simulated", "sentence", "checks") if key in verdict}
         print(json.dumps({"run": str(folder.path), **said, "results": results}))
     else:
         render_terminal(folder.path, Console(highlight=False, emoji=False))

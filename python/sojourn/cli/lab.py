@@ -18,16 +18,17 @@ from typing import TYPE_CHECKING, Any
 from sojourn.binary import find_instrument
 from sojourn.cli.lab_programs import as_caller, shell, start
 from sojourn.cli.lab_shells import shells
+from sojourn.cli.lab_show import in_force, shown
 from sojourn.errors import MachineError, RequestError
+from sojourn.instruments.emulator import Settings, explain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sojourn.instruments.emulator import Settings
     from sojourn.labs.end import End
     from sojourn.labs.lab import Lab
 
-FLAGS = frozenset({"--spin"})
+FLAGS = frozenset({"--spin", "--show"})
 OWN = frozenset({"--peer", "--mtu", "--seed", "--log"})
 NOT_HERE = frozenset({
     "--json", "--control", "--name", "--part", "--die-with-parent", "--ready-fd", "--for", "--backend", "--take-over",
@@ -60,13 +61,21 @@ class Asked:
 def lab(words: list[str]) -> int:
     """Make the laboratory and run what is asked in it; COMMAND's exit status."""
     asked = read(words)
+    explained: dict[str, Any] = explain(find_instrument(), asked.pipe, as_caller)
+    settings = settings_of(asked, explained)
+    if "--show" in asked.own:
+        told = shown(explained, mtu=asked.mtu, seed=settings.seed, command=asked.command, peer=asked.peer)
+        print(told)
+        return 0
     require_program(asked.command or shell())
-    settings = settings_of(asked)
+    if settings.log is not None:
+        require_folder(str(settings.log))
     if not asked.command and not sys.stdin.isatty():
         raise RequestError("a shell needs a terminal: give a command after --, `sojourn lab --delay 20ms -- CMD`")
     from sojourn.labs.lab import laid
 
     with laid(settings, asked.mtu) as made:
+        print(f"sojourn: {in_force(explained, settings.seed)}", file=sys.stderr)
         if asked.peer is not None:
             start_peer(made.far, asked.peer)
         status = attend(start(made.near, asked.command) if asked.command else shells(made))
@@ -112,16 +121,11 @@ def number(option: str, value: str) -> int:
     return int(value)
 
 
-def settings_of(asked: Asked) -> Settings:
-    """The emulator's configuration: the instrument says what the words mean, and refuses what is wrong."""
-    from sojourn.instruments.emulator import Settings, explain
-
-    explained: dict[str, Any] = explain(find_instrument(), asked.pipe, as_caller)
+def settings_of(asked: Asked, explained: dict[str, Any]) -> Settings:
+    """The emulator's configuration, by what the instrument says that the words mean."""
     words = {pipe["name"]: str(pipe["words"]) for pipe in explained["pipes"]}
     config = _config(asked.pipe)
     log = asked.own.get("--log")
-    if log is not None:
-        require_folder(log)
     return Settings(
         "emulate",
         None if config else words.get("forward", ""),

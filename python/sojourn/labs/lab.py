@@ -71,8 +71,7 @@ def laid(settings: Settings, mtu: int) -> Iterator[Lab]:
     """The same, by the emulator's configuration."""
     instrument = find_instrument()
     require_understood(instrument, settings)
-    spec = BedSpec(devices=(DEVICE,), has_direct=False, mtu=mtu)
-    with build_bed(spec, f"lab-{secrets.token_hex(4)}") as bed:
+    with build_bed(spec_of(mtu), f"lab-{secrets.token_hex(4)}") as bed:
         backend = bed.backend
         assert isinstance(backend, NetnsBackend)
         for host in END_HOSTS:
@@ -82,6 +81,11 @@ def laid(settings: Settings, mtu: int) -> Iterator[Lab]:
         emulator = _emulator(bed, backend, instrument, settings)
         with until_the_end(emulator):
             yield Lab(emulator, near, far, backend)
+
+
+def spec_of(mtu: int) -> BedSpec:
+    """The bed of a laboratory."""
+    return BedSpec(devices=(DEVICE,), has_direct=False, mtu=mtu)
 
 
 def _ends(bed: Bed, backend: NetnsBackend) -> tuple[End, End]:

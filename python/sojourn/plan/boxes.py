@@ -78,13 +78,18 @@ def of_devices(table: Table, asked: Sequence[str], where: str, *, are_programs: 
     planned = planned if isinstance(planned, list) else [planned]
     names = [one for one in planned if isinstance(one, str) and devices.known(one) and devices.rank(one) == 0]
     found: Table = {}
+    own_labels = []
     for words in asked:
-        if are_programs or is_program(words):
-            label = _label(words, where, names)
-            found[f"{SECTION}{label}.up"] = Given(words, where)
+        own, program = (None, words) if are_programs else labelled(words)
+        if own is not None or are_programs or is_program(words):
+            label = _label(words, where, names) if own is None else _own_label(own, program, where)
+            found[f"{SECTION}{label}.up"] = Given(program, where)
             names.append(f"box:{label}")
+            own_labels += [] if own is None else [own]
         elif words not in names:
             names.append(words)
+    for own in own_labels:
+        _require_own_interfaces(own, names, where)
     return {"bed.devices": Given(names, where)} | found
 
 
@@ -96,6 +101,17 @@ def without_others(table: Table) -> Table:
         for key, given in table.items()
         if not key.startswith("bed.links.") or key.removeprefix("bed.links.").rpartition(".")[0] in kept
     }
+
+
+def labelled(words: str) -> tuple[str | None, str]:
+    """The label and the program of `LABEL=PROGRAM`; None and the words where they have no label.
+
+    A "=" behind a slash or a space is the program's own: `./a=b.sh`, `./rules.sh n=20`.
+    """
+    label, equals, program = words.partition("=")
+    if not equals or not label or re.search(r"[/\s]", label):
+        return None, words
+    return label, program
 
 
 def is_program(words: str) -> bool:
@@ -153,6 +169,28 @@ def _by_path(words: str, here: Path, given: Given, key: str) -> str:
     except ValueError:
         raise refuse(given, key, f"{PROGRAM}; a quotation mark is not closed") from None
     return shlex.join([os.path.abspath(here / program), *arguments])  # noqa: PTH100 - links in it stay what they are
+
+
+def _own_label(label: str, program: str, where: str) -> str:
+    """A label that the user gave; raises RequestError where it is none, or not a program's."""
+    if not devices.BOX_LABEL.fullmatch(label):
+        wanted = f"a label has 1 to {devices.LONGEST_LABEL} small letters, digits and dashes"
+        raise RequestError(f"{where}: expected LABEL=PROGRAM: {wanted}")
+    if not is_program(program) and devices.known(program):
+        raise RequestError(f"{where}: expected LABEL=PROGRAM, and {program} is a device's name, not a program")
+    return label
+
+
+def _require_own_interfaces(label: str, names: Sequence[str], where: str) -> None:
+    """Raises RequestError where another device's interfaces would have the names of this box's."""
+    slug = devices.parse(f"box:{label}").slug
+    same = [one for one in names if (known := devices.known(one)) and known.slug == slug]
+    if len(same) > 1:
+        other = next((one for one in same if one != f"box:{label}"), "another")
+        raise RequestError(
+            f"{where}: expected another label than {label}: interfaces have its first {devices.LONGEST_SLUG} letters "
+            f"and digits, and those of {other} have the same"
+        )
 
 
 def _label(words: str, where: str, names: Sequence[str]) -> str:

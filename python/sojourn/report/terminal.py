@@ -62,7 +62,8 @@ def render(folder: Path, console: Console) -> None:
 def _print_verdict(run: Run, console: Console) -> None:
     verdict = str(run.verdict["verdict"])
     console.print(Text(str(run.verdict["sentence"]), style="bold"))
-    console.print(Text.assemble("Verdict: ", (verdict, STYLES.get(verdict, ""))))
+    of = " (of a simulation)" if run.verdict.get("simulated") else ""
+    console.print(Text.assemble("Verdict: ", (verdict, STYLES.get(verdict, "")), of))
 
 
 def _print_keys(run: Run, console: Console) -> None:

@@ -26,7 +26,9 @@ pub use link::{Cell, Link, Outage, Profile, Trace, TracePoint};
 pub use load::load;
 pub use queue::{Aqm, Class, Codel, DropFrom, FqCodel, Limit, Pie, Queue, Red, Scheduler};
 pub use rule::{Action, Direction, Mask, Match, Prefix, Rule};
-pub use words::{PipeOption, is_word, nearest_word, pipe_from_options, pipe_from_words, pipe_options, to_words};
+pub use words::{
+    PipeOption, is_word, nearest_word, pipe_from_options, pipe_from_words, pipe_options, to_stages, to_words,
+};
 
 use serde::{Deserialize, Serialize};
 use sojourn_time::Nanos;

@@ -2,8 +2,8 @@
 
 use std::io::{self, Write};
 
-use serde_json::json;
-use sojourn_emulate::config::to_words;
+use serde_json::{Value, json};
+use sojourn_emulate::config::{Pipe, to_stages, to_words};
 
 use super::arguments::Explain;
 use super::{asked, show};
@@ -19,9 +19,9 @@ pub fn run(asked: &Explain) -> anyhow::Result<()> {
     let config = asked::config(&asked.asked)?;
     let mut output = io::stdout().lock();
     if asked.how.json {
-        let pipes: Vec<_> =
-            config.pipes.iter().map(|pipe| json!({ "name": pipe.name, "words": to_words(pipe) })).collect();
-        writeln!(output, "{}", json!({ "event": "config", "config": config, "pipes": pipes }))?;
+        let pipes: Vec<_> = config.pipes.iter().map(explained).collect();
+        let rules: Vec<_> = show::told_rules(&config.rules).iter().map(ToString::to_string).collect();
+        writeln!(output, "{}", json!({ "event": "config", "config": config, "pipes": pipes, "rules": rules }))?;
         return Ok(());
     }
     if config.pipes.is_empty() {
@@ -35,4 +35,10 @@ pub fn run(asked: &Explain) -> anyhow::Result<()> {
         writeln!(output, "rule {rule}")?;
     }
     Ok(())
+}
+
+fn explained(pipe: &Pipe) -> Value {
+    let stages: Vec<_> =
+        to_stages(pipe).into_iter().map(|(stage, words)| json!({ "stage": stage, "words": words })).collect();
+    json!({ "name": pipe.name, "words": to_words(pipe), "stages": stages })
 }

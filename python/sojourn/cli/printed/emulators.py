@@ -107,6 +107,7 @@ RUNNING = joined(
 )
 
 WORDS = each(record(name="string", words="string"))
+EXPLAINED = each(record(name="string", words="string", stages=each(record(stage="string", words="string"))))
 
 BEGUN = joined(
     READY,
@@ -176,5 +177,8 @@ PRINTED: Printed = {
             config=CONFIG,
         ),
     ),
-    "emulate-explain": ("sojourn emulate explain --json", event("config", config=CONFIG, pipes=WORDS)),
+    "emulate-explain": (
+        "sojourn emulate explain --json",
+        event("config", config=CONFIG, pipes=EXPLAINED, rules=each("string")),
+    ),
 }

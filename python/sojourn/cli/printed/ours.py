@@ -42,7 +42,14 @@ RESULT = record(**columns(*RESULTS))
 RESULT["additionalProperties"] = {"type": ["string", "number", "integer", "null"]}
 """Figures of the log of TCP's state have factors of their own beside the columns."""
 
-ENDED = record(run="string", verdict=VERDICT, sentence="string", checks_=each("object"), results=each(RESULT))
+ENDED = record(
+    run="string",
+    verdict=VERDICT,
+    simulated="boolean",
+    sentence="string",
+    checks_=each("object"),
+    results=each(RESULT),
+)
 
 PLANNED = record(study="string", question="string?", backend="string", measuring_ns="integer", total_ns="integer")
 PLANNED["additionalProperties"] = True

@@ -20,7 +20,7 @@ use sojourn_time::Nanos;
 use super::{ConfigError, Pipe, files, units};
 use sojourn_time::near::did_you_mean;
 
-pub use print::to_words;
+pub use print::{to_stages, to_words};
 pub(super) use table::{Key, words_of};
 pub use table::{PipeOption, is_word, nearest_word, pipe_options};
 

@@ -27,6 +27,28 @@ pub fn to_words(pipe: &Pipe) -> String {
     out.join(" ")
 }
 
+/// The stages of a pipe in the order in which a packet passes them, each with its words: none where it does nothing.
+pub fn to_stages(pipe: &Pipe) -> Vec<(&'static str, String)> {
+    let Pipe { name: _, mask, before, queue, link, after, delay } = pipe;
+    let in_words = |write: &dyn Fn(&mut Vec<String>)| {
+        let mut out = Vec::new();
+        write(&mut out);
+        out.join(" ")
+    };
+    let mut stages = vec![
+        ("flows with a queue each", mask.as_ref().map(self::mask).unwrap_or_default()),
+        ("impairments before the queue", in_words(&|out| impairments(before, out))),
+        ("queue", in_words(&|out| self::queue(queue, out))),
+        ("link", in_words(&|out| self::link(link, out))),
+        ("impairments after the link", in_words(&|out| impairments(after, out))),
+        ("delay", in_words(&|out| self::delay(delay, out))),
+    ];
+    if link.rate_bps.is_some() && stages[2].1.is_empty() {
+        "without a limit".clone_into(&mut stages[2].1);
+    }
+    stages
+}
+
 fn impairments(Impairments { loss, corruption, duplication }: &Impairments, out: &mut Vec<String>) {
     out.extend(loss.iter().map(self::loss));
     match corruption {

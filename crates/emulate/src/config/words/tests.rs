@@ -450,3 +450,21 @@ fn of_two_limits_the_one_that_holds_is_written() {
     assert!(words.contains("queue 100") && !words.contains("limit"), "{words}");
     assert_eq!(pipe_from_words(&words, &Pipe::default()).unwrap(), pipe);
 }
+
+#[test]
+fn stages_are_in_the_order_of_a_packets_way() {
+    let text = "loss 2% rate 20Mbit/s delay 20ms after corrupt 1% queue 100";
+    let pipe = pipe_from_words(text, &Pipe::default()).unwrap();
+    let busy: Vec<_> = to_stages(&pipe).into_iter().filter(|(_, words)| !words.is_empty()).collect();
+    let expected = [
+        ("impairments before the queue", "loss 2%"),
+        ("queue", "queue 100"),
+        ("link", "rate 20Mbit/s"),
+        ("impairments after the link", "corrupt 1%"),
+        ("delay", "delay 20ms"),
+    ];
+    assert_eq!(busy, expected.map(|(stage, words)| (stage, words.to_owned())));
+    assert!(to_stages(&Pipe::default()).iter().all(|(_, words)| words.is_empty()));
+    let unlimited = pipe_from_words("rate 1Mbit/s", &Pipe::default()).unwrap();
+    assert!(to_stages(&unlimited).contains(&("queue", "without a limit".to_owned())));
+}

@@ -1,0 +1,70 @@
+"""What a laboratory is, in words: the line with which it begins, and all that it would build (`sojourn lab --show`).
+
+Builds nothing and starts nothing.
+"""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING, Any
+
+from sojourn.bed import Topology
+from sojourn.labs.lab import DEVICE, spec_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+DIRECTIONS = {"forward": "near to far", "backward": "far to near"}
+IDLE = "nothing happens to packets"
+
+
+def in_force(explained: Mapping[str, Any], seed: int) -> str:
+    """One line: what happens to packets in each direction, or in each pipe of a file."""
+    words = {str(pipe["name"]): str(pipe["words"]) or IDLE for pipe in explained["pipes"]}
+    if words.keys() != DIRECTIONS.keys():
+        told = "; ".join(f"{name}: {of}" for name, of in words.items()) or IDLE
+    elif words["forward"] == words["backward"]:
+        told = f"in each direction: {words['forward']}"
+    else:
+        told = "; ".join(f"{where}: {words[name]}" for name, where in DIRECTIONS.items())
+    return f"{told}; seed {seed}"
+
+
+def shown(explained: Mapping[str, Any], *, mtu: int, seed: int, command: Sequence[str], peer: str | None) -> str:
+    """Namespaces, interfaces, links, and the stages that a packet passes in each pipe, in their order."""
+    return "\n".join(
+        [
+            *_built(mtu, shlex.join(command) or "a shell", peer or ("nothing" if command else "a shell")),
+            *(line for pipe in explained["pipes"] for line in _pipe(pipe)),
+            *_rules(explained),
+            f"seed {seed}; nothing was built",
+        ]
+    )
+
+
+def _built(mtu: int, near: str, far: str) -> Iterator[str]:
+    link = Topology.of_spec(spec_of(mtu)).link(DEVICE)
+    station = link.stations[0]
+    a, b, left, right = link.a_port, link.b_port, station.left.dev, station.right.dev
+    yield "three network namespaces, removed at the end:"
+    for name, port, runs in (("near", a, near), ("far", b, far)):
+        yield f"  {name:<8}{port.dev}: {port.ip4}/24, {port.ip6}/64; runs {runs}"
+    yield f"  {'between':<8}{left} and {right}, without addresses; runs the emulator, which alone joins them"
+    yield f"two links (veth pairs, MTU {mtu}, no offloads): {a.dev} – {left} and {right} – {b.dev}"
+
+
+def _pipe(pipe: Mapping[str, Any]) -> Iterator[str]:
+    name = str(pipe["name"])
+    where = f" ({DIRECTIONS[name]})" if name in DIRECTIONS else ""
+    busy = [one for one in pipe["stages"] if one["words"]]
+    yield f"pipe {name}{where}" + (", in the order of a packet's way:" if busy else f": {IDLE}")
+    width = max((len(one["stage"]) for one in busy), default=0)
+    for one in busy:
+        yield f"  {one['stage']:<{width}}  {one['words']}"
+
+
+def _rules(explained: Mapping[str, Any]) -> Iterator[str]:
+    """Which packets take which pipe, unless that is one a direction."""
+    if {str(pipe["name"]) for pipe in explained["pipes"]} != set(DIRECTIONS):
+        yield "which packets take which pipe, the first rule that matches:"
+        yield from (f"  {rule}" for rule in explained["rules"])
