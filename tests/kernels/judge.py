@@ -380,6 +380,20 @@ def _ping(said: str) -> dict[str, float]:
     return {"sent": sent, "lost": sent - received, "min": float(times[1]), "mean": float(times[2])}
 
 
+def locked(guest: Guest) -> str:
+    """Under lockdown all goes on but the log of TCP, which says why where the kernel keeps its memory to itself."""
+    for how in ("integrity", "confidentiality"):
+        assert f"[{how}]" in guest.text(f"locked/{how}.state")
+        for name in ("emulate", "captured"):
+            assert guest.text(f"locked/{how}.{name}.status") == "0", guest.text(f"locked/{how}.{name}")
+    assert guest.text("locked/integrity.tcplog.status") == "0", guest.text("locked/integrity.tcplog")
+    said = guest.text("locked/confidentiality.tcplog")
+    assert guest.text("locked/confidentiality.tcplog.status") == "3", said
+    assert said.count("\n") == 0, said
+    assert "is locked down (confidentiality)" in said, said
+    return ""
+
+
 # --- the table -------------------------------------------------------------------------------------------------------
 
 CHECKS: dict[str, Callable[[Guest], str]] = {
@@ -400,6 +414,7 @@ CHECKS: dict[str, Callable[[Guest], str]] = {
     "netem: path": netem_path,
     "netem: link": netem_link,
     "netem: killed": netem_killed,
+    "lockdown": locked,
 }
 OF_OLD = ("loads",)
 """What there is to judge below the floor, where no program loads; netem is another matter."""
