@@ -208,6 +208,24 @@ def test_rules_on_a_bridge_are_measured_as_any_bridge(tmp_path: Path) -> None:
 
 
 @retried
+def test_what_a_file_of_five_hundred_rules_adds_to_a_bridge(tmp_path: Path) -> None:
+    """As the guide has it: a file for nft, the script that loads it, a label, and the plain bridge to compare with."""
+    asked = ["--device", "bridge", "--device", f"mine={EXAMPLES / 'filter.sh'} rules-500.nft"]
+    out = measured(tmp_path, "--no-report", *asked, "--set", "pairs.reference=bridge")
+    rows = json.loads((out / "analysis/results.json").read_text())
+    found = next(
+        row for row in rows if (row["device"], row["reference"], row["statistic"]) == ("box:mine", "bridge", "mean")
+    )
+    with undisturbed():
+        assert found["quantity"] == "device_latency"
+        assert found["estimate"] > 0
+    verdict = json.loads((out / "analysis/verdict.json").read_text())
+    assert "rules_unseen" not in {one["name"] for one in verdict["findings"]}
+    shown = json.loads((out / "bed.json").read_text())["objects"]["box:mine"]["shown"]
+    assert sum(text.count(" drop") for command, text in shown.items() if "nft list" in command) == 500
+
+
+@retried
 def test_a_router_with_rules_is_measured_too(tmp_path: Path) -> None:
     out = measured(tmp_path, "--no-report", "--device", "router", "--device", f"{EXAMPLES / 'router.sh'} 200")
     with undisturbed():

@@ -65,7 +65,7 @@ def test_directions_differ_where_each_has_words_of_its_own(tmp_path: Path) -> No
 def test_it_begins_with_what_is_in_force_and_shows_it_without_building(tmp_path: Path) -> None:
     words = ["--delay", "3ms", "--backward", "loss 1%", "--log", str(tmp_path / "log")]
     done = lab(*words, "--", "true")
-    assert done.stderr == "sojourn: near to far: delay 3ms; far to near: delay 3ms loss 1%; seed 1\n"
+    assert done.stderr == "sojourn: near to far: delay 3ms; far to near: loss 1% delay 3ms; seed 1\n"
     (tmp_path / "log").rename(tmp_path / "kept")
     done = lab(*words, "--show", "--", "no-such-command-here")
     assert (done.returncode, done.stderr) == (0, "")
@@ -145,7 +145,7 @@ def test_under_sudo_a_command_has_the_callers_rights() -> None:
     done = lab("--peer", "id -u >&2; sleep 9", "--", "sh", "-c", show, **sudo)
     assert done.stdout.split() == ["65534", "65534", "0", "CapEff:", "0000000000000000"]
     assert "1 received" in done.stderr
-    assert done.stderr.splitlines()[1] == "65534", "the far end's command, too"
+    assert done.stderr.splitlines()[0] == "65534", "the far end's command, too"
     assert "Operation not permitted" in done.stderr
     assert done.returncode == 2
 

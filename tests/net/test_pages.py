@@ -49,6 +49,8 @@ PAGES = [
         if path.name != "README.md"
     ),
 ]
+EXAMPLES = ("rules.sh", "filter.sh", "rules-500.nft", "router.sh")
+"""Of docs/guide/examples, what pages say to copy."""
 PATIENCE_SECONDS = 120.0
 
 THERE_MAC = "02:00:00:00:00:02"
@@ -308,7 +310,7 @@ class Lab:
             blocks = re.findall(rf"^```{kind}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
             (self.folder / name).write_text(blocks[0])
         (self.folder / "my-plan.toml").write_text((ROOT / "python/sojourn/studies/frame-size.toml").read_text())
-        for name, example in (("my-box.sh", "rules.sh"), ("rules.sh", "rules.sh")):
+        for name, example in (("my-box.sh", "rules.sh"), *((one, one) for one in EXAMPLES)):
             shutil.copy(ROOT / "docs/guide/examples" / example, self.folder / name)
         (self.folder / "in.pcapng").write_bytes(capture())
         (self.folder / "before.pcap").write_bytes(capture())

@@ -14,6 +14,7 @@ import numpy as np
 import polars as pl
 
 from sojourn.analysis.clocks import asymmetries, clock_findings
+from sojourn.analysis.device_rules import rules_unseen
 from sojourn.analysis.finding import Finding, Place, worst_apart, worst_first
 from sojourn.analysis.packets import ACTUAL, ROUND_TRIP, Values
 from sojourn.analysis.run import A_A
@@ -85,6 +86,7 @@ def stream_findings(
         *offloads(run),
         *contended(run),
         *disturbed(run),
+        *rules_unseen(run),
         *_dead(flows),
         *_notes(flows),
     ]

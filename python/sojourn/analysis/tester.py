@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 
 from sojourn.analysis.departures import missing_trials
+from sojourn.analysis.device_rules import rules_unseen
 from sojourn.analysis.finding import Finding, Place, worst_first
 from sojourn.analysis.path import PIECE_ROWS
 from sojourn.analysis.run import A_A, DIRECT
@@ -58,6 +59,7 @@ def tester_findings(run: Run, *, visits: int) -> list[Finding]:
         offloads,
         contended,
         disturbed,
+        rules_unseen,
     )
     return [*(finding for check in checks for finding in check(run)), *_not_whole(run, _missing_blocks(run, visits))]
 
@@ -65,7 +67,7 @@ def tester_findings(run: Run, *, visits: int) -> list[Finding]:
 def probing_findings(run: Run) -> list[Finding]:
     """The findings about the tester of a run whose trials are not the plan's pairs: all but what is missing."""
     checks = (_sender_late, _tester_limited, _clock_stepped, _local_drops, _timestamps, debug_build, offloads)
-    return [finding for check in (*checks, contended, disturbed) for finding in check(run)]
+    return [finding for check in (*checks, contended, disturbed, rules_unseen) for finding in check(run)]
 
 
 def departures_findings(run: Run) -> list[Finding]:

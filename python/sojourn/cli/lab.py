@@ -75,9 +75,9 @@ def lab(words: list[str]) -> int:
     from sojourn.labs.lab import laid
 
     with laid(settings, asked.mtu) as made:
-        print(f"sojourn: {in_force(explained, settings.seed)}", file=sys.stderr)
         if asked.peer is not None:
             start_peer(made.far, asked.peer)
+        print(f"sojourn: {in_force(explained, settings.seed)}", file=sys.stderr)
         status = attend(start(made.near, asked.command) if asked.command else shells(made))
         made.require_path()
         tell(made)

@@ -14,11 +14,16 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
+LENT = "cd /proc/sys/net/bridge 2>/dev/null && for one in bridge-nf-call-ip*; do echo $one = $(cat $one); done || true"
+"""Whether br_netfilter has bridged frames pass the rules of the IP families; nothing where the kernel has none."""
+
+
 def objects(box: Box) -> Sequence[str]:
     """All of the network stack, for nobody knows what the program has made; not what it put into further ones."""
     del box
     shown = ("ip -d link show", "ip address show", "ip -4 route show", "ip -6 route show", "tc -s qdisc show")
-    return [*shown, "if command -v nft >/dev/null; then nft list ruleset; fi"]
+    rules = "if command -v nft >/dev/null; then nft list ruleset; fi"
+    return [*shown, rules, LENT]
 
 
 DEVICE = Mode(

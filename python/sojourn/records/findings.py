@@ -80,6 +80,12 @@ OF_THE_ANALYSIS: Final = (
         "Something happened to a device while it was measured: to a port of it, its program, its log or its clock.",
     ),
     FindingKind(
+        "rules_unseen",
+        "doubtful",
+        "A device has nftables rules that no frame reached, for their family is not that of how it forwards: family "
+        "bridge for bridged frames, ip, ip6 or inet for routed packets.",
+    ),
+    FindingKind(
         "blocks_lost",
         "note",
         "A host, a link or the controller failed, and blocks were lost; doubtful where they were not measured again.",

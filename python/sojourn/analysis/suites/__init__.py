@@ -48,6 +48,7 @@ import numpy as np
 
 from sojourn.analysis.checks import ALARM
 from sojourn.analysis.clocks import asymmetries
+from sojourn.analysis.device_rules import rules_unseen
 from sojourn.analysis.finding import Finding, Place, worst_first
 from sojourn.analysis.hypotheses import main_device
 from sojourn.analysis.rates import zero_loss_rates
@@ -306,6 +307,7 @@ def _tester(run: Run, searches: list[Search]) -> list[Finding]:
         *offloads(run),
         *contended(run),
         *disturbed(run),
+        *rules_unseen(run),
         *truncated(run, missing),
     ]
     return [*found, *incomplete(run, missing, nothing=not searches)]

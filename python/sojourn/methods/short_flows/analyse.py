@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
+from sojourn.analysis.device_rules import rules_unseen
 from sojourn.analysis.factors import Factors
 from sojourn.analysis.finding import Finding, Place
 from sojourn.analysis.lateness import late_emulators
@@ -58,6 +59,7 @@ def study(run: Run) -> Study:
         *debug_build(run),
         *contended(run),
         *disturbed(run),
+        *rules_unseen(run),
     ]
     curves = [
         curve_of(times_of(own)).with_columns(pl.lit(device).alias("device"), pl.lit(cell, pl.Int32).alias("cell"))

@@ -1,0 +1,115 @@
+"""Whether the frames passed the rules of a device: by the families of its nftables tables and how it forwards.
+
+A counter says what one rule matched, and few rules have one; the family says which packets reach any rule of a table.
+What is read is what the tools showed in the device's network stack when the first session had been measured. Rules that
+are matched by nothing are none of this file's business: each of them is tried, and costs its time.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sojourn import devices
+from sojourn.analysis.finding import Finding, Place
+from sojourn.analysis.wording import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from sojourn.analysis.run import Run
+
+OF_IP = ("ip", "ip6", "inet")
+"""Families of nftables (nft(8)) whose hooks see packets that the IP layer handles."""
+OF_BRIDGES = ("bridge",)
+ON_THE_WAY = frozenset({"prerouting", "forward", "postrouting"})
+"""Hooks of forwarded packets; input and output see what is for the device itself, ingress and egress all of a port."""
+LENDING = re.compile(r"\bnf_call_ip6?tables 1\b|\bbridge-nf-call-ip6?tables = 1\b")
+"""A bridge, or all of them, whose frames br_netfilter has pass the hooks of the IP families."""
+
+
+@dataclass(frozen=True)
+class Chain:
+    """A chain of rules: its table's family, its hook if it has one, and how many rules it has."""
+
+    family: str
+    table: str
+    hook: str | None
+    rules: int
+
+
+def rules_unseen(run: Run) -> Iterator[Finding]:
+    """The devices with rules that no frame reached, for certain."""
+    objects = run.bed.get("objects")
+    for path, made in (objects if isinstance(objects, dict) else {}).items():
+        shown = made.get("shown") if isinstance(made, dict) else None
+        if isinstance(shown, dict) and (found := _of_device(path, shown, is_routed=_is_routed(run, path))):
+            yield found
+
+
+def _of_device(path: str, shown: Mapping[str, Any], *, is_routed: bool | None) -> Finding | None:
+    text = {command: str(output) for command, output in shown.items()}
+    links, rules = text.get("ip -d link show", ""), "\n".join(one for name, one in text.items() if "nft list" in name)
+    chains = list(chains_of(rules))
+    if is_routed is False and _is_one_bridge(path, links) and not LENDING.search("\n".join(text.values())):
+        families: tuple[str, ...] = OF_IP if any("bridge-nf" in name for name in text) else ()
+        reason = "bridged frames pass the rules of family bridge alone"
+        instead = "put the rules into a table of family bridge, or measure a box that routes"
+    elif is_routed and not re.search(r"^ +bridge ", links, re.MULTILINE):
+        families = OF_BRIDGES
+        reason = "routed packets pass no bridge"
+        instead = "put the rules into a table of family inet, or measure a box that bridges"
+    else:
+        return None
+    unseen = [one for one in chains if one.family in families]
+    on_the_way = {(one.family, one.table) for one in unseen if one.hook in ON_THE_WAY}
+    count = sum(
+        one.rules
+        for one in unseen
+        if (one.family, one.table) in on_the_way and (one.hook is None or one.hook in ON_THE_WAY)
+    )
+    if not count:
+        return None
+    named = " and ".join(dict.fromkeys(family for family, _ in sorted(on_the_way)))
+    sentence = f"the frames passed none of {counted(count, 'rule')} in family {named}: {reason}; {instead}"
+    return Finding("rules_unseen", sentence, float(count), (Place(path),))
+
+
+def chains_of(ruleset: str) -> Iterator[Chain]:
+    """The chains of what `nft list ruleset` printed: a table's lines begin at the margin, a rule's with two tabs."""
+    family = table = ""
+    hook: str | None = None
+    count, is_chain = 0, False
+    for line in ruleset.splitlines():
+        if begins := re.match(r"table (\w+) (\S+) \{", line):
+            family, table = begins[1], begins[2]
+        elif re.match(r"\t\w+ .*\{$", line):
+            is_chain, hook, count = line.startswith("\tchain "), None, 0
+        elif line == "\t}" and is_chain:
+            yield Chain(family, table, hook, count)
+            is_chain = False
+        elif is_chain and (base := re.match(r"\t\ttype \w+ hook (\w+)", line)):
+            hook = base[1]
+        elif is_chain and re.match(r"\t\t[^\s#}]", line) and not re.match(r"\t\t(policy|comment) ", line):
+            count += 1
+
+
+def _is_one_bridge(path: str, links: str) -> bool:
+    """Whether both ports of the device belong to one bridge of the kernel."""
+    known = devices.known(path)
+    if known is None:
+        return False
+    ports = (rf"^\d+: d-{re.escape(known.slug)}-1{side}[@:].* master (\S+)" for side in "lr")
+    masters = [found[1] for port in ports if (found := re.search(port, links, re.MULTILINE))]
+    return len(masters) == 2 and masters[0] == masters[1] and "bridge_slave" in links
+
+
+def _is_routed(run: Run, path: str) -> bool | None:
+    """Whether the device was found to forward by IP addresses; None where nobody knows."""
+    known = devices.known(path)
+    if known is None or not known.mode.is_box:
+        return known.mode.is_routed if known else None
+    boxes = run.plan.get("bed", {}).get("boxes", {})
+    routed = boxes.get(known.label, {}).get("routed") if isinstance(boxes, dict) else None
+    return routed if isinstance(routed, bool) else None
