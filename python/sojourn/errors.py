@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 class SojournError(Exception):
     """An error that a person can act on; its text is one sentence.
 
-    The sentence may quote what somebody else wrote: control characters, which a terminal would obey, are spelled out. Of one
-    that is longer than anybody reads the middle is left out.
+    The sentence may quote what somebody else wrote: control characters, which a terminal would obey, are spelled out.
+    Of a sentence that is longer than anybody reads the middle is left out.
     """
 
     status: int = 1
