@@ -493,3 +493,10 @@ fn exchanges_over_decades_take_no_more_time_than_as_many_in_a_second() {
         assert!((line.offset_at(at) - truth.offset_at(at)).abs() <= line.bound_ns, "{line:?}");
     }
 }
+
+/// Later exchanges are at the last time that there is.
+#[test]
+fn intervals_that_no_time_can_hold_do_not_overflow() {
+    let truth = Truth { count: 200, interval_ns: i64::MAX / 10, ..Truth::default() };
+    assert_eq!(truth.exchanges().expect("drawn").len(), 200);
+}
