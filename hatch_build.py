@@ -124,9 +124,19 @@ def bill_of_materials(root: Path) -> dict[str, Any]:
         "bomFormat": "CycloneDX",
         "specVersion": "1.6",
         "version": 1,
-        "metadata": {"component": component("application", "pypi", own["name"], own["version"])},
+        "metadata": {"component": component("application", "pypi", own["name"], version_of(root))},
         "components": [*crates(root), *libraries(root)],
     }
+
+
+def version_of(root: Path) -> str:
+    """The version, where it is stated."""
+    stated = (root / "python/sojourn/version.py").read_text(encoding="utf-8")
+    found = re.search(r'^__version__ = "([^"]+)"$', stated, re.MULTILINE)
+    if found is None:
+        message = "python/sojourn/version.py states no __version__"
+        raise ValueError(message)
+    return found[1]
 
 
 def crates(root: Path) -> list[dict[str, Any]]:

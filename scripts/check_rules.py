@@ -273,11 +273,22 @@ def first_lines() -> Iterator[str]:
 
 
 def versions() -> Iterator[str]:
-    """Rust and Python have one version and one licence."""
+    """Rust and Python have one version and one licence; what names the version names this one."""
     cargo, python = toml("Cargo.toml")["workspace"]["package"], toml("pyproject.toml")["project"]
-    for key in ("version", "license"):
-        if cargo[key] != python[key]:
-            yield f"Cargo.toml and pyproject.toml: {key} differs"
+    if cargo["license"] != python["license"]:
+        yield "Cargo.toml and pyproject.toml: license differs"
+    version = cargo["version"]
+    named = {
+        "python/sojourn/version.py": f'__version__ = "{version}"',
+        "docs/reference/stability.md": f"stable from {version.rpartition('.')[0]}",
+        "docs/guide/install.md": f" sojourn:{version} ",
+    }
+    yield from (
+        f"{path}: expected {words!r}" for path, words in named.items() if words not in (ROOT / path).read_text()
+    )
+    released = re.findall(r"^## \[([0-9.]+)\] - \d{4}-\d\d-\d\d$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    if released[:1] != [version]:
+        yield f"CHANGELOG.md: expected {version} as the latest release, found {', '.join(released) or 'none'}"
 
 
 def targets() -> Iterator[str]:
