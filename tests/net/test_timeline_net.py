@@ -7,6 +7,8 @@ instruments say of the same segments has to agree to a packet.
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -90,3 +92,51 @@ def test_all_instruments_agree_on_every_segment(what: str, tmp_path: Path) -> No
     assert whole.height > 0.8 * account.segments
     for before, after in pairwise(way):
         assert (whole[after] >= whole[before]).all(), f"{after} before {before}"
+
+
+@pytest.mark.skipif(shutil.which("tshark") is None, reason="no tshark here: scripts/setup.sh test installs it")
+def test_tshark_finds_the_same_retransmissions_and_round_trips_at_our_tap(tmp_path: Path) -> None:
+    """Who is right where they differ, the log of TCP shows: `again` and the round trips are the kernel's."""
+    out = tmp_path / "x"
+    with faulty_bed() as bed:
+        recorded(bed, PIPES["loss"], out)
+    [sender] = read_table(out / "t" / "records", "tcp_flows").frame.filter(pl.col("remote_port") == PORT)["flow"]
+    flow = open_flow(out / "t", sender, Chosen(), [out / one for one in ("e", "tap-a", "tap-b")])
+    segments, _ = joined(flow)
+    capture = out / "tap-a" / "p0.pcapng"
+    again = "tcp.analysis.retransmission || tcp.analysis.out_of_order"
+    theirs = {int(number, 16) for (number,) in tshark(capture, f"tcp.len > 0 && ({again})", "ip.id")}
+    assert theirs == set(segments.filter("again")["ip_id"])
+    assert theirs
+
+    rows = tshark(capture, "tcp.analysis.ack_rtt", "ip.id", "tcp.ack_raw", "tcp.analysis.ack_rtt")
+    trips = {(int(ip_id, 16), int(ack)): float(rtt) for ip_id, ack, rtt in rows}
+    numbers = flow.sender.samples.select(pl.col("cpu").cast(pl.Int64).alias("acked_cpu"),
+                                         pl.col("number").alias("acked_number"), pl.col("ip_id").alias("ack_ip_id"),
+                                         "ack")  # fmt: skip
+    once = segments.filter(~pl.col("seq").is_in(segments.filter("again")["seq"].implode()))
+    ours = once.join(numbers, on=["acked_cpu", "acked_number"]).drop_nulls("ack_tap_before_ns")
+    ours = ours.filter((pl.col("seq") + pl.col("payload_bytes")) % 2**32 == pl.col("ack"))
+    both = [(row["ack_tap_before_ns"] - row["tap_before_ns"], round(trips[key] * 1e9))
+            for row in ours.iter_rows(named=True) if (key := (row["ack_ip_id"], row["ack"])) in trips]  # fmt: skip
+    assert len(both) > 0.5 * len(trips)
+    assert all(abs(mine - other) <= 1_000 for mine, other in both), "tshark prints nanoseconds"
+    measured = flow.sender.samples.filter(pl.col("point") == "in", pl.col("rtt_last_us") > 0)["rtt_last_us"]
+    middle = sorted(mine for mine, _ in both)[len(both) // 2]
+    assert measured.cast(pl.Float64).median() == pytest.approx(middle / 1e3, rel=0.1)
+
+
+def tshark(capture: Path, wanted: str, *fields: str) -> list[list[str]]:
+    """The fields of the packets that a display filter lets through."""
+    argv = [
+        "tshark",
+        "-r",
+        str(capture),
+        "-Y",
+        wanted,
+        "-T",
+        "fields",
+        *(word for one in fields for word in ("-e", one)),
+    ]
+    told = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=60).stdout
+    return [line.split("\t") for line in told.splitlines()]
