@@ -4,7 +4,9 @@
 #   scripts/fuzz.sh [SECONDS] [TARGET…]      default: 60 s for each target; Python's are called python/NAME
 #
 # What a search finds joins its corpus in build/fuzz/corpus; bytes that end a reader stay in build/fuzz/found, whose names are printed
-# in the last lines. `scripts/fuzz.sh keep` takes the fewest files with the same coverage into tests/fuzz/corpus.
+# in the last lines. Each begins with the seeds that its target declares and with tests/fuzz/corpus: what
+# `python -m scripts.make_corpus` has written there, and the fewest files with the same coverage as all that searches have found,
+# which `scripts/fuzz.sh keep` takes there.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/paths.sh
@@ -79,7 +81,9 @@ keep() {
         local fewest=build/fuzz/fewest
         rm -rf $fewest && mkdir -p $fewest "$kept/$target"
         run "$target" -merge=1 $fewest "$kept/$target" "$corpus/$target" >"build/fuzz/keep.log" 2>&1
-        rm -rf "${kept:?}/$target" && mkdir -p "$(dirname "$kept/$target")" && cp -r $fewest "$kept/$target"
+        # What is made stays beside it.
+        find "$kept/$target" -type f -not -name 'made-*' -delete
+        cp $fewest/* "$kept/$target" 2>/dev/null || true
         printf '%-24s%d files\n' "$target" "$(find "$kept/$target" -type f | wc -l)"
     done
 }

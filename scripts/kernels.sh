@@ -5,7 +5,7 @@
 #
 # Needs the network once and a few minutes for each kernel: QEMU computes every instruction, no KVM is asked for. What is
 # downloaded is pinned and checked; nothing of it is installed. It comes from the archives that apt is configured for here. PARTS says what is done in a guest (tests/kernels/checks):
-# objects,programs,suite,logs,killed,netem. Where apt knows no such archive (Ubuntu's on Debian), or it has dropped a file,
+# objects,programs,suite,logs,killed,netem,locked. Where apt knows no such archive (Ubuntu's on Debian), or it has dropped a file,
 # DEBIAN and UBUNTU name others. Everything is below build/kernels. Exit status 1: a
 # check failed; 3: this machine cannot.
 
@@ -13,7 +13,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/paths.sh
 
-PARTS=${PARTS:-objects,programs,suite,logs,killed,netem}
+PARTS=${PARTS:-objects,programs,suite,logs,killed,netem,locked}
 SECONDS_OF_A_GUEST=${SECONDS_OF_A_GUEST:-1200}
 MODULES=(stp llc bridge veth sch_netem tcp_bbr)
 TESTS=(sojourn_tcplog kernel kernel_suite)

@@ -17,12 +17,18 @@ class SojournError(Exception):
     """An error that a person can act on; its text is one sentence.
 
     The sentence may quote what somebody else wrote: control characters, which a terminal would obey, are spelled out.
+    Of a sentence that is longer than anybody reads the middle is left out.
     """
 
     status: int = 1
 
     def __str__(self) -> str:
-        return "".join(spelled(one) for one in super().__str__())
+        said = "".join(spelled(one) for one in super().__str__())
+        return said if len(said) <= MOST_SAID else f"{said[:MOST_BEGIN]} … {said[-MOST_END:]}"
+
+
+MOST_SAID, MOST_BEGIN, MOST_END = 1800, 1200, 500
+"""Characters of a sentence: what is wrong stands at its beginning, what to do at its end."""
 
 
 def spelled(character: str) -> str:

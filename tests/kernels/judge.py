@@ -341,6 +341,23 @@ def netem_link(guest: Guest) -> str:
     return f"{rate / 1e6:.1f} Mbit/s"
 
 
+def netem_killed(guest: Guest) -> str:
+    """After SIGKILL it is gone; where the shell was killed too, once the next one has begun. Somebody else's stays."""
+    for way in ("alone", "both"):
+        for port in ("left", "right"):
+            assert _netem(guest, f"killed-{way}.during.{port}"), f"{way}: no netem at {port}"
+            stays = bool(_netem(guest, f"killed-{way}.after.{port}"))
+            assert stays == (way == "both"), f"{way}: netem at {port}: {stays}"
+    assert [guest.text(f"netem/killed-{way}.records") for way in ("alone", "both")] == ["0", "2"]
+    assert guest.text("netem/next.status") == "0", guest.text("netem/next.said")
+    assert not any(_netem(guest, f"next.after.{port}") for port in ("left", "right"))
+    said = guest.text("netem/others.said")
+    assert guest.text("netem/others.status") == "3", said
+    assert "right: the port has a queueing discipline of somebody else (netem 5abc:)" in said, said
+    assert [bool(_netem(guest, f"others.after.{port}")) for port in ("left", "right")] == [False, True]
+    return ""
+
+
 def _ran(guest: Guest, name: str) -> None:
     assert guest.text(f"netem/{name}.ended") == "0", guest.text(f"netem/{name}.events")
     for port in ("left", "right"):
@@ -363,6 +380,20 @@ def _ping(said: str) -> dict[str, float]:
     return {"sent": sent, "lost": sent - received, "min": float(times[1]), "mean": float(times[2])}
 
 
+def locked(guest: Guest) -> str:
+    """Under lockdown all goes on but the log of TCP, which says why where the kernel keeps its memory to itself."""
+    for how in ("integrity", "confidentiality"):
+        assert f"[{how}]" in guest.text(f"locked/{how}.state")
+        for name in ("emulate", "captured"):
+            assert guest.text(f"locked/{how}.{name}.status") == "0", guest.text(f"locked/{how}.{name}")
+    assert guest.text("locked/integrity.tcplog.status") == "0", guest.text("locked/integrity.tcplog")
+    said = guest.text("locked/confidentiality.tcplog")
+    assert guest.text("locked/confidentiality.tcplog.status") == "3", said
+    assert said.count("\n") == 0, said
+    assert "is locked down (confidentiality)" in said, said
+    return ""
+
+
 # --- the table -------------------------------------------------------------------------------------------------------
 
 CHECKS: dict[str, Callable[[Guest], str]] = {
@@ -382,6 +413,8 @@ CHECKS: dict[str, Callable[[Guest], str]] = {
     "netem: as asked": netem_configures,
     "netem: path": netem_path,
     "netem: link": netem_link,
+    "netem: killed": netem_killed,
+    "lockdown": locked,
 }
 OF_OLD = ("loads",)
 """What there is to judge below the floor, where no program loads; netem is another matter."""

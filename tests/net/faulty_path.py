@@ -25,6 +25,10 @@ FAULTS = ("queue", "loss", "slow", "policer", "receiver", "application", "standi
 sender that pauses, and a long queue without management."""
 
 SECONDS = 4
+SLOW_SECONDS = 8
+SLOW_FAULTS = ("queue", "loss", "policer", "receiver", "application", "standing")
+"""The same over a link of 1 Mbit/s, where a frame takes 12 ms and a transfer has a few hundred of them."""
+
 RECEIVE_BUFFER = 4_000_000
 
 
@@ -64,6 +68,31 @@ def case_of(fault: str, seed: int) -> Case:
     if fault == "application":
         pausing = ("pausing", str(draw.choice((20_000, 60_000))), "250", str(SECONDS))
         return Case(fault, f"{path} queue 400", pausing, congestion=congestion)
+    return Case(fault, f"{path} queue {round(held * draw.choice((4, 6)))}", sending, congestion="reno")
+
+
+def slow_case_of(fault: str, seed: int) -> Case:
+    """A path of 1 Mbit/s and 80 to 160 ms, which holds 7 to 13 packets, for each seed."""
+    draw = random.Random(f"slow {fault} {seed}")
+    delay_ms = draw.choice((40, 60, 80))
+    path = f"rate 1Mbit/s delay {delay_ms}ms"
+    held = 1e6 * 2 * delay_ms / 1e3 / 8 / 1514
+    congestion = draw.choice(("cubic", "reno"))
+    sending = ("for", str(SLOW_SECONDS))
+    if fault == "queue":
+        limit = max(2, round(held / draw.choice((4, 5))))
+        return Case(fault, f"{path} queue {limit}", sending, congestion=congestion)
+    if fault == "loss":
+        # By Mathis the window is 1.2/sqrt(loss) segments: less than the path holds.
+        return Case(fault, f"{path} queue 100 loss {draw.choice((6, 8, 10))}%", sending, congestion=congestion)
+    if fault == "policer":
+        return Case(fault, f"{path} queue 1 burst {draw.choice((8, 12, 16))}KB", sending, congestion=congestion)
+    if fault == "receiver":
+        read = round(1e6 / 8 / draw.choice((4, 6)))
+        return Case(fault, f"{path} queue 100", sending, ("slowly", str(read)), congestion)
+    if fault == "application":
+        pausing = ("pausing", str(draw.choice((4_000, 8_000))), "500", str(SLOW_SECONDS))
+        return Case(fault, f"{path} queue 100", pausing, congestion=congestion)
     return Case(fault, f"{path} queue {round(held * draw.choice((4, 6)))}", sending, congestion="reno")
 
 

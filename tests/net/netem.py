@@ -47,6 +47,17 @@ def with_netem(folder: Path) -> str:
     return f"{programs}:{path}"
 
 
+def with_slow_removal(path: str, folder: Path) -> str:
+    """A search path by which a `tc` is found that takes a second to remove something, else as that of `path`."""
+    tc = shutil.which("tc", path=path)
+    assert tc is not None, "needs tc (iproute2)"
+    programs = folder / "slow-programs"
+    programs.mkdir()
+    (programs / "tc").write_text(f'#!/bin/sh\ncase " $* " in *" del "*) sleep 1 ;; esac\nexec {tc} "$@"\n')
+    (programs / "tc").chmod(0o755)
+    return f"{programs}:{path}"
+
+
 def has_netem() -> bool:
     """Whether this kernel has it, tried in a network namespace of its own."""
     script = "ip link set lo up && tc qdisc add dev lo root netem delay 1ms"

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from sojourn.bed.clean import clean
 from sojourn.instruments import find_instrument
 from tests.net.busy_machine import PATIENCE_SECONDS, await_that
-from tests.net.netem import with_netem
+from tests.net.netem import with_netem, with_slow_removal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,9 +67,17 @@ def remover_of(emulator: int) -> int:
 
 def kill_with_its_shell(emulator: subprocess.Popen[str]) -> None:
     """As a container's end does: nobody is left to remove the qdiscs."""
-    os.kill(remover_of(emulator.pid), 9)
+    remover = remover_of(emulator.pid)
+    os.kill(remover, 9)
     emulator.kill()
     emulator.wait(PATIENCE_SECONDS)
+    await_that(lambda: has_ended(remover), "the shell has ended, and holds no lock any more")
+
+
+def records() -> list[Path]:
+    """Where it is written down what is put at ports of this namespace."""
+    inode = Path(f"/run/netns/{NAME}").stat().st_ino
+    return sorted(Path("/run/sojourn").glob(f"netem-{inode}-*.json"))
 
 
 def children(process: int) -> list[int]:
@@ -110,9 +119,10 @@ def test_a_killed_emulator_leaves_the_qdiscs_as_they_were(tmp_path: Path) -> Non
         during = roots()
         assert {one["handle"] for one in during.values()} == {ready["commands"][0][7]}
         assert all(one["kind"] in {"netem", "pfifo"} for one in during.values()), during
+        assert [json.loads(one.read_text())["handle"] for one in records()] == [ready["commands"][0][7]] * 2
         os.killpg(process.pid, 9)
         process.wait(PATIENCE_SECONDS)
-        await_that(lambda: roots() == before, "the ports have the qdiscs that they had")
+        await_that(lambda: roots() == before and not records(), "the ports have the qdiscs that they had")
 
 
 def test_an_emulator_that_ends_has_removed_them_before_it_says_so(tmp_path: Path) -> None:
@@ -125,6 +135,7 @@ def test_an_emulator_that_ends_has_removed_them_before_it_says_so(tmp_path: Path
         assert process.stdout is not None
         assert json.loads(process.stdout.readline())["event"] == "ended"
         assert roots() == before
+        assert not records()
         assert process.wait(PATIENCE_SECONDS) == 0
 
 
@@ -142,6 +153,67 @@ def test_what_a_killed_remover_left_is_replaced(tmp_path: Path) -> None:
         process.terminate()
         assert process.wait(PATIENCE_SECONDS) == 0
     assert roots() == before, "it removes them itself where nobody else does"
+    assert not records()
+
+
+def test_the_next_one_waits_until_what_a_killed_one_did_is_removed(tmp_path: Path) -> None:
+    path = with_slow_removal(with_netem(tmp_path), tmp_path)
+    before = roots()
+    with emulating(path, "--delay", "1ms") as (process, first):
+        process.kill()
+        # The shell has begun or is about to begin to remove them, and takes its time.
+        with emulating(path, "--delay", "2ms") as (process_of_next, ready):
+            assert ready["commands"][0][7] != first["commands"][0][7]
+            assert {one["handle"] for one in roots().values()} == {ready["commands"][0][7]}
+            process_of_next.terminate()
+            assert process_of_next.wait(PATIENCE_SECONDS) == 0
+    assert roots() == before
+    assert not records()
+
+
+def test_netem_of_somebody_else_is_not_taken_for_what_was_left(tmp_path: Path) -> None:
+    path = with_netem(tmp_path)
+    with emulating(path, "--delay", "1ms") as (process, first):
+        kill_with_its_shell(process)
+    # Somebody removes ours, and puts netem there under another handle of the same range; at the left as at the right.
+    other = "5abd:" if first["commands"][0][7] != "5abd:" else "5abe:"
+    env = {**os.environ, "PATH": path}
+    for port in PORTS:
+        subprocess.run(inside("tc", "qdisc", "del", "dev", port, "root"), check=True)
+        put = ("tc", "qdisc", "add", "dev", port, "root", "handle", other, "netem", "delay", "3ms")
+        subprocess.run(inside(*put), check=True, env=env)
+    before = roots()
+    argv = inside("env", f"PATH={path}", find_instrument(), "emulate", "run", *PORTS, "--backend", "kernel")
+    done = subprocess.run([*argv, "--forward", "delay 1ms"], check=False, capture_output=True, text=True)
+    assert done.returncode == 3, done
+    told = f"right: the port has a queueing discipline of somebody else (netem {other})"
+    assert told in done.stderr, done.stderr
+    assert done.stderr.count("\n") == 1
+    assert roots() == before
+    clean()
+    assert roots() == before
+    assert not records(), "they say what is not so any more"
+
+
+def test_what_was_left_is_cleaned_and_what_runs_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = with_netem(tmp_path)
+    monkeypatch.setenv("PATH", path)
+    before = roots()
+    with emulating(path, "--delay", "1ms") as (process, ready):
+        during = roots()
+        clean()
+        assert roots() == during, "it runs"
+        kill_with_its_shell(process)
+    records()[0].with_name("netem-1-1.json").write_text("{")
+    done = clean()
+    handle = ready["commands"][0][7]
+    assert [said for said in done.removed if handle in said] == [
+        f"Removed the netem {handle} of a dead emulator at {port}." for port in PORTS
+    ]
+    assert not [said for said in done.left if "netem" in said]
+    assert roots() == before
+    assert not records()
+    assert not Path("/run/sojourn/netem-1-1.json").exists(), "one that was cut says nothing"
 
 
 def test_a_qdisc_of_somebody_else_is_neither_replaced_nor_removed(tmp_path: Path) -> None:
@@ -151,7 +223,7 @@ def test_a_qdisc_of_somebody_else_is_neither_replaced_nor_removed(tmp_path: Path
     argv = inside("env", f"PATH={path}", find_instrument(), "emulate", "run", *PORTS, "--backend", "kernel")
     done = subprocess.run([*argv, "--delay", "1ms"], check=False, capture_output=True, text=True)
     assert done.returncode == 3
-    assert "right: it has a qdisc of its own (bfifo 7:)" in done.stderr, done.stderr
+    assert "right: the port has a queueing discipline of somebody else (bfifo 7:)" in done.stderr, done.stderr
     assert done.stderr.count("\n") == 1
     assert roots() == before
     # One that took the place of ours meanwhile is not ours to remove.

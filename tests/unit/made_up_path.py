@@ -18,12 +18,13 @@ from sojourn.records import TABLES
 from tests.unit.made_up_tcp import START, Log, MadeFlow, write_table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
     from pathlib import Path
 
 MSS = 1448
 ACK, PSH_ACK = 16, 24
 SOON_NS = 5_000
+TAP_NS, CALL_NS = 1_000, 2_000
 SENDER, RECEIVER = ("10.9.0.1", 40_000), ("10.9.0.2", 5201)
 SENDER6, RECEIVER6 = ("fd09::1", 40_000), ("fd09::2", 5201)
 MADE = Log((MadeFlow(rounds=1),))
@@ -99,6 +100,60 @@ class MadePath:
             (path / "e").mkdir(exist_ok=True)
             write_table_of(path / "e" / "packets-emulate-000.arrow", packets)
 
+    def write_calls(self, path: Path, each: int = 10) -> None:
+        """`path/w` has the calls of the sender's application: so many segments each, just before they leave."""
+        (local, port), (remote, remote_port) = self.ends
+        rows = [
+            {
+                "connection": 0, "role": "send", "why": "send", "number": number, "local_address": local,
+                "local_port": port, "remote_address": remote, "remote_port": remote_port,
+                "read_after_ns": self.sent_ns(first) - 2 * CALL_NS, "sent_ns": self.sent_ns(first) - CALL_NS,
+                "handed_bytes": min(each, self.segments - first) * MSS,
+            }
+            for number, first in enumerate(range(0, self.segments, each))
+        ]  # fmt: skip
+        (path / "w").mkdir()
+        write_table_of(path / "w" / "tcp_readings-a-000.arrow", rows, "tcp_readings")
+
+    def write_taps(self, path: Path, minus_utc_ns: int, blind: Collection[int] = (), stray: int = 0) -> None:
+        """`path/c` has what taps `near` and `far` saw; `near` misses the sendings `blind`, `far` sees strays, too."""
+        _, arrived = self._passed()
+        sights = self.sights()
+        near = [
+            (at + TAP_NS, self._head(place, one)) for place, (at, one, _) in enumerate(sights) if place not in blind
+        ]
+        far = [(at - SOON_NS + TAP_NS, self._head(place, one)) for at, one, place in arrived]
+        far += [(START + TAP_NS, self._head(9_000 + place, self.segments + place)) for place in range(stray)]
+        for at, nxt in self._acks(arrived):
+            far.append((at - self.delay_ns + TAP_NS, self._ack_head(nxt)))
+            near.append((at - TAP_NS, self._ack_head(nxt)))
+        (path / "c").mkdir()
+        for name, frames in (("near", near), ("far", far)):
+            octets = [struct.pack("<IHHiIII", 0xA1B2_3C4D, 2, 4, 0, 0, 262_144, 1)]
+            for at, head in sorted(frames):
+                utc = at - minus_utc_ns
+                octets.append(struct.pack("<IIII", utc // 10**9, utc % 10**9, len(head), len(head) + MSS) + head)
+            (path / "c" / f"{name}.pcap").write_bytes(b"".join(octets))
+
+    def _acks(self, arrived: list[tuple[int, int, int]]) -> list[tuple[int, int]]:
+        """When the sender gets each acknowledgement, and the segment that it asks for."""
+        acks, held, nxt = [], set[int](), 0
+        for at, segment, _ in arrived:
+            held.add(segment)
+            while nxt in held:
+                nxt += 1
+            acks.append((at + self.delay_ns, nxt))
+        return acks
+
+    def _ack_head(self, nxt: int) -> bytes:
+        (destination, dport), (source, sport) = self.ends
+        addresses = ipaddress.ip_address(source).packed + ipaddress.ip_address(destination).packed
+        tcp = struct.pack(">HHIIHHHH", sport, dport, 5_000_001, self.seq(nxt), 8 << 12 | ACK, 502, 0, 0) + bytes(12)
+        if self.family == 4:
+            ip = struct.pack(">BBHHHBBH", 0x45, 0, 52, 0, 0x4000, 64, 6, 0) + addresses
+            return bytes(12) + struct.pack(">H", 0x0800) + ip + tcp
+        return bytes(12) + struct.pack(">HIHBB", 0x86DD, 6 << 28, 32, 6, 64) + addresses + tcp
+
     def _passed(self) -> tuple[list[dict[str, Any]], list[tuple[int, int, int]]]:
         """What the emulator logged, and when each sending that arrived did: time, segment, its place."""
         packets, arrived = [], []
@@ -142,12 +197,7 @@ class MadePath:
 
     def _sender(self, arrived: list[tuple[int, int, int]]) -> list[dict[str, Any]]:
         """Samples of what leaves, and of the acknowledgements, each before TCP deals with it."""
-        acks, held, nxt = [], set[int](), 0
-        for at, segment, _ in arrived:
-            held.add(segment)
-            while nxt in held:
-                nxt += 1
-            acks.append((at + self.delay_ns, nxt))
+        acks = self._acks(arrived)
         places = {(at, one, again): place for place, (at, one, again) in enumerate(self.sights())}
         leaving = [one for one in self.sights() if one[2] or one[1] % self.per_packet == 0]
         events = [*((at, 1, one) for at, one, again in leaving if not again), *((at, 2, one) for at, one in acks)]

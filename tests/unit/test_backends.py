@@ -30,6 +30,7 @@ THIS_MACHINE = {
         "bed/events.py",
         "bed/frequency.py",
         "bed/machine.py",
+        "bed/netem_left.py",
         "bed/processes.py",
         "bed/rights.py",
     ),

@@ -105,6 +105,18 @@ def test_numbers_of_thousands_of_digits_are_refused_as_what_they_stand_in() -> N
         load_plan("bridge-latency", sets=["rounds=" + "9" * 5000])
 
 
+def test_a_refusal_of_a_long_value_is_no_longer_than_anybody_reads() -> None:
+    for octets in (b"x" * 3000, b"\x00" * 900):
+        once(TARGETS["device-cpu"], octets)
+        once(TARGETS["set"], b'probe.interval="' + octets + b'"')
+    with pytest.raises(RequestError) as refused:
+        TARGETS["device-cpu"].read(b"y" * 5000)
+    said = str(refused.value)
+    assert said.startswith("device_cpu = 'yyy")
+    assert said.endswith("expected 'shared', 'own' or 'loaded:NN%' with NN from 1 to 95")
+    assert len(said) < 1800
+
+
 def test_a_row_of_results_that_names_no_path_is_read_or_refused() -> None:
     (whole,) = TARGETS["results"].seeds()
     once(TARGETS["results"], whole.replace(b'"device"', b'"levice"'))

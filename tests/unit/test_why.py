@@ -48,6 +48,11 @@ PATHS: dict[str, tuple[MadePath, str, str]] = {
         "congestion_window",
         "queue_short",
     ),
+    "queue too short that is never empty": (
+        MadePath(lost=lost("full"), wait=lambda one: 8_000_000 + one % 10 * 100_000),
+        "congestion_window",
+        "queue_short",
+    ),
     "long queue": (
         MadePath(lost=lost("full"), wait=full_every_tenth(19_000_000)),
         "congestion_window",
@@ -70,6 +75,12 @@ PATHS: dict[str, tuple[MadePath, str, str]] = {
     ),
     "standing queue": (MadePath(wait=lambda _: 30_000_000, lost=lost("full")), "congestion_window", "standing_queue"),
     "management": (MadePath(lost=lost("managed")), "congestion_window", "queue_management"),
+    # With one packet ahead of each, CoDel calls the queue of a slow link good.
+    "link of 1 Mbit/s with one packet ahead": (
+        MadePath(segments=100, gap_ns=13_000_000, wait=lambda _: 24_000_000),
+        "congestion_window",
+        "inconclusive",
+    ),
     # On a link of 1 Mbit/s a segment takes 12 ms by itself, more than the target of a queue.
     "lossy link of 1 Mbit/s": (
         MadePath(

@@ -5,6 +5,8 @@
 //! their least value; a ramp or a burst of load hits all groups alike. How far the channel of all exchanges lies from that
 //! mean tells whether the directions' delays thin out differently near their least values.
 
+use std::ops::Range;
+
 use crate::Limits;
 use crate::estimate::{groups, student};
 use crate::hull::Channel;
@@ -70,13 +72,34 @@ fn segments(piece: &Piece, length: f64, limits: Limits) -> Vec<Fit> {
     let span = piece.end() - piece.begin();
     let count = (span / length).ceil().max(1.0);
     let edge = |index: usize| piece.begin() + span * index as f64 / count;
-    let indices = 0..count as usize;
-    let range = |index: usize| {
-        let to = if index + 1 == count as usize { piece.len() } else { piece.index(edge(index + 1)) };
-        (piece.index(edge(index)), to)
-    };
-    let fit = |index: usize| fit(piece, range(index), f64::midpoint(edge(index), edge(index + 1)), limits);
-    indices.filter(|index| range(*index).0 < range(*index).1).map(fit).collect()
+    let last = count as usize;
+    let end = |index: usize| if index + 1 == last { piece.len() } else { piece.index(edge(index + 1)) };
+    let (mut fits, mut index) = (Vec::new(), 0);
+    while index < last {
+        let range = (piece.index(edge(index)), end(index));
+        if range.0 < range.1 {
+            fits.push(fit(piece, range, f64::midpoint(edge(index), edge(index + 1)), limits));
+            index += 1;
+        } else {
+            // Of years with few exchanges there can be thousands of millions without any.
+            index = first(index + 1..last, |index| end(index) > range.0);
+        }
+    }
+    fits
+}
+
+/// Returns the first of these numbers for which something holds that holds for all after it; the end of the range where it holds for none.
+fn first(range: Range<usize>, holds: impl Fn(usize) -> bool) -> usize {
+    let Range { start: mut low, end: mut high } = range;
+    while low < high {
+        let middle = usize::midpoint(low, high);
+        if holds(middle) {
+            high = middle;
+        } else {
+            low = middle + 1;
+        }
+    }
+    low
 }
 
 /// Returns how strongly the offset bends, per ns: the most that segments of any length show beyond their errors.

@@ -149,7 +149,7 @@ impl Truth {
         let floors = (floor(self.forward), floor(self.backward));
         let mut random = StdRng::seed_from_u64(self.seed);
         let draw = |number: u32| {
-            let left = START + Nanos(self.interval_ns * i64::from(number));
+            let left = START + Nanos(self.interval_ns.saturating_mul(i64::from(number)));
             let load = 1.0 + (self.load_grows - 1.0) * f64::from(number) / f64::from(self.count);
             let loaded = |drawn: f64, floor: f64| Nanos((floor + (drawn - floor).max(0.0) * load).round() as i64);
             let since = (left - START).0;

@@ -480,3 +480,23 @@ fn calibrated(seeds: u64, tolerance: f64) {
         assert!((shares.0 - 0.95).abs() < tolerance && (shares.1 - 0.95).abs() < tolerance, "{count}: {shares:?}");
     }
 }
+
+/// There are thousands of millions of segments of a second in them, of which a few hold an exchange.
+#[test]
+fn exchanges_over_decades_take_no_more_time_than_as_many_in_a_second() {
+    let truth = Truth { skew_ppm: 0.0, offset_ns: 5e6, count: 200, interval_ns: 1 << 53, ..Truth::default() };
+    let estimate = estimated(&truth);
+    assert_eq!(estimate.exchanges, 200);
+    for share in [0.1, 0.5, 0.9] {
+        let at = truth.at(share);
+        let line = estimate.lines.iter().find(|line| line.from <= at && at <= line.to).expect("a line");
+        assert!((line.offset_at(at) - truth.offset_at(at)).abs() <= line.bound_ns, "{line:?}");
+    }
+}
+
+/// Later exchanges are at the last time that there is.
+#[test]
+fn intervals_that_no_time_can_hold_do_not_overflow() {
+    let truth = Truth { count: 200, interval_ns: i64::MAX / 10, ..Truth::default() };
+    assert_eq!(truth.exchanges().expect("drawn").len(), 200);
+}

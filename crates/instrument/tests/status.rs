@@ -20,6 +20,7 @@ fn what_is_not_there_or_does_not_fit_is_a_wrong_request() {
         expect(2, "--cpu 1000", "probe icmp 10.77.1.2 --cpu 1000");
         expect(2, "--cpu 100000", "probe icmp 10.77.1.2 --cpu 100000");
         expect(2, "count: expected at most 10000000", "clock sim --truth {\"count\":10000001}");
+        expect(2, "at most 100 years in all", "clock sim --truth {\"interval_ns\":57977777777777098}");
     });
 }
 

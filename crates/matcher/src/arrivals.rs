@@ -6,6 +6,8 @@ use std::collections::VecDeque;
 pub(crate) trait Arrivals {
     /// The memory that it takes for a packet that is held, growth included.
     const BYTES: usize;
+    /// Whether these are all arrivals: then one may be judged before its time where none before it waits.
+    const ARE_ALL: bool;
     /// Takes a packet that is matched, by its number in the table.
     fn matched(&mut self, number: u64) -> Arrived;
     /// Takes a packet that is not.
@@ -54,6 +56,7 @@ impl Reordering {
 
 impl Arrivals for Reordering {
     const BYTES: usize = size_of::<(u32, u64)>() * 3 / 2;
+    const ARE_ALL: bool = true;
 
     fn matched(&mut self, number: u64) -> Arrived {
         let extent = self.arrive(number);

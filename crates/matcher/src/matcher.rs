@@ -98,6 +98,7 @@ impl Matcher {
     }
 
     /// Takes what a tap saw, of packets that go one way, in the order in which what both taps saw counts.
+    #[inline]
     pub fn push(&mut self, tap: Tap, way: Way, seen: &Observed, sink: &mut impl FnMut(Way, Outcome)) {
         let (matcher, other, is_first) = match way {
             Way::Forward => (&mut self.forward, &mut self.backward, tap == Tap::First),

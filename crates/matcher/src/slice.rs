@@ -56,6 +56,7 @@ impl Listed {
 impl Arrivals for Listed {
     // Its number, and its rank where it waits.
     const BYTES: usize = 2 * size_of::<u64>() * 3 / 2;
+    const ARE_ALL: bool = false;
 
     fn matched(&mut self, number: u64) -> Arrived {
         let place = number.checked_sub(self.base).and_then(|place| usize::try_from(place).ok());

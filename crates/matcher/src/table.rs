@@ -47,6 +47,9 @@ struct Slot {
 /// Numbers are compared by this many bits: a ring is never half as long.
 const NUMBER_BITS: u32 = (1 << 31) - 1;
 
+/// So many packets before it is the oldest, a packet's slot is fetched.
+const FETCHED_AHEAD: usize = 12;
+
 #[derive(Debug)]
 pub(crate) struct Table {
     ring: VecDeque<Entry>,
@@ -175,6 +178,10 @@ impl Table {
     /// Takes out the oldest packet, its chain's head, and says from when on it counted.
     pub fn evict(&mut self) -> Option<(Entry, i64)> {
         let entry = *self.ring.front()?;
+        // The slot of a packet that will be the oldest soon is fetched meanwhile: it is in no cache any more.
+        if let Some(soon) = self.ring.get(FETCHED_AHEAD) {
+            std::hint::black_box(self.slots[self.home(soon.digest as u32)].tag);
+        }
         if let Ok(slot) = self.find(entry.digest) {
             if entry.next == 0 {
                 self.free(slot);

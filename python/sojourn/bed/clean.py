@@ -1,4 +1,4 @@
-"""Removes what dead runs left behind: processes, and with these their namespaces and links; cgroups; state files.
+"""Removes what dead runs left behind: processes, and with these their namespaces and links; cgroups; netem; files.
 
 A process is a dead run's when it carries a bed's mark in its environment and the controller that the mark names no
 longer runs. Everything else, live runs above all, is left alone, and so is what cannot be judged. A run in a chroot has
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sojourn.bed import cgroups, frequency
+from sojourn.bed import cgroups, frequency, netem_left
 from sojourn.bed.processes import MARK_VARIABLE
 from sojourn.bed.state import Mark, Process, State, pid_namespace, remove_sockets, state_folder, states
 
@@ -42,7 +42,7 @@ class Cleaning:
 
 
 def clean() -> Cleaning:
-    """Removes what dead runs of this user left behind."""
+    """Removes what dead runs, and dead emulators, of this user left behind."""
     done = Cleaning()
     marked = list(marked_processes())
     own = state_folder().absolute()
@@ -58,6 +58,9 @@ def clean() -> Cleaning:
     _clean_cgroups(done, found)
     _clean_states(done, found)
     done.removed += frequency.recover()
+    removed, stays = netem_left.remove_left()
+    done.removed += removed
+    done.left += stays
     return done
 
 

@@ -438,7 +438,7 @@ def bed_show(
 
 @beds.command("clean")
 def bed_clean(*, as_json: JsonOutput = False) -> None:
-    """Remove leftovers of runs that were killed; running ones are not touched."""
+    """Remove what killed runs and emulators left; running ones are not touched."""
     from sojourn.bed.clean import clean
 
     done = clean()

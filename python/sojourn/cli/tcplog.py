@@ -146,6 +146,10 @@ def convert(  # noqa: PLR0913 - one for each option
     capture: Annotated[
         Path | None, typer.Option(metavar="FILE", help="With pcapng: the packets, as tcpdump saved them.")
     ] = None,
+    per_flow: Annotated[
+        Path | None,
+        typer.Option("--per-flow", metavar="FOLDER", help="Make this folder: a file a flow, and flows.csv lists them."),
+    ] = None,
     all_states: Annotated[
         bool, typer.Option("--all-states", help="With siftr: also packets before a connection was established.")
     ] = False,
@@ -165,7 +169,7 @@ def convert(  # noqa: PLR0913 - one for each option
         raise RequestError("--json beside -o -: standard output can hold only one of them")
     flows = frozenset(flow) if flow else None
     chosen = Chosen(flows, parsed_time("--since", since), parsed_time("--until", until), who, block)
-    told = convert_log(Request(log, to, output, chosen, capture, all_states=all_states, force=force))
+    told = convert_log(Request(log, to, output, chosen, capture, all_states, force, per_flow))
     if as_json:
         print(json.dumps(asdict(told)))
     for line in [f"{told.records} records to {told.where}", *(f"note: {one}" for one in told.sentences)]:

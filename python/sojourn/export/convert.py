@@ -36,6 +36,8 @@ class Request:
     capture: Path | None = None
     all_states: bool = False
     force: bool = False
+    per_flow: Path | None = None
+    """A new folder for a file a flow, in place of `output`."""
 
 
 def convert(request: Request) -> Told:
@@ -47,6 +49,8 @@ def convert(request: Request) -> Told:
         raise RequestError(
             "--to pcapng needs --capture FILE, the packets that are to be commented, and no other format"
         )
+    if request.per_flow is not None:
+        return _per_flow(request, request.per_flow)
     log = TcpLog.open(request.log, request.chosen)
     path = request.output or request.log / FORMATS[request.to]
     place = None if path == Path("-") else path
@@ -60,6 +64,15 @@ def convert(request: Request) -> Told:
     if log.cut:
         told.sentences.append(f"{', '.join(log.cut)} ends before its end: what lay before the cut was converted")
     return told
+
+
+def _per_flow(request: Request, folder: Path) -> Told:
+    """A file a flow."""
+    from sojourn.export.per_flow import convert_per_flow
+
+    if request.output is not None or request.capture is not None:
+        raise RequestError("--per-flow names the folder of all files: leave out -o and --capture")
+    return convert_per_flow(request, folder, Path(FORMATS[request.to]).suffix, _write)
 
 
 def _nothing(request: Request, log: TcpLog, told: Told) -> str:

@@ -40,24 +40,35 @@ NAMES = {"state_name": ("state", STATES), "ca_state_name": ("ca_state", RECOVERY
 """Columns of names: what they name, and how."""
 
 ADDED = ENDS | dict.fromkeys(NAMES, pa.string())
+CSV_HEAD = (",".join([*TABLES["tcp_samples"], *ADDED]) + "\n").encode()
 KINDS = {"int32": pa.int32(), "int64": pa.int64(), "float64": pa.float64(), "utf8-dictionary": pa.string()}
 
 
 def write_csv(log: TcpLog, file: BinaryIO, told: Told) -> None:
     """A line with the names, then a line a sample; floats as exactly as they are."""
-    file.write((",".join([*TABLES["tcp_samples"], *ADDED]) + "\n").encode())
-    for samples in _named(log):
-        write_text(samples, file)
+    file.write(CSV_HEAD)
+    for samples in named(log):
+        csv_rows(samples, file)
         told.records += samples.height
 
 
 def write_json_lines(log: TcpLog, file: BinaryIO, told: Told) -> None:
     """An object a line."""
-    for samples in _named(log):
-        octets = io.BytesIO()
-        samples.write_ndjson(octets)
-        file.write(octets.getbuffer())
+    for samples in named(log):
+        json_rows(samples, file)
         told.records += samples.height
+
+
+def csv_rows(samples: pl.DataFrame, file: BinaryIO) -> None:
+    """A line a sample, behind CSV_HEAD."""
+    write_text(samples, file)
+
+
+def json_rows(samples: pl.DataFrame, file: BinaryIO) -> None:
+    """An object a line."""
+    octets = io.BytesIO()
+    samples.write_ndjson(octets)
+    file.write(octets.getbuffer())
 
 
 def write_parquet(log: TcpLog, file: BinaryIO, told: Told) -> None:
@@ -81,7 +92,7 @@ def write_parquet(log: TcpLog, file: BinaryIO, told: Told) -> None:
             told.records += samples.height
 
 
-def _named(log: TcpLog) -> Iterator[pl.DataFrame]:
+def named(log: TcpLog) -> Iterator[pl.DataFrame]:
     """Samples in the order of time, with the ends of their flows and the names of their states."""
     ends = log.flows.select("flow", *ENDS)
     names = [
@@ -95,7 +106,7 @@ def _named(log: TcpLog) -> Iterator[pl.DataFrame]:
 def _groups(log: TcpLog) -> Iterator[pl.DataFrame]:
     """Samples in large groups: the larger, the better they pack."""
     held: list[pl.DataFrame] = []
-    for samples in _named(log):
+    for samples in named(log):
         held.append(samples)
         if sum(one.height for one in held) >= GROUP_ROWS:
             joined = pl.concat(held)

@@ -157,11 +157,14 @@ def _gap(moment: Moment) -> Sentence:
 
 
 def _of_window(moment: Moment) -> tuple[str, list[Sentence]]:
-    """The path: a standing queue, losses by their cause, or a window that still grows."""
-    for look in (_standing, _lost, _growing):
-        if found := look(moment):
-            return found
-    return INCONCLUSIVE, [_unknown(moment)]
+    """The path: a standing queue, losses by their cause, or a window that still grows.
+
+    A queue too short for the path is occupied too while the window is at its largest: that it overflows is the cause.
+    """
+    standing, lost = _standing(moment), _lost(moment)
+    if standing and not (lost and lost[0] == "queue_short"):
+        return standing
+    return lost or _growing(moment) or (INCONCLUSIVE, [_unknown(moment)])
 
 
 def _standing(moment: Moment) -> tuple[str, list[Sentence]] | None:
@@ -169,11 +172,14 @@ def _standing(moment: Moment) -> tuple[str, list[Sentence]] | None:
     queued = moment.queued(near=True)
     if queued.height >= LEAST_PACKETS:
         least, middle = int(queued["waited_ns"].min()), float(queued["waited_ns"].median())  # type: ignore[arg-type]
-        if least - _own_transmission(queued) <= TARGET_NS:
+        own = _own_transmission(queued)
+        # CoDel calls a queue good that holds no more than one packet, however long the link takes for it.
+        enough = max(TARGET_NS, own)
+        if least - own <= enough:
             return None
         text = (
             f"A queue stood at the emulator: each of {queued.height} segments waited {least / MS:.1f} ms or more there "
-            f"({middle / MS:.1f} ms in the median), where {TARGET_NS / MS:.0f} ms are enough to keep a link busy"
+            f"({middle / MS:.1f} ms in the median), where {enough / MS:.0f} ms are enough to keep a link busy"
         )
         return "standing_queue", [Sentence(text, of_packets(moment, queued))]
     if moment.flow.emulated and moment.segments["arrival_ns"].drop_nulls().len():

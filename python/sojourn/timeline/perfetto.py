@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     Row = dict[str, Any]
     Joined = tuple[Flow, pl.DataFrame, Account]
 
-STAGES = (
-    ("to the emulator", "sent_ns", "arrival_ns"),
-    ("queue and link", "arrival_ns", "link_left_ns"),
-    ("delay line", "link_left_ns", "departure_ns"),
-    ("to the receiver", "departure_ns", "received_ns"),
-    ("to the receiver", "sent_ns", "received_ns"),
-    ("acknowledgement", "received_ns", "acked_ns"),
-)
-"""Each where both its ends are known; the whole way to the receiver where no emulator was."""
+STAGES = {
+    "tap_before_ns": "to the first tap",
+    "arrival_ns": "to the emulator",
+    "link_left_ns": "queue and link",
+    "departure_ns": "delay line",
+    "tap_after_ns": "to the last tap",
+    "received_ns": "to the receiver",
+}
+"""The points of its way behind the sender's TCP, and the stage that ends there."""
 
 WINDOWS = {"congestion window": "cwnd_bytes", "in flight": "in_flight_bytes", "receiver's window": "snd_wnd_bytes"}
 UNREAD = {"unread": "rcv_queued_bytes", "window offered": "rcv_wnd_bytes"}
@@ -63,7 +63,8 @@ class Tracks:
 
 def write_trace(joined: Sequence[Joined], file: BinaryIO) -> int:
     """Write the trace of these flows; how many segments it has."""
-    begins = [int(segments["sent_ns"].min()) for _, segments, _ in joined if segments.height]  # type: ignore[arg-type]
+    begins = [int(at) for _, segments, _ in joined for at in (segments["sent_ns"].min(), segments["write_ns"].min())
+              if isinstance(at, int)]  # fmt: skip
     samples = [one.begin_ns for one, _, _ in joined if one.sender.samples.height]
     begin = min([*begins, *samples])
     tracks, count, first = Tracks(), 0, True
@@ -105,7 +106,8 @@ def _segments(segments: pl.DataFrame, track: Row, begin: int, before: int, flow:
         known |= {"sample": f"cpu {row['sent_cpu']} number {row['sent_number']}", "packet": row["emulator_number"]}
         common = {**track, "cat": f"flow {flow}", "id": f"0x{place:x}"}
         sent = _us(row["sent_ns"], begin)
-        yield common | {"ph": "b", "name": "segment", "ts": sent, "args": _told(known)}
+        starts = _us(row["write_ns"], begin) if written_first(row) else sent
+        yield common | {"ph": "b", "name": "segment", "ts": starts, "args": _told(known)}
         yield from _stages(row, common, begin)
         yield common | {"ph": "e", "name": "segment", "ts": sent if end is None else _us(end, begin)}
         if row["again"]:
@@ -116,16 +118,38 @@ def _segments(segments: pl.DataFrame, track: Row, begin: int, before: int, flow:
 
 
 def _stages(row: Row, common: Row, begin: int) -> Iterator[Row]:
-    """One behind the other. A departure may be stamped when the receiver, on another processor, has it already."""
-    if row["departure_ns"] is not None and row["received_ns"] is not None:
-        row = row | {"departure_ns": min(row["departure_ns"], row["received_ns"])}
-    for name, start, end in STAGES:
-        if row[start] is None or row[end] is None or row[end] < row[start]:
+    """One behind the other: from each point that is known to the next one."""
+    for name, start, end in stages_of(row):
+        yield common | {"ph": "b", "name": name, "ts": _us(start, begin)}
+        yield common | {"ph": "e", "name": name, "ts": _us(end, begin)}
+
+
+def stages_of(row: Row) -> list[tuple[str, int, int]]:
+    """The stages of a segment's way with their begin and end in ns, each where both its ends are known.
+
+    A departure may be stamped when the next one, on another processor, has the packet already. A tap that lies
+    elsewhere than where it is looked for (before the first emulator, behind the last) has no stage.
+    """
+    found = [("send buffer", row["write_ns"], row["sent_ns"])] if written_first(row) else []
+    known = {name: row[name] for name in STAGES}
+    ends = [at for at in (known["tap_after_ns"], known["received_ns"]) if at is not None]
+    if known["departure_ns"] is not None:
+        known["departure_ns"] = min(known["departure_ns"], *ends)
+    last = row["sent_ns"]
+    for name, stage in STAGES.items():
+        at = known[name]
+        if at is None or at < last:
             continue
-        if (start, end) == ("sent_ns", "received_ns") and row["arrival_ns"] is not None:
-            continue
-        yield common | {"ph": "b", "name": name, "ts": _us(row[start], begin)}
-        yield common | {"ph": "e", "name": name, "ts": _us(row[end], begin)}
+        found.append((stage, last, at))
+        last = at
+    if row["received_ns"] is not None and row["acked_ns"] is not None and row["acked_ns"] >= row["received_ns"]:
+        found.append(("acknowledgement", row["received_ns"], row["acked_ns"]))
+    return found
+
+
+def written_first(row: Row) -> bool:
+    """Whether it is known when its bytes were written, and they are sent for the first time."""
+    return row["write_ns"] is not None and not row["again"] and row["write_ns"] <= row["sent_ns"]
 
 
 def _windows(sender: End) -> pl.DataFrame:

@@ -9,18 +9,19 @@ the receiver joined (GRO) is found by the bytes that it holds. What could not be
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from sojourn.timeline.pairs import HALF, KEYS, WRAP, matched, unwrapped, within
 from sojourn.timeline.source import digits
+from sojourn.timeline.taps import TapAccount, acks_on_their_way, at_taps
+from sojourn.timeline.writes import with_writes
 
 if TYPE_CHECKING:
     from sojourn.timeline.source import End, Flow
 
-WRAP, HALF = 1 << 32, 1 << 31
 SYN_FIN_RST = 7
-KEYS = ("seq", "payload_bytes", "ip_id")
 OF_SENDER = (
     *("state", "ca_state", "snd_cwnd", "snd_ssthresh", "snd_wnd_bytes", "in_flight_bytes", "snd_queued_bytes"),
     *("pacing_rate_bps", "srtt_us", "limited_by"),
@@ -33,8 +34,6 @@ OF_EMULATOR = (
 )
 OF_RECEIVER = ("rcv_wnd_bytes", "rcv_queued_bytes", "rcv_ooopack")
 """TCP's state when it processed the segment."""
-
-MOST_UNDER_WAY_NS = 60_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +65,16 @@ class Account:
     """Packets with data in the receiver's log."""
     receiver_unjoined: int
     """Of them: that no sample of the sender tells of."""
+    writes: int = 0
+    """Recorded calls in which the application wrote data."""
+    written: int = 0
+    """Of all segments: those with the call that wrote their first byte."""
+    acks_at_taps: int = 0
+    """Of the acknowledged segments: those whose acknowledgement a tap saw."""
+    taps: tuple[TapAccount, ...] = ()
+    """Each tap that saw the flow, in the order in which segments passed them."""
 
-    def as_dict(self) -> dict[str, int]:
+    def as_dict(self) -> dict[str, Any]:
         """By name."""
         return asdict(self)
 
@@ -87,7 +94,43 @@ class Account:
             f"of {self.emulator_packets} packets with data in the emulators' logs {self.emulator_unjoined}, and of "
             f"{self.receiver_packets} samples of the receiver {self.receiver_unjoined}, belong to no segment"
         )
-        return [sent, lost, rest]
+        return [sent, lost, rest, *self._of_writes(), *self._of_taps(), *self.differences()]
+
+    def _of_writes(self) -> list[str]:
+        without = self.segments - self.written
+        told = f"{self.written} segments were joined to one of {self.writes} calls that wrote data, {without} were not"
+        return [told] if self.writes else []
+
+    def _of_taps(self) -> list[str]:
+        if not self.taps:
+            return []
+        each = [
+            f"tap {one.tap} saw {one.segments} segments in {one.joined} of its {one.packets} packets with data"
+            for one in self.taps
+        ]
+        return [
+            f"{'; '.join(each)}; taps saw the acknowledgement of {self.acks_at_taps} of {self.acknowledged} segments"
+        ]
+
+    def differences(self) -> list[str]:
+        """Where two instruments count other segments: each with its place. None where all agree."""
+        told = []
+        if self.taps and (before := self.segments - self.taps[0].segments - self.taps[0].missed):
+            told.append(
+                f"{before} segments were seen nowhere behind the sender's TCP: lost before tap {self.taps[0].tap}"
+            )
+        for place, one in enumerate(self.taps):
+            then = self.taps[place + 1].tap if place + 1 < len(self.taps) else None
+            if one.missed:
+                told.append(f"tap {one.tap} did not see {one.missed} segments that were seen behind it")
+            if one.unjoined:
+                told.append(f"tap {one.tap} saw {one.unjoined} packets with data that belong to no segment")
+            lost = one.last_seen - one.lost_at_emulator
+            if lost and (then or self.receiver_packets):
+                to = f"tap {then}" if then else "the receiver's TCP"
+                told.append(f"{lost} segments were seen at tap {one.tap} last, and no emulator lost them: they were "
+                            f"lost between it and {to}, or under way at the end")  # fmt: skip
+        return [f"difference: {one}" for one in told]
 
 
 def joined(flow: Flow) -> tuple[pl.DataFrame, Account]:
@@ -99,7 +142,11 @@ def joined(flow: Flow) -> tuple[pl.DataFrame, Account]:
     received = _received(flow.receiver)
     pairs = _at_receiver(with_frames, received)
     whole = _with(with_frames, pairs, _receiver_columns(received))
-    whole = _acknowledged(whole, flow.sender)
+    acks = _acknowledgements(flow.sender)
+    whole, taps = at_taps(_acknowledged(whole, acks), flow, digits(flow.sender.ends["local_address"]))
+    whole = acks_on_their_way(whole, flow, acks, taps, digits(flow.sender.ends["remote_address"]))
+    whole = with_writes(whole, flow.writes, flow.sender.samples)
+    tapped = whole.filter(pl.any_horizontal(pl.col("ack_tap_before_ns", "ack_tap_after_ns").is_not_null()))
     is_lost = (pl.col("disposition") == "lost").fill_null(value=False)
     not_received = whole.filter(pl.col("received_ns").is_null())
     lost = not_received.filter(is_lost).height
@@ -118,8 +165,12 @@ def joined(flow: Flow) -> tuple[pl.DataFrame, Account]:
         emulator_unjoined=frames.height - first.height,
         receiver_packets=received.height,
         receiver_unjoined=received.height - pairs["row"].n_unique(),
+        writes=flow.writes.height,
+        written=whole["write_ns"].drop_nulls().len(),
+        acks_at_taps=tapped.height,
+        taps=taps,
     )
-    return whole.drop("place"), account
+    return whole.drop("place", "ack_row"), account
 
 
 def built(sender: End) -> pl.DataFrame:
@@ -185,69 +236,12 @@ def _receiver_columns(received: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def matched(segments: pl.DataFrame, others: pl.DataFrame) -> pl.DataFrame:
-    """Pair segments with what was seen of them later, one to one: place and row.
-
-    Of one kind a retransmission has another IP identification, or was built later: the earliest sight behind its
-    building that is nobody else's belongs to it.
-    """
-    seen = others.drop_nulls("at_ns").sort("at_ns", "row")
-    mine = segments.sort("sent_ns", "place")
-    turns = pl.int_range(pl.len()).over(KEYS).alias("turn"), pl.len().over(KEYS).alias("times")
-    keyed = {name: pl.Int64() for name in KEYS}
-    left = mine.select("place", "sent_ns", *KEYS).cast(keyed).with_columns(turns)  # type: ignore[arg-type]
-    right = seen.select("row", "at_ns", *KEYS).cast(keyed).with_columns(turns)  # type: ignore[arg-type]
-    behind = (pl.col("at_ns") - pl.col("sent_ns")).is_between(0, MOST_UNDER_WAY_NS)
-    equal = left.join(right, on=[*KEYS, "turn", "times"]).filter(behind).select("place", "row")
-    rest = left.join(equal, on="place", how="anti"), right.join(equal, on="row", how="anti")
-    return pl.concat([equal, _nearest(*rest)])
-
-
-def _nearest(left: pl.DataFrame, right: pl.DataFrame) -> pl.DataFrame:
-    """Of kinds that are not as many here as there: each sight belongs to the last segment that was built before it."""
-    found = []
-    while left.height and right.height:
-        near = right.sort("at_ns").join_asof(
-            left.sort("sent_ns").select("place", "sent_ns", *KEYS, pl.col("sent_ns").alias("at")),
-            left_on="at_ns", right_on="sent_ns", by=KEYS, strategy="backward", tolerance=MOST_UNDER_WAY_NS,
-            check_sortedness=False,
-        ).drop_nulls("place").sort("at_ns")  # fmt: skip
-        pairs = near.unique("place", keep="first", maintain_order=True).select("place", "row")
-        if pairs.is_empty():
-            break
-        found.append(pairs)
-        left = left.join(pairs, on="place", how="anti")
-        right = right.join(pairs, on="row", how="anti")
-    return pl.concat(found) if found else pl.DataFrame(schema={"place": pl.Int64, "row": pl.Int64})
-
-
 def _at_receiver(segments: pl.DataFrame, received: pl.DataFrame) -> pl.DataFrame:
     """What an emulator lost was not received; of the others those of one piece, then those within a joined packet."""
     alive = segments.filter((pl.col("disposition") != "lost").fill_null(value=True))
     whole = matched(alive, received)
     large = received.filter(pl.col("segments") > 1).join(whole, on="row", how="anti")
-    return pl.concat([whole, _within(alive.join(whole, on="place", how="anti"), large)])
-
-
-def _within(segments: pl.DataFrame, large: pl.DataFrame) -> pl.DataFrame:
-    """Segments whose bytes lie in a packet that the receiver's kernel joined (GRO)."""
-    if segments.is_empty() or large.is_empty():
-        return pl.DataFrame(schema={"place": pl.Int64, "row": pl.Int64})
-    pairs = segments.select("place", "sent_ns", "seq", "payload_bytes").join(
-        large.select("row", "at_ns", pl.col("seq").alias("from"), pl.col("payload_bytes").alias("holds")), how="cross"
-    ) if segments.height * large.height <= 4_000_000 else _near(segments, large)  # fmt: skip
-    offset = (pl.col("seq") - pl.col("from")) % WRAP
-    fits = pairs.filter(offset + pl.col("payload_bytes") <= pl.col("holds"), pl.col("at_ns") >= pl.col("sent_ns"))
-    chosen = fits.sort(pl.col("at_ns") - pl.col("sent_ns")).unique("place", keep="first", maintain_order=True)
-    return chosen.with_columns(offset.alias("offset")).unique(["row", "offset"], keep="first").select("place", "row")
-
-
-def _near(segments: pl.DataFrame, large: pl.DataFrame) -> pl.DataFrame:
-    """Of many: each with the joined packet that begins at its byte or last before it."""
-    right = large.select("row", "at_ns", pl.col("seq").alias("from"), pl.col("payload_bytes").alias("holds"))
-    left = segments.select("place", "sent_ns", "seq", "payload_bytes").sort("seq")
-    return left.join_asof(right.sort("from").with_columns(pl.col("from").alias("begin")), left_on="seq",
-                          right_on="begin", strategy="backward").drop_nulls("row")  # fmt: skip
+    return pl.concat([whole, within(alive.join(whole, on="place", how="anti"), large)])
 
 
 def _with(segments: pl.DataFrame, pairs: pl.DataFrame, columns: pl.DataFrame) -> pl.DataFrame:
@@ -255,27 +249,34 @@ def _with(segments: pl.DataFrame, pairs: pl.DataFrame, columns: pl.DataFrame) ->
     return segments.join(wide, on="place", how="left", maintain_order="left")
 
 
-def _acknowledged(segments: pl.DataFrame, sender: End) -> pl.DataFrame:
-    """When the sender saw the first acknowledgement that covers all of a segment, after it was sent."""
-    acks = sender.samples.filter(pl.col("point") == "in", (pl.col("tcp_flags").fill_null(0) & 16) > 0)
+def _acknowledgements(sender: End) -> pl.DataFrame:
+    """The sender's samples of what came in with an acknowledgement, in the order of time."""
+    return sender.samples.filter(pl.col("point") == "in", (pl.col("tcp_flags").fill_null(0) & 16) > 0)
+
+
+def _acknowledged(segments: pl.DataFrame, acks: pl.DataFrame) -> pl.DataFrame:
+    """When the sender saw the first acknowledgement that covers all of a segment, after it was sent, and which it was.
+
+    `ack_row` is its row in `acks`.
+    """
+    names = ("acked_ns", "acked_cpu", "acked_number", "ack_row")
     if acks.is_empty() or segments.is_empty():
-        return segments.with_columns(pl.lit(None, pl.Int64).alias("acked_ns"))
+        return segments.with_columns(pl.lit(None, pl.Int64).alias(name) for name in names)
     base = int(segments["seq"][0])
-    reached = _unwrapped(acks["ack"], base).cum_max()
-    ladder = pl.DataFrame({"reached": reached, "acked_ns": acks["time_ns"]}).unique("reached", keep="first")
-    end = _unwrapped((segments["seq"] + segments["payload_bytes"]) % WRAP, base)
+    reached = unwrapped(acks["ack"], base).cum_max()
+    ladder = acks.select(
+        reached.alias("reached"),
+        pl.col("time_ns").alias("acked_ns"),
+        pl.col("cpu").cast(pl.Int64).alias("acked_cpu"),
+        pl.col("number").alias("acked_number"),
+        pl.int_range(pl.len(), dtype=pl.Int64).alias("ack_row"),
+    ).unique("reached", keep="first", maintain_order=True)
+    end = unwrapped((segments["seq"] + segments["payload_bytes"]) % WRAP, base)
     asked = segments.select("place", "sent_ns").with_columns(end.alias("end"))
     found = asked.sort("end").join_asof(
         ladder.sort("reached"), left_on="end", right_on="reached", strategy="forward", check_sortedness=False
     )
     # A retransmission whose bytes were acknowledged before it was sent was needless: nothing acknowledges it.
-    late = found.select("place", pl.when(pl.col("acked_ns") >= pl.col("sent_ns")).then("acked_ns").alias("acked_ns"))
+    is_late = pl.col("acked_ns") >= pl.col("sent_ns")
+    late = found.select("place", *(pl.when(is_late).then(name).alias(name) for name in names))
     return segments.join(late, on="place", how="left", maintain_order="left")
-
-
-def _unwrapped(numbers: pl.Series, base: int) -> pl.Series:
-    """Sequence numbers as offsets from `base` that do not wrap, for numbers that go up by less than 2³¹ at a time."""
-    relative = (numbers - base + HALF) % WRAP - HALF
-    steps = relative.diff().fill_null(0)
-    turns = ((steps < -HALF).cast(pl.Int64) - (steps > HALF).cast(pl.Int64)).cum_sum()
-    return relative + turns * WRAP

@@ -8,7 +8,7 @@ of one machine.
 from __future__ import annotations
 
 import ipaddress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -17,6 +17,8 @@ from sojourn.errors import RequestError
 from sojourn.export.log import Chosen, TcpLog
 from sojourn.records import read_table
 from sojourn.timeline.frames import with_segments
+from sojourn.timeline.taps import captured, no_captures
+from sojourn.timeline.writes import no_writes, writes_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -78,6 +80,12 @@ class Flow:
     cut: tuple[str, ...] = ()
     """The files that lack their end."""
 
+    tapped: pl.DataFrame = field(default_factory=lambda: no_captures().with_columns(at_ns="utc_ns"))
+    """What taps saw of both directions, with the columns of `frames.FOUND`; `at_ns` is on the records' clock."""
+
+    writes: pl.DataFrame = field(default_factory=no_writes)
+    """The calls in which the sender's application wrote the data, where it recorded them."""
+
     @property
     def begin_ns(self) -> int:
         """The first sample: what `--at` counts from."""
@@ -86,11 +94,12 @@ class Flow:
 
 @dataclass(frozen=True, slots=True)
 class Emulated:
-    """The segments of TCP in the logs of emulators, the files, and those that lack their end."""
+    """The segments of TCP in the logs of emulators, the files, and those that lack their end; and those in captures."""
 
     packets: pl.DataFrame
     files: tuple[str, ...]
     cut: tuple[str, ...]
+    tapped: pl.DataFrame
 
 
 def open_flow(path: Path, flow: int, chosen: Chosen, more: Sequence[Path] = (), passed: Emulated | None = None) -> Flow:
@@ -109,8 +118,14 @@ def open_flow(path: Path, flow: int, chosen: Chosen, more: Sequence[Path] = (), 
     passed = passed or emulated([path, *more], chosen.block)
     first, last = int(mine.samples["time_ns"][0]) - MOST_WAIT_NS, int(mine.samples["time_ns"][-1]) + MOST_WAIT_NS
     packets = of_flow(passed.packets.filter(pl.col("arrival_ns").is_between(first, last)), mine.ends)
+    at_ns = pl.col("utc_ns") + sender.log.minus_utc_ns
+    tapped = of_flow(
+        passed.tapped.with_columns(at_ns.alias("at_ns")).filter(pl.col("at_ns").is_between(first, last)), mine.ends
+    )
+    writes = writes_of([records_of(one) for one in dict.fromkeys([path, *more])], sender.ends, chosen.block)
     cuts = [str(one.log.records / name) for one in (sender, receiver) if one is not None for name in one.log.cut]
-    return Flow(flow, sender, receiver, packets, passed.files, tuple(dict.fromkeys([*cuts, *passed.cut])))
+    cut = tuple(dict.fromkeys([*cuts, *passed.cut]))
+    return Flow(flow, sender, receiver, packets, passed.files, cut, tapped, writes)
 
 
 def only_flow(path: Path, chosen: Chosen) -> int:
@@ -152,7 +167,7 @@ def _end(path: Path, chosen: Chosen, flow: int) -> End:
     parts = list(log.in_order())
     if not parts:
         raise RequestError(f"{path} has no sample of flow {flow}: `sojourn tcplog summary {path}` lists what it has")
-    [ends] = log.flows.select(*ENDS, "algorithm", "command").head(1).iter_rows(named=True)
+    [ends] = log.flows.select(*ENDS, "algorithm", "command", "socket_cookie").head(1).iter_rows(named=True)
     return End(log, flow, pl.concat(parts), ends)
 
 
@@ -200,6 +215,7 @@ def emulated(paths: Sequence[Path], block: int | None) -> Emulated:
         pl.concat(parts).sort("arrival_ns", "number"),
         tuple(str(part.path) for table in tables for part in table.parts),
         tuple(str(part.path) for table in tables for part in table.truncated),
+        captured(paths),
     )
 
 

@@ -35,11 +35,16 @@ pub fn run(arguments: &ClockSim) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// A hundred years: times of ours hold them.
+const LONGEST_NS: i64 = 100 * 366 * 86_400 * 1_000_000_000;
+
 fn check(truth: &Truth) -> anyhow::Result<()> {
     let problem = if truth.count > MOST_EXCHANGES {
         format!("count: expected at most {MOST_EXCHANGES}")
     } else if truth.interval_ns <= 0 {
         "interval_ns: expected more than 0".to_owned()
+    } else if truth.interval_ns.saturating_mul(i64::from(truth.count)) > LONGEST_NS {
+        "interval_ns and count: expected at most 100 years in all".to_owned()
     } else if truth.offset_ns.abs() > 1e15 || truth.skew_ppm.abs() > 1000.0 {
         "offset_ns and skew_ppm: expected at most 1e15 and 1000".to_owned()
     } else {

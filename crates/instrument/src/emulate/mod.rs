@@ -14,6 +14,7 @@ mod idle;
 mod kernel;
 pub mod live;
 mod log;
+mod netem_record;
 mod offline;
 mod pipe_options;
 mod qdiscs;

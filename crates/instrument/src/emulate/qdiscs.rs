@@ -1,14 +1,16 @@
 //! The qdiscs of `--backend kernel`: put in place under a handle of their own, and removed when this program ends, however it ends.
 //!
 //! A shell waits at a pipe that only this program holds open, and each `tc` that it starts; at the pipe's end it removes the qdiscs.
-//! So one that is killed (SIGKILL) leaves none behind. They are removed by their handle: what somebody else has put in their place
-//! stays. Where the shell was killed too, the next emulator at the port knows them by their handles, and replaces or removes
-//! them. A port that has another qdisc than the kernel's default is refused, for that could not be put back. While they are
-//! needed, they can be asked for: somebody may have removed them. Does not decide what netem does.
+//! So one that is killed (SIGKILL) leaves none behind. The shell holds the ports' locks as well: the next emulator begins when it has
+//! ended. They are removed by their handle: what somebody else has put in their place stays. Where the shell was killed too, the next
+//! emulator at the port knows them by the record (`netem_record`), and removes them. A port that has another qdisc than
+//! the kernel's default is refused, for that could not be put back. While they are needed, they can be asked for: somebody may have
+//! removed them. Does not decide what netem does.
 
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{self, Child, Stdio};
 
 use anyhow::{Context, anyhow};
@@ -16,29 +18,44 @@ use sojourn_emulate::kernel::{Command, port_of, under};
 use sojourn_port::bridge::{Lock, reserve};
 use sojourn_port::kernel::Interface;
 
+use super::netem_record::Record;
 use crate::failure::NotTrusted;
+use crate::secret;
 
-/// Handles that are ours: the kernel gives 8000 and more by itself, and people give small ones.
-const HANDLES: Range<u16> = 0x5000..0x6000;
+/// Handles of ours are among these: the kernel gives 8000 and more by itself, and people give small ones.
+const HANDLES: Range<u16> = 0x1000..0x8000;
 
-/// $1 the handle, then the ports. What ends this program's process group, or its terminal, does not end the shell.
+/// $1 the handle, then each port and the path of its record. What ends this program's process group, or its terminal, does not
+/// end the shell. Its outputs are the locks of the ports. A record stays where `tc` does not say that the qdisc is gone.
 const REMOVER: &str = r#"
+exec 8>&1 9>&2 >/dev/null 2>&1
 trap '' HUP INT TERM
 handle=$1; shift
 while read -r _; do :; done
-for port; do tc qdisc del dev "$port" root handle "$handle"; done
+while [ $# -gt 0 ]; do
+    tc qdisc del dev "$1" root handle "$handle"
+    shown=$(tc qdisc show dev "$1") && case $shown in *" $handle root "*) ;; *) rm -f -- "$2" ;; esac
+    shift 2
+done
 "#;
 
 /// Qdiscs of ours; dropped: none of them is there any more.
 pub struct Qdiscs {
     handle: String,
-    ports: Vec<String>,
-    /// What an emulator left that was killed with its shell, at ports that nothing is put at now.
-    left_over: Vec<Command>,
+    ports: Vec<Port>,
+    /// What an emulator left that was killed with its shell.
+    left_over: Vec<(Port, Command)>,
     /// At its end the shell removes them.
     pipe: Option<OwnedFd>,
     remover: Child,
     _locks: Vec<Lock>,
+}
+
+/// A port, and where it is written down what is put at it.
+#[derive(Clone)]
+struct Port {
+    name: String,
+    record: Option<Record>,
 }
 
 impl Qdiscs {
@@ -47,49 +64,55 @@ impl Qdiscs {
     /// # Errors
     /// When another emulator has one of them, or one has a qdisc of somebody's.
     pub fn begin(both: [&str; 2], commands: &[Command]) -> anyhow::Result<Self> {
-        let ports: Vec<String> = commands.iter().map(|command| port_of(command).to_owned()).collect();
-        let mut locks = Vec::new();
-        for port in both {
-            locks.extend(reserve(&Interface::named(port)?)?);
-        }
-        let mut taken = Vec::new();
-        for port in &ports {
-            taken.push(replaceable_root(port)?);
-        }
-        let mut left_over = Vec::new();
-        for port in both.into_iter().filter(|port| !ports.iter().any(|one| one == port)) {
-            if let Some(root) = root_of(port)?.filter(Root::is_ours) {
-                left_over.push(under(&root.handle, &["tc", "qdisc", "del", "dev", port, "root"].map(str::to_owned)));
+        let (mut ports, mut left_over, mut locks, mut taken) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        for name in both {
+            let interface = Interface::named(name)?;
+            locks.extend(reserve(&interface)?);
+            let record = Record::of(&interface).with_context(|| format!("find the record of {name}"))?;
+            let port = Port { name: name.to_owned(), record };
+            let is_needed = commands.iter().any(|command| port_of(command) == name);
+            if let Some(root) = port.root()? {
                 taken.push(root.number);
+                match port.remove_if_ours(&root) {
+                    Some(remove) => left_over.push((port.clone(), remove)),
+                    None if is_needed => root.check_default(name)?,
+                    None => {}
+                }
             }
+            ports.extend(is_needed.then_some(port));
         }
-        let handle = format!("{:x}:", free_handle(process::id(), &taken));
-        let mut remover = process::Command::new("sh")
-            .args(["-c", REMOVER, "sojourn-netem", &handle])
-            .args(&ports)
-            .current_dir("/")
-            .process_group(0)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .context("run sh, which removes the qdiscs in the end")?;
+        let handle = format!("{:x}:", free_handle(secret::random()?, &taken));
+        let mut remover = remover(&handle, &ports, &locks)?;
         let pipe = remover.stdin.take().map(OwnedFd::from);
         Ok(Self { handle, ports, left_over, pipe, remover, _locks: locks })
     }
 
-    /// Puts them in place, and removes what was left over; returns the commands that put them.
+    /// Removes what was left over, and puts ours in place; returns the commands that put them.
     ///
     /// # Errors
-    /// When the kernel refuses one.
+    /// When the kernel refuses one, or somebody has put a qdisc there meanwhile.
     pub fn put(&self, commands: &[Command]) -> anyhow::Result<Vec<Command>> {
-        let commands: Vec<_> = commands.iter().map(|command| under(&self.handle, command)).collect();
-        for command in self.left_over.iter().chain(&commands) {
-            // A `tc` that outlives this program holds the pipe: what it does is removed as well.
-            let pipe = self.pipe.as_ref().map(OwnedFd::try_clone).transpose().context("keep the pipe open for tc")?;
-            carry_out(command, pipe.map_or_else(Stdio::null, Stdio::from))?;
+        for (port, remove) in &self.left_over {
+            self.carry_out(remove)?;
+            port.forget();
+        }
+        let commands: Vec<_> = commands.iter().map(|command| added(&under(&self.handle, command))).collect();
+        for command in &commands {
+            let name = port_of(command);
+            let port = self.ports.iter().find(|port| port.name == name).context("a port that was not taken")?;
+            port.write_down(&self.handle)?;
+            if let Err(error) = self.carry_out(command) {
+                port.root()?.map_or(Ok(()), |root| root.check_default(&port.name))?;
+                return Err(error);
+            }
         }
         Ok(commands)
+    }
+
+    /// A `tc` that outlives this program holds the pipe: what it does is removed as well.
+    fn carry_out(&self, command: &[String]) -> anyhow::Result<()> {
+        let pipe = self.pipe.as_ref().map(OwnedFd::try_clone).transpose().context("keep the pipe open for tc")?;
+        carry_out(command, pipe.map_or_else(Stdio::null, Stdio::from))
     }
 
     /// Looks whether each is still in its place.
@@ -98,10 +121,10 @@ impl Qdiscs {
     /// [`NotTrusted`] where one is not, or its port is not there by that name: packets pass there unemulated.
     pub fn check(&self) -> anyhow::Result<()> {
         for port in &self.ports {
-            let root = root_of(port).map_err(|error| gone(port, &format!("{error:#}")))?;
+            let root = port.root().map_err(|error| gone(&port.name, &format!("{error:#}")))?;
             let handle = root.as_ref().map_or("none", |root| &root.handle);
             if handle != self.handle {
-                return Err(gone(port, &format!("the root qdisc there is {handle}, not {}", self.handle)));
+                return Err(gone(&port.name, &format!("the root qdisc there is {handle}, not {}", self.handle)));
             }
         }
         Ok(())
@@ -118,10 +141,33 @@ impl Drop for Qdiscs {
         let has_removed = self.remover.wait().is_ok_and(|status| status.code().is_some());
         for port in self.ports.iter().filter(|_| !has_removed) {
             // The shell was killed. What was never put in place cannot be removed.
-            let remove = ["tc", "qdisc", "del", "dev", port, "root"].map(str::to_owned);
-            let _ = output(&under(&self.handle, &remove), Stdio::null());
+            let _ = output(&removal(&self.handle, &port.name), Stdio::null());
+            if port.root().is_ok_and(|root| root.is_none_or(|root| root.handle != self.handle)) {
+                port.forget();
+            }
         }
     }
+}
+
+/// Starts the shell that removes them in the end.
+fn remover(handle: &str, ports: &[Port], locks: &[Lock]) -> anyhow::Result<Child> {
+    let held = |nth: usize| {
+        let shared = locks.get(nth).map(Lock::share).transpose().context("share the locks of the ports")?;
+        anyhow::Ok(shared.map_or_else(Stdio::null, Stdio::from))
+    };
+    let mut shell = process::Command::new("sh");
+    shell.args(["-c", REMOVER, "sojourn-netem", handle]);
+    for port in ports {
+        shell.arg(&port.name).arg(port.record.as_ref().map_or(Path::new(""), Record::path));
+    }
+    shell
+        .current_dir("/")
+        .process_group(0)
+        .stdin(Stdio::piped())
+        .stdout(held(0)?)
+        .stderr(held(1)?)
+        .spawn()
+        .context("run sh, which removes the qdiscs in the end")
 }
 
 /// The root qdisc of a port.
@@ -133,43 +179,73 @@ struct Root {
 }
 
 impl Root {
-    fn is_ours(&self) -> bool {
-        self.kind == "netem" && HANDLES.contains(&self.number)
+    /// Refuses what is not the kernel's default: it could not be put back.
+    fn check_default(&self, port: &str) -> anyhow::Result<()> {
+        if self.number == 0 {
+            return Ok(());
+        }
+        Err(anyhow!(
+            "{port}: the port has a queueing discipline of somebody else ({} {}), which netem would replace and nobody could \
+             put back: `tc qdisc del dev {port} root`, or use --backend user",
+            self.kind,
+            self.handle
+        ))
     }
 }
 
-/// Asks `tc` for the root qdisc of a port; None where it shows none.
-fn root_of(port: &str) -> anyhow::Result<Option<Root>> {
-    let show = ["tc", "-json", "qdisc", "show", "dev", port].map(str::to_owned);
-    let shown = output(&show, Stdio::null())?;
-    let problem = || format!("ask tc what qdiscs {port} has: {}", String::from_utf8_lossy(&shown.stderr).trim());
-    let all: Vec<serde_json::Value> = serde_json::from_slice(&shown.stdout).with_context(problem)?;
-    Ok(all.iter().find(|one| one["root"] == true).map(|root| {
-        let word = |key: &str| root[key].as_str().unwrap_or_default().to_owned();
-        let handle = word("handle");
-        let number = u16::from_str_radix(handle.trim_end_matches(':'), 16).unwrap_or(u16::MAX);
-        Root { kind: word("kind"), handle, number }
-    }))
-}
-
-/// Returns the handle of a port's root qdisc, which may be replaced: the kernel's default one (0), or one of ours that was left.
-fn replaceable_root(port: &str) -> anyhow::Result<u16> {
-    let Some(root) = root_of(port)? else { return Ok(0) };
-    if root.number == 0 || root.is_ours() {
-        return Ok(root.number);
+impl Port {
+    /// Asks `tc` for its root qdisc; None where it shows none.
+    fn root(&self) -> anyhow::Result<Option<Root>> {
+        let port = self.name.as_str();
+        let show = ["tc", "-json", "qdisc", "show", "dev", port].map(str::to_owned);
+        let shown = output(&show, Stdio::null())?;
+        let problem = || format!("ask tc what qdiscs {port} has: {}", String::from_utf8_lossy(&shown.stderr).trim());
+        let all: Vec<serde_json::Value> = serde_json::from_slice(&shown.stdout).with_context(problem)?;
+        Ok(all.iter().find(|one| one["root"] == true).map(|root| {
+            let word = |key: &str| root[key].as_str().unwrap_or_default().to_owned();
+            let handle = word("handle");
+            let number = u16::from_str_radix(handle.trim_end_matches(':'), 16).unwrap_or(u16::MAX);
+            Root { kind: word("kind"), handle, number }
+        }))
     }
-    Err(anyhow!(
-        "{port}: it has a qdisc of its own ({} {}), which netem would replace and nobody could put back: \
-         `tc qdisc del dev {port} root`, or use --backend user",
-        root.kind,
-        root.handle
-    ))
+
+    /// Returns the command that removes its root qdisc where that is what the record says; where it is not, the record is out of date.
+    fn remove_if_ours(&self, root: &Root) -> Option<Command> {
+        let recorded = self.record.as_ref().and_then(Record::handle);
+        if root.kind == "netem" && recorded.as_ref() == Some(&root.handle) {
+            return Some(removal(&root.handle, &self.name));
+        }
+        self.forget();
+        None
+    }
+
+    fn write_down(&self, handle: &str) -> anyhow::Result<()> {
+        let Some(record) = &self.record else { return Ok(()) };
+        let shown = record.path().display();
+        record.write(handle).with_context(|| format!("write {shown}, which says whose netem {} has", self.name))
+    }
+
+    /// A record that stays says what is not so: the next emulator finds out.
+    fn forget(&self) {
+        let _ = self.record.as_ref().map(Record::remove);
+    }
 }
 
-/// Chooses a handle that none of these is: a shell of an emulator that was killed just now must not remove ours.
-fn free_handle(seed: u32, taken: &[u16]) -> u16 {
-    let count = HANDLES.len() as u32;
-    let nth = |offset: u32| HANDLES.start + ((seed % count + offset) % count) as u16;
+fn removal(handle: &str, port: &str) -> Command {
+    under(handle, &["tc", "qdisc", "del", "dev", port, "root"].map(str::to_owned))
+}
+
+/// Returns `tc qdisc replace …` as `tc qdisc add …`, which the kernel refuses where somebody's qdisc is.
+fn added(command: &[String]) -> Command {
+    let mut command = command.to_vec();
+    command.iter_mut().filter(|word| *word == "replace").take(1).for_each(|word| "add".clone_into(word));
+    command
+}
+
+/// Chooses a handle that none of these is.
+fn free_handle(random: u64, taken: &[u16]) -> u16 {
+    let count = HANDLES.len() as u64;
+    let nth = |offset: u64| HANDLES.start + ((random % count + offset) % count) as u16;
     (0..count).map(nth).find(|handle| !taken.contains(handle)).unwrap_or(HANDLES.start)
 }
 
@@ -195,9 +271,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_handle_is_ours_and_none_that_is_there() {
-        assert_eq!(free_handle(7, &[]), 0x5007);
-        assert_eq!(free_handle(7, &[0, 0x5007, 0x5008]), 0x5009);
-        assert_eq!(free_handle(0x1FFF, &[0x5FFF]), 0x5000);
+    fn a_handle_is_none_that_is_there_and_none_that_the_kernel_gives() {
+        assert_eq!(free_handle(7, &[]), 0x1007);
+        assert_eq!(free_handle(7, &[0, 0x1007, 0x1008]), 0x1009);
+        assert_eq!(free_handle(0x6FFF, &[0x7FFF]), 0x1000);
+        assert!((0..100_000).step_by(97).all(|random| HANDLES.contains(&free_handle(random, &[0x7000]))));
+    }
+
+    #[test]
+    fn what_is_put_replaces_nothing() {
+        let command = ["tc", "qdisc", "replace", "dev", "replace", "root", "netem"].map(str::to_owned);
+        assert_eq!(added(&command).join(" "), "tc qdisc add dev replace root netem");
     }
 }

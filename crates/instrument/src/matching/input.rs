@@ -95,8 +95,6 @@ enum Origin {
     },
     Records {
         reader: Box<TapReader>,
-        rows: Vec<Tapped>,
-        at: usize,
     },
     /// What another thread reads, and who comes back from there.
     Elsewhere {
@@ -110,6 +108,9 @@ enum Origin {
 /// Packets that a thread hands on at once, and how often it may before they are taken.
 const HANDED_ON: usize = 1 << 14;
 const WAITING: usize = 4;
+
+/// Rows of records that become packets at once: few enough to stay in a cache until they are matched.
+const ROWS_AT_ONCE: usize = 1 << 10;
 
 /// One tap's packets, in the order in which it saw them.
 pub struct Input {
@@ -144,7 +145,7 @@ impl Input {
             Opened::Records(files) => {
                 let mut reader = Box::new(files.read().map_err(readable)?);
                 dropped = reader.dropped();
-                (Some(reader.about().clone()), Origin::Records { reader, rows: Vec::new(), at: 0 })
+                (Some(reader.about().clone()), Origin::Records { reader })
             }
             Opened::Capture(file) => {
                 let wrong = |error: &dyn std::fmt::Display| WrongRequest(format!("{title}: {error}"));
@@ -209,10 +210,27 @@ impl Input {
             return self.take_over();
         }
         while self.begun.len() < count {
-            let Some(packet) = self.read(rule)? else { break };
-            self.begun.push_back(packet);
+            if matches!(self.origin, Origin::Records { .. }) {
+                if !self.read_rows() {
+                    break;
+                }
+            } else if let Some(packet) = self.read(rule)? {
+                self.begun.push_back(packet);
+            } else {
+                break;
+            }
         }
         Ok(())
+    }
+
+    /// Reads some rows of records; `false` at the end.
+    fn read_rows(&mut self) -> bool {
+        let Origin::Records { reader } = &mut self.origin else { return false };
+        let (told, begun) = (&mut self.told, &mut self.begun);
+        reader.next(ROWS_AT_ONCE, |row| begun.extend(of_row(row, told))).unwrap_or_else(|error| {
+            (self.problem, self.is_damaged) = (Some(error.to_string()), true);
+            false
+        })
     }
 
     /// Has what is left read by a thread of its own.
@@ -276,38 +294,30 @@ impl Input {
     }
 
     /// Returns from when on the next packet counts that was read ahead.
+    #[inline]
     pub fn next_at(&self) -> Option<i64> {
         self.begun.front().map(|packet| packet.time.max(self.latest))
     }
 
-    /// Takes the next packet.
-    pub fn take(&mut self) -> Option<Packet> {
-        let packet = self.begun.pop_front()?;
+    /// Gives the next packet, if there is one, to `hand_on`, and drops it.
+    #[inline]
+    pub fn take(&mut self, hand_on: impl FnOnce(&Packet)) {
+        let Some(packet) = self.begun.front_mut() else { return };
         self.told.stepped_back += u64::from(packet.time < self.latest);
         self.latest = self.latest.max(packet.time);
-        Some(Packet { at: self.latest, ..packet })
+        packet.at = self.latest;
+        hand_on(packet);
+        self.begun.pop_front();
     }
 
     fn read(&mut self, rule: &Rule) -> anyhow::Result<Option<Packet>> {
+        if matches!(self.origin, Origin::Records { .. }) {
+            while self.begun.is_empty() && self.read_rows() {}
+            return Ok(self.begun.pop_front());
+        }
         loop {
             let packet = match &mut self.origin {
-                Origin::Elsewhere { .. } | Origin::Open => return Ok(None),
-                Origin::Records { reader, rows, at } => {
-                    if *at == rows.len() {
-                        rows.clear();
-                        *at = 0;
-                        match reader.next(rows) {
-                            Ok(true) => continue,
-                            Ok(false) => return Ok(None),
-                            Err(error) => {
-                                (self.problem, self.is_damaged) = (Some(error.to_string()), true);
-                                return Ok(None);
-                            }
-                        }
-                    }
-                    *at += 1;
-                    of_row(&rows[*at - 1], &mut self.told)
-                }
+                Origin::Elsewhere { .. } | Origin::Open | Origin::Records { .. } => return Ok(None),
                 Origin::Capture { frames, chosen, frame, first } => {
                     let Some(taken) = first.take().or_else(|| frames.next(frame)) else {
                         if let (Some(end), None) = (frames.end(), &self.problem) {

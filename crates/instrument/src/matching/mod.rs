@@ -177,6 +177,9 @@ fn begin(
     Ok(pairs)
 }
 
+/// The time of the next packet where there is none.
+const END: i64 = i64::MAX;
+
 /// Lets all packets through the pairs, in the order of their times.
 fn pass(inputs: &mut [Input], pairs: &mut [Pair], rule: &Rule, mut output: Option<&mut Output>) -> anyhow::Result<()> {
     let off: Vec<i64> = iter::once(0)
@@ -185,16 +188,26 @@ fn pass(inputs: &mut [Input], pairs: &mut [Pair], rule: &Rule, mut output: Optio
             Some(*sum)
         }))
         .collect();
+    let next_of = |input: &mut Input, off: i64| {
+        let at = input.next_at().map_or_else(|| input.peek(rule), |at| Ok(Some(at)))?;
+        anyhow::Ok(at.map_or(END, |time| time.saturating_sub(off).min(END - 1)))
+    };
     let mut next = Vec::with_capacity(inputs.len());
     for (input, off) in inputs.iter_mut().zip(&off) {
-        next.push(input.peek(rule)?.map(|time| time.saturating_sub(*off)));
+        next.push(next_of(input, *off)?);
     }
-    while let Some((place, _)) =
-        next.iter().enumerate().filter_map(|(place, time)| time.map(|time| (place, time))).min_by_key(|(_, time)| *time)
-    {
-        let Some(packet) = inputs[place].take() else { break };
-        hand_on(pairs, place, &packet);
-        next[place] = inputs[place].peek(rule)?.map(|time| time.saturating_sub(off[place]));
+    loop {
+        let (mut place, mut first) = (0, END);
+        for (other, time) in next.iter().enumerate() {
+            if *time < first {
+                (place, first) = (other, *time);
+            }
+        }
+        if first == END {
+            break;
+        }
+        inputs[place].take(|packet| hand_on(pairs, place, packet));
+        next[place] = next_of(&mut inputs[place], off[place])?;
         if let Some(output) = output.as_mut() {
             output.write(pairs, ROWS)?;
         }
@@ -204,6 +217,7 @@ fn pass(inputs: &mut [Input], pairs: &mut [Pair], rule: &Rule, mut output: Optio
 }
 
 /// Gives what a tap saw to the pairs that it is of.
+#[inline]
 fn hand_on(pairs: &mut [Pair], place: usize, packet: &Packet) {
     if place > 0 {
         pairs[place - 1].push(Tap::Second, packet);

@@ -90,6 +90,7 @@ fn is_beyond(time: i64, told: &mut Told) -> bool {
 }
 
 /// Returns a packet of a tap's records; `None`: it cannot be matched, and is counted.
+#[inline]
 pub fn of_row(row: &Tapped, told: &mut Told) -> Option<Packet> {
     if is_beyond(row.at.at.0, told) {
         return None;

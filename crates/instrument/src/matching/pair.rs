@@ -151,6 +151,7 @@ impl Pair {
     }
 
     /// Takes what one of its taps saw.
+    #[inline]
     pub fn push(&mut self, tap: Tap, packet: &Packet) {
         let off = if tap == Tap::First { self.aligned.0 } else { self.aligned.1 };
         let way = self.rule.way(tap, packet);

@@ -281,7 +281,7 @@ fn broken_off(footer: &Value, parts: &PartArguments) -> Option<String> {
     let left_out = |way: &str| footer["totals"][way]["broken"].as_u64().unwrap_or_default();
     let why = match footer["why"].as_str() {
         Some(LIMITED) if parts.remove_oldest => {
-            "what each part says again of the open flows takes more than half of the --budget, which is too small for them"
+            "what each part says again of the open flows takes more than a third of the --budget, which is too small for them"
         }
         Some(LIMITED) if parts.budget.is_some() => "the log reached its --budget",
         Some(LIMITED) => "the log reached its --log-limit",

@@ -12,7 +12,7 @@ use sojourn_wire::MacAddress;
 use sojourn_wire::ethernet::HEADER_BYTES;
 use sojourn_wire::stream::TAG_BYTES;
 
-use super::lock::{Lock, NoLock};
+use super::lock::{Lock, NoLock, has_ended};
 use super::neighbours::Standing;
 use super::watch::Guard;
 use crate::kernel::{Interface, Socket};
@@ -21,6 +21,10 @@ use crate::{PortError, Stamps};
 
 /// How often the MTU is read anew for frames that are too long for it.
 const READ_EVERY: Nanos = Nanos::millis(100);
+/// A lock whose holder was killed is waited for so long: what it shared the lock with puts the port right meanwhile.
+const PATIENCE: Nanos = Nanos::seconds(5);
+/// How often it is tried meanwhile.
+const TRY_EVERY: Nanos = Nanos::millis(10);
 
 /// An interface that this process alone bridges.
 #[derive(Debug)]
@@ -218,12 +222,20 @@ impl Claim {
     }
 }
 
-/// Keeps other emulators from an interface for as long as what this returns lives; `None`: there is no folder for a lock.
+/// Keeps other emulators from an interface for as long as what this returns lives; `None`: there is no folder for a lock. Waits
+/// for what an emulator that was killed has left to put the interface right.
 ///
 /// # Errors
 /// When another emulator has it, or the file system refuses.
 pub fn reserve(interface: &Interface) -> Result<Option<Lock>, PortError> {
-    match Lock::take(interface.index) {
+    let clock = SteadyClock::begin();
+    let end = clock.now() + PATIENCE;
+    let mut tried = Lock::take(interface.index);
+    while matches!(tried, Err(NoLock::Held(Some(holder))) if has_ended(holder)) && clock.now() < end {
+        clock.wait_until(clock.now() + TRY_EVERY, Nanos::ZERO);
+        tried = Lock::take(interface.index);
+    }
+    match tried {
         Ok(lock) => Ok(Some(lock)),
         Err(NoLock::NoFolder) => Ok(None),
         Err(NoLock::Held(holder)) => Err(taken(interface, holder)),

@@ -1,10 +1,12 @@
 //! One emulator a port: a file that is locked for as long as the process that holds it lives.
 //!
 //! The file is in a folder that nobody else may write to, so nobody else can take the place of an emulator. Its name tells the
-//! network namespace and the interface. Where there is no such folder, there is no lock, and that is said.
+//! network namespace and the interface. Where there is no such folder, there is no lock, and that is said. A process that still
+//! has to put something right after its holder's end can hold the lock with it.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -17,8 +19,8 @@ const TRIES: usize = 8;
 #[derive(Debug)]
 pub struct Lock {
     path: PathBuf,
-    /// Unlocked when it is closed.
-    _file: File,
+    /// Unlocked when it is closed, here and in each process that shares it.
+    file: File,
 }
 
 /// Why there is none.
@@ -35,11 +37,19 @@ pub enum NoLock {
 impl Lock {
     /// Takes the lock of an interface of this thread's network namespace.
     pub fn take(index: u32) -> Result<Self, NoLock> {
-        let namespace = fs::metadata("/proc/thread-self/ns/net").map_err(NoLock::Refused)?.ino();
+        let namespace = network_namespace().map_err(NoLock::Refused)?;
         let folder = lock_folder().ok_or(NoLock::NoFolder)?;
         let lock = Self::of(&folder.join(format!("port-{namespace}-{index}.lock")))?;
         lock.sweep(&folder);
         Ok(lock)
+    }
+
+    /// Returns a descriptor that holds the lock too: a process that inherits it keeps the lock until its own end.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn share(&self) -> io::Result<OwnedFd> {
+        self.file.try_clone().map(OwnedFd::from)
     }
 
     /// Removes what was left by those who were killed: files that nobody has locked.
@@ -73,7 +83,7 @@ impl Lock {
             });
             if is_there {
                 let _ = file.set_len(0).and_then(|()| write!(file, "{}", std::process::id()));
-                return Ok(Self { path: path.to_owned(), _file: file });
+                return Ok(Self { path: path.to_owned(), file });
             }
         }
         Err(NoLock::Held(None))
@@ -90,6 +100,20 @@ impl Drop for Lock {
 /// Returns the folder of this user's locks, where there is one that nobody else writes to.
 pub fn lock_folder() -> Option<PathBuf> {
     folders().into_iter().find(|folder| is_own(folder))
+}
+
+/// Returns the inode of this thread's network namespace, which is no other's on this machine for as long as it lives.
+///
+/// # Errors
+/// When there is no `/proc`.
+pub fn network_namespace() -> io::Result<u64> {
+    Ok(fs::metadata("/proc/thread-self/ns/net")?.ino())
+}
+
+/// Whether a process is gone, or waits for a parent that never looks.
+pub fn has_ended(process: u32) -> bool {
+    fs::read_to_string(format!("/proc/{process}/stat"))
+        .map_or(true, |stat| stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with(['Z', 'X'])))
 }
 
 fn open(path: &Path) -> io::Result<File> {
@@ -173,6 +197,38 @@ mod tests {
         drop((held, second));
         fs::remove_file(&others[2]).expect("is there");
         fs::remove_dir(folder).expect("is empty");
+    }
+
+    #[test]
+    fn who_shares_it_holds_it_after_its_holder() {
+        let folder = folder("shared");
+        let path = folder.join("port-1-2.lock");
+        let first = Lock::of(&path).expect("is free");
+        let mut shell = std::process::Command::new("cat")
+            .stdin(std::process::Stdio::piped())
+            .stdout(first.share().expect("is shared"))
+            .spawn()
+            .expect("cat starts");
+        // As a process that is killed: nothing of it runs, and its file stays.
+        let mut killed = std::mem::ManuallyDrop::new(first);
+        killed.file = File::open("/dev/null").expect("opens");
+        assert!(matches!(Lock::of(&path), Err(NoLock::Held(_))));
+        drop(shell.stdin.take());
+        shell.wait().expect("ends");
+        drop(Lock::of(&path).expect("is free"));
+        fs::remove_dir(folder).expect("is empty");
+    }
+
+    #[test]
+    fn a_process_has_ended_or_has_not() {
+        assert!(!has_ended(std::process::id()));
+        let mut child = std::process::Command::new("true").spawn().expect("true starts");
+        let process = child.id();
+        while !has_ended(process) {
+            std::thread::yield_now();
+        }
+        child.wait().expect("was not waited for");
+        assert!(has_ended(process));
     }
 
     #[test]

@@ -30,7 +30,7 @@ mod xdp;
 #[cfg(feature = "bpf")]
 pub use claim::reserve;
 #[cfg(feature = "bpf")]
-pub use lock::{Lock, lock_folder};
+pub use lock::{Lock, lock_folder, network_namespace};
 #[cfg(feature = "bpf")]
 pub use open::{How, Means, Opened, Wanted, open};
 #[cfg(feature = "bpf")]

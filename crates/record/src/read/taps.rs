@@ -5,8 +5,8 @@ use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
 use arrow_array::cast::AsArray;
-use arrow_array::types::Int64Type;
-use arrow_array::{Array, BooleanArray};
+use arrow_array::types::{Int8Type, Int32Type, Int64Type};
+use arrow_array::{Array, BooleanArray, PrimitiveArray, RecordBatch};
 use arrow_ipc::reader::StreamReader;
 use sojourn_time::{Source, Stamp, Time};
 
@@ -22,6 +22,8 @@ pub struct TapReader {
     version: u32,
     about: TapAbout,
     is_simulated: bool,
+    /// What was read and not given yet.
+    batch: Option<Batch>,
     counts: Option<StreamReader<BufReader<File>>>,
 }
 
@@ -69,7 +71,7 @@ impl TapReader {
         let clock = schema.field_with_name("time_ns").ok().and_then(|field| field.metadata().get("clock").cloned());
         let is_simulated = clock.is_some_and(|clock| clock == SIMULATED);
         let counts = counts.and_then(|counts| begin::<TapCounts>(counts, &path).ok()).map(|(counts, _)| counts);
-        Ok(Self { path, stream, version, about, is_simulated, counts })
+        Ok(Self { path, stream, version, about, is_simulated, batch: None, counts })
     }
 
     /// Returns how many packets the tap lost, as the file of its counts beside this one says when it is first asked; `None` where
@@ -94,20 +96,27 @@ impl TapReader {
         self.is_simulated
     }
 
-    /// Reads the next rows into `rows`, after what is there; `false` at the end.
+    /// Gives the next rows to `each`, as many as `most`; `false` at the end.
     ///
     /// # Errors
     /// When the file is damaged or cut; the rows before stay good.
-    pub fn next(&mut self, rows: &mut Vec<Tapped>) -> Result<bool, ReadError> {
-        match guarded(|| self.stream.next().transpose()) {
-            Ok(None) => Ok(false),
-            Err(source) => Err(ReadError::Damaged { path: self.path.clone(), source }),
-            Ok(Some(batch)) => {
-                let read = Columns::of::<Tapped>(&batch, self.version).and_then(|columns| columns.tapped(rows));
-                read.map_err(|problem| ReadError::Foreign { path: self.path.clone(), problem })?;
-                Ok(true)
-            }
+    pub fn next(&mut self, most: usize, mut each: impl FnMut(&Tapped)) -> Result<bool, ReadError> {
+        let Self { batch, stream, path, version, .. } = self;
+        let foreign = |problem| ReadError::Foreign { path: path.clone(), problem };
+        let rows = match batch {
+            Some(rows) if rows.at < rows.rows => rows,
+            _ => match guarded(|| stream.next().transpose()) {
+                Ok(None) => return Ok(false),
+                Err(source) => return Err(ReadError::Damaged { path: path.clone(), source }),
+                Ok(Some(read)) => batch.insert(Batch::of(&read, *version).map_err(foreign)?),
+            },
+        };
+        let end = rows.rows.min(rows.at.saturating_add(most));
+        for row in rows.at..end {
+            each(&rows.row(row).map_err(foreign)?);
         }
+        rows.at = end;
+        Ok(true)
     }
 }
 
@@ -117,36 +126,67 @@ fn counts_of(path: &Path) -> Option<PathBuf> {
     Some(path.with_file_name(format!("tap_counts-{rest}")))
 }
 
-impl Columns {
-    fn tapped(&self, rows: &mut Vec<Tapped>) -> Result<(), String> {
-        let (times, digests, lengths) = (self.int64("time_ns"), self.int64("digest"), self.int32("length_bytes"));
-        let (sources, directions) = (self.names("time_source")?, self.names("direction")?);
-        let (of_source, of_direction) = (sources.each(Names::source_of)?, directions.each(Names::tap_direction)?);
-        let [fragments, supers, truncated] =
-            ["fragment", "super_packet", "truncated"].map(|name| self.column(name).as_boolean());
-        // Hardly any row has a flag.
-        let has = |flags: &BooleanArray| flags.true_count() > 0;
-        let (any_fragment, any_super, any_truncated) = (has(fragments), has(supers), has(truncated));
-        rows.reserve(times.len());
-        for row in 0..times.len() {
-            let length = lengths.value(row);
-            let direction = directions.column.key(row).and_then(|key| *of_direction.get(key)?);
-            let source = sources.column.key(row).and_then(|key| of_source.get(key).copied());
-            rows.push(Tapped {
-                at: Stamp {
-                    at: Time(times.value(row)),
-                    source: source.ok_or_else(|| format!("row {row}: a name is missing"))?,
-                },
-                digest: digests.is_valid(row).then(|| digests.value(row).cast_unsigned()),
-                length_bytes: u32::try_from(length).map_err(|_| format!("row {row}: length_bytes is {length}"))?,
-                direction,
-                is_fragment: any_fragment && fragments.value(row),
-                is_super_packet: any_super && supers.value(row),
-                is_truncated: any_truncated && truncated.value(row),
-            });
-        }
-        Ok(())
+/// The rows of a batch, which become [`Tapped`] one by one.
+struct Batch {
+    rows: usize,
+    /// How many were read.
+    at: usize,
+    times: PrimitiveArray<Int64Type>,
+    digests: PrimitiveArray<Int64Type>,
+    lengths: PrimitiveArray<Int32Type>,
+    sources: PrimitiveArray<Int8Type>,
+    of_source: Vec<Source>,
+    directions: PrimitiveArray<Int8Type>,
+    of_direction: Vec<Option<&'static str>>,
+    /// Whether it is a fragment, a super-packet, truncated; `None` where no row is, as in most batches.
+    flags: [Option<BooleanArray>; 3],
+}
+
+impl Batch {
+    fn of(batch: &RecordBatch, version: u32) -> Result<Self, String> {
+        let columns = Columns::of::<Tapped>(batch, version)?;
+        let (sources, directions) = (columns.names("time_source")?, columns.names("direction")?);
+        Ok(Self {
+            rows: batch.num_rows(),
+            at: 0,
+            times: columns.int64("time_ns").clone(),
+            digests: columns.int64("digest").clone(),
+            lengths: columns.int32("length_bytes").clone(),
+            of_source: sources.each(Names::source_of)?,
+            sources: sources.column.keys().clone(),
+            of_direction: directions.each(Names::tap_direction)?,
+            directions: directions.column.keys().clone(),
+            flags: ["fragment", "super_packet", "truncated"].map(|name| {
+                let flags = columns.column(name).as_boolean();
+                (flags.true_count() > 0).then(|| flags.clone())
+            }),
+        })
     }
+
+    #[inline]
+    fn row(&self, row: usize) -> Result<Tapped, String> {
+        let source = key(&self.sources, row).and_then(|key| self.of_source.get(key).copied());
+        let length = self.lengths.value(row);
+        let [is_fragment, is_super_packet, is_truncated] =
+            [0, 1, 2].map(|place: usize| self.flags[place].as_ref().is_some_and(|flags| flags.value(row)));
+        Ok(Tapped {
+            at: Stamp {
+                at: Time(self.times.value(row)),
+                source: source.ok_or_else(|| format!("row {row}: a name is missing"))?,
+            },
+            digest: self.digests.is_valid(row).then(|| self.digests.value(row).cast_unsigned()),
+            length_bytes: u32::try_from(length).map_err(|_| format!("row {row}: length_bytes is {length}"))?,
+            direction: key(&self.directions, row).and_then(|key| *self.of_direction.get(key)?),
+            is_fragment,
+            is_super_packet,
+            is_truncated,
+        })
+    }
+}
+
+#[inline]
+fn key(keys: &PrimitiveArray<Int8Type>, row: usize) -> Option<usize> {
+    keys.is_valid(row).then(|| usize::try_from(keys.value(row)).ok()).flatten()
 }
 
 impl Names<'_> {
@@ -202,7 +242,7 @@ mod tests {
         let mut reader = TapReader::open(&folder.join("taps-before-000.arrow")).unwrap();
         assert_eq!((reader.about(), reader.is_simulated()), (&about, false));
         let mut read = Vec::new();
-        while reader.next(&mut read).unwrap() {}
+        while reader.next(7, |row| read.push(*row)).unwrap() {}
         assert_eq!((read, reader.dropped()), (rows, Some(7)));
         let counts = folder.join("tap_counts-before-000.arrow");
         let whole = fs::read(&counts).unwrap();

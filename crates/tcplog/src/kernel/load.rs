@@ -172,6 +172,9 @@ fn read_types(path: &Path) -> Result<Btf<'static>, KernelError> {
     Btf::from_path(path).map_err(|error| missing(io::Error::other(error.to_string())))
 }
 
+/// Where the kernel says how far it is locked down.
+const LOCKDOWN: &str = "/sys/kernel/security/lockdown";
+
 /// Makes one sentence of what libbpf and the verifier say, of which the verifier's last words matter.
 fn refused(error: &libbpf_rs::Error) -> KernelError {
     let said = take_messages();
@@ -180,7 +183,15 @@ fn refused(error: &libbpf_rs::Error) -> KernelError {
     }
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim_end().to_owned();
     let why = complaint(&said).unwrap_or_else(|| error.to_string());
-    KernelError::Refused { release, why }
+    match std::fs::read_to_string(LOCKDOWN) {
+        Ok(state) if is_confidential(&state) => KernelError::LockedDown { release, why },
+        _ => KernelError::Refused { release, why },
+    }
+}
+
+/// Whether the kernel says that it keeps its memory to itself: "none integrity [confidentiality]".
+fn is_confidential(lockdown: &str) -> bool {
+    lockdown.contains("[confidentiality]")
 }
 
 /// Finds the verifier's complaint: the line before it sums up.
@@ -363,6 +374,12 @@ mod tests {
         // More than any machine has, whichever number of processors it is for.
         let room = Room { flows: 1, slots: 1 << 31 };
         assert!(matches!(load(room, None), Err(KernelError::Memory { flows: 1, .. })));
+    }
+
+    #[test]
+    fn a_kernel_that_keeps_its_memory_to_itself_is_known() {
+        assert!(is_confidential("none integrity [confidentiality]\n"));
+        assert!(!is_confidential("none [integrity] confidentiality\n") && !is_confidential(""));
     }
 
     #[test]

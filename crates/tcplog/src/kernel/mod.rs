@@ -406,6 +406,17 @@ pub enum KernelError {
         /// What it says.
         why: String,
     },
+    /// The kernel lets no program read its memory.
+    #[error(
+        "this kernel ({release}) is locked down (confidentiality): no program may read TCP's state; boot it with \
+         lockdown=integrity, or without (it says: {why})"
+    )]
+    LockedDown {
+        /// The kernel.
+        release: String,
+        /// What it says.
+        why: String,
+    },
     /// Our own object lacks something.
     #[error("the compiled programs have no `{0}`: build them again")]
     Damaged(&'static str),

@@ -1,18 +1,22 @@
 //! A spool goes on in another file, which begins with what was said so far: so it can be read without those before it.
 //!
 //! The file is the present one only when all of that is in it. Where it cannot be written, it is removed again, and last words
-//! go to the file before, which has room kept aside. Knows no events.
+//! go to the file before, which has room kept aside. Whether it has room is known before an earlier part is removed for it. Knows no events.
 
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{FallocateFlags, fallocate};
+use rustix::io::Errno;
+
 use super::parts::name_of;
+use super::written::Written;
 use super::{BUFFER, Health, MAGIC, Spool, SpoolError, VERSION, count, create, failure, frame, seal};
 use crate::decode::Raw;
 use crate::layout::{Flow, Totals};
 
-/// Shows each flow, with its slot, to whom it is given.
+/// Shows each flow, with its slot, to whom it is given; called twice, for they are counted first.
 pub type Flows<'a> = &'a mut dyn FnMut(&mut dyn FnMut(u32, &Flow));
 
 impl Spool {
@@ -45,27 +49,8 @@ impl Spool {
     ) -> Result<(), SpoolError> {
         let mut said = Vec::new();
         totals.iter().for_each(|one| one.put(&mut said));
-        let room = self.limit.saturating_sub(self.total()).min(self.most_repeated);
-        let (earlier, present, most) = (&mut self.earlier, self.length, self.most_together);
-        let mut make_room = |begun: u64| earlier.remove_beyond(most.saturating_sub(present.saturating_add(begun)));
-        let mut beginning = Beginning {
-            path: &path,
-            file: &mut file,
-            buffer: Vec::new(),
-            length: 0,
-            room,
-            make_room: &mut make_room,
-            failure: None,
-        };
-        put_header(&self.header, &mut beginning.buffer);
-        let numbers = self.written.numbers();
-        beginning.frame(frame::PART, self.number + 1, |bytes| numbers.put(bytes));
-        beginning.frame(frame::TOTALS, 0, |bytes| bytes.extend_from_slice(&said));
-        for note in &self.lasting {
-            beginning.frame(frame::NOTE, 0, |bytes| bytes.extend_from_slice(note.as_bytes()));
-        }
-        flows(&mut |slot, flow| beginning.frame(frame::FLOW, slot, |bytes| flow.put(bytes)));
-        let length = beginning.end().inspect_err(|_| drop(fs::remove_file(&path)))?;
+        let length =
+            self.write_beginning(&path, &mut file, &said, flows).inspect_err(|_| drop(fs::remove_file(&path)))?;
         let bytes = std::mem::replace(&mut self.length, length);
         self.earlier.push(std::mem::replace(&mut self.path, path), bytes, self.written);
         (self.repeated, self.totals) = (length, Some(said));
@@ -74,6 +59,40 @@ impl Spool {
         let _ = before.unlock();
         (self.identity, self.number) = (identity, self.number + 1);
         Ok(())
+    }
+
+    /// Writes what a file begins with, and removes the oldest where all together would be too long; returns how long it is.
+    fn write_beginning(
+        &mut self,
+        path: &Path,
+        file: &mut File,
+        totals: &[u8],
+        flows: Flows<'_>,
+    ) -> Result<u64, SpoolError> {
+        let numbers = self.written.numbers();
+        let said = Said { header: &self.header, lasting: &self.lasting, number: self.number + 1, numbers, totals };
+        let room = self.limit.saturating_sub(self.total()).min(self.most_repeated);
+        let counted = Beginning::new(path, None, room, &mut |_| Ok(())).put(&said, flows)?;
+        let beside = |begun: u64| self.most_together.saturating_sub(self.length.saturating_add(begun));
+        let freed = self.earlier.beyond(beside(counted));
+        allocate(file, counted.saturating_sub(freed)).map_err(|source| failure("write", path, source))?;
+        // Flows that began since they were counted make it longer.
+        let earlier = &mut self.earlier;
+        let (present, most) = (self.length, self.most_together);
+        let mut make_room = |begun: u64| earlier.remove_beyond(most.saturating_sub(present.saturating_add(begun)));
+        Beginning::new(path, Some(file), room, &mut make_room).put(&said, flows)
+    }
+}
+
+/// Takes so much of the disk for a file, whose length stays. What is removed meanwhile gives as much as is still lacking then. Where a file
+/// system cannot, nothing is taken.
+fn allocate(file: &File, bytes: u64) -> io::Result<()> {
+    if bytes == 0 {
+        return Ok(());
+    }
+    match fallocate(file, FallocateFlags::KEEP_SIZE, 0, bytes) {
+        Err(error) if ![Errno::OPNOTSUPP, Errno::NOSYS, Errno::INVAL].contains(&error) => Err(error.into()),
+        _ => Ok(()),
     }
 }
 
@@ -91,10 +110,20 @@ pub(crate) const fn header_bytes(header: &str) -> u64 {
     (MAGIC.len() + 3 * size_of::<u32>() + header.len()) as u64
 }
 
+/// What a file says again, but for the flows.
+struct Said<'a> {
+    header: &'a str,
+    lasting: &'a [String],
+    number: u32,
+    numbers: [u64; Written::NUMBERS],
+    totals: &'a [u8],
+}
+
 /// What a file begins with. Of many flows it is long: so it is written piece by piece.
 struct Beginning<'a> {
     path: &'a Path,
-    file: &'a mut File,
+    /// `None`: it is counted how long it would be.
+    file: Option<&'a mut File>,
     buffer: Vec<u8>,
     length: u64,
     room: u64,
@@ -103,7 +132,29 @@ struct Beginning<'a> {
     failure: Option<SpoolError>,
 }
 
-impl Beginning<'_> {
+impl<'a> Beginning<'a> {
+    fn new(
+        path: &'a Path,
+        file: Option<&'a mut File>,
+        room: u64,
+        make_room: &'a mut dyn FnMut(u64) -> Result<(), SpoolError>,
+    ) -> Self {
+        Self { path, file, buffer: Vec::new(), length: 0, room, make_room, failure: None }
+    }
+
+    /// Puts all of it; returns how long it is.
+    fn put(mut self, said: &Said<'_>, flows: Flows<'_>) -> Result<u64, SpoolError> {
+        put_header(said.header, &mut self.buffer);
+        self.frame(frame::PART, said.number, |bytes| said.numbers.put(bytes));
+        self.frame(frame::TOTALS, 0, |bytes| bytes.extend_from_slice(said.totals));
+        for note in said.lasting {
+            self.frame(frame::NOTE, 0, |bytes| bytes.extend_from_slice(note.as_bytes()));
+        }
+        flows(&mut |slot, flow| self.frame(frame::FLOW, slot, |bytes| flow.put(bytes)));
+        self.write();
+        self.failure.map_or(Ok(self.length), Err)
+    }
+
     fn frame(&mut self, kind: u32, from: u32, put: impl FnOnce(&mut Vec<u8>)) {
         let start = self.buffer.len();
         [kind, from, 0, 0].put(&mut self.buffer);
@@ -117,22 +168,17 @@ impl Beginning<'_> {
     fn write(&mut self) {
         self.length += self.buffer.len() as u64;
         if self.failure.is_none() {
-            let is_too_long = self.length > self.room;
-            let written = if is_too_long {
-                Err(SpoolError::Limit(self.path.to_owned()))
-            } else {
-                let write =
-                    |()| self.file.write_all(&self.buffer).map_err(|source| failure("write", self.path, source));
-                (self.make_room)(self.length).and_then(write)
-            };
-            self.failure = written.err();
+            self.failure = self.try_write().err();
         }
         self.buffer.clear();
     }
 
-    /// Writes the rest; returns how long all of it is.
-    fn end(mut self) -> Result<u64, SpoolError> {
-        self.write();
-        self.failure.map_or(Ok(self.length), Err)
+    fn try_write(&mut self) -> Result<(), SpoolError> {
+        if self.length > self.room {
+            return Err(SpoolError::Limit(self.path.to_owned()));
+        }
+        (self.make_room)(self.length)?;
+        let written = self.file.as_mut().map_or(Ok(()), |file| file.write_all(&self.buffer));
+        written.map_err(|source| failure("write", self.path, source))
     }
 }

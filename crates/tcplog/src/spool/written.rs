@@ -113,6 +113,18 @@ impl Earlier {
         &self.removed
     }
 
+    /// Returns how much [`Self::remove_beyond`] would remove.
+    pub(super) fn beyond(&self, most: u64) -> u64 {
+        let mut removed = 0;
+        for part in &self.parts {
+            if self.bytes - removed <= most {
+                break;
+            }
+            removed += part.bytes;
+        }
+        removed
+    }
+
     /// Removes the oldest; says whether there was one.
     pub(super) fn remove_oldest(&mut self) -> Result<bool, SpoolError> {
         let Some(oldest) = self.parts.front() else { return Ok(false) };

@@ -142,6 +142,7 @@ class Loads(Bench):
         wanted = {"connections": factors.flows, "duration_ns": lasts_ns, "read_every_ns": own.read_every_ns}
         settings = {"mss_bytes": own.mss_bytes, "congestion": factors.algorithms[turn]}
         request = {"do": "send", "block": trial.block, "to": to, "settings": settings}
+        request["read_before_send"] = trial.purpose == LOG  # the timeline has each call that wrote data
         self.ends[way[0], turn].ask(request | wanted)
 
 

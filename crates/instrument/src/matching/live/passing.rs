@@ -101,11 +101,13 @@ impl Passing {
             return Ok(());
         }
         while let Some(place) = self.next() {
-            let Some(packet) = self.inputs[place].take() else { break };
-            // One that comes too late counts from now on.
-            self.passed = self.passed.max(packet.at);
-            hand_on(&mut self.pairs, place, &Packet { at: self.passed, ..packet });
-            each(&mut self.pairs)?;
+            let Self { inputs, pairs, passed, .. } = self;
+            inputs[place].take(|packet| {
+                // One that comes too late counts from now on.
+                *passed = packet.at.max(*passed);
+                hand_on(pairs, place, &Packet { at: *passed, ..*packet });
+            });
+            each(pairs)?;
         }
         let known = self.inputs.iter().zip(&self.shown).map(|(input, shown)| input.next_at().unwrap_or(*shown)).min();
         if let Some(known) = known.filter(|known| *known > self.passed) {

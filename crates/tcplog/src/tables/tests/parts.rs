@@ -337,6 +337,70 @@ fn all_parts_together_stay_within_the_budget_while_another_begins() {
     fs::remove_dir_all(&folder).unwrap();
 }
 
+/// Writes parts of 640 KiB, each with what fills it and the samples, until all together have so much.
+fn fill(spool: &mut Spool, made: &Made, bytes: u64) {
+    loop {
+        made.samples.iter().for_each(|sample| spool.event(0, &self::bytes(sample)));
+        (0..9).for_each(|_| spool.note(&"x".repeat(64 << 10)));
+        spool.flush().unwrap();
+        if spool.total() >= bytes {
+            return;
+        }
+        begin(spool, &[made.totals]).unwrap();
+    }
+}
+
+#[test]
+fn no_part_is_removed_for_one_that_is_too_long_to_begin() {
+    let folder = folder("too-long-to-begin");
+    let made = made();
+    let budget = 6 << 20;
+    let mut spool = Spool::create(&folder, HEADER).unwrap().parts_within(budget);
+    fill(&mut spool, &made, budget - (512 << 10));
+    let (before, total) = (spool::files(&folder), spool.total());
+    // Longer than a third of the budget, and written in pieces of 1 MiB, of which the first would need room.
+    let flows = (budget / 3) as u32 / (Flow::BYTES as u32 + 16) + 2;
+    let mut show = |say: &mut dyn FnMut(u32, &Flow)| (0..flows).for_each(|slot| say(slot, &made.flows[0]));
+    let told = spool.begin_part(&[made.totals], &mut show);
+    assert!(matches!(told, Err(SpoolError::Limit(_))) && spool.is_broken(), "{told:?}");
+    assert_eq!((spool::files(&folder), spool.total(), spool.parts()[1]), (before, total, 0));
+    fs::remove_dir_all(&folder).unwrap();
+}
+
+/// What would be removed gives less than what is lacking: the disk is full of something else. With a little more room it is enough.
+#[test]
+fn no_part_is_removed_for_one_that_a_full_disk_has_no_room_for() {
+    for (name, has_room) in [("no-room-to-begin", false), ("room-to-begin", true)] {
+        let Some(disk) = Disk::make(folder(name), 9 << 20) else {
+            assert!(std::env::var_os("CI").is_none(), "CI must be able to mount a file system");
+            eprintln!("skipped: no file system can be mounted here");
+            return;
+        };
+        let made = made();
+        let budget = 6 << 20;
+        let mut spool = Spool::create(&disk.0, HEADER).unwrap().parts_within(budget);
+        fill(&mut spool, &made, budget - (1 << 20));
+        let (before, total) = (spool::files(&disk.0), spool.total());
+        let flows = (1_500_u32 << 10) / (Flow::BYTES as u32 + 16);
+        let filler = disk.0.join("filler");
+        assert!(fs::write(&filler, vec![0; 9 << 20]).is_err(), "it is full");
+        if has_room {
+            let length = fs::metadata(&filler).unwrap().len();
+            File::options().write(true).open(&filler).unwrap().set_len(length - (1 << 20)).unwrap();
+        }
+        let mut show = |say: &mut dyn FnMut(u32, &Flow)| (0..flows).for_each(|slot| say(slot, &made.flows[0]));
+        let told = spool.begin_part(&[made.totals], &mut show);
+        if has_room {
+            told.unwrap();
+            assert!(spool.parts()[1] > 0 && spool.total() <= budget && !spool.is_broken());
+        } else {
+            assert!(matches!(told, Err(SpoolError::Full(_))) && spool.is_broken(), "{told:?}");
+            assert_eq!((spool::files(&disk.0), spool.total(), spool.parts()[1]), (before, total, 0));
+        }
+        fs::remove_file(&filler).unwrap();
+    }
+}
+
 /// What says that packets passed which nobody saw is not removed with the part in which it was written.
 #[test]
 fn an_interruption_is_told_whatever_parts_are_removed_and_once() {

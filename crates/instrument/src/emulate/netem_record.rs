@@ -1,0 +1,138 @@
+//! What tells the netem that `--backend kernel` put at a port from anybody else's: a file in the folder of the ports' locks.
+//!
+//! It is written before the qdisc is put in place and removed after that, by who holds the lock of the port. So whoever gets the lock and
+//! finds a file finds what a program left that is dead with all that it started. Nobody else writes in the folder. `sojourn bed
+//! clean` reads the same files (python/sojourn/bed/netem_left.py). Runs no `tc`.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use sojourn_port::bridge::{lock_folder, network_namespace};
+use sojourn_port::kernel::Interface;
+
+/// A file is no longer than this.
+const MOST_BYTES: u64 = 4_096;
+/// Two boots of a machine have different ones: what a folder that outlives a boot says holds in its own alone.
+const BOOT: &str = "/proc/sys/kernel/random/boot_id";
+
+/// Where it is written down what is put at a port.
+#[derive(Clone, Debug)]
+pub struct Record {
+    path: PathBuf,
+    here: Entry,
+}
+
+/// What is written: where the port is, and the handle of its netem.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Entry {
+    boot: String,
+    /// The inode of the network namespace.
+    namespace: u64,
+    /// The number of the interface: another name does not change it.
+    index: u32,
+    /// Its name when this was written, for who reads it.
+    port: String,
+    /// As tc writes it: "5abc:".
+    handle: String,
+}
+
+impl Record {
+    /// Returns where that of an interface is; `None`: there is no folder that nobody else writes in.
+    ///
+    /// # Errors
+    /// When the kernel does not say which boot or which network namespace this is.
+    pub fn of(interface: &Interface) -> io::Result<Option<Self>> {
+        let boot = fs::read_to_string(BOOT)?.trim().to_owned();
+        let namespace = network_namespace()?;
+        let (index, port) = (interface.index, interface.name.clone());
+        let here = Entry { boot, namespace, index, port, handle: String::new() };
+        Ok(lock_folder().map(|folder| Self::below(&folder, here)))
+    }
+
+    fn below(folder: &Path, here: Entry) -> Self {
+        Self { path: folder.join(format!("netem-{}-{}.json", here.namespace, here.index)), here }
+    }
+
+    /// Returns the handle of the netem that was put here, and that nobody has removed as far as the file says.
+    pub fn handle(&self) -> Option<String> {
+        let mut text = String::new();
+        let file = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW).open(&self.path).ok()?;
+        file.take(MOST_BYTES).read_to_string(&mut text).ok()?;
+        let found: Entry = serde_json::from_str(&text).ok()?;
+        let is_here =
+            (&found.boot, found.namespace, found.index) == (&self.here.boot, self.here.namespace, self.here.index);
+        is_here.then_some(found.handle)
+    }
+
+    /// Writes down that a netem with this handle is put here; when this returns, the file is on the disk.
+    ///
+    /// # Errors
+    /// When the file system refuses.
+    pub fn write(&self, handle: &str) -> io::Result<()> {
+        self.remove()?;
+        let text = serde_json::to_vec(&Entry { handle: handle.to_owned(), ..self.here.clone() })?;
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&self.path)?;
+        file.write_all(&text)?;
+        file.sync_all()?;
+        self.path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
+    }
+
+    /// Removes the file; it may be absent.
+    ///
+    /// # Errors
+    /// When the file system refuses.
+    pub fn remove(&self) -> io::Result<()> {
+        match fs::remove_file(&self.path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns the path of the file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn entry(boot: &str, namespace: u64, index: u32) -> Entry {
+        Entry { boot: boot.to_owned(), namespace, index, port: "left".to_owned(), handle: String::new() }
+    }
+
+    #[test]
+    fn what_was_written_is_read_in_its_own_place_and_boot_alone() {
+        let folder = std::env::temp_dir().join(format!("sojourn-netem-record-{}", std::process::id()));
+        fs::create_dir(&folder).expect("is made");
+        let record = Record::below(&folder, entry("one", 7, 3));
+        assert_eq!(record.handle(), None);
+        record.remove().expect("absent is removed");
+        record.write("5abc:").expect("writes");
+        assert_eq!(record.handle().as_deref(), Some("5abc:"));
+        assert_eq!(fs::metadata(record.path()).expect("is there").permissions().mode() & 0o777, 0o600);
+        record.write("5abd:").expect("writes again");
+        assert_eq!(record.handle().as_deref(), Some("5abd:"));
+        for other in [entry("two", 7, 3), entry("one", 8, 3), entry("one", 7, 4)] {
+            let mut moved = Record::below(&folder, other);
+            moved.path = record.path.clone();
+            assert_eq!(moved.handle(), None, "{moved:?}");
+        }
+        for damaged in ["", "{", "{\"handle\":\"5abc:\"}"] {
+            fs::write(record.path(), damaged).expect("writes");
+            assert_eq!(record.handle(), None, "{damaged}");
+        }
+        record.remove().expect("removes");
+        std::os::unix::fs::symlink("/dev/null", record.path()).expect("links");
+        assert_eq!(record.handle(), None);
+        record.write("5abe:").expect("replaces a link");
+        assert!(fs::symlink_metadata(record.path()).expect("is there").is_file());
+        fs::remove_dir_all(folder).expect("removes");
+    }
+}

@@ -1,0 +1,145 @@
+"""Removes the netem of `sojourn emulate run --backend kernel` where its program and that program's shell were killed.
+
+Reads what the program has written down (crates/instrument/src/emulate/netem_record.rs): network namespace, interface,
+handle. A record is out of date where its boot, its namespace, its interface or its qdisc is gone. A program that runs
+holds the lock of its port: its records are left alone.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import subprocess
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sojourn.bed.processes import find_tool
+from sojourn.bed.state import boot_id
+from sojourn.binary import search_path
+from sojourn.errors import MachineError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_SECONDS = 10.0
+_MOST_BYTES = 4096
+
+
+@dataclass(frozen=True)
+class Left:
+    """A record: which netem was put where."""
+
+    boot: str
+    namespace: int
+    """The inode of the network namespace."""
+    index: int
+    """The number of the interface there."""
+    port: str
+    handle: str
+
+    @classmethod
+    def read(cls, path: Path) -> Left | None:
+        """Reads a record; None where it is none, as one that was being written when its program was killed."""
+        try:
+            with path.open("rb") as file:
+                kept = json.loads(file.read(_MOST_BYTES))
+            named = (str(kept["boot"]), int(kept["namespace"]), int(kept["index"]), str(kept["port"]))
+            return cls(*named, str(kept["handle"]))
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+
+def remove_left() -> tuple[list[str], list[str]]:
+    """Removes what dead emulators have left, and records that are out of date; what was removed, and what was not."""
+    removed: list[str] = []
+    stays: list[str] = []
+    for path in [path for folder in folders() for path in sorted(folder.glob("netem-*.json"))]:
+        with _locked(path.with_name(path.stem.replace("netem", "port") + ".lock")) as is_ours:
+            if not is_ours:
+                continue
+            try:
+                left = Left.read(path)
+                said = _remove(left) if left is not None else None
+                path.unlink(missing_ok=True)
+                removed += [said] if said else []
+            except (MachineError, OSError) as error:
+                stays.append(f"The netem that {path} names could not be removed: {error}.")
+    return removed, stays
+
+
+def folders() -> list[Path]:
+    """This user's folders of locks, as crates/port/src/bridge/lock.rs chooses them: nobody else writes there."""
+    session = os.environ.get("XDG_RUNTIME_DIR")
+    named = [Path("/run/sojourn")] if os.geteuid() == 0 else []
+    named += [Path(session) / "sojourn"] if session else []
+    return [folder for folder in [*named, Path(f"/tmp/sojourn-{os.geteuid()}")] if _is_own(folder)]
+
+
+def _is_own(folder: Path) -> bool:
+    try:
+        found = folder.lstat()
+    except OSError:
+        return False
+    return folder.is_dir() and not folder.is_symlink() and found.st_uid == os.geteuid() and not found.st_mode & 0o022
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[bool]:
+    """Whether nobody else holds the lock, which is held meanwhile; whoever holds it removes it in the end."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        is_ours = False
+        with suppress(BlockingIOError, FileNotFoundError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            is_ours = os.path.samestat(os.fstat(descriptor), path.lstat())
+        yield is_ours
+        if is_ours:
+            path.unlink(missing_ok=True)
+    finally:
+        os.close(descriptor)
+
+
+def _remove(left: Left) -> str | None:
+    """Removes one netem; a sentence, or None where it was not there any more."""
+    namespace = _namespace(left.namespace) if left.boot == boot_id() else None
+    if namespace is None:
+        return None
+    port = next(
+        (one["ifname"] for one in _inside(namespace, "ip", "-json", "link") if one["ifindex"] == left.index), None
+    )
+    if port is None:
+        return None
+    shown = _inside(namespace, "tc", "-json", "qdisc", "show", "dev", port)
+    if not any(one.get("root") and (one["kind"], one["handle"]) == ("netem", left.handle) for one in shown):
+        return None
+    _inside(namespace, "tc", "qdisc", "del", "dev", port, "root", "handle", left.handle)
+    return f"Removed the netem {left.handle} of a dead emulator at {port}."
+
+
+def _namespace(inode: int) -> Path | None:
+    """Where a network namespace can be entered; None where it is gone."""
+    places = [Path("/proc/self/ns/net"), *Path("/run/netns").glob("*"), *Path("/proc").glob("[0-9]*/ns/net")]
+    for place in places:
+        with suppress(OSError):
+            if place.stat().st_ino == inode:
+                return place
+    return None
+
+
+def _inside(namespace: Path, *argv: str) -> list[dict[str, Any]]:
+    """What a command of iproute2 answers in a network namespace, as JSON; nothing where it prints nothing."""
+    program = find_tool(argv[0]) or argv[0]
+    command = ["nsenter", f"--net={namespace}", program, *argv[1:]]
+    env = {**os.environ, "PATH": search_path()}
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False, env=env)
+        found: list[dict[str, Any]] = json.loads(done.stdout or "[]") if done.returncode == 0 else []
+    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+        raise MachineError(f"'{' '.join(argv)}' failed: {error}") from error
+    if done.returncode != 0:
+        said = " / ".join((done.stderr or done.stdout).strip().splitlines()[:2]) or f"status {done.returncode}"
+        raise MachineError(f"'{' '.join(argv)}' failed: {said}")
+    return [one for one in found if one]

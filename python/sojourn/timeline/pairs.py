@@ -1,0 +1,78 @@
+"""Pair segments with what was seen of them later, one to one: by what identifies them, in the order of time.
+
+Nothing is known here of who saw them: a record of segments has `place`, `sent_ns` and the keys, one of sights has
+`row`, `at_ns` and the same keys.
+"""
+
+from __future__ import annotations
+
+import polars as pl
+
+WRAP, HALF = 1 << 32, 1 << 31
+KEYS = ("seq", "payload_bytes", "ip_id")
+MOST_UNDER_WAY_NS = 60_000_000_000
+
+
+def matched(segments: pl.DataFrame, others: pl.DataFrame, keys: tuple[str, ...] = KEYS) -> pl.DataFrame:
+    """Pair segments with what was seen of them later, one to one: place and row.
+
+    Of one kind a retransmission has another IP identification, or was built later: the earliest sight behind its
+    building that is nobody else's belongs to it.
+    """
+    seen = others.drop_nulls("at_ns").sort("at_ns", "row")
+    mine = segments.sort("sent_ns", "place")
+    turns = pl.int_range(pl.len()).over(keys).alias("turn"), pl.len().over(keys).alias("times")
+    keyed = {name: pl.Int64() for name in keys}
+    left = mine.select("place", "sent_ns", *keys).cast(keyed).with_columns(turns)  # type: ignore[arg-type]
+    right = seen.select("row", "at_ns", *keys).cast(keyed).with_columns(turns)  # type: ignore[arg-type]
+    behind = (pl.col("at_ns") - pl.col("sent_ns")).is_between(0, MOST_UNDER_WAY_NS)
+    equal = left.join(right, on=[*keys, "turn", "times"]).filter(behind).select("place", "row")
+    rest = left.join(equal, on="place", how="anti"), right.join(equal, on="row", how="anti")
+    return pl.concat([equal, _nearest(*rest, keys)])
+
+
+def _nearest(left: pl.DataFrame, right: pl.DataFrame, keys: tuple[str, ...]) -> pl.DataFrame:
+    """Of kinds that are not as many here as there: each sight belongs to the last segment that was built before it."""
+    found = []
+    while left.height and right.height:
+        near = right.sort("at_ns").join_asof(
+            left.sort("sent_ns").select("place", "sent_ns", *keys, pl.col("sent_ns").alias("at")),
+            left_on="at_ns", right_on="sent_ns", by=keys, strategy="backward", tolerance=MOST_UNDER_WAY_NS,
+            check_sortedness=False,
+        ).drop_nulls("place").sort("at_ns")  # fmt: skip
+        pairs = near.unique("place", keep="first", maintain_order=True).select("place", "row")
+        if pairs.is_empty():
+            break
+        found.append(pairs)
+        left = left.join(pairs, on="place", how="anti")
+        right = right.join(pairs, on="row", how="anti")
+    return pl.concat(found) if found else pl.DataFrame(schema={"place": pl.Int64, "row": pl.Int64})
+
+
+def within(segments: pl.DataFrame, large: pl.DataFrame) -> pl.DataFrame:
+    """Segments whose bytes lie in a packet that the receiver's kernel joined (GRO)."""
+    if segments.is_empty() or large.is_empty():
+        return pl.DataFrame(schema={"place": pl.Int64, "row": pl.Int64})
+    pairs = segments.select("place", "sent_ns", "seq", "payload_bytes").join(
+        large.select("row", "at_ns", pl.col("seq").alias("from"), pl.col("payload_bytes").alias("holds")), how="cross"
+    ) if segments.height * large.height <= 4_000_000 else _near(segments, large)  # fmt: skip
+    offset = (pl.col("seq") - pl.col("from")) % WRAP
+    fits = pairs.filter(offset + pl.col("payload_bytes") <= pl.col("holds"), pl.col("at_ns") >= pl.col("sent_ns"))
+    chosen = fits.sort(pl.col("at_ns") - pl.col("sent_ns")).unique("place", keep="first", maintain_order=True)
+    return chosen.with_columns(offset.alias("offset")).unique(["row", "offset"], keep="first").select("place", "row")
+
+
+def _near(segments: pl.DataFrame, large: pl.DataFrame) -> pl.DataFrame:
+    """Of many: each with the joined packet that begins at its byte or last before it."""
+    right = large.select("row", "at_ns", pl.col("seq").alias("from"), pl.col("payload_bytes").alias("holds"))
+    left = segments.select("place", "sent_ns", "seq", "payload_bytes").sort("seq")
+    return left.join_asof(right.sort("from").with_columns(pl.col("from").alias("begin")), left_on="seq",
+                          right_on="begin", strategy="backward").drop_nulls("row")  # fmt: skip
+
+
+def unwrapped(numbers: pl.Series, base: int) -> pl.Series:
+    """Sequence numbers as offsets from `base` that do not wrap, for numbers that go up by less than 2³¹ at a time."""
+    relative = (numbers - base + HALF) % WRAP - HALF
+    steps = relative.diff().fill_null(0)
+    turns = ((steps < -HALF).cast(pl.Int64) - (steps > HALF).cast(pl.Int64)).cum_sum()
+    return relative + turns * WRAP

@@ -1,0 +1,199 @@
+"""What taps saw of a flow: captures before and behind a device, joined to the segments and their acknowledgements.
+
+A tap is a capture (`sojourn capture IFACE… -o FOLDER`, also of tcpdump) in a folder that is named beside the run. Taps
+are ordered by how late they saw the segments: the first one is before the device, the last one behind it. Their times
+are UTC in the file, and those of the records' clock here. What no sample tells of is counted, tap by tap.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from sojourn.errors import RequestError
+from sojourn.records.pcap import read_packets, tcp_of
+from sojourn.timeline.frames import FOUND
+from sojourn.timeline.pairs import matched, within
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from sojourn.timeline.source import Flow
+
+OF_TAPS = ("tap_before", "tap_before_ns", "tap_after", "tap_after_ns")
+OF_ACKS = ("ack_tap_after_ns", "ack_arrival_ns", "ack_departure_ns", "ack_tap_before_ns")
+ACK_KEYS = ("seq", "ack", "payload_bytes", "ip_id")
+SYN_FIN_RST, SYN = 7, 2
+PART = re.compile(r"-\d{6}$")
+"""Of a capture that goes from file to file: all of them are one tap."""
+
+LOG_FILES = ("header.json", "plan.toml")
+"""A folder with one of them is a log or a run: captures there are what was exported of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TapAccount:
+    """What a tap saw of a flow's data: `packets` = `joined` + `copies` + `unjoined`."""
+
+    tap: str
+    packets: int
+    """Packets with data of this flow and direction."""
+    joined: int
+    """Of them: that a segment belongs to."""
+    copies: int
+    """Of them: that an emulator made."""
+    unjoined: int
+    """Of them: the rest, which no sample of the sender tells of."""
+    segments: int
+    """Segments that it saw: of a packet that the kernel joined (GRO, GSO) several."""
+    missed: int
+    """Segments that were seen behind this tap, and not at it."""
+    last_seen: int
+    """Segments that it saw, and nothing behind it: neither another tap nor the receiver."""
+    lost_at_emulator: int
+    """Of those: that an emulator lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Sight:
+    """Which segments a tap saw, and when."""
+
+    later_ns: float
+    """The median of how long after they had been built."""
+    tap: str
+    seen: pl.DataFrame
+    packets: int
+    copies: int
+
+
+def no_captures() -> pl.DataFrame:
+    """Of a run without captures."""
+    return pl.DataFrame(schema={"tap": pl.String, "utc_ns": pl.Int64} | {name: _kind(name) for name in FOUND})
+
+
+def captured(folders: Sequence[Path]) -> pl.DataFrame:
+    """The TCP segments in the captures of these folders in the order of time; a capture may end within a packet.
+
+    Two interfaces of one name, of two hosts, have their folder's name, too.
+    """
+    rows: list[tuple[object, ...]] = []
+    files: list[Path] = []
+    for folder in folders:
+        if any((folder / name).exists() for name in LOG_FILES):
+            continue
+        if packed := sorted(folder.glob("*.pcapng.*")):
+            raise RequestError(f"{packed[0]} is compressed: decompress the captures of {folder} first")
+        files += sorted([*folder.glob("*.pcapng"), *folder.glob("*.pcap")])
+    names = [PART.sub("", path.stem) for path in files]
+    owners = {name: {path.parent for path, other in zip(files, names, strict=True) if other == name} for name in names}
+    for path, name in zip(files, names, strict=True):
+        tap = name if len(owners[name]) == 1 else f"{path.parent.name}/{name}"
+        segments = ((block.at_ns, tcp_of(block)) for block in read_packets(path))
+        rows += [(tap, at_ns, *found[: len(FOUND)]) for at_ns, found in segments if found is not None]
+    frame = pl.DataFrame(rows, schema=no_captures().schema, orient="row")
+    return frame.sort("utc_ns", maintain_order=True)
+
+
+def _kind(name: str) -> pl.DataType:
+    return pl.String() if name in {"source", "destination"} else pl.Int64()
+
+
+def at_taps(segments: pl.DataFrame, flow: Flow, source: str) -> tuple[pl.DataFrame, tuple[TapAccount, ...]]:
+    """The segments with the times of the first and the last tap that saw the flow; and each tap's account, in order."""
+    sights: list[_Sight] = []
+    copied = _copies(flow.packets, source)
+    for (tap,), frames in flow.tapped.group_by("tap", maintain_order=True):
+        is_data = (pl.col("source") == source) & (pl.col("payload_bytes") > 0)
+        mine = frames.filter(is_data, pl.col("flags12") & SYN_FIN_RST & SYN == 0)
+        mine = mine.with_columns(pl.int_range(pl.len(), dtype=pl.Int64).alias("row"))
+        pairs = matched(segments, mine)
+        rest = segments.join(pairs, on="place", how="anti"), mine.join(pairs, on="row", how="anti")
+        pairs = pl.concat([pairs, within(*rest)])
+        seen = pairs.join(mine.select("row", "at_ns"), on="row")
+        copies = matched(copied, mine.join(pairs, on="row", how="anti")).height
+        if seen.height:
+            later = seen.join(segments.select("place", "sent_ns"), on="place")
+            middle = (later["at_ns"] - later["sent_ns"]).median()
+            sights.append(_Sight(float(str(middle)), str(tap), seen, mine.height, copies))
+    sights.sort(key=lambda one: (one.later_ns, one.tap))
+    wide = segments
+    for name, one in zip(("before", "after"), (sights[:1], sights[1:][-1:]), strict=True):
+        wide = _with_sight(wide, name, one[0] if one else None)
+    return wide, tuple(_account(place, sights, segments) for place in range(len(sights)))
+
+
+def _copies(packets: pl.DataFrame, source: str) -> pl.DataFrame:
+    """What emulators sent twice: as segments that are built when the copy is made."""
+    made = packets.filter(pl.col("source") == source, pl.col("payload_bytes") > 0, pl.col("copy_of").is_not_null())
+    made = made.filter(pl.col("disposition") == "sent")
+    return made.with_columns(
+        pl.int_range(pl.len(), dtype=pl.Int64).alias("place"), pl.col("arrival_ns").alias("sent_ns")
+    )
+
+
+def _with_sight(segments: pl.DataFrame, name: str, sight: _Sight | None) -> pl.DataFrame:
+    tap, at = f"tap_{name}", f"tap_{name}_ns"
+    if sight is None:
+        return segments.with_columns(pl.lit(None, pl.String).alias(tap), pl.lit(None, pl.Int64).alias(at))
+    seen = sight.seen.select("place", pl.lit(sight.tap).alias(tap), pl.col("at_ns").alias(at))
+    return segments.join(seen, on="place", how="left", maintain_order="left")
+
+
+def _account(place: int, sights: Sequence[_Sight], segments: pl.DataFrame) -> TapAccount:
+    mine = sights[place]
+    behind = [one.seen.select("place") for one in sights[place + 1 :]]
+    behind.append(segments.drop_nulls("received_ns").select("place"))
+    later = pl.concat(behind).unique()
+    last = segments.join(mine.seen, on="place", how="semi").join(later, on="place", how="anti")
+    joined = mine.seen["row"].n_unique()
+    return TapAccount(
+        tap=mine.tap,
+        packets=mine.packets,
+        joined=joined,
+        copies=mine.copies,
+        unjoined=mine.packets - joined - mine.copies,
+        segments=mine.seen.height,
+        missed=later.join(mine.seen, on="place", how="anti").height,
+        last_seen=last.height,
+        lost_at_emulator=last.filter(pl.col("disposition") == "lost").height,
+    )
+
+
+def acks_on_their_way(
+    segments: pl.DataFrame, flow: Flow, acks: pl.DataFrame, taps: Sequence[TapAccount], source: str
+) -> pl.DataFrame:
+    """The segments with the times at which their acknowledgement passed the taps and an emulator.
+
+    `acks` are the sender's samples of what came in, `ack_row` of a segment is the row of one of them; `source` is the
+    receiver's address in digits.
+    """
+    came = acks.select(
+        pl.int_range(pl.len(), dtype=pl.Int64).alias("row"),
+        *(pl.col(name).cast(pl.Int64) for name in ACK_KEYS),
+        pl.col("time_ns").alias("at_ns"),
+    )
+    back = flow.packets.filter(pl.col("source") == source, pl.col("copy_of").is_null(), pl.col("disposition") == "sent")
+    found = {
+        "ack_arrival_ns": (back, "arrival_ns"),
+        "ack_departure_ns": (back, "departure_ns"),
+    }
+    for name, tap in zip(("ack_tap_before_ns", "ack_tap_after_ns"), (taps[:1], taps[1:][-1:]), strict=True):
+        wanted = tap[0].tap if tap else ""
+        found[name] = (flow.tapped.filter(pl.col("source") == source, pl.col("tap") == wanted), "at_ns")
+    for name, (frames, column) in found.items():
+        segments = segments.join(_passed(frames, column, came, name), on="ack_row", how="left", maintain_order="left")
+    return segments
+
+
+def _passed(frames: pl.DataFrame, column: str, came: pl.DataFrame, name: str) -> pl.DataFrame:
+    """By `ack_row` when its packet was seen there."""
+    sights = frames.drop_nulls(column).with_columns(
+        pl.int_range(pl.len(), dtype=pl.Int64).alias("place"), pl.col(column).alias("sent_ns")
+    )
+    pairs = matched(sights, came, ACK_KEYS)
+    seen = pairs.join(sights.select("place", pl.col("sent_ns").alias(name)), on="place")
+    return seen.select(pl.col("row").alias("ack_row"), name)

@@ -1,0 +1,427 @@
+"""Write the seeds `made-NN` of the fuzz corpus: tests/fuzz/corpus/TARGET, and tests/fuzz/corpus/python/TARGET.
+
+They are whole: each is understood by its reader (tests/fuzz/tests/corpus.rs, tests/unit/test_corpus.py). They come from
+recorded runs (tests/golden), from the seeds that the targets declare, and from frames with right lengths and checksums
+(tests/fuzz/frames.py). Two calls write the same bytes. What searches have found stays (`scripts/fuzz.sh keep`).
+
+    python -m scripts.make_corpus
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+import sys
+import tarfile
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import tomlkit
+
+from sojourn.records.reader import arrow_schema
+from tests.fuzz import frames
+from tests.fuzz.targets import REAL_BED, RESULTS, TARGETS, VERDICT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+ROOT = Path(__file__).resolve().parents[1]
+FUZZ = ROOT / "tests/fuzz"
+CORPUS = FUZZ / "corpus"
+RUNS = ("bridge-latency", "emulator-delay", "rfc2544", "tcplog-cost", "throughput")
+MOST_BYTES, LEAST, MOST = 300_000, 3, 20
+"""Of all together; seeds of a target."""
+
+Seeds = list[bytes]
+
+
+def main(corpus: Path = CORPUS) -> int:
+    """Write all of them anew, and say how many."""
+    for name, seeds in made():
+        folder = corpus / name
+        folder.mkdir(parents=True, exist_ok=True)
+        for old in folder.glob("made-*"):
+            old.unlink()
+        for number, seed in enumerate(seeds):
+            (folder / f"made-{number:02}").write_bytes(seed)
+        print(f"{name:24}{len(seeds):3} seeds{sum(map(len, seeds)):8} bytes")
+    return 0
+
+
+def made() -> Iterator[tuple[str, Seeds]]:
+    """Each target with its seeds, those of Rust first."""
+    for name, of in RUST.items():
+        yield name, of()
+    for name, of in PYTHON.items():
+        yield f"python/{name}", of()
+
+
+def rust_targets() -> list[str]:
+    """The names of the targets that tests/fuzz/src declares."""
+    text = "".join(path.read_text(encoding="utf-8") for path in sorted((FUZZ / "src").glob("*.rs")))
+    return sorted(re.findall(r'Target \{ name: "([a-z-]+)"', text))
+
+
+# --- what recorded runs hold ------------------------------------------------------------------------------------------
+
+
+@cache
+def recorded(run: str, name: str) -> bytes:
+    """A file of a recorded run."""
+    with tarfile.open(ROOT / f"tests/golden/{run}.tar.xz") as archive:
+        file = archive.extractfile(f"{run}/{name}")
+        assert file is not None, name
+        return file.read()
+
+
+def table(run: str, name: str) -> pa.Table:
+    """A table of records."""
+    return pa.ipc.open_stream(recorded(run, f"records/{name}.arrow")).read_all()
+
+
+def heads() -> Seeds:
+    """The frames that the emulator of a recorded run let through: of each length, the first three."""
+    found: dict[int, Seeds] = {}
+    for head in table("emulator-delay", "packets-emulate-000").column("head").to_pylist():
+        assert isinstance(head, bytes)
+        same = found.setdefault(len(head), [])
+        if len(same) < 3:
+            same.append(head)
+    return [head for same in found.values() for head in same]
+
+
+def slices(run: str, name: str, rows: int = 3) -> Seeds:
+    """Some rows of a table, five times, as files."""
+    whole = table(run, name)
+    at = [whole.num_rows * nth // 5 for nth in range(5)]
+    return [stream(whole.schema, [whole.slice(place, rows)]) for place in at]
+
+
+def stream(schema: pa.Schema, tables: list[pa.Table]) -> bytes:
+    """Tables as an Arrow stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, schema) as writer:
+        for one in tables:
+            writer.write_table(one)
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def log_lines() -> Seeds:
+    """The first events of each recorded run, and the last."""
+    found = []
+    for run in RUNS:
+        lines = [line for line in recorded(run, "log.jsonl").splitlines(keepends=True) if len(line) < 800]
+        found += [b"".join(lines[:3]), b"".join(lines[-2:])]
+    return found
+
+
+def shortened(value: Any) -> Any:
+    """The same with two members of each list and six of each object."""
+    if isinstance(value, dict):
+        return {key: shortened(one) for key, one in list(value.items())[:6]}
+    return [shortened(one) for one in value[:2]] if isinstance(value, list) else value
+
+
+# --- what targets declare ---------------------------------------------------------------------------------------------
+
+
+def declared(file: str, function: str) -> Seeds:
+    """The raw strings of a function of tests/fuzz/src."""
+    text = (FUZZ / "src" / file).read_text(encoding="utf-8")
+    body = text[text.index(f"fn {function}()") :]
+    return [one.encode() for one in re.findall(r'r#"(.*?)"#', body[: body.index("\n}\n")])]
+
+
+def otherwise(texts: Seeds) -> Seeds:
+    """JSON that says the same: members turned round, in lines, with letters escaped."""
+    found = []
+    for text in texts:
+        value = json.loads(text)
+        turned = dict(reversed(value.items())) if isinstance(value, dict) else value
+        found += [json.dumps(turned).encode(), json.dumps(value, indent=1).encode()]
+        found.append(re.sub(rb'"([a-z])', lambda match: rb'"\u%04x' % match[1][0], text, count=2))
+    return found[:MOST]
+
+
+def configurations(*kinds: str) -> Seeds:
+    """Cases of the emulator's own corpus that are understood, every so many, with what lies between taken together."""
+    text = (ROOT / "crates/emulate/tests/corpus/configurations.txt").read_text(encoding="utf-8")
+    lines = text.splitlines()
+    found = [
+        line.partition(":")[2].lstrip().replace("\\n", "\n")
+        for line, following in pairwise(lines)
+        if line.partition(":")[0] in kinds and not following.startswith("!") and "corpus/" not in line
+    ]
+    found = list(dict.fromkeys(one for one in found if one))
+    return [one.encode() for one in found[:: max(1, len(found) // 12)]][:12]
+
+
+# --- Rust -------------------------------------------------------------------------------------------------------------
+
+
+def after(head: bytes) -> Callable[[Seeds], Seeds]:
+    """Seeds behind what a target takes as its own numbers."""
+    return lambda seeds: [head + seed for seed in seeds]
+
+
+def stream_headers() -> Seeds:
+    """The user data of the streams of a recorded run."""
+    return [head[14:] for head in heads()]
+
+
+def echoes() -> Seeds:
+    """ICMP's messages."""
+    of = [frames.echo(kind, bytes(length)) for kind in (0, 8) for length in (0, 18, 56)]
+    six = [frames.echo(kind, bytes(56), frames.V6) for kind in (128, 129)]
+    return [*of, *six, frames.echo(3, frames.v4(frames.UDP, frames.udp(bytes(8), frames.V4)))]
+
+
+def rows(name: str, instrument: str, values: dict[str, Any], count: int) -> bytes:
+    """Rows of a declared table, with these values and zeros."""
+    schema = arrow_schema(name, instrument)
+    columns = []
+    for field in schema:
+        text = pa.types.is_string(field.type) or pa.types.is_dictionary(field.type)
+        zero: Any = "" if text else b"" if pa.types.is_binary(field.type) else 0
+        zero = False if pa.types.is_boolean(field.type) else zero
+        of = values.get(field.name, zero)
+        columns.append(pa.array([of(nth) if callable(of) else of for nth in range(count)], field.type))
+    return stream(schema, [pa.Table.from_arrays(columns, schema=schema)])
+
+
+def tap_files() -> Seeds:
+    """Files of taps: empty, of one packet, of fragments, of super-packets, without digests."""
+    of: list[tuple[int, dict[str, Any]]] = [
+        (0, {}),
+        (1, {"direction": "in"}),
+        (4, {"is_fragment": True, "direction": "out"}),
+        (4, {"is_super_packet": lambda nth: nth % 2 == 0, "direction": None}),
+        (6, {"digest": None, "is_truncated": True, "direction": None}),
+    ]
+    same: dict[str, Any] = {"time_ns": lambda nth: 1000 * nth, "time_source": "kernel", "length_bytes": 60, "digest": 7}
+    return [rows("taps", "fuzz", same | other, count) for count, other in of]
+
+
+def packet_logs() -> Seeds:
+    """An emulator's log, with the frames of a recorded one: sent, lost, marked, copied, unmatched."""
+    all_heads = heads()
+    same: dict[str, Any] = {
+        "number": lambda nth: nth,
+        "copy_of": None,
+        "direction": lambda nth: ("forward", "backward")[nth % 2],
+        "pipe": "both",
+        "frame_bytes": 64,
+        "head": lambda nth: all_heads[nth % len(all_heads)],
+        "arrival_source": "kernel",
+        "disposition": "sent",
+        **{name: lambda nth: 1000 * nth for name in ("arrival_ns", "entered_ns", "intended_ns", "departure_ns")},
+        **dict.fromkeys(("drawn_ns", "link_left_ns")),
+    }
+    lost = {"disposition": "lost", "cause": "before", "intended_ns": None, "departure_ns": None}
+    unmatched = {"disposition": "unmatched", "pipe": ""}
+    copied = {"copy_of": lambda nth: 0 if nth else None}
+    return [
+        rows("packets", "fuzz", same | other, count)
+        for count, other in ((3, {}), (3, lost), (3, {"marked": True}), (3, copied), (2, unmatched))
+    ]
+
+
+def stream_controls() -> Seeds:
+    """The user data of greetings, exchanges and ends."""
+    greeting = struct.pack(">QQ", 0x0102030405060708, 5)
+    texts = otherwise(declared("asked.rs", "controls"))
+    return [greeting.ljust(length, b"\0") for length in (64, 200)] + texts
+
+
+DEPARTURES = [
+    b"0\n5\n10\n",
+    b"+0\n+1000\n",
+    b"".join(b"%d\n" % (nth * 10**6) for nth in range(40)),
+    b"0",
+    b"0\r\n0\r\n9\r\n",
+]
+KEYS = [
+    b"sixteen octets!!",
+    b"hex:" + b"00ff" * 32 + b"\n",
+    b"k" * 64 + b"\n",
+    b"with spaces in it, and more\n",
+    bytes(range(1, 40)),
+]
+UNITS = [b"1s", b"0.5us", b"2h", b"1Gbit/s", b"9600bit/s", b"1.5MB", b"100%", b"0.25", b"1e3", b"7"]
+TRUTHS = declared("asked.rs", "truths")
+
+RUST: dict[str, Callable[[], Seeds]] = {
+    "layers": lambda: frames.frames() + heads()[:2],
+    "digest": lambda: after(struct.pack(">HH", 96, 0))(frames.frames() + heads()[:2]),
+    "segment": lambda: after(struct.pack(">H", 1500))(frames.large() + frames.frames()[:3]),
+    "offload": lambda: after(struct.pack(">HH", 34, 16))(frames.large()[:1] + frames.frames()[1:9]),
+    "icmp": echoes,
+    "tcp-sample": frames.ring_records,
+    "capture": lambda: frames.captures(frames.frames()[:4]),
+    "capture-frames": lambda: [
+        *frames.captures(frames.frames()[4:9] + heads()[:1]),
+        *map(frames.packed, frames.captures(frames.frames()[:2])[2:4]),
+    ],
+    "taps": tap_files,
+    "pipe-file": lambda: [
+        (ROOT / f"crates/emulate/tests/corpus/{name}").read_bytes()
+        for name in ("delays", "losses", "mahimahi", "modem", "my.dist", "up link.csv")
+    ],
+    "spool": frames.spools,
+    "btf": frames.types_of_kernel,
+    "stream-control": stream_controls,
+    "tcp-request": lambda: otherwise(declared("asked.rs", "tcp_requests")),
+    "clock-truth": lambda: otherwise(TRUTHS),
+    "packet-log": packet_logs,
+    "probe-header": frames.probe_headers,
+    "stamp": frames.stamps,
+    "stream-header": stream_headers,
+    "probe-request": lambda: otherwise(declared("requests.rs", "blocks")),
+    "stream-request": lambda: otherwise(declared("requests.rs", "streams")),
+    "emulator-request": lambda: otherwise(declared("requests.rs", "emulators")),
+    "tcplog-request": lambda: otherwise(declared("requests.rs", "logs")),
+    "key-file": lambda: KEYS,
+    "departures": lambda: DEPARTURES,
+    "log-ends": lambda: otherwise(declared("requests.rs", "ends_of_logs")),
+    "pipe-words": lambda: configurations("words"),
+    "configuration": lambda: configurations("toml", "lines"),
+    "units": lambda: UNITS,
+}
+"""By name."""
+
+
+# --- Python -----------------------------------------------------------------------------------------------------------
+
+
+def of_json(name: str) -> Seeds:
+    """What a target declares, said otherwise."""
+    return otherwise(TARGETS[name].seeds())
+
+
+def results() -> Seeds:
+    """The row that the target declares without a member, several with other numbers, and none."""
+    row = json.loads(RESULTS)[0]
+    without = [[{key: one for key, one in row.items() if key != name}] for name in ("findings", "level", "n")]
+    several = [
+        row | {"device": name, "estimate": estimate} for name, estimate in (("a", None), ("b", 1e300), ("c", -1.0))
+    ]
+    return [json.dumps(one).encode() for one in (*without, several, [])]
+
+
+def verdicts() -> Seeds:
+    """Verdicts of each kind."""
+    whole = json.loads(VERDICT)
+    kinds = [whole | {"verdict": kind} for kind in ("trusted", "doubtful", "untrusted")]
+    bare = {key: one for key, one in whole.items() if key != "pairs"}
+    return [json.dumps(one).encode() for one in (*kinds, bare, whole | {"findings": whole["findings"] * 5})]
+
+
+def plan_of(path: Path) -> bytes:
+    """The plan of a simulated scenario, of the method `pairs`."""
+    plan = tomlkit.loads(path.read_text(encoding="utf-8"))["plan"].unwrap()
+    plan["study"] = plan.get("study", {}) | {"name": path.stem, "method": "pairs"}
+    return tomlkit.dumps(plan).encode()
+
+
+def beds() -> Seeds:
+    """What machines of recorded runs were, shortened."""
+    return [json.dumps(shortened(json.loads(recorded(run, "bed.json")))).encode() for run in RUNS]
+
+
+def real_beds() -> Seeds:
+    """The file of real hosts with other users, folders, ports."""
+    changes = [
+        (b"a.example", b"10.0.0.1"),
+        (b"eth3", b"enp1s0f1np1"),
+        (b'"lab"', b'"root"'),
+        (b"/var/tmp/sojourn", b"/srv"),
+    ]
+    return [REAL_BED, *(REAL_BED.replace(old, new) for old, new in changes)]
+
+
+def looks() -> Seeds:
+    """Hosts that lack something."""
+    [whole] = TARGETS["look"].seeds()
+    changes = [
+        (b"sudo\nyes", b"sudo\nno"),
+        (b"Debian", b"Alpine"),
+        (b"ip\ntc", b"ip"),
+        (b"10.0.0.9 5000", b"fd00::9 5000"),
+        (b"0-1,3", b"0"),
+    ]
+    return [whole.replace(old, new) for old, new in changes]
+
+
+def tools() -> Seeds:
+    """Results of other tools, with the first members of each list, and their members turned round."""
+    texts = [one for one in TARGETS["tool-result"].seeds() if one.startswith(b"{")]
+    short = [json.dumps(listed(json.loads(text))).encode() for text in texts]
+    return [*short, *otherwise(short)[::3]]
+
+
+def listed(value: Any) -> Any:
+    """The same with four members of each list."""
+    if isinstance(value, dict):
+        return {key: listed(one) for key, one in value.items()}
+    return [listed(one) for one in value[:4]] if isinstance(value, list) else value
+
+
+def of_samples() -> Seeds:
+    """Some of the last samples of the log that the target declares: its connections are established then."""
+    [whole] = TARGETS["log-samples"].seeds()
+    with pa.ipc.open_stream(whole) as reader:
+        rows = reader.read_all()
+    return [stream(rows.schema, [rows.slice(rows.num_rows - at, 2)]) for at in (2, 4, 6)]
+
+
+LINES = [
+    b"tc qdisc add dev eth0 root netem delay 10ms 1ms distribution normal loss 0.1%\n",
+    b"tc qdisc change dev eth0 root netem rate 10mbit limit 1000\n",
+    b"tc qdisc add dev eth0 root tbf rate 10mbit burst 32kbit limit 30000\n",
+    b"ipfw pipe 2 config bw 10Mbit/s delay 5 queue 50\nipfw add 10 pipe 2 ip from any to any in\n",
+    b"dnctl pipe 1 config bw 64Kbit/s plr 0.05 delay 100\n",
+]
+SETS = [b"rounds=3", b"devices=wire", b'probe.interval="1ms"', b"pairs.rounds=8", b'bed.devices=["wire"]', b"seed=7"]
+ANSWERS = [
+    b'{"event": "ready"}\n',
+    b'{"event": "ended", "lost": 0}\n',
+    b'{"event": "block", "block": 3, "answered": 40}\n',
+]
+
+
+NAMES = [b"lo", b"eth0 eth0.7 br-lan", b"veth@x", b"a" * 15, b"1 2 3"]
+MARKS = [b"run-1@1-1", b"2026-11-20T101500Z-a-3f9c@77-12345", b"a.b_c@4194304-0", b"x@1-99999999999", b"A@2-3"]
+CPUS = [b"shared", b"own", b"loaded:10%", b"loaded:95%", b"loaded:1%"]
+
+PYTHON: dict[str, Callable[[], Seeds]] = {
+    "plan": lambda: [plan_of(path) for path in sorted((ROOT / "tests/scenarios").glob("*.toml"))[::4]],
+    "set": lambda: SETS,
+    "capture": lambda: frames.captures(frames.frames()[2:5]),
+    "own-capture": lambda: [frames.captures([frames.frames()[at]] * 2)[2] for at in (2, 3, 4, 5, 8, 11)],
+    "log": log_lines,
+    "records": lambda: slices("bridge-latency", "probes-000"),
+    "answer": lambda: ANSWERS,
+    "device-cpu": lambda: CPUS,
+    "mark": lambda: MARKS,
+    "state": lambda: of_json("state"),
+    "real-bed": real_beds,
+    "look": looks,
+    "results": results,
+    "tool-result": tools,
+    "verdict": verdicts,
+    "bed-facts": beds,
+    "log-header": lambda: of_json("log-header"),
+    "log-footer": lambda: of_json("log-footer"),
+    "lines-of-others": lambda: LINES,
+    "log-samples": of_samples,
+    "counters": lambda: NAMES,
+}
+"""By name, without `python/`."""
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,245 @@
+"""Frames, captures and messages of the right structure, byte by byte: lengths and checksums are right.
+
+`scripts/make_corpus.py` writes them into the corpus. What is read from a real run is not here.
+"""
+
+from __future__ import annotations
+
+import gzip
+import ipaddress
+import struct
+import zlib
+from itertools import starmap
+
+ETHERNET = bytes.fromhex("027700000102 027700000101")
+V4 = (ipaddress.ip_address("10.0.0.1").packed, ipaddress.ip_address("10.0.0.2").packed)
+V6 = (ipaddress.ip_address("fd00::1").packed, ipaddress.ip_address("fd00::2").packed)
+UDP, TCP, ICMP, ICMPV6, GRE = 17, 6, 1, 58, 47
+
+
+def checksum(octets: bytes) -> int:
+    """The Internet checksum."""
+    total: int = sum(struct.unpack(f">{(len(octets) + 1) // 2}H", octets + bytes(len(octets) % 2)))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return ~total & 0xFFFF
+
+
+def ethernet(kind: int, payload: bytes, tags: tuple[tuple[int, int], ...] = ()) -> bytes:
+    """A frame without FCS, padded to 60 octets."""
+    tagged = b"".join(starmap(lambda of, tag: struct.pack(">HH", of, tag), tags))
+    return (ETHERNET + tagged + struct.pack(">H", kind) + payload).ljust(60, b"\0")
+
+
+def v4(protocol: int, payload: bytes, *, fragment: int = 0, options: bytes = b"", tos: int = 0) -> bytes:
+    """An IPv4 packet; `fragment` is the field of flags and offset."""
+    head = struct.pack(
+        ">BBHHHBBH", 0x45 + len(options) // 4, tos, 20 + len(options) + len(payload), 7, fragment, 64, protocol, 0
+    )
+    head += b"".join(V4) + options
+    return head[:10] + struct.pack(">H", checksum(head)) + head[12:] + payload
+
+
+def v6(protocol: int, payload: bytes) -> bytes:
+    """An IPv6 packet."""
+    return struct.pack(">IHBB", 0x60000000, len(payload), protocol, 64) + b"".join(V6) + payload
+
+
+def udp(payload: bytes, addresses: tuple[bytes, bytes], ports: tuple[int, int] = (40000, 7708)) -> bytes:
+    """A datagram."""
+    head = struct.pack(">HHHH", *ports, 8 + len(payload), 0)
+    return head[:6] + struct.pack(">H", _over(UDP, head + payload, addresses) or 0xFFFF) + payload
+
+
+def tcp(payload: bytes, addresses: tuple[bytes, bytes], flags: int = 0x18, options: bytes = b"") -> bytes:
+    """A segment."""
+    words = 5 + len(options) // 4
+    head = struct.pack(">HHIIHHHH", 40000, 5201, 1000, 2000, words << 12 | flags, 501, 0, 0) + options
+    return head[:16] + struct.pack(">H", _over(TCP, head + payload, addresses)) + head[18:] + payload
+
+
+def echo(kind: int, payload: bytes, addresses: tuple[bytes, bytes] | None = None) -> bytes:
+    """An ICMP message with identifier and sequence number; of IPv6 where addresses are given."""
+    message = struct.pack(">BBHHH", kind, 0, 0, 77, 3) + payload
+    right = checksum(message) if addresses is None else _over(ICMPV6, message, addresses)
+    return message[:2] + struct.pack(">H", right) + message[4:]
+
+
+def _over(protocol: int, octets: bytes, addresses: tuple[bytes, bytes]) -> int:
+    return checksum(b"".join(addresses) + struct.pack(">IHBB", len(octets), 0, 0, protocol) + octets)
+
+
+SYN_OPTIONS = bytes.fromhex("020405b4 0402080a 00000001 00000000 01030307")
+STAMPS = bytes.fromhex("0101080a 00000005 00000003")
+
+
+def frames() -> list[bytes]:
+    """One of each kind that our readers tell apart."""
+    datagram, six = udp(bytes(range(30)), V4), udp(bytes(range(30)), V6)
+    inner = ethernet(0x0800, v4(UDP, datagram))
+    extended = bytes([44, 0, 1, 4, 0, 0, 0, 0]) + struct.pack(">BBHI", TCP, 0, 0, 9) + tcp(b"x" * 40, V6)
+    arp = struct.pack(">HHBBH", 1, 0x0800, 6, 4, 1) + ETHERNET[6:] + V4[0] + bytes(6) + V4[1]
+    return [
+        ethernet(0x0806, arp),
+        inner,
+        ethernet(0x0800, v4(TCP, tcp(b"", V4, 0x02, SYN_OPTIONS))),
+        ethernet(0x0800, v4(TCP, tcp(b"data" * 20, V4, options=STAMPS), tos=2)),
+        ethernet(0x0800, v4(ICMP, echo(8, bytes(40)))),
+        ethernet(0x0800, v4(UDP, datagram[:24], fragment=0x2000)),
+        ethernet(0x0800, v4(UDP, datagram[24:], fragment=3)),
+        ethernet(0x0800, v4(UDP, datagram, options=bytes.fromhex("94040000"))),
+        ethernet(0x86DD, v6(UDP, six)),
+        ethernet(0x86DD, v6(0, extended)),
+        ethernet(0x86DD, v6(ICMPV6, echo(128, bytes(40), V6))),
+        ethernet(0x0800, v4(UDP, datagram), ((0x8100, 7),)),
+        ethernet(0x86DD, v6(UDP, six), ((0x88A8, 100), (0x8100, 7))),
+        ethernet(0x0800, v4(GRE, bytes.fromhex("00006558") + inner)),
+        ethernet(0x0800, v4(UDP, udp(bytes.fromhex("0800000000000500") + inner, V4, (40000, 4789)))),
+        ethernet(0x8847, bytes.fromhex("00010140") + v4(UDP, datagram)),
+    ]
+
+
+def large() -> list[bytes]:
+    """Frames that an offload has joined: longer than any MTU."""
+    data = bytes(range(256)) * 12
+    return [
+        ethernet(0x0800, v4(TCP, tcp(data, V4, options=STAMPS))),
+        ethernet(0x86DD, v6(TCP, tcp(data, V6))),
+        ethernet(0x0800, v4(UDP, udp(data[:2000], V4))),
+        ethernet(0x0800, v4(TCP, tcp(data[:1600], V4, 0x19)), ((0x8100, 7),)),
+        ethernet(0x86DD, v6(UDP, udp(data[:1500], V6))),
+    ]
+
+
+def captures(of: list[bytes]) -> list[bytes]:
+    """Captures of these frames: pcap of both units and orders of bytes, pcapng of one interface and of three."""
+    made = []
+    for order, magic in (("<", 0xA1B2C3D4), (">", 0xA1B2C3D4), ("<", 0xA1B23C4D)):
+        file = struct.pack(f"{order}IHHiIII", magic, 2, 4, 0, 0, 262144, 1)
+        rows = (
+            struct.pack(f"{order}IIII", 1_700_000_000 + at, at, len(one), len(one) + at % 3) + one
+            for at, one in enumerate(of)
+        )
+        made.append(file + b"".join(rows))
+    return [*made, _pcapng(of, "<", 1), _pcapng(of, ">", 1), _pcapng(of, "<", 3)]
+
+
+def _pcapng(of: list[bytes], order: str, interfaces: int) -> bytes:
+    def block(kind: int, body: bytes) -> bytes:
+        body += bytes(-len(body) % 4)
+        length = len(body) + 12
+        return struct.pack(f"{order}II", kind, length) + body + struct.pack(f"{order}I", length)
+
+    def option(code: int, value: bytes) -> bytes:
+        return struct.pack(f"{order}HH", code, len(value)) + value + bytes(-len(value) % 4)
+
+    made = block(0x0A0D0D0A, struct.pack(f"{order}IHHq", 0x1A2B3C4D, 1, 0, -1))
+    for number in range(interfaces):
+        about = option(2, b"eth%d" % number) + option(9, bytes([(6, 9, 0x8A)[number % 3]])) + option(0, b"")
+        made += block(1, struct.pack(f"{order}HHI", 1, 0, 262144) + about)
+    for at, one in enumerate(of):
+        head = struct.pack(f"{order}IIIII", at % interfaces, 0x60000, at, len(one), len(one))
+        said = option(1, b"a comment") + option(2, bytes(4)) + option(0, b"") if at % 2 else b""
+        made += block(6, head + one + bytes(-len(one) % 4) + said)
+    if interfaces > 1:
+        made += block(3, struct.pack(f"{order}I", len(of[0])) + of[0]) + block(0x0BAD, b"unknown")
+    return made
+
+
+def packed(octets: bytes) -> bytes:
+    """The same in gzip's format, stored: no compressor's version shows."""
+    return gzip.compress(octets, 0, mtime=0)
+
+
+def probe_headers() -> list[bytes]:
+    """Requests and replies of ours, with user data behind them."""
+    made = []
+    for kind, word, at, clock in (
+        (1, 64, 0, 0),
+        (1, 0, 0, 0),
+        (1, 9216, 0, 0),
+        (2, 1500, 10**18, 0),
+        (2, 2**55, 5, 77),
+    ):
+        head = b"SOJ2" + struct.pack(">QI", 0x0123456789ABCDEF, 7) + bytes([kind]) + word.to_bytes(7, "big")
+        head += struct.pack(">q", at)
+        made.append(head + struct.pack(">II", zlib.crc32(head), clock) + bytes(range(20)))
+    return made
+
+
+def stamps() -> list[bytes]:
+    """Packets of STAMP (RFC 8762, 8972): open, as long as an authenticated one, with padding, with other TLVs."""
+    opened = struct.pack(">IQHH", 1, 0xE0000000_80000000, 0x8A07, 9).ljust(44, b"\0")
+    other = struct.pack(">I12xQHH", 1, 0x65000000_00000005, 0xC105, 9).ljust(112, b"\0")
+    tlvs = [struct.pack(">BBH", flags, kind, len(value)) + value for flags, kind, value in TLVS]
+    return [opened, other, *(opened + one for one in tlvs), opened + b"".join(tlvs), other + tlvs[0]]
+
+
+TLVS = ((0x80, 1, bytes(16)), (0x80, 4, b"\x2e\0\0\0"), (0xC0, 9, b""))
+
+
+def types_of_kernel() -> list[bytes]:
+    """BTF: a structure with members of several types; in one, of bits; in one, within another."""
+    strings = b"\0u32\0bictcp\0cnt\0last_cwnd\0inner\0u8\0array\0"
+    at = {
+        word: strings.index(b"\0" + word.encode() + b"\0") + 1
+        for word in ("u32", "bictcp", "cnt", "last_cwnd", "inner")
+    }
+    number = [at["u32"], 1 << 24, 4, 32]
+
+    def structure(name: int, size: int, members: list[tuple[int, int, int]], flag: int = 0) -> list[int]:
+        return [name, flag << 31 | 4 << 24 | len(members), size, *(word for one in members for word in one)]
+
+    two = [(at["cnt"], 1, 0), (at["last_cwnd"], 1, 32)]
+    made = [
+        [*number, *structure(at["bictcp"], 8, two)],
+        [*number, *structure(at["inner"], 8, two), *structure(at["bictcp"], 12, [(at["cnt"], 1, 0), (0, 2, 32)])],
+        [*number, 0, 3 << 24, 0, 1, 1, 4, *structure(at["bictcp"], 20, [(at["cnt"], 1, 0), (at["last_cwnd"], 2, 32)])],
+        [*number, *structure(at["bictcp"], 4, [(at["cnt"], 1, 4 << 24), (at["last_cwnd"], 1, 4 << 24 | 4)], 1)],
+        [*number, at["u32"], 8 << 24, 1, *structure(at["bictcp"], 8, [(at["cnt"], 2, 0), (at["last_cwnd"], 1, 32)])],
+    ]
+    return [_btf(words, strings) for words in made]
+
+
+def _btf(words: list[int], strings: bytes) -> bytes:
+    size = 4 * len(words)
+    return (
+        struct.pack("=HBBIIIII", 0xEB9F, 1, 0, 24, 0, size, size, len(strings))
+        + struct.pack(f"={len(words)}I", *words)
+        + strings
+    )
+
+
+SAMPLE_BYTES, PRIVATE_BYTES, FLOW_BYTES, TOTALS_BYTES = 320, 160, 576, 464
+"""Of crates/tcplog/src/layout.rs: the test of the corpus fails where they are others."""
+
+
+def ring_records() -> list[bytes]:
+    """Records of the kernel's rings: samples in, out and of no packet, and private states."""
+    samples = [bytes([1, point, 0, 0]) + bytes(range(1, 253)) + bytes(64) for point in (0, 1, 2)]
+    private = [bytes([2]) + bytes(PRIVATE_BYTES - 1), bytes([2, 0, 0, 0]) + b"\x07" * (PRIVATE_BYTES - 4)]
+    return [one.ljust(SAMPLE_BYTES, b"\0") for one in samples] + private
+
+
+def spools() -> list[bytes]:
+    """Spools of a log of TCP: whole ones, one that was cut, one that is a later part, one that its limit ended."""
+    header = b'{"hz":250,"fields":["snd_cwnd"]}'
+    begin = b"SJTCPLOG" + struct.pack("=II", 4, len(header)) + header + struct.pack("=I", zlib.crc32(header))
+
+    def frame(kind: int, of: int, payload: bytes) -> bytes:
+        head = struct.pack("=III", kind, of, len(payload))
+        return head + struct.pack("=I", zlib.crc32(head + payload)) + payload
+
+    events = b"".join(struct.pack("=HH", len(one), 0) + one for one in ring_records())
+    flow, totals, end = frame(2, 3, bytes(FLOW_BYTES)), frame(3, 0, bytes(TOTALS_BYTES)), frame(7, 0, b"")
+    logged = frame(1, 0, events) + frame(1, 1, events)
+    gap = frame(4, 1, struct.pack("=QQQQ", 4, 2, 2**64 - 1, 9))
+    account = frame(6, 0, struct.pack("=QQQQ", 5, 0, 0, 0) + struct.pack("=QIIQQ", 0, 0, 0, 5, 5))
+    gone = frame(8, 3, bytes(FLOW_BYTES)) + frame(9, 1, struct.pack("=QQQQQ", 7, 1, 1, 0, 0))
+    return [
+        begin + logged + flow + totals + frame(5, 0, b"ring of CPU 1 was full") + end,
+        begin + logged + gap + gone + totals + account + end,
+        begin + frame(11, 1, struct.pack("=12Q", *range(12))) + totals + flow + logged + end,
+        begin + logged + frame(10, 0, struct.pack("=Q", 2)) + account + end,
+        begin + flow + totals + (logged + end)[:700],
+    ]

@@ -1,0 +1,35 @@
+"""Every fuzz target has seeds in the corpus, small and whole: those that `python -m scripts.make_corpus` writes."""
+
+from __future__ import annotations
+
+import pytest
+
+from scripts.make_corpus import CORPUS, LEAST, MOST, MOST_BYTES, PYTHON, RUST, made, rust_targets
+from tests.fuzz.targets import TARGETS
+
+MADE = dict(made())
+
+
+def test_no_target_is_left_out() -> None:
+    assert sorted(RUST) == rust_targets()
+    assert sorted(PYTHON) == sorted(TARGETS)
+    assert len(RUST) > 25
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_the_corpus_is_what_is_made(name: str) -> None:
+    there = [path.read_bytes() for path in sorted((CORPUS / name).glob("made-*"))]
+    assert LEAST <= len(there) <= MOST
+    assert there == MADE[name]
+    assert len(set(there)) == len(there)
+    assert all(there)
+
+
+def test_it_is_small() -> None:
+    assert sum(path.stat().st_size for path in CORPUS.rglob("*") if path.is_file()) < MOST_BYTES
+
+
+@pytest.mark.parametrize("name", PYTHON)
+def test_each_is_read_and_not_refused(name: str) -> None:
+    for octets in MADE[f"python/{name}"]:
+        TARGETS[name].read(octets)

@@ -1,0 +1,111 @@
+"""What `bed clean` makes of records of netem: those of others, of dead boots, and damaged ones."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sojourn.bed import netem_left
+from sojourn.bed.state import boot_id
+from sojourn.errors import MachineError
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of locks and records, and a kernel whose only port has netem 5abc: at its root."""
+    monkeypatch.setattr(netem_left, "folders", lambda: [tmp_path])
+    return tmp_path
+
+
+@pytest.fixture(autouse=True)
+def commands(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The commands that were given in the namespace."""
+    given: list[str] = []
+
+    def answer(_: Path, *argv: str) -> list[dict[str, Any]]:
+        given.append(" ".join(argv))
+        if argv[0] == "ip":
+            return [{"ifindex": 1, "ifname": "lo"}, {"ifindex": 3, "ifname": "now"}]
+        return [{"kind": "netem", "handle": "5abc:", "root": True}] if "show" in argv else []
+
+    monkeypatch.setattr(netem_left, "_inside", answer)
+    return given
+
+
+def namespace() -> int:
+    return Path("/proc/self/ns/net").stat().st_ino
+
+
+def write(folder: Path, **other: Any) -> Path:
+    entry = {"boot": boot_id(), "namespace": namespace(), "index": 3, "port": "then", "handle": "5abc:"} | other
+    path = folder / f"netem-{entry['namespace']}-{entry['index']}.json"
+    path.write_text(json.dumps(entry))
+    return path
+
+
+def test_netem_of_a_dead_emulator_is_removed_by_the_name_that_its_port_has_now(
+    folder: Path, commands: list[str]
+) -> None:
+    path = write(folder)
+    assert netem_left.remove_left() == (["Removed the netem 5abc: of a dead emulator at now."], [])
+    assert commands[-1] == "tc qdisc del dev now root handle 5abc:"
+    assert not path.exists()
+    assert list(folder.iterdir()) == [], "nor does its lock stay"
+
+
+@pytest.mark.parametrize("other", [{"boot": "another"}, {"namespace": 1}, {"index": 9}, {"handle": "5abd:"}])
+def test_a_record_that_is_out_of_date_goes_and_nothing_else(
+    other: dict[str, Any], folder: Path, commands: list[str]
+) -> None:
+    path = write(folder, **other)
+    assert netem_left.remove_left() == ([], [])
+    assert not path.exists()
+    assert [command for command in commands if " del " in command] == []
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"boot": "x"}', "\udc80"])
+def test_a_damaged_record_goes(text: str, folder: Path, commands: list[str]) -> None:
+    path = write(folder)
+    path.write_bytes(text.encode(errors="surrogateescape"))
+    assert netem_left.remove_left() == ([], [])
+    assert not path.exists()
+    assert commands == []
+
+
+def test_the_record_of_a_program_that_runs_stays(folder: Path, commands: list[str]) -> None:
+    path = write(folder)
+    lock = folder / f"port-{namespace()}-3.lock"
+    with lock.open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert netem_left.remove_left() == ([], [])
+        assert path.exists()
+        assert lock.exists()
+        assert commands == []
+
+
+def test_what_cannot_be_removed_is_said_and_its_record_stays(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(folder)
+
+    def refuse(*_: object) -> list[dict[str, Any]]:
+        raise MachineError("'ip -json link' failed: no")
+
+    monkeypatch.setattr(netem_left, "_inside", refuse)
+    said = f"The netem that {path} names could not be removed: 'ip -json link' failed: no."
+    assert netem_left.remove_left() == ([], [said])
+    assert path.exists()
+
+
+def test_a_folder_that_others_write_in_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = tmp_path / "sojourn"
+    own.mkdir(mode=0o700)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    assert own in netem_left.folders()
+    own.chmod(0o777)
+    assert own not in netem_left.folders()
+    own.rmdir()
+    own.symlink_to("/etc")
+    assert own not in netem_left.folders()

@@ -1,0 +1,110 @@
+"""Write calls and taps in the timeline: of made records each segment has its own times, and what differs is named."""
+
+from __future__ import annotations
+
+import csv
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from sojourn.export import Chosen
+from sojourn.export.log import TcpLog
+from sojourn.timeline.segments import Account, joined
+from sojourn.timeline.source import open_flow
+from tests.unit.chrome_trace import checked
+from tests.unit.in_process import sojourn
+from tests.unit.made_up_path import CALL_NS, MSS, SOON_NS, TAP_NS, MadePath
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import polars as pl
+
+LOST = {40: "before", 41: "full", 120: "managed"}
+
+
+def written(made: MadePath, path: Path, *folders: str, **how: Any) -> tuple[pl.DataFrame, Account]:
+    made.write(path)
+    made.write_calls(path)
+    made.write_taps(path, TcpLog.open(path / "t", Chosen()).minus_utc_ns, **how)
+    return joined(open_flow(path / "t", 1, Chosen(), [path / one for one in folders or ("e", "c", "w")]))
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        MadePath(segments=200, lost=LOST),
+        MadePath(segments=200, lost=LOST, family=6),
+        MadePath(segments=200, lost=LOST, isn=2**32 - 100 * MSS),
+        MadePath(segments=200, lost=LOST, per_packet=4, joined=3),
+    ],
+    ids=["plain", "ipv6", "wraps", "gso-gro"],
+)
+def test_every_segment_has_its_call_and_its_taps_both_ways(made: MadePath, tmp_path: Path) -> None:
+    segments, account = written(made, tmp_path)
+    sent = made.segments + len(LOST)
+    assert (account.writes, account.written) == (made.segments // 10, sent)
+    near, far = account.taps
+    assert (near.tap, near.packets, near.joined, near.unjoined, near.segments) == ("near", sent, sent, 0, sent)
+    assert (far.tap, far.packets, far.joined, far.unjoined) == ("far", made.segments, made.segments, 0)
+    assert (near.last_seen, near.lost_at_emulator, near.missed) == (len(LOST), len(LOST), 0)
+    assert account.differences() == []
+    acks = 0
+    for row in segments.iter_rows(named=True):
+        at, segment, _ = made.sights()[row["emulator_number"]]
+        call = made.sent_ns(segment - segment % 10)
+        expected = (call - 2 * CALL_NS, call - CALL_NS, segment // 10)
+        assert (row["write_ns"], row["write_end_ns"], row["write_number"]) == expected
+        assert (row["tap_before"], row["tap_before_ns"]) == ("near", at + TAP_NS)
+        left = at + SOON_NS + made.wait(segment) + made.delay_ns
+        assert row["tap_after_ns"] == (None if row["disposition"] == "lost" else left + TAP_NS)
+        if row["acked_ns"] is not None:
+            acks += 1
+            assert row["ack_tap_before_ns"] == row["acked_ns"] - TAP_NS
+            assert row["ack_tap_after_ns"] == row["acked_ns"] - made.delay_ns + TAP_NS
+    assert account.acks_at_taps == acks > 0
+
+
+def test_where_instruments_differ_the_place_is_named(tmp_path: Path) -> None:
+    _, account = written(MadePath(segments=200, lost=LOST), tmp_path, blind={7, 9}, stray=3)
+    near, far = account.taps
+    assert (near.missed, near.segments, far.unjoined, far.packets) == (2, 201, 3, 203)
+    told = account.differences()
+    assert told == [
+        "difference: tap near did not see 2 segments that were seen behind it",
+        "difference: tap far saw 3 packets with data that belong to no segment",
+    ]
+
+
+def test_a_loss_that_no_emulator_tells_of_lies_between_two_taps(tmp_path: Path) -> None:
+    _, account = written(MadePath(segments=200, lost=LOST), tmp_path, "c", "w")
+    [told] = account.differences()
+    assert told.startswith("difference: 3 segments were seen at tap near last, and no emulator lost them")
+    assert "between it and tap far" in told
+
+
+def test_a_trace_has_the_send_buffer_and_the_taps_as_stages(tmp_path: Path) -> None:
+    made = MadePath(segments=50, stamped_late_ns=3 * SOON_NS)
+    written(made, tmp_path)
+    records = [word for one in ("e", "c", "w") for word in ("--records", str(tmp_path / one))]
+    assert sojourn("timeline", str(tmp_path / "t"), "--to", "perfetto", *records).returncode == 0
+    events, _ = checked(tmp_path / "t" / "timeline.json")
+    mine = [
+        (one["name"], one["ph"], one["ts"]) for one in events if one.get("id") == "0x1" and one["name"] != "segment"
+    ]
+    names = ["send buffer", "to the first tap", "to the emulator", "queue and link", "delay line", "to the last tap"]
+    assert [name for name, phase, _ in mine if phase == "b"] == [*names, "to the receiver", "acknowledgement"]
+    begins = [at for _, phase, at in mine if phase == "b"]
+    assert begins[1:] == [at for _, phase, at in mine if phase == "e"][:-1], "one stage begins where another ends"
+    done = sojourn("timeline", str(tmp_path / "t"), "--to", "csv", *records)
+    assert "50 segments were joined to one of 5 calls that wrote data, 0 were not" in done.stderr
+    with (tmp_path / "t" / "timeline.csv").open() as file:
+        assert {line["tap_before"] for line in csv.DictReader(file)} == {"near"}
+
+
+def test_a_compressed_capture_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    MadePath(segments=20).write(tmp_path)
+    (tmp_path / "e" / "eth1.pcapng.zst").touch()
+    done = sojourn("timeline", str(tmp_path / "t"), "--to", "csv", "--records", str(tmp_path / "e"))
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "decompress" in done.stderr
