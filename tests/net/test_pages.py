@@ -149,6 +149,14 @@ INSTEAD = {
         ),
         "tests/net/test_tcp_load.py::test_why_and_timeline_answer_from_the_run_folder",
     ),
+    **dict.fromkeys(
+        (
+            "sojourn-instrument tcp send 10.81.1.2:5201 --for 5s --read-before-send --record out/writes",
+            "capture eth1 eth2 -o out/taps --headers",
+            "timeline out/t --to csv --records out/emulator --records out/taps --records out/writes",
+        ),
+        "tests/net/test_timeline_net.py::test_all_instruments_agree_on_every_segment",
+    ),
     **OF_DATA_SETS,
     **{
         f"{words} --records out/{where}": instead

@@ -169,6 +169,7 @@ def test_why_and_timeline_answer_from_the_run_folder(tmp_path: Path) -> None:
     assert account["segments"] == account["at_emulator"] == account["emulator_packets"] > 100
     assert account["not_received"] == account["lost_at_emulator"] + account["unexplained"]
     assert account["receiver_unjoined"] == account["emulator_unjoined"] == 0
+    assert account["written"] == account["segments"], "the sender records each call that writes data"
     assert told["limit"] != "inconclusive" or told["cause"] == "inconclusive"
 
     words = sojourn_here("timeline", run, "--to", "perfetto")
