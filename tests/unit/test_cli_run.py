@@ -38,7 +38,8 @@ def test_a_simulated_bridge_is_recovered(finished: tuple[Path, subprocess.Comple
     _, done = finished
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)
-    assert said.keys() == {"run", "verdict", "sentence", "checks", "results"}
+    assert said.keys() == {"run", "verdict", "sentence", "simulated", "checks", "results"}
+        assert said["simulated"] is True
     assert (said["run"], said["verdict"]) == ("run", "trusted")
     assert said["sentence"].startswith("The Linux bridge adds 0.9")
     row = latency(said["results"], "bridge", 64)
