@@ -39,9 +39,9 @@ def test_a_simulated_bridge_is_recovered(finished: tuple[Path, subprocess.Comple
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)
     assert said.keys() == {"run", "verdict", "sentence", "simulated", "checks", "results"}
-        assert said["simulated"] is True
+    assert said["simulated"] is True
     assert (said["run"], said["verdict"]) == ("run", "trusted")
-    assert said["sentence"].startswith("The Linux bridge adds 0.9")
+    assert said["sentence"].startswith("Simulated, not measured: The Linux bridge adds 0.9")
     row = latency(said["results"], "bridge", 64)
     assert row["ci_low"] - 30 < TRUE_BRIDGE_NS < row["ci_high"] + 30
     assert row["unit"] == "ns"
