@@ -83,7 +83,8 @@ def test_a_run_is_followed_from_its_beginning_past_its_end_and_over_a_restart_of
 ) -> None:
     runs, out = tmp_path / "runs", tmp_path / "runs" / "live"
     runs.mkdir()
-    sets = ["pairs.rounds=100", "pairs.probes_per_block=24", "probe.icmp_bytes=[64, 1480]"]
+    # Long enough that a page sees its beginning, also where nothing else runs: two thousand trials took a second.
+    sets = ["pairs.rounds=600", "pairs.at_most=10min", "pairs.probes_per_block=24", "probe.icmp_bytes=[64, 1480]"]
     words = [word for one in sets for word in ("--set", one)]
     argv = [
         sys.executable,

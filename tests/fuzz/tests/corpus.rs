@@ -58,7 +58,7 @@ fn is_understood(target: &str, bytes: &[u8]) -> bool {
         }
         "tcp-sample" => decode(bytes).is_ok(),
         "capture" | "capture-frames" => frames_of(bytes) >= 2,
-        "taps" => with_file(bytes, |path| TapReader::open(path).unwrap().next(&mut Vec::new()).is_ok()),
+        "taps" => with_file(bytes, |path| TapReader::open(path).unwrap().next(usize::MAX, |_| ()).is_ok()),
         "packet-log" => with_file(bytes, |path| {
             let mut rows = Vec::new();
             let mut reader = PacketReader::open(path, vec!["both".to_owned()]).unwrap();
