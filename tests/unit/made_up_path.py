@@ -115,8 +115,13 @@ class MadePath:
         (path / "w").mkdir()
         write_table_of(path / "w" / "tcp_readings-a-000.arrow", rows, "tcp_readings")
 
-    def write_taps(self, path: Path, minus_utc_ns: int, blind: Collection[int] = (), stray: int = 0) -> None:
-        """`path/c` has what taps `near` and `far` saw; `near` misses the sendings `blind`, `far` sees strays, too."""
+    def write_taps(
+        self, path: Path, minus_utc_ns: int, blind: Collection[int] = (), stray: int = 0, micro: bool = False
+    ) -> None:
+        """`path/c` has what taps `near` and `far` saw; `near` misses the sendings `blind`, `far` sees strays, too.
+
+        `micro`: the files have whole microseconds, as tcpdump's have.
+        """
         _, arrived = self._passed()
         sights = self.sights()
         near = [
@@ -129,10 +134,11 @@ class MadePath:
             near.append((at - TAP_NS, self._ack_head(nxt)))
         (path / "c").mkdir()
         for name, frames in (("near", near), ("far", far)):
-            octets = [struct.pack("<IHHiIII", 0xA1B2_3C4D, 2, 4, 0, 0, 262_144, 1)]
+            octets = [struct.pack("<IHHiIII", 0xA1B2_C3D4 if micro else 0xA1B2_3C4D, 2, 4, 0, 0, 262_144, 1)]
             for at, head in sorted(frames):
                 utc = at - minus_utc_ns
-                octets.append(struct.pack("<IIII", utc // 10**9, utc % 10**9, len(head), len(head) + MSS) + head)
+                part = utc % 10**9 // 1_000 if micro else utc % 10**9
+                octets.append(struct.pack("<IIII", utc // 10**9, part, len(head), len(head) + MSS) + head)
             (path / "c" / f"{name}.pcap").write_bytes(b"".join(octets))
 
     def _acks(self, arrived: list[tuple[int, int, int]]) -> list[tuple[int, int]]:

@@ -58,10 +58,13 @@ def test_a_program_has_the_label_that_the_user_gives_it(program: Path) -> None:
 @pytest.mark.parametrize(
     ("asked", "sentence"),
     [
-        (["A={program}"], "expected LABEL=PROGRAM: a label has 1 to 24 small letters, digits and dashes"),
+        (
+            ["A={program}"],
+            "expected LABEL=PROGRAM, and 'A' is no label: a label has 1 to 24 small letters, digits and dashes",
+        ),
         (["a=bridge"], "expected LABEL=PROGRAM, and bridge is a device's name, not a program"),
         (["a="], 'bed.boxes.a.up = "": expected a program of yours'),
-        (["a={program}", "a={program} 2"], "expected another label than a"),
+        (["a={program}", "a={program} 2"], "two boxes have the label a"),
         (["bridge={program}", "bridge"], "those of bridge have the same"),
         (["firewall-old={program}", "firewall-new={program}"], "those of box:firewall-new have the same"),
     ],
@@ -70,6 +73,17 @@ def test_a_label_that_cannot_be_is_refused(asked: list[str], sentence: str, prog
     with pytest.raises(RequestError, match=re.escape(sentence)) as refusal:
         load_plan("bridge-latency", devices=[one.format(program=program) for one in asked])
     assert refusal.value.status == 2
+
+
+def test_a_box_on_the_command_line_takes_nothing_over_from_the_plans_of_its_label(
+    program: Path, tmp_path: Path
+) -> None:
+    own = tmp_path / "own.toml"
+    own.write_text(
+        PLAN.format(bed='devices = ["box:rules"]\nboxes.rules = { up = "./my-Box.v2.sh", down = "./my-Box.v2.sh off" }')
+    )
+    assert load_plan(own).bed.boxes["box:rules"].down == f"{program} off"
+    assert load_plan(own, devices=[f"rules={program} 9"]).bed.boxes["box:rules"].down is None
 
 
 def test_a_plan_names_a_box_shortly_or_by_its_section(program: Path, tmp_path: Path) -> None:

@@ -89,6 +89,11 @@ def test_what_is_built_is_shown_with_the_stages_of_each_pipe(tmp_path: Path) -> 
     of_file = explain(instrument, [f"--config={config}"])
     assert in_force(of_file, 1) == "slow: delay 7ms; seed 1"
     assert "  100 pipe slow: forward" in shown(of_file, mtu=1500, seed=1, command=[], peer=None)
+    pipes = '[[pipe]]\nname = "forward"\ndelay = "7ms"\n[[pipe]]\nname = "backward"\n'
+    config.write_text(f'{pipes}[[rule]]\nprotocol = "tcp"\npipe = "forward"\n[[rule]]\npipe = "backward"\n')
+    of_names = explain(instrument, [f"--config={config}"])
+    assert in_force(of_names, 1) == "forward: delay 7ms; backward: nothing happens to packets; seed 1"
+    assert "near to far" not in shown(of_names, mtu=1500, seed=1, command=[], peer=None)
 
 
 class Kept:

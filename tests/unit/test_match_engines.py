@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
 from sojourn.instruments import find_instrument
@@ -86,6 +87,25 @@ def test_three_taps_are_two_pairs(tmp_path: Path) -> None:
     one = matched(words, tmp_path / "one")
     assert matched([*words, "--engine", "local"], tmp_path / "local") == one
     assert rows(tmp_path / "local", "crossings").equals(rows(tmp_path / "one", "crossings"))
+
+
+@pytest.mark.parametrize("engine", [[], ["--engine", "local", "--slices", "2"]])
+def test_a_row_that_cannot_be_ends_the_reading_there_and_no_row_is_matched_twice(
+    engine: list[str], tmp_path: Path
+) -> None:
+    (first,), (second,) = write_taps(BOX, tmp_path)
+    with pa.OSFile(str(second), "rb") as file, pa.ipc.open_stream(file) as stream:
+        whole = stream.read_all()
+    place = whole.schema.get_field_index("length_bytes")
+    lengths = whole["length_bytes"].to_pylist()
+    lengths[700] = -1
+    bad = whole.set_column(place, whole.schema.field(place), pa.array(lengths, pa.int32()))
+    with pa.OSFile(str(second), "wb") as file, pa.ipc.new_stream(file, bad.schema) as stream:
+        stream.write_table(bad)
+    argv = [str(find_instrument()), "match", str(first), str(second), "--window", WINDOW, "--json", *engine]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 4, done.stderr
+    assert "length_bytes is -1; only what was before it has been matched" in done.stderr
 
 
 def test_too_little_memory_is_counted(tmp_path: Path) -> None:

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +61,7 @@ def test_netem_of_a_dead_emulator_is_removed_by_the_name_that_its_port_has_now(
     assert list(folder.iterdir()) == [], "nor does its lock stay"
 
 
-@pytest.mark.parametrize("other", [{"boot": "another"}, {"namespace": 1}, {"index": 9}, {"handle": "5abd:"}])
+@pytest.mark.parametrize("other", [{"boot": "another"}, {"index": 9}, {"handle": "5abd:"}])
 def test_a_record_that_is_out_of_date_goes_and_nothing_else(
     other: dict[str, Any], folder: Path, commands: list[str]
 ) -> None:
@@ -65,6 +69,37 @@ def test_a_record_that_is_out_of_date_goes_and_nothing_else(
     assert netem_left.remove_left() == ([], [])
     assert not path.exists()
     assert [command for command in commands if " del " in command] == []
+
+
+def test_a_record_whose_namespace_cannot_be_entered_stays(folder: Path, commands: list[str]) -> None:
+    path = write(folder, namespace=1)
+    assert netem_left.remove_left() == ([], [])
+    assert path.exists()
+    assert commands == []
+
+
+def test_a_lock_that_cannot_be_opened_is_said_and_the_rest_is_cleaned(folder: Path) -> None:
+    path, other = write(folder, index=2), write(folder)
+    (folder / f"port-{namespace()}-2.lock").symlink_to("/dev/null")
+    removed, stays = netem_left.remove_left()
+    assert removed == ["Removed the netem 5abc: of a dead emulator at now."]
+    assert len(stays) == 1
+    assert str(path) in stays[0]
+    assert (path.exists(), other.exists()) == (True, False)
+
+
+def test_root_in_a_user_namespace_has_the_folder_of_the_user_outside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "import os, sys; from sojourn.bed.netem_left import _number_outside; print(_number_outside())"
+    done = subprocess.run(["unshare", "--user", "--map-root-user", sys.executable, "-c", text],
+                          capture_output=True, text=True, check=False)  # fmt: skip
+    if done.returncode != 0:
+        pytest.skip(f"no user namespace here: {done.stderr}")
+    assert int(done.stdout) == os.geteuid()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    (tmp_path / f"sojourn-{os.geteuid()}").mkdir(mode=0o700)
+    assert tmp_path / f"sojourn-{os.geteuid()}" in netem_left.folders()
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"boot": "x"}', "\udc80"])

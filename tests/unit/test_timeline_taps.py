@@ -9,8 +9,10 @@ import pytest
 
 from sojourn.export import Chosen
 from sojourn.export.log import TcpLog
+from sojourn.timeline.perfetto import STAGES, stages_of
 from sojourn.timeline.segments import Account, joined
 from sojourn.timeline.source import open_flow
+from tests.unit import made_up_path
 from tests.unit.chrome_trace import checked
 from tests.unit.in_process import sojourn
 from tests.unit.made_up_path import CALL_NS, MSS, SOON_NS, TAP_NS, MadePath
@@ -81,6 +83,24 @@ def test_a_loss_that_no_emulator_tells_of_lies_between_two_taps(tmp_path: Path) 
     [told] = account.differences()
     assert told.startswith("difference: 3 segments were seen at tap near last, and no emulator lost them")
     assert "between it and tap far" in told
+
+
+def test_a_capture_in_whole_microseconds_is_joined_as_one_in_nanoseconds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(made_up_path, "TAP_NS", 400)  # behind the building by less than the capture can tell
+    made = MadePath(segments=200)
+    (fine, of_fine), (coarse, of_coarse) = (
+        written(made, tmp_path / name, micro=name == "coarse") for name in ("fine", "coarse")
+    )
+    assert [one.segments for one in of_coarse.taps] == [one.segments for one in of_fine.taps] == [200, 200]
+    late = (fine["tap_before_ns"] - coarse["tap_before_ns"]).to_list()
+    assert all(0 <= one < 1_000 for one in late)
+
+
+def test_a_trace_has_segments_that_nobody_saw_behind_the_emulator(tmp_path: Path) -> None:
+    row = dict.fromkeys(("write_ns", "tap_after_ns", "received_ns", "acked_ns", *STAGES), None)
+    assert stages_of(row | {"sent_ns": 5, "arrival_ns": 7, "departure_ns": 9})[-1][1:] == (7, 9)
 
 
 def test_a_trace_has_the_send_buffer_and_the_taps_as_stages(tmp_path: Path) -> None:

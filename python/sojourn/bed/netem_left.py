@@ -11,6 +11,7 @@ import fcntl
 import json
 import os
 import subprocess
+import tempfile
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,17 +58,30 @@ def remove_left() -> tuple[list[str], list[str]]:
     removed: list[str] = []
     stays: list[str] = []
     for path in [path for folder in folders() for path in sorted(folder.glob("netem-*.json"))]:
-        with _locked(path.with_name(path.stem.replace("netem", "port") + ".lock")) as is_ours:
-            if not is_ours:
-                continue
-            try:
-                left = Left.read(path)
-                said = _remove(left) if left is not None else None
-                path.unlink(missing_ok=True)
-                removed += [said] if said else []
-            except (MachineError, OSError) as error:
-                stays.append(f"The netem that {path} names could not be removed: {error}.")
+        try:
+            with _locked(path.with_name(path.stem.replace("netem", "port") + ".lock")) as is_ours:
+                said = _settled(path) if is_ours else None
+        except (MachineError, OSError) as error:
+            stays.append(f"The netem that {path} names could not be removed: {error}.")
+        else:
+            removed += [said] if said else []
     return removed, stays
+
+
+def _settled(path: Path) -> str | None:
+    """Removes what a record names, and the record; what was removed, in a sentence.
+
+    A record whose namespace cannot be entered stays: somebody may hold that by a descriptor alone, and its next
+    emulator knows the netem by it. It is out of date with the next boot.
+    """
+    left, said = Left.read(path), None
+    if left is not None and left.boot == boot_id():
+        namespace = _namespace(left.namespace)
+        if namespace is None:
+            return None
+        said = _remove(left, namespace)
+    path.unlink(missing_ok=True)
+    return said
 
 
 def folders() -> list[Path]:
@@ -75,7 +89,19 @@ def folders() -> list[Path]:
     session = os.environ.get("XDG_RUNTIME_DIR")
     named = [Path("/run/sojourn")] if os.geteuid() == 0 else []
     named += [Path(session) / "sojourn"] if session else []
-    return [folder for folder in [*named, Path(f"/tmp/sojourn-{os.geteuid()}")] if _is_own(folder)]
+    return [
+        folder for folder in [*named, Path(tempfile.gettempdir()) / f"sojourn-{_number_outside()}"] if _is_own(folder)
+    ]
+
+
+def _number_outside() -> int:
+    """This user's number where the user namespace was made: root in a namespace of its own is a user outside."""
+    number = os.geteuid()
+    for line in Path("/proc/self/uid_map").read_text().splitlines():
+        inside, outside, count = map(int, line.split())
+        if inside <= number < inside + count:
+            return outside + number - inside
+    return number
 
 
 def _is_own(folder: Path) -> bool:
@@ -102,11 +128,8 @@ def _locked(path: Path) -> Iterator[bool]:
         os.close(descriptor)
 
 
-def _remove(left: Left) -> str | None:
+def _remove(left: Left, namespace: Path) -> str | None:
     """Removes one netem; a sentence, or None where it was not there any more."""
-    namespace = _namespace(left.namespace) if left.boot == boot_id() else None
-    if namespace is None:
-        return None
     port = next(
         (one["ifname"] for one in _inside(namespace, "ip", "-json", "link") if one["ifindex"] == left.index), None
     )

@@ -21,7 +21,7 @@ IDLE = "nothing happens to packets"
 def in_force(explained: Mapping[str, Any], seed: int) -> str:
     """One line: what happens to packets in each direction, or in each pipe of a file."""
     words = {str(pipe["name"]): str(pipe["words"]) or IDLE for pipe in explained["pipes"]}
-    if words.keys() != DIRECTIONS.keys():
+    if not _is_one_a_direction(explained):
         told = "; ".join(f"{name}: {of}" for name, of in words.items()) or IDLE
     elif words["forward"] == words["backward"]:
         told = f"in each direction: {words['forward']}"
@@ -35,7 +35,7 @@ def shown(explained: Mapping[str, Any], *, mtu: int, seed: int, command: Sequenc
     return "\n".join(
         [
             *_built(mtu, shlex.join(command) or "a shell", peer or ("nothing" if command else "a shell")),
-            *(line for pipe in explained["pipes"] for line in _pipe(pipe)),
+            *(line for pipe in explained["pipes"] for line in _pipe(pipe, named=_is_one_a_direction(explained))),
             *_rules(explained),
             f"seed {seed}; nothing was built",
         ]
@@ -53,9 +53,14 @@ def _built(mtu: int, near: str, far: str) -> Iterator[str]:
     yield f"two links (veth pairs, MTU {mtu}, no offloads): {a.dev} – {left} and {right} – {b.dev}"
 
 
-def _pipe(pipe: Mapping[str, Any]) -> Iterator[str]:
+def _is_one_a_direction(explained: Mapping[str, Any]) -> bool:
+    """Whether each direction has its pipe, and no rule says otherwise: names alone do not tell."""
+    return not explained["rules"] and {str(pipe["name"]) for pipe in explained["pipes"]} == set(DIRECTIONS)
+
+
+def _pipe(pipe: Mapping[str, Any], *, named: bool) -> Iterator[str]:
     name = str(pipe["name"])
-    where = f" ({DIRECTIONS[name]})" if name in DIRECTIONS else ""
+    where = f" ({DIRECTIONS[name]})" if named else ""
     busy = [one for one in pipe["stages"] if one["words"]]
     yield f"pipe {name}{where}" + (", in the order of a packet's way:" if busy else f": {IDLE}")
     width = max((len(one["stage"]) for one in busy), default=0)
@@ -65,6 +70,6 @@ def _pipe(pipe: Mapping[str, Any]) -> Iterator[str]:
 
 def _rules(explained: Mapping[str, Any]) -> Iterator[str]:
     """Which packets take which pipe, unless that is one a direction."""
-    if {str(pipe["name"]) for pipe in explained["pipes"]} != set(DIRECTIONS):
+    if explained["rules"]:
         yield "which packets take which pipe, the first rule that matches:"
         yield from (f"  {rule}" for rule in explained["rules"])

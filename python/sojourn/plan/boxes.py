@@ -103,6 +103,12 @@ def without_others(table: Table) -> Table:
     }
 
 
+def without_boxes_of(table: Table, changed: Table) -> Table:
+    """The table without the boxes that have a label of these: what one box needs is nothing for another."""
+    again = {key.rpartition(".")[0] + "." for key in changed if key.startswith(SECTION)}
+    return {key: given for key, given in table.items() if not key.startswith(tuple(again))}
+
+
 def labelled(words: str) -> tuple[str | None, str]:
     """The label and the program of `LABEL=PROGRAM`; None and the words where they have no label.
 
@@ -175,7 +181,7 @@ def _own_label(label: str, program: str, where: str) -> str:
     """A label that the user gave; raises RequestError where it is none, or not a program's."""
     if not devices.BOX_LABEL.fullmatch(label):
         wanted = f"a label has 1 to {devices.LONGEST_LABEL} small letters, digits and dashes"
-        raise RequestError(f"{where}: expected LABEL=PROGRAM: {wanted}")
+        raise RequestError(f"{where}: expected LABEL=PROGRAM, and {label!r} is no label: {wanted}")
     if not is_program(program) and devices.known(program):
         raise RequestError(f"{where}: expected LABEL=PROGRAM, and {program} is a device's name, not a program")
     return label
@@ -186,7 +192,9 @@ def _require_own_interfaces(label: str, names: Sequence[str], where: str) -> Non
     slug = devices.parse(f"box:{label}").slug
     same = [one for one in names if (known := devices.known(one)) and known.slug == slug]
     if len(same) > 1:
-        other = next((one for one in same if one != f"box:{label}"), "another")
+        other = next((one for one in same if one != f"box:{label}"), None)
+        if other is None:
+            raise RequestError(f"{where}: two boxes have the label {label}: expected one label for each")
         raise RequestError(
             f"{where}: expected another label than {label}: interfaces have its first {devices.LONGEST_SLUG} letters "
             f"and digits, and those of {other} have the same"

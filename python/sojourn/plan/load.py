@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from sojourn import studies as built_in
 from sojourn.errors import RequestError, nearest
 from sojourn.methods import DEFAULT, packages
-from sojourn.plan.boxes import from_folder, of_devices, read_boxes, spread, without_others
+from sojourn.plan.boxes import from_folder, of_devices, read_boxes, spread, without_boxes_of, without_others
 from sojourn.plan.boxes import is_known as is_box_key
 from sojourn.plan.check import check
 from sojourn.plan.emulators import is_known, read_emulators, read_links
@@ -66,7 +66,7 @@ def load_plan(  # noqa: PLR0913 - one for each option
         # A program on the command line is of the working folder, wherever the plan is.
         changed = from_folder(of_devices(table, devices, f"--device {devices[-1]}"), Path())
         require_known(changed, method_of(table))
-        table = without_others(overlay(table, changed))
+        table = without_others(overlay(without_boxes_of(table, changed), changed))
     table |= more or {}
     asked = (
         [f"--{one}" for one in chosen]

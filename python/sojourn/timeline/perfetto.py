@@ -134,7 +134,7 @@ def stages_of(row: Row) -> list[tuple[str, int, int]]:
     known = {name: row[name] for name in STAGES}
     ends = [at for at in (known["tap_after_ns"], known["received_ns"]) if at is not None]
     if known["departure_ns"] is not None:
-        known["departure_ns"] = min(known["departure_ns"], *ends)
+        known["departure_ns"] = min([known["departure_ns"], *ends])
     last = row["sent_ns"]
     for name, stage in STAGES.items():
         at = known[name]

@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 OF_TAPS = ("tap_before", "tap_before_ns", "tap_after", "tap_after_ns")
 OF_ACKS = ("ack_tap_after_ns", "ack_arrival_ns", "ack_departure_ns", "ack_tap_before_ns")
 ACK_KEYS = ("seq", "ack", "payload_bytes", "ip_id")
-SYN_FIN_RST, SYN = 7, 2
+SYN = 2
+MICROSECOND_NS = 1_000
+PACKED = ("gz", "zst", "lz4", "xz", "bz2")
 PART = re.compile(r"-\d{6}$")
 """Of a capture that goes from file to file: all of them are one tap."""
 
@@ -85,9 +87,10 @@ def captured(folders: Sequence[Path]) -> pl.DataFrame:
     for folder in folders:
         if any((folder / name).exists() for name in LOG_FILES):
             continue
-        if packed := sorted(folder.glob("*.pcapng.*")):
+        if packed := sorted(file for ending in PACKED for file in folder.glob(f"*.pcap*.{ending}")):
             raise RequestError(f"{packed[0]} is compressed: decompress the captures of {folder} first")
-        files += sorted([*folder.glob("*.pcapng"), *folder.glob("*.pcap")])
+        # tcpdump numbers the files of a capture that goes from one to the next: x.pcap, x.pcap1, ...
+        files += sorted([*folder.glob("*.pcapng"), *folder.glob("*.pcap"), *folder.glob("*.pcap[0-9]*")])
     names = [PART.sub("", path.stem) for path in files]
     owners = {name: {path.parent for path, other in zip(files, names, strict=True) if other == name} for name in names}
     for path, name in zip(files, names, strict=True):
@@ -107,14 +110,16 @@ def at_taps(segments: pl.DataFrame, flow: Flow, source: str) -> tuple[pl.DataFra
     sights: list[_Sight] = []
     copied = _copies(flow.packets, source)
     for (tap,), frames in flow.tapped.group_by("tap", maintain_order=True):
+        late = _rounded_down_by(frames)
         is_data = (pl.col("source") == source) & (pl.col("payload_bytes") > 0)
-        mine = frames.filter(is_data, pl.col("flags12") & SYN_FIN_RST & SYN == 0)
+        mine = frames.filter(is_data, pl.col("flags12") & SYN == 0)
         mine = mine.with_columns(pl.int_range(pl.len(), dtype=pl.Int64).alias("row"))
-        pairs = matched(segments, mine)
-        rest = segments.join(pairs, on="place", how="anti"), mine.join(pairs, on="row", how="anti")
+        at_latest = mine.with_columns(pl.col("at_ns") + late)
+        pairs = matched(segments, at_latest)
+        rest = segments.join(pairs, on="place", how="anti"), at_latest.join(pairs, on="row", how="anti")
         pairs = pl.concat([pairs, within(*rest)])
         seen = pairs.join(mine.select("row", "at_ns"), on="row")
-        copies = matched(copied, mine.join(pairs, on="row", how="anti")).height
+        copies = matched(copied, at_latest.join(pairs, on="row", how="anti")).height
         if seen.height:
             later = seen.join(segments.select("place", "sent_ns"), on="place")
             middle = (later["at_ns"] - later["sent_ns"]).median()
@@ -124,6 +129,15 @@ def at_taps(segments: pl.DataFrame, flow: Flow, source: str) -> tuple[pl.DataFra
     for name, one in zip(("before", "after"), (sights[:1], sights[1:][-1:]), strict=True):
         wide = _with_sight(wide, name, one[0] if one else None)
     return wide, tuple(_account(place, sights, segments) for place in range(len(sights)))
+
+
+def _rounded_down_by(frames: pl.DataFrame) -> int:
+    """By how much a capture's times may be too early, in ns: those of tcpdump are whole microseconds by default.
+
+    A packet that passed right behind its building would else have passed before.
+    """
+    of_a_microsecond = frames["at_ns"] % MICROSECOND_NS
+    return MICROSECOND_NS - 1 if frames.height > 1 and of_a_microsecond.n_unique() == 1 else 0
 
 
 def _copies(packets: pl.DataFrame, source: str) -> pl.DataFrame:

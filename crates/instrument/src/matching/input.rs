@@ -226,6 +226,9 @@ impl Input {
     /// Reads some rows of records; `false` at the end.
     fn read_rows(&mut self) -> bool {
         let Origin::Records { reader } = &mut self.origin else { return false };
+        if self.is_damaged {
+            return false; // what comes behind the damage is not read
+        }
         let (told, begun) = (&mut self.told, &mut self.begun);
         reader.next(ROWS_AT_ONCE, |row| begun.extend(of_row(row, told))).unwrap_or_else(|error| {
             (self.problem, self.is_damaged) = (Some(error.to_string()), true);

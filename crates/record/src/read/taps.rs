@@ -112,10 +112,15 @@ impl TapReader {
             },
         };
         let end = rows.rows.min(rows.at.saturating_add(most));
-        for row in rows.at..end {
-            each(&rows.row(row).map_err(foreign)?);
+        for row in std::mem::replace(&mut rows.at, end)..end {
+            match rows.row(row) {
+                Ok(tapped) => each(&tapped),
+                Err(problem) => {
+                    rows.at = rows.rows; // nothing of this batch is given twice
+                    return Err(foreign(problem));
+                }
+            }
         }
-        rows.at = end;
         Ok(true)
     }
 }

@@ -90,7 +90,11 @@ fn allocate(file: &File, bytes: u64) -> io::Result<()> {
     if bytes == 0 {
         return Ok(());
     }
-    match fallocate(file, FallocateFlags::KEEP_SIZE, 0, bytes) {
+    let mut taken = Err(Errno::INTR);
+    while taken == Err(Errno::INTR) {
+        taken = fallocate(file, FallocateFlags::KEEP_SIZE, 0, bytes);
+    }
+    match taken {
         Err(error) if ![Errno::OPNOTSUPP, Errno::NOSYS, Errno::INVAL].contains(&error) => Err(error.into()),
         _ => Ok(()),
     }
