@@ -186,11 +186,13 @@ impl<A: Arrivals> DirectionMatcher<A> {
         // What it was sent as is there already, mostly: none that may still come is older, and none is over its window until then.
         // Where the memory is full it is found here before it would be evicted while the other waits.
         let last = seen.at.saturating_sub(self.limits.window);
-        if A::ARE_ALL && self.waiting.is_empty() && self.table.oldest().is_none_or(|oldest| oldest >= last) {
-            if let Found::Open(number) = self.table.take(seen.digest, seen.time.saturating_add(self.limits.ahead)) {
-                self.matched(number, seen);
-                return;
-            }
+        if A::ARE_ALL
+            && self.waiting.is_empty()
+            && self.table.oldest().is_none_or(|oldest| oldest >= last)
+            && let Found::Open(number) = self.table.take(seen.digest, seen.time.saturating_add(self.limits.ahead))
+        {
+            self.matched(number, seen);
+            return;
         }
         if self.waiting.len() == self.most
             && let Some(oldest) = self.waiting.pop_front()
