@@ -62,6 +62,31 @@ def test_a_span_leaves_out_flows_that_have_nothing_in_it(log: Path, tmp_path: Pa
     assert not (tmp_path / "none").exists()
 
 
+@pytest.mark.parametrize("to", ["csv", "siftr", "parquet", "qlog"])
+def test_a_log_that_is_cut_is_said_to_be(to: str, log: Path, tmp_path: Path) -> None:
+    for path in (log / "records").glob("tcp_samples-*.arrow"):
+        whole = path.read_bytes()
+        path.write_bytes(whole[: len(whole) - 8])
+    done = sojourn("tcplog", "convert", str(log), "--to", to, "--per-flow", str(tmp_path / "each"))
+    assert (done.returncode, "ends before its end" in done.stderr) == (4, True), done.stderr
+
+
+def test_samples_of_a_flow_that_the_log_does_not_list_are_damage(log: Path, tmp_path: Path) -> None:
+    for name in ("tcp_flows", "tcp_account"):
+        for path in (log / "records").glob(f"{name}-*.arrow"):
+            path.unlink()
+    done = sojourn("tcplog", "convert", str(log), "--to", "csv", "--per-flow", str(tmp_path / "each"))
+    assert done.returncode in (2, 4)
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "each").exists()
+
+
+def test_files_are_their_owners_alone(log: Path, tmp_path: Path) -> None:
+    assert sojourn("tcplog", "convert", str(log), "--to", "csv", "--per-flow", str(tmp_path / "each")).returncode == 0
+    assert (tmp_path / "each").stat().st_mode & 0o777 == 0o700
+    assert {one.stat().st_mode & 0o777 for one in (tmp_path / "each").iterdir()} == {0o600}
+
+
 def test_a_connection_has_one_hash_at_both_ends() -> None:
     ends = {"local_address": "10.0.0.1", "local_port": 40_000, "remote_address": "10.0.0.2", "remote_port": 5201}
     other = {"local_address": "10.0.0.2", "local_port": 5201, "remote_address": "10.0.0.1", "remote_port": 40_000}

@@ -63,7 +63,7 @@ def _of_device(path: str, shown: Mapping[str, Any], *, is_routed: bool | None) -
     else:
         return None
     unseen = [one for one in chains if one.family in families]
-    on_the_way = {(one.family, one.table) for one in unseen if one.hook in ON_THE_WAY}
+    on_the_way = {(one.family, one.table) for one in unseen if one.hook in ON_THE_WAY and one.rules}
     count = sum(
         one.rules
         for one in unseen

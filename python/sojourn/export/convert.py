@@ -72,6 +72,8 @@ def _per_flow(request: Request, folder: Path) -> Told:
 
     if request.output is not None or request.capture is not None:
         raise RequestError("--per-flow names the folder of all files: leave out -o and --capture")
+    if request.force:
+        raise RequestError("--per-flow makes a new folder and replaces none: leave out --force")
     return convert_per_flow(request, folder, Path(FORMATS[request.to]).suffix, _write)
 
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import ipaddress
+import os
 import shutil
 import tempfile
-from dataclasses import replace
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import polars as pl
 
@@ -21,9 +23,10 @@ from sojourn.errors import RequestError
 from sojourn.export import tables
 from sojourn.export.log import TcpLog
 from sojourn.export.output import Told
+from sojourn.records.whole_file import give_to_caller, sync_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from typing import BinaryIO
 
     from sojourn.export.convert import Request
@@ -44,22 +47,88 @@ def convert_per_flow(request: Request, folder: Path, suffix: str, write: Write) 
         raise RequestError(f"{folder.parent} is no folder: make it, or name another place with --per-flow")
     log = TcpLog.open(request.log, request.chosen)
     flows = {int(one["flow"]): one for one in log.logged_flows.select("flow", *ENDS).sort("flow").iter_rows(named=True)}
+    hashes = {flow: _hash_of(request.log, ends) for flow, ends in flows.items()}
+    names = {flow: _name(ends, suffix) for flow, ends in flows.items()}
     draft = Path(tempfile.mkdtemp(prefix=f".{folder.name[:200]}.", dir=folder.parent))
+    found = _Found()
     try:
-        names = {flow: draft / _name(ends, suffix) for flow, ends in flows.items()}
-        counts = _divide(request, log, names) if request.to in DIVIDED else _each(request, names, write)
-        if not counts:
-            raise RequestError(f"{log.nothing_logged()}" if not flows else f"nothing of {request.log} is left to write")
-        rows = [_row(flows[flow], names[flow].name, count) for flow, count in sorted(counts.items())]
-        (draft / LIST).write_bytes(pl.DataFrame(rows).select(*COLUMNS).write_csv().encode())
+        with _Draft(draft) as files:
+            if request.to in DIVIDED:
+                _divide(request, log, names, files, found)
+            else:
+                _each(request, names, write, files, found)
+            if not found.counts:
+                why = "; ".join([f"nothing of {request.log} is left to write", *found.sentences])
+                raise RequestError(why if flows else str(log.nothing_logged()))
+            listed = [
+                {**flows[flow], "file": names[flow], "flow_hash": hashes[flow], "records": count}
+                for flow, count in sorted(found.counts.items())
+            ]
+            with files.open(LIST, "wb") as file:
+                file.write(pl.DataFrame(listed).select(*COLUMNS).write_csv().encode())
+            files.settle(folder.parent)
         draft.rename(folder)
+        sync_folder(folder.parent)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
-    told = Told(str(folder), sum(counts.values()), cut=bool(log.cut))
-    told.sentences.append(f"{len(counts)} flows, a file each; {folder / LIST} lists them")
-    if log.cut:
-        told.sentences.append(f"{', '.join(log.cut)} ends before its end: what lay before the cut was converted")
+    told = Told(str(folder), sum(found.counts.values()), cut=bool(found.cut))
+    told.sentences += [*found.sentences, f"{len(found.counts)} flows, a file each; {folder / LIST} lists them"]
+    if found.cut:
+        cut = ", ".join(sorted(found.cut))
+        told.sentences.append(f"{cut} ends before its end: what lay before the cut was converted")
     return told
+
+
+@dataclass
+class _Found:
+    """What became of the log: records of each flow that has some, what is cut, and what a person must read."""
+
+    counts: dict[int, int] = field(default_factory=dict)
+    cut: set[str] = field(default_factory=set)
+    sentences: list[str] = field(default_factory=list)
+
+
+class _Draft:
+    """The folder that is made: its files are opened in it, whatever lies at its name meanwhile."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._folder)
+
+    @contextmanager
+    def open(self, name: str, mode: Literal["ab", "wb"]) -> Iterator[BinaryIO]:
+        """Open a file of it, for the owner alone."""
+
+        def within(path: str, flags: int) -> int:
+            return os.open(path, flags | os.O_NOFOLLOW, 0o600, dir_fd=self._folder)
+
+        with open(name, mode, opener=within) as file:
+            yield file
+
+    def remove(self, name: str) -> None:
+        """Remove a file of it."""
+        os.unlink(name, dir_fd=self._folder)
+
+    def settle(self, parent: Path) -> None:
+        """Have all files on the disk, and give them and the folder to the user for whom root makes them."""
+        for name in os.listdir(self._folder):  # noqa: PTH208 - by the descriptor
+            with self.open(name, "ab") as file:
+                give_to_caller(file.fileno(), parent)
+                os.fsync(file.fileno())
+        give_to_caller(self._folder, parent)
+        os.fsync(self._folder)
+
+
+def _hash_of(log: Path, ends: Mapping[str, Any]) -> str:
+    try:
+        return flow_hash(ends)
+    except (ValueError, TypeError, OverflowError):
+        raise RequestError(f"{log} is damaged: the ends of flow {ends['flow']} are no addresses and ports") from None
 
 
 def flow_hash(ends: Mapping[str, Any]) -> str:
@@ -77,35 +146,32 @@ def _name(ends: Mapping[str, Any], suffix: str) -> str:
     return f"flow-{ends['flow']:06d}-{spelled}{suffix}"
 
 
-def _row(ends: Mapping[str, Any], name: str, records: int) -> dict[str, Any]:
-    return {**ends, "file": name, "flow_hash": flow_hash(ends), "records": records}
-
-
-def _divide(request: Request, log: TcpLog, names: Mapping[int, Path]) -> dict[int, int]:
+def _divide(request: Request, log: TcpLog, names: Mapping[int, str], files: _Draft, found: _Found) -> None:
     """All flows in one pass over the log: samples of each, in the order of time."""
     write = DIVIDED[request.to]
-    counts: dict[int, int] = {}
     for samples in tables.named(log):
         for (flow,), rows in samples.group_by("flow", maintain_order=True):
             number = int(str(flow))
-            with names[number].open("ab") as file:
-                if number not in counts and request.to == "csv":
+            if number not in names:
+                raise RequestError(f"{request.log} is damaged: it has samples of flow {number}, and no such flow")
+            with files.open(names[number], "ab") as file:
+                if number not in found.counts and request.to == "csv":
                     file.write(tables.CSV_HEAD)
                 write(rows, file)
-            counts[number] = counts.get(number, 0) + rows.height
-    return counts
+            found.counts[number] = found.counts.get(number, 0) + rows.height
+    found.cut |= {str(one) for one in log.cut}
 
 
-def _each(request: Request, names: Mapping[int, Path], write: Write) -> dict[int, int]:
+def _each(request: Request, names: Mapping[int, str], write: Write, files: _Draft, found: _Found) -> None:
     """The log read once for each flow."""
-    counts: dict[int, int] = {}
-    for flow, path in names.items():
+    for flow, name in names.items():
         chosen = replace(request.chosen, flows=frozenset({flow}))
-        told = Told(str(path))
-        with path.open("wb") as file:
-            write(replace(request, chosen=chosen, output=path), TcpLog.open(request.log, chosen), file, told)
+        told, log = Told(name), TcpLog.open(request.log, chosen)
+        with files.open(name, "wb") as file:
+            write(replace(request, chosen=chosen, output=Path(name)), log, file, told)
+        found.cut |= {str(one) for one in log.cut}
+        found.sentences += [f"flow {flow}: {one}" for one in told.sentences]
         if told.records:
-            counts[flow] = told.records
+            found.counts[flow] = told.records
         else:
-            path.unlink()
-    return counts
+            files.remove(name)

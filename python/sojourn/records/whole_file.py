@@ -33,7 +33,7 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
         with os.fdopen(descriptor, "wb") as file:
             yield file
             file.flush()
-            _give_to_caller(file.fileno(), path.parent)
+            give_to_caller(file.fileno(), path.parent)
             os.fsync(file.fileno())
         Path(draft).replace(path)
         sync_folder(path.parent)
@@ -65,7 +65,8 @@ def sync_folder(folder: Path) -> None:
             os.close(descriptor)
 
 
-def _give_to_caller(descriptor: int, folder: Path) -> None:
+def give_to_caller(descriptor: int, folder: Path) -> None:
+    """Give a file that root makes under sudo to who called, where the folder is that user's or everybody's."""
     with suppress(KeyError, ValueError, OSError):
         user, group = int(os.environ["SUDO_UID"]), int(os.environ["SUDO_GID"])
         about = folder.stat()

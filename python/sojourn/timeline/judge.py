@@ -260,9 +260,11 @@ def _overflow(moment: Moment) -> tuple[str, Sentence]:
         return "policer", Sentence(text, records)
     share = most / moment.base_ns
     if share < SHORT_OF_ROUND:
+        is_empty_at_times = int(queued["waited_ns"].min()) <= TARGET_NS  # type: ignore[arg-type]
+        effect = "the link idles after each reduction" if is_empty_at_times else "it overflows before the path is full"
         text = (
             f"Its queue is too short for the path: a full one drains in {most / MS:.1f} ms, {share:.0%} of the least "
-            f"round trip of {moment.base_ns / MS:.1f} ms, so that the link idles after each reduction"
+            f"round trip of {moment.base_ns / MS:.1f} ms, so that {effect}"
         )
         return "queue_short", Sentence(text, records)
     text = (
