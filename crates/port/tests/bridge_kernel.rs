@@ -342,14 +342,17 @@ fn what_nobody_wants_to_see_of_either_port_passes_within_the_kernel_and_is_count
         for _ in 0..7 {
             west.transmit(&[&head[..], &[0; 46]].concat()).expect("sends");
         }
+        // The kernel of the host may send a frame of its own meanwhile (IPv6's neighbours): it is lost, and counted, too.
         let passed = bridge.left.passed();
-        assert_eq!((passed.received - before[0].received, passed.lost()), (27, 7));
+        assert!(passed.lost() >= 7, "{passed:?}");
+        assert_eq!(passed.received - before[0].received, 20 + passed.lost());
         // The account goes on under another name.
         ip("link set dev right name moved");
-        assert_eq!(bridge.left.passed().lost(), 7);
+        assert!(bridge.left.passed().lost() >= passed.lost());
         ip("link set dev moved up");
+        let lost = bridge.left.passed().lost();
         west.transmit(&[&head[..], &[0; 46]].concat()).expect("sends");
-        assert_eq!(bridge.left.passed().lost(), 7);
+        assert_eq!(bridge.left.passed().lost(), lost);
         drop(bridge);
         assert_eq!((promiscuity("left"), promiscuity("moved")), (0, 0));
     });
