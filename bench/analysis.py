@@ -10,10 +10,10 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from bench.compare import Row, Target, What, alone
-from bench.matching import WATCH
+from bench.matching import WATCH, Cost
 from sojourn.errors import MachineError
 
 if TYPE_CHECKING:
@@ -36,13 +36,6 @@ rtt = (pl.col("arrival_ns") - pl.col("departure_ns")).alias("rtt")
 known = read("probes").select("block", rtt).join(paths, on="block")
 print(known.group_by("device", "cell").agg(pl.col("rtt").median()))
 """
-
-
-class Cost(NamedTuple):
-    """What a process took."""
-
-    seconds: float
-    peak_mib: float
 
 
 def rows(repetitions: int, scratch: Path, tell: Callable[[str], None]) -> list[Row]:

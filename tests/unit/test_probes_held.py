@@ -76,7 +76,7 @@ def test_rows_are_taken_piece_by_piece_as_at_once(rows: int, synthetic: Make, mo
     for path in run.paths.values():
         own = run.measured.filter((pl.col("device") == path.device) & (pl.col("cell") == path.cell))
         assert path.probes(*own.columns).equals(own)
-    assert paths.taken(run.measured, np.empty(0, np.int32)).equals(run.measured.clear())
+    assert paths.gathered(run.measured, np.empty(0, np.int32)).equals(run.measured.clear())
 
 
 def test_probes_of_some_blocks_are_theirs_with_the_warm_up(synthetic: Make) -> None:

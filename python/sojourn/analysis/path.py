@@ -38,7 +38,7 @@ class PathInCell:
 
     def probes(self, *columns: str) -> pl.DataFrame:
         """These columns of its probes, in their order."""
-        return taken(self.run.measured.select(columns), self.rows)
+        return gathered(self.run.measured.select(columns), self.rows)
 
     @property
     def clusters(self) -> NDArray[np.int64]:
@@ -75,16 +75,16 @@ class PathInCell:
 
 
 @dataclass(frozen=True, slots=True)
-class Stretches:
-    """Where the rows of each block are, in a frame that is in the order of its blocks."""
+class RowRanges:
+    """The range of rows of each block, in a frame that is in the order of its blocks."""
 
     block: NDArray[np.int64]
     start: NDArray[np.int64]
     length: NDArray[np.int64]
 
     @classmethod
-    def of(cls, probes: pl.DataFrame) -> Stretches:
-        """The stretches of a frame."""
+    def of(cls, probes: pl.DataFrame) -> RowRanges:
+        """Those of a frame."""
         block = probes["block"].to_numpy()
         start = np.flatnonzero(np.concatenate(([True], block[1:] != block[:-1]))) if len(block) else np.empty(0, int)
         return cls(block[start].astype(np.int64), start, np.diff(start, append=len(block)))
@@ -108,7 +108,7 @@ PIECE_ROWS = 1 << 20
 """Rows that are looked at together: some 100 MB of probes."""
 
 
-def taken(frame: pl.DataFrame, rows: NDArray[np.int32]) -> pl.DataFrame:
+def gathered(frame: pl.DataFrame, rows: NDArray[np.int32]) -> pl.DataFrame:
     """These rows, which ascend, of a frame of many pieces: piece by piece, for Polars would first make one of all."""
     starts = range(0, frame.height, PIECE_ROWS)
     ends = np.searchsorted(rows, [*starts, frame.height]).tolist()

@@ -17,7 +17,7 @@ import numpy as np
 import polars as pl
 
 from sojourn.analysis.factors import Factors, factors_of, factors_of_stream
-from sojourn.analysis.path import PathInCell, Stretches, taken
+from sojourn.analysis.path import PathInCell, RowRanges, gathered
 from sojourn.devices import TWIN
 from sojourn.errors import RequestError
 from sojourn.methods import DEFAULT
@@ -161,7 +161,7 @@ class Run:
         of_paths = self.blocks.group_by("device", "cell").agg("block")
         blocks = {(device, cell): own for device, cell, own in of_paths.iter_rows()}
         each = ((device, cell) for cell in self.cells for device in self.devices)
-        rows = ((key, self._of_measured.rows(blocks[key])) for key in each if key in blocks)
+        rows = ((key, self._ranges_of_measured.rows(blocks[key])) for key in each if key in blocks)
         return {key: PathInCell(*key, self, own) for key, own in rows if len(own)}
 
     def path_by_path(self, *columns: str) -> Iterator[pl.DataFrame]:
@@ -185,15 +185,15 @@ class Run:
 
     def probes_of(self, blocks: Iterable[int], *columns: str) -> pl.DataFrame:
         """These columns of the probes of some blocks, warm-up included, in their order."""
-        both = ((self.measured, self._of_measured), (self._warm_up, self._of_warm_up))
+        both = ((self.measured, self._ranges_of_measured), (self._warm_up, self._ranges_of_warm_up))
         blocks = list(blocks)
-        found = pl.concat(taken(frame.select(columns), stretches.rows(blocks)) for frame, stretches in both)
+        found = pl.concat(gathered(frame.select(columns), ranges.rows(blocks)) for frame, ranges in both)
         return found.sort("block", "seq")
 
     @property
     def recorded(self) -> pl.DataFrame:
         """Of each block (`block`) how many probes were recorded, warm-up included (`len`)."""
-        both = pl.concat(one.lengths for one in (self._of_measured, self._of_warm_up))
+        both = pl.concat(one.lengths for one in (self._ranges_of_measured, self._ranges_of_warm_up))
         return both.group_by("block").agg(pl.col("len").sum())
 
     @property
@@ -201,12 +201,12 @@ class Run:
         return self.probes.slice(self.measured.height)
 
     @cached_property
-    def _of_measured(self) -> Stretches:
-        return Stretches.of(self.measured)
+    def _ranges_of_measured(self) -> RowRanges:
+        return RowRanges.of(self.measured)
 
     @cached_property
-    def _of_warm_up(self) -> Stretches:
-        return Stretches.of(self._warm_up)
+    def _ranges_of_warm_up(self) -> RowRanges:
+        return RowRanges.of(self._warm_up)
 
     def table(self, name: str) -> Table:
         """A table of the records, read once; one that this version does not declare is empty."""

@@ -118,7 +118,11 @@ def warm_up(session: Session, options: list[str]) -> None:
         prober = BlocksInstrument(site.start("a"), blocks_argv(session.instrument, folder, 0, options))
         try:
             for (device, probe), block in ways.items():
-                own = (one.factors.interval_ns for one in session.part.owed if one.factors.probe == probe)
+                own = (
+                    one.factors.interval_ns
+                    for one in session.part.owed
+                    if one.factors.tool == "probe" and one.factors.probe == probe
+                )
                 interval_ns = min([WARM_UP_INTERVAL_NS, *filter(None, own)])
                 asked = request(session.plan, site, block) | {
                     "schedule": "regular", "interval_ns": interval_ns, "count": WARM_UP_COUNT, "warmup": 0,

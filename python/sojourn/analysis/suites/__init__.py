@@ -46,7 +46,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sojourn.analysis.checks import ALARM
 from sojourn.analysis.clocks import asymmetries
 from sojourn.analysis.device_rules import rules_unseen
 from sojourn.analysis.finding import Finding, Place, worst_first
@@ -56,8 +55,8 @@ from sojourn.analysis.rows import Row
 from sojourn.analysis.run import DIRECT
 from sojourn.analysis.study import Study
 from sojourn.analysis.suites.cells import Repeated, bare, cell_of, cells_of, over_repetitions
+from sojourn.analysis.suites.contradictions import contradicted, rises
 from sojourn.analysis.suites.deviations import deviations
-from sojourn.analysis.suites.effects import contradicted
 from sojourn.analysis.suites.instances import link_rows
 from sojourn.analysis.suites.latency import (
     TIMED,
@@ -84,9 +83,7 @@ from sojourn.analysis.surroundings import contended, disturbed, offloads
 from sojourn.analysis.tester import debug_build, incomplete, truncated
 from sojourn.analysis.verdict import amid
 from sojourn.analysis.wording import counted, fixed, percent
-from sojourn.statistics.discovery import LEAST_VALUES, greater_p
 from sojourn.statistics.loss_decision import unseen_loss
-from sojourn.statistics.permutation import holm
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -200,7 +197,7 @@ def study_of(run: Run, rfc: str) -> Study:
     findings = [
         *_tester(run, searches),
         *_tester_limited(sought),
-        *_rises(sought, run.cells),
+        *rises(sought, run.cells),
         *contradicted(sought),
         *_disagreements(searches, terms, cells),
         *_set_aside(searches, terms, cells),
@@ -325,42 +322,6 @@ def _tester_limited(sought: list[Sought]) -> list[Finding]:
     reached = f"{counted(len(found), 'result')} reached up to {percent(worst)} of the tester zero-loss rate"
     sentence = f"{reached}: the tester was the limit, and the device can do at least that"
     return [Finding("tester_limited", sentence, worst, places)]
-
-
-def _rises(sought: list[Sought], cells: dict[int, Factors]) -> list[Finding]:
-    """Frame rates that rise with the frame's size: longer frames are never less work.
-
-    All pairs of sizes are tested together (Holm), each by Welch's test of the lower bounds of the longer frames against
-    the upper bounds of the shorter ones, over repetitions. With fewer than three there is no level: bounds that do not
-    overlap are a finding.
-    """
-    groups: dict[tuple[str, str, str | None], list[Sought]] = {}
-    for one in sought:
-        if len(one.lowers) and not one.is_tester_limited:
-            groups.setdefault((one.quantity, one.device, cells[one.cell].engine), []).append(one)
-    pairs = [
-        (shorter, longer)
-        for several in groups.values()
-        for shorter in several
-        for longer in several
-        if (cells[shorter.cell].frame_bytes or 0) < (cells[longer.cell].frame_bytes or 0)
-    ]
-    found: dict[Place, float] = {}
-    chances = holm([greater_p(longer.lowers, shorter.uppers) for shorter, longer in pairs])
-    for (shorter, longer), chance in zip(pairs, chances, strict=True):
-        is_few = min(len(longer.lowers), len(shorter.uppers)) < LEAST_VALUES
-        if chance < ALARM or (is_few and longer.lowers.min() > shorter.uppers.max()):
-            place = Place(longer.device, longer.cell)
-            rise = float(longer.lowers.mean() / shorter.uppers.mean()) - 1
-            found[place] = max(rise, found.get(place, 0.0))
-    if not found:
-        return []
-    places, worst = worst_first(found)
-    sentence = (
-        f"the frame rate of longer frames is {percent(worst)} higher than that of shorter ones: at least one of them "
-        "is limited by something other than the device"
-    )
-    return [Finding("rate_rises_with_size", sentence, worst, places)]
 
 
 def _disagreements(searches: list[Search], terms: Terms, cells: dict[Factors, int]) -> list[Finding]:

@@ -1,7 +1,7 @@
 """What bears on a rate beside its scatter over repetitions, in frames per second, for a budget of its uncertainty.
 
 The search's resolution, the tolerance of the offered rate, and what a finite trial adds; and what the decision that a
-load passes cannot exclude. Does not combine them. And rates that contradict each other by their goals.
+load passes cannot exclude. Does not combine them.
 """
 
 from __future__ import annotations
@@ -12,11 +12,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sojourn.analysis.finding import Finding, Place, worst_first
 from sojourn.analysis.suites.cells import cell_of
 from sojourn.analysis.suites.limits import burst_pace
 from sojourn.analysis.suites.searches import burst_bounds
-from sojourn.analysis.wording import percent
 from sojourn.statistics.loss_decision import finite_trial_excess, offered_tolerance, unseen_events, unseen_loss
 
 if TYPE_CHECKING:
@@ -58,32 +56,6 @@ def effects_of(sought: Sought, searches: list[Search], terms: Terms, cells: dict
         unseen_loss=unseen_loss(frames) if strict and frames else None,
         unseen_events=unseen_events(seconds) if strict and seconds else None,
     )
-
-
-def contradicted(sought: list[Sought]) -> list[Finding]:
-    """Rates that allow a loss and yet are lower than one that allows less: what passes the latter passes both."""
-    found: dict[Place, float] = {}
-    groups: dict[tuple[str, str, int, str], list[Sought]] = {}
-    for one in sought:
-        if len(one.lowers) and not one.is_tester_limited:
-            test = one.quantity.partition("_")[0] == "broadcast"
-            groups.setdefault((str(test), one.device, one.cell, one.algorithm), []).append(one)
-    for several in groups.values():
-        stricter = 0.0
-        for one in sorted(several, key=lambda one: one.goal):
-            rate = one.rate().mean.estimate
-            if rate < stricter:
-                place = Place(one.device, one.cell)
-                found[place] = max(1 - rate / stricter, found.get(place, 0.0))
-            stricter = max(stricter, rate)
-    if not found:
-        return []
-    places, worst = worst_first(found)
-    sentence = (
-        f"the rate that allows a loss is {percent(worst)} lower than the one that allows less: this is scatter of the "
-        "searches, for what passes with less loss passes with more"
-    )
-    return [Finding("goals_contradict", sentence, worst, places)]
 
 
 def buffer_frames(
