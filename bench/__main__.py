@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,9 @@ from bench import analysis, emulator, flood, growth, matching, pacing, soak, tab
 from bench.experiments import Experiment, Ground, Sample, experiments
 from bench.generators import listening
 from bench.peers import sockperf_server
+from scripts.proof_figures import commit
 from sojourn.bed import BedSpec, build_bed
+from sojourn.bed.machine import stable
 from sojourn.errors import MachineError, SojournError
 
 if TYPE_CHECKING:
@@ -170,7 +173,11 @@ def machine() -> dict[str, object]:
     """What these figures are about."""
     sockperf = said(["sockperf", "--version"])
     ping = said(["ping", "-V"])
+    told = stable()
     return {
+        "date": datetime.now(UTC).date().isoformat(),
+        "commit": commit(BUILD.parent),
+        "cpu": told["cpu"]["model"],
         "kernel": platform.release(),
         "cores": len(os.sched_getaffinity(0)),
         "load_1min": os.getloadavg()[0],

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
+from math import isnan
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -70,7 +71,13 @@ class Contest:
 
     def as_json(self) -> dict[str, Any]:
         """Everything that was measured."""
-        return {"task": self.task, "columns": [column._asdict() for column in self.columns], "samples": self.samples}
+        return {
+            "task": self.task,
+            "columns": [column._asdict() for column in self.columns],
+            "medians": [(name, [None if isnan(one) else one for one in values]) for name, values in self.matrix()],
+            "repetitions": len(next(iter(self.samples.values()), [])),
+            "samples": self.samples,
+        }
 
     def _median(self, name: str, key: str) -> float:
         values = [one[key] for one in self.samples.get(name, []) if key in one]

@@ -106,4 +106,6 @@ def quantity(value: float, unit: str) -> str:
         return f"{value:.3g} s"
     if unit == "1/s":
         return f"{value:,.0f}/s"
-    return f"{value:.3g}"
+    if unit in ("MiB", "B"):
+        return f"{value:,.0f} {unit}"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
