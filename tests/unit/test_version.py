@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tomllib
@@ -29,3 +30,10 @@ def test_both_programs_print_the_version_that_is_stated() -> None:
 
 def test_the_package_has_the_version_of_the_program() -> None:
     assert ProjectMetadata(str(ROOT), PluginManager()).version == __version__
+
+
+def test_the_citation_names_the_latest_release_with_its_date() -> None:
+    released = re.search(r"^## \[(\d\S*)\] - (\S+)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert released is not None
+    stated = dict(re.findall(r"^(version|date-released): (\S+)$", (ROOT / "CITATION.cff").read_text(), re.MULTILINE))
+    assert (stated["version"], stated["date-released"]) == released.groups()
