@@ -52,7 +52,7 @@ PART = """
 ![{figure}, of the report of {name}](gallery/{name}.svg)
 
 <!-- report of {name} -->
-The study [{name}](studies/{name}.md), {where}: verdict *{verdict}*.
+The study [{study}](studies/{study}.md), {where}: verdict *{verdict}*.
 """
 
 BACKENDS = {"sim": "on simulated lines", "netns": "on real frames between network namespaces of one machine"}
@@ -90,7 +90,7 @@ def entry(folder: RunFolder) -> Entry:
     """A run's part of the page."""
     analyse(folder.path)
     run = Run.read(folder.path)
-    name = str(run.plan["study"]["name"])
+    name, study = folder.path.name, str(run.plan["study"]["name"])
     figure = all_figures(run)[0]
     small = replace(figure, panels=figure.panels[:1])
     text = PART.format(
@@ -98,6 +98,7 @@ def entry(folder: RunFolder) -> Entry:
         sentence=escape(run.verdict["sentence"], quote=False),
         figure=figure.title,
         name=name,
+        study=study,
         where=BACKENDS[run.plan["bed"]["backend"]],
         verdict=run.verdict["verdict"],
     )

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 HERE = Path(__file__).parent
-RUNS = ("bridge-latency", "throughput", "emulator-delay", "rfc2544", "tcplog-cost")
-"""Pairs on simulated lines; on real frames a stream, an emulator, a suite of searches, and TCP."""
+RUNS = ("bridge-latency", "bridge-latency-real", "throughput", "emulator-delay", "rfc2544", "tcplog-cost")
+"""Pairs on simulated lines; on real frames pairs, a stream, an emulator, a suite of searches, and TCP."""
 
 
 @pytest.fixture
