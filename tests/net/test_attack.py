@@ -36,6 +36,7 @@ from tests.net.attacked import (
     attack,
     attacker,
     inside,
+    is_ours,
     switched_hosts,
     udp_port_of,
 )
@@ -314,7 +315,10 @@ def serving() -> list[tuple[str, str]]:
     found: dict[str, list[str]] = {}
     for process, mark in marked_processes():
         with suppress(OSError):
-            if b"stream\0serve" in Path("/proc", str(process.pid), "cmdline").read_bytes():
+            if (
+                is_ours(mark.controller.pid)
+                and b"stream\0serve" in Path("/proc", str(process.pid), "cmdline").read_bytes()
+            ):
                 found.setdefault(str(mark), []).append(str(process.pid))
     pairs = [(one, other) for one, other, *_ in (sorted(ends) for ends in found.values() if len(ends) > 1)]
     return sorted(pair for pair in pairs if len({end[0]["address"] for end in map(links, pair) if end}) == 2)

@@ -1,0 +1,171 @@
+"""A stranger attacks the probes of a study of pairs: its figure stays as it is, nothing is believed.
+
+The attacker is on both hosts of each bed, on every path, and knows addresses and the responder's port. Studies with and
+without it are measured one after the other, and the difference of their figures is held to both intervals.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import threading
+import time
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+
+from sojourn.analysis import analyse
+from sojourn.bed.clean import marked_processes
+from sojourn.conduct import Screen, conduct, create_folder
+from sojourn.plan import load_plan
+from sojourn.records import read_table
+from tests.net.attacked import Told, attacker, is_ours
+from tests.net.busy_machine import thrice, undisturbed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = [
+    pytest.mark.proof,
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces by name"),
+]
+
+PAUSE_SECONDS = 0.1
+"""Between some 900 frames of each path and direction: losses and times are judged."""
+SETS = (
+    'probe.probe=["udp/ping-pong"]', "probe.payload_bytes=[64]", 'probe.interval=["250us"]',
+    "pairs.rounds=240", "bed.sessions=6",
+)  # fmt: skip
+
+
+class Ends(NamedTuple):
+    """The processes of a bed that ask and answer, and the port at which it is answered."""
+
+    asks: str
+    answers: str
+    port: int
+
+
+class Measured(NamedTuple):
+    """What a study came to: the headline, and the counts of its probes."""
+
+    estimate: float
+    low: float
+    high: float
+    sent: int
+    lost: int
+    duplicated: int
+    unexpected: int
+
+
+@thrice
+def test_a_study_of_pairs_is_measured_as_without_the_attack(tmp_path: Path) -> None:
+    attacked: list[Told] = []
+    quiet = measured(tmp_path / "quiet")
+    with attacks(attacked):
+        under = measured(tmp_path / "attacked")
+    again = measured(tmp_path / "again")
+    print(f"quiet {quiet}, {again}; attacked {under}: {attacked}")
+    assert quiet.unexpected == again.unexpected == 0
+    assert sum(sum(one.values()) for one in attacked) > 10_000, attacked
+    assert under.unexpected > 0, "what reached who asks was counted apart"
+    assert under.duplicated == 0, "no forged reply was believed: it would have come beside the true one"
+    with undisturbed():
+        assert len(attacked) >= 2 * 6, "each bed was attacked at both ends"
+        assert under.lost <= 0.01 * under.sent, under
+        for one in (quiet, again):
+            halves = ((one.high - one.low) / 2, (under.high - under.low) / 2)
+            assert abs(under.estimate - one.estimate) <= sum(half**2 for half in halves) ** 0.5, (one, under)
+
+
+def measured(folder: Path) -> Measured:
+    """The study, from its plan to its figure."""
+    plan = load_plan("bridge-latency", quick=True, sets=SETS)
+    run = create_folder(plan, folder)
+    conduct(plan, run, Screen(io.StringIO()))
+    found = analyse(run.path).tidy()["pairs"]
+    blocks = read_table(run.records, "blocks").frame
+    counts = (int(blocks[name].sum()) for name in ("sent", "lost", "duplicated", "unexpected"))
+    return Measured(found["estimate"], found["ci_low"], found["ci_high"], *counts)
+
+
+@contextmanager
+def attacks(sent: list[Told]) -> Iterator[None]:
+    """Attacks each bed of a study from within both hosts, for as long as it stands."""
+    over = threading.Event()
+
+    def run_attacks() -> None:
+        while not over.is_set():
+            beds = asking()
+            with suppress(AssertionError, OSError, ValueError), ExitStack() as attackers:
+                for one in beds:
+                    for near, far, port in (
+                        (one.asks, one.answers, one.port),
+                        (one.answers, one.asks, port_of(one.asks)),
+                    ):
+                        asked = requests(near, far, port, one.port)
+                        enter = ["nsenter", "-t", near, "-n"]
+                        sent.append(attackers.enter_context(attacker(enter, asked)))
+                while not over.is_set() and beds == asking():
+                    time.sleep(0.05)
+            time.sleep(0.02)
+
+    thread = threading.Thread(target=run_attacks)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def asking() -> list[Ends]:
+    """The processes of each bed of a study that ask and answer, where both are there."""
+    found: dict[str, dict[str, tuple[str, list[str]]]] = {}
+    for process, mark in marked_processes():
+        with suppress(OSError):
+            words = Path("/proc", str(process.pid), "cmdline").read_text(encoding="ascii").split("\0")
+            if words[1:2] == ["probe"] and is_ours(mark.controller.pid):
+                found.setdefault(str(mark), {})[words[2]] = (str(process.pid), words)
+    ends = []
+    for one in found.values():
+        if {"blocks", "respond"} <= one.keys():
+            answers, words = one["respond"]
+            ends.append(Ends(one["blocks"][0], answers, int(words[words.index("--udp") + 1])))
+    return sorted(ends)
+
+
+def requests(near: str, far: str, port: int, from_port: int) -> list[Told]:
+    """What an attacker at the host of a process is asked for: each path to the host of another one."""
+    common = {"kind": "probe", "carrier": "udp", "port": port, "from_port": from_port, "recorded": None}
+    paths = zip(links(near), links(far), strict=False)
+    return [
+        {
+            **common, "pause_seconds": PAUSE_SECONDS, "dev": own["ifname"], "mac": other["address"],
+            "to": address(other), "from": address(own),
+        }
+        for own, other in paths
+    ]  # fmt: skip
+
+
+def links(process: str) -> list[Told]:
+    """The links of a process's host that carry frames and have an address."""
+    words = ["nsenter", "-t", process, "-n", "ip", "-j", "address", "show", "up"]
+    shown = json.loads(subprocess.run(words, capture_output=True, text=True, check=False).stdout or "[]")
+    return [link for link in shown if link.get("ifname", "lo") != "lo"]
+
+
+def address(link: Told) -> str:
+    return next(str(one["local"]) for one in link["addr_info"] if one["family"] == "inet")
+
+
+def port_of(process: str) -> int:
+    """The UDP port that a process talks from now; it may have another one for its next block."""
+    words = ["nsenter", "-t", process, "-n", "ss", "-Hunap"]
+    shown = subprocess.run(words, capture_output=True, text=True, check=False).stdout
+    ports = [int(line.split()[3].rsplit(":", 1)[1]) for line in shown.splitlines() if f"pid={process}," in line]
+    return ports[0] if ports else 40_000
