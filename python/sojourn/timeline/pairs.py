@@ -11,6 +11,8 @@ import polars as pl
 WRAP, HALF = 1 << 32, 1 << 31
 KEYS = ("seq", "payload_bytes", "ip_id")
 MOST_UNDER_WAY_NS = 60_000_000_000
+MOST_PAIRS = 4_000_000
+"""Of segments with packets of several: beyond, each segment is looked for in one packet alone."""
 
 
 def matched(segments: pl.DataFrame, others: pl.DataFrame, keys: tuple[str, ...] = KEYS) -> pl.DataFrame:
@@ -50,24 +52,49 @@ def _nearest(left: pl.DataFrame, right: pl.DataFrame, keys: tuple[str, ...]) -> 
 
 
 def within(segments: pl.DataFrame, large: pl.DataFrame) -> pl.DataFrame:
-    """Segments whose bytes lie in a packet that the receiver's kernel joined (GRO)."""
+    """Segments whose bytes lie in a packet of several segments: one not cut yet (GSO), or joined on arrival (GRO).
+
+    All segments of such a packet but the last are of one length, and the IP identifications of IPv4 count up from its
+    own: that tells a retransmission from what was sent first.
+    """
     if segments.is_empty() or large.is_empty():
         return pl.DataFrame(schema={"place": pl.Int64, "row": pl.Int64})
-    pairs = segments.select("place", "sent_ns", "seq", "payload_bytes").join(
-        large.select("row", "at_ns", pl.col("seq").alias("from"), pl.col("payload_bytes").alias("holds")), how="cross"
-    ) if segments.height * large.height <= 4_000_000 else _near(segments, large)  # fmt: skip
-    offset = (pl.col("seq") - pl.col("from")) % WRAP
-    fits = pairs.filter(offset + pl.col("payload_bytes") <= pl.col("holds"), pl.col("at_ns") >= pl.col("sent_ns"))
-    chosen = fits.sort(pl.col("at_ns") - pl.col("sent_ns")).unique("place", keep="first", maintain_order=True)
-    return chosen.with_columns(offset.alias("offset")).unique(["row", "offset"], keep="first").select("place", "row")
+    right = large.select("row", "at_ns", pl.col("seq").alias("from"), pl.col("payload_bytes").alias("holds"),
+                         pl.col("ip_id").cast(pl.Int64).alias("id"))  # fmt: skip
+    left = segments.select("place", "sent_ns", "seq", "payload_bytes", pl.col("ip_id").cast(pl.Int64))
+    is_few = segments.height * large.height <= MOST_PAIRS
+    pairs = left.join(right, how="cross") if is_few else _near(left, right)
+    pairs = pairs.with_columns(
+        ((pl.col("seq") - pl.col("from")) % WRAP).alias("offset"),
+        ((pl.col("ip_id") - pl.col("id")) % 65536).alias("turn"),
+    )
+    is_part = (pl.col("payload_bytes") < pl.col("holds")) & (
+        pl.col("offset") + pl.col("payload_bytes") <= pl.col("holds")
+    )
+    each = pl.col("offset") // pl.col("turn")
+    is_turn = (
+        pl.when(pl.col("turn") == 0)
+        .then((pl.col("offset") == 0) | (pl.col("id") == 0))
+        .otherwise((each * pl.col("turn") == pl.col("offset")) & (each >= pl.col("payload_bytes")))
+    )
+    fits = pairs.filter(is_part & is_turn & (pl.col("at_ns") - pl.col("sent_ns")).is_between(0, MOST_UNDER_WAY_NS))
+    fits = fits.sort(pl.col("at_ns") - pl.col("sent_ns")).select("place", "row", "offset")
+    found = []
+    while fits.height:
+        chosen = fits.unique("place", keep="first", maintain_order=True)
+        chosen = chosen.unique(["row", "offset"], keep="first", maintain_order=True)
+        found.append(chosen.select("place", "row"))
+        fits = fits.join(chosen, on="place", how="anti", maintain_order="left")
+        fits = fits.join(chosen, on=["row", "offset"], how="anti", maintain_order="left")
+    return pl.concat(found) if found else fits.select("place", "row")
 
 
-def _near(segments: pl.DataFrame, large: pl.DataFrame) -> pl.DataFrame:
+def _near(left: pl.DataFrame, right: pl.DataFrame) -> pl.DataFrame:
     """Of many: each with the joined packet that begins at its byte or last before it."""
-    right = large.select("row", "at_ns", pl.col("seq").alias("from"), pl.col("payload_bytes").alias("holds"))
-    left = segments.select("place", "sent_ns", "seq", "payload_bytes").sort("seq")
-    return left.join_asof(right.sort("from").with_columns(pl.col("from").alias("begin")), left_on="seq",
-                          right_on="begin", strategy="backward").drop_nulls("row")  # fmt: skip
+    begins = right.sort("from").with_columns(pl.col("from").alias("begin"))
+    return left.sort("seq").join_asof(
+        begins, left_on="seq", right_on="begin", strategy="backward"
+    ).drop_nulls("row")  # fmt: skip
 
 
 def unwrapped(numbers: pl.Series, base: int) -> pl.Series:
