@@ -1,4 +1,4 @@
-"""One emulated path under a flow of TCP, measured by ours and in turn by iperf3, irtt and fping: do their medians agree?
+"""One emulated path under a flow of TCP, measured by ours and by iperf3, irtt and fping in turn: do medians agree?
 
 Each repetition has both sides once, in random order, over the same path. A side probes the idle path, then sends, and
 probes again when the flow's start-up is over. Goodput is of the same seconds as the round trips. Ours are read at the

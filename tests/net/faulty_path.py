@@ -100,8 +100,8 @@ def slow_case_of(fault: str, seed: int) -> Case:
 def faulty_bed(family: int = 4, offloads: str = "off") -> Iterator[Bed]:
     """Hosts a and b, and a box between them with a port to each.
 
-    `offloads` "off": segments leave and arrive one by one; "gro": b's kernel joins what arrives within 3 ms; "gso": what
-    TCP hands down leaves as it is, so that the box sees super-packets of up to 64 KB.
+    `offloads` "off": segments leave and arrive one by one; "gro": b's kernel joins what arrives within 3 ms; "gso":
+    what TCP hands down leaves as it is, so that the box gets super-packets of up to 64 KB.
     """
     bed = Bed()
     try:

@@ -68,7 +68,7 @@ def recorded(bed: Bed, pipe: str, out: Path, family: int = 4) -> None:
         assert one.wait(60) == 0
 
 
-@pytest.mark.parametrize(("what", "family", "offloads"), CASES, ids=lambda one: str(one))
+@pytest.mark.parametrize(("what", "family", "offloads"), CASES, ids=str)
 def test_all_instruments_agree_on_every_segment(what: str, family: int, offloads: str, tmp_path: Path) -> None:
     out = tmp_path / "x"
     with faulty_bed(family, offloads) as bed:
@@ -85,16 +85,18 @@ def test_all_instruments_agree_on_every_segment(what: str, family: int, offloads
     assert account.segments == near.segments == account.at_emulator
     assert far.segments == near.segments - account.lost_at_emulator
     if offloads == "gso":
-        assert near.packets == account.emulator_packets - copies_of(out) < account.segments
+        assert near.packets < account.segments, "packets of several segments, which the emulator cuts"
     else:
         assert near.packets == account.segments
-    if offloads == "off":
-        assert far.packets == near.packets - account.lost_at_emulator + far.copies
-    else:
+    if offloads == "gro":
         assert far.joined < far.segments, "packets of several segments"
+        assert far.copies > 0 or what != "copies"
+    else:
+        assert far.packets == far.segments + far.copies
+        assert far.copies == account.emulator_unjoined
+    assert account.emulator_unjoined == copies_of(out)
     if what == "copies":
-        assert account.emulator_unjoined == copies_of(out) > 0
-        assert far.copies == account.emulator_unjoined or offloads == "gro"
+        assert account.emulator_unjoined > 0
     else:
         assert account.lost_at_emulator > 0
     assert account.writes >= BYTES / MESSAGE

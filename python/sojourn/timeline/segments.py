@@ -3,8 +3,7 @@
 A sample of the sender that holds several segments (GSO) is cut into them: sequence numbers and IP identifications count
 up. A segment is joined one to one, by 4-tuple, sequence number, length and IP identification, to the emulators' packets
 and to the receiver's samples; as many of one kind on both sides in their order, else the nearest in time first. What
-passed an emulator as a super-packet (GSO), or was joined by the receiver's kernel (GRO), is found by the bytes that it
-holds. What could not be joined is in `Account`.
+the receiver joined (GRO) is found by the bytes that it holds. What could not be joined is in `Account`.
 """
 
 from __future__ import annotations
@@ -139,8 +138,6 @@ def joined(flow: Flow) -> tuple[pl.DataFrame, Account]:
     sent = built(flow.sender)
     frames = _data_frames(flow)
     first = matched(sent, frames)
-    rest = sent.join(first, on="place", how="anti"), frames.join(first, on="row", how="anti")
-    first = pl.concat([first, within(*rest)])
     with_frames = _with(sent, first, frames.select("row", *OF_EMULATOR, pl.col("number").alias("emulator_number")))
     received = _received(flow.receiver)
     pairs = _at_receiver(with_frames, received)
@@ -165,7 +162,7 @@ def joined(flow: Flow) -> tuple[pl.DataFrame, Account]:
         unexplained=not_received.height - lost - acked,
         acknowledged=whole["acked_ns"].drop_nulls().len(),
         emulator_packets=frames.height,
-        emulator_unjoined=frames.height - first["row"].n_unique(),
+        emulator_unjoined=frames.height - first.height,
         receiver_packets=received.height,
         receiver_unjoined=received.height - pairs["row"].n_unique(),
         writes=flow.writes.height,

@@ -119,7 +119,7 @@ def at_taps(segments: pl.DataFrame, flow: Flow, source: str) -> tuple[pl.DataFra
         rest = segments.join(pairs, on="place", how="anti"), at_latest.join(pairs, on="row", how="anti")
         pairs = pl.concat([pairs, within(*rest)])
         seen = pairs.join(mine.select("row", "at_ns"), on="row")
-        copies = matched(copied, at_latest.join(pairs, on="row", how="anti")).height
+        copies = _of_copies(copied, at_latest.join(pairs, on="row", how="anti"))
         if seen.height:
             later = seen.join(segments.select("place", "sent_ns"), on="place")
             middle = (later["at_ns"] - later["sent_ns"]).median()
@@ -147,6 +147,13 @@ def _copies(packets: pl.DataFrame, source: str) -> pl.DataFrame:
     return made.with_columns(
         pl.int_range(pl.len(), dtype=pl.Int64).alias("place"), pl.col("arrival_ns").alias("sent_ns")
     )
+
+
+def _of_copies(copied: pl.DataFrame, frames: pl.DataFrame) -> int:
+    """How many of these packets are copies, singly or joined by the kernel (GRO)."""
+    alone = matched(copied, frames)
+    rest = copied.join(alone, on="place", how="anti"), frames.join(alone, on="row", how="anti")
+    return alone.height + within(*rest)["row"].n_unique()
 
 
 def _with_sight(segments: pl.DataFrame, name: str, sight: _Sight | None) -> pl.DataFrame:
