@@ -106,12 +106,11 @@ def measured(
 
 def serving(lab: Lab, stack: ExitStack) -> Iterator[int]:
     """The far end's answering programs, each up before the next; they end with the laboratory."""
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     for port, argv in (
         (PORT, [find_instrument(), "probe", "respond", "--udp", str(PORT), "--bind", lab.far.address]),
         (IRTT_PORT, ["irtt", "server", "-i", "0", "-b", f"{lab.far.address}:{IRTT_PORT}"]),
     ):
-        process = lab.far.popen(argv, **quiet)
+        process = lab.far.popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         stack.callback(ended, process)
         lab.far.wait_for_port(port, unless=lambda process=process: process.poll() is not None)  # type: ignore[misc]
         if process.poll() is not None:
@@ -177,6 +176,7 @@ def ours(lab: Lab, folder: Path) -> Sample:
 def our_trips(lab: Lab, records: Path, seconds: int) -> Trips:
     """Probes over UDP and ICMP at once, at the peers' timestamp points."""
     shape = ["-i", f"{INTERVAL_MS}ms", "-c", str(seconds * 1000 // INTERVAL_MS), "--timeout", f"{TIMEOUT_MS}ms"]
+    shape += ["--wait", "sleep"]  # as irtt and fping do: what spins takes the emulator's processor on a machine of two
     to = {"udp": f"{lab.far.address}:{PORT}", "icmp": lab.far.address}
     for kind in to:
         (records / kind).mkdir(parents=True)
