@@ -51,7 +51,7 @@ kernels: ## boot other kernels in QEMU, log TCP and configure netem in each: dow
 	@scripts/setup.sh kernels
 	@scripts/kernels.sh
 
-bench: ## side by side with ping, sockperf, trafgen and other generators, about twenty minutes
+bench: ## side by side with ping, sockperf, trafgen and other generators, about 25 minutes
 	@scripts/setup.sh bench
 	$(BIN)/python -m bench
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from bench import analysis, emulator, flood, growth, matching, pacing, soak, table, taps, tcplog, throughput
+from bench import analysis, emulator, flood, growth, loads, matching, pacing, soak, table, taps, tcplog, throughput
 from bench.experiments import Experiment, Ground, Sample, experiments
 from bench.generators import listening
 from bench.peers import sockperf_server
@@ -40,7 +40,7 @@ BUILD = Path(__file__).resolve().parents[1] / "build"
 LONGEST_SECONDS = 170.0
 """For the probe's part; the streams' part has a time of its own."""
 
-PARTS = ("probe", "pacing", "flood", "throughput", "emulator", "tcplog", "matching", "taps", "analysis")
+PARTS = ("probe", "pacing", "flood", "throughput", "emulator", "tcplog", "matching", "taps", "analysis", "loads")
 SOAK = "soak"
 
 
@@ -107,6 +107,8 @@ def bench(asked: argparse.Namespace, progress: Console) -> tuple[list[Row], list
             rows += taps.rows(asked.repetitions, asked.seed, Path(scratch), progress.print)
         if "analysis" in parts:
             rows += analysis.rows(asked.repetitions, Path(scratch), progress.print)
+        if "loads" in parts:
+            rows += loads.rows(asked.repetitions, asked.seed, Path(scratch), progress.print)
         if SOAK in parts:
             cores = sorted(os.sched_getaffinity(0))
             rows += soak.rows(asked.soak_seconds, Path(scratch), (cores[0], cores[-1]), progress.print)

@@ -63,6 +63,7 @@ system_packages() {
     if is_for test proof; then test_peers; fi
     if is_for proof; then bare_systems; cluster; fi
     if is_for bench; then bench_peers; fi
+    if is_for proof bench; then load_peers; fi
     if is_for kernels; then guests; fi
     if [ ${#missing[@]} -eq 0 ]; then return; fi
     install_packages "${missing[@]}"
@@ -85,15 +86,21 @@ test_peers() {
 
 # The tests start sshd themselves, in namespaces; the service that comes with the package is neither started nor enabled.
 ssh_server() {
+    unstarted openssh-server
+    if [ -d /run/systemd/system ]; then systemctl --quiet disable --now ssh.service ssh.socket || true; fi
+}
+
+# A package whose service is not started. Debian enables irtt's and netperf's where systemd runs: they would listen.
+unstarted() {
     local policy=/usr/sbin/policy-rc.d own=
     if ! [ -e $policy ]; then
         own=yes
         printf '#!/bin/sh\nexit 101\n' >$policy
         chmod 755 $policy
     fi
-    install_packages openssh-server
+    install_packages "$1"
     [ -z "$own" ] || rm -f $policy
-    if [ -d /run/systemd/system ]; then systemctl --quiet disable --now ssh.service ssh.socket || true; fi
+    if [ -d /run/systemd/system ]; then systemctl --quiet disable --now "$1.service" 2>/dev/null || true; fi
 }
 
 # What makes the root file systems in which set-up is tried from nothing.
@@ -117,7 +124,21 @@ bench_peers() {
     has trafgen || missing+=(netsniff-ng)
     has mgen || missing+=(mgen)
     has ITGSend || missing+=(d-itg)
-    has irtt || missing+=(irtt)
+}
+
+# The programs beside which a path under load is measured. irtt's and netperf's packages would start their servers.
+load_peers() {
+    has iperf3 || missing+=(iperf3)
+    has fping || missing+=(fping)
+    has flent || missing+=(flent)
+    has irtt || unstarted irtt
+    if ! has netperf; then
+        if has apt-cache && apt-cache show netperf >/dev/null 2>&1; then
+            unstarted netperf
+        else
+            say "no netperf: it is in Debian's non-free; without it flent has no test with load, and is not compared"
+        fi
+    fi
 }
 
 # What boots other kernels, and what their packages are unpacked with.

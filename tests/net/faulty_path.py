@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from sojourn.instruments import find_instrument
 from tests.net.busy_machine import await_that
-from tests.net.tcplog_bed import A4, B4, PORT, TRAFFIC, Bed, line_of, logging, run
+from tests.net.tcplog_bed import A4, A6, B4, B6, PORT, TRAFFIC, Bed, line_of, logging, run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -97,31 +97,45 @@ def slow_case_of(fault: str, seed: int) -> Case:
 
 
 @contextmanager
-def faulty_bed() -> Iterator[Bed]:
-    """Hosts a and b, and a box between them with a port to each; segments leave one by one."""
+def faulty_bed(family: int = 4, offloads: str = "off") -> Iterator[Bed]:
+    """Hosts a and b, and a box between them with a port to each.
+
+    `offloads` "off": segments leave and arrive one by one; "gro": b's kernel joins what arrives within 3 ms; "gso":
+    what TCP hands down leaves as it is, so that the box gets super-packets of up to 64 KB.
+    """
     bed = Bed()
     try:
         for host in ("a", "b", "box"):
             bed.host(host)
-        for host, port, address in (("a", "left", A4), ("b", "right", B4)):
+        for host, port, addresses in (("a", "left", (A4, A6)), ("b", "right", (B4, B6))):
             ends = ["netns", f"{bed.name}-box", "type", "veth", "peer", "name", "p0", "netns", f"{bed.name}-{host}"]
             run("ip", "link", "add", "name", port, *ends)
-            bed.ip(host, "address", "add", f"{address}/24", "dev", "p0")
-            bed.ip(host, "link", "set", "p0", "up")
-            bed.ip("box", "link", "set", port, "up")
             for where, device in ((host, "p0"), ("box", port)):
                 inside = ("ip", "netns", "exec", f"{bed.name}-{where}")
-                run(
-                    *inside,
-                    "ethtool",
-                    "-K",
-                    device,
-                    *(f"{one}" for name in ("tso", "gso", "gro") for one in (name, "off")),
-                )
-                run(*inside, "sysctl", "-q", "-w", f"net.ipv6.conf.{device}.disable_ipv6=1")
+                features = () if offloads == "gso" else ("tso", "gso", "gro")
+                if features:
+                    run(*inside, "ethtool", "-K", device, *(word for name in features for word in (name, "off")))
+                is_quiet = family == 4 or where == "box"
+                run(*inside, "sysctl", "-q", "-w", f"net.ipv6.conf.{device}.disable_ipv6={int(is_quiet)}")
+            if family == 4:
+                bed.ip(host, "address", "add", f"{addresses[0]}/24", "dev", "p0")
+            else:
+                bed.ip(host, "address", "add", f"{addresses[1]}/64", "dev", "p0", "nodad")
+            bed.ip(host, "link", "set", "p0", "up")
+            bed.ip("box", "link", "set", port, "up")
+        if offloads == "gro":
+            join_what_arrives(bed, "b")
         yield bed
     finally:
         bed.remove()
+
+
+def join_what_arrives(bed: Bed, host: str) -> None:
+    """GRO, which waits for more: else the kernel has no two packets to join at these rates."""
+    inside = ("ip", "netns", "exec", f"{bed.name}-{host}")
+    run(*inside, "ethtool", "-K", "p0", "gro", "on")
+    for name, value in (("napi_defer_hard_irqs", 10), ("gro_flush_timeout", 3_000_000)):
+        run(*inside, "sh", "-c", f"echo {value} > /sys/class/net/p0/{name}")
 
 
 def recorded(bed: Bed, case: Case, out: Path, seed: int) -> None:

@@ -22,7 +22,7 @@ from sojourn.timeline.segments import joined
 from sojourn.timeline.source import open_flow
 from tests.net.busy_machine import await_that
 from tests.net.faulty_path import faulty_bed
-from tests.net.tcplog_bed import B4, PORT, Bed, logging
+from tests.net.tcplog_bed import B4, B6, PORT, Bed, logging
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,14 +31,20 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: programs 
 
 PATH = "rate 20Mbit/s delay 5ms queue 100"
 PIPES = {"loss": f"{PATH} loss 2%", "order": f"{PATH} loss 1% reorder 3%", "copies": f"{PATH} duplicate 4%"}
+CASES = [
+    *((what, family, "off") for what in PIPES for family in (4, 6)),
+    *((what, family, "gro") for what, family in (("loss", 4), ("order", 6), ("copies", 4))),
+    *((what, family, "gso") for what, family in (("loss", 6), ("order", 4), ("copies", 6))),
+]
 BYTES, MESSAGE = 1_500_000, 20_000
+LONGEST_HEADERS = 14 + 40 + 60
 
 
-def recorded(bed: Bed, pipe: str, out: Path) -> None:
+def recorded(bed: Bed, pipe: str, out: Path, family: int = 4) -> None:
     """A transfer from a to b with every instrument: out/t, out/e, out/tap-a, out/tap-b, out/w."""
     out.mkdir()
     (out / "e").mkdir()
-    instrument = find_instrument()
+    instrument, to = find_instrument(), f"{B4}:{PORT}" if family == 4 else f"[{B6}]:{PORT}"
     asked = ("--forward", pipe, "--backward", PATH, "--seed", "5", "--engine", "packet")
     emulator = bed.start("box", instrument, "emulate", "run", "left", "right", "--json", "--control", out / "control",
                          *asked, "--log", out / "e")  # fmt: skip
@@ -46,12 +52,12 @@ def recorded(bed: Bed, pipe: str, out: Path) -> None:
     shape = ("--headers", "--format", "pcapng")
     taps = [bed.start(host, instrument, "capture", "p0", "-o", out / f"tap-{host}", *shape) for host in "ab"]
     await_that(lambda: len(list(out.glob("tap-*/*.pcapng"))) == 2, "the taps are there")
-    receiver = bed.start("b", instrument, "tcp", "receive", f"{B4}:{PORT}", "--json")
+    receiver = bed.start("b", instrument, "tcp", "receive", to, "--json")
     assert receiver.stdout is not None
     assert "listening" in receiver.stdout.readline()
     with logging(out / "t", "--attach", bed.cgroup, "--port", str(PORT)) as logger:
         sizes = ("--bytes", str(BYTES), "--message-bytes", str(MESSAGE))
-        sender = bed.start("a", instrument, "tcp", "send", f"{B4}:{PORT}", *sizes, "--read-before-send",
+        sender = bed.start("a", instrument, "tcp", "send", to, *sizes, "--read-before-send",
                            "--record", out / "w")  # fmt: skip
         assert sender.wait(60) == 0
         assert receiver.wait(60) == 0
@@ -62,11 +68,11 @@ def recorded(bed: Bed, pipe: str, out: Path) -> None:
         assert one.wait(60) == 0
 
 
-@pytest.mark.parametrize("what", PIPES)
-def test_all_instruments_agree_on_every_segment(what: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("what", "family", "offloads"), CASES, ids=str)
+def test_all_instruments_agree_on_every_segment(what: str, family: int, offloads: str, tmp_path: Path) -> None:
     out = tmp_path / "x"
-    with faulty_bed() as bed:
-        recorded(bed, PIPES[what], out)
+    with faulty_bed(family, offloads) as bed:
+        recorded(bed, PIPES[what], out, family)
     flows = read_table(out / "t" / "records", "tcp_flows").frame
     [sender] = flows.filter(pl.col("remote_port") == PORT)["flow"]
     segments, account = joined(
@@ -76,10 +82,21 @@ def test_all_instruments_agree_on_every_segment(what: str, tmp_path: Path) -> No
     assert account.unexplained == 0
     near, far = account.taps
     assert (near.tap, far.tap) == ("tap-a/p0", "tap-b/p0")
-    assert account.segments == near.packets == near.segments == account.at_emulator
-    assert far.packets == near.packets - account.lost_at_emulator + far.copies
+    assert account.segments == near.segments == account.at_emulator
+    assert far.segments == near.segments - account.lost_at_emulator
+    if offloads == "gso":
+        assert near.packets < account.segments, "packets of several segments, which the emulator cuts"
+    else:
+        assert near.packets == account.segments
+    if offloads == "gro":
+        assert far.joined < far.segments, "packets of several segments"
+        assert far.copies > 0 or what != "copies"
+    else:
+        assert far.packets == far.segments + far.copies
+        assert far.copies == account.emulator_unjoined
+    assert account.emulator_unjoined == copies_of(out)
     if what == "copies":
-        assert far.copies == account.emulator_unjoined > 0
+        assert account.emulator_unjoined > 0
     else:
         assert account.lost_at_emulator > 0
     assert account.writes >= BYTES / MESSAGE
@@ -92,6 +109,13 @@ def test_all_instruments_agree_on_every_segment(what: str, tmp_path: Path) -> No
     assert whole.height > 0.8 * account.segments
     for before, after in pairwise(way):
         assert (whole[after] >= whole[before]).all(), f"{after} before {before}"
+
+
+def copies_of(out: Path) -> int:
+    """Copies that the emulator made of packets with data from a."""
+    packets = read_table(out / "e", "packets").frame
+    is_copy = pl.col("copy_of").is_not_null() & (pl.col("direction") == "forward")
+    return packets.filter(is_copy, pl.col("frame_bytes") > LONGEST_HEADERS).height
 
 
 @pytest.mark.skipif(shutil.which("tshark") is None, reason="no tshark here: scripts/setup.sh test installs it")

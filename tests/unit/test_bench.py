@@ -11,6 +11,7 @@ import pytest
 from bench.compare import Target, What, alone, ratio
 from bench.experiments import Figure, experiments
 from bench.judge import Departures, arrivals
+from bench.loads import trips_of_fping, trips_of_irtt
 from bench.measure import Finished
 from bench.peers import _ping, _sockperf
 from bench.taps import Flood, counted, flood_rows, is_capturing, path_rows
@@ -156,3 +157,14 @@ def test_captures_are_held_to_each_other_and_to_the_plain_bridge() -> None:
     added = rows["tcpdump", "added to the median round trip"]
     assert (added.ours, added.theirs) == (1e3, 2e3)
     assert rows["tcpdump", "median round trip"].measured == pytest.approx(11 / 12)
+
+
+def test_round_trips_of_fping_and_irtt_are_those_that_they_print() -> None:
+    printed = "ICMP Host Unreachable from 10.0.0.1\n10.0.0.2 : 20.1 - 0.035 45.25\n"
+    assert trips_of_fping(printed) == [20.1e6, 35e3, 45.25e6]
+    with pytest.raises(MachineError, match="fping got no answer"):
+        trips_of_fping("10.0.0.2 : - -\n")
+    one = {"lost": "false", "delay": {"rtt": 20_100_300, "send": 5, "receive": 6}}
+    assert trips_of_irtt({"round_trips": [one, {"lost": "true_up", "delay": {}}]}) == [20_100_300.0]
+    with pytest.raises(MachineError, match="irtt got no answer"):
+        trips_of_irtt({"round_trips": []})

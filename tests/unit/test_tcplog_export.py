@@ -5,7 +5,9 @@ SIFTR's lines are parsed by a reader that was written from siftr(4) and knows no
 
 from __future__ import annotations
 
+import hashlib
 import io
+import ipaddress
 import json
 import os
 import re
@@ -101,6 +103,31 @@ def test_siftr_says_what_was_logged(made: tuple[Path, Truth], tmp_path: Path) ->
     assert any("established" in sentence for sentence in told.sentences)
     assert foot["flow_list"].endswith(",")
     assert len(foot["flow_list"].split(",")) == len(TWO) + 1
+
+
+def test_siftr_has_hashes_of_flows_where_they_are_asked_for(made: tuple[Path, Truth], tmp_path: Path) -> None:
+    """By the ends of a line and SHA-256 alone, as the reference says."""
+    path, _ = made
+    plain = siftr(exported(path, "siftr", tmp_path)[0])[1]
+    packets = siftr(exported(path, "siftr", tmp_path, flow_hashes=True, force=True)[0])[1]
+    assert {one["flowtype"] for one in plain} == {"63"}
+    assert {one["flowtype"] for one in packets} == {"191"}
+    for one, other in zip(packets, plain, strict=True):
+        ends = sorted(
+            ipaddress.ip_address(one[f"{side}addr"]).packed + int(one[f"{side}port"]).to_bytes(2, "big")
+            for side in "lf"
+        )
+        assert int(one["flowid"]) == int(hashlib.sha256(b"".join(ends)).hexdigest()[:8], 16)
+        assert {k: v for k, v in one.items() if not k.startswith("flow")} == {
+            k: v for k, v in other.items() if not k.startswith("flow")
+        }
+    assert len({one["flowid"] for one in packets}) == len({one["flowid"] for one in plain}) == len(TWO)
+
+
+@pytest.mark.parametrize("to", ["siftr-1.2", "csv"])
+def test_hashes_of_flows_are_siftrs(made: tuple[Path, Truth], tmp_path: Path, to: str) -> None:
+    with pytest.raises(RequestError, match="--genhashes needs --to siftr"):
+        exported(made[0], to, tmp_path, flow_hashes=True)
 
 
 @pytest.mark.parametrize("version", ["siftr", "siftr-1.2"])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 import pytest
 
-from sojourn.export.per_flow import flow_hash
+from sojourn.export.flow_hash import flow_hash
 from tests.unit.in_process import sojourn
 from tests.unit.made_up_tcp import Log, MadeFlow
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -9,6 +10,7 @@ import pytest
 
 from sojourn.errors import RequestError
 from sojourn.export import Chosen
+from sojourn.timeline.pairs import joined_sights
 from sojourn.timeline.segments import joined
 from sojourn.timeline.source import Flow, only_flow, open_flow
 from tests.unit.made_up_path import MSS, SOON_NS, MadePath
@@ -73,6 +75,56 @@ def test_what_has_no_partner_is_counted_and_not_joined_to_another(tmp_path: Path
     copied = flow.packets.with_columns(copy_of=pl.when(pl.col("number") == 7).then(6))
     _, account = joined(Flow(1, flow.sender, flow.receiver, copied, flow.emulated))
     assert (account.not_at_emulator, account.emulator_unjoined) == (1, 1)
+
+
+def test_data_that_complete_a_handshake_have_no_sample_and_are_not_lost(tmp_path: Path) -> None:
+    """The first segment overtook the last packet of the handshake: the receiver acknowledges it, and logs nothing."""
+    flow = opened(MadePath(lost=LOST), tmp_path)
+    assert flow.receiver is not None
+    first = flow.receiver.samples.filter(pl.col("point") == "in", pl.col("payload_bytes") > 0)["seq"][0]
+    is_first = (pl.col("point") == "in") & (pl.col("payload_bytes") > 0) & (pl.col("seq") == first)
+    deaf = replace(flow, receiver=replace(flow.receiver, samples=flow.receiver.samples.filter(~is_first)))
+    _, account = joined(deaf)
+    assert (account.received, account.not_received) == (599, len(LOST) + 1)
+    assert (account.acknowledged_unseen, account.lost_at_emulator, account.unexplained) == (1, len(LOST), 0)
+    assert account.differences() == []
+    # What nothing acknowledges stays unexplained.
+    silent = flow.sender.samples.filter(pl.col("point") == "out")
+    unheard = replace(deaf, sender=replace(flow.sender, samples=silent))
+    assert joined(unheard)[1].unexplained == 1
+
+
+def sights(*rows: tuple[int, int, int, int]) -> pl.DataFrame:
+    """Time, sequence number, length, IP identification."""
+    frame = pl.DataFrame(rows, schema=["at_ns", "seq", "payload_bytes", "ip_id"], orient="row")
+    return frame.with_columns(pl.int_range(pl.len(), dtype=pl.Int64).alias("row"))
+
+
+def sent_segments(*rows: tuple[int, int, int, int]) -> pl.DataFrame:
+    return sights(*rows).rename({"at_ns": "sent_ns", "row": "place"})
+
+
+def test_of_a_copy_and_a_joined_packet_the_first_is_the_segments_own() -> None:
+    sent = sent_segments((0, 1000, 100, 7), (1, 1100, 100, 8), (2, 1200, 50, 9))
+    seen = sights((10, 1000, 250, 7), (20, 1100, 100, 8))
+    assert sorted(joined_sights(sent, seen).rows()) == [(0, 0), (1, 0), (2, 0)]
+    later = sights((30, 1000, 250, 7), (20, 1100, 100, 8))
+    assert sorted(joined_sights(sent, later).rows()) == [(0, 0), (1, 1), (2, 0)]
+
+
+def test_a_retransmission_is_not_in_the_packet_that_has_the_first_transmission() -> None:
+    """By the IP identification; without one, by when it was sent."""
+    for ids in ((7, 8, 50), (0, 0, 0)):
+        sent = sent_segments((0, 1000, 100, ids[0]), (1, 1100, 100, ids[1]), (15, 1100, 100, ids[2]))
+        seen = sights((10, 1000, 200, ids[0]), (25, 1100, 100, ids[2]))
+        assert sorted(joined_sights(sent, seen).rows()) == [(0, 0), (1, 0), (2, 1)]
+    # Sent before the packet of both was seen, which waited in a queue: only the identification tells.
+    early = sent_segments((0, 1000, 100, 7), (1, 1100, 100, 8), (5, 1100, 100, 50))
+    assert sorted(joined_sights(early, sights((10, 1000, 200, 7), (25, 1100, 100, 50))).rows()) == [
+        (0, 0),
+        (1, 0),
+        (2, 1),
+    ]
 
 
 def test_without_other_records_nothing_is_claimed_of_them(tmp_path: Path) -> None:

@@ -39,8 +39,13 @@ def guarded(argv: Sequence[str], cgroup: Path | None = None) -> list[str]:
 
 
 def environment(mark: Mark, env: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The environment of a bed's program: the one asked for, or ours, with a full search path and the bed's mark."""
-    return {**(os.environ if env is None else env), "PATH": search_path(), MARK_VARIABLE: str(mark)}
+    """The environment of a bed's program: the one asked for, or ours, with a full search path and the bed's mark.
+
+    Folders of a PATH that was asked for come first; ours follow, for what enters the namespace needs them.
+    """
+    asked = None if env is None else env.get("PATH")
+    path = search_path() if not asked else f"{asked}{os.pathsep}{search_path()}"
+    return {**(os.environ if env is None else env), "PATH": path, MARK_VARIABLE: str(mark)}
 
 
 def find_tool(tool: str) -> str | None:

@@ -153,6 +153,10 @@ def convert(  # noqa: PLR0913 - one for each option
     all_states: Annotated[
         bool, typer.Option("--all-states", help="With siftr: also packets before a connection was established.")
     ] = False,
+    genhashes: Annotated[
+        bool,
+        typer.Option("--genhashes", help="With siftr: a hash of the connection's ends as flow id, not its number."),
+    ] = False,
     block: Annotated[int | None, typer.Option(metavar="N", help="Of a run folder: which trial.")] = None,
     who: Annotated[str | None, typer.Option(metavar="HOST", help="Of a run folder: whose log.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Write a file anew that is there already.")] = False,
@@ -169,7 +173,7 @@ def convert(  # noqa: PLR0913 - one for each option
         raise RequestError("--json beside -o -: standard output can hold only one of them")
     flows = frozenset(flow) if flow else None
     chosen = Chosen(flows, parsed_time("--since", since), parsed_time("--until", until), who, block)
-    told = convert_log(Request(log, to, output, chosen, capture, all_states, force, per_flow))
+    told = convert_log(Request(log, to, output, chosen, capture, all_states, force, per_flow, genhashes))
     if as_json:
         print(json.dumps(asdict(told)))
     for line in [f"{told.records} records to {told.where}", *(f"note: {one}" for one in told.sentences)]:

@@ -38,6 +38,8 @@ class Request:
     force: bool = False
     per_flow: Path | None = None
     """A new folder for a file a flow, in place of `output`."""
+    flow_hashes: bool = False
+    """With siftr: a hash as the flow's id, in place of its number."""
 
 
 def convert(request: Request) -> Told:
@@ -49,6 +51,8 @@ def convert(request: Request) -> Told:
         raise RequestError(
             "--to pcapng needs --capture FILE, the packets that are to be commented, and no other format"
         )
+    if request.flow_hashes and request.to != "siftr":
+        raise RequestError("--genhashes needs --to siftr: no other format has a field for the hash of a flow")
     if request.per_flow is not None:
         return _per_flow(request, request.per_flow)
     log = TcpLog.open(request.log, request.chosen)
@@ -96,7 +100,8 @@ def _write(request: Request, log: TcpLog, file: BinaryIO, told: Told) -> None:
         from sojourn.export.siftr import Version, write_siftr
 
         name = "1.2.3" if request.to == "siftr-1.2" else "1.3.0"
-        write_siftr(log, file, told, Version(name, established_only=not request.all_states))
+        version = Version(name, established_only=not request.all_states, has_hashes=request.flow_hashes)
+        write_siftr(log, file, told, version)
     elif request.to == "qlog":
         from sojourn.export.qlog import write_qlog
 

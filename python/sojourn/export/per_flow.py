@@ -7,8 +7,6 @@ or not at all. A flow's hash is made of its ends alone: it is the same in every 
 
 from __future__ import annotations
 
-import hashlib
-import ipaddress
 import os
 import shutil
 import tempfile
@@ -21,6 +19,7 @@ import polars as pl
 
 from sojourn.errors import RequestError
 from sojourn.export import tables
+from sojourn.export.flow_hash import hash_of
 from sojourn.export.log import TcpLog
 from sojourn.export.output import Told
 from sojourn.records.whole_file import give_to_caller, sync_folder
@@ -47,7 +46,7 @@ def convert_per_flow(request: Request, folder: Path, suffix: str, write: Write) 
         raise RequestError(f"{folder.parent} is no folder: make it, or name another place with --per-flow")
     log = TcpLog.open(request.log, request.chosen)
     flows = {int(one["flow"]): one for one in log.logged_flows.select("flow", *ENDS).sort("flow").iter_rows(named=True)}
-    hashes = {flow: _hash_of(request.log, ends) for flow, ends in flows.items()}
+    hashes = {flow: hash_of(request.log, ends) for flow, ends in flows.items()}
     names = {flow: _name(ends, suffix) for flow, ends in flows.items()}
     draft = Path(tempfile.mkdtemp(prefix=f".{folder.name[:200]}.", dir=folder.parent))
     found = _Found()
@@ -122,22 +121,6 @@ class _Draft:
                 os.fsync(file.fileno())
         give_to_caller(self._folder, parent)
         os.fsync(self._folder)
-
-
-def _hash_of(log: Path, ends: Mapping[str, Any]) -> str:
-    try:
-        return flow_hash(ends)
-    except (ValueError, TypeError, OverflowError):
-        raise RequestError(f"{log} is damaged: the ends of flow {ends['flow']} are no addresses and ports") from None
-
-
-def flow_hash(ends: Mapping[str, Any]) -> str:
-    """Eight hexadecimal digits of a connection: of its addresses and ports, whichever end is asked."""
-    sides = [
-        ipaddress.ip_address(ends[f"{side}_address"]).packed + int(ends[f"{side}_port"]).to_bytes(2, "big")
-        for side in ("local", "remote")
-    ]
-    return hashlib.sha256(b"".join(sorted(sides))).hexdigest()[:8]
 
 
 def _name(ends: Mapping[str, Any], suffix: str) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import polars as pl
 
+from sojourn.export.flow_hash import hash_of
 from sojourn.export.output import write_text
 
 if TYPE_CHECKING:
@@ -28,8 +29,8 @@ HZ = 1000
 RTT_SCALE = 32
 """What 1.2.3 counts RTTs and timeouts in; FreeBSD's own values, and written into the enable line."""
 
-OPAQUE = 63
-"""M_HASHTYPE_OPAQUE: the flow's number says nothing of the fields that it was made from."""
+OPAQUE, OPAQUE_HASH = 63, 63 | 0x80
+"""M_HASHTYPE_OPAQUE: the flow's number says nothing of its fields; M_HASHTYPE_OPAQUE_HASH: it is a hash of them."""
 
 STATES = {1: 4, 2: 2, 3: 3, 4: 6, 5: 9, 6: 10, 7: 0, 8: 5, 9: 8, 10: 1, 11: 7, 12: 3}
 """include/net/tcp_states.h of Linux to sys/netinet/tcp_fsm.h of FreeBSD."""
@@ -64,6 +65,8 @@ class Version:
     name: str = "1.3.0"
     established_only: bool = True
     """Leave out packets before the connection was established, as SIFTR does; they count as skipped."""
+    has_hashes: bool = False
+    """Of 1.3: the flow's id is a hash of its ends, and not its number in the log."""
 
     @property
     def is_old(self) -> bool:
@@ -75,7 +78,7 @@ def write_siftr(log: TcpLog, file: BinaryIO, told: Told, version: Version) -> No
     """Write the log's lines in the order of time."""
     flows = log.logged_flows
     file.write(enable_line(log, flows, version).encode())
-    ends = _ends(log.flows)
+    ends = _ends(log, has_hashes=version.has_hashes)
     logged = {"in": 0, "out": 0}
     left_out = {"in": 0, "out": 0}
     for samples in log.in_order(COLUMNS):
@@ -186,7 +189,7 @@ def _fields(log: TcpLog, version: Version) -> list[pl.Expr]:
         pl.col("rcv_queued_bytes"),
         pl.col("in_flight_bytes"),
         pl.max_horizontal(pl.col("num_sacks").cast(pl.Int64), out_of_order),
-        *([] if version.is_old else [pl.col("flow"), pl.lit(OPAQUE)]),
+        *([] if version.is_old else [pl.col("id"), pl.lit(OPAQUE_HASH if version.has_hashes else OPAQUE)]),
     ]
     numbers = 3 if version.is_old else 2
     first, rest = fields[: numbers + 1], fields[numbers + 1 :]
@@ -264,10 +267,13 @@ def _spelled(address: str) -> str:
     return ":".join(f"{int(group, 16):x}" for group in groups)
 
 
-def _ends(flows: pl.DataFrame) -> pl.DataFrame:
-    """Four fields of each flow's lines, joined."""
+def _ends(log: TcpLog, *, has_hashes: bool) -> pl.DataFrame:
+    """Four fields of each flow's lines, joined, and its id."""
+    flows = log.flows
+    ids = [int(hash_of(log.path, row), 16) for row in flows.iter_rows(named=True)] if has_hashes else flows["flow"]
     return flows.select("flow").with_columns(
-        _endpoints(flows).select(pl.concat_str(pl.all(), separator=",")).to_series().alias("ends")
+        _endpoints(flows).select(pl.concat_str(pl.all(), separator=",")).to_series().alias("ends"),
+        pl.Series("id", ids, pl.Int64),
     )
 
 

@@ -11,6 +11,8 @@ import polars as pl
 WRAP, HALF = 1 << 32, 1 << 31
 KEYS = ("seq", "payload_bytes", "ip_id")
 MOST_UNDER_WAY_NS = 60_000_000_000
+MOST_PAIRS = 4_000_000
+"""Of segments with packets of several: beyond, each segment is looked for in one packet alone."""
 
 
 def matched(segments: pl.DataFrame, others: pl.DataFrame, keys: tuple[str, ...] = KEYS) -> pl.DataFrame:
@@ -49,25 +51,80 @@ def _nearest(left: pl.DataFrame, right: pl.DataFrame, keys: tuple[str, ...]) -> 
     return pl.concat(found) if found else pl.DataFrame(schema={"place": pl.Int64, "row": pl.Int64})
 
 
+def joined_sights(segments: pl.DataFrame, seen: pl.DataFrame) -> pl.DataFrame:
+    """Pair segments with sights that may be of several segments: place and row.
+
+    A segment that passed in a packet of several, and then alone, was copied on its way: the first sight is its own.
+    """
+    pairs = matched(segments, seen)
+    rest = segments.join(pairs, on="place", how="anti"), seen.join(pairs, on="row", how="anti")
+    pairs = pl.concat([pairs, within(*rest)])
+    alone = pairs.join(segments.select("place", "seq", "payload_bytes"), on="place").join(
+        seen.select("row", "at_ns", pl.col("seq").alias("from"), pl.col("payload_bytes").alias("holds")), on="row"
+    )
+    alone = alone.with_columns(((pl.col("seq") - pl.col("from")) % WRAP).alias("offset"))
+    single = alone.filter(pl.col("holds") == pl.col("payload_bytes")).select("place", pl.col("at_ns").alias("alone_ns"))
+    large = seen.join(single.select("place").join(pairs, on="place"), on="row", how="anti")
+    free = _fitting(segments.join(single, on="place", how="semi"), large).join(alone, on=["row", "offset"], how="anti")
+    before = free.join(single, on="place", maintain_order="left").filter(pl.col("at_ns") < pl.col("alone_ns"))
+    first = _chosen(before)
+    return pl.concat([pairs.join(first, on="place", how="anti"), first])
+
+
 def within(segments: pl.DataFrame, large: pl.DataFrame) -> pl.DataFrame:
-    """Segments whose bytes lie in a packet that the receiver's kernel joined (GRO)."""
+    """Segments whose bytes lie in a packet of several segments: one not cut yet (GSO), or joined on arrival (GRO)."""
+    return _chosen(_fitting(segments, large))
+
+
+def _fitting(segments: pl.DataFrame, large: pl.DataFrame) -> pl.DataFrame:
+    """Each segment with each packet of several that may hold it: place, row, offset, at_ns; the soonest first.
+
+    All segments of such a packet but the last are of one length, and the IP identifications of IPv4 count up from its
+    own: that tells a retransmission from what was sent first.
+    """
     if segments.is_empty() or large.is_empty():
-        return pl.DataFrame(schema={"place": pl.Int64, "row": pl.Int64})
-    pairs = segments.select("place", "sent_ns", "seq", "payload_bytes").join(
-        large.select("row", "at_ns", pl.col("seq").alias("from"), pl.col("payload_bytes").alias("holds")), how="cross"
-    ) if segments.height * large.height <= 4_000_000 else _near(segments, large)  # fmt: skip
-    offset = (pl.col("seq") - pl.col("from")) % WRAP
-    fits = pairs.filter(offset + pl.col("payload_bytes") <= pl.col("holds"), pl.col("at_ns") >= pl.col("sent_ns"))
-    chosen = fits.sort(pl.col("at_ns") - pl.col("sent_ns")).unique("place", keep="first", maintain_order=True)
-    return chosen.with_columns(offset.alias("offset")).unique(["row", "offset"], keep="first").select("place", "row")
+        return pl.DataFrame(schema=dict.fromkeys(("place", "row", "offset", "at_ns"), pl.Int64))
+    right = large.select("row", "at_ns", pl.col("seq").alias("from"), pl.col("payload_bytes").alias("holds"),
+                         pl.col("ip_id").cast(pl.Int64).alias("id"))  # fmt: skip
+    left = segments.select("place", "sent_ns", "seq", "payload_bytes", pl.col("ip_id").cast(pl.Int64))
+    is_few = segments.height * large.height <= MOST_PAIRS
+    pairs = left.join(right, how="cross") if is_few else _near(left, right)
+    offset, turn = (pl.col("seq") - pl.col("from")) % WRAP, (pl.col("ip_id") - pl.col("id")) % 65536
+    pairs = pairs.with_columns(offset.alias("offset"), turn.alias("turn"))
+    is_smaller = pl.col("payload_bytes") < pl.col("holds")
+    each = pl.col("offset") // pl.col("turn")
+    is_turn = (
+        pl.when(pl.col("turn") == 0)
+        .then((pl.col("offset") == 0) | (pl.col("id") == 0))
+        .otherwise((each * pl.col("turn") == pl.col("offset")) & (each >= pl.col("payload_bytes")))
+    )
+    late = pl.col("at_ns") - pl.col("sent_ns")
+    fits = pairs.filter(
+        is_smaller & (pl.col("offset") + pl.col("payload_bytes") <= pl.col("holds")),
+        is_turn,
+        late.is_between(0, MOST_UNDER_WAY_NS),
+    )
+    return fits.sort(late).select(pl.col("place", "row", "offset", "at_ns").cast(pl.Int64))
 
 
-def _near(segments: pl.DataFrame, large: pl.DataFrame) -> pl.DataFrame:
+def _chosen(fits: pl.DataFrame) -> pl.DataFrame:
+    """Of what may hold a segment the first that no other segment takes."""
+    found = [pl.DataFrame(schema={"place": pl.Int64, "row": pl.Int64})]
+    while fits.height:
+        chosen = fits.unique("place", keep="first", maintain_order=True)
+        chosen = chosen.unique(["row", "offset"], keep="first", maintain_order=True)
+        found.append(chosen.select("place", "row"))
+        fits = fits.join(chosen, on="place", how="anti", maintain_order="left")
+        fits = fits.join(chosen, on=["row", "offset"], how="anti", maintain_order="left")
+    return pl.concat(found)
+
+
+def _near(left: pl.DataFrame, right: pl.DataFrame) -> pl.DataFrame:
     """Of many: each with the joined packet that begins at its byte or last before it."""
-    right = large.select("row", "at_ns", pl.col("seq").alias("from"), pl.col("payload_bytes").alias("holds"))
-    left = segments.select("place", "sent_ns", "seq", "payload_bytes").sort("seq")
-    return left.join_asof(right.sort("from").with_columns(pl.col("from").alias("begin")), left_on="seq",
-                          right_on="begin", strategy="backward").drop_nulls("row")  # fmt: skip
+    begins = right.sort("from").with_columns(pl.col("from").alias("begin"))
+    return left.sort("seq").join_asof(
+        begins, left_on="seq", right_on="begin", strategy="backward"
+    ).drop_nulls("row")  # fmt: skip
 
 
 def unwrapped(numbers: pl.Series, base: int) -> pl.Series:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from sojourn.timeline.pairs import HALF, KEYS, WRAP, matched, unwrapped, within
+from sojourn.timeline.pairs import HALF, KEYS, WRAP, joined_sights, matched, unwrapped
 from sojourn.timeline.source import digits
 from sojourn.timeline.taps import TapAccount, acks_on_their_way, at_taps
 from sojourn.timeline.writes import with_writes
@@ -52,7 +52,8 @@ class Account:
     lost_at_emulator: int
     """Of those: that an emulator lost."""
     acknowledged_unseen: int
-    """Where there is no log of the receiver, of the others: those whose bytes an acknowledgement covers."""
+    """Of the others: those whose bytes an acknowledgement covers, and where the receiver has a log, no sample of it
+    holds. TCP has no state yet for data that complete a handshake whose last packet came later or not at all."""
     unexplained: int
     """The rest: not received, not known to be lost."""
     acknowledged: int
@@ -143,14 +144,16 @@ def joined(flow: Flow) -> tuple[pl.DataFrame, Account]:
     pairs = _at_receiver(with_frames, received)
     whole = _with(with_frames, pairs, _receiver_columns(received))
     acks = _acknowledgements(flow.sender)
-    whole, taps = at_taps(_acknowledged(whole, acks), flow, digits(flow.sender.ends["local_address"]))
+    whole = _reached(_acknowledged(whole, acks))
+    whole, taps = at_taps(whole, flow, digits(flow.sender.ends["local_address"]))
     whole = acks_on_their_way(whole, flow, acks, taps, digits(flow.sender.ends["remote_address"]))
     whole = with_writes(whole, flow.writes, flow.sender.samples)
     tapped = whole.filter(pl.any_horizontal(pl.col("ack_tap_before_ns", "ack_tap_after_ns").is_not_null()))
     is_lost = (pl.col("disposition") == "lost").fill_null(value=False)
     not_received = whole.filter(pl.col("received_ns").is_null())
     lost = not_received.filter(is_lost).height
-    acked = not_received.filter(~is_lost)["acked_ns"].drop_nulls().len() if flow.receiver is None else 0
+    no_sample = not_received.filter(~is_lost)
+    acked = no_sample.filter("reached").height if flow.receiver else no_sample["acked_ns"].drop_nulls().len()
     account = Account(
         segments=whole.height,
         at_emulator=first.height,
@@ -170,7 +173,7 @@ def joined(flow: Flow) -> tuple[pl.DataFrame, Account]:
         acks_at_taps=tapped.height,
         taps=taps,
     )
-    return whole.drop("place", "ack_row"), account
+    return whole.drop("place", "ack_row", "reached"), account
 
 
 def built(sender: End) -> pl.DataFrame:
@@ -237,11 +240,19 @@ def _receiver_columns(received: pl.DataFrame) -> pl.DataFrame:
 
 
 def _at_receiver(segments: pl.DataFrame, received: pl.DataFrame) -> pl.DataFrame:
-    """What an emulator lost was not received; of the others those of one piece, then those within a joined packet."""
+    """What an emulator lost was not received; the others are of one piece, or within a joined packet."""
     alive = segments.filter((pl.col("disposition") != "lost").fill_null(value=True))
-    whole = matched(alive, received)
-    large = received.filter(pl.col("segments") > 1).join(whole, on="row", how="anti")
-    return pl.concat([whole, within(alive.join(whole, on="place", how="anti"), large)])
+    return joined_sights(alive, received)
+
+
+def _reached(segments: pl.DataFrame) -> pl.DataFrame:
+    """With `reached`: the receiver has a sample of a segment, or acknowledged bytes of which it has none."""
+    is_lost = (pl.col("disposition") == "lost").fill_null(value=False)
+    has_bytes = pl.col("received_ns").is_not_null().any().over("seq")
+    silently = pl.col("acked_ns").is_not_null() & ~is_lost & ~has_bytes
+    # Of several transmissions that nobody saw arrive, one is enough.
+    first = silently & (silently.cast(pl.Int32).cum_sum().over("seq") == 1)
+    return segments.with_columns((pl.col("received_ns").is_not_null() | first).alias("reached"))
 
 
 def _with(segments: pl.DataFrame, pairs: pl.DataFrame, columns: pl.DataFrame) -> pl.DataFrame:

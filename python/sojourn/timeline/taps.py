@@ -16,7 +16,7 @@ import polars as pl
 from sojourn.errors import RequestError
 from sojourn.records.pcap import read_packets, tcp_of
 from sojourn.timeline.frames import FOUND
-from sojourn.timeline.pairs import matched, within
+from sojourn.timeline.pairs import joined_sights, matched, within
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,7 +55,7 @@ class TapAccount:
     missed: int
     """Segments that were seen behind this tap, and not at it."""
     last_seen: int
-    """Segments that it saw, and nothing behind it: neither another tap nor the receiver."""
+    """Segments that it saw, and nothing behind it: neither another tap nor the receiver, which acknowledged none."""
     lost_at_emulator: int
     """Of those: that an emulator lost."""
 
@@ -115,11 +115,9 @@ def at_taps(segments: pl.DataFrame, flow: Flow, source: str) -> tuple[pl.DataFra
         mine = frames.filter(is_data, pl.col("flags12") & SYN == 0)
         mine = mine.with_columns(pl.int_range(pl.len(), dtype=pl.Int64).alias("row"))
         at_latest = mine.with_columns(pl.col("at_ns") + late)
-        pairs = matched(segments, at_latest)
-        rest = segments.join(pairs, on="place", how="anti"), at_latest.join(pairs, on="row", how="anti")
-        pairs = pl.concat([pairs, within(*rest)])
+        pairs = joined_sights(segments, at_latest)
         seen = pairs.join(mine.select("row", "at_ns"), on="row")
-        copies = matched(copied, at_latest.join(pairs, on="row", how="anti")).height
+        copies = _of_copies(copied, at_latest.join(pairs, on="row", how="anti"))
         if seen.height:
             later = seen.join(segments.select("place", "sent_ns"), on="place")
             middle = (later["at_ns"] - later["sent_ns"]).median()
@@ -149,6 +147,13 @@ def _copies(packets: pl.DataFrame, source: str) -> pl.DataFrame:
     )
 
 
+def _of_copies(copied: pl.DataFrame, frames: pl.DataFrame) -> int:
+    """How many of these packets are copies, singly or joined by the kernel (GRO)."""
+    alone = matched(copied, frames)
+    rest = copied.join(alone, on="place", how="anti"), frames.join(alone, on="row", how="anti")
+    return alone.height + within(*rest)["row"].n_unique()
+
+
 def _with_sight(segments: pl.DataFrame, name: str, sight: _Sight | None) -> pl.DataFrame:
     tap, at = f"tap_{name}", f"tap_{name}_ns"
     if sight is None:
@@ -160,7 +165,7 @@ def _with_sight(segments: pl.DataFrame, name: str, sight: _Sight | None) -> pl.D
 def _account(place: int, sights: Sequence[_Sight], segments: pl.DataFrame) -> TapAccount:
     mine = sights[place]
     behind = [one.seen.select("place") for one in sights[place + 1 :]]
-    behind.append(segments.drop_nulls("received_ns").select("place"))
+    behind.append(segments.filter("reached").select("place"))
     later = pl.concat(behind).unique()
     last = segments.join(mine.seen, on="place", how="semi").join(later, on="place", how="anti")
     joined = mine.seen["row"].n_unique()

@@ -85,8 +85,8 @@ def _way(flow: Flow, skipped: int) -> Way | None:
         departed=departed.height,
         dropped=dropped,
         held=account.at_emulator - departed.height - dropped,
-        received=account.received,
-        behind=departed["received_ns"].null_count(),
+        received=account.received + account.acknowledged_unseen,
+        behind=departed["received_ns"].null_count() - account.acknowledged_unseen,
         strangers=account.emulator_unjoined + account.receiver_unjoined,
         missing=-1 if unknown else int(logs[0].sum()) + skipped,
     )

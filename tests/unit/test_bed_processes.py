@@ -1,0 +1,25 @@
+"""The environment of a bed's programs: a search path that somebody asked for holds, and ours stands behind it."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, cast
+
+from sojourn.bed.processes import environment
+from sojourn.binary import search_path
+
+if TYPE_CHECKING:
+    from sojourn.bed.state import Mark
+
+MARK = cast("Mark", "mark")
+
+
+def test_a_search_path_that_was_asked_for_comes_first() -> None:
+    found = environment(MARK, {"PATH": "/opt/own/bin", "MINE": "1"})
+    assert found["PATH"] == f"/opt/own/bin{os.pathsep}{search_path()}"
+    assert found["MINE"] == "1"
+
+
+def test_without_one_it_is_ours() -> None:
+    assert environment(MARK)["PATH"] == environment(MARK, {})["PATH"] == search_path()
+    assert environment(MARK, {"PATH": ""})["PATH"] == search_path()
