@@ -30,7 +30,7 @@ from sojourn.bed.machine import stable
 from sojourn.errors import MachineError, SojournError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from bench.compare import Row
     from bench.contest import Contest
@@ -93,26 +93,30 @@ def bench(asked: argparse.Namespace, progress: Console) -> tuple[list[Row], list
                     rows, done = probe_rows(ground, asked, progress)
                 contests = run_contests(ground, parts, asked, progress)
         rows += [row for one in contests for row in one.rows()]
-        if "throughput" in parts:
-            rows += throughput.rows(asked.device, progress.print)
         if "emulator" in parts:
             more, held = emulator.rows(asked.repetitions, asked.seed, Path(scratch), progress.print)
             rows, contests = [*rows, *more], [*contests, *held]
-        if "tcplog" in parts:
-            rows += tcplog.rows(asked.repetitions, asked.seed, Path(scratch), progress.print)
-        if "matching" in parts:
-            rows += matching.rows(asked.repetitions, Path(scratch), progress.print)
-            rows += growth.rows(asked.packets or growth.SIZES, asked.engine or growth.USUAL, progress.print)
-        if "taps" in parts:
-            rows += taps.rows(asked.repetitions, asked.seed, Path(scratch), progress.print)
-        if "analysis" in parts:
-            rows += analysis.rows(asked.repetitions, Path(scratch), progress.print)
-        if "loads" in parts:
-            rows += loads.rows(asked.repetitions, asked.seed, Path(scratch), progress.print)
-        if SOAK in parts:
-            cores = sorted(os.sched_getaffinity(0))
-            rows += soak.rows(asked.soak_seconds, Path(scratch), (cores[0], cores[-1]), progress.print)
+        for part in parts:
+            rows += rows_of(part, asked, Path(scratch), progress.print)
     return rows, contests, done
+
+
+def rows_of(part: str, asked: argparse.Namespace, scratch: Path, tell: Callable[[str], None]) -> list[Row]:
+    """The rows of a part that has a bed of its own, or none; none of the other parts."""
+    cores, repetitions = sorted(os.sched_getaffinity(0)), asked.repetitions
+    measured: dict[str, Callable[[], list[Row]]] = {
+        "throughput": lambda: throughput.rows(asked.device, tell),
+        "tcplog": lambda: tcplog.rows(repetitions, asked.seed, scratch, tell),
+        "matching": lambda: [
+            *matching.rows(repetitions, scratch, tell),
+            *growth.rows(asked.packets or growth.SIZES, asked.engine or growth.USUAL, tell),
+        ],
+        "taps": lambda: taps.rows(repetitions, asked.seed, scratch, tell),
+        "analysis": lambda: analysis.rows(repetitions, scratch, tell),
+        "loads": lambda: loads.rows(repetitions, asked.seed, scratch, tell),
+        SOAK: lambda: soak.rows(asked.soak_seconds, scratch, (cores[0], cores[-1]), tell),
+    }
+    return measured[part]() if part in measured else []
 
 
 def run_contests(ground: Ground, parts: Sequence[str], asked: argparse.Namespace, progress: Console) -> list[Contest]:

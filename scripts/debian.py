@@ -79,7 +79,7 @@ Architecture: {architecture}
 Maintainer: The Sojourn developers <sojourn@localhost>
 Installed-Size: {size}
 Depends: {depends}
-Recommends: iputils-ping, tcpdump
+Recommends: iputils-ping, nftables, tcpdump
 Section: net
 Priority: optional
 Description: measures what a box in the path does to packets
@@ -172,7 +172,7 @@ def control(tree: Path, version: str) -> None:
         write(folder / name, script.encode(), 0o755)
 
 
-TOOLS = ("iproute2", "ethtool", "util-linux", "passwd", "libcap2-bin")
+TOOLS = ("iproute2", "ethtool", "util-linux", "mount", "passwd", "libcap2-bin")
 
 
 def needed(binary: Path) -> list[str]:

@@ -106,6 +106,7 @@ def test_a_box_stands_in_a_plain_chroot_or_says_why_not(root: Path, own_run: boo
         assert told == "10 passed; 0 mounts of the box are seen outside\n"
     else:
         assert "in this chroot /run is no mount point" in told
+        assert "mount --rbind /run /run" in told
         assert told.startswith("refused: ")
     assert process.returncode == 0
     assert traces() == before

@@ -37,13 +37,18 @@ if TYPE_CHECKING:
 # Its mounts are private: nobody else sees them. In a chroot whose root is no mount point only those on others below it
 # can be, so there must be one where we mount; what a program of the user's mounts on the root itself is seen outside.
 _FIRST = """
+if ! command -v mount >/dev/null; then echo "no program mount here: apt-get install mount" >&2; exit 1; fi
 if ! mount -n --make-rprivate / 2>/dev/null; then
     while read -r _ _ _ _ at _; do mount -n --make-private "$(printf %b "$at")" 2>/dev/null; done </proc/self/mountinfo
+    needed=
     for one in /proc /dev /run; do
-        mount -n --make-private $one 2>/dev/null && continue
-        echo "in this chroot $one is no mount point, so a box would mount outside, too: mount a tmpfs there" >&2
-        exit 1
+        mount -n --make-private $one 2>/dev/null || needed="$needed $one"
     done
+    if [ "$needed" ]; then
+        echo "in this chroot${needed} is no mount point, so a box would mount outside, too:" \
+            "make it one first, for instance 'mount --rbind /run /run'" >&2
+        exit 1
+    fi
 fi
 mount -n -t proc proc /proc || exit 1
 mount -n -t tmpfs -o mode=700 box /dev/shm && mkdir /dev/shm/box || exit 1

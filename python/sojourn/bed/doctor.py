@@ -127,7 +127,7 @@ def _rights() -> Iterator[Check]:
     else:
         yield Check("rights", "network namespaces", "missing", may.refusal, "run as root", needed=True)
     for name, there, fix in (
-        ("real-time priority (SCHED_FIFO)", may.fifo, "run as root, or allow it: ulimit -r 50"),
+        ("real-time priority (SCHED_FIFO)", may.fifo, _what_gives_fifo()),
         ("AF_XDP sockets", may.af_xdp, "run as root, on a kernel with CONFIG_XDP_SOCKETS"),
         ("BPF", may.bpf, "run as root, on a kernel with CONFIG_BPF_SYSCALL"),
     ):
@@ -138,6 +138,12 @@ def _rights() -> Iterator[Check]:
     yield Check(
         "rights", "locked memory", "limited" if little else "ok", found, "ulimit -l unlimited" if little else None
     )
+
+
+def _what_gives_fifo() -> str:
+    if os.geteuid() == 0:
+        return "its control group or container gives this shell none: cpu.rt_runtime_us, CAP_SYS_NICE"
+    return "run as root, or allow it: ulimit -r 50"
 
 
 def _beds() -> Iterator[Check]:

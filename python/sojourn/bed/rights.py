@@ -26,6 +26,10 @@ _NAMESPACE_SYSCTLS = (
 )
 
 
+# As beds are made: in a chroot, whose root is no mount point, the propagation of its mounts cannot be changed.
+_NAMESPACES = ("unshare", "--mount", "--propagation", "unchanged", "--net")
+
+
 @dataclass(frozen=True)
 class Rights:
     """What was allowed. `lockable_bytes` is None when there is no limit; `refusal` says why there are no namespaces."""
@@ -41,14 +45,15 @@ class Rights:
 
 def rights() -> Rights:
     """Tries everything."""
-    root_said = _try(["unshare", "--mount", "--net", "true"]) if os.geteuid() == 0 else "not root"
+    is_root = os.geteuid() == 0
+    root_said = _try([*_NAMESPACES, "true"]) if is_root else "not root"
     user_said = _try(["unshare", "--user", "--map-root-user", "--mount", "--net", "true"])
     limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
     unlimited = limit == resource.RLIM_INFINITY or os.geteuid() == 0
     return Rights(
         root_namespaces=not root_said,
         user_namespaces=not user_said,
-        refusal=why_no_namespaces(user_said) if root_said and user_said else "",
+        refusal=why_no_namespaces(root_said if is_root else user_said) if root_said and user_said else "",
         fifo=not _try(["chrt", "--fifo", "1", "true"]),
         af_xdp=_may_open_af_xdp(),
         bpf=_may_make_a_bpf_map(),

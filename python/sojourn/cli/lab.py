@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from sojourn.binary import find_instrument
 from sojourn.cli.lab_programs import as_caller, shell, start
 from sojourn.cli.lab_shells import shells
-from sojourn.cli.lab_show import in_force, shown
+from sojourn.cli.lab_show import in_force, passed, shown
 from sojourn.errors import MachineError, RequestError
 from sojourn.instruments.emulator import Settings, explain
 
@@ -195,6 +195,7 @@ def attend(process: subprocess.Popen[Any]) -> int:
 
 
 def tell(made: Lab) -> None:
-    """Say what the emulator warns of: the path was not what it should have been."""
-    for sentence in made.show().get("report", {}).get("said", []):
+    """Say what the path did: losses and lateness of each direction, and what the emulator warns of."""
+    report = made.show().get("report", {})
+    for sentence in [*passed(report), *report.get("said", [])]:
         print(f"sojourn: {sentence}", file=sys.stderr)

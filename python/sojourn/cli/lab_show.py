@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 DIRECTIONS = {"forward": "near to far", "backward": "far to near"}
 IDLE = "nothing happens to packets"
 
+MOST_LATE = 0.01
+"""Of the packets of a direction: above, their lateness is a warning."""
+
 
 def in_force(explained: Mapping[str, Any], seed: int) -> str:
     """One line: what happens to packets in each direction, or in each pipe of a file."""
@@ -73,3 +76,26 @@ def _rules(explained: Mapping[str, Any]) -> Iterator[str]:
     if explained["rules"]:
         yield "which packets take which pipe, the first rule that matches:"
         yield from (f"  {rule}" for rule in explained["rules"])
+
+
+def passed(report: Mapping[str, Any]) -> Iterator[str]:
+    """A sentence for each direction that had packets, and one more where many left too late."""
+    budget = time_of(report.get("budget_ns", 0))
+    for pipe in report.get("pipes", []):
+        if not pipe["arrived"]:
+            continue
+        lost, accuracy = sum(pipe["lost"].values()), pipe["accuracy"]
+        late = ""
+        if accuracy["count"]:
+            late = f"; departure error {time_of(accuracy['p50_ns'])} (median), {time_of(accuracy['p99_ns'])} (p99)"
+        yield f"{pipe['name']}: {lost} of {pipe['arrived']} packets lost ({lost / pipe['arrived']:.2%}){late}"
+        if accuracy["late"] > MOST_LATE * accuracy["count"]:
+            yield (
+                f"! {pipe['name']}: {accuracy['late']} of {accuracy['count']} packets left more than {budget} too "
+                f"late, one by {time_of(accuracy['max_ns'])}: the path delayed more than it was asked to"
+            )
+
+
+def time_of(ns: float) -> str:
+    """A time in the unit in which it is short."""
+    return f"{ns / 1e6:.3g} ms" if abs(ns) >= 1e6 else f"{ns / 1e3:.3g} µs"
