@@ -147,11 +147,14 @@ def libraries(wheel: Path, home: Path) -> None:
 
 
 def documents(tree: Path) -> None:
-    """Licence and changes, where Debian has them."""
+    """Licence, changes and the guide's programs of boxes, where Debian has them."""
     licences = "\n".join((ROOT / name).read_text() for name in ("LICENSE", "LICENSE-MIT", "LICENSE-APACHE"))
     write(tree / "usr/share/doc/sojourn/copyright", licences.encode(), 0o644)
     changes = gzip.compress((ROOT / "CHANGELOG.md").read_bytes(), mtime=0)
     write(tree / "usr/share/doc/sojourn/changelog.gz", changes, 0o644)
+    for example in (ROOT / "docs/guide/examples").iterdir():
+        mode = 0o755 if example.stat().st_mode & 0o100 else 0o644
+        write(tree / "usr/share/doc/sojourn/examples" / example.name, example.read_bytes(), mode)
 
 
 def control(tree: Path, version: str) -> None:

@@ -237,8 +237,12 @@ def test_streams_pass_a_routers_box_as_udp(tmp_path: Path) -> None:
     out = tmp_path / "run"
     short = ["--quick", "--no-history", "--no-report", "--set", "sessions=1", "--set", "rounds=2"]
     short += ["--set", "payload_bytes=46", "--set", "interval=50us", "--set", "qualify=false"]
-    done = sojourn_here("run", "one-way", *short, "--device", f"{EXAMPLES / 'router.sh'} 10", "--out", out)
+    rules, drops = tmp_path / "rules.nft", "".join(f"ip saddr 198.18.0.{n} drop\n" for n in range(10))
+    rules.write_text(f"table inet filter {{\nchain forward {{\ntype filter hook forward priority 0\n{drops}}}\n}}\n")
+    done = sojourn_here("run", "one-way", *short, "--device", f"{EXAMPLES / 'router.sh'} {rules}", "--out", out)
     assert done.returncode in (0, 4), done.stderr
+    shown = json.loads((out / "bed.json").read_text())["objects"]["box:router"]["shown"]
+    assert sum(text.count(" drop") for command, text in shown.items() if "nft list" in command) == 10
     rows = json.loads((out / "analysis/results.json").read_text())
     received = [row for row in rows if row["device"] == "box:router" and row["quantity"] == "one_way_delay"]
     assert received
