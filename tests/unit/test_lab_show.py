@@ -15,6 +15,6 @@ def pipe(name: str, arrived: int, lost: int, late: int) -> dict[str, Any]:
 def test_what_a_path_did_is_said_for_each_direction_and_much_lateness_is_a_warning() -> None:
     pipes = [pipe("forward", 3517, 59, 524), pipe("backward", 1500, 0, 15), pipe("idle", 0, 0, 0)]
     forward, warning, backward = passed({"budget_ns": 100_000, "pipes": pipes})
-    assert forward == "forward: 59 of 3517 packets lost (1.68%); departure error 15.2 µs (median), 2.26 ms (p99)"
+    assert forward == "forward: 59 of 3517 packets lost (1.68%); departures off by 15.2 µs (median), 2.26 ms (p99)"
     assert warning.startswith("! forward: 524 of 3458 packets left more than 100 µs too late, one by 3.71 ms: ")
-    assert backward == "backward: 0 of 1500 packets lost (0.00%); departure error 15.2 µs (median), 2.26 ms (p99)"
+    assert backward == "backward: 0 of 1500 packets lost (0.00%); departures off by 15.2 µs (median), 2.26 ms (p99)"

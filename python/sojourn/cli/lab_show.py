@@ -87,7 +87,7 @@ def passed(report: Mapping[str, Any]) -> Iterator[str]:
         lost, accuracy = sum(pipe["lost"].values()), pipe["accuracy"]
         late = ""
         if accuracy["count"]:
-            late = f"; departure error {time_of(accuracy['p50_ns'])} (median), {time_of(accuracy['p99_ns'])} (p99)"
+            late = f"; departures off by {time_of(accuracy['p50_ns'])} (median), {time_of(accuracy['p99_ns'])} (p99)"
         yield f"{pipe['name']}: {lost} of {pipe['arrived']} packets lost ({lost / pipe['arrived']:.2%}){late}"
         if accuracy["late"] > MOST_LATE * accuracy["count"]:
             yield (
