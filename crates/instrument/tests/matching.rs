@@ -489,6 +489,122 @@ fn records_of_taps_are_matched_as_captures_are() {
     assert!(String::from_utf8(refused.stderr).unwrap().contains("digests by the key nat, not router"));
 }
 
+/// A UDP packet of 2,000 octets of payload, in pieces of at most so many octets beyond the IP header.
+fn pieces(number: u16, most: usize) -> Vec<Vec<u8>> {
+    let mut body = vec![0, 7, 0, 9, 0x07, 0xD8, 0, 0];
+    body.extend(u32::from(number).to_be_bytes());
+    body.resize(2_008, 3);
+    let last = body.len().div_ceil(most) - 1;
+    body.chunks(most)
+        .enumerate()
+        .map(|(place, chunk)| {
+            let mut piece = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0, 0x45, 0];
+            piece.extend((20 + chunk.len() as u16).to_be_bytes());
+            piece.extend(number.to_be_bytes());
+            let more = if place < last { 0x2000 } else { 0 };
+            piece.extend((more | (place * most / 8) as u16).to_be_bytes());
+            piece.extend([64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+            piece.extend(chunk);
+            piece
+        })
+        .collect()
+}
+
+/// A TCP segment with data.
+fn segment(sequence: u32, data: usize) -> Vec<u8> {
+    let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0, 0x45, 0];
+    frame.extend((40 + data as u16).to_be_bytes());
+    frame.extend([0, 0, 0x40, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2, 0, 7, 0, 9]);
+    frame.extend(sequence.to_be_bytes());
+    frame.extend([0, 0, 0, 1, 0x50, 0x10, 1, 0, 0, 0, 0, 0]);
+    frame.resize(54 + data, 5);
+    frame
+}
+
+/// Frames of each packet at both taps, 50 µs apart, a packet each millisecond; and after them as many that differ in nothing.
+fn both_taps(folder: &Folder, packets: &[[Vec<Vec<u8>>; 2]]) {
+    let mut taps = [Vec::new(), Vec::new()];
+    for (at, packet) in packets.iter().enumerate() {
+        for (place, tap) in taps.iter_mut().enumerate() {
+            let begin = START + at as i64 * 1_000 * US + place as i64 * 50 * US;
+            tap.extend(packet[place].iter().enumerate().map(|(n, frame)| (begin + n as i64 * US, frame.clone())));
+            tap.push((begin + 500 * US, frame(at as u32, true, 590)));
+        }
+    }
+    let [before, after] = taps;
+    write(&folder.file("a.pcapng"), before);
+    write(&folder.file("b.pcapng"), after);
+}
+
+/// What is said of packets that were cut or merged, by the window of 10 ms and by the default one, within which all still wait.
+fn notes(folder: &Folder, mtu: &str) -> Vec<String> {
+    ["10ms", "1s"]
+        .map(|window| {
+            let words =
+                ["a.pcapng", "b.pcapng", "--same-clock", "--direction", "forward", "--window", window, "--mtu", mtu];
+            let text = String::from_utf8(run(&words, folder).stdout).unwrap();
+            text.lines().filter(|line| line.contains("fragments") || line.contains("GRO")).map(str::to_owned).collect()
+        })
+        .into_iter()
+        .inspect(|lines: &Vec<String>| assert!(lines.len() < 2, "{lines:?}"))
+        .map(|lines| lines.concat())
+        .collect()
+}
+
+#[test]
+fn packets_that_were_cut_or_put_together_between_the_taps_are_noted() {
+    for (name, before, after, fragments) in [
+        ("cut", 2_008, 1_480, Some(60)),
+        ("put-together", 1_480, 2_008, Some(60)),
+        ("cut-differently", 1_480, 552, Some(60 + 120)),
+        ("alike", 1_480, 1_480, None),
+    ] {
+        let folder = Folder::new(name);
+        let packets: Vec<_> = (0..30).map(|number| [pieces(number, before), pieces(number, after)]).collect();
+        both_taps(&folder, &packets);
+        for said in notes(&folder, "9000") {
+            match fragments {
+                Some(count) => assert!(
+                    said.contains(&format!("note: {count} fragments were seen by one tap only")),
+                    "{name}: {said}"
+                ),
+                None => assert_eq!(said, "", "{name}"),
+            }
+        }
+    }
+    // Fragments that were lost are lost, and nothing more is said of them.
+    let folder = Folder::new("lost-fragments");
+    let packets: Vec<_> = (0..30).map(|number| [pieces(number, 1_480), Vec::new()]).collect();
+    both_taps(&folder, &packets);
+    assert_eq!(notes(&folder, "9000"), ["", ""]);
+}
+
+#[test]
+fn segments_that_the_kernel_merged_at_one_tap_are_noted() {
+    let single = |number: u32| (0..4).map(|place| segment(number * 5_840 + place * 1_460, 1_460)).collect::<Vec<_>>();
+    let merged = |number: u32| vec![segment(number * 5_840, 5_840)];
+    type Of<'a> = &'a dyn Fn(u32) -> Vec<Vec<u8>>;
+    let cases: [(&str, Of, Of, u32); 4] = [
+        ("gro-after", &single, &merged, 30),
+        ("gro-before", &merged, &single, 30),
+        (
+            "gro-differently",
+            &merged,
+            &|number| vec![segment(number * 5_840, 2_920), segment(number * 5_840 + 2_920, 2_920)],
+            90,
+        ),
+        ("no-gro", &single, &single, 0),
+    ];
+    for (name, before, after, long) in cases {
+        let folder = Folder::new(name);
+        both_taps(&folder, &(0..30).map(|number| [before(number), after(number)]).collect::<Vec<_>>());
+        for said in notes(&folder, "1500") {
+            let expected = format!("note: {long} unmatched packets are longer than the MTU");
+            assert!(if long > 0 { said.contains(&expected) } else { said.is_empty() }, "{name}: {said}");
+        }
+    }
+}
+
 #[test]
 fn what_cannot_be_matched_is_refused_in_a_sentence() {
     let folder = Folder::new("refused");

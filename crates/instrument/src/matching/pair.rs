@@ -51,6 +51,9 @@ pub struct Told {
     pub loss_runs: u64,
     pub lost_fragments: u64,
     pub lost_super: u64,
+    /// Of the pending and the evicted.
+    pub pending_fragments: u64,
+    pub pending_super: u64,
     pub unexpected_fragments: u64,
     pub unexpected_super: u64,
     was_lost: bool,
@@ -314,10 +317,17 @@ impl Told {
             loss_runs: 0,
             lost_fragments: 0,
             lost_super: 0,
+            pending_fragments: 0,
+            pending_super: 0,
             unexpected_fragments: 0,
             unexpected_super: 0,
             was_lost: false,
         }
+    }
+
+    fn count_pending(&mut self, note: Note) {
+        self.pending_fragments += u64::from(note.is_fragment());
+        self.pending_super += u64::from(note.is_super());
     }
 }
 
@@ -372,8 +382,14 @@ impl Sink<'_> {
                 told.lost_super += u64::from(Note(seen.note).is_super());
                 self.keep(way, "lost", &seen, here);
             }
-            Outcome::Evicted { seen, .. } => self.keep(way, "evicted", &seen, here),
-            Outcome::Pending { seen, .. } => self.keep(way, "pending", &seen, here),
+            Outcome::Evicted { seen, .. } => {
+                told.count_pending(Note(seen.note));
+                self.keep(way, "evicted", &seen, here);
+            }
+            Outcome::Pending { seen, .. } => {
+                told.count_pending(Note(seen.note));
+                self.keep(way, "pending", &seen, here);
+            }
             Outcome::Duplicated(seen) => self.keep(way, "duplicated", &seen, there),
             Outcome::Unexpected(seen) => {
                 told.unexpected_fragments += u64::from(Note(seen.note).is_fragment());

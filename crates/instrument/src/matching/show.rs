@@ -153,13 +153,25 @@ fn of_counts(lines: &mut Lines, way: &Value) {
         count("unexpected_at_start"),
         "of the unexpected ones came as the first tap began: they may have entered before",
     );
-    let pieces = told("lost_fragments").min(told("unexpected_fragments"));
+    of_pieces(lines, way);
+}
+
+/// Why packets that did arrive are matched with nothing: what was one packet at one tap is several at the other.
+fn of_pieces(lines: &mut Lines, way: &Value) {
+    let told = |name: &str| way[name].as_u64().unwrap_or(0);
+    let of_both = |what: &str| ["lost", "pending", "unexpected"].iter().map(|one| told(&format!("{one}_{what}"))).sum();
+    let count = |name: &str| way["counts"][name].as_u64().unwrap_or(0);
+    if count("lost") + count("pending") + count("evicted") > 0 && count("unexpected") > 0 {
+        lines.note(
+            of_both("fragments"),
+            "fragments were seen by one tap only, and so were other packets by the other tap: packets were cut, cut differently, or put \
+             together between the taps",
+        );
+    }
     lines.note(
-        pieces,
-        "or more fragments are at one tap only: the packets were cut differently, or put together, between the taps",
+        of_both("super_packets"),
+        "unmatched packets are longer than the MTU: the kernel held several as one (GRO, GSO); switch that off with ethtool -K, or give --mtu",
     );
-    let supers = told("lost_super_packets").max(told("unexpected_super_packets"));
-    lines.note(supers, "unmatched packets are longer than the MTU: the kernel held several as one (GRO, GSO); switch that off with ethtool -K, or --mtu");
 }
 
 fn of_delays(lines: &mut Lines, asked: &Match, way: &Value) {

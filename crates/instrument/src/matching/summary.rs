@@ -109,6 +109,8 @@ fn of_way(asked: &Match, pair: &Pair, way: Way, name: &str, clocks: &Clocks) -> 
         "loss_runs": told.loss_runs,
         "lost_fragments": told.lost_fragments,
         "lost_super_packets": told.lost_super,
+        "pending_fragments": told.pending_fragments,
+        "pending_super_packets": told.pending_super,
         "unexpected_fragments": told.unexpected_fragments,
         "unexpected_super_packets": told.unexpected_super,
     });

@@ -151,6 +151,8 @@ WAY = record(
     loss_runs="integer",
     lost_fragments="integer",
     lost_super_packets="integer",
+    pending_fragments="integer",
+    pending_super_packets="integer",
     unexpected_fragments="integer",
     unexpected_super_packets="integer",
     delay_=joined(DELAYS, record(of=one_of("all", "above the least"), sampled=SAMPLED)),
