@@ -97,19 +97,28 @@ def bench(asked: argparse.Namespace, progress: Console) -> tuple[list[Row], list
             rows, contests = [*rows, *more], [*contests, *held]
         if "tcplog" in parts:
             rows += tcplog.rows(asked.repetitions, asked.seed, Path(scratch), progress.print)
-        if "matching" in parts:
-            rows += matching.rows(asked.repetitions, Path(scratch), progress.print)
-            rows += growth.rows(asked.packets or growth.SIZES, asked.engine or growth.USUAL, progress.print)
-        if "taps" in parts:
-            rows += taps.rows(asked.repetitions, asked.seed, Path(scratch), progress.print)
-        if "analysis" in parts:
-            rows += analysis.rows(asked.repetitions, Path(scratch), progress.print)
-        if "loads" in parts:
-            rows += loads.rows(asked.repetitions, asked.seed, Path(scratch), progress.print)
-        if SOAK in parts:
-            cores = sorted(os.sched_getaffinity(0))
-            rows += soak.rows(asked.soak_seconds, Path(scratch), (cores[0], cores[-1]), progress.print)
+        rows += rows_of_beds_of_their_own(parts, asked, Path(scratch), progress)
     return rows, contests, done
+
+
+def rows_of_beds_of_their_own(
+    parts: Sequence[str], asked: argparse.Namespace, scratch: Path, progress: Console
+) -> list[Row]:
+    """The rows of the parts that share no bed with others."""
+    rows: list[Row] = []
+    if "matching" in parts:
+        rows += matching.rows(asked.repetitions, scratch, progress.print)
+        rows += growth.rows(asked.packets or growth.SIZES, asked.engine or growth.USUAL, progress.print)
+    if "taps" in parts:
+        rows += taps.rows(asked.repetitions, asked.seed, scratch, progress.print)
+    if "analysis" in parts:
+        rows += analysis.rows(asked.repetitions, scratch, progress.print)
+    if "loads" in parts:
+        rows += loads.rows(asked.repetitions, asked.seed, scratch, progress.print)
+    if SOAK in parts:
+        cores = sorted(os.sched_getaffinity(0))
+        rows += soak.rows(asked.soak_seconds, scratch, (cores[0], cores[-1]), progress.print)
+    return rows
 
 
 def run_contests(ground: Ground, parts: Sequence[str], asked: argparse.Namespace, progress: Console) -> list[Contest]:
