@@ -16,6 +16,7 @@ import pytest
 import sojourn
 from bench import loads
 from bench.compare import What, ratio
+from bench.ours import PORT
 from sojourn.report.beside import read_result
 from sojourn.report.beside.figure import RATE, ROUND_TRIP
 from tests.net.busy_machine import retried, thrice, undisturbed
@@ -79,10 +80,10 @@ def expect_imported(files: Path, theirs: loads.Sample) -> None:
 
 @retried
 def test_a_file_that_flent_wrote_is_imported(tmp_path: Path) -> None:
-    """flent's test of round trips alone, which takes irtt: its others need netperf, which Debian's main does not have."""
+    """flent's test of round trips alone, which takes irtt: its others need netperf, which is not in Debian's main."""
     output = tmp_path / "ping.flent.gz"
     with sojourn.lab(delay="10ms") as lab, ExitStack() as stack:
-        assert list(loads.serving(lab, stack)) == [loads.PORT, loads.IRTT_PORT]
+        assert list(loads.serving(lab, stack)) == [PORT, loads.IRTT_PORT]
         asked = ["flent", "ping", "-H", lab.far.address, "-l", "5", "-s", "0.1", "-o", str(output), "-D", str(tmp_path)]
         lab.near.run(asked, timeout=60, env={**os.environ, "HOME": str(tmp_path)}, cwd=tmp_path)
     [data] = tmp_path.glob("ping-*.flent.gz")
