@@ -75,7 +75,7 @@ def graded(told: dict[str, Any], fault: str) -> str:
 
 
 def expect_joined(account: dict[str, int]) -> None:
-    """Every segment is joined to the packet at the emulator; what has no sample of the receiver is in one of three numbers."""
+    """Every segment is joined to the packet at the emulator; without a sample of the receiver it is in one number."""
     assert account["segments"] == account["at_emulator"] == account["emulator_packets"]
     assert account["segments"] == account["received"] + account["not_received"]
     without = ("lost_at_emulator", "acknowledged_unseen", "unexplained")
