@@ -140,6 +140,50 @@ def test_the_cause_that_was_made_is_named(name: str, tmp_path: Path) -> None:
                for one in told["sentences"])  # fmt: skip
 
 
+SHARED = 24
+"""Other flows on the link of `MadePath`, a segment each between two of its own."""
+
+
+def share_the_link(path: Path, gap_ns: int) -> None:
+    """In `path/e`, what other flows sent over the same link: spread over the time between this flow's segments."""
+    own = pl.read_ipc_stream(path / "e" / "packets-emulate-000.arrow").filter(direction="forward")
+    rows = []
+    for row in own.iter_rows(named=True):
+        for other in range(1, SHARED):
+            head = bytearray(row["head"])
+            head[34:36] = (50_000 + other).to_bytes(2, "big")
+            later = {name: row[name] + other * gap_ns // SHARED for name in ("arrival_ns", "entered_ns", "link_left_ns")
+                     if row[name] is not None}  # fmt: skip
+            rows.append({**row, **later, "head": bytes(head), "number": 100_000 + SHARED * row["number"] + other})
+    write_table_of(path / "e" / "packets-emulate-001.arrow", rows)
+
+
+@pytest.mark.parametrize(
+    ("made", "alone", "shared"),
+    [
+        # Each waits 24 ms: less than one packet of a link of 20 ms a packet, and 28 of one of 0.83 ms.
+        (MadePath(gap_ns=20_000_000, wait=lambda _: 24_000_000), "inconclusive", "standing_queue"),
+        # A wait of half a millisecond is a fortieth of the flow's own time, and most of a packet's at the link's rate.
+        (
+            MadePath(
+                gap_ns=20_000_000,
+                wait=lambda one: 500_000 + one % 20 * 100_000,
+                lost=dict.fromkeys((12, 20, 28), "full"),
+            ),
+            "policer",
+            "queue_short",
+        ),
+    ],
+    ids=["standing queue", "short queue"],
+)
+def test_a_link_that_many_flows_share_is_not_taken_for_one_of_the_flows_own_rate(
+    made: MadePath, alone: str, shared: str, tmp_path: Path
+) -> None:
+    assert answer(made, tmp_path)["cause"] == alone
+    share_the_link(tmp_path, made.gap_ns)
+    assert explain(tmp_path / "t", 1, AT_NS, Chosen(), [tmp_path / "e"]).told["cause"] == shared
+
+
 @pytest.mark.parametrize(
     ("changed_ns", "cause"), [(400_000_000, "lossy_link"), (1_700_000_000, "inconclusive"), (None, "inconclusive")]
 )

@@ -41,7 +41,7 @@ SHORT_OF_ROUND = 0.5
 (CUBIC, RFC 9438: 0.43 of a round trip) or by half (Reno: a whole one)."""
 
 FREE_OF_LINK = 0.05
-"""Of the time that a segment has at the flow's rate: a policer lets pass at once what a link would have to transmit."""
+"""Of the time that a segment has at the rate of all flows: a policer lets pass at once what a link must transmit."""
 
 MOST_BEHIND_POLICER = 2.5
 """Segments' times that none waits longer at a policer: it has no queue, or one of a packet."""
@@ -172,7 +172,7 @@ def _standing(moment: Moment) -> tuple[str, list[Sentence]] | None:
     queued = moment.queued(near=True)
     if queued.height >= LEAST_PACKETS:
         least, middle = int(queued["waited_ns"].min()), float(queued["waited_ns"].median())  # type: ignore[arg-type]
-        own = _own_transmission(queued)
+        own = _own_transmission(moment, queued)
         # CoDel calls a queue good that holds no more than one packet, however long the link takes for it.
         enough = max(TARGET_NS, own)
         if least - own <= enough:
@@ -198,10 +198,14 @@ def _standing(moment: Moment) -> tuple[str, list[Sentence]] | None:
     return "standing_queue", [Sentence(text, (of_samples(moment.flow.sender, trips),))]
 
 
-def _own_transmission(queued: pl.DataFrame) -> int:
-    """At most what a segment itself takes on the link, in ns: it is no wait, and on a slow link it is long."""
-    gaps = queued["link_left_ns"].sort().diff().drop_nulls()
-    positive = gaps.filter(gaps > 0)
+def _own_transmission(moment: Moment, queued: pl.DataFrame) -> int:
+    """At most what a segment itself takes on the link, in ns: it is no wait, and on a slow link it is long.
+
+    Other flows' packets leave between its own: from the departure before, of whatever flow, to that of a full packet.
+    """
+    beside = moment.on_links(queued)
+    full = beside.filter(pl.col("frame_bytes") == pl.col("frame_bytes").max())
+    positive = full["after_ns"].drop_nulls().filter(full["after_ns"].drop_nulls() > 0)
     return int(positive.min()) if positive.len() else 0  # type: ignore[arg-type]
 
 
@@ -248,14 +252,14 @@ def _overflow(moment: Moment) -> tuple[str, Sentence]:
     if queued.height < LEAST_PACKETS or moment.base_ns is None:
         return INCONCLUSIVE, Sentence("Inconclusive: too few segments passed the queue to tell how long it is", ())
     most = int(queued["waited_ns"].max())  # type: ignore[arg-type]
-    span = max(int(queued["arrival_ns"].max()) - int(queued["arrival_ns"].min()), 1)  # type: ignore[arg-type]
-    each_ns = span / queued.height
+    each_ns = _each_ns(moment, queued)
     records = of_packets(moment, queued)
     if _is_policed(queued["waited_ns"], each_ns):
         free = int((queued["waited_ns"] < FREE_OF_LINK * each_ns).sum())
         text = (
             f"It is a policer: of {queued.height} segments {free} passed without waiting for their own transmission, "
-            f"and none waited more than {most / MS:.1f} ms; a segment had {each_ns / MS:.2f} ms at the flow's rate"
+            f"and none waited more than {most / MS:.1f} ms; a segment had {each_ns / MS:.2f} ms at the rate of all "
+            "flows"
         )
         return "policer", Sentence(text, records)
     share = most / moment.base_ns
@@ -272,6 +276,14 @@ def _overflow(moment: Moment) -> tuple[str, Sentence]:
         "the link's rate is the limit, and the sender finds it by overflowing the queue"
     )
     return "link_rate", Sentence(text, records)
+
+
+def _each_ns(moment: Moment, queued: pl.DataFrame) -> float:
+    """The time that a segment has at the rate of all flows that share the link."""
+    span = max(int(queued["arrival_ns"].max()) - int(queued["arrival_ns"].min()), 1)  # type: ignore[arg-type]
+    least = int(moment.on_links(queued)["frame_bytes"].max() or 0) / 2  # type: ignore[arg-type]
+    count = moment.on_links(queued).filter(pl.col("frame_bytes") > least).height
+    return span / max(queued.height, count)
 
 
 def _is_policed(waited: pl.Series, each_ns: float) -> bool:

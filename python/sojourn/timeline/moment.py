@@ -123,6 +123,14 @@ class Moment:
         passed = self.segments.filter(pl.col("arrival_ns").is_between(begin, end)).drop_nulls("link_left_ns")
         return passed.with_columns((pl.col("link_left_ns") - pl.col("entered_ns")).alias("waited_ns"))
 
+    def on_links(self, queued: pl.DataFrame) -> pl.DataFrame:
+        """What left the links of these segments meanwhile, of all flows: `after_ns` the departure before."""
+        begin, end = queued["link_left_ns"].min(), queued["link_left_ns"].max()
+        passed = self.flow.on_links.drop_nulls("link_left_ns").filter(pl.col("link_left_ns").is_between(begin, end))
+        ways = ("emulator", "direction")
+        ordered = passed.sort("link_left_ns", "number")
+        return ordered.with_columns(pl.col("link_left_ns").diff().over(ways).alias("after_ns"))
+
     def round_trips(self) -> pl.DataFrame:
         """The round trips that were measured near the moment."""
         most = max(INTERVAL_NS // 2, self.round_ns)

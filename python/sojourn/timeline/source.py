@@ -30,6 +30,7 @@ OF_FRAMES = (
     *("block", "number", "copy_of", "direction", "pipe", "frame_bytes", "head", "arrival_ns", "entered_ns"),
     *("disposition", "cause", "link_left_ns", "intended_ns", "departure_ns", "marked", "queue_slots", "queue_bytes"),
 )
+OF_LINK = ("emulator", "direction", "number", "frame_bytes", "entered_ns", "link_left_ns")
 MOST_WAIT_NS = 10_000_000_000
 """How long before a flow's first sample and after its last one an emulator may have had its packets."""
 
@@ -86,6 +87,17 @@ class Flow:
     writes: pl.DataFrame = field(default_factory=no_writes)
     """The calls in which the sender's application wrote the data, where it recorded them."""
 
+    shared: pl.DataFrame | None = None
+    """What TCP of any flow sent through the emulators meanwhile, with the columns of OF_LINK; None: this flow alone."""
+
+    @property
+    def on_links(self) -> pl.DataFrame:
+        """The packets of all flows that passed the links of this flow's data, in its direction."""
+        local = digits(self.sender.ends["local_address"])
+        own = self.packets.filter(pl.col("source") == local, pl.col("sport") == self.sender.ends["local_port"])
+        every = self.packets.select(OF_LINK) if self.shared is None else self.shared
+        return every.join(own.select("emulator", "direction").unique(), on=["emulator", "direction"], how="semi")
+
     @property
     def begin_ns(self) -> int:
         """The first sample: what `--at` counts from."""
@@ -117,7 +129,8 @@ def open_flow(path: Path, flow: int, chosen: Chosen, more: Sequence[Path] = (), 
     sender, receiver = (peer, mine) if peer is not None and _sent(peer) > _sent(mine) else (mine, peer)
     passed = passed or emulated([path, *more], chosen.block)
     first, last = int(mine.samples["time_ns"][0]) - MOST_WAIT_NS, int(mine.samples["time_ns"][-1]) + MOST_WAIT_NS
-    packets = of_flow(passed.packets.filter(pl.col("arrival_ns").is_between(first, last)), mine.ends)
+    meanwhile = passed.packets.filter(pl.col("arrival_ns").is_between(first, last))
+    packets = of_flow(meanwhile, mine.ends)
     at_ns = pl.col("utc_ns") + sender.log.minus_utc_ns
     tapped = of_flow(
         passed.tapped.with_columns(at_ns.alias("at_ns")).filter(pl.col("at_ns").is_between(first, last)), mine.ends
@@ -125,7 +138,7 @@ def open_flow(path: Path, flow: int, chosen: Chosen, more: Sequence[Path] = (), 
     writes = writes_of([records_of(one) for one in dict.fromkeys([path, *more])], sender.ends, chosen.block)
     cuts = [str(one.log.records / name) for one in (sender, receiver) if one is not None for name in one.log.cut]
     cut = tuple(dict.fromkeys([*cuts, *passed.cut]))
-    return Flow(flow, sender, receiver, packets, passed.files, cut, tapped, writes)
+    return Flow(flow, sender, receiver, packets, passed.files, cut, tapped, writes, meanwhile.select(OF_LINK))
 
 
 def only_flow(path: Path, chosen: Chosen) -> int:
