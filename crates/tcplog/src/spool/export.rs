@@ -336,3 +336,6 @@ impl Export {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
