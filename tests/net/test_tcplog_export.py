@@ -62,7 +62,10 @@ def receiving(out: Path, address: str = "127.0.0.1", *words: str, inside: tuple[
         if receiver.process.poll() is None:
             receiver.process.send_signal(signal.SIGCONT)
             receiver.process.kill()
-        receiver.process.communicate(timeout=PATIENCE_SECONDS)
+        receiver.process.wait(PATIENCE_SECONDS)
+        for pipe in (receiver.process.stdout, receiver.process.stderr):
+            if pipe is not None:
+                pipe.close()
 
 
 @pytest.fixture
@@ -225,7 +228,7 @@ def test_what_is_no_log_ends_in_one_sentence(tmp_path: Path, sent: bytes) -> Non
         _, told = receiver.process.communicate(timeout=PATIENCE_SECONDS)
         assert receiver.process.returncode == 4
         assert told.splitlines()[-1].count("no log came") == 1
-        assert not out.exists()
+        assert list(out.iterdir()) == []
 
 
 def test_who_is_not_allowed_is_turned_away_and_the_time_ends(tmp_path: Path) -> None:
@@ -234,7 +237,7 @@ def test_who_is_not_allowed_is_turned_away_and_the_time_ends(tmp_path: Path) -> 
         with socket.create_connection(("127.0.0.1", int(receiver.at.rsplit(":", 1)[1]))) as peer:
             assert peer.recv(1) == b""
         _, told = receiver.process.communicate(timeout=PATIENCE_SECONDS)
-        assert (receiver.process.returncode, out.exists()) == (4, False)
+        assert (receiver.process.returncode, list(out.iterdir())) == (4, [])
         assert "not among those that --allow names" in told
 
 

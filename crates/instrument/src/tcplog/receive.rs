@@ -63,8 +63,8 @@ pub fn run(asked: &Receive) -> anyhow::Result<()> {
         receive(stream, asked, &watch)
     });
     let ended = ended.inspect_err(|_| {
-        // Only folders that hold nothing go.
-        let _ = fs::remove_dir(asked.out.join(folder::RECORDS)).and_then(|()| fs::remove_dir(&asked.out));
+        // Its folder stays, empty: what is above it is closed to this program by now.
+        let _ = fs::remove_dir(asked.out.join(folder::RECORDS));
     })?;
     finish(asked, ended)
 }
