@@ -272,6 +272,7 @@ RUST: dict[str, Callable[[], Seeds]] = {
         for name in ("delays", "losses", "mahimahi", "modem", "my.dist", "up link.csv")
     ],
     "spool": frames.spools,
+    "log-stream": frames.streams_of_logs,
     "btf": frames.types_of_kernel,
     "stream-control": stream_controls,
     "tcp-request": lambda: otherwise(declared("asked.rs", "tcp_requests")),

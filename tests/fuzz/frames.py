@@ -243,3 +243,13 @@ def spools() -> list[bytes]:
         begin + logged + frame(10, 0, struct.pack("=Q", 2)) + account + end,
         begin + flow + totals + (logged + end)[:700],
     ]
+
+
+def streams_of_logs() -> list[bytes]:
+    """Logs as they are sent to another host: spools with the frame that says how they ended; one that was cut."""
+    footer = b'{"why":"signal","records":4}'
+    head = struct.pack("=III", 12, 0, len(footer))
+    told = head + struct.pack("=I", zlib.crc32(head + footer)) + footer
+    end = struct.pack("=III", 7, 0, 0)
+    end += struct.pack("=I", zlib.crc32(end))
+    return [one.removesuffix(end) + told + end for one in spools()[:2]] + spools()[4:]

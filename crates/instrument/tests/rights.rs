@@ -116,6 +116,8 @@ fn each_command_holds_what_the_table_says_and_no_more() {
 
             let words = format!("tcplog run --simulated 1 --out {} -- cat", records("tcplog"));
             start(&words, &table::TCPLOG).holds_no_more();
+            let words = format!("tcplog receive 127.0.0.1:0 --out {}", records("received"));
+            start(&words, &table::TCPLOG_RECEIVE).holds_no_more();
             watched(&start, &records);
             let mut serve = start("tcplog serve --simulated 1", &table::TCPLOG_SERVE);
             serve.line();

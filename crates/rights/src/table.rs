@@ -240,6 +240,16 @@ pub const TCPLOG_RECOVER: Needs = Needs {
     writes: "the folder of the log",
 };
 
+/// Receives a log of TCP from another host.
+pub const TCPLOG_RECEIVE: Needs = Needs {
+    command: "tcplog receive",
+    set_up: "a socket that listens, the folder of the log",
+    kept: &[],
+    user: Who::Caller("the log is that user's, who can make its folder"),
+    calls: &[Calls::Basic, Calls::Sockets, Calls::Files],
+    writes: "the folder of the log",
+};
+
 /// Prints what a running log of TCP says.
 pub const TCPLOG_CLIENT: Needs = Needs {
     command: "tcplog watch of a running log",
@@ -353,7 +363,7 @@ pub const TCPLOG_SERVE: Needs = Needs {
 };
 
 /// All of them.
-pub const ALL: [&Needs; 18] = [
+pub const ALL: [&Needs; 19] = [
     &PROBE,
     &RESPOND,
     &CLOCK,
@@ -371,5 +381,6 @@ pub const ALL: [&Needs; 18] = [
     &TCPLOG,
     &TCPLOG_SERVE,
     &TCPLOG_RECOVER,
+    &TCPLOG_RECEIVE,
     &TCPLOG_CLIENT,
 ];

@@ -22,7 +22,7 @@ INTERRUPTED = 130
 BY_HAND = frozenset({"probe", "stamp", "stream", "clock", "capture", "match", "emulate"})
 """The commands that the instrument does itself."""
 
-OF_TCPLOG = frozenset({"run", "status", "set", "watch", "serve", "recover"})
+OF_TCPLOG = frozenset({"run", "receive", "status", "set", "watch", "serve", "recover"})
 """Those of `tcplog` that the instrument does; the others are ours."""
 
 LOG = ["tcplog", "run"]

@@ -1,6 +1,6 @@
 """`sojourn tcplog …`: what is ours of it, top, plot and convert, and in its help what is the instrument's own.
 
-run, status, set, watch, serve and recover are done by the instrument, which this process becomes.
+run, receive, status, set, watch, serve and recover are done by the instrument, which this process becomes.
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ def become(name: str, help_: str) -> None:
 
 
 become("run", "Log while a command runs, for a time, or until Ctrl-C.")
+become("receive", "Receive the log that `tcplog run --export` sends from another host.")
 become("status", "The packet accounting of a log: what was logged, and what was not and why.")
 become("set", "Change what a running log asks for; switch it on and off.")
 

@@ -1,14 +1,44 @@
 //! Logs of our own that somebody else may have written: tcplog's spool, the kernel's type information.
 
+use std::sync::Arc;
+
+use sojourn_tcplog::account::Account;
 use sojourn_tcplog::private::PrivateNames;
 use sojourn_tcplog::private::btf::Btf;
-use sojourn_tcplog::spool::{Frame, Reader, Spool};
+use sojourn_tcplog::spool::{Arriving, Export, Frame, Outbox, Reader, Spool};
 
 use crate::Target;
 use crate::files::with_file;
 
-pub(crate) const TARGETS: &[Target] =
-    &[Target { name: "spool", read: spool, seeds: spools }, Target { name: "btf", read: btf, seeds: types }];
+pub(crate) const TARGETS: &[Target] = &[
+    Target { name: "spool", read: spool, seeds: spools },
+    Target { name: "log-stream", read: stream, seeds: streams },
+    Target { name: "btf", read: btf, seeds: types },
+];
+
+/// A log from another host; checksums are made right first.
+fn stream(bytes: &[u8]) {
+    let bytes = sealed(bytes);
+    let Ok(mut arriving) = Arriving::begin(bytes.as_slice()) else { return };
+    let mut kept = 0;
+    while let Ok(Some(frame)) = arriving.next_frame() {
+        kept += frame.len();
+    }
+    assert!(kept + arriving.header().len() + arriving.footer().len() <= bytes.len());
+    assert!(arriving.records() <= bytes.len() as u64);
+}
+
+fn streams() -> Vec<Vec<u8>> {
+    let outbox = Arc::<Outbox>::default();
+    let mut export = Export::new("{\"tcplog\":1,\"hz\":250}", Arc::clone(&outbox));
+    for cpu in 0..2 {
+        samples().iter().for_each(|event| export.event(cpu, event));
+    }
+    export.note("a note");
+    export.account(&Account::default());
+    export.end("{\"why\":\"signal\"}");
+    vec![std::iter::from_fn(|| outbox.take()).flat_map(|chunk| chunk.bytes).collect()]
+}
 
 /// The frames' checksums are made right first.
 fn spool(bytes: &[u8]) {

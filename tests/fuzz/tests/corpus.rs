@@ -15,7 +15,7 @@ use sojourn_port::pcap::{Capture, Frames, unpacked};
 use sojourn_record::{PacketReader, TapReader};
 use sojourn_tcplog::decode;
 use sojourn_tcplog::private::btf::Btf;
-use sojourn_tcplog::spool::{Ending, Reader};
+use sojourn_tcplog::spool::{Arriving, Ending, Reader};
 use sojourn_time::text;
 use sojourn_wire::digest::{Key, digest_within};
 use sojourn_wire::icmp::{Echo, Version};
@@ -70,6 +70,7 @@ fn is_understood(target: &str, bytes: &[u8]) -> bool {
             is_trace || is_delays || pattern::read(path).is_ok() || profile::read(path).is_ok()
         }),
         "spool" => with_file(bytes, |path| frames_of_spool(path) >= 2),
+        "log-stream" => Arriving::begin(bytes).is_ok_and(|mut log| log.next_frame().is_ok_and(|frame| frame.is_some())),
         "btf" => Btf::parse(bytes.to_vec(), None).unwrap().members("bictcp", 64).is_some_and(|all| !all.is_empty()),
         "stream-control" => bytes.len() >= GREETING_BYTES || serde_json::from_slice::<serde_json::Value>(bytes).is_ok(),
         "tcp-request" => {

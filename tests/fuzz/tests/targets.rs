@@ -10,7 +10,7 @@ use sojourn_instrument::foreign;
 use sojourn_port::pcap::{Capture, Frames, unpacked};
 use sojourn_record::{PacketReader, TapReader};
 use sojourn_tcplog::private::btf::Btf;
-use sojourn_tcplog::spool::{Ending, Reader};
+use sojourn_tcplog::spool::{Arriving, Ending, Reader};
 use sojourn_wire::{ProbeHeader, StreamHeader};
 
 const MUTATIONS: u64 = 300;
@@ -80,6 +80,11 @@ fn seeds_are_whole() {
         let mut reader = Reader::open(&path).unwrap();
         while reader.next_frame().unwrap().is_some() {}
         assert!(matches!(reader.ending(), Some(Ending::Whole)));
+    }
+    for seed in (target("log-stream").unwrap().seeds)() {
+        let mut arriving = Arriving::begin(seed.as_slice()).unwrap();
+        while arriving.next_frame().unwrap().is_some() {}
+        assert!(arriving.is_whole() && arriving.records() == 6);
     }
     for seed in (target("capture").unwrap().seeds)() {
         let mut capture = Capture::new(seed.as_slice()).unwrap();

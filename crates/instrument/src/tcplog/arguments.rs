@@ -1,6 +1,7 @@
 //! The command line of `tcplog`.
 
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
@@ -9,6 +10,7 @@ use sojourn_tcplog::flight::Keep;
 use sojourn_tcplog::spool::LEAST_LIMIT;
 use sojourn_time::Nanos;
 use sojourn_time::text::time;
+use sojourn_wire::Peers;
 
 use super::log_options::LogOptions;
 use super::recorder;
@@ -43,6 +45,11 @@ pub enum Tcplog {
     ///
     /// Example: sojourn tcplog recover out/t
     Recover(Recover),
+    /// Receive the log that `tcplog run --export` sends from another host, as a log that every other command reads
+    ///
+    /// One log of one connection, which is neither encrypted nor authenticated: between hosts whose path others share, listen
+    /// on loopback and send through an SSH tunnel. Example: sojourn tcplog receive 127.0.0.1:8862 --out out/t
+    Receive(Receive),
 }
 
 /// Where programs are attached, and how much they hold.
@@ -136,6 +143,10 @@ pub struct Run {
     pub log_limit: Option<u64>,
     #[command(flatten)]
     pub parts: PartArguments,
+    /// Also send the log, while it is written, to a `sojourn tcplog receive` that listens there: records that the connection cannot
+    /// take are skipped and counted. The connection's own packets count as filtered
+    #[arg(long, value_name = "HOST:PORT")]
+    pub export: Option<String>,
     /// Begin switched off, until `tcplog set OUT --enable`
     #[arg(long)]
     pub disabled: bool,
@@ -212,6 +223,28 @@ pub struct Recover {
     /// The folder of the log
     pub out: PathBuf,
     /// Print the summary as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Receive {
+    /// Listen here: a port of this host's loopback (127.0.0.1:8862), or of an address that others reach; port 0: one that is free
+    #[arg(value_name = "ADDRESS:PORT")]
+    pub at: SocketAddr,
+    /// The folder of the log
+    #[arg(long, short, value_name = "OUT")]
+    pub out: PathBuf,
+    /// Receive from these peers alone: an address, a prefix as 10.0.0.0/8; may be repeated [default: any that reaches the address]
+    #[arg(long = "allow", value_name = "PEERS")]
+    pub allowed: Vec<Peers>,
+    /// End the log before its spool is larger than this: 256KiB or more
+    #[arg(long, value_name = "SIZE", value_parser = limit, default_value = "16GiB")]
+    pub log_limit: u64,
+    /// End after this time, also where no log has come: 60s
+    #[arg(long, value_name = "SPAN", value_parser = time)]
+    pub duration: Option<Nanos>,
+    /// Print the summary as JSON, on standard output
     #[arg(long)]
     pub json: bool,
 }

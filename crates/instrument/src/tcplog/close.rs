@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use serde_json::{Value, json};
-use sojourn_tcplog::account::Entry;
-use sojourn_tcplog::spool::SpoolError;
+use sojourn_tcplog::account::{Account, Entry};
+use sojourn_tcplog::spool::{Export, SpoolError};
 use sojourn_tcplog::tables::{self, Converted, Job, Spent};
 use sojourn_time::{Clock, HostClock, Nanos, Time};
 
@@ -44,6 +44,8 @@ pub struct Place {
 
 /// A log that has ended.
 pub struct Closed {
+    /// What goes to another host and lacks its end, with its account.
+    pub export: Option<(Export, Account)>,
     /// What its footer says.
     pub footer: Value,
     /// Whether what it has can be trusted.
@@ -88,7 +90,8 @@ pub fn close(drain: Drain, place: &Place, end: End) -> anyhow::Result<Closed> {
     let mut wait = || {
         HostClock.wait_until(HostClock.now() + STILL, Nanos::ZERO);
     };
-    let ended = logger?.end(&mut wait)?;
+    let mut ended = logger?.end(&mut wait)?;
+    let export = ended.export.take();
     let took = took + (HostClock.thread_time() - before);
     let (moment, lasted) = (Moment::now(), HostClock.now() - end.began);
     let converted = place.records.as_ref().map_or(Ok(None), |records| make_records(place, records).map(Some));
@@ -135,7 +138,7 @@ pub fn close(drain: Drain, place: &Place, end: End) -> anyhow::Result<Closed> {
         // What went wrong while it drained has left its marks in the account, if any.
         (None, Ok(converted)) => drained.and(law).and(converted.map_or(Ok(()), |converted| complete(&converted))),
     };
-    Ok(Closed { footer, outcome, interruption, spent })
+    Ok(Closed { export, footer, outcome, interruption, spent })
 }
 
 /// What a footer says of what was counted.

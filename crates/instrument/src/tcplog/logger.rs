@@ -12,7 +12,7 @@ use sojourn_tcplog::gaps::{Gap, Gaps};
 use sojourn_tcplog::kernel::Cost;
 use sojourn_tcplog::layout::{Flow, Options, Totals};
 use sojourn_tcplog::numbers::Numbers;
-use sojourn_tcplog::spool::{Spool, SpoolError, Written};
+use sojourn_tcplog::spool::{Export, Spool, SpoolError, Written};
 use sojourn_tcplog::tables::{INTERRUPTED, LISTED};
 use sojourn_tcplog::{Head, Mode};
 use sojourn_time::{Clock, HostClock, Nanos, Time};
@@ -22,6 +22,9 @@ use super::log_options::LogOptions;
 use super::parts::Parts;
 use super::programs::{Facts, Programs};
 use super::{recorder, show};
+pub use own::Own;
+pub use turn::Turn;
+use turn::{Sinks, keep_latest};
 
 /// A flow is looked at for so long after its socket went away: what is under way comes and is counted.
 const GRACE: Nanos = Nanos::seconds(1);
@@ -42,6 +45,9 @@ pub struct Logger {
     /// How many flows the table holds.
     pub room: u32,
     spool: Option<Spool>,
+    /// The same on its way to another host, and the connections that carry it.
+    pub export: Option<Export>,
+    pub own: Own,
     /// When it goes on in another file.
     pub parts: Option<Parts>,
     flight: Option<Flight>,
@@ -82,17 +88,6 @@ pub struct Interruption {
     pub before_ns: Time,
 }
 
-/// What a turn brought.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Turn {
-    /// Records of all CPUs.
-    pub records: u64,
-    /// Of the CPU that had the most.
-    pub most: u64,
-    /// Those that had any, and how many.
-    cpus: Vec<(u32, u64)>,
-}
-
 /// A flow in use.
 pub struct Shown {
     /// As the records will have it; none before its first sample.
@@ -105,6 +100,8 @@ pub struct Shown {
 /// What a log amounts to.
 pub struct Ended {
     pub account: Account,
+    /// What goes to another host, which still lacks its end, and the account of that.
+    pub export: Option<(Export, Account)>,
     /// Whether counters stood still at the end, so that the account is exact.
     pub is_still: bool,
     /// Samples written.
@@ -147,6 +144,8 @@ impl Logger {
             burn: 0,
             room: u32::MAX,
             spool: None,
+            export: None,
+            own: Own::default(),
             parts: None,
             flight,
             gaps: Gaps::default(),
@@ -203,10 +202,18 @@ impl Logger {
             let totals = self.programs.totals().unwrap_or_default();
             let of_cpus = totals.split_last().map_or(&[][..], |(_, of_cpus)| of_cpus);
             for (cpu, totals) in (0..).zip(of_cpus) {
-                spool.gap(&Gap { cpu, number: totals.number, missing: 0, after_ns, before_ns });
+                let gap = Gap { cpu, number: totals.number, missing: 0, after_ns, before_ns };
+                spool.gap(&gap);
+                if let Some(export) = &mut self.export {
+                    export.gap(&gap);
+                }
                 self.found += 1;
             }
-            spool.lasting_note(&json!({ INTERRUPTED: found }).to_string());
+            let note = json!({ INTERRUPTED: found }).to_string();
+            spool.lasting_note(&note);
+            if let Some(export) = &mut self.export {
+                export.note(&note);
+            }
         }
         self.interruption = Some(found);
         self.flush();
@@ -226,7 +233,11 @@ impl Logger {
             return Err(error);
         }
         if let Some(spool) = &mut self.spool {
-            spool.note(&json!({ "set": self.asked }).to_string());
+            let note = json!({ "set": self.asked }).to_string();
+            spool.note(&note);
+            if let Some(export) = &mut self.export {
+                export.note(&note);
+            }
         }
         Ok(said)
     }
@@ -286,7 +297,8 @@ impl Logger {
     /// # Errors
     /// When they cannot be read. A spool that cannot be written is kept in mind instead, for counting goes on.
     pub fn drain(&mut self) -> anyhow::Result<Turn> {
-        let Self { programs, spool, flight, gaps, latest, numbers, .. } = self;
+        let Self { programs, spool, export, own, flight, gaps, latest, numbers, .. } = self;
+        let mut sinks = Sinks { spool, export, numbers };
         let (mut turn, mut privates) = (Turn::default(), 0);
         programs.drain(&mut |cpu, event| {
             turn.note(cpu);
@@ -298,8 +310,9 @@ impl Logger {
                 }
             }
             match flight {
-                Some(flight) => flight.take(cpu, event, &mut |cpu, event| write(spool, numbers, cpu, event)),
-                None => write(spool, numbers, cpu, event),
+                _ if own.take(event) => {}
+                Some(flight) => flight.take(cpu, event, &mut |cpu, event| sinks.write(cpu, event)),
+                None => sinks.write(cpu, event),
             }
         })?;
         self.records += turn.records - privates;
@@ -307,9 +320,7 @@ impl Logger {
         for (cpu, _) in &turn.cpus {
             let found = self.gaps.end_batch(*cpu);
             self.found += found.len() as u64;
-            if let Some(spool) = &mut self.spool {
-                found.iter().for_each(|gap| spool.gap(gap));
-            }
+            self.tell_gaps(&found);
         }
         self.flush();
         Ok(turn)
@@ -352,7 +363,13 @@ impl Logger {
         self.numbers.word(flow.cookie, slot, true);
         // Who only watches has no account to give.
         if let Some(spool) = &mut self.spool {
+            let own = self.own.left_out.tell(flow.cookie);
+            spool.left_out_of(flow.cookie, Disposition::Filtered, own);
             spool.gone(slot, &flow, forgotten);
+            if let Some(export) = &mut self.export {
+                export.left_out_of(flow.cookie, Disposition::Filtered, own);
+                export.gone(slot, &flow, forgotten);
+            }
             self.gone.add_gone(&flow);
             self.gone_flows += 1;
             list(&mut self.listed, &flow);
@@ -366,15 +383,23 @@ impl Logger {
     /// When counters cannot be read.
     pub fn write_down(&mut self) -> anyhow::Result<()> {
         let Some(spool) = &mut self.spool else { return Ok(()) };
-        let Self { written, numbers, programs, .. } = self;
+        let Self { written, numbers, programs, export, own, .. } = self;
         programs.flows(&mut |slot, flow| {
             let state = (flow.generation, flow.packets());
             if written.insert(slot, state) != Some(state) {
                 numbers.word(flow.cookie, slot, false);
                 spool.flow(slot, flow);
+                // Of our own connection it would say that this was sent, and so without an end.
+                if let Some(export) = export.as_mut().filter(|_| !own.has(flow.cookie)) {
+                    export.flow(slot, flow);
+                }
             }
         });
-        spool.totals(&self.programs.totals()?);
+        let totals = self.programs.totals()?;
+        spool.totals(&totals);
+        if let Some(export) = export {
+            export.totals(&totals);
+        }
         self.flush();
         Ok(())
     }
@@ -407,15 +432,19 @@ impl Logger {
         if let Some(Err(error)) = self.spool.as_mut().map(Spool::flush) {
             self.failed.get_or_insert(error);
         }
+        if let Some(export) = &mut self.export {
+            export.flush();
+        }
     }
 
     /// Writes what the flight recorder holds; returns how many records.
     pub fn dump(&mut self) -> u64 {
-        let Self { flight: Some(flight), spool, numbers, .. } = self else { return 0 };
+        let Self { flight: Some(flight), spool, export, numbers, .. } = self else { return 0 };
+        let mut sinks = Sinks { spool, export, numbers };
         let mut dumped = 0;
         flight.dump(None, &mut |cpu, event| {
             dumped += 1;
-            write(spool, numbers, cpu, event);
+            sinks.write(cpu, event);
         });
         self.flush();
         dumped
@@ -428,7 +457,8 @@ impl Logger {
         let broken = self.spool.as_ref().map(|spool| of_packets(spool) + spool.events_left_out());
         let removed = self.removed();
         let removed = removed.packets.iter().map(|tally| tally.packets).sum::<u64>() + removed.events;
-        self.records.saturating_sub(forgotten.unwrap_or_default() + broken.unwrap_or_default() + removed)
+        let own = self.own.packets + self.own.events;
+        self.records.saturating_sub(forgotten.unwrap_or_default() + broken.unwrap_or_default() + removed + own)
     }
 
     /// What was logged, and removed with the oldest parts.
@@ -442,6 +472,7 @@ impl Logger {
     /// When counters cannot be read.
     pub fn status(&self) -> anyhow::Result<Value> {
         let mut account = Account::read(&*self.programs, &self.gone)?;
+        account.leave_out(Disposition::Filtered, &self.own.left_out);
         if let Some(flight) = &self.flight {
             account.leave_out(Disposition::Forgotten, flight.left_out());
         }
@@ -497,6 +528,7 @@ impl Logger {
         let (totals, not_run) = (self.programs.totals()?, self.not_run()?);
         self.finish_gaps(&totals);
         let mut account = Account::read(&*self.programs, &self.gone)?;
+        account.leave_out(Disposition::Filtered, &self.own.left_out);
         if let Some(flight) = &mut self.flight {
             flight.finish();
             account.leave_out(Disposition::Forgotten, flight.left_out());
@@ -509,25 +541,7 @@ impl Logger {
         let forgotten = self.flight.as_ref().map(Flight::forgotten).unwrap_or_default();
         let (records, removed) = (self.written(), self.removed());
         let parts = self.spool.as_ref().map(Spool::parts).unwrap_or_default();
-        let mut lost = (removed.events, removed.privates);
-        if let Some(mut spool) = self.spool.take() {
-            account.leave_out(Disposition::Broken, spool.left_out());
-            spool.begin_end();
-            let flight = &mut self.flight;
-            self.programs.flows(&mut |slot, flow| {
-                let forgotten = flight.as_mut().map(|flight| flight.tell_end(flow.cookie)).unwrap_or_default();
-                spool.gone(slot, flow, forgotten);
-            });
-            // What came when its flow was gone.
-            let late = self.flight.as_ref().into_iter().flat_map(|flight| flight.left_out().iter());
-            late.for_each(|(cookie, tallies)| spool.left_out_of(cookie, Disposition::Forgotten, tallies));
-            spool.totals(&totals);
-            spool.account(&account);
-            lost = (lost.0 + spool.events_left_out(), lost.1 + spool.privates_left_out());
-            if let Err(error) = spool.end() {
-                self.failed.get_or_insert(error);
-            }
-        }
+        let (lost, sent) = self.end_logs(&mut account, &totals);
         self.programs.attach_as(Mode::Off)?;
         let events = account.events.saturating_sub(self.privates + forgotten.events + lost.0);
         Ok(Ended {
@@ -538,6 +552,7 @@ impl Logger {
             not_run,
             triggers: recorder::fired(self.flight.as_ref()),
             account,
+            export: sent,
             is_still,
             records,
             events,
@@ -554,23 +569,16 @@ impl Logger {
         for (cpu, totals) in (0..).zip(totals) {
             let found = self.gaps.finish(cpu, totals.number);
             self.found += found.len() as u64;
-            if let Some(spool) = &mut self.spool {
-                found.iter().for_each(|gap| spool.gap(gap));
-            }
+            self.tell_gaps(&found);
         }
     }
-}
 
-impl Turn {
-    fn note(&mut self, cpu: u32) {
-        self.records += 1;
-        // They come CPU by CPU.
-        if self.cpus.last().is_none_or(|(last, _)| *last != cpu) {
-            self.cpus.push((cpu, 0));
+    fn tell_gaps(&mut self, found: &[Gap]) {
+        if let Some(spool) = &mut self.spool {
+            found.iter().for_each(|gap| spool.gap(gap));
         }
-        if let Some((_, sum)) = self.cpus.last_mut() {
-            *sum += 1;
-            self.most = self.most.max(*sum);
+        if let Some(export) = &mut self.export {
+            found.iter().for_each(|gap| export.gap(gap));
         }
     }
 }
@@ -582,30 +590,8 @@ fn list(listed: &mut Vec<String>, flow: &Flow) {
     }
 }
 
-/// Writes a record, where a log is written, and counts its flow.
-fn write(spool: &mut Option<Spool>, numbers: &mut Numbers, cpu: u32, event: &[u8]) {
-    // What is not written is in no record: its flow is not numbered by it.
-    if spool.as_ref().is_none_or(|spool| !spool.is_broken())
-        && let Some(head) = Head::of(event)
-    {
-        numbers.sample(head.cookie, head.slot);
-    }
-    if let Some(spool) = spool {
-        spool.event(cpu, event);
-    }
-}
-
-fn keep_latest(latest: &mut Vec<Vec<u8>>, slot: u32, event: &[u8]) {
-    if slot >= MOST_SLOTS {
-        return;
-    }
-    if latest.len() <= slot as usize {
-        latest.resize(slot as usize + 1, Vec::new());
-    }
-    let kept = &mut latest[slot as usize];
-    kept.clear();
-    kept.extend_from_slice(event);
-}
-
+mod ends;
+mod own;
 #[cfg(test)]
 mod tests;
+mod turn;

@@ -10,12 +10,14 @@ mod child;
 pub mod client;
 mod close;
 mod drain;
+mod export;
 pub mod folder;
 mod log_options;
 mod logger;
 mod open;
 mod parts;
 mod programs;
+mod receive;
 mod recorder;
 pub mod recover;
 mod run;
@@ -41,5 +43,6 @@ pub fn run(command: &Tcplog) -> anyhow::Result<()> {
         Tcplog::Watch(asked) => watch::run(asked),
         Tcplog::Serve(asked) => serve::run(asked),
         Tcplog::Recover(asked) => recover::run(asked),
+        Tcplog::Receive(asked) => receive::run(asked),
     }
 }

@@ -100,7 +100,7 @@ fn can_have(out: &Path) -> bool {
 }
 
 /// What a killed log ends with.
-fn footer_of(header: &Value, converted: &Converted, last: Moment) -> Value {
+pub fn footer_of(header: &Value, converted: &Converted, last: Moment) -> Value {
     let flows = converted.flows.saturating_add(converted.flows_removed);
     let mut footer = counted(converted.totals.clone(), converted.gaps, flows, &converted.flow_list);
     let more = json!({

@@ -1,6 +1,7 @@
 //! `tcplog run`: attaches, gives up what it no longer needs, logs until COMMAND or something else ends it.
 
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -9,7 +10,7 @@ use serde_json::{Value, json};
 use sojourn_rights::table::TCPLOG;
 use sojourn_rights::{Folders, Right};
 use sojourn_tcplog::Mode;
-use sojourn_tcplog::spool::Spool;
+use sojourn_tcplog::spool::{Export, Outbox, Spool};
 use sojourn_tcplog::tables::INTERRUPTED;
 use sojourn_time::{Clock, HostClock, Nanos, Time};
 
@@ -18,7 +19,8 @@ use super::arguments::{PartArguments, Run};
 use super::child::{self, Companion, Prepared};
 use super::close::{End, FULL, LIMITED, Place, REMOVED, UNWRITTEN, close};
 use super::drain::Drain;
-use super::logger::Logger;
+use super::export::{self, Connected, Sending};
+use super::logger::{Logger, Own};
 use super::parts::{self, Parts};
 use super::{folder, open, recorder, show};
 use crate::caller;
@@ -46,31 +48,44 @@ pub fn run(asked: &Run) -> anyhow::Result<()> {
     let signal = place::stop_signal()?;
     let programs = open::open(&asked.attach, &asked.request)?;
     folder::refuse_one_in_use(&asked.out)?;
+    let connected = asked.export.as_deref().map(export::connect).transpose()?;
     let logger = attach(asked, Logger::new(programs, flight)?)?;
     let prepared = child::prepare(&asked.command, asked.user.as_deref())?;
     caller::become_caller(|| folder::create(&asked.out).is_ok() && caller::can_write(&asked.out))?;
     TCPLOG.drop_privileges_keeping(&[Right::SysNice])?;
-    let (logger, control) = begin(asked, logger)?;
+    let outbox = connected.as_ref().map(|_| Arc::<Outbox>::default());
+    let (logger, control) = begin(asked, logger, connected.as_ref().zip(outbox.as_ref()))?;
     TCPLOG.write_only_below(Folders::open([&asked.out])?)?;
     let began = HostClock.now();
     let until = asked.duration.map_or(Time::NEVER, |lasts| began + lasts);
     let drain = Drain::start(logger, asked.attach.ring_bytes(), &[])?;
     TCPLOG.drop_privileges()?;
+    let sending = connected.zip(outbox).map(|(connected, outbox)| connected.start(outbox)).transpose()?;
     let (companion, started) = match prepared.map(Prepared::start).transpose() {
         Ok(companion) => (companion, Ok(())),
         Err(error) => (None, Err(error)),
     };
     TCPLOG.restrict_calls()?;
-    let mut beside =
-        Beside { signal, control, companion, until, is_stopped: started.is_err(), told: None, is_interrupted: false };
+    let mut beside = Beside {
+        signal,
+        control,
+        companion,
+        until,
+        is_stopped: started.is_err(),
+        told: None,
+        is_interrupted: false,
+        sending,
+        is_lost: false,
+    };
     let why = beside.wait(&drain)?;
     let command_status = beside.companion.as_mut().and_then(Companion::status);
     // Nobody is answered any more.
-    drop(beside);
+    let Beside { sending, .. } = beside;
     let place = Place::of_log(&asked.out, asked.attach.simulated.is_some());
     let mut closed = close(drain, &place, End { why, began, command_status })?;
     closed.footer["warning"] =
         broken_off(&closed.footer, &asked.parts).or_else(|| nothing_logged(&closed.footer)).into();
+    let sent = sending.zip(closed.export.take()).map_or(Ok(()), |(to, log)| to.finish(log, &mut closed.footer));
     let written = folder::write_whole(&asked.out.join(folder::FOOTER), &closed.footer);
     // The records and the footer are on the disk: nothing is lost with the spool.
     if let Some(spent) = closed.spent.take_if(|_| written.is_ok()) {
@@ -78,7 +93,7 @@ pub fn run(asked: &Run) -> anyhow::Result<()> {
     }
     tell_ended(asked, &closed.footer);
     let whole = closed.interruption.map_or(Ok(()), |gap| Err(gap.into()));
-    closed.outcome.and(whole).and(written).and(started)?;
+    closed.outcome.and(whole).and(written).and(started).and(sent)?;
     match command_status {
         Some(status) if status != 0 && why == COMMAND_ENDED => {
             Err(CommandFailed(u8::try_from(status).unwrap_or(1)).into())
@@ -98,7 +113,11 @@ fn attach(asked: &Run, mut logger: Logger) -> anyhow::Result<Logger> {
 }
 
 /// Makes the folder and its files, listens, and switches on.
-fn begin(asked: &Run, mut logger: Logger) -> anyhow::Result<(Logger, Control)> {
+fn begin(
+    asked: &Run,
+    mut logger: Logger,
+    export: Option<(&Connected, &Arc<Outbox>)>,
+) -> anyhow::Result<(Logger, Control)> {
     folder::create(&asked.out)?;
     let command = asked.command.iter().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>();
     let mut options = json!(logger.asked);
@@ -108,7 +127,13 @@ fn begin(asked: &Run, mut logger: Logger) -> anyhow::Result<(Logger, Control)> {
     options["parts"] = parts::told(&asked.parts);
     [options["flight"], options["flight_on"]] = recorder::told(&asked.flight);
     let header = folder::header(logger.facts(), &options, (!command.is_empty()).then_some(command));
-    let spool = Spool::create(&asked.out, &header.to_string())?;
+    let text = header.to_string();
+    let spool = Spool::create(&asked.out, &text)?;
+    if let Some((connected, outbox)) = export {
+        logger.export = Some(Export::new(&text, Arc::clone(outbox)));
+        // Cookies of a simulated TCP are no sockets'.
+        logger.own = Own::of(if logger.facts().is_simulated { Vec::new() } else { connected.cookies.clone() });
+    }
     logger.spool_to(match (asked.log_limit, asked.parts.budget) {
         (None, Some(budget)) if asked.parts.remove_oldest => spool.parts_within(budget),
         (Some(limit), _) | (None, Some(limit)) => spool.limited_to(limit),
@@ -164,6 +189,9 @@ struct Beside {
     told: Option<(Time, bool)>,
     /// The programs were taken away, which was said.
     is_interrupted: bool,
+    /// Who sends the log to another host, and whether it was said that it no longer does.
+    sending: Option<Sending>,
+    is_lost: bool,
 }
 
 impl Beside {
@@ -194,6 +222,14 @@ impl Beside {
         let interruption = drain.with(|logger| Ok(logger.interruption().cloned())).unwrap_or_default();
         if let Some(interruption) = interruption.filter(|_| !std::mem::replace(&mut self.is_interrupted, true)) {
             eprintln!("{}: {}: packets from then on are not logged", crate::program(), interruption.why);
+        }
+        if let Some(why) =
+            self.sending.as_ref().and_then(Sending::lost).filter(|_| !std::mem::replace(&mut self.is_lost, true))
+        {
+            eprintln!(
+                "{}: the export has ended: {why}: records from then on are in the log here alone",
+                crate::program()
+            );
         }
         let has_failed = drain.has_ended() || drain.with(|logger| Ok(logger.has_failed())).unwrap_or(true);
         match () {
@@ -317,6 +353,7 @@ pub fn summary(footer: &Value) -> String {
     text.extend(show::removed(footer));
     text.extend(show::triggered(footer));
     text.extend(show::not_run(footer));
+    text.extend(show::exported(&footer["export"]));
     if let Some(warning) = footer["warning"].as_str() {
         text.push_str(&format!("! {warning}\n"));
     }

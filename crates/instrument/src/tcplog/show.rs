@@ -218,6 +218,19 @@ pub fn lost(totals: &Value) -> u64 {
     sum([Disposition::Full, Disposition::NoRoom].iter().flat_map(of))
 }
 
+/// What became of a log that was sent to another host, for a person.
+pub fn exported(export: &Value) -> Option<String> {
+    let to = export["to"].as_str()?;
+    let number = |name: &str| grouped(export[name].as_u64().unwrap_or_default());
+    Some(format!(
+        "sent {} records to {to}; skipped {}: {} that the connection could not take, {} after it was lost\n",
+        number("sent"),
+        number("skipped"),
+        number("skipped_full"),
+        number("skipped_lost"),
+    ))
+}
+
 /// A sum that ends at the largest number: what is added may be of anyone's making.
 fn sum(numbers: impl IntoIterator<Item = u64>) -> u64 {
     numbers.into_iter().fold(0, u64::saturating_add)

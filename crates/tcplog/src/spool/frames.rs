@@ -20,6 +20,8 @@ pub(super) mod frame {
     pub const LIMITED: u32 = 10;
     pub const PART: u32 = 11;
     pub const LAST: u32 = PART;
+    /// How a log ended, of one that is sent; no spool has it.
+    pub const FOOTER: u32 = 12;
 }
 
 /// Writes a frame's length and checksum into its header.

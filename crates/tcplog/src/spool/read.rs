@@ -252,7 +252,7 @@ pub(super) fn each_frame(mut bytes: &[u8], mut show: impl FnMut(u32, &[u8])) {
 }
 
 /// Returns four bytes from `at` on, which must be there.
-fn part(bytes: &[u8], at: usize) -> [u8; 4] {
+pub(super) fn part(bytes: &[u8], at: usize) -> [u8; 4] {
     bytes.get(at..).and_then(|bytes| bytes.first_chunk()).copied().unwrap_or_default()
 }
 

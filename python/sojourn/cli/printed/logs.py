@@ -127,10 +127,35 @@ CLOSED = joined(
     ),
 )
 
-FOOTER = joined(CLOSED, record(warning=said("What a person ought to know; null: nothing.", "string?")))
+WARNING = said("What a person ought to know; null: nothing.", "string?")
+
+EXPORT = said(
+    "Of a log that was also sent to another host: every record was sent or skipped.",
+    record(
+        to="string",
+        sent=said("Records; where there is a problem, at most so many arrived.", "integer"),
+        skipped="integer",
+        skipped_full=said("Of them, those that the connection could not take.", "integer"),
+        skipped_lost=said("And those after it was lost.", "integer"),
+        problem=said("Why the receiver's log is not whole; null: it is.", "string?"),
+    ),
+)
+
+FOOTER = joined(CLOSED, record(warning=WARNING, export_=EXPORT))
 
 OF_A_KILLED_LOG = joined(
     COUNTED, ENDED_AT, IN_PARTS, record(why={"const": "killed"}, problems=each("string"), parts_unread=UNREAD)
+)
+
+RECEIVED = record(
+    problem=said("Why the log is not whole; null: it is.", "string?"),
+    problems=each("string"),
+    warning=WARNING,
+)
+
+OF_A_RECEIVED_LOG = either(
+    joined(CLOSED, RECEIVED, record(skipped_on_the_way=said("Records that the sender skipped.", "integer"))),
+    joined(COUNTED, ENDED_AT, IN_PARTS, RECEIVED, record(parts_unread=UNREAD)),
 )
 
 MODE = one_of("on", "disabled", "off", "empty", "placebo")
@@ -273,9 +298,15 @@ PRINTED: Printed = {
     "tcplog-run": ("sojourn tcplog run --json", FOOTER),
     "tcplog-status": (
         "sojourn tcplog status --json",
-        either(joined(STATUS, record(ok={"const": True}, logger_cpu_s="number")), FOOTER, OF_A_KILLED_LOG),
+        either(
+            joined(STATUS, record(ok={"const": True}, logger_cpu_s="number")),
+            FOOTER,
+            OF_A_KILLED_LOG,
+            OF_A_RECEIVED_LOG,
+        ),
     ),
     "tcplog-set": ("sojourn tcplog set --json", either(OPTIONS, DUMPED)),
+    "tcplog-receive": ("sojourn tcplog receive --json", OF_A_RECEIVED_LOG),
     "tcplog-recover": ("sojourn tcplog recover --json", either(OF_A_KILLED_LOG, FOOTER)),
     "tcplog-watch": ("sojourn tcplog watch, an object a line", FLOWS),
     "tcplog-serve": ("sojourn tcplog serve, an object a line", ANSWERS),

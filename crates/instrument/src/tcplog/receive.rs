@@ -1,0 +1,236 @@
+//! `tcplog receive`: takes the log that `tcplog run --export` sends, and makes records of it as of one of this host.
+
+use std::cell::Cell;
+use std::fs;
+use std::io::{self, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::Ordering;
+
+use anyhow::Context;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::sockopt;
+use serde_json::{Value, json};
+use sojourn_rights::Folders;
+use sojourn_rights::table::TCPLOG_RECEIVE;
+use sojourn_tcplog::spool::{ArrivalError, Arrived, Arriving, SpoolError, greeting, receipt};
+use sojourn_time::{Clock, HostClock, Nanos, Time};
+use sojourn_wire::{PeerAddress, Peers};
+
+use super::arguments::Receive;
+use super::close::{FULL, LIMITED, Place, UNWRITTEN, convert};
+use super::export;
+use super::folder::{self, Moment};
+use super::recover::footer_of;
+use super::run::summary;
+use crate::caller;
+use crate::failure::NotTrusted;
+use crate::numbers::grouped;
+use crate::place;
+use crate::sys::STOP;
+
+/// How long a sender may take to send what a log begins with.
+const BEGUN_WITHIN: Nanos = Nanos::seconds(10);
+/// How much is read at once.
+const BUFFERED: usize = 64 << 10;
+/// After so long without a packet the sender is asked whether it is still there, and given up after so many times that.
+const SILENCE: std::time::Duration = std::time::Duration::from_secs(20);
+const ASKED: u32 = 3;
+/// Why a log ended that the sender did not end.
+const LOST: &str = "connection lost";
+
+/// Receives one log.
+///
+/// # Errors
+/// When the request is wrong, or what came is not a whole log.
+pub fn run(asked: &Receive) -> anyhow::Result<()> {
+    folder::refuse_one_in_use(&asked.out)?;
+    let signal = place::stop_signal()?;
+    let listener = TcpListener::bind(asked.at).with_context(|| format!("listen at {}", asked.at))?;
+    caller::become_caller(|| folder::create(&asked.out).is_ok() && caller::can_write(&asked.out))?;
+    TCPLOG_RECEIVE.drop_privileges()?;
+    folder::create(&asked.out)?;
+    TCPLOG_RECEIVE.write_only_below(Folders::open([&asked.out])?)?;
+    TCPLOG_RECEIVE.restrict_calls()?;
+    let until = asked.duration.map_or(Time::NEVER, |lasts| HostClock.now() + lasts);
+    let at = listener.local_addr()?;
+    eprintln!("{}: waits for a log at {at}, into {}", crate::program(), asked.out.display());
+    let watch = Watch { signal, until };
+    let ended = accept(&listener, asked, &watch).and_then(|(stream, peer)| {
+        // There is one log.
+        drop(listener);
+        eprintln!("{}: receives a log from {peer}", crate::program());
+        receive(stream, asked, &watch)
+    });
+    let ended = ended.inspect_err(|_| {
+        // Its folder stays, empty: what is above it is closed to this program by now.
+        let _ = fs::remove_dir(asked.out.join(folder::RECORDS));
+    })?;
+    finish(asked, ended)
+}
+
+/// Until when it is waited.
+struct Watch {
+    signal: BorrowedFd<'static>,
+    until: Time,
+}
+
+impl Watch {
+    /// Waits until something can be read.
+    fn wait(&self, from: BorrowedFd<'_>, until: Time) -> io::Result<()> {
+        loop {
+            let now = HostClock.now();
+            if STOP.load(Ordering::Relaxed) {
+                return Err(io::Error::other("it was asked to end"));
+            }
+            if now >= self.until {
+                return Err(io::Error::new(io::ErrorKind::TimedOut, "its --duration is over"));
+            }
+            if now >= until {
+                return Err(io::Error::other("nothing came in time"));
+            }
+            let mut polled =
+                [PollFd::from_borrowed_fd(from, PollFlags::IN), PollFd::from_borrowed_fd(self.signal, PollFlags::IN)];
+            let left = (self.until.min(until) - now).min(Nanos::seconds(3600));
+            let timeout = Timespec { tv_sec: left.0 / 1_000_000_000, tv_nsec: left.0 % 1_000_000_000 };
+            match poll(&mut polled, Some(&timeout)) {
+                Ok(_) if !polled[0].revents().is_empty() => return Ok(()),
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+/// Takes the first connection of a peer that may.
+fn accept(listener: &TcpListener, asked: &Receive, watch: &Watch) -> anyhow::Result<(TcpStream, SocketAddr)> {
+    loop {
+        watch.wait(listener.as_fd(), Time::NEVER).map_err(|why| NotTrusted(format!("no log came: {why}")))?;
+        let (stream, peer) = listener.accept().context("accept a connection")?;
+        let may = |peers: &Peers| peers.have(PeerAddress::Internet(SocketAddr::new(peer.ip().to_canonical(), 0)));
+        if asked.allowed.is_empty() || asked.allowed.iter().any(may) {
+            return Ok((stream, peer));
+        }
+        eprintln!("{}: {peer} is not among those that --allow names", crate::program());
+    }
+}
+
+/// What comes from the sender, as long as it is to be waited for.
+struct Coming<'a> {
+    stream: &'a TcpStream,
+    watch: &'a Watch,
+    until: &'a Cell<Time>,
+}
+
+impl Read for Coming<'_> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.watch.wait(self.stream.as_fd(), self.until.get())?;
+        self.stream.read(bytes)
+    }
+}
+
+/// A log of which no more comes.
+struct Ended {
+    header: Value,
+    /// As the sender has it; null: its end has not come.
+    footer: Value,
+    /// Why it ended, where the sender did not end it; and in a sentence.
+    why: Option<&'static str>,
+    problem: Option<String>,
+}
+
+/// Receives a log into a spool.
+fn receive(mut stream: TcpStream, asked: &Receive, watch: &Watch) -> anyhow::Result<Ended> {
+    sockopt::set_tcp_keepidle(&stream, SILENCE)?;
+    sockopt::set_tcp_keepintvl(&stream, SILENCE)?;
+    sockopt::set_tcp_keepcnt(&stream, ASKED)?;
+    sockopt::set_socket_keepalive(&stream, true)?;
+    let cookie = sockopt::socket_cookie(&stream).unwrap_or_default();
+    stream.write_all(&greeting(&export::boot(), cookie)).context("greet the sender")?;
+    let until = Cell::new(HostClock.now() + BEGUN_WITHIN);
+    let coming = Coming { stream: &stream, watch, until: &until };
+    let doubt = |why: &dyn std::fmt::Display| NotTrusted(format!("no log came: {why}"));
+    let mut arriving = Arriving::begin(BufReader::with_capacity(BUFFERED, coming)).map_err(|error| doubt(&error))?;
+    until.set(Time::NEVER);
+    let header = folder::value_of(arriving.header().as_bytes()).map_err(|error| doubt(&error))?;
+    if header["tcplog"] != json!(1) || header["hz"].as_u64().is_none_or(|hz| hz == 0) {
+        return Err(doubt(&"its header is none of a log").into());
+    }
+    let mut arrived = Arrived::create(&asked.out, arriving.header(), asked.log_limit)?;
+    folder::write_whole(&asked.out.join(folder::HEADER), &header)?;
+    let problem = keep(&mut arriving, &mut arrived);
+    let (is_whole, records) = (arriving.is_whole(), arriving.records());
+    let footer = folder::value_of(arriving.footer()).ok().filter(|footer| is_whole && footer.is_object());
+    drop(arriving);
+    let closed = arrived.close();
+    let problem = problem.err().or(closed.err().map(|error| (UNWRITTEN, error.to_string())));
+    if is_whole && problem.is_none() {
+        // Who sent it may be gone.
+        let _ = stream.write_all(&receipt(records));
+    }
+    let (why, problem) = problem.unzip();
+    Ok(Ended { header, footer: footer.unwrap_or_default(), why, problem })
+}
+
+/// Keeps each frame that comes; says why no more of them do, where that is not the log's end.
+fn keep(arriving: &mut Arriving<impl Read>, arrived: &mut Arrived) -> Result<(), (&'static str, String)> {
+    loop {
+        let frame = arriving.next_frame().map_err(|error| (why_no_more(&error), error.to_string()))?;
+        let Some(frame) = frame else { return Ok(()) };
+        arrived.put(frame).map_err(|error| (why_unwritten(&error), error.to_string()))?;
+    }
+}
+
+fn why_no_more(error: &ArrivalError) -> &'static str {
+    match error {
+        ArrivalError::Connection { .. } if STOP.load(Ordering::Relaxed) => "signal",
+        ArrivalError::Connection { source, .. } if source.kind() == io::ErrorKind::TimedOut => "duration",
+        _ => LOST,
+    }
+}
+
+const fn why_unwritten(error: &SpoolError) -> &'static str {
+    match error {
+        SpoolError::Limit(_) => LIMITED,
+        SpoolError::Full(_) => FULL,
+        _ => UNWRITTEN,
+    }
+}
+
+/// Makes the records and the footer.
+fn finish(asked: &Receive, ended: Ended) -> anyhow::Result<()> {
+    let place = Place::of_log(&asked.out, ended.header["simulated"] == json!(true));
+    let (converted, spent) = convert(&place, &asked.out.join(folder::RECORDS))?;
+    let mut footer = footer_of(&ended.header, &converted, Moment::now());
+    footer["why"] = LOST.into();
+    // Of what the records say nothing the sender does; of all else they do.
+    let ours = std::mem::replace(&mut footer, ended.footer.clone());
+    footer = if footer.is_object() { footer } else { json!({}) };
+    let is_said = footer["why"].is_string();
+    let why = if is_said { footer["why"].clone() } else { ended.why.unwrap_or(LOST).into() };
+    let members = ours.as_object().into_iter().flatten();
+    let times = ["ended", "disable_time_secs", "disable_time_usecs", "duration_s"];
+    members.filter(|(name, _)| !is_said || !times.contains(&name.as_str())).for_each(|(name, value)| {
+        footer[name] = value.clone();
+    });
+    footer["why"] = why;
+    footer["problem"] = ended.problem.clone().into();
+    footer["warning"] = warning(&footer).into();
+    folder::write_whole(&asked.out.join(folder::FOOTER), &footer)?;
+    spent.discard();
+    if asked.json {
+        println!("{footer}");
+    } else {
+        eprint!("{}", summary(&footer));
+    }
+    match (ended.problem, converted.problems.first()) {
+        (Some(why), _) => Err(NotTrusted(format!("the log is not whole: {why}")).into()),
+        (None, Some(problem)) => Err(NotTrusted(format!("the records of the log do not add up: {problem}")).into()),
+        (None, None) => Ok(()),
+    }
+}
+
+fn warning(footer: &Value) -> Option<String> {
+    let skipped = footer["skipped_on_the_way"].as_u64().filter(|skipped| *skipped > 0)?;
+    Some(format!("{} records are not here: the connection could not take them in time", grouped(skipped)))
+}
