@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 import polars as pl
 
 from sojourn.errors import RequestError, did_you_mean
 from sojourn.export.log import NEVER_NS, Chosen
 from sojourn.export.output import Told, refuse_existing, writing
+from sojourn.timeline.diagram import write_page
 from sojourn.timeline.perfetto import flows_of, write_trace
 from sojourn.timeline.segments import joined
 from sojourn.timeline.source import between, connections, emulated, open_flow, opened
@@ -19,10 +20,16 @@ from sojourn.timeline.tables import write_csv, write_parquet
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from sojourn.timeline.perfetto import Joined
     from sojourn.timeline.segments import Account
     from sojourn.timeline.source import Flow
 
-FORMATS = {"perfetto": "timeline.json", "csv": "timeline.csv", "parquet": "timeline.parquet"}
+FORMATS = {
+    "html": "timeline.html",
+    "perfetto": "timeline.json",
+    "csv": "timeline.csv",
+    "parquet": "timeline.parquet",
+}
 """Every format, and the name of its file in RUN."""
 
 MOST_FLOWS = 50
@@ -59,16 +66,23 @@ def write_timeline(request: Request) -> Told:
         whose = "these flows" if len(ways) > 1 else "this flow"
         raise RequestError(f"{request.run} has no packet with data of {whose}{then}")
     with writing(place) as file:
-        if request.to == "perfetto":
-            told.records = write_trace(ways, file)
-        else:
-            told.records = {"csv": write_csv, "parquet": write_parquet}[request.to](flows_of(ways), file)
+        told.records = _written(request, ways, file)
     for flow, _, account in ways:
         told.sentences += [f"flow {flow.sender.flow}: {one}" for one in account.sentences()]
     cut = dict.fromkeys(name for flow in several for name in flow.cut)
     told.sentences += [f"{name} ends before its end: what lay before was joined" for name in cut]
     told.cut = bool(cut)
     return told
+
+
+def _written(request: Request, ways: list[Joined], file: BinaryIO) -> int:
+    """Write the format that is asked for; how many segments it has."""
+    if request.to == "html":
+        name = request.run.resolve().name
+        return write_page(ways, file, name, [request.run, *request.more], request.chosen.block)
+    if request.to == "perfetto":
+        return write_trace(ways, file)
+    return {"csv": write_csv, "parquet": write_parquet}[request.to](flows_of(ways), file)
 
 
 def _cut_out(flow: Flow, chosen: Chosen) -> tuple[Flow, pl.DataFrame, Account]:
