@@ -11,8 +11,10 @@ import polars as pl
 from sojourn.errors import RequestError, did_you_mean
 from sojourn.export.log import NEVER_NS, Chosen
 from sojourn.export.output import Told, refuse_existing, writing
+from sojourn.timeline.comments import write_commented
 from sojourn.timeline.diagram import write_page
 from sojourn.timeline.perfetto import flows_of, write_trace
+from sojourn.timeline.qlog import write_joined_qlog
 from sojourn.timeline.segments import joined
 from sojourn.timeline.source import between, connections, emulated, open_flow, opened
 from sojourn.timeline.tables import write_csv, write_parquet
@@ -29,6 +31,8 @@ FORMATS = {
     "perfetto": "timeline.json",
     "csv": "timeline.csv",
     "parquet": "timeline.parquet",
+    "qlog": "timeline.qlog",
+    "pcapng": "timeline.pcapng",
 }
 """Every format, and the name of its file in RUN."""
 
@@ -77,11 +81,13 @@ def write_timeline(request: Request) -> Told:
 
 def _written(request: Request, ways: list[Joined], file: BinaryIO) -> int:
     """Write the format that is asked for; how many segments it has."""
+    folders = [request.run, *request.more]
     if request.to == "html":
-        name = request.run.resolve().name
-        return write_page(ways, file, name, [request.run, *request.more], request.chosen.block)
-    if request.to == "perfetto":
-        return write_trace(ways, file)
+        return write_page(ways, file, request.run.resolve().name, folders, request.chosen.block)
+    if request.to == "pcapng":
+        return write_commented(ways, file, folders)
+    if request.to in {"perfetto", "qlog"}:
+        return {"perfetto": write_trace, "qlog": write_joined_qlog}[request.to](ways, file)
     return {"csv": write_csv, "parquet": write_parquet}[request.to](flows_of(ways), file)
 
 

@@ -111,9 +111,10 @@ def _flow(id_: str, flow: Flow, marks: Marks, account: Account, blocks: list[tup
         return added(part, frame.with_columns(pl.col("time_ns") - begin))
 
     drawn = rows.select(
-        (pl.col("sent_ns") - begin).alias("sent"), "at", "payload_bytes", (pl.col("kind") + pl.col("lost") * 8).alias("mark"),
-        "delay_ns",
-    )  # fmt: skip
+        (pl.col("sent_ns") - begin).alias("sent"),
+        *("at", "payload_bytes", "delay_ns"),
+        (pl.col("kind") + pl.col("lost") * 8).alias("mark"),
+    )
     pieces = range(0, whole.height, ROWS_A_PIECE)
     return {
         "title": f"flow {flow.sender.flow}: {flow.sender.title}",

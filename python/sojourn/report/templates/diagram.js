@@ -10,7 +10,7 @@ const textOf = (id) => octetsOf(byId(id).textContent);
 const columnsOf = async (head) => unpacked(head, await textOf(head.id));
 const whole = () => { const room = Math.max(LEAST_NS, flow.last * 0.01); return { begin: -room, end: flow.last + room, range: null }; };
 const element = (name, text, kind) => { const one = document.createElement(name); if (text !== undefined) one.textContent = text; if (kind) one.className = kind; return one; };
-const seconds = (ns) => (ns / 1e9).toFixed(9).replace(/0+$/, "").replace(/\.$/, "");
+const seconds = (ns) => (ns / 1e9).toFixed(6);
 const span = (ns) => { const [size, unit] = [[1e9, "s"], [1e6, "ms"], [1e3, "µs"]].find(([one]) => Math.abs(ns) >= one) ?? [1, "ns"]; return `${Number((ns / size).toPrecision(6))} ${unit}`; };
 
 async function opened(number) {
@@ -104,7 +104,8 @@ function valueOf(name, row) {
   if (flow.thousandths.includes(name)) return `${value / 1000} µs`;
   if (name.endsWith("_ns")) {
     const after = name === "sent_ns" ? value : row.sent_ns + value;
-    return `${BigInt(flow.begin) + BigInt(after)} ns` + (name === "sent_ns" ? ` (${seconds(value)} s)` : ` (${value < 0 ? "−" : "+"}${span(Math.abs(value))})`);
+    const near = name === "sent_ns" ? `${value / 1e9} s` : `${value < 0 ? "−" : "+"}${span(Math.abs(value))}`;
+    return [near, `${BigInt(flow.begin) + BigInt(after)} ns`];
   }
   return String(value);
 }
@@ -117,7 +118,7 @@ async function select(k, follow) {
   redraw();
   const row = await rowOf(k);
   if (selected !== k || of !== flow) return;
-  const what = whatOf(k), title = element("h3", `Segment ${k + 1} of ${flow.columns.sent.length.toLocaleString("en")}${what ? `: ${what}` : ""}`);
+  const what = whatOf(k), title = element("h2", `Segment ${k + 1} of ${flow.columns.sent.length.toLocaleString("en")}${what ? `: ${what}` : ""}`);
   byId("segment").replaceChildren(title, ...wayOf(row), recordsOf(row));
   byId("segment").dataset.segment = String(k);
 }
@@ -146,11 +147,11 @@ function recordsOf(row) {
   for (const { name, columns } of facts.records) {
     const known = columns.filter(([one]) => Number.isFinite(row[one])), part = element("div");
     part.dataset.record = name;
-    part.append(element("h4", name));
+    part.append(element("h3", name));
     if (!known.length) { part.append(element("p", "not in the records", "muted small")); all.append(part); continue; }
     if (flow.files[name]) part.append(element("p", flow.files[name], "file"));
     const table = element("table"), body = element("tbody");
-    for (const [one, meaning] of known) { const line = element("tr"), title = element("td", one); title.title = meaning; line.append(title, element("td", valueOf(one, row), "n")); body.append(line); }
+    for (const [one, meaning] of known) { const line = element("tr"), title = element("td", one); title.title = meaning; const [near, whole] = [valueOf(one, row)].flat(), told = element("td", near, "n"); if (whole) told.append(element("small", whole)); line.dataset.column = one; line.append(title, told); body.append(line); }
     table.append(body); part.append(table); all.append(part);
   }
   return all;

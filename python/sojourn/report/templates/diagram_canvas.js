@@ -73,6 +73,13 @@ function stairs(context, line, view, xOf, yOf) {
   context.stroke();
 }
 
+// Whether a line lies above all that is shown.
+function isAbove(line, view, high) {
+  const from = Math.max(0, firstFrom(line.time_ns, view.begin) - 1), until = Math.min(line.time_ns.length, firstFrom(line.time_ns, view.end) + 1);
+  for (let i = from; i < until; i++) if (line.at[i] <= high) return false;
+  return until > from;
+}
+
 function axes(context, colours, view, place, range, slowest, flow) {
   context.font = `12px ${inkOf("--sans")}`;
   context.textBaseline = "middle"; context.lineWidth = 1;
@@ -126,7 +133,12 @@ function draw(canvas, flow, view, selected) {
   context.save(); context.beginPath(); context.rect(place.left, place.top, place.width, place.height); context.clip();
   context.lineWidth = 1.2; context.setLineDash([4, 3]); context.strokeStyle = colours.window;
   stairs(context, flow.lines.window, view, xOf, yOf);
-  context.setLineDash([]); context.lineWidth = 1.4; context.strokeStyle = colours.ack;
+  context.setLineDash([]);
+  if (isAbove(flow.lines.window, view, range.high)) {
+    context.fillStyle = colours.muted; context.textAlign = "left";
+    context.fillText("↑ the end of the receiver's window is above", place.left + 8, place.top + 12);
+  }
+  context.lineWidth = 1.4; context.strokeStyle = colours.ack;
   stairs(context, flow.lines.acks, view, xOf, yOf);
   context.fillStyle = colours.sack;
   const sacks = flow.lines.sacks;
@@ -141,6 +153,7 @@ function draw(canvas, flow, view, selected) {
     context.fillRect(place.left + x, y, 1, Math.max(1.5, yOf(thin.low[x]) - y));
   }
   for (const k of thin.singly) if (!(mark[k] & KIND)) bar(context, xOf(sent[k]), yOf(at[k]), yOf(at[k] + length[k]));
+  const marked = thin.singly.reduce((count, k) => count + (mark[k] > 0), 0), size = marked > place.width / 3 ? 1.6 : 4.5;
   const seen = new Set();
   const fresh = (x, y, of) => { const key = (Math.round(x) * 8192 + Math.round(y)) * 64 + of; return seen.has(key) ? false : seen.add(key); };
   for (const k of thin.singly) if (mark[k] & KIND) {
@@ -148,13 +161,13 @@ function draw(canvas, flow, view, selected) {
     if (!fresh(x, low, kind)) continue;
     context.fillStyle = colours[INKS[kind]];
     bar(context, x, low, high);
-    shape(context, SHAPES[kind], x, (low + high) / 2, 4.5);
+    shape(context, SHAPES[kind], x, (low + high) / 2, size);
   }
-  context.strokeStyle = colours.lost; context.lineWidth = 2;
+  context.strokeStyle = colours.lost; context.lineWidth = size > 2 ? 2 : 1;
   for (const k of thin.singly) if (mark[k] >> LOSS) {
     const x = xOf(sent[k]), y = yOf(at[k] + length[k] / 2);
-    if (fresh(x, y, 32 + (mark[k] >> LOSS))) cross(context, x, y, 5);
-    if (mark[k] >> LOSS === 2) { context.beginPath(); context.arc(x, y, 7.5, 0, 7); context.stroke(); }
+    if (fresh(x, y, 32 + (mark[k] >> LOSS))) cross(context, x, y, size + 0.5);
+    if (mark[k] >> LOSS === 2) { context.beginPath(); context.arc(x, y, size * 1.7, 0, 7); context.stroke(); }
   }
   context.strokeStyle = colours.ack;
   const gone = flow.lines.lost_acks;

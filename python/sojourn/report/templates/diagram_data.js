@@ -13,18 +13,19 @@ async function octetsOf(text) {
 
 // Columns by name; what is null is NaN. See timeline/packed.py.
 function unpacked(head, octets) {
-  const rows = head.rows, columns = {};
+  const rows = head.rows, columns = {}, zeros = new Uint8Array(rows);
   let at = 0;
   for (const { name, base, planes, first } of head.columns) {
     const values = new Float64Array(rows);
-    let weight = 1;
-    for (let plane = 0; plane < planes; plane++, weight *= 256, at += rows)
-      for (let i = 0; i < rows; i++) values[i] += octets[at + i] * weight;
-    if (first === undefined) for (let i = 0; i < rows; i++) values[i] = values[i] === 0 ? NaN : values[i] + base - 1;
-    else {
-      let sum = first;
-      for (let i = 0; i < rows; i++) values[i] = sum += i ? values[i] + base - 1 : 0;
+    const [low, second, third, fourth] = [0, 1, 2, 3].map((plane) => (plane < planes ? octets.subarray(at + plane * rows, at + (plane + 1) * rows) : zeros));
+    for (let i = 0; i < rows; i++) values[i] = (low[i] | (second[i] << 8) | (third[i] << 16) | (fourth[i] << 24)) >>> 0;
+    for (let plane = 4; plane < planes; plane++) {
+      const more = octets.subarray(at + plane * rows, at + (plane + 1) * rows), weight = 256 ** plane;
+      for (let i = 0; i < rows; i++) values[i] += more[i] * weight;
     }
+    at += planes * rows;
+    if (first === undefined) for (let i = 0; i < rows; i++) values[i] = values[i] === 0 ? NaN : values[i] + base - 1;
+    else for (let i = 0, sum = first; i < rows; i++) values[i] = sum += i ? values[i] + base - 1 : 0;
     columns[name] = values;
   }
   return columns;
