@@ -38,6 +38,9 @@ TEXTS = ("limited_by", "tap_before", "emulator", "disposition", "cause", "tap_af
 THOUSANDTHS = ("srtt_us",)
 """Columns with a fraction: they are packed a thousand times larger."""
 
+PARTS = ("drawn", "acks", "window", "sacks", "lost_acks")
+"""Of a flow, what its diagram is drawn of."""
+
 RECORDS = {
     "segment": ("seq", "payload_bytes", "ip_id"),
     "write call": ("write_ns", "write_end_ns", "write_number"),
@@ -76,7 +79,9 @@ def write_page(joined: Sequence[Joined], file: BinaryIO, name: str, folders: Seq
 
 def _page(name: str, flows: list[dict[str, Any]], blocks: list[tuple[str, Block]]) -> str:
     script = asset("diagram_data.js") + asset("diagram_canvas.js") + asset("diagram.js")
+    early = [flows[0][part]["id"] for part in PARTS]
     facts = {
+        "early": early,
         "flows": flows,
         "records": [{"name": name, "columns": [(one, COLUMNS[one]) for one in of]} for name, of in RECORDS.items()],
         "stages": list(STAGES.items()),
@@ -91,7 +96,9 @@ def _page(name: str, flows: list[dict[str, Any]], blocks: list[tuple[str, Block]
         style=Markup(style() + asset("diagram.css")),
         version=__version__,
         facts=Markup(script_json(facts)),
-        blocks=[(id_, Markup(one.text)) for id_, one in blocks],  # base64
+        # Base64. The first flow is drawn before the rest of the page is there.
+        early=[(id_, Markup(one.text)) for id_, one in blocks if id_ in early],
+        later=[(id_, Markup(one.text)) for id_, one in blocks if id_ not in early],
         script=Markup(script),
     )
 

@@ -6,8 +6,11 @@ const place = byId("diagram"), canvas = place.querySelector("canvas");
 const MOST_EVENTS = 200, LEAST_NS = 1000;
 let flow, view, selected = -1, drawn, events, waiting = false;
 
-const textOf = (id) => octetsOf(byId(id).textContent);
-const columnsOf = async (head) => unpacked(head, await textOf(head.id));
+const whenRead = new Promise((done) => { if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", done); else done(); });
+async function columnsOf(head) {
+  if (!facts.early.includes(head.id)) await whenRead;
+  return unpacked(head, await octetsOf(byId(head.id).textContent));
+}
 const whole = () => { const room = Math.max(LEAST_NS, flow.last * 0.01); return { begin: -room, end: flow.last + room, range: null }; };
 const element = (name, text, kind) => { const one = document.createElement(name); if (text !== undefined) one.textContent = text; if (kind) one.className = kind; return one; };
 const seconds = (ns) => (ns / 1e9).toFixed(6);
