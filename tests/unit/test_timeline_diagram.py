@@ -194,3 +194,22 @@ def test_sack_blocks_are_read_from_options_and_foreign_bytes_end_the_reading() -
 @given(st.binary(max_size=40))
 def test_no_options_end_in_an_error(options: bytes) -> None:
     assert all(0 <= low < 2**32 and 0 <= high < 2**32 for low, high in blocks_of(options))
+
+
+def test_sack_blocks_of_a_tap_are_in_the_page_from_the_first_segment_on(tmp_path: Path) -> None:
+    made(tmp_path)
+    near = tmp_path / "c" / "near.pcap"
+    octets = near.read_bytes()
+    low, high = (struct.pack(">I", 1_000_001 + one * 1448) for one in (50, 52))
+    plain = struct.pack(">I", 5_000_001) + struct.pack(">I", 1_000_001 + 40 * 1448)  # acknowledgements that ask for 40
+    at = octets.index(plain) + 16  # the end of the fixed header
+    options = bytes([1, 1, 5, 10]) + low + high
+    assert octets[at : at + 12] == bytes(12), "made acknowledgements have twelve empty octets of options"
+    near.write_bytes(octets[:at] + options + octets[at + 12 :])
+    done = sojourn("timeline", str(tmp_path / "t"), "--to", "html", "--records", str(tmp_path / "c"))
+    assert done.returncode == 0, done.stderr
+    facts, texts = page_of(tmp_path)
+    [flow] = facts["flows"]
+    sacks = unpack(Block(flow["sacks"], texts[flow["sacks"]["id"]]))
+    assert sacks.select("low", "high").rows() == [(50 * 1448, 52 * 1448)]
+    assert flow["sacks_seen_at"] == "tap near"

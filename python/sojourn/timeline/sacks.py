@@ -41,7 +41,7 @@ def sack_blocks(folders: Sequence[Path], flow: Flow, tap: str | None, block: int
 
 
 def blocks_of(options: bytes) -> list[tuple[int, int]]:
-    """The SACK blocks in TCP's options; foreign bytes end the reading."""
+    """The SACK blocks in TCP's options; what is no option ends the reading."""
     at = 0
     while at < len(options) and options[at] != END:
         if options[at] == NOTHING:
