@@ -148,7 +148,11 @@ def test_a_study_that_only_reads_tcp_info_is_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("--to", "perfeto"), "no format is named perfeto: there are perfetto, csv, parquet (did you mean perfetto?)"),
+        (
+            ("--to", "perfeto"),
+            "no format is named perfeto: there are html, perfetto, csv, parquet, qlog, pcapng (did you mean perfetto?)",
+        ),
+        (("--to", "pcapng"), "no capture (pcapng, pcap) is in"),
         (("--to", "csv", "--flow", "9"), "has no flow 9"),
         (("--to", "csv", "-o", "/nowhere/x.csv"), "/nowhere is no folder"),
     ],

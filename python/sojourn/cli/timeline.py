@@ -61,7 +61,16 @@ def why(  # noqa: PLR0913 - one for each option
 def timeline(  # noqa: PLR0913 - one for each option
     run: LogOfRun,
     *,
-    to: Annotated[str, typer.Option(metavar="FORMAT", help="perfetto (a Chrome trace in JSON), csv or parquet.")],
+    to: Annotated[
+        str,
+        typer.Option(
+            metavar="FORMAT",
+            help=(
+                "html (a time-sequence diagram), perfetto (a Chrome trace in JSON), csv, parquet, qlog, or pcapng (a "
+                "capture of the run with comments)."
+            ),
+        ),
+    ],
     output: Annotated[
         Path | None,
         typer.Option(
@@ -88,7 +97,7 @@ def timeline(  # noqa: PLR0913 - one for each option
 
     What could not be matched is counted on standard error: every segment, packet and sample is in exactly one number.
 
-    Example: sojourn timeline out/t --to perfetto --records out/emulator
+    Example: sojourn timeline out/t --to html --records out/emulator
     """
     from sojourn.export.log import Chosen
     from sojourn.timeline.convert import Request, write_timeline

@@ -19,6 +19,8 @@ import polars as pl
 from sojourn.errors import RequestError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from sojourn.export.log import TcpLog
@@ -65,7 +67,7 @@ def write_qlog(log: TcpLog, file: BinaryIO, told: Told, *, sequence: bool) -> No
     for flow in flows.iter_rows(named=True):
         of_flow = samples.filter(pl.col("flow") == flow["flow"])
         if of_flow.height:
-            traces.append((_trace(log, flow, of_flow), _events(flow, of_flow, log.start_ns)))
+            traces.append((trace_of(log, flow, of_flow), events_of(flow, of_flow, log.start_ns)))
             told.records += of_flow.height
     head = {"qlog_version": VERSION, "qlog_format": "JSON-SEQ" if sequence else "JSON", "title": log.path.name}
     if sequence:
@@ -90,7 +92,7 @@ def _write_sequence(head: dict[str, Any], traces: list[tuple[dict[str, Any], pl.
         file.write("".join(f"{SEPARATOR}{text}\n" for text in texts).encode())
 
 
-def _trace(log: TcpLog, flow: dict[str, Any], samples: pl.DataFrame) -> dict[str, Any]:
+def trace_of(log: TcpLog, flow: dict[str, Any], samples: pl.DataFrame) -> dict[str, Any]:
     ends = f"{_end(flow, 'local')} to {_end(flow, 'remote')}"
     more = ", ".join(str(one) for one in (flow["algorithm"], flow["command"]) if one)
     return {
@@ -118,8 +120,13 @@ def _end(flow: dict[str, Any], side: str) -> str:
     return f"{f'[{address}]' if ':' in address else address}:{flow[f'{side}_port']}"
 
 
-def _events(flow: dict[str, Any], samples: pl.DataFrame, start_ns: int) -> pl.Series:
-    """Every event of a flow as JSON, in the order of time; `rank` orders those of one moment."""
+def events_of(
+    flow: dict[str, Any], samples: pl.DataFrame, start_ns: int, more: Sequence[pl.DataFrame] = ()
+) -> pl.Series:
+    """Every event of a flow as JSON, in the order of time; `rank` orders those of one moment.
+
+    `more`: events of other places, as `named` makes them.
+    """
     samples = samples.with_columns(((pl.col("time_ns") - start_ns) / 1e6).round(6).alias("time"))
     started = {
         "ip_version": "v6" if ":" in flow["local_address"] else "v4",
@@ -131,11 +138,12 @@ def _events(flow: dict[str, Any], samples: pl.DataFrame, start_ns: int) -> pl.Se
     }
     begin = samples.head(1).select("time", pl.lit(json.dumps(started)).alias("data"))
     parts = [
-        _named(begin, "connectivity:connection_started", 0),
+        named(begin, "connectivity:connection_started", 0),
         _changes(samples, _connection(), "connectivity:connection_state_updated", 1),
         *_packets(samples),
         _metrics(samples),
         _changes(samples, _congestion(), "recovery:congestion_state_updated", 5),
+        *more,
     ]
     events = pl.concat(parts).sort("time", "rank", maintain_order=True)
     return events.select(_event())["event"]
@@ -146,14 +154,14 @@ def _event() -> pl.Expr:
     return pl.concat_str(*quoted, pl.lit('","data":'), pl.col("data"), pl.lit("}")).alias("event")
 
 
-def _named(frame: pl.DataFrame, name: str, rank: int) -> pl.DataFrame:
+def named(frame: pl.DataFrame, name: str, rank: int) -> pl.DataFrame:
     """Events of one name: time, name, data, rank."""
     return frame.select(
         pl.col("time").cast(pl.Float64), pl.lit(name).alias("name"), pl.col("data"), pl.lit(rank).alias("rank")
     )
 
 
-def _object(members: dict[str, pl.Expr]) -> pl.Expr:
+def object_of(members: dict[str, pl.Expr]) -> pl.Expr:
     """A JSON object; members that are null are left out."""
     parts = [
         pl.when(value.is_not_null())
@@ -185,8 +193,8 @@ def _changes(samples: pl.DataFrame, state: pl.Expr, name: str, rank: int) -> pl.
     states = samples.select("time", state.alias("new")).drop_nulls("new")
     states = states.with_columns(pl.col("new").shift(1).alias("old"))
     changed = states.filter(pl.col("new").ne_missing(pl.col("old")))
-    data = _object({"old": _text(pl.col("old")), "new": _text(pl.col("new"))})
-    return _named(changed.with_columns(data.alias("data")), name, rank)
+    data = object_of({"old": _text(pl.col("old")), "new": _text(pl.col("new"))})
+    return named(changed.with_columns(data.alias("data")), name, rank)
 
 
 def _metrics(samples: pl.DataFrame) -> pl.DataFrame:
@@ -204,9 +212,9 @@ def _metrics(samples: pl.DataFrame) -> pl.DataFrame:
         "rtt_variance": _ms("rttvar_us"),
         "pacing_rate": pl.when(pl.col("pacing_rate_bps") >= 0).then(pl.col("pacing_rate_bps")),
     }
-    events = samples.select("time", _object(members).alias("data"))
+    events = samples.select("time", object_of(members).alias("data"))
     changed = events.filter(pl.col("data").ne_missing(pl.col("data").shift(1)), pl.col("data") != "{}")
-    return _named(changed, "recovery:metrics_updated", 4)
+    return named(changed, "recovery:metrics_updated", 4)
 
 
 def _ms(column: str) -> pl.Expr:
@@ -216,7 +224,7 @@ def _ms(column: str) -> pl.Expr:
 
 def _packets(samples: pl.DataFrame) -> list[pl.DataFrame]:
     """Packets of both directions, with frames, and those that were lost."""
-    packets = samples.filter(pl.col("point").is_in(["in", "out"])).drop_nulls(["seq", "ack", "payload_bytes"])
+    packets = _of_packets(samples)
     ways = packets.with_columns(
         (pl.int_range(pl.len()).over("point")).alias("number"), _unwrapped("seq").over("point").alias("offset")
     )
@@ -224,10 +232,19 @@ def _packets(samples: pl.DataFrame) -> list[pl.DataFrame]:
     ways = ways.with_columns(_acknowledged(ways, lost))
     out, came = (ways.filter(pl.col("point") == point) for point in ("out", "in"))
     return [
-        _named(lost.with_columns(_loss().alias("data")), "recovery:packet_lost", 2),
-        _named(out.with_columns(_packet().alias("data")), "transport:packet_sent", 3),
-        _named(came.with_columns(_packet().alias("data")), "transport:packet_received", 3),
+        named(lost.with_columns(_loss().alias("data")), "recovery:packet_lost", 2),
+        named(out.with_columns(_packet().alias("data")), "transport:packet_sent", 3),
+        named(came.with_columns(_packet().alias("data")), "transport:packet_received", 3),
     ]
+
+
+def _of_packets(samples: pl.DataFrame) -> pl.DataFrame:
+    return samples.filter(pl.col("point").is_in(["in", "out"])).drop_nulls(["seq", "ack", "payload_bytes"])
+
+
+def packets_sent(samples: pl.DataFrame) -> pl.DataFrame:
+    """The samples of what was sent, each with the `packet_number` of its `transport:packet_sent`."""
+    return _of_packets(samples).filter(pl.col("point") == "out").with_row_index("packet_number")
 
 
 def _unwrapped(column: str) -> pl.Expr:
@@ -277,29 +294,29 @@ def _ranges(low: int, high: int, gone: NDArray[np.int64]) -> str | None:
 def _packet() -> pl.Expr:
     """The data of a packet's event."""
     has_data, acks = pl.col("payload_bytes") > 0, pl.col("acked").is_not_null()
-    ack = _object({"frame_type": pl.lit('"ack"'), "acked_ranges": pl.col("acked")})
+    ack = object_of({"frame_type": pl.lit('"ack"'), "acked_ranges": pl.col("acked")})
     frames = pl.concat_str(
         pl.when(has_data).then(_stream(pl.col("offset"), pl.col("payload_bytes"))).otherwise(pl.lit("")),
         pl.when(has_data & acks).then(pl.lit(",")).otherwise(pl.lit("")),
         pl.when(acks).then(ack).otherwise(pl.lit("")),
     )
     members = ("seq", "ack", "tcp_flags", "window", "segments")
-    return _object(
+    return object_of(
         {
             "header": _header(pl.col("number")),
-            "raw": _object({"length": pl.col("packet_bytes"), "payload_length": pl.col("payload_bytes")}),
+            "raw": object_of({"length": pl.col("packet_bytes"), "payload_length": pl.col("payload_bytes")}),
             "frames": pl.concat_str(pl.lit("["), frames, pl.lit("]")),
-            "tcp": _object({name.removeprefix("tcp_"): pl.col(name) for name in members}),
+            "tcp": object_of({name.removeprefix("tcp_"): pl.col(name) for name in members}),
         }
     )
 
 
 def _header(number: pl.Expr) -> pl.Expr:
-    return _object({"packet_type": pl.lit('"1RTT"'), "packet_number": number})
+    return object_of({"packet_type": pl.lit('"1RTT"'), "packet_number": number})
 
 
 def _stream(offset: pl.Expr, length: pl.Expr) -> pl.Expr:
-    return _object({"frame_type": pl.lit('"stream"'), "stream_id": pl.lit(0), "offset": offset, "length": length})
+    return object_of({"frame_type": pl.lit('"stream"'), "stream_id": pl.lit(0), "offset": offset, "length": length})
 
 
 def _lost(out: pl.DataFrame) -> pl.DataFrame:
@@ -324,4 +341,4 @@ def _lost(out: pl.DataFrame) -> pl.DataFrame:
 
 def _loss() -> pl.Expr:
     frame = _stream(pl.col("low"), pl.col("high") - pl.col("low"))
-    return _object({"header": _header(pl.col("was")), "frames": pl.concat_str(pl.lit("["), frame, pl.lit("]"))})
+    return object_of({"header": _header(pl.col("was")), "frames": pl.concat_str(pl.lit("["), frame, pl.lit("]"))})

@@ -55,6 +55,8 @@ class Segment(NamedTuple):
     window: int
     packet_bytes: int
     """Of the IP packet."""
+    options: bytes = b""
+    """TCP's, as far as they were captured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,4 +272,5 @@ def _ip(block: Block, at: int, version: int) -> Segment | None:
     sport, dport, seq, ack, bits, window = struct.unpack_from(">HHIIHH", packet, at + header)
     payload = whole - header - (bits >> 12) * 4
     ends = (source.hex(), sport, destination.hex(), dport)
-    return Segment(*ends, seq, ack, bits & 0xFFF, payload, identification, window, whole)
+    options = packet[at + header + 20 : at + header + (bits >> 12) * 4]
+    return Segment(*ends, seq, ack, bits & 0xFFF, payload, identification, window, whole, options)

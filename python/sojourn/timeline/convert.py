@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 import polars as pl
 
 from sojourn.errors import RequestError, did_you_mean
 from sojourn.export.log import NEVER_NS, Chosen
 from sojourn.export.output import Told, refuse_existing, writing
+from sojourn.timeline.comments import write_commented
+from sojourn.timeline.diagram import write_page
 from sojourn.timeline.perfetto import flows_of, write_trace
+from sojourn.timeline.qlog import write_joined_qlog
 from sojourn.timeline.segments import joined
 from sojourn.timeline.source import between, connections, emulated, open_flow, opened
 from sojourn.timeline.tables import write_csv, write_parquet
@@ -19,10 +22,18 @@ from sojourn.timeline.tables import write_csv, write_parquet
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from sojourn.timeline.perfetto import Joined
     from sojourn.timeline.segments import Account
     from sojourn.timeline.source import Flow
 
-FORMATS = {"perfetto": "timeline.json", "csv": "timeline.csv", "parquet": "timeline.parquet"}
+FORMATS = {
+    "html": "timeline.html",
+    "perfetto": "timeline.json",
+    "csv": "timeline.csv",
+    "parquet": "timeline.parquet",
+    "qlog": "timeline.qlog",
+    "pcapng": "timeline.pcapng",
+}
 """Every format, and the name of its file in RUN."""
 
 MOST_FLOWS = 50
@@ -59,16 +70,25 @@ def write_timeline(request: Request) -> Told:
         whose = "these flows" if len(ways) > 1 else "this flow"
         raise RequestError(f"{request.run} has no packet with data of {whose}{then}")
     with writing(place) as file:
-        if request.to == "perfetto":
-            told.records = write_trace(ways, file)
-        else:
-            told.records = {"csv": write_csv, "parquet": write_parquet}[request.to](flows_of(ways), file)
+        told.records = _written(request, ways, file)
     for flow, _, account in ways:
         told.sentences += [f"flow {flow.sender.flow}: {one}" for one in account.sentences()]
     cut = dict.fromkeys(name for flow in several for name in flow.cut)
     told.sentences += [f"{name} ends before its end: what lay before was joined" for name in cut]
     told.cut = bool(cut)
     return told
+
+
+def _written(request: Request, ways: list[Joined], file: BinaryIO) -> int:
+    """Write the format that is asked for; how many segments it has."""
+    folders = [request.run, *request.more]
+    if request.to == "html":
+        return write_page(ways, file, request.run.resolve().name, folders, request.chosen.block)
+    if request.to == "pcapng":
+        return write_commented(ways, file, folders)
+    if request.to in {"perfetto", "qlog"}:
+        return {"perfetto": write_trace, "qlog": write_joined_qlog}[request.to](ways, file)
+    return {"csv": write_csv, "parquet": write_parquet}[request.to](flows_of(ways), file)
 
 
 def _cut_out(flow: Flow, chosen: Chosen) -> tuple[Flow, pl.DataFrame, Account]:

@@ -77,12 +77,11 @@ def no_captures() -> pl.DataFrame:
     return pl.DataFrame(schema={"tap": pl.String, "utc_ns": pl.Int64} | {name: _kind(name) for name in FOUND})
 
 
-def captured(folders: Sequence[Path]) -> pl.DataFrame:
-    """The TCP segments in the captures of these folders in the order of time; a capture may end within a packet.
+def tap_files(folders: Sequence[Path]) -> list[tuple[str, Path]]:
+    """The captures in these folders, each with the name of its tap; several files may be one tap's, in order.
 
     Two interfaces of one name, of two hosts, have their folder's name, too.
     """
-    rows: list[tuple[object, ...]] = []
     files: list[Path] = []
     for folder in folders:
         if any((folder / name).exists() for name in LOG_FILES):
@@ -93,8 +92,16 @@ def captured(folders: Sequence[Path]) -> pl.DataFrame:
         files += sorted([*folder.glob("*.pcapng"), *folder.glob("*.pcap"), *folder.glob("*.pcap[0-9]*")])
     names = [PART.sub("", path.stem) for path in files]
     owners = {name: {path.parent for path, other in zip(files, names, strict=True) if other == name} for name in names}
-    for path, name in zip(files, names, strict=True):
-        tap = name if len(owners[name]) == 1 else f"{path.parent.name}/{name}"
+    return [
+        (name if len(owners[name]) == 1 else f"{path.parent.name}/{name}", path)
+        for path, name in zip(files, names, strict=True)
+    ]
+
+
+def captured(folders: Sequence[Path]) -> pl.DataFrame:
+    """The TCP segments in the captures of these folders in the order of time; a capture may end within a packet."""
+    rows: list[tuple[object, ...]] = []
+    for tap, path in tap_files(folders):
         segments = ((block.at_ns, tcp_of(block)) for block in read_packets(path))
         rows += [(tap, at_ns, *found[: len(FOUND)]) for at_ns, found in segments if found is not None]
     frame = pl.DataFrame(rows, schema=no_captures().schema, orient="row")
