@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
+import random
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from sojourn.bed import host_bridge
+from tests.net.busy_machine import await_that
 from tests.net.here import sojourn_here
 from tests.unit.printed_json import printed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 SOJOURN = str(Path(sys.executable).with_name("sojourn"))
 
@@ -48,6 +52,18 @@ class Machine:
             patch.setattr(host_bridge, "NETWORKD", self.folder / "networkd")
             net = Path(f"/proc/{self.here.pid}/ns/net")
             return sojourn_here("bridge", *words, net=net, seconds=60)
+
+    def begun(self, *words: str) -> subprocess.Popen[bytes]:
+        """The command line as a process of its own, which can be killed."""
+        patched = (
+            f"h.STATES, h.NETWORKD = Path({str(self.folder)!r}) / 'states', Path({str(self.folder)!r}) / 'networkd'"
+        )
+        code = (
+            f"import sys; from pathlib import Path; from sojourn.bed import host_bridge as h; {patched}; "
+            "from sojourn.cli import main; sys.argv[0] = 'sojourn'; main()"
+        )
+        argv = ["nsenter", f"--net=/proc/{self.here.pid}/ns/net", sys.executable, "-c", code, "bridge", *words]
+        return subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     def state(self) -> tuple[object, ...]:
         """What `down` has to bring back."""
@@ -226,3 +242,59 @@ def test_a_persisted_bridge_has_files_that_go_with_it(machine: Machine) -> None:
     assert "p1 belongs to lab" in again.stderr
     assert machine.sojourn("down", "lab").returncode == 0
     assert list((machine.folder / "networkd").iterdir()) == []
+
+
+@pytest.mark.parametrize("kills", [2, pytest.param(30, marks=pytest.mark.proof)])
+@pytest.mark.parametrize("mode", ["bridge", "qos", "netfilter"])
+def test_after_a_killed_up_or_down_another_down_restores_everything(
+    machine: Machine, mode: str, kills: int, proven: Callable[..., None]
+) -> None:
+    seed = int(os.environ.get("SOJOURN_SEED", random.SystemRandom().randrange(2**32)))
+    print(f"seed {seed}")
+    moments = random.Random(seed)
+    states = machine.folder / "states"
+    before = machine.state()
+    midway = 0
+    for number in range(kills):
+        words = ("up", "p1", "p2", "--mode", mode, "--persist") if mode == "qos" else ("up", "p1", "p2", "--mode", mode)
+        up = machine.begun(*words)
+        await_that(lambda: any(states.glob("*.json")) or up.poll() is not None, "it has begun to change ports")  # noqa: B023 - called at once
+        if number % 2:  # it ends; a `down` is killed
+            assert up.wait(timeout=60) == 0
+            up = machine.begun("down")
+            time.sleep(0.2)
+        time.sleep(moments.uniform(0, 0.1))
+        midway += up.poll() is None
+        up.kill()
+        up.wait()
+        down = machine.sojourn("down")
+        assert down.returncode in (0, 2), down.stderr
+        assert "not as it was" not in down.stdout
+        assert machine.state() == before
+        assert list(states.iterdir()) == []
+    print(f"{midway} of {kills} were killed at work")
+    assert midway or kills < 30
+    proven("kills", "`sojourn bridge up` and `down`", kills=kills)
+
+
+def test_down_waits_for_what_a_killed_up_has_started(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its `ip` outlives it: the bridge is made after its death, and `down` removes it all the same."""
+    before = machine.state()
+    slow = machine.folder / "slow"
+    slow.mkdir()
+    true = subprocess.run(["sh", "-c", "command -v ip"], capture_output=True, text=True, check=True).stdout.strip()
+    slow.joinpath("ip").write_text(f'#!/bin/sh\ncase "$*" in *"type bridge"*) sleep 1;; esac\nexec {true} "$@"\n')
+    slow.joinpath("ip").chmod(0o755)
+    with monkeypatch.context() as patch:
+        patch.setenv("PATH", f"{slow}:{os.environ['PATH']}")
+        up = machine.begun("up", "p1", "p2")
+    await_that(lambda: any((machine.folder / "states").glob("*.json")), "it has begun to change ports")
+    time.sleep(0.3)
+    up.kill()
+    up.wait()
+    assert "br-sojourn" not in machine.run("ip", "-o", "link")
+    down = machine.sojourn("down")
+    assert down.returncode == 0, down.stderr
+    assert down.stdout.startswith("Removed br-sojourn.")
+    time.sleep(1.2)
+    assert machine.state() == before

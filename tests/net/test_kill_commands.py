@@ -33,6 +33,7 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make n
 NAME = f"sojourn-killed-{os.getpid()}"
 PORT = 7719
 STAMP = 8862
+TCP = 5220
 MOST_SECONDS = 0.6
 """Until when a command is killed: it has begun by then, and is at work."""
 KILLS = pytest.mark.parametrize("kills", [1, pytest.param(15, marks=pytest.mark.proof)])
@@ -81,9 +82,13 @@ COMMANDS: dict[str, tuple[str, list[str]]] = {
     "emulate-xdp": ("m", ["emulate", "run", "port0", "port1", "--engine", "xdp", "--forward", "delay 1ms", *CONTROL]),
     "emulate-packet": ("m", ["emulate", "run", "port0", "port1", "--engine", "packet", "--log", "{out}", *CONTROL]),
     "emulate-redirect": ("m", ["emulate", "run", "port0", "port1", "--redirect", *CONTROL]),
+    "probe-icmp": ("a", ["probe", "icmp", "10.79.9.2", "-c", "100000", "-i", "1ms", "--record", "{out}"]),
+    "probe-raw": ("a", ["probe", "raw", *TO_B, "-c", "100000", "-i", "1ms", "--record", "{out}"]),
+    "tcp-send": ("a", ["tcp", "send", f"10.79.9.2:{TCP}", "--for", "60s"]),
     "tcp-receive": ("b", ["tcp", "receive", "5219"]),
     "match-live": ("m", ["match", "left", "right", "--live", "-o", "{out}/m"]),
     "tcplog-run": ("a", ["tcplog", "run", "--out", "{out}/t", *LOG]),
+    "tcplog-watch": ("a", ["tcplog", "watch"]),
     "tcplog-serve": ("a", ["tcplog", "serve"]),
     "capture": ("m", ["capture", "left", "right", "-o", "{out}/c", "--for", "60s"]),
     "capture-serve": ("m", ["capture", "serve"]),
@@ -119,6 +124,19 @@ def answering(*words: str) -> Iterator[None]:
         process.stdin.close()
 
 
+@contextmanager
+def receiving() -> Iterator[None]:
+    """Whoever receives over TCP at b."""
+    process = subprocess.Popen(inside("b", find_instrument(), "tcp", "receive", str(TCP)), stdout=subprocess.DEVNULL)
+    try:
+        listening = inside("b", "ss", "-Hltn", f"sport = :{TCP}")
+        await_that(lambda: bool(subprocess.run(listening, check=True, capture_output=True).stdout), "b listens")
+        yield
+    finally:
+        process.terminate()
+        process.wait()
+
+
 def moments() -> random.Random:
     """When to kill; the seed is printed and can be given again."""
     seed = int(os.environ.get("SOJOURN_SEED", random.SystemRandom().randrange(2**32)))
@@ -138,6 +156,10 @@ def test_a_killed_command_leaves_nothing(command: str, kills: int, tmp_path: Pat
             around.enter_context(answering("probe", "respond", "--udp", str(PORT)))
         if command == "stamp-send":
             around.enter_context(answering("stamp", "reflect", "--port", str(STAMP)))
+        if command == "probe-raw":
+            around.enter_context(answering("probe", "respond", "--raw", "eth0"))
+        if command == "tcp-send":
+            around.enter_context(receiving())
         before, others, grouped = state(), processes(), groups()
         for number in range(kills):
             out = tmp_path / str(number)

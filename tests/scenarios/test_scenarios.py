@@ -8,8 +8,10 @@ analysis. Of the intervals of all seeds, at most as many may miss the truth as 5
 
 from __future__ import annotations
 
+import html
 import json
 import math
+import re
 import tomllib
 from functools import cache
 from io import StringIO
@@ -24,7 +26,11 @@ from sojourn.analysis import analyse
 from sojourn.conduct import conduct
 from sojourn.conduct.archive import create_folder
 from sojourn.conduct.progress import Screen
+from sojourn.methods.pairs.show import keys
 from sojourn.plan import load_plan
+from sojourn.report import write_report
+from sojourn.report.run import Run
+from sojourn.report.tables import shown_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -141,3 +147,25 @@ def test_a_stall_of_one_second_is_seen_by_an_open_loop_alone(tmp_path: Path) -> 
     assert rtt(opened, "p99") == pytest.approx(0.95e9, rel=0.05)
     assert rtt(closed, "p99") < 0.1e6
     assert rtt(closed, "max") > 0.9e9
+
+
+def test_of_a_skewed_device_the_mean_and_the_median_are_shown_by_their_names(tmp_path: Path) -> None:
+    folder = measured("skewed", 0, tmp_path)
+    analyse(folder.path)
+    rows = json.loads(folder.results.read_text())
+    mean, median = shown(rows, "device_latency", "mean"), shown(rows, "rtt_shift", "p50")
+    (latency,) = (one for one in keys(Run.read(folder.path)) if one.what.startswith("bridge over direct, mean"))
+    assert f"{latency.value} {latency.unit}" == mean
+    assert any(f"the median round trip is longer by {median} (" in line for line in latency.lines), latency
+    write_report(folder.path)
+    page = html.unescape(re.sub(r"<[^>]*>", "", (folder.report / "index.html").read_text())).replace("\u00a0", " ")
+    assert "bridge over direct, mean" in page
+    assert f"the median round trip is longer by {median}" in page
+
+
+def shown(rows: list[Row], quantity: str, statistic: str) -> str:
+    """A figure of the bridge over the direct link as a report has it."""
+    told = shown_of(
+        pick(rows, {"device": "bridge", "reference": "direct", "quantity": quantity, "statistic": statistic})
+    )
+    return f"{told.text} {told.unit}"

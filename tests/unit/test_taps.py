@@ -11,10 +11,13 @@ import numpy as np
 import polars as pl
 import pytest
 
+from sojourn.analysis import analyse
 from sojourn.analysis.run import load
+from sojourn.methods.taps import show as taps_show
 from sojourn.methods.taps.analyse import OVER, budgets, sentence, stream_mean, study
 from sojourn.records import TABLES
 from sojourn.records.log import read_log
+from sojourn.report.run import Run
 from sojourn.statistics.interval import Interval
 from tests.unit.made_up_streams import write_table
 from tests.unit.synthetic_streams import StreamRun, cell
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
 
     from sojourn.analysis.rows import Row
     from sojourn.analysis.study import Study
+    from sojourn.report.figure import Figure
     from tests.unit.synthetic_streams import Trial
 
 BETWEEN_NS = {"wire": 900.0, "bridge": 1_300.0, "bridge:qos": 2_100.0}
@@ -45,12 +49,16 @@ def made_up(
     held_ns: int = 0,
     seed: int = 3,
     error95_ns: float | None = None,
+    sizes: dict[int, int] | None = None,
+    subtracted: str | None = None,
 ) -> Path:
     """A run whose taps saw every packet but the lost ones, and one of another length, which is none of the stream's.
 
+    `sizes`: what the frames of each size take beyond, in ns; each has a cell. `subtracted`: what the plan subtracts.
     With `error95_ns` both ends have clocks of their own, which exchanges brought together with this error.
     """
-    run = StreamRun(path, "taps", [cell(), cell(interval_ns=200_000)], AT_ENDS_NS, count=COUNT, seed=seed)
+    cells = [cell(frame_bytes=size) for size in sizes or ()] or [cell(), cell(interval_ns=200_000)]
+    run = StreamRun(path, "taps", cells, AT_ENDS_NS, count=COUNT, seed=seed)
     if error95_ns is not None:
         run.shared, run.lines = False, lambda trial: [line(trial, error95_ns)]
     folder = run.write()
@@ -60,11 +68,13 @@ def made_up(
         if event["device"] not in BETWEEN_NS:
             continue
         delays = BETWEEN_NS[event["device"]] + rng.normal(0, 20) + rng.gamma(2, 50, COUNT - lost) - 100 + held_ns
+        size = int(event["factors"]["frame_bytes"])
+        delays += (sizes or {}).get(size, 0)
         out = folder / "records" / "taps" / f"000-{event['block']}" / "matched"
         out.mkdir(parents=True)
         columns = {
             "first_source": entry, "second_source": "kernel",
-            "direction": ["forward"] * (len(delays) + 1), "length_bytes": [60] * len(delays) + [90],
+            "direction": ["forward"] * (len(delays) + 1), "length_bytes": [size - 4] * len(delays) + [90],
             "number": [*range(len(delays)), len(delays) + 5],
             "first_ns": np.cumsum(STEPS_NS[rng.integers(0, 2, len(delays) + 1)]),
             "delay_ns": [*delays.astype(int), 10**9],
@@ -80,6 +90,9 @@ def made_up(
         }  # fmt: skip
         lines.insert(-1, json.dumps(taps))
     folder.joinpath("log.jsonl").write_text("\n".join(lines) + "\n")
+    if subtracted:
+        with folder.joinpath("plan.toml").open("a") as plan:
+            plan.write(f'\n[taps]\nsubtract_serialisation = "{subtracted}"\n')
     return folder
 
 
@@ -273,3 +286,58 @@ def test_without_a_redirect_the_taps_own_error_is_not_known(tmp_path: Path, monk
     own = budgets(run, study(run))[0]
     (entry,) = (one for one in own.entries if one.name == "offset of the taps")
     assert (entry.state, entry.component) == ("unknown", None)
+
+
+@pytest.mark.parametrize("size", [64, 512])
+def test_the_time_on_a_link_is_subtracted_where_the_plan_names_its_rate(size: int, tmp_path: Path) -> None:
+    """On a link of 100 Mbit/s a frame takes 80 ns a byte, its preamble of 8 bytes too: 5.76 us at 64 B."""
+    on_link = {64: 72 * 80, 512: 520 * 80}
+    found = study(load(made_up(tmp_path / "run", sizes=on_link, subtracted="100Mbit/s")))
+    whole = study(load(made_up(tmp_path / "whole", sizes=on_link)))
+    for device, truth in BETWEEN_NS.items():
+        (row,) = (one for one in rows_of(found, device, "delay_between_taps") if at(one) == size)
+        assert holds(row, truth), row.value
+        (row,) = (one for one in rows_of(whole, device, "delay_between_taps") if at(one) == size)
+        assert holds(row, truth + on_link[size]), row.value
+    # Between two devices the same is subtracted from both.
+    for row in rows_of(found, "bridge:qos", "delay_between_taps_over", reference="bridge"):
+        assert holds(row, 800)
+
+
+def at(row: Row) -> int | None:
+    return row.factors.frame_bytes if row.factors else None
+
+
+def test_delays_between_the_taps_are_told_over_time_and_against_size(tmp_path: Path) -> None:
+    folder = made_up(tmp_path / "run", sizes={64: 0, 512: 2_000, 1518: 7_000})
+    times = study(load(folder)).samples["tap_timeline"]
+    assert set(times["device"]) == set(BETWEEN_NS)
+    assert (times["elapsed_s"] >= 0).all()
+    spans = times.group_by("block").agg(pl.col("elapsed_s").max() - pl.col("elapsed_s").min())["elapsed_s"]
+    assert (spans <= COUNT * STEPS_NS.max() / 1e9).all()
+    assert (spans > COUNT * STEPS_NS.min() / 2e9).all()
+    for (device, size), some in times.partition_by("device", "frame_bytes", as_dict=True).items():
+        more = {64: 0, 512: 2_000, 1518: 7_000}[int(str(size))]
+        assert some["delay_ns"].to_numpy().min() == pytest.approx(BETWEEN_NS[str(device)] + more - 100, abs=100)
+    analyse(folder)
+    run = Run.read(folder)
+    over_time, over_size = taps_show.over_time(run), taps_show.over_size(run)
+    assert over_time is not None
+    assert over_size is not None
+    rows = pl.concat([pl.DataFrame(some, infer_schema_length=None) for some in drawn(over_size)])
+    means = rows.filter((pl.col("device") == "bridge") & (pl.col("series") == "mean")).sort("x")
+    assert means["x"].to_list() == [64, 512, 1518]
+    for row, more in zip(means.iter_rows(named=True), (0, 2_000, 7_000), strict=True):
+        assert row["low"] <= (BETWEEN_NS["bridge"] + more) / 1e3 <= row["high"], row
+
+
+def test_of_one_size_there_is_nothing_against_size(tmp_path: Path) -> None:
+    folder = made_up(tmp_path / "run")
+    analyse(folder)
+    assert taps_show.over_size(Run.read(folder)) is None
+
+
+def drawn(one: Figure) -> list[list[dict[str, Any]]]:
+    """The rows of a figure's panels, of those that have the columns of points."""
+    datasets = json.loads(one.file())["datasets"].values()
+    return [rows for rows in datasets if rows and {"x", "y", "series", "device"} <= rows[0].keys()]

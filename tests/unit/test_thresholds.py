@@ -49,6 +49,7 @@ NO_DECISIONS = {
     "sizes and places in headers, files and registers": """
         analysis.departures: ETHERNET_WITHOUT_ICMP ICMP_HEADER SEQUENCES
         analysis.factors: IPV4_OVERHEAD IPV6_OVERHEAD RAW_OVERHEAD
+        analysis.serialisation: AROUND_FRAME_BYTES LEAST_FRAME_BYTES
         analysis.streams: L1_OVERHEAD
         conduct.counters: COLUMNS
         conduct.draw: MOST_ENVIRONMENT_BYTES

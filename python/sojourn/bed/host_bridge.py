@@ -7,21 +7,26 @@ it is taken over. Nothing is written elsewhere but by `persist`: files for syste
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
 import shutil
 import subprocess
-from contextlib import suppress
+import time
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sojourn.bed.processes import require_tools
 from sojourn.binary import search_path
 from sojourn.devices.bridge_netfilter import LENDS, limited_rules
 from sojourn.devices.bridge_qos import classes
 from sojourn.errors import MachineError, RequestError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 MODES = ("bridge", "qos", "netfilter")
 STATES = Path("/run/sojourn")
@@ -70,6 +75,11 @@ def up(name: str, ports: tuple[str, str], mode: str, *, take_over: bool, persist
     _refuse_words(name, mode, persist=persist)
     _require_root()
     require_tools(TOOLS | ({"nft": "nftables"} if mode == "netfilter" else {}))
+    with _alone():
+        return _up(name, ports, mode, take_over=take_over, persist=persist)
+
+
+def _up(name: str, ports: tuple[str, str], mode: str, *, take_over: bool, persist: bool) -> HostBridge:
     links = {link["ifname"]: link for link in _json(["ip", "-json", "-details", "link"])}
     if name in links:
         raise RequestError(f"{name} is there already: choose another --name, or see `sojourn bridge status`")
@@ -104,6 +114,11 @@ def down(name: str | None) -> list[str]:
     """Takes a bridge away and leaves its ports as they were; what was done, a sentence each."""
     _require_root()
     require_tools(TOOLS)
+    with _alone():
+        return _down(name)
+
+
+def _down(name: str | None) -> list[str]:
     there = standing()
     if name is None and len(there) > 1:
         raise RequestError(f"several bridges stand: name one of {', '.join(one.name for one in there)}")
@@ -241,7 +256,8 @@ def _undo(one: HostBridge) -> list[str]:
     for path in map(Path, one.files):
         path.unlink(missing_ok=True)
         done.append(f"Removed {path}.")
-    _state_of(one.name).unlink(missing_ok=True)
+    for path in (_draft_of(one.name), _state_of(one.name)):
+        path.unlink(missing_ok=True)
     return [*done, *restored]
 
 
@@ -341,12 +357,47 @@ def _table(one: HostBridge) -> str:
     return f"sojourn_{one.name.replace('-', '_')}"
 
 
-def _write(one: HostBridge) -> None:
+@contextmanager
+def _alone() -> Iterator[None]:
+    """Waits until no other `up` or `down` is at work, nor a command that a killed one started: the folder is the lock.
+
+    Each command inherits the lock: one that outlives its `sojourn` would make a bridge after `down` has looked for it.
+    """
     STATES.mkdir(mode=0o700, exist_ok=True)
-    path = _state_of(one.name)
-    draft = path.with_suffix(".draft")
+    lock = os.open(STATES, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        deadline = time.monotonic() + 2 * _SECONDS
+        while not _locked(lock):
+            if time.monotonic() > deadline:
+                raise MachineError("another `sojourn bridge` is at work here: try again when it has ended")
+            time.sleep(0.02)
+        _inherited.append(lock)
+        yield
+    finally:
+        _inherited.clear()
+        os.close(lock)
+
+
+_inherited: list[int] = []
+"""The lock, while this process holds it."""
+
+
+def _locked(lock: int) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _write(one: HostBridge) -> None:
+    draft = _draft_of(one.name)
     draft.write_text(json.dumps(asdict(one)) + "\n", encoding="utf-8")
-    draft.replace(path)
+    draft.replace(_state_of(one.name))
+
+
+def _draft_of(name: str) -> Path:
+    return _state_of(name).with_suffix(".draft")
 
 
 def _state_of(name: str) -> Path:
@@ -373,8 +424,9 @@ def _run(argv: list[str], text: str = "") -> str:
     program = shutil.which(argv[0], path=search_path()) or argv[0]
     try:
         done = subprocess.run(
-            [program, *argv[1:]], input=text, capture_output=True, text=True, timeout=_SECONDS, check=False, env=env
-        )
+            [program, *argv[1:]], input=text, capture_output=True, text=True, timeout=_SECONDS, check=False, env=env,
+            pass_fds=_inherited,
+        )  # fmt: skip
     except subprocess.TimeoutExpired:
         raise MachineError(f"'{' '.join(argv)}' did not end within {_SECONDS:.0f} s") from None
     if done.returncode != 0:

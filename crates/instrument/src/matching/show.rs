@@ -164,7 +164,7 @@ fn of_pieces(lines: &mut Lines, way: &Value) {
     if count("lost") + count("pending") + count("evicted") > 0 && count("unexpected") > 0 {
         lines.note(
             of_both("fragments"),
-            "fragments were seen by one tap only, and so were other packets by the other tap: packets were cut, cut differently, or put \
+            "fragments were seen by one tap only, and so were other packets by the other tap: packets may have been cut, cut differently, or put \
              together between the taps",
         );
     }

@@ -6,11 +6,25 @@ from typing import TYPE_CHECKING
 
 from sojourn import devices
 from sojourn.plan.matrix import ask_streams
+from sojourn.plan.rates import bit_rate
+from sojourn.plan.section import key, section
 from sojourn.plan.source import Given, refuse
 
 if TYPE_CHECKING:
     from sojourn.plan.ask import Lookup
     from sojourn.plan.types import Plan
+
+
+@section
+class TapsPlan:
+    """What becomes of the delays between the taps."""
+
+    subtract_serialisation: int | None = key(
+        bit_rate(),
+        None,
+        "rate of a link: the time of each frame on it (with FCS, preamble and start delimiter) is subtracted from its "
+        "delay",
+    )
 
 
 def check_tappable(plan: Plan, given: Lookup) -> None:
@@ -29,4 +43,5 @@ ASK = ask_streams(
     not_simulated="taps see real frames: leave out --bed sim",
     check=check_tappable,
     joins_clocks=True,
+    more={"taps": TapsPlan},
 )

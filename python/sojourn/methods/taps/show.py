@@ -36,6 +36,8 @@ def between(run: Run) -> Table:
         "one clock. In percentiles, a packet lost between them counts as an infinite delay. The delay of the redirect "
         "(wire) is what two taps measure with almost nothing between them."
     )
+    if rate := subtracted(run):
+        note += f" Subtracted from each delay: the time of its frame on a link of {rate} (FCS, preamble)."
     return measured(run, Ask(QUANTITY, "Delay of each packet in the device", measures, note))
 
 
@@ -149,8 +151,54 @@ def _over(run: Run, statistic: str, title: str) -> Figure | None:
     rows = rows.with_columns((1e9 / pl.col("x")).round_sig_figs(6).alias("x")).drop_nulls("y").pipe(along)
     chart = Lines(Axis("Packets per second", log=True), Axis("Delay between the taps (µs)", zero=True), ())
     beds = "beds" if run.sessions > 1 else "trials"
-    caption = f"Bars are 95 % CIs over {beds}. The delay contains no serialisation, because a virtual link has none."
+    caption = f"Bars are 95 % CIs over {beds}. {about_serialisation(run)}"
     return figure(f"{QUANTITY}_{statistic}", title, caption, rows, chart)
+
+
+def subtracted(run: Run) -> str | None:
+    """The rate of the link whose serialisation the plan subtracts, in its words."""
+    words = run.plan.get("taps", {}).get("subtract_serialisation")
+    return str(words) if words else None
+
+
+def about_serialisation(run: Run) -> str:
+    """Whether delays contain the time of a frame on a link."""
+    if rate := subtracted(run):
+        return f"The time of each frame on a link of {rate} is subtracted."
+    real = str(run.plan.get("bed", {}).get("backend", "netns")) != "netns"
+    return "" if real else "The delay contains no serialisation, because a virtual link has none."
+
+
+def over_size(run: Run) -> Figure | None:
+    """The mean delay and its 99th percentile over the frame's size; nothing for one size."""
+    found = rows_over(run, QUANTITY, ("mean", "p99"), "frame_bytes").drop_nulls("y")
+    if found.is_empty():
+        return None
+    several = found.filter(pl.col("x").n_unique().over("cell") > 1)
+    mixed = several.is_empty()
+    if mixed:  # no interval has several sizes
+        found = rows_over(run, QUANTITY, ("mean", "p99"), "frame_bytes", without=("interval_ns", "rate_pps"))
+        found = found.drop_nulls("y")
+        several = found.filter(pl.col("x").n_unique().over("cell") > 1)
+    if several.is_empty():
+        return None
+    rows = several.with_columns(series=pl.col("statistic")).pipe(along)
+    chart = Lines(
+        Axis("Frame with FCS (bytes)", zero=True), Axis("Delay between the taps (µs)", zero=True), ("mean", "p99"),
+        joined=not mixed,
+    )  # fmt: skip
+    points = " Each point is a packet rate." if mixed else ""
+    beds = "beds" if run.sessions > 1 else "trials"
+    caption = (
+        f"The mean delay and the 99th percentile. Bars are 95 % CIs over {beds}.{points} {about_serialisation(run)}"
+    )
+    return figure(f"{QUANTITY}_size", "Delay between the taps against frame size", caption.strip(), rows, chart)
+
+
+def over_time(run: Run) -> Figure | None:
+    """The delay of packets between the taps over the time of the run."""
+    said = "Delay between the taps"
+    return delays.over_time(run, "tap_timeline", ("delay_between_taps_over_time", f"{said} over the run", said))
 
 
 def cdfs(run: Run) -> Figure | None:
@@ -267,8 +315,8 @@ PARTS = Parts(
         delays.pacing,
     ),
     figures=(
-        over_throughput, tail_over_throughput, density, by_flight, cdfs, histograms, tap_intervals,
-        departure_intervals, losses_over_time, delays.over_time, differences, control, departures,
+        over_throughput, tail_over_throughput, over_size, density, by_flight, cdfs, histograms, tap_intervals,
+        departure_intervals, over_time, losses_over_time, delays.over_time, differences, control, departures,
     ),
     keys=keys,
     words=how,

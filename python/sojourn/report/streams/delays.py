@@ -184,9 +184,13 @@ def bulk(run: Run, which: pl.Expr, words: tuple[str, str, str], *, of: str = "de
     return figure(name, f"Histograms of {what}", caption, rows, Histogram(f"{what.capitalize()} (µs)"))
 
 
-def over_time(run: Run) -> Figure | None:
-    """Delays over the time of the run."""
-    found = sample(run, "delay_timeline")
+ONE_WAY_OVER_TIME = ("delay_over_time", "One-way delay over the run", "One-way delay")
+
+
+def over_time(run: Run, of: str = "delay_timeline", named: tuple[str, str, str] = ONE_WAY_OVER_TIME) -> Figure | None:
+    """Delays over the time of the run; `named`: the figure's name, its title, and what the delay is."""
+    found = sample(run, of)
+    name, title, delay = named
     if found.is_empty():
         return None
     drawn = found.sort("delay_ns", descending=True)
@@ -202,14 +206,14 @@ def over_time(run: Run) -> Figure | None:
 
     def build(rows: pl.DataFrame, palette: Any, width: Any) -> Any:
         return symbol_scatter(
-            rows, ("Time since the run began (s)", "One-way delay (µs)"), scale, devices, palette
+            rows, ("Time since the run began (s)", f"{delay} (µs)"), scale, devices, palette
         ).properties(width=width, height=220)
 
     caption = (
         f"{count(kept.height)} of the run's frames, the slowest among them. Steps, slopes or bands would mean that "
         "conditions changed during the run: clocks, temperature, other programs."
     )
-    return Figure("delay_over_time", "One-way delay over the run", caption, by_cell(kept, build), tuple(devices))
+    return Figure(name, title, caption, by_cell(kept, build), tuple(devices))
 
 
 def in_us(rows: pl.DataFrame, *more: pl.Expr) -> pl.DataFrame:

@@ -23,7 +23,10 @@ Quantities beside those of all streams (`analysis.streams`):
 Samples: tap_quantiles and tap_histograms, as delay_quantiles and delay_histograms; tap_density: device, cell, low_ns,
 high_ns, share (of the packets that crossed), ten classes to a decade, the same for all. tap_in_flight: device, cell,
 in_flight, packets, mean_ns, low_ns, high_ns. tap_trials: device, cell, block, elapsed_s, entered, left, lost,
-reordered, duplicated.
+reordered, duplicated. tap_timeline: device, cell, block, elapsed_s, delay_ns; thinned, the slowest kept.
+
+Where the plan has `taps.subtract_serialisation`, every delay between taps is without the time of its frame on that
+link; packets in flight are counted with it (`course`).
 """
 
 from __future__ import annotations
@@ -40,6 +43,7 @@ from sojourn.analysis.packets import BETWEEN_TAPS, Values, delay_values, ordered
 from sojourn.analysis.rows import Row
 from sojourn.analysis.run import A_A, DIRECT, WIRE
 from sojourn.analysis.samples import with_cells
+from sojourn.analysis.serialisation import serialisation_ns
 from sojourn.analysis.sessions import beds_in
 from sojourn.analysis.stream_rows import delay_rows, errors_of_paths
 from sojourn.analysis.stream_samples import histogram_samples, quantile_samples
@@ -48,6 +52,7 @@ from sojourn.analysis.streams import differences, over_pairs, series, sessions_o
 from sojourn.analysis.wording import counted, micro
 from sojourn.devices import called, references
 from sojourn.methods.taps.analyse.budget import of_delay, of_difference
+from sojourn.methods.taps.analyse.course import subtracted_rate, timeline
 from sojourn.methods.taps.analyse.flight import account_rows, accounts, delays_in_flight, flight_rows, with_in_flight
 from sojourn.methods.taps.analyse.repeats import anomalous, repeat_rows, repeated_cells
 from sojourn.methods.taps.analyse.segments import (
@@ -111,9 +116,11 @@ def study(run: Run) -> Study:
     of.begin()
     of.add_devices(run.cells)
     crossed = crossed_of(run, of.flows)
+    packets, trials = with_in_flight(crossed.packets), accounts(run, crossed.flows, crossed.events, counts_of)
+    packets = without_serialisation(run, packets)
+    crossed = replace(crossed, packets=packets)
     values = ordered(run, list(delay_values(crossed.packets, crossed.flows, BETWEEN_TAPS)))
     apart = disagreements(run, of, crossed)
-    packets, trials = with_in_flight(crossed.packets), accounts(run, crossed.flows, crossed.events, counts_of)
     own = [*delay_rows(run, values), *over_rows(run, crossed), *flight_rows(run, packets), *account_rows(run, trials)]
     subtracted = [row for place, pairs in apart.items() for row in difference_rows(run, place, DISAGREE, pairs)]
     for row in subtracted:
@@ -142,6 +149,7 @@ def study(run: Run) -> Study:
     of.samples["tap_quantiles"] = with_cells(run, quantile_samples(values))
     of.samples["tap_histograms"] = with_cells(run, histogram_samples(values))
     of.samples["tap_density"] = with_cells(run, densities(values))
+    of.samples["tap_timeline"] = with_cells(run, timeline(run, packets, crossed.flows))
     of.samples["tap_in_flight"] = with_cells(run, delays_in_flight(run, packets))
     of.samples["tap_trials"] = with_cells(run, trials.drop("session"))
     found = of.conclude(sentence(run, own, values))
@@ -179,6 +187,20 @@ def crossings_of(run: Run, event: dict[str, Any], cell: int) -> pl.DataFrame:
     return crossings.filter(pl.col("direction") == "forward", pl.col("length_bytes") == length)
 
 
+def without_serialisation(run: Run, packets: pl.DataFrame) -> pl.DataFrame:
+    """The packets with their delays less what the plan asks to subtract: frames of a cell have one length."""
+    times = {cell: float(time_subtracted(run, cell)) for cell in run.cells}
+    if not any(times.values()):
+        return packets
+    each = pl.col("cell").replace_strict(times, return_dtype=pl.Float64)
+    return packets.with_columns(delay_ns=pl.col("delay_ns") - each)
+
+
+def time_subtracted(run: Run, cell: int) -> int:
+    """What is subtracted from the delay of a cell's frames. ns."""
+    return serialisation_ns((run.cells[cell].frame_bytes or 0) - FCS_BYTES, subtracted_rate(run))
+
+
 def counts_of(event: dict[str, Any]) -> dict[str, int]:
     """The accounting of the packets of the stream's direction."""
     directions = event["matched"]["pairs"][0]["directions"]
@@ -189,9 +211,11 @@ def stream_mean(run: Run, event: dict[str, Any]) -> float | None:
     """The mean delay of a trial's frames between its taps, without the exchanges of clocks where there were any."""
     trial = run.trial_events.get(int(event["block"]), {})
     if all(one.get("shared") for one in trial.get("clock") or ()):
-        return mean_of(event)
-    mean = crossings_of(run, event, int(trial["cell"]))["delay_ns"].mean()
-    return float(mean) if isinstance(mean, int | float) else None
+        mean = mean_of(event)
+    else:
+        found = crossings_of(run, event, int(trial["cell"]))["delay_ns"].mean()
+        mean = float(found) if isinstance(found, int | float) else None
+    return None if mean is None else mean - (time_subtracted(run, int(trial["cell"])) if "cell" in trial else 0)
 
 
 def mean_of(event: dict[str, Any]) -> float | None:

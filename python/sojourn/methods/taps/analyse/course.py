@@ -1,0 +1,37 @@
+"""The delay between the taps packet by packet over the run, and the time on a link that is subtracted on request.
+
+Subtraction is by name alone: the plan's `taps.subtract_serialisation`. The time of a frame on a link of that rate, with
+FCS, preamble and start delimiter, is subtracted from its delay, as by `sojourn match --subtract-serialisation`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from sojourn.analysis.samples import thinned
+from sojourn.analysis.streams import elapsed_s
+from sojourn.units import rate
+
+if TYPE_CHECKING:
+    from sojourn.analysis.run import Run
+
+
+def subtracted_rate(run: Run) -> int | None:
+    """The rate of the link whose serialisation is subtracted. bit/s."""
+    words = run.plan.get("taps", {}).get("subtract_serialisation")
+    found = rate(str(words)) if words else None
+    return int(found[1]) if found else None
+
+
+def timeline(run: Run, packets: pl.DataFrame, flows: pl.DataFrame) -> pl.DataFrame:
+    """Every k-th packet, and the slowest of those left out between them: device, cell, block, elapsed_s, delay_ns.
+
+    The taps' clock may be another than that of the ends: times count from the beginning of the packet's trial.
+    """
+    began = flows.unique("block").with_columns(began_s=elapsed_s(run, "started_ns")).select("block", "began_s")
+    within = (pl.col("first_ns") - pl.col("first_ns").min().over("block")).cast(pl.Float64) / 1e9
+    known = packets.join(began, on="block", how="inner").with_columns(elapsed_s=pl.col("began_s") + within)
+    kept = thinned(known.sort("block", "first_ns", maintain_order=True), "delay_ns")
+    return kept.select("device", "cell", "block", "elapsed_s", "delay_ns")

@@ -1,0 +1,225 @@
+"""SIGKILL at random moments of commands that read files or show a page: what they read stays as it was.
+
+The result of a killed command is whole or is not there; the same command afterwards gives what it gives undisturbed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import struct
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from sojourn.instruments import find_instrument
+from tests.net.busy_machine import await_that
+from tests.net.tcplog_bed import MAIN
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces by name")
+
+NAME = f"sojourn-readers-{os.getpid()}"
+KILLS = pytest.mark.parametrize("kills", [1, pytest.param(15, marks=pytest.mark.proof)])
+FRAMES = 40_000
+SET_UP = f"""
+for host in a b; do ip netns add {NAME}-$host; ip -n {NAME}-$host link set lo up; done
+for n in 0 1; do
+    ip link add port$n netns {NAME}-a type veth peer name far$n netns {NAME}-b
+    ip -n {NAME}-a link set port$n up
+    ip -n {NAME}-b link set far$n up
+done
+ip -n {NAME}-b link set far1 address 02:77:00:00:0d:01
+"""
+
+
+def moments() -> random.Random:
+    """When to kill; the seed is printed and can be given again."""
+    seed = int(os.environ.get("SOJOURN_SEED", random.SystemRandom().randrange(2**32)))
+    print(f"seed {seed}")
+    return random.Random(seed)
+
+
+def inside(host: str, *argv: str) -> list[str]:
+    return ["nsenter", f"--net=/run/netns/{NAME}-{host}", *argv]
+
+
+def said(*words: str, status: int = 0) -> str:
+    """What the instrument prints when nobody kills it."""
+    done = subprocess.run([find_instrument(), *words], capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == status, done.stderr
+    return done.stdout
+
+
+@contextmanager
+def hosts() -> Iterator[None]:
+    try:
+        subprocess.run(["sh", "-e", "-c", SET_UP], check=True, capture_output=True, text=True)
+        yield
+    finally:
+        for host in "ab":
+            subprocess.run(["ip", "netns", "del", f"{NAME}-{host}"], check=False)
+
+
+def write_capture(path: Path, delay_ns: int) -> None:
+    """A pcap of UDP packets, each a millisecond after the one before it."""
+    header = bytes.fromhex("020000000002020000000001080045000030") + bytes.fromhex("00004000401100000a0000010a000002")
+    with path.open("wb") as file:
+        file.write(struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, 65_535, 1))
+        for number in range(FRAMES):
+            at = 1_700_000_000 * 10**9 + number * 10**6 + delay_ns
+            frame = header + struct.pack(">HHHHI", 7, 9, 28, 0, number) + bytes(16)
+            file.write(struct.pack("<IIII", at // 10**9, at % 10**9, len(frame), len(frame)) + frame)
+
+
+@pytest.fixture(scope="module")
+def captures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("captures")
+    write_capture(folder / "a.pcap", 0)
+    write_capture(folder / "b.pcap", 50_000)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def emulated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The log of an emulator that was killed while frames passed."""
+    folder = tmp_path_factory.mktemp("emulated") / "log"
+    words = ["emulate", "run", "port0", "port1", "--engine", "packet", "--forward", "delay 1ms", "--log", str(folder)]
+    with hosts():
+        emulator = subprocess.Popen(inside("a", find_instrument(), *words), stdout=subprocess.PIPE, text=True)
+        try:
+            await_that(lambda: any(folder.glob("*")), "the emulator has begun its log")
+            to = [
+                "stream",
+                "send",
+                "--dev",
+                "far0",
+                "--to",
+                "02:77:00:00:0d:01",
+                "--rate",
+                "10kpps",
+                "--duration",
+                "3s",
+            ]
+            subprocess.run(inside("b", find_instrument(), *to), check=True, capture_output=True, timeout=120)
+        finally:
+            emulator.kill()
+            emulator.communicate(timeout=60)
+    return folder
+
+
+def killed(argv: list[str], after_seconds: float) -> bool:
+    """Start a command and kill it; whether it was at work still."""
+    process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    time.sleep(after_seconds)
+    was_at_work = process.poll() is None
+    process.kill()
+    _, told = process.communicate(timeout=60)
+    assert was_at_work or process.returncode == 0, told.decode()
+    return was_at_work
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+@KILLS
+def test_a_killed_match_leaves_captures_and_no_half_a_summary(
+    kills: int, captures: Path, tmp_path: Path, proven: Callable[..., None]
+) -> None:
+    words = ["match", str(captures / "a.pcap"), str(captures / "b.pcap"), "--same-clock", "--json", "-o"]
+    began = time.monotonic()
+    whole = json.loads(said(*words, str(tmp_path / "whole")))
+    took, before = time.monotonic() - began, content(captures)
+    assert whole["pairs"][0]["directions"][0]["counts"]["matched"] == FRAMES
+    random_moments, at_work = moments(), 0
+    for number in range(kills):
+        out = tmp_path / str(number)
+        at_work += killed([find_instrument(), *words, str(out)], random_moments.uniform(0, took))
+        assert content(captures) == before
+        summary = out / "summary.json"
+        assert not summary.exists() or json.loads(summary.read_text()) == whole
+    assert json.loads(said(*words, str(tmp_path / "again"))) == whole
+    print(f"{at_work} of {kills} were killed at work")
+    proven("kills", "`match` of captures", kills=kills)
+
+
+@KILLS
+def test_a_killed_offline_emulation_leaves_its_input(
+    kills: int, captures: Path, tmp_path: Path, proven: Callable[..., None]
+) -> None:
+    words = ["emulate", "offline", str(captures / "a.pcap"), "--delay", "20ms", "--loss", "1%", "--seed", "5", "-o"]
+    began = time.monotonic()
+    said(*words, str(tmp_path / "whole.pcapng"))
+    took, before = time.monotonic() - began, content(captures)
+    whole = (tmp_path / "whole.pcapng").read_bytes()
+    random_moments = moments()
+    for number in range(kills):
+        out = tmp_path / f"{number}.pcapng"
+        killed([find_instrument(), *words, str(out)], random_moments.uniform(0, took))
+        assert content(captures) == before
+        said(*words, str(out))
+        assert out.read_bytes() == whole, "over what the killed one left"
+    proven("kills", "`emulate offline`", kills=kills)
+
+
+@KILLS
+def test_a_killed_replay_or_recovery_of_an_emulators_log_can_be_made_again(
+    kills: int, emulated: Path, tmp_path: Path, proven: Callable[..., None]
+) -> None:
+    before = content(emulated)
+    began = time.monotonic()
+    replayed = said("emulate", "replay", str(emulated), "--json")
+    said("emulate", "recover", str(emulated), "-o", str(tmp_path / "whole"))
+    took, whole = time.monotonic() - began, content(tmp_path / "whole")
+    random_moments = moments()
+    for number in range(kills):
+        out = tmp_path / str(number)
+        killed([find_instrument(), "emulate", "replay", str(emulated)], random_moments.uniform(0, took))
+        killed(
+            [find_instrument(), "emulate", "recover", str(emulated), "-o", str(out)], random_moments.uniform(0, took)
+        )
+        assert content(emulated) == before
+        shutil.rmtree(out, ignore_errors=True)
+        said("emulate", "recover", str(emulated), "-o", str(out))
+        assert content(out) == whole
+    assert said("emulate", "replay", str(emulated), "--json") == replayed
+    proven("kills", "`emulate replay` and `recover`", kills=2 * kills)
+
+
+@KILLS
+def test_a_killed_watch_leaves_no_process_and_no_port(kills: int, tmp_path: Path, proven: Callable[..., None]) -> None:
+    random_moments = moments()
+    for _ in range(kills):
+        argv = [sys.executable, "-c", MAIN, "watch", str(tmp_path), "--json"]
+        watch = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True)
+        assert watch.stdout is not None
+        port = int(json.loads(watch.stdout.readline())["address"].split(":")[2].split("/")[0])
+        assert listens(port)
+        time.sleep(random_moments.uniform(0, 0.6))
+        assert watch.poll() is None
+        watch.kill()
+        watch.communicate(timeout=60)
+        await_that(lambda: not session_of(watch.pid), "no process of the page is left")  # noqa: B023 - called at once
+        assert not listens(port)
+    assert list(tmp_path.iterdir()) == []
+    proven("kills", "`sojourn watch`", kills=kills)
+
+
+def listens(port: int) -> bool:
+    told = subprocess.run(["ss", "-Hltn", f"sport = :{port}"], check=True, capture_output=True, text=True).stdout
+    return bool(told.strip())
+
+
+def session_of(leader: int) -> bool:
+    """Whether a process of this session is left."""
+    return subprocess.run(["pgrep", "-s", str(leader)], check=False, capture_output=True).returncode == 0
