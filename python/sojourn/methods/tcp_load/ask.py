@@ -196,6 +196,7 @@ ASK = Ask(
     check=check,
     describe=describe,
     limit=Limit("load", "rounds", 2),
+    hypotheses=("full-at-one-product", "mathis", "bbr-share-falls"),
     words={"rounds": "load.rounds", "device": "bed.devices", "stream.pipe": "load.pipe"},
     logs_some=logs_some,
     pipes=lambda plan: plan.load.pipe,
