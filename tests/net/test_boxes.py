@@ -136,6 +136,30 @@ mount -t tmpfs mine /mnt
 """
 
 
+@pytest.mark.proof
+@retried
+def test_a_box_is_graded_as_a_user_would_have_it_graded(tmp_path: Path) -> None:
+    """`sojourn run bufferbloat --device ./box.sh --quick`, of a box that shapes to 20 Mbit/s with a queue of 150 kB."""
+    rate = "for port in $SOJOURN_LEFT $SOJOURN_RIGHT; do\n"
+    rate += "tc qdisc replace dev $port root tbf rate 20mbit burst 5kb limit 150000\ndone\n"
+    box, out = program(tmp_path, BRIDGE + rate), tmp_path / "run"
+    done = sojourn_here("run", "bufferbloat", "--device", box, "--quick", "--no-history", "--out", out)
+    assert done.returncode in (0, 4), done.stderr
+    rows = json.loads((out / "analysis/results.json").read_text())
+    found = {(row["quantity"], row["statistic"], row["direction"]): row["estimate"] for row in rows}
+    findings = {one["name"] for one in json.loads((out / "analysis/verdict.json").read_text())["findings"]}
+    assert not findings & {"incomplete", "impossible", "not_conserved"}
+    assert "grade" in done.stdout
+    assert (out / "report/index.html").stat().st_size > 100_000
+    with undisturbed():
+        for way in ("down", "up"):
+            # A full queue takes 60 ms to drain; CUBIC, which backs off to 0.7, leaves more than half of it full.
+            assert 15e6 <= found["rtt_increase", "p50", way] <= 66e6
+            assert 15e6 <= found["goodput", way, way] <= 20e6
+            assert found["losses", f"{way} retransmitted", way] > 0
+            assert found["limited", f"{way} congestion window", way] > 0.5
+
+
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
 def test_nothing_is_left_of_a_box_however_the_program_ends(run: str, tmp_path: Path, how: signal.Signals) -> None:
     """Daemons in sessions, network and mount namespaces of their own, without our mark in their environment."""

@@ -122,6 +122,34 @@ def test_round_trips_grow_by_the_queue_and_iperf3_gets_as_much(tmp_path: Path, m
         assert abs(goodput["estimate"] - iperf.estimate) <= np.hypot(half, iperf.half_width) + 0.01 * capacity
 
 
+@retried
+def test_hosts_that_ask_for_ecn_are_marked_and_lose_next_to_nothing(tmp_path: Path) -> None:
+    """The same queue marks with ECN and drops without; the host's own setting is as before."""
+    before = Path("/proc/sys/net/ipv4/tcp_ecn").read_text()
+    found = {}
+    for asks in ("true", "false"):
+        sets = [*SETS, "load.direction=up", "load.rounds=2", "load.logged=0", f"load.ecn={asks}", "host.fifo=false",
+                "emulate.words=rate 20Mbit/s delay 10ms queue 200 codel ecn"]  # fmt: skip
+        folder = create_folder(load_plan("bufferbloat", sets=sets), tmp_path / asks)
+        conduct(load_plan("bufferbloat", sets=sets), folder, Screen(io.StringIO()))
+        analyse(folder.path)
+        rows = json.loads(folder.results.read_text())
+        found[asks] = {(row["quantity"], row["statistic"]): row["estimate"] for row in rows}
+    with_ecn, without = found["true"], found["false"]
+    print(with_ecn, without)
+    assert with_ecn["marked", "up"] > 0
+    assert with_ecn["ecn_echoed", "up"] > 0
+    assert with_ecn["retransmitted", "up"] == 0
+    assert with_ecn["losses", "up retransmitted"] == 0
+    assert with_ecn["reductions", "up"] > 0
+    assert with_ecn["dropped", "up"] < 0.003  # probes and acknowledgements ask for no mark
+    assert without["marked", "up"] == without["ecn_echoed", "up"] == 0
+    assert without["losses", "up retransmitted"] > 0
+    with undisturbed():
+        assert with_ecn["standing_queue", "up"] < 20e6
+    assert Path("/proc/sys/net/ipv4/tcp_ecn").read_text() == before
+
+
 def no_cgroups(patch: pytest.MonkeyPatch) -> str:
     """No folder of cgroups can be made, as where the hierarchy is mounted read-only."""
     patch.setattr(cgroups, "unified_root", lambda: Path("/sys"))

@@ -16,6 +16,7 @@ from sojourn.analysis.rows import LoadSetting, Row
 from sojourn.errors import RequestError
 from sojourn.methods.tcp_load.analyse import grade_of, grade_said, sentence
 from sojourn.methods.tcp_load.analyse.naming import short_names
+from sojourn.methods.tcp_load.analyse.tcp_says import LIMITS
 from sojourn.methods.tcp_load.analyse.trials import responsiveness
 from sojourn.methods.tcp_load.measure import whole_trials
 from sojourn.methods.tcp_load.show import keys
@@ -68,6 +69,16 @@ class Truth:
     """Packets that arrived at a pipe of the emulator and are in no other of its counters."""
     early: float = 1.0
     """How many times the bloat of the working conditions there is before these."""
+    timeouts: int = 2
+    """A second, of each flow."""
+    needless: float = 0.004
+    """Spurious retransmissions, of the segments that were new."""
+    returned: float = 0.02
+    """Marked segments, of those that were delivered."""
+    limits: tuple[float, float, float, float, float] = (0.33, 0.2, 0.15, 0.1, 0.22)
+    """Shares of the time: the congestion window, the receiver, the send buffer, the application, pacing."""
+    standing_ms: tuple[float, float] = (9.0, 2.0)
+    """Of the queues forward and backward in the working conditions; ten times as much before them."""
     fair_after_s: float | None = None
     """Where two algorithms share a path: when the flow that joins has as much as the first; before it has a tenth."""
 
@@ -108,6 +119,8 @@ def made_up_trial(
     begun, down = start + plan.load.idle_ns, trial.factors.direction == "down"
     bloat = truth.bloat_ms[0 if down else 1] + bed_ms + rng.normal(0, 0.3)
     bloat *= 5 if trial.purpose == "log" else 1  # its figures are nobody's
+    apart = np.random.default_rng(trial.block)
+    moved, stands = apart.normal(0, 0.01), np.array(truth.standing_ms) + apart.normal(0, 0.1, 2)
     n, interval = trial.count or 0, trial.factors.interval_ns
     at = start + np.arange(n) * interval
     joins = plan.load.join_ns if len(trial.factors.algorithms) > 1 else 0
@@ -147,7 +160,7 @@ def made_up_trial(
                 "info_bytes": 280, "options": 7, "mss_bytes": MSS, "acked_bytes": round(acked),
                 "delivered": round(segments), "data_segs_out": round(segments * (1 + truth.again)),
                 "total_retrans": round(segments * truth.again),
-            })  # fmt: skip
+            } | said_by_tcp(truth, number, segments, moved))  # fmt: skip
     flows = [
         {
             "direction": way,
@@ -162,8 +175,10 @@ def made_up_trial(
         {"name": name, "accuracy": {"p99_ns": truth.late_ns, "max_ns": truth.stood_ns},
          "arrived": 1000, "duplicated": 0, "sent": 945,
          "marked": 10, "held": 0, "lost": {"before": 5, "full": dropped, "managed": 50 - dropped - truth.vanished},
-         "queueing_delay": {"count": 945, "mean_ns": ms * MS, "p99_ns": 2 * ms * MS}}
-        for name, ms, dropped in (("forward", 12, 30), ("backward", 3, 10))
+         "queueing_delay": {"count": 945, "mean_ns": ms * MS, "p99_ns": 2 * ms * MS},
+         "least_waits": least_waits(start, begun + joins + plan.load.start_up_ns, at[-1], standing)}
+        for (name, ms, dropped), standing in zip((("forward", 12, 30), ("backward", 3, 10)), stands,
+                                                 strict=True)
     ]  # fmt: skip
     events: list[dict[str, Any]] = [
         {"event": "emulator-set", "block": trial.block, "device": trial.device, "pipe": pipe, "words": "",
@@ -179,6 +194,28 @@ def made_up_trial(
     made = {"probes": framed("probes", probes), "blocks": framed("blocks", [block]),
             "tcp_readings": framed("tcp_readings", readings)}  # fmt: skip
     return made, events
+
+
+def said_by_tcp(truth: Truth, number: int, segments: float, moved: float) -> dict[str, Any]:
+    """The further counters of a reading, 100 ms behind the one before it: of ten readings, some have a full window."""
+    window, receiver, buffer, application, pacing = truth.limits
+    is_full = (number % 10) < round(10 * window / (window + pacing))
+    elapsed_us = number * 100_000
+    return {
+        "total_rto": truth.timeouts * number // 10, "dsack_dups": round(segments * truth.needless),
+        "delivered_ce": round(segments * truth.returned), "snd_ssthresh": 20 + (number // 4) % 2,
+        "busy_us": round(elapsed_us * (1 - application)), "receiver_limited_us": round(elapsed_us * (receiver + moved)),
+        "buffer_limited_us": round(elapsed_us * (buffer - moved)), "packets_out": 12, "sacked_out": 2, "lost_out": 1,
+        "retrans_out": 1, "snd_cwnd": 10 if is_full else 11, "ca_state": 0, "not_sent_bytes": 100_000,
+    }  # fmt: skip
+
+
+def least_waits(start: int, working: int, end: int, standing_ms: float) -> dict[str, Any]:
+    """The least waits of windows of 100 ms; every third window of the working conditions has no packet."""
+    windows = range(start // (100 * MS), int(end) // (100 * MS))
+    least = [round(standing_ms * MS * (1 if at * 100 * MS >= working else 10)) for at in windows]
+    told = [None if at % 3 == 0 else wait for at, wait in zip(windows, least, strict=True)]
+    return {"window_ns": 100 * MS, "from_ns": windows[0] * 100 * MS, "least_ns": told}
 
 
 def acked_of(truth: Truth, flow: int, since_s: float) -> float:
@@ -249,6 +286,7 @@ def test_what_a_run_was_made_of_is_within_the_intervals(tmp_path: Path, seed: in
         assert rows["dropped", way, way]["estimate"] == pytest.approx(0.05)  # not what was lost before the queue
         assert rows["marked", way, way]["estimate"] == pytest.approx(0.01)
     assert ("queueing_delay", "up mean", "down") not in rows
+    says_what_tcp_said(truth, rows)
     minute = rows["responsiveness", "working", "down"]
     assert minute["estimate"] == pytest.approx(60e3 / (61.02 - 0.2), rel=0.02)  # the slowest 5 % are cut
     assert "grade B" in verdict["sentence"]
@@ -257,6 +295,43 @@ def test_what_a_run_was_made_of_is_within_the_intervals(tmp_path: Path, seed: in
     head = rows["latency_under_load", "mean", "down and up"]
     reach = max(head["ci_high"] - head["estimate"], head["estimate"] - head["ci_low"])
     assert budget["expanded"] == pytest.approx(reach, rel=0.01)
+
+
+def says_what_tcp_said(truth: Truth, rows: dict[tuple[str, ...], dict[str, Any]]) -> None:
+    """Each figure within 4 % of what it was made of: a tenth would be seen. 10 s have 100 readings, or 9.9 s."""
+    for way, standing_ms, lost in (("up", truth.standing_ms[0], 55), ("down", truth.standing_ms[1], 55)):
+        expected = {
+            ("timeouts", way): 2 * (truth.timeouts * 129 // 10 - truth.timeouts * 30 // 10),
+            ("spurious", way): truth.needless / 1.01,
+            ("ecn_echoed", way): truth.returned,
+            ("reductions", way): 2 * 25,
+            ("standing_queue", way): standing_ms * MS,
+            ("losses", f"{way} emulator"): lost,
+            ("losses", f"{way} retransmitted"): 12.9 * 47e6 / 8 / MSS * truth.again,
+            ("losses", f"{way} spurious"): 12.9 * 47e6 / 8 / MSS * truth.needless,
+        } | {("limited", f"{way} {name}"): share for name, share in zip(LIMITS, truth.limits, strict=True)}
+        for (quantity, statistic), value in expected.items():
+            row = rows[quantity, statistic, way]
+            assert row["estimate"] == pytest.approx(value, rel=0.04), (quantity, statistic, row["estimate"], value)
+            assert row["sessions"] == 6
+        for key in (("limited", f"{way} receiver"), ("standing_queue", way)):  # the others are the same in each trial
+            row = rows[*key, way]
+            assert row["ci_low"] <= expected[key] <= row["ci_high"]
+            assert row["ci_high"] - row["ci_low"] < 0.25 * expected[key]
+
+
+def test_a_kernel_without_a_counter_has_no_such_figure(tmp_path: Path) -> None:
+    """Never 0: the kernel of before has no counter of timeouts, and none of the clocks."""
+    folder = made_up(tmp_path / "run", Truth(), sessions=3, sets=FEW)
+    for path in folder.records.glob("tcp_readings-*.arrow"):
+        rows = pl.read_ipc_stream(path)
+        none = [pl.lit(None, rows.schema[name]).alias(name) for name in ("total_rto", "busy_us", "dsack_dups")]
+        write_table(path, "tcp_readings", rows.with_columns(none))
+    _, findings, told = judged(folder)
+    assert not findings
+    quantities = {quantity for quantity, *_ in told}
+    assert not quantities & {"timeouts", "limited", "spurious"}
+    assert {"goodput", "ecn_echoed", "losses"} <= quantities
 
 
 @pytest.mark.parametrize(
@@ -285,7 +360,10 @@ def test_the_report_has_the_grade_with_its_rule_and_every_figure(tmp_path: Path)
     assert "draft-ietf-ippm-responsiveness" in page
     run = Run.read(folder.path)
     tables = {table.name: table for table in all_tables(run)}
-    assert {"grades", "round_trips", "flows"} <= set(tables)
+    assert {"grades", "round_trips", "flows", "limits", "losses"} <= set(tables)
+    assert "For 55.0 packets that the emulator lost in a trial (down), TCP sent" in tables["losses"].note
+    [head, *_] = tables["limits"].rows
+    assert [round(float(entry.text)) for entry in head[10::2]] == [33, 20, 15, 10, 22]
     assert [len(table.rows) for table in (tables["grades"], tables["flows"])] == [1, 2]
     for table in tables.values():
         assert {len(row) for row in table.rows} <= {len(table.columns)}, table.name
@@ -403,7 +481,7 @@ def test_round_trips_per_minute_leave_the_slowest_twentieth_out() -> None:
     assert responsiveness(np.r_[np.full(95, 20.0 * MS), np.full(5, 3e9)]) == pytest.approx(3000)
 
 
-@pytest.mark.parametrize("study", ["bufferbloat", "rrul", "coexistence", "aqm"])
+@pytest.mark.parametrize("study", ["bufferbloat", "rrul", "coexistence", "aqm", "tcp-laws"])
 @pytest.mark.parametrize("quick", [True, False])
 def test_the_effective_plan_says_the_same(study: str, quick: bool, tmp_path: Path) -> None:
     plan = load_plan(study, quick=quick)

@@ -58,6 +58,8 @@ NO_DECISIONS = {
         conduct.pipes: FULL_FRAME
         conduct.tcp_hosts: MOST_SEGMENTS
         methods.emulator.analyse.link: FCS_BYTES
+        methods.tcp_load.analyse.laws: FULL_FRAME_BYTES
+        methods.tcp_load.analyse.tcp_says: CWR
         methods.emulator.analyse.pipe: HEADER_BYTES
         methods.emulator.analyse.seen: DATA FLOW_AT KIND_AT
         methods.emulator.verifying: FULL SMALL WIRE_OVER_FRAME
@@ -75,7 +77,7 @@ NO_DECISIONS = {
         methods.emulator.verifying: NANOS
         methods.short_flows.show: MILLION
         methods.tcp_load.analyse.trials: MINUTE_NS
-        methods.tcp_load.show: MILLION
+        methods.tcp_load.show.rows: MILLION
         methods.tcp_windows.show: MEASURES
         methods.tcp_perturbation.show: OBSERVABLES
         methods.tcp_truth.analyse.cubic: K_UNIT

@@ -12,6 +12,7 @@ use sojourn_time::{Nanos, Time};
 
 use crate::disposition::Cause;
 use crate::select::RuleCounter;
+use crate::standing::LeastWaits;
 
 /// Above a hundred seconds an error is a hundred seconds.
 const MOST_NS: u64 = 100_000_000_000;
@@ -75,6 +76,8 @@ pub struct PipeReport {
     pub accuracy: Accuracy,
     /// How long packets waited in the queue.
     pub queueing_delay: QueueingDelay,
+    /// The least of it, window by window; `None`: no packet waited, or not only a block is asked for.
+    pub least_waits: Option<LeastWaits>,
     /// What became of packets since the pipe was last changed while it ran; `None`: it was not, or only a block is asked for.
     pub since_change: Option<SinceChange>,
 }
@@ -514,6 +517,7 @@ impl Account {
             flows,
             accuracy: Errors::summary(&errors),
             queueing_delay: Waits::summary(&waits),
+            least_waits: None,
             since_change: None,
         }
     }

@@ -22,6 +22,7 @@ pub mod random;
 pub mod replay;
 pub mod select;
 mod shared;
+pub mod standing;
 mod store;
 
 pub use accuracy::Report;

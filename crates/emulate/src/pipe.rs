@@ -201,7 +201,7 @@ impl Path {
     /// Puts the next packet on the link, if there is one.
     fn start(&mut self, now: Time, accounting: &mut Accounting) {
         if let Some(waiting) = self.dequeue(now, accounting) {
-            accounting.waited(self.pipe, now - waiting.since);
+            accounting.waited(self.pipe, now, now - waiting.since);
             self.ride = Some((waiting, self.link.begin(waiting.bytes, now)));
         }
     }

@@ -30,11 +30,11 @@ RATES = ("1/s", "bit/s", "1/min")
 
 SHARES = (
     "utilisation", "retransmitted", "fairness", "share", "converged", "dropped", "marked", "probe_loss",
-    "window_limited", "efficiency",
+    "window_limited", "efficiency", "spurious", "ecn_echoed", "limited",
 )  # fmt: skip
 AMOUNTS = (
     "back_to_back_frames", "baseline_rtt", "bandwidth_delay_product", "throughput_ratio", "window_bytes",
-    "transfer_time_ratio",
+    "transfer_time_ratio", "timeouts", "reductions", "losses", "standing_queue", "mathis_ratio",
 )  # fmt: skip
 LARGEST = dict.fromkeys(SHARES, 1.0) | dict.fromkeys(AMOUNTS, math.inf)
 """Quantities that cannot be negative, with the largest value that each can have."""

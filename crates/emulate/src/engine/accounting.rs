@@ -7,6 +7,7 @@ use crate::accuracy::{Account, Mark, MemoryReport, PerDirection, PipeReport, Rep
 use crate::config::Direction;
 use crate::disposition::{Arrival, Cause, Disposition, Outcome, Packet};
 use crate::queue::{Losses, Why};
+use crate::standing::Windows;
 use crate::store::Store;
 
 /// The counters of all pipes, and the frames that they hold.
@@ -30,6 +31,8 @@ pub(crate) struct Accounting {
 struct OfPipe {
     block: Account,
     before: Account,
+    /// The least waiting times of the block.
+    least: Windows,
     held: u64,
     /// What it had come to when the pipe was last changed.
     changed: Option<Mark>,
@@ -45,7 +48,13 @@ struct Outside {
 impl Accounting {
     pub fn new(limit: u64, budget: Nanos, pipes: usize, numbers: Numbers) -> Self {
         let account = || Account::new(Room::of(pipes));
-        let of_pipe = || OfPipe { block: account(), before: account(), held: 0, changed: None };
+        let of_pipe = || OfPipe {
+            block: account(),
+            before: account(),
+            least: Windows::new(Room::of(pipes)),
+            held: 0,
+            changed: None,
+        };
         Self {
             store: Store::new(limit),
             losses: Losses::new(),
@@ -144,9 +153,11 @@ impl Accounting {
         own.changed = Some(Account::mark(&[&own.block, &own.before], now));
     }
 
-    /// Notes how long a packet waited in a pipe's queue.
-    pub fn waited(&mut self, pipe: u16, span: Nanos) {
-        self.pipes[usize::from(pipe)].block.waits.record(span);
+    /// Notes how long a packet, which the link takes now, waited in a pipe's queue.
+    pub fn waited(&mut self, pipe: u16, now: Time, span: Nanos) {
+        let own = &mut self.pipes[usize::from(pipe)];
+        own.block.waits.record(span);
+        own.least.record(now, span);
     }
 
     /// Notes that a packet has left.
@@ -165,7 +176,8 @@ impl Accounting {
         let pipe = |(own, (name, flows)): (&OfPipe, (String, u64))| {
             let parts = [&own.block, &own.before];
             if is_block {
-                return Account::report(&parts[..1], &name, own.held, flows);
+                let report = Account::report(&parts[..1], &name, own.held, flows);
+                return PipeReport { least_waits: own.least.told(), ..report };
             }
             let now = Account::mark(&parts, Time(0));
             let since_change = own.changed.as_ref().map(|mark| mark.until(&now));
@@ -197,6 +209,7 @@ impl Accounting {
         for own in &mut self.pipes {
             own.before.add(&own.block);
             own.block.clear();
+            own.least.clear();
         }
         let [block, before] = self.outside;
         self.outside = [Outside::default(), block.and(before)];

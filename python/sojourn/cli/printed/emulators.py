@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sojourn.cli.printed.pipes import CONFIG
 from sojourn.cli.printed.shared import PLACE, READY, WAITING
-from sojourn.cli.printed.terms import Printed, both, each, either, event, joined, one_of, or_null, record, said
+from sojourn.cli.printed.terms import Printed, both, each, either, event, joined, kind_of, one_of, or_null, record, said
 
 CAUSES = ("before", "full", "managed", "after", "profile", "rule", "memory", "port", "ended")
 
@@ -40,6 +40,11 @@ ACCURACY = record(
 
 QUEUEING = record(count="integer", mean_ns="number", p50_ns="integer", p99_ns="integer", max_ns="integer")
 
+LEAST = said(
+    "The least time in the queue of any packet that the link took, window by window; null: it took none.",
+    record(window_ns="integer", from_ns="integer", least_ns=each(or_null(kind_of("integer")))),
+)
+
 SINCE = record(
     at_ns="integer",
     arrived="integer",
@@ -58,6 +63,7 @@ PIPE_REPORT = joined(
         flows="integer",
         accuracy=said("Departure less intended departure.", ACCURACY),
         queueing_delay=QUEUEING,
+        least_waits=or_null(LEAST),
         since_change=or_null(SINCE),
     ),
 )

@@ -17,7 +17,7 @@ from sojourn.plan.section import HOUR_NS, key, section
 from sojourn.plan.source import Given, refuse
 from sojourn.plan.tcp import BUFFER, MSS, TRIAL, TRIAL_NS, over_devices
 from sojourn.plan.trial import LOG, Trial
-from sojourn.plan.values import duration, list_of, matching, one_of, text, whole
+from sojourn.plan.values import duration, flag, list_of, matching, one_of, text, whole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,6 +64,7 @@ class LoadPlan:
         "further trials of each cell, in no figure, with the log of TCP's state and the emulators' packets",
     )
     mss_bytes: int = key(MSS, 1460, "maximum segment size, options included, as TCP_MAXSEG takes it")
+    ecn: bool = key(flag(), False, "whether the hosts ask for ECN: a queue may then mark packets")  # noqa: FBT003
     send_buffer_bytes: int = key(BUFFER, 4_194_304, "of each connection")
     receive_buffer_bytes: int = key(BUFFER, 8_388_608, "of each connection")
     pause_ns: int = key(duration(1_000, HOUR_NS), 200_000_000, "between two trials")
@@ -168,6 +169,12 @@ def check(plan: Plan, given: Lookup) -> None:
     """A device to load, and probes at known times: enough of them before the flows, and while they work."""
     if not plan.bed.devices:
         raise refuse(given("bed.devices", []), "bed.devices", "at least one device")
+    if plan.load.ecn and plan.bed.backend != "netns":
+        raise refuse(
+            given("load.ecn", plan.load.ecn),
+            "load.ecn",
+            "false: only hosts of a bed of this machine can be told to ask for it",
+        )
     if "closed-loop" in plan.probe.schedule or FLOOD_NS in plan.probe.intervals_ns:
         asked = given("probe.schedule", list(plan.probe.schedule))
         raise refuse(asked, "probe.schedule", '"regular" or "poisson", and no interval "flood"')
@@ -189,6 +196,7 @@ ASK = Ask(
     check=check,
     describe=describe,
     limit=Limit("load", "rounds", 2),
+    hypotheses=("full-at-one-product", "mathis", "bbr-share-falls"),
     words={"rounds": "load.rounds", "device": "bed.devices", "stream.pipe": "load.pipe"},
     logs_some=logs_some,
     pipes=lambda plan: plan.load.pipe,

@@ -52,6 +52,9 @@ WAYS: dict[str, tuple[tuple[HostName, HostName], ...]] = {
 
 UP = ("a", "b")
 TICK_SECONDS = 1.0
+ECN_ASKED = "1"
+"""Of net.ipv4.tcp_ecn: connections ask for ECN (RFC 3168); a host accepts it by default."""
+
 BOTH = "ab"
 """Whose log it is, in its name."""
 
@@ -151,7 +154,8 @@ def open_loads(session: Session, clock: Clock) -> Iterator[Bench]:
     """The applications of both hosts, and the prober."""
     del clock
     asked = session.plan.load
-    prepare_links(session, asked, tcp_notsent_lowat=str(NOT_SENT_BYTES))
+    ecn = {"tcp_ecn": ECN_ASKED} if asked.ecn else {}
+    prepare_links(session, asked, tcp_notsent_lowat=str(NOT_SENT_BYTES), **ecn)
     with ExitStack() as stack:
         turns = max(len(trial.factors.algorithms) for trial in session.part.owed)
         ends = {

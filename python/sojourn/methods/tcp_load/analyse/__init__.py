@@ -14,8 +14,19 @@ Quantities (statistic; unit); flows, direction and congestion are columns of the
 - share (of all goodput, of the flows of each algorithm, where several share a path); down up, first second … [1]
 - convergence (from the joining of the last flows to the end of the first second over which Jain's index of the goodputs
   is 0.95 or more; only where all trials came to that), converged (trials that did); down up [ns, 1]
+- timeouts (retransmission timeouts of a trial), spurious (segments that DSACK says were there already, of those sent),
+  ecn_echoed (segments acknowledged with the echo of a mark, of those delivered; a receiver repeats the echo until the
+  sender says that it has reduced its window), reductions (changes of the slow-start threshold between readings: at
+  least so many reductions of a window in a trial); down up [1]
+- limited (share of the time of the flows); down up, with congestion window, receiver, send buffer, application, pacing
+  or path [1]
+- losses (of a whole trial: packets that the emulator lost, segments that TCP sent again, and those of them that were
+  there already); down up, with emulator retransmitted spurious [1]
 - queueing_delay (of all packets of a trial, by the emulator's counters), dropped and marked (shares by its queue);
   down up, with mean p99 [ns, 1]
+- mathis_ratio (goodput of one flow of Reno over Mathis' formula, under random loss alone); down up [1]
+- standing_queue (the least delay of any packet over windows of 100 ms in the working conditions, mean of a trial's
+  windows); down up [ns]
 - probe_loss (probes without an answer); idle working [1]
 """
 
@@ -42,6 +53,7 @@ from sojourn.analysis.tester import incomplete, probing_findings, stamp_sources,
 from sojourn.analysis.wording import DASH, HOLDS_ZERO, counted, fixed, percent
 from sojourn.devices import called
 from sojourn.methods.tcp_load.analyse.conserved import frame_of, judged
+from sojourn.methods.tcp_load.analyse.laws import mathis_ratio, mss_of, pipes_set, tested
 from sojourn.methods.tcp_load.analyse.naming import short_names
 from sojourn.methods.tcp_load.analyse.queues import unaccounted
 from sojourn.methods.tcp_load.analyse.trials import (
@@ -69,10 +81,15 @@ HEADLINE = "latency_under_load"
 UNITS = {
     "rtt_idle": "ns", "rtt_working": "ns", "rtt_increase": "ns", "responsiveness": "1/min", "goodput": "bit/s",
     "utilisation": "1", "retransmitted": "1", "fairness": "1", "share": "1", "converged": "1", "convergence": "ns",
-    "queueing_delay": "ns", "dropped": "1", "marked": "1", "probe_loss": "1",
+    "timeouts": "1", "spurious": "1", "ecn_echoed": "1", "reductions": "1", "limited": "1", "losses": "1",
+    "mathis_ratio": "1",
+    "queueing_delay": "ns", "standing_queue": "ns", "dropped": "1", "marked": "1", "probe_loss": "1",
 }  # fmt: skip
-OF_CONNECTIONS = ("goodput", "utilisation", "retransmitted", "fairness", "share", "converged", "convergence")
-SOURCES = {"user": OF_CONNECTIONS, "emulator": ("queueing_delay", "dropped", "marked")}
+OF_CONNECTIONS = (
+    "goodput", "utilisation", "retransmitted", "fairness", "share", "converged", "convergence", "timeouts", "spurious",
+    "ecn_echoed", "reductions", "limited", "mathis_ratio",
+)  # fmt: skip
+SOURCES = {"user": OF_CONNECTIONS, "emulator": ("queueing_delay", "standing_queue", "dropped", "marked")}
 """Of figures without the probes' stamps, by who told them."""
 
 FILLED = 0.8
@@ -87,7 +104,9 @@ def study(run: Run) -> Study:
     logged, ways, run = logged_of(run), ways_logged(run), figured(run)
     several = trials_of(run)
     places: dict[tuple[str, int], list[Done]] = defaultdict(list)
+    pipes, mss_bytes = (pipes_set(run), mss_of(run)) if run.hypotheses else ({}, 0.0)
     for trial in several:
+        trial.values.update(mathis_ratio(trial, pipes, mss_bytes))
         places[trial.device, trial.cell].append(trial)
     heads = graded(run, several)
     rows = [*heads, *(row for place in sorted(places) for row in rows_of(run, places[place]))]
@@ -101,7 +120,7 @@ def study(run: Run) -> Study:
     if shares := [row for row in rows if row.quantity == "share"]:
         headline = shares[1]
         said = f"{shared(rows, shares)}. {said}"
-    return Study(rows, findings, said, samples=samples, headline=headline)
+    return Study(rows, findings, said, tested(run, several, rows), samples=samples, headline=headline)
 
 
 def budgets(run: Run, study: Study) -> list[Stated]:
@@ -149,8 +168,15 @@ def figure(run: Run, several: Sequence[Done], quantity: str, statistic: str) -> 
     return Row(
         first.device, quantity, statistic, found.mean, UNITS[quantity], factors=factors_of(run, first),
         cell=first.cell, probes=sum(one.probes for one in several), clock="TAI", setting=setting_of(first),
-        source=next((who for who, names in SOURCES.items() if quantity in names), ""), sessions=found.sessions,
+        source=source_of(quantity, statistic), sessions=found.sessions,
     )  # fmt: skip
+
+
+def source_of(quantity: str, statistic: str) -> str:
+    """Who told a figure; empty where it is of the probes' stamps."""
+    if quantity == "losses":
+        return "emulator" if statistic.endswith("emulator") else "user"
+    return next((who for who, names in SOURCES.items() if quantity in names), "")
 
 
 def graded(run: Run, several: Sequence[Done]) -> list[Row]:

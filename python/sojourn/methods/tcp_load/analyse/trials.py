@@ -18,8 +18,9 @@ from sojourn.analysis.links.cables import cables_of
 from sojourn.analysis.rates import jain
 from sojourn.analysis.tcp_trials import LOG, told_by
 from sojourn.methods.tcp_load.analyse.conserved import ways_of
-from sojourn.methods.tcp_load.analyse.queues import PIPES, WAYS, queues_of
+from sojourn.methods.tcp_load.analyse.queues import PIPES, WAYS, least_of, queues_of
 from sojourn.methods.tcp_load.analyse.shares import convergence_of, groups_of, joined_ns, shares_of
+from sojourn.methods.tcp_load.analyse.tcp_says import losses_inferred, tcp_says
 from sojourn.statistics.quantile import allowed
 from sojourn.units import nanoseconds
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from sojourn.analysis.run import Run
     from sojourn.methods.tcp_load.analyse.conserved import Way
+    from sojourn.methods.tcp_load.analyse.queues import Least
 
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 TRIMMED = 0.95
@@ -96,7 +98,7 @@ def trials_of(run: Run) -> list[Done]:
     by_block = {int(block): frame for (block,), frame in sent.partition_by("block", as_dict=True).items()}
     probes = {int(block): frame for (block,), frame in run.measured.partition_by("block", as_dict=True).items()}
     parts = parts_of(run)
-    links, queues = links_of(run), queues_of(run)
+    links, queues, least = links_of(run), queues_of(run), least_of(run)
     found = [
         one(entry, probes[block], by_block[block], parts, links.get(block) or links_by_cable(run, entry))
         for block, entry in sorted(told.items())
@@ -107,7 +109,17 @@ def trials_of(run: Run) -> list[Done]:
         each.values.update(
             {key: value for key, value in queues.get(each.block, {}).items() if key[1].split()[0] in ways}
         )
+        each.values.update(standing_queues(least.get(each.block, {}), ways, each.joined_ns, parts))
     return found
+
+
+def standing_queues(
+    least: dict[str, Least], ways: Iterable[str], joined_ns: float, parts: tuple[float, float]
+) -> dict[tuple[str, str], float]:
+    """The standing queue of each direction in the working conditions."""
+    start = joined_ns + parts[0]
+    found = {way: least[way].standing(start, start + parts[1]) for way in ways if way in least}
+    return {("standing_queue", way): value for way, value in found.items() if value is not None}
 
 
 def parts_of(run: Run) -> tuple[float, float]:
@@ -219,7 +231,8 @@ def flows_of(
     Nothing, where a flow was read less than twice: a sum without it would be too small.
     """
     own = of_flows(readings, local).filter(span.holds("read_after_ns"))
-    several = [changes(flow) for flow in own.sort("read_after_ns").partition_by("local")]
+    each = own.sort("read_after_ns").partition_by("local")
+    several = [changes(flow) for flow in each]
     if not local or len(several) < len(local) or any(flow is None for flow in several):
         return {}
     flows = [flow for flow in several if flow is not None]
@@ -232,7 +245,8 @@ def flows_of(
     if link is not None:
         used = sum(flow.delivered_ps * (flow.frame_bytes + link.overhead_bytes) * 8 for flow in flows)
         found["utilisation", way] = used / link.rate_bps
-    return found
+    whole = of_flows(readings, local).sort("read_after_ns").partition_by("local")
+    return found | tcp_says(each, way) | losses_inferred(whole, way)
 
 
 def of_flows(readings: pl.DataFrame, local: set[str]) -> pl.DataFrame:

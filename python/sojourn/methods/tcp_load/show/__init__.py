@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import polars as pl
 
-from sojourn.methods.tcp_load.analyse.naming import short_names
+from sojourn.methods.tcp_load.show.rows import (
+    ESTIMATE,
+    FACTORS,
+    MILLION,
+    WAYS,
+    cells_of,
+    factors_of,
+    in_ms,
+    in_s,
+    names_of,
+    queue_of,
+    shown_of,
+)
+from sojourn.methods.tcp_load.show.tcp import limits, losses, queues
 from sojourn.report.charts import Axis, Distribution, Lines
-from sojourn.report.numbers import NOTHING, Shown, as_written, fixed, show
+from sojourn.report.numbers import as_written, fixed
 from sojourn.report.parts import Key, Parts
 from sojourn.report.paths import path_words
 from sojourn.report.stamps import clock_and_stamps
@@ -20,12 +33,9 @@ if TYPE_CHECKING:
     from sojourn.report.run import Run
 
 GRADES = "A+ below 5 ms, A below 30 ms, B below 60 ms, C below 200 ms, D below 400 ms, F from there on"
-WAYS = ("down", "up")
 STATISTICS = {"mean": "mean", "p50": "median", "p90": "p90", "p99": "p99"}
 INCREASE = ("increase_ns", "low_ns", "high_ns")
-ESTIMATE = ("estimate", "ci_low", "ci_high")
 MOST_POINTS = 3000
-MILLION = 1e6
 
 
 def grades(run: Run) -> Table:
@@ -40,8 +50,8 @@ def grades(run: Run) -> Table:
     )
     rows = []
     for row in found.iter_rows(named=True) if found is not None else ():
-        shown = _in_ms(row, INCREASE)
-        rows.append((*_factors(row), number(shown), interval(shown), Entry(row["said"], (row["grade"],)),
+        shown = in_ms(row, INCREASE)
+        rows.append((*factors_of(row), number(shown), interval(shown), Entry(row["said"], (row["grade"],)),
                      whole(row["n"])))  # fmt: skip
     note = (
         "The latency under load is the mean round trip under working conditions minus that of the idle path, for the "
@@ -55,9 +65,14 @@ def logged(run: Run) -> Table:
     """The trials that have the log of TCP's state, with the commands that read it."""
     found = run.samples("load_logged")
     rows = [
-        (*_factors(row), whole(row["block"]), whole(row["records"]), text(f"sojourn why RUN --block {row['block']} …"))
+        (
+            *factors_of(row),
+            whole(row["block"]),
+            whole(row["records"]),
+            text(f"sojourn why RUN --block {row['block']} …"),
+        )
         for row in (found.iter_rows(named=True) if found is not None else ())
-    ]
+    ]  # fmt: skip
     columns = (*FACTORS, Column(("block",), "Trial (--block)"), Column(("records",), "Records"),
                Column(("command",), "Command", numeric=False))  # fmt: skip
     note = (
@@ -66,30 +81,6 @@ def logged(run: Run) -> Table:
         "limited a flow at a moment, `sojourn timeline` shows the path of each segment."
     )
     return Table("logged", "Trials with the log of TCP's state", columns, tuple(rows), note, wide=True, grouped=True)
-
-
-FACTORS = (
-    Column(("device",), "Path", numeric=False),
-    Column(("flows",), "Flows"),
-    Column(("direction",), "Direction", numeric=False),
-    Column(("congestion",), "Congestion control", numeric=False),
-    Column(("pipe",), "Pipe", numeric=False),
-)
-
-
-def _factors(row: dict[str, Any]) -> tuple[Entry, ...]:
-    device = str(row["device"])
-    return (text(device, device), whole(row["flows"]), text(row["direction"]), text(row["congestion"]),
-            text(row["pipe"] or NOTHING))  # fmt: skip
-
-
-def cells_of(run: Run) -> list[tuple[dict[str, Any], dict[tuple[str, str], dict[str, Any]]]]:
-    """Every cell over every device: its factors, and its figures by quantity and statistic."""
-    found: dict[tuple[str, int], dict[tuple[str, str], dict[str, Any]]] = {}
-    for row in run.entries:
-        if row["cell"] is not None and row["quantity"] != "latency_under_load":
-            found.setdefault((row["device"], row["cell"]), {})[row["quantity"], row["statistic"]] = row
-    return [(next(iter(of.values())), of) for of in found.values()]
 
 
 def round_trips(run: Run) -> Table:
@@ -109,8 +100,8 @@ def round_trips(run: Run) -> Table:
             each = [of.get((f"rtt_{what}", statistic)) for what in ("idle", "working", "increase")]
             if each[1] is None:
                 continue
-            shown = [_in_ms(row or {}, ESTIMATE) for row in each]
-            rows.append((*_factors(factors), text(said), *(number(one) for one in shown), interval(shown[2]),
+            shown = [in_ms(row or {}, ESTIMATE) for row in each]
+            rows.append((*factors_of(factors), text(said), *(number(one) for one in shown), interval(shown[2]),
                          whole(each[1]["n"])))  # fmt: skip
     note = (
         "A figure is the mean over trials of each trial's own mean or percentile. A percentile is given where ten "
@@ -125,12 +116,6 @@ def round_trips(run: Run) -> Table:
         wide=True,
         grouped=True,
     )
-
-
-def _in_ms(row: dict[str, Any], names: tuple[str, str, str]) -> Shown:
-    """A time in ns and the ends of its interval, under these names."""
-    value, low, high = (None if row.get(name) is None else row[name] / MILLION for name in names)
-    return show(value, low, high, "ms")
 
 
 MEASURES = (
@@ -155,11 +140,11 @@ def flows(run: Run) -> Table:
         for way in (way for way in WAYS if ("goodput", way) in of):
             entries: list[Entry] = []
             for name, _, _, unit in measures:
-                shown = _shown(of.get((name, way)), unit)
+                shown = shown_of(of.get((name, way)), unit)
                 entries += [number(shown), interval(shown)]
-            rpm, idle = (_shown(of.get(("responsiveness", state)), "1/min") for state in ("working", "idle"))
+            rpm, idle = (shown_of(of.get(("responsiveness", state)), "1/min") for state in ("working", "idle"))
             entries += [number(rpm), interval(rpm), number(idle)]
-            rows.append((*_factors(factors), text(way), *entries))
+            rows.append((*factors_of(factors), text(way), *entries))
     note = (
         "Goodput: user data acknowledged, of all flows together. Of the rate: what was delivered, with TCP's, IP's and "
         "Ethernet's headers, over the rate that the link was set to; a segment counts as delivered when it arrives, "
@@ -194,10 +179,10 @@ def shares(run: Run) -> Table:
             for turn, name in zip(TURNS, str(factors["congestion"]).split("+"), strict=False):
                 if (own := of.get(("share", f"{way} {turn}"))) is None:
                     continue
-                share, after = _shown(own, "ratio"), _in_s(of.get(("convergence", way)))
-                others = (_shown(of.get(("fairness", way)), "1"), _shown(of.get(("converged", way)), "ratio"))
+                share, after = shown_of(own, "ratio"), in_s(of.get(("convergence", way)))
+                others = (shown_of(of.get(("fairness", way)), "1"), shown_of(of.get(("converged", way)), "ratio"))
                 entries = (number(share), interval(share), *map(number, others), number(after), interval(after))
-                rows.append((*_factors(factors), text(way), text(name), text(turn), *entries))
+                rows.append((*factors_of(factors), text(way), text(name), text(turn), *entries))
     note = (
         f"The flows of the first algorithm use the path alone for {as_written(run.plan.get('load', {}).get('join'))}, "
         "then those of the others join. Shares are of the goodput of all flows, from the end of the start-up on. The "
@@ -206,42 +191,6 @@ def shares(run: Run) -> Table:
         "itself shows the effect of the order alone."
     )
     return Table("shares", "Shares of the bottleneck", columns, tuple(rows), note, wide=True, grouped=True)
-
-
-def queues(run: Run) -> Table:
-    """What the emulator's queues did."""
-    columns = (
-        *FACTORS,
-        Column(("sent",), "Sent", numeric=False),
-        Column(("delay_ms",), "Queueing delay, mean", "ms"),
-        Column(("delay_low", "delay_high"), "95 % CI", "ms"),
-        Column(("p99_ms",), "p99", "ms"),
-        Column(("dropped",), "Dropped", "%"),
-        Column(("marked",), "Marked (ECN)", "%"),
-        Column(("goodput",), "Goodput", "Mbit/s"),
-    )
-    rows = []
-    for factors, of in cells_of(run):
-        for way in (way for way in WAYS if ("queueing_delay", f"{way} mean") in of):
-            mean, p99 = (_in_ms(of.get(("queueing_delay", f"{way} {of_them}")) or {}, ESTIMATE) for of_them in
-                         ("mean", "p99"))  # fmt: skip
-            shares = [number(_shown(of.get((name, way)), "ratio")) for name in ("dropped", "marked")]
-            rows.append((*_factors(factors), text(way), number(mean), interval(mean), number(p99), *shares,
-                         number(_shown(of.get(("goodput", way)), "bit/s"))))  # fmt: skip
-    note = (
-        "From the counters of the emulator, for all packets of a trial in that direction, including those of the idle "
-        "path, of the flows' start-up and of probes. Dropped: because the queue was full, or by the active queue "
-        "management. Goodput is that under working conditions. Where each flow has its own sub-queue (FQ-CoDel), "
-        "probes do not wait behind the flows, so only this table shows the flows' delay."
-    )
-    return Table("queues", "Queues", columns, tuple(rows), note, wide=True, grouped=True)
-
-
-def queue_of(run: Run, row: dict[str, Any]) -> str:
-    """The queue of a figure's row as cards and figures name it; the device besides, where several have queues."""
-    pipes = short_names([str(of["pipe"]) for of, _ in cells_of(run) if of["pipe"]])
-    name = pipes.get(str(row["pipe"]), NOTHING)
-    return name if len({of["device"] for of, _ in cells_of(run)}) < 2 else f"{row['device']}: {name}"
 
 
 def over_delay(run: Run) -> Figure | None:
@@ -291,25 +240,6 @@ def conserved(run: Run) -> Table:
         "loss other than the emulator's drops is a finding. Where a log lacks records, these sums are not checked."
     )
     return Table("conserved", "Segments from instrument to instrument", columns, tuple(rows), note, wide=True)
-
-
-def _in_s(row: dict[str, Any] | None) -> Shown:
-    value, low, high = (None if row is None or row[name] is None else row[name] / 1e9 for name in ESTIMATE)
-    return show(value, low, high, "s")
-
-
-def _shown(row: dict[str, Any] | None, unit: str) -> Shown:
-    return show(None, None, None, unit) if row is None else show(row["estimate"], row["ci_low"], row["ci_high"], unit)
-
-
-def names_of(run: Run) -> dict[int, str]:
-    """Every cell by what its flows are."""
-    return {
-        row["cell"]: ", ".join(
-            [f"{row['flows']} × {row['congestion']} {row['direction']}", *([row["pipe"]] if row["pipe"] else [])]
-        )
-        for row, _ in cells_of(run)
-    }
 
 
 def _named(run: Run, found: pl.DataFrame) -> pl.DataFrame:
@@ -377,7 +307,7 @@ def keys(run: Run) -> list[Key]:
     for factors, of in cells[:MOST_KEYS]:
         for way in WAYS:
             if goodput := of.get(("goodput", way)):
-                shown, used = _shown(goodput, "bit/s"), of.get(("utilisation", way))
+                shown, used = shown_of(goodput, "bit/s"), of.get(("utilisation", way))
                 share = f"{fixed(100 * used['estimate'], 1)} % of the rate" if used else ""
                 queue = f", {queue_of(run, factors)}" if several else ""
                 load = [f"{factors['flows']} × {factors['congestion']}"] if len(cells) > 1 else []
@@ -390,7 +320,7 @@ def _latency_keys(run: Run, *, several: bool) -> list[Key]:
     """Each latency under load with its grade; with its queue, where there are several."""
     keys, found = [], run.samples("load_grades")
     for row in found.iter_rows(named=True) if found is not None else ():
-        shown = _in_ms(row, INCREASE)
+        shown = in_ms(row, INCREASE)
         queue = f", {queue_of(run, row)}" if several else ""
         lines = (*shown.told, f"grade {row['said']}", f"{row['flows']} × {row['congestion']}, {row['direction']}")
         keys.append(Key(f"Latency under load{queue}", shown.text, "ms", lines, str(row["device"])))
@@ -404,7 +334,7 @@ def _share_keys(run: Run) -> list[Key]:
         names = str(factors["congestion"]).split("+")
         for way in WAYS:
             if len(names) > 1 and (own := of.get(("share", f"{way} {TURNS[1]}"))):
-                shown = _shown(own, "ratio")
+                shown = shown_of(own, "ratio")
                 title = f"Share of {names[1]}, joining {names[0]}"
                 keys.append(Key(title, shown.text, "%", (*shown.told, f"of the goodput {way}"), str(factors["device"])))
     return keys
@@ -436,9 +366,9 @@ def words(run: Run) -> list[str]:
 
 
 PARTS = Parts(
-    tables=(shares, grades, round_trips, flows, queues, logged, conserved),
+    tables=(shares, grades, round_trips, flows, limits, queues, losses, logged, conserved),
     figures=(over_delay, over_time, distributions),
     keys=keys,
     words=words,
-    results=("shares", "grades", "round_trips", "flows", "queues", "logged", "conserved"),
+    results=("shares", "grades", "round_trips", "flows", "limits", "queues", "losses", "logged", "conserved"),
 )

@@ -1,0 +1,206 @@
+"""Known laws of TCP, each tested with the flows of a run: supported, rejected, or inconclusive.
+
+- full-at-one-product: with a queue of one bandwidth-delay product, one flow of Reno or CUBIC uses 95 % of the rate.
+- mathis: under random loss p, Reno's goodput is MSS / RTT · √(3/2) / √p, within a factor (Mathis, Semke, Mahdavi and
+  Ott, 1997; the kernel counts acknowledged segments, so that delayed acknowledgements do not slow it).
+- bbr-share-falls: the share that a flow of BBR gets beside one of CUBIC is smaller with the largest queue than with the
+  smallest.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+
+from sojourn.analysis.hypotheses import Outcome, inconclusive
+from sojourn.analysis.rows import LoadSetting
+from sojourn.analysis.sessions import figure_of
+from sojourn.analysis.wording import counted, fixed, percent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from sojourn.analysis.rows import Row
+    from sojourn.analysis.run import Run
+    from sojourn.methods.tcp_load.analyse.trials import Done
+    from sojourn.statistics.interval import Interval
+
+FULL_FRAME_BYTES = 1514
+LEAST_USE = 0.95
+"""Of the rate."""
+
+ONE_PRODUCT = (0.8, 1.25)
+"""Queues that count as one bandwidth-delay product: whole packets never make it exactly."""
+
+MATHIS_FACTOR = 1.5
+MATHIS_CONSTANT = math.sqrt(1.5)
+LIMITED_BY_RATE = 0.8
+"""Where the formula exceeds this part of the link's rate, the link decides, and the formula is not tested."""
+
+ALONE = ("reno", "cubic")
+RENO, BBR = "reno", "bbr"
+
+
+@dataclass(frozen=True, slots=True)
+class Pipe:
+    """What an emulator was set to in one direction."""
+
+    rate_bps: float
+    round_trip_s: float
+    """Of both directions' delays."""
+    queue_bytes: float
+    loss: float
+    """The probability of a loss at random; 0 where there is none."""
+
+    @property
+    def products(self) -> float:
+        """The queue in bandwidth-delay products."""
+        return self.queue_bytes / (self.rate_bps / 8 * self.round_trip_s)
+
+
+def pipes_set(run: Run) -> dict[str, Pipe]:
+    """By a cell's pipe, what its words came to; of pipes whose rate, delay and queue are known."""
+    words = {int(entry["block"]): str(entry["factors"].get("pipe") or "") for entry in run.log
+             if entry.get("event") == "load-trial"}  # fmt: skip
+    several: dict[int, dict[str, dict[str, Any]]] = defaultdict(dict)
+    for event in run.log:
+        if event.get("event") == "emulator-set" and event.get("block") in words:
+            several[int(event["block"])][str(event.get("pipe"))] = event["to"]
+    found: dict[str, Pipe] = {}
+    for block, ways in several.items():
+        if (pipe := pipe_of(list(ways.values()))) is not None:
+            found.setdefault(words[block], pipe)
+    return found
+
+
+def pipe_of(ways: Sequence[dict[str, Any]]) -> Pipe | None:
+    """The pipe of these directions, which the built-in plan sets alike; None where something is not known."""
+    link, delay, queue, before = ((ways[0].get(name) or {}) for name in ("link", "delay", "queue", "before"))
+    limit, rate, losses = queue.get("limit") or {}, link.get("rate_bps"), before.get("loss") or []
+    size = limit.get("bytes") or FULL_FRAME_BYTES * (limit.get("slots") or 0)
+    there = sum((one.get("delay") or {}).get("constant") or 0 for one in ways) * (2 / len(ways))
+    if not rate or not size or not there or delay.get("jitter") or queue.get("aqm"):
+        return None
+    if len(losses) > 1 or any("independent" not in one for one in losses):
+        return None
+    loss = float(losses[0]["independent"]["probability"]) if losses else 0.0
+    return Pipe(float(rate), there / 1e9, float(size), loss)
+
+
+def mss_of(run: Run) -> float:
+    """Bytes of user data in a full segment, as the senders' TCP has it."""
+    sent = run.table("tcp_readings").frame.filter(pl.col("role") == "send")["mss_bytes"].drop_nulls()
+    return float(sent.to_numpy().max(initial=0))
+
+
+def mathis_ratio(one: Done, pipes: dict[str, Pipe], mss_bytes: float) -> dict[tuple[str, str], float]:
+    """Goodput over what the formula gives, of a trial of one flow of Reno under random loss alone."""
+    pipe, way = pipes.get(str(one.factors["pipe"])), one.direction
+    rtt, goodput = one.values.get(("rtt_working", "mean")), one.values.get(("goodput", way))
+    if pipe is None or not pipe.loss or one.factors["congestion"] != RENO or one.factors["flows"] != 1:
+        return {}
+    if not rtt or goodput is None:
+        return {}
+    expected = 8 * mss_bytes / (rtt / 1e9) * MATHIS_CONSTANT / math.sqrt(pipe.loss)
+    return {} if expected > LIMITED_BY_RATE * pipe.rate_bps else {("mathis_ratio", way): goodput / expected}
+
+
+def tested(run: Run, several: Sequence[Done], rows: Sequence[Row]) -> list[Outcome]:
+    """The outcomes of the plan's hypotheses."""
+    pipes = pipes_set(run)
+    known: dict[str, Callable[[str], Outcome]] = {
+        "full-at-one-product": lambda name: full_at_one_product(name, rows, pipes),
+        "mathis": lambda name: mathis(name, rows),
+        "bbr-share-falls": lambda name: bbr_share_falls(name, run, several, pipes),
+    }
+    return [known.get(name, unknown)(name) for name in run.hypotheses]
+
+
+def unknown(name: str) -> Outcome:
+    """The outcome of a hypothesis of another version."""
+    return inconclusive(name, "not tested: no such hypothesis is known")
+
+
+def full_at_one_product(name: str, rows: Sequence[Row], pipes: dict[str, Pipe]) -> Outcome:
+    """Whether each flow of Reno or CUBIC alone uses the link, in every cell with such a queue."""
+    own = [row for row in rows if row.quantity == "utilisation" and is_of(row, ALONE)
+           and (pipe := pipes.get(str(row.factors.pipe))) and not pipe.loss
+           and ONE_PRODUCT[0] <= pipe.products <= ONE_PRODUCT[1]]  # fmt: skip
+    if not own:
+        return inconclusive(name, "not tested: no single flow of reno or cubic had a queue of one product")
+    worst = min(own, key=lambda row: row.value.estimate)
+    said = (
+        f"with a queue of one bandwidth-delay product, one flow of {of_row(worst)} uses "
+        f"{percent(worst.value.estimate)} of the rate, the least of {counted(len(own), 'cell')}"
+    )
+    outcomes = {within(row.value, LEAST_USE, math.inf) for row in own}
+    return Outcome(name, joined(outcomes), said, worst.device, shown=worst.value, unit="1", expected=LEAST_USE)
+
+
+def mathis(name: str, rows: Sequence[Row]) -> Outcome:
+    """Whether goodput is the formula's within the factor, under every loss."""
+    own = [row for row in rows if row.quantity == "mathis_ratio"]
+    if not own:
+        return inconclusive(name, "not tested: no single flow of reno had random loss that limits it")
+    worst = max(own, key=lambda row: abs(math.log(max(row.value.estimate, 1e-9))))
+    said = (
+        f"one flow of reno over {worst.factors.pipe} gets {fixed(worst.value.estimate, 2)} times what Mathis' formula "
+        f"gives, the farthest from 1 of {counted(len(own), 'cell')}; the bounds are {fixed(1 / MATHIS_FACTOR, 2)} and "
+        f"{fixed(MATHIS_FACTOR, 2)}"
+    )
+    outcomes = {within(row.value, 1 / MATHIS_FACTOR, MATHIS_FACTOR) for row in own}
+    return Outcome(name, joined(outcomes), said, worst.device, shown=worst.value, unit="1", expected=1.0)
+
+
+def bbr_share_falls(name: str, run: Run, several: Sequence[Done], pipes: dict[str, Pipe]) -> Outcome:
+    """Whether BBR's share is smaller with the largest queue than with the smallest, round by round."""
+    by_round: dict[int, dict[float, tuple[int, float]]] = defaultdict(dict)
+    for one in several:
+        names = str(one.factors["congestion"]).split("+")
+        pipe = pipes.get(str(one.factors["pipe"]))
+        share = one.values.get(("share", f"{one.direction} second"))
+        if pipe and not pipe.loss and share is not None and names[1:] == [BBR] and names[0] != BBR:
+            by_round[one.round][pipe.products] = (one.block, share)
+    sizes = sorted({size for each in by_round.values() for size in each})
+    if len(sizes) < 2:
+        return inconclusive(name, "not tested: BBR did not join another algorithm with two sizes of queue or more")
+    pairs = [(each[sizes[0]], each[sizes[-1]]) for each in by_round.values() if {sizes[0], sizes[-1]} <= each.keys()]
+    if not pairs:
+        return inconclusive(name, "not tested: no round has the smallest and the largest queue")
+    blocks = np.array([small[0] for small, _ in pairs], dtype=np.int64)
+    falls = figure_of(np.array([small[1] - large[1] for small, large in pairs]), run.sessions_of(blocks)).mean
+    means = {size: float(np.mean([each[size][1] for each in by_round.values() if size in each])) for size in sizes}
+    shares = ", ".join(f"{percent(share)} with {fixed(size, 1)}" for size, share in means.items())
+    said = f"BBR's share of the goodput is {shares} bandwidth-delay products of queue"
+    return Outcome(name, within(falls, 0.0, math.inf), said, shown=falls, unit="1", expected=0.0)
+
+
+def within(value: Interval, low: float, high: float) -> str:
+    """Whether the whole interval lies between these, or outside of them, or neither."""
+    if value.low is None or value.high is None:
+        return "inconclusive"
+    if low <= value.low and value.high <= high:
+        return "supported"
+    return "rejected" if value.high < low or value.low > high else "inconclusive"
+
+
+def joined(outcomes: Iterable[str]) -> str:
+    """Of several cells: one that rejects it is enough, and each must support it."""
+    found = set(outcomes)
+    return next((said for said in ("rejected", "inconclusive") if said in found), "supported")
+
+
+def is_of(row: Row, algorithms: Sequence[str]) -> bool:
+    """Whether a row is of one flow of one of these."""
+    own = row.setting
+    return isinstance(own, LoadSetting) and own.flows == 1 and own.congestion in algorithms
+
+
+def of_row(row: Row) -> str:
+    """The algorithm of a row."""
+    return row.setting.congestion if isinstance(row.setting, LoadSetting) else ""

@@ -1,0 +1,155 @@
+"""The laws of TCP that a run tests: made-up trials in which each holds, in which it does not, and that cannot say."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from sojourn.analysis.factors import Factors
+from sojourn.methods.tcp_load.analyse import figure
+from sojourn.methods.tcp_load.analyse.laws import mathis_ratio, pipe_of, pipes_set
+from sojourn.methods.tcp_load.analyse.laws import tested as outcomes_of
+from sojourn.methods.tcp_load.analyse.trials import Done
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from sojourn.analysis.hypotheses import Outcome
+
+MSS, RATE_BPS, RTT_S = 1448, 20e6, 0.022
+ROUNDS, BEDS = 12, 6
+PRODUCT = 33
+"""Full packets in 20 Mbit/s over 20 ms."""
+
+
+def words(slots: int = 200, loss: float = 0.0) -> str:
+    return f"rate 20Mbit/s delay 10ms queue {slots}" + (f" loss {loss}" if loss else "")
+
+
+def told(slots: int = 200, loss: float = 0.0, **more: Any) -> dict[str, Any]:
+    """What the log says that an emulator was set to."""
+    losses = [{"independent": {"probability": loss}}] if loss else []
+    return {
+        "link": {"rate_bps": RATE_BPS}, "delay": {"constant": 10_000_000, "jitter": None},
+        "queue": {"limit": {"bytes": None, "slots": slots}, "aqm": None}, "before": {"loss": losses},
+    } | more  # fmt: skip
+
+
+class Made:
+    """A run of some cells, each with a figure that scatters over rounds and beds."""
+
+    def __init__(self, *hypotheses: str) -> None:
+        self.trials: list[Done] = []
+        self.log: list[dict[str, Any]] = []
+        self.hypotheses = list(hypotheses)
+        self.rng = np.random.default_rng(7)
+        self.cells: dict[int, Any] = {}
+
+    def cell(self, congestion: str, slots: int, loss: float, **values: float) -> None:
+        """Add a cell: `values` are means of its figures up, by quantity (share: of who joins)."""
+        number, name = len(self.cells), words(slots, loss)
+        self.cells[number] = Factors("icmp")
+        for turn in range(ROUNDS):
+            block = number * ROUNDS + turn
+            scale = 1 + 0.01 * self.rng.standard_normal()
+            own = {(key, "up second" if key == "share" else "up"): value * scale for key, value in values.items()}
+            own["rtt_working", "mean"] = RTT_S * 1e9
+            factors = {"flows": 1, "direction": "up", "congestion": congestion, "pipe": name}
+            self.trials.append(Done(block, "emulate", number, turn, factors, own, 100, 0.0, 0.0))
+            self.log.append({"event": "load-trial", "block": block, "factors": factors})
+            self.log += [{"event": "emulator-set", "block": block, "pipe": way, "to": told(slots, loss)}
+                         for way in ("forward", "backward")]  # fmt: skip
+
+    def sessions_of(self, blocks: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Two rounds a bed."""
+        return np.asarray((blocks % ROUNDS) // (ROUNDS // BEDS))
+
+    def outcome(self) -> Outcome:
+        """What the analysis makes of it."""
+        run: Any = self
+        pipes = pipes_set(run)
+        for trial in self.trials:
+            trial.values.update(mathis_ratio(trial, pipes, MSS))
+        cells = [[one for one in self.trials if one.cell == cell] for cell in self.cells]
+        rows = [figure(run, own, quantity, "up") for own in cells for quantity in ("utilisation", "mathis_ratio")
+                if (quantity, "up") in own[0].values]  # fmt: skip
+        [found] = outcomes_of(run, self.trials, rows)
+        return found
+
+
+def formula_bps(loss: float) -> float:
+    """Mathis' formula, written out."""
+    return MSS * 8 / RTT_S * math.sqrt(3 / 2) / math.sqrt(loss)
+
+
+def use(reno: float, cubic: float, slots: int = PRODUCT) -> Made:
+    made = Made("full-at-one-product")
+    made.cell("reno", slots, 0, utilisation=reno)
+    made.cell("cubic", slots, 0, utilisation=cubic)
+    made.cell("cubic", 8, 0, utilisation=0.6)  # a short queue is not what it is about
+    made.cell("cubic", PRODUCT, 0.01, utilisation=0.4)
+    return made
+
+
+def under_loss(first: float, second: float) -> Made:
+    """Flows of Reno under 1 % and 2 %, which get so many times what the formula gives."""
+    made = Made("mathis")
+    made.cell("reno", 200, 0.01, goodput=first * formula_bps(0.01))
+    made.cell("reno", 200, 0.02, goodput=second * formula_bps(0.02))
+    made.cell("reno", 200, 0.0001, goodput=1e6)  # the formula exceeds the link
+    made.cell("cubic", 200, 0.01, goodput=1e6)
+    return made
+
+
+def beside(*shares: float) -> Made:
+    """BBR beside CUBIC with queues of a half, one, four bandwidth-delay products."""
+    made = Made("bbr-share-falls")
+    for slots, share in zip((17, 33, 132), shares, strict=False):
+        made.cell("cubic+bbr", slots, 0, share=share)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("made", "expected", "said"),
+    [
+        (use(0.99, 0.98), "supported", "flow of cubic uses"),
+        (use(0.99, 0.85), "rejected", "flow of cubic uses"),
+        (use(0.99, 0.951), "inconclusive", "flow of cubic uses"),
+        (use(0.99, 0.99, slots=100), "inconclusive", "not tested"),
+        (under_loss(1.1, 0.8), "supported", "the farthest from 1 of 2 cells"),
+        (under_loss(1.0, 0.5), "rejected", "gets 0.50 times"),
+        (under_loss(1.7, 1.0), "rejected", "gets 1.7"),
+        (under_loss(1.5, 1.0), "inconclusive", "gets 1.5"),
+        (beside(0.8, 0.6, 0.3), "supported", "with 0.5"),
+        (beside(0.3, 0.4, 0.6), "rejected", "with 4.0"),
+        (beside(0.5, 0.4, 0.5), "inconclusive", "with 4.0"),
+        (beside(0.5), "inconclusive", "not tested"),
+    ],
+)
+def test_a_law_of_tcp_is_supported_where_it_holds_and_rejected_where_not(made: Made, expected: str, said: str) -> None:
+    found = made.outcome()
+    assert (found.outcome, said in found.sentence) == (expected, True), found
+
+
+def test_another_name_is_no_hypothesis() -> None:
+    assert Made("cubic-region").outcome().sentence == "not tested: no such hypothesis is known"
+
+
+def test_a_pipe_is_known_by_its_rate_delay_queue_and_random_loss_alone() -> None:
+    pipe = pipe_of([told(PRODUCT, 0.01), told(PRODUCT, 0.01)])
+    assert pipe is not None
+    assert (pipe.rate_bps, pipe.round_trip_s, pipe.loss) == (20e6, 0.02, 0.01)
+    assert pipe.products == pytest.approx(33 * 1514 / 50_000)
+    by_bytes = pipe_of([told() | {"queue": {"limit": {"bytes": 100_000, "slots": None}}}])
+    assert by_bytes is not None
+    assert by_bytes.products == 2
+    for other in (
+        {"link": {"rate_bps": None}},
+        {"delay": {"constant": 10_000_000, "jitter": {"normal": {}}}},
+        {"queue": {"limit": {"slots": 33}, "aqm": {"codel": {}}}},
+        {"before": {"loss": [{"gilbert": {}}]}},
+    ):
+        assert pipe_of([told() | other]) is None, other
