@@ -55,6 +55,16 @@ def test_a_run_has_its_verdict_and_its_headline(golden: sojourn.Run) -> None:
     assert golden.bed == json.loads(golden.folder.bed.read_text())
 
 
+def test_the_headline_of_a_suite_is_the_first_rate_of_its_sentence(tmp_path: Path) -> None:
+    with tarfile.open(GOLDEN.with_name("rfc2544.tar.xz")) as packed:
+        packed.extractall(tmp_path, filter="data")
+    run = sojourn.open(tmp_path / "rfc2544")
+    assert run.headline is not None
+    assert run.headline.unit == "1/s"
+    assert f"{run.headline.value:,.0f} frames/s".replace(",", "\u202f") in run.sentence
+    assert run.headline.value == run.estimate("pdr", statistic="rate").value
+
+
 def test_findings_are_what_the_verdict_has(golden: sojourn.Run) -> None:
     verdict = json.loads(golden.folder.verdict.read_text())
     one = {"name": "drift", "severity": "note", "where": "bridge", "sentence": "it drifts", "value": 1.0, "places": []}

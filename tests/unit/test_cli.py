@@ -223,8 +223,8 @@ def test_a_dry_run_shows_the_matrix_and_makes_nothing(tmp_path: Path) -> None:
     [
         ("list nope", "no study is called nope: `sojourn list` shows them all"),
         ("list bridge-latecy", "no study is called bridge-latecy (did you mean bridge-latency?)"),
-        ("export somewhere --to prometeus", "expected prometheus or hdr (did you mean prometheus?)"),
-        ("export somewhere --to hdrr", "expected prometheus or hdr (did you mean hdr?)"),
+        ("export somewhere --to prometeus", "expected prometheus or hdr or latex (did you mean prometheus?)"),
+        ("export somewhere --to hdrr", "expected prometheus or hdr or latex (did you mean hdr?)"),
     ],
 )
 def test_a_mistyped_name_is_answered_with_what_was_meant(words: str, said: str) -> None:

@@ -152,7 +152,7 @@ def _pairs(run: Run, study: Study) -> dict[str, Any]:
         "estimate": None if head is None else head.value.estimate,
         "ci_low": None if head is None else head.value.low,
         "ci_high": None if head is None else head.value.high,
-        "unit": "ns",
+        "unit": "ns" if head is None else head.unit,
     }
 
 

@@ -76,7 +76,11 @@ class Run:
 
     @property
     def headline(self) -> Estimate | None:
-        """The figure that the sentence begins with: what the device adds one way; None where the study has no such."""
+        """The first figure of the sentence: what a device adds, the first rate that a suite of searches found, …
+
+        None where the sentence begins with no one row of `results`: streams without a wire, checks of an emulator, the
+        cost of a log over all numbers of flows. `estimate` gives any row.
+        """
         pairs = self._verdict["pairs"]
         if pairs["estimate"] is None:
             return None

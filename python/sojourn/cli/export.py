@@ -14,16 +14,23 @@ import typer
 from sojourn.errors import MachineError, RequestError, SojournError, did_you_mean
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from importlib.metadata import EntryPoint
 
 OWN = {"prometheus": "sojourn.export.prometheus:exposition", "hdr": "sojourn.export.hdr:hdr_log"}
 """Each is imported when it is asked for."""
 
+LATEX = "latex"
+"""The format that takes options."""
+
 GROUP = "sojourn.exports"
 
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
 Format = Annotated[
-    str, typer.Option("--to", metavar="|".join([*OWN, "NAME"]), help="The format; NAME is one of an installed package.")
+    str,
+    typer.Option(
+        "--to", metavar="|".join([*OWN, LATEX, "NAME"]), help="The format; NAME is one of an installed package."
+    ),
 ]
 Output = Annotated[
     Path | None, typer.Option("-o", "--output", metavar="FILE", help="Where it goes; by default standard output.")
@@ -31,18 +38,66 @@ Output = Annotated[
 Force = Annotated[bool, typer.Option("--force", help="Write a file anew that is there already.")]
 
 
-def export(run: RunArgument, *, to: Format = "prometheus", output: Output = None, force: Force = False) -> None:
+Columns = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME,…",
+        help="latex: the columns: of results, the quantity's name, ci, n, level. What differs between the figures must "
+        "be among them; the figure, its interval and n always are.",
+        rich_help_panel="Of latex",
+    ),
+]
+Units = Annotated[
+    str | None,
+    typer.Option(
+        metavar="UNIT", help="latex: ns, us, ms or s; bit/s, kbit/s, Mbit/s, Gbit/s; 1, %.", rich_help_panel="Of latex"
+    ),
+]
+Quantity = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME", help="latex: of which quantity; by default the run's first.", rich_help_panel="Of latex"
+    ),
+]
+Where = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="COLUMN=VALUE",
+        help="latex: only figures with this value. May be given several times.",
+        rich_help_panel="Of latex",
+    ),
+]
+
+
+def export(  # noqa: PLR0913 - one for each option
+    run: RunArgument,
+    *,
+    to: Format = "prometheus",
+    output: Output = None,
+    force: Force = False,
+    columns: Columns = None,
+    units: Units = None,
+    quantity: Quantity = None,
+    where: Where = None,
+) -> None:
     """Write the figures of a run with their intervals: prometheus, for a textfile collector or a push.
 
-    Or its round-trip times: hdr, a log of HdrHistogram with one histogram for each block, in ns, tagged with path and
-    cell. A package adds a format of its own by an entry point of the group sojourn.exports.
+    Or one quantity as a table for a paper: latex, with booktabs and siunitx. Or its round-trip times: hdr, a log of
+    HdrHistogram with one histogram for each block, in ns, tagged with path and cell. A package adds a format of its own
+    by an entry point of the group sojourn.exports.
 
     Example: sojourn export runs/2026-11-20T101500Z-bridge-latency-3f9c --to prometheus -o sojourn.prom
     """
     from sojourn.export.output import refuse_existing, writing
 
     refuse_existing(output, force=force)
-    text = exported(run, to)
+    said = {"--columns": columns, "--units": units, "--quantity": quantity, "--where": where}
+    if to == LATEX:
+        text = for_paper(run, columns, units, quantity, where or ())
+    elif others := [name for name, value in said.items() if value is not None]:
+        raise RequestError(f"{others[0]} is an option of --to latex")
+    else:
+        text = exported(run, to)
     if output is None:
         print(text, end="")
         return
@@ -57,14 +112,23 @@ def exported(run: Path, to: str) -> str:
 
     from sojourn.records.folder import open_folder
 
-    others = {one.name: one for one in entry_points(group=GROUP) if one.name not in OWN}
+    others = {one.name: one for one in entry_points(group=GROUP) if one.name not in {*OWN, LATEX}}
     if to in others:
         return of_others(others[to], open_folder(run).path)
     if to not in OWN:
-        known = [*OWN, *sorted(others)]
+        known = [*OWN, LATEX, *sorted(others)]
         raise RequestError(f"--to {to}: expected {' or '.join(known)}{did_you_mean(to, known)}")
     module, _, function = OWN[to].partition(":")
     return str(getattr(import_module(module), function)(open_folder(run)))
+
+
+def for_paper(run: Path, columns: str | None, units: str | None, quantity: str | None, where: Sequence[str]) -> str:
+    """A table of one quantity as LaTeX."""
+    from sojourn.records.folder import open_folder
+    from sojourn.report.paper import Asked, paper_table
+
+    names = tuple(filter(None, (one.strip() for one in (columns or "").split(","))))
+    return paper_table(open_folder(run), Asked(names, units, quantity, tuple(where)))
 
 
 def of_others(format_: EntryPoint, run: Path) -> str:

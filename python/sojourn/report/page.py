@@ -212,10 +212,14 @@ def _spaced(name: str) -> str:
     return name if any(mark in name for mark in "./*:") else name.replace("_", " ")
 
 
+def measured_on(run: Run) -> str:
+    """What is cited of a run: its title, day, version with commit, and name."""
+    return f"“{run.title}”, measured on {_day(run) or 'an unknown day'} with {_sojourn(run)}, run {run.name}"
+
+
 def _citation(run: Run) -> str:
     return (
-        f"“{run.title}”, measured on {_day(run) or 'an unknown day'} with {_sojourn(run)}, run {run.name}, verdict "
-        f"{run.verdict['verdict']}."
+        f"{measured_on(run)}, verdict {run.verdict['verdict']}."
         " Please keep the run folder with the citation: everything on this page can be made again from it."
     )
 

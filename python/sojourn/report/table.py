@@ -10,6 +10,7 @@ import io
 from dataclasses import dataclass, field
 
 from sojourn.report.numbers import MINUS, NOTHING, Shown, count
+from sojourn.report.siunitx import latex
 
 Value = str | float | int | None
 
@@ -97,41 +98,8 @@ class Table:
         return "\n".join([f"**{_markdown(self.title)}**", "", *lines, *(["", self.note] if self.note else [])]) + "\n"
 
     def latex(self) -> str:
-        """The table for a paper, in the manner of booktabs."""
-        shape = "".join("r" if column.numeric else "l" for column in self.columns)
-        heads = " & ".join(_latex(_heading(column, grouped=True)) for column in self.columns) + r" \\"
-        body = [" & ".join(_latex(entry.text) for entry in row) + r" \\" for row in self.rows]
-        return "\n".join(
-            [
-                r"% needs \usepackage{booktabs}",
-                r"\begin{table}",
-                r"  \centering",
-                rf"  \caption{{{_latex(self.title)}}}",
-                rf"  \label{{tab:{self.name}}}",
-                rf"  \begin{{tabular}}{{{shape}}}",
-                r"    \toprule",
-                *self._latex_groups(),
-                f"    {heads}",
-                r"    \midrule",
-                *(f"    {line}" for line in body),
-                r"    \bottomrule",
-                r"  \end{tabular}",
-                *([rf"  \par\smallskip\footnotesize {_latex(self.note)}"] if self.note else []),
-                r"\end{table}",
-                "",
-            ]
-        )
-
-    def _latex_groups(self) -> list[str]:
-        """The spanning headings with a rule under each."""
-        if not self.groups:
-            return []
-        heads, rules, first = [], [], 1
-        for name, width in self.groups:
-            heads.append(rf"\multicolumn{{{width}}}{{c}}{{{_latex(name)}}}")
-            rules += [rf"\cmidrule(lr){{{first}-{first + width - 1}}}"] if name else []
-            first += width
-        return ["    " + " & ".join(heads) + r" \\", "    " + " ".join(rules)]
+        """The table for a paper, in the manner of booktabs, with siunitx's columns of numbers."""
+        return latex(self)
 
 
 FIGURE_SPACE, POINT_SPACE = "\u2007", "\u2008"
@@ -181,42 +149,10 @@ def _padded(values: tuple[Value, ...], width: int) -> list[Value]:
     return ["" if value is None else float(f"{value:.12g}") if isinstance(value, float) else value for value in filled]
 
 
-def _heading(column: Column, *, grouped: bool = False) -> str:
-    title = f"{column.group}: {column.title}" if column.group and not grouped else column.title
+def _heading(column: Column) -> str:
+    title = f"{column.group}: {column.title}" if column.group else column.title
     return f"{title} ({column.unit})" if column.unit else title
 
 
 def _markdown(value: str) -> str:
     return value.replace("\\", "\\\\").replace("|", "\\|").replace("*", "\\*").replace("<", "\\<").replace("\n", " ")
-
-
-LATEX = {
-    "\\": r"\textbackslash{}",
-    "&": r"\&",
-    "%": r"\%",
-    "$": r"\$",
-    "#": r"\#",
-    "_": r"\_",
-    "{": r"\{",
-    "}": r"\}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    "µ": r"\textmu{}",
-    "²": r"\textsuperscript{2}",
-    "×": r"$\times$",
-    "±": r"$\pm$",
-    "≥": r"$\geq$",
-    "≤": r"$\leq$",
-    "\u2212": r"$-$",
-    "\u2013": "--",
-    "\u202f": r"\,",
-    "·": r"$\cdot$",
-    "…": r"\dots{}",
-}
-
-
-def _latex(value: str) -> str:
-    return "".join(LATEX.get(letter, letter) for letter in value.replace("\n", " "))

@@ -215,7 +215,8 @@ def study_of(run: Run, rfc: str) -> Study:
         findings.append(Finding("incomplete", f"no result of any device was found{why}", grade="invalid"))
     samples = suite_samples(searches, terms, sought, timed, run.cells)
     samples |= deviation_samples(deviations(run, rfc, terms, searches))
-    return Study(rows, findings, _sentence(run, sought, searches, cells), [], samples)
+    said = _sentence(run, sought, searches, cells)
+    return Study(rows, findings, said, [], samples, headline=_headline(run, sought, rows))
 
 
 def _sought(run: Run, searches: list[Search], terms: Terms, cells: dict[Factors, int]) -> Iterator[Sought]:
@@ -461,10 +462,25 @@ def _not_begun(run: Run) -> list[Finding]:
     return []
 
 
+def _headline(run: Run, sought: list[Sought], rows: list[Row]) -> Row | None:
+    """The row of the first rate that the sentence has a figure of; None where that is none."""
+    first = next((one for one in _by_size(run, sought) if one.has_figure), None)
+    if first is None:
+        return None
+    key = (first.device, first.quantity, "rate", first.cell)
+    return next((row for row in rows if (row.device, row.quantity, row.statistic, row.cell) == key), None)
+
+
+def _by_size(run: Run, sought: list[Sought]) -> list[Sought]:
+    """What was sought of the device that leads, the smallest frames first."""
+    device = main_device(sorted({one.device for one in sought}))
+    return sorted((one for one in sought if one.device == device), key=lambda one: run.cells[one.cell].frame_bytes or 0)
+
+
 def _sentence(run: Run, sought: list[Sought], searches: list[Search], cells: dict[Factors, int]) -> str:
     """The rates at the smallest frame size that has a result, for each goal; and what later trials lost."""
     device = main_device(sorted({one.device for one in sought}))
-    mine = sorted((one for one in sought if one.device == device), key=lambda one: run.cells[one.cell].frame_bytes or 0)
+    mine = _by_size(run, sought)
     if device is None or not mine:
         return f"{run.study.get('name', 'The suite')}: no throughput was sought"
     found = [one for one in mine if one.has_figure]
