@@ -74,8 +74,16 @@ class Command:
 
 
 OURS_BESIDE = {
-    "clock": Argument(("--plot",), ("FILE",), "Draw offset and skew over time: a .svg or .html.", is_path=True),
-    "match": Argument(("--master",), ("URL",), "With --engine spark: the cluster, by default local[*]."),
+    "clock": (Argument(("--plot",), ("FILE",), "Draw offset and skew over time: a .svg or .html.", is_path=True),),
+    "match": (
+        Argument(("--master",), ("URL",), "With --engine spark: the cluster, by default local[*]."),
+        Argument(
+            ("--report",),
+            ("FILE",),
+            "Write a page of the delays: distribution, over throughput, time and size; a .html.",
+            is_path=True,
+        ),
+    ),
 }
 """Options of ours among those of the instrument."""
 
@@ -101,9 +109,9 @@ def joined(program: Command, theirs: dict[str, Command]) -> Command:
     found = []
     for command in program.commands:
         if command.name in BY_HAND:
-            beside = OURS_BESIDE.get(command.name)
+            beside = OURS_BESIDE.get(command.name, ())
             its = theirs[command.name]
-            arguments = (*its.arguments, *([beside] if beside else []))
+            arguments = (*its.arguments, *beside)
             merged = {one.name: one for one in its.commands}
             for one in command.commands:
                 merged[one.name] = beside_each_other(merged[one.name], one) if one.name in merged else one

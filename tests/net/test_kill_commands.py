@@ -126,8 +126,8 @@ def answering(*words: str) -> Iterator[None]:
 
 @contextmanager
 def receiving() -> Iterator[None]:
-    """Whoever receives over TCP at b."""
-    process = subprocess.Popen(inside("b", find_instrument(), "tcp", "receive", str(TCP)), stdout=subprocess.DEVNULL)
+    """Whoever receives over TCP at b, one connection after another."""
+    process = subprocess.Popen(inside("b", sys.executable, "-c", RECEIVE, str(TCP)))
     try:
         listening = inside("b", "ss", "-Hltn", f"sport = :{TCP}")
         await_that(lambda: bool(subprocess.run(listening, check=True, capture_output=True).stdout), "b listens")
@@ -135,6 +135,20 @@ def receiving() -> Iterator[None]:
     finally:
         process.terminate()
         process.wait()
+
+
+RECEIVE = """
+import socket, sys
+server = socket.create_server(("", int(sys.argv[1])))
+while True:
+    connection, _ = server.accept()
+    try:
+        while connection.recv(1 << 16):
+            pass
+    except OSError:
+        pass
+    connection.close()
+"""
 
 
 def moments() -> random.Random:

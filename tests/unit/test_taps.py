@@ -305,7 +305,7 @@ def test_the_time_on_a_link_is_subtracted_where_the_plan_names_its_rate(size: in
 
 
 def at(row: Row) -> int | None:
-    return row.factors.frame_bytes if row.factors else None
+    return row.factors.frame_bytes
 
 
 def test_delays_between_the_taps_are_told_over_time_and_against_size(tmp_path: Path) -> None:

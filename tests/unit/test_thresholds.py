@@ -47,6 +47,7 @@ RUST_NO_DECISIONS = {
 
 NO_DECISIONS = {
     "sizes and places in headers, files and registers": """
+        analysis.crossings: FCS_BYTES
         analysis.departures: ETHERNET_WITHOUT_ICMP ICMP_HEADER SEQUENCES
         analysis.factors: IPV4_OVERHEAD IPV6_OVERHEAD RAW_OVERHEAD
         analysis.serialisation: AROUND_FRAME_BYTES LEAST_FRAME_BYTES
@@ -107,6 +108,8 @@ NO_DECISIONS = {
         methods.tcp_load.analyse.trials: PERCENTILES
     """,
     "how a figure or a sentence is drawn: points, bins, entries": """
+        analysis.crossings: DELAY_CLASSES EXACT_SIZES LEAST_IN_A_CLASS LEAST_SLICE_NS RATE_CLASSES SLICES
+        analysis.crossings: TIMELINE_POINTS
         analysis.path: PIECE_ROWS
         analysis.samples: BAND_POINTS CURVE_POINTS TIMELINE_POINTS
         analysis.stream_samples: BINS BULK

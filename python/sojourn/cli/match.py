@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 SHORT = {"-o": "--output"}
 WITH_VALUE = frozenset({
     "--key", "--window", "--direction", "--subtract-serialisation", "--mtu", "--memory", "--engine", "--slices",
-    "--output", "--master", "--for", "-c", "--count", "--filter", "--source", "--ring",
+    "--output", "--master", "--for", "-c", "--count", "--filter", "--source", "--ring", "--report",
 })  # fmt: skip
-"""The options that have a value; `--master` is ours alone."""
+"""The options that have a value; `--master` and `--report` are ours alone."""
 
 OF_SPARK = frozenset({"--key", "--window", "--direction", "--same-clock", "--memory"})
 """The options by which slices are matched."""
@@ -45,9 +45,13 @@ def inputs_of(words: list[str]) -> tuple[list[str], dict[str, str | None], list[
 
 
 def is_ours(words: list[str]) -> bool:
-    """Whether an input is a folder, or the engine one, that the instrument does not know."""
+    """Whether an input is a folder, the engine one that the instrument does not know, or a page is asked for."""
     inputs, options, _ = inputs_of(words)
-    if {"-h", "--help", "--live"} & options.keys():  # of a folder that is called as an interface nothing is read
+    if {"-h", "--help"} & options.keys():
+        return False
+    if "--report" in options:
+        return True
+    if "--live" in options:  # of a folder that is called as an interface nothing is read
         return False
     return options.get("--engine") == "spark" or "--master" in options or any(Path(word).is_dir() for word in inputs)
 
@@ -61,10 +65,67 @@ def match(words: list[str]) -> int:
     inputs, options, others = inputs_of(words)
     taps = {word: ParquetTap.open(Path(word)) for word in inputs if Path(word).is_dir()}
     if options.get("--engine") == "spark":
+        if "--report" in options:
+            raise RequestError("--report goes with the engines one and local")
         return match_on_spark(inputs, taps, options)
     if "--master" in options:
         raise RequestError("--master goes with --engine spark")
+    if "--report" in options:
+        return match_with_report(inputs, taps, options, others)
     return match_taps(inputs, taps, others)
+
+
+def match_with_report(
+    inputs: list[str], taps: dict[str, ParquetTap], options: dict[str, str | None], others: list[str]
+) -> int:
+    """Match, and write a page of the delays from the rows; these stay where `-o` asks for them."""
+    import tempfile
+
+    from sojourn.analysis import crossings
+    from sojourn.cli.private import private_files
+    from sojourn.errors import RequestError
+    from sojourn.instruments.matching import match as match_taps
+    from sojourn.records.whole_file import write_whole
+    from sojourn.report.crossings import page
+
+    report, rate = options["--report"], options.get("--subtract-serialisation")
+    if not report:
+        raise RequestError("--report needs a FILE, such as delays.html")
+    if "--live" in options:
+        raise RequestError("--report is for captures: capture first, then match the files")
+    file = Path(report)
+    if file.suffix != ".html" or not file.parent.is_dir():
+        raise RequestError(f"--report {report}: expected a file.html in a folder that is there")
+    subtracted = rate_of(rate)
+    words = without_report(others)
+    with tempfile.TemporaryDirectory(prefix="sojourn-match-") as scratch, private_files():
+        folder = Path(options.get("--output") or Path(scratch) / "rows")
+        status = match_taps(inputs, taps, words if options.get("--output") else [*words, "-o", str(folder)])
+        if status == 0:
+            write_whole(file, page(crossings.read(folder, subtracted), inputs, rate if subtracted else None))
+    return status
+
+
+def rate_of(words: str | None) -> int | None:
+    """The rate of a link in bit/s; None without one."""
+    from sojourn.errors import RequestError
+    from sojourn.units import rate
+
+    found = rate(words) if words else None
+    if words and (found is None or found[0] != "bit/s" or found[1] < 1):
+        raise RequestError(f"--subtract-serialisation {words}: with --report a rate such as 1Gbit/s")
+    return int(found[1]) if found else None
+
+
+def without_report(words: list[str]) -> list[str]:
+    """The options without `--report` and its value."""
+    left, kept = iter(words), []
+    for word in left:
+        if word == "--report":
+            next(left, None)
+        elif not word.startswith("--report="):
+            kept.append(word)
+    return kept
 
 
 def match_on_spark(inputs: list[str], taps: dict[str, ParquetTap], options: dict[str, str | None]) -> int:

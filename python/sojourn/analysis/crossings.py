@@ -1,0 +1,166 @@
+"""What `sojourn match` found of captures, as the frames that figures draw: from the folder that it wrote, nothing else.
+
+Delays are as the rows have them: each stamp of its tap's clock, less the time on a link where that was asked for. Of
+two clocks they are above the least of their direction, for a row does not have the clocks' difference.
+
+Frames: pair, direction and
+- delays: exceedance, delay_ns; the whole distribution
+- timeline: elapsed_s, delay_ns; thinned, the slowest kept
+- density: rate_low_bps, rate_high_bps, low_ns, high_ns, share (of the packets of that class of rates)
+- sizes: bytes, packets, p50_ns, low_ns, high_ns, p99_ns; a class of sizes
+- losses: elapsed_s, entered, lost, left, reordered; a slice of time
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+from scipy.stats import binom
+
+from sojourn.analysis.samples import curve_of
+from sojourn.analysis.serialisation import serialisation_ns
+from sojourn.errors import RequestError
+from sojourn.records import read_table
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+PLACE = ("pair", "direction")
+SLICES = 200
+LEAST_SLICE_NS = 10_000_000
+RATE_CLASSES = 10
+DELAY_CLASSES = 10
+"""To a decade."""
+EXACT_SIZES = 12
+"""So many sizes are shown each by itself; more, in classes by powers of the square root of 2."""
+LEAST_IN_A_CLASS = 10
+TIMELINE_POINTS = 4_000
+SEEN_FIRST = ("lost", "evicted", "pending")
+FCS_BYTES = 4
+
+
+@dataclass(frozen=True)
+class Crossings:
+    """The summary, and every frame."""
+
+    summary: dict[str, Any]
+    delays: pl.DataFrame
+    timeline: pl.DataFrame
+    density: pl.DataFrame
+    sizes: pl.DataFrame
+    losses: pl.DataFrame
+
+
+def read(folder: Path, subtracted_bps: int | None) -> Crossings:
+    """Everything of a folder of `match`."""
+    summary = json.loads(folder.joinpath("summary.json").read_text(encoding="utf-8"))
+    rows = read_table(folder, "crossings").frame
+    if rows.is_empty():
+        raise RequestError("no packet was seen by both taps: there is no delay to show")
+    missing = read_table(folder, "unmatched").frame.filter(pl.col("outcome").is_in(SEEN_FIRST))
+    begin = min(one for one in (rows["first_ns"].min(), missing["time_ns"].min()) if one is not None)
+    own = with_delays(rows, summary, subtracted_bps).with_columns(
+        elapsed_s=(pl.col("first_ns") - begin).cast(pl.Float64) / 1e9
+    )
+    lost = missing.with_columns(elapsed_s=(pl.col("time_ns") - begin).cast(pl.Float64) / 1e9)
+    span = max(float(own["elapsed_s"].to_numpy().max()), 1e-9)
+    slice_s = max(span / SLICES, LEAST_SLICE_NS / 1e9)
+    groups = own.partition_by(PLACE, as_dict=True, maintain_order=True)
+    made: dict[str, list[pl.DataFrame]] = {name: [] for name in ("delays", "timeline", "density", "sizes", "losses")}
+    for place, some in sorted(groups.items(), key=lambda one: (one[0][0], str(one[0][1]) != "forward")):
+        gone = lost.filter((pl.col("pair") == place[0]) & (pl.col("direction") == place[1]))
+        curve = curve_of(some["delay"].to_numpy()).rename({"value": "delay_ns"})
+        frames = (curve, timeline(some), density(some, slice_s), sizes(some), losses(some, gone, slice_s))
+        for name, frame in zip(made, frames, strict=True):
+            labels = (pl.lit(place[0], pl.Int32).alias("pair"), pl.lit(str(place[1])).alias("direction"))
+            made[name].append(frame.with_columns(*labels))
+    return Crossings(summary, **{name: pl.concat(frames, how="diagonal_relaxed") for name, frames in made.items()})
+
+
+def with_delays(rows: pl.DataFrame, summary: dict[str, Any], subtracted_bps: int | None) -> pl.DataFrame:
+    """The rows with `delay` in ns: less the time on the link, and above the least where there are two clocks."""
+    lengths = rows["length_bytes"].unique().to_list()
+    times = {one: float(serialisation_ns(int(one), subtracted_bps)) for one in lengths}
+    own = rows.with_columns(
+        delay=pl.col("delay_ns").cast(pl.Float64)
+        - pl.col("length_bytes").replace_strict(times, return_dtype=pl.Float64)
+    )
+    apart = [at for at, pair in enumerate(summary["pairs"]) if pair["clocks"]["relation"] != "one"]
+    above = pl.col("delay") - pl.col("delay").min().over(PLACE)
+    return own.with_columns(delay=pl.when(pl.col("pair").is_in(apart)).then(above).otherwise("delay"))
+
+
+def timeline(some: pl.DataFrame) -> pl.DataFrame:
+    """So many packets at equal steps, and the slowest."""
+    slowest = some.sort("delay", descending=True).head(TIMELINE_POINTS // 10)
+    steps = some.sort("first_ns").gather_every(max(1, some.height // (TIMELINE_POINTS - slowest.height)))
+    both = pl.concat([slowest, steps]).select("elapsed_s", pl.col("delay").alias("delay_ns"))
+    return both.unique(maintain_order=True).sort("elapsed_s")
+
+
+def density(some: pl.DataFrame, slice_s: float) -> pl.DataFrame:
+    """How the packets of each class of throughput are spread over classes of delay.
+
+    Throughput is that of the slice of time in which a packet entered, in bits of frames with FCS.
+    """
+    bits = 8 * (pl.col("length_bytes") + FCS_BYTES)
+    place = (pl.col("elapsed_s") / slice_s).floor().cast(pl.Int64)
+    rated = some.with_columns(slice=place).with_columns(rate_bps=bits.sum().over("slice") / slice_s)
+    most = float(rated["rate_bps"].to_numpy().max())
+    step = most / RATE_CLASSES
+    number = (pl.col("rate_bps") / step).floor().clip(0, RATE_CLASSES - 1)
+    positive = rated.filter(pl.col("delay") > 0).with_columns(
+        class_=number, bin=(DELAY_CLASSES * pl.col("delay").log10()).floor()
+    )
+    counted = positive.group_by("class_", "bin").len().sort("class_", "bin")
+    return counted.select(
+        (pl.col("class_") * step).alias("rate_low_bps"),
+        ((pl.col("class_") + 1) * step).alias("rate_high_bps"),
+        (10 ** (pl.col("bin") / DELAY_CLASSES)).alias("low_ns"),
+        (10 ** ((pl.col("bin") + 1) / DELAY_CLASSES)).alias("high_ns"),
+        (pl.col("len") / pl.col("len").sum().over("class_")).alias("share"),
+    )
+
+
+def sizes(some: pl.DataFrame) -> pl.DataFrame:
+    """The median, with its interval of order statistics, and the 99th percentile of each size or class of sizes."""
+    whole = pl.col("length_bytes").cast(pl.Float64) + FCS_BYTES
+    classed = some.with_columns(bytes=whole)
+    if some["length_bytes"].n_unique() > EXACT_SIZES:
+        classed = classed.with_columns(klass=(2 * pl.col("bytes").log(2)).floor())
+        classed = classed.with_columns(bytes=pl.col("bytes").mean().over("klass"))
+    found = []
+    for (size,), own in classed.partition_by("bytes", as_dict=True).items():
+        if own.height >= LEAST_IN_A_CLASS:
+            values = np.sort(own["delay"].to_numpy())
+            low, high = ends_of(values, 0.5)
+            p99 = float(values[int(np.ceil(0.99 * len(values))) - 1]) if len(values) >= 100 else None
+            found.append((size, len(values), float(values[(len(values) - 1) // 2]), low, high, p99))
+    schema = {"bytes": pl.Float64, "packets": pl.Int64, "p50_ns": pl.Float64}
+    schema |= dict.fromkeys(("low_ns", "high_ns", "p99_ns"), pl.Float64)
+    return pl.DataFrame(found, schema=schema, orient="row").sort("bytes")
+
+
+def ends_of(ordered: NDArray[np.float64], quantile: float) -> tuple[float | None, float | None]:
+    """The 95 % interval of a quantile by order statistics, of packets that are taken to be independent."""
+    count = len(ordered)
+    low, high = int(binom.ppf(0.025, count, quantile)), count + 1 - int(binom.ppf(0.025, count, 1 - quantile))
+    return (float(ordered[low - 1]) if low >= 1 else None, float(ordered[high - 1]) if high <= count else None)
+
+
+def losses(some: pl.DataFrame, lost: pl.DataFrame, slice_s: float) -> pl.DataFrame:
+    """Of each slice of time: how many entered, were lost (until the end), left, and were reordered (RFC 4737)."""
+    place = (pl.col("elapsed_s") / slice_s).floor().cast(pl.Int64).alias("slice")
+    crossed = some.group_by(place).agg(left=pl.len(), reordered=pl.col("reordering_extent").is_not_null().sum())
+    gone = lost.group_by(place).agg(lost=pl.len())
+    both = crossed.join(gone, on="slice", how="full", coalesce=True).fill_null(0).sort("slice")
+    return both.select(
+        (pl.col("slice") * slice_s).alias("elapsed_s"), (pl.col("left") + pl.col("lost")).alias("entered"), "lost",
+        "left", "reordered",
+    )  # fmt: skip
