@@ -240,6 +240,8 @@ pub struct Account {
     pub events_full: u64,
     /// Numbers given to records, of all CPUs together.
     pub numbers: u64,
+    /// Packets that user space left out as filtered: they had numbers, which those that the kernel filters have not.
+    filtered_late: u64,
 }
 
 /// One row of `tcp_account`.
@@ -380,8 +382,12 @@ impl Account {
         Ok((last, false))
     }
 
-    /// Takes packets that the kernel logged and user space did not write: [`Disposition::Forgotten`] or [`Disposition::Broken`].
+    /// Takes packets that the kernel logged and user space did not write: [`Disposition::Forgotten`], [`Disposition::Broken`], or
+    /// [`Disposition::Filtered`] where they are the log's own.
     pub fn leave_out(&mut self, disposition: Disposition, left_out: &LeftOut) {
+        if disposition == Disposition::Filtered {
+            self.filtered_late += left_out.sum().iter().map(|tally| tally.packets).sum::<u64>();
+        }
         for (cookie, tallies) in left_out.iter() {
             // What comes of a flow when it is gone is a part of that sum.
             leave_out(self.flows.get_mut(&cookie).unwrap_or(&mut self.gone), disposition, tallies);
@@ -413,7 +419,8 @@ impl Account {
                 .iter()
                 .sum::<u64>()
         };
-        let records = self.all.iter().map(of_packets).sum::<u64>() + self.events + self.events_full;
+        let left_out = self.filtered_late;
+        let records = self.all.iter().map(of_packets).sum::<u64>() + left_out + self.events + self.events_full;
         require(self.numbers == records, || Breach::Numbers { numbers: self.numbers, records })
     }
 

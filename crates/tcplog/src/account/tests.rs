@@ -61,6 +61,18 @@ fn nothing_more_is_left_out_than_was_logged() {
 }
 
 #[test]
+fn what_user_space_filters_had_numbers_and_what_the_kernel_filters_has_none() {
+    let mut account = account_of(&[(Some(1), 0, 1, disposition::LOGGED), (Some(2), 0, 1, Disposition::Filtered as usize)]);
+    let mut left_out = LeftOut::default();
+    left_out.note(1, 0, 1);
+    account.leave_out(Disposition::Filtered, &left_out);
+    assert_eq!(account.check(), Ok(()));
+    assert_eq!(account.all[0].of(Disposition::Filtered).packets, 2);
+    account.numbers += 1;
+    assert!(account.check().is_err(), "a number that no record has");
+}
+
+#[test]
 fn what_is_left_out_of_flows_that_are_told_elsewhere_is_in_their_sum() {
     let mut account = account_of(&[(Some(1), 0, 1, disposition::LOGGED), (Some(2), 0, 3, disposition::LOGGED)]);
     let first = account.flows.remove(&1).unwrap();
