@@ -146,10 +146,11 @@ def test_a_pipe_is_known_by_its_rate_delay_queue_and_random_loss_alone() -> None
     by_bytes = pipe_of([told() | {"queue": {"limit": {"bytes": 100_000, "slots": None}}}])
     assert by_bytes is not None
     assert by_bytes.products == 2
-    for other in (
+    others: tuple[dict[str, Any], ...] = (
         {"link": {"rate_bps": None}},
         {"delay": {"constant": 10_000_000, "jitter": {"normal": {}}}},
         {"queue": {"limit": {"slots": 33}, "aqm": {"codel": {}}}},
         {"before": {"loss": [{"gilbert": {}}]}},
-    ):
+    )
+    for other in others:
         assert pipe_of([told() | other]) is None, other

@@ -391,6 +391,36 @@ def test_queues_are_compared_by_goodput_and_delay(tmp_path: Path) -> None:
     assert titles[2:] == ["Goodput up, tail drop", "Goodput up, codel"]
 
 
+def test_a_grid_of_pipes_is_drawn_as_maps(tmp_path: Path) -> None:
+    """Two rates by three queues; without one of the six pipes there is no grid."""
+    pipes = [f"rate {rate}Mbit/s delay 10ms queue {slots}" for rate in (50, 80) for slots in (20, 50, 200)]
+    sets = [*FEW, "load.direction=up", "load.logged=0", "load.pipe=" + ",".join(pipes)]
+    folder = made_up(tmp_path / "run", Truth(), sets=sets)
+    events = [json.loads(line) for line in folder.log.read_text().splitlines()]
+    words = {one["block"]: one["factors"]["pipe"] for one in events if one["event"] == "load-trial"}
+    for one in events:
+        if one["event"] == "emulator-set":
+            _, rate, _, _, _, slots = words[one["block"]].split()
+            one["to"] = {"link": {"rate_bps": 1e6 * float(rate.removesuffix("Mbit/s")), "overhead_bytes": 0},
+                         "delay": {"constant": 10 * MS, "jitter": None}, "before": {"loss": []},
+                         "queue": {"limit": {"bytes": None, "slots": int(slots)}, "aqm": None}}  # fmt: skip
+    folder.log.write_text("".join(json.dumps(one) + "\n" for one in events))
+    analyse(folder.path)
+    write_report(folder.path, vector=True)
+    figures = {figure.name: figure for figure in all_figures(Run.read(folder.path))}
+    assert [panel.title for panel in figures["load_grid"].panels] == [
+        "Latency under load (ms)", "Goodput (Mbit/s)", "Utilisation (%)"]  # fmt: skip
+    used = figures["load_grid"].panels[2].file()
+    [fields] = used["datasets"].values()
+    assert {(one["x"], one["y"]): one["said"] for one in fields} == {
+        (slots, rate): f"{47e6 * FRAME / MSS / rate / 1e4:.0f}" for rate in (50, 80) for slots in (20, 50, 200)
+    }
+    kept = [one for one in events if one["event"] != "emulator-set" or words[one["block"]] != pipes[-1]]
+    folder.log.write_text("".join(json.dumps(one) + "\n" for one in kept))
+    analyse(folder.path)
+    assert "load_grid" not in {figure.name for figure in all_figures(Run.read(folder.path))}
+
+
 def _hues(chart: dict[str, Any]) -> tuple[list[str], list[str]]:
     """The domain and the colours of a chart's first scale of colours."""
     [scale, *_] = [layer["encoding"]["color"]["scale"] for layer in chart["layer"]]
