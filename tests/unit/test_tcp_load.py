@@ -361,7 +361,7 @@ def test_the_report_has_the_grade_with_its_rule_and_every_figure(tmp_path: Path)
     run = Run.read(folder.path)
     tables = {table.name: table for table in all_tables(run)}
     assert {"grades", "round_trips", "flows", "limits", "losses"} <= set(tables)
-    assert "For 55.0 packets that the emulator lost in a trial (down), TCP sent" in tables["losses"].note
+    assert "For 55.0 packets that the emulator lost in a trial (down), TCP retransmitted" in tables["losses"].note
     [head, *_] = tables["limits"].rows
     assert [round(float(entry.text)) for entry in head[10::2]] == [33, 20, 15, 10, 22]
     assert [len(table.rows) for table in (tables["grades"], tables["flows"])] == [1, 2]
@@ -511,7 +511,7 @@ def test_round_trips_per_minute_leave_the_slowest_twentieth_out() -> None:
     assert responsiveness(np.r_[np.full(95, 20.0 * MS), np.full(5, 3e9)]) == pytest.approx(3000)
 
 
-@pytest.mark.parametrize("study", ["bufferbloat", "rrul", "coexistence", "aqm", "tcp-laws"])
+@pytest.mark.parametrize("study", ["bufferbloat", "rrul", "coexistence", "aqm", "tcp-hypotheses"])
 @pytest.mark.parametrize("quick", [True, False])
 def test_the_effective_plan_says_the_same(study: str, quick: bool, tmp_path: Path) -> None:
     plan = load_plan(study, quick=quick)

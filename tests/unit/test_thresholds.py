@@ -57,7 +57,7 @@ NO_DECISIONS = {
         conduct.pipes: FULL_FRAME
         conduct.tcp_hosts: MOST_SEGMENTS
         methods.emulator.analyse.link: FCS_BYTES
-        methods.tcp_load.analyse.laws: FULL_FRAME_BYTES
+        methods.tcp_load.analyse.hypotheses: FULL_FRAME_BYTES
         methods.tcp_load.analyse.tcp_says: CWR
         methods.emulator.analyse.pipe: HEADER_BYTES
         methods.emulator.analyse.seen: DATA FLOW_AT KIND_AT

@@ -20,7 +20,7 @@ Quantities (statistic; unit); flows, direction and congestion are columns of the
   least so many reductions of a window in a trial); down up [1]
 - limited (share of the time of the flows); down up, with congestion window, receiver, send buffer, application, pacing
   or path [1]
-- losses (of a whole trial: packets that the emulator lost, segments that TCP sent again, and those of them that were
+- losses (of a whole trial: packets that the emulator lost, segments that TCP retransmitted, and those of them that were
   there already); down up, with emulator retransmitted spurious [1]
 - queueing_delay (of all packets of a trial, by the emulator's counters), dropped and marked (shares by its queue);
   down up, with mean p99 [ns, 1]
@@ -54,7 +54,7 @@ from sojourn.analysis.wording import DASH, HOLDS_ZERO, counted, fixed, percent
 from sojourn.devices import called
 from sojourn.methods.tcp_load.analyse.conserved import frame_of, judged
 from sojourn.methods.tcp_load.analyse.grid import grid_of
-from sojourn.methods.tcp_load.analyse.laws import mathis_ratio, mss_of, pipes_set, tested
+from sojourn.methods.tcp_load.analyse.hypotheses import mathis_ratio, mss_of, pipes_set, tested
 from sojourn.methods.tcp_load.analyse.naming import short_names
 from sojourn.methods.tcp_load.analyse.queues import unaccounted
 from sojourn.methods.tcp_load.analyse.trials import (

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from sojourn.analysis.rows import LoadSetting
-from sojourn.methods.tcp_load.analyse.laws import FULL_FRAME_BYTES
+from sojourn.methods.tcp_load.analyse.hypotheses import FULL_FRAME_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from sojourn.analysis.rows import Row
-    from sojourn.methods.tcp_load.analyse.laws import Pipe
+    from sojourn.methods.tcp_load.analyse.hypotheses import Pipe
 
 AXES = ("rate_bps", "delay_ns", "queue_packets")
 QUANTITIES = {"latency": "rtt_increase", "goodput": "goodput", "utilisation": "utilisation"}
