@@ -76,6 +76,7 @@ NO_DECISIONS = {
         methods.emulator.verifying: NANOS
         methods.short_flows.show: MILLION
         methods.tcp_load.analyse.trials: MINUTE_NS
+        methods.tcp_load.show.grid: AXES SHOWN
         methods.tcp_load.show.rows: MILLION
         methods.tcp_windows.show: MEASURES
         methods.tcp_perturbation.show: OBSERVABLES
