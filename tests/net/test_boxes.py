@@ -153,8 +153,8 @@ def test_a_box_is_graded_as_a_user_would_have_it_graded(tmp_path: Path) -> None:
     assert (out / "report/index.html").stat().st_size > 100_000
     with undisturbed():
         for way in ("down", "up"):
-            # A full queue takes 60 ms to drain. But packets in the box's queue still count as the sender's own (TCP small
-            # queues reach through network namespaces), so that it holds back instead of filling that queue.
+            # A full queue takes 60 ms to drain. But packets in the box still count as the sender's own (TCP small queues
+            # reach through network namespaces), so that it holds back instead of filling that queue.
             assert 1e6 <= found["rtt_increase", "p50", way] <= 66e6
             assert 15e6 <= found["goodput", way, way] <= 20e6
             held_back = (found["limited", f"{way} {name}", way] for name in ("congestion window", "pacing or path"))
