@@ -153,11 +153,12 @@ def test_a_box_is_graded_as_a_user_would_have_it_graded(tmp_path: Path) -> None:
     assert (out / "report/index.html").stat().st_size > 100_000
     with undisturbed():
         for way in ("down", "up"):
-            # A full queue takes 60 ms to drain; CUBIC, which backs off to 0.7, leaves more than half of it full.
-            assert 15e6 <= found["rtt_increase", "p50", way] <= 66e6
+            # A full queue takes 60 ms to drain. But packets in the box still count as the sender's (TCP small queues
+            # reach through network namespaces), so that it holds back instead of filling that queue.
+            assert 1e6 <= found["rtt_increase", "p50", way] <= 66e6
             assert 15e6 <= found["goodput", way, way] <= 20e6
-            assert found["losses", f"{way} retransmitted", way] > 0
-            assert found["limited", f"{way} congestion window", way] > 0.5
+            held_back = (found["limited", f"{way} {name}", way] for name in ("congestion window", "pacing or path"))
+            assert sum(held_back) > 0.9
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])

@@ -421,11 +421,9 @@ ROOT = Path(__file__).parents[2]
 OF_PAIRS = "tests/unit/test_analysis.py::test_a_hypothesis_is_supported_where_it_is_true_and_rejected_where_not"
 OF_DELAYS = "test_delays_that_are_short_or_depend_on_the_packet_rate_are_found_and_others_are_not"
 OF_CONTROLS = "tests/unit/test_costs.py::test_a_control_is_like_what_it_stands_for_or_not"
-OF_LAWS = (
-    "tests/unit/test_tcp_laws_on_the_wire.py::test_a_law_of_tcp_is_supported_where_it_holds_and_rejected_where_not"
-)
+OF_KNOWN = "tests/unit/test_tcp_hypotheses.py::test_what_holds_of_tcp_is_supported_and_what_does_not_is_rejected"
 BOTH_WAYS = {
-    "bbr-share-falls": (OF_LAWS,),
+    "bbr-share-falls": (OF_KNOWN,),
     "cascade-adds": (OF_PAIRS,),
     "constant-plus-per-byte": (OF_PAIRS,),
     "delay-independent-of-rate": (f"tests/unit/test_emulator.py::{OF_DELAYS}",),
@@ -434,9 +432,9 @@ BOTH_WAYS = {
     "fan-in-total": (
         "tests/unit/test_links.py::test_senders_fill_the_sum_of_their_links_or_the_one_they_share_and_share_it_fairly",
     ),
-    "full-at-one-product": (OF_LAWS,),
+    "full-at-one-product": (OF_KNOWN,),
     "loss-as-configured": ("tests/unit/test_emulator.py::test_losses_as_configured_are_supported_by_evidence_alone",),
-    "mathis": (OF_LAWS,),
+    "mathis": (OF_KNOWN,),
     "md1": ("tests/unit/test_links.py::test_random_frames_wait_as_md1_says_and_regular_ones_not_at_all",),
     "minimum-frame-time": (
         "tests/unit/test_links.py::test_frames_follow_each_other_as_fast_as_the_link_serialises_them",

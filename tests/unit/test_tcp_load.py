@@ -361,7 +361,7 @@ def test_the_report_has_the_grade_with_its_rule_and_every_figure(tmp_path: Path)
     run = Run.read(folder.path)
     tables = {table.name: table for table in all_tables(run)}
     assert {"grades", "round_trips", "flows", "limits", "losses"} <= set(tables)
-    assert "For 55.0 packets that the emulator lost in a trial (down), TCP sent" in tables["losses"].note
+    assert "For 55.0 packets that the emulator lost in a trial (down), TCP retransmitted" in tables["losses"].note
     [head, *_] = tables["limits"].rows
     assert [round(float(entry.text)) for entry in head[10::2]] == [33, 20, 15, 10, 22]
     assert [len(table.rows) for table in (tables["grades"], tables["flows"])] == [1, 2]
@@ -389,6 +389,36 @@ def test_queues_are_compared_by_goodput_and_delay(tmp_path: Path) -> None:
     titles = [key.what for key in keys(run)]
     assert titles[:2] == ["Latency under load, tail drop", "Latency under load, codel"]
     assert titles[2:] == ["Goodput up, tail drop", "Goodput up, codel"]
+
+
+def test_a_grid_of_pipes_is_drawn_as_maps(tmp_path: Path) -> None:
+    """Two rates by three queues; without one of the six pipes there is no grid."""
+    pipes = [f"rate {rate}Mbit/s delay 10ms queue {slots}" for rate in (50, 80) for slots in (20, 50, 200)]
+    sets = [*FEW, "load.direction=up", "load.logged=0", "load.pipe=" + ",".join(pipes)]
+    folder = made_up(tmp_path / "run", Truth(), sets=sets)
+    events = [json.loads(line) for line in folder.log.read_text().splitlines()]
+    words = {one["block"]: one["factors"]["pipe"] for one in events if one["event"] == "load-trial"}
+    for one in events:
+        if one["event"] == "emulator-set":
+            _, rate, _, _, _, slots = words[one["block"]].split()
+            one["to"] = {"link": {"rate_bps": 1e6 * float(rate.removesuffix("Mbit/s")), "overhead_bytes": 0},
+                         "delay": {"constant": 10 * MS, "jitter": None}, "before": {"loss": []},
+                         "queue": {"limit": {"bytes": None, "slots": int(slots)}, "aqm": None}}  # fmt: skip
+    folder.log.write_text("".join(json.dumps(one) + "\n" for one in events))
+    analyse(folder.path)
+    write_report(folder.path, vector=True)
+    figures = {figure.name: figure for figure in all_figures(Run.read(folder.path))}
+    assert [panel.title for panel in figures["load_grid"].panels] == [
+        "Latency under load (ms)", "Goodput (Mbit/s)", "Utilisation (%)"]  # fmt: skip
+    used = figures["load_grid"].panels[2].file()
+    [fields] = used["datasets"].values()
+    assert {(one["x"], one["y"]): one["said"] for one in fields} == {
+        (slots, rate): f"{47e6 * FRAME / MSS / rate / 1e4:.0f}" for rate in (50, 80) for slots in (20, 50, 200)
+    }
+    kept = [one for one in events if one["event"] != "emulator-set" or words[one["block"]] != pipes[-1]]
+    folder.log.write_text("".join(json.dumps(one) + "\n" for one in kept))
+    analyse(folder.path)
+    assert "load_grid" not in {figure.name for figure in all_figures(Run.read(folder.path))}
 
 
 def _hues(chart: dict[str, Any]) -> tuple[list[str], list[str]]:
@@ -481,7 +511,7 @@ def test_round_trips_per_minute_leave_the_slowest_twentieth_out() -> None:
     assert responsiveness(np.r_[np.full(95, 20.0 * MS), np.full(5, 3e9)]) == pytest.approx(3000)
 
 
-@pytest.mark.parametrize("study", ["bufferbloat", "rrul", "coexistence", "aqm", "tcp-laws"])
+@pytest.mark.parametrize("study", ["bufferbloat", "rrul", "coexistence", "aqm", "tcp-hypotheses"])
 @pytest.mark.parametrize("quick", [True, False])
 def test_the_effective_plan_says_the_same(study: str, quick: bool, tmp_path: Path) -> None:
     plan = load_plan(study, quick=quick)

@@ -59,7 +59,7 @@ NO_DECISIONS = {
         conduct.pipes: FULL_FRAME
         conduct.tcp_hosts: MOST_SEGMENTS
         methods.emulator.analyse.link: FCS_BYTES
-        methods.tcp_load.analyse.laws: FULL_FRAME_BYTES
+        methods.tcp_load.analyse.hypotheses: FULL_FRAME_BYTES
         methods.tcp_load.analyse.tcp_says: CWR
         methods.emulator.analyse.pipe: HEADER_BYTES
         methods.emulator.analyse.seen: DATA FLOW_AT KIND_AT
@@ -78,6 +78,7 @@ NO_DECISIONS = {
         methods.emulator.verifying: NANOS
         methods.short_flows.show: MILLION
         methods.tcp_load.analyse.trials: MINUTE_NS
+        methods.tcp_load.show.grid: AXES SHOWN
         methods.tcp_load.show.rows: MILLION
         methods.tcp_windows.show: MEASURES
         methods.tcp_perturbation.show: OBSERVABLES

@@ -290,6 +290,36 @@ class Density:
         return fields.properties(width=width, height=self.height)
 
 
+DARK = 0.7
+"""Fields stronger than this are dark, and what stands in them is white."""
+
+
+@dataclass(frozen=True)
+class Heat:
+    """A map of one value over two axes, each field with its figure; rows: x, y (classes), strength (0 to 1), said."""
+
+    x: str
+    y: str
+    height: int = 200
+
+    def of(self, rows: pl.DataFrame, palette: Palette, width: Width) -> Any:
+        """The chart of these rows."""
+        x = alt.X("x:O", title=self.x, axis=alt.Axis(labelAngle=0))
+        y = alt.Y("y:O", title=self.y, sort="descending")
+        # Maps side by side in a file share the scale: each has strengths of its own instead of values.
+        strength = alt.Opacity("strength:Q", scale=alt.Scale(domain=[0, 1], range=[0.04, 1]), legend=None)
+        tips = [
+            alt.Tooltip("x:O", title=self.x),
+            alt.Tooltip("y:O", title=self.y),
+            alt.Tooltip("said:N", title="Value"),
+        ]
+        base = alt.Chart(rows).encode(x=x, y=y)
+        fields = base.mark_rect(color=INK, stroke="#ffffff", strokeWidth=1).encode(opacity=strength, tooltip=tips)
+        above = alt.condition(alt.datum.strength > DARK, alt.value("#ffffff"), alt.value(palette.surface("ink")))
+        words = base.mark_text(fontSize=12).encode(text="said:N", color=above)
+        return alt.layer(fields, words).properties(width=width, height=self.height)
+
+
 @dataclass(frozen=True)
 class Bars:
     """Counts; rows: device, x, y."""

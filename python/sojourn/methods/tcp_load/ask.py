@@ -173,7 +173,7 @@ def check(plan: Plan, given: Lookup) -> None:
         raise refuse(
             given("load.ecn", plan.load.ecn),
             "load.ecn",
-            "false: only hosts of a bed of this machine can be told to ask for it",
+            "false: only hosts in namespaces of this machine are set to ask for ECN",
         )
     if "closed-loop" in plan.probe.schedule or FLOOD_NS in plan.probe.intervals_ns:
         asked = given("probe.schedule", list(plan.probe.schedule))

@@ -20,7 +20,7 @@ Quantities (statistic; unit); flows, direction and congestion are columns of the
   least so many reductions of a window in a trial); down up [1]
 - limited (share of the time of the flows); down up, with congestion window, receiver, send buffer, application, pacing
   or path [1]
-- losses (of a whole trial: packets that the emulator lost, segments that TCP sent again, and those of them that were
+- losses (of a whole trial: packets that the emulator lost, segments that TCP retransmitted, and those of them that were
   there already); down up, with emulator retransmitted spurious [1]
 - queueing_delay (of all packets of a trial, by the emulator's counters), dropped and marked (shares by its queue);
   down up, with mean p99 [ns, 1]
@@ -53,7 +53,8 @@ from sojourn.analysis.tester import incomplete, probing_findings, stamp_sources,
 from sojourn.analysis.wording import DASH, HOLDS_ZERO, counted, fixed, percent
 from sojourn.devices import called
 from sojourn.methods.tcp_load.analyse.conserved import frame_of, judged
-from sojourn.methods.tcp_load.analyse.laws import mathis_ratio, mss_of, pipes_set, tested
+from sojourn.methods.tcp_load.analyse.grid import grid_of
+from sojourn.methods.tcp_load.analyse.hypotheses import mathis_ratio, mss_of, pipes_set, tested
 from sojourn.methods.tcp_load.analyse.naming import short_names
 from sojourn.methods.tcp_load.analyse.queues import unaccounted
 from sojourn.methods.tcp_load.analyse.trials import (
@@ -104,9 +105,9 @@ def study(run: Run) -> Study:
     logged, ways, run = logged_of(run), ways_logged(run), figured(run)
     several = trials_of(run)
     places: dict[tuple[str, int], list[Done]] = defaultdict(list)
-    pipes, mss_bytes = (pipes_set(run), mss_of(run)) if run.hypotheses else ({}, 0.0)
+    pipes, mss_bytes = pipes_set(run), mss_of(run) if run.hypotheses else 0.0
     for trial in several:
-        trial.values.update(mathis_ratio(trial, pipes, mss_bytes))
+        trial.values.update(mathis_ratio(trial, pipes, mss_bytes) if run.hypotheses else {})
         places[trial.device, trial.cell].append(trial)
     heads = graded(run, several)
     rows = [*heads, *(row for place in sorted(places) for row in rows_of(run, places[place]))]
@@ -114,7 +115,8 @@ def study(run: Run) -> Study:
     findings = [*probing_findings(run), *completeness(run, several), *_findings(run, places, rows),
                 *unaccounted(run), *judged(ways)]  # fmt: skip
     samples = {"load_timeline": _timeline(run, several), "load_quantiles": _quantiles(run, several),
-               "load_grades": _grades(heads), "load_logged": logged, "load_conserved": frame_of(ways)}  # fmt: skip
+               "load_grades": _grades(heads), "load_logged": logged, "load_grid": grid_of(rows, pipes),
+               "load_conserved": frame_of(ways)}  # fmt: skip
     headline = next((row for row in heads if row.statistic == "mean"), None)
     said = sentence(rows, headline)
     if shares := [row for row in rows if row.quantity == "share"]:

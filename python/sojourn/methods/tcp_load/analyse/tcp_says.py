@@ -44,7 +44,7 @@ def tcp_says(flows: Sequence[pl.DataFrame], way: str) -> dict[tuple[str, str], f
 
 
 def losses_inferred(flows: Sequence[pl.DataFrame], way: str) -> dict[tuple[str, str], float]:
-    """Segments that TCP sent again, and those that were there already; `flows` are the readings of whole flows."""
+    """Segments that TCP retransmitted, and those that were there already; `flows` are the readings of whole flows."""
     found = {}
     for said, column in (("retransmitted", "total_retrans"), ("spurious", "dsack_dups")):
         last = [flow[column][-1] for flow in flows]

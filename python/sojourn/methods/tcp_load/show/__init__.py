@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from sojourn.methods.tcp_load.show.grid import over_grid
 from sojourn.methods.tcp_load.show.rows import (
     ESTIMATE,
     FACTORS,
@@ -367,7 +368,7 @@ def words(run: Run) -> list[str]:
 
 PARTS = Parts(
     tables=(shares, grades, round_trips, flows, limits, queues, losses, logged, conserved),
-    figures=(over_delay, over_time, distributions),
+    figures=(over_grid, over_delay, over_time, distributions),
     keys=keys,
     words=words,
     results=("shares", "grades", "round_trips", "flows", "limits", "queues", "losses", "logged", "conserved"),

@@ -43,7 +43,7 @@ def limits(run: Run) -> Table:
         "Under working conditions, by TCP_INFO of the senders, of all flows of a direction together. Timeouts: "
         "retransmission timeouts of a trial. Spurious: segments that the receiver had already, as it said by DSACK, of "
         "the segments sent. Receiver (its window), send buffer and application (no data to send) are clocks of the "
-        "kernel. The rest is told apart by readings: congestion window where as much was in flight as it allows or a "
+        "kernel. Readings divide the rest: congestion window where as much was in flight as it allows or a "
         "loss was being repaired; pacing or path where data waited though no window was full."
     )
     return Table("limits", "What limited the flows", tuple(columns), tuple(rows), note, wide=True, grouped=True)
@@ -51,7 +51,7 @@ def limits(run: Run) -> Table:
 
 def losses(run: Run) -> Table:
     """Packets that were lost, beside segments that TCP took for lost."""
-    columns = (*FACTORS, SENT, *measured("lost", "Lost at the emulator"), *measured("again", "Sent again"),
+    columns = (*FACTORS, SENT, *measured("lost", "Lost at the emulator"), *measured("again", "Retransmitted"),
                *measured("needless", "Of them spurious"))  # fmt: skip
     rows, sentences = [], []
     for factors, of in cells_of(run):
@@ -62,9 +62,9 @@ def losses(run: Run) -> Table:
                          *with_interval(needless, "1")))  # fmt: skip
             if lost and again and needless:
                 sentences.append(
-                    f"For {fixed(lost['estimate'], 1)} packets that the emulator lost in a trial ({way}), TCP sent "
-                    f"{fixed(again['estimate'], 1)} segments again, {fixed(needless['estimate'], 1)} of them though "
-                    "they had arrived."
+                    f"For {fixed(lost['estimate'], 1)} packets that the emulator lost in a trial ({way}), TCP "
+                    f"retransmitted {fixed(again['estimate'], 1)} segments, {fixed(needless['estimate'], 1)} of them "
+                    "though they had arrived."
                 )
     note = (
         f"{sentences[0] if sentences else ''} Packets and segments of a whole trial, start-up included, in the mean "

@@ -1,4 +1,4 @@
-"""The laws of TCP that a run tests: made-up trials in which each holds, in which it does not, and that cannot say."""
+"""The known results on TCP that a run tests: made-up trials in which each holds, in which not, and that cannot say."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 
 from sojourn.analysis.factors import Factors
 from sojourn.methods.tcp_load.analyse import figure
-from sojourn.methods.tcp_load.analyse.laws import mathis_ratio, pipe_of, pipes_set
-from sojourn.methods.tcp_load.analyse.laws import tested as outcomes_of
+from sojourn.methods.tcp_load.analyse.hypotheses import mathis_ratio, pipe_of, pipes_set
+from sojourn.methods.tcp_load.analyse.hypotheses import tested as outcomes_of
 from sojourn.methods.tcp_load.analyse.trials import Done
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ def beside(*shares: float) -> Made:
         (beside(0.5), "inconclusive", "not tested"),
     ],
 )
-def test_a_law_of_tcp_is_supported_where_it_holds_and_rejected_where_not(made: Made, expected: str, said: str) -> None:
+def test_what_holds_of_tcp_is_supported_and_what_does_not_is_rejected(made: Made, expected: str, said: str) -> None:
     found = made.outcome()
     assert (found.outcome, said in found.sentence) == (expected, True), found
 
@@ -146,10 +146,11 @@ def test_a_pipe_is_known_by_its_rate_delay_queue_and_random_loss_alone() -> None
     by_bytes = pipe_of([told() | {"queue": {"limit": {"bytes": 100_000, "slots": None}}}])
     assert by_bytes is not None
     assert by_bytes.products == 2
-    for other in (
+    others: tuple[dict[str, Any], ...] = (
         {"link": {"rate_bps": None}},
         {"delay": {"constant": 10_000_000, "jitter": {"normal": {}}}},
         {"queue": {"limit": {"slots": 33}, "aqm": {"codel": {}}}},
         {"before": {"loss": [{"gilbert": {}}]}},
-    ):
+    )
+    for other in others:
         assert pipe_of([told() | other]) is None, other

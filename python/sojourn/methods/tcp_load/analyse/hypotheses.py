@@ -1,4 +1,4 @@
-"""Known laws of TCP, each tested with the flows of a run: supported, rejected, or inconclusive.
+"""What is known of TCP, each a hypothesis tested with the flows of a run: supported, rejected, or inconclusive.
 
 - full-at-one-product: with a queue of one bandwidth-delay product, one flow of Reno or CUBIC uses 95 % of the rate.
 - mathis: under random loss p, Reno's goodput is MSS / RTT · √(3/2) / √p, within a factor (Mathis, Semke, Mahdavi and
