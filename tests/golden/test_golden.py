@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 HERE = Path(__file__).parent
-RUNS = ("bridge-latency", "bridge-latency-real", "throughput", "emulator-delay", "rfc2544", "tcplog-cost")
-"""Pairs on simulated lines; on real frames pairs, a stream, an emulator, a suite of searches, and TCP."""
+RUNS = ("bridge-latency", "bridge-latency-real", "throughput", "emulator-delay", "rfc2544", "tcplog-cost", "rrul")
+"""Pairs on simulated lines; on real frames pairs, a stream, an emulator, a suite of searches, TCP's log, and flows."""
 
 
 @pytest.fixture
