@@ -25,8 +25,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 HERE = Path(__file__).parent
-RUNS = ("bridge-latency", "bridge-latency-real", "throughput", "emulator-delay", "rfc2544", "tcplog-cost", "rrul")
-"""Pairs on simulated lines; on real frames pairs, a stream, an emulator, a suite of searches, TCP's log, and flows."""
+RUNS = (
+    "bridge-latency",
+    "bridge-latency-real",
+    "throughput",
+    "emulator-delay",
+    "rfc2544",
+    "tcplog-cost",
+    "rrul",
+    "short-flows",
+)
+"""Pairs on simulated lines; on real ones pairs, a stream, an emulator, searches; of TCP a log, a load, short flows."""
 
 
 @pytest.fixture
