@@ -28,7 +28,7 @@ from sojourn.plan.section import Declared, keys_of, takes_auto
 from sojourn.plan.types import ask_of
 from sojourn.records import FINDINGS
 from sojourn.records.budgets import BUDGETS, COMPONENTS
-from sojourn.records.results import RESULTS
+from sojourn.records.results import RESULTS, SETTINGS
 
 ROOT = Path(__file__).resolve().parents[1]
 BIN = ROOT / ".venv/bin"
@@ -273,6 +273,9 @@ def results_page() -> str:
         "|---|---|---|",
     ]
     parts += [f"| `{name}` | {kind} | {doc} |" for name, (kind, doc) in RESULTS.items()]
+    parts += ["", "In `results.parquet` every run also has these, in `results.json` runs of TCP alone:", ""]
+    parts += ["| column | type | meaning |", "|---|---|---|"]
+    parts += [f"| `{name}` | {kind} | {doc} |" for name, (kind, doc) in SETTINGS.items()]
     parts += ["", "## Uncertainty budgets", "", "`analysis/budgets.json` has one object for each headline figure:", ""]
     parts += named_table(BUDGETS)
     parts += ["", "Each of its components has:", "", *named_table(COMPONENTS)]

@@ -13,18 +13,29 @@ import tarfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import polars as pl
 import pytest
 
 from sojourn.analysis import analyse
 from sojourn.analysis.comparison import key_of
 from sojourn.records import RunFolder
+from sojourn.records.results import TIDY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 HERE = Path(__file__).parent
-RUNS = ("bridge-latency", "bridge-latency-real", "throughput", "emulator-delay", "rfc2544", "tcplog-cost")
-"""Pairs on simulated lines; on real frames pairs, a stream, an emulator, a suite of searches, and TCP."""
+RUNS = (
+    "bridge-latency",
+    "bridge-latency-real",
+    "throughput",
+    "emulator-delay",
+    "rfc2544",
+    "tcplog-cost",
+    "rrul",
+    "short-flows",
+)
+"""Pairs on simulated lines; on real ones pairs, a stream, an emulator, searches; of TCP a log, a load, short flows."""
 
 
 @pytest.fixture
@@ -82,6 +93,21 @@ def same(expected: Any, found: Any, where: str) -> None:
         assert found == pytest.approx(expected, rel=1e-9, abs=1e-9), where
     else:
         assert expected == found, where
+
+
+def test_results_of_all_archived_runs_go_into_one_frame(tmp_path: Path) -> None:
+    """One schema over all studies: polars' strict concatenation, which refuses other columns, orders or types."""
+    tables = []
+    for name in RUNS:
+        with tarfile.open(HERE / f"{name}.tar.xz") as archive:
+            archive.extractall(tmp_path, filter="data")
+        analyse(tmp_path / name)
+        tables.append(pl.read_parquet(tmp_path / name / "analysis/results.parquet").with_columns(run=pl.lit(name)))
+    together = pl.concat(tables, how="vertical")
+    assert together.height == sum(table.height for table in tables)
+    assert set(together["run"]) == set(RUNS)
+    assert together.drop("run").schema == pl.Schema(TIDY)
+    assert {path.name.removesuffix(".tar.xz") for path in HERE.glob("*.tar.xz")} == set(RUNS)
 
 
 def test_the_recorded_truth_is_found(recorded: RunFolder) -> None:

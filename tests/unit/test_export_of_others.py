@@ -80,7 +80,7 @@ def test_a_package_does_not_replace_a_format_of_ours(installed: Path) -> None:
         (
             "linse",
             2,
-            "expected prometheus or hdr or broken or gone or lines or nothing or refused (did you mean lines?)",
+            "hdr or latex or broken or gone or lines or nothing or refused (did you mean lines?)",
         ),
     ],
 )

@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, cast
 
 from sojourn.analysis.verdict import Verdict
 from sojourn.methods import load as load_method
-from sojourn.records.results import COLUMNS
+from sojourn.records.results import TIDY
 from sojourn.records.whole_file import whole_file, write_whole
 
 if TYPE_CHECKING:
@@ -93,8 +93,8 @@ def _write(run: Run, rows: list[Row], verdict: Verdict) -> None:
 
     tidy = [row.tidy() for row in rows]
     write_whole(run.folder.results, "[\n" + ",\n".join(json.dumps(row, allow_nan=False) for row in tidy) + "\n]\n")
-    further = [name for name in (tidy[0] if tidy else ()) if name not in COLUMNS]
-    typed = {**COLUMNS, **{name: pl.Series([row.get(name) for row in tidy]).dtype for name in further}}
+    further = [name for name in (tidy[0] if tidy else ()) if name not in TIDY]
+    typed = {**TIDY, **{name: pl.Series([row.get(name) for row in tidy]).dtype for name in further}}
     frame = pl.DataFrame(tidy, schema=typed)
     with whole_file(run.folder.analysis / "results.parquet") as file:
         frame.write_parquet(file, compression="zstd")

@@ -82,7 +82,20 @@ RESULTS: Final[dict[str, tuple[pl.DataType, str]]] = {
     "sessions": (pl.Int64(), "Over how many beds, each made anew, the figure is; null: of one."),
 }
 
+SETTINGS: Final[dict[str, tuple[pl.DataType, str]]] = {
+    "flows": (pl.Int64(), "Flows of TCP at the same time."),
+    "direction": (pl.String(), "Where they send: down, up, both."),
+    "congestion": (pl.String(), "Their congestion control."),
+    "window": (pl.Float64(), "The window of all connections together, over the bandwidth-delay product."),
+    "path": (pl.String(), "The kind of TCP traffic that was logged: gso, ..."),
+    "where": (pl.String(), "Where that log ran: a, b, sender, ..."),
+    "packets_per_log": (pl.Int64(), "One packet in so many was logged."),
+}
+"""Columns of results.parquet in every run; results.json has them in runs of TCP alone."""
+
 COLUMNS: Final[dict[str, pl.DataType]] = {name: kind for name, (kind, _) in RESULTS.items()}
+TIDY: Final[dict[str, pl.DataType]] = COLUMNS | {name: kind for name, (kind, _) in SETTINGS.items()}
+"""All columns of results.parquet."""
 
 NEEDED = ("quantity", "statistic", "estimate")
 WORDS = ("name", "severity", "where", "sentence")

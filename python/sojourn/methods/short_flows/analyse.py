@@ -13,6 +13,7 @@ Quantities (statistic; unit); flows, direction and congestion are columns of the
 from __future__ import annotations
 
 from collections import defaultdict
+from math import floor, log10
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -133,11 +134,13 @@ def sentence(row: Row | None) -> str:
     if row is None:
         return "No transfer was measured"
     value = row.value
+    half = 0.0 if value.low is None or value.high is None else (value.high - value.low) / 2e6
+    places = max(1, min(6, 1 - floor(log10(half)))) if half > 0 else 1
     ends = "" if value.low is None or value.high is None else (
-        f" (95 % CI {fixed(value.low / 1e6, 1)} to {fixed(value.high / 1e6, 1)})"
+        f" (95 % CI {fixed(value.low / 1e6, places)} to {fixed(value.high / 1e6, places)})"
     )  # fmt: skip
     what = {"p50": "the median", "mean": "the mean"}[row.statistic]
     return (
-        f"A transfer of {row.factors.payload_bytes} bytes over {row.device} takes {fixed(value.estimate / 1e6, 1)} ms "
-        f"in {what}{ends}{over_beds(row)}, from its first byte to its last"
+        f"A transfer of {row.factors.payload_bytes} bytes over {row.device} takes "
+        f"{fixed(value.estimate / 1e6, places)} ms in {what}{ends}{over_beds(row)}, from its first byte to its last"
     )
