@@ -557,11 +557,19 @@ BED = {"version": "1.0", "instrument": "aa", "hosts": {"a": "11", "device": "22"
         ({"paths": {**PATHS, "direct": {"a": "eth7", "b": "eth1"}}},
          "the port of host A, of path direct was eth1, is eth7"),
         ({"paths": {"direct": PATHS["direct"]}}, "path bridge is gone"),
+        ({"paths": {**PATHS, "route": PATHS["bridge"]}}, "path route is new"),
         ({"version": "1.1", "instrument": "bb"}, "Sojourn was 1.0, is 1.1"),
+        ({"version": "1.1"}, "Sojourn was 1.0, is 1.1"),
+        ({"instrument": "bb"}, "the instrument is not the one that it was"),
+        ({"hosts": {"a": "33"}, "instrument": "bb"},
+         "host A is another machine; the instrument is not the one that it was"),
     ],
 )  # fmt: skip
 def test_what_makes_a_bed_another_is_said(other: dict[str, Any], said: str) -> None:
     require_same(BED, BED, Path("run"))
     require_same({}, BED, Path("run"))
-    with pytest.raises(RequestError, match=re.escape(f"run was begun on another bed ({said}): go on with it there")):
+    with pytest.raises(
+        RequestError, match=re.escape(f"run was begun on another bed ({said}): go on with it there")
+    ) as refused:
         require_same(BED, BED | other, Path("run"))
+    assert refused.value.status == 2

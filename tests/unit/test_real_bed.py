@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from sojourn.bed import BedSpec, HostSpec, PathSpec
-from sojourn.bed.look import Looked, cpus_of
+from sojourn.bed.backends.ssh import require_fit
+from sojourn.bed.look import TOOLS, Looked, cpus_of, parse
 from sojourn.bed.model import Topology, checked
 from sojourn.bed.real_hosts import judge_clock, judge_port, judge_way
-from sojourn.bed.ssh import why
-from sojourn.errors import RequestError
+from sojourn.bed.ssh import Line, why
+from sojourn.errors import MachineError, RequestError
 from sojourn.plan import effective_toml, load_plan
 from sojourn.plan.load import plan_from_text
 from sojourn.plan.real_bed import real_bed_of
@@ -24,6 +25,11 @@ if TYPE_CHECKING:
 ENDS = '[hosts.a]\naddress = "a.lab"\n[hosts.b]\naddress = "b.lab"\nuser = "lab"\n'
 DIRECT = '[paths.direct]\na = "eth1"\nb = "eth1"\n'
 DEVICE = '[hosts.device]\naddress = "br.lab"\nsudo = false\n'
+LOOKED = Looked(
+    uid=0, boot_id="", release="6.1.0", version="", architecture="x86_64", distribution="", cpu="", cpus=(0,),
+    memory_bytes=0, clocksource="tsc", management="", tools=frozenset(TOOLS), links={}, routes=(), free_bytes=0,
+    sudo="yes", ahead_ns=0, ahead_error_ns=20_000_000,
+)  # fmt: skip
 BRIDGE = '[paths.bridge]\na = "eth2"\nleft = "eth1"\nright = "eth2"\nb = "eth2"\n'
 CISCO = '[paths."dut:cisco"]\na = "eth2"\nb = "eth2"\n'
 
@@ -177,11 +183,7 @@ def test_what_ethtool_says_of_a_port_is_judged(said: str, told: str, fix: str | 
     ],
 )
 def test_clocks_that_are_far_apart_are_told(ahead_s: float, status: str, told: str) -> None:
-    looked = Looked(
-        uid=0, boot_id="", release="6.1.0", version="", architecture="x86_64", distribution="", cpu="", cpus=(0,),
-        memory_bytes=0, clocksource="tsc", management="", tools=frozenset(), links={}, routes=(), free_bytes=0,
-        sudo="yes", ahead_ns=round(ahead_s * 1e9), ahead_error_ns=20_000_000,
-    )  # fmt: skip
+    looked = replace(LOOKED, ahead_ns=round(ahead_s * 1e9))
     found = judge_clock(looked)
     assert (found.status, bool(found.fix)) == (status, status == "limited")
     assert found.found.startswith(told)
@@ -199,3 +201,66 @@ def test_clocks_that_are_far_apart_are_told(ahead_s: float, status: str, told: s
 )  # fmt: skip
 def test_probes_that_pass_other_ports_than_their_paths_are_told(grown: dict[str, int], sentence: str | None) -> None:
     assert judge_way(grown, {"a-direct", "b-direct"}, 20) == sentence
+
+
+def line_to(spec: HostSpec) -> Line:
+    """A line that nothing is said over."""
+    line = object.__new__(Line)
+    line.name, line.spec = "A", spec
+    return line
+
+
+def program_for(machine: int) -> bytes:
+    """The head of an ELF program."""
+    return b"\x7fELF\x02\x01\x01".ljust(18, b"\0") + machine.to_bytes(2, "little")
+
+
+ASKS = "sudo: a password is required"
+
+
+@pytest.mark.parametrize(
+    ("more", "spec", "machine", "sentence"),
+    [
+        ({"release": "5.14.21-amd64"}, HostSpec("a.lab"), 62,
+         "host A (a.lab) has Linux 5.14.21-amd64: it needs 5.15 or newer"),
+        ({"release": "5"}, HostSpec("a.lab"), 62, "host A (a.lab) has Linux 5: it needs 5.15 or newer"),
+        ({"architecture": "aarch64"}, HostSpec("a.lab"), 62,
+         "host A (a.lab) is aarch64, and the instrument here is built for x86_64"),
+        ({}, HostSpec("a.lab"), 183, "host A (a.lab) is x86_64, and the instrument here is built for aarch64"),
+        ({}, HostSpec("a.lab"), 8, "host A (a.lab) is x86_64, and the instrument here is built for machine 8 of ELF"),
+        ({"uid": 1000}, HostSpec("a.lab", sudo=False), 62,
+         "host A (a.lab): who logs in is not root: log in as root, or set sudo = true for it"),
+        ({"uid": 1000, "sudo": ASKS}, HostSpec("a.lab", user="lab"), 62,
+         f"host A (a.lab): no rights of root ({ASKS}): sudo must ask no password of lab (see the guide on real hosts)"),
+        ({"uid": 1000, "sudo": "sh: 21: sudo: not found"}, HostSpec("a.lab"), 62,
+         "host A (a.lab) has no sudo: apt-get install sudo, or log in as root"),
+        ({"tools": frozenset(TOOLS) - {"tc", "ip"}}, HostSpec("a.lab"), 62,
+         "host A (a.lab) has no ip, tc: apt-get install iproute2"),
+    ],
+)  # fmt: skip
+def test_a_host_that_cannot_hold_a_bed_is_refused(
+    more: dict[str, Any], spec: HostSpec, machine: int, sentence: str
+) -> None:
+    with pytest.raises(MachineError) as refused:
+        require_fit(line_to(spec), replace(LOOKED, **more), program_for(machine))
+    assert (str(refused.value), refused.value.status) == (sentence, 3)
+
+
+@pytest.mark.parametrize(
+    "more", [{}, {"release": "5.15+"}, {"release": "6.12-rc1"}, {"uid": 1000}, {"uid": 0, "sudo": "not found"}]
+)
+def test_a_host_that_can_hold_a_bed_is_not_refused(more: dict[str, Any]) -> None:
+    require_fit(line_to(HostSpec("a.lab")), replace(LOOKED, **more), program_for(62))
+
+
+def test_what_sudo_says_before_it_allows_does_not_refuse_a_host() -> None:
+    """A host that does not know its own name is warned of by sudo, which then does what it is asked."""
+    answers = {
+        "uid": "1000", "boot": "b", "machine": "m", "kernel": "6.1.0\n#1 SMP\nx86_64", "distribution": "Debian",
+        "cpu": "c", "cpus": "0-1", "memory": "1024", "clocksource": "tsc", "ssh": "", "tools": "ip", "links": "[]",
+        "routes": "[]", "routes6": "[]", "disk": "", "now": "5",
+        "sudo": "sudo: unable to resolve host a: Name or service not known\nyes",
+    }  # fmt: skip
+    said = "".join(f"== {name}\n{words}\n" for name, words in answers.items())
+    assert parse(said, 0, 10).sudo == "yes"
+    assert parse(said.removesuffix("yes\n"), 0, 10).sudo.endswith("service not known")

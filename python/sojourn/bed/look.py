@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -88,7 +89,8 @@ class Looked:
     @property
     def kernel(self) -> tuple[int, ...]:
         """The first two numbers of its version."""
-        return tuple(int(word) for word in self.release.split("-")[0].split(".")[:2] if word.isdigit())
+        numbers = re.match(r"(\d+)\.(\d+)", self.release)
+        return tuple(map(int, numbers.groups())) if numbers else ()
 
 
 def look(line: Line) -> Looked:
@@ -132,7 +134,7 @@ def parse(said: str, before_ns: int, took_ns: int) -> Looked:
         links=links,
         routes=tuple(one for some in routes for one in some),
         free_bytes=int(disk[3]) * 1024 if len(disk) > 3 else None,
-        sudo=" ".join(found["sudo"]),
+        sudo="yes" if found["sudo"][-1:] == ["yes"] else " ".join(found["sudo"]),
         ahead_ns=ahead,
         ahead_error_ns=took_ns // 2,
         machine_id=" ".join(found.get("machine", [])),

@@ -383,6 +383,8 @@ def require_fit(line: Line, found: Looked, binary: bytes) -> None:
         raise MachineError(f"{line} is {found.architecture}, and the instrument here is built for {built_for}")
     if found.uid != 0 and not line.spec.sudo:
         raise MachineError(f"{line}: who logs in is not root: log in as root, or set sudo = true for it")
+    if found.uid != 0 and "not found" in found.sudo:
+        raise MachineError(f"{line} has no sudo: apt-get install sudo, or log in as root")
     if found.uid != 0 and found.sudo != "yes":
         raise MachineError(
             f"{line}: no rights of root ({found.sudo or 'there is no sudo'}){about_sudo('sudo', line.spec)}"
