@@ -62,7 +62,8 @@ fn nothing_more_is_left_out_than_was_logged() {
 
 #[test]
 fn what_user_space_filters_had_numbers_and_what_the_kernel_filters_has_none() {
-    let mut account = account_of(&[(Some(1), 0, 1, disposition::LOGGED), (Some(2), 0, 1, Disposition::Filtered as usize)]);
+    let mut account =
+        account_of(&[(Some(1), 0, 1, disposition::LOGGED), (Some(2), 0, 1, Disposition::Filtered as usize)]);
     let mut left_out = LeftOut::default();
     left_out.note(1, 0, 1);
     account.leave_out(Disposition::Filtered, &left_out);
