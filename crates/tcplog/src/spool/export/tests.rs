@@ -150,7 +150,7 @@ fn all_that_comes_is_received_as_it_was() {
 fn what_waits_when_the_connection_is_lost_and_what_comes_after_is_skipped() {
     let outbox = Arc::<Outbox>::default();
     let mut export = Export::new(HEADER, Arc::clone(&outbox));
-    let mut send = |export: &mut Export, from: u64| {
+    let send = |export: &mut Export, from: u64| {
         (from..from + 10).for_each(|number| export.event(0, &sample(1, number)));
         export.flush();
     };
