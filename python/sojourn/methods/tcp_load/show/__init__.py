@@ -79,7 +79,8 @@ def logged(run: Run) -> Table:
     note = (
         "In these trials the state of TCP was logged at every packet of both hosts, and every packet at the emulator. "
         "They are in no other table or figure. `sojourn tcplog summary` lists their flows, `sojourn why` says what "
-        "limited a flow at a moment, `sojourn timeline` shows the path of each segment."
+        "limited a flow at a moment, `sojourn timeline RUN --block N --to html` draws the sequence numbers of a trial "
+        "over time, in which a click on a segment shows its path and its line in every record."
     )
     return Table("logged", "Trials with the log of TCP's state", columns, tuple(rows), note, wide=True, grouped=True)
 
