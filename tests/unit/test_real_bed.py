@@ -12,7 +12,7 @@ from sojourn.bed import BedSpec, HostSpec, PathSpec
 from sojourn.bed.backends.ssh import require_fit
 from sojourn.bed.look import TOOLS, Looked, cpus_of, parse
 from sojourn.bed.model import Topology, checked
-from sojourn.bed.real_hosts import judge_clock, judge_port, judge_way
+from sojourn.bed.real_hosts import judge_clock, judge_port, judge_rates, judge_way
 from sojourn.bed.ssh import Line, why
 from sojourn.errors import MachineError, RequestError
 from sojourn.plan import effective_toml, load_plan
@@ -166,6 +166,10 @@ def test_lists_of_processors() -> None:
          "25000Mb/s, duplex full, coalescing adaptive", "interrupts wait for more frames: ethtool -C DEV adaptive-rx"),
         ("\tSpeed: 1000Mb/s\n\tDuplex: Full\n== coalescing\nrx-usecs: 50\n== eee\n\tEEE status: enabled - active\n",
          "coalescing 50 us, energy-efficient Ethernet active", "the link sleeps"),
+        (("\tSpeed: 1000Mb/s\n\tDuplex: Full\n== offloads\nFeatures for eth1:\nrx-checksumming: on\n"
+         "tcp-segmentation-offload: off\n\ttx-tcp-segmentation: off\ngeneric-segmentation-offload: on\n"
+         "generic-receive-offload: on\nlarge-receive-offload: off [fixed]\n"),
+         "1000Mb/s, duplex full, offloads on: gro gso", None),
     ],
 )  # fmt: skip
 def test_what_ethtool_says_of_a_port_is_judged(said: str, told: str, fix: str | None) -> None:
@@ -264,3 +268,10 @@ def test_what_sudo_says_before_it_allows_does_not_refuse_a_host() -> None:
     said = "".join(f"== {name}\n{words}\n" for name, words in answers.items())
     assert parse(said, 0, 10).sudo == "yes"
     assert parse(said.removesuffix("yes\n"), 0, 10).sudo.endswith("service not known")
+
+
+def test_ports_of_a_path_with_other_speeds_are_named() -> None:
+    assert judge_rates({}) is None
+    assert judge_rates({"eth1 of host A": 1000, "eth1 of host B": 1000}) is None
+    found = judge_rates({"eth1 of host A": 1000, "eth3 of host device": 100, "eth1 of host B": 1000})
+    assert found == "eth3 of host device has 100 Mbit/s; the path's fastest port has 1000 Mbit/s"

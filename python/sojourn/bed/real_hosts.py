@@ -44,11 +44,20 @@ COUNTED_SECONDS = 3.0
 NO_PORTS = {"bridge", "bond", "team", "vlan", "macvlan", "dummy", "ifb", "tun", "vxlan", "wireguard", "vrf"}
 """Kinds of interfaces that no cable ends at."""
 
+OFFLOADS = {
+    "generic-receive-offload": "gro",
+    "generic-segmentation-offload": "gso",
+    "tcp-segmentation-offload": "tso",
+    "large-receive-offload": "lro",
+}
+"""Offloads that join or split frames, as `ethtool -k` calls them and as `ethtool -K` does."""
+
 _SET = """
 PATH=$PATH:/usr/sbin:/sbin
 ethtool "$1" 2>/dev/null
 echo '== coalescing'; ethtool -c "$1" 2>/dev/null
 echo '== eee'; ethtool --show-eee "$1" 2>/dev/null
+echo '== offloads'; ethtool -k "$1" 2>/dev/null
 true
 """
 
@@ -191,12 +200,25 @@ def _in_real_names(sentence: str, spec: BedSpec) -> str:
 def _ports(bed: Bed, spec: BedSpec, link: Link) -> Iterator[Check]:
     """What the ports of a path have negotiated, and settings of theirs that delay frames."""
     real = ports_of(bed.topology, spec.paths)
+    rates: dict[str, int] = {}
     for port in link.ports:
         said = bed.backend.run(port.host, ["sh", "-c", _SET, "sh", port.dev])
         host = f"host {port.host.upper() if port.host in END_HOSTS else DEVICES_HOST}"
         told, fix = judge_port(said)
         status: Status = "limited" if fix else "ok"
         yield Check("ports", f"{host}: {real[port.dev]} ({link.path})", status, told, fix)
+        if (rate := re.match(r"(\d+)Mb/s", told)) is not None:
+            rates[f"{real[port.dev]} of {host}"] = int(rate[1])
+    if (differ := judge_rates(rates)) is not None:
+        fix = "slower ports delay frames, and the device is blamed: negotiate one speed at every port of the path"
+        yield Check("ports", f"speeds ({link.path})", "limited", differ, fix)
+
+
+def judge_rates(rates: Mapping[str, int]) -> str | None:
+    """Which ports of a path are slower than its fastest, by their speeds in Mbit/s; None where all are alike."""
+    fastest = max(rates.values(), default=0)
+    slower = [f"{port} has {rate} Mbit/s" for port, rate in rates.items() if rate < fastest]
+    return f"{', '.join(slower)}; the path's fastest port has {fastest} Mbit/s" if slower else None
 
 
 def judge_port(said: str) -> tuple[str, str | None]:
@@ -217,6 +239,8 @@ def judge_port(said: str) -> tuple[str, str | None]:
     if sleeps:
         told.append("energy-efficient Ethernet active")
         fixes.append("the link sleeps: ethtool --set-eee DEV eee off")
+    if on := [short for long, short in OFFLOADS.items() if re.search(rf"^{long}: on\b", said, re.MULTILINE)]:
+        told.append(f"offloads on: {' '.join(on)}")
     return ", ".join(told), "; ".join(fixes) or None
 
 
