@@ -90,6 +90,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("tcplog", "watch"),
     ("tcplog", "serve"),
     ("tcplog", "recover"),
+    ("tcplog", "receive"),
     ("tcplog", "top"),
     ("tcplog", "plot"),
     ("tcplog", "convert"),

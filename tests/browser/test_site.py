@@ -16,6 +16,7 @@ import pytest
 from scripts.make_site import build
 from tests.browser.accessible import violations
 from tests.browser.looks import looks, schemes
+from tests.golden.test_golden import RUNS
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -78,7 +79,7 @@ def test_the_site_is_searched_without_a_server(browser: Browser, site: Path) -> 
 
 def test_the_gallery_leads_to_whole_reports(browser: Browser, site: Path) -> None:
     page, said = _opened(browser, site / "docs/gallery.html", "light", 1200)
-    assert page.locator("img").count() == len(page.locator("h2").all()) == 5
+    assert page.locator("img").count() == len(page.locator("h2").all()) == len(RUNS)
     assert all(page.evaluate("[...document.images].map(one => one.complete && one.naturalWidth > 100)"))
     page.get_by_text("The whole report of rfc2544").click()
     page.locator("h1").wait_for()

@@ -64,23 +64,25 @@ def read(folder: Path, subtracted_bps: int | None) -> Crossings:
     if rows.is_empty():
         raise RequestError("no packet was seen by both taps: there is no delay to show")
     missing = read_table(folder, "unmatched").frame.filter(pl.col("outcome").is_in(SEEN_FIRST))
-    begin = min(one for one in (rows["first_ns"].min(), missing["time_ns"].min()) if one is not None)
-    own = with_delays(rows, summary, subtracted_bps).with_columns(
-        elapsed_s=(pl.col("first_ns") - begin).cast(pl.Float64) / 1e9
-    )
-    lost = missing.with_columns(elapsed_s=(pl.col("time_ns") - begin).cast(pl.Float64) / 1e9)
-    span = max(float(own["elapsed_s"].to_numpy().max()), 1e-9)
-    slice_s = max(span / SLICES, LEAST_SLICE_NS / 1e9)
-    groups = own.partition_by(PLACE, as_dict=True, maintain_order=True)
+    groups = with_delays(rows, summary, subtracted_bps).partition_by(PLACE, as_dict=True, maintain_order=True)
     made: dict[str, list[pl.DataFrame]] = {name: [] for name in ("delays", "timeline", "density", "sizes", "losses")}
     for place, some in sorted(groups.items(), key=lambda one: (one[0][0], str(one[0][1]) != "forward")):
-        gone = lost.filter((pl.col("pair") == place[0]) & (pl.col("direction") == place[1]))
+        gone = missing.filter((pl.col("pair") == place[0]) & (pl.col("direction") == place[1]))
+        # Each direction has the clock of the tap that its packets met first.
+        begin = min(int(one[0]) for one in (some["first_ns"].sort(), gone["time_ns"].sort()) if len(one))
+        seen, lost = since(begin, some, "first_ns"), since(begin, gone, "time_ns")
+        slice_s = max(float(seen["elapsed_s"].to_numpy().max()) / SLICES, LEAST_SLICE_NS / 1e9)
         curve = curve_of(some["delay"].to_numpy()).rename({"value": "delay_ns"})
-        frames = (curve, timeline(some), density(some, slice_s), sizes(some), losses(some, gone, slice_s))
+        frames = (curve, timeline(seen), density(seen, slice_s), sizes(seen), losses(seen, lost, slice_s))
         for name, frame in zip(made, frames, strict=True):
             labels = (pl.lit(place[0], pl.Int32).alias("pair"), pl.lit(str(place[1])).alias("direction"))
             made[name].append(frame.with_columns(*labels))
     return Crossings(summary, **{name: pl.concat(frames, how="diagonal_relaxed") for name, frames in made.items()})
+
+
+def since(begin: int, rows: pl.DataFrame, at: str) -> pl.DataFrame:
+    """The rows with the time of each in seconds after the beginning."""
+    return rows.with_columns(elapsed_s=(pl.col(at) - begin).cast(pl.Float64) / 1e9)
 
 
 def with_delays(rows: pl.DataFrame, summary: dict[str, Any], subtracted_bps: int | None) -> pl.DataFrame:

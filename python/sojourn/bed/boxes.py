@@ -45,8 +45,8 @@ if ! mount -n --make-rprivate / 2>/dev/null; then
         mount -n --make-private $one 2>/dev/null || needed="$needed $one"
     done
     if [ "$needed" ]; then
-        echo "in this chroot${needed} is no mount point, so a box would mount outside, too:" \
-            "make it one first, for instance 'mount --rbind /run /run'" >&2
+        echo "in this chroot these are no mount points, so a box would mount outside, too:${needed}." \
+            "Make each one, for instance by 'mount --rbind /run /run'" >&2
         exit 1
     fi
 fi

@@ -17,7 +17,7 @@ from sojourn.report.run import Run
 from sojourn.report.table import Column, Entry, Table, number, text, whole
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from sojourn.records import RunFolder
 
@@ -188,10 +188,9 @@ def _part(name: str, rows: Sequence[Row], shown: Sequence[Shown], level: Any) ->
         return [(Column(("estimate",), _worded(str(rows[0]["quantity"])), unit), [number(one) for one in shown])]
     if name == "ci":
         group = f"{percent(round(level, 3))} CI" if level else "CI"
-        ends: list[tuple[str, Callable[[Shown], float | None]]] = [("low", _low), ("high", _high)]
         return [
-            (Column((f"ci_{end}",), end.capitalize(), unit, group=group), [_end(one, of(one)) for one in shown])
-            for end, of in ends
+            (Column((f"ci_{end}",), end.capitalize(), unit, group=group), [_end(one, end) for one in shown])
+            for end in ("low", "high")
         ]
     if name == "level":
         return [(Column(("level",), "Level", "%"), [_level(row) for row in rows])]
@@ -200,18 +199,11 @@ def _part(name: str, rows: Sequence[Row], shown: Sequence[Shown], level: Any) ->
     return [_factor(name, [row.get(name) for row in rows])]
 
 
-def _low(shown: Shown) -> float | None:
-    return shown.low
-
-
-def _high(shown: Shown) -> float | None:
-    return shown.high
-
-
-def _end(shown: Shown, value: float | None) -> Entry:
+def _end(shown: Shown, end: str) -> Entry:
     """An end of an interval, rounded as its estimate."""
+    value = shown.low if end == "low" else shown.high
     if value is None:
-        return Entry("∞" if (shown.low, shown.high) != (None, None) else NOTHING)
+        return Entry(("−∞" if end == "low" else "∞") if (shown.low, shown.high) != (None, None) else NOTHING)
     return Entry(Shown(value, shown.low, shown.high, shown.unit).text, (value,))
 
 

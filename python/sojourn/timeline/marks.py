@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from sojourn.export.summary_samples import KINDS, judged
-from sojourn.timeline.pairs import WRAP, unwrapped
+from sojourn.timeline.pairs import WRAP, unwrapped, unwrapped_near
 from sojourn.timeline.sacks import sack_blocks
 from sojourn.timeline.source import digits
 
@@ -61,15 +61,16 @@ def marks_of(flow: Flow, segments: pl.DataFrame, folders: Sequence[Path], block:
     sacks = sack_blocks(folders, flow, tap, block)
     begin, end = int(str(ordered["sent_ns"].min())), _last(ordered)
     sacks = sacks.filter(pl.col("time_ns").is_between(begin, end))
-    low = unwrapped(sacks["low"], base)
+    acks = _acks(flow, base)
+    low = unwrapped_near(sacks["low"].cast(pl.Int64), _acked_at(sacks["time_ns"], acks), base)
     sacks = sacks.with_columns(low.alias("low"), (low + (sacks["high"] - sacks["low"]) % WRAP).alias("high"))
     where = f"tap {tap}" if tap else "the emulator" if flow.emulated else ""
     return Marks(
         _segments(flow, ordered, base),
-        _acks(flow, base),
+        acks,
         _window(flow, base),
         sacks,
-        _lost_acks(flow, base, end),
+        _lost_acks(flow, base, end, acks),
         where,
     )
 
@@ -88,6 +89,7 @@ def _segments(flow: Flow, ordered: pl.DataFrame, base: int) -> pl.DataFrame:
     known_to = "received_ns" if flow.receiver is not None else "acked_ns"
     reached = wide.drop_nulls("received_ns")["sent_ns"].max()  # null without a log of the receiver
     is_gone = pl.all_horizontal(pl.col("received_ns", "tap_after_ns").is_null())
+    is_gone &= ~pl.col("reached")
     is_gone &= pl.col("sent_ns") < (reached if isinstance(reached, int) else 0)
     is_lost = (pl.col("disposition") == "lost").fill_null(value=False)
     resent = pl.col("again").fill_null(value=False)
@@ -118,10 +120,17 @@ def _window(flow: Flow, base: int) -> pl.DataFrame:
     return _changes(samples.select("time_ns", edge.shift(-1).alias("at")).drop_nulls("at"))
 
 
-def _lost_acks(flow: Flow, base: int, end: int) -> pl.DataFrame:
+def _acked_at(times: pl.Series, acks: pl.DataFrame) -> pl.Series:
+    """What was acknowledged at these times, which are in order."""
+    asked = pl.DataFrame({"time_ns": times})
+    return asked.join_asof(acks.select("time_ns", "at"), on="time_ns", check_sortedness=False)["at"].fill_null(0)
+
+
+def _lost_acks(flow: Flow, base: int, end: int, acks: pl.DataFrame) -> pl.DataFrame:
     source, port = digits(flow.sender.ends["remote_address"]), flow.sender.ends["remote_port"]
     lost = flow.packets.filter(
         pl.col("source") == source, pl.col("sport") == port, pl.col("disposition") == "lost",
         pl.col("arrival_ns") <= end, pl.col("payload_bytes") == 0,
     ).sort("arrival_ns")  # fmt: skip
-    return lost.select(pl.col("arrival_ns").alias("time_ns"), unwrapped(lost["ack"], base).alias("at"))
+    at = unwrapped_near(lost["ack"].cast(pl.Int64), _acked_at(lost["arrival_ns"], acks), base)
+    return lost.select(pl.col("arrival_ns").alias("time_ns"), at.alias("at"))

@@ -11,8 +11,8 @@ import polars as pl
 WRAP, HALF = 1 << 32, 1 << 31
 KEYS = ("seq", "payload_bytes", "ip_id")
 MOST_UNDER_WAY_NS = 60_000_000_000
-MOST_PAIRS = 4_000_000
-"""Of segments with packets of several: beyond, each segment is looked for in one packet alone."""
+STRIP = 1 << 14
+"""In bytes of sequence space: a segment is looked for in the packets that reach into its strip."""
 
 
 def matched(segments: pl.DataFrame, others: pl.DataFrame, keys: tuple[str, ...] = KEYS) -> pl.DataFrame:
@@ -87,8 +87,10 @@ def _fitting(segments: pl.DataFrame, large: pl.DataFrame) -> pl.DataFrame:
     right = large.select("row", "at_ns", pl.col("seq").alias("from"), pl.col("payload_bytes").alias("holds"),
                          pl.col("ip_id").cast(pl.Int64).alias("id"))  # fmt: skip
     left = segments.select("place", "sent_ns", "seq", "payload_bytes", pl.col("ip_id").cast(pl.Int64))
-    is_few = segments.height * large.height <= MOST_PAIRS
-    pairs = left.join(right, how="cross") if is_few else _near(left, right)
+    first, last = pl.col("from") // STRIP, (pl.col("from") + pl.col("holds") - 1) // STRIP
+    strips = right.with_columns(pl.int_ranges(first, last + 1).alias("strip")).explode("strip")
+    strips = strips.with_columns(pl.col("strip") % (WRAP // STRIP))
+    pairs = left.with_columns((pl.col("seq") // STRIP).alias("strip")).join(strips, on="strip").drop("strip")
     offset, turn = (pl.col("seq") - pl.col("from")) % WRAP, (pl.col("ip_id") - pl.col("id")) % 65536
     pairs = pairs.with_columns(offset.alias("offset"), turn.alias("turn"))
     is_smaller = pl.col("payload_bytes") < pl.col("holds")
@@ -119,17 +121,14 @@ def _chosen(fits: pl.DataFrame) -> pl.DataFrame:
     return pl.concat(found)
 
 
-def _near(left: pl.DataFrame, right: pl.DataFrame) -> pl.DataFrame:
-    """Of many: each with the joined packet that begins at its byte or last before it."""
-    begins = right.sort("from").with_columns(pl.col("from").alias("begin"))
-    return left.sort("seq").join_asof(
-        begins, left_on="seq", right_on="begin", strategy="backward"
-    ).drop_nulls("row")  # fmt: skip
-
-
 def unwrapped(numbers: pl.Series, base: int) -> pl.Series:
     """Sequence numbers as offsets from `base` that do not wrap, for numbers that go up by less than 2³¹ at a time."""
     relative = (numbers - base + HALF) % WRAP - HALF
     steps = relative.diff().fill_null(0)
     turns = ((steps < -HALF).cast(pl.Int64) - (steps > HALF).cast(pl.Int64)).cum_sum()
     return relative + turns * WRAP
+
+
+def unwrapped_near(numbers: pl.Series, near: pl.Series, base: int) -> pl.Series:
+    """The same for numbers that are sparse: each is less than 2³¹ from an offset that is known of its time."""
+    return near + ((numbers - base - near + HALF) % WRAP - HALF)

@@ -173,7 +173,7 @@ def joined(flow: Flow) -> tuple[pl.DataFrame, Account]:
         acks_at_taps=tapped.height,
         taps=taps,
     )
-    return whole.drop("place", "ack_row", "reached"), account
+    return whole.drop("place", "ack_row"), account
 
 
 def built(sender: End) -> pl.DataFrame:
@@ -250,8 +250,9 @@ def _reached(segments: pl.DataFrame) -> pl.DataFrame:
     is_lost = (pl.col("disposition") == "lost").fill_null(value=False)
     has_bytes = pl.col("received_ns").is_not_null().any().over("seq")
     silently = pl.col("acked_ns").is_not_null() & ~is_lost & ~has_bytes
-    # Of several transmissions that nobody saw arrive, one is enough.
-    first = silently & (silently.cast(pl.Int32).cum_sum().over("seq") == 1)
+    # One packet completes the handshake, of those that were sent before anything was acknowledged.
+    silently &= pl.col("sent_ns") <= pl.col("acked_ns").min()
+    first = silently & (silently.cast(pl.Int32).cum_sum() == 1)
     return segments.with_columns((pl.col("received_ns").is_not_null() | first).alias("reached"))
 
 

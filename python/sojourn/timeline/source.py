@@ -138,7 +138,7 @@ def open_flow(path: Path, flow: int, chosen: Chosen, more: Sequence[Path] = (), 
     writes = writes_of([records_of(one) for one in dict.fromkeys([path, *more])], sender.ends, chosen.block)
     cuts = [str(one.log.records / name) for one in (sender, receiver) if one is not None for name in one.log.cut]
     cut = tuple(dict.fromkeys([*cuts, *passed.cut]))
-    return Flow(flow, sender, receiver, packets, passed.files, cut, tapped, writes, meanwhile.select(OF_LINK))
+    return Flow(flow, sender, receiver, packets, passed.files, cut, tapped, writes, passed.packets.select(OF_LINK))
 
 
 def only_flow(path: Path, chosen: Chosen) -> int:

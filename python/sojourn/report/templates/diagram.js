@@ -19,6 +19,8 @@ const span = (ns) => { const [size, unit] = [[1e9, "s"], [1e6, "ms"], [1e3, "µs
 async function opened(number) {
   const found = facts.flows[number];
   const [columns, acks, windows, sacks, lost] = await Promise.all([found.drawn, found.acks, found.window, found.sacks, found.lost_acks].map(columnsOf));
+  // Another flow may have been chosen meanwhile.
+  if (Number(byId("flow").value) !== number) return;
   flow = { ...found, columns, lines: { acks, window: windows, sacks, lost_acks: lost }, kept: new Map() };
   const { sent, delay_ns: delay, mark } = columns;
   flow.last = sent[sent.length - 1];

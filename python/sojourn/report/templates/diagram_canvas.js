@@ -26,6 +26,7 @@ function steps(low, high, count) {
   const rough = (high - low) / Math.max(1, count), power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 5, 10].map((one) => one * power).find((one) => one >= rough) ?? power * 10;
   const found = [];
+  if (!(step > 0) || low + step === low) return { step, found };
   for (let at = Math.ceil(low / step) * step; at <= high; at += step) found.push(Math.abs(at) < step / 1e6 ? 0 : at);
   return { step, found };
 }

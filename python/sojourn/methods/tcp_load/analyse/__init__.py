@@ -16,8 +16,8 @@ Quantities (statistic; unit); flows, direction and congestion are columns of the
   is 0.95 or more; only where all trials came to that), converged (trials that did); down up [ns, 1]
 - timeouts (retransmission timeouts of a trial), spurious (segments that DSACK says were there already, of those sent),
   ecn_echoed (segments acknowledged with the echo of a mark, of those delivered; a receiver repeats the echo until the
-  sender says that it has reduced its window), reductions (changes of the slow-start threshold between readings: at
-  least so many reductions of a window in a trial); down up [1]
+  sender says that it has reduced its window), reductions (changes of the slow-start threshold between readings:
+  reductions of the window, ends of slow start, and reductions undone); down up [1]
 - limited (share of the time of the flows); down up, with congestion window, receiver, send buffer, application, pacing
   or path [1]
 - losses (of a whole trial: packets that the emulator lost, segments that TCP retransmitted, and those of them that were

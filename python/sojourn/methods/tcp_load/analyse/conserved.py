@@ -77,6 +77,8 @@ def _way(flow: Flow, skipped: int) -> Way | None:
     dropped = at.filter(disposition="lost").height
     logs = [end.log.gaps["missing"] for end in (flow.sender, flow.receiver)]
     unknown = any((one == 0).any() for one in logs)
+    # Data that complete a handshake have no sample.
+    silent = departed.filter(pl.col("reached") & pl.col("received_ns").is_null()).height
     return Way(
         flow=flow.sender.title,
         segments=account.segments,
@@ -85,8 +87,8 @@ def _way(flow: Flow, skipped: int) -> Way | None:
         departed=departed.height,
         dropped=dropped,
         held=account.at_emulator - departed.height - dropped,
-        received=account.received + account.acknowledged_unseen,
-        behind=departed["received_ns"].null_count() - account.acknowledged_unseen,
+        received=account.received + silent,
+        behind=departed["received_ns"].null_count() - silent,
         strangers=account.emulator_unjoined + account.receiver_unjoined,
         missing=-1 if unknown else int(logs[0].sum()) + skipped,
     )

@@ -159,19 +159,28 @@ def mathis(name: str, rows: Sequence[Row]) -> Outcome:
 
 def bbr_share_falls(name: str, run: Run, several: Sequence[Done], pipes: dict[str, Pipe]) -> Outcome:
     """Whether BBR's share is smaller with the largest queue than with the smallest, round by round."""
-    by_round: dict[int, dict[float, tuple[int, float]]] = defaultdict(dict)
+    groups: dict[tuple[Any, ...], dict[int, dict[float, tuple[int, float]]]] = defaultdict(lambda: defaultdict(dict))
     for one in several:
         names = str(one.factors["congestion"]).split("+")
         pipe = pipes.get(str(one.factors["pipe"]))
         share = one.values.get(("share", f"{one.direction} second"))
         if pipe and not pipe.loss and share is not None and names[1:] == [BBR] and names[0] != BBR:
-            by_round[one.round][pipe.products] = (one.block, share)
+            alike = (one.device, one.direction, names[0], pipe.rate_bps, pipe.round_trip_s)
+            groups[alike][one.round][pipe.products] = (one.block, share)
+    found = [_falls(name, run, by_round) for by_round in groups.values()]
+    tested = [one for one in found if one is not None]
+    if not tested:
+        return inconclusive(name, "not tested: BBR did not join another algorithm with two sizes of queue in a round")
+    outcome = joined(one.outcome for one in tested)
+    return next(one for one in tested if one.outcome == outcome)
+
+
+def _falls(name: str, run: Run, by_round: dict[int, dict[float, tuple[int, float]]]) -> Outcome | None:
+    """Of trials that differ in the queue alone; None where no round has two sizes."""
     sizes = sorted({size for each in by_round.values() for size in each})
-    if len(sizes) < 2:
-        return inconclusive(name, "not tested: BBR did not join another algorithm with two sizes of queue or more")
     pairs = [(each[sizes[0]], each[sizes[-1]]) for each in by_round.values() if {sizes[0], sizes[-1]} <= each.keys()]
-    if not pairs:
-        return inconclusive(name, "not tested: no round has the smallest and the largest queue")
+    if len(sizes) < 2 or not pairs:
+        return None
     blocks = np.array([small[0] for small, _ in pairs], dtype=np.int64)
     falls = figure_of(np.array([small[1] - large[1] for small, large in pairs]), run.sessions_of(blocks)).mean
     means = {size: float(np.mean([each[size][1] for each in by_round.values() if size in each])) for size in sizes}

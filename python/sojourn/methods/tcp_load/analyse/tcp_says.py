@@ -62,7 +62,8 @@ def grown(flows: Sequence[pl.DataFrame], column: str) -> float | None:
 
 
 def reductions(flows: Sequence[pl.DataFrame]) -> float | None:
-    """Between how many readings the slow-start threshold changed: each change is one reduction of a window or more."""
+    """Between how many readings the slow-start threshold changed: reductions of the window, the end of a slow
+    start (HyStart), and reductions that were undone."""
     if not flows or any(flow["snd_ssthresh"].null_count() for flow in flows):
         return None
     return float(sum(int((flow["snd_ssthresh"].diff() != 0).sum()) for flow in flows))
@@ -78,11 +79,15 @@ def limited(flows: Sequence[pl.DataFrame]) -> dict[str, float]:
     shares = {name: min(1.0, (microseconds or 0.0) / spent) for name, microseconds in told.items()}
     shares["application"] = max(0.0, 1.0 - busy / spent)
     rest = max(0.0, 1.0 - sum(shares.values()))
-    split = split_of(pl.concat(flows))
-    if split is None:
+    read = of_readings(pl.concat(flows))
+    if read is None:
         return {}
-    shares["application"] += rest * split["application"]
-    return shares | {name: rest * split[name] for name in ("congestion window", "pacing or path")}
+    # Readings are taken all the while: those with nothing to send are in the application's share already.
+    full, dry = read
+    window = min(rest, full)
+    empty = min(rest - window, max(0.0, dry - shares["application"]))
+    shares["application"] += empty
+    return shares | {"congestion window": window, "pacing or path": rest - window - empty}
 
 
 def elapsed_us(flows: Sequence[pl.DataFrame]) -> float:
@@ -90,8 +95,8 @@ def elapsed_us(flows: Sequence[pl.DataFrame]) -> float:
     return float(sum((flow["read_after_ns"][-1] - flow["read_after_ns"][0]) / 1e3 for flow in flows))
 
 
-def split_of(readings: pl.DataFrame) -> dict[str, float] | None:
-    """Of the readings that no window of the receiver and no buffer limits: what limits, as shares of them."""
+def of_readings(readings: pl.DataFrame) -> tuple[float, float] | None:
+    """Of all readings the shares with a full congestion window, and with room in it and nothing to send."""
     of_flight = ("packets_out", "sacked_out", "lost_out", "retrans_out", "snd_cwnd", "ca_state", "not_sent_bytes")
     known = readings.drop_nulls(of_flight)
     if known.is_empty():
@@ -99,4 +104,4 @@ def split_of(readings: pl.DataFrame) -> dict[str, float] | None:
     flight = pl.col("packets_out") - pl.col("sacked_out") - pl.col("lost_out") + pl.col("retrans_out")
     is_full = (flight >= pl.col("snd_cwnd")) | (pl.col("ca_state") >= CWR)
     full, dry = known.select(is_full.mean(), (~is_full & (pl.col("not_sent_bytes") <= 0)).mean().alias("dry")).row(0)
-    return {"congestion window": full, "application": dry, "pacing or path": max(0.0, 1.0 - full - dry)}
+    return full, dry
