@@ -161,6 +161,14 @@ INSTEAD = {
         ),
         "tests/net/test_timeline_net.py::test_all_instruments_agree_on_every_segment",
     ),
+    **dict.fromkeys(
+        (
+            "tcplog receive 10.0.0.9:8862 --allow 10.0.0.1 --out out/received",
+            "tcplog run --export 10.0.0.9:8862 --out out/sent -- iperf3 -c 10.0.0.2",
+        ),
+        "tests/net/test_tcplog_export.py::test_the_received_log_is_the_local_one",
+    ),
+    "timeline out/t --to html --records out/emulator --records out/taps": "timeline out/t --to html",
     **OF_DATA_SETS,
     **{
         f"{words} --records out/{where}": instead

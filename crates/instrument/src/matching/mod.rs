@@ -269,7 +269,8 @@ impl Output {
 
     fn finish(mut self, told: &serde_json::Value) -> anyhow::Result<()> {
         self.records.finish()?;
-        writeln!(self.summary, "{told:#}").context("write summary.json")
+        // At once: a process that is killed meanwhile leaves all of it or nothing.
+        self.summary.write_all(format!("{told:#}\n").as_bytes()).context("write summary.json")
     }
 }
 
