@@ -22,8 +22,10 @@ use crate::failure::{NotTrusted, WrongRequest};
 
 /// How long a receiver may take to be reached, and to say that it is one.
 const GREETED_WITHIN: Duration = Duration::from_secs(10);
-/// How long it may take, once the log is over, to take what waits, and then to say that it has all of it.
-const LAST_PATIENCE: Nanos = Nanos::seconds(10);
+/// How long it may take, once the log is over, to take what waits: as long as an outbox that is full takes at 1 Mbit/s.
+const LAST_PATIENCE: Nanos = Nanos::seconds(90);
+/// How long it may take then to read what the kernel still holds, to have all on its disk, and to say so.
+const RECEIPT_PATIENCE: Nanos = Nanos::seconds(60);
 /// How often it is looked whether something waits.
 const LOOK: Nanos = Nanos::millis(10);
 /// Where the kernel says which run of it this is.
@@ -171,7 +173,7 @@ impl Sending {
             HostClock.wait_until(HostClock.now() + LOOK, Nanos::ZERO);
         }
         let mut receipt = [0; RECEIPT];
-        let patience = Duration::from_nanos(LAST_PATIENCE.0.unsigned_abs());
+        let patience = Duration::from_nanos(RECEIPT_PATIENCE.0.unsigned_abs());
         self.stream.set_read_timeout(Some(patience)).ok()?;
         (&self.stream).read_exact(&mut receipt).ok()?;
         kept(&receipt)

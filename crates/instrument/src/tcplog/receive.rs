@@ -152,7 +152,7 @@ fn receive(mut stream: TcpStream, asked: &Receive, watch: &Watch) -> anyhow::Res
     let doubt = |why: &dyn std::fmt::Display| NotTrusted(format!("no log came: {why}"));
     let mut arriving = Arriving::begin(BufReader::with_capacity(BUFFERED, coming)).map_err(|error| doubt(&error))?;
     until.set(Time::NEVER);
-    let header = folder::value_of(arriving.header().as_bytes()).map_err(|error| doubt(&error))?;
+    let header = folder::value_of(arriving.header().as_bytes()).map_err(|error| doubt(&error)).map(plain)?;
     if header["tcplog"] != json!(1) || header["hz"].as_u64().is_none_or(|hz| hz == 0) {
         return Err(doubt(&"its header is none of a log").into());
     }
@@ -161,6 +161,7 @@ fn receive(mut stream: TcpStream, asked: &Receive, watch: &Watch) -> anyhow::Res
     let problem = keep(&mut arriving, &mut arrived);
     let (is_whole, records) = (arriving.is_whole(), arriving.records());
     let footer = folder::value_of(arriving.footer()).ok().filter(|footer| is_whole && footer.is_object());
+    let footer = footer.map(plain);
     drop(arriving);
     let closed = arrived.close();
     let problem = problem.err().or(closed.err().map(|error| (UNWRITTEN, error.to_string())));
@@ -170,6 +171,17 @@ fn receive(mut stream: TcpStream, asked: &Receive, watch: &Watch) -> anyhow::Res
     }
     let (why, problem) = problem.unzip();
     Ok(Ended { header, footer: footer.unwrap_or_default(), why, problem })
+}
+
+/// The same without characters that would steer a terminal: the sender's texts are printed.
+fn plain(value: Value) -> Value {
+    let of_text = |text: String| text.replace(char::is_control, "\u{fffd}");
+    match value {
+        Value::String(text) => of_text(text).into(),
+        Value::Array(values) => values.into_iter().map(plain).collect(),
+        Value::Object(members) => members.into_iter().map(|(name, value)| (of_text(name), plain(value))).collect(),
+        other => other,
+    }
 }
 
 /// Keeps each frame that comes; says why no more of them do, where that is not the log's end.
@@ -184,7 +196,12 @@ fn keep(arriving: &mut Arriving<impl Read>, arrived: &mut Arrived) -> Result<(),
 fn why_no_more(error: &ArrivalError) -> &'static str {
     match error {
         ArrivalError::Connection { .. } if STOP.load(Ordering::Relaxed) => "signal",
-        ArrivalError::Connection { source, .. } if source.kind() == io::ErrorKind::TimedOut => "duration",
+        // One of the system's own is a sender that answers no more.
+        ArrivalError::Connection { source, .. }
+            if source.kind() == io::ErrorKind::TimedOut && source.raw_os_error().is_none() =>
+        {
+            "duration"
+        }
         _ => LOST,
     }
 }
@@ -233,4 +250,22 @@ fn finish(asked: &Receive, ended: Ended) -> anyhow::Result<()> {
 fn warning(footer: &Value) -> Option<String> {
     let skipped = footer["skipped_on_the_way"].as_u64().filter(|skipped| *skipped > 0)?;
     Some(format!("{} records are not here: the connection could not take them in time", grouped(skipped)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_senders_texts_do_not_steer_a_terminal() {
+        let sent = json!({"why": "\u{1b}[2J", "export": {"to\n": ["a\u{7}b", 3, null]}});
+        assert_eq!(plain(sent), json!({"why": "\u{fffd}[2J", "export": {"to\u{fffd}": ["a\u{fffd}b", 3, null]}}));
+    }
+
+    #[test]
+    fn a_sender_that_answers_no_more_is_not_the_end_of_the_time() {
+        let of = |source| why_no_more(&ArrivalError::Connection { frames: 0, source });
+        assert_eq!(of(io::Error::new(io::ErrorKind::TimedOut, "its --duration is over")), "duration");
+        assert_eq!(of(io::Error::from_raw_os_error(libc::ETIMEDOUT)), LOST);
+    }
 }

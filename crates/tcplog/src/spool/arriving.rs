@@ -253,9 +253,10 @@ pub fn greeted(bytes: &[u8; GREETING], boot: &str) -> Result<Option<u64>, Arriva
     if bytes[8..12] != VERSION.to_ne_bytes() {
         return Err(ArrivalError::Foreign("what listens there receives others"));
     }
-    let is_here = bytes[12..16] == crc32fast::hash(boot.as_bytes()).to_ne_bytes();
+    // A kernel that does not say which run of it this is has no socket in common with another.
+    let is_here = !boot.is_empty() && bytes[12..16] == crc32fast::hash(boot.as_bytes()).to_ne_bytes();
     let cookie = bytes[16..].first_chunk().map(|cookie| u64::from_ne_bytes(*cookie));
-    Ok(cookie.filter(|_| is_here))
+    Ok(cookie.filter(|cookie| is_here && *cookie != 0))
 }
 
 /// Returns what a receiver says when all is on its disk: how many records that is.
