@@ -161,7 +161,7 @@ fn of_pieces(lines: &mut Lines, way: &Value) {
     let told = |name: &str| way[name].as_u64().unwrap_or(0);
     let of_both = |what: &str| ["lost", "pending", "unexpected"].iter().map(|one| told(&format!("{one}_{what}"))).sum();
     let count = |name: &str| way["counts"][name].as_u64().unwrap_or(0);
-    if count("lost") + count("pending") + count("evicted") > 0 && count("unexpected") > count("unexpected_at_start") {
+    if count("lost") + count("pending") + count("evicted") > 0 && count("unexpected") > 0 {
         lines.note(
             of_both("fragments"),
             "fragments were seen by one tap only, and so were other packets by the other tap: packets may have been cut, cut differently, or put \
