@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import altair as alt
-import jinja2
 import polars as pl
 from markupsafe import Markup
 
@@ -16,7 +15,7 @@ from sojourn.report.figures import specifications
 from sojourn.report.marks import symbol_scatter, time_scale
 from sojourn.report.numbers import count
 from sojourn.report.palette import ink
-from sojourn.report.shell import asset, policy, script_json, style
+from sojourn.report.shell import asset, policy, script_json, style, templates
 from sojourn.report.streams.points import NO_INTERVAL, figure
 from sojourn.version import __version__
 
@@ -31,9 +30,9 @@ def page(found: Crossings, names: list[str], subtracted: str | None) -> str:
     """The whole page; `names`: what the user called the taps; `subtracted`: the rate of the link, in words."""
     scripts = {"bundle": bundle.script(), "script": asset("page.js")}
     drawn = [one for one in (cdfs(found), density(found), over_time(found), against_size(found), losses(found)) if one]
-    surroundings = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=False)
+    surroundings = templates()
     surroundings.globals["slug"] = lambda device: ink(device).slug
-    return surroundings.from_string(asset("match.html")).render(
+    return surroundings.get_template("match.html").render(
         name=" and ".join(names),
         facts=facts(found.summary, subtracted),
         pairs=[told(one, names[at : at + 2]) for at, one in enumerate(found.summary["pairs"])],

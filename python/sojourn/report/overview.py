@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-import jinja2
 from markupsafe import Markup
 from rich.markup import escape
 from rich.table import Table as Grid
@@ -18,7 +17,7 @@ from sojourn.report.experiments import Answer, answer, experiments, papers
 from sojourn.report.numbers import NOTHING, Shown, plain_decimals
 from sojourn.report.page import bound
 from sojourn.report.run import Run
-from sojourn.report.shell import asset, policy, style
+from sojourn.report.shell import policy, style, templates
 from sojourn.version import __version__
 
 if TYPE_CHECKING:
@@ -98,10 +97,10 @@ def _plain(one: Answer) -> dict[str, Any]:
 
 
 def _page(folder: Path, answers: list[Answer], runs: Mapping[str, Run]) -> str:
-    surroundings = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=False)
+    surroundings = templates()
     surroundings.filters["bound"] = bound
     measured = [one for one in answers if one.shown is not None]
-    return surroundings.from_string(asset("published.html")).render(
+    return surroundings.get_template("published.html").render(
         name=folder.resolve().name,
         facts=f"{len(runs)} studies; {len(measured)} of {len(answers)} experiments have a figure of ours",
         note=NOTE,

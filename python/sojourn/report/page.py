@@ -11,7 +11,6 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-import jinja2
 from markupsafe import Markup
 
 from sojourn.report import budgets, bundle
@@ -20,10 +19,12 @@ from sojourn.report.drawing import draw
 from sojourn.report.figures import specifications
 from sojourn.report.glossary import anchor, glossary, hypothesis_name, link
 from sojourn.report.palette import Palette, ink
-from sojourn.report.shell import asset, policy, script_json, style
+from sojourn.report.shell import asset, policy, script_json, style, templates
 from sojourn.version import __version__
 
 if TYPE_CHECKING:
+    import jinja2
+
     from sojourn.report.figure import Figure
     from sojourn.report.published import Published
     from sojourn.report.run import Run
@@ -112,14 +113,14 @@ def environment(bed: dict[str, Any]) -> list[tuple[str, list[tuple[str, str]]]]:
 
 
 def _template() -> jinja2.Template:
-    surroundings = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=False)
+    surroundings = templates()
     surroundings.filters["bound"] = bound
     surroundings.filters["hypothesis"] = hypothesis_name
     surroundings.filters["link"] = link
     surroundings.filters["anchor"] = anchor
     surroundings.filters["sentence"] = _sentence
     surroundings.globals["slug"] = lambda device: ink(device).slug
-    return surroundings.from_string(asset("page.html"))
+    return surroundings.get_template("page.html")
 
 
 def bound(words: str) -> str:

@@ -1,4 +1,4 @@
-"""What every page of ours is wrapped in: its style, and a content policy that allows its scripts and no connection.
+"""What every page of ours has: its head and style, and a content policy that allows its scripts and no connection.
 
 It knows neither runs nor logs.
 """
@@ -10,6 +10,8 @@ import hashlib
 import json
 from importlib import resources
 from typing import TYPE_CHECKING, Any
+
+import jinja2
 
 from sojourn.report.palette import INKS, OTHERS, css_variables
 
@@ -43,6 +45,13 @@ def style() -> str:
 def asset(name: str) -> str:
     """A file of templates/."""
     return resources.files("sojourn.report").joinpath("templates", name).read_text(encoding="utf-8")
+
+
+def templates() -> jinja2.Environment:
+    """The templates of pages, by the names of their files: what they print is escaped, and must be defined."""
+    return jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=False, loader=jinja2.FunctionLoader(asset)
+    )
 
 
 def policy(scripts: Iterable[str]) -> str:

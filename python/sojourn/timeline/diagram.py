@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-import jinja2
 import polars as pl
 from markupsafe import Markup
 
-from sojourn.report.shell import asset, policy, script_json, style
+from sojourn.report.shell import asset, policy, script_json, style, templates
 from sojourn.timeline.marks import AGAIN, LOST, marks_of
 from sojourn.timeline.packed import pack
 from sojourn.timeline.perfetto import STAGES
@@ -88,18 +87,21 @@ def _page(name: str, flows: list[dict[str, Any]], blocks: list[tuple[str, Block]
         "kinds": [one.replace("_", " ") for one in AGAIN],
         "losses": LOST,
     }
-    surroundings = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=False)
-    return surroundings.from_string(asset("diagram.html")).render(
-        name=name,
-        flows=flows,
-        policy=policy([script]),
-        style=Markup(style() + asset("diagram.css")),
-        version=__version__,
-        facts=Markup(script_json(facts)),
-        # Base64. The first flow is drawn before the rest of the page is there.
-        early=[(id_, Markup(one.text)) for id_, one in blocks if id_ in early],
-        later=[(id_, Markup(one.text)) for id_, one in blocks if id_ not in early],
-        script=Markup(script),
+    return (
+        templates()
+        .get_template("diagram.html")
+        .render(
+            name=name,
+            flows=flows,
+            policy=policy([script]),
+            style=Markup(style() + asset("diagram.css")),
+            version=__version__,
+            facts=Markup(script_json(facts)),
+            # Base64. The first flow is drawn before the rest of the page is there.
+            early=[(id_, Markup(one.text)) for id_, one in blocks if id_ in early],
+            later=[(id_, Markup(one.text)) for id_, one in blocks if id_ not in early],
+            script=Markup(script),
+        )
     )
 
 

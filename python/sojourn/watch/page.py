@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from functools import cache
 
-import jinja2
 from markupsafe import Markup
 
-from sojourn.report.shell import asset, policy, style
+from sojourn.report.shell import asset, policy, style, templates
 from sojourn.version import __version__
 
 RUN, RUNS = "watch", "watch_runs"
@@ -16,15 +15,18 @@ RUN, RUNS = "watch", "watch_runs"
 @cache
 def page(kind: str, name: str, up: str = "") -> str:
     """A page, and the name that it has until its first event; `up` is the way to the list that it belongs to."""
-    surroundings = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
     script = asset("watch_shared.js") + asset(f"{kind}.js")
-    return surroundings.from_string(asset(f"{kind}.html")).render(
-        name=name,
-        up=up,
-        version=__version__,
-        policy=content_policy(script),
-        style=Markup(style() + asset("watch.css")),
-        script=Markup(script),
+    return (
+        templates()
+        .get_template(f"{kind}.html")
+        .render(
+            name=name,
+            up=up,
+            version=__version__,
+            policy=content_policy(script),
+            style=Markup(style() + asset("watch.css")),
+            script=Markup(script),
+        )
     )
 
 

@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-import jinja2
 from markupsafe import Markup
 
 from sojourn.report import bundle
 from sojourn.report.numbers import count
-from sojourn.report.shell import asset, policy, script_json, style
+from sojourn.report.shell import asset, policy, script_json, style, templates
 from sojourn.version import __version__
 
 if TYPE_CHECKING:
@@ -32,18 +31,21 @@ class Section:
 def page(log: Log, sections: list[Section], start_ns: int) -> str:
     """The whole page; `start_ns`: where its time axis begins."""
     scripts = {"bundle": bundle.script(), "script": asset("page.js")}
-    surroundings = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=False)
-    return surroundings.from_string(asset("tcplog.html")).render(
-        name=log.folder.resolve().name,
-        facts=_facts(log, start_ns),
-        warning=_warning(log),
-        others=len(log.flows) - len(sections),
-        sections=sections,
-        policy=policy(scripts.values()),
-        style=Markup(style()),
-        version=__version__,
-        specs=[(f"flow-{place}", Markup(script_json(one.spec))) for place, one in enumerate(sections)],
-        **{name: Markup(text) for name, text in scripts.items()},
+    return (
+        templates()
+        .get_template("tcplog.html")
+        .render(
+            name=log.folder.resolve().name,
+            facts=_facts(log, start_ns),
+            warning=_warning(log),
+            others=len(log.flows) - len(sections),
+            sections=sections,
+            policy=policy(scripts.values()),
+            style=Markup(style()),
+            version=__version__,
+            specs=[(f"flow-{place}", Markup(script_json(one.spec))) for place, one in enumerate(sections)],
+            **{name: Markup(text) for name, text in scripts.items()},
+        )
     )
 
 
