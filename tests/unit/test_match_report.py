@@ -78,6 +78,10 @@ def test_of_two_clocks_delays_are_above_the_least_and_that_is_said(tmp_path: Pat
     found = crossings.read(tmp_path / "rows", None)
     least = found.delays.group_by("direction").agg(pl.col("delay_ns").min())["delay_ns"]
     assert (least < MOST_NS / 20).all()
+    # A direction's time begins with its own first packet, by its own clock.
+    spans = found.timeline.group_by("direction").agg(pl.col("elapsed_s").max())["elapsed_s"]
+    assert len(spans) == 2
+    assert ((spans > 0.15) & (spans < 0.5)).all(), spans
     assert "The taps have two clocks." in (tmp_path / "page.html").read_text()
 
 

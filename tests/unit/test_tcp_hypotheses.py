@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -132,6 +133,18 @@ def beside(*shares: float) -> Made:
 def test_what_holds_of_tcp_is_supported_and_what_does_not_is_rejected(made: Made, expected: str, said: str) -> None:
     found = made.outcome()
     assert (found.outcome, said in found.sentence) == (expected, True), found
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_bbrs_shares_of_two_devices_are_not_mixed(order: int) -> None:
+    """One device has what is expected, the other its opposite: rejected, whichever was measured last."""
+    made, other = beside(0.8, 0.6, 0.3), beside(0.3, 0.6, 0.8)
+    more = [replace(one, block=one.block + len(made.trials), device="bridge") for one in other.trials]
+    for entry in other.log:
+        entry["block"] += len(made.trials)
+    made.trials = [*made.trials, *more][::order]
+    made.log += other.log
+    assert made.outcome().outcome == "rejected"
 
 
 def test_another_name_is_no_hypothesis() -> None:

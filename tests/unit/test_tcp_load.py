@@ -308,7 +308,7 @@ def says_what_tcp_said(truth: Truth, rows: dict[tuple[str, ...], dict[str, Any]]
             ("timeouts", way): 2 * (truth.timeouts * 129 // 10 - truth.timeouts * 30 // 10),
             ("spurious", way): truth.needless / 1.01,
             ("ecn_echoed", way): truth.returned,
-            ("reductions", way): 2 * 25,
+            ("ssthresh_changes", way): 2 * 25,
             ("standing_queue", way): standing_ms * MS,
             ("losses", f"{way} emulator"): lost,
             ("losses", f"{way} retransmitted"): 12.9 * 47e6 / 8 / MSS * truth.again,

@@ -34,7 +34,7 @@ SHARES = (
 )  # fmt: skip
 AMOUNTS = (
     "back_to_back_frames", "baseline_rtt", "bandwidth_delay_product", "throughput_ratio", "window_bytes",
-    "transfer_time_ratio", "timeouts", "reductions", "losses", "standing_queue", "mathis_ratio",
+    "transfer_time_ratio", "timeouts", "ssthresh_changes", "losses", "standing_queue", "mathis_ratio",
 )  # fmt: skip
 LARGEST = dict.fromkeys(SHARES, 1.0) | dict.fromkeys(AMOUNTS, math.inf)
 """Quantities that cannot be negative, with the largest value that each can have."""

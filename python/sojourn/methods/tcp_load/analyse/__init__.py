@@ -16,7 +16,7 @@ Quantities (statistic; unit); flows, direction and congestion are columns of the
   is 0.95 or more; only where all trials came to that), converged (trials that did); down up [ns, 1]
 - timeouts (retransmission timeouts of a trial), spurious (segments that DSACK says were there already, of those sent),
   ecn_echoed (segments acknowledged with the echo of a mark, of those delivered; a receiver repeats the echo until the
-  sender says that it has reduced its window), reductions (changes of the slow-start threshold between readings:
+  sender says that it has reduced its window), ssthresh_changes (changes of the slow-start threshold between readings:
   reductions of the window, ends of slow start, and reductions undone); down up [1]
 - limited (share of the time of the flows); down up, with congestion window, receiver, send buffer, application, pacing
   or path [1]
@@ -82,13 +82,13 @@ HEADLINE = "latency_under_load"
 UNITS = {
     "rtt_idle": "ns", "rtt_working": "ns", "rtt_increase": "ns", "responsiveness": "1/min", "goodput": "bit/s",
     "utilisation": "1", "retransmitted": "1", "fairness": "1", "share": "1", "converged": "1", "convergence": "ns",
-    "timeouts": "1", "spurious": "1", "ecn_echoed": "1", "reductions": "1", "limited": "1", "losses": "1",
+    "timeouts": "1", "spurious": "1", "ecn_echoed": "1", "ssthresh_changes": "1", "limited": "1", "losses": "1",
     "mathis_ratio": "1",
     "queueing_delay": "ns", "standing_queue": "ns", "dropped": "1", "marked": "1", "probe_loss": "1",
 }  # fmt: skip
 OF_CONNECTIONS = (
     "goodput", "utilisation", "retransmitted", "fairness", "share", "converged", "convergence", "timeouts", "spurious",
-    "ecn_echoed", "reductions", "limited", "mathis_ratio",
+    "ecn_echoed", "ssthresh_changes", "limited", "mathis_ratio",
 )  # fmt: skip
 SOURCES = {"user": OF_CONNECTIONS, "emulator": ("queueing_delay", "standing_queue", "dropped", "marked")}
 """Of figures without the probes' stamps, by who told them."""

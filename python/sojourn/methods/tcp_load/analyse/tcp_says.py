@@ -38,8 +38,8 @@ def tcp_says(flows: Sequence[pl.DataFrame], way: str) -> dict[tuple[str, str], f
         count, of = grown(flows, part), grown(flows, whole)
         if count is not None and of:
             found[quantity, way] = count / of
-    if (count := reductions(flows)) is not None:
-        found["reductions", way] = count
+    if (count := ssthresh_changes(flows)) is not None:
+        found["ssthresh_changes", way] = count
     return found | {("limited", f"{way} {name}"): share for name, share in limited(flows).items()}
 
 
@@ -61,9 +61,11 @@ def grown(flows: Sequence[pl.DataFrame], column: str) -> float | None:
     return float(sum(last - first for first, last in ends))
 
 
-def reductions(flows: Sequence[pl.DataFrame]) -> float | None:
-    """Between how many readings the slow-start threshold changed: reductions of the window, the end of a slow
-    start (HyStart), and reductions that were undone."""
+def ssthresh_changes(flows: Sequence[pl.DataFrame]) -> float | None:
+    """Between how many readings the slow-start threshold changed.
+
+    Reductions of the window do that, the end of slow start (HyStart), and reductions that are undone.
+    """
     if not flows or any(flow["snd_ssthresh"].null_count() for flow in flows):
         return None
     return float(sum(int((flow["snd_ssthresh"].diff() != 0).sum()) for flow in flows))

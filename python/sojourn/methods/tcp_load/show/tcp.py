@@ -86,7 +86,7 @@ def queues(run: Run) -> Table:
         Column(("dropped",), "Dropped", "%"),
         Column(("marked",), "Marked (ECN)", "%"),
         *measured("echoed", "Echoed", "%"),
-        *measured("reductions", "Reductions"),
+        *measured("ssthresh_changes", "Changes of ssthresh"),
         Column(("goodput",), "Goodput", "Mbit/s"),
     )
     rows = []
@@ -98,7 +98,7 @@ def queues(run: Run) -> Table:
             standing = in_ms(of.get(("standing_queue", way)) or {}, ESTIMATE)
             shares += [
                 *with_interval(of.get(("ecn_echoed", way)), "ratio"),
-                *with_interval(of.get(("reductions", way)), "1"),
+                *with_interval(of.get(("ssthresh_changes", way)), "1"),
             ]
             rows.append((*factors_of(factors), text(way), number(mean), interval(mean), number(p99), number(standing),
                          interval(standing), *shares,
@@ -109,9 +109,9 @@ def queues(run: Run) -> Table:
         "the working conditions, in the mean. Dropped: because the queue was full, or by the active queue management. "
         "Echoed: segments acknowledged with the echo of a mark (ECE), of those delivered; the receiver repeats it "
         "until the sender says that it reduced its window, for a round trip. "
-        "Reductions: from how many readings to the next the slow-start threshold changed in a trial; each is one "
-        "reduction of a window or more. Goodput is that under working conditions. Where each flow has its own "
-        "sub-queue (FQ-CoDel), probes do not wait behind the flows: only the mean and p99 here show the flows' delay, "
-        "and the least is that of probes."
+        "Changes of ssthresh: from how many readings to the next the slow-start threshold changed in a trial, by "
+        "reductions of the window, the end of slow start, and reductions that were undone. Goodput is that under "
+        "working conditions. Where each flow has its own sub-queue (FQ-CoDel), probes do not wait behind the flows: "
+        "only the mean and p99 here show the flows' delay, and the least is that of probes."
     )
     return Table("queues", "Queues", columns, tuple(rows), note, wide=True, grouped=True)
