@@ -41,6 +41,7 @@ def main() -> int:
         examples,
         cases,
         skips,
+        children,
     ]
     complaints = [complaint for rule in rules for complaint in rule()]
     print("\n".join(complaints) or f"rules: all {len(rules)} hold")
@@ -112,6 +113,21 @@ def silent_skips(source: str) -> Iterator[int]:
     for index, line in enumerate(lines):
         if 'eprintln!("skipped' in line and 'var_os("CI")' not in "".join(lines[max(index - 3, 0) : index + 1]):
             yield index + 1
+
+
+def children() -> Iterator[str]:
+    """A test that fails beside a process of its own ends that, and does not wait for it for ever: tests/children.py."""
+    for path in PYTHON:
+        if "tests" in path.relative_to(ROOT).parts:
+            for number in awaited(path.read_text()):
+                yield f"{where(path, number)}: `with Child(…)` of tests/children.py, which ends with the test"
+
+
+def awaited(source: str) -> Iterator[int]:
+    """Lines of Python where a `with` block has a process of `subprocess.Popen`."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.With) and any("Popen(" in ast.unparse(one.context_expr) for one in node.items):
+            yield node.lineno
 
 
 def lints() -> Iterator[str]:

@@ -24,6 +24,7 @@ settings.register_profile("sojourn", deadline=None, max_examples=int(os.environ.
 settings.load_profile("sojourn")
 
 HISTORY = "SOJOURN_DATA"
+PROOF_SECONDS = 7200
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -33,6 +34,13 @@ def pytest_configure(config: pytest.Config) -> None:
     if "PYTEST_XDIST_WORKER" in os.environ:
         os.environ.setdefault("POLARS_MAX_THREADS", "1")
     config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give tests of `make proof` two hours, unless one says how long it takes; of others, pyproject.toml says it."""
+    for item in items:
+        if item.get_closest_marker("proof") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(PROOF_SECONDS))
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from playwright.sync_api import expect
 
 from tests.browser.looks import looks
 from tests.browser.test_report import CONTRAST, Opened, _page_width
+from tests.children import Child
 from tests.unit.test_watch import cut_short, run, served
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ def test_a_run_is_followed_from_its_beginning_past_its_end_and_over_a_restart_of
     with served(runs, tmp_path / "state") as (address, server):
         index = opened(browser, address)
         expect(index.page.locator("#none")).to_be_visible()
-        with subprocess.Popen([*argv, *words, "--no-history", "--no-report", "--out", str(out)],
+        with Child([*argv, *words, "--no-history", "--no-report", "--out", str(out)],
                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as measuring:  # fmt: skip
             index.page.locator("#runs a").click(timeout=PATIENCE_MS)
             page = index.page

@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tests.children import Child
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -88,7 +90,7 @@ def attack(
 def attacker(enter: list[str], requests: list[Told]) -> Iterator[Told]:
     """The attacker at work, where `enter` brings it."""
     argv = [*enter, sys.executable, "-I", str(ATTACKER), *map(json.dumps, requests)]
-    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with Child(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         try:

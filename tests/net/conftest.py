@@ -5,6 +5,7 @@ What programs answer in a test is held against their published schemas.
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -41,9 +42,9 @@ def obstacle() -> str | None:
     found = re.search(r"^\S+ \S+ \S+ \S+ (\S+) .* - cgroup2 ", mounts, re.MULTILINE)
     if found is None:
         return "no cgroups of version 2 are mounted here"
-    tried = Path(found[1]) / "sojourn-test-can-make"
+    tried = Path(found[1]) / f"sojourn-test-can-make-{os.getpid()}"  # several workers look at the same time
     try:
-        tried.mkdir(exist_ok=True)
+        tried.mkdir()
         tried.rmdir()
     except OSError as error:
         return f"no cgroup can be made here: {error}"

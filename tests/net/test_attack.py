@@ -27,6 +27,7 @@ from sojourn.conduct import Screen, conduct, create_folder
 from sojourn.instruments import find_instrument
 from sojourn.plan import load_plan
 from sojourn.records import read_table
+from tests.children import Child
 from tests.net.attacked import (
     ADDRESSES,
     MACS,
@@ -59,7 +60,7 @@ def hosts() -> Iterator[None]:
 def receiver(*words: str) -> Iterator[subprocess.Popen[str]]:
     """A running `stream recv` at b."""
     argv = inside("b", find_instrument(), "stream", "recv", *words, "--json")
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with Child(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stderr is not None
             assert process.stderr.readline().startswith("receiving")
@@ -167,7 +168,7 @@ def test_an_attack_that_began_before_the_stream_takes_no_flow(kind: str, words: 
 def test_a_receiver_that_ends_before_its_sender_contradicts_nothing(way: str) -> None:
     there, here = WAYS[way]
     argv = inside("a", find_instrument(), "stream", "send", *there, "--rate", "1kpps", "--duration", "3s")
-    with receiver(*here, "--for", "2s") as process, subprocess.Popen(argv, stdout=subprocess.DEVNULL) as sender:
+    with receiver(*here, "--for", "2s") as process, Child(argv, stdout=subprocess.DEVNULL) as sender:
         told = told_by(process)
         sender.wait(PATIENCE_SECONDS)
     (flow,) = told["flows"]
@@ -198,7 +199,7 @@ def test_peers_that_cannot_send_are_refused() -> None:
 def test_a_second_sender_is_refused_and_changes_nothing() -> None:
     with receiver("--udp") as process:
         words = ["stream", "send", "--udp", ADDRESSES["b"], "--rate", "1kpps", "--count", "1500", "--json"]
-        with subprocess.Popen(inside("a", find_instrument(), *words), stdout=subprocess.PIPE, text=True) as first:
+        with Child(inside("a", find_instrument(), *words), stdout=subprocess.PIPE, text=True) as first:
             time.sleep(1.0)
             second = subprocess.run(inside("m", find_instrument(), *words), capture_output=True, text=True, check=False)
             (out,) = json.loads(first.communicate(timeout=PATIENCE_SECONDS)[0])["flows"]
@@ -261,7 +262,7 @@ def test_both_ends_say_that_only_one_of_them_may_have_a_key(key_file: Path) -> N
 
 def test_a_sender_that_nobody_answers_ends_when_it_is_told_to() -> None:
     argv = inside("a", find_instrument(), "stream", "send", "--udp", ADDRESSES["m"], "--rate", "1kpps", "--count", "9")
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with Child(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         time.sleep(0.5)
         told = time.monotonic()
         process.send_signal(signal.SIGINT)
@@ -392,14 +393,12 @@ def expect_measured(records: Path, attacked: list[Told]) -> None:
 def test_a_clock_is_known_as_without_the_attack(seconds: int) -> None:
     ahead = 1_500_000_000
     argv = inside("b", find_instrument(), "probe", "respond", "--json", "--until-eof", f"--pretend-clock={ahead},0")
-    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as responder:
+    with Child(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as responder:
         assert responder.stdin is not None
         assert responder.stdout is not None
         ready = json.loads(responder.stdout.readline())
         words = [ADDRESSES["b"], "--json", "--for", f"{seconds}s", "--interval", "2ms"]
-        with subprocess.Popen(
-            inside("a", find_instrument(), "clock", *words), stdout=subprocess.PIPE, text=True
-        ) as clock:
+        with Child(inside("a", find_instrument(), "clock", *words), stdout=subprocess.PIPE, text=True) as clock:
             time.sleep(0.3)
             port = udp_port_of(clock.pid)
             # It knows both ports, and sends as if it were the responder.

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sojourn.instruments import find_instrument
+from tests.children import Child
 from tests.net.attacked import PATIENCE_SECONDS, SECONDS, Told, attacker, inside, link, run, switched_hosts
 from tests.net.busy_machine import retried, undisturbed
 
@@ -70,7 +71,7 @@ def test_an_emulator_emulates_as_without_the_attack(engine: str, seconds: int, t
     config.write_text(PIPES)
     words = ["emulate", "run", *PORTS.values(), "--config", str(config), "--engine", engine, "--json"]
     words += ["--control", "none"]
-    with subprocess.Popen(inside("switch", find_instrument(), *words), stdout=subprocess.PIPE, text=True) as emulator:
+    with Child(inside("switch", find_instrument(), *words), stdout=subprocess.PIPE, text=True) as emulator:
         try:
             assert emulator.stdout is not None
             assert json.loads(emulator.stdout.readline())["event"] == "ready"
@@ -109,7 +110,7 @@ def streamed(seconds: int) -> tuple[Told, Told]:
     """A stream from a to b, as its sender and its receiver counted it."""
     words = ["stream", "recv", "--dev", "eth1", "--json"]
     argv = inside("b", find_instrument(), *words)
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as receiver:
+    with Child(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as receiver:
         try:
             assert receiver.stderr is not None
             assert receiver.stderr.readline().startswith("receiving")

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sojourn.instruments import find_instrument
+from tests.children import Child
 from tests.net.attacked import (
     ADDRESSES,
     MACS,
@@ -102,7 +103,7 @@ def answering(way: str, counted: Told) -> Iterator[None]:
         yield
         return
     argv = inside("b", find_instrument(), *words, "--json", "--until-eof")
-    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with Child(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         assert json.loads(process.stdout.readline())["event"] == "ready"
@@ -155,7 +156,7 @@ def identifier_in_use() -> int:
 def recording(host: str, file: Path) -> Iterator[None]:
     """A capture of what comes to a host: what leaves past a queueing discipline, as raw probes do, no capture sees."""
     words = ["tcpdump", "-i", "eth0", "-Q", "in", "-w", str(file), "-U", "not arp and not ip6"]
-    with subprocess.Popen(inside(host, *words), stderr=subprocess.PIPE, text=True) as listener:
+    with Child(inside(host, *words), stderr=subprocess.PIPE, text=True) as listener:
         assert listener.stderr is not None
         try:
             while "listening on" not in listener.stderr.readline():

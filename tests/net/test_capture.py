@@ -26,6 +26,7 @@ from sojourn.instruments import find_instrument
 from sojourn.instruments.tap import TapInstrument, tap_argv
 from sojourn.records import read_table
 from sojourn.records.pcap import read_packets
+from tests.children import Child
 from tests.net.busy_machine import await_that, thrice, undisturbed
 from tests.unit.printed_json import printed
 
@@ -94,7 +95,7 @@ def ping(*options: str) -> None:
 def capturing(out: Path, *options: str, interfaces: tuple[str, ...] = ("eth1", "eth2")) -> Iterator[dict[str, Any]]:
     """A capture on the box while something happens; its summary is there afterwards."""
     argv = inside("x", find_instrument(), "capture", *interfaces, "-o", str(out), "--json", *options)
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with Child(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         line = process.stderr.readline()
         if "capturing" not in line:
@@ -128,7 +129,7 @@ def tcpdump(port: str, file: Path, *expression: str) -> Iterator[None]:
         "root",
     ]
     argv = inside("x", "tcpdump", *options, *expression)
-    with subprocess.Popen(argv, stderr=subprocess.PIPE, text=True) as process:
+    with Child(argv, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         while "listening on" not in (line := process.stderr.readline()):
             assert line, "tcpdump does not listen"
@@ -222,7 +223,7 @@ def test_each_frame_is_in_one_count(tmp_path: Path) -> None:
 
 
 def test_a_bridge_loses_nothing_while_taps_come_and_go(tmp_path: Path) -> None:
-    with subprocess.Popen(
+    with Child(
         inside("a", "ping", "-q", "-i", "0.001", "-c", "3000", "10.0.0.2"), stdout=subprocess.PIPE, text=True
     ) as pings:
         taps = serve()
@@ -332,7 +333,7 @@ def test_files_follow_each_other_and_the_oldest_go_where_that_is_asked_for(tmp_p
     assert set(last) == {1042}
 
     argv = inside("x", find_instrument(), "capture", "eth1", "-o", str(tmp_path / "end"), "--budget", "1MiB", "--json")
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with Child(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         process.stderr.readline()
         ping("-f", "-c", "2000", "-s", "1000")
@@ -345,7 +346,7 @@ def test_parts_that_a_budget_ends_are_all_in_the_summary(tmp_path: Path) -> None
     argv = inside(
         "x", find_instrument(), "capture", "eth1", "-o", str(out), "--rotate-size", "64KiB", "--budget", "512KiB"
     )
-    with subprocess.Popen([*argv, "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with Child([*argv, "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         process.stderr.readline()
         ping("-f", "-c", "2000", "-s", "1000")
@@ -361,7 +362,7 @@ def test_parts_that_a_budget_ends_are_all_in_the_summary(tmp_path: Path) -> None
 
 def test_super_frames_are_told(tmp_path: Path) -> None:
     server = inside("b", sys.executable, "-c", SERVER)
-    with capturing(tmp_path / "c") as told, subprocess.Popen(server, stdout=subprocess.PIPE, text=True) as taker:
+    with capturing(tmp_path / "c") as told, Child(server, stdout=subprocess.PIPE, text=True) as taker:
         assert taker.stdout is not None
         taker.stdout.readline()
         run(*inside("a", sys.executable, "-c", CLIENT))
@@ -389,7 +390,7 @@ with socket.create_connection(("10.0.0.2", 5002)) as sender:
 def test_it_ends_at_its_count_and_its_time_and_its_files_are_its_owners(tmp_path: Path) -> None:
     out = tmp_path / "count"
     argv = inside("x", find_instrument(), "capture", "eth1", "eth2", "-o", str(out), "--count", "50", "--json")
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with Child(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         process.stderr.readline()
         ping("-f", "-c", "100")
@@ -409,7 +410,7 @@ def test_an_interface_that_goes_away_ends_it_and_what_it_saw_is_kept(tmp_path: P
     for end in ("gone", "far"):
         run(*inside("x", "ip", "link", "set", end, "up"))
     argv = inside("x", SOJOURN, "capture", "gone", "-o", str(tmp_path / "c"))
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with Child(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         process.stderr.readline()
         send(bytes.fromhex("02000000000202000000000188b5") + bytes(100), "x", "far")

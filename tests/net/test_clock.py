@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from sojourn.instruments import find_instrument
+from tests.children import Child
 from tests.net.busy_machine import thrice, undisturbed
 from tests.unit.printed_json import printed, printed_lines
 
@@ -52,7 +53,7 @@ def inside(netns: str, *words: str) -> list[str]:
 def responder(*words: str) -> Iterator[Any]:
     """A responder at the far end, and what it said when it was ready."""
     argv = inside(FAR, "probe", "respond", "--json", "--until-eof", *words)
-    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with Child(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         yield printed("probe-respond", process.stdout.readline())
         assert printed_lines("probe-respond", process.communicate()[0]), "counts at the end of its input"
@@ -146,7 +147,7 @@ def test_nobody_there_is_told_in_a_sentence() -> None:
 def test_an_interrupt_ends_it_with_a_summary() -> None:
     with responder():
         argv = inside(NEAR, "clock", PEER, "--until-interrupted", "--json")
-        with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
+        with Child(argv, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
             while (line := process.stdout.readline()) and printed("clock", line)["event"] != "update":
                 pass

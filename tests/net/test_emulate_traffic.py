@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from sojourn.instruments import find_instrument
+from tests.children import Child
 from tests.net.busy_machine import await_standstill, await_that, retried, thrice, undisturbed
 from tests.unit.printed_json import held, printed, printed_lines
 
@@ -465,7 +466,7 @@ def test_forged_and_random_frames_are_traffic_like_any_other(tmp_path: Path, eng
     argv = inside("a", sys.executable, str(Path(__file__).with_name("attacker.py")), json.dumps(request))
     with emulating(tmp_path, "--delay", "1ms", *engine) as emulator:
         before = handed_over("a0")
-        with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as attacker:
+        with Child(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as attacker:
             assert attacker.stdout is not None
             assert attacker.stdout.readline() == "attacking\n"
             time.sleep(seconds)

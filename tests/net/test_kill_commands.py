@@ -16,12 +16,13 @@ import sys
 import time
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from sojourn.bed.clean import marked_processes
 from sojourn.instruments import find_instrument
+from tests.children import Child
 from tests.net.busy_machine import await_that
 from tests.net.tcplog_bed import MAIN, expect_gone, held_by
 
@@ -116,7 +117,7 @@ def inside(host: str, *argv: str) -> list[str]:
 def answering(*words: str) -> Iterator[None]:
     """Whoever answers at b, for as long as commands that ask are killed."""
     argv = inside("b", find_instrument(), *words, "--json", "--until-eof")
-    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with Child(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         assert json.loads(process.stdout.readline())["event"] == "ready"
@@ -234,7 +235,7 @@ def test_a_killed_study_leaves_nothing(tmp_path: Path, proven: Callable[..., Non
     were_seen = 0
     for number in range(STUDIES):
         out = tmp_path / str(number)
-        with subprocess.Popen([*argv, "--out", str(out)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as run:
+        with Child([*argv, "--out", str(out)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as run:
             time.sleep(random_moments.uniform(0.5, 12))
             assert run.poll() is None, "the study ended by itself"
             were_seen += processes_of(run.pid) > 0
@@ -250,7 +251,7 @@ def test_a_killed_lab_leaves_nothing(kills: int, proven: Callable[..., None]) ->
     argv = [sys.executable, "-c", MAIN, "lab", "--delay", "1ms", "--", "sleep", "60"]
     were_seen = 0
     for _ in range(kills):
-        with subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as lab:
+        with Child(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as lab:
             await_that(functools.partial(is_built_by, lab), "the lab has a process")
             time.sleep(random_moments.uniform(0, 2 * MOST_SECONDS))
             assert lab.poll() is None, "the lab ended by itself"
@@ -261,7 +262,7 @@ def test_a_killed_lab_leaves_nothing(kills: int, proven: Callable[..., None]) ->
     proven("kills", "labs", kills=kills)
 
 
-def is_built_by(run: subprocess.Popen[bytes]) -> bool:
+def is_built_by(run: subprocess.Popen[Any]) -> bool:
     """Whether it has begun to build its bed."""
     assert run.poll() is None, "it ended by itself"
     return processes_of(run.pid) > 0

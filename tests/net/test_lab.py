@@ -21,6 +21,7 @@ import pytest
 
 from sojourn.bed.clean import marked_processes
 from sojourn.bed.state import state_folder
+from tests.children import Child
 from tests.net.busy_machine import await_that, retried, undisturbed
 
 if TYPE_CHECKING:
@@ -168,7 +169,7 @@ def waiting() -> Iterator[subprocess.Popen[str]]:
     """A laboratory whose command waits; it exits with 9 at a SIGTERM, and has said so that it runs."""
     script = "trap 'exit 9' TERM; setsid sleep 321 & sleep 322 & echo here; wait"
     argv = [SOJOURN, "lab", "--delay", "1ms", "--peer", "sleep 323", "--", "sh", "-c", script]
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+    with Child(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "here\n"
         yield process

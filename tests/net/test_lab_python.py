@@ -15,6 +15,7 @@ import pytest
 
 import sojourn
 from sojourn.binary import find_instrument
+from tests.children import Child
 from tests.net.busy_machine import await_that, retried, undisturbed
 from tests.net.here import entered
 from tests.net.test_lab import left_of
@@ -214,7 +215,7 @@ def test_a_log_of_tcp_lasts_as_long_as_its_block(tmp_path: Path) -> None:
 def test_a_killed_program_leaves_no_log_that_runs_on(tmp_path: Path) -> None:
     logs = f"with sojourn.tcplog({str(tmp_path / 'log')!r}, port=9):\n    print(1, flush=True)\n    time.sleep(60)"
     program = f"import sojourn, time\n{logs}"
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
+    with Child([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "1\n"
         process.kill()

@@ -20,6 +20,7 @@ import polars as pl
 import pytest
 
 from sojourn.instruments import find_instrument
+from tests.children import Child
 from tests.net.match_lab import (
     AT_THE_HOSTS,
     CAPTURING,
@@ -136,7 +137,7 @@ def test_the_holds_of_a_relay_are_found_packet_by_packet(lab: Lab, holds: tuple[
     lab.address("10.79.14.1", "10.79.14.2")
     path = f"--path=left,right,{holds[0]},{holds[1]}"
     argv = ["ip", "netns", "exec", f"{lab.name}-box", str(RELAY), "--log", str(lab.folder / "relay.csv"), path]
-    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as relay:
+    with Child(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as relay:
         assert relay.stdout is not None
         assert "ready" in relay.stdout.readline()
         lab.inside("a", "ping", "-c", "2", "-i", "0.2", "10.79.14.2")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from sojourn.instruments import find_instrument
+from tests.children import Child
 from tests.unit.printed_json import printed, printed_lines
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def inside(*words: str) -> list[str]:
 def answering(name: str, *words: str) -> Iterator[None]:
     """A responder or a reflector, whose first and last lines are looked at."""
     argv = inside(*name.split("-"), *words, "--until-eof")
-    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with Child(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert printed(name, process.stdout.readline())["event"] == "ready"
         yield

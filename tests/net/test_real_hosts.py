@@ -16,6 +16,7 @@ import pytest
 
 from sojourn.bed import keeper
 from sojourn.records import read_table
+from tests.children import Child
 from tests.net.busy_machine import idle_ends
 from tests.net.real_hosts import PATHS, SOJOURN, SSHD, Hosts
 
@@ -273,14 +274,14 @@ def test_an_interface_that_is_being_taken_when_the_controller_dies_is_given_back
             "PATH=/tmp:/usr/bin:/bin",
         ]
         argv = [*inside, "sh", "-c", keeper.KEEPER, "sh", "1", "me", "/tmp/work", "/tmp/tools", "-", "a"]
-        with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as keeping:
+        with Child(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as keeping:
             assert keeping.stdin is not None
             assert keeping.stdout is not None
             ready, number, namespace = keeping.stdout.readline().split()
             assert ready == "ready"
             line = f"{namespace} eth1 a1 02:00:00:00:00:07 1500 02:00:00:00:00:09 1500 down\n"
             argv = [*inside, "sh", "-c", keeper.TAKE, "sh", number]
-            with subprocess.Popen(argv, stdin=subprocess.PIPE, text=True) as taking:
+            with Child(argv, stdin=subprocess.PIPE, text=True) as taking:
                 assert taking.stdin is not None
                 taking.stdin.write(line)
                 taking.stdin.close()

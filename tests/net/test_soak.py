@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 from sojourn.instruments import find_instrument
+from tests.children import Child
 from tests.net.tcplog_bed import B4, PORT, TRAFFIC, Log, logging, made_bed
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def hosts() -> Iterator[None]:
 def running(host: str, *words: str) -> Iterator[subprocess.Popen[str]]:
     """An instrument on a host."""
     argv = ["nsenter", f"--net=/run/netns/{NAME}-{host}", find_instrument(), *words]
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with Child(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             yield process
         finally:

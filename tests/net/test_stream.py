@@ -22,6 +22,7 @@ from scipy.stats import binomtest
 
 from sojourn.instruments import find_instrument
 from sojourn.records import read_table
+from tests.children import Child
 from tests.net.busy_machine import await_standstill, await_that, retried, thrice, undisturbed
 from tests.unit.printed_json import printed
 
@@ -316,7 +317,7 @@ def test_several_senders_to_one_receiver_are_told_apart() -> None:
 def capturing(file: Path, dev: str, count: int, *what: str) -> Iterator[None]:
     """An independent capture at host b, until it has seen so many frames."""
     argv = inside("b", "tcpdump", "-i", dev, "-w", str(file), "-U", "-c", str(count), *what)
-    with subprocess.Popen(argv, stderr=subprocess.PIPE, text=True) as listener:
+    with Child(argv, stderr=subprocess.PIPE, text=True) as listener:
         try:
             assert listener.stderr is not None
             while "listening on" not in listener.stderr.readline():
@@ -501,7 +502,7 @@ def test_an_interrupt_ends_a_stream_politely() -> None:
     argv = inside("a", find_instrument(), "stream", "send", *words)
     with (
         receiving("b", "--dev", "b0") as receiver,
-        subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as sender,
+        Child(argv, stdout=subprocess.PIPE, text=True) as sender,
     ):
         # Beyond the exchanges that come first.
         await_that(lambda: counter("b", "b0", "rx_packets") >= before + 1000, "a thousand frames")

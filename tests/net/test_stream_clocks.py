@@ -18,6 +18,7 @@ import polars as pl
 import pytest
 
 from sojourn.instruments import find_instrument
+from tests.children import Child
 from tests.net.busy_machine import thrice, undisturbed
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def bridge() -> Iterator[None]:
 def relay(log: Path, forward_ns: int, backward_ns: int) -> Iterator[None]:
     """The relay between `a0` and `b0`; it holds frames of exchanges to `b` and to `a` for so long."""
     argv = inside("d", str(RELAY), "--log", str(log), "--exchanges-only", f"--path=da,db,{forward_ns},{backward_ns}")
-    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with Child(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         assert json.loads(process.stdout.readline())["event"] == "ready"
@@ -104,7 +105,7 @@ def exchanged(there: tuple[str, ...], here: tuple[str, ...], folder: Path) -> tu
     boot.write_text(OTHER_BOOT)
     mount = f'mount --bind {boot} /proc/sys/kernel/random/boot_id; exec "$@"'
     listen = inside("b", "sh", "-ec", mount, "sh", find_instrument(), "stream", "recv", *here, "--json")
-    with subprocess.Popen(listen, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as receiver:
+    with Child(listen, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as receiver:
         assert receiver.stderr is not None
         said = receiver.stderr.readline()
         assert said.startswith("receiving"), said

@@ -20,6 +20,7 @@ from sojourn.methods.taps.analyse import study
 from sojourn.plan import load_plan
 from sojourn.records import RunFolder, read_table
 from sojourn.records.log import read_log
+from tests.children import Child
 from tests.net.busy_machine import await_that, retried, undisturbed
 from tests.net.tcplog_bed import argv_of, environment, sojourn_says
 
@@ -99,7 +100,7 @@ def test_a_run_that_was_killed_in_a_trial_goes_on(tmp_path: Path) -> None:
     out = tmp_path / "run"
     own = ["--no-history", "--no-report"]
     command = argv_of("run", "bridge-modes", "--quick", *sets, "--out", out, *own)
-    with subprocess.Popen(command, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as run:
+    with Child(command, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as run:
         await_that(lambda: len(list(out.glob("records/taps/*/matched"))) >= 3, "three trials are measured")
         count = len(list(out.glob("records/taps/*")))
         await_that(lambda: len(list(out.glob("records/taps/*"))) > count, "another one began")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.children import Child
 from tests.net.busy_machine import PATIENCE_SECONDS, await_that
 from tests.net.here import sojourn_here
 from tests.net.tcplog_bed import B4, PORT, TRAFFIC, Bed, Log, argv_of, environment, made_bed, sojourn_says
@@ -72,7 +73,7 @@ def test_under_sudo_the_flows_are_read_as_the_user_that_called(bed: Bed, tmp_pat
     os.chown(mine, NOBODY, NOBODY)
     caller = {"SUDO_UID": str(NOBODY), "SUDO_GID": str(NOBODY), "SUDO_USER": "nobody", "SUDO_COMMAND": "sojourn"}
     argv = argv_of("tcplog", "run", "--attach", bed.cgroup, "--out", mine / "t")
-    with subprocess.Popen(argv, env=environment(**caller), stderr=subprocess.PIPE, text=True) as process:
+    with Child(argv, env=environment(**caller), stderr=subprocess.PIPE, text=True) as process:
         await_that((mine / "t" / "control.sock").exists, "the log goes on")
         bed.short(5, 1)
         process.send_signal(signal.SIGINT)
@@ -87,7 +88,7 @@ def test_a_signal_ends_the_log_in_order(bed: Bed, tmp_path: Path, number: signal
     """Also where it cannot be passed on: the instrument sees its parent die."""
     out = tmp_path / "t"
     argv = argv_of("tcplog", "run", "--attach", bed.cgroup, "--out", out, "--", "sleep", "60")
-    with subprocess.Popen(argv, env=environment(), stderr=subprocess.PIPE, text=True) as process:
+    with Child(argv, env=environment(), stderr=subprocess.PIPE, text=True) as process:
         await_that((out / "control.sock").exists, "the log goes on")
         bed.send(1, 400_000).close()
         process.send_signal(number)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 import pytest
 
+from tests.children import Child
 from tests.net.tcplog_bed import A4, B4, B6, PORT, Bed, Log, Logger, logging, made_bed
 from tests.unit.printed_json import printed
 
@@ -255,7 +256,7 @@ def test_watch_without_a_log_leaves_nothing(bed: Bed) -> None:
     from sojourn.instruments import find_instrument
 
     argv = [find_instrument(), "tcplog", "watch", "--attach", str(bed.cgroup), "--interval", "200ms"]
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
+    with Child(argv, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
             assert printed("tcplog-watch", process.stdout.readline())["flows"] == []

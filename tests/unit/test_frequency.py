@@ -18,6 +18,7 @@ from sojourn.bed.state import boot_id, pid_namespace
 from sojourn.conduct import create_folder
 from sojourn.errors import MachineError
 from sojourn.plan import load_plan
+from tests.children import Child
 
 FOUND, HIGHEST = "800000", "3600000"
 HELD = """
@@ -67,7 +68,7 @@ def test_the_clock_is_held_at_its_highest_and_given_back_with_the_bed(cpus: Path
 def killed(cpus: Path) -> int:
     """A run that holds the clock is killed; its guardian's process, which may be still there."""
     argv = [sys.executable, "-c", HELD, str(cpus), str(cpus.parent)]
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as run:
+    with Child(argv, stdout=subprocess.PIPE, text=True) as run:
         assert run.stdout is not None
         assert run.stdout.readline() == "held\n"
         assert least(cpus) == {HIGHEST}

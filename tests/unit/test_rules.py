@@ -87,6 +87,19 @@ def test_a_skip_that_passes_in_continuous_integration_is_found(before: str, foun
     assert list(check_rules.silent_skips(SKIP.format(before))) == found
 
 
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("with subprocess.Popen(argv) as one:\n    pass", [1]),
+        ("x = 1\nwith (\n    other(),\n    Popen(argv) as one,\n):\n    pass", [2]),
+        ("with Child(argv) as one:\n    pass", []),
+        ("process = subprocess.Popen(argv)", []),
+    ],
+)
+def test_a_process_that_a_failing_test_would_wait_for_is_found(source: str, found: list[int]) -> None:
+    assert list(check_rules.awaited(source)) == found
+
+
 def test_a_file_of_a_method_that_is_on_no_side_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copy(check_rules.ROOT / "pyproject.toml", tmp_path)
     shutil.copytree(check_rules.ROOT / "python", tmp_path / "python", ignore=shutil.ignore_patterns("__pycache__"))

@@ -31,6 +31,7 @@ from sojourn.watch.look import looked
 from sojourn.watch.place import remember, remembered
 from sojourn.watch.runs import MOST_FOLLOWED, Runs
 from sojourn.watch.server import listen, serve
+from tests.children import Child
 from tests.unit.in_process import sojourn
 from tests.unit.printed_json import printed
 
@@ -351,7 +352,7 @@ def served(folder: Path, home: Path, *options: str) -> Iterator[tuple[str, subpr
     """The address that a server prints, and the server."""
     argv = [sys.executable, "-c", "from sojourn.cli import main; main()", "watch", str(folder), *options]
     own = {**os.environ, "XDG_STATE_HOME": str(home)}
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=own) as process:
+    with Child(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=own) as process:
         assert process.stdout is not None
         try:
             line = process.stdout.readline().strip()
