@@ -132,6 +132,17 @@ class StateFile:
         self.path.unlink(missing_ok=True)
 
 
+def remove_left() -> None:
+    """Removes the files of controllers that were killed and held their beds themselves, as over SSH does.
+
+    Nothing else of such a bed is on this machine. What a bed of namespaces leaves is for `clean`.
+    """
+    for path, state in states():
+        if state is not None and state.holder == state.mark.controller and not state.is_live():
+            remove_sockets(path)
+            path.unlink(missing_ok=True)
+
+
 def remove_sockets(path: Path) -> None:
     """Removes the sockets beside a state file."""
     for socket in path.parent.glob(f"{glob.escape(path.stem)}.*.sock"):

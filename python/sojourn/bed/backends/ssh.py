@@ -32,7 +32,7 @@ from sojourn.bed.look import OLDEST_KERNEL, TOOLS, Looked, look, unfit
 from sojourn.bed.processes import end_all, guarded
 from sojourn.bed.remote import RemoteMachine, RemoteProcess, about_sudo
 from sojourn.bed.ssh import Line
-from sojourn.bed.state import Process, StateFile, state_folder
+from sojourn.bed.state import Process, StateFile, remove_left, state_folder
 from sojourn.binary import find_instrument
 from sojourn.errors import MachineError, RequestError
 
@@ -77,6 +77,7 @@ class SshBackend:
     @contextmanager
     def hold(cls, hosts: Mapping[str, HostSpec], run: str) -> Iterator[None]:
         """Keeps everybody else from these hosts, and the instrument there, from the first bed of a run to the last."""
+        remove_left()
         state = StateFile(f"{run}-hold")
         state.write(Process.of(os.getpid()))
         machines: list[RemoteMachine] = []
@@ -101,6 +102,7 @@ class SshBackend:
         """Reaches the hosts, refuses what they cannot do, and starts a keeper on each."""
         if not spec.hosts:
             raise RequestError("a bed of real hosts needs a file that names them: --bed bed.toml")
+        remove_left()
         self._state.claim()
         self._state.write(Process.of(os.getpid()))
         for name, host in spec.hosts.items():
