@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import tempfile
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Give the runs of all tests a history of their own: that of whoever runs the tests is not theirs to write."""
     folder = tempfile.mkdtemp(prefix="sojourn-tests-")
     os.environ[HISTORY] = folder
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # a shell's background: the programs of tests must hear it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if "PYTEST_XDIST_WORKER" in os.environ:
         os.environ.setdefault("POLARS_MAX_THREADS", "1")
     config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
