@@ -8,8 +8,9 @@ import re
 import signal
 import socket
 import subprocess
+import sys
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -223,13 +224,43 @@ def test_what_is_no_receiver_is_refused_and_leaves_nothing(tmp_path: Path) -> No
     assert run(*log, "--export", "nowhere", check=False).returncode == 2
 
 
-@pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\n\r\n" * 9, b"SJTCPLOG" + b"\xff" * 64])
-def test_what_is_no_log_ends_in_one_sentence(tmp_path: Path, sent: bytes) -> None:
+BEGINS = b"SJTCPLOG" + (4).to_bytes(4, sys.byteorder)
+STRANGERS = {
+    b"": "it sends none",
+    b"GET / HTTP/1.1\r\n\r\n" * 9: "it sends none",
+    b"SJTCPLOG" + b"\xff" * 64: "it sends none",
+    BEGINS + b"\xff" * 64: "its header is longer than any",
+    BEGINS + (5).to_bytes(4, sys.byteorder) + b"hello1234": "its header is damaged",
+}
+
+
+def test_strangers_and_those_that_say_nothing_do_not_end_a_receiver(tmp_path: Path) -> None:
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    with receiving(theirs) as receiver, ExitStack() as silent:
+        at = ("127.0.0.1", int(receiver.at.rsplit(":", 1)[1]))
+        for _ in range(12):
+            silent.enter_context(socket.create_connection(at))
+        for sent in STRANGERS:
+            with socket.create_connection(at) as peer:
+                peer.sendall(sent)
+                peer.shutdown(socket.SHUT_WR)
+                with suppress(ConnectionResetError):
+                    while peer.recv(64):
+                        pass
+        log = ("tcplog", "run", "--simulated", "1", "--duration", "1s", "--out", ours, "--export", receiver.at)
+        run(find_instrument(), *log)
+        received = receiver.ended()
+    expect_same(Log(ours), received)
+    for why in STRANGERS.values():
+        assert why in receiver.told
+    assert "others wait" in receiver.told
+
+
+def test_a_receiver_to_which_nobody_sends_a_log_ends_in_one_sentence(tmp_path: Path) -> None:
     out = tmp_path / "t"
-    with receiving(out) as receiver:
-        with socket.create_connection(("127.0.0.1", int(receiver.at.rsplit(":", 1)[1]))) as peer:
-            peer.sendall(sent)
-        _, told = receiver.process.communicate(timeout=PATIENCE_SECONDS)
+    with receiving(out, "127.0.0.1", "--duration", "1s") as receiver:
+        with socket.create_connection(("127.0.0.1", int(receiver.at.rsplit(":", 1)[1]))):
+            _, told = receiver.process.communicate(timeout=PATIENCE_SECONDS)
         assert receiver.process.returncode == 4
         assert told.splitlines()[-1].count("no log came") == 1
         assert list(out.iterdir()) == []

@@ -20,7 +20,9 @@ use crate::account::{Account, Disposition, LeftOut, Tally, add_both};
 use crate::decode::Raw;
 use crate::gaps::Gap;
 use crate::layout::{Flow, Totals};
-pub use arriving::{ArrivalError, Arrived, Arriving, GREETING, RECEIPT, greeted, greeting, kept, receipt};
+pub use arriving::{
+    ArrivalError, Arrived, Arriving, BEGINNING, GREETING, RECEIPT, begins_a_log, greeted, greeting, kept, receipt,
+};
 pub(crate) use begin::header_bytes;
 pub use error::SpoolError;
 use error::failure;

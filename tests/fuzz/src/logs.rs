@@ -1,11 +1,14 @@
 //! Logs of our own that somebody else may have written: tcplog's spool, the kernel's type information.
 
+use std::path::Path;
 use std::sync::Arc;
 
+use sojourn_record::Origin;
 use sojourn_tcplog::account::Account;
 use sojourn_tcplog::private::PrivateNames;
 use sojourn_tcplog::private::btf::Btf;
-use sojourn_tcplog::spool::{Arriving, Export, Frame, Outbox, Reader, Spool};
+use sojourn_tcplog::spool::{Arrived, Arriving, Export, Frame, Outbox, Reader, Spool};
+use sojourn_tcplog::tables::{self, Job};
 
 use crate::Target;
 use crate::files::with_file;
@@ -16,16 +19,41 @@ pub(crate) const TARGETS: &[Target] = &[
     Target { name: "btf", read: btf, seeds: types },
 ];
 
-/// A log from another host; checksums are made right first.
+/// A log from another host, up to its records; checksums are made right first.
 fn stream(bytes: &[u8]) {
     let bytes = sealed(bytes);
     let Ok(mut arriving) = Arriving::begin(bytes.as_slice()) else { return };
-    let mut kept = 0;
-    while let Ok(Some(frame)) = arriving.next_frame() {
-        kept += frame.len();
+    with_file(&[], |path| {
+        let Some(folder) = path.parent() else { return };
+        let Ok(mut arrived) = Arrived::create(folder, arriving.header(), bytes.len() as u64 + 1024) else { return };
+        let mut kept = 0;
+        while let Ok(Some(frame)) = arriving.next_frame() {
+            kept += frame.len();
+            arrived.put(frame).expect("there is room");
+        }
+        assert!(kept + arriving.header().len() + arriving.footer().len() <= bytes.len());
+        assert!(arriving.records() <= bytes.len() as u64);
+        arrived.close().expect("it can be closed");
+        // One without an end is made records of, too; but that is slow.
+        if arriving.is_whole() {
+            records(folder, arriving.records());
+        }
+    });
+}
+
+/// Makes records of what came: no more than came, whatever the frames say.
+fn records(folder: &Path, came: u64) {
+    let origin = Origin {
+        instrument: String::new(),
+        profile: String::new(),
+        is_simulated: true,
+        clock: None,
+        about: Vec::new(),
+    };
+    let job = Job { folder, records: folder, who: "logger", part: 0, block: 0, origin: &origin };
+    if let Ok((converted, _)) = tables::convert(&job) {
+        assert!(converted.records + converted.privates <= came, "{converted:?} of {came}");
     }
-    assert!(kept + arriving.header().len() + arriving.footer().len() <= bytes.len());
-    assert!(arriving.records() <= bytes.len() as u64);
 }
 
 fn streams() -> Vec<Vec<u8>> {

@@ -21,6 +21,8 @@ mod receive;
 mod recorder;
 pub mod recover;
 mod run;
+
+mod senders;
 mod serve;
 mod show;
 mod simulated;

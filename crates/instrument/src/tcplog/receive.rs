@@ -3,34 +3,33 @@
 use std::cell::Cell;
 use std::fs;
 use std::io::{self, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
 use anyhow::Context;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::net::sockopt;
 use serde_json::{Value, json};
 use sojourn_rights::Folders;
 use sojourn_rights::table::TCPLOG_RECEIVE;
-use sojourn_tcplog::spool::{ArrivalError, Arrived, Arriving, SpoolError, greeting, receipt};
+use sojourn_tcplog::spool::{ArrivalError, Arrived, Arriving, SpoolError, receipt};
 use sojourn_time::{Clock, HostClock, Nanos, Time};
-use sojourn_wire::{PeerAddress, Peers};
 
 use super::arguments::Receive;
 use super::close::{FULL, LIMITED, Place, UNWRITTEN, convert};
-use super::export;
 use super::folder::{self, Moment};
 use super::recover::footer_of;
 use super::run::summary;
+use super::senders::{BEGUN_WITHIN, Senders};
 use crate::caller;
 use crate::failure::NotTrusted;
 use crate::numbers::grouped;
 use crate::place;
 use crate::sys::STOP;
 
-/// How long a sender may take to send what a log begins with.
-const BEGUN_WITHIN: Nanos = Nanos::seconds(10);
 /// How much is read at once.
 const BUFFERED: usize = 64 << 10;
 /// After so long without a packet the sender is asked whether it is still there, and given up after so many times that.
@@ -55,12 +54,11 @@ pub fn run(asked: &Receive) -> anyhow::Result<()> {
     let until = asked.duration.map_or(Time::NEVER, |lasts| HostClock.now() + lasts);
     let at = listener.local_addr()?;
     eprintln!("{}: waits for a log at {at}, into {}", crate::program(), asked.out.display());
-    let watch = Watch { signal, until };
-    let ended = accept(&listener, asked, &watch).and_then(|(stream, peer)| {
+    let watch = Rc::new(Watch { signal, until });
+    let ended = begun(&listener, asked, &watch).and_then(|log| {
         // There is one log.
         drop(listener);
-        eprintln!("{}: receives a log from {peer}", crate::program());
-        receive(stream, asked, &watch)
+        receive(log, asked)
     });
     let ended = ended.inspect_err(|_| {
         // Its folder stays, empty: what is above it is closed to this program by now.
@@ -70,7 +68,7 @@ pub fn run(asked: &Receive) -> anyhow::Result<()> {
 }
 
 /// Until when it is waited.
-struct Watch {
+pub struct Watch {
     signal: BorrowedFd<'static>,
     until: Time,
 }
@@ -78,6 +76,17 @@ struct Watch {
 impl Watch {
     /// Waits until something can be read.
     fn wait(&self, from: BorrowedFd<'_>, until: Time) -> io::Result<()> {
+        match self.wait_any([from], until)?.first() {
+            Some(true) => Ok(()),
+            _ => Err(io::Error::other("nothing came in time")),
+        }
+    }
+
+    /// Waits until something can be read from one of these, or it is this late; says from which it can.
+    pub fn wait_any<'a>(&self, from: impl IntoIterator<Item = BorrowedFd<'a>>, until: Time) -> io::Result<Vec<bool>> {
+        let sources = from.into_iter().chain([self.signal]);
+        let mut polled: Vec<_> = sources.map(|one| PollFd::from_borrowed_fd(one, PollFlags::IN)).collect();
+        let own = polled.len() - 1;
         loop {
             let now = HostClock.now();
             if STOP.load(Ordering::Relaxed) {
@@ -86,46 +95,31 @@ impl Watch {
             if now >= self.until {
                 return Err(io::Error::new(io::ErrorKind::TimedOut, "its --duration is over"));
             }
-            if now >= until {
-                return Err(io::Error::other("nothing came in time"));
-            }
-            let mut polled =
-                [PollFd::from_borrowed_fd(from, PollFlags::IN), PollFd::from_borrowed_fd(self.signal, PollFlags::IN)];
-            let left = (self.until.min(until) - now).min(Nanos::seconds(3600));
+            let left = (self.until.min(until) - now).min(Nanos::seconds(3600)).max(Nanos::ZERO);
             let timeout = Timespec { tv_sec: left.0 / 1_000_000_000, tv_nsec: left.0 % 1_000_000_000 };
-            match poll(&mut polled, Some(&timeout)) {
-                Ok(_) if !polled[0].revents().is_empty() => return Ok(()),
-                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            let found = match poll(&mut polled, Some(&timeout)) {
+                Ok(_) => polled[..own].iter().map(|one| !one.revents().is_empty()).collect(),
+                Err(Errno::INTR) => vec![false; own],
                 Err(error) => return Err(error.into()),
+            };
+            if found.contains(&true) || HostClock.now() >= until {
+                return Ok(found);
             }
         }
-    }
-}
-
-/// Takes the first connection of a peer that may.
-fn accept(listener: &TcpListener, asked: &Receive, watch: &Watch) -> anyhow::Result<(TcpStream, SocketAddr)> {
-    loop {
-        watch.wait(listener.as_fd(), Time::NEVER).map_err(|why| NotTrusted(format!("no log came: {why}")))?;
-        let (stream, peer) = listener.accept().context("accept a connection")?;
-        let may = |peers: &Peers| peers.have(PeerAddress::Internet(SocketAddr::new(peer.ip().to_canonical(), 0)));
-        if asked.allowed.is_empty() || asked.allowed.iter().any(may) {
-            return Ok((stream, peer));
-        }
-        eprintln!("{}: {peer} is not among those that --allow names", crate::program());
     }
 }
 
 /// What comes from the sender, as long as it is to be waited for.
-struct Coming<'a> {
-    stream: &'a TcpStream,
-    watch: &'a Watch,
-    until: &'a Cell<Time>,
+struct Coming {
+    stream: Rc<TcpStream>,
+    watch: Rc<Watch>,
+    until: Rc<Cell<Time>>,
 }
 
-impl Read for Coming<'_> {
+impl Read for Coming {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         self.watch.wait(self.stream.as_fd(), self.until.get())?;
-        self.stream.read(bytes)
+        (&*self.stream).read(bytes)
     }
 }
 
@@ -139,23 +133,50 @@ struct Ended {
     problem: Option<String>,
 }
 
-/// Receives a log into a spool.
-fn receive(mut stream: TcpStream, asked: &Receive, watch: &Watch) -> anyhow::Result<Ended> {
+/// A log whose header has come.
+struct Begun {
+    stream: Rc<TcpStream>,
+    arriving: Arriving<BufReader<Coming>>,
+    header: Value,
+}
+
+/// Waits for somebody who sends a log. Others that connect are told of, and change nothing.
+fn begun(listener: &TcpListener, asked: &Receive, watch: &Rc<Watch>) -> anyhow::Result<Begun> {
+    let no_log = |why: &dyn std::fmt::Display| NotTrusted(format!("no log came: {why}"));
+    let mut senders = Senders::new(listener, &asked.allowed);
+    loop {
+        let (stream, peer) = senders.next(watch).map_err(|why| no_log(&why))?;
+        match begin(stream, watch) {
+            Ok(log) => {
+                eprintln!("{}: receives a log from {peer}", crate::program());
+                return Ok(log);
+            }
+            Err(why) => eprintln!("{}: no log from {peer}: {why}", crate::program()),
+        }
+    }
+}
+
+/// Reads what a log begins with.
+fn begin(stream: TcpStream, watch: &Rc<Watch>) -> anyhow::Result<Begun> {
     sockopt::set_tcp_keepidle(&stream, SILENCE)?;
     sockopt::set_tcp_keepintvl(&stream, SILENCE)?;
     sockopt::set_tcp_keepcnt(&stream, ASKED)?;
     sockopt::set_socket_keepalive(&stream, true)?;
-    let cookie = sockopt::socket_cookie(&stream).unwrap_or_default();
-    stream.write_all(&greeting(&export::boot(), cookie)).context("greet the sender")?;
-    let until = Cell::new(HostClock.now() + BEGUN_WITHIN);
-    let coming = Coming { stream: &stream, watch, until: &until };
-    let doubt = |why: &dyn std::fmt::Display| NotTrusted(format!("no log came: {why}"));
-    let mut arriving = Arriving::begin(BufReader::with_capacity(BUFFERED, coming)).map_err(|error| doubt(&error))?;
+    let stream = Rc::new(stream);
+    let until = Rc::new(Cell::new(HostClock.now() + BEGUN_WITHIN));
+    let coming = Coming { stream: Rc::clone(&stream), watch: Rc::clone(watch), until: Rc::clone(&until) };
+    let arriving = Arriving::begin(BufReader::with_capacity(BUFFERED, coming))?;
     until.set(Time::NEVER);
-    let header = folder::value_of(arriving.header().as_bytes()).map_err(|error| doubt(&error)).map(plain)?;
+    let header = folder::value_of(arriving.header().as_bytes()).map(plain).map_err(NotTrusted)?;
     if header["tcplog"] != json!(1) || header["hz"].as_u64().is_none_or(|hz| hz == 0) {
-        return Err(doubt(&"its header is none of a log").into());
+        return Err(NotTrusted("its header is none of a log".to_owned()).into());
     }
+    Ok(Begun { stream, arriving, header })
+}
+
+/// Receives a log into a spool.
+fn receive(log: Begun, asked: &Receive) -> anyhow::Result<Ended> {
+    let Begun { stream, mut arriving, header } = log;
     let mut arrived = Arrived::create(&asked.out, arriving.header(), asked.log_limit)?;
     folder::write_whole(&asked.out.join(folder::HEADER), &header)?;
     let problem = keep(&mut arriving, &mut arrived);
@@ -167,7 +188,7 @@ fn receive(mut stream: TcpStream, asked: &Receive, watch: &Watch) -> anyhow::Res
     let problem = problem.err().or(closed.err().map(|error| (UNWRITTEN, error.to_string())));
     if is_whole && problem.is_none() {
         // Who sent it may be gone.
-        let _ = stream.write_all(&receipt(records));
+        let _ = (&*stream).write_all(&receipt(records));
     }
     let (why, problem) = problem.unzip();
     Ok(Ended { header, footer: footer.unwrap_or_default(), why, problem })

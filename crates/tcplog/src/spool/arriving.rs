@@ -52,7 +52,7 @@ impl<R: Read> Arriving<R> {
     pub fn begin(mut from: R) -> Result<Self, ArrivalError> {
         let mut fixed = [0; 16];
         fill(&mut from, &mut fixed, 0)?;
-        if fixed[..8] != MAGIC || u32::from_ne_bytes(part(&fixed, 8)) != VERSION {
+        if !fixed.first_chunk().is_some_and(begins_a_log) {
             return Err(ArrivalError::Foreign("it begins otherwise"));
         }
         let length = u32::from_ne_bytes(part(&fixed, 12)) as usize;
@@ -221,6 +221,14 @@ impl Arrived {
         let _ = self.file.unlock();
         synced
     }
+}
+
+/// So many bytes say whether a log begins.
+pub const BEGINNING: usize = 12;
+
+/// Whether what comes begins as a log of this version and kind of machine does.
+pub fn begins_a_log(bytes: &[u8; BEGINNING]) -> bool {
+    bytes[..8] == MAGIC && bytes[8..] == VERSION.to_ne_bytes()
 }
 
 /// What a receiver says first, and at the end.
