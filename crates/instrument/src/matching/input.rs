@@ -291,9 +291,18 @@ impl Input {
     /// As [`Self::read_ahead`].
     pub fn peek(&mut self, rule: &Rule) -> anyhow::Result<Option<i64>> {
         if self.begun.is_empty() {
+            self.begin_anew();
             self.read_ahead(256, rule)?;
         }
         Ok(self.next_at())
+    }
+
+    /// Has an empty queue filled from its beginning again, and without the room that many packets took: what lies in a cache stays there.
+    fn begin_anew(&mut self) {
+        self.begun.clear();
+        if matches!(self.origin, Origin::Records { .. }) {
+            self.begun.shrink_to(ROWS_AT_ONCE);
+        }
     }
 
     /// Returns from when on the next packet counts that was read ahead.
