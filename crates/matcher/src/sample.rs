@@ -42,6 +42,7 @@ impl Sample {
     }
 
     /// Takes one more.
+    #[inline]
     pub fn push(&mut self, delay: Delay) {
         self.count += 1;
         self.least = self.least.min(delay.delay);
@@ -59,6 +60,7 @@ impl Sample {
     }
 
     /// Draws which is taken next.
+    #[inline(never)]
     fn skip(&mut self) {
         let mut uniform = || ((random(&mut self.state) >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
         self.largest *= (uniform().ln() / self.most as f64).exp();

@@ -110,7 +110,7 @@ const HANDED_ON: usize = 1 << 14;
 const WAITING: usize = 4;
 
 /// Rows of records that become packets at once: few enough to stay in a cache until they are matched.
-const ROWS_AT_ONCE: usize = 1 << 10;
+const ROWS_AT_ONCE: usize = 1 << 8;
 
 /// One tap's packets, in the order in which it saw them.
 pub struct Input {
@@ -230,7 +230,12 @@ impl Input {
             return false; // what comes behind the damage is not read
         }
         let (told, begun) = (&mut self.told, &mut self.begun);
-        reader.next(ROWS_AT_ONCE, |row| begun.extend(of_row(row, told))).unwrap_or_else(|error| {
+        let take = |row: &Tapped| {
+            if let Some(packet) = of_row(row, told) {
+                begun.push_back(packet);
+            }
+        };
+        reader.next(ROWS_AT_ONCE, take).unwrap_or_else(|error| {
             (self.problem, self.is_damaged) = (Some(error.to_string()), true);
             false
         })
