@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 GOAL_PPS = 200_000
 OFFERED_PPS = 220_000
+ENGINE = "xdp"
+"""Over AF_PACKET a paced frame is a call of its own, and through a bridge with two taps fewer than the goal leave."""
 FRAMES = 2_000_000
 FRAME_BYTES = 64
 SETTLE_SECONDS = 0.5
@@ -86,8 +88,16 @@ def matched(bed: Bed) -> Matched:
     assert process.stderr is not None
     try:
         await_taps(process.stderr)
-        to = ["--dev", link.a_dev, "--to", link.b_mac, "--engine", "packet", "--clock", "none"]
-        what = ["--rate", f"{OFFERED_PPS // 1000}kpps", "--size", str(FRAME_BYTES), "--count", str(FRAMES), "--json"]
+        to = ["--dev", link.a_dev, "--to", link.b_mac, "--engine", ENGINE, "--clock", "none"]
+        what = [
+            "--rate",
+            f"{OFFERED_PPS // 1000}kpps",
+            "--size",
+            str(FRAME_BYTES),
+            "--count",
+            str(FRAMES),
+            "--json",
+        ]
         flow = json.loads(finish(bed, "a", [find_instrument(), "stream", "send", *to, *what]).printed)["flows"][0]
         time.sleep(SETTLE_SECONDS)
         process.send_signal(signal.SIGINT)

@@ -64,8 +64,8 @@ impl Sample {
     fn skip(&mut self) {
         let mut uniform = || ((random(&mut self.state) >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
         self.largest *= (uniform().ln() / self.most as f64).exp();
-        let passed = (uniform().ln() / (-self.largest).ln_1p()).floor();
-        // Beyond 2⁶³ there is nobody.
+        let passed = uniform().ln() / (-self.largest).ln_1p();
+        // Whole delays: what is behind the point is cut off. Beyond 2⁶³ there is nobody.
         self.next = self.count.saturating_add(passed.min(9e18) as u64).saturating_add(1);
     }
 
