@@ -20,7 +20,21 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from bench import analysis, emulator, flood, growth, loads, matching, pacing, soak, table, taps, tcplog, throughput
+from bench import (
+    analysis,
+    emulator,
+    flood,
+    growth,
+    live,
+    loads,
+    matching,
+    pacing,
+    soak,
+    table,
+    taps,
+    tcplog,
+    throughput,
+)
 from bench.experiments import Experiment, Ground, Sample, experiments
 from bench.generators import listening
 from bench.peers import sockperf_server
@@ -111,7 +125,7 @@ def rows_of(part: str, asked: argparse.Namespace, scratch: Path, tell: Callable[
             *matching.rows(repetitions, scratch, tell),
             *growth.rows(asked.packets or growth.SIZES, asked.engine or growth.USUAL, tell),
         ],
-        "taps": lambda: taps.rows(repetitions, asked.seed, scratch, tell),
+        "taps": lambda: [*taps.rows(repetitions, asked.seed, scratch, tell), *live.rows(repetitions, tell)],
         "analysis": lambda: analysis.rows(repetitions, scratch, tell),
         "loads": lambda: loads.rows(repetitions, asked.seed, scratch, tell),
         SOAK: lambda: soak.rows(asked.soak_seconds, scratch, (cores[0], cores[-1]), tell),

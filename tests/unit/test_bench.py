@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from bench import live
 from bench.compare import Target, What, alone, ratio
 from bench.experiments import Figure, experiments
 from bench.judge import Departures, arrivals
@@ -168,3 +169,16 @@ def test_round_trips_of_fping_and_irtt_are_those_that_they_print() -> None:
     assert trips_of_irtt({"round_trips": [one, {"lost": "true_up", "delay": {}}]}) == [20_100_300.0]
     with pytest.raises(MachineError, match="irtt got no answer"):
         trips_of_irtt({"round_trips": []})
+
+
+def test_frames_matched_live_are_held_to_what_was_sent() -> None:
+    account = {"seen": 990, "dropped": 10}
+    told = {
+        "pairs": [{"directions": [{"direction": "forward", "counts": {"matched": 900}}]}],
+        "live": {"taps": [{"account": account}] * 2, "processor_time_ns": 450_000},
+    }
+    found = live.accounted(told, {"sent": 1_000, "achieved_pps": 210_000.0})
+    assert found == pytest.approx((210_000.0, 189_000.0, 0.01, 0.1, 500.0))
+    met = live.Matched(210_000.0, 210_000.0, 0.0, 0.0, 500.0)
+    assert [row.answer for row in live.lines([met] * 6)] == ["met", "met", "met", ""]
+    assert [row.answer for row in live.lines([found] * 6)] == ["not met", "not met", "not met", ""]

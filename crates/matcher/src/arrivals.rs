@@ -35,6 +35,7 @@ pub struct Reordering {
 
 impl Reordering {
     /// Takes the number of the packet that arrives next; returns its reordering extent in packets (RFC 4737, 4.2.2), or 0.
+    #[inline]
     pub fn arrive(&mut self, number: u64) -> u32 {
         let arrival = self.arrivals;
         self.arrivals = arrival.wrapping_add(1);
@@ -47,6 +48,7 @@ impl Reordering {
     }
 
     /// Discards what only packets up to this number would be compared with: none of them arrives any more.
+    #[inline]
     pub fn discard(&mut self, number: u64) {
         while self.maxima.len() > 1 && self.maxima.front().is_some_and(|(_, highest)| *highest <= number) {
             self.maxima.pop_front();
@@ -58,6 +60,7 @@ impl Arrivals for Reordering {
     const BYTES: usize = size_of::<(u32, u64)>() * 3 / 2;
     const ARE_ALL: bool = true;
 
+    #[inline]
     fn matched(&mut self, number: u64) -> Arrived {
         let extent = self.arrive(number);
         Arrived { extent, kept: extent }
@@ -65,6 +68,7 @@ impl Arrivals for Reordering {
 
     fn unmatched(&mut self) {}
 
+    #[inline]
     fn release(&mut self, number: u64) -> u64 {
         self.discard(number);
         number

@@ -144,6 +144,7 @@ impl<A: Arrivals> DirectionMatcher<A> {
     }
 
     /// Whether it holds nothing that time could change.
+    #[inline]
     pub fn is_idle(&self) -> bool {
         self.table.len() == 0 && self.waiting.is_empty()
     }
@@ -204,6 +205,7 @@ impl<A: Arrivals> DirectionMatcher<A> {
     }
 
     /// Lets time pass: what waited long enough is judged.
+    #[inline]
     pub fn advance(&mut self, to: i64, sink: &mut impl FnMut(Outcome)) {
         if to <= self.latest {
             return;
@@ -236,6 +238,7 @@ impl<A: Arrivals> DirectionMatcher<A> {
     }
 
     /// Releases packets whose window was over by then.
+    #[inline]
     fn expire(&mut self, by: i64, sink: &mut impl FnMut(Outcome)) {
         let before = by.saturating_sub(self.limits.window);
         while self.table.oldest().is_some_and(|oldest| oldest < before) {
@@ -243,6 +246,7 @@ impl<A: Arrivals> DirectionMatcher<A> {
         }
     }
 
+    #[inline]
     fn arrive(&mut self, seen: &Observed, sink: &mut impl FnMut(Outcome)) {
         match self.table.take(seen.digest, seen.time.saturating_add(self.limits.ahead)) {
             Found::Open(number) => self.matched(number, seen),
@@ -262,6 +266,7 @@ impl<A: Arrivals> DirectionMatcher<A> {
     }
 
     /// Notes the match and whether it was reordered; it is reported when its window is over, for until then it may become ambiguous.
+    #[inline]
     fn matched(&mut self, number: u64, seen: &Observed) {
         let arrived = self.arrivals.matched(number);
         self.counts.reordered += u64::from(arrived.extent > 0);
@@ -273,7 +278,9 @@ impl<A: Arrivals> DirectionMatcher<A> {
 
     /// Says what became of the oldest packet.
     fn release(&mut self, sink: &mut impl FnMut(Outcome), why: Why) {
-        let Some((entry, at)) = self.table.evict() else { return };
+        let Some((entry, at)) = self.table.front() else { return };
+        let entry = *entry;
+        self.table.evict();
         let number = self.arrivals.release(self.table.base() - 1);
         let seen = Observed { at, time: entry.time, digest: entry.digest, length: entry.length, note: entry.notes[0] };
         if entry.second != OPEN {

@@ -42,6 +42,7 @@ impl Sample {
     }
 
     /// Takes one more.
+    #[inline]
     pub fn push(&mut self, delay: Delay) {
         self.count += 1;
         self.least = self.least.min(delay.delay);
@@ -59,11 +60,12 @@ impl Sample {
     }
 
     /// Draws which is taken next.
+    #[inline(never)]
     fn skip(&mut self) {
         let mut uniform = || ((random(&mut self.state) >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
         self.largest *= (uniform().ln() / self.most as f64).exp();
-        let passed = (uniform().ln() / (-self.largest).ln_1p()).floor();
-        // Beyond 2⁶³ there is nobody.
+        let passed = uniform().ln() / (-self.largest).ln_1p();
+        // Whole delays: what is behind the point is cut off. Beyond 2⁶³ there is nobody.
         self.next = self.count.saturating_add(passed.min(9e18) as u64).saturating_add(1);
     }
 

@@ -88,28 +88,34 @@ impl Table {
         }
     }
 
+    #[inline]
     pub fn len(&self) -> usize {
         self.ring.len()
     }
 
     /// Returns how many packets would take as much memory as it does.
+    #[inline]
     pub fn weight(&self) -> usize {
         self.ring.len() + self.behind.len().div_ceil(BEHIND_PER_ENTRY)
     }
 
+    #[inline]
     pub fn base(&self) -> u64 {
         self.base
     }
 
     /// Returns from when on the oldest packet counts.
+    #[inline]
     pub fn oldest(&self) -> Option<i64> {
-        self.ring.front().map(|entry| entry.time.saturating_add(self.oldest_behind()))
+        self.front().map(|(_, at)| at)
     }
 
+    #[inline]
     fn oldest_behind(&self) -> i64 {
         self.behind.front().filter(|(number, _)| *number == self.base).map_or(0, |(_, behind)| *behind)
     }
 
+    #[inline]
     pub fn entry(&mut self, number: u64) -> Option<&mut Entry> {
         self.ring.get_mut(usize::try_from(number.checked_sub(self.base)?).ok()?)
     }
@@ -175,40 +181,47 @@ impl Table {
         Found::Open(self.base + place as u64)
     }
 
-    /// Takes out the oldest packet, its chain's head, and says from when on it counted.
-    pub fn evict(&mut self) -> Option<(Entry, i64)> {
-        let entry = *self.ring.front()?;
+    /// Returns the oldest packet, its chain's head, and from when on it counts.
+    #[inline]
+    pub fn front(&self) -> Option<(&Entry, i64)> {
+        self.ring.front().map(|entry| (entry, entry.time.saturating_add(self.oldest_behind())))
+    }
+
+    /// Takes out the oldest packet.
+    pub fn evict(&mut self) {
+        let Some(entry) = self.ring.front() else { return };
+        let (digest, next, last, open) = (entry.digest, entry.next, entry.last, entry.open);
         // The slot of a packet that will be the oldest soon is fetched meanwhile: it is in no cache any more.
         if let Some(soon) = self.ring.get(FETCHED_AHEAD) {
             std::hint::black_box(self.slots[self.home(soon.digest as u32)].tag);
         }
-        if let Ok(slot) = self.find(entry.digest) {
-            if entry.next == 0 {
+        if let Ok(slot) = self.find(digest) {
+            if next == 0 {
                 self.free(slot);
             } else {
-                let next = &mut self.ring[entry.next as usize];
-                next.last = entry.last - entry.next;
-                next.open = match entry.open {
+                let heir = &mut self.ring[next as usize];
+                heir.last = last - next;
+                heir.open = match open {
                     NONE => NONE,
-                    open => open.saturating_sub(entry.next),
+                    open => open.saturating_sub(next),
                 };
-                self.slots[slot].head = name(self.base + u64::from(entry.next));
+                self.slots[slot].head = name(self.base + u64::from(next));
             }
         }
-        let behind = self.oldest_behind();
-        if behind > 0 {
+        if self.oldest_behind() > 0 {
             self.behind.pop_front();
         }
         self.ring.pop_front();
         self.base += 1;
-        Some((entry, entry.time.saturating_add(behind)))
     }
 
+    #[inline]
     fn home(&self, tag: u32) -> usize {
         tag as usize & (self.slots.len() - 1)
     }
 
     /// Returns the place in the ring of a head.
+    #[inline]
     fn place(&self, head: u32) -> usize {
         ((head - 1).wrapping_sub(self.base as u32) & NUMBER_BITS) as usize
     }

@@ -109,8 +109,10 @@ enum Origin {
 const HANDED_ON: usize = 1 << 14;
 const WAITING: usize = 4;
 
-/// Rows of records that become packets at once: few enough to stay in a cache until they are matched.
-const ROWS_AT_ONCE: usize = 1 << 10;
+/// Packets that are read at once: few enough to stay in a cache until they are matched.
+const AT_ONCE: usize = 1 << 8;
+/// Rows of records that are read at once before any is matched. What is learned of the beginning depends on it.
+const ROWS_AHEAD: usize = 1 << 10;
 
 /// One tap's packets, in the order in which it saw them.
 pub struct Input {
@@ -211,7 +213,7 @@ impl Input {
         }
         while self.begun.len() < count {
             if matches!(self.origin, Origin::Records { .. }) {
-                if !self.read_rows() {
+                if !self.read_rows(count.min(ROWS_AHEAD)) {
                     break;
                 }
             } else if let Some(packet) = self.read(rule)? {
@@ -223,14 +225,19 @@ impl Input {
         Ok(())
     }
 
-    /// Reads some rows of records; `false` at the end.
-    fn read_rows(&mut self) -> bool {
+    /// Reads some rows of records, as many as `most`; `false` at the end.
+    fn read_rows(&mut self, most: usize) -> bool {
         let Origin::Records { reader } = &mut self.origin else { return false };
         if self.is_damaged {
             return false; // what comes behind the damage is not read
         }
         let (told, begun) = (&mut self.told, &mut self.begun);
-        reader.next(ROWS_AT_ONCE, |row| begun.extend(of_row(row, told))).unwrap_or_else(|error| {
+        let take = |row: &Tapped| {
+            if let Some(packet) = of_row(row, told) {
+                begun.push_back(packet);
+            }
+        };
+        reader.next(most, take).unwrap_or_else(|error| {
             (self.problem, self.is_damaged) = (Some(error.to_string()), true);
             false
         })
@@ -291,9 +298,18 @@ impl Input {
     /// As [`Self::read_ahead`].
     pub fn peek(&mut self, rule: &Rule) -> anyhow::Result<Option<i64>> {
         if self.begun.is_empty() {
-            self.read_ahead(256, rule)?;
+            self.begin_anew();
+            self.read_ahead(AT_ONCE, rule)?;
         }
         Ok(self.next_at())
+    }
+
+    /// Has an empty queue filled from its beginning again, and without the room that many packets took: what lies in a cache stays there.
+    fn begin_anew(&mut self) {
+        self.begun.clear();
+        if matches!(self.origin, Origin::Records { .. }) {
+            self.begun.shrink_to(AT_ONCE);
+        }
     }
 
     /// Returns from when on the next packet counts that was read ahead.
@@ -315,7 +331,7 @@ impl Input {
 
     fn read(&mut self, rule: &Rule) -> anyhow::Result<Option<Packet>> {
         if matches!(self.origin, Origin::Records { .. }) {
-            while self.begun.is_empty() && self.read_rows() {}
+            while self.begun.is_empty() && self.read_rows(AT_ONCE) {}
             return Ok(self.begun.pop_front());
         }
         loop {

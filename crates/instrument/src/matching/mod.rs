@@ -197,12 +197,7 @@ fn pass(inputs: &mut [Input], pairs: &mut [Pair], rule: &Rule, mut output: Optio
         next.push(next_of(input, *off)?);
     }
     loop {
-        let (mut place, mut first) = (0, END);
-        for (other, time) in next.iter().enumerate() {
-            if *time < first {
-                (place, first) = (other, *time);
-            }
-        }
+        let (place, first) = earliest(&next);
         if first == END {
             break;
         }
@@ -214,6 +209,16 @@ fn pass(inputs: &mut [Input], pairs: &mut [Pair], rule: &Rule, mut output: Optio
     }
     pairs.iter_mut().for_each(Pair::end);
     output.map_or(Ok(()), |output| output.write(pairs, 1))
+}
+
+/// Returns whose time is the earliest, of several equal ones the first's, and that time.
+#[inline]
+fn earliest(next: &[i64]) -> (usize, i64) {
+    // Two taps are what most have.
+    if let [one, other] = *next {
+        return if other < one { (1, other) } else { (0, one) };
+    }
+    next.iter().copied().enumerate().min_by_key(|(_, time)| *time).unwrap_or((0, END))
 }
 
 /// Gives what a tap saw to the pairs that it is of.

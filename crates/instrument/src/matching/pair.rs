@@ -67,6 +67,7 @@ enum Engine {
 }
 
 impl Engine {
+    #[inline]
     fn push(&mut self, tap: Tap, way: Way, seen: &Observed, sink: &mut impl FnMut(Way, Outcome)) {
         match self {
             Self::One(matcher) => matcher.push(tap, way, seen, sink),
@@ -271,6 +272,7 @@ impl Rule {
         Self::Endpoints(sides.map(|sides| Known { sides, latest: None }))
     }
 
+    #[inline]
     fn way(&mut self, tap: Tap, packet: &Packet) -> Option<Way> {
         match self {
             Self::Always(way) => Some(*way),
@@ -343,6 +345,7 @@ struct Sink<'a> {
 }
 
 impl Sink<'_> {
+    #[inline]
     fn take(&mut self, way: Way, outcome: Outcome) {
         // What is added again to the times of the tap that comes first, and of the other.
         let (here, there) = match way {

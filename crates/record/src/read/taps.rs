@@ -172,8 +172,9 @@ impl Batch {
     fn row(&self, row: usize) -> Result<Tapped, String> {
         let source = key(&self.sources, row).and_then(|key| self.of_source.get(key).copied());
         let length = self.lengths.value(row);
-        let [is_fragment, is_super_packet, is_truncated] =
-            [0, 1, 2].map(|place: usize| self.flags[place].as_ref().is_some_and(|flags| flags.value(row)));
+        // No `map` over the three: it is a call for each row.
+        let is = |place: usize| self.flags[place].as_ref().is_some_and(|flags| flags.value(row));
+        let (is_fragment, is_super_packet, is_truncated) = (is(0), is(1), is(2));
         Ok(Tapped {
             at: Stamp {
                 at: Time(self.times.value(row)),
