@@ -30,6 +30,7 @@ from sojourn.errors import DoubtfulError, RequestError, SojournError
 from sojourn.methods import load
 from sojourn.plan import Plan, plan_from_text
 from sojourn.records.earlier import plan_text
+from sojourn.records.log import read_log
 from sojourn.records.lost import named
 from sojourn.version import __version__
 
@@ -101,7 +102,10 @@ def sit(owed: Owed, screen: Screen) -> None:
     path, plan = owed.folder.path, owed.plan
     again = f"go on with: sojourn run --resume {path}"
     is_held = False
-    with Log(owed.folder.log) as log, signals_as_interrupts(), screen:
+    if owed.is_resumed:
+        for entry in read_log(owed.folder.log):
+            screen.hear(entry)
+    with Log(owed.folder.log, screen.hear) as log, signals_as_interrupts(), screen:
         try:
             with load_backend(plan.bed.backend).hold(real_hosts(plan), secrets.token_hex(2)):
                 is_held = True

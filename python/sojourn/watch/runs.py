@@ -8,6 +8,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from sojourn.export.running import GOING_ON, Standing
 from sojourn.records.decode import json_value
 from sojourn.records.folder import RunFolder
 from sojourn.watch.follow import GOES_ON, Follower
@@ -50,6 +51,17 @@ class Runs:
     def told(self) -> list[dict[str, Any]]:
         """A line for each."""
         return [self._line(name) for name in self.names()]
+
+    def standing(self) -> list[Standing]:
+        """Where each stands, for Prometheus; of those that go on, what their trials have said so far."""
+        found = []
+        for line in self.told():
+            state = GOING_ON if line["state"] in GOES_ON else line["state"]
+            follower = self._followed.get(line["name"])
+            paths = follower.so_far.paths if follower is not None else {}
+            figures = (line["done"], line["total"], line["changed"], line["verdict"])
+            found.append(Standing(line["name"], line["study"], state, *figures, paths))
+        return found
 
     def _line(self, name: str) -> dict[str, Any]:
         folder = RunFolder(self.folder / name)

@@ -21,6 +21,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, StreamingRespon
 from starlette.routing import Route
 
 from sojourn.errors import MachineError, RequestError
+from sojourn.export.prometheus import CONTENT_TYPE, exposition, text_of
 from sojourn.records.folder import RunFolder
 from sojourn.watch.confine import confine
 from sojourn.watch.guard import Guard
@@ -58,6 +59,7 @@ class Pages:
     def app(self) -> Starlette:
         """The routes."""
         routes = [Route("/", self.first), Route("/events", self.first_events)]
+        routes += [Route("/metrics", self.first_metrics), Route("/{name}/metrics", self.run_metrics)]
         routes += [Route("/{name}/", self.run), Route("/{name}/events", self.run_events)]
         return Starlette(routes=routes)
 
@@ -100,6 +102,23 @@ class Pages:
         if watched is None:
             return PlainTextResponse("There is no such run here.\n", 404)
         return self._stream(request, watched.told, EVERY_S)
+
+    async def first_metrics(self, request: Request) -> Response:
+        """What the folder itself says, for Prometheus: of a run all, of a folder of runs where each stands."""
+        if self.single:
+            return await self.run_metrics(request)
+        return PlainTextResponse(text_of(self._runs.standing()), media_type=CONTENT_TYPE)
+
+    async def run_metrics(self, request: Request) -> Response:
+        """What a run says, for Prometheus."""
+        watched = self._of(request)
+        if watched is None:
+            return PlainTextResponse("There is no such run here.\n", 404)
+        try:
+            text = exposition(watched.folder, watched.so_far())
+        except RequestError as error:
+            return PlainTextResponse(f"{error}\n", 503)
+        return PlainTextResponse(text, media_type=CONTENT_TYPE)
 
     def close(self) -> None:
         """End what is going on."""
