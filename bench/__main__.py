@@ -20,7 +20,21 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from bench import analysis, emulator, flood, growth, loads, matching, pacing, soak, table, taps, tcplog, throughput
+from bench import (
+    analysis,
+    emulator,
+    flood,
+    growth,
+    loads,
+    long_run,
+    matching,
+    pacing,
+    soak,
+    table,
+    taps,
+    tcplog,
+    throughput,
+)
 from bench.experiments import Experiment, Ground, Sample, experiments
 from bench.generators import listening
 from bench.peers import sockperf_server
@@ -40,7 +54,19 @@ BUILD = Path(__file__).resolve().parents[1] / "build"
 LONGEST_SECONDS = 170.0
 """For the probe's part; the streams' part has a time of its own."""
 
-PARTS = ("probe", "pacing", "flood", "throughput", "emulator", "tcplog", "matching", "taps", "analysis", "loads")
+PARTS = (
+    "probe",
+    "pacing",
+    "flood",
+    "throughput",
+    "emulator",
+    "tcplog",
+    "matching",
+    "taps",
+    "analysis",
+    "resume",
+    "loads",
+)
 SOAK = "soak"
 
 
@@ -113,6 +139,7 @@ def rows_of(part: str, asked: argparse.Namespace, scratch: Path, tell: Callable[
         ],
         "taps": lambda: taps.rows(repetitions, asked.seed, scratch, tell),
         "analysis": lambda: analysis.rows(repetitions, scratch, tell),
+        "resume": lambda: long_run.rows(repetitions, scratch, tell),
         "loads": lambda: loads.rows(repetitions, asked.seed, scratch, tell),
         SOAK: lambda: soak.rows(asked.soak_seconds, scratch, (cores[0], cores[-1]), tell),
     }

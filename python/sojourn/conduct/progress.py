@@ -28,7 +28,7 @@ PLAIN_SECONDS = 5.0
 MOST_PATHS = 12
 """Paths whose percentiles are shown: a screen has so many lines to spare."""
 
-WHAT = {RTT: "RTT", ONE_WAY: "one-way delay"}
+TITLES = {RTT: "RTT", ONE_WAY: "one-way delay"}
 
 
 class Bar(Progress):
@@ -154,7 +154,7 @@ def lines_of(so_far: SoFar) -> list[str]:
     """The percentiles so far as plain lines, one a quantity."""
     heads = " / ".join(QUANTILES)
     return [
-        f"  {WHAT[quantity]} so far, {heads} in µs: "
+        f"  {TITLES[quantity]} so far, {heads} in µs: "
         + "; ".join(f"{path} {' / '.join(words.values())}" for path, words in paths.items())
         for quantity, paths in shown(so_far).items()
     ]
@@ -170,5 +170,5 @@ def table_of(so_far: SoFar) -> Table | None:
         table.add_column(name, justify="right" if name in QUANTILES else "left", overflow="fold")
     for quantity, paths in found.items():
         for number, (path, words) in enumerate(paths.items()):
-            table.add_row("" if number else WHAT[quantity], Text(path), *words.values())
+            table.add_row("" if number else TITLES[quantity], Text(path), *words.values())
     return table

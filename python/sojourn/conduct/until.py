@@ -20,7 +20,7 @@ from sojourn.plan import effective_toml
 from sojourn.plan.until import of_sessions, rounds_key
 from sojourn.records.decode import json_value
 from sojourn.records.log import read_log
-from sojourn.records.lost import begun_trials
+from sojourn.records.lost import TOLD, begun_trials
 from sojourn.records.whole_file import write_whole
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class Until:
     @property
     def has_stopped(self) -> bool:
         """Whether the run has told its end: what it still owes are blocks that it lost."""
-        return any(one.get("event") == "stopped" for one in read_log(self.folder.log))
+        return bool(read_log(self.folder.log, {"stopped"}))
 
     def after_session(self, done: int, parts: int) -> End | None:
         """Look at the run after a session; why it ends now, or None where it goes on.
@@ -106,7 +106,7 @@ class Until:
         """Let the effective plan ask for what was measured, and log why the run ends."""
         name, key = rounds_key(self.plan)
         asked = getattr(self.plan.sections[name], key)
-        begun = begun_trials(read_log(self.folder.log))  # what was lost is owed, and its round was begun
+        begun = begun_trials(read_log(self.folder.log, TOLD))  # what was lost is owed, and its round was begun
         rounds = min((one.round for one in trials[done:] if one.block not in begun), default=asked)
         sessions = len(recorded_parts(self.folder))
         shorter = of_sessions(self.plan, max(2, sessions), rounds)
@@ -129,7 +129,7 @@ class Until:
         return (time.monotonic() - self._began) / self._sessions
 
     def _last_look(self) -> dict[str, Any]:
-        looks = [one for one in read_log(self.folder.log) if one.get("event") == "looked"]
+        looks = read_log(self.folder.log, {"looked"})
         return looks[-1] if looks else {}
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 RTT, ONE_WAY = "rtt", "one_way_delay"
 QUANTILES = {"p50": (0.5, 1), "p95": (0.95, 20), "p99": (0.99, 100)}
-"""By name: the share, and from how many delays on it is told, so that one at least lies beyond it."""
+"""By name: the share, and from how many delays on it is reported, so that one at least lies beyond it."""
 
 ENDS = frozenset({"finished", "failed", "interrupted"})
 NUMBERED = {"block": "block", "stream-trial": "trial", "trial": "block", "tcp-trial": "block", "load-trial": "block",
@@ -40,7 +40,7 @@ class PathSoFar:
         """Add a trial's delays; what no instrument of ours says is left out."""
         counts = self.delays.setdefault(quantity, Counter())
         for one in classes if isinstance(classes, list) else ():
-            if isinstance(one, list) and len(one) == 2 and all(type(each) is int for each in one):
+            if isinstance(one, list) and len(one) == 2 and all(type(number) is int for number in one):
                 counts[one[0]] += one[1]
 
     def quantiles(self, quantity: str) -> dict[str, int]:

@@ -136,6 +136,11 @@ class Follower:
             return False
         return found.st_ino != self._inode or found.st_size != self._place
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether anything was read."""
+        return self._place > 0
+
     def left_s(self) -> float | None:
         """Seconds that the rest takes at the pace of the latest trials; None where that is not known."""
         if self.state != MEASURING or len(self._pace) < 2 or not self.total:

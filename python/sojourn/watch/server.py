@@ -27,7 +27,7 @@ from sojourn.watch.confine import confine
 from sojourn.watch.guard import Guard
 from sojourn.watch.page import RUN, RUNS, page
 from sojourn.watch.place import remember, remembered
-from sojourn.watch.runs import Runs, is_run
+from sojourn.watch.runs import UNREAD, Runs, is_run
 from sojourn.watch.watched import Watched
 
 if TYPE_CHECKING:
@@ -40,6 +40,12 @@ if TYPE_CHECKING:
 LOOPBACK = "127.0.0.1"
 EVERY_S = 1.0
 INDEX_EVERY_S = 2.0
+LISTING_S = 0.5
+"""So long logs are read before a list is shown; what it lacks then comes with the next events."""
+
+HURRY_S = 0.05
+"""Between two events while logs are unread."""
+
 HEARTBEAT_S = 15.0
 MOST_STREAMS = 32
 GRACE_S = 1
@@ -87,7 +93,8 @@ class Pages:
 
     def _listed(self) -> dict[str, Any]:
         """The runs of the folder; where it has become a run's, that it has: another page shows it."""
-        return {"runs": self._runs.told(), "begun": self.single}
+        runs = self._runs.told(LISTING_S)
+        return {"runs": runs, "begun": self.single, "unread": sum(one["state"] == UNREAD for one in runs)}
 
     async def run(self, request: Request) -> Response:
         """The page of a run."""
@@ -145,15 +152,17 @@ class Pages:
             yield "retry: 1500\n\n"
             last, silent_s = "", 0.0
             while not self.is_over() and not await request.is_disconnected():
-                now = json.dumps(tell(), allow_nan=False, separators=(",", ":"))
+                told = tell()
+                now = json.dumps(told, allow_nan=False, separators=(",", ":"))
                 if now != last:
                     yield f"data: {now}\n\n"
                     last, silent_s = now, 0.0
                 elif silent_s >= HEARTBEAT_S:
                     yield ": nothing new\n\n"
                     silent_s = 0.0
-                await asyncio.sleep(every_s)
-                silent_s += every_s
+                pause = HURRY_S if told.get("unread") else every_s
+                await asyncio.sleep(pause)
+                silent_s += pause
         finally:
             self._streams -= 1
 
