@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING, Any, TextIO
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -36,11 +36,15 @@ class Bar(Progress):
 
     above: RenderableType | None = None
 
-    def get_renderables(self) -> Iterable[RenderableType]:
+    def make_tasks_table(self, tasks: Iterable[Task]) -> Table:
         """What is drawn."""
-        if self.above is not None:
-            yield self.above
-        yield from super().get_renderables()
+        drawn = super().make_tasks_table(tasks)
+        if self.above is None:
+            return drawn
+        both = Table.grid()
+        both.add_row(self.above)
+        both.add_row(drawn)
+        return both
 
 
 class Screen:

@@ -2,9 +2,9 @@
 
 Each trial brings how many of its delays fall in which class (`rtt_classes`, `delay_classes`); here they are added up,
 so percentiles are of all delays so far and not means of the trials' percentiles. They are known to 1/64 of their value,
-and are for looking at while a run goes on: without interval, all cells of a path together, a block that is told lost
-later included. Reads no record and judges nothing. Delays between two clocks are left out: only the analysis joins
-clocks.
+and are for looking at while a run goes on: without interval, all cells of a path together, a block that turns out
+to be lost later included. Reads no record and judges nothing. Delays between two clocks are left out: only the
+analysis joins clocks.
 """
 
 from __future__ import annotations
