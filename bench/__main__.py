@@ -27,6 +27,7 @@ from bench import (
     growth,
     live,
     loads,
+    long_run,
     matching,
     pacing,
     soak,
@@ -54,7 +55,19 @@ BUILD = Path(__file__).resolve().parents[1] / "build"
 LONGEST_SECONDS = 170.0
 """For the probe's part; the streams' part has a time of its own."""
 
-PARTS = ("probe", "pacing", "flood", "throughput", "emulator", "tcplog", "matching", "taps", "analysis", "loads")
+PARTS = (
+    "probe",
+    "pacing",
+    "flood",
+    "throughput",
+    "emulator",
+    "tcplog",
+    "matching",
+    "taps",
+    "analysis",
+    "resume",
+    "loads",
+)
 SOAK = "soak"
 
 
@@ -127,6 +140,7 @@ def rows_of(part: str, asked: argparse.Namespace, scratch: Path, tell: Callable[
         ],
         "taps": lambda: [*taps.rows(repetitions, asked.seed, scratch, tell), *live.rows(repetitions, tell)],
         "analysis": lambda: analysis.rows(repetitions, scratch, tell),
+        "resume": lambda: long_run.rows(repetitions, scratch, tell),
         "loads": lambda: loads.rows(repetitions, asked.seed, scratch, tell),
         SOAK: lambda: soak.rows(asked.soak_seconds, scratch, (cores[0], cores[-1]), tell),
     }

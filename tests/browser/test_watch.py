@@ -10,6 +10,7 @@ import json
 import re
 import subprocess
 import sys
+import time
 from typing import TYPE_CHECKING
 
 from playwright.sync_api import expect
@@ -153,3 +154,37 @@ def test_names_and_sentences_of_others_are_text(browser: Browser, run: Path, tmp
         assert live.page.title() != "got"
         assert live.page.locator("img").count() == 0
         assert live.said == []
+
+
+HUNDRED = 100
+INDEX_MS = 6_000
+"""A list of a hundred runs is there within this time of the request: on two busy cores."""
+
+
+@looks
+def test_a_folder_of_a_hundred_runs_is_listed_at_once(
+    browser: Browser, run: Path, tmp_path: Path, scheme: Scheme, width: int
+) -> None:
+    for number in range(HUNDRED):
+        one = tmp_path / "runs" / f"2026-11-20T10{number:04}Z-bridge-latency-{number:04x}"
+        (one / "records").mkdir(parents=True)
+        (one / "analysis").mkdir()
+        for name in ("plan.toml", "log.jsonl", "analysis/verdict.json"):
+            (one / name).write_bytes((run / name).read_bytes())
+    cut = cut_short(run, tmp_path / "runs" / "goes-on")
+    with served(tmp_path / "runs", tmp_path / "state") as (address, _):
+        began = time.monotonic()
+        live = opened(browser, address, scheme, width)
+        page = live.page
+        expect(page.locator("#runs li")).to_have_count(HUNDRED + 1, timeout=PATIENCE_MS)
+        took_ms = (time.monotonic() - began) * 1e3
+        assert took_ms < INDEX_MS, f"{took_ms:.0f} ms"
+        expect(page.get_by_text("being read")).to_have_count(0, timeout=PATIENCE_MS)
+        words = page.locator("#runs li").all_inner_texts()
+        trials = json.loads((run / "log.jsonl").read_text().partition("\n")[0])["blocks"]
+        assert sum(f"{trials} of {trials} trials" in one for one in words) == HUNDRED
+        assert min(page.locator("#runs li, #runs li *").evaluate_all(CONTRAST)) >= 4.5
+        assert _page_width(page) <= width, "the page scrolls sideways"
+        assert live.said == []
+        page.get_by_role("link", name=cut.name).click()
+        expect(page.locator("#state")).to_have_text(re.compile("measuring|building", re.IGNORECASE))

@@ -40,6 +40,8 @@ def folder(tmp_path: Path) -> RunFolder:
     findings = [{"severity": "note"}, {"severity": "doubtful"}, {"severity": "note"}]
     said = {"run": "run", "study": "made-up", "verdict": "doubtful", "findings": findings}
     found.verdict.write_text(json.dumps(said))
+    events = [{"event": "started", "run": "run", "study": "made-up", "blocks": 7}, {"event": "block", "block": 3}]
+    found.log.write_text("".join(f"{json.dumps(one)}\n" for one in [*events, {"event": "finished"}]))
     return found
 
 
@@ -48,7 +50,8 @@ def test_prometheus_reads_every_figure_in_base_units(folder: RunFolder) -> None:
     families = {one.name: one for one in text_string_to_metric_families(text)}
     assert all(one.type == "gauge" and one.documentation.endswith(".") for one in families.values())
     assert families.keys() == {
-        "sojourn_run_info", "sojourn_run_findings", "sojourn_rtt_seconds", "sojourn_throughput_bytes_per_second",
+        "sojourn_run_info", "sojourn_run_ended", "sojourn_run_state", "sojourn_run_last_event_timestamp_seconds",
+        "sojourn_run_trials", "sojourn_run_findings", "sojourn_rtt_seconds", "sojourn_throughput_bytes_per_second",
         "sojourn_loss_ratio", "sojourn_received_per_second",
     }  # fmt: skip
     of = {(one.labels["device"], one.labels["bound"]): one.value for one in families["sojourn_rtt_seconds"].samples}

@@ -14,6 +14,7 @@ from sojourn.bed.look import TOOLS, Looked, cpus_of, parse
 from sojourn.bed.model import Topology, checked
 from sojourn.bed.real_hosts import judge_clock, judge_port, judge_rates, judge_way
 from sojourn.bed.ssh import Line, why
+from sojourn.cli.dry_run import expansion, show_plan
 from sojourn.errors import MachineError, RequestError
 from sojourn.plan import effective_toml, load_plan
 from sojourn.plan.load import plan_from_text
@@ -275,3 +276,18 @@ def test_ports_of_a_path_with_other_speeds_are_named() -> None:
     assert judge_rates({"eth1 of host A": 1000, "eth1 of host B": 1000}) is None
     found = judge_rates({"eth1 of host A": 1000, "eth3 of host device": 100, "eth1 of host B": 1000})
     assert found == "eth3 of host device has 100 Mbit/s; the path's fastest port has 1000 Mbit/s"
+
+
+def test_a_dry_run_names_what_two_hosts_with_two_clocks_refuse(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No host of these names is there: nothing is asked."""
+    file = tmp_path / "bed.toml"
+    file.write_text(ENDS + DEVICE + DIRECT + BRIDGE)
+    refused = load_plan("loss", backend=str(file), sets=["devices=bridge"])
+    why = expansion(refused)["refused_with_two_clocks"]
+    assert "method loss does not bring these together: measure it on one machine (--bed netns)" in why
+    show_plan(refused, as_json=False)
+    assert f"Unless its hosts are one machine, this will be refused: {why}." in capsys.readouterr().out
+    for able in (load_plan("bridge-latency", backend=str(file)), load_plan("loss")):
+        assert "refused_with_two_clocks" not in expansion(able)

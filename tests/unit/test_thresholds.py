@@ -162,7 +162,7 @@ NO_DECISIONS = {
         conduct.blocks: WARM_UP_COUNT WARM_UP_INTERVAL_NS
         conduct.emulators: DRAINED_SECONDS
         conduct.loop: GATHER_SECONDS
-        conduct.progress: PLAIN_SECONDS REDRAW_SECONDS
+        conduct.progress: MOST_PATHS PLAIN_SECONDS REDRAW_SECONDS
         conduct.streams: ROUND_TRIPS_PPS
         conduct.taps: MATCH_SECONDS
         conduct.tcp_hosts: CONVERTING_SECONDS NOT_SENT_BYTES

@@ -73,8 +73,8 @@ def test_a_plan_has_as_many_sessions_as_it_may_have_each_of_its_size() -> None:
     ("study", "sets", "said"),
     [
         ("bridge-latency", ["study.until=5"], "study.until = 5: expected half the width of an interval"),
-        ("bridge-latency", ["study.budget=2h"], "study.until beside it"),
-        ("bridge-latency", ["bed.most_sessions=20"], "study.until beside it"),
+        ("bridge-latency", ["bed.most_sessions=20"], "study.until or study.budget beside it"),
+        ("rfc2544", ["study.budget=2h"], "none for rfc2544, whose rounds are not divided over sessions"),
         (
             "bridge-latency",
             ["study.until=5%", "sessions=1", "rounds=2000"],
@@ -106,6 +106,34 @@ def test_a_narrow_interval_ends_the_run_and_its_plan_asks_for_what_was_measured(
     assert "ended after 6 in 3: its headline's interval was narrow enough" in asked_in(folder.plan)[-1]
     assert "1 session in" in told.getvalue()
     assert "about 2 more sessions" in told.getvalue()
+    before = folder.log.read_bytes()
+    resume(open_folder(folder.path), Screen(io.StringIO()))
+    assert folder.log.read_bytes() == before
+
+
+def test_a_budget_alone_measures_as_many_sessions_as_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each session takes 1,000 s more than it does: three fit into 3,500 s, and nobody looks at what they say."""
+    monkeypatch.setattr(ending, "look", lambda folder: pytest.fail(f"{folder.path} is looked at"))
+    sets = ["bed.twins=false", "study.budget=3500s", "bed.most_sessions=12", *SMALL]
+    plan = load_plan("bridge-latency", backend="sim", sets=sets)
+    assert (plan.bed.sessions, plan.pairs.rounds) == (12, 24)
+    after = ending.Until.after_session
+
+    def later(until: ending.Until, done: int, parts: int) -> ending.End | None:
+        until._began -= 1000.0
+        return after(until, done, parts)
+
+    monkeypatch.setattr(ending.Until, "after_session", later)
+    folder, told = create_folder(plan, tmp_path / "run"), io.StringIO()
+    log = measured(folder, plan, told)
+    assert beds(folder) == [0, 1, 2]
+    assert "1 session in 17 min; 2 more sessions fit into the budget" in told.getvalue()
+    (stopped,) = [one for one in log if one["event"] == "stopped"]
+    assert (stopped["by"], stopped["sessions"], log[-1]["event"]) == ("budget", 3, "finished")
+    again = load_plan(folder.plan)
+    assert (again.bed.sessions, again.pairs.rounds) == (3, 6)
+    of_run: Any = SimpleNamespace(log=log, study={})
+    assert list(ended(of_run)) == [], "it ended as it was asked to"
     before = folder.log.read_bytes()
     resume(open_folder(folder.path), Screen(io.StringIO()))
     assert folder.log.read_bytes() == before

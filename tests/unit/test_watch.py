@@ -29,7 +29,7 @@ from sojourn.watch.follow import BUILDING, FAILED, FINISHED, MEASURING, WAITING,
 from sojourn.watch.guard import Guard
 from sojourn.watch.look import looked
 from sojourn.watch.place import remember, remembered
-from sojourn.watch.runs import MOST_FOLLOWED, Runs
+from sojourn.watch.runs import MOST_FOLLOWED, UNREAD, Runs
 from sojourn.watch.server import listen, serve
 from tests.children import Child
 from tests.unit.in_process import sojourn
@@ -347,6 +347,27 @@ def test_of_a_log_that_grows_only_what_is_new_is_read(tmp_path: Path, monkeypatc
     assert (len(taken), len(runs._followed)) == (2, MOST_FOLLOWED - 1), "one that is over is followed no more"
 
 
+def test_a_list_is_there_before_all_logs_are_read_and_lacks_none_afterwards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each look at the clock takes a second, and a read eight lines' worth: logs come one after the other."""
+    monkeypatch.setattr("sojourn.watch.follow.MOST_BYTES", 2048)
+    for number in range(MOST_FOLLOWED + 4):
+        folder = RunFolder(tmp_path / f"r{number:02}")
+        folder.records.mkdir(parents=True)
+        folder.plan.write_text("")
+        begun = line(0, "started", study="made-up", blocks=20, bed=0, part=0)
+        folder.log.write_text(begun + "".join(block(at, at, "wire", 1.0) for at in range(20)) + line(30, "finished"))
+    runs, seconds = Runs(tmp_path), iter(range(10**6))
+    monkeypatch.setattr("sojourn.watch.runs.time.monotonic", lambda: float(next(seconds)))
+    unread = [sum(one["state"] == UNREAD for one in runs.told(4.0)) for _ in range(60)]
+    assert unread[0] >= MOST_FOLLOWED
+    assert unread == sorted(unread, reverse=True)
+    assert unread[-1] == 0
+    assert {(one["done"], one["state"]) for one in runs.told()} == {(20, FINISHED)}
+    assert not runs._followed
+
+
 @contextmanager
 def served(folder: Path, home: Path, *options: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """The address that a server prints, and the server."""
@@ -380,7 +401,7 @@ def test_a_folder_in_which_no_run_has_begun_says_so_and_shows_it_when_it_has(tmp
     folder = RunFolder(tmp_path / "run")
     folder.path.mkdir()
     with served(folder.path, tmp_path / "state", "--no-looks") as (address, _):
-        assert first_event(address) == {"runs": [], "begun": False}
+        assert first_event(address) == {"runs": [], "begun": False, "unread": 0}
         with urllib.request.urlopen(address, timeout=30) as page:
             assert "There is no run in this folder so far" in page.read().decode()
         folder.records.mkdir()

@@ -4,6 +4,7 @@
 //! that takes a [`SteadyClock`]. This crate alone reads the host's clocks ([`HostClock`]) and alone sleeps; everything else
 //! takes a [`Clock`] or a [`Time`]. [`pace`] decides when a driver sleeps. It does not convert between the clocks of two hosts.
 
+mod classes;
 mod host;
 pub mod near;
 pub mod pace;
@@ -11,6 +12,7 @@ mod simulated;
 mod steady;
 pub mod text;
 
+pub use classes::classes;
 pub use host::{HostClock, Reading, TaiOffset};
 pub use pace::{Next, Pace, Pacer, Wait, Watch};
 pub use simulated::SimulatedClock;

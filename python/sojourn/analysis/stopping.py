@@ -61,7 +61,12 @@ def in_words(value: float, unit: str) -> str:
 
 
 def ended(run: Run) -> Iterator[Finding]:
-    """That the run ended by its interval, or before its interval was as narrow as it was asked to be."""
+    """That the run ended by its interval, or before its interval was as narrow as it was asked to be.
+
+    A run that was given a time alone ends as it was asked to: nothing is to be said.
+    """
+    if not run.study.get("until"):
+        return
     stopped = [one for one in run.log if one.get("event") == STOPPED][-1:]
     for event in stopped:
         looks, until = earlier(run), run.study.get("until", "")

@@ -134,7 +134,8 @@ def run(  # noqa: PLR0913 - one for each option
     budget: Annotated[
         str | None,
         typer.Option(
-            metavar="TIME", help=("With --until: time limit, such as 2h: no session begins that would exceed it.")
+            metavar="TIME",
+            help="Run as many sessions as fit into this time, such as 2h; with --until, no longer than this.",
         ),
     ] = None,
     resume: Annotated[Path | None, typer.Option(metavar="RUN", help="Continue an interrupted run.")] = None,

@@ -21,8 +21,20 @@ if TYPE_CHECKING:
 def expansion(plan: Plan) -> dict[str, Any]:
     """Cells, paths, counts and times, with units in their names."""
     head = {"study": plan.study.name, "question": plan.study.question, "backend": plan.bed.backend}
-    ends = {"until": plan.study.until, "most_sessions": plan.bed.sessions} if plan.study.until else {}
-    return head | ends | plan.ask.describe(plan)
+    ends: dict[str, Any] = {"until": plan.study.until} if plan.study.until else {}
+    ends |= {"budget_ns": plan.study.budget_ns} if plan.study.budget_ns else {}
+    ends |= {"most_sessions": plan.bed.sessions} if ends else {}
+    return head | ends | refusals(plan) | plan.ask.describe(plan)
+
+
+def refusals(plan: Plan) -> dict[str, Any]:
+    """What a run on the real hosts of the plan's file would be refused for, as far as that is known without them."""
+    if plan.bed.hosts is None:
+        return {}
+    from sojourn.conduct.real_hosts import refused_with_two_clocks
+
+    why = refused_with_two_clocks(plan)
+    return {"refused_with_two_clocks": why} if why else {}
 
 
 def show_plan(plan: Plan, *, as_json: bool) -> None:
@@ -53,8 +65,14 @@ def print_cells(shown: dict[str, Any]) -> None:
             f"It ends once the headline's interval is at most {shown['until']}, after {shown['most_sessions']} sessions"
         )
         console.print(f"{told} at most.", markup=False)
+    elif "budget_ns" in shown:
+        told = f"It ends when no further session fits into {words(shown['budget_ns'])}"
+        console.print(f"{told}, after {shown['most_sessions']} sessions at most.", markup=False)
+    if "refused_with_two_clocks" in shown:
+        told = f"Unless its hosts are one machine, this will be refused: {shown['refused_with_two_clocks']}"
+        console.print(f"{told}.", markup=False, soft_wrap=True)
     measuring, total = words(shown["measuring_ns"]), words(shown["total_ns"])
-    about = "At most" if "until" in shown else "About"
+    about = "At most" if "most_sessions" in shown else "About"
     console.print(
         f"{about} {measuring} of measuring on a quiet machine, {total} with everything around it.", markup=False
     )

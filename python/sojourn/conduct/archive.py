@@ -22,6 +22,7 @@ from sojourn.records import RunFolder
 from sojourn.records.whole_file import write_whole
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
 
 RUNS = Path("runs")
@@ -78,7 +79,9 @@ def asked_in(plan: Path) -> list[str]:
 class Log:
     """The run's diary; a line that was cut by a crash is left as it is, and the next one begins afresh."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, heard: Callable[[dict[str, Any]], None] | None = None) -> None:
+        self._heard = heard
+        """Hears each entry, once it is written."""
         cut = path.is_file() and path.stat().st_size > 0 and not path.read_bytes().endswith(b"\n")
         self._file = path.open("a", encoding="utf-8")
         if cut:
@@ -87,10 +90,13 @@ class Log:
     def __call__(self, event: str, **fields: Any) -> None:
         """Write one event."""
         entry = {"tai_ns": time.clock_gettime_ns(time.CLOCK_TAI), "monotonic_raw_ns": monotonic_raw_ns()}
-        self._file.write(json.dumps(entry | {"event": event} | fields) + "\n")
+        entry |= {"event": event} | fields
+        self._file.write(json.dumps(entry) + "\n")
         self._file.flush()
         if event == FINISHED:
             os.fsync(self._file.fileno())
+        if self._heard is not None:
+            self._heard(entry)
 
     def __enter__(self) -> Self:
         return self

@@ -23,6 +23,7 @@ from sojourn.instruments.blocks import blocks_argv
 from sojourn.instruments.conversation import place_options
 from sojourn.plan.sizes import KINDS
 from sojourn.records import RunFolder, read_table
+from sojourn.records.reader import rows_of_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -161,11 +162,9 @@ def request(plan: Plan, site: Site, trial: Trial[Probing]) -> dict[str, Any]:
 def probed_blocks(folder: RunFolder) -> set[int]:
     """Blocks that sent all they should, with a record of every probe."""
     blocks = read_table(folder.records, "blocks", columns=("block", "count", "sent")).frame
-    probes = read_table(folder.records, "probes", columns=("block",)).frame.group_by("part", "block").len("recorded")
-    whole = blocks.join(probes, on=["part", "block"]).filter(
-        (pl.col("sent") == pl.col("count")) & (pl.col("recorded") == pl.col("count"))
-    )
-    return set(whole["block"].to_list())
+    recorded = rows_of_blocks(folder.records, "probes")
+    asked = blocks.filter(pl.col("sent") == pl.col("count")).select("part", "block", "count")
+    return {block for part, block, count in asked.iter_rows() if recorded.get((part, block)) == count}
 
 
 PROBES = Measure(open_blocks, lambda folder, _: probed_blocks(folder))

@@ -138,5 +138,5 @@ def whole_connections(folder: RunFolder, plan: Plan) -> set[int]:
     del plan
     read = read_table(folder.records, "tcp_readings", columns=["block", "role"]).frame
     sent, received = (set(read.filter(role=role)["block"].to_list()) for role in ("send", "receive"))
-    told = (entry for entry in read_log(folder.log) if entry.get("event") == "tcp-trial")
+    told = (entry for entry in read_log(folder.log, {"tcp-trial"}) if entry.get("event") == "tcp-trial")
     return {entry["block"] for entry in told} & sent & received

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from sojourn.errors import MachineError, SojournError
 from sojourn.records.log import read_log
-from sojourn.records.lost import BEGUN, CLOSED, LOST, LostTrial, begun_trials, named, still_lost
+from sojourn.records.lost import BEGUN, CLOSED, LOST, TOLD, LostTrial, begun_trials, named, still_lost
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence, Set
 
     from sojourn.conduct.archive import Log
     from sojourn.conduct.part import Session
@@ -64,9 +64,9 @@ def tell(log: Log, part: int, why: str, trials: Sequence[Trial[Any]]) -> list[Lo
     return lost
 
 
-def tell_cut(folder: RunFolder, every: Sequence[Trial[Any]], whole: set[int], log: Log) -> list[LostTrial]:
+def tell_cut(folder: RunFolder, every: Sequence[Trial[Any]], whole: Set[int], log: Log) -> list[LostTrial]:
     """Log which trials began and are neither whole nor told lost already; gives all that are lost now."""
-    entries = read_log(folder.log)
+    entries = read_log(folder.log, TOLD)
     known, begun = still_lost(entries), begun_trials(entries)
     already = {one.block for one in known}
     trials = {one.block: one for one in every}
@@ -78,7 +78,7 @@ def tell_cut(folder: RunFolder, every: Sequence[Trial[Any]], whole: set[int], lo
 
 def lost_of(folder: RunFolder) -> list[LostTrial]:
     """What is lost, and was not measured again."""
-    return still_lost(read_log(folder.log))
+    return still_lost(read_log(folder.log, TOLD))
 
 
 def _tell_after_error(session: Session, begun: Sequence[Trial[Any]]) -> None:

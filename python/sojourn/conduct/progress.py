@@ -1,6 +1,7 @@
 """What a person sees while it measures: a bar on a terminal, plain lines elsewhere; on standard error only.
 
-Draws between trials, never by a thread of its own: a redraw in the middle of a trial would be measured too.
+Draws between trials, never by a thread of its own: a redraw in the middle of a trial would be measured too. The
+percentiles so far are of trials that have ended, by what their instruments said of them: no record is read for them.
 """
 
 from __future__ import annotations
@@ -10,14 +11,40 @@ import time
 from typing import TYPE_CHECKING, Any, TextIO
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from sojourn.records.so_far import ONE_WAY, QUANTILES, RTT, SoFar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from types import TracebackType
+
+    from rich.console import RenderableType
 
 REDRAW_SECONDS = 0.25
 PLAIN_SECONDS = 5.0
+MOST_PATHS = 12
+"""Paths whose percentiles are shown: a screen has so many lines to spare."""
+
+TITLES = {RTT: "RTT", ONE_WAY: "one-way delay"}
+
+
+class Bar(Progress):
+    """The bar, below the percentiles so far."""
+
+    above: RenderableType | None = None
+
+    def make_tasks_table(self, tasks: Iterable[Task]) -> Table:
+        """What is drawn."""
+        drawn = super().make_tasks_table(tasks)
+        if self.above is None:
+            return drawn
+        both = Table.grid()
+        both.add_row(self.above)
+        both.add_row(drawn)
+        return both
 
 
 class Screen:
@@ -28,7 +55,8 @@ class Screen:
         """Called with the first doubtful finding of a run that goes on; None: not asked for, or done."""
         self._stream = stream or sys.stderr
         self._console = Console(file=self._stream, highlight=False, emoji=False)
-        self._bar: Progress | None = None
+        self._bar: Bar | None = None
+        self._so_far = SoFar()
         self._drawn = 0.0
         self._total = 0
         self._done = 0
@@ -66,11 +94,13 @@ class Screen:
                 TextColumn("trials,"),
                 TimeRemainingColumn(),
             )
-            self._bar = Progress(
-                *columns, TextColumn("left"), console=self._console, auto_refresh=False, transient=True
-            )
+            self._bar = Bar(*columns, TextColumn("left"), console=self._console, auto_refresh=False, transient=True)
             self._bar.add_task("measuring", total=total)
             self._bar.start()
+
+    def hear(self, entry: dict[str, Any]) -> None:
+        """An entry of the run's log."""
+        self._so_far.take(entry)
 
     def expect(self, total: int) -> None:
         """Count on another number of trials in all from now on."""
@@ -81,20 +111,24 @@ class Screen:
     def step(self) -> None:
         """One block more."""
         self._done += 1
-        self.tick()
+        self.tick(is_between=True)
 
-    def tick(self) -> None:
-        """Draw, if it is time to."""
+    def tick(self, *, is_between: bool = False) -> None:
+        """Draw, if it is time to; what the trials say is worked out anew only between two of them."""
         now = time.monotonic()
         if now - self._drawn < (REDRAW_SECONDS if self._bar else PLAIN_SECONDS):
             return
         self._drawn = now
         if self._bar:
+            if is_between:
+                self._bar.above = table_of(self._so_far)
             self._bar.update(self._bar.task_ids[0], completed=self._done, refresh=True)
         else:
             spent = now - self._began
             left = f", about {spent / self._done * (self._total - self._done):.0f} s left" if self._done else ""
             self.say(f"measured {self._done} of {self._total} trials in {spent:.0f} s{left}")
+            for line in lines_of(self._so_far):
+                self.say(line)
 
     def end(self) -> None:
         """Take the bar away."""
@@ -107,3 +141,38 @@ class Screen:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.end()
+
+
+def shown(so_far: SoFar) -> dict[str, dict[str, dict[str, str]]]:
+    """By quantity and path the percentiles so far, in µs; what there are too few delays for is a dash."""
+    found: dict[str, dict[str, dict[str, str]]] = {}
+    for path, told in list(so_far.paths.items())[:MOST_PATHS]:
+        for quantity in told.delays:
+            if values := told.quantiles(quantity):
+                words = {name: f"{values[name] / 1e3:.3g}" if name in values else "–" for name in QUANTILES}
+                found.setdefault(quantity, {})[path] = words
+    return found
+
+
+def lines_of(so_far: SoFar) -> list[str]:
+    """The percentiles so far as plain lines, one a quantity."""
+    heads = " / ".join(QUANTILES)
+    return [
+        f"  {TITLES[quantity]} so far, {heads} in µs: "
+        + "; ".join(f"{path} {' / '.join(words.values())}" for path, words in paths.items())
+        for quantity, paths in shown(so_far).items()
+    ]
+
+
+def table_of(so_far: SoFar) -> Table | None:
+    """The same as a table; None where there is nothing yet."""
+    found = shown(so_far)
+    if not found:
+        return None
+    table = Table(box=None, pad_edge=False)
+    for name in ("so far, µs", "path", *QUANTILES):
+        table.add_column(name, justify="right" if name in QUANTILES else "left", overflow="fold")
+    for quantity, paths in found.items():
+        for number, (path, words) in enumerate(paths.items()):
+            table.add_row("" if number else TITLES[quantity], Text(path), *words.values())
+    return table

@@ -39,10 +39,16 @@ def paths_of(real: RealBed) -> dict[str, PathSpec]:
 
 def require_clock(plan: Plan, backend: Backend) -> None:
     """Refuse a study that would take the times of one host for those of another."""
-    if backend.one_clock or may_have_several_clocks(plan.ask):
-        return
+    if not backend.one_clock and (why := refused_with_two_clocks(plan)):
+        raise MachineError(why)
+
+
+def refused_with_two_clocks(plan: Plan) -> str | None:
+    """Why the plan is refused where its hosts are several machines; None where it is not. Reaches no host."""
+    if may_have_several_clocks(plan.ask):
+        return None
     able = [name for name in sorted(packages()) if may_have_several_clocks(load(name, "ask").ASK)]
-    raise MachineError(
+    return (
         f"{plan.study.name} compares times of hosts whose clocks differ, and method {plan.study.method} does not bring "
         f"these together: measure it on one machine (--bed netns), or ask a study of method {', '.join(able[:-1])} or "
         f"{able[-1]}"

@@ -16,7 +16,7 @@ PART = re.compile(r"-(\d{3})\.\w+$")
 
 def next_part(folder: RunFolder) -> int:
     """One more than any part that left a file, or lost everything that it had begun."""
-    begun = (int(entry["part"]) for entry in read_log(folder.log) if entry.get("event") == BEGUN)
+    begun = (int(entry["part"]) for entry in read_log(folder.log, {BEGUN}))
     return max([*recorded_parts(folder), *begun], default=-1) + 1
 
 
@@ -37,8 +37,7 @@ def run_seed(folder: RunFolder) -> int | None:
 
 
 def _started(folder: RunFolder) -> list[dict[str, Any]]:
-    entries = read_log(folder.log) if folder.log.is_file() else []
-    return [entry for entry in entries if entry.get("event") == "started"]
+    return read_log(folder.log, {"started"})
 
 
 def next_block(folder: RunFolder, first: int) -> int:
@@ -48,4 +47,4 @@ def next_block(folder: RunFolder, first: int) -> int:
 
 def is_finished(folder: RunFolder) -> bool:
     """Whether the log says that nothing is owed."""
-    return any(entry.get("event") == "finished" for entry in read_log(folder.log))
+    return bool(read_log(folder.log, {"finished"}))

@@ -30,11 +30,12 @@ from sojourn.errors import DoubtfulError, RequestError, SojournError
 from sojourn.methods import load
 from sojourn.plan import Plan, plan_from_text
 from sojourn.records.earlier import plan_text
+from sojourn.records.log import read_log
 from sojourn.records.lost import named
 from sojourn.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Sequence, Set
 
     from sojourn.conduct.bench import Measure
     from sojourn.conduct.cores import Cores
@@ -64,12 +65,13 @@ def resume(folder: RunFolder, screen: Screen) -> None:
     """Measure what an interrupted run still owes; nothing, if it is finished."""
     plan = plan_from_text(plan_text(folder.plan.read_text(encoding="utf-8")), str(folder.plan), ())
     every = plan.expand()
+    log_bytes = folder.log.stat().st_size
     done = measured(plan, folder)
     owed = [trial for trial in every if trial.block not in done]
     if not owed and is_finished(folder):
         screen.say(f"{folder.path} is finished: nothing to measure")
         return
-    sit(Owed(plan, folder, next_part(folder), owed, len(every), is_resumed=True), screen)
+    sit(Owed(plan, folder, next_part(folder), owed, len(every), Recorded(frozenset(done), log_bytes)), screen)
 
 
 def measured(plan: Plan, folder: RunFolder) -> set[int]:
@@ -93,7 +95,25 @@ class Owed:
     trials: Sequence[Trial[Any]]
     every: int
     """Trials of the whole run."""
-    is_resumed: bool = False
+    recorded: Recorded | None = None
+    """Of a run that goes on."""
+
+    @property
+    def is_resumed(self) -> bool:
+        """Whether the run goes on."""
+        return self.recorded is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What a run that goes on has measured, and how long its log was when that was looked up."""
+
+    trials: frozenset[int]
+    log_bytes: int
+
+    def now(self, plan: Plan, folder: RunFolder) -> Set[int]:
+        """The trials that are recorded now; read anew only where somebody has measured since."""
+        return self.trials if folder.log.stat().st_size == self.log_bytes else measured(plan, folder)
 
 
 def sit(owed: Owed, screen: Screen) -> None:
@@ -101,7 +121,10 @@ def sit(owed: Owed, screen: Screen) -> None:
     path, plan = owed.folder.path, owed.plan
     again = f"go on with: sojourn run --resume {path}"
     is_held = False
-    with Log(owed.folder.log) as log, signals_as_interrupts(), screen:
+    if owed.is_resumed:
+        for entry in read_log(owed.folder.log):
+            screen.hear(entry)
+    with Log(owed.folder.log, screen.hear) as log, signals_as_interrupts(), screen:
         try:
             with load_backend(plan.bed.backend).hold(real_hosts(plan), secrets.token_hex(2)):
                 is_held = True
@@ -159,9 +182,9 @@ def signals_as_interrupts() -> Iterator[None]:
 
 def measure(owed: Owed, log: Log, screen: Screen) -> None:
     """Measure all that is owed, on hosts that nobody else has meanwhile."""
-    if owed.is_resumed:
+    if owed.recorded is not None:
         every = owed.plan.expand()
-        if cut := tell_cut(owed.folder, every, measured(owed.plan, owed.folder), log):
+        if cut := tell_cut(owed.folder, every, owed.recorded.now(owed.plan, owed.folder), log):
             screen.say(f"{named(cut)}; they are measured again")
         done, left = len(every) - len(owed.trials), len(owed.trials)
         screen.say(f"{done} of {len(every)} trials are recorded, {left} to go")

@@ -76,7 +76,9 @@ def whole_searches(folder: RunFolder, plan: Plan) -> set[int]:
 
     A repetition that was interrupted is made again: its tests are done at what was found on the same bed.
     """
-    told = {entry["search"] for entry in read_log(folder.log) if entry.get("event") == "search-result"}
+    told = {
+        entry["search"] for entry in read_log(folder.log, {"search-result"}) if entry.get("event") == "search-result"
+    }
     every = plan.expand()
     cut = {trial.round for trial in every if trial.block not in told}
     return {trial.block for trial in every if trial.round not in cut}

@@ -133,7 +133,7 @@ def whole_streams(folder: RunFolder) -> set[int]:
     recorded = {block for _, block in sent & received} | set(asked)
     return {
         entry["trial"]
-        for entry in read_log(folder.log)
+        for entry in read_log(folder.log, {"stream-trial"})
         if entry.get("event") == "stream-trial"
         and entry["kept"]
         and entry["trial"] is not None

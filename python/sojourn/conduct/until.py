@@ -1,4 +1,5 @@
-"""Whether another session is measured, where a plan goes on until its headline's interval is narrow (`study.until`).
+"""Whether another session is measured, where a plan goes on until its headline's interval is narrow (`study.until`)
+or a time is used up (`study.budget`).
 
 After each session a program of the analysis looks at the run folder (`sojourn.analysis.look`), for nothing that
 measures understands records. What it says is logged, so that a run that was interrupted goes on by the same rule.
@@ -20,7 +21,7 @@ from sojourn.plan import effective_toml
 from sojourn.plan.until import of_sessions, rounds_key
 from sojourn.records.decode import json_value
 from sojourn.records.log import read_log
-from sojourn.records.lost import begun_trials
+from sojourn.records.lost import TOLD, begun_trials
 from sojourn.records.whole_file import write_whole
 
 if TYPE_CHECKING:
@@ -64,8 +65,8 @@ class Until:
 
     @property
     def is_asked(self) -> bool:
-        """Whether the plan ends by an interval."""
-        return self.plan.study.until is not None
+        """Whether the plan ends by an interval or by a budget."""
+        return self.plan.study.until is not None or self.plan.study.budget_ns is not None
 
     def has_ended(self) -> End | None:
         """Why no session is measured at all: the last look of a run that was interrupted just then has ended it."""
@@ -75,7 +76,7 @@ class Until:
     @property
     def has_stopped(self) -> bool:
         """Whether the run has told its end: what it still owes are blocks that it lost."""
-        return any(one.get("event") == "stopped" for one in read_log(self.folder.log))
+        return bool(read_log(self.folder.log, {"stopped"}))
 
     def after_session(self, done: int, parts: int) -> End | None:
         """Look at the run after a session; why it ends now, or None where it goes on.
@@ -88,7 +89,7 @@ class Until:
             return None
         self._sessions += 1
         spent = self._before_s + time.monotonic() - self._began
-        told = look(self.folder)
+        told = look(self.folder) if self._is_looked_at else {}
         for doubt in told.pop("doubtful", ()):
             self.screen.doubt(doubt)
         if not self.is_asked:
@@ -102,11 +103,16 @@ class Until:
             self.screen.expect(done * int(told["needed"]) // parts)
         return end
 
+    @property
+    def _is_looked_at(self) -> bool:
+        """Whether what the records say is wanted: a budget alone asks for no interval."""
+        return self.plan.study.until is not None or self.screen.on_doubt is not None
+
     def stop(self, end: End, trials: Sequence[Trial[Any]], done: int) -> None:
         """Let the effective plan ask for what was measured, and log why the run ends."""
         name, key = rounds_key(self.plan)
         asked = getattr(self.plan.sections[name], key)
-        begun = begun_trials(read_log(self.folder.log))  # what was lost is owed, and its round was begun
+        begun = begun_trials(read_log(self.folder.log, TOLD))  # what was lost is owed, and its round was begun
         rounds = min((one.round for one in trials[done:] if one.block not in begun), default=asked)
         sessions = len(recorded_parts(self.folder))
         shorter = of_sessions(self.plan, max(2, sessions), rounds)
@@ -129,7 +135,7 @@ class Until:
         return (time.monotonic() - self._began) / self._sessions
 
     def _last_look(self) -> dict[str, Any]:
-        looks = [one for one in read_log(self.folder.log) if one.get("event") == "looked"]
+        looks = read_log(self.folder.log, {"looked"})
         return looks[-1] if looks else {}
 
 
@@ -151,6 +157,11 @@ def look(folder: RunFolder) -> dict[str, Any]:
 
 def forecast(told: dict[str, Any], plan: Plan, parts: int, session_s: float, spent_s: float) -> str:
     """The interval now, and how many sessions and how much time its width asks for, as a line for the screen."""
+    budget = plan.study.budget_ns
+    if plan.study.until is None:
+        left_s = max(0.0, (budget or 0) / 1e9 - spent_s)
+        fit = min(int(left_s // session_s), plan.bed.sessions - parts)
+        return f"{several(parts)} in {in_time(spent_s)}; {several(fit, 'more session')} fit into the budget"
     said = f"{several(parts)} in {in_time(spent_s)}: {told.get('sentence') or told.get('problem')}"
     if told.get("enough") or "problem" in told:
         return said
@@ -158,7 +169,6 @@ def forecast(told: dict[str, Any], plan: Plan, parts: int, session_s: float, spe
         return f"{said}; no number of sessions makes it that narrow"
     more = max(1, needed - parts)
     said += f"; about {several(more, 'more session')}, {in_time(more * session_s)}"
-    budget = plan.study.budget_ns
     if needed > plan.bed.sessions:
         said += f", beyond bed.most_sessions = {plan.bed.sessions}"
     if budget is not None and spent_s + more * session_s > budget / 1e9:

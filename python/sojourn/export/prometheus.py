@@ -1,8 +1,8 @@
 """The figures of a run as Prometheus reads them: text exposition format 0.0.4, names and base units by its conventions.
 
 Each quantity is a gauge, `sojourn_<quantity>_<unit>`, in base units (seconds, bytes, ratios); its labels say whose
-figure it is, which statistic, and which end of the interval. It reads results.json and verdict.json, and computes
-nothing.
+figure it is, which statistic, and which end of the interval. It reads results.json, verdict.json and the log, and
+computes nothing. Of a run that has not ended it says so, and what its trials have said so far (`running`).
 """
 
 from __future__ import annotations
@@ -12,12 +12,15 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from sojourn.errors import RequestError
+from sojourn.export.running import FINISHED, families, so_far_of, standing_of
 from sojourn.records.decode import json_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from sojourn.export.running import Standing
     from sojourn.records import RunFolder
+    from sojourn.records.so_far import SoFar
 
 UNITS = {
     "ns": ("seconds", 1e-9),
@@ -43,21 +46,50 @@ LABELS = (
 """Columns of results that become labels, where they have a value."""
 
 
-def exposition(folder: RunFolder) -> str:
-    """The whole text of one run."""
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+def exposition(folder: RunFolder, so_far: SoFar | None = None) -> str:
+    """The whole text of one run: figures with intervals where it has ended, else what is known so far.
+
+    `so_far` is what the log says, for who has read it already.
+    """
+    so_far = so_far_of(folder.log) if so_far is None else so_far
+    has_ended = so_far.end == FINISHED
+    rows, verdict = _analysed(folder) if has_ended or _is_of_now(folder) else ([], {})
+    run = str(verdict.get("run", "")) or so_far.run or folder.path.resolve().name
+    one = standing_of(run, so_far, folder.log, str(verdict.get("verdict", "")))
+    return text_of([one], _findings(verdict, run), _figures(rows, run))
+
+
+def text_of(runs: Iterable[Standing], *more: Iterable[str]) -> str:
+    """Where runs stand, and what there is more."""
+    standing = ("".join(_family(name, words, samples)) for name, (words, samples) in families(runs).items())
+    return "".join((*standing, *(one for several in more for one in several)))
+
+
+def _is_of_now(folder: RunFolder) -> bool:
+    """Whether somebody has analysed a run that has not ended, and nothing was measured since."""
+    try:
+        return folder.verdict.stat().st_mtime_ns >= folder.log.stat().st_mtime_ns
+    except OSError:
+        return False
+
+
+def _analysed(folder: RunFolder) -> tuple[Any, Any]:
+    """Results and verdict."""
     try:
         rows, verdict = (json_value(path.read_bytes()) for path in (folder.results, folder.verdict))
     except FileNotFoundError:
         raise RequestError(f"{folder.path} has no analysis: sojourn report {folder.path} makes it") from None
     except json.JSONDecodeError as error:
         raise RequestError(f"{folder.analysis} cannot be read: {error}: sojourn report {folder.path}") from error
-    run = str(verdict.get("run", ""))
-    return "".join((*_about(verdict, run), *_figures(rows, run)))
+    return rows, verdict
 
 
-def _about(verdict: Mapping[str, Any], run: str) -> Iterator[str]:
-    told = {"run": run, "study": verdict.get("study"), "verdict": verdict.get("verdict")}
-    yield from _family("sojourn_run_info", "The run, its study and its verdict; always 1.", [(told, 1.0)])
+def _findings(verdict: Mapping[str, Any], run: str) -> Iterator[str]:
+    if not verdict:
+        return
     grades = [str(one.get("severity")) for one in verdict.get("findings", [])]
     counts = [({"run": run, "severity": one}, float(grades.count(one))) for one in ("invalid", "doubtful", "note")]
     yield from _family("sojourn_run_findings", "Findings of the run, by severity.", counts)

@@ -75,7 +75,7 @@ class Study:
         ("sessions go on until the headline's interval is at most this far from its estimate, on each side"),
     )
     budget_ns: int | None = key(
-        duration(1_000_000_000, 1000 * HOUR_NS), None, "with until: time limit; no session begins that would exceed it"
+        duration(1_000_000_000, 1000 * HOUR_NS), None, "time limit; no session begins that would exceed it"
     )
 
 
@@ -145,7 +145,7 @@ class BedPlan:
     link_delay_ns: int = key(duration(0, HOUR_NS), 0, "delay of every cable, each way", quiet=True)
     """Both are spread over `links` when a plan is read, and have their defaults from then on."""
     sessions: int = key(whole(1, 1000), 1, "beds of the run, each made anew", quiet=True)
-    most_sessions: int | None = key(whole(2, 1000), None, "with study.until: most beds; by default 100")
+    most_sessions: int | None = key(whole(2, 1000), None, "with study.until or study.budget: most beds; by default 100")
     twins: bool = key(
         flag(),
         False,  # noqa: FBT003

@@ -1,9 +1,10 @@
-"""A plan whose sessions go on until its headline is known well enough: as many sessions as there may be, each of the
-size that the plan gives one.
+"""A plan whose sessions go on until its headline is known well enough, or until a time is used up.
 
-A plan asks for a number of rounds in a number of sessions. With `study.until` these say how large a session is, and
-`bed.most_sessions` how many there are at most. When a run ends earlier, its plan is written again with the sessions
-that there were, and read as it stands.
+It has as many sessions as there may be, each of the size that the plan gives one.
+
+A plan asks for a number of rounds in a number of sessions. With `study.until` or `study.budget` these say how large a
+session is, and `bed.most_sessions` how many there are at most. When a run ends earlier, its plan is written again with
+the sessions that there were, and read as it stands.
 """
 
 from __future__ import annotations
@@ -28,13 +29,16 @@ MOST_ROUNDS = 100_000
 
 
 def with_all_sessions(plan: Plan, given: Lookup) -> Plan:
-    """The plan with as many sessions as it may have; the same where it does not ask for an interval."""
-    if plan.study.until is None:
-        for key, value in (("study.budget", plan.study.budget_ns), ("bed.most_sessions", plan.bed.most_sessions)):
-            if value is not None:
-                raise refuse(given(key, value), key, "study.until beside it, which says when sessions end")
+    """The plan with as many sessions as it may have; the same where it asks for no interval and sets no budget."""
+    until, budget, most_asked = plan.study.until, plan.study.budget_ns, plan.bed.most_sessions
+    if until is None and budget is None:
+        if most_asked is not None:
+            expected = "study.until or study.budget beside it, which say when sessions end"
+            raise refuse(given("bed.most_sessions", most_asked), "bed.most_sessions", expected)
         return plan
-    check_until(plan, given("study.until", plan.study.until))
+    check_sessions(plan, given("study.budget", budget))
+    if until is not None:
+        check_until(plan, given("study.until", until))
     most = plan.bed.most_sessions or MOST_SESSIONS
     if most == plan.bed.sessions:
         return plan
@@ -45,10 +49,24 @@ def with_all_sessions(plan: Plan, given: Lookup) -> Plan:
     return of_sessions(plan, most, rounds)
 
 
+def check_sessions(plan: Plan, given: Given) -> None:
+    """Only a method whose rounds can be divided over sessions can have as many as fit into a time."""
+    if plan.study.until is None and not has_sessions(plan):
+        own = "at_most of its own section" if plan.ask.limit is not None else "a number of trials"
+        expected = f"none for {plan.study.method}, whose rounds are not divided over sessions: {own} limits it"
+        raise refuse(given, "study.budget", expected)
+
+
+def has_sessions(plan: Plan) -> bool:
+    """Whether a run's rounds are divided over its sessions."""
+    limit = plan.ask.limit
+    return bool(plan.ask.sessions) and limit is not None and limit.rounds is not None
+
+
 def check_until(plan: Plan, given: Given) -> None:
     """Only a method with one headline figure over sessions can end by its interval."""
-    limit, method = plan.ask.limit, plan.study.method
-    if not plan.ask.headline or not plan.ask.sessions or limit is None or limit.rounds is None:
+    method = plan.study.method
+    if not plan.ask.headline or not has_sessions(plan):
         raise refuse(given, "study.until", f"none for {method}, which has no one headline figure over sessions")
 
 

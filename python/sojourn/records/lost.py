@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 BEGUN, CLOSED, LOST = "begun", "closed", "lost"
 """Events: a trial began; a batch ended with every host there, and its records are fetched; trials are lost."""
 
+TOLD = frozenset({BEGUN, CLOSED, LOST, "interrupted"})
+"""Events that say what is lost."""
+
 STREAM_TRIAL = "stream-trial"
 SEARCHES = ("search-step", "search-result")
 

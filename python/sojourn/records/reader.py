@@ -118,6 +118,40 @@ def read_in_turn(records: Path, name: str) -> Iterator[Table]:
                 yield Table(name, no_rows(name) if frame is None else frame, [] if start else [part])
 
 
+def rows_of_blocks(records: Path, name: str) -> dict[tuple[int, int], int]:
+    """How many rows each part has of each block, in memory that does not grow with them: a batch is mostly one block's.
+
+    What lies before a cut counts, as in `read_table`.
+    """
+    found: dict[tuple[int, int], int] = {}
+    for path in _files(records, name):
+        part = _head_and_number(path)[1]
+        with _told(path), pa.memory_map(str(path)) if path.stat().st_size else pa.BufferReader(b"") as source:
+            for block, rows in _rows_of_blocks(source):
+                found[part, block] = found.get((part, block), 0) + rows
+    return found
+
+
+def _rows_of_blocks(source: pa.NativeFile) -> Iterator[tuple[int, int]]:
+    """The blocks of each batch of a file, in their order, each with its rows."""
+    try:
+        names = pa.ipc.open_stream(source).schema.names
+        source.seek(0)
+        stream = pa.ipc.open_stream(source, options=_options(names, ("block",)))
+    except (pa.ArrowInvalid, OSError):
+        return  # cut in its header
+    for batch in _batches(stream) if "block" in names else ():
+        batch.validate(full=True)
+        column = batch.column("block")
+        ends: Any = pc.min_max(column).as_py()
+        least, most = ends["min"], ends["max"]
+        if least == most and least is not None:
+            yield least, len(column)
+        else:
+            counts = ((one["values"].as_py(), one["counts"].as_py()) for one in pc.value_counts(column))
+            yield from ((block, rows) for block, rows in counts if block is not None)
+
+
 def _files(records: Path, name: str) -> list[Path]:
     """The files of a table, in the order of their parts."""
     return sorted(records.glob(f"{name}-*.arrow"), key=lambda path: (*_head_and_number(path), path.name))

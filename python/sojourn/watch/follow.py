@@ -17,6 +17,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from sojourn.records.earlier import read_json
+from sojourn.records.so_far import SoFar
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -90,6 +91,7 @@ class Follower:
     def _forget(self) -> None:
         self._place, self._inode, self._rest, self._head = 0, 0, b"", b""
         self.state, self.sentence = WAITING, ""
+        self.so_far = SoFar()
         self.study, self.total = "", 0
         self.beds = 0
         self.simulated = False
@@ -134,6 +136,11 @@ class Follower:
             return False
         return found.st_ino != self._inode or found.st_size != self._place
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether anything was read."""
+        return self._place > 0
+
     def left_s(self) -> float | None:
         """Seconds that the rest takes at the pace of the latest trials; None where that is not known."""
         if self.state != MEASURING or len(self._pace) < 2 or not self.total:
@@ -169,6 +176,7 @@ class Follower:
                 self._began_ns = self._began_ns or at_ns
                 self.at_s = max(self.at_s, (at_ns - self._began_ns) / 1e9)
             self._understand(str(event.get("event")), event)
+            self.so_far.take(event)
 
     def _understand(self, name: str, event: dict[str, Any]) -> None:
         if name == "started":

@@ -5,9 +5,12 @@ A run is looked at again only where its log or its verdict has changed; of a log
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
+from math import inf
 from typing import TYPE_CHECKING, Any
 
+from sojourn.export.running import GOING_ON, Standing
 from sojourn.records.decode import json_value
 from sojourn.records.folder import RunFolder
 from sojourn.watch.follow import GOES_ON, Follower
@@ -17,6 +20,9 @@ if TYPE_CHECKING:
 
 MOST = 500
 """Runs that are listed, the latest first."""
+
+UNREAD = "being read"
+"""The state of a run whose log was not read to its end so far."""
 
 MOST_FOLLOWED = 16
 """Runs that go on whose logs are followed; of one more, the one that was silent longest is read from its beginning."""
@@ -47,28 +53,43 @@ class Runs:
             :MOST
         ]
 
-    def told(self) -> list[dict[str, Any]]:
-        """A line for each."""
-        return [self._line(name) for name in self.names()]
+    def told(self, within_s: float = inf) -> list[dict[str, Any]]:
+        """A line for each; logs for which the time was too short are `UNREAD`, and read the next time."""
+        until = time.monotonic() + within_s
+        return [self._line(name, until) for name in self.names()]
 
-    def _line(self, name: str) -> dict[str, Any]:
+    def standing(self) -> list[Standing]:
+        """Where each stands, for Prometheus; of those that go on, what their trials have said so far."""
+        found = []
+        for line in self.told():
+            state = GOING_ON if line["state"] in GOES_ON else line["state"]
+            follower = self._followed.get(line["name"])
+            paths = follower.so_far.paths if follower is not None else {}
+            figures = (line["done"], line["total"], line["changed"], line["verdict"])
+            found.append(Standing(line["name"], line["study"], state, *figures, paths))
+        return found
+
+    def _line(self, name: str, until: float) -> dict[str, Any]:
         folder = RunFolder(self.folder / name)
         changed = (_changed(folder.log), _changed(folder.verdict))
-        if name not in self._known or self._known[name][0] != changed:
-            follower = self._followed.pop(name, None) or Follower(folder.log)
-            self._known[name] = (changed, line_of(folder, follower))
-            if follower.state in GOES_ON:
-                self._followed[name] = follower
-            while len(self._followed) > MOST_FOLLOWED:
-                del self._followed[next(iter(self._followed))]
-        return self._known[name][1]
+        if name in self._known and self._known[name][0] == changed:
+            return self._known[name][1]
+        follower = self._followed.pop(name, None) or Follower(folder.log)
+        while follower.behind and time.monotonic() < until and follower.poll():
+            pass
+        line, is_unread = line_of(folder, follower), follower.behind and time.monotonic() >= until
+        if not is_unread:
+            self._known[name] = (changed, line)
+        if follower.has_begun and (is_unread or follower.state in GOES_ON):
+            self._followed[name] = follower
+        while len(self._followed) > MOST_FOLLOWED:
+            del self._followed[next(iter(self._followed))]
+        return line | {"state": UNREAD} if is_unread else line
 
 
 def line_of(folder: RunFolder, follower: Follower) -> dict[str, Any]:
     """What is said of one run in a list."""
     verdict: dict[str, Any] = {}
-    while follower.behind and follower.poll():
-        pass
     with suppress(OSError, ValueError):
         found = json_value(folder.verdict.read_bytes())
         verdict = found if isinstance(found, dict) else {}

@@ -21,12 +21,13 @@ from starlette.responses import HTMLResponse, PlainTextResponse, StreamingRespon
 from starlette.routing import Route
 
 from sojourn.errors import MachineError, RequestError
+from sojourn.export.prometheus import CONTENT_TYPE, exposition, text_of
 from sojourn.records.folder import RunFolder
 from sojourn.watch.confine import confine
 from sojourn.watch.guard import Guard
 from sojourn.watch.page import RUN, RUNS, page
 from sojourn.watch.place import remember, remembered
-from sojourn.watch.runs import Runs, is_run
+from sojourn.watch.runs import UNREAD, Runs, is_run
 from sojourn.watch.watched import Watched
 
 if TYPE_CHECKING:
@@ -39,6 +40,12 @@ if TYPE_CHECKING:
 LOOPBACK = "127.0.0.1"
 EVERY_S = 1.0
 INDEX_EVERY_S = 2.0
+LISTING_S = 0.5
+"""So long logs are read before a list is shown; what it lacks then comes with the next events."""
+
+HURRY_S = 0.05
+"""Between two events while logs are unread."""
+
 HEARTBEAT_S = 15.0
 MOST_STREAMS = 32
 GRACE_S = 1
@@ -58,6 +65,7 @@ class Pages:
     def app(self) -> Starlette:
         """The routes."""
         routes = [Route("/", self.first), Route("/events", self.first_events)]
+        routes += [Route("/metrics", self.first_metrics), Route("/{name}/metrics", self.run_metrics)]
         routes += [Route("/{name}/", self.run), Route("/{name}/events", self.run_events)]
         return Starlette(routes=routes)
 
@@ -85,7 +93,8 @@ class Pages:
 
     def _listed(self) -> dict[str, Any]:
         """The runs of the folder; where it has become a run's, that it has: another page shows it."""
-        return {"runs": self._runs.told(), "begun": self.single}
+        runs = self._runs.told(LISTING_S)
+        return {"runs": runs, "begun": self.single, "unread": sum(one["state"] == UNREAD for one in runs)}
 
     async def run(self, request: Request) -> Response:
         """The page of a run."""
@@ -100,6 +109,23 @@ class Pages:
         if watched is None:
             return PlainTextResponse("There is no such run here.\n", 404)
         return self._stream(request, watched.told, EVERY_S)
+
+    async def first_metrics(self, request: Request) -> Response:
+        """What the folder itself says, for Prometheus: of a run all, of a folder of runs where each stands."""
+        if self.single:
+            return await self.run_metrics(request)
+        return PlainTextResponse(text_of(self._runs.standing()), media_type=CONTENT_TYPE)
+
+    async def run_metrics(self, request: Request) -> Response:
+        """What a run says, for Prometheus."""
+        watched = self._of(request)
+        if watched is None:
+            return PlainTextResponse("There is no such run here.\n", 404)
+        try:
+            text = exposition(watched.folder, watched.so_far())
+        except RequestError as error:
+            return PlainTextResponse(f"{error}\n", 503)
+        return PlainTextResponse(text, media_type=CONTENT_TYPE)
 
     def close(self) -> None:
         """End what is going on."""
@@ -126,15 +152,17 @@ class Pages:
             yield "retry: 1500\n\n"
             last, silent_s = "", 0.0
             while not self.is_over() and not await request.is_disconnected():
-                now = json.dumps(tell(), allow_nan=False, separators=(",", ":"))
+                told = tell()
+                now = json.dumps(told, allow_nan=False, separators=(",", ":"))
                 if now != last:
                     yield f"data: {now}\n\n"
                     last, silent_s = now, 0.0
                 elif silent_s >= HEARTBEAT_S:
                     yield ": nothing new\n\n"
                     silent_s = 0.0
-                await asyncio.sleep(every_s)
-                silent_s += every_s
+                pause = HURRY_S if told.get("unread") else every_s
+                await asyncio.sleep(pause)
+                silent_s += pause
         finally:
             self._streams -= 1
 

@@ -19,6 +19,7 @@ from sojourn.watch.follow import FINISHED, GOES_ON, Follower
 
 if TYPE_CHECKING:
     from sojourn.records.folder import RunFolder
+    from sojourn.records.so_far import SoFar
 
 LEAST_WAIT_S = 8.0
 LEAST_TRIALS = 4
@@ -65,6 +66,12 @@ class Watched:
             "slugs": {name: ink(name).slug for name in self._names(told)},
             "looking": self._looking is not None and not self._looking.done(),
         }
+
+    def so_far(self) -> SoFar:
+        """What the log says, for Prometheus."""
+        while self._follower.behind and self._follower.poll():
+            self._of_log = None
+        return self._follower.so_far
 
     def _names(self, told: dict[str, Any]) -> set[str]:
         return {*told["paths"], *(str(one["device"]) for one in self._look.get("cells") or [])}

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use sojourn_probe::{Kind, Request, Summary, To};
 use sojourn_record::RunFolder;
 use sojourn_rights::table::PROBE;
+use sojourn_time::classes;
 
 use super::measure::{Measured, Session};
 use super::render;
@@ -129,6 +130,7 @@ fn blocks(arguments: &Blocks) -> anyhow::Result<()> {
 
 fn answer(Measured { block, probes, .. }: &Measured) -> Value {
     let counts = block.counts;
+    let rtts = || probes.iter().filter(|probe| !probe.is_warmup).filter_map(sojourn_record::Probe::rtt);
     let arrivals = || probes.iter().filter_map(|probe| probe.reply.map(|reply| reply.arrival.at));
     json!({
         "event": "block",
@@ -141,7 +143,8 @@ fn answer(Measured { block, probes, .. }: &Measured) -> Value {
         "reordered": counts.reordered,
         "unexpected": counts.unexpected,
         "local_drops": counts.local_drops,
-        "rtt": Summary::of(probes.iter().filter(|probe| !probe.is_warmup).filter_map(sojourn_record::Probe::rtt)),
+        "rtt": Summary::of(rtts()),
+        "rtt_classes": classes(rtts().map(|rtt| (rtt.0, 1))),
         "elapsed_ns": (block.ended_raw - block.started_raw).0,
         "first_arrival_ns": arrivals().min(),
         "last_arrival_ns": arrivals().max(),

@@ -12,7 +12,7 @@ use sojourn_stream::{
     Answering, Auth, FlowReceived, Keep, Observer, PortRequest, ReceiveOutcome, ReceiveRequest, Receiver, Senders,
     SentCount,
 };
-use sojourn_time::{HostClock, Nanos, Wait};
+use sojourn_time::{HostClock, Nanos, Wait, classes};
 use sojourn_wire::SessionKey;
 
 use super::host::{self, Meter, Took};
@@ -357,6 +357,7 @@ pub fn flow_json(flow: &FlowReceived, port: u16, frame_bytes: usize) -> Value {
         "excess": counts.excess,
         "achieved_pps": flow.achieved_pps(),
         "delay_ns": delay,
+        "delay_classes": classes(flow.delay.cells().iter().map(|cell| (cell.low + (cell.high - cell.low) / 2, cell.count))),
         "throughput_bps": flow.achieved_pps() * (frame_bytes * 8) as f64,
         "first_ns": flow.first_arrival,
         "last_ns": flow.last_arrival,

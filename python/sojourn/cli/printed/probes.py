@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sojourn.cli.printed.shared import (
+    CLASSES,
     DELAY,
     FINDING,
     INTERVAL,
@@ -144,6 +145,7 @@ BLOCK = joined(
     COUNTS,
     record(
         rtt=or_null(SUMMARY),
+        rtt_classes=CLASSES,
         elapsed_ns="integer",
         first_arrival_ns=said("Of the first answer, warm-up included; null where none came.", "integer?"),
         last_arrival_ns=said("Of the last one.", "integer?"),

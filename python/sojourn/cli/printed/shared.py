@@ -52,6 +52,11 @@ SUMMARY = record(
 )
 """Of an exact sample; quantiles by nearest rank."""
 
+CLASSES = said(
+    "Middles of classes, ascending, each with how many values it has; a middle is at most 1/64 of a value from it.",
+    each(both("integer")),
+)
+
 DELAY = either(
     record(constant_ns="integer"),
     record(normal=record(mean_ns="number", sd_ns="number")),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sojourn.cli.printed.shared import (
+    CLASSES,
     FINDING,
     INTERVAL,
     KNOWN,
@@ -74,7 +75,8 @@ ARRIVED = joined(
         delay_ns=said(
             "By two clocks, without their error; a quantile that falls among lost packets is null.",
             or_null(record(min="integer", p50="integer?", p99="integer?", max="integer", mean="number")),
-        )
+        ),
+        delay_classes=CLASSES,
     ),
 )
 

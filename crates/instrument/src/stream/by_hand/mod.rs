@@ -24,7 +24,9 @@ fn print(text: &str) {
 /// Adds to what an answer says of a flow that arrived: its delays with the error of the clocks, and the interval of its loss.
 fn add_times(told: &mut Value, flow: &FlowReceived, one_way: Option<&OneWay>) {
     // Of two clocks, without their error: not told.
-    told.as_object_mut().map(|told| told.remove("delay_ns"));
+    if let Some(told) = told.as_object_mut() {
+        told.retain(|name, _| name != "delay_ns" && name != "delay_classes");
+    }
     told["one_way_delay"] = json!(one_way.map(OneWay::json));
     told["ipdv"] = json!(Quantiles::of(&flow.ipdv, 0).map(|quantiles| quantiles.json()));
     told["inter_arrival"] = json!(Quantiles::of(&flow.inter_arrival, 0).map(|quantiles| quantiles.json()));
