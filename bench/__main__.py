@@ -20,7 +20,21 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from bench import analysis, emulator, flood, growth, loads, matching, pacing, soak, table, taps, tcplog, throughput
+from bench import (
+    analysis,
+    emulator,
+    flood,
+    growth,
+    loads,
+    matching,
+    pacing,
+    soak,
+    table,
+    taps,
+    tcplog,
+    throughput,
+    watching,
+)
 from bench.experiments import Experiment, Ground, Sample, experiments
 from bench.generators import listening
 from bench.peers import sockperf_server
@@ -113,7 +127,10 @@ def rows_of(part: str, asked: argparse.Namespace, scratch: Path, tell: Callable[
         ],
         "taps": lambda: taps.rows(repetitions, asked.seed, scratch, tell),
         "analysis": lambda: analysis.rows(repetitions, scratch, tell),
-        "loads": lambda: loads.rows(repetitions, asked.seed, scratch, tell),
+        "loads": lambda: [
+            *watching.rows(repetitions, asked.seed, scratch, tell),
+            *loads.rows(repetitions, asked.seed, scratch, tell),
+        ],
         SOAK: lambda: soak.rows(asked.soak_seconds, scratch, (cores[0], cores[-1]), tell),
     }
     return measured[part]() if part in measured else []

@@ -100,10 +100,11 @@ pub fn limit_window(socket: impl AsFd, bytes: u32) -> io::Result<()> {
 /// When the kernel refuses.
 pub fn mark(fd: &OwnedFd, peer: IpAddr, dscp: u8) -> io::Result<()> {
     let traffic_class = dscp << 2;
-    Ok(match peer {
+    match peer {
         IpAddr::V4(_) => sockopt::set_ip_tos(fd, traffic_class)?,
         IpAddr::V6(_) => sockopt::set_ipv6_tclass(fd, traffic_class.into())?,
-    })
+    }
+    Ok(())
 }
 
 fn offered() -> String {
