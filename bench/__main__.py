@@ -35,6 +35,7 @@ from bench import (
     taps,
     tcplog,
     throughput,
+    watching,
 )
 from bench.experiments import Experiment, Ground, Sample, experiments
 from bench.generators import listening
@@ -141,7 +142,10 @@ def rows_of(part: str, asked: argparse.Namespace, scratch: Path, tell: Callable[
         "taps": lambda: [*taps.rows(repetitions, asked.seed, scratch, tell), *live.rows(repetitions, tell)],
         "analysis": lambda: analysis.rows(repetitions, scratch, tell),
         "resume": lambda: long_run.rows(repetitions, scratch, tell),
-        "loads": lambda: loads.rows(repetitions, asked.seed, scratch, tell),
+        "loads": lambda: [
+            *watching.rows(repetitions, asked.seed, scratch, tell),
+            *loads.rows(repetitions, asked.seed, scratch, tell),
+        ],
         SOAK: lambda: soak.rows(asked.soak_seconds, scratch, (cores[0], cores[-1]), tell),
     }
     return measured[part]() if part in measured else []

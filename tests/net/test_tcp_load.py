@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +29,7 @@ from tests.unit.chrome_trace import checked
 from tests.unit.printed_json import printed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from sojourn.bed import Bed
     from sojourn.plan.trial import Trial
@@ -148,6 +149,69 @@ def test_hosts_that_ask_for_ecn_are_marked_and_lose_next_to_nothing(tmp_path: Pa
     with undisturbed():
         assert with_ecn["standing_queue", "up"] < 20e6
     assert Path("/proc/sys/net/ipv4/tcp_ecn").read_text() == before
+
+
+@contextmanager
+def captured(bed: Bed, path: str, into: Path) -> Iterator[None]:
+    """A capture of what arrives at host B over a path meanwhile."""
+    argv = ["tcpdump", "-i", bed.topology.paths[path].b_dev, "-Q", "in", "-s", "64", "-U", "-w", str(into), "ip"]
+    process = bed.backend.start("b", argv, stderr=subprocess.DEVNULL)
+    try:
+        await_that(into.exists, "tcpdump captures")
+        yield
+        process.terminate()
+        process.wait(20)
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.skipif(shutil.which("tcpdump") is None, reason="no tcpdump on this machine")
+@retried
+def test_probes_of_several_kinds_and_flows_have_their_dscps_there_and_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Flows BE and EF down: their acknowledgements, requests of probes and A's answers are seen as they reach B."""
+    ours = Loads.measure
+    captures: list[Path] = []
+
+    def measure(loads: Loads, trial: Trial[Any]) -> None:
+        captures.append(tmp_path / f"{trial.block}.pcap")
+        with captured(loads.session.site.bed, trial.path, captures[-1]):
+            ours(loads, trial)
+
+    sets = [*SETS, "load.rounds=2", "load.logged=0", "load.flows=2", "load.direction=both", "load.dscp=BE,AF42",
+            "load.beside=udp/ping-pong EF,icmp CS1", "host.fifo=false"]  # fmt: skip
+    folder = create_folder(load_plan("bufferbloat", sets=sets), tmp_path / "run")
+    with monkeypatch.context() as patch:
+        patch.setattr(Loads, "measure", measure)
+        conduct(load_plan("bufferbloat", sets=sets), folder, Screen(io.StringIO()))
+    analyse(folder.path)
+    found = json.loads(folder.results.read_text())
+    rows = {(row["quantity"], row["statistic"], row["probe"], row.get("dscp")): row for row in found}
+    assert {(probe, dscp) for name, _, probe, dscp in rows if name == "rtt_working"} == {
+        ("icmp", None), ("udp/ping-pong", "EF"), ("icmp", "CS1")}  # fmt: skip
+    for probe in (("icmp", None), ("udp/ping-pong", "EF"), ("icmp", "CS1")):
+        assert rows["rtt_idle", "p50", *probe]["estimate"] >= 20e6
+        assert rows["rtt_increase", "mean", *probe]["estimate"] > 0
+        assert rows["rtt_working", "mean", *probe]["n"] == 2
+    for way in ("down", "up"):
+        by_dscp = [rows["goodput_by_dscp", f"{way} {name}", "icmp", None]["estimate"] for name in ("BE", "AF42")]
+        assert sum(by_dscp) == pytest.approx(rows["goodput", way, "icmp", None]["estimate"], rel=0.05)
+        assert min(by_dscp) > 0
+    seen = {(packet[23], packet[15] >> 2) for file in captures for packet in packets_of(file)}
+    # TCP: data up, and acknowledgements of data down, each with its own; UDP: requests; ICMP: requests.
+    assert seen == {(6, 0), (6, 36), (17, 46), (1, 0), (1, 8)}
+
+
+def packets_of(file: Path) -> list[bytes]:
+    """The frames of a capture file of this machine's byte order."""
+    data, at, found = file.read_bytes(), 24, []
+    while at + 16 <= len(data):
+        length = int.from_bytes(data[at + 8 : at + 12], sys.byteorder)
+        found.append(data[at + 16 : at + 16 + length])
+        at += 16 + length
+    return [packet for packet in found if len(packet) > 23]
 
 
 def no_cgroups(patch: pytest.MonkeyPatch) -> str:

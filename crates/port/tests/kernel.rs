@@ -379,6 +379,40 @@ fn what_is_sent_carries_its_code_point() {
             assert_eq!(traffic_class, 46 << 2);
             let options = UdpOptions { dscp: 64, ..UdpOptions::default() };
             assert!(matches!(UdpPort::open_with(peer, None, options), Err(PortError::Wrong { .. })));
+            let mut echo = IcmpPort::open_with(peer.ip(), None, Stamps::None, 8).expect("opens");
+            echo.transmit(&(if peer.is_ipv4() { frames::ICMP4 } else { frames::ICMP6 }.request)(0, 64))
+                .expect("transmits");
+            soon(&mut far, &mut frame).expect("receives");
+            let traffic_class = if ethertype == 0x0800 { frame[at] } else { frame[at] << 4 | frame[at + 1] >> 4 };
+            assert_eq!(traffic_class, 8 << 2);
+            let wrong = IcmpPort::open_with(peer.ip(), None, Stamps::None, 64);
+            assert!(matches!(wrong, Err(PortError::Wrong { .. })));
+        }
+    });
+}
+
+#[test]
+fn an_answer_carries_the_code_point_of_its_request() {
+    within("an_answer_carries_the_code_point_of_its_request", || {
+        link();
+        for (own, ethertype, at) in [("10.77.1.2:0", 0x0800, 15), ("[fd77::2]:0", 0x86DD, 14)] {
+            let own: SocketAddr = own.parse().expect("an address");
+            let mut far = at_far_end(|| UdpListener::open(own)).expect("opens");
+            let to = far.address();
+            for dscp in [46, 0, 10] {
+                let options = UdpOptions { dscp, ..UdpOptions::default() };
+                let mut near = UdpPort::open_with(to, None, options).expect("opens");
+                let mut seen = PacketPort::open_for("near", ethertype, PacketOptions::default()).expect("opens");
+                near.transmit(&[7; 40]).expect("transmits");
+                wait_for_delivery();
+                let mut frame = [0; 200];
+                let (received, caller) = far.receive(&mut frame).expect("receives").expect("a request");
+                far.answer(&caller, &frame[..received.length]).expect("answers");
+                soon(&mut seen, &mut frame).expect("receives");
+                let traffic_class = if ethertype == 0x0800 { frame[at] } else { frame[at] << 4 | frame[at + 1] >> 4 };
+                assert_eq!(traffic_class, dscp << 2);
+                soon(&mut near, &mut frame).expect("the answer is for the asker");
+            }
         }
     });
 }

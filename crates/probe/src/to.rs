@@ -37,6 +37,10 @@ pub struct Icmp {
     #[arg(long, value_name = "D")]
     #[serde(default)]
     pub dev: Option<String>,
+    /// Mark requests with this DSCP (0 to 63); a responder of ours, and Linux, answer with the same
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(..64))]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dscp: Option<u8>,
 }
 
 /// Who answers over UDP.
@@ -51,6 +55,10 @@ pub struct Udp {
     #[arg(long, value_name = "D")]
     #[serde(default)]
     pub dev: Option<String>,
+    /// Mark requests with this DSCP (0 to 63); a responder of ours, and Linux, answer with the same
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(..64))]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dscp: Option<u8>,
 }
 
 /// Who answers Ethernet frames.
@@ -152,6 +160,14 @@ impl To {
         }
     }
 
+    /// Returns the code point that requests are marked with, where one was asked for.
+    pub const fn dscp(&self) -> Option<u8> {
+        match self {
+            Self::Icmp(Icmp { dscp, .. }) | Self::Udp(Udp { dscp, .. }) => *dscp,
+            Self::Ethernet(_) | Self::Sim(_) => None,
+        }
+    }
+
     /// Returns whether the line is simulated.
     pub const fn is_simulated(&self) -> bool {
         matches!(self, Self::Sim(_))
@@ -179,8 +195,8 @@ impl To {
 impl fmt::Display for To {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Icmp(Icmp { address, dev: None }) => write!(f, "{address}"),
-            Self::Icmp(Icmp { address, dev: Some(dev) }) => write!(f, "{address} on {dev}"),
+            Self::Icmp(Icmp { address, dev: None, .. }) => write!(f, "{address}"),
+            Self::Icmp(Icmp { address, dev: Some(dev), .. }) => write!(f, "{address} on {dev}"),
             Self::Udp(Udp { peer, .. }) => write!(f, "{}", SocketAddr::from(*peer)),
             Self::Ethernet(Ethernet { dev, mac, .. }) => write!(f, "{mac} on {dev}"),
             Self::Sim(_) => write!(f, "a simulated line"),

@@ -14,6 +14,7 @@ const DEFAULT_DURATION: Nanos = Nanos::seconds(10);
 const DEFAULT_MESSAGE_BYTES: u32 = 64 << 10;
 const MOST_MESSAGE_BYTES: u32 = 16 << 20;
 const MOST_CONNECTIONS: u32 = 1000;
+const MAX_DSCP: u8 = 63;
 /// The largest number of a header, in the largest unit (RFC 7323).
 const MOST_WINDOW_BYTES: u32 = 65_535 << 14;
 
@@ -47,6 +48,10 @@ pub struct Send {
     #[arg(long, value_name = "N", default_value_t = 1)]
     #[serde(default = "one")]
     pub connections: u32,
+    /// Mark packets with this DSCP (0 to 63); of several ("0,8,40,46") each connection has the next
+    #[arg(long, value_name = "N,…", value_delimiter = ',')]
+    #[serde(default)]
+    pub dscp: Vec<u8>,
     #[command(flatten)]
     #[serde(flatten)]
     #[expect(missing_docs, reason = "it would become the help's")]
@@ -150,11 +155,20 @@ impl Send {
         socket::open(self.to.ip(), &self.sockets.settings).map(drop)
     }
 
+    /// Returns the code point of a connection, where any is asked for.
+    pub(crate) fn dscp_of(&self, connection: u32) -> Option<u8> {
+        let turn = connection as usize % self.dscp.len().max(1);
+        self.dscp.get(turn).copied()
+    }
+
     /// Checks the values; returns when a connection has sent enough.
     pub(crate) fn end(&self) -> Result<End, TcpError> {
         check_connections(self.connections)?;
         check_time("duration_ns (--for)", self.duration)?;
         check_time("interval_ns (--interval)", self.interval)?;
+        if let Some(dscp) = self.dscp.iter().find(|dscp| **dscp > MAX_DSCP) {
+            return Err(wrong(format!("there is no DSCP {dscp} (--dscp); they go from 0 to {MAX_DSCP}")));
+        }
         self.sockets.check()?;
         if !(1..=MOST_MESSAGE_BYTES).contains(&self.message_bytes) {
             return Err(wrong(format!("a message has 1 to {MOST_MESSAGE_BYTES} bytes, not {}", self.message_bytes)));
@@ -285,10 +299,10 @@ mod tests {
             ("x 10.0.0.2:9", r#"{"block":0,"to":"10.0.0.2:9"}"#),
             (
                 "x 10.0.0.2:9 --for 2s --interval 1ms --read-every 10ms --read-before-send --connections 3 --mss 900 \
-                 --congestion reno --message-bytes 99 --window 20272",
+                 --congestion reno --message-bytes 99 --window 20272 --dscp 0,46",
                 r#"{"block":0,"to":"10.0.0.2:9","duration_ns":2000000000,"interval_ns":1000000,"read_every_ns":10000000,
                     "read_before_send":true,"connections":3,"settings":{"mss_bytes":900,"congestion":"reno","window_bytes":20272},
-                    "message_bytes":99}"#,
+                    "message_bytes":99,"dscp":[0,46]}"#,
             ),
             ("x [::1]:9 --bytes 7 --bind ::1", r#"{"block":0,"to":"[::1]:9","bytes":7,"bind":"::1"}"#),
         ] {
@@ -297,6 +311,16 @@ mod tests {
             assert!(line.end().is_ok());
         }
         assert_eq!(of_line("x 10.0.0.2:9").end().ok(), Some(End::After(DEFAULT_DURATION)));
+    }
+
+    #[test]
+    fn each_connection_has_the_next_code_point() {
+        let marks = |dscp: &str| {
+            let asked = of_line(&format!("x 10.0.0.2:9 {dscp}"));
+            [0, 1, 2, 3].map(|number| asked.dscp_of(number))
+        };
+        assert_eq!(marks("--dscp 0,8,46"), [Some(0), Some(8), Some(46), Some(0)]);
+        assert_eq!(marks("--bytes 1"), [None; 4]);
     }
 
     #[test]
@@ -310,6 +334,7 @@ mod tests {
             (r#"{"block":0,"to":"10.0.0.2:9","settings":{"window_bytes":1073725441}}"#, "window_bytes"),
             (r#"{"block":0,"to":"10.0.0.2:9","message_bytes":0}"#, "message"),
             (r#"{"block":0,"to":"10.0.0.2:9","message_bytes":16777217}"#, "message"),
+            (r#"{"block":0,"to":"10.0.0.2:9","dscp":[46,64]}"#, "DSCP 64"),
             (r#"{"block":0,"to":"10.0.0.2:9","connections":0}"#, "connections"),
             (r#"{"block":0,"to":"10.0.0.2:9","connections":1001}"#, "connections"),
         ] {

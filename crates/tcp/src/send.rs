@@ -63,6 +63,9 @@ fn connect(request: &Send, number: u32, stop: &AtomicBool) -> Result<Connection,
     if let Some(address) = request.bind {
         net::bind(&fd, &SocketAddr::new(address, 0)).map_err(failed(format!("bind to {address}")))?;
     }
+    if let Some(dscp) = request.dscp_of(number) {
+        socket::mark(&fd, request.to.ip(), dscp).map_err(failed("set the DSCP"))?;
+    }
     let operation = format!("connect to {}", request.to);
     match net::connect(&fd, &request.to) {
         Ok(()) | Err(Errno::INPROGRESS) => {}

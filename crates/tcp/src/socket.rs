@@ -94,6 +94,19 @@ pub fn limit_window(socket: impl AsFd, bytes: u32) -> io::Result<()> {
     sys::set_option(socket, TCP_WINDOW_CLAMP, i32::try_from(bytes).unwrap_or(i32::MAX))
 }
 
+/// Writes a code point into what a socket sends.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn mark(fd: &OwnedFd, peer: IpAddr, dscp: u8) -> io::Result<()> {
+    let traffic_class = dscp << 2;
+    match peer {
+        IpAddr::V4(_) => sockopt::set_ip_tos(fd, traffic_class)?,
+        IpAddr::V6(_) => sockopt::set_ipv6_tclass(fd, traffic_class.into())?,
+    }
+    Ok(())
+}
+
 fn offered() -> String {
     let names = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").unwrap_or_default();
     format!("this kernel offers {}", names.split_whitespace().collect::<Vec<_>>().join(", "))

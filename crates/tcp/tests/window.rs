@@ -24,6 +24,7 @@ fn offered(window: Option<u32>) -> Result<Vec<u32>, TcpError> {
         message_bytes: 16 << 10,
         interval: None,
         connections: 1,
+        dscp: Vec::new(),
         sockets: sockets(settings, Some(Nanos::millis(20))),
         read_before_send: false,
         is_eor: false,

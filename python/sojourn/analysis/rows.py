@@ -60,6 +60,13 @@ class LoadSetting:
 
 
 @dataclass(frozen=True, slots=True)
+class MarkedSetting(LoadSetting):
+    """The flows, and the DSCP of the probes: of rows whose probes ran beside others."""
+
+    dscp: str
+
+
+@dataclass(frozen=True, slots=True)
 class WindowSetting(LoadSetting):
     """Transfers of TCP with a window of all connections together, over the bandwidth-delay product."""
 

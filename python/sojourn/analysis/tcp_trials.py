@@ -85,7 +85,8 @@ def told_by(run: Run, purpose: str) -> dict[int, dict[str, Any]]:
 
 def figured(run: Run) -> Run:
     """The run without the trials that have the log: they are in no figure, and what disturbed them neither."""
-    logged = list(told_by(run, LOG))
+    logged = [block for entry in told_by(run, LOG).values()
+              for block in (entry["block"], *(one["block"] for one in entry.get("probes", ())))]  # fmt: skip
     if not logged:
         return run
     left = ~pl.col("block").is_in(logged)

@@ -26,7 +26,7 @@ from sojourn.records import RunFolder, read_table
 from sojourn.records.reader import rows_of_blocks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     from sojourn.conduct.bench import Clock
     from sojourn.conduct.part import Session
@@ -59,12 +59,12 @@ def open_blocks(session: Session, clock: Clock) -> Iterator[Bench]:
 
 
 @contextmanager
-def open_prober(session: Session) -> Iterator[BlocksInstrument]:
-    """The responder and the prober, warmed up."""
+def open_prober(session: Session, beside: Collection[str] = ()) -> Iterator[BlocksInstrument]:
+    """The responder and the prober, warmed up; probes of further kinds `beside` them are answered, too."""
     plan, part, site = session.plan, session.part, session.site
     options = place_options(session.cores.prober, plan.host.wait, fifo=session.fifo)
     with ExitStack() as stack:
-        start_responder(session, stack)
+        start_responder(session, stack, beside)
         if not site.simulated:
             warm_up(session, options)
         argv = blocks_argv(session.instrument, session.records("a"), part.number, options)
@@ -81,10 +81,10 @@ def open_prober(session: Session) -> Iterator[BlocksInstrument]:
             prober.finish()
 
 
-def start_responder(session: Session, stack: ExitStack) -> None:
+def start_responder(session: Session, stack: ExitStack, beside: Collection[str] = ()) -> None:
     """Start the answering end where a probe needs one of ours."""
     blocks, site, cores = session.part.owed, session.site, session.cores
-    vias = {KINDS[block.factors.probe].via for block in blocks}
+    vias = {KINDS[probe].via for probe in (*beside, *{block.factors.probe for block in blocks})}
     if site.simulated or not vias & {"packet", "udp"}:
         return
     paths = sorted({block.path for block in blocks})

@@ -86,6 +86,7 @@ SETTINGS: Final[dict[str, tuple[pl.DataType, str]]] = {
     "flows": (pl.Int64(), "Flows of TCP at the same time."),
     "direction": (pl.String(), "Where they send: down, up, both."),
     "congestion": (pl.String(), "Their congestion control."),
+    "dscp": (pl.String(), "The DSCP of probes that ran beside others; null: of the main ones."),
     "window": (pl.Float64(), "The window of all connections together, over the bandwidth-delay product."),
     "path": (pl.String(), "The kind of TCP traffic that was logged: gso, ..."),
     "where": (pl.String(), "Where that log ran: a, b, sender, ..."),

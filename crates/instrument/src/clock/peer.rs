@@ -116,7 +116,7 @@ impl Exchanger {
     }
 
     fn request(&self, count: u32) -> Request {
-        let to = To::Udp(Udp { peer: self.peer, dev: None });
+        let to = To::Udp(Udp { peer: self.peer, dev: None, dscp: None });
         let payload_bytes = payload_bytes(self.key.is_some());
         Request::new(self.block, to, Kind::PingPong, payload_bytes, Shape::regular(count, self.interval, PATIENCE))
     }

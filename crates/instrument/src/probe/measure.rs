@@ -156,6 +156,7 @@ impl Session {
             wait: self.place.wait.name(),
             cpu: self.place.cpu,
             fifo: self.place.is_real_time,
+            dscp: to.dscp(),
         }
     }
 }
@@ -177,9 +178,11 @@ enum KernelPort {
 /// When the kernel refuses; the root of the chain is then a [`PortError`].
 fn open(to: &To, stamps: Stamps) -> anyhow::Result<KernelPort> {
     Ok(match to {
-        To::Icmp(Icmp { address, dev }) => KernelPort::Icmp(IcmpPort::open_with(*address, dev.as_deref(), stamps)?),
-        To::Udp(Udp { peer, dev }) => {
-            let options = UdpOptions { stamps, ..UdpOptions::default() };
+        To::Icmp(Icmp { address, dev, dscp }) => {
+            KernelPort::Icmp(IcmpPort::open_with(*address, dev.as_deref(), stamps, dscp.unwrap_or(0))?)
+        }
+        To::Udp(Udp { peer, dev, dscp }) => {
+            let options = UdpOptions { stamps, dscp: dscp.unwrap_or(0), ..UdpOptions::default() };
             KernelPort::Udp(UdpPort::open_with((*peer).into(), dev.as_deref(), options)?)
         }
         To::Ethernet(Ethernet { dev, qdisc_bypass, .. }) => {
@@ -248,7 +251,7 @@ mod tests {
         let place = Place { cpu: None, is_real_time: false, nice: 0, wait: Wait::Sleep, is_locked: false };
         let mut session = Session::new(place, None);
         let peer = |port: u16| Peer { address: std::net::Ipv4Addr::LOCALHOST.into(), port };
-        let to = |port: u16| To::Udp(Udp { peer: peer(port), dev: None });
+        let to = |port: u16| To::Udp(Udp { peer: peer(port), dev: None, dscp: None });
         for port in 0..2 * MOST_PORTS as u16 {
             session.port(&to(20_000 + port), Stamps::Departure).expect("a socket");
         }

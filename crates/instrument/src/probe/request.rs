@@ -9,6 +9,7 @@ use sojourn_wire::Size;
 
 use crate::arguments::{PlaceArguments, Respond};
 use crate::failure::WrongRequest;
+use crate::stream::request::name;
 
 /// What to probe.
 #[derive(Debug, Subcommand)]
@@ -105,6 +106,9 @@ pub struct Blocks {
     /// The number in the records' file names: probes-KKK.arrow, blocks-KKK.arrow
     #[arg(long, value_name = "K", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..1000))]
     pub part: u16,
+    /// Who writes them, in their names: probes-WHO-KKK.arrow; for several probers at once
+    #[arg(long, value_name = "WHO", value_parser = name)]
+    pub name: Option<String>,
     #[command(flatten)]
     pub place: PlaceArguments,
 }

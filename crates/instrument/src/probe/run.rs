@@ -106,9 +106,12 @@ fn blocks(arguments: &Blocks) -> anyhow::Result<()> {
     let signal = place::stop_signal()?;
     let place = Place::take(&arguments.place, Fifo::IfPermitted)?;
     sojourn_port::kernel::open_clocks();
-    let (folder, part) = (arguments.record.clone(), arguments.part);
+    let (folder, part, name) = (arguments.record.clone(), arguments.part, arguments.name.clone());
     let mut records = Records::new(move |origin| {
-        let folder = RunFolder::create(&folder, part, origin)?;
+        let folder = match &name {
+            Some(name) => RunFolder::create_of(&folder, name, part, origin)?,
+            None => RunFolder::create(&folder, part, origin)?,
+        };
         // Its priority and its files it has now; only sockets are still to be opened.
         PROBE.confine()?;
         Ok(folder)

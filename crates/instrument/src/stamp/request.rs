@@ -60,7 +60,7 @@ pub struct Reflect {
 impl SendArguments {
     /// Returns the block of probes that is asked for.
     pub fn request(&self) -> Request {
-        let to = To::Udp(Udp { peer: self.peer, dev: self.dev.clone() });
+        let to = To::Udp(Udp { peer: self.peer, dev: self.dev.clone(), dscp: None });
         let payload_bytes = self.payload_bytes.unwrap_or(BASE_BYTES[usize::from(self.output.key.is_some())]);
         let request = Request::new(0, to, Kind::Stamp, payload_bytes, self.shape.clone());
         Request { stamp: self.session.clone(), ..request }

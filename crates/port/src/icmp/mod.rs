@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 
 use sojourn_time::Time;
 
-use crate::kernel::{Arrival, FilterStep, Interface, Name, Opening, Socket, denied_raw};
+use crate::kernel::{Arrival, FilterStep, Interface, Name, Opening, Socket, denied_raw, mark};
 use crate::{Batch, Capabilities, Framing, Port, PortError, Received, Sent, Stamps, TxTimestamp};
 
 const IPV4_HEADER_BYTES: usize = 20;
@@ -54,18 +54,20 @@ impl IcmpPort {
     /// `Denied` when neither is permitted, `Wrong` when there is no such interface, `Unusable` when it or the route carries
     /// nothing.
     pub fn open(peer: IpAddr, interface: Option<&str>) -> Result<Self, PortError> {
-        Self::open_with(peer, interface, Stamps::Departure)
+        Self::open_with(peer, interface, Stamps::Departure, 0)
     }
 
-    /// As [`Self::open`], with these late TX timestamps.
+    /// As [`Self::open`], with these late TX timestamps and this DSCP, which Linux puts into its replies, too.
     ///
     /// # Errors
-    /// As [`Self::open`].
-    pub fn open_with(peer: IpAddr, interface: Option<&str>, stamps: Stamps) -> Result<Self, PortError> {
-        match Self::open_so(IcmpSocket::Raw, peer, interface, stamps) {
+    /// As [`Self::open`], and `Wrong` when there is no such code point.
+    pub fn open_with(peer: IpAddr, interface: Option<&str>, stamps: Stamps, dscp: u8) -> Result<Self, PortError> {
+        let opened = match Self::open_so(IcmpSocket::Raw, peer, interface, stamps) {
             Err(PortError::Denied { .. }) => Self::open_so(IcmpSocket::Echo, peer, interface, stamps),
             opened => opened,
-        }
+        }?;
+        mark(&opened.socket, peer, dscp)?;
+        Ok(opened)
     }
 
     /// Opens a port by a socket of this kind.

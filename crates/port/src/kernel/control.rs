@@ -38,6 +38,8 @@ pub struct Control {
     pub to_group: bool,
     /// The TTL or hop limit of a datagram as it came in.
     pub hop_limit: Option<u8>,
+    /// The DSCP and the ECN bits of a datagram as it came in, where they were asked for.
+    pub traffic_class: u8,
     /// The 802.1Q tag that the kernel took off a frame: its type and its control information, as on the wire.
     pub tag: Option<[u8; 4]>,
 }
@@ -90,6 +92,8 @@ impl Control {
                 self.to_group = self.local.is_some_and(|local| local.address.is_multicast());
             }
             (libc::SOL_IP, libc::IP_TTL) | (libc::SOL_IPV6, libc::IPV6_HOPLIMIT) => self.hop_limit = hop_limit(body),
+            (libc::SOL_IP, libc::IP_TOS) => self.traffic_class = body.first().copied().unwrap_or(0),
+            (libc::SOL_IPV6, libc::IPV6_TCLASS) => self.traffic_class = hop_limit(body).unwrap_or(0),
             (libc::SOL_PACKET, libc::PACKET_AUXDATA) => self.tag = tag(body),
             _ => {}
         }
@@ -112,13 +116,23 @@ impl Local {
                 (libc::SOL_IPV6, libc::IPV6_PKTINFO, 20)
             }
         };
-        let total = HEADER + length;
-        buffer[..WORD].copy_from_slice(&total.to_ne_bytes());
-        buffer[WORD..WORD + 4].copy_from_slice(&level.to_ne_bytes());
-        buffer[WORD + 4..HEADER].copy_from_slice(&kind.to_ne_bytes());
-        buffer[HEADER..total].copy_from_slice(&body[..length]);
-        aligned(total)
+        write(level, kind, &body[..length], buffer)
     }
+}
+
+/// Writes the control message that marks what is sent with a traffic class; returns its length.
+pub fn write_traffic_class(class: u8, is_ipv4: bool, buffer: &mut [u8]) -> usize {
+    let (level, kind) = if is_ipv4 { (libc::SOL_IP, libc::IP_TOS) } else { (libc::SOL_IPV6, libc::IPV6_TCLASS) };
+    write(level, kind, &i32::from(class).to_ne_bytes(), buffer)
+}
+
+fn write(level: i32, kind: i32, body: &[u8], buffer: &mut [u8]) -> usize {
+    let total = HEADER + body.len();
+    buffer[..WORD].copy_from_slice(&total.to_ne_bytes());
+    buffer[WORD..WORD + 4].copy_from_slice(&level.to_ne_bytes());
+    buffer[WORD + 4..HEADER].copy_from_slice(&kind.to_ne_bytes());
+    buffer[HEADER..total].copy_from_slice(body);
+    aligned(total)
 }
 
 /// Splits the first control message off: level, kind, body and what follows it.
@@ -279,6 +293,21 @@ mod tests {
         assert_eq!(parse(libc::SOL_IP, libc::IP_TTL, 63), Some(63));
         assert_eq!(parse(libc::SOL_IPV6, libc::IPV6_HOPLIMIT, 255), Some(255));
         assert_eq!(parse(libc::SOL_IP, libc::IP_TTL, 256), None);
+    }
+
+    #[test]
+    fn a_traffic_class_comes_back_as_it_went_in_behind_the_address() {
+        for address in ["10.77.1.2", "fd77::2"] {
+            let local = Local { address: address.parse().expect("an address"), index: 12 };
+            let (mut from, mut buffer) = ([0; 48], [0; 72]);
+            let mut length = local.write(&mut from);
+            buffer[..length].copy_from_slice(&from[..length]);
+            length += write_traffic_class(46 << 2, local.address.is_ipv4(), &mut buffer[length..]);
+            let control = Control::parse(&buffer[..length]);
+            assert_eq!((control.local, control.traffic_class), (Some(local), 46 << 2));
+        }
+        // The kernel tells IPv4's in one byte.
+        assert_eq!(Control::parse(&message(libc::SOL_IP, libc::IP_TOS, &[0xBA])).traffic_class, 0xBA);
     }
 
     proptest! {

@@ -12,13 +12,13 @@ mod netlink;
 mod socket;
 mod sys;
 
-pub use control::{Control, Local};
+pub use control::{Control, Local, write_traffic_class};
 pub use hardware::{HardwareClock, open_clocks};
 pub use inbox::Inbox;
 pub use interface::{Counters, HardwareStamping, Interface};
 pub use name::{Link, Name};
 pub use netlink::{LinkState, Netlink, Said};
-pub use socket::{Arrival, Opening, Socket};
+pub use socket::{Arrival, Opening, Socket, mark};
 pub use sys::FilterStep;
 
 use std::os::fd::BorrowedFd;

@@ -32,6 +32,7 @@ const STAMPING_STARTS_WITHIN: Nanos = Nanos::millis(3);
 const SEND_TIMEOUT_SECONDS: i64 = 1;
 /// One piece of news is taken for each try, so a few tries empty any socket of them.
 const TRIES: usize = 4;
+const MAX_DSCP: u8 = 63;
 
 /// A kernel socket that stamps what it sends and receives.
 #[derive(Debug)]
@@ -577,6 +578,23 @@ fn grow_buffers(fd: BorrowedFd<'_>) -> io::Result<()> {
 
 fn parse(buffer: &ControlBuffer, length: usize) -> Control {
     Control::parse(buffer.0.get(..length).unwrap_or_default())
+}
+
+/// Writes a code point into what a socket sends.
+///
+/// # Errors
+/// `Wrong` when there is none of that number, else when the kernel refuses.
+pub fn mark(socket: &Socket, address: IpAddr, dscp: u8) -> Result<(), PortError> {
+    if dscp > MAX_DSCP {
+        let problem = format!("there is no such code point; they go from 0 to {MAX_DSCP}");
+        return Err(PortError::Wrong { object: format!("DSCP {dscp}"), problem });
+    }
+    let traffic_class = i32::from(dscp) << 2;
+    let (level, option) = match address {
+        IpAddr::V4(_) => (libc::SOL_IP, libc::IP_TOS),
+        IpAddr::V6(_) => (libc::SOL_IPV6, libc::IPV6_TCLASS),
+    };
+    socket.set(level, option, traffic_class).map_err(|error| socket.refused("set the DSCP of", error))
 }
 
 #[cfg(test)]

@@ -8,12 +8,14 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use sojourn_time::Time;
 
-use crate::kernel::{Arrival, Control, Inbox, Interface, Local, Name, Opening, Socket};
+use crate::kernel::{Arrival, Control, Inbox, Interface, Local, Name, Opening, Socket, mark, write_traffic_class};
 use crate::{Batch, Capabilities, Framing, Listener, Port, PortError, Received, Route, Sent, Stamps, TxTimestamp};
 
 /// An IP packet is 65,535 bytes at most; IPv4 counts its header, IPv6 does not.
 const MAX_PAYLOAD_BYTES: [usize; 2] = [65_507, 65_527];
-const MAX_DSCP: u8 = 63;
+
+/// The part of the traffic class that is not the DSCP: an answer tells of its own way.
+const ECN: u8 = 0b11;
 
 /// Payloads to and from one peer or group, or, opened by [`UdpPort::listen`], from whoever sends and back to them.
 #[derive(Debug)]
@@ -244,7 +246,7 @@ impl Batch for UdpPort {
     }
 }
 
-/// Payloads from whoever asks, each answered from the address and the interface at which it came in.
+/// Payloads from whoever asks, each answered from the address and the interface at which it came in, with its DSCP.
 #[derive(Debug)]
 pub struct UdpListener {
     socket: Socket,
@@ -262,6 +264,7 @@ pub struct Asker {
 #[derive(Clone, Copy, Debug)]
 pub struct Caller {
     asker: Asker,
+    traffic_class: u8,
     to_group: bool,
     hop_limit: Option<u8>,
 }
@@ -275,6 +278,11 @@ impl UdpListener {
         let object = format!("UDP {address}");
         let socket = open(family(address.ip()), &object, None, Stamps::None)?;
         listen_on(&socket, address)?;
+        let (level, option) = match address {
+            SocketAddr::V4(_) => (libc::SOL_IP, libc::IP_RECVTOS),
+            SocketAddr::V6(_) => (libc::SOL_IPV6, libc::IPV6_RECVTCLASS),
+        };
+        socket.set(level, option, 1).map_err(|error| socket.refused("ask for the DSCPs of", error))?;
         let bound = socket.local_name().map_err(|error| socket.refused("read the address of", error))?;
         Ok(Self { address: SocketAddr::new(address.ip(), bound.port()), socket })
     }
@@ -305,19 +313,23 @@ impl Listener for UdpListener {
         let asker = Asker { name: *self.socket.from(), local: arrival.control.local };
         let Arrival { length, arrived, returned, .. } = arrival;
         let received = Received { length, arrived, returned, from: asker.name.as_internet() };
-        let Control { to_group, hop_limit, .. } = arrival.control;
-        Ok(Some((received, Caller { asker, to_group, hop_limit })))
+        let Control { to_group, hop_limit, traffic_class, .. } = arrival.control;
+        Ok(Some((received, Caller { asker, traffic_class, to_group, hop_limit })))
     }
 
     fn answer(&mut self, peer: &Caller, frame: &[u8]) -> Result<(), PortError> {
         let Asker { name, local } = peer.asker;
-        let mut control = [0; 48];
-        let length = local.map_or(0, |local| local.write(&mut control));
+        let (mut from, mut control) = ([0; 48], [0; 72]);
+        let mut length = local.map_or(0, |local| local.write(&mut from));
+        control[..length].copy_from_slice(&from[..length]);
+        if peer.traffic_class & !ECN != 0 {
+            length += write_traffic_class(peer.traffic_class & !ECN, self.address.is_ipv4(), &mut control[length..]);
+        }
         self.socket.send_to(frame, Some(&name), &control[..length]).map(drop)
     }
 
     fn route(&self, peer: &Caller) -> Option<Route> {
-        let Caller { asker, to_group, hop_limit } = *peer;
+        let Caller { asker, to_group, hop_limit, .. } = *peer;
         let to = asker.local.map(|local| local.address);
         Some(Route { from: asker.name.as_internet()?, to, to_group, hop_limit })
     }
@@ -359,20 +371,6 @@ fn listen_on(socket: &Socket, address: SocketAddr) -> Result<(), PortError> {
     };
     socket.set(level, option, 1).map_err(|error| socket.refused("ask for the local address of", error))?;
     socket.bind(&Name::internet(address, 0)).map_err(|error| socket.refused("listen on", error))
-}
-
-/// Writes a code point into what a socket sends.
-fn mark(socket: &Socket, address: IpAddr, dscp: u8) -> Result<(), PortError> {
-    if dscp > MAX_DSCP {
-        let problem = format!("there is no such code point; they go from 0 to {MAX_DSCP}");
-        return Err(PortError::Wrong { object: format!("DSCP {dscp}"), problem });
-    }
-    let traffic_class = i32::from(dscp) << 2;
-    let (level, option) = match address {
-        IpAddr::V4(_) => (libc::SOL_IP, libc::IP_TOS),
-        IpAddr::V6(_) => (libc::SOL_IPV6, libc::IPV6_TCLASS),
-    };
-    socket.set(level, option, traffic_class).map_err(|error| socket.refused("set the DSCP of", error))
 }
 
 /// Lets what a socket sends to groups leave by an interface, 0 being the one that the routes tell.

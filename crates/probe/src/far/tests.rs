@@ -54,7 +54,7 @@ fn clock(format: Format) -> ClockState {
 
 /// Runs `count` probes, a millisecond apart. `tamper` may change what comes back.
 fn run(path: &Path, session: &Session, count: u32, seed: u64, tamper: impl Fn(u32, &mut Vec<u8>)) -> Outcome {
-    let to = To::Udp(Udp { peer: "10.0.0.2:862".parse().expect("a peer"), dev: None });
+    let to = To::Udp(Udp { peer: "10.0.0.2:862".parse().expect("a peer"), dev: None, dscp: None });
     let shape = Shape::regular(count, Nanos::millis(1), Nanos::millis(100));
     let mut request = Request::new(1, to, Kind::Stamp, session.bytes, shape);
     request.stamp.timestamps = session.timestamps;

@@ -20,8 +20,20 @@ impl RunFolder {
     /// # Errors
     /// When a file is already there or cannot be made.
     pub fn create(folder: &Path, part: u16, origin: &Origin) -> Result<Self, RecordError> {
+        Self::create_so(folder, &format!("{part:03}"), origin)
+    }
+
+    /// Creates `probes-<who>-KKK.arrow` and `blocks-<who>-KKK.arrow`, as several probers at once need them.
+    ///
+    /// # Errors
+    /// As [`Self::create`].
+    pub fn create_of(folder: &Path, who: &str, part: u16, origin: &Origin) -> Result<Self, RecordError> {
+        Self::create_so(folder, &format!("{who}-{part:03}"), origin)
+    }
+
+    fn create_so(folder: &Path, ending: &str, origin: &Origin) -> Result<Self, RecordError> {
         let tables = [Table::of::<Probe>(), Table::of::<Block>()];
-        Files::create(folder, &tables, &format!("{part:03}"), (origin, None)).map(Self)
+        Files::create(folder, &tables, ending, (origin, None)).map(Self)
     }
 
     /// Writes one block and its probes.

@@ -48,6 +48,7 @@ fn block(number: u32) -> Block {
         wait: "sleep",
         cpu: None,
         fifo: false,
+        dscp: None,
     }
 }
 

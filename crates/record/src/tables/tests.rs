@@ -126,6 +126,7 @@ fn blocks() {
         wait: "wait",
         cpu: Some(1036),
         fifo: true,
+        dscp: Some(37),
     };
     let expected = r#"{
         "block": 1010, "device": "device", "round": 1011, "visit": 1012, "cell": 1013, "via": "via",
@@ -135,7 +136,7 @@ fn blocks() {
         "ended_ns": 1024, "started_raw_ns": 1025, "ended_raw_ns": 1026, "clock_error_ns": 1027,
         "sent": 1028, "received": 1029, "lost": 1030, "late": 1031, "duplicated": 1032, "reordered": 1033,
         "unexpected": 1034, "local_drops": 1035, "responder_kernel": true, "wait": "wait", "cpu": 1036,
-        "fifo": true
+        "fifo": true, "dscp": 37
     }"#;
     assert_eq!(columns(row, &()), serde_json::from_str::<Value>(expected).unwrap());
 }

@@ -11,9 +11,12 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from sojourn.plan.ask import Ask, Limit
+from sojourn.plan.besides import BESIDE, beside_of
+from sojourn.plan.dscp import code_point
 from sojourn.plan.estimate import estimated
 from sojourn.plan.probes import FLOOD_NS, ProbePlan, Probing, check_size, combine
 from sojourn.plan.section import HOUR_NS, key, section
+from sojourn.plan.sizes import KINDS
 from sojourn.plan.source import Given, refuse
 from sojourn.plan.tcp import BUFFER, MSS, TRIAL, TRIAL_NS, over_devices
 from sojourn.plan.trial import LOG, Trial
@@ -50,6 +53,16 @@ class LoadPlan:
     join_ns: int = key(duration(0, HOUR_NS), 0, "how long after the first algorithm's flows those of the others begin")
     pipe: tuple[str, ...] = key(
         list_of(text(), may_be_empty=True), (), "configurations of the emulators; empty: that of [emulate]"
+    )
+    dscp: tuple[int, ...] = key(
+        list_of(code_point(), may_be_empty=True),
+        (),
+        'DSCPs of the flows of each direction in turn: "BE", "EF"; empty: unmarked',
+    )
+    beside: tuple[str, ...] = key(
+        list_of(BESIDE, may_be_empty=True),
+        (),
+        'further probes that run all the while, each a kind and its DSCP: "udp/ping-pong EF"',
     )
     idle_ns: int = key(TRIAL, 3_000_000_000, "probes before the flows begin")
     start_up_ns: int = key(TRIAL, 3_000_000_000, "beginning of the flows, which no figure includes")
@@ -142,7 +155,7 @@ def logs_some(plan: Plan) -> bool:
 def estimate(plan: Plan, trials: Sequence[Trial[Loaded]]) -> Estimate:
     """What measuring takes."""
     beside = plan.load.pause_ns + TRIAL_NS
-    probes = sum(trial.count or 0 for trial in trials)
+    probes = (1 + len(plan.load.beside)) * sum(trial.count or 0 for trial in trials)
     logging = LOG_NS * sum(trial.purpose == LOG for trial in trials)
     return estimated(plan, len(trials), probes, sum(trial.duration_ns + beside for trial in trials) + logging)
 
@@ -183,10 +196,26 @@ def check(plan: Plan, given: Lookup) -> None:
         if span < LEAST_PROBES * slowest:
             value = given(f"load.{name}", span)
             raise refuse(value, f"load.{name}", f"{LEAST_PROBES} times probe.interval or more")
+    for words in plan.load.beside:
+        check_beside(plan, given, words)
     for probe in plan.probe.probe:
         for size in plan.probe.sizes:
             where = given(f"probe.{plan.probe.size_key}", size).where
             check_size(plan, probe, size, Given(size, where), f"probe.{plan.probe.size_key}")
+
+
+def check_beside(plan: Plan, given: Lookup, words: str) -> None:
+    """The payload of the main probes must suit the further ones, too."""
+    own = beside_of(words)
+    assert own is not None
+    kind = KINDS[own.probe]
+    for probing in combine(plan):
+        if not kind.least_payload <= probing.request_payload_bytes <= plan.bed.mtu - kind.headers:
+            most = plan.bed.mtu - kind.headers
+            size = f"{probing.request_payload_bytes} bytes of user data, as the other probes have: {own.probe} has"
+            raise refuse(
+                given("load.beside", words), "load.beside", f"a kind with {size} {kind.least_payload} to {most}"
+            )
 
 
 ASK = Ask(

@@ -23,9 +23,13 @@ from sojourn.conduct.tcp_hosts import (
     start_log,
 )
 from sojourn.errors import DoubtfulError, MachineError
-from sojourn.instruments.blocks import longest_seconds
+from sojourn.instruments import BlocksInstrument
+from sojourn.instruments.blocks import blocks_argv, longest_seconds
+from sojourn.instruments.conversation import place_options
 from sojourn.instruments.tcp import DRAIN_SECONDS
 from sojourn.methods.tcp_load.ask import lasts_ns
+from sojourn.plan.besides import beside_of, trial_of
+from sojourn.plan.dscp import name_of
 from sojourn.plan.trial import LOG
 from sojourn.records.log import read_log
 
@@ -35,11 +39,11 @@ if TYPE_CHECKING:
     from sojourn.bed.hosts import HostName
     from sojourn.conduct.bench import Clock
     from sojourn.conduct.part import Session
-    from sojourn.instruments import BlocksInstrument
     from sojourn.instruments.tcp import TcpInstrument
     from sojourn.instruments.tcplog import LogInstrument
     from sojourn.methods.tcp_load.ask import Loaded, LoadPlan
     from sojourn.plan import Plan
+    from sojourn.plan.besides import Beside
     from sojourn.plan.trial import Trial
     from sojourn.records import RunFolder
 
@@ -54,6 +58,9 @@ UP = ("a", "b")
 TICK_SECONDS = 1.0
 ECN_ASKED = "1"
 """Of net.ipv4.tcp_ecn: connections ask for ECN (RFC 3168); a host accepts it by default."""
+
+REFLECTED = "1"
+"""Of net.ipv4.tcp_reflect_tos: who accepts a connection marks its acknowledgements as the sender marks its data."""
 
 BOTH = "ab"
 """Whose log it is, in its name."""
@@ -70,6 +77,10 @@ class Loads(Bench):
     """The applications of each host, one for each algorithm beside others; the first listens, too."""
     log: LogInstrument | None
     """Of both hosts, for the trials that have it."""
+    besides: list[tuple[Beside, BlocksInstrument]]
+    """The further probes of each trial, each with who sends them."""
+    planned: tuple[int, int]
+    """How many trials and cells the plan has."""
 
     def measure(self, trial: Trial[Any]) -> None:
         """Measure one trial: probes alone, then with the flows; with the log where that is its purpose."""
@@ -81,11 +92,14 @@ class Loads(Bench):
             if log is not None and not self._begins(log, trial.block):
                 log = None
             self.prober.ask(probes)
+            further = [self._ask(one, of, turn, trial) for turn, (of, one) in enumerate(self.besides, start=1)]
             self._rest(self.asked.idle_ns / 1e9)
             flows = self._load(trial)
             answer = self.prober.answer(longest_seconds(probes), session.screen.tick)
+            answers = [one.answer(longest_seconds(probes), session.screen.tick) for _, one in self.besides]
             logged = None if log is None else end_log(log)
-        session.log("block", device=trial.device, **without_event(answer))
+        for each in (answer, *answers):
+            session.log("block", device=trial.device, **without_event(each))
         session.log(
             "load-trial",
             block=trial.block,
@@ -95,9 +109,18 @@ class Loads(Bench):
             purpose=trial.purpose,
             factors=asdict(factors),
             flows=flows,
+            probes=further,
             logged=logged,
         )
         time.sleep(self.asked.pause_ns / 1e9)
+
+    def _ask(self, prober: BlocksInstrument, own: Beside, turn: int, trial: Trial[Any]) -> dict[str, Any]:
+        """Begin a further series of probes; gives what it is, for the log."""
+        plan, site = self.session.plan, self.session.site
+        block = trial_of(trial, own, turn, self.planned, plan.bed.mtu)
+        asked = request(plan, site, block)
+        prober.ask(asked | {"to": asked["to"] | {"dscp": own.dscp}})
+        return {"block": block.block, "cell": block.cell, "probe": own.probe, "dscp": name_of(own.dscp)}
 
     def _begins(self, log: LogInstrument, block: int) -> bool:
         """Whether the trial is logged from now on; a kernel that refuses the programs does so now."""
@@ -131,18 +154,24 @@ class Loads(Bench):
         for way, turn in product(ways, range(len(factors.algorithms))):
             sent = self.ends[way[0], turn].answer(lasts / 1e9 + DRAIN_SECONDS, self.session.screen.tick)
             told = {"direction": "up" if way == UP else "down", "turn": turn}
-            flows += [told | one for one in sent["connections"]]
+            flows += [told | self._marked(one) for one in sent["connections"]]
         received = [self.ends[receiver, 0].finish_listening(trial.block)["connections"] for _, receiver in ways]
         broken = [one["problem"] for one in (*flows, *(one for each in received for one in each)) if one["problem"]]
         if broken:
             raise DoubtfulError(f"a flow of trial {trial.block} broke: {broken[0]}")
         return flows
 
+    def _marked(self, flow: dict[str, Any]) -> dict[str, Any]:
+        """What came of a flow, with its DSCP where it has one."""
+        marks = self.asked.dscp
+        return flow | ({"dscp": name_of(marks[flow["connection"] % len(marks)])} if marks else {})
+
     def _send(self, trial: Trial[Any], way: tuple[HostName, HostName], turn: int, lasts_ns: int) -> None:
         """Let the flows of one algorithm begin; they are answered when they have ended."""
         link, own, factors = self.session.site.bed.topology.paths[trial.path], self.asked, trial.factors
         to = f"{link.a_ip4 if way[1] == 'a' else link.b_ip4}:{port_of(trial)}"
-        wanted = {"connections": factors.flows, "duration_ns": lasts_ns, "read_every_ns": own.read_every_ns}
+        wanted = {"connections": factors.flows, "duration_ns": lasts_ns, "read_every_ns": own.read_every_ns,
+                  "dscp": list(own.dscp)}  # fmt: skip
         settings = {"mss_bytes": own.mss_bytes, "congestion": factors.algorithms[turn]}
         request = {"do": "send", "block": trial.block, "to": to, "settings": settings}
         request["read_before_send"] = trial.purpose == LOG  # the timeline has each call that wrote data
@@ -154,8 +183,9 @@ def open_loads(session: Session, clock: Clock) -> Iterator[Bench]:
     """The applications of both hosts, and the prober."""
     del clock
     asked = session.plan.load
-    ecn = {"tcp_ecn": ECN_ASKED} if asked.ecn else {}
-    prepare_links(session, asked, tcp_notsent_lowat=str(NOT_SENT_BYTES), **ecn)
+    more = {"tcp_ecn": ECN_ASKED} if asked.ecn else {}
+    more |= {"tcp_reflect_tos": REFLECTED} if asked.dscp else {}
+    prepare_links(session, asked, tcp_notsent_lowat=str(NOT_SENT_BYTES), **more)
     with ExitStack() as stack:
         turns = max(len(trial.factors.algorithms) for trial in session.part.owed)
         ends = {
@@ -164,8 +194,33 @@ def open_loads(session: Session, clock: Clock) -> Iterator[Bench]:
             for turn in range(turns)
         }
         log = start_log_of_both(session, stack)
-        prober = stack.enter_context(open_prober(session))
-        yield Loads(session, asked, prober, ends, log)
+        several = [one for words in asked.beside if (one := beside_of(words))]
+        prober = stack.enter_context(open_prober(session, [one.probe for one in several]))
+        besides = [(of, start_beside(session, stack, f"beside{turn}")) for turn, of in enumerate(several, start=1)]
+        each = session.plan.expand()
+        planned = len(each), 1 + max(trial.cell for trial in each)
+        yield Loads(session, asked, prober, ends, log, besides, planned)
+
+
+def start_beside(session: Session, stack: ExitStack, name: str) -> BlocksInstrument:
+    """A further prober: it sleeps until its departures, and runs where there is room."""
+    options = ["--name", name, *place_options(None, "sleep", fifo=False)]
+    argv = blocks_argv(session.instrument, session.records("a"), session.part.number, options)
+    prober = BlocksInstrument(session.site.start("a"), argv)
+    stack.callback(prober.kill)
+    stack.enter_context(_finished(prober))
+    return prober
+
+
+@contextmanager
+def _finished(prober: BlocksInstrument) -> Iterator[None]:
+    """End a prober behind the block of code; at once where that was interrupted."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        prober.finish(at_once=True)
+        raise
+    prober.finish()
 
 
 def start_log_of_both(session: Session, stack: ExitStack) -> LogInstrument | None:
@@ -194,8 +249,13 @@ def whole_trials(folder: RunFolder, plan: Plan) -> set[int]:
     del plan
     ends = connections_read(folder)
     trials = [entry for entry in read_log(folder.log) if entry.get("event") == "load-trial"]
-    whole = {entry["block"] for entry in trials if _has_both_ends(entry, ends)}
-    return whole & probed_blocks(folder)
+    probed = probed_blocks(folder)
+    return {
+        entry["block"]
+        for entry in trials
+        if _has_both_ends(entry, ends)
+        and {entry["block"], *(one["block"] for one in entry.get("probes", ()))} <= probed
+    }
 
 
 def _has_both_ends(trial: dict[str, Any], ends: Mapping[tuple[int, str, str], int]) -> bool:

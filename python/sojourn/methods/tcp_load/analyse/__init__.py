@@ -3,7 +3,8 @@
 A trial gives one value of each figure, and a figure is the mean over trials, with Student's interval over sessions
 (over rounds, where the run has one bed).
 
-Quantities (statistic; unit); flows, direction and congestion are columns of their own:
+Quantities (statistic; unit); flows, direction and congestion are columns of their own. Further probes beside the main
+ones have rows of round trips, responsiveness and loss in cells of their own, with a column dscp:
 
 - rtt_idle, rtt_working, rtt_increase (working less idle, trial by trial); mean p50 p90 p99 [ns]
 - latency_under_load (the mean increase; of down and up, where both were measured, the mean of both); mean [ns]
@@ -11,6 +12,7 @@ Quantities (statistic; unit); flows, direction and congestion are columns of the
   [1/min]
 - goodput (user data acknowledged), utilisation (of the link's rate, by what was delivered, headers included),
   retransmitted (of the segments sent), fairness (Jain's index of the flows' goodputs); down up [bit/s, 1]
+- goodput_by_dscp (of the flows of each DSCP, where flows are marked); down up, with the DSCP's name [bit/s]
 - share (of all goodput, of the flows of each algorithm, where several share a path); down up, first second … [1]
 - convergence (from the joining of the last flows to the end of the first second over which Jain's index of the goodputs
   is 0.95 or more; only where all trials came to that), converged (trials that did); down up [ns, 1]
@@ -43,7 +45,7 @@ import polars as pl
 from sojourn.analysis.budget import BOOTS, Entry, Stated, clock_rate, timestamp_resolution
 from sojourn.analysis.finding import Finding, Place, worst_first
 from sojourn.analysis.lateness import late_emulators, lateness
-from sojourn.analysis.rows import LoadSetting, Row, over_beds
+from sojourn.analysis.rows import LoadSetting, MarkedSetting, Row, over_beds
 from sojourn.analysis.samples import curve_of, thinned
 from sojourn.analysis.sessions import beside, figure_of
 from sojourn.analysis.stream_budget import scatter_of, uncovered
@@ -59,6 +61,7 @@ from sojourn.methods.tcp_load.analyse.naming import short_names
 from sojourn.methods.tcp_load.analyse.queues import unaccounted
 from sojourn.methods.tcp_load.analyse.trials import (
     Done,
+    besides_of,
     logged_of,
     parts_of,
     rtts,
@@ -81,14 +84,15 @@ WORST_GRADE = "F"
 HEADLINE = "latency_under_load"
 UNITS = {
     "rtt_idle": "ns", "rtt_working": "ns", "rtt_increase": "ns", "responsiveness": "1/min", "goodput": "bit/s",
-    "utilisation": "1", "retransmitted": "1", "fairness": "1", "share": "1", "converged": "1", "convergence": "ns",
+    "utilisation": "1", "retransmitted": "1", "fairness": "1", "goodput_by_dscp": "bit/s", "share": "1",
+    "converged": "1", "convergence": "ns",
     "timeouts": "1", "spurious": "1", "ecn_echoed": "1", "ssthresh_changes": "1", "limited": "1", "losses": "1",
     "mathis_ratio": "1",
     "queueing_delay": "ns", "standing_queue": "ns", "dropped": "1", "marked": "1", "probe_loss": "1",
 }  # fmt: skip
 OF_CONNECTIONS = (
-    "goodput", "utilisation", "retransmitted", "fairness", "share", "converged", "convergence", "timeouts", "spurious",
-    "ecn_echoed", "ssthresh_changes", "limited", "mathis_ratio",
+    "goodput", "goodput_by_dscp", "utilisation", "retransmitted", "fairness", "share", "converged", "convergence",
+    "timeouts", "spurious", "ecn_echoed", "ssthresh_changes", "limited", "mathis_ratio",
 )  # fmt: skip
 SOURCES = {"user": OF_CONNECTIONS, "emulator": ("queueing_delay", "standing_queue", "dropped", "marked")}
 """Of figures without the probes' stamps, by who told them."""
@@ -104,17 +108,21 @@ def study(run: Run) -> Study:
     """Every figure of every cell over every device, and the grade of each device."""
     logged, ways, run = logged_of(run), ways_logged(run), figured(run)
     several = trials_of(run)
+    further = besides_of(run, several)
     places: dict[tuple[str, int], list[Done]] = defaultdict(list)
     pipes, mss_bytes = pipes_set(run), mss_of(run) if run.hypotheses else 0.0
     for trial in several:
         trial.values.update(mathis_ratio(trial, pipes, mss_bytes) if run.hypotheses else {})
+        places[trial.device, trial.cell].append(trial)
+    for trial in further:
         places[trial.device, trial.cell].append(trial)
     heads = graded(run, several)
     rows = [*heads, *(row for place in sorted(places) for row in rows_of(run, places[place]))]
     stamp_sources(run, rows)
     findings = [*probing_findings(run), *completeness(run, several), *_findings(run, places, rows),
                 *unaccounted(run), *judged(ways)]  # fmt: skip
-    samples = {"load_timeline": _timeline(run, several), "load_quantiles": _quantiles(run, several),
+    samples = {"load_timeline": _timeline(run, [*several, *further]),
+               "load_quantiles": _quantiles(run, [*several, *further]),
                "load_grades": _grades(heads), "load_logged": logged, "load_grid": grid_of(rows, pipes),
                "load_conserved": frame_of(ways)}  # fmt: skip
     headline = next((row for row in heads if row.statistic == "mean"), None)
@@ -216,8 +224,9 @@ def factors_of(run: Run, one: Done) -> Any:
 
 
 def setting_of(one: Done) -> LoadSetting:
-    """The flows of a trial."""
-    return LoadSetting(int(one.factors["flows"]), one.direction, str(one.factors["congestion"]))
+    """The flows of a trial, and the DSCP of probes that ran beside others."""
+    of = int(one.factors["flows"]), one.direction, str(one.factors["congestion"])
+    return LoadSetting(*of) if one.main < 0 else MarkedSetting(*of, str(one.factors["dscp"]))
 
 
 def grade_of(increase_ns: float) -> str:

@@ -70,6 +70,8 @@ class Done:
     """When the first flow began."""
     joined_ns: float
     """When the flows of the last algorithm began; `begun_ns` where there is one algorithm."""
+    main: int = -1
+    """The cell of the main probes, of whose trial these were further ones; -1 of the main ones themselves."""
 
     @property
     def direction(self) -> str:
@@ -110,6 +112,25 @@ def trials_of(run: Run) -> list[Done]:
             {key: value for key, value in queues.get(each.block, {}).items() if key[1].split()[0] in ways}
         )
         each.values.update(standing_queues(least.get(each.block, {}), ways, each.joined_ns, parts))
+    return found
+
+
+def besides_of(run: Run, several: Iterable[Done]) -> list[Done]:
+    """The further probes of each of these trials, as trials that have round trips alone."""
+    told, parts = told_by(run, "measure"), parts_of(run)
+    by_main = {one.block: one for one in several}
+    wanted = {own["block"]: (by_main[block], own) for block, entry in told.items() if block in by_main
+              for own in entry.get("probes", ())}  # fmt: skip
+    found = []
+    for (block,), probes in sorted(run.measured.partition_by("block", as_dict=True).items()):
+        if block not in wanted:
+            continue
+        main, own = wanted[block]
+        working = Span(main.joined_ns + parts[0], main.joined_ns + parts[0] + parts[1])
+        values, count = of_probes(probes, main.begun_ns, working)
+        factors = main.factors | {"probe": own["probe"], "dscp": own["dscp"]}
+        found.append(Done(int(block), main.device, int(own["cell"]), main.round, factors, values, count,
+                          main.begun_ns, main.joined_ns, main.cell))  # fmt: skip
     return found
 
 
@@ -171,14 +192,9 @@ def one(
     begun = float(min(flow["started_ns"] for flow in entry["flows"]))
     joined = joined_ns(entry)
     working = Span(joined + parts[0], joined + parts[0] + parts[1])
-    idle, busy = probes.filter(pl.col("arrival_ns") < begun), probes.filter(working.holds("departure_ns"))
-    unanswered = probes.filter((pl.col("departure_ns") < begun) & pl.col("arrival_ns").is_null())
-    values = round_trips(rtts(idle), rtts(busy))
-    for name, lost, several in (("idle", unanswered.height, idle.height + unanswered.height),
-                                ("working", busy["arrival_ns"].null_count(), busy.height)):  # fmt: skip
-        if several:
-            values["probe_loss", name] = lost / several
+    values, count = of_probes(probes, begun, working)
     for way in WAYS:
+        values |= goodputs_by_mark(entry, readings, working, way)
         local = {flow["local"] for flow in entry["flows"] if flow["direction"] == way}
         values |= flows_of(readings, local, working, way, links.get(way))
         if len(groups := groups_of(entry, way)) > 1:
@@ -188,8 +204,35 @@ def one(
                 values |= convergence_of(own, joined, working.end, way)
     return Done(
         int(entry["block"]), str(entry["device"]), int(entry["cell"]), int(entry["round"]), dict(entry["factors"]),
-        values, len(rtts(busy)), begun, joined,
+        values, count, begun, joined,
     )  # fmt: skip
+
+
+def of_probes(probes: pl.DataFrame, begun: float, working: Span) -> tuple[dict[tuple[str, str], float], int]:
+    """The round trips and losses of one series of probes; and how many round trips were measured while flows worked."""
+    idle, busy = probes.filter(pl.col("arrival_ns") < begun), probes.filter(working.holds("departure_ns"))
+    unanswered = probes.filter((pl.col("departure_ns") < begun) & pl.col("arrival_ns").is_null())
+    values = round_trips(rtts(idle), rtts(busy))
+    for name, lost, several in (("idle", unanswered.height, idle.height + unanswered.height),
+                                ("working", busy["arrival_ns"].null_count(), busy.height)):  # fmt: skip
+        if several:
+            values["probe_loss", name] = lost / several
+    return values, len(rtts(busy))
+
+
+def goodputs_by_mark(
+    entry: dict[str, Any], readings: pl.DataFrame, span: Span, way: str
+) -> dict[tuple[str, str], float]:
+    """The goodput of the flows of each DSCP; nothing where flows are unmarked, or one was read less than twice."""
+    groups: dict[str, set[str]] = {}
+    for flow in entry["flows"]:
+        if flow["direction"] == way and "dscp" in flow:
+            groups.setdefault(str(flow["dscp"]), set()).add(flow["local"])
+    local = {one for own in groups.values() for one in own}
+    rates = goodputs_of(of_flows(readings, local), span) if local else {}
+    if not rates.keys() >= local:
+        return {}
+    return {("goodput_by_dscp", f"{way} {mark}"): sum(rates[one] for one in own) for mark, own in groups.items()}
 
 
 def rtts(probes: pl.DataFrame) -> NDArray[np.float64]:

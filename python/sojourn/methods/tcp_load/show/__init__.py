@@ -16,9 +16,12 @@ from sojourn.methods.tcp_load.show.rows import (
     factors_of,
     in_ms,
     in_s,
+    measured,
     names_of,
+    probe_of,
     queue_of,
     shown_of,
+    with_interval,
 )
 from sojourn.methods.tcp_load.show.tcp import limits, losses, queues
 from sojourn.report.charts import Axis, Distribution, Lines
@@ -89,6 +92,7 @@ def round_trips(run: Run) -> Table:
     """Round trips on the idle path and under load, and their difference."""
     columns = (
         *FACTORS,
+        Column(("probe",), "Probes", numeric=False),
         Column(("statistic",), "Of a trial", numeric=False),
         Column(("idle_ms",), "Idle", "ms"),
         Column(("working_ms",), "Working", "ms"),
@@ -97,17 +101,18 @@ def round_trips(run: Run) -> Table:
         Column(("n",), "Trials"),
     )
     rows = []
-    for factors, of in cells_of(run):
+    for factors, of in cells_of(run, further=True):
         for statistic, said in STATISTICS.items():
             each = [of.get((f"rtt_{what}", statistic)) for what in ("idle", "working", "increase")]
             if each[1] is None:
                 continue
             shown = [in_ms(row or {}, ESTIMATE) for row in each]
-            rows.append((*factors_of(factors), text(said), *(number(one) for one in shown), interval(shown[2]),
-                         whole(each[1]["n"])))  # fmt: skip
+            about = (*factors_of(factors), text(probe_of(factors)), text(said))
+            rows.append((*about, *map(number, shown), interval(shown[2]), whole(each[1]["n"])))
     note = (
         "A figure is the mean over trials of each trial's own mean or percentile. A percentile is given where ten "
-        "probes of a trial lie beyond it."
+        "probes of a trial lie beyond it. Probes with a DSCP ran at the same time as the first; their answers have "
+        "the same DSCP."
     )
     return Table(
         "round_trips",
@@ -118,6 +123,21 @@ def round_trips(run: Run) -> Table:
         wide=True,
         grouped=True,
     )
+
+
+def marked(run: Run) -> Table:
+    """What the flows of each DSCP got."""
+    rows = [
+        (*factors_of(factors), text(way), text(statistic.partition(" ")[2]), *with_interval(row, "bit/s"))
+        for factors, of in cells_of(run)
+        for way in WAYS
+        for (quantity, statistic), row in of.items()
+        if quantity == "goodput_by_dscp" and statistic.partition(" ")[0] == way
+    ]
+    columns = (*FACTORS, Column(("sent",), "Sent", numeric=False), Column(("dscp",), "DSCP", numeric=False),
+               *measured("goodput", "Goodput", "Mbit/s"))  # fmt: skip
+    note = "Of the flows with this DSCP together. Acknowledgements have the DSCP of the data that they acknowledge."
+    return Table("marked", "Goodput by DSCP", columns, tuple(rows), note, grouped=True)
 
 
 MEASURES = (
@@ -368,9 +388,9 @@ def words(run: Run) -> list[str]:
 
 
 PARTS = Parts(
-    tables=(shares, grades, round_trips, flows, limits, queues, losses, logged, conserved),
+    tables=(shares, grades, round_trips, flows, marked, limits, queues, losses, logged, conserved),
     figures=(over_grid, over_delay, over_time, distributions),
     keys=keys,
     words=words,
-    results=("shares", "grades", "round_trips", "flows", "limits", "queues", "losses", "logged", "conserved"),
+    results=("shares", "grades", "round_trips", "flows", "marked", "limits", "queues", "losses", "logged", "conserved"),
 )

@@ -11,6 +11,9 @@ from sojourn.report.table import Column, Entry, interval, number, text, whole
 if TYPE_CHECKING:
     from sojourn.report.run import Run
 
+Figures = dict[tuple[str, str], dict[str, Any]]
+"""The rows of one cell by quantity and statistic."""
+
 WAYS = ("down", "up")
 ESTIMATE = ("estimate", "ci_low", "ci_high")
 MILLION = 1e6
@@ -30,11 +33,11 @@ def factors_of(row: dict[str, Any]) -> tuple[Entry, ...]:
             text(row["pipe"] or NOTHING))  # fmt: skip
 
 
-def cells_of(run: Run) -> list[tuple[dict[str, Any], dict[tuple[str, str], dict[str, Any]]]]:
-    """Every cell over every device: its factors, and its figures by quantity and statistic."""
-    found: dict[tuple[str, int], dict[tuple[str, str], dict[str, Any]]] = {}
+def cells_of(run: Run, *, further: bool = False) -> list[tuple[dict[str, Any], Figures]]:
+    """Every cell over every device: its factors, and its figures; with those of `further` probes."""
+    found: dict[tuple[str, int], Figures] = {}
     for row in run.entries:
-        if row["cell"] is not None and row["quantity"] != "latency_under_load":
+        if row["cell"] is not None and row["quantity"] != "latency_under_load" and (further or not row.get("dscp")):
             found.setdefault((row["device"], row["cell"]), {})[row["quantity"], row["statistic"]] = row
     return [(next(iter(of.values())), of) for of in found.values()]
 
@@ -56,12 +59,23 @@ def shown_of(row: dict[str, Any] | None, unit: str) -> Shown:
 
 def names_of(run: Run) -> dict[int, str]:
     """Every cell by what its flows are."""
+    cells = cells_of(run, further=True)
+    several = any(row.get("dscp") for row, _ in cells)
     return {
         row["cell"]: ", ".join(
-            [f"{row['flows']} × {row['congestion']} {row['direction']}", *([row["pipe"]] if row["pipe"] else [])]
+            [
+                f"{row['flows']} × {row['congestion']} {row['direction']}",
+                *([row["pipe"]] if row["pipe"] else []),
+                *([probe_of(row)] if several else []),
+            ]
         )
-        for row, _ in cells_of(run)
+        for row, _ in cells
     }
+
+
+def probe_of(row: dict[str, Any]) -> str:
+    """The probes of a row, with their DSCP where they ran beside others: "udp/ping-pong, EF"."""
+    return f"{row['probe']}, {row['dscp']}" if row.get("dscp") else str(row["probe"])
 
 
 def queue_of(run: Run, row: dict[str, Any]) -> str:
