@@ -1,4 +1,4 @@
-"""`sojourn capture --tap bpf` over real frames: it sees what tcpdump and a packet socket's tap see, and counts drops."""
+"""`sojourn capture --tap bpf` over real frames: it sees what tcpdump and a packet socket's tap see, counts drops."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +139,11 @@ def test_what_finds_no_room_is_counted(tmp_path: Path) -> None:
     assert [one["name"] for one in told["findings"]] == ["local_drops"]
 
 
+def gone(ours: set[int]) -> bool:
+    """Whether the kernel holds none of these programs."""
+    return not ours & programs()
+
+
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_its_programs_go_with_it_and_traffic_does_not_notice(how: signal.Signals, tmp_path: Path) -> None:
     before = programs()
@@ -154,7 +160,7 @@ def test_its_programs_go_with_it_and_traffic_does_not_notice(how: signal.Signals
                 time.sleep(0.2)
                 process.send_signal(how)
                 process.communicate(timeout=PATIENCE_SECONDS)
-            await_that(lambda ours=ours: not ours & programs(), "the programs are gone")
+            await_that(partial(gone, ours), "the programs are gone")
         said, _ = pings.communicate(timeout=PATIENCE_SECONDS)
     assert "2000 received, 0% packet loss" in said, said
 

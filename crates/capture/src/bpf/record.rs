@@ -61,13 +61,10 @@ mod tests {
     use super::*;
 
     fn record(at: u64, [length, kept, flags]: [u32; 3], [control, from, sum_at]: [u16; 3], frame: &[u8]) -> Vec<u8> {
-        let mut bytes = at.to_ne_bytes().to_vec();
-        [length, kept].map(|word| bytes.extend(word.to_ne_bytes()));
-        bytes.extend([0x81, 0x00]);
-        [control, from, sum_at].map(|half| bytes.extend(half.to_ne_bytes()));
-        [flags, 0].map(|word| bytes.extend(word.to_ne_bytes()));
-        bytes.extend(frame);
-        bytes
+        let words = [length, kept].map(u32::to_ne_bytes).concat();
+        let halves = [control, from, sum_at].map(u16::to_ne_bytes).concat();
+        let flags = [flags, 0].map(u32::to_ne_bytes).concat();
+        [&at.to_ne_bytes()[..], &words, &[0x81, 0x00], &halves, &flags, frame].concat()
     }
 
     #[test]
