@@ -57,6 +57,9 @@ fn a_ring_of_the_kernel_keeps_what_taps_promise() {
 fn programs_in_the_kernel_keep_what_taps_promise() {
     namespace::within("programs_in_the_kernel_keep_what_taps_promise", || {
         namespace::link();
+        // This tap has no filter: no frames but those of the test.
+        no_neighbours();
+        namespace::at_far_end(no_neighbours);
         let open_port = |name| PacketPort::open_for(name, ETHERTYPE, PacketOptions::default()).expect("opens");
         let mut near = open_port("near");
         let mut far = namespace::at_far_end(|| open_port("far"));
@@ -118,6 +121,11 @@ fn stamps_of_an_interface_that_takes_none_are_refused() {
         let error = RingTap::open("near", &asked).expect_err("a veth has no clock");
         assert!(matches!(error, PortError::Unusable { .. }), "{error}");
     });
+}
+
+/// Ends IPv6 on every interface of this network namespace.
+fn no_neighbours() {
+    std::fs::write("/proc/sys/net/ipv6/conf/all/disable_ipv6", "1").expect("switches IPv6 off");
 }
 
 /// Frames of the tests alone: neighbours are looked for, too.
