@@ -1,8 +1,9 @@
-"""Our tap beside tcpdump and dumpcap: how much of a flood each captures, and what each adds to a bridge's round trips.
+"""Our taps, tcpdump and dumpcap: how much of a flood each captures, and what each adds to a bridge's round trips.
 
-The flood is as fast as our sender can: a capture that drops none of it has that rate, which is no limit of its
-own. All have the same memory for frames that wait, and write every frame to the same disk. Round trips are between the
-kernel's stamps of ICMP probes over four bridges of one kind, three of which have a capture running on one port.
+Ours is the packet ring; the BPF tap, which is ours too, stands beside it as another peer. The flood is as fast as our
+sender can: a capture that drops none of it has that rate, which is no limit of its own; a second one has a steady rate.
+All have the same memory for frames that wait, and write every frame to the same disk. Round trips are between the
+kernel's stamps of ICMP probes over five bridges of one kind, four of which have a capture running on one port.
 """
 
 from __future__ import annotations
@@ -30,13 +31,17 @@ if TYPE_CHECKING:
 
     from sojourn.bed import Bed
 
-PEERS = ("tcpdump", "dumpcap")
+PEERS = ("bpf", "tcpdump", "dumpcap")
 OURS = "capture"
+TAPS = {OURS: "ring", "bpf": "bpf"}
+"""Our captures, and what copies frames for each."""
 FRAMES = 1_000_000
 FRAME_BYTES = 64
 WAITING_MIB = 64
 PROBES = 4_000
+STEADY_RATE_PPS = 200_000
 FLOOD_TASK = f"capturing a flood of {FRAMES:,} frames of {FRAME_BYTES} bytes, {WAITING_MIB} MiB of buffer"
+STEADY_TASK = f"capturing {STEADY_RATE_PPS:,} frames of {FRAME_BYTES} bytes a second, {WAITING_MIB} MiB of buffer"
 PATH_TASK = "ICMP over the Linux bridge with a capture on one port"
 SETTLE_SECONDS = 1.5
 """Blocks are handed to libpcap a second after their first frame at the latest."""
@@ -62,17 +67,21 @@ def rows(repetitions: int, seed: int, scratch: Path, tell: Callable[[str], None]
     order = random.Random(seed)
     tools = (OURS, *PEERS)
     floods: dict[str, list[Flood]] = {name: [] for name in tools}
+    steady: dict[str, list[Flood]] = {name: [] for name in tools}
     medians: dict[str, list[float]] = {name: [] for name in ("bridge", *tools)}
     devices = ("bridge", *(f"bridge:{name}" for name in tools))
     with build_bed(BedSpec(devices=devices), f"taps{os.getpid()}") as bed:
         for number in range(1, repetitions + 1):
             for name in order.sample(tools, len(tools)):
                 tell(f"taps: repetition {number}/{repetitions}: a flood captured by {name}")
-                floods[name].append(flooded(bed, name, scratch))
+                floods[name].append(flooded(bed, name, scratch, ["--schedule", "flood"]))
+            for name in order.sample(tools, len(tools)):
+                tell(f"taps: repetition {number}/{repetitions}: {STEADY_RATE_PPS:,} frames a second captured by {name}")
+                steady[name].append(flooded(bed, name, scratch, ["--rate", f"{STEADY_RATE_PPS}pps"]))
             for name in order.sample(list(medians), len(medians)):
                 tell(f"taps: repetition {number}/{repetitions}: round trips, {name}")
                 medians[name].append(round_trip_ns(bed, name, scratch))
-    return [*flood_rows(floods), *path_rows(medians)]
+    return [*flood_rows(floods), *steady_rows(steady), *path_rows(medians)]
 
 
 def flood_rows(floods: dict[str, list[Flood]]) -> list[Row]:
@@ -87,6 +96,20 @@ def flood_rows(floods: dict[str, list[Flood]]) -> list[Row]:
             ratio(What(FLOOD_TASK, peer, "frames captured a second", "1/s"), rates, Target("at least", 1.0)),
             alone(What(FLOOD_TASK, peer, "dropped", "share"), drops, Target("at most", 0.0)),
             ratio(What(FLOOD_TASK, peer, "CPU s per million frames", "s"), costs, Target("at most", 1.0)),
+        ]
+    return lines
+
+
+def steady_rows(steady: dict[str, list[Flood]]) -> list[Row]:
+    """What became of frames at a steady rate."""
+    lines = []
+    for peer in PEERS:
+        pairs = list(zip(steady[OURS], steady[peer], strict=True))
+        drops = [(ours.dropped_share, theirs.dropped_share) for ours, theirs in pairs]
+        costs = [(ours.cpu_s_per_million, theirs.cpu_s_per_million) for ours, theirs in pairs]
+        lines += [
+            alone(What(STEADY_TASK, peer, "dropped", "share"), drops, Target("at most", 0.0)),
+            ratio(What(STEADY_TASK, peer, "CPU s per million frames", "s"), costs, None),
         ]
     return lines
 
@@ -108,8 +131,8 @@ def path_rows(medians: dict[str, list[float]]) -> list[Row]:
     return lines
 
 
-def flooded(bed: Bed, name: str, scratch: Path) -> Flood:
-    """Have a program capture a flood at the far end of the direct link."""
+def flooded(bed: Bed, name: str, scratch: Path, schedule: list[str]) -> Flood:
+    """Have a program capture frames by a schedule at the far end of the direct link."""
     link = bed.topology.link("direct")
     file = scratch / f"{name}.pcapng"
     file.unlink(missing_ok=True)
@@ -126,7 +149,7 @@ def flooded(bed: Bed, name: str, scratch: Path) -> Flood:
             said.append(process.stdout.readline())
         time.sleep(SETTLE_SECONDS)
         to = ["--dev", link.a_dev, "--to", link.b_mac, "--engine", "packet", "--clock", "none"]
-        what = ["--schedule", "flood", "--size", str(FRAME_BYTES), "--count", str(FRAMES), "--json"]
+        what = [*schedule, "--size", str(FRAME_BYTES), "--count", str(FRAMES), "--json"]
         flow = json.loads(finish(bed, "a", [find_instrument(), "stream", "send", *to, *what]).printed)["flows"][0]
         time.sleep(SETTLE_SECONDS)
         process.send_signal(signal.SIGINT)
@@ -151,9 +174,10 @@ def programs(dev: str, file: Path) -> dict[str, Program]:
         old.unlink()
     file.touch()
     ours = ["capture", dev, "-o", str(folder), "--format", "pcapng", "--ring", f"{WAITING_MIB}MiB", "--json"]
+    captures = {name: Program([find_instrument(), *ours, "--tap", kind], "capturing") for name, kind in TAPS.items()}
     kib = str(WAITING_MIB * 1024)
     return {
-        OURS: Program([find_instrument(), *ours], "capturing"),
+        **captures,
         "tcpdump": Program(["tcpdump", "-i", dev, "-n", "-Z", "root", "-B", kib, "-w", str(file)], "listening on"),
         "dumpcap": Program(["dumpcap", "-q", "-i", dev, "-B", str(WAITING_MIB), "-w", str(file)], "File: "),
     }
@@ -161,7 +185,7 @@ def programs(dev: str, file: Path) -> dict[str, Program]:
 
 def counted(name: str, told: str) -> tuple[int, int]:
     """How many frames a program says that it captured, and how many that it dropped."""
-    if name == OURS:
+    if name in TAPS:
         begins = told.find("{\n")
         if begins >= 0:
             account = json.JSONDecoder().raw_decode(told[begins:])[0]["taps"][0]["account"]
@@ -188,7 +212,8 @@ def round_trip_ns(bed: Bed, name: str, scratch: Path) -> float:
 
 def is_capturing(name: str, proc: Path) -> bool:
     """Whether the capture that a bridge of this bed has (devices/bridge_capture.sh) still runs."""
-    argv = {OURS: b"\0capture\0", "tcpdump": b"tcpdump\0-i\0", "dumpcap": b"dumpcap\0-q\0"}[name]
+    ours = {one: f"\0--tap\0{kind}\0".encode() for one, kind in TAPS.items()}
+    argv = {**ours, "tcpdump": b"tcpdump\0-i\0", "dumpcap": b"dumpcap\0-q\0"}[name]
     for path in proc.glob("[0-9]*/cmdline"):
         with suppress(OSError):
             told = path.read_bytes()

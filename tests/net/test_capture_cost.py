@@ -28,7 +28,7 @@ def test_each_capture_runs_and_is_compared_with_the_plain_bridge(tmp_path: Path)
     analyse(folder.path)
     rows, verdict = (json.loads(one.read_text()) for one in (folder.results, folder.verdict))
     over = {row["device"]: row for row in rows if row["reference"] == "bridge" and row["statistic"] == "mean"}
-    assert set(over) == {"bridge:capture", "bridge:tcpdump", "bridge:dumpcap"}
+    assert set(over) == {"bridge:capture", "bridge:bpf", "bridge:tcpdump", "bridge:dumpcap"}
     assert all(row["n"] >= 8 and row["sessions"] == 2 for row in over.values())
     assert "to the Linux bridge" in verdict["sentence"]
     assert all(f"{tool} adds" in verdict["sentence"] for tool in ("tcpdump", "dumpcap"))

@@ -21,7 +21,7 @@ from sojourn.errors import MachineError
 from tests.net.test_bed_kill import leftovers, namespaces
 
 PACKAGE = Path(sojourn.__file__).parent.parent
-CAPTURES = ("bridge:capture", "bridge:tcpdump", "bridge:dumpcap")
+CAPTURES = ("bridge:capture", "bridge:bpf", "bridge:tcpdump", "bridge:dumpcap")
 MODES = ("bridge:qos", "bridge:netfilter", "bridge:rules*50", *CAPTURES, "router", "router:nat", "xdp")
 SHOWN = {
     "bridge": r"bridge forward_delay 0",
@@ -30,6 +30,7 @@ SHOWN = {
     "bridge:netfilter": r"meta mark set ct mark",
     "bridge:rules*50": r"ether saddr 02:77:ee:00:00:32 drop",
     "bridge:capture": r"d-capture-1l",
+    "bridge:bpf": r"d-bpf-1l",
     "bridge:tcpdump": r"d-tcpdump-1l",
     "bridge:dumpcap": r"d-dumpcap-1l",
     "router": r"net.ipv4.ip_forward = 1",

@@ -15,7 +15,7 @@ from bench.judge import Departures, arrivals
 from bench.loads import trips_of_fping, trips_of_irtt
 from bench.measure import Finished
 from bench.peers import _ping, _sockperf
-from bench.taps import Flood, counted, flood_rows, is_capturing, path_rows
+from bench.taps import Flood, counted, flood_rows, is_capturing, path_rows, steady_rows
 from sojourn.errors import MachineError
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def test_what_captures_say_of_themselves_is_read() -> None:
     dumpcap = (
         "Packets captured: 990\nPackets received/dropped on interface 'eth0': 990/10 (pcap:10/dumpcap:0) (99.0%)\n"
     )
-    for name, told in (("capture", ours), ("tcpdump", tcpdump), ("dumpcap", dumpcap)):
+    for name, told in (("capture", ours), ("bpf", ours), ("tcpdump", tcpdump), ("dumpcap", dumpcap)):
         assert counted(name, told) == (990, 10), name
         with pytest.raises(MachineError, match="does not say"):
             counted(name, "nothing of it")
@@ -138,14 +138,16 @@ def test_a_capture_that_has_ended_is_not_measured_as_one(tmp_path: Path) -> None
     assert is_capturing("tcpdump", tmp_path)
     assert not is_capturing("dumpcap", tmp_path)
     assert not is_capturing("capture", tmp_path)
-    (tmp_path / "7/cmdline").write_bytes(b"instrument\0capture\0left\0--snap\x00128\0--out\0x\0")
+    (tmp_path / "7/cmdline").write_bytes(b"instrument\0capture\0left\0--snap\x00128\0--out\0x\0--tap\0ring\0")
     assert is_capturing("capture", tmp_path)
+    assert not is_capturing("bpf", tmp_path)
     assert not is_capturing("tcpdump", tmp_path)
 
 
 def test_captures_are_held_to_each_other_and_to_the_plain_bridge() -> None:
     floods = {
         "capture": [Flood(400e3, 0.0, 0.3)] * 6,
+        "bpf": [Flood(400e3, 0.01, 0.3)] * 6,
         "tcpdump": [Flood(200e3, 0.5, 0.6)] * 6,
         "dumpcap": [Flood(500e3, 0.0, 0.1)] * 6,
     }
@@ -153,7 +155,16 @@ def test_captures_are_held_to_each_other_and_to_the_plain_bridge() -> None:
     assert found["tcpdump", "frames captured a second"] == (2.0, "met")
     assert found["dumpcap", "frames captured a second"] == (0.8, "not met")
     assert found["tcpdump", "CPU s per million frames"] == (0.5, "met")
-    medians = {"bridge": [10e3] * 6, "capture": [11e3] * 6, "tcpdump": [12e3] * 6, "dumpcap": [11e3] * 6}
+    steady = {(row.peer, row.name): row for row in steady_rows(floods)}
+    assert (steady["bpf", "dropped"].ours, steady["bpf", "dropped"].theirs) == (0.0, 0.01)
+    assert steady["tcpdump", "CPU s per million frames"].measured == pytest.approx(0.5)
+    medians = {
+        "bridge": [10e3] * 6,
+        "capture": [11e3] * 6,
+        "bpf": [10.5e3] * 6,
+        "tcpdump": [12e3] * 6,
+        "dumpcap": [11e3] * 6,
+    }
     rows = {(row.peer, row.name): row for row in path_rows(medians)}
     added = rows["tcpdump", "added to the median round trip"]
     assert (added.ours, added.theirs) == (1e3, 2e3)

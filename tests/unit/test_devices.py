@@ -115,6 +115,7 @@ def test_a_device_that_is_not_installed_here_keeps_its_bare_name() -> None:
         ("bridge:slow", 'The Linux bridge "slow"'),
         ("bridge:rules*200", "The Linux bridge with 200 rules"),
         ("bridge:tcpdump", "The Linux bridge with tcpdump"),
+        ("bridge:bpf", "The Linux bridge with a BPF capture"),
         ("router:nat", "The Linux router with NAT"),
     ],
 )

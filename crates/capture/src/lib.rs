@@ -1,17 +1,23 @@
 //! Timestamped taps: copies of the frames that pass an interface, with their time, direction and length.
 //!
-//! [`Tap`] is the seam: a ring of AF_PACKET ([`RingTap`]), or an interface of known truth ([`SimulatedTap`]). [`Observer`] makes
+//! [`Tap`] is the seam: a ring of AF_PACKET ([`RingTap`]), programs of traffic control ([`BpfTap`]), or an interface of known truth
+//! ([`SimulatedTap`]); [`AnyTap`] is one of the first two. [`Observer`] makes
 //! of each frame what is recorded of it, and counts; [`Account`] holds the counts of a tap against those of its interface.
 //! [`filter`] compiles libpcap's language. Nothing here writes a file.
 
 mod account;
+mod any;
+mod bpf;
 pub mod filter;
 pub mod headers;
 mod observe;
 mod ring;
 mod simulated;
+mod undone;
 
 pub use account::Account;
+pub use any::{AnyTap, Kind};
+pub use bpf::BpfTap;
 pub use observe::{Asked, Counts, Observer, Seen};
 pub use ring::{Opening, RingTap, Wanted};
 pub use simulated::{Simulated, SimulatedTap};

@@ -50,7 +50,7 @@ pub struct Counts {
     /// Frames that cannot carry the key of their digests.
     pub without_key: u64,
     /// How many each source has stamped, in the order of [`Source`].
-    pub sources: [u64; 4],
+    pub sources: [u64; Source::ALL.len()],
     /// When the first passed.
     pub first: Option<Time>,
     /// When the last passed.

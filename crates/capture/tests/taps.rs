@@ -4,7 +4,7 @@
 mod namespace;
 mod suite;
 
-use sojourn_capture::{Directions, Opening, RingTap, Simulated, SimulatedTap, Tap, Wanted};
+use sojourn_capture::{BpfTap, Directions, Opening, RingTap, Simulated, SimulatedTap, Tap, Wanted};
 use sojourn_port::kernel::FilterStep;
 use sojourn_port::packet::{PacketOptions, PacketPort};
 use sojourn_port::pcap::Direction;
@@ -54,6 +54,51 @@ fn a_ring_of_the_kernel_keeps_what_taps_promise() {
 }
 
 #[test]
+fn programs_in_the_kernel_keep_what_taps_promise() {
+    namespace::within("programs_in_the_kernel_keep_what_taps_promise", || {
+        namespace::link();
+        // This tap has no filter: no frames but those of the test.
+        no_neighbours();
+        namespace::at_far_end(no_neighbours);
+        let open_port = |name| PacketPort::open_for(name, ETHERTYPE, PacketOptions::default()).expect("opens");
+        let mut near = open_port("near");
+        let mut far = namespace::at_far_end(|| open_port("far"));
+        suite::run(Bench {
+            open: Box::new(|directions, room| {
+                let ring_bytes = if room == Room::Small { 1 << 20 } else { 16 << 20 };
+                let asked = Opening { filter: vec![], ..opening(directions, ring_bytes) };
+                let mut tap = BpfTap::open("near", &asked).expect("opens");
+                tap.attach().expect("attaches");
+                tap
+            }),
+            pass: Box::new(move |_, direction, frame| {
+                send(if direction == Direction::In { &mut far } else { &mut near }, frame)
+            }),
+            source: Source::Bpf,
+        });
+    });
+}
+
+#[test]
+fn a_bpf_tap_refuses_what_it_has_not_and_tells_an_interface_that_is_gone() {
+    namespace::within("a_bpf_tap_refuses_what_it_has_not_and_tells_an_interface_that_is_gone", || {
+        namespace::link();
+        let plain = Opening { filter: vec![], ..opening(Directions::Both, 1 << 20) };
+        for asked in [opening(Directions::Both, 1 << 20), Opening { stamps: Wanted::Kernel, ..plain.clone() }] {
+            let error = BpfTap::open("near", &asked).expect_err("refuses");
+            assert!(matches!(error, PortError::Wrong { .. }), "{error}");
+        }
+        let mut tap = BpfTap::open("near", &plain).expect("opens");
+        tap.attach().expect("attaches");
+        namespace::ip("link set dev near down");
+        tap.look().expect("is down, and may come up again");
+        namespace::ip("link delete dev near");
+        assert!(matches!(tap.look(), Err(PortError::TakenAway { .. })));
+        tap.detach().expect("detaches");
+    });
+}
+
+#[test]
 fn an_interface_that_is_gone_is_told() {
     namespace::within("an_interface_that_is_gone_is_told", || {
         namespace::link();
@@ -78,6 +123,11 @@ fn stamps_of_an_interface_that_takes_none_are_refused() {
     });
 }
 
+/// Ends IPv6 on every interface of this network namespace.
+fn no_neighbours() {
+    std::fs::write("/proc/sys/net/ipv6/conf/all/disable_ipv6", "1").expect("switches IPv6 off");
+}
+
 /// Frames of the tests alone: neighbours are looked for, too.
 fn opening(directions: Directions, ring_bytes: usize) -> Opening {
     let step = |code: u32, jt: u8, jf: u8, k: u32| FilterStep { code: code as u16, jt, jf, k };
@@ -88,7 +138,7 @@ fn opening(directions: Directions, ring_bytes: usize) -> Opening {
         step(libc::BPF_RET | libc::BPF_K, 0, 0, u32::MAX),
         step(libc::BPF_RET | libc::BPF_K, 0, 0, 0),
     ];
-    Opening { filter, directions, ring_bytes, is_promiscuous: true, stamps: Wanted::Best }
+    Opening { filter, directions, snap: u32::MAX, ring_bytes, is_promiscuous: true, stamps: Wanted::Best }
 }
 
 fn send(port: &mut PacketPort, frame: &[u8]) {

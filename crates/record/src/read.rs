@@ -279,7 +279,7 @@ impl Names<'_> {
 
     fn source(&self, row: usize) -> Result<Source, String> {
         let name = self.at(row)?;
-        let all = [Source::Hardware, Source::Kernel, Source::User, Source::Simulated];
+        let all = Source::ALL;
         all.into_iter().find(|source| source.name() == name).ok_or_else(|| self.unknown(name))
     }
 

@@ -11,8 +11,8 @@ pub mod tcp;
 pub mod tcp_readings;
 
 /// The names of timestamp sources, in their order.
-pub(crate) const SOURCES: [&str; 4] =
-    [Source::Hardware.name(), Source::Kernel.name(), Source::User.name(), Source::Simulated.name()];
+pub(crate) const SOURCES: [&str; Source::ALL.len()] =
+    [Source::Hardware.name(), Source::Kernel.name(), Source::User.name(), Source::Simulated.name(), Source::Bpf.name()];
 
 #[cfg(test)]
 mod tests;

@@ -281,7 +281,7 @@ pub const STREAM_SERVE: Needs = Needs {
 /// Captures what passes interfaces, by hand: all it needs is open.
 pub const CAPTURE: Needs = Needs {
     command: "capture",
-    set_up: "priority, a packet socket and a ring for each interface, filters, clocks of interfaces, the folder",
+    set_up: "priority, a packet socket and a ring or, with --tap bpf, programs for each interface, filters, clocks of interfaces, the folder",
     kept: &[],
     user: Who::Caller("the capture is that user's, who can make its folder"),
     calls: &[Calls::Basic, Calls::Sockets, Calls::Files],

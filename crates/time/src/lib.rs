@@ -117,9 +117,14 @@ pub enum Source {
     User,
     /// By a simulation, where it is exact.
     Simulated,
+    /// By a tap's program in the kernel: where frames enter the stack, and before the queueing discipline on the way out.
+    Bpf,
 }
 
 impl Source {
+    /// All.
+    pub const ALL: [Self; 5] = [Self::Hardware, Self::Kernel, Self::User, Self::Simulated, Self::Bpf];
+
     /// Returns the name that records carry.
     pub const fn name(self) -> &'static str {
         match self {
@@ -127,6 +132,7 @@ impl Source {
             Self::Kernel => "kernel",
             Self::User => "user",
             Self::Simulated => "simulated",
+            Self::Bpf => "bpf",
         }
     }
 }

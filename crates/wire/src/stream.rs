@@ -266,6 +266,7 @@ impl SyncTail {
             2 => Source::Kernel,
             3 => Source::User,
             4 => Source::Simulated,
+            5 => Source::Bpf,
             _ => return None,
         };
         Some(Self { clock: u64::from_be_bytes([0, 0, a, b, c, d, e, f]), source, follows_up: flags & 1 == 1 })
@@ -280,6 +281,7 @@ impl SyncTail {
             Source::Kernel => 2,
             Source::User => 3,
             Source::Simulated => 4,
+            Source::Bpf => 5,
         };
         place[7] = u8::from(self.follows_up);
     }

@@ -1,12 +1,20 @@
 #!/bin/sh
 # The Linux bridge with a capture running on its port towards A, by the program that is named (capture: ours, tcpdump,
-# dumpcap): the first 128 bytes of every frame, both ways, into memory; beyond 64 MiB (of ours; of the others 64 MB) the
+# dumpcap; bpf: ours, by programs of traffic control): the first 128 bytes of every frame, both ways, into memory; beyond 64 MiB (of ours; of the others 64 MB) the
 # oldest make room.
 set -eu
 
-capture() {
+ours() {
     exec "$SOJOURN_INSTRUMENT" capture "$SOJOURN_LEFT" --format pcapng --snap 128 --out "$SOJOURN_FOLDER/capture" \
-        --rotate-size 16MiB --budget 64MiB --remove-oldest
+        --rotate-size 16MiB --budget 64MiB --remove-oldest --tap "$1"
+}
+
+capture() {
+    ours ring
+}
+
+bpf() {
+    ours bpf
 }
 
 tcpdump() {
@@ -18,7 +26,7 @@ dumpcap() {
 }
 
 case $1 in
-    capture) begun="capturing $SOJOURN_LEFT" ;;
+    capture | bpf) begun="capturing $SOJOURN_LEFT" ;;
     tcpdump) begun="listening on $SOJOURN_LEFT" ;;
     dumpcap) begun="^File: " ;;
 esac

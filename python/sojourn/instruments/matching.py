@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from sojourn.records.taps import ParquetTap
 
 BATCH_ROWS = 1 << 16
-NAMES = {"time_source": ["hardware", "kernel", "user", "simulated"], "direction": ["in", "out"]}
+NAMES = {"time_source": ["hardware", "kernel", "user", "simulated", "bpf"], "direction": ["in", "out"]}
 """The dictionaries of the table's columns of names, as the instrument writes them."""
 
 

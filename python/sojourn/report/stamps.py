@@ -18,6 +18,7 @@ SOURCES = {
     "kernel": "the kernel",
     "user": "the program itself",
     "simulated": "the simulation",
+    "bpf": "a program of traffic control (BPF)",
 }
 
 

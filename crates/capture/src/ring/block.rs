@@ -3,15 +3,15 @@
 
 use sojourn_port::pcap::Direction;
 use sojourn_time::Time;
-use sojourn_wire::{offload, stream::TAG_BYTES};
+use sojourn_wire::stream::TAG_BYTES;
+
+use crate::undone::Undone;
 
 const COUNT_AT: usize = 12;
 const FIRST_AT: usize = 16;
 const ADDRESS_AT: usize = 48;
 const KIND_AT: usize = ADDRESS_AT + 10;
 const UNDONE_BYTES: usize = 10;
-/// Two MAC addresses, after which a tag has its place.
-const ADDRESS_BYTES: usize = 12;
 const NANOS_PER_SECOND: i64 = 1_000_000_000;
 
 /// A frame as the kernel tells of it.
@@ -60,7 +60,7 @@ fn copied<'a>(bytes: &'a [u8], scratch: &'a mut Vec<u8>) -> Option<Copied<'a>> {
     let [seconds, nanos, kept, length, status] = [4, 8, 12, 16, 20].map(|at| word(bytes, at));
     let (kept, length, status) = (kept? as usize, length? as usize, status?);
     let start = usize::from(half(bytes, 24)?);
-    let undone = Undone::read(bytes.get(start.checked_sub(UNDONE_BYTES)?..start)?)?;
+    let undone = undone(bytes.get(start.checked_sub(UNDONE_BYTES)?..start)?)?;
     let frame = bytes.get(start..start.checked_add(kept)?)?;
     let direction = if *bytes.get(KIND_AT)? == libc::PACKET_OUTGOING { Direction::Out } else { Direction::In };
     let tag = tag(bytes, status);
@@ -82,45 +82,12 @@ fn tag(bytes: &[u8], status: u32) -> Option<[u8; TAG_BYTES]> {
     (status & both == both).then_some([kind[0], kind[1], control[0], control[1]])
 }
 
-/// What the kernel left undone of a frame.
-struct Undone {
-    /// Where to sum from, and how far behind that the sum goes.
-    checksum: Option<(usize, usize)>,
-    is_super: bool,
-}
-
-impl Undone {
-    fn read(bytes: &[u8]) -> Option<Self> {
-        const NEEDS_CHECKSUM: u8 = 1;
-        let [flags, kind] = *bytes.first_chunk()?;
-        let [start, offset] = [half(bytes, 6)?, half(bytes, 8)?].map(usize::from);
-        Some(Self { checksum: (flags & NEEDS_CHECKSUM != 0).then_some((start, offset)), is_super: kind != 0 })
-    }
-
-    /// Returns a frame of so many bytes as it will be on the wire: its sum, where all of it is there, and its tag. The sum of a
-    /// super-frame is that of none of its frames, and stays as it is.
-    fn finish<'a>(
-        &self,
-        frame: &'a [u8],
-        length: usize,
-        tag: Option<[u8; TAG_BYTES]>,
-        to: &'a mut Vec<u8>,
-    ) -> &'a [u8] {
-        let checksum = self.checksum.filter(|_| !self.is_super && frame.len() == length);
-        if checksum.is_none() && tag.is_none() {
-            return frame;
-        }
-        to.clear();
-        to.extend_from_slice(frame);
-        if let Some((start, offset)) = checksum {
-            // SCTP has a CRC, of which the kernel tells as of a sum.
-            let _ = offload::complete(to) || offload::finish(to, start, offset);
-        }
-        if let Some(tag) = tag.filter(|_| to.len() >= ADDRESS_BYTES) {
-            to.splice(ADDRESS_BYTES..ADDRESS_BYTES, tag);
-        }
-        to
-    }
+/// Reads a `struct virtio_net_hdr`.
+fn undone(bytes: &[u8]) -> Option<Undone> {
+    const NEEDS_CHECKSUM: u8 = 1;
+    let [flags, kind] = *bytes.first_chunk()?;
+    let [start, offset] = [half(bytes, 6)?, half(bytes, 8)?].map(usize::from);
+    Some(Undone { checksum: (flags & NEEDS_CHECKSUM != 0).then_some((start, offset)), is_super: kind != 0 })
 }
 
 fn word(bytes: &[u8], at: usize) -> Option<u32> {

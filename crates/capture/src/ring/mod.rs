@@ -12,6 +12,7 @@ use sojourn_port::{PortError, Stamps};
 use sojourn_time::{Clock, HostClock, Source, Stamp, TaiOffset, Time};
 use sojourn_wire::MacAddress;
 
+use crate::any::is_there;
 use crate::{Directions, Passed, Tap, Totals};
 use block::Stamped;
 use sys::{Ring, Shape};
@@ -43,6 +44,8 @@ pub struct Opening {
     pub filter: Vec<FilterStep>,
     /// Which way they pass.
     pub directions: Directions,
+    /// How many bytes of a frame are copied where no filter says it: the most that a frame can be, or less.
+    pub snap: u32,
     /// How much memory of the kernel holds frames that wait, in bytes.
     pub ring_bytes: usize,
     /// Whether the interface shows frames to other stations, too.
@@ -159,12 +162,7 @@ impl RingTap {
     pub fn look(&mut self) -> Result<(), PortError> {
         // Reading the error clears it.
         let _ = self.socket.option(libc::SOL_SOCKET, libc::SO_ERROR, &mut [0; 4]);
-        let gone = || PortError::TakenAway {
-            object: self.interface.name.clone(),
-            problem: "the interface is gone; what passed before is recorded".to_owned(),
-        };
-        let now = Interface::named(&self.interface.name).map_err(|_| gone())?;
-        if now.index == self.interface.index { Ok(()) } else { Err(gone()) }
+        is_there(&self.interface)
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use serde::{Deserialize, Serialize};
-use sojourn_capture::{Directions, filter};
+use sojourn_capture::{Directions, Kind, filter};
 use sojourn_time::Nanos;
 use sojourn_time::text::time;
 use sojourn_wire::digest::Key;
@@ -119,6 +119,9 @@ pub struct TapOptions {
     /// Which timestamps
     #[arg(long, value_name = "SOURCE", default_value = "best", value_parser = stamps())]
     pub source: Stamps,
+    /// What copies frames: a packet socket with a ring, or programs of traffic control in the kernel
+    #[arg(long, value_name = "KIND", default_value = "ring", value_parser = kinds())]
+    pub tap: Kind,
     /// How much memory of the kernel holds the frames of each interface that wait to be read
     #[arg(long, value_name = "SIZE", default_value = RING, value_parser = size)]
     pub ring: u64,
@@ -142,6 +145,7 @@ impl Default for TapOptions {
             format: Format::Both,
             key: Key::Bridge,
             source: Stamps::Best,
+            tap: Kind::Ring,
             ring: RING_BYTES,
             no_promiscuous: false,
         }
@@ -166,6 +170,12 @@ impl TapOptions {
                 format!("--snap {}: less than an Ethernet header says nothing; give {LEAST_SNAP} or more", self.snap)
             }),
             (!(1 << 20..=1 << 30).contains(&self.ring), format!("--ring {}: expected 1 MiB to 1 GiB", self.ring)),
+            (self.tap == Kind::Bpf && !self.filter.is_empty(), {
+                "--tap bpf has no filter; leave --tap away, or --filter".to_owned()
+            }),
+            (self.tap == Kind::Bpf && self.source != Stamps::Best, {
+                "--tap bpf has timestamps of its own; leave --tap away, or --source".to_owned()
+            }),
             (self.anonymise.is_some() && self.format.has_records(), {
                 "--anonymise: records hold digests of the true packets; give --format pcapng".to_owned()
             }),
@@ -244,6 +254,17 @@ fn directions() -> impl TypedValueParser<Value = Directions> {
         ("in", "Received frames (ingress)", Directions::In),
         ("out", "Sent frames (egress)", Directions::Out),
         ("both", "Both", Directions::Both),
+    ])
+}
+
+fn kinds() -> impl TypedValueParser<Value = Kind> {
+    named([
+        (
+            "bpf",
+            "Programs of traffic control (TCX), with timestamps of their own: Linux 6.6 or later, no --filter",
+            Kind::Bpf,
+        ),
+        ("ring", "A packet socket with a ring (AF_PACKET)", Kind::Ring),
     ])
 }
 

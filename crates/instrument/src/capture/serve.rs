@@ -11,7 +11,7 @@ use anyhow::{Context, anyhow};
 use rustix::event::{EventfdFlags, eventfd};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use sojourn_capture::filter;
+use sojourn_capture::{Kind, filter};
 use sojourn_record::{RecordError, private};
 use sojourn_rights::table::CAPTURE_SERVE;
 use sojourn_time::Time;
@@ -148,7 +148,11 @@ impl TapRequest {
     fn wanted(self) -> anyhow::Result<Wanted> {
         let Self { name, interface, options } = self;
         let is_plain = !name.is_empty() && name.len() <= 16 && name.chars().all(|c| c.is_ascii_alphanumeric());
-        if is_plain {
+        if options.tap == Kind::Bpf {
+            Err(wrong(
+                "tap: bpf is for `sojourn capture` alone, since a server of taps keeps no right to load programs",
+            ))
+        } else if is_plain {
             Ok(Wanted { name, interface, options })
         } else {
             Err(wrong("name: expected 1 to 16 letters and digits"))

@@ -9,7 +9,7 @@ use std::vec::Drain;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value, json};
-use sojourn_capture::{Account, RingTap, Tap};
+use sojourn_capture::{Account, AnyTap, Tap};
 use sojourn_port::PortError;
 use sojourn_port::kernel::Counters;
 use sojourn_record::tap::Tapped;
@@ -242,7 +242,7 @@ impl Session {
     /// Looks whether the interfaces are still there, and makes what was written readable; returns why that cannot be.
     fn look(&mut self) -> Option<Why> {
         // The kernel counts in 32 bits, from zero each time that its counts are read.
-        let look = |tap: &mut RingTap| tap.look().and_then(|()| tap.totals());
+        let look = |tap: &mut AnyTap| tap.look().and_then(|()| tap.totals());
         if let Some(gone) = self.taps.iter_mut().find_map(|tapped| look(&mut tapped.tap).err()) {
             return Some(Why::Gone(gone));
         }

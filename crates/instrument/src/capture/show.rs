@@ -103,7 +103,7 @@ fn conservation(tap: &TapEnded) -> Option<String> {
 }
 
 fn sources(tap: &TapEnded) -> Vec<(&'static str, u64)> {
-    let all = [Source::Hardware, Source::Kernel, Source::User, Source::Simulated];
+    let all = Source::ALL;
     all.iter().map(|source| (source.name(), tap.counts.stamped_by(*source))).filter(|(_, count)| *count > 0).collect()
 }
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use sojourn_capture::headers::Anonymiser;
-use sojourn_capture::{Asked, Observer, Opening, RingTap, Tap, filter};
+use sojourn_capture::{AnyTap, Asked, Kind, Observer, Opening, Tap, filter};
 use sojourn_port::PortError;
 use sojourn_port::kernel::{Counters, Interface};
 use sojourn_record::RecordError;
@@ -30,7 +30,7 @@ pub struct Wanted {
 /// A tap that is open.
 pub struct OpenTap {
     pub wanted: Wanted,
-    pub tap: RingTap,
+    pub tap: AnyTap,
     pub observer: Observer,
     pub files: Option<Files>,
     /// What is recorded of its frames, where somebody else takes that.
@@ -56,7 +56,7 @@ impl OpenTap {
     /// # Errors
     /// When it cannot be had.
     pub fn open(wanted: Wanted) -> anyhow::Result<Self> {
-        let tap = RingTap::open(&wanted.interface, &opening(&wanted)?)?;
+        let tap = AnyTap::open(wanted.options.tap, &wanted.interface, &opening(&wanted)?)?;
         let key = wanted.options.format.has_records().then_some(wanted.options.key);
         let asked = Asked { key, snap: wanted.options.kept() as usize, headers_only: wanted.options.headers };
         let mut observer = Observer::new(asked);
@@ -124,14 +124,15 @@ fn opening(wanted: &Wanted) -> anyhow::Result<Opening> {
     let options = &wanted.options;
     // Of an interface that is not there, libpcap says less.
     Interface::named(&wanted.interface)?;
-    let filter = if options.filter.is_empty() {
-        filter::of_all(options.taken())
-    } else {
-        filter::compile(&wanted.interface, &options.filter, options.taken())?
+    let filter = match options.tap {
+        Kind::Bpf => vec![],
+        Kind::Ring if options.filter.is_empty() => filter::of_all(options.taken()),
+        Kind::Ring => filter::compile(&wanted.interface, &options.filter, options.taken())?,
     };
     Ok(Opening {
         filter,
         directions: options.direction,
+        snap: options.taken(),
         ring_bytes: usize::try_from(options.ring)?,
         is_promiscuous: !options.no_promiscuous,
         stamps: options.source.into(),

@@ -37,7 +37,7 @@ impl Note {
     }
 
     pub fn source(self) -> Option<Source> {
-        let all = [Source::Hardware, Source::Kernel, Source::User, Source::Simulated];
+        let all = Source::ALL;
         all.into_iter().find(|source| *source as u8 == self.0 & Self::SOURCE)
     }
 

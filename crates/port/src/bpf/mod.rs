@@ -5,6 +5,7 @@
 //! do.
 
 mod anchor;
+mod shared;
 mod sys;
 
 use std::io;
@@ -12,7 +13,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 
 use libbpf_rs::query::{LinkInfo, LinkTypeInfo};
-use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, ObjectBuilder};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, ObjectBuilder, OpenObject};
 
 use crate::PortError;
 use crate::kernel::Interface;
@@ -29,6 +30,7 @@ macro_rules! object {
 }
 pub use crate::object;
 pub use anchor::{Anchor, Anchored};
+pub use shared::{Numbers, Records};
 
 /// Bytes at a multiple of 8.
 #[repr(C, align(8))]
@@ -158,7 +160,45 @@ impl Program {
         constants: &[u8],
         device: Option<&Interface>,
     ) -> Result<Self, PortError> {
-        let refused = |error| refused(name, &error);
+        let [program] = Self::open([name], object, constants, |open| {
+            for mut program in open.progs_mut().filter(|program| program.name() == name) {
+                if let Some(device) = device {
+                    program.set_ifindex(device.index);
+                    program.set_flags(libbpf_sys::BPF_F_XDP_DEV_BOUND_ONLY);
+                }
+            }
+            Ok(())
+        })?;
+        Ok(program)
+    }
+
+    /// As [`Self::load`], for several programs that share their maps, some of which have room for so many entries.
+    ///
+    /// # Errors
+    /// As [`Self::load`].
+    pub fn load_together<const N: usize>(
+        names: [&'static str; N],
+        object: &[u8],
+        constants: &[u8],
+        rooms: &[(&str, u32)],
+    ) -> Result<[Self; N], PortError> {
+        Self::open(names, object, constants, |open| {
+            for mut map in open.maps_mut() {
+                let room = rooms.iter().find(|(name, _)| map.name() == *name);
+                room.map_or(Ok(()), |(_, entries)| map.set_max_entries(*entries))?;
+            }
+            Ok(())
+        })
+    }
+
+    fn open<const N: usize>(
+        names: [&'static str; N],
+        object: &[u8],
+        constants: &[u8],
+        prepare: impl FnOnce(&mut OpenObject) -> libbpf_rs::Result<()>,
+    ) -> Result<[Self; N], PortError> {
+        let first = names.first().copied().unwrap_or_default();
+        let refused = |error| refused(first, &error);
         // What libbpf has to say goes into our errors, not to the terminal.
         libbpf_rs::set_print(None);
         let mut open = ObjectBuilder::default().open_memory(object).map_err(refused)?;
@@ -166,24 +206,26 @@ impl Program {
             let mut rodata = open.maps_mut().find(|map| map.name().to_string_lossy().ends_with(".rodata"));
             let place = rodata.as_mut().and_then(|map| map.initial_value_mut()).unwrap_or_default();
             if place.len() != constants.len() {
-                return Err(misfit(name, constants.len(), place.len()));
+                return Err(misfit(first, constants.len(), place.len()));
             }
             place.copy_from_slice(constants);
         }
         for mut program in open.progs_mut() {
-            program.set_autoload(program.name() == name);
-            if let Some(device) = device {
-                program.set_ifindex(device.index);
-                program.set_flags(libbpf_sys::BPF_F_XDP_DEV_BOUND_ONLY);
-            }
+            let is_wanted = names.iter().any(|name| program.name() == *name);
+            program.set_autoload(is_wanted);
         }
+        prepare(&mut open).map_err(refused)?;
         let object = open.load().map_err(refused)?;
-        let maps = object.maps().map(|map| MapHandle::try_from(&map)).collect::<Result<_, _>>().map_err(refused)?;
-        let program = object.progs().find(|program| program.name() == name);
-        let fd = program.map(|program| program.as_fd().try_clone_to_owned());
-        let fd = fd.unwrap_or_else(|| Err(io::ErrorKind::NotFound.into()));
-        let fd = fd.map_err(|source| PortError::System { operation: "load", object: name.to_owned(), source })?;
-        Ok(Self { fd, name, maps })
+        let one = |name: &'static str| {
+            let maps = object.maps().map(|map| MapHandle::try_from(&map)).collect::<Result<_, _>>().map_err(refused)?;
+            let program = object.progs().find(|program| program.name() == name);
+            let fd = program.map(|program| program.as_fd().try_clone_to_owned());
+            let fd = fd.unwrap_or_else(|| Err(io::ErrorKind::NotFound.into()));
+            let fd = fd.map_err(|source| PortError::System { operation: "load", object: name.to_owned(), source })?;
+            Ok(Self { fd, name, maps })
+        };
+        let programs = names.into_iter().map(one).collect::<Result<Vec<_>, PortError>>()?;
+        programs.try_into().map_err(|_| misfit(first, 0, N))
     }
 
     /// Hangs it on an interface: in the driver where that can be, else in the general path.
@@ -270,6 +312,22 @@ impl Program {
         Ok(self.map(map)?.keys().collect())
     }
 
+    /// Maps the numbers of one of its arrays, so many bytes.
+    ///
+    /// # Errors
+    /// When there is no such map, or the kernel refuses.
+    pub fn numbers(&self, map: &str, bytes: usize) -> Result<Numbers, PortError> {
+        Numbers::map(self.map(map)?.as_fd(), bytes).map_err(|error| unmapped(map, error))
+    }
+
+    /// Maps one of its rings, of so many bytes.
+    ///
+    /// # Errors
+    /// When there is no such map, or the kernel refuses.
+    pub fn records(&self, map: &str, bytes: usize) -> Result<Records, PortError> {
+        Records::map(self.map(map)?.as_fd(), bytes).map_err(|error| unmapped(map, error))
+    }
+
     fn map(&self, name: &str) -> Result<&MapHandle, PortError> {
         self.maps.iter().find(|map| map.name() == name).ok_or_else(|| PortError::System {
             operation: "find the map",
@@ -277,6 +335,23 @@ impl Program {
             source: io::ErrorKind::NotFound.into(),
         })
     }
+}
+
+fn unmapped(map: &str, source: io::Error) -> PortError {
+    PortError::System { operation: "map the memory of", object: map.to_owned(), source }
+}
+
+/// How many processors there may ever be, for maps with a place for each.
+///
+/// # Errors
+/// When the kernel does not say.
+pub fn possible_processors() -> Result<u32, PortError> {
+    let count = libbpf_rs::num_possible_cpus().map_err(|error| PortError::System {
+        operation: "count",
+        object: "the processors".to_owned(),
+        source: io::Error::other(error.to_string()),
+    })?;
+    Ok(u32::try_from(count).unwrap_or(1))
 }
 
 /// Asks the kernel what has become of the link of the program of this number.
@@ -361,6 +436,7 @@ fn io_kind(kind: libbpf_rs::ErrorKind) -> io::ErrorKind {
     match kind {
         libbpf_rs::ErrorKind::NotFound => io::ErrorKind::NotFound,
         libbpf_rs::ErrorKind::InvalidInput => io::ErrorKind::InvalidInput,
+        libbpf_rs::ErrorKind::OutOfMemory => io::ErrorKind::OutOfMemory,
         _ => io::ErrorKind::Other,
     }
 }

@@ -171,7 +171,7 @@ fn steady(arrival: &Arrival, ahead: &Ahead, clock: &impl Clock, returned: Time) 
     let at = match arrival.arrived.source {
         Source::Kernel => arrival.control.software.and_then(|stamp| ahead.convert(stamp, returned)),
         Source::Hardware => Some(arrival.arrived.at - clock.tai_ahead()),
-        Source::User | Source::Simulated => None,
+        Source::User | Source::Simulated | Source::Bpf => None,
     };
     match at {
         Some(at) => Stamp { at, source: arrival.arrived.source },

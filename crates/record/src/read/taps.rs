@@ -202,7 +202,7 @@ impl Names<'_> {
     }
 
     fn source_of(&self, name: &str) -> Result<Source, String> {
-        let all = [Source::Hardware, Source::Kernel, Source::User, Source::Simulated];
+        let all = Source::ALL;
         all.into_iter().find(|source| source.name() == name).ok_or_else(|| self.unknown(name))
     }
 

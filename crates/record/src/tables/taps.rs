@@ -20,7 +20,7 @@ table! {
     {
         at: Stamp => time_ns: Int64("ns", TAI, "time_source") "When it passed, by the best stamp." = |row, _| row.at.at;
         => time_source: Name of SOURCES ("1")
-            "Who took time_ns: hardware, kernel, user, simulated." = |row, _| row.at.source;
+            "Who took time_ns: hardware, kernel, user, simulated, bpf." = |row, _| row.at.source;
         digest: Option<u64> => digest: Bits64("1") or null
             "XXH3-64 of what the file's key leaves unchanged; null: the frame cannot carry such a key.";
         length_bytes: u32 => length_bytes: Int32("bytes") "Length on the wire, without FCS.";

@@ -98,7 +98,7 @@ proptest! {
 
     #[test]
     fn synchronisations_carry_clock_and_source(clock in 0..1_u64 << 48, source in 0..4_usize, follows_up: bool) {
-        let source = [Source::Hardware, Source::Kernel, Source::User, Source::Simulated][source];
+        let source = Source::ALL[source];
         let mut payload = [0; SYNC_BYTES];
         SyncTail { clock, source, follows_up }.write(&mut payload);
         prop_assert_eq!(SyncTail::read(&payload), Some(SyncTail { clock, source, follows_up }));

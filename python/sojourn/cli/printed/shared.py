@@ -31,7 +31,7 @@ REFUSED = event("error", block="integer?", status=kind_of("integer") | {"enum": 
 
 SOURCES = {
     "type": "object",
-    "propertyNames": {"enum": ["hardware", "kernel", "user", "simulated"]},
+    "propertyNames": {"enum": ["hardware", "kernel", "user", "simulated", "bpf"]},
     "additionalProperties": {"type": "integer"},
     "description": "How many times were stamped by what.",
 }

@@ -29,6 +29,7 @@ OPTIONS = record(
     format=one_of("pcapng", "records", "both"),
     key=KEY,
     source=one_of("best", "hardware", "kernel"),
+    tap=said("What copies frames.", one_of("ring", "bpf")),
     ring=said("Octets that were asked for.", "integer"),
     no_promiscuous="boolean",
 )

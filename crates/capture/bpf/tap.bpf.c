@@ -1,0 +1,179 @@
+/* A tap: each frame that passes an interface is stamped and copied, as far as asked, into a ring; it goes on as it came.
+ *
+ * `tap_in` hangs where frames enter the stack, before any bridge or route looks at them; `tap_out` where they leave it, before the
+ * queueing discipline. Nobody is woken by a frame: the reader looks often enough.
+ */
+
+#include <linux/bpf.h>
+#include <linux/types.h>
+
+#include <linux/pkt_cls.h>
+
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_helpers.h>
+
+/* crates/capture/src/bpf/mod.rs has the same order. */
+const volatile struct {
+	__u32 snap;
+} asked = {};
+
+/* crates/capture/src/bpf/record.rs reads it. */
+struct passed {
+	__u64 at; /* ns, CLOCK_TAI */
+	__u32 length;
+	__u32 kept;
+	__be16 tag_kind;
+	__u16 tag_control;
+	__u16 sum_from;
+	__u16 sum_at; /* behind sum_from */
+	__u32 flags;
+	__u32 rest;
+	__u8 frame[];
+};
+
+enum {
+	SENT = 1,
+	SUPER = 2,    /* stands for several frames */
+	TAGGED = 4,   /* the kernel keeps its tag beside it */
+	UNSUMMED = 8, /* its checksum is left to the interface */
+};
+
+/* Of one processor, on a cache line of its own: programs of traffic control do not interrupt each other there. */
+struct count {
+	__u64 is_open; /* set by the reader */
+	__u64 accepted;
+	__u64 dropped;
+	__u64 full; /* how often the ring became full */
+	__u64 is_full;
+	__u64 rest[3];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1); /* set to the number of processors */
+	__type(key, __u32);
+	__type(value, struct count);
+} counts SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 20); /* set to what was asked for */
+} frames SEC(".maps");
+
+/* What we use of the kernel's own structure; the loader finds where it is. */
+struct sk_buff {
+	__u8 ip_summed : 2;
+	__u16 csum_start;
+	__u16 csum_offset;
+	unsigned char *head;
+	unsigned char *data;
+} __attribute__((preserve_access_index));
+
+#define SUM_IS_PARTIAL 3
+
+extern void *bpf_cast_to_kern_ctx(void *ctx) __ksym;
+
+static __always_inline void describe(struct __sk_buff *skb, struct passed *passed, __u64 at, __u64 kept, __u32 flags)
+{
+	struct sk_buff *inner = bpf_cast_to_kern_ctx(skb);
+
+	passed->at = at;
+	passed->length = skb->len;
+	passed->kept = kept;
+	passed->tag_kind = 0;
+	passed->tag_control = 0;
+	passed->sum_from = 0;
+	passed->sum_at = 0;
+	passed->rest = 0;
+	if (skb->gso_size)
+		flags |= SUPER;
+	if (skb->vlan_present) {
+		flags |= TAGGED;
+		passed->tag_kind = skb->vlan_proto;
+		passed->tag_control = skb->vlan_tci;
+	}
+	if (BPF_CORE_READ_BITFIELD(inner, ip_summed) == SUM_IS_PARTIAL) {
+		flags |= UNSUMMED;
+		passed->sum_from = inner->csum_start - (__u16)(inner->data - inner->head);
+		passed->sum_at = inner->csum_offset;
+	}
+	passed->flags = flags;
+}
+
+/* Returns whether the frame is in the ring. A record has one of a few sizes, for the verifier wants to know it. */
+#define COPY(ROOM)                                                                                       \
+	do {                                                                                             \
+		struct passed *passed = bpf_ringbuf_reserve(&frames, sizeof(*passed) + (ROOM), 0);        \
+                                                                                                         \
+		if (!passed)                                                                             \
+			return 0;                                                                        \
+		describe(skb, passed, at, kept, flags);                                                  \
+		/* The bound is to be seen on the very register that is the length. */                    \
+		barrier_var(kept);                                                                       \
+		if (kept == 0 || kept > (ROOM) || bpf_skb_load_bytes(skb, 0, passed->frame, kept)) {     \
+			bpf_ringbuf_discard(passed, BPF_RB_NO_WAKEUP);                                   \
+			return 0;                                                                        \
+		}                                                                                        \
+		bpf_ringbuf_submit(passed, BPF_RB_NO_WAKEUP);                                            \
+		return 1;                                                                                \
+	} while (0)
+
+#define MOST 65664 /* a multiple of 64 that holds the longest IP packet and the headers of its frame */
+
+static __always_inline int copy(struct __sk_buff *skb, __u64 at, __u32 flags)
+{
+	__u64 kept = skb->len; /* as wide as a register, so that its bounds are those of the length */
+
+	if (kept > asked.snap)
+		kept = asked.snap;
+	if (kept > MOST)
+		kept = MOST;
+	if (kept <= 64)
+		COPY(64);
+	if (kept <= 128)
+		COPY(128);
+	if (kept <= 256)
+		COPY(256);
+	if (kept <= 640)
+		COPY(640);
+	if (kept <= 1536)
+		COPY(1536);
+	if (kept <= 9216)
+		COPY(9216);
+	COPY(MOST);
+}
+
+static __always_inline int tap(struct __sk_buff *skb, __u32 flags)
+{
+	__u64 at = bpf_ktime_get_tai_ns();
+	__u32 cpu = bpf_get_smp_processor_id();
+	struct count *count = bpf_map_lookup_elem(&counts, &cpu);
+
+	if (!count || !count->is_open)
+		return TC_ACT_UNSPEC;
+	count->accepted++;
+	if (copy(skb, at, flags)) {
+		count->is_full = 0;
+		return TC_ACT_UNSPEC;
+	}
+	count->dropped++;
+	if (!count->is_full)
+		count->full++;
+	count->is_full = 1;
+	return TC_ACT_UNSPEC;
+}
+
+SEC("tc")
+int tap_in(struct __sk_buff *skb)
+{
+	return tap(skb, 0);
+}
+
+SEC("tc")
+int tap_out(struct __sk_buff *skb)
+{
+	return tap(skb, SENT);
+}
+
+char LICENSE[] SEC("license") = "Dual MIT/GPL";

@@ -1,0 +1,8 @@
+//! Compiles the programs of `bpf/`.
+
+#[path = "../port/bpf/compile.rs"]
+mod compile;
+
+fn main() {
+    compile::compile_all(&["tap"]);
+}

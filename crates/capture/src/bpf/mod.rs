@@ -1,0 +1,238 @@
+//! A tap over programs of traffic control in the kernel (TCX, Linux 6.6): they stamp each frame and copy it into a ring that is
+//! read here. Once it is open it needs no right and no system call of `bpf`; the programs go with the process, however it ends.
+//!
+//! Its times are the programs' own ([`Source::Bpf`]): of a received frame as the stack begins with it, a little later than the
+//! kernel's own stamp; of a sent one before the queueing discipline.
+
+mod record;
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
+};
+use sojourn_port::bpf::{AttachedTc, End, Numbers, Program, Records, object, possible_processors};
+use sojourn_port::kernel::{Interface, Opening as OpenSocket, Socket, denied_raw};
+use sojourn_port::packet::membership;
+use sojourn_port::{PortError, Stamps};
+use sojourn_time::{HostClock, Source, Stamp};
+use sojourn_wire::MacAddress;
+
+use crate::any::is_there;
+use crate::{Directions, Opening, Passed, Tap, Totals, Wanted};
+
+/// How often the ring is read: as often as blocks of a packet socket are handed over.
+const READ_EVERY_NS: i64 = 20_000_000;
+/// How much is shown at a time: as much as a block of a packet socket has.
+const AT_ONCE_BYTES: u64 = 1 << 18;
+/// Smaller rings are not tried where the kernel has no memory for what was asked for.
+const LEAST_BYTES: usize = 1 << 20;
+
+/// `struct count` of `bpf/tap.bpf.c`, one for each processor.
+const COUNT_BYTES: usize = 64;
+const IS_OPEN: usize = 0;
+const ACCEPTED: usize = 8;
+const DROPPED: usize = 16;
+const FULL: usize = 24;
+
+/// A tap over programs in the kernel.
+#[derive(Debug)]
+pub struct BpfTap {
+    attached: Vec<AttachedTc>,
+    counts: Numbers,
+    processors: usize,
+    records: Records,
+    ring_bytes: usize,
+    /// Readable whenever it is time to look into the ring.
+    timer: OwnedFd,
+    interface: Interface,
+    /// Has the interface show all frames, and receives none.
+    promiscuous: Option<Socket>,
+    /// Records that made no sense: they count as dropped.
+    damaged: u64,
+    scratch: Vec<u8>,
+}
+
+impl BpfTap {
+    /// Opens a tap that shows nothing yet.
+    ///
+    /// # Errors
+    /// `Wrong` when there is no such interface, it is none of Ethernet, or what is asked for is not to be had of such a tap;
+    /// `Unusable` on a kernel before Linux 6.6; `Denied` without the rights.
+    pub fn open(interface: &str, asked: &Opening) -> Result<Self, PortError> {
+        let interface = Interface::named(interface)?;
+        check(&interface, asked)?;
+        let promiscuous = asked.is_promiscuous.then(|| silent_socket(&interface)).transpose()?;
+        let processors = possible_processors()?;
+        let ([inward, outward], ring_bytes) = load(asked, processors)?;
+        let mut ends = vec![];
+        if asked.directions != Directions::Out {
+            ends.push((&inward, End::In));
+        }
+        if asked.directions != Directions::In {
+            ends.push((&outward, End::Out));
+        }
+        let attach = |(program, end): (&Program, End)| program.attach_tc(&interface, end);
+        let attached = ends.into_iter().map(attach).collect::<Result<_, _>>();
+        let attached = attached.map_err(|error| unattached(&interface, error))?;
+        let processors = processors as usize;
+        Ok(Self {
+            attached,
+            counts: inward.numbers("counts", COUNT_BYTES * processors)?,
+            processors,
+            records: inward.records("frames", ring_bytes)?,
+            ring_bytes,
+            timer: timer().map_err(|error| PortError::System {
+                operation: "set",
+                object: "a timer".to_owned(),
+                source: error.into(),
+            })?,
+            interface,
+            promiscuous,
+            damaged: 0,
+            scratch: Vec::with_capacity(1 << 16),
+        })
+    }
+
+    /// Lets frames in from now on.
+    ///
+    /// # Errors
+    /// When the interface is gone.
+    pub fn attach(&mut self) -> Result<(), PortError> {
+        if let Some(socket) = &self.promiscuous {
+            let all = membership(self.interface.index, libc::PACKET_MR_PROMISC, MacAddress::default());
+            let made = socket.set_bytes(libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &all);
+            made.map_err(|error| socket.refused("show all frames of", error))?;
+        }
+        self.open_gate(true);
+        Ok(())
+    }
+
+    /// Its interface, as it was when the tap was opened.
+    pub fn interface(&self) -> &Interface {
+        &self.interface
+    }
+
+    /// How much memory of the kernel holds frames that wait, in bytes.
+    pub fn ring_bytes(&self) -> usize {
+        self.ring_bytes
+    }
+
+    /// Looks whether the interface is still there; it may be down.
+    ///
+    /// # Errors
+    /// When it is gone.
+    pub fn look(&mut self) -> Result<(), PortError> {
+        is_there(&self.interface)
+    }
+
+    fn open_gate(&self, is_open: bool) {
+        (0..self.processors).for_each(|cpu| self.counts.store(cpu * COUNT_BYTES + IS_OPEN, is_open.into()));
+    }
+
+    fn sum(&self, of: usize) -> u64 {
+        (0..self.processors).map(|cpu| self.counts.load(cpu * COUNT_BYTES + of)).sum()
+    }
+}
+
+impl Tap for BpfTap {
+    fn take(&mut self, show: &mut dyn FnMut(&Passed<'_>)) -> Result<bool, PortError> {
+        let Self { records, scratch, damaged, .. } = self;
+        let offset = HostClock.tai_offset();
+        let took = records.take(AT_ONCE_BYTES, |bytes| match record::read(bytes, scratch) {
+            Some(copied) => show(&Passed {
+                frame: copied.frame,
+                length: copied.length,
+                at: Stamp { at: copied.at, source: Source::Bpf },
+                realtime: copied.at - offset.0,
+                direction: copied.direction,
+                is_super: copied.is_super,
+            }),
+            None => *damaged += 1,
+        });
+        if !took {
+            // Until the next time that it is time to look.
+            let _ = rustix::io::read(&self.timer, &mut [0; 8]);
+        }
+        Ok(took)
+    }
+
+    fn detach(&mut self) -> Result<(), PortError> {
+        self.open_gate(false);
+        // The kernel waits until no program runs any more that began before.
+        self.attached.clear();
+        Ok(())
+    }
+
+    fn totals(&mut self) -> Result<Totals, PortError> {
+        // A program counts what it accepts before it counts that as dropped or has it in the ring.
+        let [dropped, full] = [DROPPED, FULL].map(|of| self.sum(of));
+        Ok(Totals { accepted: self.sum(ACCEPTED), dropped: dropped + self.damaged, skipped: 0, full })
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.timer.as_fd())
+    }
+}
+
+fn check(interface: &Interface, asked: &Opening) -> Result<(), PortError> {
+    let problem = if !interface.is_ethernet() {
+        "its frames are not Ethernet's; capture the interface that carries them"
+    } else if !asked.filter.is_empty() {
+        "a BPF tap has no filter; leave --tap or --filter away"
+    } else if asked.stamps != Wanted::Best {
+        "a BPF tap has timestamps of its own; leave --tap or --source away"
+    } else {
+        return Ok(());
+    };
+    Err(PortError::Wrong { object: interface.name.clone(), problem: problem.to_owned() })
+}
+
+/// Loads the programs, with a ring of so many bytes, or a smaller one where the kernel has no memory for that.
+fn load(asked: &Opening, processors: u32) -> Result<([Program; 2], usize), PortError> {
+    // The kernel's rings have powers of 2.
+    let mut bytes = (asked.ring_bytes.max(LEAST_BYTES) / 2 + 1).next_power_of_two();
+    let snap = asked.snap.to_ne_bytes();
+    loop {
+        let rooms = [("counts", processors), ("frames", u32::try_from(bytes).unwrap_or(1 << 30))];
+        match Program::load_together(["tap_in", "tap_out"], object!("tap.bpf.o"), &snap, &rooms) {
+            Ok(programs) => return Ok((programs, bytes)),
+            Err(PortError::System { source, .. })
+                if source.kind() == std::io::ErrorKind::OutOfMemory && bytes > LEAST_BYTES =>
+            {
+                bytes /= 2;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Opens a packet socket that receives nothing.
+fn silent_socket(interface: &Interface) -> Result<Socket, PortError> {
+    let object = format!("a tap on {}", interface.name);
+    let kind = [libc::AF_PACKET, libc::SOCK_RAW, 0];
+    let opening = OpenSocket { kind, object: &object, stamps: Stamps::None, interface: None };
+    Socket::open(opening).map_err(|error| match error.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => denied_raw("open", &object, None),
+        _ => PortError::System { operation: "open", object: object.clone(), source: error },
+    })
+}
+
+fn unattached(interface: &Interface, source: std::io::Error) -> PortError {
+    let name = interface.name.clone();
+    match source.raw_os_error() {
+        // What the kernel answers to a kind of attachment that it does not know.
+        Some(libc::EINVAL) => {
+            let problem = "this kernel takes no BPF tap there (Linux 6.6 is the first that does); leave --tap away";
+            PortError::Unusable { object: name, problem: problem.to_owned() }
+        }
+        _ => PortError::System { operation: "attach", object: format!("a BPF tap to {name}"), source },
+    }
+}
+
+fn timer() -> rustix::io::Result<OwnedFd> {
+    let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
+    let every = Timespec { tv_sec: 0, tv_nsec: READ_EVERY_NS };
+    timerfd_settime(&timer, TimerfdTimerFlags::empty(), &Itimerspec { it_interval: every, it_value: every })?;
+    Ok(timer)
+}
