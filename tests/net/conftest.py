@@ -44,7 +44,7 @@ def obstacle() -> str | None:
         return "no cgroups of version 2 are mounted here"
     tried = Path(found[1]) / f"sojourn-test-can-make-{os.getpid()}"  # several workers look at the same time
     try:
-        tried.mkdir()
+        tried.mkdir(exist_ok=True)
         tried.rmdir()
     except OSError as error:
         return f"no cgroup can be made here: {error}"

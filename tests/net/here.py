@@ -12,6 +12,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from contextlib import chdir, contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -98,9 +99,12 @@ def at_most(seconds: float) -> Iterator[None]:
         raise TimeoutError(f"not over within {seconds} s")
 
     before = signal.signal(signal.SIGALRM, give_up)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    began = time.monotonic()
+    left, _ = signal.setitimer(signal.ITIMER_REAL, seconds)  # pytest-timeout's own
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+        if left:
+            signal.setitimer(signal.ITIMER_REAL, max(left - (time.monotonic() - began), 0.001))

@@ -25,13 +25,15 @@ from tests.net.tcplog_bed import B4, PORT, TRAFFIC, Log, logging, made_bed
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+SECONDS = float(os.environ.get("SOJOURN_SOAK", "120"))
+
 pytestmark = [
     pytest.mark.proof,
     pytest.mark.alone,
+    pytest.mark.timeout(SECONDS + 1800),
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces by name"),
 ]
 
-SECONDS = float(os.environ.get("SOJOURN_SOAK", "120"))
 WARM_SHARE = 0.25
 """Of the time: until then tables, queues and buffers may grow to what the load needs."""
 MOST_WAITING_BYTES = 80e6

@@ -241,12 +241,11 @@ def test_strangers_and_those_that_say_nothing_do_not_end_a_receiver(tmp_path: Pa
         for _ in range(12):
             silent.enter_context(socket.create_connection(at))
         for sent in STRANGERS:
-            with socket.create_connection(at) as peer:
+            with socket.create_connection(at) as peer, suppress(OSError):  # it may be closed before all is sent
                 peer.sendall(sent)
                 peer.shutdown(socket.SHUT_WR)
-                with suppress(ConnectionResetError):
-                    while peer.recv(64):
-                        pass
+                while peer.recv(64):
+                    pass
         log = ("tcplog", "run", "--simulated", "1", "--duration", "1s", "--out", ours, "--export", receiver.at)
         run(find_instrument(), *log)
         received = receiver.ended()

@@ -113,7 +113,7 @@ class Synthetic:
             "request_frame_bytes": size + 38, "response_frame_bytes": size + 38, "timeout_ns": 200_000_000,
             "started_ns": now, "ended_ns": ended, "started_raw_ns": now - 500, "ended_raw_ns": ended - 500,
             "clock_error_ns": 100, "sent": self.count, "received": self.count, **counts,
-            "responder_kernel": True, "wait": "simulated", "cpu": None, "fifo": False,
+            "responder_kernel": True, "wait": "simulated", "cpu": None, "fifo": False, "dscp": None,
         }  # fmt: skip
 
     def _measure(self, block: Block, rng: np.random.Generator) -> Probes:

@@ -37,8 +37,8 @@ def test_files_of_controllers_that_were_killed_go(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(state, "state_folder", lambda: tmp_path)
     gone, ours = ended(), Process.of(os.getpid())
     left(tmp_path, gone, gone, "killed", boot_id())
-    left(tmp_path, ours, ours, "another-boot", "0")
     stay = [
+        left(tmp_path, gone, gone, "of-another-machine", "0"),
         left(tmp_path, gone, ended(), "of-namespaces", boot_id()),
         left(tmp_path, ours, ours, "going-on", boot_id()),
     ]

@@ -42,7 +42,7 @@ class Process:
         """Whether it still runs; a zombie does not."""
         try:
             return _started_ticks(self.pid) == self.started_ticks
-        except OSError:
+        except (FileNotFoundError, ProcessLookupError):
             return False
 
 
@@ -135,10 +135,13 @@ class StateFile:
 def remove_left() -> None:
     """Removes the files of controllers that were killed and held their beds themselves, as over SSH does.
 
-    Nothing else of such a bed is on this machine. What a bed of namespaces leaves is for `clean`.
+    Nothing else of such a bed is on this machine. What a bed of namespaces leaves is for `clean`; so is what has
+    another boot's name, which may be another machine's where several share a home.
     """
     for path, state in states():
-        if state is not None and state.holder == state.mark.controller and not state.is_live():
+        if state is None or state.boot != boot_id() or state.holder != state.mark.controller:
+            continue
+        if not state.is_live():
             remove_sockets(path)
             path.unlink(missing_ok=True)
 

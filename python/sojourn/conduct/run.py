@@ -36,6 +36,7 @@ from sojourn.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence, Set
+    from pathlib import Path
 
     from sojourn.conduct.bench import Measure
     from sojourn.conduct.cores import Cores
@@ -65,13 +66,18 @@ def resume(folder: RunFolder, screen: Screen) -> None:
     """Measure what an interrupted run still owes; nothing, if it is finished."""
     plan = plan_from_text(plan_text(folder.plan.read_text(encoding="utf-8")), str(folder.plan), ())
     every = plan.expand()
-    log_bytes = folder.log.stat().st_size
+    log_bytes = length_of(folder.log)
     done = measured(plan, folder)
     owed = [trial for trial in every if trial.block not in done]
     if not owed and is_finished(folder):
         screen.say(f"{folder.path} is finished: nothing to measure")
         return
     sit(Owed(plan, folder, next_part(folder), owed, len(every), Recorded(frozenset(done), log_bytes)), screen)
+
+
+def length_of(log: Path) -> int:
+    """How long a log is; a run that was ended before it began has none."""
+    return log.stat().st_size if log.is_file() else 0
 
 
 def measured(plan: Plan, folder: RunFolder) -> set[int]:
@@ -113,7 +119,7 @@ class Recorded:
 
     def now(self, plan: Plan, folder: RunFolder) -> Set[int]:
         """The trials that are recorded now; read anew only where somebody has measured since."""
-        return self.trials if folder.log.stat().st_size == self.log_bytes else measured(plan, folder)
+        return self.trials if length_of(folder.log) == self.log_bytes else measured(plan, folder)
 
 
 def sit(owed: Owed, screen: Screen) -> None:

@@ -23,7 +23,7 @@ use super::close::{FULL, LIMITED, Place, UNWRITTEN, convert};
 use super::folder::{self, Moment};
 use super::recover::footer_of;
 use super::run::summary;
-use super::senders::{BEGUN_WITHIN, Senders};
+use super::senders::{Connection, Senders, say};
 use crate::caller;
 use crate::failure::NotTrusted;
 use crate::numbers::grouped;
@@ -76,10 +76,9 @@ pub struct Watch {
 impl Watch {
     /// Waits until something can be read.
     fn wait(&self, from: BorrowedFd<'_>, until: Time) -> io::Result<()> {
-        match self.wait_any([from], until)?.first() {
-            Some(true) => Ok(()),
-            _ => Err(io::Error::other("nothing came in time")),
-        }
+        let ready = self.wait_any([from], until)?;
+        let is_in_time = HostClock.now() < until;
+        if is_in_time && ready.contains(&true) { Ok(()) } else { Err(io::Error::other("it did not come in time")) }
     }
 
     /// Waits until something can be read from one of these, or it is this late; says from which it can.
@@ -145,25 +144,25 @@ fn begun(listener: &TcpListener, asked: &Receive, watch: &Rc<Watch>) -> anyhow::
     let no_log = |why: &dyn std::fmt::Display| NotTrusted(format!("no log came: {why}"));
     let mut senders = Senders::new(listener, &asked.allowed);
     loop {
-        let (stream, peer) = senders.next(watch).map_err(|why| no_log(&why))?;
-        match begin(stream, watch) {
+        let (one, peer) = senders.next(watch).map_err(|why| no_log(&format!("{why:#}")))?;
+        match begin(one, watch) {
             Ok(log) => {
-                eprintln!("{}: receives a log from {peer}", crate::program());
+                say(&format!("receives a log from {peer}"));
                 return Ok(log);
             }
-            Err(why) => eprintln!("{}: no log from {peer}: {why}", crate::program()),
+            Err(why) => senders.refuse(peer, &format!("{why:#}")),
         }
     }
 }
 
 /// Reads what a log begins with.
-fn begin(stream: TcpStream, watch: &Rc<Watch>) -> anyhow::Result<Begun> {
+fn begin(Connection { stream, until }: Connection, watch: &Rc<Watch>) -> anyhow::Result<Begun> {
     sockopt::set_tcp_keepidle(&stream, SILENCE)?;
     sockopt::set_tcp_keepintvl(&stream, SILENCE)?;
     sockopt::set_tcp_keepcnt(&stream, ASKED)?;
     sockopt::set_socket_keepalive(&stream, true)?;
     let stream = Rc::new(stream);
-    let until = Rc::new(Cell::new(HostClock.now() + BEGUN_WITHIN));
+    let until = Rc::new(Cell::new(until));
     let coming = Coming { stream: Rc::clone(&stream), watch: Rc::clone(watch), until: Rc::clone(&until) };
     let arriving = Arriving::begin(BufReader::with_capacity(BUFFERED, coming))?;
     until.set(Time::NEVER);
