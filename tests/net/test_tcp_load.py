@@ -6,6 +6,7 @@ import io
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -153,8 +154,8 @@ def test_hosts_that_ask_for_ecn_are_marked_and_lose_next_to_nothing(tmp_path: Pa
 
 @contextmanager
 def captured(bed: Bed, path: str, into: Path) -> Iterator[None]:
-    """A capture of what arrives at host B over a path meanwhile."""
-    argv = ["tcpdump", "-i", bed.topology.paths[path].b_dev, "-Q", "in", "-s", "64", "-U", "-w", str(into), "ip"]
+    """A capture of what arrives at host B over a path meanwhile, and of what leaves it."""
+    argv = ["tcpdump", "-i", bed.topology.paths[path].b_dev, "-s", "64", "-U", "-w", str(into), "ip"]
     process = bed.backend.start("b", argv, stderr=subprocess.DEVNULL)
     try:
         await_that(into.exists, "tcpdump captures")
@@ -171,16 +172,18 @@ def captured(bed: Bed, path: str, into: Path) -> Iterator[None]:
 def test_probes_of_several_kinds_and_flows_have_their_dscps_there_and_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Flows BE and EF down: their acknowledgements, requests of probes and A's answers are seen as they reach B."""
+    """Flows BE and AF42 down: data, acknowledgements, requests and answers of probes are seen at B."""
     ours = Loads.measure
     captures: list[Path] = []
+    from_b: list[bytes] = []
 
     def measure(loads: Loads, trial: Trial[Any]) -> None:
         captures.append(tmp_path / f"{trial.block}.pcap")
+        from_b.append(socket.inet_aton(loads.session.site.bed.topology.paths[trial.path].b_ip4))
         with captured(loads.session.site.bed, trial.path, captures[-1]):
             ours(loads, trial)
 
-    sets = [*SETS, "load.rounds=2", "load.logged=0", "load.flows=2", "load.direction=both", "load.dscp=BE,AF42",
+    sets = [*SETS, "load.rounds=2", "load.logged=0", "load.flows=2", "load.direction=down", "load.dscp=BE,AF42",
             "load.beside=udp/ping-pong EF,icmp CS1", "host.fifo=false"]  # fmt: skip
     folder = create_folder(load_plan("bufferbloat", sets=sets), tmp_path / "run")
     with monkeypatch.context() as patch:
@@ -195,13 +198,14 @@ def test_probes_of_several_kinds_and_flows_have_their_dscps_there_and_back(
         assert rows["rtt_idle", "p50", *probe]["estimate"] >= 20e6
         assert rows["rtt_increase", "mean", *probe]["estimate"] > 0
         assert rows["rtt_working", "mean", *probe]["n"] == 2
-    for way in ("down", "up"):
-        by_dscp = [rows["goodput_by_dscp", f"{way} {name}", "icmp", None]["estimate"] for name in ("BE", "AF42")]
-        assert sum(by_dscp) == pytest.approx(rows["goodput", way, "icmp", None]["estimate"], rel=0.05)
-        assert min(by_dscp) > 0
-    seen = {(packet[23], packet[15] >> 2) for file in captures for packet in packets_of(file)}
-    # TCP: data up, and acknowledgements of data down, each with its own; UDP: requests; ICMP: requests.
-    assert seen == {(6, 0), (6, 36), (17, 46), (1, 0), (1, 8)}
+    by_dscp = [rows["goodput_by_dscp", f"down {name}", "icmp", None]["estimate"] for name in ("BE", "AF42")]
+    assert sum(by_dscp) == pytest.approx(rows["goodput", "down", "icmp", None]["estimate"], rel=0.05)
+    assert min(by_dscp) > 0
+    packets = [(packet, of) for file, of in zip(captures, from_b, strict=True) for packet in packets_of(file)]
+    seen = {(packet[23], packet[15] >> 2, packet[26:30] == of) for packet, of in packets}
+    # TCP: data from B, acknowledgements to it; UDP and ICMP: requests to B, answers from it.
+    expected = {(6, 0), (6, 36), (17, 46), (1, 0), (1, 8)}
+    assert seen == {(*one, way) for one in expected for way in (False, True)}
 
 
 def packets_of(file: Path) -> list[bytes]:

@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 
 from sojourn.analysis import analyse
+from sojourn.analysis.comparison import key_of
 from sojourn.errors import RequestError
 from sojourn.methods.tcp_load.measure import whole_trials
 from sojourn.methods.tcp_load.show import keys
@@ -16,6 +17,8 @@ from sojourn.plan import load_plan
 from sojourn.plan.besides import beside_of, trial_of
 from sojourn.plan.dscp import code_of, name_of
 from sojourn.plan.effective import effective_toml
+from sojourn.records.results import read_results
+from sojourn.records.so_far import SoFar
 from sojourn.report import write_report
 from sojourn.report.contents import all_figures, all_tables
 from sojourn.report.run import Run
@@ -120,6 +123,34 @@ def test_the_report_tells_the_probes_apart(tmp_path: Path) -> None:
     titles = [panel.title for panel in figures["load_timeline"].panels]
     assert any("udp/ping-pong, EF" in title for title in titles)
     assert [key.what for key in keys(run)] == ["Latency under load", "Goodput down", "Goodput up"]
+
+
+def test_a_run_compared_with_itself_differs_nowhere(tmp_path: Path) -> None:
+    """Series of one kind with several DSCPs are different figures."""
+    folder, _ = run_of(tmp_path / "run")
+    analyse(folder.path)
+    rows = read_results(folder.results)
+    assert len({key_of(row) for row in rows}) == len(rows)
+
+
+def test_a_further_series_that_is_not_there_is_said(tmp_path: Path) -> None:
+    folder, _ = run_of(tmp_path / "run")
+    for kind in ("probes", "blocks"):
+        (folder.records / f"{kind}-beside2-001.arrow").unlink()
+    analyse(folder.path)
+    verdict = json.loads(folder.verdict.read_text())
+    assert verdict["verdict"] != "trusted"
+    assert "incomplete" in json.dumps(verdict)
+
+
+def test_a_trial_with_further_probes_counts_once() -> None:
+    so_far = SoFar()
+    so_far.take({"event": "started", "blocks": 2})
+    for number in range(2):
+        so_far.take({"event": "block", "block": number, "device": "emulate", "sent": 10})
+        so_far.take({"event": "beside-block", "block": 2 + number, "device": "emulate", "sent": 10})
+        so_far.take({"event": "load-trial", "block": number, "device": "emulate"})
+    assert (len(so_far.done), so_far.paths["emulate"].trials, so_far.paths["emulate"].sent) == (2, 2, 20)
 
 
 def test_a_trial_without_a_further_series_is_measured_again(tmp_path: Path) -> None:

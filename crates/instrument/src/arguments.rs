@@ -157,7 +157,8 @@ pub struct AnswerArguments {
 
 #[derive(Debug, Args)]
 pub struct Respond {
-    /// Answer on this UDP port, over IPv4 and IPv6; may be repeated [default without --raw: 7707]
+    /// Answer on this UDP port, over IPv4 and IPv6, with the DSCP of each request; may be repeated
+    /// [default without --raw: 7707]
     #[arg(long, value_name = "PORT")]
     pub udp: Vec<u16>,
     /// Answer Ethernet frames on this interface; may be repeated; "any": on all there are and will be

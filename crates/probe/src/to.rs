@@ -37,7 +37,7 @@ pub struct Icmp {
     #[arg(long, value_name = "D")]
     #[serde(default)]
     pub dev: Option<String>,
-    /// Mark requests with this DSCP (0 to 63); a responder of ours, and Linux, answer with the same
+    /// Mark requests with this DSCP (0 to 63); Linux answers with the same
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(..64))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dscp: Option<u8>,
@@ -55,7 +55,7 @@ pub struct Udp {
     #[arg(long, value_name = "D")]
     #[serde(default)]
     pub dev: Option<String>,
-    /// Mark requests with this DSCP (0 to 63); a responder of ours, and Linux, answer with the same
+    /// Mark requests with this DSCP (0 to 63); a responder of ours answers with the same
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(..64))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dscp: Option<u8>,

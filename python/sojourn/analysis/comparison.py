@@ -29,7 +29,7 @@ import numpy as np
 from scipy import special
 
 from sojourn.analysis.leading import direction_of, leading_of
-from sojourn.records.results import RESULTS
+from sojourn.records.results import RESULTS, SETTINGS
 from sojourn.statistics.discovery import LEAST_VALUES, benjamini_hochberg
 from sojourn.statistics.sessions import LEAST_SESSIONS
 
@@ -46,9 +46,7 @@ VALUES = frozenset({
     "estimate", "ci_low", "ci_high", "level", "unit", "n", "sessions", "probes", "q_value", "cell", "clock", "source",
     "findings", "clock_bound_ns", "clock_error95_ns",
 })  # fmt: skip
-SETTING = ("path", "flows", "where", "packets_per_log", "direction", "congestion")
-"""Factors that only figures of the log of TCP's state, or of flows of TCP, have: no columns of the others."""
-FACTORS = (*(name for name in RESULTS if name not in VALUES), *SETTING)
+FACTORS = (*(name for name in RESULTS if name not in VALUES), *SETTINGS)
 """What makes two rows the same figure."""
 
 BETTER, WORSE, DIFFERS, EQUIVALENT, OPEN = "better", "worse", "differs", "equivalent", "inconclusive"

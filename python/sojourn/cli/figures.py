@@ -9,9 +9,9 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sojourn.analysis.comparison import SETTING
 from sojourn.analysis.leading import leading_of, place_of
 from sojourn.analysis.wording import THIN, decimals, fixed, percent
+from sojourn.records.results import SETTINGS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -94,7 +94,7 @@ def conditions(row: dict[str, Any]) -> list[str]:
     parts += [str(row["pipe"])] if row["pipe"] else []
     parts += [f"less {row['against']}"] if row["against"] else []
     parts += [f"{name} {row[name]}" for name in ("port", "node") if row[name] is not None]
-    return parts + [f"{name.replace('_', ' ')} {row[name]}" for name in SETTING if row.get(name) is not None]
+    return parts + [f"{name.replace('_', ' ')} {row[name]}" for name in SETTINGS if row.get(name) is not None]
 
 
 def label(row: dict[str, Any]) -> str:

@@ -88,11 +88,12 @@ class SoFar:
         number = entry.get(NUMBERED[name])
         if not isinstance(number, int) or not entry.get("kept", True):
             return  # it qualifies the tester, or is tried again
+        is_new = number not in self.done  # a load's probes come before the rest of its trial
         self.done.add(number)
         if "device" not in entry:
             return
         path = self.paths.setdefault(str(entry["device"]), PathSoFar())
-        path.trials += 1
+        path.trials += is_new
         if name == "block":
             self._add_probes(path, entry)
         elif name == "stream-trial":

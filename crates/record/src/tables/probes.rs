@@ -81,7 +81,7 @@ table! {
         cpu: Option<u32> => cpu: Int32("1") or null "The CPU that the prober is pinned to.";
         fifo: bool => fifo: Bool("1") "Whether the prober runs under SCHED_FIFO.";
         dscp: Option<u8> => dscp: Int32("1") or null since 4
-            "The differentiated services code point that was asked for requests.";
+            "The differentiated services code point of the requests.";
     }
 }
 

@@ -98,8 +98,9 @@ class Loads(Bench):
             answer = self.prober.answer(longest_seconds(probes), session.screen.tick)
             answers = [one.answer(longest_seconds(probes), session.screen.tick) for _, one in self.besides]
             logged = None if log is None else end_log(log)
-        for each in (answer, *answers):
-            session.log("block", device=trial.device, **without_event(each))
+        session.log("block", device=trial.device, **without_event(answer))
+        for each in answers:
+            session.log("beside-block", device=trial.device, **without_event(each))
         session.log(
             "load-trial",
             block=trial.block,

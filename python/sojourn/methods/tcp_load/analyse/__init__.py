@@ -119,7 +119,7 @@ def study(run: Run) -> Study:
     heads = graded(run, several)
     rows = [*heads, *(row for place in sorted(places) for row in rows_of(run, places[place]))]
     stamp_sources(run, rows)
-    findings = [*probing_findings(run), *completeness(run, several), *_findings(run, places, rows),
+    findings = [*probing_findings(run), *completeness(run, several, further), *_findings(run, places, rows),
                 *unaccounted(run), *judged(ways)]  # fmt: skip
     samples = {"load_timeline": _timeline(run, [*several, *further]),
                "load_quantiles": _quantiles(run, [*several, *further]),
@@ -364,11 +364,12 @@ def _what(row: Row) -> str:
     return f", {_flows(row)}{f', {row.factors.pipe}' if row.factors.pipe else ''}"
 
 
-def completeness(run: Run, several: Sequence[Done]) -> Iterator[Finding]:
-    """Trials that the plan has and the records have not."""
+def completeness(run: Run, several: Sequence[Done], further: Sequence[Done]) -> Iterator[Finding]:
+    """Trials, and further series of probes of these, that the plan has and the records have not."""
     asked, cells = run.plan.get("load", {}), {(one.device, one.cell) for one in several}
     rounds = int(asked.get("rounds", 0))
     missing = max(0, rounds * len(cells) - len(several))
+    missing += max(0, len(asked.get("beside", ())) * len(several) - len(further))
     yield from truncated(run, missing)
     yield from incomplete(run, missing, nothing=not several)
 
