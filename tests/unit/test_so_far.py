@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import io
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pytest
 from rich.console import Console
 
 from sojourn.conduct import Screen, progress
-
-if TYPE_CHECKING:
-    import pytest
+from sojourn.records.so_far import SoFar
 
 
 def block(device: str, delays: list[int], number: int) -> dict[str, Any]:
@@ -60,3 +59,30 @@ def test_a_terminal_shows_percentiles_above_the_bar_and_leaves_neither(monkeypat
     erased = stream.getvalue()[len(drawn) :]
     assert erased.count("\x1b[2K") >= 3  # two lines of the table, one of the bar
     assert "RTT" not in erased.rpartition("\x1b[2K")[2]
+
+
+def test_trials_of_whole_seconds_have_their_table_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tick just before the end of a trial draws; the table is worked out all the same."""
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(progress, "Console", lambda **own: Console(force_terminal=True, width=70, **own))
+    stream = io.StringIO()
+    with Screen(stream) as screen:
+        screen.begin(20)
+        for _ in range(3):
+            screen.hear(block("wire", [10_000] * 100, 0))
+            now[0] += 1.0
+            screen.tick()
+            now[0] += 0.05
+            screen.step()
+        now[0] += 1.0
+        screen.tick()
+        assert "so far, µs" in stream.getvalue()
+
+
+@pytest.mark.parametrize("entry", [{"event": "started", "blocks": "x"}, {"event": "stream-trial", "received": [1]}])
+def test_lines_that_are_not_ours_are_left_out(entry: dict[str, Any]) -> None:
+    so_far = SoFar()
+    so_far.take(entry | {"trial": 1, "device": "x"})
+    so_far.take(block("wire", [10_000] * 100, 0))
+    assert so_far.paths["wire"].sent == 101

@@ -135,7 +135,8 @@ def run(  # noqa: PLR0913 - one for each option
         str | None,
         typer.Option(
             metavar="TIME",
-            help="Run as many sessions as fit into this time, such as 2h; with --until, no longer than this.",
+            help="Run as many sessions as fit into this time, such as 2h: one at least, 100 at most; with --until, no "
+            "longer than this.",
         ),
     ] = None,
     resume: Annotated[Path | None, typer.Option(metavar="RUN", help="Continue an interrupted run.")] = None,

@@ -58,6 +58,8 @@ class Screen:
         self._bar: Bar | None = None
         self._so_far = SoFar()
         self._drawn = 0.0
+        self._understood = 0.0
+        self._lines: list[str] = []
         self._total = 0
         self._done = 0
         self._began = 0.0
@@ -86,6 +88,7 @@ class Screen:
             return
         self._total, self._done, self._began = total, 0, time.monotonic()
         self._drawn = self._began
+        self._understood = self._began - self._pause
         if self._console.is_terminal:
             columns = (
                 TextColumn("measuring"),
@@ -109,26 +112,34 @@ class Screen:
             self._bar.update(self._bar.task_ids[0], total=self._total)
 
     def step(self) -> None:
-        """One block more."""
+        """One block more: what the trials say is worked out here, between two of them, and only as often as drawn."""
         self._done += 1
-        self.tick(is_between=True)
+        if (now := time.monotonic()) - self._understood >= self._pause:
+            self._understood = now
+            if self._bar:
+                self._bar.above = table_of(self._so_far)
+            else:
+                self._lines = lines_of(self._so_far)
+        self.tick()
 
-    def tick(self, *, is_between: bool = False) -> None:
-        """Draw, if it is time to; what the trials say is worked out anew only between two of them."""
+    def tick(self) -> None:
+        """Draw, if it is time to."""
         now = time.monotonic()
-        if now - self._drawn < (REDRAW_SECONDS if self._bar else PLAIN_SECONDS):
+        if now - self._drawn < self._pause:
             return
         self._drawn = now
         if self._bar:
-            if is_between:
-                self._bar.above = table_of(self._so_far)
             self._bar.update(self._bar.task_ids[0], completed=self._done, refresh=True)
         else:
             spent = now - self._began
             left = f", about {spent / self._done * (self._total - self._done):.0f} s left" if self._done else ""
             self.say(f"measured {self._done} of {self._total} trials in {spent:.0f} s{left}")
-            for line in lines_of(self._so_far):
+            for line in self._lines:
                 self.say(line)
+
+    @property
+    def _pause(self) -> float:
+        return REDRAW_SECONDS if self._bar else PLAIN_SECONDS
 
     def end(self) -> None:
         """Take the bar away."""

@@ -34,5 +34,7 @@ def estimated(plan: Plan, blocks: int, probes: int, measuring_ns: int) -> Estima
     around += (plan.bed.sessions - 1) * (SESSION_SIMULATED_NS if plan.bed.simulated else SESSION_NS)
     total = measuring + around + AFTERWARDS_NS
     if (budget := plan.study.budget_ns) is not None:
-        measuring, total = min(measuring, budget), min(total, budget + AFTERWARDS_NS)
+        least = measuring // plan.bed.sessions  # the first session is measured whatever it takes
+        measuring = min(measuring, max(budget, least))
+        total = min(total, max(budget, least + around) + AFTERWARDS_NS)
     return Estimate(blocks, probes, measuring, total)

@@ -23,6 +23,6 @@ def read_log(path: Path, events: Collection[str] = ()) -> list[dict[str, Any]]:
             entry = read_json(line)
         except json.JSONDecodeError:
             continue
-        if isinstance(entry, dict) and (not events or entry.get("event") in events):
+        if isinstance(entry, dict) and (not events or str(entry.get("event")) in events):
             entries.append(entry)
     return entries

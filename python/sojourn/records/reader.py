@@ -127,26 +127,28 @@ def rows_of_blocks(records: Path, name: str) -> dict[tuple[int, int], int]:
     for path in _files(records, name):
         part = _head_and_number(path)[1]
         with _told(path), pa.memory_map(str(path)) if path.stat().st_size else pa.BufferReader(b"") as source:
-            for block, rows in _rows_of_blocks(source):
+            for block, rows in _rows_of_blocks(path, name, source):
                 found[part, block] = found.get((part, block), 0) + rows
     return found
 
 
-def _rows_of_blocks(source: pa.NativeFile) -> Iterator[tuple[int, int]]:
+def _rows_of_blocks(path: Path, name: str, source: pa.NativeFile) -> Iterator[tuple[int, int]]:
     """The blocks of each batch of a file, in their order, each with its rows."""
     try:
-        names = pa.ipc.open_stream(source).schema.names
+        schema = pa.ipc.open_stream(source).schema
         source.seek(0)
-        stream = pa.ipc.open_stream(source, options=_options(names, ("block",)))
+        stream = pa.ipc.open_stream(source, options=_options(schema.names, ("block",)))
     except (pa.ArrowInvalid, OSError):
         return  # cut in its header
+    names = schema.names
+    _refuse_another(path, name, _decode(schema.metadata))
     for batch in _batches(stream) if "block" in names else ():
         batch.validate(full=True)
         column = batch.column("block")
         ends: Any = pc.min_max(column).as_py()
         least, most = ends["min"], ends["max"]
         if least == most and least is not None:
-            yield least, len(column)
+            yield least, len(column) - column.null_count
         else:
             counts = ((one["values"].as_py(), one["counts"].as_py()) for one in pc.value_counts(column))
             yield from ((block, rows) for block, rows in counts if block is not None)
@@ -183,6 +185,12 @@ def _told(path: Path) -> Iterator[None]:
         raise RequestError(f"{path} is damaged: {_first_line(error)}") from error
 
 
+def _refuse_another(path: Path, name: str, metadata: Mapping[str, str]) -> None:
+    """A file that has the name of one table and is of another must not be taken for it."""
+    if metadata.get("schema", f"sojourn.{name}") != f"sojourn.{name}":
+        raise RequestError(f"{path} is a record of {metadata['schema']!r}, not of {name!r}: give it its own name back")
+
+
 def _part_of(
     path: Path, name: str, wanted: pa.Array[Any] | None, columns: Collection[str] | None
 ) -> tuple[Part, pa.Table | None]:
@@ -195,10 +203,7 @@ def _part_of(
             return Part(path, who, number, 0, f"cut in its header ({_first_line(error)})", {}, {}), None
         schema = stream.schema
         metadata = _decode(schema.metadata)
-        if metadata.get("schema", f"sojourn.{name}") != f"sojourn.{name}":
-            raise RequestError(
-                f"{path} is a record of {metadata['schema']!r}, not of {name!r}: give it its own name back"
-            )
+        _refuse_another(path, name, metadata)
         renames = _renames(name, schema.names)
         names = [renames.get(one, one) for one in schema.names]
         options = _options(names, columns)

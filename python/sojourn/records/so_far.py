@@ -10,6 +10,7 @@ analysis joins clocks.
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 RTT, ONE_WAY = "rtt", "one_way_delay"
 QUANTILES = {"p50": (0.5, 1), "p95": (0.95, 20), "p99": (0.99, 100)}
-"""By name: the share, and from how many delays on it is reported, so that one at least lies beyond it."""
+"""By name: the share, and from how many delays on it is reported."""
 
 ENDS = frozenset({"finished", "failed", "interrupted"})
 NUMBERED = {"block": "block", "stream-trial": "trial", "trial": "block", "tcp-trial": "block", "load-trial": "block",
@@ -30,7 +31,6 @@ NUMBERED = {"block": "block", "stream-trial": "trial", "trial": "block", "tcp-tr
 class PathSoFar:
     """The trials over one path."""
 
-    trials: int = 0
     sent: int = 0
     lost: int = 0
     delays: dict[str, Counter[int]] = field(default_factory=dict)
@@ -74,8 +74,11 @@ class SoFar:
     """`finished`, `failed` or `interrupted`; empty while it goes on, or was killed."""
 
     def take(self, entry: dict[str, Any]) -> None:
-        """Understand one entry."""
-        name = str(entry.get("event"))
+        """Understand one entry; what nobody of ours wrote is left out."""
+        with suppress(ArithmeticError, AttributeError, TypeError, ValueError):
+            self._take(str(entry.get("event")), entry)
+
+    def _take(self, name: str, entry: dict[str, Any]) -> None:
         if name == "started":
             self.study, self.run, self.end = str(entry.get("study", "")), str(entry.get("run", "")), ""
             self.planned = int(entry.get("blocks") or 0)
@@ -88,15 +91,13 @@ class SoFar:
         number = entry.get(NUMBERED[name])
         if not isinstance(number, int) or not entry.get("kept", True):
             return  # it qualifies the tester, or is tried again
-        is_new = number not in self.done  # a load's probes come before the rest of its trial
         self.done.add(number)
-        if "device" not in entry:
+        if "device" not in entry or name not in {"block", "stream-trial"}:
             return
         path = self.paths.setdefault(str(entry["device"]), PathSoFar())
-        path.trials += is_new
         if name == "block":
             self._add_probes(path, entry)
-        elif name == "stream-trial":
+        else:
             self._add_stream(path, entry)
 
     @staticmethod
