@@ -13,10 +13,11 @@ import signal
 import struct
 import subprocess
 import sys
+import time
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 import pytest
@@ -100,6 +101,21 @@ def test_a_killed_log_leaves_nothing_in_the_kernel_and_is_readable(bed: Bed, tmp
         log.expect_law(is_whole=False)
         log.expect_gaps()
     assert not list(out.glob("spool-*"))
+
+
+def test_a_killed_log_loses_a_second_at_most(bed: Bed, tmp_path: Path) -> None:
+    """Connections come one after the other; after the kill they still do, so that the last sample's time says it."""
+    out = tmp_path / "t"
+    with logging(out, "--attach", bed.cgroup) as logger:
+        until = time.monotonic() + 2.5
+        while time.monotonic() < until:
+            bed.short(5, 1)
+        killed_ns = time.clock_gettime_ns(time.CLOCK_TAI)
+        logger.process.kill()
+        logger.process.wait(PATIENCE_SECONDS)
+    run(find_instrument(), "tcplog", "recover", out)
+    last_ns: Any = read_table(out / "records", "tcp_samples").frame["time_ns"].max()
+    assert killed_ns - 1_000_000_000 <= last_ns <= killed_ns + 100_000_000
 
 
 def await_writing(out: Path) -> None:
