@@ -47,5 +47,6 @@ def test_an_instrument_that_fails_is_no_cost() -> None:
     process = subprocess.Popen(
         ["sh", "-c", "echo no >&2; exit 3"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
     with pytest.raises(MachineError, match="the far tap ended with status 3: no"):
         watching.finished("the far tap", process)
