@@ -69,7 +69,7 @@ def agree(taps: list[str], folder: Path, *options: str) -> dict[str, Any]:
     for name in ("first", "second", "direction_rule", "direction_assumed", "aligned_by_ns"):
         assert other[name] == pair[name], name
     for way, of_spark in zip(pair["directions"], other["directions"], strict=True):
-        for name in ("direction", "counts", "had_window", "loss_runs"):
+        for name in ("direction", "counts", "had_window", "loss_runs", "mixed_timestamps"):
             assert of_spark[name] == way[name], name
         if pair["clocks"]["relation"] == "one" and not way["delay"]["sampled"]:
             assert of_spark["delay"].pop("mean_ns") == pytest.approx(way["delay"]["mean_ns"])
