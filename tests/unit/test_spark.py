@@ -36,7 +36,7 @@ SOJOURN = str(Path(sys.executable).with_name("sojourn"))
 HAS_SPARK = find_spec("pyspark") is not None and shutil.which("java") is not None
 needs_spark = pytest.mark.skipif(not HAS_SPARK, reason="Apache Spark is not here: scripts/setup.sh proof installs it")
 WINDOW = "2ms"
-BOX = Box(packets=20_000, interval_ns=200_000, delay_ns=(20_000, 1_500_000), alike_after=10)
+BOX = Box(packets=20_000, interval_ns=200_000, delay_ns=(20_000, 1_500_000), alike_after=10, sources=("kernel", "bpf"))
 """Four seconds: a file for each."""
 
 
