@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces by name")
 
-SETS = ("bed.sessions=2", "pairs.rounds=16", "probe.interval=250us", "probe.icmp_bytes=64", "pairs.at_most=6s")
+DEVICES = "bed.devices=bridge,bridge:capture,bridge:bpf,bridge:tcpdump,bridge:dumpcap"
+SETS = (DEVICES, "bed.sessions=2", "pairs.rounds=16", "probe.interval=250us", "probe.icmp_bytes=64", "pairs.at_most=6s")
 
 
 def test_each_capture_runs_and_is_compared_with_the_plain_bridge(tmp_path: Path) -> None:

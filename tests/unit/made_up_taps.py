@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from sojourn.instruments.matching import NAMES
 from sojourn.records.reader import arrow_schema
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 BEGIN_NS = 1_700_000_000_000_000_000
-SOURCES = ["hardware", "kernel", "user", "simulated"]
+SOURCES = NAMES["time_source"]
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,9 @@ class Box:
 
     unlabelled: bool = False
     """Whether nothing says which way packets go."""
+
+    sources: tuple[str, str] = ("kernel", "kernel")
+    """Who stamps at either tap."""
 
     seed: int = 1
 
@@ -102,7 +106,9 @@ def write_taps(box: Box, folder: Path, parts: int = 1) -> tuple[list[Path], list
     """Write both taps as records, each in so many parts."""
     folder.mkdir(parents=True, exist_ok=True)
     written = []
-    for name, rows, clock in zip(("before", "after"), taps(box), ("77", "78" if box.offset_ns else "77"), strict=True):
+    clocks = ("77", "78" if box.offset_ns else "77")
+    for name, rows, clock, source in zip(("before", "after"), taps(box), clocks, box.sources, strict=True):
+        rows["source"] = np.full(len(rows["time_ns"]), SOURCES.index(source), np.int8)
         edges = np.linspace(0, len(rows["time_ns"]), parts + 1).astype(int)
         paths = []
         for part, (begin, end) in enumerate(itertools.pairwise(edges)):
@@ -140,7 +146,7 @@ def _columns(rows: Rows, *, labelled: bool) -> dict[str, Any]:
     direction = pa.array(places, mask=np.full(count, not labelled))
     return {
         "time_ns": rows["time_ns"],
-        "time_source": pa.DictionaryArray.from_arrays(np.ones(count, np.int8), pa.array(SOURCES)),
+        "time_source": pa.DictionaryArray.from_arrays(rows["source"], pa.array(SOURCES)),
         "digest": pa.array(rows["digest"], mask=~rows["keyed"]),
         "length_bytes": rows["length_bytes"],
         "direction": pa.DictionaryArray.from_arrays(direction, pa.array(["in", "out"])),

@@ -11,10 +11,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
-from sojourn.instruments import find_instrument
+from sojourn.instruments import find_instrument, slices, spark
+from sojourn.instruments.matching import NAMES
+from sojourn.records import TABLES
 from sojourn.records.reader import read_table
 from sojourn.records.taps import write_dataset
 from tests.unit.made_up_taps import Box, write_taps
@@ -68,6 +71,36 @@ def test_slices_on_this_machine_tell_what_one_pass_tells(name: str, slices: int,
         assert sum(count[what] for count in counts) > 0, what
     assert sum(count["ambiguous"] for count in counts) > 100 or not BOXES[name].alike_after
     assert one["taps"][0]["stepped_back"] > 10
+
+
+@pytest.mark.parametrize("sources", [("kernel", "bpf"), ("bpf", "bpf"), ("hardware", "kernel")])
+def test_delays_between_timestamps_of_different_sources_are_counted_and_noted(
+    sources: tuple[str, str], tmp_path: Path
+) -> None:
+    [first], [second] = write_taps(replace(BOX, packets=2_000, sources=sources), tmp_path / "c")
+    words = [str(first), str(second)]
+    one = matched(words, tmp_path / "one")
+    assert matched([*words, "--engine", "local"], tmp_path / "local") == one
+    differ = sources[0] != sources[1]
+    for way in one["pairs"][0]["directions"]:
+        assert way["mixed_timestamps"] == (way["counts"]["matched"] if differ else 0)
+    crossings = rows(tmp_path / "one", "crossings").filter(direction="forward")
+    assert crossings.select("first_source", "second_source").unique().rows() == [sources]
+    argv = [str(find_instrument()), "match", *words, "--window", WINDOW]
+    told = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
+    assert ("between timestamps of different sources" in told) == differ
+
+
+def test_sources_have_one_order_everywhere() -> None:
+    """What runs on a cluster's machines imports nothing of ours, so it has the names again."""
+    assert list(slices.SOURCES) == NAMES["time_source"]
+    assert len(slices.SOURCES) < slices.NO_SOURCE
+    assert TABLES["taps"]["time_source"].doc.endswith(": " + ", ".join(slices.SOURCES) + ".")
+    notes = np.arange(32, dtype=np.uint8)
+    told = spark._sources(notes).to_pylist()
+    assert told[: len(slices.SOURCES)] == NAMES["time_source"]
+    assert told == [told[note & slices.NO_SOURCE] for note in range(32)]
+    assert told[len(slices.SOURCES) : slices.NO_SOURCE + 1] == [None] * (slices.NO_SOURCE + 1 - len(slices.SOURCES))
 
 
 def test_a_packet_is_the_next_ones_neighbour_across_every_batch(tmp_path: Path) -> None:

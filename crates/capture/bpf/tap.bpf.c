@@ -42,7 +42,7 @@ enum {
 struct count {
 	__u64 is_open; /* set by the reader */
 	__u64 accepted;
-	__u64 dropped;
+	__u64 dropped; /* for want of room, or unreadable */
 	__u64 full; /* how often the ring became full */
 	__u64 is_full;
 	__u64 rest[3];
@@ -51,7 +51,7 @@ struct count {
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1); /* set to the number of processors */
+	__uint(max_entries, 1); /* set to one more than the highest number of a processor */
 	__type(key, __u32);
 	__type(value, struct count);
 } counts SEC(".maps");
@@ -101,22 +101,29 @@ static __always_inline void describe(struct __sk_buff *skb, struct passed *passe
 	passed->flags = flags;
 }
 
-/* Returns whether the frame is in the ring. A record has one of a few sizes, for the verifier wants to know it. */
+/* What became of a frame. */
+enum {
+	COPIED,
+	NO_ROOM,
+	UNREADABLE,
+};
+
+/* A record has one of a few sizes, for the verifier wants to know it. */
 #define COPY(ROOM)                                                                                       \
 	do {                                                                                             \
 		struct passed *passed = bpf_ringbuf_reserve(&frames, sizeof(*passed) + (ROOM), 0);        \
                                                                                                          \
 		if (!passed)                                                                             \
-			return 0;                                                                        \
+			return NO_ROOM;                                                                  \
 		describe(skb, passed, at, kept, flags);                                                  \
 		/* The bound is to be seen on the very register that is the length. */                    \
 		barrier_var(kept);                                                                       \
 		if (kept == 0 || kept > (ROOM) || bpf_skb_load_bytes(skb, 0, passed->frame, kept)) {     \
 			bpf_ringbuf_discard(passed, BPF_RB_NO_WAKEUP);                                   \
-			return 0;                                                                        \
+			return UNREADABLE;                                                               \
 		}                                                                                        \
 		bpf_ringbuf_submit(passed, BPF_RB_NO_WAKEUP);                                            \
-		return 1;                                                                                \
+		return COPIED;                                                                           \
 	} while (0)
 
 #define MOST 65664 /* a multiple of 64 that holds the longest IP packet and the headers of its frame */
@@ -149,18 +156,17 @@ static __always_inline int tap(struct __sk_buff *skb, __u32 flags)
 	__u64 at = bpf_ktime_get_tai_ns();
 	__u32 cpu = bpf_get_smp_processor_id();
 	struct count *count = bpf_map_lookup_elem(&counts, &cpu);
+	int became;
 
 	if (!count || !count->is_open)
 		return TC_ACT_UNSPEC;
 	count->accepted++;
-	if (copy(skb, at, flags)) {
-		count->is_full = 0;
-		return TC_ACT_UNSPEC;
-	}
-	count->dropped++;
-	if (!count->is_full)
+	became = copy(skb, at, flags);
+	if (became != COPIED)
+		count->dropped++;
+	if (became == NO_ROOM && !count->is_full)
 		count->full++;
-	count->is_full = 1;
+	count->is_full = became == NO_ROOM;
 	return TC_ACT_UNSPEC;
 }
 

@@ -99,6 +99,26 @@ fn a_bpf_tap_refuses_what_it_has_not_and_tells_an_interface_that_is_gone() {
 }
 
 #[test]
+fn a_frame_that_a_program_cannot_copy_is_dropped_and_not_for_a_full_ring() {
+    namespace::within("a_frame_that_a_program_cannot_copy_is_dropped_and_not_for_a_full_ring", || {
+        namespace::link();
+        no_neighbours();
+        namespace::at_far_end(no_neighbours);
+        // There is room, but no part of a frame to be put there.
+        let asked = Opening { filter: vec![], snap: 0, ..opening(Directions::Both, 1 << 20) };
+        let mut tap = BpfTap::open("near", &asked).expect("opens");
+        tap.attach().expect("attaches");
+        let mut near = PacketPort::open_for("near", ETHERTYPE, PacketOptions::default()).expect("opens");
+        (0..5).for_each(|_| send(&mut near, &[&[0xFF; 12][..], &ETHERTYPE.to_be_bytes(), &[0; 46]].concat()));
+        tap.detach().expect("detaches");
+        let totals = tap.totals().expect("counts");
+        assert_eq!((totals.accepted, totals.dropped, totals.full), (5, 5, 0));
+        // What was reserved is given back unseen.
+        while tap.take(&mut |passed| panic!("{passed:?}")).expect("reads") {}
+    });
+}
+
+#[test]
 fn an_interface_that_is_gone_is_told() {
     namespace::within("an_interface_that_is_gone_is_told", || {
         namespace::link();

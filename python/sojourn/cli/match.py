@@ -228,6 +228,11 @@ def in_words(found: Told) -> str:
             lines.append(
                 f"  delay in ns ({delay['of']}): least {delay['min_ns']:,}, {shown}, greatest {delay['max_ns']:,}"
             )
+        if way["mixed_timestamps"]:
+            lines.append(
+                f"  note: {way['mixed_timestamps']:,} of the delays are between timestamps of different sources, "
+                "taken at different places of the stack"
+            )
     if pair["clocks"]["relation"] != "one":
         lines += ["", "Two clocks: delays have the clocks' difference in them; the engines one and local estimate it."]
     lines.append(f"\n{found['engine']['slices']} slices; rows in the folder given by -o")

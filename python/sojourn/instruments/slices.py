@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 LONGEST_NS = 1 << 62
 BATCH_ROWS = 1 << 16
 WAYS = ("forward", "backward")
-SOURCES = ("hardware", "kernel", "user", "simulated")
+SOURCES = ("hardware", "kernel", "user", "simulated", "bpf")
 NO_SOURCE, FRAGMENT, SUPER_PACKET = 7, 8, 16
 """What the instrument notes of a packet in one octet."""
 

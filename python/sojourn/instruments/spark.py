@@ -297,6 +297,7 @@ class _Job:
             "sum(if(reordering_extent is null, 0, 1)) as reordered", "max(reordering_extent) as extent",
             "min(delay_ns) as least", "max(delay_ns) as most", "avg(delay_ns) as mean",
             "sum(if(delay_ns < 0, 1, 0)) as negative",
+            "sum(if(first_source <> second_source, 1, 0)) as mixed",
         ).collect()[0]  # fmt: skip
         counts = counts | {"reordered": wide["reordered"] or 0, "reordering_extent_max": wide["extent"] or 0}
         lost = outcomes.filter(f"what = 1 and way = {way}").select("number")
@@ -307,6 +308,7 @@ class _Job:
             "counts": counts,
             "had_window": counts["lost"] + counts["matched"] - counts["matched_early"] - counts["matched_at_end"],
             "loss_runs": runs,
+            "mixed_timestamps": wide["mixed"] or 0,
         }
         if counts["matched"]:
             drawn = mine.selectExpr("delay_ns", "xxhash64(number) as drawn")
@@ -507,4 +509,5 @@ def _names(places: Any, names: Sequence[str]) -> pa.Array[Any]:
 
 
 def _sources(notes: Any) -> pa.Array[Any]:
-    return pa.array(np.array([*SOURCES, None, None, None, None], dtype=object)[notes & NO_SOURCE], pa.string())
+    names = [*SOURCES, *[None] * (NO_SOURCE + 1 - len(SOURCES))]
+    return pa.array(np.array(names, dtype=object)[notes & NO_SOURCE], pa.string())

@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
-use sojourn_port::bpf::{AttachedTc, End, Numbers, Program, Records, object, possible_processors};
+use sojourn_port::bpf::{AttachedTc, End, Numbers, Program, Records, is_kernel_before, object, places_of_processors};
 use sojourn_port::kernel::{Interface, Opening as OpenSocket, Socket, denied_raw};
 use sojourn_port::packet::membership;
 use sojourn_port::{PortError, Stamps};
@@ -28,7 +28,10 @@ const AT_ONCE_BYTES: u64 = 1 << 18;
 /// Smaller rings are not tried where the kernel has no memory for what was asked for.
 const LEAST_BYTES: usize = 1 << 20;
 
-/// `struct count` of `bpf/tap.bpf.c`, one for each processor.
+/// The first kernel with all that the tap needs: TCX came last.
+const OLDEST: [u32; 2] = [6, 6];
+
+/// `struct count` of `bpf/tap.bpf.c`, one for each number of a processor.
 const COUNT_BYTES: usize = 64;
 const IS_OPEN: usize = 0;
 const ACCEPTED: usize = 8;
@@ -58,13 +61,15 @@ impl BpfTap {
     ///
     /// # Errors
     /// `Wrong` when there is no such interface, it is none of Ethernet, or what is asked for is not to be had of such a tap;
-    /// `Unusable` on a kernel before Linux 6.6; `Denied` without the rights.
+    /// `Unusable` on a kernel that is too old, as those before Linux 6.6; `Denied` without the rights.
     pub fn open(interface: &str, asked: &Opening) -> Result<Self, PortError> {
         let interface = Interface::named(interface)?;
         check(&interface, asked)?;
         let promiscuous = asked.is_promiscuous.then(|| silent_socket(&interface)).transpose()?;
-        let processors = possible_processors()?;
-        let ([inward, outward], ring_bytes) = load(asked, processors)?;
+        let processors = places_of_processors()?;
+        let loaded = load(asked, processors);
+        let ([mut inward, outward], ring_bytes) =
+            loaded.map_err(|error| unloaded(&interface, error, is_kernel_before(OLDEST)))?;
         let mut ends = vec![];
         if asked.directions != Directions::Out {
             ends.push((&inward, End::In));
@@ -78,9 +83,9 @@ impl BpfTap {
         let processors = processors as usize;
         Ok(Self {
             attached,
-            counts: inward.numbers("counts", COUNT_BYTES * processors)?,
+            counts: inward.numbers("counts")?,
             processors,
-            records: inward.records("frames", ring_bytes)?,
+            records: inward.records("frames")?,
             ring_bytes,
             timer: timer().map_err(|error| PortError::System {
                 operation: "set",
@@ -218,14 +223,29 @@ fn silent_socket(interface: &Interface) -> Result<Socket, PortError> {
     })
 }
 
+/// Older kernels refuse the programs in their own ways before anything is attached.
+fn unloaded(interface: &Interface, error: PortError, is_old: bool) -> PortError {
+    match &error {
+        PortError::Denied { .. } => error,
+        PortError::System { source, .. } if source.kind() == std::io::ErrorKind::OutOfMemory => error,
+        _ if is_old => too_old(interface.name.clone()),
+        _ => error,
+    }
+}
+
+fn too_old(interface: String) -> PortError {
+    let problem = format!(
+        "this kernel takes no BPF tap there (Linux {}.{} is the first that does); leave --tap away",
+        OLDEST[0], OLDEST[1]
+    );
+    PortError::Unusable { object: interface, problem }
+}
+
 fn unattached(interface: &Interface, source: std::io::Error) -> PortError {
     let name = interface.name.clone();
     match source.raw_os_error() {
         // What the kernel answers to a kind of attachment that it does not know.
-        Some(libc::EINVAL) => {
-            let problem = "this kernel takes no BPF tap there (Linux 6.6 is the first that does); leave --tap away";
-            PortError::Unusable { object: name, problem: problem.to_owned() }
-        }
+        Some(libc::EINVAL) => too_old(name),
         _ => PortError::System { operation: "attach", object: format!("a BPF tap to {name}"), source },
     }
 }
@@ -235,4 +255,73 @@ fn timer() -> rustix::io::Result<OwnedFd> {
     let every = Timespec { tv_sec: 0, tv_nsec: READ_EVERY_NS };
     timerfd_settime(&timer, TimerfdTimerFlags::empty(), &Itimerspec { it_interval: every, it_value: every })?;
     Ok(timer)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    fn interface() -> Interface {
+        Interface { name: "eth1".to_owned(), ..Interface::named("lo").expect("is on every machine") }
+    }
+
+    #[test]
+    fn a_ring_has_one_reader_and_only_what_it_is_can_be_mapped() {
+        let plain = Opening {
+            filter: vec![],
+            directions: Directions::Both,
+            snap: 128,
+            ring_bytes: LEAST_BYTES,
+            is_promiscuous: false,
+            stamps: Wanted::Best,
+        };
+        let ([mut first, mut second], _) = match load(&plain, places_of_processors().expect("are told")) {
+            Err(PortError::Denied { .. }) if std::env::var_os("CI").is_none() => {
+                return eprintln!("skipped: needs root");
+            }
+            loaded => loaded.expect("loads"),
+        };
+        assert!(second.records("frames").is_err(), "the first program alone has it");
+        assert!(second.numbers("frames").is_err() && first.numbers("frames").is_err(), "it is no array");
+        first.numbers("counts").expect("maps");
+        second.numbers("counts").expect("is shared");
+        assert!(second.records("counts").is_err(), "it is no ring");
+        let mut records = first.records("frames").expect("maps");
+        assert!(!records.take(AT_ONCE_BYTES, |bytes| panic!("{bytes:?}")), "nothing is there");
+        assert!(first.records("frames").is_err(), "it has a reader");
+    }
+
+    #[test]
+    fn an_old_kernel_gets_its_sentence_whatever_it_refuses_first() {
+        let system = |code| PortError::System {
+            operation: "use",
+            object: "the program `tap_in` in the kernel".to_owned(),
+            source: io::Error::from_raw_os_error(code),
+        };
+        let unusable =
+            || PortError::Unusable { object: "the program".to_owned(), problem: "use another engine".to_owned() };
+        let denied =
+            || PortError::Denied { operation: "load", object: "it".to_owned(), right: "CAP_BPF", fix: String::new() };
+        let told = |error, is_old| unloaded(&interface(), error, is_old).to_string();
+        for error in [system(libc::ESRCH), system(libc::EINVAL), unusable()] {
+            let sentence = told(error, true);
+            assert!(sentence.contains("eth1") && sentence.contains("Linux 6.6 is the first"), "{sentence}");
+        }
+        for error in [
+            || PortError::System { operation: "use", object: String::new(), source: io::ErrorKind::OutOfMemory.into() },
+            denied,
+        ] {
+            assert_eq!(told(error(), true), error().to_string());
+        }
+        for error in [
+            || PortError::System { operation: "use", object: String::new(), source: io::ErrorKind::Other.into() },
+            unusable,
+        ] {
+            assert_eq!(told(error(), false), error().to_string());
+        }
+        let sentence = unattached(&interface(), io::Error::from_raw_os_error(libc::EINVAL)).to_string();
+        assert_eq!(sentence, told(system(libc::ESRCH), true));
+    }
 }

@@ -41,6 +41,12 @@ impl Note {
         all.into_iter().find(|source| *source as u8 == self.0 & Self::SOURCE)
     }
 
+    /// Whether the times of two taps are known to be of different sources.
+    pub fn differs(self, other: Self) -> bool {
+        let (one, other) = (self.0 & Self::SOURCE, other.0 & Self::SOURCE);
+        one != other && one != Self::NO_SOURCE && other != Self::NO_SOURCE
+    }
+
     pub fn is_fragment(self) -> bool {
         self.0 & Self::FRAGMENT != 0
     }

@@ -56,6 +56,8 @@ pub struct Told {
     pub pending_super: u64,
     pub unexpected_fragments: u64,
     pub unexpected_super: u64,
+    /// Matches of which the taps took their times at different places.
+    pub mixed_timestamps: u64,
     was_lost: bool,
 }
 
@@ -323,6 +325,7 @@ impl Told {
             pending_super: 0,
             unexpected_fragments: 0,
             unexpected_super: 0,
+            mixed_timestamps: 0,
             was_lost: false,
         }
     }
@@ -356,6 +359,7 @@ impl Sink<'_> {
         match outcome {
             Outcome::Matched { seen, number, second, second_note, is_ambiguous, extent } => {
                 told.was_lost = false;
+                told.mixed_timestamps += u64::from(Note(seen.note).differs(Note(second_note)));
                 let (from, until) = (seen.time + here, second + there);
                 let delay = until - from;
                 told.sample.push(Delay { first: from, delay, length: seen.length, is_ambiguous });

@@ -199,6 +199,11 @@ fn of_delays(lines: &mut Lines, asked: &Match, way: &Value) {
         negative,
         "delays are negative: the clocks differ by more than is known, or the stamps are not of one place",
     );
+    lines.note(
+        way["mixed_timestamps"].as_u64().unwrap_or(0),
+        "of the delays are between timestamps of different sources, taken at different places of the stack: they contain what lies between; \
+         capture both with the same --tap and --source",
+    );
     let slope = &way["slope"];
     if let (Some(value), Some(low), Some(high)) =
         (slope["ns_per_octet"].as_f64(), slope["low"].as_f64(), slope["high"].as_f64())

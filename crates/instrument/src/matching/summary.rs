@@ -113,6 +113,7 @@ fn of_way(asked: &Match, pair: &Pair, way: Way, name: &str, clocks: &Clocks) -> 
         "pending_super_packets": told.pending_super,
         "unexpected_fragments": told.unexpected_fragments,
         "unexpected_super_packets": told.unexpected_super,
+        "mixed_timestamps": told.mixed_timestamps,
     });
     let kept = told.sample.kept();
     if kept.is_empty() {

@@ -172,7 +172,8 @@ impl Program {
         Ok(program)
     }
 
-    /// As [`Self::load`], for several programs that share their maps, some of which have room for so many entries.
+    /// As [`Self::load`], for several programs that share their maps, some of which have room for so many entries. Rings are read by
+    /// the first.
     ///
     /// # Errors
     /// As [`Self::load`].
@@ -217,7 +218,9 @@ impl Program {
         prepare(&mut open).map_err(refused)?;
         let object = open.load().map_err(refused)?;
         let one = |name: &'static str| {
-            let maps = object.maps().map(|map| MapHandle::try_from(&map)).collect::<Result<_, _>>().map_err(refused)?;
+            // A ring has one reader: the first program alone has its handle.
+            let maps = object.maps().filter(|map| name == first || map.map_type() != MapType::RingBuf);
+            let maps = maps.map(|map| MapHandle::try_from(&map)).collect::<Result<_, _>>().map_err(refused)?;
             let program = object.progs().find(|program| program.name() == name);
             let fd = program.map(|program| program.as_fd().try_clone_to_owned());
             let fd = fd.unwrap_or_else(|| Err(io::ErrorKind::NotFound.into()));
@@ -312,46 +315,53 @@ impl Program {
         Ok(self.map(map)?.keys().collect())
     }
 
-    /// Maps the numbers of one of its arrays, so many bytes.
+    /// Maps the numbers of one of its arrays.
     ///
     /// # Errors
-    /// When there is no such map, or the kernel refuses.
-    pub fn numbers(&self, map: &str, bytes: usize) -> Result<Numbers, PortError> {
-        Numbers::map(self.map(map)?.as_fd(), bytes).map_err(|error| unmapped(map, error))
+    /// When there is no such map, it is no array, or the kernel refuses.
+    pub fn numbers(&self, map: &str) -> Result<Numbers, PortError> {
+        Numbers::map(self.map(map)?).map_err(|error| unmapped(map, error))
     }
 
-    /// Maps one of its rings, of so many bytes.
+    /// Maps one of its rings, which has no other reader: once it is mapped the program has it no more.
     ///
     /// # Errors
-    /// When there is no such map, or the kernel refuses.
-    pub fn records(&self, map: &str, bytes: usize) -> Result<Records, PortError> {
-        Records::map(self.map(map)?.as_fd(), bytes).map_err(|error| unmapped(map, error))
+    /// When there is no such map, it is no ring, or the kernel refuses.
+    pub fn records(&mut self, map: &str) -> Result<Records, PortError> {
+        let found = self.maps.iter().position(|one| one.name() == map).ok_or_else(|| no_map(map))?;
+        Records::map(&self.maps.swap_remove(found)).map_err(|error| unmapped(map, error))
     }
 
     fn map(&self, name: &str) -> Result<&MapHandle, PortError> {
-        self.maps.iter().find(|map| map.name() == name).ok_or_else(|| PortError::System {
-            operation: "find the map",
-            object: name.to_owned(),
-            source: io::ErrorKind::NotFound.into(),
-        })
+        self.maps.iter().find(|map| map.name() == name).ok_or_else(|| no_map(name))
     }
+}
+
+fn no_map(name: &str) -> PortError {
+    PortError::System { operation: "find the map", object: name.to_owned(), source: io::ErrorKind::NotFound.into() }
 }
 
 fn unmapped(map: &str, source: io::Error) -> PortError {
     PortError::System { operation: "map the memory of", object: map.to_owned(), source }
 }
 
-/// How many processors there may ever be, for maps with a place for each.
+/// Which numbers processors may ever have, as `0-3,8-11`.
+const POSSIBLE: &str = "/sys/devices/system/cpu/possible";
+
+/// How many places a map needs that has one at the number of each processor that there may ever be.
 ///
 /// # Errors
 /// When the kernel does not say.
-pub fn possible_processors() -> Result<u32, PortError> {
-    let count = libbpf_rs::num_possible_cpus().map_err(|error| PortError::System {
-        operation: "count",
-        object: "the processors".to_owned(),
-        source: io::Error::other(error.to_string()),
-    })?;
-    Ok(u32::try_from(count).unwrap_or(1))
+pub fn places_of_processors() -> Result<u32, PortError> {
+    let told = std::fs::read_to_string(POSSIBLE);
+    let found = told.and_then(|list| places(&list).ok_or_else(|| io::ErrorKind::InvalidData.into()));
+    found.map_err(|source| PortError::System { operation: "read", object: POSSIBLE.to_owned(), source })
+}
+
+/// One more than the highest number of a list; numbers between its parts have places too.
+fn places(list: &str) -> Option<u32> {
+    let numbers = list.trim().split([',', '-']).map(|number| number.parse::<u32>().ok());
+    numbers.collect::<Option<Vec<_>>>()?.into_iter().max()?.checked_add(1)
 }
 
 /// Asks the kernel what has become of the link of the program of this number.
@@ -396,7 +406,7 @@ fn refused(name: &str, error: &libbpf_rs::Error) -> PortError {
     let object = format!("the program `{name}` in the kernel");
     match error.kind() {
         libbpf_rs::ErrorKind::PermissionDenied if !Right::Perfmon.is_held() || !may_load() => denied("load", object),
-        _ if is_old(&release()) => {
+        _ if is_before(&release(), OLDEST) => {
             let problem = format!(
                 "this kernel ({}) is too old for it, Linux {}.{} has what it needs; use another engine",
                 release().trim_end(),
@@ -418,11 +428,16 @@ fn release() -> String {
     std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default()
 }
 
-/// Whether a kernel's release, "5.15.0-91-generic", is from before the oldest that will do.
-fn is_old(release: &str) -> bool {
+/// Whether this kernel calls itself older than that. It may have what came later all the same: ask after it has refused.
+pub fn is_kernel_before(first: [u32; 2]) -> bool {
+    is_before(&release(), first)
+}
+
+/// Whether a kernel's release, "5.15.0-91-generic", is from before that one.
+fn is_before(release: &str, first: [u32; 2]) -> bool {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|number| number.parse().ok());
     let number: [Option<u32>; 2] = [numbers.next(), numbers.next()];
-    matches!(number, [Some(major), Some(minor)] if [major, minor] < OLDEST)
+    matches!(number, [Some(major), Some(minor)] if [major, minor] < first)
 }
 
 /// Whether this thread may have maps and programs at all: a program that is refused although it may was not understood.
@@ -479,8 +494,21 @@ mod tests {
     #[test]
     fn old_kernels_are_known_by_their_release() {
         for (release, old) in [("5.15.0-91-generic\n", true), ("6.0.9", true), ("6.1.0", false), ("6.18.44-x", false)] {
-            assert_eq!(is_old(release), old, "{release}");
+            assert_eq!(is_before(release, OLDEST), old, "{release}");
         }
-        assert!(!is_old("") && !is_old("rolling"), "nobody knows");
+        assert!(!is_before("", OLDEST) && !is_before("rolling", OLDEST), "nobody knows");
+        assert!(is_before("6.5.0-1-amd64", [6, 6]) && !is_before("6.6.0", [6, 6]) && !is_before("6.10.3", [6, 6]));
+    }
+
+    #[test]
+    fn numbers_of_processors_may_have_gaps() {
+        for (list, most) in [("0\n", 1), ("0-3\n", 4), ("0-3,8-11\n", 12), ("0,2", 3), ("4-5,0-1", 6)] {
+            assert_eq!(places(list), Some(most), "{list}");
+        }
+        for list in ["", "\n", "0-", "all", "0-4294967295"] {
+            assert_eq!(places(list), None, "{list}");
+        }
+        let here = places_of_processors().unwrap();
+        assert!(here as usize >= libbpf_rs::num_possible_cpus().unwrap(), "{here}");
     }
 }

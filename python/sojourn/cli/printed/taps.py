@@ -145,6 +145,8 @@ SLOPE = record(ns_per_octet="number", low="number?", high="number?", packets="in
 
 DIRECTION = one_of("forward", "backward")
 
+MIXED = said("Of the matches: their taps took the time from different sources.", "integer")
+
 WAY = record(
     direction=DIRECTION,
     counts=COUNTS,
@@ -156,6 +158,7 @@ WAY = record(
     pending_super_packets="integer",
     unexpected_fragments="integer",
     unexpected_super_packets="integer",
+    mixed_timestamps=MIXED,
     delay_=joined(DELAYS, record(of=one_of("all", "above the least"), sampled=SAMPLED)),
     delay_unambiguous_=DELAYS,
     slope_=or_null(SLOPE),
@@ -243,6 +246,7 @@ ON_SPARK = event(
                         counts=COUNTS,
                         had_window="integer",
                         loss_runs="integer",
+                        mixed_timestamps=MIXED,
                         delay_=joined(DELAYS, record(of=one_of("all", "as stamped"), sampled=SAMPLED)),
                     )
                 ),

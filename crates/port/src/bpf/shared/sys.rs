@@ -4,10 +4,12 @@
 #![expect(unsafe_code, reason = "maps are mapped memory that the kernel writes while we read")]
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::ptr::{self, NonNull};
 use std::slice;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use libbpf_rs::{MapCore, MapHandle, MapType};
 
 /// Before each record: its length with two flags, and where the ring begins.
 const HEADER_BYTES: usize = 8;
@@ -58,12 +60,15 @@ impl Drop for Mapping {
 pub struct Numbers(Mapping);
 
 impl Numbers {
-    /// Maps so many bytes of an array (`BPF_F_MMAPABLE`).
+    /// Maps an array (`BPF_F_MMAPABLE`).
     ///
     /// # Errors
-    /// When the kernel refuses.
-    pub fn map(array: BorrowedFd<'_>, bytes: usize) -> io::Result<Self> {
-        Mapping::new(array, 0, bytes.next_multiple_of(page()), true).map(Self)
+    /// When it is none, or the kernel refuses.
+    pub(in crate::bpf) fn map(array: &MapHandle) -> io::Result<Self> {
+        // A ring's first page tells the kernel what it may write over.
+        let entries = entries_of(array, MapType::Array)?;
+        let bytes = (array.value_size() as usize).next_multiple_of(8) * entries;
+        Mapping::new(array.as_fd(), 0, bytes.next_multiple_of(page()), true).map(Self)
     }
 
     /// Loads the number at a multiple of 8; 0 behind the end.
@@ -91,16 +96,17 @@ pub struct Records {
 }
 
 impl Records {
-    /// Maps a ring of so many bytes, a power of 2.
+    /// Maps a ring. The caller has no other [`Records`] of it.
     ///
     /// # Errors
-    /// When the kernel refuses.
-    pub fn map(ring: BorrowedFd<'_>, bytes: usize) -> io::Result<Self> {
+    /// When it is none, or the kernel refuses.
+    pub(in crate::bpf) fn map(ring: &MapHandle) -> io::Result<Self> {
+        let bytes = entries_of(ring, MapType::RingBuf)?;
         if !bytes.is_power_of_two() || !bytes.is_multiple_of(page()) {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        let read = Mapping::new(ring, 0, page(), true)?;
-        let written = Mapping::new(ring, page(), page() + 2 * bytes, false)?;
+        let read = Mapping::new(ring.as_fd(), 0, page(), true)?;
+        let written = Mapping::new(ring.as_fd(), page(), page() + 2 * bytes, false)?;
         Ok(Self { read, written, bytes, position: 0 })
     }
 
@@ -130,6 +136,11 @@ impl Records {
         }
         self.position > first
     }
+}
+
+/// How many entries a map of this type has; of a ring: bytes.
+fn entries_of(map: &MapHandle, wanted: MapType) -> io::Result<usize> {
+    if map.map_type() == wanted { Ok(map.max_entries() as usize) } else { Err(io::ErrorKind::InvalidInput.into()) }
 }
 
 fn page() -> usize {
