@@ -158,7 +158,7 @@ def test_names_and_sentences_of_others_are_text(browser: Browser, run: Path, tmp
 
 HUNDRED = 100
 INDEX_MS = 6_000
-"""A list of a hundred runs is there within this time of the request: on two busy cores."""
+"""A list of a hundred runs is there within this time of the request; nothing makes the machine busy meanwhile."""
 
 
 @looks

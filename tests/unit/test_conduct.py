@@ -131,6 +131,33 @@ def test_a_death_in_the_middle_is_one_sentence_and_can_be_resumed(
     assert next_part(folder) == 2  # nothing was owed, so nothing was measured
 
 
+def test_a_resume_removes_what_was_made_of_the_half_before_it_measures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = small()
+    folder = create_folder(plan, tmp_path / "run")
+    monkeypatch.setenv("FAKE_DIE_AT", "5")
+    with pytest.raises(MachineError):
+        conduct(plan, folder, silent())
+    folder.analysis.write_text("no folder")
+    with pytest.raises(MachineError, match=r"analysis cannot be removed: Not a directory: remove it; .*; go on with"):
+        resume(open_folder(folder.path), silent())
+    folder.analysis.unlink()
+    folder.samples.mkdir(parents=True)
+    for made in (folder.results, folder.verdict):
+        made.write_text("{}")
+    with pytest.raises(MachineError):
+        resume(open_folder(folder.path), silent())
+    assert not folder.analysis.exists(), "it is gone before the end"
+    monkeypatch.delenv("FAKE_DIE_AT")
+    resume(open_folder(folder.path), silent())
+    assert events(folder)[-1] == "finished"
+    folder.analysis.mkdir()
+    folder.verdict.write_text("{}")
+    resume(open_folder(folder.path), silent())
+    assert folder.verdict.exists(), "nothing was measured: it is of the whole run"
+
+
 def test_an_instrument_that_stands_still_is_not_waited_for_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -12,9 +13,6 @@ from sojourn.errors import RequestError
 from sojourn.export.prometheus import exposition
 from sojourn.records import RunFolder
 from tests.unit.in_process import sojourn
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 STRANGE = 'dut:a "b"\\c\nd'
 
@@ -80,3 +78,36 @@ def test_the_command_writes_a_file_once_and_refuses_what_it_cannot(folder: RunFo
     folder.verdict.unlink()
     with pytest.raises(RequestError, match=r"has no analysis: sojourn report .* makes it"):
         exposition(folder)
+
+
+def names_of(text: str) -> set[str]:
+    return {one.name for one in text_string_to_metric_families(text)}
+
+
+def test_figures_are_told_only_with_the_verdict_of_the_same_analysis(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another analysis ends between two reads: results of the one and the verdict of the other are no figures."""
+    read = Path.read_bytes
+
+    def overtaken(path: Path) -> bytes:
+        found = read(path)
+        if path == folder.results:
+            draft = folder.analysis / "draft"
+            draft.write_bytes(read(folder.verdict).replace(b"doubtful", b"invalid"))
+            draft.replace(folder.verdict)
+        return found
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "read_bytes", overtaken)
+        names = names_of(exposition(folder, is_served=True))
+    assert not {"sojourn_rtt_seconds", "sojourn_run_findings"} & names
+    assert {"sojourn_rtt_seconds", "sojourn_run_findings"} <= names_of(exposition(folder, is_served=True))
+    folder.verdict.unlink()
+    assert "sojourn_rtt_seconds" not in names_of(exposition(folder, is_served=True)), "results before their verdict"
+
+
+def test_a_run_is_named_as_its_folder_is(folder: RunFolder) -> None:
+    renamed = RunFolder(folder.path.rename(folder.path.with_name("renamed")))
+    families = text_string_to_metric_families(exposition(renamed))
+    assert {sample.labels["run"] for one in families for sample in one.samples} == {"renamed"}

@@ -337,13 +337,13 @@ def test_of_a_log_that_grows_only_what_is_new_is_read(tmp_path: Path, monkeypatc
     monkeypatch.setattr(Follower, "_take", noted)
     runs.told()
     assert taken == [], "nothing has changed"
-    with RunFolder(tmp_path / "r00").log.open("a") as log:
+    with RunFolder(tmp_path / "r01").log.open("a") as log:
         log.write(block(2, 1, "wire", 1.0))
-    assert next(one for one in runs.told() if one["name"] == "r00")["done"] == 2
+    assert next(one for one in runs.told() if one["name"] == "r01")["done"] == 2
     assert len(taken) == 1
-    with RunFolder(tmp_path / "r00").log.open("a") as log:
+    with RunFolder(tmp_path / "r01").log.open("a") as log:
         log.write(line(3, "finished"))
-    assert next(one for one in runs.told() if one["name"] == "r00")["state"] == FINISHED
+    assert next(one for one in runs.told() if one["name"] == "r01")["state"] == FINISHED
     assert (len(taken), len(runs._followed)) == (2, MOST_FOLLOWED - 1), "one that is over is followed no more"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import urllib.error
@@ -10,18 +11,21 @@ from typing import TYPE_CHECKING
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from starlette.requests import Request
 
 from sojourn.export.prometheus import exposition
 from sojourn.records import RunFolder
 from sojourn.records.so_far import RTT
-from sojourn.watch.runs import Runs
+from sojourn.watch.runs import MOST_FOLLOWED, Runs
+from sojourn.watch.server import Pages
 from tests.unit.in_process import sojourn
-from tests.unit.test_watch import cut_short, run, served
+from tests.unit.test_watch import block, cut_short, line, run, served
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from prometheus_client import Metric
+    from starlette.responses import Response
 
 __all__ = ["run"]
 
@@ -117,3 +121,87 @@ def test_a_folder_in_which_a_run_has_just_begun_has_metrics(tmp_path: Path) -> N
     families = parsed(exposition(folder))
     assert (value(families, "sojourn_run_ended"), value(families, "sojourn_run_trials", trials="ended")) == (0, 0)
     assert [(one.run, one.state) for one in Runs(tmp_path).standing()] == [("run", "going_on")]
+
+
+def made_up(folder: Path, name: str, *entries: str, at_s: int = 1_000) -> RunFolder:
+    made = RunFolder(folder / name)
+    made.records.mkdir(parents=True)
+    made.plan.write_text("")
+    made.log.write_text(line(0, "started", study="made-up", run=name, blocks=9) + "".join(entries))
+    os.utime(made.log, (at_s, at_s))
+    return made
+
+
+def asked(folder: Path, pages: Pages, name: str = "") -> Response:
+    request = Request({"type": "http", "path_params": {"name": name} if name else {}})
+    return asyncio.run(pages.run_metrics(request) if name else pages.first_metrics(request))
+
+
+def text(answer: Response) -> str:
+    return bytes(answer.body).decode()
+
+
+def test_a_run_that_has_ended_and_is_not_analysed_is_served_without_figures_and_not_exported(tmp_path: Path) -> None:
+    folder = made_up(tmp_path, "run", block(1, 0, "wire", 1.0), line(2, "finished"))
+    pages = Pages(tmp_path, looks=False)
+    answer = asked(tmp_path, pages, "run")
+    assert answer.status_code == 200, text(answer)
+    families = parsed(text(answer))
+    assert (value(families, "sojourn_run_ended"), value(families, "sojourn_run_trials", trials="ended")) == (1, 1)
+    assert not {"sojourn_run_findings", "sojourn_rtt_seconds"} & families.keys()
+    refused = sojourn("export", str(folder.path), "--to", "prometheus")
+    assert refused.returncode == 2
+    assert "has no analysis: sojourn report" in refused.stderr
+    folder.analysis.mkdir()
+    folder.results.write_text("[]")
+    folder.verdict.write_text("{")
+    answer = asked(tmp_path, pages, "run")
+    assert (answer.status_code, "cannot be read" in text(answer)) == (503, True), "a damaged one is no missing one"
+
+
+def test_metrics_of_a_folder_take_no_longer_than_its_list_and_lack_no_run_afterwards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each look at the clock takes a tenth of a second, and a read is of eight lines."""
+    monkeypatch.setattr("sojourn.watch.follow.MOST_BYTES", 2048)
+    several = 2 * MOST_FOLLOWED
+    for number in range(several):
+        made_up(tmp_path, f"r{number:02}", *(block(at, at, "wire", 1.0) for at in range(20)), line(30, "finished"))
+    pages, tenths = Pages(tmp_path, looks=False), iter(range(10**6))
+    monkeypatch.setattr("sojourn.watch.runs.time.monotonic", lambda: next(tenths) / 10)
+    there = [len(parsed(told)["sojourn_run_ended"].samples) if (told := text(asked(tmp_path, pages))) else 0
+             for _ in range(6 * several)]  # fmt: skip
+    assert there[0] < 4
+    assert there == sorted(there), "what was read once is there from then on"
+    assert there[-1] == several
+
+
+def test_of_more_runs_than_are_followed_the_latest_have_percentiles(tmp_path: Path) -> None:
+    said = line(1, "block", device="wire", block=0, sent=200, lost=0, rtt_classes=[[1000, 200]])
+    for number in range(MOST_FOLLOWED + 3):
+        made_up(tmp_path, f"r{number:02}", said, at_s=1_000 + number)
+    runs = Runs(tmp_path)
+    for _ in range(2):
+        have = {one.run for one in runs.standing() if one.paths}
+        assert have == {f"r{number:02}" for number in range(3, MOST_FOLLOWED + 3)}
+    assert len(runs._followed) == MOST_FOLLOWED
+
+
+def test_a_name_or_a_log_that_has_no_utf_8_takes_no_other_run_from_the_metrics(tmp_path: Path) -> None:
+    made_up(tmp_path, "good", block(1, 0, "wire", 1.0))
+    made_up(tmp_path, os.fsdecode(b"odd-\xff"), block(1, 0, "wire", 1.0))
+    strange = made_up(tmp_path, "strange")
+    strange.log.write_text(json.dumps({"event": "started", "study": "\ud800", "blocks": 9}) + "\n")
+    answer = asked(tmp_path, Pages(tmp_path, looks=False))
+    families = parsed(text(answer))
+    assert {one.labels["run"] for one in families["sojourn_run_ended"].samples} == {"good", "odd-?", "strange"}
+    (study,) = [one.labels["study"] for one in families["sojourn_run_info"].samples if one.labels["run"] == "strange"]
+    assert study == "?"
+
+
+def test_a_run_of_a_folder_has_one_name_on_both_pages(run: Path, tmp_path: Path) -> None:
+    cut_short(run, tmp_path / "copied")
+    pages = Pages(tmp_path, looks=False)
+    for answer in (asked(tmp_path, pages), asked(tmp_path, pages, "copied")):
+        told = parsed(text(answer)).values()
+        assert {sample.labels["run"] for one in told for sample in one.samples} == {"copied"}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import secrets
+import shutil
 import signal
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -26,7 +27,7 @@ from sojourn.conduct.real_hosts import real_hosts
 from sojourn.conduct.remaining import is_finished, next_bed, next_part, recorded_parts, run_seed
 from sojourn.conduct.site import open_site
 from sojourn.conduct.until import Until
-from sojourn.errors import DoubtfulError, RequestError, SojournError
+from sojourn.errors import DoubtfulError, MachineError, RequestError, SojournError
 from sojourn.methods import load
 from sojourn.plan import Plan, plan_from_text
 from sojourn.records.earlier import plan_text
@@ -194,7 +195,18 @@ def measure(owed: Owed, log: Log, screen: Screen) -> None:
             screen.say(f"{named(cut)}; they are measured again")
         done, left = len(every) - len(owed.trials), len(owed.trials)
         screen.say(f"{done} of {len(every)} trials are recorded, {left} to go")
+        remove_analysis(owed.folder)
     measure_sessions(owed, log, screen)
+
+
+def remove_analysis(folder: RunFolder) -> None:
+    """Remove what was made of the run's first part: nobody is to read it as what the whole run says."""
+    try:
+        shutil.rmtree(folder.analysis)
+    except FileNotFoundError:  # there is none, or somebody else is removing it
+        return
+    except OSError as error:
+        raise MachineError(f"{folder.analysis} cannot be removed: {error.strerror or error}: remove it") from error
 
 
 def measure_sessions(owed: Owed, log: Log, screen: Screen) -> None:

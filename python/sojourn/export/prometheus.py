@@ -2,7 +2,8 @@
 
 Each quantity is a gauge, `sojourn_<quantity>_<unit>`, in base units (seconds, bytes, ratios); its labels say whose
 figure it is, which statistic, and which end of the interval. It reads results.json, verdict.json and the log, and
-computes nothing. Of a run that has not ended it says so, and what its trials have said so far (`running`).
+computes nothing. Of a run that has not ended it says so, and what its trials have said so far (`running`). A run's name
+is that of its folder, also where the folder was renamed since.
 """
 
 from __future__ import annotations
@@ -49,15 +50,18 @@ LABELS = (
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
-def exposition(folder: RunFolder, so_far: SoFar | None = None) -> str:
+def exposition(folder: RunFolder, so_far: SoFar | None = None, *, is_served: bool = False) -> str:
     """The whole text of one run: figures with intervals where it has ended, else what is known so far.
 
-    `so_far` is what the log says, for who has read it already.
+    `so_far` is what the log says, for who has read it already. A run that has ended and is not analysed is an error,
+    unless it is served: then it is asked again, and has no figures until there is an analysis.
     """
     so_far = so_far_of(folder.log) if so_far is None else so_far
     has_ended = so_far.end == FINISHED
     rows, verdict = _analysed(folder) if has_ended or _is_of_now(folder) else ([], {})
-    run = str(verdict.get("run", "")) or so_far.run or folder.path.resolve().name
+    if has_ended and not verdict and not is_served:
+        raise RequestError(f"{folder.path} has no analysis: sojourn report {folder.path} makes it")
+    run = folder.path.resolve().name
     one = standing_of(run, so_far, folder.log, str(verdict.get("verdict", "")))
     return text_of([one], _findings(verdict, run), _figures(rows, run))
 
@@ -77,14 +81,21 @@ def _is_of_now(folder: RunFolder) -> bool:
 
 
 def _analysed(folder: RunFolder) -> tuple[Any, Any]:
-    """Results and verdict."""
+    """Results and verdict of one analysis; nothing where there is none, or another one was made meanwhile.
+
+    An analysis removes what was there first, and writes its verdict after its results: results between two looks at the
+    same verdict are of that verdict.
+    """
     try:
+        before = folder.verdict.stat()
         rows, verdict = (json_value(path.read_bytes()) for path in (folder.results, folder.verdict))
-    except FileNotFoundError:
-        raise RequestError(f"{folder.path} has no analysis: sojourn report {folder.path} makes it") from None
+        after = folder.verdict.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return [], {}
     except json.JSONDecodeError as error:
         raise RequestError(f"{folder.analysis} cannot be read: {error}: sojourn report {folder.path}") from error
-    return rows, verdict
+    is_same = (before.st_ino, before.st_mtime_ns) == (after.st_ino, after.st_mtime_ns)
+    return (rows, verdict) if is_same else ([], {})
 
 
 def _findings(verdict: Mapping[str, Any], run: str) -> Iterator[str]:
@@ -118,4 +129,6 @@ def _family(name: str, words: str, samples: Iterable[tuple[Mapping[str, Any], fl
 
 
 def _escaped(value: str) -> str:
+    """A label's value; what has no UTF-8, as in a folder's name of other bytes, is a question mark."""
+    value = value.encode("utf-8", "replace").decode()
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

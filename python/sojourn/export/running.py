@@ -1,6 +1,7 @@
 """What is known of runs while they go on, for Prometheus: how far each is, that it has not ended, percentiles so far.
 
-All of it is what the log says (records/so_far.py): no record is read, so that asking costs a measurement nothing.
+All of it is what the log says (records/so_far.py), and no record is read. `sojourn watch` reads of a log only what is
+new; `sojourn export` starts Python and reads the whole log each time, and costs a processor for so long.
 """
 
 from __future__ import annotations

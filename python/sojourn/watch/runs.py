@@ -25,7 +25,8 @@ UNREAD = "being read"
 """The state of a run whose log was not read to its end so far."""
 
 MOST_FOLLOWED = 16
-"""Runs that go on whose logs are followed; of one more, the one that was silent longest is read from its beginning."""
+"""Runs that go on whose logs are followed: those that wrote last. The log of another is read from its beginning when it
+grows, and has no percentiles until then. As many logs again are kept that were not read to their end so far."""
 
 
 def is_run(path: Path) -> bool:
@@ -41,7 +42,7 @@ class Runs:
         self.folder = folder
         self._known: dict[str, tuple[tuple[float, float], dict[str, Any]]] = {}
         self._followed: dict[str, Follower] = {}
-        """Logs that are still written, the latest last."""
+        """Logs that are still written, or were not read to their end so far."""
 
     def names(self) -> list[str]:
         """The names of its run folders, the latest first; links are not followed out of it."""
@@ -55,13 +56,29 @@ class Runs:
 
     def told(self, within_s: float = inf) -> list[dict[str, Any]]:
         """A line for each; logs for which the time was too short are `UNREAD`, and read the next time."""
-        until = time.monotonic() + within_s
-        return [self._line(name, until) for name in self.names()]
+        until, names, lines = time.monotonic() + within_s, self.names(), []
+        kept = {True: 0, False: 0}
+        for name in names:  # the latest first: they are read first, and are followed rather than others
+            line = self._line(name, until)
+            lines.append(line)
+            if name in self._followed:
+                is_unread = line["state"] == UNREAD
+                kept[is_unread] += 1
+                if kept[is_unread] > MOST_FOLLOWED:
+                    del self._followed[name]
+        for name in self._followed.keys() - set(names):
+            del self._followed[name]
+        return lines
 
-    def standing(self) -> list[Standing]:
-        """Where each stands, for Prometheus; of those that go on, what their trials have said so far."""
+    def standing(self, within_s: float = inf) -> list[Standing]:
+        """Where each stands, for Prometheus; of those that go on, what their trials have said so far.
+
+        Those whose logs were not read to their end within the time are left out, and are there the next time.
+        """
         found = []
-        for line in self.told():
+        for line in self.told(within_s):
+            if line["state"] == UNREAD:
+                continue
             state = GOING_ON if line["state"] in GOES_ON else line["state"]
             follower = self._followed.get(line["name"])
             paths = follower.so_far.paths if follower is not None else {}
@@ -82,8 +99,6 @@ class Runs:
             self._known[name] = (changed, line)
         if follower.has_begun and (is_unread or follower.state in GOES_ON):
             self._followed[name] = follower
-        while len(self._followed) > MOST_FOLLOWED:
-            del self._followed[next(iter(self._followed))]
         return line | {"state": UNREAD} if is_unread else line
 
 

@@ -41,7 +41,7 @@ LOOPBACK = "127.0.0.1"
 EVERY_S = 1.0
 INDEX_EVERY_S = 2.0
 LISTING_S = 0.5
-"""So long logs are read before a list is shown; what it lacks then comes with the next events."""
+"""So long logs are read before a list or metrics are answered; what they lack then comes the next time."""
 
 HURRY_S = 0.05
 """Between two events while logs are unread."""
@@ -114,7 +114,7 @@ class Pages:
         """What the folder itself says, for Prometheus: of a run all, of a folder of runs where each stands."""
         if self.single:
             return await self.run_metrics(request)
-        return PlainTextResponse(text_of(self._runs.standing()), media_type=CONTENT_TYPE)
+        return PlainTextResponse(text_of(self._runs.standing(LISTING_S)), media_type=CONTENT_TYPE)
 
     async def run_metrics(self, request: Request) -> Response:
         """What a run says, for Prometheus."""
@@ -122,7 +122,7 @@ class Pages:
         if watched is None:
             return PlainTextResponse("There is no such run here.\n", 404)
         try:
-            text = exposition(watched.folder, watched.so_far())
+            text = exposition(watched.folder, watched.so_far(), is_served=True)
         except RequestError as error:
             return PlainTextResponse(f"{error}\n", 503)
         return PlainTextResponse(text, media_type=CONTENT_TYPE)
