@@ -195,6 +195,10 @@ def test_a_name_or_a_log_that_has_no_utf_8_takes_no_other_run_from_the_metrics(t
     answer = asked(tmp_path, Pages(tmp_path, looks=False))
     families = parsed(text(answer))
     assert {one.labels["run"] for one in families["sojourn_run_ended"].samples} == {"good", "odd-?", "strange"}
+    strange.log.write_text(json.dumps({"event": "started", "study": "huge", "blocks": 10**400}) + "\n")
+    huge = parsed(text(asked(tmp_path, Pages(tmp_path, looks=False))))
+    assert value(huge, "sojourn_run_ended", run="strange") == 0
+    assert {one.labels["run"] for one in huge["sojourn_run_trials"].samples} == {"good", "odd-?"}
     (study,) = [one.labels["study"] for one in families["sojourn_run_info"].samples if one.labels["run"] == "strange"]
     assert study == "?"
 
