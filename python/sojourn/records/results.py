@@ -83,14 +83,14 @@ RESULTS: Final[dict[str, tuple[pl.DataType, str]]] = {
 }
 
 SETTINGS: Final[dict[str, tuple[pl.DataType, str]]] = {
+    "path": (pl.String(), "The kind of TCP traffic that was logged: gso, ..."),
     "flows": (pl.Int64(), "Flows of TCP at the same time."),
+    "where": (pl.String(), "Where that log ran: a, b, sender, ..."),
+    "packets_per_log": (pl.Int64(), "One packet in so many was logged."),
     "direction": (pl.String(), "Where they send: down, up, both."),
     "congestion": (pl.String(), "Their congestion control."),
     "dscp": (pl.String(), "The DSCP of probes that ran beside others; null: of the main ones."),
     "window": (pl.Float64(), "The window of all connections together, over the bandwidth-delay product."),
-    "path": (pl.String(), "The kind of TCP traffic that was logged: gso, ..."),
-    "where": (pl.String(), "Where that log ran: a, b, sender, ..."),
-    "packets_per_log": (pl.Int64(), "One packet in so many was logged."),
 }
 """Columns of results.parquet in every run; results.json has them in runs of TCP alone."""
 
