@@ -6,6 +6,7 @@ mod namespace;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Output, Stdio};
 
@@ -169,7 +170,8 @@ fn watched(start: &dyn Fn(&str, &'static Needs) -> Running, records: &dyn Fn(&st
     let out = records("watched");
     let _log = start(&format!("tcplog run --simulated 1 --out {out} -- cat"), &table::TCPLOG);
     let patience = HostClock.now() + Nanos::seconds(30);
-    while !Path::new(&out).join("control.sock").exists() && HostClock.now() < patience {
+    // The socket is there a moment before anybody listens at it.
+    while UnixStream::connect(Path::new(&out).join("control.sock")).is_err() && HostClock.now() < patience {
         std::thread::yield_now();
     }
     let mut watch = start(&format!("tcplog watch {out} --interval 10ms"), &table::TCPLOG_CLIENT);
