@@ -133,7 +133,8 @@ load_peers() {
     has flent || missing+=(flent)
     has irtt || unstarted irtt
     if ! has netperf; then
-        if has apt-cache && apt-cache show netperf >/dev/null 2>&1; then
+        # `show` knows packages, too, that no source has any more.
+        if has apt-cache && LC_ALL=C apt-cache policy netperf 2>/dev/null | grep -q '^  Candidate: [^(]'; then
             unstarted netperf
         else
             say "no netperf: it is in Debian's non-free; without it flent has no test with load, and is not compared"
