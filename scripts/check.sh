@@ -58,6 +58,7 @@ step 'Rules, names, first lines' $bin/python scripts/check_rules.py
 step 'Schema: Python agrees with Rust' $bin/python scripts/generate_schema.py --check
 step 'Reference pages are current' $bin/python scripts/generate_reference.py --check
 step 'Proof page and README agree' $bin/python -m scripts.write_proof --check
+step 'Bench page agrees with its figures' $bin/python -m scripts.write_bench --check
 step 'Drawing of the modules is current' $bin/python scripts/draw_modules.py --check
 step 'Links of the pages' $bin/python scripts/check_links.py
 step 'Spelling' $bin/codespell --ignore-words-list ECT,ect docs README.md ARCHITECTURE.md CONTRIBUTING.md SECURITY.md CHANGELOG.md
