@@ -72,7 +72,7 @@ def lines(found: list[Matched]) -> list[Row]:
             alone(What(TASK, "our sender", name, unit), pairs, Target("at least" if limit else "at most", limit))
             for name, unit, pairs, limit in figures
         ),
-        alone(What(TASK, "our sender", "CPU ns per packet", "ns"), cost, None),
+        alone(What(TASK, "our sender", "processor time per packet", "ns"), cost, None),
     ]
 
 

@@ -93,7 +93,8 @@ def captures(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def emulated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The log of an emulator that was killed while frames passed."""
     folder = tmp_path_factory.mktemp("emulated") / "log"
-    words = ["emulate", "run", "port0", "port1", "--engine", "packet", "--forward", "delay 1ms", "--log", str(folder)]
+    words = ["emulate", "run", "port0", "port1", "--engine", "packet", "--forward", "delay 1ms", "--log", str(folder),
+             "--control", str(folder.with_name("control.sock"))]  # fmt: skip
     with hosts():
         emulator = subprocess.Popen(inside("a", find_instrument(), *words), stdout=subprocess.PIPE, text=True)
         try:

@@ -31,6 +31,10 @@ fn a_simulated_tap_keeps_what_taps_promise() {
     });
 }
 
+fn ring_bytes(room: Room) -> usize {
+    if room == Room::Small { 1 << 20 } else { 16 << 20 }
+}
+
 #[test]
 fn a_ring_of_the_kernel_keeps_what_taps_promise() {
     namespace::within("a_ring_of_the_kernel_keeps_what_taps_promise", || {
@@ -40,8 +44,7 @@ fn a_ring_of_the_kernel_keeps_what_taps_promise() {
         let mut far = namespace::at_far_end(|| open_port("far"));
         suite::run(Bench {
             open: Box::new(|directions, room| {
-                let ring_bytes = if room == Room::Small { 1 << 20 } else { 16 << 20 };
-                let mut tap = RingTap::open("near", &opening(directions, ring_bytes)).expect("opens");
+                let mut tap = RingTap::open("near", &opening(directions, ring_bytes(room))).expect("opens");
                 tap.attach().expect("attaches");
                 tap
             }),
@@ -65,8 +68,7 @@ fn programs_in_the_kernel_keep_what_taps_promise() {
         let mut far = namespace::at_far_end(|| open_port("far"));
         suite::run(Bench {
             open: Box::new(|directions, room| {
-                let ring_bytes = if room == Room::Small { 1 << 20 } else { 16 << 20 };
-                let asked = Opening { filter: vec![], ..opening(directions, ring_bytes) };
+                let asked = Opening { filter: vec![], ..opening(directions, ring_bytes(room)) };
                 let mut tap = BpfTap::open("near", &asked).expect("opens");
                 tap.attach().expect("attaches");
                 tap
