@@ -10,15 +10,16 @@ suite proof-cargo .venv/bin/python scripts/cargo_tests.py --ignored
 suite proof-properties env PROPTEST_CASES=2000 .venv/bin/python scripts/cargo_tests.py --properties
 suite proof-examples env SOJOURN_EXAMPLES=1000 .venv/bin/pytest -n auto --dist worksteal -m "hypothesis and not proof" tests/unit
 suite proof-pytest .venv/bin/pytest -n auto --dist load -m proof tests --ignore tests/net --ignore tests/bare
-# As in test.sh: what counts waits for half of its time, what measures time has the cores alone; of both, what other work
-# spoilt runs once more by itself, and the page says so.
-suite_side_by_side proof-net 3 -m 'proof and not alone' tests/net --ignore tests/net/test_published.py
-suite_side_by_side proof-alone 0 -m 'proof and alone' tests/net
-# Readers of captures and of frames, for ten minutes each (`make fuzz` has all of them), beside every study once, which is half an hour
-# of waiting, and compilers on bare systems: none of the three judges time, and the search takes what the other two leave.
+# What judges no time runs side by side: the search for bytes that readers of captures and of frames cannot take (`make fuzz` has all
+# targets), which takes what the others leave; every study once and bare systems, an hour of which half is waiting; and frames that
+# are counted, as in test.sh. What measures time has the cores alone afterwards. What other work spoilt runs once more by itself, and
+# the page says so.
 suite_beside proof-fuzz nice -n 19 scripts/fuzz.sh 600 capture capture-frames layers digest
-suite proof-long .venv/bin/pytest -n 2 --dist worksteal -m proof tests/net/test_published.py tests/bare
+suite_beside proof-long .venv/bin/pytest -n 2 --dist worksteal -m proof tests/net/test_published.py tests/bare
+suite_side_by_side proof-net 3 -m 'proof and not alone' tests/net --ignore tests/net/test_published.py
+suite_ended proof-long
 suite_ended proof-fuzz
+suite_side_by_side proof-alone 0 -m 'proof and alone' tests/net
 printf '\nVerdicts of the studies:\n'
 cat build/verdicts/*.txt
 printf '\nThe proof page:\n'
