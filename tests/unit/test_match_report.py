@@ -99,6 +99,15 @@ def test_the_page_escapes_names_loads_nothing_and_is_its_owners_alone(made: Path
     assert {"match_cdf-0", "match_density-0", "match_time-0", "match_size-0", "match_losses-0"} <= ids
 
 
+def test_a_page_that_is_there_stays(tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    page.write_text("kept")
+    done = run("a.pcap", "b.pcap", "--report", page)
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert f"--report {page}: it is there already" in done.stderr
+    assert page.read_text() == "kept"
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [

@@ -16,6 +16,7 @@ import pytest
 
 from sojourn.analysis import analyse
 from sojourn.report.contents import all_tables
+from sojourn.report.paper import heading_of
 from sojourn.report.run import Run
 from sojourn.report.siunitx import NUMBER
 from sojourn.report.table import Column, Entry, Table, text
@@ -174,6 +175,14 @@ def test_tables_of_a_report_have_as_many_entries_as_columns(run_of: Callable[[st
     for table in all_tables(Run.read(run_of(name))):
         found = parsed(table.latex())
         assert len(found.rows) == len(table.rows), table.name
+
+
+@pytest.mark.parametrize(
+    ("name", "heading"),
+    [("pdr", "PDR"), ("ndr_bps", "NDR bps"), ("rtt_idle", "RTT idle"), ("device_latency", "Device latency")],
+)
+def test_abbreviations_keep_their_capitals(name: str, heading: str) -> None:
+    assert heading_of(name) == heading
 
 
 def test_what_is_no_number_does_not_stand_in_a_column_of_numbers() -> None:

@@ -176,6 +176,20 @@ def test_metrics_of_a_folder_take_no_longer_than_its_list_and_lack_no_run_afterw
     assert there[-1] == several
 
 
+def test_a_long_log_of_one_run_is_read_a_part_at_each_question(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each look at the clock takes a tenth of a second, and a read is of eight lines."""
+    monkeypatch.setattr("sojourn.watch.follow.MOST_BYTES", 2048)
+    made_up(tmp_path, "run", *(block(at, at, "wire", 1.0) for at in range(400)), line(500, "finished"))
+    pages, tenths = Pages(tmp_path, looks=False), iter(range(10**6))
+    monkeypatch.setattr("sojourn.watch.watched.time.monotonic", lambda: next(tenths) / 10)
+    answers = [asked(tmp_path, pages, "run") for _ in range(30)]
+    unread = [answer for answer in answers if answer.status_code == 503]
+    assert 2 <= len(unread) < 29
+    assert all("still being read" in text(answer) for answer in unread)
+    families = parsed(text(answers[-1]))
+    assert value(families, "sojourn_run_trials", trials="ended") == 400
+
+
 def test_of_more_runs_than_are_followed_the_latest_have_percentiles(tmp_path: Path) -> None:
     said = line(1, "block", device="wire", block=0, sent=200, lost=0, rtt_classes=[[1000, 200]])
     for number in range(MOST_FOLLOWED + 3):

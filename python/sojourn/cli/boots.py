@@ -38,7 +38,8 @@ def _widened(one: dict[str, Any], known: dict[tuple[object, ...], Any], rows: li
     widened = {**one, "expanded": whole.expanded}
     return (
         f"With other boots and days, whose sd is {with_unit(between.between, unit)} over {between.groups} in the "
-        f"history: {result_of(widened)} (U; k = {whole.coverage_factor:.2f})."
+        f"history: {result_of(widened)} (U, the expanded uncertainty at {100 * one['level']:.3g} %: "
+        f"coverage factor {whole.coverage_factor:.2f})."
     )
 
 

@@ -79,6 +79,7 @@ def match_with_report(
     inputs: list[str], taps: dict[str, ParquetTap], options: dict[str, str | None], others: list[str]
 ) -> int:
     """Match, and write a page of the delays from the rows; these stay where `-o` asks for them."""
+    import os
     import tempfile
 
     from sojourn.analysis import crossings
@@ -96,6 +97,8 @@ def match_with_report(
     file = Path(report)
     if file.suffix != ".html" or not file.parent.is_dir():
         raise RequestError(f"--report {report}: expected a file.html in a folder that is there")
+    if os.path.lexists(file):
+        raise RequestError(f"--report {report}: it is there already: give another name")
     subtracted = rate_of(rate)
     words = without_report(others)
     with tempfile.TemporaryDirectory(prefix="sojourn-match-") as scratch, private_files():

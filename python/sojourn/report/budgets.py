@@ -72,8 +72,11 @@ def in_a_line(one: dict[str, Any]) -> str:
     parts = [part for part in one["components"] if part["share"]]
     most = max(parts, key=lambda part: float(part["share"]))
     degrees = one["effective_degrees"]
-    of = f"k = {fixed(one['coverage_factor'], 2)}, ν = {INFINITE if degrees is None else fixed(degrees, 1)}"
-    said = f"{one['name']}: {result_of(one)} (U; {of}); {_share(most['share'])} of its variance: {most['name']}."
+    of = f"coverage factor {fixed(one['coverage_factor'], 2)}, {INFINITE if degrees is None else fixed(degrees, 1)}"
+    said = (
+        f"{one['name']}: {result_of(one)} (U, the expanded uncertainty at {100 * one['level']:.3g} %: {of} degrees of "
+        f"freedom); {_share(most['share'])} of its variance: {most['name']}."
+    )
     return said + (f" Not in U: {'; '.join(one['not_covered'])}." if one["not_covered"] else "")
 
 

@@ -51,6 +51,8 @@ NAMED = {
     "statistic": "Statistic", "n": "n", "sessions": "Beds",
 }  # fmt: skip
 
+ABBREVIATIONS = {word.lower(): word for word in ("RTT", "NDR", "PDR", "TCP", "UDP", "ICMP", "CPU", "ECN", "MSS", "AQM")}
+
 
 @dataclass(frozen=True)
 class Asked:
@@ -185,7 +187,7 @@ def _part(name: str, rows: Sequence[Row], shown: Sequence[Shown], level: Any) ->
     """A column asked for: one of the table, or both ends of the interval."""
     unit = shown[0].unit
     if name == "estimate":
-        return [(Column(("estimate",), _worded(str(rows[0]["quantity"])), unit), [number(one) for one in shown])]
+        return [(Column(("estimate",), heading_of(str(rows[0]["quantity"])), unit), [number(one) for one in shown])]
     if name == "ci":
         group = f"{percent(round(level, 3))} CI" if level else "CI"
         return [
@@ -212,7 +214,7 @@ def _level(row: Row) -> Entry:
 
 
 def _factor(name: str, values: Sequence[Any]) -> tuple[Column, list[Entry]]:
-    title = NAMED.get(name, name.replace("_", " ").capitalize())
+    title = NAMED.get(name, heading_of(name))
     if name == "interval_ns":
         return Column((name,), title, numeric=False), [text(duration(one)) for one in values]
     if all(one is None or (isinstance(one, int | float) and not isinstance(one, bool)) for one in values):
@@ -225,7 +227,7 @@ def _caption(run: Run, quantity: str, rows: Sequence[Row], factors: Sequence[str
     fixed = [name for name in rows[0] if name not in NOT_FACTORS and name not in factors]
     common = [_told(name, rows[0][name]) for name in fixed if _is_told(rows, name)]
     simulated = "Simulated, not measured: " if run.verdict.get("simulated") else ""
-    what = f"{simulated}{_worded(quantity)}"
+    what = f"{simulated}{heading_of(quantity)}"
     parts = [f"{what} ({', '.join(common)})." if common else f"{what}."]
     if any(_has_interval(row) for row in rows):
         by = f"{percent(round(level, 3))} confidence" if level else "confidence intervals, their level in the table"
@@ -242,9 +244,9 @@ def _origin(run: Run) -> str:
     return f"{measured_on(run)}, verdict {run.verdict['verdict']}{said}."
 
 
-def _worded(quantity: str) -> str:
-    """A quantity as a heading says it."""
-    said = quantity.replace("_", " ").replace("rtt", "RTT")
+def heading_of(quantity: str) -> str:
+    """A quantity or a factor as a heading says it."""
+    said = " ".join(ABBREVIATIONS.get(word, word) for word in quantity.split("_"))
     return said[:1].upper() + said[1:]
 
 

@@ -121,8 +121,11 @@ class Pages:
         watched = self._of(request)
         if watched is None:
             return PlainTextResponse("There is no such run here.\n", 404)
+        so_far = watched.so_far(LISTING_S)
+        if so_far is None:
+            return PlainTextResponse("The run's log is long and is still being read: ask again.\n", 503)
         try:
-            text = exposition(watched.folder, watched.so_far(), is_served=True)
+            text = exposition(watched.folder, so_far, is_served=True)
         except RequestError as error:
             return PlainTextResponse(f"{error}\n", 503)
         return PlainTextResponse(text, media_type=CONTENT_TYPE)

@@ -67,10 +67,13 @@ class Watched:
             "looking": self._looking is not None and not self._looking.done(),
         }
 
-    def so_far(self) -> SoFar:
-        """What the log says, for Prometheus."""
+    def so_far(self, within_s: float) -> SoFar | None:
+        """What the log says, for Prometheus; None where reading it takes longer: the next call goes on from there."""
+        until = time.monotonic() + within_s
         while self._follower.behind and self._follower.poll():
             self._of_log = None
+            if time.monotonic() > until and self._follower.behind:
+                return None
         return self._follower.so_far
 
     def _names(self, told: dict[str, Any]) -> set[str]:

@@ -389,11 +389,13 @@ impl Ended {
         found.of_host(&self.took);
         for tap in &self.taps {
             let name = &tap.wanted.interface;
-            let Account { dropped, accepted, .. } = tap.account;
-            found.add_if(dropped > 0, Finding::LocalDrops, || {
-                format!(
-                    "{name}: the ring was full for {dropped} of {accepted} frames: give --ring more, or --snap less"
-                )
+            let Account { dropped, accepted, full, .. } = tap.account;
+            found.add_if(dropped > 0, Finding::LocalDrops, || match full {
+                0 => format!("{name}: {dropped} of {accepted} frames could not be copied"),
+                full => format!(
+                    "{name}: {dropped} of {accepted} frames were not recorded, and the ring was full {full} times: give \
+                     --ring more, or --snap less"
+                ),
             });
             found.add_if(!tap.account.conserved && dropped == 0, Finding::CountsContradict, || {
                 format!("{name}: the kernel let {accepted} frames in, and {} were seen", tap.account.seen)

@@ -1,7 +1,7 @@
 //! Who connects to `tcplog receive`: the first that begins a log is taken. Nobody else keeps it waiting for long, or ends it.
 
 use std::io::{self, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 
 use anyhow::Context;
@@ -16,8 +16,8 @@ use super::receive::Watch;
 
 /// How long a sender may take, from its connection on, to send what a log begins with.
 const BEGUN_WITHIN: Nanos = Nanos::seconds(10);
-/// So many may have connected and said nothing yet; one more ends the oldest.
-const MOST: usize = 8;
+/// So many may have connected and said nothing yet; one more ends the oldest of the address that has most of them.
+const MOST: usize = 64;
 /// So many strangers are named: whoever reads what is said here must not be flooded.
 const NAMED: u32 = 20;
 
@@ -86,8 +86,9 @@ impl<'a> Senders<'a> {
             return Ok(());
         }
         if self.connected.len() == MOST {
-            let (_, oldest) = self.connected.remove(0);
-            self.refuse(oldest, "it sends nothing, and others wait");
+            let addresses: Vec<IpAddr> = self.connected.iter().map(|(_, peer)| peer.ip()).collect();
+            let (_, ended) = self.connected.remove(most_named(&addresses));
+            self.refuse(ended, "it sends nothing, and others wait");
         }
         let cookie = sockopt::socket_cookie(&stream).unwrap_or_default();
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
@@ -129,6 +130,13 @@ impl<'a> Senders<'a> {
     }
 }
 
+/// Where that address first stands which stands there most often; the first of several.
+fn most_named(addresses: &[IpAddr]) -> usize {
+    let often = |address: &IpAddr| addresses.iter().filter(|one| *one == address).count();
+    let most = addresses.iter().map(often).max();
+    addresses.iter().position(|address| Some(often(address)) == most).unwrap_or(0)
+}
+
 /// Tells a person; who does not listen loses nothing.
 pub fn say(what: &str) {
     let _ = writeln!(io::stderr(), "{}: {what}", crate::program());
@@ -142,5 +150,20 @@ fn begins(stream: &TcpStream) -> Begins {
         Ok((length, _)) if length == BEGINNING && begins_a_log(&bytes) => Begins::WithALog,
         Err(Errno::AGAIN | Errno::INTR) => Begins::NotYet,
         _ => Begins::Otherwise,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, Ipv4Addr};
+
+    use super::most_named;
+
+    #[test]
+    fn one_address_with_many_silent_connections_does_not_end_another_ones() {
+        let of = |last| IpAddr::V4(Ipv4Addr::new(192, 0, 2, last));
+        assert_eq!(most_named(&[of(1), of(2), of(3), of(2)]), 1);
+        assert_eq!(most_named(&[of(1), of(2), of(2), of(2)]), 1);
+        assert_eq!(most_named(&[of(1), of(2)]), 0);
     }
 }
