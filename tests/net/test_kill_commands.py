@@ -91,6 +91,7 @@ COMMANDS: dict[str, tuple[str, list[str]]] = {
     "tcplog-run": ("a", ["tcplog", "run", "--out", "{out}/t", *LOG]),
     "tcplog-watch": ("a", ["tcplog", "watch"]),
     "tcplog-serve": ("a", ["tcplog", "serve"]),
+    "tcplog-receive": ("b", ["tcplog", "receive", "127.0.0.1:0", "--out", "{out}/t"]),
     "capture": ("m", ["capture", "left", "right", "-o", "{out}/c", "--for", "60s"]),
     "capture-serve": ("m", ["capture", "serve"]),
     "probe-blocks": ("a", ["probe", "blocks", "--record", "{out}"]),

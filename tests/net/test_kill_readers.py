@@ -226,3 +226,33 @@ def listens(port: int) -> bool:
 def session_of(leader: int) -> bool:
     """Whether a process of this session is left."""
     return subprocess.run(["pgrep", "-s", str(leader)], check=False, capture_output=True).returncode == 0
+
+
+@pytest.fixture(scope="module")
+def cut_short(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A log of simulated connections whose program was killed."""
+    out = tmp_path_factory.mktemp("tcplog") / "t"
+    words = ["tcplog", "run", "--simulated", "20", "--duration", "60s", "--out", str(out)]
+    assert killed([find_instrument(), *words], 3.0)
+    (out / "control.sock").unlink()  # no file that can be copied
+    return out
+
+
+@KILLS
+def test_a_killed_recovery_of_a_log_of_tcp_can_be_made_again(
+    kills: int, cut_short: Path, tmp_path: Path, proven: Callable[..., None]
+) -> None:
+    shutil.copytree(cut_short, tmp_path / "whole")
+    began = time.monotonic()
+    said("tcplog", "recover", str(tmp_path / "whole"))
+    took, whole = time.monotonic() - began, content(tmp_path / "whole")
+    assert any(name.endswith(".arrow") for name in whole)
+    random_moments = moments()
+    for number in range(kills):
+        out = tmp_path / str(number)
+        shutil.copytree(cut_short, out)
+        at_work = killed([find_instrument(), "tcplog", "recover", str(out)], random_moments.uniform(0, took))
+        if at_work:
+            said("tcplog", "recover", str(out))
+        assert content(out) == whole
+    proven("kills", "`tcplog recover`", kills=kills)
