@@ -118,6 +118,42 @@ def test_what_returns_in_time_is_a_pulse_and_no_number() -> None:
     assert one.duration_s == pytest.approx(0.03, abs=0.01)
 
 
+@pytest.mark.parametrize(("length", "every", "held"), [
+    (20_000, 50, 3), (20_000, 50, 5), (20_000, 100, 3), (20_000, 200, 3), (20_000, 200, 5),
+    (LENGTH, 50, 10), (LENGTH, 50, 3), (LENGTH, 500, 5), (LENGTH, 1000, 30),
+])  # fmt: skip
+def test_a_pulse_of_several_probes_is_found_where_its_period_is_a_whole_number_of_them(
+    length: int, every: int, held: int
+) -> None:
+    values = quiet(np.random.default_rng(every + held))[:length]
+    values[np.arange(length) % every < held] += 100_000
+    (one,) = found_in(values)
+    assert (one.kind, one.seconds) == (PULSE, pytest.approx(every * INTERVAL_S, rel=1e-3))
+    assert within(one, 100_000, 0.05)
+    assert one.duration_s == pytest.approx(held * INTERVAL_S, abs=0.6 * INTERVAL_S)
+
+
+@pytest.mark.parametrize("every", [50, 200])
+def test_two_probes_one_behind_the_other_are_two_numbers(every: int) -> None:
+    values = quiet(np.random.default_rng(every))[:20_000]
+    values[np.arange(20_000) % every < 2] += 100_000
+    found = found_in(values)
+    assert [(one.kind, one.every) for one in found] == [(EVERY, every)] * 2
+    assert sorted(one.phase or 0 for one in found) == [0, 1]
+    assert all(within(one, 100_000, 0.05) for one in found)
+
+
+def test_a_number_is_found_beside_a_pulse() -> None:
+    values = quiet(np.random.default_rng(7))
+    values[np.arange(LENGTH) % 50 < 3] += 100_000
+    values[::37] += 50_000
+    every, pulse = sorted(found_in(values), key=lambda one: one.kind)
+    assert (every.kind, every.every, every.phase) == (EVERY, 37, 0)
+    assert within(every, 50_000, 0.05)
+    assert (pulse.kind, pulse.seconds) == (PULSE, pytest.approx(50 * INTERVAL_S, rel=1e-3))
+    assert within(pulse, 100_000, 0.05)
+
+
 def test_a_step_a_drift_and_modes_are_each_only_that() -> None:
     rng = np.random.default_rng(3)
     stepped = quiet(rng)

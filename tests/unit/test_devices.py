@@ -110,6 +110,7 @@ def test_a_device_that_is_not_installed_here_keeps_its_bare_name() -> None:
         ("bridge*2", "A cascade of 2 Linux bridges"),
         ("bridge*2:uplink", 'A cascade of 2 Linux bridges "uplink"'),
         ("emulate:zero", "The emulator with a delay of 0"),
+        ("bridge:emulate", "The emulator with a delay of 0"),
         ("emulate:x", 'The emulator "x"'),
         ("bridge:qos", "The Linux bridge with HTB"),
         ("bridge:slow", 'The Linux bridge "slow"'),
@@ -181,6 +182,8 @@ def test_interfaces_of_our_own_devices_have_names_that_the_kernel_takes() -> Non
         ("bridge:rules*99999", "expected 'bridge:rules*N' with N from 1 to 9999 rules"),
         ("bridge:qos*2", "bridge:qos counts nothing, and stands in no row"),
         ("bridge*2*3", "expected"),
+        ("bridge:nat", "a label is no name of a mode, as 'nat' is; there is no bridge of that mode"),
+        ("router:qos", "a label is no name of a mode, as 'qos' is; there is no router of that mode"),
     ],
 )
 def test_a_variant_that_cannot_be_is_refused(name: str, sentence: str) -> None:
@@ -194,7 +197,7 @@ def test_a_variant_is_a_mode_and_any_other_word_a_label() -> None:
     assert (slow.kind, slow.label, slow.slug) == ("bridge", "slow", "slow")
     assert (rules.name, rules.count, rules.slug) == ("bridge:rules*20", 20, "rule20")
     with pytest.raises(RequestError, match="expected labels that differ"):
-        Topology.of(("bridge:qos", "wire:qos"))
+        Topology.of(("bridge:slow", "wire:slow"))
 
 
 def test_devices_that_change_a_network_stack_have_one_of_their_own() -> None:

@@ -15,6 +15,7 @@ from sojourn.analysis import analyse
 from sojourn.analysis.run import load
 from sojourn.methods.taps import show as taps_show
 from sojourn.methods.taps.analyse import OVER, budgets, sentence, stream_mean, study
+from sojourn.methods.taps.published import PUBLISHED
 from sojourn.records import TABLES
 from sojourn.records.log import read_log
 from sojourn.report.run import Run
@@ -51,13 +52,14 @@ def made_up(
     error95_ns: float | None = None,
     sizes: dict[int, int] | None = None,
     subtracted: str | None = None,
+    payload: int | None = None,
 ) -> Path:
     """A run whose taps saw every packet but the lost ones, and one of another length, which is none of the stream's.
 
     `sizes`: what the frames of each size take beyond, in ns; each has a cell. `subtracted`: what the plan subtracts.
     With `error95_ns` both ends have clocks of their own, which exchanges brought together with this error.
     """
-    cells = [cell(frame_bytes=size) for size in sizes or ()] or [cell(), cell(interval_ns=200_000)]
+    cells = [cell(frame_bytes=size) for size in sizes or ()] or [cell(payload_bytes=payload), cell(interval_ns=200_000)]
     run = StreamRun(path, "taps", cells, AT_ENDS_NS, count=COUNT, seed=seed)
     if error95_ns is not None:
         run.shared, run.lines = False, lambda trial: [line(trial, error95_ns)]
@@ -237,6 +239,32 @@ def test_times_between_frames_are_told_by_both_kinds_of_stamps(tmp_path: Path) -
     upper = curve.filter(pl.col("exceedance").is_between(0.1, 0.4))["gap_ns"].to_numpy()
     assert len(upper) > 0
     assert upper == pytest.approx(np.full(len(upper), STEPS_NS.max()), rel=0.02)
+
+
+def test_the_papers_table_of_timestamps_stands_beside_ours(tmp_path: Path) -> None:
+    folder = made_up(tmp_path / "run")
+    analyse(folder)
+    table = PUBLISHED["bridge2003_timestamping"](Run.read(folder), "bridge2003_timestamping")
+    names = [key for column in table.columns for key in column.keys]
+    rows = [dict(zip(names, (value for one in row for value in one.values), strict=True)) for row in table.rows]
+    assert [row["cpu_mhz"] for row in rows] == ["100", "100", "200", "200"]
+    for tap, sender in (rows[:2], rows[2:]):
+        assert (tap["our_interval_us"], sender["our_interval_us"]) == (100, 100)
+        assert tap["our_mean_us"] == pytest.approx(STEPS_NS.mean() / 1e3, rel=0.02)
+        assert (tap["our_min_us"], tap["our_max_us"]) == tuple(STEPS_NS / 1e3)
+        assert sender["our_mean_us"] == pytest.approx(100, rel=0.01)
+
+
+def test_what_the_paper_says_of_delays_stands_beside_ours(tmp_path: Path) -> None:
+    folder = made_up(tmp_path / "run", payload=64)
+    analyse(folder)
+    table = PUBLISHED["linuxbridge2003_statements"](Run.read(folder), "linuxbridge2003_statements")
+    least, low, high = (row[-1].values[0] for row in table.rows[:3])
+    assert isinstance(least, float)
+    assert isinstance(low, float)
+    assert isinstance(high, float)
+    assert 1.1 < least < low < BETWEEN_NS["bridge"] / 1e3 < high < 1.6
+    assert table.rows[3][-1].values[0] is None, "the run has no such size"
 
 
 def test_the_density_holds_every_packet(tmp_path: Path) -> None:

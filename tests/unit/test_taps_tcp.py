@@ -12,6 +12,7 @@ import pytest
 
 from sojourn.analysis.run import load
 from sojourn.methods.taps.analyse import study
+from sojourn.methods.taps.analyse.segments import classes
 from sojourn.records import read_table
 from sojourn.records.log import read_log
 from tests.unit.made_up_streams import write_table
@@ -133,6 +134,12 @@ def test_a_few_retransmissions_are_a_note_and_told_in_bytes(tmp_path: Path) -> N
     assert told.severity == "note"
     assert f"{16 * PAYLOAD} bytes were retransmitted" in told.sentence
     assert figures(found, "segments_per_message", "mean")["wire"] == pytest.approx(401 / 400)
+
+
+def test_messages_in_longer_segments_were_not_alone_although_others_were_sent_again() -> None:
+    """98 left alone, two together, and two of the 98 once more."""
+    lengths = pl.Series([128] + [64] * 100)
+    assert classes(lengths, 64, 100) == (101, 98, 1, 0, 128)
 
 
 def test_what_the_device_lost_was_a_segment_before_it(tmp_path: Path) -> None:

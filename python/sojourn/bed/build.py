@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from sojourn.backends import load
 from sojourn.bed.boxes import Boxes
 from sojourn.bed.cores import DeviceCores, require_usable_cores
-from sojourn.bed.facts import counters, facts, moment, objects, qdisc_dropped
+from sojourn.bed.facts import counters, facts, moment, notes, objects, qdisc_dropped
 from sojourn.bed.model import BedSpec, Topology, checked
 from sojourn.bed.switches import switch
 from sojourn.bed.wiring import flush_fdb, prepare_live, silence, take_down, wire_up
@@ -86,6 +86,10 @@ class Bed:
     def objects(self) -> dict[str, Any]:
         """What each device made in the kernel, as the tools show it now, by path."""
         return objects(self.backend, self.topology)
+
+    def notes(self) -> dict[str, list[str]]:
+        """What there is to note of each device as it stands now, by path."""
+        return notes(self.backend, self.topology)
 
     def moment(self) -> dict[str, Any]:
         """Load, interrupts and counters as they are now; compared with those in `facts`, what went on beside a run."""

@@ -173,10 +173,20 @@ def objects(backend: Backend, topology: Topology) -> dict[str, dict[str, Any]]:
     return {link.path: _objects(backend, link) for link in main}
 
 
+def notes(backend: Backend, topology: Topology) -> dict[str, list[str]]:
+    """What there is to note of each device as it stands now, its further links included, by the path of its first."""
+    noted: dict[str, list[str]] = {}
+    for link in topology.links if not backend.simulated else ():
+        if link.stations and not link.is_bypass:
+            run = partial(backend.run, link.device_host)
+            noted.setdefault(link.device.name, []).extend(link.device.mode.notes(run, link.stations[0]))
+    return noted
+
+
 def _objects(backend: Backend, link: Link) -> dict[str, Any]:
     mode, run = link.device.mode, partial(backend.run, link.device_host)
     asked = dict.fromkeys(one for station in link.stations for one in mode.objects(station))
-    return {"notes": list(mode.notes(run, link.stations[0])), "shown": {one: _shown(run, one) for one in asked}}
+    return {"notes": [], "shown": {one: _shown(run, one) for one in asked}}
 
 
 def _shown(run: Run, command: str) -> str:

@@ -45,6 +45,9 @@ def keep_moment(part: Part, site: Site) -> None:
     kept["parts"][-1]["after"] = site.bed.moment()
     if len(kept["parts"]) == 1 and (found := site.bed.objects()):
         kept["objects"] = found  # once: they count what passed, and are otherwise the same on every bed
+    for path, several in site.bed.notes().items():
+        noted = kept.get("objects", {}).get(path, {}).get("notes", [])
+        noted += [one for one in dict.fromkeys(several) if one not in noted]
     write_whole(part.folder.bed, json.dumps(kept, indent=2) + "\n")
 
 

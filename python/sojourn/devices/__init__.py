@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import pkgutil
 import re
+from dataclasses import replace
 from functools import cache, lru_cache
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -49,6 +50,9 @@ TWIN = "/2"
 LONGEST_OF_PORTS = 6
 """Characters of a slug in "d-<slug>-t-1r16", which is as long as the name of an interface may be."""
 
+ALSO_CALLED = {"bridge:emulate": "emulate:zero"}
+"""Other names, and what they stand for: our bridge that emulates a delay of 0."""
+
 CASCADE = re.compile(r"([a-z][a-z0-9_-]*)\*([2-9])")
 LABEL = re.compile(r"[a-z0-9]{1,8}")
 LONGEST_LABEL = 24
@@ -71,6 +75,8 @@ def left_out() -> list[str]:
 @lru_cache
 def parse(name: str) -> Device:
     """Reads a name; raises RequestError with what was expected."""
+    if name in ALSO_CALLED:
+        return replace(parse(ALSO_CALLED[name]), name=name)
     variant, star, count = name.partition("*")
     if ":" in variant and (mode := modes().get(variant)):
         return _variant(name, mode, count if star else None)
@@ -86,12 +92,20 @@ def parse(name: str) -> Device:
         raise RequestError(f"device '{name}': {wanted}")
     if colon and not mode.is_box and not LABEL.fullmatch(label):
         raise RequestError(f"device '{name}': a label has 1 to 8 small letters and digits")
+    if colon and not mode.is_box and label in _words_of_modes():
+        wanted = f"a label is no name of a mode, as '{label}' is; there is no {kind} of that mode"
+        raise RequestError(f"device '{name}': {wanted}")
     boxes = int(count) if star else mode.boxes
     if star and boxes == 1:
         raise RequestError(f"device '{name}': one {kind} is written '{kind}'")
     if star and not 2 <= boxes <= mode.longest:
         raise RequestError(f"device '{name}': a cascade has from 2 to {mode.longest} {kind}s")
     return Device(f"{kind}{star}{boxes if star else ''}{colon}{label}", mode, boxes, label)
+
+
+def _words_of_modes() -> set[str]:
+    """Names of modes, and what tells their variants apart: as labels they would promise what is not built."""
+    return {word for name in modes() for word in name.split(":")}
 
 
 def _variant(name: str, mode: Mode, count: str | None) -> Device:

@@ -6,9 +6,35 @@ It captures what `bridge:capture` does, which has a packet socket for it.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from sojourn.devices.bridge_capture import CAPTURING
-from sojourn.devices.mode import Ink
+from sojourn.devices.bridge_capture import CAPTURING, standing
+from sojourn.devices.mode import Box, Ink
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sojourn.devices.mode import Run
+
+LINKS = """here=$(readlink /proc/self/ns/net)
+for one in /proc/[0-9]*; do
+    [ "$(readlink "$one/ns/net" 2>/dev/null)" = "$here" ] || continue
+    grep -sh -A 5 '^link_type:.*tcx' "$one"/fdinfo/* || true
+done"""
+"""The programs at the interfaces of a network stack, by what holds them there; `tc` before iproute2 6.6 shows none."""
+
+
+def objects(box: Box) -> Sequence[str]:
+    """Links, and the programs of the network stack, which is its own."""
+    del box
+    return ("ip -d link show", LINKS)
+
+
+def notes(run: Run, box: Box) -> list[str]:
+    """Whether the capture still ran when the first session had been measured."""
+    del box
+    return [standing(runs=bool(run(["sh", "-c", LINKS]).strip()))]
+
 
 DEVICE = replace(
     CAPTURING,
@@ -19,6 +45,8 @@ DEVICE = replace(
     box="bridge, BPF capture",
     told=("bpf",),
     fix="the rights to load programs (CAP_BPF, CAP_PERFMON, CAP_NET_ADMIN) and Linux 6.6: run as root",
+    objects=objects,
+    notes=notes,
     place=25,
     ink=Ink("bridge-bpf", "#7a5fa8", "#b9a3e0", (4, 1, 1, 1), "triangle-down"),
 )

@@ -28,12 +28,14 @@ def objects(box: Box) -> Sequence[str]:
 def notes(run: Run, box: Box) -> list[str]:
     """Whether the capture still ran when the first session had been measured."""
     del box
-    runs = len(run(["cat", SOCKETS]).splitlines()) > 1
-    return [
-        "The capture ran."
-        if runs
-        else "The capture had ended before the session did: the path was a plain bridge by then."
-    ]
+    return [standing(runs=len(run(["cat", SOCKETS]).splitlines()) > 1)]
+
+
+def standing(*, runs: bool) -> str:
+    """What the report says of the capture."""
+    if runs:
+        return "The capture ran."
+    return "The capture had ended before the session did: the path was a plain bridge by then."
 
 
 CAPTURING = Mode(

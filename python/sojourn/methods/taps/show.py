@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from sojourn.methods.taps.published import PUBLISHED
 from sojourn.report.charts import Axis, Density, Lines
 from sojourn.report.pacing import departures
 from sojourn.report.paired import control, differences
@@ -321,4 +322,5 @@ PARTS = Parts(
     keys=keys,
     words=how,
     results=(QUANTITY, f"{QUANTITY}_over"),
+    published=PUBLISHED,
 )  # fmt: skip

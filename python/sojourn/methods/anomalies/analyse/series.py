@@ -59,6 +59,9 @@ LEVEL_PHASES = 10
 LEVEL_SHARE, LEVEL_NEAR = 0.8, 0.05
 """A level recurs where so much of its variance does; shares within `LEVEL_NEAR` are as good."""
 
+IN_STEP = 0.98
+"""A whole number of intervals explains so much of what a period near to it does: it is the period."""
+
 MOST_NUMBERS = 8
 
 DRIFT_P, DRIFT_SHARE = 1e-6, 0.02
@@ -104,15 +107,7 @@ def anomalies_in(series: Series) -> list[Anomaly]:
     if known.sum() < 2 * LEAST_BINS * LEAST_IN_A_BIN:
         return []
     filled = np.where(known, series.values, np.nanmedian(series.values))
-    numbers: list[Every] = []
-    rest = known.copy()
-    while len(numbers) < MOST_NUMBERS and (every := find_every(np.where(rest, series.values, np.nan))) is not None:
-        less = rest & ~every.members(len(filled))
-        in_time = _cycle(series, filled, less, None)
-        if in_time is not None and _is_multiple(every.n * series.interval_s, in_time.seconds or 0.0):
-            break  # it recurs in time
-        numbers.append(every)
-        rest = less
+    numbers, rest = _numbers(series, filled, known)
     of_rest = _cycle(series, filled, rest, None)
     members = _members(known, numbers)
     of_members = [_cycle(series, filled, own, one.n) for own, one in zip(members, numbers, strict=True)]
@@ -127,6 +122,28 @@ def anomalies_in(series: Series) -> list[Anomaly]:
     counted = [_every(filled, left, one, own, rest) for one, own in zip(numbers, members, strict=True)]
     found = [*counted, *recurring, *([] if of_rest is None else [of_rest]), *_changes(series, left, rest)]
     return [one for one in found if _has_size(one.size)]
+
+
+def _numbers(
+    series: Series, filled: NDArray[np.float64], known: NDArray[np.bool_]
+) -> tuple[list[Every], NDArray[np.bool_]]:
+    """The periods that count probes, and the probes of none of them. What recurs in time is taken off on the way."""
+    numbers: list[Every] = []
+    rest, values = known.copy(), series.values.copy()
+    returning = 0.0
+    while len(numbers) < MOST_NUMBERS and (every := find_every(np.where(rest, values, np.nan))) is not None:
+        seconds = every.n * series.interval_s
+        if _is_multiple(seconds, returning):
+            break  # it is what is left of that
+        less = rest & ~every.members(len(filled))
+        in_time = _cycle(series, filled, less, None)
+        if in_time is not None and _has_size(in_time.size) and _is_multiple(seconds, in_time.seconds or 0.0):
+            returning = in_time.seconds or 0.0
+            values[rest] -= _folded(series.times_s[rest], filled[rest], returning)
+            continue
+        numbers.append(every)
+        rest = less
+    return numbers, rest
 
 
 def _members(known: NDArray[np.bool_], numbers: list[Every]) -> list[NDArray[np.bool_]]:
@@ -189,7 +206,7 @@ def _cycle(series: Series, values: NDArray[np.float64], chosen: NDArray[np.bool_
     if seconds is None:
         return None
     excess = v - float(np.median(v))
-    period = _refined(t, excess, seconds)
+    period = _in_step(t, excess, _refined(t, excess, seconds), series.interval_s)
     profile = _profile(t, excess, period)
     if cycle is None:  # it has no rest of which the median could be
         base = float(profile.min())
@@ -198,9 +215,10 @@ def _cycle(series: Series, values: NDArray[np.float64], chosen: NDArray[np.bool_
     rises = peak + 1 - first >= max(LEAST_RAMP_BINS, (last - first) / 2) and _rises(
         np.mod(t / period - first / len(profile), 1.0), v, (peak + 1 - first) / len(profile)
     )
-    start, length = first / len(profile), ((peak + 1 if rises else last) - first) / len(profile)
+    bins = (peak + 1 if rises else last) - first
+    start, length = first / len(profile), bins / len(profile)
     phase = np.mod(t / period - start, 1.0)
-    inside = phase <= length
+    inside = np.mod(_placed(t, period)[0] - first, len(profile)) < bins
     begins = _foot(phase[inside], excess[inside]) if rises else 0.0
     number = np.floor(t / period - start).astype(np.int64)
     sizes = [_size((phase[one] - begins) / (length - begins), excess[one], ramp=rises)
@@ -257,6 +275,14 @@ def _refined(t: NDArray[np.float64], excess: NDArray[np.float64], period: float)
     return period
 
 
+def _in_step(t: NDArray[np.float64], excess: NDArray[np.float64], period: float, interval_s: float) -> float:
+    """The whole number of intervals that a period may as well be: no probe tells the two apart."""
+    whole = round(period / interval_s) * interval_s
+    drift = abs(whole - period) * float(np.ptp(t)) / period
+    is_as_good = 0.0 < drift < interval_s and _spread(t, excess, whole) > IN_STEP * _spread(t, excess, period)
+    return whole if is_as_good else period
+
+
 def _spread(t: NDArray[np.float64], excess: NDArray[np.float64], period: float) -> float:
     """The sum of squares of the folded means, each as often as it has values."""
     place, counts = _placed(t, period)
@@ -278,9 +304,15 @@ def _foot(phase: NDArray[np.float64], excess: NDArray[np.float64]) -> float:
 
 
 def _profile(t: NDArray[np.float64], excess: NDArray[np.float64], period: float) -> NDArray[np.float64]:
-    """The mean excess by the phase of a period."""
+    """The mean excess by the phase of a period; where no probe left, that of the probe before.
+
+    Of a period that is a whole number of intervals most phases have no probe.
+    """
     place, counts = _placed(t, period)
-    return np.asarray(np.bincount(place, weights=excess, minlength=len(counts)) / np.maximum(counts, 1))
+    means = np.bincount(place, weights=excess, minlength=len(counts)) / np.maximum(counts, 1)
+    before = np.where(counts > 0, np.arange(len(counts)), -1)
+    before = np.maximum.accumulate(before)
+    return np.asarray(means[np.where(before < 0, before[-1], before)])
 
 
 def _run(profile: NDArray[np.float64]) -> tuple[int, int, int]:

@@ -74,8 +74,13 @@ def data_lengths(run: Run, event: dict[str, Any]) -> pl.Series:
 
 
 def classes(data: pl.Series, size: int, messages: int) -> tuple[int, int, int, int, int]:
-    """How many segments there are, how many carry one message, more, or less; and the retransmitted bytes."""
+    """How many segments there are, how many messages were alone at most, how many segments carry more, or less; and the
+    retransmitted bytes. What is as long as a message may be one that is sent again: those in longer segments were not
+    alone the first time.
+    """
     alone, joined, cut = (int(one.sum()) for one in (data == size, data > size, data < size))
+    in_longer = int((data.filter(data > size) // max(1, size)).sum())
+    alone = min(alone, max(0, messages - in_longer))
     return len(data), alone, joined, cut, max(0, int(data.sum()) - messages * size)
 
 
