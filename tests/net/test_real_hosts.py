@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from sojourn.bed import keeper
+from sojourn.bed.backends.ssh import instrument_for_hosts, tools_folder
 from sojourn.records import read_table
 from tests.children import Child
 from tests.net.busy_machine import idle_ends
@@ -396,6 +397,27 @@ def test_what_a_bed_lacks_is_told_before_anything_starts(spoilt: Hosts) -> None:
     assert checks["host A: SSH"]["status"] == "ok"
     assert "the bed" not in checks
     assert "This bed cannot be measured on yet: host B: SSH, host device: tools." in done.stdout
+
+
+def test_another_instrument_in_the_folder_of_ours_is_replaced(spoilt: Hosts) -> None:
+    there = f"{tools_folder(instrument_for_hosts().read_bytes())}/sojourn-instrument"
+    other = 'mkdir -p "${0%/*}" && printf "#!/bin/sh\\necho other >>/dev/shm/other\\n" >"$0" && chmod 755 "$0"'
+    spoilt.at("a", "sh", "-c", other, there)
+    done = spoilt.sojourn("bed", "check", str(spoilt.bed()), "--json")
+    assert done.returncode == 0, done.stdout
+    assert "ok" in {check["status"] for check in json.loads(done.stdout)["checks"] if check["name"] == "path bridge"}
+    assert not spoilt.at("a", "sh", "-c", "cat /dev/shm/other 2>/dev/null; true")
+
+
+def test_the_interface_of_the_session_is_missing_to_bed_check(spoilt: Hosts) -> None:
+    bed = spoilt.bed()
+    in_the_file('a = "eth1"', 'a = "eth0"')(spoilt)
+    done = spoilt.sojourn("bed", "check", str(bed), "--json")
+    checks = {check["name"]: check for check in json.loads(done.stdout)["checks"]}
+    assert done.returncode == 3
+    assert (
+        checks["host A: port eth0"]["found"] == "is reached by SSH through eth0: a test port must be another interface"
+    )
 
 
 def test_clocks_an_hour_apart_and_slow_or_half_duplex_links_are_told_and_limit_the_bed(spoilt: Hosts) -> None:
