@@ -110,6 +110,7 @@ def test_a_study_runs_on_hosts_that_are_reached_by_ssh_alone(hosts: Hosts) -> No
     bed = (run / "bed.json").read_text()
     assert json.loads(bed)["stable"]["machines"].keys() == {"a", "b", "device"}
     assert "a.lab" not in bed
+    assert not [one for one in json.loads(bed)["stable"]["bed"]["missing"] if one.startswith("Path ")]
     assert settings(hosts) == before
 
 
@@ -440,6 +441,12 @@ def test_clocks_an_hour_apart_and_slow_or_half_duplex_links_are_told_and_limit_t
     speeds = checks["speeds (direct)"]
     assert speeds["status"] == "limited"
     assert speeds["found"] == "eth1 of host A has 100 Mbit/s; the path's fastest port has 10000 Mbit/s"
+    done = spoilt.sojourn("run", "bridge-latency", *SHORT, "--bed", str(spoilt.bed()), "--out", "slow", "--no-report")
+    assert done.returncode in (0, 4), done.stderr
+    missing = json.loads((spoilt.folder / "slow/bed.json").read_text())["stable"]["bed"]["missing"]
+    told = [one for one in missing if one.startswith("Path direct: ")]
+    assert [re.findall(r"of host A has ([^,:]+)", one) for one in told] == [["half duplex"], ["100 Mbit/s"]]
+    assert told[0] in " ".join((done.stdout + done.stderr).split())
 
 
 @pytest.mark.proof
