@@ -125,6 +125,23 @@ def test_offloads_are_as_asked(run: str, asked: bool, state: str) -> None:
         assert port["offloads"]["tcp-segmentation-offload"].startswith(state)
 
 
+def test_offloads_that_stay_on_are_those_that_the_guide_lists(run: str) -> None:
+    with build_bed(BedSpec(devices=("bridge",)), run) as bed:
+        said = {
+            port.dev: bed.backend.run(port.host, ["ethtool", "-k", port.dev])
+            for link in bed.topology.links
+            for port in link.ports
+        }
+    assert len(said) == 6
+    for dev, words in said.items():
+        on = set(re.findall(r"^([\w-]+): on\b", words, re.MULTILINE))
+        assert {"rx-checksumming", "scatter-gather", "rx-vlan-offload", "tx-vlan-offload"} <= on, (dev, on)
+        segmenting = {name for name in on if "segmentation" in name or "gro" in name or "gso" in name}
+        of_tunnels = {name for name in segmenting if re.search("-(gre|ipxip|udp_tnl|sctp)", name)}
+        assert segmenting - of_tunnels <= {"tx-gso-list", "tx-gso-partial"}, (dev, segmenting)
+        assert not on & {"tx-checksumming", "tx-udp-segmentation", "tcp-segmentation-offload"}, (dev, on)
+
+
 def test_two_beds_of_one_spec_have_one_hash_and_another_spec_has_not(run: str) -> None:
     facts = []
     for mtu in (1500, 1500, 1400):

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from sojourn.bed import keeper
+from sojourn.bed.backends.ssh import instrument_for_hosts, tools_folder
 from sojourn.records import read_table
 from tests.children import Child
 from tests.net.busy_machine import idle_ends
@@ -69,6 +70,9 @@ PUT_BACK = [
     ("b", "ip link set eth2 mtu 1500"),
     ("device", "ip link del br9"),
     ("device", f"umount {ETHTOOL}"),
+    ("a", f"umount {ETHTOOL}"),
+    ("a", f"umount {shutil.which('date')}"),
+    ("b", f"umount {shutil.which('uname')}"),
 ]
 
 
@@ -106,6 +110,7 @@ def test_a_study_runs_on_hosts_that_are_reached_by_ssh_alone(hosts: Hosts) -> No
     bed = (run / "bed.json").read_text()
     assert json.loads(bed)["stable"]["machines"].keys() == {"a", "b", "device"}
     assert "a.lab" not in bed
+    assert not [one for one in json.loads(bed)["stable"]["bed"]["missing"] if one.startswith("Path ")]
     assert settings(hosts) == before
 
 
@@ -155,6 +160,22 @@ def a_master(hosts: Hosts) -> None:
     hosts.at("device", "ip", "link", "set", "eth2", "master", "br9")
 
 
+def says(hosts: Hosts, name: str, tool: str, script: str) -> None:
+    """Have a tool of a host say something else; what it was is `/dev/shm/TOOL.own` there."""
+    path = shutil.which(tool) or f"/usr/sbin/{tool}"
+    new = f"/dev/shm/{tool}"
+    put = f'cp {path} {new}.own && printf "%s" "$0" >{new} && chmod 755 {new} && mount -n --bind {new} {path}'
+    hosts.at(name, "sh", "-c", put, f"#!/bin/sh\n{script}\n")
+
+
+def an_old_kernel(hosts: Hosts) -> None:
+    says(hosts, "b", "uname", '[ "$1" = -r ] && echo 5.10.0-30-amd64 || exec /dev/shm/uname.own "$@"')
+
+
+def another_architecture(hosts: Hosts) -> None:
+    says(hosts, "b", "uname", '[ "$1" = -m ] && echo riscv64 || exec /dev/shm/uname.own "$@"')
+
+
 def in_the_file(before: str, after: str) -> Callable[[Hosts], None]:
     """Another word in the file that describes the bed."""
 
@@ -173,6 +194,8 @@ def in_the_file(before: str, after: str) -> Callable[[Hosts], None]:
         (changed_host_key, 3, r"host B \(b.lab\): its host key is not the one in .*known_hosts:2: another host"),
         (unknown_host_key, 3, r"host A \(a.lab\): its host key is not known yet: connect once by hand and compare it"),
         (no_ethtool, 3, r"host device \(device.lab\) has no ethtool: apt-get install ethtool"),
+        (an_old_kernel, 3, r"host B \(b.lab\) has Linux 5.10.0-30-amd64: it needs 5.15 or newer"),
+        (another_architecture, 3, r"host B \(b.lab\) is riscv64, and the instrument here is built for \w+"),
         (an_address, 2, r"host B \(b.lab\) has the address 192.0.2.7/24 on eth2: remove it first"),
         (a_master, 2, r"host device \(device.lab\) has eth2 in br9: take it out first"),
         (in_the_file('a = "eth1"', 'a = "eth0"'), 2,
@@ -181,8 +204,8 @@ def in_the_file(before: str, after: str) -> Callable[[Hosts], None]:
         (in_the_file("[hosts.b]", 'swich = "eth1"\n[hosts.b]'), 2,
          r"bed.toml, line 4: unknown key hosts.a.swich: expected one of address, user, port"),
     ],
-    ids=["nobody", "wrong key", "changed host key", "unknown host key", "no tool", "address", "bridge port",
-         "management", "no port", "unknown key"],
+    ids=["nobody", "wrong key", "changed host key", "unknown host key", "no tool", "old kernel", "other architecture",
+         "address", "bridge port", "management", "no port", "unknown key"],
 )  # fmt: skip
 def test_each_fault_has_its_sentence_and_status(
     spoil: Callable[[Hosts], None], status: int, sentence: str, spoilt: Hosts, tmp_path: Path
@@ -375,6 +398,55 @@ def test_what_a_bed_lacks_is_told_before_anything_starts(spoilt: Hosts) -> None:
     assert checks["host A: SSH"]["status"] == "ok"
     assert "the bed" not in checks
     assert "This bed cannot be measured on yet: host B: SSH, host device: tools." in done.stdout
+
+
+def test_another_instrument_in_the_folder_of_ours_is_replaced(spoilt: Hosts) -> None:
+    there = f"{tools_folder(instrument_for_hosts().read_bytes())}/sojourn-instrument"
+    other = 'mkdir -p "${0%/*}" && printf "#!/bin/sh\\necho other >>/dev/shm/other\\n" >"$0" && chmod 755 "$0"'
+    spoilt.at("a", "sh", "-c", other, there)
+    done = spoilt.sojourn("bed", "check", str(spoilt.bed()), "--json")
+    assert done.returncode == 0, done.stdout
+    assert "ok" in {check["status"] for check in json.loads(done.stdout)["checks"] if check["name"] == "path bridge"}
+    assert not spoilt.at("a", "sh", "-c", "cat /dev/shm/other 2>/dev/null; true")
+
+
+def test_the_interface_of_the_session_is_missing_to_bed_check(spoilt: Hosts) -> None:
+    bed = spoilt.bed()
+    in_the_file('a = "eth1"', 'a = "eth0"')(spoilt)
+    done = spoilt.sojourn("bed", "check", str(bed), "--json")
+    checks = {check["name"]: check for check in json.loads(done.stdout)["checks"]}
+    assert done.returncode == 3
+    assert (
+        checks["host A: port eth0"]["found"] == "is reached by SSH through eth0: a test port must be another interface"
+    )
+
+
+def test_clocks_an_hour_apart_and_slow_or_half_duplex_links_are_told_and_limit_the_bed(spoilt: Hosts) -> None:
+    later = '[ "$1" = +%s%N ] && exec /dev/shm/date.own -d "+1 hour" "$1"; exec /dev/shm/date.own "$@"'
+    says(spoilt, "a", "date", later)
+    link = '/dev/shm/ethtool.own "$@" | sed "s/Speed: .*/Speed: 100Mb\\/s/; s/Duplex: .*/Duplex: Half/"'
+    says(spoilt, "a", "ethtool", f'[ $# = 1 ] || exec /dev/shm/ethtool.own "$@"; {link}')
+    done = spoilt.sojourn("bed", "check", str(spoilt.bed()), "--json")
+    found = json.loads(done.stdout)
+    checks = {check["name"]: check for check in found["checks"]}
+    assert done.returncode == found["status"] == 0, found
+    assert re.fullmatch(r"This bed can be measured on; \d+ of \d+ things are limited\.", found["sentence"])
+    clock = checks["host A: clock"]
+    assert re.match(r"(3599|3600)\.\d{3} s ahead of ours, with an error of at most \d", clock["found"])
+    assert (clock["status"], clock["fix"]) == ("limited", "set it: chronyc makestep")
+    port = checks["host A: eth1 (direct)"]
+    assert port["found"].startswith("100Mb/s, duplex half")
+    assert port["status"] == "limited"
+    assert port["fix"].startswith("half duplex: negotiate at both ends")
+    speeds = checks["speeds (direct)"]
+    assert speeds["status"] == "limited"
+    assert speeds["found"] == "eth1 of host A has 100 Mbit/s; the path's fastest port has 10000 Mbit/s"
+    done = spoilt.sojourn("run", "bridge-latency", *SHORT, "--bed", str(spoilt.bed()), "--out", "slow", "--no-report")
+    assert done.returncode in (0, 4), done.stderr
+    missing = json.loads((spoilt.folder / "slow/bed.json").read_text())["stable"]["bed"]["missing"]
+    told = [one for one in missing if one.startswith("Path direct: ")]
+    assert [re.findall(r"of host A has ([^,:]+)", one) for one in told] == [["half duplex"], ["100 Mbit/s"]]
+    assert told[0] in " ".join((done.stdout + done.stderr).split())
 
 
 @pytest.mark.proof

@@ -12,6 +12,7 @@ from sojourn.bed import BedSpec, HostSpec, PathSpec
 from sojourn.bed.backends.ssh import require_fit
 from sojourn.bed.look import TOOLS, Looked, cpus_of, parse
 from sojourn.bed.model import Topology, checked
+from sojourn.bed.negotiated import amiss
 from sojourn.bed.real_hosts import judge_clock, judge_port, judge_rates, judge_way
 from sojourn.bed.ssh import Line, why
 from sojourn.cli.dry_run import expansion, show_plan
@@ -291,3 +292,18 @@ def test_a_dry_run_names_what_two_hosts_with_two_clocks_refuse(
     assert f"Unless its hosts are one machine, this will be refused: {why}." in capsys.readouterr().out
     for able in (load_plan("bridge-latency", backend=str(file)), load_plan("loss")):
         assert "refused_with_two_clocks" not in expansion(able)
+
+
+@pytest.mark.parametrize(
+    ("of_a", "of_b", "found"),
+    [
+        ("\tSpeed: 1000Mb/s\n\tDuplex: Full\n", "\tSpeed: 1000Mb/s\n\tDuplex: Full\n", []),
+        ("\tSpeed: Unknown!\n\tDuplex: Unknown! (255)\n", "\tSpeed: 1000Mb/s\n\tDuplex: Full\n", []),
+        ("", "", []),
+        ("\tSpeed: 100Mb/s\n\tDuplex: Half\n", "\tSpeed: 1000Mb/s\n\tDuplex: Full\n",
+         ["a1 of host A has half duplex", "a1 of host A has 100 Mbit/s, the fastest port 1000"]),
+    ],
+)  # fmt: skip
+def test_what_ports_negotiated_amiss_is_told(of_a: str, of_b: str, found: list[str]) -> None:
+    told = amiss({"a1 of host A": of_a, "b1 of host B": of_b})
+    assert [one.partition(":")[0] for one in told] == found

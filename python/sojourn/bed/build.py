@@ -16,6 +16,7 @@ from sojourn.bed.boxes import Boxes
 from sojourn.bed.cores import DeviceCores, require_usable_cores
 from sojourn.bed.facts import counters, facts, moment, notes, objects, qdisc_dropped
 from sojourn.bed.model import BedSpec, Topology, checked
+from sojourn.bed.negotiated import tell_of_links
 from sojourn.bed.switches import switch
 from sojourn.bed.wiring import flush_fdb, prepare_live, silence, take_down, wire_up
 
@@ -113,6 +114,8 @@ def build_bed(spec: BedSpec, run_id: str, logs: Path | None = None) -> Iterator[
             backend.lay(topology.cables, spec.mtu)
             undo.callback(take_down, backend, topology)
             wire_up(backend, topology, spec)
+            if spec.hosts:
+                tell_of_links(backend, topology)
             boxes = Boxes(backend, topology, spec, logs)
             undo.callback(boxes.down)
             topology = boxes.up()

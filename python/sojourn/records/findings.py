@@ -24,7 +24,12 @@ class FindingKind:
 
 
 OF_THE_ANALYSIS: Final = (
-    FindingKind("offload_on", "note", "An offload that may join, split or defer frames was on."),
+    FindingKind(
+        "offload_on",
+        "note",
+        "An offload that may join, split or defer frames was on. Receive checksums, scatter-gather, VLAN tags and the "
+        "segmentation of tunnels stay on at the ports of a bed and are not meant; `bed.json` lists what was on.",
+    ),
     FindingKind("tester_limited", "doubtful", "The tester, not the device, limits the figure."),
     FindingKind("periodic_delay", "note", "Delay recurs with a period."),
     FindingKind("periodic_in_time", "note", "Slow probes recur after equal times."),
