@@ -235,6 +235,12 @@ def test_times_between_frames_are_told_by_both_kinds_of_stamps(tmp_path: Path) -
         assert asked is not None
         assert row.value.estimate == pytest.approx(asked, rel=0.01)
         assert row.source != "the kernel, at both ports of the device"
+    for row in rows_of(found, "bridge", "tap_interval_error"):
+        asked = row.factors.interval_ns
+        assert asked is not None
+        assert row.value.estimate == pytest.approx(STEPS_NS.mean() - asked, abs=1_000)
+    for row in rows_of(found, "bridge", "tap_interval_error", "sd"):  # departures are exact here
+        assert row.value.estimate == pytest.approx(15_000, rel=0.02)
     curve = found.samples["tap_interval_quantiles"].filter(pl.col("device") == "bridge")
     upper = curve.filter(pl.col("exceedance").is_between(0.1, 0.4))["gap_ns"].to_numpy()
     assert len(upper) > 0
@@ -247,12 +253,13 @@ def test_the_papers_table_of_timestamps_stands_beside_ours(tmp_path: Path) -> No
     table = PUBLISHED["bridge2003_timestamping"](Run.read(folder), "bridge2003_timestamping")
     names = [key for column in table.columns for key in column.keys]
     rows = [dict(zip(names, (value for one in row for value in one.values), strict=True)) for row in table.rows]
-    assert [row["cpu_mhz"] for row in rows] == ["100", "100", "200", "200"]
-    for tap, sender in (rows[:2], rows[2:]):
+    assert [row["cpu_mhz"] for row in rows] == ["100"] * 3 + ["200"] * 3
+    for tap, sender, error in (rows[:3], rows[3:]):
         assert (tap["our_interval_us"], sender["our_interval_us"]) == (100, 100)
         assert tap["our_mean_us"] == pytest.approx(STEPS_NS.mean() / 1e3, rel=0.02)
         assert (tap["our_min_us"], tap["our_max_us"]) == tuple(STEPS_NS / 1e3)
         assert sender["our_mean_us"] == pytest.approx(100, rel=0.01)
+        assert error["our_mean_us"] == pytest.approx(10, abs=1)
 
 
 def test_what_the_paper_says_of_delays_stands_beside_ours(tmp_path: Path) -> None:

@@ -21,15 +21,19 @@ _ASK = 'while read -r dev; do echo "= $dev"; ethtool "$dev" 2>/dev/null; done; t
 
 def tell_of_links(backend: Backend, topology: Topology) -> None:
     """Adds to what the bed lacks what its ports negotiated amiss; they are measured as they are."""
-    said: dict[str, str] = {}
+    said: dict[tuple[str, str], str] = {}
     for host in topology.hosts:
         lines = "".join(f"{port.dev}\n" for port in topology.ports(host.name))
         if lines:
             blocks = re.split(r"^= ", backend.run(host.name, ["sh", "-c", _ASK], lines), flags=re.MULTILINE)
-            said |= {dev: told for dev, _, told in (block.partition("\n") for block in blocks[1:])}
+            said |= {(host.name, dev): told for dev, _, told in (block.partition("\n") for block in blocks[1:])}
     for link in topology.links:
-        ports = [(port.host.upper() if port.host in END_HOSTS else port.host, port.dev) for port in link.ports]
-        named = {f"{dev} of host {host}": said.get(dev, "") for host, dev in ports}
+        named = {
+            f"{port.dev} of host {port.host.upper() if port.host in END_HOSTS else port.host}": said.get(
+                (port.host, port.dev), ""
+            )
+            for port in link.ports
+        }
         backend.missing.extend(f"Path {link.path}: {words}." for words in amiss(named))
 
 

@@ -92,7 +92,7 @@ def parse(name: str) -> Device:
         raise RequestError(f"device '{name}': {wanted}")
     if colon and not mode.is_box and not LABEL.fullmatch(label):
         raise RequestError(f"device '{name}': a label has 1 to 8 small letters and digits")
-    if colon and not mode.is_box and label in _words_of_modes():
+    if colon and not (mode.is_box or mode.is_outside) and label in _words_of_modes():
         wanted = f"a label is no name of a mode, as '{label}' is; there is no {kind} of that mode"
         raise RequestError(f"device '{name}': {wanted}")
     boxes = int(count) if star else mode.boxes

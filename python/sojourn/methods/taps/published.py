@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from sojourn.report.run import Cell, Run
 
 BRIDGE = "bridge"
-STAMPS = {"tap_interval": "tap on the bridge", "departure_interval": "sender"}
+STAMPS = {"tap_interval": "tap on the bridge", "departure_interval": "sender", "tap_interval_error": "tap less sender"}
 STATEMENTS = {"minimum delay about": None, "most packets from": 0.1, "most packets to": 0.9}
 """A statement of the paper, and the share of our packets with less delay; None: the least delay."""
 
@@ -46,8 +46,8 @@ def timestamps_table(run: Run, name: str) -> Table:
             figures = [number(Shown(one.value, None, None, one.unit)) for one in ours.values()]
             rows.append((*theirs, text(title), number(asked), *figures, interval(ours["sd"])))
     note = (
-        f"{NOTE} The paper's frames left a SmartBits. Ours leave a program: what the row of the sender shows, too, is "
-        "no error of the tap."
+        f"{NOTE} The paper's frames left a SmartBits, so the spread that it saw is the tap's. Ours leave a program: the "
+        "tap's is that of the difference, frame by frame, between its stamps and the sender's."
     )
     return Table(f"published_{name}", TITLES[name], columns, tuple(rows), note, wide=True)
 

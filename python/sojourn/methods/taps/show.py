@@ -128,6 +128,11 @@ def stamped(run: Run) -> Table:
             Measure(f"{quantity}_within_10", "ratio", "Within ± 10 %", side, interval=False),
         )
     )
+    side = "By the tap less by the sender, frame by frame"
+    measures += tuple(
+        Measure("tap_interval_error", one, names[one], side, interval=one == "sd")
+        for one in ("sd", "p1", "p99", "min", "max")
+    )
     note = (
         "Times between frames of regular streams by the timestamps of the tap before the device, and by the sender's "
         "own departure timestamps: any additional spread at the tap comes from the tap and from the path to it."

@@ -10,6 +10,8 @@ Quantities beside those of all streams (`analysis.streams`):
 - delay_between_taps_over (the mean less that of the reference, `bridge` or `wire`, from pairs of trials); mean [ns]
 - tap_interval (between one frame and the next at the tap before the device), departure_interval (the same by the
   sender's stamps of departures); mean p1 p50 p99 min max sd [ns]
+- tap_interval_error (the time between two frames by the tap less the same by the sender's departures, frame by frame,
+  of trials that the tap saw whole); mean p1 p50 p99 min max sd [ns]
 - tap_interval_within_10, departure_interval_within_10 (of the intervals, within 10 % of the asked one); ratio [1]
 - lost_between_taps (of the packets that entered), reordered_between_taps, duplicated_between_taps (of those that left);
   ratio [1]. All packets of the stream's direction are counted: of ends with two clocks, their exchanges too
@@ -139,6 +141,9 @@ def study(run: Run) -> Study:
         pl.col("block").is_in(list(crossed.events))
     )
     own += interval_rows(run, left, crossed.flows, "departure_interval")
+    errors = interval_errors(entered, left).filter(pl.col("cell").is_in(list(asked_intervals(run))))
+    for one in ordered(run, list(values_of(errors, "error_ns", "tap_interval_error"))):
+        own += value_rows(run, one, "tap_interval_error")
     of.rows.extend(own)
     of.findings.extend([*lost_by_taps(crossed), *ambiguous(crossed)])
     of.findings.extend([*disagreeing(apart, of.summaries), *anomalous(again)])
@@ -273,18 +278,42 @@ def interval_rows(run: Run, packets: pl.DataFrame, flows: pl.DataFrame, quantity
     asked = asked_intervals(run)
     rows = []
     for one in interval_values(run, packets, quantity):
-        ends = {"min": float(one.values.min()), "max": float(one.values.max())}
-        figures = {name: Interval(value, None, None, 0.95, len(one.blocks)) for name, value in ends.items()}
-        figures |= {"mean": one.mean(), "sd": one.sd()}
-        figures |= {f"p{100 * p:.0f}": one.quantile(p) for p in (0.01, 0.5, 0.99) if one.allows(p)}
-        like = Row(
-            one.device, quantity, "", figures["mean"], "ns", None, run.cells[one.cell], one.cell, len(one.values)
-        )
-        like.sessions = one.beds
-        rows += [replace(like, statistic=name, value=value) for name, value in figures.items()]
+        rows += value_rows(run, one, quantity)
         if near := kept(one, asked[one.cell] or 0, flows):
-            rows.append(replace(like, quantity=f"{quantity}_within_10", statistic="ratio", unit="1", value=near))
+            like = replace(rows[-1], quantity=f"{quantity}_within_10", statistic="ratio", unit="1", value=near)
+            rows.append(like)
     return rows
+
+
+def value_rows(run: Run, one: Values, quantity: str) -> list[Row]:
+    """The least, the most, the mean and others of one device's values in one cell. ns."""
+    ends = {"min": float(one.values.min()), "max": float(one.values.max())}
+    figures = {name: Interval(value, None, None, 0.95, len(one.blocks)) for name, value in ends.items()}
+    figures |= {"mean": one.mean(), "sd": one.sd()}
+    figures |= {f"p{100 * p:.0f}": one.quantile(p) for p in (0.01, 0.5, 0.99) if one.allows(p)}
+    like = Row(one.device, quantity, "", figures["mean"], "ns", None, run.cells[one.cell], one.cell, len(one.values))
+    like.sessions = one.beds
+    return [replace(like, statistic=name, value=value) for name, value in figures.items()]
+
+
+def interval_errors(entered: pl.DataFrame, left: pl.DataFrame) -> pl.DataFrame:
+    """The packets with `error_ns`: the time since the frame before by the tap, less the same by the sender's stamps.
+
+    Frames are paired by their order, in trials whose every departure the tap saw: the tap's numbers count other frames.
+    """
+
+    def in_order(packets: pl.DataFrame) -> pl.DataFrame:
+        sorted_ones = packets.filter(pl.col("port") == 0).sort("block", "number")
+        return sorted_ones.with_columns(
+            place=pl.int_range(pl.len()).over("block"), several=pl.len().over("block"),
+            gap_ns=pl.col("at_ns").diff().over("block"),
+        )  # fmt: skip
+
+    departed = in_order(left).select("block", "place", "several", pl.col("gap_ns").alias("departed_ns"))
+    both = in_order(entered).join(departed, on=["block", "place", "several"], how="inner")
+    return both.with_columns(error_ns=(pl.col("gap_ns") - pl.col("departed_ns")).cast(pl.Float64)).drop_nulls(
+        "error_ns"
+    )
 
 
 def interval_values(run: Run, packets: pl.DataFrame, quantity: str) -> list[Values]:
@@ -402,7 +431,20 @@ def sentence(run: Run, rows: list[Row], values: list[Values]) -> str:
             said += f"; no mode of the bridge takes significantly longer: {title}, the slowest, {_ended(most)} more"
         else:
             said += f"; {title} takes {_ended(most)} more"
-    return f"{said}, between taps at its ports; {not_covered(head.sessions)}"
+    said += ", between taps at its ports"
+    error = next((row for row in rows if error_of(row, head)), None)
+    if most is None and error is not None:
+        said += (
+            f"; the time between two frames by the tap before it differs from that by the sender's stamps by "
+            f"{figure(error.value)} (standard deviation)"
+        )
+    return f"{said}; {not_covered(head.sessions)}"
+
+
+def error_of(row: Row, head: Row) -> bool:
+    """Whether a row is the spread of the tap's error in the headline's cell."""
+    place = (row.device, row.cell, row.quantity, row.statistic)
+    return place == (head.device, head.cell, "tap_interval_error", "sd")
 
 
 def _ended(row: Row) -> str:
