@@ -128,7 +128,8 @@ def test_a_pulse_of_several_probes_is_found_where_its_period_is_a_whole_number_o
     values = quiet(np.random.default_rng(every + held))[:length]
     values[np.arange(length) % every < held] += 100_000
     (one,) = found_in(values)
-    assert (one.kind, one.seconds) == (PULSE, pytest.approx(every * INTERVAL_S, rel=1e-3))
+    assert one.kind == PULSE
+    assert one.seconds == pytest.approx(every * INTERVAL_S, rel=1e-3)
     assert within(one, 100_000, 0.05)
     assert one.duration_s == pytest.approx(held * INTERVAL_S, abs=0.6 * INTERVAL_S)
 
@@ -150,7 +151,8 @@ def test_a_number_is_found_beside_a_pulse() -> None:
     every, pulse = sorted(found_in(values), key=lambda one: one.kind)
     assert (every.kind, every.every, every.phase) == (EVERY, 37, 0)
     assert within(every, 50_000, 0.05)
-    assert (pulse.kind, pulse.seconds) == (PULSE, pytest.approx(50 * INTERVAL_S, rel=1e-3))
+    assert pulse.kind == PULSE
+    assert pulse.seconds == pytest.approx(50 * INTERVAL_S, rel=1e-3)
     assert within(pulse, 100_000, 0.05)
 
 

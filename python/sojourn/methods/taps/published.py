@@ -46,8 +46,8 @@ def timestamps_table(run: Run, name: str) -> Table:
             figures = [number(Shown(one.value, None, None, one.unit)) for one in ours.values()]
             rows.append((*theirs, text(title), number(asked), *figures, interval(ours["sd"])))
     note = (
-        f"{NOTE} The paper's frames left a SmartBits, so the spread that it saw is the tap's. Ours leave a program: the "
-        "tap's is that of the difference, frame by frame, between its stamps and the sender's."
+        f"{NOTE} The paper's frames left a SmartBits, so the spread that it saw is the tap's. Ours leave a program: "
+        "the tap's is that of the difference, frame by frame, between its stamps and the sender's."
     )
     return Table(f"published_{name}", TITLES[name], columns, tuple(rows), note, wide=True)
 
