@@ -15,7 +15,7 @@ from sojourn.analysis import analyse
 from sojourn.analysis.run import load
 from sojourn.methods.taps import show as taps_show
 from sojourn.methods.taps.analyse import OVER, budgets, sentence, stream_mean, study
-from sojourn.methods.taps.published import PUBLISHED
+from sojourn.methods.taps.show.published import PUBLISHED
 from sojourn.records import TABLES
 from sojourn.records.log import read_log
 from sojourn.report.run import Run

@@ -104,7 +104,7 @@ def parse(name: str) -> Device:
 
 
 def _words_of_modes() -> set[str]:
-    """Names of modes, and what tells their variants apart: as labels they would promise what is not built."""
+    """Names of modes, and of their variants: as labels they would promise what is not built."""
     return {word for name in modes() for word in name.split(":")}
 
 

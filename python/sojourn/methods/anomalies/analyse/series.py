@@ -276,7 +276,7 @@ def _refined(t: NDArray[np.float64], excess: NDArray[np.float64], period: float)
 
 
 def _in_step(t: NDArray[np.float64], excess: NDArray[np.float64], period: float, interval_s: float) -> float:
-    """The whole number of intervals that a period may as well be: no probe tells the two apart."""
+    """The whole number of intervals that a period may as well be: no probe distinguishes the two."""
     whole = round(period / interval_s) * interval_s
     drift = abs(whole - period) * float(np.ptp(t)) / period
     is_as_good = 0.0 < drift < interval_s and _spread(t, excess, whole) > IN_STEP * _spread(t, excess, period)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from sojourn.methods.taps.published import PUBLISHED
+from sojourn.methods.taps.show.published import PUBLISHED
 from sojourn.report.charts import Axis, Density, Lines
 from sojourn.report.pacing import departures
 from sojourn.report.paired import control, differences
