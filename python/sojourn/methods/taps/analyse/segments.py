@@ -75,7 +75,7 @@ def data_lengths(run: Run, event: dict[str, Any]) -> pl.Series:
 
 def classes(data: pl.Series, size: int, messages: int) -> tuple[int, int, int, int, int]:
     """How many segments there are, how many messages were alone at most, how many segments carry more, or less; and the
-    retransmitted bytes. What is as long as a message may be one that is sent again: those in longer segments were not
+    retransmitted bytes. What is as long as a message may be a retransmission: those in longer segments were not
     alone the first time.
     """
     alone, joined, cut = (int(one.sum()) for one in (data == size, data > size, data < size))
