@@ -186,7 +186,7 @@ def notes(backend: Backend, topology: Topology) -> dict[str, list[str]]:
 def _objects(backend: Backend, link: Link) -> dict[str, Any]:
     mode, run = link.device.mode, partial(backend.run, link.device_host)
     asked = dict.fromkeys(one for station in link.stations for one in mode.objects(station))
-    return {"notes": [], "shown": {one: _shown(run, one) for one in asked}}
+    return {"notes": list(mode.notes(run, link.stations[0])), "shown": {one: _shown(run, one) for one in asked}}
 
 
 def _shown(run: Run, command: str) -> str:
