@@ -156,6 +156,22 @@ def test_a_number_is_found_beside_a_pulse() -> None:
     assert within(pulse, 100_000, 0.05)
 
 
+@pytest.mark.parametrize(
+    ("one", "other", "place", "held"), [((40, 100_000), (64, 70_000), 11, 3), ((40, 100_000), (72, 70_000), 11, 3)]
+)
+def test_two_pulses_leave_nothing_that_is_not_there(
+    one: tuple[int, int], other: tuple[int, int], place: int, held: int
+) -> None:
+    """The longer one is told as numbers, of which each probe has its own size."""
+    k, values = np.arange(20_000), quiet(np.random.default_rng(4))[:20_000]
+    values[k % one[0] < held] += one[1]
+    values[(k + place) % other[0] < held] += other[1]
+    found = found_in(values)
+    assert [round(it.seconds or 0, 2) for it in found if it.kind == PULSE] == [one[0] * INTERVAL_S]
+    assert {it.every for it in found if it.kind == EVERY} <= {other[0]}
+    assert all(it.size.estimate > 0.8 * other[1] for it in found if it.kind == EVERY)
+
+
 def test_a_step_a_drift_and_modes_are_each_only_that() -> None:
     rng = np.random.default_rng(3)
     stepped = quiet(rng)

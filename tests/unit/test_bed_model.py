@@ -215,7 +215,7 @@ def test_devices_of_one_kind_are_told_apart_by_their_labels() -> None:
         ("emulate", "emulate", ""),
         ("bare", "emulate:bare", "bare"),
     ]
-    for twice in (("bridge:slow", "wire:slow"), ("bridge:slow", "bridge:slow"), ("emulate", "emulate")):
+    for twice in (("bridge:slow", "wire:slow"), ("bridge:wire", "wire"), ("emulate", "emulate")):
         with pytest.raises(RequestError, match=r"labels that differ|asked for twice"):
             Topology.of(twice)
 

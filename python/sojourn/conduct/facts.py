@@ -43,11 +43,12 @@ def keep_moment(part: Part, site: Site) -> None:
     """Write what changed by itself meanwhile, beside what it was before."""
     kept = json.loads(part.folder.bed.read_text(encoding="utf-8"))
     kept["parts"][-1]["after"] = site.bed.moment()
-    if len(kept["parts"]) == 1 and (found := site.bed.objects()):
+    if "objects" not in kept and (found := site.bed.objects()):
         kept["objects"] = found  # once: they count what passed, and are otherwise the same on every bed
     for path, several in site.bed.notes().items():
         noted = kept.get("objects", {}).get(path, {}).get("notes", [])
-        noted += [one for one in dict.fromkeys(several) if one not in noted]
+        other = [one for one in dict.fromkeys(several) if one not in noted]
+        noted += [f"In session {len(kept['parts'])}: {one}" for one in other]
     write_whole(part.folder.bed, json.dumps(kept, indent=2) + "\n")
 
 

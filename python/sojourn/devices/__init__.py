@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import pkgutil
 import re
-from dataclasses import replace
 from functools import cache, lru_cache
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -51,7 +50,10 @@ LONGEST_OF_PORTS = 6
 """Characters of a slug in "d-<slug>-t-1r16", which is as long as the name of an interface may be."""
 
 ALSO_CALLED = {"bridge:emulate": "emulate:zero"}
-"""Other names, and what they stand for: our bridge that emulates a delay of 0."""
+"""Other names that a plan may have, and what they stand for: our bridge that emulates a delay of 0."""
+
+OF_OTHERS = 100
+"""`Mode.place` of modes that others add."""
 
 CASCADE = re.compile(r"([a-z][a-z0-9_-]*)\*([2-9])")
 LABEL = re.compile(r"[a-z0-9]{1,8}")
@@ -75,8 +77,6 @@ def left_out() -> list[str]:
 @lru_cache
 def parse(name: str) -> Device:
     """Reads a name; raises RequestError with what was expected."""
-    if name in ALSO_CALLED:
-        return replace(parse(ALSO_CALLED[name]), name=name)
     variant, star, count = name.partition("*")
     if ":" in variant and (mode := modes().get(variant)):
         return _variant(name, mode, count if star else None)
@@ -92,9 +92,6 @@ def parse(name: str) -> Device:
         raise RequestError(f"device '{name}': {wanted}")
     if colon and not mode.is_box and not LABEL.fullmatch(label):
         raise RequestError(f"device '{name}': a label has 1 to 8 small letters and digits")
-    if colon and not (mode.is_box or mode.is_outside) and label in _words_of_modes():
-        wanted = f"a label is no name of a mode, as '{label}' is; there is no {kind} of that mode"
-        raise RequestError(f"device '{name}': {wanted}")
     boxes = int(count) if star else mode.boxes
     if star and boxes == 1:
         raise RequestError(f"device '{name}': one {kind} is written '{kind}'")
@@ -103,9 +100,15 @@ def parse(name: str) -> Device:
     return Device(f"{kind}{star}{boxes if star else ''}{colon}{label}", mode, boxes, label)
 
 
-def _words_of_modes() -> set[str]:
-    """Names of modes, and of their variants: as labels they would promise what is not built."""
-    return {word for name in modes() for word in name.split(":")}
+def promises(name: str) -> str:
+    """Why a label would promise what is not built: it is the name of a mode or of a variant; empty where it is not."""
+    device = known(name)
+    if device is None or device.mode.is_box or device.mode.is_outside or not device.label:
+        return ""
+    words = {word for mode in modes().values() if mode.place < OF_OTHERS for word in mode.name.split(":")}
+    return f"a label that is no name of a mode: there is no {device.kind} of the mode {device.label}" * (
+        device.label in words
+    )
 
 
 def _variant(name: str, mode: Mode, count: str | None) -> Device:

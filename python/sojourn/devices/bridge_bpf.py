@@ -31,7 +31,7 @@ def objects(box: Box) -> Sequence[str]:
 
 
 def notes(run: Run, box: Box) -> list[str]:
-    """Whether the capture still ran when the first session had been measured."""
+    """Whether the capture still ran when a session had been measured."""
     del box
     return [standing(runs=bool(run(["sh", "-c", LINKS]).strip()))]
 

@@ -95,6 +95,8 @@ def check_devices(plan: Plan, given: Given) -> None:
             what = f"{devices.what_there_is(1)}; several of a kind have labels, 'bridge:slow'".replace("'", '"')
             hint = f': did you mean "{meant}"?' if meant else ""
             raise refuse(Given(device, given.where), "bed.devices", what + hint)
+        if not plan.bed.simulated and (wanted := devices.promises(device)):
+            raise refuse(Given(device, given.where), "bed.devices", wanted)
         if plan.bed.rate_bps is not None and (there := devices.known(device)) and there.mode.shapes:
             wanted = "no bed.rate beside it: its ports have queues of its own"
             raise refuse(Given(device, given.where), "bed.devices", wanted)

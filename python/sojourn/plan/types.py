@@ -6,7 +6,7 @@ between values, and reads no file.
 
 from __future__ import annotations
 
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from sojourn import devices
@@ -31,10 +31,11 @@ A_A = "a/a"
 WIRE = "wire"
 """The reference with as many links as a device's path: a redirect in the kernel, with two ports."""
 
-DEVICE = matching(
+_NAMED = matching(
     devices.NAME,
     'a device such as "wire", "bridge", "bridge*2" or "emulate" ("direct" is always there)',
 )
+DEVICE = replace(_NAMED, read=lambda value: devices.ALSO_CALLED.get(name := _NAMED.read(value), name))
 MOST_PORTS = 16
 CPU = auto_or(whole(0, 4095))
 

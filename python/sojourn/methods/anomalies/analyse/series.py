@@ -131,7 +131,10 @@ def _numbers(
     numbers: list[Every] = []
     rest, values = known.copy(), series.values.copy()
     returning = 0.0
-    while len(numbers) < MOST_NUMBERS and (every := find_every(np.where(rest, values, np.nan))) is not None:
+    tried = 0
+    while (tried := tried + 1) <= 2 * MOST_NUMBERS and (
+        every := find_every(np.where(rest, values, np.nan))
+    ) is not None:
         seconds = every.n * series.interval_s
         if _is_multiple(seconds, returning):
             break  # it is what is left of that
@@ -139,10 +142,14 @@ def _numbers(
         in_time = _cycle(series, filled, less, None)
         if in_time is not None and _has_size(in_time.size) and _is_multiple(seconds, in_time.seconds or 0.0):
             returning = in_time.seconds or 0.0
+        else:
+            numbers.append(every)
+            rest = less
+        values = series.values.copy()
+        if returning:  # anew: those of the numbers stood in it
             values[rest] -= _folded(series.times_s[rest], filled[rest], returning)
-            continue
-        numbers.append(every)
-        rest = less
+        if len(numbers) == MOST_NUMBERS:
+            break
     return numbers, rest
 
 

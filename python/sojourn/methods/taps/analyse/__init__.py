@@ -58,6 +58,7 @@ from sojourn.methods.taps.analyse.course import subtracted_rate, timeline
 from sojourn.methods.taps.analyse.flight import account_rows, accounts, delays_in_flight, flight_rows, with_in_flight
 from sojourn.methods.taps.analyse.repeats import anomalous, repeat_rows, repeated_cells
 from sojourn.methods.taps.analyse.segments import (
+    cells_of,
     departures_of,
     pacing_rows,
     segment_rows,
@@ -141,7 +142,8 @@ def study(run: Run) -> Study:
         pl.col("block").is_in(list(crossed.events))
     )
     own += interval_rows(run, left, crossed.flows, "departure_interval")
-    errors = interval_errors(entered, left).filter(pl.col("cell").is_in(list(asked_intervals(run))))
+    regular = [cell for cell in asked_intervals(run) if cell not in cells_of(run)]
+    errors = interval_errors(entered, left, crossed.flows.filter(pl.col("cell").is_in(regular)))
     for one in ordered(run, list(values_of(errors, "error_ns", "tap_interval_error"))):
         own += value_rows(run, one, "tap_interval_error")
     of.rows.extend(own)
@@ -296,21 +298,24 @@ def value_rows(run: Run, one: Values, quantity: str) -> list[Row]:
     return [replace(like, statistic=name, value=value) for name, value in figures.items()]
 
 
-def interval_errors(entered: pl.DataFrame, left: pl.DataFrame) -> pl.DataFrame:
+def interval_errors(entered: pl.DataFrame, left: pl.DataFrame, flows: pl.DataFrame) -> pl.DataFrame:
     """The packets with `error_ns`: the time since the frame before by the tap, less the same by the sender's stamps.
 
-    Frames are paired by their order, in trials whose every departure the tap saw: the tap's numbers count other frames.
+    Frames are paired by their order, for the tap's numbers count other frames, too: in trials of which every frame that
+    was sent was seen by both taps and by the receiver.
     """
+    sent = flows.select("block", pl.col("sent").cast(pl.Int64).alias("several"))
 
     def in_order(packets: pl.DataFrame) -> pl.DataFrame:
         sorted_ones = packets.filter(pl.col("port") == 0).sort("block", "number")
         return sorted_ones.with_columns(
-            place=pl.int_range(pl.len()).over("block"), several=pl.len().over("block"),
+            place=pl.int_range(pl.len()).over("block"), several=pl.len().over("block").cast(pl.Int64),
             gap_ns=pl.col("at_ns").diff().over("block"),
         )  # fmt: skip
 
     departed = in_order(left).select("block", "place", "several", pl.col("gap_ns").alias("departed_ns"))
     both = in_order(entered).join(departed, on=["block", "place", "several"], how="inner")
+    both = both.join(sent, on=["block", "several"], how="semi")
     return both.with_columns(error_ns=(pl.col("gap_ns") - pl.col("departed_ns")).cast(pl.Float64)).drop_nulls(
         "error_ns"
     )

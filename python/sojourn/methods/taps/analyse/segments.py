@@ -46,7 +46,8 @@ SCHEMA: dict[str, Any] = {"block": pl.Int32(), **dict.fromkeys(COUNTS, pl.Int64(
 def segments_of(run: Run, flows: pl.DataFrame, events: dict[int, dict[str, Any]]) -> pl.DataFrame:
     """Of each trial over TCP: block, device, cell, session and COUNTS.
 
-    `alone`: segments of one message; `joined`: of more; `cut`: of less; `repeated_bytes`: data beyond what was written.
+    `alone`: messages that were certainly alone; `joined`: segments of more; `cut`: of less; `repeated_bytes`: data beyond
+    what was written.
     """
     trials = flows.filter(pl.col("cell").is_in(cells_of(run)) & pl.col("block").is_in(list(events))).unique("block")
     rows = []
@@ -74,9 +75,9 @@ def data_lengths(run: Run, event: dict[str, Any]) -> pl.Series:
 
 
 def classes(data: pl.Series, size: int, messages: int) -> tuple[int, int, int, int, int]:
-    """How many segments there are, how many messages were alone at most, how many segments carry more, or less; and the
-    retransmitted bytes. What is as long as a message may be a retransmission: those in longer segments were not
-    alone the first time.
+    """How many segments there are, how many messages were certainly alone, how many segments carry more, or less; and
+    the retransmitted bytes. What is as long as a message may be a retransmission: those in longer segments may
+    not have been alone the first time.
     """
     alone, joined, cut = (int(one.sum()) for one in (data == size, data > size, data < size))
     in_longer = int((data.filter(data > size) // max(1, size)).sum())

@@ -47,7 +47,7 @@ def timestamps_table(run: Run, name: str) -> Table:
             rows.append((*theirs, text(title), number(asked), *figures, interval(ours["sd"])))
     note = (
         f"{NOTE} The paper's frames left a SmartBits, so the spread that it saw is the tap's. Ours leave a program: "
-        "the tap's is that of the difference, frame by frame, between its stamps and the sender's."
+        "the tap's is at most that of the difference, frame by frame, between its stamps and the sender's."
     )
     return Table(f"published_{name}", TITLES[name], columns, tuple(rows), note, wide=True)
 
