@@ -46,8 +46,8 @@ SCHEMA: dict[str, Any] = {"block": pl.Int32(), **dict.fromkeys(COUNTS, pl.Int64(
 def segments_of(run: Run, flows: pl.DataFrame, events: dict[int, dict[str, Any]]) -> pl.DataFrame:
     """Of each trial over TCP: block, device, cell, session and COUNTS.
 
-    `alone`: messages that were certainly alone; `joined`: segments of more; `cut`: of less; `repeated_bytes`: data beyond
-    what was written.
+    `alone`: messages that were certainly alone; `joined`: segments of more; `cut`: of less; `repeated_bytes`: data
+    beyond what was written.
     """
     trials = flows.filter(pl.col("cell").is_in(cells_of(run)) & pl.col("block").is_in(list(events))).unique("block")
     rows = []
