@@ -14,7 +14,7 @@ import pytest
 from sojourn.analysis import analyse
 from sojourn.analysis.run import load
 from sojourn.methods.taps import show as taps_show
-from sojourn.methods.taps.analyse import OVER, budgets, sentence, stream_mean, study
+from sojourn.methods.taps.analyse import OVER, budgets, interval_errors, sentence, stream_mean, study
 from sojourn.methods.taps.show.published import PUBLISHED
 from sojourn.records import TABLES
 from sojourn.records.log import read_log
@@ -245,6 +245,23 @@ def test_times_between_frames_are_told_by_both_kinds_of_stamps(tmp_path: Path) -
     upper = curve.filter(pl.col("exceedance").is_between(0.1, 0.4))["gap_ns"].to_numpy()
     assert len(upper) > 0
     assert upper == pytest.approx(np.full(len(upper), STEPS_NS.max()), rel=0.02)
+
+
+def test_frames_are_paired_in_trials_alone_of_which_none_is_missing(tmp_path: Path) -> None:
+    """The taps lack the last frame: by its order alone no frame before would be wrong, but one in the middle would."""
+    found = study(load(made_up(tmp_path / "run", lost=1)))
+    assert rows_of(found, "bridge", "tap_interval")
+    assert not rows_of(found, "bridge", "tap_interval_error")
+
+
+def test_pairs_of_another_frame_are_not_made_where_tap_and_receiver_lack_one_each() -> None:
+    whole = {"block": [1] * 4, "port": [0] * 4, "cell": [0] * 4}
+    tap = pl.DataFrame({**whole, "number": [0, 2, 3, 4], "at_ns": [0, 200, 300, 400]})
+    left = pl.DataFrame({**whole, "number": [0, 1, 2, 4], "at_ns": [0, 100, 200, 400]})
+    flows = pl.DataFrame({"block": [1], "sent": [5]})
+    assert interval_errors(tap, left, flows).is_empty()
+    both = interval_errors(left, left, flows.with_columns(sent=pl.lit(4)))
+    assert both["error_ns"].to_list() == [0.0] * 3
 
 
 def test_the_papers_table_of_timestamps_stands_beside_ours(tmp_path: Path) -> None:

@@ -106,9 +106,9 @@ def promises(name: str) -> str:
     if device is None or device.mode.is_box or device.mode.is_outside or not device.label:
         return ""
     words = {word for mode in modes().values() if mode.place < OF_OTHERS for word in mode.name.split(":")}
-    return f"a label that is no name of a mode: there is no {device.kind} of the mode {device.label}" * (
-        device.label in words
-    )
+    if device.label not in words:
+        return ""
+    return f"a label that is no name of a mode: there is no {device.kind} of the mode {device.label}"
 
 
 def _variant(name: str, mode: Mode, count: str | None) -> Device:

@@ -131,10 +131,10 @@ def _numbers(
     numbers: list[Every] = []
     rest, values = known.copy(), series.values.copy()
     returning = 0.0
-    tried = 0
-    while (tried := tried + 1) <= 2 * MOST_NUMBERS and (
-        every := find_every(np.where(rest, values, np.nan))
-    ) is not None:
+    for _ in range(2 * MOST_NUMBERS):
+        every = find_every(np.where(rest, values, np.nan))
+        if every is None or len(numbers) == MOST_NUMBERS:
+            break
         seconds = every.n * series.interval_s
         if _is_multiple(seconds, returning):
             break  # it is what is left of that
@@ -148,8 +148,6 @@ def _numbers(
         values = series.values.copy()
         if returning:  # anew: those of the numbers stood in it
             values[rest] -= _folded(series.times_s[rest], filled[rest], returning)
-        if len(numbers) == MOST_NUMBERS:
-            break
     return numbers, rest
 
 

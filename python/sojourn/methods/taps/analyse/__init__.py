@@ -441,15 +441,15 @@ def sentence(run: Run, rows: list[Row], values: list[Values]) -> str:
     if most is None and error is not None:
         said += (
             f"; the time between two frames by the tap before it differs from that by the sender's stamps by "
-            f"{figure(error.value)} (standard deviation)"
+            f"{_ended(error)} at the 99th percentile"
         )
     return f"{said}; {not_covered(head.sessions)}"
 
 
 def error_of(row: Row, head: Row) -> bool:
-    """Whether a row is the spread of the tap's error in the headline's cell."""
+    """Whether a row is the 99th percentile of the tap's error in the headline's cell; the spread may have no interval."""
     place = (row.device, row.cell, row.quantity, row.statistic)
-    return place == (head.device, head.cell, "tap_interval_error", "sd")
+    return place == (head.device, head.cell, "tap_interval_error", "p99")
 
 
 def _ended(row: Row) -> str:
