@@ -447,7 +447,7 @@ def sentence(run: Run, rows: list[Row], values: list[Values]) -> str:
 
 
 def error_of(row: Row, head: Row) -> bool:
-    """Whether a row is the 99th percentile of the tap's error in the headline's cell; the spread may have no interval."""
+    """Whether a row is the 99th percentile of the tap's error in the headline's cell; the spread may have none."""
     place = (row.device, row.cell, row.quantity, row.statistic)
     return place == (head.device, head.cell, "tap_interval_error", "p99")
 
