@@ -78,13 +78,21 @@ def offloads(run: Run) -> Iterator[Finding]:
 
 
 def disturbed(run: Run) -> Iterator[Finding]:
-    """What emulators said while they ran: that a port went down, a program was detached, a clock was set."""
+    """What emulators said while they ran (a port went down, a clock was set), and what of a device did not last."""
     ends = [event for event in run.log if event.get("event") == "emulator-ended"]
     told = [(end, said) for end in ends for said in _at(end, "report", "said") or []]
     for end, said in told[:1]:
         more = f" ({len(told) - 1} more sentences in log.jsonl)" if len(told) > 1 else ""
         sentence = f"during the measurement, the device's emulator {end.get('emulator')} reported: {said}{more}"
         yield Finding("device_disturbed", sentence, float(len(told)), (Place(str(end.get("device"))),))
+    ended: dict[str, list[dict[str, Any]]] = {}
+    for event in run.log:
+        if event.get("event") == "device-broken":
+            ended.setdefault(str(event.get("device")), []).append(event)
+    for device, several in ended.items():
+        which = ", ".join(str(event.get("session")) for event in several)
+        sentence = f"in session {which}, {several[0].get('sentence')}"
+        yield Finding("device_disturbed", sentence, float(len(several)), (Place(device),))
 
 
 def lost(run: Run) -> Iterator[Finding]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from sojourn.backends import load
 from sojourn.bed.boxes import Boxes
 from sojourn.bed.cores import DeviceCores, require_usable_cores
-from sojourn.bed.facts import counters, facts, moment, notes, objects, qdisc_dropped
+from sojourn.bed.facts import broken, counters, facts, moment, notes, objects, qdisc_dropped
 from sojourn.bed.model import BedSpec, Topology, checked
 from sojourn.bed.negotiated import tell_of_links
 from sojourn.bed.switches import switch
@@ -91,6 +91,10 @@ class Bed:
     def notes(self) -> dict[str, list[str]]:
         """What there is to note of each device as it stands now, by path."""
         return notes(self.backend, self.topology)
+
+    def broken(self) -> dict[str, list[str]]:
+        """What of each device is no longer what it should be, by path."""
+        return broken(self.backend, self.topology)
 
     def moment(self) -> dict[str, Any]:
         """Load, interrupts and counters as they are now; compared with those in `facts`, what went on beside a run."""

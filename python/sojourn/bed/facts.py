@@ -20,11 +20,13 @@ from sojourn.bed.drawing import drawing
 from sojourn.errors import MachineError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from sojourn.bed.backend import Backend
     from sojourn.bed.cores import DeviceCores
     from sojourn.bed.hosts import HostName
     from sojourn.bed.model import BedSpec, Link, Topology
-    from sojourn.devices.mode import Run
+    from sojourn.devices.mode import Box, Mode, Run
 
 HOST_SYSCTLS = (
     "net/bridge/bridge-nf-call-iptables",
@@ -176,13 +178,24 @@ def objects(backend: Backend, topology: Topology) -> dict[str, dict[str, Any]]:
 
 def notes(backend: Backend, topology: Topology) -> dict[str, list[str]]:
     """What there is to note of each device as it stands now, its further links included, by the path of its first."""
-    noted: dict[str, list[str]] = {}
+    return _of_each(backend, topology, lambda mode: mode.notes)
+
+
+def broken(backend: Backend, topology: Topology) -> dict[str, list[str]]:
+    """What of each device is no longer what it should be, its further links included, by the path of its first."""
+    return _of_each(backend, topology, lambda mode: mode.broken)
+
+
+def _of_each(
+    backend: Backend, topology: Topology, asked: Callable[[Mode], Callable[[Run, Box], Sequence[str]]]
+) -> dict[str, list[str]]:
+    said: dict[str, list[str]] = {}
     for link in topology.links if not backend.simulated else ():
         if link.stations and not link.is_bypass:
             run = partial(backend.run, link.device_host)
             with suppress(MachineError):  # to look is not worth a run
-                noted.setdefault(link.device.name, []).extend(link.device.mode.notes(run, link.stations[0]))
-    return noted
+                said.setdefault(link.device.name, []).extend(asked(link.device.mode)(run, link.stations[0]))
+    return said
 
 
 def _objects(backend: Backend, link: Link) -> dict[str, Any]:

@@ -279,7 +279,7 @@ def measure_start(  # noqa: PLR0913, PLR0917 - all that a session has
     with Emulators(part, site, cores, instrument, log) as emulators:
         session = Session(part, site, cores, instrument, log, screen, emulators)
         done = measure_trials(session, measure_of(plan), clock, share)
-    keep_moment(part, site)
+    keep_moment(part, site, log)
     return done
 
 
