@@ -1,7 +1,9 @@
 //! Connections that send: each in a thread of its own, in bulk or message by message.
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
@@ -19,6 +21,8 @@ use crate::{TcpError, failed};
 
 /// How long to wait for the peer to accept.
 const CONNECT_TIMEOUT: Nanos = Nanos::seconds(10);
+/// So many at a time: their first packets alone are to fill no queue.
+const MOST_CONNECTING: usize = 16;
 /// How long to wait for the last acknowledgements, and after the end for room for the rest of a message.
 const DRAIN_TIMEOUT: Nanos = Nanos::seconds(60);
 /// So many processors all connections together may spin on while they wait for departures; beyond, they sleep.
@@ -32,8 +36,7 @@ const LEAD: Nanos = Nanos::millis(1);
 /// When a setting is refused or the peer is not there. A later failure is in the outcome.
 pub fn send(request: &Send, stop: &AtomicBool) -> Result<Vec<Outcome>, TcpError> {
     let end = request.end()?;
-    let connect = |number| connect(request, number, stop);
-    let connections: Vec<Connection> = (0..request.connections).map(connect).collect::<Result<_, _>>()?;
+    let connections = connect_all(request, stop)?;
     let start = HostClock.now() + if request.interval.is_some() { LEAD } else { Nanos::ZERO };
     let begin = |connection| {
         let observed = Observed::new(connection, request.sockets.read_every, start)?;
@@ -58,7 +61,24 @@ pub fn send(request: &Send, stop: &AtomicBool) -> Result<Vec<Outcome>, TcpError>
     })
 }
 
-fn connect(request: &Send, number: u32, stop: &AtomicBool) -> Result<Connection, TcpError> {
+/// Connects all, so many at a time: one after another takes a round trip for each.
+fn connect_all(request: &Send, stop: &AtomicBool) -> Result<Vec<Connection>, TcpError> {
+    let mut connections = Vec::with_capacity(request.connections as usize);
+    let mut begun = VecDeque::new();
+    let mut numbers = 0..request.connections;
+    while connections.len() < request.connections as usize {
+        let room = MOST_CONNECTING - begun.len();
+        for number in numbers.by_ref().take(room) {
+            begun.push_back((number, begin(request, number)?, HostClock.now() + CONNECT_TIMEOUT));
+        }
+        let Some((number, fd, until)) = begun.pop_front() else { break };
+        connections.push(connected(request, number, fd, until, stop)?);
+    }
+    Ok(connections)
+}
+
+/// Begins to connect.
+fn begin(request: &Send, number: u32) -> Result<OwnedFd, TcpError> {
     let fd = socket::open(request.to.ip(), &request.sockets.settings)?;
     if let Some(address) = request.bind {
         net::bind(&fd, &SocketAddr::new(address, 0)).map_err(failed(format!("bind to {address}")))?;
@@ -66,12 +86,15 @@ fn connect(request: &Send, number: u32, stop: &AtomicBool) -> Result<Connection,
     if let Some(dscp) = request.dscp_of(number) {
         socket::mark(&fd, request.to.ip(), dscp).map_err(failed("set the DSCP"))?;
     }
-    let operation = format!("connect to {}", request.to);
     match net::connect(&fd, &request.to) {
-        Ok(()) | Err(Errno::INPROGRESS) => {}
-        Err(error) => return Err(failed(operation)(error)),
+        Ok(()) | Err(Errno::INPROGRESS) => Ok(fd),
+        Err(error) => Err(failed(format!("connect to {}", request.to))(error)),
     }
-    let until = HostClock.now() + CONNECT_TIMEOUT;
+}
+
+/// Waits until the peer has accepted.
+fn connected(request: &Send, number: u32, fd: OwnedFd, until: Time, stop: &AtomicBool) -> Result<Connection, TcpError> {
+    let operation = format!("connect to {}", request.to);
     while !ready(&fd, PollFlags::OUT, until).map_err(failed(&*operation))? {
         if HostClock.now() >= until || stop.load(Ordering::Relaxed) {
             return Err(TcpError::NoAnswer { to: request.to, seconds: CONNECT_TIMEOUT.0 / 1_000_000_000 });

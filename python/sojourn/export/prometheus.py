@@ -31,6 +31,9 @@ UNITS = {
     "ratio": ("ratio", 1.0),
     "s/s": ("ratio", 1.0),
     "1/s": ("per_second", 1.0),
+    "1/min": ("per_second", 1 / 60),
+    "1/Mbit/s": ("seconds_per_byte", 8e-6),
+    "packets": ("packets", 1.0),
     "bit/s": ("bytes_per_second", 0.125),
 }
 """Of a unit of results its base unit as names of metrics end, and the factor."""

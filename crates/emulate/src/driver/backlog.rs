@@ -18,13 +18,15 @@ pub struct Backlog {
     least: Nanos,
     since: Time,
     stays: bool,
+    /// Whether it has begun to stay, and has not been told of: once is enough, `local_drops` goes on.
     is_news: bool,
+    is_told: bool,
     dropped: u64,
 }
 
 impl Backlog {
     pub const fn new(now: Time) -> Self {
-        Self { least: Nanos::ZERO, since: now, stays: false, is_news: false, dropped: 0 }
+        Self { least: Nanos::ZERO, since: now, stays: false, is_news: false, is_told: false, dropped: 0 }
     }
 
     /// Returns whether a frame is to be dropped that arrived at `arrived` and was read at `now`; counts it then.
@@ -33,7 +35,7 @@ impl Backlog {
         self.least = self.least.min(wait);
         if now - self.since >= WINDOW {
             let stays = self.least > MOST_WAIT;
-            self.is_news |= stays && !self.stays;
+            self.is_news |= stays && !self.is_told;
             // Dropping keeps the wait at its limit: only a ring that was empty ends it.
             self.stays |= stays;
             (self.least, self.since) = (wait, now);
@@ -54,8 +56,9 @@ impl Backlog {
         self.dropped
     }
 
-    /// Takes whether a backlog has begun to stay.
+    /// Takes whether a backlog has begun to stay for the first time.
     pub fn news(&mut self) -> bool {
+        self.is_told |= self.is_news;
         std::mem::take(&mut self.is_news)
     }
 }
@@ -101,5 +104,8 @@ mod tests {
         assert!(backlog.dropped() > 0);
         backlog.is_empty();
         assert_eq!(read(&mut backlog, 300, 90, Nanos::millis(50)), 0);
+        assert!(backlog.news());
+        read(&mut backlog, 390, 300, Nanos::millis(50));
+        assert!(!backlog.news(), "it is told once");
     }
 }

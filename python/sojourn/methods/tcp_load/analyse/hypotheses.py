@@ -82,9 +82,13 @@ def pipe_of(ways: Sequence[dict[str, Any]]) -> Pipe | None:
     """The pipe of these directions, which the built-in plan sets alike; None where something is not known."""
     link, delay, queue, before = ((ways[0].get(name) or {}) for name in ("link", "delay", "queue", "before"))
     limit, rate, losses = queue.get("limit") or {}, link.get("rate_bps"), before.get("loss") or []
-    size = limit.get("bytes") or FULL_FRAME_BYTES * (limit.get("slots") or 0)
+    sizes = [limit["bytes"]] if limit.get("bytes") else []  # each limit that is given holds
+    sizes += [FULL_FRAME_BYTES * limit["slots"]] if limit.get("slots") else []
+    size = min(sizes, default=0)
     there = sum((one.get("delay") or {}).get("constant") or 0 for one in ways) * (2 / len(ways))
-    if not rate or not size or not there or delay.get("jitter") or queue.get("aqm"):
+    if not rate or not size or not there or delay.get("jitter") or queue.get("aqm") or link.get("cell"):
+        return None
+    if (queue.get("scheduler") or "fifo") != "fifo":
         return None
     if len(losses) > 1 or any("independent" not in one for one in losses):
         return None

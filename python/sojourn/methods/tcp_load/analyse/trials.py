@@ -341,7 +341,8 @@ def links_of(run: Run) -> dict[int, dict[str, Link]]:
         if event.get("event") != "emulator-set":
             continue
         link = event["to"].get("link") or {}
-        if rate := link.get("rate_bps"):
+        # Of a link of cells it is not known here how much of it packets of several sizes take.
+        if (rate := link.get("rate_bps")) and not link.get("cell"):
             this, there = (
                 Link(float(rate), float(link.get("overhead_bytes") or 0)),
                 found.setdefault(event["block"], {}),
