@@ -7,7 +7,9 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces by name")
 
+SOJOURN = str(Path(sys.executable).with_name("sojourn"))
 UPLINK = "wan0"
 NEAR, FAR = "10.79.0.1", "10.79.0.2"
 DELAYED = ("--take-over", "--forward", "delay 20ms", "--backward", "delay 10ms")
@@ -56,7 +59,7 @@ def shortest_ms(count: int = 5) -> float:
 def uplink(*words: str) -> Child[str]:
     """The command, once frames go their way over the emulator."""
     child = Child(
-        inside("switch", "sojourn", "uplink", UPLINK, *words, "--json"),
+        inside("switch", SOJOURN, "uplink", UPLINK, *words, "--json"),
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     assert child.stdout is not None
@@ -131,7 +134,7 @@ def test_one_interface_has_one_emulator() -> None:
 
 def refused(*words: str) -> tuple[int, str]:
     done = subprocess.run(
-        inside("switch", "sojourn", "uplink", *words), capture_output=True, text=True, timeout=60, check=False
+        inside("switch", SOJOURN, "uplink", *words), capture_output=True, text=True, timeout=60, check=False
     )
     return done.returncode, done.stderr.strip().splitlines()[-1]
 

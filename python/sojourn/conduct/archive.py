@@ -19,6 +19,7 @@ from sojourn.conduct.cores import choose_cores
 from sojourn.errors import MachineError, RequestError
 from sojourn.plan import Plan, effective_toml
 from sojourn.records import RunFolder
+from sojourn.records.lost import CLOSED, LOST
 from sojourn.records.whole_file import write_whole
 
 if TYPE_CHECKING:
@@ -67,6 +68,8 @@ def is_empty_folder(path: Path) -> bool:
 
 ASKED = "# asked: "
 FINISHED = "finished"
+SYNCED = frozenset({FINISHED, CLOSED, LOST})
+"""Events on which rests what a resumed run takes as measured: on the disk before its records are trusted."""
 """The last event of a complete run: what is in its folder outlives a loss of power from then on."""
 
 
@@ -93,7 +96,7 @@ class Log:
         entry |= {"event": event} | fields
         self._file.write(json.dumps(entry) + "\n")
         self._file.flush()
-        if event == FINISHED:
+        if event in SYNCED:
             os.fsync(self._file.fileno())
         if self._heard is not None:
             self._heard(entry)

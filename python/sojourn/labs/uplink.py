@@ -6,8 +6,8 @@ cables, and end with it. The cables are removed by a process that outlives this 
 
 from __future__ import annotations
 
+import fcntl
 import os
-import socket
 import subprocess
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -23,12 +23,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 TOOLS = {"ip": "iproute2", "ethtool": "ethtool"}
+LOCKS = Path("/run/sojourn")
 _SECONDS = 10.0
 JOINING = ("tso", "gso", "gro", "tx")
 """Offloads of the cables that are switched off: the emulator is to see frames as a wire carries them."""
 
-KEEPER = 'trap "" HUP INT TERM QUIT; cat >/dev/null; for one; do ip link del dev "$one" 2>/dev/null; done; :'
-"""Removes the cables once nobody holds its standard input any more."""
+KEEPER = """trap "" HUP INT TERM QUIT; cat >/dev/null; lock=$1; shift
+for one; do ip link del dev "$one" 2>/dev/null; done; rm -f "$lock" """
+"""Removes the cables, and last the lock, once nobody holds its standard input any more."""
 
 
 @dataclass(frozen=True)
@@ -91,29 +93,41 @@ def detour(interface: str, *, take_over: bool) -> Iterator[Detour]:
 
 @contextmanager
 def _alone(interface: str) -> Iterator[None]:
-    """Raises RequestError where another process emulates it: a name in this network namespace is the lock."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as lock:
-        try:
-            lock.bind(f"\0sojourn-uplink-{interface}")
-        except OSError:
-            raise RequestError(f"another `sojourn uplink` emulates {interface}: end it first") from None
+    """Raises RequestError where another process emulates it: the lock is in a folder of root's."""
+    LOCKS.mkdir(mode=0o700, exist_ok=True)
+    lock = os.open(_lock_of(interface), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise RequestError(f"another `sojourn uplink` emulates {interface}: end it first") from None
+    else:
         yield
+    finally:
+        os.close(lock)
+
+
+def _lock_of(interface: str) -> Path:
+    return LOCKS / f"uplink-{Path('/proc/self/ns/net').stat().st_ino}-{interface}.lock"
 
 
 @contextmanager
 def _keeper(made: Detour) -> Iterator[None]:
     """A process that removes the cables when this one has ended, by itself or by any signal."""
     keeper = subprocess.Popen(
-        ["sh", "-c", KEEPER, "sh", made.inner, made.right], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL, start_new_session=True, env={**os.environ, "PATH": search_path()},
-    )  # fmt: skip
+        ["sh", "-c", KEEPER, "sh", str(_lock_of(made.interface)), made.inner, made.right],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        env={**os.environ, "PATH": search_path()},
+    )
     try:
         yield
     finally:
         assert keeper.stdin is not None
+        _remove(made)  # somebody may have killed the keeper, whose last act lets another one begin
         keeper.stdin.close()
         keeper.wait()
-        _remove(made)  # somebody may have killed the keeper
 
 
 def _remove(made: Detour) -> None:

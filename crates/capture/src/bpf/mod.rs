@@ -123,12 +123,18 @@ impl BpfTap {
         self.ring_bytes
     }
 
-    /// Looks whether the interface is still there; it may be down.
+    /// Looks whether the interface is still there, which may be down, and its programs.
     ///
     /// # Errors
-    /// When it is gone.
+    /// When one is gone.
     pub fn look(&mut self) -> Result<(), PortError> {
-        is_there(&self.interface)
+        is_there(&self.interface)?;
+        // What /proc does not say is no reason to end.
+        if self.attached.iter().all(|one| one.hangs().unwrap_or(true)) {
+            return Ok(());
+        }
+        let problem = "the program of its tap was detached or replaced; what passed before is recorded".to_owned();
+        Err(PortError::TakenAway { object: self.interface.name.clone(), problem })
     }
 
     fn open_gate(&self, is_open: bool) {
