@@ -35,8 +35,8 @@ def main() -> None:
     print("up", flush=True)
     other = dict(zip(ends, reversed(ends), strict=True))
     while True:
-        ready, _, _ = select.select([*ends, sys.stdin], [], [])
-        if sys.stdin in ready:
+        ready: list[int] = select.select([*ends, sys.stdin.fileno()], [], [])[0]
+        if sys.stdin.fileno() in ready:
             return
         for end in ready:
             try:

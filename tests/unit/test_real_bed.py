@@ -305,7 +305,7 @@ GOOD = "\tSpeed: 1000Mb/s\n\tDuplex: Full\n"
         ("\tSpeed: Unknown!\n\tDuplex: Unknown! (255)\n", GOOD, ["performance"], []),
         ("", "", [], []),
         ("\tSpeed: 100Mb/s\n\tDuplex: Half\n", GOOD, [],
-         ["Path direct: eth1 of host A has 100Mb/s, duplex half", 
+         ["Path direct: eth1 of host A has 100Mb/s, duplex half",
           "Path direct: eth1 of host A has 100 Mbit/s; the path's fastest port has 1000 Mbit/s"]),
         (GOOD, GOOD + "Adaptive RX: on  TX: off\n", [],
          ["Path direct: eth2 of host B has 1000Mb/s, duplex full, coalescing adaptive"]),

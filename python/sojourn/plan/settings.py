@@ -6,7 +6,7 @@ here is a factor of `variance.factors` too: set on some beds, and left as it is 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from sojourn.plan.section import key, keys_of, section
@@ -35,6 +35,18 @@ def microseconds(most_ns: int) -> Reader:
     return Reader(read, f"{inner.expected}, in whole microseconds", inner.write)
 
 
+def processors() -> Reader:
+    """A list of processors as the kernel writes it; one alone may be a number, and several a list of numbers."""
+    inner = matching(r"\d{1,4}(-\d{1,4})?(,\d{1,4}(-\d{1,4})?)*", 'processors, such as "2" or "0-1,4"')
+    return replace(inner, read=lambda value: inner.read(_as_text(value)))
+
+
+def _as_text(value: Any) -> Any:
+    if isinstance(value, list):
+        return ",".join(str(_as_text(one)) for one in value)
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
 @section
 class SettingsPlan:
     """Settings of every test port and every host of the bed; a key that is left out leaves the setting as it is."""
@@ -48,7 +60,7 @@ class SettingsPlan:
     rx_ring: int | None = key(whole(1, 65_536), None, "descriptors of the receive ring")
     tx_ring: int | None = key(whole(1, 65_536), None, "descriptors of the transmit ring")
     irq_cpus: str | None = key(
-        matching(r"\d{1,4}(-\d{1,4})?(,\d{1,4}(-\d{1,4})?)*", 'processors, such as "2" or "0-1,4"'),
+        processors(),
         None,
         "processors that may handle the interrupts of the test ports",
     )
