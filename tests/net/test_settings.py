@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sojourn.bed import BedSpec, build_bed
+from sojourn.bed import BedSpec, build_bed, setting_scripts
 from sojourn.records.log import read_log
 from tests.children import Child
 from tests.net import cord
@@ -256,6 +256,43 @@ def test_what_a_driver_refuses_is_told_in_its_words_and_all_else_is_restored(sta
     assert said in done.stderr
     for name in hosts.names:
         assert kept(hosts, name)[:3] == ["on", "4", "256"]
+
+
+# Interrupts as stand-ins, in a mount namespace of their own: one is the port's, one was written down and is not any more.
+INTERRUPTS = """
+mount -n -t tmpfs own /sys/class/net && mount -n -t tmpfs own /proc/irq || exit 1
+set -- $(sed -n 's/^ *\\([0-9][0-9]*\\):.*/\\1/p' /proc/interrupts | head -n 2)
+mkdir -p /sys/class/net/lo/device/msi_irqs "/proc/irq/$1" "/proc/irq/$2"
+ln -s /sys/bus/pci /sys/class/net/lo/device/subsystem
+: >"/sys/class/net/lo/device/msi_irqs/$1"; : >/sys/class/net/lo/device/msi_irqs/9999
+echo 0-1 >"/proc/irq/$1/smp_affinity_list"; echo 1 >"/proc/irq/$2/smp_affinity_list"
+for name in $(values_of irq_cpus lo); do
+    had=$(value_of "$name" lo)
+    echo "set lo $name $had"
+    echo "lo lo $name $had" >>"$journal"
+    set_value "$name" lo 1
+done
+echo "lo lo irq-$2 0" >>"$journal"
+cat "/proc/irq/$1/smp_affinity_list"
+restore
+cat "/proc/irq/$1/smp_affinity_list" "/proc/irq/$2/smp_affinity_list"
+[ ! -e "$journal" ] && echo none
+"""
+
+
+def test_only_interrupts_that_are_still_the_ports_are_set_and_restored(tmp_path: Path) -> None:
+    script = f"journal={tmp_path}/settings.1\n{setting_scripts.RESTORE}{INTERRUPTS}"
+    done = subprocess.run(
+        ["unshare", "--mount", "--propagation", "private", "sh", "-c", script],
+        capture_output=True, text=True, timeout=30, check=False,
+    )  # fmt: skip
+    first, in_force, back, *after = done.stdout.split("\n")
+    assert done.stderr == ""
+    assert first.startswith("set lo irq-")
+    assert first.endswith(" 0-1")
+    assert in_force == "1"
+    assert back == f"back {first.removeprefix('set ')}"
+    assert after == ["0-1", "1", "none", ""]
 
 
 IDLE = "/dev/cpu_dma_latency"
