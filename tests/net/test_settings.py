@@ -126,14 +126,15 @@ def test_what_is_not_there_is_refused_before_anything_is_set(hosts: Hosts, setti
 def in_the_middle(hosts: Hosts, out: str) -> Child[bytes]:
     """A run whose bed stands with its settings."""
     argv = hosts.command(SOJOURN, *STUDY, *sets("pairs.rounds=400", *SETS), "--bed", "bed.toml", "--out", out)
-    null = subprocess.DEVNULL
-    return Child(argv, cwd=hosts.folder, stdout=null, stderr=null, start_new_session=True)
+    with (hosts.folder / f"{out}.said").open("wb") as said:
+        return Child(argv, cwd=hosts.folder, stdout=said, stderr=said, start_new_session=True)
 
 
-def await_set(hosts: Hosts, out: str) -> None:
+def await_set(hosts: Hosts, run: Child[bytes], out: str) -> None:
     log = hosts.folder / out / "log.jsonl"
-    end = time.monotonic() + 60
+    end = time.monotonic() + 240
     while not (log.is_file() and any(entry["event"] == "block" for entry in read_log(log))):
+        assert run.poll() is None, (hosts.folder / f"{out}.said").read_text()
         assert time.monotonic() < end
         time.sleep(0.1)
     assert {row["in_force"] for row in rows_of(hosts.folder / out, "settings-set")} == {"16", "2", "20000"}
@@ -142,7 +143,7 @@ def await_set(hosts: Hosts, out: str) -> None:
 
 def test_a_killed_run_has_its_hosts_restore_what_it_set(hosts: Hosts) -> None:
     with in_the_middle(hosts, "killed") as run:
-        await_set(hosts, "killed")
+        await_set(hosts, run, "killed")
         os.killpg(run.pid, signal.SIGKILL)
     await_found(hosts, LEASE_SECONDS)
 
@@ -151,7 +152,7 @@ def test_a_killed_run_has_its_hosts_restore_what_it_set(hosts: Hosts) -> None:
 def test_a_controller_that_says_nothing_any_more_is_waited_for_until_the_lease_is_up(hosts: Hosts) -> None:
     """Its SSH sessions stand, and no beat comes: only the keeper's own clock can end it."""
     with in_the_middle(hosts, "silent") as run:
-        await_set(hosts, "silent")
+        await_set(hosts, run, "silent")
         os.kill(run.pid, signal.SIGSTOP)
         try:
             time.sleep(5)
@@ -258,7 +259,7 @@ def test_what_a_driver_refuses_is_told_in_its_words_and_all_else_is_restored(sta
         assert kept(hosts, name)[:3] == ["on", "4", "256"]
 
 
-# Interrupts as stand-ins, in a mount namespace of their own: one is the port's, one was written down and is not any more.
+# Interrupts as stand-ins, in a mount namespace of their own: one is the port's, one was and is it no more.
 INTERRUPTS = """
 mount -n -t tmpfs own /sys/class/net && mount -n -t tmpfs own /proc/irq || exit 1
 set -- $(sed -n 's/^ *\\([0-9][0-9]*\\):.*/\\1/p' /proc/interrupts | head -n 2)

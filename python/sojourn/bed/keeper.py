@@ -105,7 +105,7 @@ echo "ready $$$keepers"
 while [ -z "$stop" ] && line=$(timeout {lease} sh -c 'IFS= read -r line && echo "$line"'); do
     case $line in
         look) echo here $(links) ;;
-        latency\\ *) # asked for as long as its file is open, so the kernel forgets it with us
+        latency\\ *) # asked for as long as its file is open, so it ends with us, however we end
             setpriv --pdeathsig KILL -- sh -c 'exec 7>/dev/cpu_dma_latency && printf %08x "$0" >&7 &&
                 exec sleep 2147483647' "${line#* }" </dev/null >/dev/null 2>&1 9>&- 8>&- &
             keeps=$! ;;
