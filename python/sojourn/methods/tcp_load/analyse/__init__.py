@@ -60,6 +60,7 @@ from sojourn.methods.tcp_load.analyse.hypotheses import mathis_ratio, mss_of, pi
 from sojourn.methods.tcp_load.analyse.naming import short_names
 from sojourn.methods.tcp_load.analyse.queues import unaccounted
 from sojourn.methods.tcp_load.analyse.trials import (
+    PERCENTILES,
     Done,
     besides_of,
     logged_of,
@@ -165,8 +166,11 @@ def rows_of(run: Run, several: Sequence[Done]) -> Iterator[Row]:
     keys = dict.fromkeys(key for one in several for key in one.values)
     for quantity in UNITS:
         for statistic in (said for name, said in keys if name == quantity):
-            if quantity == "convergence" and any((quantity, statistic) not in one.values for one in several):
+            have = [(quantity, statistic) in one.values for one in several]
+            if quantity == "convergence" and not all(have):
                 continue  # a mean of those that converged in time alone would be too small
+            if statistic in PERCENTILES and have != [(quantity, "mean") in one.values for one in several]:
+                continue  # of the trials with probes enough alone it could lie below the median of all
             yield figure(run, several, quantity, statistic)
 
 
@@ -403,7 +407,9 @@ def _findings(run: Run, places: Mapping[tuple[str, int], Sequence[Done]], rows: 
 
 
 def _beyond(run: Run, places: Mapping[tuple[str, int], Sequence[Done]]) -> Iterator[Finding]:
-    """No link carries more than its rate; an emulator that stood still sends afterwards what it held."""
+    """No link carries more than its rate; what was held back comes afterwards: by an emulator that stood still, or by
+    hosts that did, whose acknowledgements are counted when they come. Probes are held back alike.
+    """
     stood, (_, lasted_ns) = lateness(run, "max_ns"), parts_of(run)
     found: dict[Place, float] = defaultdict(float)
     held: dict[Place, float] = defaultdict(float)
@@ -411,7 +417,8 @@ def _beyond(run: Run, places: Mapping[tuple[str, int], Sequence[Done]]) -> Itera
         place = Place(device, cell)
         for one in own:
             share = max(one.values.get(("utilisation", way), 0.0) for way in ("down", "up"))
-            is_held = lasted_ns > 0 and share <= BEYOND + stood.get(one.block, 0.0) / lasted_ns
+            late_ns = max(stood.get(one.block, 0.0), one.spread_ns)
+            is_held = lasted_ns > 0 and share <= BEYOND + late_ns / lasted_ns
             if share > BEYOND:
                 (held if is_held else found)[place] = max((held if is_held else found)[place], share)
     if found:
@@ -420,7 +427,7 @@ def _beyond(run: Run, places: Mapping[tuple[str, int], Sequence[Done]]) -> Itera
     if held:
         worst, share = worst_first(held)
         said = (
-            f"an emulator paused and then sent the packets that it held: a trial used {percent(share)} of the "
+            f"an emulator or a host paused, and what it held came afterwards: a trial used {percent(share)} of the "
             "configured rate"
         )
         yield Finding("tester_limited", said, share, worst)

@@ -70,6 +70,8 @@ class Done:
     """When the first flow began."""
     joined_ns: float
     """When the flows of the last algorithm began; `begun_ns` where there is one algorithm."""
+    spread_ns: float = 0.0
+    """Between the shortest and the longest round trip of its probes: no acknowledgement was later by much more."""
     main: int = -1
     """The cell of the main probes, of whose trial these were further ones; -1 of the main ones themselves."""
 
@@ -130,7 +132,7 @@ def besides_of(run: Run, several: Iterable[Done]) -> list[Done]:
         values, count = of_probes(probes, main.begun_ns, working)
         factors = main.factors | {"probe": own["probe"], "dscp": own["dscp"]}
         found.append(Done(int(block), main.device, int(own["cell"]), main.round, factors, values, count,
-                          main.begun_ns, main.joined_ns, main.cell))  # fmt: skip
+                          main.begun_ns, main.joined_ns, main=main.cell))  # fmt: skip
     return found
 
 
@@ -204,7 +206,7 @@ def one(
                 values |= convergence_of(own, joined, working.end, way)
     return Done(
         int(entry["block"]), str(entry["device"]), int(entry["cell"]), int(entry["round"]), dict(entry["factors"]),
-        values, count, begun, joined,
+        values, count, begun, joined, float(np.ptp(all_)) if len(all_ := rtts(probes)) else 0.0,
     )  # fmt: skip
 
 
