@@ -27,6 +27,8 @@ const MOST_CONNECTING: usize = 16;
 const DRAIN_TIMEOUT: Nanos = Nanos::seconds(60);
 /// So many processors all connections together may spin on while they wait for departures; beyond, they sleep.
 const MOST_SPIN_PROCESSORS: f64 = 1.0;
+/// Between two looks at whether to end, while the next connections are not due.
+const LOOK: Nanos = Nanos::millis(50);
 /// From the moment when all connections are there to the first message: what their threads need to begin.
 const LEAD: Nanos = Nanos::millis(1);
 
@@ -36,29 +38,71 @@ const LEAD: Nanos = Nanos::millis(1);
 /// When a setting is refused or the peer is not there. A later failure is in the outcome.
 pub fn send(request: &Send, stop: &AtomicBool) -> Result<Vec<Outcome>, TcpError> {
     let end = request.end()?;
+    if let Some(every) = request.again_every {
+        return send_again(request, (every, end), stop);
+    }
     let connections = connect_all(request, stop)?;
     let start = HostClock.now() + if request.interval.is_some() { LEAD } else { Nanos::ZERO };
-    let begin = |connection| {
-        let observed = Observed::new(connection, request.sockets.read_every, start)?;
-        let mut sender = Sender {
-            request,
-            stop,
-            end,
-            data: vec![0x5a; request.message_bytes as usize],
-            paced: request.interval.map(|interval| Paced::new(start, interval, request)),
-            pending: 0,
-            over_at: match end {
-                End::After(span) => start + span,
-                End::Bytes(_) => Time::NEVER,
-            },
-        };
-        Ok(observed.run(|observed| sender.run(observed)))
-    };
+    let begin = |connection| run(connection, request, (start, end), stop);
     thread::scope(|scope| {
         let threads: Vec<_> =
             connections.into_iter().map(|connection| scope.spawn(move || begin(connection))).collect();
         threads.into_iter().map(|thread| thread.join().map_err(|_| TcpError::Panicked)?).collect()
     })
+}
+
+/// Connects and sends in turns, each so long after the one before it, whatever became of that. Each connection has a thread of
+/// its own from its handshake on, and begins with that.
+fn send_again(request: &Send, (every, end): (Nanos, End), stop: &AtomicBool) -> Result<Vec<Outcome>, TcpError> {
+    let start = HostClock.now();
+    let transfer = |number| {
+        let begun = HostClock.now();
+        run(connect(request, number, stop)?, request, (begun, end), stop)
+    };
+    thread::scope(|scope| {
+        let mut threads = Vec::new();
+        for turn in 0..request.turns() {
+            let due = start + Nanos(every.0.saturating_mul(turn));
+            while HostClock.now() < due && !stop.load(Ordering::Relaxed) {
+                HostClock.wait_until(due.min(HostClock.now() + LOOK), Nanos::ZERO);
+            }
+            if stop.load(Ordering::Relaxed) {
+                break;
+            }
+            let first = u32::try_from(threads.len()).unwrap_or(u32::MAX);
+            threads
+                .extend((0..request.connections).map(|one| scope.spawn(move || transfer(first.saturating_add(one)))));
+        }
+        threads.into_iter().map(|thread| thread.join().map_err(|_| TcpError::Panicked)?).collect()
+    })
+}
+
+/// Sends on a connection from `start` on until it has sent enough.
+fn run(
+    connection: Connection,
+    request: &Send,
+    (start, end): (Time, End),
+    stop: &AtomicBool,
+) -> Result<Outcome, TcpError> {
+    let observed = Observed::new(connection, request.sockets.read_every, start)?;
+    let mut sender = Sender {
+        request,
+        stop,
+        end,
+        data: vec![0x5a; request.message_bytes as usize],
+        paced: request.interval.map(|interval| Paced::new(start, interval, request)),
+        pending: 0,
+        over_at: match end {
+            End::After(span) => start + span,
+            End::Bytes(_) => Time::NEVER,
+        },
+    };
+    Ok(observed.run(|observed| sender.run(observed)))
+}
+
+/// Connects one.
+fn connect(request: &Send, number: u32, stop: &AtomicBool) -> Result<Connection, TcpError> {
+    connected(request, number, begin(request, number)?, HostClock.now() + CONNECT_TIMEOUT, stop)
 }
 
 /// Connects all, so many at a time: one after another takes a round trip for each.

@@ -106,7 +106,13 @@ def mathis_ratio(one: Done, pipes: dict[str, Pipe], mss_bytes: float) -> dict[tu
     """Goodput over what the formula gives, of a trial of one flow of Reno under random loss alone."""
     pipe, way = pipes.get(str(one.factors["pipe"])), one.direction
     rtt, goodput = one.values.get(("rtt_working", "mean")), one.values.get(("goodput", way))
-    if pipe is None or not pipe.loss or one.factors["congestion"] != RENO or one.factors["flows"] != 1:
+    if (
+        one.factors.get("background")
+        or pipe is None
+        or not pipe.loss
+        or one.factors["congestion"] != RENO
+        or one.factors["flows"] != 1
+    ):
         return {}
     if not rtt or goodput is None:
         return {}
@@ -117,6 +123,8 @@ def mathis_ratio(one: Done, pipes: dict[str, Pipe], mss_bytes: float) -> dict[tu
 def tested(run: Run, several: Sequence[Done], rows: Sequence[Row]) -> list[Outcome]:
     """The outcomes of the plan's hypotheses."""
     pipes = pipes_set(run)
+    several = [one for one in several if not one.factors.get("background")]
+    rows = [row for row in rows if not (isinstance(row.setting, LoadSetting) and row.setting.background)]
     known: dict[str, Callable[[str], Outcome]] = {
         "full-at-one-product": lambda name: full_at_one_product(name, rows, pipes),
         "mathis": lambda name: mathis(name, rows),

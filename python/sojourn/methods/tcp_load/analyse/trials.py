@@ -19,7 +19,7 @@ from sojourn.analysis.rates import jain
 from sojourn.analysis.tcp_trials import LOG, told_by
 from sojourn.methods.tcp_load.analyse.conserved import ways_of
 from sojourn.methods.tcp_load.analyse.queues import PIPES, WAYS, least_of, queues_of
-from sojourn.methods.tcp_load.analyse.shares import convergence_of, groups_of, joined_ns, shares_of
+from sojourn.methods.tcp_load.analyse.shares import begun_ns, convergence_of, groups_of, joined_ns, shares_of
 from sojourn.methods.tcp_load.analyse.tcp_says import losses_inferred, tcp_says
 from sojourn.statistics.quantile import allowed
 from sojourn.units import nanoseconds
@@ -154,9 +154,11 @@ def parts_of(run: Run) -> tuple[float, float]:
 def logged_of(run: Run) -> pl.DataFrame:
     """The trials that have the log: device, cell, flows, direction, congestion, pipe, block, records."""
     kinds = {"device": pl.String, "cell": pl.Int32, "flows": pl.Int64, "direction": pl.String, "congestion": pl.String,
-             "pipe": pl.String, "block": pl.Int64, "records": pl.Int64}  # fmt: skip
+             "pipe": pl.String, "background": pl.String, "scenario": pl.String, "block": pl.Int64,
+             "records": pl.Int64}  # fmt: skip
+    factors = ("flows", "direction", "congestion", "pipe", "background", "scenario")
     rows = [
-        {name: entry["factors"].get(name) for name in ("flows", "direction", "congestion", "pipe")}
+        {name: entry["factors"].get(name) for name in factors}
         | {"device": entry["device"], "cell": entry["cell"], "block": block, "records": entry["logged"]["records"]}
         for block, entry in sorted(told_by(run, LOG).items())
         if entry.get("logged")
@@ -191,7 +193,7 @@ def one(
     links: dict[str, Link],
 ) -> Done:
     """The figures of a trial; `parts` are the start-up and what follows it, in ns."""
-    begun = float(min(flow["started_ns"] for flow in entry["flows"]))
+    begun = begun_ns(entry)
     joined = joined_ns(entry)
     working = Span(joined + parts[0], joined + parts[0] + parts[1])
     values, count = of_probes(probes, begun, working)
@@ -326,14 +328,19 @@ def changes(flow: pl.DataFrame) -> Change | None:
     seconds = (last["read_after_ns"] - first["read_after_ns"]) / 1e9
     if seconds <= 0:
         return None
-    options = TIMESTAMPS_BYTES if (last["options"] or 0) & WITH_TIMESTAMPS else 0
     return Change(
         8 * (last["acked_bytes"] - first["acked_bytes"]) / seconds,
         (last["delivered"] - first["delivered"]) / seconds,
         last["data_segs_out"] - first["data_segs_out"],
         last["total_retrans"] - first["total_retrans"],
-        last["mss_bytes"] + options + IP_TCP_BYTES + ETHERNET_BYTES,
+        frame_bytes_of(last),
     )
+
+
+def frame_bytes_of(reading: dict[str, Any]) -> float:
+    """A full segment's frame, without FCS."""
+    options = TIMESTAMPS_BYTES if (reading["options"] or 0) & WITH_TIMESTAMPS else 0
+    return float(reading["mss_bytes"] + options + IP_TCP_BYTES + ETHERNET_BYTES)
 
 
 def links_of(run: Run) -> dict[int, dict[str, Link]]:
