@@ -34,9 +34,6 @@ HOSTS: dict[str, tuple[HostName, HostName]] = {"up": ("a", "b"), "down": ("b", "
 """By direction, who sends to whom."""
 
 FIRST_PORT, PORTS = 10_000, 10_000
-CHANNELS = 8
-"""As many as a background may have: four parts, each in two directions."""
-
 MARGIN_NS = 300_000_000
 """A background goes on for so long after the flows should have ended, and for the handshakes of these."""
 
