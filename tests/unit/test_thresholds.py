@@ -183,7 +183,7 @@ NO_DECISIONS = {
         methods.departures.ask: PING_LEAST_NS
         methods.short_flows.ask: BYTE_NS FLOW_NS TRIPS
         methods.tcp_cost.ask: COMMAND_NS LOADING_NS MOST_FLOWS
-        methods.tcp_load.ask: LOG_NS
+        methods.tcp_load.ask: ALONE LOG_NS
         methods.tcp_truth.ask: DIRECT_BPS
     """,
     "lists of standards and kernels, and figures of papers that are drawn beside ours": """

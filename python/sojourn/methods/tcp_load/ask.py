@@ -17,7 +17,7 @@ from sojourn.plan.dscp import code_point
 from sojourn.plan.estimate import estimated
 from sojourn.plan.probes import FLOOD_NS, ProbePlan, Probing, check_size, combine
 from sojourn.plan.scenarios import SCENARIO, scenario_of
-from sojourn.plan.section import HOUR_NS, key, keys_of, section
+from sojourn.plan.section import HOUR_NS, key, section
 from sojourn.plan.sizes import KINDS
 from sojourn.plan.source import Given, refuse
 from sojourn.plan.tcp import BUFFER, MSS, TRIAL, TRIAL_NS, over_devices
@@ -34,11 +34,11 @@ MIXES = list_of(
     matching(r"[a-z][a-z0-9_]*(\+[a-z][a-z0-9_]*){0,3}", 'names such as "reno", or up to four that share: "cubic+reno"')
 )
 DIRECTIONS = ("down", "up", "both")
+ALONE = {"flows": (1,), "congestion": ("cubic",), "background": (NONE,)}
+"""Keys that a scenario stands in the place of, with what they are where nobody sets them."""
+
 LOG_NS = 1_000_000_000
 """What the log of a trial takes beside it: its programs are loaded, and its records written."""
-
-BY_SCENARIO = ("flows", "congestion", "background")
-"""Keys that a scenario stands in the place of."""
 
 LEAST_PROBES = 20
 """Of the idle part and of the working one: fewer show no percentile but the median."""
@@ -250,8 +250,8 @@ def check(plan: Plan, given: Lookup) -> None:
 
 def check_loads(plan: Plan, given: Lookup) -> None:
     """Names of scenarios differ, and no background has more than its receiver takes, or more than is recorded."""
-    own, plain = plan.load, keys_of(LoadPlan)
-    if own.scenario and any(getattr(own, name) != plain[name].default for name in BY_SCENARIO):
+    own = plan.load
+    if own.scenario and any(getattr(own, name) != value for name, value in ALONE.items()):
         told = "[] where load.flows, load.congestion or load.background is set: a scenario has its own"
         raise refuse(given("load.scenario", list(own.scenario)), "load.scenario", told)
     names = [one.name for words in own.scenario if (one := scenario_of(words))]
