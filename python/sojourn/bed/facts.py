@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from sojourn.bed import machine
 from sojourn.bed.drawing import drawing
+from sojourn.bed.settings import known
 from sojourn.errors import MachineError
-from sojourn.plan.settings import SETTINGS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -101,7 +101,7 @@ def facts(backend: Backend, topology: Topology, spec: BedSpec, cores: DeviceCore
         del stable["bed"]["spec"]["addresses"]  # drawn with the layout alone
     if "frequency" in spec.switches:
         stable["machine"]["cpu"].pop("frequency_min_khz", None)  # what is switched is recorded with the switches
-    if not SETTINGS.keys().isdisjoint(spec.switches):
+    if not known().keys().isdisjoint(spec.switches):
         _without_settings(stable)
     layout = None if spec.layout is None else _take_layout(stable)
     return {
@@ -121,7 +121,7 @@ def _take_layout(stable: dict[str, Any]) -> dict[str, Any]:
     layout = {key: bed["spec"].pop(key) for key in ("layout", "addresses", "prober_cpu", "responder_cpu")}
     if bed["spec"]["switches"]:
         layout["switches"] = bed["spec"].pop("switches")
-    if not SETTINGS.keys().isdisjoint(layout.get("switches", {})):
+    if not known().keys().isdisjoint(layout.get("switches", {})):
         layout["settings"] = bed["spec"].pop("settings", {})
     layout |= {"device_cpu": bed.pop("device_cpu"), "paths": [dict(path) for path in bed["paths"]]}
     kept = ("path", "a_dev", "b_dev", "rated")
