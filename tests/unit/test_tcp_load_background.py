@@ -21,6 +21,7 @@ from sojourn.records.results import read_results
 from sojourn.report import write_report
 from sojourn.report.contents import all_figures, all_tables
 from sojourn.report.run import Run
+from tests.unit.in_process import sojourn
 from tests.unit.made_up_tcp import write_table
 from tests.unit.test_tcp_load import FEW, FRAME, MS, MSS, Truth, framed, made_up
 
@@ -285,3 +286,11 @@ def test_a_trial_whose_background_is_not_recorded_is_measured_again() -> None:
     assert not is_recorded(trial, Counter({(8, "b", "send"): 1}), {7})
     assert not is_recorded(trial, Counter({(8, "b", "send"): 2}), {8})
     assert is_recorded({}, Counter(), set())
+
+
+def test_a_dry_run_names_what_tells_its_cells() -> None:
+    """Three lines of 4 flows of Reno over one queue were alike."""
+    said = sojourn("run", "aqm", "--dry-run").stdout
+    assert "mild 8.2" in said
+    assert "background" in said
+    assert "scenario" not in sojourn("run", "bufferbloat", "--dry-run").stdout
