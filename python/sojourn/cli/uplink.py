@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 
@@ -25,6 +26,10 @@ def uplink(words: list[str]) -> int:
             f"sojourn: {interface} is emulated: forward is what this machine sends by it, backward what comes in",
             file=sys.stderr,
         )
+        for stop in (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU):
+            signal.signal(
+                stop, signal.SIG_IGN
+            )  # of the emulator, too: stopped, it would keep all that the machine sends
         return attend(subprocess.Popen(["sojourn", *argv[1:]], executable=argv[0]))
 
 

@@ -28,9 +28,8 @@ _SECONDS = 10.0
 JOINING = ("tso", "gso", "gro", "tx")
 """Offloads of the cables that are switched off: the emulator is to see frames as a wire carries them."""
 
-KEEPER = """trap "" HUP INT TERM QUIT; cat >/dev/null; lock=$1; shift
-for one; do ip link del dev "$one" 2>/dev/null; done; rm -f "$lock" """
-"""Removes the cables, and last the lock, once nobody holds its standard input any more."""
+KEEPER = 'trap "" HUP INT TERM QUIT; cat >/dev/null; for one; do ip link del dev "$one" 2>/dev/null; done; :'
+"""Removes the cables once nobody holds its standard input any more."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +76,7 @@ def detour(interface: str, *, take_over: bool) -> Iterator[Detour]:
     require_tools(TOOLS)
     link = require_free(interface, take_over=take_over)
     found = Detour(interface, *(f"sj{link['ifindex']}-{end}" for end in ("in", "l", "r", "out")))
-    with _alone(interface), _keeper(found):
+    with _alone(link["ifindex"], interface) as lock, _keeper(found, lock):
         _remove(found)  # what one has left whose keeper was killed, too
         for near, far in ((found.inner, found.left), (found.right, found.outer)):
             of = ["mtu", str(link["mtu"])]
@@ -87,34 +86,32 @@ def detour(interface: str, *, take_over: bool) -> Iterator[Detour]:
                 if silent.exists():
                     silent.write_text("1", encoding="utf-8")
                 _run("ethtool", "-K", end, *(word for one in JOINING for word in (one, "off")))
-                _run("ip", "link", "set", "dev", end, "up")
+                _run("ip", "link", "set", "dev", end, "arp", "off", "up")
         yield found
 
 
 @contextmanager
-def _alone(interface: str) -> Iterator[None]:
+def _alone(index: int, interface: str) -> Iterator[int]:
     """Raises RequestError where another process emulates it: the lock is in a folder of root's."""
     LOCKS.mkdir(mode=0o700, exist_ok=True)
-    lock = os.open(_lock_of(interface), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    path = LOCKS / f"uplink-{Path('/proc/self/ns/net').stat().st_ino}-{index}.lock"
+    lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise RequestError(f"another `sojourn uplink` emulates {interface}: end it first") from None
     else:
-        yield
+        yield lock
     finally:
         os.close(lock)
 
 
-def _lock_of(interface: str) -> Path:
-    return LOCKS / f"uplink-{Path('/proc/self/ns/net').stat().st_ino}-{interface}.lock"
-
-
 @contextmanager
-def _keeper(made: Detour) -> Iterator[None]:
-    """A process that removes the cables when this one has ended, by itself or by any signal."""
+def _keeper(made: Detour, lock: int) -> Iterator[None]:
+    """A process that removes the cables when this one has ended, however it ended; it holds the lock until then."""
     keeper = subprocess.Popen(
-        ["sh", "-c", KEEPER, "sh", str(_lock_of(made.interface)), made.inner, made.right],
+        ["sh", "-c", KEEPER, "sh", made.inner, made.right],
+        pass_fds=(lock,),
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -125,7 +122,7 @@ def _keeper(made: Detour) -> Iterator[None]:
         yield
     finally:
         assert keeper.stdin is not None
-        _remove(made)  # somebody may have killed the keeper, whose last act lets another one begin
+        _remove(made)  # somebody may have killed the keeper
         keeper.stdin.close()
         keeper.wait()
 

@@ -99,9 +99,9 @@ pub fn run(asked: &Run) -> anyhow::Result<()> {
     tell_ready(asked, ready_pipe, &ready)?;
     EMULATE.restrict_calls()?;
     let ran = bridge.run(&mut live);
-    drop(watch);
-    // Its frames go their own way from here on: those that are held are not held for longer.
+    // Its frames go their own way from here on.
     live.detour = None;
+    drop(watch);
     let ran = ran.and(live.failed.take().map_or(Ok(()), Err));
     let ended = end(&mut bridge, &mut live);
     // Whoever started it may have stopped reading; what it did does not depend on that.

@@ -47,7 +47,8 @@ impl Detour {
             hang("leave", &interface, End::Out, &inner, OUTWARD),
             hang("leave", &interface, End::In, &outer, OUTWARD),
         ];
-        let hung = hung.into_iter().collect::<Result<_, PortError>>()?;
+        // And the other way round at the end.
+        let hung = hung.into_iter().rev().collect::<Result<_, PortError>>()?;
         Ok(Self { hung, looked: now })
     }
 

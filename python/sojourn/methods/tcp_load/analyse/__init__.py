@@ -175,8 +175,8 @@ def rows_of(run: Run, several: Sequence[Done]) -> Iterator[Row]:
             have = [(quantity, statistic) in one.values for one in several]
             if quantity == "convergence" and not all(have):
                 continue  # a mean of those that converged in time alone would be too small
-            if statistic in PERCENTILES and have != [(quantity, "mean") in one.values for one in several]:
-                continue  # of the trials with probes enough alone it could lie below the median of all
+            if statistic in PERCENTILES and have != [(quantity, "p50") in one.values for one in several]:
+                continue  # of the trials with probes enough alone it could lie below the median of the others
             yield figure(run, several, quantity, statistic)
 
 
