@@ -22,7 +22,7 @@ from sojourn.plan import effective_toml, load_plan
 from sojourn.plan.load import plan_from_text
 from sojourn.plan.section import keys_of
 from sojourn.plan.settings import SETTINGS, SettingsPlan, asked, switched
-from sojourn.records.settings import settings_of
+from sojourn.records.settings import Tuned, settings_of
 from tests.children import Child
 
 
@@ -194,7 +194,7 @@ def test_what_became_of_a_setting_is_found(told: dict[str, Any], found: dict[str
 
 
 def test_a_setting_that_could_not_be_given_back_is_said_at_the_end() -> None:
-    tuned = settings.Tuned("a", "eth1", "rx_ring", "rx_ring", "512", "256", "512", "512", "512")
-    assert not_restored(tuned) == "rx_ring of eth1 of host a was 256, and is 512 after the run: set it by hand"
+    tuned = Tuned("a", "eth1", "rx_ring", "rx_ring", "512", "256", "512", "512", "512")
+    assert not_restored(tuned) == "rx_ring of eth1 of host A was 256, and is 512 after the run: set it by hand"
     tuned.restored = "256"
     assert not_restored(tuned) is None

@@ -490,6 +490,13 @@ def test_hosts_that_paused_are_late_and_no_link_carried_more_than_its_rate(tmp_p
     assert "a host paused" in findings["tester_limited"]["sentence"]
 
 
+def test_a_long_queue_is_no_pause(tmp_path: Path) -> None:
+    """A round trip of half a second more, all the while: no link carries more than its rate for that."""
+    truth = Truth(goodput_bps=(49.7e6,), bloat_ms=(500.0, 500.0))
+    _, findings, _ = judged(made_up(tmp_path / "run", truth, sessions=3, sets=[*FEW, "load.rounds=12"]))
+    assert "a trial used 104 %" in findings["impossible"]["sentence"]
+
+
 def test_a_percentile_of_some_trials_alone_is_none_beside_the_median_of_all(tmp_path: Path) -> None:
     """The median of all held a trial of few, late answers, and lay above the 90th percentile of the others."""
     truth = Truth(few_answers=True)

@@ -85,14 +85,14 @@ def disturbed(run: Run) -> Iterator[Finding]:
         more = f" ({len(told) - 1} more sentences in log.jsonl)" if len(told) > 1 else ""
         sentence = f"during the measurement, the device's emulator {end.get('emulator')} reported: {said}{more}"
         yield Finding("device_disturbed", sentence, float(len(told)), (Place(str(end.get("device"))),))
-    ended: dict[str, list[dict[str, Any]]] = {}
+    sessions: dict[tuple[str, str], list[str]] = {}
     for event in run.log:
         if event.get("event") == "device-broken":
-            ended.setdefault(str(event.get("device")), []).append(event)
-    for device, several in ended.items():
-        which = ", ".join(str(event.get("session")) for event in several)
-        sentence = f"in session {which}, {several[0].get('sentence')}"
-        yield Finding("device_disturbed", sentence, float(len(several)), (Place(device),))
+            said = str(event.get("device")), str(event.get("sentence"))
+            sessions.setdefault(said, []).append(str(event.get("session")))
+    for (device, said), which in sessions.items():
+        sentence = f"in session {', '.join(dict.fromkeys(which))}, {said}"
+        yield Finding("device_disturbed", sentence, float(len(set(which))), (Place(device),))
 
 
 def lost(run: Run) -> Iterator[Finding]:

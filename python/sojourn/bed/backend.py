@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from sojourn.bed.hosts import HostName
     from sojourn.bed.model import BedSpec, Cable, HostSpec, Topology
-    from sojourn.bed.settings import Tuned
+    from sojourn.records.settings import Tuned
 
 
 class Usage(NamedTuple):

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, ClassVar
 
 from sojourn.bed import frequency, held, machine
 from sojourn.bed.setting_scripts import LACKING, NOW, TUNE
 from sojourn.errors import MachineError, RequestError
+from sojourn.records.settings import GONE, Tuned
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -28,27 +28,6 @@ if TYPE_CHECKING:
 NET = Path("/proc/sys/net/core")
 ITS_OWN = "-"
 """In place of an interface: what is the host's own."""
-GONE = "gone"
-
-
-@dataclass
-class Tuned:
-    """One value that was set: of a port, or of a host where the port is empty."""
-
-    host: str
-    port: str
-    setting: str
-    """As a plan calls it."""
-    value: str
-    """Which of its values, where it has several: irq-36, governor-0."""
-    asked: str
-    before: str
-    in_force: str
-    """What was read back: a driver may take another value than the one that it was given."""
-    ended: str | None = None
-    """What was read when the measurement had ended."""
-    restored: str | None = None
-    """What was read after it had been given back; None where nobody could be asked."""
 
 
 def known() -> Mapping[str, Setting]:

@@ -6,17 +6,15 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from sojourn.records.settings import RESTORED, SET, Tuned
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from sojourn.bed.settings import Tuned
     from sojourn.conduct.archive import Log
     from sojourn.conduct.part import Part
     from sojourn.conduct.progress import Screen
     from sojourn.conduct.site import Site
-
-SET = "settings-set"
-RESTORED = "settings-restored"
 
 
 @contextmanager
@@ -42,7 +40,6 @@ def settings_told(part: Part, log: Log, screen: Screen) -> Iterator[Callable[[Si
 
 def not_restored(one: Tuned) -> str | None:
     """The sentence for a value that is not what it was; None where it is, or went with its port."""
-    if one.restored in {None, one.before, "gone"}:
+    if one.is_back is not False:
         return None
-    where = f"{one.port} of host {one.host}" if one.port else f"host {one.host}"
-    return f"{one.value} of {where} was {one.before}, and is {one.restored} after the run: set it by hand"
+    return f"{one.value} of {one.where} was {one.before}, and is {one.restored} after the run: set it by hand"

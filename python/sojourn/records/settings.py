@@ -11,27 +11,31 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-EVENTS = ("settings-set", "settings-restored")
+SET, RESTORED = EVENTS = ("settings-set", "settings-restored")
 """The later of a part says all that the earlier says."""
 
 GONE = "gone"
 """What is read of a port that was removed with its bed, as its settings were."""
 
 
-@dataclass(frozen=True, slots=True)
-class SettingRow:
-    """One value that a part of a run set: of a port, or of a host where the port is empty."""
+@dataclass(slots=True)
+class Tuned:
+    """One value that was set: of a port, or of a host where the port is empty."""
 
-    part: int
     host: str
     port: str
     setting: str
+    """As a plan calls it."""
     value: str
+    """Which of its values, where it has several: irq-36, governor-0."""
     asked: str
     before: str
     in_force: str
-    ended: str | None
-    restored: str | None
+    """What was read back: a driver may take another value than the one that it was given."""
+    ended: str | None = None
+    """What was read when the measurement had ended."""
+    restored: str | None = None
+    """What was read after it had been given back; None where nobody could be asked."""
 
     @property
     def where(self) -> str:
@@ -58,6 +62,13 @@ class SettingRow:
         return None if self.restored is None else self.restored in {self.before, GONE}
 
 
+@dataclass(slots=True)
+class SettingRow(Tuned):
+    """One of them, as the log of a run has it: which part of the run set it."""
+
+    part: int = 0
+
+
 def settings_of(log: Iterable[Mapping[str, Any]]) -> list[SettingRow]:
     """The rows of every part, in their order."""
     by_part: dict[int, list[SettingRow]] = {}
@@ -74,7 +85,7 @@ def _row(part: int, told: Mapping[str, Any]) -> SettingRow:
     return SettingRow(part=part, **words, in_force=str(told.get("in_force", "")), ended=ended, restored=restored)
 
 
-def _plain(row: SettingRow, word: str) -> object:
+def _plain(row: Tuned, word: str) -> object:
     """A value that can be compared: lists of processors may be written in several ways."""
     if row.setting != "irq_cpus":
         return word

@@ -50,7 +50,7 @@ pub fn run(asked: &Run) -> anyhow::Result<()> {
     let place = Place::take(&place_arguments(asked, wait), fifo(asked))?;
     let clock = SteadyClock::begin();
     let (left, right, mut said) = bridge::open(&asked.left, &asked.right, &how(asked, &config, clock)?)?;
-    let detour = detour(asked, clock)?;
+    let detour = detour(asked)?;
     if let Some(measured) = &measured_over {
         check_measured(measured, [&*left, &*right])?;
     }
@@ -69,7 +69,7 @@ pub fn run(asked: &Run) -> anyhow::Result<()> {
         processors.lower_priority();
         EMULATE.restrict_calls()
     };
-    let watch = Watch::start(guards, begin).context("look after the ports")?;
+    let watch = Watch::start(guards, detour.as_ref().map(Detour::guard), begin).context("look after the ports")?;
 
     let mut bridge = Bridge::new(&config, [left, right], clock, wait)?;
     bridge.engine().keep_dispositions(log.is_some());
@@ -118,9 +118,9 @@ fn compensated(asked: &Run, config: &Config, wait: Wait) -> anyhow::Result<(Comp
 }
 
 /// Begins the way of an interface's frames over the ports, where it is asked for.
-fn detour(asked: &Run, clock: SteadyClock) -> anyhow::Result<Option<Detour>> {
+fn detour(asked: &Run) -> anyhow::Result<Option<Detour>> {
     let [interface, inner, outer] = &asked.how.detour[..] else { return Ok(None) };
-    Ok(Some(Detour::begin(interface, inner, outer, clock.now())?))
+    Ok(Some(Detour::begin(interface, inner, outer)?))
 }
 
 /// Refuses a compensation that was measured by another engine than that of these ports.

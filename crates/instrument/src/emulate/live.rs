@@ -163,7 +163,7 @@ impl Surroundings<SteadyClock> for Live {
             control.serve(&mut |line| self.answer(bridge, line));
             self.control = Some(control);
         }
-        self.failed = self.detour.as_mut().and_then(|detour| detour.look(now).err());
+        self.failed = self.detour.as_ref().and_then(|detour| detour.heed().err());
         let is_over = self.failed.is_some() || self.is_stopped || now >= self.until || STOP.load(Ordering::Relaxed);
         if is_over { Flow::Stop } else { Flow::On }
     }

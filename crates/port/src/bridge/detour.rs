@@ -5,24 +5,33 @@
 //! then is as it was.
 
 use std::io;
-
-use sojourn_time::{Nanos, Time};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Weak};
 
 use crate::PortError;
 use crate::bpf::{AttachedTc, Attachment, End, Program, object};
 use crate::kernel::Interface;
 
-/// How often it is looked whether its programs still hang there.
-const LOOK_EVERY: Nanos = Nanos::millis(200);
 /// `BPF_F_INGRESS`: as if it had come in there.
 const INWARD: u32 = 1;
 const OUTWARD: u32 = 0;
 
+/// What hangs where: the kernel keeps a program for as long as its link.
+type Hung = Vec<(String, AttachedTc)>;
+
 /// The way round.
 #[derive(Debug)]
 pub struct Detour {
-    hung: Vec<(String, AttachedTc, Program)>,
-    looked: Time,
+    hung: Arc<Hung>,
+    broken: (Sender<PortError>, Receiver<PortError>),
+}
+
+/// Looks after the programs of a way round, in the thread of a [`Watch`](super::Watch): asking for them waits for the kernel's
+/// lock of all interfaces.
+#[derive(Debug)]
+pub struct DetourGuard {
+    hung: Weak<Hung>,
+    told: Sender<PortError>,
 }
 
 impl Detour {
@@ -31,14 +40,14 @@ impl Detour {
     ///
     /// # Errors
     /// `Denied` without the right, `Unusable` on a kernel before Linux 6.6, else when there is no such interface.
-    pub fn begin(interface: &str, inner: &str, outer: &str, now: Time) -> Result<Self, PortError> {
+    pub fn begin(interface: &str, inner: &str, outer: &str) -> Result<Self, PortError> {
         let [interface, inner, outer] = [interface, inner, outer].map(Interface::named);
         let (interface, inner, outer) = (interface?, inner?, outer?);
         let hang = |name, at: &Interface, end, to: &Interface, flags: u32| {
             let constants = [to.index.to_ne_bytes(), flags.to_ne_bytes()].concat();
             let program = Program::load(name, object!("detour.bpf.o"), &constants)?;
             let hung = program.attach_tc(at, end).map_err(|error| refused(&at.name, &error))?;
-            Ok((at.name.clone(), hung, program))
+            Ok((at.name.clone(), hung))
         };
         // First the ways back: no frame is to leave that could not return.
         let hung = [
@@ -48,20 +57,29 @@ impl Detour {
             hang("leave", &interface, End::In, &outer, OUTWARD),
         ];
         // And the other way round at the end.
-        let hung = hung.into_iter().rev().collect::<Result<_, PortError>>()?;
-        Ok(Self { hung, looked: now })
+        let hung = hung.into_iter().rev().collect::<Result<Hung, PortError>>()?;
+        Ok(Self { hung: Arc::new(hung), broken: channel() })
     }
 
-    /// Looks now and then whether its programs hang where they did.
+    /// What a watch is to look after.
+    pub fn guard(&self) -> DetourGuard {
+        DetourGuard { hung: Arc::downgrade(&self.hung), told: self.broken.0.clone() }
+    }
+
+    /// Takes what the watch has found.
     ///
     /// # Errors
-    /// `TakenAway` where one does not: frames of the interface are emulated no more, or only one way.
-    pub fn look(&mut self, now: Time) -> Result<(), PortError> {
-        if now - self.looked < LOOK_EVERY {
-            return Ok(());
-        }
-        self.looked = now;
-        for (name, hung, _) in &self.hung {
+    /// `TakenAway` where a program is gone: frames of the interface are emulated no more, or only one way.
+    pub fn heed(&self) -> Result<(), PortError> {
+        self.broken.1.try_recv().map_or(Ok(()), Err)
+    }
+}
+
+impl DetourGuard {
+    /// Looks whether its programs hang where they did.
+    pub(super) fn look(&self) {
+        let Some(hung) = self.hung.upgrade() else { return };
+        for (name, hung) in &*hung {
             let problem = match hung.state() {
                 Ok(Attachment::Hangs) => continue,
                 Ok(Attachment::Detached) => "its program of traffic control was detached, or it is gone".to_owned(),
@@ -72,9 +90,8 @@ impl Detour {
                     format!("the kernel does not say whether its program of traffic control hangs there: {error}")
                 }
             };
-            return Err(PortError::TakenAway { object: name.clone(), problem });
+            let _ = self.told.send(PortError::TakenAway { object: name.clone(), problem });
         }
-        Ok(())
     }
 }
 

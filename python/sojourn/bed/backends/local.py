@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from sojourn.bed.backend import Backend
     from sojourn.bed.hosts import HostName
     from sojourn.bed.model import HostSpec, Topology
-    from sojourn.bed.settings import Tuned
+    from sojourn.records.settings import Tuned
 
 BUSY = ("user", "nice", "system")
 """What programs use. Interrupts serve our own frames as well, and nobody tells whose they serve."""

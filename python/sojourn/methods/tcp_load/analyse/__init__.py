@@ -434,7 +434,7 @@ def _beyond(run: Run, places: Mapping[tuple[str, int], Sequence[Done]]) -> Itera
         for one in own:
             used = (one.values.get(("utilisation", way), 0.0) + background.used_beside(one.values, way) for way in WAYS)
             share = max(used)
-            late_ns = max(stood.get(one.block, 0.0), one.spread_ns)
+            late_ns = max(stood.get(one.block, 0.0), one.rise_ns)
             is_held = lasted_ns > 0 and share <= BEYOND + late_ns / lasted_ns
             if share > BEYOND:
                 (held if is_held else found)[place] = max((held if is_held else found)[place], share)

@@ -70,8 +70,9 @@ class Done:
     """When the first flow began."""
     joined_ns: float
     """When the flows of the last algorithm began; `begun_ns` where there is one algorithm."""
-    spread_ns: float = 0.0
-    """Between the shortest and the longest round trip of its probes: no acknowledgement was later by much more."""
+    rise_ns: float = 0.0
+    """The largest rise of the round trip from one probe to the next under working conditions. Where a host pauses, it
+    is the pause; a queue that fills rises by little from probe to probe."""
     main: int = -1
     """The cell of the main probes, of whose trial these were further ones; -1 of the main ones themselves."""
 
@@ -208,7 +209,7 @@ def one(
                 values |= convergence_of(own, joined, working.end, way)
     return Done(
         int(entry["block"]), str(entry["device"]), int(entry["cell"]), int(entry["round"]), dict(entry["factors"]),
-        values, count, begun, joined, float(np.ptp(all_)) if len(all_ := rtts(probes)) else 0.0,
+        values, count, begun, joined, rise_of(probes.filter(working.holds("departure_ns"))),
     )  # fmt: skip
 
 
@@ -242,6 +243,11 @@ def goodputs_by_mark(
 def rtts(probes: pl.DataFrame) -> NDArray[np.float64]:
     """The round trips of those that were answered."""
     return probes["rtt"].drop_nulls().cast(pl.Float64).to_numpy()
+
+
+def rise_of(probes: pl.DataFrame) -> float:
+    """The largest rise of the round trip from one answered probe to the next, 0 at least."""
+    return float(np.diff(rtts(probes.sort("departure_ns"))).max(initial=0.0))
 
 
 def round_trips(idle: NDArray[np.float64], busy: NDArray[np.float64]) -> dict[tuple[str, str], float]:
