@@ -17,11 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 from sojourn.bed import machine
 from sojourn.bed.drawing import drawing
-from sojourn.bed.settings import known
 from sojourn.errors import MachineError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from sojourn.bed.backend import Backend
     from sojourn.bed.cores import DeviceCores
@@ -101,7 +100,7 @@ def facts(backend: Backend, topology: Topology, spec: BedSpec, cores: DeviceCore
         del stable["bed"]["spec"]["addresses"]  # drawn with the layout alone
     if "frequency" in spec.switches:
         stable["machine"]["cpu"].pop("frequency_min_khz", None)  # what is switched is recorded with the switches
-    if not known().keys().isdisjoint(spec.switches):
+    if _are_settings(spec.switches):
         _without_settings(stable)
     layout = None if spec.layout is None else _take_layout(stable)
     return {
@@ -115,13 +114,22 @@ def facts(backend: Backend, topology: Topology, spec: BedSpec, cores: DeviceCore
     }
 
 
+def _are_settings(switches: Collection[str]) -> bool:
+    """Whether one of these is a setting: asked of the plan's table where there are switches at all."""
+    if not switches:
+        return False
+    from sojourn.plan.settings import SETTINGS
+
+    return not SETTINGS.keys().isdisjoint(switches)
+
+
 def _take_layout(stable: dict[str, Any]) -> dict[str, Any]:
     """Takes out what each session draws: seed, cores of the ends, addresses, MACs, neighbours, switches."""
     bed, hosts = stable["bed"], stable["hosts"]
     layout = {key: bed["spec"].pop(key) for key in ("layout", "addresses", "prober_cpu", "responder_cpu")}
     if bed["spec"]["switches"]:
         layout["switches"] = bed["spec"].pop("switches")
-    if not known().keys().isdisjoint(layout.get("switches", {})):
+    if _are_settings(layout.get("switches", {})):
         layout["settings"] = bed["spec"].pop("settings", {})
     layout |= {"device_cpu": bed.pop("device_cpu"), "paths": [dict(path) for path in bed["paths"]]}
     kept = ("path", "a_dev", "b_dev", "rated")

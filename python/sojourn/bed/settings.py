@@ -15,38 +15,24 @@ from typing import TYPE_CHECKING, BinaryIO, ClassVar
 from sojourn.bed import frequency, held, machine
 from sojourn.bed.setting_scripts import LACKING, NOW, TUNE
 from sojourn.errors import MachineError, RequestError
+from sojourn.plan.settings import OF_VETH, SETTINGS
 from sojourn.records.settings import GONE, Tuned
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from sojourn.bed.backend import Backend
     from sojourn.bed.model import Topology
     from sojourn.bed.remote import RemoteMachine
-    from sojourn.plan.settings import Setting
 
 NET = Path("/proc/sys/net/core")
 ITS_OWN = "-"
 """In place of an interface: what is the host's own."""
 
 
-def known() -> Mapping[str, Setting]:
-    """All settings by name. Read when one is asked for: a bed without any needs none of the libraries of plans."""
-    from sojourn.plan.settings import SETTINGS
-
-    return SETTINGS
-
-
-def of_veth() -> Collection[str]:
-    """Those that a veth has."""
-    from sojourn.plan.settings import OF_VETH
-
-    return OF_VETH
-
-
 def lacking(where: str, setting: str, port: str = "") -> RequestError:
     """The refusal of a setting that is not there."""
-    own = known()[setting]
+    own = SETTINGS[setting]
     has = f"{port} of {where} has no {own.what}" if port else f"{where} has no {own.what}"
     return RequestError(f"settings.{setting}: {has}: leave it out, or {own.fix}")
 
@@ -129,7 +115,7 @@ class HostSettings:
         return self._remote.run(["sh", "-c", NOW], f"{ITS_OWN} {ITS_OWN} idle_latency\n").strip()
 
     def _places(self, name: str, interfaces: Sequence[str]) -> Sequence[str]:
-        scope = known()[name].scope
+        scope = SETTINGS[name].scope
         return () if scope not in self._scopes else interfaces if scope == "port" else (ITS_OWN,)
 
     def _of(self, value: str) -> str:
@@ -167,7 +153,7 @@ def files_of(name: str) -> list[Path]:
 def require_here(asked: Mapping[str, str]) -> None:
     """Refuse what this machine does not have, or may not be set by this user. Changes nothing."""
     for name in asked:
-        if known()[name].scope == "host":
+        if SETTINGS[name].scope == "host":
             files = files_of(name)
             if not files:
                 raise lacking("this machine", name)
@@ -189,14 +175,14 @@ class LocalSettings:
         require_here(asked)
         try:
             self._set_own(asked)
-            self._set_ports(topology, {name: word for name, word in asked.items() if name in of_veth()})
+            self._set_ports(topology, {name: word for name, word in asked.items() if name in OF_VETH})
         except BaseException:
             self.close()
             raise
 
     def _set_own(self, asked: Mapping[str, str]) -> None:
         recover()
-        own = {name: word for name, word in asked.items() if known()[name].scope == "host"}
+        own = {name: word for name, word in asked.items() if SETTINGS[name].scope == "host"}
         wanted = [(name, file) for name in own if name != "idle_latency" for file in files_of(name)]
         if wanted:
             self._held = OfThisMachine({file: own[name] for name, file in wanted})

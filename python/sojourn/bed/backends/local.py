@@ -18,7 +18,6 @@ from sojourn.bed import frequency, machine
 from sojourn.bed.backend import Usage
 from sojourn.bed.events import Counters
 from sojourn.bed.processes import find_tool
-from sojourn.bed.settings import LocalSettings, require_here
 from sojourn.binary import find_instrument
 
 if TYPE_CHECKING:
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from sojourn.bed.backend import Backend
     from sojourn.bed.hosts import HostName
     from sojourn.bed.model import HostSpec, Topology
+    from sojourn.bed.settings import LocalSettings
     from sojourn.records.settings import Tuned
 
 BUSY = ("user", "nice", "system")
@@ -179,10 +179,14 @@ class LocalMachine:
     @classmethod
     def require_settings(cls, asked: Mapping[str, str]) -> None:
         """Refuses what this machine does not have, or this user may not set."""
+        from sojourn.bed.settings import require_here  # with libraries that a bed without settings does not need
+
         require_here(asked)
 
     def tune(self, topology: Topology, asked: Mapping[str, str]) -> None:
         """Sets these at the ports, and on the machine for as long as the bed stands."""
+        from sojourn.bed.settings import LocalSettings
+
         self._settings = LocalSettings(cast("Backend", self), topology, asked)
 
     def look_at_settings(self) -> None:
