@@ -28,8 +28,9 @@ _SECONDS = 10.0
 JOINING = ("tso", "gso", "gro", "tx")
 """Offloads of the cables that are switched off: the emulator is to see frames as a wire carries them."""
 
-KEEPER = 'trap "" HUP INT TERM QUIT; cat >/dev/null; for one; do ip link del dev "$one" 2>/dev/null; done; :'
-"""Removes the cables once nobody holds its standard input any more."""
+KEEPER = """trap "" HUP INT TERM QUIT; cat >/dev/null; lock=$1; shift
+for one; do ip link del dev "$one" 2>/dev/null; done; rm -f "$lock" """
+"""Removes the cables, and last the lock, which it holds, once its standard input has ended."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,8 @@ def detour(interface: str, *, take_over: bool) -> Iterator[Detour]:
     require_tools(TOOLS)
     link = require_free(interface, take_over=take_over)
     found = Detour(interface, *(f"sj{link['ifindex']}-{end}" for end in ("in", "l", "r", "out")))
-    with _alone(link["ifindex"], interface) as lock, _keeper(found, lock):
+    path = LOCKS / f"uplink-{Path('/proc/self/ns/net').stat().st_ino}-{link['ifindex']}.lock"
+    with _alone(path, interface) as lock, _keeper(found, lock, path):
         _remove(found)  # what one has left whose keeper was killed, too
         for near, far in ((found.inner, found.left), (found.right, found.outer)):
             of = ["mtu", str(link["mtu"])]
@@ -91,26 +93,36 @@ def detour(interface: str, *, take_over: bool) -> Iterator[Detour]:
 
 
 @contextmanager
-def _alone(index: int, interface: str) -> Iterator[int]:
+def _alone(path: Path, interface: str) -> Iterator[int]:
     """Raises RequestError where another process emulates it: the lock is in a folder of root's."""
     LOCKS.mkdir(mode=0o700, exist_ok=True)
-    path = LOCKS / f"uplink-{Path('/proc/self/ns/net').stat().st_ino}-{index}.lock"
-    lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    while not (lock := _locked(path, interface)):
+        pass
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise RequestError(f"another `sojourn uplink` emulates {interface}: end it first") from None
-    else:
         yield lock
     finally:
         os.close(lock)
 
 
+def _locked(path: Path, interface: str) -> int | None:
+    """The lock; None where whoever held it has just removed its file."""
+    lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        raise RequestError(f"another `sojourn uplink` emulates {interface}: end it first") from None
+    if path.exists() and path.samefile(f"/proc/self/fd/{lock}"):
+        return lock
+    os.close(lock)
+    return None
+
+
 @contextmanager
-def _keeper(made: Detour, lock: int) -> Iterator[None]:
+def _keeper(made: Detour, lock: int, path: Path) -> Iterator[None]:
     """A process that removes the cables when this one has ended, however it ended; it holds the lock until then."""
     keeper = subprocess.Popen(
-        ["sh", "-c", KEEPER, "sh", made.inner, made.right],
+        ["sh", "-c", KEEPER, "sh", str(path), made.inner, made.right],
         pass_fds=(lock,),
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
