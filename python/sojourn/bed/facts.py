@@ -94,6 +94,9 @@ def facts(backend: Backend, topology: Topology, spec: BedSpec, cores: DeviceCore
     del stable["bed"]["spec"]["hosts"]  # names of machines and users
     if not spec.paths:
         del stable["bed"]["spec"]["paths"]
+    for path in stable["bed"]["spec"].get("paths", {}).values():
+        if path["switch"] is None:
+            del path["switch"]
     if not spec.settings:
         del stable["bed"]["spec"]["settings"]
     if spec.layout is None:
