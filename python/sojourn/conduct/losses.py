@@ -54,7 +54,7 @@ def batch_of(session: Session, clock: Clock) -> Iterator[Callable[[Trial[Any]], 
 
 
 def _take_turns(session: Session, path: str, begun: list[Trial[Any]]) -> None:
-    """Put a path in place, by which ports lose their links: what was lost before is told first."""
+    """Put a path in place, by which ports lose their links: what was lost before is reported first."""
     session.site.bed.backend.require_hosts()
     if hit := _hit_by_links(session, begun):
         session.screen.say(f"{hit[0]}: {named(tell(session.log, session.part.number, *hit))}")
