@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from sojourn.bed.hosts import END_HOSTS
+from sojourn.bed.ssh import reading
 from sojourn.errors import MachineError
 
 if TYPE_CHECKING:
@@ -58,6 +59,10 @@ class Meter:
 
     def read(self) -> Reading:
         """Now; the bytes first, next to the moment that they belong to."""
+        with reading("host A or B"):
+            return self._read()
+
+    def _read(self) -> Reading:
         backend = self.bed.backend
         before_ns = backend.tai_ns()
         received, frames = interface(backend.get("b", "/proc/net/dev"), self.dev)

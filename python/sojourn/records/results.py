@@ -16,6 +16,7 @@ from sojourn.errors import RequestError
 from sojourn.records.earlier import read_json
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 RESULTS: Final[dict[str, tuple[pl.DataType, str]]] = {
@@ -139,6 +140,30 @@ def read_verdict(path: Path) -> dict[str, Any]:
     return verdict
 
 
+def read_budgets(path: Path) -> list[dict[str, Any]]:
+    """What budgets.json holds (`records.budgets`); nothing where there is none. Raises RequestError."""
+    if not path.is_file():
+        return []
+    several = _read(path)
+    if not isinstance(several, list) or not all(isinstance(one, dict) for one in several):
+        raise _refused(path, "expected an array of budgets")
+    for at, one in enumerate(several):
+        if (wrong := unlike(one, OF_BUDGET)) is not None:
+            raise _refused(path, f"budget {at}: {wrong}")
+        for part in one["components"]:
+            if not isinstance(part, dict) or (wrong := unlike(part, OF_COMPONENT)) is not None:
+                raise _refused(path, f"budget {at}: a component: {wrong or 'it is no table'}")
+    return several
+
+
+def read_parquet(path: Path) -> pl.DataFrame:
+    """A Parquet file of a run's analysis. Raises RequestError where it cannot be read."""
+    try:
+        return pl.read_parquet(path)
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise _refused(path, (str(error).splitlines() or [""])[0][:80]) from error
+
+
 def _read(path: Path) -> Any:
     try:
         return read_json(path.read_text(encoding="utf-8"))
@@ -162,3 +187,37 @@ def _fits(kind: pl.DataType, value: Any) -> bool:
 
 def _refused(path: Path, why: str) -> RequestError:
     return RequestError(f"{path} cannot be read: {why}; `sojourn report {path.parent.parent}` makes it again")
+
+
+Kinds = type | tuple[type, ...]
+NUMBER = (int, float)
+OF_BUDGET: Final[dict[str, Kinds]] = {
+    "name": str, "unit": str, "components": list, "level": NUMBER, "interval_of": str, "not_covered": list,
+    **dict.fromkeys(
+        ("estimate", "combined", "effective_degrees", "coverage_factor", "expanded", "interval_half_width"),
+        (*NUMBER, type(None)),
+    ),
+}  # fmt: skip
+"""What is read of a budget, and of a component of it: each member is there, and of this type."""
+
+OF_COMPONENT: Final[dict[str, Kinds]] = {
+    "name": str, "state": str, "evaluation": str, "unit": str, "distribution": str, "sensitivity": NUMBER, "source": str,
+    **dict.fromkeys(
+        ("standard_uncertainty", "degrees_of_freedom", "contribution", "share"), (*NUMBER, type(None))
+    ),
+}  # fmt: skip
+STATES = ("counted", "contained", "cancels", "outside", "unknown")
+
+
+def unlike(table: Mapping[str, Any], kinds: Mapping[str, Kinds]) -> str | None:
+    """Which member of a table is missing or of another type than declared; None where all are as they should be."""
+    for name, kind in kinds.items():
+        value = table.get(name)
+        if name not in table or not isinstance(value, kind) or isinstance(value, bool):
+            return f"{name} is of another type"
+        if isinstance(value, float) and not math.isfinite(value):
+            return f"{name} is no number"
+    words = table.get("not_covered", ())
+    if not all(isinstance(word, str) for word in words):
+        return "not_covered is of another type"
+    return "state is none of those" if "state" in kinds and table["state"] not in STATES else None

@@ -5,10 +5,10 @@ Reads analysis/budgets.json; computes no statistic. Uncertainties have two signi
 
 from __future__ import annotations
 
-import json
 import math
 from typing import TYPE_CHECKING, Any
 
+from sojourn.records import results
 from sojourn.report.numbers import NOTHING, fixed, percent, show
 from sojourn.report.table import Column, Entry, Table, text
 
@@ -61,8 +61,7 @@ def budget_tables(run: Run) -> list[Table]:
 
 def read_budgets(run: Run) -> list[dict[str, Any]]:
     """The run's budgets as budgets.json has them (`records.budgets`)."""
-    path = run.folder / "analysis" / "budgets.json"
-    return list(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else []
+    return results.read_budgets(run.folder / "analysis" / "budgets.json")
 
 
 def in_a_line(one: dict[str, Any]) -> str:

@@ -15,7 +15,7 @@ from sojourn.errors import RequestError
 from sojourn.methods import DEFAULT
 from sojourn.records.earlier import read_json, read_toml
 from sojourn.records.log import read_log
-from sojourn.records.results import COLUMNS, read_results, read_verdict
+from sojourn.records.results import COLUMNS, read_parquet, read_results, read_verdict
 from sojourn.report.numbers import count, duration, percent
 from sojourn.report.palette import ordered
 
@@ -137,7 +137,7 @@ class Run:
     def samples(self, name: str) -> pl.DataFrame | None:
         """One file of analysis/samples, or None where the analysis left none."""
         path = self.folder / "analysis" / "samples" / f"{name}.parquet"
-        return pl.read_parquet(path) if path.is_file() else None
+        return read_parquet(path) if path.is_file() else None
 
     @property
     def sessions(self) -> int:

@@ -38,7 +38,7 @@ pub struct MatchSlice {
 /// What is known of all slices.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Terms {
+pub struct Terms {
     window_ns: i64,
     ahead_ns: i64,
     memory_bytes: usize,
@@ -53,13 +53,30 @@ struct Terms {
 /// # Errors
 /// When it is no packet, or cannot be read or written.
 pub fn run(asked: &MatchSlice) -> anyhow::Result<()> {
-    let terms: Terms = serde_json::from_str(&asked.terms)?;
+    let terms = Terms::read(asked.terms.as_bytes())?;
     MATCH.confine()?;
+    matched(&terms, io::stdin().lock(), BufWriter::with_capacity(1 << 16, io::stdout().lock()))
+}
+
+impl Terms {
+    /// Reads them.
+    ///
+    /// # Errors
+    /// When they are none.
+    pub fn read(text: &[u8]) -> anyhow::Result<Self> {
+        serde_json::from_slice(text).map_err(|error| WrongRequest(format!("terms: {error}")).into())
+    }
+}
+
+/// Matches packets that are read, and writes what became of each.
+///
+/// # Errors
+/// When they are none, or cannot be read or written.
+pub fn matched(terms: &Terms, mut input: impl Read, mut output: impl Write) -> anyhow::Result<()> {
     let limits = Limits { window: terms.window_ns, ahead: terms.ahead_ns, memory: terms.memory_bytes };
     let ends = Ends { last: terms.last_ns, came_first: terms.came_first_ns, left_last: terms.left_last_ns };
     let mut slice = Slice::new(limits, terms.ways);
     slice.lies_within(&ends);
-    let (mut input, mut output) = (io::stdin().lock(), BufWriter::with_capacity(1 << 16, io::stdout().lock()));
     let mut octets = vec![0; BATCH * EVENT];
     let (mut told, mut arrivals): (Vec<(Way, Outcome)>, Vec<Arrival>) = (Vec::new(), Vec::new());
     loop {
