@@ -263,11 +263,11 @@ def engines() -> Seeds:
 
 def emulation_logs() -> Seeds:
     """The logs that the target declares, with rows of packets that were sent, lost, and bridged unchanged."""
-    start, between, *ends = declared("emulated.rs", "logs")
+    start, *between, whole, stopped = declared("emulated.rs", "logs")
     sent = [struct.pack(">BBBBHIIBB", 10, 0b0010_1100, 0, 0, 64 + nth, 90_000, 10**6, nth % 5, 0) for nth in range(6)]
     others = [struct.pack(">BBBBHIIBB", what, 0, 0, 0, 60, 7_000, 0, 1, 0xFF) for what in (0, 6, 9)]
     rows = [b"".join(sent), b"".join(sent + others), b"".join(sent[:2] + others[2:])]
-    return [b"\n".join((start, between, end)) + b"\n\0" + some for end in ends for some in rows]
+    return [b"\n".join((start, *between, end)) + b"\n\0" + some for end in (whole, stopped) for some in rows]
 
 
 def slices_of_packets() -> Seeds:

@@ -55,7 +55,8 @@ class Meter:
     @classmethod
     def of(cls, bed: Bed, dev: str, loggers: Sequence[int]) -> Meter:
         """Asks host A in what it counts."""
-        return cls(bed, dev, loggers, int(bed.backend.run("a", ["getconf", "CLK_TCK"])))
+        with reading("host A"):
+            return cls(bed, dev, loggers, int(bed.backend.run("a", ["getconf", "CLK_TCK"])))
 
     def read(self) -> Reading:
         """Now; the bytes first, next to the moment that they belong to."""

@@ -71,10 +71,10 @@ fn anonymised(of: u8, frame: &[u8]) {
         }
         assert_eq!(frame[..6] == frame[6..MACS], to[..6] == to[6..MACS]);
     }
-    // What lies behind the headers leaves no trace.
+    // What lies behind the headers leaves no trace, unless it makes a packet of what was none.
     let mut other = frame.to_vec();
     other[length(frame)..].iter_mut().for_each(|byte| *byte = !*byte);
-    assert_eq!(to, hide(&other));
+    assert!(to == hide(&other) || Layers::of(&other).family != layers.family);
     let (at, size) = match layers.family {
         4 if to.len() >= layers.network + IPV4_BYTES => (layers.network + 12, 4),
         6 if to.len() >= layers.network + IPV6_BYTES => (layers.network + 8, 16),

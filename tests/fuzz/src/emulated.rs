@@ -308,10 +308,13 @@ fn engines() -> Vec<Vec<u8>> {
 /// Of an emulator that delays by a millisecond: three packets that leave then, and one that waits at the end.
 fn logs() -> Vec<Vec<u8>> {
     let start = r#"{"event":"start","config":{"seed":1,"memory_bytes":1048576,"budget":100000,"pipes":[{"name":"both","delay":{"constant":1000000}}],"rules":[{"number":100,"on":{},"action":{"pipe":{"pipe":"both","class":null}}}]},"start_ns":1000000000,"left":"l","right":"r","engine":["sim","sim"],"wait":"spin","version":"0.2.0","profile":"release"}"#;
-    let between = r#"{"event":"clock","at_ns":1000000000,"tai_ahead_ns":5}
-{"event":"begin","block":1,"number":0,"keep":true}
-{"event":"set","number":2,"at_ns":1000200000,"pipe":"both","to":{"name":"both","delay":{"constant":1000000}}}
-{"event":"notice","at_ns":1000000007,"sentence":"a port went down"}"#;
+    let between = [
+        r#"{"event":"clock","at_ns":1000000000,"tai_ahead_ns":5}"#,
+        r#"{"event":"begin","block":1,"number":0,"keep":true}"#,
+        r#"{"event":"set","number":2,"at_ns":1000200000,"pipe":"both","to":{"name":"both","delay":{"constant":1000000}}}"#,
+        r#"{"event":"notice","at_ns":1000000007,"sentence":"a port went down"}"#,
+    ]
+    .join("\n");
     let end = r#"{"event":"end","written":4,"skipped":0,"not_kept":0,"report":{}}"#;
     let stopped = r#"{"event":"stopped","at_ns":1002000000,"written":4,"why":"the disk is full"}"#;
     let [after, delay] = [100_000_u32, 1_000_000].map(u32::to_be_bytes);

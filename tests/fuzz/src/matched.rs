@@ -68,7 +68,7 @@ fn packets_of(turns: &[u8]) -> Vec<u8> {
         *number += 1 + i64::from(skipped);
         let (at, number) = match how >> 2 {
             1 => (i64::MAX, *number),
-            2 => (i64::MIN, *number),
+            2 => (i64::MIN + i64::from(early) + i64::from(note), *number),
             3 => (now, i64::from(skipped)),
             4 => (now, -1),
             5 => (now, *number + (1 << 40)),

@@ -1,5 +1,6 @@
 //! `emulate replay`: the same engine, driven by the arrivals of a log, must give the same dispositions.
 
+use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Seek};
 use std::path::{Path, PathBuf};
@@ -150,6 +151,10 @@ impl Told {
         let read = rows.len();
         let logged = rows.iter().map(log::disposition).collect::<anyhow::Result<Vec<_>>>();
         let logged = logged.with_context(|| name.to_owned())?;
+        let mut numbers = HashSet::new();
+        if let Some(twice) = logged.iter().find(|disposition| !numbers.insert(disposition.number)) {
+            return Err(refusal(path, &format!("packet {} has two rows", twice.number)));
+        }
         let logged = if log.has_ended { logged } else { before_gap(logged) };
         if !log.has_ended && logged.is_empty() {
             let problem = format!(
