@@ -242,7 +242,10 @@ EMULATIONS = [
     (b"delay 2ms loss 5%", b"delay 1ms"),
     (b"rate 4Mbit/s queue 8 delay 3ms jitter 1ms duplicate 5%", b"rate 1Mbit/s"),
     (b"rate 1Mbit/s queue 12 codel ecn", b"queue 3"),
-    (b"pipe 1 config bw 3Mbit/s delay 4\nadd 10 pipe 1 tcp from any to any\nadd 20 deny udp from any to any 7708\n", b""),
+    (
+        b"pipe 1 config bw 3Mbit/s delay 4\nadd 10 pipe 1 tcp from any to any\nadd 20 deny udp from any to any 7708\n",
+        b"",
+    ),
     (b"pipe 1 config bw 2Mbit/s mask dst-port 0xff\nadd 10 pipe 1 ip from any to any in\n", b"delay 5ms"),
 ]
 """Configurations of an emulator, and words that its pipes are set to."""

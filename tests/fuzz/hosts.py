@@ -137,7 +137,11 @@ def _facts(host: AnsweringHost) -> None:
 def _counters(host: AnsweringHost) -> None:
     """What its interfaces have counted, by `ip`, by `tc` and by the kernel's table."""
     backend: Any = host
-    found = [*facts.counters(backend, "a").values(), facts.qdisc_dropped(backend, "a"), *counters._read(backend, "a").values()]
+    found = [
+        *facts.counters(backend, "a").values(),
+        facts.qdisc_dropped(backend, "a"),
+        *counters._read(backend, "a").values(),
+    ]
     assert all(isinstance(count, int) for one in found for count in one.values())
 
 

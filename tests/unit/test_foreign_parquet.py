@@ -76,7 +76,10 @@ def tables(draw: st.DrawFn) -> tuple[pa.Table, bool]:
         how = draw(st.sampled_from(["missing", "renamed", "nullable", *OTHERS]))
         if how in OTHERS:
             kind, values = OTHERS[how]
-            fields[place], columns[place] = pa.field(own.name, kind, draw(st.booleans()) or None in values), pa.array(values, kind)
+            fields[place], columns[place] = (
+                pa.field(own.name, kind, draw(st.booleans()) or None in values),
+                pa.array(values, kind),
+            )
             is_other = is_other or kind != own.type or not own.nullable
         elif how == "nullable":
             fields[place] = own.with_nullable(True)
@@ -111,8 +114,14 @@ def test_a_data_set_of_others_is_read_or_refused_in_one_sentence(made: tuple[pa.
     ("change", "words"),
     [
         (lambda table: table.drop_columns(["digest"]), "its column digest is missing"),
-        (lambda table: table.set_column(0, "time_ns", pa.array([1.0, 2.0, 3.0])), "time_ns is of type double, not int64"),
-        (lambda table: table.cast(pa.schema([one.with_nullable(True) for one in SCHEMA], SCHEMA.metadata)), "may be null"),
+        (
+            lambda table: table.set_column(0, "time_ns", pa.array([1.0, 2.0, 3.0])),
+            "time_ns is of type double, not int64",
+        ),
+        (
+            lambda table: table.cast(pa.schema([one.with_nullable(True) for one in SCHEMA], SCHEMA.metadata)),
+            "may be null",
+        ),
         (lambda table: table.replace_schema_metadata({"sojourn.key": "bridge"}), "how many packets were dropped"),
         (lambda table: table.append_column("digest", pa.array([1, 2, 3])), "digest is missing, or there twice"),
     ],

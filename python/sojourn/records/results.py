@@ -137,7 +137,11 @@ def read_verdict(path: Path) -> dict[str, Any]:
     for one in verdict.get("findings", []):
         if not all(isinstance(one.get(word), str) for word in WORDS):
             raise _refused(path, f"a finding has no {', '.join(WORDS)}")
-    return verdict
+    for name, kinds in (("hypotheses", OF_HYPOTHESIS), ("checks", OF_CHECK)):
+        for one in verdict.get(name, []):
+            if (wrong := unlike(kinds[1] | one, kinds[0])) is not None:
+                raise _refused(path, f"one of {name}: {wrong}")
+    return {"sentence": ""} | verdict
 
 
 def read_budgets(path: Path) -> list[dict[str, Any]]:
@@ -206,6 +210,28 @@ OF_COMPONENT: Final[dict[str, Kinds]] = {
         ("standard_uncertainty", "degrees_of_freedom", "contribution", "share"), (*NUMBER, type(None))
     ),
 }  # fmt: skip
+_MAYBE: Final = (*NUMBER, type(None))
+_FIGURES = ("estimate", "ci_low", "ci_high", "expected")
+OF_HYPOTHESIS: Final[tuple[dict[str, Kinds], dict[str, Any]]] = (
+    {
+        "hypothesis": str, "outcome": str, "sentence": (str, type(None)), "unit": (str, type(None)),
+        **dict.fromkeys(_FIGURES, _MAYBE),
+    },
+    dict.fromkeys((*_FIGURES, "sentence", "unit")),
+)  # fmt: skip
+"""What is read of a hypothesis of the verdict, and what stands for members that it may lack."""
+
+_VALUES = ("configured", "measured", "ci_low", "ci_high", "limit", "p")
+OF_CHECK: Final[tuple[dict[str, Kinds], dict[str, Any]]] = (
+    {
+        "check": str, "of": str, "verdict": str, "unit": str, "what": (str, type(None)), "pipe": (str, type(None)),
+        "cell": (int, type(None)), "n": (int, type(None)), **dict.fromkeys(_VALUES, _MAYBE),
+    },
+    {},
+)  # fmt: skip
+"""The same of a check."""
+
+ANSWERS = ("pass", "fail", "inconclusive")
 STATES = ("counted", "contained", "cancels", "outside", "unknown")
 
 
@@ -220,4 +246,6 @@ def unlike(table: Mapping[str, Any], kinds: Mapping[str, Kinds]) -> str | None:
     words = table.get("not_covered", ())
     if not all(isinstance(word, str) for word in words):
         return "not_covered is of another type"
+    if "check" in kinds and table["verdict"] not in ANSWERS:
+        return "verdict is none of those"
     return "state is none of those" if "state" in kinds and table["state"] not in STATES else None
