@@ -252,7 +252,7 @@ EMULATIONS = [
 
 
 def engines() -> Seeds:
-    """Configurations with frames, most as they are; every tenth is one of two ways, refused, or comes after a change."""
+    """Configurations with frames, most as they are; before every tenth one is refused, or something is changed."""
     whole = [one[:255] for one in frames.frames()]
 
     def turn(nth: int) -> bytes:

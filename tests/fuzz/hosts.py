@@ -31,7 +31,7 @@ MOST_BYTES = 1 << 20
 
 
 class AnsweringHost:
-    """Stands for a line to a host, for the host with its keeper, and for a backend: whatever is asked, the next answer comes."""
+    """Stands for a line to a host, for the host with its keeper, for a backend: what is asked gets the next answer."""
 
     name, work, keeper, root = "a", "/var/tmp/sojourn", 77, ()
     found = SimpleNamespace(boot_id="boot")
@@ -193,7 +193,7 @@ _QDISC = {"kind": "fq_codel", "dev": "eth1", "root": True, "drops": 2, "options"
 _NEIGHBOUR = {"dst": "10.0.0.2", "dev": "eth1", "lladdr": "02:00:00:00:00:02", "state": ["PERMANENT"]}
 _ETHTOOL = (
     "= eth1\ndriver: virtio_net\ntcp-segmentation-offload: on\nrx-checksumming: off [fixed]\n= pause\nRX:\t\toff\n"
-    "= coalescing\nAdaptive RX: off  TX: off\nrx-usecs: 3\n= rings\nCurrent hardware settings:\nRX:\t\t256\nTX:\t\t256\n"
+    "= coalescing\nAdaptive RX: off  TX: off\nrx-usecs: 3\n= rings\nCurrent hardware settings:\nRX:\t\t256\n"
 )
 _PORT = "= eth1\n\tSpeed: 1000Mb/s\n\tDuplex: Full\n== coalescing\nAdaptive RX: off\nrx-usecs: 3\n== eee\n== offloads\n"
 _DEV = "Inter-|\n face |\n    lo: " + "0 " * 16 + "\n  eth1: " + "7 " * 16 + "\n"
@@ -203,7 +203,10 @@ _USAGE = (
     "cpu  10 0 20 300 0 1 2 5 0 0\n100\n4\nended 0m1.20s 0m0.30s\n"
     "live S 1 2 3 0 -1 0 0 0 0 0 40 50 0 0 20 0 1 0 5 0 0\nsoftnet 0000001f 00000000 00000000\n"
 )
-_SET = "set a-direct rx_usecs rx_usecs 3 0\nset a-direct irq_cpus irq-24 0-3 1\nset - governor governor-0 powersave performance\n"
+_SET = (
+    "set a-direct rx_usecs rx_usecs 3 0\nset a-direct irq_cpus irq-24 0-3 1\n"
+    "set - governor governor-0 powersave performance\n"
+)
 
 
 def _said(question: str, *answers: str | bytes) -> bytes:

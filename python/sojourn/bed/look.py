@@ -222,8 +222,6 @@ def unfit(looked: Looked, name: str) -> str | None:
 def _reasons(looked: Looked, name: str) -> Iterator[str]:
     """What speaks against an interface."""
     link, management = looked.links[name], looked.management
-    if lacking := [member for member in OF_PORT if member not in link]:
-        yield f"does not tell {', '.join(lacking)} of {name}: a port could not be given back as it was"
     if not management:
         yield "has no interface with the address of the SSH session: what carries it is not known, so no port is taken"
     if name == management:
@@ -240,6 +238,8 @@ def _reasons(looked: Looked, name: str) -> Iterator[str]:
         yield f"has the address {address} on {name}: remove it first (ip address flush dev {name})"
     for route in _routes_over(looked, name):
         yield f"has a route to {route} over {name}: remove it first"
+    if lacking := [member for member in OF_PORT if member not in link]:
+        yield f"does not tell {', '.join(lacking)} of {name}: a port could not be given back as it was"
 
 
 PEERS = {"veth", "netkit", "vxcan"}

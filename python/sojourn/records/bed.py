@@ -1,7 +1,7 @@
 """What is read of bed.json: its shape, declared once, and what reads it.
 
-A run may be somebody else's: what stands here has the declared types, or the file is refused in a sentence. Other facts are
-kept as they are; a fact that is null is absent.
+A run may be somebody else's: what stands here has the declared types, or the file is refused in a sentence. Other
+facts are kept as they are; a fact that is null is absent.
 """
 
 from __future__ import annotations

@@ -41,6 +41,7 @@ NUMBERS = (
 TABLES_OF_EVENTS = (
     "factors", "summary", "engines", "floor_ns", "to", "extra", "draw", "left_out", "report", "matched", "captured",
 )  # fmt: skip
+WORDS = ("device", "purpose", "pipe", "words", "sentence", "records", "emulator", "send_engine")
 KINDS: dict[str, type | tuple[type, ...]] = {
     **dict.fromkeys(INTEGERS, int),
     **dict.fromkeys(NUMBERS, (int, float, NULL)),

@@ -130,6 +130,12 @@ def read_verdict(path: Path) -> dict[str, Any]:
     for name, kind in (("run", str), ("study", str), ("sentence", str), ("pairs", dict), ("engines", dict)):
         if not isinstance(verdict.get(name, kind()), kind):
             raise _refused(path, f"{name} is of another type")
+    _require_parts(path, verdict)
+    return {"sentence": ""} | verdict
+
+
+def _require_parts(path: Path, verdict: dict[str, Any]) -> None:
+    """Refuses findings, checks and hypotheses of another shape."""
     for name in ("findings", "checks", "hypotheses"):
         parts = verdict.get(name, [])
         if not isinstance(parts, list) or not all(isinstance(one, dict) for one in parts):
@@ -141,7 +147,6 @@ def read_verdict(path: Path) -> dict[str, Any]:
         for one in verdict.get(name, []):
             if (wrong := unlike(kinds[1] | one, kinds[0])) is not None:
                 raise _refused(path, f"one of {name}: {wrong}")
-    return {"sentence": ""} | verdict
 
 
 def read_budgets(path: Path) -> list[dict[str, Any]]:
@@ -205,7 +210,7 @@ OF_BUDGET: Final[dict[str, Kinds]] = {
 """What is read of a budget, and of a component of it: each member is there, and of this type."""
 
 OF_COMPONENT: Final[dict[str, Kinds]] = {
-    "name": str, "state": str, "evaluation": str, "unit": str, "distribution": str, "sensitivity": NUMBER, "source": str,
+    **dict.fromkeys(("name", "state", "evaluation", "unit", "distribution", "source"), str), "sensitivity": NUMBER,
     **dict.fromkeys(
         ("standard_uncertainty", "degrees_of_freedom", "contribution", "share"), (*NUMBER, type(None))
     ),
