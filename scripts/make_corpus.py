@@ -260,7 +260,7 @@ def engines() -> Seeds:
         how = 2 | nth % 2 | (nth % 10 == 9) << 2 + nth // 10
         return struct.pack(">BHBBB", how, 100 * nth, 0, 0, len(frame)) + frame
 
-    turns = b"".join(map(turn, range(32)))
+    turns = b"".join(map(turn, range(12)))
     return [config + b"\0" + words + b"\0" + turns for config, words in EMULATIONS]
 
 

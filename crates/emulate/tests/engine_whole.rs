@@ -245,11 +245,11 @@ fn a_log_that_no_emulator_wrote_is_replayed_to_an_end() {
     };
     alter(&|altered| {
         altered[sent].entered = Time::NEVER;
-        altered[sent].copy_of = Some(u64::MAX);
+        altered[sent].copy_of = Some(i64::MAX.unsigned_abs());
     });
     alter(&|altered| {
         let twice = Disposition { outcome: Outcome::Lost(Cause::Ended), ..altered[sent].clone() };
         altered.insert(0, twice);
     });
-    alter(&|altered| altered[sent].number = u64::MAX);
+    alter(&|altered| altered[sent].number = i64::MAX.unsigned_abs());
 }

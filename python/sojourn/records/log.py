@@ -47,9 +47,7 @@ KINDS: dict[str, type | tuple[type, ...]] = {
     **dict.fromkeys(NUMBERS, (int, float, NULL)),
     **dict.fromkeys(TABLES_OF_EVENTS, (dict, NULL)),
     **dict.fromkeys(("cell", "trial", "block", "tai_ns"), (int, NULL)),
-    **dict.fromkeys(
-        ("device", "purpose", "pipe", "words", "sentence", "records", "emulator", "send_engine"), (str, NULL)
-    ),
+    **dict.fromkeys(WORDS, (str, NULL)),
     **dict.fromkeys(("delaying", "flows", "connections", "of_device", "of_reference"), (list, NULL)),
     "cells": (dict, list),
     "sent": (int, list, NULL),

@@ -210,7 +210,8 @@ OF_BUDGET: Final[dict[str, Kinds]] = {
 """What is read of a budget, and of a component of it: each member is there, and of this type."""
 
 OF_COMPONENT: Final[dict[str, Kinds]] = {
-    **dict.fromkeys(("name", "state", "evaluation", "unit", "distribution", "source"), str), "sensitivity": NUMBER,
+    **dict.fromkeys(("name", "state", "source"), str), "sensitivity": (*NUMBER, type(None)),
+    **dict.fromkeys(("evaluation", "unit", "distribution"), (str, type(None))),
     **dict.fromkeys(
         ("standard_uncertainty", "degrees_of_freedom", "contribution", "share"), (*NUMBER, type(None))
     ),

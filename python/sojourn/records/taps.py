@@ -265,9 +265,8 @@ def _columns(clock: str = "") -> list[pa.Field[Any]]:
         kind = {"bool": pa.bool_(), "int32": pa.int32(), "int64": pa.int64()}.get(one.type, pa.string())
         metadata = {"unit": one.unit} | ({"clock": clock, "source": one.source or ""} if one.clock else {})
         fields.append(pa.field(one.name, kind, one.nullable, metadata))
-    return fields + [
-        pa.field(name, pa.int64(), nullable=False, metadata={"unit": unit}) for name, unit in ADDED.items()
-    ]
+    added = (pa.field(name, pa.int64(), nullable=False, metadata={"unit": unit}) for name, unit in ADDED.items())
+    return [*fields, *added]
 
 
 class _Buckets:
