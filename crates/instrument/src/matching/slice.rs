@@ -23,7 +23,7 @@ const OUTCOME: usize = 5 * 8 + 4 + 4;
 const BATCH: usize = 1 << 12;
 /// The matcher's own word for a packet that the other tap has not seen.
 const UNTIMED: i64 = i64::MIN;
-/// No number is larger: what became of packets is told in numbers with a sign.
+/// No number is larger: outcomes have numbers with a sign.
 const MOST_NUMBER: u64 = i64::MAX.unsigned_abs();
 /// Of what a packet has none of.
 const NONE: i64 = -1;
