@@ -246,7 +246,7 @@ EMULATIONS = [
         b"pipe 1 config bw 3Mbit/s delay 4\nadd 10 pipe 1 tcp from any to any\nadd 20 deny udp from any to any 7708\n",
         b"",
     ),
-    (b"pipe 1 config bw 2Mbit/s mask dst-port 0xff\nadd 10 pipe 1 ip from any to any in\n", b"delay 5ms"),
+    (b"pipe 1 config bw 2Mbit/s mask dst-port 0xff\nadd 10 pipe 1 ip from any to any forward\n", b"delay 5ms"),
 ]
 """Configurations of an emulator, and words that its pipes are set to."""
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 ABOUT = dict.fromkeys(KEPT, "x") | {"key": "bridge", "clock": "TAI", "dropped": "0"}
 SCHEMA = _schema(ABOUT)
-NULLABLE = pa.schema([pa.field(one.name, one.type) for one in SCHEMA], SCHEMA.metadata)
+NULLABLE = pa.schema([pa.field(one.name, one.type) for one in SCHEMA]).with_metadata(SCHEMA.metadata)
 ROWS: dict[str, list[Any]] = {
     "time_ns": [5, 7, 9], "time_source": ["kernel", "hardware", "kernel"], "digest": [1, None, 3],
     "length_bytes": [60, 60, 1500], "direction": ["in", None, "out"], "fragment": [False, True, False],
@@ -86,14 +86,14 @@ def tables(draw: st.DrawFn) -> tuple[pa.Table, bool]:
             is_other = is_other or not own.nullable
         else:
             fields[place], is_other = own.with_name(f"{own.name}{'s' if how == 'renamed' else ' '}"), True
-    metadata = dict(SCHEMA.metadata or {})
-    for name in draw(st.sets(st.sampled_from(sorted(metadata)), max_size=2)):
+    metadata: dict[bytes | str, bytes | str] = {**(SCHEMA.metadata or {})}
+    for name in draw(st.sets(st.sampled_from(sorted(SCHEMA.metadata or {})), max_size=2)):
         metadata[name] = draw(st.sampled_from([b"", b"-1", b"9" * 5000, b"\xff", "²".encode(), b"TAI"]))
         is_other = True
     if draw(st.booleans()):
         fields.append(pa.field("more", pa.int8()))
         columns.append(pa.array([1, 2, 3], pa.int8()))
-    return pa.Table.from_arrays(columns, schema=pa.schema(fields, metadata)), is_other
+    return pa.Table.from_arrays(columns, schema=pa.schema(fields).with_metadata(metadata)), is_other
 
 
 @settings(deadline=None)

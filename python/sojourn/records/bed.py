@@ -68,13 +68,14 @@ def read_bed(path: Path) -> dict[str, Any]:
 
 def _shaped(value: Any, shape: Any, place: str, path: Path) -> Any:
     """The value without nulls, where its shape is declared; refused where it has another."""
-    kind = type(shape) if isinstance(shape, dict | list) else shape
+    kind: Any = type(shape) if isinstance(shape, dict | list) else shape
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         raise RequestError(f"{path} is damaged: {place} is of another type")
     if isinstance(shape, list):
         return [_shaped({} if one is None else one, shape[0], place, path) for one in value]
     if not isinstance(shape, dict):
         return value
+    assert isinstance(value, dict)
     if lacking := [name for name in shape.get(NEEDED, ()) if value.get(name) is None]:
         raise RequestError(f"{path} is damaged: {place} has no {lacking[0]}")
     found = {}

@@ -162,8 +162,10 @@ def read_budgets(path: Path) -> list[dict[str, Any]]:
         if len({one[name] is None for name in ("combined", "coverage_factor", "expanded")}) > 1:
             raise _refused(path, f"budget {at}: the uncertainty is known in part")
         for part in one["components"]:
-            if not isinstance(part, dict) or (wrong := unlike(part, OF_COMPONENT)) is not None:
-                raise _refused(path, f"budget {at}: a component: {wrong or 'it is no table'}")
+            if not isinstance(part, dict):
+                raise _refused(path, f"budget {at}: a component is no table")
+            if (wrong := unlike(part, OF_COMPONENT)) is not None:
+                raise _refused(path, f"budget {at}: a component: {wrong}")
             if part["state"] == "counted" and None in {part["standard_uncertainty"], part["contribution"]}:
                 raise _refused(path, f"budget {at}: a component is counted and has no value")
     return several

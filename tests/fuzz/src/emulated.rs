@@ -293,7 +293,7 @@ fn emulations() -> [(&'static str, &'static str); 6] {
         (r#"rate 5Mbit/s queue 30 fq_codel loss 5%"#, r#"loss 50%"#),
         ("pipe 1 config bw 4Mbit/s delay 5 mask src-port 0xff\nadd 10 pipe 1 udp from any to any\n", r#"delay 2ms"#),
         (
-            "pipe 1 config bw 1Mbit/s queue 9\nadd 10 deny tcp from any to any 9\nadd 20 pipe 1 ip from any to any in\n",
+            "pipe 1 config bw 1Mbit/s queue 9\nadd 10 deny tcp from any to any 9\nadd 20 pipe 1 ip from any to any forward\n",
             r#"queue 2"#,
         ),
     ]
