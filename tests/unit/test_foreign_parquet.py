@@ -86,7 +86,7 @@ def tables(draw: st.DrawFn) -> tuple[pa.Table, bool]:
             is_other = is_other or not own.nullable
         else:
             fields[place], is_other = own.with_name(f"{own.name}{'s' if how == 'renamed' else ' '}"), True
-    metadata: dict[bytes | str, bytes | str] = {**(SCHEMA.metadata or {})}
+    metadata: dict[Any, Any] = dict(SCHEMA.metadata or {})
     for name in draw(st.sets(st.sampled_from(sorted(SCHEMA.metadata or {})), max_size=2)):
         metadata[name] = draw(st.sampled_from([b"", b"-1", b"9" * 5000, b"\xff", "²".encode(), b"TAI"]))
         is_other = True

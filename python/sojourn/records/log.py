@@ -59,8 +59,8 @@ KINDS: dict[str, type | tuple[type, ...]] = {
 
 READ = frozenset({
     "bed", "cells", "contended", "device-broken", "emulator", "emulator-ended", "emulator-replay", "emulator-set",
-    "load-trial", "qualified", "search-result", "search-step", "started", "stopped", "stream-trial", "taps", "tcp-trial",
-    "time-is-up", "trial", "undisturbed",
+    "load-trial", "qualified", "search-result", "search-step", "started", "stopped", "stream-trial", "taps",
+    "tcp-trial", "time-is-up", "trial", "undisturbed",
 })  # fmt: skip
 """The events that it reads."""
 

@@ -10,7 +10,7 @@ use sojourn_wire::digest::Key;
 use crate::Target;
 use crate::frames::frames;
 
-pub(crate) const TARGETS: &[Target] = &[Target { name: "headers", read: headers, seeds: seeds }];
+pub(crate) const TARGETS: &[Target] = &[Target { name: "headers", read: headers, seeds: all_frames }];
 
 const MACS: usize = 12;
 const IPV4_BYTES: usize = 20;
@@ -104,6 +104,6 @@ fn shared(one: &[u8], other: &[u8]) -> u32 {
     8 * alike as u32 + rest
 }
 
-fn seeds() -> Vec<Vec<u8>> {
+fn all_frames() -> Vec<Vec<u8>> {
     frames().into_iter().map(|frame| [&[7, 96, 4][..], &frame].concat()).collect()
 }

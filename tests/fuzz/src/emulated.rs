@@ -300,7 +300,7 @@ fn emulations() -> [(&'static str, &'static str); 6] {
 }
 
 fn engines() -> Vec<Vec<u8>> {
-    let turn = |nth: u8| [nth % 2 | (nth % 7 / 6) << 5, nth, 0, nth, 20, 2, nth, 1];
+    let turn = |nth: u8| [(nth % 2) | ((nth % 7 / 6) << 5), nth, 0, nth, 20, 2, nth, 1];
     let turns: Vec<u8> = (0..40).flat_map(turn).collect();
     emulations().map(|(config, words)| [config.as_bytes(), &[0], words.as_bytes(), &[0], &turns].concat()).to_vec()
 }

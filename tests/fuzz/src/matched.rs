@@ -43,7 +43,7 @@ pub fn is_slice(bytes: &[u8]) -> bool {
         rest = behind;
     };
     for (way, told) in told.into_iter().enumerate() {
-        let of = |name: &str| counts[way][name].as_u64().unwrap_or_else(|| panic!("{name} in {counts}"));
+        let of = |name: &str| counts[way][name].as_u64().expect("a count");
         assert_eq!(told, NAMES.map(of), "{counts}");
         let came =
             |tap: u8| packets.chunks_exact(EVENT).filter(|one| (one[37], usize::from(one[38])) == (tap, way)).count();
