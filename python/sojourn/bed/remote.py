@@ -18,7 +18,7 @@ from sojourn.bed import keeper
 from sojourn.bed.hosts import END_HOSTS
 from sojourn.bed.look import Looked, look
 from sojourn.bed.processes import end
-from sojourn.bed.ssh import LOST, Line, launch, rights, who
+from sojourn.bed.ssh import LOST, Line, launch, reading, rights, who
 from sojourn.errors import MachineError
 
 if TYPE_CHECKING:
@@ -108,8 +108,8 @@ class RemoteMachine:
             _, why = self._process.communicate()
             words = " / ".join(why.strip().splitlines()[-2:]) or "it says nothing"
             raise MachineError(f"{self}: no bed can be kept there: {words}{about_sudo(words, self.spec)}")
-        self.keeper, *namespaces = map(int, rest)
-        self.namespaces = dict(zip(hosts, namespaces, strict=True))
+        with reading(self):
+            self.keeper, self.namespaces = kept(rest, hosts)
         self.found = look(self.line)  # what an earlier keeper had taken is back
         threading.Thread(target=self._beat, daemon=True, name=f"beat-{self.name}").start()
 
@@ -178,6 +178,12 @@ class RemoteMachine:
         while self.send(""):
             time.sleep(keeper.BEAT_SECONDS)
         self._silent = True
+
+
+def kept(words: Sequence[str], hosts: Sequence[HostName]) -> tuple[int, dict[HostName, int]]:
+    """The process of a keeper that is ready, and those whose namespaces are the hosts'; raises ValueError."""
+    keeper, *namespaces = map(int, words)
+    return keeper, dict(zip(hosts, namespaces, strict=True))
 
 
 def about_sudo(words: str, spec: HostSpec) -> str:
