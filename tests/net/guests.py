@@ -38,7 +38,8 @@ Address=10.0.2.15/24
 LinkLocalAddressing=no
 """
 RUNNING = """
-for one in /proc/[0-9]*; do tr '\\0' ' ' <"$one/cmdline"; echo; done 2>/dev/null | grep -E 'sojourn|sleep 2147483647'
+for one in /proc/[0-9]*; do tr '\\0\\n' '  ' <"$one/cmdline"; echo; done 2>/dev/null |
+    grep -E 'sojourn|sleep 2147483647' | grep -v 'grep -E'
 true
 """
 
