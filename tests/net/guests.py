@@ -9,6 +9,7 @@ where a cable's other end is. So a guest that is killed is a host that vanishes:
 from __future__ import annotations
 
 import hashlib
+import re
 import shlex
 import shutil
 import subprocess
@@ -26,6 +27,12 @@ BUILD = Path(__file__).resolve().parents[2] / "build/guests"
 PACKAGES = "openssh-server,iproute2,systemd-sysv,udev,linux-image-amd64"
 RELEASES = {"6.1": "bookworm", "6.12": "trixie"}
 """Kernels, and the release of Debian that each is the kernel of."""
+
+UNREACHABLE = re.compile(
+    r"Failed to fetch|Could not (?:resolve|connect)|Temporary failure resolving|Connection (?:failed|timed out)"
+    r"|does not have a Release file"
+)
+"""What apt says, below mmdebstrap, of an archive that cannot be had."""
 
 BOOT_SECONDS = 400.0
 """Alone, a guest answers after some 60 s; beside other work on two processors it may take several times as long."""
@@ -68,7 +75,7 @@ def _make(release: str, folder: Path) -> None:
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / "user")], check=True)
     root = folder / "root"
     argv = ["mmdebstrap", "--quiet", "--variant=minbase", f"--include={PACKAGES}", release, str(folder / "root.tar")]
-    subprocess.run(argv, check=True, timeout=1800)
+    subprocess.run(argv, check=True, timeout=1800, stderr=subprocess.PIPE, text=True)
     _unpacked(folder, root)
     shutil.copy(root / "etc/ssh/ssh_host_ed25519_key.pub", folder / "host.pub")
     for name in ("vmlinuz", "initrd.img"):
