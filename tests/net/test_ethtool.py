@@ -34,12 +34,12 @@ LINKS = """
 ip link add name v1 type veth peer name v2
 ip link set dev v1 up && ip link set dev v2 up
 ip tuntap add dev t1 mode tap
-ip link add name d1 type dummy
+ip link add name i1 type ifb
 ip link add name b1 type bridge
 echo up
 exec cat
 """
-DEVICES = ("v1", "t1", "d1", "b1", "lo")
+DEVICES = ("v1", "t1", "i1", "b1", "lo")
 
 
 class Namespace(NamedTuple):
@@ -162,7 +162,7 @@ def refused_by_both(space: Namespace, *argv: str) -> str:
 def test_what_is_not_there_and_what_makes_no_sense_is_refused_in_a_sentence(space: Namespace) -> None:
     program = "sojourn-instrument"
     assert refused_by_both(space, "-k", "nothing").startswith(f"3 {program}: no device matches name")
-    assert refused_by_both(space, "-c", "d1").startswith(f"3 {program}: Operation not supported")
+    assert refused_by_both(space, "-c", "b1").startswith(f"3 {program}: Operation not supported")
     assert refused_by_both(space, "-C", "t1", "rx-frames", "many") == (
         f"2 {program}: rx-frames is a number below 2^32, and not many"
     )

@@ -86,6 +86,7 @@ else
     done
     taken=$state/taken.$$
     echo "$run $who" >"$state/holder"
+    rm -f "$state/unused" # somebody has use for it again
     for left in "${work%/*}"/sojourn-*/boot; do # of a bed whose host was booted again
         [ -O "$left" ] && [ ! -L "${left%/boot}" ] && ! cmp -s "$left" "$boot" && rm -rf "${left%/boot}"
     done
@@ -145,8 +146,12 @@ for try in 1 2 3; do # what the kernel brought here when its namespace went
     give_back
 done
 rm -rf "$work"
-set -- "$state"/taken.* # what is not given back yet is given back with the instrument's help
-[ "$keep" = keep ] || [ -e "$1" ] || { rm -rf "$tools"; rmdir {instruments}; } 2>/dev/null
+# The instrument helps to give back: whoever is the last to do so removes what is written down as unused.
+[ "$keep" = keep ] || echo "$tools" >>"$state/unused"
+if [ -e "$state/unused" ] && ! [ -s "$(ls -S "$state"/taken.* 2>/dev/null | head -n 1)" ]; then
+    while read -r one; do rm -rf "$one"; done <"$state/unused"
+    rm -f "$state/unused"; rmdir {instruments}
+fi 2>/dev/null
 [ -z "$locked" ] || rm -f "$state/holder"
 echo gone
 """.replace("{restore}", RESTORE)
@@ -155,9 +160,9 @@ echo gone
     .replace("{instruments}", INSTRUMENTS)
 )
 
-# $1 the keeper, $2 the folder of the instrument; on each line: namespace, interface, its name there, its MAC there, its
-# MTU there, and MAC, MTU and state as they are. What was is written down before anything is changed. A keeper that cleans
-# up holds the lock until its namespaces are gone.
+# $1 the keeper, $2 the folder of the instrument; on each line: namespace, interface, its name there, its MAC there,
+# its MTU there, and MAC, MTU and state as they are. What was is written down before anything is changed. A keeper that
+# cleans up holds the lock until its namespaces are gone.
 TAKE = """
 PATH=$PATH:/usr/sbin:/sbin:$2
 taken={state}/taken.$1
@@ -172,9 +177,9 @@ while read -r ns old new new_mac new_mtu mac mtu up; do
 done
 """.replace("{state}", STATE)
 
-# $1 the folder of the bed, $2 the program's number, $3 the namespace, $4 the folder of the instrument, then the words of
-# `env` and the command. The program's own number is written down before it runs; what it used of the processors, when it
-# has ended.
+# $1 the folder of the bed, $2 the program's number, $3 the namespace, $4 the folder of the instrument, then the words
+# of `env` and the command. The program's own number is written down before it runs; what it used of the processors,
+# when it has ended.
 ENTER = """
 PATH=$PATH:/usr/sbin:/sbin:$4; export PATH
 work=$1 number=$2 ns=$3; shift 4

@@ -87,9 +87,10 @@ while read -r setting dev; do
 done
 """
 
-# $1 the folder of the instrument, $2 the keeper; on each line: a namespace, an interface as the host calls it, as it is
-# called there, a setting, a value; of the host's own settings the first three are -. Says of each value: interface,
-# setting, name, what was, what is. A setting of a host that another bed's host has set already is not written down twice.
+# $1 the folder of the instrument, $2 the keeper; on each line: a namespace, an interface as the host calls it, as it
+# is called there, a setting, a value; of the host's own settings the first three are -. Says of each value: interface,
+# setting, name, what was, what is. A setting of a host that another bed's host has set already is not written down
+# twice.
 TUNE = f"""{_PATH}{FUNCTIONS}{THERE}
 taken={STATE}/taken.$2 journal={STATE}/settings.$2
 exec 8<"$taken" && flock 8 && [ -e "$taken" ] && kill -0 "$2" || exit 1
