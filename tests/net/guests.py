@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.net.real_hosts import LEFT, Hosts
+from tests.net.real_hosts import LEFT, PATHS, Hosts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -125,6 +125,19 @@ class Guests(Hosts):
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
         assert done.returncode == 0, f"{name}: {shlex.join(argv)}: {done.stdout}{done.stderr}"
         return done.stdout
+
+    def bed(self, paths: str | None = None, more: str = "") -> Path:
+        """As of other hosts; a device that is a guest has its own names of ports."""
+        if paths is None and "device" in self.images:
+            left, right = self.ports("device")
+            paths = PATHS.replace('left = "eth1"', f'left = "{left}"').replace('right = "eth2"', f'right = "{right}"')
+        return super().bed(paths, more)
+
+    def ports(self, name: str) -> list[str]:
+        """The test ports of a guest, as it calls them, in the order of the cables."""
+        number = self.names.index(name) + 1
+        links = self.at(name, "ip", "-o", "link")
+        return re.findall(rf"^\d+: (\w+): .* 52:54:00:00:{number:02x}:", links, re.MULTILINE)
 
     def left_behind(self) -> dict[str, str]:
         """What a bed has left on any host that is still there."""
