@@ -50,7 +50,8 @@ def hosts(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         image = Image.of(RELEASES[request.param])
     except subprocess.CalledProcessError as error:
         said = str(error.stderr or "")
-        assert UNREACHABLE.search(said), said[-3000:]
+        if not UNREACHABLE.search(said):
+            raise
         pytest.skip(f"the archive of {RELEASES[request.param]} cannot be had: {said.strip().splitlines()[-1:]}")
     with Guests(tmp_path_factory.mktemp("lab"), images={"device": image}, cables=CABLES) as guests:
         assert guests.at("device", "uname", "-r").startswith(f"{request.param}.")
