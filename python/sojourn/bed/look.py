@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 TOOLS = {
     "ip": "iproute2",
     "tc": "iproute2",
-    "ethtool": "ethtool",
     "nsenter": "util-linux",
     "unshare": "util-linux",
     "setpriv": "util-linux",

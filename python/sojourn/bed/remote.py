@@ -78,6 +78,8 @@ class RemoteMachine:
         self.found: Looked = look(self.line)
         self.root = rights(self.line, self.found.uid)
         self.work = ""
+        self.tools = ""
+        """Where the instrument is there."""
         self.keeper = 0
         self.namespaces: dict[HostName, int] = {}
         self._process: subprocess.Popen[str] | None = None
@@ -93,6 +95,7 @@ class RemoteMachine:
     def keep(self, run: str, holder: str, hosts: Sequence[HostName], tools: str) -> None:
         """Start the keeper, with a namespace for each of these hosts; the lock is taken by the name of its holder."""
         self.work = f"{self.spec.folder.rstrip('/')}/sojourn-{run}-{secrets.token_hex(6)}"
+        self.tools = tools
         stays = "keep" if self.spec.keep or holder != run else "-"
         argv = ["sh", "-c", keeper.KEEPER, "sh", holder, who(), self.work, tools, stays, *hosts]
         self._process = launch(

@@ -52,7 +52,7 @@ class HostSettings:
     def require(self, interfaces: Sequence[str]) -> None:
         """Refuse what an interface, or the host, does not have. Changes nothing."""
         lines = [f"{name} {place}\n" for name in self._asked for place in self._places(name, interfaces)]
-        for line in self._remote.run(["sh", "-c", LACKING], "".join(lines)).splitlines():
+        for line in self._remote.run(self._script(LACKING), "".join(lines)).splitlines():
             with reading(self._remote):
                 name, place = line.split()
                 refusal = lacking(str(self._remote), name, "" if place == ITS_OWN else place)
@@ -71,7 +71,7 @@ class HostSettings:
                 lines.append(f"{ns} {old} {new} {name} {word}\n")
         if not lines:
             return
-        said = self._remote.run(["sh", "-c", TUNE, "sh", str(self._remote.keeper)], "".join(lines))
+        said = self._remote.run(self._script(TUNE, str(self._remote.keeper)), "".join(lines))
         for line in said.splitlines():
             with reading(self._remote):
                 self._was_set(line, names)
@@ -95,10 +95,16 @@ class HostSettings:
         """Read all of it again."""
         lines = [f"{ns} {dev} {one.value}\n" for (ns, dev), one in zip(self._at, self.tuned, strict=True)]
         if lines:
+<<<<<<< HEAD
             found = self._remote.run(["sh", "-c", NOW], "".join(lines)).split()
             with reading(self._remote):
                 for one, now in zip(self.tuned, found, strict=True):
                     one.ended = now
+=======
+            found = self._remote.run(self._script(NOW), "".join(lines)).split()
+            for one, now in zip(self.tuned, found, strict=True):
+                one.ended = now
+>>>>>>> qemu
 
     def hear(self, said: str) -> None:
         """What the keeper says that it has restored."""
@@ -123,7 +129,10 @@ class HostSettings:
         self._at.append((ITS_OWN, ITS_OWN))
 
     def _latency(self) -> str:
-        return self._remote.run(["sh", "-c", NOW], f"{ITS_OWN} {ITS_OWN} idle_latency\n").strip()
+        return self._remote.run(self._script(NOW), f"{ITS_OWN} {ITS_OWN} idle_latency\n").strip()
+
+    def _script(self, script: str, *more: str) -> list[str]:
+        return ["sh", "-c", script, "sh", self._remote.tools, *more]
 
     def _places(self, name: str, interfaces: Sequence[str]) -> Sequence[str]:
         scope = SETTINGS[name].scope

@@ -124,11 +124,11 @@ class SshBackend:
             hosts = [host.name for host in topology.hosts if _machine_of(host.name) == one.name]
             one.keep(self._token, self._held or self._token, hosts, self._tools)
             require_ports(one.line, one.found, self._interfaces(one.name, topology))
+        for one in self._machines.values():
+            self._install(one, digest)
         self._settings = self._settings_of(spec.settings)
         for settings, one in zip(self._settings, self._machines.values(), strict=False):
             settings.require(list(self._interfaces(one.name, topology)))
-        for one in self._machines.values():
-            self._install(one, digest)
 
     def lay(self, cables: Iterable[Cable], mtu: int) -> None:
         """Moves the test ports into their namespaces, with the bed's names and MACs, all down."""
@@ -142,7 +142,7 @@ class SshBackend:
             lines.setdefault(one.name, []).append(there)
         for name, some in lines.items():
             one = self._machines[name]
-            one.run(["sh", "-c", keeper.TAKE, "sh", str(one.keeper)], "".join(some))
+            one.run(["sh", "-c", keeper.TAKE, "sh", str(one.keeper), one.tools], "".join(some))
 
     def start(self, host: HostName, argv: Sequence[str], **popen: Any) -> subprocess.Popen[Any]:
         one, number = self._on(host), next(self._numbers)
@@ -151,15 +151,15 @@ class SshBackend:
         popen.pop("cwd", None)  # of this machine
         popen.setdefault("stdin", subprocess.DEVNULL)
         popen.setdefault("start_new_session", True)
-        there = ["sh", "-c", keeper.ENTER, "sh", one.work, str(number), str(one.namespaces[host]), *variables, *argv]
-        process = RemoteProcess(guarded(one.line.command([*one.root, *there])), **popen)
+        enter = ["sh", "-c", keeper.ENTER, "sh", one.work, str(number), str(one.namespaces[host]), one.tools]
+        process = RemoteProcess(guarded(one.line.command([*one.root, *enter, *variables, *argv])), **popen)
         process.remote, process.number = one, number
         self._started.append(process)
         return process
 
     def run(self, host: HostName, argv: Sequence[str], input: str | None = None) -> str:  # noqa: A002
         one = self._on(host)
-        there = ["sh", "-c", keeper.INSIDE, "sh", str(one.namespaces[host]), *argv]
+        there = ["sh", "-c", keeper.INSIDE, "sh", str(one.namespaces[host]), one.tools, *argv]
         try:
             return one.line.run([*one.root, *there], input or "")
         except MachineError as error:
