@@ -95,16 +95,10 @@ class HostSettings:
         """Read all of it again."""
         lines = [f"{ns} {dev} {one.value}\n" for (ns, dev), one in zip(self._at, self.tuned, strict=True)]
         if lines:
-<<<<<<< HEAD
-            found = self._remote.run(["sh", "-c", NOW], "".join(lines)).split()
+            found = self._remote.run(self._script(NOW), "".join(lines)).split()
             with reading(self._remote):
                 for one, now in zip(self.tuned, found, strict=True):
                     one.ended = now
-=======
-            found = self._remote.run(self._script(NOW), "".join(lines)).split()
-            for one, now in zip(self.tuned, found, strict=True):
-                one.ended = now
->>>>>>> qemu
 
     def hear(self, said: str) -> None:
         """What the keeper says that it has restored."""
