@@ -34,6 +34,7 @@ class AnsweringHost:
     """Stands for a line to a host, for the host with its keeper, for a backend: what is asked gets the next answer."""
 
     name, work, keeper, root = "a", "/var/tmp/sojourn", 77, ()
+    tools = "/var/lib/sojourn/0"
     found = SimpleNamespace(boot_id="boot")
 
     def __init__(self, answers: Sequence[bytes]) -> None:

@@ -318,10 +318,10 @@ def test_runs_are_compared_by_what_differed(synthetic: Callable[..., Any]) -> No
     two = synthetic(rounds=9, latency_ns={"bridge": 2600.0}).write()
     for number, path in enumerate((one, two)):
         analyse(path)
-        stable = {"machine": {"kernel": f"6.{number}", "cores": 2}}
+        stable = {"machine": {"kernel": {"release": f"6.{number}"}, "cores": 2}}
         (path / "bed.json").write_text(json.dumps({"stable": stable}))
     compared = compare_runs(one, two)
-    assert compared["bed"] == [{"key": "machine.kernel", "values": ["6.0", "6.1"]}]
+    assert compared["bed"] == [{"key": "machine.kernel.release", "values": ["6.0", "6.1"]}]
     assert {"key": "pairs.rounds", "values": [8, 9]} in compared["plan"]
     pooled = next(row for row in compared["results"] if (row["quantity"], row["statistic"], row["device"]) == (
         "device_latency", "pooled", "bridge"))  # fmt: skip
@@ -329,7 +329,7 @@ def test_runs_are_compared_by_what_differed(synthetic: Callable[..., Any]) -> No
     assert second - first == pytest.approx(1300, abs=150)
     done = sojourn("compare", str(one), str(two))
     assert done.returncode == 1, "the second bridge is slower"
-    assert "machine.kernel: 6.0 → 6.1" in done.stdout
+    assert "machine.kernel.release: 6.0 → 6.1" in done.stdout
     words = " ".join(done.stdout.split())
     assert words.startswith("Worse (another bed is not covered): of ")
     assert "clearest: bridge over direct: latency" in words
