@@ -1,7 +1,6 @@
 //! Connections that send: each in a thread of its own, in bulk or message by message.
 
 use std::io;
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
@@ -60,8 +59,11 @@ pub fn send(request: &Send, stop: &AtomicBool) -> Result<Vec<Outcome>, TcpError>
 
 fn connect(request: &Send, number: u32, stop: &AtomicBool) -> Result<Connection, TcpError> {
     let fd = socket::open(request.to.ip(), &request.sockets.settings)?;
-    if let Some(address) = request.bind {
-        net::bind(&fd, &SocketAddr::new(address, 0)).map_err(failed(format!("bind to {address}")))?;
+    if let Some(own) = request.own_end(number) {
+        // A port may wait from an earlier connection to elsewhere.
+        sockopt::set_socket_reuseaddr(&fd, true)
+            .and_then(|()| net::bind(&fd, &own))
+            .map_err(failed(format!("bind to {own}")))?;
     }
     if let Some(dscp) = request.dscp_of(number) {
         socket::mark(&fd, request.to.ip(), dscp).map_err(failed("set the DSCP"))?;

@@ -15,6 +15,7 @@ from sojourn.plan.besides import BESIDE, beside_of
 from sojourn.plan.dscp import code_point
 from sojourn.plan.estimate import estimated
 from sojourn.plan.probes import FLOOD_NS, ProbePlan, Probing, check_size, combine
+from sojourn.plan.round_trips import ROUND_TRIPS, check_round_trips, with_round_trips, words_of
 from sojourn.plan.section import HOUR_NS, key, section
 from sojourn.plan.sizes import KINDS
 from sojourn.plan.source import Given, refuse
@@ -53,6 +54,13 @@ class LoadPlan:
     join_ns: int = key(duration(0, HOUR_NS), 0, "how long after the first algorithm's flows those of the others begin")
     pipe: tuple[str, ...] = key(
         list_of(text(), may_be_empty=True), (), "configurations of the emulators; empty: that of [emulate]"
+    )
+    round_trips: tuple[str, ...] = key(
+        ROUND_TRIPS,
+        (),
+        "round trips of the path without its queue, which the flows of each algorithm and direction have in turn: "
+        '"20ms+80ms"; empty: all have that of the pipe',
+        quiet=True,
     )
     dscp: tuple[int, ...] = key(
         list_of(code_point(), may_be_empty=True),
@@ -95,6 +103,7 @@ class Loaded(Probing):
     direction: str = "down"
     congestion: str = "cubic"
     pipe: str = ""
+    round_trips: str = ""
 
     @property
     def algorithms(self) -> list[str]:
@@ -106,12 +115,28 @@ def cells(plan: Plan) -> list[tuple[int, str, Loaded]]:
     """The number, device and factors of every cell over every device; only emulators have pipes."""
     own = plan.load
     several = [
-        Loaded(**asdict(probing), flows=flows, direction=direction, congestion=congestion, pipe=pipe)
-        for pipe, congestion, flows, direction, probing in product(
-            ("", *own.pipe), own.congestion, own.flows, own.direction, combine(plan)
+        Loaded(**asdict(probing), flows=flows, direction=direction, congestion=congestion, pipe=pipe, round_trips=mix)
+        for pipe, mix, congestion, flows, direction, probing in product(
+            ("", *own.pipe), own.round_trips or ("",), own.congestion, own.flows, own.direction, combine(plan)
         )
     ]
     return over_devices(plan, several, lambda factors: factors.pipe)
+
+
+def pipe_of(plan: Plan, device: str, factors: Loaded) -> str:
+    """What the emulators of a path are set to before a trial; "" where that is an idle pipe, or where none is set."""
+    if not factors.round_trips:
+        return factors.pipe
+    words = factors.pipe or words_of(plan, device)
+    return with_round_trips(words, factors.round_trips, factors.flows, len(factors.algorithms))
+
+
+def pipes(plan: Plan) -> tuple[str, ...]:
+    """All that emulators are set to."""
+    own: tuple[str, ...] = plan.load.pipe
+    if not plan.load.round_trips:
+        return own
+    return tuple(dict.fromkeys(pipe_of(plan, device, factors) for _, device, factors in cells(plan)))
 
 
 def expand(plan: Plan) -> list[Trial[Loaded]]:
@@ -173,6 +198,7 @@ def describe(plan: Plan) -> dict[str, Any]:
         "cells": [
             {"cell": cell, "kind": f"{of.flows} x {of.direction}", "congestion": of.congestion, "pipe": of.pipe,
              "path": device, "probe": of.probe}
+            | ({"round_trips": of.round_trips} if of.round_trips else {})
             for cell, device, of in cells(plan)
         ],
     }  # fmt: skip
@@ -196,6 +222,7 @@ def check(plan: Plan, given: Lookup) -> None:
         if span < LEAST_PROBES * slowest:
             value = given(f"load.{name}", span)
             raise refuse(value, f"load.{name}", f"{LEAST_PROBES} times probe.interval or more")
+    check_round_trips(plan, given)
     for words in plan.load.beside:
         check_beside(plan, given, words)
     for probe in plan.probe.probe:
@@ -228,7 +255,7 @@ ASK = Ask(
     hypotheses=("full-at-one-product", "mathis", "bbr-share-falls"),
     words={"rounds": "load.rounds", "device": "bed.devices", "stream.pipe": "load.pipe"},
     logs_some=logs_some,
-    pipes=lambda plan: plan.load.pipe,
+    pipes=pipes,
     pipe_key="load.pipe",
     sessions=True,
     headline=True,
