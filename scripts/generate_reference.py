@@ -52,6 +52,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("bridge", "status"),
     ("bridge", "down"),
     ("lab",),
+    ("uplink",),
     ("probe",),
     ("probe", "icmp"),
     ("probe", "udp"),
@@ -174,7 +175,7 @@ table.
 What is not listed here keeps what its user has, for as long as it runs. `doctor`, analysis, reports and exports
 need no right. `sojourn watch` needs none either and gives up what it has by itself: root becomes `nobody` with
 CAP_DAC_READ_SEARCH, and Landlock leaves reading alone. Others need rights to the end, and as root stay root:
-`run`, `lab`, `bed`, `bridge up` and `bridge down` make and remove namespaces, links, qdiscs and cgroups, and
+`run`, `lab`, `uplink`, `bed`, `bridge up` and `bridge down` make and remove namespaces, links, qdiscs and cgroups, and
 start the instruments, each of which gives up what this table says; `emulate run --backend kernel` starts `tc`,
 and a shell that removes its qdiscs at its end, however it ends. What starts others with a right cannot give it up.
 """

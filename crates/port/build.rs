@@ -5,6 +5,6 @@ mod compile;
 
 fn main() {
     if std::env::var_os("CARGO_FEATURE_BPF").is_some() {
-        compile::compile_all(&["redirect", "bridge", "straight"]);
+        compile::compile_all(&["redirect", "bridge", "straight", "detour"]);
     }
 }

@@ -34,7 +34,8 @@ SOJOURN = str(Path(sys.executable).with_name("sojourn"))
 
 
 LEFT = """
-ls -d /run/sojourn/taken.* /run/sojourn/features.* /run/sojourn/holder /var/tmp/sojourn-* /var/lib/sojourn 2>/dev/null
+ls -d /run/sojourn/taken.* /run/sojourn/features.* /run/sojourn/settings.* 2>/dev/null
+ls -d /run/sojourn/holder /var/tmp/sojourn-* /var/lib/sojourn 2>/dev/null
 true
 """
 PATHS = """

@@ -108,7 +108,7 @@ def request(near: str, far: str) -> Told:
 
 def streamed(seconds: int) -> tuple[Told, Told]:
     """A stream from a to b, as its sender and its receiver counted it."""
-    words = ["stream", "recv", "--dev", "eth1", "--json"]
+    words = ["stream", "recv", "--dev", "eth1", "--for", f"{seconds + 30}s", "--json"]
     argv = inside("b", find_instrument(), *words)
     with Child(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as receiver:
         try:
@@ -143,6 +143,6 @@ def expect_emulated(measured: Told, received: Told) -> None:
     assert sum(measured["lost"].values()) == sum(measured["lost"][cause] for cause in counted), measured
     assert (received["corrupted"], received["duplicated"], received["excess"]) == (0, 0, 0)
     assert received["first"] <= measured["sent"]
-    with undisturbed():  # the attack can leave no frame or answer of an exchange of clocks
+    with undisturbed():  # the attack can leave none of five frames that tell the end
         assert received["one_way_delay"] is not None, received
     assert received["one_way_delay"]["from_send_call"]["min_ns"] >= DELAY_NS - EARLIEST_NS, received

@@ -42,6 +42,7 @@ from tests.unit.printed_json import printed
 __all__ = ["hosts"]
 
 BPF = ("--tap", "bpf")
+LINKS = Path(__file__).parents[2] / "crates/port/tests/links/links.py"
 FAST_CLOCK_NS = 2_000
 """The clock that a program in the kernel may read is close to the one of tcpdump's stamps, not the same."""
 
@@ -219,3 +220,18 @@ def test_the_summary_says_which_tap_it_was(tmp_path: Path) -> None:
         ping("-f", "-c", "5")
     kept: dict[str, Any] = json.loads((tmp_path / "c/capture.json").read_text())
     assert kept["taps"][0]["options"]["tap"] == told["taps"][0]["options"]["tap"] == "bpf"
+
+
+@pytest.mark.parametrize("does", ["detach", "replace"])
+def test_a_tap_whose_program_is_taken_away_ends_and_says_so(does: str, tmp_path: Path) -> None:
+    """What it does not see is not told as nothing that passed."""
+    argv = inside("x", find_instrument(), "capture", "eth1", "-o", str(tmp_path / "c"), "--json", *BPF)
+    with Child(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert "capturing" in process.stderr.readline()
+        ping("-c", "3", "-i", "0.01")
+        at = json.loads(run(*inside("x", "ip", "-j", "link", "show", "dev", "eth1")))[0]["ifindex"]
+        run(*inside("x", sys.executable, "-I", str(LINKS), str(process.pid), does, "tcx-in", str(at)))
+        out, said = process.communicate(timeout=PATIENCE_SECONDS)
+    assert process.returncode == 4, (out, said)
+    assert "eth1: the program of its tap was detached or replaced" in said

@@ -68,6 +68,29 @@ def test_a_mode_carries_and_shows_what_it_made(run: str, name: str) -> None:
     assert link.device_host in facts["stable"]["hosts"]
 
 
+KILL = """here=$(readlink /proc/self/ns/net)
+for one in /proc/[0-9]*; do
+    [ "$(readlink "$one/ns/net")" = "$here" ] && grep -qa 'd-[a-z]*-1l' "$one/cmdline" || continue
+    kill -KILL "${one#/proc/}"
+done"""
+
+
+@pytest.mark.parametrize("name", CAPTURES)
+def test_a_capture_that_ended_is_told_of_after_the_session(run: str, name: str) -> None:
+    """The path is a plain bridge from then on: what a capture costs is not what was measured."""
+    with build_bed(BedSpec(devices=(name,)), run) as bed:
+        before = bed.broken()
+        # Of this bed's network stack alone: captures of other beds have interfaces of the same names.
+        bed.backend.run(bed.topology.link(name).device_host, ["sh", "-c", KILL])
+        deadline = time.monotonic() + 10
+        while not (after := bed.broken())[name] and time.monotonic() < deadline:
+            time.sleep(0.05)
+        notes = bed.notes()
+    assert before[name] == []
+    assert after[name] == ["the capture had ended before the session did, and the path was a plain bridge by then"]
+    assert notes[name] == []
+
+
 def test_modes_are_built_beside_each_other_and_do_not_touch_the_plain_bridge(run: str) -> None:
     with build_bed(BedSpec(devices=("bridge", *MODES), layout=3, twins=("direct", "router")), run) as bed:
         for link in bed.topology.links:

@@ -79,6 +79,8 @@ OF_DATA_SETS = {
 LIVE = "tests/net/test_match_live.py::test_what_is_matched_live_is_what_a_capture_and_its_match_find"
 VERIFIED = "tests/net/test_emulate_net.py::test_verify_says_configured_and_measured_and_what_is_impossible_fails"
 
+UPLINK = "tests/net/test_uplink.py::test_what_an_interface_leads_to_is_emulated_and_all_is_as_it_was"
+
 INSTEAD = {
     "make demo": "tests/bare/test_bare.py::test_the_demo_runs_from_nothing",
     "match eth1 eth2 --live": LIVE,
@@ -104,6 +106,9 @@ INSTEAD = {
     "emulate verify --delay 1ms": VERIFIED,
     "emulate verify --delay 20ms --loss 1%": VERIFIED,
     "lab --delay 20ms": "tests/net/test_lab.py::test_without_a_command_there_is_a_shell_at_both_ends",
+    "uplink eth0 --take-over --delay 20ms": UPLINK,
+    "uplink eth0 --take-over --delay 20ms --loss 1% --for 10min": UPLINK,
+    'uplink eth0 --take-over --forward "rate 2Mbit/s queue 50" --backward "rate 20Mbit/s delay 15ms"': UPLINK,
     "emulate show --watch": "emulate show",  # until Ctrl-C
     "emulate replay DIR": "emulate replay log",
     "tcplog top": "tcplog top --once",
@@ -122,6 +127,9 @@ INSTEAD = {
     "bed check bed.toml": "tests/net/test_real_hosts.py::test_what_a_bed_lacks_is_told_before_anything_starts",
     "run bridge-latency --quick --bed bed.toml": (
         "tests/net/test_real_hosts.py::test_a_study_runs_on_hosts_that_are_reached_by_ssh_alone"
+    ),
+    "run bridge-latency --bed bed.toml --set adaptive_rx=false --set rx_usecs=0 --set governor=performance": (
+        "tests/net/test_settings.py::test_what_is_set_is_read_back_told_and_restored"
     ),
     "dataset out/c -o out/data --run monday": (
         "tests/unit/test_dataset.py::test_every_packet_is_there_once_in_the_order_of_its_tap"

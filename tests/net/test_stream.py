@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 SOJOURN = str(Path(sys.executable).with_name("sojourn"))
 NAME = f"sojourn-stream-{os.getpid()}"
+LINKS = Path(__file__).parents[2] / "crates/port/tests/links/links.py"
 PATIENCE_SECONDS = 60
 MACS = {"a0": "02:77:00:00:09:01", "b0": "02:77:00:00:09:02", "c0": "02:77:00:00:09:03"}
 MACS |= {"a1": "02:77:00:00:08:01", "b1": "02:77:00:00:08:02"}
@@ -512,6 +513,28 @@ def test_an_interrupt_ends_a_stream_politely() -> None:
     assert sender.returncode == 0
     assert 0 < sent["sent"] < 1_000_000
     conserved(sent, received)
+
+
+@pytest.mark.parametrize("does", ["detach", "replace"])
+@pytest.mark.parametrize("engine", ["xdp", "live"])
+def test_frames_that_nobody_saw_are_not_called_lost(engine: str, does: str) -> None:
+    """Somebody takes the receiver's program off its interface while frames come."""
+    before = counter("b", "b1", "rx_packets")
+    words = ["--dev", "a1", "--to", MACS["b1"], "--rate", "1kpps", "--count", "1000000", "--json"]
+    argv = inside("a", find_instrument(), "stream", "send", *words)
+    with (
+        receiving("b", "--dev", "b1", "--engine", engine) as receiver,
+        Child(argv, stdout=subprocess.PIPE, text=True) as sender,
+    ):
+        await_that(lambda: counter("b", "b1", "rx_packets") >= before + 1000, "a thousand frames")
+        at = json.loads(run(*inside("b", "ip", "-j", "link", "show", "dev", "b1")))[0]["ifindex"]
+        run(*inside("b", sys.executable, "-I", str(LINKS), str(receiver.process.pid), does, "xdp", str(at)))
+        sender.send_signal(signal.SIGINT)
+        sender.communicate(timeout=PATIENCE_SECONDS)
+        receiver.process.send_signal(signal.SIGINT)
+        out, said = receiver.process.communicate(timeout=PATIENCE_SECONDS)
+    assert receiver.process.returncode == 4, (out, said)
+    assert "b1: the program that takes or counts its frames was detached or replaced meanwhile" in said
 
 
 @pytest.mark.parametrize(

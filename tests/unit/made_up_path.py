@@ -39,7 +39,10 @@ class MadePath:
     delay_ns: int = 10_000_000
     wait: Callable[[int], int] = lambda _: 600_000
     lost: Mapping[int, str] = field(default_factory=dict)
-    """By segment, the cause."""
+    """By segment, the cause; "corrupted": it departs with a flipped bit, and the receiver drops it."""
+
+    copied: Collection[int] = ()
+    """Segments of which the emulator sends a copy 100 µs behind."""
 
     pauses: Mapping[int, int] = field(default_factory=dict)
     """By segment, how much later than its turn it and all behind it leave."""
@@ -162,9 +165,13 @@ class MadePath:
 
     def _passed(self) -> tuple[list[dict[str, Any]], list[tuple[int, int, int]]]:
         """What the emulator logged, and when each sending that arrived did: time, segment, its place."""
-        packets, arrived = [], []
+        packets: list[dict[str, Any]] = []
+        copies: list[dict[str, Any]] = []
+        arrived = []
         for place, (at, segment, again) in enumerate(self.sights()):
             cause = "" if again else self.lost.get(segment, "")
+            is_damaged = cause == "corrupted"
+            cause = "" if is_damaged else cause
             left = at + SOON_NS + self.wait(segment)
             row = {
                 "number": place,
@@ -176,15 +183,19 @@ class MadePath:
                 "entered_ns": at + SOON_NS,
                 "disposition": "lost" if cause else "sent",
                 "cause": cause,
+                "flipped": int(is_damaged),
                 "link_left_ns": None if cause else left,
                 "intended_ns": None if cause else left + self.delay_ns,
                 "departure_ns": None if cause else left + self.delay_ns + self.stamped_late_ns,
                 "queue_slots": 0,
             }
             packets.append(row)
-            if not cause:
+            if not cause and not is_damaged:
                 arrived.append((left + self.delay_ns + SOON_NS, segment, place))
-        return packets, sorted(arrived)
+            if segment in self.copied:
+                copies.append(row | {"number": len(self.sights()) + len(copies), "copy_of": place})
+                arrived.append((left + self.delay_ns + SOON_NS + 100_000, segment, place))
+        return [*packets, *copies], sorted(arrived)
 
     def _head(self, place: int, segment: int) -> bytes:
         (source, sport), (destination, dport) = self.ends

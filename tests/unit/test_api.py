@@ -159,3 +159,28 @@ def test_values_are_spelled_as_the_command_line_has_them() -> None:
     assert [spelled(one) for one in (True, ["wire", "bridge"], 20, "1ms", (64, 1480))] == [
         "true", "wire,bridge", "20", "1ms", "64,1480",
     ]  # fmt: skip
+
+
+NOTED_FIRST = """#!/bin/sh
+echo "sojourn-instrument: this kernel refuses the first programs: fewer fields" >&2
+echo "sojourn-instrument: $WORD TCP's state at every packet, of sockets below /, into $4" >&2
+echo "$@" >"$4.asked"
+cat >/dev/null
+"""
+
+
+@pytest.mark.parametrize(("disabled", "word"), [(False, "logs"), (True, "will log, once enabled,")])
+def test_a_log_that_notes_something_first_has_begun(
+    disabled: bool, word: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a kernel with fewer features, for instance; an option without a value is given or not."""
+    stub = tmp_path / "instrument"
+    stub.write_text(NOTED_FIRST.replace("$WORD", word))
+    stub.chmod(0o755)
+    monkeypatch.setattr("sojourn.api.tcplog.find_instrument", lambda: str(stub))
+    with sojourn.tcplog(tmp_path / "log", port=5201, disabled=disabled):
+        pass
+    asked = (tmp_path / "log.asked").read_text().split()
+    assert "--port=5201" in asked
+    assert ("--disabled" in asked) == disabled
+    assert not any("True" in one or "False" in one for one in asked)

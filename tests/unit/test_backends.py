@@ -29,6 +29,8 @@ THIS_MACHINE = {
         "bed/doctor.py",
         "bed/events.py",
         "bed/frequency.py",
+        "bed/held.py",
+        "bed/settings.py",
         "bed/machine.py",
         "bed/netem_left.py",
         "bed/processes.py",

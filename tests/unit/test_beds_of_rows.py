@@ -118,6 +118,15 @@ def test_what_an_emulator_said_while_it_ran_is_a_finding() -> None:
     assert "1 more" in finding.sentence
 
 
+def test_a_device_that_did_not_last_a_session_is_a_finding() -> None:
+    event = {"event": "device-broken", "device": "bridge:capture", "sentence": "the capture had ended"}
+    log = [event | {"session": 2}, event | {"session": 5}, {"event": "undisturbed"}]
+    (finding,) = disturbed(cast("Any", SimpleNamespace(log=log)))
+    assert (finding.name, finding.severity, finding.value) == ("device_disturbed", "doubtful", 2.0)
+    assert finding.places[0].device == "bridge:capture"
+    assert finding.sentence == "in session 2, 5, the capture had ended"
+
+
 def test_the_budget_of_a_quantile_says_that_its_values_are_beds() -> None:
     row = Row("bridge", "one_way_delay", "p50", Interval(5.0, 4.0, 6.0, 0.95, 6), "ns", sessions=6)
     assert scatter_of([], row, "trials")[0].source == "6 beds, each made anew"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pytest
@@ -13,6 +14,8 @@ import typer
 from sojourn.analysis import analyse
 from sojourn.analysis.checks import ALARM, Asked, Checks
 from sojourn.cli.emulate import conclude
+from sojourn.errors import RequestError
+from sojourn.methods.emulator.analyse import seen
 from sojourn.methods.emulator.analyse.loss import LEAST_LOSSES, Share
 from sojourn.methods.emulator.analyse.seen import cut_blocks
 from sojourn.records import RunFolder
@@ -435,3 +438,13 @@ def test_bursts_are_found_by_their_pattern_where_it_is_tested(burst: float, powe
     found = sum(runs_test([lose(rng, LEAST_LOSSES * 10)]).p < ALARM / 500 for _ in range(runs)) / runs
     print(f"seed {SEED}: bursts of {burst}: {found:.3f}")
     assert found >= power
+
+
+@pytest.mark.parametrize("line", [b"[1,2]", b'{"config":[1]}', b'{"config":{"pipes":[1]}}', b"\xff\xfe", b"[" * 9_000])
+def test_a_damaged_first_line_of_an_emulators_log_is_refused_in_a_sentence(line: bytes, tmp_path: Path) -> None:
+    """A run of anyone's making: it ended in a traceback."""
+    folder = RunFolder(tmp_path)
+    folder.records.mkdir()
+    (folder.records / "emulation-emulate-000.jsonl").write_bytes(line + b"\n")
+    with pytest.raises(RequestError, match=r"emulation-emulate-000.jsonl is damaged: its first line is not how"):
+        seen._started(cast("Any", SimpleNamespace(folder=folder)))

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from sojourn.bed import frequency
+from sojourn.bed import frequency, held
 from sojourn.bed.backends.local import LocalMachine
 from sojourn.bed.state import boot_id, pid_namespace
 from sojourn.conduct import create_folder
@@ -23,9 +23,9 @@ from tests.children import Child
 FOUND, HIGHEST = "800000", "3600000"
 HELD = """
 import pathlib, sys, time
-from sojourn.bed import frequency
+from sojourn.bed import frequency, held
 frequency.CPU, folder = map(pathlib.Path, sys.argv[1:3])
-frequency.state_folder = lambda: folder
+held.state_folder = lambda: folder
 held = frequency.Highest()
 print("held", flush=True)
 time.sleep(60)
@@ -42,7 +42,7 @@ def cpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (own / "scaling_min_freq").write_text(FOUND + "\n")
         (own / "scaling_max_freq").write_text(HIGHEST + "\n")
     monkeypatch.setattr(frequency, "CPU", folder)
-    monkeypatch.setattr(frequency, "state_folder", lambda: tmp_path)
+    monkeypatch.setattr(held, "state_folder", lambda: tmp_path)
     return folder
 
 
@@ -114,7 +114,7 @@ def test_what_a_killed_guardian_left_is_given_back_by_its_run(cpus: Path, monkey
     mine = frequency.Highest()
     assert mine._guardian is not None
     os.kill(mine._guardian.pid, 9)
-    monkeypatch.setattr(frequency, "_give_back", lambda found: [f"{value} to {path}" for path, value in found.items()])
+    monkeypatch.setattr(held, "_give_back", lambda found: [f"{value} to {path}" for path, value in found.items()])
     with pytest.raises(MachineError, match=f"could not be given back: write {FOUND} to .*cpu0/"):
         mine.close()
     assert (cpus.parent / frequency.JOURNAL).exists(), "the next gives back"

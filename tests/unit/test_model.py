@@ -11,8 +11,8 @@ import pytest
 
 from sojourn.analysis import analyse
 from sojourn.analysis.factors import factors_of_stream
-from sojourn.methods.model.analyse import fit_group, training_cells
-from sojourn.statistics.queue import Passage, predict, waits, waits_with_room
+from sojourn.methods.model.analyse import Model, fit_group, parameters, training_cells
+from sojourn.statistics.queue import Passage, Server, predict, waits, waits_with_room
 from tests.unit import made_up_streams as made_up
 
 if TYPE_CHECKING:
@@ -133,3 +133,16 @@ def test_a_queue_with_an_end_loses_what_was_lost() -> None:
     guess = predict(real.entered_ns, server, base, rng)
     assert np.mean(~np.isfinite(guess)) == pytest.approx(np.mean(~np.isfinite(real.delay_ns)), abs=0.02)
     assert np.quantile(guess, 0.5) == pytest.approx(np.quantile(real.delay_ns, 0.5), rel=0.1)
+
+
+def test_a_capacity_whose_service_may_be_nothing_has_no_interval_instead_of_an_impossible_one() -> None:
+    """One session of a busy machine was slower by far: Student's interval of the service then begins below 0."""
+    per_round = {name: np.repeat([5e3, 5e3, 5e3, 9e4], 2) for name in ("service", "fixed", "random", "floor")}
+    per_round |= {"session": np.repeat(np.arange(4.0), 2), "round": np.arange(8.0)}
+    factors = factors_of_stream(cells()[0])
+    server = Server(fixed_ns=4e3, random_ns=1e3)
+    model = Model("bridge", factors, server, np.ones(3), per_round, [])
+    found = {name: value for name, _, value, _ in parameters(model)}
+    assert found["model_service"].low == 0, "no service takes less than no time"
+    capacity = found["model_capacity"]
+    assert (capacity.estimate, capacity.low, capacity.high) == (2e5, None, None)

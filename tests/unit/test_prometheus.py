@@ -33,6 +33,7 @@ def folder(tmp_path: Path) -> RunFolder:
     rows = [
         row("rtt", "ns", 12_500.0), row("rtt", "ns", 13_500.0, device=STRANGE), row("throughput_bps", "bit/s", 8e6),
         row("loss_ratio", "ratio", 0.25, statistic="ratio"), row("received_pps", "1/s", 1e4), row("rtt", "ns", None),
+        row("responsiveness", "1/min", 600.0),
     ]  # fmt: skip
     found.results.write_text(json.dumps(rows))
     findings = [{"severity": "note"}, {"severity": "doubtful"}, {"severity": "note"}]
@@ -50,13 +51,14 @@ def test_prometheus_reads_every_figure_in_base_units(folder: RunFolder) -> None:
     assert families.keys() == {
         "sojourn_run_info", "sojourn_run_ended", "sojourn_run_state", "sojourn_run_last_event_timestamp_seconds",
         "sojourn_run_trials", "sojourn_run_findings", "sojourn_rtt_seconds", "sojourn_throughput_bytes_per_second",
-        "sojourn_loss_ratio", "sojourn_received_per_second",
+        "sojourn_loss_ratio", "sojourn_received_per_second", "sojourn_responsiveness_per_second",
     }  # fmt: skip
     of = {(one.labels["device"], one.labels["bound"]): one.value for one in families["sojourn_rtt_seconds"].samples}
     assert of == {
         ("bridge", "estimate"): pytest.approx(12.5e-6), ("bridge", "low"): pytest.approx(12.499e-6),
         (STRANGE, "estimate"): pytest.approx(13.5e-6), (STRANGE, "low"): pytest.approx(13.499e-6),
     }  # fmt: skip
+    assert families["sojourn_responsiveness_per_second"].samples[0].value == pytest.approx(10)
     (rate, _) = families["sojourn_throughput_bytes_per_second"].samples
     assert rate.value == 1e6
     assert rate.labels == {"run": "run", "device": "bridge", "statistic": "p50", "cell": "3", "bound": "estimate"}

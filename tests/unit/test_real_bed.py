@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,8 +13,8 @@ from sojourn.bed import BedSpec, HostSpec, PathSpec
 from sojourn.bed.backends.ssh import require_fit
 from sojourn.bed.look import TOOLS, Looked, cpus_of, parse
 from sojourn.bed.model import Topology, checked
-from sojourn.bed.negotiated import amiss
-from sojourn.bed.real_hosts import judge_clock, judge_port, judge_rates, judge_way
+from sojourn.bed.negotiated import delaying, judge_port, judge_rates
+from sojourn.bed.real_hosts import judge_clock, judge_way
 from sojourn.bed.ssh import Line, why
 from sojourn.cli.dry_run import expansion, show_plan
 from sojourn.errors import MachineError, RequestError
@@ -294,16 +295,32 @@ def test_a_dry_run_names_what_two_hosts_with_two_clocks_refuse(
         assert "refused_with_two_clocks" not in expansion(able)
 
 
+GOOD = "\tSpeed: 1000Mb/s\n\tDuplex: Full\n"
+
+
 @pytest.mark.parametrize(
-    ("of_a", "of_b", "found"),
+    ("of_a", "of_b", "governors", "found"),
     [
-        ("\tSpeed: 1000Mb/s\n\tDuplex: Full\n", "\tSpeed: 1000Mb/s\n\tDuplex: Full\n", []),
-        ("\tSpeed: Unknown!\n\tDuplex: Unknown! (255)\n", "\tSpeed: 1000Mb/s\n\tDuplex: Full\n", []),
-        ("", "", []),
-        ("\tSpeed: 100Mb/s\n\tDuplex: Half\n", "\tSpeed: 1000Mb/s\n\tDuplex: Full\n",
-         ["a1 of host A has half duplex", "a1 of host A has 100 Mbit/s, the fastest port 1000"]),
+        (GOOD, GOOD, [], []),
+        ("\tSpeed: Unknown!\n\tDuplex: Unknown! (255)\n", GOOD, ["performance"], []),
+        ("", "", [], []),
+        ("\tSpeed: 100Mb/s\n\tDuplex: Half\n", GOOD, [],
+         ["Path direct: eth1 of host A has 100Mb/s, duplex half",
+          "Path direct: eth1 of host A has 100 Mbit/s; the path's fastest port has 1000 Mbit/s"]),
+        (GOOD, GOOD + "Adaptive RX: on  TX: off\n", [],
+         ["Path direct: eth2 of host B has 1000Mb/s, duplex full, coalescing adaptive"]),
+        (GOOD + "rx-usecs:\t3\n", GOOD, [], ["Path direct: eth1 of host A has 1000Mb/s, duplex full, coalescing 3 us"]),
+        (GOOD, GOOD, ["powersave", "performance"], ["Host A (a.lab) has governor powersave"]),
     ],
 )  # fmt: skip
-def test_what_ports_negotiated_amiss_is_told(of_a: str, of_b: str, found: list[str]) -> None:
-    told = amiss({"a1 of host A": of_a, "b1 of host B": of_b})
-    assert [one.partition(":")[0] for one in told] == found
+def test_what_delays_frames_is_told_with_the_interfaces_that_people_know(
+    of_a: str, of_b: str, governors: list[str], found: list[str]
+) -> None:
+    says = {"a-direct": of_a, "b-direct": of_b}
+    backend: Any = SimpleNamespace(
+        run=lambda _host, _argv, lines: "".join(f"= {dev}\n{says[dev]}" for dev in lines.split()),
+        governors=lambda: {"host A (a.lab)": governors} if governors else {},
+    )
+    topology = Topology.of_spec(BedSpec())
+    told = delaying(backend, topology, {"a-direct": "eth1", "b-direct": "eth2"})
+    assert [one.rpartition(": frames wait")[0] or one.partition(": it changes")[0] for one in told] == found

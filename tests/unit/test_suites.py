@@ -221,6 +221,18 @@ def test_repetitions_on_several_beds_are_judged_over_beds(tmp_path: Path) -> Non
             assert rows["ndr", "within_bed"]["ci_high"] < rate["ci_high"] < rows["ndr", "next_run"]["ci_high"]
 
 
+def test_a_rate_that_beds_scatter_far_is_told_with_no_end_below_zero(tmp_path: Path) -> None:
+    suite = Suite("rfc2544", goals=(0.0,), sum_seconds=1.0)
+    for part, rate in enumerate((100_000.0, 900_000.0, 200_000.0)):
+        suite.session(part)
+        head = suite.head("throughput", 64, part)
+        suite.step(head, Device(1e9), rate, 1.0, lost=0)
+        suite.step(head, Device(1e9), 1.01 * rate, 1.0, lost=100)
+        suite.result(head, 0.0, lower_pps=rate, upper_pps=1.01 * rate)
+    verdict = analyse(suite.write(tmp_path / "run"))
+    assert "400 000 frames/s (95 % CI 0 to " in verdict.sentence.replace("\u202f", " ").replace("\u00a0", " ")
+
+
 def test_a_short_trial_that_lost_bounds_the_load_that_was_asked_and_one_that_did_not_holds_what_it_made(
     tmp_path: Path,
 ) -> None:

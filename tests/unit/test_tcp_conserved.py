@@ -81,6 +81,20 @@ def test_what_no_sample_of_the_sender_tells_of_is_a_stranger(tmp_path: Path) -> 
     assert "of which the sender's TCP has no record" in named(way)[0]
 
 
+def test_copies_of_the_emulator_are_no_strangers(tmp_path: Path) -> None:
+    MadePath(copied=range(300, 305)).write(tmp_path)
+    way = found_in(tmp_path)
+    assert (way.segments, way.departed, way.received, way.strangers) == (600, 600, 600, 0)
+    assert named(way) == []
+
+
+def test_what_the_receiver_drops_for_its_checksum_the_emulator_has_lost(tmp_path: Path) -> None:
+    MadePath(lost=dict.fromkeys(range(100, 105), "corrupted")).write(tmp_path)
+    way = found_in(tmp_path)
+    assert (way.segments, way.dropped, way.departed, way.received, way.behind) == (605, 5, 600, 600, 0)
+    assert named(way) == []
+
+
 def test_where_a_log_lacks_records_nothing_is_judged(tmp_path: Path) -> None:
     MadePath().write(tmp_path)
     cut(tmp_path / "e/packets-emulate-000.arrow", "packets", pl.col("number") > 3)

@@ -159,11 +159,16 @@ def test_a_pipe_is_known_by_its_rate_delay_queue_and_random_loss_alone() -> None
     by_bytes = pipe_of([told() | {"queue": {"limit": {"bytes": 100_000, "slots": None}}}])
     assert by_bytes is not None
     assert by_bytes.products == 2
+    both = pipe_of([told() | {"queue": {"limit": {"bytes": 100_000, "slots": 33}}}])
+    assert both is not None
+    assert both.products == pytest.approx(33 * 1514 / 50_000), "each limit holds"
     others: tuple[dict[str, Any], ...] = (
         {"link": {"rate_bps": None}},
         {"delay": {"constant": 10_000_000, "jitter": {"normal": {}}}},
         {"queue": {"limit": {"slots": 33}, "aqm": {"codel": {}}}},
         {"before": {"loss": [{"gilbert": {}}]}},
+        {"queue": {"limit": {"slots": 33}, "scheduler": {"drr": {}}}},
+        {"link": {"rate_bps": 20_000_000, "cell": {"bytes": 48, "overhead_bytes": 5}}},
     )
     for other in others:
         assert pipe_of([told() | other]) is None, other

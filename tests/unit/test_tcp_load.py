@@ -79,6 +79,10 @@ class Truth:
     """Shares of the time: the congestion window, the receiver, the send buffer, the application, pacing."""
     standing_ms: tuple[float, float] = (9.0, 2.0)
     """Of the queues forward and backward in the working conditions; ten times as much before them."""
+    longest_ms: float = 0.0
+    """By how much the last probe of each trial takes longer."""
+    few_answers: bool = False
+    """Whether of the probes of the first trial under working conditions thirty are answered, and late."""
     fair_after_s: float | None = None
     """Where two algorithms share a path: when the flow that joins has as much as the first; before it has a tenth."""
 
@@ -127,6 +131,10 @@ def made_up_trial(
     times = np.where(at < begun + joins + plan.load.start_up_ns, truth.early, 1.0)
     rtt = truth.idle_ms + rng.gamma(2, 0.01, n) + np.where(at >= begun, times * bloat + rng.normal(0, 2, n), 0.0)
     lost = (at >= begun) & (rng.random(n) < truth.unanswered)
+    rtt[-1] += truth.longest_ms
+    if truth.few_answers and trial.block == 0:
+        lost[:-30] |= at[:-30] >= begun
+        rtt[-30:] += 500.0
     arrival = [None if gone else int(when + ms * MS) for when, ms, gone in zip(at, rtt, lost, strict=True)]
     stamps = [None if gone else "kernel" for gone in lost]
     probes = {
@@ -475,11 +483,35 @@ def test_what_is_wrong_is_found(name: str, tmp_path: Path) -> None:
     assert said in findings[name]["sentence"]
 
 
+def test_hosts_that_paused_are_late_and_no_link_carried_more_than_its_rate(tmp_path: Path) -> None:
+    truth = Truth(goodput_bps=(52e6,), longest_ms=400.0)
+    _, findings, _ = judged(made_up(tmp_path / "run", truth, sessions=3, sets=[*FEW, "load.rounds=12"]))
+    assert "impossible" not in findings
+    assert "a host paused" in findings["tester_limited"]["sentence"]
+
+
+def test_a_long_queue_is_no_pause(tmp_path: Path) -> None:
+    """A round trip of half a second more, all the while: no link carries more than its rate for that."""
+    truth = Truth(goodput_bps=(49.7e6,), bloat_ms=(500.0, 500.0))
+    _, findings, _ = judged(made_up(tmp_path / "run", truth, sessions=3, sets=[*FEW, "load.rounds=12"]))
+    assert "a trial used 104 %" in findings["impossible"]["sentence"]
+
+
+def test_a_percentile_of_some_trials_alone_is_none_beside_the_median_of_all(tmp_path: Path) -> None:
+    """The median of all held a trial of few, late answers, and lay above the 90th percentile of the others."""
+    truth = Truth(few_answers=True)
+    _, findings, rows = judged(made_up(tmp_path / "run", truth, sessions=3, sets=[*FEW, "load.rounds=12"]))
+    assert "impossible" not in findings
+    told = {(said, way) for quantity, said, way in rows if quantity == "rtt_working"}
+    assert {way for said, way in told if said == "p50"} == {"down", "up"}
+    assert len([1 for said, _ in told if said == "p90"]) == 1, "of the direction whose trials all have it"
+
+
 def test_an_emulator_that_stood_still_and_then_sent_what_it_held_is_late_and_not_impossible(tmp_path: Path) -> None:
     truth = Truth(goodput_bps=(52e6,), stood_ns=400.0 * MS)
     _, findings, _ = judged(made_up(tmp_path / "run", truth, sessions=3, sets=[*FEW, "load.rounds=12"]))
     assert set(findings) == {"tester_limited"}
-    assert "paused and then sent the packets that it held: a trial used 109 %" in findings["tester_limited"]["sentence"]
+    assert "paused, and what it held came afterwards: a trial used 109 %" in findings["tester_limited"]["sentence"]
 
 
 def test_two_beds_give_a_figure_without_an_interval(tmp_path: Path) -> None:

@@ -199,6 +199,24 @@ def test_a_log_in_small_pieces_says_the_same(
     assert_frame_equal(summarised(TcpLog.open(path)), whole)
 
 
+@pytest.mark.parametrize("rows", [64, 10_000])
+def test_counters_of_32_bits_wrap_and_go_on(
+    made: tuple[Path, Truth], monkeypatch: pytest.MonkeyPatch, rows: int
+) -> None:
+    """At 10 Gbit/s the kernel's count of segments begins anew every 83 minutes."""
+    path, truth = made
+    place = pl.int_range(pl.len(), dtype=pl.Int64).over("flow")
+    # The fourth was read a little before the third was, on another processor.
+    grown = pl.when(place == 3).then(2 * 2**29 - 3).otherwise(place * 2**29)
+    mine = truth.samples.sort("time_ns", maintain_order=True).with_columns(segs_out=grown % 2**32)
+    pieces = [mine.slice(at, rows) for at in range(0, mine.height, rows)]
+    monkeypatch.setattr(TcpLog, "in_order", lambda _, __: iter(pieces))
+    found = dict(summarised(TcpLog.open(path)).select("flow", "segments_out").rows())
+    samples = dict(mine.group_by("flow").len().rows())
+    assert found == {flow: (count - 1) * 2**29 for flow, count in samples.items()}
+    assert max(found.values()) > 2**32
+
+
 def test_retransmissions_are_told_by_kind_where_the_log_has_all(made: tuple[Path, Truth]) -> None:
     """Data sent again in Recovery, in Loss, and with a probe begun; a missing packet makes all unknown."""
     path, truth = made

@@ -91,6 +91,7 @@ NO_DECISIONS = {
         analysis.sessions: NO_SESSION
         analysis.streams: LOAD_FLOWS
         conduct.asking: FIRST_LOAD_FLOW FIRST_LOAD_PORT STREAM_UDP_PORT
+        conduct.backgrounds: FIRST_PORT FLOW PORTS
         conduct.connections: FIRST_PORT PORTS
         conduct.messages: PORT
         conduct.run: SIMULATED_RUN
@@ -165,6 +166,7 @@ NO_DECISIONS = {
         conduct.progress: MOST_PATHS PLAIN_SECONDS REDRAW_SECONDS
         conduct.streams: ROUND_TRIPS_PPS
         conduct.taps: MATCH_SECONDS
+        conduct.backgrounds: MARGIN_NS
         conduct.tcp_hosts: CONVERTING_SECONDS NOT_SENT_BYTES
         conduct.tester: ANNOUNCED_FRAMES ANNOUNCED_PPS LOAD_LEAD_SECONDS LOAD_PATIENCE_SECONDS LOAD_POLL_SECONDS
         conduct.tester: LOOK_SECONDS SIMULATED_FLOOD_PPS
@@ -181,7 +183,7 @@ NO_DECISIONS = {
         methods.departures.ask: PING_LEAST_NS
         methods.short_flows.ask: BYTE_NS FLOW_NS TRIPS
         methods.tcp_cost.ask: COMMAND_NS LOADING_NS MOST_FLOWS
-        methods.tcp_load.ask: LOG_NS
+        methods.tcp_load.ask: ALONE LOG_NS
         methods.tcp_truth.ask: DIRECT_BPS
     """,
     "lists of standards and kernels, and figures of papers that are drawn beside ours": """

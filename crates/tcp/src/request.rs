@@ -70,6 +70,10 @@ pub struct Send {
     #[arg(long = "eor")]
     #[serde(default)]
     pub is_eor: bool,
+    /// Make these connections anew this often, each for `bytes`, until the duration is over; each begins with its handshake.
+    #[arg(skip)]
+    #[serde(default, rename = "again_every_ns")]
+    pub again_every: Option<Nanos>,
     /// Whether the outcome has when each message was due and written; with an interval only.
     #[arg(skip)]
     #[serde(default)]
@@ -176,6 +180,17 @@ impl Send {
         Some(SocketAddr::new(self.bind.unwrap_or(any), port.unwrap_or(0)))
     }
 
+    /// Returns how often the connections are made.
+    pub(crate) fn turns(&self) -> i64 {
+        let (Some(span), Some(every)) = (self.duration, self.again_every) else { return 1 };
+        (span.0.max(0) as u64).div_ceil(every.0.max(1).unsigned_abs()).cast_signed()
+    }
+
+    /// Returns how many connections that makes.
+    fn transfers(&self) -> i64 {
+        self.turns().saturating_mul(self.connections.into())
+    }
+
     /// Checks the values; returns when a connection has sent enough.
     pub(crate) fn end(&self) -> Result<End, TcpError> {
         check_connections(self.connections)?;
@@ -189,7 +204,13 @@ impl Send {
         if !(1..=MOST_MESSAGE_BYTES).contains(&self.message_bytes) {
             return Err(wrong(format!("a message has 1 to {MOST_MESSAGE_BYTES} bytes, not {}", self.message_bytes)));
         }
+        check_time("again_every_ns", self.again_every)?;
         match (self.duration, self.bytes) {
+            (Some(_), Some(bytes)) if self.again_every.is_some() => {
+                check_connections(u32::try_from(self.transfers()).unwrap_or(u32::MAX))?;
+                Ok(End::Bytes(bytes))
+            }
+            _ if self.again_every.is_some() => Err(wrong("again_every_ns: give a duration and a number of bytes")),
             (Some(_), Some(_)) => Err(wrong("give a duration or a number of bytes, not both")),
             (None, Some(bytes)) => Ok(End::Bytes(bytes)),
             (span, None) => Ok(End::After(span.unwrap_or(DEFAULT_DURATION))),
@@ -202,6 +223,9 @@ impl Send {
         let ports = &self.from_ports;
         if ports.contains(&0) {
             return Err(wrong("port 0 (--from-ports) is the kernel's choice; leave the ports out"));
+        }
+        if !ports.is_empty() && self.again_every.is_some() {
+            return Err(wrong("from_ports: none beside again_every_ns, for a port is not free again at once"));
         }
         let distinct: HashSet<_> = ports.iter().collect();
         if !ports.is_empty() && (ports.len() != self.connections as usize || distinct.len() != ports.len()) {
@@ -371,6 +395,19 @@ mod tests {
     }
 
     #[test]
+    fn connections_are_made_anew_until_the_duration_is_over() {
+        let asked = |every: i64| {
+            let text = format!(
+                r#"{{"block":0,"to":"10.0.0.2:9","bytes":7,"duration_ns":1000,"connections":3,"again_every_ns":{every}}}"#
+            );
+            of_json(&text)
+        };
+        assert_eq!([250, 300, 1000, 2000].map(|every| asked(every).turns()), [4, 4, 1, 1]);
+        assert_eq!((asked(300).transfers(), asked(300).end().ok()), (12, Some(End::Bytes(7))));
+        assert_eq!(of_line("x 10.0.0.2:9").turns(), 1);
+    }
+
+    #[test]
     fn what_makes_no_sense_is_refused() {
         for (text, named) in [
             (r#"{"block":0,"to":"10.0.0.2:9","duration_ns":1,"bytes":1}"#, "duration"),
@@ -386,7 +423,14 @@ mod tests {
             (r#"{"block":0,"to":"10.0.0.2:9","from_ports":[7,8]}"#, "2 different ports"),
             (r#"{"block":0,"to":"10.0.0.2:9","connections":2,"from_ports":[7,7]}"#, "1 different ports"),
             (r#"{"block":0,"to":"10.0.0.2:9","from_ports":[0]}"#, "port 0"),
+            (
+                r#"{"block":0,"to":"10.0.0.2:9","from_ports":[7],"again_every_ns":1,"bytes":1,"duration_ns":1}"#,
+                "from_ports",
+            ),
             (r#"{"block":0,"to":"10.0.0.2:9","connections":1001}"#, "connections"),
+            (r#"{"block":0,"to":"10.0.0.2:9","again_every_ns":1000}"#, "again_every_ns"),
+            (r#"{"block":0,"to":"10.0.0.2:9","again_every_ns":0,"bytes":1,"duration_ns":1}"#, "again_every_ns"),
+            (r#"{"block":0,"to":"10.0.0.2:9","again_every_ns":1,"bytes":1,"duration_ns":1001}"#, "connections"),
         ] {
             assert!(matches!(of_json(text).check(), Err(TcpError::Wrong(why)) if why.contains(named)), "{text}");
         }

@@ -1,6 +1,8 @@
 //! Connections that send: each in a thread of its own, in bulk or message by message.
 
+use std::collections::VecDeque;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
@@ -18,10 +20,14 @@ use crate::{TcpError, failed};
 
 /// How long to wait for the peer to accept.
 const CONNECT_TIMEOUT: Nanos = Nanos::seconds(10);
+/// So many at a time: their first packets alone are to fill no queue.
+const MOST_CONNECTING: usize = 16;
 /// How long to wait for the last acknowledgements, and after the end for room for the rest of a message.
 const DRAIN_TIMEOUT: Nanos = Nanos::seconds(60);
 /// So many processors all connections together may spin on while they wait for departures; beyond, they sleep.
 const MOST_SPIN_PROCESSORS: f64 = 1.0;
+/// Between two looks at whether to end, while the next connections are not due.
+const LOOK: Nanos = Nanos::millis(50);
 /// From the moment when all connections are there to the first message: what their threads need to begin.
 const LEAD: Nanos = Nanos::millis(1);
 
@@ -31,25 +37,12 @@ const LEAD: Nanos = Nanos::millis(1);
 /// When a setting is refused or the peer is not there. A later failure is in the outcome.
 pub fn send(request: &Send, stop: &AtomicBool) -> Result<Vec<Outcome>, TcpError> {
     let end = request.end()?;
-    let connect = |number| connect(request, number, stop);
-    let connections: Vec<Connection> = (0..request.connections).map(connect).collect::<Result<_, _>>()?;
+    if let Some(every) = request.again_every {
+        return send_again(request, (every, end), stop);
+    }
+    let connections = connect_all(request, stop)?;
     let start = HostClock.now() + if request.interval.is_some() { LEAD } else { Nanos::ZERO };
-    let begin = |connection| {
-        let observed = Observed::new(connection, request.sockets.read_every, start)?;
-        let mut sender = Sender {
-            request,
-            stop,
-            end,
-            data: vec![0x5a; request.message_bytes as usize],
-            paced: request.interval.map(|interval| Paced::new(start, interval, request)),
-            pending: 0,
-            over_at: match end {
-                End::After(span) => start + span,
-                End::Bytes(_) => Time::NEVER,
-            },
-        };
-        Ok(observed.run(|observed| sender.run(observed)))
-    };
+    let begin = |connection| run(connection, request, (start, end), stop);
     thread::scope(|scope| {
         let threads: Vec<_> =
             connections.into_iter().map(|connection| scope.spawn(move || begin(connection))).collect();
@@ -57,7 +50,78 @@ pub fn send(request: &Send, stop: &AtomicBool) -> Result<Vec<Outcome>, TcpError>
     })
 }
 
+/// Connects and sends in turns, each so long after the one before it, whatever became of that. Each connection has a thread of
+/// its own from its handshake on, and begins with that.
+fn send_again(request: &Send, (every, end): (Nanos, End), stop: &AtomicBool) -> Result<Vec<Outcome>, TcpError> {
+    let start = HostClock.now();
+    let transfer = |number| {
+        let begun = HostClock.now();
+        run(connect(request, number, stop)?, request, (begun, end), stop)
+    };
+    thread::scope(|scope| {
+        let mut threads = Vec::new();
+        for turn in 0..request.turns() {
+            let due = start + Nanos(every.0.saturating_mul(turn));
+            while HostClock.now() < due && !stop.load(Ordering::Relaxed) {
+                HostClock.wait_until(due.min(HostClock.now() + LOOK), Nanos::ZERO);
+            }
+            if stop.load(Ordering::Relaxed) {
+                break;
+            }
+            let first = u32::try_from(threads.len()).unwrap_or(u32::MAX);
+            threads
+                .extend((0..request.connections).map(|one| scope.spawn(move || transfer(first.saturating_add(one)))));
+        }
+        threads.into_iter().map(|thread| thread.join().map_err(|_| TcpError::Panicked)?).collect()
+    })
+}
+
+/// Sends on a connection from `start` on until it has sent enough.
+fn run(
+    connection: Connection,
+    request: &Send,
+    (start, end): (Time, End),
+    stop: &AtomicBool,
+) -> Result<Outcome, TcpError> {
+    let observed = Observed::new(connection, request.sockets.read_every, start)?;
+    let mut sender = Sender {
+        request,
+        stop,
+        end,
+        data: vec![0x5a; request.message_bytes as usize],
+        paced: request.interval.map(|interval| Paced::new(start, interval, request)),
+        pending: 0,
+        over_at: match end {
+            End::After(span) => start + span,
+            End::Bytes(_) => Time::NEVER,
+        },
+    };
+    Ok(observed.run(|observed| sender.run(observed)))
+}
+
+/// Connects one.
 fn connect(request: &Send, number: u32, stop: &AtomicBool) -> Result<Connection, TcpError> {
+    connected(request, number, begin(request, number)?, HostClock.now() + CONNECT_TIMEOUT, stop)
+}
+
+/// Connects all, so many at a time: one after another takes a round trip for each.
+fn connect_all(request: &Send, stop: &AtomicBool) -> Result<Vec<Connection>, TcpError> {
+    let mut connections = Vec::with_capacity(request.connections as usize);
+    let mut begun = VecDeque::new();
+    let mut numbers = 0..request.connections;
+    while connections.len() < request.connections as usize {
+        let room = MOST_CONNECTING - begun.len();
+        for number in numbers.by_ref().take(room) {
+            begun.push_back((number, begin(request, number)?, HostClock.now() + CONNECT_TIMEOUT));
+        }
+        let Some((number, fd, until)) = begun.pop_front() else { break };
+        connections.push(connected(request, number, fd, until, stop)?);
+    }
+    Ok(connections)
+}
+
+/// Begins to connect.
+fn begin(request: &Send, number: u32) -> Result<OwnedFd, TcpError> {
     let fd = socket::open(request.to.ip(), &request.sockets.settings)?;
     if let Some(own) = request.own_end(number) {
         // A port may wait from an earlier connection to elsewhere.
@@ -68,12 +132,15 @@ fn connect(request: &Send, number: u32, stop: &AtomicBool) -> Result<Connection,
     if let Some(dscp) = request.dscp_of(number) {
         socket::mark(&fd, request.to.ip(), dscp).map_err(failed("set the DSCP"))?;
     }
-    let operation = format!("connect to {}", request.to);
     match net::connect(&fd, &request.to) {
-        Ok(()) | Err(Errno::INPROGRESS) => {}
-        Err(error) => return Err(failed(operation)(error)),
+        Ok(()) | Err(Errno::INPROGRESS) => Ok(fd),
+        Err(error) => Err(failed(format!("connect to {}", request.to))(error)),
     }
-    let until = HostClock.now() + CONNECT_TIMEOUT;
+}
+
+/// Waits until the peer has accepted.
+fn connected(request: &Send, number: u32, fd: OwnedFd, until: Time, stop: &AtomicBool) -> Result<Connection, TcpError> {
+    let operation = format!("connect to {}", request.to);
     while !ready(&fd, PollFlags::OUT, until).map_err(failed(&*operation))? {
         if HostClock.now() >= until || stop.load(Ordering::Relaxed) {
             return Err(TcpError::NoAnswer { to: request.to, seconds: CONNECT_TIMEOUT.0 / 1_000_000_000 });

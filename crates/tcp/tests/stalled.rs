@@ -36,6 +36,7 @@ fn the_rest_of_a_message_waits_for_a_stalled_peer_without_spinning() {
         sockets: Sockets { block: 0, settings, read_every: None },
         read_before_send: false,
         is_eor: false,
+        again_every: None,
         keep_calls: false,
     };
     let before = HostClock.processor_time();

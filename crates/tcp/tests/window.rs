@@ -29,6 +29,7 @@ fn offered(window: Option<u32>) -> Result<Vec<u32>, TcpError> {
         sockets: sockets(settings, Some(Nanos::millis(20))),
         read_before_send: false,
         is_eor: false,
+        again_every: None,
         keep_calls: false,
     };
     let sent = sojourn_tcp::send(&request, &STOP)?;

@@ -71,6 +71,7 @@ def assess(run: Run) -> tuple[Study, Verdict]:
     """What the records say so far, and whether to trust it; writes nothing, so a run may still be going on."""
     from sojourn.analysis.finding import mark
     from sojourn.analysis.poisson import poisson
+    from sojourn.analysis.settings import settings
     from sojourn.analysis.stopping import ended
     from sojourn.analysis.surroundings import lost
     from sojourn.analysis.too_few import too_few
@@ -80,6 +81,7 @@ def assess(run: Run) -> tuple[Study, Verdict]:
     study = method.study(run)
     study.findings.extend(too_few(study.rows, run.sessions))
     study.findings.extend(lost(run))
+    study.findings.extend(settings(run))
     study.findings.extend(ended(run))
     tests, misfits = poisson(run)
     study.rows.extend(tests)

@@ -31,10 +31,12 @@ RATES = ("1/s", "bit/s", "1/min")
 SHARES = (
     "utilisation", "retransmitted", "fairness", "share", "converged", "dropped", "marked", "probe_loss",
     "window_limited", "efficiency", "spurious", "ecn_echoed", "limited",
+    "background_utilisation", "background_lost", "background_retransmitted",
 )  # fmt: skip
 AMOUNTS = (
     "back_to_back_frames", "baseline_rtt", "bandwidth_delay_product", "throughput_ratio", "window_bytes",
     "transfer_time_ratio", "timeouts", "ssthresh_changes", "losses", "standing_queue", "mathis_ratio",
+    "background_completion",
 )  # fmt: skip
 LARGEST = dict.fromkeys(SHARES, 1.0) | dict.fromkeys(AMOUNTS, math.inf)
 """Quantities that cannot be negative, with the largest value that each can have."""
@@ -57,6 +59,10 @@ class LoadSetting:
     flows: int
     direction: str
     congestion: str
+    background: str | None = field(default=None, kw_only=True)
+    """What was on the path beside them."""
+    scenario: str | None = field(default=None, kw_only=True)
+    """What the plan calls all that."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,13 +78,21 @@ def offloads(run: Run) -> Iterator[Finding]:
 
 
 def disturbed(run: Run) -> Iterator[Finding]:
-    """What emulators said while they ran: that a port went down, a program was detached, a clock was set."""
+    """What emulators said while they ran (a port went down, a clock was set), and what of a device did not last."""
     ends = [event for event in run.log if event.get("event") == "emulator-ended"]
     told = [(end, said) for end in ends for said in _at(end, "report", "said") or []]
     for end, said in told[:1]:
         more = f" ({len(told) - 1} more sentences in log.jsonl)" if len(told) > 1 else ""
         sentence = f"during the measurement, the device's emulator {end.get('emulator')} reported: {said}{more}"
         yield Finding("device_disturbed", sentence, float(len(told)), (Place(str(end.get("device"))),))
+    sessions: dict[tuple[str, str], list[str]] = {}
+    for event in run.log:
+        if event.get("event") == "device-broken":
+            said = str(event.get("device")), str(event.get("sentence"))
+            sessions.setdefault(said, []).append(str(event.get("session")))
+    for (device, said), which in sessions.items():
+        sentence = f"in session {', '.join(dict.fromkeys(which))}, {said}"
+        yield Finding("device_disturbed", sentence, float(len(set(which))), (Place(device),))
 
 
 def lost(run: Run) -> Iterator[Finding]:

@@ -7,6 +7,7 @@ whole, with the block, and also where this process is killed.
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections.abc import Sequence
 from contextlib import contextmanager
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 NOT_TRUSTED = 4
 CALLED = "sojourn-instrument: "
 UNTIL_THE_END = ("--", "cat")
+BEGUN = re.compile(r"(logs|will log, once enabled,) TCP")
 Option = str | int | Sequence[str | int]
 
 
@@ -90,10 +92,11 @@ def tcplog(out: str | os.PathLike[str], **options: Option) -> Iterator[TcpLog]:
     with process:
         assert process.stderr is not None
         assert process.stdin is not None
-        first = process.stderr.readline()
-        if process.poll() is not None or "logs TCP" not in first:
-            said = first + process.communicate()[1]
-            raise failed(process.returncode, said)
+        said = line = process.stderr.readline()
+        while line and not BEGUN.search(line):  # what it notes before it begins, as of a kernel with fewer features
+            said += (line := process.stderr.readline())
+        if not line:
+            raise failed(process.wait(), said)
         log = TcpLog(Path(out))
         try:
             yield log
@@ -118,6 +121,9 @@ def words_of(options: Mapping[str, Option]) -> list[str]:
     """Options as they are typed."""
     words = []
     for name, value in options.items():
+        if isinstance(value, bool):  # an option without a value: given, or not
+            words += [f"--{name.replace('_', '-')}"] if value else []
+            continue
         values = [value] if isinstance(value, str | int) else value
         words += [f"--{name.replace('_', '-')}={one}" for one in values]
     return words

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from sojourn.bed.hosts import HostName
     from sojourn.bed.model import BedSpec, Cable, HostSpec, Topology
+    from sojourn.records.settings import Tuned
 
 
 class Usage(NamedTuple):
@@ -145,6 +146,23 @@ class Backend(Protocol):
 
     def keep_frequency(self, *, highest: bool) -> None:
         """Hold the clock of the processors at its highest until this is closed, or let it do as it does."""
+
+    @classmethod
+    def require_settings(cls, asked: Mapping[str, str]) -> None:
+        """Refuses settings that are not there, as far as that is known before anything starts."""
+
+    def tune(self, topology: Topology, asked: Mapping[str, str]) -> None:
+        """Sets these on every port and host, and notes in `tuned` what was and what is; `close` gives them back."""
+
+    def look_at_settings(self) -> None:
+        """Reads again what was set, and notes it in `tuned`."""
+
+    @property
+    def tuned(self) -> list[Tuned]:
+        """What was set; after `close` also what was given back."""
+
+    def governors(self) -> dict[str, list[str]]:
+        """What governs the frequency of the processors, by host; none where nothing does."""
 
     def close(self) -> None:
         """Leaves everything as it was found."""

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 from sojourn.backends import load
 from sojourn.bed.boxes import Boxes
 from sojourn.bed.cores import DeviceCores, require_usable_cores
-from sojourn.bed.facts import counters, facts, moment, notes, objects, qdisc_dropped
+from sojourn.bed.facts import broken, counters, facts, moment, notes, objects, qdisc_dropped
+from sojourn.bed.hosts import ports_of
 from sojourn.bed.model import BedSpec, Topology, checked
-from sojourn.bed.negotiated import tell_of_links
+from sojourn.bed.negotiated import delaying
 from sojourn.bed.switches import switch
-from sojourn.bed.wiring import flush_fdb, prepare_live, silence, take_down, wire_up
+from sojourn.bed.wiring import await_links, flush_fdb, prepare_live, silence, take_down, wire_up
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,6 +41,8 @@ class Bed:
         self._cores = cores
         self.left_out: dict[str, str] = {}
         """What should be switched and cannot be here, with the reason."""
+        self.delaying: list[str] = []
+        """What of its ports and hosts delays frames, a sentence each."""
 
     @property
     def device_core(self) -> int | None:
@@ -92,6 +95,10 @@ class Bed:
         """What there is to note of each device as it stands now, by path."""
         return notes(self.backend, self.topology)
 
+    def broken(self) -> dict[str, list[str]]:
+        """What of each device is no longer what it should be, by path."""
+        return broken(self.backend, self.topology)
+
     def moment(self) -> dict[str, Any]:
         """Load, interrupts and counters as they are now; compared with those in `facts`, what went on beside a run."""
         return moment(self.backend, self.topology, self.spec, self._cores)
@@ -104,6 +111,7 @@ def build_bed(spec: BedSpec, run_id: str, logs: Path | None = None) -> Iterator[
     What the programs of boxes write goes to a file each of the folder `logs`, if one is named.
     """
     topology = Topology.of_spec(checked(spec))
+    told: list[str] = []
     backend: Backend = load(spec.backend)(run_id)
     require_usable_cores(spec, backend.cores(spec.hosts))
     with _signals_as_exceptions(), ExitStack() as undo:
@@ -114,12 +122,17 @@ def build_bed(spec: BedSpec, run_id: str, logs: Path | None = None) -> Iterator[
             backend.lay(topology.cables, spec.mtu)
             undo.callback(take_down, backend, topology)
             wire_up(backend, topology, spec)
+            if spec.settings:
+                backend.tune(topology, spec.settings)
+                await_links(backend, topology, spec)
+            told = delaying(backend, topology, ports_of(topology, spec.paths) if spec.hosts else {})
             if spec.hosts:
-                tell_of_links(backend, topology)
+                backend.missing.extend(told)
             boxes = Boxes(backend, topology, spec, logs)
             undo.callback(boxes.down)
             topology = boxes.up()
         bed = Bed(spec, topology, backend, DeviceCores(backend, topology, spec))
+        bed.delaying = told
         bed.left_out = switch(backend, topology, spec)
         yield bed
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sojourn.bed import cgroups, frequency, netem_left
+from sojourn.bed import cgroups, frequency, netem_left, settings
 from sojourn.bed.processes import MARK_VARIABLE
 from sojourn.bed.state import Mark, Process, State, pid_namespace, remove_sockets, state_folder, states
 
@@ -58,6 +58,7 @@ def clean() -> Cleaning:
     _clean_cgroups(done, found)
     _clean_states(done, found)
     done.removed += frequency.recover()
+    done.removed += settings.recover()
     removed, stays = netem_left.remove_left()
     done.removed += removed
     done.left += stays

@@ -273,11 +273,10 @@ def _processor() -> Iterator[Check]:
     governors = {governor for governor in cpu["governor"].values() if governor}
     if not governors:
         yield Check("processor", "frequency", "ok", "not under this kernel's control")
-    elif governors == {"performance"}:
+    elif (found := machine.judge_governors(governors)) is None:
         yield Check("processor", "frequency", "ok", "governor performance")
     else:
-        found = f"governor {', '.join(sorted(governors))}: it changes while we measure"
-        yield Check("processor", "frequency", "limited", found, "cpupower frequency-set -g performance")
+        yield Check("processor", "frequency", "limited", found, machine.STEADY_GOVERNOR)
     if cpu["hypervisor"]:
         found = "a virtual machine: its host can take the cores away at any time (steal)"
         yield Check("processor", "bare metal", "limited", found, "a machine of its own")

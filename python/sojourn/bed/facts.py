@@ -20,11 +20,13 @@ from sojourn.bed.drawing import drawing
 from sojourn.errors import MachineError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
+
     from sojourn.bed.backend import Backend
     from sojourn.bed.cores import DeviceCores
     from sojourn.bed.hosts import HostName
     from sojourn.bed.model import BedSpec, Link, Topology
-    from sojourn.devices.mode import Run
+    from sojourn.devices.mode import Box, Mode, Run
 
 HOST_SYSCTLS = (
     "net/bridge/bridge-nf-call-iptables",
@@ -52,6 +54,8 @@ _ETHTOOL = """
 while read -r dev; do
     echo "= $dev"; ethtool -i "$dev"; ethtool -k "$dev"
     echo "= pause"; ethtool -a "$dev" 2>/dev/null
+    echo "= coalescing"; ethtool -c "$dev" 2>/dev/null
+    echo "= rings"; ethtool -g "$dev" 2>/dev/null
 done
 true
 """
@@ -90,10 +94,14 @@ def facts(backend: Backend, topology: Topology, spec: BedSpec, cores: DeviceCore
     del stable["bed"]["spec"]["hosts"]  # names of machines and users
     if not spec.paths:
         del stable["bed"]["spec"]["paths"]
+    if not spec.settings:
+        del stable["bed"]["spec"]["settings"]
     if spec.layout is None:
         del stable["bed"]["spec"]["addresses"]  # drawn with the layout alone
     if "frequency" in spec.switches:
         stable["machine"]["cpu"].pop("frequency_min_khz", None)  # what is switched is recorded with the switches
+    if _are_settings(spec.switches):
+        _without_settings(stable)
     layout = None if spec.layout is None else _take_layout(stable)
     return {
         "schema": "sojourn.bed",
@@ -106,12 +114,23 @@ def facts(backend: Backend, topology: Topology, spec: BedSpec, cores: DeviceCore
     }
 
 
+def _are_settings(switches: Collection[str]) -> bool:
+    """Whether one of these is a setting: asked of the plan's table where there are switches at all."""
+    if not switches:
+        return False
+    from sojourn.plan.settings import SETTINGS
+
+    return not SETTINGS.keys().isdisjoint(switches)
+
+
 def _take_layout(stable: dict[str, Any]) -> dict[str, Any]:
     """Takes out what each session draws: seed, cores of the ends, addresses, MACs, neighbours, switches."""
     bed, hosts = stable["bed"], stable["hosts"]
     layout = {key: bed["spec"].pop(key) for key in ("layout", "addresses", "prober_cpu", "responder_cpu")}
     if bed["spec"]["switches"]:
         layout["switches"] = bed["spec"].pop("switches")
+    if _are_settings(layout.get("switches", {})):
+        layout["settings"] = bed["spec"].pop("settings", {})
     layout |= {"device_cpu": bed.pop("device_cpu"), "paths": [dict(path) for path in bed["paths"]]}
     kept = ("path", "a_dev", "b_dev", "rated")
     bed["paths"] = [
@@ -124,6 +143,15 @@ def _take_layout(stable: dict[str, Any]) -> dict[str, Any]:
         host["qdiscs"] = sorted(host["qdiscs"], key=lambda qdisc: str(qdisc.get("dev")))
         host["links"] = dict(sorted(host["links"].items()))
     return layout
+
+
+def _without_settings(stable: dict[str, Any]) -> None:
+    """Takes out what is set on some beds and not on others."""
+    stable["machine"].get("cpu", {}).pop("governor", None)
+    for host in stable["hosts"].values():
+        for link in host["links"].values():
+            link.pop("coalescing", None)
+            link.pop("rings", None)
 
 
 def moment(backend: Backend, topology: Topology, spec: BedSpec, cores: DeviceCores) -> dict[str, Any]:
@@ -176,13 +204,24 @@ def objects(backend: Backend, topology: Topology) -> dict[str, dict[str, Any]]:
 
 def notes(backend: Backend, topology: Topology) -> dict[str, list[str]]:
     """What there is to note of each device as it stands now, its further links included, by the path of its first."""
-    noted: dict[str, list[str]] = {}
+    return _of_each(backend, topology, lambda mode: mode.notes)
+
+
+def broken(backend: Backend, topology: Topology) -> dict[str, list[str]]:
+    """What of each device is no longer what it should be, its further links included, by the path of its first."""
+    return _of_each(backend, topology, lambda mode: mode.broken)
+
+
+def _of_each(
+    backend: Backend, topology: Topology, asked: Callable[[Mode], Callable[[Run, Box], Sequence[str]]]
+) -> dict[str, list[str]]:
+    said: dict[str, list[str]] = {}
     for link in topology.links if not backend.simulated else ():
         if link.stations and not link.is_bypass:
             run = partial(backend.run, link.device_host)
             with suppress(MachineError):  # to look is not worth a run
-                noted.setdefault(link.device.name, []).extend(link.device.mode.notes(run, link.stations[0]))
-    return noted
+                said.setdefault(link.device.name, []).extend(asked(link.device.mode)(run, link.stations[0]))
+    return said
 
 
 def _objects(backend: Backend, link: Link) -> dict[str, Any]:
@@ -226,21 +265,41 @@ def _bridge(info: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _drivers(text: str) -> dict[str, dict[str, Any]]:
-    """What `ethtool -i`, `-k` and `-a` say, by device; without the offloads that it does not have at all."""
+    """What `ethtool -i`, `-k`, `-a`, `-c` and `-g` say, by device; without what it does not have at all."""
     found: dict[str, dict[str, Any]] = {}
-    for block in re.split(r"^= (?!pause$)", text, flags=re.MULTILINE)[1:]:
+    for block in re.split(r"^= (?!(?:pause|coalescing|rings)$)", text, flags=re.MULTILINE)[1:]:
         dev, _, told = block.partition("\n")
-        rest, _, pause = told.partition("= pause\n")
+        rest, _, more = told.partition("= pause\n")
+        pause, _, more = more.partition("= coalescing\n")
+        coalescing, _, rings = more.partition("= rings\n")
         states = dict(re.findall(r"^\s*([\w-]+): ((?:on|off)\b.*)$", rest, re.MULTILINE))
         driver = re.search(r"^driver: (.+)$", rest, re.MULTILINE)
         offloads = {name: state for name, state in states.items() if state != "off [fixed]"}
         found[dev] = {"driver": driver[1] if driver else None, "offloads": offloads, "pause": _pause(pause)}
+        found[dev] |= {
+            name: values
+            for name, values in (("coalescing", _coalescing(coalescing)), ("rings", _rings(rings)))
+            if values
+        }
     return found
 
 
 def _pause(text: str) -> dict[str, str] | str:
     """Pause frames (802.3x) as `ethtool -a` says; a driver without a wire, as veth's, knows of none."""
     return dict(re.findall(r"^(Autonegotiate|RX|TX):\s*(\w+)", text, re.MULTILINE)) or "not offered by the driver"
+
+
+def _coalescing(text: str) -> dict[str, str]:
+    """When a driver interrupts for frames, as `ethtool -c` says; without what it does not have."""
+    found = dict(re.findall(r"^([\w-]+):\s*(\d+)$", text, re.MULTILINE))
+    adaptive = re.search(r"^Adaptive RX: (\S+)\s+TX: (\S+)$", text, re.MULTILINE)
+    words = dict(zip(("adaptive-rx", "adaptive-tx"), adaptive.groups(), strict=True)) if adaptive else {}
+    return found | {name: word for name, word in words.items() if word in {"on", "off"}}
+
+
+def _rings(text: str) -> dict[str, str]:
+    """The sizes of rings now, as `ethtool -g` says."""
+    return dict(re.findall(r"^(RX|TX):\s*(\d+)$", text.partition("Current hardware settings:")[2], re.MULTILINE))
 
 
 def _sysctls(backend: Backend, host: HostName) -> dict[str, str]:

@@ -80,7 +80,7 @@ def up(name: str, ports: tuple[str, str], mode: str, *, take_over: bool, persist
 
 
 def _up(name: str, ports: tuple[str, str], mode: str, *, take_over: bool, persist: bool) -> HostBridge:
-    links = {link["ifname"]: link for link in _json(["ip", "-json", "-details", "link"])}
+    links = {link["ifname"]: link for link in links_here()}
     if name in links:
         raise RequestError(f"{name} is there already: choose another --name, or see `sojourn bridge status`")
     _refuse_pair(ports, links)
@@ -147,6 +147,11 @@ def status() -> list[dict[str, Any]]:
         ports = [_port_now(one.name, port.name, links, states) for port in one.ports]
         found.append(asdict(one) | {"there": one.name in links, "now": ports})
     return found
+
+
+def links_here() -> list[dict[str, Any]]:
+    """Every interface of this network namespace, as `ip` shows it."""
+    return _json(["ip", "-json", "-details", "link"])
 
 
 def in_use(port: str, link: dict[str, Any]) -> list[str]:

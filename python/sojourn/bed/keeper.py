@@ -9,12 +9,11 @@ copied.
 
 from __future__ import annotations
 
+from sojourn.bed.setting_scripts import RESTORE, STATE
+
 BEAT_SECONDS = 10.0
 LEASE_SECONDS = 40
 """Without a word for so long, a keeper takes its controller for dead."""
-
-STATE = "/run/sojourn"
-"""Of root on each host: the lock, who holds it, and what was taken."""
 
 INSTRUMENTS = "/var/lib/sojourn"
 """Of root on each host: the instrument, in a folder named by its content."""
@@ -35,7 +34,9 @@ taken=$state/taken.$$
 
 in_ns() { there=$1; shift; nsenter --net="/proc/$there/ns/net" -- "$@"; }
 
-give_back() { # what the file of taken interfaces says; what is not back stays in it
+{restore}
+give_back() { # what the file of taken interfaces says, and what was set; what is not back stays in it
+    journal=$state/settings.${taken##*.}
     : >"$state/away.$$"
     while read -r ns old new mac mtu up; do
         for name in "$new" "$old"; do
@@ -59,7 +60,7 @@ give_back() { # what the file of taken interfaces says; what is not back stays i
         [ "$up" != up ] || ip link set dev "$old" up
         rm -f "$state/features.$old"
     done <"$taken"
-    if [ -s "$state/away.$$" ]; then cat "$state/away.$$" >"$taken"; else rm -f "$taken"; fi
+    if [ -s "$state/away.$$" ]; then cat "$state/away.$$" >"$taken"; else restore; rm -f "$taken"; fi
     rm -f "$state/away.$$"
 }
 
@@ -79,7 +80,7 @@ if ! flock -n 9; then
     locked= # another host of the same bed on the same machine
 else
     for left in "$state"/taken.*; do # a keeper that was killed
-        [ -e "$left" ] && ! grep -qsF "$state" "/proc/${left##*.}/cmdline" && { taken=$left; give_back; }
+        [ -e "$left" ] && ! grep -qsF "$state" "/proc/${left##*.}/cmdline" && { taken=$left; give_back >/dev/null; }
     done
     taken=$state/taken.$$
     echo "$run $who" >"$state/holder"
@@ -89,7 +90,7 @@ else
 fi
 mkdir -m 755 "$work" && cat "$boot" >"$work/boot" || exit 1
 : >"$taken"
-keepers=
+keepers= keeps=
 for host in "$@"; do
     setpriv --pdeathsig KILL -- unshare --net sleep 2147483647 </dev/null >/dev/null 9>&- &
     until read -r name <"/proc/$!/comm" && [ "$name" = sleep ]; do
@@ -104,6 +105,10 @@ echo "ready $$$keepers"
 while [ -z "$stop" ] && line=$(timeout {lease} sh -c 'IFS= read -r line && echo "$line"'); do
     case $line in
         look) echo here $(links) ;;
+        latency\\ *) # asked for as long as its file is open, so it ends with us, however we end
+            setpriv --pdeathsig KILL -- sh -c 'exec 7>/dev/cpu_dma_latency && printf %08x "$0" >&7 &&
+                exec sleep 2147483647' "${line#* }" </dev/null >/dev/null 2>&1 9>&- 8>&- &
+            keeps=$! ;;
         signal\\ *) (
             number=${line##* } name=${line#* }
             for try in 1 2 3 4 5 6 7 8 9 10; do [ -s "$work/pid.$number" ] && break; sleep 0.05; done
@@ -124,6 +129,11 @@ for try in 1 2 3 4 5 6 7 8 9 10; do
     [ -n "$pids" ] || break
     kill -KILL $pids 2>/dev/null
 done
+if [ -n "$keeps" ]; then
+    kill -KILL "$keeps"
+    wait "$keeps"
+    echo "back - idle_latency $(value_of idle_latency -)"
+fi
 give_back
 kill -KILL $keepers
 wait
@@ -136,7 +146,8 @@ rm -rf "$work"
 [ "$keep" = keep ] || { rm -rf "$tools"; rmdir {instruments}; } 2>/dev/null
 [ -z "$locked" ] || rm -f "$state/holder"
 echo gone
-""".replace("{state}", STATE)
+""".replace("{restore}", RESTORE)
+    .replace("{state}", STATE)
     .replace("{lease}", str(LEASE_SECONDS))
     .replace("{instruments}", INSTRUMENTS)
 )

@@ -44,6 +44,7 @@ echo '== cpu'; sed -n 's/^model name[[:space:]]*: //p' /proc/cpuinfo | head -n 1
 echo '== cpus'; sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' /proc/self/status
 echo '== memory'; sed -n 's/^MemTotal:[[:space:]]*\\([0-9]*\\) kB/\\1/p' /proc/meminfo
 echo '== clocksource'; cat /sys/devices/system/clocksource/clocksource0/current_clocksource 2>/dev/null
+echo '== governors'; cat /sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor 2>/dev/null | sort -u
 echo '== ssh'; echo "$SSH_CONNECTION"
 echo '== tools'; for tool in "$@"; do command -v "$tool" >/dev/null && echo "$tool"; done
 echo '== links'; ip -json -details address 2>/dev/null
@@ -85,6 +86,8 @@ class Looked:
     """The largest error of that: half of what the asking took."""
     machine_id: str = ""
     """Its /etc/machine-id, which is not to be written down; empty where it has none."""
+    governors: tuple[str, ...] = ()
+    """What governs the frequency of its processors; empty where nothing does."""
 
     @property
     def kernel(self) -> tuple[int, ...]:
@@ -138,6 +141,7 @@ def parse(said: str, before_ns: int, took_ns: int) -> Looked:
         ahead_ns=ahead,
         ahead_error_ns=took_ns // 2,
         machine_id=" ".join(found.get("machine", [])),
+        governors=tuple(found.get("governors", [])),
     )
 
 

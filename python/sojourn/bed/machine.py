@@ -14,11 +14,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sojourn.binary import find_instrument, search_path
 from sojourn.errors import MachineError
 from sojourn.version import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 _SYSCTLS = (
     "kernel/perf_event_paranoid",
@@ -128,6 +131,21 @@ def moment() -> dict[str, Any]:
     }
 
 
+def governors() -> dict[str, str | None]:
+    """What governs the frequency of each processor; None where nothing does."""
+    return {cpu.name: _read(cpu / "cpufreq/scaling_governor") for cpu in _cpus()}
+
+
+def judge_governors(found: Collection[str]) -> str | None:
+    """What is wrong with what governs processors' frequencies; None where nothing is, or none does."""
+    changing = sorted(one for one in set(found) if one and one != "performance")
+    return f"governor {', '.join(changing)}: it changes while we measure" if changing else None
+
+
+STEADY_GOVERNOR = "cpupower frequency-set -g performance"
+"""What makes the frequency of processors steady."""
+
+
 def idle_driver() -> str | None:
     """What puts idle processors to sleep; None where nothing does but the halt instruction."""
     found = _read(_CPU / "cpuidle/current_driver")
@@ -149,7 +167,6 @@ def instrument_binary() -> str | None:
 def _cpu() -> dict[str, Any]:
     info = _read("/proc/cpuinfo") or ""
     flags = (_field(info, "flags") or _field(info, "Features") or "").split()
-    governors = {cpu.name: _read(cpu / "cpufreq/scaling_governor") for cpu in _cpus()}
     return {
         "model": _field(info, "model name") or _field(info, "CPU implementer") or platform.machine(),
         "microcode": _field(info, "microcode"),
@@ -160,7 +177,7 @@ def _cpu() -> dict[str, Any]:
         "smt": _read(_CPU / "smt/control"),
         "hypervisor": "hypervisor" in flags,
         "constant_tsc": {"constant_tsc", "nonstop_tsc"} <= set(flags),
-        "governor": governors,
+        "governor": governors(),
         "frequency_driver": _read(_CPU / "cpu0/cpufreq/scaling_driver"),
         "frequency_max_khz": _number(_CPU / "cpu0/cpufreq/scaling_max_freq"),
         "frequency_min_khz": _number(_CPU / "cpu0/cpufreq/scaling_min_freq"),

@@ -138,6 +138,8 @@ class BedSpec:
     """Real hosts, where the bed is made of such."""
     paths: Mapping[str, PathSpec] = field(default_factory=dict)
     """The interfaces of each path of real hosts."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """What is set at its ports and on its hosts, as sojourn.plan.settings calls it, in the kernel's words."""
 
 
 @dataclass(frozen=True)

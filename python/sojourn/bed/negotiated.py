@@ -1,48 +1,126 @@
-"""What a run says of the ports of real hosts: half duplex, and ports slower than the fastest of their path.
+"""What ports negotiated and are set to that delays frames: judged once, for `sojourn bed check` and for a run.
 
-`sojourn bed check` says it of each port by its interface, with what would fix it.
+Half duplex, ports slower than the fastest of their path, interrupts that wait for more frames, links that sleep. Ports
+have the names that people know them by, with their host.
 """
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from sojourn.bed.hosts import END_HOSTS
+from sojourn.bed.hosts import DEVICES_HOST, END_HOSTS
+from sojourn.bed.machine import STEADY_GOVERNOR, judge_governors
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from sojourn.bed.backend import Backend
-    from sojourn.bed.model import Topology
+    from sojourn.bed.model import Link, Topology
 
-_ASK = 'while read -r dev; do echo "= $dev"; ethtool "$dev" 2>/dev/null; done; true'
+OFFLOADS = {
+    "generic-receive-offload": "gro",
+    "generic-segmentation-offload": "gso",
+    "tcp-segmentation-offload": "tso",
+    "large-receive-offload": "lro",
+}
+"""Offloads that join or split frames, as `ethtool -k` calls them and as `ethtool -K` does."""
+
+# One device per line on standard input.
+_ASK = """
+PATH=$PATH:/usr/sbin:/sbin
+while read -r dev; do
+    echo "= $dev"
+    ethtool "$dev" 2>/dev/null
+    echo '== coalescing'; ethtool -c "$dev" 2>/dev/null
+    echo '== eee'; ethtool --show-eee "$dev" 2>/dev/null
+    echo '== offloads'; ethtool -k "$dev" 2>/dev/null
+done
+true
+"""
+
+BLAMED = "frames wait there, and the device is blamed (sojourn bed check)"
 
 
-def tell_of_links(backend: Backend, topology: Topology) -> None:
-    """Adds to what the bed lacks what its ports negotiated amiss; they are measured as they are."""
-    said: dict[tuple[str, str], str] = {}
+class Port(NamedTuple):
+    """A port as it was found."""
+
+    name: str
+    """As people know it, with its host."""
+    told: str
+    fix: str | None
+    """What to change; None where nothing delays frames."""
+    mbps: int | None
+
+
+def ports_found(backend: Backend, topology: Topology, real: Mapping[str, str]) -> dict[str, Port]:
+    """Every port by its name in the bed; `real` has the names of interfaces, where they have other ones."""
+    found: dict[str, Port] = {}
     for host in topology.hosts:
-        lines = "".join(f"{port.dev}\n" for port in topology.ports(host.name))
-        if lines:
-            blocks = re.split(r"^= ", backend.run(host.name, ["sh", "-c", _ASK], lines), flags=re.MULTILINE)
-            said |= {(host.name, dev): told for dev, _, told in (block.partition("\n") for block in blocks[1:])}
+        devs = [port.dev for port in topology.ports(host.name)]
+        if not devs:
+            continue
+        said = backend.run(host.name, ["sh", "-c", _ASK], "".join(f"{dev}\n" for dev in devs))
+        blocks = re.split(r"^= (?!=)", said, flags=re.MULTILINE)[1:]
+        told = {dev: words for dev, _, words in (block.partition("\n") for block in blocks)}
+        where = f"host {host.name.upper() if host.name in END_HOSTS else DEVICES_HOST}"
+        for dev in devs:
+            words, fix = judge_port(told.get(dev, ""))
+            rate = re.match(r"(\d+)Mb/s", words)
+            name = f"{real.get(dev, dev)} of {where}"
+            found[dev] = Port(name, words, fix, int(rate[1]) if rate else None)
+    return found
+
+
+def rates_of(link: Link, ports: Mapping[str, Port]) -> dict[str, int]:
+    """The speeds of a path's ports in Mbit/s, by the names that people know; without those that say none."""
+    every = (ports[port.dev] for port in link.ports if port.dev in ports)
+    return {one.name: one.mbps for one in every if one.mbps is not None}
+
+
+def delaying(backend: Backend, topology: Topology, real: Mapping[str, str]) -> list[str]:
+    """What of the bed's ports and hosts delays frames, a sentence each; without names of
+    interfaces, of hosts alone. They are measured as they are."""
+    ports = ports_found(backend, topology, real) if real else {}
+    found = []
     for link in topology.links:
-        named = {
-            f"{port.dev} of host {port.host.upper() if port.host in END_HOSTS else port.host}": said.get(
-                (port.host, port.dev), ""
-            )
-            for port in link.ports
-        }
-        backend.missing.extend(f"Path {link.path}: {words}." for words in amiss(named))
+        for port in link.ports:
+            one = ports.get(port.dev)
+            if one is not None and one.fix is not None:
+                found.append(f"Path {link.path}: {one.name} has {one.told}: {BLAMED}: {one.fix}.")
+        if (differ := judge_rates(rates_of(link, ports))) is not None:
+            found.append(f"Path {link.path}: {differ}: {BLAMED}.")
+    for host, governors in backend.governors().items():
+        if (wrong := judge_governors(governors)) is not None:
+            found.append(f"{host[:1].upper()}{host[1:]} has {wrong}: {STEADY_GOVERNOR}.")
+    return list(dict.fromkeys(found))
 
 
-def amiss(said: Mapping[str, str]) -> list[str]:
-    """What is amiss with the ports of a path, by what `ethtool` says of each."""
-    found = [
-        f"{port} has half duplex" for port, words in said.items() if re.search(r"^\s*Duplex: Half", words, re.MULTILINE)
-    ]
-    rates = {port: int(rate[1]) for port, words in said.items() if (rate := re.search(r"Speed: (\d+)Mb/s", words))}
-    slower = [port for port, rate in rates.items() if rate < max(rates.values())]
-    found += [f"{port} has {rates[port]} Mbit/s, the fastest port {max(rates.values())}" for port in slower]
-    return [f"{one}: frames wait there, and the device is blamed (sojourn bed check)" for one in found]
+def judge_rates(rates: Mapping[str, int]) -> str | None:
+    """Which ports of a path are slower than its fastest, by their speeds in Mbit/s; None where all are alike."""
+    fastest = max(rates.values(), default=0)
+    slower = [f"{port} has {rate} Mbit/s" for port, rate in rates.items() if rate < fastest]
+    return f"{', '.join(slower)}; the path's fastest port has {fastest} Mbit/s" if slower else None
+
+
+def judge_port(said: str) -> tuple[str, str | None]:
+    """What `ethtool` says of a port in a few words, and what to change, if anything delays frames or is slow."""
+    speed, duplex = (re.search(rf"^\s*{name}: (.+)$", said, re.MULTILINE) for name in ("Speed", "Duplex"))
+    rate = speed[1].strip() if speed and "Unknown" not in speed[1] else "speed not told"
+    way = duplex[1].strip().lower() if duplex and "Unknown" not in duplex[1] else "not told"
+    waits = [int(words) for words in re.findall(r"^rx-usecs:\s*(\d+)", said, re.MULTILINE)]
+    adaptive = re.search(r"^Adaptive RX: on", said, re.MULTILINE) is not None
+    sleeps = re.search(r"^\s*EEE status: enabled - active", said, re.MULTILINE) is not None
+    told = [rate, f"duplex {way}"]
+    fixes = []
+    if way == "half":
+        fixes.append("half duplex: negotiate at both ends, or set both alike (ethtool -s DEV speed N duplex full)")
+    if adaptive or any(waits):
+        told.append("coalescing adaptive" if adaptive else f"coalescing {max(waits)} us")
+        fixes.append("interrupts wait for more frames: ethtool -C DEV adaptive-rx off rx-usecs 0")
+    if sleeps:
+        told.append("energy-efficient Ethernet active")
+        fixes.append("the link sleeps: ethtool --set-eee DEV eee off")
+    if on := [short for long, short in OFFLOADS.items() if re.search(rf"^{long}: on\b", said, re.MULTILINE)]:
+        told.append(f"offloads on: {' '.join(on)}")
+    return ", ".join(told), "; ".join(fixes) or None

@@ -15,12 +15,14 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sojourn.bed.backends.ssh import instrument_for_hosts, ports_of, require_fit
+from sojourn.bed import machine, negotiated
+from sojourn.bed.backends.ssh import instrument_for_hosts, require_fit
 from sojourn.bed.build import Bed, build_bed
 from sojourn.bed.doctor import Check
-from sojourn.bed.hosts import DEVICES_HOST, END_HOSTS
+from sojourn.bed.hosts import DEVICES_HOST, END_HOSTS, ports_of
 from sojourn.bed.look import OLDEST_KERNEL, TOOLS, Looked, look, own_addresses, unfit
 from sojourn.bed.model import BedSpec, HostSpec, Link, PathSpec, Topology, checked
+from sojourn.bed.negotiated import Port, judge_rates, rates_of
 from sojourn.bed.ssh import Line
 from sojourn.bed.state import state_folder
 from sojourn.errors import MachineError, SojournError
@@ -43,23 +45,6 @@ COUNTED_SECONDS = 3.0
 
 NO_PORTS = {"bridge", "bond", "team", "vlan", "macvlan", "dummy", "ifb", "tun", "vxlan", "wireguard", "vrf"}
 """Kinds of interfaces that no cable ends at."""
-
-OFFLOADS = {
-    "generic-receive-offload": "gro",
-    "generic-segmentation-offload": "gso",
-    "tcp-segmentation-offload": "tso",
-    "large-receive-offload": "lro",
-}
-"""Offloads that join or split frames, as `ethtool -k` calls them and as `ethtool -K` does."""
-
-_SET = """
-PATH=$PATH:/usr/sbin:/sbin
-ethtool "$1" 2>/dev/null
-echo '== coalescing'; ethtool -c "$1" 2>/dev/null
-echo '== eee'; ethtool --show-eee "$1" 2>/dev/null
-echo '== offloads'; ethtool -k "$1" 2>/dev/null
-true
-"""
 
 
 def examine(hosts: Mapping[str, HostSpec], paths: Mapping[str, PathSpec], devices: tuple[str, ...]) -> dict[str, Any]:
@@ -109,6 +94,10 @@ def _host(name: str, spec: HostSpec, interfaces: list[str]) -> Iterator[Check]:
         yield from _fitness(line, found, check)
         yield check("processors", f"{len(found.cpus)}: {found.cpu}", None if len(found.cpus) > 1 else "a host with two",
                     "ok" if len(found.cpus) > 1 else "limited")  # fmt: skip
+        if found.governors:
+            wrong = machine.judge_governors(found.governors)
+            yield check("frequency", wrong or "governor performance", machine.STEADY_GOVERNOR if wrong else None,
+                        "limited" if wrong else "ok")  # fmt: skip
         yield _disk(found, spec, check)
         yield check("clock", *judge_clock(found))
         for one in interfaces:
@@ -171,8 +160,9 @@ def _tried(spec: BedSpec) -> Iterator[Check]:
     """Build the bed, and probe each path."""
     try:
         with build_bed(spec, f"check-{secrets.token_hex(2)}") as bed:
+            ports = negotiated.ports_found(bed.backend, bed.topology, ports_of(bed.topology, spec.paths))
             for link in bed.topology.links:
-                yield from _ports(bed, spec, link)
+                yield from _ports(ports, link)
                 yield _path(bed, spec, link)
     except SojournError as error:
         said = _in_real_names(str(error), spec)
@@ -197,51 +187,15 @@ def _in_real_names(sentence: str, spec: BedSpec) -> str:
     return sentence
 
 
-def _ports(bed: Bed, spec: BedSpec, link: Link) -> Iterator[Check]:
+def _ports(ports: Mapping[str, Port], link: Link) -> Iterator[Check]:
     """What the ports of a path have negotiated, and settings of theirs that delay frames."""
-    real = ports_of(bed.topology, spec.paths)
-    rates: dict[str, int] = {}
     for port in link.ports:
-        said = bed.backend.run(port.host, ["sh", "-c", _SET, "sh", port.dev])
-        host = f"host {port.host.upper() if port.host in END_HOSTS else DEVICES_HOST}"
-        told, fix = judge_port(said)
-        status: Status = "limited" if fix else "ok"
-        yield Check("ports", f"{host}: {real[port.dev]} ({link.path})", status, told, fix)
-        if (rate := re.match(r"(\d+)Mb/s", told)) is not None:
-            rates[f"{real[port.dev]} of {host}"] = int(rate[1])
-    if (differ := judge_rates(rates)) is not None:
+        one = ports[port.dev]
+        name, _, host = one.name.partition(" of ")
+        yield Check("ports", f"{host}: {name} ({link.path})", "limited" if one.fix else "ok", one.told, one.fix)
+    if (differ := judge_rates(rates_of(link, ports))) is not None:
         fix = "slower ports delay frames, and the device is blamed: negotiate one speed at every port of the path"
         yield Check("ports", f"speeds ({link.path})", "limited", differ, fix)
-
-
-def judge_rates(rates: Mapping[str, int]) -> str | None:
-    """Which ports of a path are slower than its fastest, by their speeds in Mbit/s; None where all are alike."""
-    fastest = max(rates.values(), default=0)
-    slower = [f"{port} has {rate} Mbit/s" for port, rate in rates.items() if rate < fastest]
-    return f"{', '.join(slower)}; the path's fastest port has {fastest} Mbit/s" if slower else None
-
-
-def judge_port(said: str) -> tuple[str, str | None]:
-    """What `ethtool` says of a port in a few words, and what to change, if anything delays frames or is slow."""
-    speed, duplex = (re.search(rf"^\s*{name}: (.+)$", said, re.MULTILINE) for name in ("Speed", "Duplex"))
-    rate = speed[1].strip() if speed and "Unknown" not in speed[1] else "speed not told"
-    way = duplex[1].strip().lower() if duplex and "Unknown" not in duplex[1] else "not told"
-    waits = [int(words) for words in re.findall(r"^rx-usecs:\s*(\d+)", said, re.MULTILINE)]
-    adaptive = re.search(r"^Adaptive RX: on", said, re.MULTILINE) is not None
-    sleeps = re.search(r"^\s*EEE status: enabled - active", said, re.MULTILINE) is not None
-    told = [rate, f"duplex {way}"]
-    fixes = []
-    if way == "half":
-        fixes.append("half duplex: negotiate at both ends, or set both alike (ethtool -s DEV speed N duplex full)")
-    if adaptive or any(waits):
-        told.append("coalescing adaptive" if adaptive else f"coalescing {max(waits)} us")
-        fixes.append("interrupts wait for more frames: ethtool -C DEV adaptive-rx off rx-usecs 0")
-    if sleeps:
-        told.append("energy-efficient Ethernet active")
-        fixes.append("the link sleeps: ethtool --set-eee DEV eee off")
-    if on := [short for long, short in OFFLOADS.items() if re.search(rf"^{long}: on\b", said, re.MULTILINE)]:
-        told.append(f"offloads on: {' '.join(on)}")
-    return ", ".join(told), "; ".join(fixes) or None
 
 
 def _path(bed: Bed, spec: BedSpec, link: Link) -> Check:

@@ -22,7 +22,7 @@ from sojourn.bed.ssh import LOST, Line, launch, rights, who
 from sojourn.errors import MachineError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from sojourn.bed.hosts import HostName
     from sojourn.bed.model import HostSpec
@@ -153,14 +153,22 @@ class RemoteMachine:
         """Run a command outside the bed, with the rights of root."""
         return self.line.run([*self.root, *argv], text)
 
-    def close(self) -> None:
-        """Let the keeper clean up, wait until it has, and end the connection."""
+    def governors(self) -> list[str]:
+        """What governs the frequency of its processors now; none where nothing does."""
+        script = "cat /sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor 2>/dev/null | sort -u"
+        return self.line.run(["sh", "-c", script]).split()
+
+    def close(self, heard: Callable[[str], None] | None = None) -> None:
+        """Let the keeper clean up, wait until it has, and end the connection; what it says of that may be heard."""
         if (process := self._process) is not None:
             with self._lock, suppress(OSError):
                 assert process.stdin is not None
                 process.stdin.close()
             with suppress(subprocess.TimeoutExpired):
                 process.wait(_GONE_SECONDS)
+            if heard is not None and process.poll() is not None:
+                assert process.stdout is not None
+                heard(process.stdout.read())
             end(process)
             self._process = None
         self.line.close()

@@ -99,6 +99,11 @@ def wire_up(backend: Backend, topology: Topology, spec: BedSpec) -> None:
     for end in END_HOSTS:
         lines = ["link set dev lo up", *(line for link in topology.laid for line in _end_host(link, end))]
         _batch(backend, end, "ip", lines)
+    await_links(backend, topology, spec)
+
+
+def await_links(backend: Backend, topology: Topology, spec: BedSpec) -> None:
+    """Waits until every link carries, and every device forwards."""
     _wait_until_up(backend, topology, _NEGOTIATED_SECONDS if spec.hosts else _UP_SECONDS)
 
 

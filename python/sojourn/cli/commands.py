@@ -545,6 +545,40 @@ def lab(  # options for the help alone: `--` divides the words, which the parser
 
 
 @app.command(
+    "uplink",
+    short_help="Emulate what one of this machine's interfaces leads to.",
+    options_metavar="DEV [OPTIONS]",
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": ["--help"]},
+)
+def uplink(
+    *,
+    take_over: Annotated[
+        bool, typer.Option("--take-over", help="Emulate it although this machine uses it (an address, a route).")
+    ] = False,
+    lasts: Annotated[
+        str | None, typer.Option("--for", metavar="TIME", help="End after this time, and leave all as it was.")
+    ] = None,
+) -> None:
+    """Emulate a path between this machine and the network that an interface of it leads to.
+
+    What happens to packets is written as `sojourn emulate run --help` says, and holds in each direction: --delay,
+    --loss, --rate, --queue, --forward WORDS (what this machine sends), --backward WORDS (what comes in), -C FILE, …
+
+    The interface keeps its addresses and routes, and is as it was when the command ends, however it ends. Needs root
+    and Linux 6.6. If you are logged in over this interface, use --for: a path that loses everything loses your session,
+    too.
+
+    Example: sojourn uplink eth0 --take-over --delay 20ms --loss 1% --for 10min
+    """
+    import sys
+
+    from sojourn.cli.uplink import uplink as run_uplink
+
+    del take_over, lasts
+    raise typer.Exit(run_uplink(sys.argv[2:]))
+
+
+@app.command(
     "clock",
     short_help="Offset and rate of other hosts' clocks, with the uncertainty of both.",
     context_settings={"ignore_unknown_options": True, "allow_extra_args": True},

@@ -13,10 +13,12 @@ if TYPE_CHECKING:
 def print_tcp(shown: dict[str, Any], console: Console) -> None:
     """The same for a person: a line for each cell."""
     table = Table(box=None, pad_edge=False)
-    for column in ("trial", "congestion control", "path"):
+    beside = [name for name in ("scenario", "background") if any(cell.get(name) for cell in shown["cells"])]
+    for column in ("trial", "congestion control", *beside, "path"):
         table.add_column(column, overflow="fold")
     for cell in shown["cells"]:
-        table.add_row(cell["kind"], cell["congestion"], cell["pipe"] or cell["path"])
+        named = (cell.get(name, "") for name in beside)
+        table.add_row(cell["kind"], cell["congestion"], *named, cell["pipe"] or cell["path"])
     console.print(table)
     several = shown.get("settings", ())
     settings = f", each with the log {', '.join(several)}" if len(several) > 1 else ""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 GROUPS: dict[str, tuple[str, ...]] = {
     "Measure": ("run", "list", "doctor", "probe", "stream", "stamp", "clock"),
-    "Emulate a path": ("emulate", "lab"),
+    "Emulate a path": ("emulate", "lab", "uplink"),
     "Capture packets, log TCP": ("capture", "match", "dataset", "tcplog", "why", "timeline"),
     "Runs and reports": ("report", "compare", "history", "watch", "export"),
     "Beds and bridges": ("bed", "bridge"),

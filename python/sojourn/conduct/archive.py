@@ -18,7 +18,9 @@ from sojourn.backends import load as load_backend
 from sojourn.conduct.cores import choose_cores
 from sojourn.errors import MachineError, RequestError
 from sojourn.plan import Plan, effective_toml
+from sojourn.plan.settings import asked
 from sojourn.records import RunFolder
+from sojourn.records.lost import CLOSED, LOST
 from sojourn.records.whole_file import write_whole
 
 if TYPE_CHECKING:
@@ -36,12 +38,14 @@ def folder_of(plan: Plan) -> Path:
 def create_folder(plan: Plan, out: Path) -> RunFolder:
     """A new run folder with its plan; `out` may be an empty folder, but nothing else that exists.
 
-    A plan that names cores which are not there, or a clock of processors that cannot be set, is refused before anything
-    is made.
+    A plan that names cores which are not there, a clock of processors that cannot be set, or settings that this machine
+    does not have, is refused before anything is made.
     """
     choose_cores(plan)
     if "variance" in plan.sections and "frequency" in plan.variance.factors:
         load_backend(plan.bed.backend).require_frequency()
+    if wanted := asked(plan.settings):
+        load_backend(plan.bed.backend).require_settings(wanted)
     folder = RunFolder(out)
     if out.exists() and not is_empty_folder(out):
         raise RequestError(
@@ -67,6 +71,8 @@ def is_empty_folder(path: Path) -> bool:
 
 ASKED = "# asked: "
 FINISHED = "finished"
+SYNCED = frozenset({FINISHED, CLOSED, LOST})
+"""Events on which rests what a resumed run takes as measured: on the disk before its records are trusted."""
 """The last event of a complete run: what is in its folder outlives a loss of power from then on."""
 
 
@@ -93,7 +99,7 @@ class Log:
         entry |= {"event": event} | fields
         self._file.write(json.dumps(entry) + "\n")
         self._file.flush()
-        if event == FINISHED:
+        if event in SYNCED:
             os.fsync(self._file.fileno())
         if self._heard is not None:
             self._heard(entry)

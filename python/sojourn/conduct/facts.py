@@ -39,8 +39,8 @@ def keep_facts(part: Part, site: Site, log: Log) -> None:
     write_whole(path, json.dumps(facts, indent=2) + "\n")
 
 
-def keep_moment(part: Part, site: Site) -> None:
-    """Write what changed by itself meanwhile, beside what it was before."""
+def keep_moment(part: Part, site: Site, log: Log) -> None:
+    """Write what changed by itself meanwhile, beside what it was before; log what of a device did not last."""
     kept = json.loads(part.folder.bed.read_text(encoding="utf-8"))
     kept["parts"][-1]["after"] = site.bed.moment()
     if "objects" not in kept and (found := site.bed.objects()):
@@ -50,6 +50,9 @@ def keep_moment(part: Part, site: Site) -> None:
         other = [one for one in dict.fromkeys(several) if one not in noted]
         noted += [f"In session {len(kept['parts'])}: {one}" for one in other]
     write_whole(part.folder.bed, json.dumps(kept, indent=2) + "\n")
+    for path, several in site.bed.broken().items():
+        for sentence in dict.fromkeys(several):
+            log("device-broken", device=path, session=len(kept["parts"]), sentence=sentence)
 
 
 @contextmanager

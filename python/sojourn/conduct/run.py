@@ -25,6 +25,7 @@ from sojourn.conduct.losses import lost_of, tell_cut
 from sojourn.conduct.part import Part, Session
 from sojourn.conduct.real_hosts import real_hosts
 from sojourn.conduct.remaining import is_finished, next_bed, next_part, recorded_parts, run_seed
+from sojourn.conduct.settings import settings_told
 from sojourn.conduct.site import open_site
 from sojourn.conduct.until import Until
 from sojourn.errors import DoubtfulError, MachineError, RequestError, SojournError
@@ -244,13 +245,18 @@ def measure_session(part: Part, clock: Clock, share: float, log: Log, screen: Sc
     cores = choose_cores(plan, None if draw is None else draw.cores)
     log_started(part, draw, log)
     screen.note(f"building the bed ({plan.bed.backend})")
-    with open_site(plan, cores, secrets.token_hex(2), draw, part.folder.boxes) as site:
+    with (
+        settings_told(part, log, screen) as told,
+        open_site(plan, cores, secrets.token_hex(2), draw, part.folder.boxes) as site,
+    ):
+        told(site)
         log(
             "bed",
             backend=plan.bed.backend,
             unprivileged=site.bed.backend.unprivileged,
             missing=site.bed.backend.missing,
             **({"left_out": site.bed.left_out} if site.bed.left_out else {}),
+            **({"delaying": site.bed.delaying} if site.bed.delaying else {}),
         )
         for sentence in site.bed.backend.missing:
             screen.note(sentence)
@@ -266,6 +272,7 @@ def measure_session(part: Part, clock: Clock, share: float, log: Log, screen: Sc
                 one = replace(one, to_go=0)
                 log_started(one, draw, log)
             done += measure_start(one, site, cores, clock, share, log, screen)
+        site.bed.backend.look_at_settings()
     return done
 
 
@@ -279,7 +286,7 @@ def measure_start(  # noqa: PLR0913, PLR0917 - all that a session has
     with Emulators(part, site, cores, instrument, log) as emulators:
         session = Session(part, site, cores, instrument, log, screen, emulators)
         done = measure_trials(session, measure_of(plan), clock, share)
-    keep_moment(part, site)
+    keep_moment(part, site, log)
     return done
 
 

@@ -17,6 +17,7 @@ from sojourn.conduct.draw import FIXED
 from sojourn.conduct.real_hosts import real_hosts, real_paths, require_clock
 from sojourn.errors import MachineError
 from sojourn.plan.line import BETWEEN_SESSIONS, DRAWN_BY
+from sojourn.plan.settings import switched
 from sojourn.plan.sizes import KINDS
 
 if TYPE_CHECKING:
@@ -172,6 +173,7 @@ def bed_spec(plan: Plan, cores: Cores, draw: Draw | None = None) -> BedSpec:
         switches={} if draw is None else draw.switches,
         hosts=real_hosts(plan),
         paths=real_paths(plan),
+        settings=switched(plan.settings, {} if draw is None else draw.switches),
         boxes={device: BoxSpec(box.up, box.down, box.within_ns, box.routed) for device, box in plan.bed.boxes.items()},
         links={
             path: LinkSpec(link.rates_bps, link.delays_ns, plan.bed.queue_bytes)

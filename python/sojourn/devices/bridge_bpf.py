@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from sojourn.devices.bridge_capture import CAPTURING, standing
+from sojourn.devices.bridge_capture import CAPTURING, ENDED
 from sojourn.devices.mode import Box, Ink
 
 if TYPE_CHECKING:
@@ -31,9 +31,14 @@ def objects(box: Box) -> Sequence[str]:
 
 
 def notes(run: Run, box: Box) -> list[str]:
-    """Whether the capture still ran when a session had been measured."""
+    """Whether the capture ran."""
+    return [] if broken(run, box) else ["The capture ran."]
+
+
+def broken(run: Run, box: Box) -> list[str]:
+    """Whether the capture has ended."""
     del box
-    return [standing(runs=bool(run(["sh", "-c", LINKS]).strip()))]
+    return [] if run(["sh", "-c", LINKS]).strip() else [ENDED]
 
 
 DEVICE = replace(
@@ -47,6 +52,7 @@ DEVICE = replace(
     fix="the rights to load programs (CAP_BPF, CAP_PERFMON, CAP_NET_ADMIN) and Linux 6.6: run as root",
     objects=objects,
     notes=notes,
+    broken=broken,
     place=25,
     ink=Ink("bridge-bpf", "#7a5fa8", "#b9a3e0", (4, 1, 1, 1), "triangle-down"),
 )

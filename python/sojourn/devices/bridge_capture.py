@@ -25,17 +25,19 @@ def objects(box: Box) -> Sequence[str]:
     return ("ip -d link show", f"cat {SOCKETS}")
 
 
+ENDED = "the capture had ended before the session did, and the path was a plain bridge by then"
+"""What is found of a capture that no longer runs when a session has been measured."""
+
+
 def notes(run: Run, box: Box) -> list[str]:
-    """Whether the capture still ran when a session had been measured."""
+    """Whether the capture ran."""
+    return [] if broken(run, box) else ["The capture ran."]
+
+
+def broken(run: Run, box: Box) -> list[str]:
+    """Whether the capture has ended."""
     del box
-    return [standing(runs=len(run(["cat", SOCKETS]).splitlines()) > 1)]
-
-
-def standing(*, runs: bool) -> str:
-    """What the report says of the capture."""
-    if runs:
-        return "The capture ran."
-    return "The capture had ended before the session did: the path was a plain bridge by then."
+    return [] if len(run(["cat", SOCKETS]).splitlines()) > 1 else [ENDED]
 
 
 CAPTURING = Mode(
@@ -51,6 +53,7 @@ CAPTURING = Mode(
     fix="the right to capture (CAP_NET_RAW): run as root",
     objects=objects,
     notes=notes,
+    broken=broken,
 )
 
 

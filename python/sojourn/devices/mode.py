@@ -194,6 +194,8 @@ class Mode:
     """Commands that show what it made in the kernel, for the report: `nft list ruleset`, `tc -s qdisc show dev …`."""
     notes: Callable[[Run, Box], Sequence[str]] = nothing_to_note
     """Sentences about how it was built here, where machines differ in that."""
+    broken: Callable[[Run, Box], Sequence[str]] = nothing_to_note
+    """Sentences on what of it no longer was what it should be when a session had been measured: a finding."""
     remove: Commands = nothing
     """Takes away what would outlive the host's interfaces, which the bed removes itself; it is run too where the bed
     could not be built, and the box perhaps never was. After SIGKILL nothing runs it."""

@@ -31,6 +31,9 @@ UNITS = {
     "ratio": ("ratio", 1.0),
     "s/s": ("ratio", 1.0),
     "1/s": ("per_second", 1.0),
+    "1/min": ("per_second", 1 / 60),
+    "1/Mbit/s": ("seconds_per_byte", 8e-6),
+    "packets": ("packets", 1.0),
     "bit/s": ("bytes_per_second", 0.125),
 }
 """Of a unit of results its base unit as names of metrics end, and the factor."""
@@ -42,7 +45,7 @@ ENDS = {"estimate": "estimate", "low": "ci_low", "high": "ci_high"}
 LABELS = (
     "device", "reference", "statistic", "cell", "probe", "engine", "kind", "frame_bytes", "interval_ns", "rate_pps",
     "load", "load_via", "pipe", "against", "port", "node", "path", "flows", "where", "packets_per_log", "direction",
-    "congestion", "dscp",
+    "congestion", "background", "scenario", "dscp",
 )  # fmt: skip
 """Columns of results that become labels, where they have a value."""
 

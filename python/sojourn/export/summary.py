@@ -42,6 +42,13 @@ COUNTERS = {
 }
 """What is a counter of the kernel's: its name here, and its column."""
 
+BITS = dict.fromkeys(
+    ("total_retrans", "segs_in", "segs_out", "dsack_dups", "delivered_ce", "received_ce", "data_segs_in"), 32
+) | {"total_rto": 16}
+"""Of counters that wrap within days: how many bits the kernel has for them. The others have 64."""
+
+WRAPPING = tuple(name for name, column in COUNTERS.items() if column in BITS)
+
 SAMPLED = (
     *("flow", "time_ns", "point", "rtt_last_us", "rtt_min_us", "limited_by", "ca_state", "flags", "state"),
     *("in_flight_bytes", "seq", "ack", "payload_bytes", "tcp_flags", "rcv_nxt", "snd_nxt", "segments", "snd_cwnd"),
@@ -71,7 +78,7 @@ def summarised(log: TcpLog) -> pl.DataFrame:
     flows, classes = _read(log)
     user_data = flows.with_columns(_is_fin_taken().alias("has_fin")).with_columns(
         ((pl.col("last_ns") - pl.col("first_ns")) / NS).alias("span_s"),
-        *((pl.col(f"last_{name}") - pl.col(f"first_{name}")).alias(name) for name in COUNTERS),
+        *((pl.col(f"last_{name}") - pl.col(f"first_{name}")).alias(name) for name in COUNTERS if name not in WRAPPING),
         *((pl.col(f"limited_by_{name}_ns") / NS).alias(f"limited_by_{name}_s") for name in LIMITS),
         pl.col("first_state").is_in(SYN_STATES).alias("has_syn"),
         pl.col("last_state").replace_strict(STATES, default=None, return_dtype=pl.String).alias("state_name"),
@@ -144,6 +151,7 @@ def _summed(samples: pl.DataFrame) -> pl.DataFrame:
         pl.col("time_ns").max().alias("last_ns"),
         *(pl.col(column).first().alias(f"first_{name}") for name, column in COUNTERS.items()),
         *(pl.col(column).last().alias(f"last_{name}") for name, column in COUNTERS.items()),
+        *(_counted(COUNTERS[name]).alias(name) for name in WRAPPING),
         pl.col("in_flight_bytes").first().alias("first_in_flight"),
         pl.col("state").first().alias("first_state"),
         pl.col("state").last().alias("last_state"),
@@ -156,6 +164,16 @@ def _summed(samples: pl.DataFrame) -> pl.DataFrame:
         *(pl.col("lasts_ns").filter(pl.col("limit") == name).sum().alias(f"limited_by_{name}_ns") for name in LIMITS),
         *(pl.col("segments").filter(pl.col("again") == kind).sum().cast(pl.Int64).alias(kind) for kind in KINDS),
     )
+
+
+def _counted(column: str) -> pl.Expr:
+    """By how much a counter grew from sample to sample, also where it wrapped; samples of two processors may be a few
+    apart the other way.
+    """
+    half = 2 ** (BITS[column] - 1)
+    step = pl.col(column).drop_nulls().cast(pl.Int64).diff().drop_nulls()
+    sum_ = ((step + half) % (2 * half) - half).sum()
+    return pl.when(pl.col(column).is_not_null().any()).then(sum_)
 
 
 def _joined(parts: Iterable[pl.DataFrame]) -> pl.DataFrame:
@@ -172,6 +190,7 @@ def _joined(parts: Iterable[pl.DataFrame]) -> pl.DataFrame:
         pl.col("behind_fin", "kernel_rtt_min_us").drop_nulls().last(),
         pl.col("was_closed").any(),
         pl.col(*sums).sum(),
+        *(pl.when(pl.col(name).is_not_null().any()).then(pl.col(name).sum()).alias(name) for name in WRAPPING),
     ).select(rows.columns)  # fmt: skip
 
 

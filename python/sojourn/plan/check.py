@@ -16,6 +16,7 @@ from sojourn.plan.boxes import check_boxes
 from sojourn.plan.emulatable import check_emulators, check_links
 from sojourn.plan.real_bed import load_real_bed
 from sojourn.plan.routed import check_routed
+from sojourn.plan.settings import check_settings
 from sojourn.plan.source import Given, Table, refuse
 from sojourn.plan.types import DIRECT, Plan
 from sojourn.plan.values import one_of
@@ -53,6 +54,7 @@ def check(plan: Plan, table: Table, name: str) -> None:
         raise refuse(held, "bed.hold", f'no "order" for {method}, because its trials have no order of paths')
     check_hosts(plan, given)
     check_boxes(plan, given)
+    check_settings(plan, given)
     check_routed(plan, given)
     ask.check(plan, given)
     check_emulators(plan, given)

@@ -13,6 +13,7 @@ from sojourn.devices import emulator_label
 from sojourn.plan.boxes import box_tables
 from sojourn.plan.emulators import EVERY, emulator_values, link_tables
 from sojourn.plan.section import keys_of, written
+from sojourn.plan.settings import is_empty
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,6 +43,8 @@ def effective_toml(plan: Plan) -> str:
     for name, section in plan.sections.items():
         document.add(name, section_table(plan, name, section))
     document.add("host", section_table(plan, "host", plan.host))
+    if not is_empty(plan.settings):
+        document.add("settings", section_table(plan, "settings", plan.settings))
     if has_emulators(plan):
         document.add("emulate", emulate_table(plan))
     return tomlkit.dumps(document)

@@ -23,6 +23,7 @@ from sojourn.plan.real_bed import asked_by, is_file, load_real_bed
 from sojourn.plan.real_bed import from_folder as hosts_from_folder
 from sojourn.plan.routed import over_routers
 from sojourn.plan.section import Declared, keys_of, read_section
+from sojourn.plan.settings import SettingsPlan
 from sojourn.plan.source import Given, Table, read_toml, refuse
 from sojourn.plan.types import BedPlan, EmulatorPlan, HostPlan, Plan, Study, ask_of
 from sojourn.plan.until import with_all_sessions
@@ -150,7 +151,9 @@ def sections_of(method: str) -> dict[str, type]:
     """The sections of a method's plan, and their types."""
     ask = ask_of(method)
     emulate = {"emulate": EmulatorPlan} if ask.emulates else {}
-    return {"study": Study, "bed": BedPlan} | emulate | dict(ask.sections) | {"host": HostPlan}
+    return (
+        {"study": Study, "bed": BedPlan} | emulate | dict(ask.sections) | {"host": HostPlan, "settings": SettingsPlan}
+    )
 
 
 @cache
@@ -252,7 +255,7 @@ def read_set(words: str, method: str) -> Table:
 def short_names(method: str) -> dict[str, str]:
     """Names for `--set` without their section: those of the method's own sections before those of others."""
     own = keys_of_method(method)
-    order = [*ask_of(method).sections, "bed", "host", "emulate", "study"]
+    order = [*ask_of(method).sections, "bed", "host", "settings", "emulate", "study"]
     ranked = sorted(own, key=lambda dotted: order.index(dotted.split(".")[0]))
     others = {key.split(".")[1]: key for key in sorted(keys_of_all())}  # to be refused by their full name
     return others | {key.split(".")[1]: key for key in reversed(ranked)} | dict(ask_of(method).words)
@@ -286,6 +289,7 @@ def build(table: Table, name: str, asked: tuple[str, ...]) -> Plan:
         sections=sections,
         emulators=read_emulators(table, name, is_logged=ask.logs_emulators),
         asked=asked,
+        settings=SettingsPlan(**read_section(SettingsPlan, "settings", table, name)),
     )
     plan = over_routers(ask.resolve(plan), table)
     plan = with_all_sessions(plan, lambda key, value: table.get(key, Given(value, name)))

@@ -77,8 +77,8 @@ def _emulator(plan: Plan, device: str) -> EmulatorPlan:
     return plan.emulators.get(emulator_label(device) or EVERY, plan.emulators[EVERY])
 
 
-def check_round_trips(plan: Plan, given: Lookup) -> None:
-    """Refuse round trips where no emulator makes them, or where one of them would be no flow's."""
+def check_round_trips(plan: Plan, given: Lookup, fewest: int) -> None:
+    """Refuse round trips where no emulator makes them, or where one is no flow's; `fewest`: an algorithm's flows."""
     own = plan.load
     if not own.round_trips:
         return
@@ -92,6 +92,7 @@ def check_round_trips(plan: Plan, given: Lookup) -> None:
         if emulator.forward != emulator.backward and not own.pipe:
             raise refuse(asked, "load.round_trips", "none beside emulate.forward and emulate.backward: give words")
     most = max(len(spans(mix)) for mix in own.round_trips)
-    if min(own.flows) < most:
-        flows = given("load.flows", list(own.flows))
-        raise refuse(flows, "load.flows", f"{most} or more: the flows of an algorithm have the round trips in turn")
+    if fewest < most:
+        name = "load.scenario" if own.scenario else "load.flows"
+        asked = given(name, list(own.scenario or own.flows))
+        raise refuse(asked, name, f"{most} flows or more: those of an algorithm have the round trips in turn")

@@ -14,6 +14,7 @@ from sojourn.backends import backends, is_simulated
 from sojourn.methods import DEFAULT, load, packages
 from sojourn.plan.rates import bit_rate, cable_rate
 from sojourn.plan.section import HOUR_NS, key, section
+from sojourn.plan.settings import AS_FOUND, SETTINGS, SettingsPlan
 from sojourn.plan.values import AUTO, auto_or, duration, flag, half_width, list_of, matching, one_of, text, whole
 
 if TYPE_CHECKING:
@@ -44,9 +45,10 @@ DRAWN = ("layout", "addresses", "processes", "cores", "order", "aslr")
 size of the environment of programs; the cores of both ends; the order of paths; where the address space of our programs
 lies, which is not random at all where it is held."""
 
-SWITCHED = ("idle", "rps", "frequency")
+SWITCHED = ("idle", "rps", "frequency", *SETTINGS)
 """What a study of variance switches on or off on each bed besides: idle processors that poll in place of sleeping;
-receive packet steering to all cores; the processors' clock at its highest. Other studies leave them as they are."""
+receive packet steering to all cores; the processors' clock at its highest; each of [settings]. Other studies leave the
+first three as they are."""
 
 
 @section
@@ -228,6 +230,7 @@ class Plan:
     """By label; "" is what a label without a section of its own has."""
     asked: tuple[str, ...] = ()
     """What was asked beyond the file, as typed: "--quick", "--set rounds=8"."""
+    settings: SettingsPlan = AS_FOUND
 
     @property
     def twins(self) -> tuple[str, ...]:

@@ -96,6 +96,20 @@ OF_THE_ANALYSIS: Final = (
         "A host, a link or the controller failed, and blocks were lost; doubtful where they were not measured again.",
     ),
     FindingKind(
+        "setting_not_taken",
+        "doubtful",
+        "A driver, or the kernel, took another value of a setting than the one that was asked.",
+    ),
+    FindingKind("setting_changed", "doubtful", "A setting that the run had set was another one at its end."),
+    FindingKind("setting_not_restored", "note", "A setting is not what it was before the run: set it by hand."),
+    FindingKind("settings_differ", "note", "The two ports of a path have unlike interrupt coalescing or ring sizes."),
+    FindingKind(
+        "delaying_settings",
+        "note",
+        "A setting in force delays frames: half duplex, a slower port, interrupts that wait for more frames, a link "
+        "that sleeps, a governor that changes the frequency.",
+    ),
+    FindingKind(
         "log_interrupted",
         "doubtful",
         "Programs of the log of TCP's state were detached or replaced in a trial: what passed then is in no record.",

@@ -12,6 +12,7 @@ from sojourn.report import tables
 from sojourn.report.budgets import budget_tables
 from sojourn.report.instances import instances
 from sojourn.report.poisson import departures_fit
+from sojourn.report.settings import settings
 
 if TYPE_CHECKING:
     from sojourn.report.figure import Figure
@@ -28,7 +29,7 @@ def parts_of(run: Run) -> Parts:
 
 def all_tables(run: Run) -> list[Table]:
     """Every table that this run has rows for, published comparisons apart."""
-    makers = (*parts_of(run).tables, instances, departures_fit, tables.hypotheses, tables.findings)
+    makers = (*parts_of(run).tables, instances, departures_fit, settings, tables.hypotheses, tables.findings)
     return [*(table for table in (make(run) for make in makers) if table.rows), *budget_tables(run)]
 
 

@@ -101,7 +101,7 @@ def _segments(segments: pl.DataFrame, track: Row, begin: int, before: int, flow:
     """A slice a segment with its stages; one that is retransmitted, or lost, is marked."""
     for place, row in enumerate(segments.iter_rows(named=True), start=before + 1):
         is_lost = row["disposition"] == "lost"
-        end = row["arrival_ns"] if is_lost else (row["acked_ns"] or row["received_ns"] or row["departure_ns"])
+        end = lost_at(row) if is_lost else (row["acked_ns"] or row["received_ns"] or row["departure_ns"])
         known = {name: row[name] for name in ("seq", "payload_bytes", "ip_id", "snd_cwnd", "limited_by", "cause")}
         known |= {"sample": f"cpu {row['sent_cpu']} number {row['sent_number']}", "packet": row["emulator_number"]}
         common = {**track, "cat": f"flow {flow}", "id": f"0x{place:x}"}
@@ -114,7 +114,13 @@ def _segments(segments: pl.DataFrame, track: Row, begin: int, before: int, flow:
             yield {**track, "ph": "i", "s": "t", "name": "retransmission", "ts": sent, "args": {"seq": row["seq"]}}
         if is_lost:
             told = {"seq": row["seq"], "cause": row["cause"]}
-            yield {**track, "ph": "i", "s": "t", "name": "lost", "ts": _us(row["arrival_ns"], begin), "args": told}
+            yield {**track, "ph": "i", "s": "t", "name": "lost", "ts": _us(lost_at(row), begin), "args": told}
+
+
+def lost_at(row: Row) -> int:
+    """When a packet was lost: as it departed damaged, behind its link, or as it arrived."""
+    at: int = row["departure_ns"] or row["link_left_ns"] or row["arrival_ns"]
+    return at
 
 
 def _stages(row: Row, common: Row, begin: int) -> Iterator[Row]:
@@ -179,7 +185,8 @@ def _queues(flow: Flow, tracks: Tracks, begin: int) -> Iterator[Row]:
         if row["disposition"] == "lost":
             who = "data" if row["source"] == mine else "acknowledgement"
             told = {"seq": row["seq"], "cause": row["cause"], "of": who, "number": row["number"]}
-            yield {**track, "ph": "i", "s": "t", "name": f"lost: {row['cause']}", "ts": at, "args": told}
+            yield {**track, "ph": "i", "s": "t", "name": f"lost: {row['cause']}", "ts": _us(lost_at(row), begin),
+                   "args": told}  # fmt: skip
 
 
 def _us(at_ns: int, begin: int) -> float:

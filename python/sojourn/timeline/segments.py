@@ -137,12 +137,12 @@ class Account:
 def joined(flow: Flow) -> tuple[pl.DataFrame, Account]:
     """The segments in the order in which they were built, and what could not be joined."""
     sent = built(flow.sender)
-    frames = _data_frames(flow)
+    frames = data_frames(flow)
     first = matched(sent, frames)
     with_frames = _with(sent, first, frames.select("row", *OF_EMULATOR, pl.col("number").alias("emulator_number")))
     received = _received(flow.receiver)
     pairs = _at_receiver(with_frames, received)
-    whole = _with(with_frames, pairs, _receiver_columns(received))
+    whole = _damaged(_with(with_frames, pairs, _receiver_columns(received)), frames)
     acks = _acknowledgements(flow.sender)
     whole = _reached(_acknowledged(whole, acks))
     whole, taps = at_taps(whole, flow, digits(flow.sender.ends["local_address"]))
@@ -204,7 +204,7 @@ def built(sender: End) -> pl.DataFrame:
     )
 
 
-def _data_frames(flow: Flow) -> pl.DataFrame:
+def data_frames(flow: Flow) -> pl.DataFrame:
     """The emulators' packets with data of the sender; `row` numbers them. A copy is no segment of TCP's."""
     source = digits(flow.sender.ends["local_address"])
     is_ours = (pl.col("source") == source) & (pl.col("sport") == flow.sender.ends["local_port"])
@@ -254,6 +254,19 @@ def _reached(segments: pl.DataFrame) -> pl.DataFrame:
     silently &= pl.col("sent_ns") <= pl.col("acked_ns").min()
     first = silently & (silently.cast(pl.Int32).cum_sum() == 1)
     return segments.with_columns((pl.col("received_ns").is_not_null() | first).alias("reached"))
+
+
+def _damaged(segments: pl.DataFrame, frames: pl.DataFrame) -> pl.DataFrame:
+    """Packets with flipped bits that were not received: the emulator lost them, by the receiver's checksums."""
+    flipped = frames.filter(pl.col("flipped") > 0).select("emulator", "number")
+    is_flipped = pl.struct("emulator", emulator_number="emulator_number").is_in(
+        flipped.select(pl.struct("emulator", emulator_number="number")).to_series().implode()
+    )
+    gone = is_flipped & pl.col("received_ns").is_null() & (pl.col("disposition") == "sent")
+    return segments.with_columns(
+        pl.when(gone).then(pl.lit("lost")).otherwise("disposition").alias("disposition"),
+        pl.when(gone).then(pl.lit("corrupted")).otherwise("cause").alias("cause"),
+    )
 
 
 def _with(segments: pl.DataFrame, pairs: pl.DataFrame, columns: pl.DataFrame) -> pl.DataFrame:

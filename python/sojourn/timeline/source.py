@@ -28,7 +28,8 @@ ENDS = ("local_address", "local_port", "remote_address", "remote_port")
 SAME_ENDS = ("remote_address", "remote_port", "local_address", "local_port")
 OF_FRAMES = (
     *("block", "number", "copy_of", "direction", "pipe", "frame_bytes", "head", "arrival_ns", "entered_ns"),
-    *("disposition", "cause", "link_left_ns", "intended_ns", "departure_ns", "marked", "queue_slots", "queue_bytes"),
+    *("disposition", "cause", "link_left_ns", "intended_ns", "departure_ns", "marked", "flipped", "queue_slots"),
+    "queue_bytes",
 )
 OF_LINK = ("emulator", "direction", "number", "frame_bytes", "entered_ns", "link_left_ns")
 MOST_WAIT_NS = 10_000_000_000

@@ -33,6 +33,8 @@ const OLDEST: [u32; 2] = [6, 6];
 
 /// `struct count` of `bpf/tap.bpf.c`, one for each number of a processor.
 const COUNT_BYTES: usize = 64;
+/// While frames come, programs are looked at once in so many looks at the interface.
+const SELDOM: u32 = 10;
 const IS_OPEN: usize = 0;
 const ACCEPTED: usize = 8;
 const DROPPED: usize = 16;
@@ -54,6 +56,9 @@ pub struct BpfTap {
     /// Records that made no sense: they count as dropped.
     damaged: u64,
     scratch: Vec<u8>,
+    /// How often it was looked, and what had been accepted then.
+    looks: u32,
+    accepted: u64,
 }
 
 impl BpfTap {
@@ -96,6 +101,8 @@ impl BpfTap {
             promiscuous,
             damaged: 0,
             scratch: Vec::with_capacity(1 << 16),
+            looks: 0,
+            accepted: 0,
         })
     }
 
@@ -123,12 +130,25 @@ impl BpfTap {
         self.ring_bytes
     }
 
-    /// Looks whether the interface is still there; it may be down.
+    /// Looks whether the interface is still there, which may be down, and its programs.
     ///
     /// # Errors
-    /// When it is gone.
+    /// When one is gone.
     pub fn look(&mut self) -> Result<(), PortError> {
-        is_there(&self.interface)
+        is_there(&self.interface)?;
+        // The answer waits for the kernel's lock of all interfaces, and frames for us: asked where none came, else seldom.
+        self.looks += 1;
+        let accepted = self.sum(ACCEPTED);
+        let is_quiet = std::mem::replace(&mut self.accepted, accepted) == accepted;
+        if !is_quiet && !self.looks.is_multiple_of(SELDOM) {
+            return Ok(());
+        }
+        // What /proc does not say is no reason to end.
+        if self.attached.iter().all(|one| one.hangs().unwrap_or(true)) {
+            return Ok(());
+        }
+        let problem = "the program of its tap was detached or replaced; what passed before is recorded".to_owned();
+        Err(PortError::TakenAway { object: self.interface.name.clone(), problem })
     }
 
     fn open_gate(&self, is_open: bool) {

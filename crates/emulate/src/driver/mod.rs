@@ -8,6 +8,7 @@
 //! Its clock is one that nobody can set, and so are the stamps of its ports: a step of the host's clock neither releases nor
 //! holds a frame.
 
+mod backlog;
 mod pace;
 mod run;
 mod shared;
@@ -84,7 +85,7 @@ pub struct PortReport {
     pub sent: u64,
     /// Frames bridged unchanged that it had no room for, or that were too long for it.
     pub refused: u64,
-    /// Frames that our own ring or socket dropped on the way in.
+    /// Frames that our own ring or socket dropped on the way in, or that waited there too long under overload.
     pub local_drops: u64,
 }
 

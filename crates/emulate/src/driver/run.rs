@@ -3,6 +3,7 @@
 use sojourn_port::PortError;
 use sojourn_time::{Ahead, Clock, Nanos, Next, Pace, Pacer, Stamp, Time, Wait};
 
+use super::backlog::{Backlog, MOST_WAIT};
 use super::pace::{Cost, Guard, Look};
 use super::shared::is_shared;
 use super::warnings::Warnings;
@@ -32,6 +33,7 @@ const DIRECTIONS: [Direction; 2] = [Direction::Forward, Direction::Backward];
 pub struct Driver<C> {
     engine: Engine,
     ways: [Way; 2],
+    backlogs: [Backlog; 2],
     ports: Ports,
     clock: C,
     pacer: Pacer,
@@ -78,6 +80,7 @@ impl<C: Clock> Driver<C> {
         Ok(Self {
             engine: Engine::new(config, start)?,
             ways: Default::default(),
+            backlogs: [Backlog::new(start); 2],
             ports,
             pacer: Pacer::new(Pace { wait, is_real_time: false }, Nanos::ZERO, Nanos::ZERO, &clock),
             clock,
@@ -109,10 +112,13 @@ impl<C: Clock> Driver<C> {
     /// # Errors
     /// When a port fails.
     pub fn run(&mut self, around: &mut dyn Surroundings<C>) -> Result<(), PortError> {
+        let mut is_behind = false;
         loop {
-            let taken = self.receive()?;
+            // What comes in faster than it can leave waits in the kernel, whose room is limited, and not in our memory.
+            let taken = if is_behind { 0 } else { self.receive()? };
             let left = self.depart(false)?;
             let now = self.clock.now();
+            is_behind = left >= MOST_OUT && self.engine.next() <= now + self.lead();
             if self.give_turns(now, around)? == Flow::Stop {
                 return Ok(());
             }
@@ -202,7 +208,7 @@ impl<C: Clock> Driver<C> {
                 received: inward.received + inward.passed.received,
                 sent: outward.sent + outward.passed.sent,
                 refused: outward.refused + outward.passed.lost(),
-                local_drops: port.local_drops(),
+                local_drops: port.local_drops() + self.backlogs[index].dropped(),
             }
         });
         let calibration = Calibration {
@@ -237,17 +243,24 @@ impl<C: Clock> Driver<C> {
         let mut taken = 0;
         for direction in DIRECTIONS {
             let way = &mut self.ways[direction.index()];
+            let backlog = &mut self.backlogs[direction.index()];
+            let before = backlog.dropped();
             let (from, mut out) = outlet(&mut self.ports, way, direction);
             let engine = &mut self.engine;
             let count = from.receive(MOST_IN, &mut |frame, received| {
+                if backlog.drops(received.arrived.at, received.returned) {
+                    return;
+                }
                 if let Arrived::Unmatched = engine.arrive_stamped(direction, frame, received.arrived) {
                     out.put(frame);
                 }
             })?;
             out.flush()?;
             if count > 0 {
-                way.received += count as u64;
+                way.received += count as u64 - (backlog.dropped() - before);
                 taken += count;
+            } else {
+                backlog.is_empty();
             }
         }
         Ok(taken)
@@ -258,30 +271,37 @@ impl<C: Clock> Driver<C> {
         let (frames, waiting) = &mut self.arrivals;
         frames.clear();
         waiting.clear();
+        let mut read = 0;
         for (index, port) in self.ports.iter_mut().enumerate() {
-            let way = &mut self.ways[index];
+            let backlog = &mut self.backlogs[index];
             let count = port.receive(MOST_IN, &mut |frame, received| {
+                if backlog.drops(received.arrived.at, received.returned) {
+                    return;
+                }
                 let from = frames.len();
                 frames.extend_from_slice(frame);
                 waiting.push(Waiting { stamp: received.arrived, way: index, from, to: frames.len() });
             })?;
-            way.received += count as u64;
+            if count == 0 {
+                backlog.is_empty();
+            }
+            read += count;
         }
         waiting.sort_by_key(|frame| frame.stamp.at);
         for frame in waiting.iter() {
             let (direction, bytes) = (DIRECTIONS[frame.way], &frames[frame.from..frame.to]);
+            self.ways[frame.way].received += 1;
             if let Arrived::Unmatched = self.engine.arrive_stamped(direction, bytes, frame.stamp) {
                 let mut out = outlet(&mut self.ports, &mut self.ways[frame.way], direction).1;
                 out.put(bytes);
                 out.failed?;
             }
         }
-        let count = waiting.len();
         for direction in DIRECTIONS {
             let (_, out) = outlet(&mut self.ports, &mut self.ways[direction.index()], direction);
             out.flush()?;
         }
-        Ok(count)
+        Ok(read)
     }
 
     /// How long before its intended departure a frame is let go.
@@ -424,6 +444,13 @@ impl<C: Clock> Driver<C> {
         for port in 0..self.ports.len() {
             while let Some(news) = self.ports[port].news()? {
                 self.warnings.add(news, now);
+            }
+            if self.backlogs[port].news() {
+                let (name, most) = (self.ports[port].name(), time_text(MOST_WAIT));
+                let said = format!(
+                    "overload: frames that {name} has held unread for more than {most} are dropped (local_drops)"
+                );
+                self.warnings.add(said, now);
             }
         }
         let rest = self.slept.0 as f64 / waited.0.max(1) as f64;

@@ -365,6 +365,21 @@ fn a_full_ring_is_tried_again_within_the_budget_and_then_it_is_the_ports_loss() 
 }
 
 #[test]
+fn under_overload_nothing_piles_up_in_memory_and_what_is_emulated_is_nearly_in_time() {
+    // A frame takes 5 µs to send, and comes every 2 µs from either side, for half a second: four of five are too many.
+    let sides = sides(250_000, Nanos::micros(2));
+    let ran = run(&config(Nanos::millis(1)), &sides, &real(), Wait::SleepThenSpin, None);
+    let ports = &ran.running.ports;
+    for (pipe, port) in ran.running.engine.pipes.iter().zip(ports) {
+        assert!(port.local_drops > 100_000, "{port:?}");
+        assert_eq!(port.received + port.local_drops, 250_000, "each frame is in one count");
+        assert_eq!(pipe.accuracy.count, port.received);
+        assert!(pipe.accuracy.p50_ns < 10_000_000, "{:?}", pipe.accuracy);
+    }
+    assert!(ran.running.said.iter().any(|said| said.starts_with("overload: ")), "{:?}", ran.running.said);
+}
+
+#[test]
 fn a_bridge_drops_what_its_port_has_no_room_for() {
     let sides = sides(100, Nanos::micros(10));
     sides[1].borrow_mut().room = 10;

@@ -184,6 +184,9 @@ pub struct RunOptions {
     /// both ports are veth interfaces. No packet leaves before it has arrived
     #[arg(long, value_name = "SPAN|auto", value_parser = Compensation::read, default_value = "0ns")]
     pub compensate: Compensation,
+    /// Lead the frames of this host's interface DEV over the ports, by INNER and OUTER, the far ends of both
+    #[arg(long, value_names = ["DEV", "INNER", "OUTER"], num_args = 3, hide = true, conflicts_with = "redirect")]
+    pub detour: Vec<String>,
     /// End after this time [default: at SIGINT or SIGTERM]
     #[arg(long = "for", value_name = "SPAN", value_parser = time)]
     pub lasts: Option<Nanos>,

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use sojourn_emulate::config::to_words;
 use sojourn_emulate::select::Rules;
 use sojourn_emulate::{Config, Direction};
-use sojourn_port::bridge::{self, BridgePort, How, Wanted, Watch};
+use sojourn_port::bridge::{self, BridgePort, Detour, How, Wanted, Watch};
 use sojourn_rights::table::EMULATE;
 use sojourn_rights::{self as rights, Folders, Right};
 use sojourn_time::{Clock, Nanos, SteadyClock, Time, Wait};
@@ -50,6 +50,7 @@ pub fn run(asked: &Run) -> anyhow::Result<()> {
     let place = Place::take(&place_arguments(asked, wait), fifo(asked))?;
     let clock = SteadyClock::begin();
     let (left, right, mut said) = bridge::open(&asked.left, &asked.right, &how(asked, &config, clock)?)?;
+    let detour = detour(asked)?;
     if let Some(measured) = &measured_over {
         check_measured(measured, [&*left, &*right])?;
     }
@@ -68,7 +69,7 @@ pub fn run(asked: &Run) -> anyhow::Result<()> {
         processors.lower_priority();
         EMULATE.restrict_calls()
     };
-    let watch = Watch::start(guards, begin).context("look after the ports")?;
+    let watch = Watch::start(guards, detour.as_ref().map(Detour::guard), begin).context("look after the ports")?;
 
     let mut bridge = Bridge::new(&config, [left, right], clock, wait)?;
     bridge.engine().keep_dispositions(log.is_some());
@@ -90,13 +91,18 @@ pub fn run(asked: &Run) -> anyhow::Result<()> {
         block: 0,
         ports,
         tai_ahead: clock.tai_ahead(),
+        detour,
+        failed: None,
     };
     begin_log(asked, &mut bridge, &mut live, &config);
     let ready = ready(asked, &mut bridge, &live, &place, &said);
     tell_ready(asked, ready_pipe, &ready)?;
     EMULATE.restrict_calls()?;
     let ran = bridge.run(&mut live);
+    // Its frames go their own way from here on.
+    live.detour = None;
     drop(watch);
+    let ran = ran.and(live.failed.take().map_or(Ok(()), Err));
     let ended = end(&mut bridge, &mut live);
     // Whoever started it may have stopped reading; what it did does not depend on that.
     let _ = tell_ended(asked, &ended.0);
@@ -109,6 +115,12 @@ fn compensated(asked: &Run, config: &Config, wait: Wait) -> anyhow::Result<(Comp
     let how = SelfTest { cpu: asked.how.cpu, engine: asked.how.engine, spin: wait == Wait::Spin, idle: asked.how.idle };
     let compensation = if config.pipes.is_empty() { Compensation::Given(Nanos::ZERO) } else { asked.how.compensate };
     compensation.find([&asked.left, &asked.right], &how)
+}
+
+/// Begins the way of an interface's frames over the ports, where it is asked for.
+fn detour(asked: &Run) -> anyhow::Result<Option<Detour>> {
+    let [interface, inner, outer] = &asked.how.detour[..] else { return Ok(None) };
+    Ok(Some(Detour::begin(interface, inner, outer)?))
 }
 
 /// Refuses a compensation that was measured by another engine than that of these ports.

@@ -11,6 +11,7 @@ use sojourn_emulate::Pipe;
 use sojourn_emulate::config::pipe_from_words;
 use sojourn_emulate::driver::{Flow, Ports, Surroundings};
 use sojourn_port::PortError;
+use sojourn_port::bridge::Detour;
 use sojourn_time::pace::{REST, STRETCH};
 use sojourn_time::{Clock, Nanos, SteadyClock, Time};
 
@@ -57,6 +58,10 @@ pub struct Live {
     pub ports: [String; 2],
     /// By how much `CLOCK_TAI` is ahead of the clock, as it was logged last.
     pub tai_ahead: Nanos,
+    /// The way of an interface's frames over the ports.
+    pub detour: Option<Detour>,
+    /// Why it ended by itself.
+    pub failed: Option<PortError>,
 }
 
 /// Whether it runs in real time, where it may.
@@ -158,7 +163,8 @@ impl Surroundings<SteadyClock> for Live {
             control.serve(&mut |line| self.answer(bridge, line));
             self.control = Some(control);
         }
-        let is_over = self.is_stopped || now >= self.until || STOP.load(Ordering::Relaxed);
+        self.failed = self.detour.as_ref().and_then(|detour| detour.heed().err());
+        let is_over = self.failed.is_some() || self.is_stopped || now >= self.until || STOP.load(Ordering::Relaxed);
         if is_over { Flow::Stop } else { Flow::On }
     }
 }

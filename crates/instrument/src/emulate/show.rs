@@ -187,9 +187,10 @@ fn throughput_lines(
     let carried = |value: &Value| (number(&value["sent"]), number(&value["sent_bytes"]));
     let whole = carried(pipe);
     let change = pipe["since_change"].as_object().map(|_| &pipe["since_change"]);
-    let link = configured.filter(|pipe| pipe["link"]["trace"].is_null()).and_then(|pipe| {
-        Some((pipe["link"]["rate_bps"].as_u64()?, pipe["link"]["overhead_bytes"].as_i64().unwrap_or_default()))
-    });
+    let link =
+        configured.filter(|pipe| pipe["link"]["trace"].is_null() && pipe["link"]["cell"].is_null()).and_then(|pipe| {
+            Some((pipe["link"]["rate_bps"].as_u64()?, pipe["link"]["overhead_bytes"].as_i64().unwrap_or_default()))
+        });
     let rate = |span_ns: i64, (packets, bytes): (u64, u64), link: Option<(u64, i64)>| {
         let seconds = span_ns.max(1) as f64 / 1e9;
         let mut text = bits_per_second(bytes as f64 * 8.0 / seconds);

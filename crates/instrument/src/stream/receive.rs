@@ -152,11 +152,25 @@ impl<'a> Reception<'a> {
         }
     }
 
+    /// Refuses to account for frames that nobody saw.
+    fn check_attached(&self) -> Result<(), PortError> {
+        let hangs =
+            |open: &Open| open.port.is_attached() && open.counter.as_ref().is_none_or(|counter| counter.is_attached());
+        let Some(place) = self.ports.iter().position(|open| !hangs(open)) else { return Ok(()) };
+        let object = self.asked.ports[place].dev.clone().unwrap_or_default();
+        let problem =
+            "the program that takes or counts its frames was detached or replaced meanwhile: what came since \
+                       then was seen by nobody, and is not lost"
+                .to_owned();
+        Err(PortError::TakenAway { object, problem })
+    }
+
     /// Ends the reception and accounts for what did not arrive; ports that are to stay are `kept`.
     ///
     /// # Errors
     /// When the kernel does not tell what it counted itself.
     pub fn finish(mut self, sent: &[request::SentCount], kept: &mut Kept) -> anyhow::Result<Received> {
+        self.check_attached()?;
         let now: Vec<u64> = self.ports.iter_mut().map(dropped).collect();
         let local_drops: Vec<u64> =
             now.iter().zip(&self.dropped_before).map(|(now, then)| now.saturating_sub(*then)).collect();

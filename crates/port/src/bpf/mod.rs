@@ -9,7 +9,7 @@ mod shared;
 mod sys;
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 
 use libbpf_rs::query::{LinkInfo, LinkTypeInfo};
@@ -90,6 +90,16 @@ impl AttachedTc {
     /// When it does not say.
     pub fn state(&self) -> io::Result<Attachment> {
         state(self.link.as_fd(), self.number)
+    }
+
+    /// Whether it hangs there, as /proc says it: for those who may no longer ask the kernel about programs.
+    ///
+    /// # Errors
+    /// When that cannot be read.
+    pub fn hangs(&self) -> io::Result<bool> {
+        let told = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", self.link.as_raw_fd()))?;
+        let of = |name: &str| told.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
+        Ok(of("ifindex:").is_some_and(|index| index > 0) && of("prog_id:") == Some(u64::from(self.number)))
     }
 }
 

@@ -11,6 +11,8 @@
 #[cfg(feature = "bpf")]
 mod claim;
 #[cfg(feature = "bpf")]
+mod detour;
+#[cfg(feature = "bpf")]
 mod lock;
 #[cfg(feature = "bpf")]
 mod neighbours;
@@ -29,6 +31,8 @@ mod xdp;
 
 #[cfg(feature = "bpf")]
 pub use claim::reserve;
+#[cfg(feature = "bpf")]
+pub use detour::Detour;
 #[cfg(feature = "bpf")]
 pub use lock::{Lock, lock_folder, network_namespace};
 #[cfg(feature = "bpf")]

@@ -14,6 +14,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use sojourn_time::{Clock, Nanos, SteadyClock, Time};
 
 use super::claim::{Change, VANISHED};
+use super::detour::DetourGuard;
 use super::neighbours::{Standing, is_somebodys, master};
 use crate::bpf::{Attached, Attachment};
 use crate::kernel::{LinkState, Netlink, Said};
@@ -44,20 +45,21 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Starts to look after these ports, in the network namespace of the calling thread; what `begin` does, the new thread does
+    /// Starts to look after these ports, and a way round over them, in the network namespace of the calling thread; what `begin` does, the new thread does
     /// first, and looks after nothing where that fails.
     ///
     /// # Errors
     /// When there can be no thread, or it could not begin.
     pub fn start(
         guards: impl IntoIterator<Item = Guard>,
+        detour: Option<DetourGuard>,
         begin: impl FnOnce() -> io::Result<()> + Send + 'static,
     ) -> io::Result<Self> {
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let stopped = Arc::clone(&stop);
         let (changes, asking) = (Netlink::open(true)?, Netlink::open(false)?);
         let guards = guards.into_iter().collect();
-        let mut watcher = Watcher { guards, changes, asking, clock: SteadyClock::begin() };
+        let mut watcher = Watcher { guards, detour, changes, asking, clock: SteadyClock::begin() };
         let (begun, has_begun) = channel();
         let thread = thread::Builder::new().name("watch".to_owned()).spawn(move || {
             let is_ready = begin();
@@ -83,6 +85,7 @@ impl Drop for Watch {
 
 struct Watcher {
     guards: Vec<Guard>,
+    detour: Option<DetourGuard>,
     changes: Netlink,
     asking: Netlink,
     clock: SteadyClock,
@@ -101,6 +104,7 @@ impl Watcher {
                 due = now + LOOK_EVERY;
                 let Self { guards, asking, .. } = self;
                 guards.iter_mut().for_each(|guard| guard.look(asking, now));
+                self.detour.iter().for_each(DetourGuard::look);
             }
             let left = (due - self.clock.now()).max(Nanos::ZERO);
             let timeout = Timespec { tv_sec: 0, tv_nsec: left.0 };

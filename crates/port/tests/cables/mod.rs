@@ -70,7 +70,7 @@ impl Bridge {
 
     pub fn of(left: Box<dyn BridgePort>, right: Box<dyn BridgePort>, said: Vec<String>) -> Self {
         let guards = [left.guard(), right.guard()].into_iter().flatten();
-        let watch = Watch::start(guards, || Ok(())).expect("starts");
+        let watch = Watch::start(guards, None, || Ok(())).expect("starts");
         Self { watch, left, right, said, longest_seen: 0 }
     }
 

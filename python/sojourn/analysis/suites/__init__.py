@@ -40,6 +40,7 @@ Each engine and frame size is a cell. Samples: `suite_rates`, `searches`, `searc
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -511,7 +512,7 @@ def _rate_said(sought: Sought) -> str:
     if sought.is_below:
         return f"less than {fixed(float(sought.uppers.max()), 0)} frames/s, the least that was tried,"
     found = sought.rate()
-    rate, repeated = found.mean, counted(found.mean.n, "search", "searches")
+    rate, repeated = found.mean.within(0.0, math.inf), counted(found.mean.n, "search", "searches")
     said = f"{fixed(rate.estimate, 0)} frames/s"
     if rate.low is None or rate.high is None:
         next_tried = f"loss from {fixed(float(sought.uppers.mean()), 0)} on"

@@ -12,7 +12,7 @@ import sys
 import time
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from sojourn.bed import frequency, machine
 from sojourn.bed.backend import Usage
@@ -23,8 +23,11 @@ from sojourn.binary import find_instrument
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from sojourn.bed.backend import Backend
     from sojourn.bed.hosts import HostName
-    from sojourn.bed.model import HostSpec
+    from sojourn.bed.model import HostSpec, Topology
+    from sojourn.bed.settings import LocalSettings
+    from sojourn.records.settings import Tuned
 
 BUSY = ("user", "nice", "system")
 """What programs use. Interrupts serve our own frames as well, and nobody tells whose they serve."""
@@ -36,6 +39,7 @@ class LocalMachine:
     _counters: Counters | None = None
     _awake: BinaryIO | None = None
     _highest: frequency.Highest | None = None
+    _settings: LocalSettings | None = None
 
     @classmethod
     def hold(cls, hosts: Mapping[HostName, HostSpec], run: str) -> AbstractContextManager[None]:
@@ -172,16 +176,48 @@ class LocalMachine:
         if highest:
             self._highest = frequency.Highest()
 
+    @classmethod
+    def require_settings(cls, asked: Mapping[str, str]) -> None:
+        """Refuses what this machine does not have, or this user may not set."""
+        from sojourn.bed.settings import require_here  # with libraries that a bed without settings does not need
+
+        require_here(asked)
+
+    def tune(self, topology: Topology, asked: Mapping[str, str]) -> None:
+        """Sets these at the ports, and on the machine for as long as the bed stands."""
+        from sojourn.bed.settings import LocalSettings
+
+        self._settings = LocalSettings(cast("Backend", self), topology, asked)
+
+    def look_at_settings(self) -> None:
+        """Reads again what was set."""
+        if self._settings is not None:
+            self._settings.look()
+
+    @property
+    def tuned(self) -> list[Tuned]:
+        """What was set."""
+        return [] if self._settings is None else self._settings.tuned
+
+    def governors(self) -> dict[str, list[str]]:
+        """Those of this machine's processors."""
+        found = {one for one in machine.governors().values() if one}
+        return {"this machine": sorted(found)} if found else {}
+
     def let_go(self) -> None:
-        """End what counts events of the processors, what keeps them awake, and what holds their clock."""
+        """End what counts events of the processors, what keeps them awake, and what holds their clock or settings."""
         if self._counters is not None:
             self._counters.close()
         if self._awake is not None:
             self._awake.close()
             self._awake = None
         highest, self._highest = self._highest, None
-        if highest is not None:
-            highest.close()
+        try:
+            if self._settings is not None:
+                self._settings.close()
+        finally:
+            if highest is not None:
+                highest.close()
 
 
 def ours_ticks() -> int:

@@ -27,10 +27,11 @@ from sojourn.bed import keeper, machine
 from sojourn.bed.backend import Usage
 from sojourn.bed.backends.local import BUSY
 from sojourn.bed.fetching import Fetched, fetch
-from sojourn.bed.hosts import DEVICES_HOST, END_HOSTS
+from sojourn.bed.hosts import DEVICES_HOST, END_HOSTS, ports_of
 from sojourn.bed.look import OLDEST_KERNEL, TOOLS, Looked, look, unfit
 from sojourn.bed.processes import end_all, guarded
 from sojourn.bed.remote import RemoteMachine, RemoteProcess, about_sudo
+from sojourn.bed.settings import HostSettings
 from sojourn.bed.ssh import Line
 from sojourn.bed.state import Process, StateFile, remove_left, state_folder
 from sojourn.binary import find_instrument
@@ -41,7 +42,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from sojourn.bed.hosts import HostName
-    from sojourn.bed.model import BedSpec, Cable, HostSpec, PathSpec, Topology
+    from sojourn.bed.model import BedSpec, Cable, HostSpec, Topology
+    from sojourn.records.settings import Tuned
 
 
 class SshBackend:
@@ -66,6 +68,7 @@ class SshBackend:
         self._tools = ""
         self._binary = b""
         self._numbers = iter(range(1, 1_000_000))
+        self._settings: list[HostSettings] = []
 
     @staticmethod
     def cores(hosts: Mapping[str, HostSpec] | None = None) -> list[int]:
@@ -121,6 +124,9 @@ class SshBackend:
             hosts = [host.name for host in topology.hosts if _machine_of(host.name) == one.name]
             one.keep(self._token, self._held or self._token, hosts, self._tools)
             require_ports(one.line, one.found, self._interfaces(one.name, topology))
+        self._settings = self._settings_of(spec.settings)
+        for settings, one in zip(self._settings, self._machines.values(), strict=False):
+            settings.require(list(self._interfaces(one.name, topology)))
         for one in self._machines.values():
             self._install(one, digest)
 
@@ -312,15 +318,57 @@ class SshBackend:
         del highest
         self.require_frequency()
 
+    @classmethod
+    def require_settings(cls, asked: Mapping[str, str]) -> None:
+        """Each host says what it has when a bed is opened on it."""
+
+    def tune(self, topology: Topology, asked: Mapping[str, str]) -> None:
+        """Sets these on every host, which writes down what was and gives it back by itself."""
+        del asked  # as the bed was opened for
+        for settings, one in zip(self._settings, self._machines.values(), strict=True):
+            ports = [
+                (one.namespaces[host.name], self._ports[port.dev], port.dev)
+                for host in topology.hosts
+                if _machine_of(host.name) == one.name
+                for port in topology.ports(host.name)
+            ]
+            settings.set(ports)
+
+    def look_at_settings(self) -> None:
+        """Asks every host."""
+        for settings in self._settings:
+            settings.look()
+
+    @property
+    def tuned(self) -> list[Tuned]:
+        """What was set, host by host."""
+        return [row for settings in self._settings for row in settings.tuned]
+
+    def governors(self) -> dict[str, list[str]]:
+        """Those of each host's processors."""
+        found = {str(one): one.governors() for one in self._machines.values()}
+        return {name: several for name, several in found.items() if several}
+
     def close(self) -> None:
         """Ends what was started, and has each host clean up."""
         end_all(self._started)
         self._started.clear()
         self._folders.clear()
-        for one in self._machines.values():
-            one.close()
+        settings = dict(zip(self._machines, self._settings, strict=False))
+        for name, one in self._machines.items():
+            one.close(heard=None if name not in settings else settings[name].hear)
         self._machines.clear()
         self._state.remove()
+
+    def _settings_of(self, asked: Mapping[str, str]) -> list[HostSettings]:
+        """What is set on each host; what a kernel has once is set once."""
+        if not asked:
+            return []
+        boots = [one.found.boot_id for one in self._machines.values()]
+        return [
+            HostSettings(one, asked, has_its_own=one.found.boot_id not in boots[:number])
+            for number, one in enumerate(self._machines.values())
+        ]
 
     def _on(self, host: HostName) -> RemoteMachine:
         try:
@@ -357,19 +405,6 @@ class SshBackend:
             raise MachineError(
                 "this study compares times of the hosts with times of this machine: it needs --bed netns"
             )
-
-
-def ports_of(topology: Topology, paths: Mapping[str, PathSpec]) -> dict[str, str]:
-    """The real interface of each port of a bed, by the port's name there."""
-    found: dict[str, str] = {}
-    for link in topology.links:
-        own = paths[link.path]
-        found |= {link.a_dev: own.a, link.b_dev: own.b}
-        for station in link.stations:
-            assert own.left is not None
-            assert own.right is not None
-            found |= {station.left.dev: own.left, station.right.dev: own.right}
-    return found
 
 
 def require_fit(line: Line, found: Looked, binary: bytes) -> None:

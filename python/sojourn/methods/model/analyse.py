@@ -396,18 +396,18 @@ def _parameter_rows(model: Model) -> Iterator[Row]:
 
 
 def _about(estimate: float, per_round: dict[str, NDArray[np.float64]], name: str) -> Interval:
-    """The estimate of all rounds together, with the interval over rounds fitted one by one, or over sessions."""
+    """A time from all rounds together, with the interval over rounds fitted one by one, or over sessions."""
     if not per_round:
         return _alone(estimate)
     over = middle(per_round[name], per_round[SESSION].astype(np.int64))
     if over.low is None or over.high is None:
         return _alone(estimate)
-    return Interval(estimate, min(over.low, estimate), max(over.high, estimate), over.level, over.n)
+    return Interval(estimate, max(0.0, min(over.low, estimate)), max(over.high, estimate), over.level, over.n)
 
 
 def _inverse(value: Interval) -> Interval:
-    low = None if not value.high else 1e9 / value.high
-    high = None if not value.low else 1e9 / value.low
+    """A rate from the time that each takes; without an interval where the time's reaches 0: the rate's has no end."""
+    low, high = (1e9 / value.high, 1e9 / value.low) if value.low and value.high else (None, None)
     return Interval(1e9 / value.estimate if value.estimate else float("inf"), low, high, value.level, value.n)
 
 

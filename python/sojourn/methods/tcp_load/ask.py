@@ -11,11 +11,13 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from sojourn.plan.ask import Ask, Limit
+from sojourn.plan.backgrounds import BACKGROUND, NONE, sources_of
 from sojourn.plan.besides import BESIDE, beside_of
 from sojourn.plan.dscp import code_point
 from sojourn.plan.estimate import estimated
 from sojourn.plan.probes import FLOOD_NS, ProbePlan, Probing, check_size, combine
 from sojourn.plan.round_trips import ROUND_TRIPS, check_round_trips, with_round_trips, words_of
+from sojourn.plan.scenarios import SCENARIO, scenario_of
 from sojourn.plan.section import HOUR_NS, key, section
 from sojourn.plan.sizes import KINDS
 from sojourn.plan.source import Given, refuse
@@ -33,6 +35,9 @@ MIXES = list_of(
     matching(r"[a-z][a-z0-9_]*(\+[a-z][a-z0-9_]*){0,3}", 'names such as "reno", or up to four that share: "cubic+reno"')
 )
 DIRECTIONS = ("down", "up", "both")
+ALONE = {"flows": (1,), "congestion": ("cubic",), "background": (NONE,)}
+"""Keys that a scenario stands in the place of, with what they are where nobody sets them."""
+
 LOG_NS = 1_000_000_000
 """What the log of a trial takes beside it: its programs are loaded, and its records written."""
 
@@ -50,6 +55,17 @@ class LoadPlan:
     )
     congestion: tuple[str, ...] = key(
         MIXES, ("cubic",), 'congestion controls of the senders; "cubic+reno": flows of both beside each other'
+    )
+    background: tuple[str, ...] = key(
+        list_of(BACKGROUND),
+        (NONE,),
+        'traffic beside the flows, which is in none of their figures: "udp 10Mbit/s", "tcp 4 cubic", '
+        '"web 10 x 100kB every 1s"; several parts with " + " between them',
+    )
+    scenario: tuple[str, ...] = key(
+        list_of(SCENARIO, may_be_empty=True),
+        (),
+        'named cells in place of flows, congestion and background: "unresponsive: 4 reno beside udp 10Mbit/s"',
     )
     join_ns: int = key(duration(0, HOUR_NS), 0, "how long after the first algorithm's flows those of the others begin")
     pipe: tuple[str, ...] = key(
@@ -104,6 +120,11 @@ class Loaded(Probing):
     congestion: str = "cubic"
     pipe: str = ""
     round_trips: str = ""
+    """Empty: all flows have that of the pipe."""
+    background: str = ""
+    """Empty: none."""
+    scenario: str = ""
+    """Its name; empty where the plan has none."""
 
     @property
     def algorithms(self) -> list[str]:
@@ -115,9 +136,9 @@ def cells(plan: Plan) -> list[tuple[int, str, Loaded]]:
     """The number, device and factors of every cell over every device; only emulators have pipes."""
     own = plan.load
     several = [
-        Loaded(**asdict(probing), flows=flows, direction=direction, congestion=congestion, pipe=pipe, round_trips=mix)
-        for pipe, mix, congestion, flows, direction, probing in product(
-            ("", *own.pipe), own.round_trips or ("",), own.congestion, own.flows, own.direction, combine(plan)
+        Loaded(**asdict(probing), **load, direction=direction, pipe=pipe, round_trips=mix)
+        for pipe, mix, load, direction, probing in product(
+            ("", *own.pipe), own.round_trips or ("",), loads(own), own.direction, combine(plan)
         )
     ]
     return over_devices(plan, several, lambda factors: factors.pipe)
@@ -137,6 +158,26 @@ def pipes(plan: Plan) -> tuple[str, ...]:
     if not plan.load.round_trips:
         return own
     return tuple(dict.fromkeys(pipe_of(plan, device, factors) for _, device, factors in cells(plan)))
+
+
+def loads(own: LoadPlan) -> list[dict[str, Any]]:
+    """The flows and what is beside them: the scenarios, or each number with each algorithm and background."""
+    named = [one for words in own.scenario if (one := scenario_of(words))]
+    if named:
+        return [
+            {"flows": one.flows, "congestion": one.congestion, "background": background_of(one.background),
+             "scenario": one.name}
+            for one in named
+        ]  # fmt: skip
+    return [
+        {"flows": flows, "congestion": congestion, "background": background_of(background)}
+        for background, congestion, flows in product(own.background, own.congestion, own.flows)
+    ]
+
+
+def background_of(words: str) -> str:
+    """A background as factors have it: empty where there is none."""
+    return "" if words == NONE else words
 
 
 def expand(plan: Plan) -> list[Trial[Loaded]]:
@@ -197,11 +238,15 @@ def describe(plan: Plan) -> dict[str, Any]:
         "total_ns": cost.total_ns,
         "cells": [
             {"cell": cell, "kind": f"{of.flows} x {of.direction}", "congestion": of.congestion, "pipe": of.pipe,
-             "path": device, "probe": of.probe}
-            | ({"round_trips": of.round_trips} if of.round_trips else {})
+             "path": device, "probe": of.probe} | named(of)
             for cell, device, of in cells(plan)
         ],
     }  # fmt: skip
+
+
+def named(of: Loaded) -> dict[str, str]:
+    """The round trips, the scenario and the background of a cell, where it has them."""
+    return {name: value for name in ("round_trips", "scenario", "background") if (value := getattr(of, name))}
 
 
 def check(plan: Plan, given: Lookup) -> None:
@@ -222,13 +267,33 @@ def check(plan: Plan, given: Lookup) -> None:
         if span < LEAST_PROBES * slowest:
             value = given(f"load.{name}", span)
             raise refuse(value, f"load.{name}", f"{LEAST_PROBES} times probe.interval or more")
-    check_round_trips(plan, given)
+    check_round_trips(plan, given, min(one["flows"] for one in loads(plan.load)))
     for words in plan.load.beside:
         check_beside(plan, given, words)
+    check_loads(plan, given)
     for probe in plan.probe.probe:
         for size in plan.probe.sizes:
             where = given(f"probe.{plan.probe.size_key}", size).where
             check_size(plan, probe, size, Given(size, where), f"probe.{plan.probe.size_key}")
+
+
+def check_loads(plan: Plan, given: Lookup) -> None:
+    """Names of scenarios differ, and no background has more than its receiver takes, or more than is recorded."""
+    own = plan.load
+    if own.scenario and any(getattr(own, name) != value for name, value in ALONE.items()):
+        told = "[] where load.flows, load.congestion or load.background is set: a scenario has its own"
+        raise refuse(given("load.scenario", list(own.scenario)), "load.scenario", told)
+    names = [one.name for words in own.scenario if (one := scenario_of(words))]
+    if len(set(names)) < len(names):
+        raise refuse(given("load.scenario", list(own.scenario)), "load.scenario", "names that differ")
+    where = "load.scenario" if names else "load.background"
+    for _, _, factors in cells(plan):
+        lasts = lasts_ns(plan, factors) - own.idle_ns
+        for part in sources_of(factors.background) or ():
+            if (amount := part.amount(lasts, plan.bed.mtu)) > part.most:
+                what = {"udp": "packets", "web": "transfers", "tcp": "flows"}[part.kind]
+                told = f'at most {part.most} {what} of a part in a trial: "{part.name}" comes to {amount}'
+                raise refuse(given(where, factors.background), where, told)
 
 
 def check_beside(plan: Plan, given: Lookup, words: str) -> None:

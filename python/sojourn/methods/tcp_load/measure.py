@@ -10,6 +10,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from sojourn.bed.hosts import END_HOSTS
+from sojourn.conduct.backgrounds import Backgrounds, is_recorded
 from sojourn.conduct.bench import Bench, Measure
 from sojourn.conduct.blocks import open_prober, probed_blocks, request
 from sojourn.conduct.connections import connections_read, port_of, start_anywhere
@@ -32,6 +33,7 @@ from sojourn.plan.besides import beside_of, trial_of
 from sojourn.plan.dscp import name_of
 from sojourn.plan.round_trips import ports, spans
 from sojourn.plan.trial import LOG
+from sojourn.records import read_table
 from sojourn.records.log import read_log
 
 if TYPE_CHECKING:
@@ -82,6 +84,7 @@ class Loads(Bench):
     """The further probes of each trial, each with who sends them."""
     planned: tuple[int, int]
     """How many trials and cells the plan has."""
+    backgrounds: Backgrounds
 
     def measure(self, trial: Trial[Any]) -> None:
         """Measure one trial: probes alone, then with the flows; with the log where that is its purpose."""
@@ -96,7 +99,7 @@ class Loads(Bench):
             self.prober.ask(probes)
             further = [self._ask(one, of, turn, trial) for turn, (of, one) in enumerate(self.besides, start=1)]
             self._rest(self.asked.idle_ns / 1e9)
-            flows = self._load(trial)
+            flows, background = self._load(trial)
             answer = self.prober.answer(longest_seconds(probes), session.screen.tick)
             answers = [one.answer(longest_seconds(probes), session.screen.tick) for _, one in self.besides]
             logged = None if log is None else end_log(log)
@@ -112,6 +115,7 @@ class Loads(Bench):
             purpose=trial.purpose,
             factors=asdict(factors),
             flows=flows,
+            background=background,
             probes=further,
             logged=logged,
         )
@@ -140,19 +144,25 @@ class Loads(Bench):
             time.sleep(min(left, TICK_SECONDS))
             self.session.screen.tick()
 
-    def _load(self, trial: Trial[Any]) -> list[dict[str, Any]]:
-        """Send in every direction of the trial; gives what came of each flow, by its direction and algorithm's turn."""
+    def _load(self, trial: Trial[Any]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """Send in every direction of the trial; gives what came of each flow, by its direction and algorithm's turn.
+
+        And what came of the background, which begins with the first flows.
+        """
         factors: Loaded = trial.factors
         ways, settings = WAYS[factors.direction], {"mss_bytes": self.asked.mss_bytes}
         for _, receiver in ways:
             count = factors.flows * len(factors.algorithms)
             self.ends[receiver, 0].listen(trial.block, port_of(trial), count, settings)
         lasts = lasts_ns(self.session.plan, factors) - self.asked.idle_ns
+        channels = []
         for turn in range(len(factors.algorithms)):
             if turn == 1:
                 self._rest(self.asked.join_ns / 1e9)
             for way in ways:
                 self._send(trial, way, turn, lasts - (self.asked.join_ns if turn else 0))
+            if turn == 0:
+                channels = self.backgrounds.begin(trial, lasts, factors.flows * len(factors.algorithms))
         flows: list[dict[str, Any]] = []
         for way, turn in product(ways, range(len(factors.algorithms))):
             sent = self.ends[way[0], turn].answer(lasts / 1e9 + DRAIN_SECONDS, self.session.screen.tick)
@@ -162,7 +172,7 @@ class Loads(Bench):
         broken = [one["problem"] for one in (*flows, *(one for each in received for one in each)) if one["problem"]]
         if broken:
             raise DoubtfulError(f"a flow of trial {trial.block} broke: {broken[0]}")
-        return flows
+        return flows, self.backgrounds.end(trial, channels, lasts)
 
     def _marked(self, flow: dict[str, Any]) -> dict[str, Any]:
         """What came of a flow, with its DSCP where it has one."""
@@ -210,7 +220,9 @@ def open_loads(session: Session, clock: Clock) -> Iterator[Bench]:
         besides = [(of, start_beside(session, stack, f"beside{turn}")) for turn, of in enumerate(several, start=1)]
         each = session.plan.expand()
         planned = len(each), 1 + max(trial.cell for trial in each)
-        yield Loads(session, asked, prober, ends, log, besides, planned)
+        sockets = {"mss_bytes": asked.mss_bytes}
+        backgrounds = Backgrounds(session, stack, 1 + len(several), len(each), sockets, asked.read_every_ns)
+        yield Loads(session, asked, prober, ends, log, besides, planned, backgrounds)
 
 
 def start_beside(session: Session, stack: ExitStack, name: str) -> BlocksInstrument:
@@ -260,11 +272,13 @@ def whole_trials(folder: RunFolder, plan: Plan) -> set[int]:
     del plan
     ends = connections_read(folder)
     trials = [entry for entry in read_log(folder.log) if entry.get("event") == "load-trial"]
+    streams = set(read_table(folder.records, "streams", columns=["block"]).frame["block"])
     probed = probed_blocks(folder)
     return {
         entry["block"]
         for entry in trials
         if _has_both_ends(entry, ends)
+        and is_recorded(entry, ends, streams)
         and {entry["block"], *(one["block"] for one in entry.get("probes", ()))} <= probed
     }
 

@@ -29,6 +29,7 @@ from sojourn.plan.probes import (
     paths,
 )
 from sojourn.plan.section import key, section
+from sojourn.plan.settings import SETTINGS
 from sojourn.plan.source import refuse
 from sojourn.plan.types import DRAWN, SWITCHED
 from sojourn.plan.values import list_of, one_of, whole
@@ -46,8 +47,9 @@ FULL = 3
 MOST = 2**FULL - 1
 """Factors that eight rows can separate."""
 
-FACTORS = (*(one for one in DRAWN if one != "order"), *(one for one in SWITCHED if one != "frequency"))
-"""By default; of what a bed draws, the order of paths is left to the rest, and few machines' clocks can be set."""
+FACTORS = (*(one for one in DRAWN if one != "order"), *(one for one in SWITCHED if one not in {"frequency", *SETTINGS}))
+"""By default; of what a bed draws, the order of paths is left to the rest, few machines' clocks can be set, and
+what [settings] has is for who asks."""
 
 LEAST_BEDS = 4
 """Of each row: intervals hold from so many on."""

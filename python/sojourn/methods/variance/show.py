@@ -108,9 +108,9 @@ def words(run: Run) -> list[str]:
 METHOD = (
     (
         "Each bed is made anew, and both ends are started several times on it. On some beds all random choices are "
-        "made anew; on others some of them are held, and then equal on all beds that hold them. Two factors are on in "
+        "made anew; on others some of them are held, and then equal on all beds that hold them. Some factors are on in "
         "half of the beds that do not hold them, and off on all others: idle processors that poll (idle), and receive "
-        "packet steering to all cores (rps)."
+        "packet steering to all cores (rps); so is each of [settings] that is among the factors."
     ),
     (
         "A round's value is computed from medians of blocks: a single probe delayed by other work would dominate the "

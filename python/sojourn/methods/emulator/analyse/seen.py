@@ -7,7 +7,6 @@ read from the header that the log kept. It judges nothing.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,9 @@ import polars as pl
 from sojourn.analysis.run import A_A, DIRECT
 from sojourn.analysis.sessions import beds_in
 from sojourn.analysis.streams import in_order
+from sojourn.errors import RequestError
 from sojourn.methods.emulator.analyse.pipe import Pipe
+from sojourn.records.decode import MOST_BYTES, json_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -246,9 +247,13 @@ def _pipes(run: Run) -> dict[int, tuple[str, Pipe]]:
 def _started(run: Run) -> tuple[str, Pipe] | None:
     """The pipe that the emulator began with, of a run that sets none."""
     for path in sorted(run.folder.records.glob("emulation-*.jsonl")):
-        with path.open(encoding="utf-8") as lines:
-            first = json.loads(next(lines, "{}") or "{}")
-        pipes: list[dict[str, Any]] = (first.get("config") or {}).get("pipes") or []
+        with path.open("rb") as lines:
+            line = lines.readline(MOST_BYTES)
+        try:
+            first = json_value(line or b"{}")
+            pipes = [dict(one) for one in (first.get("config") or {}).get("pipes") or []]
+        except (ValueError, TypeError, AttributeError) as error:  # of anyone's making: other bytes, or of another shape
+            raise RequestError(f"{path} is damaged: its first line is not how an emulator began ({error})") from error
         chosen = next((one for one in pipes if one.get("name") == FORWARD), pipes[0] if pipes else None)
         if chosen:
             return str(chosen.get("name") or ""), Pipe(chosen)

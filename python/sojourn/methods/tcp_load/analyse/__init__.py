@@ -29,6 +29,10 @@ ones have rows of round trips, responsiveness and loss in cells of their own, wi
 - mathis_ratio (goodput of one flow of Reno over Mathis' formula, under random loss alone); down up [1]
 - standing_queue (the least delay of any packet over windows of 100 ms in the working conditions, mean of a trial's
   windows); down up [ns]
+- background_goodput, background_utilisation, background_lost (UDP: packets, of those sent in a whole trial),
+  background_retransmitted (TCP: segments, of those sent), background_completion (short transfers, from the handshake to
+  the last acknowledgement): of traffic beside the flows, which is in no other figure of flows; down up, with the name
+  of the part, and of completion mean p50 p90 [bit/s, 1, ns]
 - probe_loss (probes without an answer); idle working [1]
 """
 
@@ -36,7 +40,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -54,12 +58,14 @@ from sojourn.analysis.tcp_trials import figured
 from sojourn.analysis.tester import incomplete, probing_findings, stamp_sources, truncated
 from sojourn.analysis.wording import DASH, HOLDS_ZERO, counted, fixed, percent
 from sojourn.devices import called
+from sojourn.methods.tcp_load.analyse import background
 from sojourn.methods.tcp_load.analyse.conserved import frame_of, judged
 from sojourn.methods.tcp_load.analyse.grid import grid_of
 from sojourn.methods.tcp_load.analyse.hypotheses import mathis_ratio, mss_of, pipes_set, tested
 from sojourn.methods.tcp_load.analyse.naming import short_names
-from sojourn.methods.tcp_load.analyse.queues import unaccounted
+from sojourn.methods.tcp_load.analyse.queues import WAYS, unaccounted
 from sojourn.methods.tcp_load.analyse.trials import (
+    PERCENTILES,
     Done,
     besides_of,
     logged_of,
@@ -89,10 +95,10 @@ UNITS = {
     "timeouts": "1", "spurious": "1", "ecn_echoed": "1", "ssthresh_changes": "1", "limited": "1", "losses": "1",
     "mathis_ratio": "1",
     "queueing_delay": "ns", "standing_queue": "ns", "dropped": "1", "marked": "1", "probe_loss": "1",
-}  # fmt: skip
+} | background.UNITS  # fmt: skip
 OF_CONNECTIONS = (
     "goodput", "goodput_by_dscp", "utilisation", "retransmitted", "fairness", "share", "converged", "convergence",
-    "timeouts", "spurious", "ecn_echoed", "ssthresh_changes", "limited", "mathis_ratio",
+    "timeouts", "spurious", "ecn_echoed", "ssthresh_changes", "limited", "mathis_ratio", *background.UNITS,
 )  # fmt: skip
 SOURCES = {"user": OF_CONNECTIONS, "emulator": ("queueing_delay", "standing_queue", "dropped", "marked")}
 """Of figures without the probes' stamps, by who told them."""
@@ -108,6 +114,7 @@ def study(run: Run) -> Study:
     """Every figure of every cell over every device, and the grade of each device."""
     logged, ways, run = logged_of(run), ways_logged(run), figured(run)
     several = trials_of(run)
+    background.add(run, several)
     further = besides_of(run, several)
     places: dict[tuple[str, int], list[Done]] = defaultdict(list)
     pipes, mss_bytes = pipes_set(run), mss_of(run) if run.hypotheses else 0.0
@@ -120,7 +127,7 @@ def study(run: Run) -> Study:
     rows = [*heads, *(row for place in sorted(places) for row in rows_of(run, places[place]))]
     stamp_sources(run, rows)
     findings = [*probing_findings(run), *completeness(run, several, further), *_findings(run, places, rows),
-                *unaccounted(run), *judged(ways)]  # fmt: skip
+                *background.findings(run, several), *unaccounted(run), *judged(ways)]  # fmt: skip
     samples = {"load_timeline": _timeline(run, [*several, *further]),
                "load_quantiles": _quantiles(run, [*several, *further]),
                "load_grades": _grades(heads), "load_logged": logged, "load_grid": grid_of(rows, pipes),
@@ -165,8 +172,11 @@ def rows_of(run: Run, several: Sequence[Done]) -> Iterator[Row]:
     keys = dict.fromkeys(key for one in several for key in one.values)
     for quantity in UNITS:
         for statistic in (said for name, said in keys if name == quantity):
-            if quantity == "convergence" and any((quantity, statistic) not in one.values for one in several):
+            have = [(quantity, statistic) in one.values for one in several]
+            if quantity == "convergence" and not all(have):
                 continue  # a mean of those that converged in time alone would be too small
+            if statistic in PERCENTILES and have != [(quantity, "p50") in one.values for one in several]:
+                continue  # of the trials with probes enough alone it could lie below the median of the others
             yield figure(run, several, quantity, statistic)
 
 
@@ -208,7 +218,7 @@ def graded(run: Run, several: Sequence[Done]) -> list[Row]:
         if not len(values):
             continue
         made, first = figure_of(values, session), own[0]
-        about = LoadSetting(int(first.factors["flows"]), " and ".join(ways), str(first.factors["congestion"]))
+        about = replace(setting_of(first), direction=" and ".join(ways))
         head = Row(
             device, HEADLINE, "mean", made.mean, "ns", factors=factors_of(run, first), clock="TAI", setting=about,
             cell=first.cell if len({one.cell for one in own}) == 1 else None,
@@ -225,8 +235,11 @@ def factors_of(run: Run, one: Done) -> Any:
 
 def setting_of(one: Done) -> LoadSetting:
     """The flows of a trial, and the DSCP of probes that ran beside others."""
-    of = int(one.factors["flows"]), one.direction, str(one.factors["congestion"])
-    return LoadSetting(*of) if one.main < 0 else MarkedSetting(*of, str(one.factors["dscp"]))
+    of = LoadSetting(
+        int(one.factors["flows"]), one.direction, str(one.factors["congestion"]),
+        background=one.factors.get("background") or None, scenario=one.factors.get("scenario") or None,
+    )  # fmt: skip
+    return of if one.main < 0 else MarkedSetting(**asdict(of), dscp=str(one.factors["dscp"]))
 
 
 def grade_of(increase_ns: float) -> str:
@@ -333,8 +346,8 @@ def _joins_itself(one: Row, row: Row) -> bool:
     assert isinstance(own, LoadSetting)
     assert isinstance(other, LoadSetting)
     first = other.congestion.split("+")[0]
-    same = (one.device, one.factors, own.flows, own.direction, one.statistic) == (
-        row.device, row.factors, other.flows, other.direction, row.statistic)  # fmt: skip
+    same = (one.device, one.factors, own.flows, own.direction, own.background, one.statistic) == (
+        row.device, row.factors, other.flows, other.direction, other.background, row.statistic)  # fmt: skip
     return same and own.congestion == f"{first}+{first}" and other.congestion != own.congestion
 
 
@@ -342,7 +355,7 @@ def _alike(row: Row, head: Row) -> bool:
     own, other = row.setting, head.setting
     assert isinstance(own, LoadSetting)
     assert isinstance(other, LoadSetting)
-    same = (own.flows, own.congestion, row.factors) == (other.flows, other.congestion, head.factors)
+    same = replace(own, direction=other.direction) == other and row.factors == head.factors
     return same and str(own.direction) in str(other.direction).split(" and ")
 
 
@@ -350,9 +363,10 @@ def _flows(row: Row) -> str:
     of = row.setting
     assert isinstance(of, LoadSetting)
     where = {"both": "each way at once", "down and up": "down and up in turn"}.get(of.direction, of.direction)
+    beside = f" beside {of.background}" if of.background else ""
     if "+" in of.congestion:
-        return f"{counted(of.flows, 'flow')} each of {' and '.join(of.congestion.split('+'))}, {where}"
-    return f"{counted(of.flows, f'{of.congestion} flow')} {where}"
+        return f"{counted(of.flows, 'flow')} each of {' and '.join(of.congestion.split('+'))}, {where}{beside}"
+    return f"{counted(of.flows, f'{of.congestion} flow')} {where}{beside}"
 
 
 def _amid(device: str) -> str:
@@ -376,8 +390,14 @@ def completeness(run: Run, several: Sequence[Done], further: Sequence[Done]) -> 
 
 def _findings(run: Run, places: Mapping[tuple[str, int], Sequence[Done]], rows: Sequence[Row]) -> Iterator[Finding]:
     yield from _beyond(run, places)
-    used = {Place(row.device, row.cell): row.value for row in rows if row.quantity == "utilisation"}
-    low = {place: -value.estimate for place, value in used.items() if (value.high or value.estimate) < FILLED}
+    beside = background.used_by_rows(rows)
+    low = {
+        Place(row.device, row.cell): -row.value.estimate - other
+        for row in rows
+        if row.quantity == "utilisation"
+        and (row.value.high or row.value.estimate) + (other := beside.get((row.device, row.cell, row.statistic), 0.0))
+        < FILLED
+    }
     if low:
         worst, share = worst_first(low)
         said = f"the flows used {percent(-share)} of the configured rate: the latency is not that of a fully used path"
@@ -403,15 +423,19 @@ def _findings(run: Run, places: Mapping[tuple[str, int], Sequence[Done]], rows: 
 
 
 def _beyond(run: Run, places: Mapping[tuple[str, int], Sequence[Done]]) -> Iterator[Finding]:
-    """No link carries more than its rate; an emulator that stood still sends afterwards what it held."""
+    """No link carries more than its rate; what was held back comes afterwards: by an emulator that stood still, or by
+    hosts that did, whose acknowledgements are counted when they come. Probes are held back alike.
+    """
     stood, (_, lasted_ns) = lateness(run, "max_ns"), parts_of(run)
     found: dict[Place, float] = defaultdict(float)
     held: dict[Place, float] = defaultdict(float)
     for (device, cell), own in places.items():
         place = Place(device, cell)
         for one in own:
-            share = max(one.values.get(("utilisation", way), 0.0) for way in ("down", "up"))
-            is_held = lasted_ns > 0 and share <= BEYOND + stood.get(one.block, 0.0) / lasted_ns
+            used = (one.values.get(("utilisation", way), 0.0) + background.used_beside(one.values, way) for way in WAYS)
+            share = max(used)
+            late_ns = max(stood.get(one.block, 0.0), one.rise_ns)
+            is_held = lasted_ns > 0 and share <= BEYOND + late_ns / lasted_ns
             if share > BEYOND:
                 (held if is_held else found)[place] = max((held if is_held else found)[place], share)
     if found:
@@ -420,7 +444,7 @@ def _beyond(run: Run, places: Mapping[tuple[str, int], Sequence[Done]]) -> Itera
     if held:
         worst, share = worst_first(held)
         said = (
-            f"an emulator paused and then sent the packets that it held: a trial used {percent(share)} of the "
+            f"an emulator or a host paused, and what it held came afterwards: a trial used {percent(share)} of the "
             "configured rate"
         )
         yield Finding("tester_limited", said, share, worst)
@@ -474,12 +498,14 @@ def _grades(heads: Sequence[Row]) -> pl.DataFrame:
     return pl.DataFrame(
         [
             {"device": row.device, "flows": of.flows, "direction": of.direction, "congestion": of.congestion,
-             "pipe": row.factors.pipe, "cell": row.cell, "grade": grade_of(row.value.estimate),
+             "pipe": row.factors.pipe, "background": of.background, "scenario": of.scenario, "cell": row.cell,
+             "grade": grade_of(row.value.estimate),
              "said": grade_said(row.value), "increase_ns": row.value.estimate, "low_ns": row.value.low,
              "high_ns": row.value.high, "n": row.value.n}
             for row in heads if row.statistic == "mean" and isinstance(of := row.setting, LoadSetting)
         ],
         schema={"device": pl.String, "flows": pl.Int64, "direction": pl.String, "congestion": pl.String,
-                "pipe": pl.String, "cell": pl.Int32, "grade": pl.String, "said": pl.String, "increase_ns": pl.Float64,
+                "pipe": pl.String, "background": pl.String, "scenario": pl.String, "cell": pl.Int32, "grade": pl.String,
+                "said": pl.String, "increase_ns": pl.Float64,
                 "low_ns": pl.Float64, "high_ns": pl.Float64, "n": pl.Int64},
     )  # fmt: skip

@@ -14,7 +14,7 @@ import polars as pl
 from sojourn.analysis.finding import Finding, Place
 from sojourn.export.log import Chosen
 from sojourn.records import read_table
-from sojourn.timeline.segments import joined
+from sojourn.timeline.segments import data_frames, joined
 from sojourn.timeline.source import connections, emulated, open_flow
 
 if TYPE_CHECKING:
@@ -45,7 +45,8 @@ class Way:
     behind: int
     """That departed, and that the receiver's TCP did not see."""
     strangers: int
-    """Packets at the emulator, and at the receiver, that no sample of the sender tells of."""
+    """Packets at the emulator, and at the receiver, that no sample of the sender tells of, nor are they the emulator's
+    own copies."""
     missing: int
     """Records that a log lacks: then nothing is judged. -1: nobody knows how many."""
 
@@ -79,6 +80,8 @@ def _way(flow: Flow, skipped: int) -> Way | None:
     unknown = any((one == 0).any() for one in logs)
     # Data that complete a handshake have no sample.
     silent = departed.filter(pl.col("reached") & pl.col("received_ns").is_null()).height
+    copies = data_frames(flow).drop_nulls("copy_of")
+    made, let_out = copies.height, copies.filter(disposition="sent").height
     return Way(
         flow=flow.sender.title,
         segments=account.segments,
@@ -89,7 +92,7 @@ def _way(flow: Flow, skipped: int) -> Way | None:
         held=account.at_emulator - departed.height - dropped,
         received=account.received + silent,
         behind=departed["received_ns"].null_count() - silent,
-        strangers=account.emulator_unjoined + account.receiver_unjoined,
+        strangers=account.emulator_unjoined - made + max(0, account.receiver_unjoined - let_out),
         missing=-1 if unknown else int(logs[0].sum()) + skipped,
     )
 

@@ -82,9 +82,13 @@ def pipe_of(ways: Sequence[dict[str, Any]]) -> Pipe | None:
     """The pipe of these directions, which the built-in plan sets alike; None where something is not known."""
     link, delay, queue, before = ((ways[0].get(name) or {}) for name in ("link", "delay", "queue", "before"))
     limit, rate, losses = queue.get("limit") or {}, link.get("rate_bps"), before.get("loss") or []
-    size = limit.get("bytes") or FULL_FRAME_BYTES * (limit.get("slots") or 0)
+    sizes = [limit["bytes"]] if limit.get("bytes") else []  # each limit that is given holds
+    sizes += [FULL_FRAME_BYTES * limit["slots"]] if limit.get("slots") else []
+    size = min(sizes, default=0)
     there = sum((one.get("delay") or {}).get("constant") or 0 for one in ways) * (2 / len(ways))
-    if not rate or not size or not there or delay.get("jitter") or queue.get("aqm"):
+    if not rate or not size or not there or delay.get("jitter") or queue.get("aqm") or link.get("cell"):
+        return None
+    if (queue.get("scheduler") or "fifo") != "fifo":
         return None
     if len(losses) > 1 or any("independent" not in one for one in losses):
         return None
@@ -102,7 +106,13 @@ def mathis_ratio(one: Done, pipes: dict[str, Pipe], mss_bytes: float) -> dict[tu
     """Goodput over what the formula gives, of a trial of one flow of Reno under random loss alone."""
     pipe, way = pipes.get(str(one.factors["pipe"])), one.direction
     rtt, goodput = one.values.get(("rtt_working", "mean")), one.values.get(("goodput", way))
-    if pipe is None or not pipe.loss or one.factors["congestion"] != RENO or one.factors["flows"] != 1:
+    if (
+        one.factors.get("background")
+        or pipe is None
+        or not pipe.loss
+        or one.factors["congestion"] != RENO
+        or one.factors["flows"] != 1
+    ):
         return {}
     if not rtt or goodput is None:
         return {}
@@ -113,6 +123,8 @@ def mathis_ratio(one: Done, pipes: dict[str, Pipe], mss_bytes: float) -> dict[tu
 def tested(run: Run, several: Sequence[Done], rows: Sequence[Row]) -> list[Outcome]:
     """The outcomes of the plan's hypotheses."""
     pipes = pipes_set(run)
+    several = [one for one in several if not one.factors.get("background")]
+    rows = [row for row in rows if not (isinstance(row.setting, LoadSetting) and row.setting.background)]
     known: dict[str, Callable[[str], Outcome]] = {
         "full-at-one-product": lambda name: full_at_one_product(name, rows, pipes),
         "mathis": lambda name: mathis(name, rows),

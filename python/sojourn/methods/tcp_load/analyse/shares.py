@@ -46,6 +46,14 @@ def joined_ns(entry: dict[str, Any]) -> float:
     return max(begun.values())
 
 
+def begun_ns(entry: dict[str, Any]) -> float:
+    """When the first flow of a trial began, measured or beside these: the path was idle before."""
+    begun = [flow["started_ns"] for flow in entry["flows"]]
+    for channel in entry.get("background") or ():
+        begun += [one["started_ns"] for one in (channel.get("flows") or (channel,)) if one["started_ns"] is not None]
+    return float(min(begun))
+
+
 def shares_of(rates: dict[str, float], groups: Sequence[set[str]], way: str) -> dict[tuple[str, str], float]:
     """The share of each algorithm in the goodput of all; nothing where there is one algorithm.
 

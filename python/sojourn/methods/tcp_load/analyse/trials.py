@@ -19,7 +19,7 @@ from sojourn.analysis.rates import jain
 from sojourn.analysis.tcp_trials import LOG, told_by
 from sojourn.methods.tcp_load.analyse.conserved import ways_of
 from sojourn.methods.tcp_load.analyse.queues import PIPES, WAYS, least_of, queues_of
-from sojourn.methods.tcp_load.analyse.shares import convergence_of, groups_of, joined_ns, shares_of
+from sojourn.methods.tcp_load.analyse.shares import begun_ns, convergence_of, groups_of, joined_ns, shares_of
 from sojourn.methods.tcp_load.analyse.tcp_says import losses_inferred, tcp_says
 from sojourn.statistics.quantile import allowed
 from sojourn.units import nanoseconds
@@ -70,6 +70,9 @@ class Done:
     """When the first flow began."""
     joined_ns: float
     """When the flows of the last algorithm began; `begun_ns` where there is one algorithm."""
+    rise_ns: float = 0.0
+    """The largest rise of the round trip from one probe to the next under working conditions. Where a host pauses, it
+    is the pause; a queue that fills rises by little from probe to probe."""
     main: int = -1
     """The cell of the main probes, of whose trial these were further ones; -1 of the main ones themselves."""
 
@@ -130,7 +133,7 @@ def besides_of(run: Run, several: Iterable[Done]) -> list[Done]:
         values, count = of_probes(probes, main.begun_ns, working)
         factors = main.factors | {"probe": own["probe"], "dscp": own["dscp"]}
         found.append(Done(int(block), main.device, int(own["cell"]), main.round, factors, values, count,
-                          main.begun_ns, main.joined_ns, main.cell))  # fmt: skip
+                          main.begun_ns, main.joined_ns, main=main.cell))  # fmt: skip
     return found
 
 
@@ -152,9 +155,11 @@ def parts_of(run: Run) -> tuple[float, float]:
 def logged_of(run: Run) -> pl.DataFrame:
     """The trials that have the log: device, cell, flows, direction, congestion, pipe, block, records."""
     kinds = {"device": pl.String, "cell": pl.Int32, "flows": pl.Int64, "direction": pl.String, "congestion": pl.String,
-             "pipe": pl.String, "block": pl.Int64, "records": pl.Int64}  # fmt: skip
+             "pipe": pl.String, "background": pl.String, "scenario": pl.String, "block": pl.Int64,
+             "records": pl.Int64}  # fmt: skip
+    factors = ("flows", "direction", "congestion", "pipe", "background", "scenario")
     rows = [
-        {name: entry["factors"].get(name) for name in ("flows", "direction", "congestion", "pipe")}
+        {name: entry["factors"].get(name) for name in factors}
         | {"device": entry["device"], "cell": entry["cell"], "block": block, "records": entry["logged"]["records"]}
         for block, entry in sorted(told_by(run, LOG).items())
         if entry.get("logged")
@@ -189,7 +194,7 @@ def one(
     links: dict[str, Link],
 ) -> Done:
     """The figures of a trial; `parts` are the start-up and what follows it, in ns."""
-    begun = float(min(flow["started_ns"] for flow in entry["flows"]))
+    begun = begun_ns(entry)
     joined = joined_ns(entry)
     working = Span(joined + parts[0], joined + parts[0] + parts[1])
     values, count = of_probes(probes, begun, working)
@@ -204,7 +209,7 @@ def one(
                 values |= convergence_of(own, joined, working.end, way)
     return Done(
         int(entry["block"]), str(entry["device"]), int(entry["cell"]), int(entry["round"]), dict(entry["factors"]),
-        values, count, begun, joined,
+        values, count, begun, joined, rise_of(probes.filter(working.holds("departure_ns"))),
     )  # fmt: skip
 
 
@@ -238,6 +243,11 @@ def goodputs_by_mark(
 def rtts(probes: pl.DataFrame) -> NDArray[np.float64]:
     """The round trips of those that were answered."""
     return probes["rtt"].drop_nulls().cast(pl.Float64).to_numpy()
+
+
+def rise_of(probes: pl.DataFrame) -> float:
+    """The largest rise of the round trip from one answered probe to the next, 0 at least."""
+    return float(np.diff(rtts(probes.sort("departure_ns"))).max(initial=0.0))
 
 
 def round_trips(idle: NDArray[np.float64], busy: NDArray[np.float64]) -> dict[tuple[str, str], float]:
@@ -324,14 +334,19 @@ def changes(flow: pl.DataFrame) -> Change | None:
     seconds = (last["read_after_ns"] - first["read_after_ns"]) / 1e9
     if seconds <= 0:
         return None
-    options = TIMESTAMPS_BYTES if (last["options"] or 0) & WITH_TIMESTAMPS else 0
     return Change(
         8 * (last["acked_bytes"] - first["acked_bytes"]) / seconds,
         (last["delivered"] - first["delivered"]) / seconds,
         last["data_segs_out"] - first["data_segs_out"],
         last["total_retrans"] - first["total_retrans"],
-        last["mss_bytes"] + options + IP_TCP_BYTES + ETHERNET_BYTES,
+        frame_bytes_of(last),
     )
+
+
+def frame_bytes_of(reading: dict[str, Any]) -> float:
+    """A full segment's frame, without FCS."""
+    options = TIMESTAMPS_BYTES if (reading["options"] or 0) & WITH_TIMESTAMPS else 0
+    return float(reading["mss_bytes"] + options + IP_TCP_BYTES + ETHERNET_BYTES)
 
 
 def links_of(run: Run) -> dict[int, dict[str, Link]]:
@@ -341,7 +356,8 @@ def links_of(run: Run) -> dict[int, dict[str, Link]]:
         if event.get("event") != "emulator-set":
             continue
         link = event["to"].get("link") or {}
-        if rate := link.get("rate_bps"):
+        # Of a link of cells it is not known here how much of it packets of several sizes take.
+        if (rate := link.get("rate_bps")) and not link.get("cell"):
             this, there = (
                 Link(float(rate), float(link.get("overhead_bytes") or 0)),
                 found.setdefault(event["block"], {}),

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from sojourn.methods.tcp_load.show.background import background, trimmed
 from sojourn.methods.tcp_load.show.grid import over_grid
 from sojourn.methods.tcp_load.show.rows import (
     ESTIMATE,
@@ -16,6 +17,7 @@ from sojourn.methods.tcp_load.show.rows import (
     factors_of,
     in_ms,
     in_s,
+    load_of,
     measured,
     names_of,
     probe_of,
@@ -219,7 +221,7 @@ def over_delay(run: Run) -> Figure | None:
     """Goodput against queueing delay, a point a cell, where pipes differ."""
     found = [
         {"device": str(row["device"]), "series": queue_of(run, row), "x": delay["estimate"] / MILLION,
-         "y": of["goodput", way]["estimate"] / MILLION, "cell": f"{row['flows']} × {row['congestion']} {way}"}
+         "y": of["goodput", way]["estimate"] / MILLION, "cell": f"{load_of(row)} {way}"}
         for row, of in cells_of(run)
         for way in WAYS
         if (delay := of.get(("queueing_delay", f"{way} mean"))) and ("goodput", way) in of
@@ -230,7 +232,7 @@ def over_delay(run: Run) -> Figure | None:
     rows = pl.DataFrame(found).with_columns(*NO_INTERVAL, role=pl.lit("point"))
     caption = (
         "The goodput of the flows, over the mean delay of all packets in the emulator's queue: one point for each "
-        "queue, one panel for each number of flows and algorithm. Up and to the left is better (RFC 7928, section 2)."
+        "queue, one panel for each load. Up and to the left is better (RFC 7928, section 2)."
     )
     axes = Axis("Queueing delay (ms)", zero=True), Axis("Goodput (Mbit/s)")
     chart = Lines(*axes, names, joined=False, hued=True)
@@ -332,7 +334,7 @@ def keys(run: Run) -> list[Key]:
                 shown, used = shown_of(goodput, "bit/s"), of.get(("utilisation", way))
                 share = f"{fixed(100 * used['estimate'], 1)} % of the rate" if used else ""
                 queue = f", {queue_of(run, factors)}" if several else ""
-                load = [f"{factors['flows']} × {factors['congestion']}"] if len(cells) > 1 else []
+                load = [load_of(factors)] if len(cells) > 1 else []
                 told = (*shown.told, *([share] if share else []), *load)
                 keys.append(Key(f"Goodput {way}{queue}", shown.text, shown.unit, told, str(factors["device"])))
     return keys
@@ -344,7 +346,7 @@ def _latency_keys(run: Run, *, several: bool) -> list[Key]:
     for row in found.iter_rows(named=True) if found is not None else ():
         shown = in_ms(row, INCREASE)
         queue = f", {queue_of(run, row)}" if several else ""
-        lines = (*shown.told, f"grade {row['said']}", f"{row['flows']} × {row['congestion']}, {row['direction']}")
+        lines = (*shown.told, f"grade {row['said']}", f"{load_of(row)}, {row['direction']}")
         keys.append(Key(f"Latency under load{queue}", shown.text, "ms", lines, str(row["device"])))
     return keys
 
@@ -387,10 +389,11 @@ def words(run: Run) -> list[str]:
     ]
 
 
+TABLES = (shares, grades, round_trips, flows, background, marked, limits, queues, losses, logged, conserved)
 PARTS = Parts(
-    tables=(shares, grades, round_trips, flows, marked, limits, queues, losses, logged, conserved),
+    tables=tuple(map(trimmed, TABLES)),
     figures=(over_grid, over_delay, over_time, distributions),
     keys=keys,
     words=words,
-    results=("shares", "grades", "round_trips", "flows", "marked", "limits", "queues", "losses", "logged", "conserved"),
+    results=tuple(table.__name__ for table in TABLES),
 )

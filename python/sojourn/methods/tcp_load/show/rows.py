@@ -24,13 +24,21 @@ FACTORS = (
     Column(("direction",), "Direction", numeric=False),
     Column(("congestion",), "Congestion control", numeric=False),
     Column(("pipe",), "Pipe", numeric=False),
+    Column(("scenario",), "Scenario", numeric=False),
+    Column(("background",), "Background", numeric=False),
 )
 
 
 def factors_of(row: dict[str, Any]) -> tuple[Entry, ...]:
     device = str(row["device"])
     return (text(device, device), whole(row["flows"]), text(row["direction"]), text(row["congestion"]),
-            text(row["pipe"] or NOTHING))  # fmt: skip
+            *(text(row.get(name) or NOTHING) for name in ("pipe", "scenario", "background")))  # fmt: skip
+
+
+def load_of(row: dict[str, Any]) -> str:
+    """The flows of a row and what is beside them, as figures and cards name them; the scenario where it has one."""
+    beside = f" beside {row['background']}" if row.get("background") else ""
+    return str(row.get("scenario") or f"{row['flows']} × {row['congestion']}{beside}")
 
 
 def cells_of(run: Run, *, further: bool = False) -> list[tuple[dict[str, Any], Figures]]:
@@ -64,7 +72,7 @@ def names_of(run: Run) -> dict[int, str]:
     return {
         row["cell"]: ", ".join(
             [
-                f"{row['flows']} × {row['congestion']} {row['direction']}",
+                f"{load_of(row)} {row['direction']}",
                 *([row["pipe"]] if row["pipe"] else []),
                 *([probe_of(row)] if several else []),
             ]

@@ -1,0 +1,111 @@
+//! What waits in front of a port because more comes than can be emulated.
+//!
+//! A burst, or a pause of the machine, leaves a backlog that is soon gone: it is read and emulated, late as it is. A backlog that
+//! stays is overload: something has to be lost, and what is left should not wait for as long as the kernel's room lasts (half a
+//! second, over AF_PACKET). The two are told from each other as CoDel does (RFC 8289): by the shortest wait within a window.
+
+use sojourn_time::{Nanos, Time};
+
+/// A frame that has waited for longer is dropped, where the backlog stays.
+pub const MOST_WAIT: Nanos = Nanos::millis(5);
+/// A backlog stays if every frame of so long a time has waited for longer than [`MOST_WAIT`].
+const WINDOW: Nanos = Nanos::millis(100);
+
+/// The backlog in front of one port.
+#[derive(Clone, Copy, Debug)]
+pub struct Backlog {
+    /// The shortest wait since the window began.
+    least: Nanos,
+    since: Time,
+    stays: bool,
+    /// Whether it has begun to stay, and has not been told of: once is enough, `local_drops` goes on.
+    is_news: bool,
+    is_told: bool,
+    dropped: u64,
+}
+
+impl Backlog {
+    pub const fn new(now: Time) -> Self {
+        Self { least: Nanos::ZERO, since: now, stays: false, is_news: false, is_told: false, dropped: 0 }
+    }
+
+    /// Returns whether a frame is to be dropped that arrived at `arrived` and was read at `now`; counts it then.
+    pub fn drops(&mut self, arrived: Time, now: Time) -> bool {
+        let wait = now - arrived;
+        self.least = self.least.min(wait);
+        if now - self.since >= WINDOW {
+            let stays = self.least > MOST_WAIT;
+            self.is_news |= stays && !self.is_told;
+            // Dropping keeps the wait at its limit: only a ring that was empty ends it.
+            self.stays |= stays;
+            (self.least, self.since) = (wait, now);
+        }
+        let drops = self.stays && wait > MOST_WAIT;
+        self.dropped += u64::from(drops);
+        drops
+    }
+
+    /// Notes that nothing waits.
+    pub fn is_empty(&mut self) {
+        self.least = Nanos::ZERO;
+        self.stays = false;
+    }
+
+    /// Returns how many frames were dropped.
+    pub const fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
+    /// Takes whether a backlog has begun to stay for the first time.
+    pub fn news(&mut self) -> bool {
+        self.is_told |= self.is_news;
+        std::mem::take(&mut self.is_news)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MILLI: i64 = 1_000_000;
+
+    /// Reads a frame every 100 µs for so many milliseconds, each of which has waited for so long; returns how many were dropped.
+    fn read(backlog: &mut Backlog, from: i64, millis: i64, wait: Nanos) -> u64 {
+        let before = backlog.dropped();
+        for step in 0..millis * 10 {
+            let now = Time(from * MILLI + step * MILLI / 10);
+            backlog.drops(now - wait, now);
+        }
+        backlog.dropped() - before
+    }
+
+    #[test]
+    fn a_burst_is_read_whole_and_a_backlog_that_stays_is_not() {
+        let mut backlog = Backlog::new(Time(0));
+        assert_eq!(read(&mut backlog, 0, 95, Nanos::millis(90)), 0, "a pause of the machine");
+        assert_eq!(read(&mut backlog, 95, 200, Nanos::micros(20)), 0);
+        assert!(!backlog.news());
+        // The window in which it begins has a short wait, and the one after that has none.
+        assert_eq!(read(&mut backlog, 295, 90, Nanos::millis(90)), 0);
+        let dropped = read(&mut backlog, 385, 200, Nanos::millis(90));
+        assert!(
+            (1_000..2_000).contains(&dropped),
+            "{dropped} of 2,000 which all waited too long, after one window at most"
+        );
+        assert!(backlog.news() && !backlog.news());
+        assert_eq!(read(&mut backlog, 585, 200, Nanos::millis(4)), 0, "the limit is kept");
+        assert_eq!(read(&mut backlog, 785, 1, Nanos::millis(6)), 10, "and goes on to be kept");
+    }
+
+    #[test]
+    fn an_empty_ring_ends_it() {
+        let mut backlog = Backlog::new(Time(0));
+        read(&mut backlog, 0, 300, Nanos::millis(50));
+        assert!(backlog.dropped() > 0);
+        backlog.is_empty();
+        assert_eq!(read(&mut backlog, 300, 90, Nanos::millis(50)), 0);
+        assert!(backlog.news());
+        read(&mut backlog, 390, 300, Nanos::millis(50));
+        assert!(!backlog.news(), "it is told once");
+    }
+}

@@ -1,0 +1,142 @@
+"""Files of the kernel that are held at a value while a bed stands on this machine, and given back however that ends.
+
+A journal beside the beds' state files says what was found; a guardian process, which hears of our end by the end of its
+standard input, writes that back and removes the journal. If it was killed too, its run does so, or the next that holds
+the same, or `bed clean`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from sojourn.bed.state import Process, boot_id, pid_namespace, state_folder
+from sojourn.errors import MachineError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+GUARDIAN = """
+trap '' HUP INT TERM PIPE
+text=$1
+shift
+is_of_another() { [ -e "$0" ] && [ "$(cat "$0")" != "$text" ]; }
+echo ready
+read -r end
+is_of_another && exit
+kept=
+for pair in "$@"; do echo "${pair##*=}" >"${pair%=*}" || kept=yes; done 2>/dev/null
+[ "$kept" ] || is_of_another || rm -f "$0"
+"""
+"""$0 the journal, which stays where something could not be written; its text; then FILE=VALUE of each file."""
+
+
+class Held:
+    """Files held at values until it is closed."""
+
+    journal: ClassVar[str]
+    """The name of the journal."""
+    what: ClassVar[str]
+    """What is held, in sentences."""
+    _guardian: subprocess.Popen[bytes] | None = None
+
+    def __init__(self, wanted: Mapping[Path, str]) -> None:
+        self._journal = state_folder() / self.journal
+        self.found = {str(path): path.read_text(encoding="ascii").strip() for path in wanted}
+        own = Process.of(os.getpid())
+        text = {"boot": boot_id(), "pids": pid_namespace(), "pid": own.pid, "started_ticks": own.started_ticks}
+        self._text = json.dumps(text | {"found": self.found})
+        self._claim()
+        try:
+            self._guardian = subprocess.Popen(
+                ["sh", "-c", GUARDIAN, str(self._journal), self._text, *map("=".join, self.found.items())],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True,
+            )  # fmt: skip
+            self._set(self._guardian, wanted)
+        except BaseException:
+            self.close()
+            raise
+
+    def _claim(self) -> None:
+        """Write the journal, which appears whole or not at all."""
+        with tempfile.NamedTemporaryFile("w", dir=self._journal.parent, prefix=self.journal) as draft:
+            draft.write(self._text + "\n")
+            draft.flush()
+            try:
+                os.link(draft.name, self._journal)
+            except FileExistsError:
+                raise MachineError(f"another run holds {self.what} ({self._journal}): wait for its end") from None
+
+    def _set(self, guardian: subprocess.Popen[bytes], wanted: Mapping[Path, str]) -> None:
+        assert guardian.stdout is not None
+        if guardian.stdout.readline() != b"ready\n":
+            raise MachineError(f"{self.what} cannot be guarded: sh did not start")
+        for path, value in wanted.items():
+            try:
+                path.write_text(value + "\n", encoding="ascii")
+            except OSError as error:
+                raise self.refusal(path, value, error) from error
+
+    def refusal(self, path: Path, value: str, error: OSError) -> Exception:
+        """The error for a file that takes no such value."""
+        return MachineError(f"{self.what} cannot be set to {value} ({path}: {error.strerror})")
+
+    def close(self) -> None:
+        """Have the guardian give back what was found, and wait until it has; what it has not is given back here."""
+        if self._guardian is not None:
+            for pipe in (self._guardian.stdin, self._guardian.stdout):
+                if pipe is not None:
+                    pipe.close()
+            self._guardian.wait()
+        if not self._is_own():
+            return
+        if kept := _give_back(self.found):
+            raise MachineError(f"{self.what} could not be given back: write {' and '.join(kept)}")
+        self._journal.unlink(missing_ok=True)
+
+    def _is_own(self) -> bool:
+        with suppress(OSError, ValueError):
+            return self._journal.read_text().strip() == self._text
+        return False
+
+
+def recover(of: type[Held]) -> list[str]:
+    """Gives back what a journal says that a dead run left; returns what was done, a sentence each."""
+    journal = state_folder() / of.journal
+    try:
+        if journal.lstat().st_uid != os.geteuid():
+            return []
+        said: dict[str, Any] = json.loads(journal.read_text())
+        run, found = Process(int(said["pid"]), int(said["started_ticks"])), dict(said["found"])
+        boot, pids = said["boot"], said["pids"]
+    except OSError:
+        return []
+    except (KeyError, TypeError, ValueError):
+        journal.unlink(missing_ok=True)
+        return [f"Removed {journal}, which should say how {of.what} was and cannot be read."]
+    if boot == boot_id():  # the kernel forgets the settings of an earlier boot
+        if pids != pid_namespace() or run.is_alive():
+            return []
+        if kept := _give_back(found):
+            return [f"Could not give back {of.what}, which a dead run held: write {' and '.join(kept)}."]
+    journal.unlink(missing_ok=True)
+    return [f"Gave back {of.what}, which a dead run held."]
+
+
+def _give_back(found: dict[str, str]) -> list[str]:
+    """Writes what was found; returns what cannot be, of files that are there: VALUE to FILE."""
+    kept = []
+    for path, value in found.items():
+        try:
+            with Path(path).open("r+", encoding="ascii") as file:  # makes no file
+                file.write(f"{value}\n")
+        except FileNotFoundError:
+            continue  # its processor was taken away
+        except OSError:
+            kept.append(f"{value} to {path}")
+    return kept

@@ -1,0 +1,155 @@
+"""An interface that this machine itself uses, emulated from here on: two cables of ours, and the emulator between them.
+
+The interface keeps its addresses and routes: the emulator's programs of traffic control lead its frames over the
+cables, and end with it. The cables are removed by a process that outlives this one, however this one ends.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sojourn.bed.host_bridge import in_use, links_here
+from sojourn.bed.processes import find_tool, require_tools
+from sojourn.binary import search_path
+from sojourn.errors import MachineError, RequestError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+TOOLS = {"ip": "iproute2", "ethtool": "ethtool"}
+LOCKS = Path("/run/sojourn")
+_SECONDS = 10.0
+JOINING = ("tso", "gso", "gro", "tx")
+"""Offloads of the cables that are switched off: the emulator is to see frames as a wire carries them."""
+
+KEEPER = """trap "" HUP INT TERM QUIT; cat >/dev/null; lock=$1; shift
+for one; do ip link del dev "$one" 2>/dev/null; done; rm -f "$lock" """
+"""Removes the cables, and last the lock, which it holds, once its standard input has ended."""
+
+
+@dataclass(frozen=True)
+class Detour:
+    """The ends of the two cables: of the first towards the machine, of the second towards the network."""
+
+    interface: str
+    inner: str
+    left: str
+    right: str
+    outer: str
+
+    @property
+    def options(self) -> list[str]:
+        """What the emulator is started with."""
+        return [self.left, self.right, "--detour", self.interface, self.inner, self.outer]
+
+
+def require_free(interface: str, *, take_over: bool) -> dict[str, Any]:
+    """The interface as `ip` shows it; raises RequestError where it cannot be emulated, or is used and not to be had."""
+    links = {link["ifname"]: link for link in links_here()}
+    link = links.get(interface)
+    if link is None:
+        others = ", ".join(one for one in links if one != "lo") or "none"
+        raise RequestError(f"there is no interface {interface}: this machine has {others}")
+    if "LOOPBACK" in link["flags"] or link.get("link_type") != "ether":
+        raise RequestError(f"{interface} carries no Ethernet frames: name an interface that leads to a network")
+    if "UP" not in link["flags"]:
+        raise RequestError(f"{interface} is down: ip link set {interface} up")
+    if link.get("master"):
+        why = f"{interface} belongs to {link['master']}, which takes its frames"
+        raise RequestError(f"{why}: name {link['master']}, or two ports for `sojourn emulate`")
+    uses = in_use(interface, link)
+    if uses and not take_over:
+        raise RequestError(f"{interface} {uses[0]}: this machine uses it; --take-over emulates it all the same")
+    return link
+
+
+@contextmanager
+def detour(interface: str, *, take_over: bool) -> Iterator[Detour]:
+    """Two cables for the frames of an interface, as long as this lasts."""
+    if os.geteuid() != 0:
+        raise MachineError("to emulate an interface of this machine needs root: run it with sudo")
+    require_tools(TOOLS)
+    link = require_free(interface, take_over=take_over)
+    found = Detour(interface, *(f"sj{link['ifindex']}-{end}" for end in ("in", "l", "r", "out")))
+    path = LOCKS / f"uplink-{Path('/proc/self/ns/net').stat().st_ino}-{link['ifindex']}.lock"
+    with _alone(path, interface) as lock, _keeper(found, lock, path):
+        _remove(found)  # what one has left whose keeper was killed, too
+        for near, far in ((found.inner, found.left), (found.right, found.outer)):
+            of = ["mtu", str(link["mtu"])]
+            _run("ip", "link", "add", near, *of, "type", "veth", "peer", "name", far, *of)
+            for end in (near, far):
+                silent = Path(f"/proc/sys/net/ipv6/conf/{end}/disable_ipv6")
+                if silent.exists():
+                    silent.write_text("1", encoding="utf-8")
+                _run("ethtool", "-K", end, *(word for one in JOINING for word in (one, "off")))
+                _run("ip", "link", "set", "dev", end, "arp", "off", "up")
+        yield found
+
+
+@contextmanager
+def _alone(path: Path, interface: str) -> Iterator[int]:
+    """Raises RequestError where another process emulates it: the lock is in a folder of root's."""
+    LOCKS.mkdir(mode=0o700, exist_ok=True)
+    while not (lock := _locked(path, interface)):
+        pass
+    try:
+        yield lock
+    finally:
+        os.close(lock)
+
+
+def _locked(path: Path, interface: str) -> int | None:
+    """The lock; None where whoever held it has just removed its file."""
+    lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        raise RequestError(f"another `sojourn uplink` emulates {interface}: end it first") from None
+    if path.exists() and path.samefile(f"/proc/self/fd/{lock}"):
+        return lock
+    os.close(lock)
+    return None
+
+
+@contextmanager
+def _keeper(made: Detour, lock: int, path: Path) -> Iterator[None]:
+    """A process that removes the cables when this one has ended, however it ended; it holds the lock until then."""
+    keeper = subprocess.Popen(
+        ["sh", "-c", KEEPER, "sh", str(path), made.inner, made.right],
+        pass_fds=(lock,),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        env={**os.environ, "PATH": search_path()},
+    )
+    try:
+        yield
+    finally:
+        assert keeper.stdin is not None
+        _remove(made)  # somebody may have killed the keeper
+        keeper.stdin.close()
+        keeper.wait()
+
+
+def _remove(made: Detour) -> None:
+    for one in (made.inner, made.right):
+        with suppress(MachineError):
+            _run("ip", "link", "del", "dev", one)
+
+
+def _run(*argv: str) -> None:
+    program = find_tool(argv[0]) or argv[0]
+    try:
+        done = subprocess.run([program, *argv[1:]], capture_output=True, text=True, timeout=_SECONDS, check=False)
+    except subprocess.TimeoutExpired:
+        raise MachineError(f"'{' '.join(argv)}' did not end within {_SECONDS:.0f} s") from None
+    if done.returncode != 0:
+        raise MachineError(f"'{' '.join(argv)}' failed: {' / '.join(done.stderr.strip().splitlines()[:2])}")

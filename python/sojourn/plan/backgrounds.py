@@ -1,0 +1,142 @@
+"""Traffic that is on the path beside the flows that are measured, as plans write it. Pure.
+
+A background has up to four parts: UDP at a constant rate, long flows of TCP, short transfers again and again.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+from sojourn.plan.values import Reader
+from sojourn.units import nanoseconds
+from sojourn.units import rate as rate_of
+
+NONE = "none"
+"""As plans write that there is none; factors have an empty text."""
+
+MOST_PARTS = 4
+JOIN = " + "
+WAYS = ("down", "up", "both")
+UDP_HEADERS, ETHERNET_BYTES = 28, 14
+"""Of IPv4 and UDP; and of a frame without FCS."""
+
+MOST_FLOWS = 1000
+MOST_TRANSFERS = 1000
+"""Of a part in a trial: as many as a receiver takes."""
+
+MOST_PACKETS = 1_000_000
+"""Of a part in a trial: each is recorded."""
+
+LEAST_EVERY_NS = 1_000_000
+MOST_BYTES = 1 << 30
+SIZES = {"B": 1, "kB": 1000, "MB": 1_000_000}
+ALGORITHM = r"[a-z][a-z0-9_]*"
+WAY = r"( (?P<way>down|up|both))?"
+UDP = re.compile(rf"udp (?P<rate>\S+)( burst (?P<burst>[1-9]\d{{0,4}}))?{WAY}")
+TCP = re.compile(rf"tcp (?P<flows>[1-9]\d{{0,3}})( (?!down\b|up\b|both\b)(?P<algorithm>{ALGORITHM}))?{WAY}")
+WEB = re.compile(
+    rf"web (?P<flows>[1-9]\d{{0,3}}) x (?P<size>\d+)(?P<unit>B|kB|MB) every (?P<every>\S+)"
+    rf"( (?!down\b|up\b|both\b)(?P<algorithm>{ALGORITHM}))?{WAY}"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One part of a background."""
+
+    kind: str
+    """udp, tcp, web."""
+    words: str
+    """As plans write it, without its direction."""
+    way: str = ""
+    """down, up, both; empty: as the measured flows."""
+    rate_bps: float = 0.0
+    """Of UDP: of frames without FCS, as an emulator counts its rate."""
+    burst: int = 1
+    """Packets of UDP that leave together."""
+    flows: int = 0
+    """Long flows; or transfers that begin together."""
+    algorithm: str = ""
+    size_bytes: int = 0
+    every_ns: int = 0
+
+    @property
+    def name(self) -> str:
+        """As plans write it, with its direction."""
+        return f"{self.words} {self.way}".strip()
+
+    def ways(self, direction: str) -> tuple[str, ...]:
+        """Which directions it has beside flows of this direction."""
+        own = self.way or direction
+        return ("up", "down") if own == "both" else (own,)
+
+    def frame_bytes(self, mtu: int) -> int:
+        """Of UDP: a full frame, without FCS."""
+        return mtu + ETHERNET_BYTES
+
+    def rate_pps(self, mtu: int) -> float:
+        """Packets of UDP a second."""
+        return self.rate_bps / 8 / self.frame_bytes(mtu)
+
+    def amount(self, lasts_ns: int, mtu: int) -> int:
+        """Of UDP the packets, of web the transfers of a time; of others the flows."""
+        if self.kind == "udp":
+            return max(1, round(self.rate_pps(mtu) * lasts_ns / 1e9))
+        return self.flows * -(-lasts_ns // self.every_ns) if self.kind == "web" else self.flows
+
+    @property
+    def most(self) -> int:
+        """As much of that as there may be in a trial."""
+        return {"udp": MOST_PACKETS, "web": MOST_TRANSFERS, "tcp": MOST_FLOWS}[self.kind]
+
+
+def source_of(words: str) -> Source | None:
+    """One part of a background; None where it is none."""
+    words = " ".join(words.split())
+    if found := UDP.fullmatch(words):
+        said = rate_of(found["rate"])
+        if said is None or said[0] != "bit/s" or said[1] <= 0:
+            return None
+        own = Source("udp", words, rate_bps=float(said[1]), burst=int(found["burst"] or 1))
+    elif found := TCP.fullmatch(words):
+        own = Source("tcp", words, flows=int(found["flows"]), algorithm=found["algorithm"] or "cubic")
+    elif found := WEB.fullmatch(words):
+        every, size = nanoseconds(found["every"]), int(found["size"]) * SIZES[found["unit"]]
+        if every is None or every != int(every) or every < LEAST_EVERY_NS or not 1 <= size <= MOST_BYTES:
+            return None
+        own = Source("web", words, flows=int(found["flows"]), algorithm=found["algorithm"] or "cubic",
+                     size_bytes=size, every_ns=int(every))  # fmt: skip
+    else:
+        return None
+    way = found["way"] or ""
+    return (
+        replace(own, words=words.removesuffix(f" {way}") if way else words, way=way)
+        if own.flows <= MOST_FLOWS
+        else None
+    )
+
+
+def sources_of(words: str) -> tuple[Source, ...] | None:
+    """The parts of a background, each another; nothing where there is none, None where it is wrong."""
+    if words in ("", NONE):
+        return ()
+    found = [source_of(part) for part in words.split("+")]
+    parts = tuple(part for part in found if part is not None)
+    names = {(part.words, way) for part in parts for way in part.ways("both")}
+    each = sum(len(part.ways("both")) for part in parts)
+    return parts if len(parts) == len(found) <= MOST_PARTS and len(names) == each else None
+
+
+def read(value: object) -> str | None:
+    """The words of a background as they are kept."""
+    parts = sources_of(value) if isinstance(value, str) else None
+    return None if parts is None else JOIN.join(part.name for part in parts) or NONE
+
+
+EXPECTED = (
+    '"none", or up to four different parts with " + " between them: "udp 10Mbit/s" ("burst 20" behind it: so many '
+    'packets leave together), "tcp 4 cubic", "web 10 x 100kB every 1s"; each with "up", "down" or "both" behind it '
+    "where it goes another way than the flows"
+)
+BACKGROUND = Reader(read, EXPECTED)
