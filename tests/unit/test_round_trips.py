@@ -47,11 +47,17 @@ def test_round_trips_are_a_factor_and_pipes_are_set_for_them() -> None:
     assert not pipes(load_plan("coexistence"))
 
 
+def test_scenarios_have_round_trips_too() -> None:
+    plan = load_plan("aqm", sets=[MIX, "load.scenario=several: 4 reno beside tcp 2 cubic"])
+    assert {(of.scenario, of.flows, of.round_trips) for _, _, of in cells(plan)} == {("several", 4, "20ms+80ms")}
+
+
 @pytest.mark.parametrize(
     ("sets", "told"),
     [
         ([MIX], "load.flows"),
         ([MIX, "load.flows=2", 'bed.devices=["bridge", "emulate"]'], "bed.devices has emulators alone"),
+        ([MIX, "load.scenario=one: 1 reno"], "load.scenario"),
         (["load.flows=2", 'load.round_trips=["20ms"]'], "two to 4 times"),
         (["load.flows=2", 'load.round_trips=["20ms+0ms"]'], "two to 4 times"),
         (["load.flows=2", 'load.round_trips=["20ms+fast"]'], "two to 4 times"),
