@@ -51,7 +51,7 @@ RTT_POWERS = (1.0, 2.0)
 ALONE = ("reno", "cubic")
 RENO, BBR = "reno", "bbr"
 TAIL = "tail"
-"""From where a queue drops, unless it is told otherwise."""
+"""Where a queue drops by default."""
 
 
 @dataclass(frozen=True, slots=True)
