@@ -68,6 +68,11 @@ LONG = ["--rate", "1kpps", "--duration", "60s"]
 CONTROL = ["--control", "{out}/control.sock"]
 LOG = ["--duration", "60s", "--", "sleep", "60"]
 
+TERMS = json.dumps(
+    {"window_ns": 1, "ahead_ns": 0, "memory_bytes": 1_000_000, "ways": 2, "last_ns": None}
+    | {"came_first_ns": [None, None], "left_last_ns": [None, None]}
+)
+
 # Where it runs, and its words; `{out}` is a folder of its own.
 COMMANDS: dict[str, tuple[str, list[str]]] = {
     "probe-respond": ("b", ["probe", "respond", "--udp", "9001", "--raw", "eth0"]),
@@ -96,6 +101,8 @@ COMMANDS: dict[str, tuple[str, list[str]]] = {
     "capture-serve": ("m", ["capture", "serve"]),
     "probe-blocks": ("a", ["probe", "blocks", "--record", "{out}"]),
     "stream-serve": ("b", ["stream", "serve", "--record", "{out}", "--name", "b"]),
+    "tcp-serve": ("b", ["tcp", "serve", "--record", "{out}", "--name", "b"]),
+    "match-slice": ("m", ["match-slice", TERMS]),
 }
 
 
@@ -180,7 +187,7 @@ def test_a_killed_command_leaves_nothing(command: str, kills: int, tmp_path: Pat
         for number in range(kills):
             out = tmp_path / str(number)
             out.mkdir()
-            argv = [word.format(out=out) for word in (find_instrument(), *words)]
+            argv = [word.replace("{out}", str(out)) for word in (find_instrument(), *words)]
             at_work += killed(inside(host, *argv), random_moments.uniform(0, MOST_SECONDS))
             await_that(lambda: processes() == others, f"no process of {command} is left")
             await_that(lambda: state() == before, f"{command} left interfaces as they were")

@@ -23,10 +23,11 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make n
 
 RATE_BPS = 20e6
 UDP, TCP, WEB = "udp 6Mbit/s", "tcp 2 reno", "web 3 x 50kB every 500ms down"
+STREAM = "stream 200pps EF both"
 SETS = (
     "emulate.words=rate 20Mbit/s delay 10ms queue 100", "emulate.spin=false", "bed.sessions=1", "load.rounds=2",
-    "load.logged=0", "load.direction=up", "load.flows=2", f"load.background={UDP},{TCP} + {WEB}", "host.fifo=false",
-    "load.idle=500ms", "load.start_up=1s", "load.duration=3s", "load.pause=50ms",
+    "load.logged=0", "load.direction=up", "load.flows=2", f"load.background={UDP},{TCP} + {WEB} + {STREAM}",
+    "host.fifo=false", "load.idle=500ms", "load.start_up=1s", "load.duration=3s", "load.pause=50ms",
 )  # fmt: skip
 
 
@@ -41,7 +42,7 @@ def test_flows_and_background_share_the_rate_and_each_has_its_own_figures(tmp_pa
     findings = {one["name"] for one in json.loads(folder.verdict.read_text())["findings"]}
     print({key: value for key, value in rows.items() if "background" in key[1] or key[1] == "goodput"}, findings)
     assert not findings & {"incomplete", "impossible", "not_conserved"}
-    both = f"{TCP} + {WEB}"
+    both = f"{TCP} + {WEB} + {STREAM}"
 
     # UDP does not yield: it has what it was asked for, and all together have no more than the rate.
     used = {words: rows[words, "utilisation", "up"] + rows[words, "background_utilisation", f"up {part}"]
@@ -62,11 +63,17 @@ def test_flows_and_background_share_the_rate_and_each_has_its_own_figures(tmp_pa
         assert rows[both, "background_goodput", f"down {WEB}"] == pytest.approx(8 * 150_000 / 0.5, rel=0.2)
     assert rows[both, "background_completion", f"down {WEB} mean"] > 3 * 20e6
 
+    # The stream waits behind the flows, in the queue that they fill, and the other way hardly; a probe meets both.
+    up, down = (rows[both, "background_delay", f"{way} {STREAM} mean"] for way in ("up", "down"))
+    assert 10e6 < down < up < 10e6 + 100 * 1514 * 8 / RATE_BPS * 1e9 + 10e6
+    with undisturbed():
+        assert up + down == pytest.approx(rows[both, "rtt_working", "mean"], rel=0.15)
+
     # Every packet of UDP is received or lost at the emulator, and so says each instrument by itself.
     arrivals = pl.concat(pl.read_ipc_stream(path) for path in folder.records.glob("arrivals-*.arrow"))
     told = [entry for entry in read_log(folder.log) if entry["event"] == "load-trial"]
     channels = [one for entry in told for one in entry["background"] if one["kind"] == "udp"]
-    assert len(channels) == 2
+    assert len(channels) == 2 + 2 * 2
     for one in channels:
         assert one["received"] + one["lost"] == one["sent"]
         assert arrivals.filter(pl.col("block") == one["block"]).height == one["received"]

@@ -18,7 +18,7 @@ import pytest
 
 from sojourn.instruments import find_instrument
 from tests.net.busy_machine import PATIENCE_SECONDS, await_that
-from tests.net.tcplog_bed import B4, Bed, Log, logging, made_bed, run, sojourn_says
+from tests.net.tcplog_bed import A4, B4, Bed, Log, logging, made_bed, run, sojourn_says
 from tests.unit.printed_json import printed
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def test_the_export_does_not_log_itself(bed: Bed, tmp_path: Path) -> None:
     """Both ends of the export are in the cgroup that is logged."""
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
     inside = tuple(bed.inside("b"))
-    with receiving(theirs, B4, inside=inside) as receiver:
+    with receiving(theirs, B4, "--allow", A4, inside=inside) as receiver:
         words = ["tcplog", "run", "--attach", str(bed.cgroup), "--out", str(ours), "--export", receiver.at]
         # `ip netns exec` would hide the cgroups.
         join = f'echo $$ > {bed.cgroup}/a/cgroup.procs; exec nsenter --net=/run/netns/{bed.name}-a "$@"'
@@ -263,6 +263,16 @@ def test_a_receiver_to_which_nobody_sends_a_log_ends_in_one_sentence(tmp_path: P
         assert receiver.process.returncode == 4
         assert told.splitlines()[-1].count("no log came") == 1
         assert list(out.iterdir()) == []
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0", "[::]", "10.99.0.1"])
+def test_where_others_reach_it_it_is_to_be_said_who_may_send(address: str, tmp_path: Path) -> None:
+    done = run(find_instrument(), "tcplog", "receive", f"{address}:0", "--out", tmp_path / "t", check=False)
+    assert done.returncode == 2
+    assert "--allow" in done.stderr
+    assert not (tmp_path / "t").exists()
+    with receiving(tmp_path / "t", "0.0.0.0", "--allow", "0.0.0.0/0", "--duration", "1s") as receiver:
+        assert receiver.process.wait(PATIENCE_SECONDS) == 4
 
 
 def test_who_is_not_allowed_is_turned_away_and_the_time_ends(tmp_path: Path) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,7 +13,7 @@ from sojourn.errors import MachineError
 from sojourn.report import pdf
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterator
 
 
 def test_without_a_browser_a_sentence_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -20,13 +23,43 @@ def test_without_a_browser_a_sentence_says_so(tmp_path: Path, monkeypatch: pytes
     assert said.value.status == 3
 
 
-def test_a_browser_that_fails_is_quoted_and_an_older_print_is_gone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "chromium").write_text("#!/bin/sh\necho no display >&2\nexit 7\n")
-    (tmp_path / "chromium").chmod(0o755)
+@pytest.fixture
+def browser(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where a browser is looked for first, by whoever prints."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{name}:/bin:/usr/bin")
+        (folder / "chromium").touch(mode=0o755)
+        (folder / "chromium").chmod(0o755)
+        yield folder / "chromium"
+
+
+def test_a_browser_that_fails_is_quoted_and_an_older_print_is_gone(browser: Path, tmp_path: Path) -> None:
+    browser.write_text("#!/bin/sh\necho no display >&2\nexit 7\n")
     (tmp_path / "report.pdf").write_text("of the run before")
-    monkeypatch.setenv("PATH", f"{tmp_path}:/bin")
+    (tmp_path / "index.html").touch()
     with pytest.raises(MachineError, match=r"did not print the report \(status 7\): no display"):
         pdf.print_pdf(tmp_path / "index.html")
     assert not (tmp_path / "report.pdf").exists()
+
+
+FAKE = """#!/bin/sh
+for word in "$@"; do case $word in --print-to-pdf=*) pdf=${word#*=} ;; --no-sandbox) off=1 ;; esac; done
+if [ -n "$REFUSES" ] && [ -z "$off" ]; then echo "No usable sandbox!" >&2; exit 1; fi
+echo "%PDF-1.4 by $(id -u) ${off:-0}" >"$pdf"
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, which prints as somebody else")
+@pytest.mark.parametrize("refuses", ["", "1"])
+def test_root_prints_as_another_user_in_a_sandbox_where_there_is_one(
+    refuses: str, browser: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    browser.write_text(FAKE)
+    (tmp_path / "index.html").touch(mode=0o600)
+    for name, value in {"REFUSES": refuses, "SUDO_UID": "4711", "SUDO_GID": "4711"}.items():
+        monkeypatch.setenv(name, value)
+    printed = pdf.print_pdf(tmp_path / "index.html")
+    assert printed.read_text() == f"%PDF-1.4 by 4711 {refuses or 0}\n"
+    assert printed.stat().st_mode & 0o777 == 0o600

@@ -194,12 +194,13 @@ def lines(*requests: dict[str, Any]) -> str:
 def test_the_protocols_of_probes_and_streams(tmp_path: Path) -> None:
     lost = LINE | {"loss": 1.0}
     asked = lines(request(1), request(2, to={"via": "sim", "line": lost}), request(3, count=0))
-    told = printed_lines("probe-blocks", instrument("probe", "blocks", "--record", tmp_path / "p", text=asked))
+    told = printed_lines(
+        "probe-blocks", instrument("probe", "blocks", "--simulated", "--record", tmp_path / "p", text=asked)
+    )
     assert [one["event"] for one in told] == ["ready", "block", "block", "error"]
     asked = lines(simulation(1), simulation(2, clock="shared"), simulation(3, path=PATH | {"loss": 1.0}), {"do": "x"})
-    told = printed_lines(
-        "stream-serve", instrument("stream", "serve", "--name", "s", "--record", tmp_path / "s", text=asked)
-    )
+    serving = ("stream", "serve", "--simulated", "--name", "s")
+    told = printed_lines("stream-serve", instrument(*serving, "--record", tmp_path / "s", text=asked))
     assert [one["event"] for one in told] == ["ready", *["simulated"] * 3, "error"]
 
 

@@ -83,6 +83,8 @@ class Truth:
     """By how much the last probe of each trial takes longer."""
     few_answers: bool = False
     """Whether of the probes of the first trial under working conditions thirty are answered, and late."""
+    unsent: float = 0.0
+    """Of the probes of the first trial, the last."""
     fair_after_s: float | None = None
     """Where two algorithms share a path: when the flow that joins has as much as the first; before it has a tenth."""
 
@@ -126,6 +128,7 @@ def made_up_trial(
     apart = np.random.default_rng(trial.block)
     moved, stands = apart.normal(0, 0.01), np.array(truth.standing_ms) + apart.normal(0, 0.1, 2)
     n, interval = trial.count or 0, trial.factors.interval_ns
+    n = round(n * (1 - truth.unsent)) if trial.block == 0 else n
     at = start + np.arange(n) * interval
     joins = plan.load.join_ns if len(trial.factors.algorithms) > 1 else 0
     times = np.where(at < begun + joins + plan.load.start_up_ns, truth.early, 1.0)
@@ -488,6 +491,13 @@ def test_hosts_that_paused_are_late_and_no_link_carried_more_than_its_rate(tmp_p
     _, findings, _ = judged(made_up(tmp_path / "run", truth, sessions=3, sets=[*FEW, "load.rounds=12"]))
     assert "impossible" not in findings
     assert "a host paused" in findings["tester_limited"]["sentence"]
+
+
+@pytest.mark.parametrize(("unsent", "said"), [(0.03, None), (0.1, "23 % of the planned probes did not leave")])
+def test_probes_that_end_before_the_flows_are_said(unsent: float, said: str | None, tmp_path: Path) -> None:
+    _, findings, _ = judged(made_up(tmp_path / "run", Truth(unsent=unsent), sessions=3, sets=[*FEW, "load.rounds=12"]))
+    assert said is None or said in findings["tester_limited"]["sentence"]
+    assert bool(findings) == bool(said)
 
 
 def test_a_long_queue_is_no_pause(tmp_path: Path) -> None:

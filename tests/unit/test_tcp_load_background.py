@@ -49,6 +49,9 @@ class Beside:
     again: float = 0.03
     took_ms: float = 140.0
     """A transfer."""
+    delay_ms: float = 15.0
+    """A packet of UDP, one way; one in fifty takes three times as long."""
+    one_clock: bool = True
     size: int = 50_000
     ends_early_s: float = 0.0
     achieved: float = 1.0
@@ -86,7 +89,8 @@ def of_trial(of: Beside, entry: dict[str, Any], planned: int, lasts: int) -> dic
     sent = of.packets * lasts // S
     lost = [seq for seq in range(sent) if seq % of.every == 0]
     arrivals = [
-        {"block": udp, "flow": 1, "seq": seq, "arrival_ns": begun + seq * S // of.packets + 15 * MS, "duplicate": False}
+        {"block": udp, "flow": 1, "seq": seq, "sent_ns": (at := begun + seq * S // of.packets),
+         "arrival_ns": at + round(of.delay_ms * MS) * (1 if seq % 50 else 3), "duplicate": False}
         for seq in range(sent) if seq % of.every
     ]  # fmt: skip
     readings: list[dict[str, Any]] = []
@@ -102,7 +106,8 @@ def of_trial(of: Beside, entry: dict[str, Any], planned: int, lasts: int) -> dic
                       "ended_ns": at + round(of.took_ms * MS)})  # fmt: skip
         ends = (("begin", 0.0), ("end", of.size / MSS))
         readings += [reading(web, 8000 + number, at, why) | counted(of, segments) for why, segments in ends]
-    pace = {"asked_pps": of.packets, "achieved_pps": of.achieved * of.packets, "refused": 0, "local_drops": 0}
+    pace = {"asked_pps": of.packets, "achieved_pps": of.achieved * of.packets, "refused": 0, "local_drops": 0,
+            "one_clock": of.one_clock}  # fmt: skip
     entry["background"] = [
         {"name": "udp 8Mbit/s", "kind": "udp", "direction": "up", "block": udp, "started_ns": begun,
          "ended_ns": begun + lasts, "sent": sent, "received": sent - len(lost), "lost": len(lost),
@@ -148,6 +153,9 @@ def test_the_background_comes_out_by_name_and_is_not_counted_with_the_flows(tmp_
         ("background_goodput", web): 8 * 3 * 50_000 * 2,
         ("background_utilisation", web): 8 * 3 * 50_000 * 2 * FRAME / MSS / 80e6,
         ("background_completion", f"{web} mean"): of.took_ms * MS,
+        ("background_delay", f"{udp} p50"): of.delay_ms * MS,
+        ("background_delay", f"{udp} p90"): of.delay_ms * MS,
+        ("background_delay", f"{udp} p99"): 3 * of.delay_ms * MS,
     }
     for key, value in expected.items():
         assert rows[key]["estimate"] == pytest.approx(value, rel=0.02), key
@@ -170,6 +178,15 @@ def test_a_background_of_a_tenth_more_is_seen(tmp_path: Path, wrong: Beside) -> 
     grown = [more[key]["estimate"] / plain[key]["estimate"] for key in keys]
     assert sorted(grown) == pytest.approx([1, 1, 1.1], rel=0.01)
     assert more["goodput", "up"]["estimate"] == plain["goodput", "up"]["estimate"]
+
+
+def test_packets_that_take_a_tenth_longer_are_seen_and_two_clocks_say_no_delay(tmp_path: Path) -> None:
+    key = ("background_delay", "up udp 8Mbit/s p50")
+    longer, _ = found_in(run_of(tmp_path / "longer", Beside(delay_ms=16.5)))
+    assert longer[key]["estimate"] == pytest.approx(16.5 * MS, rel=1e-3)
+    apart, _ = found_in(run_of(tmp_path / "apart", Beside(one_clock=False)))
+    assert "background_delay" not in {quantity for quantity, _ in apart}
+    assert ("background_goodput", "up udp 8Mbit/s") in apart
 
 
 def test_the_path_is_filled_by_flows_and_background_together(tmp_path: Path) -> None:
@@ -208,6 +225,7 @@ def test_the_report_has_a_table_of_it(tmp_path: Path) -> None:
     assert "Background" in titles
     assert "Scenario" not in titles
     part, goodput = titles.index("Part of it"), titles.index("Goodput")
+    assert {"A transfer takes", "A packet takes, median"} <= set(titles)
     assert [row[part].text for row in own.rows] == ["web 3 x 50kB every 500ms down", "udp 8Mbit/s", "tcp 2 reno"]
     assert [row[goodput].values[0] for row in own.rows] == pytest.approx([2.4, 7.73, 7.0], rel=0.01)
     assert any("beside udp 8Mbit/s" in panel.title for figure in all_figures(run) for panel in figure.panels)
@@ -230,6 +248,13 @@ def test_the_report_has_a_table_of_it(tmp_path: Path) -> None:
         ("web 10 x 100kB every 1s", "web 10 x 100kB every 1s"),
         ("udp 1Mbit/s down + udp 1Mbit/s up", "udp 1Mbit/s down + udp 1Mbit/s up"),
         ("udp 1Mbit/s + udp 1Mbit/s up", None),
+        ("stream 100pps", "stream 100pps"),
+        ("stream  1kpps EF both", "stream 1kpps EF both"),
+        ("stream 50pps CS1 down + stream 50pps EF down", "stream 50pps CS1 down + stream 50pps EF down"),
+        ("stream 100pps down + stream 100pps both", None),
+        ("stream 100pps XX", None),
+        ("stream 1Mbit/s", None),
+        ("stream 0pps", None),
         ("udp 10pps", None),
         ("udp 0Mbit/s", None),
         ("tcp 0", None),
@@ -247,7 +272,9 @@ def test_what_a_background_is_written_like(words: Any, kept: str | None) -> None
 
 
 def test_amounts_of_a_background() -> None:
-    udp, tcp, web = sources_of("udp 12.112Mbit/s + tcp 4 + web 10 x 100kB every 300ms") or ()
+    udp, tcp, web, stream = sources_of("udp 12.112Mbit/s + tcp 4 + web 10 x 100kB every 300ms + stream 200pps EF") or ()
+    assert (stream.rate_pps(1500), stream.amount(2 * S, 1500), stream.dscp) == (200.0, 400, 46)
+    assert (stream.payload_bytes(1500), stream.frame_bytes(1500), udp.frame_bytes(1500)) == (46, 88, 1514)
     assert (udp.rate_pps(1500), udp.amount(2 * S, 1500)) == (1000.0, 2000)
     assert (tcp.amount(2 * S, 1500), web.amount(S, 1500)) == (4, 40)
     assert (udp.ways("both"), tcp.ways("down")) == (("up", "down"), ("down",))

@@ -107,6 +107,7 @@ NO_DECISIONS = {
         methods.model.analyse: QUANTILES
         methods.short_flows.analyse: PERCENTILES
         methods.stages.analyse.breakdown: QUANTILES
+        methods.tcp_load.analyse.background: COMPLETIONS DELAYS
         methods.tcp_load.analyse.trials: PERCENTILES
     """,
     "how a figure or a sentence is drawn: points, bins, entries": """

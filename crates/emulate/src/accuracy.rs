@@ -16,7 +16,7 @@ use crate::standing::LeastWaits;
 
 /// Above a hundred seconds an error is a hundred seconds.
 const MOST_NS: u64 = 100_000_000_000;
-/// So many pipes have all memory for histograms from the start: some 45 MB.
+/// So many pipes have all memory for histograms from the start: some 52 MB.
 const MOST_WHOLE: usize = 64;
 
 /// What an emulator did, for `show` and for the end of a log.
@@ -150,10 +150,8 @@ pub struct SinceChange {
     pub sent_bytes: u64,
     /// Lost packets, whatever the cause; some may have come before.
     pub lost: u64,
-    /// Packets that the link took.
-    pub queued: u64,
-    /// How long these had waited in the queue, in the mean.
-    pub mean_queueing_delay_ns: f64,
+    /// How long packets waited in the queue that the link took since.
+    pub queueing_delay: QueueingDelay,
 }
 
 /// Actual minus intended departures in nanoseconds: above zero is late.
@@ -315,7 +313,7 @@ impl Waits {
         self.max = self.max.max(other.max);
     }
 
-    fn clear(&mut self) {
+    pub fn clear(&mut self) {
         self.sizes.clear();
         (self.count, self.sum, self.max) = (0, 0, 0);
     }
@@ -427,7 +425,6 @@ pub(crate) struct Account {
 pub(crate) struct Mark {
     at: Time,
     counts: Counts,
-    waits: (u64, i128),
 }
 
 impl Lost {
@@ -500,8 +497,7 @@ impl Account {
     pub fn mark(parts: &[&Self], at: Time) -> Mark {
         let mut counts = Counts::default();
         parts.iter().for_each(|part| counts.add(&part.counts));
-        let waits = parts.iter().map(|part| (part.waits.count, part.waits.sum));
-        Mark { at, counts, waits: waits.fold((0, 0), |one, other| (one.0 + other.0, one.1 + other.1)) }
+        Mark { at, counts }
     }
 
     /// Says what several counted together; `held` and `flows` are as they are now.
@@ -524,18 +520,16 @@ impl Account {
 }
 
 impl Mark {
-    /// Says what has been counted from this mark until another.
-    pub fn until(&self, now: &Self) -> SinceChange {
+    /// Says what has been counted from this mark until another, with the waits of the same time.
+    pub fn until(&self, now: &Self, waits: &Waits) -> SinceChange {
         let arrived = |counts: &Counts| counts.arrived + counts.duplicated;
-        let queued = now.waits.0 - self.waits.0;
         SinceChange {
             at_ns: self.at,
             arrived: arrived(&now.counts) - arrived(&self.counts),
             sent: now.counts.sent - self.counts.sent,
             sent_bytes: now.counts.sent_bytes - self.counts.sent_bytes,
             lost: now.counts.lost.total() - self.counts.lost.total(),
-            queued,
-            mean_queueing_delay_ns: (now.waits.1 - self.waits.1) as f64 / queued.max(1) as f64,
+            queueing_delay: Waits::summary(&[waits]),
         }
     }
 }

@@ -142,6 +142,13 @@ fn a_change_while_the_link_is_busy_holds_for_what_is_on_it() {
         }
     }
     assert_eq!(left, [4_600_000, 5_600_000, 6_600_000]);
+    // The first had been taken by the link before.
+    let report = &engine.report().pipes[0];
+    let since = report.since_change.expect("it was changed");
+    assert_eq!((since.at_ns, since.arrived, since.sent, report.queueing_delay.count), (at(4_000_000), 0, 3, 3));
+    let waited = since.queueing_delay;
+    assert_eq!((waited.count, waited.mean_ns, waited.max_ns), (2, 5_100_000.0, 5_600_000));
+    assert!((waited.p50_ns - 4_600_000).abs() <= 4_600 && (waited.p99_ns - 5_600_000).abs() <= 5_600, "{waited:?}");
     // Announced already: it is through in less than a millisecond, and leaves as announced.
     let start = at(20_000_000);
     (0..2).for_each(|_| drive::keep(&mut engine, &[0; 1_250], start));

@@ -1,5 +1,5 @@
 //! What all programs share that are asked on standard input: the loop over lines, one JSON event a line on standard output,
-//! the first event, errors, and records that are opened with the first request.
+//! the first event, errors, and records of one clock.
 
 use std::io::{self, Write};
 use std::os::fd::BorrowedFd;
@@ -10,7 +10,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use sojourn_record::{Origin, RecordError};
+use sojourn_record::RecordError;
 
 use crate::failure::{self, WrongRequest};
 use crate::place::Place;
@@ -107,40 +107,35 @@ fn print(line: &str) -> anyhow::Result<()> {
     Ok(output.flush()?)
 }
 
-type Create<F> = dyn Fn(&Origin) -> anyhow::Result<F>;
-
-/// A folder of records, opened with the first request: it tells whether time is simulated.
+/// A folder of records, which has one clock.
 pub struct Records<F> {
-    create: Box<Create<F>>,
-    open: Option<(F, bool)>,
+    folder: F,
+    is_simulated: bool,
 }
 
 impl<F> Records<F> {
-    /// Prepares a folder that `create` opens.
-    pub fn new(create: impl Fn(&Origin) -> anyhow::Result<F> + 'static) -> Self {
-        Self { create: Box::new(create), open: None }
+    /// Keeps a folder that is open for records of simulated time, or of the machine's.
+    pub fn new(folder: F, is_simulated: bool) -> Self {
+        Self { folder, is_simulated }
     }
 
-    /// Opens the folder at the first call, and returns it.
+    /// Returns the folder.
     ///
     /// # Errors
-    /// When it cannot be made, or has the records of another clock.
+    /// When it has the records of another clock.
     pub fn folder(&mut self, is_simulated: bool) -> anyhow::Result<&mut F> {
-        if self.open.is_none() {
-            self.open = Some(((self.create)(&crate::origin(is_simulated))?, is_simulated));
-        }
-        match &mut self.open {
-            Some((folder, was)) if *was == is_simulated => Ok(folder),
-            _ => {
-                let problem = "one process either simulates or measures, for its records have one clock";
-                Err(WrongRequest(problem.to_owned()).into())
+        match (self.is_simulated, is_simulated) {
+            (true, false) => {
+                Err(WrongRequest("it was started with --simulated, and measures nothing".to_owned()).into())
             }
+            (false, true) => Err(WrongRequest("start it with --simulated to simulate".to_owned()).into()),
+            _ => Ok(&mut self.folder),
         }
     }
 
-    /// Returns the folder where it was opened.
-    pub fn into_folder(self) -> Option<F> {
-        self.open.map(|(folder, _)| folder)
+    /// Returns the folder for good.
+    pub fn into_folder(self) -> F {
+        self.folder
     }
 }
 

@@ -55,7 +55,7 @@ struct Blocks {
 impl Blocks {
     fn start(folder: &Folder) -> Self {
         let mut child = Command::new(BINARY)
-            .args(["probe", "blocks", "--record", folder.argument(), "--part", "3", "--die-with-parent"])
+            .args(["probe", "blocks", "--record", folder.argument(), "--part", "3", "--simulated", "--die-with-parent"])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -150,6 +150,20 @@ fn simulated_time_goes_on_from_block_to_block() {
 }
 
 #[test]
+fn records_have_one_clock() {
+    let folder = Folder::new("one-clock");
+    let mut blocks = Blocks::start(&folder);
+    let mut asked = request(0, &constant());
+    asked["to"] = json!({ "via": "icmp", "address": "127.0.0.1", "dev": "lo" });
+    asked["kind"] = json!("icmp");
+    let answer = blocks.ask(&asked.to_string());
+    assert_eq!((&answer["event"], &answer["status"]), (&json!("error"), &json!(2)), "{answer}");
+    assert!(answer["message"].as_str().unwrap().contains("--simulated"), "{answer}");
+    assert_eq!(blocks.ask(&request(1, &constant()).to_string())["event"], "block");
+    assert_eq!(blocks.end().code(), Some(0));
+}
+
+#[test]
 fn a_signal_ends_it_well() {
     for signal in [Signal::INT, Signal::TERM] {
         let folder = Folder::new(&format!("signal-{}", signal.as_raw()));
@@ -168,10 +182,14 @@ fn records_that_are_there_are_not_touched() {
     blocks.ask(&request(0, &constant()).to_string());
     blocks.end();
     let before = fs::read(folder.0.join("probes-003.arrow")).unwrap();
-    let mut again = Blocks::start(&folder);
-    let answer = again.ask(&request(0, &constant()).to_string());
-    assert_eq!((&answer["event"], &answer["status"]), (&json!("error"), &json!(2)));
-    assert_eq!(again.end().code(), Some(2));
+    let again = Command::new(BINARY)
+        .args(["probe", "blocks", "--record", folder.argument(), "--part", "3", "--simulated"])
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let said = String::from_utf8(again.stderr).unwrap();
+    assert_eq!((again.status.code(), again.stdout.as_slice()), (Some(2), &b""[..]), "{said}");
+    assert!(said.contains("probes-003.arrow"), "{said}");
     assert_eq!(fs::read(folder.0.join("probes-003.arrow")).unwrap(), before);
 }
 

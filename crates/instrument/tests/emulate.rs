@@ -5,6 +5,7 @@ mod namespace;
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -580,9 +581,19 @@ fn an_output_that_is_a_link_is_refused_and_what_it_leads_to_stays() {
     let (status, told) = offline("/dev/null");
     assert_eq!(status, 0, "{told}");
     fs::remove_file(&hard).expect("removes");
-    // What has one name is written anew.
+    // What has one name is written anew, when all of it is there to be written.
+    let mode = || fs::metadata(&theirs).expect("is there").permissions().mode() & 0o777;
+    fs::set_permissions(&theirs, fs::Permissions::from_mode(0o640)).expect("sets");
+    let empty = folder.join("empty.pcap");
+    Writer::new(File::create(&empty).expect("creates")).expect("writes").finish().expect("writes");
+    let words = [empty.to_str().expect("a name"), "-o", theirs.to_str().expect("a name")];
+    let (status, told) = done(&[&["emulate", "offline", "--delay", "1ms"][..], &words].concat());
+    assert!(status == 2 && fs::read_to_string(&theirs).expect("reads") == "theirs", "{status}: {told}");
     let (status, told) = offline(theirs.to_str().expect("a name"));
     assert!(status == 0 && fs::metadata(&theirs).expect("is there").len() > 100, "{told}");
+    assert_eq!(mode(), 0o640);
+    let names = fs::read_dir(&folder).expect("reads").map(|one| one.expect("a name").file_name());
+    assert!(!names.into_iter().any(|name| name.to_string_lossy().ends_with(".part")));
     fs::remove_dir_all(folder).expect("removes");
 }
 

@@ -65,6 +65,7 @@ fn each_command_holds_what_the_table_says_and_no_more() {
 
             let mut blocks = start(&format!("probe blocks --record {}", records("probe")), &table::PROBE);
             blocks.line();
+            blocks.holds_no_more();
             blocks.ask(&probe_request(port.unwrap()));
             let answer = blocks.line();
             assert_eq!(answer["received"], 20, "{answer}");
@@ -88,6 +89,7 @@ fn each_command_holds_what_the_table_says_and_no_more() {
             let mut serve =
                 start(&format!("stream serve --record {} --name a", records("stream")), &table::STREAM_SERVE);
             serve.line();
+            serve.holds_no_more();
             serve.ask(&json!({ "do": "receive", "block": 1, "key": "0123456789abcdef", "ports": [{ "port": 3, "via": "udp", "udp_port": 5997, "address": "127.0.0.1" }], "flows": [1] }));
             let answer = serve.line();
             assert_eq!(answer["event"], "receiving", "{answer}");

@@ -37,7 +37,7 @@ SHARES = (
 AMOUNTS = (
     "back_to_back_frames", "baseline_rtt", "bandwidth_delay_product", "throughput_ratio", "window_bytes",
     "transfer_time_ratio", "timeouts", "ssthresh_changes", "losses", "standing_queue", "mathis_ratio",
-    "background_completion", "tcp_rtt",
+    "background_completion", "background_delay", "tcp_rtt",
 )  # fmt: skip
 LARGEST = dict.fromkeys(SHARES, 1.0) | dict.fromkeys(AMOUNTS, math.inf)
 """Quantities that cannot be negative, with the largest value that each can have."""

@@ -1,4 +1,4 @@
-"""Traffic beside the flows that a trial measures: UDP at a constant rate, long flows of TCP, short transfers.
+"""Traffic beside the flows that a trial measures: UDP at a constant rate, streams, long flows of TCP, short transfers.
 
 Each part has a channel for each of its directions, with a block and programs of its own: who counts the trial's flows
 does not meet it. Does not judge, and knows no method.
@@ -16,7 +16,7 @@ from sojourn.instruments import StreamInstrument
 from sojourn.instruments.conversation import place_options
 from sojourn.instruments.stream import serve_argv
 from sojourn.instruments.tcp import DRAIN_SECONDS
-from sojourn.plan.backgrounds import UDP_HEADERS, sources_of
+from sojourn.plan.backgrounds import sources_of
 from sojourn.plan.emulators import expected_ns
 
 if TYPE_CHECKING:
@@ -159,7 +159,8 @@ class Backgrounds:
 
     def _send_udp(self, trial: Trial[Any], channel: Channel, amount: int) -> None:
         session, source = self.session, channel.source
-        link, payload = session.site.bed.topology.paths[trial.path], session.plan.bed.mtu - UDP_HEADERS
+        link, mtu = session.site.bed.topology.paths[trial.path], session.plan.bed.mtu
+        payload = source.payload_bytes(mtu)
         devices = {"a": link.a_dev, "b": link.b_dev}
         head = {"block": channel.block, "device": trial.device, "round": trial.round, "visit": trial.visit,
                 "cell": trial.cell, "purpose": "load"}  # fmt: skip
@@ -171,9 +172,9 @@ class Backgrounds:
                     "payload_bytes": payload}
         )  # fmt: skip
         there_at = f"{self._address(trial, channel.receiver)}:{channel.port}"
-        to = {"via": "udp", "address": there_at, "dev": devices[channel.sender]}
+        to = {"via": "udp", "address": there_at, "dev": devices[channel.sender], "dscp": source.dscp}
         flow = {"flow": FLOW, "to": to, "schedule": "regular" if source.burst == 1 else f"burst:{source.burst}",
-                "rate_pps": source.rate_pps(session.plan.bed.mtu), "count": amount, "payload_bytes": payload,
+                "rate_pps": source.rate_pps(mtu), "count": amount, "payload_bytes": payload,
                 "seed": trial.seed % 2**62}  # fmt: skip
         clock = "shared" if session.site.bed.backend.one_clock else "none"
         self._udp_end(channel.sender, self._name(channel)).send(
@@ -196,7 +197,8 @@ class Backgrounds:
             "asked_pps": channel.source.rate_pps(mtu),
             "achieved_pps": sent["achieved_pps"],
             "frame_bytes": channel.source.frame_bytes(mtu),
-            "payload_bytes": mtu - UDP_HEADERS,
+            "payload_bytes": channel.source.payload_bytes(mtu),
+            "one_clock": session.site.bed.backend.one_clock,
             "sent": sent["sent"],
             "refused": sent["refused"],
             "received": got["first"],

@@ -67,7 +67,7 @@ def open_prober(session: Session, beside: Collection[str] = ()) -> Iterator[Bloc
         start_responder(session, stack, beside)
         if not site.simulated:
             warm_up(session, options)
-        argv = blocks_argv(session.instrument, session.records("a"), part.number, options)
+        argv = blocks_argv(session.instrument, session.records("a"), part.number, options, simulated=site.simulated)
         prober = BlocksInstrument(site.start("a"), argv)
         stack.callback(prober.kill)
         require_as_asked(plan, prober.ready)

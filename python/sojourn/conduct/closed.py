@@ -77,7 +77,9 @@ class ClosedLoop:
             amplified = self._asks_for_longer()
             argv = respond_argv(session.instrument, devices, port, cores.responder, alone=alone, amplified=amplified)
             self._stack.callback(Responder(session.site.start("b"), argv).stop)
-        argv = blocks_argv(session.instrument, session.records("a"), part.number, options)
+        argv = blocks_argv(
+            session.instrument, session.records("a"), part.number, options, simulated=session.site.simulated
+        )
         self._prober = prober = BlocksInstrument(session.site.start("a"), argv)
         self._stack.callback(prober.kill)
         self._stack.callback(prober.finish, at_once=True)  # it has nothing under way, or is to leave it

@@ -60,7 +60,7 @@ class Ends:
         cpu = cores.prober if role.on_prober else cores.responder
         options = place_options(cpu, host.wait if role.on_prober else None, fifo=role.on_prober and session.fifo)
         folder, part = session.records(role.host), session.part.number
-        argv = serve_argv(session.instrument, folder, part, name, options)
+        argv = serve_argv(session.instrument, folder, part, name, options, simulated=session.site.simulated)
         end = StreamInstrument(session.site.start(role.host), argv)
         session.log("ready", part=part, name=name, cores=cores._asdict(), **without_event(end.ready))
         if role.on_prober:

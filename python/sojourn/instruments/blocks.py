@@ -29,6 +29,7 @@ def longest_seconds(request: dict[str, Any]) -> float:
     return float(request["count"] * each + request["timeout_ns"]) / 1e9 + PATIENCE_SECONDS
 
 
-def blocks_argv(instrument: str, records: Path, part: int, options: list[str]) -> list[str]:
+def blocks_argv(instrument: str, records: Path, part: int, options: list[str], *, simulated: bool = False) -> list[str]:
     """The command line of the instrument for one part of a run."""
-    return [instrument, "probe", "blocks", "--record", str(records), "--part", str(part), "--die-with-parent", *options]
+    own = ["--record", str(records), "--part", str(part), "--die-with-parent"]
+    return [instrument, "probe", "blocks", *own, *(["--simulated"] if simulated else []), *options]

@@ -88,7 +88,9 @@ def longest_seconds(request: Mapping[str, Any]) -> float:
     return SLOWEST * max(seconds, default=0.0) + PATIENCE_SECONDS
 
 
-def serve_argv(instrument: str, records: Path, part: int, name: str, options: Sequence[str]) -> list[str]:
+def serve_argv(
+    instrument: str, records: Path, part: int, name: str, options: Sequence[str], *, simulated: bool = False
+) -> list[str]:
     """The command line of one end, `name` in its records, for one part of a run."""
     own = ["--record", str(records), "--part", str(part), "--name", name, "--die-with-parent"]
-    return [instrument, "stream", "serve", *own, *options]
+    return [instrument, "stream", "serve", *own, *(["--simulated"] if simulated else []), *options]

@@ -1,6 +1,7 @@
 """Traffic that is on the path beside the flows that are measured, as plans write it. Pure.
 
-A background has up to four parts: UDP at a constant rate, long flows of TCP, short transfers again and again.
+A background has up to four parts: UDP at a constant rate, small packets whose one-way delay is measured, long flows of
+TCP, short transfers again and again.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
+from sojourn.plan.dscp import code_of
 from sojourn.plan.values import Reader
 from sojourn.units import nanoseconds
 from sojourn.units import rate as rate_of
@@ -20,6 +22,9 @@ JOIN = " + "
 WAYS = ("down", "up", "both")
 UDP_HEADERS, ETHERNET_BYTES = 28, 14
 """Of IPv4 and UDP; and of a frame without FCS."""
+
+STREAM_BYTES = 46
+"""User data of a packet of a stream."""
 
 MOST_FLOWS = 1000
 MOST_TRANSFERS = 1000
@@ -34,6 +39,7 @@ SIZES = {"B": 1, "kB": 1000, "MB": 1_000_000}
 ALGORITHM = r"[a-z][a-z0-9_]*"
 WAY = r"( (?P<way>down|up|both))?"
 UDP = re.compile(rf"udp (?P<rate>\S+)( burst (?P<burst>[1-9]\d{{0,4}}))?{WAY}")
+STREAM = re.compile(rf"stream (?P<rate>\S+)( (?!down\b|up\b|both\b)(?P<dscp>[A-Z0-9]+))?{WAY}")
 TCP = re.compile(rf"tcp (?P<flows>[1-9]\d{{0,3}})( (?!down\b|up\b|both\b)(?P<algorithm>{ALGORITHM}))?{WAY}")
 WEB = re.compile(
     rf"web (?P<flows>[1-9]\d{{0,3}}) x (?P<size>\d+)(?P<unit>B|kB|MB) every (?P<every>\S+)"
@@ -53,6 +59,9 @@ class Source:
     """down, up, both; empty: as the measured flows."""
     rate_bps: float = 0.0
     """Of UDP: of frames without FCS, as an emulator counts its rate."""
+    stream_pps: float = 0.0
+    """Of UDP in small packets, a stream: how many a second."""
+    dscp: int = 0
     burst: int = 1
     """Packets of UDP that leave together."""
     flows: int = 0
@@ -71,13 +80,17 @@ class Source:
         own = self.way or direction
         return ("up", "down") if own == "both" else (own,)
 
+    def payload_bytes(self, mtu: int) -> int:
+        """Of UDP: user data of a packet; a full one where it is no stream."""
+        return STREAM_BYTES if self.stream_pps else mtu - UDP_HEADERS
+
     def frame_bytes(self, mtu: int) -> int:
-        """Of UDP: a full frame, without FCS."""
-        return mtu + ETHERNET_BYTES
+        """Of UDP: a frame, without FCS."""
+        return self.payload_bytes(mtu) + UDP_HEADERS + ETHERNET_BYTES
 
     def rate_pps(self, mtu: int) -> float:
         """Packets of UDP a second."""
-        return self.rate_bps / 8 / self.frame_bytes(mtu)
+        return self.stream_pps or self.rate_bps / 8 / self.frame_bytes(mtu)
 
     def amount(self, lasts_ns: int, mtu: int) -> int:
         """Of UDP the packets, of web the transfers of a time; of others the flows."""
@@ -99,6 +112,11 @@ def source_of(words: str) -> Source | None:
         if said is None or said[0] != "bit/s" or said[1] <= 0:
             return None
         own = Source("udp", words, rate_bps=float(said[1]), burst=int(found["burst"] or 1))
+    elif found := STREAM.fullmatch(words):
+        said, dscp = rate_of(found["rate"]), code_of(found["dscp"] or "BE")
+        if said is None or said[0] != "pps" or said[1] <= 0 or dscp is None:
+            return None
+        own = Source("udp", words, stream_pps=float(said[1]), dscp=dscp)
     elif found := TCP.fullmatch(words):
         own = Source("tcp", words, flows=int(found["flows"]), algorithm=found["algorithm"] or "cubic")
     elif found := WEB.fullmatch(words):
@@ -136,7 +154,7 @@ def read(value: object) -> str | None:
 
 EXPECTED = (
     '"none", or up to four different parts with " + " between them: "udp 10Mbit/s" ("burst 20" behind it: so many '
-    'packets leave together), "tcp 4 cubic", "web 10 x 100kB every 1s"; each with "up", "down" or "both" behind it '
-    "where it goes another way than the flows"
+    'packets leave together), "stream 100pps EF" (small packets, whose delay is measured), "tcp 4 cubic", '
+    '"web 10 x 100kB every 1s"; each with "up", "down" or "both" behind it where it goes another way than the flows'
 )
 BACKGROUND = Reader(read, EXPECTED)

@@ -3,7 +3,7 @@
 use sojourn_time::{Nanos, Time};
 
 use super::numbers::Numbers;
-use crate::accuracy::{Account, Mark, MemoryReport, PerDirection, PipeReport, Report, Room};
+use crate::accuracy::{Account, Mark, MemoryReport, PerDirection, PipeReport, Report, Room, Waits};
 use crate::config::Direction;
 use crate::disposition::{Arrival, Cause, Disposition, Outcome, Packet};
 use crate::queue::{Losses, Why};
@@ -36,6 +36,8 @@ struct OfPipe {
     held: u64,
     /// What it had come to when the pipe was last changed.
     changed: Option<Mark>,
+    /// How long packets have waited since then.
+    waits_since: Waits,
 }
 
 /// What is counted of packets that were in no pipe.
@@ -54,6 +56,7 @@ impl Accounting {
             least: Windows::new(Room::of(pipes)),
             held: 0,
             changed: None,
+            waits_since: Waits::new(Room::of(pipes)),
         };
         Self {
             store: Store::new(limit),
@@ -151,12 +154,16 @@ impl Accounting {
     pub fn changed(&mut self, pipe: u16, now: Time) {
         let own = &mut self.pipes[usize::from(pipe)];
         own.changed = Some(Account::mark(&[&own.block, &own.before], now));
+        own.waits_since.clear();
     }
 
     /// Notes how long a packet, which the link takes now, waited in a pipe's queue.
     pub fn waited(&mut self, pipe: u16, now: Time, span: Nanos) {
         let own = &mut self.pipes[usize::from(pipe)];
         own.block.waits.record(span);
+        if own.changed.is_some() {
+            own.waits_since.record(span);
+        }
         own.least.record(now, span);
     }
 
@@ -180,7 +187,7 @@ impl Accounting {
                 return PipeReport { least_waits: own.least.told(), ..report };
             }
             let now = Account::mark(&parts, Time(0));
-            let since_change = own.changed.as_ref().map(|mark| mark.until(&now));
+            let since_change = own.changed.as_ref().map(|mark| mark.until(&now, &own.waits_since));
             PipeReport { since_change, ..Account::report(&parts, &name, own.held, flows) }
         };
         let [block, before] = self.outside;

@@ -31,6 +31,8 @@ use crate::place::Processors;
 const MOST_WAITING: usize = 1 << 18;
 /// Rows go to the writer when there are so many or they are so old.
 const BATCH: usize = 4096;
+/// Events that may wait for the writer; one more ends the log.
+const MOST_EVENTS: usize = 1 << 14;
 const AGE: Nanos = Nanos::millis(10);
 /// Room on the disk that the file of events always has: its last line is to fit.
 const RESERVE: u64 = 64 << 10;
@@ -65,6 +67,7 @@ pub struct Files {
 #[derive(Debug, Default)]
 struct Counts {
     waiting: AtomicUsize,
+    events_waiting: AtomicUsize,
     written: AtomicU64,
     not_kept: AtomicU64,
     /// Rows that came after the log's early end.
@@ -194,7 +197,13 @@ impl Log {
 
     /// Writes an event, after the rows that came before it.
     pub fn note(&mut self, event: Event) {
-        self.send(Item::Event(Box::new(event)));
+        if self.counts.events_waiting.fetch_add(1, Ordering::Relaxed) < MOST_EVENTS {
+            self.send(Item::Event(Box::new(event)));
+            return;
+        }
+        // Its end has no line: what is written of it is that of a log which was cut.
+        let _ = self.counts.stopped.set(format!("{MOST_EVENTS} events wait for the disk"));
+        self.to_writer = None;
     }
 
     /// Rows written and rows skipped so far.
@@ -239,9 +248,11 @@ impl Log {
 
     /// A writer that has died says so when it is waited for.
     fn send(&mut self, item: Item) {
-        if let Some(writer) = &self.to_writer
-            && let Err(mpsc::SendError(Item::Rows(rows))) = writer.send(item)
-        {
+        let unsent = match &self.to_writer {
+            Some(writer) => writer.send(item).err().map(|mpsc::SendError(item)| item),
+            None => Some(item),
+        };
+        if let Some(Item::Rows(rows)) = unsent {
             self.skipped += rows.len() as u64;
         }
     }
@@ -277,6 +288,7 @@ impl Writer {
                     let _ = back.send(dispositions);
                 }
                 Item::Event(event) => {
+                    self.counts.events_waiting.fetch_sub(1, Ordering::Relaxed);
                     if let Event::Begin { block, number, keep } = *event {
                         self.blocks.push((number, block, keep));
                     }
@@ -452,13 +464,12 @@ mod tests {
         sub_queue: 0,
     };
 
-    #[test]
-    fn rows_that_the_writer_is_too_slow_for_are_skipped_and_counted() {
+    /// A log, and what it has sent to a writer that takes nothing.
+    fn log_of_a_slow_writer() -> (Log, Receiver<Item>) {
         let (to_writer, slow) = mpsc::channel();
-        let (_to_bridge, back) = mpsc::channel();
-        let mut log = Log {
+        let log = Log {
             to_writer: Some(to_writer),
-            back,
+            back: mpsc::channel().1,
             thread: None,
             gathered: Vec::new(),
             since: Time(0),
@@ -466,6 +477,28 @@ mod tests {
             skipped: 0,
             is_told: false,
         };
+        (log, slow)
+    }
+
+    #[test]
+    fn events_that_the_writer_is_too_slow_for_end_the_log() {
+        let (mut log, slow) = log_of_a_slow_writer();
+        let event = || Event::Clock { at_ns: Time(0), tai_ahead_ns: Nanos::ZERO };
+        for _ in 0..MOST_EVENTS {
+            log.note(event());
+        }
+        assert_eq!(log.has_stopped(), None);
+        log.note(event());
+        assert!(log.has_stopped().is_some_and(|why| why.contains("wait for the disk")));
+        log.note(event());
+        log.gathered.resize(BATCH, ROW);
+        log.hand_over();
+        assert_eq!((slow.iter().count(), log.skipped), (MOST_EVENTS, BATCH as u64));
+    }
+
+    #[test]
+    fn rows_that_the_writer_is_too_slow_for_are_skipped_and_counted() {
+        let (mut log, slow) = log_of_a_slow_writer();
         let batches = MOST_WAITING / BATCH;
         for _ in 0..batches + 3 {
             log.gathered.resize(BATCH, ROW);

@@ -1,11 +1,12 @@
 //! `emulate offline`: the frames of a capture file through the engine, in the time of their stamps.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{BufReader, BufWriter, ErrorKind, Write};
+use std::io::{self, BufReader, BufWriter, ErrorKind, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
+use rustix::rand::{GetRandomFlags, getrandom};
 use serde_json::json;
 use sojourn_emulate::{Arrived, Config, Direction, Engine, Report};
 use sojourn_port::pcap::{Capture, LONGEST_FRAME_BYTES, NgWriter, PcapError, Record};
@@ -34,10 +35,17 @@ pub fn run(asked: &Offline) -> anyhow::Result<()> {
     confine(&asked.output).inspect_err(|_| output.forget())?;
     let mut frame = Vec::new();
     let (capture, first) = begin(&asked.input, input, &mut frame).inspect_err(|_| output.forget())?;
-    let writer = NgWriter::new(BufWriter::new(output.anew()?)).with_context(|| writing(&asked.output))?;
-    let mut offline = Passage::new(&config, asked, capture, writer);
-    let read = offline.pass(first, frame);
-    let (report, frames, cut) = offline.finish()?;
+    let read = |output: &Output<'_>| {
+        let file = output.file.try_clone().with_context(|| writing(&asked.output))?;
+        let writer = NgWriter::new(BufWriter::new(file)).with_context(|| writing(&asked.output))?;
+        let mut offline = Passage::new(&config, asked, capture, writer);
+        let read = offline.pass(first, frame);
+        let passed = offline.finish()?;
+        output.keep().with_context(|| writing(&asked.output))?;
+        Ok::<_, anyhow::Error>((read, passed))
+    };
+    // What could be written of a new file stays.
+    let (read, (report, frames, cut)) = read(&output).inspect_err(|_| output.abandon())?;
     tell(asked, &config, &report, frames, cut)?;
     read
 }
@@ -61,39 +69,68 @@ fn begin(path: &Path, input: File, frame: &mut Vec<u8>) -> anyhow::Result<(Captu
     Ok((capture, first.ok_or_else(none)?))
 }
 
-/// Where the frames go: open before anything is read, and as it was until there is something to write.
+/// Where the frames go: open before anything is read, and as it was until all is written.
 struct Output<'a> {
     file: File,
     path: &'a Path,
+    /// The file that is to replace the one of that name.
+    part: Option<PathBuf>,
     is_new: bool,
 }
 
 impl<'a> Output<'a> {
     fn open(path: &'a Path) -> anyhow::Result<Self> {
         match private::create_file(path) {
-            Ok(file) => Ok(Self { file, path, is_new: true }),
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                Ok(Self { file: open_again(path)?, path, is_new: false })
-            }
+            Ok(file) => Ok(Self { file, path, part: None, is_new: true }),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => Self::again(path),
             Err(error) => Err(of_path("create", path, error)),
         }
+    }
+
+    /// In the place of what is there: a file stays until another can replace it.
+    fn again(path: &'a Path) -> anyhow::Result<Self> {
+        let file = open_again(path)?;
+        let about = file.metadata().with_context(|| writing(path))?;
+        if !about.is_file() {
+            return Ok(Self { file, path, part: None, is_new: false });
+        }
+        let mut random = [0; 8];
+        getrandom(&mut random, GetRandomFlags::empty()).context("random bytes")?;
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let part = path.with_file_name(format!(".{name}.{:016x}.part", u64::from_ne_bytes(random)));
+        let file = private::create_file(&part).map_err(|error| of_path("create", &part, error))?;
+        // Who may read it may read it afterwards; who may not change that has made it.
+        let _ = file.set_permissions(about.permissions());
+        Ok(Self { file, path, part: Some(part), is_new: true })
     }
 
     /// Removes the file where it is ours and empty.
     fn forget(&self) {
         if self.is_new {
             // In a folder of another user that cannot be, and the file stays empty.
-            let _ = fs::remove_file(self.path);
+            let _ = fs::remove_file(self.part.as_deref().unwrap_or(self.path));
         }
     }
 
-    /// Empties the file; a pipe has nothing to empty.
-    fn anew(self) -> anyhow::Result<File> {
-        let is_file = self.file.metadata().is_ok_and(|about| about.is_file());
-        if is_file && !self.is_new {
-            self.file.set_len(0).with_context(|| writing(self.path))?;
+    /// Leaves the file of that name as it was.
+    fn abandon(&self) {
+        if self.part.is_some() {
+            self.forget();
         }
-        Ok(self.file)
+    }
+
+    /// Gives the file its name, when all is written, so that it is not lost with the power.
+    fn keep(&self) -> io::Result<()> {
+        if !self.is_new {
+            return Ok(());
+        }
+        self.file.sync_all()?;
+        if let Some(part) = &self.part {
+            fs::rename(part, self.path)?;
+        }
+        let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        // Who may write there and not read has no way to sync it.
+        File::open(folder).map_or(Ok(()), |folder| folder.sync_all())
     }
 }
 

@@ -165,14 +165,18 @@ fn pipe_lines(told: &mut String, pipe: &Value, configured: Option<&Value>) {
         let bytes = grouped(number(&pipe["most_bytes"]));
         let _ = writeln!(told, "  queue     peak {} packets, {bytes} bytes", count("most_slots"));
     }
-    let waits = &pipe["queueing_delay"];
+    waits(told, "  ", &pipe["queueing_delay"]);
+    accuracy(told, &pipe["accuracy"]);
+}
+
+/// How long packets waited in a queue, where any did.
+fn waits(told: &mut String, indent: &str, waits: &Value) {
     if number(&waits["count"]) > 0 {
         let at = |key: &str| span(waits[key].as_i64().unwrap_or_default());
         let mean = span(waits["mean_ns"].as_f64().unwrap_or_default() as i64);
         let (p50, p99, most) = (at("p50_ns"), at("p99_ns"), at("max_ns"));
-        let _ = writeln!(told, "  queueing delay  mean {mean}, p50 {p50}, p99 {p99}, max {most}");
+        let _ = writeln!(told, "{indent}queueing delay  mean {mean}, p50 {p50}, p99 {p99}, max {most}");
     }
-    accuracy(told, &pipe["accuracy"]);
 }
 
 /// How much left a pipe: since the start, since it was last changed, and since this was asked last.
@@ -218,18 +222,17 @@ fn throughput_lines(
     if let Some(change) = change {
         let since = now - change["at_ns"].as_i64().unwrap_or(now);
         let (arrived, lost) = (number(&change["arrived"]), number(&change["lost"]));
-        let wait = span(change["mean_queueing_delay_ns"].as_f64().unwrap_or_default() as i64);
         let _ = writeln!(told, "  since the last change, {} ago:", span(since));
         let _ = writeln!(
             told,
-            "    {} received, {} sent, {} lost ({}); {}{}",
+            "    {} received, {} sent, {} lost ({}); {}",
             grouped(arrived),
             grouped(number(&change["sent"])),
             grouped(lost),
             share(lost, arrived),
             rate(since, carried(change), link),
-            if number(&change["queued"]) > 0 { format!("; mean queueing delay {wait}") } else { String::new() },
         );
+        waits(told, "    ", &change["queueing_delay"]);
     }
 }
 
@@ -353,7 +356,7 @@ memory of frames: 720 bytes now, peak 30,000, limit 268,435,456; a departure tak
                     "queueing_delay": { "count": 9, "mean_ns": 5.2e6, "p50_ns": 4_000_000, "p99_ns": 9_000_000, "max_ns": 12_000_000 },
                     "since_change": {
                         "at_ns": 5_000_000_000_i64, "arrived": 4_000, "sent": 3_996, "sent_bytes": 3_996 * 1_226, "lost": 4,
-                        "queued": 3_996, "mean_queueing_delay_ns": 2.5e6,
+                        "queueing_delay": { "count": 3_996, "mean_ns": 2.5e6, "p50_ns": 2_000_000, "p99_ns": 4_000_000, "max_ns": 5_000_000 },
                     },
                 }],
             })
@@ -365,7 +368,8 @@ memory of frames: 720 bytes now, peak 30,000, limit 268,435,456; a departure tak
   throughput      9.584 Mbit/s since the start, 10.0 s ago
                   15.693 Mbit/s, utilisation 80.0 % in the last 1.00 s
   since the last change, 5.00 s ago:
-    4,000 received, 3,996 sent, 4 lost (0.100 %); 7.839 Mbit/s, utilisation 40.0 %; mean queueing delay 2.50 ms
+    4,000 received, 3,996 sent, 4 lost (0.100 %); 7.839 Mbit/s, utilisation 40.0 %
+    queueing delay  mean 2.50 ms, p50 2.00 ms, p99 4.00 ms, max 5.00 ms
 ";
         assert!(told.contains(expected), "{told}");
     }

@@ -109,6 +109,9 @@ pub struct Blocks {
     /// Who writes them, in their names: probes-WHO-KKK.arrow; for several probers at once
     #[arg(long, value_name = "WHO", value_parser = name)]
     pub name: Option<String>,
+    /// Requests are of simulated lines alone
+    #[arg(long)]
+    pub simulated: bool,
     #[command(flatten)]
     pub place: PlaceArguments,
 }

@@ -106,17 +106,15 @@ fn blocks(arguments: &Blocks) -> anyhow::Result<()> {
     let signal = place::stop_signal()?;
     let place = Place::take(&arguments.place, Fifo::IfPermitted)?;
     sojourn_port::kernel::open_clocks();
-    let (folder, part, name) = (arguments.record.clone(), arguments.part, arguments.name.clone());
-    let mut records = Records::new(move |origin| {
-        let folder = match &name {
-            Some(name) => RunFolder::create_of(&folder, name, part, origin)?,
-            None => RunFolder::create(&folder, part, origin)?,
-        };
-        // Its priority and its files it has now; only sockets are still to be opened.
-        PROBE.confine()?;
-        Ok(folder)
-    });
+    let (folder, part, origin) = (&arguments.record, arguments.part, crate::origin(arguments.simulated));
+    let folder = match &arguments.name {
+        Some(name) => RunFolder::create_of(folder, name, part, &origin)?,
+        None => RunFolder::create(folder, part, &origin)?,
+    };
+    let mut records = Records::new(folder, arguments.simulated);
     let mut session = Session::new(place, secret::key_of(arguments.key.as_deref())?);
+    // Its priority and its files it has now; only sockets are still to be opened.
+    PROBE.confine()?;
     serve::say(&serve::ready(Some(&place), Value::Null))?;
     serve::serve(signal, |request: Request| {
         request.check()?;
@@ -128,7 +126,7 @@ fn blocks(arguments: &Blocks) -> anyhow::Result<()> {
         folder.write(&measured.block, &measured.probes)?;
         Ok(Some(answer(&measured)))
     })?;
-    records.into_folder().map_or(Ok(()), |mut folder| Ok(folder.finish()?))
+    Ok(records.into_folder().finish()?)
 }
 
 fn answer(Measured { block, probes, .. }: &Measured) -> Value {

@@ -27,6 +27,9 @@ use crate::place::{self, Fifo, Place};
 use crate::serve::{self, Lines, Records, block_of};
 use crate::sys::{self, STOP};
 
+/// Requests that were read and not come to yet; whoever asks for more waits.
+const MOST_REQUESTS: usize = 1024;
+
 /// Set while what is being sent is to stop.
 static STOP_SENDING: AtomicBool = AtomicBool::new(false);
 
@@ -43,21 +46,19 @@ static LOOK_UP: AtomicBool = AtomicBool::new(false);
 pub fn run(arguments: &Serve) -> anyhow::Result<()> {
     let signal = place::stop_signal()?;
     let place = Place::take(&arguments.place, Fifo::IfPermitted)?;
-    let (folder, name, part) = (arguments.record.clone(), arguments.name.clone(), arguments.part);
     // It cannot be opened later.
     let kept = Kept::held_by(Anchor::prepare());
-    let records = Records::new(move |origin| {
-        let folder = StreamFolder::create(&folder, &name, part, origin)?;
-        // Its priority and its files it has now; only ports are still to be opened.
-        STREAM_SERVE.confine()?;
-        Ok(folder)
-    });
+    let origin = crate::origin(arguments.simulated);
+    let folder = StreamFolder::create(&arguments.record, &arguments.name, arguments.part, &origin)?;
+    let records = Records::new(folder, arguments.simulated);
     let waker = Waker::new()?;
     let inbox = listen(Lines::new(signal), &waker, place.is_real_time)?;
+    // Its priority and its files it has now; only ports are still to be opened. The thread that reads gives up its rights itself.
+    STREAM_SERVE.confine()?;
     serve::say(&serve::ready(Some(&place), Value::Null))?;
     let mut end = End { place, records, inbox, waker, kept };
     end.serve()?;
-    end.records.into_folder().map_or(Ok(()), |mut folder| Ok(folder.finish()?))
+    Ok(end.records.into_folder().finish()?)
 }
 
 /// One end of streams.
@@ -166,7 +167,7 @@ fn busy(block: u32) -> anyhow::Error {
 ///
 /// What is being sent goes on to its end when the input ends, but not when a signal comes.
 fn listen(mut lines: Lines, waker: &Waker, is_real_time: bool) -> anyhow::Result<Receiver<Incoming>> {
-    let (sender, receiver) = mpsc::channel();
+    let (sender, receiver) = mpsc::sync_channel(MOST_REQUESTS);
     let waker = waker.clone();
     let read = move || {
         // It sleeps nearly always, and must come to its turn beside a sender that never does.

@@ -235,7 +235,7 @@ pub struct Receive {
     /// The folder of the log
     #[arg(long, short, value_name = "OUT")]
     pub out: PathBuf,
-    /// Receive from these peers alone: an address, a prefix as 10.0.0.0/8; may be repeated [default: any that reaches the address]
+    /// Receive from these peers alone: an address, a prefix as 10.0.0.0/8; may be repeated; to be given where other hosts reach the address
     #[arg(long = "allow", value_name = "PEERS")]
     pub allowed: Vec<Peers>,
     /// End the log before its spool is larger than this: 256KiB or more

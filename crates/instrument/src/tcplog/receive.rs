@@ -25,7 +25,7 @@ use super::recover::footer_of;
 use super::run::summary;
 use super::senders::{Connection, Senders, say};
 use crate::caller;
-use crate::failure::NotTrusted;
+use crate::failure::{NotTrusted, WrongRequest};
 use crate::numbers::grouped;
 use crate::place;
 use crate::sys::STOP;
@@ -44,6 +44,14 @@ const LOST: &str = "connection lost";
 /// When the request is wrong, or what came is not a whole log.
 pub fn run(asked: &Receive) -> anyhow::Result<()> {
     folder::refuse_one_in_use(&asked.out)?;
+    if !asked.at.ip().is_loopback() && asked.allowed.is_empty() {
+        let problem = format!(
+            "{} can be reached by other hosts, and the first log that comes is kept: say from whom with --allow PEERS; \
+             --allow 0.0.0.0/0 or ::/0 is everybody",
+            asked.at.ip()
+        );
+        return Err(WrongRequest(problem).into());
+    }
     let signal = place::stop_signal()?;
     let listener = TcpListener::bind(asked.at).with_context(|| format!("listen at {}", asked.at))?;
     caller::become_caller(|| folder::create(&asked.out).is_ok() && caller::can_write(&asked.out))?;

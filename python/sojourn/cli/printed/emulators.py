@@ -51,8 +51,7 @@ SINCE = record(
     sent="integer",
     sent_bytes="integer",
     lost="integer",
-    queued="integer",
-    mean_queueing_delay_ns="number",
+    queueing_delay=QUEUEING,
 )
 
 PIPE_REPORT = joined(

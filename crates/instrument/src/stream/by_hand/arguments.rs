@@ -125,6 +125,9 @@ pub struct Serve {
     /// Who writes them, in their names: letters and digits
     #[arg(long, value_name = "WHO", value_parser = name)]
     pub name: String,
+    /// Requests are of simulated paths alone
+    #[arg(long)]
+    pub simulated: bool,
     #[command(flatten)]
     pub place: PlaceArguments,
 }

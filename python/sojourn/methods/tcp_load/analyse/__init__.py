@@ -31,8 +31,9 @@ ones have rows of round trips, responsiveness and loss in cells of their own, wi
   windows); down up [ns]
 - background_goodput, background_utilisation, background_lost (UDP: packets, of those sent in a whole trial),
   background_retransmitted (TCP: segments, of those sent), background_completion (short transfers, from the handshake to
-  the last acknowledgement): of traffic beside the flows, which is in no other figure of flows; down up, with the name
-  of the part, and of completion mean p50 p90 [bit/s, 1, ns]
+  the last acknowledgement), background_delay (UDP: one way, where both ends have one clock): of traffic beside the
+  flows, which is in no other figure of flows; down up, with the name of the part, and mean p50 p90 (p99) of times
+  [bit/s, 1, ns]
 - share_by_rtt (of all goodput), goodput_by_rtt (the mean of a flow), fairness_by_rtt (Jain's index within), and
   retransmitted_by_rtt: of the flows of each round trip, where flows have their own; down up, with the round trip and,
   where several algorithms share a path, the algorithm's turn [1, bit/s]
@@ -115,6 +116,9 @@ WHOLE = ("convergence", "rtt_exponent")
 
 FILLED = 0.8
 """Flows that use less of a link than this have not filled it: the latency is not that of a full path."""
+
+MOST_PROBES = 0.9
+"""Of the probes that a plan wants of the working conditions, so many leave in them; else a part of them is not seen."""
 
 BEYOND = 1.01
 """No link carries more than its rate: a hundredth is left for what the readings' edges cut."""
@@ -407,6 +411,7 @@ def completeness(run: Run, several: Sequence[Done], further: Sequence[Done]) -> 
 
 def _findings(run: Run, places: Mapping[tuple[str, int], Sequence[Done]], rows: Sequence[Row]) -> Iterator[Finding]:
     yield from _beyond(run, places)
+    yield from _few_probes(run, places)
     beside = background.used_by_rows(rows)
     low = {
         Place(row.device, row.cell): -row.value.estimate - other
@@ -464,6 +469,25 @@ def _beyond(run: Run, places: Mapping[tuple[str, int], Sequence[Done]]) -> Itera
             f"an emulator or a host paused, and what it held came afterwards: a trial used {percent(share)} of the "
             "configured rate"
         )
+        yield Finding("tester_limited", said, share, worst)
+
+
+def _few_probes(run: Run, places: Mapping[tuple[str, int], Sequence[Done]]) -> Iterator[Finding]:
+    """Probes that ended, or were held back, while the flows ran; those at random times differ by chance."""
+    _, lasted_ns = parts_of(run)
+    low: dict[Place, float] = {}
+    for (device, cell), own in places.items():
+        for one in own:
+            wanted = lasted_ns / one.factors.get("interval_ns", math.inf)
+            answered = 1 - one.values.get(("probe_loss", "working"), 1.0)
+            sent = one.probes / answered if answered else wanted
+            chance = 3 * math.sqrt(wanted) if one.factors.get("schedule") == "poisson" else 0.0
+            if sent < MOST_PROBES * wanted - chance:
+                place = Place(device, cell)
+                low[place] = max(low.get(place, 0.0), 1 - sent / wanted)
+    if low:
+        worst, share = worst_first(low)
+        said = f"in a trial {percent(share)} of the planned probes did not leave while the flows ran"
         yield Finding("tester_limited", said, share, worst)
 
 

@@ -1,7 +1,8 @@
 """What the traffic beside the measured flows did: in figures of its own, by the name of each part, and in no others.
 
-Goodput and use of the link are of the working conditions. UDP: user data that arrived meanwhile. Long flows of TCP:
-what was acknowledged between the first and the last reading. Short transfers: the user data of those that ended then.
+Goodput and use of the link are of the working conditions. UDP: user data that arrived meanwhile, and how long its
+packets took where both ends have one clock. Long flows of TCP: what was acknowledged between the first and the last
+reading. Short transfers: the user data of those that ended then.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from sojourn.statistics.quantile import allowed
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from numpy.typing import NDArray
+
     from sojourn.analysis.rows import Row
     from sojourn.analysis.run import Run
     from sojourn.methods.tcp_load.analyse.trials import Done, Link
@@ -35,9 +38,13 @@ if TYPE_CHECKING:
 UNITS = {
     "background_goodput": "bit/s", "background_utilisation": "1", "background_lost": "1",
     "background_retransmitted": "1", "background_completion": "ns",
+    "background_delay": "ns",
 }  # fmt: skip
 FULL_PACE = 0.99
 """A sender of UDP below this part of the rate that it was asked for has not made the background that was meant."""
+
+COMPLETIONS = {"p50": 0.5, "p90": 0.9}
+DELAYS = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 
 Values = dict[tuple[str, str], float]
 
@@ -99,7 +106,8 @@ def background_of(
 
 def of_udp(channel: dict[str, Any], arrivals: pl.DataFrame | None, working: Span, link: Link | None) -> Values:
     """Of UDP; losses are of the whole of its sending."""
-    within = 0 if arrivals is None else arrivals.filter(working.holds("arrival_ns")).height
+    came = None if arrivals is None else arrivals.filter(working.holds("arrival_ns"))
+    within = 0 if came is None else came.height
     per_second = within / ((working.end - working.start) / 1e9)
     found = {("background_goodput", ""): 8 * channel["payload_bytes"] * per_second}
     if link is not None:
@@ -107,7 +115,16 @@ def of_udp(channel: dict[str, Any], arrivals: pl.DataFrame | None, working: Span
         found["background_utilisation", ""] = 8 * frame * per_second / link.rate_bps
     if channel["sent"]:
         found["background_lost", ""] = channel["lost"] / channel["sent"]
+    if came is not None and within and channel.get("one_clock"):
+        took = (came["arrival_ns"] - came["sent_ns"]).to_numpy().astype(np.float64)
+        found |= {("background_delay", f" {name}"): value for name, value in told_of(took, DELAYS).items()}
     return found
+
+
+def told_of(values: NDArray[np.float64], quantiles: Mapping[str, float]) -> dict[str, float]:
+    """The mean, and those quantiles that so many values have."""
+    found = {name: float(np.quantile(values, p)) for name, p in quantiles.items() if allowed(p, len(values))}
+    return {"mean": float(values.mean())} | found
 
 
 def of_long_flows(channel: dict[str, Any], readings: pl.DataFrame, working: Span, link: Link | None) -> Values:
@@ -144,10 +161,7 @@ def of_transfers(channel: dict[str, Any], readings: pl.DataFrame, working: Span,
     took = np.array([one["ended_ns"] - one["started_ns"] for one in flows
                      if working.start <= one["started_ns"] < working.end], dtype=np.float64)  # fmt: skip
     if len(took):
-        found["background_completion", " mean"] = float(took.mean())
-        for name, p in (("p50", 0.5), ("p90", 0.9)):
-            if allowed(p, len(took)):
-                found["background_completion", f" {name}"] = float(np.quantile(took, p))
+        found |= {("background_completion", f" {name}"): value for name, value in told_of(took, COMPLETIONS).items()}
     return found
 
 
