@@ -152,7 +152,7 @@ def test_shares_goodputs_and_powers_are_within_their_intervals(tmp_path: Path, s
     assert rows["goodput", "up"]["estimate"] == pytest.approx(40e6, rel=1e-3)
     headline = rows["share_by_rtt", "up 100ms"]["estimate"]
     assert "Of 4 reno flows up with round trips of 20ms and 100ms over the emulator, " in verdict["sentence"]
-    assert f"those with 100ms get {100 * headline:.0f} % (95 % CI " in verdict["sentence"]
+    assert f"those with 100ms get {100 * headline:.2f} % (95 % CI " in verdict["sentence"]
     power = rows["rtt_exponent", "up working"]["estimate"]
     assert f"over 6 beds) of the goodput, which goes as R^\u2212{power:.2f} with the round" in verdict["sentence"]
 

@@ -20,7 +20,7 @@ from sojourn.analysis.finding import Finding, Place, worst_first
 from sojourn.analysis.rates import jain
 from sojourn.analysis.rows import LoadSetting, over_beds
 from sojourn.analysis.tcp_trials import told_by
-from sojourn.analysis.wording import fixed, percent
+from sojourn.analysis.wording import DASH, fixed, percent
 from sojourn.methods.tcp_load.analyse.naming import short_names
 from sojourn.methods.tcp_load.analyse.queues import WAYS
 from sojourn.methods.tcp_load.analyse.shares import TURNS
@@ -228,8 +228,10 @@ def power_beside(rows: Iterable[Row], row: Row) -> str:
 
 
 def share_said(row: Row) -> str:
-    """A share with its interval."""
-    beds, said = over_beds(row), percent(row.value.estimate)
-    if row.value.low is None or row.value.high is None:
-        return f"{said}{beds}"
-    return f"{said} (95 % CI {percent(row.value.low)} to {percent(row.value.high)}{beds})"
+    """A share with its interval, to two digits of the interval's half."""
+    value, half = row.value, row.value.half_width
+    if value.low is None or value.high is None or half is None:
+        return f"{percent(value.estimate)}{over_beds(row)}"
+    places = max(0, min(3, 1 - math.floor(math.log10(max(100 * half, 1e-3)))))
+    said, low, high = (fixed(100 * one, places) for one in (value.estimate, value.low, value.high))
+    return f"{said} % (95 % CI {low}{DASH}{high} %{over_beds(row)})"

@@ -124,10 +124,10 @@ def over_round_trips(run: Run) -> Figure | None:
     names = tuple(dict.fromkeys(str(one["series"]) for one in found))
     caption = (
         "The mean goodput of a flow over the round trip that the plan gave it, with 95 % intervals: one line for each "
-        "queue, one panel for each load. A level line treats all alike; both axes are logarithmic, so that a line that "
-        "falls by a decade in a decade is goodput in inverse proportion to the round trip (RFC 7928, section 6)."
+        "queue, one panel for each load. Where a line is level, the queue treats all round trips alike (RFC 7928, "
+        "section 6)."
     )
-    axes = Axis("Planned round trip (ms)", log=True), Axis("Goodput of a flow (Mbit/s)", log=True)
+    axes = Axis("Planned round trip (ms)", log=True), Axis("Goodput of a flow (Mbit/s)", zero=True)
     return figure("load_round_trips", "Goodput by round trip", caption, rows, Lines(*axes, names, hued=True))
 
 
