@@ -24,6 +24,7 @@ from sojourn.analysis.hypotheses import Outcome, inconclusive
 from sojourn.analysis.rows import LoadSetting
 from sojourn.analysis.sessions import figure_of
 from sojourn.analysis.wording import counted, fixed, percent
+from sojourn.methods.tcp_load.analyse.trials import parts_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -47,6 +48,9 @@ LIMITED_BY_RATE = 0.8
 
 RTT_POWERS = (1.0, 2.0)
 """From and to which power of the round trip the goodput of Reno falls with it."""
+
+LEAST_TURNS = 40
+"""So many of the longest round trips the working conditions must last, for windows to go up and down several times."""
 
 ALONE = ("reno", "cubic")
 RENO, BBR = "reno", "bbr"
@@ -142,7 +146,7 @@ def tested(run: Run, several: Sequence[Done], rows: Sequence[Row]) -> list[Outco
         "full-at-one-product": lambda name: full_at_one_product(name, rows, pipes),
         "mathis": lambda name: mathis(name, rows),
         "bbr-share-falls": lambda name: bbr_share_falls(name, run, several, pipes),
-        "reno-share-by-rtt": lambda name: reno_share_by_rtt(name, apart, tail_drop(run)),
+        "reno-share-by-rtt": lambda name: reno_share_by_rtt(name, long_enough(run, apart), tail_drop(run)),
     }
     return [known.get(name, unknown)(name) for name in run.hypotheses]
 
@@ -233,12 +237,23 @@ def is_tail_drop(way: dict[str, Any]) -> bool:
     return is_plain and bool(link.get("rate_bps")) and not before.get("loss") and not after.get("loss")
 
 
+def long_enough(run: Run, rows: Sequence[Row]) -> list[Row]:
+    """The rows of cells whose working conditions last so many of the longest round trips under load."""
+    longest: dict[tuple[str, int | None], float] = defaultdict(float)
+    for row in rows:
+        if row.quantity == "tcp_rtt" and row.statistic.endswith(" working"):
+            longest[row.device, row.cell] = max(longest[row.device, row.cell], row.value.estimate)
+    lasts = parts_of(run)[1] if longest else 0.0
+    return [row for row in rows if longest[row.device, row.cell] * LEAST_TURNS <= lasts]
+
+
 def reno_share_by_rtt(name: str, rows: Sequence[Row], plain: set[tuple[str, int | None]]) -> Outcome:
     """Whether the goodput of Reno falls with the round trip under load by a power within the bounds, in every cell."""
     own = [row for row in rows if row.quantity == "rtt_exponent" and row.statistic.endswith(" working")
            and of_row(row) == RENO and (row.device, row.cell) in plain]  # fmt: skip
     if not own:
-        return inconclusive(name, "not tested: no flows of reno with different round trips shared a drop-tail queue")
+        said = f"not tested: no flows of reno shared a drop-tail queue for {LEAST_TURNS} of their longest round trips"
+        return inconclusive(name, said)
     worst = max(own, key=lambda row: abs(row.value.estimate - sum(RTT_POWERS) / 2))
     said = (
         f"the goodput of reno behind a drop-tail queue goes as R^{fixed(-worst.value.estimate, 2)} with the round trip "
