@@ -24,7 +24,8 @@ import tomlkit
 
 from sojourn.records.reader import arrow_schema
 from tests.fuzz import frames
-from tests.fuzz.targets import REAL_BED, RESULTS, TARGETS, VERDICT
+from tests.fuzz.hosts import HOST_ANSWERS
+from tests.fuzz.targets import BUDGETS, REAL_BED, RESULTS, TARGETS, VERDICT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -237,6 +238,53 @@ def stream_controls() -> Seeds:
     return [greeting.ljust(length, b"\0") for length in (64, 200)] + texts
 
 
+EMULATIONS = [
+    (b"delay 2ms loss 5%", b"delay 1ms"),
+    (b"rate 4Mbit/s queue 8 delay 3ms jitter 1ms duplicate 5%", b"rate 1Mbit/s"),
+    (b"rate 1Mbit/s queue 12 codel ecn", b"queue 3"),
+    (
+        b"pipe 1 config bw 3Mbit/s delay 4\nadd 10 pipe 1 tcp from any to any\nadd 20 deny udp from any to any 7708\n",
+        b"",
+    ),
+    (b"pipe 1 config bw 2Mbit/s mask dst-port 0xff\nadd 10 pipe 1 ip from any to any forward\n", b"delay 5ms"),
+]
+"""Configurations of an emulator, and words that its pipes are set to."""
+
+
+def engines() -> Seeds:
+    """Configurations with frames, most as they are; before every tenth one is refused, or something is changed."""
+    whole = [one[:255] for one in frames.frames()]
+
+    def turn(nth: int) -> bytes:
+        frame = whole[nth % len(whole)]
+        how = 2 | nth % 2 | (nth % 10 == 9) << 2 + nth // 10
+        return struct.pack(">BHBBB", how, 100 * nth, 0, 0, len(frame)) + frame
+
+    turns = b"".join(map(turn, range(12)))
+    return [config + b"\0" + words + b"\0" + turns for config, words in EMULATIONS]
+
+
+def emulation_logs() -> Seeds:
+    """The logs that the target declares, with rows of packets that were sent, lost, and bridged unchanged."""
+    start, *between, whole, stopped = declared("emulated.rs", "logs")
+    sent = [struct.pack(">BBBBHIIBB", 10, 0b0010_1100, 0, 0, 64 + nth, 90_000, 10**6, nth % 5, 0) for nth in range(6)]
+    others = [struct.pack(">BBBBHIIBB", what, 0, 0, 0, 60, 7_000, 0, 1, 0xFF) for what in (0, 6, 9)]
+    rows = [b"".join(sent), b"".join(sent + others), b"".join(sent[:2] + others[2:])]
+    return [b"\n".join((start, *between, end)) + b"\n\0" + some for end in (whole, stopped) for some in rows]
+
+
+def slices_of_packets() -> Seeds:
+    """Terms of `match-slice` with packets as they come on the standard input, and with turns that these are made of."""
+
+    def packet(nth: int) -> bytes:
+        tap = nth % 2
+        return struct.pack("<qqQQIBBBB", 400 * nth, 400 * nth - tap, nth // 2, nth // 2, 60, 1, tap, 0, 0)
+
+    raw = b"\0\0" + b"".join(map(packet, range(24)))
+    turns = b"\0\1" + b"".join(struct.pack(">BHBBBBB", nth % 4, 50, 0, nth // 4, 0, 60, 2) for nth in range(40))
+    return [terms + rest for terms in declared("matched.rs", "terms") for rest in (raw, turns)]
+
+
 DEPARTURES = [
     b"0\n5\n10\n",
     b"+0\n+1000\n",
@@ -260,6 +308,11 @@ RUST: dict[str, Callable[[], Seeds]] = {
     "segment": lambda: after(struct.pack(">H", 1500))(frames.large() + frames.frames()[:3]),
     "offload": lambda: after(struct.pack(">HH", 34, 16))(frames.large()[:1] + frames.frames()[1:9]),
     "icmp": echoes,
+    "headers": lambda: after(bytes([5, 64, 2]))(frames.frames()[:12]),
+    "engine": engines,
+    "emulation-log": emulation_logs,
+    "match-slice": slices_of_packets,
+    "serve-request": lambda: otherwise(declared("requests.rs", "serveds")[:6]),
     "tcp-sample": frames.ring_records,
     "capture": lambda: frames.captures(frames.frames()[:4]),
     "capture-frames": lambda: [
@@ -319,6 +372,20 @@ def verdicts() -> Seeds:
     kinds = [whole | {"verdict": kind} for kind in ("trusted", "doubtful", "untrusted")]
     bare = {key: one for key, one in whole.items() if key != "pairs"}
     return [json.dumps(one).encode() for one in (*kinds, bare, whole | {"findings": whole["findings"] * 5})]
+
+
+def budgets() -> Seeds:
+    """Budgets of other figures: whose scatter is not known, with a share of none, several."""
+    [whole] = json.loads(BUDGETS)
+    unknown = whole | dict.fromkeys(("combined", "effective_degrees", "coverage_factor", "expanded"))
+    bare = whole | {"components": whole["components"][1:], "not_covered": []}
+    return [json.dumps(one).encode() for one in ([unknown], [bare, whole], [whole] * 3, [])]
+
+
+def heads_of_log() -> Seeds:
+    """Frames of a recorded emulator's log, and others, each behind its length."""
+    some = [*heads()[:2], *(one[:128] for one in frames.frames() + frames.large())]
+    return [b"".join(bytes([len(one)]) + one for one in some[at::4]) for at in range(4)]
 
 
 def plan_of(path: Path) -> bytes:
@@ -414,6 +481,9 @@ PYTHON: dict[str, Callable[[], Seeds]] = {
     "results": results,
     "tool-result": tools,
     "verdict": verdicts,
+    "budgets": budgets,
+    "sacks": heads_of_log,
+    "host-answers": lambda: HOST_ANSWERS[1:],
     "bed-facts": beds,
     "log-header": lambda: of_json("log-header"),
     "log-footer": lambda: of_json("log-footer"),

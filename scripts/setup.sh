@@ -65,6 +65,7 @@ system_packages() {
     if is_for bench; then bench_peers; fi
     if is_for proof bench; then load_peers; fi
     if is_for kernels; then guests; fi
+    if is_for proof kernels; then guest_hosts; fi
     if [ ${#missing[@]} -eq 0 ]; then return; fi
     install_packages "${missing[@]}"
     hash -r
@@ -149,6 +150,14 @@ guests() {
     has curl || missing+=(curl)
     has xz || missing+=(xz-utils)
     has zstd || missing+=(zstd)
+}
+
+# What makes and boots a guest that is a host of a bed over SSH.
+guest_hosts() {
+    has mmdebstrap || missing+=(mmdebstrap)
+    has qemu-system-x86_64 || missing+=(qemu-system-x86)
+    has mke2fs || missing+=(e2fsprogs)
+    if ! [ -x /usr/sbin/sshd ] && [ "$(id -u)" -eq 0 ]; then ssh_server; fi
 }
 
 # A tool name is not enough: gcc without libc's start files cannot link, and that is what cargo would stumble over.

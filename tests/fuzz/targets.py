@@ -13,11 +13,14 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import polars as pl
 import pyarrow as pa
 
 from sojourn.bed.device_cpu import DeviceCpu
 from sojourn.bed.look import parse, unfit
+from sojourn.bed.real_hosts import ports_found
 from sojourn.bed.state import Mark, State
+from sojourn.cli.boots import is_of
 from sojourn.cli.compare import compare_runs
 from sojourn.cli.translate import in_words, translate
 from sojourn.conduct import counters
@@ -29,11 +32,16 @@ from sojourn.plan.load import load_plan
 from sojourn.plan.real_bed import load_real_bed
 from sojourn.records import RunFolder, read_table
 from sojourn.records.log import read_log
-from sojourn.records.pcap import read_capture, tcp_of, write_block
+from sojourn.records.pcap import ETHERNET, PACKET, Block, read_capture, tcp_of, write_block
 from sojourn.records.reader import arrow_schema
 from sojourn.report.beside.files import result_of
+from sojourn.report.budgets import budget_tables, in_a_line, read_budgets
 from sojourn.report.run import Run
 from sojourn.studies import names, text
+from sojourn.timeline.frames import with_segments
+from sojourn.timeline.sacks import blocks_of
+from tests.fuzz import frames
+from tests.fuzz.hosts import HOST_ANSWERS, QUESTIONS, AnsweringHost
 from tests.unit.made_up_tcp import Log, MadeFlow
 
 if TYPE_CHECKING:
@@ -98,7 +106,8 @@ def records(octets: bytes) -> None:
 
 def answer(octets: bytes) -> None:
     """A line that an instrument says."""
-    conversation.parse(octets)
+    said = conversation.parse(octets)
+    assert str(conversation.error_of(*conversation.refusal_of(said)))
 
 
 def device_cpu(octets: bytes) -> None:
@@ -141,6 +150,7 @@ def looked(octets: bytes) -> None:
     assert found.kernel is not None
     for name in [*found.links, "eth9"]:
         unfit(found, name)
+    assert all(one.name in found.links for one in ports_found(found))
 
 
 def results(octets: bytes) -> None:
@@ -163,6 +173,11 @@ def bed_facts(octets: bytes) -> None:
     _read_run(octets, RunFolder(Path()).bed)
 
 
+def budgets(octets: bytes) -> None:
+    """Somebody's budgets.json: the report's tables of it, a line of each for the terminal."""
+    _read_run(octets, RunFolder(Path()).budgets)
+
+
 def _read_run(octets: bytes, name: Path) -> None:
     """Read a run of which one file is foreign; each reader may refuse it."""
     refused: SojournError | None = None
@@ -170,13 +185,16 @@ def _read_run(octets: bytes, name: Path) -> None:
         folder = RunFolder(path.parent)
         folder.analysis.mkdir()
         folder.records.mkdir()
-        for file, whole in ((folder.results, RESULTS), (folder.verdict, VERDICT), (folder.bed, BED)):
+        for file, whole in (
+            (folder.results, RESULTS), (folder.verdict, VERDICT), (folder.bed, BED), (folder.budgets, BUDGETS),
+        ):  # fmt: skip
             file.write_bytes(whole)
         (folder.path / name).write_bytes(octets)
         for read in (
             lambda: entry_of(folder),
             lambda: Run.read(folder.path),
             lambda: compare_runs(folder.path, folder.path, history=False),
+            lambda: _told_of_budgets(Run.read(folder.path)),
         ):
             try:
                 read()
@@ -184,6 +202,42 @@ def _read_run(octets: bytes, name: Path) -> None:
                 refused = error
     if refused is not None:
         raise refused
+
+
+def _told_of_budgets(run: Run) -> None:
+    """All that is made of budgets."""
+    for one in read_budgets(run):
+        assert in_a_line(one)
+        assert not any(is_of(row, one) for row in run.entries) or one["name"] is not None
+    for table in budget_tables(run):
+        assert all(len(row) == len(table.columns) for row in table.rows)
+
+
+def sacks(octets: bytes) -> None:
+    """Heads of frames in an emulator's log, each behind its length: TCP's segments, all at once and one by one, and the
+    blocks of selective acknowledgements in their options."""
+    heads = []
+    while octets:
+        heads.append(octets[1 : 1 + octets[0]])
+        octets = octets[1 + octets[0] :]
+    rows = pl.DataFrame({"head": heads, "nth": range(len(heads))}, schema={"head": pl.Binary, "nth": pl.Int64})
+    at_once = {row["nth"]: row for row in with_segments(rows).iter_rows(named=True)}
+    for nth, head in enumerate(heads):
+        found = tcp_of(Block(b"", "<", PACKET, 5, ETHERNET, head, len(head)))
+        blocks = blocks_of(found.options if found is not None else head)
+        assert all(0 <= low < 1 << 32 and 0 <= high < 1 << 32 for low, high in blocks)
+        assert 8 * len(blocks) + 2 <= max(2, len(head))
+        row = at_once.get(nth)
+        if found is not None and row is not None and (found.source, len(head)) == (row["source"], min(len(head), 128)):
+            assert (found.sport, found.dport, found.seq) == (row["sport"], row["dport"], row["seq"])
+
+
+def host_answers(octets: bytes) -> None:
+    """What a host that is reached by SSH answers: a question, and the answers to it in their order."""
+    asked, *answers = octets.split(b"\f")
+    question = QUESTIONS.get(asked.decode(errors="replace"))
+    if question is not None and answers:
+        question(AnsweringHost(answers))
 
 
 def log_header(octets: bytes) -> None:
@@ -290,6 +344,10 @@ def _hosts() -> list[bytes]:
     link = {
         "ifname": "eth1",
         "address": "02:00:00:00:00:01",
+        "mtu": 1500,
+        "flags": ["BROADCAST", "UP"],
+        "operstate": "UP",
+        "link_type": "ether",
         "master": None,
         "link": "eth0",
         "linkinfo": {"info_kind": "vlan"},
@@ -367,6 +425,34 @@ BED = json.dumps({
 }).encode()  # fmt: skip
 
 
+BUDGETS = json.dumps([{
+    "name": "latency that bridge adds", "device": "bridge", "reference": "direct", "quantity": "device_latency",
+    "statistic": "mean", "cell": 0, "port": None, "factors": {"cell": 0}, "estimate": 1300.0, "unit": "ns",
+    "components": [
+        {"name": "scatter of the pairs", "state": "counted", "evaluation": "A", "standard_uncertainty": 4.8,
+         "unit": "ns", "distribution": "student-t", "sensitivity": 1.0, "degrees_of_freedom": 19.0,
+         "contribution": 4.8, "share": 1.0, "source": "the mean of 20 pairs"},
+        {"name": "rate of the clock", "state": "unknown", "evaluation": "B", "standard_uncertainty": None,
+         "unit": "1", "distribution": "rectangular", "sensitivity": 1300.0, "degrees_of_freedom": None,
+         "contribution": None, "share": None, "source": "nobody compared it"},
+    ],
+    "combined": 4.8, "effective_degrees": 19.0, "coverage_factor": 2.09, "expanded": 10.0, "level": 0.95,
+    "interval_half_width": 10.0, "interval_of": "the pairs", "not_covered": ["other boots"],
+}]).encode()  # fmt: skip
+
+
+def _heads() -> list[bytes]:
+    """Frames with selective acknowledgements, and others, each behind its length."""
+    sack = bytes.fromhex("0101080a0000000500000003 0101050a 00000bb8 00000fa0".replace(" ", ""))
+    some = [
+        frames.ethernet(0x0800, frames.v4(frames.TCP, frames.tcp(b"", frames.V4, 0x10, sack))),
+        frames.ethernet(0x86DD, frames.v6(frames.TCP, frames.tcp(b"x", frames.V6, 0x18, sack))),
+        *frames.frames()[1:5],
+    ]
+    behind = [bytes([min(len(one), 128)]) + one[:128] for one in some]
+    return [b"".join(behind), *behind[:2]]
+
+
 def _lines() -> list[bytes]:
     events = [
         {"event": "started", "time_ns": 1},
@@ -393,10 +479,13 @@ TARGETS = {
     ]),
     "real-bed": Target(real_bed, lambda: [REAL_BED]),
     "look": Target(looked, _hosts),
+    "host-answers": Target(host_answers, lambda: HOST_ANSWERS),
     "results": Target(results, lambda: [RESULTS]),
     "tool-result": Target(tool_result, lambda: [path.read_bytes() for path in sorted(OTHER_TOOLS.glob("*"))]),
     "verdict": Target(verdict, lambda: [VERDICT]),
     "bed-facts": Target(bed_facts, lambda: [BED]),
+    "budgets": Target(budgets, lambda: [BUDGETS]),
+    "sacks": Target(sacks, _heads),
     "log-header": Target(log_header, lambda: [_made_log()["header.json"]]),
     "log-footer": Target(log_footer, lambda: [_made_log()["footer.json"]]),
     "lines-of-others": Target(lines_of_others, lambda: LINES_OF_OTHERS),

@@ -35,7 +35,7 @@ SOJOURN = str(Path(sys.executable).with_name("sojourn"))
 
 LEFT = """
 ls -d /run/sojourn/taken.* /run/sojourn/features.* /run/sojourn/settings.* 2>/dev/null
-ls -d /run/sojourn/holder /var/tmp/sojourn-* /var/lib/sojourn 2>/dev/null
+ls -d /run/sojourn/holder /run/sojourn/unused /var/tmp/sojourn-* /var/lib/sojourn 2>/dev/null
 true
 """
 PATHS = """

@@ -32,6 +32,7 @@ FEW = ("--set", "bed.sessions=2", "--set", "pairs.rounds=4", "--set", "probe.icm
 SHORT = ("--quick", "--no-history", *FEW)
 LEASE_SECONDS = 60.0
 ETHTOOL = shutil.which("ethtool") or "/usr/sbin/ethtool"
+SETPRIV = shutil.which("setpriv") or "/usr/bin/setpriv"
 
 
 @pytest.fixture
@@ -69,8 +70,8 @@ PUT_BACK = [
     ("b", "ip -4 address flush dev eth2"),
     ("b", "ip link set eth2 mtu 1500"),
     ("device", "ip link del br9"),
-    ("device", f"umount {ETHTOOL}"),
     ("a", f"umount {ETHTOOL}"),
+    ("device", f"umount {SETPRIV}"),
     ("a", f"umount {shutil.which('date')}"),
     ("b", f"umount {shutil.which('uname')}"),
 ]
@@ -147,8 +148,8 @@ def unknown_host_key(hosts: Hosts) -> None:
     (hosts.folder / "known_hosts").write_text("")
 
 
-def no_ethtool(hosts: Hosts) -> None:
-    hosts.at("device", "mount", "-n", "--bind", "/dev/null", ETHTOOL)
+def no_setpriv(hosts: Hosts) -> None:
+    hosts.at("device", "mount", "-n", "--bind", "/dev/null", SETPRIV)
 
 
 def an_address(hosts: Hosts) -> None:
@@ -193,7 +194,7 @@ def in_the_file(before: str, after: str) -> Callable[[Hosts], None]:
         (wrong_key, 3, r"host A \(a.lab\): it refuses the login \(root@10.99.1.2: Permission denied \(publickey"),
         (changed_host_key, 3, r"host B \(b.lab\): its host key is not the one in .*known_hosts:2: another host"),
         (unknown_host_key, 3, r"host A \(a.lab\): its host key is not known yet: connect once by hand and compare it"),
-        (no_ethtool, 3, r"host device \(device.lab\) has no ethtool: apt-get install ethtool"),
+        (no_setpriv, 3, r"host device \(device.lab\) has no setpriv: apt-get install util-linux"),
         (an_old_kernel, 3, r"host B \(b.lab\) has Linux 5.10.0-30-amd64: it needs 5.15 or newer"),
         (another_architecture, 3, r"host B \(b.lab\) is riscv64, and the instrument here is built for \w+"),
         (an_address, 2, r"host B \(b.lab\) has the address 192.0.2.7/24 on eth2: remove it first"),
@@ -303,7 +304,7 @@ def test_an_interface_that_is_being_taken_when_the_controller_dies_is_given_back
             ready, number, namespace = keeping.stdout.readline().split()
             assert ready == "ready"
             line = f"{namespace} eth1 a1 02:00:00:00:00:07 1500 02:00:00:00:00:09 1500 down\n"
-            argv = [*inside, "sh", "-c", keeper.TAKE, "sh", number]
+            argv = [*inside, "sh", "-c", keeper.TAKE, "sh", number, "/tmp/tools"]
             with Child(argv, stdin=subprocess.PIPE, text=True) as taking:
                 assert taking.stdin is not None
                 taking.stdin.write(line)
@@ -312,7 +313,7 @@ def test_an_interface_that_is_being_taken_when_the_controller_dies_is_given_back
                 keeping.stdin.close()
             assert keeping.stdout.read() == "gone\n"
         assert hosts.left_behind() == {}
-        again = subprocess.run([*inside, "sh", "-c", keeper.TAKE, "sh", number], input=line, text=True, check=False)
+        again = subprocess.run(argv, input=line, text=True, check=False)
         assert again.returncode != 0
         assert hosts.left_behind() == {}
 
@@ -389,12 +390,12 @@ def test_paths_with_swapped_labels_are_found(spoilt: Hosts) -> None:
 def test_what_a_bed_lacks_is_told_before_anything_starts(spoilt: Hosts) -> None:
     nobody(spoilt)
     an_address(spoilt)
-    no_ethtool(spoilt)
+    no_setpriv(spoilt)
     done = spoilt.sojourn("bed", "check", str(spoilt.bed()), "--json")
     checks = {check["name"]: check for check in json.loads(done.stdout)["checks"]}
     assert done.returncode == 3
     assert "it cannot be reached" in checks["host B: SSH"]["found"]
-    assert checks["host device: tools"]["fix"] == "apt-get install ethtool"
+    assert checks["host device: tools"]["fix"] == "apt-get install util-linux"
     assert checks["host A: SSH"]["status"] == "ok"
     assert "the bed" not in checks
     assert "This bed cannot be measured on yet: host B: SSH, host device: tools." in done.stdout

@@ -271,7 +271,7 @@ def test_where_others_reach_it_it_is_to_be_said_who_may_send(address: str, tmp_p
     assert done.returncode == 2
     assert "--allow" in done.stderr
     assert not (tmp_path / "t").exists()
-    with receiving(tmp_path / "t", "0.0.0.0", "--allow", "0.0.0.0/0", "--duration", "1s") as receiver:
+    with receiving(tmp_path / "t", "0.0.0.0", "--allow", "any", "--duration", "1s") as receiver:
         assert receiver.process.wait(PATIENCE_SECONDS) == 4
 
 

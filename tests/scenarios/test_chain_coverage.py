@@ -73,7 +73,7 @@ def test_eight_rounds_cover(kind: Any, tmp_path: Path, proven: Callable[..., Non
 def measure(folder: RunFolder, lines: dict[str, Line]) -> RunFolder:
     """The long run, straight through the instrument: requests in, records out."""
     folder.plan.write_text('[study]\nname = "coverage"\n[bed]\ndevices = ["bridge"]\n[pairs]\na_a = false\n')
-    argv = [str(find_instrument()), "probe", "blocks", "--record", str(folder.records)]
+    argv = [str(find_instrument()), "probe", "blocks", "--simulated", "--record", str(folder.records)]
     asked = "".join(json.dumps(request) + "\n" for request in requests(lines))
     subprocess.run(argv, input=asked, text=True, check=True, stdout=subprocess.DEVNULL, timeout=400)
     return folder

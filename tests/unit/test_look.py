@@ -20,6 +20,9 @@ def interface(name: str, *addresses: str, **more: Any) -> dict[str, Any]:
     scopes = [("link" if one.startswith("fe80") else "global", one) for one in addresses]
     return {
         "ifname": name,
+        "address": "00:16:3e:00:00:01",
+        "mtu": 1500,
+        "flags": ["UP"],
         "addr_info": [{"local": one, "prefixlen": 64, "scope": scope} for scope, one in scopes],
         **more,
     }
@@ -45,6 +48,14 @@ def host(*links: dict[str, Any], session: str = SESSION, routes: tuple[dict[str,
         run=lambda *_: "".join(f"== {name}\n{words}\n" for name, words in said.items()),
     )
     return look(line)
+
+
+@pytest.mark.parametrize("member", ["address", "mtu", "flags"])
+def test_a_port_that_could_not_be_given_back_is_not_taken(member: str) -> None:
+    """`ip` of a host that lacks one ended a bed with a traceback, when others' ports were taken already."""
+    port = {name: value for name, value in interface("eth1").items() if name != member}
+    said = unfit(host(MANAGEMENT, port), "eth1")
+    assert said == f"does not tell {member} of eth1: a port could not be given back as it was"
 
 
 def test_a_port_that_nothing_uses_may_be_taken() -> None:

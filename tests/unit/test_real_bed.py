@@ -16,11 +16,13 @@ from sojourn.bed.model import Topology, checked
 from sojourn.bed.negotiated import delaying, judge_port, judge_rates
 from sojourn.bed.real_hosts import judge_clock, judge_way
 from sojourn.bed.ssh import Line, why
+from sojourn.bed.turns import Turns
 from sojourn.cli.dry_run import expansion, show_plan
+from sojourn.conduct.real_hosts import hosts_of, paths_of
 from sojourn.errors import MachineError, RequestError
 from sojourn.plan import effective_toml, load_plan
 from sojourn.plan.load import plan_from_text
-from sojourn.plan.real_bed import real_bed_of
+from sojourn.plan.real_bed import load_real_bed, real_bed_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,6 +37,24 @@ LOOKED = Looked(
 )  # fmt: skip
 BRIDGE = '[paths.bridge]\na = "eth2"\nleft = "eth1"\nright = "eth2"\nb = "eth2"\n'
 CISCO = '[paths."dut:cisco"]\na = "eth2"\nb = "eth2"\n'
+
+
+TURNS = DIRECT + 'switch = "./v d"\n' + CISCO.replace("eth2", "eth1") + 'switch = "person"\n'
+
+
+def test_paths_that_share_their_ports_have_one_link_of_which_one_is_in_place(tmp_path: Path) -> None:
+    (tmp_path / "bed.toml").write_text(ENDS + TURNS)
+    bed = load_real_bed(tmp_path / "bed.toml")
+    assert (bed.paths["direct"].switch, bed.paths["dut:cisco"].switch) == (f"{tmp_path}/v d", "person")
+    spec = BedSpec(backend="ssh", devices=bed.devices, hosts=hosts_of(bed), paths=paths_of(bed), layout=4)
+    topology = Topology.of_spec(checked(spec))
+    direct, cisco = topology.links
+    assert (direct.a_port, direct.b_port) == (cisco.a_port, cisco.b_port)
+    assert topology.laid == (direct,)
+    turns = Turns(topology, spec)
+    assert (turns.groups, turns.by_person) == ([["direct", "dut:cisco"]], True)
+    assert Turns(topology, replace(spec, layout=5)).groups == [["dut:cisco", "direct"]]
+    assert [turns.place_of(path) for path in ("a/a", "dut:cisco")] == ["direct", "dut:cisco"]
 
 
 def test_hosts_and_paths_are_read_with_their_defaults() -> None:
@@ -57,6 +77,10 @@ def test_hosts_and_paths_are_read_with_their_defaults() -> None:
         (ENDS + DIRECT + BRIDGE, r"line 10: path bridge is a device that Sojourn builds: expected a section"),
         (ENDS + DIRECT + CISCO.replace("cisco", "cisco/2"), r"path dut:cisco/2: expected a section \[paths.dut"),
         (ENDS + DEVICE + DIRECT + CISCO + 'left = "eth9"\n', r"path dut:cisco: expected no left and right"),
+        (ENDS + DIRECT + CISCO.replace("eth2", "eth1") + 'switch = "x"\n', r"eth1 of host a is a port of path direct"),
+        (ENDS + TURNS.replace('a = "eth1"\nb = "eth1"\nswitch = "p', 'a = "eth1"\nb = "eth3"\nswitch = "p'),
+         r"the same two ports and a key switch in both"),
+        (ENDS + DEVICE + DIRECT + BRIDGE + 'switch = "x"\n', r"path bridge: expected no switch"),
         (ENDS + DIRECT + '[paths.cisco]\na = "eth2"\nb = "eth2"\n', r'path cisco: expected direct, "dut:<label>"'),
         (ENDS + DIRECT + CISCO.replace('a = "eth2"', 'a = "eth1"'),
          r"line 10: eth1 of host a is a port of path direct already: expected another interface"),

@@ -252,6 +252,8 @@ def test_the_report_has_a_table_of_it(tmp_path: Path) -> None:
         ("stream  1kpps EF both", "stream 1kpps EF both"),
         ("stream 50pps CS1 down + stream 50pps EF down", "stream 50pps CS1 down + stream 50pps EF down"),
         ("stream 100pps down + stream 100pps both", None),
+        ("stream 100pps BE + stream 100pps", None),
+        ("stream 100pps 46 up", "stream 100pps EF up"),
         ("stream 100pps XX", None),
         ("stream 1Mbit/s", None),
         ("stream 0pps", None),

@@ -314,7 +314,9 @@ impl Waits {
     }
 
     pub fn clear(&mut self) {
-        self.sizes.clear();
+        if self.count > 0 {
+            self.sizes.clear();
+        }
         (self.count, self.sum, self.max) = (0, 0, 0);
     }
 

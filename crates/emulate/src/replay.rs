@@ -202,7 +202,9 @@ impl Replay<'_> {
 
     fn note(&mut self) {
         for disposition in self.engine.dispositions() {
-            self.missing -= usize::from(self.logged.get(&disposition.number).is_some_and(|logged| has_ended(logged)));
+            let is_known = self.logged.get(&disposition.number).is_some_and(|logged| has_ended(logged));
+            // A log that has a packet twice was not written by an emulator.
+            self.missing = self.missing.saturating_sub(is_known.into());
             self.dispositions.push(disposition);
         }
     }
@@ -215,7 +217,8 @@ impl Replay<'_> {
         let end = times.flatten().max().unwrap_or(Time(0)) + PATIENCE;
         while self.missing > 0 {
             let now = self.engine.next_event().min(self.engine.next_departure());
-            if now > end {
+            // No time is later than that of nothing, which a damaged log may have.
+            if now > end || now == Time::NEVER {
                 break;
             }
             self.engine.advance(now);
@@ -256,7 +259,7 @@ fn with_earliest(arrivals: Vec<&Disposition>) -> Vec<(&Disposition, Time)> {
 
 fn told(logged: &[Disposition]) -> Told {
     let mut told = Told {
-        unknown: logged.iter().map(|disposition| disposition.number + 1).max().unwrap_or(0),
+        unknown: logged.iter().map(|disposition| disposition.number.saturating_add(1)).max().unwrap_or(0),
         without_memory: logged
             .iter()
             .filter(|disposition| disposition.outcome == Outcome::Lost(Cause::Memory))

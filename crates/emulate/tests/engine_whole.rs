@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use sojourn_emulate::config::check::check;
 use sojourn_emulate::replay::{Change, differences, replay};
-use sojourn_emulate::{Arrived, Config, Disposition, Engine, Outcome, Report};
+use sojourn_emulate::{Arrived, Cause, Config, Disposition, Engine, Outcome, Report};
 use sojourn_time::{Nanos, Time};
 
 /// How an engine is called between arrivals.
@@ -227,4 +227,29 @@ fn what_is_unmatched_is_not_kept() {
         engine.dispositions().next().map(|disposition| (disposition.outcome, disposition.pipe)),
         Some((Outcome::Unmatched, None))
     );
+}
+
+/// A log of which a damaged row has the last time that there is was replayed for ever, and one with a packet twice stopped the
+/// program.
+#[test]
+fn a_log_that_no_emulator_wrote_is_replayed_to_an_end() {
+    let mut random = StdRng::seed_from_u64(7);
+    let config = any::config(&mut random);
+    let (logged, _) = run(&config, &any::arrivals(&mut random, 50), Calls::Each, &mut random);
+    let sent = logged.iter().position(|disposition| disposition.outcome == Outcome::Sent).expect("one was sent");
+    let alter = |change: &dyn Fn(&mut Vec<Disposition>)| {
+        let mut altered = logged.clone();
+        change(&mut altered);
+        let replayed = replay(&config, START, &[], &altered).expect("the configuration holds");
+        assert!(!differences(&altered, &replayed).is_identical());
+    };
+    alter(&|altered| {
+        altered[sent].entered = Time::NEVER;
+        altered[sent].copy_of = Some(i64::MAX.unsigned_abs());
+    });
+    alter(&|altered| {
+        let twice = Disposition { outcome: Outcome::Lost(Cause::Ended), ..altered[sent].clone() };
+        altered.insert(0, twice);
+    });
+    alter(&|altered| altered[sent].number = i64::MAX.unsigned_abs());
 }

@@ -76,6 +76,13 @@ pub enum Command {
     /// Example: sojourn tcplog run --port 5201 --out out/t -- iperf3 -c 10.0.0.2
     #[command(subcommand)]
     Tcplog(Tcplog),
+    /// Show and set what ports are set to, on hosts of a bed that have no ethtool
+    #[command(hide = true)]
+    Ethtool {
+        /// Options, interface and values, as ethtool takes them
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "WORDS")]
+        words: Vec<String>,
+    },
     /// Print every command with its options and what they mean, as JSON
     #[command(hide = true)]
     Commands,

@@ -4,12 +4,13 @@
 //! `tests/fuzz` calls them; the program itself reads with the same functions, each at its place.
 
 use sojourn_probe::Request;
+use sojourn_record::Packet;
 use sojourn_stream::Schedule;
 
 use crate::failure::WrongRequest;
 use crate::stream::request::Asked;
 use crate::stream::shape::offsets_of;
-use crate::{emulate, failure, secret, serve, tcplog};
+use crate::{capture, emulate, failure, matching, secret, serve, tcp, tcplog};
 
 /// A block of probes, as `probe blocks` is asked for it.
 pub fn block_of_probes(line: &[u8]) -> bool {
@@ -38,6 +39,34 @@ pub fn emulator(line: &[u8]) -> bool {
 /// What a running log of TCP is asked; what it would set is worked out.
 pub fn log_of_tcp(line: &[u8]) -> bool {
     makes_sense(tcplog::answer::understood(line))
+}
+
+/// What taps for the trials of a study are asked, as `capture serve` is.
+pub fn taps(line: &[u8]) -> bool {
+    makes_sense(capture::serve::understood(line))
+}
+
+/// What a log of each block of a study is asked, as `tcplog serve` is.
+pub fn logs_of_blocks(line: &[u8]) -> bool {
+    makes_sense(tcplog::serve::understood(line))
+}
+
+/// What ends of TCP connections are asked, as `tcp serve` is.
+pub fn ends_of_tcp(line: &[u8]) -> bool {
+    makes_sense(tcp::serve::understood(line))
+}
+
+/// The terms of `match-slice` and the packets that it is given. Returns what it writes, where it takes both.
+pub fn slice(terms: &[u8], packets: &[u8]) -> Option<Vec<u8>> {
+    let mut written = Vec::new();
+    let read = matching::slice::Terms::read(terms);
+    let is_matched = makes_sense(read.and_then(|terms| matching::slice::matched(&terms, packets, &mut written)));
+    is_matched.then_some(written)
+}
+
+/// The events of an emulator's log, with the rows of its packets; it is replayed.
+pub fn emulation_log(events: &[u8], rows: &[Packet]) -> bool {
+    makes_sense(emulate::replay::understood(events, rows))
 }
 
 /// The bytes of a file with a key.

@@ -9,6 +9,7 @@ mod control;
 mod described;
 mod doctor;
 mod emulate;
+mod ethtool;
 mod failure;
 pub mod foreign;
 mod matching;
@@ -41,7 +42,7 @@ const PROFILE: &str = if cfg!(debug_assertions) { "debug" } else { "release" };
 
 /// Does what the command line asks for. Returns the exit status.
 pub fn main() -> ExitCode {
-    let words = emulate::arguments::complete(std::env::args_os().collect());
+    let words = emulate::arguments::complete(ethtool::complete(std::env::args_os().collect()));
     let arguments = match Arguments::try_parse_from(words) {
         Ok(arguments) => arguments,
         Err(error) => return refuse(&error),
@@ -86,6 +87,7 @@ fn run(command: &Command) -> anyhow::Result<()> {
         Command::MatchSlice(command) => matching::slice::run(command),
         Command::Tcp(command) => tcp::run(command),
         Command::Tcplog(command) => tcplog::run(command),
+        Command::Ethtool { words } => ethtool::run(words),
         Command::Rights => {
             println!("{:#}", rights());
             Ok(())

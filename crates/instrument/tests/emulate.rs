@@ -580,6 +580,19 @@ fn an_output_that_is_a_link_is_refused_and_what_it_leads_to_stays() {
     }
     let (status, told) = offline("/dev/null");
     assert_eq!(status, 0, "{told}");
+    let words =
+        ["emulate", "offline", input.to_str().expect("a name"), "--delay", "1ms", "-o", "/dev/stdout", "--json"];
+    let out = File::create(folder.join("stdout")).expect("creates");
+    assert!(
+        Command::new(env!("CARGO_BIN_EXE_sojourn-instrument"))
+            .args(words)
+            .stdout(out)
+            .status()
+            .expect("runs")
+            .success()
+    );
+    assert!(fs::symlink_metadata("/dev/stdout").expect("is there").is_symlink());
+    assert!(fs::metadata(folder.join("stdout")).expect("is there").len() > 100);
     fs::remove_file(&hard).expect("removes");
     // What has one name is written anew, when all of it is there to be written.
     let mode = || fs::metadata(&theirs).expect("is there").permissions().mode() & 0o777;

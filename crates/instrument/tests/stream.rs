@@ -258,6 +258,24 @@ fn what_was_sent_to_nobody_is_not_lost_without_a_word() {
 }
 
 #[test]
+fn requests_beyond_those_that_may_wait_are_answered_in_their_turn() {
+    let folder = Folder::new("many");
+    let mut serve = Serve::start(&folder);
+    let mut input = serve.input.take().unwrap();
+    let several = 3_000;
+    let asks = std::thread::spawn(move || {
+        for _ in 0..several {
+            writeln!(input, "{}", json!({ "do": "count", "block": 7 })).unwrap();
+        }
+    });
+    for _ in 0..several {
+        assert_eq!(serve.answer().unwrap()["block"], 7);
+    }
+    asks.join().unwrap();
+    assert_eq!(serve.end(), Some(0));
+}
+
+#[test]
 fn each_stop_ends_what_is_sent_before_it() {
     let folder = Folder::new("stops");
     let mut serve = Serve::start(&folder);

@@ -7,7 +7,6 @@ It judges nothing; that is for `findings`.
 
 from __future__ import annotations
 
-import json
 import tomllib
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -22,8 +21,9 @@ from sojourn.devices import TWIN
 from sojourn.errors import RequestError
 from sojourn.methods import DEFAULT
 from sojourn.records import TABLES, RunFolder, Table, read_table
-from sojourn.records.earlier import VALUES, read_json, read_toml
-from sojourn.records.log import read_log
+from sojourn.records.bed import read_bed
+from sojourn.records.earlier import VALUES, read_toml
+from sojourn.records.log import read_events
 from sojourn.records.lost import in_parts, lost_blocks, without_lost_searches
 from sojourn.records.reader import no_rows, read_in_turn
 
@@ -289,7 +289,7 @@ def load(path: Path) -> Run:
     folder = RunFolder(path)
     plan = _plan(folder)
     tables = {name: read_table(folder.records, name) for name in ("blocks", "captures")}
-    log = without_lost_searches(read_log(folder.log))
+    log = without_lost_searches(read_events(folder.log))
     latest = _latest(_without_lost(tables["blocks"].frame, log))
     blocks = _by_instance(latest).with_columns(pl.col("schedule").replace(VALUES))
     cells = {int(row["cell"]): factors_of(row, plan) for row in blocks.unique("cell").iter_rows(named=True)}
@@ -298,7 +298,7 @@ def load(path: Path) -> Run:
     return Run(
         folder,
         plan,
-        _json(folder.bed),
+        read_bed(folder.bed),
         log,
         blocks,
         probes,
@@ -384,13 +384,3 @@ def _plan(folder: RunFolder) -> dict[str, Any]:
         raise RequestError(f"{folder.path} is not a run folder: it has no plan.toml") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise RequestError(f"{folder.plan} cannot be read: {error}") from error
-
-
-def _json(path: Path) -> dict[str, Any]:
-    if not path.exists():
-        return {}
-    try:
-        content = read_json(path.read_text())
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise RequestError(f"{path} cannot be read: {error}") from error
-    return content if isinstance(content, dict) else {}

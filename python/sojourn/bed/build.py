@@ -19,6 +19,7 @@ from sojourn.bed.hosts import ports_of
 from sojourn.bed.model import BedSpec, Topology, checked
 from sojourn.bed.negotiated import delaying
 from sojourn.bed.switches import switch
+from sojourn.bed.turns import Turns
 from sojourn.bed.wiring import await_links, flush_fdb, prepare_live, silence, take_down, wire_up
 
 if TYPE_CHECKING:
@@ -34,11 +35,12 @@ class Bed:
     Programs and files of its hosts are reached by its backend.
     """
 
-    def __init__(self, spec: BedSpec, topology: Topology, backend: Backend, cores: DeviceCores) -> None:
+    def __init__(self, spec: BedSpec, topology: Topology, backend: Backend, cores: DeviceCores, turns: Turns) -> None:
         self.spec = spec
         self.topology = topology
         self.backend = backend
         self._cores = cores
+        self.turns = turns
         self.left_out: dict[str, str] = {}
         """What should be switched and cannot be here, with the reason."""
         self.delaying: list[str] = []
@@ -48,6 +50,12 @@ class Bed:
     def device_core(self) -> int | None:
         """The core that handles the device's packets, where it has one of its own."""
         return self._cores.core
+
+    def put_in_place(self, path: str) -> None:
+        """Puts a path between the ports that it shares with others, where it is not there, and sees that B answers."""
+        if not self.turns.is_in_place(path):
+            self.turns.put(path, lambda: await_links(self.backend, self.topology, self.spec))
+            self.turns.require_answer(path, self.backend)
 
     def counters(self, *paths: str) -> dict[str, dict[str, int]]:
         """What every interface of these paths has counted, ends, device's ports and bridges; of all without a name.
@@ -111,6 +119,7 @@ def build_bed(spec: BedSpec, run_id: str, logs: Path | None = None) -> Iterator[
     What the programs of boxes write goes to a file each of the folder `logs`, if one is named.
     """
     topology = Topology.of_spec(checked(spec))
+    turns = Turns(topology, spec)
     told: list[str] = []
     backend: Backend = load(spec.backend)(run_id)
     require_usable_cores(spec, backend.cores(spec.hosts))
@@ -121,6 +130,7 @@ def build_bed(spec: BedSpec, run_id: str, logs: Path | None = None) -> Iterator[
             silence(backend, topology)
             backend.lay(topology.cables, spec.mtu)
             undo.callback(take_down, backend, topology)
+            turns.begin()
             wire_up(backend, topology, spec)
             if spec.settings:
                 backend.tune(topology, spec.settings)
@@ -131,7 +141,9 @@ def build_bed(spec: BedSpec, run_id: str, logs: Path | None = None) -> Iterator[
             boxes = Boxes(backend, topology, spec, logs)
             undo.callback(boxes.down)
             topology = boxes.up()
-        bed = Bed(spec, topology, backend, DeviceCores(backend, topology, spec))
+        bed = Bed(spec, topology, backend, DeviceCores(backend, topology, spec), turns)
+        for several in turns.groups:
+            turns.require_answer(several[0], backend)
         bed.delaying = told
         bed.left_out = switch(backend, topology, spec)
         yield bed

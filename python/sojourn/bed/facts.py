@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from sojourn.bed import machine
 from sojourn.bed.drawing import drawing
+from sojourn.bed.ssh import reading
 from sojourn.errors import MachineError
+from sojourn.records.decode import json_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -94,6 +96,9 @@ def facts(backend: Backend, topology: Topology, spec: BedSpec, cores: DeviceCore
     del stable["bed"]["spec"]["hosts"]  # names of machines and users
     if not spec.paths:
         del stable["bed"]["spec"]["paths"]
+    for path in stable["bed"]["spec"].get("paths", {}).values():
+        if path["switch"] is None:
+            del path["switch"]
     if not spec.settings:
         del stable["bed"]["spec"]["settings"]
     if spec.layout is None:
@@ -238,6 +243,11 @@ def _shown(run: Run, command: str) -> str:
 
 
 def _host(backend: Backend, host: HostName) -> dict[str, Any]:
+    with reading(f"host {host.upper()}"):
+        return _facts_of(backend, host)
+
+
+def _facts_of(backend: Backend, host: HostName) -> dict[str, Any]:
     links = [link for link in _json(backend, host, ["ip", "-json", "-details", "link"]) if link["ifname"] != "lo"]
     drivers = _drivers(backend.run(host, ["sh", "-c", _ETHTOOL], "".join(f"{link['ifname']}\n" for link in links)))
     qdiscs = _json(backend, host, ["tc", "-json", "qdisc", "show"])
@@ -311,19 +321,21 @@ def counters(backend: Backend, host: HostName) -> dict[str, dict[str, int]]:
     """What every interface of a host has counted since it was made; one command, some milliseconds."""
     links = _json(backend, host, ["ip", "-json", "-statistics", "link"])
     names = ("packets", "bytes", "errors", "dropped")
-    return {
-        link["ifname"]: {f"{way}_{name}": link["stats64"][way][name] for way in ("rx", "tx") for name in names}
-        for link in links
-        if link["ifname"] != "lo"
-    }
+    with reading(f"host {host.upper()}"):
+        return {
+            link["ifname"]: {f"{way}_{name}": int(link["stats64"][way][name]) for way in ("rx", "tx") for name in names}
+            for link in links
+            if link["ifname"] != "lo"
+        }
 
 
 def qdisc_dropped(backend: Backend, host: HostName) -> dict[str, int]:
     """Frames that the root queue of each interface of a host has refused: what a shaper lost, and not the port."""
     qdiscs = _json(backend, host, ["tc", "-json", "-statistics", "qdisc", "show"])
-    return {qdisc["dev"]: qdisc.get("drops", 0) for qdisc in qdiscs if qdisc.get("root")}
+    with reading(f"host {host.upper()}"):
+        return {qdisc["dev"]: int(qdisc.get("drops", 0)) for qdisc in qdiscs if qdisc.get("root")}
 
 
 def _json(backend: Backend, host: HostName, argv: list[str]) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(backend.run(host, argv) or "[]")
-    return [entry for entry in found if entry]
+    with reading(f"host {host.upper()}"):
+        return [dict(entry) for entry in json_value(backend.run(host, argv) or "[]") if entry]

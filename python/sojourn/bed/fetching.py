@@ -62,7 +62,7 @@ def _keep(one: Fetched, wanted: Sequence[tuple[str, int, int]], got: bytes, sums
     for (name, begin, size), digest in zip(wanted, sums, strict=False):
         part = got[at : at + size - begin]
         at += size - begin
-        if hashlib.sha256(part).hexdigest() != digest.split()[0]:
+        if hashlib.sha256(part).hexdigest() != digest.partition(" ")[0]:
             good = False
             continue
         path = _place(one, name)

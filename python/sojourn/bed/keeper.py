@@ -16,7 +16,8 @@ LEASE_SECONDS = 40
 """Without a word for so long, a keeper takes its controller for dead."""
 
 INSTRUMENTS = "/var/lib/sojourn"
-"""Of root on each host: the instrument, in a folder named by its content."""
+"""Of root on each host: the instrument, in a folder named by its content. By the name `ethtool` it answers for that
+program where a host has none: these folders are the last of the search path."""
 
 # $1 the run, $2 who holds it, $3 the folder to be made for records, $4 the folder of the instrument, $5 "keep" if that
 # stays, then the names of hosts. Answers "held …", "ready" and a process in each namespace, or nothing.
@@ -28,6 +29,7 @@ stop=
 trap 'stop=yes' TERM INT
 umask 022
 run=$1 who=$2 work=$3 tools=$4 keep=$5; shift 5
+for own in "$tools" {instruments}/*; do PATH=$PATH:$own; done # those of keepers that were killed, too
 state={state} boot=/proc/sys/kernel/random/boot_id
 mkdir -p "$state" || exit 1
 taken=$state/taken.$$
@@ -84,6 +86,7 @@ else
     done
     taken=$state/taken.$$
     echo "$run $who" >"$state/holder"
+    rm -f "$state/unused" # somebody has use for it again
     for left in "${work%/*}"/sojourn-*/boot; do # of a bed whose host was booted again
         [ -O "$left" ] && [ ! -L "${left%/boot}" ] && ! cmp -s "$left" "$boot" && rm -rf "${left%/boot}"
     done
@@ -143,7 +146,12 @@ for try in 1 2 3; do # what the kernel brought here when its namespace went
     give_back
 done
 rm -rf "$work"
-[ "$keep" = keep ] || { rm -rf "$tools"; rmdir {instruments}; } 2>/dev/null
+# The instrument helps to give back: whoever is the last to do so removes what is written down as unused.
+[ "$keep" = keep ] || echo "$tools" >>"$state/unused"
+if [ -e "$state/unused" ] && ! [ -s "$(ls -S "$state"/taken.* 2>/dev/null | head -n 1)" ]; then
+    while read -r one; do rm -rf "$one"; done <"$state/unused"
+    rm -f "$state/unused"; rmdir {instruments}
+fi 2>/dev/null
 [ -z "$locked" ] || rm -f "$state/holder"
 echo gone
 """.replace("{restore}", RESTORE)
@@ -152,11 +160,11 @@ echo gone
     .replace("{instruments}", INSTRUMENTS)
 )
 
-# $1 the keeper; on each line: namespace, interface, its name there, its MAC there, its MTU there, and MAC, MTU and
-# state as they are. What was is written down before anything is changed. A keeper that cleans up holds the lock until
-# its namespaces are gone.
+# $1 the keeper, $2 the folder of the instrument; on each line: namespace, interface, its name there, its MAC there,
+# its MTU there, and MAC, MTU and state as they are. What was is written down before anything is changed. A keeper that
+# cleans up holds the lock until its namespaces are gone.
 TAKE = """
-PATH=$PATH:/usr/sbin:/sbin
+PATH=$PATH:/usr/sbin:/sbin:$2
 taken={state}/taken.$1
 exec 8<"$taken" && flock 8 || exit 1
 while read -r ns old new new_mac new_mtu mac mtu up; do
@@ -169,31 +177,36 @@ while read -r ns old new new_mac new_mtu mac mtu up; do
 done
 """.replace("{state}", STATE)
 
-# $1 the folder of the bed, $2 the program's number, $3 the namespace, then `env`'s words and the command. The program's
-# own number is written down before it runs; what it used of the processors, when it has ended.
+# $1 the folder of the bed, $2 the program's number, $3 the namespace, $4 the folder of the instrument, then the words
+# of `env` and the command. The program's own number is written down before it runs; what it used of the processors,
+# when it has ended.
 ENTER = """
-PATH=$PATH:/usr/sbin:/sbin; export PATH
-work=$1 number=$2 ns=$3; shift 3
+PATH=$PATH:/usr/sbin:/sbin:$4; export PATH
+work=$1 number=$2 ns=$3; shift 4
 nsenter --net="/proc/$ns/ns/net" -- sh -c 'echo $$ >"$0"; exec env "$@"' "$work/pid.$number" "$@"
 status=$?
 times >"$work/times.$number" 2>/dev/null
 exit $status
 """
 
-# $1 the namespace, then the command.
+# $1 the namespace, $2 the folder of the instrument, then the command.
 INSIDE = """
-PATH=$PATH:/usr/sbin:/sbin; export PATH
-ns=$1; shift
+PATH=$PATH:/usr/sbin:/sbin:$2; export PATH
+ns=$1; shift 2
 exec nsenter --net="/proc/$ns/ns/net" -- "$@"
 """
 
 # $1 the folder of the instrument, $2 its SHA-256; the instrument comes compressed, unless it is there: then "have".
-INSTALLED = 'f=$1/sojourn-instrument; [ -O "$f" ] && [ "$(sha256sum <"$f")" = "$2  -" ] && echo have; true'
+INSTALLED = """
+f=$1/sojourn-instrument
+[ -O "$f" ] && [ -e "$1/ethtool" ] && [ "$(sha256sum <"$f")" = "$2  -" ] && echo have
+true
+"""
 INSTALL = """
 umask 022
 mkdir -p "$1" && gzip -dc >"$1/new" && [ "$(sha256sum <"$1/new")" = "$2  -" ] ||
     { rm -f "$1/new"; echo "the instrument did not come as it was sent: is there room in $1?" >&2; exit 1; }
-chmod 755 "$1/new" && mv -f "$1/new" "$1/sojourn-instrument"
+chmod 755 "$1/new" && mv -f "$1/new" "$1/sojourn-instrument" && ln -sf sojourn-instrument "$1/ethtool"
 """
 
 # $1 a folder; on each line of the input, how much of a file is here already. The bytes that are new, file after file.

@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sojourn.errors import MachineError
+from sojourn.bed.ssh import reading
 from sojourn.records.decode import json_value
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 TOOLS = {
     "ip": "iproute2",
     "tc": "iproute2",
-    "ethtool": "ethtool",
     "nsenter": "util-linux",
     "unshare": "util-linux",
     "setpriv": "util-linux",
@@ -101,10 +100,8 @@ def look(line: Line) -> Looked:
     before, began = time.time_ns(), time.monotonic_ns()
     said = line.run(["sh", "-c", _LOOK, "sh", line.spec.folder, *TOOLS, "python3", "ping", "taskset", "tcpdump"])
     took = time.monotonic_ns() - began
-    try:
+    with reading(line):
         return parse(said, before, took)
-    except (KeyError, IndexError, ValueError) as error:
-        raise MachineError(f"{line} does not answer as a Linux host does ({str(error)[:200]!r})") from error
 
 
 def parse(said: str, before_ns: int, took_ns: int) -> Looked:
@@ -145,7 +142,12 @@ def parse(said: str, before_ns: int, took_ns: int) -> Looked:
     )
 
 
-LINK: dict[str, type] = {"ifname": str, "address": str, "master": str, "link": str, "linkinfo": dict, "addr_info": list}
+LINK: dict[str, type] = {
+    "ifname": str, "address": str, "mtu": int, "flags": list, "operstate": str, "link_type": str, "master": str,
+    "link": str, "linkinfo": dict, "addr_info": list,
+}  # fmt: skip
+OF_PORT = ("address", "mtu", "flags")
+"""What a port is given back with."""
 ADDRESS: dict[str, type] = {"local": str, "prefixlen": int, "scope": str}
 ROUTE: dict[str, type] = {"dst": str, "dev": str, "protocol": str, "type": str, "nexthops": list}
 """What is read of `ip -json`, and its types; a member that is not said or null is none."""
@@ -235,6 +237,8 @@ def _reasons(looked: Looked, name: str) -> Iterator[str]:
         yield f"has the address {address} on {name}: remove it first (ip address flush dev {name})"
     for route in _routes_over(looked, name):
         yield f"has a route to {route} over {name}: remove it first"
+    if lacking := [member for member in OF_PORT if member not in link]:
+        yield f"does not tell {', '.join(lacking)} of {name}: a port could not be given back as it was"
 
 
 PEERS = {"veth", "netkit", "vxcan"}

@@ -97,6 +97,8 @@ class PathSpec:
     left: str | None = None
     """The device's port towards A."""
     right: str | None = None
+    switch: str | None = None
+    """What puts it between its ports, where it shares them with other paths: a program, or "person"."""
 
 
 @dataclass(frozen=True)
@@ -245,6 +247,8 @@ class Link:
     """What its addresses and MACs are numbered with; None: as its indexes are."""
     is_routed: bool = False
     """Whether B is in a subnet of its own, behind a box that forwards by IP addresses."""
+    wired_as: str | None = None
+    """In names of interfaces, the path whose ports it shares; then it has that path's numbers, too."""
 
     @property
     def octet(self) -> int:
@@ -259,6 +263,8 @@ class Link:
     @property
     def slug(self) -> str:
         """The path as it appears in interface names."""
+        if self.wired_as is not None:
+            return self.wired_as
         return self.device.slug + "-y" * self.is_bypass + "-t" * self.is_twin
 
     @cached_property
@@ -445,7 +451,7 @@ class Link:
 
 @dataclass(frozen=True)
 class Topology:
-    """All paths of a bed; they exist at once, as parallel links between A and B."""
+    """All paths of a bed; they exist at once, as parallel links between A and B, but those that share their ports."""
 
     links: tuple[Link, ...]
     hosts: tuple[Host, ...] = field(default=HOSTS)
@@ -485,10 +491,11 @@ class Topology:
         if spec.addresses is not None:
             octets = random.Random(f"{spec.addresses}/addresses").sample(NUMBERS, len(plain))
             plain = [replace(link, addressed=octet) for link, octet in zip(plain, octets, strict=True)]
-        found = tuple(_boxed(_rated(link, spec.links), spec.boxes) for link in plain)
+        found = _sharing(tuple(_boxed(_rated(link, spec.links), spec.boxes) for link in plain), spec.paths)
         common = [host for host in HOSTS if not spec.hosts or host.name != DEVICES or DEVICES_HOST in spec.hosts]
         apart = [Host(link.device_host, f"{link.path} alone") for link in found if link.device_host != DEVICES]
-        laid = found if draw is None else tuple(draw.sample(found, len(found)))
+        cabled = tuple(link for link in found if link.wired_as is None)
+        laid = cabled if draw is None else tuple(draw.sample(cabled, len(cabled)))
         return cls(found, (*common, *apart), laid)
 
     @cached_property
@@ -538,6 +545,22 @@ def _link(path: str, number: int, device: Device, near: int, far: int) -> Link:
     if not device.mode.is_switch or path.endswith(BYPASS) or (is_twin and device_modes.is_long(device.name)):
         return one
     return replace(one, near_ends=near, far_ends=far)
+
+
+def _sharing(links: tuple[Link, ...], paths: Mapping[str, PathSpec]) -> tuple[Link, ...]:
+    """The links, those that share their ports with an earlier one by its names and numbers: one of them is there at a
+    time.
+    """
+    first: dict[tuple[str, str], Link] = {}
+    found = []
+    for link in links:
+        own = paths.get(link.path)
+        if own is not None and own.switch is not None:
+            one = first.setdefault((own.a, own.b), link)
+            if one is not link:
+                link = replace(link, number=one.number, addressed=one.addressed, wired_as=one.slug)  # noqa: PLW2901
+        found.append(link)
+    return tuple(found)
 
 
 def _rated(link: Link, links: Mapping[str, LinkSpec]) -> Link:

@@ -160,9 +160,10 @@ def _tried(spec: BedSpec) -> Iterator[Check]:
     """Build the bed, and probe each path."""
     try:
         with build_bed(spec, f"check-{secrets.token_hex(2)}") as bed:
-            ports = negotiated.ports_found(bed.backend, bed.topology, ports_of(bed.topology, spec.paths))
+            real = ports_of(bed.topology, spec.paths)
             for link in bed.topology.links:
-                yield from _ports(ports, link)
+                bed.put_in_place(link.path)
+                yield from _ports(negotiated.ports_found(bed.backend, bed.topology, real), link)
                 yield _path(bed, spec, link)
     except SojournError as error:
         said = _in_real_names(str(error), spec)

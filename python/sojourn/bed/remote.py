@@ -18,7 +18,7 @@ from sojourn.bed import keeper
 from sojourn.bed.hosts import END_HOSTS
 from sojourn.bed.look import Looked, look
 from sojourn.bed.processes import end
-from sojourn.bed.ssh import LOST, Line, launch, rights, who
+from sojourn.bed.ssh import LOST, Line, launch, reading, rights, who
 from sojourn.errors import MachineError
 
 if TYPE_CHECKING:
@@ -78,6 +78,8 @@ class RemoteMachine:
         self.found: Looked = look(self.line)
         self.root = rights(self.line, self.found.uid)
         self.work = ""
+        self.tools = ""
+        """Where the instrument is there."""
         self.keeper = 0
         self.namespaces: dict[HostName, int] = {}
         self._process: subprocess.Popen[str] | None = None
@@ -93,6 +95,7 @@ class RemoteMachine:
     def keep(self, run: str, holder: str, hosts: Sequence[HostName], tools: str) -> None:
         """Start the keeper, with a namespace for each of these hosts; the lock is taken by the name of its holder."""
         self.work = f"{self.spec.folder.rstrip('/')}/sojourn-{run}-{secrets.token_hex(6)}"
+        self.tools = tools
         stays = "keep" if self.spec.keep or holder != run else "-"
         argv = ["sh", "-c", keeper.KEEPER, "sh", holder, who(), self.work, tools, stays, *hosts]
         self._process = launch(
@@ -108,8 +111,8 @@ class RemoteMachine:
             _, why = self._process.communicate()
             words = " / ".join(why.strip().splitlines()[-2:]) or "it says nothing"
             raise MachineError(f"{self}: no bed can be kept there: {words}{about_sudo(words, self.spec)}")
-        self.keeper, *namespaces = map(int, rest)
-        self.namespaces = dict(zip(hosts, namespaces, strict=True))
+        with reading(self):
+            self.keeper, self.namespaces = kept(rest, hosts)
         self.found = look(self.line)  # what an earlier keeper had taken is back
         threading.Thread(target=self._beat, daemon=True, name=f"beat-{self.name}").start()
 
@@ -178,6 +181,12 @@ class RemoteMachine:
         while self.send(""):
             time.sleep(keeper.BEAT_SECONDS)
         self._silent = True
+
+
+def kept(words: Sequence[str], hosts: Sequence[HostName]) -> tuple[int, dict[HostName, int]]:
+    """The process of a keeper that is ready, and those whose namespaces are the hosts'; raises ValueError."""
+    keeper, *namespaces = map(int, words)
+    return keeper, dict(zip(hosts, namespaces, strict=True))
 
 
 def about_sudo(words: str, spec: HostSpec) -> str:

@@ -73,9 +73,10 @@ in_sysfs() {
 """
 """The interfaces are in the namespace of the process `ns`."""
 
-_PATH = "PATH=$PATH:/usr/sbin:/sbin\n"
+_PATH = "PATH=$PATH:/usr/sbin:/sbin:$1\n"
 
-# On each line: a setting, and an interface of the host or -. Says those lines again of which there is no value.
+# $1 the folder of the instrument; on each line: a setting, and an interface of the host or -. Says those lines again of
+# which there is no value.
 LACKING = f"""{_PATH}{FUNCTIONS}{HERE}
 while read -r setting dev; do
     found=
@@ -86,12 +87,13 @@ while read -r setting dev; do
 done
 """
 
-# $1 the keeper; on each line: a namespace, an interface as the host calls it, as it is called there, a setting, a
-# value; of the host's own settings the first three are -. Says of each value: interface, setting, name, what was, what
-# is. A setting of a host that another bed's host has set already is not written down twice.
+# $1 the folder of the instrument, $2 the keeper; on each line: a namespace, an interface as the host calls it, as it
+# is called there, a setting, a value; of the host's own settings the first three are -. Says of each value: interface,
+# setting, name, what was, what is. A setting of a host that another bed's host has set already is not written down
+# twice.
 TUNE = f"""{_PATH}{FUNCTIONS}{THERE}
-taken={STATE}/taken.$1 journal={STATE}/settings.$1
-exec 8<"$taken" && flock 8 && [ -e "$taken" ] && kill -0 "$1" || exit 1
+taken={STATE}/taken.$2 journal={STATE}/settings.$2
+exec 8<"$taken" && flock 8 && [ -e "$taken" ] && kill -0 "$2" || exit 1
 umask 077
 while read -r ns old new setting value; do
     for name in $(values_of "$setting" "$new"); do
@@ -112,7 +114,8 @@ while read -r ns old new setting value; do
 done
 """
 
-# On each line: a namespace, an interface as it is called there, the name of a value. Says the value, or "gone".
+# $1 the folder of the instrument; on each line: a namespace, an interface as it is called there, the name of a value.
+# Says the value, or "gone".
 NOW = f"""{_PATH}{FUNCTIONS}{THERE}
 while read -r ns dev name; do
     now=$(value_of "$name" "$dev")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, BinaryIO, ClassVar
 
 from sojourn.bed import frequency, held, machine
 from sojourn.bed.setting_scripts import LACKING, NOW, TUNE
+from sojourn.bed.ssh import reading
 from sojourn.errors import MachineError, RequestError
 from sojourn.plan.settings import OF_VETH, SETTINGS
 from sojourn.records.settings import GONE, Tuned
@@ -51,9 +52,11 @@ class HostSettings:
     def require(self, interfaces: Sequence[str]) -> None:
         """Refuse what an interface, or the host, does not have. Changes nothing."""
         lines = [f"{name} {place}\n" for name in self._asked for place in self._places(name, interfaces)]
-        for line in self._remote.run(["sh", "-c", LACKING], "".join(lines)).splitlines():
-            name, place = line.split()
-            raise lacking(str(self._remote), name, "" if place == ITS_OWN else place)
+        for line in self._remote.run(self._script(LACKING), "".join(lines)).splitlines():
+            with reading(self._remote):
+                name, place = line.split()
+                refusal = lacking(str(self._remote), name, "" if place == ITS_OWN else place)
+            raise refusal
 
     def set(self, ports: Sequence[tuple[int, str, str]]) -> None:
         """Set all of it on ports, each by its namespace, its name on the host, and its name in the bed."""
@@ -68,28 +71,34 @@ class HostSettings:
                 lines.append(f"{ns} {old} {new} {name} {word}\n")
         if not lines:
             return
-        said = self._remote.run(["sh", "-c", TUNE, "sh", str(self._remote.keeper)], "".join(lines))
+        said = self._remote.run(self._script(TUNE, str(self._remote.keeper)), "".join(lines))
         for line in said.splitlines():
-            kind, place, *words = line.split()
-            port = "" if place == ITS_OWN else names[place][1]
-            if kind == "refused":
-                value, now, *why = words
-                wanted = f"{port} of {self._remote}" if port else str(self._remote)
-                raise RequestError(
-                    f"{wanted} does not take {self._of(value)} = {self._word(value)} (it has {now}): {' '.join(why)}"
-                )
-            name, value, before, *now_is = words
-            in_force = now_is[0] if now_is else GONE
-            self.tuned.append(Tuned(self._remote.name, port, name, value, self._asked[name], before, in_force))
-            self._at.append((names[place][0], place))
+            with reading(self._remote):
+                self._was_set(line, names)
+
+    def _was_set(self, line: str, names: Mapping[str, tuple[str, str]]) -> None:
+        """What the host says of one value that was to be set; `names` has namespace and interface of each place."""
+        kind, place, *words = line.split()
+        port = "" if place == ITS_OWN else names[place][1]
+        if kind == "refused":
+            value, now, *why = words
+            wanted = f"{port} of {self._remote}" if port else str(self._remote)
+            raise RequestError(
+                f"{wanted} does not take {self._of(value)} = {self._word(value)} (it has {now}): {' '.join(why)}"
+            )
+        name, value, before, *now_is = words
+        in_force = now_is[0] if now_is else GONE
+        self.tuned.append(Tuned(self._remote.name, port, name, value, self._asked[name], before, in_force))
+        self._at.append((names[place][0], place))
 
     def look(self) -> None:
         """Read all of it again."""
         lines = [f"{ns} {dev} {one.value}\n" for (ns, dev), one in zip(self._at, self.tuned, strict=True)]
         if lines:
-            found = self._remote.run(["sh", "-c", NOW], "".join(lines)).split()
-            for one, now in zip(self.tuned, found, strict=True):
-                one.ended = now
+            found = self._remote.run(self._script(NOW), "".join(lines)).split()
+            with reading(self._remote):
+                for one, now in zip(self.tuned, found, strict=True):
+                    one.ended = now
 
     def hear(self, said: str) -> None:
         """What the keeper says that it has restored."""
@@ -106,13 +115,18 @@ class HostSettings:
         now = before
         for _ in range(20):
             now = self._latency()
-            if int(now) <= int(word):
+            with reading(self._remote):
+                has_come = int(now) <= int(word)
+            if has_come:
                 break
         self.tuned.append(Tuned(self._remote.name, "", "idle_latency", "idle_latency", word, before, now))
         self._at.append((ITS_OWN, ITS_OWN))
 
     def _latency(self) -> str:
-        return self._remote.run(["sh", "-c", NOW], f"{ITS_OWN} {ITS_OWN} idle_latency\n").strip()
+        return self._remote.run(self._script(NOW), f"{ITS_OWN} {ITS_OWN} idle_latency\n").strip()
+
+    def _script(self, script: str, *more: str) -> list[str]:
+        return ["sh", "-c", script, "sh", self._remote.tools, *more]
 
     def _places(self, name: str, interfaces: Sequence[str]) -> Sequence[str]:
         scope = SETTINGS[name].scope

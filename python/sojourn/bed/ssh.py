@@ -11,7 +11,7 @@ import re
 import shlex
 import subprocess
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from sojourn.bed.processes import end, find_tool, guarded
 from sojourn.errors import MachineError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from sojourn.bed.model import HostSpec
 
@@ -120,6 +120,19 @@ class Line:
                 self.close()
                 raise MachineError(f"{self}: no SSH connection within {CONNECT_SECONDS:.0f} s")
             time.sleep(0.01)
+
+
+UNREADABLE = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError)
+"""What comes of reading words that are not what was asked for."""
+
+
+@contextmanager
+def reading(host: object) -> Iterator[None]:
+    """While what a host said is read: where it is not what was asked for, one sentence says so."""
+    try:
+        yield
+    except UNREADABLE as error:
+        raise MachineError(f"{host} does not answer as a Linux host does ({str(error)[:200]!r})") from error
 
 
 def through(spec: HostSpec) -> list[str]:

@@ -6,7 +6,6 @@ nothing about CPUs.
 
 from __future__ import annotations
 
-import json
 import time
 from contextlib import suppress
 from functools import partial
@@ -14,8 +13,10 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from sojourn.bed.hosts import DEVICES, END_HOSTS
+from sojourn.bed.ssh import reading
 from sojourn.devices import Command
 from sojourn.errors import MachineError
+from sojourn.records.decode import json_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -259,7 +260,8 @@ def _not_up(backend: Backend, host: HostName, topology: Topology) -> list[str]:
     ports = [port.dev for port in topology.ports(host)]
     if not ports:
         return []
-    found = {link["ifname"]: link["operstate"] for link in json.loads(backend.run(host, ["ip", "-json", "link"]))}
+    with reading(f"host {host.upper()}"):
+        found = {link["ifname"]: link["operstate"] for link in json_value(backend.run(host, ["ip", "-json", "link"]))}
     down = [dev for dev in ports if found.get(dev) != "UP"]
     if host in END_HOSTS or down:
         return down

@@ -5,11 +5,11 @@ The run's own budget cannot have it: a run is of one boot.
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 from sojourn.analysis.comparison import key_of
 from sojourn.history import components_of, entry_of, find_history
+from sojourn.records.results import read_budgets, read_results
 from sojourn.report.budgets import result_of, with_unit
 from sojourn.statistics.budget import Component, combine
 
@@ -21,8 +21,8 @@ def with_boots(folder: RunFolder) -> str:
     """One sentence for each budget that the history knows the figure of; empty before six boots or days."""
     entry = entry_of(folder)
     known = components_of(find_history().read(entry.study), entry.bed)
-    rows = json.loads(folder.results.read_text(encoding="utf-8"))
-    said = [_widened(one, known, rows) for one in json.loads(folder.budgets.read_text(encoding="utf-8"))]
+    rows = read_results(folder.results)
+    said = [_widened(one, known, rows) for one in read_budgets(folder.budgets)]
     return "\n".join(filter(None, said))
 
 

@@ -54,6 +54,7 @@ from sojourn.cli.figures import (
 )
 from sojourn.errors import DoubtfulError, RequestError, SojournError
 from sojourn.records import RunFolder, earlier, results
+from sojourn.records import bed as bed_of_run
 from sojourn.records.findings import label as finding_label
 from sojourn.records.folder import open_folder
 from sojourn.records.results import read_verdict
@@ -193,13 +194,9 @@ def bed_change(change: Change) -> dict[str, Any]:
 
 def read_bed(path: Path) -> dict[str, Any]:
     """What the machines of a run were."""
-    try:
-        bed = earlier.read_json(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise RequestError(f"{path} cannot be read: {error}") from error
-    if not isinstance(bed, dict):
-        raise RequestError(f"{path} cannot be read: it is not a JSON object")
-    return bed
+    if not path.exists():
+        raise RequestError(f"{path} cannot be read: it is not there")
+    return bed_of_run.read_bed(path)
 
 
 def read_results(folder: RunFolder) -> list[dict[str, Any]]:

@@ -6,13 +6,14 @@ has to infer it from floods. Decides nothing.
 
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from sojourn.bed.ssh import reading
 from sojourn.conduct.search import Unanswerable
 from sojourn.instruments.learning import send_new_addresses
+from sojourn.records.decode import json_value
 
 if TYPE_CHECKING:
     from sojourn.bed.model import Link
@@ -53,8 +54,9 @@ class Lesson:
         backend, dev = site.bed.backend, self.link.b_dev
         took_ns = send_new_addresses(backend, "b", dev, count, rate_pps or 0.0, self.link.a_mac)
         time.sleep(GRACE_SECONDS)
-        entries = json.loads(backend.run(self.link.device_host, ["bridge", "-json", "fdb", "show", "br", bridges[-1]]))
-        learned = sum(entry["mac"].startswith(OURS) for entry in entries)
+        with reading(f"host {self.link.device_host.upper()}"):
+            said = backend.run(self.link.device_host, ["bridge", "-json", "fdb", "show", "br", bridges[-1]])
+            learned = sum(entry["mac"].startswith(OURS) for entry in json_value(said))
         found = Learned(count, learned, count / (took_ns / 1e9))
         self.log.append({"count": count, "asked_pps": rate_pps, "sent_pps": found.sent_pps, "learned": learned})
         return found

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from sojourn.conduct.part import Session
     from sojourn.plan import Plan
@@ -55,6 +55,25 @@ class Clock:
     def left_seconds(self) -> float | None:
         """What is left of the share, below 0 when it is up; None where there is no limit."""
         return None if self._seconds is None else self._share * self._seconds - self.spent_seconds
+
+    def has_less_than(self, seconds: float) -> bool:
+        """Whether less is left of the share; never, where there is no limit."""
+        return self.left_seconds is not None and self.left_seconds < seconds
+
+    def part_of_rest(self, parts: int) -> float:
+        """How much time is left when the first of so many equal parts of what is left now is over."""
+        return 0.0 if self.left_seconds is None else self.left_seconds * (1 - 1 / parts)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Without counting, for the time of a block of code."""
+        is_counting, share = self._began is not None, self._share
+        self.stop()
+        try:
+            yield
+        finally:
+            if is_counting:
+                self.start(share)
 
     @property
     def is_up(self) -> bool:

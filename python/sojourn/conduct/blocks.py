@@ -119,6 +119,8 @@ def warm_up(session: Session, options: list[str]) -> None:
         prober = BlocksInstrument(site.start("a"), blocks_argv(session.instrument, folder, 0, options))
         try:
             for (device, probe), block in ways.items():
+                with screen.paused():
+                    site.bed.put_in_place(block.path)
                 own = (
                     one.factors.interval_ns
                     for one in session.part.owed

@@ -7,7 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from sojourn.bed.ssh import reading
+
 if TYPE_CHECKING:
+    from sojourn.bed.backend import Backend
+    from sojourn.bed.hosts import HostName
     from sojourn.bed.model import Link
     from sojourn.conduct.site import Site
 
@@ -35,11 +39,16 @@ class Counters:
                     for dev, counts in found.items()}  # fmt: skip
         wanted = {port.dev for link in links for port in link.ports}
         hosts = dict.fromkeys(port.host for link in links for port in link.ports)
-        read = [parse(bed.backend.get(host, "/proc/net/dev")) for host in hosts]
+        read = [_read(bed.backend, host) for host in hosts]
         return {dev: counts for host in read for dev, counts in host.items() if dev in wanted}
 
 
 SHAPED = "qdisc_dropped"
+
+
+def _read(backend: Backend, host: HostName) -> Counts:
+    with reading(f"host {host.upper()}"):
+        return parse(backend.get(host, "/proc/net/dev"))
 
 
 def parse(text: str) -> Counts:

@@ -50,28 +50,44 @@ def of_one_session(owed: Sequence[Trial[Any]], sessions: int) -> list[Trial[Any]
 def measure_trials(session: Session, how: Measure, clock: Clock, share: float) -> int:
     """Measure the trials that the part owes, and return how many: all, unless that share of the plan's time is up."""
     limit, screen = session.plan.ask.limit, session.screen
-    done = rounds = 0
+    batches, turns = batches_of(session.part.owed), passes_of(session)
     least = session.plan.ask.session_batches if session.plan.bed.sessions > 1 else 1
     with how.open(session, clock) as bench:
         screen.begin(session.part.to_go)
         clock.start(share)
         gathered = time.monotonic()
         begin_to_watch(session)
-        for batch in batches_of(session.part.owed):
-            is_last, has_enough = share >= 1, limit is not None and batch[0].round >= limit.least
-            if limit and rounds >= least and clock.has_spent(share) and (has_enough or not is_last):
-                break
-            with batch_of(session) as begin, bench.batch(batch):
-                for trial in batch:
-                    begin(trial)
-                    bench.measure(trial)
-                    screen.step()
-            if time.monotonic() > gathered + GATHER_SECONDS:
-                session.site.gather()
-                gathered = time.monotonic()
-            done, rounds = done + len(batch), rounds + 1
+        for paths in turns:
+            rounds, allowed = 0, clock.part_of_rest(len(turns))
+            for batch in batches:
+                is_last, has_enough = share >= 1, limit is not None and batch[0].round >= limit.least
+                # What the first pass had time for, all have.
+                may_end = paths is turns[0] and rounds >= least and (has_enough or not is_last)
+                if limit and may_end and clock.has_less_than(allowed):
+                    break
+                with batch_of(session, clock) as begin, bench.batch(batch):
+                    for trial in (one for one in batch if paths is None or one.path in paths):
+                        begin(trial)
+                        bench.measure(trial)
+                        screen.step()
+                if time.monotonic() > gathered + GATHER_SECONDS:
+                    session.site.gather()
+                    gathered = time.monotonic()
+                rounds += 1
+            batches = batches[:rounds]
         clock.stop()
-    return done
+    return sum(map(len, batches))
+
+
+def passes_of(session: Session) -> list[frozenset[str] | None]:
+    """The paths of each pass over the batches; None: all. A person re-cables between passes, not between trials."""
+    turns = session.site.bed.turns
+    if not turns.by_person:
+        return [None]
+    shared = [path for several in turns.groups for path in several]
+    others = frozenset(one.path for one in session.part.owed if turns.place_of(one.path) not in shared)
+    passes = [frozenset(one.path for one in session.part.owed if turns.place_of(one.path) == path) for path in shared]
+    return [others | passes[0], *passes[1:]]
 
 
 def at_most_ns(plan: Plan) -> int | None:

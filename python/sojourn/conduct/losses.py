@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence, Set
 
     from sojourn.conduct.archive import Log
+    from sojourn.conduct.bench import Clock
     from sojourn.conduct.part import Session
     from sojourn.plan.trial import Trial
     from sojourn.records import RunFolder
@@ -27,11 +28,14 @@ CUT = "it had not ended, or its records had not been fetched, when the run ended
 
 
 @contextmanager
-def batch_of(session: Session) -> Iterator[Callable[[Trial[Any]], None]]:
+def batch_of(session: Session, clock: Clock) -> Iterator[Callable[[Trial[Any]], None]]:
     """A batch of trials: call what it gives as each begins. At the end of the block all hosts must be there."""
     begun: list[Trial[Any]] = []
 
     def begin(trial: Trial[Any]) -> None:
+        if not session.site.bed.turns.is_in_place(trial.path):
+            with clock.paused():
+                _take_turns(session, trial.path, begun)
         session.log(BEGUN, part=session.part.number, trial=trial.block)
         begun.append(trial)
 
@@ -47,6 +51,17 @@ def batch_of(session: Session) -> Iterator[Callable[[Trial[Any]], None]]:
     if hit := _hit_by_links(session, begun):
         told = tell(session.log, session.part.number, *hit)
         session.screen.say(f"{hit[0]}: {named(told)}")
+
+
+def _take_turns(session: Session, path: str, begun: list[Trial[Any]]) -> None:
+    """Put a path in place, by which ports lose their links: what was lost before is reported first."""
+    session.site.bed.backend.require_hosts()
+    if hit := _hit_by_links(session, begun):
+        session.screen.say(f"{hit[0]}: {named(tell(session.log, session.part.number, *hit))}")
+    with session.screen.paused():
+        session.site.bed.put_in_place(path)
+    session.log("in-place", part=session.part.number, path=path)
+    begin_to_watch(session)
 
 
 def begin_to_watch(session: Session) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from sojourn.bed.hosts import END_HOSTS
+from sojourn.bed.ssh import reading
 from sojourn.errors import MachineError
 
 if TYPE_CHECKING:
@@ -54,10 +55,15 @@ class Meter:
     @classmethod
     def of(cls, bed: Bed, dev: str, loggers: Sequence[int]) -> Meter:
         """Asks host A in what it counts."""
-        return cls(bed, dev, loggers, int(bed.backend.run("a", ["getconf", "CLK_TCK"])))
+        with reading("host A"):
+            return cls(bed, dev, loggers, int(bed.backend.run("a", ["getconf", "CLK_TCK"])))
 
     def read(self) -> Reading:
         """Now; the bytes first, next to the moment that they belong to."""
+        with reading("host A or B"):
+            return self._read()
+
+    def _read(self) -> Reading:
         backend = self.bed.backend
         before_ns = backend.tai_ns()
         received, frames = interface(backend.get("b", "/proc/net/dev"), self.dev)

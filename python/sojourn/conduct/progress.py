@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO
 
 from rich.console import Console
@@ -18,7 +19,7 @@ from rich.text import Text
 from sojourn.records.so_far import ONE_WAY, QUANTILES, RTT, SoFar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
     from types import TracebackType
 
     from rich.console import RenderableType
@@ -140,6 +141,17 @@ class Screen:
     @property
     def _pause(self) -> float:
         return REDRAW_SECONDS if self._bar else PLAIN_SECONDS
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Without the bar, for the time of a block of code that may ask the user."""
+        if self._bar:
+            self._bar.stop()
+        try:
+            yield
+        finally:
+            if self._bar:
+                self._bar.start()
 
     def end(self) -> None:
         """Take the bar away."""

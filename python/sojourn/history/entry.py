@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from sojourn.analysis.comparison import FACTORS
 from sojourn.analysis.leading import leading_of
-from sojourn.errors import RequestError
-from sojourn.records.earlier import read_json, read_toml
+from sojourn.records.bed import read_bed
+from sojourn.records.earlier import read_toml
 from sojourn.records.log import read_log
 from sojourn.records.results import read_results, read_verdict
 
@@ -99,13 +99,7 @@ def entry_of(folder: RunFolder) -> Entry:
 
 def bed_of(folder: RunFolder) -> dict[str, Any]:
     """What bed.json holds; nothing where there is none."""
-    try:
-        bed = read_json(folder.bed.read_text(encoding="utf-8")) if folder.bed.is_file() else {}
-    except (UnicodeDecodeError, json.JSONDecodeError):
-        bed = None
-    if not isinstance(bed, dict):
-        raise RequestError(f"{folder.bed} is damaged: it is not a JSON object")
-    return bed
+    return read_bed(folder.bed)
 
 
 def study_of(folder: RunFolder) -> str:

@@ -16,6 +16,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 from sojourn.errors import DoubtfulError, MachineError, RequestError, SojournError
+from sojourn.records.decode import json_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,7 +72,7 @@ class Conversation:
         """The next line of its output; an error that it says is raised. `tick` is called every second meanwhile."""
         answer = parse(self._line(seconds, tick))
         if answer["event"] == "error":
-            raise self._error(answer["status"], answer["message"])
+            raise self._error(*refusal_of(answer))
         return answer
 
     def finish(self, *, at_once: bool = False) -> list[dict[str, Any]]:
@@ -153,10 +154,16 @@ def error_of(status: int, message: str) -> SojournError:
     return ERRORS.get(status, MachineError)(message)
 
 
+def refusal_of(answer: dict[str, Any]) -> tuple[int, str]:
+    """The status and the sentence of an error that an instrument says; one that says neither is the machine's."""
+    status, message = answer.get("status"), answer.get("message")
+    return (status if isinstance(status, int) else MachineError.status), str(message or "an error without a sentence")
+
+
 def parse(line: bytes) -> dict[str, Any]:
     """One answer."""
     try:
-        answer = json.loads(line)
+        answer = json_value(line)
     except ValueError:
         answer = None
     if not isinstance(answer, dict) or "event" not in answer:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from sojourn.errors import MachineError, RequestError, SojournError
 from sojourn.instruments.conversation import PATIENCE_SECONDS, Conversation, Start, error_of, no_tick
 from sojourn.profiles import offer
+from sojourn.records.decode import json_value
 
 if TYPE_CHECKING:
     import socket
@@ -99,16 +100,18 @@ class EmulatorInstrument(Conversation):
         """Send one request and return its answer; a refusal is an error with its sentence."""
         try:
             self._connected().sendall(json.dumps(request).encode() + b"\n")
-            answer = json.loads(self._line_of_control())
+            answer = json_value(self._line_of_control())
         except TimeoutError:
             raise MachineError(f"the emulator does not answer for {ANSWER_SECONDS:.0f} s: is it overloaded?") from None
         except (OSError, EOFError):
             raise self._death() from None
-        except json.JSONDecodeError:
-            raise MachineError("the emulator gave an invalid answer: are its version and ours the same?") from None
+        except ValueError:
+            answer = None
+        if not isinstance(answer, dict):
+            raise MachineError("the emulator gave an invalid answer: are its version and ours the same?")
         if "error" in answer:
             raise RequestError(str(answer["error"]))
-        return dict(answer)
+        return answer
 
     def _connected(self) -> socket.socket:
         if self._socket is None:

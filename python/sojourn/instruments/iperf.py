@@ -10,6 +10,7 @@ import tempfile
 import time
 from typing import TYPE_CHECKING, NamedTuple, Self
 
+from sojourn.bed.ssh import reading
 from sojourn.errors import MachineError
 from sojourn.instruments.ping import pinned
 
@@ -74,11 +75,15 @@ class Iperf:
         process = self._bed.backend.start(host, argv, stdout=self._said, stderr=subprocess.STDOUT)
         self._processes.append(process)
         end = time.monotonic() + READY_SECONDS
-        while sockets_in(self._bed.backend.get(host, "/proc/net/tcp"), state) < count:
+        while self._sockets(host, state) < count:
             self.require_alive()
             if time.monotonic() > end:
                 raise MachineError(f"iperf3 has not its {count} connections after {READY_SECONDS:.0f} s")
             time.sleep(0.005)
+
+    def _sockets(self, host: HostName, state: str) -> int:
+        with reading(f"host {host.upper()}"):
+            return sockets_in(self._bed.backend.get(host, "/proc/net/tcp"), state)
 
     def __enter__(self) -> Self:
         return self

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sojourn.bed.cores import program
+from sojourn.bed.ssh import reading
 from sojourn.errors import MachineError
+from sojourn.records.decode import json_value
 
 if TYPE_CHECKING:
     from sojourn.bed.backend import Backend
@@ -32,4 +33,5 @@ def send_new_addresses(backend: Backend, host: HostName, dev: str, count: int, r
     if process.returncode:
         words = said.strip().splitlines() or ["it says nothing"]
         raise MachineError(f"no frames with new addresses can be sent at {dev}: {words[-1]}")
-    return int(json.loads(out)["elapsed_ns"])
+    with reading(f"host {host.upper()}"):
+        return int(json_value(out)["elapsed_ns"])

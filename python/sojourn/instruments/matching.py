@@ -113,7 +113,9 @@ def _fill(pipe: Path, tap: ParquetTap, failures: list[Exception]) -> None:
     except pa.ArrowException as error:
         failures.append(RequestError(f"{tap.folder} is damaged: {str(error)[:80]}"))
     except OSError as error:
-        if error.errno != errno.EPIPE:  # how its reader ended is asked of the reader
+        if error.errno is None:  # pyarrow's own, of pages that contradict each other
+            failures.append(RequestError(f"{tap.folder} is damaged: {str(error)[:80]}"))
+        elif error.errno != errno.EPIPE:  # how its reader ended is asked of the reader
             failures.append(MachineError(f"{tap.folder}: {error.strerror}"))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from sojourn.plan.dscp import code_of
+from sojourn.plan.dscp import code_of, name_of
 from sojourn.plan.values import Reader
 from sojourn.units import nanoseconds
 from sojourn.units import rate as rate_of
@@ -116,7 +116,9 @@ def source_of(words: str) -> Source | None:
         said, dscp = rate_of(found["rate"]), code_of(found["dscp"] or "BE")
         if said is None or said[0] != "pps" or said[1] <= 0 or dscp is None:
             return None
-        own = Source("udp", words, stream_pps=float(said[1]), dscp=dscp)
+        own = Source("udp", f"stream {found['rate']}" + (f" {name_of(dscp)}" if dscp else ""),
+                     stream_pps=float(said[1]), dscp=dscp)  # fmt: skip
+        words = own.words + (f" {found['way']}" if found["way"] else "")
     elif found := TCP.fullmatch(words):
         own = Source("tcp", words, flows=int(found["flows"]), algorithm=found["algorithm"] or "cubic")
     elif found := WEB.fullmatch(words):

@@ -52,7 +52,7 @@ def from_folder(table: Table, here: Path) -> Table:
     for key in [key for key in found if key.startswith(SECTION) and key.endswith((".up", ".down"))]:
         value = found[key].value
         if isinstance(value, str) and value.strip():
-            found[key] = Given(_by_path(value, here, found[key], key), found[key].where)
+            found[key] = Given(by_path(value, here, found[key], key), found[key].where)
     return found
 
 
@@ -169,7 +169,8 @@ def box_tables(boxes: Mapping[str, BoxPlan]) -> dict[str, dict[str, Any]]:
     return {device.removeprefix("box:"): written(box) for device, box in boxes.items()}
 
 
-def _by_path(words: str, here: Path, given: Given, key: str) -> str:
+def by_path(words: str, here: Path, given: Given, key: str) -> str:
+    """A program with its arguments, looked for in a folder where its path is not whole."""
     try:
         program, *arguments = shlex.split(words)
     except ValueError:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from sojourn import devices
 from sojourn.devices import A_A, DIRECT
 from sojourn.errors import RequestError, nearest
+from sojourn.plan.boxes import by_path
 from sojourn.plan.section import key, keys_of, read_section, section
 from sojourn.plan.source import Given, Table, read_toml
 from sojourn.plan.values import flag, matching, text, whole
@@ -27,6 +28,10 @@ NEEDED = ("a", "b")
 INTERFACE = matching(r"[^\s/:-][^\s/:]{0,14}", 'the name of an interface, such as "enp3s0"')
 WORD = matching(r"[^\s-]\S*", "a name without spaces, which does not begin with -")
 ADDRESS = matching(r"[\w:\[][\w.,:@%\[\]/+=-]*", "a name or an address without spaces and signs that a shell reads")
+PERSON = "person"
+"""As a path's `switch`: somebody at the terminal is asked to re-cable."""
+SWITCH = f'a program of yours with its arguments, or "{PERSON}", who is asked'
+
 FOLDER = matching(r"/[\w./-]*", 'a folder by its whole path, such as "/var/tmp"')
 
 
@@ -55,6 +60,9 @@ class RealPath:
     b: str = key(INTERFACE, MISSING, "the port of host B")
     left: str | None = key(INTERFACE, None, "the port of the device's host that is cabled to A")
     right: str | None = key(INTERFACE, None, "the port of the device's host that is cabled to B")
+    switch: str | None = key(
+        text(), None, f"what puts this path between its ports, which paths may then share: {SWITCH}"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +97,11 @@ def load_real_bed(file: str | Path) -> RealBed:
         raise RequestError(f"{file}: cannot be read: {reason}") from error
     bed = real_bed_of(words, str(file))
     here = Path(file).absolute().parent
-    return replace(bed, hosts={name: _from_folder(host, here) for name, host in bed.hosts.items()})
+    return replace(
+        bed,
+        hosts={name: _from_folder(host, here) for name, host in bed.hosts.items()},
+        paths={name: _switched_from(path, here, f"{file}: paths.{name}.switch") for name, path in bed.paths.items()},
+    )
 
 
 def real_bed_of(words: str, name: str) -> RealBed:
@@ -120,6 +132,13 @@ def _from_folder(host: RealHost, here: Path) -> RealHost:
         return file if file is None or file == "none" else str(here / Path(file).expanduser())
 
     return replace(host, identity=whole(host.identity), config=whole(host.config))
+
+
+def _switched_from(path: RealPath, here: Path, where: str) -> RealPath:
+    """The path with the program that puts it in place looked for beside the file."""
+    if path.switch in (None, PERSON):
+        return path
+    return replace(path, switch=by_path(path.switch, here, Given(path.switch, where), "switch"))
 
 
 def from_folder(table: Table, here: Path) -> Table:
@@ -190,9 +209,15 @@ def _check_devices(bed: RealBed, table: Table) -> None:
 
 
 def _check_ports(bed: RealBed, table: Table) -> None:
-    """Every path has ports of its own."""
+    """Every path has ports of its own, but those that are put in place in turns, between the same two."""
     taken: dict[tuple[str, str], str] = {}
     for path, own in bed.paths.items():
+        if own.switch is not None and own.left is not None:
+            wanted = "no switch: a device that Sojourn builds has ports of its own"
+            raise RequestError(f"{table[f'paths.{path}.switch'].where}: path {path}: expected {wanted}")
+        fellow = taken.get(("a", own.a))
+        if fellow is not None and fellow == taken.get(("b", own.b)) and own.switch and bed.paths[fellow].switch:
+            continue
         for host, names in (("a", ("a",)), ("b", ("b",)), ("device", ("left", "right"))):
             for name in names:
                 port = getattr(own, name)
@@ -200,5 +225,6 @@ def _check_ports(bed: RealBed, table: Table) -> None:
                     continue
                 if (host, port) in taken:
                     both = f"{port} of host {host} is a port of path {taken[host, port]} already"
-                    raise RequestError(f"{table[f'paths.{path}.{name}'].where}: {both}: expected another interface")
+                    wanted = f"another interface, or the same two ports and a key switch in both paths: {SWITCH}"
+                    raise RequestError(f"{table[f'paths.{path}.{name}'].where}: {both}: expected {wanted}")
                 taken[host, port] = path

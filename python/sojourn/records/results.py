@@ -16,6 +16,7 @@ from sojourn.errors import RequestError
 from sojourn.records.earlier import read_json
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 RESULTS: Final[dict[str, tuple[pl.DataType, str]]] = {
@@ -130,6 +131,12 @@ def read_verdict(path: Path) -> dict[str, Any]:
     for name, kind in (("run", str), ("study", str), ("sentence", str), ("pairs", dict), ("engines", dict)):
         if not isinstance(verdict.get(name, kind()), kind):
             raise _refused(path, f"{name} is of another type")
+    _require_parts(path, verdict)
+    return {"sentence": ""} | verdict
+
+
+def _require_parts(path: Path, verdict: dict[str, Any]) -> None:
+    """Refuses findings, checks and hypotheses of another shape."""
     for name in ("findings", "checks", "hypotheses"):
         parts = verdict.get(name, [])
         if not isinstance(parts, list) or not all(isinstance(one, dict) for one in parts):
@@ -137,7 +144,40 @@ def read_verdict(path: Path) -> dict[str, Any]:
     for one in verdict.get("findings", []):
         if not all(isinstance(one.get(word), str) for word in WORDS):
             raise _refused(path, f"a finding has no {', '.join(WORDS)}")
-    return verdict
+    for name, kinds in (("hypotheses", OF_HYPOTHESIS), ("checks", OF_CHECK)):
+        for one in verdict.get(name, []):
+            if (wrong := unlike(kinds[1] | one, kinds[0])) is not None:
+                raise _refused(path, f"one of {name}: {wrong}")
+
+
+def read_budgets(path: Path) -> list[dict[str, Any]]:
+    """What budgets.json holds (`records.budgets`); nothing where there is none. Raises RequestError."""
+    if not path.is_file():
+        return []
+    several = _read(path)
+    if not isinstance(several, list) or not all(isinstance(one, dict) for one in several):
+        raise _refused(path, "expected an array of budgets")
+    for at, one in enumerate(several):
+        if (wrong := unlike(one, OF_BUDGET)) is not None:
+            raise _refused(path, f"budget {at}: {wrong}")
+        if len({one[name] is None for name in ("combined", "coverage_factor", "expanded")}) > 1:
+            raise _refused(path, f"budget {at}: the uncertainty is known in part")
+        for part in one["components"]:
+            if not isinstance(part, dict):
+                raise _refused(path, f"budget {at}: a component is no table")
+            if (wrong := unlike(part, OF_COMPONENT)) is not None:
+                raise _refused(path, f"budget {at}: a component: {wrong}")
+            if part["state"] == "counted" and None in {part["standard_uncertainty"], part["contribution"]}:
+                raise _refused(path, f"budget {at}: a component is counted and has no value")
+    return several
+
+
+def read_parquet(path: Path) -> pl.DataFrame:
+    """A Parquet file of a run's analysis. Raises RequestError where it cannot be read."""
+    try:
+        return pl.read_parquet(path)
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise _refused(path, (str(error).splitlines() or [""])[0][:80]) from error
 
 
 def _read(path: Path) -> Any:
@@ -163,3 +203,62 @@ def _fits(kind: pl.DataType, value: Any) -> bool:
 
 def _refused(path: Path, why: str) -> RequestError:
     return RequestError(f"{path} cannot be read: {why}; `sojourn report {path.parent.parent}` makes it again")
+
+
+Kinds = type | tuple[type, ...]
+NUMBER = (int, float)
+OF_BUDGET: Final[dict[str, Kinds]] = {
+    "name": str, "unit": str, "components": list, "level": NUMBER, "interval_of": str, "not_covered": list,
+    **dict.fromkeys(
+        ("estimate", "combined", "effective_degrees", "coverage_factor", "expanded", "interval_half_width"),
+        (*NUMBER, type(None)),
+    ),
+}  # fmt: skip
+"""What is read of a budget, and of a component of it: each member is there, and of this type."""
+
+OF_COMPONENT: Final[dict[str, Kinds]] = {
+    **dict.fromkeys(("name", "state", "source"), str), "sensitivity": (*NUMBER, type(None)),
+    **dict.fromkeys(("evaluation", "unit", "distribution"), (str, type(None))),
+    **dict.fromkeys(
+        ("standard_uncertainty", "degrees_of_freedom", "contribution", "share"), (*NUMBER, type(None))
+    ),
+}  # fmt: skip
+_MAYBE: Final = (*NUMBER, type(None))
+_FIGURES = ("estimate", "ci_low", "ci_high", "expected")
+OF_HYPOTHESIS: Final[tuple[dict[str, Kinds], dict[str, Any]]] = (
+    {
+        "hypothesis": str, "outcome": str, "sentence": (str, type(None)), "unit": (str, type(None)),
+        **dict.fromkeys(_FIGURES, _MAYBE),
+    },
+    dict.fromkeys((*_FIGURES, "sentence", "unit")),
+)  # fmt: skip
+"""What is read of a hypothesis of the verdict, and what stands for members that it may lack."""
+
+_VALUES = ("configured", "measured", "ci_low", "ci_high", "limit", "p")
+OF_CHECK: Final[tuple[dict[str, Kinds], dict[str, Any]]] = (
+    {
+        "check": str, "of": str, "verdict": str, "unit": str, "what": (str, type(None)), "pipe": (str, type(None)),
+        "cell": (int, type(None)), "n": (int, type(None)), **dict.fromkeys(_VALUES, _MAYBE),
+    },
+    {},
+)  # fmt: skip
+"""The same of a check."""
+
+ANSWERS = ("pass", "fail", "inconclusive")
+STATES = ("counted", "contained", "cancels", "outside", "unknown")
+
+
+def unlike(table: Mapping[str, Any], kinds: Mapping[str, Kinds]) -> str | None:
+    """Which member of a table is missing or of another type than declared; None where all are as they should be."""
+    for name, kind in kinds.items():
+        value = table.get(name)
+        if name not in table or not isinstance(value, kind) or isinstance(value, bool):
+            return f"{name} is of another type"
+        if isinstance(value, float) and not math.isfinite(value):
+            return f"{name} is no number"
+    words = table.get("not_covered", ())
+    if not all(isinstance(word, str) for word in words):
+        return "not_covered is of another type"
+    if "check" in kinds and table["verdict"] not in ANSWERS:
+        return "verdict is none of those"
+    return "state is none of those" if "state" in kinds and table["state"] not in STATES else None

@@ -255,13 +255,18 @@ def write_packets(
 
 def _schema(about: Metadata) -> pa.Schema:
     """Every column of the table `taps`, with its unit and clock, and the two that are added."""
+    fields = _columns(about["clock"])
+    return pa.schema(fields, {f"sojourn.{name}": value for name, value in (about | {"version": str(VERSION)}).items()})
+
+
+def _columns(clock: str = "") -> list[pa.Field[Any]]:
     fields: list[pa.Field[Any]] = []
     for one in TABLES["taps"].values():
         kind = {"bool": pa.bool_(), "int32": pa.int32(), "int64": pa.int64()}.get(one.type, pa.string())
-        metadata = {"unit": one.unit} | ({"clock": about["clock"], "source": one.source or ""} if one.clock else {})
+        metadata = {"unit": one.unit} | ({"clock": clock, "source": one.source or ""} if one.clock else {})
         fields.append(pa.field(one.name, kind, one.nullable, metadata))
-    fields += [pa.field(name, pa.int64(), nullable=False, metadata={"unit": unit}) for name, unit in ADDED.items()]
-    return pa.schema(fields, {f"sojourn.{name}": value for name, value in (about | {"version": str(VERSION)}).items()})
+    added = (pa.field(name, pa.int64(), nullable=False, metadata={"unit": unit}) for name, unit in ADDED.items())
+    return [*fields, *added]
 
 
 class _Buckets:
@@ -386,15 +391,37 @@ def _bucket_of(path: Path) -> tuple[int, str]:
     return (int(value) if name == "bucket_s" and value.lstrip("-").isdecimal() else 0, str(path))
 
 
+MOST_DIGITS = 20
+"""Fewer has every number of 63 bits."""
+
+
+def _unlike(schema: pa.Schema) -> str | None:
+    """How the columns of a file differ from those that a data set has; None where they do not. Others may be there."""
+    for wanted in _columns():
+        if schema.get_field_index(wanted.name) < 0:
+            return f"its column {wanted.name} is missing, or there twice"
+        there = schema.field(wanted.name)
+        if there.type != wanted.type:
+            return f"its column {wanted.name} is of type {str(there.type)[:40]}, not {wanted.type}"
+        if there.nullable and not wanted.nullable:
+            return f"its column {wanted.name} may be null"
+    return None
+
+
 def _head(path: Path) -> tuple[Metadata, int, int]:
     """What a file says of its tap, its rows, and its first packet's number."""
     try:
         file = pq.ParquetFile(path)
         told = {key.decode(): value.decode() for key, value in (file.schema_arrow.metadata or {}).items()}
+        if (problem := _unlike(file.schema_arrow)) is not None:
+            raise RequestError(f"{path} is no file of a data set of taps: {problem}")
         first = next(file.iter_batches(1, columns=["number"]), None)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise RequestError(f"{path} is damaged, or no file of a data set of taps: {str(error)[:80]}") from error
     prefix = "sojourn."
     metadata = {key.removeprefix(prefix): value for key, value in told.items() if key.startswith(prefix)}
+    dropped = metadata.get("dropped", "-")
+    if dropped and not (dropped.isascii() and dropped.isdecimal() and len(dropped) < MOST_DIGITS):
+        raise RequestError(f"{path} is no file of a data set of taps: it does not tell how many packets were dropped")
     number = first.column(0)[0].as_py() if first is not None and first.num_rows else 0
     return metadata, file.metadata.num_rows, number

@@ -5,10 +5,10 @@ Reads analysis/budgets.json; computes no statistic. Uncertainties have two signi
 
 from __future__ import annotations
 
-import json
 import math
 from typing import TYPE_CHECKING, Any
 
+from sojourn.records import results
 from sojourn.report.numbers import NOTHING, fixed, percent, show
 from sojourn.report.table import Column, Entry, Table, text
 
@@ -61,8 +61,7 @@ def budget_tables(run: Run) -> list[Table]:
 
 def read_budgets(run: Run) -> list[dict[str, Any]]:
     """The run's budgets as budgets.json has them (`records.budgets`)."""
-    path = run.folder / "analysis" / "budgets.json"
-    return list(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else []
+    return results.read_budgets(run.folder / "analysis" / "budgets.json")
 
 
 def in_a_line(one: dict[str, Any]) -> str:
@@ -70,12 +69,12 @@ def in_a_line(one: dict[str, Any]) -> str:
     if one["expanded"] is None:
         return f"{one['name']}: the uncertainty is not known, because the scatter is not known."
     parts = [part for part in one["components"] if part["share"]]
-    most = max(parts, key=lambda part: float(part["share"]))
+    most = max(parts, key=lambda part: float(part["share"]), default=None)
     degrees = one["effective_degrees"]
     of = f"coverage factor {fixed(one['coverage_factor'], 2)}, {INFINITE if degrees is None else fixed(degrees, 1)}"
     said = (
         f"{one['name']}: {result_of(one)} (U, the expanded uncertainty at {100 * one['level']:.3g} %: {of} degrees of "
-        f"freedom); {_share(most['share'])} of its variance: {most['name']}."
+        f"freedom)" + (f"; {_share(most['share'])} of its variance: {most['name']}." if most else ".")
     )
     return said + (f" Not in U: {'; '.join(one['not_covered'])}." if one["not_covered"] else "")
 
@@ -100,9 +99,9 @@ def _component(part: dict[str, Any], unit: str) -> tuple[Entry, ...]:
     degrees, share = part["degrees_of_freedom"], part["share"]
     return (
         text(_named(part)),
-        text(part["evaluation"]),
+        text(part["evaluation"] or ""),
         Entry(with_unit(value, part["unit"]), (value, part["unit"])),
-        text(DISTRIBUTIONS.get(part["distribution"], part["distribution"])),
+        text(DISTRIBUTIONS.get(part["distribution"], part["distribution"] or "")),
         Entry(_sensitivity(part, unit), (part["sensitivity"],)),
         Entry(INFINITE if degrees is None else fixed(degrees, 0 if degrees == int(degrees) else 1), (degrees,)),
         Entry(with_unit(part["contribution"], unit) if is_counted else NOTHING, (part["contribution"],)),
@@ -206,6 +205,8 @@ RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 def _sensitivity(part: dict[str, Any], unit: str) -> str:
     """With its unit where the component's is not the figure's."""
+    if part["sensitivity"] is None:
+        return NOTHING
     value = (
         significant(part["sensitivity"], 3)
         if part["sensitivity"] != int(part["sensitivity"])

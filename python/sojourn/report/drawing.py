@@ -128,7 +128,7 @@ def _shaper(spec: dict[str, Any]) -> str:
 
 def _rates(links: Sequence[dict[str, Any] | None]) -> str:
     """The rates of a path's links from A to B, where any has one."""
-    rates = [one["rate_bps"] if one else None for one in links]
+    rates = [one.get("rate_bps") if one else None for one in links]
     said = ", ".join(f"{rate / 1e6:g} Mbit/s" if rate else "no limit" for rate in rates)
     return f"links: {said}" if any(rates) else ""
 

@@ -8,17 +8,22 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import subprocess
 import tempfile
 from pathlib import Path
 
 from sojourn.caller import Caller, sudo_caller
 from sojourn.errors import MachineError
+from sojourn.records.whole_file import write_whole
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 PATIENCE_SECONDS = 180
 DRAWN_MS = 60_000
 """Of the page's own time, which passes as fast as the page computes: every figure is drawn within it."""
+MOST_BYTES = 1 << 30
+SHARED = "/tmp"
+"""Where another user can be given a folder, whatever root's own temporary folder is."""
 NOBODY = 65534
 """User and group without rights, where nobody called root by sudo."""
 
@@ -30,37 +35,51 @@ def print_pdf(page: Path) -> Path:
         raise MachineError("no Chromium here to print the report with: install one (Debian: apt-get install chromium)")
     pdf = page.with_suffix(".pdf").with_stem("report")
     pdf.unlink(missing_ok=True)
-    with tempfile.TemporaryDirectory(prefix="sojourn-print-") as scratch:
+    with tempfile.TemporaryDirectory(prefix="sojourn-print-", dir=SHARED if os.geteuid() == 0 else None) as name:
+        scratch = Path(name)
         if os.geteuid() == 0:
-            _print_as(sudo_caller() or Caller(NOBODY, NOBODY), browser, page, Path(scratch))
-            # What that user left there may be a link to a file of root's.
-            pdf.write_bytes(_bytes_of(Path(scratch, "report.pdf")))
-            shutil.copymode(page, pdf)
+            write_whole(pdf, _printed_as(sudo_caller() or Caller(NOBODY, NOBODY), browser, page, scratch))
         else:
-            _print([browser, *options(scratch, page, pdf)], pdf)
+            _print([browser, *options(name, page, pdf)], pdf)
     return pdf
 
 
-def _print_as(user: Caller, browser: str, page: Path, scratch: Path) -> None:
-    """Print a copy of the page that the user may read, in a folder of that user."""
+def _printed_as(user: Caller, browser: str, page: Path, scratch: Path) -> bytes:
+    """A copy of the page, printed by a user who may read it, in a folder of that user."""
     copy, pdf = scratch / "index.html", scratch / "report.pdf"
     shutil.copyfile(page, copy)
-    for path in (scratch, copy):
-        os.chown(path, *user)
-    command = user.command([browser, *options(str(scratch), copy, pdf)])
-    environment = user.environment(os.environ) | {"HOME": str(scratch)}
+    command = [browser, *options(str(scratch), copy, pdf)]
+    if _can_become(user):
+        os.chown(copy, *user, follow_symlinks=False)
+        os.chown(scratch, *user, follow_symlinks=False)
+        environment = user.environment(os.environ) | {"HOME": str(scratch)}
+        try:
+            _print(user.command(command), pdf, environment)
+        except MachineError:
+            if pdf.exists() or user.uid == 0:
+                raise
+            # Kernels and containers may refuse plain users the namespaces that a sandbox is made of.
+            _print([*user.command(command), "--no-sandbox"], pdf, environment)
+    else:
+        _print([*command, "--no-sandbox"], pdf)
+    return _bytes_of(pdf)
+
+
+def _can_become(user: Caller) -> bool:
+    """Whether programs can run as this user here: some containers have root alone."""
     try:
-        _print(command, pdf, environment)
-    except MachineError as error:
-        # Kernels and containers may refuse plain users the namespaces that a sandbox is made of.
-        if "sandbox" not in str(error):
-            raise
-        _print([*command, "--no-sandbox"], pdf, environment)
+        return subprocess.run(user.command(["true"]), capture_output=True, check=False).returncode == 0
+    except OSError:
+        return False
 
 
 def _bytes_of(path: Path) -> bytes:
+    """What a user left there may be a link to a file of root's, or no file."""
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
-        return file.read()
+        about = os.fstat(file.fileno())
+        if not stat.S_ISREG(about.st_mode) or about.st_size > MOST_BYTES:
+            raise MachineError("the browser printed no ordinary file")
+        return file.read(MOST_BYTES)
 
 
 def _print(command: list[str], pdf: Path, environment: dict[str, str] | None = None) -> None:

@@ -13,9 +13,10 @@ import polars as pl
 
 from sojourn.errors import RequestError
 from sojourn.methods import DEFAULT
-from sojourn.records.earlier import read_json, read_toml
+from sojourn.records.bed import read_bed
+from sojourn.records.earlier import read_toml
 from sojourn.records.log import read_log
-from sojourn.records.results import COLUMNS, read_results, read_verdict
+from sojourn.records.results import COLUMNS, read_parquet, read_results, read_verdict
 from sojourn.report.numbers import count, duration, percent
 from sojourn.report.palette import ordered
 
@@ -76,12 +77,9 @@ class Run:
         try:
             plan_text = _text(folder / "plan.toml")
             plan = read_toml(plan_text)
-            bed = read_json(_text(folder / "bed.json") or "{}")
         except ValueError as error:
-            raise RequestError(f"{folder}: plan.toml or bed.json is damaged ({error})") from error
-        if not isinstance(bed, dict):
-            raise RequestError(f"{folder}: bed.json is damaged: it is not a JSON object")
-        return cls(folder, _frame(rows), verdict, plan, plan_text, bed)
+            raise RequestError(f"{folder}: plan.toml is damaged ({error})") from error
+        return cls(folder, _frame(rows), verdict, plan, plan_text, read_bed(folder / "bed.json"))
 
     def rows(self, quantity: str, statistic: str | None = None, **factors: str | None) -> pl.DataFrame:
         """The result rows of one quantity, narrowed by statistic and factors (None means: is null)."""
@@ -137,7 +135,7 @@ class Run:
     def samples(self, name: str) -> pl.DataFrame | None:
         """One file of analysis/samples, or None where the analysis left none."""
         path = self.folder / "analysis" / "samples" / f"{name}.parquet"
-        return pl.read_parquet(path) if path.is_file() else None
+        return read_parquet(path) if path.is_file() else None
 
     @property
     def sessions(self) -> int:

@@ -102,7 +102,7 @@ fn tunnels() -> Vec<Vec<u8>> {
 }
 
 /// UDP and TCP over IPv4 and IPv6, one with a tag.
-fn frames() -> Vec<Vec<u8>> {
+pub(crate) fn frames() -> Vec<Vec<u8>> {
     let ethernet = |kind: u16| [&[2; 6][..], &[4; 6], &kind.to_be_bytes()].concat();
     let v4 = |protocol: u8, payload: &[u8]| {
         let mut header = vec![0x45, 0, 0, 0, 0, 1, 0, 0, 64, protocol, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];

@@ -5,14 +5,19 @@
 //! test` runs every seed, every file of the corpus and some thousand mutations; `scripts/fuzz.sh` searches by coverage.
 
 mod asked;
+mod captured;
+mod emulated;
 mod files;
 mod frames;
 mod logs;
+mod matched;
 mod mutate;
 mod ours;
 mod requests;
 mod words;
 
+pub use emulated::{is_engine, is_log};
+pub use matched::is_slice;
 pub use mutate::mutated;
 
 /// One reader of foreign bytes.
@@ -27,11 +32,19 @@ pub struct Target {
 
 /// Every target.
 pub fn targets() -> Vec<Target> {
-    [asked::TARGETS, frames::TARGETS, files::TARGETS, logs::TARGETS, ours::TARGETS, requests::TARGETS, words::TARGETS]
-        .into_iter()
-        .flatten()
-        .map(copy)
-        .collect()
+    let every = [
+        asked::TARGETS,
+        captured::TARGETS,
+        emulated::TARGETS,
+        files::TARGETS,
+        frames::TARGETS,
+        logs::TARGETS,
+        matched::TARGETS,
+        ours::TARGETS,
+        requests::TARGETS,
+        words::TARGETS,
+    ];
+    every.into_iter().flatten().map(copy).collect()
 }
 
 /// The target of this name.

@@ -9,10 +9,17 @@ pub(crate) const TARGETS: &[Target] = &[
     Target { name: "stream-request", read: |bytes| _ = foreign::streams(bytes), seeds: streams },
     Target { name: "emulator-request", read: |bytes| _ = foreign::emulator(bytes), seeds: emulators },
     Target { name: "tcplog-request", read: |bytes| _ = foreign::log_of_tcp(bytes), seeds: logs },
+    Target { name: "serve-request", read: served, seeds: serveds },
     Target { name: "key-file", read: |bytes| _ = foreign::key(bytes), seeds: keys },
     Target { name: "departures", read: |bytes| _ = foreign::departures(bytes), seeds: departures },
     Target { name: "log-ends", read: |bytes| _ = foreign::ends_of_log(bytes), seeds: ends_of_logs },
 ];
+
+/// What `capture serve`, `tcplog serve` and `tcp serve` are asked: a line has one of them at most for its program.
+fn served(line: &[u8]) {
+    let understood = [foreign::taps, foreign::logs_of_blocks, foreign::ends_of_tcp].map(|one| one(line));
+    assert!(understood.into_iter().filter(|is| *is).count() < 2, "{}", String::from_utf8_lossy(line));
+}
 
 fn lines(lines: &[&str]) -> Vec<Vec<u8>> {
     lines.iter().map(|line| line.as_bytes().to_vec()).collect()
@@ -54,6 +61,20 @@ fn logs() -> Vec<Vec<u8>> {
         r#"{"do":"status"}"#,
         r#"{"do":"flows"}"#,
         r#"{"do":"dump"}"#,
+    ])
+}
+
+fn serveds() -> Vec<Vec<u8>> {
+    lines(&[
+        r#"{"do":"start","block":4,"folder":"records","taps":[{"name":"left","interface":"eth0","options":{"filter":"udp","snap":96,"direction":"in","format":"records","key":"router","source":"kernel"}},{"name":"right","interface":"eth1"}],"count":9}"#,
+        r#"{"do":"start","folder":"a","taps":[{"name":"a","interface":"b","options":{"headers":true,"rotate_size":65536,"rotate_time":1000000000,"compress":true,"ring":1048576,"format":"pcapng","no_promiscuous":true}}]}"#,
+        r#"{"do":"counts"}"#,
+        r#"{"do":"begin","block":3,"who":"tcplog","records":"records","options":{"ppl":10,"placebo_loops":7,"port":[5201],"prefix":["fd00::/8"]},"mode":"disabled","keep":false,"part":2,"flight":"5s","flight_on":["rto","rtt>20ms","cwnd<10"]}"#,
+        r#"{"do":"set","options":{"min_interval":"1ms","sample":"both","private":"off"}}"#,
+        r#"{"do":"statistics","on":true}"#,
+        r#"{"do":"listen","block":1,"at":"[::1]:5201","connections":2,"settings":{"window_bytes":65535},"read_every_ns":1000}"#,
+        r#"{"do":"send","block":1,"to":"10.0.0.2:1","bytes":64,"message_bytes":64,"interval_ns":1000,"is_eor":true,"dscp":[0,46],"stream":{"device":"wire","round":0,"visit":1,"cell":2,"purpose":"measure","frame_bytes":122}}"#,
+        r#"{"do":"finish","block":1,"patience_ns":5,"stream":{"device":"wire","frame_bytes":122,"message_bytes":64,"sent":9}}"#,
     ])
 }
 

@@ -39,7 +39,7 @@ fn configuration(bytes: &[u8]) {
 }
 
 /// Text that names no file but such as do not exist: what files hold is another target.
-fn harmless(bytes: &[u8]) -> Option<&str> {
+pub(crate) fn harmless(bytes: &[u8]) -> Option<&str> {
     std::str::from_utf8(bytes).ok().filter(|text| !text.contains('/') || !text.contains("dev"))
 }
 

@@ -9,7 +9,7 @@ use sojourn_clock::Limits;
 use sojourn_clock::simulate::Truth;
 use sojourn_emulate::config::files::{distribution, pattern, profile, trace};
 use sojourn_emulate::config::{Pipe, config_from_dummynet, load, pipe_from_words, units};
-use sojourn_fuzz::targets;
+use sojourn_fuzz::{is_engine, is_log, is_slice, targets};
 use sojourn_instrument::foreign;
 use sojourn_port::pcap::{Capture, Frames, unpacked};
 use sojourn_record::{PacketReader, TapReader};
@@ -56,6 +56,11 @@ fn is_understood(target: &str, bytes: &[u8]) -> bool {
             let is_echo = [Version::V4, Version::V6].into_iter().any(|one| Echo::split(one, bytes).is_some());
             is_echo || bytes.first() == Some(&3)
         }
+        "headers" => frame(3).len() >= 60 && sojourn_capture::headers::length(frame(3)) >= 14,
+        "engine" => is_engine(bytes),
+        "emulation-log" => is_log(bytes),
+        "match-slice" => is_slice(bytes),
+        "serve-request" => foreign::taps(bytes) || foreign::logs_of_blocks(bytes) || foreign::ends_of_tcp(bytes),
         "tcp-sample" => decode(bytes).is_ok(),
         "capture" | "capture-frames" => frames_of(bytes) >= 2,
         "taps" => with_file(bytes, |path| TapReader::open(path).unwrap().next(usize::MAX, |_| ()).is_ok()),

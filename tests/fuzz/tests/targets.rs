@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::Path;
 
-use sojourn_fuzz::{mutated, target, targets};
+use sojourn_fuzz::{is_engine, is_log, is_slice, mutated, target, targets};
 use sojourn_instrument::foreign;
 use sojourn_port::pcap::{Capture, Frames, unpacked};
 use sojourn_record::{PacketReader, TapReader};
@@ -36,6 +36,7 @@ fn requests_make_sense() {
         ("stream-request", foreign::streams),
         ("emulator-request", foreign::emulator),
         ("tcplog-request", foreign::log_of_tcp),
+        ("serve-request", |line| foreign::taps(line) || foreign::logs_of_blocks(line) || foreign::ends_of_tcp(line)),
         ("key-file", foreign::key),
         ("departures", foreign::departures),
         ("log-ends", foreign::ends_of_log),
@@ -67,6 +68,18 @@ fn departures_that_are_no_offsets_are_refused() {
     assert!(foreign::departures(b"0\n5\n"));
     for wrong in [&b"1795312800000000000\n"[..], b"5\n4\n", b"-1\n", b"", b"\xff"] {
         assert!(!foreign::departures(wrong), "{}", String::from_utf8_lossy(wrong));
+    }
+}
+
+/// Of those in parts each part is understood.
+#[test]
+fn seeds_in_parts_make_sense() {
+    for (name, understood) in
+        [("engine", is_engine as fn(&[u8]) -> bool), ("emulation-log", is_log), ("match-slice", is_slice)]
+    {
+        for seed in (target(name).unwrap().seeds)() {
+            assert!(understood(&seed), "{name}: {}", String::from_utf8_lossy(&seed));
+        }
     }
 }
 

@@ -5,7 +5,7 @@ pub mod arguments;
 mod files;
 mod output;
 pub mod rows;
-mod serve;
+pub mod serve;
 pub mod session;
 pub mod show;
 mod tap;

@@ -17,7 +17,7 @@ use sojourn_rights::table::CAPTURE_SERVE;
 use sojourn_time::Time;
 
 use super::arguments::{Serve, TapOptions};
-use super::session::{Ended, Limits, Session, Wanted, Why};
+use super::session::{self, Ended, Limits, Session, Wanted, Why};
 use super::{failed, show};
 use crate::failure::WrongRequest;
 use crate::place;
@@ -59,6 +59,17 @@ enum Request {
     Counts {},
     /// Detach all, and say what they saw.
     Stop {},
+}
+
+/// Whether a request can be read, and taps could be opened for it as far as that can be said without their interfaces.
+///
+/// # Errors
+/// With what is wrong.
+pub fn understood(line: &[u8]) -> anyhow::Result<()> {
+    if let Request::Start { taps, .. } = serve::parse(line)? {
+        session::check(&wanted(taps)?)?;
+    }
+    Ok(())
 }
 
 #[derive(Debug, Deserialize)]
@@ -112,8 +123,7 @@ impl Running {
         taps: Vec<TapRequest>,
         count: Option<u64>,
     ) -> anyhow::Result<(Self, Value)> {
-        let wanted = taps.into_iter().map(TapRequest::wanted).collect::<anyhow::Result<Vec<_>>>()?;
-        let mut session = Session::open(wanted, Limits { count, ..Limits::default() })?;
+        let mut session = Session::open(wanted(taps)?, Limits { count, ..Limits::default() })?;
         private::create_folder(folder).with_context(|| format!("create {}", folder.display()))?;
         session.write_to(folder).map_err(unmade)?;
         let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).context("create an eventfd")?);
@@ -142,6 +152,10 @@ impl Running {
         written?;
         Ok(told)
     }
+}
+
+fn wanted(taps: Vec<TapRequest>) -> anyhow::Result<Vec<Wanted>> {
+    taps.into_iter().map(TapRequest::wanted).collect()
 }
 
 impl TapRequest {

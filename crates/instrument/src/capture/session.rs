@@ -409,7 +409,7 @@ impl Ended {
     }
 }
 
-fn check(wanted: &[Wanted]) -> Result<(), WrongRequest> {
+pub fn check(wanted: &[Wanted]) -> Result<(), WrongRequest> {
     let wrong = |problem: String| Err(WrongRequest(problem));
     if wanted.is_empty() || wanted.len() > MOST_TAPS {
         return wrong(format!("{} interfaces: expected 1 to {MOST_TAPS}", wanted.len()));

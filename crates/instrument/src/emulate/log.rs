@@ -4,7 +4,7 @@
 //! full, or a limit that is reached, ends the log and nothing else: its last line says so, for which room is kept aside.
 
 use std::fs::File;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -31,8 +31,8 @@ use crate::place::Processors;
 const MOST_WAITING: usize = 1 << 18;
 /// Rows go to the writer when there are so many or they are so old.
 const BATCH: usize = 4096;
-/// Events that may wait for the writer; one more ends the log.
-const MOST_EVENTS: usize = 1 << 14;
+/// Events that may wait for the writer; one more ends the log. A change of all pipes is one for each.
+const MOST_EVENTS: usize = 1 << 17;
 const AGE: Nanos = Nanos::millis(10);
 /// Room on the disk that the file of events always has: its last line is to fit.
 const RESERVE: u64 = 64 << 10;
@@ -79,6 +79,8 @@ struct Counts {
 enum Item {
     Rows(Vec<Disposition>),
     Event(Box<Event>),
+    /// More events wait than may.
+    Stop,
     End(Box<Value>, u64),
 }
 
@@ -201,8 +203,7 @@ impl Log {
             self.send(Item::Event(Box::new(event)));
             return;
         }
-        // Its end has no line: what is written of it is that of a log which was cut.
-        let _ = self.counts.stopped.set(format!("{MOST_EVENTS} events wait for the disk"));
+        self.send(Item::Stop);
         self.to_writer = None;
     }
 
@@ -253,7 +254,11 @@ impl Log {
             None => Some(item),
         };
         if let Some(Item::Rows(rows)) = unsent {
-            self.skipped += rows.len() as u64;
+            let lost = rows.len() as u64;
+            match self.to_writer {
+                Some(_) => self.skipped += lost,
+                None => drop(self.counts.unwritten.fetch_add(lost, Ordering::Relaxed)),
+            }
         }
     }
 
@@ -293,6 +298,10 @@ impl Writer {
                         self.blocks.push((number, block, keep));
                     }
                     self.attempt(|files| files.say(&event, false));
+                }
+                Item::Stop => {
+                    let why = format!("{MOST_EVENTS} events wait for the disk");
+                    self.attempt(|files| Err(record_error(&files.path, io::Error::other(why))));
                 }
                 Item::End(report, skipped) => {
                     let (written, not_kept) = (count(&self.counts.written), count(&self.counts.not_kept));
@@ -487,13 +496,15 @@ mod tests {
         for _ in 0..MOST_EVENTS {
             log.note(event());
         }
-        assert_eq!(log.has_stopped(), None);
         log.note(event());
-        assert!(log.has_stopped().is_some_and(|why| why.contains("wait for the disk")));
         log.note(event());
         log.gathered.resize(BATCH, ROW);
         log.hand_over();
-        assert_eq!((slow.iter().count(), log.skipped), (MOST_EVENTS, BATCH as u64));
+        let told = log.told();
+        assert_eq!((&told["skipped"], &told["unwritten"]), (&0.into(), &BATCH.into()));
+        let stops = |item: &Item| matches!(item, Item::Stop);
+        let sent: Vec<_> = slow.iter().collect();
+        assert_eq!((sent.len(), sent.iter().position(stops)), (MOST_EVENTS + 1, Some(MOST_EVENTS)));
     }
 
     #[test]

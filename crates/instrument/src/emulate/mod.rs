@@ -18,7 +18,7 @@ mod netem_record;
 mod offline;
 mod pipe_options;
 mod qdiscs;
-mod replay;
+pub mod replay;
 mod show;
 
 use sojourn_emulate::driver::Driver;

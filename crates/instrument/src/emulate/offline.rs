@@ -1,12 +1,11 @@
 //! `emulate offline`: the frames of a capture file through the engine, in the time of their stamps.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, BufReader, BufWriter, ErrorKind, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
-use rustix::rand::{GetRandomFlags, getrandom};
 use serde_json::json;
 use sojourn_emulate::{Arrived, Config, Direction, Engine, Report};
 use sojourn_port::pcap::{Capture, LONGEST_FRAME_BYTES, NgWriter, PcapError, Record};
@@ -31,13 +30,12 @@ pub fn run(asked: &Offline) -> anyhow::Result<()> {
         let problem = format!("--output {}: that is the input; give another file", asked.output.display());
         return Err(WrongRequest(problem).into());
     }
-    let output = Output::open(&asked.output)?;
-    confine(&asked.output).inspect_err(|_| output.forget())?;
+    let mut output = Output::open(&asked.output)?;
+    confine(&mut output).inspect_err(|_| output.forget())?;
     let mut frame = Vec::new();
     let (capture, first) = begin(&asked.input, input, &mut frame).inspect_err(|_| output.forget())?;
-    let read = |output: &Output<'_>| {
-        let file = output.file.try_clone().with_context(|| writing(&asked.output))?;
-        let writer = NgWriter::new(BufWriter::new(file)).with_context(|| writing(&asked.output))?;
+    let pass = |output: &Output<'_>| {
+        let writer = NgWriter::new(BufWriter::new(output.anew()?)).with_context(|| writing(&asked.output))?;
         let mut offline = Passage::new(&config, asked, capture, writer);
         let read = offline.pass(first, frame);
         let passed = offline.finish()?;
@@ -45,19 +43,19 @@ pub fn run(asked: &Offline) -> anyhow::Result<()> {
         Ok::<_, anyhow::Error>((read, passed))
     };
     // What could be written of a new file stays.
-    let (read, (report, frames, cut)) = read(&output).inspect_err(|_| output.abandon())?;
+    let (read, (report, frames, cut)) = pass(&output).inspect_err(|_| output.abandon())?;
     tell(asked, &config, &report, frames, cut)?;
     read
 }
 
 /// Gives up all but the two files, and the folder of the second.
-fn confine(output: &Path) -> anyhow::Result<()> {
-    let folder = output.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+fn confine(output: &mut Output<'_>) -> anyhow::Result<()> {
     // While it can: the caller may be kept out of it.
-    let writable = Folders::open([folder])?;
+    let writable = Folders::open([output.folder()])?;
     caller::become_caller(|| true)?;
     EMULATE_OFFLINE.drop_privileges()?;
     EMULATE_OFFLINE.write_only_below(writable)?;
+    output.draft();
     Ok(EMULATE_OFFLINE.restrict_calls()?)
 }
 
@@ -69,12 +67,13 @@ fn begin(path: &Path, input: File, frame: &mut Vec<u8>) -> anyhow::Result<(Captu
     Ok((capture, first.ok_or_else(none)?))
 }
 
-/// Where the frames go: open before anything is read, and as it was until all is written.
+/// Where the frames go: open before anything is read, and as it was until there is something to write; where its folder can be
+/// written, until all is.
 struct Output<'a> {
     file: File,
     path: &'a Path,
     /// The file that is to replace the one of that name.
-    part: Option<PathBuf>,
+    part: Option<(File, PathBuf)>,
     is_new: bool,
 }
 
@@ -82,62 +81,88 @@ impl<'a> Output<'a> {
     fn open(path: &'a Path) -> anyhow::Result<Self> {
         match private::create_file(path) {
             Ok(file) => Ok(Self { file, path, part: None, is_new: true }),
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => Self::again(path),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                Ok(Self { file: open_again(path)?, path, part: None, is_new: false })
+            }
             Err(error) => Err(of_path("create", path, error)),
         }
     }
 
-    /// In the place of what is there: a file stays until another can replace it.
-    fn again(path: &'a Path) -> anyhow::Result<Self> {
-        let file = open_again(path)?;
-        let about = file.metadata().with_context(|| writing(path))?;
-        if !about.is_file() {
-            return Ok(Self { file, path, part: None, is_new: false });
-        }
-        let mut random = [0; 8];
-        getrandom(&mut random, GetRandomFlags::empty()).context("random bytes")?;
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let part = path.with_file_name(format!(".{name}.{:016x}.part", u64::from_ne_bytes(random)));
-        let file = private::create_file(&part).map_err(|error| of_path("create", &part, error))?;
-        // Who may read it may read it afterwards; who may not change that has made it.
+    fn folder(&self) -> &'a Path {
+        self.path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+    }
+
+    /// Begins a file that is to replace the one which is there. Where that cannot be, as in a folder that may not be written, it
+    /// is written in its place.
+    fn draft(&mut self) {
+        let is_file = |about: &Metadata| about.is_file() && !is_system(self.path);
+        let Some(about) = self.file.metadata().ok().filter(|about| !self.is_new && is_file(about)) else { return };
+        let name = self.path.file_name().unwrap_or_default().to_string_lossy();
+        let part = self.path.with_file_name(format!(".{name}.part"));
+        // One that was killed may have left it.
+        let _ = fs::remove_file(&part);
+        let Ok(file) = private::create_file(&part) else { return };
+        // Who may read it may read it afterwards, as far as who writes it can say so.
+        let _ = fchown(&file, None, Some(about.gid()));
         let _ = file.set_permissions(about.permissions());
-        Ok(Self { file, path, part: Some(part), is_new: true })
+        self.part = Some((file, part));
     }
 
     /// Removes the file where it is ours and empty.
     fn forget(&self) {
+        self.abandon();
         if self.is_new {
             // In a folder of another user that cannot be, and the file stays empty.
-            let _ = fs::remove_file(self.part.as_deref().unwrap_or(self.path));
+            let _ = fs::remove_file(self.path);
         }
     }
 
-    /// Leaves the file of that name as it was.
+    /// Leaves the file of that name as it was, where another was to replace it.
     fn abandon(&self) {
-        if self.part.is_some() {
-            self.forget();
+        if let Some((_, part)) = &self.part {
+            let _ = fs::remove_file(part);
         }
+    }
+
+    /// The file to write to: an empty one; a pipe has nothing to empty.
+    fn anew(&self) -> anyhow::Result<File> {
+        let is_file = self.file.metadata().is_ok_and(|about| about.is_file());
+        if is_file && self.part.is_none() && !self.is_new {
+            self.file.set_len(0).with_context(|| writing(self.path))?;
+        }
+        let file = self.part.as_ref().map_or(&self.file, |(file, _)| file);
+        file.try_clone().with_context(|| writing(self.path))
     }
 
     /// Gives the file its name, when all is written, so that it is not lost with the power.
     fn keep(&self) -> io::Result<()> {
-        if !self.is_new {
-            return Ok(());
+        if let Some((file, part)) = &self.part {
+            file.sync_all()?;
+            if fs::rename(part, self.path).is_err() {
+                // As with a mount point.
+                self.file.set_len(0)?;
+                io::copy(&mut File::open(part)?, &mut &self.file)?;
+                fs::remove_file(part)?;
+            }
         }
-        self.file.sync_all()?;
-        if let Some(part) = &self.part {
-            fs::rename(part, self.path)?;
+        if self.file.metadata()?.is_file() {
+            self.file.sync_all()?;
+            // Who may write there and not read has no way to sync it.
+            File::open(self.folder()).map_or(Ok(()), |folder| folder.sync_all())?;
         }
-        let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        // Who may write there and not read has no way to sync it.
-        File::open(folder).map_or(Ok(()), |folder| folder.sync_all())
+        Ok(())
     }
+}
+
+/// Whether a name is one of the system's, as `/dev/stdout`: what it leads to is written to.
+fn is_system(path: &Path) -> bool {
+    path.starts_with("/dev") && !path.starts_with("/dev/shm")
 }
 
 /// Opens what is there already: a file of one name, a pipe or a device. A link may be of anyone's making, and lead to a file that is
 /// not to be overwritten; those of `/dev`, as `/dev/stdout`, are the system's.
 fn open_again(path: &Path) -> anyhow::Result<File> {
-    let follows = path.starts_with("/dev") && !path.starts_with("/dev/shm");
+    let follows = is_system(path);
     let flags = if follows { 0 } else { libc::O_NOFOLLOW };
     let a_link =
         || WrongRequest(format!("{}: it is a link; name the file that it leads to, or another", path.display()));

@@ -1,5 +1,6 @@
 //! `emulate replay`: the same engine, driven by the arrivals of a log, must give the same dispositions.
 
+use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Seek};
 use std::path::{Path, PathBuf};
@@ -142,16 +143,25 @@ impl Told {
     fn of(Files { name, part, path, events, packets }: Files) -> anyhow::Result<Self> {
         let log = Log::read(&path, &events)?;
         let rows = log.rows(packets)?;
+        Self::of_rows(&log, &rows, (&path, &format!("{name}-{part:03}")))
+    }
+
+    /// Of the rows of a log; `path` is that of its events, `name` its own.
+    fn of_rows(log: &Log, rows: &[Packet], (path, name): (&Path, &str)) -> anyhow::Result<Self> {
         let read = rows.len();
         let logged = rows.iter().map(log::disposition).collect::<anyhow::Result<Vec<_>>>();
-        let logged = logged.with_context(|| format!("{name}-{part:03}"))?;
+        let logged = logged.with_context(|| name.to_owned())?;
+        let mut numbers = HashSet::new();
+        if let Some(twice) = logged.iter().find(|disposition| !numbers.insert(disposition.number)) {
+            return Err(refusal(path, &format!("packet {} has two rows", twice.number)));
+        }
         let logged = if log.has_ended { logged } else { before_gap(logged) };
         if !log.has_ended && logged.is_empty() {
             let problem = format!(
                 "{}, and its first packet is missing: of {read} rows that can be read none can be replayed",
                 log.why_cut()
             );
-            return Err(refusal(&path, &problem));
+            return Err(refusal(path, &problem));
         }
         let replayed = replay(&log.config, log.start, &log.changes, &logged)?;
         let mut errors: Vec<i64> = logged.iter().filter_map(error).collect();
@@ -299,6 +309,18 @@ impl Log {
             }
         }
     }
+}
+
+/// Whether a log of these events and rows can be replayed, whatever comes of it.
+///
+/// # Errors
+/// With what is wrong.
+pub fn understood(events: &[u8], rows: &[Packet]) -> anyhow::Result<()> {
+    let path = Path::new("emulation-a-000.jsonl");
+    let told = Told::of_rows(&Log::read(path, events)?, rows, (path, "a-000"))?;
+    let sentence = told.sentence();
+    assert!(!sentence.is_empty() && told.json("a", 0, &sentence).is_object());
+    Ok(())
 }
 
 fn refusal(path: &Path, problem: &str) -> anyhow::Error {

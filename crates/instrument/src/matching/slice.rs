@@ -21,6 +21,10 @@ const EVENT: usize = 4 * 8 + 4 + 4;
 const OUTCOME: usize = 5 * 8 + 4 + 4;
 /// Packets that are taken at once.
 const BATCH: usize = 1 << 12;
+/// The matcher's own word for a packet that the other tap has not seen.
+const UNTIMED: i64 = i64::MIN;
+/// No number is larger: outcomes have numbers with a sign.
+const MOST_NUMBER: u64 = i64::MAX.unsigned_abs();
 /// Of what a packet has none of.
 const NONE: i64 = -1;
 const MATCHED: u8 = 0;
@@ -38,7 +42,7 @@ pub struct MatchSlice {
 /// What is known of all slices.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Terms {
+pub struct Terms {
     window_ns: i64,
     ahead_ns: i64,
     memory_bytes: usize,
@@ -53,14 +57,33 @@ struct Terms {
 /// # Errors
 /// When it is no packet, or cannot be read or written.
 pub fn run(asked: &MatchSlice) -> anyhow::Result<()> {
-    let terms: Terms = serde_json::from_str(&asked.terms)?;
+    let terms = Terms::read(asked.terms.as_bytes())?;
     MATCH.confine()?;
+    matched(&terms, io::stdin().lock(), BufWriter::with_capacity(1 << 16, io::stdout().lock()))
+}
+
+impl Terms {
+    /// Reads them.
+    ///
+    /// # Errors
+    /// When they are none.
+    pub fn read(text: &[u8]) -> anyhow::Result<Self> {
+        serde_json::from_slice(text).map_err(|error| WrongRequest(format!("terms: {error}")).into())
+    }
+}
+
+/// Matches packets that are read, and writes what became of each.
+///
+/// # Errors
+/// When they are none, or cannot be read or written.
+pub fn matched(terms: &Terms, mut input: impl Read, mut output: impl Write) -> anyhow::Result<()> {
     let limits = Limits { window: terms.window_ns, ahead: terms.ahead_ns, memory: terms.memory_bytes };
     let ends = Ends { last: terms.last_ns, came_first: terms.came_first_ns, left_last: terms.left_last_ns };
     let mut slice = Slice::new(limits, terms.ways);
     slice.lies_within(&ends);
-    let (mut input, mut output) = (io::stdin().lock(), BufWriter::with_capacity(1 << 16, io::stdout().lock()));
     let mut octets = vec![0; BATCH * EVENT];
+    // The number that the next packet of each tap and way has at least.
+    let mut least = [[0_u64; 2]; 2];
     let (mut told, mut arrivals): (Vec<(Way, Outcome)>, Vec<Arrival>) = (Vec::new(), Vec::new());
     loop {
         let read = fill(&mut input, &mut octets).context("read packets")?;
@@ -69,6 +92,14 @@ pub fn run(asked: &MatchSlice) -> anyhow::Result<()> {
         }
         for event in octets[..read].chunks_exact(EVENT) {
             let (tap, way, seen, number) = packet(event)?;
+            if seen.time == UNTIMED {
+                return Err(WrongRequest(format!("packet {number} has no time")).into());
+            }
+            let least = &mut least[usize::from(tap == Tap::Second)][usize::from(way == Way::Backward)];
+            if number < *least || number > MOST_NUMBER {
+                return Err(WrongRequest(format!("packet {number} is not behind the one before it")).into());
+            }
+            *least = number + 1;
             slice.push(tap, way, &seen, number, &mut |way, outcome| told.push((way, outcome)));
         }
         if read < octets.len() {
@@ -152,4 +183,32 @@ fn record(words: [i64; 5], length: u32, last: [u8; 4]) -> [u8; OUTCOME] {
     octets[40..44].copy_from_slice(&length.to_le_bytes());
     octets[44..].copy_from_slice(&last);
     octets
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TERMS: &[u8] = br#"{"window_ns":9,"ahead_ns":0,"memory_bytes":0,"ways":1,"last_ns":null,"came_first_ns":[null,null],"left_last_ns":[null,null]}"#;
+
+    fn sentence(packets: &[[i64; 4]]) -> String {
+        let octets = |[at, digest, number, tap]: &[i64; 4]| {
+            let words = [*at, *at, *digest, *number].into_iter().flat_map(i64::to_le_bytes);
+            words.chain([60, 0, 0, 0, 0, *tap as u8, 0, 0]).collect::<Vec<u8>>()
+        };
+        let packets: Vec<u8> = packets.iter().flat_map(octets).collect();
+        let mut written = Vec::new();
+        let done = Terms::read(TERMS).and_then(|terms| matched(&terms, packets.as_slice(), &mut written));
+        done.err().map_or(String::new(), |error| error.to_string())
+    }
+
+    /// They stopped the program by an overflow, or were counted nowhere.
+    #[test]
+    fn packets_whose_numbers_go_back_and_those_without_a_time_are_refused() {
+        assert_eq!(sentence(&[[1, 7, 5, 0], [2, 7, 9, 1], [3, 8, 10, 1]]), "");
+        assert_eq!(sentence(&[[1, 7, 0, 0], [2, 7, 9, 1], [3, 8, 3, 1]]), "packet 3 is not behind the one before it");
+        assert_eq!(sentence(&[[1, 7, -1, 0]]), format!("packet {} is not behind the one before it", u64::MAX));
+        assert_eq!(sentence(&[[1, 7, 0, 0], [i64::MIN, 7, 0, 1]]), "packet 0 has no time");
+        assert!(Terms::read(b"{}").is_err_and(|error| error.to_string().starts_with("terms: missing field")));
+    }
 }

@@ -106,13 +106,14 @@ fn blocks(arguments: &Blocks) -> anyhow::Result<()> {
     let signal = place::stop_signal()?;
     let place = Place::take(&arguments.place, Fifo::IfPermitted)?;
     sojourn_port::kernel::open_clocks();
+    let key = secret::key_of(arguments.key.as_deref())?;
     let (folder, part, origin) = (&arguments.record, arguments.part, crate::origin(arguments.simulated));
     let folder = match &arguments.name {
         Some(name) => RunFolder::create_of(folder, name, part, &origin)?,
         None => RunFolder::create(folder, part, &origin)?,
     };
     let mut records = Records::new(folder, arguments.simulated);
-    let mut session = Session::new(place, secret::key_of(arguments.key.as_deref())?);
+    let mut session = Session::new(place, key);
     // Its priority and its files it has now; only sockets are still to be opened.
     PROBE.confine()?;
     serve::say(&serve::ready(Some(&place), Value::Null))?;

@@ -2,7 +2,7 @@
 
 pub mod arguments;
 mod rows;
-mod serve;
+pub mod serve;
 mod single;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};

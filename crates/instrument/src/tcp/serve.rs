@@ -49,6 +49,26 @@ struct Finish {
     stream: Option<Arrived>,
 }
 
+impl SendAsked {
+    fn has_an_end(&self) -> Result<(), WrongRequest> {
+        match (self.request.duration, self.request.bytes) {
+            (None, None) => Err(WrongRequest("send: give duration_ns or bytes".to_owned())),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Whether a request can be read, and says when it ends. What it asks of sockets is not tried.
+///
+/// # Errors
+/// With what is wrong.
+pub fn understood(line: &[u8]) -> anyhow::Result<()> {
+    match serve::parse(line)? {
+        Asked::Send(asked) => Ok(asked.has_an_end()?),
+        Asked::Listen(_) | Asked::Finish(_) => Ok(()),
+    }
+}
+
 /// Carries out requests until the input ends or a signal comes.
 ///
 /// # Errors
@@ -88,9 +108,7 @@ impl Ends {
             Asked::Listen(asked) => self.listen(asked),
             Asked::Send(asked) => {
                 let SendAsked { request, stream } = &*asked;
-                if request.duration.is_none() && request.bytes.is_none() {
-                    return Err(WrongRequest("send: give duration_ns or bytes".to_owned()).into());
-                }
+                asked.has_an_end()?;
                 self.check(request.sockets.block, stream.is_some())?;
                 let meter = Meter::start();
                 let outcomes = sojourn_tcp::send(request, &STOP)?;

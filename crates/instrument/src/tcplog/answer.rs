@@ -42,11 +42,20 @@ fn request(line: &[u8]) -> anyhow::Result<Request> {
 /// # Errors
 /// With what is wrong.
 pub fn understood(line: &[u8]) -> anyhow::Result<()> {
-    if let Request::Set(Set { request, .. }) = request(line)? {
-        let mut asked = Asked::default();
-        asked.apply(&LogOptions::read(request)?, &[])?;
-        asked.options();
+    match request(line)? {
+        Request::Set(Set { request, .. }) => makes_sense(&LogOptions::read(request)?),
+        _ => Ok(()),
     }
+}
+
+/// Whether options make sense for a log as it begins.
+///
+/// # Errors
+/// With what is wrong.
+pub fn makes_sense(options: &LogOptions) -> anyhow::Result<()> {
+    let mut asked = Asked::default();
+    asked.apply(options, &[])?;
+    asked.options();
     Ok(())
 }
 

@@ -23,7 +23,7 @@ pub mod recover;
 mod run;
 
 mod senders;
-mod serve;
+pub mod serve;
 mod show;
 mod simulated;
 mod sys;

@@ -44,10 +44,10 @@ const LOST: &str = "connection lost";
 /// When the request is wrong, or what came is not a whole log.
 pub fn run(asked: &Receive) -> anyhow::Result<()> {
     folder::refuse_one_in_use(&asked.out)?;
-    if !asked.at.ip().is_loopback() && asked.allowed.is_empty() {
+    if !asked.at.ip().to_canonical().is_loopback() && asked.allowed.is_empty() {
         let problem = format!(
-            "{} can be reached by other hosts, and the first log that comes is kept: say from whom with --allow PEERS; \
-             --allow 0.0.0.0/0 or ::/0 is everybody",
+            "{} can be reached by other hosts, and the first log that comes is kept: say from whom with --allow PEERS \
+             (any: from everybody)",
             asked.at.ip()
         );
         return Err(WrongRequest(problem).into());

@@ -11,6 +11,7 @@ use sojourn_record::private;
 use sojourn_rights::Right;
 use sojourn_rights::table::TCPLOG_SERVE;
 use sojourn_tcplog::Mode;
+use sojourn_tcplog::flight::Flight;
 use sojourn_tcplog::spool::Spool;
 use sojourn_time::{Clock, HostClock, Time};
 
@@ -100,6 +101,35 @@ const fn yes() -> bool {
     true
 }
 
+impl Begin {
+    fn who(&self) -> anyhow::Result<String> {
+        crate::stream::request::name(&self.who).map_err(|problem| WrongRequest(format!("who: {problem}")).into())
+    }
+
+    fn flight(&self) -> anyhow::Result<Option<Flight>> {
+        let flight_on = self.flight_on.clone().unwrap_or_else(|| ["rto", "reset", "loss"].map(str::to_owned).to_vec());
+        let keep = self.flight.as_deref().map(recorder::keep).transpose();
+        let flight = keep.map_err(|problem| WrongRequest(format!("flight: {problem}")))?;
+        recorder::flight(&FlightArguments { flight, flight_on })
+    }
+}
+
+/// Whether a request can be read, and what it asks of a log makes sense as the log begins.
+///
+/// # Errors
+/// With what is wrong.
+pub fn understood(line: &[u8]) -> anyhow::Result<()> {
+    match serve::parse(line)? {
+        Request::Begin(begin) => {
+            begin.who()?;
+            begin.flight()?;
+            answer::makes_sense(&begin.options.request()?)
+        }
+        Request::Set { options } => answer::makes_sense(&options.request()?),
+        _ => Ok(()),
+    }
+}
+
 impl Options {
     fn request(&self) -> anyhow::Result<LogOptions> {
         LogOptions::read(self.request.clone()).context("options")
@@ -173,13 +203,7 @@ impl Server<'_> {
         if self.log.is_some() {
             return Err(WrongRequest("begin: the block before has not been ended".to_owned()).into());
         }
-        let who =
-            crate::stream::request::name(&begin.who).map_err(|problem| WrongRequest(format!("who: {problem}")))?;
-        let request = begin.options.request()?;
-        let flight_on = begin.flight_on.clone().unwrap_or_else(|| ["rto", "reset", "loss"].map(str::to_owned).to_vec());
-        let keep = begin.flight.as_deref().map(recorder::keep).transpose();
-        let flight = keep.map_err(|problem| WrongRequest(format!("flight: {problem}")))?;
-        let flight = recorder::flight(&FlightArguments { flight, flight_on })?;
+        let (who, request, flight) = (begin.who()?, begin.options.request()?, begin.flight()?);
         let mut logger = Logger::new(open::open(&self.asked.attach, &request)?, flight)?;
         logger.measure(self.measures)?;
         logger.room = self.asked.attach.flows;

@@ -4,6 +4,7 @@
 //! the spelling of system calls (`sys`, the one place of this crate with unsafe code), names and control messages.
 
 mod control;
+mod ethtool;
 mod hardware;
 mod inbox;
 mod interface;
@@ -13,6 +14,7 @@ mod socket;
 mod sys;
 
 pub use control::{Control, Local, write_traffic_class};
+pub use ethtool::{About, Answer, Ethtool, Feature, Number};
 pub use hardware::{HardwareClock, open_clocks};
 pub use inbox::Inbox;
 pub use interface::{Counters, HardwareStamping, Interface};

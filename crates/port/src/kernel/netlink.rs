@@ -11,8 +11,11 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, send, socket_with, sockopt,
+    AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, bind, netlink, recv, send, socket_with,
+    sockopt,
 };
+
+use super::sys;
 
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
@@ -26,6 +29,9 @@ const RTM_NEWROUTE: u16 = 24;
 const RTM_GETROUTE: u16 = 26;
 const NLM_F_REQUEST: u16 = 1;
 const NLM_F_DUMP: u16 = 0x300;
+/// Of a refusal: attributes follow the head of what was asked, among them the kernel's words.
+const NLM_F_ACK_TLVS: u16 = 0x200;
+const NLMSGERR_ATTR_MSG: u16 = 1;
 
 const IFLA_IFNAME: u16 = 3;
 const IFLA_MTU: u16 = 4;
@@ -48,14 +54,15 @@ const MADE_BY_KERNEL: u8 = 2;
 /// The two highest bits of an attribute's type are flags.
 const TYPE: u16 = 0x3fff;
 /// A message's head, and what stands between it and the attributes of a link, an address, a route.
-const HEAD: usize = 16;
+pub(super) const HEAD: usize = 16;
 const LINK: usize = HEAD + 16;
 const ADDRESS: usize = HEAD + 8;
 const ROUTE: usize = HEAD + 12;
 /// A next hop: its length, and where the index of its interface stands.
 const HOP: usize = 8;
 const HOP_INDEX: usize = 4;
-/// Where the number of a request stands in a head.
+/// Where the flags and the number of a request stand in a head.
+const FLAGS: usize = 6;
 const NUMBER: usize = 8;
 /// Longer than what is said of one interface.
 const ROOM: usize = 1 << 16;
@@ -120,12 +127,26 @@ impl Netlink {
     /// # Errors
     /// When the kernel refuses.
     pub fn open(is_told: bool) -> io::Result<Self> {
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
+        let opened = Self::of(None)?;
         if is_told {
-            let _ = sockopt::set_socket_recv_buffer_size(&socket, BUFFER_BYTES);
-            bind(&socket, &SocketAddrNetlink::new(0, GROUPS))?;
+            let _ = sockopt::set_socket_recv_buffer_size(&opened.socket, BUFFER_BYTES);
+            bind(&opened.socket, &SocketAddrNetlink::new(0, GROUPS))?;
         }
+        Ok(opened)
+    }
+
+    /// Opens one for families of generic netlink, whose refusals come with the kernel's words.
+    pub(super) fn generic() -> io::Result<Self> {
+        let opened = Self::of(Some(netlink::GENERIC))?;
+        for option in [libc::NETLINK_CAP_ACK, libc::NETLINK_EXT_ACK] {
+            sys::set_option(opened.as_fd(), libc::SOL_NETLINK, option, &1_i32.to_ne_bytes())?;
+        }
+        Ok(opened)
+    }
+
+    fn of(protocol: Option<Protocol>) -> io::Result<Self> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, protocol)?;
         Ok(Self { socket, buffer: vec![0; ROOM], number: 0 })
     }
 
@@ -191,8 +212,21 @@ impl Netlink {
         Ok(routes)
     }
 
-    /// Asks, and shows what is answered until all of it is there. To be used on a socket without notifications.
+    /// Asks rtnetlink, and shows what is answered until all of it is there. To be used on a socket without notifications.
     fn ask(&mut self, kind: u16, flags: u16, body: &[u8], each: &mut dyn FnMut(Said)) -> io::Result<()> {
+        self.exchange(kind, flags, body, &mut |kind, message| {
+            read(kind, message).map(&mut *each);
+        })
+    }
+
+    /// Asks, and shows each message that is answered, its kind and all its bytes.
+    pub(super) fn exchange(
+        &mut self,
+        kind: u16,
+        flags: u16,
+        body: &[u8],
+        each: &mut dyn FnMut(u16, &[u8]),
+    ) -> io::Result<()> {
         self.number = self.number.wrapping_add(1);
         send(&self.socket, &request((kind, NLM_F_REQUEST | flags), self.number, body), SendFlags::empty())?;
         let is_dump = flags & NLM_F_DUMP != 0;
@@ -215,17 +249,15 @@ impl Netlink {
                 ended |= !is_dump;
                 match kind {
                     NLMSG_DONE => ended = true,
-                    NLMSG_ERROR => refused = Some(word(message, HEAD).unwrap_or_default().cast_signed()),
-                    kind => {
-                        read(kind, message).map(&mut *each);
-                    }
+                    NLMSG_ERROR => refused = refusal(message),
+                    kind => each(kind, message),
                 }
                 Some(())
             });
             match refused {
-                Some(0) | None if ended => return Ok(()),
-                Some(0) | None => {}
-                Some(code) => return Err(io::Error::from_raw_os_error(code.wrapping_neg())),
+                Some(error) => return Err(error),
+                None if ended => return Ok(()),
+                None => {}
             }
         }
     }
@@ -237,8 +269,22 @@ impl AsFd for Netlink {
     }
 }
 
-fn odd() -> io::Error {
+pub(super) fn odd() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "the kernel's answer is none")
+}
+
+/// Why the kernel refuses, in its words where it has some; `None`: it does not.
+fn refusal(message: &[u8]) -> Option<io::Error> {
+    const CODE: usize = 4;
+    let code = word(message, HEAD).unwrap_or_default().cast_signed();
+    let error = io::Error::from_raw_os_error(code.wrapping_neg());
+    let has_words = half(message, FLAGS).is_some_and(|flags| flags & NLM_F_ACK_TLVS != 0);
+    let words = message.get(HEAD + CODE + HEAD..).filter(|_| has_words).map(|more| text_of(more, NLMSGERR_ATTR_MSG));
+    match words.filter(|words| !words.is_empty()) {
+        _ if code == 0 => None,
+        Some(words) => Some(io::Error::new(error.kind(), format!("{words} ({error})"))),
+        None => Some(error),
+    }
 }
 
 fn request((kind, flags): (u16, u16), number: u32, body: &[u8]) -> Vec<u8> {
@@ -340,27 +386,39 @@ fn text_of(attributes: &[u8], wanted: u16) -> String {
     attribute(attributes, wanted).map(text).unwrap_or_default()
 }
 
-fn text(value: &[u8]) -> String {
+pub(super) fn text(value: &[u8]) -> String {
     String::from_utf8_lossy(value.strip_suffix(&[0]).unwrap_or(value)).into_owned()
 }
 
 /// Returns an attribute's value.
-fn attribute(mut attributes: &[u8], wanted: u16) -> Option<&[u8]> {
-    loop {
-        let (length, kind) = (usize::from(half(attributes, 0)?), half(attributes, 2)? & TYPE);
-        let value = attributes.get(4..length)?;
-        if kind == wanted {
-            return Some(value);
-        }
-        attributes = attributes.get(length.next_multiple_of(4)..)?;
-    }
+pub(super) fn attribute(bytes: &[u8], wanted: u16) -> Option<&[u8]> {
+    attributes(bytes).find(|(kind, _)| *kind == wanted).map(|(_, value)| value)
 }
 
-fn half(bytes: &[u8], at: usize) -> Option<u16> {
+/// Returns every whole attribute: its type and its value.
+pub(super) fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+    std::iter::from_fn(move || {
+        let (length, kind) = (usize::from(half(bytes, 0)?), half(bytes, 2)? & TYPE);
+        let value = bytes.get(4..length)?;
+        bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
+        Some((kind, value))
+    })
+}
+
+/// Writes an attribute; the kernel refuses one that is longer than its length can say.
+pub(super) fn attributed(kind: u16, value: &[u8]) -> Vec<u8> {
+    let length = u16::try_from(4 + value.len()).unwrap_or(u16::MAX);
+    let mut bytes = [length.to_ne_bytes(), kind.to_ne_bytes()].concat();
+    bytes.extend_from_slice(value);
+    bytes.resize(bytes.len().next_multiple_of(4), 0);
+    bytes
+}
+
+pub(super) fn half(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
 }
 
-fn word(bytes: &[u8], at: usize) -> Option<u32> {
+pub(super) fn word(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
 
@@ -369,14 +427,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-
-    fn attributed(kind: u16, value: &[u8]) -> Vec<u8> {
-        let length = u16::try_from(4 + value.len()).expect("short");
-        let mut bytes = [length.to_ne_bytes(), kind.to_ne_bytes()].concat();
-        bytes.extend_from_slice(value);
-        bytes.resize(bytes.len().next_multiple_of(4), 0);
-        bytes
-    }
 
     fn message(kind: u16, body: &[u8]) -> Vec<u8> {
         request((kind, 0), 0, body)

@@ -32,7 +32,7 @@ from sojourn.bed.look import OLDEST_KERNEL, TOOLS, Looked, look, unfit
 from sojourn.bed.processes import end_all, guarded
 from sojourn.bed.remote import RemoteMachine, RemoteProcess, about_sudo
 from sojourn.bed.settings import HostSettings
-from sojourn.bed.ssh import Line
+from sojourn.bed.ssh import Line, reading
 from sojourn.bed.state import Process, StateFile, remove_left, state_folder
 from sojourn.binary import find_instrument
 from sojourn.errors import MachineError, RequestError
@@ -124,11 +124,11 @@ class SshBackend:
             hosts = [host.name for host in topology.hosts if _machine_of(host.name) == one.name]
             one.keep(self._token, self._held or self._token, hosts, self._tools)
             require_ports(one.line, one.found, self._interfaces(one.name, topology))
+        for one in self._machines.values():
+            self._install(one, digest)
         self._settings = self._settings_of(spec.settings)
         for settings, one in zip(self._settings, self._machines.values(), strict=False):
             settings.require(list(self._interfaces(one.name, topology)))
-        for one in self._machines.values():
-            self._install(one, digest)
 
     def lay(self, cables: Iterable[Cable], mtu: int) -> None:
         """Moves the test ports into their namespaces, with the bed's names and MACs, all down."""
@@ -142,7 +142,7 @@ class SshBackend:
             lines.setdefault(one.name, []).append(there)
         for name, some in lines.items():
             one = self._machines[name]
-            one.run(["sh", "-c", keeper.TAKE, "sh", str(one.keeper)], "".join(some))
+            one.run(["sh", "-c", keeper.TAKE, "sh", str(one.keeper), one.tools], "".join(some))
 
     def start(self, host: HostName, argv: Sequence[str], **popen: Any) -> subprocess.Popen[Any]:
         one, number = self._on(host), next(self._numbers)
@@ -151,15 +151,15 @@ class SshBackend:
         popen.pop("cwd", None)  # of this machine
         popen.setdefault("stdin", subprocess.DEVNULL)
         popen.setdefault("start_new_session", True)
-        there = ["sh", "-c", keeper.ENTER, "sh", one.work, str(number), str(one.namespaces[host]), *variables, *argv]
-        process = RemoteProcess(guarded(one.line.command([*one.root, *there])), **popen)
+        enter = ["sh", "-c", keeper.ENTER, "sh", one.work, str(number), str(one.namespaces[host]), one.tools]
+        process = RemoteProcess(guarded(one.line.command([*one.root, *enter, *variables, *argv])), **popen)
         process.remote, process.number = one, number
         self._started.append(process)
         return process
 
     def run(self, host: HostName, argv: Sequence[str], input: str | None = None) -> str:  # noqa: A002
         one = self._on(host)
-        there = ["sh", "-c", keeper.INSIDE, "sh", str(one.namespaces[host]), *argv]
+        there = ["sh", "-c", keeper.INSIDE, "sh", str(one.namespaces[host]), one.tools, *argv]
         try:
             return one.line.run([*one.root, *there], input or "")
         except MachineError as error:
@@ -271,7 +271,8 @@ class SshBackend:
             if process.pid == pid and isinstance(process, RemoteProcess) and process.remote is not None:
                 there = f"{process.remote.work}/pid.{process.number}"
                 script = "cat /proc/$(cat \"$0\")/task/*/schedstat 2>/dev/null | cut -d' ' -f1; true"
-                return sum(map(int, process.remote.run(["sh", "-c", script, there]).split()))
+                with reading(process.remote):
+                    return sum(map(int, process.remote.run(["sh", "-c", script, there]).split()))
         return 0
 
     def usage(self) -> Usage:
@@ -283,10 +284,11 @@ class SshBackend:
 
     def softnet_dropped(self) -> int:
         script = "cat /proc/net/softnet_stat"
-        rows = [
-            row.split() for one in self._machines.values() for row in one.line.run(["sh", "-c", script]).splitlines()
-        ]
-        return sum(int(row[1], 16) for row in rows)
+        dropped = 0
+        for one in self._machines.values():
+            with reading(one):
+                dropped += sum(int(row.split()[1], 16) for row in one.line.run(["sh", "-c", script]).splitlines())
+        return dropped
 
     def machine_ids(self) -> dict[str, str]:
         return {name: one.found.machine_id for name, one in self._machines.items()}
@@ -432,7 +434,7 @@ def require_tools(line: Line, tools: Mapping[str, str]) -> None:
     """Refuses a host that has not what its devices are built with."""
     script = 'PATH=$PATH:/usr/sbin:/sbin; for tool; do command -v "$tool" >/dev/null || echo "$tool"; done'
     if lacking := line.run(["sh", "-c", script, "sh", *tools]).split():
-        packages = " ".join(sorted({tools[tool] for tool in lacking}))
+        packages = " ".join(sorted({tools.get(tool, tool) for tool in lacking}))
         raise MachineError(f"{line} has no {', '.join(lacking)}, which its devices need: apt-get install {packages}")
 
 
@@ -490,7 +492,13 @@ def _machine_of(host: HostName) -> str:
 
 def _usage(one: RemoteMachine) -> tuple[float, float, float, float]:
     """Busy, stolen and ours in seconds, and how many processors there are."""
-    first, ticks, processors, *rest = one.run(["sh", "-c", keeper.USAGE, "sh", one.work]).splitlines()
+    with reading(one):
+        return _usage_in(one.run(["sh", "-c", keeper.USAGE, "sh", one.work]))
+
+
+def _usage_in(said: str) -> tuple[float, float, float, float]:
+    """The same in the words of the host."""
+    first, ticks, processors, *rest = said.splitlines()
     names = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
     counts = dict(zip(names, map(int, first.split()[1:]), strict=False))
     ours = 0.0
@@ -521,9 +529,10 @@ def _facts(found: Looked) -> dict[str, Any]:
 
 
 def _moment(one: RemoteMachine) -> dict[str, Any]:
-    load, up = one.line.run(["cat", "/proc/loadavg", "/proc/uptime"]).splitlines()
-    return {
-        "boot_id": one.found.boot_id,
-        "uptime_s": float(up.split()[0]),
-        "load_average": [float(word) for word in load.split()[:3]],
-    }
+    with reading(one):
+        load, up = one.line.run(["cat", "/proc/loadavg", "/proc/uptime"]).splitlines()
+        return {
+            "boot_id": one.found.boot_id,
+            "uptime_s": float(up.split()[0]),
+            "load_average": [float(word) for word in load.split()[:3]],
+        }

@@ -82,6 +82,7 @@ from sojourn.methods.tcp_load.analyse.trials import (
     trials_of,
     ways_logged,
 )
+from sojourn.units import nanoseconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -193,7 +194,9 @@ def rows_of(run: Run, several: Sequence[Done]) -> Iterator[Row]:
             have = [(quantity, statistic) in one.values for one in several]
             if quantity in WHOLE and not all(have):
                 continue
-            if statistic in PERCENTILES and have != [(quantity, "p50") in one.values for one in several]:
+            said, _, last = statistic.rpartition(" ")
+            middles = [(quantity, f"{said} p50".strip()) in one.values for one in several]
+            if last in PERCENTILES and any(middles) and have != middles:
                 continue  # of the trials with probes enough alone it could lie below the median of the others
             yield figure(run, several, quantity, statistic)
 
@@ -474,17 +477,17 @@ def _beyond(run: Run, places: Mapping[tuple[str, int], Sequence[Done]]) -> Itera
 
 def _few_probes(run: Run, places: Mapping[tuple[str, int], Sequence[Done]]) -> Iterator[Finding]:
     """Probes that ended, or were held back, while the flows ran; those at random times differ by chance."""
-    _, lasted_ns = parts_of(run)
+    lasted_ns = parts_of(run)[1]
+    planned_ns = sum(parts_of(run)) + float(nanoseconds(run.plan.get("load", {}).get("idle", "0s")) or 0)
     low: dict[Place, float] = {}
     for (device, cell), own in places.items():
         for one in own:
             wanted = lasted_ns / one.factors.get("interval_ns", math.inf)
-            answered = 1 - one.values.get(("probe_loss", "working"), 1.0)
-            sent = one.probes / answered if answered else wanted
-            chance = 3 * math.sqrt(wanted) if one.factors.get("schedule") == "poisson" else 0.0
-            if sent < MOST_PROBES * wanted - chance:
+            whole = (one.joined_ns - one.begun_ns + planned_ns) / one.factors.get("interval_ns", math.inf)
+            chance = 3 * math.sqrt(whole) if one.factors.get("schedule") == "poisson" else 0.0
+            if one.sent < MOST_PROBES * wanted - chance:
                 place = Place(device, cell)
-                low[place] = max(low.get(place, 0.0), 1 - sent / wanted)
+                low[place] = max(low.get(place, 0.0), 1 - one.sent / wanted)
     if low:
         worst, share = worst_first(low)
         said = f"in a trial {percent(share)} of the planned probes did not leave while the flows ran"

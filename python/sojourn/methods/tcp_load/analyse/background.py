@@ -198,6 +198,8 @@ def findings(run: Run, several: Iterable[Done]) -> Iterator[Finding]:
                 if lost is not None and beyond > 0:
                     gone[place] = max(gone.get(place, 0.0), float(beyond))
             ends = [flow["ended_ns"] for flow in channel.get("flows") or (channel,)]
+            if channel["kind"] == "udp":  # until the next packet would have left
+                ends = [ends[0] + 1e9 / channel["asked_pps"]]
             if channel["kind"] != "web" and min(ends) < end:
                 slow[place] = max(slow.get(place, 0.0), (end - min(ends)) / sum(lasted_ns))
     if slow:

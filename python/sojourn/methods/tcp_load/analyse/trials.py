@@ -70,6 +70,8 @@ class Done:
     """When the first flow began."""
     joined_ns: float
     """When the flows of the last algorithm began; `begun_ns` where there is one algorithm."""
+    sent: int = 0
+    """Probes that left under working conditions."""
     rise_ns: float = 0.0
     """The largest rise of the round trip from one probe to the next under working conditions. Where a host pauses, it
     is the pause; a queue that fills rises by little from probe to probe."""
@@ -130,10 +132,10 @@ def besides_of(run: Run, several: Iterable[Done]) -> list[Done]:
             continue
         main, own = wanted[block]
         working = Span(main.joined_ns + parts[0], main.joined_ns + parts[0] + parts[1])
-        values, count = of_probes(probes, main.begun_ns, working)
+        values, count, sent = of_probes(probes, main.begun_ns, working)
         factors = main.factors | {"probe": own["probe"], "dscp": own["dscp"]}
         found.append(Done(int(block), main.device, int(own["cell"]), main.round, factors, values, count,
-                          main.begun_ns, main.joined_ns, main=main.cell))  # fmt: skip
+                          main.begun_ns, main.joined_ns, sent, main=main.cell))  # fmt: skip
     return found
 
 
@@ -197,7 +199,7 @@ def one(
     begun = begun_ns(entry)
     joined = joined_ns(entry)
     working = Span(joined + parts[0], joined + parts[0] + parts[1])
-    values, count = of_probes(probes, begun, working)
+    values, count, sent = of_probes(probes, begun, working)
     for way in WAYS:
         values |= goodputs_by_mark(entry, readings, working, way)
         local = {flow["local"] for flow in entry["flows"] if flow["direction"] == way}
@@ -209,12 +211,13 @@ def one(
                 values |= convergence_of(own, joined, working.end, way)
     return Done(
         int(entry["block"]), str(entry["device"]), int(entry["cell"]), int(entry["round"]), dict(entry["factors"]),
-        values, count, begun, joined, rise_of(probes.filter(working.holds("departure_ns"))),
+        values, count, begun, joined, sent, rise_of(probes.filter(working.holds("departure_ns"))),
     )  # fmt: skip
 
 
-def of_probes(probes: pl.DataFrame, begun: float, working: Span) -> tuple[dict[tuple[str, str], float], int]:
-    """The round trips and losses of one series of probes; and how many round trips were measured while flows worked."""
+def of_probes(probes: pl.DataFrame, begun: float, working: Span) -> tuple[dict[tuple[str, str], float], int, int]:
+    """The round trips and losses of one series of probes; of the time when flows worked, how many round trips were
+    measured, and how many probes left."""
     idle, busy = probes.filter(pl.col("arrival_ns") < begun), probes.filter(working.holds("departure_ns"))
     unanswered = probes.filter((pl.col("departure_ns") < begun) & pl.col("arrival_ns").is_null())
     values = round_trips(rtts(idle), rtts(busy))
@@ -222,7 +225,7 @@ def of_probes(probes: pl.DataFrame, begun: float, working: Span) -> tuple[dict[t
                                 ("working", busy["arrival_ns"].null_count(), busy.height)):  # fmt: skip
         if several:
             values["probe_loss", name] = lost / several
-    return values, len(rtts(busy))
+    return values, len(rtts(busy)), busy.height
 
 
 def goodputs_by_mark(

@@ -1,0 +1,146 @@
+"""Paths that share their ports: one of them is there at a time, put in place by a program of the user's or by a person.
+
+As the papers' authors did it by hand. What a program does is its own affair: it asks a managed switch for other VLANs,
+turns a relay, or changes a bridge. After each change B must answer A.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from sojourn.devices import DIRECT
+from sojourn.errors import MachineError, SojournError
+from sojourn.plan.real_bed import PERSON
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sojourn.bed.backend import Backend
+    from sojourn.bed.model import BedSpec, Link, PathSpec, Topology
+
+PROGRAM_SECONDS = 300.0
+"""In which a program must have put a path in place."""
+ANSWER_SECONDS = 60.0
+"""In which B must answer over it: a switch may learn for half a minute before it forwards (spanning tree)."""
+PROBES = 3
+LAST_WORDS = 300
+"""Of what a program that fails has said, the last characters."""
+
+
+class Turns:
+    """Which of the paths that share their ports is in place."""
+
+    def __init__(self, topology: Topology, spec: BedSpec) -> None:
+        self._topology, self._paths = topology, spec.paths
+        self._order = -1 if spec.layout is not None and spec.layout % 2 else 1
+        self._in_place: dict[str, str] = {}
+        """By the interface at A, the path that is there."""
+
+    @property
+    def groups(self) -> list[list[str]]:
+        """The paths of each pair of ports that several share, in the bed's order; on a part of the beds, by chance, in
+        the other one: what changes with time is then on no side."""
+        found: dict[str, list[str]] = {}
+        for link in self._topology.links:
+            if link.path in self._paths and self._paths[link.path].switch is not None:
+                found.setdefault(link.a_dev, []).append(link.path)
+        return [several[:: self._order] for several in found.values() if len(several) > 1]
+
+    def place_of(self, path: str) -> str:
+        """The path of the bed that a trial's path is: without a twin, a control goes by the direct one."""
+        return self._topology.link(path).path
+
+    @property
+    def by_person(self) -> bool:
+        """Whether a person puts one of them in place."""
+        return any(self._paths[path].switch == PERSON for several in self.groups for path in several)
+
+    def begin(self) -> None:
+        """Put the first of each group in place, before any link is waited for."""
+        if self.by_person and not sys.stdin.isatty():
+            raise MachineError(
+                "a path of this bed is put in place by a person, and this is no terminal at which one could be asked: "
+                "name a program as its switch, or run it at a terminal"
+            )
+        if self.by_person and len(self.groups) > 1:
+            raise MachineError("a person puts paths in place between one pair of ports, and this bed has several")
+        for several in self.groups:
+            self.put(several[0], lambda: None)
+
+    def is_in_place(self, path: str) -> bool:
+        """Whether a path can be measured now."""
+        link = self._topology.link(path)
+        return self._in_place.get(link.a_dev, link.path) == link.path
+
+    def put(self, path: str, await_links: Callable[[], None]) -> None:
+        """Put a path in place, and wait for its links."""
+        link = self._topology.link(path)
+        own = self._paths[link.path]
+        assert own.switch is not None
+        if own.switch == PERSON:
+            _ask(_words(link, own))
+        else:
+            _run(own.switch, link.path)
+        self._in_place[link.a_dev] = link.path
+        await_links()
+
+    def require_answer(self, path: str, backend: Backend) -> None:
+        """Refuse to go on where B does not answer A over a path that was put in place."""
+        link = self._topology.link(path)
+        argv = [backend.instrument(), "probe", "icmp", link.b_ip4, "--dev", link.a_dev]
+        argv += ["-c", str(PROBES), "-i", "20ms", "--timeout", "300ms", "--json"]
+        deadline = time.monotonic() + ANSWER_SECONDS
+        while True:
+            try:
+                if json.loads(backend.run("a", argv))["received"] == PROBES:
+                    return
+                why = "not every probe is answered"
+            except (SojournError, ValueError, KeyError, TypeError):
+                why = "B does not answer A"
+            if time.monotonic() > deadline:
+                what = (
+                    "after it was re-cabled" if self._paths[link.path].switch == PERSON else "after its program ended"
+                )
+                raise MachineError(f"path {link.path}: {why} within {ANSWER_SECONDS:.0f} s {what}")
+            time.sleep(0.5)
+
+
+def _words(link: Link, own: PathSpec) -> str:
+    """What a person is asked to do."""
+    what = "one cable, without a device" if link.path == DIRECT else link.path
+    return f"Connect {own.a} of host A and {own.b} of host B by {what}; then press Enter: "
+
+
+def _ask(words: str) -> None:
+    print(words, end="", file=sys.stderr, flush=True)
+    if not sys.stdin.readline():
+        raise MachineError("a path is to be put in place by a person, and the terminal is closed")
+
+
+def _run(words: str, path: str) -> None:
+    argv = shlex.split(words)
+    try:
+        done = subprocess.run(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            timeout=PROGRAM_SECONDS,
+            check=False,
+            env=os.environ | {"SOJOURN_PATH": path},
+        )
+    except subprocess.TimeoutExpired as error:
+        raise MachineError(f"path {path}: {words} did not end within {PROGRAM_SECONDS:.0f} s") from error
+    except OSError as error:
+        raise MachineError(f"path {path}: {words} cannot be run: {error.strerror or error}") from error
+    if done.returncode:
+        said = done.stdout.strip()[-LAST_WORDS:]
+        raise MachineError(f"path {path}: {words} ended with status {done.returncode}" + (f": {said}" if said else ""))

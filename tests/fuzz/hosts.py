@@ -1,0 +1,240 @@
+"""A host that is reached by SSH and answers what it likes: each question that a bed asks it, and whole answers.
+
+The questions go through the functions that ask them, with what reads the answers; a target of `tests/fuzz/targets.py`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from sojourn.bed import facts, negotiated, wiring
+from sojourn.bed.backends import ssh
+from sojourn.bed.fetching import Fetched, fetch
+from sojourn.bed.remote import RemoteProcess, kept
+from sojourn.bed.settings import HostSettings
+from sojourn.bed.ssh import reading
+from sojourn.conduct import counters
+from sojourn.conduct.meter import Meter
+from sojourn.instruments.iperf import sockets_in
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+ASKED = {"rx_usecs": "0", "irq_cpus": "1", "governor": "performance", "idle_latency": "0"}
+PORTS = ((77, "eth1", "a-direct"),)
+MOST_BYTES = 1 << 20
+
+
+class AnsweringHost:
+    """Stands for a line to a host, for the host with its keeper, for a backend: what is asked gets the next answer."""
+
+    name, work, keeper, root = "a", "/var/tmp/sojourn", 77, ()
+    found = SimpleNamespace(boot_id="boot")
+
+    def __init__(self, answers: Sequence[bytes]) -> None:
+        self._answers = list(answers)
+        self._at = 0
+        self.line = self
+
+    def __str__(self) -> str:
+        return "host A (a.lab)"
+
+    def run_bytes(self, *_: object, **__: object) -> bytes:
+        """The next answer, and after the last one the first again."""
+        self._at += 1
+        return self._answers[(self._at - 1) % len(self._answers)]
+
+    def run(self, *_: object, **__: object) -> str:
+        """The same in words."""
+        return self.run_bytes().decode(errors="replace")
+
+    def get(self, *_: object) -> str:
+        """A file of it."""
+        return self.run()
+
+    def send(self, _: str) -> bool:
+        """Its keeper is told."""
+        return True
+
+    def require(self) -> None:
+        """Its keeper is there."""
+
+    def cgroup(self, _: str) -> str:
+        """Where its programs are."""
+        return "/sys/fs/cgroup/a"
+
+    def tai_ns(self) -> int:
+        """Its clock."""
+        return 5
+
+    def cpu_ns(self, _: int) -> int:
+        """What a program of it has used."""
+        return 0
+
+
+def _fetch(host: AnsweringHost) -> None:
+    """Files that grow on it: what is here has the size and the hash that it said, and lies where it may."""
+    with tempfile.TemporaryDirectory() as spare:
+        records = Path(spare) / "run/records"
+        records.mkdir(parents=True)
+        machine: Any = host
+        one = Fetched(machine, "/there", records, {})
+        try:
+            fetch(one)
+        finally:
+            there = {path for path in Path(spare).rglob("*") if path.is_file()}
+            assert there == {records / name for name in one.sizes}
+            assert all((records / name).stat().st_size <= size for name, size in one.sizes.items())
+
+
+def _settings(host: AnsweringHost) -> None:
+    """What it has, what it takes, and what that is at the end."""
+    remote: Any = host
+    one = HostSettings(remote, ASKED, has_its_own=True)
+    one.require(["eth1"])
+    one.set(PORTS)
+    one.look()
+    one.hear(host.run())
+    assert all(isinstance(row.ended, str) and row.setting in ASKED for row in one.tuned)
+
+
+def _usage(host: AnsweringHost) -> None:
+    machine: Any = host
+    assert len(ssh._usage(machine)) == 4
+
+
+def _moment(host: AnsweringHost) -> None:
+    machine: Any = host
+    assert len(ssh._moment(machine)["load_average"]) <= 3
+
+
+def _processes(host: AnsweringHost) -> None:
+    """Processor time of a program, and what its network card lost."""
+    backend: Any = ssh.SshBackend.__new__(ssh.SshBackend)
+    process: Any = RemoteProcess.__new__(RemoteProcess)
+    process.pid, process.remote, process.number = 9, host, 1
+    backend._machines, backend._started = {"a": host}, [process]
+    assert isinstance(backend.cpu_ns(9), int)
+    assert isinstance(backend.softnet_dropped(), int)
+
+
+def _tools(host: AnsweringHost) -> None:
+    line: Any = host
+    ssh.require_tools(line, {"nft": "nftables", "bridge": "iproute2"})
+
+
+def _facts(host: AnsweringHost) -> None:
+    """What it has set, as bed.json keeps it."""
+    backend: Any = host
+    json.dumps(facts._host(backend, "a"))
+
+
+def _counters(host: AnsweringHost) -> None:
+    """What its interfaces have counted, by `ip`, by `tc` and by the kernel's table."""
+    backend: Any = host
+    found = [
+        *facts.counters(backend, "a").values(),
+        facts.qdisc_dropped(backend, "a"),
+        *counters._read(backend, "a").values(),
+    ]
+    assert all(isinstance(count, int) for one in found for count in one.values())
+
+
+def _ports(host: AnsweringHost) -> None:
+    """What its ports negotiated, and whether they are up."""
+    backend: Any = host
+    topology: Any = SimpleNamespace(hosts=(host,), ports=lambda _: (SimpleNamespace(dev="eth1"),))
+    found = negotiated.ports_found(backend, topology, {"eth1": "enp1s0"})
+    assert list(found) == ["eth1"]
+    assert set(wiring._not_up(backend, "a", topology)) <= {"eth1"}
+
+
+def _meter(host: AnsweringHost) -> None:
+    bed: Any = SimpleNamespace(backend=host)
+    Meter.of(bed, "eth1", (3,)).read()
+    with reading(host):
+        assert sockets_in(host.get(), "01") >= 0
+
+
+def _keeper(host: AnsweringHost) -> None:
+    """The first word of a keeper: its process, and those with the namespaces of two hosts."""
+    with reading(host):
+        first, namespaces = kept(host.run().split(), ("a", "b"))
+        assert isinstance(first, int)
+        assert list(namespaces) == ["a", "b"]
+
+
+QUESTIONS: dict[str, Callable[[AnsweringHost], None]] = {
+    "fetch": _fetch,
+    "settings": _settings,
+    "usage": _usage,
+    "moment": _moment,
+    "processes": _processes,
+    "tools": _tools,
+    "facts": _facts,
+    "counters": _counters,
+    "ports": _ports,
+    "meter": _meter,
+    "keeper": _keeper,
+}
+"""By the word that an input of the target begins with."""
+
+_LINK = {
+    "ifname": "eth1", "operstate": "UP", "mtu": 1500, "address": "02:00:00:00:00:01", "flags": ["UP"],
+    "linkinfo": {"info_kind": "bridge", "info_data": {"stp_state": 0, "ageing_time": 30000}},
+    "stats64": {way: {"packets": 3, "bytes": 180, "errors": 0, "dropped": 1} for way in ("rx", "tx")},
+}  # fmt: skip
+_QDISC = {"kind": "fq_codel", "dev": "eth1", "root": True, "drops": 2, "options": {"limit": 9}}
+_NEIGHBOUR = {"dst": "10.0.0.2", "dev": "eth1", "lladdr": "02:00:00:00:00:02", "state": ["PERMANENT"]}
+_ETHTOOL = (
+    "= eth1\ndriver: virtio_net\ntcp-segmentation-offload: on\nrx-checksumming: off [fixed]\n= pause\nRX:\t\toff\n"
+    "= coalescing\nAdaptive RX: off  TX: off\nrx-usecs: 3\n= rings\nCurrent hardware settings:\nRX:\t\t256\n"
+)
+_PORT = "= eth1\n\tSpeed: 1000Mb/s\n\tDuplex: Full\n== coalescing\nAdaptive RX: off\nrx-usecs: 3\n== eee\n== offloads\n"
+_DEV = "Inter-|\n face |\n    lo: " + "0 " * 16 + "\n  eth1: " + "7 " * 16 + "\n"
+_SNMP = "Tcp: ActiveOpens RetransSegs\nTcp: 4 2\n"
+_NETSTAT = "TcpExt: SyncookiesSent TCPTimeouts\nTcpExt: 0 3\n"
+_USAGE = (
+    "cpu  10 0 20 300 0 1 2 5 0 0\n100\n4\nended 0m1.20s 0m0.30s\n"
+    "live S 1 2 3 0 -1 0 0 0 0 0 40 50 0 0 20 0 1 0 5 0 0\nsoftnet 0000001f 00000000 00000000\n"
+)
+_SET = (
+    "set a-direct rx_usecs rx_usecs 3 0\nset a-direct irq_cpus irq-24 0-3 1\n"
+    "set - governor governor-0 powersave performance\n"
+)
+
+
+def _said(question: str, *answers: str | bytes) -> bytes:
+    return b"\f".join([question.encode(), *(one.encode() if isinstance(one, str) else one for one in answers)])
+
+
+def _file(content: bytes) -> tuple[str, bytes, str]:
+    digest = hashlib.sha256(content).hexdigest()
+    return f" {len(content)} ./blocks-000.arrow\n", content, f"{digest}  -\n"
+
+
+HOST_ANSWERS = [
+    _said("fetch", *_file(b"some blocks")),
+    _said("settings", "", "4\n", "0\n", _SET, "0 1 performance 0\n", "back a-direct rx_usecs 3\n"),
+    _said("usage", _USAGE),
+    _said("moment", "0.10 0.20 0.30 1/200 4000\n3600.51 7000.20\n"),
+    _said("processes", "1200\n300\n", "0000001f 00000003 00000000\n00000001 00000000 00000000\n"),
+    _said("tools", ""),
+    _said(
+        "facts", json.dumps([_LINK]), _ETHTOOL, json.dumps([_QDISC]), json.dumps([_NEIGHBOUR]),
+        "net/ipv4/ip_forward 0\nnet/core/rmem_max 212992\n",
+    ),
+    _said("counters", json.dumps([_LINK]), json.dumps([_QDISC]), _DEV),
+    _said("ports", _PORT, json.dumps([_LINK])),
+    _said(
+        "meter", "100\n", _DEV, "usage_usec 500\n", "usage_usec 700\n", "cpu  1 2 3 4 5 6 7 8\n", _SNMP, _NETSTAT,
+        "  sl  local_address\n   0: 0100007F:1451 00000000:0000 0A\n",
+    ),
+    _said("keeper", "4000 4001 4002\n"),
+]  # fmt: skip
+"""Whole answers to each."""
