@@ -145,6 +145,10 @@ INSTEAD = {
         "run aqm --quick --set sessions=1 --set rounds=2 --set emulate.spin=false --no-report"
         ' --set load.pipe="rate 20Mbit/s delay 5ms queue 100,rate 20Mbit/s delay 5ms queue 100 codel"'
     ),  # whole: tests/net/test_own_files.py, in `make proof`
+    "run rtt-fairness --quick": (
+        "run rtt-fairness --quick --set sessions=1 --set rounds=2 --set load.duration=600ms --set emulate.spin=false"
+        " --no-report"
+    ),  # whole: tests/net/test_own_files.py, in `make proof`
     "run tcp-hypotheses --quick": (
         "run tcp-hypotheses --quick --set sessions=1 --set rounds=2 --set emulate.spin=false --no-report"
         ' --set congestion=reno --set load.pipe="rate 20Mbit/s delay 10ms queue 200 loss 1%"'

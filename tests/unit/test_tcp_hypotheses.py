@@ -39,6 +39,9 @@ def told(slots: int = 200, loss: float = 0.0, **more: Any) -> dict[str, Any]:
     } | more  # fmt: skip
 
 
+STATISTICS = {"share": "up second", "rtt_exponent": "up working"}
+
+
 class Made:
     """A run of some cells, each with a figure that scatters over rounds and beds."""
 
@@ -49,19 +52,31 @@ class Made:
         self.rng = np.random.default_rng(7)
         self.cells: dict[int, Any] = {}
 
-    def cell(self, congestion: str, slots: int, loss: float, **values: float) -> None:
-        """Add a cell: `values` are means of its figures up, by quantity (share: of who joins)."""
+    def cell(
+        self,
+        congestion: str,
+        slots: int,
+        loss: float,
+        pipe: dict[str, Any] | None = None,
+        mix: str = "",
+        **values: float,
+    ) -> None:
+        """Add a cell: `values` are means of its figures up, by quantity (share: of who joins).
+
+        `pipe` is what else the emulator was set to, `mix` the round trips of the flows.
+        """
         number, name = len(self.cells), words(slots, loss)
         self.cells[number] = Factors("icmp")
         for turn in range(ROUNDS):
             block = number * ROUNDS + turn
             scale = 1 + 0.01 * self.rng.standard_normal()
-            own = {(key, "up second" if key == "share" else "up"): value * scale for key, value in values.items()}
+            own = {(key, STATISTICS.get(key, "up")): value * scale for key, value in values.items()}
             own["rtt_working", "mean"] = RTT_S * 1e9
-            factors = {"flows": 1, "direction": "up", "congestion": congestion, "pipe": name}
+            factors = {"flows": 1, "direction": "up", "congestion": congestion, "pipe": name, "round_trips": mix}
             self.trials.append(Done(block, "emulate", number, turn, factors, own, 100, 0.0, 0.0))
-            self.log.append({"event": "load-trial", "block": block, "factors": factors})
-            self.log += [{"event": "emulator-set", "block": block, "pipe": way, "to": told(slots, loss)}
+            self.log.append({"event": "load-trial", "block": block, "device": "emulate", "cell": number,
+                             "factors": factors})  # fmt: skip
+            self.log += [{"event": "emulator-set", "block": block, "pipe": way, "to": told(slots, loss) | (pipe or {})}
                          for way in ("forward", "backward")]  # fmt: skip
 
     def sessions_of(self, blocks: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -75,8 +90,9 @@ class Made:
         for trial in self.trials:
             trial.values.update(mathis_ratio(trial, pipes, MSS))
         cells = [[one for one in self.trials if one.cell == cell] for cell in self.cells]
-        rows = [figure(run, own, quantity, "up") for own in cells for quantity in ("utilisation", "mathis_ratio")
-                if (quantity, "up") in own[0].values]  # fmt: skip
+        rows = [figure(run, own, quantity, STATISTICS.get(quantity, "up")) for own in cells
+                for quantity in ("utilisation", "mathis_ratio", "rtt_exponent")
+                if (quantity, STATISTICS.get(quantity, "up")) in own[0].values]  # fmt: skip
         [found] = outcomes_of(run, self.trials, rows)
         return found
 
@@ -113,6 +129,15 @@ def beside(*shares: float) -> Made:
     return made
 
 
+def by_rtt(*powers: float, congestion: str = "reno", mix: str = "20ms+100ms", loss: float = 0.0, **pipe: Any) -> Made:
+    """Flows whose goodput falls with the round trip under load by these powers, each in a cell of its own."""
+    made = Made("reno-share-by-rtt")
+    for power in powers:
+        made.cell(congestion, PRODUCT, loss, pipe, mix, rtt_exponent=power)
+    made.cell("cubic", PRODUCT, 0, mix=mix, rtt_exponent=0.1)
+    return made
+
+
 @pytest.mark.parametrize(
     ("made", "expected", "said"),
     [
@@ -128,6 +153,17 @@ def beside(*shares: float) -> Made:
         (beside(0.3, 0.4, 0.6), "rejected", "with 4.0"),
         (beside(0.5, 0.4, 0.5), "inconclusive", "with 4.0"),
         (beside(0.5), "inconclusive", "not tested"),
+        (by_rtt(1.5), "supported", "goes as R^\u22121.50 with the round trip"),
+        (by_rtt(1.1, 1.9), "supported", "of 2 cells; the bounds are R^\u22121 and R^\u22122"),
+        (by_rtt(1.5, 0.5), "rejected", "goes as R^\u22120.50"),
+        (by_rtt(2.4), "rejected", "goes as R^\u22122.4"),
+        (by_rtt(1.0), "inconclusive", "goes as R^\u22121.0"),
+        (by_rtt(1.5, congestion="cubic"), "inconclusive", "not tested"),
+        (by_rtt(1.5, queue={"aqm": {"codel": {}}}), "inconclusive", "not tested"),
+        (by_rtt(1.5, queue={"scheduler": {"fq-codel": {}}}), "inconclusive", "not tested"),
+        (by_rtt(1.5, queue={"drop": "head"}), "inconclusive", "not tested"),
+        (by_rtt(1.5, loss=0.01), "inconclusive", "not tested"),
+        (by_rtt(1.5, link={"rate_bps": None}), "inconclusive", "not tested"),
     ],
 )
 def test_what_holds_of_tcp_is_supported_and_what_does_not_is_rejected(made: Made, expected: str, said: str) -> None:
@@ -145,6 +181,18 @@ def test_bbrs_shares_of_two_devices_are_not_mixed(order: int) -> None:
     made.trials = [*made.trials, *more][::order]
     made.log += other.log
     assert made.outcome().outcome == "rejected"
+
+
+def test_flows_of_different_round_trips_are_no_part_of_what_is_known_of_one_round_trip() -> None:
+    """A cell in which a flow uses half of the rate, or BBR gains, rejects nothing where round trips differ."""
+    made = Made("full-at-one-product")
+    made.cell("reno", PRODUCT, 0, mix="20ms+100ms", utilisation=0.5)
+    assert "not tested" in made.outcome().sentence
+    made = Made("bbr-share-falls")
+    for slots, share in ((17, 0.3), (132, 0.8)):
+        made.cell("cubic+bbr", slots, 0, mix="20ms+100ms", share=share)
+    assert "not tested" in made.outcome().sentence
+    assert pipe_of([told(PRODUCT) | {"delay": {"constant": 1, "of_ports": [{"first": 1}]}}]) is None
 
 
 def test_another_name_is_no_hypothesis() -> None:

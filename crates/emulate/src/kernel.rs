@@ -158,6 +158,7 @@ fn limit(pipe: &Pipe, config: &Config) -> Result<u64, String> {
 
 fn delay(pipe: &Pipe, words: &mut Vec<String>) -> Refused {
     let delay = &pipe.delay;
+    refuse(!delay.of_ports.is_empty(), "delays all packets alike; leave port-delay out")?;
     refuse(delay.half_life.is_some(), "cannot correlate delays (its correlation does nothing); leave half-life out")?;
     refuse(
         delay.jitter.is_some() && pipe.link.rate_bps.is_some(),

@@ -9,7 +9,7 @@ mod mark;
 use sojourn_time::{Nanos, Time};
 
 use crate::config::queue::effective_limit;
-use crate::config::{self, Distribution, Order, Trace};
+use crate::config::{self, Distribution, Order, PortDelay, Trace};
 use crate::delay::Sampler;
 use crate::delay::line::Line;
 use crate::disposition::Cause;
@@ -37,8 +37,10 @@ pub(crate) struct Path {
     after: Stage,
     sampler: Sampler,
     order: Order,
-    /// No delay is drawn below it, but for packets that overtake.
-    least: Nanos,
+    /// Delays of ports: of the n-th, packets are in lane n + 1 of the line.
+    of_ports: Vec<PortDelay>,
+    /// By lane; no delay is drawn below it, but for packets that overtake.
+    least: Vec<Nanos>,
     /// No packet at all leaves the line sooner.
     soonest: Nanos,
     pub line: Line,
@@ -60,7 +62,8 @@ impl Path {
             after: Stage::new(&pipe.after, origin, "after"),
             sampler: Sampler::new(&pipe.delay, origin),
             order: pipe.delay.order,
-            least: least(pipe),
+            of_ports: pipe.delay.of_ports.clone(),
+            least: least_of_lanes(pipe),
             soonest: soonest(pipe),
             line: Line::new(),
             clock: Time(i64::MIN),
@@ -81,7 +84,8 @@ impl Path {
         accounting.losses = losses;
         self.after.set(&pipe.after);
         self.sampler.set(&pipe.delay);
-        (self.order, self.least, self.soonest) = (pipe.delay.order, least(pipe), soonest(pipe));
+        (self.order, self.least, self.soonest) = (pipe.delay.order, least_of_lanes(pipe), soonest(pipe));
+        self.of_ports.clone_from(&pipe.delay.of_ports);
         if had_link || !self.link.is_instant() {
             self.clock = self.clock.max(now);
             self.go_on(now, accounting);
@@ -139,7 +143,7 @@ impl Path {
     /// only so far as a packet came later than its stamp says.
     pub fn earliest(&self) -> Time {
         match self.order {
-            Order::Kept => self.clock.max(self.line.clock() - self.least),
+            Order::Kept => self.clock.max(self.line.earliest(&self.least)),
             Order::Free => self.clock,
         }
     }
@@ -288,12 +292,14 @@ impl Path {
 
     /// Puts a packet into the delay line.
     fn delay(&mut self, slot: u32, at: Time, constant: Option<Nanos>, accounting: &mut Accounting) {
-        let drawn = self.sampler.draw(at, constant);
         let packet = accounting.store.packet_mut(slot);
+        let own = packet.arrival.key.ports.and_then(|ports| self.of_ports.iter().position(|own| own.is_of(ports)));
+        let drawn = self.sampler.draw(at, own.map(|place| self.of_ports[place].constant).or(constant));
         packet.drawn = Some(packet.drawn.unwrap_or_default() + drawn.delay);
         packet.is_reordered |= drawn.is_reordered;
         let is_free = drawn.is_reordered || self.order == Order::Free;
-        self.line.push(slot, at + drawn.delay, is_free);
+        let lane = own.map_or(0, |place| place + 1);
+        self.line.push(slot, at + drawn.delay, (!is_free).then_some(lane));
         let counts = accounting.counts(self.pipe);
         counts.reordered += u64::from(drawn.is_reordered);
         counts.clipped += u64::from(drawn.is_clipped);
@@ -322,14 +328,15 @@ fn tell_at(ride: &Ride) -> Time {
 
 /// What no delay of a pipe is below, those included that are spared a part or all of it to overtake.
 fn soonest(pipe: &config::Pipe) -> Nanos {
+    let least = least_of_lanes(pipe).into_iter().min().unwrap_or_default();
     match pipe.delay.reorder {
-        None => least(pipe),
-        Some(reorder) => reorder.by.map_or(Nanos::ZERO, |by| (least(pipe) - by).max(Nanos::ZERO)),
+        None => least,
+        Some(reorder) => reorder.by.map_or(Nanos::ZERO, |by| (least - by).max(Nanos::ZERO)),
     }
 }
 
-/// What no delay of a pipe is below.
-fn least(pipe: &config::Pipe) -> Nanos {
+/// What no delay of a pipe is below, by the lanes of its line.
+fn least_of_lanes(pipe: &config::Pipe) -> Vec<Nanos> {
     let traced = match &pipe.link.trace {
         Some(Trace::Points { points, .. }) => points.iter().filter_map(|point| point.delay).min(),
         _ => None,
@@ -347,5 +354,6 @@ fn least(pipe: &config::Pipe) -> Nanos {
             i64::try_from(least.div_euclid(8_192)).unwrap_or(i64::MIN)
         }
     };
-    Nanos(constant.0.saturating_add(jitter).max(0))
+    let of_ports = pipe.delay.of_ports.iter().map(|own| own.constant);
+    std::iter::once(constant).chain(of_ports).map(|constant| Nanos(constant.0.saturating_add(jitter).max(0))).collect()
 }

@@ -3,7 +3,7 @@
 mod drive;
 
 use drive::{START, at, dispositions, endless, frame::udp, one};
-use sojourn_emulate::config::{Delay, Distribution, Impairments, Limit, Link, Order, Queue, Reorder};
+use sojourn_emulate::config::{Delay, Distribution, Impairments, Limit, Link, Order, PortDelay, Queue, Reorder};
 use sojourn_emulate::{Arrived, Cause, Config, Direction, Engine, Outcome, Pipe};
 use sojourn_time::{Nanos, Time};
 
@@ -69,6 +69,35 @@ fn who_overtakes_behind_a_link_is_known_of_in_time() {
         }
         assert_eq!(left, 200);
     }
+}
+
+#[test]
+fn flows_behind_one_link_have_delays_of_their_own_and_share_its_queue() {
+    let millis = Nanos::millis;
+    // Flow 1 of `udp` comes from port 1025.
+    let own = PortDelay { first: 1_025, last: 1_025, constant: millis(40) };
+    let delay = Delay { constant: millis(10), of_ports: vec![own], ..Delay::default() };
+    let link = Link { rate_bps: Some(10_000_000), ..Link::default() };
+    let mut engine =
+        Engine::new(&one(Pipe { delay, link, queue: endless(), ..Pipe::default() }), START).expect("holds");
+    (0..100).for_each(|n| drive::keep(&mut engine, &udp(1_250, n % 2), START));
+    let (mut now, mut left) = (START, Vec::new());
+    while engine.next() < Time::NEVER {
+        now = now.max(engine.next());
+        while let Some(departure) = engine.due(now) {
+            assert_eq!(departure.intended, now, "packet {} is announced too late", departure.number);
+            left.push((departure.number, departure.intended));
+            engine.departed(departure, now);
+        }
+    }
+    left.sort_unstable();
+    // 1250 bytes at 10 Mbit/s take 1 ms: the link sends the packets in turns as if there were one delay.
+    let expected: Vec<_> =
+        (0..100).map(|n: u64| (n, START + millis(n as i64 + 1) + millis([10, 40][n as usize % 2]))).collect();
+    assert_eq!(
+        left.iter().map(|(_, at)| *at).collect::<Vec<_>>(),
+        expected.iter().map(|(_, at)| *at).collect::<Vec<_>>()
+    );
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! What can be asked: each type is a command line and a JSON request at once.
 
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::collections::HashSet;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
 use clap::Args;
@@ -52,6 +53,10 @@ pub struct Send {
     #[arg(long, value_name = "N,…", value_delimiter = ',')]
     #[serde(default)]
     pub dscp: Vec<u8>,
+    /// From these ports of ours, one for each connection
+    #[arg(long, value_name = "PORT,…", value_delimiter = ',')]
+    #[serde(default)]
+    pub from_ports: Vec<u16>,
     #[command(flatten)]
     #[serde(flatten)]
     #[expect(missing_docs, reason = "it would become the help's")]
@@ -165,6 +170,16 @@ impl Send {
         self.dscp.get(turn).copied()
     }
 
+    /// Returns our end of a connection, where it is not the kernel's choice alone.
+    pub(crate) fn own_end(&self, connection: u32) -> Option<SocketAddr> {
+        let port = self.from_ports.get(connection as usize).copied();
+        if self.bind.is_none() && port.is_none() {
+            return None;
+        }
+        let any = if self.to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+        Some(SocketAddr::new(self.bind.unwrap_or(any), port.unwrap_or(0)))
+    }
+
     /// Returns how often the connections are made.
     pub(crate) fn turns(&self) -> i64 {
         let (Some(span), Some(every)) = (self.duration, self.again_every) else { return 1 };
@@ -184,6 +199,7 @@ impl Send {
         if let Some(dscp) = self.dscp.iter().find(|dscp| **dscp > MAX_DSCP) {
             return Err(wrong(format!("there is no DSCP {dscp} (--dscp); they go from 0 to {MAX_DSCP}")));
         }
+        self.check_ports()?;
         self.sockets.check()?;
         if !(1..=MOST_MESSAGE_BYTES).contains(&self.message_bytes) {
             return Err(wrong(format!("a message has 1 to {MOST_MESSAGE_BYTES} bytes, not {}", self.message_bytes)));
@@ -199,6 +215,27 @@ impl Send {
             (None, Some(bytes)) => Ok(End::Bytes(bytes)),
             (span, None) => Ok(End::After(span.unwrap_or(DEFAULT_DURATION))),
         }
+    }
+}
+
+impl Send {
+    fn check_ports(&self) -> Result<(), TcpError> {
+        let ports = &self.from_ports;
+        if ports.contains(&0) {
+            return Err(wrong("port 0 (--from-ports) is the kernel's choice; leave the ports out"));
+        }
+        if !ports.is_empty() && self.again_every.is_some() {
+            return Err(wrong("from_ports: none beside again_every_ns, for a port is not free again at once"));
+        }
+        let distinct: HashSet<_> = ports.iter().collect();
+        if !ports.is_empty() && (ports.len() != self.connections as usize || distinct.len() != ports.len()) {
+            return Err(wrong(format!(
+                "{} different ports (--from-ports) for {} connections; give one for each",
+                distinct.len(),
+                self.connections
+            )));
+        }
+        Ok(())
     }
 }
 
@@ -326,6 +363,10 @@ mod tests {
                     "message_bytes":99,"dscp":[0,46]}"#,
             ),
             ("x [::1]:9 --bytes 7 --bind ::1", r#"{"block":0,"to":"[::1]:9","bytes":7,"bind":"::1"}"#),
+            (
+                "x 10.0.0.2:9 --connections 2 --from-ports 7,8",
+                r#"{"block":0,"to":"10.0.0.2:9","connections":2,"from_ports":[7,8]}"#,
+            ),
         ] {
             let (line, json) = (of_line(line), of_json(json));
             assert_eq!(format!("{line:?}"), format!("{json:?}"));
@@ -342,6 +383,15 @@ mod tests {
         };
         assert_eq!(marks("--dscp 0,8,46"), [Some(0), Some(8), Some(46), Some(0)]);
         assert_eq!(marks("--bytes 1"), [None; 4]);
+    }
+
+    #[test]
+    fn our_end_has_the_address_and_the_port_that_were_asked() {
+        let own_end = |line: &str, connection| of_line(line).own_end(connection).map(|end| end.to_string());
+        assert_eq!(own_end("x 10.0.0.2:9", 0), None);
+        assert_eq!(own_end("x 10.0.0.2:9 --connections 2 --from-ports 7,8", 1).as_deref(), Some("0.0.0.0:8"));
+        assert_eq!(own_end("x [::1]:9 --bind ::1 --from-ports 7", 0).as_deref(), Some("[::1]:7"));
+        assert_eq!(own_end("x [::1]:9 --bind ::1", 0).as_deref(), Some("[::1]:0"));
     }
 
     #[test]
@@ -370,6 +420,13 @@ mod tests {
             (r#"{"block":0,"to":"10.0.0.2:9","message_bytes":16777217}"#, "message"),
             (r#"{"block":0,"to":"10.0.0.2:9","dscp":[46,64]}"#, "DSCP 64"),
             (r#"{"block":0,"to":"10.0.0.2:9","connections":0}"#, "connections"),
+            (r#"{"block":0,"to":"10.0.0.2:9","from_ports":[7,8]}"#, "2 different ports"),
+            (r#"{"block":0,"to":"10.0.0.2:9","connections":2,"from_ports":[7,7]}"#, "1 different ports"),
+            (r#"{"block":0,"to":"10.0.0.2:9","from_ports":[0]}"#, "port 0"),
+            (
+                r#"{"block":0,"to":"10.0.0.2:9","from_ports":[7],"again_every_ns":1,"bytes":1,"duration_ns":1}"#,
+                "from_ports",
+            ),
             (r#"{"block":0,"to":"10.0.0.2:9","connections":1001}"#, "connections"),
             (r#"{"block":0,"to":"10.0.0.2:9","again_every_ns":1000}"#, "again_every_ns"),
             (r#"{"block":0,"to":"10.0.0.2:9","again_every_ns":0,"bytes":1,"duration_ns":1}"#, "again_every_ns"),

@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -124,8 +123,11 @@ fn connect_all(request: &Send, stop: &AtomicBool) -> Result<Vec<Connection>, Tcp
 /// Begins to connect.
 fn begin(request: &Send, number: u32) -> Result<OwnedFd, TcpError> {
     let fd = socket::open(request.to.ip(), &request.sockets.settings)?;
-    if let Some(address) = request.bind {
-        net::bind(&fd, &SocketAddr::new(address, 0)).map_err(failed(format!("bind to {address}")))?;
+    if let Some(own) = request.own_end(number) {
+        // A port may wait from an earlier connection to elsewhere.
+        sockopt::set_socket_reuseaddr(&fd, true)
+            .and_then(|()| net::bind(&fd, &own))
+            .map_err(failed(format!("bind to {own}")))?;
     }
     if let Some(dscp) = request.dscp_of(number) {
         socket::mark(&fd, request.to.ip(), dscp).map_err(failed("set the DSCP"))?;

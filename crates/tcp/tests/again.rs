@@ -22,6 +22,7 @@ fn each_transfer_has_its_bytes_and_begins_when_it_is_due() {
         interval: None,
         connections: 2,
         dscp: Vec::new(),
+        from_ports: Vec::new(),
         sockets: sockets(),
         read_before_send: false,
         is_eor: false,

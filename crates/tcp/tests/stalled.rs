@@ -32,6 +32,7 @@ fn the_rest_of_a_message_waits_for_a_stalled_peer_without_spinning() {
         interval: Some(Nanos::millis(100)),
         connections: 1,
         dscp: Vec::new(),
+        from_ports: Vec::new(),
         sockets: Sockets { block: 0, settings, read_every: None },
         read_before_send: false,
         is_eor: false,

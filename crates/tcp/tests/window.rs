@@ -25,6 +25,7 @@ fn offered(window: Option<u32>) -> Result<Vec<u32>, TcpError> {
         interval: None,
         connections: 1,
         dscp: Vec::new(),
+        from_ports: Vec::new(),
         sockets: sockets(settings, Some(Nanos::millis(20))),
         read_before_send: false,
         is_eor: false,

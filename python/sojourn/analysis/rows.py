@@ -32,11 +32,12 @@ SHARES = (
     "utilisation", "retransmitted", "fairness", "share", "converged", "dropped", "marked", "probe_loss",
     "window_limited", "efficiency", "spurious", "ecn_echoed", "limited",
     "background_utilisation", "background_lost", "background_retransmitted",
+    "share_by_rtt", "fairness_by_rtt", "retransmitted_by_rtt",
 )  # fmt: skip
 AMOUNTS = (
     "back_to_back_frames", "baseline_rtt", "bandwidth_delay_product", "throughput_ratio", "window_bytes",
     "transfer_time_ratio", "timeouts", "ssthresh_changes", "losses", "standing_queue", "mathis_ratio",
-    "background_completion", "background_delay",
+    "background_completion", "background_delay", "tcp_rtt",
 )  # fmt: skip
 LARGEST = dict.fromkeys(SHARES, 1.0) | dict.fromkeys(AMOUNTS, math.inf)
 """Quantities that cannot be negative, with the largest value that each can have."""
@@ -59,6 +60,8 @@ class LoadSetting:
     flows: int
     direction: str
     congestion: str
+    round_trips: str | None = field(default=None, kw_only=True)
+    """Those that the flows have in turn without the queue; None: all have that of the pipe."""
     background: str | None = field(default=None, kw_only=True)
     """What was on the path beside them."""
     scenario: str | None = field(default=None, kw_only=True)

@@ -13,8 +13,9 @@ if TYPE_CHECKING:
 def print_tcp(shown: dict[str, Any], console: Console) -> None:
     """The same for a person: a line for each cell."""
     table = Table(box=None, pad_edge=False)
-    beside = [name for name in ("scenario", "background") if any(cell.get(name) for cell in shown["cells"])]
-    for column in ("trial", "congestion control", *beside, "path"):
+    further = ("scenario", "round_trips", "background")
+    beside = [name for name in further if any(cell.get(name) for cell in shown["cells"])]
+    for column in ("trial", "congestion control", *(name.replace("_", " ") for name in beside), "path"):
         table.add_column(column, overflow="fold")
     for cell in shown["cells"]:
         named = (cell.get(name, "") for name in beside)

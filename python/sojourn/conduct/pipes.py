@@ -31,7 +31,8 @@ CODEL_SECONDS = 1
 def longest_ns(pipe: dict[str, Any]) -> int:
     """Queue, link and delay line together."""
     delay = pipe.get("delay") or {}
-    constant = max([delay.get("constant") or 0, *(point.get("delay") or 0 for point in points(pipe))])
+    of_ports = (own["constant"] for own in delay.get("of_ports") or ())
+    constant = max([delay.get("constant") or 0, *of_ports, *(point.get("delay") or 0 for point in points(pipe))])
     total = constant + jitter_ns(delay.get("jitter")) + link_ns(pipe, constant)
     return int(min(max(total, 0), LONGEST_NS))
 

@@ -45,7 +45,7 @@ ENDS = {"estimate": "estimate", "low": "ci_low", "high": "ci_high"}
 LABELS = (
     "device", "reference", "statistic", "cell", "probe", "engine", "kind", "frame_bytes", "interval_ns", "rate_pps",
     "load", "load_via", "pipe", "against", "port", "node", "path", "flows", "where", "packets_per_log", "direction",
-    "congestion", "background", "scenario", "dscp",
+    "congestion", "round_trips", "background", "scenario", "dscp",
 )  # fmt: skip
 """Columns of results that become labels, where they have a value."""
 

@@ -141,6 +141,11 @@ OF_THE_ANALYSIS: Final = (
     FindingKind(
         "path_not_filled", "doubtful", "Flows of TCP, or a train of packets, left a part of the path's rate unused."
     ),
+    FindingKind(
+        "round_trip_differs",
+        "doubtful",
+        "The least round trip that flows of TCP measured is not the one that the plan gave them.",
+    ),
     FindingKind("path_dead", "invalid", "No frame of the stream arrived."),
     FindingKind("model_misfit", "note", "The queueing model does not predict the measured delays."),
     FindingKind("stamps_out_of_order", "note", "Timestamps along a frame's path are not in the order of the path."),

@@ -90,6 +90,7 @@ SETTINGS: Final[dict[str, tuple[pl.DataType, str]]] = {
     "packets_per_log": (pl.Int64(), "One packet in so many was logged."),
     "direction": (pl.String(), "Where they send: down, up, both."),
     "congestion": (pl.String(), "Their congestion control."),
+    "round_trips": (pl.String(), "Round trips that they have in turn without the queue; null: that of the pipe."),
     "background": (pl.String(), "Traffic beside them that is not measured; null: none."),
     "scenario": (pl.String(), "What the plan calls this load; null: it has no name."),
     "dscp": (pl.String(), "The DSCP of probes that ran beside others; null: of the main ones."),

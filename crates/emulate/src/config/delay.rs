@@ -19,16 +19,40 @@ pub struct Delay {
     pub order: Order,
     /// Chosen packets that overtake or are overtaken.
     pub reorder: Option<Reorder>,
+    /// Packets with a constant delay of their own; the first that a packet has a port of holds.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub of_ports: Vec<PortDelay>,
+}
+
+/// The constant delay of packets that come from a port of a range, or go to one: flows of another round trip behind the same link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PortDelay {
+    /// The range's first port.
+    pub first: u16,
+    /// Its last port.
+    pub last: u16,
+    /// In place of the pipe's own, a trace's included.
+    pub constant: Nanos,
+}
+
+impl PortDelay {
+    /// Whether a packet with these ports has this delay.
+    pub(crate) fn is_of(&self, (source, destination): (u16, u16)) -> bool {
+        let own = self.first..=self.last;
+        own.contains(&source) || own.contains(&destination)
+    }
 }
 
 impl Pipe {
-    /// Returns the largest constant delay that it ever has, its trace's included.
+    /// Returns the largest constant delay that it ever has, its trace's and that of any port included.
     pub fn largest_delay(&self) -> Nanos {
         let of_trace = match &self.link.trace {
             Some(Trace::Points { points, .. }) => points.iter().filter_map(|point| point.delay).max(),
             _ => None,
         };
-        of_trace.unwrap_or_default().max(self.delay.constant)
+        let of_ports = self.delay.of_ports.iter().map(|own| own.constant).max();
+        of_trace.unwrap_or_default().max(of_ports.unwrap_or_default()).max(self.delay.constant)
     }
 }
 

@@ -19,7 +19,7 @@ pub mod units;
 pub mod words;
 
 pub use check::{ConfigError, check, check_pipe};
-pub use delay::{Delay, Distribution, Order, Reorder};
+pub use delay::{Delay, Distribution, Order, PortDelay, Reorder};
 pub use dummynet::config_from_dummynet;
 pub use impair::{Corruption, Impairments, Loss};
 pub use link::{Cell, Link, Outage, Profile, Trace, TracePoint};

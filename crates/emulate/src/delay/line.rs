@@ -4,68 +4,85 @@
 //! that were brought, the packet that waited longest leaves. So the times are exactly those that were drawn, the mean
 //! delay is as asked, and nobody overtakes. Packets that may overtake leave at their own times.
 //!
+//! Packets of a lane keep their order among themselves: those of ports with a delay of their own have one each.
+//!
 //! Times that rise, as with a constant delay, cost nothing but a place at the end of a queue; a heap takes the others.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-use sojourn_time::Time;
+use sojourn_time::{Nanos, Time};
 
 /// Packets that wait for their departure, by their slots.
 #[derive(Debug)]
 pub(crate) struct Line {
+    /// Of each the order is kept, and none waits for another.
+    lanes: Vec<Lane>,
+    /// Packets with times of their own.
+    own: Rising<u32>,
+    latest: Time,
+}
+
+/// Packets of which nobody overtakes another.
+#[derive(Debug)]
+struct Lane {
     /// In the order in which they came.
     kept: VecDeque<u32>,
     /// Departure times, one for each of them.
     times: Rising<()>,
-    /// Those with times of their own.
-    own: Rising<u32>,
+    /// The last time that was taken.
     clock: Time,
-    latest: Time,
+}
+
+impl Lane {
+    fn new() -> Self {
+        Self { kept: VecDeque::new(), times: Rising::new(), clock: Time(i64::MIN) }
+    }
 }
 
 impl Line {
     pub fn new() -> Self {
-        Self {
-            kept: VecDeque::new(),
-            times: Rising::new(),
-            own: Rising::new(),
-            clock: Time(i64::MIN),
-            latest: Time(i64::MIN),
-        }
+        Self { lanes: vec![Lane::new()], own: Rising::new(), latest: Time(i64::MIN) }
     }
 
-    /// Takes a packet that is to stay until `until`; `is_free`: it leaves then, whoever came before it.
-    pub fn push(&mut self, slot: u32, until: Time, is_free: bool) {
+    /// Takes a packet that is to stay until `until` in this lane; `None`: it leaves then, whoever came before it.
+    pub fn push(&mut self, slot: u32, until: Time, lane: Option<usize>) {
         self.latest = self.latest.max(until);
-        if is_free {
+        let Some(lane) = lane else {
             self.own.push(until, slot);
-        } else {
-            self.kept.push_back(slot);
-            // What has left cannot leave later: where a time was already over, the line goes on from there.
-            self.times.push(until.max(self.clock), ());
+            return;
+        };
+        while self.lanes.len() <= lane {
+            self.lanes.push(Lane::new());
         }
+        let lane = &mut self.lanes[lane];
+        lane.kept.push_back(slot);
+        // What has left cannot leave later: where a time was already over, the lane goes on from there.
+        lane.times.push(until.max(lane.clock), ());
     }
 
     /// Returns when the next packet leaves.
     pub fn next(&self) -> Time {
-        self.times.first().min(self.own.first())
+        self.lanes.iter().fold(self.own.first(), |next, lane| next.min(lane.times.first()))
     }
 
     /// Lets the next packet leave.
     pub fn pop(&mut self) -> Option<(u32, Time)> {
-        if self.own.first() < self.times.first() {
+        let lane = self.lanes.iter_mut().min_by_key(|lane| lane.times.first())?;
+        if self.own.first() < lane.times.first() {
             let (at, slot) = self.own.pop()?;
             return Some((slot, at));
         }
-        let (at, ()) = self.times.pop()?;
-        self.clock = at;
-        Some((self.kept.pop_front()?, at))
+        let (at, ()) = lane.times.pop()?;
+        lane.clock = at;
+        Some((lane.kept.pop_front()?, at))
     }
 
-    /// Returns the last time that was taken by a packet that waited for its turn.
-    pub fn clock(&self) -> Time {
-        self.clock
+    /// Returns the earliest time at which a packet may come in, as packets of each lane stay `least` at least: none leaves before one
+    /// of its lane that has left. Into a lane beyond these nothing comes any more.
+    pub fn earliest(&self, least: &[Nanos]) -> Time {
+        let of_lane = |(lane, least): (&Lane, &Nanos)| lane.clock - *least;
+        self.lanes.iter().zip(least).map(of_lane).max().unwrap_or(Time(i64::MIN))
     }
 
     /// Returns when the last of all packets that ever came leaves.
@@ -75,7 +92,7 @@ impl Line {
 
     /// Counts what waits.
     pub fn len(&self) -> u64 {
-        (self.kept.len() + self.own.len()) as u64
+        (self.lanes.iter().map(|lane| lane.kept.len()).sum::<usize>() + self.own.len()) as u64
     }
 }
 
@@ -131,7 +148,7 @@ mod tests {
     #[test]
     fn a_shorter_delay_lets_nobody_overtake_and_shifts_no_time() {
         let mut line = Line::new();
-        [(0, 100), (1, 110), (2, 25)].into_iter().for_each(|(slot, until)| line.push(slot, Time(until), false));
+        [(0, 100), (1, 110), (2, 25)].into_iter().for_each(|(slot, until)| line.push(slot, Time(until), Some(0)));
         let left: Vec<_> = std::iter::from_fn(|| line.pop()).collect();
         assert_eq!(left, [(0, Time(25)), (1, Time(100)), (2, Time(110))]);
     }
@@ -139,9 +156,9 @@ mod tests {
     #[test]
     fn chosen_packets_leave_at_their_own_time() {
         let mut line = Line::new();
-        line.push(0, Time(100), false);
-        line.push(1, Time(30), true);
-        line.push(2, Time(120), false);
+        line.push(0, Time(100), Some(0));
+        line.push(1, Time(30), None);
+        line.push(2, Time(120), Some(0));
         assert_eq!(line.next(), Time(30));
         let left: Vec<_> = std::iter::from_fn(|| line.pop()).collect();
         assert_eq!(left, [(1, Time(30)), (0, Time(100)), (2, Time(120))]);
@@ -150,17 +167,29 @@ mod tests {
     #[test]
     fn a_time_that_is_over_is_taken_now() {
         let mut line = Line::new();
-        line.push(0, Time(50), false);
+        line.push(0, Time(50), Some(0));
         line.pop();
-        line.push(1, Time(40), false);
+        line.push(1, Time(40), Some(0));
         assert_eq!(line.pop(), Some((1, Time(50))));
+    }
+
+    #[test]
+    fn no_lane_waits_for_another() {
+        let mut line = Line::new();
+        for (slot, at, lane) in [(0, 100, 1), (1, 20, 0), (2, 110, 1), (3, 30, 0)] {
+            line.push(slot, Time(at), Some(lane));
+        }
+        let left: Vec<_> = std::iter::from_fn(|| line.pop()).collect();
+        assert_eq!(left, [(1, Time(20)), (3, Time(30)), (0, Time(100)), (2, Time(110))]);
+        assert_eq!(line.earliest(&[Nanos(10), Nanos(90)]), Time(20));
+        assert_eq!(line.earliest(&[Nanos(25), Nanos(60)]), Time(50));
     }
 
     proptest! {
         #[test]
         fn times_are_those_that_were_brought_and_order_is_kept(times in prop::collection::vec(0..1_000_i64, 1..200)) {
             let mut line = Line::new();
-            times.iter().enumerate().for_each(|(slot, at)| line.push(slot as u32, Time(*at), false));
+            times.iter().enumerate().for_each(|(slot, at)| line.push(slot as u32, Time(*at), Some(0)));
             let left: Vec<_> = std::iter::from_fn(|| line.pop()).collect();
             let mut sorted = times.clone();
             sorted.sort_unstable();
@@ -170,7 +199,7 @@ mod tests {
         #[test]
         fn those_with_times_of_their_own_leave_sorted(times in prop::collection::vec(0..1_000_i64, 1..200)) {
             let mut line = Line::new();
-            times.iter().enumerate().for_each(|(slot, at)| line.push(slot as u32, Time(*at), true));
+            times.iter().enumerate().for_each(|(slot, at)| line.push(slot as u32, Time(*at), None));
             let left: Vec<_> = std::iter::from_fn(|| line.pop()).map(|(slot, at)| (at, slot)).collect();
             let mut sorted: Vec<_> = times.iter().enumerate().map(|(slot, at)| (Time(*at), slot as u32)).collect();
             sorted.sort_unstable();

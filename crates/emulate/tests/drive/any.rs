@@ -145,7 +145,8 @@ fn delay(random: &mut StdRng) -> Delay {
     let half_life = jitter.as_ref().and(maybe(random, 0.4, |_| Nanos::millis(1)));
     let reorder = maybe(random, 0.2, |random| Reorder { probability: 0.2, gap: random.random_range(0..5), by: None });
     let order = if random.random_bool(0.7) { Order::Kept } else { Order::Free };
-    Delay { constant: Nanos(random.random_range(0..4_000_000)), jitter, half_life, order, reorder }
+    let constant = Nanos(random.random_range(0..4_000_000));
+    Delay { constant, jitter, half_life, order, reorder, ..Delay::default() }
 }
 
 fn maybe<T>(random: &mut StdRng, likely: f64, make: impl FnOnce(&mut StdRng) -> T) -> Option<T> {

@@ -110,6 +110,7 @@ DELAY = record(
     half_life=SPAN,
     order=one_of("kept", "free"),
     reorder=or_null(record(probability="number", gap="integer", by=SPAN)),
+    of_ports_=each(record(first="integer", last="integer", constant=NANOSECONDS)),
 )
 
 MASK = record(

@@ -16,6 +16,7 @@ from sojourn.plan.besides import BESIDE, beside_of
 from sojourn.plan.dscp import code_point
 from sojourn.plan.estimate import estimated
 from sojourn.plan.probes import FLOOD_NS, ProbePlan, Probing, check_size, combine
+from sojourn.plan.round_trips import ROUND_TRIPS, check_round_trips, with_round_trips, words_of
 from sojourn.plan.scenarios import SCENARIO, scenario_of
 from sojourn.plan.section import HOUR_NS, key, section
 from sojourn.plan.sizes import KINDS
@@ -70,6 +71,13 @@ class LoadPlan:
     pipe: tuple[str, ...] = key(
         list_of(text(), may_be_empty=True), (), "configurations of the emulators; empty: that of [emulate]"
     )
+    round_trips: tuple[str, ...] = key(
+        ROUND_TRIPS,
+        (),
+        "round trips of the path without its queue, which the flows of each algorithm and direction have in turn: "
+        '"20ms+80ms"; empty: all have that of the pipe',
+        quiet=True,
+    )
     dscp: tuple[int, ...] = key(
         list_of(code_point(), may_be_empty=True),
         (),
@@ -111,6 +119,8 @@ class Loaded(Probing):
     direction: str = "down"
     congestion: str = "cubic"
     pipe: str = ""
+    round_trips: str = ""
+    """Empty: all flows have that of the pipe."""
     background: str = ""
     """Empty: none."""
     scenario: str = ""
@@ -126,10 +136,28 @@ def cells(plan: Plan) -> list[tuple[int, str, Loaded]]:
     """The number, device and factors of every cell over every device; only emulators have pipes."""
     own = plan.load
     several = [
-        Loaded(**asdict(probing), **load, direction=direction, pipe=pipe)
-        for pipe, load, direction, probing in product(("", *own.pipe), loads(own), own.direction, combine(plan))
+        Loaded(**asdict(probing), **load, direction=direction, pipe=pipe, round_trips=mix)
+        for pipe, mix, load, direction, probing in product(
+            ("", *own.pipe), own.round_trips or ("",), loads(own), own.direction, combine(plan)
+        )
     ]
     return over_devices(plan, several, lambda factors: factors.pipe)
+
+
+def pipe_of(plan: Plan, device: str, factors: Loaded) -> str:
+    """What the emulators of a path are set to before a trial; "" where that is an idle pipe, or where none is set."""
+    if not factors.round_trips:
+        return factors.pipe
+    words = factors.pipe or words_of(plan, device)
+    return with_round_trips(words, factors.round_trips, factors.flows, len(factors.algorithms))
+
+
+def pipes(plan: Plan) -> tuple[str, ...]:
+    """All that emulators are set to."""
+    own: tuple[str, ...] = plan.load.pipe
+    if not plan.load.round_trips:
+        return own
+    return tuple(dict.fromkeys(pipe_of(plan, device, factors) for _, device, factors in cells(plan)))
 
 
 def loads(own: LoadPlan) -> list[dict[str, Any]]:
@@ -217,8 +245,8 @@ def describe(plan: Plan) -> dict[str, Any]:
 
 
 def named(of: Loaded) -> dict[str, str]:
-    """The scenario and the background of a cell, where it has them."""
-    return {name: value for name in ("scenario", "background") if (value := getattr(of, name))}
+    """The round trips, the scenario and the background of a cell, where it has them."""
+    return {name: value for name in ("round_trips", "scenario", "background") if (value := getattr(of, name))}
 
 
 def check(plan: Plan, given: Lookup) -> None:
@@ -239,6 +267,7 @@ def check(plan: Plan, given: Lookup) -> None:
         if span < LEAST_PROBES * slowest:
             value = given(f"load.{name}", span)
             raise refuse(value, f"load.{name}", f"{LEAST_PROBES} times probe.interval or more")
+    check_round_trips(plan, given, min(one["flows"] for one in loads(plan.load)))
     for words in plan.load.beside:
         check_beside(plan, given, words)
     check_loads(plan, given)
@@ -288,10 +317,10 @@ ASK = Ask(
     check=check,
     describe=describe,
     limit=Limit("load", "rounds", 2),
-    hypotheses=("full-at-one-product", "mathis", "bbr-share-falls"),
+    hypotheses=("full-at-one-product", "mathis", "bbr-share-falls", "reno-share-by-rtt"),
     words={"rounds": "load.rounds", "device": "bed.devices", "stream.pipe": "load.pipe"},
     logs_some=logs_some,
-    pipes=lambda plan: plan.load.pipe,
+    pipes=pipes,
     pipe_key="load.pipe",
     sessions=True,
     headline=True,

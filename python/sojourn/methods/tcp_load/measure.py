@@ -28,9 +28,10 @@ from sojourn.instruments import BlocksInstrument
 from sojourn.instruments.blocks import blocks_argv, longest_seconds
 from sojourn.instruments.conversation import place_options
 from sojourn.instruments.tcp import DRAIN_SECONDS
-from sojourn.methods.tcp_load.ask import lasts_ns
+from sojourn.methods.tcp_load.ask import lasts_ns, pipe_of
 from sojourn.plan.besides import beside_of, trial_of
 from sojourn.plan.dscp import name_of
+from sojourn.plan.round_trips import ports, spans
 from sojourn.plan.trial import LOG
 from sojourn.records import read_table
 from sojourn.records.log import read_log
@@ -91,7 +92,8 @@ class Loads(Bench):
         factors: Loaded = trial.factors
         probes = request(session.plan, session.site, trial)
         log = self.log if trial.purpose == LOG else None
-        with session.emulators.during(trial.path, trial.block, factors.pipe, keep=trial.purpose == LOG):
+        pipe = pipe_of(session.plan, trial.device, factors)
+        with session.emulators.during(trial.path, trial.block, pipe, keep=trial.purpose == LOG):
             if log is not None and not self._begins(log, trial.block):
                 log = None
             self.prober.ask(probes)
@@ -165,7 +167,7 @@ class Loads(Bench):
         for way, turn in product(ways, range(len(factors.algorithms))):
             sent = self.ends[way[0], turn].answer(lasts / 1e9 + DRAIN_SECONDS, self.session.screen.tick)
             told = {"direction": "up" if way == UP else "down", "turn": turn}
-            flows += [told | self._marked(one) for one in sent["connections"]]
+            flows += [told | self._marked(one) | self._pathed(factors, one) for one in sent["connections"]]
         received = [self.ends[receiver, 0].finish_listening(trial.block)["connections"] for _, receiver in ways]
         broken = [one["problem"] for one in (*flows, *(one for each in received for one in each)) if one["problem"]]
         if broken:
@@ -177,12 +179,20 @@ class Loads(Bench):
         marks = self.asked.dscp
         return flow | ({"dscp": name_of(marks[flow["connection"] % len(marks)])} if marks else {})
 
+    def _pathed(self, factors: Loaded, flow: dict[str, Any]) -> dict[str, Any]:
+        """Which of the round trips a flow was given, and how long that is, where flows have their own."""
+        several = spans(factors.round_trips)
+        group = flow["connection"] % max(1, len(several))
+        return {"group": group, "round_trip_ns": several[group]} if several else {}
+
     def _send(self, trial: Trial[Any], way: tuple[HostName, HostName], turn: int, lasts_ns: int) -> None:
         """Let the flows of one algorithm begin; they are answered when they have ended."""
         link, own, factors = self.session.site.bed.topology.paths[trial.path], self.asked, trial.factors
         to = f"{link.a_ip4 if way[1] == 'a' else link.b_ip4}:{port_of(trial)}"
         wanted = {"connections": factors.flows, "duration_ns": lasts_ns, "read_every_ns": own.read_every_ns,
                   "dscp": list(own.dscp)}  # fmt: skip
+        if several := spans(factors.round_trips):
+            wanted["from_ports"] = ports(factors.flows, turn, len(factors.algorithms), len(several))
         settings = {"mss_bytes": own.mss_bytes, "congestion": factors.algorithms[turn]}
         request = {"do": "send", "block": trial.block, "to": to, "settings": settings}
         request["read_before_send"] = trial.purpose == LOG  # the timeline has each call that wrote data

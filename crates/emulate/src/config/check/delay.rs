@@ -4,12 +4,13 @@ use sojourn_time::Nanos;
 
 use super::{Refused, ensure, not_too_long, positive, probability, span};
 use crate::config::units::time_text;
-use crate::config::{Distribution, Pipe, Reorder};
+use crate::config::{Distribution, Pipe, PortDelay, Reorder};
 
 pub(super) fn delay(pipe: &Pipe) -> Refused {
     let delay = &pipe.delay;
     ensure(delay.constant >= Nanos::ZERO, || format!("delay is {}; it cannot be below 0", time_text(delay.constant)))?;
     not_too_long(pipe.largest_delay(), "delay")?;
+    of_ports(&delay.of_ports)?;
     if let Some(jitter) = &delay.jitter {
         distribution(jitter)?;
     }
@@ -21,6 +22,21 @@ pub(super) fn delay(pipe: &Pipe) -> Refused {
     }
     let has_delay = pipe.largest_delay() > Nanos::ZERO || delay.jitter.is_some();
     delay.reorder.as_ref().map_or(Ok(()), |it| reorder(it, has_delay))
+}
+
+fn of_ports(several: &[PortDelay]) -> Refused {
+    for (place, own) in several.iter().enumerate() {
+        let PortDelay { first, last, constant } = *own;
+        ensure(first <= last, || {
+            format!("port-delay {first}-{last}: the ports go backwards; write the smaller first")
+        })?;
+        ensure(constant >= Nanos::ZERO, || format!("port-delay is {}; it cannot be below 0", time_text(constant)))?;
+        let twice = several[..place].iter().find(|other| first <= other.last && other.first <= last);
+        ensure(twice.is_none(), || {
+            format!("port-delay: port {} has two delays; give it one", first.max(twice.map_or(0, |other| other.first)))
+        })?;
+    }
+    Ok(())
 }
 
 fn reorder(reorder: &Reorder, has_delay: bool) -> Refused {

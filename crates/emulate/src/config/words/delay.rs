@@ -3,7 +3,7 @@
 use sojourn_time::Nanos;
 
 use super::{Draft, Read, Words, impair};
-use crate::config::{Distribution, Order, Pipe, Reorder, files};
+use crate::config::{Distribution, Order, Pipe, PortDelay, Reorder, files, selection};
 
 /// netem's `delay T [J [CORR]]`; dummynet's `delay T` is its beginning.
 pub(super) fn delay(draft: &mut Draft, _: &str, words: &mut Words) -> Read<()> {
@@ -73,9 +73,25 @@ pub(super) fn reorder(draft: &mut Draft, word: &str, words: &mut Words) -> Read<
     Ok(())
 }
 
+/// `port-delay PORTS T`: of several in one text each adds to those before it.
+pub(super) fn port_delay(draft: &mut Draft, word: &str, words: &mut Words) -> Read<()> {
+    let read = words.or_none(|words| {
+        let ports = words.value(word, "5001-5010 40ms", selection::ports)?;
+        let constant = words.time(word)?;
+        Ok(ports.into_iter().map(move |(first, last)| PortDelay { first, last, constant }))
+    })?;
+    if !std::mem::replace(&mut draft.delay.is_port_named, true) || read.is_none() {
+        draft.pipe.delay.of_ports.clear();
+    }
+    draft.pipe.delay.of_ports.extend(read.into_iter().flatten());
+    Ok(())
+}
+
 /// What the size and the shape of the jitter are to be: they may come in any order.
 #[derive(Default)]
 pub(super) struct Pending {
+    /// The first delay of ports in these words takes the place of what was there; the next ones add to it.
+    is_port_named: bool,
     size: Option<Nanos>,
     shape: Option<Shape>,
 }

@@ -5,7 +5,7 @@ use std::iter;
 use crate::config::units::{percentage_text, rate_text, size_text, time_text};
 use crate::config::{
     Aqm, Cell, Class, Codel, Corruption, Delay, Distribution, DropFrom, FqCodel, Impairments, Limit, Link, Loss, Mask,
-    Order, Outage, Pie, Pipe, Queue, Red, Reorder, Scheduler, Trace,
+    Order, Outage, Pie, Pipe, PortDelay, Queue, Red, Reorder, Scheduler, Trace,
 };
 
 /// Writes a pipe in words that make the same pipe of an idle one. An idle pipe is no words at all. What was read from a file
@@ -111,12 +111,18 @@ fn outage(Outage { at, lasts, every }: &Outage) -> String {
     format!("outage {} {}{every}", time_text(*at), time_text(*lasts))
 }
 
-fn delay(Delay { constant, jitter, half_life, order, reorder }: &Delay, out: &mut Vec<String>) {
+fn delay(Delay { constant, jitter, half_life, order, reorder, of_ports }: &Delay, out: &mut Vec<String>) {
     out.extend((constant.0 != 0).then(|| format!("delay {}", time_text(*constant))));
     out.extend(jitter.as_ref().map(self::jitter));
     out.extend(half_life.map(|time| format!("half-life {}", time_text(time))));
     out.extend((*order == Order::Free).then(|| "order free".to_owned()));
     out.extend(reorder.as_ref().map(self::reorder));
+    out.extend(of_ports.iter().map(port_delay));
+}
+
+fn port_delay(PortDelay { first, last, constant }: &PortDelay) -> String {
+    let ports = if first == last { first.to_string() } else { format!("{first}-{last}") };
+    format!("port-delay {ports} {}", time_text(*constant))
 }
 
 fn jitter(distribution: &Distribution) -> String {

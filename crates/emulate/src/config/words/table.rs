@@ -78,6 +78,7 @@ pub(super) const WORDS: &[Word] = &[
     word("half-life", Pipe, delay::half_life).number("SPAN", "Correlation in time: after this time half of a delay's deviation is left"),
     word("order", Pipe, delay::order).option("ORDER", "Whether packets may overtake: kept, free"),
     word("reorder", Pipe, delay::reorder).number("CHOICE", "Let packets chosen at random overtake others: 1%, \"25% gap 5\", \"1% by 5ms\""),
+    word("port-delay", Pipe, delay::port_delay).numbers("PORTS SPAN", "Constant delay of packets that come from or go to these ports, in place of the others': \"5001-5010 40ms\"; may be repeated"),
     word("gap", Text, |_, _, _| Err("gap belongs behind reorder: \"reorder 25% gap 5\"".to_owned())),
 
     word("before", Text, impair::before),

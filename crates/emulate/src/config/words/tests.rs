@@ -10,7 +10,7 @@ use super::table::Word;
 use super::*;
 use crate::config::{
     Aqm, Cell, Class, Codel, Corruption, Delay, Distribution, DropFrom, FqCodel, Impairments, Limit, Link, Loss, Mask,
-    Order, Outage, Pie, Queue, Red, Reorder, Scheduler, Trace, check_pipe,
+    Order, Outage, Pie, PortDelay, Queue, Red, Reorder, Scheduler, Trace, check_pipe,
 };
 
 fn pipe(words: &str) -> Pipe {
@@ -306,8 +306,18 @@ fn delay() -> impl Strategy<Value = Delay> {
     let reorder =
         (share(), any::<u64>(), option::of(span())).prop_map(|(probability, gap, by)| Reorder { probability, gap, by });
     let order = prop_oneof![Just(Order::Kept), Just(Order::Free)];
-    (span(), option::of(jitter), option::of(span()), order, option::of(reorder))
-        .prop_map(|(constant, jitter, half_life, order, reorder)| Delay { constant, jitter, half_life, order, reorder })
+    let of_ports = prop::collection::vec((any::<u16>(), any::<u16>(), span()), 0..3)
+        .prop_map(|own| own.into_iter().map(|(first, last, constant)| PortDelay { first, last, constant }).collect());
+    (span(), option::of(jitter), option::of(span()), order, option::of(reorder), of_ports).prop_map(
+        |(constant, jitter, half_life, order, reorder, of_ports)| Delay {
+            constant,
+            jitter,
+            half_life,
+            order,
+            reorder,
+            of_ports,
+        },
+    )
 }
 
 fn limit() -> impl Strategy<Value = Limit> {

@@ -34,6 +34,12 @@ ones have rows of round trips, responsiveness and loss in cells of their own, wi
   the last acknowledgement), background_delay (UDP: one way, where both ends have one clock): of traffic beside the
   flows, which is in no other figure of flows; down up, with the name of the part, and mean p50 p90 (p99) of times
   [bit/s, 1, ns]
+- share_by_rtt (of all goodput), goodput_by_rtt (the mean of a flow), fairness_by_rtt (Jain's index within), and
+  retransmitted_by_rtt: of the flows of each round trip, where flows have their own; down up, with the round trip and,
+  where several algorithms share a path, the algorithm's turn [1, bit/s]
+- tcp_rtt (of these flows, by their TCP: the least, and the mean smoothed one); the same with minimum working [ns]
+- rtt_exponent (k, where goodput goes as R^-k with the round trip R; only where no trial has a flow without goodput);
+  down up, with planned (R without the queue) or working (R under load) [1]
 - probe_loss (probes without an answer); idle working [1]
 """
 
@@ -59,7 +65,7 @@ from sojourn.analysis.tcp_trials import figured
 from sojourn.analysis.tester import incomplete, probing_findings, stamp_sources, truncated
 from sojourn.analysis.wording import DASH, HOLDS_ZERO, counted, fixed, percent
 from sojourn.devices import called
-from sojourn.methods.tcp_load.analyse import background
+from sojourn.methods.tcp_load.analyse import background, round_trips
 from sojourn.methods.tcp_load.analyse.conserved import frame_of, judged
 from sojourn.methods.tcp_load.analyse.grid import grid_of
 from sojourn.methods.tcp_load.analyse.hypotheses import mathis_ratio, mss_of, pipes_set, tested
@@ -97,13 +103,17 @@ UNITS = {
     "timeouts": "1", "spurious": "1", "ecn_echoed": "1", "ssthresh_changes": "1", "limited": "1", "losses": "1",
     "mathis_ratio": "1",
     "queueing_delay": "ns", "standing_queue": "ns", "dropped": "1", "marked": "1", "probe_loss": "1",
-} | background.UNITS  # fmt: skip
+} | background.UNITS | round_trips.UNITS  # fmt: skip
 OF_CONNECTIONS = (
     "goodput", "goodput_by_dscp", "utilisation", "retransmitted", "fairness", "share", "converged", "convergence",
     "timeouts", "spurious", "ecn_echoed", "ssthresh_changes", "limited", "mathis_ratio", *background.UNITS,
+    *round_trips.UNITS,
 )  # fmt: skip
 SOURCES = {"user": OF_CONNECTIONS, "emulator": ("queueing_delay", "standing_queue", "dropped", "marked")}
 """Of figures without the probes' stamps, by who told them."""
+
+WHOLE = ("convergence", "rtt_exponent")
+"""Figures that a cell has only where each of its trials has one: of the others alone a mean would be too small."""
 
 FILLED = 0.8
 """Flows that use less of a link than this have not filled it: the latency is not that of a full path."""
@@ -120,6 +130,7 @@ def study(run: Run) -> Study:
     logged, ways, run = logged_of(run), ways_logged(run), figured(run)
     several = trials_of(run)
     background.add(run, several)
+    round_trips.add(run, several)
     further = besides_of(run, several)
     places: dict[tuple[str, int], list[Done]] = defaultdict(list)
     pipes, mss_bytes = pipes_set(run), mss_of(run) if run.hypotheses else 0.0
@@ -132,7 +143,8 @@ def study(run: Run) -> Study:
     rows = [*heads, *(row for place in sorted(places) for row in rows_of(run, places[place]))]
     stamp_sources(run, rows)
     findings = [*probing_findings(run), *completeness(run, several, further), *_findings(run, places, rows),
-                *background.findings(run, several), *unaccounted(run), *judged(ways)]  # fmt: skip
+                *background.findings(run, several), *round_trips.findings(run, several), *unaccounted(run),
+                *judged(ways)]  # fmt: skip
     samples = {"load_timeline": _timeline(run, [*several, *further]),
                "load_quantiles": _quantiles(run, [*several, *further]),
                "load_grades": _grades(heads), "load_logged": logged, "load_grid": grid_of(rows, pipes),
@@ -142,6 +154,8 @@ def study(run: Run) -> Study:
     if shares := [row for row in rows if row.quantity == "share"]:
         headline = shares[1]
         said = f"{shared(rows, shares)}. {said}"
+    elif own := round_trips.head(rows):
+        headline, said = own, f"{round_trips.sentence(rows, own, f'{_flows(own)} over {_amid(own.device)}')}. {said}"
     return Study(rows, findings, said, tested(run, several, rows), samples=samples, headline=headline)
 
 
@@ -178,8 +192,8 @@ def rows_of(run: Run, several: Sequence[Done]) -> Iterator[Row]:
     for quantity in UNITS:
         for statistic in (said for name, said in keys if name == quantity):
             have = [(quantity, statistic) in one.values for one in several]
-            if quantity == "convergence" and not all(have):
-                continue  # a mean of those that converged in time alone would be too small
+            if quantity in WHOLE and not all(have):
+                continue
             said, _, last = statistic.rpartition(" ")
             middles = [(quantity, f"{said} p50".strip()) in one.values for one in several]
             if last in PERCENTILES and any(middles) and have != middles:
@@ -244,7 +258,8 @@ def setting_of(one: Done) -> LoadSetting:
     """The flows of a trial, and the DSCP of probes that ran beside others."""
     of = LoadSetting(
         int(one.factors["flows"]), one.direction, str(one.factors["congestion"]),
-        background=one.factors.get("background") or None, scenario=one.factors.get("scenario") or None,
+        round_trips=one.factors.get("round_trips") or None, background=one.factors.get("background") or None,
+        scenario=one.factors.get("scenario") or None,
     )  # fmt: skip
     return of if one.main < 0 else MarkedSetting(**asdict(of), dscp=str(one.factors["dscp"]))
 
@@ -353,8 +368,9 @@ def _joins_itself(one: Row, row: Row) -> bool:
     assert isinstance(own, LoadSetting)
     assert isinstance(other, LoadSetting)
     first = other.congestion.split("+")[0]
-    same = (one.device, one.factors, own.flows, own.direction, own.background, one.statistic) == (
-        row.device, row.factors, other.flows, other.direction, other.background, row.statistic)  # fmt: skip
+    same = (one.device, one.factors, own.flows, own.direction, own.round_trips, own.background, one.statistic) == (
+        row.device, row.factors, other.flows, other.direction, other.round_trips, other.background, row.statistic,
+    )  # fmt: skip
     return same and own.congestion == f"{first}+{first}" and other.congestion != own.congestion
 
 
@@ -370,7 +386,8 @@ def _flows(row: Row) -> str:
     of = row.setting
     assert isinstance(of, LoadSetting)
     where = {"both": "each way at once", "down and up": "down and up in turn"}.get(of.direction, of.direction)
-    beside = f" beside {of.background}" if of.background else ""
+    beside = f" with round trips of {of.round_trips.replace('+', ' and ')}" if of.round_trips else ""
+    beside += f" beside {of.background}" if of.background else ""
     if "+" in of.congestion:
         return f"{counted(of.flows, 'flow')} each of {' and '.join(of.congestion.split('+'))}, {where}{beside}"
     return f"{counted(of.flows, f'{of.congestion} flow')} {where}{beside}"
@@ -525,14 +542,16 @@ def _grades(heads: Sequence[Row]) -> pl.DataFrame:
     return pl.DataFrame(
         [
             {"device": row.device, "flows": of.flows, "direction": of.direction, "congestion": of.congestion,
-             "pipe": row.factors.pipe, "background": of.background, "scenario": of.scenario, "cell": row.cell,
+             "pipe": row.factors.pipe, "round_trips": of.round_trips, "background": of.background,
+             "scenario": of.scenario, "cell": row.cell,
              "grade": grade_of(row.value.estimate),
              "said": grade_said(row.value), "increase_ns": row.value.estimate, "low_ns": row.value.low,
              "high_ns": row.value.high, "n": row.value.n}
             for row in heads if row.statistic == "mean" and isinstance(of := row.setting, LoadSetting)
         ],
         schema={"device": pl.String, "flows": pl.Int64, "direction": pl.String, "congestion": pl.String,
-                "pipe": pl.String, "background": pl.String, "scenario": pl.String, "cell": pl.Int32, "grade": pl.String,
+                "pipe": pl.String, "round_trips": pl.String, "background": pl.String, "scenario": pl.String,
+                "cell": pl.Int32, "grade": pl.String,
                 "said": pl.String, "increase_ns": pl.Float64,
                 "low_ns": pl.Float64, "high_ns": pl.Float64, "n": pl.Int64},
     )  # fmt: skip

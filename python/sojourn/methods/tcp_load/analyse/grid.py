@@ -36,7 +36,9 @@ def grid_of(rows: Sequence[Row], pipes: Mapping[str, Pipe]) -> pl.DataFrame:
     for row in rows:
         what = next((name for name, quantity in QUANTITIES.items() if quantity == row.quantity), None)
         own, place = row.setting, places.get(str(row.factors.pipe))
-        if what is None or place is None or row.cell is None or type(own) is not LoadSetting or own.background:
+        if what is None or place is None or row.cell is None or type(own) is not LoadSetting:
+            continue
+        if own.background or own.round_trips:
             continue
         if row.statistic in ("mean", "down", "up"):
             way = own.direction if row.statistic == "mean" else row.statistic

@@ -5,6 +5,9 @@
   Ott, 1997; the kernel counts acknowledged segments, so that delayed acknowledgements do not slow it).
 - bbr-share-falls: the share that a flow of BBR gets beside one of CUBIC is smaller with the largest queue than with the
   smallest.
+- reno-share-by-rtt: flows of Reno with different round trips R behind one drop-tail queue get goodputs that go as R^-k
+  with k from 1 (each packet is lost with the same probability) to 2 (all flows lose at the same moments), R being the
+  round trip under load (Lakshman and Madhow, 1997).
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from sojourn.analysis.hypotheses import Outcome, inconclusive
 from sojourn.analysis.rows import LoadSetting
 from sojourn.analysis.sessions import figure_of
 from sojourn.analysis.wording import counted, fixed, percent
+from sojourn.methods.tcp_load.analyse.trials import parts_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -42,8 +46,16 @@ MATHIS_CONSTANT = math.sqrt(1.5)
 LIMITED_BY_RATE = 0.8
 """Where the formula exceeds this part of the link's rate, the link decides, and the formula is not tested."""
 
+RTT_POWERS = (1.0, 2.0)
+"""From and to which power of the round trip the goodput of Reno falls with it."""
+
+LEAST_TURNS = 40
+"""So many of the longest round trips the working conditions must last, for windows to go up and down several times."""
+
 ALONE = ("reno", "cubic")
 RENO, BBR = "reno", "bbr"
+TAIL = "tail"
+"""Where a queue drops by default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +100,8 @@ def pipe_of(ways: Sequence[dict[str, Any]]) -> Pipe | None:
     there = sum((one.get("delay") or {}).get("constant") or 0 for one in ways) * (2 / len(ways))
     if not rate or not size or not there or delay.get("jitter") or queue.get("aqm") or link.get("cell"):
         return None
+    if delay.get("of_ports"):
+        return None
     if (queue.get("scheduler") or "fifo") != "fifo":
         return None
     if len(losses) > 1 or any("independent" not in one for one in losses):
@@ -108,6 +122,7 @@ def mathis_ratio(one: Done, pipes: dict[str, Pipe], mss_bytes: float) -> dict[tu
     rtt, goodput = one.values.get(("rtt_working", "mean")), one.values.get(("goodput", way))
     if (
         one.factors.get("background")
+        or one.factors.get("round_trips")
         or pipe is None
         or not pipe.loss
         or one.factors["congestion"] != RENO
@@ -123,12 +138,15 @@ def mathis_ratio(one: Done, pipes: dict[str, Pipe], mss_bytes: float) -> dict[tu
 def tested(run: Run, several: Sequence[Done], rows: Sequence[Row]) -> list[Outcome]:
     """The outcomes of the plan's hypotheses."""
     pipes = pipes_set(run)
-    several = [one for one in several if not one.factors.get("background")]
-    rows = [row for row in rows if not (isinstance(row.setting, LoadSetting) and row.setting.background)]
+    several = [one for one in several if not one.factors.get("background") and not one.factors.get("round_trips")]
+    alone = [row for row in rows if not (isinstance(row.setting, LoadSetting) and row.setting.background)]
+    apart = [row for row in alone if isinstance(row.setting, LoadSetting) and row.setting.round_trips]
+    rows = [row for row in alone if not (isinstance(row.setting, LoadSetting) and row.setting.round_trips)]
     known: dict[str, Callable[[str], Outcome]] = {
         "full-at-one-product": lambda name: full_at_one_product(name, rows, pipes),
         "mathis": lambda name: mathis(name, rows),
         "bbr-share-falls": lambda name: bbr_share_falls(name, run, several, pipes),
+        "reno-share-by-rtt": lambda name: reno_share_by_rtt(name, long_enough(run, apart), tail_drop(run)),
     }
     return [known.get(name, unknown)(name) for name in run.hypotheses]
 
@@ -199,6 +217,51 @@ def _falls(name: str, run: Run, by_round: dict[int, dict[float, tuple[int, float
     shares = ", ".join(f"{percent(share)} with {fixed(size, 1)}" for size, share in means.items())
     said = f"BBR's share of the goodput is {shares} bandwidth-delay products of queue"
     return Outcome(name, within(falls, 0.0, math.inf), said, shown=falls, unit="1", expected=0.0)
+
+
+def tail_drop(run: Run) -> set[tuple[str, int | None]]:
+    """The devices and cells whose emulators had one drop-tail queue with a rate each way, and lost nothing else."""
+    trials = {int(entry["block"]): (str(entry["device"]), int(entry["cell"])) for entry in run.log
+              if entry.get("event") == "load-trial"}  # fmt: skip
+    ways: dict[tuple[str, int | None], bool] = {}
+    for event in run.log:
+        if event.get("event") == "emulator-set" and (trial := trials.get(event["block"])):
+            ways[trial] = ways.get(trial, True) and is_tail_drop(event["to"])
+    return {trial for trial, is_plain in ways.items() if is_plain}
+
+
+def is_tail_drop(way: dict[str, Any]) -> bool:
+    """Whether a pipe is one queue that drops what arrives when it is full, and a link with a rate."""
+    link, queue, before, after = (way.get(name) or {} for name in ("link", "queue", "before", "after"))
+    is_plain = not queue.get("aqm") and (queue.get("scheduler") or "fifo") == "fifo" and queue.get("drop", TAIL) == TAIL
+    return is_plain and bool(link.get("rate_bps")) and not before.get("loss") and not after.get("loss")
+
+
+def long_enough(run: Run, rows: Sequence[Row]) -> list[Row]:
+    """The rows of cells whose working conditions last so many of the longest round trips under load."""
+    longest: dict[tuple[str, int | None], float] = defaultdict(float)
+    for row in rows:
+        if row.quantity == "tcp_rtt" and row.statistic.endswith(" working"):
+            longest[row.device, row.cell] = max(longest[row.device, row.cell], row.value.estimate)
+    lasts = parts_of(run)[1] if longest else 0.0
+    return [row for row in rows if longest[row.device, row.cell] * LEAST_TURNS <= lasts]
+
+
+def reno_share_by_rtt(name: str, rows: Sequence[Row], plain: set[tuple[str, int | None]]) -> Outcome:
+    """Whether the goodput of Reno falls with the round trip under load by a power within the bounds, in every cell."""
+    own = [row for row in rows if row.quantity == "rtt_exponent" and row.statistic.endswith(" working")
+           and of_row(row) == RENO and (row.device, row.cell) in plain]  # fmt: skip
+    if not own:
+        said = f"not tested: no flows of reno shared a drop-tail queue for {LEAST_TURNS} of their longest round trips"
+        return inconclusive(name, said)
+    worst = max(own, key=lambda row: abs(row.value.estimate - sum(RTT_POWERS) / 2))
+    said = (
+        f"the goodput of reno behind a drop-tail queue goes as R^{fixed(-worst.value.estimate, 2)} with the round trip "
+        f"R under load, the farthest from R^{fixed(-sum(RTT_POWERS) / 2, 1)} of {counted(len(own), 'cell')}; the "
+        f"bounds are R^{fixed(-RTT_POWERS[0], 0)} and R^{fixed(-RTT_POWERS[1], 0)}"
+    )
+    outcomes = {within(row.value, *RTT_POWERS) for row in own}
+    return Outcome(name, joined(outcomes), said, worst.device, shown=worst.value, unit="1")
 
 
 def within(value: Interval, low: float, high: float) -> str:

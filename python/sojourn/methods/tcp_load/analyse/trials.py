@@ -157,9 +157,9 @@ def parts_of(run: Run) -> tuple[float, float]:
 def logged_of(run: Run) -> pl.DataFrame:
     """The trials that have the log: device, cell, flows, direction, congestion, pipe, block, records."""
     kinds = {"device": pl.String, "cell": pl.Int32, "flows": pl.Int64, "direction": pl.String, "congestion": pl.String,
-             "pipe": pl.String, "background": pl.String, "scenario": pl.String, "block": pl.Int64,
-             "records": pl.Int64}  # fmt: skip
-    factors = ("flows", "direction", "congestion", "pipe", "background", "scenario")
+             "pipe": pl.String, "round_trips": pl.String, "background": pl.String, "scenario": pl.String,
+             "block": pl.Int64, "records": pl.Int64}  # fmt: skip
+    factors = ("flows", "direction", "congestion", "pipe", "round_trips", "background", "scenario")
     rows = [
         {name: entry["factors"].get(name) for name in factors}
         | {"device": entry["device"], "cell": entry["cell"], "block": block, "records": entry["logged"]["records"]}

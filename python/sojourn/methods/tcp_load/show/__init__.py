@@ -8,6 +8,7 @@ import polars as pl
 
 from sojourn.methods.tcp_load.show.background import background, trimmed
 from sojourn.methods.tcp_load.show.grid import over_grid
+from sojourn.methods.tcp_load.show.round_trips import by_round_trip, over_round_trips, round_trip_keys
 from sojourn.methods.tcp_load.show.rows import (
     ESTIMATE,
     FACTORS,
@@ -327,7 +328,8 @@ def keys(run: Run) -> list[Key]:
     """What joining flows got, each latency under load with its grade, and the goodput beside it."""
     cells = cells_of(run)
     several = len({row["pipe"] for row, _ in cells}) > 1
-    keys = [*_share_keys(run), *_latency_keys(run, several=several)][:MOST_KEYS]
+    shared = [*_share_keys(run), *round_trip_keys(run)]
+    keys = [*shared, *_latency_keys(run, several=several)][:MOST_KEYS]
     for factors, of in cells[:MOST_KEYS]:
         for way in WAYS:
             if goodput := of.get(("goodput", way)):
@@ -389,10 +391,13 @@ def words(run: Run) -> list[str]:
     ]
 
 
-TABLES = (shares, grades, round_trips, flows, background, marked, limits, queues, losses, logged, conserved)
+TABLES = (
+    *(shares, by_round_trip, grades, round_trips, flows, background, marked, limits, queues, losses, logged),
+    conserved,
+)
 PARTS = Parts(
     tables=tuple(map(trimmed, TABLES)),
-    figures=(over_grid, over_delay, over_time, distributions),
+    figures=(over_grid, over_round_trips, over_delay, over_time, distributions),
     keys=keys,
     words=words,
     results=tuple(table.__name__ for table in TABLES),

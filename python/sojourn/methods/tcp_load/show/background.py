@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from sojourn.report.run import Run
 
-OPTIONAL = (("scenario",), ("background",))
+OPTIONAL = (("round_trips",), ("scenario",), ("background",))
 """Columns of factors that most runs do not have."""
 
 
@@ -82,7 +82,7 @@ def without_empty(table: Table, among: Callable[[Column], bool]) -> Table:
 
 
 def trimmed(builder: Callable[[Run], Table]) -> Callable[[Run], Table]:
-    """The table without the columns of a scenario and a background where no row has any."""
+    """The table without the columns of round trips, a scenario and a background where no row has any."""
 
     @wraps(builder)
     def build(run: Run) -> Table:

@@ -24,21 +24,23 @@ FACTORS = (
     Column(("direction",), "Direction", numeric=False),
     Column(("congestion",), "Congestion control", numeric=False),
     Column(("pipe",), "Pipe", numeric=False),
+    Column(("round_trips",), "Round trips", numeric=False),
     Column(("scenario",), "Scenario", numeric=False),
     Column(("background",), "Background", numeric=False),
 )
 
 
 def factors_of(row: dict[str, Any]) -> tuple[Entry, ...]:
-    device = str(row["device"])
+    device, further = str(row["device"]), ("pipe", "round_trips", "scenario", "background")
     return (text(device, device), whole(row["flows"]), text(row["direction"]), text(row["congestion"]),
-            *(text(row.get(name) or NOTHING) for name in ("pipe", "scenario", "background")))  # fmt: skip
+            *(text(row.get(name) or NOTHING) for name in further))  # fmt: skip
 
 
 def load_of(row: dict[str, Any]) -> str:
     """The flows of a row and what is beside them, as figures and cards name them; the scenario where it has one."""
     beside = f" beside {row['background']}" if row.get("background") else ""
-    return str(row.get("scenario") or f"{row['flows']} × {row['congestion']}{beside}")
+    mix = f", {row['round_trips']}" if row.get("round_trips") else ""
+    return str(row.get("scenario") or f"{row['flows']} × {row['congestion']}{beside}") + mix
 
 
 def cells_of(run: Run, *, further: bool = False) -> list[tuple[dict[str, Any], Figures]]:

@@ -1,0 +1,98 @@
+"""Flows of one path with round trips of their own, by their ports. Pure.
+
+The emulator keeps packets of a port as long as its `port-delay` says, behind the queue and the link that flows share.
+Half of a round trip passes in each direction.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sojourn.devices import emulator_label
+from sojourn.plan.emulators import EVERY
+from sojourn.plan.section import HOUR_NS
+from sojourn.plan.source import refuse
+from sojourn.plan.values import Reader, list_of
+from sojourn.units import as_duration, nanoseconds
+
+if TYPE_CHECKING:
+    from sojourn.plan.ask import Lookup
+    from sojourn.plan.types import EmulatorPlan, Plan
+
+FIRST_PORT = 10_000
+"""Of the senders: below what the kernel chooses itself, and below where trials listen."""
+
+MOST = 4
+"""Round trips beside each other."""
+
+WAYS = 2
+
+
+def spans(mix: str) -> list[int]:
+    """The round trips of a mix, in ns: "20ms+80ms"; none of an empty one."""
+    return [int(nanoseconds(each) or 0) for each in mix.split("+")] if mix else []
+
+
+def _read(value: object) -> str | None:
+    """A mix in its shortest form; each round trip a whole, even number of ns above 0."""
+    if not isinstance(value, str):
+        return None
+    found = [nanoseconds(each) for each in value.split("+")]
+    good = [int(one) for one in found if one is not None and 0 < one <= HOUR_NS and one % WAYS == 0]
+    return "+".join(map(as_duration, good)) if len(good) == len(found) and 2 <= len(good) <= MOST else None
+
+
+ROUND_TRIPS = list_of(
+    Reader(_read, f'two to {MOST} times that flows have in turn, above 0 and below an hour: "20ms+80ms"'),
+    may_be_empty=True,
+)
+
+
+def each_group(flows: int, groups: int) -> int:
+    """How many flows of an algorithm a round trip has at most: they have the next one in turn."""
+    return -(-flows // groups)
+
+
+def ports(flows: int, turn: int, turns: int, groups: int) -> list[int]:
+    """The ports that the flows of an algorithm send from: those of a round trip lie side by side, whatever the turn."""
+    own = each_group(flows, groups)
+    return [FIRST_PORT + (number % groups) * turns * own + turn * own + number // groups for number in range(flows)]
+
+
+def with_round_trips(words: str, mix: str, flows: int, turns: int) -> str:
+    """The words of a pipe whose flows have these round trips."""
+    own, found = turns * each_group(flows, max(1, len(spans(mix)))), [words]
+    for group, span in enumerate(spans(mix)):
+        first = FIRST_PORT + group * own
+        found.append(f"port-delay {first}-{first + own - 1} {as_duration(span // WAYS)}")
+    return " ".join(found).strip()
+
+
+def words_of(plan: Plan, device: str) -> str:
+    """The words of an emulator that no factor sets."""
+    return _emulator(plan, device).forward or ""
+
+
+def _emulator(plan: Plan, device: str) -> EmulatorPlan:
+    return plan.emulators.get(emulator_label(device) or EVERY, plan.emulators[EVERY])
+
+
+def check_round_trips(plan: Plan, given: Lookup, fewest: int) -> None:
+    """Refuse round trips where no emulator makes them, or where one is no flow's; `fewest`: an algorithm's flows."""
+    own = plan.load
+    if not own.round_trips:
+        return
+    asked = given("load.round_trips", list(own.round_trips))
+    if any(emulator_label(device) is None for device in plan.bed.devices):
+        raise refuse(asked, "load.round_trips", 'none but where bed.devices has emulators alone: ["emulate"]')
+    for device in plan.bed.devices:
+        emulator = _emulator(plan, device)
+        if emulator.config is not None:
+            raise refuse(asked, "load.round_trips", "none beside emulate.config: its pipes are set before each trial")
+        if emulator.forward != emulator.backward and not own.pipe:
+            raise refuse(asked, "load.round_trips", "none beside emulate.forward and emulate.backward: give words")
+    most = max(len(spans(mix)) for mix in own.round_trips)
+    if fewest < most:
+        name = "load.scenario" if own.scenario else "load.flows"
+        asked = given(name, list(own.scenario or own.flows))
+        raise refuse(asked, name, f"{most} flows or more: those of an algorithm have the round trips in turn")
