@@ -150,12 +150,15 @@ def archives() -> list[Path]:
 def add(run: Path) -> Path:
     """Archive a run in place of an earlier one of its study; whose and when its files were is not kept."""
     study = Run.read(run).plan["study"]["name"]
-    path = RUNS / f"{study}.tar.xz"
+    if (GOLDEN / f"{study}.tar.xz").exists():
+        raise SystemExit(f"{study} is in {GOLDEN.relative_to(ROOT)}, whose figures a test compares")
+    path, draft = RUNS / f"{study}.tar.xz", RUNS / f".{study}.part"
     RUNS.mkdir(exist_ok=True)
-    with tarfile.open(path, "w:xz", preset=9) as archive:
+    with tarfile.open(draft, "w:xz", preset=9) as archive:
         archive.dereference = True
         for name in MEASURED:
             archive.add(run / name, f"{study}/{name}", filter=_plain)
+    draft.replace(path)
     return path
 
 

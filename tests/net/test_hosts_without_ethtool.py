@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -87,8 +88,10 @@ def test_a_host_gives_features_back_by_itself_when_the_controller_is_killed(host
 def test_the_next_keeper_gives_back_what_a_killed_one_had_by_the_instrument_of_that_one(hosts: Hosts) -> None:
     other = "/var/lib/sojourn/0123456789abcdef"
     mac = hosts.at("a", "cat", "/sys/class/net/eth1/address").strip()
+    put = f"mkdir -p {other} /run/sojourn; cat >{other}/sojourn-instrument; chmod 755 {other}/sojourn-instrument"
+    argv = ["nsenter", f"--target={hosts.pid('a')}", "--mount", "--", "sh", "-ec", put]
+    subprocess.run(argv, input=instrument_for_hosts().read_bytes(), check=True)
     left = f"""
-mkdir -p {other} /run/sojourn && cp {instrument_for_hosts()} {other}/sojourn-instrument
 ln -s sojourn-instrument {other}/ethtool && {other}/ethtool -K eth1 gro off tx-checksum-ip-generic off || exit 1
 printf 'gro: on\\ntx-checksum-ip-generic: on\\n' >/run/sojourn/features.eth1
 echo "4194300 eth1 a1 {mac} 1500 down" >/run/sojourn/taken.4194300

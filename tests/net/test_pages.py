@@ -186,12 +186,12 @@ INSTEAD = {
         f"{words} --records out/{where}": instead
         for where in ("e", "emulator")
         for words, instead in (
-            ("why out/t --flow 1 --at 2.4s", "why out/t --flow 2 --at 200ms"),
-            ("why out/t --flow 1 --at 2.5s", "why out/t --flow 2 --at 200ms"),
+            ("why out/t --flow 1 --at 2.4s", "why out/t --flow 2 --at 100ms"),
+            ("why out/t --flow 1 --at 2.5s", "why out/t --flow 2 --at 100ms"),
             ("timeline out/t --to perfetto", "timeline out/t --to perfetto"),
         )
     },  # with an emulator's log: tests/net/test_why_net.py
-    "why out/t --flow 1 --at 2.4s": "why out/t --flow 2 --at 200ms",
+    "why out/t --flow 1 --at 2.4s": "why out/t --flow 2 --at 100ms",
     "timeline out/t --to perfetto --flow 1 --since 2s --until 3s --records out/emulator -o second.json": (
         "timeline out/t --to perfetto --since 200ms --until 800ms -o second.json"
     ),

@@ -543,19 +543,25 @@ def test_anomalies_need_the_clock_of_a_alone(hosts: Hosts) -> None:
 
 
 def test_what_does_not_join_the_hosts_clocks_is_refused_with_what_would_mend_it(hosts: Hosts) -> None:
-    argv = ["throughput", "--quick", "--no-history", "--set", "bed.device_cpu=shared", "--bed", str(hosts.bed())]
+    argv = ["stages", "--quick", "--no-history", "--set", "bed.device_cpu=shared", "--bed", str(hosts.bed())]
     done = hosts.sojourn("run", *argv, "--out", "run")
     assert done.returncode == 3, done.stderr
     assert re.search(
-        r"throughput compares times of hosts whose clocks differ, and method throughput does not bring these "
-        r"together: measure it on one machine \(--bed netns\), or ask a study of method anomalies, one-way, pairs, "
-        r"taps or variance",
+        r"stages compares times of hosts whose clocks differ, and method stages does not bring these together: "
+        r"measure it on one machine \(--bed netns\), or ask a study of method anomalies, background, loss, model, "
+        r"one-way, pairs, rfc2544, rfc8219, taps, throughput or variance",
         done.stderr,
     ), done.stderr
 
 
 @pytest.mark.proof
-@pytest.mark.parametrize("study", ["anomalies", "bridge-modes", "frame-size", "one-way"])
+@pytest.mark.parametrize(
+    "study",
+    [
+        *("anomalies", "background", "bridge-modes", "frame-size", "model", "one-way", "rfc2544", "rfc8219"),
+        "throughput",
+    ],
+)
 def test_other_studies_run_over_ssh(study: str, hosts: Hosts) -> None:
     argv = ["run", study, "--quick", "--bed", str(hosts.bed()), "--out", "run", "--no-history", "--no-report"]
     done = hosts.sojourn(*argv, seconds=900)

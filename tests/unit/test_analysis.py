@@ -445,6 +445,7 @@ BOTH_WAYS = {
     "phase-saw-tooth": ("tests/unit/test_phase.py::test_the_delay_falls_with_the_phase_as_the_link_serves_frames",),
     "placebo-explains": (OF_CONTROLS,),
     "rate-independent": (OF_PAIRS,),
+    "reno-share-by-rtt": (OF_KNOWN,),
     "slope-is-sum-of-rates": ("tests/unit/test_links.py::test_the_slope_is_the_sum_of_8_over_r_on_a_busy_machine",),
     "stages-sum": (
         "tests/unit/test_stages.py::test_stages_sum_to_the_whole_unless_frames_without_a_stamp_take_longer",

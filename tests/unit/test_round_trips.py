@@ -6,6 +6,8 @@ from itertools import product
 
 import pytest
 
+from sojourn.conduct import backgrounds, connections
+from sojourn.conduct.site import UDP_PORT
 from sojourn.errors import RequestError
 from sojourn.methods.tcp_load.ask import cells, pipe_of, pipes
 from sojourn.plan import load_plan
@@ -28,7 +30,9 @@ def test_each_flow_sends_from_a_port_that_the_emulator_keeps_as_long_as_half_of_
                 delays[port] = delay
         every = [port for turn in range(turns) for port in ports(flows, turn, turns, len(own))]
         assert len(set(every)) == flows * turns
-        assert max(every) < 20_000, "where trials listen"
+        assert min(every) >= 1024
+        assert max(every) < backgrounds.FIRST_PORT < connections.FIRST_PORT, "where trials listen"
+        assert UDP_PORT not in every
         for turn in range(turns):
             for number, port in enumerate(ports(flows, turn, turns, len(own))):
                 assert (
@@ -43,7 +47,7 @@ def test_round_trips_are_a_factor_and_pipes_are_set_for_them() -> None:
     assert {factors.round_trips for _, _, factors in several} == {"20ms+20ms", "20ms+80ms"}
     found = {pipe_of(plan, device, factors) for _, device, factors in several}
     assert found == set(pipes(plan))
-    assert all(words.startswith("rate 20Mbit/s delay 10ms queue 50 port-delay 10000-") for words in found)
+    assert all(words.startswith("rate 20Mbit/s delay 10ms queue 50 port-delay 2000-") for words in found)
     assert not pipes(load_plan("coexistence"))
 
 

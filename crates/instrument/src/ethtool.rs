@@ -7,6 +7,7 @@ use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::path::Path;
 
+use anyhow::anyhow;
 use sojourn_port::kernel::{About, Answer, Ethtool, Feature, Interface, Number};
 
 use crate::failure::WrongRequest;
@@ -123,6 +124,11 @@ fn set(option: &str, kernel: &mut Ethtool, pairs: &[(&str, &str)]) -> anyhow::Re
                 wanted.extend(named(&known, name)?.into_iter().map(|feature| (feature, is_on)));
             }
             kernel.want(&wanted)?;
+            let now = kernel.features()?;
+            let has = |(name, is_on): &(&str, bool)| now.iter().any(|one| one.name == *name && one.is_on == *is_on);
+            if !wanted.iter().any(has) {
+                return Err(anyhow!("Could not change any device features"));
+            }
         }
     }
     Ok(())

@@ -54,8 +54,15 @@ class Bed:
     def put_in_place(self, path: str) -> None:
         """Puts a path between the ports that it shares with others, where it is not there, and sees that B answers."""
         if not self.turns.is_in_place(path):
-            self.turns.put(path, lambda: await_links(self.backend, self.topology, self.spec))
+            self.turns.put(path, self._await_links, self._has_lost_links)
             self.turns.require_answer(path, self.backend)
+
+    def _await_links(self) -> None:
+        await_links(self.backend, self.topology, self.spec)
+
+    def _has_lost_links(self) -> bool:
+        self.backend.require_hosts()
+        return bool(self.backend.lost_links())
 
     def counters(self, *paths: str) -> dict[str, dict[str, int]]:
         """What every interface of these paths has counted, ends, device's ports and bridges; of all without a name.

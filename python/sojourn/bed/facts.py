@@ -19,7 +19,6 @@ from sojourn.bed import machine
 from sojourn.bed.drawing import drawing
 from sojourn.bed.ssh import reading
 from sojourn.errors import MachineError
-from sojourn.records.decode import json_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -97,8 +96,7 @@ def facts(backend: Backend, topology: Topology, spec: BedSpec, cores: DeviceCore
     if not spec.paths:
         del stable["bed"]["spec"]["paths"]
     for path in stable["bed"]["spec"].get("paths", {}).values():
-        if path["switch"] is None:
-            del path["switch"]
+        del path["switch"]  # words of the user's, with names of machines
     if not spec.settings:
         del stable["bed"]["spec"]["settings"]
     if spec.layout is None:
@@ -338,4 +336,4 @@ def qdisc_dropped(backend: Backend, host: HostName) -> dict[str, int]:
 
 def _json(backend: Backend, host: HostName, argv: list[str]) -> list[dict[str, Any]]:
     with reading(f"host {host.upper()}"):
-        return [dict(entry) for entry in json_value(backend.run(host, argv) or "[]") if entry]
+        return [dict(entry) for entry in json.loads(backend.run(host, argv) or "[]") if entry]

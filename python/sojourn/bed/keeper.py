@@ -86,7 +86,11 @@ else
     done
     taken=$state/taken.$$
     echo "$run $who" >"$state/holder"
-    rm -f "$state/unused" # somebody has use for it again
+    if [ -e "$state/unused" ]; then # somebody has use for ours again; others' are removed by who is the last
+        grep -vxF "$tools" "$state/unused" >"$state/unused.$$"
+        mv "$state/unused.$$" "$state/unused"
+        [ -s "$state/unused" ] || rm -f "$state/unused"
+    fi
     for left in "${work%/*}"/sojourn-*/boot; do # of a bed whose host was booted again
         [ -O "$left" ] && [ ! -L "${left%/boot}" ] && ! cmp -s "$left" "$boot" && rm -rf "${left%/boot}"
     done

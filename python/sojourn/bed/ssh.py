@@ -122,7 +122,7 @@ class Line:
             time.sleep(0.01)
 
 
-UNREADABLE = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError)
+UNREADABLE = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
 """What comes of reading words that are not what was asked for."""
 
 

@@ -9,14 +9,17 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import signal
 import subprocess
 import sys
+import tempfile
+import termios
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from sojourn.devices import DIRECT
+from sojourn.devices import DIRECT, PERSON
 from sojourn.errors import MachineError, SojournError
-from sojourn.plan.real_bed import PERSON
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,13 +47,13 @@ class Turns:
 
     @property
     def groups(self) -> list[list[str]]:
-        """The paths of each pair of ports that several share, in the bed's order; on a part of the beds, by chance, in
-        the other one: what changes with time is then on no side."""
+        """The paths of each pair of ports that are put in place, in the bed's order; on a part of the beds, by chance,
+        in the other one: what changes with time is then on no side."""
         found: dict[str, list[str]] = {}
         for link in self._topology.links:
             if link.path in self._paths and self._paths[link.path].switch is not None:
                 found.setdefault(link.a_dev, []).append(link.path)
-        return [several[:: self._order] for several in found.values() if len(several) > 1]
+        return [several[:: self._order] for several in found.values()]
 
     def place_of(self, path: str) -> str:
         """The path of the bed that a trial's path is: without a twin, a control goes by the direct one."""
@@ -63,7 +66,7 @@ class Turns:
 
     def begin(self) -> None:
         """Put the first of each group in place, before any link is waited for."""
-        if self.by_person and not sys.stdin.isatty():
+        if self.by_person and not all(one is not None and one.isatty() for one in (sys.stdin, sys.stderr)):
             raise MachineError(
                 "a path of this bed is put in place by a person, and this is no terminal at which one could be asked: "
                 "name a program as its switch, or run it at a terminal"
@@ -76,15 +79,18 @@ class Turns:
     def is_in_place(self, path: str) -> bool:
         """Whether a path can be measured now."""
         link = self._topology.link(path)
-        return self._in_place.get(link.a_dev, link.path) == link.path
+        switched = link.path in self._paths and self._paths[link.path].switch is not None
+        return not switched or self._in_place.get(link.a_dev) == link.path
 
-    def put(self, path: str, await_links: Callable[[], None]) -> None:
-        """Put a path in place, and wait for its links."""
+    def put(self, path: str, await_links: Callable[[], None], has_moved: Callable[[], bool] = lambda: True) -> None:
+        """Put a path in place, and wait for its links; a person is asked until ports have lost theirs."""
         link = self._topology.link(path)
         own = self._paths[link.path]
         assert own.switch is not None
         if own.switch == PERSON:
             _ask(_words(link, own))
+            while link.a_dev in self._in_place and not has_moved():
+                _ask(f"No port has lost its link: nothing was re-cabled. {_words(link, own)}")
         else:
             _run(own.switch, link.path)
         self._in_place[link.a_dev] = link.path
@@ -118,29 +124,32 @@ def _words(link: Link, own: PathSpec) -> str:
 
 
 def _ask(words: str) -> None:
+    termios.tcflush(sys.stdin, termios.TCIFLUSH)  # what was typed before is no answer
     print(words, end="", file=sys.stderr, flush=True)
     if not sys.stdin.readline():
         raise MachineError("a path is to be put in place by a person, and the terminal is closed")
 
 
 def _run(words: str, path: str) -> None:
-    argv = shlex.split(words)
-    try:
-        done = subprocess.run(
-            argv,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            timeout=PROGRAM_SECONDS,
-            check=False,
-            env=os.environ | {"SOJOURN_PATH": path},
-        )
-    except subprocess.TimeoutExpired as error:
-        raise MachineError(f"path {path}: {words} did not end within {PROGRAM_SECONDS:.0f} s") from error
-    except OSError as error:
-        raise MachineError(f"path {path}: {words} cannot be run: {error.strerror or error}") from error
-    if done.returncode:
-        said = done.stdout.strip()[-LAST_WORDS:]
-        raise MachineError(f"path {path}: {words} ended with status {done.returncode}" + (f": {said}" if said else ""))
+    """Run a program to its end, and end what it started where it takes too long or this process is to end."""
+    with tempfile.TemporaryFile() as said:
+        try:
+            program = subprocess.Popen(
+                shlex.split(words), stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT,
+                env=os.environ | {"SOJOURN_PATH": path}, start_new_session=True,
+            )  # fmt: skip
+        except OSError as error:
+            raise MachineError(f"path {path}: {words} cannot be run: {error.strerror or error}") from error
+        try:
+            status = program.wait(PROGRAM_SECONDS)
+        except BaseException as error:
+            with suppress(ProcessLookupError):
+                os.killpg(program.pid, signal.SIGKILL)
+            program.wait()
+            if isinstance(error, subprocess.TimeoutExpired):
+                raise MachineError(f"path {path}: {words} did not end within {PROGRAM_SECONDS:.0f} s") from error
+            raise
+        if status:
+            said.seek(0)
+            last = said.read().decode(errors="replace").strip()[-LAST_WORDS:]
+            raise MachineError(f"path {path}: {words} ended with status {status}" + (f": {last}" if last else ""))

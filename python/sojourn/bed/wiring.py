@@ -6,6 +6,7 @@ nothing about CPUs.
 
 from __future__ import annotations
 
+import json
 import time
 from contextlib import suppress
 from functools import partial
@@ -16,7 +17,6 @@ from sojourn.bed.hosts import DEVICES, END_HOSTS
 from sojourn.bed.ssh import reading
 from sojourn.devices import Command
 from sojourn.errors import MachineError
-from sojourn.records.decode import json_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -261,7 +261,7 @@ def _not_up(backend: Backend, host: HostName, topology: Topology) -> list[str]:
     if not ports:
         return []
     with reading(f"host {host.upper()}"):
-        found = {link["ifname"]: link["operstate"] for link in json_value(backend.run(host, ["ip", "-json", "link"]))}
+        found = {link["ifname"]: link["operstate"] for link in json.loads(backend.run(host, ["ip", "-json", "link"]))}
     down = [dev for dev in ports if found.get(dev) != "UP"]
     if host in END_HOSTS or down:
         return down

@@ -139,7 +139,7 @@ def sending(asked: Asked) -> dict[str, Any]:
             "flows": flows,
             "keep": asked.keep,
             "stamps": stamps(asked),
-            "clock": "shared" if asked.one_clock else "exchange",
+            "clock": "exchange" if asked.plan.ask.joins_clocks and not asked.one_clock else untimed_clock(asked),
             "start_in_ns": START_IN_NS,
             "stay_open": stays_open(asked),
         }
@@ -292,12 +292,12 @@ def load_sending(asked: Asked) -> dict[str, Any]:
         "seed": asked.trial.seed + FIRST_LOAD_FLOW,
     }
     own = {"flows": [one], "keep": "histograms", "stamps": "none", "start_in_ns": START_IN_NS}
-    return head(asked.trial, "load") | own | {"clock": untimed_clock(one_clock=asked.one_clock)}
+    return head(asked.trial, "load") | own | {"clock": untimed_clock(asked)}
 
 
-def untimed_clock(*, one_clock: bool) -> str:
+def untimed_clock(asked: Asked) -> str:
     """What is said of the receiver's clock where nobody asks how long frames took: no exchange is worth its time."""
-    return "shared" if one_clock else "none"
+    return "shared" if asked.one_clock else "none"
 
 
 def load_receiving(asked: Asked) -> dict[str, Any]:

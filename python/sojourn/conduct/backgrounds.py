@@ -82,29 +82,34 @@ class Backgrounds:
     _tcp: dict[str, TcpInstrument] = field(default_factory=dict)
     _udp: dict[str, StreamInstrument] = field(default_factory=dict)
 
-    def begin(self, trial: Trial[Any], lasts_ns: int, connections: int) -> list[tuple[Channel, int]]:
-        """Begin what is beside a trial's flows; gives its channels, each with how much it was asked for."""
+    def begin(self, trial: Trial[Any], pipe: str, lasts_ns: int, connections: int) -> list[tuple[Channel, int]]:
+        """Begin what is beside a trial's flows; gives its channels, each with how much it was asked for.
+
+        `pipe`: the words that the emulators of its path were set to.
+        """
         found = []
         words, mtu = trial.factors.background, self.session.plan.bed.mtu
-        longer = MARGIN_NS + 2 * connections * expected_ns(trial.factors.pipe)
+        longer = MARGIN_NS + 2 * connections * expected_ns(pipe)
         for channel in self._channels(trial, words):
             amount = channel.source.amount(lasts_ns + longer, mtu)
             if channel.source.kind == "udp":
-                self._send_udp(trial, channel, amount)
+                self._send_udp(trial, pipe, channel, amount)
             else:
                 amount = channel.source.amount(lasts_ns, mtu)
                 self._send_tcp(trial, channel, amount, lasts_ns + (longer if channel.source.kind == "tcp" else 0))
             found.append((channel, amount))
         return found
 
-    def end(self, trial: Trial[Any], channels: list[tuple[Channel, int]], lasts_ns: int) -> list[dict[str, Any]]:
+    def end(
+        self, trial: Trial[Any], pipe: str, channels: list[tuple[Channel, int]], lasts_ns: int
+    ) -> list[dict[str, Any]]:
         """Wait until all has been sent and what is under way has arrived; gives what came of each channel."""
         tick, told = self.session.screen.tick, []
         for channel, _ in channels:
             own = {"name": channel.source.name, "kind": channel.source.kind, "direction": channel.direction,
                    "block": channel.block}  # fmt: skip
             if channel.source.kind == "udp":
-                told.append(own | self._end_udp(trial, channel))
+                told.append(own | self._end_udp(trial, pipe, channel))
                 continue
             sent = self._tcp[self._name(channel)].answer(lasts_ns / 1e9 + DRAIN_SECONDS, tick)["connections"]
             received = self._tcp[f"{channel.receiver}bg"].finish_listening(channel.block)["connections"]
@@ -157,7 +162,7 @@ class Backgrounds:
             request["read_every_ns"] = self.read_every_ns
         self._tcp_end(channel.sender, self._name(channel)).ask(request)
 
-    def _send_udp(self, trial: Trial[Any], channel: Channel, amount: int) -> None:
+    def _send_udp(self, trial: Trial[Any], pipe: str, channel: Channel, amount: int) -> None:
         session, source = self.session, channel.source
         link, mtu = session.site.bed.topology.paths[trial.path], session.plan.bed.mtu
         payload = source.payload_bytes(mtu)
@@ -166,7 +171,7 @@ class Backgrounds:
                 "cell": trial.cell, "purpose": "load"}  # fmt: skip
         there = {"port": 0, "via": "udp", "dev": devices[channel.receiver], "udp_port": channel.port,
                  "address": self._address(trial, channel.receiver), "groups": [], "answer": None}  # fmt: skip
-        late = session.emulators.longest_ns(trial.path, trial.factors.pipe) + 1_000_000_000
+        late = session.emulators.longest_ns(trial.path, pipe) + 1_000_000_000
         self._udp_end(channel.receiver, self._name(channel, "r")).receive(
             head | {"ports": [there], "flows": [FLOW], "keep": "packets", "room": amount, "late_after_ns": late,
                     "payload_bytes": payload}
@@ -181,13 +186,13 @@ class Backgrounds:
             head | {"flows": [flow], "keep": "histograms", "stamps": "none", "clock": clock}
         )
 
-    def _end_udp(self, trial: Trial[Any], channel: Channel) -> dict[str, Any]:
+    def _end_udp(self, trial: Trial[Any], pipe: str, channel: Channel) -> dict[str, Any]:
         """Stop it, and wait for what is under way: its flow's account, by sender and receiver."""
         session, sender = self.session, self._udp[self._name(channel)]
         tick, mtu = session.screen.tick, session.plan.bed.mtu
         sender.stop()
         [sent] = sender.sent(tick)["flows"]
-        time.sleep(session.emulators.longest_ns(trial.path, trial.factors.pipe) / 1e9)
+        time.sleep(session.emulators.longest_ns(trial.path, pipe) / 1e9)
         totals = [{"flow": FLOW, "sent": sent["sent"], "next": sent["next"]}]
         receiver = self._udp[self._name(channel, "r")]
         [got] = receiver.finish_receiving(channel.block, totals, tick)["flows"]

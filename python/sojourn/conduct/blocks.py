@@ -118,7 +118,7 @@ def warm_up(session: Session, options: list[str]) -> None:
         folder = site.bed.backend.folder("a", Path(scratch))
         prober = BlocksInstrument(site.start("a"), blocks_argv(session.instrument, folder, 0, options))
         try:
-            for (device, probe), block in ways.items():
+            for (device, probe), block in sorted(ways.items(), key=lambda one: one[1].path):
                 with screen.paused():
                     site.bed.put_in_place(block.path)
                 own = (

@@ -7,7 +7,6 @@ are logged and compared, and end nothing (conduct/facts.py).
 from __future__ import annotations
 
 import hashlib
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +29,7 @@ def bound_to(plan: Plan, backend: Backend) -> dict[str, Any]:
         "version": __version__,
         "instrument": hashlib.sha256(instrument).hexdigest()[:16],
         "hosts": {name: _digest(identifier) for name, identifier in backend.machine_ids().items() if identifier},
-        "paths": {name: asdict(path) for name, path in real_paths(plan).items()},
+        "paths": {name: {end: getattr(path, end) for end in PORTS} for name, path in real_paths(plan).items()},
     }
 
 

@@ -57,12 +57,12 @@ def measure_trials(session: Session, how: Measure, clock: Clock, share: float) -
         clock.start(share)
         gathered = time.monotonic()
         begin_to_watch(session)
-        for paths in turns:
-            rounds, allowed = 0, clock.part_of_rest(len(turns))
+        for number, paths in enumerate(turns):
+            rounds, allowed = 0, clock.part_of_rest(len(turns))  # of the first pass alone
             for batch in batches:
                 is_last, has_enough = share >= 1, limit is not None and batch[0].round >= limit.least
                 # What the first pass had time for, all have.
-                may_end = paths is turns[0] and rounds >= least and (has_enough or not is_last)
+                may_end = number == 0 and rounds >= least and (has_enough or not is_last)
                 if limit and may_end and clock.has_less_than(allowed):
                     break
                 with batch_of(session, clock) as begin, bench.batch(batch):
@@ -87,7 +87,8 @@ def passes_of(session: Session) -> list[frozenset[str] | None]:
     shared = [path for several in turns.groups for path in several]
     others = frozenset(one.path for one in session.part.owed if turns.place_of(one.path) not in shared)
     passes = [frozenset(one.path for one in session.part.owed if turns.place_of(one.path) == path) for path in shared]
-    return [others | passes[0], *passes[1:]]
+    several = [one for one in passes if one]
+    return [others | several[0], *several[1:]] if several else [None]
 
 
 def at_most_ns(plan: Plan) -> int | None:

@@ -31,24 +31,27 @@ CUT = "it had not ended, or its records had not been fetched, when the run ended
 def batch_of(session: Session, clock: Clock) -> Iterator[Callable[[Trial[Any]], None]]:
     """A batch of trials: call what it gives as each begins. At the end of the block all hosts must be there."""
     begun: list[Trial[Any]] = []
+    since: list[Trial[Any]] = []
+    """Those since a path was put in place: what that did to links was nobody's loss."""
 
     def begin(trial: Trial[Any]) -> None:
         if not session.site.bed.turns.is_in_place(trial.path):
             with clock.paused():
-                _take_turns(session, trial.path, begun)
+                _take_turns(session, trial.path, since)
         session.log(BEGUN, part=session.part.number, trial=trial.block)
         begun.append(trial)
+        since.append(trial)
 
     backend = session.site.bed.backend
     try:
         yield begin
         backend.require_hosts()
     except SojournError:
-        _tell_after_error(session, begun)
+        _tell_after_error(session, begun, since)
         raise
     blocks = [trial.block for trial in begun]
     session.site.when_gathered(partial(session.log, CLOSED, part=session.part.number, trials=blocks))
-    if hit := _hit_by_links(session, begun):
+    if hit := _hit_by_links(session, since):
         told = tell(session.log, session.part.number, *hit)
         session.screen.say(f"{hit[0]}: {named(told)}")
 
@@ -58,6 +61,7 @@ def _take_turns(session: Session, path: str, begun: list[Trial[Any]]) -> None:
     session.site.bed.backend.require_hosts()
     if hit := _hit_by_links(session, begun):
         session.screen.say(f"{hit[0]}: {named(tell(session.log, session.part.number, *hit))}")
+    begun.clear()
     with session.screen.paused():
         session.site.bed.put_in_place(path)
     session.log("in-place", part=session.part.number, path=path)
@@ -96,7 +100,7 @@ def lost_of(folder: RunFolder) -> list[LostTrial]:
     return still_lost(read_log(folder.log, TOLD))
 
 
-def _tell_after_error(session: Session, begun: Sequence[Trial[Any]]) -> None:
+def _tell_after_error(session: Session, begun: Sequence[Trial[Any]], since: Sequence[Trial[Any]]) -> None:
     """After an error in a batch: whether a host or a link took what was measured."""
     part = session.part.number
     try:
@@ -105,7 +109,7 @@ def _tell_after_error(session: Session, begun: Sequence[Trial[Any]]) -> None:
         if begun:
             tell(session.log, part, str(gone), begun)
         return
-    if hit := _hit_by_links(session, begun):
+    if hit := _hit_by_links(session, since):
         tell(session.log, part, *hit)
 
 

@@ -23,11 +23,12 @@ from sojourn.conduct.facts import keep_facts, keep_moment
 from sojourn.conduct.loop import at_most_ns, give_back, measure_trials, of_one_session, sessions_for
 from sojourn.conduct.losses import lost_of, tell_cut
 from sojourn.conduct.part import Part, Session
-from sojourn.conduct.real_hosts import real_hosts
+from sojourn.conduct.real_hosts import real_hosts, real_paths
 from sojourn.conduct.remaining import is_finished, next_bed, next_part, recorded_parts, run_seed
 from sojourn.conduct.settings import settings_told
 from sojourn.conduct.site import open_site
 from sojourn.conduct.until import Until
+from sojourn.devices import PERSON
 from sojourn.errors import DoubtfulError, MachineError, RequestError, SojournError
 from sojourn.methods import load
 from sojourn.plan import Plan, plan_from_text
@@ -84,7 +85,12 @@ def length_of(log: Path) -> int:
 
 def measured(plan: Plan, folder: RunFolder) -> set[int]:
     """The trials that are recorded whole, without those that the run has lost."""
-    return measure_of(plan).whole(folder, plan) - {one.block for one in lost_of(folder)}
+    done = measure_of(plan).whole(folder, plan) - {one.block for one in lost_of(folder)}
+    if not any(path.switch == PERSON for path in real_paths(plan).values()):
+        return done
+    # A person re-cables between passes over the rounds of a session: one that lacks a path is measured again.
+    cut = {trial.round for trial in plan.expand() if trial.block not in done}
+    return {trial.block for trial in plan.expand() if trial.round not in cut}
 
 
 def measure_of(plan: Plan) -> Measure:

@@ -357,8 +357,12 @@ class Tester:
             if link is None or link.path in self._learned or self.session.site.simulated:
                 continue
             flows = [announcement(link, number) for number in range(len(link.far))]
-            clock = asking.untimed_clock(one_clock=self.session.site.bed.backend.one_clock)
-            own = {"keep": "histograms", "stamps": "none", "clock": clock, "start_in_ns": asking.START_IN_NS}
+            own = {
+                "keep": "histograms",
+                "stamps": "none",
+                "clock": asking.untimed_clock(asked),
+                "start_in_ns": asking.START_IN_NS,
+            }
             place = {"block": self.number(), "device": link.path, "round": 0, "visit": 0, "cell": 0}
             self.ends["b"].send(place | {"purpose": "warm-up", "flows": flows, **own})
             sent = self.ends["b"].sent(self.session.screen.tick)

@@ -43,6 +43,8 @@ NAME = r"[a-z][a-z0-9_-]*(\*[2-9])?(:[a-z0-9_+-]+(\*[1-9][0-9]{0,3})?)?"
 """What a name may look like; a simulated line may have one that is no device's."""
 
 DIRECT, A_A = "direct", "a/a"
+PERSON = "person"
+"""Who puts a path between its ports where no program does."""
 TWIN = "/2"
 """Ends the path of a second link of a device's kind; that of the direct link is the A/A control."""
 

@@ -74,6 +74,17 @@ def check_hosts(plan: Plan, given: Callable[[str, object], Given]) -> None:
             if device not in paths:
                 wanted = f"devices that {plan.bed.hosts} has a path for: {', '.join(paths)}"
                 raise refuse(given("bed.devices", list(plan.bed.devices)), "bed.devices", wanted)
+        _check_turns(plan, given, [path.switch for path in paths.values() if path.switch is not None])
+
+
+def _check_turns(plan: Plan, given: Callable[[str, object], Given], switches: list[str]) -> None:
+    """Streams are sent over several paths at once, or before trials: none may have yet to be put in place."""
+    if switches and not plan.ask.probes:
+        wanted = f"a file whose paths have ports of their own, without switch: study.method = {plan.study.method}"
+        raise refuse(given("bed.hosts", plan.bed.hosts), "bed.hosts", wanted)
+    if devices.PERSON in switches and plan.bed.sessions < 2:
+        wanted = "2 or more where a person re-cables: what drifts within a session is in its difference"
+        raise refuse(given("bed.sessions", plan.bed.sessions), "bed.sessions", wanted)
 
 
 def check_hypotheses(plan: Plan, given: Given) -> None:

@@ -31,6 +31,7 @@ def ask_streams(  # noqa: PLR0913 - one for each way in which such methods diffe
     not_simulated: str | None = None,
     logs_emulators: bool = False,
     joins_clocks: bool = False,
+    one_clock: bool = True,
     check: Callable[[Plan, Lookup], None] | None = None,
     is_compared: bool = False,
 ) -> Ask:
@@ -65,6 +66,7 @@ def ask_streams(  # noqa: PLR0913 - one for each way in which such methods diffe
         not_simulated=not_simulated,
         restful=is_restful if restless else lambda _: True,
         joins_clocks=joins_clocks,
+        one_clock=one_clock,
     )
 
 

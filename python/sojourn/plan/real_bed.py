@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sojourn import devices
-from sojourn.devices import A_A, DIRECT
+from sojourn.devices import A_A, DIRECT, PERSON
 from sojourn.errors import RequestError, nearest
 from sojourn.plan.boxes import by_path
 from sojourn.plan.section import key, keys_of, read_section, section
@@ -28,8 +28,6 @@ NEEDED = ("a", "b")
 INTERFACE = matching(r"[^\s/:-][^\s/:]{0,14}", 'the name of an interface, such as "enp3s0"')
 WORD = matching(r"[^\s-]\S*", "a name without spaces, which does not begin with -")
 ADDRESS = matching(r"[\w:\[][\w.,:@%\[\]/+=-]*", "a name or an address without spaces and signs that a shell reads")
-PERSON = "person"
-"""As a path's `switch`: somebody at the terminal is asked to re-cable."""
 SWITCH = f'a program of yours with its arguments, or "{PERSON}", who is asked'
 
 FOLDER = matching(r"/[\w./-]*", 'a folder by its whole path, such as "/var/tmp"')
@@ -158,6 +156,7 @@ def asked_by(file: str, where: str) -> Table:
         "bed.hosts": Given(str(Path(file).absolute()), where),
         "bed.devices": Given(list(bed.devices), where),
         "bed.twins": Given(bed.has_twins(main), where),
+        "bed.device_cpu": Given("shared", where),  # which core a device has is for its own host to say
     }
 
 

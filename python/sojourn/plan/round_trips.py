@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from sojourn.devices import emulator_label
 from sojourn.plan.emulators import EVERY
-from sojourn.plan.section import HOUR_NS
 from sojourn.plan.source import refuse
 from sojourn.plan.values import Reader, list_of
 from sojourn.units import as_duration, nanoseconds
@@ -19,8 +18,11 @@ if TYPE_CHECKING:
     from sojourn.plan.ask import Lookup
     from sojourn.plan.types import EmulatorPlan, Plan
 
-FIRST_PORT = 10_000
-"""Of the senders: below what the kernel chooses itself, and below where trials listen."""
+FIRST_PORT = 2_000
+"""Of the senders: none of the ports that the kernel chooses, and none at which anything of a trial is received."""
+
+LONGEST_NS = 2_000_000_000
+"""A longer handshake is given up."""
 
 MOST = 4
 """Round trips beside each other."""
@@ -38,12 +40,16 @@ def _read(value: object) -> str | None:
     if not isinstance(value, str):
         return None
     found = [nanoseconds(each) for each in value.split("+")]
-    good = [int(one) for one in found if one is not None and 0 < one <= HOUR_NS and one % WAYS == 0]
-    return "+".join(map(as_duration, good)) if len(good) == len(found) and 2 <= len(good) <= MOST else None
+    good = [int(one) for one in found if one is not None and 0 < one <= LONGEST_NS and one % WAYS == 0]
+    fits = len(good) == len(found) and 2 <= len(good) <= MOST and len(set(good)) in {1, len(good)}
+    return "+".join(map(as_duration, good)) if fits else None
 
 
 ROUND_TRIPS = list_of(
-    Reader(_read, f'two to {MOST} times that flows have in turn, above 0 and below an hour: "20ms+80ms"'),
+    Reader(
+        _read,
+        f'two to {MOST} times of flows in turn, all different or all alike, above 0 and 2 s at most: "20ms+80ms"',
+    ),
     may_be_empty=True,
 )
 

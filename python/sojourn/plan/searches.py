@@ -102,7 +102,9 @@ UNREAD = frozenset(
 """What a search decides itself, so that nobody can ask for it."""
 
 
-def suite(tests: tuple[str, ...], *, bridges: bool = False, not_simulated: str | None = None) -> Ask:
+def suite(
+    tests: tuple[str, ...], *, bridges: bool = False, not_simulated: str | None = None, joins_clocks: bool = False
+) -> Ask:
     """A suite of tests, in the order in which one needs the other; `bridges`: over nothing else."""
 
     def resolved(plan: Plan) -> Plan:
@@ -128,6 +130,7 @@ def suite(tests: tuple[str, ...], *, bridges: bool = False, not_simulated: str |
         sessions=True,
         session_batches=1,
         twins="spread",
+        joins_clocks=joins_clocks,
     )  # fmt: skip
 
 

@@ -202,7 +202,8 @@ def _fits(kind: pl.DataType, value: Any) -> bool:
 
 
 def _refused(path: Path, why: str) -> RequestError:
-    return RequestError(f"{path} cannot be read: {why}; `sojourn report {path.parent.parent}` makes it again")
+    run = next((folder.parent for folder in path.parents if folder.name == "analysis"), path.parent.parent)
+    return RequestError(f"{path} cannot be read: {why}; `sojourn report {run}` makes it again")
 
 
 Kinds = type | tuple[type, ...]

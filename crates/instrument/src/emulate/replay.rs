@@ -151,9 +151,12 @@ impl Told {
         let read = rows.len();
         let logged = rows.iter().map(log::disposition).collect::<anyhow::Result<Vec<_>>>();
         let logged = logged.with_context(|| name.to_owned())?;
-        let mut numbers = HashSet::new();
-        if let Some(twice) = logged.iter().find(|disposition| !numbers.insert(disposition.number)) {
-            return Err(refusal(path, &format!("packet {} has two rows", twice.number)));
+        let twice = {
+            let mut numbers = HashSet::new();
+            logged.iter().find(|disposition| !numbers.insert(disposition.number)).map(|disposition| disposition.number)
+        };
+        if let Some(twice) = twice {
+            return Err(refusal(path, &format!("packet {twice} has two rows")));
         }
         let logged = if log.has_ended { logged } else { before_gap(logged) };
         if !log.has_ended && logged.is_empty() {

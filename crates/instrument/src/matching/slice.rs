@@ -96,7 +96,10 @@ pub fn matched(terms: &Terms, mut input: impl Read, mut output: impl Write) -> a
                 return Err(WrongRequest(format!("packet {number} has no time")).into());
             }
             let least = &mut least[usize::from(tap == Tap::Second)][usize::from(way == Way::Backward)];
-            if number < *least || number > MOST_NUMBER {
+            if number > MOST_NUMBER {
+                return Err(WrongRequest(format!("packet {number} has a number that no record has")).into());
+            }
+            if number < *least {
                 return Err(WrongRequest(format!("packet {number} is not behind the one before it")).into());
             }
             *least = number + 1;

@@ -102,8 +102,15 @@ impl Ethtool {
         let mut netlink = Netlink::generic()?;
         let asked = attributed(CTRL_ATTR_FAMILY_NAME, b"ethtool\0");
         let mut family = None;
-        netlink.exchange(CONTROL, 0, &[&head(CTRL_CMD_GETFAMILY)[..], &asked].concat(), &mut |_, message| {
-            family = body(message).and_then(|body| half(attribute(body, CTRL_ATTR_FAMILY_ID)?, 0));
+        let found =
+            netlink.exchange(CONTROL, 0, &[&head(CTRL_CMD_GETFAMILY)[..], &asked].concat(), &mut |_, message| {
+                family = body(message).and_then(|body| half(attribute(body, CTRL_ATTR_FAMILY_ID)?, 0))
+            });
+        found.map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => io::Error::other(
+                "this kernel was built without ethtool's netlink (CONFIG_ETHTOOL_NETLINK): apt-get install ethtool",
+            ),
+            _ => error,
         })?;
         Ok(Self { netlink, family: family.ok_or_else(odd)?, interface: interface.to_owned() })
     }
@@ -137,8 +144,8 @@ impl Ethtool {
         Ok(features(&said))
     }
 
-    /// Asks for features to be on or off; a later one counts for more than an earlier one of the same name. What cannot be changed
-    /// is passed over, as is what another one forbids.
+    /// Asks for features to be on or off; of one that is named twice, "on" counts. What cannot be changed is passed over, as is what
+    /// another one forbids.
     ///
     /// # Errors
     /// When the kernel does not know one of them, or refuses.

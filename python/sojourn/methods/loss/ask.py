@@ -2,4 +2,4 @@
 
 from sojourn.plan.matrix import ask_streams
 
-ASK = ask_streams(overload=True, restless=True, sessions=True)
+ASK = ask_streams(overload=True, restless=True, sessions=True, one_clock=False)

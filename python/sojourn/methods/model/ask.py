@@ -18,4 +18,4 @@ class ModelPlan:
     )
 
 
-ASK = ask_streams(restless=True, sessions=True, more={"model": ModelPlan})
+ASK = ask_streams(restless=True, sessions=True, more={"model": ModelPlan}, joins_clocks=True)

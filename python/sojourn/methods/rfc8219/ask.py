@@ -2,4 +2,4 @@
 
 from sojourn.plan.searches import suite
 
-ASK = suite(("throughput", "latency", "pdv", "ipdv"))
+ASK = suite(("throughput", "latency", "pdv", "ipdv"), joins_clocks=True)

@@ -99,7 +99,7 @@ class Loads(Bench):
             self.prober.ask(probes)
             further = [self._ask(one, of, turn, trial) for turn, (of, one) in enumerate(self.besides, start=1)]
             self._rest(self.asked.idle_ns / 1e9)
-            flows, background = self._load(trial)
+            flows, background = self._load(trial, pipe)
             answer = self.prober.answer(longest_seconds(probes), session.screen.tick)
             answers = [one.answer(longest_seconds(probes), session.screen.tick) for _, one in self.besides]
             logged = None if log is None else end_log(log)
@@ -144,7 +144,7 @@ class Loads(Bench):
             time.sleep(min(left, TICK_SECONDS))
             self.session.screen.tick()
 
-    def _load(self, trial: Trial[Any]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    def _load(self, trial: Trial[Any], pipe: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         """Send in every direction of the trial; gives what came of each flow, by its direction and algorithm's turn.
 
         And what came of the background, which begins with the first flows.
@@ -162,7 +162,7 @@ class Loads(Bench):
             for way in ways:
                 self._send(trial, way, turn, lasts - (self.asked.join_ns if turn else 0))
             if turn == 0:
-                channels = self.backgrounds.begin(trial, lasts, factors.flows * len(factors.algorithms))
+                channels = self.backgrounds.begin(trial, pipe, lasts, factors.flows * len(factors.algorithms))
         flows: list[dict[str, Any]] = []
         for way, turn in product(ways, range(len(factors.algorithms))):
             sent = self.ends[way[0], turn].answer(lasts / 1e9 + DRAIN_SECONDS, self.session.screen.tick)
@@ -172,7 +172,7 @@ class Loads(Bench):
         broken = [one["problem"] for one in (*flows, *(one for each in received for one in each)) if one["problem"]]
         if broken:
             raise DoubtfulError(f"a flow of trial {trial.block} broke: {broken[0]}")
-        return flows, self.backgrounds.end(trial, channels, lasts)
+        return flows, self.backgrounds.end(trial, pipe, channels, lasts)
 
     def _marked(self, flow: dict[str, Any]) -> dict[str, Any]:
         """What came of a flow, with its DSCP where it has one."""

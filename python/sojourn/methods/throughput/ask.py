@@ -2,4 +2,4 @@
 
 from sojourn.plan.matrix import ask_streams
 
-ASK = ask_streams(overload=True, restless=True, sessions=True, hypotheses=("minimum-frame-time",))
+ASK = ask_streams(overload=True, restless=True, sessions=True, hypotheses=("minimum-frame-time",), one_clock=False)

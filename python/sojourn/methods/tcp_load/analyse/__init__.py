@@ -38,7 +38,7 @@ ones have rows of round trips, responsiveness and loss in cells of their own, wi
   retransmitted_by_rtt: of the flows of each round trip, where flows have their own; down up, with the round trip and,
   where several algorithms share a path, the algorithm's turn [1, bit/s]
 - tcp_rtt (of these flows, by their TCP: the least, and the mean smoothed one); the same with minimum working [ns]
-- rtt_exponent (k, where goodput goes as R^-k with the round trip R; only where no trial has a flow without goodput);
+- rtt_exponent (k, where goodput goes as R^-k with the round trip R; only where no trial has a group without goodput);
   down up, with planned (R without the queue) or working (R under load) [1]
 - probe_loss (probes without an answer); idle working [1]
 """

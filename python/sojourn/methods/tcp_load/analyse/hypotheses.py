@@ -234,7 +234,9 @@ def is_tail_drop(way: dict[str, Any]) -> bool:
     """Whether a pipe is one queue that drops what arrives when it is full, and a link with a rate."""
     link, queue, before, after = (way.get(name) or {} for name in ("link", "queue", "before", "after"))
     is_plain = not queue.get("aqm") and (queue.get("scheduler") or "fifo") == "fifo" and queue.get("drop", TAIL) == TAIL
-    return is_plain and bool(link.get("rate_bps")) and not before.get("loss") and not after.get("loss")
+    is_one = not any((link.get("trace"), link.get("cell"), way.get("mask"), (way.get("delay") or {}).get("jitter")))
+    lossless = not before.get("loss") and not after.get("loss")
+    return is_plain and is_one and lossless and bool(link.get("rate_bps"))
 
 
 def long_enough(run: Run, rows: Sequence[Row]) -> list[Row]:

@@ -42,6 +42,9 @@ PLANNED, WORKING, LEAST = "planned", "working", "minimum"
 APART = 0.1
 """A least round trip that differs from the planned one by more than this part of it is another one."""
 
+LEAST_RATIO = 1.2
+"""Of the longest round trip over the shortest: with less, a power of them is that of their noise."""
+
 LEAST_APART_NS = 1e6
 """... and by this at least: an emulator on a busy machine is late by as much."""
 
@@ -149,9 +152,9 @@ def exponents(groups: Sequence[Group], values: Values, way: str) -> Values:
 
 
 def power_of(times: Sequence[float], rates: Sequence[float]) -> float | None:
-    """The k of rates that go as time^-k, by least squares in logarithms; None where one is zero, or times are equal."""
-    if not all(value > 0 for value in (*times, *rates)) or len(set(times)) < 2:  # not a number is not above zero
-        return None
+    """The k of rates that go as time^-k, by least squares in logarithms; None where one is zero, or times are alike."""
+    if not all(value > 0 for value in (*times, *rates)) or max(times) < LEAST_RATIO * min(times):
+        return None  # not a number is not above zero
     x, y = np.log(times), np.log(rates)
     away = x - x.mean()
     return -float((away * y).sum() / (away * away).sum())
