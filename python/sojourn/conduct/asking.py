@@ -139,7 +139,7 @@ def sending(asked: Asked) -> dict[str, Any]:
             "flows": flows,
             "keep": asked.keep,
             "stamps": stamps(asked),
-            "clock": "exchange" if asked.plan.ask.joins_clocks and not asked.one_clock else untimed_clock(asked),
+            "clock": "exchange" if asks_clock(asked) else untimed_clock(asked),
             "start_in_ns": START_IN_NS,
             "stay_open": stays_open(asked),
         }
@@ -293,6 +293,11 @@ def load_sending(asked: Asked) -> dict[str, Any]:
     }
     own = {"flows": [one], "keep": "histograms", "stamps": "none", "start_in_ns": START_IN_NS}
     return head(asked.trial, "load") | own | {"clock": untimed_clock(asked)}
+
+
+def asks_clock(asked: Asked) -> bool:
+    """Whether a stream asks its receiver for its time: a second each, which the tester's own streams do without."""
+    return not asked.one_clock and asked.plan.ask.joins_clocks and asked.trial.purpose != "qualify"
 
 
 def untimed_clock(asked: Asked) -> str:
