@@ -102,9 +102,7 @@ UNREAD = frozenset(
 """What a search decides itself, so that nobody can ask for it."""
 
 
-def suite(
-    tests: tuple[str, ...], *, bridges: bool = False, not_simulated: str | None = None, joins_clocks: bool = False
-) -> Ask:
+def suite(tests: tuple[str, ...], *, bridges: bool = False, not_simulated: str | None = None) -> Ask:
     """A suite of tests, in the order in which one needs the other; `bridges`: over nothing else."""
 
     def resolved(plan: Plan) -> Plan:
@@ -130,7 +128,6 @@ def suite(
         sessions=True,
         session_batches=1,
         twins="spread",
-        joins_clocks=joins_clocks,
     )  # fmt: skip
 
 

@@ -2,4 +2,4 @@
 
 from sojourn.plan.searches import suite
 
-ASK = suite(("throughput", "latency", "frame-loss", "back-to-back"), joins_clocks=True)
+ASK = suite(("throughput", "latency", "frame-loss", "back-to-back"))

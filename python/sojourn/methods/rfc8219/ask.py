@@ -2,4 +2,4 @@
 
 from sojourn.plan.searches import suite
 
-ASK = suite(("throughput", "latency", "pdv", "ipdv"), joins_clocks=True)
+ASK = suite(("throughput", "latency", "pdv", "ipdv"))
