@@ -56,8 +56,8 @@ def hosts(tmp_path: Path) -> Iterator[Hosts]:
         switch = hosts.folder / "switch"
         switch.write_text(SWITCH.format(log=hosts.folder / "switched"))
         switch.chmod(0o755)
-        words = ("emulate", "run", "left", "right", "--forward", HOLD, "--backward", HOLD, "--json")
-        words += ("--control", str(hosts.folder / "device.sock"))  # others are asked for the only one that runs
+        own = ("--control", str(hosts.folder / "device.sock"))  # others are asked for the only one that runs
+        words = ("emulate", "run", "left", "right", "--forward", HOLD, "--backward", HOLD, "--json", *own)
         with Child(hosts.command(find_instrument(), *words), stdout=subprocess.PIPE, text=True) as device:
             assert device.stdout is not None
             assert '"ready"' in device.stdout.readline()
