@@ -265,7 +265,7 @@ def sentences(facts: Facts) -> Iterator[str]:
     if facts["verdicts"]:
         words = [one["verdict"] for one in facts["verdicts"]]
         each = ", ".join(f"{words.count(word)} {word}" for word in dict.fromkeys(sorted(words, reverse=True)))
-        yield f"Verdicts of {len(words)} studies on real frames: {each}."
+        yield f"Verdicts of {len(words)} studies on real frames, beside other tests that disturb them: {each}."
     cases = {what: several for what, several in of_kind(facts, "coverage").items() if not is_beside(what)}
     if shares := [held(one) for several in cases.values() for one in several]:
         yield (

@@ -149,3 +149,13 @@ def readings_of(records: Path, block: int, role: str = "send") -> pl.DataFrame:
     frame = frame.filter(pl.col("role") == role)
     frame = frame.filter(pl.col("part") == pl.col("part").max()) if frame.height else frame
     return frame.sort("connection", "number")
+
+
+def arrived(readings: pl.DataFrame) -> pl.Series:
+    """User data in bytes that acknowledgements tell to have reached the receiver: all before a point, and some behind.
+
+    What is acknowledged up to a point alone jumps where a hole is filled, by what came long before: over a short time a
+    flow would get more than its link carries.
+    """
+    behind = pl.col("sacked_out").fill_null(0) * pl.col("mss_bytes").fill_null(0)
+    return readings.select(pl.col("acked_bytes") + behind).to_series()

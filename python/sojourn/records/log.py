@@ -39,7 +39,7 @@ NUMBERS = (
     "tester_pps", "ceiling_pps", "asked",
 )  # fmt: skip
 TABLES_OF_EVENTS = (
-    "factors", "summary", "engines", "floor_ns", "to", "extra", "draw", "left_out", "report", "matched", "captured",
+    "factors", "summary", "engines", "floor_ns", "to", "extra", "draw", "left_out", "report", "matched",
 )  # fmt: skip
 WORDS = ("device", "purpose", "pipe", "words", "sentence", "records", "emulator", "send_engine")
 KINDS: dict[str, type | tuple[type, ...]] = {
@@ -49,6 +49,7 @@ KINDS: dict[str, type | tuple[type, ...]] = {
     **dict.fromkeys(("cell", "trial", "block", "tai_ns"), (int, NULL)),
     **dict.fromkeys(WORDS, (str, NULL)),
     **dict.fromkeys(("delaying", "flows", "connections", "of_device", "of_reference"), (list, NULL)),
+    "captured": (dict, int, NULL),  # of "taps" what each tap says, of "tcp-trial" how many packets
     "cells": (dict, list),
     "sent": (int, list, NULL),
     "received": (int, list, NULL),

@@ -34,7 +34,7 @@ from sojourn.analysis.sessions import figure_of
 from sojourn.analysis.study import Study
 from sojourn.analysis.tester import incomplete, probing_findings, stamp_sources, truncated
 from sojourn.analysis.wording import counted, fixed, percent
-from sojourn.methods.tcp_load.analyse.trials import Span, changes, links_of, of_flows
+from sojourn.methods.tcp_load.analyse.trials import Span, changes, frame_bytes_of, links_of, of_flows
 from sojourn.records.lost import in_parts, lost_blocks
 from sojourn.units import nanoseconds
 
@@ -198,9 +198,11 @@ def transfer(seen: Seen, entry: dict[str, Any], bases: Mapping[Key, Baseline]) -
     if len(flows) < len(connections):
         return None
     segment = float(own["mss_bytes"].drop_nulls()[-1])
-    achievable = base.rate_bps * segment / (flows[0].frame_bytes + seen.overhead_bytes.get(block, 0.0))
+    achievable = (
+        base.rate_bps * segment / (frame_bytes_of(inside.row(-1, named=True)) + seen.overhead_bytes.get(block, 0.0))
+    )
     window = window_of(inside) or float(entry["window_bytes"]) * len(connections)
-    values = {"throughput": sum(flow.acked_bps for flow in flows), "window_bytes": window}
+    values = {"throughput": sum(flow.goodput_bps for flow in flows), "window_bytes": window}
     values["predicted"] = min(achievable, 8e9 * window / base.rtt_ns)
     values["throughput_ratio"] = values["throughput"] / values["predicted"]
     values |= metrics(connections, own, achievable) | limited(inside)

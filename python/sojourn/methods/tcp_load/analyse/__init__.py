@@ -10,8 +10,9 @@ ones have rows of round trips, responsiveness and loss in cells of their own, wi
 - latency_under_load (the mean increase; of down and up, where both were measured, the mean of both); mean [ns]
 - responsiveness (round trips per minute: 60 s over the mean of the shortest 95 % of the round trips); idle working
   [1/min]
-- goodput (user data acknowledged), utilisation (of the link's rate, by what was delivered, headers included),
-  retransmitted (of the segments sent), fairness (Jain's index of the flows' goodputs); down up [bit/s, 1]
+- goodput (user data that reached the receiver, each byte once), utilisation (of the link's rate, by what was
+  delivered, headers included), retransmitted (of the segments sent), fairness (Jain's index of the flows'
+  goodputs); down up [bit/s, 1]
 - goodput_by_dscp (of the flows of each DSCP, where flows are marked); down up, with the DSCP's name [bit/s]
 - share (of all goodput, of the flows of each algorithm, where several share a path); down up, first second … [1]
 - convergence (from the joining of the last flows to the end of the first second over which Jain's index of the goodputs

@@ -23,6 +23,7 @@ from sojourn.methods.tcp_load.analyse.trials import (
     links_of,
     of_flows,
     parts_of,
+    used_of,
 )
 from sojourn.statistics.quantile import allowed
 
@@ -130,14 +131,14 @@ def told_of(values: NDArray[np.float64], quantiles: Mapping[str, float]) -> dict
 def of_long_flows(channel: dict[str, Any], readings: pl.DataFrame, working: Span, link: Link | None) -> Values:
     """Of flows that send all the while; nothing where one of them was read less than twice."""
     local = {flow["local"] for flow in channel["flows"]}
-    own = of_flows(readings, local).filter(working.holds("read_after_ns")).sort("read_after_ns")
+    whole = of_flows(readings, local)
+    own = whole.filter(working.holds("read_after_ns")).sort("read_after_ns")
     several = [change for flow in own.partition_by("local") if (change := changes(flow)) is not None]
     if len(several) < len(local):
         return {}
-    found = {("background_goodput", ""): sum(flow.acked_bps for flow in several)}
+    found = {("background_goodput", ""): sum(flow.goodput_bps for flow in several)}
     if link is not None:
-        used = sum(flow.delivered_ps * (flow.frame_bytes + link.overhead_bytes) * 8 for flow in several)
-        found["background_utilisation", ""] = used / link.rate_bps
+        found["background_utilisation", ""] = used_of(whole, working, link)
     if segments := sum(flow.segments for flow in several):
         found["background_retransmitted", ""] = sum(flow.again for flow in several) / segments
     return found

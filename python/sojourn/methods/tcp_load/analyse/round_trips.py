@@ -116,7 +116,7 @@ def by_group(groups: Sequence[Group], readings: pl.DataFrame, working: Span, way
         flows = [change for flow in each if (change := changes(flow)) is not None]
         if len(flows) < len(group.local):
             return {}
-        key, rates = f"{way} {group.name}", np.array([flow.acked_bps for flow in flows])
+        key, rates = f"{way} {group.name}", np.array([flow.goodput_bps for flow in flows])
         found["goodput_by_rtt", key] = float(rates.mean())
         found["share_by_rtt", key] = float(rates.sum())
         if len(flows) > 1:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sojourn.analysis.rates import jain
+from sojourn.analysis.tcp_trials import arrived
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -75,7 +76,7 @@ def convergence_of(readings: pl.DataFrame, joined: float, end: float, way: str) 
     """
     at = np.arange(joined + WINDOW_NS, end + 1, STEP_NS)
     flows = [
-        acked_in_window(flow["read_after_ns"].to_numpy(), flow["acked_bytes"].to_numpy(), at)
+        arrived_in_window(flow["read_after_ns"].to_numpy(), arrived(flow).to_numpy(), at)
         for flow in readings.drop_nulls("acked_bytes").sort("read_after_ns").partition_by("local")
     ]
     if not len(at) or len(flows) < 2:
@@ -85,8 +86,8 @@ def convergence_of(readings: pl.DataFrame, joined: float, end: float, way: str) 
     return found | ({("convergence", way): fair[0] - joined} if fair else {})
 
 
-def acked_in_window(times: Times, acked: Times, at: Times) -> Times:
-    """What was acknowledged in the window that ends at each of these times, between readings in proportion."""
-    until: Times = np.interp(at, times, acked)
-    since: Times = np.interp(at - WINDOW_NS, times, acked)
+def arrived_in_window(times: Times, came: Times, at: Times) -> Times:
+    """What reached the receiver in the window that ends at each of these times, between readings in proportion."""
+    until: Times = np.interp(at, times, came)
+    since: Times = np.interp(at - WINDOW_NS, times, came)
     return until - since

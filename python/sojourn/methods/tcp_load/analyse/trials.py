@@ -16,7 +16,7 @@ import polars as pl
 from sojourn.analysis.finding import Place
 from sojourn.analysis.links.cables import cables_of
 from sojourn.analysis.rates import jain
-from sojourn.analysis.tcp_trials import LOG, told_by
+from sojourn.analysis.tcp_trials import LOG, arrived, told_by
 from sojourn.methods.tcp_load.analyse.conserved import ways_of
 from sojourn.methods.tcp_load.analyse.queues import PIPES, WAYS, least_of, queues_of
 from sojourn.methods.tcp_load.analyse.shares import begun_ns, convergence_of, groups_of, joined_ns, shares_of
@@ -292,15 +292,14 @@ def flows_of(
     if not local or len(several) < len(local) or any(flow is None for flow in several):
         return {}
     flows = [flow for flow in several if flow is not None]
-    rates = np.array([flow.acked_bps for flow in flows])
+    rates = np.array([flow.goodput_bps for flow in flows])
     found = {("goodput", way): float(rates.sum())}
     if segments := sum(flow.segments for flow in flows):
         found["retransmitted", way] = sum(flow.again for flow in flows) / segments
     if len(flows) > 1:
         found["fairness", way] = jain(rates)
     if link is not None:
-        used = sum(flow.delivered_ps * (flow.frame_bytes + link.overhead_bytes) * 8 for flow in flows)
-        found["utilisation", way] = used / link.rate_bps
+        found["utilisation", way] = used_of(of_flows(readings, local), span, link)
     whole = of_flows(readings, local).sort("read_after_ns").partition_by("local")
     return found | tcp_says(each, way) | losses_inferred(whole, way)
 
@@ -315,20 +314,17 @@ def goodputs_of(readings: pl.DataFrame, span: Span) -> dict[str, float]:
     """The goodput of each flow in a part of a trial, of those that were read twice or more in it."""
     flows = readings.filter(span.holds("read_after_ns")).sort("read_after_ns").partition_by("local", as_dict=True)
     found = {str(local): changes(flow) for (local,), flow in flows.items()}
-    return {local: change.acked_bps for local, change in found.items() if change is not None}
+    return {local: change.goodput_bps for local, change in found.items() if change is not None}
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
     """What one flow's counters changed by."""
 
-    acked_bps: float
-    delivered_ps: float
-    """Segments that reached the receiver, by a second: also those that wait there for one before them."""
+    goodput_bps: float
+    """User data that reached the receiver, each byte once; also what waits there for a segment before it."""
     segments: int
     again: int
-    frame_bytes: float
-    """Of a full segment, without FCS."""
 
 
 def changes(flow: pl.DataFrame) -> Change | None:
@@ -337,13 +333,29 @@ def changes(flow: pl.DataFrame) -> Change | None:
     seconds = (last["read_after_ns"] - first["read_after_ns"]) / 1e9
     if seconds <= 0:
         return None
+    came = arrived(flow)
     return Change(
-        8 * (last["acked_bytes"] - first["acked_bytes"]) / seconds,
-        (last["delivered"] - first["delivered"]) / seconds,
+        8 * (came[-1] - came[0]) / seconds,
         last["data_segs_out"] - first["data_segs_out"],
         last["total_retrans"] - first["total_retrans"],
-        frame_bytes_of(last),
     )
+
+
+def used_of(readings: pl.DataFrame, span: Span, link: Link) -> float:
+    """The part of a link's rate that flows of its direction took in a span, by what reached the receiver.
+
+    Also what waits there for a segment before it counts. Each flow is read at times of its own, and their shares may
+    change in between: over the same span, at whose ends counters lie between two readings, the sum is at most 1.
+    """
+    bytes_ps = 0.0
+    for flow in readings.sort("read_after_ns").partition_by("local"):
+        at, delivered = flow["read_after_ns"].to_numpy().astype(np.float64), flow["delivered"].to_numpy()
+        first, last = np.interp([span.start, span.end], at, delivered.astype(np.float64))
+        covered_ns = min(span.end, at[-1]) - max(span.start, at[0])
+        if covered_ns > 0:
+            frame_bytes = frame_bytes_of(flow.row(-1, named=True)) + link.overhead_bytes
+            bytes_ps += (last - first) / covered_ns * 1e9 * frame_bytes
+    return float(8 * bytes_ps / link.rate_bps)
 
 
 def frame_bytes_of(reading: dict[str, Any]) -> float:

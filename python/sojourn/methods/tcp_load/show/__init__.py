@@ -171,9 +171,8 @@ def flows(run: Run) -> Table:
             entries += [number(rpm), interval(rpm), number(idle)]
             rows.append((*factors_of(factors), text(way), *entries))
     note = (
-        "Goodput: user data acknowledged, of all flows together. Of the rate: what was delivered, with TCP's, IP's and "
-        "Ethernet's headers, over the rate that the link was set to; a segment counts as delivered when it arrives, "
-        "as goodput only when all before it have arrived, so in a short trial either may be the larger. "
+        "Goodput: user data that reached the receiver, each byte once, of all flows together. Of the rate: the same "
+        "with TCP's, IP's and Ethernet's headers, over the rate that the link was set to. "
         "Retransmitted: of the segments sent. Round trips per minute: 60 s over the mean of the shortest 95 % of a "
         "trial's round trips, as draft-ietf-ippm-responsiveness trims them; the draft's own figure uses round trips "
         "of TCP, TLS and HTTP, so the two cannot be compared."
