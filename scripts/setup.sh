@@ -82,6 +82,9 @@ test_peers() {
     { has tshark && has dumpcap; } || missing+=(tshark) # reads the comments that `tcplog convert` writes into captures
     has sudo || missing+=(sudo)
     if ! [ -x /usr/sbin/sshd ] && [ "$(id -u)" -eq 0 ]; then ssh_server; fi # namespaces of its tests need root
+    has zsh || missing+=(zsh) # complete commands, each in its way
+    has fish || missing+=(fish)
+    has mandoc || missing+=(mandoc) # judges man pages
     has systemd-analyze || missing+=(systemd) # judges the units that the package ships
 }
 

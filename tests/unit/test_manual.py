@@ -68,7 +68,6 @@ def test_man_shows_every_page_without_a_warning(program: Command, tmp_path: Path
     assert "--fail-if" in shown
 
 
-@pytest.mark.may_skip
 @pytest.mark.skipif(shutil.which("mandoc") is None, reason="needs mandoc")
 def test_mandoc_finds_no_fault_in_a_page(program: Command, tmp_path: Path) -> None:
     for name, text in pages(program, "1.2.3", "2026-11-26").items():
@@ -122,7 +121,6 @@ def test_bash_completes(words: tuple[str, ...], has: set[str], lacks: set[str], 
     assert not lacks & found
 
 
-@pytest.mark.may_skip
 @pytest.mark.skipif(shutil.which("zsh") is None, reason="needs zsh")
 @pytest.mark.parametrize(("words", "has", "lacks"), CASES)
 def test_zsh_completes(words: tuple[str, ...], has: set[str], lacks: set[str], scripts: Path, tmp_path: Path) -> None:
@@ -131,7 +129,6 @@ def test_zsh_completes(words: tuple[str, ...], has: set[str], lacks: set[str], s
     assert not lacks & found
 
 
-@pytest.mark.may_skip
 @pytest.mark.skipif(shutil.which("fish") is None, reason="needs fish")
 @pytest.mark.parametrize(("words", "has", "lacks"), CASES)
 def test_fish_completes(words: tuple[str, ...], has: set[str], lacks: set[str], scripts: Path, tmp_path: Path) -> None:

@@ -130,7 +130,8 @@ def test_the_caption_says_what_the_figures_have_in_common_and_no_more(run_of: Ca
         assert said in caption
     assert "95 \\% confidence" in caption
     assert "measured on 2026-11-27" in caption
-    assert "verdict trusted" in caption
+    assert ", Linux 6." in caption
+    assert "CPUs, verdict trusted" in caption
     assert "reference" not in caption
     assert "Simulated" not in caption
     assert parsed(exported(run_of("bridge-latency"))).caption.startswith("Simulated, not measured")

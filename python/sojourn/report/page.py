@@ -135,17 +135,25 @@ def _sentence(words: str) -> str:
 
 def _facts(run: Run) -> str:
     study = run.plan.get("study", {})
-    machine = run.bed.get("stable", {}).get("machine", {})
-    kernel, cpu = machine.get("kernel", {}).get("release"), machine.get("cpu", {})
     parts = [
         f"study {study['name']}" if study.get("name") else "",
         f"run {run.name}",
         _day(run),
-        f"Linux {kernel}" if kernel else "",
-        f"{cpu['model']}, {cpu.get('online', '?')} CPUs" if cpu.get("model") else "",
+        *machine_of(run),
         str(study.get("paper") or ""),
     ]
     return " · ".join(filter(None, parts))
+
+
+def machine_of(run: Run) -> list[str]:
+    """The kernel and the processors that it was measured on, as far as the run says it; nothing of simulated lines."""
+    machine = run.bed.get("stable", {}).get("machine", {})
+    kernel, cpu = machine.get("kernel", {}).get("release"), machine.get("cpu", {})
+    said = [
+        f"Linux {kernel}" if kernel else "",
+        f"{cpu['model']}, {cpu.get('online', '?')} CPUs" if cpu.get("model") else "",
+    ]
+    return [one for one in said if one]
 
 
 def _day(run: Run) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from sojourn.errors import RequestError, did_you_mean
 from sojourn.records.results import COLUMNS
 from sojourn.report.numbers import NOTHING, Shown, count, duration, percent, show
-from sojourn.report.page import measured_on
+from sojourn.report.page import machine_of, measured_on
 from sojourn.report.run import Run
 from sojourn.report.table import Column, Entry, Table, number, text, whole
 
@@ -241,7 +241,8 @@ def _origin(run: Run) -> str:
     """Day, version, machine, verdict."""
     doubts = [one["name"].replace("_", " ") for one in run.findings("invalid", "doubtful")]
     said = f": {', '.join(dict.fromkeys(doubts))}" if doubts else ""
-    return f"{measured_on(run)}, verdict {run.verdict['verdict']}{said}."
+    machine = "".join(f", {one}" for one in machine_of(run))
+    return f"{measured_on(run)}{machine}, verdict {run.verdict['verdict']}{said}."
 
 
 def heading_of(quantity: str) -> str:
