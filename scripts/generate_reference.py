@@ -9,6 +9,8 @@ Hides how a page is laid out; decides nothing about what is in it.
 from __future__ import annotations
 
 import argparse
+import importlib
+import inspect
 import json
 import os
 import re
@@ -283,9 +285,14 @@ def results_page() -> str:
     parts += ["", "Each of its components has:", "", *named_table(COMPONENTS)]
     probes, of_streams = str(sojourn.analysis.__doc__), str(sojourn.analysis.streams.__doc__)
     samples = probes[probes.index("- `samples/*.parquet`") : probes.index("How a figure is made")]
-    return "\n".join([*parts, "", "## Samples of probes", "", samples.strip(), "", "## Streams", ""]) + (
-        "\n" + of_streams[of_streams.index("Quantities (") :].strip() + "\n"
-    )
+    parts += ["", "## Samples of probes", "", samples.strip(), "", "## Streams", ""]
+    parts += [of_streams[of_streams.index("Quantities (") :].strip(), ""]
+    parts += ["## Methods", "", "What each method's figures are, with its own quantities and samples.", ""]
+    for method in METHODS:
+        analysis = importlib.import_module(f"sojourn.methods.{method.replace('-', '_')}.analyse")
+        said = inspect.cleandoc(str(analysis.__doc__)).removeprefix(f'Method "{method}": ')
+        parts += [f"### `{method}`", "", said[:1].upper() + said[1:], ""]
+    return "\n".join(parts)
 
 
 def named_table(meanings: dict[str, str]) -> list[str]:

@@ -8,7 +8,7 @@ Quantities (mean; unit); flows, direction, congestion and window (as asked, over
 - baseline_rtt (mean round trip of the idle path) [ns]
 - bottleneck_rate (bits of frames a second at which a train above it came back) [bit/s]
 - bandwidth_delay_product (their product, in bytes) [byte]
-- throughput (user data acknowledged after the start-up) [bit/s]
+- throughput (user data that reached the receiver after the start-up) [bit/s]
 - predicted (the lesser of window over baseline RTT, and of the rate less headers) [bit/s]
 - throughput_ratio (throughput over predicted) [1]
 - window_bytes (that the receivers offered, of all connections) [byte]
