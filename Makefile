@@ -60,13 +60,13 @@ man: ## man pages and completion of bash, zsh and fish, from the programs' own h
 	@scripts/setup.sh test
 	$(BIN)/python -m scripts.make_manual
 
-dist: ## a wheel, an sdist and a .deb in dist/; with SOJOURN_BINARY=.venv/bin/sojourn-instrument-static a manylinux wheel
+dist: ## a manylinux wheel, an sdist and .debs in dist/
 	@scripts/setup.sh demo
 	$(BIN)/python -m scripts.make_dist
 
 image: ## a container image of the .deb in dist/, in a file (OCI), without a daemon
 	@scripts/setup.sh proof
-	@[ -e dist/sojourn_*.deb ] || $(BIN)/python -m scripts.make_dist
+	@ls dist/sojourn_*.deb >/dev/null 2>&1 || $(BIN)/python -m scripts.make_dist
 	$(BIN)/python -m scripts.make_image
 
 static: ## an instrument without shared libraries, for the hosts of a bed over SSH; some three minutes

@@ -1,8 +1,9 @@
 """The .deb: programs, units, man pages, completion, and the libraries of Python that Debian lacks, in their own folder.
 
-`sojourn` runs in a virtual environment below /usr/lib/sojourn, made of the wheel and of what uv.lock names, for the
-version of Python that builds it. postinst makes the group `sojourn` and a copy of the instrument with capabilities that
-its members alone may run (docs/reference/rights.md); prerm takes the copy away. No service is started or enabled.
+`sojourn` runs in a virtual environment below /usr/lib/sojourn, made of the wheel and of what uv.lock names, for one
+version of Python: that of a distribution. postinst makes the group `sojourn` and a copy of the instrument with
+capabilities that its members alone may run (docs/reference/rights.md); prerm takes the copy away. No service is started
+or enabled.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 UV = ROOT / ".venv/bin/uv"
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
-PYTHON = f"python{sys.version_info.major}.{sys.version_info.minor}"
+PYTHONS = ("3.11", "3.12")
+"""Of Debian 12 (and of Ubuntu 22.04 beside its own), and of Ubuntu 24.04. There is a package for each, for libraries
+have compiled parts; that of the first has no word of it in its name."""
 HELPER = "/usr/libexec/sojourn/sojourn-instrument"
 STATE = "/var/lib/sojourn"
 """Where the package remembers that the group is its own."""
@@ -89,14 +92,15 @@ Description: measures what a box in the path does to packets
 """
 
 
-def build(wheel: Path, into: Path, version: str) -> Path:
-    """The package of a wheel."""
+def build(wheel: Path, into: Path, version: str, python: str = PYTHONS[0]) -> Path:
+    """The package of a wheel, for a version of Python."""
     tree = ROOT / "build/deb"
     shutil.rmtree(tree, ignore_errors=True)
     unpack(wheel, tree)
-    libraries(wheel, tree / "usr/lib/sojourn")
+    libraries(wheel, tree / "usr/lib/sojourn", python)
     documents(tree)
-    control(tree, version)
+    version += "" if python == PYTHONS[0] else f"+python{python}"
+    control(tree, version, python)
     package = into / f"sojourn_{version}_{architecture()}.deb"
     argv = ["dpkg-deb", "--root-owner-group", "-Zzstd", "-z3", "--build", str(tree), str(package)]
     subprocess.run(argv, check=True, stdout=subprocess.DEVNULL)
@@ -123,15 +127,16 @@ def unpack(wheel: Path, tree: Path) -> None:
         page.unlink()
 
 
-def libraries(wheel: Path, home: Path) -> None:
-    """The virtual environment: the wheel, and the locked versions of what it needs."""
-    site = home / "lib" / PYTHON / "site-packages"
+def libraries(wheel: Path, home: Path, python: str) -> None:
+    """The virtual environment: the wheel, and the locked versions of what it needs. That Python need not be here."""
+    site = home / f"lib/python{python}/site-packages"
     asked = ["export", "--frozen", "--no-dev", "--no-emit-project", "--no-hashes", "--quiet"]
     locked = subprocess.run([UV, *asked], cwd=ROOT, check=True, capture_output=True, text=True).stdout
     needs = ROOT / "build/needs.txt"
     needs.write_text(locked, encoding="utf-8")
     install = [str(UV), "pip", "install", "--quiet", "--python", sys.executable, "--target", str(site)]
-    install += ["--link-mode", "copy", "--no-deps", "-r", str(needs), str(wheel)]
+    install += ["--link-mode", "copy", "--no-deps", "--python-version", python, "--only-binary", ":all:"]
+    install += ["-r", str(needs), str(wheel)]
     subprocess.run(install, cwd=ROOT, check=True)
     for unneeded in (site / "bin", site / "lib", site / "share", site / "sojourn-instrument"):
         shutil.rmtree(unneeded, ignore_errors=True)
@@ -141,9 +146,12 @@ def libraries(wheel: Path, home: Path) -> None:
         shutil.rmtree(cache, ignore_errors=True)
     bin_folder = home / "bin"
     bin_folder.mkdir(parents=True)
-    for name, target in (("python3", f"/usr/bin/{PYTHON}"), ("sojourn-instrument", "/usr/bin/sojourn-instrument")):
+    for name, target in (
+        ("python3", f"/usr/bin/python{python}"),
+        ("sojourn-instrument", "/usr/bin/sojourn-instrument"),
+    ):
         (bin_folder / name).symlink_to(target)
-    write(home / "pyvenv.cfg", f"home = /usr/bin\nversion = {platform.python_version()}\n".encode(), 0o644)
+    write(home / "pyvenv.cfg", f"home = /usr/bin\nversion = {python}\n".encode(), 0o644)
 
 
 def documents(tree: Path) -> None:
@@ -157,7 +165,7 @@ def documents(tree: Path) -> None:
         write(tree / "usr/share/doc/sojourn/examples" / example.name, example.read_bytes(), mode)
 
 
-def control(tree: Path, version: str) -> None:
+def control(tree: Path, version: str, python: str) -> None:
     """What dpkg reads: what the package is and needs, its sums, and the scripts that are run."""
     files = sorted(path for path in tree.rglob("*") if path.is_file() and not path.is_symlink())
     size = sum(path.stat().st_size for path in files) // 1024 + 1
@@ -167,7 +175,7 @@ def control(tree: Path, version: str) -> None:
     names = [str(path.relative_to(tree)) for path in files]
     sums = "".join(f"{hashlib.md5((tree / name).read_bytes()).hexdigest()}  {name}\n" for name in names)
     folder = tree / "DEBIAN"
-    depends = ", ".join([*needed(tree / "usr/bin/sojourn-instrument"), PYTHON, *TOOLS])
+    depends = ", ".join([*needed(tree / "usr/bin/sojourn-instrument"), f"python{python}", *TOOLS])
     text = CONTROL.format(version=version, architecture=architecture(), size=size, depends=depends)
     write(folder / "control", text.encode(), 0o644)
     write(folder / "md5sums", sums.encode(), 0o644)

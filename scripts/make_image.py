@@ -39,9 +39,9 @@ CHUNK_BYTES = 1 << 20
 
 def main() -> int:
     """The image of the package in dist/."""
-    packages = sorted(DIST.glob("sojourn_*.deb"))
+    packages = [*DIST.glob(f"sojourn_{sojourn.__version__}_*.deb")]
     if not packages:
-        print("image: there is no dist/sojourn_*.deb: run make dist", file=sys.stderr)
+        print(f"image: there is no dist/sojourn_{sojourn.__version__}_*.deb: run make dist", file=sys.stderr)
         return 2
     if shutil.which("mmdebstrap") is None:
         print("image: mmdebstrap is not installed: apt install mmdebstrap", file=sys.stderr)

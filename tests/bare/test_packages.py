@@ -8,6 +8,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import sojourn
 from tests.bare.test_bare import ROOT, archive, system, within
 
 if TYPE_CHECKING:
@@ -32,7 +34,10 @@ pytestmark = [pytest.mark.proof, pytest.mark.may_skip]
 GET = "apt-get update -qq && apt-get install -qq -y --no-install-recommends"
 MEASURE = "run bridge-latency --quick --set sessions=1 --set rounds=2 --out /tmp/run --json >/tmp/said"
 ALONE = pytest.mark.parametrize("archive", ["bookworm"], indirect=True)
-"""The .deb is for one version of Python, 3.11: Debian 12's."""
+EACH = pytest.mark.parametrize(
+    ("archive", "version"), [("bookworm", ""), ("jammy", ""), ("noble", "+python3.12")], indirect=["archive"]
+)
+"""A .deb is for one version of Python."""
 
 
 @pytest.fixture(scope="module")
@@ -61,12 +66,23 @@ def test_the_wheel_installs_in_a_fresh_environment_and_measures(
     assert (environment / "lib/systemd/system/sojourn-responder.service").is_file()
 
 
-@ALONE
+def test_the_sdist_installs_where_there_is_a_compiler(dist: Path, tmp_path: Path) -> None:
+    uv, python = ROOT / ".venv/bin/uv", tmp_path / "v/bin/python"
+    subprocess.run([uv, "venv", "-q", "--python", sys.executable, tmp_path / "v"], check=True)
+    [source] = dist.glob("*.tar.gz")
+    env = {**os.environ, "CARGO_TARGET_DIR": str(tmp_path / "target")}
+    subprocess.run([uv, "pip", "install", "-q", "--python", python, source], check=True, env=env, timeout=1800)
+    for program in ("sojourn", "sojourn-instrument"):
+        said = subprocess.run([tmp_path / "v/bin" / program, "--version"], capture_output=True, text=True, check=True)
+        assert sojourn.__version__ in said.stdout
+
+
+@EACH
 def test_the_deb_installs_measures_for_its_group_and_leaves_nothing(
-    system: Path, dist: Path, proven: Callable[..., None]
+    system: Path, version: str, dist: Path, request: pytest.FixtureRequest, proven: Callable[..., None]
 ) -> None:
     began = monotonic()
-    [package] = dist.glob("*.deb")
+    package = dist / f"sojourn_{sojourn.__version__}{version}_amd64.deb"
     shutil.rmtree(system / "src")
     shutil.copy(package, system / "tmp")
     helper = "/usr/libexec/sojourn/sojourn-instrument"
@@ -94,7 +110,8 @@ def test_the_deb_installs_measures_for_its_group_and_leaves_nothing(
     assert "complete -F _sojourn sojourn" in said
     assert "\n3\n" in said
     assert said.rstrip().endswith("3\nend"), "purged without a trace"
-    proven("bare", "the .deb by apt on bookworm, and purged", seconds=round(monotonic() - began))
+    name = request.node.callspec.params["archive"]
+    proven("bare", f"the .deb by apt on {name}, and purged", seconds=round(monotonic() - began))
 
 
 DOCKERS = (

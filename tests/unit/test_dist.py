@@ -122,12 +122,12 @@ def test_dpkg_reads_the_control_file(tmp_path: Path) -> None:
     (tmp_path / "usr/bin").mkdir(parents=True)
     (tmp_path / "usr/bin/sojourn-instrument").write_bytes(Path("/bin/sh").resolve().read_bytes())
     (tmp_path / "usr/bin/sojourn-instrument").chmod(0o755)
-    debian.control(tmp_path, "0.1.0")
+    debian.control(tmp_path, "0.1.0", "3.12")
     made = tmp_path.parent / "x.deb"
     subprocess.run(["dpkg-deb", "--root-owner-group", "-Znone", "-b", str(tmp_path), str(made)], check=True)
     shown = subprocess.run(["dpkg-deb", "-f", str(made)], capture_output=True, text=True, check=True).stdout
     assert "Package: sojourn\n" in shown
-    assert debian.PYTHON in shown
+    assert ", python3.12, " in shown
     contents = subprocess.run(["dpkg-deb", "-c", str(made)], capture_output=True, text=True, check=True).stdout
     assert re.search(r"^-rwxr-xr-x root/root .* \./usr/bin/sojourn-instrument$", contents, re.MULTILINE)
     sums = (tmp_path / "DEBIAN/md5sums").read_text()
