@@ -163,6 +163,12 @@ def test_no_interval_reaches_beyond_what_is_possible_and_budgets_keep_its_scatte
     assert row.sampled == value
 
 
+def test_a_spread_is_not_negative_and_a_difference_of_spreads_may_be() -> None:
+    value = Interval(220.0, -90.0, 850.0, 0.95, 5)
+    assert Row("bridge", "delay_spread", "sd", value, "ns").value.low == 0
+    assert Row("bridge", "one_way_delay", "sd", value, "ns", "direct").value == value
+
+
 def test_a_difference_of_rates_may_be_negative() -> None:
     value = Interval(1.0, -5.0, 7.0, 0.95, 3)
     assert Row("bridge", "throughput_pps", "mean", value, "1/s", "direct").value == value

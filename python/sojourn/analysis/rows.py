@@ -116,9 +116,9 @@ class Row:
     beyond what is possible; None where `value` is that interval."""
 
     def __post_init__(self) -> None:
-        """Cut the interval where no rate and no share can be: an average of few, scattered values knows no bounds."""
+        """Cut the interval where no rate, spread or share can be: a mean of few, scattered values knows no bounds."""
         most = LARGEST.get(self.quantity)
-        if self.unit in RATES and self.reference is None and self.against is None:
+        if (self.unit in RATES or self.statistic == "sd") and self.reference is None and self.against is None:
             most = math.inf
         if most is not None and (possible := self.value.within(0.0, most)) is not self.value:
             self.scatter, self.value = self.value, possible
