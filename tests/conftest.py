@@ -21,7 +21,7 @@ from scripts.proof_figures import Kind, record
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-settings.register_profile("sojourn", deadline=None, max_examples=int(os.environ.get("SOJOURN_EXAMPLES", "50")))
+settings.register_profile("sojourn", deadline=None, max_examples=int(os.environ.get("SOJOURN_EXAMPLES", "25")))
 settings.load_profile("sojourn")
 
 HISTORY = "SOJOURN_DATA"

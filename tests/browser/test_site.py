@@ -15,7 +15,7 @@ import pytest
 
 from scripts.make_site import build
 from tests.browser.accessible import violations
-from tests.browser.looks import looks, schemes
+from tests.browser.looks import looks
 from tests.golden.test_golden import RUNS
 
 if TYPE_CHECKING:
@@ -35,6 +35,8 @@ PAGES = [
     "docs/reference/proof",
     "README",
 ]
+OF_EACH_KIND = ["docs/index", "docs/reference/plans", "docs/gallery", "README"]
+"""A contents page, one of prose, tables and blocks, one of pictures, one without navigation of its own."""
 
 
 @pytest.fixture(scope="module")
@@ -56,11 +58,17 @@ def test_the_sites_pages_are_whole_and_quiet(browser: Browser, site: Path, schem
         page.context.close()
 
 
-@schemes
+@pytest.mark.parametrize(
+    ("scheme", "pages"),
+    [
+        pytest.param("light", OF_EACH_KIND, id="light-few"),
+        *(pytest.param(one, PAGES, id=one, marks=pytest.mark.proof) for one in ("light", "dark")),
+    ],
+)
 def test_the_sites_pages_can_be_used_without_a_mouse_and_read_aloud(
-    browser: Browser, site: Path, scheme: Scheme
+    browser: Browser, site: Path, scheme: Scheme, pages: list[str]
 ) -> None:
-    for name in PAGES:
+    for name in pages:
         page, _ = _opened(browser, site / f"{name}.html", scheme, 1200)
         assert violations(page) == [], name
         page.context.close()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -85,8 +86,8 @@ def test_a_run_is_followed_from_its_beginning_past_its_end_and_over_a_restart_of
 ) -> None:
     runs, out = tmp_path / "runs", tmp_path / "runs" / "live"
     runs.mkdir()
-    # Long enough that a page sees its beginning, also where nothing else runs: two thousand trials took a second.
-    sets = ["pairs.rounds=600", "pairs.at_most=10min", "pairs.probes_per_block=24", "probe.icmp_bytes=[64, 1480]"]
+    # Stopped in its middle, so that a page sees it however fast the machine is: two thousand trials take a second.
+    sets = ["pairs.rounds=120", "pairs.at_most=10min", "pairs.probes_per_block=24", "probe.icmp_bytes=[64, 1480]"]
     words = [word for one in sets for word in ("--set", one)]
     argv = [
         sys.executable,
@@ -103,10 +104,13 @@ def test_a_run_is_followed_from_its_beginning_past_its_end_and_over_a_restart_of
         expect(index.page.locator("#none")).to_be_visible()
         with Child([*argv, *words, "--no-history", "--no-report", "--out", str(out)],
                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as measuring:  # fmt: skip
+            stop_after(20, measuring, out)
             index.page.locator("#runs a").click(timeout=PATIENCE_MS)
             page = index.page
             expect(page.locator("#counts")).to_have_text(next_count(0), timeout=PATIENCE_MS)
             seen = done(page.locator("#counts").inner_text())
+            measuring.send_signal(signal.SIGCONT)
+            stop_after(seen + 20, measuring, out)
             expect(page.locator("#counts")).to_have_text(next_count(seen), timeout=PATIENCE_MS)
             server.kill()
             server.wait()
@@ -117,6 +121,7 @@ def test_a_run_is_followed_from_its_beginning_past_its_end_and_over_a_restart_of
                 page.goto(again)
                 page.locator("#runs a").click(timeout=PATIENCE_MS)
                 expect(page.locator("#link")).to_have_text("live", timeout=PATIENCE_MS)
+                measuring.send_signal(signal.SIGCONT)
                 expect(page.locator("#state")).to_have_text("finished", timeout=PATIENCE_MS)
                 assert measuring.wait(120) == 0
                 verdict = json.loads((out / "analysis/verdict.json").read_text())
@@ -125,6 +130,15 @@ def test_a_run_is_followed_from_its_beginning_past_its_end_and_over_a_restart_of
                 assert done(page.locator("#counts").inner_text()) == total
                 page.go_back()
                 expect(page.locator("#runs .badge")).to_have_text(verdict["verdict"], timeout=PATIENCE_MS)
+
+
+def stop_after(trials: int, measuring: Child[str], out: Path) -> None:
+    """Let a run measure so many trials, and stand still."""
+    log = out / "log.jsonl"
+    while not log.is_file() or log.read_text().count('"event": "block"') < trials:
+        assert measuring.poll() is None, "it ended before its middle"
+        time.sleep(0.01)
+    measuring.send_signal(signal.SIGSTOP)
 
 
 def done(words: str) -> int:

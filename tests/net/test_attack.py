@@ -356,6 +356,7 @@ def test_a_study_of_streams_is_measured_as_without_the_attack(seconds: float, tm
     expect_measured(folder.records, attacked)
 
 
+@pytest.mark.proof
 def test_two_studies_at_once_are_measured_as_without_the_attack(tmp_path: Path) -> None:
     words = [word for each in sets(1) for word in ("--set", each)]
     with attacked_bed() as attacked:

@@ -60,10 +60,18 @@ def hosts() -> Iterator[None]:
         yield
 
 
+PAUSES = {"highest-rate": 0, "paced": PAUSE_SECONDS}
+SHORT = {("icmp", "paced"), ("udp", "highest-rate"), ("raw", "highest-rate"), ("stamp", "paced")}
+"""Each way once and each rate twice; every way at every rate, and for longer, in `make proof`."""
+CASES = [
+    pytest.param(way, seconds, PAUSES[rate], id=f"{way}-{seconds}-{rate}",
+                 marks=() if span == "short" and (way, rate) in SHORT else pytest.mark.proof)
+    for way in WAYS for rate in PAUSES for span, seconds in SECONDS.items()
+]  # fmt: skip
+
+
 @retried
-@pytest.mark.parametrize("pause", [pytest.param(0, id="highest-rate"), pytest.param(PAUSE_SECONDS, id="paced")])
-@pytest.mark.parametrize("seconds", [SECONDS["short"], pytest.param(SECONDS["long"], marks=pytest.mark.proof)])
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(("way", "seconds", "pause"), CASES)
 def test_probes_are_answered_and_timed_as_without_the_attack(
     way: str, seconds: int, pause: float, tmp_path: Path
 ) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from sojourn.bed.backends.ssh import instrument_for_hosts
 from tests.net.real_hosts import SSHD, Hosts
-from tests.net.test_real_hosts import ETHTOOL, LEASE_SECONDS, SHORT, await_nothing, settings, started
+from tests.net.test_real_hosts import ETHTOOL, LEASE_SECONDS, ONE_BED, SHORT, await_nothing, settings, started
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,7 +63,7 @@ def test_they_are_checked_and_measured_as_with_it(hosts: Hosts) -> None:
     assert done.returncode == 0, done.stdout
     assert checks["host A: eth1 (direct)"]["found"] == "10000Mb/s, duplex full"
     assert checks["host device: tools"]["found"] == "all there"
-    argv = ("run", "bridge-latency", *SHORT, "--bed", bed, "--no-report", "--out")
+    argv = ("run", "bridge-latency", *SHORT, *ONE_BED, "--bed", bed, "--no-report", "--out")
     done = hosts.sojourn(*argv, "ours")
     assert done.returncode in (0, 4), done.stderr
     await_nothing(hosts, 5)

@@ -130,7 +130,13 @@ def test_packets_that_a_router_or_a_translator_rewrites_are_known_again(lab: Lab
     assert sum(way["counts"]["matched"] for way in by_direction(other).values()) == 0
 
 
-@pytest.mark.parametrize("holds", [(200_000, 200_000), (400_000, 50_000)], ids=["symmetric", "asymmetric"])
+@pytest.mark.parametrize(
+    "holds",
+    [
+        pytest.param((200_000, 200_000), id="symmetric", marks=pytest.mark.proof),
+        pytest.param((400_000, 50_000), id="asymmetric"),
+    ],
+)
 @pytest.mark.usefixtures("relay_binary")
 @pytest.mark.alone  # the relay keeps its times where it has the processor
 def test_the_holds_of_a_relay_are_found_packet_by_packet(lab: Lab, holds: tuple[int, int]) -> None:

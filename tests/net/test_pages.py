@@ -31,6 +31,7 @@ import pytest
 from sojourn import studies
 from sojourn.analysis import analyse
 from sojourn.cli.commands import PUBLISHED
+from sojourn.plan import load_plan
 from tests.net.busy_machine import await_that, idle_ends
 from tests.net.here import sojourn_here
 
@@ -76,6 +77,16 @@ OF_DATA_SETS = {
 }
 """Commands over two taps' data sets, each with the test that runs it."""
 
+MEASURED_ELSEWHERE = {
+    "bufferbloat": ("bufferbloat", "tests/net/test_tcp_load.py"),
+    "rtt-fairness": ("bufferbloat", "tests/net/test_tcp_load_round_trips.py"),
+    "short-flows": ("short-flows", "tests/net/test_short_flows.py"),
+    "tcp-hypotheses": ("bufferbloat", "tests/net/test_tcp_load.py"),
+    "tcp-methodology": ("tcp-methodology", "tests/net/test_tcp_windows.py"),
+}
+"""Of these studies a page's command is read and planned. The test beside measures on real frames the study that is
+named, which has the same method; test_own_files.py, in `make proof`, measures each whole."""
+
 LIVE = "tests/net/test_match_live.py::test_what_is_matched_live_is_what_a_capture_and_its_match_find"
 VERIFIED = "tests/net/test_emulate_net.py::test_verify_says_configured_and_measured_and_what_is_impossible_fails"
 
@@ -99,10 +110,6 @@ INSTEAD = {
         "run anomalies --quick --set devices=bridge --set interval=500us --set probes=2500 --no-report"
     ),
     "run bridge-latency --quick": f"run bridge-latency --quick {FEW}",
-    "run bufferbloat --quick": (
-        "run bufferbloat --quick --set sessions=1 --set rounds=2 --set direction=down --set load.idle=300ms"
-        " --set emulate.spin=false --no-report"
-    ),  # whole: tests/net/test_own_files.py, in `make proof`
     "emulate verify --delay 1ms": VERIFIED,
     "emulate verify --delay 20ms --loss 1%": VERIFIED,
     "lab --delay 20ms": "tests/net/test_lab.py::test_without_a_command_there_is_a_shell_at_both_ends",
@@ -134,24 +141,10 @@ INSTEAD = {
     "dataset out/c -o out/data --run monday": (
         "tests/unit/test_dataset.py::test_every_packet_is_there_once_in_the_order_of_its_tap"
     ),
-    "run short-flows --quick": (
-        "run short-flows --quick --set sessions=1 --set rounds=2 --set transfers=3 --set emulate.spin=false --no-report"
-    ),  # whole: tests/net/test_own_files.py, in `make proof`
-    "run tcp-methodology --quick": (
-        "run tcp-methodology --quick --set sessions=1 --set rounds=2 --set windows.window=0.5,1"
-        " --set emulate.spin=false --set windows.connections=1 --no-report"
-    ),  # whole: tests/net/test_own_files.py, in `make proof`
+    **{f"run {study} --quick": f"run {study} --quick {MINUTES}" for study in MEASURED_ELSEWHERE},
     "run aqm --quick": (
         "run aqm --quick --set sessions=1 --set rounds=2 --set emulate.spin=false --no-report"
         ' --set load.pipe="rate 20Mbit/s delay 5ms queue 100,rate 20Mbit/s delay 5ms queue 100 codel"'
-    ),  # whole: tests/net/test_own_files.py, in `make proof`
-    "run rtt-fairness --quick": (
-        "run rtt-fairness --quick --set sessions=1 --set rounds=2 --set load.duration=600ms --set emulate.spin=false"
-        " --no-report"
-    ),  # whole: tests/net/test_own_files.py, in `make proof`
-    "run tcp-hypotheses --quick": (
-        "run tcp-hypotheses --quick --set sessions=1 --set rounds=2 --set emulate.spin=false --no-report"
-        ' --set congestion=reno --set load.pipe="rate 20Mbit/s delay 10ms queue 200 loss 1%"'
     ),  # whole: tests/net/test_own_files.py, in `make proof`
     "run coexistence --quick": (
         "run coexistence --quick --set sessions=1 --set rounds=2 --set congestion=cubic+reno --set load.duration=600ms"
@@ -204,7 +197,7 @@ INSTEAD = {
 SHORTER = [
     (r"--duration 10s", "--duration 1s"),
     (r"--for 10(m|s)", "--for 1s"),
-    (r"-- iperf3 -c (…|10\.0\.0\.2)$", "-- iperf3 -c 10.0.0.2 -t 1"),
+    (r"-- iperf3 -c (…|10\.0\.0\.2)$", "-- iperf3 -c 10.0.0.2 -t 1 -b 20M"),  # unlimited, it is a million segments
     (r"^run (?!.*(--quick|--dry-run))(.*)", rf"run \2 {MINUTES}"),
     (r"^(run bridge-latency --quick .*(devices=|--device).*)", rf"\1 {FEW}"),
     (r"^(emulate eth1 eth2 .*--jitter.*)", r"\1 --log log"),
@@ -493,6 +486,13 @@ def test_what_runs_a_command_elsewhere_is_there(where: str) -> None:
     path, name = where.split("::")
     assert path != str(Path(__file__).relative_to(ROOT)), "a command that runs here runs as it stands"
     assert re.search(rf"^def {name}\(", (ROOT / path).read_text(), re.MULTILINE)
+
+
+@pytest.mark.parametrize("study", MEASURED_ELSEWHERE)
+def test_what_measures_a_study_elsewhere_is_there(study: str) -> None:
+    other, path = MEASURED_ELSEWHERE[study]
+    assert load_plan(study).study.method == load_plan(other).study.method
+    assert f'load_plan("{other}"' in (ROOT / path).read_text()
 
 
 def test_no_command_of_a_page_is_left_out() -> None:

@@ -30,6 +30,7 @@ pytestmark = [
 ]
 FEW = ("--set", "bed.sessions=2", "--set", "pairs.rounds=4", "--set", "probe.icmp_bytes=64", *idle_ends())
 SHORT = ("--quick", "--no-history", *FEW)
+ONE_BED = ("--set", "bed.sessions=1")
 LEASE_SECONDS = 60.0
 ETHTOOL = shutil.which("ethtool") or "/usr/sbin/ethtool"
 SETPRIV = shutil.which("setpriv") or "/usr/bin/setpriv"
@@ -121,7 +122,7 @@ def test_a_user_with_sudo_measures_a_device_that_stands_on_the_bench(tmp_path: P
     with Hosts(tmp_path / "lab", names=("a", "b"), cables=cables, user="lab") as hosts:
         hosts.allow_sudo()
         bed = str(hosts.bed(paths))
-        done = hosts.sojourn("run", "bridge-latency", *SHORT, "--bed", bed, "--out", "run", "--no-report")
+        done = hosts.sojourn("run", "bridge-latency", *SHORT, *ONE_BED, "--bed", bed, "--out", "run", "--no-report")
         assert done.returncode in (0, 4), done.stderr
         assert '"dut:cord"' in (hosts.folder / "run/plan.toml").read_text()
         await_nothing(hosts, 5)
@@ -255,7 +256,7 @@ def test_who_has_no_rights_is_told(tmp_path: Path) -> None:
 
 def started(hosts: Hosts, out: str) -> subprocess.Popen[bytes]:
     """A run that is long enough to be disturbed."""
-    argv = ["run", "bridge-latency", *SHORT, "--set", "pairs.rounds=16", "--no-report"]
+    argv = ["run", "bridge-latency", *SHORT, *ONE_BED, "--set", "pairs.rounds=12", "--no-report"]
     argv += ["--bed", str(hosts.bed()), "--out", out]
     process = subprocess.Popen(
         hosts.command(SOJOURN, *argv), cwd=hosts.folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
@@ -442,7 +443,8 @@ def test_clocks_an_hour_apart_and_slow_or_half_duplex_links_are_told_and_limit_t
     speeds = checks["speeds (direct)"]
     assert speeds["status"] == "limited"
     assert speeds["found"] == "eth1 of host A has 100 Mbit/s; the path's fastest port has 10000 Mbit/s"
-    done = spoilt.sojourn("run", "bridge-latency", *SHORT, "--bed", str(spoilt.bed()), "--out", "slow", "--no-report")
+    argv = ("run", "bridge-latency", *SHORT, *ONE_BED, "--bed", str(spoilt.bed()), "--out", "slow", "--no-report")
+    done = spoilt.sojourn(*argv)
     assert done.returncode in (0, 4), done.stderr
     missing = json.loads((spoilt.folder / "slow/bed.json").read_text())["stable"]["bed"]["missing"]
     told = [one for one in missing if one.startswith("Path direct: ")]

@@ -108,7 +108,12 @@ def test_what_is_set_is_read_back_told_and_restored(hosts: Hosts) -> None:
 
 
 @pytest.mark.parametrize(
-    "setting", ["rx_usecs=8", "adaptive_rx=false", "rx_ring=512", "irq_cpus=0", "governor=performance"]
+    "setting",
+    [
+        "rx_usecs=8",
+        "governor=performance",
+        *(pytest.param(one, marks=pytest.mark.proof) for one in ("adaptive_rx=false", "rx_ring=512", "irq_cpus=0")),
+    ],
 )
 def test_what_is_not_there_is_refused_before_anything_is_set(hosts: Hosts, setting: str) -> None:
     name = setting.partition("=")[0]

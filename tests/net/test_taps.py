@@ -125,6 +125,7 @@ tc qdisc add dev "$SOJOURN_RIGHT" root tbf rate 3mbit burst 4000 limit 1000000
 """
 
 
+@pytest.mark.proof
 @retried
 def test_a_cell_that_stands_out_is_repeated_by_itself_and_said_to_persist(tmp_path: Path) -> None:
     """A bridge that lets out 3 Mbit/s: at the highest of three rates frames wait, and at no other."""

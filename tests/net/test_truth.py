@@ -155,7 +155,13 @@ def true_pairs(folder: RunFolder, log: Path) -> np.ndarray[Any, np.dtype[np.floa
 
 
 @pytest.mark.usefixtures("relay_binary")
-@pytest.mark.parametrize("holds", [(40_000, 40_000), (20_000, 90_000)], ids=["symmetric", "asymmetric"])
+@pytest.mark.parametrize(
+    "holds",
+    [
+        pytest.param((40_000, 40_000), id="symmetric", marks=pytest.mark.proof),
+        pytest.param((20_000, 90_000), id="asymmetric"),
+    ],
+)
 @thrice
 def test_a_relay_of_known_holds_is_recovered(
     holds: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

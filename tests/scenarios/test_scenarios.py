@@ -86,7 +86,7 @@ def tolerable_misses(intervals: int) -> int:
     return next(k for k in range(intervals + 1) if 1 - special.bdtr(k, intervals, 0.05) < UNLIKELY)
 
 
-@pytest.mark.parametrize("seeds", [2, pytest.param(100, marks=pytest.mark.proof)])
+@pytest.mark.parametrize("seeds", [1, pytest.param(100, marks=pytest.mark.proof)])
 @pytest.mark.parametrize("name", NAMES)
 def test_truth_in_number_out(name: str, seeds: int, tmp_path: Path, proven: Callable[..., None]) -> None:
     told, truths, expect = scenario(name)["scenario"], scenario(name)["truth"], scenario(name).get("expect", {})

@@ -7,7 +7,7 @@ FAKE_STOP_AT=block (it stands still) are the demands. A simulated stream loses w
 its sender misses loads above FAKE_MISS_ABOVE, and the first load of all with FAKE_MISS_FIRST; with FAKE_STALL_FIRST it
 makes a burst of it. FAKE_LOSE_EVERY=n: each n-th trial loses a frame by accident. `emulate run` answers on its control
 socket, writes what it is asked into FAKE_ASKED, and dies with FAKE_DIE_AT=begin:<block>. Its times mean nothing. It
-imports nothing of Sojourn, so that it starts at once.
+imports nothing of Sojourn, and pyarrow only where it writes a record, so that it starts at once.
 """
 
 from __future__ import annotations
@@ -22,10 +22,6 @@ import sys
 import time
 from pathlib import Path
 from typing import Any
-
-import pyarrow as pa
-
-KINDS = {"bool": pa.bool_(), "int32": pa.int32(), "int64": pa.int64(), "float64": pa.float64()}
 
 
 def main() -> int:
@@ -46,6 +42,8 @@ def main() -> int:
         say({"event": "replayed", "identical": True, "packets": 0, "dispositions": 0, "drawn": 0, "intended": 0})
         return 0
     signal.signal(signal.SIGINT, lambda *_: sys.exit(0))
+    import pyarrow as pa  # noqa: F401 - before it says that it is ready
+
     ready = {"event": "ready", "version": "0", "profile": "release", "wait": "sleep", "fifo": False, "cpu": None}
     say(ready | {"memory_locked": False})
     if arguments.mode == ["stream", "serve"]:
@@ -236,20 +234,25 @@ def pipe_of(words: str, name: str) -> dict[str, Any]:
 
 class Table:
     def __init__(self, path: Path, name: str) -> None:
+        import pyarrow as pa
+
+        kinds = {"bool": pa.bool_(), "int32": pa.int32(), "int64": pa.int64(), "float64": pa.float64()}
         fields = json.loads(Path(os.environ["FAKE_SCHEMA"]).read_text())[name]
         self.schema = pa.schema(
-            [pa.field(one, KINDS.get(kind, pa.string()), nullable) for one, kind, nullable in fields]
+            [pa.field(one, kinds.get(kind, pa.string()), nullable) for one, kind, nullable in fields]
         )
+        empty = {"bool": False, "int32": 0, "int64": 0, "double": 0.0, "string": ""}
+        self.empty = {field.name: empty[str(field.type)] for field in self.schema}
+        self.batch = pa.RecordBatch.from_pylist
         self.file = path.open("wb")
         self.stream = pa.ipc.new_stream(self.file, self.schema)
         self.rows: list[dict[str, Any]] = []
 
     def put(self, row: dict[str, Any]) -> None:
-        empty = {"bool": False, "int32": 0, "int64": 0, "double": 0.0, "string": ""}
-        self.rows.append({field.name: row.get(field.name, empty[str(field.type)]) for field in self.schema})
+        self.rows.append({name: row.get(name, nothing) for name, nothing in self.empty.items()})
 
     def flush(self) -> None:
-        self.stream.write_batch(pa.RecordBatch.from_pylist(self.rows, self.schema))
+        self.stream.write_batch(self.batch(self.rows, self.schema))
         self.file.flush()
         self.rows.clear()
 

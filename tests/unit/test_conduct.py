@@ -164,8 +164,8 @@ def test_an_instrument_that_stands_still_is_not_waited_for_for_ever(
     plan = small()
     folder = create_folder(plan, tmp_path / "run")
     monkeypatch.setenv("FAKE_STOP_AT", "5")
-    monkeypatch.setattr(blocks, "PATIENCE_SECONDS", 0.5)
-    with pytest.raises(MachineError, match="does not answer for 1 s: is the machine overloaded") as caught:
+    monkeypatch.setattr(blocks, "PATIENCE_SECONDS", 3.0)
+    with pytest.raises(MachineError, match=r"does not answer for [34] s: is the machine overloaded") as caught:
         conduct(plan, folder, silent())
     assert f"sojourn run --resume {folder.path}" in str(caught.value)
     assert recorded(folder) == [0, 1, 2, 3, 4]

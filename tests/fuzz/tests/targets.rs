@@ -13,17 +13,29 @@ use sojourn_tcplog::private::btf::Btf;
 use sojourn_tcplog::spool::{Arriving, Ending, Reader};
 use sojourn_wire::{ProbeHeader, StreamHeader};
 
-const MUTATIONS: u64 = 300;
+/// Of each seed. `make proof` has more, and `make fuzz` searches.
+const FEW: u64 = 80;
+const MANY: u64 = 1_000;
 
 #[test]
 fn every_target_takes_whatever_it_is_given() {
+    take_mutations(FEW);
+}
+
+#[test]
+#[ignore = "proof: a thousand mutations of each seed"]
+fn every_target_takes_a_thousand_mutations_of_what_it_is_given() {
+    take_mutations(MANY);
+}
+
+fn take_mutations(number: u64) {
     for target in targets() {
         let seeds = (target.seeds)();
         assert!(!seeds.is_empty(), "{} has no seed", target.name);
         let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target.name);
         let found = fs::read_dir(corpus).into_iter().flatten().map(|entry| fs::read(entry.unwrap().path()).unwrap());
         for seed in seeds.into_iter().chain(found) {
-            (0..MUTATIONS).for_each(|number| (target.read)(&mutated(&seed, number)));
+            (0..number).for_each(|number| (target.read)(&mutated(&seed, number)));
         }
     }
 }
