@@ -33,7 +33,9 @@ def main() -> int:
     """Build into a fresh folder; say where the first page is."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=ROOT / "build/site")
-    out = parser.parse_args().out.resolve()
+    parser.add_argument("--report", action="append", metavar="NAME", help="the gallery's reports of these runs alone")
+    asked = parser.parse_args()
+    out = asked.out.resolve()
     if not may_be_replaced(out):
         print(
             f"make_site: {out} is there and is no site of ours (no .buildinfo): choose another, or remove it",
@@ -43,7 +45,7 @@ def main() -> int:
     shutil.rmtree(out, ignore_errors=True)
     status = build(ROOT, out)
     if status == 0:
-        reports(out / "docs/gallery")
+        reports(out / "docs/gallery", asked.report)
         (out / "index.html").write_text(FIRST_PAGE)
         print(f"site: {out / 'index.html'}")
     return status

@@ -112,9 +112,23 @@ def pictures(name: str) -> list[str]:
     return ["## A report", *shown] if shown else []
 
 
+def measured(name: str) -> dict[tuple[str, str], str]:
+    """What an archived run of the study found beside a paper's result, by what that is of, and what it is."""
+    found: dict[tuple[str, str], str] = {}
+    for part in GALLERY.read_text().split("\n## ")[1:]:
+        if f"(studies/{name}.md)" in part:
+            rows = [
+                line.removeprefix("| ").removesuffix(" |").split(" | ")
+                for line in part.splitlines()
+                if line[:2] == "| "
+            ]
+            found |= {(about, theirs): ours for about, theirs, ours in rows}
+    return found
+
+
 def picture(part: str) -> str:
     """A run of the gallery: what it was run over, its sentence, its picture."""
-    _, sentence, figure, about = part.strip().split("\n\n")
+    _, sentence, figure, about, *_ = part.strip().split("\n\n")
     where = about.partition("), ")[2]
     return f"A short run {where}\n\n> {sentence}\n\n{figure.replace('](gallery/', '](../gallery/')}"
 
@@ -166,8 +180,9 @@ def published(name: str, study: dict[str, Any]) -> list[str]:
         return [*parts, f"The report sets published figures beside its own: {files_of(beside)}."]
     if not found:
         return [*parts, "Nothing published stands beside the figures of this study."]
-    rows = [f"| {shown(one)} | {one.about} | {one.theirs} |" for one in found]
-    parts.append("| where | what | the paper's result |\n|---|---|---|\n" + "\n".join(rows))
+    ours = measured(name)
+    rows = [f"| {shown(one)} | {one.about} | {one.theirs} | {ours.get((one.about, one.theirs), '')} |" for one in found]
+    parts.append("| where | what | the paper's result | the run above |\n|---|---|---|---|\n" + "\n".join(rows))
     tables = sorted({one.table for one in found if one.table})
     return [*parts, f"{BESIDE}\nAs data: {files_of(tables)}." if tables else BESIDE]
 
