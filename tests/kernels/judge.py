@@ -49,7 +49,7 @@ class Guest:
 
     def __init__(self, name: str, folder: Path) -> None:
         self.name, self.out = name, folder / "out"
-        self.version = tuple(int(part) for part in name.split("."))
+        self.version = tuple(int(part) for part in name.partition("-")[0].split("."))
 
     def text(self, name: str) -> str:
         """A file's text; where the guest never came so far, there is nothing to judge."""
