@@ -7,7 +7,7 @@
 #
 # Needs the network once and a few minutes for each kernel: QEMU computes every instruction, no KVM is asked for. What is
 # downloaded is pinned and checked; nothing of it is installed. It comes from the archives that apt is configured for here. PARTS says what is done in a guest (tests/kernels/checks):
-# objects,programs,suite,logs,killed,netem,locked. Where apt knows no such archive (Ubuntu's on Debian), or it has dropped a file,
+# objects,programs,suite,computed,logs,killed,netem,locked. Where apt knows no such archive (Ubuntu's on Debian), or it has dropped a file,
 # DEBIAN and UBUNTU name others. Everything is below build/kernels. Exit status 1: a
 # check failed; 3: this machine cannot.
 
@@ -15,7 +15,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/paths.sh
 
-PARTS=${PARTS:-objects,programs,suite,logs,killed,netem,locked}
+PARTS=${PARTS:-objects,programs,suite,computed,logs,killed,netem,locked}
 SECONDS_OF_A_GUEST=${SECONDS_OF_A_GUEST:-1200}
 MODULES=(stp llc bridge veth sch_netem tcp_bbr)
 TESTS=(sojourn_tcplog kernel kernel_suite)
@@ -52,6 +52,7 @@ die() { printf 'kernels: %s\n' "${*:2}" >&2; exit "$1"; }
 known() { awk '$1 !~ /^#/ { print $1 }' "$here/packages" | uniq; }
 needs() { command -v "$1" >/dev/null || die 3 "$1 is missing: scripts/setup.sh kernels"; }
 is_arm64() { [[ $1 == *-arm64* ]]; }
+runs_tests() { [[ ,$PARTS, =~ ,(objects|programs|suite), ]]; }
 emulator() { if is_arm64 "$1"; then echo qemu-system-aarch64; else echo qemu-system-x86_64; fi; }
 
 bootable() {
@@ -69,13 +70,13 @@ bootable() {
 programs() {
     instrument=${SOJOURN_INSTRUMENT:-${CARGO_TARGET_DIR:-target}/release/sojourn-instrument}
     [ -x "$instrument" ] || die 3 "$instrument is missing: make setup"
-    cargo test --locked --no-run -p sojourn-tcplog >"$work/cargo.log" 2>&1 || die 1 "$(tail -n 20 "$work/cargo.log")"
+    ! runs_tests || cargo test --locked --no-run -p sojourn-tcplog >"$work/cargo.log" 2>&1 || die 1 "$(tail -n 20 "$work/cargo.log")"
 }
 
 programs_for_arm64() {
     scripts/arm64.sh build || die 3 "the instrument for arm64 could not be built"
     scripts/arm64.sh guest || die 3 "a guest's programs for arm64 could not be had"
-    scripts/arm64.sh programs -p sojourn-tcplog >"$work/cargo-arm64.log" 2>&1 || die 1 "$(tail -n 20 "$work/cargo-arm64.log")"
+    ! runs_tests || scripts/arm64.sh programs -p sojourn-tcplog >"$work/cargo-arm64.log" 2>&1 || die 1 "$(tail -n 20 "$work/cargo-arm64.log")"
 }
 
 # The address of an archive: what was named, else apt's.
@@ -120,7 +121,8 @@ pack() {
             *) cp "$file" "$root/modules/$name.ko" ;;
         esac
     done
-    cp "$here"/{init,checks,asked} "$root"
+    cp "$here"/{init,checks,asked,computed} "$root"
+    .venv/bin/python -m tests.kernels.datagrams "$root/before.pcap"
     chmod +x "$root/init"
     (cd "$root" && find . | busybox cpio -o -H newc 2>/dev/null | gzip -1) >"$work/$1/initrd.gz"
 }
@@ -130,7 +132,7 @@ own_programs() {
     local root=$1 name file
     for name in busybox sh ip tc ping unshare; do put "$root" "$(readlink -f "$(command -v "$name")")" "bin/$name"; done
     put "$root" "$instrument" bin/sojourn-instrument
-    for name in "${TESTS[@]}"; do put "$root" "$(built "$name" cargo)" "tests/$name"; done
+    if runs_tests; then for name in "${TESTS[@]}"; do put "$root" "$(built "$name" cargo)" "tests/$name"; done; fi
     for file in /usr/lib/tc /usr/lib/*/tc; do # netem's distributions
         if [ -d "$file" ]; then mkdir -p "$root$file" && cp -a "$file/." "$root$file"; fi
     done
@@ -140,15 +142,16 @@ own_programs() {
 own_programs_for_arm64() {
     local root=$1 guest=build/arm64/guest name file
     for file in lib usr/lib/aarch64-linux-gnu usr/lib/tc usr/lib/ld-linux-aarch64.so.1; do
-        if [ -e "$guest/$file" ]; then mkdir -p "$root/${file%/*}" && cp -a "$guest/$file" "$root/${file%/*}/"; fi
+        if [ -e "$guest/$file" ]; then mkdir -p "$(dirname "$root/$file")" && cp -a "$guest/$file" "$root/$file"; fi
     done
+    [ -e "$root/lib" ] || ln -s usr/lib "$root/lib" # as packages have it since Debian 13
     rm -rf "$root"/{,usr/}lib/{,aarch64-linux-gnu/}{gconv,perl*,systemd,udev}
     for name in busybox:busybox sh:dash ip:ip tc:tc ping:ping unshare:unshare; do
-        file=$(find "$guest"/{,usr/}{bin,sbin} -name "${name#*:}" -type f -print -quit 2>/dev/null)
+        file=$(find "$guest"/{,usr/}{bin,sbin} -name "${name#*:}" -type f -print -quit 2>/dev/null || true)
         cp "$file" "$root/bin/${name%:*}"
     done
     put "$root" .venv/bin/sojourn-instrument-aarch64 bin/sojourn-instrument
-    for name in "${TESTS[@]}"; do put "$root" "$(built "$name" cargo-arm64)" "tests/$name"; done
+    if runs_tests; then for name in "${TESTS[@]}"; do put "$root" "$(built "$name" cargo-arm64)" "tests/$name"; done; fi
 }
 
 # Puts a program and its libraries into a root; what debuggers want stays outside.
@@ -169,7 +172,8 @@ built() { # NAME LOG
 # The emulated x86 lacks cmpxchg16b: QEMU 7.2 returns from it with wrong flags where CPUs have threads of their own, and
 # kernels since 6.11 use it in their allocator.
 boot() {
-    local folder=$work/$1 machine=(-cpu 'max,-cx16,-la57' -serial "file:$folder/out.tar") says=ttyS0 out=ttyS1
+    local folder=$work/$1 says=ttyS0 out=ttyS1
+    local machine=(-cpu 'max,-cx16,-la57' -serial "file:$folder/out.tar")
     if is_arm64 "$1"; then
         # Its board has one serial port; the other is a card. The authentication of pointers by QARMA would be most of the time.
         machine=(-machine virt -cpu 'max,pauth-impdef=on' -chardev "file,id=out,path=$folder/out.tar" -device pci-serial,chardev=out)

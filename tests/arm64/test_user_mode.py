@@ -1,16 +1,15 @@
-"""The instrument for arm64 under QEMU's user mode: it computes what the one of this machine does, byte for byte.
+"""The instrument for arm64 under QEMU's user mode, its wheel, and the unit tests of some crates.
 
-QEMU's user mode hands system calls to this machine's kernel, and knows no BPF and no filters of system calls: what
-needs those is tried in a guest with a kernel of its own (`make kernels`: 6.1-arm64).
+QEMU's user mode hands system calls to this machine's kernel, and knows no BPF and no filters of system calls. So the
+instrument measures nothing there: what it computes and measures is tried in a guest with a kernel of its own
+(`make kernels`: 6.1-arm64).
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
-import struct
 import subprocess
 import sys
 import zipfile
@@ -26,10 +25,6 @@ ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "scripts/arm64.sh"
 BINARY = ROOT / ".venv/bin/sojourn-instrument-aarch64"
 EMULATORS = ("qemu-aarch64", "qemu-aarch64-static")
-
-LINE = {"forward": {"constant_ns": 5000}, "backward": {"constant_ns": 7000}}
-PATH = {"delay": {"constant_ns": 5000}}
-EMULATED = ("--delay", "2ms", "--jitter", "500us", "--loss", "2%", "--duplicate", "1%", "--rate", "80Mbit/s")
 
 pytestmark = [
     pytest.mark.proof,
@@ -56,62 +51,26 @@ def built() -> Path:
     return BINARY
 
 
-def write_capture(path: Path) -> None:
-    """3000 datagrams of many sizes, 50 µs apart."""
-    octets = [struct.pack("<IHHiIII", 0xA1B2_3C4D, 2, 4, 0, 0, 262_144, 1)]
-    for number in range(3000):
-        data = number.to_bytes(4) + bytes(number % 1200)
-        udp = struct.pack(">HHHH", 4000, 9, 8 + len(data), 0) + data
-        ip = struct.pack(">BBHHHBBH4s4s", 0x45, 0, 20 + len(udp), number, 0, 64, 17, 0, b"\x0a\0\0\1", b"\x0a\0\0\2")
-        frame = b"\2\0\0\0\0\2\2\0\0\0\0\1\x08\0" + ip + udp
-        octets += [struct.pack("<IIII", 1_700_000_000, 50_000 * number, len(frame), len(frame)), frame]
-    path.write_bytes(b"".join(octets))
-
-
-def outcome(folder: Path, argv: list[str | Path]) -> tuple[str, dict[str, str]]:
-    """What a program says, and the digests of what it writes into its folder."""
-    folder.mkdir()
-    done = subprocess.run(argv, cwd=folder, capture_output=True, text=True, check=False, timeout=600)
-    assert done.returncode in (0, 4), f"{argv}: {done.stderr}"
-    files = {
-        str(one.relative_to(folder)): hashlib.sha256(one.read_bytes()).hexdigest()
-        for one in folder.rglob("*")
-        if one.is_file()
-    }
-    return done.stdout, files
-
-
 def test_it_runs_and_says_its_version(emulator: str, built: Path) -> None:
     assert architecture_of(built.read_bytes()) == "aarch64"
     done = subprocess.run([emulator, built, "--version"], capture_output=True, text=True, check=True)
     assert done.stdout == f"sojourn-instrument {__version__}\n"
 
 
-def test_what_it_computes_is_the_same_byte_for_byte(emulator: str, built: Path, tmp_path: Path) -> None:
-    before, after = tmp_path / "before.pcap", tmp_path / "emulate-own/out.pcapng"
-    write_capture(before)
-    cases: dict[str, list[str | Path]] = {
-        "schema": ["schema"],
-        "probe": ["probe", "sim", "--line", json.dumps(LINE), "--as", "udp", "--schedule", "poisson", "-c", "2000",
-                  "--seed", "7", "--record", "records", "--json"],
-        "stream": ["stream", "sim", "--path", json.dumps(PATH), "--schedule", "poisson", "--rate", "10kpps",
-                   "-c", "5000", "--seed", "7", "--record", "records", "--json"],
-        "emulate": ["emulate", "offline", before, "-o", "out.pcapng", "--seed", "7", "--json", *EMULATED],
-        "match": ["match", before, after, "--window", "100ms", "-o", "rows", "--json"],
-    }  # fmt: skip
-    for name, words in cases.items():
-        own = outcome(tmp_path / f"{name}-own", [find_instrument(), *words])
-        arm = outcome(tmp_path / f"{name}-arm64", [emulator, built, *words])
-        assert arm == own, name
-        assert own[0], name
-        assert own[1] or name == "schema", name
+def test_its_tables_and_commands_are_those_of_this_machines(emulator: str, built: Path) -> None:
+    for words in (["schema"], ["commands"]):
+        own = subprocess.run([find_instrument(), *words], capture_output=True, check=True).stdout
+        assert own
+        assert subprocess.run([emulator, built, *words], capture_output=True, check=True).stdout == own, words
 
 
-@pytest.mark.parametrize("words", [("probe", "icmp", "127.0.0.1", "-c", "20", "-i", "2ms", "--json")])
-def test_it_measures_the_loopback(emulator: str, built: Path, words: tuple[str, ...]) -> None:
+def test_where_no_filter_of_system_calls_can_be_had_nothing_is_measured(emulator: str, built: Path) -> None:
+    """QEMU's user mode has none: an instrument that could not be confined does not go on."""
+    words = ["probe", "icmp", "127.0.0.1", "-c", "1"]
     done = subprocess.run([emulator, built, *words], capture_output=True, text=True, check=False, timeout=120)
-    assert done.returncode in (0, 4), done.stderr
-    assert json.loads(done.stdout.splitlines()[-1])
+    assert done.returncode == 3, done.stdout
+    assert "seccomp" in done.stderr
+    assert done.stderr.count("\n") == 1
 
 
 def test_unit_tests_of_the_crates_pass_under_it(emulator: str, built: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -16,10 +17,12 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from scripts.proof_figures import ROOT, commit
+from sojourn.binary import find_instrument
 from sojourn.errors import SojournError
 from sojourn.export import Chosen, Request, convert
 from sojourn.methods.tcp_truth.analyse import oracle
 from sojourn.records import read_table
+from tests.kernels import datagrams
 from tests.net.tcplog_bed import Log
 
 if TYPE_CHECKING:
@@ -109,6 +112,25 @@ def _tests(guest: Guest, name: str) -> str:
     assert passed[-1] != "0", log[-600:]
     assert "skipped" not in log, log[-600:]
     return f"{passed[-1]} tests"
+
+
+def computed(guest: Guest) -> str:
+    """Simulated probes and streams, an emulation and a match are what they are on this machine, byte for byte."""
+    assert guest.text("computed.status") == "0", guest.text("computed.said")
+    here = Path(__file__).parent
+    with tempfile.TemporaryDirectory() as folder:
+        datagrams.write(Path(folder) / "in.pcap")
+        own = Path(folder) / "own"
+        own.mkdir()
+        subprocess.run(["sh", here / "computed", find_instrument(), "../in.pcap"], cwd=own, check=True)
+        expected, found = _contents(own), _contents(guest.out / "computed")
+    differing = sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))
+    assert not differing, differing
+    return f"{len(found)} files"
+
+
+def _contents(folder: Path) -> dict[str, bytes]:
+    return {str(one.relative_to(folder)): one.read_bytes() for one in folder.rglob("*") if one.is_file()}
 
 
 def fields(guest: Guest) -> str:
@@ -401,6 +423,7 @@ CHECKS: dict[str, Callable[[Guest], str]] = {
     "both objects": objects,
     "tests of programs": programs,
     "suite": suite,
+    "computed alike": computed,
     "columns": fields,
     "the law": law,
     "sequence": sequence,
