@@ -1,12 +1,12 @@
 # Every command that a person or the continuous integration runs. `make` alone lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test proof soak check fuzz sim net browser kernels bench man dist image static schema docs drawing clean
+.PHONY: help setup demo test proof soak check fuzz sim net browser kernels bench man dist image static arm64 schema docs drawing clean
 SHELL := /bin/bash
 BIN := .venv/bin
 
 help: ## list these targets
-	@awk -F ':[^#]*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':[^#]*## ' '/^[a-z0-9]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## install what is missing (packages, Rust, .venv), saying what; a second run installs nothing
 	@scripts/setup.sh test
@@ -60,7 +60,7 @@ man: ## man pages and completion of bash, zsh and fish, from the programs' own h
 	@scripts/setup.sh test
 	$(BIN)/python -m scripts.make_manual
 
-dist: ## a manylinux wheel, an sdist and .debs in dist/
+dist: ## a manylinux wheel, an sdist and .debs in dist/; after make arm64 also a wheel for arm64
 	@scripts/setup.sh demo
 	$(BIN)/python -m scripts.make_dist
 
@@ -72,6 +72,10 @@ image: ## a container image of the .deb in dist/, in a file (OCI), without a dae
 static: ## an instrument without shared libraries, for the hosts of a bed over SSH; some three minutes
 	@scripts/setup.sh demo
 	@scripts/static.sh
+
+arm64: ## an instrument for arm64 hosts and for the wheel of make dist, compiled here; fetches 6 MB of packages and Rust's library
+	@scripts/setup.sh demo
+	@scripts/arm64.sh
 
 schema: ## write again the JSON file that Python reads the tables of crates/record from
 	@scripts/setup.sh test

@@ -15,7 +15,6 @@ import platform
 import re
 import shutil
 import subprocess
-import sysconfig
 import tempfile
 import tomllib
 from pathlib import Path
@@ -27,6 +26,8 @@ BINARY = "sojourn-instrument"
 SBOM = "sojourn.cdx.json"
 LEAST = (2, 28)
 """The C library of the oldest distributions that the Python libraries are built for; a static binary needs none."""
+MACHINES = {62: "x86_64", 183: "aarch64", 243: "riscv64"}
+"""The machines of ELF that a binary may be for, as `uname -m` calls them."""
 PROMISED = {"libc.so.6", "libm.so.6", "libgcc_s.so.1", "libz.so.1", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
 """The libraries that PEP 600 lets a binary expect, as far as ours may need them."""
 COMPLETION = {
@@ -55,17 +56,25 @@ class CargoHook(BuildHookInterface):  # type: ignore[type-arg]
         if version == "standard":
             build_data.setdefault("shared_data", {}).update(manual(Path(self.root)))
         bill = Path(self._folder.name) / SBOM
-        bill.write_text(json.dumps(bill_of_materials(Path(self.root)), indent=1) + "\n")
+        bill.write_text(json.dumps(bill_of_materials(Path(self.root), machine_of(binary)), indent=1) + "\n")
         build_data["sbom_files"] = [str(bill)]
 
 
 def platform_of(binary: Path) -> str:
     """The platform of a wheel with this binary: manylinux (PEP 600) where it needs no more than is promised there."""
-    machine = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+    machine = machine_of(binary)
     libraries, newest = needs_of(binary)
     if not libraries <= PROMISED:
-        return machine
-    return machine.replace("linux", "manylinux_{}_{}".format(*max(newest, LEAST)), 1)
+        return f"linux_{machine}"
+    return "manylinux_{}_{}_{}".format(*max(newest, LEAST), machine)
+
+
+def machine_of(binary: Path) -> str:
+    """What a binary is built for, by its ELF header; this machine where that does not say."""
+    with binary.open("rb") as file:
+        header = file.read(20)
+    number = int.from_bytes(header[18:20], "little") if header.startswith(b"\x7fELF") else 0
+    return MACHINES.get(number, platform.machine())
 
 
 def needs_of(binary: Path) -> tuple[set[str], tuple[int, int]]:
@@ -116,8 +125,8 @@ def target_directory(cargo: str, root: Path) -> Path:
     return Path(json.loads(metadata)["target_directory"])
 
 
-def bill_of_materials(root: Path) -> dict[str, Any]:
-    """What the wheel is made of and needs, as a CycloneDX document."""
+def bill_of_materials(root: Path, machine: str) -> dict[str, Any]:
+    """What the wheel with a binary for this machine is made of and needs, as a CycloneDX document."""
     own = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     return {
         "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
@@ -125,7 +134,7 @@ def bill_of_materials(root: Path) -> dict[str, Any]:
         "specVersion": "1.6",
         "version": 1,
         "metadata": {"component": component("application", "pypi", own["name"], version_of(root))},
-        "components": [*crates(root), *libraries(root)],
+        "components": [*crates(root, machine), *libraries(root)],
     }
 
 
@@ -139,9 +148,9 @@ def version_of(root: Path) -> str:
     return found[1]
 
 
-def crates(root: Path) -> list[dict[str, Any]]:
+def crates(root: Path, machine: str) -> list[dict[str, Any]]:
     """The crates of others that the binary is built from, with the checksums of Cargo.lock."""
-    target = f"{platform.machine()}-unknown-linux-gnu"
+    target = f"{machine}-unknown-linux-gnu"
     command = [find_cargo(), "metadata", "--format-version=1", "--locked", f"--filter-platform={target}"]
     metadata = json.loads(subprocess.run(command, cwd=root, check=True, capture_output=True, text=True).stdout)
     packages = {package["id"]: package for package in metadata["packages"]}

@@ -314,7 +314,7 @@ def targets() -> Iterator[str]:
         yield ".ci/run: does not end with make test"
     makefile = (ROOT / "Makefile").read_text()
     phony = next(line for line in makefile.splitlines() if line.startswith(".PHONY:")).split()[1:]
-    explained = re.findall(r"^([a-z]+):[^#\n]*## \S", makefile, flags=re.MULTILINE)
+    explained = re.findall(r"^([a-z0-9]+):[^#\n]*## \S", makefile, flags=re.MULTILINE)
     yield from (f"Makefile: {target} is not explained" for target in set(phony) ^ set(explained))
 
 

@@ -11,6 +11,7 @@ const OBJECTS: [(&str, &[&str]); 2] = [("tcplog.bpf.o", &[]), ("tcplog_fallback.
 fn main() {
     println!("cargo:rerun-if-changed=bpf");
     println!("cargo:rerun-if-env-changed=CLANG");
+    println!("cargo:rerun-if-env-changed=SOJOURN_SYSROOT");
     let out = PathBuf::from(std::env::var_os("OUT_DIR").unwrap_or_default());
     for (object, flags) in OBJECTS {
         if let Err(why) = compile(flags, &out.join(object)) {
@@ -53,10 +54,11 @@ fn stores() -> Option<&'static str> {
 }
 
 /// Where the headers are: libbpf's own, which libbpf-sys brings, and those of the kernel's interface, of which Debian keeps
-/// a part by architecture.
+/// a part by architecture. Those of another architecture lie below `SOJOURN_SYSROOT`.
 fn includes() -> Vec<OsString> {
     let architecture = std::env::var("CARGO_CFG_TARGET_ARCH").unwrap_or_default();
-    let mut includes = vec![OsString::from(format!("-I/usr/include/{architecture}-linux-gnu"))];
+    let root = std::env::var("SOJOURN_SYSROOT").unwrap_or_default();
+    let mut includes = vec![OsString::from(format!("-I{root}/usr/include/{architecture}-linux-gnu"))];
     if let Some(libbpf) = std::env::var_os("DEP_BPF_INCLUDE") {
         let mut include = OsString::from("-I");
         include.push(libbpf);

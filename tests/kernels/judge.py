@@ -6,8 +6,10 @@ times by CLOCK_MONOTONIC: they are moved to those of TCP_INFO's readings by what
 
 from __future__ import annotations
 
+import io
 import json
 import re
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -16,10 +18,12 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from scripts.proof_figures import ROOT, commit
+from sojourn.binary import find_instrument
 from sojourn.errors import SojournError
 from sojourn.export import Chosen, Request, convert
 from sojourn.methods.tcp_truth.analyse import oracle
 from sojourn.records import read_table
+from tests.kernels import datagrams
 from tests.net.tcplog_bed import Log
 
 if TYPE_CHECKING:
@@ -49,7 +53,7 @@ class Guest:
 
     def __init__(self, name: str, folder: Path) -> None:
         self.name, self.out = name, folder / "out"
-        self.version = tuple(int(part) for part in name.split("."))
+        self.version = tuple(int(part) for part in name.partition("-")[0].split("."))
 
     def text(self, name: str) -> str:
         """A file's text; where the guest never came so far, there is nothing to judge."""
@@ -109,6 +113,34 @@ def _tests(guest: Guest, name: str) -> str:
     assert passed[-1] != "0", log[-600:]
     assert "skipped" not in log, log[-600:]
     return f"{passed[-1]} tests"
+
+
+def computed(guest: Guest) -> str:
+    """Simulated probes and streams, an emulation and a match are what they are on this machine, byte for byte."""
+    assert guest.text("computed.status") == "0", guest.text("computed.said")
+    here = Path(__file__).parent
+    with tempfile.TemporaryDirectory() as folder:
+        datagrams.write(Path(folder) / "in.pcap")
+        own = Path(folder) / "own"
+        own.mkdir()
+        subprocess.run(["sh", here / "computed", find_instrument(), "../in.pcap"], cwd=own, check=True)
+        expected, found = _contents(own), _contents(guest.out / "computed")
+    differing = sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))
+    assert not differing, differing
+    return f"{len(found)} files"
+
+
+def _contents(folder: Path) -> dict[str, bytes]:
+    """Every file, without the number of the machine's clock, which is another at every boot."""
+    found = {}
+    for one in filter(Path.is_file, folder.rglob("*")):
+        octets = one.read_bytes()
+        if one.suffix == ".arrow" and "clock_id" in (frame := pl.read_ipc_stream(one)).columns:
+            written = io.BytesIO()
+            frame.drop("clock_id").write_ipc_stream(written)
+            octets = written.getvalue()
+        found[str(one.relative_to(folder))] = re.sub(rb'"clock_id": \d+', b"", octets)
+    return found
 
 
 def fields(guest: Guest) -> str:
@@ -401,6 +433,7 @@ CHECKS: dict[str, Callable[[Guest], str]] = {
     "both objects": objects,
     "tests of programs": programs,
     "suite": suite,
+    "computed alike": computed,
     "columns": fields,
     "the law": law,
     "sequence": sequence,

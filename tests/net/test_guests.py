@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sojourn.bed.backends.ssh import instrument_for_hosts
+from sojourn.bed.copies import instrument_for_hosts
 from sojourn.records import RunFolder
 from sojourn.records.log import read_log
 from sojourn.records.lost import begun_trials, still_lost

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sojourn.bed.backends.ssh import instrument_for_hosts
+from sojourn.bed.copies import instrument_for_hosts
 from tests.net.real_hosts import SSHD, Hosts
 from tests.net.test_real_hosts import ETHTOOL, LEASE_SECONDS, ONE_BED, SHORT, await_nothing, settings, started
 

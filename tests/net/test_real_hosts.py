@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sojourn.bed import keeper
-from sojourn.bed.backends.ssh import instrument_for_hosts, tools_folder
+from sojourn.bed import copies, keeper
+from sojourn.bed.copies import instrument_for_hosts, tools_folder
+from sojourn.binary import find_instrument
 from sojourn.records import read_table
 from tests.children import Child
 from tests.net.busy_machine import idle_ends
@@ -400,6 +401,28 @@ def test_what_a_bed_lacks_is_told_before_anything_starts(spoilt: Hosts) -> None:
     assert checks["host A: SSH"]["status"] == "ok"
     assert "the bed" not in checks
     assert "This bed cannot be measured on yet: host B: SSH, host device: tools." in done.stdout
+
+
+def test_a_host_of_another_architecture_gets_the_instrument_that_is_named_for_it(
+    spoilt: Hosts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Shown by what it cannot do: start on a host that only says that it is arm64."""
+    bed = spoilt.bed()
+    says(spoilt, "b", "uname", '[ "$1" = -m ] && echo aarch64 || exec /dev/shm/uname.own "$@"')
+    argv = ["run", "bridge-latency", *SHORT, "--bed", str(bed), "--out", str(tmp_path / "run"), "--no-report"]
+    monkeypatch.delenv("SOJOURN_INSTRUMENT_AARCH64", raising=False)
+    monkeypatch.setattr(copies, "find_instrument", lambda: shutil.copy(find_instrument(), tmp_path / "own"))
+    refused = spoilt.sojourn(*argv)
+    assert refused.returncode == 3
+    assert re.search(r"host B \(b.lab\) is aarch64, and .* is built for \w+: run `make arm64`", refused.stderr)
+    program = instrument_for_hosts().read_bytes()
+    named = tmp_path / "named"
+    named.write_bytes(program[:18] + (183).to_bytes(2, "little") + program[20:])
+    monkeypatch.setenv("SOJOURN_INSTRUMENT_AARCH64", str(named))
+    done = spoilt.sojourn(*argv)
+    assert done.returncode == 3, done.stderr
+    last = done.stderr.splitlines()[-1]
+    assert re.search(r"host B \(b.lab\).*the instrument does not run there: run `make static`", last), done.stderr
 
 
 def test_another_instrument_in_the_folder_of_ours_is_replaced(spoilt: Hosts) -> None:

@@ -36,12 +36,19 @@ def hook() -> ModuleType:
         ({"libc.so.6", "libelf.so.1"}, (2, 17), "linux_x86_64"),
     ],
 )
-def test_a_wheel_is_manylinux_only_where_its_binary_is(
-    hook: ModuleType, monkeypatch: pytest.MonkeyPatch, libraries: set[str], newest: tuple[int, int], expected: str
+def test_a_wheel_is_manylinux_only_where_its_binary_is_and_for_its_machine(
+    hook: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    libraries: set[str],
+    newest: tuple[int, int],
+    expected: str,
 ) -> None:
     monkeypatch.setattr(hook, "needs_of", lambda _: (libraries, newest))
-    monkeypatch.setattr(hook.sysconfig, "get_platform", lambda: "linux-x86_64")
-    assert hook.platform_of(Path("binary")) == expected
+    binary = tmp_path / "binary"
+    for number, machine in ((62, "x86_64"), (183, "aarch64")):
+        binary.write_bytes(b"\x7fELF".ljust(18, b"\0") + number.to_bytes(2, "little"))
+        assert hook.platform_of(binary) == expected.replace("x86_64", machine)
 
 
 def test_what_a_binary_needs_is_read_from_it(hook: ModuleType) -> None:

@@ -247,6 +247,8 @@ def program_for(machine: int) -> bytes:
 
 
 ASKS = "sudo: a password is required"
+NAMED = "name one built for x86_64: SOJOURN_INSTRUMENT_X86_64=FILE"
+OR_NAMED = "in the source tree here, or name one built for aarch64: SOJOURN_INSTRUMENT_AARCH64=FILE"
 
 
 @pytest.mark.parametrize(
@@ -256,9 +258,11 @@ ASKS = "sudo: a password is required"
          "host A (a.lab) has Linux 5.14.21-amd64: it needs 5.15 or newer"),
         ({"release": "5"}, HostSpec("a.lab"), 62, "host A (a.lab) has Linux 5: it needs 5.15 or newer"),
         ({"architecture": "aarch64"}, HostSpec("a.lab"), 62,
-         "host A (a.lab) is aarch64, and the instrument here is built for x86_64"),
-        ({}, HostSpec("a.lab"), 183, "host A (a.lab) is x86_64, and the instrument here is built for aarch64"),
-        ({}, HostSpec("a.lab"), 8, "host A (a.lab) is x86_64, and the instrument here is built for machine 8 of ELF"),
+         f"host A (a.lab) is aarch64, and the instrument here is built for x86_64: run `make arm64` {OR_NAMED}"),
+        ({}, HostSpec("a.lab"), 183,
+         f"host A (a.lab) is x86_64, and the instrument here is built for aarch64: {NAMED}"),
+        ({}, HostSpec("a.lab"), 8,
+         f"host A (a.lab) is x86_64, and the instrument here is built for machine 8 of ELF: {NAMED}"),
         ({"uid": 1000}, HostSpec("a.lab", sudo=False), 62,
          "host A (a.lab): who logs in is not root: log in as root, or set sudo = true for it"),
         ({"uid": 1000, "sudo": ASKS}, HostSpec("a.lab", user="lab"), 62,

@@ -27,9 +27,10 @@ def hook() -> ModuleType:
     return hatch_build
 
 
-@pytest.fixture(scope="module")
-def bill(hook: ModuleType) -> dict[str, Any]:
-    made: dict[str, Any] = hook.bill_of_materials(ROOT)
+@pytest.fixture(scope="module", params=["x86_64", "aarch64"])
+def bill(hook: ModuleType, request: pytest.FixtureRequest) -> dict[str, Any]:
+    """Of the wheel for each machine."""
+    made: dict[str, Any] = hook.bill_of_materials(ROOT, request.param)
     return made
 
 

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sojourn.bed import fetching, keeper, remote
+from sojourn.bed import copies, fetching, keeper, remote
 from sojourn.bed.backends import ssh
 from sojourn.errors import MachineError
+from sojourn.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -138,18 +139,74 @@ def test_the_instrument_without_libraries_is_copied_unless_it_is_older(
 ) -> None:
     own, alone = tmp_path / "sojourn-instrument", tmp_path / "sojourn-instrument-static"
     own.touch()
-    monkeypatch.setattr(ssh, "find_instrument", lambda: str(own))
-    assert ssh.instrument_for_hosts() == own
+    monkeypatch.setattr(copies, "find_instrument", lambda: str(own))
+    assert copies.instrument_for_hosts() == own
     alone.touch()
-    assert ssh.instrument_for_hosts() == alone
+    assert copies.instrument_for_hosts() == alone
     os.utime(alone, (1, 1))
-    assert ssh.instrument_for_hosts() == own
+    assert copies.instrument_for_hosts() == own
+
+
+def program_for(machine: int) -> bytes:
+    """The head of an ELF program."""
+    return b"\x7fELF".ljust(18, b"\0") + machine.to_bytes(2, "little")
 
 
 def test_a_programs_architecture_is_read_of_its_header() -> None:
-    header = b"\x7fELF" + bytes(14)
-    assert ssh.architecture_of(header + (62).to_bytes(2, "little")) == "x86_64"
-    assert ssh.architecture_of(header + (183).to_bytes(2, "little")) == "aarch64"
+    assert copies.architecture_of(program_for(62)) == "x86_64"
+    assert copies.architecture_of(program_for(183)) == "aarch64"
+
+
+def test_a_host_of_another_architecture_gets_the_instrument_that_is_built_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, other, named = (tmp_path / f"sojourn-instrument{end}" for end in ("", "-aarch64", "-named"))
+    monkeypatch.setattr(copies, "find_instrument", lambda: str(own))
+    monkeypatch.delenv("SOJOURN_INSTRUMENT_AARCH64", raising=False)
+    own.write_bytes(program_for(62))
+    assert copies.instrument_for_hosts("x86_64") == own
+    assert copies.instrument_for_hosts("aarch64") == own, "it is refused for its architecture"
+    other.write_bytes(program_for(183))
+    assert copies.instrument_for_hosts("aarch64") == other
+    assert copies.instrument_for_hosts("x86_64") == own
+    os.utime(other, (1, 1))
+    assert copies.instrument_for_hosts("aarch64") == own, "it was built of older sources"
+    monkeypatch.setenv("SOJOURN_INSTRUMENT_AARCH64", str(named))
+    with pytest.raises(MachineError, match=f"SOJOURN_INSTRUMENT_AARCH64={named} is no file"):
+        copies.instrument_for_hosts("aarch64")
+    named.write_bytes(program_for(183))
+    assert copies.instrument_for_hosts("aarch64") == named
+    assert copies.instrument_for_hosts("x86_64") == own
+
+
+def test_all_hosts_of_a_bed_have_their_instruments_in_one_folder() -> None:
+    x86, arm = program_for(62), program_for(183)
+    assert copies.tools_folder(x86) == copies.tools_folder(x86, x86) != copies.tools_folder(arm)
+    assert copies.tools_folder(x86, arm) == copies.tools_folder(arm, x86, arm)
+    assert copies.tools_folder(x86, arm) not in {copies.tools_folder(x86), copies.tools_folder(arm)}
+
+
+@pytest.mark.parametrize(("said", "fits"), [(__version__, True), ("0.1.9", False)])
+def test_a_named_instrument_of_another_version_is_refused(said: str, fits: bool) -> None:
+    backend: Any = object.__new__(ssh.SshBackend)
+    backend._tools = "/run/tools"
+    one: Any = SimpleNamespace(found=SimpleNamespace(architecture="aarch64"), root=[])
+    one.run = lambda argv: "have"
+
+    class OfVersion:
+        def __str__(self) -> str:
+            return "host B (b.lab)"
+
+        def run(self, argv: Sequence[str]) -> str:
+            assert argv == ["/run/tools/sojourn-instrument", "--version"]
+            return f"sojourn-instrument {said}\n"
+
+    one.line = OfVersion()
+    if fits:
+        backend._install(one, program_for(183))
+        return
+    with pytest.raises(MachineError, match=r"host B \(b\.lab\): the instrument for aarch64 is of another version"):
+        backend._install(one, program_for(183))
 
 
 def test_processor_times_are_read_as_shells_write_them() -> None:

@@ -8,6 +8,7 @@ use std::process::Command;
 pub fn compile_all(programs: &[&str]) {
     println!("cargo:rerun-if-changed=bpf");
     println!("cargo:rerun-if-env-changed=CLANG");
+    println!("cargo:rerun-if-env-changed=SOJOURN_SYSROOT");
     let out = PathBuf::from(std::env::var_os("OUT_DIR").unwrap_or_default());
     for program in programs {
         if let Err(why) = compile(program, &out) {
@@ -36,11 +37,12 @@ fn compile(program: &str, out: &Path) -> Result<(), String> {
 }
 
 /// Where the headers are: `stream.h` beside the programs of `port`, libbpf's own, which libbpf-sys brings, and those of the
-/// kernel's interface, of which Debian keeps a part by architecture.
+/// kernel's interface, of which Debian keeps a part by architecture. Those of another architecture lie below `SOJOURN_SYSROOT`.
 fn includes() -> Vec<OsString> {
     let architecture = std::env::var("CARGO_CFG_TARGET_ARCH").unwrap_or_default();
-    let mut includes =
-        vec![OsString::from(format!("-I/usr/include/{architecture}-linux-gnu")), OsString::from("-I../port/bpf")];
+    let root = std::env::var("SOJOURN_SYSROOT").unwrap_or_default();
+    let kernels = format!("-I{root}/usr/include/{architecture}-linux-gnu");
+    let mut includes = vec![OsString::from(kernels), OsString::from("-I../port/bpf")];
     if let Some(libbpf) = std::env::var_os("DEP_BPF_INCLUDE") {
         let mut include = OsString::from("-I");
         include.push(libbpf);

@@ -39,7 +39,7 @@ echo '== boot'; cat /proc/sys/kernel/random/boot_id
 echo '== machine'; cat /etc/machine-id 2>/dev/null
 echo '== kernel'; uname -r; uname -v; uname -m
 echo '== distribution'; sed -n 's/^PRETTY_NAME=//p' /etc/os-release 2>/dev/null | tr -d '"'
-echo '== cpu'; sed -n 's/^model name[[:space:]]*: //p' /proc/cpuinfo | head -n 1
+echo '== cpu'; sed -n 's/^model name[[:space:]]*: //p; s/^CPU part[[:space:]]*: /CPU part /p' /proc/cpuinfo | head -n 1
 echo '== cpus'; sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' /proc/self/status
 echo '== memory'; sed -n 's/^MemTotal:[[:space:]]*\\([0-9]*\\) kB/\\1/p' /proc/meminfo
 echo '== clocksource'; cat /sys/devices/system/clocksource/clocksource0/current_clocksource 2>/dev/null

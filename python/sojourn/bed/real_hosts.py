@@ -16,8 +16,9 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sojourn.bed import machine, negotiated
-from sojourn.bed.backends.ssh import instrument_for_hosts, require_fit
+from sojourn.bed.backends.ssh import require_fit
 from sojourn.bed.build import Bed, build_bed
+from sojourn.bed.copies import instrument_for_hosts
 from sojourn.bed.doctor import Check
 from sojourn.bed.hosts import DEVICES_HOST, END_HOSTS, ports_of
 from sojourn.bed.look import OLDEST_KERNEL, TOOLS, Looked, look, own_addresses, unfit
@@ -116,7 +117,7 @@ def _fitness(line: Line, found: Looked, check: Callable[..., Check]) -> Iterator
     if lacking or old:
         return
     try:
-        require_fit(line, found, instrument_for_hosts().read_bytes())
+        require_fit(line, found, instrument_for_hosts(found.architecture).read_bytes())
         yield check("rights", "root" if found.uid == 0 else "by sudo -n")
     except MachineError as error:
         yield check("rights and architecture", str(error), "resolve what is reported here")

@@ -39,7 +39,7 @@ impl Ring {
     /// Maps the ring that `socket` was asked for in this shape. It stays when the socket is closed.
     pub fn map(socket: BorrowedFd<'_>, shape: Shape) -> io::Result<Self> {
         let length = shape.blocks * shape.block_bytes;
-        if shape.blocks == 0 || shape.block_bytes < 4096 || !shape.block_bytes.is_multiple_of(4096) {
+        if length == 0 || !shape.block_bytes.is_multiple_of(page()) {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         let protection = libc::PROT_READ | libc::PROT_WRITE;
@@ -77,4 +77,9 @@ impl Drop for Ring {
         // SAFETY: the mapping was made by `map` and is given back once.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.shape.blocks * self.shape.block_bytes) };
     }
+}
+
+fn page() -> usize {
+    // SAFETY: asks for a constant.
+    usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
 }

@@ -65,14 +65,14 @@ pub fn make_tap(tun: BorrowedFd<'_>, pattern: &[u8]) -> io::Result<String> {
     // SAFETY: an `ifreq` of zeros is a valid one.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     for (place, byte) in request.ifr_name.iter_mut().take(libc::IFNAMSIZ - 1).zip(pattern) {
-        *place = (*byte).cast_signed();
+        *place = libc::c_char::from_ne_bytes([*byte]);
     }
     request.ifr_ifru.ifru_flags = (libc::IFF_TAP | libc::IFF_NO_PI) as libc::c_short;
     // SAFETY: the request is a live structure of the size that this call takes and fills.
     if unsafe { libc::ioctl(tun.as_raw_fd(), libc::TUNSETIFF, &raw mut request) } < 0 {
         return Err(io::Error::last_os_error());
     }
-    let name = request.ifr_name.iter().take_while(|byte| **byte != 0).map(|byte| byte.cast_unsigned());
+    let name = request.ifr_name.iter().take_while(|byte| **byte != 0).flat_map(|byte| byte.to_ne_bytes());
     String::from_utf8(name.collect()).map_err(io::Error::other)
 }
 

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from sojourn.bed import keeper, machine
 from sojourn.bed.backend import Usage
 from sojourn.bed.backends.local import BUSY
+from sojourn.bed.copies import architecture_of, how_to_have, instrument_for_hosts, tools_folder
 from sojourn.bed.fetching import Fetched, fetch
 from sojourn.bed.hosts import DEVICES_HOST, END_HOSTS, ports_of
 from sojourn.bed.look import OLDEST_KERNEL, TOOLS, Looked, look, unfit
@@ -34,8 +35,8 @@ from sojourn.bed.remote import RemoteMachine, RemoteProcess, about_sudo
 from sojourn.bed.settings import HostSettings
 from sojourn.bed.ssh import Line, reading
 from sojourn.bed.state import Process, StateFile, remove_left, state_folder
-from sojourn.binary import find_instrument
 from sojourn.errors import MachineError, RequestError
+from sojourn.version import __version__
 
 if TYPE_CHECKING:
     import socket as sockets
@@ -66,7 +67,6 @@ class SshBackend:
         self._started: list[subprocess.Popen[Any]] = []
         self._folders: dict[tuple[HostName, Path], Fetched] = {}
         self._tools = ""
-        self._binary = b""
         self._numbers = iter(range(1, 1_000_000))
         self._settings: list[HostSettings] = []
 
@@ -88,11 +88,9 @@ class SshBackend:
         try:
             for name, host in hosts.items():
                 machines.append(RemoteMachine(name, host, str(state.socket(f"hold-{name}"))))
-            binary = instrument_for_hosts().read_bytes()
+            tools = tools_folder(*_binaries(machines).values())
             for one in machines:
-                require_fit(one.line, one.found, binary)
-            for one in machines:
-                one.keep(holder, holder, (), tools_folder(binary))
+                one.keep(holder, holder, (), tools)
             cls._held = holder
             yield
         finally:
@@ -112,20 +110,17 @@ class SshBackend:
             self._machines[name] = RemoteMachine(name, host, str(self._state.socket(f"ssh-{name}")))
         self._ports = ports_of(topology, spec.paths)
         self._at = {port.dev: self._on(host.name) for host in topology.hosts for port in topology.ports(host.name)}
-        self._binary = binary = instrument_for_hosts().read_bytes()
-        digest = hashlib.sha256(binary).hexdigest()
-        for one in self._machines.values():
-            require_fit(one.line, one.found, binary)
+        binaries = _binaries(self._machines.values())
         if DEVICES_HOST in self._machines:
             tools = {tool: package for one in topology.stations for tool, package in one.mode.tools.items()}
             require_tools(self._machines[DEVICES_HOST].line, tools)
-        self._tools = tools_folder(binary)
+        self._tools = tools_folder(*binaries.values())
         for one in self._machines.values():
             hosts = [host.name for host in topology.hosts if _machine_of(host.name) == one.name]
             one.keep(self._token, self._held or self._token, hosts, self._tools)
             require_ports(one.line, one.found, self._interfaces(one.name, topology))
         for one in self._machines.values():
-            self._install(one, digest)
+            self._install(one, binaries[one.found.architecture])
         self._settings = self._settings_of(spec.settings)
         for settings, one in zip(self._settings, self._machines.values(), strict=False):
             settings.require(list(self._interfaces(one.name, topology)))
@@ -384,16 +379,20 @@ class SshBackend:
             if _machine_of(host.name) == name:
                 yield from (self._ports[port.dev] for port in topology.ports(host.name))
 
-    def _install(self, one: RemoteMachine, digest: str) -> None:
+    def _install(self, one: RemoteMachine, binary: bytes) -> None:
         """Copies the instrument, unless the host has it, and tries it."""
+        digest = hashlib.sha256(binary).hexdigest()
         if "have" not in one.run(["sh", "-c", keeper.INSTALLED, "sh", self._tools, digest]):
             argv = ["sh", "-c", keeper.INSTALL, "sh", self._tools, digest]
-            one.line.run_bytes([*one.root, *argv], _packed(self._binary))
+            one.line.run_bytes([*one.root, *argv], _packed(binary))
         try:
-            one.line.run([self.instrument(), "--version"])
+            said = one.line.run([self.instrument(), "--version"]).strip()
         except MachineError as error:
             fix = "run `make static` in the source tree here: it builds one that needs no library of the host"
             raise MachineError(f"{error}: the instrument does not run there: {fix}") from error
+        if said.rpartition(" ")[2] != __version__:
+            other = f"the instrument for {one.found.architecture} is of another version ({said})"
+            raise MachineError(f"{one.line}: {other}, and this is Sojourn {__version__}: build or name one of it")
 
     def _in_sysfs(self, host: HostName, argv: Sequence[str], text: str | None) -> str:
         script = 'mount -n --make-rprivate / && mount -n -t sysfs sysfs /sys && exec "$@"'
@@ -419,7 +418,8 @@ def require_fit(line: Line, found: Looked, binary: bytes) -> None:
         oldest = ".".join(map(str, OLDEST_KERNEL))
         raise MachineError(f"{line} has Linux {found.release}: it needs {oldest} or newer")
     if (built_for := architecture_of(binary)) != found.architecture:
-        raise MachineError(f"{line} is {found.architecture}, and the instrument here is built for {built_for}")
+        message = f"{line} is {found.architecture}, and the instrument here is built for {built_for}"
+        raise MachineError(f"{message}: {how_to_have(found.architecture)}")
     if found.uid != 0 and not line.spec.sudo:
         raise MachineError(f"{line}: who logs in is not root: log in as root, or set sudo = true for it")
     if found.uid != 0 and "not found" in found.sudo:
@@ -428,6 +428,17 @@ def require_fit(line: Line, found: Looked, binary: bytes) -> None:
         raise MachineError(
             f"{line}: no rights of root ({found.sudo or 'there is no sudo'}){about_sudo('sudo', line.spec)}"
         )
+
+
+def _binaries(machines: Iterable[RemoteMachine]) -> dict[str, bytes]:
+    """The instrument for each architecture of these hosts, which are refused where they cannot hold a bed."""
+    binaries: dict[str, bytes] = {}
+    for one in machines:
+        architecture = one.found.architecture
+        if architecture not in binaries:
+            binaries[architecture] = instrument_for_hosts(architecture).read_bytes()
+        require_fit(one.line, one.found, binaries[architecture])
+    return binaries
 
 
 def require_tools(line: Line, tools: Mapping[str, str]) -> None:
@@ -443,27 +454,6 @@ def require_ports(line: Line, found: Looked, interfaces: Iterable[str]) -> None:
     for name in interfaces:
         if (reason := unfit(found, name)) is not None:
             raise RequestError(f"{line} {reason}")
-
-
-def instrument_for_hosts() -> Path:
-    """The instrument that is copied: the one without shared libraries, where it was built since the other was."""
-    own = Path(find_instrument())
-    alone = own.with_name(f"{own.name}-static")
-    return alone if alone.is_file() and alone.stat().st_mtime >= own.stat().st_mtime else own
-
-
-def tools_folder(binary: bytes) -> str:
-    """Where hosts have an instrument: a folder named by its content."""
-    return f"{keeper.INSTRUMENTS}/{hashlib.sha256(binary).hexdigest()[:16]}"
-
-
-MACHINES = {62: "x86_64", 183: "aarch64", 243: "riscv64"}
-
-
-def architecture_of(binary: bytes) -> str:
-    """What a program is built for, as `uname -m` calls it."""
-    number = int.from_bytes(binary[18:20], "little")
-    return MACHINES.get(number, f"machine {number} of ELF")
 
 
 @cache

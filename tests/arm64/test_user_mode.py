@@ -1,0 +1,99 @@
+"""The instrument for arm64 under QEMU's user mode, its wheel, and the unit tests of some crates.
+
+QEMU's user mode hands system calls to this machine's kernel, and knows no BPF and no filters of system calls. So the
+instrument measures nothing there: what it computes and measures is tried in a guest with a kernel of its own
+(`make kernels`: 6.1-arm64).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from sojourn.bed.copies import architecture_of
+from sojourn.binary import find_instrument
+from sojourn.version import __version__
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = ROOT / "scripts/arm64.sh"
+BINARY = ROOT / ".venv/bin/sojourn-instrument-aarch64"
+EMULATORS = ("qemu-aarch64", "qemu-aarch64-static")
+
+pytestmark = [
+    pytest.mark.proof,
+    pytest.mark.may_skip,  # where QEMU, or what compiles for arm64, cannot be had
+    pytest.mark.skipif(os.uname().machine == "aarch64", reason="this machine is arm64 itself"),
+]
+
+
+@pytest.fixture(scope="module")
+def emulator() -> str:
+    found = next(filter(None, map(shutil.which, EMULATORS)), None)
+    if found is None:
+        pytest.skip("no QEMU that runs programs for arm64: apt-get install qemu-user")
+    return found
+
+
+@pytest.fixture(scope="module")
+def built() -> Path:
+    """The instrument for arm64, of these sources."""
+    done = subprocess.run([SCRIPT, "build"], capture_output=True, text=True, check=False, timeout=3600)
+    if done.returncode == 3:
+        pytest.skip(done.stderr.strip().splitlines()[-1])
+    assert done.returncode == 0, done.stderr[-2000:]
+    return BINARY
+
+
+def test_it_runs_and_says_its_version(emulator: str, built: Path) -> None:
+    assert architecture_of(built.read_bytes()) == "aarch64"
+    done = subprocess.run([emulator, built, "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout == f"sojourn-instrument {__version__}\n"
+
+
+def test_its_tables_and_commands_are_those_of_this_machines(emulator: str, built: Path) -> None:
+    for words in (["schema"], ["commands"]):
+        own = subprocess.run([find_instrument(), *words], capture_output=True, check=True).stdout
+        assert own
+        assert subprocess.run([emulator, built, *words], capture_output=True, check=True).stdout == own, words
+
+
+def test_where_no_filter_of_system_calls_can_be_had_nothing_is_measured(emulator: str, built: Path) -> None:
+    """QEMU's user mode has none: an instrument that could not be confined does not go on."""
+    words = ["probe", "icmp", "127.0.0.1", "-c", "1"]
+    done = subprocess.run([emulator, built, *words], capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 3, done.stdout
+    assert "seccomp" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_unit_tests_of_the_crates_pass_under_it(emulator: str, built: Path) -> None:
+    done = subprocess.run([SCRIPT, "test"], capture_output=True, text=True, check=False, timeout=5400)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
+    assert done.stdout.count("test result: ok. ") >= 5, done.stdout[-3000:]
+
+
+def test_make_dist_has_a_wheel_for_it(built: Path) -> None:
+    """Its tag, its binary and its bill of materials are of arm64."""
+    argv = [sys.executable, "-m", "scripts.make_dist", "--no-deb"]
+    subprocess.run(argv, cwd=ROOT, check=True, timeout=3600)
+    [wheel] = (ROOT / "dist").glob("*aarch64.whl")
+    assert wheel.name == f"sojourn-{__version__}-py3-none-manylinux_2_28_aarch64.whl"
+    with zipfile.ZipFile(wheel) as packed:
+        names = packed.namelist()
+        [program] = [name for name in names if name.endswith("/scripts/sojourn-instrument")]
+        [bill] = [name for name in names if name.endswith("/sboms/sojourn.cdx.json")]
+        [tags] = [name for name in names if name.endswith(".dist-info/WHEEL")]
+        assert packed.read(program) == built.read_bytes()
+        assert "Tag: py3-none-manylinux_2_28_aarch64\n" in packed.read(tags).decode()
+        assert {one["name"] for one in json.loads(packed.read(bill))["components"]} >= {
+            "libbpf-sys",
+            "arrow-ipc",
+            "polars",
+        }
