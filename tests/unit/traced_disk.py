@@ -67,7 +67,6 @@ class File:
 
     content: bytearray = field(default_factory=bytearray)
     synced: bytes = b""
-    place: int = 0
     is_folder: bool = False
 
 
@@ -79,6 +78,8 @@ class Disk:
     names: dict[str, File] = field(default_factory=dict)
     certain: dict[str, File] = field(default_factory=dict)
     open_: dict[tuple[str, str], File] = field(default_factory=dict)
+    places: dict[tuple[str, str], int] = field(default_factory=dict)
+    """Where the next write goes, by the number and the path of a descriptor; absent: to the end."""
 
     def take(self, line: str) -> str | None:
         """Do what a call did; its name, where it made something certain or changed a name."""
@@ -108,7 +109,9 @@ class Disk:
         file = self.open_[key] = self.names[path]
         if "O_TRUNC" in flags:
             file.content.clear()
-        file.place = len(file.content) if "O_APPEND" in flags else 0
+        self.places.pop((found["result"], path), None)
+        if "O_APPEND" not in flags:
+            self.places[found["result"], path] = 0
         return is_new
 
     def _mkdir(self, process: str, words: str, found: re.Match[str]) -> bool:
@@ -122,9 +125,15 @@ class Disk:
     def _write(self, process: str, words: str, found: re.Match[str]) -> bool:
         file = self._file(process, words)
         if file is not None:
-            self._put(file, file.place, QUOTED.findall(words), int(found["result"]))
-            file.place += int(found["result"])
+            key, length = self._key(words), int(found["result"])
+            place = self.places.get(key)
+            self._put(file, len(file.content) if place is None else place, QUOTED.findall(words), length)
+            if place is not None:
+                self.places[key] = place + length
         return False
+
+    def _key(self, words: str) -> tuple[str, str]:
+        return words.partition("<")[0], self._named(words) or ""
 
     def _pwrite64(self, process: str, words: str, found: re.Match[str]) -> bool:
         file = self._file(process, words)
@@ -150,8 +159,8 @@ class Disk:
 
     def _lseek(self, process: str, words: str, found: re.Match[str]) -> bool:
         file = self._file(process, words)
-        if file is not None:
-            file.place = int(found["result"])
+        if file is not None and self._key(words) in self.places:
+            self.places[self._key(words)] = int(found["result"])
         return False
 
     def _fsync(self, process: str, words: str, found: re.Match[str]) -> bool:

@@ -238,10 +238,9 @@ impl Skewed {
         let offset = self.offset_ns as f64;
         require("clocks.offset_ns", offset, offset.abs() <= LONGEST_NS, "at most a year to either side")?;
         let swing = self.temperature.unwrap_or(Sinusoid { amplitude_ppm: 0.0, period_s: 1.0 });
-        for (key, value) in [
-            ("clocks.skew_ppm", self.skew_ppm),
-            ("clocks.temperature.amplitude_ppm", swing.amplitude_ppm),
-        ] {
+        for (key, value) in
+            [("clocks.skew_ppm", self.skew_ppm), ("clocks.temperature.amplitude_ppm", swing.amplitude_ppm)]
+        {
             require(key, value, value.abs() <= MOST_PPM, "at most 10000 to either side")?;
         }
         let drift = self.drift_ppm_per_s;
