@@ -125,7 +125,8 @@ def test_a_killed_comparison_leaves_both_runs(
     one, other = tmp_path / "one", tmp_path / "other"
     for run in (one, other):
         shutil.copytree(reported[0], run)
-    said, took = ran("compare", one, other, "--json")
+    said = ran("compare", one, other, "--json")[0]
+    took = ran("compare", one, other, "--json")[1]  # the first reads what is not in memory yet
     before, random_moments = content(tmp_path), moments()
     at_work = sum(killed(random_moments, took, "compare", one, other, "--json") for _ in range(kills))
     assert content(tmp_path) == before
@@ -141,7 +142,7 @@ def test_a_killed_export_leaves_the_file_before_or_a_new_one(
 ) -> None:
     file = tmp_path / "out"
     words = ("export", reported[0], "--to", form, "-o", file, "--force")
-    took = ran(*words)[1]
+    took = min(ran(*words)[1] for _ in range(2))
     new, old, run = file.read_bytes(), b"before", content(reported[0])
     random_moments, at_work = moments(), 0
     for _ in range(max(1, kills // 3)):

@@ -145,7 +145,7 @@ def read_all(run: Path, whole: Path) -> None:
             ):
                 expect_sentence(read)
         for form in ("prometheus", "hdr"):
-            expect_sentence(lambda form=form: exported(run, form))  # type: ignore[misc]
+            expect_sentence(lambda form=form: exported(run, form))
         follower = Follower(folder.log)
         follower.poll()
         json.dumps(follower.told())
