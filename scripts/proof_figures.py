@@ -25,7 +25,13 @@ KINDS: dict[Kind, dict[str, str]] = {
     "truths": {"held": "intervals that hold the truth", "of": "intervals"},
     "alarms": {"alarms": "alarms", "of": "series or runs in which there is nothing to find"},
     "kills": {"kills": "processes that were killed, of which nothing was left"},
-    "soak": {"seconds": "at load", "packets": "packets accounted for", "rise_bytes": "by which the memory rose"},
+    "soak": {
+        "seconds": "at load",
+        "packets": "packets accounted for",
+        "rise_bytes": "by which the memory rose",
+        "bytes_per_hour": "by which it rises in an hour",
+        "half_bytes_per_hour": "half the 95 % interval of that",
+    },
     "bare": {"seconds": "from nothing to a verdict"},
 }
 """The numbers of each kind of figure, and what each is."""

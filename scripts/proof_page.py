@@ -7,7 +7,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 Facts = dict[str, Any]
 NOT_RUN = "not run"
@@ -202,13 +202,20 @@ def fuzzing_table(facts: Facts) -> str:
 def soak_table(facts: Facts) -> str:
     """Memory at load."""
     rows = [
-        (what, duration(one["seconds"]), count(one["packets"]), f"{one['rise_bytes'] / 1e6:.2f} MB")
+        (what, duration(one["seconds"]), count(one["packets"]), f"{one['rise_bytes'] / 1e6:.2f} MB", hourly(one))
         for what, several in of_kind(facts, "soak").items()
         for one in several
     ]
     about = "At load, every packet accounted for: the line through the memory, from the end of the warm-up on, rises by"
-    head = ("what", "time", "packets", "rise")
+    head = ("what", "time", "packets", "rise", "in an hour (95 % interval)")
     return f"\n## Soak\n\n{about}\n\n{unless_none(facts, rows, head, ['proof-alone'])}"
+
+
+def hourly(one: Mapping[str, Any]) -> str:
+    """The growth in an hour; earlier proofs did not tell it."""
+    if "bytes_per_hour" not in one:
+        return "–"
+    return f"{one['bytes_per_hour'] / 1e6:.1f} ± {one['half_bytes_per_hour'] / 1e6:.1f} MB"
 
 
 def kernels_table(facts: Facts) -> str:

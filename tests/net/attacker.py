@@ -37,17 +37,17 @@ def main() -> None:
 
 
 def flood(asked: list[dict[str, Any]]) -> None:
-    """Sends the frames of a kind in random order, over and over, with the pause that is asked for in between.
+    """Sends the frames of each kind in random order, over and over, with the pause that is asked for in between.
 
-    Each request is for one port and one victim.
+    Each request is for a kind, one port and one victim.
     """
     rng = random.Random(1)
-    make = {"stream": stream_frames, "probe": probe_frames, "any": any_frames}[asked[0]["kind"]]
+    make = {"stream": stream_frames, "probe": probe_frames, "any": any_frames}
     order: list[tuple[socket.socket, str, bytes]] = []
     for each in asked:
         port = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
         port.bind((each["dev"], 0))
-        order += [(port, kind, frame) for kind, frames in make(each, rng).items() for frame in frames]
+        order += [(port, kind, frame) for kind, frames in make[each["kind"]](each, rng).items() for frame in frames]
     rng.shuffle(order)
     counts = {kind: 0 for _, kind, _ in order}
     print("attacking", flush=True)

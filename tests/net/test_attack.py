@@ -43,7 +43,7 @@ from tests.net.attacked import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces by name")
 spans = pytest.mark.parametrize("seconds", [SECONDS["short"], pytest.param(SECONDS["long"], marks=pytest.mark.proof)])
@@ -286,7 +286,7 @@ PAUSE_SECONDS = 0.02
 
 
 @contextmanager
-def attacked_bed() -> Iterator[list[Told]]:
+def attacked_bed(kinds: Sequence[str] = ("stream",), pause_seconds: float = PAUSE_SECONDS) -> Iterator[list[Told]]:
     """Attacks each bed of a study from within its hosts, from when they serve streams until they are gone."""
     over, told = threading.Event(), list[Told]()
 
@@ -298,7 +298,8 @@ def attacked_bed() -> Iterator[list[Told]]:
                 continue
             with suppress(AssertionError, OSError, ValueError), ExitStack() as attackers:
                 for near, far in (way for one, other in beds for way in ((one, other), (other, one))):
-                    told.append(attackers.enter_context(attacker(["nsenter", "-t", near, "-n"], requests(near, far))))
+                    asked = [one for kind in kinds for one in requests(near, far, kind, pause_seconds)]
+                    told.append(attackers.enter_context(attacker(["nsenter", "-t", near, "-n"], asked)))
                 while not over.is_set() and beds == serving():
                     time.sleep(0.05)
 
@@ -325,11 +326,11 @@ def serving() -> list[tuple[str, str]]:
     return sorted(pair for pair in pairs if len({end[0]["address"] for end in map(links, pair) if end}) == 2)
 
 
-def requests(near: str, far: str) -> list[Told]:
+def requests(near: str, far: str, kind: str, pause_seconds: float) -> list[Told]:
     """What an attacker at the host of a process is asked for: each path to the host of another one."""
     common = {
-        "kind": "stream", "to": "10.0.0.9", "from": "10.0.0.8", "from_port": 40_000, "recorded": None,
-        "pause_seconds": PAUSE_SECONDS,
+        "kind": kind, "to": "10.0.0.9", "from": "10.0.0.8", "from_port": 40_000, "recorded": None,
+        "pause_seconds": pause_seconds,
     }  # fmt: skip
     paths = zip(links(near), links(far), strict=False)
     return [{**common, "dev": own["ifname"], "mac": other["address"]} for own, other in paths]

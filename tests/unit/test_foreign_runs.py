@@ -130,8 +130,12 @@ def test_an_analysis_takes_a_bed_and_a_log_of_any_shape(whole: Path, data: st.Da
         ("bed.json", "[]", "bed.json is damaged: it is not a JSON object"),
         ("bed.json", '{"stable": []}', "bed.json is damaged: stable is of another type"),
         ("bed.json", '{"objects": {"wire": {}}}', "bed.json is damaged: objects.wire has no notes"),
-        ("log.jsonl", '{"event": "emulator", "block": [1]}', "block of an event 'emulator' is of another type"),
-        ("log.jsonl", '{"event": "stream-trial"}', "an event 'stream-trial' has no block"),
+        (
+            "log.jsonl",
+            '{"event": "emulator", "block": [1]}',
+            "an event 'emulator': block is not a whole number of 32 bits",
+        ),
+        ("log.jsonl", '{"event": "stream-trial"}', "an event 'stream-trial': it has no block"),
     ],
 )
 def test_report_ends_with_status_2_and_says_what_is_wrong(

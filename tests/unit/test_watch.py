@@ -54,7 +54,14 @@ def block(second: float, number: int, device: str, p50_ns: float, lost: int = 0)
 def stream(second: float, trial: int | None, device: str, **fields: Any) -> str:
     sent = [{"sent": 1000, "pacing_error_ns": {"p99": 700}}]
     received = [{"port": 0, "lost": 10, "throughput_bps": 2e8, "delay_ns": {"p50": 5000, "p99": 9000}}]
-    told = {"sent": sent, "received": received, "clock": [{"shared": True}], "kept": True, "trial": trial}
+    told = {
+        "block": round(second),
+        "sent": sent,
+        "received": received,
+        "clock": [{"shared": True}],
+        "kept": True,
+        "trial": trial,
+    }
     return line(second, "stream-trial", device=device, **(told | fields))
 
 

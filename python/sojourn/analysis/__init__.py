@@ -31,7 +31,6 @@ says what every method has in common, and each method's module what is its own: 
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -39,12 +38,14 @@ from sojourn.analysis.verdict import Verdict
 from sojourn.methods import load as load_method
 from sojourn.records.results import TIDY
 from sojourn.records.whole_file import whole_file, write_whole
+from sojourn.records.whole_folder import whole_folder
 
 if TYPE_CHECKING:
     from sojourn.analysis.budget import Stated
     from sojourn.analysis.rows import Row
     from sojourn.analysis.run import Run
     from sojourn.analysis.study import Method, Study
+    from sojourn.records import RunFolder
 
 __all__ = ["Verdict", "analyse", "assess"]
 
@@ -55,15 +56,13 @@ def analyse(folder: Path) -> Verdict:
     from sojourn.analysis.samples import write_samples
 
     run = load(Path(folder))
-    if run.folder.analysis.exists():
-        shutil.rmtree(run.folder.analysis)
-    run.folder.analysis.mkdir(parents=True)
     study, verdict = assess(run)
     method = cast("Method", load_method(run.method, "analyse"))
     budgets = method.budgets(run, study) if hasattr(method, "budgets") else []
-    write_samples(run.folder.samples, study.samples)
-    _write(run, study.rows, verdict)
-    _write_budgets(run, budgets)
+    with whole_folder(run.folder.analysis) as draft:
+        write_samples(draft / run.folder.samples.name, study.samples)
+        _write(draft, run.folder, study.rows, verdict)
+        _write_budgets(draft / run.folder.budgets.name, budgets)
     return verdict
 
 
@@ -90,19 +89,22 @@ def assess(run: Run) -> tuple[Study, Verdict]:
     return study, judge(run, study)
 
 
-def _write(run: Run, rows: list[Row], verdict: Verdict) -> None:
+def _write(into: Path, names: RunFolder, rows: list[Row], verdict: Verdict) -> None:
     import polars as pl
 
     tidy = [row.tidy() for row in rows]
-    write_whole(run.folder.results, "[\n" + ",\n".join(json.dumps(row, allow_nan=False) for row in tidy) + "\n]\n")
+    write_whole(
+        into / names.results.name, "[\n" + ",\n".join(json.dumps(row, allow_nan=False) for row in tidy) + "\n]\n"
+    )
     further = [name for name in (tidy[0] if tidy else ()) if name not in TIDY]
     typed = {**TIDY, **{name: pl.Series([row.get(name) for row in tidy]).dtype for name in further}}
     frame = pl.DataFrame(tidy, schema=typed)
-    with whole_file(run.folder.analysis / "results.parquet") as file:
+    with whole_file(into / "results.parquet") as file:
         frame.write_parquet(file, compression="zstd")
-    write_whole(run.folder.verdict, json.dumps(verdict.tidy(), indent=2, allow_nan=False, ensure_ascii=False) + "\n")
+    said = json.dumps(verdict.tidy(), indent=2, allow_nan=False, ensure_ascii=False)
+    write_whole(into / names.verdict.name, said + "\n")
 
 
-def _write_budgets(run: Run, budgets: list[Stated]) -> None:
+def _write_budgets(path: Path, budgets: list[Stated]) -> None:
     tidy = [one.tidy() for one in budgets]
-    write_whole(run.folder.budgets, json.dumps(tidy, indent=2, allow_nan=False, ensure_ascii=False) + "\n")
+    write_whole(path, json.dumps(tidy, indent=2, allow_nan=False, ensure_ascii=False) + "\n")

@@ -21,9 +21,10 @@ from sojourn.devices import TWIN
 from sojourn.errors import RequestError
 from sojourn.methods import DEFAULT
 from sojourn.records import TABLES, RunFolder, Table, read_table
+from sojourn.records.asked import require_plan
 from sojourn.records.bed import read_bed
 from sojourn.records.earlier import VALUES, read_toml
-from sojourn.records.log import read_events
+from sojourn.records.log import read_log
 from sojourn.records.lost import in_parts, lost_blocks, without_lost_searches
 from sojourn.records.reader import no_rows, read_in_turn
 
@@ -221,7 +222,9 @@ class Run:
         if not rows.height:
             return rows if rows.width else pl.DataFrame(schema={"device": pl.String})
         rows = _without_lost(rows, self.log)
-        return rows.filter(pl.col("part") == pl.col("part").max().over("block"))
+        rows = rows.filter(pl.col("part") == pl.col("part").max().over("block"))
+        _require_cells(rows, self)
+        return rows
 
     @cached_property
     def sends(self) -> pl.DataFrame:
@@ -289,7 +292,7 @@ def load(path: Path) -> Run:
     folder = RunFolder(path)
     plan = _plan(folder)
     tables = {name: read_table(folder.records, name) for name in ("blocks", "captures")}
-    log = without_lost_searches(read_events(folder.log))
+    log = without_lost_searches(read_log(folder.log))
     latest = _latest(_without_lost(tables["blocks"].frame, log))
     blocks = _by_instance(latest).with_columns(pl.col("schedule").replace(VALUES))
     cells = {int(row["cell"]): factors_of(row, plan) for row in blocks.unique("cell").iter_rows(named=True)}
@@ -316,9 +319,20 @@ def _cells_of_streams(log: list[dict[str, Any]]) -> dict[int, Factors]:
             several = event.get("cells", {})
             pairs = several.items() if isinstance(several, dict) else ((one.get("cell"), one) for one in several)
             told |= {int(cell): factors.get("factors", factors) for cell, factors in pairs}
-        elif event.get("event") == "stream-trial" and "factors" in event:
+        elif event.get("event") == "stream-trial" and {"factors", "cell"} <= event.keys():
             told[int(event["cell"])] = event["factors"]
     return {cell: factors_of_stream(factors) for cell, factors in told.items()}
+
+
+def _require_cells(rows: pl.DataFrame, run: Run) -> None:
+    """Refuse streams of cells that the log does not describe: nobody knows what was measured."""
+    if "purpose" not in rows.columns or "cell" not in rows.columns:
+        return
+    measured = rows.filter(pl.col("purpose").is_in(JUDGED))["cell"].drop_nulls().unique().sort().to_list()
+    if unknown := [cell for cell in measured if cell not in run.cells]:
+        raise RequestError(
+            f"{run.folder.log} is damaged: it does not say what cell {unknown[0]} is, which was measured"
+        )
 
 
 def _without_lost(rows: pl.DataFrame, log: list[dict[str, Any]]) -> pl.DataFrame:
@@ -379,7 +393,7 @@ def _with_factors(probes: pl.DataFrame, blocks: pl.DataFrame, words: pl.DataType
 
 def _plan(folder: RunFolder) -> dict[str, Any]:
     try:
-        return read_toml(folder.plan.read_text())
+        return require_plan(read_toml(folder.plan.read_text()), folder.plan)
     except FileNotFoundError:
         raise RequestError(f"{folder.path} is not a run folder: it has no plan.toml") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -10,6 +10,7 @@ import polars as pl
 from sojourn.analysis.finding import Finding
 from sojourn.analysis.wording import counted
 from sojourn.records import read_table
+from sojourn.records.lost import in_parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -104,14 +105,8 @@ def _gap(entry: dict[str, Any]) -> dict[str, Any] | None:
 
 def _sessions(run: Run) -> dict[int, int]:
     """The part during which each trial was logged, of a run of several sessions."""
-    found: dict[int, int] = {}
-    part = 0
-    for entry in run.log if run.sessions > 1 else ():
-        if entry.get("event") == "started":
-            part = int(entry["part"])
-        elif entry.get("event") == "tcp-trial":
-            found[entry["block"]] = part
-    return found
+    told = in_parts(run.log, "tcp-trial") if run.sessions > 1 else ()
+    return {entry["block"]: part for part, entry in told}
 
 
 def by_cell(several: Sequence[Done]) -> list[list[Done]]:

@@ -15,8 +15,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from sojourn.bed.state import Process, boot_id, pid_namespace, state_folder
+from sojourn.bed.state import OF_PROCESS, PROCESS, Process, boot_id, pid_namespace, state_folder
 from sojourn.errors import MachineError
+from sojourn.records.decode import json_value
+from sojourn.records.shape import EACH, NEEDED, TEXT, misfit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,6 +36,12 @@ for pair in "$@"; do echo "${pair##*=}" >"${pair%=*}" || kept=yes; done 2>/dev/n
 [ "$kept" ] || is_of_another || rm -f "$0"
 """
 """$0 the journal, which stays where something could not be written; its text; then FILE=VALUE of each file."""
+
+
+JOURNAL = PROCESS | {
+    NEEDED: (*OF_PROCESS, "boot", "pids", "found"), "boot": TEXT, "pids": TEXT, "found": {EACH: TEXT},
+}  # fmt: skip
+"""What a journal has to be, whatever it may be."""
 
 
 class Held:
@@ -111,7 +119,9 @@ def recover(of: type[Held]) -> list[str]:
     try:
         if journal.lstat().st_uid != os.geteuid():
             return []
-        said: dict[str, Any] = json.loads(journal.read_text())
+        said: dict[str, Any] = json_value(journal.read_text())
+        if wrong := misfit(said, JOURNAL):
+            raise ValueError(wrong)
         run, found = Process(int(said["pid"]), int(said["started_ticks"])), dict(said["found"])
         boot, pids = said["boot"], said["pids"]
     except OSError:

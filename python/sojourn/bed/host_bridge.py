@@ -24,6 +24,8 @@ from sojourn.binary import search_path
 from sojourn.devices.bridge_netfilter import LENDS, limited_rules
 from sojourn.devices.bridge_qos import classes
 from sojourn.errors import MachineError, RequestError
+from sojourn.records.decode import json_value
+from sojourn.records.shape import FLAG, NEEDED, ONLY, TEXT, maybe, misfit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,6 +37,12 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,14}")
 TOOLS = {"ip": "iproute2", "tc": "iproute2", "bridge": "iproute2"}
 _SECONDS = 10.0
 _PREFIX = "60-sojourn-"
+_PORT = {"name": TEXT, "was_up": FLAG, "master": maybe(TEXT)}
+STATE = {
+    NEEDED: ("name", "mode", "ports", "notes", "files"), "name": TEXT, "mode": TEXT, "notes": [TEXT], "files": [TEXT],
+    "ports": [_PORT | {NEEDED: tuple(_PORT), ONLY: tuple(_PORT)}],
+}  # fmt: skip
+"""What a file of STATES has to be, whatever it may be."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +69,9 @@ class HostBridge:
     def read(cls, path: Path) -> HostBridge:
         """Reads a state; raises MachineError where it is none."""
         try:
-            kept = json.loads(path.read_text(encoding="utf-8"))
+            kept = json_value(path.read_text(encoding="utf-8"))
+            if wrong := misfit(kept, STATE):
+                raise ValueError(wrong)
             ports = tuple(PortBefore(**one) for one in kept["ports"])
             return cls(kept["name"], kept["mode"], ports, tuple(kept["notes"]), tuple(kept["files"]))
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:

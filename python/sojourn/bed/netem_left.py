@@ -21,12 +21,18 @@ from sojourn.bed.processes import find_tool
 from sojourn.bed.state import boot_id
 from sojourn.binary import search_path
 from sojourn.errors import MachineError
+from sojourn.records.decode import json_value
+from sojourn.records.shape import COUNT, NEEDED, PLACE, TEXT, misfit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _SECONDS = 10.0
 _MOST_BYTES = 4096
+_RECORD = {
+    NEEDED: ("boot", "namespace", "index", "port", "handle"), "namespace": COUNT, "index": PLACE,
+    **dict.fromkeys(("boot", "port", "handle"), TEXT),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -46,7 +52,9 @@ class Left:
         """Reads a record; None where it is none, as one that was being written when its program was killed."""
         try:
             with path.open("rb") as file:
-                kept = json.loads(file.read(_MOST_BYTES))
+                kept = json_value(file.read(_MOST_BYTES))
+            if misfit(kept, _RECORD) is not None:
+                return None
             named = (str(kept["boot"]), int(kept["namespace"]), int(kept["index"]), str(kept["port"]))
             return cls(*named, str(kept["handle"]))
         except (OSError, ValueError, KeyError, TypeError):

@@ -18,12 +18,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sojourn.errors import MachineError, RequestError
+from sojourn.records.decode import json_value
+from sojourn.records.shape import COUNT, NEEDED, ONLY, PLACE, TEXT, misfit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
 _PREFIX = "sojourn-bed-"
+OF_PROCESS = ("pid", "started_ticks")
+PROCESS: dict[str, Any] = {NEEDED: OF_PROCESS, "pid": PLACE, "started_ticks": COUNT}
+"""How a process is kept in a file, and what such a file has to be, for whatever it may be."""
+
+_STATE = {
+    NEEDED: ("mark", "boot", "pids", "holder"), **dict.fromkeys(("mark", "boot", "pids"), TEXT),
+    "holder": PROCESS | {ONLY: OF_PROCESS},
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -84,7 +94,9 @@ class State:
     def read(cls, path: Path) -> State:
         """Reads a state file; raises ValueError when it is not one."""
         try:
-            text: dict[str, Any] = json.loads(path.read_text())
+            text: dict[str, Any] = json_value(path.read_text())
+            if wrong := misfit(text, _STATE):
+                raise ValueError(wrong)
             mark = Mark.parse(text["mark"])
             if mark is None:
                 raise ValueError("its mark is malformed")

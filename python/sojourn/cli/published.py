@@ -145,11 +145,21 @@ def take(folder: Path, names: list[str], asked: dict[str, object]) -> None:
         strange = inside - {*names, ASKED, "index.html", "published.json", "faults.txt"}
         if strange:
             raise RequestError(f"{folder} holds {min(strange)}, which is no published study's: choose another --out")
-        if inside and json.loads((folder / ASKED).read_text(encoding="utf-8")) != asked:
+        if inside and asked_before(folder / ASKED) != asked:
             raise RequestError(f"{folder} was measured with other options (--full, --bed): choose another --out")
         (folder / ASKED).write_text(json.dumps(asked) + "\n", encoding="utf-8")
     except OSError as error:
         raise MachineError(f"{folder} cannot be made ({error.strerror}): choose another --out") from error
+
+
+def asked_before(path: Path) -> object:
+    """The options that a folder was measured with; None where its file does not say."""
+    from sojourn.records.decode import json_file
+
+    try:
+        return json_file(path)
+    except ValueError:
+        return None
 
 
 def stamped() -> str:

@@ -21,7 +21,7 @@ from sojourn.plan import Plan, effective_toml
 from sojourn.plan.settings import asked
 from sojourn.records import RunFolder
 from sojourn.records.lost import CLOSED, LOST
-from sojourn.records.whole_file import write_whole
+from sojourn.records.whole_file import sync_folder, write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,8 +52,11 @@ def create_folder(plan: Plan, out: Path) -> RunFolder:
             f"{out} exists and is not an empty folder: choose another --out, or go on with --resume {out}"
         )
     try:
+        missing = [one for one in (folder.records, *folder.records.parents) if not one.exists()]
         folder.records.mkdir(parents=True)
         write_whole(folder.plan, effective_toml(plan))
+        for one in missing:
+            sync_folder(one.parent)
     except OSError as error:
         raise MachineError(f"{folder.path} cannot be made ({error.strerror}): choose another --out") from error
     return folder
@@ -90,6 +93,7 @@ class Log:
         """Hears each entry, once it is written."""
         cut = path.is_file() and path.stat().st_size > 0 and not path.read_bytes().endswith(b"\n")
         self._file = path.open("a", encoding="utf-8")
+        sync_folder(path.parent)
         if cut:
             self._file.write("\n")
 

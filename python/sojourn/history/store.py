@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from sojourn.errors import MachineError
 from sojourn.history.entry import Entry, Figure
+from sojourn.records.decode import json_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -97,6 +98,8 @@ class History:
     def _entry(self, file: sqlite3.Connection, number: int, *of_run: object) -> Entry:
         chosen = f"SELECT {', '.join(OF_FIGURE)} FROM figures WHERE run_id = ? ORDER BY rowid"
         rows = file.execute(chosen, (number,)).fetchall()
+        if any(type(json_value(row[OF_FIGURE.index("factors")])) is not dict for row in rows):
+            raise ValueError("a figure has no factors")
         figures = tuple(replace(Figure(*row), headline=bool(row[-1])) for row in rows)
         named = dict(zip(OF_RUN, of_run, strict=True))
         return Entry(**(named | {"simulated": bool(named["simulated"])}), figures=figures)  # type: ignore[arg-type]

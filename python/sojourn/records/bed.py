@@ -11,15 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sojourn.errors import RequestError
 from sojourn.records.earlier import read_json
+from sojourn.records.shape import EACH, NEEDED
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-EACH: Final = "*"
-"""In place of a name: every member of a table."""
-
-NEEDED: Final = ""
-"""In place of a name: the members that a table has in any case."""
 
 NUMBER: Final = (int, float)
 _LINK: Final[dict[str, Any]] = {"offloads": {}, "pause": (dict, str), "coalescing": {}, "rings": {}}

@@ -30,14 +30,21 @@ QUOTED = re.compile(r'"""|\'\'\'|"(?:\\.|[^"\\])*"|\'[^\']*\'')
 LONG_KEY = re.compile(rf"(?:[\w-]+\s*\.\s*){{{DEEPEST + 1}}}")
 """A key of too many parts, where each quoted part is a letter."""
 
+HALF = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
+"""One of the two units that make a character in UTF-16, as JSON may write it; alone it is no character."""
+
 TOO_DEEP = f"more than {DEEPEST} arrays or tables within each other"
 
 
 def json_value(text: str | bytes) -> Any:
-    """The value of a JSON text. Raises json.JSONDecodeError."""
+    """The value of a JSON text, which can be written as UTF-8 again. Raises json.JSONDecodeError."""
     try:
+        if isinstance(text, bytes):
+            text = text.decode(json.detect_encoding(text))
         value = json.loads(text)
         deep = _opens(text) > DEEPEST and is_deep(value)
+        if HALF.search(text):
+            json.dumps(value, ensure_ascii=False).encode()
     except json.JSONDecodeError:
         raise
     except RecursionError:

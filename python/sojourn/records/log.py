@@ -1,4 +1,8 @@
-"""Reads a run's log: one JSON object a line; a line that was cut by a crash is left out."""
+"""Reads a run's log: one JSON object a line; a line that was cut by a crash is left out.
+
+What is read of each event is declared in `records.events`. An event of another shape is refused here, so that no
+reader of the log meets one.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from sojourn.errors import RequestError
 from sojourn.records.earlier import VALUES, read_json
+from sojourn.records.events import EVENTS, EVERY
+from sojourn.records.shape import misfit
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -14,10 +20,13 @@ if TYPE_CHECKING:
 
 
 def read_log(path: Path, events: Collection[str] = ()) -> list[dict[str, Any]]:
-    """Every whole line of a log; of these events alone, where any are named: they are few in the log of a day."""
+    """Every whole line of a log; of these events alone, where any are named: they are few in the log of a day.
+
+    Raises RequestError where an event is of another shape than declared.
+    """
     entries: list[dict[str, Any]] = []
     words = [f'"{name}"' for name in (*events, *(old for old, now in VALUES.items() if now in events))]
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []:
+    for number, line in enumerate(_lines(path), start=1):
         if words and not any(one in line for one in words):
             continue
         try:
@@ -25,64 +34,22 @@ def read_log(path: Path, events: Collection[str] = ()) -> list[dict[str, Any]]:
         except json.JSONDecodeError:
             continue
         if isinstance(entry, dict) and (not events or str(entry.get("event")) in events):
+            if (wrong := damage(entry)) is not None:
+                raise RequestError(f"{path} is damaged: line {number}, {wrong}")
             entries.append(entry)
     return entries
 
 
-NULL = type(None)
-INTEGERS = (
-    "block", "part", "bed", "search", "round", "visit", "searches", "rounds", "sessions", "frame_bytes", "repetition",
-    "attempt", "number", "tai_ns", "link",
-)  # fmt: skip
-NUMBERS = (
-    "rate_pps", "asked_pps", "sent_pps", "clean_pps", "flood_pps", "duration_s", "frames", "lower_pps", "upper_pps",
-    "tester_pps", "ceiling_pps", "asked",
-)  # fmt: skip
-TABLES_OF_EVENTS = (
-    "factors", "summary", "engines", "floor_ns", "to", "extra", "draw", "left_out", "report", "matched",
-)  # fmt: skip
-WORDS = ("device", "purpose", "pipe", "words", "sentence", "records", "emulator", "send_engine")
-KINDS: dict[str, type | tuple[type, ...]] = {
-    **dict.fromkeys(INTEGERS, int),
-    **dict.fromkeys(NUMBERS, (int, float, NULL)),
-    **dict.fromkeys(TABLES_OF_EVENTS, (dict, NULL)),
-    **dict.fromkeys(("cell", "trial", "block", "tai_ns"), (int, NULL)),
-    **dict.fromkeys(WORDS, (str, NULL)),
-    **dict.fromkeys(("delaying", "flows", "connections", "of_device", "of_reference"), (list, NULL)),
-    "captured": (dict, int, NULL),  # of "taps" what each tap says, of "tcp-trial" how many packets
-    "cells": (dict, list),
-    "sent": (int, list, NULL),
-    "received": (int, list, NULL),
-    "clock": (list, dict, str, NULL),
-    "kept": (bool, NULL),
-}
-"""The types of what the analysis reads of events, by name: they are the same in every event of READ."""
-
-READ = frozenset({
-    "bed", "cells", "contended", "device-broken", "emulator", "emulator-ended", "emulator-replay", "emulator-set",
-    "load-trial", "qualified", "search-result", "search-step", "started", "stopped", "stream-trial", "taps",
-    "tcp-trial", "time-is-up", "trial", "undisturbed",
-})  # fmt: skip
-"""The events that it reads."""
-
-NEEDED = {
-    "stream-trial": ("block",), "load-trial": ("block",), "tcp-trial": ("block",), "trial": ("block",),
-    "emulator": ("block", "summary"), "emulator-set": ("block", "to"), "search-step": ("search", "block"),
-    "search-result": ("search",), "qualified": ("frame_bytes",), "taps": ("block", "records", "matched", "captured"),
-    "time-is-up": ("asked",),
-}  # fmt: skip
-"""By event, what it has in any case."""
+def damage(entry: dict[str, Any]) -> str | None:
+    """What of an event is of another shape than declared; None where nothing is."""
+    wrong = misfit(entry, EVERY)
+    if wrong is None:
+        wrong = misfit(entry, EVENTS.get(str(entry.get("event")), {}))
+    return None if wrong is None else f"an event {str(entry.get('event'))[:80]!r}: {wrong}"
 
 
-def read_events(path: Path) -> list[dict[str, Any]]:
-    """Every whole line of a run's log, for its analysis. Raises RequestError where an event is of another shape."""
-    entries = read_log(path)
-    for entry in entries:
-        name = str(entry.get("event"))[:80]
-        for member, value in entry.items() if name in READ else ():
-            kind = KINDS.get(member)
-            if kind is not None and (not isinstance(value, kind) or (isinstance(value, bool) and member != "kept")):
-                raise RequestError(f"{path} is damaged: {member} of an event {name!r} is of another type")
-        if lacking := [member for member in NEEDED.get(name, ()) if entry.get(member) is None]:
-            raise RequestError(f"{path} is damaged: an event {name!r} has no {lacking[0]}")
-    return entries
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []
+    except OSError as error:
+        raise RequestError(f"{path} cannot be read: {error.strerror}") from error

@@ -8,11 +8,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from sojourn.records.shape import is_whole_text
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 SET, RESTORED = EVENTS = ("settings-set", "settings-restored")
 """The later of a part says all that the earlier says."""
+
+MOST_CPU = 65_535
+"""The number of the last processor that a list of them may name."""
 
 GONE = "gone"
 """What is read of a port that was removed with its bed, as its settings were."""
@@ -48,7 +53,8 @@ class Tuned:
     def is_as_asked(self) -> bool:
         """Whether what was read back is what was asked; of a limit, whether it is at most that."""
         if self.setting == "idle_latency":
-            return self.in_force.lstrip("-").isdigit() and 0 <= int(self.in_force) <= int(self.asked)
+            both = is_whole_text(self.in_force) and is_whole_text(self.asked)
+            return both and 0 <= int(self.in_force) <= int(self.asked)
         return _plain(self, self.in_force) == _plain(self, self.asked)
 
     @property
@@ -90,6 +96,8 @@ def _plain(row: Tuned, word: str) -> object:
     if row.setting != "irq_cpus":
         return word
     ranges = [one.partition("-") for one in word.split(",")]
-    if not all(first.isdigit() and (last or first).isdigit() for first, _, last in ranges):
+    if not all(is_whole_text(first) and is_whole_text(last or first) for first, _, last in ranges):
+        return word
+    if any(int(last or first) > MOST_CPU for first, _, last in ranges):
         return word
     return {cpu for first, _, last in ranges for cpu in range(int(first), int(last or first) + 1)}

@@ -7,6 +7,7 @@ in the draft's. Who makes such a file, and what stands in it, is not decided her
 from __future__ import annotations
 
 import os
+import secrets
 import stat
 import tempfile
 from contextlib import contextmanager, suppress
@@ -18,6 +19,8 @@ from sojourn.errors import RequestError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+DESCRIPTORS = Path("/proc/self/fd")
+
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[BinaryIO]:
@@ -28,17 +31,40 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
     socket or a pipe is there, whose place would be taken.
     """
     refuse_special(path)
-    descriptor, draft = tempfile.mkstemp(prefix=f".{path.name[:200]}.", dir=path.parent)  # O_EXCL, O_NOFOLLOW, 0600
+    descriptor, draft = _draft(path)
     try:
         with os.fdopen(descriptor, "wb") as file:
             yield file
             file.flush()
             give_to_caller(file.fileno(), path.parent)
             os.fsync(file.fileno())
-        Path(draft).replace(path)
+            draft = draft or _named(file.fileno(), path)
+        draft.replace(path)
         sync_folder(path.parent)
     finally:
-        Path(draft).unlink(missing_ok=True)
+        if draft is not None:
+            draft.unlink(missing_ok=True)
+
+
+def _draft(path: Path) -> tuple[int, Path | None]:
+    """A new file of mode 0600 beside its place, open: without a name, so that nothing is left of a writer that is
+    killed, or with one where the file system has no such files."""
+    with suppress(OSError):
+        if DESCRIPTORS.is_dir():
+            return os.open(path.parent, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600), None
+    descriptor, draft = tempfile.mkstemp(prefix=f".{path.name[:200]}.", dir=path.parent)  # O_EXCL, O_NOFOLLOW, 0600
+    return descriptor, Path(draft)
+
+
+def _named(descriptor: int, path: Path) -> Path:
+    """The name that a file without one gets beside its place; nobody can foresee it."""
+    draft = path.with_name(f".{path.name[:200]}.{secrets.token_hex(8)}")
+    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
+    try:  # given a folder, it follows the link to the open file
+        os.link(DESCRIPTORS / str(descriptor), draft.name, dst_dir_fd=folder)
+    finally:
+        os.close(folder)
+    return draft
 
 
 def write_whole(path: Path, content: str | bytes) -> None:

@@ -13,6 +13,7 @@ import polars as pl
 
 from sojourn.errors import RequestError
 from sojourn.methods import DEFAULT
+from sojourn.records.asked import require_plan
 from sojourn.records.bed import read_bed
 from sojourn.records.earlier import read_toml
 from sojourn.records.log import read_log
@@ -76,7 +77,7 @@ class Run:
         verdict = read_verdict(folder / "analysis" / "verdict.json")
         try:
             plan_text = _text(folder / "plan.toml")
-            plan = read_toml(plan_text)
+            plan = require_plan(read_toml(plan_text), folder / "plan.toml")
         except ValueError as error:
             raise RequestError(f"{folder}: plan.toml is damaged ({error})") from error
         return cls(folder, _frame(rows), verdict, plan, plan_text, read_bed(folder / "bed.json"))

@@ -198,7 +198,7 @@ def buffers(run: Run) -> Table:
         "the plan passed without loss."
     )
     told = [event.get("extra") or {} for event in run.log if event.get("event") == "search-result"]
-    known = [(one["longest_tried"], one["width"]) for one in told if "longest_tried" in one]
+    known = [(one["longest_tried"], one["width"]) for one in told if {"longest_tried", "width"} <= one.keys()]
     if known:
         longest, step = (max(several) for several in zip(*known, strict=True))
         note += (

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
 from typing import TYPE_CHECKING
 
 from sojourn.records.whole_file import write_whole
+from sojourn.records.whole_folder import refuse_link, whole_folder
 from sojourn.report.beside import beside_table
 from sojourn.report.contents import all_figures, all_tables
 from sojourn.report.page import page
@@ -25,16 +25,18 @@ def write(folder: Path, *, vector: bool, beside: Sequence[ToolResult] = ()) -> P
     """Writes the report of a run folder and returns the page's path."""
     run = Run.read(folder)
     report = folder / "report"
-    for name in ("figures", "tables"):
-        shutil.rmtree(report / name, ignore_errors=True)
-        (report / name).mkdir(parents=True)
+    refuse_link(report)
+    report.mkdir(exist_ok=True)
     tables, published, figures = all_tables(run), published_tables(run), all_figures(run)
     others = [beside_table(run, beside)] if beside else []
-    _write_tables(report / "tables", [*tables, *published.tables, *others])
-    if vector:
-        _write_figures(report / "figures", figures)
+    text = page(run, tables, published, figures, vector=vector, others=others)
+    with whole_folder(report / "tables") as into:
+        _write_tables(into, [*tables, *published.tables, *others])
+    with whole_folder(report / "figures") as into:
+        if vector:
+            _write_figures(into, figures)
     index = report / "index.html"
-    write_whole(index, page(run, tables, published, figures, vector=vector, others=others))
+    write_whole(index, text)
     return index
 
 

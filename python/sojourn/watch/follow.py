@@ -17,6 +17,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from sojourn.records.earlier import read_json
+from sojourn.records.log import damage
 from sojourn.records.so_far import SoFar
 
 if TYPE_CHECKING:
@@ -168,7 +169,7 @@ class Follower:
             event = read_json(line.decode("utf-8", "replace"))
         except json.JSONDecodeError:
             return
-        if not isinstance(event, dict):
+        if not isinstance(event, dict) or damage(event) is not None:
             return
         with suppress(ArithmeticError, AttributeError, TypeError, ValueError):  # it says what no line of ours says
             at_ns = event.get("tai_ns")

@@ -5,7 +5,11 @@ use super::Skewed;
 const NANOS_PER_SECOND: f64 = 1e9;
 const PPM: f64 = 1e-6;
 
-/// How often a reading is corrected by its error when a time is looked for: each makes it a thousandth at most.
+/// For so long a clock drifts; then its skew stays as it is, so that no clock ever runs backwards.
+const DRIFTS_S: f64 = 86_400.0;
+
+/// How often a reading is corrected by its error when a time is looked for: each makes it a hundredth at most, but of clocks
+/// that have drifted far.
 const CORRECTIONS: usize = 6;
 
 impl Skewed {
@@ -30,7 +34,9 @@ impl Skewed {
 
     fn unstepped(&self, truth_ns: i64) -> i64 {
         let seconds = truth_ns as f64 / NANOS_PER_SECOND;
-        let mut gained_s = PPM * (self.skew_ppm * seconds + self.drift_ppm_per_s * seconds * seconds / 2.0);
+        let drifts = seconds.clamp(0.0, DRIFTS_S);
+        let drifted = self.drift_ppm_per_s * drifts * (seconds - drifts / 2.0);
+        let mut gained_s = PPM * (self.skew_ppm * seconds + drifted);
         if let Some(swing) = self.temperature {
             let turn = std::f64::consts::TAU / swing.period_s;
             gained_s += PPM * swing.amplitude_ppm * (1.0 - (turn * seconds).cos()) / turn;
@@ -40,17 +46,27 @@ impl Skewed {
 
     /// Returns the first true time at which the clock, without its step, shows `reading_ns` or more.
     fn invert(&self, reading_ns: i64) -> i64 {
-        let mut truth_ns = reading_ns.saturating_sub(self.offset_ns);
+        let mut near_ns = reading_ns.saturating_sub(self.offset_ns);
         for _ in 0..CORRECTIONS {
-            truth_ns = truth_ns.saturating_add(reading_ns.saturating_sub(self.unstepped(truth_ns)));
+            near_ns = near_ns.saturating_add(reading_ns.saturating_sub(self.unstepped(near_ns)));
         }
-        while self.unstepped(truth_ns) < reading_ns {
-            truth_ns += 1;
+        let shows = |truth_ns: i64| self.unstepped(truth_ns) >= reading_ns;
+        let mut step_ns = 1_i64;
+        while near_ns < i64::MAX && !shows(near_ns) {
+            near_ns = near_ns.saturating_add(step_ns);
+            step_ns = step_ns.saturating_mul(2);
         }
-        while self.unstepped(truth_ns - 1) >= reading_ns {
-            truth_ns -= 1;
+        let (mut before_ns, mut there_ns) = (near_ns.saturating_sub(step_ns), near_ns);
+        while before_ns > i64::MIN && shows(before_ns) {
+            there_ns = before_ns;
+            before_ns = before_ns.saturating_sub(step_ns);
+            step_ns = step_ns.saturating_mul(2);
         }
-        truth_ns
+        while i128::from(there_ns) - i128::from(before_ns) > 1 {
+            let middle_ns = (before_ns / 2 + there_ns / 2) + (before_ns % 2 + there_ns % 2) / 2;
+            if shows(middle_ns) { there_ns = middle_ns } else { before_ns = middle_ns }
+        }
+        there_ns
     }
 }
 
@@ -101,6 +117,23 @@ mod tests {
             prop_assert!((gained(period_ns) - skew_ppm * period_s * 1e3).abs() < 2.0);
             let half = skew_ppm / 2.0 + amplitude_ppm / std::f64::consts::PI;
             prop_assert!((gained(period_ns / 2) - half * period_s * 1e3).abs() < 2.0);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_clock_runs_backwards_or_is_looked_at_for_ever(
+            offset_ns in -32_000_000_000_000_000_i64..32_000_000_000_000_000, skew_ppm in -10_000.0..10_000.0_f64,
+            drift_ppm_per_s in -10.0..10.0_f64, amplitude_ppm in -10_000.0..10_000.0_f64,
+            period_s in prop_oneof![1e-12..1e-6_f64, 1.0..1e12_f64],
+            at_ns: i64, by_ns in -32_000_000_000_000_000_i64..32_000_000_000_000_000,
+            truth in 0..1_000_000_000_000_000_000_i64, later in 1_000_000_000..1_000_000_000_000_000_i64, wanted: i64,
+        ) {
+            let temperature = Some(Sinusoid { amplitude_ppm, period_s });
+            let clock = Skewed { offset_ns, skew_ppm, drift_ppm_per_s, temperature, step: None };
+            prop_assert!(clock.reading(truth + later) > clock.reading(truth));
+            let stepped = Skewed { step: Some(ClockStep { at_ns, by_ns }), ..clock };
+            prop_assert!(stepped.first_at(truth, wanted) >= truth);
         }
     }
 

@@ -7,6 +7,7 @@ use rand::{Rng, SeedableRng};
 use sojourn_port::sim::Sampler;
 use sojourn_time::Nanos;
 
+use super::path::LONGEST_NS;
 use super::{GilbertElliott, Path, PathError, Serialiser};
 
 /// Seeds of neighbouring blocks must not resemble each other: 2⁶⁴ divided by the golden ratio.
@@ -14,6 +15,14 @@ const SEED_STRIDE: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// How long after a frame its duplicate comes.
 const DUPLICATE_AFTER_NS: i64 = 1_000;
+
+/// What would arrive later than 30 years after the start is lost: times that are farther apart have no difference.
+const LATEST_NS: i64 = 1_000_000_000_000_000_000;
+
+/// Returns when something that is delayed by so much arrives: after a year at most, whatever was drawn.
+fn after(now_ns: i64, delay_ns: f64) -> i64 {
+    now_ns.saturating_add(delay_ns.clamp(0.0, LONGEST_NS).round() as i64)
+}
 
 /// What a path does to frames, with the state that it keeps.
 #[derive(Debug)]
@@ -58,10 +67,11 @@ impl Draw {
     /// Returns when a frame that leaves the sender at `now_ns` is through the serialiser; `None` when its queue is
     /// full.
     pub fn serialise(&mut self, now_ns: i64, frame_bytes: usize) -> Option<i64> {
-        match &mut self.queue {
+        let through_ns = match &mut self.queue {
             Some(queue) => queue.pass(now_ns, frame_bytes),
             None => Some(now_ns),
-        }
+        };
+        through_ns.filter(|through_ns| *through_ns <= LATEST_NS)
     }
 
     /// Returns what becomes of a frame on its further way; `None` when it is lost. What carries no packet of a stream
@@ -75,20 +85,20 @@ impl Draw {
         let is_dropped = self.happens(self.path.own_drop);
         let mut delay_ns = self.forward.sample(&mut self.random) + self.path.per_byte_ns * frame_bytes as f64;
         delay_ns += if held_back { self.path.reorder_ns as f64 } else { 0.0 };
-        let at_ns = now_ns.saturating_add(delay_ns.max(0.0).round() as i64);
+        let at_ns = after(now_ns, delay_ns);
         let disposition = Disposition {
             at_ns,
             again_at_ns: repeated.then_some(at_ns + DUPLICATE_AFTER_NS),
             damaged: damaged.filter(|_| is_packet),
             is_dropped: is_dropped && is_packet,
         };
-        (!lost).then_some(disposition)
+        (!lost && at_ns <= LATEST_NS).then_some(disposition)
     }
 
     /// Returns when a frame that leaves the receiver at `now_ns` is back at the sender.
     pub fn backward(&mut self, now_ns: i64, frame_bytes: usize) -> i64 {
         let delay_ns = self.backward.sample(&mut self.random) + self.path.per_byte_ns * frame_bytes as f64;
-        now_ns.saturating_add(delay_ns.max(0.0).round() as i64)
+        after(now_ns, delay_ns)
     }
 
     /// Returns by how much the sender is late this time.

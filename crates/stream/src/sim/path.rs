@@ -156,10 +156,13 @@ pub enum PathError {
 }
 
 /// A year: longer spans are slips of the pen, and would overflow sums.
-const LONGEST_NS: f64 = 3.2e16;
+pub const LONGEST_NS: f64 = 3.2e16;
 
 /// Clocks that are off by more are not clocks.
 const MOST_PPM: f64 = 10_000.0;
+
+/// Drift beyond it makes a clock run backwards within a day ([`super::clock`] lets none drift for longer).
+const MOST_PPM_PER_S: f64 = 10.0;
 
 impl Path {
     /// Returns a path that delays by so much and does nothing else.
@@ -235,13 +238,13 @@ impl Skewed {
         let offset = self.offset_ns as f64;
         require("clocks.offset_ns", offset, offset.abs() <= LONGEST_NS, "at most a year to either side")?;
         let swing = self.temperature.unwrap_or(Sinusoid { amplitude_ppm: 0.0, period_s: 1.0 });
-        for (key, value) in [
-            ("clocks.skew_ppm", self.skew_ppm),
-            ("clocks.drift_ppm_per_s", self.drift_ppm_per_s),
-            ("clocks.temperature.amplitude_ppm", swing.amplitude_ppm),
-        ] {
+        for (key, value) in
+            [("clocks.skew_ppm", self.skew_ppm), ("clocks.temperature.amplitude_ppm", swing.amplitude_ppm)]
+        {
             require(key, value, value.abs() <= MOST_PPM, "at most 10000 to either side")?;
         }
+        let drift = self.drift_ppm_per_s;
+        require("clocks.drift_ppm_per_s", drift, drift.abs() <= MOST_PPM_PER_S, "at most 10 to either side")?;
         let is_period = swing.period_s > 0.0 && swing.period_s.is_finite();
         require("clocks.temperature.period_s", swing.period_s, is_period, "more than 0")?;
         let by = self.step.map_or(0.0, |step| step.by_ns as f64);

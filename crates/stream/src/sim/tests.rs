@@ -477,3 +477,59 @@ fn a_clock_that_is_set_back_while_clocks_are_compared_is_not_waited_for() {
     );
     assert!(clock.now() < Time(0), "{:?}", clock.now());
 }
+
+/// Numbers at the ends of what JSON and a check of each key allow: whatever they are together, the simulation ends.
+fn odd() -> impl Strategy<Value = i64> {
+    prop_oneof![
+        Just(0),
+        Just(1),
+        Just(-1),
+        Just(i64::MAX),
+        Just(i64::MIN),
+        Just(32_000_000_000_000_000),
+        Just(-32_000_000_000_000_000),
+        any::<i64>(),
+        0..1_000_000_i64
+    ]
+}
+
+prop_compose! {
+    fn odd_clock()(
+        offset_ns in odd(), skew_ppm in -10_001.0..10_001.0_f64, drift_ppm_per_s in -11.0..11.0_f64,
+        swings: bool, amplitude_ppm in -10_001.0..10_001.0_f64, period_s in prop_oneof![Just(1e-300), Just(1e300), 0.1..10.0_f64],
+        steps: bool, at_ns in odd(), by_ns in odd(),
+    ) -> Skewed {
+        let temperature = swings.then_some(Sinusoid { amplitude_ppm, period_s });
+        Skewed { offset_ns, skew_ppm, drift_ppm_per_s, temperature, step: steps.then_some(ClockStep { at_ns, by_ns }) }
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_path_of_any_numbers_is_simulated_to_its_end_or_refused(
+        delay in odd(), back in odd(), per_byte_ns in prop_oneof![Just(0.0), Just(3.2e16), Just(f64::MAX), 0.0..100.0_f64],
+        rate in prop_oneof![Just(None), Just(Some(1e-300)), Just(Some(1e300)), (1.0..1e9_f64).prop_map(Some)], by_bits: bool,
+        queue_frames in prop_oneof![Just(0), Just(usize::MAX), 0..10_usize],
+        (duplicate, reorder, corrupt, loss) in (0.0..1.0_f64, 0.0..1.0_f64, 0.0..1.0_f64, 0.0..0.5_f64),
+        (reorder_ns, send_ns, late) in (odd(), odd(), odd()), (sender, receiver, shared) in (odd_clock(), odd_clock(), any::<bool>()),
+        seed: u64,
+    ) {
+        let serialiser = rate.map(|rate| Serialiser {
+            rate_bps: by_bits.then_some(rate),
+            rate_pps: (!by_bits).then_some(rate),
+            queue_frames,
+        });
+        let path = Path {
+            delay_backward: Some(Delay::Constant(back)),
+            per_byte_ns, serialiser, duplicate, reorder, corrupt, loss, reorder_ns, send_ns, seed,
+            clocks: Clocks { sender, receiver, shared },
+            sender_late: Some(SenderLate { probability: 0.5, by_ns: late }),
+            ..Path::constant(delay)
+        };
+        let send = sending(vec![stream(1, Pattern::Regular, 1_000.0, 20)]);
+        if let Ok((sent, received)) = simulate(&path, &send, &receiving(&send, 1), &RUNNING) {
+            prop_assert_eq!(sent.flows[0].counts.sent, 20);
+            prop_assert!(received.flows.len() <= 1);
+        }
+    }
+}

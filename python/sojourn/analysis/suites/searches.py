@@ -171,7 +171,7 @@ def _search(run: Run, number: int, of: Told, counts: dict[int, dict[str, Any]]) 
     steps = [_step(run, event, counts.get(int(event["block"]))) for event in told]
     algorithm = str(head.get("algorithm") or "mlrsearch")
     first = run.trial_events.get(int(told[0]["block"]), {}) if told else {}
-    engine = str(first.get("engines", {}).get("send") or first.get("factors", {}).get("engine") or "auto")
+    engine = str((first.get("engines") or {}).get("send") or first.get("factors", {}).get("engine") or "auto")
     return Search(
         number,
         str(head["test"]),

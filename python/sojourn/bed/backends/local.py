@@ -19,6 +19,7 @@ from sojourn.bed.backend import Usage
 from sojourn.bed.events import Counters
 from sojourn.bed.processes import find_tool
 from sojourn.binary import find_instrument
+from sojourn.records.on_disk import OnDisk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -40,6 +41,7 @@ class LocalMachine:
     _awake: BinaryIO | None = None
     _highest: frequency.Highest | None = None
     _settings: LocalSettings | None = None
+    _on_disk: OnDisk | None = None
 
     @classmethod
     def hold(cls, hosts: Mapping[HostName, HostSpec], run: str) -> AbstractContextManager[None]:
@@ -90,6 +92,8 @@ class LocalMachine:
     def folder(self, host: HostName | None, local: Path) -> Path:
         """Where programs of a host write what shall be in a folder of ours: there itself."""
         del host
+        self._on_disk = self._on_disk or OnDisk()
+        self._on_disk.add(local)
         return local
 
     def lend(self, host: HostName, local: Path) -> Path:
@@ -105,7 +109,9 @@ class LocalMachine:
         return {}
 
     def gather(self) -> None:
-        """Everything is where it should be."""
+        """Everything is where it should be, and outlives a loss of power from now on."""
+        if self._on_disk is not None:
+            self._on_disk.sync()
 
     def connect(self, path: str, seconds: float) -> socket.socket:
         """A connection to what a program of the bed listens at."""

@@ -30,6 +30,8 @@ from sojourn.analysis.surroundings import contended, disturbed
 from sojourn.analysis.tcp_trials import interrupted, trials_of
 from sojourn.analysis.tester import debug_build, incomplete, truncated
 from sojourn.analysis.wording import counted, fixed
+from sojourn.records.events import SHORT_FLOWS
+from sojourn.records.shape import require
 from sojourn.statistics.interval import student_t
 from sojourn.statistics.quantile import allowed
 
@@ -48,6 +50,7 @@ def study(run: Run) -> Study:
     """Every figure of every cell over every device."""
     places: dict[tuple[str, int], list[Done]] = defaultdict(list)
     for trial in trials_of(run):
+        require(trial.connections, SHORT_FLOWS, f"{run.folder.log}: connections of trial {trial.block}")
         places[trial.path, trial.cell].append(trial)
     rows = [row for place in sorted(places) for row in rows_of(run, places[place])]
     missing = max(0, int(run.plan.get("short", {}).get("rounds", 0)) * len(places) - sum(map(len, places.values())))

@@ -32,6 +32,8 @@ from sojourn.analysis.surroundings import contended
 from sojourn.analysis.tcp_trials import Done, by_cell, interrupted, trials_of
 from sojourn.analysis.wording import percent
 from sojourn.records import read_table
+from sojourn.records.events import LONG_FLOWS
+from sojourn.records.shape import require
 from sojourn.statistics.discovery import benjamini_hochberg, selected_level, signed_rank_p
 from sojourn.statistics.interval import Interval, student_quantile
 from sojourn.statistics.permutation import Apart, apart, holm, least_p, paired_p
@@ -173,6 +175,8 @@ class Change:
 def study(run: Run) -> Study:
     """Every observable of every cell, with the log and its control."""
     several = trials_of(run, "perturbation")
+    for one in several:
+        require(one.connections, LONG_FLOWS, f"{run.folder.log}: connections of trial {one.block}")
     readings = read_table(run.folder.records, "tcp_readings", {one.block for one in several}, COLUMNS).frame
     skip_ns = float(nanoseconds(run.plan.get("perturbation", {}).get("skip", "0s")) or 0)
     seen = {one.block: found for one in several if (found := seen_of(readings, one, skip_ns)) is not None}

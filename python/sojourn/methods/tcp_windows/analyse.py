@@ -153,7 +153,7 @@ def baselines(seen: Seen, told: Told) -> dict[Key, Baseline]:
             blocks[key_of(entry)][str(entry["factors"]["what"])] = block
     found = {}
     for key, own in sorted(blocks.items()):
-        if len(own) < 2:
+        if not {"rtt", "rate"} <= own.keys():
             continue
         idle, train = seen.probes[own["rtt"]], seen.probes[own["rate"]]
         frame = float(bytes_of[own["rate"]] - FCS_BYTES) + seen.overhead_bytes.get(own["rate"], 0.0)
@@ -198,10 +198,9 @@ def transfer(seen: Seen, entry: dict[str, Any], bases: Mapping[Key, Baseline]) -
     if len(flows) < len(connections):
         return None
     segment = float(own["mss_bytes"].drop_nulls()[-1])
-    achievable = (
-        base.rate_bps * segment / (frame_bytes_of(inside.row(-1, named=True)) + seen.overhead_bytes.get(block, 0.0))
-    )
-    window = window_of(inside) or float(entry["window_bytes"]) * len(connections)
+    frame_bytes = frame_bytes_of(inside.row(-1, named=True)) + seen.overhead_bytes.get(block, 0.0)
+    achievable = base.rate_bps * segment / frame_bytes
+    window = window_of(inside) or float(entry.get("window_bytes") or 0) * len(connections)
     values = {"throughput": sum(flow.goodput_bps for flow in flows), "window_bytes": window}
     values["predicted"] = min(achievable, 8e9 * window / base.rtt_ns)
     values["throughput_ratio"] = values["throughput"] / values["predicted"]

@@ -92,7 +92,7 @@ def measurands(run: Run) -> list[tuple[str, str | None]]:
 
 def beds_of(run: Run, rounds: Rounds) -> Beds:
     """The beds that have all their starts, and in each as many rounds as most have."""
-    started = [event for event in run.log if event.get("event") == "started"]
+    started = [event for event in run.log if event.get("event") == "started" and {"bed", "part"} <= event.keys()]
     parts: dict[int, list[list[int]]] = defaultdict(list)
     held: dict[int, tuple[str, ...]] = {}
     on: dict[int, tuple[str, ...]] = {}

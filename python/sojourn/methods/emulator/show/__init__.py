@@ -173,8 +173,8 @@ ALARM = (
 def _replays(run: Run) -> list[str]:
     found = [one for one in run.log if one.get("event") == "emulator-replay"]
     return [
-        f"Replay: the same engine handled the {count(one.get('packets'))} logged arrivals again, with the same seed, "
-        "in virtual time. Dispositions, drawn delays and intended departures were "
+        f"Replay: the same engine handled the {count(one.get('packets') or 0)} logged arrivals again, with the same "
+        "seed, in virtual time. Dispositions, drawn delays and intended departures were "
         f"{'identical' if one.get('identical') else 'not identical'}."
         for one in found
     ]

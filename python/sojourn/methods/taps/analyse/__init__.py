@@ -217,8 +217,11 @@ def counts_of(event: dict[str, Any]) -> dict[str, int]:
 def stream_mean(run: Run, event: dict[str, Any]) -> float | None:
     """The mean delay of a trial's frames between its taps, without the exchanges of clocks where there were any."""
     trial = run.trial_events.get(int(event["block"]), {})
-    if all(one.get("shared") for one in trial.get("clock") or ()):
+    clocks = trial.get("clock") or ()
+    if all(one.get("shared") for one in ([clocks] if isinstance(clocks, dict) else clocks)):
         mean = mean_of(event)
+    elif trial.get("cell") not in run.cells:
+        mean = None
     else:
         found = crossings_of(run, event, int(trial["cell"]))["delay_ns"].mean()
         mean = float(found) if isinstance(found, int | float) else None

@@ -73,6 +73,8 @@ def repeated_cells(run: Run, means: pl.DataFrame, mean_of: Callable[[dict[str, A
     sessions = sorted({session for _, _, session in level})
     found = []
     for (device, reference, cell), events in told.items():
+        if cell not in run.cells:  # of a run that somebody has cut
+            continue
         several = [one for one in run.cells if _alike(run, one, cell)]
         own = {}
         for session in sessions:
@@ -84,7 +86,7 @@ def repeated_cells(run: Run, means: pl.DataFrame, mean_of: Callable[[dict[str, A
         for event in events:
             session = int(event["part"]) if run.sessions > 1 else 0
             pairs = [(mean_of(taps[one]), mean_of(taps[other]))
-                     for one, other in zip(event["of_device"], event["of_reference"], strict=True)
+                     for one, other in zip(event["of_device"], event["of_reference"], strict=False)
                      if one in taps and other in taps]  # fmt: skip
             known = [one - other for one, other in pairs if one is not None and other is not None]
             if known and session in own:

@@ -82,12 +82,13 @@ def groups_of(entry: dict[str, Any], way: str) -> list[Group]:
     for flow in entry["flows"]:
         if flow["direction"] == way and "group" in flow:
             flows[int(flow.get("turn", 0)), int(flow["group"])].add(str(flow["local"]))
-    planned = spans(str(entry["factors"]["round_trips"])) if flows else []
+    planned = spans(str(entry["factors"].get("round_trips"))) if flows else []
     several = len({turn for turn, _ in flows}) > 1
     return [
         Group(f"{TURNS[turn]} {name_of(place, planned)}" if several else name_of(place, planned), place, turn,
               planned[place], frozenset(local))
         for (turn, place), local in sorted(flows.items())
+        if place < len(planned)
     ]  # fmt: skip
 
 

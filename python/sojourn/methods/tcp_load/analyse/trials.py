@@ -182,7 +182,7 @@ def ways_logged(run: Run) -> list[tuple[Place, int, Way]]:
         # Of a block that was measured again, the last: its name ends with the part.
         names = flows.filter(block=block)["who"].unique().to_list() if entry.get("logged") and flows.height else []
         if names:
-            who = max(names, key=lambda name: int(name.rpartition("x")[2]))
+            who = max(names, key=lambda name: (len(name), name))
             place = Place(str(entry["device"]), int(entry["cell"]))
             found += [(place, block, way) for way in ways_of(run.folder.path, who, block, skipped=skipped)]
     return found
