@@ -71,6 +71,23 @@ def test_an_emulator_on_another_host_is_set_logged_and_replayed(tmp_path: Path) 
         assert abs(row["estimate"] - planned) < 2e6, row
 
 
+def test_delays_of_searches_are_of_frames_and_joined_clocks(tmp_path: Path) -> None:
+    asked = ("bed.sessions=1", "search.tests=throughput,latency", "search.repetitions=1", "search.max_rate=10kpps",
+             "search.at_most=20s", "search.width=0.5", "search.goals=0.5")  # fmt: skip
+    run = run_over_ssh(tmp_path, "rfc2544", *(word for one in asked for word in ("--set", one)), *idle_ends())
+    streams = read_table(run / "records", "streams").frame
+    asked_time = set(read_table(run / "records", "clock_lines").frame["block"])
+    timed = {one["block"] for one in events(run, "search-step") if one["test"] == "latency"}
+    assert timed
+    assert timed == asked_time & set(streams.filter(purpose="search")["block"])
+    assert timed <= set(read_table(run / "records", "arrivals").frame["block"])
+    [delay] = rows(run, "latency_typical", "median")
+    assert 0 < delay["clock_error95_ns"] <= delay["clock_bound_ns"] < 4e6
+    assert -delay["clock_bound_ns"] < delay["estimate"] < 20e6
+    findings = json.loads((run / "analysis/verdict.json").read_text())["findings"]
+    assert "clock_unsynchronised" not in {one["name"] for one in findings}
+
+
 @pytest.mark.proof
 @pytest.mark.parametrize("study", RUNS)
 def test_a_study_that_is_not_refused_runs(study: str, tmp_path: Path) -> None:
