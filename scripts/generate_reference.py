@@ -79,6 +79,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("emulate", "run"),
     ("emulate", "set"),
     ("emulate", "show"),
+    ("emulate", "ask"),
     ("emulate", "replay"),
     ("emulate", "recover"),
     ("emulate", "offline"),

@@ -18,6 +18,7 @@ from sojourn.analysis.clocks import (
     unsynchronised_blocks,
 )
 from sojourn.analysis.finding import Place
+from sojourn.analysis.lent_lines import with_lent
 from sojourn.analysis.run import load
 from tests.unit import made_up_streams as made_up
 
@@ -245,3 +246,34 @@ def test_directions_that_are_not_alike_are_said_as_the_instrument_saw_them(tmp_p
         ("clock_asymmetric", "that direction is loaded", (Place("bridge", 0),)),
         ("clock_slewed", "the rate changed", (Place("bridge", 0),)),
     ]
+
+
+def timed(block: int, at_ns: int, clock_id: int = 2) -> list[dict[str, Any]]:
+    """Both ends of a block that began then."""
+    return [stream(block) | {"started_ns": at_ns}, stream(block, "receive", clock_id) | {"started_ns": at_ns}]
+
+
+def test_a_trial_that_asked_for_no_time_has_the_lines_before_and_after_it_of_the_same_clocks() -> None:
+    begins = {0: 0, 1: 2, 2: 10, 3: 20, 4: 30, 5: 5}
+    streams = pl.DataFrame(
+        [one for block, at in begins.items() for one in timed(block, START + at * SECOND, 9 if block == 5 else 2)]
+    )
+
+    def short(block: int, at: int) -> dict[str, Any]:
+        span = {"from_ns": START + at * SECOND, "to_ns": START + (at + 1) * SECOND}
+        return line(block, offset_ns=float(1000 * block), skew_bound_ppb=1000.0, **span)
+
+    lines = pl.DataFrame([short(0, 0), short(2, 10), short(3, 20)])
+    found = with_lent(lines, streams)
+    by_block = {block: sorted(found.filter(block=block)["offset_ns"].to_list()) for block in begins}
+    assert by_block == {0: [0.0], 1: [0.0, 2000.0], 2: [2000.0], 3: [3000.0], 4: [3000.0], 5: []}
+    assert unsynchronised_blocks(found, streams) == {5}
+    converted = on_sender_clock(arrivals([START + 2 * SECOND], block=1), found, streams)
+    assert converted["arrival_on_sender_ns"].to_list() == [START + 2 * SECOND]
+    assert converted["clock_bound_ns"][0] >= 5000.0 + 2000.0, "by which the two lines differ"
+
+
+def test_where_nobody_asked_for_a_time_no_line_is_lent() -> None:
+    streams = pl.DataFrame(timed(0, START))
+    assert with_lent(NONE, streams).height == 0
+    assert unsynchronised_blocks(with_lent(NONE, streams), streams) == {0}

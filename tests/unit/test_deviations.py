@@ -56,6 +56,7 @@ def conforming(method: str) -> Made:
         unfillable=(),
         burst_limit_s=2.0,
         longest_burst_s=2.0,
+        slowest_share=dict.fromkeys(tests, 1.0),
     )
 
 
@@ -272,3 +273,9 @@ def test_the_full_studies_avoid_what_a_plan_can_avoid(method: str) -> None:
     )
     sections = {at for _, at, _ in found(method, made)}
     assert sections == {"rfc2544": {"23"}, "rfc8219": {"23", "5.1.1"}, "rfc2889": set()}[method]
+
+
+def test_delays_below_the_throughput_are_a_deviation() -> None:
+    made = replace(conforming("rfc2544"), slowest_share={"latency": 0.62, "throughput": 0.5})
+    sentence = "the slowest stream had 62 % of the throughput: the tester sent no faster"
+    assert found("rfc2544", made) == [("RFC 2544", "26.2", sentence)]

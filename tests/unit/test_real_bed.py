@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sojourn.bed import BedSpec, HostSpec, PathSpec
+from sojourn.bed import BedSpec, HostSpec, LinkSpec, PathSpec
 from sojourn.bed.backends.ssh import require_fit
+from sojourn.bed.hosts import ports_of
 from sojourn.bed.look import TOOLS, Looked, cpus_of, parse
 from sojourn.bed.model import Topology, checked
 from sojourn.bed.negotiated import delaying, judge_port, judge_rates
@@ -146,6 +147,20 @@ def test_a_device_on_the_bench_is_a_cable_with_a_box_in_its_drawing() -> None:
         checked(BedSpec(devices=("dut:box",)))
 
 
+def test_what_is_between_the_boxes_of_a_path_is_within_the_devices_host() -> None:
+    paths = {"direct": PathSpec("e1", "e1"), "bridge*2": PathSpec("e2", "e2", "left", "right")}
+    hosts = {name: HostSpec(name) for name in ("a", "b", "device")}
+    links = {"bridge*2": LinkSpec((None, 10_000_000, None))}
+    topology = Topology.of_spec(checked(spec(devices=("bridge*2",), hosts=hosts, paths=paths, links=links)))
+    real = ports_of(topology, paths)
+    within = [cable for cable in topology.cables if cable.left.dev not in real]
+    assert len(topology.cables) == 1 + 4
+    assert sorted(real.values()) == ["e1", "e1", "e2", "e2", "left", "right"]
+    assert [(one.left.host, one.right.host, one.right.dev in real) for one in within] == [("d", "d", False)] * 2
+    with pytest.raises(RequestError, match="path 'direct' of a bed of real hosts: expected no rate or delay"):
+        checked(spec(links={"direct": LinkSpec((10_000_000,))}))
+
+
 @pytest.mark.parametrize(
     ("more", "sentence"),
     [
@@ -154,9 +169,8 @@ def test_a_device_on_the_bench_is_a_cable_with_a_box_in_its_drawing() -> None:
         ({"cgroups": True}, "needs hosts on this machine"),
         ({"devices": ("bridge",), "paths": {"direct": PathSpec("eth1", "eth1"), "bridge": PathSpec("eth2", "eth2")}},
          "path 'bridge' is a device that Sojourn builds: expected hosts.device and the keys left and right"),
-        ({"devices": ("emulate",),
-          "paths": {"direct": PathSpec("e1", "e1"), "emulate": PathSpec("e2", "e2", "l", "r")}},
-         "an emulator on another host cannot be asked yet"),
+        ({"devices": ("emulate",), "paths": {"direct": PathSpec("e1", "e1"), "emulate": PathSpec("e2", "e2")}},
+         "path 'emulate' is a device that Sojourn builds: expected hosts.device and the keys left and right"),
     ],
 )  # fmt: skip
 def test_what_real_hosts_cannot_have_is_refused(more: dict[str, object], sentence: str) -> None:

@@ -19,7 +19,7 @@ use crate::sys;
 /// Clients at once; one more is turned away.
 pub const MOST_CLIENTS: usize = 8;
 /// A longer request is refused.
-const LONGEST_LINE_BYTES: usize = 1 << 16;
+pub const LONGEST_LINE_BYTES: usize = 1 << 16;
 /// A longer answer is none: the state of 2^20 flows, the most that a log follows.
 const LONGEST_ANSWER_BYTES: usize = 1 << 30;
 /// For how long a client waits for an answer to go on.
@@ -282,18 +282,26 @@ impl Short {
 /// # Errors
 /// When nobody answers, or the answer is a refusal.
 pub fn ask(stream: &mut UnixStream, who: &str, path: &Path, request: &Value) -> anyhow::Result<Value> {
-    let answer = exchange(stream, request, LONGEST_ANSWER_BYTES).map_err(|error| match error.kind() {
+    let answer = answer(stream, who, path, request)?;
+    match answer["error"].as_str() {
+        Some(problem) => Err(WrongRequest(problem.to_owned()).into()),
+        None => Ok(answer),
+    }
+}
+
+/// The same; a refusal is an answer, too.
+///
+/// # Errors
+/// When nobody answers.
+pub fn answer(stream: &mut UnixStream, who: &str, path: &Path, request: &Value) -> anyhow::Result<Value> {
+    exchange(stream, request, LONGEST_ANSWER_BYTES).map_err(|error| match error.kind() {
         ErrorKind::WouldBlock | ErrorKind::TimedOut => anyhow!("{}: {who} does not answer", path.display()),
         ErrorKind::FileTooLarge => anyhow!("{}: an answer without end: no {who} listens there", path.display()),
         ErrorKind::UnexpectedEof | ErrorKind::BrokenPipe | ErrorKind::ConnectionReset => {
             anyhow!("{}: {who} has ended", path.display())
         }
         _ => anyhow!(error).context(format!("ask {}", path.display())),
-    })?;
-    match answer["error"].as_str() {
-        Some(problem) => Err(WrongRequest(problem.to_owned()).into()),
-        None => Ok(answer),
-    }
+    })
 }
 
 fn exchange(stream: &mut UnixStream, request: &Value, most_bytes: usize) -> io::Result<Value> {

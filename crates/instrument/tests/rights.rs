@@ -116,6 +116,16 @@ fn each_command_holds_what_the_table_says_and_no_more() {
             );
             emulator.line();
             emulator.holds_no_more();
+            let mut asking = start(&format!("emulate ask --control {}", records("socket")), &table::EMULATE_ASK);
+            asking.ask(&json!({ "do": "begin", "block": 1 }));
+            let answer = asking.line();
+            assert_eq!(answer["ok"], true, "{answer}");
+            asking.holds_no_more();
+            asking.ask(&json!({ "do": "set", "words": "delay never" }));
+            let answer = asking.line();
+            assert!(answer["error"].is_string(), "a refusal is an answer: {answer}");
+            asking.ask(&json!({ "do": "show" }));
+            assert!(asking.line()["report"].is_object(), "and is not the end");
 
             let words = format!("tcplog run --simulated 1 --out {} -- cat", records("tcplog"));
             start(&words, &table::TCPLOG).holds_no_more();

@@ -200,6 +200,16 @@ pub const TCP: Needs = Needs {
     writes: NO_FILE,
 };
 
+/// Passes requests to a running emulator.
+pub const EMULATE_ASK: Needs = Needs {
+    command: "emulate ask",
+    set_up: "the emulator's control socket",
+    kept: &[],
+    user: Who::Unprivileged,
+    calls: &[Calls::Basic, Calls::Sockets],
+    writes: "nothing",
+};
+
 /// Reads logs of an emulator that may be of anyone's making.
 pub const EMULATE_REPLAY: Needs = Needs {
     command: "emulate replay",
@@ -363,7 +373,7 @@ pub const TCPLOG_SERVE: Needs = Needs {
 };
 
 /// All of them.
-pub const ALL: [&Needs; 19] = [
+pub const ALL: [&Needs; 20] = [
     &PROBE,
     &RESPOND,
     &CLOCK,
@@ -375,6 +385,7 @@ pub const ALL: [&Needs; 19] = [
     &CAPTURE,
     &CAPTURE_SERVE,
     &EMULATE,
+    &EMULATE_ASK,
     &EMULATE_REPLAY,
     &EMULATE_RECOVER,
     &EMULATE_OFFLINE,

@@ -16,6 +16,7 @@ import numpy as np
 import polars as pl
 
 from sojourn.analysis.factors import Factors, factors_of, factors_of_stream
+from sojourn.analysis.lent_lines import with_lent
 from sojourn.analysis.path import PathInCell, RowRanges, gathered
 from sojourn.devices import TWIN
 from sojourn.errors import RequestError
@@ -248,8 +249,8 @@ class Run:
 
     @cached_property
     def clock_lines(self) -> pl.DataFrame:
-        """What the exchanges say of the receiver's clock, of the blocks in `streams`."""
-        return self._of_streams("clock_lines")
+        """What the exchanges say of the receiver's clock, of the blocks in `streams`; where one has none, others."""
+        return with_lent(self._of_streams("clock_lines"), self.streams)
 
     @cached_property
     def emulated(self) -> pl.DataFrame:

@@ -94,7 +94,7 @@ class Backend(Protocol):
         """Where a program of the devices' host may listen for this process alone: a path that goes with the bed."""
 
     def connect(self, path: str, seconds: float) -> sockets.socket:
-        """A connection to what listens there, whose every wait ends after that time."""
+        """A connection to the emulator that listens there, whose every wait ends after that time."""
 
     def instrument(self) -> str:
         """Where the hosts have `sojourn-instrument`."""

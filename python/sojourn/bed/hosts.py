@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from sojourn.errors import RequestError
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from sojourn.bed.model import PathSpec, Topology
+    from sojourn.bed.model import BedSpec, PathSpec, Topology
 
 HostName = str
 END_HOSTS: tuple[HostName, ...] = ("a", "b")
@@ -35,13 +37,34 @@ HOSTS: tuple[Host, ...] = (Host("a", "prober"), Host("b", "responder"), Host(DEV
 
 
 def ports_of(topology: Topology, paths: Mapping[str, PathSpec]) -> dict[str, str]:
-    """The real interface of each port of a bed, by the port's name there."""
+    """The real interface of each port of a bed, by the port's name there; ports within the device's host have none."""
     found: dict[str, str] = {}
     for link in topology.links:
         own = paths[link.path]
         found |= {link.a_dev: own.a, link.b_dev: own.b}
-        for station in link.stations:
+        if link.stations:
             assert own.left is not None
             assert own.right is not None
-            found |= {station.left.dev: own.left, station.right.dev: own.right}
+            found |= {link.cables[0].right.dev: own.left, link.cables[-1].left.dev: own.right}
     return found
+
+
+def require_paths(topology: Topology, spec: BedSpec) -> None:
+    """Refuses what real hosts cannot have: a path needs ports of its own, and these are there or not."""
+    for link in topology.links:
+        if link.path not in spec.paths:
+            raise RequestError(f"the bed has no path '{link.path}': expected one of {', '.join(spec.paths)}")
+        ports = spec.paths[link.path]
+        if link.further_cables:
+            wanted = "one sender and one receiver: it has one port at each of them"
+            raise RequestError(f"path '{link.path}' of a bed of real hosts: expected {wanted}")
+        if any(link.rated) and not link.stations:
+            wanted = "no rate or delay in bed.links: a link's emulator is on the device's host, where it has no port"
+            raise RequestError(f"path '{link.path}' of a bed of real hosts: expected {wanted}")
+        if link.stations and (ports.left is None or ports.right is None or DEVICES_HOST not in spec.hosts):
+            wanted = f"hosts.{DEVICES_HOST} and the keys left and right, its ports towards A and towards B"
+            raise RequestError(f"path '{link.path}' is a device that Sojourn builds: expected {wanted}")
+    if spec.device_cpu != "shared":
+        raise RequestError(f"device_cpu = '{spec.device_cpu}': expected 'shared' on a bed of real hosts")
+    if spec.cgroups:
+        raise RequestError("a study of TCP's log needs hosts on this machine, in cgroups of theirs: --bed netns")

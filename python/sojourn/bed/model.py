@@ -35,7 +35,7 @@ from sojourn import devices as device_modes
 from sojourn.backends import backends
 from sojourn.bed.device_cpu import DeviceCpu
 from sojourn.bed.emulated import Emulated, LinkSpec, Rated
-from sojourn.bed.hosts import DEVICES, DEVICES_HOST, END_HOSTS, HOSTS, Host, HostName
+from sojourn.bed.hosts import DEVICES, DEVICES_HOST, END_HOSTS, HOSTS, Host, HostName, require_paths
 from sojourn.devices import Side
 from sojourn.errors import RequestError
 
@@ -605,31 +605,10 @@ def checked(spec: BedSpec) -> BedSpec:
     Topology.of_spec(spec)
     DeviceCpu.parse(spec.device_cpu)
     if spec.hosts:
-        _require_paths(spec)
+        require_paths(Topology.of_spec(spec), spec)
     for name in spec.devices:
         if device_modes.parse(name).mode.is_outside and not spec.hosts:
             raise RequestError(f"device '{name}' stands between real hosts: expected --bed with a file that names them")
         if device_modes.parse(name).mode.is_box and name not in spec.boxes:
             raise RequestError(f"device '{name}': expected a section [bed.boxes] that names its program")
     return spec
-
-
-def _require_paths(spec: BedSpec) -> None:
-    """Refuses what real hosts cannot have: a path needs ports of its own, and these are there or not."""
-    topology = Topology.of_spec(spec)
-    for link in topology.links:
-        if link.path not in spec.paths:
-            raise RequestError(f"the bed has no path '{link.path}': expected one of {', '.join(spec.paths)}")
-        ports = spec.paths[link.path]
-        if link.further_cables or any(link.rated) or len(link.stations) > 1:
-            wanted = "one box at most, one sender and one receiver, and no bed.links: a path has two ports a host"
-            raise RequestError(f"path '{link.path}' of a bed of real hosts: expected {wanted}")
-        if link.device.mode.is_emulator:
-            raise RequestError(f"path '{link.path}': an emulator on another host cannot be asked yet: choose another")
-        if link.stations and (ports.left is None or ports.right is None or DEVICES_HOST not in spec.hosts):
-            wanted = f"hosts.{DEVICES_HOST} and the keys left and right, its ports towards A and towards B"
-            raise RequestError(f"path '{link.path}' is a device that Sojourn builds: expected {wanted}")
-    if spec.device_cpu != "shared":
-        raise RequestError(f"device_cpu = '{spec.device_cpu}': expected 'shared' on a bed of real hosts")
-    if spec.cgroups:
-        raise RequestError("a study of TCP's log needs hosts on this machine, in cgroups of theirs: --bed netns")

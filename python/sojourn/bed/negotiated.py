@@ -54,10 +54,10 @@ class Port(NamedTuple):
 
 
 def ports_found(backend: Backend, topology: Topology, real: Mapping[str, str]) -> dict[str, Port]:
-    """Every port by its name in the bed; `real` has the names of interfaces, where they have other ones."""
+    """Every port that is a real interface, by its name in the bed; `real` has the interfaces' names."""
     found: dict[str, Port] = {}
     for host in topology.hosts:
-        devs = [port.dev for port in topology.ports(host.name)]
+        devs = [port.dev for port in topology.ports(host.name) if port.dev in real]
         if not devs:
             continue
         said = backend.run(host.name, ["sh", "-c", _ASK], "".join(f"{dev}\n" for dev in devs))
@@ -67,7 +67,7 @@ def ports_found(backend: Backend, topology: Topology, real: Mapping[str, str]) -
         for dev in devs:
             words, fix = judge_port(told.get(dev, ""))
             rate = re.match(r"(\d+)Mb/s", words)
-            name = f"{real.get(dev, dev)} of {where}"
+            name = f"{real[dev]} of {where}"
             found[dev] = Port(name, words, fix, int(rate[1]) if rate else None)
     return found
 

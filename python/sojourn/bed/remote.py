@@ -102,7 +102,7 @@ class RemoteMachine:
             self.line, [*self.root, *argv], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             text=True, start_new_session=True,
         )  # fmt: skip
-        said = _first_line(self._process, _READY_SECONDS)
+        said = first_line(self._process, _READY_SECONDS)
         first, *rest = said.split() or [""]
         if first == "held":
             raise MachineError(f"{self} is held by {' '.join(rest)}: wait until it has ended, or end it there")
@@ -141,7 +141,7 @@ class RemoteMachine:
             return
         if (gone := self.gone()) is not None:
             raise MachineError(gone)
-        said = _first_line(self._process, _READY_SECONDS) if self.send("look") else ""
+        said = first_line(self._process, _READY_SECONDS) if self.send("look") else ""
         first, *ports = said.split() or [""]
         if first != "here":
             with suppress(subprocess.TimeoutExpired):
@@ -194,7 +194,8 @@ def about_sudo(words: str, spec: HostSpec) -> str:
     return f": sudo must ask no password of {name} (see the guide on real hosts)" if "sudo" in words else ""
 
 
-def _first_line(process: subprocess.Popen[str], seconds: float) -> str:
+def first_line(process: subprocess.Popen[str], seconds: float) -> str:
+    """The first line that a program says within this time; nothing where it says none."""
     assert process.stdout is not None
     with selectors.DefaultSelector() as selector:
         selector.register(process.stdout, selectors.EVENT_READ)

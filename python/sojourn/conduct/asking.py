@@ -57,6 +57,8 @@ class Asked:
     """Whether every time of a departure is taken, and frames pass the sender's queue."""
     one_clock: bool = True
     """Whether both ends read one clock; else the sender learns the receiver's by exchanges."""
+    is_timed: bool = False
+    """Whether it is a search's trial whose delays are wanted, between two clocks: those of its others are not."""
 
     @property
     def frames(self) -> int:
@@ -77,6 +79,8 @@ class Asked:
         """Each frame, or histograms alone."""
         if "live" in self.engines:
             return "histograms"
+        if self.is_timed:  # bins cannot be brought to one clock
+            return "packets"
         if self.plan.trials.keep != "auto":
             return str(self.plan.trials.keep)
         few = not self.is_flood and self.frames * self.trial.factors.senders <= MOST_KEPT
@@ -149,7 +153,7 @@ def sending(asked: Asked) -> dict[str, Any]:
 
 def stays_open(asked: Asked) -> bool:
     """Whether ports and programs are left for the next trial: a search makes hundreds over the same path."""
-    return asked.trial.purpose == "search"
+    return asked.trial.purpose == "search" and not asked.is_timed
 
 
 def own_answers(asked: Asked) -> dict[str, float]:
@@ -296,8 +300,12 @@ def load_sending(asked: Asked) -> dict[str, Any]:
 
 
 def asks_clock(asked: Asked) -> bool:
-    """Whether a stream asks its receiver for its time: a second each, which the tester's own streams do without."""
-    return not asked.one_clock and asked.plan.ask.joins_clocks and asked.trial.purpose != "qualify"
+    """Whether a stream asks its receiver for its time: a second each, which the tester's own streams do without.
+
+    Through an emulator the answers would have the error of what is configured there: the direct path's streams ask.
+    """
+    is_wanted = asked.plan.ask.joins_clocks and (asked.is_timed or asked.trial.purpose == "measure")
+    return not asked.one_clock and is_wanted and not asked.link.emulated
 
 
 def untimed_clock(asked: Asked) -> str:

@@ -238,9 +238,14 @@ class Emulators:
         return self.part.number if self.part.plan.bed.sessions > 1 else 0
 
     def _cpu(self, asked: int | None) -> int | None:
-        """The core that was asked, the device's own, or where the responder is: the prober's is left alone."""
+        """The core that was asked, the device's own, or where the responder is: the prober's is left alone.
+
+        On a host without any end every core is free, and which there are is not known here.
+        """
         if asked is not None:
             return asked
+        if not self.site.bed.backend.one_clock:
+            return None
         return self.site.bed.device_core if self.site.bed.device_core is not None else self.cores.responder
 
     def _has_core(self) -> bool:
@@ -286,9 +291,23 @@ def refuse_wrong_words(plan: Plan) -> None:
         return
     for where, options in asked_words(plan):
         try:
-            explain(instrument, options)
+            understood = explain(instrument, options)
         except RequestError as error:
             raise RequestError(f"{where}: {str(error).removeprefix('pipe forward: ')}") from None
+        if plan.bed.hosts is not None and (named := next(files_in(understood), None)):
+            wanted = "expected words or a configuration without files of their own, or --bed netns"
+            raise RequestError(f"{where}: the file {named} is not on the host of the emulator: {wanted}")
+
+
+def files_in(config: object) -> Iterator[str]:
+    """The files that a configuration names: distributions, profiles, traces, patterns."""
+    if isinstance(config, dict):
+        for key, value in config.items():
+            if key == "file" and isinstance(value, str) and value:
+                yield value
+            yield from files_in(value)
+    elif isinstance(config, list):
+        yield from (name for one in config for name in files_in(one))
 
 
 def asked_words(plan: Plan) -> Iterator[tuple[str, list[str]]]:

@@ -11,10 +11,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from sojourn.conduct import addresses
-from sojourn.conduct.asking import link_number
+from sojourn.conduct.asking import MOST_KEPT, link_number
 from sojourn.conduct.bench import Bench, Measure
 from sojourn.conduct.search import TIME_WAS_UP, LoadMissed, Terms, Unanswerable, find, longest
 from sojourn.conduct.streams import testing
+from sojourn.conduct.tester import PLAIN
 from sojourn.conduct.throughput import plain
 from sojourn.plan.trial import Trial
 from sojourn.records.log import read_log
@@ -224,8 +225,14 @@ class Searcher:
         plan = self.limits.tester.session.plan.search
         rate = self.throughput_pps(of)
         seconds = min(plan.latency_duration_ns / 1e9, max(0.1, self.seconds / plan.latency_repetitions))
-        outcomes = [self.stream(rate, seconds, to=to, judged=False) for _ in range(plan.latency_repetitions)]
-        delays = [flow["delay_ns"] for one in outcomes for flow in one.received if flow["port"] == 0]
+        one_clock = self.limits.tester.session.site.bed.backend.one_clock
+        if not one_clock:
+            seconds = min(seconds, MOST_KEPT / rate)
+        outcomes = [
+            self.stream(rate, seconds, to=to, judged=False, is_timed=not one_clock)
+            for _ in range(plan.latency_repetitions)
+        ]
+        delays = [flow["delay_ns"] for one in outcomes for flow in one.received if flow["port"] == 0 and one_clock]
         lost = sum(one.lost for one in outcomes)
         self.conclude(lower_pps=rate, repetitions=len(outcomes), duration_s=seconds, delays_ns=delays, lost=lost,
                       missed=sum(one.missed for one in outcomes))  # fmt: skip
@@ -336,17 +343,24 @@ class Searcher:
         return addresses.Lesson(self.limits.tester, self.limits.tester.link(self.trial.path))
 
     def stream(
-        self, rate_pps: float, seconds: float, *, to: str = "unicast", verifies: bool = False, judged: bool = True
-    ) -> Outcome:
-        """One trial; a load that the tester still misses after its repetitions is not judged but raised."""
+        self, rate_pps: float, seconds: float, *, to: str = "unicast", verifies: bool = False, judged: bool = True,
+        is_timed: bool = False,
+    ) -> Outcome:  # fmt: skip
+        """One trial; a load that the tester still misses after its repetitions is not judged but raised.
+
+        `is_timed`: between two clocks, with every frame recorded and exchanges, by engines that do both.
+        """
         tester, search = self.limits.tester, self.search
         steady = plain(tester.session.plan, search.engine, search.frame_bytes, "regular")
         factors = replace(steady, rate_pps=rate_pps, to=to)
         trial = self._step(factors, max(2, round(rate_pps * seconds)), round(seconds * 1e9))
         key = (self.trial.device, search.frame_bytes)
         reached = self.found.reached.get(key, 0.0)
-        outcome = tester.measure(tester.asked(trial, rate_pps), reached_pps=reached, search=self.trial.block)
-        if outcome.short:  # a trial of the load that was made
+        asked = tester.asked(trial, rate_pps)
+        if is_timed:
+            asked = replace(asked, is_timed=True, engines=PLAIN if "live" in asked.engines else asked.engines)
+        outcome = tester.measure(asked, reached_pps=reached, search=self.trial.block)
+        if outcome.short and not is_timed:  # a trial of the load that was made
             self.found.reached[key] = max(outcome.sent_pps, reached)
         made = outcome.sent_pps if outcome.short else rate_pps
         self._log_step(outcome, rate_pps=made, asked_pps=rate_pps, duration_s=seconds, verifies=verifies)

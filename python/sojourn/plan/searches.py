@@ -128,6 +128,7 @@ def suite(tests: tuple[str, ...], *, bridges: bool = False, not_simulated: str |
         sessions=True,
         session_batches=1,
         twins="spread",
+        joins_clocks=True,
     )  # fmt: skip
 
 

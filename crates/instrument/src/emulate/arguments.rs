@@ -33,6 +33,11 @@ pub enum Emulate {
     ///
     /// Example: sojourn emulate show --watch
     Show(Show),
+    /// Pass requests to a running emulator: a JSON object a line from standard input, its answer a line to standard output
+    ///
+    /// For programs that reach the emulator's host by streams alone, as over SSH. A refusal is a line with `error` and `status`; it ends at
+    /// the end of its input, or with the emulator. Example: echo '{"do": "show"}' | ssh br.lab sojourn-instrument emulate ask
+    Ask(Which),
     /// Replay the log of an emulator in virtual time: the same arrivals and seed must give the same dispositions
     ///
     /// Exit status 4 where they do not. Example: sojourn emulate replay runs/log
@@ -61,8 +66,21 @@ pub enum Emulate {
 }
 
 /// The first words after `emulate` that are not an interface.
-const SUBCOMMANDS: [&str; 12] =
-    ["run", "set", "show", "replay", "recover", "offline", "kernel", "explain", "self-test", "help", "--help", "-h"];
+const SUBCOMMANDS: [&str; 13] = [
+    "run",
+    "set",
+    "show",
+    "ask",
+    "replay",
+    "recover",
+    "offline",
+    "kernel",
+    "explain",
+    "self-test",
+    "help",
+    "--help",
+    "-h",
+];
 
 /// Completes what is short for something: `emulate LEFT RIGHT` for `emulate run LEFT RIGHT`, `emulate --offline FILE` for `emulate
 /// offline FILE`.

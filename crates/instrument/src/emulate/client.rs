@@ -1,12 +1,13 @@
-//! `emulate set` and `emulate show`: ask a running emulator.
+//! `emulate set`, `emulate show` and `emulate ask`: ask a running emulator.
 
-use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::io::{self, BufRead, ErrorKind, IsTerminal, Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
 use serde_json::{Value, json};
+use sojourn_rights::table::EMULATE_ASK;
 use sojourn_time::{Clock, HostClock, Nanos};
 
 use super::arguments::{Set, Show, Which};
@@ -64,6 +65,28 @@ pub fn show(asked: &Show) -> anyhow::Result<()> {
         before = Some(answer["report"].clone());
         HostClock.wait_until(HostClock.now() + EVERY, Nanos::ZERO);
     }
+}
+
+/// Passes requests on, one after the other, and their answers back.
+///
+/// # Errors
+/// When nobody answers, a request is no JSON, or nobody reads what is answered.
+pub fn pass(which: &Which) -> anyhow::Result<()> {
+    let (mut stream, path) = connect(which)?;
+    EMULATE_ASK.confine()?;
+    let mut input = io::stdin().lock();
+    let mut line = Vec::new();
+    while input.by_ref().take(control::LONGEST_LINE_BYTES as u64).read_until(b'\n', &mut line)? > 0 {
+        let request = serde_json::from_slice(&line).map_err(|error| {
+            WrongRequest(format!("'{}' is no request: {error}", String::from_utf8_lossy(&line).trim_end()))
+        })?;
+        let answer = control::answer(&mut stream, WHO, &path, &request)?;
+        let mut output = io::stdout().lock();
+        writeln!(output, "{answer}")?;
+        output.flush()?;
+        line.clear();
+    }
+    Ok(())
 }
 
 /// Connects to the emulator that is meant, or to the only one that this user runs.

@@ -39,6 +39,7 @@ pub fn run(command: &Emulate) -> anyhow::Result<()> {
         Emulate::Run(asked) => bridge::run(asked),
         Emulate::Set(asked) => client::set(asked),
         Emulate::Show(asked) => client::show(asked),
+        Emulate::Ask(which) => client::pass(which),
         Emulate::Replay(asked) => replay::run(asked),
         Emulate::Recover(asked) => replay::recover(asked),
         Emulate::Offline(asked) => offline::run(asked),

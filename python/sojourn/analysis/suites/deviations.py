@@ -81,6 +81,8 @@ class Made:
     """The longest burst that the plan lets a search try."""
     longest_burst_s: float
     """How long the longest burst was sent."""
+    slowest_share: dict[str, float]
+    """The least load that was made, as a share of the one asked, by test."""
 
 
 def deviations(run: Run, rfc: str, terms: Terms, searches: list[Search]) -> list[Deviation]:
@@ -118,6 +120,10 @@ def made_of(run: Run, terms: Terms, searches: list[Search]) -> Made:
         longest_burst_s=max(
             (step.load / step.pace_pps for step in _all(made, "back-to-back") if step.pace_pps), default=0.0
         ),
+        slowest_share={
+            one.test: min(step.load / step.asked if step.asked else 1.0 for step in _all(made, one.test))
+            for one in made
+        },
     )
 
 
@@ -178,6 +184,9 @@ def streams(rfc: str, section: str, test: str, least_s: float) -> Callable[[Made
             yield Deviation(rfc, section, f"streams lasted {lasted:g} s, not {least_s:g} s")
         if lasted is not None and times < TIMES:
             yield Deviation(rfc, section, f"the test was made {times} times at a size, not at least {TIMES} times")
+        if (share := made.slowest_share.get(test, 1.0)) < AS_FAST:
+            sentence = f"the slowest stream had {100 * share:.0f} % of the throughput: the tester sent no faster"
+            yield Deviation(rfc, section, sentence)
 
     return check
 

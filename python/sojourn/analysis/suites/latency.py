@@ -160,7 +160,10 @@ def timed_clocks(run: Run, timed: list[Timed], cells: dict[Factors, int]) -> lis
     ]
     if "clock_id" not in run.streams.columns:
         return []
-    return clock_findings(run.clock_lines, run.streams, pl.DataFrame(rows, schema=schema, orient="row"))
+    # Of the others frames are counted alone: nobody asks for the time.
+    of_timed = pl.col("block").is_in([one.block for one in timed])
+    lines, streams = (frame.filter(of_timed) if frame.height else frame for frame in (run.clock_lines, run.streams))
+    return clock_findings(lines, streams, pl.DataFrame(rows, schema=schema, orient="row"))
 
 
 def _of_bins(run: Run, block: int, quantity: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

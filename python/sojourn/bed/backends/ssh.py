@@ -16,6 +16,7 @@ import os
 import re
 import secrets
 import shlex
+import socket as sockets
 import subprocess
 import time
 from contextlib import contextmanager
@@ -28,7 +29,7 @@ from sojourn.bed.backend import Usage
 from sojourn.bed.backends.local import BUSY
 from sojourn.bed.copies import architecture_of, how_to_have, instrument_for_hosts, tools_folder
 from sojourn.bed.fetching import Fetched, fetch
-from sojourn.bed.hosts import DEVICES_HOST, END_HOSTS, ports_of
+from sojourn.bed.hosts import DEVICES, DEVICES_HOST, END_HOSTS, ports_of
 from sojourn.bed.look import OLDEST_KERNEL, TOOLS, Looked, look, unfit
 from sojourn.bed.processes import end_all, guarded
 from sojourn.bed.remote import RemoteMachine, RemoteProcess, about_sudo
@@ -39,11 +40,10 @@ from sojourn.errors import MachineError, RequestError
 from sojourn.version import __version__
 
 if TYPE_CHECKING:
-    import socket as sockets
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from sojourn.bed.hosts import HostName
-    from sojourn.bed.model import BedSpec, Cable, HostSpec, Topology
+    from sojourn.bed.model import BedSpec, Cable, HostSpec, Port, Topology
     from sojourn.records.settings import Tuned
 
 
@@ -109,7 +109,8 @@ class SshBackend:
         for name, host in spec.hosts.items():
             self._machines[name] = RemoteMachine(name, host, str(self._state.socket(f"ssh-{name}")))
         self._ports = ports_of(topology, spec.paths)
-        self._at = {port.dev: self._on(host.name) for host in topology.hosts for port in topology.ports(host.name)}
+        at = {port.dev: self._on(host.name) for host in topology.hosts for port in topology.ports(host.name)}
+        self._at = {dev: one for dev, one in at.items() if dev in self._ports}
         binaries = _binaries(self._machines.values())
         if DEVICES_HOST in self._machines:
             tools = {tool: package for one in topology.stations for tool, package in one.mode.tools.items()}
@@ -126,9 +127,13 @@ class SshBackend:
             settings.require(list(self._interfaces(one.name, topology)))
 
     def lay(self, cables: Iterable[Cable], mtu: int) -> None:
-        """Moves the test ports into their namespaces, with the bed's names and MACs, all down."""
-        lines: dict[str, list[str]] = {}
-        for port in (port for cable in cables for port in (cable.left, cable.right)):
+        """Moves the test ports into their namespaces, with the bed's names and MACs, all down.
+
+        Cables within the device's host are pairs of veths, which go with the namespaces.
+        """
+        every, lines = list(cables), dict[str, list[str]]()
+        self._lay_within([one for one in every if one.left.dev not in self._ports], mtu)
+        for port in (port for cable in every for port in (cable.left, cable.right) if port.dev in self._ports):
             one, old = self._on(port.host), self._ports[port.dev]
             link = one.found.links[old]
             up = "up" if "UP" in link["flags"] else "down"
@@ -138,6 +143,16 @@ class SshBackend:
         for name, some in lines.items():
             one = self._machines[name]
             one.run(["sh", "-c", keeper.TAKE, "sh", str(one.keeper), one.tools], "".join(some))
+
+    def _lay_within(self, cables: Sequence[Cable], mtu: int) -> None:
+        def end(port: Port) -> str:
+            place = f"netns {self._on(port.host).namespaces[port.host]}"
+            return f"name {port.dev} {place} address {port.mac} mtu {mtu} numtxqueues 1 numrxqueues 1"
+
+        if cables:
+            lines = [f"link add {end(cable.left)} type veth peer {end(cable.right)}\n" for cable in cables]
+            script = "PATH=$PATH:/usr/sbin:/sbin; exec ip -batch -"
+            self._on(DEVICES).run(["sh", "-c", script], "".join(lines))
 
     def start(self, host: HostName, argv: Sequence[str], **popen: Any) -> subprocess.Popen[Any]:
         one, number = self._on(host), next(self._numbers)
@@ -227,11 +242,20 @@ class SshBackend:
         self.require_hosts()
 
     def socket(self, name: str) -> str:
-        raise MachineError(f"the program {name} listens at a socket, which cannot be reached on another host yet")
+        return f"{self._on(DEVICES).work}/{name}.sock"
 
     def connect(self, path: str, seconds: float) -> sockets.socket:
-        del seconds
-        raise MachineError(f"{path} cannot be reached on another host yet")
+        """By a program there that passes lines on, whose streams are the SSH session's: nothing listens here."""
+        ours, theirs = sockets.socketpair()
+        ours.settimeout(seconds)
+        with theirs:
+            try:
+                argv = [self.instrument(), "emulate", "ask", "--control", path]
+                self.start(DEVICES, argv, stdin=theirs, stdout=theirs, stderr=subprocess.DEVNULL)
+            except BaseException:
+                ours.close()
+                raise
+        return ours
 
     def instrument(self) -> str:
         return f"{self._tools}/sojourn-instrument"
@@ -328,6 +352,7 @@ class SshBackend:
                 for host in topology.hosts
                 if _machine_of(host.name) == one.name
                 for port in topology.ports(host.name)
+                if port.dev in self._ports
             ]
             settings.set(ports)
 
@@ -377,7 +402,8 @@ class SshBackend:
         """The test ports of a machine."""
         for host in topology.hosts:
             if _machine_of(host.name) == name:
-                yield from (self._ports[port.dev] for port in topology.ports(host.name))
+                ports = (port.dev for port in topology.ports(host.name))
+                yield from (self._ports[dev] for dev in ports if dev in self._ports)
 
     def _install(self, one: RemoteMachine, binary: bytes) -> None:
         """Copies the instrument, unless the host has it, and tries it."""

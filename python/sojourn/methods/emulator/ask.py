@@ -48,5 +48,6 @@ ASK = ask_streams(
     more={"limits": LimitsPlan},
     not_simulated="a simulated line has no emulator",
     logs_emulators=True,
+    joins_clocks=True,
     check=check,
 )

@@ -210,5 +210,6 @@ ASK = Ask(
     pipes=lambda plan: plan.windows.pipe,
     pipe_key="windows.pipe",
     sessions=True,
+    one_clock=False,
     not_simulated="it needs a kernel's TCP",
 )

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -51,8 +52,20 @@ def asked(seen: Seen, limits: dict[str, float]) -> list[Asked]:
         return [*_drawn(seen), *_order(seen)]
     if seen.floor_p50_ns is None:
         return [*_kept(seen, limits), *_drawn(seen), *_order(seen), *_tick(seen, limits)]
-    outside = [*_outside(seen, limits), *_mean(seen, limits), *_distribution(seen, limits)]
+    outside = [*_outside(seen, limits), *_mean(seen, limits)]
+    if error95 := seen.clock_errors[1]:  # which would be a shift of the whole distribution
+        outside = [_less_sure(one, error95) for one in outside]
+    else:
+        outside += _distribution(seen, limits)
     return [*_kept(seen, limits), *outside, *_drawn(seen), *_order(seen), *_tick(seen, limits)]
+
+
+def _less_sure(one: Asked, by_ns: float) -> Asked:
+    """The same check with an interval that holds the clocks' error too."""
+    reading = one.reading
+    if reading is None or one.unit != "ns":
+        return one
+    return replace(one, reading=lambda alpha: reading(alpha).widened(by_ns))
 
 
 def _kept(seen: Seen, limits: dict[str, float]) -> list[Asked]:

@@ -69,7 +69,10 @@ def rows_of(run: Run, seen: Seen) -> list[Row]:
         rows += _shift(run, seen)
         rows += _path(run, seen)
     for row in rows:
-        row.source = "the emulator's packet log" if row.quantity == "emulation_error" else "the stream's timestamps"
+        is_logged = row.quantity == "emulation_error"
+        row.source = "the emulator's packet log" if is_logged else "the stream's timestamps"
+        if row.unit == "ns" and not is_logged:
+            row.between_clocks(*seen.clock_errors)
     return [*rows, *_lost(run, seen)]
 
 

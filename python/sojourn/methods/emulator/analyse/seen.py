@@ -91,6 +91,16 @@ class Seen:
         return float(middle) if isinstance(middle, float) else None
 
     @cached_property
+    def clock_errors(self) -> tuple[float, float]:
+        """The maximum and the 95 % error of the clocks in a delay less the direct path's: each of both has its own."""
+        both = [one for one in (self.packets, self.floor) if one.height and "clock_bound_ns" in one.columns]
+
+        def most(name: str) -> float:
+            return float(sum(one[name].fill_null(0.0).to_numpy().max() for one in both))
+
+        return most("clock_bound_ns"), most("clock_error95_ns")
+
+    @cached_property
     def stayed(self) -> pl.DataFrame:
         """The stream's packets with `stay_ns`, how long each was to stay in the emulator; null where unknown."""
         plain = self.packets

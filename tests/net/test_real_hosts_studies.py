@@ -1,0 +1,94 @@
+"""Built-in studies between real hosts with clocks of their own: the emulator among the devices, searches, TCP."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sojourn.plan import load_plan
+from sojourn.records import read_table
+from tests.cabled import cabled
+from tests.net.busy_machine import idle_ends
+from tests.net.real_hosts import SSHD, Hosts
+from tests.net.test_real_hosts import await_nothing
+from tests.studies_over_ssh import STUDIES
+
+pytestmark = [
+    pytest.mark.skipif(os.geteuid() != 0, reason="hosts of their own need root"),
+    pytest.mark.skipif(not Path(SSHD).exists(), reason=f"{SSHD} is not there: scripts/setup.sh test"),
+]
+RUNS = [study for study, refused in STUDIES.items() if refused is None]
+
+
+def run_over_ssh(folder: Path, study: str, *more: str, own_boots: bool = True) -> Path:
+    """The run folder of a study on a bench for its devices; nothing is left on any host."""
+    cables, paths = cabled(load_plan(study).bed.devices)
+    with Hosts(folder / "lab", cables=cables, own_boots=own_boots) as hosts:
+        argv = ["run", study, "--quick", "--bed", str(hosts.bed(paths)), "--out", "run", "--no-history", "--no-report"]
+        done = hosts.sojourn(*argv, *more, seconds=900)
+        assert done.returncode in (0, 4), done.stderr
+        await_nothing(hosts, 5)
+    run = folder / "lab/run"
+    assert json.loads((run / "analysis/verdict.json").read_text())["sentence"]
+    return run
+
+
+def events(run: Path, name: str) -> list[dict[str, Any]]:
+    """The events of a name in a run's log."""
+    told = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    return [one for one in told if one["event"] == name]
+
+
+def rows(run: Path, quantity: str, statistic: str) -> list[dict[str, Any]]:
+    """The rows of results of a quantity."""
+    found = json.loads((run / "analysis/results.json").read_text())
+    return [row for row in found if (row["quantity"], row["statistic"]) == (quantity, statistic)]
+
+
+SHORT = ("bed.sessions=2", "stream.pipe=delay 2ms,delay 5ms", "trials.rounds=2", "trials.duration=60ms")
+
+
+def test_an_emulator_on_another_host_is_set_logged_and_replayed(tmp_path: Path) -> None:
+    sets = [word for one in SHORT for word in ("--set", one)]
+    run = run_over_ssh(tmp_path, "emulator-delay", *sets, *idle_ends())
+    assert {tuple(one["engine"]) and one["role"] for one in events(run, "emulator-ready")} == {"device"}
+    assert {one["words"] for one in events(run, "emulator-set")} == {"delay 2ms", "delay 5ms"}
+    replayed = events(run, "emulator-replay")
+    assert replayed
+    assert all(one["identical"] for one in replayed)
+    assert read_table(run / "records", "packets").frame.height > 100
+    streams = read_table(run / "records", "streams").frame
+    lines = read_table(run / "records", "clock_lines").frame.join(streams, on="block").filter(purpose="measure")
+    assert set(lines["device"]) == {"direct"}, "through a pipe nobody asks for a time"
+    delays = rows(run, "emulated_delay", "mean")
+    assert len(delays) == 2
+    for row, planned in zip(delays, (2e6, 5e6), strict=True):
+        assert 0 < row["clock_error95_ns"] <= row["clock_bound_ns"] < 4e6
+        assert abs(row["estimate"] - planned) < 2e6, row
+
+
+def test_delays_of_searches_are_of_frames_and_joined_clocks(tmp_path: Path) -> None:
+    asked = ("bed.sessions=1", "search.tests=throughput,latency", "search.repetitions=1", "search.max_rate=10kpps",
+             "search.at_most=20s", "search.width=0.5", "search.goals=0.5")  # fmt: skip
+    run = run_over_ssh(tmp_path, "rfc2544", *(word for one in asked for word in ("--set", one)), *idle_ends())
+    streams = read_table(run / "records", "streams").frame
+    asked_time = set(read_table(run / "records", "clock_lines").frame["block"])
+    timed = {one["block"] for one in events(run, "search-step") if one["test"] == "latency"}
+    assert timed
+    assert timed == asked_time & set(streams.filter(purpose="search")["block"])
+    assert timed <= set(read_table(run / "records", "arrivals").frame["block"])
+    [delay] = rows(run, "latency_typical", "median")
+    assert 0 < delay["clock_error95_ns"] <= delay["clock_bound_ns"] < 4e6
+    assert -delay["clock_bound_ns"] < delay["estimate"] < 20e6
+    findings = json.loads((run / "analysis/verdict.json").read_text())["findings"]
+    assert "clock_unsynchronised" not in {one["name"] for one in findings}
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("study", RUNS)
+def test_a_study_that_is_not_refused_runs(study: str, tmp_path: Path) -> None:
+    run_over_ssh(tmp_path, study)

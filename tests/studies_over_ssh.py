@@ -1,0 +1,57 @@
+"""Which built-in studies run between real hosts whose clocks differ, and with which sentence the others are refused.
+
+Each is asked on a bench that has a path for every device of the study. tests/unit/test_studies_over_ssh.py holds it for
+every study, tests/net/test_real_hosts_studies.py runs those that are not refused.
+"""
+
+from __future__ import annotations
+
+FURTHER = "expected one sender and one receiver: it has one port at each of them"
+CGROUPS = r"a study of TCP's log needs hosts on this machine, in cgroups of theirs: --bed netns"
+CLOCKS = r"compares times of hosts whose clocks differ, and method {} does not bring these together: measure it on one"
+
+STUDIES: dict[str, str | None] = {
+    "anomalies": None,
+    "aqm": CLOCKS.format("tcp-load"),
+    "background": FURTHER,
+    "bridge-latency": None,
+    "bridge-modes": None,
+    "bridge-modes-tcp": 'expected "netns" with engine tcp, which changes settings of the TCP on the hosts',
+    "bufferbloat": CLOCKS.format("tcp-load"),
+    "capture-cost": None,
+    "coexistence": CLOCKS.format("tcp-load"),
+    "dummynet-tcp": None,
+    "emulator-delay": None,
+    "emulator-delay-rate": None,
+    "emulator-loss": None,
+    "emulator-overhead": None,
+    "emulator-throughput": None,
+    "fan-in": FURTHER,
+    "frame-size": None,
+    "loss": FURTHER,
+    "model": None,
+    "multicast": FURTHER,
+    "one-way": None,
+    "ping-wait": CLOCKS.format("departures"),
+    "rated-fan-in": FURTHER,
+    "rated-frame-size": "path 'direct' of a bed of real hosts: expected no rate or delay in bed.links",
+    "rated-mixed": None,
+    "rated-phase": FURTHER,
+    "rated-queue": None,
+    "rated-throughput": None,
+    "rfc2544": None,
+    "rfc2889": FURTHER,
+    "rfc8219": None,
+    "rrul": CLOCKS.format("tcp-load"),
+    "rtt-fairness": CLOCKS.format("tcp-load"),
+    "short-flows": CLOCKS.format("short-flows"),
+    "stages": CLOCKS.format("stages"),
+    "tcp-hypotheses": CLOCKS.format("tcp-load"),
+    "tcp-methodology": None,
+    "tcplog-cost": CGROUPS,
+    "tcplog-perturbation": CGROUPS,
+    "tcplog-truth": CGROUPS,
+    "throughput": None,
+    "timestamp-accuracy": None,
+    "variance": None,
+}

@@ -1,0 +1,48 @@
+"""Every built-in study, asked between real hosts: it is planned, or refused in a sentence. Reaches no host."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from sojourn.bed.model import checked
+from sojourn.conduct.cores import Cores
+from sojourn.conduct.real_hosts import refused_with_two_clocks
+from sojourn.conduct.site import bed_spec
+from sojourn.errors import RequestError
+from sojourn.plan import load_plan
+from sojourn.plan.load import studies
+from tests.cabled import cabled
+from tests.studies_over_ssh import STUDIES
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+HOSTS = "".join(f'[hosts.{name}]\naddress = "{name}.lab"\n' for name in ("a", "b", "device"))
+
+
+def refusal(study: str, file: Path) -> str | None:
+    """Why a study is refused between hosts with clocks of their own; None where it is not."""
+    file.write_text(HOSTS + cabled(load_plan(study).bed.devices)[1])
+    try:
+        plan = load_plan(study, backend=str(file))
+        checked(bed_spec(plan, Cores(0, 1), None))
+    except RequestError as error:
+        return str(error)
+    return refused_with_two_clocks(plan)
+
+
+def test_the_table_has_every_study() -> None:
+    assert sorted(STUDIES) == sorted(name for name, _ in studies())
+
+
+@pytest.mark.parametrize("study", STUDIES)
+def test_a_study_is_planned_between_real_hosts_or_refused_in_a_sentence(study: str, tmp_path: Path) -> None:
+    expected, found = STUDIES[study], refusal(study, tmp_path / "bed.toml")
+    if expected is None:
+        assert found is None
+    else:
+        assert found is not None
+        assert re.search(expected, found), found
