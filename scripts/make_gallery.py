@@ -61,9 +61,7 @@ PART = """
 
 {sentence}
 
-![{figure}, of the report of {name}](gallery/{name}.svg)
-
-<!-- report of {name} -->
+{figure}<!-- report of {name} -->
 The study [{study}](studies/{study}.md), {where}: verdict *{verdict}*.
 {beside}"""
 
@@ -92,7 +90,7 @@ def main() -> int:
             print(f"written: {add(Path(run)).relative_to(ROOT)}")
         return 0
     found = [entry(folder) for folder in archived()]
-    texts = {PAGE: page(found)} | {PICTURES / f"{one.name}.svg": one.picture for one in found}
+    texts = {PAGE: page(found)} | {PICTURES / f"{one.name}.svg": one.picture for one in found if one.picture}
     PICTURES.mkdir(exist_ok=True)
     for path in {*PICTURES.glob("*.svg")} - texts.keys():
         path.unlink()
@@ -115,24 +113,26 @@ def entry(folder: RunFolder) -> Entry:
     analyse(folder.path)
     run = Run.read(folder.path)
     name, study = folder.path.name, str(run.plan["study"]["name"])
-    figure = all_figures(run)[0]
-    small = replace(figure, panels=figure.panels[:1])
+    title, drawn = picture(run)
     text = PART.format(
         title=run.plan["study"]["title"],
         sentence=escape(run.verdict["sentence"], quote=False),
-        figure=figure.title,
+        figure=f"![{title}, of the report of {name}](gallery/{name}.svg)\n\n" if drawn else "",
         name=name,
         study=study,
         where=BACKENDS[run.plan["bed"]["backend"]],
         verdict=run.verdict["verdict"],
         beside=beside(run, study),
     )
-    return Entry(
-        name,
-        text,
-        steady(vl_convert.vegalite_to_svg(small.file(), vl_version=VEGA_LITE)) + "\n",
-        str(run.verdict["verdict"]),
-    )
+    return Entry(name, text, drawn, str(run.verdict["verdict"]))
+
+
+def picture(run: Run) -> tuple[str, str]:
+    """The title and the first panel of a report's first figure; nothing of reports that have tables alone."""
+    if not (figures := all_figures(run)):
+        return "", ""
+    small = replace(figures[0], panels=figures[0].panels[:1])
+    return figures[0].title, steady(vl_convert.vegalite_to_svg(small.file(), vl_version=VEGA_LITE)) + "\n"
 
 
 def beside(run: Run, study: str) -> str:

@@ -128,9 +128,10 @@ def measured(name: str) -> dict[tuple[str, str], str]:
 
 def picture(part: str) -> str:
     """A run of the gallery: what it was run over, its sentence, its picture."""
-    _, sentence, figure, about, *_ = part.strip().split("\n\n")
-    where = about.partition("), ")[2]
-    return f"A short run {where}\n\n> {sentence}\n\n{figure.replace('](gallery/', '](../gallery/')}"
+    _, sentence, *shown = part.strip().split("\n\n")
+    about = next(one for one in shown if one.startswith("<!-- report of "))
+    figures = [one.replace("](gallery/", "](../gallery/") for one in shown if one.startswith("![")]
+    return "\n\n".join([f"A short run {about.partition('), ')[2].splitlines()[0]}", f"> {sentence}", *figures])
 
 
 def over(devices: list[str] | None) -> str:

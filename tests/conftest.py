@@ -1,5 +1,6 @@
 """For all tests. A skipped one fails in continuous integration (`CI` is set): a feature lost there must not go unseen.
-None writes into the user's history. Workers that run side by side have one thread of polars each.
+None writes into the user's history. What a run writes into its log is what readers of logs expect.
+Workers that run side by side have one thread of polars each.
 
 Hypothesis judges no times: a first call that imports a library on a busy machine takes longer than its limit. It tries
 few examples of each property; `make proof` asks for more by `SOJOURN_EXAMPLES`.
@@ -7,16 +8,19 @@ few examples of each property; `make proof` asks for more by `SOJOURN_EXAMPLES`.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
 import tempfile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
 
 from scripts.proof_figures import Kind, record
+from sojourn.conduct.archive import Log
+from sojourn.records.log import damage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -37,6 +41,19 @@ def pytest_configure(config: pytest.Config) -> None:
     if "PYTEST_XDIST_WORKER" in os.environ:
         os.environ.setdefault("POLARS_MAX_THREADS", "1")
     config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+    check_events()
+
+
+def check_events() -> None:
+    """Let a run fail that writes an event of another shape than `records.events` declares: no report would be made."""
+    write = Log.__call__
+
+    def checked(log: Log, event: str, **fields: Any) -> None:
+        wrong = damage({"tai_ns": 0, "event": event} | json.loads(json.dumps(fields)))
+        assert wrong is None, wrong
+        write(log, event, **fields)
+
+    Log.__call__ = checked  # type: ignore[method-assign,assignment]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

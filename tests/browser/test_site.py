@@ -87,7 +87,8 @@ def test_the_site_is_searched_without_a_server(browser: Browser, site: Path) -> 
 
 def test_the_gallery_leads_to_whole_reports(browser: Browser, site: Path) -> None:
     page, said = _opened(browser, site / "docs/gallery.html", "light", 1200)
-    assert page.locator("img").count() == len(page.locator("h2").all()) == len(make_gallery.archives())
+    assert page.locator("h2").count() == len(make_gallery.archives())
+    assert page.locator("img").count() == len(list(make_gallery.PICTURES.glob("*.svg")))
     assert all(page.evaluate("[...document.images].map(one => one.complete && one.naturalWidth > 100)"))
     page.get_by_text("The whole report of rfc2544").click()
     page.locator("h1").wait_for()

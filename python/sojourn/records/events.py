@@ -55,7 +55,9 @@ _TRIAL: Final[Shape] = {
 }
 
 _LOGGED: Final[Shape] = {
-    "records": maybe(COUNT), "account": maybe({EACH: maybe({EACH: COUNT})}),
+    "records": maybe(COUNT), "account": maybe({
+        **dict.fromkeys(("in", "out"), maybe({EACH: COUNT})), "segments": maybe({EACH: maybe({EACH: COUNT})}),
+    }),
     "interruption": maybe({NEEDED: ("why",), "why": TEXT}),
 }  # fmt: skip
 """What a log of TCP's state says of a trial."""
@@ -116,7 +118,7 @@ PIPE: Final[Shape] = {
     }),
     "delay": maybe({
         "constant": maybe(COUNT), "half_life": maybe(POSITIVE), "order": maybe(TEXT), "reorder": maybe(TABLE),
-        "jitter": (NULL, TEXT, _JITTER | {ONLY: tuple(_JITTER)}), "of_ports": maybe(FLAG),
+        "jitter": (NULL, TEXT, _JITTER | {ONLY: tuple(_JITTER)}), "of_ports": maybe([TABLE]),
     }),
     "queue": maybe({
         "limit": maybe({"bytes": maybe(COUNT), "slots": maybe(COUNT)}),
