@@ -153,7 +153,7 @@ def rate_over_senders(run: Run) -> Figure | None:
     rows = rows_over(run, "throughput_bps", rates.RATE, "senders", where=flood)
     rows = rows.drop_nulls("y").pipe(along)
     caption = f"All senders together; frames count with their FCS. {rates.SOFTWARE}"
-    chart = Lines(SENDERS, Axis("Received (Mbit/s)", zero=True))
+    chart = Lines(SENDERS, rates.axis("Received (Mbit/s)", rows))
     return figure("rate_over_senders", "Total rate in a flood", caption, rows, chart)
 
 

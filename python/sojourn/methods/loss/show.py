@@ -106,7 +106,8 @@ def over_load(run: Run) -> Figure | None:
         "Share of the frames that were lost, over the load that was actually offered. Dotted line: the tester "
         "zero-loss rate, which the tester reaches without a device. Above it, losses may come from the tester."
     )
-    chart = Lines(Axis("Offered load (frames/s)", zero=True), Axis("Lost (%)", symlog=True), several(rows, "series"))
+    load = rates.axis("Offered load (frames/s)", drawn, "x")
+    chart = Lines(load, Axis("Lost (%)", symlog=True), several(rows, "series"))
     return figure("loss_over_load", "Loss over offered load", caption, drawn, chart)
 
 

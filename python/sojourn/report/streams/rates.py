@@ -61,9 +61,9 @@ def tester(run: Run) -> Table:
     return measured(run, Ask("tester", "Tester zero-loss rate", measures, note, by_size=True))
 
 
-def axis(title: str, rows: pl.DataFrame) -> Axis:
+def axis(title: str, rows: pl.DataFrame, column: str = "y") -> Axis:
     """An axis from zero, or a logarithmic one where some paths are so slow that they would lie on it together."""
-    most = rows.filter(pl.col("y") > 0).group_by("device").agg(pl.col("y").max())["y"]
+    most = rows.filter(pl.col(column) > 0).group_by("device").agg(pl.col(column).max())[column]
     wide = len(most) > 1 and float(most.max() or 0) > FLAT * float(most.min() or 0)  # type: ignore[arg-type]
     return Axis(title, log=wide, zero=not wide)
 
