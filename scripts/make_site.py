@@ -13,7 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from scripts.make_gallery import reports
+from scripts.make_gallery import archives, reports
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -36,6 +36,10 @@ def main() -> int:
     parser.add_argument("--report", action="append", metavar="NAME", help="the gallery's reports of these runs alone")
     asked = parser.parse_args()
     out = asked.out.resolve()
+    known = [path.name.removesuffix(".tar.xz") for path in archives()]
+    if unknown := [name for name in asked.report or () if name not in known]:
+        print(f"make_site: no run is archived as {', '.join(unknown)}", file=sys.stderr)
+        return 2
     if not may_be_replaced(out):
         print(
             f"make_site: {out} is there and is no site of ours (no .buildinfo): choose another, or remove it",

@@ -67,7 +67,7 @@ def test_an_emulator_on_another_host_is_set_logged_and_replayed(tmp_path: Path) 
     delays = rows(run, "emulated_delay", "mean")
     assert len(delays) == 2
     for row, planned in zip(delays, (2e6, 5e6), strict=True):
-        assert 0 < row["clock_error95_ns"] <= row["clock_bound_ns"] < 4e6
+        assert 0 < row["clock_error95_ns"] <= row["clock_bound_ns"] < 20e6
         assert abs(row["estimate"] - planned) < 2e6, row
 
 

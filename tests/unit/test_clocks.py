@@ -18,7 +18,7 @@ from sojourn.analysis.clocks import (
     unsynchronised_blocks,
 )
 from sojourn.analysis.finding import Place
-from sojourn.analysis.lent_lines import with_lent
+from sojourn.analysis.lent_lines import one_sided, with_lent
 from sojourn.analysis.run import load
 from tests.unit import made_up_streams as made_up
 
@@ -264,7 +264,9 @@ def test_a_trial_that_asked_for_no_time_has_the_lines_before_and_after_it_of_the
         return line(block, offset_ns=float(1000 * block), skew_bound_ppb=1000.0, **span)
 
     lines = pl.DataFrame([short(0, 0), short(2, 10), short(3, 20)])
-    found = with_lent(lines, streams)
+    found = with_lent(lines, streams, {"bridge"})
+    assert one_sided(lines, streams, {"bridge"}) == {4}
+    assert with_lent(lines, streams, {"emulate"}).height == lines.height, "others ask for themselves"
     by_block = {block: sorted(found.filter(block=block)["offset_ns"].to_list()) for block in begins}
     assert by_block == {0: [0.0], 1: [0.0, 2000.0], 2: [2000.0], 3: [3000.0], 4: [3000.0], 5: []}
     assert unsynchronised_blocks(found, streams) == {5}
@@ -275,5 +277,5 @@ def test_a_trial_that_asked_for_no_time_has_the_lines_before_and_after_it_of_the
 
 def test_where_nobody_asked_for_a_time_no_line_is_lent() -> None:
     streams = pl.DataFrame(timed(0, START))
-    assert with_lent(NONE, streams).height == 0
-    assert unsynchronised_blocks(with_lent(NONE, streams), streams) == {0}
+    assert with_lent(NONE, streams, {"bridge"}).height == 0
+    assert unsynchronised_blocks(with_lent(NONE, streams, {"bridge"}), streams) == {0}

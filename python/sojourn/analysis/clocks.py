@@ -236,11 +236,18 @@ def asymmetries(run: Run) -> list[Finding]:
             for finding in one.get("findings") or ():
                 if (places := found.get(str(finding.get("finding")))) is not None:
                     places.setdefault(Place(event.get("device"), event.get("cell")), str(finding.get("sentence")))
-    return [
+    said = [
         Finding(name, next(iter(places.values())), float(len(places)), tuple(places))
         for name, places in found.items()
         if places
     ]
+    if blocks := run.one_sided_blocks:
+        sentence = (
+            f"in {len(blocks)} trials the clocks were compared before them alone, or behind them alone: a step of one "
+            "of them in between is not in the error"
+        )
+        said.append(Finding("clock_one_sided", sentence, float(len(blocks)), _places(run.streams, blocks)))
+    return said
 
 
 def _unsynchronised(lines: pl.DataFrame, streams: pl.DataFrame) -> Iterator[Finding]:

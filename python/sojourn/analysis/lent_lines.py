@@ -2,7 +2,9 @@
 
 Through an emulator an exchange would have the error of what is configured there, so a stream over one does not ask.
 The direct path's streams of the same run do. A line is stretched to the time between, and its errors grow with the
-distance (clocks.py). Reads what `clock_lines` and `streams` hold; estimates nothing.
+distance (clocks.py). Where two lines disagree, the difference is in the error; where there is a line on one side alone
+(before the first direct stream, behind the last one), a step of a clock in between is in none, which a finding says.
+Reads what `clock_lines` and `streams` hold; estimates nothing.
 """
 
 from __future__ import annotations
@@ -12,19 +14,30 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
 BETWEEN = ["sender", "clock_id"]
 
 
-def with_lent(lines: pl.DataFrame, streams: pl.DataFrame) -> pl.DataFrame:
-    """The lines, and for each block between two clocks that has none, the nearest ones in time of other blocks."""
-    if not lines.height or not {"clock_id", "started_ns"} <= set(streams.columns):
-        return lines
+def with_lent(lines: pl.DataFrame, streams: pl.DataFrame, devices: Collection[str]) -> pl.DataFrame:
+    """The lines, and the nearest ones in time of other blocks for each block over these paths that has none."""
+    return pl.concat([lines, *(one.select(lines.columns) for one in _lent_of(lines, streams, devices))])
+
+
+def one_sided(lines: pl.DataFrame, streams: pl.DataFrame, devices: Collection[str]) -> set[int]:
+    """The blocks to which a line is lent from one side alone."""
+    return {int(one["block"][0]) for one in _lent_of(lines, streams, devices) if one.height == 1}
+
+
+def _lent_of(lines: pl.DataFrame, streams: pl.DataFrame, devices: Collection[str]) -> list[pl.DataFrame]:
+    """For each block that is owed lines, those that it gets."""
+    if not lines.height or not {"clock_id", "started_ns", "device"} <= set(streams.columns):
+        return []
     pairs = _pairs(streams)
-    owed = pairs.join(lines.select("block").unique(), on="block", how="anti")
+    borrow = streams.filter(pl.col("device").is_in(sorted(devices))).select("block").unique()
+    owed = pairs.join(borrow, on="block", how="semi").join(lines.select("block").unique(), on="block", how="anti")
     known = lines.filter(~pl.col("shared")).join(pairs, on=["block", "clock_id"], how="inner")
-    return pl.concat([lines, *(one.select(lines.columns) for one in _lent(known, owed))])
+    return list(_lent(known, owed))
 
 
 def _pairs(streams: pl.DataFrame) -> pl.DataFrame:

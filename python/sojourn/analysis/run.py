@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 
 from sojourn.analysis.factors import Factors, factors_of, factors_of_stream
-from sojourn.analysis.lent_lines import with_lent
+from sojourn.analysis.lent_lines import one_sided, with_lent
 from sojourn.analysis.path import PathInCell, RowRanges, gathered
 from sojourn.devices import TWIN
 from sojourn.errors import RequestError
@@ -249,8 +249,21 @@ class Run:
 
     @cached_property
     def clock_lines(self) -> pl.DataFrame:
-        """What the exchanges say of the receiver's clock, of the blocks in `streams`; where one has none, others."""
-        return with_lent(self._of_streams("clock_lines"), self.streams)
+        """What the exchanges say of the receiver's clock, of the blocks in `streams`.
+
+        Streams over an emulator ask for no time, and have the lines of others.
+        """
+        return with_lent(self._of_streams("clock_lines"), self.streams, self._emulators)
+
+    @cached_property
+    def one_sided_blocks(self) -> set[int]:
+        """The blocks that have another's line of one side alone."""
+        return one_sided(self._of_streams("clock_lines"), self.streams, self._emulators)
+
+    @cached_property
+    def _emulators(self) -> set[str]:
+        """The paths over emulators."""
+        return {str(one.get("device")) for one in self.log if one.get("event") == "emulator-ready"}
 
     @cached_property
     def emulated(self) -> pl.DataFrame:

@@ -226,7 +226,7 @@ class Searcher:
         rate = self.throughput_pps(of)
         seconds = min(plan.latency_duration_ns / 1e9, max(0.1, self.seconds / plan.latency_repetitions))
         one_clock = self.limits.tester.session.site.bed.backend.one_clock
-        if not one_clock:
+        if not one_clock and rate:
             seconds = min(seconds, MOST_KEPT / rate)
         outcomes = [
             self.stream(rate, seconds, to=to, judged=False, is_timed=not one_clock)

@@ -198,7 +198,9 @@ EVENTS: Final[dict[str, Any]] = {
             "direction": TEXT, **dict.fromkeys(("pipe", "round_trips", "background", "scenario"), maybe(TEXT)),
         },
         "flows": some(_FLOW), "background": maybe([_BACKGROUND]), "logged": maybe(_LOGGED | {NEEDED: ("records",)}),
-        "probes": maybe([{NEEDED: ("block",), "block": INDEX}]),
+        "probes": maybe([{
+            NEEDED: ("block", "cell", "probe", "dscp"), "block": INDEX, "cell": INDEX, "probe": TEXT, "dscp": TEXT,
+        }]),
     },
     "tcp-trial": {
         NEEDED: ("block", "kind", "cell", "congestion", "pipe", "path", "round", "setting", "connections"),
@@ -208,7 +210,11 @@ EVENTS: Final[dict[str, Any]] = {
     },
     "window-trial": _TRIAL | {
         NEEDED: ("block", "device", "cell", "round", "factors"), "block": INDEX,
-        "factors": {NEEDED: ("what", "pipe"), "what": TEXT, "pipe": maybe(TEXT)}, "window_bytes": NUMBER,
+        "factors": {
+            NEEDED: ("what", "pipe", "connections", "window"), "what": TEXT, "pipe": maybe(TEXT), "connections": COUNT,
+            "window": NUMBER,
+        },
+        "window_bytes": NUMBER,
         "connections": maybe([_BESIDE_FLOW]),
     },
     "search-step": _SEARCH | {

@@ -31,6 +31,9 @@ OF_THE_ANALYSIS: Final = (
         "segmentation of tunnels stay on at the ports of a bed and are not meant; `bed.json` lists what was on.",
     ),
     FindingKind("tester_limited", "doubtful", "The tester, not the device, limits the figure."),
+    FindingKind(
+        "clock_one_sided", "note", "Trials over an emulator have a line of the clocks of one side in time alone."
+    ),
     FindingKind("periodic_delay", "note", "Delay recurs with a period."),
     FindingKind("periodic_in_time", "note", "Slow probes recur after equal times."),
     FindingKind("delay_ramps", "note", "Delay rises steadily for a while, again and again."),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from contextlib import suppress
 from pathlib import Path
 
@@ -21,26 +22,32 @@ class OnDisk:
         self._folders.add(folder)
 
     def sync(self) -> None:
-        """All that is in the folders now, its names included; a folder may be gone."""
+        """All that is in the folders now, its names included; a folder or a file may be gone.
+
+        Raises OSError where the disk says that it could not: then nothing is said to be there.
+        """
         for folder in self._folders:
             for path, _, files in os.walk(folder):
                 changed = [one for one in files if self._sync_file(Path(path, one))]
                 if changed or Path(path) not in self._synced:
-                    sync_folder(Path(path))
+                    with suppress(FileNotFoundError):
+                        sync_folder(Path(path))
                     self._synced[Path(path)] = (0, 0)
 
     def _sync_file(self, path: Path) -> bool:
         """Whether it has changed since it was synced last."""
-        with suppress(OSError):  # one that is gone or may not be read: a program's own, such as a socket
+        try:
             descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-            try:
-                found = os.fstat(descriptor)
-                now = found.st_size, found.st_mtime_ns
-                if self._synced.get(path) == now:
-                    return False
+        except OSError:  # one that is gone or may not be read: a program's own, such as a socket
+            return False
+        try:
+            found = os.fstat(descriptor)
+            now = found.st_size, found.st_mtime_ns
+            if self._synced.get(path) == now:
+                return False
+            if stat.S_ISREG(found.st_mode):
                 os.fsync(descriptor)
-                self._synced[path] = now
-                return True
-            finally:
-                os.close(descriptor)
-        return False
+            self._synced[path] = now
+            return True
+        finally:
+            os.close(descriptor)

@@ -36,7 +36,7 @@ pub enum Emulate {
     /// Pass requests to a running emulator: a JSON object a line from standard input, its answer a line to standard output
     ///
     /// For programs that reach the emulator's host by streams alone, as over SSH. A refusal is a line with `error` and `status`; it ends at
-    /// the end of its input, or with the emulator. Example: echo '{"do": "show"}' | ssh br.lab sojourn-instrument emulate ask
+    /// the end of its input, or at the first request after the emulator has ended. Example: echo '{"do": "show"}' | ssh br.lab sojourn-instrument emulate ask
     Ask(Which),
     /// Replay the log of an emulator in virtual time: the same arrivals and seed must give the same dispositions
     ///

@@ -121,7 +121,7 @@ def _binned(run: Run, search: Search, step: Step) -> Timed | None:
 
 
 def without_delays(searches: list[Search], timed: list[Timed], cells: dict[Factors, int]) -> list[Finding]:
-    """Trials without delays: their ends have two clocks, and binned delays cannot be converted."""
+    """Trials without delays: no exchange told the two clocks of their ends apart, or delays were recorded in bins."""
     known = {one.block for one in timed}
     found = [
         (search, step) for search in searches if search.test in TIMED for step in search.used if step.block not in known
@@ -130,8 +130,8 @@ def without_delays(searches: list[Search], timed: list[Timed], cells: dict[Facto
         return []
     places = tuple(dict.fromkeys(Place(search.device, cell_of(search, cells)) for search, _ in found))
     sentence = (
-        f"{len(found)} trials have no one-way delay: their ends have two clocks, and delays that were recorded in bins "
-        "cannot be converted to one"
+        f"{len(found)} trials have no one-way delay: their ends have two clocks that could not be compared, or delays "
+        "that were recorded in bins, which cannot be converted to one"
     )
     return [Finding("clock_unsynchronised", sentence, float(len(found)), places)]
 

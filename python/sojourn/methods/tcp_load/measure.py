@@ -279,7 +279,7 @@ def whole_trials(folder: RunFolder, plan: Plan) -> set[int]:
         for entry in trials
         if _has_both_ends(entry, ends)
         and is_recorded(entry, ends, streams)
-        and {entry["block"], *(one["block"] for one in entry.get("probes", ()))} <= probed
+        and {entry["block"], *(one["block"] for one in entry.get("probes") or ())} <= probed
     }
 
 

@@ -17,7 +17,7 @@ from sojourn.analysis.budget import BOOTS, CLOCK_RATE, Entry, Stated, counted, r
 from sojourn.analysis.run import DIRECT
 from sojourn.analysis.stream_budget import clocks, scatter_of, stamps, uncovered
 from sojourn.analysis.wording import micro
-from sojourn.statistics.budget import Component, rectangular
+from sojourn.statistics.budget import Component
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -89,10 +89,8 @@ def _clock(run: Run, rows: list[Row], row: Row) -> Entry:
     own = (row.device, row.cell, "emulated_delay", "mean")
     delay = next((one for one in rows if (one.device, one.cell, one.quantity, one.statistic) == own), None)
     if row.clock_bound_ns:
-        waited = 0.0 if delay is None else abs(delay.value.estimate)
-        component = rectangular("rate of the clock", 2 * CLOCK_RATE, "1", waited)
-        told = "the emulator waits by its own host's clock; Linux adjusts the rate of each by 500 ppm at most"
-        return counted(component, told)
+        told = "the emulator waits by its host's own: 2 x 500 ppm of its delay are in the error of the clocks"
+        return Entry("rate of the clock", "contained", told)
     by = "" if delay is None or run.simulated else f" by {micro(abs(delay.value.estimate) * CLOCK_RATE)}"
     said = (
         "emulator and stream read one clock: its rate cancels in the error, but a delay measured by another clock "

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
+from sojourn.analysis.budget import CLOCK_RATE
 from sojourn.analysis.run import A_A, DIRECT
 from sojourn.analysis.sessions import beds_in
 from sojourn.analysis.streams import in_order
@@ -92,13 +93,19 @@ class Seen:
 
     @cached_property
     def clock_errors(self) -> tuple[float, float]:
-        """The maximum and the 95 % error of the clocks in a delay less the direct path's: each of both has its own."""
+        """The maximum and the 95 % error of the clocks in a delay less the direct path's: each of both has its own.
+
+        Where the ends have two clocks the emulator waits by its host's, whose rate differs from that which measures.
+        """
         both = [one for one in (self.packets, self.floor) if one.height and "clock_bound_ns" in one.columns]
 
         def most(name: str) -> float:
             return float(sum(one[name].fill_null(0.0).to_numpy().max() for one in both))
 
-        return most("clock_bound_ns"), most("clock_error95_ns")
+        bound_ns, error95_ns = most("clock_bound_ns"), most("clock_error95_ns")
+        stays = self.stayed["stay_ns"].mean() if bound_ns else None
+        by_rate = 2 * CLOCK_RATE * stays if isinstance(stays, float) else 0.0
+        return bound_ns + by_rate, error95_ns + 0.95 * by_rate
 
     @cached_property
     def stayed(self) -> pl.DataFrame:

@@ -125,7 +125,7 @@ def besides_of(run: Run, several: Iterable[Done]) -> list[Done]:
     told, parts = told_by(run, "measure"), parts_of(run)
     by_main = {one.block: one for one in several}
     wanted = {own["block"]: (by_main[block], own) for block, entry in told.items() if block in by_main
-              for own in entry.get("probes", ())}  # fmt: skip
+              for own in entry.get("probes") or ()}  # fmt: skip
     found = []
     for (block,), probes in sorted(run.measured.partition_by("block", as_dict=True).items()):
         if block not in wanted:
