@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from sojourn.records import on_disk
 from sojourn.records import whole_folder as module
 from sojourn.records.on_disk import OnDisk
 from sojourn.records.whole_folder import remove_drafts, whole_folder
@@ -120,6 +119,6 @@ def test_a_disk_that_could_not_is_not_taken_for_one_that_did(tmp_path: Path, mon
     def fails(descriptor: int) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-    monkeypatch.setattr(on_disk.os, "fsync", fails)
+    monkeypatch.setattr(os, "fsync", fails)
     with pytest.raises(OSError, match=os.strerror(errno.EIO)):
         disk.sync()
