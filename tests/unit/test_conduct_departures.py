@@ -119,7 +119,8 @@ def test_a_trial_is_whole_when_it_ended_and_was_captured(tmp_path: Path) -> None
     folder = RunFolder(tmp_path)
     folder.records.mkdir()
     pings = [block.block for block in plan.expand() if block.factors.tool == "ping"][:3]
-    entries = [{"event": "trial", "block": block, "tool": "ping"} for block in pings[:2]]
+    told = {"event": "trial", "tool": "ping", "icmp_bytes": 64, "interval_ns": 0}
+    entries = [told | {"block": block} for block in pings[:2]]
     folder.log.write_text("\n".join(json.dumps(entry) for entry in entries))
     windows = [Window(pings[0], 0, 10), Window(pings[2], 11, 20)]
     write_captures(folder.records / "captures-000.arrow", [Frame(5, 102, 1, 1), Frame(15, 102, 1, 1)], windows)

@@ -55,7 +55,10 @@ def test_lost_probes_are_counted_in_comments(run: Run) -> None:
 def test_trials_with_the_log_of_tcps_state_are_left_out(run: Run) -> None:
     """They are in no figure: what the log costs would be in their times."""
     blocks = run.measured["block"].unique().sort().to_list()
-    told = [{"event": "load-trial", "block": block, "purpose": purpose}
+    factors = {"flows": 1, "direction": "up", "congestion": "cubic", "pipe": ""}
+    whole = {"device": "bridge", "cell": 0, "round": 0, "factors": factors,
+             "flows": [{"direction": "up", "local": "10.0.0.1:1", "started_ns": 0}]}  # fmt: skip
+    told = [{"event": "load-trial", "block": block, "purpose": purpose} | whole
             for block, purpose in zip(blocks, ["log", "measure"], strict=False)]  # fmt: skip
     before = lines_of(run)
     with run.folder.log.open("a") as log:

@@ -53,7 +53,9 @@ def test_rows_of_blocks_are_those_of_the_table_also_of_a_cut_file(tmp_path: Path
 
 def test_of_a_log_only_the_events_that_are_asked_are_read_under_their_earlier_names_too(tmp_path: Path) -> None:
     log = tmp_path / "log.jsonl"
-    log.write_text('{"event": "begun", "why": "lost"}\n{"event": "block", "device": "lost"}\n{"event": "sham"}\n{"ev')
+    log.write_text(
+        '{"event": "begun", "part": 0, "why": "lost"}\n{"event": "block", "device": "lost"}\n{"event": "sham"}\n{"ev'
+    )
     assert [one["event"] for one in read_log(log)] == ["begun", "block", "placebo"]
     assert [one["event"] for one in read_log(log, TOLD)] == ["begun"]
     assert [one["event"] for one in read_log(log, {"placebo"})] == ["placebo"]

@@ -21,7 +21,7 @@ def made(out: Path, monkeypatch: pytest.MonkeyPatch) -> int:
         return 0
 
     monkeypatch.setattr(make_site, "build", build)
-    monkeypatch.setattr(make_site, "reports", lambda _: [])
+    monkeypatch.setattr(make_site, "reports", lambda *_: [])
     monkeypatch.setattr("sys.argv", ["make_site.py", "--out", str(out)])
     return make_site.main()
 
