@@ -257,7 +257,7 @@ def test_who_has_no_rights_is_told(tmp_path: Path) -> None:
 
 def started(hosts: Hosts, out: str) -> subprocess.Popen[bytes]:
     """A run that is long enough to be disturbed."""
-    argv = ["run", "bridge-latency", *SHORT, *ONE_BED, "--set", "pairs.rounds=12", "--no-report"]
+    argv = ["run", "bridge-latency", *SHORT, *ONE_BED, "--set", "pairs.rounds=40", "--no-report"]
     argv += ["--bed", str(hosts.bed()), "--out", out]
     process = subprocess.Popen(
         hosts.command(SOJOURN, *argv), cwd=hosts.folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
@@ -409,17 +409,17 @@ def test_a_host_of_another_architecture_gets_the_instrument_that_is_named_for_it
     """Shown by what it cannot do: start on a host that only says that it is arm64."""
     bed = spoilt.bed()
     says(spoilt, "b", "uname", '[ "$1" = -m ] && echo aarch64 || exec /dev/shm/uname.own "$@"')
-    argv = ["run", "bridge-latency", *SHORT, "--bed", str(bed), "--out", str(tmp_path / "run"), "--no-report"]
+    argv = ["run", "bridge-latency", *SHORT, "--bed", str(bed), "--no-report", "--out"]
     monkeypatch.delenv("SOJOURN_INSTRUMENT_AARCH64", raising=False)
     monkeypatch.setattr(copies, "find_instrument", lambda: shutil.copy(find_instrument(), tmp_path / "own"))
-    refused = spoilt.sojourn(*argv)
+    refused = spoilt.sojourn(*argv, str(tmp_path / "first"))
     assert refused.returncode == 3
     assert re.search(r"host B \(b.lab\) is aarch64, and .* is built for \w+: run `make arm64`", refused.stderr)
     program = instrument_for_hosts().read_bytes()
     named = tmp_path / "named"
     named.write_bytes(program[:18] + (183).to_bytes(2, "little") + program[20:])
     monkeypatch.setenv("SOJOURN_INSTRUMENT_AARCH64", str(named))
-    done = spoilt.sojourn(*argv)
+    done = spoilt.sojourn(*argv, str(tmp_path / "second"))
     assert done.returncode == 3, done.stderr
     last = done.stderr.splitlines()[-1]
     assert re.search(r"host B \(b.lab\).*the instrument does not run there: run `make static`", last), done.stderr
@@ -573,8 +573,8 @@ def test_what_does_not_join_the_hosts_clocks_is_refused_with_what_would_mend_it(
     assert done.returncode == 3, done.stderr
     assert re.search(
         r"stages compares times of hosts whose clocks differ, and method stages does not bring these together: "
-        r"measure it on one machine \(--bed netns\), or ask a study of method anomalies, loss, model, "
-        r"one-way, pairs, taps, throughput or variance",
+        r"measure it on one machine \(--bed netns\), or ask a study of method anomalies, emulator, loss, model, "
+        r"one-way, pairs, rfc2544, rfc2889, rfc8219, taps, tcp-windows, throughput or variance",
         done.stderr,
     ), done.stderr
 
