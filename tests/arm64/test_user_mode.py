@@ -82,7 +82,7 @@ def test_unit_tests_of_the_crates_pass_under_it(emulator: str, built: Path) -> N
 
 def test_make_dist_has_a_wheel_for_it(built: Path, tmp_path: Path) -> None:
     """Its tag, its binary and its bill of materials are of arm64."""
-    argv = [sys.executable, "-m", "scripts.make_dist", "--no-deb", "--out", tmp_path]
+    argv = [sys.executable, "-m", "scripts.make_dist", "--no-deb", "--out", str(tmp_path)]
     subprocess.run(argv, cwd=ROOT, check=True, timeout=3600)
     [wheel] = tmp_path.glob("*aarch64.whl")
     assert wheel.name == f"sojourn-{__version__}-py3-none-manylinux_2_28_aarch64.whl"

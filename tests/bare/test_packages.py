@@ -44,7 +44,7 @@ EACH = pytest.mark.parametrize(
 def dist(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The three files, made anew; whoever runs the tests keeps theirs."""
     folder = tmp_path_factory.mktemp("dist")
-    argv = [sys.executable, "-m", "scripts.make_dist", "--no-arm64", "--out", folder]
+    argv = [sys.executable, "-m", "scripts.make_dist", "--no-arm64", "--out", str(folder)]
     subprocess.run(argv, cwd=ROOT, check=True, timeout=3600)
     yield folder
     shutil.rmtree(folder)

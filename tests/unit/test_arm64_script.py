@@ -65,7 +65,7 @@ def environment(tree: Path, **more: str) -> dict[str, str]:
 
 
 def run(tree: Path, **more: str) -> subprocess.CompletedProcess[str]:
-    argv = [tree / "scripts/arm64.sh", "build"]
+    argv = [str(tree / "scripts/arm64.sh"), "build"]
     return subprocess.run(argv, env=environment(tree, **more), capture_output=True, text=True, check=False, timeout=60)
 
 

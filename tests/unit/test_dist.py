@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from scripts import debian, make_dist
+from scripts import debian, make_dist, make_manual
 from sojourn.bed import copies
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def test_what_is_made_goes_into_the_folder_that_is_named(tmp_path: Path, monkeyp
 
     monkeypatch.setattr(make_dist, "build", build)
     monkeypatch.setattr(make_dist, "binary", lambda: "")
-    monkeypatch.setattr(make_dist.make_manual, "main", lambda: 0)
+    monkeypatch.setattr(make_manual, "main", lambda: 0)
     before = sorted(make_dist.DIST.glob("*"))
     assert make_dist.main(["--out", str(tmp_path), "--no-deb", "--no-arm64"]) == 0
     assert [path.name for path in tmp_path.iterdir()] == ["sojourn.whl"]

@@ -27,7 +27,7 @@ def test_the_instrument_here_may_be_named_by_a_relative_path(tmp_path: Path, mon
     there.mkdir(parents=True)
     (guest.out / "computed.status").write_text("0")
     datagrams.write(guest.out / "in.pcap")
-    argv = ["sh", Path(judge.__file__).with_name("computed"), program, "../in.pcap"]
+    argv = ["sh", str(Path(judge.__file__).with_name("computed")), str(program), "../in.pcap"]
     subprocess.run(argv, cwd=there, check=True)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SOJOURN_INSTRUMENT", "bin/instrument")
