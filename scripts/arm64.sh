@@ -11,8 +11,8 @@
 #
 # The compiler is the clang that our programs for the kernel need anyway; the linker is the one that comes with Rust. Rust's
 # own library comes by rustup, the C library, libelf and zlib from Debian's packages, unpacked into build/arm64: the machine's
-# packages stay as they are. Names no host: rustup, cargo and apt take what the machine is configured for. Exit status 3: this
-# machine cannot, with the reason.
+# packages stay as they are. Names no host: rustup, cargo and apt take what the machine is configured for. One runs at a time:
+# the others wait. Exit status 3: this machine cannot, with the reason.
 
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -25,6 +25,7 @@ CRATES=(sojourn-time sojourn-wire sojourn-record sojourn-clock sojourn-rights so
 
 main() {
     [ "$(uname -m)" != aarch64 ] || die 3 "this machine is arm64 itself: make static"
+    [ "${1:-build}" = ready ] || lock
     case ${1:-build} in
         build) prepare; build ;;
         ready) is_ready ;;
@@ -38,6 +39,13 @@ main() {
 say() { printf 'arm64: %s\n' "$*" >&2; }
 die() { printf 'arm64: %s\n' "${*:2}" >&2; exit "$1"; }
 has() { command -v "$1" >/dev/null 2>&1; }
+
+# Until this script and what it started have ended.
+lock() {
+    mkdir -p "$folder"
+    exec 9>"$folder/lock"
+    flock -n 9 || { say "waiting for another run of this script"; flock 9; }
+}
 
 is_ready() { has clang && has_rust && [ -d "$folder/root" ] && [ -n "$(linker)" ]; }
 
@@ -109,30 +117,40 @@ unpack() { # FOLDER PACKAGE...
         die 3 "packages for arm64 cannot be had: $(tail -n 1 "$(log apt)")"
     for package in "$into"/*.deb; do dpkg-deb -x "$package" "$folder/$1.new"; done
     rm -rf "$into"
-    mv "$folder/$1.new" "$folder/$1"
+    mv -T "$folder/$1.new" "$folder/$1"
 }
 
 # One program that is compiler and linker for arm64.
 wrap() {
     printf '#!/bin/sh\nexec clang --target=aarch64-linux-gnu --sysroot="%s" --ld-path="%s" -Wno-unused-command-line-argument "$@"\n' \
-        "$folder/root" "$(linker)" >"$folder/cc"
-    chmod 755 "$folder/cc"
+        "$folder/root" "$(linker)" >"$folder/cc.new"
+    chmod 755 "$folder/cc.new"
+    mv "$folder/cc.new" "$folder/cc"
     export CC_aarch64_unknown_linux_gnu=$folder/cc AR_aarch64_unknown_linux_gnu=ar
     export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=$folder/cc
+    unset RUSTFLAGS CARGO_ENCODED_RUSTFLAGS # they are for this machine, and cargo would not look at those for arm64
     export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUSTFLAGS="-C target-feature=+crt-static"
     export CARGO_TARGET_DIR=target/static # build scripts are those of `make static`
     export SOJOURN_SYSROOT=$folder/root
 }
 
 build() {
-    local emulator
+    local emulator built=$CARGO_TARGET_DIR/$target/release/sojourn-instrument
     cargo build --locked --release --target "$target" --bin sojourn-instrument
-    install -m 755 "$CARGO_TARGET_DIR/$target/release/sojourn-instrument" "$result"
+    require_static "$built"
+    install -m 755 "$built" "$result.new"
+    mv "$result.new" "$result" # the one before may be running
     if emulator=$(user_mode); then
         "$emulator" "$result" --version
     else
         say "$result is built, and was not run: apt-get install qemu-user"
     fi
+}
+
+require_static() {
+    local segments
+    segments=$(LC_ALL=C readelf -lW "$1") || die 3 "$1 cannot be read: apt-get install binutils"
+    [[ $segments == *LOAD* && $segments != *INTERP* ]] || die 1 "$1 needs shared libraries: it was built without +crt-static"
 }
 
 unit_tests() {

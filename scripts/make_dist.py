@@ -3,11 +3,14 @@
 The wheel carries the instrument, the units of systemd, man pages and completion. Its tag is what the binary needs:
 manylinux, for the binary is that of scripts/static.sh, which needs no library (another: SOJOURN_BINARY). Where
 scripts/arm64.sh has what it takes, a second wheel is for arm64. The .debs are in scripts/debian.py. Nothing is
-installed, and nothing outside build/, dist/, cargo's target/ and further instruments in .venv/bin is written.
+installed, and nothing outside build/, dist/ (or the folder of --out), cargo's target/ and further instruments in
+.venv/bin is written. One runs at a time: another waits.
 """
 
 from __future__ import annotations
 
+import argparse
+import fcntl
 import os
 import shutil
 import subprocess
@@ -22,20 +25,38 @@ DIST = ROOT / "dist"
 ARM64 = ROOT / "scripts/arm64.sh"
 
 
-def main() -> int:
+def main(argv: list[str] | None = None) -> int:
     """Everything anew."""
-    shutil.rmtree(DIST, ignore_errors=True)
-    make_manual.main()
-    build("-t", "wheel", "-t", "sdist", SOJOURN_BINARY=binary())
-    [wheel] = DIST.glob("*.whl")
-    if "--no-deb" not in sys.argv[1:]:
-        for python in debian.PYTHONS:
-            debian.build(wheel, DIST, sojourn.__version__, python)
-    if "--no-arm64" not in sys.argv[1:]:
-        wheel_for_arm64()
-    for path in sorted(DIST.iterdir()):
-        print(f"{path.relative_to(ROOT)}: {path.stat().st_size / 1e6:.1f} MB")
+    parser = argparse.ArgumentParser(description="Builds wheels, an sdist and .debs.")
+    parser.add_argument("--out", type=Path, default=DIST, help="into this folder, new or empty, in place of dist/")
+    parser.add_argument("--no-deb", action="store_true", help="no .debs")
+    parser.add_argument("--no-arm64", action="store_true", help="no wheel for arm64")
+    asked = parser.parse_args(argv)
+    out = asked.out.resolve()
+    if out != DIST and out.exists() and not (out.is_dir() and not any(out.iterdir())):
+        print(f"dist: {asked.out} is no empty folder: name a new one, or remove it", file=sys.stderr)
+        return 2
+    (ROOT / "build").mkdir(exist_ok=True)
+    with (ROOT / "build/dist.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if out == DIST:
+            shutil.rmtree(DIST, ignore_errors=True)
+        make(out, with_deb=not asked.no_deb, with_arm64=not asked.no_arm64)
+    for path in sorted(out.iterdir()):
+        print(f"{os.path.relpath(path)}: {path.stat().st_size / 1e6:.1f} MB")
     return 0
+
+
+def make(out: Path, *, with_deb: bool, with_arm64: bool) -> None:
+    """All files, in a folder."""
+    make_manual.main()
+    build(out, "-t", "wheel", "-t", "sdist", SOJOURN_BINARY=binary())
+    [wheel] = out.glob("*.whl")
+    if with_deb:
+        for python in debian.PYTHONS:
+            debian.build(wheel, out, sojourn.__version__, python)
+    if with_arm64:
+        wheel_for_arm64(out)
 
 
 def binary() -> str:
@@ -46,19 +67,19 @@ def binary() -> str:
     return ".venv/bin/sojourn-instrument-static"
 
 
-def build(*words: str, **variables: str) -> None:
-    """What hatchling builds, in dist/."""
-    argv = [sys.executable, "-m", "hatchling", "build", *words, "-d", str(DIST)]
+def build(out: Path, *words: str, **variables: str) -> None:
+    """What hatchling builds, in a folder."""
+    argv = [sys.executable, "-m", "hatchling", "build", *words, "-d", str(out)]
     subprocess.run(argv, cwd=ROOT, check=True, env=os.environ | variables)
 
 
-def wheel_for_arm64() -> None:
+def wheel_for_arm64(out: Path) -> None:
     """The wheel with the instrument for arm64, where nothing has to be fetched for that."""
     if subprocess.run([ARM64, "ready"], check=False, capture_output=True).returncode != 0:
         print("no wheel for arm64: `make arm64` fetches what compiles for it, then again")
         return
     subprocess.run([ARM64, "build"], check=True)
-    build("-t", "wheel", SOJOURN_BINARY=".venv/bin/sojourn-instrument-aarch64")
+    build(out, "-t", "wheel", SOJOURN_BINARY=".venv/bin/sojourn-instrument-aarch64")
 
 
 if __name__ == "__main__":

@@ -3,11 +3,12 @@
 The file is an OCI image layout in a tar archive, which podman, docker (25 and later), skopeo and containerd load. It is
 made without a daemon: mmdebstrap makes the root file system, and the layout is three JSON files beside it. The image
 runs as root of its container; the rights that it needs there stand in its label `sojourn.capabilities`. Nothing is
-installed on this machine, and nothing outside build/ and dist/ is written.
+installed on this machine, and nothing outside build/ and dist/ (or the folder of --dist) is written.
 """
 
 from __future__ import annotations
 
+import argparse
 import gzip
 import hashlib
 import json
@@ -37,20 +38,24 @@ LAYER = "application/vnd.oci.image.layer.v1.tar+gzip"
 CHUNK_BYTES = 1 << 20
 
 
-def main() -> int:
+def main(argv: list[str] | None = None) -> int:
     """The image of the package in dist/."""
-    packages = [*DIST.glob(f"sojourn_{sojourn.__version__}_*.deb")]
+    parser = argparse.ArgumentParser(description="Makes a container image of the .deb in dist/.")
+    parser.add_argument("--dist", type=Path, default=DIST, help="the folder of the .deb and of the image")
+    dist = parser.parse_args(argv).dist.resolve()
+    packages = [*dist.glob(f"sojourn_{sojourn.__version__}_*.deb")]
     if not packages:
-        print(f"image: there is no dist/sojourn_{sojourn.__version__}_*.deb: run make dist", file=sys.stderr)
+        wanted = f"{os.path.relpath(dist)}/sojourn_{sojourn.__version__}_*.deb"
+        print(f"image: there is no {wanted}: run make dist", file=sys.stderr)
         return 2
     if shutil.which("mmdebstrap") is None:
         print("image: mmdebstrap is not installed: apt install mmdebstrap", file=sys.stderr)
         return 3
     shutil.rmtree(WORK, ignore_errors=True)
     WORK.mkdir(parents=True)
-    made = image(packages[-1], DIST / f"sojourn-{sojourn.__version__}.oci.tar")
+    made = image(packages[-1], dist / f"sojourn-{sojourn.__version__}.oci.tar")
     shutil.rmtree(WORK)
-    print(f"{made.relative_to(ROOT)}: {made.stat().st_size / 1e6:.1f} MB")
+    print(f"{os.path.relpath(made)}: {made.stat().st_size / 1e6:.1f} MB")
     return 0
 
 

@@ -9,7 +9,7 @@ export SOJOURN_PROOF=$PWD/build/proof/figures # where tests record figures for t
 suite proof-cargo .venv/bin/python scripts/cargo_tests.py --ignored
 suite proof-properties env PROPTEST_CASES=2000 .venv/bin/python scripts/cargo_tests.py --properties
 suite proof-examples env SOJOURN_EXAMPLES=1000 .venv/bin/pytest -n auto --dist worksteal -m "hypothesis and not proof" tests/unit
-suite proof-pytest .venv/bin/pytest -n auto --dist load -m proof tests --ignore tests/net --ignore tests/bare
+suite proof-pytest .venv/bin/pytest -n auto --dist loadgroup -m proof tests --ignore tests/net --ignore tests/bare
 # What judges no time runs side by side: the search for bytes that readers of captures and of frames cannot take (`make fuzz` has all
 # targets), which takes what the others leave; every study once and bare systems, an hour of which half is waiting; and frames that
 # are counted, as in test.sh. What measures time has the cores alone afterwards. What other work spoilt runs once more by itself, and

@@ -221,7 +221,7 @@ def hourly(one: Mapping[str, Any]) -> str:
 def kernels_table(facts: Facts) -> str:
     """Other kernels, in guests."""
     rows = [
-        (f"Linux {one['kernel']}", *(str(one[word]) for word in ("passed", "failed", "not_done")))
+        (f"Linux {one['kernel']}", *(str(one.get(word, "not run")) for word in ("passed", "failed", "not_done")))
         for one in facts["kernels"]
     ]
     shown = table(("kernel", "checks passed", "failed", "not done"), rows) if rows else "Not run on this commit.\n"

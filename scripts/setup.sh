@@ -111,7 +111,7 @@ unstarted() {
 bare_systems() {
     has mmdebstrap || missing+=(mmdebstrap)
     has runc || missing+=(runc) # runs the container image
-    has qemu-aarch64 || has qemu-aarch64-static || missing+=(qemu-user) # runs the instrument for arm64
+    [ "$(uname -m)" = aarch64 ] || has qemu-aarch64 || has qemu-aarch64-static || missing+=(qemu-user) # runs the instrument for arm64
 }
 
 # What Apache Spark runs on. Debian 13 has no Java 17.

@@ -28,6 +28,7 @@ EMULATORS = ("qemu-aarch64", "qemu-aarch64-static")
 
 pytestmark = [
     pytest.mark.proof,
+    pytest.mark.xdist_group("arm64"),  # all of them build in one folder
     pytest.mark.may_skip,  # where QEMU, or what compiles for arm64, cannot be had
     pytest.mark.skipif(os.uname().machine == "aarch64", reason="this machine is arm64 itself"),
 ]
@@ -79,11 +80,11 @@ def test_unit_tests_of_the_crates_pass_under_it(emulator: str, built: Path) -> N
     assert done.stdout.count("test result: ok. ") >= 5, done.stdout[-3000:]
 
 
-def test_make_dist_has_a_wheel_for_it(built: Path) -> None:
+def test_make_dist_has_a_wheel_for_it(built: Path, tmp_path: Path) -> None:
     """Its tag, its binary and its bill of materials are of arm64."""
-    argv = [sys.executable, "-m", "scripts.make_dist", "--no-deb"]
+    argv = [sys.executable, "-m", "scripts.make_dist", "--no-deb", "--out", str(tmp_path)]
     subprocess.run(argv, cwd=ROOT, check=True, timeout=3600)
-    [wheel] = (ROOT / "dist").glob("*aarch64.whl")
+    [wheel] = tmp_path.glob("*aarch64.whl")
     assert wheel.name == f"sojourn-{__version__}-py3-none-manylinux_2_28_aarch64.whl"
     with zipfile.ZipFile(wheel) as packed:
         names = packed.namelist()

@@ -6,6 +6,7 @@ times by CLOCK_MONOTONIC: they are moved to those of TCP_INFO's readings by what
 
 from __future__ import annotations
 
+import argparse
 import io
 import json
 import re
@@ -123,7 +124,8 @@ def computed(guest: Guest) -> str:
         datagrams.write(Path(folder) / "in.pcap")
         own = Path(folder) / "own"
         own.mkdir()
-        subprocess.run(["sh", here / "computed", find_instrument(), "../in.pcap"], cwd=own, check=True)
+        instrument = Path(find_instrument()).resolve()
+        subprocess.run(["sh", here / "computed", instrument, "../in.pcap"], cwd=own, check=True)
         expected, found = _contents(own), _contents(guest.out / "computed")
     differing = sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))
     assert not differing, differing
@@ -485,21 +487,29 @@ def summed(guest: Guest, cells: list[str]) -> dict[str, str | int]:
     return {"kernel": guest.name, "passed": passed, "failed": failed, "not_done": not_done}
 
 
-def main(work: str, *kernels: str) -> int:
+def main(argv: list[str]) -> int:
     """Prints the table, keeps its sums beside what was judged, prints what is wrong; 1 where a check failed."""
-    guests = [Guest(kernel, Path(work) / kernel) for kernel in kernels]
+    parser = argparse.ArgumentParser()
+    parser.add_argument("work", type=Path)
+    parser.add_argument("kernels", nargs="+")
+    parser.add_argument("--not-run", nargs="*", default=[], help="kernels that this machine cannot boot")
+    asked = parser.parse_args(argv)
+    guests = [Guest(kernel, asked.work / kernel) for kernel in asked.kernels]
     table = {name: [judged(guest, name, check) for guest in guests] for name, check in CHECKS.items()}
     wide = max(16, *(len(cell) + 2 for row in table.values() for cell, _ in row))
     print(f"{'':20}" + "".join(f"{guest.name:<{wide}}" for guest in guests).rstrip())
     for name, row in table.items():
         print(f"{name:20}" + "".join(f"{cell:<{wide}}" for cell, _ in row).rstrip())
+    for kernel in asked.not_run:
+        print(f"{kernel:20}not run")
     for row in table.values():
         for _, why in filter(lambda cell: cell[1], row):
             print(why, file=sys.stderr)
-    told = {"commit": commit(ROOT), "kernels": [summed(guest, column) for guest, column in columns(guests, table)]}
-    (Path(work) / "judged.json").write_text(json.dumps(told, indent=1) + "\n")
+    sums = [summed(guest, column) for guest, column in columns(guests, table)]
+    told = {"commit": commit(ROOT), "kernels": sums + [{"kernel": kernel} for kernel in asked.not_run]}
+    (asked.work / "judged.json").write_text(json.dumps(told, indent=1) + "\n")
     return int(any(cell == "FAILED" for row in table.values() for cell, _ in row))
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    sys.exit(main(sys.argv[1:]))

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from scripts import debian
+from scripts import debian, make_dist, make_manual
+from sojourn.bed import copies
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -49,6 +50,32 @@ def test_a_wheel_is_manylinux_only_where_its_binary_is_and_for_its_machine(
     for number, machine in ((62, "x86_64"), (183, "aarch64")):
         binary.write_bytes(b"\x7fELF".ljust(18, b"\0") + number.to_bytes(2, "little"))
         assert hook.platform_of(binary) == expected.replace("x86_64", machine)
+
+
+def test_hosts_of_a_bed_and_wheels_have_the_same_machines(hook: ModuleType) -> None:
+    assert hook.MACHINES == copies.MACHINES
+
+
+def test_a_folder_with_files_is_not_written_into(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kept = tmp_path / "kept"
+    kept.write_text("kept")
+    for named in (tmp_path, kept):
+        assert make_dist.main(["--out", str(named)]) == 2
+        assert capsys.readouterr().err == f"dist: {named} is no empty folder: name a new one, or remove it\n"
+    assert kept.read_text() == "kept"
+
+
+def test_what_is_made_goes_into_the_folder_that_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def build(out: Path, *_: str, **__: str) -> None:
+        (out / "sojourn.whl").write_bytes(b"wheel")
+
+    monkeypatch.setattr(make_dist, "build", build)
+    monkeypatch.setattr(make_dist, "binary", lambda: "")
+    monkeypatch.setattr(make_manual, "main", lambda: 0)
+    before = sorted(make_dist.DIST.glob("*"))
+    assert make_dist.main(["--out", str(tmp_path), "--no-deb", "--no-arm64"]) == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["sojourn.whl"]
+    assert sorted(make_dist.DIST.glob("*")) == before
 
 
 def test_what_a_binary_needs_is_read_from_it(hook: ModuleType) -> None:

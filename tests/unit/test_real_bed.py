@@ -299,7 +299,8 @@ def test_a_host_that_cannot_hold_a_bed_is_refused(
     "more", [{}, {"release": "5.15+"}, {"release": "6.12-rc1"}, {"uid": 1000}, {"uid": 0, "sudo": "not found"}]
 )
 def test_a_host_that_can_hold_a_bed_is_not_refused(more: dict[str, Any]) -> None:
-    require_fit(line_to(HostSpec("a.lab")), replace(LOOKED, **more), program_for(62))
+    for program in (program_for(62), b"#!/bin/sh\n"):
+        require_fit(line_to(HostSpec("a.lab")), replace(LOOKED, **more), program)
 
 
 def test_what_sudo_says_before_it_allows_does_not_refuse_a_host() -> None:

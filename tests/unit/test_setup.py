@@ -54,6 +54,15 @@ def set_up(folder: Path, call: str, **stubs: str) -> tuple[int, str, float]:
     return done.returncode, (folder / "told").read_text(), time.monotonic() - began
 
 
+@pytest.mark.parametrize(("machine", "installed"), [("x86_64", True), ("aarch64", False)])
+def test_what_runs_programs_for_arm64_is_installed_on_other_machines_alone(
+    machine: str, installed: bool, tmp_path: Path
+) -> None:
+    call = 'has() { false; }; missing=(); bare_systems; echo "${missing[@]}"'
+    status, told, _ = set_up(tmp_path, call, uname=f"echo {machine}")
+    assert (status, "qemu-user" in told.split(), "runc" in told.split()) == (0, installed, True)
+
+
 SIDE_BY_SIDE = "build=(cargo build); sync=(uv sync); side_by_side"
 
 

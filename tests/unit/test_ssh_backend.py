@@ -170,13 +170,29 @@ def test_a_host_of_another_architecture_gets_the_instrument_that_is_built_for_it
     assert copies.instrument_for_hosts("aarch64") == other
     assert copies.instrument_for_hosts("x86_64") == own
     os.utime(other, (1, 1))
-    assert copies.instrument_for_hosts("aarch64") == own, "it was built of older sources"
+    again = (
+        f"{other} is older than {own}: run `make arm64` again in the source tree here, or name one built for aarch64"
+    )
+    with pytest.raises(MachineError) as refused:
+        copies.instrument_for_hosts("aarch64")
+    assert str(refused.value) == f"{again}: SOJOURN_INSTRUMENT_AARCH64=FILE"
     monkeypatch.setenv("SOJOURN_INSTRUMENT_AARCH64", str(named))
     with pytest.raises(MachineError, match=f"SOJOURN_INSTRUMENT_AARCH64={named} is no file"):
         copies.instrument_for_hosts("aarch64")
     named.write_bytes(program_for(183))
     assert copies.instrument_for_hosts("aarch64") == named
     assert copies.instrument_for_hosts("x86_64") == own
+
+
+def test_a_script_is_for_every_architecture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = tmp_path / "sojourn-instrument"
+    own.write_bytes(b"#!/bin/sh\nexit 0\n")
+    own.with_name(f"{own.name}-aarch64").write_bytes(program_for(183))
+    monkeypatch.setattr(copies, "find_instrument", lambda: str(own))
+    monkeypatch.delenv("SOJOURN_INSTRUMENT_AARCH64", raising=False)
+    assert copies.instrument_for_hosts("aarch64") == own
+    assert copies.is_for(own.read_bytes(), "aarch64")
+    assert not copies.is_for(b"no program", "aarch64")
 
 
 def test_all_hosts_of_a_bed_have_their_instruments_in_one_folder() -> None:

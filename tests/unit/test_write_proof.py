@@ -117,7 +117,7 @@ def test_searches_verdicts_kernels_and_figures_stand_in_the_page(build: Path, mo
     ran(build, "proof-pytest", "=== 9 passed in 3.00s ===\n")
     write(build / "verdicts/aqm.txt", "aqm: doubtful: A round trip takes 95.7 ms: grade C | so.\n")
     told = {"kernel": "6.12", "passed": 15, "failed": 1, "not_done": 0}
-    write(build / "kernels/judged.json", {"commit": COMMIT, "kernels": [told]})
+    write(build / "kernels/judged.json", {"commit": COMMIT, "kernels": [told, {"kernel": "6.1-arm64"}]})
     monkeypatch.setenv(proof_figures.FOLDER, str(build / "proof/figures"))
     monkeypatch.setattr(proof_figures, "commit", lambda _: COMMIT)
     proof_figures.record("coverage", "mean of pairs", "a::b[1]", {"held": 1890, "of": 2000})
@@ -134,6 +134,7 @@ def test_searches_verdicts_kernels_and_figures_stand_in_the_page(build: Path, mo
         "| `layers` | ended by bytes that it cannot take | – | – |",
         r"| `aqm` | doubtful | A round trip takes 95.7 ms: grade C \| so. |",
         "| Linux 6.12 | 15 | 1 | 0 |",
+        "| Linux 6.1-arm64 | not run | not run | not run |",
         "| mean of pairs | 2 | 4,000 | 94.5 % | 95.2 % | 96.0 % |",
         "| runs of a study | 1 | 12 |",
     ):

@@ -18,18 +18,23 @@ def instrument_for_hosts(architecture: str | None = None) -> Path:
     """The instrument that is copied to hosts of an architecture; by default that of the instrument here.
 
     For the latter it is the one without shared libraries, where that was built since the other was. Where there is none
-    for an architecture it is the one here, which does not fit.
+    for an architecture it is the one here, which does not fit. One for another architecture that is older than the one
+    here is refused: it may be of older sources.
     """
     own = Path(find_instrument())
     if named := os.environ.get(variable_for(architecture)) if architecture else None:
         if not Path(named).is_file():
             raise MachineError(f"{variable_for(architecture)}={named} is no file: unset it, or name an instrument")
         return Path(named)
-    if architecture is None or _is_for(own, architecture):
+    if architecture is None or is_for(_header(own), architecture):
         alone = own.with_name(f"{own.name}-static")
-    else:
-        alone = own.with_name(f"{own.name}-{architecture}")
-    return alone if alone.is_file() and alone.stat().st_mtime >= own.stat().st_mtime else own
+        return alone if alone.is_file() and not _is_older(alone, own) else own
+    other = own.with_name(f"{own.name}-{architecture}")
+    if not other.is_file():
+        return own
+    if _is_older(other, own):
+        raise MachineError(f"{other} is older than {own}: {how_to_have(architecture, 'again')}")
+    return other
 
 
 def variable_for(architecture: str | None) -> str:
@@ -37,14 +42,22 @@ def variable_for(architecture: str | None) -> str:
     return f"{OVERRIDE}_{(architecture or '').upper()}"
 
 
-def how_to_have(architecture: str) -> str:
+def how_to_have(architecture: str, again: str = "") -> str:
     """What makes an instrument for another architecture be there."""
     name = f"name one built for {architecture}: {variable_for(architecture)}=FILE"
-    return f"run `make arm64` in the source tree here, or {name}" if architecture == "aarch64" else name
+    make = " ".join(filter(None, ("run `make arm64`", again, "in the source tree here, or")))
+    return f"{make} {name}" if architecture == "aarch64" else name
+
+
+def is_for(program: bytes, architecture: str) -> bool:
+    """Whether a program is for an architecture; a script is for every one."""
+    return program.startswith(b"#!") or architecture_of(program) == architecture
 
 
 def architecture_of(binary: bytes) -> str:
     """What a program is built for, as `uname -m` calls it."""
+    if not binary.startswith(b"\x7fELF"):
+        return "no machine: it is no ELF program"
     number = int.from_bytes(binary[18:20], "little")
     return MACHINES.get(number, f"machine {number} of ELF")
 
@@ -56,8 +69,11 @@ def tools_folder(*binaries: bytes) -> str:
     return f"{keeper.INSTRUMENTS}/{name[:16]}"
 
 
-def _is_for(program: Path, architecture: str) -> bool:
-    """Whether a program is for an architecture; a script is for every one."""
+def _header(program: Path) -> bytes:
+    """As much of a program as says what it is for."""
     with program.open("rb") as file:
-        header = file.read(20)
-    return not header.startswith(b"\x7fELF") or architecture_of(header) == architecture
+        return file.read(20)
+
+
+def _is_older(one: Path, other: Path) -> bool:
+    return one.stat().st_mtime < other.stat().st_mtime

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from sojourn.bed import keeper, machine
 from sojourn.bed.backend import Usage
 from sojourn.bed.backends.local import BUSY
-from sojourn.bed.copies import architecture_of, how_to_have, instrument_for_hosts, tools_folder
+from sojourn.bed.copies import architecture_of, how_to_have, instrument_for_hosts, is_for, tools_folder
 from sojourn.bed.fetching import Fetched, fetch
 from sojourn.bed.hosts import DEVICES, DEVICES_HOST, END_HOSTS, ports_of
 from sojourn.bed.look import OLDEST_KERNEL, TOOLS, Looked, look, unfit
@@ -443,8 +443,8 @@ def require_fit(line: Line, found: Looked, binary: bytes) -> None:
     if found.kernel < OLDEST_KERNEL:
         oldest = ".".join(map(str, OLDEST_KERNEL))
         raise MachineError(f"{line} has Linux {found.release}: it needs {oldest} or newer")
-    if (built_for := architecture_of(binary)) != found.architecture:
-        message = f"{line} is {found.architecture}, and the instrument here is built for {built_for}"
+    if not is_for(binary, found.architecture):
+        message = f"{line} is {found.architecture}, and the instrument here is built for {architecture_of(binary)}"
         raise MachineError(f"{message}: {how_to_have(found.architecture)}")
     if found.uid != 0 and not line.spec.sudo:
         raise MachineError(f"{line}: who logs in is not root: log in as root, or set sudo = true for it")
