@@ -279,3 +279,25 @@ def test_where_nobody_asked_for_a_time_no_line_is_lent() -> None:
     streams = pl.DataFrame(timed(0, START))
     assert with_lent(NONE, streams, {"bridge"}).height == 0
     assert unsynchronised_blocks(with_lent(NONE, streams, {"bridge"}), streams) == {0}
+
+
+def test_trials_over_an_emulator_that_have_a_line_of_one_side_alone_are_counted(tmp_path: Path) -> None:
+    blocks = [{"block": block, "device": device, "round": 0, "cell": 0}
+              for block, device in enumerate(("emulate", "direct", "emulate", "direct", "emulate"))]  # fmt: skip
+    begins = [START + 10 * block["block"] * SECOND for block in blocks]
+    ends = [one | {"device": block["device"], "round": 0, "visit": 0}
+            for block, at in zip(blocks, begins, strict=True) for one in timed(block["block"], at)]  # fmt: skip
+    lines = [line(block, from_ns=begins[block], to_ns=begins[block] + SECOND) for block in (1, 3)]
+    tables = {
+        ("streams", "a"): pl.DataFrame([one for one in ends if one["role"] == "send"]),
+        ("streams", "b"): pl.DataFrame([one for one in ends if one["role"] == "receive"]),
+        ("clock_lines", "b"): pl.DataFrame(lines),
+    }
+    log = [
+        {"event": "emulator-ready", "device": "emulate"},
+        *(made_up.trial_event(one, made_up.factors()) for one in blocks),
+    ]
+    run = load(made_up.write(tmp_path / "run", '[study]\nname = "x"\nmethod = "one-way"\n', log, tables))
+    assert run.clock_lines.group_by("block").len().sort("block").rows() == [(0, 1), (1, 1), (2, 2), (3, 1), (4, 1)]
+    [found] = asymmetries(run)
+    assert (found.name, found.value) == ("clock_one_sided", 2)

@@ -77,7 +77,7 @@ def lab(words: list[str]) -> int:
     with laid(settings, asked.mtu) as made:
         if asked.peer is not None:
             start_peer(made.far, asked.peer)
-        print(f"sojourn: {in_force(explained, settings.seed)}", file=sys.stderr)
+        print(f"sojourn: {in_force(explained, settings.seed)}; TCP by {made.far.congestion}", file=sys.stderr)
         status = attend(start(made.near, asked.command) if asked.command else shells(made))
         made.require_path()
         tell(made)

@@ -48,6 +48,11 @@ class End:
             "SOJOURN_DEV": self.dev,
         }
 
+    @property
+    def congestion(self) -> str:
+        """The congestion control of TCP that connections here have, unless they ask for another."""
+        return self.backend.get(self.host, "/proc/sys/net/ipv4/tcp_congestion_control").strip()
+
     def popen(
         self, argv: Sequence[str], *, env: Mapping[str, str] | None = None, **popen: Any
     ) -> subprocess.Popen[Any]:

@@ -34,6 +34,11 @@ OF_THE_ANALYSIS: Final = (
     FindingKind(
         "clock_one_sided", "note", "Trials over an emulator have a line of the clocks of one side in time alone."
     ),
+    FindingKind(
+        "turnaround_counted",
+        "note",
+        "Time of the answering program is in what a device is said to add.",
+    ),
     FindingKind("periodic_delay", "note", "Delay recurs with a period."),
     FindingKind("periodic_in_time", "note", "Slow probes recur after equal times."),
     FindingKind("delay_ramps", "note", "Delay rises steadily for a while, again and again."),

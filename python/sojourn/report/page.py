@@ -140,9 +140,18 @@ def _facts(run: Run) -> str:
         f"run {run.name}",
         _day(run),
         *machine_of(run),
+        BEDS.get(str(run.plan.get("bed", {}).get("backend")), ""),
         str(study.get("paper") or ""),
     ]
     return " · ".join(filter(None, parts))
+
+
+BEDS = {
+    "netns": "virtual links within one machine: no port, no cable",
+    "sim": "simulated lines: no frame was sent",
+    "ssh": "ports of real hosts",
+}
+"""What was measured between, by the bed's backend."""
 
 
 def machine_of(run: Run) -> list[str]:

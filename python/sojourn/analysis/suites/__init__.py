@@ -386,7 +386,7 @@ def _not_sustained(searches: list[Search], terms: Terms, cells: dict[Factors, in
         return []
     places, worst = worst_first(found)
     sentence = (
-        f"latency trials at the zero-loss rate that the search found lost up to {percent(worst)} of their frames: the "
+        f"latency trials at the rate that the search found lost up to {percent(worst)} of their frames: the "
         "rate was not sustained"
     )
     return [Finding("rate_not_sustained", sentence, worst, places)]
@@ -448,7 +448,7 @@ def _reasons(without: list[Search]) -> str:
     """The searches' own reasons for having no result, two at most; those that differ in numbers alone count once."""
     told: dict[str, str] = {}
     for one in without:
-        said = one.sentence or "no reason was recorded"
+        said = one.sentence or "they ended before a trial"
         told.setdefault(re.sub(r"[0-9.]+", "", said), said)
     return "; ".join(list(told.values())[:REASONS])
 

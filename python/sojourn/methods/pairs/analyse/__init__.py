@@ -17,7 +17,12 @@ from sojourn.analysis.tester import stamp_sources, tester_findings
 from sojourn.methods.pairs.analyse import slope
 from sojourn.methods.pairs.analyse.budget import budgets
 from sojourn.methods.pairs.analyse.by_session import session_paths
-from sojourn.methods.pairs.analyse.directions import asymmetry_findings, direction_rows, directions_of
+from sojourn.methods.pairs.analyse.directions import (
+    asymmetry_findings,
+    direction_rows,
+    directions_of,
+    turnaround_findings,
+)
 from sojourn.methods.pairs.analyse.headline import latency_sentence
 from sojourn.methods.pairs.analyse.shape import shape_findings
 
@@ -42,6 +47,7 @@ def study(run: Run) -> Study:
         *soundness_findings(rows, bed_ns, doubtful_control(rounds)),
         *shape_findings(run, rounds, bed_ns),
         *asymmetry_findings(rounds, ways, rows, bed_ns),
+        *turnaround_findings(rows, bed_ns),
     ]
     stamp_sources(run, rows)
     hypotheses = evaluate_hypotheses(run, rounds, bed_ns, slope.HYPOTHESES)

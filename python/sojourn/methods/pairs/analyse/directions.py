@@ -43,6 +43,9 @@ WAYS = {
 TIMES = WAYS | {"latency_turnaround": ("responder_arrival_ns", "responder_departure_ns")}
 """The directions, and what lies between them."""
 
+TURNAROUND_MOST = 0.1
+"""Of the headline: more than this of another program's time in it is said."""
+
 ASYMMETRY = "latency_asymmetry"
 Matrices = dict[tuple[str, str], "NDArray[np.float64]"]
 """By quantity and path: the mean time in that direction by cells (rows) and rounds (columns); NaN where missing."""
@@ -150,3 +153,21 @@ def asymmetry_findings(rounds: Rounds, ways: Matrices, rows: list[Row], bed_ns: 
             "of both directions: half a round trip is the latency of neither"
         )
         yield Finding("directions_differ", sentence, found.estimate, (Place(of.device, of.cell),))
+
+
+def turnaround_findings(rows: list[Row], bed_ns: float) -> Iterator[Finding]:
+    """That the answering program took longer on the device's path, and half of that is in the headline."""
+    of = next((row for row in rows if row.quantity == ASYMMETRY), None)
+    if of is None:
+        return
+    place = (of.device, of.reference, of.cell)
+    means = {row.quantity: row.value.estimate for row in rows if (row.device, row.reference, row.cell) == place}
+    if not {*TIMES} <= means.keys():
+        return
+    ways, added = sum(means[name] for name in WAYS) / 2, means["latency_turnaround"] / 2
+    if abs(added) > max(bed_ns, TURNAROUND_MOST * abs(ways + added)):
+        sentence = (
+            f"{micro(added)} of the figure is the answering program's, which took another time on the two paths: the "
+            f"mean of request and reply alone is {micro(ways)}"
+        )
+        yield Finding("turnaround_counted", sentence, added, (Place(of.device, of.cell),))
