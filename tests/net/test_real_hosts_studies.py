@@ -79,7 +79,7 @@ def test_delays_of_searches_are_of_frames_and_joined_clocks(tmp_path: Path) -> N
     asked_time = set(read_table(run / "records", "clock_lines").frame["block"])
     timed = {one["block"] for one in events(run, "search-step") if one["test"] == "latency"}
     assert timed
-    assert timed == asked_time & set(streams.filter(purpose="search")["block"])
+    assert timed <= asked_time & set(streams.filter(purpose="search")["block"])
     assert timed <= set(read_table(run / "records", "arrivals").frame["block"])
     [delay] = rows(run, "latency_typical", "median")
     assert 0 < delay["clock_error95_ns"] <= delay["clock_bound_ns"] < 4e6

@@ -73,8 +73,8 @@ class Done:
     sent: int = 0
     """Probes that left under working conditions."""
     rise_ns: float = 0.0
-    """The largest rise of the round trip from one probe to the next under working conditions. Where a host pauses, it
-    is the pause; a queue that fills rises by little from probe to probe."""
+    """The largest rise of the round trip from one probe to the next under working conditions, or the longest reading of
+    a flow. Where a host pauses, it is the pause; a queue that fills rises by little from probe to probe."""
     main: int = -1
     """The cell of the main probes, of whose trial these were further ones; -1 of the main ones themselves."""
 
@@ -211,7 +211,8 @@ def one(
                 values |= convergence_of(own, joined, working.end, way)
     return Done(
         int(entry["block"]), str(entry["device"]), int(entry["cell"]), int(entry["round"]), dict(entry["factors"]),
-        values, count, begun, joined, sent, rise_of(probes.filter(working.holds("departure_ns"))),
+        values, count, begun, joined, sent,
+        max(rise_of(probes.filter(working.holds("departure_ns"))), longest_reading(readings)),
     )  # fmt: skip
 
 
@@ -251,6 +252,14 @@ def rtts(probes: pl.DataFrame) -> NDArray[np.float64]:
 def rise_of(probes: pl.DataFrame) -> float:
     """The largest rise of the round trip from one answered probe to the next, 0 at least."""
     return float(np.diff(rtts(probes.sort("departure_ns"))).max(initial=0.0))
+
+
+def longest_reading(readings: pl.DataFrame) -> float:
+    """From before to after a reading of a flow's state: when within it the state was that, nobody knows."""
+    if not {"read_before_ns", "read_after_ns"} <= set(readings.columns) or not readings.height:
+        return 0.0
+    longest = (readings["read_after_ns"] - readings["read_before_ns"]).max()
+    return float(longest) if isinstance(longest, int) else 0.0
 
 
 def round_trips(idle: NDArray[np.float64], busy: NDArray[np.float64]) -> dict[tuple[str, str], float]:
