@@ -282,7 +282,7 @@ def test_where_nobody_asked_for_a_time_no_line_is_lent() -> None:
 
 
 def test_trials_over_an_emulator_that_have_a_line_of_one_side_alone_are_counted(tmp_path: Path) -> None:
-    blocks = [{"block": block, "device": device, "round": 0, "cell": 0}
+    blocks: list[dict[str, Any]] = [{"block": block, "device": device, "round": 0, "cell": 0}
               for block, device in enumerate(("emulate", "direct", "emulate", "direct", "emulate"))]  # fmt: skip
     begins = [START + 10 * block["block"] * SECOND for block in blocks]
     ends = [one | {"device": block["device"], "round": 0, "visit": 0}
