@@ -105,9 +105,8 @@ def missing_trials(run: Run, flows: pl.DataFrame) -> int:
     """How many planned trials have no valid record; 0 where the log does not say how many were planned."""
     planned = max((int(one.get("blocks", 0)) for one in run.log if one.get("event") == "started"), default=0)
     for event in run.log:
-        if (
-            event.get("event") in {"time-is-up", "stopped"} and "rounds" in event
-        ):  # the plan was cut to the rounds that were measured
+        # The plan was cut to the rounds that were measured.
+        if event.get("event") in {"time-is-up", "stopped"} and "rounds" in event:
             planned = planned * int(event["rounds"]) // int(event["asked"])
     events = [
         event for event in run.trial_events.values() if event.get("kept", True) and event.get("trial") is not None

@@ -448,7 +448,7 @@ def _reasons(without: list[Search]) -> str:
     """The searches' own reasons for having no result, two at most; those that differ in numbers alone count once."""
     told: dict[str, str] = {}
     for one in without:
-        said = one.sentence or "they ended before a trial"
+        said = one.sentence or "of others no reason was recorded"
         told.setdefault(re.sub(r"[0-9.]+", "", said), said)
     return "; ".join(list(told.values())[:REASONS])
 
