@@ -249,15 +249,15 @@ def verdicts_table(facts: Facts) -> str:
 # --- the README's lines ----------------------------------------------------------------------------------------------
 
 
-def with_lines(readme: str, facts: Facts) -> str:
-    """The README with its lines of the proof; it says where by two markers."""
+def with_lines(readme: str, facts: Facts, alone: str) -> str:
+    """The README with its lines of the proof and of what was measured alone; it says where by two markers."""
     if readme.count(BEGIN) != 1 or readme.count(END) != 1:
         raise SystemExit(f"README.md: expected the markers `{BEGIN}` and `{END}`, once each")
     before, rest = readme.split(BEGIN)
-    return f"{before}{BEGIN}\n{wrapped(' '.join(sentences(facts)))}\n{END}{rest.split(END)[1]}"
+    return f"{before}{BEGIN}\n{wrapped(' '.join(sentences(facts, alone)))}\n{END}{rest.split(END)[1]}"
 
 
-def sentences(facts: Facts) -> Iterator[str]:
+def sentences(facts: Facts, alone: str) -> Iterator[str]:
     """What the README quotes: suites, verdicts and coverage, as far as they ran."""
     proof = [one for one in facts["suites"] if one["name"].startswith("proof-")]
     ran = [one for one in proof if one["outcome"] in {"passed", "failed"}]
@@ -272,7 +272,8 @@ def sentences(facts: Facts) -> Iterator[str]:
     if facts["verdicts"]:
         words = [one["verdict"] for one in facts["verdicts"]]
         each = ", ".join(f"{words.count(word)} {word}" for word in dict.fromkeys(sorted(words, reverse=True)))
-        yield f"Verdicts of {len(words)} studies on real frames, beside other tests that disturb them: {each}."
+        yield f"Of the [gallery](docs/gallery.md)'s {alone}: little else ran beside them."
+        yield f"The proof's {len(words)} studies ran beside its other tests, and say so: {each}."
     cases = {what: several for what, several in of_kind(facts, "coverage").items() if not is_beside(what)}
     if shares := [held(one) for several in cases.values() for one in several]:
         yield (

@@ -26,6 +26,7 @@ ROOT = Path(__file__).resolve().parents[1]
 FACTS = Path("docs/reference/proof.json")
 PAGE = Path("docs/reference/proof.md")
 README = Path("README.md")
+GALLERY = Path("docs/gallery.md")
 
 SUITE = re.compile(r"^suite(?:_beside|_side_by_side)? ([\w-]+)", re.MULTILINE)
 COUNT = re.compile(r"(\d+) (passed|failed|skipped|error)s?\b")
@@ -74,13 +75,22 @@ def begin(build: Path) -> None:
 def laid_out(root: Path, *, check: bool) -> int:
     """Write the page and the README's lines from the facts, or say which of them is stale."""
     facts = json.loads((root / FACTS).read_text())
-    texts = {PAGE: page(facts), README: with_lines((root / README).read_text(), facts)}
+    alone = measured_alone((root / GALLERY).read_text())
+    texts = {PAGE: page(facts), README: with_lines((root / README).read_text(), facts, alone)}
     stale = [path for path, text in texts.items() if not (root / path).exists() or (root / path).read_text() != text]
     for path in stale:
         print(f"{'stale, run `.venv/bin/python -m scripts.write_proof --lay-out`' if check else 'written'}: {path}")
         if not check:
             (root / path).write_text(texts[path])
     return 1 if check and stale else 0
+
+
+def measured_alone(gallery: str) -> str:
+    """What the gallery says of the verdicts of its runs, such as "12 are doubtful and 32 are trusted"."""
+    found = re.search(r"Of (\d+) verdicts, ([\w ,]+)\.", gallery)
+    if found is None:
+        raise SystemExit(f"{GALLERY}: expected how many verdicts of each kind it has")
+    return f"{found[1]} archived runs, {found[2]}"
 
 
 def collected(build: Path) -> dict[str, Any]:

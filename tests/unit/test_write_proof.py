@@ -94,6 +94,9 @@ def test_a_log_from_before_the_proof_began_is_none_of_it(build: Path) -> None:
     assert of(build, "pytest")["outcome"] == "not run"
 
 
+GALLERY = "# Gallery\n\non shared machines. Of 44 verdicts, 12 are doubtful and 32 are trusted. A verdict is part\n"
+
+
 def test_a_proof_of_whose_beginning_nothing_is_known_is_of_its_folders_commit(tmp_path: Path) -> None:
     git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b"]
     for words in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "one"]):
@@ -139,9 +142,10 @@ def test_searches_verdicts_kernels_and_figures_stand_in_the_page(build: Path, mo
         "| runs of a study | 1 | 12 |",
     ):
         assert f"{line}\n" in text, text
-    lines = with_lines(f"a\n{BEGIN}\nold\n{END}\nb\n", facts)
+    lines = with_lines(f"a\n{BEGIN}\nold\n{END}\nb\n", facts, write_proof.measured_alone(GALLERY))
     assert "old" not in lines
     assert "95.2 % of simulated runs in the median of the proof's 2 cases, in 94.5 %" in " ".join(lines.split())
+    assert "gallery](docs/gallery.md)'s 44 archived runs, 12 are doubtful and 32 are trusted" in " ".join(lines.split())
     assert "2 of 8 suites passed, 1 failed, 5 did not run to their end; 16 tests passed" in " ".join(lines.split())
 
 
@@ -164,6 +168,7 @@ def test_a_page_or_a_readme_that_was_edited_by_hand_fails_the_check(
     ran(build, "proof-cargo", CARGO, 1)
     write(tmp_path / write_proof.FACTS, write_proof.collected(build))
     write(tmp_path / write_proof.README, f"# Sojourn\n\n{BEGIN}\n{END}\n")
+    write(tmp_path / write_proof.GALLERY, GALLERY)
     assert write_proof.laid_out(tmp_path, check=False) == 0
     assert write_proof.laid_out(tmp_path, check=True) == 0
     for path in (write_proof.PAGE, write_proof.README):
