@@ -61,7 +61,8 @@ step 'Proof page and README agree' $bin/python -m scripts.write_proof --check
 step 'Bench page agrees with its figures' $bin/python -m scripts.write_bench --check
 step 'Drawing of the modules is current' $bin/python scripts/draw_modules.py --check
 step 'Links of the pages' $bin/python scripts/check_links.py
-step 'Spelling' $bin/codespell --ignore-words-list ECT,ect docs README.md ARCHITECTURE.md CONTRIBUTING.md SECURITY.md CHANGELOG.md
+step 'Common misspellings' $bin/codespell --ignore-words-list ECT,ect docs README.md ARCHITECTURE.md CONTRIBUTING.md SECURITY.md CHANGELOG.md
+step 'Spelling by dictionaries' $bin/python -m scripts.check_spelling
 step 'No retired words' $bin/python scripts/check_words.py
 if cargo deny --version >/dev/null 2>&1; then
     step 'Licences, sources, bans (deny.toml)' cargo deny --locked check bans licenses sources

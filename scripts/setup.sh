@@ -61,7 +61,7 @@ system_packages() {
         fi
     fi
     if is_for test proof; then test_peers; fi
-    if is_for proof; then bare_systems; cluster; fi
+    if is_for proof; then bare_systems; cluster; typesetting; fi
     if is_for bench; then bench_peers; fi
     if is_for proof bench; then load_peers; fi
     if is_for kernels; then guests; fi
@@ -85,6 +85,8 @@ test_peers() {
     has zsh || missing+=(zsh) # complete commands, each in its way
     has fish || missing+=(fish)
     has mandoc || missing+=(mandoc) # judges man pages
+    { has hunspell && [ -e /usr/share/hunspell/en_GB.dic ] && [ -e /usr/share/hunspell/en_US.dic ]; } \
+        || missing+=(hunspell hunspell-en-gb hunspell-en-us) # spells our pages
     has systemd-analyze || missing+=(systemd) # judges the units that the package ships
 }
 
@@ -112,6 +114,13 @@ bare_systems() {
     has mmdebstrap || missing+=(mmdebstrap)
     has runc || missing+=(runc) # runs the container image
     [ "$(uname -m)" = aarch64 ] || has qemu-aarch64 || has qemu-aarch64-static || missing+=(qemu-user) # runs the instrument for arm64
+}
+
+# What sets the tables that a report has for papers.
+typesetting() {
+    { has pdflatex && kpsewhich siunitx.sty >/dev/null && kpsewhich booktabs.sty >/dev/null; } \
+        || missing+=(texlive-latex-base texlive-latex-recommended texlive-science)
+    has pdftotext || missing+=(poppler-utils)
 }
 
 # What Apache Spark runs on. Debian 13 has no Java 17.

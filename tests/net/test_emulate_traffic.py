@@ -562,6 +562,13 @@ def test_parameters_change_while_packets_pass_and_none_is_lost(tmp_path: Path, e
         answered = {int(number) for number in re.findall(r"icmp_seq=(\d+) ttl=", out)}
         # Those that were sent last, while a busy machine delayed an answer, may still be on their way.
         assert answered >= set(range(1, 281)), out[-300:]
+        asked = ("set", "forward", "delay", "2ms", "--control", str(emulator.control))
+        told = printed("emulate-set", run(find_instrument(), "emulate", *asked, "--json"))
+        assert told["ports"] == ["left", "right"]
+        (pipe,) = told["pipes"]
+        assert pipe["name"] == "forward"
+        assert "delay 2ms" in pipe["words"]
+        assert f"  forward: {pipe['words']}\n" in run(find_instrument(), "emulate", *asked)
         refused = emulator.ask(do="set", pipe="forward", words="delay fast")
         assert "error" in refused
         assert len(refused["error"].splitlines()) == 1

@@ -21,6 +21,7 @@ import pytest
 from sojourn.instruments import find_instrument
 from tests.net.busy_machine import await_that
 from tests.net.tcplog_bed import MAIN
+from tests.unit.printed_json import printed_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -182,7 +183,10 @@ def test_a_killed_replay_or_recovery_of_an_emulators_log_can_be_made_again(
     before = content(emulated)
     began = time.monotonic()
     replayed = said("emulate", "replay", str(emulated), "--json")
-    said("emulate", "recover", str(emulated), "-o", str(tmp_path / "whole"))
+    told = printed_lines(
+        "emulate-recover", said("emulate", "recover", str(emulated), "-o", str(tmp_path / "whole"), "--json")
+    )
+    assert sum(one["packets"] for one in told) > 1000
     took, whole = time.monotonic() - began, content(tmp_path / "whole")
     random_moments = moments()
     for number in range(kills):

@@ -21,6 +21,7 @@ from sojourn.records import read_table
 from tests.children import Child
 from tests.net.busy_machine import idle_ends
 from tests.net.real_hosts import PATHS, SOJOURN, SSHD, Hosts
+from tests.unit.printed_json import printed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -346,6 +347,11 @@ def test_hosts_are_asked_for_a_first_file_and_the_bed_that_it_describes_is_tried
     assert "eth0" not in new.stdout
     file = spoilt.folder / "new.toml"
     file.write_text(new.stdout)
+    told = printed("bed-new", spoilt.sojourn("bed", "new", *asked, "--json").stdout)
+    assert told["file"] == new.stdout
+    assert {name: one["address"] for name, one in told["bed"]["hosts"].items()} == {
+        "a": "a.lab", "b": "b.lab", "device": "device.lab"
+    }  # fmt: skip
     spoilt.at("b", "ip", "link", "set", "eth2", "mtu", "2000")
     before = settings(spoilt)
     done = spoilt.sojourn("bed", "check", str(file), "--json")

@@ -153,7 +153,7 @@ def test_what_a_host_answers_stays_in_its_place_of_a_first_file(monkeypatch: pyt
 )
 def test_a_word_that_ssh_would_take_for_an_option_is_refused(a: str, more: dict[str, str]) -> None:
     with pytest.raises(RequestError, match="expected a name"):
-        bed_new(a, "b.lab", **more)
+        bed_new(a, "b.lab", device=more.get("device"), jump=more.get("jump"), user=more.get("user"))
 
 
 def test_files_that_a_bed_names_are_looked_for_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,13 +1,14 @@
 """`sojourn export --to latex`: structure, figures, units and captions of tables for papers, of archived runs.
 
-LaTeX itself is not run: the structure that booktabs and siunitx need is parsed. A figure that differs from
-results.json by more than its last digit fails.
+Here the structure that booktabs and siunitx need is parsed; tests/golden/test_latex.py, of `make proof`, runs LaTeX. A
+figure that differs from results.json by more than its last digit fails.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import shutil
 import tarfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -120,6 +121,19 @@ def test_interval_level_and_n_are_there_unasked(run_of: Callable[[str], Path]) -
         exported(run, "--columns", "device,reference,statistic,level", "--where", "statistic=hodges_lehmann")
     )
     assert [row[3] for row in varied.rows] == ["95.1"] * 4
+
+
+def test_levels_that_differ_stand_in_a_column(run_of: Callable[[str], Path], tmp_path: Path) -> None:
+    run = Path(shutil.copytree(run_of("bridge-latency-real"), tmp_path / "run"))
+    results = run / "analysis/results.json"
+    rows = json.loads(results.read_text())
+    next(row for row in rows if row["quantity"] == "device_latency")["level"] = 0.9
+    results.write_text(json.dumps(rows))
+    asked = exported(run)
+    table = parsed(asked)
+    assert r"\multicolumn{2}{c}{CI}" in asked
+    assert {row[table.heads.index(r"{Level (\unit{\percent})}")] for row in table.rows} == {"90", "95"}
+    assert "their level in the table" in table.caption
 
 
 def test_the_caption_says_what_the_figures_have_in_common_and_no_more(run_of: Callable[[str], Path]) -> None:

@@ -126,6 +126,15 @@ def test_configurations_of_an_emulator_of_every_word(tmp_path: Path) -> None:
     assert seen > 100, seen
 
 
+def test_the_kernels_commands_for_an_emulator_and_those_that_end_it() -> None:
+    words = ("emulate", "kernel", "eth1", "eth2", "--delay", "20ms", "--forward", "loss 1%")
+    told = printed("emulate-kernel", instrument(*words, "--json"))
+    assert all(command[:3] == ["tc", "qdisc", "replace"] for command in told["commands"])
+    assert [command[3:] for command in told["undo"]] == [["dev", "eth2", "root"], ["dev", "eth1", "root"]]
+    text = instrument(*words)
+    assert [line.split() for line in text.splitlines() if not line.startswith("#")] == told["commands"]
+
+
 def capture_of(path: Path, lengths: tuple[int, ...]) -> None:
     """A capture of frames between two hosts, of which none has more than 96 octets kept."""
     octets = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 96, 1)

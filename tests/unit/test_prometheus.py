@@ -13,6 +13,7 @@ from sojourn.errors import RequestError
 from sojourn.export.prometheus import exposition
 from sojourn.records import RunFolder
 from tests.unit.in_process import sojourn
+from tests.unit.printed_json import printed
 
 STRANGE = 'dut:a "b"\\c\nd'
 
@@ -72,7 +73,12 @@ def test_prometheus_reads_every_figure_in_base_units(folder: RunFolder) -> None:
 def test_the_command_writes_a_file_once_and_refuses_what_it_cannot(folder: RunFolder, tmp_path: Path) -> None:
     file = tmp_path / "sojourn.prom"
     argv = ["export", str(folder.path), "--to", "prometheus", "-o", str(file)]
-    assert sojourn(*argv).returncode == 0
+    done = sojourn(*argv, "--json")
+    assert done.returncode == 0
+    assert printed("export", done.stdout) == {
+        "file": str(file), "format": "prometheus", "lines": len(file.read_text().splitlines())
+    }  # fmt: skip
+    assert "standard output can hold only one" in sojourn("export", str(folder.path), "--json").stderr
     assert file.read_text() == exposition(folder)
     assert sojourn(*argv).returncode == 2, "it is there already"
     assert sojourn("export", str(folder.path)).stdout == file.read_text()

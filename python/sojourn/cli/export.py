@@ -6,6 +6,7 @@ function that takes the run's folder, for `sojourn.open`, and returns the text. 
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -34,6 +35,10 @@ Format = Annotated[
 ]
 Output = Annotated[
     Path | None, typer.Option("-o", "--output", metavar="FILE", help="Where it goes; by default standard output.")
+]
+JsonOutput = Annotated[
+    bool,
+    typer.Option("--json", help="Print JSON: the file that was written. Needs -o."),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Write a file anew that is there already.")]
 
@@ -79,6 +84,7 @@ def export(  # noqa: PLR0913 - one for each option
     units: Units = None,
     quantity: Quantity = None,
     where: Where = None,
+    as_json: JsonOutput = False,
 ) -> None:
     """Write the figures of a run with their intervals: prometheus, for a textfile collector or a push.
 
@@ -90,6 +96,8 @@ def export(  # noqa: PLR0913 - one for each option
     """
     from sojourn.export.output import refuse_existing, writing
 
+    if as_json and output is None:
+        raise RequestError("--json without -o FILE: standard output can hold only one of them")
     refuse_existing(output, force=force)
     said = {"--columns": columns, "--units": units, "--quantity": quantity, "--where": where}
     if to == LATEX:
@@ -103,6 +111,8 @@ def export(  # noqa: PLR0913 - one for each option
         return
     with writing(output) as file:
         file.write(text.encode())
+    if as_json:
+        print(json.dumps({"file": str(output), "format": to, "lines": len(text.splitlines())}))
 
 
 def exported(run: Path, to: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from pathlib import Path
 from typing import Annotated
 
@@ -31,7 +32,7 @@ def bed_check(file: Annotated[Path, typer.Argument(metavar="FILE.toml")], *, as_
         raise typer.Exit(found["status"])
 
 
-def bed_new(
+def bed_new(  # noqa: PLR0913 - one for each option
     a: Annotated[str, typer.Argument(metavar="A", help="The host that asks, as `ssh` takes it.")],
     b: Annotated[str, typer.Argument(metavar="B", help="The host that answers.")],
     *,
@@ -43,6 +44,9 @@ def bed_new(
     config: Annotated[
         str | None, typer.Option(metavar="FILE", help="A configuration of OpenSSH in place of your own.")
     ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON: what the file describes, and its text with its comments.")
+    ] = False,
 ) -> None:
     """Ask hosts for their interfaces, and print a first file that describes a bed of them.
 
@@ -62,4 +66,5 @@ def bed_new(
     config = str(Path(config).absolute()) if config and config != "none" else config
     named = {"a": a, "b": b} | ({"device": device} if device else {})
     hosts = {name: HostSpec(address, user=user, jump=jump, config=config) for name, address in named.items()}
-    print(first_file(hosts), end="")
+    text = first_file(hosts)
+    print(json.dumps({"bed": tomllib.loads(text), "file": text}) if as_json else text, end="\n" if as_json else "")

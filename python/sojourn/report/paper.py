@@ -78,7 +78,8 @@ def table(run: Run, asked: Asked) -> Table:
     factors = [name for name in columns if name not in OWN]
     _refuse_alike(rows, factors)
     shown = [_shown(row, asked.units) for row in rows]
-    level = _common(rows, "level") if all(_has_interval(row) for row in rows) else None
+    level = _common(rows, "level") if all(_has_interval(row) for row in rows) else _DIFFERS
+    level = None if level is _DIFFERS else level
     if level is None and "level" not in columns and "ci" in columns:
         columns.append("level")
     made = [part for name in columns for part in _part(name, rows, shown, level)]

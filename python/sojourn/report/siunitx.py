@@ -43,7 +43,6 @@ LATEX = {
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
     "µ": r"\textmu{}",
-    "²": r"\textsuperscript{2}",
     "×": r"$\times$",
     "±": r"$\pm$",
     "≥": r"$\geq$",
@@ -54,6 +53,8 @@ LATEX = {
     "\u202f": r"\,",
     "·": r"$\cdot$",
     "…": r"\dots{}",
+    **{raised: rf"\textsuperscript{{{plain}}}" for raised, plain in zip("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789", strict=True)},
+    "⁻": r"\textsuperscript{$-$}",
 }
 
 

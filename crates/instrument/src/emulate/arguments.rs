@@ -246,6 +246,9 @@ pub struct Set {
     /// Begin with an idle pipe: what is not named is off
     #[arg(long)]
     pub replace: bool,
+    /// Print JSON: the ports, and each pipe that was changed as it is now
+    #[arg(long)]
+    pub json: bool,
     #[command(flatten)]
     pub which: Which,
 }
@@ -290,6 +293,9 @@ pub struct Recover {
     /// The folder to make
     #[arg(short, long, value_name = "DIR")]
     pub output: PathBuf,
+    /// Print JSON, a line for each log
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Debug, Args)]
@@ -326,6 +332,9 @@ pub struct Kernel {
     pub right: String,
     #[command(flatten)]
     pub asked: Asked,
+    /// Print JSON: the commands, and those that end it, word by word
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Debug, Args)]

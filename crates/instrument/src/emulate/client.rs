@@ -30,6 +30,12 @@ pub fn set(asked: &Set) -> anyhow::Result<()> {
     let request = json!({ "do": "set", "pipe": pipe, "all": is_all, "words": words, "replace": asked.replace });
     let answer = control::ask(&mut stream, WHO, &path, &request)?;
     let mut output = io::stdout().lock();
+    if asked.json {
+        let pipes = answer["pipes"].as_array().into_iter().flatten();
+        let pipes: Vec<_> = pipes.map(|pipe| json!({ "name": pipe["name"], "words": show::words(pipe) })).collect();
+        let told = json!({ "ports": answer["ports"], "at_ns": answer["at_ns"], "pipes": pipes });
+        return Ok(writeln!(output, "{told}")?);
+    }
     let ports: Vec<_> = answer["ports"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     writeln!(output, "changed between {}:", ports.join(" and "))?;
     for pipe in answer["pipes"].as_array().into_iter().flatten() {

@@ -25,9 +25,12 @@ use crate::sys::STOP;
 pub fn print(asked: &Kernel) -> anyhow::Result<()> {
     asked::check_ports(&[&asked.left, &asked.right])?;
     let config = asked::config(&asked.asked)?;
-    let text = to_text(&commands(&config, &asked.left, &asked.right)?);
-    let undone = to_text(&undo(&config, &asked.left, &asked.right)?);
+    let (commands, undo) = (commands(&config, &asked.left, &asked.right)?, undo(&config, &asked.left, &asked.right)?);
+    let (text, undone) = (to_text(&commands), to_text(&undo));
     let mut output = io::stdout().lock();
+    if asked.json {
+        return Ok(writeln!(output, "{}", json!({ "commands": commands, "undo": undo }))?);
+    }
     match text.is_empty() {
         true => writeln!(output, "# nothing is asked of the kernel: a bridge as it is")?,
         false => write!(

@@ -19,6 +19,7 @@ use super::log;
 use crate::caller;
 use crate::failure::{NotTrusted, WrongRequest, of_path};
 use crate::numbers::span;
+use crate::serve;
 
 /// The most logs of one command. Their files, two each, are opened before rights are given up, and all of them stay below the 1,024
 /// that a process may have open.
@@ -61,8 +62,12 @@ pub fn recover(asked: &Recover) -> anyhow::Result<()> {
     EMULATE_RECOVER.restrict_calls()?;
     for Files { name, part, path, mut events, packets } in found {
         let log = Log::read(&path, &events)?;
+        let tell = |packets: Option<usize>, text: &str| {
+            let event = json!({ "event": "recovered", "name": name, "part": part, "packets": packets });
+            serve::tell(asked.json, &event, &format!("{name}-{part:03}: {text}"))
+        };
         if log.has_ended {
-            println!("{name}-{part:03}: it ended well; there is nothing to recover");
+            tell(None, "it ended well; there is nothing to recover")?;
             continue;
         }
         let rows = log.rows(packets)?;
@@ -71,7 +76,7 @@ pub fn recover(asked: &Recover) -> anyhow::Result<()> {
         let mut files = log::create(here, (&name, part), pipes, None).with_context(below)?;
         events.rewind().with_context(|| format!("read {}", path.display()))?;
         files.recover(&path, events, &rows).with_context(below)?;
-        println!("{name}-{part:03}: {} packets written to {}", rows.len(), output.display());
+        tell(Some(rows.len()), &format!("{} packets written to {}", rows.len(), output.display()))?;
     }
     Ok(())
 }

@@ -171,6 +171,27 @@ PRINTED: Printed = {
         ),
     ),
     "emulate-show": ("sojourn emulate show --json", record(ok={"const": True}, report=RUNNING, config=CONFIG)),
+    "emulate-set": (
+        "sojourn emulate set --json",
+        record(
+            ports=each("string"),
+            at_ns=said("When, on the emulator's clock.", "integer"),
+            pipes=said("Those that were changed, as they are now.", WORDS),
+        ),
+    ),
+    "emulate-recover": (
+        "sojourn emulate recover --json, an object a line",
+        event(
+            "recovered",
+            name="string",
+            part="integer",
+            packets=said("Written to the new folder; null: the log ended well, and nothing was written.", "integer?"),
+        ),
+    ),
+    "emulate-kernel": (
+        "sojourn emulate kernel --json",
+        record(commands=each(each("string")), undo=said("What ends it.", each(each("string")))),
+    ),
     "emulate-replay": ("sojourn emulate replay --json, an object a line", REPLAYED),
     "emulate-offline": (
         "sojourn emulate offline --json",

@@ -183,6 +183,12 @@ INSTRUMENT = record(
 MACHINE = joined(EXAMINED, record(instrument_=said("What it says of itself; null: it is not there.",
                                                   or_null(INSTRUMENT))))  # fmt: skip
 
+FIRST_BED = record(
+    hosts=by_name(record(address="string", user_="string", config_="string", jump_="string")),
+    paths=by_name(record(a="string", left_="string", right_="string", b="string")),
+)
+"""What a first bed.toml has; one that a person wrote may have more."""
+
 DRAWN = record(
     nodes=each(record(id="string", label="string", kind="string", path="string?")),
     links=each(
@@ -214,6 +220,11 @@ PRINTED: Printed = {
     "history-study": ("sojourn history STUDY --json", HISTORY),
     "list": ("sojourn list --json", each(record(name="string", question="string"))),
     "doctor": ("sojourn doctor --json", MACHINE),
+    "bed-new": (
+        "sojourn bed new --json",
+        record(bed=FIRST_BED, file=said("The same as the text of bed.toml, with its comments.", "string")),
+    ),
+    "export": ("sojourn export --json", record(file="string", format="string", lines="integer")),
     "bed-check": ("sojourn bed check --json", EXAMINED),
     "bed-show": ("sojourn bed show --json", DRAWN),
     "bed-clean": ("sojourn bed clean --json", of_type(Cleaning)),
