@@ -140,6 +140,7 @@ def require_current() -> None:
 
 def generated() -> dict[Path, str]:
     """Each page and what it should hold."""
+    from scripts.reference_python import page as python_page
     from scripts.study_pages import study_pages
 
     schema = json.loads(output([str(BIN / "sojourn-instrument"), "schema"]))
@@ -150,6 +151,7 @@ def generated() -> dict[Path, str]:
         reference / "results.md": results_page(),
         reference / "plans.md": plans_page(),
         reference / "commands.md": commands_page(),
+        reference / "python.md": python_page(),
         reference / "rights.md": rights_page(json.loads(output([str(BIN / "sojourn-instrument"), "rights"]))),
         **{reference / f"schemas/{name}.json": json.dumps(one, indent=1) + "\n" for name, one in schemas().items()},
         ROOT / "python/sojourn/report/templates/glossary.json": glossary(reference / "vocabulary.md"),

@@ -31,10 +31,13 @@ class End:
     dev: str
     """Its interface."""
     address: str
+    """Its IPv4 address."""
     address6: str
+    """Its IPv6 address."""
     peer: str
-    """The other end's address."""
+    """The other end's IPv4 address."""
     peer6: str
+    """The other end's IPv6 address."""
     backend: NetnsBackend
 
     @property
