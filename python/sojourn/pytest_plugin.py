@@ -31,6 +31,7 @@ class MakePath(Protocol):
         config: Path | str | None = None,
         seed: int = 1,
         mtu: int = 1500,
+        congestion: str | None = None,
         log: Path | None = None,
         spin: bool = False,
         **pipe: Unpack[Pipe],

@@ -127,6 +127,7 @@ def test_a_command_is_told_where_it_is() -> None:
         (["-h", "--", "true"], "-h: no such option"),
         (["--log", "/proc/nothing/here", "--", "true"], "--log /proc/nothing/here:"),
         (["--mtu", "12", "--", "true"], "mtu = 12: expected 1280"),
+        (["--congestion", "cubc", "--", "true"], "(did you mean cubic?)"),
         (["--seed", "x", "--", "true"], "Invalid value"),
         (["--", "no-such-command-here"], "no-such-command-here: no such command"),
         ([], "a shell needs a terminal"),

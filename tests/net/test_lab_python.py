@@ -56,7 +56,8 @@ def test_losses_are_those_that_the_emulator_counts() -> None:
 
 
 def test_programs_run_at_either_end_and_listeners_are_waited_for() -> None:
-    with sojourn.lab(rate="100Mbit/s", mtu=1400) as lab:
+    with sojourn.lab(rate="100Mbit/s", mtu=1400, congestion="reno") as lab:
+        assert lab.near.congestion == lab.far.congestion == "reno"
         assert not lab.far.listens()
         with pytest.raises(sojourn.MachineError, match=r"no program at the far end listens at port 5201 after 0\.1 s"):
             lab.far.wait_for_port(5201, 0.1)
@@ -65,6 +66,7 @@ def test_programs_run_at_either_end_and_listeners_are_waited_for() -> None:
             assert not lab.far.listens(5202)
             done = lab.near.run(["iperf3", "-c", lab.far.address, "-n", "1M", "-J"], timeout=30)
             assert server.wait(30) == 0
+        assert '"sender_tcp_congestion":\t"reno"' in done.stdout
         assert '"tcp_mss_default":\t1348' in done.stdout, "of 1,400 bytes: IP, TCP and its timestamps are 52"
         assert lab.near.run(["cat"], input="x").stdout == "x"
         assert lab.near.run(["false"], check=False).returncode == 1

@@ -513,11 +513,14 @@ def match() -> None:
     options_metavar="[OPTIONS] [-- COMMAND…]",
     context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": ["--help"]},
 )
-def lab(  # options for the help alone: `--` divides the words, which the parser does not tell
+def lab(  # noqa: PLR0913 - options for the help alone: `--` divides the words, which the parser does not tell
     peer: Annotated[
         str | None, typer.Option(metavar="COMMAND2", help="Run this at the other end meanwhile (by `sh -c`).")
     ] = None,
     mtu: Annotated[int, typer.Option(metavar="BYTES", help="MTU of the interfaces.")] = 1500,
+    congestion: Annotated[
+        str | None, typer.Option(metavar="NAME", help="TCP's congestion control at both ends: cubic, bbr, …")
+    ] = None,
     seed: Annotated[int, typer.Option(metavar="N", help="Seed of all random impairments.")] = 1,
     log: Annotated[Path | None, typer.Option(metavar="DIR", help="Log every packet into this folder.")] = None,
     *,

@@ -369,7 +369,9 @@ def notes(leading: Sequence[dict[str, Any]], margin: Margin) -> list[str]:
     """What the table means, and which beds it speaks of."""
     said = (
         "Difference: second run minus first. Of those called better, worse or different on average at most 5 % are so "
-        f"by chance. Equivalent: the whole interval lies within {margin_in_words(margin)}."
+        f"by chance. Equivalent: the whole interval lies within {margin_in_words(margin)}. Inconclusive: no "
+        "difference was shown, and the interval is too wide to exclude one; more rounds or beds make it narrower, and "
+        "--margin allows more."
     )
     covers = {row["covers"] for row in leading if row["p"] is not None}
     occasions = [row["between_boots"]["occasions"] for row in leading if row["between_boots"]]

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from sojourn.labs.lab import Lab
 
 FLAGS = frozenset({"--spin", "--show"})
-OWN = frozenset({"--peer", "--mtu", "--seed", "--log"})
+OWN = frozenset({"--peer", "--mtu", "--seed", "--log", "--congestion"})
 NOT_HERE = frozenset({
     "--json", "--control", "--name", "--part", "--die-with-parent", "--ready-fd", "--for", "--backend", "--take-over",
     "--redirect", "--sleep", "--fifo", "--no-fifo", "--cpu", "--engine", "--budget", "--memory", "--log-limit",
@@ -74,7 +74,7 @@ def lab(words: list[str]) -> int:
         raise RequestError("a shell needs a terminal: give a command after --, `sojourn lab --delay 20ms -- CMD`")
     from sojourn.labs.lab import laid
 
-    with laid(settings, asked.mtu) as made:
+    with laid(settings, asked.mtu, asked.own.get("--congestion")) as made:
         if asked.peer is not None:
             start_peer(made.far, asked.peer)
         print(f"sojourn: {in_force(explained, settings.seed)}; TCP by {made.far.congestion}", file=sys.stderr)

@@ -16,7 +16,7 @@ from sojourn.bed.build import build_bed
 from sojourn.bed.hosts import DEVICES, END_HOSTS
 from sojourn.bed.model import BedSpec
 from sojourn.binary import find_instrument
-from sojourn.errors import MachineError
+from sojourn.errors import MachineError, RequestError, did_you_mean
 from sojourn.instruments.emulator import EmulatorInstrument, Settings, emulate_argv
 from sojourn.labs.emulation import NAME, Emulation, require_understood, settings_of, until_the_end
 from sojourn.labs.end import End
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from sojourn.bed.build import Bed
+    from sojourn.bed.hosts import HostName
     from sojourn.labs.pipe import Pipe
 
 DEVICE = "emulate"
@@ -51,6 +52,7 @@ def lab(  # noqa: PLR0913 - all that an emulator can be configured with
     config: Path | str | None = None,
     seed: int = 1,
     mtu: int = 1500,
+    congestion: str | None = None,
     log: Path | None = None,
     spin: bool = False,
     **pipe: Unpack[Pipe],
@@ -58,16 +60,17 @@ def lab(  # noqa: PLR0913 - all that an emulator can be configured with
     """Two network namespaces joined by an emulated path: `with sojourn.lab(delay="20ms", loss=0.01) as lab: …`.
 
     The keywords are the words of `sojourn emulate` and hold in each direction; `forward` (near to far) and `backward`
-    take words for one ("delay 5ms loss 1%"), `config` a file of pipes and rules. `log` is a folder for a record of each
-    packet, `spin` the most exact timing, which takes a processor. Raises RequestError where the words are wrong, and
+    take words for one ("delay 5ms loss 1%"), `config` a file of pipes and rules. `congestion` is the congestion control
+    of TCP at both ends, `log` a folder for a record of each packet, `spin` the most exact timing, which takes a
+    processor. Raises RequestError where the words are wrong, and
     MachineError where this machine cannot have namespaces.
     """
-    with laid(settings_of(pipe, forward, backward, config, seed, log, spin=spin), mtu) as found:
+    with laid(settings_of(pipe, forward, backward, config, seed, log, spin=spin), mtu, congestion) as found:
         yield found
 
 
 @contextmanager
-def laid(settings: Settings, mtu: int) -> Iterator[Lab]:
+def laid(settings: Settings, mtu: int, congestion: str | None = None) -> Iterator[Lab]:
     """The same, by the emulator's configuration."""
     instrument = find_instrument()
     require_understood(instrument, settings)
@@ -77,10 +80,23 @@ def laid(settings: Settings, mtu: int) -> Iterator[Lab]:
         for host in END_HOSTS:
             with suppress(MachineError):
                 backend.run(host, ["sh", "-c", ANYBODY_PINGS])
+            if congestion is not None:
+                _send_by(backend, host, congestion)
         near, far = _ends(bed, backend)
         emulator = _emulator(bed, backend, instrument, settings)
         with until_the_end(emulator):
             yield Lab(emulator, near, far, backend)
+
+
+def _send_by(backend: NetnsBackend, host: HostName, congestion: str) -> None:
+    """Connections of this end send by this congestion control; the kernel loads its module where it has one."""
+    try:
+        backend.put(host, "/proc/sys/net/ipv4/tcp_congestion_control", congestion)
+    except (MachineError, OSError):
+        known = backend.get(host, "/proc/sys/net/ipv4/tcp_available_congestion_control").split()
+        raise RequestError(
+            f"congestion {congestion}: expected {' or '.join(known)}{did_you_mean(congestion, known)}"
+        ) from None
 
 
 def spec_of(mtu: int) -> BedSpec:
