@@ -59,6 +59,7 @@ step 'Schema: Python agrees with Rust' $bin/python scripts/generate_schema.py --
 step 'Reference pages are current' $bin/python scripts/generate_reference.py --check
 step 'Proof page and README agree' $bin/python -m scripts.write_proof --check
 step 'Bench page agrees with its figures' $bin/python -m scripts.write_bench --check
+step 'Fuzzing page agrees with its counts' $bin/python -m scripts.fuzz_ledger --check
 step 'Drawing of the modules is current' $bin/python scripts/draw_modules.py --check
 step 'Links of the pages' $bin/python scripts/check_links.py
 step 'Common misspellings' $bin/codespell --ignore-words-list ECT,ect docs README.md ARCHITECTURE.md CONTRIBUTING.md SECURITY.md CHANGELOG.md

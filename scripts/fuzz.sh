@@ -25,6 +25,7 @@ main() {
     local targets=("${@:2}")
     [ ${#targets[@]} -gt 0 ] || targets=("${every[@]}")
     rm -f build/fuzz/clean
+    printf '%s\n' "${every[@]}" >build/fuzz/every.txt
     for target in "${targets[@]}"; do
         while [ "$(jobs -rp | wc -l)" -ge "$(nproc)" ]; do wait -n || true; done
         look "$target" "$seconds" &
@@ -42,14 +43,18 @@ main() {
 
 # One target for so long, and a line on it.
 look() { # TARGET SECONDS
-    local log=build/fuzz/${1//\//-}.log said
+    local log=build/fuzz/${1//\//-}.log said spent TIMEFORMAT='%U %S' outcome=clean
     mkdir -p "$corpus/$1" "$kept/$1" "$found"
-    if run "$1" -max_total_time="$2" "$corpus/$1" "$kept/$1" >"$log" 2>&1; then
+    spent=$({ time run "$1" -max_total_time="$2" "$corpus/$1" "$kept/$1" >"$log" 2>&1; } 2>&1) || outcome=found
+    if [ $outcome = clean ]; then
         said=$(tail -n 200 "$log" | sed -n 's/^.*\(Done .*\)$/\1/p' | tail -n 1)
         echo "$1" >>build/fuzz/clean
     else
         said="FOUND: $log"
     fi
+    # For scripts/fuzz_ledger.py: when, at which commit, what, processor seconds of the user and the kernel, how many inputs.
+    printf '%s\t%s\t%s\t%s\t%s\t%s\n' "$(date -u +%F)" "$(git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)" "$1" \
+        "$outcome" "$spent" "$(sed -n 's/^.*Done \([0-9]*\) runs.*$/\1/p' "$log" | tail -n 1)" >>build/fuzz/spent.tsv
     printf '%-24s%s\n' "$1" "$said"
 }
 

@@ -1,0 +1,40 @@
+"""Processor time of searches adds up over sessions, and a reader that was never searched is on the page as such."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from scripts import fuzz_ledger
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+NOTED = (
+    "2026-11-28\t0123456789ab\tcapture\tclean\t1000.50 20.50\t5000\n"
+    "2026-11-29\tba9876543210\tcapture\tfound\t900.00 1.00\t\n"
+    "2026-11-29\tba9876543210\tpython/plan\tclean\t60.00 0.00\t7\n"
+)
+
+
+def test_searches_add_up_and_are_taken_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("FACTS", "PAGE", "EVERY", "SPENT"):
+        monkeypatch.setattr(fuzz_ledger, name, tmp_path / name)
+    monkeypatch.setattr(sys, "argv", ["fuzz_ledger", "take"])
+    (tmp_path / "SPENT").write_text(NOTED)
+    (tmp_path / "EVERY").write_text("capture\nlayers\npython/plan\n")
+    assert fuzz_ledger.main() == fuzz_ledger.main() == 0
+    page = (tmp_path / "PAGE").read_text()
+    rows = [line for line in page.splitlines() if line.startswith("| `")]
+    assert rows == [
+        "| `layers` | 0.0 min | 0 | 0 | 0 | never |",
+        "| `python/plan` | 1.0 min | 7 | 1 | 0 | 2026-11-29, ba9876543210 |",
+        "| `capture` | 32.0 min | 5,000 | 2 | 1 | 2026-11-29, ba9876543210 |",
+    ]
+    assert "1 of 3 readers have been searched for 30 minutes or more; 33 minutes in all." in page
+    monkeypatch.setattr(sys, "argv", ["fuzz_ledger", "--check"])
+    assert fuzz_ledger.main() == 0
+    (tmp_path / "PAGE").write_text(page.replace("32.0", "33.0"))
+    assert fuzz_ledger.main() == 1
