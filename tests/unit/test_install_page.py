@@ -27,7 +27,8 @@ RUN_BY = {
     "podman run --rm --cap-add NET_ADMIN --cap-add NET_RAW --cap-add SYS_ADMIN sojourn:VERSION run bridge-latency "
     "--quick": IMAGE,
 }
-"""pipx makes the environment and runs pip there. podman itself is not run: runc starts the image with the capabilities that docker and podman give and these three."""
+"""pipx makes the environment and runs pip there. podman itself is not run: runc starts the image with the capabilities
+that docker and podman give and these three."""
 
 
 def test_each_command_is_one_that_a_test_runs() -> None:
