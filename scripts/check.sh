@@ -54,6 +54,7 @@ step 'Python: lints' $bin/ruff check .
 step 'Python: types (strict)' $bin/mypy
 step 'Python: layers' $bin/lint-imports
 step 'Python: no cycles of imports' $bin/python scripts/check_cycles.py
+step 'Nothing unused, or used by tests alone' $bin/python scripts/check_unused.py
 step 'Rules, names, first lines' $bin/python scripts/check_rules.py
 step 'Schema: Python agrees with Rust' $bin/python scripts/generate_schema.py --check
 step 'Reference pages are current' $bin/python scripts/generate_reference.py --check

@@ -60,6 +60,10 @@ while True:
 """
 
 
+MOUNT_DESCRIPTORS = (7, 8, 9)
+"""Of a holder, behind those of the network namespaces: a mount namespace for each host."""
+
+
 class OwnFiles(NetnsBackend):
     """Namespaces of networks and of mounts."""
 
@@ -114,7 +118,7 @@ class OwnFiles(NetnsBackend):
     def _enter(self, host: HostName, argv: Sequence[str]) -> list[str]:
         command = super()._enter(host, argv)
         at = command.index("--")
-        return [*command[:at], f"--mount={self._mounts(host)}", *command[at:]]
+        return [*command[:at], f"--mount={self._held(host, MOUNT_DESCRIPTORS)}", *command[at:]]
 
 
 def named(site: Path) -> dict[str, str]:

@@ -53,7 +53,6 @@ round trip also where nothing paces: full windows are 0.83 of it."""
 
 UNREAD = 0.5
 SLOW_START = 0x7FFF_FFFF
-LOSS_STATE = 4
 INCONCLUSIVE = "inconclusive"
 GROUPS = {
     "congestion_window": ("cwnd", "recovery"),

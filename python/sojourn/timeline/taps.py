@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from sojourn.timeline.source import Flow
 
 OF_TAPS = ("tap_before", "tap_before_ns", "tap_after", "tap_after_ns")
-OF_ACKS = ("ack_tap_after_ns", "ack_arrival_ns", "ack_departure_ns", "ack_tap_before_ns")
 ACK_KEYS = ("seq", "ack", "payload_bytes", "ip_id")
 SYN = 2
 MICROSECOND_NS = 1_000

@@ -87,7 +87,6 @@ TOOL_PACKAGES = {
 
 _READY_SECONDS = 10.0
 _NET_DESCRIPTORS = (4, 5, 6)
-_MOUNT_DESCRIPTORS = (7, 8, 9)
 _MOST_HELD = len(_NET_DESCRIPTORS)
 """Hosts that one holder can have."""
 
@@ -279,10 +278,6 @@ class NetnsBackend(LocalMachine):
 
     def _namespace(self, host: HostName) -> str:
         return self._held(host, _NET_DESCRIPTORS)
-
-    def _mounts(self, host: HostName) -> str:
-        """The host's mount namespace: ours, unless `own` says otherwise."""
-        return self._held(host, _MOUNT_DESCRIPTORS)
 
     def _held(self, host: HostName, descriptors: tuple[int, ...]) -> str:
         if host not in self._hosts:

@@ -1,0 +1,90 @@
+"""Names that nothing uses, or that only tests use: functions, classes, methods and constants, in Python and in Rust.
+
+A name is used where it stands a second time in what is shipped, in scripts/ or in bench/: in code, in a string (entry
+points, names of modules that are loaded later) or in a template. Names that two definitions share are not told apart.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).resolve().parents[1]
+
+USES = ("python/**/*.py", "python/**/*.html", "python/**/*.toml", "python/**/*.js", "scripts/*.py", "scripts/*.sh",
+        "bench/*.py", "pyproject.toml", "Makefile")  # fmt: skip
+"""Where a name of Python is used. A test is no use."""
+
+CALLED_BY_OTHERS = {
+    "format_commands": "click calls it",
+    "sojourn_path": "pytest's fixture",
+    "trusted": "of the API: programs of others ask it",
+}
+"""Names that stand once and are used all the same, with who uses them."""
+
+OF_THE_SEARCH = "crates/instrument/src/foreign.rs"
+"""What searches by coverage call, which are a crate of their own (tests/fuzz)."""
+
+DEFINED = re.compile(
+    r"^\s*pub(?:\(\w+\))? (?:const |unsafe |async )*(?:fn|struct|enum|const|type|static|trait) (\w+)", re.MULTILINE
+)
+COMMENT = re.compile(r"(^ *|  )# [^\n]*", re.MULTILINE)
+TESTS = "#[cfg(test)]\nmod tests {"
+
+
+def main() -> int:
+    """Name every such definition; status 1 where there is one."""
+    found = [*unused_python(ROOT), *unused_rust(ROOT)]
+    for one in found:
+        print(f"{one}: nothing that is shipped uses it")
+    return 1 if found else 0
+
+
+def unused_python(root: Path) -> Iterator[str]:
+    """Definitions below python/ whose names stand nowhere else."""
+    texts = [path.read_text() for pattern in USES for path in root.glob(pattern)]
+    words = Counter(word for text in texts for word in re.findall(r"\w+", COMMENT.sub("", text)))
+    for path in sorted(root.glob("python/**/*.py")):
+        for name, line in definitions(ast.parse(path.read_text())):
+            if words[name] <= 1 and name not in CALLED_BY_OTHERS:
+                yield f"{path.relative_to(root)}:{line}: {name}"
+
+
+def definitions(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    """Functions, methods, classes and constants of a module; not commands, which their decorators name."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            decorators = " ".join(map(ast.unparse, node.decorator_list))
+            if not re.search(r"\.(command|callback)\b", decorators) and not re.fullmatch(r"__\w+__", node.name):
+                yield node.name, node.lineno
+        elif isinstance(node, ast.Assign):
+            for target in node.targets:
+                if isinstance(target, ast.Name) and re.fullmatch(r"_?[A-Z][A-Z0-9_]+", target.id):
+                    yield target.id, node.lineno
+
+
+def unused_rust(root: Path) -> Iterator[str]:
+    """Public items of the crates whose names stand nowhere else outside of tests; private ones the compiler finds."""
+    sources = {path: of_product(path) for path in sorted(root.glob("crates/*/src/**/*.rs"))}
+    words = Counter(word for text in sources.values() for word in re.findall(r"\w+", re.sub(r"//[^\n]*", "", text)))
+    for path, text in sources.items():
+        place = str(path.relative_to(root))
+        for match in DEFINED.finditer(text) if place != OF_THE_SEARCH else ():
+            if words[match[1]] <= 1:
+                yield f"{place}:{text.count(chr(10), 0, match.start(1)) + 1}: {match[1]}"
+
+
+def of_product(path: Path) -> str:
+    """A file without its tests."""
+    return "" if "tests" in {*path.parts, path.stem} else path.read_text().split(TESTS)[0]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
