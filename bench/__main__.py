@@ -30,6 +30,7 @@ from bench import (
     long_run,
     matching,
     pacing,
+    searching,
     soak,
     table,
     taps,
@@ -68,6 +69,7 @@ PARTS = (
     "analysis",
     "resume",
     "loads",
+    "searching",
 )
 SOAK = "soak"
 
@@ -141,6 +143,7 @@ def rows_of(part: str, asked: argparse.Namespace, scratch: Path, tell: Callable[
         ],
         "taps": lambda: [*taps.rows(repetitions, asked.seed, scratch, tell), *live.rows(repetitions, tell)],
         "analysis": lambda: analysis.rows(repetitions, scratch, tell),
+        "searching": lambda: searching.rows(repetitions, scratch, tell),
         "resume": lambda: long_run.rows(repetitions, scratch, tell),
         "loads": lambda: [
             *watching.rows(repetitions, asked.seed, scratch, tell),
