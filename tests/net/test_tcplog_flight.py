@@ -116,3 +116,25 @@ def test_a_window_below_a_value_triggers_once_whenever_it_becomes_so(tmp_path: P
     # Those kept before, the one that shows it, and those after it.
     assert flight.samples.height <= triggers["cwnd"] * (KEPT + 1 + KEPT // 2)
     assert flight.count("forgotten") > 0
+
+
+@retried
+def test_a_timeout_triggers_once_and_the_span_before_it_is_written(tmp_path: Path) -> None:
+    words = ("--flight", f"{SPAN_MS}ms", "--flight-on", "rto")
+    with faulty_bed() as bed:
+        flight, everything = recorded(
+            bed, tmp_path, words, ("pausing", "500", "20", "6"), ("delay 5ms", "loss 100%", "loss 0%")
+        )
+    expired = everything.samples.sort("time_ns").filter(
+        (pl.col("total_rto") > pl.col("total_rto").shift(1).over("flow")).fill_null(value=False)
+    )
+    times = expired["time_ns"].to_list()
+    with undisturbed():
+        assert 2 <= len(times) <= 6, "of 1.5 s without a packet: after 0.2, 0.6 and 1.4 s, at either end"
+        assert flight.footer["flight_triggers"] == {"rto": len(times)}
+        there = everything.of_packets.filter(within(times, SPAN_MS - LATE_MS, SPAN_MS / 2 - LATE_MS)).height
+        assert there > 0
+        assert there <= flight.of_packets.height <= 1.1 * there + 4, "all of what was near, and little else"
+        odd = flight.samples.filter(~within(times, SPAN_MS + LATE_MS, SPAN_MS / 2 + LATE_MS))
+        assert odd.is_empty(), odd.select("time_ns", "point", "total_rto")
+    assert flight.count("forgotten") + flight.of_packets.height == everything.of_packets.height

@@ -14,6 +14,8 @@ struct Made {
     segments: u16,
     retrans: u32,
     rto: u16,
+    retransmits: u8,
+    ca_state: u8,
     srtt_us8: u32,
     rtt_last_us: u32,
     cwnd: u32,
@@ -38,6 +40,8 @@ fn bytes(made: Made) -> Vec<u8> {
     let state = offset_of!(Sample, state);
     put(state + offset_of!(State, total_retrans), &made.retrans.to_ne_bytes());
     put(state + offset_of!(State, total_rto), &made.rto.to_ne_bytes());
+    put(state + offset_of!(State, retransmits), &[made.retransmits]);
+    put(state + offset_of!(State, ca_state), &[made.ca_state]);
     put(state + offset_of!(State, srtt_us8), &made.srtt_us8.to_ne_bytes());
     put(state + offset_of!(State, rtt_last_us), &made.rtt_last_us.to_ne_bytes());
     put(state + offset_of!(State, snd_cwnd), &made.cwnd.to_ne_bytes());
@@ -129,6 +133,25 @@ fn crossings<T: Copy>(name: &str, on: Triggers, values: &[T], with: fn(&mut Made
     }
     assert_eq!(flight.triggers().iter().sum::<u64>(), places.len() as u64, "no other kind was asked for");
     places
+}
+
+/// A sample between the change of state and the counters shows the state alone.
+#[test]
+fn a_timeout_is_a_trigger_once_by_state_or_by_counter() {
+    let on = Triggers { rto: true, ..Triggers::default() };
+    let shown = |values: &[(u8, u8, u16)]| {
+        crossings("rto", on, values, |made, (state, retransmits, total)| {
+            (made.ca_state, made.retransmits, made.rto) = (state, retransmits, total);
+        })
+    };
+    assert_eq!(shown(&[(0, 0, 0), (4, 0, 0), (4, 1, 1), (4, 2, 2), (4, 2, 2), (0, 0, 2)]), [1, 3]);
+    assert_eq!(shown(&[(0, 0, 0), (4, 1, 1), (4, 2, 2), (0, 0, 2), (4, 0, 2), (4, 1, 3)]), [1, 2, 4]);
+    assert_eq!(
+        shown(&[(0, 0, 7), (4, 0, 7), (0, 0, 7), (4, 1, 8)]),
+        [1, 3],
+        "a state that ended before it was counted"
+    );
+    assert_eq!(shown(&[(0, 0, 0), (4, 0, 0), (4, 0, 0), (4, 1, 0), (4, 2, 0)]), [1, 4], "a kernel without the total");
 }
 
 #[test]

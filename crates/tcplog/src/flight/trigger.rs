@@ -48,6 +48,9 @@ impl Triggers {
 #[derive(Debug, Default)]
 pub(super) struct Watch {
     highest: Option<Shown>,
+    /// The congestion control's state has shown a timeout that no counter has shown yet: the kernel changes the state first, and a
+    /// sample may be taken between.
+    uncounted: bool,
 }
 
 /// Counters at their highest, and the rest as the latest sample has it.
@@ -77,12 +80,12 @@ impl Watch {
         let before = self.highest.unwrap_or(now);
         self.highest = Some(before.raised(now));
         let is_later = now.time_ns >= before.time_ns;
-        let is_in_loss = now.ca_state == LOSS && before.ca_state != LOSS;
-        let is_rto = now.total_rto > before.total_rto
-            || is_later && (now.retransmits > before.retransmits || is_in_loss)
-            || at == point::RECOVERY && is_in_loss;
+        let is_in_loss = (is_later || at == point::RECOVERY) && now.ca_state == LOSS && before.ca_state != LOSS;
+        let is_counted = now.total_rto > before.total_rto || is_later && now.retransmits > before.retransmits;
+        let is_told = self.uncounted && is_counted;
+        self.uncounted = now.ca_state == LOSS && !is_counted && (is_in_loss || self.uncounted);
         [
-            on.rto && is_rto,
+            on.rto && (is_in_loss || is_counted && !is_told),
             on.reset && matches!(at, point::RESET_IN | point::RESET_OUT),
             on.loss && (now.total_retrans > before.total_retrans || at == point::RETRANSMIT),
             is_later && now.beyond.rtt && !before.beyond.rtt,
