@@ -105,6 +105,10 @@ def test_each_kind_of_probe_has_its_own_rows(tmp_path: Path) -> None:
     for way in ("down", "up"):  # 30 and 17 Mbit/s, by the flows' ports
         assert found["goodput_by_dscp", f"{way} CS1", "icmp", None]["estimate"] == pytest.approx(30e6, rel=1e-3)
         assert found["goodput_by_dscp", f"{way} EF", "icmp", None]["estimate"] == pytest.approx(17e6, rel=1e-3)
+        spread = [found["goodput_of_flow", f"{way} {name}", "icmp", None] for name in ("least", "median", "most")]
+        for row, truth in zip(spread, (17e6, 23.5e6, 30e6), strict=True):
+            assert row["estimate"] == pytest.approx(truth, rel=1e-3)
+            assert (row["n"], row["sessions"]) == (9, 3)
     assert len(plan.load.beside) == 2
 
 

@@ -108,7 +108,7 @@ NO_DECISIONS = {
         methods.short_flows.analyse: PERCENTILES
         methods.stages.analyse.breakdown: QUANTILES
         methods.tcp_load.analyse.background: COMPLETIONS DELAYS
-        methods.tcp_load.analyse.trials: PERCENTILES
+        methods.tcp_load.analyse.trials: PERCENTILES SPREAD
     """,
     "how a figure or a sentence is drawn: points, bins, entries": """
         analysis.crossings: DELAY_CLASSES EXACT_SIZES LEAST_IN_A_CLASS LEAST_SLICE_NS RATE_CLASSES SLICES

@@ -13,6 +13,8 @@ ones have rows of round trips, responsiveness and loss in cells of their own, wi
 - goodput (user data that reached the receiver, each byte once), utilisation (of the link's rate, by what was
   delivered, headers included), retransmitted (of the segments sent), fairness (Jain's index of the flows'
   goodputs); down up [bit/s, 1]
+- goodput_of_flow (of several flows, that of the one with the least, the median one, and the one with the most, trial by
+  trial); down up, least median most [bit/s]
 - goodput_by_dscp (of the flows of each DSCP, where flows are marked); down up, with the DSCP's name [bit/s]
 - share (of all goodput, of the flows of each algorithm, where several share a path); down up, first second … [1]
 - convergence (from the joining of the last flows to the end of the first second over which Jain's index of the goodputs
@@ -99,14 +101,16 @@ WORST_GRADE = "F"
 HEADLINE = "latency_under_load"
 UNITS = {
     "rtt_idle": "ns", "rtt_working": "ns", "rtt_increase": "ns", "responsiveness": "1/min", "goodput": "bit/s",
-    "utilisation": "1", "retransmitted": "1", "fairness": "1", "goodput_by_dscp": "bit/s", "share": "1",
+    "utilisation": "1", "retransmitted": "1", "fairness": "1", "goodput_of_flow": "bit/s",
+    "goodput_by_dscp": "bit/s", "share": "1",
     "converged": "1", "convergence": "ns",
     "timeouts": "1", "spurious": "1", "ecn_echoed": "1", "ssthresh_changes": "1", "limited": "1", "losses": "1",
     "mathis_ratio": "1",
     "queueing_delay": "ns", "standing_queue": "ns", "dropped": "1", "marked": "1", "probe_loss": "1",
 } | background.UNITS | round_trips.UNITS  # fmt: skip
 OF_CONNECTIONS = (
-    "goodput", "goodput_by_dscp", "utilisation", "retransmitted", "fairness", "share", "converged", "convergence",
+    "goodput", "goodput_of_flow", "goodput_by_dscp", "utilisation", "retransmitted", "fairness", "share", "converged",
+    "convergence",
     "timeouts", "spurious", "ecn_echoed", "ssthresh_changes", "limited", "mathis_ratio", *background.UNITS,
     *round_trips.UNITS,
 )  # fmt: skip

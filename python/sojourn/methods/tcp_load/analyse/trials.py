@@ -288,6 +288,10 @@ def responsiveness(values: NDArray[np.float64]) -> float:
     return MINUTE_NS / float(shortest.mean())
 
 
+SPREAD = {"least": 0.0, "median": 0.5, "most": 1.0}
+"""Quantiles over flows, by what a statistic calls them."""
+
+
 def flows_of(
     readings: pl.DataFrame, local: set[str], span: Span, way: str, link: Link | None
 ) -> dict[tuple[str, str], float]:
@@ -307,6 +311,7 @@ def flows_of(
         found["retransmitted", way] = sum(flow.again for flow in flows) / segments
     if len(flows) > 1:
         found["fairness", way] = jain(rates)
+        found |= {("goodput_of_flow", f"{way} {name}"): float(np.quantile(rates, p)) for name, p in SPREAD.items()}
     if link is not None:
         found["utilisation", way] = used_of(of_flows(readings, local), span, link)
     whole = of_flows(readings, local).sort("read_after_ns").partition_by("local")

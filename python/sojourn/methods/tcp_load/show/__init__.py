@@ -180,6 +180,27 @@ def flows(run: Run) -> Table:
     return Table("flows", "Flows", tuple(columns), tuple(rows), note, wide=True, grouped=True)
 
 
+SPREAD = ("least", "median", "most")
+
+
+def spread(run: Run) -> Table:
+    """What single flows got, where several share a path."""
+    columns = [*FACTORS, Column(("sent",), "Sent", numeric=False)]
+    for name in SPREAD:
+        columns += measured(name, name.capitalize(), "Mbit/s", "Goodput of a flow")
+    rows = [
+        (*factors_of(factors), text(way), *(entry for one in each for entry in with_interval(one, "bit/s")))
+        for factors, of in cells_of(run)
+        for way in WAYS
+        if all(each := [of.get(("goodput_of_flow", f"{way} {name}")) for name in SPREAD])
+    ]
+    note = (
+        "Of each trial: the flow that got the least, the median one, and the one that got the most. The interval is of "
+        "the mean over trials, not of a single flow."
+    )
+    return Table("spread", "Spread of the flows", tuple(columns), tuple(rows), note, wide=True, grouped=True)
+
+
 TURNS = ("first", "second", "third", "fourth")
 
 
@@ -391,7 +412,7 @@ def words(run: Run) -> list[str]:
 
 
 TABLES = (
-    *(shares, by_round_trip, grades, round_trips, flows, background, marked, limits, queues, losses, logged),
+    *(shares, by_round_trip, grades, round_trips, flows, spread, background, marked, limits, queues, losses, logged),
     conserved,
 )
 PARTS = Parts(
