@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 ARCHIVED = Path(__file__).parents[1] / "tests/golden/bridge-latency-real.tar.xz"
 SOJOURN = str(Path(sys.executable).with_name("sojourn"))
-SETS = {"bed.devices": "bridge", "search.tests": "throughput", "stream.frame_bytes": "64", "search.repetitions": "1"}
+SETS = {"bed.devices": "bridge", "search.tests": "throughput", "stream.frame_bytes": "64", "search.repetitions": "1",
+        "bed.sessions": "1"}  # fmt: skip
 LONGEST_SECONDS = 300
 INVALID = 4
 
@@ -37,12 +38,12 @@ def rows(repetitions: int, scratch: Path, tell: Callable[[str], None]) -> list[R
     run, beside, reports = scratch / ARCHIVED.name.removesuffix(".tar.xz"), [], []
     for number in range(1, repetitions + 1):
         tell(f"searching: repetition {number}/{repetitions}")
-        beside.append(median(beside_traffic(searched(scratch / f"search-{number}"))))
+        beside.append(trial_of(searched(scratch / f"search-{number}")))
         reports.append((cost([SOJOURN, "report", str(run)]).seconds, cost([SOJOURN, "--version"]).seconds))
     return [
         alone(
             What("a trial of a search", "its traffic", "time beside its traffic", "s"),
-            [(one, one) for one in beside],
+            beside,
             Target("at most", 0.02),
         ),
         alone(
@@ -63,11 +64,17 @@ def searched(out: Path) -> Log:
     return [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
 
 
-def beside_traffic(log: Log) -> list[float]:
-    """Seconds from the end of a trial to the end of the next of the same search, less that one's traffic."""
+def trial_of(log: Log) -> tuple[float, float]:
+    """Seconds of the median trial beside its traffic, and of its traffic.
+
+    A trial lasts from the end of the one before it in the same search to its own end.
+    """
     steps = [one for one in log if one["event"] == "search-step" and one.get("duration_s") is not None]
-    return [
-        (later["monotonic_raw_ns"] - earlier["monotonic_raw_ns"]) / 1e9 - later["duration_s"]
+    found = [
+        ((later["monotonic_raw_ns"] - earlier["monotonic_raw_ns"]) / 1e9 - later["duration_s"], later["duration_s"])
         for earlier, later in pairwise(steps)
         if earlier["search"] == later["search"] and later["block"] == earlier["block"] + 1
     ]
+    if not found:
+        raise MachineError("the search had no two trials one after the other")
+    return median(own for own, _ in found), median(traffic for _, traffic in found)

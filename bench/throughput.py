@@ -36,13 +36,16 @@ def rows(device: str, tell: Callable[[str], None]) -> list[Row]:
     return [*lines, never_rises(results, device)]
 
 
-def searched(devices: str, sizes: tuple[int, ...] = SIZES, repetitions: int = REPETITIONS) -> list[Found]:
-    """The results of one run of the study."""
+def searched(
+    devices: str, sizes: tuple[int, ...] = SIZES, repetitions: int = REPETITIONS, sessions: int = 3
+) -> list[Found]:
+    """The results of one run of the study, over so many beds."""
     asked = {
         "bed.devices": devices,
         "search.tests": "throughput",
         "stream.frame_bytes": ",".join(map(str, sizes)),
         "search.repetitions": str(repetitions),
+        "bed.sessions": str(sessions),
         "search.width": "0.005",
         "search.at_most": "600s",
     }

@@ -11,7 +11,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 LEFT_OUT = {"tests", "examples", "benches"}
-TESTS = re.compile(r"#\[cfg\(test\)\]\s*mod tests")
+TESTS = re.compile(r"#\[cfg\(test\)\]\s*(?:pub\(\w+\) )?mod tests \{")
 
 
 def main() -> None:

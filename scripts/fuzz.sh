@@ -43,9 +43,10 @@ main() {
 
 # One target for so long, and a line on it.
 look() { # TARGET SECONDS
-    local log=build/fuzz/${1//\//-}.log said spent TIMEFORMAT='%U %S' outcome=clean
+    local log=build/fuzz/${1//\//-}.log said spent TIMEFORMAT='%U %S' outcome=clean before
     mkdir -p "$corpus/$1" "$kept/$1" "$found"
-    spent=$({ time run "$1" -max_total_time="$2" "$corpus/$1" "$kept/$1" >"$log" 2>&1; } 2>&1) || outcome=found
+    before=$(ls "$found")
+    spent=$({ time run "$1" -max_total_time="$2" "$corpus/$1" "$kept/$1" >"$log" 2>&1; } 2>&1) || outcome=$([ "$before" = "$(ls "$found")" ] && echo ended || echo found)
     if [ $outcome = clean ]; then
         said=$(tail -n 200 "$log" | sed -n 's/^.*\(Done .*\)$/\1/p' | tail -n 1)
         echo "$1" >>build/fuzz/clean

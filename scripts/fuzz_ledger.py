@@ -29,7 +29,8 @@ BEGINNING = """# Fuzzing
 
 How long each reader of untrusted bytes has been searched by coverage (libFuzzer; Atheris for `python/…`), over all
 searches since 2026-11-28, in minutes of processor time; earlier searches were not counted so. Bytes that ended a reader
-became a test and a seed, and the reader was corrected. The aim is {goal} minutes each.
+became a test and a seed, and the reader was corrected; the inputs of a search that ended so are not counted. The aim is
+{goal} minutes each.
 
 {reached} of {readers} readers have been searched for {goal} minutes or more; {total} minutes in all.
 
@@ -52,15 +53,20 @@ def main() -> int:
             return 0
         print("stale, run `.venv/bin/python -m scripts.fuzz_ledger take`: docs/reference/fuzzing.md")
         return 1
-    noted = Path(asked[1]) if len(asked) > 1 else SPENT
+    if asked[:1] != ["take"] or len(asked) > 2:
+        print("fuzz_ledger: expected `take [FILE]` or `--check`", file=sys.stderr)
+        return 2
     for target in EVERY.read_text().split() if EVERY.is_file() else []:
         facts.setdefault(target, dict(NEVER))
+    noted, taken = Path(asked[1]) if len(asked) > 1 else SPENT, None
     if noted.is_file():
-        for line in noted.read_text().splitlines():
+        taken = noted.rename(noted.with_suffix(".taken"))  # what is noted meanwhile is taken the next time
+        for line in taken.read_text().splitlines():
             add(facts, line)
-        noted.write_text("")
     FACTS.write_text(json.dumps(facts, indent=1, sort_keys=True) + "\n")
     PAGE.write_text(page(facts))
+    if taken is not None:
+        taken.unlink()
     return 0
 
 

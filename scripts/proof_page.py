@@ -272,8 +272,8 @@ def sentences(facts: Facts, alone: str) -> Iterator[str]:
     if facts["verdicts"]:
         words = [one["verdict"] for one in facts["verdicts"]]
         each = ", ".join(f"{words.count(word)} {word}" for word in dict.fromkeys(sorted(words, reverse=True)))
-        yield f"Of the [gallery](docs/gallery.md)'s {alone}: little else ran beside them."
-        yield f"The proof's {len(words)} studies ran beside its other tests, and say so: {each}."
+        yield f"Of the [gallery](docs/gallery.md)'s {alone}; most were measured with nothing else running."
+        yield f"The proof's {len(words)} studies ran beside its other tests, which disturb them: {each}."
     cases = {what: several for what, several in of_kind(facts, "coverage").items() if not is_beside(what)}
     if shares := [held(one) for several in cases.values() for one in several]:
         yield (

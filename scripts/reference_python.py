@@ -121,6 +121,8 @@ def signature(name: str, function: Any) -> str:
     told = inspect.signature(function)
     shown = [str(one) for one in arguments(told)]
     returned = f" -> {told.return_annotation}" if told.return_annotation is not inspect.Signature.empty else ""
+    if inspect.isgeneratorfunction(inspect.unwrap(function)):
+        returned = re.sub(r"Iterator\[(\w+)\]", r"AbstractContextManager[\1]", returned)
     text = f"{name}({', '.join(shown)}){returned}"
     if len(text) > 100:
         text = f"{name}(\n" + "".join(f"    {one},\n" for one in shown) + f"){returned}"

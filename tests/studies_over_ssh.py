@@ -45,7 +45,7 @@ STUDIES: dict[str, str | None] = {
     "rrul": CLOCKS.format("tcp-load"),
     "rtt-fairness": CLOCKS.format("tcp-load"),
     "short-flows": CLOCKS.format("short-flows"),
-    "stages": CLOCKS.format("stages"),
+    "stages": None,
     "tcp-hypotheses": CLOCKS.format("tcp-load"),
     "tcp-methodology": None,
     "tcplog-cost": CGROUPS,

@@ -574,13 +574,13 @@ def test_anomalies_need_the_clock_of_a_alone(hosts: Hosts) -> None:
 
 
 def test_what_does_not_join_the_hosts_clocks_is_refused_with_what_would_mend_it(hosts: Hosts) -> None:
-    argv = ["stages", "--quick", "--no-history", "--set", "bed.device_cpu=shared", "--bed", str(hosts.bed())]
+    argv = ["ping-wait", "--quick", "--no-history", "--set", "bed.device_cpu=shared", "--bed", str(hosts.bed())]
     done = hosts.sojourn("run", *argv, "--out", "run")
     assert done.returncode == 3, done.stderr
     assert re.search(
-        r"stages compares times of hosts whose clocks differ, and method stages does not bring these together: "
+        r"ping-wait compares times of hosts whose clocks differ, and method departures does not bring these together: "
         r"measure it on one machine \(--bed netns\), or ask a study of method anomalies, emulator, loss, model, "
-        r"one-way, pairs, rfc2544, rfc2889, rfc8219, taps, tcp-windows, throughput or variance",
+        r"one-way, pairs, rfc2544, rfc2889, rfc8219, stages, taps, tcp-windows, throughput or variance",
         done.stderr,
     ), done.stderr
 

@@ -88,6 +88,26 @@ def test_delays_of_searches_are_of_frames_and_joined_clocks(tmp_path: Path) -> N
     assert "clock_unsynchronised" not in {one["name"] for one in findings}
 
 
+STAGES = ("bed.sessions=1", "devices=bridge", "trials.rounds=2", "trials.duration=100ms", "stream.frame_bytes=82")
+
+
+def test_the_stages_between_hosts_have_the_clocks_error_and_those_within_one_have_none(tmp_path: Path) -> None:
+    run = run_over_ssh(tmp_path, "stages", *(word for one in STAGES for word in ("--set", one)), *idle_ends())
+    found = json.loads((run / "analysis/results.json").read_text())
+    stages = {
+        row["quantity"]: row
+        for row in found
+        if row["quantity"].startswith("stage_") and (row["device"], row["reference"]) == ("direct", None)
+        and row["statistic"] == "mean"
+    }  # fmt: skip
+    crossing = {name for name, row in stages.items() if row["clock_bound_ns"]}
+    assert {"stage_path", "stage_total"} & crossing, stages.keys()
+    assert all(0 < stages[name]["clock_error95_ns"] <= stages[name]["clock_bound_ns"] < 4e6 for name in crossing)
+    assert {"stage_pacing", "stage_receive"} <= stages.keys() - crossing, stages.keys()
+    assert -stages["stage_path"]["clock_bound_ns"] < stages["stage_path"]["estimate"] < 20e6
+    assert stages["stage_receive"]["estimate"] >= 0
+
+
 @pytest.mark.proof
 @pytest.mark.parametrize("study", RUNS)
 def test_a_study_that_is_not_refused_runs(study: str, tmp_path: Path) -> None:

@@ -1,4 +1,7 @@
-"""Each command of the page on installation is run by a test of `make proof`, in a system where nothing is installed."""
+"""Each command of the page on installation has a test of `make proof` that covers it, where nothing is installed.
+
+That test installs the same file by the same kind of program; its words may differ.
+"""
 
 from __future__ import annotations
 

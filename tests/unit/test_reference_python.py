@@ -18,5 +18,7 @@ def test_every_public_name_is_on_the_page_with_what_it_takes() -> None:
         "| `reorder` | `str \\| float` |",
     ):
         assert told in text, told
+    assert ") -> AbstractContextManager[Lab]" in text
+    assert "Iterator[" not in text
     assert "NetnsBackend" not in text
     assert " object at 0x" not in text

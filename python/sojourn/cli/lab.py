@@ -65,7 +65,8 @@ def lab(words: list[str]) -> int:
     settings = settings_of(asked, explained)
     if "--show" in asked.own:
         told = shown(explained, mtu=asked.mtu, seed=settings.seed, command=asked.command, peer=asked.peer)
-        print(told)
+        by = f"\nTCP by {asked.own['--congestion']}, where the kernel has it" if "--congestion" in asked.own else ""
+        print(f"{told}{by}")
         return 0
     require_program(asked.command or shell())
     if settings.log is not None:

@@ -5,10 +5,12 @@ However it ends, SIGKILL included, nothing stays: that is the bed's doing.
 
 from __future__ import annotations
 
+import re
 import secrets
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from sojourn.bed.backends.netns import NetnsBackend
@@ -23,7 +25,6 @@ from sojourn.labs.end import End
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from sojourn.bed.build import Bed
     from sojourn.bed.hosts import HostName
@@ -72,6 +73,8 @@ def lab(  # noqa: PLR0913 - all that an emulator can be configured with
 @contextmanager
 def laid(settings: Settings, mtu: int, congestion: str | None = None) -> Iterator[Lab]:
     """The same, by the emulator's configuration."""
+    if congestion is not None and not re.fullmatch(r"[\w-]{1,15}", congestion):
+        raise RequestError(f"congestion {congestion!r}: expected a name such as cubic or bbr")
     instrument = find_instrument()
     require_understood(instrument, settings)
     with build_bed(spec_of(mtu), f"lab-{secrets.token_hex(4)}") as bed:
@@ -89,13 +92,25 @@ def laid(settings: Settings, mtu: int, congestion: str | None = None) -> Iterato
 
 
 def _send_by(backend: NetnsBackend, host: HostName, congestion: str) -> None:
-    """Connections of this end send by this congestion control; the kernel loads its module where it has one."""
+    """Connections of this end send by this congestion control.
+
+    A namespace that is not the machine's first takes only those that `net.ipv4.tcp_allowed_congestion_control` has.
+    """
+    folder = "/proc/sys/net/ipv4"
     try:
-        backend.put(host, "/proc/sys/net/ipv4/tcp_congestion_control", congestion)
+        backend.put(host, f"{folder}/tcp_congestion_control", congestion)
     except (MachineError, OSError):
-        known = backend.get(host, "/proc/sys/net/ipv4/tcp_available_congestion_control").split()
+        known = backend.get(host, f"{folder}/tcp_available_congestion_control").split()
+        allowed = Path(f"{folder}/tcp_allowed_congestion_control").read_text(encoding="ascii").split()
+        if congestion in known:
+            told = " ".join([*allowed, congestion])
+            raise MachineError(
+                f"congestion {congestion}: this kernel allows {' and '.join(allowed)} in a network namespace: "
+                f'sysctl -w net.ipv4.tcp_allowed_congestion_control="{told}"'
+            ) from None
         raise RequestError(
-            f"congestion {congestion}: expected {' or '.join(known)}{did_you_mean(congestion, known)}"
+            f"congestion {congestion}: this kernel has {', '.join(known)}{did_you_mean(congestion, known)}; a module "
+            f"that is not loaded: modprobe tcp_{congestion}"
         ) from None
 
 

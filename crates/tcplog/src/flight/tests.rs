@@ -135,23 +135,22 @@ fn crossings<T: Copy>(name: &str, on: Triggers, values: &[T], with: fn(&mut Made
     places
 }
 
-/// A sample between the change of state and the counters shows the state alone.
+/// Each sample: its time, the state, how often the segment that waits was sent again, and the total of timeouts.
 #[test]
-fn a_timeout_is_a_trigger_once_by_state_or_by_counter() {
+fn a_timeout_is_a_trigger_once_whatever_the_state_is_and_in_whatever_order_samples_come() {
     let on = Triggers { rto: true, ..Triggers::default() };
-    let shown = |values: &[(u8, u8, u16)]| {
-        crossings("rto", on, values, |made, (state, retransmits, total)| {
-            (made.ca_state, made.retransmits, made.rto) = (state, retransmits, total);
+    let shown = |values: &[(u64, u8, u8, u16)]| {
+        crossings("rto", on, values, |made, (number, state, retransmits, total)| {
+            (made.number, made.ca_state, made.retransmits, made.rto) = (number, state, retransmits, total);
         })
     };
-    assert_eq!(shown(&[(0, 0, 0), (4, 0, 0), (4, 1, 1), (4, 2, 2), (4, 2, 2), (0, 0, 2)]), [1, 3]);
-    assert_eq!(shown(&[(0, 0, 0), (4, 1, 1), (4, 2, 2), (0, 0, 2), (4, 0, 2), (4, 1, 3)]), [1, 2, 4]);
-    assert_eq!(
-        shown(&[(0, 0, 7), (4, 0, 7), (0, 0, 7), (4, 1, 8)]),
-        [1, 3],
-        "a state that ended before it was counted"
-    );
-    assert_eq!(shown(&[(0, 0, 0), (4, 0, 0), (4, 0, 0), (4, 1, 0), (4, 2, 0)]), [1, 4], "a kernel without the total");
+    let before_the_counter = [(1, 0, 0, 0), (2, 4, 0, 0), (3, 4, 1, 1), (4, 4, 2, 2), (5, 4, 2, 2), (6, 0, 0, 2)];
+    assert_eq!(shown(&before_the_counter), [2, 3]);
+    assert_eq!(shown(&[(1, 0, 0, 0), (10, 4, 0, 0), (5, 0, 0, 0), (11, 4, 1, 1)]), [3], "a late sample between");
+    assert_eq!(shown(&[(1, 0, 0, 0), (10, 4, 0, 0), (210, 4, 1, 1)]), [2], "a state without a timeout, then one");
+    assert_eq!(shown(&[(1, 0, 0, 0), (11, 4, 1, 1), (12, 0, 0, 1), (10, 4, 0, 0)]), [1], "a late one at the end");
+    assert_eq!(shown(&[(1, 0, 0, 7), (2, 0, 0, 7), (3, 4, 1, 8)]), [2], "what was there before is none");
+    assert_eq!(shown(&[(1, 0, 0, 0), (2, 4, 0, 0), (3, 4, 1, 0), (4, 4, 2, 0)]), [2, 3], "a kernel without the total");
 }
 
 #[test]

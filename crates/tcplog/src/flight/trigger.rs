@@ -12,9 +12,6 @@ use sojourn_time::Nanos;
 use super::{u16_at, u32_at, u64_at};
 use crate::layout::{Sample, State, point};
 
-/// The congestion control's state after a retransmission timeout (TCP_CA_Loss).
-const LOSS: u8 = 4;
-
 /// How many kinds of trigger there are.
 pub const KINDS: usize = 6;
 
@@ -48,9 +45,6 @@ impl Triggers {
 #[derive(Debug, Default)]
 pub(super) struct Watch {
     highest: Option<Shown>,
-    /// The congestion control's state has shown a timeout that no counter has shown yet: the kernel changes the state first, and a
-    /// sample may be taken between.
-    uncounted: bool,
 }
 
 /// Counters at their highest, and the rest as the latest sample has it.
@@ -58,8 +52,8 @@ pub(super) struct Watch {
 struct Shown {
     total_rto: u16,
     total_retrans: u32,
+    /// Timeouts of the segment that waits, for kernels without the total.
     retransmits: u8,
-    ca_state: u8,
     beyond: Beyond,
     time_ns: u64,
 }
@@ -80,12 +74,11 @@ impl Watch {
         let before = self.highest.unwrap_or(now);
         self.highest = Some(before.raised(now));
         let is_later = now.time_ns >= before.time_ns;
-        let is_in_loss = (is_later || at == point::RECOVERY) && now.ca_state == LOSS && before.ca_state != LOSS;
-        let is_counted = now.total_rto > before.total_rto || is_later && now.retransmits > before.retransmits;
-        let is_told = self.uncounted && is_counted;
-        self.uncounted = now.ca_state == LOSS && !is_counted && (is_in_loss || self.uncounted);
+        // By counters alone: the state (TCP_CA_Loss) changes before them, and also where no timer expired (a smaller path MTU, a
+        // window that shrank to nothing).
+        let is_rto = now.total_rto > before.total_rto || is_later && now.retransmits > before.retransmits;
         [
-            on.rto && (is_in_loss || is_counted && !is_told),
+            on.rto && is_rto,
             on.reset && matches!(at, point::RESET_IN | point::RESET_OUT),
             on.loss && (now.total_retrans > before.total_retrans || at == point::RETRANSMIT),
             is_later && now.beyond.rtt && !before.beyond.rtt,
@@ -98,13 +91,10 @@ impl Watch {
 impl Shown {
     fn of(event: &[u8], on: &Triggers) -> Self {
         let state = offset_of!(Sample, state);
-        let is_recovery = event[offset_of!(Sample, point)] == point::RECOVERY;
-        let detail = u16_at(event, offset_of!(Sample, detail));
         Self {
             total_rto: u16_at(event, state + offset_of!(State, total_rto)),
             total_retrans: u32_at(event, state + offset_of!(State, total_retrans)),
             retransmits: event[state + offset_of!(State, retransmits)],
-            ca_state: if is_recovery { (detail & 0xff) as u8 } else { event[state + offset_of!(State, ca_state)] },
             beyond: Beyond::of(event, on),
             time_ns: u64_at(event, offset_of!(Sample, time_ns)),
         }

@@ -7,5 +7,6 @@ ASK = ask_streams(
     hypotheses=("stages-sum",),
     sessions=True,
     is_compared=True,
+    joins_clocks=True,
     not_simulated="a simulated line has no stages of a kernel",
 )
