@@ -51,7 +51,7 @@ fn options(ppl: u32) -> Options {
 }
 
 fn open(place: &Place) -> Kernel {
-    let options = KernelOptions { attach: Some(place.path().to_owned()), flows: 1024, ring_bytes: 1 << 22, btf: None };
+    let options = KernelOptions { attach: Some(place.path().to_owned()), flows: 1024, ring_bytes: 1 << 22, ..KernelOptions::default() };
     Kernel::open(&options).expect("loads")
 }
 
@@ -194,7 +194,7 @@ fn disabled_programs_count_nothing_and_programs_that_are_gone_leave_flows_ended(
 fn places_that_are_given_back_are_used_again_and_counts_stay() {
     within("places_that_are_given_back_are_used_again_and_counts_stay", |place| {
         let settings =
-            KernelOptions { attach: Some(place.path().to_owned()), flows: 4, ring_bytes: 1 << 22, btf: None };
+            KernelOptions { attach: Some(place.path().to_owned()), flows: 4, ring_bytes: 1 << 22, ..KernelOptions::default() };
         let mut kernel = Kernel::open(&settings).expect("loads");
         let mut released = 0;
         for _ in 0..5 {
@@ -221,7 +221,7 @@ fn places_that_are_given_back_are_used_again_and_counts_stay() {
 fn a_table_that_is_full_is_said() {
     within("a_table_that_is_full_is_said", |place| {
         let settings =
-            KernelOptions { attach: Some(place.path().to_owned()), flows: 2, ring_bytes: 1 << 20, btf: None };
+            KernelOptions { attach: Some(place.path().to_owned()), flows: 2, ring_bytes: 1 << 20, ..KernelOptions::default() };
         let mut kernel = Kernel::open(&settings).expect("loads");
         let log = log(&mut kernel, &options(1), || connections(Traffic::V4, 3, 10_000));
         assert_conserved(&log);
@@ -263,8 +263,8 @@ fn samples_after_the_fact_come_from_their_programs() {
 fn every_column_of_this_kernel_is_there_and_the_private_state_comes_with_its_sample() {
     within("every_column_of_this_kernel_is_there_and_the_private_state_comes_with_its_sample", |place| {
         let mut kernel = open(place);
-        let (there, lacking) = kernel.fields().expect("asks");
-        assert!(there.len() >= 60, "{lacking:?}");
+        let columns = kernel.columns().expect("asks");
+        assert!(columns.there.len() >= 60 && columns.unasked.is_empty(), "{columns:?}");
         let clock = kernel.clock().expect("asks");
         assert!(clock.name == "TAI" || clock.minus_monotonic_ns == 0);
         let log = log(&mut kernel, &Options { private_every: 4, ..options(1) }, || {
