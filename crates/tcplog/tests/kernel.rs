@@ -9,7 +9,7 @@ use std::net::TcpStream;
 
 use rustix::net::sockopt;
 use sojourn_tcplog::layout::{Flow, Options, PrivateState, Sample, Totals, disposition, point};
-use sojourn_tcplog::{Event, Kernel, KernelOptions, Mode, Source, decode};
+use sojourn_tcplog::{Event, FieldSet, Kernel, KernelOptions, Mode, Raw, Source, decode};
 use sojourn_time::{Clock, HostClock, Nanos};
 
 use place::{Place, within};
@@ -51,7 +51,11 @@ fn options(ppl: u32) -> Options {
 }
 
 fn open(place: &Place) -> Kernel {
-    let options = KernelOptions { attach: Some(place.path().to_owned()), flows: 1024, ring_bytes: 1 << 22, ..KernelOptions::default() };
+    open_for(place, FieldSet::EVERY)
+}
+
+fn open_for(place: &Place, fields: FieldSet) -> Kernel {
+    let options = KernelOptions { fields, attach: Some(place.path().to_owned()), flows: 1024, ring_bytes: 1 << 22, ..KernelOptions::default() };
     Kernel::open(&options).expect("loads")
 }
 
@@ -286,6 +290,54 @@ fn every_column_of_this_kernel_is_there_and_the_private_state_comes_with_its_sam
         for (cpu, private) in &log.privates {
             let of = log.samples.iter().find(|(on, sample)| on == cpu && sample.number == private.sample);
             assert_eq!(of.expect("its sample").1.cookie, private.cookie);
+        }
+    });
+}
+
+/// What is read of a control block in the same packet, by programs for every field and by programs for some.
+#[test]
+fn a_log_of_some_fields_has_them_as_a_log_of_all_has_them_and_the_others_are_0() {
+    within("a_log_of_some_fields_has_them_as_a_log_of_all_has_them_and_the_others_are_0", |place| {
+        let every = FieldSet::EVERY.columns_of_all().there;
+        // What TCP's chronograph has goes on between two readings.
+        let running = ["limited_by", "busy_us", "receiver_limited_us", "buffer_limited_us", "total_retrans"];
+        let most = every.iter().filter(|column| !running.contains(column)).map(|column| (*column).to_owned());
+        for words in [vec!["siftr".to_owned()], vec!["snd_cwnd".to_owned()], most.collect()] {
+            let fields = FieldSet::read(&words).expect("they are known");
+            let (mut full, mut slim) = (open(place), open_for(place, fields));
+            assert_eq!(slim.columns().expect("asks").there.len() + slim.columns().expect("asks").absent.len(), 64);
+            for kernel in [&mut full, &mut slim] {
+                kernel.ask(&Options { private_every: 4, ..options(1) }, &[]).expect("asks");
+                kernel.set_mode(Mode::On).expect("attaches");
+            }
+            connections(Traffic::V4, 2, 300_000);
+            await_rest(&mut full);
+            for kernel in [&mut full, &mut slim] {
+                kernel.ask(&Options { enabled: 0, ..options(1) }, &[]).expect("asks");
+            }
+            let (full, slim) = (read(&mut full), read(&mut slim));
+            assert_conserved(&full);
+            assert_conserved(&slim);
+            // On its way out a packet is its socket's own: nothing changes between the two programs.
+            let known = |sample: &Sample| (sample.cookie, sample.point, sample.packet);
+            let of_full: HashMap<_, _> = full.samples.iter().map(|(_, sample)| (known(sample), sample)).collect();
+            let mut compared = 0;
+            for (_, sample) in &slim.samples {
+                let mut read = Vec::new();
+                sample.put(&mut read);
+                let mut cleared = read.clone();
+                fields.clear(&mut cleared);
+                assert_eq!(read, cleared, "what nobody asked for is 0");
+                if let Some(other) = of_full.get(&known(sample)).filter(|other| other.point == point::OUT) {
+                    let mut expected = Vec::new();
+                    Sample { number: sample.number, time_ns: sample.time_ns, slot: sample.slot, ..**other }
+                        .put(&mut expected);
+                    fields.clear(&mut expected);
+                    assert_eq!(read, expected, "{words:?}: packet {}", sample.packet);
+                    compared += 1;
+                }
+            }
+            assert!(compared > 20, "{words:?}: {compared}");
         }
     });
 }

@@ -127,8 +127,21 @@ class TcpLog:
         )
 
     def absent(self, columns: Collection[str]) -> list[str]:
-        """Which of these fields the log's kernel lacks."""
+        """Which of these columns are null in every row: the log's kernel lacks them, or nobody asked for them."""
         return [name for name in self.header.get("absent", []) if name in columns]
+
+    def unasked(self, columns: Collection[str]) -> list[str]:
+        """Which of these columns nobody asked for (`--fields`)."""
+        return unasked_of(self.header, columns)
+
+    def require(self, columns: Collection[str], what: str) -> None:
+        """Refuse to make of a log with fewer fields what needs these columns."""
+        if missing := self.unasked(columns):
+            words = fields_of(self.header)
+            raise RequestError(
+                f"{self.path} has no {', '.join(missing)}, which {what} needs: it was logged with --fields {words}; "
+                f"--fields {words},{','.join(missing)} has them"
+            )
 
     def batches(self, columns: Collection[str] | None = None) -> Iterator[pl.DataFrame]:
         """The wanted samples as they lie in the files; only these columns, where given."""
@@ -241,6 +254,18 @@ class TcpLog:
             raise RequestError(f"{self.path} has no flow {unknown[0]}: there are {some or 'none'}")
 
 
+def unasked_of(header: dict[str, Any], columns: Collection[str]) -> list[str]:
+    """Which of these columns a log has none of because nobody asked for them, by its header."""
+    return [name for name in header.get("unasked", []) if name in columns]
+
+
+def fields_of(header: dict[str, Any]) -> str:
+    """Which fields were asked, as `--fields` takes them."""
+    options = header.get("options")
+    asked = options.get("fields") if isinstance(options, dict) else None
+    return ",".join(map(str, asked)) if isinstance(asked, list) else "all"
+
+
 def _absent(path: Path) -> str:
     if any(path.glob("spool-*.tcplog")):
         return f"{path} was not ended as logs are: `sojourn tcplog recover {path}` first"
@@ -254,7 +279,7 @@ NUMBERS = {
 }  # fmt: skip
 """What a header and a footer say in whole numbers, and what these are less than."""
 
-LISTS = ("absent", "tcp_flag_names")
+LISTS = ("absent", "unasked", "tcp_flag_names")
 
 
 def _checked(path: Path) -> dict[str, Any]:
