@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -20,6 +19,7 @@ from tests.unit.made_up_tcp import Log, MadeFlow
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
 SIFTR = (
     *("state", "snd_cwnd", "snd_ssthresh", "mss_bytes", "snd_wnd_bytes", "rcv_wnd_bytes", "snd_wscale", "rcv_wscale"),
