@@ -55,7 +55,13 @@ fn open(place: &Place) -> Kernel {
 }
 
 fn open_for(place: &Place, fields: FieldSet) -> Kernel {
-    let options = KernelOptions { fields, attach: Some(place.path().to_owned()), flows: 1024, ring_bytes: 1 << 22, ..KernelOptions::default() };
+    let options = KernelOptions {
+        fields,
+        attach: Some(place.path().to_owned()),
+        flows: 1024,
+        ring_bytes: 1 << 22,
+        ..KernelOptions::default()
+    };
     Kernel::open(&options).expect("loads")
 }
 
@@ -197,8 +203,12 @@ fn disabled_programs_count_nothing_and_programs_that_are_gone_leave_flows_ended(
 #[test]
 fn places_that_are_given_back_are_used_again_and_counts_stay() {
     within("places_that_are_given_back_are_used_again_and_counts_stay", |place| {
-        let settings =
-            KernelOptions { attach: Some(place.path().to_owned()), flows: 4, ring_bytes: 1 << 22, ..KernelOptions::default() };
+        let settings = KernelOptions {
+            attach: Some(place.path().to_owned()),
+            flows: 4,
+            ring_bytes: 1 << 22,
+            ..KernelOptions::default()
+        };
         let mut kernel = Kernel::open(&settings).expect("loads");
         let mut released = 0;
         for _ in 0..5 {
@@ -224,8 +234,12 @@ fn places_that_are_given_back_are_used_again_and_counts_stay() {
 #[test]
 fn a_table_that_is_full_is_said() {
     within("a_table_that_is_full_is_said", |place| {
-        let settings =
-            KernelOptions { attach: Some(place.path().to_owned()), flows: 2, ring_bytes: 1 << 20, ..KernelOptions::default() };
+        let settings = KernelOptions {
+            attach: Some(place.path().to_owned()),
+            flows: 2,
+            ring_bytes: 1 << 20,
+            ..KernelOptions::default()
+        };
         let mut kernel = Kernel::open(&settings).expect("loads");
         let log = log(&mut kernel, &options(1), || connections(Traffic::V4, 3, 10_000));
         assert_conserved(&log);

@@ -9,7 +9,8 @@ use super::{Check, Status};
 
 const TYPES: &str = "/sys/kernel/btf/vmlinux";
 /// Only to be tried: no flow is ever in it.
-const SMALL: KernelOptions = KernelOptions { attach: None, flows: 1, ring_bytes: 4096, btf: None, fields: FieldSet::EVERY };
+const SMALL: KernelOptions =
+    KernelOptions { attach: None, flows: 1, ring_bytes: 4096, btf: None, fields: FieldSet::EVERY };
 
 pub fn examine() -> Vec<Check> {
     vec![types(), cgroup(), programs()]

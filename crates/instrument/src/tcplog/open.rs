@@ -27,7 +27,12 @@ pub fn open(attach: &Attach, request: &LogOptions) -> anyhow::Result<Box<dyn Pro
     if let Some(types) = &attach.btf {
         File::open(types).map_err(|error| of_path("open", types, error))?;
     }
-    let options =
-        KernelOptions { attach: attach.attach.clone(), flows: attach.flows, ring_bytes, btf: attach.btf.clone(), fields };
+    let options = KernelOptions {
+        attach: attach.attach.clone(),
+        flows: attach.flows,
+        ring_bytes,
+        btf: attach.btf.clone(),
+        fields,
+    };
     Ok(Box::new(Kernel::open(&options)?))
 }

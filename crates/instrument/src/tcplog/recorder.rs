@@ -18,14 +18,8 @@ const WRITTEN: [&str; 6] = ["rto", "reset", "loss", "rtt>20ms", "rtt-last>20ms",
 const LEAST_CWND: u32 = 2;
 
 /// The columns that each trigger looks at, in the order of [`NAMES`].
-const LOOKS_AT: [&[&str]; 6] = [
-    &["total_rto", "retransmits", "ca_state"],
-    &[],
-    &["total_retrans"],
-    &["srtt_us"],
-    &["rtt_last_us"],
-    &["snd_cwnd"],
-];
+const LOOKS_AT: [&[&str]; 6] =
+    [&["total_rto", "retransmits", "ca_state"], &[], &["total_retrans"], &["srtt_us"], &["rtt_last_us"], &["snd_cwnd"]];
 
 /// Makes the flight recorder that is asked for, of a log with these fields.
 ///

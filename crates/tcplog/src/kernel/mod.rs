@@ -116,7 +116,8 @@ impl Kernel {
         let cgroup = Cgroup::open(options.attach.as_deref())?;
         let room = options.flows.max(1);
         let slots = slots(options.ring_bytes);
-        let (object, refusal) = load::load(Asked { flows: room, slots, fields: options.fields }, options.btf.as_deref())?;
+        let (object, refusal) =
+            load::load(Asked { flows: room, slots, fields: options.fields }, options.btf.as_deref())?;
         let rings = Rings::open(&object, slots)?;
         let table = Table::open(&object, room)?;
         let asked = Options { ppl: 1, one_in_flows: 1, ..Options::take(&mut [].as_slice()) };
