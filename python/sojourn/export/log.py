@@ -17,6 +17,7 @@ import pyarrow as pa
 from sojourn.errors import RequestError
 from sojourn.records import TABLES, read_table
 from sojourn.records.decode import json_file
+from sojourn.records.log_fields import fields_of, unasked_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -252,18 +253,6 @@ class TcpLog:
             known = sorted(flows["flow"].to_list())
             some = ", ".join(map(str, known[:8])) + (f", … {known[-1]}" if len(known) > 8 else "")
             raise RequestError(f"{self.path} has no flow {unknown[0]}: there are {some or 'none'}")
-
-
-def unasked_of(header: dict[str, Any], columns: Collection[str]) -> list[str]:
-    """Which of these columns a log has none of because nobody asked for them, by its header."""
-    return [name for name in header.get("unasked", []) if name in columns]
-
-
-def fields_of(header: dict[str, Any]) -> str:
-    """Which fields were asked, as `--fields` takes them."""
-    options = header.get("options")
-    asked = options.get("fields") if isinstance(options, dict) else None
-    return ",".join(map(str, asked)) if isinstance(asked, list) else "all"
 
 
 def _absent(path: Path) -> str:

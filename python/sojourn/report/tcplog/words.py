@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from sojourn.export.log import fields_of, unasked_of
+from sojourn.records.log_fields import fields_of, unasked_of
 from sojourn.report.numbers import count
 from sojourn.report.tcplog.log import DRAWN
 
