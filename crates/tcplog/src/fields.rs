@@ -66,7 +66,7 @@ impl FieldSet {
     ///
     /// # Errors
     /// With a word that means nothing here, and what is wrong with it.
-    pub fn read<'a>(words: &'a [String]) -> Result<Self, (&'a str, String)> {
+    pub fn read(words: &[String]) -> Result<Self, (&str, String)> {
         let mut asked = [false; FIELDS];
         for word in words {
             match word.as_str() {
