@@ -12,9 +12,11 @@ import resource
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bench.compare import Row, Target
@@ -26,12 +28,14 @@ from sojourn.export.log import TcpLog
 from sojourn.instruments import find_instrument
 from sojourn.instruments.iperf import Iperf, Traffic
 from sojourn.instruments.tcplog import LogInstrument, log_argv
+from sojourn.methods.tcp_cost.measure import rows_of_costs
 from sojourn.plan import DIRECT, load_plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from sojourn.bed import Bed
+    from sojourn.instruments.tcplog import Mode
 
 FLOWS = (1, 100)
 PAIRS_A_REPETITION = 5
@@ -50,6 +54,16 @@ LEAST_LEFT = {("gso", 1): 0.95, ("gso", 100): 0.95, ("mtu", 1): 0.90, ("mtu", 10
 """Of the throughput, with every packet logged."""
 PATHS = {"gso": "packets up to 64 kB", "mtu": "packets of one segment"}
 SAME = Target("at most", 0.02)
+SETS = ("all", "siftr")
+"""Which fields of TCP's state are logged."""
+
+STATISTICS_SECONDS = 0.1
+SLICES = 8
+"""Of each set of fields, over one bed."""
+
+LEAST_TURNS = 6
+"""The lowest and the highest of so many hold the median in 96.9 % of cases."""
+
 NANOSECONDS = {("logged", "in"): 200.0, ("logged", "out"): 250.0, ("decimated", "in"): 50.0, ("decimated", "out"): 50.0}
 
 Found = dict[str, Any]
@@ -69,6 +83,11 @@ def rows(repetitions: int, seed: int, scratch: Path, tell: Callable[[str], None]
     tell(f"tcplog: its cost, {repetitions * PAIRS_A_REPETITION} pairs of slices of each setting")
     results = studied(repetitions * PAIRS_A_REPETITION, seed, scratch)
     lines = [*throughputs(results), *skips(results), *nanoseconds(results)]
+    tell("tcplog: its cost with the fields of SIFTR alone")
+    slim = {"costs.fields": "siftr", "costs.path": "mtu", "costs.packets_per_log": "1"}
+    lines += throughputs(studied(repetitions * PAIRS_A_REPETITION, seed, scratch, slim), ", fields=siftr")
+    tell("tcplog: time a packet, all fields and those of SIFTR in turn")
+    lines += by_fields(max(repetitions, LEAST_TURNS))
     with ready_bed() as bed:
         tell(f"tcplog: both ends of small packets for {SUSTAINED_SECONDS:.0f} s")
         lines += sustained(bed, scratch)
@@ -82,8 +101,8 @@ def rows(repetitions: int, seed: int, scratch: Path, tell: Callable[[str], None]
 # --- by the study ----------------------------------------------------------------------------------------------------
 
 
-def studied(pairs: int, seed: int, scratch: Path) -> list[Found]:
-    """The results of one run of the study."""
+def studied(pairs: int, seed: int, scratch: Path, more: dict[str, str] | None = None) -> list[Found]:
+    """The results of one run of the study; `more` is asked of it besides."""
     asked = {
         "costs.packets_per_log": "1,10",
         "costs.flows": ",".join(map(str, FLOWS)),
@@ -92,9 +111,9 @@ def studied(pairs: int, seed: int, scratch: Path) -> list[Found]:
         "costs.repetitions": str(pairs),
         "costs.at_once": "5",
         "costs.seed": str(seed),
-    }
+    } | (more or {})
     sets = [word for key, value in asked.items() for word in ("--set", f"{key}={value}")]
-    out = ["--out", str(scratch / "tcplog-cost"), "--json", "--no-report"]
+    out = ["--out", str(scratch / f"tcplog-cost{len(more or {})}"), "--json", "--no-report"]
     argv = [sys.executable, "-c", "from sojourn.cli import main; main()", "run", "tcplog-cost", *sets, *out]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=LONGEST_SECONDS, check=False)
     if done.returncode not in (0, INVALID):
@@ -103,11 +122,11 @@ def studied(pairs: int, seed: int, scratch: Path) -> list[Found]:
     return found
 
 
-def throughputs(results: list[Found]) -> Iterator[Row]:
+def throughputs(results: list[Found], fields: str = "") -> Iterator[Row]:
     """Every packet logged against its target; one in ten, disabled and nothing at all against no change."""
     for path, words in PATHS.items():
         for flows in FLOWS:
-            task = f"throughput, {flows} flow{'s' if flows > 1 else ''}, {words}"
+            task = f"throughput, {flows} flow{'s' if flows > 1 else ''}, {words}{fields}"
             for name, device, each in (
                 ("every packet logged", "on", 1), ("one packet in ten logged", "on", 10),
                 ("attached, disabled", "disabled", None), ("without it again", "a/a", None),
@@ -194,6 +213,67 @@ def logging(bed: Bed, attach: str) -> Iterator[LogInstrument]:
         stack.enter_context(Iperf(bed, asked))
         time.sleep(1.0)
         yield log
+
+
+def by_fields(turns: int) -> Iterator[Row]:
+    """Time a packet in the kernel with every field and with SIFTR's, in turn, over beds that are built anew."""
+    found: dict[tuple[str, str], list[float]] = {(fields, way): [] for fields in SETS for way in ("in", "out")}
+    for _ in range(turns):
+        with ready_bed() as bed:
+            for key, took in in_turn(bed).items():
+                found[key].append(took)
+    task = "time a packet in the kernel, both ends, all fields and SIFTR's in turn"
+    for way, verb in (("in", "comes"), ("out", "goes")):
+        every, siftr = found["all", way], found["siftr", way]
+        limit = Target("at most", NANOSECONDS["logged", way])
+        yield line(task, f"fields=all, {verb}", "ns", middle_of(every))
+        yield line(task, f"fields=siftr, {verb}", "ns", middle_of(siftr), limit)
+        ratios = [one / other for one, other in zip(siftr, every, strict=True)]
+        yield line(task, f"fields=siftr over fields=all, {verb}", "ratio", middle_of(ratios))
+
+
+def in_turn(bed: Bed) -> dict[tuple[str, str], float]:
+    """Nanoseconds a logged packet takes each way with each set of fields, without what an empty program takes.
+
+    The middle of slices that follow each other, there and back: what else the machine does is the same for both.
+    """
+    above, found = str(Path(bed.backend.cgroup("a")).parent), dict[tuple[str, str], list[float]]()
+    with ExitStack() as stack:
+        logs = {"all": stack.enter_context(logging(bed, above))}
+        logs["siftr"] = LogInstrument(bed.backend.beside, log_argv(find_instrument(), above))
+        stack.callback(logs["siftr"].kill)
+        for number, (fields, log) in enumerate(logs.items()):
+            records = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            asked = {"ppl": 1, "fields": [fields]}
+            log.begin(number, "off", records=records, who=fields, options=asked, keep=False)
+        for slice_ in range(SLICES):
+            for fields in SETS if slice_ % 2 == 0 else reversed(SETS):
+                empty, logged = (statistics(logs[fields], mode) for mode in ("empty", "on"))
+                for way in ("in", "out"):
+                    found.setdefault((fields, way), []).append(logged[way] - empty[way])
+        for log in logs.values():
+            log.end()
+    return {key: median(took) for key, took in found.items()}
+
+
+def statistics(log: LogInstrument, mode: Mode) -> dict[str, float]:
+    """Nanoseconds a run of the programs at packets, each way, in a mode."""
+    log.be(mode)
+    log.take_statistics(on=True)
+    before = log.costs()
+    time.sleep(STATISTICS_SECONDS)
+    ran = rows_of_costs(0, "", before, log.costs())
+    log.take_statistics(on=False)
+    log.be("off")
+    spent = {way: [one for one in ran if one["direction"] == way] for way in ("in", "out")}
+    return {
+        way: sum(one["cpu_time_ns"] for one in of) / max(1, sum(one["runs"] for one in of)) for way, of in spent.items()
+    }
+
+
+def middle_of(values: list[float]) -> Figure:
+    """Their median, with the lowest and the highest."""
+    return Figure(median(values), min(values), max(values), len(values))
 
 
 def sustained(bed: Bed, scratch: Path) -> Iterator[Row]:

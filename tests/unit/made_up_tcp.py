@@ -64,6 +64,8 @@ class Log:
     gap_every: int = 0
     gap_records: int = 3
     absent: Sequence[str] = ()
+    fields: Sequence[str] = ()
+    """What alone is logged of TCP's state; nothing: all."""
     skipped: Mapping[str, int] = field(default_factory=dict)
     private_every: int = 0
     cpus: int = 2
@@ -86,7 +88,7 @@ class Log:
             frames.append(frame.filter(self._wanted()))
         samples, gaps = self._numbered(pl.concat(frames))
         account = self._account(pl.concat(packets), samples.clear() if gaps.is_empty() else gaps)
-        lost = [name for name in STATE if name in self.absent]
+        lost = self._lacking()
         samples = samples.with_columns(pl.lit(None, pl.Null).alias(name) for name in lost)
         tables = {
             "tcp_samples": samples,
@@ -197,9 +199,13 @@ class Log:
             for name, value in fields.items()
         ).sort("time_ns", "flow", "field")
 
+    def _lacking(self) -> list[str]:
+        """The columns that are null in every row."""
+        return [name for name in STATE if name in self.absent or (self.fields and name not in self.fields)]
+
     def _header(self, truth: Truth) -> dict[str, Any]:
         at = START - TAI_MINUS_UTC_S * 1_000_000_000
-        absent = [name for name in STATE if name in self.absent]
+        absent = self._lacking()
         return {
             "tcplog": 1,
             "started": datetime.fromtimestamp(at // 1_000_000_000, UTC).isoformat(),
@@ -214,8 +220,14 @@ class Log:
             "tai_minus_monotonic_ns": START - 5_000_000_000_000,
             "fields": [name for name in STATE if name not in absent],
             "absent": absent,
+            "unasked": [name for name in absent if name not in self.absent],
             "tcp_flag_names": FLAG_NAMES,
-            "options": {"ppl": self.ppl, "ppl_by": "packet", "sample": self.points},
+            "options": {
+                "ppl": self.ppl,
+                "ppl_by": "packet",
+                "sample": self.points,
+                "fields": list(self.fields) or ["all"],
+            },
             "attach": "/sys/fs/cgroup",
             "programs": ["tcplog_in", "tcplog_out"],
             "instrument": "0.0.0",

@@ -46,6 +46,17 @@ enum disposition {
 	DISPOSITIONS_OF_FLOW = 7,
 };
 
+#define NUMBERED(type, name, ...) FIELD_##name,
+
+/* The place of a field's bit. */
+enum field {
+	STATE_FIELDS(NUMBERED, NUMBERED)
+	FIELDS
+};
+
+#define WANTED_WORDS 2
+_Static_assert(FIELDS <= 64 * WANTED_WORDS, "a bit for each field");
+
 #define MEMBER(type, name, ...) type name;
 #define SIZE(type, ...) + sizeof(type)
 

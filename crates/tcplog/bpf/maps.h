@@ -122,6 +122,10 @@ const volatile __u32 flow_room SEC(".rodata.room") = 1;
 /* How many slots each CPU's ring has: a power of 2. */
 const volatile __u32 ring_slots SEC(".rodata.slots") = 1;
 
+/* A bit for each field of a sample's state that is asked, in the order of enum field; all ones: all of them. Set before the
+ * programs are loaded. */
+const volatile __u64 wanted[WANTED_WORDS] SEC(".rodata.wanted") = { ~0ULL, ~0ULL };
+
 /* Numbers of processes are those of the namespace that user space lives in; set before the programs are loaded. */
 struct numbering {
 	__u64 device;

@@ -2,14 +2,6 @@
 #ifndef SOJOURN_TCPLOG_PRESENCE_H
 #define SOJOURN_TCPLOG_PRESENCE_H
 
-#define NUMBERED(type, name, ...) FIELD_##name,
-
-/* The place of a field's bit. */
-enum field {
-	STATE_FIELDS(NUMBERED, NUMBERED)
-	FIELDS
-};
-
 /* What user space wants to know of this kernel. */
 struct facts {
 	__u64 offset_ns; /* from CLOCK_MONOTONIC to the clock of the samples */

@@ -1,4 +1,5 @@
-/* Reads a control block into a sample. A field that this kernel lacks becomes 0; `presence.h` tells which those are. */
+/* Reads a control block into a sample. A field that this kernel lacks, or that nobody asked for, becomes 0; `presence.h` tells which
+ * the kernel lacks. */
 #ifndef SOJOURN_TCPLOG_STATE_H
 #define SOJOURN_TCPLOG_STATE_H
 
@@ -22,18 +23,37 @@
 #define FLAG_IF(bit, condition) ((condition) ? (bit) : 0)
 #define FLAG_OF(bit, value) ((__u32)((value) & 1) * (bit)) /* a bit by itself: no branch */
 
+/* Which fields are asked: all, and the loads are as they stand here; or those whose bit is set in these words, which are constants
+ * to the verifier: it takes out the branches that are never gone, and of a field that is not asked nothing but its 0 is left. */
+struct asked_fields {
+	__u64 low;
+	__u64 high;
+};
+#define BIT_OF(name) (FIELD_##name < 64 ? asked->low : asked->high) & (1ULL << (FIELD_##name & 63))
+#define IS_ASKED(name) (!asked || (BIT_OF(name)))
+
 /* How each field of fields.h is read. */
-#define TAKE_PLAIN(to, from) state->to = FIELD_OF(from)
-#define TAKE_SHOWN(to, from) TAKE_SHOWN_AS(to, from, from)
-#define TAKE_SHOWN_AS(to, from, name) state->to = shown ? shown->name : FIELD_OF(from)
-#define TAKE_EXISTING(to, from) state->to = EXISTING(from)
-#define TAKE_BITS(to, from) state->to = BITS(from)
+#define READ_PLAIN(from) FIELD_OF(from)
+#define READ_SHOWN(from) READ_SHOWN_AS(from, from)
+#define READ_SHOWN_AS(from, name) (shown ? shown->name : FIELD_OF(from))
+#define READ_EXISTING(from) EXISTING(from)
+#define READ_BITS(from) BITS(from)
+#define TAKE_PLAIN(to, ...) TAKE_AS(to, READ_PLAIN(__VA_ARGS__))
+#define TAKE_SHOWN(to, ...) TAKE_AS(to, READ_SHOWN(__VA_ARGS__))
+#define TAKE_SHOWN_AS(to, ...) TAKE_AS(to, READ_SHOWN_AS(__VA_ARGS__))
+#define TAKE_EXISTING(to, ...) TAKE_AS(to, READ_EXISTING(__VA_ARGS__))
+#define TAKE_BITS(to, ...) TAKE_AS(to, READ_BITS(__VA_ARGS__))
 #define TAKE_MADE(to, from)
-#define TAKE(type, name, how, ...) TAKE_##how(name, __VA_ARGS__);
+#define TAKE_AS(to, value) \
+	if (IS_ASKED(to)) \
+		state->to = value; \
+	else \
+		state->to = 0;
+#define TAKE(type, name, how, ...) TAKE_##how(name, __VA_ARGS__)
 
 typedef __u64 __attribute__((may_alias)) word;
 
-static __always_inline void take_fields(FROM)
+static __always_inline void take_fields(FROM, const struct asked_fields *asked)
 {
 	((word *)(state + 1))[-1] = 0; /* what is reserved lies there, behind fields that are taken next */
 	STATE_FIELDS(TAKE, TAKE)
@@ -89,12 +109,29 @@ static __always_inline void make_flags(FROM)
 	state->flags = flags;
 }
 
+static __always_inline void take_asked(FROM, const struct asked_fields *asked)
+{
+	take_fields(state, tp, shown, asked);
+	if (IS_ASKED(rcv_wnd))
+		make_window(state, tp);
+	else
+		state->rcv_wnd = 0;
+	if (IS_ASKED(chrono_busy_jiffies) || IS_ASKED(chrono_rwnd_jiffies) || IS_ASKED(chrono_sndbuf_jiffies))
+		add_running_time(state, tp);
+	if (IS_ASKED(flags))
+		make_flags(state, tp, shown);
+	else
+		state->flags = 0;
+}
+
 static __always_inline void take_all(FROM)
 {
-	take_fields(state, tp, shown);
-	make_window(state, tp);
-	add_running_time(state, tp);
-	make_flags(state, tp, shown);
+	struct asked_fields asked = { .low = wanted[0], .high = wanted[1] };
+
+	if ((asked.low & asked.high) == ~0ULL)
+		take_asked(state, tp, shown, NULL);
+	else
+		take_asked(state, tp, shown, &asked);
 }
 
 /* Functions by themselves, so that they have registers enough. */

@@ -8,6 +8,7 @@ pub mod account;
 pub mod convert;
 pub mod decide;
 mod decode;
+mod fields;
 pub mod flight;
 pub mod gaps;
 mod head;
@@ -21,6 +22,7 @@ pub mod spool;
 pub mod tables;
 
 pub use decode::{DecodeError, Event, Raw, decode};
+pub use fields::{Columns, FieldSet};
 pub use head::Head;
 pub use kernel::{Kernel, KernelError, KernelOptions, Mode};
 pub use source::{PREFIXES, Prefix, Source, SourceError};

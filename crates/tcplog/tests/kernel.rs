@@ -9,7 +9,7 @@ use std::net::TcpStream;
 
 use rustix::net::sockopt;
 use sojourn_tcplog::layout::{Flow, Options, PrivateState, Sample, Totals, disposition, point};
-use sojourn_tcplog::{Event, Kernel, KernelOptions, Mode, Source, decode};
+use sojourn_tcplog::{Event, FieldSet, Kernel, KernelOptions, Mode, Raw, Source, decode};
 use sojourn_time::{Clock, HostClock, Nanos};
 
 use place::{Place, within};
@@ -51,7 +51,17 @@ fn options(ppl: u32) -> Options {
 }
 
 fn open(place: &Place) -> Kernel {
-    let options = KernelOptions { attach: Some(place.path().to_owned()), flows: 1024, ring_bytes: 1 << 22, btf: None };
+    open_for(place, FieldSet::EVERY)
+}
+
+fn open_for(place: &Place, fields: FieldSet) -> Kernel {
+    let options = KernelOptions {
+        fields,
+        attach: Some(place.path().to_owned()),
+        flows: 1024,
+        ring_bytes: 1 << 22,
+        ..KernelOptions::default()
+    };
     Kernel::open(&options).expect("loads")
 }
 
@@ -193,8 +203,12 @@ fn disabled_programs_count_nothing_and_programs_that_are_gone_leave_flows_ended(
 #[test]
 fn places_that_are_given_back_are_used_again_and_counts_stay() {
     within("places_that_are_given_back_are_used_again_and_counts_stay", |place| {
-        let settings =
-            KernelOptions { attach: Some(place.path().to_owned()), flows: 4, ring_bytes: 1 << 22, btf: None };
+        let settings = KernelOptions {
+            attach: Some(place.path().to_owned()),
+            flows: 4,
+            ring_bytes: 1 << 22,
+            ..KernelOptions::default()
+        };
         let mut kernel = Kernel::open(&settings).expect("loads");
         let mut released = 0;
         for _ in 0..5 {
@@ -220,8 +234,12 @@ fn places_that_are_given_back_are_used_again_and_counts_stay() {
 #[test]
 fn a_table_that_is_full_is_said() {
     within("a_table_that_is_full_is_said", |place| {
-        let settings =
-            KernelOptions { attach: Some(place.path().to_owned()), flows: 2, ring_bytes: 1 << 20, btf: None };
+        let settings = KernelOptions {
+            attach: Some(place.path().to_owned()),
+            flows: 2,
+            ring_bytes: 1 << 20,
+            ..KernelOptions::default()
+        };
         let mut kernel = Kernel::open(&settings).expect("loads");
         let log = log(&mut kernel, &options(1), || connections(Traffic::V4, 3, 10_000));
         assert_conserved(&log);
@@ -263,8 +281,8 @@ fn samples_after_the_fact_come_from_their_programs() {
 fn every_column_of_this_kernel_is_there_and_the_private_state_comes_with_its_sample() {
     within("every_column_of_this_kernel_is_there_and_the_private_state_comes_with_its_sample", |place| {
         let mut kernel = open(place);
-        let (there, lacking) = kernel.fields().expect("asks");
-        assert!(there.len() >= 60, "{lacking:?}");
+        let columns = kernel.columns().expect("asks");
+        assert!(columns.there.len() >= 60 && columns.unasked.is_empty(), "{columns:?}");
         let clock = kernel.clock().expect("asks");
         assert!(clock.name == "TAI" || clock.minus_monotonic_ns == 0);
         let log = log(&mut kernel, &Options { private_every: 4, ..options(1) }, || {
@@ -286,6 +304,54 @@ fn every_column_of_this_kernel_is_there_and_the_private_state_comes_with_its_sam
         for (cpu, private) in &log.privates {
             let of = log.samples.iter().find(|(on, sample)| on == cpu && sample.number == private.sample);
             assert_eq!(of.expect("its sample").1.cookie, private.cookie);
+        }
+    });
+}
+
+/// What is read of a control block in the same packet, by programs for every field and by programs for some.
+#[test]
+fn a_log_of_some_fields_has_them_as_a_log_of_all_has_them_and_the_others_are_0() {
+    within("a_log_of_some_fields_has_them_as_a_log_of_all_has_them_and_the_others_are_0", |place| {
+        let every = FieldSet::EVERY.columns_of_all().there;
+        // What TCP's chronograph has goes on between two readings.
+        let running = ["limited_by", "busy_us", "receiver_limited_us", "buffer_limited_us", "total_retrans"];
+        let most = every.iter().filter(|column| !running.contains(column)).map(|column| (*column).to_owned());
+        for words in [vec!["siftr".to_owned()], vec!["snd_cwnd".to_owned()], most.collect()] {
+            let fields = FieldSet::read(&words).expect("they are known");
+            let (mut full, mut slim) = (open(place), open_for(place, fields));
+            assert_eq!(slim.columns().expect("asks").there.len() + slim.columns().expect("asks").absent.len(), 64);
+            for kernel in [&mut full, &mut slim] {
+                kernel.ask(&Options { private_every: 4, ..options(1) }, &[]).expect("asks");
+                kernel.set_mode(Mode::On).expect("attaches");
+            }
+            connections(Traffic::V4, 2, 300_000);
+            await_rest(&mut full);
+            for kernel in [&mut full, &mut slim] {
+                kernel.ask(&Options { enabled: 0, ..options(1) }, &[]).expect("asks");
+            }
+            let (full, slim) = (read(&mut full), read(&mut slim));
+            assert_conserved(&full);
+            assert_conserved(&slim);
+            // On its way out a packet is its socket's own: nothing changes between the two programs.
+            let known = |sample: &Sample| (sample.cookie, sample.point, sample.packet);
+            let of_full: HashMap<_, _> = full.samples.iter().map(|(_, sample)| (known(sample), sample)).collect();
+            let mut compared = 0;
+            for (_, sample) in &slim.samples {
+                let mut read = Vec::new();
+                sample.put(&mut read);
+                let mut cleared = read.clone();
+                fields.clear(&mut cleared);
+                assert_eq!(read, cleared, "what nobody asked for is 0");
+                if let Some(other) = of_full.get(&known(sample)).filter(|other| other.point == point::OUT) {
+                    let mut expected = Vec::new();
+                    Sample { number: sample.number, time_ns: sample.time_ns, slot: sample.slot, ..**other }
+                        .put(&mut expected);
+                    fields.clear(&mut expected);
+                    assert_eq!(read, expected, "{words:?}: packet {}", sample.packet);
+                    compared += 1;
+                }
+            }
+            assert!(compared > 20, "{words:?}: {compared}");
         }
     });
 }

@@ -27,7 +27,7 @@ struct Loopback {
 impl Loopback {
     fn new(place: &Place, flows: u32) -> Self {
         let attach = Some(place.path().to_owned());
-        let options = KernelOptions { attach, flows, ring_bytes: RING_BYTES, btf: None };
+        let options = KernelOptions { attach, flows, ring_bytes: RING_BYTES, ..KernelOptions::default() };
         let mut source = Kernel::open(&options).expect("loads");
         source.set_mode(Mode::On).expect("attaches");
         let listener = TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0)).expect("binds");

@@ -17,6 +17,7 @@ import pyarrow as pa
 from sojourn.errors import RequestError
 from sojourn.records import TABLES, read_table
 from sojourn.records.decode import json_file
+from sojourn.records.log_fields import fields_of, unasked_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -127,8 +128,21 @@ class TcpLog:
         )
 
     def absent(self, columns: Collection[str]) -> list[str]:
-        """Which of these fields the log's kernel lacks."""
+        """Which of these columns are null in every row: the log's kernel lacks them, or nobody asked for them."""
         return [name for name in self.header.get("absent", []) if name in columns]
+
+    def unasked(self, columns: Collection[str]) -> list[str]:
+        """Which of these columns nobody asked for (`--fields`)."""
+        return unasked_of(self.header, columns)
+
+    def require(self, columns: Collection[str], what: str) -> None:
+        """Refuse to make of a log with fewer fields what needs these columns."""
+        if missing := self.unasked(columns):
+            words = fields_of(self.header)
+            raise RequestError(
+                f"{self.path} has no {', '.join(missing)}, which {what} needs: it was logged with --fields {words}; "
+                f"--fields {words},{','.join(missing)} has them"
+            )
 
     def batches(self, columns: Collection[str] | None = None) -> Iterator[pl.DataFrame]:
         """The wanted samples as they lie in the files; only these columns, where given."""
@@ -254,7 +268,7 @@ NUMBERS = {
 }  # fmt: skip
 """What a header and a footer say in whole numbers, and what these are less than."""
 
-LISTS = ("absent", "tcp_flag_names")
+LISTS = ("absent", "unasked", "tcp_flag_names")
 
 
 def _checked(path: Path) -> dict[str, Any]:

@@ -183,7 +183,7 @@ def _connection() -> pl.Expr:
 
 def _congestion() -> pl.Expr:
     slow = pl.col("snd_cwnd") < pl.col("snd_ssthresh")
-    is_open = pl.when(slow).then(pl.lit("slow_start")).otherwise(pl.lit("congestion_avoidance"))
+    is_open = pl.when(slow).then(pl.lit("slow_start")).when(~slow).then(pl.lit("congestion_avoidance"))
     other = pl.col("ca_state").replace_strict(RECOVERY, default=None, return_dtype=pl.String)
     return pl.when(pl.col("ca_state").is_not_null()).then(pl.coalesce(other, is_open))
 

@@ -76,6 +76,7 @@ class Version:
 
 def write_siftr(log: TcpLog, file: BinaryIO, told: Told, version: Version) -> None:
     """Write the log's lines in the order of time."""
+    log.require(COLUMNS, "a line of SIFTR")
     flows = log.logged_flows
     file.write(enable_line(log, flows, version).encode())
     ends = _ends(log, has_hashes=version.has_hashes)

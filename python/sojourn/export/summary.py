@@ -74,7 +74,8 @@ SHOWN_QUANTILES = {"rtt_p50_us": 0.5, "rtt_p95_us": 0.95}
 
 
 def summarised(log: TcpLog) -> pl.DataFrame:
-    """A row for each flow that was logged, in the order of their numbers."""
+    """A row for each flow that was logged, in the order of their numbers; RequestError where a field was not asked."""
+    log.require([*SAMPLED, *COUNTERS.values()], "a summary")
     flows, classes = _read(log)
     user_data = flows.with_columns(_is_fin_taken().alias("has_fin")).with_columns(
         ((pl.col("last_ns") - pl.col("first_ns")) / NS).alias("span_s"),

@@ -32,6 +32,13 @@ OF_FRAMES = (
     "queue_bytes",
 )
 OF_LINK = ("emulator", "direction", "number", "frame_bytes", "entered_ns", "link_left_ns")
+OF_STATE = (
+    *("state", "ca_state", "snd_cwnd", "snd_ssthresh", "mss_bytes", "snd_wnd_bytes", "rcv_wnd_bytes", "srtt_us"),
+    *("rtt_last_us", "sndbuf_bytes", "snd_queued_bytes", "rcv_queued_bytes", "in_flight_bytes", "flags", "snd_una"),
+    *("snd_nxt", "pacing_rate_bps", "limited_by", "rcv_ooopack", "sent_bytes"),
+)
+"""The fields of TCP's state that a timeline shows or judges by."""
+
 MOST_WAIT_NS = 10_000_000_000
 """How long before a flow's first sample and after its last one an emulator may have had its packets."""
 
@@ -178,6 +185,7 @@ def _end(path: Path, chosen: Chosen, flow: int) -> End:
     log = opened(path, chosen)
     # Of a run folder only the file that the flow is in is read, and named.
     log = TcpLog.open(path, replace(chosen, who=str(log.flows["who"][0])))
+    log.require(OF_STATE, "a timeline")
     parts = list(log.in_order())
     if not parts:
         raise RequestError(f"{path} has no sample of flow {flow}: `sojourn tcplog summary {path}` lists what it has")

@@ -2,13 +2,15 @@
 
 use std::path::Path;
 
+use sojourn_tcplog::FieldSet;
 use sojourn_tcplog::kernel::{Kernel, KernelError, KernelOptions, cgroup_root};
 
 use super::{Check, Status};
 
 const TYPES: &str = "/sys/kernel/btf/vmlinux";
 /// Only to be tried: no flow is ever in it.
-const SMALL: KernelOptions = KernelOptions { attach: None, flows: 1, ring_bytes: 4096, btf: None };
+const SMALL: KernelOptions =
+    KernelOptions { attach: None, flows: 1, ring_bytes: 4096, btf: None, fields: FieldSet::EVERY };
 
 pub fn examine() -> Vec<Check> {
     vec![types(), cgroup(), programs()]
@@ -36,7 +38,7 @@ fn programs() -> Check {
     const NAME: &str = "tcplog";
     match Kernel::open(&SMALL) {
         Ok(kernel) => {
-            let absent = kernel.fields().map(|(_, absent)| absent).unwrap_or_default();
+            let absent = kernel.columns().map(|columns| columns.absent).unwrap_or_default();
             let found = match absent.as_slice() {
                 [] => "the kernel takes its programs, and has every field".to_owned(),
                 _ => format!("the kernel takes its programs; it has no {}", absent.join(", ")),

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use sojourn_emulate::config::units;
 use sojourn_tcplog::layout::{NAME_BYTES, Options, PORTS, change, point};
-use sojourn_tcplog::{PREFIXES, Prefix};
+use sojourn_tcplog::{FieldSet, PREFIXES, Prefix};
 use sojourn_time::near::{did_you_mean, nearest};
 
 use super::log_options::{LogOptions, NONE};
@@ -56,6 +56,7 @@ pub struct Asked {
     pub min_interval_ns: u64,
     /// Every so many samples; 0: never.
     pub private: u32,
+    pub fields: Vec<String>,
     pub port: Vec<u16>,
     pub prefix: Vec<String>,
     pub cgroup: Option<PathBuf>,
@@ -74,6 +75,7 @@ pub struct Asked {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Resolved {
     changes: u64,
+    fields: FieldSet,
     prefixes: Vec<Prefix>,
     cgroup: (u64, u32),
     netns: u64,
@@ -89,6 +91,7 @@ impl Default for Asked {
             on_change: Vec::new(),
             min_interval_ns: 0,
             private: 16,
+            fields: vec![NONE.to_owned()],
             port: Vec::new(),
             prefix: Vec::new(),
             cgroup: None,
@@ -112,6 +115,7 @@ impl Asked {
         let mut next = self.clone();
         next.take_sampling(request)?;
         next.take_changes(&request.on_change, absent)?;
+        next.take_fields(&request.fields)?;
         let said = next.take_filters(request)?;
         *self = next;
         Ok(said)
@@ -156,6 +160,11 @@ impl Asked {
             reserved: 0,
             offset_ns: 0,
         }
+    }
+
+    /// Returns which fields of a control block are asked.
+    pub const fn field_set(&self) -> FieldSet {
+        self.resolved.fields
     }
 
     /// Returns the prefixes that flows must have an address in; none: all.
@@ -204,6 +213,14 @@ impl Asked {
         Ok(())
     }
 
+    fn take_fields(&mut self, words: &[String]) -> anyhow::Result<()> {
+        if !words.is_empty() {
+            self.resolved.fields = field_set(words)?;
+            self.fields = words.to_vec();
+        }
+        Ok(())
+    }
+
     fn take_filters(&mut self, request: &LogOptions) -> anyhow::Result<Vec<String>> {
         let mut said = Vec::new();
         if !request.port.is_empty() {
@@ -237,6 +254,17 @@ impl Asked {
         }
         Ok(said)
     }
+}
+
+/// Reads which fields of a control block are asked; no word: all.
+///
+/// # Errors
+/// When a word makes no sense.
+pub fn field_set(words: &[String]) -> anyhow::Result<FieldSet> {
+    if words.is_empty() {
+        return Ok(FieldSet::EVERY);
+    }
+    FieldSet::read(words).map_err(|(word, problem)| wrong("--fields", word, &problem))
 }
 
 /// The words that choose something.
@@ -424,6 +452,8 @@ mod tests {
             (r#"{"ppl_by":"segmnt"}"#, "expected packet, segment (did you mean \"segment\"?)"),
             (r#"{"on_change":"swnd"}"#, "pacing (did you mean \"cwnd\"?)"),
             (r#"{"ppl":9,"on_change":"mss"}"#, "--on-change mss: this kernel has no such field"),
+            (r#"{"fields":["siftr","snd_cwdn"]}"#, "--fields snd_cwdn: expected all, siftr, or columns of tcp_samples"),
+            (r#"{"fields":"sfitr"}"#, "(did you mean \"siftr\"?)"),
             (r#"{"on_change":"colour"}"#, "--on-change colour: expected cwnd,"),
             (r#"{"congestion":"much-too-long-a-name"}"#, "--congestion"),
             (r#"{"congestion":"remo"}"#, "--congestion remo: this kernel has no such congestion control; loaded are"),

@@ -110,6 +110,7 @@ pub fn close(drain: Drain, place: &Place, end: End) -> anyhow::Result<Closed> {
         "events_full": ended.account.events_full,
         "missing": ended.missing,
         "not_run": ended.not_run,
+        "fields": ended.fields,
         "flight_triggers": ended.triggers,
         "parts": ended.parts[0],
         "parts_removed": ended.parts[1],

@@ -165,6 +165,7 @@ pub fn header(facts: &Facts, options: &Value, command: Option<Vec<String>>) -> V
         "tai_minus_monotonic_ns": HostClock.monotonic_offset().0,
         "fields": facts.fields,
         "absent": facts.absent,
+        "unasked": facts.unasked,
         "tcp_flag_names": FLAG_NAMES,
         "options": options,
         "attach": facts.attach,

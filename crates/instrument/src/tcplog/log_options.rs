@@ -38,6 +38,11 @@ pub struct LogOptions {
     #[arg(long, value_name = "N", help_heading = SAMPLING)]
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "word")]
     pub private: Option<String>,
+    /// Which fields of TCP's state to log, as columns of tcp_samples: snd_cwnd,srtt_us; siftr: what FreeBSD's SIFTR logs; all. What is
+    /// not asked is null and costs no time; it stays for the whole log [default: all]
+    #[arg(long, value_name = "FIELDS", value_delimiter = ',', help_heading = SAMPLING)]
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "words")]
+    pub fields: Vec<String>,
     /// Only flows with this port, at either end; may be repeated, 16 times at most
     #[arg(long, value_name = "PORT", value_delimiter = ',', help_heading = FILTERS)]
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "words")]
@@ -140,7 +145,7 @@ mod tests {
         assert_eq!(read(r#"{"port":[]}"#).unwrap().port, ["all"]);
         assert_eq!(
             read(r#"{"pll":10}"#).unwrap_err().to_string(),
-            "\"pll\" is not an option of a log (did you mean \"ppl\"?); there are ppl, ppl_by, sample, on_change, min_interval, private, port, prefix, cgroup, netns, process, congestion, one_in"
+            "\"pll\" is not an option of a log (did you mean \"ppl\"?); there are ppl, ppl_by, sample, on_change, min_interval, private, fields, port, prefix, cgroup, netns, process, congestion, one_in"
         );
         assert!(read(r#"{"ppl":{}}"#).is_err());
     }

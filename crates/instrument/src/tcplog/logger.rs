@@ -22,6 +22,7 @@ use super::log_options::LogOptions;
 use super::parts::Parts;
 use super::programs::{Facts, Programs};
 use super::{recorder, show};
+use crate::failure::WrongRequest;
 pub use own::Own;
 pub use turn::Turn;
 use turn::{Sinks, keep_latest};
@@ -124,6 +125,8 @@ pub struct Ended {
     pub not_run: Value,
     /// How often the flight recorder had a trigger, by name; null: there is none.
     pub triggers: Value,
+    /// Which fields of a control block were asked.
+    pub fields: Vec<String>,
     pub failed: Option<SpoolError>,
     pub interruption: Option<Interruption>,
 }
@@ -225,7 +228,14 @@ impl Logger {
     /// When it makes no sense, or the kernel refuses.
     pub fn set(&mut self, request: &LogOptions, enabled: Option<bool>) -> anyhow::Result<Vec<String>> {
         let mut asked = self.asked.clone();
-        let said = asked.apply(request, &self.facts.absent)?;
+        let (absent, unasked) = (&self.facts.absent, &self.facts.unasked);
+        let lacking: Vec<_> = absent.iter().filter(|name| !unasked.contains(name)).cloned().collect();
+        let said = asked.apply(request, &lacking)?;
+        if self.spool.is_some() && asked.field_set() != self.asked.field_set() {
+            let (wanted, has) = (request.fields.join(","), self.asked.fields.join(","));
+            let problem = format!("--fields {wanted}: a log keeps the fields that it began with ({has})");
+            return Err(WrongRequest(problem).into());
+        }
         asked.enabled = enabled.unwrap_or(asked.enabled);
         let before = std::mem::replace(&mut self.asked, asked);
         if let Err(error) = self.ask() {
@@ -551,6 +561,7 @@ impl Logger {
             removed,
             not_run,
             triggers: recorder::fired(self.flight.as_ref()),
+            fields: self.asked.fields,
             account,
             export: sent,
             is_still,

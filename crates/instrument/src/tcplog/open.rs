@@ -17,15 +17,22 @@ use crate::failure::of_path;
 /// When it makes no sense, or the kernel refuses.
 pub fn open(attach: &Attach, request: &LogOptions) -> anyhow::Result<Box<dyn Programs>> {
     // Before any right is missed: what is wrong anyway is said first.
-    Asked::default().apply(request, &[])?;
+    let mut asked = Asked::default();
+    asked.apply(request, &[])?;
+    let fields = asked.field_set();
     let ring_bytes = usize::try_from(attach.ring_bytes())?;
     if let Some(seed) = attach.simulated {
-        return Ok(Box::new(SimulatedPrograms::new(seed, ring_bytes, attach.flows)));
+        return Ok(Box::new(SimulatedPrograms::new(seed, ring_bytes, attach.flows, fields)));
     }
     if let Some(types) = &attach.btf {
         File::open(types).map_err(|error| of_path("open", types, error))?;
     }
-    let options =
-        KernelOptions { attach: attach.attach.clone(), flows: attach.flows, ring_bytes, btf: attach.btf.clone() };
+    let options = KernelOptions {
+        attach: attach.attach.clone(),
+        flows: attach.flows,
+        ring_bytes,
+        btf: attach.btf.clone(),
+        fields,
+    };
     Ok(Box::new(Kernel::open(&options)?))
 }

@@ -49,24 +49,31 @@ pub struct Facts {
     pub refusal: Option<String>,
     /// TAI or MONOTONIC.
     pub clock: String,
-    /// Columns of tcp_samples that this kernel has something for.
+    /// Columns of tcp_samples that have values.
     pub fields: Vec<String>,
-    /// And those that it has nothing for.
+    /// And those that have none: the kernel lacks them, or nobody asked for them.
     pub absent: Vec<String>,
+    /// Of these, the ones that the kernel has.
+    pub unasked: Vec<String>,
+}
+
+/// Names that are kept.
+pub fn owned(names: &[&str]) -> Vec<String> {
+    names.iter().copied().map(str::to_owned).collect()
 }
 
 impl Programs for Kernel {
     fn facts(&self) -> anyhow::Result<Facts> {
-        let (fields, absent) = self.fields()?;
-        let owned = |names: Vec<&'static str>| names.into_iter().map(str::to_owned).collect();
+        let columns = self.columns()?;
         Ok(Facts {
             attach: self.cgroup().display().to_string(),
             is_simulated: false,
-            programs: owned(self.programs()),
+            programs: owned(&self.programs()),
             refusal: self.refusal().map(str::to_owned),
             clock: self.clock()?.name.to_owned(),
-            fields: owned(fields),
-            absent: owned(absent),
+            fields: owned(&columns.there),
+            absent: owned(&columns.absent),
+            unasked: owned(&columns.unasked),
         })
     }
 

@@ -7,6 +7,7 @@ use sojourn_time::Nanos;
 use sojourn_time::near::did_you_mean;
 
 use super::arguments::FlightArguments;
+use super::asked;
 use crate::failure::WrongRequest;
 
 /// The most samples of a flow that can be asked for; a span is bounded by the room for all flows.
@@ -16,13 +17,18 @@ const WRITTEN: [&str; 6] = ["rto", "reset", "loss", "rtt>20ms", "rtt-last>20ms",
 /// A window is at least one segment, so that none is below this.
 const LEAST_CWND: u32 = 2;
 
-/// Makes the flight recorder that is asked for.
+/// The columns that each trigger looks at, in the order of [`NAMES`].
+const LOOKS_AT: [&[&str]; 6] =
+    [&["total_rto", "retransmits", "ca_state"], &[], &["total_retrans"], &["srtt_us"], &["rtt_last_us"], &["snd_cwnd"]];
+
+/// Makes the flight recorder that is asked for, of a log with these fields.
 ///
 /// # Errors
-/// When what it is to wait for makes no sense.
-pub fn flight(asked: &FlightArguments) -> anyhow::Result<Option<Flight>> {
+/// When what it is to wait for makes no sense, or is seen in a field that is not asked.
+pub fn flight(asked: &FlightArguments, fields: &[String]) -> anyhow::Result<Option<Flight>> {
     let Some(keep) = asked.flight else { return Ok(None) };
     let on = triggers(&asked.flight_on)?;
+    require(&asked.flight_on, fields)?;
     Ok(Some(Flight::new(FlightOptions { on, ..FlightOptions::keeping(keep) })))
 }
 
@@ -57,6 +63,24 @@ pub fn fired(flight: Option<&Flight>) -> Value {
         let fired = NAMES.into_iter().zip(flight.triggers()).filter(|(_, often)| *often > 0);
         fired.map(|(name, often)| (name.to_owned(), often.into())).collect::<Map<_, _>>().into()
     })
+}
+
+/// Refuses a trigger that the fields of the log cannot show.
+fn require(words: &[String], fields: &[String]) -> anyhow::Result<()> {
+    let asked = asked::field_set(fields)?;
+    for word in words {
+        let at = NAMES.iter().position(|name| *name == word.split(['<', '>']).next().unwrap_or_default());
+        let columns = at.map_or(&[][..], |at| LOOKS_AT[at]);
+        let missing: Vec<_> = columns.iter().copied().filter(|column| !asked.has(column)).collect();
+        if !missing.is_empty() {
+            let (fields, missing) = (fields.join(","), missing.join(","));
+            let problem = format!(
+                "--flight-on {word}: --fields {fields} leaves out {missing}, where it is seen: --fields {fields},{missing}"
+            );
+            return Err(WrongRequest(problem).into());
+        }
+    }
+    Ok(())
 }
 
 /// Reads what a recorder waits for.
@@ -122,6 +146,25 @@ mod tests {
         assert_eq!(read(&WRITTEN.join(",")), Ok(all));
         let some = Triggers { rto: true, rtt_above: Some(Nanos::micros(1_500)), ..Triggers::default() };
         assert_eq!(read("rto,rtt>1.5ms"), Ok(some));
+    }
+
+    #[test]
+    fn a_trigger_is_refused_whose_fields_are_not_asked() {
+        let refused = |on: &str, fields: &[&str]| {
+            let words = |words: &mut dyn Iterator<Item = &str>| words.map(str::to_owned).collect::<Vec<_>>();
+            let flight_on = words(&mut on.split(','));
+            let asked = FlightArguments { flight: Some(Keep::Samples(5)), flight_on };
+            flight(&asked, &words(&mut fields.iter().copied())).err().map(|error| error.to_string())
+        };
+        assert_eq!(refused("rto,reset,loss", &[]), None);
+        assert_eq!(refused("reset,rtt>20ms,cwnd<10", &["siftr"]), None);
+        assert_eq!(refused("rto,loss", &["siftr", "total_retrans", "total_rto", "retransmits"]), None);
+        assert_eq!(
+            refused("rtt>1ms,rto", &["siftr"]).unwrap(),
+            "--flight-on rto: --fields siftr leaves out total_rto,retransmits, where it is seen: --fields \
+             siftr,total_rto,retransmits"
+        );
+        assert!(refused("rtt-last>20ms", &["siftr"]).unwrap().contains("leaves out rtt_last_us,"));
     }
 
     #[test]

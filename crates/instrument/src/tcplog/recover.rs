@@ -111,6 +111,7 @@ pub fn footer_of(header: &Value, converted: &Converted, last: Moment) -> Value {
         "records": converted.records,
         "duration_s": last.seconds.saturating_sub(began(header, last.seconds)),
         "conserved": converted.is_conserved,
+        "fields": header["options"]["fields"],
         "problems": converted.problems,
         "parts": converted.parts,
         "parts_removed": converted.removed,

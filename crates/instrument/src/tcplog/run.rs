@@ -43,7 +43,7 @@ const COMMAND_ENDED: &str = "command ended";
 /// When the request is wrong, the machine cannot, the log cannot be trusted, or COMMAND failed.
 pub fn run(asked: &Run) -> anyhow::Result<()> {
     child::check(&asked.command)?;
-    let flight = recorder::flight(&asked.flight)?;
+    let flight = recorder::flight(&asked.flight, &asked.request.fields)?;
     Parts::of(&asked.parts, HostClock.now())?;
     let signal = place::stop_signal()?;
     let programs = open::open(&asked.attach, &asked.request)?;
@@ -351,6 +351,7 @@ pub fn summary(footer: &Value) -> String {
     text.push_str(&format!("{records} records of {flows} flows in {lasted:.1} s{took}\n"));
     text.push_str(&format!("{law}\n"));
     text.extend(show::removed(footer));
+    text.extend(show::fields(footer));
     text.extend(show::triggered(footer));
     text.extend(show::not_run(footer));
     text.extend(show::exported(&footer["export"]));

@@ -110,7 +110,7 @@ impl Begin {
         let flight_on = self.flight_on.clone().unwrap_or_else(|| ["rto", "reset", "loss"].map(str::to_owned).to_vec());
         let keep = self.flight.as_deref().map(recorder::keep).transpose();
         let flight = keep.map_err(|problem| WrongRequest(format!("flight: {problem}")))?;
-        recorder::flight(&FlightArguments { flight, flight_on })
+        recorder::flight(&FlightArguments { flight, flight_on }, &self.options.request()?.fields)
     }
 }
 

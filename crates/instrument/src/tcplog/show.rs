@@ -206,6 +206,12 @@ pub fn triggered(told: &Value) -> Option<String> {
     Some(format!("triggers of the flight recorder: {kinds}\n"))
 }
 
+/// Which fields of TCP's state were asked, in a line, where not all were.
+pub fn fields(told: &Value) -> Option<String> {
+    let words: Vec<_> = told["fields"].as_array()?.iter().filter_map(|word| word.as_str()).collect();
+    (words != ["all"]).then(|| format!("fields: {}; the other columns of TCP's state are null\n", words.join(", ")))
+}
+
 /// Why slower programs run than usual, in a line.
 pub fn fallback(refusal: &str) -> String {
     format!("the fallback programs run, which test for each field and cost more: {refusal}")
@@ -297,6 +303,11 @@ mod tests {
 
     #[test]
     fn what_triggered_a_flight_recorder_is_told() {
+        assert_eq!(fields(&json!({ "fields": ["all"] })), None);
+        assert_eq!(
+            fields(&json!({ "fields": ["siftr", "lost"] })).unwrap(),
+            "fields: siftr, lost; the other columns of TCP's state are null\n"
+        );
         assert_eq!(triggered(&json!({ "flight_triggers": null })), None);
         let of = |triggers: Value| triggered(&json!({ "flight_triggers": triggers })).unwrap();
         assert_eq!(of(json!({})), "triggers of the flight recorder: none\n");

@@ -5,9 +5,9 @@
 use sojourn_tcplog::kernel::Cost;
 use sojourn_tcplog::layout::{Flow, Options, Totals};
 use sojourn_tcplog::simulated::{NOTHING_ASKED, Setup, Simulated};
-use sojourn_tcplog::{Mode, Prefix, Source, SourceError};
+use sojourn_tcplog::{FieldSet, Mode, Prefix, Source, SourceError};
 
-use super::programs::{Facts, Programs};
+use super::programs::{Facts, Programs, owned};
 
 /// Steps between two drains.
 const STEPS: u32 = 400;
@@ -21,16 +21,17 @@ pub struct SimulatedPrograms {
     mode: Mode,
     asked: Options,
     prefixes: Vec<Prefix>,
+    fields: FieldSet,
 }
 
 impl SimulatedPrograms {
     /// Begins with some connections; all that happens follows from the seed.
-    pub fn new(seed: u64, ring_bytes: usize, slots: u32) -> Self {
+    pub fn new(seed: u64, ring_bytes: usize, slots: u32, fields: FieldSet) -> Self {
         let mut twin = Simulated::new(Setup { seed, ring_bytes, slots, ..Setup::default() });
         (0..CONNECTIONS).for_each(|_| {
             twin.connect(BYTES);
         });
-        Self { twin, mode: Mode::Off, asked: NOTHING_ASKED, prefixes: Vec::new() }
+        Self { twin, mode: Mode::Off, asked: NOTHING_ASKED, prefixes: Vec::new(), fields }
     }
 
     fn put(&mut self) -> Result<(), SourceError> {
@@ -53,7 +54,12 @@ impl Source for SimulatedPrograms {
                 }
             }
         }
-        self.twin.drain(take)
+        let fields = self.fields;
+        self.twin.drain(&mut |cpu, event| {
+            let mut event = event.to_vec();
+            fields.clear(&mut event);
+            take(cpu, &event);
+        })
     }
 
     fn ask(&mut self, options: &Options, prefixes: &[Prefix]) -> Result<(), SourceError> {
@@ -78,7 +84,16 @@ impl Source for SimulatedPrograms {
 impl Programs for SimulatedPrograms {
     fn facts(&self) -> anyhow::Result<Facts> {
         let attach = "nothing: it is simulated".to_owned();
-        Ok(Facts { attach, is_simulated: true, clock: "TAI".to_owned(), ..Facts::default() })
+        let columns = self.fields.columns_of_all();
+        Ok(Facts {
+            attach,
+            is_simulated: true,
+            clock: "TAI".to_owned(),
+            fields: owned(&columns.there),
+            absent: owned(&columns.absent),
+            unasked: owned(&columns.unasked),
+            ..Facts::default()
+        })
     }
 
     fn attach_as(&mut self, mode: Mode) -> anyhow::Result<()> {

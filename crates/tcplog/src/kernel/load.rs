@@ -10,9 +10,9 @@ use libbpf_rs::{Map, MapCore, MapFlags, Object, ObjectBuilder, OpenObject, Print
 use rustix::thread::{CapabilitySet, capabilities};
 
 use super::KernelError;
-use super::fields::FIELDS;
 use super::sys;
-use crate::PREFIXES;
+use crate::fields::FIELDS;
+use crate::{FieldSet, PREFIXES};
 
 /// Where the kernel tells its types.
 const TYPES: &str = "/sys/kernel/btf/vmlinux";
@@ -52,15 +52,17 @@ pub(super) const OBJECTS: [fn() -> &'static [u8]; 2] =
 /// What libbpf wrote last, for our errors.
 static MESSAGES: Mutex<String> = Mutex::new(String::new());
 
-/// How much is to fit: flows in the table, and records in each CPU's ring.
+/// What programs are loaded with: how many flows are to fit in the table, how many records in each CPU's ring, and what is read of a
+/// control block.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Room {
+pub(super) struct Asked {
     pub flows: u32,
     pub slots: u32,
+    pub fields: FieldSet,
 }
 
-/// Loads all programs that this kernel can have, with room for so much; says why the fallback was loaded, if so.
-pub(super) fn load(room: Room, types: Option<&Path>) -> Result<(Object, Option<String>), KernelError> {
+/// Loads all programs that this kernel can have, as asked; says why the fallback was loaded, if so.
+pub(super) fn load(asked: Asked, types: Option<&Path>) -> Result<(Object, Option<String>), KernelError> {
     check_rights()?;
     let types = types.unwrap_or(Path::new(TYPES));
     let known = read_types(types)?;
@@ -69,7 +71,7 @@ pub(super) fn load(room: Room, types: Option<&Path>) -> Result<(Object, Option<S
             said.push_str(&text);
         }
     })));
-    let loaded = load_first(&OBJECTS.map(|object| object()), types, &known, room);
+    let loaded = load_first(&OBJECTS.map(|object| object()), types, &known, asked);
     libbpf_rs::set_print(None);
     loaded
 }
@@ -79,14 +81,14 @@ fn load_first(
     objects: &[&[u8]],
     types: &Path,
     known: &Btf<'_>,
-    room: Room,
+    asked: Asked,
 ) -> Result<(Object, Option<String>), KernelError> {
     let mut refusal = None;
     for object in objects {
-        match load_object(object, types, known, room) {
+        match load_object(object, types, known, asked) {
             Ok(object) => return Ok((object, refusal.as_ref().map(KernelError::to_string))),
             Err(error) if error.kind() == libbpf_rs::ErrorKind::OutOfMemory => {
-                return Err(KernelError::Memory { flows: room.flows, slots: room.slots });
+                return Err(KernelError::Memory { flows: asked.flows, slots: asked.slots });
             }
             Err(error) => refusal = Some(refused(&error)),
         }
@@ -94,9 +96,9 @@ fn load_first(
     Err(refusal.unwrap_or(KernelError::Damaged("programs")))
 }
 
-fn load_object(object: &[u8], types: &Path, known: &Btf<'_>, room: Room) -> Result<Object, libbpf_rs::Error> {
+fn load_object(object: &[u8], types: &Path, known: &Btf<'_>, asked: Asked) -> Result<Object, libbpf_rs::Error> {
     let mut open = open(object, types)?;
-    prepare(&mut open, room)?;
+    prepare(&mut open, asked)?;
     for mut program in open.progs_mut() {
         let wanted = OPTIONAL.iter().find(|(name, _)| program.name() == *name).is_none_or(|(_, tracepoint)| {
             known.type_by_name::<Typedef<'_>>(&format!("btf_trace_{tracepoint}")).is_some()
@@ -117,17 +119,18 @@ pub(super) fn open(object: &[u8], types: &Path) -> Result<OpenObject, libbpf_rs:
 }
 
 /// Sizes what is sized by what was asked.
-fn prepare(open: &mut OpenObject, room: Room) -> Result<(), libbpf_rs::Error> {
+fn prepare(open: &mut OpenObject, asked: Asked) -> Result<(), libbpf_rs::Error> {
     let cpus = u32::try_from(libbpf_rs::num_possible_cpus()?).unwrap_or(1);
     for mut map in open.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
         match name.as_str() {
-            "flows" | "free_slots" => map.set_max_entries(room.flows)?,
+            "flows" | "free_slots" => map.set_max_entries(asked.flows)?,
             "prefixes4" | "prefixes6" => map.set_max_entries(PREFIXES)?,
-            "rings" => map.set_max_entries(cpus.saturating_mul(room.slots))?,
+            "rings" => map.set_max_entries(cpus.saturating_mul(asked.slots))?,
             "readers" => map.set_max_entries(cpus)?,
-            ".rodata.slots" => map.set_initial_value(&room.slots.to_ne_bytes())?,
-            ".rodata.room" => map.set_initial_value(&room.flows.to_ne_bytes())?,
+            ".rodata.slots" => map.set_initial_value(&asked.slots.to_ne_bytes())?,
+            ".rodata.room" => map.set_initial_value(&asked.flows.to_ne_bytes())?,
+            ".rodata.wanted" => map.set_initial_value(&asked.fields.words().map(u64::to_ne_bytes).concat())?,
             ".rodata.numbering" => map.set_initial_value(&numbering())?,
             _ => {}
         }
@@ -243,11 +246,13 @@ mod tests {
 
     use super::*;
     use crate::decode::Raw;
-    use crate::kernel::fields;
+    use crate::fields;
     use crate::kernel::rings::READER;
     use crate::layout::{Counts, Flow, Options, PrivateState, SLOT_BYTES, Sample, State, Totals};
 
-    const SMALL: Room = Room { flows: 1, slots: 1 };
+    fn small() -> Asked {
+        Asked { flows: 1, slots: 1, fields: FieldSet::default() }
+    }
 
     const OUT: &str = env!("OUT_DIR");
 
@@ -340,14 +345,17 @@ mod tests {
     }
 
     #[test]
-    fn the_verifier_takes_the_fallback_too() {
+    fn the_verifier_takes_the_fallback_too_whatever_is_asked() {
         if !permitted() {
             return;
         }
         let types = Path::new(TYPES);
         let known = read_types(types).expect("this kernel tells its types");
+        let siftr = FieldSet::read(&["siftr".to_owned()]).expect("it is known");
         for object in OBJECTS {
-            load_object(object(), types, &known, SMALL).expect("loads");
+            for fields in [FieldSet::default(), siftr] {
+                load_object(object(), types, &known, Asked { fields, ..small() }).expect("loads");
+            }
         }
     }
 
@@ -359,7 +367,7 @@ mod tests {
         let types = Path::new(TYPES);
         let known = read_types(types).expect("this kernel tells its types");
         let [fast, fallback] = OBJECTS.map(|object| object());
-        let first = |objects: &[&[u8]]| load_first(objects, types, &known, SMALL);
+        let first = |objects: &[&[u8]]| load_first(objects, types, &known, small());
         assert_eq!(first(&[fast, fallback]).expect("loads").1, None);
         let why = first(&[&fast[..64], fallback]).expect("loads").1.expect("a reason");
         assert!(why.contains("refuses a program of ours") && why.lines().count() == 1, "{why}");
@@ -372,8 +380,8 @@ mod tests {
             return;
         }
         // More than any machine has, whichever number of processors it is for.
-        let room = Room { flows: 1, slots: 1 << 31 };
-        assert!(matches!(load(room, None), Err(KernelError::Memory { flows: 1, .. })));
+        let asked = Asked { slots: 1 << 31, ..small() };
+        assert!(matches!(load(asked, None), Err(KernelError::Memory { flows: 1, .. })));
     }
 
     #[test]

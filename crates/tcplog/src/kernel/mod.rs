@@ -4,7 +4,6 @@
 //! Hides libbpf. Nothing is pinned, so nothing stays. Knows nothing of what becomes of the samples.
 
 mod attach;
-mod fields;
 mod load;
 mod ring;
 mod rings;
@@ -21,10 +20,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::decode::{Raw, whole};
 use crate::layout::{Flow, Options, Totals, slots};
-use crate::{Prefix, Source, SourceError};
+use crate::{Columns, FieldSet, Prefix, Source, SourceError};
 use attach::Links;
 pub use attach::{Cgroup, cgroup_root};
-use load::{Facts, Room};
+use load::{Asked, Facts};
 use rings::Rings;
 use table::{Table, completed_totals};
 
@@ -39,11 +38,13 @@ pub struct KernelOptions {
     pub ring_bytes: usize,
     /// Where the kernel's type information is, where it is not in `/sys/kernel/btf/vmlinux`.
     pub btf: Option<PathBuf>,
+    /// What is read of a control block.
+    pub fields: FieldSet,
 }
 
 impl Default for KernelOptions {
     fn default() -> Self {
-        Self { attach: None, flows: 65_536, ring_bytes: 8 << 20, btf: None }
+        Self { attach: None, flows: 65_536, ring_bytes: 8 << 20, btf: None, fields: FieldSet::default() }
     }
 }
 
@@ -98,6 +99,7 @@ pub struct Kernel {
     rings: Rings,
     table: Table,
     room: u32,
+    fields: FieldSet,
     mode: Mode,
     asked: Options,
     asked_enabled: u32,
@@ -114,7 +116,8 @@ impl Kernel {
         let cgroup = Cgroup::open(options.attach.as_deref())?;
         let room = options.flows.max(1);
         let slots = slots(options.ring_bytes);
-        let (object, refusal) = load::load(Room { flows: room, slots }, options.btf.as_deref())?;
+        let (object, refusal) =
+            load::load(Asked { flows: room, slots, fields: options.fields }, options.btf.as_deref())?;
         let rings = Rings::open(&object, slots)?;
         let table = Table::open(&object, room)?;
         let asked = Options { ppl: 1, one_in_flows: 1, ..Options::take(&mut [].as_slice()) };
@@ -126,6 +129,7 @@ impl Kernel {
             rings,
             table,
             room,
+            fields: options.fields,
             mode: Mode::Off,
             asked,
             asked_enabled: 0,
@@ -184,12 +188,12 @@ impl Kernel {
         self.links.taken_away(&self.cgroup)
     }
 
-    /// Returns the columns of a sample's state that this kernel has, and those that it lacks.
+    /// Returns the columns of a sample's state that its log has, and those that it lacks.
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn fields(&self) -> Result<(Vec<&'static str>, Vec<&'static str>), KernelError> {
-        Ok(fields::columns(&self.facts()?.present))
+    pub fn columns(&self) -> Result<Columns, KernelError> {
+        Ok(self.fields.columns(&self.facts()?.present))
     }
 
     /// Returns the clock of the samples, and where it is now.

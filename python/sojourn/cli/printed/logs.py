@@ -44,6 +44,7 @@ OPTIONS = record(
     on_change=each("string"),
     min_interval_ns="integer",
     private=said("Every so many samples, private state; 0: never.", "integer"),
+    fields=said("What is logged of TCP's state, as --fields takes it.", each("string")),
     port=each("integer"),
     prefix=each("string"),
     cgroup="string?",
@@ -118,6 +119,7 @@ CLOSED = joined(
         events_full="integer",
         missing="integer",
         not_run=NOT_RUN,
+        fields=said("What was asked of TCP's state, as --fields takes it.", each("string")),
         flight_triggers=TRIGGERS,
         logger_cpu_s="number",
         command_status="integer?",
@@ -143,8 +145,14 @@ EXPORT = said(
 
 FOOTER = joined(CLOSED, record(warning=WARNING, export_=EXPORT))
 
+OF_A_SPOOL = record(
+    fields=said("What was asked of TCP's state; null: an older version logged.",
+                {"type": ["array", "null"], "items": {"type": "string"}}),
+    parts_unread=UNREAD,
+)  # fmt: skip
+
 OF_A_KILLED_LOG = joined(
-    COUNTED, ENDED_AT, IN_PARTS, record(why={"const": "killed"}, problems=each("string"), parts_unread=UNREAD)
+    COUNTED, ENDED_AT, IN_PARTS, OF_A_SPOOL, record(why={"const": "killed"}, problems=each("string"))
 )
 
 RECEIVED = record(
@@ -155,7 +163,7 @@ RECEIVED = record(
 
 OF_A_RECEIVED_LOG = either(
     joined(CLOSED, RECEIVED, record(skipped_on_the_way=said("Records that the sender skipped.", "integer"))),
-    joined(COUNTED, ENDED_AT, IN_PARTS, RECEIVED, record(parts_unread=UNREAD)),
+    joined(COUNTED, ENDED_AT, IN_PARTS, OF_A_SPOOL, RECEIVED),
 )
 
 MODE = one_of("on", "disabled", "off", "empty", "placebo")
@@ -222,6 +230,7 @@ HEADER = record(
     tai_minus_monotonic_ns="integer",
     fields=each("string"),
     absent=each("string"),
+    unasked=said("Of `absent`, what the kernel has and nobody asked for.", each("string")),
     tcp_flag_names=each("string"),
     options=OPTIONS,
     attach="string",

@@ -136,8 +136,9 @@ class Costs(Bench):
             loggers = [log.pid for log in self.logs.values()]
             time.sleep(asked.ramp_ns / 1e9)
             meter = Meter.of(site.bed, link.b_dev, loggers)
+            begun = options_of() | {"fields": list(asked.fields)}
             for host, log in self.logs.items():
-                log.begin(number, "off", records=self.session.records(None), who=host, options=options_of(), keep=False)
+                log.begin(number, "off", records=self.session.records(None), who=host, options=begun, keep=False)
             yield Running(number, running, meter, self._placebo_turns(setting))
             for host, log in self.logs.items():
                 gap = log.end().get("interruption")

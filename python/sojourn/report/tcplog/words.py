@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from sojourn.records.log_fields import fields_of, unasked_of
 from sojourn.report.numbers import count
+from sojourn.report.tcplog.log import DRAWN
 
 if TYPE_CHECKING:
     from sojourn.report.tcplog.log import Flow, Log
@@ -42,7 +44,7 @@ def facts_of(flow: Flow, log: Log) -> str:
 
 def account_of(flow: Flow, log: Log, gaps: pl.DataFrame, traces: Traces) -> list[str]:
     """Sentences: every packet of the flow by its disposition, the log's gaps, and what of it is drawn."""
-    return [*_dispositions(flow, log), *_gaps(gaps), *_drawn(traces)]
+    return [*_dispositions(flow, log), *_gaps(gaps), *_unasked(log), *_drawn(traces)]
 
 
 def _dispositions(flow: Flow, log: Log) -> list[str]:
@@ -80,6 +82,13 @@ def _gaps(gaps: pl.DataFrame) -> list[str]:
     if full.height < gaps.height:
         said.append("The log's programs were taken away: what passed from then on is not in it.")
     return said
+
+
+def _unasked(log: Log) -> list[str]:
+    """What cannot be drawn because nobody asked for it: no mark does not mean that nothing happened."""
+    missing = unasked_of(log.header, DRAWN)
+    fields = fields_of(log.header)
+    return [f"Logged with --fields {fields}: {', '.join(missing)} cannot be drawn."] if missing else []
 
 
 def _drawn(traces: Traces) -> list[str]:
