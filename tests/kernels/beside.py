@@ -1,7 +1,7 @@
 """Makes rows of the bench from what a guest measured beside its own kernel's netem, pktgen and fq (`peers`).
 
-Leaves build/kernels/bench.json, as `make bench` leaves build/bench.json, for scripts/write_bench.py. A guest's processor
-is computed by QEMU, so its times say nothing of hardware: only ratios of ours to theirs within one run are told.
+Leaves build/kernels/bench.json, as `make bench` leaves build/bench.json, for scripts/write_bench.py. QEMU computes
+a guest's processor, so its times say nothing of hardware: only ratios of ours to theirs within one run are told.
 """
 
 from __future__ import annotations
@@ -207,9 +207,8 @@ def main(argv: list[str]) -> int:
     (asked.work / "bench.json").write_text(json.dumps(kept, indent=1))
     for row in made:
         ends = "no interval" if row.ci_low is None else f"{row.ci_low:.3g} to {row.ci_high:.3g}"
-        print(
-            f"{row.task}: {row.name}: {row.ours:.4g} beside {row.peer}'s {row.theirs:.4g}: {row.measured:.3g} times ({ends}; n = {row.n})"
-        )
+        both = f"{row.ours:.4g} beside {row.peer}'s {row.theirs:.4g}"
+        print(f"{row.task}: {row.name}: {both}: {row.measured:.3g} times ({ends}; n = {row.n})")
     for why in wrong:
         print(f"beside: no reading: {why}", file=sys.stderr)
     return int(bool(wrong))
