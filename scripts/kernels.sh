@@ -17,7 +17,7 @@ cd "$(dirname "$0")/.."
 
 PARTS=${PARTS:-objects,programs,suite,computed,logs,killed,netem,peers,locked}
 BESIDE=${BESIDE:-6.12} # the kernel whose netem, pktgen and fq ours are measured beside
-SECONDS_OF_A_GUEST=${SECONDS_OF_A_GUEST:-1200}
+SECONDS_OF_A_GUEST=${SECONDS_OF_A_GUEST:-2400}
 MODULES=(stp llc bridge veth sch_netem tcp_bbr pktgen sch_fq)
 TESTS=(sojourn_tcplog kernel kernel_suite)
 work=build/kernels

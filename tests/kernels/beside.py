@@ -34,7 +34,7 @@ NANOSECONDS_MAGIC = 0xA1B23C4D
 ETHERNET_BYTES, SEQUENCE_IN_ICMP = 14, 6
 LEAST_FRAMES = 100
 """A run of which the captures have fewer has no figure."""
-LEAST_SAMPLES = 4
+LEAST_SAMPLES = 3
 
 
 class NoReadingError(Exception):
