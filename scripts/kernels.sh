@@ -7,7 +7,7 @@
 #
 # Needs the network once and a few minutes for each kernel: QEMU computes every instruction, no KVM is asked for. What is
 # downloaded is pinned and checked; nothing of it is installed. It comes from the archives that apt is configured for here. PARTS says what is done in a guest (tests/kernels/checks):
-# objects,programs,suite,computed,logs,killed,netem,locked. Where apt knows no such archive (Ubuntu's on Debian), or it has dropped a file,
+# objects,programs,suite,computed,logs,killed,netem,peers,locked; peers, ours beside netem, pktgen and fq, in one kernel alone. Where apt knows no such archive (Ubuntu's on Debian), or it has dropped a file,
 # DEBIAN and UBUNTU name others. Everything is below build/kernels. Exit status 1: a
 # check failed; 3: this machine cannot.
 
@@ -15,9 +15,10 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/paths.sh
 
-PARTS=${PARTS:-objects,programs,suite,computed,logs,killed,netem,locked}
-SECONDS_OF_A_GUEST=${SECONDS_OF_A_GUEST:-1200}
-MODULES=(stp llc bridge veth sch_netem tcp_bbr)
+PARTS=${PARTS:-objects,programs,suite,computed,logs,killed,netem,peers,locked}
+BESIDE=${BESIDE:-6.12} # the kernel whose netem, pktgen and fq ours are measured beside
+SECONDS_OF_A_GUEST=${SECONDS_OF_A_GUEST:-2400}
+MODULES=(stp llc bridge veth sch_netem tcp_bbr pktgen sch_fq)
 TESTS=(sojourn_tcplog kernel kernel_suite)
 work=build/kernels
 here=tests/kernels
@@ -48,6 +49,7 @@ main() {
         boot "$kernel" || say "$kernel: the guest did not end by itself"
     done
     .venv/bin/python -m tests.kernels.judge "$work" "${kernels[@]}" --not-run "${left_out[@]}"
+    if [ -d "$work/$BESIDE/out/peers" ]; then .venv/bin/python -m tests.kernels.beside "$work" "$BESIDE"; fi
 }
 
 say() { printf 'kernels: %s\n' "$*" >&2; }
@@ -124,7 +126,7 @@ pack() {
             *) cp "$file" "$root/modules/$name.ko" ;;
         esac
     done
-    cp "$here"/{init,checks,asked,computed} "$root"
+    cp "$here"/{init,checks,asked,computed,peers} "$root"
     .venv/bin/python -m tests.kernels.datagrams "$root/before.pcap"
     chmod +x "$root/init"
     (cd "$root" && find . | busybox cpio -o -H newc 2>/dev/null | gzip -1) >"$work/$1/initrd.gz"
@@ -135,6 +137,12 @@ own_programs() {
     local root=$1 name file
     for name in busybox sh ip tc ping unshare; do put "$root" "$(readlink -f "$(command -v "$name")")" "bin/$name"; done
     put "$root" "$instrument" bin/sojourn-instrument
+    if [[ ,$PARTS, == *,peers,* ]]; then
+        needs iperf3
+        needs tcpdump
+        for name in iperf3 tcpdump; do put "$root" "$(readlink -f "$(command -v "$name")")" "bin/$name"; done
+        mkdir -p "$root/etc" && echo root:x:0:0:root:/tmp:/bin/sh >"$root/etc/passwd" # tcpdump asks who root is
+    fi
     if runs_tests; then for name in "${TESTS[@]}"; do put "$root" "$(built "$name" cargo)" "tests/$name"; done; fi
     for file in /usr/lib/tc /usr/lib/*/tc; do # netem's distributions
         if [ -d "$file" ]; then mkdir -p "$root$file" && cp -a "$file/." "$root$file"; fi
@@ -175,7 +183,8 @@ built() { # NAME LOG
 # The emulated x86 lacks cmpxchg16b: QEMU 7.2 returns from it with wrong flags where CPUs have threads of their own, and
 # kernels since 6.11 use it in their allocator.
 boot() {
-    local folder=$work/$1 says=ttyS0 out=ttyS1
+    local folder=$work/$1 says=ttyS0 out=ttyS1 parts=,$PARTS,
+    [ "$1" = "$BESIDE" ] || parts=${parts/,peers,/,}
     local machine=(-cpu 'max,-cx16,-la57' -serial "file:$folder/out.tar")
     if is_arm64 "$1"; then
         # Its board has one serial port; the other is a card. The authentication of pointers by QARMA would be most of the time.
@@ -185,7 +194,7 @@ boot() {
     rm -rf "$folder/out" "$folder/out.tar"
     timeout -k 5 "$SECONDS_OF_A_GUEST" "$(emulator "$1")" -accel tcg -smp 2 -m 1024 \
         -nodefaults -display none -no-reboot -kernel "$folder"/files/boot/vmlinuz-* -initrd "$folder/initrd.gz" \
-        -append "console=$says says=/dev/$says out=/dev/$out quiet panic=-1 mitigations=off parts=$PARTS" \
+        -append "console=$says says=/dev/$says out=/dev/$out quiet panic=-1 mitigations=off parts=$parts" \
         -serial "file:$folder/console.log" "${machine[@]}" </dev/null || return
     mkdir "$folder/out"
     tar -C "$folder/out" -xf "$folder/out.tar" || true

@@ -163,6 +163,8 @@ guests() {
     has curl || missing+=(curl)
     has xz || missing+=(xz-utils)
     has zstd || missing+=(zstd)
+    has iperf3 || missing+=(iperf3)
+    has tcpdump || missing+=(tcpdump)
 }
 
 # What makes and boots a guest that is a host of a bed over SSH.
