@@ -15,7 +15,6 @@ import select
 import shutil
 import signal
 import socket
-import struct
 import subprocess
 import sys
 import time
@@ -27,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from sojourn.instruments import find_instrument
+from sojourn.records.pcap import read_packets
 from tests.children import Child
 from tests.net.busy_machine import await_standstill, await_that, retried, thrice, undisturbed
 from tests.unit.printed_json import held, printed, printed_lines
@@ -432,12 +432,8 @@ def capturing(host: str, dev: str, file: Path) -> Iterator[None]:
 
 
 def captured(file: Path) -> Iterator[bytes]:
-    """The frames of a pcap file."""
-    content, at = file.read_bytes(), 24
-    while at + 16 <= len(content):
-        (length,) = struct.unpack_from("<I", content, at + 8)
-        yield content[at + 16 : at + 16 + length]
-        at += 16 + length
+    """The frames of a capture, which may still be written."""
+    return (block.packet for block in read_packets(file))
 
 
 def test_a_broadcast_storm_is_accounted_for_to_the_frame(tmp_path: Path) -> None:

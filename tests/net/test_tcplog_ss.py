@@ -136,6 +136,23 @@ def test_what_limits_a_flow_is_told(
     assert str(sender["local_port"]) in table[1]
 
 
+def test_sequence_numbers_of_the_state_are_those_of_the_packets(bed: Bed, tmp_path: Path) -> None:
+    """A new packet begins at snd_nxt, which counts it only afterwards; acknowledgements have reached snd_una."""
+    with logging(tmp_path / "t", "--attach", bed.cgroup / "a", "--port", str(PORT)) as logger:
+        bed.send(1, SENT).close()
+        log = logger.end()
+    data = log.of_packets.filter(pl.col("point") == "out", pl.col("payload_bytes") > 0)
+    new = data.filter(pl.col("total_retrans") == 0).sort("number")
+    assert new.height > 20
+    assert (new["snd_nxt"] == new["seq"]).all()
+    ahead = (new["snd_nxt"] - new["snd_una"]) % 2**32
+    assert ((ahead >= 0) & (ahead < 2**31)).all()
+    assert (ahead > 0).any(), "some were sent before those before them were acknowledged"
+    acks = log.of_packets.filter(pl.col("point") == "in").sort("number")
+    behind = (acks["ack"] - acks["snd_una"]) % 2**32
+    assert (behind < 2**31).all(), "an acknowledgement is of what snd_una has not passed yet"
+
+
 def test_the_mean_deviation_is_what_ss_calls_rttvar(bed: Bed, tmp_path: Path) -> None:
     """Held at the FIN, the next packet after `ss` has looked at a connection at rest: nothing was measured since."""
     with logging(tmp_path / "t", "--attach", bed.cgroup, "--port", str(PORT)) as logger:

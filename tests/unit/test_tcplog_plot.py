@@ -256,3 +256,34 @@ def sojourn_plot(monkeypatch: pytest.MonkeyPatch, *words: object) -> object:
     with pytest.raises(SystemExit) as ended:
         main()
     return ended.value.code
+
+
+@pytest.mark.parametrize(
+    ("kept_out", "said"),
+    [
+        ((), "has flows 1 to 12"),
+        ((12,), "has flows 1 to 11; 1 more was kept out by filters"),
+        ((2,), "has flows 1, 3, 4, 5, 6, 7, 8, 9, …; 1 more was kept out by filters"),
+        ((2, 4, 5, 7, 9), "has flows 1, 3, 6, 8, 10, 11, 12; 5 more were kept out by filters"),
+        (tuple(range(2, 13)), "has flow 1; 11 more were kept out by filters"),
+        (tuple(range(1, 13)), "has no flow that was logged; 12 more were kept out by filters"),
+    ],
+)
+def test_a_flow_that_is_not_there_is_refused_with_those_that_are(
+    tmp_path: Path, kept_out: tuple[int, ...], said: str
+) -> None:
+    """Numbers have holes where a flow that the filters let through has no sample and is numbered behind one without."""
+    truth = made_up_tcp.Log(tuple(MadeFlow(rounds=2) for _ in range(12))).write(tmp_path / "t")
+    out = pl.col("flow").is_in(kept_out)
+    truth.tables["tcp_flows"] = truth.tables["tcp_flows"].with_columns(wanted=~out)
+    of_none = out & (pl.col("disposition") == "logged")
+    truth.tables["tcp_account"] = truth.tables["tcp_account"].with_columns(
+        pl.when(of_none).then(0).otherwise("packets").cast(pl.Int64).alias("packets")
+    )
+    truth.write_records(tmp_path / "t" / "records")
+    log = Log.read(tmp_path / "t")
+    for number in (99, *kept_out[:1]):
+        with pytest.raises(RequestError) as refused:
+            log.chosen([number])
+        assert str(refused.value) == f"--flow {number}: {tmp_path / 't'} {said}"
+    assert [flow.number for flow in log.chosen([1])] == [1] if 1 not in kept_out else log.flows == ()

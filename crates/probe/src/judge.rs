@@ -115,4 +115,57 @@ mod tests {
         assert_eq!(mixed_timestamps(&arrivals, true).as_deref(), Some("some are taken by kernel, some by user"));
         assert!(user_timestamps(&probes).is_some(), "the source stays disclosed");
     }
+
+    /// Departures that the analysis of studies (tests/unit/test_sender_late.py) and `stream send` judge alike.
+    const CASES: &str = include_str!("../../../tests/sender_late.json");
+
+    #[test]
+    fn late_departures_are_judged_as_a_study_judges_them() {
+        let told: serde_json::Value = serde_json::from_str(CASES).unwrap();
+        for case in told["cases"].as_array().unwrap() {
+            let block = Block { interval: Nanos(case["interval_ns"].as_i64().unwrap()), ..block() };
+            let mut probes = Vec::new();
+            for group in case["departures"].as_array().unwrap() {
+                let (count, late) = (group[0].as_u64().unwrap(), group[1].as_i64().unwrap());
+                let at = Stamp { at: Time(1_000_000_000 + late), source: Source::Kernel };
+                let probe = Probe { departure: at, ..Probe::new(0, false, Time(1_000_000_000), Time(0)) };
+                probes.extend((0..count).map(|_| probe));
+            }
+            let found = judge(&block, &probes, false).iter().any(|found| found.finding == Finding::SenderLate);
+            assert_eq!(found, case["is_late"].as_bool().unwrap(), "{}", case["name"]);
+        }
+    }
+
+    fn block() -> Block {
+        Block {
+            block: 1,
+            device: String::new(),
+            round: 0,
+            visit: 0,
+            cell: 0,
+            via: "icmp",
+            kind: "icmp",
+            schedule: crate::Schedule::Regular.name(),
+            interval: Nanos::ZERO,
+            count: 0,
+            warmup: 0,
+            seed: 0,
+            request_payload_bytes: 0,
+            response_payload_bytes: 0,
+            request_frame_bytes: 0,
+            response_frame_bytes: 0,
+            timeout: Nanos::ZERO,
+            started: Time(0),
+            ended: Time(0),
+            started_raw: Time(0),
+            ended_raw: Time(0),
+            clock_error: Nanos::ZERO,
+            counts: sojourn_record::Counts::default(),
+            responder_kernel: true,
+            wait: "",
+            cpu: None,
+            fifo: false,
+            dscp: None,
+        }
+    }
 }

@@ -28,6 +28,12 @@ BINS = 120
 BULK = (0.001, 0.995)
 """A histogram shows this part of the delays in equal bins; a tail on the same axis would hide the bulk."""
 
+ROUNDED_NS = 2.0
+"""What the difference of two timestamps in whole ns varies by at most, where the ticks between them are as many."""
+
+LEAST_GROUPS = 4
+"""Ticks apart from which their length is estimated."""
+
 
 def common_samples(of: Gathered) -> dict[str, pl.DataFrame]:
     """The samples that every method of streams has."""
@@ -125,11 +131,37 @@ def whole_bins(values: NDArray[np.float64], low: float, high: float) -> NDArray[
 
     Edges lie halfway between two steps, so that no value lies on one.
     """
-    apart = np.diff(np.unique(np.round(values[(values >= low) & (values <= high)], 3)))
-    step = float(apart.min()) if len(apart) else 1.0
+    step, first = timestamp_step(values[(values >= low) & (values <= high)], low)
     width = step * max(1, int(np.ceil((high - low) / (BINS * step))))
     count = int((high - low) // width) + 1
-    return np.asarray(low - step / 2 + width * np.arange(count + 1), dtype=np.float64)
+    return np.asarray(first - step / 2 + width * np.arange(count + 1), dtype=np.float64)
+
+
+def timestamp_step(values: NDArray[np.float64], low: float) -> tuple[float, float]:
+    """What lies between two values that may follow each other, and where the first of them is.
+
+    A clock of 54 MHz ticks each 18.519 ns, and timestamps are whole ns: values lie in groups of up to three, which are
+    as far apart as the ticks.
+    """
+    each = np.unique(np.round(values, 3))
+    apart = np.diff(each)
+    step = float(apart.min()) if len(apart) else 1.0
+    ends = np.flatnonzero(apart > ROUNDED_NS + 0.5)
+    firsts, lasts = each[np.r_[0, ends + 1]], each[np.r_[ends, len(each) - 1]]
+    if step > ROUNDED_NS or len(ends) < LEAST_GROUPS or (lasts - firsts).max() > ROUNDED_NS:
+        return step, low
+    middles = (firsts + lasts) / 2
+    from_first = middles - middles[0]
+    tick, reach = float(np.diff(middles).min()), 2.0
+    while True:  # farther and farther groups, for each makes the tick known better
+        near = from_first <= reach * tick
+        ticks = np.round(from_first[near] / tick)
+        tick = float(ticks @ from_first[near] / (ticks @ ticks))
+        if near.all():
+            break
+        reach *= 2
+    is_regular = np.abs(from_first - tick * np.round(from_first / tick)).max() <= ROUNDED_NS
+    return (tick, float(middles[0])) if is_regular else (step, low)
 
 
 def timeline(run: Run, packets: pl.DataFrame) -> pl.DataFrame:

@@ -60,7 +60,9 @@ become("set", "Change what a running log asks for; switch it on and off.")
 
 @app.command(short_help="A live table of flows.")
 def top(  # noqa: PLR0913, PLR0917 - one for each option
-    out: Annotated[Path | None, typer.Argument(metavar="[OUT]", help="A running log; else this machine.")] = None,
+    out: Annotated[
+        Path | None, typer.Argument(metavar="[OUT]", help="A running log; else this machine.", readable=False)
+    ] = None,
     port: Annotated[
         list[str] | None, typer.Option(metavar="P", help="Only flows with this port at either end.")
     ] = None,

@@ -210,3 +210,56 @@ impl Findings {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use sojourn_stream::{SentCounts, Spread};
+
+    use super::*;
+
+    /// Departures that the analysis of studies and `sojourn probe` judge alike.
+    const CASES: &str = include_str!("../../../../tests/sender_late.json");
+
+    #[test]
+    fn late_departures_are_judged_as_a_study_judges_them() {
+        let told: Value = serde_json::from_str(CASES).unwrap();
+        let cases = told["cases"].as_array().unwrap().iter().filter(|case| case["exact"] != true);
+        let mut judged = 0;
+        for case in cases {
+            let mut pacing_error = Spread::default();
+            for group in case["departures"].as_array().unwrap() {
+                pacing_error.record_many(group[1].as_i64().unwrap(), group[0].as_u64().unwrap());
+            }
+            let sent = pacing_error.count();
+            let rate_pps = 1e9 / case["interval_ns"].as_f64().unwrap();
+            let schedule =
+                Schedule { pattern: Pattern::Regular, rate_pps, count: sent, seed: 0, offsets: Vec::new().into() };
+            let mut findings = Findings::default();
+            findings.of_sender(&flow(pacing_error, sent, rate_pps), &schedule);
+            let found = findings.0.iter().any(|found| found.finding == Finding::SenderLate);
+            assert_eq!(found, case["is_late"].as_bool().unwrap(), "{}", case["name"]);
+            judged += 1;
+        }
+        assert!(judged >= 15);
+    }
+
+    fn flow(pacing_error: Spread, sent: u64, pps: f64) -> FlowSent {
+        FlowSent {
+            flow: 1,
+            port: 0,
+            counts: SentCounts { asked: sent, sent, refused: 0, unsent: 0 },
+            next: sent,
+            asked_pps: pps,
+            intended_pps: pps,
+            achieved_pps: pps,
+            is_by_stamps: true,
+            first: None,
+            last: None,
+            pacing_error,
+            inter_departure: Spread::default(),
+            within_1us: 1.0,
+            within_10us: 1.0,
+            fit: None,
+        }
+    }
+}

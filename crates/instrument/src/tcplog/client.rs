@@ -108,6 +108,9 @@ impl Conversation {
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 Err(WrongRequest(format!("{}: no log is there", out.display())).into())
             }
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+                Err(anyhow!("{}: another user runs this log: ask as that user, such as with sudo", out.display()))
+            }
             Err(error) => Err(error).with_context(|| format!("connect to {}", path.display())),
         }
     }

@@ -164,7 +164,7 @@ def _place(address: str, port: int) -> str:
 
 
 def _kept_out(filtered: int) -> str:
-    return f"; {filtered} more were kept out by filters" if filtered else ""
+    return f"; {filtered} more {'was' if filtered == 1 else 'were'} kept out by filters" if filtered else ""
 
 
 def _span(numbers: set[int]) -> str:

@@ -1,0 +1,34 @@
+"""How quickly commands start, beside the instrument's own start on the same machine in the same minute."""
+
+from __future__ import annotations
+
+import os
+import statistics
+
+import pytest
+
+from scripts.start_times import COMMANDS, OWN, times
+
+pytestmark = [
+    pytest.mark.proof,
+    pytest.mark.alone,
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: programs in the kernel"),
+]
+
+MOST = {
+    "sojourn probe icmp 127.0.0.1 --count 1": 6,
+    "sojourn --help": 25,
+    "sojourn run --help": 50,
+    "sojourn tcplog run --out OUT -- true": 80,
+    "sojourn tcplog top OUT --once": 100,
+    "sojourn tcplog plot OUT -o OUT.png": 1000,
+}
+"""Times the instrument's own start: some three times what was measured, on a quiet machine and on a busy one."""
+
+
+def test_commands_start_within_some_times_what_the_instrument_itself_takes() -> None:
+    took = {name: statistics.median(each) for name, each in times(9).items()}
+    print("".join(f"{name}: {one:.3f} s, {one / took[OWN]:.1f} times\n" for name, one in took.items()))
+    assert set(MOST) < set(COMMANDS)
+    for name, most in MOST.items():
+        assert took[name] < most * took[OWN], f"{name}: {took[name]:.3f} s, {took[name] / took[OWN]:.1f} times"
