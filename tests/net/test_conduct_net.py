@@ -30,6 +30,7 @@ from sojourn.records.log import read_log
 from sojourn.records.lost import begun_trials, named, still_lost
 from tests.net.busy_machine import await_that, idle_ends, retried, thrice, undisturbed
 from tests.net.here import sojourn_here
+from tests.net.small_memory import kill_for_memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -219,13 +220,20 @@ UDP = (*SLOW, "--set", "probe=udp/ping-pong", "--set", "probe.timeout=200ms")
 
 
 @pytest.mark.parametrize("word", ["blocks", "respond"])
+@pytest.mark.parametrize("memory", [False, True])
 def test_a_process_of_a_run_that_is_killed_ends_it_with_a_sentence_and_it_goes_on_later(
-    plan: Path, tmp_path: Path, word: str
+    plan: Path, tmp_path: Path, word: str, memory: bool
 ) -> None:
+    """By whoever may, or by the kernel for want of memory, in a control group of the test's own."""
     out = tmp_path / "run"
     process = begin("run", plan, "--out", out, *UDP)
     await_blocks(process, out, 6)
-    os.kill(program_of(process.pid, word), signal.SIGKILL)
+    pid = program_of(process.pid, word)
+    try:
+        kill_for_memory(pid) if memory else os.kill(pid, signal.SIGKILL)
+    except BaseException:
+        process.kill()
+        raise
     _, told = process.communicate(timeout=60)
     assert process.returncode in {3, 4}, told
     said = sentence(told)

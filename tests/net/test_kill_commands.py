@@ -253,21 +253,62 @@ def test_a_killed_study_leaves_nothing(tmp_path: Path, proven: Callable[..., Non
     proven("kills", "runs of a study", kills=STUDIES)
 
 
+# What builds a bed and is not a study: its words, and what the proof calls it.
+BUILDERS = {
+    "lab": (["lab", "--delay", "1ms", "--", "sleep", "60"], "labs"),
+    "emulate-verify": (["emulate", "verify", "--delay", "1ms", "--no-history"], "`sojourn emulate verify`"),
+}
+
+
 @KILLS
-def test_a_killed_lab_leaves_nothing(kills: int, proven: Callable[..., None]) -> None:
+@pytest.mark.parametrize("builder", BUILDERS)
+def test_a_killed_builder_of_a_bed_leaves_nothing(
+    builder: str, kills: int, tmp_path: Path, proven: Callable[..., None]
+) -> None:
     random_moments = moments()
-    argv = [sys.executable, "-c", MAIN, "lab", "--delay", "1ms", "--", "sleep", "60"]
+    words, name = BUILDERS[builder]
     were_seen = 0
     for _ in range(kills):
-        with Child(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as lab:
-            await_that(functools.partial(is_built_by, lab), "the lab has a process")
+        argv = [sys.executable, "-c", MAIN, *words]
+        with Child(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, cwd=tmp_path) as process:
+            await_that(functools.partial(is_built_by, process), f"the {builder} has a process")
             time.sleep(random_moments.uniform(0, 2 * MOST_SECONDS))
-            assert lab.poll() is None, "the lab ended by itself"
-            were_seen += processes_of(lab.pid) > 0
-            lab.kill()
-        await_that(functools.partial(nothing_is_left_of, lab.pid), "no process of the lab is left")
+            assert process.poll() is None, f"the {builder} ended by itself"
+            were_seen += processes_of(process.pid) > 0
+            process.kill()
+        await_that(functools.partial(nothing_is_left_of, process.pid), f"no process of the {builder} is left")
     assert were_seen == kills
-    proven("kills", "labs", kills=kills)
+    proven("kills", name, kills=kills)
+
+
+@KILLS
+@pytest.mark.usefixtures("hosts")
+def test_a_killed_table_of_flows_leaves_nothing(kills: int, proven: Callable[..., None]) -> None:
+    """`tcplog top`, whose programs in the kernel are those of the instrument that it starts."""
+    random_moments = moments()
+    before, others, grouped = state(), processes(), groups()
+    argv = inside("a", sys.executable, "-c", MAIN, "tcplog", "top", "--interval", "100ms")
+    at_work = 0
+    for _ in range(kills):
+        with Child(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as top:
+            await_that(functools.partial(has_begun, top, others), "the table has its instrument")
+            time.sleep(random_moments.uniform(0, MOST_SECONDS))
+            held = [held_by(pid) for pid in processes() - others]
+            at_work += any(one["program"] for one in held)
+            top.kill()
+        await_that(lambda: processes() == others, "no process of the table is left")
+        for one in held:
+            expect_gone(one)
+        await_that(lambda: state() == before, "interfaces are as they were")
+        await_that(lambda: groups() <= grouped, "no control group is left")
+    print(f"{at_work} of {kills} were killed with programs in the kernel")
+    proven("kills", "`sojourn tcplog top`", kills=kills)
+
+
+def has_begun(top: subprocess.Popen[Any], others: set[int]) -> bool:
+    """Whether it and its instrument run."""
+    assert top.poll() is None, "it ended by itself"
+    return len(processes() - others) > 1
 
 
 def is_built_by(run: subprocess.Popen[Any]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import re
 import shutil
 import signal
@@ -284,6 +285,24 @@ def test_hosts_clean_up_by_themselves_when_the_controller_is_killed_and_the_run_
     assert done.returncode in (0, 4), done.stderr
     log = [json.loads(line) for line in (hosts.folder / "run/log.jsonl").read_text().splitlines()]
     assert log[-1]["event"] == "finished"
+
+
+@pytest.mark.parametrize("kills", [1, pytest.param(5, marks=pytest.mark.proof)])
+def test_a_killed_check_of_a_bed_has_its_hosts_clean_up(kills: int, hosts: Hosts, proven: Callable[..., None]) -> None:
+    before = settings(hosts)
+    for _ in range(kills):
+        argv = hosts.command(SOJOURN, "bed", "check", str(hosts.bed()))
+        with Child(argv, cwd=hosts.folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as check:
+            end = time.monotonic() + 60
+            while not hosts.left_behind():
+                assert check.poll() is None, "it has taken no host"
+                assert time.monotonic() < end
+                time.sleep(0.05)
+            time.sleep(random.uniform(0, 2))
+            check.kill()
+        await_nothing(hosts, LEASE_SECONDS)
+        assert settings(hosts) == before
+    proven("kills", "`sojourn bed check`", kills=kills)
 
 
 def test_an_interface_that_is_being_taken_when_the_controller_dies_is_given_back(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ use crate::emulate::arguments::Emulate;
 use crate::matching::arguments::Match;
 use crate::matching::slice::MatchSlice;
 use crate::probe::request::Probe;
+use crate::remover::RemoveSocket;
 use crate::stamp::request::Stamp;
 use crate::stream::Stream;
 use crate::tcp::arguments::Tcp;
@@ -83,6 +84,9 @@ pub enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "WORDS")]
         words: Vec<String>,
     },
+    /// Remove a control socket when the program ends that gave up the right to, which starts this
+    #[command(hide = true)]
+    RemoveSocket(RemoveSocket),
     /// Print every command with its options and what they mean, as JSON
     #[command(hide = true)]
     Commands,

@@ -14,6 +14,7 @@ use anyhow::{Context, anyhow};
 use serde_json::{Value, json};
 
 use crate::failure::WrongRequest;
+use crate::remover::Remover;
 use crate::sys;
 
 /// Clients at once; one more is turned away.
@@ -43,6 +44,8 @@ pub struct Control {
     listener: UnixListener,
     path: PathBuf,
     clients: Vec<Client>,
+    /// Who removes the socket in the end; `None`: we do.
+    remover: Option<Remover>,
 }
 
 struct Client {
@@ -67,7 +70,7 @@ impl Control {
         let bound = Short::of(path).and_then(|short| UnixListener::bind(&short.path));
         sys::set_umask(before);
         let listener = bound.with_context(|| format!("listen at {}", path.display()))?;
-        let control = Self { listener, path: path.to_owned(), clients: Vec::new() };
+        let control = Self { listener, path: path.to_owned(), clients: Vec::new(), remover: None };
         control.listener.set_nonblocking(true).with_context(|| format!("listen at {}", path.display()))?;
         Ok(control)
     }
@@ -84,6 +87,15 @@ impl Control {
             path.parent().into_iter().for_each(sweep);
         }
         Self::open(path)
+    }
+
+    /// Has another process remove the socket in the end: for a program that gives up the right to.
+    ///
+    /// # Errors
+    /// When that cannot be started.
+    pub fn leave_to_remover(&mut self) -> anyhow::Result<()> {
+        self.remover = Some(Remover::start(&self.path)?);
+        Ok(())
     }
 
     /// Where it listens.
@@ -120,8 +132,11 @@ impl Control {
 
 impl Drop for Control {
     fn drop(&mut self) {
-        // It may be gone with its folder.
-        let _ = fs::remove_file(&self.path);
+        match self.remover.take() {
+            Some(remover) => remover.finish(),
+            // It may be gone with its folder.
+            None => drop(fs::remove_file(&self.path)),
+        }
     }
 }
 
@@ -409,6 +424,28 @@ mod tests {
         assert_eq!(told.kind(), ErrorKind::FileTooLarge);
         drop(stream);
         server.join().unwrap();
+        fs::remove_file(path).unwrap();
+    }
+
+    /// The real bound, which takes that much memory.
+    #[test]
+    #[ignore = "proof: an answer of more than 1 GiB"]
+    fn an_answer_beyond_the_longest_is_refused() {
+        let path = path("endless");
+        let listener = UnixListener::bind(&path).unwrap();
+        let mut stream = connect(&path).unwrap();
+        let server = std::thread::spawn(move || {
+            let (mut client, chunk) = (listener.accept().unwrap().0, [b'x'; 1 << 16]);
+            let mut sent = 0;
+            while client.write_all(&chunk).is_ok() {
+                sent += chunk.len();
+            }
+            sent
+        });
+        let told = answer(&mut stream, "the emulator", &path, &json!({})).unwrap_err().to_string();
+        assert!(told.ends_with("an answer without end: no the emulator listens there"), "{told}");
+        drop(stream);
+        assert!(server.join().unwrap() >= LONGEST_ANSWER_BYTES);
         fs::remove_file(path).unwrap();
     }
 

@@ -16,6 +16,7 @@ mod matching;
 mod numbers;
 mod place;
 mod probe;
+mod remover;
 mod respond;
 mod rotation;
 mod secret;
@@ -88,6 +89,7 @@ fn run(command: &Command) -> anyhow::Result<()> {
         Command::Tcp(command) => tcp::run(command),
         Command::Tcplog(command) => tcplog::run(command),
         Command::Ethtool { words } => ethtool::run(words),
+        Command::RemoveSocket(asked) => remover::run(asked),
         Command::Rights => {
             println!("{:#}", rights());
             Ok(())
@@ -112,7 +114,7 @@ fn rights() -> serde_json::Value {
             table::Who::Unprivileged => ("who called sudo, else nobody", ""),
             table::Who::Caller(why) => ("who called sudo, else root without capabilities", why),
             table::Who::Owner(why) => ("the owner of a folder", why),
-            table::Who::Unchanged(why) => ("root without capabilities", why),
+            table::Who::Unchanged(why) => ("root without capabilities but these", why),
         };
         json!({
             "command": needs.command, "set_up": needs.set_up, "user": user, "why": why, "writes": needs.writes,

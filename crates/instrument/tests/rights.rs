@@ -5,7 +5,7 @@ mod namespace;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Output, Stdio};
@@ -244,6 +244,90 @@ fn a_service_gives_up_what_its_unit_lent_it() {
         process.kill().expect("kills");
         process.wait().expect("ends");
     });
+}
+
+/// Who emulates is not root any more; its socket is removed nevertheless, however it ends, and nobody else's is.
+#[test]
+fn an_emulator_of_roots_is_another_users_and_its_socket_goes_with_it() {
+    within("an_emulator_of_roots_is_another_users_and_its_socket_goes_with_it", || {
+        if !root_has_ports() {
+            return;
+        }
+        for (sudo, owner) in [(false, 0), (true, 0), (true, DAEMON)] {
+            let folder = Folder::new(&format!("socket-{sudo}-{owner}"));
+            let closed = folder.0.join("closed");
+            fs::create_dir(&closed).expect("makes");
+            fs::set_permissions(&closed, fs::Permissions::from_mode(0o700)).expect("closes it");
+            chown(&closed, Some(owner), Some(owner)).expect("gives it away");
+            let socket = closed.join("socket");
+            let words = format!("emulate run left right --json --control {}", socket.display());
+            let start = || {
+                let mut emulator = Running::start(&words, &table::EMULATE, sudo);
+                assert_eq!(emulator.line()["event"], "ready");
+                emulator.holds_no_more();
+                let remover = children(emulator.process.id());
+                assert_eq!(remover.len(), 1, "who removes the socket");
+                (emulator, remover[0])
+            };
+            let (mut emulator, remover) = start();
+            let status = fs::read_to_string(format!("/proc/{remover}/status")).expect("its status");
+            let mask = |name: &str| u64::from_str_radix(&field(&status, name), 16).expect("a mask");
+            assert_eq!(["CapPrm:", "CapEff:", "CapInh:", "CapBnd:", "CapAmb:"].map(mask), [0; 5], "{status}");
+            assert_eq!((field(&status, "Seccomp:").as_str(), field(&status, "NoNewPrivs:").as_str()), ("2", "1"));
+            assert_eq!(field(&status, "Uid:"), [owner.to_string().as_str(); 4].join("\t"), "{status}");
+            let about = fs::symlink_metadata(&socket).expect("is there");
+            assert_eq!((about.uid(), about.permissions().mode() & 0o777), (0, 0o600));
+            emulator.end();
+            assert_eq!(emulator.line()["event"], "ended");
+            assert!(!socket.exists(), "it is gone before its end is reported");
+            assert!(emulator.process.wait().expect("ends").success());
+
+            let (emulator, remover) = start();
+            drop(emulator);
+            until(|| !socket.exists() && has_ended(remover));
+
+            // Killed, and another one listens there before its remover comes to that.
+            let (emulator, remover) = start();
+            send(remover, "STOP");
+            drop(emulator);
+            let (next, _) = start();
+            send(remover, "CONT");
+            until(|| has_ended(remover));
+            UnixStream::connect(&socket).expect("the next one listens");
+            drop(next);
+            until(|| !socket.exists());
+        }
+        // Where nobody has said where.
+        let mut emulator = Running::start("emulate run left right --json", &table::EMULATE, false);
+        assert_eq!(emulator.line()["event"], "ready");
+        let below = || fs::read_dir("/run/sojourn").expect("is there").count();
+        assert_eq!(below(), 1, "the socket, and nothing that it could not remove");
+        emulator.end();
+        assert_eq!((&emulator.line()["event"], below()), (&json!("ended"), 0));
+    });
+}
+
+fn children(process: u32) -> Vec<u32> {
+    let text = fs::read_to_string(format!("/proc/{process}/task/{process}/children")).expect("its children");
+    text.split_whitespace().map(|word| word.parse().expect("a number")).collect()
+}
+
+fn has_ended(process: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat"));
+    stat.map_or(true, |stat| stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('Z')))
+}
+
+fn send(process: u32, signal: &str) {
+    let sent = Command::new("kill").args([&format!("-{signal}"), &process.to_string()]).status();
+    assert!(sent.is_ok_and(|status| status.success()));
+}
+
+fn until(is_so: impl Fn() -> bool) {
+    let patience = HostClock.now() + Nanos::seconds(30);
+    while !is_so() {
+        assert!(HostClock.now() < patience, "it takes too long");
+        HostClock.wait_until(HostClock.now() + Nanos::millis(1), Nanos::ZERO);
+    }
 }
 
 #[test]
@@ -501,7 +585,6 @@ fn who_recovers_a_log_asks_its_socket_when_nothing_is_left_to_be_gained() {
 
 #[test]
 fn what_holds_addresses_is_its_owners_alone_and_a_callers_log_is_the_callers() {
-    use std::os::unix::fs::{MetadataExt, PermissionsExt};
     let is_root = rustix::process::geteuid().is_root();
     for sudo in [false, true].into_iter().take(if is_root { 2 } else { 1 }) {
         let folder = Folder::new(&format!("modes-{sudo}"));
@@ -576,6 +659,10 @@ impl Running {
 
     fn ask(&mut self, request: &Value) {
         writeln!(self.input.as_mut().expect("its input"), "{request}").expect("it reads");
+    }
+
+    fn end(&self) {
+        send(self.process.id(), "TERM");
     }
 
     fn line(&mut self) -> Value {
@@ -675,7 +762,6 @@ struct Folder(PathBuf);
 
 impl Folder {
     fn new(name: &str) -> Self {
-        use std::os::unix::fs::PermissionsExt;
         let path = std::env::temp_dir().join(format!("sojourn-rights-{}-{name}", std::process::id()));
         let _ = fs::remove_dir_all(&path);
         fs::create_dir(&path).expect("a folder");

@@ -7,6 +7,7 @@ mod cables;
 mod links;
 mod namespace;
 
+use std::io::{BufRead, Read};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
@@ -15,7 +16,7 @@ use sojourn_port::bridge::{self, How, Means, Wanted};
 use sojourn_port::kernel::Interface;
 use sojourn_time::{Clock, HostClock, Nanos};
 
-use cables::{Bridge, FOUR, MEANS, cables, hosts, pause, udp};
+use cables::{Bridge, FOUR, MEANS, cables, hosts, udp};
 use namespace::{ip, ip_says, within_permitted};
 
 /// Within which everything is to be said.
@@ -237,9 +238,111 @@ fn nobody_else_can_take_the_place_of_an_emulator() {
         let _squatter = UnixDatagram::bind_addr(&name).expect("binds");
         let first = Bridge::open(Means::Packet);
         let locks = || std::fs::read_dir("/run/sojourn").expect("a folder").count();
-        assert_eq!(locks(), 2);
+        assert_eq!(locks(), 0, "nothing that it would have to remove");
+        let told = bridge::open("left", "right", &packet()).map(drop).expect_err("is taken").to_string();
+        let own = std::process::id();
+        assert_eq!(told, format!("left: another emulator (process {own}) bridges it already; ending that frees it"));
         drop(first);
-        pause(Nanos::millis(1));
-        assert_eq!(locks(), 0, "they go with it");
+        drop(Bridge::open(Means::Packet));
+        assert_eq!(locks(), 0, "nothing is left");
     });
+}
+
+/// A user who has a folder of locks of its own.
+const ANOTHER: u32 = 64_001;
+/// Set where this program is started again as that user.
+const AS_ANOTHER: &str = "SOJOURN_BRIDGES_AS_ANOTHER";
+fn packet() -> How {
+    How { means: Means::Packet, ..How::default() }
+}
+
+#[test]
+fn emulators_of_two_users_are_kept_apart_at_a_port() {
+    if std::env::var_os(AS_ANOTHER).is_some() {
+        let opened = bridge::open("left", "right", &packet());
+        println!("told: {}", opened.as_ref().map_or_else(ToString::to_string, |_| "opened".to_owned()));
+        // Until whoever started it has seen that.
+        let _ = std::io::stdin().read(&mut [0]);
+        return;
+    }
+    within_permitted("emulators_of_two_users_are_kept_apart_at_a_port", || {
+        cables("west", "east");
+        if Another::can_be().is_err_and(|why| {
+            assert!(std::env::var_os("CI").is_none(), "CI must be root: {why}");
+            eprintln!("skipped: {why}");
+            true
+        }) {
+            return;
+        }
+        let first = Bridge::open(Means::Packet);
+        let mut another = Another::start("+net_raw,+net_admin");
+        let taken = |process: u32| {
+            format!("left: another emulator (process {process}) bridges it already; ending that frees it")
+        };
+        // Only root sees which process it is.
+        assert_eq!(another.told(), "left: another emulator (user 0) bridges it already; ending that frees it");
+        drop((first, another));
+        let mut another = Another::start("+net_raw,+net_admin");
+        assert_eq!(another.told(), "opened");
+        let told = bridge::open("left", "right", &packet()).map(drop).expect_err("is taken").to_string();
+        assert_eq!(told, taken(another.0.id()));
+        drop(another);
+        // Who may not bridge a port has nothing with which to keep an emulator from it.
+        let mut without = Another::start("");
+        let told = without.told();
+        assert!(told.contains("CAP_NET_RAW"), "{told}");
+        drop(Bridge::open(Means::Packet));
+    });
+}
+
+/// This test as another user, until it is dropped.
+struct Another(std::process::Child);
+
+impl Another {
+    /// Says why nobody can be another user here.
+    fn can_be() -> Result<(), String> {
+        let tried = std::process::Command::new("setpriv").args(Self::words("")).arg("true").output();
+        let tried = tried.map_err(|error| error.to_string())?;
+        if tried.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&tried.stderr).into_owned()) }
+    }
+
+    fn words(rights: &str) -> Vec<String> {
+        let rights = if rights.is_empty() { "-all".to_owned() } else { format!("-all,{rights}") };
+        let user = ANOTHER.to_string();
+        ["--reuid", &user, "--regid", &user, "--clear-groups", "--inh-caps", &rights, "--ambient-caps", &rights]
+            .map(str::to_owned)
+            .to_vec()
+    }
+
+    fn start(rights: &str) -> Self {
+        // Where that user can reach it, whoever's the build folder is.
+        let program = std::path::Path::new("/run/another");
+        std::fs::copy(std::env::current_exe().expect("its path"), program).expect("copies");
+        let started = std::process::Command::new("setpriv")
+            .args(Self::words(rights))
+            .arg(program)
+            .args(["--exact", "emulators_of_two_users_are_kept_apart_at_a_port", "--nocapture"])
+            .env(AS_ANOTHER, "yes")
+            .env("XDG_RUNTIME_DIR", "/nowhere")
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .spawn();
+        Self(started.expect("setpriv starts"))
+    }
+
+    /// What it says of the ports.
+    fn told(&mut self) -> String {
+        let output = self.0.stdout.take().expect("its output");
+        let mut lines = std::io::BufReader::new(output).lines().map_while(Result::ok);
+        let told = lines.find_map(|line| line.split_once("told: ").map(|(_, told)| told.to_owned()));
+        told.expect("it says what it found")
+    }
+}
+
+impl Drop for Another {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        let _ = self.0.wait();
+        let _ = std::fs::remove_dir(std::env::temp_dir().join(format!("sojourn-{ANOTHER}")));
+    }
 }

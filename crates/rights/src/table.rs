@@ -64,11 +64,16 @@ impl Needs {
     /// # Errors
     /// When the kernel refuses.
     pub fn drop_privileges_keeping(&self, more: &[Right]) -> io::Result<()> {
-        if let (Who::Unprivileged, Some(user)) = (self.user, Identity::unprivileged()) {
+        if let Some(user) = self.becomes() {
             user.assume_with_rights().map_err(io::Error::other)?;
         }
         let kept: Vec<Right> = self.kept.iter().map(|kept| kept.right).chain(more.iter().copied()).collect();
         keep_only(&kept)
+    }
+
+    /// Returns who it becomes that needs no file of its user's any more; `None`: it stays who it is.
+    pub fn becomes(&self) -> Option<Identity> {
+        Identity::unprivileged().filter(|_| self.user == Who::Unprivileged)
     }
 
     /// Shuts this thread and those that it starts out of every folder but those in `writable`: what is open stays open, and all
@@ -324,9 +329,22 @@ pub const EMULATE: Needs = Needs {
         Kept { right: Right::NetRaw, purpose: "a longer ring of AF_PACKET where the MTU is raised", until: END },
         Kept { right: Right::SysNice, purpose: "SCHED_FIFO, given up while busy and taken back", until: END },
     ],
-    user: Who::Unchanged("it removes its control socket at the end, from a folder that is root's"),
+    user: Who::Unprivileged,
     calls: &[Calls::Basic, Calls::Sockets, Calls::Programs, Calls::Files, Calls::Priority],
-    writes: "the folders of its control socket, its log and its locks",
+    writes: "nothing where root started it: its log is open, and another process removes its control socket; else the folder of \
+             that socket",
+};
+
+/// Removes the control socket of an emulator that root started.
+pub const EMULATE_REMOVE: Needs = Needs {
+    command: "what removes the control socket of emulate run",
+    set_up: "the socket's folder",
+    kept: &[],
+    user: Who::Owner(
+        "the socket's folder, from which nobody else may remove it; it reads nothing but the end of a pipe",
+    ),
+    calls: &[Calls::Basic, Calls::Files],
+    writes: "that folder",
 };
 
 /// Logs TCP's state.
@@ -373,7 +391,7 @@ pub const TCPLOG_SERVE: Needs = Needs {
 };
 
 /// All of them.
-pub const ALL: [&Needs; 20] = [
+pub const ALL: [&Needs; 21] = [
     &PROBE,
     &RESPOND,
     &CLOCK,
@@ -385,6 +403,7 @@ pub const ALL: [&Needs; 20] = [
     &CAPTURE,
     &CAPTURE_SERVE,
     &EMULATE,
+    &EMULATE_REMOVE,
     &EMULATE_ASK,
     &EMULATE_REPLAY,
     &EMULATE_RECOVER,

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::Context;
 use serde_json::{Value, json};
@@ -57,11 +57,9 @@ pub fn run(asked: &Run) -> anyhow::Result<()> {
     // Where frames pass within the kernel there is nothing to spin for.
     let wait = if left.shows_frames() || right.shows_frames() { wait } else { Wait::Sleep };
     let idle = Idle::open(if wait == Wait::SleepThenSpin { asked.how.idle } else { IdleArgument::Sleep });
-    let control = control(asked)?;
+    let mut control = control(asked)?;
     let files = files(asked, &config)?;
-    let writable = Folders::open(writable(asked, control.as_ref()))?;
-    rights::keep_only(&kept_rights(&place, [left.engine(), right.engine()]))?;
-    EMULATE.write_only_below(writable)?;
+    give_up(control.as_mut(), &kept_rights(&place, [left.engine(), right.engine()]))?;
     said.extend(place::autogroup_problem().filter(|_| !place.is_real_time));
     let log = files.map(|files| Log::begin(files, processors, clock)).transpose()?;
     let guards = [left.guard(), right.guard()].into_iter().flatten();
@@ -151,11 +149,21 @@ fn kept_rights(place: &Place, engines: [&str; 2]) -> Vec<Right> {
     [Right::IpcLock].into_iter().chain(rings).chain(priority).collect()
 }
 
-/// The folders of its log, and of its control socket and its locks, which it removes at the end.
-fn writable(asked: &Run, control: Option<&Control>) -> Vec<PathBuf> {
-    let socket = control.and_then(|control| control.path().parent()).map(here);
-    let folders = socket.into_iter().chain(asked.how.log.as_deref().map(here));
-    folders.map(Path::to_owned).chain(bridge::lock_folder()).collect()
+/// Becomes another user where root started it, and keeps these rights alone. That user may not remove root's socket.
+fn give_up(mut control: Option<&mut Control>, kept: &[Right]) -> anyhow::Result<()> {
+    let becomes = EMULATE.becomes();
+    if becomes.is_some() {
+        control.iter_mut().try_for_each(|control| control.leave_to_remover())?;
+    }
+    let socket = control.as_ref().and_then(|control| control.path().parent()).map(|folder| here(folder).to_owned());
+    let own = socket.into_iter().chain(bridge::lock_folder()).filter(|_| becomes.is_none());
+    let writable = Folders::open(own)?;
+    if let Some(user) = becomes {
+        user.assume_with_rights()?;
+    }
+    rights::keep_only(kept)?;
+    EMULATE.write_only_below(writable)?;
+    Ok(())
 }
 
 /// A folder's path; an empty one stands for the working directory.

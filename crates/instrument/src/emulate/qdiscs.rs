@@ -153,7 +153,7 @@ impl Drop for Qdiscs {
 fn remover(handle: &str, ports: &[Port], locks: &[Lock]) -> anyhow::Result<Child> {
     let held = |nth: usize| {
         let shared = locks.get(nth).map(Lock::share).transpose().context("share the locks of the ports")?;
-        anyhow::Ok(shared.map_or_else(Stdio::null, Stdio::from))
+        anyhow::Ok(shared.flatten().map_or_else(Stdio::null, Stdio::from))
     };
     let mut shell = process::Command::new("sh");
     shell.args(["-c", REMOVER, "sojourn-netem", handle]);

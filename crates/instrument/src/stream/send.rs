@@ -373,3 +373,26 @@ pub fn flow_json(flow: &FlowSent) -> Value {
 fn number(port: usize) -> u16 {
     u16::try_from(port).unwrap_or(u16::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use sojourn_stream::{Head, Schedule};
+
+    use super::*;
+
+    #[test]
+    fn who_sends_more_than_there_may_be_rows_gets_those() {
+        let flow = |count| {
+            let schedule =
+                Schedule { pattern: Pattern::Regular, rate_pps: 1.0, count, seed: 0, offsets: Vec::new().into() };
+            FlowRequest { flow: 1, port: 0, head: Head::Udp, payload_bytes: 46, schedule }
+        };
+        for (counts, kept) in
+            [(vec![3, 4], 7), (vec![MOST_ROWS, 1], MOST_ROWS as usize), (vec![u64::MAX, u64::MAX], MOST_ROWS as usize)]
+        {
+            let flows = counts.into_iter().map(flow).collect();
+            let options = SendOptions { keep: request::Keep::Packets, ..SendOptions::default() };
+            assert_eq!(send_request((1, SessionKey(1)), &options, flows).keep, Keep::Packets { room: kept });
+        }
+    }
+}

@@ -33,7 +33,7 @@ pub struct Claim {
     standing: Standing,
     /// While it is open, frames to any MAC address come in; `None`: the kernel refused.
     _promiscuous: Option<Socket>,
-    /// `None`: there is no place for one.
+    /// `None`: there is neither a folder for one nor CAP_NET_RAW.
     _lock: Option<Lock>,
     clock: SteadyClock,
     to_us: Sender<Change>,
@@ -70,9 +70,11 @@ impl Claim {
         clock: SteadyClock,
         said: &mut Vec<String>,
     ) -> Result<Self, PortError> {
-        let lock = reserve(&interface)?;
-        if lock.is_none() {
-            said.push(format!("{}: no folder for a lock: nothing keeps a second emulator away", interface.name));
+        let mut lock = reserve(&interface)?;
+        match &mut lock {
+            // Its file would have to be removed by who may not have the right to it in the end.
+            Some(lock) => lock.settle(),
+            None => said.push(format!("{}: no place for a lock: nothing keeps a second emulator away", interface.name)),
         }
         let promiscuous = match promiscuous(&interface) {
             Ok(socket) => Some(socket),
@@ -222,8 +224,9 @@ impl Claim {
     }
 }
 
-/// Keeps other emulators from an interface for as long as what this returns lives; `None`: there is no folder for a lock. Waits
-/// for what an emulator that was killed has left to put the interface right.
+/// Keeps other emulators from an interface for as long as what this returns lives, those of this user and, with CAP_NET_RAW, those
+/// of others; `None`: there is neither that right nor a folder for a lock. Waits for what an emulator that was killed has left to put
+/// the interface right.
 ///
 /// # Errors
 /// When another emulator has it, or the file system refuses.
@@ -238,7 +241,12 @@ pub fn reserve(interface: &Interface) -> Result<Option<Lock>, PortError> {
     match tried {
         Ok(lock) => Ok(Some(lock)),
         Err(NoLock::NoFolder) => Ok(None),
-        Err(NoLock::Held(holder)) => Err(taken(interface, holder)),
+        Err(NoLock::Held(holder)) => Err(taken(interface, holder.map(|process| format!("process {process}")))),
+        Err(NoLock::Marked(other)) => {
+            let user = format!("user {}", other.user);
+            Err(taken(interface, Some(other.process.map_or(user, |process| format!("process {process}")))))
+        }
+        Err(NoLock::Unmarked(error)) => Err(error),
         Err(NoLock::Refused(source)) => {
             Err(PortError::System { operation: "claim", object: interface.name.clone(), source })
         }
@@ -257,8 +265,8 @@ fn promiscuous(interface: &Interface) -> Result<Socket, PortError> {
 /// What is said of an interface that is not there any more.
 pub const VANISHED: &str = "the interface has vanished while it was bridged; start again when it is back";
 
-fn taken(interface: &Interface, holder: Option<u32>) -> PortError {
-    let who = holder.map_or_else(String::new, |holder| format!(" (process {holder})"));
+fn taken(interface: &Interface, holder: Option<String>) -> PortError {
+    let who = holder.map_or_else(String::new, |holder| format!(" ({holder})"));
     let problem = format!("another emulator{who} bridges it already; ending that frees it");
     PortError::Unusable { object: interface.name.clone(), problem }
 }

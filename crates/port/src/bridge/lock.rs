@@ -1,8 +1,13 @@
-//! One emulator a port: a file that is locked for as long as the process that holds it lives.
+//! One emulator a port: a packet socket that is bound to it under a number of ours, and a file that is locked, both for as long as
+//! the process that holds them lives.
 //!
-//! The file is in a folder that nobody else may write to, so nobody else can take the place of an emulator. Its name tells the
-//! network namespace and the interface. Where there is no such folder, there is no lock, and that is said. A process that still
-//! has to put something right after its holder's end can hold the lock with it.
+//! The socket keeps the emulators of different users apart: the kernel opens it for nobody who has no CAP_NET_RAW, without which
+//! there is no emulator either, and shows it to every user of the network namespace (`/proc/net/packet`), in whatever file system,
+//! user namespace or process namespace. Nothing of it is left when its process ends.
+//!
+//! The file says which process it is, and who shares it holds the port after its holder's end: what still has to put something
+//! right there. It is in a folder that nobody else may write to, so nobody else can take the place of an emulator. Its name tells the
+//! network namespace and the interface. Where there is neither, there is no lock, and that is said.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
@@ -10,14 +15,32 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use sojourn_time::{Clock, HostClock, Nanos};
+
+use super::mark::{Mark, Other};
+use crate::PortError;
+
 /// Where root's are.
 const SYSTEM_FOLDER: &str = "/run/sojourn";
 /// A file that was removed between opening and locking is opened anew so often.
 const TRIES: usize = 8;
+/// A process that ends closes its file and its socket one after the other: another's mark is looked at again for so long.
+const ENDS_WITHIN: Nanos = Nanos::millis(200);
+/// How often it is.
+const LOOK_EVERY: Nanos = Nanos::millis(10);
 
 /// A lock that this process holds.
 #[derive(Debug)]
 pub struct Lock {
+    /// `None`: no folder can be used for it, or it was given up for the mark.
+    file: Option<LockedFile>,
+    /// `None`: without CAP_NET_RAW.
+    mark: Option<Mark>,
+}
+
+/// A file that this process has locked.
+#[derive(Debug)]
+struct LockedFile {
     path: PathBuf,
     /// Unlocked when it is closed, here and in each process that shares it.
     file: File,
@@ -28,30 +51,66 @@ pub struct Lock {
 pub enum NoLock {
     /// Somebody holds it: the process's number, as far as it is known.
     Held(Option<u32>),
-    /// No folder can be used for it.
+    /// An emulator of another user has marked the port, or one that is not in our folder.
+    Marked(Other),
+    /// No folder can be used for it, and no mark.
     NoFolder,
     /// The file system refused.
     Refused(io::Error),
+    /// The kernel refused the mark.
+    Unmarked(PortError),
 }
 
 impl Lock {
     /// Takes the lock of an interface of this thread's network namespace.
     pub fn take(index: u32) -> Result<Self, NoLock> {
         let namespace = network_namespace().map_err(NoLock::Refused)?;
-        let folder = lock_folder().ok_or(NoLock::NoFolder)?;
-        let lock = Self::of(&folder.join(format!("port-{namespace}-{index}.lock")))?;
-        lock.sweep(&folder);
-        Ok(lock)
+        let file = match lock_folder() {
+            Some(folder) => {
+                let file = LockedFile::of(&folder.join(format!("port-{namespace}-{index}.lock")))?;
+                file.sweep(&folder);
+                Some(file)
+            }
+            None => None,
+        };
+        let mark = Mark::set(index).map_err(NoLock::Unmarked)?;
+        await_alone(index, mark.as_ref())?;
+        if file.is_none() && mark.is_none() { Err(NoLock::NoFolder) } else { Ok(Self { file, mark }) }
     }
 
-    /// Returns a descriptor that holds the lock too: a process that inherits it keeps the lock until its own end.
+    /// Gives the file up, and removes it, where the mark alone keeps others away: who may not remove it later has nothing to
+    /// remove then.
+    pub fn settle(&mut self) {
+        if self.mark.is_some() {
+            self.file = None;
+        }
+    }
+
+    /// Returns a descriptor that holds the lock too, where there is a file: a process that inherits it keeps the lock until its own
+    /// end, from emulators of this user.
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn share(&self) -> io::Result<OwnedFd> {
-        self.file.try_clone().map(OwnedFd::from)
+    pub fn share(&self) -> io::Result<Option<OwnedFd>> {
+        self.file.as_ref().map(|locked| locked.file.try_clone().map(OwnedFd::from)).transpose()
     }
+}
 
+/// Waits until nobody else has marked an interface.
+fn await_alone(index: u32, ours: Option<&Mark>) -> Result<(), NoLock> {
+    let end = HostClock.now() + ENDS_WITHIN;
+    loop {
+        match Mark::other(index, ours).map_err(NoLock::Refused)? {
+            None => return Ok(()),
+            Some(other) if HostClock.now() >= end => return Err(NoLock::Marked(other)),
+            Some(_) => {
+                HostClock.wait_until(HostClock.now() + LOOK_EVERY, Nanos::ZERO);
+            }
+        }
+    }
+}
+
+impl LockedFile {
     /// Removes what was left by those who were killed: files that nobody has locked.
     fn sweep(&self, folder: &Path) {
         let is_one = |path: &PathBuf| {
@@ -90,7 +149,7 @@ impl Lock {
     }
 }
 
-impl Drop for Lock {
+impl Drop for LockedFile {
     fn drop(&mut self) {
         // While it is locked. Who has no right to it any more leaves an empty file in a folder that goes with the machine.
         let _ = fs::remove_file(&self.path);
@@ -181,16 +240,16 @@ mod tests {
     fn it_is_held_once_and_names_its_holder() {
         let folder = folder("once");
         let path = folder.join("port-1-2.lock");
-        let first = Lock::of(&path).expect("is free");
+        let first = LockedFile::of(&path).expect("is free");
         let own = std::process::id();
-        assert!(matches!(Lock::of(&path), Err(NoLock::Held(Some(holder))) if holder == own));
+        assert!(matches!(LockedFile::of(&path), Err(NoLock::Held(Some(holder))) if holder == own));
         drop(first);
         assert!(!path.exists());
         // What a killed one left is nobody's.
         fs::write(&path, "99999").expect("writes");
-        let held = Lock::of(&path).expect("is free");
+        let held = LockedFile::of(&path).expect("is free");
         let others = ["port-3-4.lock", "port-5-6.lock", "mine"].map(|name| folder.join(name));
-        let second = Lock::of(&others[0]).expect("is free");
+        let second = LockedFile::of(&others[0]).expect("is free");
         others[1..].iter().for_each(|path| fs::write(path, "7").expect("writes"));
         held.sweep(&folder);
         assert_eq!(others.each_ref().map(|path| path.exists()), [true, false, true], "only what nobody holds goes");
@@ -203,19 +262,19 @@ mod tests {
     fn who_shares_it_holds_it_after_its_holder() {
         let folder = folder("shared");
         let path = folder.join("port-1-2.lock");
-        let first = Lock::of(&path).expect("is free");
+        let first = LockedFile::of(&path).expect("is free");
         let mut shell = std::process::Command::new("cat")
             .stdin(std::process::Stdio::piped())
-            .stdout(first.share().expect("is shared"))
+            .stdout(first.file.try_clone().expect("is shared"))
             .spawn()
             .expect("cat starts");
         // As a process that is killed: nothing of it runs, and its file stays.
         let mut killed = std::mem::ManuallyDrop::new(first);
         killed.file = File::open("/dev/null").expect("opens");
-        assert!(matches!(Lock::of(&path), Err(NoLock::Held(_))));
+        assert!(matches!(LockedFile::of(&path), Err(NoLock::Held(_))));
         drop(shell.stdin.take());
         shell.wait().expect("ends");
-        drop(Lock::of(&path).expect("is free"));
+        drop(LockedFile::of(&path).expect("is free"));
         fs::remove_dir(folder).expect("is empty");
     }
 
@@ -302,7 +361,7 @@ mod tests {
         let (path, theirs) = (folder.join("port-1-2.lock"), folder.join("theirs"));
         fs::write(&theirs, "theirs").expect("writes");
         std::os::unix::fs::symlink(&theirs, &path).expect("links");
-        assert!(matches!(Lock::of(&path), Err(NoLock::Refused(_))));
+        assert!(matches!(LockedFile::of(&path), Err(NoLock::Refused(_))));
         assert_eq!(fs::read_to_string(&theirs).expect("reads"), "theirs");
         assert!(is_own(&folder));
         fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).expect("opens it to all");

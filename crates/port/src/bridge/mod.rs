@@ -15,6 +15,8 @@ mod detour;
 #[cfg(feature = "bpf")]
 mod lock;
 #[cfg(feature = "bpf")]
+mod mark;
+#[cfg(feature = "bpf")]
 mod neighbours;
 #[cfg(feature = "bpf")]
 mod open;

@@ -309,3 +309,43 @@ fn entry(payload: &mut &[u8]) -> Option<Entry> {
         tally: Tally { packets, segments },
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::io::Write;
+
+    use super::*;
+
+    /// A spool of one note, before a frame that says that it has so many bytes, and has them: a hole in the file.
+    fn spool(path: &Path, length: u32) -> u64 {
+        let frame = |kind: u32, payload: &[u8], length: u32| {
+            let head = [kind, 0, length].map(u32::to_ne_bytes).concat();
+            let sum = checksum(&head, payload);
+            [&head[..], &sum.to_ne_bytes(), payload].concat()
+        };
+        let text = b"{}";
+        let head = [&MAGIC[..], &VERSION.to_ne_bytes(), &(text.len() as u32).to_ne_bytes(), text].concat();
+        let sum = crc32fast::hash(text).to_ne_bytes();
+        let before = [&head[..], &sum, &frame(frame::NOTE, b"a sentence", 10)].concat();
+        let mut file = File::create(path).unwrap();
+        file.write_all(&before).unwrap();
+        file.write_all(&frame(frame::NOTE, b"", length)).unwrap();
+        file.set_len(before.len() as u64 + FRAME_HEADER as u64 + u64::from(length)).unwrap();
+        before.len() as u64
+    }
+
+    #[test]
+    fn a_frame_that_is_longer_than_any_is_damage_and_takes_no_memory() {
+        let path = std::env::temp_dir().join(format!("sojourn-tcplog-longest-{}", std::process::id()));
+        for (length, is_read) in [(LONGEST + 1, false), (u32::MAX, false), (1 << 16, true)] {
+            let at = spool(&path, length);
+            let mut reader = Reader::open(&path).unwrap();
+            assert!(matches!(reader.next_frame().unwrap(), Some(Frame::Note(said)) if said == "a sentence"));
+            assert!(reader.next_frame().unwrap().is_none());
+            assert_eq!(reader.ending(), Some(&Ending::Torn(at)));
+            assert_eq!(reader.payload.capacity() >= 1 << 16, is_read, "{length}");
+        }
+        fs::remove_file(path).unwrap();
+    }
+}

@@ -1,0 +1,101 @@
+"""Every command is killed by a test, or has a reason why none kills it: the commands are those that the program has."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+from scripts.command_tree import tree
+from tests.net.test_kill_commands import BUILDERS, COMMANDS
+
+ROOT = Path(__file__).resolve().parents[2]
+
+OF_LOGS = "tests/net/test_kill_readers.py::test_a_killed_replay_or_recovery_of_an_emulators_log_can_be_made_again"
+KILLED_ELSEWHERE = {
+    "run": "tests/net/test_kill_commands.py::test_a_killed_study_leaves_nothing",
+    "uplink": "tests/net/test_uplink.py::test_it_goes_whatever_is_killed",
+    "tcplog top": "tests/net/test_kill_commands.py::test_a_killed_table_of_flows_leaves_nothing",
+    "bed check": "tests/net/test_real_hosts.py::test_a_killed_check_of_a_bed_has_its_hosts_clean_up",
+    "bridge up": "tests/net/test_host_bridge.py::test_after_a_killed_up_or_down_another_down_restores_everything",
+    "bridge down": "tests/net/test_host_bridge.py::test_after_a_killed_up_or_down_another_down_restores_everything",
+    "report": "tests/net/test_kill_reports.py::test_a_killed_report_leaves_the_one_before_or_a_new_one",
+    "compare": "tests/net/test_kill_reports.py::test_a_killed_comparison_leaves_both_runs",
+    "export": "tests/net/test_kill_reports.py::test_a_killed_export_leaves_the_file_before_or_a_new_one",
+    "dataset": "tests/net/test_kill_reports.py::test_a_killed_dataset_is_added_whole_or_not_at_all",
+    "match": "tests/net/test_kill_readers.py::test_a_killed_match_leaves_captures_and_no_half_a_summary",
+    "emulate offline": "tests/net/test_kill_readers.py::test_a_killed_offline_emulation_leaves_its_input",
+    "emulate replay": OF_LOGS,
+    "emulate recover": OF_LOGS,
+    "tcplog recover": "tests/net/test_kill_readers.py::test_a_killed_recovery_of_a_log_of_tcp_can_be_made_again",
+    "watch": "tests/net/test_kill_readers.py::test_a_killed_watch_leaves_no_process_and_no_port",
+}
+"""Commands that a test of their own kills."""
+
+PRINTS = "it reads, prints and ends: it opens nothing in the kernel and writes no file"
+WRITES_WHOLE = "it writes whole files: tests/unit/test_whole_file.py"
+ASKS = "it asks a program that runs over its socket, which answers or does not, and holds nothing itself"
+SIMULATES = "it simulates, with no port; its records are those of the commands that are killed"
+
+NOT_KILLED = {
+    "list": PRINTS,
+    "doctor": "it tries what the machine can, by what the other commands open, and ends within seconds",
+    "history": PRINTS,
+    "why": PRINTS,
+    "timeline": WRITES_WHOLE,
+    "new": WRITES_WHOLE,
+    "bed new": PRINTS,
+    "bed show": PRINTS,
+    "bed clean": "it removes what was left, and so does the next one: tests/net/test_bed_kill.py runs it after kills",
+    "bridge status": PRINTS,
+    "probe sim": SIMULATES,
+    "stream sim": SIMULATES,
+    "clock sim": SIMULATES,
+    "emulate kernel": PRINTS,
+    "emulate explain": PRINTS,
+    "emulate set": ASKS,
+    "emulate show": ASKS,
+    "emulate ask": ASKS,
+    "tcplog status": ASKS,
+    "tcplog set": ASKS,
+    "tcplog summary": PRINTS,
+    "tcplog plot": WRITES_WHOLE,
+    "tcplog convert": WRITES_WHOLE,
+}
+"""Commands that no test kills, and why."""
+
+OF_THE_INSTRUMENT_ALONE = {"tcp send", "tcp receive", "tcp serve", "match-slice"}
+"""Killed, and no command of `sojourn`: studies start them."""
+
+
+@functools.cache
+def commands() -> frozenset[str]:
+    """Every command of `sojourn` that can be typed, without its name."""
+    every = [(" ".join(words[1:]), command) for words, command in tree().all()]
+    own = {words for words, command in every if not command.commands}
+    # These two do something themselves, and have commands below them.
+    return frozenset(own) | {words for words, command in every if words in {"clock", "capture"} and command.commands}
+
+
+def killed_here() -> set[str]:
+    """What tests/net/test_kill_commands.py starts, as it is typed."""
+    found = set()
+    for words in [*(words for _, words in COMMANDS.values()), *(words for words, _ in BUILDERS.values())]:
+        known = [" ".join(words[:length]) for length in (2, 1)]
+        every = commands() | OF_THE_INSTRUMENT_ALONE
+        found.add(next(one for one in known if one in every))
+    return found
+
+
+def test_every_command_is_killed_or_has_a_reason_not_to_be() -> None:
+    lists = [killed_here(), set(KILLED_ELSEWHERE), set(NOT_KILLED)]
+    told = [one for some in lists for one in some if one != "match"]  # with --live it is killed among the others
+    assert len(told) == len(set(told)), "each in one list"
+    assert set().union(*lists) - OF_THE_INSTRUMENT_ALONE == commands()
+    assert killed_here() >= OF_THE_INSTRUMENT_ALONE
+
+
+def test_who_is_said_to_kill_is_there() -> None:
+    for command, test in KILLED_ELSEWHERE.items():
+        file, name = test.split("::")
+        assert "kill" in name
+        assert f"\ndef {name}(" in (ROOT / file).read_text(), f"{command}: there is no {test}"
