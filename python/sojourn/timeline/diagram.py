@@ -47,12 +47,12 @@ RECORDS = {
         *("sent_ns", "sent_cpu", "sent_number", "state", "ca_state", "snd_cwnd", "snd_ssthresh", "snd_wnd_bytes"),
         *("in_flight_bytes", "snd_queued_bytes", "pacing_rate_bps", "srtt_us", "limited_by"),
     ),
-    "first tap": ("tap_before", "tap_before_ns"),
+    "first tap": ("tap_before", "tap_before_ns", "tap_before_frame"),
     "emulator": (
         *("emulator", "emulator_number", "arrival_ns", "entered_ns", "queue_slots", "queue_bytes", "link_left_ns"),
         *("intended_ns", "departure_ns", "disposition", "cause", "marked"),
     ),
-    "last tap": ("tap_after", "tap_after_ns"),
+    "last tap": ("tap_after", "tap_after_ns", "tap_after_frame"),
     "receiver's sample": (
         *("received_ns", "received_cpu", "received_number", "rcv_wnd_bytes", "rcv_queued_bytes", "rcv_ooopack"),
     ),

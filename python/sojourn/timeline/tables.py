@@ -66,6 +66,8 @@ COLUMNS = {
     "sent_cpu": "row of the sender's samples",
     "sent_number": "row of the sender's samples",
     "emulator_number": "row of the emulator's packets",
+    "tap_before_frame": "number of its packet in the first tap's file, from 1",
+    "tap_after_frame": "the same in the last tap's file",
     "received_cpu": "row of the receiver's samples",
     "received_number": "row of the receiver's samples",
     "acked_cpu": "row of the sender's samples",
