@@ -53,6 +53,7 @@ COLUMNS = {
     "marked": "whether the emulator marked it (ECN)",
     "tap_after": "the last tap that saw the flow: behind the device",
     "tap_after_ns": "ns, when it passed that tap",
+    "lost_where": "by two taps where it was lost: before the first, in the device between, behind the last",
     "received_ns": "ns, when the receiver's TCP got it",
     "rcv_wnd_bytes": "bytes, the receiver's window then",
     "rcv_queued_bytes": "bytes that waited unread there",

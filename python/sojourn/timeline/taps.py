@@ -193,7 +193,31 @@ def at_taps(segments: pl.DataFrame, flow: Flow, source: str) -> tuple[pl.DataFra
     wide = segments
     for name, one in zip(("before", "after"), (sights[:1], sights[1:][-1:]), strict=True):
         wide = _with_sight(wide, name, one[0] if one else None)
-    return wide, tuple(_account(place, sights, segments) for place in range(len(sights)))
+    return _placed(wide, flow), tuple(_account(place, sights, segments) for place in range(len(sights)))
+
+
+def _placed(segments: pl.DataFrame, flow: Flow) -> pl.DataFrame:
+    """The segments with `lost_where`: before the first tap, in the device behind it, or behind the last one.
+
+    Only what was sent before another that came so far can have been lost on the way there; the rest may be under way.
+    """
+    at_near, at_far, got = (pl.col(name).is_not_null() for name in ("tap_before_ns", "tap_after_ns", "received_ns"))
+    arrived = pl.col("reached") | pl.col("acked_ns").is_not_null() if flow.receiver is None else pl.col("reached")
+    until = {name: pl.col("sent_ns") < pl.col("sent_ns").filter(seen).max()
+             for name, seen in (("near", at_near), ("far", at_far), ("got", got))}  # fmt: skip
+    has_two = pl.col("tap_after").is_not_null().any() & pl.col("tap_before").is_not_null().any()
+    behind = pl.when(flow.receiver is not None).then(until["got"]).otherwise(statement=False)
+    where = (
+        pl.when(~has_two | arrived)
+        .then(None)
+        .when(~at_near & ~at_far & until["near"])
+        .then(pl.lit("before"))
+        .when(at_near & ~at_far & until["far"])
+        .then(pl.lit("device"))
+        .when(at_far & behind)
+        .then(pl.lit("behind"))
+    )
+    return segments.with_columns(where.alias("lost_where"))
 
 
 def _rounded_down_by(frames: pl.DataFrame) -> int:
