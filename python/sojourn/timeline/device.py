@@ -36,6 +36,9 @@ CLOSE = 0.25
 APART_NS = 30_000
 """By how much at least: less is the work of processors."""
 
+MORE_THAN_RATE = 1.2
+"""Times the mean distance of packets: what a packet takes on a link is not more."""
+
 
 @dataclass(frozen=True, slots=True)
 class Passed:
@@ -178,7 +181,9 @@ def _link_ns(came: pl.DataFrame, alone_ns: int) -> int:
     if close.sum() < LEAST_PACKETS:
         return of_one
     apart = close & (near <= CLOSE * far) & (far - near >= APART_NS)
-    return round(float(np.median(far[apart]))) if apart.sum() > 0.5 * close.sum() else 0
+    link_ns = round(float(np.median(far[apart]))) if apart.sum() > 0.5 * close.sum() else 0
+    # Over a link packets leave no faster than one after the other: else something else held these apart.
+    return link_ns if link_ns <= MORE_THAN_RATE * np.mean(far) else 0
 
 
 def _found(came: pl.DataFrame, link_ns: int, alone_ns: int) -> NDArray[np.int64]:

@@ -10,6 +10,7 @@ The rules and their thresholds are in docs/guide/timeline.md and docs/decisions/
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -58,11 +59,19 @@ FREE_OF_LINK = 0.2
 """Of the time that a segment has at the rate of all flows: a quarter passed in less, so that no link transmitted it."""
 
 FULL_BUCKET = 0.95
+"""Of its size: a level above it is an empty bucket."""
+
 LEAST_LOST = 5
 """Fewer are inconclusive, where no full queue explains them."""
 
-RATES = np.geomspace(0.6, 2.0, 81)
-"""Of the rate of what passed: which token rates are tried."""
+RATES = np.geomspace(0.6, 20.0, 800)
+"""Of the rate of what passed: which token rates are tried. Behind a small bucket a flow gets a fraction of its rate."""
+
+NEARLY_EMPTY = 1.5
+"""Packets that still have room in a bucket that counts as empty: rates between those that are tried, a queue of one."""
+
+NOT_A_POLICER = 0.01
+"""Where losses fit a bucket with less probability than this by chance, a policer is not excluded."""
 
 LEAST_BURST = 2
 """Packets that a policer's bucket holds at least."""
@@ -168,13 +177,16 @@ def _in_device(moment: Moment, passed: Passed) -> tuple[str, Sentence]:
     if lost.height < LEAST_LOST:
         text = f"Inconclusive: {lost.height} losses are too few to tell a lossy link from a policer or a managed queue"
         return INCONCLUSIVE, Sentence(text, rows)
-    rate, burst, at_top = _best_bucket(passed)
-    if rate:
-        text = (
-            f"It is a policer: {at_top} of {lost.height} were lost when a bucket of {burst / 1000:.0f} kB that fills "
-            f"with {rate / 1e6:.2f} Mbit/s was empty, and not because of a queue"
-        )
-        return "policer", Sentence(text, rows)
+    bucket = _best_bucket(passed)
+    fits = (
+        f"{bucket.at_top} of {lost.height} were lost when a bucket of {bucket.burst_bytes / 1000:.0f} kB that fills with "
+        f"{bucket.rate_bps / 1e6:.2f} Mbit/s was empty"
+    )
+    if bucket.by_chance * RATES.size < BY_CHANCE:
+        return "policer", Sentence(f"It is a policer: {fits}, and not because of a queue", rows)
+    if bucket.by_chance < NOT_A_POLICER:
+        text = f"Inconclusive: {fits}, which a policer explains, and which may be chance"
+        return INCONCLUSIVE, Sentence(text, rows)
     gone = passed.own["left_ns"].is_null()
     in_a_row = int((gone & gone.shift(1, fill_value=False)).sum()) / lost.height
     if in_a_row > max(IN_A_ROW, 5 * lost.height / passed.own.height):
@@ -242,10 +254,23 @@ def _overflow(moment: Moment, passed: Passed, rows: tuple[Rows, ...]) -> tuple[s
     return "link_rate", Sentence(text, rows)
 
 
-def _best_bucket(passed: Passed) -> tuple[float, float, int]:
-    """Rate (bit/s), size (bytes) of a bucket that was empty for nearly all losses, and for how many; 0s: there is none.
+@dataclass(frozen=True, slots=True)
+class _Bucket:
+    """Tokens: bytes that pass at once, and the rate (bit/s) at which they come back."""
 
-    What is taken from a bucket and not filled again is the level; a policer drops where it would exceed the size.
+    rate_bps: float
+    burst_bytes: float
+    at_top: int
+    """How many of the losses came when it was empty, or nearly."""
+    by_chance: float
+    """With which probability as many or more would have, had they fallen on any packet alike."""
+
+
+def _best_bucket(passed: Passed) -> _Bucket:
+    """The bucket that was empty for nearly all losses and for the fewest of those that passed.
+
+    What is taken from a bucket and has not come back is the level; a policer drops what would exceed its size. The
+    rate is tried, the size is the highest level with which a packet passed.
     """
     own = passed.own
     at = own["entered_ns"].to_numpy().astype(np.float64)
@@ -253,19 +278,19 @@ def _best_bucket(passed: Passed) -> tuple[float, float, int]:
     is_lost = own["left_ns"].is_null().to_numpy()
     taken = np.where(is_lost, 0.0, size)
     before = np.cumsum(taken) - taken
-    span = max(at[-1] - at[0], 1.0)
-    count = int(is_lost.sum())
-    best = (0.0, 0.0, 0)
-    for rate in RATES * before[-1] / span:
+    count, largest = int(is_lost.sum()), float(size.max())
+    best = _Bucket(0.0, 0.0, 0, 1.0)
+    for rate in RATES * before[-1] / max(at[-1] - at[0], 1.0):
         behind = before - rate * (at - at[0])
         level = behind - np.minimum.accumulate(behind) + size  # with this packet
         passes = level[~is_lost]
         burst = float(passes.max())
-        at_top = int((level[is_lost] >= FULL_BUCKET * burst).sum())
-        share = (int((passes >= FULL_BUCKET * burst).sum()) + 1) / (passes.size + 1)
-        is_one = at_top >= NEARLY_ALL * count and burst >= LEAST_BURST * float(size.max())
-        if is_one and RATES.size * share**at_top < BY_CHANCE and at_top > best[2]:
-            best = rate * 8 * NS, burst, at_top
+        top = burst - max((1 - FULL_BUCKET) * burst, NEARLY_EMPTY * largest)
+        at_top = int((level[is_lost] >= top).sum())
+        share = (int((passes >= top).sum()) + 1) / (passes.size + 1)
+        chance = 1 - _at_most(at_top - 1, count, share)
+        if at_top >= NEARLY_ALL * count and burst >= LEAST_BURST * largest and chance < best.by_chance:
+            best = _Bucket(rate * 8 * NS, burst, at_top, chance)
     return best
 
 
