@@ -1,4 +1,4 @@
-"""A transfer over a path with one known fault, and what the instruments recorded of it: TCP at both ends, the emulator.
+"""A transfer over a path with one known fault, and what the instruments recorded of it: TCP, the emulator, two taps.
 
 Two hosts with our emulator between them, in namespaces; a log of TCP's state of both hosts, the emulator's log, and one
 sender. Which fault there is, and where in time it is at work, is known. Nothing is judged here.
@@ -139,7 +139,7 @@ def join_what_arrives(bed: Bed, host: str) -> None:
 
 
 def recorded(bed: Bed, case: Case, out: Path, seed: int) -> None:
-    """Run the transfer; `out/t` is the log of TCP, `out/e` the emulator's."""
+    """Run the transfer; `out/t` is the log of TCP, `out/e` the emulator's, `out/tap-a` and `out/tap-b` are captures."""
     out.mkdir()
     (out / "e").mkdir()
     emulate: list[str | Path] = [
@@ -155,6 +155,11 @@ def recorded(bed: Bed, case: Case, out: Path, seed: int) -> None:
     pipes: list[str | Path] = ["--forward", case.pipe, "--backward", case.pipe.split(" queue")[0], "--seed", str(seed)]
     emulator = bed.start("box", *emulate, *pipes, "--engine", "packet", "--log", out / "e")
     await_that((out / "control").exists, "the emulator is ready")
+    shape = ("--headers", "--format", "pcapng")
+    taps = [
+        bed.start(host, find_instrument(), "capture", "p0", "-o", out / f"tap-{host}", *shape, "--json") for host in "ab"
+    ]
+    await_that(lambda: len(list(out.glob("tap-*/*.pcapng"))) == 2, "the taps are there")
     # A large one: that the receiver waits for a processor is no fault of this path.
     receiving = ("env", f"RECEIVE_BUFFER={RECEIVE_BUFFER}", sys.executable)
     server = bed.start("b", *receiving, TRAFFIC, case.receiver[0], B4, str(PORT), *case.receiver[1:])
@@ -164,7 +169,8 @@ def recorded(bed: Bed, case: Case, out: Path, seed: int) -> None:
         sender = bed.start("a", *sending, TRAFFIC, case.sender[0], B4, str(PORT), *case.sender[1:])
         assert sender.wait(60) == 0
         logger.end()
-    emulator.send_signal(2)
-    assert emulator.wait(60) == 0
+    for one in (*taps, emulator):
+        one.send_signal(2)
+        assert one.wait(60) == 0
     server.kill()
     server.wait(60)

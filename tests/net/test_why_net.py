@@ -1,7 +1,8 @@
 """`sojourn why` over real TCP: of faults that our own emulator makes the right one is named, or none.
 
 What is right is the fault that was made; a limit or a cause that is "inconclusive" is not wrong. The moment is in the
-middle of the transfer, when slow start is over.
+middle of the transfer, when slow start is over. The same is asked with the emulator's log, with two taps in its place,
+and with TCP's log alone.
 """
 
 from __future__ import annotations
@@ -46,6 +47,12 @@ TRUTH = {
 SEEN_BY_TCP = {"receiver", "application", "standing"}
 """What TCP's own samples tell; of the others they tell the limit."""
 
+RECORDS = {"tcp": (), "taps": ("tap-a", "tap-b"), "emulator": ("e",)}
+"""What is there beside TCP's log."""
+
+LEAST_BY_TAPS = 0.8
+"""Of the answers by taps alone that are right; none is wrong."""
+
 SEEDS = range(1001, 1005)
 SLOW_SEEDS = range(2001, 2005)
 """Others than those that thresholds and rules were set with."""
@@ -56,6 +63,11 @@ def why(out: Path, *words: str | Path, at: float = SECONDS / 2 + 0.5) -> dict[st
     assert done.returncode == 0, done.stderr
     told: dict[str, Any] = json.loads(done.stdout)
     return told
+
+
+def beside(out: Path, kind: str) -> list[str | Path]:
+    """The words that name these records."""
+    return [word for one in RECORDS[kind] for word in ("--records", out / one)]
 
 
 def flow_of(out: Path) -> int:
@@ -92,6 +104,11 @@ def test_a_fault_is_named(fault: str, tmp_path: Path) -> None:
     expect_joined(told["account"])
     alone = why(tmp_path / "x")
     assert graded(alone, fault) != "wrong"
+    by_taps = why(tmp_path / "x", *beside(tmp_path / "x", "taps"))
+    assert graded(by_taps, fault) != "wrong"
+    [near, far] = by_taps["account"]["taps"]
+    assert near["segments"] == by_taps["account"]["segments"] == told["account"]["segments"]
+    assert near["segments"] - far["segments"] == told["account"]["lost_at_emulator"]
     words = ("timeline", tmp_path / "x" / "t", "--to", "perfetto", "--records", tmp_path / "x" / "e")
     assert sojourn_here(*words).returncode == 0
     events, _ = checked(tmp_path / "x" / "t" / "timeline.json")
@@ -107,7 +124,7 @@ def test_a_fault_is_named(fault: str, tmp_path: Path) -> None:
 def test_of_twenty_faults_nineteen_are_named_and_none_is_wrong(is_slow: bool, tmp_path: Path) -> None:
     faults, make, seconds = (SLOW_FAULTS, slow_case_of, SLOW_SECONDS) if is_slow else (FAULTS, case_of, SECONDS)
     seeds = SLOW_SEEDS if is_slow else SEEDS
-    grades: dict[bool, Counter[str]] = {True: Counter(), False: Counter()}
+    grades: dict[str, Counter[str]] = {kind: Counter() for kind in RECORDS}
     odd = []
     with faulty_bed() as bed:
         for seed in seeds:
@@ -115,16 +132,16 @@ def test_of_twenty_faults_nineteen_are_named_and_none_is_wrong(is_slow: bool, tm
                 out = tmp_path / f"{fault}-{seed}"
                 case = make(fault, seed)
                 recorded(bed, case, out, seed)
-                for words in ((), ("--records", out / "e")):
-                    told = why(out, *words, at=seconds / 2 + 0.5)
+                for kind in RECORDS:
+                    told = why(out, *beside(out, kind), at=seconds / 2 + 0.5)
                     grade = graded(told, fault)
-                    grades[bool(words)][grade] += 1
-                    if words:
+                    grades[kind][grade] += 1
+                    if kind == "emulator":
                         expect_joined(told["account"])
-                    if grade != "right" and (words or grade == "wrong"):
-                        odd.append((case, grade, told["limit"], told["cause"], told["sentences"][0]["text"]))
+                    if grade == "wrong" or (grade != "right" and kind != "tcp"):
+                        odd.append((kind, case, grade, told["limit"], told["cause"], told["sentences"][:3]))
     print(grades, odd)
     count = len(seeds) * len(faults)
-    assert grades[True]["wrong"] == grades[False]["wrong"] == 0, odd
-    assert grades[True]["right"] + grades[True]["inconclusive"] >= 0.95 * count, odd
-    assert grades[True]["right"] >= 0.95 * count, odd
+    assert [grades[kind]["wrong"] for kind in RECORDS] == [0, 0, 0], odd
+    assert grades["taps"]["right"] >= LEAST_BY_TAPS * count, odd
+    assert grades["emulator"]["right"] >= 0.95 * count, odd

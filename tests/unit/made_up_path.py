@@ -119,9 +119,15 @@ class MadePath:
         write_table_of(path / "w" / "tcp_readings-a-000.arrow", rows, "tcp_readings")
 
     def write_taps(
-        self, path: Path, minus_utc_ns: int, blind: Collection[int] = (), stray: int = 0, micro: bool = False
+        self,
+        path: Path,
+        minus_utc_ns: int,
+        blind: Collection[int] = (),
+        stray: int = 0,
+        micro: bool = False,
+        far_blind: Collection[int] = (),
     ) -> None:
-        """`path/c` has what taps `near` and `far` saw; `near` misses the sendings `blind`, `far` sees strays, too.
+        """`path/c` has what taps `near` and `far` saw; they miss the sendings `blind` and `far_blind`, `far` sees strays.
 
         `micro`: the files have whole microseconds, as tcpdump's have.
         """
@@ -130,7 +136,11 @@ class MadePath:
         near = [
             (at + TAP_NS, self._head(place, one)) for place, (at, one, _) in enumerate(sights) if place not in blind
         ]
-        far = [(at - SOON_NS + TAP_NS, self._head(place, one)) for at, one, place in arrived]
+        far = [(at - SOON_NS + TAP_NS, self._head(place, one)) for at, one, place in arrived if place not in far_blind]
+        damaged = [place for place, (_, one, again) in enumerate(sights) if not again and self.lost.get(one) == "corrupted"]
+        for place in damaged:
+            at, one, _ = sights[place]
+            far.append((at + SOON_NS + self.wait(one) + self.delay_ns + TAP_NS, self._head(place, one)))
         far += [(START + TAP_NS, self._head(9_000 + place, self.segments + place)) for place in range(stray)]
         for at, nxt in self._acks(arrived):
             far.append((at - self.delay_ns + TAP_NS, self._ack_head(nxt)))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 import pytest
 
 from sojourn.analysis.finding import Place
+from sojourn.export import Chosen
+from sojourn.export.log import TcpLog
 from sojourn.methods.tcp_load.analyse.conserved import Way, frame_of, judged, ways_of
 from tests.unit.made_up_path import MadePath
 from tests.unit.made_up_tcp import write_table
@@ -21,10 +24,17 @@ LOST = dict.fromkeys(range(100, 200, 10), "full")
 HERE = Place("emulate", 3)
 
 
-def found_in(path: Path, *, skipped: int = 0) -> Way:
+def found_in(path: Path, *more: str, skipped: int = 0) -> Way:
     flows = pl.read_ipc_stream(path / "t" / "records" / "tcp_flows-tcplog-000.arrow")
-    [way] = ways_of(path / "t", "tcplog", int(flows["block"][0]), [path / "e"], skipped=skipped)
+    folders = [path / one for one in more or ("e",)]
+    [way] = ways_of(path / "t", "tcplog", int(flows["block"][0]), folders, skipped=skipped)
     return way
+
+
+def tapped(made: MadePath, path: Path, **how: Any) -> None:
+    """The path, and taps on both sides of what lies between."""
+    made.write(path)
+    made.write_taps(path, TcpLog.open(path / "t", Chosen()).minus_utc_ns, **how)
 
 
 def named(way: Way) -> list[str]:
@@ -100,3 +110,71 @@ def test_where_a_log_lacks_records_nothing_is_judged(tmp_path: Path) -> None:
     cut(tmp_path / "e/packets-emulate-000.arrow", "packets", pl.col("number") > 3)
     assert len(named(found_in(tmp_path))) == 1
     assert named(found_in(tmp_path, skipped=4)) == []
+
+
+@pytest.mark.parametrize("made", [MadePath(lost=LOST), MadePath(lost=LOST, family=6),
+                                  MadePath(lost=LOST, per_packet=4, joined=3)], ids=["4", "6", "gso-gro"])  # fmt: skip
+def test_without_an_emulators_log_taps_tell_what_the_device_lost(made: MadePath, tmp_path: Path) -> None:
+    tapped(made, tmp_path)
+    way = found_in(tmp_path, "c")
+    assert way.seen is not None
+    assert (way.segments, way.seen.near, way.seen.device, way.seen.far, way.received) == (610, 610, 10, 600, 600)
+    others = (way.seen.before, way.seen.missed, way.seen.blind, way.seen.after, way.seen.others, way.strangers)
+    assert others == (0,) * 6
+    assert (way.arrived, way.dropped, way.seen.silent, way.missing) == (None, None, None, 0)
+    assert named(way) == []
+    [row] = frame_of([(HERE, 7, way)]).iter_rows(named=True)
+    assert (row["tap_device"], row["dropped"]) == (10, None)
+
+
+def test_taps_and_an_emulators_log_agree(tmp_path: Path) -> None:
+    tapped(MadePath(lost=LOST), tmp_path)
+    way = found_in(tmp_path, "e", "c")
+    assert way.seen is not None
+    assert (way.dropped, way.seen.device, way.seen.silent) == (10, 10, 0)
+    assert named(way) == []
+
+
+SAMPLES = "t/records/tcp_samples-tcplog-000.arrow"
+OF_RECEIVER = (pl.col("flow") == 2) & (pl.col("ip_id") == 65_050)
+
+
+@pytest.mark.parametrize(
+    ("how", "cuts", "more", "said"),
+    [
+        ({"blind": {50}, "far_blind": {50}}, (SAMPLES, OF_RECEIVER), ("c",), "between the sender's TCP and the first tap"),
+        ({"blind": {50}}, None, ("c",), "at the first tap, which did not see what was seen behind it"),
+        ({"far_blind": {50}}, None, ("c",), "at the last tap, which did not see what the receiver's TCP got"),
+        ({"far_blind": {50}}, (SAMPLES, OF_RECEIVER), ("e", "c"), "between the emulator and the last tap"),
+        ({}, (SAMPLES, OF_RECEIVER), ("c",), "between the last tap and the receiver's TCP"),
+        ({"stray": 1}, None, ("c",), "at the taps, and the sender's TCP has no record of them"),
+    ],
+    ids=["before", "near tap", "far tap", "emulator", "behind", "stray"],
+)  # fmt: skip
+def test_one_packet_that_is_withheld_has_its_place(
+    how: dict[str, Any], cuts: tuple[str, pl.Expr] | None, more: tuple[str, ...], said: str, tmp_path: Path
+) -> None:
+    """The only one of 600, by what taps and TCP have; where it was lost it is acknowledged by nobody."""
+    made = MadePath()
+    tapped(made, tmp_path, **how)
+    if cuts is not None:
+        cut(tmp_path / cuts[0], "tcp_samples", ~cuts[1])
+        unacknowledged(tmp_path / cuts[0], made, 50)
+    [sentence] = named(found_in(tmp_path, *more))
+    assert said in sentence, sentence
+
+
+def unacknowledged(path: Path, made: MadePath, segment: int) -> None:
+    """The sender's samples with acknowledgements that stop before a segment."""
+    frame = pl.read_ipc_stream(path)
+    most = made.seq(segment)
+    is_sender = (pl.col("flow") == 1) & (pl.col("point") == "in")
+    write_table(path, "tcp_samples", frame.with_columns(
+        pl.when(is_sender).then(pl.min_horizontal("ack", pl.lit(most))).otherwise("ack").cast(pl.Int64).alias("ack")))  # fmt: skip
+
+
+def test_a_tap_that_lost_packets_itself_judges_nothing(tmp_path: Path) -> None:
+    tapped(MadePath(), tmp_path, far_blind={50})
+    way = found_in(tmp_path, "c")
+    assert len(named(way)) == 1
+    assert named(replace(way, missing=1)) == []

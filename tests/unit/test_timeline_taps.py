@@ -103,6 +103,21 @@ def test_a_trace_has_segments_that_nobody_saw_behind_the_emulator(tmp_path: Path
     assert stages_of(row | {"sent_ns": 5, "arrival_ns": 7, "departure_ns": 9})[-1][1:] == (7, 9)
 
 
+def test_a_trace_has_the_device_between_the_taps(tmp_path: Path) -> None:
+    made = MadePath(segments=200, lost=LOST)
+    written(made, tmp_path)
+    words = ("timeline", str(tmp_path / "t"), "--to", "perfetto", "--records", str(tmp_path / "c"))
+    assert sojourn(*words).returncode == 0
+    events, _ = checked(tmp_path / "t" / "timeline.json")
+    [device] = [one["pid"] for one in events if one["name"] == "process_name" and "device" in one["args"]["name"]]
+    mine = [one for one in events if one["pid"] == device]
+    delays = [one["args"]["delay"] for one in mine if one["ph"] == "C"]
+    assert len(delays) == made.segments
+    assert set(delays) == {(SOON_NS + made.wait(0) + made.delay_ns) / 1e6}
+    assert sum(one["name"] == "lost between the taps" for one in mine) == len(LOST)
+    assert sum(one["name"] == "lost" for one in events) == len(LOST)
+
+
 def test_a_trace_has_the_send_buffer_and_the_taps_as_stages(tmp_path: Path) -> None:
     made = MadePath(segments=50, stamped_late_ns=3 * SOON_NS)
     written(made, tmp_path)

@@ -204,7 +204,7 @@ def test_old_losses_are_a_cause_where_the_threshold_changed_by_them_alone(
 def test_tcp_alone_does_not_tell_losses_apart(name: str, tmp_path: Path) -> None:
     told = answer(PATHS[name][0], tmp_path, emulator=False)
     assert (told["limit"], told["cause"]) == ("congestion_window", "inconclusive")
-    assert "taps on both sides" in told["sentences"][1]["text"]
+    assert "two taps, before and behind the device" in told["sentences"][1]["text"]
 
 
 def test_round_trips_alone_show_a_standing_queue(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -16,6 +17,7 @@ import pyarrow as pa
 
 from sojourn.errors import RequestError
 from sojourn.records import TABLES, read_table
+from sojourn.records.bed import read_bed
 from sojourn.records.decode import json_file
 from sojourn.records.log_fields import fields_of, unasked_of
 
@@ -114,10 +116,16 @@ class TcpLog:
     @property
     def minus_utc_ns(self) -> int:
         """What is to be taken off a sample's time for UTC."""
-        tai = int(self.header.get("tai_minus_utc_s", TAI_MINUS_UTC_S)) * NS
+        tai = int(self.header.get("tai_minus_utc_s", self._of_bed)) * NS
         if self.header.get("clock", "TAI") == "MONOTONIC":
             return tai - int(self.header.get("tai_minus_monotonic_ns", 0))
         return tai
+
+    @cached_property
+    def _of_bed(self) -> int:
+        """What a study found that its machine's CLOCK_TAI is ahead: many have never set it, and it is none there."""
+        clocks = read_bed(self.path / "bed.json").get("stable", {}).get("machine", {}).get("clocks", {})
+        return int(clocks.get("tai_minus_utc_s", TAI_MINUS_UTC_S))
 
     def nothing_logged(self) -> str:
         """Why a log has no sample: how many flows were seen, and what says what became of their packets."""

@@ -19,9 +19,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-SECTION, INTERFACE, PACKET = 0x0A0D_0D0A, 1, 6
+SECTION, INTERFACE, STATISTICS, PACKET = 0x0A0D_0D0A, 1, 5, 6
 BYTE_ORDER = 0x1A2B_3C4D
 COMMENT, RESOLUTION, OFFSET = 1, 9, 14
+DROPPED = (5, 7)
+"""Of statistics: what the interface dropped for want of resources, and what the operating system did."""
+
 LONGEST_BLOCK = 1 << 24
 LEAST_PACKET = 32
 """Octets of a packet's block without a packet."""
@@ -104,6 +107,21 @@ def read_packets(path: Path) -> Iterator[Block]:
         yield from (block for block in read_capture(path) if block.at_ns is not None)
     except CutError:
         return
+
+
+def dropped_of(block: Block) -> int | None:
+    """How many packets a capture lacks, by a block of its statistics; None of other blocks."""
+    if block.kind != STATISTICS:
+        return None
+    lost, at = 0, 20
+    while at + 4 <= len(block.octets) - 4:
+        code, length = struct.unpack_from(f"{block.order}HH", block.octets, at)
+        if code == 0:
+            break
+        if code in DROPPED and length == 8:
+            lost += struct.unpack_from(f"{block.order}Q", block.octets, at + 4)[0]
+        at += 4 + _padded(length)
+    return lost
 
 
 def has_nanoseconds(path: Path) -> bool:

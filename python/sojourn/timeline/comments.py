@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 RELATIVE = tuple(name for name in COLUMNS if name.endswith("_ns") and name != "sent_ns")
 
 
-def write_commented(joined: Sequence[Joined], file: BinaryIO, folders: Sequence[Path]) -> int:
+def write_commented(joined: Sequence[Joined], file: BinaryIO, folders: Sequence[Path], block: int | None = None) -> int:
     """Write the capture; how many segments are in comments."""
-    files = tap_files(folders)
+    files = tap_files(folders, block)
     if not files:
         raise RequestError(
             f"no capture (pcapng, pcap) is in {', '.join(map(str, folders))}: name its folder with --records, or write "

@@ -85,7 +85,7 @@ def _written(request: Request, ways: list[Joined], file: BinaryIO) -> int:
     if request.to == "html":
         return write_page(ways, file, request.run.resolve().name, folders, request.chosen.block)
     if request.to == "pcapng":
-        return write_commented(ways, file, folders)
+        return write_commented(ways, file, folders, request.chosen.block)
     if request.to in {"perfetto", "qlog"}:
         return {"perfetto": write_trace, "qlog": write_joined_qlog}[request.to](ways, file)
     return {"csv": write_csv, "parquet": write_parquet}[request.to](flows_of(ways), file)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 ROWS_A_PIECE = 1 << 15
 """Of the joined table: what is unpacked when a segment is selected."""
 
-TEXTS = ("limited_by", "tap_before", "emulator", "disposition", "cause", "tap_after")
+TEXTS = ("limited_by", "tap_before", "emulator", "disposition", "cause", "tap_after", "lost_where")
 THOUSANDTHS = ("srtt_us",)
 """Columns with a fraction: they are packed a thousand times larger."""
 
@@ -47,12 +47,12 @@ RECORDS = {
         *("sent_ns", "sent_cpu", "sent_number", "state", "ca_state", "snd_cwnd", "snd_ssthresh", "snd_wnd_bytes"),
         *("in_flight_bytes", "snd_queued_bytes", "pacing_rate_bps", "srtt_us", "limited_by"),
     ),
-    "first tap": ("tap_before", "tap_before_ns"),
+    "first tap": ("tap_before", "tap_before_ns", "tap_before_frame"),
     "emulator": (
         *("emulator", "emulator_number", "arrival_ns", "entered_ns", "queue_slots", "queue_bytes", "link_left_ns"),
         *("intended_ns", "departure_ns", "disposition", "cause", "marked"),
     ),
-    "last tap": ("tap_after", "tap_after_ns"),
+    "last tap": ("tap_after", "tap_after_ns", "tap_after_frame", "lost_where"),
     "receiver's sample": (
         *("received_ns", "received_cpu", "received_number", "rcv_wnd_bytes", "rcv_queued_bytes", "rcv_ooopack"),
     ),
@@ -133,7 +133,7 @@ def _flow(id_: str, flow: Flow, marks: Marks, account: Account, blocks: list[tup
         "delayed_to": "receiver" if flow.receiver is not None else "acknowledgement",
         "sacks_seen_at": marks.sacks_seen_at,
         "account": account.sentences(),
-        "files": _files(flow),
+        "files": _files(flow, rows),
         "drawn": added("drawn", drawn),
         "acks": line("acks", marks.acks),
         "window": line("window", marks.window),
@@ -164,12 +164,18 @@ def _numbers(rows: pl.DataFrame, begin: int) -> tuple[dict[str, list[str]], pl.D
     return texts, rows.select(columns)
 
 
-def _files(flow: Flow) -> dict[str, str]:
+def _files(flow: Flow, rows: pl.DataFrame) -> dict[str, str]:
     """The file that a record's rows are in, where it is one."""
     receiver = {} if flow.receiver is None else {"receiver's sample": flow.receiver.record}
+    taps = {
+        record: ", ".join(flow.taps.files.get(name, ()))
+        for record, column in (("first tap", "tap_before"), ("last tap", "tap_after"))
+        for name in rows[column].drop_nulls()[:1]
+    }
     return {
         "sample when built": flow.sender.record,
         "acknowledgement": flow.sender.record,
         "emulator": ", ".join(flow.emulated),
+        **taps,
         **receiver,
     }

@@ -12,10 +12,15 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from sojourn.timeline.judge import CAUSES, MS, Rows, Sentence, by_number, of_packets, of_segments
+from sojourn.timeline.judge import CAUSES, by_number, of_packets, of_segments
+from sojourn.timeline.said import MS, Rows, Sentence
 
 if TYPE_CHECKING:
     from sojourn.timeline.moment import Moment
+
+
+GONE = (pl.col("disposition") == "lost").fill_null(value=False) | pl.col("lost_where").is_not_null()
+"""Lost by an emulator, or, by taps, nowhere behind the place where they were seen last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +29,8 @@ class Fate:
 
     segments: int
     lost: int
+    """By an emulator, or, as taps show, somewhere on the path."""
+
     received: int
     acknowledged: int
     """Of those that nobody saw received."""
@@ -33,7 +40,7 @@ class Fate:
     """Of all: those that were retransmitted after the moment."""
 
     waited_ms: float | None
-    """In emulators' queues and links, the median."""
+    """In emulators' queues and links, the median; without their logs, between taps beyond the least delay there."""
 
     as_dict = asdict
 
@@ -41,11 +48,16 @@ class Fate:
 def fate_of(moment: Moment) -> tuple[Fate, list[Sentence]]:
     """Count them, and say so."""
     flying = moment.in_flight.join(moment.resent, on="seq", how="left", maintain_order="left")
-    lost = flying.filter((pl.col("disposition") == "lost").fill_null(value=False))
+    lost = flying.filter(GONE)
     rest = flying.join(lost.select("seq"), on="seq", how="anti", maintain_order="left")
     received = rest.drop_nulls("received_ns")
     acknowledged = rest.filter(pl.col("received_ns").is_null(), pl.col("acked_ns").is_not_null())
-    waited = received.with_columns(waited_ns=pl.col("link_left_ns") - pl.col("entered_ns"))["waited_ns"].drop_nulls()
+    if moment.device.is_seen:
+        least = (moment.device.crossings["left_ns"] - moment.device.crossings["entered_ns"]).min()
+        own_way = pl.col("tap_after_ns") - pl.col("tap_before_ns") - pl.lit(least, pl.Int64)
+    else:
+        own_way = pl.col("link_left_ns") - pl.col("entered_ns")
+    waited = received.select(own_way.alias("waited_ns"))["waited_ns"].drop_nulls()
     fate = Fate(
         segments=flying.height,
         lost=lost.height,
@@ -72,9 +84,7 @@ def _sentences(moment: Moment, fate: Fate, of: dict[str, pl.DataFrame]) -> list[
         text = f"{was(fate.acknowledged)} acknowledged {took:.1f} ms after they had been sent (median)"
         told.append(Sentence(text, (of_segments(sender, of["acked"]),)))
     if fate.lost:
-        causes = of["lost"]["cause"].value_counts(sort=True).iter_rows()
-        why = ", ".join(f"{count} {CAUSES.get(cause, cause)}" for cause, count in causes)
-        told.append(Sentence(f"{fate.lost} of them an emulator lost: {why}", of_packets(moment, of["lost"])))
+        told.append(_lost(moment, fate, of["lost"]))
     if fate.retransmitted:
         again = of["flying"].drop_nulls("resent_ns")
         later = _middle(again["resent_ns"] - again["sent_ns"])
@@ -82,18 +92,33 @@ def _sentences(moment: Moment, fate: Fate, of: dict[str, pl.DataFrame]) -> list[
         told.append(Sentence(text, (of_segments(sender, again),)))
     if fate.unknown:
         rows = of["flying"].filter(
-            pl.col("received_ns").is_null(), pl.col("acked_ns").is_null(),
-            (pl.col("disposition") != "lost").fill_null(value=True),
+            pl.col("received_ns").is_null(), pl.col("acked_ns").is_null(), ~GONE,
         )  # fmt: skip
         text = f"What became of {fate.unknown} of them is in no record"
         told.append(Sentence(text, (of_segments(sender, rows),)))
     return told
 
 
+def _lost(moment: Moment, fate: Fate, lost: pl.DataFrame) -> Sentence:
+    """By an emulator's log, else by where taps saw them last."""
+    if not moment.device.is_seen:
+        causes = lost["cause"].value_counts(sort=True).iter_rows()
+        why = ", ".join(f"{count} {CAUSES.get(cause, cause)}" for cause, count in causes)
+        return Sentence(f"{fate.lost} of them an emulator lost: {why}", of_packets(moment, lost))
+    words = {
+        "device": f"between the taps {moment.device.before} and {moment.device.after}",
+        "before": f"before tap {moment.device.before}",
+        "behind": f"behind tap {moment.device.after}",
+    }
+    where = ", ".join(f"{count} {words[name]}" for name, count in lost["lost_where"].value_counts(sort=True).iter_rows())
+    return Sentence(f"{was(fate.lost)} lost: {where}", (of_segments(moment.flow.sender, lost),))
+
+
 def _arrived(moment: Moment, fate: Fate, got: pl.DataFrame) -> Sentence:
     took = ((got["received_ns"] - got["sent_ns"]) / MS).to_list()
     spread = f" ({min(took):.1f} to {max(took):.1f} ms)" if fate.received > 1 else ""
-    queue = f", of which {fate.waited_ms:.1f} ms in the emulator's queue and link" if fate.waited_ms is not None else ""
+    where = "queue and link between the taps" if moment.device.is_seen else "the emulator's queue and link"
+    queue = f", of which {fate.waited_ms:.1f} ms in {where}" if fate.waited_ms is not None else ""
     text = f"{fate.received} of them arrived {median(took):.1f} ms after they had been sent{spread}{queue}"
     receiver = moment.flow.receiver
     assert receiver is not None

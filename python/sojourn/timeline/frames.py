@@ -12,6 +12,8 @@ import numpy as np
 import polars as pl
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     Octets = NDArray[np.uint8]
@@ -27,6 +29,11 @@ SYN = 2
 def with_segments(packets: pl.DataFrame) -> pl.DataFrame:
     """The rows whose frame is TCP's, with the columns of FOUND."""
     heads = packets["head"].to_list()
+    return plain_segments(packets, heads)
+
+
+def plain_segments(packets: pl.DataFrame, heads: Sequence[bytes | None]) -> pl.DataFrame:
+    """The same, where the frames' first bytes are beside the rows."""
     if not heads:
         return packets.with_columns(pl.lit(None, _kind(name)).alias(name) for name in FOUND)
     octets = np.frombuffer(b"".join((one or b"")[:HEAD_BYTES].ljust(HEAD_BYTES, b"\0") for one in heads), np.uint8)

@@ -1,8 +1,8 @@
 """What limited a flow at a moment, and why: judged by rules from what the records show, or said to be inconclusive.
 
 The limit is TCP's own (a window, the application, pacing), the cause what lies behind it: the path, the peer, the
-application. Each sentence has the rows that it rests on. A cause on the path is only named where an emulator's log or
-the receiver's shows it; TCP's own samples show a standing queue, and no more: losses look alike to a sender.
+application. Each sentence has the rows that it rests on. A cause on the path is only named where an emulator's log, two
+taps or the receiver's log show it; TCP's own samples show a standing queue, and no more: losses look alike to a sender.
 
 The rules and their thresholds are in docs/guide/timeline.md and docs/decisions/0064-why.md.
 """
@@ -15,6 +15,19 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from sojourn.export.log import NS
+from sojourn.timeline import judge_taps
+from sojourn.timeline.said import (
+    INCONCLUSIVE,
+    LEAST_PACKETS,
+    MOST_BEHIND_POLICER,
+    MS,
+    NEARLY_ALL,
+    SHORT_OF_ROUND,
+    TARGET_NS,
+    Rows,
+    Sentence,
+    spans,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,38 +35,22 @@ if TYPE_CHECKING:
     from sojourn.timeline.moment import Moment
     from sojourn.timeline.source import End
 
-MS = 1e6
 MOST = 0.6
 """A limit that holds for less of the time than this, one round trip around the moment, is not named."""
-
-NEARLY_ALL = 0.8
-"""Of the losses, for their cause to be the cause."""
-
-TARGET_NS = 5_000_000
-"""Of CoDel (RFC 8289): a queue whose least delay over an interval is above it stands."""
 
 UNSEEN_OF_BASE = 0.5
 """By how much of the least round trip, and by twice the target at least, round trips are longer where they alone show a
 standing queue: delayed acknowledgements make some longer too."""
 
-SHORT_OF_ROUND = 0.5
-"""A queue that holds less of a round trip than this leaves the link idle after each reduction of a window by 30 %
-(CUBIC, RFC 9438: 0.43 of a round trip) or by half (Reno: a whole one)."""
-
 FREE_OF_LINK = 0.05
 """Of the time that a segment has at the rate of all flows: a policer lets pass at once what a link must transmit."""
 
-MOST_BEHIND_POLICER = 2.5
-"""Segments' times that none waits longer at a policer: it has no queue, or one of a packet."""
-
-LEAST_PACKETS = 5
 PACED = (0.9, 1.15)
 """The rate of sending over the pacing rate where pacing limits. Reno and CUBIC keep a pacing rate of 1.2 windows a
 round trip also where nothing paces: full windows are 0.83 of it."""
 
 UNREAD = 0.5
 SLOW_START = 0x7FFF_FFFF
-INCONCLUSIVE = "inconclusive"
 GROUPS = {
     "congestion_window": ("cwnd", "recovery"),
     "receiver_window": ("receiver",),
@@ -69,22 +66,6 @@ WORDS = {
     "pacing": "pacing or the path",
 }
 BY_CHANCE = ("before", "after", "profile", "rule")
-
-
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """Rows of a record: the file, and which."""
-
-    file: str
-    rows: str
-
-
-@dataclass(frozen=True, slots=True)
-class Sentence:
-    """What is said, and what it rests on."""
-
-    text: str
-    records: tuple[Rows, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +141,9 @@ def _of_window(moment: Moment) -> tuple[str, list[Sentence]]:
 
     A queue too short for the path is occupied too while the window is at its largest: that it overflows is the cause.
     """
-    standing, lost = _standing(moment), _lost(moment)
+    by_taps = moment.device.is_seen
+    standing = judge_taps.standing(moment) if by_taps else _standing(moment)
+    lost = judge_taps.lost(moment) if by_taps else _lost(moment)
     if standing and not (lost and lost[0] == "queue_short"):
         return standing
     return lost or _growing(moment) or (INCONCLUSIVE, [_unknown(moment)])
@@ -303,15 +286,18 @@ def _growing(moment: Moment) -> tuple[str, list[Sentence]] | None:
 
 
 def _unknown(moment: Moment) -> Sentence:
-    """What TCP's own samples leave open."""
+    """What TCP's own samples leave open, and taps do not tell either."""
     again = moment.again()
+    if moment.device.is_seen and not moment.device.lacking:
+        text = "Inconclusive: the taps show no loss and no standing queue in the time before, and the window is reduced"
+        return Sentence(text, (of_samples(moment.flow.sender, moment.now),))
     if again.is_empty():
         text = "Inconclusive: the records of the time before show no loss and no standing queue, and a reduced window"
         return Sentence(text, (of_samples(moment.flow.sender, moment.now),))
     text = (
         f"Inconclusive: {again.height} segments were retransmitted in the time before, and TCP's records alone do not "
-        "show whether a lossy link, a policer or a too short queue lost them; an emulator's log, or taps on both sides "
-        "of the device, would"
+        "show whether a lossy link, a policer or a too short queue lost them; an emulator's log does, and two taps, before "
+        "and behind the device, show where they were lost, and mostly why"
     )
     return Sentence(text, (of_segments(moment.flow.sender, again),))
 
@@ -410,13 +396,3 @@ def by_number(rows: pl.DataFrame, cpu: str, number: str) -> str:
     for (one,), of_cpu in rows.drop_nulls(number).sort(cpu, number).group_by(cpu, maintain_order=True):
         parts.append(f"cpu {one} number {spans(of_cpu[number])}")
     return "; ".join(parts)
-
-
-def spans(numbers: pl.Series) -> str:
-    """Numbers as a person reads them: the span, and how many of it."""
-    there = numbers.unique().sort()
-    if there.len() <= 3:
-        return ", ".join(str(one) for one in there)
-    first, last = int(there[0]), int(there[-1])
-    whole = last - first + 1 == there.len()
-    return f"{first} to {last}" if whole else f"{first} to {last} ({there.len()} of them)"

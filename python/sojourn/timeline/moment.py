@@ -16,6 +16,7 @@ import polars as pl
 from sojourn.errors import RequestError
 from sojourn.export.log import NS
 from sojourn.export.summary_samples import LIMITS, judged
+from sojourn.timeline.device import Device
 
 if TYPE_CHECKING:
     from sojourn.timeline.source import End, Flow
@@ -54,6 +55,9 @@ class Moment:
     missing: int
     """Records that the log lacks around it; -1: nobody knows how many."""
 
+    device: Device
+    """What two taps tell of what lies between them."""
+
     @property
     def begin_ns(self) -> int:
         """Where `around` begins."""
@@ -68,6 +72,12 @@ class Moment:
     def back_ns(self) -> int:
         """From where on losses count as what set the congestion window."""
         return self.at_ns - max(ROUNDS_BACK * self.round_ns, LEAST_BACK_NS)
+
+    @property
+    def near(self) -> tuple[int, int]:
+        """In which time a queue that stands must not empty."""
+        most = max(INTERVAL_NS // 2, self.round_ns)
+        return self.at_ns - most, self.at_ns + most
 
     @property
     def shares(self) -> dict[str, float]:
@@ -118,8 +128,7 @@ class Moment:
 
     def queued(self, *, near: bool) -> pl.DataFrame:
         """Segments that passed an emulator's link, near the moment or since `back_ns`: `waited_ns`, all told."""
-        most = max(INTERVAL_NS // 2, self.round_ns)
-        begin, end = (self.at_ns - most, self.at_ns + most) if near else (self.back_ns, self.end_ns)
+        begin, end = self.near if near else (self.back_ns, self.end_ns)
         passed = self.segments.filter(pl.col("arrival_ns").is_between(begin, end)).drop_nulls("link_left_ns")
         return passed.with_columns((pl.col("link_left_ns") - pl.col("entered_ns")).alias("waited_ns"))
 
@@ -133,8 +142,7 @@ class Moment:
 
     def round_trips(self) -> pl.DataFrame:
         """The round trips that were measured near the moment."""
-        most = max(INTERVAL_NS // 2, self.round_ns)
-        near = self.flow.sender.samples.filter(pl.col("time_ns").is_between(self.at_ns - most, self.at_ns + most))
+        near = self.flow.sender.samples.filter(pl.col("time_ns").is_between(*self.near))
         return _measured(near)
 
     def of_receiver(self) -> pl.DataFrame:
@@ -169,7 +177,8 @@ def moment_of(flow: Flow, segments: pl.DataFrame, after_ns: int) -> Moment:
     until = pl.col("time_ns") + pl.col("lasts_ns")
     holds = (pl.min_horizontal(until, pl.lit(end)) - pl.max_horizontal("time_ns", pl.lit(begin))).clip(0)
     around = told.with_columns(holds.alias("holds_ns")).filter(pl.col("holds_ns") > 0)
-    return Moment(flow, at_ns, round_ns, base_ns, now, around, segments, missing(flow.sender, begin, end))
+    lacks = missing(flow.sender, begin, end)
+    return Moment(flow, at_ns, round_ns, base_ns, now, around, segments, lacks, Device(flow, segments))
 
 
 def _measured(samples: pl.DataFrame) -> pl.DataFrame:

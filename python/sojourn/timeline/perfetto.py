@@ -95,14 +95,16 @@ def _events(flow: Flow, segments: pl.DataFrame, tracks: Tracks, begin: int, befo
         other = tracks.of(f"host {there}", title)
         yield from _counters(flow.receiver.samples, UNREAD, f"{title}: receive buffer (bytes)", other, begin)
     yield from _queues(flow, tracks, begin)
+    yield from _between(segments, title, tracks, begin)
 
 
 def _segments(segments: pl.DataFrame, track: Row, begin: int, before: int, flow: int) -> Iterator[Row]:
     """A slice a segment with its stages; one that is retransmitted, or lost, is marked."""
     for place, row in enumerate(segments.iter_rows(named=True), start=before + 1):
-        is_lost = row["disposition"] == "lost"
+        is_lost = row["disposition"] == "lost" or row["lost_where"] is not None
         end = lost_at(row) if is_lost else (row["acked_ns"] or row["received_ns"] or row["departure_ns"])
-        known = {name: row[name] for name in ("seq", "payload_bytes", "ip_id", "snd_cwnd", "limited_by", "cause")}
+        known = {name: row[name] for name in ("seq", "payload_bytes", "ip_id", "snd_cwnd", "limited_by", "cause",
+                                            "lost_where")}  # fmt: skip
         known |= {"sample": f"cpu {row['sent_cpu']} number {row['sent_number']}", "packet": row["emulator_number"]}
         common = {**track, "cat": f"flow {flow}", "id": f"0x{place:x}"}
         sent = _us(row["sent_ns"], begin)
@@ -113,13 +115,14 @@ def _segments(segments: pl.DataFrame, track: Row, begin: int, before: int, flow:
         if row["again"]:
             yield {**track, "ph": "i", "s": "t", "name": "retransmission", "ts": sent, "args": {"seq": row["seq"]}}
         if is_lost:
-            told = {"seq": row["seq"], "cause": row["cause"]}
+            told = _told({"seq": row["seq"], "cause": row["cause"], "lost_where": row["lost_where"]})
             yield {**track, "ph": "i", "s": "t", "name": "lost", "ts": _us(lost_at(row), begin), "args": told}
 
 
 def lost_at(row: Row) -> int:
-    """When a packet was lost: as it departed damaged, behind its link, or as it arrived."""
-    at: int = row["departure_ns"] or row["link_left_ns"] or row["arrival_ns"]
+    """When a packet was lost: as it departed damaged, behind its link, or as it arrived; else where it was seen last."""
+    seen = ("departure_ns", "link_left_ns", "arrival_ns", "tap_after_ns", "tap_before_ns", "sent_ns")
+    at: int = next(row[name] for name in seen if row.get(name))
     return at
 
 
@@ -187,6 +190,21 @@ def _queues(flow: Flow, tracks: Tracks, begin: int) -> Iterator[Row]:
             told = {"seq": row["seq"], "cause": row["cause"], "of": who, "number": row["number"]}
             yield {**track, "ph": "i", "s": "t", "name": f"lost: {row['cause']}", "ts": _us(lost_at(row), begin),
                    "args": told}  # fmt: skip
+
+
+def _between(segments: pl.DataFrame, title: str, tracks: Tracks, begin: int) -> Iterator[Row]:
+    """How long each of the flow's segments was between two taps, by when it passed the first; what was lost there."""
+    passed = segments.drop_nulls("tap_before_ns").sort("tap_before_ns")
+    names = passed.select("tap_before", "tap_after").drop_nulls()[:1]
+    for before, after in names.iter_rows():
+        track = tracks.of(f"device between {before} and {after}", title)
+        rows = passed.select("tap_before_ns", "tap_after_ns", "lost_where", "seq")
+        for at, then, where, seq in rows.iter_rows():
+            common = {**track, "ts": _us(at, begin)}
+            if then is not None:
+                yield common | {"tid": 0, "ph": "C", "name": f"{title}: delay (ms)", "args": {"delay": (then - at) / 1e6}}
+            elif where == "device":
+                yield common | {"ph": "i", "s": "t", "name": "lost between the taps", "args": {"seq": seq}}
 
 
 def _us(at_ns: int, begin: int) -> float:

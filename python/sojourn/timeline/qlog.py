@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 PLACES: dict[str, tuple[str, dict[str, str]]] = {
     "path:written": ("write_ns", {"call": "write_number"}),
-    "path:tap_passed": ("tap_before_ns", {"tap": "tap_before"}),
+    "path:tap_passed": ("tap_before_ns", {"tap": "tap_before", "frame": "tap_before_frame", "lost": "lost_where"}),
     "path:emulator_arrived": (
         "arrival_ns",
         {"emulator": "emulator", "number": "emulator_number", "queued_packets": "queue_slots",
          "queued_bytes": "queue_bytes", "disposition": "disposition", "cause": "cause", "marked": "marked"},
     ),
     "path:emulator_departed": ("departure_ns", {"emulator": "emulator", "number": "emulator_number"}),
-    "path:far_tap_passed": ("tap_after_ns", {"tap": "tap_after"}),
+    "path:far_tap_passed": ("tap_after_ns", {"tap": "tap_after", "frame": "tap_after_frame"}),
     "path:packet_received": ("received_ns", {"window": "rcv_wnd_bytes", "unread_bytes": "rcv_queued_bytes"}),
     "path:ack_far_tap_passed": ("ack_tap_after_ns", {"tap": "tap_after"}),
     "path:ack_emulator_arrived": ("ack_arrival_ns", {}),
@@ -41,7 +41,7 @@ PLACES: dict[str, tuple[str, dict[str, str]]] = {
 RANK = 6
 """Behind the sender's events of the same moment."""
 
-TEXTS = {"emulator", "disposition", "cause", "tap_before", "tap_after"}
+TEXTS = {"emulator", "disposition", "cause", "tap_before", "tap_after", "lost_where"}
 
 
 def write_joined_qlog(joined: Sequence[Joined], file: BinaryIO) -> int:

@@ -17,7 +17,7 @@ from sojourn.errors import RequestError
 from sojourn.export.log import Chosen, TcpLog
 from sojourn.records import read_table
 from sojourn.timeline.frames import with_segments
-from sojourn.timeline.taps import captured, no_captures
+from sojourn.timeline.taps import Tapped, captured, no_captures
 from sojourn.timeline.writes import no_writes, writes_of
 
 if TYPE_CHECKING:
@@ -92,6 +92,9 @@ class Flow:
     tapped: pl.DataFrame = field(default_factory=lambda: no_captures().with_columns(at_ns="utc_ns"))
     """What taps saw of both directions, with the columns of `frames.FOUND`; `at_ns` is on the records' clock."""
 
+    taps: Tapped = field(default_factory=lambda: Tapped(no_captures(), {}, {}))
+    """The captures that `tapped` is of, with the packets of all flows."""
+
     writes: pl.DataFrame = field(default_factory=no_writes)
     """The calls in which the sender's application wrote the data, where it recorded them."""
 
@@ -119,7 +122,7 @@ class Emulated:
     packets: pl.DataFrame
     files: tuple[str, ...]
     cut: tuple[str, ...]
-    tapped: pl.DataFrame
+    tapped: Tapped
 
 
 def open_flow(path: Path, flow: int, chosen: Chosen, more: Sequence[Path] = (), passed: Emulated | None = None) -> Flow:
@@ -140,13 +143,13 @@ def open_flow(path: Path, flow: int, chosen: Chosen, more: Sequence[Path] = (), 
     meanwhile = passed.packets.filter(pl.col("arrival_ns").is_between(first, last))
     packets = of_flow(meanwhile, mine.ends)
     at_ns = pl.col("utc_ns") + sender.log.minus_utc_ns
-    tapped = of_flow(
-        passed.tapped.with_columns(at_ns.alias("at_ns")).filter(pl.col("at_ns").is_between(first, last)), mine.ends
-    )
+    seen = passed.tapped.packets.with_columns(at_ns.alias("at_ns")).filter(pl.col("at_ns").is_between(first, last))
+    taps = replace(passed.tapped, packets=seen)
     writes = writes_of([records_of(one) for one in dict.fromkeys([path, *more])], sender.ends, chosen.block)
     cuts = [str(one.log.records / name) for one in (sender, receiver) if one is not None for name in one.log.cut]
     cut = tuple(dict.fromkeys([*cuts, *passed.cut]))
-    return Flow(flow, sender, receiver, packets, passed.files, cut, tapped, writes, passed.packets.select(OF_LINK))
+    shared = passed.packets.select(OF_LINK)
+    return Flow(flow, sender, receiver, packets, passed.files, cut, of_flow(seen, mine.ends), taps, writes, shared)
 
 
 def only_flow(path: Path, chosen: Chosen) -> int:
@@ -237,7 +240,7 @@ def emulated(paths: Sequence[Path], block: int | None) -> Emulated:
         pl.concat(parts).sort("arrival_ns", "number"),
         tuple(str(part.path) for table in tables for part in table.parts),
         tuple(str(part.path) for table in tables for part in table.truncated),
-        captured(paths),
+        captured(paths, block),
     )
 
 

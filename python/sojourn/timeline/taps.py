@@ -1,8 +1,8 @@
 """What taps saw of a flow: captures before and behind a device, joined to the segments and their acknowledgements.
 
-A tap is a capture (`sojourn capture IFACE… -o FOLDER`, also of tcpdump) in a folder that is named beside the run. Taps
-are ordered by how late they saw the segments: the first one is before the device, the last one behind it. Their times
-are UTC in the file, and those of the records' clock here. What no sample tells of is counted, tap by tap.
+A tap is a capture (`sojourn capture IFACE… -o FOLDER`, also of tcpdump) in a folder that is named beside the run, or one
+of the run's own, at the ports of both hosts in the trials that are logged. Taps are ordered by how late they saw the segments: the first one is before the device, the last one behind it. Their times are UTC in the file, and those of the records'
+clock here. What no sample tells of is counted, tap by tap.
 """
 
 from __future__ import annotations
@@ -14,23 +14,26 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from sojourn.errors import RequestError
-from sojourn.records.pcap import read_packets, tcp_of
-from sojourn.timeline.frames import FOUND
+from sojourn.records.pcap import ETHERNET, TCP, CutError, dropped_of, read_capture, tcp_of
+from sojourn.timeline.frames import FOUND, HEAD_BYTES, plain_segments
 from sojourn.timeline.pairs import joined_sights, matched, within
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from sojourn.records.pcap import Block
     from sojourn.timeline.source import Flow
 
-OF_TAPS = ("tap_before", "tap_before_ns", "tap_after", "tap_after_ns")
 ACK_KEYS = ("seq", "ack", "payload_bytes", "ip_id")
 SYN = 2
 MICROSECOND_NS = 1_000
 PACKED = ("gz", "zst", "lz4", "xz", "bz2")
 PART = re.compile(r"-\d{6}$")
 """Of a capture that goes from file to file: all of them are one tap."""
+
+PLAIN, LEAST_PLAIN = b"\x08\x00\x45", 54
+"""EtherType, version and length of the header; the least length of such a frame with TCP's header."""
 
 LOG_FILES = ("header.json", "plan.toml")
 """A folder with one of them is a log or a run: captures there are what was exported of it."""
@@ -71,15 +74,27 @@ class _Sight:
     copies: int
 
 
+@dataclass(frozen=True, slots=True)
+class Tapped:
+    """What captures have: the TCP segments in the order of time, their files by tap, and what they say they dropped."""
+
+    packets: pl.DataFrame
+    files: dict[str, tuple[str, ...]]
+    dropped: dict[str, int]
+    """By tap, packets that passed it and are not in its files; taps that do not say how many are not in it."""
+
+
 def no_captures() -> pl.DataFrame:
     """Of a run without captures."""
-    return pl.DataFrame(schema={"tap": pl.String, "utc_ns": pl.Int64} | {name: _kind(name) for name in FOUND})
+    kinds = {"tap": pl.String, "frame": pl.Int64, "utc_ns": pl.Int64}
+    return pl.DataFrame(schema=kinds | {name: _kind(name) for name in FOUND})
 
 
-def tap_files(folders: Sequence[Path]) -> list[tuple[str, Path]]:
+def tap_files(folders: Sequence[Path], block: int | None = None) -> list[tuple[str, Path]]:
     """The captures in these folders, each with the name of its tap; several files may be one tap's, in order.
 
-    Two interfaces of one name, of two hosts, have their folder's name, too.
+    Two interfaces of one name, of two hosts, have their folder's name, too. Of a run folder they are those that the
+    study took, of one block where it is named.
     """
     files: list[Path] = []
     for folder in folders:
@@ -91,20 +106,66 @@ def tap_files(folders: Sequence[Path]) -> list[tuple[str, Path]]:
         files += sorted([*folder.glob("*.pcapng"), *folder.glob("*.pcap"), *folder.glob("*.pcap[0-9]*")])
     names = [PART.sub("", path.stem) for path in files]
     owners = {name: {path.parent for path, other in zip(files, names, strict=True) if other == name} for name in names}
-    return [
+    others = [
         (name if len(owners[name]) == 1 else f"{path.parent.name}/{name}", path)
         for path, name in zip(files, names, strict=True)
     ]
+    return [*(one for folder in folders for one in _own_files(folder, block)), *others]
 
 
-def captured(folders: Sequence[Path]) -> pl.DataFrame:
-    """The TCP segments in the captures of these folders in the order of time; a capture may end within a packet."""
+def _own_files(folder: Path, block: int | None) -> list[tuple[str, Path]]:
+    """The captures that a study took at its hosts' ports beside a log of their TCP."""
+    found = sorted((folder / "records" / "taps").glob(f"*-{'*' if block is None else block}-[ab]/[ab].pcapng"))
+    return [(f"host-{path.stem}", path) for path in found]
+
+
+def captured(folders: Sequence[Path], block: int | None = None) -> Tapped:
+    """The TCP segments in the captures of these folders; a capture may end within a packet."""
+    frames, files, dropped = [no_captures()], dict[str, tuple[str, ...]](), dict[str, int]()
+    for tap, path in tap_files(folders, block):
+        found, lost = _segments_of(path)
+        frames.append(found.select(pl.lit(tap).alias("tap"), "frame", "utc_ns", *FOUND))
+        files[tap] = (*files.get(tap, ()), str(path))
+        if lost is not None:
+            dropped[tap] = dropped.get(tap, 0) + lost
+    return Tapped(pl.concat(frames).sort("utc_ns", maintain_order=True), files, dropped)
+
+
+def _segments_of(path: Path) -> tuple[pl.DataFrame, int | None]:
+    """The TCP segments of a file, each with the number of its frame from 1; and how many packets it lacks."""
+    plain: list[tuple[int, int]] = []
+    heads: list[bytes] = []
     rows: list[tuple[object, ...]] = []
-    for tap, path in tap_files(folders):
-        segments = ((block.at_ns, tcp_of(block)) for block in read_packets(path))
-        rows += [(tap, at_ns, *found[: len(FOUND)]) for at_ns, found in segments if found is not None]
-    frame = pl.DataFrame(rows, schema=no_captures().schema, orient="row")
-    return frame.sort("utc_ns", maintain_order=True)
+    lacks: int | None = None
+    number = 0
+    for block in _blocks(path):
+        if block.at_ns is None:
+            lost = dropped_of(block)
+            lacks = lacks if lost is None else (lacks or 0) + lost
+            continue
+        number += 1
+        if block.link == ETHERNET and is_plain(block.packet):
+            plain.append((number, block.at_ns))
+            heads.append(block.packet[:HEAD_BYTES])
+        elif (found := tcp_of(block)) is not None:
+            rows.append((number, block.at_ns, *found[: len(FOUND)]))
+    kinds = {"frame": pl.Int64(), "utc_ns": pl.Int64()}
+    few = pl.DataFrame(rows, schema=kinds | {name: _kind(name) for name in FOUND}, orient="row")
+    many = plain_segments(pl.DataFrame(plain, schema=kinds, orient="row"), heads)
+    return pl.concat([few, many.select(few.columns)]), lacks
+
+
+def _blocks(path: Path) -> Iterator[Block]:
+    try:
+        yield from read_capture(path)
+    except CutError:
+        return
+
+
+def is_plain(packet: bytes) -> bool:
+    """Whether a frame is IPv4's without a tag, whole, with TCP right behind, and shorter than 64 KiB: most are."""
+    is_whole = len(packet) >= LEAST_PLAIN and packet[16:18] != bytes(2) and not (packet[20] & 0x3F or packet[21])
+    return is_whole and packet[12:15] == PLAIN and packet[23] == TCP
 
 
 def _kind(name: str) -> pl.DataType:
@@ -122,7 +183,7 @@ def at_taps(segments: pl.DataFrame, flow: Flow, source: str) -> tuple[pl.DataFra
         mine = mine.with_columns(pl.int_range(pl.len(), dtype=pl.Int64).alias("row"))
         at_latest = mine.with_columns(pl.col("at_ns") + late)
         pairs = joined_sights(segments, at_latest)
-        seen = pairs.join(mine.select("row", "at_ns"), on="row")
+        seen = pairs.join(mine.select("row", "at_ns", "frame"), on="row")
         copies = _of_copies(copied, at_latest.join(pairs, on="row", how="anti"))
         if seen.height:
             later = seen.join(segments.select("place", "sent_ns"), on="place")
@@ -132,7 +193,31 @@ def at_taps(segments: pl.DataFrame, flow: Flow, source: str) -> tuple[pl.DataFra
     wide = segments
     for name, one in zip(("before", "after"), (sights[:1], sights[1:][-1:]), strict=True):
         wide = _with_sight(wide, name, one[0] if one else None)
-    return wide, tuple(_account(place, sights, segments) for place in range(len(sights)))
+    return _placed(wide, flow), tuple(_account(place, sights, segments) for place in range(len(sights)))
+
+
+def _placed(segments: pl.DataFrame, flow: Flow) -> pl.DataFrame:
+    """The segments with `lost_where`: before the first tap, in the device behind it, or behind the last one.
+
+    Only what was sent before another that came so far can have been lost on the way there; the rest may be under way.
+    """
+    at_near, at_far, got = (pl.col(name).is_not_null() for name in ("tap_before_ns", "tap_after_ns", "received_ns"))
+    arrived = pl.col("reached") | pl.col("acked_ns").is_not_null() if flow.receiver is None else pl.col("reached")
+    until = {name: pl.col("sent_ns") < pl.col("sent_ns").filter(seen).max()
+             for name, seen in (("near", at_near), ("far", at_far), ("got", got))}  # fmt: skip
+    has_two = pl.col("tap_after").is_not_null().any() & pl.col("tap_before").is_not_null().any()
+    behind = pl.when(flow.receiver is not None).then(until["got"]).otherwise(statement=False)
+    where = (
+        pl.when(~has_two | arrived)
+        .then(None)
+        .when(~at_near & ~at_far & until["near"])
+        .then(pl.lit("before"))
+        .when(at_near & ~at_far & until["far"])
+        .then(pl.lit("device"))
+        .when(at_far & behind)
+        .then(pl.lit("behind"))
+    )
+    return segments.with_columns(where.alias("lost_where"))
 
 
 def _rounded_down_by(frames: pl.DataFrame) -> int:
@@ -161,10 +246,13 @@ def _of_copies(copied: pl.DataFrame, frames: pl.DataFrame) -> int:
 
 
 def _with_sight(segments: pl.DataFrame, name: str, sight: _Sight | None) -> pl.DataFrame:
-    tap, at = f"tap_{name}", f"tap_{name}_ns"
+    tap, at, frame = f"tap_{name}", f"tap_{name}_ns", f"tap_{name}_frame"
     if sight is None:
-        return segments.with_columns(pl.lit(None, pl.String).alias(tap), pl.lit(None, pl.Int64).alias(at))
-    seen = sight.seen.select("place", pl.lit(sight.tap).alias(tap), pl.col("at_ns").alias(at))
+        return segments.with_columns(
+            pl.lit(None, pl.String).alias(tap), pl.lit(None, pl.Int64).alias(at), pl.lit(None, pl.Int64).alias(frame)
+        )
+    seen = sight.seen.select("place", pl.lit(sight.tap).alias(tap), pl.col("at_ns").alias(at),
+                             pl.col("frame").alias(frame))  # fmt: skip
     return segments.join(seen, on="place", how="left", maintain_order="left")
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from sojourn.export.log import Chosen
-    from sojourn.timeline.judge import Rows, Sentence
+    from sojourn.timeline.said import Rows, Sentence
 
 WIDTH = 100
 

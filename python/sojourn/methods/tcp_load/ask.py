@@ -100,6 +100,12 @@ class LoadPlan:
         1,
         "further trials of each cell, in no figure, with the log of TCP's state and the emulators' packets",
     )
+    taps: bool = key(
+        flag(),
+        True,  # noqa: FBT003
+        "whether logged trials have a tap at each host's port, too: what lies between them is accounted for",
+        quiet=True,
+    )
     mss_bytes: int = key(MSS, 1460, "maximum segment size, options included, as TCP_MAXSEG takes it")
     ecn: bool = key(flag(), False, "whether the hosts ask for ECN: a queue may then mark packets")  # noqa: FBT003
     send_buffer_bytes: int = key(BUFFER, 4_194_304, "of each connection")

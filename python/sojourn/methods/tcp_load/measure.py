@@ -14,6 +14,7 @@ from sojourn.conduct.backgrounds import Backgrounds, is_recorded
 from sojourn.conduct.bench import Bench, Measure
 from sojourn.conduct.blocks import open_prober, probed_blocks, request
 from sojourn.conduct.connections import connections_read, port_of, start_anywhere
+from sojourn.conduct.flow_taps import open_flow_taps
 from sojourn.conduct.part import without_event
 from sojourn.conduct.tcp_hosts import (
     NOT_SENT_BYTES,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
     from sojourn.bed.hosts import HostName
     from sojourn.conduct.bench import Clock
+    from sojourn.conduct.flow_taps import FlowTaps
     from sojourn.conduct.part import Session
     from sojourn.instruments.tcp import TcpInstrument
     from sojourn.instruments.tcplog import LogInstrument
@@ -80,6 +82,8 @@ class Loads(Bench):
     """The applications of each host, one for each algorithm beside others; the first listens, too."""
     log: LogInstrument | None
     """Of both hosts, for the trials that have it."""
+    taps: FlowTaps | None
+    """At both hosts' ports, for the same trials."""
     besides: list[tuple[Beside, BlocksInstrument]]
     """The further probes of each trial, each with who sends them."""
     planned: tuple[int, int]
@@ -96,12 +100,16 @@ class Loads(Bench):
         with session.emulators.during(trial.path, trial.block, pipe, keep=trial.purpose == LOG):
             if log is not None and not self._begins(log, trial.block):
                 log = None
+            taps = None if log is None else self.taps
+            if taps is not None:
+                taps.begin(trial.path, trial.block)
             self.prober.ask(probes)
             further = [self._ask(one, of, turn, trial) for turn, (of, one) in enumerate(self.besides, start=1)]
             self._rest(self.asked.idle_ns / 1e9)
             flows, background = self._load(trial, pipe)
             answer = self.prober.answer(longest_seconds(probes), session.screen.tick)
             answers = [one.answer(longest_seconds(probes), session.screen.tick) for _, one in self.besides]
+            tapped = [] if taps is None else taps.end(trial.path, trial.block)
             logged = None if log is None else end_log(log)
         session.log("block", device=trial.device, **without_event(answer))
         for each in answers:
@@ -118,6 +126,7 @@ class Loads(Bench):
             background=background,
             probes=further,
             logged=logged,
+            **({"tapped": tapped} if tapped else {}),
         )
         time.sleep(self.asked.pause_ns / 1e9)
 
@@ -215,6 +224,7 @@ def open_loads(session: Session, clock: Clock) -> Iterator[Bench]:
             for turn in range(turns)
         }
         log = start_log_of_both(session, stack)
+        taps = open_flow_taps(session, stack) if asked.taps and log is not None else None
         several = [one for words in asked.beside if (one := beside_of(words))]
         prober = stack.enter_context(open_prober(session, [one.probe for one in several]))
         besides = [(of, start_beside(session, stack, f"beside{turn}")) for turn, of in enumerate(several, start=1)]
@@ -222,7 +232,7 @@ def open_loads(session: Session, clock: Clock) -> Iterator[Bench]:
         planned = len(each), 1 + max(trial.cell for trial in each)
         sockets = {"mss_bytes": asked.mss_bytes}
         backgrounds = Backgrounds(session, stack, 1 + len(several), len(each), sockets, asked.read_every_ns)
-        yield Loads(session, asked, prober, ends, log, besides, planned, backgrounds)
+        yield Loads(session, asked, prober, ends, log, taps, besides, planned, backgrounds)
 
 
 def start_beside(session: Session, stack: ExitStack, name: str) -> BlocksInstrument:

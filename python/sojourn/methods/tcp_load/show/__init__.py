@@ -263,26 +263,31 @@ def over_delay(run: Run) -> Figure | None:
 def conserved(run: Run) -> Table:
     """Where the segments of the trials with the log are, instrument by instrument."""
     found = run.samples("load_conserved")
-    names = ("segments", "before", "arrived", "departed", "dropped", "held", "received", "behind", "strangers")
+    names = ("segments", "tap_before", "tap_near", "tap_device", "tap_far", "tap_after", "before", "arrived", "departed",
+             "dropped", "held", "received", "behind", "strangers")  # fmt: skip
     rows = [
         (text(str(row["device"]), str(row["device"])), whole(row["block"]), text(row["flow"]),
-         *(whole(row[name]) for name in names), whole(row["missing"]))
+         *(whole(row.get(name)) for name in names), whole(row["missing"]))
         for row in (found.iter_rows(named=True) if found is not None else ())
     ]  # fmt: skip
-    titles = ("Sent by TCP", "Lost before", "Arrived", "Departed", "Dropped", "Held", "Received", "Lost behind",
+    titles = ("Sent by TCP", "Lost before it", "At the first", "Lost between", "At the last", "Lost behind it",
+              "Lost before", "Arrived", "Departed", "Dropped", "Held", "Received", "Lost behind",
               "Of no record")  # fmt: skip
     columns = (
         Column(("device",), "Path", numeric=False),
         Column(("block",), "Trial"),
         Column(("flow",), "Flow of data", numeric=False),
-        *(Column((name,), title, group="Emulator" if name in {"arrived", "departed", "dropped", "held"} else "")
+        *(Column((name,), title, group="Taps" if name.startswith("tap_") else
+                 "Emulator" if name in {"arrived", "departed", "dropped", "held"} else "")
           for name, title in zip(names, titles, strict=True)),
         Column(("missing",), "Records that a log lacks"),
     )  # fmt: skip
     note = (
         "Segments with data, retransmissions included, of each flow in the trials with the log. Sent by TCP = lost "
-        "before the emulator + arrived; arrived = departed + dropped + held; departed = received + lost after it. Any "
-        "loss other than the emulator's drops is a finding. Where a log lacks records, these sums are not checked."
+        "before the emulator + arrived; arrived = departed + dropped + held; departed = received + lost after it. The "
+        "same of the taps at the hosts' ports: sent = lost before the first + seen at it; that = lost between the taps "
+        "+ seen at the last. What the device between them loses is its own loss; any other, and any that an emulator "
+        "there has no record of, is a finding. Where a log or a tap lacks records, these sums are not checked."
     )
     return Table("conserved", "Segments from instrument to instrument", columns, tuple(rows), note, wide=True)
 

@@ -1,0 +1,299 @@
+"""What held a flow back in the path, by two taps alone: a standing queue, or losses and where they happened.
+
+Taps show which packets a device lost and how long it kept the others, and not why. A queue that is full loses what
+would have waited longer than anything that passed; a policer what came when its tokens were used up; a lossy link
+anything. Each is named where the packets before a moment show it and contradict the others, else none of them.
+
+The rules and their thresholds are in docs/guide/timeline.md and docs/decisions/0099-taps-in-logged-trials.md.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from sojourn.export.log import NS
+from sojourn.timeline.device import FULL
+from sojourn.timeline.said import (
+    INCONCLUSIVE,
+    LEAST_PACKETS,
+    MOST_BEHIND_POLICER,
+    MS,
+    NEARLY_ALL,
+    SHORT_OF_ROUND,
+    TARGET_NS,
+    Rows,
+    Sentence,
+    spans,
+)
+
+if TYPE_CHECKING:
+    from sojourn.timeline.device import Passed
+    from sojourn.timeline.moment import Moment
+
+    Found = tuple[str, list[Sentence]]
+
+BY_CHANCE = 1e-3
+"""With which probability losses that fall on any packet alike would all have found as much as those did."""
+
+SAME_WAIT = 0.97
+"""A packet that waited at least this part of what a lost one would have, waited as long."""
+
+NEARLY_LONGEST = 0.75
+"""Of the longest wait (its 98th percentile): less than this, a queue was not full."""
+
+LOW = 0.6
+"""A wait below this part of the longest (its 98th percentile): no queue was nearly full then."""
+
+LEAST_LOW = 3
+"""Losses at such a wait, for chance to be their cause."""
+
+FEWER = 0.05
+"""Where so few low ones are less probable than this, losses prefer long waits: something else than chance has a part."""
+
+FREE_OF_LINK = 0.2
+"""Of the time that a segment has at the rate of all flows: a quarter passed in less, so that no link transmitted it."""
+
+FULL_BUCKET = 0.95
+"""Of its size: a level above it is an empty bucket."""
+
+LEAST_LOST = 5
+"""Fewer are inconclusive, where no full queue explains them."""
+
+RATES = np.geomspace(0.6, 20.0, 800)
+"""Of the rate of what passed: which token rates are tried. Behind a small bucket a flow gets a fraction of its rate."""
+
+NEARLY_EMPTY = 1.5
+"""Packets that still have room in a bucket that counts as empty: rates between those that are tried, a queue of one."""
+
+NOT_A_POLICER = 0.01
+"""Where losses fit a bucket with less probability than this by chance, a policer is not excluded."""
+
+LEAST_BURST = 2
+"""Packets that a policer's bucket holds at least."""
+
+ENOUGH, FURTHER = 12, 4
+"""Losses that tell a cause, where they are not from so many times longer ago."""
+
+IN_A_ROW = 0.3
+"""Where more of the losses follow a loss at once, they are not independent of each other."""
+
+
+def standing(moment: Moment) -> Found | None:
+    """A queue that does not empty: CoDel's rule, on what the flow's segments waited between the taps."""
+    begin, end = moment.near
+    passed = moment.device.passed(begin, end)
+    through = passed.through
+    if through.height < LEAST_PACKETS:
+        return None
+    least, middle = int(through["waited_ns"].min()), float(through["waited_ns"].median())  # type: ignore[arg-type]
+    enough = max(TARGET_NS, passed.link_ns)
+    if least - passed.link_ns <= enough:
+        return None
+    text = (
+        f"A queue stood between the taps: each of {through.height} segments took {least / MS:.1f} ms or more longer "
+        f"there than the quickest packet of the flow ({middle / MS:.1f} ms in the median), where {enough / MS:.0f} ms "
+        "are enough to keep a link busy"
+    )
+    return "standing_queue", [Sentence(text, moment.device.rows(through))]
+
+
+def lost(moment: Moment) -> Found | None:
+    """Where segments were lost before the moment, and what lost them there."""
+    found = _lost_since(moment, moment.back_ns)
+    reduced = moment.reduced_ns
+    since = moment.back_ns
+    if found.is_empty() and reduced is not None:
+        # As in the emulator's log: what set the window is before the last change of its threshold.
+        since = reduced - (moment.at_ns - moment.back_ns)
+        found = _lost_since(moment, since).filter(pl.col("sent_ns") <= reduced)
+    if found.is_empty():
+        return None
+    if moment.device.lacking:
+        text = (
+            f"Inconclusive: the taps' own files lack {moment.device.lacking} packets, so that what one of them did not "
+            "see need not be lost"
+        )
+        return INCONCLUSIVE, [Sentence(text, _frames(moment, found))]
+    counts = dict(found["lost_where"].value_counts().iter_rows())
+    places = {
+        "device": f"{{}} between {moment.device.before} and {moment.device.after}",
+        "before": f"{{}} before tap {moment.device.before}, which did not see them",
+        "behind": f"{{}} behind tap {moment.device.after}, which saw them",
+    }
+    told = ", ".join(words.format(counts[name]) for name, words in places.items() if name in counts)
+    span = (moment.at_ns - int(found["sent_ns"].min())) / NS  # type: ignore[arg-type]
+    text = f"Losses set the congestion window: of its segments {found.height} were lost in {span:.2f} s before: {told}"
+    sentence = Sentence(text, _frames(moment, found))
+    for name, cause in (("before", "lost_before_taps"), ("behind", "lost_behind_taps")):
+        if counts.get(name, 0) >= NEARLY_ALL * found.height:
+            return cause, [sentence]
+    if counts.get("device", 0) < NEARLY_ALL * found.height:
+        mixed = "Inconclusive: they were lost in several places, none of which has nearly all of them"
+        return INCONCLUSIVE, [sentence, Sentence(mixed, _frames(moment, found))]
+    passed = moment.device.passed(since, moment.end_ns)
+    if passed.lost.height < LEAST_LOST and not _is_full(passed):
+        passed = moment.device.passed(_from_enough(moment, since), moment.end_ns)
+    cause, more = _in_device(moment, passed)
+    return cause, [sentence, more]
+
+
+def _from_enough(moment: Moment, since_ns: int) -> int:
+    """From when on there are losses enough to tell what caused them; not from much longer ago than those that count."""
+    far = _lost_since(moment, moment.at_ns - FURTHER * (moment.at_ns - since_ns))
+    ever = far.filter(pl.col("lost_where") == "device")["sent_ns"].sort().tail(ENOUGH)
+    return min(since_ns, int(ever[0])) if ever.len() else since_ns
+
+
+def _lost_since(moment: Moment, since_ns: int) -> pl.DataFrame:
+    """The flow's lost segments up to the moment."""
+    return moment.segments.filter(
+        pl.col("lost_where").is_not_null(), pl.col("sent_ns").is_between(since_ns, moment.at_ns)
+    )
+
+
+def _frames(moment: Moment, segments: pl.DataFrame) -> tuple[Rows, ...]:
+    """Where the records have lost segments: at the first tap; those that it did not see, in the sender's samples."""
+    seen = segments.drop_nulls("tap_before_frame")
+    rows = moment.device.rows(seen.select(pl.col("tap_before_frame").alias("frame"))) if seen.height else ()
+    unseen = segments.filter(pl.col("tap_before_frame").is_null())
+    if unseen.is_empty():
+        return rows
+    return (*rows, Rows(moment.flow.sender.record, f"number {spans(unseen['sent_number'])}"))
+
+
+def _in_device(moment: Moment, passed: Passed) -> tuple[str, Sentence]:
+    """Why the device lost them, by what they and the others found there."""
+    lost, through = passed.lost, passed.through
+    rows = moment.device.rows(lost) if lost.height else moment.device.rows(through)
+    if through.height < LEAST_PACKETS or lost.is_empty() or moment.base_ns is None:
+        return INCONCLUSIVE, Sentence("Inconclusive: too few segments passed the taps to tell why", rows)
+    if _is_full(passed):
+        return _overflow(moment, passed, rows)
+    if lost.height < LEAST_LOST:
+        text = f"Inconclusive: {lost.height} losses are too few to tell a lossy link from a policer or a managed queue"
+        return INCONCLUSIVE, Sentence(text, rows)
+    bucket = _best_bucket(passed)
+    fits = (
+        f"{bucket.at_top} of {lost.height} were lost when a bucket of {bucket.burst_bytes / 1000:.0f} kB that fills with "
+        f"{bucket.rate_bps / 1e6:.2f} Mbit/s was empty"
+    )
+    if bucket.by_chance * RATES.size < BY_CHANCE:
+        return "policer", Sentence(f"It is a policer: {fits}, and not because of a queue", rows)
+    if bucket.by_chance < NOT_A_POLICER:
+        text = f"Inconclusive: {fits}, which a policer explains, and which may be chance"
+        return INCONCLUSIVE, Sentence(text, rows)
+    gone = passed.own["left_ns"].is_null()
+    in_a_row = int((gone & gone.shift(1, fill_value=False)).sum()) / lost.height
+    if in_a_row > max(IN_A_ROW, 5 * lost.height / passed.own.height):
+        text = f"Inconclusive: {in_a_row:.0%} of the losses followed another at once, which chance does not explain"
+        return INCONCLUSIVE, Sentence(text, rows)
+    return _by_chance(passed, rows)
+
+
+def _by_chance(passed: Passed, rows: tuple[Rows, ...]) -> tuple[str, Sentence]:
+    """Whether losses fell on packets that found no queue, and did not prefer those that found one."""
+    lost, waited = passed.lost, passed.through["waited_ns"]
+    top, link_ns = float(waited.quantile(0.98) or 0), passed.link_ns
+    # An active management leaves alone what waits less than its target, or finds one packet ahead.
+    most = min(LOW * top, max(TARGET_NS, link_ns) + link_ns) if top > 2 * link_ns + MS else top + MS
+    low, share = int((lost["found_ns"] <= most).sum()), float((waited <= most).mean())  # type: ignore[arg-type]
+    if low >= LEAST_LOW and _at_most(low, lost.height, share) >= FEWER:
+        text = (
+            f"They were lost by chance: {low} of {lost.height} found a wait of {most / MS:.1f} ms or less, as {share:.0%} "
+            "of those that passed did, so no full or managed queue dropped them; nor was any bucket of tokens empty for "
+            "nearly all of them"
+        )
+        return "lossy_link", Sentence(text, rows)
+    text = (
+        f"Inconclusive: {low} of the {lost.height} found a short queue, and the others would not have waited longer than "
+        "any that passed: chance, a full queue and its management are all possible"
+    )
+    return INCONCLUSIVE, Sentence(text, rows)
+
+
+def _is_full(passed: Passed) -> bool:
+    """Whether nearly all losses would have waited as long as hardly anything that passed did."""
+    if passed.lost.is_empty() or passed.through.height < LEAST_PACKETS:
+        return False
+    found = passed.lost["found_ns"].sort()
+    least = float(found[math.floor((1 - NEARLY_ALL) * found.len())]) * SAME_WAIT
+    waited = passed.through["waited_ns"]
+    share = (int((waited >= least).sum()) + 1) / (waited.len() + 1)
+    is_long = least >= NEARLY_LONGEST * float(waited.quantile(0.98) or 0)
+    return is_long and share ** math.ceil(NEARLY_ALL * found.len()) < BY_CHANCE
+
+
+def _overflow(moment: Moment, passed: Passed, rows: tuple[Rows, ...]) -> tuple[str, Sentence]:
+    """A queue that was full: a policer's, one too short for the path, or one that is long enough."""
+    assert moment.base_ns is not None
+    through, lost = passed.through, passed.lost
+    most = max(float(through["waited_ns"].quantile(0.98) or 0), float(lost["found_ns"].median() or 0))  # type: ignore[arg-type]
+    head = (
+        f"A full queue dropped them: by the packets before them {lost.height} would have waited "
+        f"{float(lost['found_ns'].median() or 0) / MS:.1f} ms (median), and of those that passed 98% waited less than "  # type: ignore[arg-type]
+        f"{float(through['waited_ns'].quantile(0.98) or 0) / MS:.1f} ms"
+    )
+    quarter = float(through["waited_ns"].quantile(0.25) or 0)
+    is_free = quarter < FREE_OF_LINK * passed.each_ns and (not passed.link_ns or quarter < FULL * passed.link_ns)
+    if is_free and most <= MOST_BEHIND_POLICER * passed.each_ns:
+        text = (
+            f"{head}. It is a policer: a quarter passed in {quarter / MS:.2f} ms or less, where a segment had "
+            f"{passed.each_ns / MS:.2f} ms at the rate of all flows"
+        )
+        return "policer", Sentence(text, rows)
+    share = most / moment.base_ns
+    if share < SHORT_OF_ROUND:
+        text = f"{head}: it is too short for the path, {share:.0%} of the least round trip of {moment.base_ns / MS:.1f} ms"
+        return "queue_short", Sentence(text, rows)
+    text = f"{head}: it is long enough (the least round trip is {moment.base_ns / MS:.1f} ms), so the link's rate is the limit"
+    return "link_rate", Sentence(text, rows)
+
+
+@dataclass(frozen=True, slots=True)
+class _Bucket:
+    """Tokens: bytes that pass at once, and the rate (bit/s) at which they come back."""
+
+    rate_bps: float
+    burst_bytes: float
+    at_top: int
+    """How many of the losses came when it was empty, or nearly."""
+    by_chance: float
+    """With which probability as many or more would have, had they fallen on any packet alike."""
+
+
+def _best_bucket(passed: Passed) -> _Bucket:
+    """The bucket that was empty for nearly all losses and for the fewest of those that passed.
+
+    What is taken from a bucket and has not come back is the level; a policer drops what would exceed its size. The
+    rate is tried, the size is the highest level with which a packet passed.
+    """
+    own = passed.own
+    at = own["entered_ns"].to_numpy().astype(np.float64)
+    size = own["bytes"].to_numpy().astype(np.float64)
+    is_lost = own["left_ns"].is_null().to_numpy()
+    taken = np.where(is_lost, 0.0, size)
+    before = np.cumsum(taken) - taken
+    count, largest = int(is_lost.sum()), float(size.max())
+    best = _Bucket(0.0, 0.0, 0, 1.0)
+    for rate in RATES * before[-1] / max(at[-1] - at[0], 1.0):
+        behind = before - rate * (at - at[0])
+        level = behind - np.minimum.accumulate(behind) + size  # with this packet
+        passes = level[~is_lost]
+        burst = float(passes.max())
+        top = burst - max((1 - FULL_BUCKET) * burst, NEARLY_EMPTY * largest)
+        at_top = int((level[is_lost] >= top).sum())
+        share = (int((passes >= top).sum()) + 1) / (passes.size + 1)
+        chance = 1 - _at_most(at_top - 1, count, share)
+        if at_top >= NEARLY_ALL * count and burst >= LEAST_BURST * largest and chance < best.by_chance:
+            best = _Bucket(rate * 8 * NS, burst, at_top, chance)
+    return best
+
+
+def _at_most(found: int, count: int, share: float) -> float:
+    """The probability of so few or fewer of `count`, each with this probability."""
+    return sum(math.comb(count, one) * share**one * (1 - share) ** (count - one) for one in range(found + 1))
