@@ -155,9 +155,7 @@ class Device:
         came = self.crossings.filter(pl.col("entered_ns").is_between(since_ns, until_ns))
         link_ns = _link_ns(came, self.alone_ns)
         mine, alone_ns = came.filter("own"), self.alone_ns
-        found = np.maximum(
-            _found(mine, link_ns, alone_ns), _found(came, link_ns, alone_ns)[came["own"].to_numpy()]
-        )
+        found = np.maximum(_found(mine, link_ns, alone_ns), _found(came, link_ns, alone_ns)[came["own"].to_numpy()])
         own = mine.with_columns(pl.coalesce("waited_ns", pl.Series(found)).alias("found_ns"))
         return Passed(own, came.drop_nulls("left_ns"), link_ns)
 

@@ -248,7 +248,9 @@ def _overflow(moment: Moment, passed: Passed, rows: tuple[Rows, ...]) -> tuple[s
         return "policer", Sentence(text, rows)
     share = most / moment.base_ns
     if share < SHORT_OF_ROUND:
-        text = f"{head}: it is too short for the path, {share:.0%} of the least round trip of {moment.base_ns / MS:.1f} ms"
+        text = (
+            f"{head}: it is too short for the path, {share:.0%} of the least round trip of {moment.base_ns / MS:.1f} ms"
+        )
         return "queue_short", Sentence(text, rows)
     text = f"{head}: it is long enough (the least round trip is {moment.base_ns / MS:.1f} ms), so the link's rate is the limit"
     return "link_rate", Sentence(text, rows)

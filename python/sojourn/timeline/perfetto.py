@@ -202,7 +202,12 @@ def _between(segments: pl.DataFrame, title: str, tracks: Tracks, begin: int) -> 
         for at, then, where, seq in rows.iter_rows():
             common = {**track, "ts": _us(at, begin)}
             if then is not None:
-                yield common | {"tid": 0, "ph": "C", "name": f"{title}: delay (ms)", "args": {"delay": (then - at) / 1e6}}
+                yield common | {
+                    "tid": 0,
+                    "ph": "C",
+                    "name": f"{title}: delay (ms)",
+                    "args": {"delay": (then - at) / 1e6},
+                }
             elif where == "device":
                 yield common | {"ph": "i", "s": "t", "name": "lost between the taps", "args": {"seq": seq}}
 

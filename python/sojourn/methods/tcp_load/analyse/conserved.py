@@ -151,7 +151,11 @@ def _way(flow: Flow, skipped: int, *, is_logged: bool) -> Way | None:
 
 def _seen(segments: pl.DataFrame, account: Account, *, is_logged: bool) -> Seen:
     """By the first and the last tap, segment by segment."""
-    at_near, at_far, got = pl.col("tap_before_ns").is_not_null(), pl.col("tap_after_ns").is_not_null(), pl.col("reached")
+    at_near, at_far, got = (
+        pl.col("tap_before_ns").is_not_null(),
+        pl.col("tap_after_ns").is_not_null(),
+        pl.col("reached"),
+    )
     is_damaged = (pl.col("cause") == "corrupted").fill_null(value=False)
     whole = {
         "near": at_near,
