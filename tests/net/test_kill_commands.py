@@ -256,7 +256,7 @@ def test_a_killed_study_leaves_nothing(tmp_path: Path, proven: Callable[..., Non
 # What builds a bed and is not a study: its words, and what the proof calls it.
 BUILDERS = {
     "lab": (["lab", "--delay", "1ms", "--", "sleep", "60"], "labs"),
-    "emulate-verify": (["emulate", "verify", "--delay", "1ms", "--no-history"], "`sojourn emulate verify`"),
+    "emulate-verify": (["emulate", "verify", "--delay", "1ms"], "`sojourn emulate verify`"),
 }
 
 

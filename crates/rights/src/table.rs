@@ -288,7 +288,10 @@ pub const STREAM: Needs = Needs {
 /// Sends and receives streams for a study.
 pub const STREAM_SERVE: Needs = Needs {
     command: "stream serve",
-    user: Who::Unchanged("it reads the departure files that requests name, and opens clocks of interfaces"),
+    user: Who::Unchanged(
+        "requests name interfaces, whose clocks (/dev/ptp) root alone may open, and files of departures, which may lie where \
+         another user reads nothing; the right to read all files would be more than root without capabilities has",
+    ),
     set_up: "priority, locked memory, records, the device that makes taps",
     ..STREAM
 };
@@ -315,7 +318,10 @@ pub const CAPTURE_SERVE: Needs = Needs {
             until: END,
         },
     ],
-    user: Who::Unchanged("it makes the files of each trial, where the request says"),
+    user: Who::Unchanged(
+        "it makes files for each trial in folders that a request names, which are root's while a run goes on: who called sudo \
+         must not be able to put a link there",
+    ),
     calls: &[Calls::Basic, Calls::Sockets, Calls::Files],
     writes: "all that its user may: requests name the folders",
 };
@@ -385,7 +391,10 @@ pub const TCPLOG_SERVE: Needs = Needs {
         },
         Kept { right: Right::SysNice, purpose: "the priority of the thread that drains, for each block", until: END },
     ],
-    user: Who::Unchanged("it makes a folder for each block, where the request says"),
+    user: Who::Unchanged(
+        "it makes a folder for each block in one that a request names, which is root's while a run goes on: who called sudo must \
+         not be able to put a link there",
+    ),
     calls: &[Calls::Basic, Calls::Sockets, Calls::Programs, Calls::Files, Calls::Namespaces, Calls::Priority],
     writes: "all that its user may: requests name the folders",
 };

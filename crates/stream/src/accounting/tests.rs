@@ -171,14 +171,25 @@ fn times_and_flags_are_told() {
     assert_eq!(flow.payload_bytes, 5 * PAYLOAD_BYTES as u64);
 }
 
+fn rows_stop_at(room: usize, packets: u64) {
+    let counting = Counting { keep: Keep::Packets { room }, ..counting() };
+    let mut accounting = Accounting::new(counting, &[1], 1, Some(KEY));
+    (0..packets).for_each(|seq| offer(&mut accounting, 0, &packet(1, seq, 0), 0));
+    assert_eq!(accounting.progress().0, packets);
+    let outcome = accounting.finish(&[], &[]);
+    let not_kept = packets - room as u64;
+    assert_eq!((outcome.rows.len(), outcome.not_kept, outcome.flows[0].counts.first), (room, not_kept, packets));
+}
+
 #[test]
 fn rows_stop_where_room_ends_and_counts_go_on() {
-    let counting = Counting { keep: Keep::Packets { room: 3 }, ..counting() };
-    let mut accounting = Accounting::new(counting, &[1], 1, Some(KEY));
-    (0..10).for_each(|seq| offer(&mut accounting, 0, &packet(1, seq, 0), 0));
-    assert_eq!(accounting.progress().0, 10);
-    let outcome = accounting.finish(&[], &[]);
-    assert_eq!((outcome.rows.len(), outcome.not_kept, outcome.flows[0].counts.first), (3, 7, 10));
+    rows_stop_at(3, 10);
+}
+
+#[test]
+#[ignore = "proof: as many rows as there may be, and more"]
+fn rows_stop_at_the_most_that_there_may_be() {
+    rows_stop_at(16_000_000, 16_000_100);
 }
 
 #[test]
