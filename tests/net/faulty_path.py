@@ -157,7 +157,8 @@ def recorded(bed: Bed, case: Case, out: Path, seed: int) -> None:
     await_that((out / "control").exists, "the emulator is ready")
     shape = ("--headers", "--format", "pcapng")
     taps = [
-        bed.start(host, find_instrument(), "capture", "p0", "-o", out / f"tap-{host}", *shape, "--json") for host in "ab"
+        bed.start(host, find_instrument(), "capture", "p0", "-o", out / f"tap-{host}", *shape, "--json")
+        for host in "ab"
     ]
     await_that(lambda: len(list(out.glob("tap-*/*.pcapng"))) == 2, "the taps are there")
     # A large one: that the receiver waits for a processor is no fault of this path.

@@ -127,7 +127,7 @@ class MadePath:
         micro: bool = False,
         far_blind: Collection[int] = (),
     ) -> None:
-        """`path/c` has what taps `near` and `far` saw; they miss the sendings `blind` and `far_blind`, `far` sees strays.
+        """`path/c` has what taps saw; `near` misses the sendings `blind`, `far` misses `far_blind` and sees strays.
 
         `micro`: the files have whole microseconds, as tcpdump's have.
         """
@@ -137,7 +137,9 @@ class MadePath:
             (at + TAP_NS, self._head(place, one)) for place, (at, one, _) in enumerate(sights) if place not in blind
         ]
         far = [(at - SOON_NS + TAP_NS, self._head(place, one)) for at, one, place in arrived if place not in far_blind]
-        damaged = [place for place, (_, one, again) in enumerate(sights) if not again and self.lost.get(one) == "corrupted"]
+        damaged = [
+            place for place, (_, one, again) in enumerate(sights) if not again and self.lost.get(one) == "corrupted"
+        ]
         for place in damaged:
             at, one, _ = sights[place]
             far.append((at + SOON_NS + self.wait(one) + self.delay_ns + TAP_NS, self._head(place, one)))

@@ -1,4 +1,4 @@
-"""`sojourn why` with taps and no emulator's log: of made records the place of each loss, and its cause where it shows."""
+"""`sojourn why` with taps and no emulator's log: the place of each made loss, and its cause where it shows."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def saw(most_ns: int, step_ns: int = 200_000) -> Callable[[int], int]:
 def after_the_longest(most_ns: int, step_ns: int = 200_000) -> Mapping[int, str]:
     """The packets that come when such a queue is full: each behind the one that waited longest."""
     each = most_ns // step_ns
-    return {one: "full" for one in range(each, SEGMENTS - 100, each)}
+    return dict.fromkeys(range(each, SEGMENTS - 100, each), "full")
 
 
 def by_chance(share: float, seed: int) -> Mapping[int, str]:
@@ -47,7 +47,7 @@ def by_chance(share: float, seed: int) -> Mapping[int, str]:
 
 
 BURST = 30
-PAUSES = {one: 20_000_000 for one in range(BURST, SEGMENTS, BURST)}
+PAUSES = dict.fromkeys(range(BURST, SEGMENTS, BURST), 20_000_000)
 """Thirty segments in 15 ms, then a pause of 20 ms: 10 Mbit/s, and 23 Mbit/s within a burst."""
 
 
@@ -76,7 +76,7 @@ PATHS: dict[str, tuple[MadePath, str]] = {
                        "standing_queue"),
     # Every other full wave loses a packet where its queue is half full: a managed queue, or chance that prefers it.
     "management": (MadePath(SEGMENTS, GAP_NS, wait=saw(16_000_000),
-                            lost={one: "managed" for one in range(120, SEGMENTS - 100, 80)}), "inconclusive"),
+                            lost=dict.fromkeys(range(120, SEGMENTS - 100, 80), "managed")), "inconclusive"),
     "two losses": (MadePath(SEGMENTS, GAP_NS, wait=lambda _: 0, lost={1500: "before", 1600: "before"}), "inconclusive"),
     "lost behind": (MadePath(SEGMENTS, GAP_NS, lost=dict.fromkeys(range(1100, 1700, 50), "corrupted")),
                     "lost_behind_taps"),

@@ -110,7 +110,9 @@ def _lost(moment: Moment, fate: Fate, lost: pl.DataFrame) -> Sentence:
         "before": f"before tap {moment.device.before}",
         "behind": f"behind tap {moment.device.after}",
     }
-    where = ", ".join(f"{count} {words[name]}" for name, count in lost["lost_where"].value_counts(sort=True).iter_rows())
+    where = ", ".join(
+        f"{count} {words[name]}" for name, count in lost["lost_where"].value_counts(sort=True).iter_rows()
+    )
     return Sentence(f"{was(fate.lost)} lost: {where}", (of_segments(moment.flow.sender, lost),))
 
 

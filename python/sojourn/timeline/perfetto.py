@@ -120,7 +120,7 @@ def _segments(segments: pl.DataFrame, track: Row, begin: int, before: int, flow:
 
 
 def lost_at(row: Row) -> int:
-    """When a packet was lost: as it departed damaged, behind its link, or as it arrived; else where it was seen last."""
+    """When a packet was lost: as it departed damaged, behind its link, or as it arrived; else as it was seen last."""
     seen = ("departure_ns", "link_left_ns", "arrival_ns", "tap_after_ns", "tap_before_ns", "sent_ns")
     at: int = next(row[name] for name in seen if row.get(name))
     return at
@@ -202,7 +202,12 @@ def _between(segments: pl.DataFrame, title: str, tracks: Tracks, begin: int) -> 
         for at, then, where, seq in rows.iter_rows():
             common = {**track, "ts": _us(at, begin)}
             if then is not None:
-                yield common | {"tid": 0, "ph": "C", "name": f"{title}: delay (ms)", "args": {"delay": (then - at) / 1e6}}
+                yield common | {
+                    "tid": 0,
+                    "ph": "C",
+                    "name": f"{title}: delay (ms)",
+                    "args": {"delay": (then - at) / 1e6},
+                }
             elif where == "device":
                 yield common | {"ph": "i", "s": "t", "name": "lost between the taps", "args": {"seq": seq}}
 
