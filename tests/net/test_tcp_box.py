@@ -1,4 +1,4 @@
-"""Study "bufferbloat" through a box of the user's own, which keeps no log: taps at the hosts' ports tell what it did."""
+"""Study "bufferbloat" through a box of the user's own without a log: taps at the hosts' ports tell what it did."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ class MadePath:
         micro: bool = False,
         far_blind: Collection[int] = (),
     ) -> None:
-        """`path/c` has what taps `near` and `far` saw; they miss the sendings `blind` and `far_blind`, `far` sees strays.
+        """`path/c` has what taps saw; `near` misses the sendings `blind`, `far` misses `far_blind` and sees strays.
 
         `micro`: the files have whole microseconds, as tcpdump's have.
         """

@@ -142,7 +142,7 @@ OF_RECEIVER = (pl.col("flow") == 2) & (pl.col("ip_id") == 65_050)
 @pytest.mark.parametrize(
     ("how", "cuts", "more", "said"),
     [
-        ({"blind": {50}, "far_blind": {50}}, (SAMPLES, OF_RECEIVER), ("c",), "between the sender's TCP and the first tap"),
+        ({"blind": {50}, "far_blind": {50}}, (SAMPLES, OF_RECEIVER), ("c",), "the sender's TCP and the first tap"),
         ({"blind": {50}}, None, ("c",), "at the first tap, which did not see what was seen behind it"),
         ({"far_blind": {50}}, None, ("c",), "at the last tap, which did not see what the receiver's TCP got"),
         ({"far_blind": {50}}, (SAMPLES, OF_RECEIVER), ("e", "c"), "between the emulator and the last tap"),
@@ -169,8 +169,8 @@ def unacknowledged(path: Path, made: MadePath, segment: int) -> None:
     frame = pl.read_ipc_stream(path)
     most = made.seq(segment)
     is_sender = (pl.col("flow") == 1) & (pl.col("point") == "in")
-    write_table(path, "tcp_samples", frame.with_columns(
-        pl.when(is_sender).then(pl.min_horizontal("ack", pl.lit(most))).otherwise("ack").cast(pl.Int64).alias("ack")))  # fmt: skip
+    capped = pl.when(is_sender).then(pl.min_horizontal("ack", pl.lit(most))).otherwise("ack").cast(pl.Int64)
+    write_table(path, "tcp_samples", frame.with_columns(capped.alias("ack")))
 
 
 def test_a_tap_that_lost_packets_itself_judges_nothing(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`sojourn why` with taps and no emulator's log: of made records the place of each loss, and its cause where it shows."""
+"""`sojourn why` with taps and no emulator's log: the place of each made loss, and its cause where it shows."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def by_chance(share: float, seed: int) -> Mapping[int, str]:
 
 
 BURST = 30
-PAUSES = dict.fromkeys(range(BURST, SEGMENTS, BURST), 20000000)
+PAUSES = dict.fromkeys(range(BURST, SEGMENTS, BURST), 20_000_000)
 """Thirty segments in 15 ms, then a pause of 20 ms: 10 Mbit/s, and 23 Mbit/s within a burst."""
 
 

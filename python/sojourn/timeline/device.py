@@ -106,15 +106,26 @@ class Device:
             pl.lit(value=True).alias("own"),
         )
         whole = pl.concat([own, self._other_packets]).sort("entered_ns", maintain_order=True)
-        return whole.with_columns((pl.col("left_ns") - pl.col("entered_ns") - self.least_ns).alias("waited_ns"))
+        waited = pl.col("left_ns") - pl.col("entered_ns") - self.least_ns
+        # One that overtook others went another way: it may take less than those that kept their order.
+        overtook = (pl.col("left_ns") < pl.col("left_ns").cum_max().shift(1)).fill_null(value=False)
+        return whole.with_columns(waited.clip(0).alias("waited_ns"), overtook.alias("overtook"))
 
     @cached_property
     def least_ns(self) -> int:
         """The least delay between the taps of a packet that has no double: which of two was seen is not certain."""
         once = self._segments.filter(~pl.col("again").any().over("seq"))
         own = once.select(left_ns="tap_after_ns", entered_ns="tap_before_ns")
-        delays = [(one["left_ns"] - one["entered_ns"]).min() for one in (own, self._other_packets)]
-        return min((int(one) for one in delays if isinstance(one, int)), default=0)
+        every = pl.concat([own, self._other_packets.select("left_ns", "entered_ns")]).drop_nulls().sort("entered_ns")
+        kept = every.filter((pl.col("left_ns") >= pl.col("left_ns").cum_max().shift(1)).fill_null(value=True))
+        least = (kept["left_ns"] - kept["entered_ns"]).min()
+        return int(least) if isinstance(least, int) else 0
+
+    @cached_property
+    def reordered(self) -> float:
+        """Which share of what passed overtook what had come before it: then waits tell of no one queue."""
+        share = self.crossings.drop_nulls("left_ns")["overtook"].mean()
+        return share if isinstance(share, float) else 0.0
 
     @cached_property
     def _other_packets(self) -> pl.DataFrame:
@@ -145,7 +156,7 @@ class Device:
     @cached_property
     def alone_ns(self) -> int:
         """What a full packet waited that found none before it: its own transmission, less that of the shortest."""
-        least = full(self.crossings.drop_nulls("left_ns"))["waited_ns"].min()
+        least = full(self.crossings.drop_nulls("left_ns")).filter(~pl.col("overtook"))["waited_ns"].min()
         return max(least, 0) if isinstance(least, int) else 0
 
     def passed(self, since_ns: int, until_ns: int) -> Passed:

@@ -296,8 +296,8 @@ def _unknown(moment: Moment) -> Sentence:
         return Sentence(text, (of_samples(moment.flow.sender, moment.now),))
     text = (
         f"Inconclusive: {again.height} segments were retransmitted in the time before, and TCP's records alone do not "
-        "show whether a lossy link, a policer or a too short queue lost them; an emulator's log does, and two taps, before "
-        "and behind the device, show where they were lost, and mostly why"
+        "show whether a lossy link, a policer or a too short queue lost them; an emulator's log does, and two taps, "
+        "before and behind the device, show where they were lost, and mostly why"
     )
     return Sentence(text, (of_segments(moment.flow.sender, again),))
 

@@ -40,11 +40,17 @@ if TYPE_CHECKING:
 BY_CHANCE = 1e-3
 """With which probability losses that fall on any packet alike would all have found as much as those did."""
 
+IN_ORDER = 0.005
+"""Of what passed, so much may have overtaken others: a device that lets more do so has no one queue."""
+
 SAME_WAIT = 0.97
 """A packet that waited at least this part of what a lost one would have, waited as long."""
 
 NEARLY_LONGEST = 0.75
 """Of the longest wait (its 98th percentile): less than this, a queue was not full."""
+
+LONGER = 0.02
+"""Of those that passed, so many may have waited longer than lost ones would have: a pause of the device itself."""
 
 LOW = 0.6
 """A wait below this part of the longest (its 98th percentile): no queue was nearly full then."""
@@ -53,7 +59,7 @@ LEAST_LOW = 3
 """Losses at such a wait, for chance to be their cause."""
 
 FEWER = 0.05
-"""Where so few low ones are less probable than this, losses prefer long waits: something else than chance has a part."""
+"""Where so few low ones are less probable than this, losses prefer long waits: not chance alone made them."""
 
 FREE_OF_LINK = 0.2
 """Of the time that a segment has at the rate of all flows: a quarter passed in less, so that no link transmitted it."""
@@ -65,7 +71,7 @@ LEAST_LOST = 5
 """Fewer are inconclusive, where no full queue explains them."""
 
 RATES = np.geomspace(0.6, 20.0, 800)
-"""Of the rate of what passed: which token rates are tried. Behind a small bucket a flow gets a fraction of its rate."""
+"""Of the rate of what passed: which token rates are tried. With a small bucket a flow gets a fraction of its rate."""
 
 NEARLY_EMPTY = 1.5
 """Packets that still have room in a bucket that counts as empty: rates between those that are tried, a queue of one."""
@@ -88,7 +94,7 @@ def standing(moment: Moment) -> Found | None:
     begin, end = moment.near
     passed = moment.device.passed(begin, end)
     through = passed.through
-    if through.height < LEAST_PACKETS:
+    if through.height < LEAST_PACKETS or moment.device.reordered > IN_ORDER:
         return None
     least, middle = int(through["waited_ns"].min()), float(through["waited_ns"].median())  # type: ignore[arg-type]
     enough = max(TARGET_NS, passed.link_ns)
@@ -172,17 +178,31 @@ def _in_device(moment: Moment, passed: Passed) -> tuple[str, Sentence]:
     rows = moment.device.rows(lost) if lost.height else moment.device.rows(through)
     if through.height < LEAST_PACKETS or lost.is_empty() or moment.base_ns is None:
         return INCONCLUSIVE, Sentence("Inconclusive: too few segments passed the taps to tell why", rows)
+    if moment.device.reordered > IN_ORDER:
+        text = (
+            f"Inconclusive: {moment.device.reordered:.1%} of the packets overtook others between the taps, so that no one "
+            "queue held them, and their waits do not tell why others were lost"
+        )
+        return INCONCLUSIVE, Sentence(text, rows)
     if _is_full(passed):
         return _overflow(moment, passed, rows)
+    return _not_full(passed, rows)
+
+
+def _not_full(passed: Passed, rows: tuple[Rows, ...]) -> tuple[str, Sentence]:
+    """Losses that no full queue explains: a policer's, or by chance, where there are enough of them to tell."""
+    lost = passed.lost
     if lost.height < LEAST_LOST:
         text = f"Inconclusive: {lost.height} losses are too few to tell a lossy link from a policer or a managed queue"
         return INCONCLUSIVE, Sentence(text, rows)
     bucket = _best_bucket(passed)
     fits = (
-        f"{bucket.at_top} of {lost.height} were lost when a bucket of {bucket.burst_bytes / 1000:.0f} kB that fills with "
-        f"{bucket.rate_bps / 1e6:.2f} Mbit/s was empty"
+        f"{bucket.at_top} of {lost.height} were lost when a bucket of {bucket.burst_bytes / 1000:.0f} kB that fills "
+        f"with {bucket.rate_bps / 1e6:.2f} Mbit/s was empty"
     )
-    if bucket.by_chance * RATES.size < BY_CHANCE:
+    most = float(passed.through["waited_ns"].quantile(0.98) or 0)
+    # A queue is a bucket, too: it is its link that empties it, and what passed has waited.
+    if bucket.by_chance * RATES.size < BY_CHANCE and _is_free(passed) and most <= MOST_BEHIND_POLICER * passed.each_ns:
         return "policer", Sentence(f"It is a policer: {fits}, and not because of a queue", rows)
     if bucket.by_chance < NOT_A_POLICER:
         text = f"Inconclusive: {fits}, which a policer explains, and which may be chance"
@@ -204,14 +224,14 @@ def _by_chance(passed: Passed, rows: tuple[Rows, ...]) -> tuple[str, Sentence]:
     low, share = int((lost["found_ns"] <= most).sum()), float((waited <= most).mean())  # type: ignore[arg-type]
     if low >= LEAST_LOW and _at_most(low, lost.height, share) >= FEWER:
         text = (
-            f"They were lost by chance: {low} of {lost.height} found a wait of {most / MS:.1f} ms or less, as {share:.0%} "
-            "of those that passed did, so no full or managed queue dropped them; nor was any bucket of tokens empty for "
-            "nearly all of them"
+            f"They were lost by chance: {low} of {lost.height} found a wait of {most / MS:.1f} ms or less, as "
+            f"{share:.0%} of those that passed did, so no full or managed queue dropped them; nor was any "
+            "bucket of tokens empty for nearly all of them"
         )
         return "lossy_link", Sentence(text, rows)
     text = (
-        f"Inconclusive: {low} of the {lost.height} found a short queue, and the others would not have waited longer than "
-        "any that passed: chance, a full queue and its management are all possible"
+        f"Inconclusive: {low} of the {lost.height} found a short queue, and the others would not have waited longer "
+        "than any that passed: chance, a full queue and its management are all possible"
     )
     return INCONCLUSIVE, Sentence(text, rows)
 
@@ -224,7 +244,10 @@ def _is_full(passed: Passed) -> bool:
     least = float(found[math.floor((1 - NEARLY_ALL) * found.len())]) * SAME_WAIT
     waited = passed.through["waited_ns"]
     share = (int((waited >= least).sum()) + 1) / (waited.len() + 1)
-    is_long = least >= NEARLY_LONGEST * float(waited.quantile(0.98) or 0)
+    # Nothing that passes waits longer than what a full queue drops would have; a management drops earlier.
+    more = max(least / SAME_WAIT + (passed.link_ns or passed.each_ns), least / SAME_WAIT**2)
+    longer = float((waited > more).mean())  # type: ignore[arg-type]
+    is_long = least >= NEARLY_LONGEST * float(waited.quantile(0.98) or 0) and longer <= LONGER
     return is_long and share ** math.ceil(NEARLY_ALL * found.len()) < BY_CHANCE
 
 
@@ -232,15 +255,14 @@ def _overflow(moment: Moment, passed: Passed, rows: tuple[Rows, ...]) -> tuple[s
     """A queue that was full: a policer's, one too short for the path, or one that is long enough."""
     assert moment.base_ns is not None
     through, lost = passed.through, passed.lost
-    most = max(float(through["waited_ns"].quantile(0.98) or 0), float(lost["found_ns"].median() or 0))  # type: ignore[arg-type]
+    found, top = float(lost["found_ns"].median() or 0), float(through["waited_ns"].quantile(0.98) or 0)  # type: ignore[arg-type]
+    most = max(found, top)
     head = (
-        f"A full queue dropped them: by the packets before them {lost.height} would have waited "
-        f"{float(lost['found_ns'].median() or 0) / MS:.1f} ms (median), and of those that passed 98% waited less than "  # type: ignore[arg-type]
-        f"{float(through['waited_ns'].quantile(0.98) or 0) / MS:.1f} ms"
+        f"A full queue dropped them: by the packets before them {lost.height} would have waited {found / MS:.1f} ms "
+        f"(median), and of those that passed 98% waited less than {top / MS:.1f} ms"
     )
-    quarter = float(through["waited_ns"].quantile(0.25) or 0)
-    is_free = quarter < FREE_OF_LINK * passed.each_ns and (not passed.link_ns or quarter < FULL * passed.link_ns)
-    if is_free and most <= MOST_BEHIND_POLICER * passed.each_ns:
+    quarter = _quarter(passed)
+    if _is_free(passed) and most <= MOST_BEHIND_POLICER * passed.each_ns:
         text = (
             f"{head}. It is a policer: a quarter passed in {quarter / MS:.2f} ms or less, where a segment had "
             f"{passed.each_ns / MS:.2f} ms at the rate of all flows"
@@ -252,8 +274,20 @@ def _overflow(moment: Moment, passed: Passed, rows: tuple[Rows, ...]) -> tuple[s
             f"{head}: it is too short for the path, {share:.0%} of the least round trip of {moment.base_ns / MS:.1f} ms"
         )
         return "queue_short", Sentence(text, rows)
-    text = f"{head}: it is long enough (the least round trip is {moment.base_ns / MS:.1f} ms), so the link's rate is the limit"
+    base = f"{moment.base_ns / MS:.1f} ms"
+    text = f"{head}: it is long enough (the least round trip is {base}): the link's rate is the limit"
     return "link_rate", Sentence(text, rows)
+
+
+def _quarter(passed: Passed) -> float:
+    """What the quickest quarter waited, at most."""
+    return float(passed.through["waited_ns"].quantile(0.25) or 0)
+
+
+def _is_free(passed: Passed) -> bool:
+    """Whether a quarter passed at once, which no link can that is as busy as the flows make it."""
+    quarter = _quarter(passed)
+    return quarter < FREE_OF_LINK * passed.each_ns and (not passed.link_ns or quarter < FULL * passed.link_ns)
 
 
 @dataclass(frozen=True, slots=True)

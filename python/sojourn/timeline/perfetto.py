@@ -120,7 +120,7 @@ def _segments(segments: pl.DataFrame, track: Row, begin: int, before: int, flow:
 
 
 def lost_at(row: Row) -> int:
-    """When a packet was lost: as it departed damaged, behind its link, or as it arrived; else where it was seen last."""
+    """When a packet was lost: as it departed damaged, behind its link, or as it arrived; else as it was seen last."""
     seen = ("departure_ns", "link_left_ns", "arrival_ns", "tap_after_ns", "tap_before_ns", "sent_ns")
     at: int = next(row[name] for name in seen if row.get(name))
     return at

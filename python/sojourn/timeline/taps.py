@@ -1,8 +1,9 @@
 """What taps saw of a flow: captures before and behind a device, joined to the segments and their acknowledgements.
 
-A tap is a capture (`sojourn capture IFACE… -o FOLDER`, also of tcpdump) in a folder that is named beside the run, or one
-of the run's own, at the ports of both hosts in the trials that are logged. Taps are ordered by how late they saw the segments: the first one is before the device, the last one behind it. Their times are UTC in the file, and those of the records'
-clock here. What no sample tells of is counted, tap by tap.
+A tap is a capture (`sojourn capture IFACE… -o FOLDER`, also of tcpdump) in a folder that is named beside the run, or
+one of the run's own, at the ports of both hosts in the trials that are logged. Taps are ordered by how late they saw
+the segments: the first one is before the device, the last one behind it. Their times are UTC in the file, and those of
+the records' clock here. What no sample tells of is counted, tap by tap.
 """
 
 from __future__ import annotations

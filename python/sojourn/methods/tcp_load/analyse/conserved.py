@@ -1,9 +1,9 @@
 """Whether the instruments of a trial with the log agree on its segments: TCP at both ends, taps, an emulator between.
 
 Sent (TCP's log) = seen at the first tap + lost before it; seen there = seen at the last tap + lost in the device; seen
-there = received + lost behind it. The same of an emulator: sent = arrived + lost before it; arrived = departed + dropped
-there + held at the end; departed = received + lost behind it. What a device drops that keeps no log is counted, and is
-no difference. Each flow of data is one row. It names the place where a number differs.
+there = received + lost behind it. The same of an emulator: sent = arrived + lost before it; arrived = departed +
+dropped there + held at the end; departed = received + lost behind it. What a device drops that keeps no log is counted,
+and is no difference. Each flow of data is one row. It names the place where a number differs.
 """
 
 from __future__ import annotations
@@ -131,9 +131,14 @@ def _way(flow: Flow, skipped: int, *, is_logged: bool) -> Way | None:
         dropped = at.filter(disposition="lost").height
         # Data that complete a handshake have no sample.
         silent = departed.filter(pl.col("reached") & pl.col("received_ns").is_null()).height
-        emulator = {"before": account.not_at_emulator, "arrived": account.at_emulator, "departed": departed.height,
-                    "dropped": dropped, "held": account.at_emulator - departed.height - dropped,
-                    "behind": departed["received_ns"].null_count() - silent}  # fmt: skip
+        emulator: dict[str, int | None] = {
+            "before": account.not_at_emulator,
+            "arrived": account.at_emulator,
+            "departed": departed.height,
+            "dropped": dropped,
+            "held": account.at_emulator - departed.height - dropped,
+            "behind": departed["received_ns"].null_count() - silent,
+        }
     else:
         silent = segments.filter(pl.col("reached") & pl.col("received_ns").is_null()).height
         emulator = dict.fromkeys(("before", "arrived", "departed", "dropped", "held", "behind"))
@@ -169,9 +174,10 @@ def _seen(segments: pl.DataFrame, account: Account, *, is_logged: bool) -> Seen:
         "after": at_far & ~got & ~is_damaged,
     }
     counts = segments.select(one.sum().alias(name) for name, one in whole.items()).row(0, named=True)
+    others = account.taps[0].unjoined + account.taps[-1].unjoined
     if not is_logged:
-        counts |= {"unrecorded": None, "silent": None}
-    return Seen(others=account.taps[0].unjoined + account.taps[-1].unjoined, **counts)
+        return Seen(others=others, **(counts | {"unrecorded": None, "silent": None}))
+    return Seen(others=others, **counts)
 
 
 def judged(found: Iterable[tuple[Place, int, Way]]) -> Iterator[Finding]:

@@ -263,8 +263,8 @@ def over_delay(run: Run) -> Figure | None:
 def conserved(run: Run) -> Table:
     """Where the segments of the trials with the log are, instrument by instrument."""
     found = run.samples("load_conserved")
-    names = ("segments", "tap_before", "tap_near", "tap_device", "tap_far", "tap_after", "before", "arrived", "departed",
-             "dropped", "held", "received", "behind", "strangers")  # fmt: skip
+    names = ("segments", "tap_before", "tap_near", "tap_device", "tap_far", "tap_after", "before", "arrived",
+             "departed", "dropped", "held", "received", "behind", "strangers")  # fmt: skip
     rows = [
         (text(str(row["device"]), str(row["device"])), whole(row["block"]), text(row["flow"]),
          *(whole(row.get(name)) for name in names), whole(row["missing"]))
