@@ -180,8 +180,8 @@ def _in_device(moment: Moment, passed: Passed) -> tuple[str, Sentence]:
         return INCONCLUSIVE, Sentence("Inconclusive: too few segments passed the taps to tell why", rows)
     if moment.device.reordered > IN_ORDER:
         text = (
-            f"Inconclusive: {moment.device.reordered:.1%} of the packets overtook others between the taps, so that no one "
-            "queue held them, and their waits do not tell why others were lost"
+            f"Inconclusive: {moment.device.reordered:.1%} of the packets overtook others between the taps, so that no "
+            "one queue held them, and their waits do not tell why others were lost"
         )
         return INCONCLUSIVE, Sentence(text, rows)
     if _is_full(passed):
