@@ -1,4 +1,4 @@
-"""A control group with little memory, in which the kernel kills for want of it: whom the tests put there, nobody else."""
+"""A control group with little memory, in which the kernel kills for want of it: whom the tests put there alone."""
 
 from __future__ import annotations
 
