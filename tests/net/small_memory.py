@@ -1,8 +1,4 @@
-<<<<<<< HEAD
-"""A control group with little memory, in which the kernel kills for want of it: only what the tests put there."""
-=======
 """A control group with little memory, in which the kernel kills for want of it: whom the tests put there alone."""
->>>>>>> hard
 
 from __future__ import annotations
 
