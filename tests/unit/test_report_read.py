@@ -128,3 +128,13 @@ def test_no_histogram_has_a_comb(step: float) -> None:
     assert len(body) > 10
     assert np.median(odd) < 0.08, f"{step} ns: neighbours differ by {np.median(odd):.0%}"
     assert body.min() > 0
+
+
+def test_few_values_far_apart_have_bins_too() -> None:
+    """No more than a value or two in a group, and the first far from the next."""
+    values = np.array([4000.0, 4981.0, 4982.0, 5000.0, 5018.0, 5019.0, 5037.0])
+    edges = whole_bins(values, 4000.0, 5037.0)
+    assert edges[0] < 4000
+    assert edges[-1] > 5037
+    assert np.histogram(values, edges)[0].sum() == len(values)
+    assert np.ptp(np.diff(edges)) < 1e-6

@@ -115,7 +115,7 @@ NO_DECISIONS = {
         analysis.crossings: TIMELINE_POINTS
         analysis.path: PIECE_ROWS
         analysis.samples: BAND_POINTS CURVE_POINTS TIMELINE_POINTS
-        analysis.stream_samples: BINS BULK
+        analysis.stream_samples: BINS BULK LEAST_GROUPS ROUNDED_NS
         analysis.suites: REASONS
         methods.tcp_load.show: MOST_KEYS
         methods.anomalies.analyse.series: DRAWN PROFILE_BINS

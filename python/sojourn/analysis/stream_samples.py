@@ -133,7 +133,7 @@ def whole_bins(values: NDArray[np.float64], low: float, high: float) -> NDArray[
     """
     step, first = timestamp_step(values[(values >= low) & (values <= high)], low)
     width = step * max(1, int(np.ceil((high - low) / (BINS * step))))
-    count = int((high - low) // width) + 1
+    count = int((high - first + step / 2) // width) + 1
     return np.asarray(first - step / 2 + width * np.arange(count + 1), dtype=np.float64)
 
 
@@ -156,7 +156,8 @@ def timestamp_step(values: NDArray[np.float64], low: float) -> tuple[float, floa
     while True:  # farther and farther groups, for each makes the tick known better
         near = from_first <= reach * tick
         ticks = np.round(from_first[near] / tick)
-        tick = float(ticks @ from_first[near] / (ticks @ ticks))
+        if ticks.any():
+            tick = float(ticks @ from_first[near] / (ticks @ ticks))
         if near.all():
             break
         reach *= 2
