@@ -23,6 +23,8 @@ use crate::{PortError, Stamps};
 const READ_EVERY: Nanos = Nanos::millis(100);
 /// A lock whose holder was killed is waited for so long: what it shared the lock with puts the port right meanwhile.
 const PATIENCE: Nanos = Nanos::seconds(5);
+/// And any for so long: it may have been killed just now.
+const SIGNALLED: Nanos = Nanos::millis(100);
 /// How often it is tried meanwhile.
 const TRY_EVERY: Nanos = Nanos::millis(10);
 
@@ -234,7 +236,11 @@ pub fn reserve(interface: &Interface) -> Result<Option<Lock>, PortError> {
     let clock = SteadyClock::begin();
     let end = clock.now() + PATIENCE;
     let mut tried = Lock::take(interface.index);
-    while matches!(tried, Err(NoLock::Held(Some(holder))) if has_ended(holder)) && clock.now() < end {
+    // One to which a signal has been sent does not end at once.
+    let soon = clock.now() + SIGNALLED;
+    while matches!(tried, Err(NoLock::Held(Some(holder))) if has_ended(holder) || clock.now() < soon)
+        && clock.now() < end
+    {
         clock.wait_until(clock.now() + TRY_EVERY, Nanos::ZERO);
         tried = Lock::take(interface.index);
     }

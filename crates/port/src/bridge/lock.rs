@@ -22,6 +22,8 @@ use crate::PortError;
 
 /// Where root's are.
 const SYSTEM_FOLDER: &str = "/run/sojourn";
+/// Of a process's flags in `/proc/PID/stat`: it ends (`PF_EXITING` of `linux/sched.h`).
+const EXITING: u32 = 4;
 /// A file that was removed between opening and locking is opened anew so often.
 const TRIES: usize = 8;
 /// A process that ends closes its file and its socket one after the other: another's mark is looked at again for so long.
@@ -169,10 +171,17 @@ pub fn network_namespace() -> io::Result<u64> {
     Ok(fs::metadata("/proc/thread-self/ns/net")?.ino())
 }
 
-/// Whether a process is gone, or waits for a parent that never looks.
+/// Whether a process is gone, is about to be, or waits for a parent that never looks. One that has been killed closes its sockets
+/// first, and those of packets take the kernel a while.
 pub fn has_ended(process: u32) -> bool {
-    fs::read_to_string(format!("/proc/{process}/stat"))
-        .map_or(true, |stat| stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with(['Z', 'X'])))
+    fs::read_to_string(format!("/proc/{process}/stat")).map_or(true, |stat| is_of_an_ended(&stat))
+}
+
+fn is_of_an_ended(stat: &str) -> bool {
+    let Some((_, rest)) = stat.rsplit_once(')') else { return false };
+    let words: Vec<&str> = rest.split_whitespace().collect();
+    let flags = words.get(6).and_then(|flags| flags.parse::<u32>().ok()).unwrap_or(0);
+    words.first().is_some_and(|state| state.starts_with(['Z', 'X'])) || flags & EXITING != 0
 }
 
 fn open(path: &Path) -> io::Result<File> {
@@ -288,6 +297,19 @@ mod tests {
         }
         child.wait().expect("was not waited for");
         assert!(has_ended(process));
+    }
+
+    #[test]
+    fn a_process_that_is_closing_its_files_has_ended() {
+        for (stat, has_ended) in [
+            ("7 (a) b) S 1 7 7 0 -1 4194304 95 0 0", false),
+            ("7 (a) b) R 1 7 7 0 -1 4194308 95 0 0", true),
+            ("7 (a) b) Z 1 7 7 0 -1 4194304 95 0 0", true),
+            ("7 (a) b) S", false),
+            ("nonsense", false),
+        ] {
+            assert_eq!(is_of_an_ended(stat), has_ended, "{stat}");
+        }
     }
 
     #[test]
