@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import csv
+import shutil
+import struct
 from typing import TYPE_CHECKING, Any
 
+import polars as pl
 import pytest
 
 from sojourn.export import Chosen
 from sojourn.export.log import TcpLog
+from sojourn.records.pcap import Block, dropped_of
 from sojourn.timeline.perfetto import STAGES, stages_of
 from sojourn.timeline.segments import Account, joined
 from sojourn.timeline.source import open_flow
@@ -19,8 +23,6 @@ from tests.unit.made_up_path import CALL_NS, MSS, SOON_NS, TAP_NS, MadePath
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import polars as pl
 
 LOST = {40: "before", 41: "full", 120: "managed"}
 
@@ -143,3 +145,41 @@ def test_a_compressed_capture_is_refused_in_one_sentence(tmp_path: Path) -> None
     done = sojourn("timeline", str(tmp_path / "t"), "--to", "csv", "--records", str(tmp_path / "e"))
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "decompress" in done.stderr
+
+
+def test_a_run_folder_has_its_own_taps_on_the_clock_of_its_bed(tmp_path: Path) -> None:
+    """CLOCK_TAI was never set there: it is UTC. Of another block of the run nothing is read."""
+    made = MadePath(segments=100, lost={40: "before"})
+    made.write(tmp_path, emulator=False)
+    run = tmp_path / "t"
+    (run / "header.json").unlink(missing_ok=True)
+    (run / "bed.json").write_text('{"stable": {"machine": {"clocks": {"tai_minus_utc_s": 0}}}}')
+    assert TcpLog.open(run, Chosen()).minus_utc_ns == 0
+    made.write_taps(tmp_path, 0)
+    mine = int(pl.read_ipc_stream(run / "records" / "tcp_flows-tcplog-000.arrow")["block"][0])
+    for host, name in (("a", "near"), ("b", "far")):
+        for block in (mine, mine + 1):
+            folder = run / "records" / "taps" / f"000-{block}-{host}"
+            folder.mkdir(parents=True)
+            shutil.copy(tmp_path / "c" / f"{name}.pcap", folder / f"{host}.pcapng")
+    segments, account = joined(open_flow(run, 1, Chosen(block=mine)))
+    assert [(one.tap, one.segments, one.packets) for one in account.taps] == [
+        ("host-a", 101, 101),
+        ("host-b", 100, 100),
+    ]
+    [lost] = segments.drop_nulls("lost_where").iter_rows(named=True)
+    assert (lost["lost_where"], lost["tap_before_frame"]) == ("device", 41 + segments_acked(segments, lost))
+    assert account.acks_at_taps == account.acknowledged > 0
+
+
+def segments_acked(segments: pl.DataFrame, lost: dict[str, Any]) -> int:
+    """Acknowledgements that the near tap saw before a segment: frames of its file, too."""
+    return segments.filter(pl.col("ack_tap_before_ns") < lost["tap_before_ns"])["ack_tap_before_ns"].n_unique()
+
+
+def test_a_capture_says_how_many_packets_it_lacks() -> None:
+    options = struct.pack("<HHQHHQHH", 5, 8, 3, 7, 8, 4, 0, 0)
+    body = struct.pack("<III", 0, 0, 0) + options
+    octets = struct.pack("<II", 5, len(body) + 12) + body + struct.pack("<I", len(body) + 12)
+    assert dropped_of(Block(octets, "<", 5)) == 7
+    assert dropped_of(Block(octets, "<", 6)) is None

@@ -31,7 +31,7 @@ def answer(made: MadePath, path: Path, **how: Any) -> dict[str, Any]:
 
 
 STEP_NS, DRAINED_NS = 200_000, 400_000
-"""What the queue of `saw` grows by a packet, and what it shrinks by: less than packets are apart, so that none overtakes
+"""What the queue of `saw` grows by a packet, and shrinks by: less than packets are apart, so that none overtakes
 another. Its period divides 120 packets, after which what was lost is sent again: then it waits as it would have."""
 
 

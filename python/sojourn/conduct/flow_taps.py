@@ -1,7 +1,7 @@
 """Taps at both hosts' ports of a path, for trials whose flows of TCP are logged: what passes them, frame by frame.
 
-Whatever stands between the hosts is between the two taps, an emulator or a box that tells nothing. They are attached
-before the first flow and detached behind the last one. No figure needs them: a machine that refuses them is told of.
+Whatever stands between the hosts is between the two taps, an emulator or a box without a log. They are attached before
+the first flow and detached behind the last one. No figure needs them: a study goes on without, and says why.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class FlowTaps:
 
 
 def open_flow_taps(session: Session, stack: ExitStack) -> FlowTaps | None:
-    """The taps of a session; None where this machine has none, which is told."""
+    """The taps of a session; None where this machine has none: the log says why."""
     try:
         return FlowTaps(session, stack)
     except MachineError as error:
