@@ -16,7 +16,7 @@ pytestmark = [
 ]
 
 MOST = {
-    "sojourn probe icmp 127.0.0.1 --count 1": 6,
+    "sojourn probe icmp 127.0.0.1 --count 1": 5,
     "sojourn --help": 25,
     "sojourn run --help": 50,
     "sojourn tcplog run --out OUT -- true": 80,
