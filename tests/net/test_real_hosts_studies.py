@@ -88,7 +88,7 @@ def test_delays_of_searches_are_of_frames_and_joined_clocks(tmp_path: Path) -> N
     assert "clock_unsynchronised" not in {one["name"] for one in findings}
 
 
-STAGES = ("bed.sessions=1", "devices=bridge", "trials.rounds=2", "trials.duration=100ms", "stream.frame_bytes=82")
+STAGES = ("bed.sessions=1", "devices=bridge", "trials.rounds=2", "trials.duration=100ms", "stream.frame_bytes=128")
 
 
 def test_the_stages_between_hosts_have_the_clocks_error_and_those_within_one_have_none(tmp_path: Path) -> None:
