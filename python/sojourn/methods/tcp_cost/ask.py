@@ -49,6 +49,7 @@ class CostsPlan:
         list_of(matching(r"[a-z][a-z0-9_]*", 'all, siftr, or columns such as "snd_cwnd"')),
         ("all",),
         "what is logged of TCP's state, as `tcplog run --fields` takes it",
+        quiet=True,
     )
     flows: tuple[int, ...] = key(list_of(whole(1, MOST_FLOWS)), (1, 2, 5, 10, 50, 100), "connections of one iperf3")
     where: tuple[str, ...] = key(
