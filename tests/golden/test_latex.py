@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from sojourn.report.table import Table
 
 BEGIN = r"""\documentclass{article}
-\usepackage[paperwidth=60cm,paperheight=400cm,margin=1cm]{geometry}
+\usepackage[paperwidth=150cm,paperheight=400cm,margin=1cm]{geometry}
 \usepackage{booktabs}
 \usepackage{siunitx}
 \begin{document}
