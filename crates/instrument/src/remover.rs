@@ -20,6 +20,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow};
 use clap::Args;
 use rustix::fs::{AtFlags, Stat, statat, unlinkat};
+use rustix::io::Errno;
 use sojourn_rights::Folders;
 use sojourn_rights::table::EMULATE_REMOVE;
 use sojourn_time::{Clock, HostClock, Nanos};
@@ -101,8 +102,8 @@ pub fn run(asked: &RemoveSocket) -> anyhow::Result<()> {
         }
     };
     writeln!(pipe, "{READY}").context("say that it is ready")?;
-    // A signal interrupts it.
-    while !matches!(rustix::io::read(&pipe, &mut [0; 1]), Ok(0)) {}
+    // A signal interrupts it; any other error is the other one's end, too.
+    while matches!(rustix::io::read(&pipe, &mut [0; 1]), Ok(1..) | Err(Errno::INTR)) {}
     socket.remove();
     Ok(())
 }
