@@ -159,6 +159,10 @@ INSTEAD = {
         "tests/net/test_tcp_load.py::test_why_and_timeline_answer_from_the_run_folder",
     ),
     **dict.fromkeys(
+        ("run bufferbloat --device ./my-box.sh --out out/box", "why out/box --flow 1 --at 2.4s"),
+        "tests/net/test_tcp_box.py::test_a_box_that_drops_is_told_from_outside",
+    ),
+    **dict.fromkeys(
         (
             "sojourn-instrument tcp send 10.81.1.2:5201 --for 5s --read-before-send --record out/writes",
             "capture eth1 eth2 -o out/taps --headers",

@@ -28,6 +28,7 @@ fn every_packet_of_a_connection_is_logged_and_the_law_holds() {
         let logger = bed.run("--ppl 1 --netns /proc/self/ns/net");
         transfer("127.0.0.1:0", 3_000_000);
         transfer("[::1]:0", 3_000_000);
+        await_closed();
         let footer = logger.end();
         assert_eq!(footer["conserved"], true, "{footer}");
         let of = |way: &str, disposition: &str| footer["totals"][way][disposition].as_u64().unwrap_or_default();
@@ -210,6 +211,21 @@ fn transfer(address: &str, bytes: usize) {
     stream.write_all(&vec![7; bytes]).expect("sends");
     drop(stream);
     assert_eq!(receive.join().expect("ends"), bytes);
+}
+
+/// Waits until the last segment of every connection of this namespace has come: what is left of them then is TIME_WAIT.
+fn await_closed() {
+    const TIME_WAIT: &str = "06";
+    let patience = HostClock.now() + Nanos::seconds(30);
+    loop {
+        let sockets =
+            ["tcp", "tcp6"].map(|table| fs::read_to_string(format!("/proc/thread-self/net/{table}")).expect("is read"));
+        let open = |table: &String| table.lines().skip(1).any(|line| line.split_whitespace().nth(3) != Some(TIME_WAIT));
+        if !sockets.iter().any(open) {
+            return;
+        }
+        assert!(HostClock.now() < patience, "connections that do not close: {sockets:?}");
+    }
 }
 
 /// A cgroup that this test is in, and a folder.
