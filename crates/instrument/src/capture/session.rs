@@ -192,10 +192,11 @@ impl Session {
         self.taps.iter().map(tap).collect()
     }
 
-    /// Captures until `until`, until `stop` is set, which `wake` tells by being readable, or until it must end.
+    /// Captures until the time `until`, until `stop` is set (which makes `wake` readable), or until a limit or an error
+    /// ends the session.
     ///
     /// # Errors
-    /// When the kernel refuses to wait.
+    /// If the kernel refuses to wait.
     pub fn run(&mut self, until: Time, stop: &AtomicBool, wake: BorrowedFd<'_>) -> anyhow::Result<Why> {
         loop {
             if let Some(why) = self.step([until, until], stop, wake)? {
@@ -204,7 +205,7 @@ impl Session {
         }
     }
 
-    /// Takes what there is, or waits for it, until `rest` at most; returns why the capture ends, when it does.
+    /// Reads what is available, or waits for it until `rest` at the latest; returns the reason once the capture ends.
     ///
     /// # Errors
     /// As [`Self::run`].
@@ -222,7 +223,7 @@ impl Session {
             return Ok(Some(Why::Time));
         }
         if now >= self.look_at {
-            // The kernel notifies nobody when an interface that is down is deleted.
+            // The kernel sends no notification when an interface that is down is deleted.
             self.look_at = now + LONGEST_SLEEP;
             if let Some(why) = self.look() {
                 return Ok(Some(why));
@@ -231,7 +232,7 @@ impl Session {
         match self.take_some() {
             Ok(true) => Ok(None),
             Ok(false) => {
-                // Who asks read the clock earlier than this: until when to rest may have passed.
+                // The caller read the clock earlier: `rest` may have passed.
                 let span = (until.min(rest).min(self.look_at) - now).max(Nanos::ZERO);
                 Ok(self.sleep(span, wake)?.map(Why::Gone))
             }
@@ -239,9 +240,9 @@ impl Session {
         }
     }
 
-    /// Looks whether the interfaces are still there, and makes what was written readable; returns why that cannot be.
+    /// Checks that the interfaces still exist, and flushes the files; returns the reason if either fails.
     fn look(&mut self) -> Option<Why> {
-        // The kernel counts in 32 bits, from zero each time that its counts are read.
+        // The kernel's counters have 32 bits and restart at zero each time they are read.
         let look = |tap: &mut AnyTap| tap.look().and_then(|()| tap.totals());
         if let Some(gone) = self.taps.iter_mut().find_map(|tapped| look(&mut tapped.tap).err()) {
             return Some(Why::Gone(gone));
@@ -250,7 +251,7 @@ impl Session {
         files.try_for_each(Files::flush).err().map(Why::Unwritten)
     }
 
-    /// Takes what there is from each tap, at most a block of each; returns whether there was anything.
+    /// Reads at most one block from each tap; returns whether there was any.
     fn take_some(&mut self) -> Result<bool, Why> {
         let mut took = false;
         let mut seen: u64 = self.taps.iter().map(|tapped| tapped.observer.counts().seen()).sum();
@@ -273,7 +274,7 @@ impl Session {
         Ok(took)
     }
 
-    /// Begins new files where that is due, and keeps all of them within the budget.
+    /// Rotates files that are due, and keeps the total size within the budget.
     fn keep_within_limits(&mut self) -> Result<(), Why> {
         for tapped in self.taps.iter_mut().filter(|tapped| tapped.wanted.options.rotates()) {
             let Some((ending, begun)) = tapped.rotate_if_due() else { continue };
@@ -296,7 +297,7 @@ impl Session {
         Ok(())
     }
 
-    /// Sleeps until something comes or the time is over; returns what is wrong with an interface that is gone.
+    /// Sleeps until frames arrive or the time is over; returns the error of an interface that has disappeared.
     fn sleep(&mut self, span: Nanos, wake: BorrowedFd<'_>) -> anyhow::Result<Option<PortError>> {
         let taps = self.taps.iter().filter_map(|tapped| tapped.tap.descriptor());
         let mut polled: Vec<PollFd<'_>> =
@@ -311,16 +312,18 @@ impl Session {
         Ok(bad.map(|(tapped, _)| tapped.tap.look()).find_map(Result::err))
     }
 
-    /// Lets no more frames in, takes what is in, ends the files, and says what was seen, and whether the files could be ended.
+    /// Detaches all taps, reads their rings to the end and completes the files. Returns the results, and whether the
+    /// files could be completed.
     pub fn end(mut self, why: Why) -> (Ended, Result<(), RecordError>) {
         let why = self.detach(why);
         self.finish(why)
     }
 
-    /// Lets no more frames in, and takes what is in, unless as many as were asked for were seen; returns why it ends then.
+    /// Detaches all taps and reads their rings to the end, unless the session ends by its frame count or size limit or
+    /// by a write error; returns the reason for the end.
     pub fn detach(&mut self, mut why: Why) -> Why {
         for tapped in &mut self.taps {
-            // An interface that is gone shows nothing more.
+            // An interface that has disappeared delivers nothing more.
             let _ = tapped.tap.detach();
         }
         let give_up = HostClock.now() + LAST_BLOCKS;
@@ -342,12 +345,12 @@ impl Session {
         why
     }
 
-    /// Whether it ends with frames in its rings that nobody looks at.
+    /// Whether the session ends with unread frames in its rings.
     fn is_cut(&self, why: &Why) -> bool {
         matches!(why, Why::Budget) || (matches!(why, Why::Count) && self.limits.count.is_some())
     }
 
-    /// Ends the files of taps that let nothing in, and says what was seen, and whether the files could be ended.
+    /// Completes the files of detached taps. Returns the results, and whether the files could be completed.
     pub fn finish(mut self, why: Why) -> (Ended, Result<(), RecordError>) {
         let took = self.meter.stop();
         let is_cut = self.is_cut(&why);
@@ -376,14 +379,14 @@ impl Session {
         (Ended { why, took, taps, files, removed: self.removed }, written)
     }
 
-    /// Whether every frame that was let in was seen.
+    /// Whether every frame that the taps accepted has been read.
     fn is_empty(&mut self) -> bool {
         self.taps.iter_mut().all(OpenTap::is_empty)
     }
 }
 
 impl Ended {
-    /// What makes it doubtful.
+    /// Returns the findings that make the capture doubtful.
     pub fn findings(&self) -> Findings {
         let mut found = Findings::new(false);
         found.of_host(&self.took);

@@ -1,4 +1,4 @@
-//! Opens the kernel's ports for streams: the one place here that knows the backends.
+//! Opens the kernel's ports for streams: the only module of `stream` that knows the backends.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -16,22 +16,22 @@ use super::request::{ReceivePort, StampsAsked};
 use super::to::{To, Via};
 use crate::failure::WrongRequest;
 
-/// A port, open, and what it is.
+/// An open port, and its properties.
 pub struct Open {
     /// The port itself.
     pub port: Box<dyn Batch>,
     /// The backend.
     pub via: &'static str,
-    /// The MAC address of its interface; of no meaning for UDP.
+    /// The MAC address of its interface; meaningless for UDP.
     pub mac: MacAddress,
-    /// Its interface as it was; none for UDP.
+    /// The interface as it was at opening; `None` for UDP.
     pub interface: Option<Interface>,
     /// Whether it carries IPv6.
     pub is_ipv6: bool,
-    /// Counts the frames of streams in the port's place, where that was asked for; the port has what is left: the clocks'
-    /// exchanges and the ends of streams.
+    /// The kernel counter of stream frames, if requested. The port then receives only the rest: exchanges of times and
+    /// the ends of streams.
     pub counter: Option<LiveCounter>,
-    /// Holds the groups that were joined, where the port itself cannot.
+    /// The socket that holds joined multicast groups, if the port itself cannot.
     _member: Option<PacketPort>,
 }
 
