@@ -32,7 +32,7 @@ const READ_BYTES: usize = 4096;
 const MOST_READS: usize = LONGEST_LINE_BYTES / READ_BYTES + 1;
 /// The longest path that the kernel accepts for a Unix socket, without the terminating zero.
 const MOST_PATH_BYTES: usize = 107;
-/// The folder of sockets where the user has no XDG_RUNTIME_DIR.
+/// The system-wide default folder of sockets.
 const SYSTEM_FOLDER: &str = "/run/sojourn";
 
 /// Return the default folders of sockets: the user's own first.
