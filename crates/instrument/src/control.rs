@@ -26,8 +26,7 @@ pub const LONGEST_LINE_BYTES: usize = 1 << 16;
 const LONGEST_ANSWER_BYTES: usize = 1 << 30;
 /// The timeout of a client's read and write.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// The size of one read. [`MOST_READS`] limits the reads per turn, so that a client that sends without end cannot stall
-/// the thread.
+/// The size of one read. [`MOST_READS`] limits the reads per turn, so that a client that sends without end cannot stall the thread.
 const READ_BYTES: usize = 4096;
 const MOST_READS: usize = LONGEST_LINE_BYTES / READ_BYTES + 1;
 /// The longest path that the kernel accepts for a Unix socket, without the terminating zero.
@@ -67,8 +66,7 @@ impl Control {
     pub fn open(path: &Path) -> anyhow::Result<Self> {
         make_folder(path)?;
         clear(path)?;
-        // The umask restricts the socket before it exists. A chmod by path would come too late and could follow a
-        // symbolic link.
+        // The umask restricts the socket before it exists. A chmod by path would come too late and could follow a symbolic link.
         let before = sys::set_umask(0o177);
         let bound = Short::of(path).and_then(|short| UnixListener::bind(&short.path));
         sys::set_umask(before);
@@ -276,8 +274,7 @@ pub fn connect(path: &Path) -> io::Result<UnixStream> {
     Ok(stream)
 }
 
-/// A path that fits a socket address: a long path is replaced by one through the folder's descriptor, which must stay
-/// open.
+/// A path that fits a socket address: a long path is replaced by one through the folder's descriptor, which must stay open.
 struct Short {
     path: PathBuf,
     _folder: Option<File>,

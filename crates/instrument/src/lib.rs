@@ -1,5 +1,4 @@
-//! The binary's entry point: arguments, privileges, signals, choice of the backend. The measurement code is in
-//! `sojourn-probe`.
+//! The binary's entry point: arguments, privileges, signals, choice of the backend. The measurement code is in `sojourn-probe`.
 
 mod arguments;
 mod bounded;

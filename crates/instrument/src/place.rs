@@ -131,8 +131,7 @@ pub fn stop_signal() -> anyhow::Result<BorrowedFd<'static>> {
     Ok(waker)
 }
 
-/// Pins this process and ties it to its parent, but leaves its priority alone: for programs that must run like any
-/// other.
+/// Pins this process and ties it to its parent, but leaves its priority alone: for programs that must run like any other.
 pub fn stay(cpu: Option<u32>, with_parent: bool) -> anyhow::Result<()> {
     if with_parent {
         die_with_parent()?;

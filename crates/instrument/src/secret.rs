@@ -1,5 +1,4 @@
-//! Secrets: random numbers that an off-path attacker cannot guess, and pre-shared keys from files that only their owner
-//! may read.
+//! Secrets: random numbers that an off-path attacker cannot guess, and pre-shared keys from files that only their owner may read.
 
 use std::fs::File;
 use std::io::Read;

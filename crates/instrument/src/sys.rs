@@ -15,8 +15,7 @@ pub static STOP: AtomicBool = AtomicBool::new(false);
 /// The descriptor to which the signal handler writes, so that a poll returns; -1: none.
 static WAKER: AtomicI32 = AtomicI32::new(-1);
 
-/// Makes SIGINT and SIGTERM set [`STOP`] and write to `waker`, an eventfd that stays open. They no longer end the
-/// program.
+/// Makes SIGINT and SIGTERM set [`STOP`] and write to `waker`, an eventfd that stays open. They no longer end the program.
 pub fn stop_on_signals(waker: BorrowedFd<'static>) -> io::Result<()> {
     WAKER.store(waker.as_raw_fd(), Ordering::Relaxed);
     for signal in [libc::SIGINT, libc::SIGTERM] {
@@ -58,8 +57,7 @@ pub fn set_umask(mask: libc::mode_t) -> libc::mode_t {
     unsafe { libc::umask(mask) }
 }
 
-/// Returns this process's session ID: 0 if the leader is outside this PID namespace, a case that rustix does not
-/// support.
+/// Returns this process's session ID: 0 if the leader is outside this PID namespace, a case that rustix does not support.
 pub fn session() -> libc::pid_t {
     // SAFETY: it takes a number and reads only this process's session ID.
     unsafe { libc::getsid(0) }
@@ -70,8 +68,7 @@ extern "C" fn on_signal(_signal: libc::c_int) {
     let waker = WAKER.load(Ordering::Relaxed);
     if waker >= 0 {
         let one = 1_u64.to_ne_bytes();
-        // SAFETY: write is async-signal-safe; the length is that of the buffer. errno is restored for the interrupted
-        // code.
+        // SAFETY: write is async-signal-safe; the length is that of the buffer. errno is restored for the interrupted code.
         unsafe {
             let errno = *libc::__errno_location();
             libc::write(waker, one.as_ptr().cast(), one.len());

@@ -1,5 +1,4 @@
-//! One tap of a session: opens it, records its frames, completes and begins its files. The session decides when to read
-//! it.
+//! One tap of a session: opens it, records its frames, completes and begins its files. The session decides when to read it.
 
 use std::path::Path;
 
@@ -105,8 +104,7 @@ impl OpenTap {
         }
     }
 
-    /// Rotates the files if they are large or old enough; returns those to be completed, and whether new ones could be
-    /// created.
+    /// Rotates the files if they are large or old enough; returns those to be completed, and whether new ones could be created.
     pub fn rotate_if_due(&mut self) -> Option<(Ending, Result<(), RecordError>)> {
         let options = &self.wanted.options;
         let length = self.files.as_ref().map(Files::length)?;

@@ -1,8 +1,7 @@
 //! Exchanges with one peer: a greeting that returns its clock ID, then blocks of probes.
 //!
-//! Requests and replies are stamped by the programs just before the send call, arrivals by the kernel at both ends. The
-//! delay between timestamp and wire is therefore the same in both directions; better timestamps at one end would make
-//! it asymmetric.
+//! Requests and replies are stamped by the programs just before the send call, arrivals by the kernel at both ends. The delay
+//! between timestamp and wire is therefore the same in both directions; better timestamps at one end would make it asymmetric.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -60,8 +59,7 @@ pub struct Exchanger {
 }
 
 impl Exchanger {
-    /// Sends greetings to a peer and learns its clock ID. With a key, both requests and accepted replies are
-    /// authenticated.
+    /// Sends greetings to a peer and learns its clock ID. With a key, both requests and accepted replies are authenticated.
     ///
     /// # Errors
     /// If there is no route to the peer, or it does not reply.

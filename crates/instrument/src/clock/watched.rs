@@ -141,8 +141,7 @@ impl Watched {
         self.forgotten.add(&estimate);
         let known = Known { flow: 0, peer: self.name(), clock: self.clock, estimate: Ok(estimate) };
         let mut rows = known.rows((Time(0), Time(0)));
-        // The seam exchange is counted in the newer half; if a step occurred just before it, its linear segment belongs
-        // there, too.
+        // The seam exchange is counted in the newer half; if a step occurred just before it, its linear segment belongs there, too.
         let seam = self.all.exchanges()[0].t3;
         match rows.last_mut().filter(|last| last.to == seam) {
             Some(last) if last.exchanges > 1 => last.exchanges -= 1,

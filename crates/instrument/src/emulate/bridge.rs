@@ -150,8 +150,7 @@ fn kept_rights(place: &Place, engines: [&str; 2]) -> Vec<Right> {
     [Right::IpcLock].into_iter().chain(rings).chain(priority).collect()
 }
 
-/// Changes the user if root started the emulator, and keeps only these privileges. That user may not remove root's
-/// socket.
+/// Changes the user if root started the emulator, and keeps only these privileges. That user may not remove root's socket.
 fn give_up(mut control: Option<&mut Control>, kept: &[Right]) -> anyhow::Result<()> {
     let becomes = EMULATE.becomes();
     if becomes.is_some() {

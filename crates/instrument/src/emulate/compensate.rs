@@ -219,8 +219,7 @@ impl Frames {
         Ok(outside)
     }
 
-    /// Returns the path delay of the frame that was sent last; `None` if it has not arrived yet, or a late frame
-    /// arrived too.
+    /// Returns the path delay of the frame that was sent last; `None` if it has not arrived yet, or a late frame arrived too.
     fn take(&mut self) -> Result<Option<Nanos>, PortError> {
         let (mut left, mut came) = (Vec::new(), Vec::new());
         while let Some(stamp) = self.near.tx_timestamp()? {

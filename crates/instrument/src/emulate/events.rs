@@ -47,8 +47,7 @@ pub enum Event {
         /// The new settings.
         to: Box<Pipe>,
     },
-    /// The offset of `CLOCK_TAI` from the log's clock, which is never set: at the start, and after each step of
-    /// `CLOCK_TAI`.
+    /// The offset of `CLOCK_TAI` from the log's clock, which is never set: at the start, and after each step of `CLOCK_TAI`.
     Clock {
         /// The time at which the offset was found, on the log's clock.
         at_ns: Time,
@@ -98,8 +97,7 @@ pub enum Event {
     },
 }
 
-/// Parses a configuration. Earlier versions wrote `one_pass`, whether a packet is finished after its first pipe; it now
-/// always is.
+/// Parses a configuration. Earlier versions wrote `one_pass`, whether a packet is finished after its first pipe; it now always is.
 fn config<'a, D: Deserializer<'a>>(from: D) -> Result<Box<Config>, D::Error> {
     let mut value = Value::deserialize(from)?;
     let one_pass = value.as_object_mut().and_then(|config| config.remove("one_pass"));

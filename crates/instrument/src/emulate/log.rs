@@ -31,8 +31,7 @@ use crate::place::Processors;
 const MOST_WAITING: usize = 1 << 18;
 /// The number of rows, or the age [`AGE`], at which rows go to the writer.
 const BATCH: usize = 4096;
-/// The maximum number of events queued for the writer; one more ends the log. A change of all pipes is one event per
-/// pipe.
+/// The maximum number of events queued for the writer; one more ends the log. A change of all pipes is one event per pipe.
 const MOST_EVENTS: usize = 1 << 17;
 const AGE: Nanos = Nanos::millis(10);
 /// Disk space that is always reserved for the file of events, so that its last line fits.
@@ -187,8 +186,7 @@ impl Log {
         })
     }
 
-    /// Collects the engine's new dispositions, and passes them to the writer when there are enough or they are old
-    /// enough.
+    /// Collects the engine's new dispositions, and passes them to the writer when there are enough or they are old enough.
     pub fn keep(&mut self, bridge: &mut Bridge, now: Time) {
         if self.gathered.is_empty() {
             self.since = now;
@@ -344,8 +342,7 @@ impl Writer {
         let Err(error) = write(&mut self.files) else { return true };
         let why = error.to_string();
         let (at_ns, written) = (self.clock.now(), count(&self.counts.written));
-        // Best effort: a log without its last line counts as truncated. Sync the rows first, because that line counts
-        // them.
+        // Best effort: a log without its last line counts as truncated. Sync the rows first, because that line counts them.
         let _ = self.files.packets.sync();
         let last = Event::Stopped { at_ns, written, why: why.clone() };
         let _ = self.files.say(&last, true).and_then(|()| self.files.sync());

@@ -1,7 +1,6 @@
 //! `emulate`: a bridge that emulates links, and measures its own accuracy.
 //!
-//! The engine and its driver are in `sojourn-emulate`. This module has the ports, the scheduling, the control socket
-//! and the log.
+//! The engine and its driver are in `sojourn-emulate`. This module has the ports, the scheduling, the control socket and the log.
 
 pub mod arguments;
 mod asked;

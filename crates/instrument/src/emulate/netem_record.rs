@@ -1,10 +1,9 @@
 //! Records which netem qdisc `--backend kernel` has put at a port, so that it can be distinguished from others: a file
 //! in the folder of the ports' locks.
 //!
-//! The holder of the port's lock writes the file before the qdisc is added, and removes it after the qdisc is deleted.
-//! If a program gets the lock and finds a file, the program that wrote the file is dead, with all its children. No
-//! other user may write in the folder. `sojourn bed clean` reads the same files (python/sojourn/bed/netem_left.py).
-//! Runs no `tc`.
+//! The holder of the port's lock writes the file before the qdisc is added, and removes it after the qdisc is deleted. If a program
+//! gets the lock and finds a file, the program that wrote the file is dead, with all its children. No other user may write in the
+//! folder. `sojourn bed clean` reads the same files (python/sojourn/bed/netem_left.py). Runs no `tc`.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};

@@ -1,5 +1,4 @@
-//! The qdiscs of `--backend kernel`: added under a handle of their own, and removed when this program ends, however it
-//! ends.
+//! The qdiscs of `--backend kernel`: added under a handle of their own, and removed when this program ends, however it ends.
 //!
 //! A shell waits at a pipe that only this program, and each `tc` that it starts, holds open. When the pipe closes, the
 //! shell removes the qdiscs, even after SIGKILL of this program. The shell also holds the ports' locks, so that the
@@ -26,9 +25,8 @@ use crate::secret;
 /// The range of handles: the kernel assigns 8000 and above itself, and users tend to choose small ones.
 const HANDLES: Range<u16> = 0x1000..0x8000;
 
-/// $1 is the handle, followed by each port and the path of its record. Signals to this program's process group or
-/// terminal do not end the shell. Its outputs are the ports' locks. A record stays unless `tc` confirms that the qdisc
-/// is gone.
+/// $1 is the handle, followed by each port and the path of its record. Signals to this program's process group or terminal do not
+/// end the shell. Its outputs are the ports' locks. A record stays unless `tc` confirms that the qdisc is gone.
 const REMOVER: &str = r#"
 exec 8>&1 9>&2 >/dev/null 2>&1
 trap '' HUP INT TERM

@@ -39,8 +39,7 @@ impl Quickest {
         }
     }
 
-    /// Estimates the offset of the second tap's clock from the first's; `None` if packets passed in one direction only,
-    /// or too few.
+    /// Estimates the offset of the second tap's clock from the first's; `None` if packets passed in one direction only, or too few.
     pub fn estimate(&self) -> Option<Estimate> {
         let mut estimator = Estimator::new(Limits::default());
         for (stretch, (first, second)) in &self.forward {

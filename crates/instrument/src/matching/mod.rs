@@ -237,8 +237,7 @@ fn hand_on(pairs: &mut [Pair], place: usize, packet: &Packet) {
 const SUMMARY: &str = "summary.json";
 const UNFINISHED: [&str; 2] = ["crossings-match-000.arrow", "unmatched-match-000.arrow"];
 
-/// The folder of delays and the summary. It is created before privileges are dropped, and thus before captures are
-/// read.
+/// The folder of delays and the summary. It is created before privileges are dropped, and thus before captures are read.
 struct Output {
     records: CrossingFolder,
     /// Locked as long as it is written.

@@ -304,8 +304,7 @@ fn seen(input: &Input, endpoints: impl Fn(&Packet) -> Option<(u64, u64)>) -> Vec
     input.begun().iter().map(of).collect()
 }
 
-/// Returns the offset of the second tap's clock from the first's, plus a delay; `None` if the taps have too few packets
-/// in common.
+/// Returns the offset of the second tap's clock from the first's, plus a delay; `None` if the taps have too few packets in common.
 pub fn offset(first: &Input, second: &Input) -> Option<i64> {
     offset_between(&seen(first, |_| None), &seen(second, |_| None))
 }

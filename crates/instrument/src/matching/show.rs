@@ -156,8 +156,7 @@ fn of_counts(lines: &mut Lines, way: &Value) {
     of_pieces(lines, way);
 }
 
-/// Explains why packets that arrived stay unmatched: fragments and offloads make one packet at one tap several at the
-/// other.
+/// Explains why packets that arrived stay unmatched: fragments and offloads make one packet at one tap several at the other.
 fn of_pieces(lines: &mut Lines, way: &Value) {
     let told = |name: &str| way[name].as_u64().unwrap_or(0);
     let of_both = |what: &str| ["lost", "pending", "unexpected"].iter().map(|one| told(&format!("{one}_{what}"))).sum();

@@ -1,5 +1,4 @@
-//! `match-slice`: reads packets of a range of digests and writes their outcomes, for a program that divides captures
-//! over machines.
+//! `match-slice`: reads packets of a range of digests and writes their outcomes, for a program that divides captures over machines.
 //!
 //! Both are little-endian records of fixed length without a header; the Python side is `sojourn.instruments.slices`.
 //! The last record is followed by the slice's counters as JSON.

@@ -1,5 +1,4 @@
-//! Tests whether departures of a Poisson schedule are a Poisson process: the Anderson–Darling test of the
-//! inter-departure times.
+//! Tests whether departures of a Poisson schedule are a Poisson process: the Anderson–Darling test of the inter-departure times.
 //!
 //! Studies use the same rule (`analysis/poisson.py`); a block by hand is one test. Either all departures are tested or
 //! none: which timestamps are missing, and which probes are dropped locally, depends on the inter-departure times.
@@ -36,8 +35,7 @@ impl Departed {
         }
         let counts = measured.block.counts;
         let (dropped, unsent) = (counts.local_drops, u64::from(measured.block.count).saturating_sub(counts.sent));
-        // Both are needed: a stopped block has unsent probes without drops, and dropped replies leave all departures
-        // known.
+        // Both are needed: a stopped block has unsent probes without drops, and dropped replies leave all departures known.
         if dropped > 0 && unsent > 0 {
             return Some(Self::Refused { dropped, unsent });
         }

@@ -98,8 +98,7 @@ impl Session {
         let index = match self.ports.iter().position(|(known, taken, _)| (known, *taken) == (to, stamps)) {
             Some(index) => index,
             None => {
-                // A second port to the same destination would fill with the replies to this one's probes, and report
-                // false drops.
+                // A second port to the same destination would fill with the replies to this one's probes, and report false drops.
                 self.ports.retain(|(known, ..)| known != to);
                 let port = open(to, stamps)?;
                 if self.ports.len() == MOST_PORTS {

@@ -22,8 +22,7 @@ use crate::sys::STOP;
 /// Sends probes, or answers them.
 ///
 /// # Errors
-/// If the request is invalid, this machine cannot carry it out, records cannot be written, or the results must not be
-/// used.
+/// If the request is invalid, this machine cannot carry it out, records cannot be written, or the results must not be used.
 pub fn run(command: &Probe) -> anyhow::Result<()> {
     match command {
         Probe::Icmp(asked) => single(&asked.request(To::Icmp)?, &asked.run.output),
@@ -38,8 +37,7 @@ pub fn run(command: &Probe) -> anyhow::Result<()> {
 /// Measures, records and reports.
 ///
 /// # Errors
-/// If the request is invalid, this machine cannot carry it out, records cannot be written, or the results must not be
-/// used.
+/// If the request is invalid, this machine cannot carry it out, records cannot be written, or the results must not be used.
 pub fn single(request: &Request, arguments: &Output) -> anyhow::Result<()> {
     request.check()?;
     let key = secret::key_of(arguments.key.as_deref())?;

@@ -1,7 +1,6 @@
 //! `stamp`: the Simple Two-way Active Measurement Protocol (RFC 8762), as session-sender and as session-reflector.
 //!
-//! A session is one block of probes, which `probe` measures, records and reports; `probe blocks` accepts it as kind
-//! `stamp`.
+//! A session is one block of probes, which `probe` measures, records and reports; `probe blocks` accepts it as kind `stamp`.
 
 pub mod request;
 
@@ -23,8 +22,7 @@ const LOOK: Nanos = Nanos::seconds(1);
 /// Runs the session-sender or the session-reflector.
 ///
 /// # Errors
-/// If the request is invalid, this machine cannot carry it out, records cannot be written, or the results must not be
-/// used.
+/// If the request is invalid, this machine cannot carry it out, records cannot be written, or the results must not be used.
 pub fn run(command: &Stamp) -> anyhow::Result<()> {
     match command {
         Stamp::Send(asked) => probe::single(&asked.request(), &asked.output),

@@ -19,8 +19,7 @@ pub struct Known {
     pub estimate: Result<Estimate, String>,
 }
 
-/// Estimates each clock that answered the exchanges of a flow: a group has several receivers. `own` is the ID of this
-/// host's clock.
+/// Estimates each clock that answered the exchanges of a flow: a group has several receivers. `own` is the ID of this host's clock.
 pub fn learn(flow: u16, peer: &str, exchanges: &[Exchange], own: u64) -> Vec<Known> {
     let mut clocks: Vec<u64> = Vec::new();
     for exchange in exchanges.iter().filter(|exchange| exchange.flow == flow) {
@@ -40,9 +39,8 @@ pub fn learn(flow: u16, peer: &str, exchanges: &[Exchange], own: u64) -> Vec<Kno
     }
 }
 
-/// Estimates a clock. If the driver stamped most departures, the others are left out. If not, the delay between call
-/// and driver is not symmetric: the 95 % error grows by that delay at this host, and equals the maximum error if the
-/// delay is unknown.
+/// Estimates a clock. If the driver stamped most departures, the others are left out. If not, the delay between call and driver is
+/// not symmetric: the 95 % error grows by that delay at this host, and equals the maximum error if the delay is unknown.
 fn estimate(exchanges: &[Exchange], is_own: bool) -> Result<Estimate, String> {
     let by_driver: Vec<&Exchange> = exchanges.iter().filter(|exchange| exchange.t3.source != Source::User).collect();
     let are_alike = 2 * by_driver.len() > exchanges.len();
@@ -75,8 +73,7 @@ pub fn asserted(flow: u16, peer: &str, clock: u64) -> Known {
     Known { flow, peer: peer.to_owned(), clock, estimate }
 }
 
-/// Returns the rows of linear segments, one flow per clock: of several flows to one receiver, that with the smallest
-/// maximum error.
+/// Returns the rows of linear segments, one flow per clock: of several flows to one receiver, that with the smallest maximum error.
 pub fn line_rows(known: &[Known], span: (Time, Time)) -> Vec<rows::ClockLine> {
     let mut best: Vec<&Known> = Vec::new();
     for one in known.iter().filter(|one| one.estimate.is_ok()) {

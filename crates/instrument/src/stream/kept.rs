@@ -110,8 +110,7 @@ fn is_same_sender(one: &To, other: &To) -> bool {
     way(one) == way(other)
 }
 
-/// Whether the interface is unchanged (the same device, address and MTU) and the port's kernel programs are still
-/// attached.
+/// Whether the interface is unchanged (the same device, address and MTU) and the port's kernel programs are still attached.
 fn is_as_opened(open: &Open) -> bool {
     let is_same = open.interface.as_ref().is_none_or(|then| Interface::named(&then.name).is_ok_and(|now| now == *then));
     is_same && open.port.is_attached() && open.counter.as_ref().is_none_or(|counter| counter.is_attached())

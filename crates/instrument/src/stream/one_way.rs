@@ -16,8 +16,7 @@ pub struct OneWay {
     pub line: EndLine,
     /// From the send call to the arrival.
     pub from_send_call: Quantiles,
-    /// From the intended departure to the arrival, so that delays at the sender are included; only if each frame was
-    /// recorded.
+    /// From the intended departure to the arrival, so that delays at the sender are included; only if each frame was recorded.
     pub from_intended: Option<Quantiles>,
     /// The delay minus the minimum delay (PDV, RFC 5481); from the histogram unless each frame was recorded.
     pub pdv: Quantiles,

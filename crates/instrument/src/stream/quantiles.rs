@@ -31,8 +31,7 @@ pub struct Quantiles {
 const TOLD: [(&str, f64, u64); 4] = [("p50", 0.5, 1), ("p90", 0.9, 10), ("p99", 0.99, 100), ("p99_9", 0.999, 1_000)];
 
 impl Quantiles {
-    /// Returns the quantiles of a distribution among `all` packets, where missing ones count as infinite; `None` if it
-    /// is empty.
+    /// Returns the quantiles of a distribution among `all` packets, where missing ones count as infinite; `None` if it is empty.
     pub fn of(spread: &Spread, all: u64) -> Option<Self> {
         let all = all.max(spread.count());
         let quantile = |quantile| match spread.quantile_among(quantile, all) {

@@ -107,8 +107,7 @@ impl<'a> Reception<'a> {
             each.push(&mut **port);
             counters.extend(counter.as_mut());
         }
-        // The kernel's real-time throttling stops a SCHED_FIFO thread that polls without sleep for 50 ms of each
-        // second.
+        // The kernel's real-time throttling stops a SCHED_FIFO thread that polls without sleep for 50 ms of each second.
         let wait = if self.place.is_real_time { Wait::Sleep } else { self.place.wait };
         let mut watching = Watching { halt, ended, counters };
         Ok(sojourn_stream::receive(&mut self.receiver, &mut each, &HostClock, wait, wakers, &mut watching)?)

@@ -79,8 +79,7 @@ pub fn send(asked: &Send, place: &Place, kept: &mut Kept, halt: &AtomicBool) -> 
 }
 
 impl<'a> Sending<'a> {
-    /// Opens the ports, reusing those from `kept` if the request says so, and checks that the links can carry the
-    /// schedules.
+    /// Opens the ports, reusing those from `kept` if the request says so, and checks that the links can carry the schedules.
     ///
     /// # Errors
     /// If the request is invalid, or the kernel refuses a port.

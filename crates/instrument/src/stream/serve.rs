@@ -1,7 +1,6 @@
 //! `stream serve`: one end of streams, driven by requests on standard input. Makes no decision about what is measured.
 //!
-//! One thread reads requests while the main thread carries one out, so that a request can finish a reception or stop a
-//! sender.
+//! One thread reads requests while the main thread carries one out, so that a request can finish a reception or stop a sender.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;

@@ -1,5 +1,4 @@
-//! `tcp serve`: either end of TCP connections, driven by requests on standard input. Makes no decision about what is
-//! measured.
+//! `tcp serve`: either end of TCP connections, driven by requests on standard input. Makes no decision about what is measured.
 
 use std::collections::BTreeMap;
 
@@ -31,8 +30,7 @@ enum Asked {
     Finish(Finish),
 }
 
-/// A request to send on connections; as a trial of streams, it also adds rows to `streams`, and rows of messages to
-/// `sends`.
+/// A request to send on connections; as a trial of streams, it also adds rows to `streams`, and rows of messages to `sends`.
 #[derive(Debug, Deserialize)]
 struct SendAsked {
     #[serde(flatten)]

@@ -268,7 +268,7 @@ pub fn field_set(words: &[String]) -> anyhow::Result<FieldSet> {
     FieldSet::read(words).map_err(|(word, problem)| wrong("--fields", word, &problem))
 }
 
-/// Returns the words other than `none`.
+/// Returns the words except [`NONE`], which removes a filter.
 fn listed(words: &[String]) -> impl Iterator<Item = &String> {
     words.iter().filter(|word| *word != NONE)
 }

@@ -1,8 +1,7 @@
 //! COMMAND: runs it as its user, waits for it, and signals it.
 //!
-//! A separate thread starts it, because credentials belong to threads. The thread keeps the privileges that the logger
-//! drops until COMMAND runs, then permanently becomes COMMAND's user, so that it may still signal COMMAND without any
-//! capability.
+//! A separate thread starts it, because credentials belong to threads. The thread keeps the privileges that the logger drops until
+//! COMMAND runs, then permanently becomes COMMAND's user, so that it may still signal COMMAND without any capability.
 
 use std::ffi::OsString;
 use std::io::{self, ErrorKind};

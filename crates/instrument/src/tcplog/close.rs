@@ -1,5 +1,4 @@
-//! Ends a log: detaches and drains it, checks its packet accounting, converts its spool to tables, and writes the
-//! footer.
+//! Ends a log: detaches and drains it, checks its packet accounting, converts its spool to tables, and writes the footer.
 
 use std::fs;
 use std::path::{Path, PathBuf};

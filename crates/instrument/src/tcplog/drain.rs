@@ -100,8 +100,7 @@ impl Shared {
     }
 
     fn run(&self, slots: u32, more: &[Right]) -> anyhow::Result<()> {
-        // Higher priority than traffic: a logger that waits for the CPU loses records. The privilege is not needed
-        // after that.
+        // Higher priority than traffic: a logger that waits for the CPU loses records. The privilege is not needed after that.
         let _ = setpriority_process(None, NICEST);
         TCPLOG.drop_privileges_keeping(more)?;
         TCPLOG.restrict_calls()?;

@@ -21,8 +21,7 @@ pub const RECORDS: &str = "records";
 pub const SOCKET: &str = "control.sock";
 /// The writer's name in file names of a log that belongs to no study.
 pub const WHO: &str = "tcplog";
-/// The maximum number of values in a footer, which lists at most [`LISTED`] flows, or in a header, with at most
-/// [`MOST_WORDS`].
+/// The maximum number of values in a footer, which lists at most [`LISTED`] flows, or in a header, with at most [`MOST_WORDS`].
 const MOST_VALUES: usize = 4 * LISTED;
 /// The maximum number of words of a command, plus the commas and brackets in them; the kernel allows more.
 pub const MOST_WORDS: usize = 3 * LISTED;
@@ -71,8 +70,7 @@ fn what_is_there(out: &Path) -> Option<String> {
         .find(|name| of_a_log(name))
 }
 
-/// Writes a file completely or not at all, even across a power failure: the old file is replaced only after the new one
-/// is on disk.
+/// Writes a file completely or not at all, even across a power failure: the old file is replaced only after the new one is on disk.
 ///
 /// # Errors
 /// If it fails.
@@ -235,8 +233,7 @@ impl Moment {
     }
 }
 
-/// Returns the Gregorian date of a day since 1970. Years are counted from 1 March of year 0, so that leap days come
-/// last.
+/// Returns the Gregorian date of a day since 1970. Years are counted from 1 March of year 0, so that leap days come last.
 fn date(days: i64) -> (i64, i64, i64) {
     let days = days + 719_468;
     let era = days.div_euclid(146_097);

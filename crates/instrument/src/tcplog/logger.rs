@@ -188,8 +188,7 @@ impl Logger {
         self.interruption.as_ref()
     }
 
-    /// Checks that the programs are still attached. Packets after a detachment are not seen, so the counters are
-    /// incomplete.
+    /// Checks that the programs are still attached. Packets after a detachment are not seen, so the counters are incomplete.
     pub fn look_at_programs(&mut self, now: Time) {
         if self.interruption.is_some() {
             return;
@@ -416,8 +415,7 @@ impl Logger {
         Ok(())
     }
 
-    /// Begins a new part if one is due. The part begins with all flows, so that it can be read without the previous
-    /// one.
+    /// Begins a new part if one is due. The part begins with all flows, so that it can be read without the previous one.
     ///
     /// # Errors
     /// If counters cannot be read.

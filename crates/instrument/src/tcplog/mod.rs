@@ -1,5 +1,4 @@
-//! `tcplog`: logs the state of TCP at every packet, by programs in the kernel, and counts every packet that was not
-//! logged.
+//! `tcplog`: logs the state of TCP at every packet, by programs in the kernel, and counts every packet that was not logged.
 //!
 //! The programs, the records and the packet accounting are in `sojourn-tcplog`. This module has the control socket, the
 //! start and end of a log, and the output.

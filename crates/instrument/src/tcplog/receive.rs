@@ -225,8 +225,7 @@ fn keep(arriving: &mut Arriving<impl Read>, arrived: &mut Arrived) -> Result<(),
 fn why_no_more(error: &ArrivalError) -> &'static str {
     match error {
         ArrivalError::Connection { .. } if STOP.load(Ordering::Relaxed) => "signal",
-        // A timeout reported by the kernel means that the sender has disappeared; one without an OS error is the end of
-        // the wait.
+        // A timeout reported by the kernel means that the sender has disappeared; one without an OS error is the end of the wait.
         ArrivalError::Connection { source, .. }
             if source.kind() == io::ErrorKind::TimedOut && source.raw_os_error().is_none() =>
         {

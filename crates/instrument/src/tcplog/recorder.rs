@@ -1,5 +1,4 @@
-//! Options of a flight recorder, parsed from strings of the command line or of a request: how much it keeps, and its
-//! triggers.
+//! Options of a flight recorder, parsed from strings of the command line or of a request: how much it keeps, and its triggers.
 
 use serde_json::{Map, Value, json};
 use sojourn_emulate::config::units;

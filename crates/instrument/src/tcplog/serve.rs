@@ -1,5 +1,4 @@
-//! `tcplog serve`: a log for each block of a study, driven by requests on standard input. Makes no decision about what
-//! is measured.
+//! `tcplog serve`: a log for each block of a study, driven by requests on standard input. Makes no decision about what is measured.
 //!
 //! Programs are loaded anew for each block, so that all counters start at zero.
 

@@ -13,8 +13,7 @@ use crate::numbers::grouped;
 /// The address family of IPv6; other flows are IPv4.
 const AF_INET6: u16 = 10;
 
-/// Returns the packet counters for footer, status and answers: packets by direction and disposition, and segments
-/// likewise.
+/// Returns the packet counters for footer, status and answers: packets by direction and disposition, and segments likewise.
 pub fn totals(entries: impl IntoIterator<Item = Entry>) -> Value {
     let mut totals = json!({ "in": {}, "out": {}, "segments": { "in": {}, "out": {} } });
     for entry in entries.into_iter().filter(|entry| entry.cookie.is_none()) {

@@ -1,5 +1,4 @@
-//! `tcplog watch`: prints the flows as JSON, one line per interval; from a running log, or from programs that it loads
-//! itself.
+//! `tcplog watch`: prints the flows as JSON, one line per interval; from a running log, or from programs that it loads itself.
 
 use std::io::{self, ErrorKind, Write};
 use std::sync::atomic::Ordering;

@@ -37,8 +37,7 @@ const MOST_KEPT: u64 = 4_000_000;
 /// Sends a stream, announces the end to its receiver, and reports what was sent.
 ///
 /// # Errors
-/// If the request is invalid, this machine cannot carry it out, records cannot be written, or the results must not be
-/// used.
+/// If the request is invalid, this machine cannot carry it out, records cannot be written, or the results must not be used.
 pub fn run(arguments: &SendByHand) -> anyhow::Result<()> {
     let asked = request(arguments)?;
     place::stop_signal()?;
@@ -124,8 +123,7 @@ fn conclude(sending: &mut Sending<'_>, sent: &Sent, asked: &Send) -> anyhow::Res
     Ok(is_heard)
 }
 
-/// Returns the mean pacing error by timestamps of the kernel or the interface; `None` if fewer than nine in ten frames
-/// have one.
+/// Returns the mean pacing error by timestamps of the kernel or the interface; `None` if fewer than nine in ten frames have one.
 fn pacing_error(sent: &Sent) -> Option<f64> {
     let rows = &sent.outcome.rows;
     let stamped = rows.iter().filter(|row| row.departure.source < Source::User);

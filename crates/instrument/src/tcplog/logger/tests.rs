@@ -167,8 +167,7 @@ fn what_the_flight_recorder_forgot_is_not_held_either() {
     assert!(forgotten > 1_000, "{forgotten}");
 }
 
-/// The oldest part is removed as soon as the next has begun, and the log is killed before the timer writes the flows
-/// again.
+/// The oldest part is removed as soon as the next has begun, and the log is killed before the timer writes the flows again.
 #[test]
 fn a_part_that_was_only_just_begun_knows_the_flows_that_are_open() {
     let (mut logger, folder) = in_parts("parts", Short::new(false));
