@@ -23,7 +23,7 @@ use crate::failure::WrongRequest;
 use crate::place;
 use crate::serve;
 
-/// Carries out requests until the input ends or a signal comes.
+/// Carries out requests until the input ends or a signal arrives.
 ///
 /// # Errors
 /// If the machine refuses a basic setting, or the last capture cannot be written.

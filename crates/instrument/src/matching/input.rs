@@ -229,7 +229,7 @@ impl Input {
     fn read_rows(&mut self, most: usize) -> bool {
         let Origin::Records { reader } = &mut self.origin else { return false };
         if self.is_damaged {
-            return false; // what comes behind the damage is not read
+            return false; // nothing is read after the damage
         }
         let (told, begun) = (&mut self.told, &mut self.begun);
         let take = |row: &Tapped| {

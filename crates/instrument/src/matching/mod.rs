@@ -240,12 +240,12 @@ const UNFINISHED: [&str; 2] = ["crossings-match-000.arrow", "unmatched-match-000
 /// The folder of delays and the summary. It is created before privileges are dropped, and thus before captures are read.
 struct Output {
     records: CrossingFolder,
-    /// Locked as long as it is written.
+    /// Locked while it is written.
     summary: File,
 }
 
 impl Output {
-    /// Creates it, for times of this clock; `None`: of the one that records have.
+    /// Creates the folder, for times of this clock; `None`: of the records' clock.
     fn create(folder: &Path, clock: Option<&'static str>) -> anyhow::Result<Self> {
         private::create_folder(folder).map_err(|error| of_path("create", folder, error))?;
         let path = folder.join(SUMMARY);
@@ -254,14 +254,14 @@ impl Output {
             ErrorKind::AlreadyExists => exists(RecordError::Exists(path.clone())),
             _ => anyhow::Error::new(error).context(format!("create {}", path.display())),
         })?;
-        // Where the file system has no locks, nobody runs twice.
+        // Best effort: without file locks, a concurrent run is not detected.
         let _ = summary.try_lock();
         let records = CrossingFolder::create(folder, ("match", 0), &Origin { clock, ..crate::origin(false) });
         let records = records.inspect_err(|_| drop(fs::remove_file(&path))).map_err(exists)?;
         Ok(Self { records, summary })
     }
 
-    /// Writes the rows of pairs that have so many.
+    /// Writes the rows of every pair that has at least so many.
     fn write(&mut self, pairs: &mut [Pair], least: usize) -> anyhow::Result<()> {
         for pair in pairs {
             if pair.crossings.len().max(pair.unmatched.len()) >= least {
@@ -275,12 +275,12 @@ impl Output {
 
     fn finish(mut self, told: &serde_json::Value) -> anyhow::Result<()> {
         self.records.finish()?;
-        // At once: a process that is killed meanwhile leaves all of it or nothing.
+        // A single write: a process killed meanwhile leaves all of it or nothing.
         self.summary.write_all(format!("{told:#}\n").as_bytes()).context("write summary.json")
     }
 }
 
-/// Removes what a match that was refused or killed has left.
+/// Removes the files of a match that was refused or killed.
 fn remove_unfinished(folder: &Path, summary: &Path) -> anyhow::Result<()> {
     let is_empty = fs::symlink_metadata(summary).is_ok_and(|about| about.is_file() && about.len() == 0);
     let runs = || File::open(summary).is_ok_and(|file| matches!(file.try_lock(), Err(TryLockError::WouldBlock)));
