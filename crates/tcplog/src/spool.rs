@@ -415,7 +415,7 @@ impl Spool {
         }
     }
 
-    /// Whether the buffer is written to the file: always at the end of a log that its limit has ended.
+    /// Whether the buffer is written to the file. At the end, this includes a log that its limit has ended.
     fn is_written(&self) -> bool {
         self.state == Health::Good || (self.state == Health::Broken && self.is_limited && self.is_ending)
     }
