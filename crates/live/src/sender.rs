@@ -17,7 +17,7 @@ use sojourn_wire::{SessionKey, ethernet};
 const FRAMES_A_RUN: [u64; 2] = [1 << 21, 1 << 24];
 /// The interval at which `stop` is polled.
 const ASK_EVERY: Duration = Duration::from_millis(2);
-/// Up to this rate each frame is sent when it is made; above it, up to [`MOST_TOGETHER`] are sent as a batch.
+/// Up to this rate each frame is sent when it is made; above it, up to `MOST_TOGETHER` are sent as a batch.
 const RATE_ONE_BY_ONE: f64 = 200_000.0;
 const MOST_TOGETHER: u32 = 64;
 /// The minimum rate: the kernel waits for a departure without letting anything else run on that CPU.

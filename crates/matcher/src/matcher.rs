@@ -129,7 +129,7 @@ impl Matcher {
         self.backward.end(&mut |outcome| sink(Way::Backward, outcome));
     }
 
-    /// Returns the counts of a direction.
+    /// Return the counts of a direction.
     pub fn counts(&self, way: Way) -> Counts {
         if way == Way::Forward { self.forward.counts() } else { self.backward.counts() }
     }

@@ -16,7 +16,7 @@ pub enum Severity {
 
 macro_rules! findings {
     ($($variant:ident $name:literal $severity:ident $doc:literal,)*) => {
-        /// What can be found in a measurement.
+        /// A finding about a measurement.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
         #[serde(rename_all = "snake_case")]
         pub enum Finding {

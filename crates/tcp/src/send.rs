@@ -105,7 +105,7 @@ fn connect(request: &Send, number: u32, stop: &AtomicBool) -> Result<Connection,
     connected(request, number, begin(request, number)?, HostClock.now() + CONNECT_TIMEOUT, stop)
 }
 
-/// Open all connections, up to [`MOST_CONNECTING`] at a time: sequentially, each would take a round trip.
+/// Open all connections, up to `MOST_CONNECTING` at a time: sequentially, each would take a round trip.
 fn connect_all(request: &Send, stop: &AtomicBool) -> Result<Vec<Connection>, TcpError> {
     let mut connections = Vec::with_capacity(request.connections as usize);
     let mut begun = VecDeque::new();

@@ -50,7 +50,7 @@ fn after(due: Time, every: Option<Nanos>, now: Time) -> Time {
     }
 }
 
-/// Wait until a socket is ready or the time is reached, but at most [`LONGEST_WAIT`]; return whether it is ready.
+/// Wait until a socket is ready or the time is reached, but at most `LONGEST_WAIT`; return whether it is ready.
 ///
 /// # Errors
 /// When poll fails.

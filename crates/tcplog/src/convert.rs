@@ -40,7 +40,7 @@ pub struct Placed {
     pub place: Place,
 }
 
-/// Returns the row of a sample.
+/// Return the row of a sample.
 #[must_use]
 pub fn row(sample: &Sample, place: Place) -> tcp::Sample {
     tcp::Sample {
@@ -79,7 +79,7 @@ pub fn fill(samples: &[Placed], to: &mut Filling<'_>) {
     fill_state(samples, to);
 }
 
-/// Appends one column.
+/// Append one column.
 fn put<K: Number, V: Value<K>>(
     samples: &[Placed],
     names: &[&str],

@@ -15,7 +15,7 @@ pub struct Watched {
     pub fields: [u64; WATCHED],
 }
 
-/// Returns whether a multiple of `ppl` lies in `first..first + count`: the packets, or segments, of one skb.
+/// Return whether a multiple of `ppl` lies in `first..first + count`: the packets, or segments, of one skb.
 pub fn is_multiple(first: u64, count: u32, ppl: u32) -> bool {
     sys::is_multiple(first, count, ppl)
 }

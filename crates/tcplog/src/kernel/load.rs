@@ -107,7 +107,7 @@ fn load_object(object: &[u8], types: &Path, known: &Btf<'_>, asked: Asked) -> Re
     open.load()
 }
 
-/// Opens an object without loading it.
+/// Open an object without loading it.
 pub(super) fn open(object: &[u8], types: &Path) -> Result<OpenObject, libbpf_rs::Error> {
     let mut builder = ObjectBuilder::default();
     builder.name("tcplog")?;

@@ -79,7 +79,7 @@ impl Drop for Mapping {
     }
 }
 
-/// Returns the size of a page.
+/// Return the size of a page.
 pub fn page() -> usize {
     // SAFETY: the call only returns a constant.
     usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
