@@ -1,5 +1,5 @@
-//! Messages at a fixed rate: when each is due, and its pacing error. Open loop: message `k` is due at `start + k ·
-//! interval`, independent of earlier messages.
+//! Messages at a fixed rate: when each is due, and its pacing error. Open loop: message `k` is due at
+//! `start + k · interval`, independent of earlier messages.
 //!
 //! This module reads no clock and sends nothing.
 

@@ -191,7 +191,7 @@ impl Paced {
     }
 }
 
-/// Return how long to wait for buffer space or a departure: at most until the end. After the end only the rest of a
+/// Return until when to wait for buffer space or a departure: at most the end. After the end only the rest of a
 /// message remains, which waits for buffer space alone.
 fn wake_at(is_pending: bool, now: Time, over_at: Time, next_reading: Time) -> Time {
     let is_rest = is_pending && now >= over_at;

@@ -166,7 +166,7 @@ pub fn convert(job: &Job<'_>) -> Result<(Converted, Spent), ConvertError> {
 struct Header {
     hz: u32,
     absent: HashSet<String>,
-    /// Whether private states are from the kernel and boot that run now.
+    /// Whether private states are from the running kernel release, as far as the header tells.
     is_this_kernel: bool,
     /// The size of a file's header.
     file_bytes: u64,
