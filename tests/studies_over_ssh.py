@@ -20,6 +20,7 @@ STUDIES: dict[str, str | None] = {
     "bufferbloat": CLOCKS.format("tcp-load"),
     "capture-cost": None,
     "coexistence": CLOCKS.format("tcp-load"),
+    "cubic-region": CLOCKS.format("tcp-load"),
     "dummynet-tcp": None,
     "emulator-delay": None,
     "emulator-delay-rate": None,
