@@ -194,7 +194,7 @@ impl Header {
         Ok(Self {
             hz: hz.ok_or_else(|| missing("hz"))?,
             absent: absent.map(str::to_owned).collect(),
-            is_this_kernel: json["kernel"].as_str().is_none_or(|told| told.contains(kernel.trim())),
+            is_this_kernel: json["kernel"].as_str().is_none_or(|release| release.trim() == kernel.trim()),
             file_bytes: spool::header_bytes(text),
         })
     }
