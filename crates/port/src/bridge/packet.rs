@@ -1,6 +1,6 @@
-//! A bridge's port over AF_PACKET: every frame of an interface, of which the kernel's stack sees its own copy.
+//! A bridge's port over AF_PACKET: every frame of an interface; the kernel's stack gets its own copy.
 //!
-//! The kernel tells beside each frame what it left undone (`struct virtio_net_hdr`, the VLAN tag): it is done here.
+//! The kernel reports for each frame what it left undone (`struct virtio_net_hdr`, the VLAN tag): it is completed here.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -15,9 +15,9 @@ use crate::packet::{bind, membership, open, open_ring, sys::TransmitRing, with_t
 use crate::{PortError, Received, Stamps};
 
 const BUFFER_BYTES: usize = 64 << 20;
-/// The longest super-frame that is taken; larger ones (Linux calls them big TCP) are lost and counted.
+/// The longest super-frame that is accepted; larger ones (BIG TCP) are lost and counted.
 const LONGEST_SUPER_FRAME: usize = 66_000;
-/// How often the kernel is asked to send what is in the ring, each time all of it.
+/// How often the kernel is asked to send the whole ring.
 const PUSHES: usize = 64;
 
 /// A bridge's port over AF_PACKET.
@@ -27,16 +27,16 @@ pub struct PacketBridge {
     inbox: Inbox,
     ring: TransmitRing,
     claim: Claim,
-    /// How far the clock of the kernel's stamps is ahead of ours.
+    /// The offset of the kernel's timestamp clock from ours.
     ahead: Ahead,
     scratch: Vec<u8>,
-    /// Whether the interface was found down when frames were to be sent.
+    /// Whether the interface was down at the last attempt to send.
     is_down: bool,
     lost: u64,
 }
 
 impl PacketBridge {
-    /// Opens one, and says what of the kernel's stack is to be known.
+    /// Opens a port, and adds warnings about the kernel's stack to `said`.
     pub fn open(claim: Claim, said: &mut Vec<String>) -> Result<Self, PortError> {
         claim.check_alone()?;
         let interface = claim.interface();
