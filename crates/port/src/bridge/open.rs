@@ -25,13 +25,14 @@ pub enum Means {
 pub struct How {
     /// The I/O backend.
     pub means: Means,
-    /// What the bridge wants to see of what comes in at the left port, and at the right one. The rest may go from port
-    /// to port within the kernel: over AF_XDP alone, and where the driver of the other port takes it. Where nothing is wanted of
-    /// either, all frames do, with any driver (by [`Means::Auto`], from Linux 6.6 on), and are counted.
+    /// The frames that the bridge must see, of those received at the left port and at the right one. The kernel may
+    /// forward the others: only over AF_XDP, and where the other port's driver supports it. Where the bridge needs to
+    /// see none from either port, the kernel forwards and counts all frames, with any driver (with [`Means::Auto`],
+    /// Linux 6.6 or later).
     pub wanted: [Wanted; 2],
-    /// Whether interfaces that this host itself uses are bridged all the same.
+    /// Whether to bridge interfaces that this host itself uses.
     pub take_over: bool,
-    /// The clock of the frames' times.
+    /// The clock of the frames' timestamps.
     pub clock: SteadyClock,
 }
 

@@ -348,7 +348,7 @@ impl Socket {
         PortError::Wrong { object: self.object.clone(), problem }
     }
 
-    /// Sends as many messages as one call can.
+    /// Sends as many messages as one call allows.
     fn send_some(&mut self, frames: &[u8], bytes: usize, to: Option<&Name>) -> Result<usize, PortError> {
         let mut tries = 0;
         loop {
@@ -377,7 +377,7 @@ impl Socket {
         self.set(libc::SOL_SOCKET, libc::SO_TIMESTAMPING, self.sources.flags as i32)
     }
 
-    /// Makes the kernel count transmissions from 0 again: a refused frame may or may not have been counted.
+    /// Makes the kernel restart its numbers at 0: it may or may not have counted a refused frame.
     fn start_numbers_anew(&mut self) -> Result<(), PortError> {
         if !self.sources.transmit {
             return Ok(());
@@ -391,7 +391,7 @@ impl Socket {
         Ok(())
     }
 
-    /// Moves the stamps of the error queue to where [`Self::tx_timestamp`] finds them; returns how many there were.
+    /// Moves timestamps from the error queue to the queue of [`Self::tx_timestamp`]; returns how many there were.
     fn put_stamps_by(&mut self) -> Result<usize, PortError> {
         let mut count = 0;
         while let Some(stamp) = self.read_error_queue()? {
@@ -439,17 +439,17 @@ impl AsFd for Socket {
     }
 }
 
-/// The numbers of transmissions: ours go on, the kernel's may start from 0 again.
+/// The numbers of transmissions: ours continue, the kernel's may restart at 0.
 ///
-/// A stamp of a frame that was still on its way out then has the kernel's number of a later frame, too. Stamps come in the
-/// order of the frames, so it is known which numbers may be meant twice: these count for neither.
+/// A late timestamp of a frame sent before a restart then has the same kernel number as a later frame. Timestamps
+/// arrive in the order of the frames, so the ambiguous numbers are known: a timestamp with such a number is discarded.
 #[derive(Clone, Debug, Default)]
 struct Numbers {
     next: u32,
     kernel_zero: u32,
-    /// The kernel's number after the last one that a stamp had.
+    /// The kernel's number after the highest one that a timestamp had.
     stamped: u32,
-    /// The kernel's numbers that may be meant twice.
+    /// The kernel's numbers that may denote two frames.
     ambiguous: Range<u32>,
 }
 
@@ -475,8 +475,8 @@ impl Numbers {
         (self.kernel_zero, self.stamped) = (self.next, 0);
     }
 
-    /// Our number of the kernel's; `None` for one that we have not given out, or that may be of a frame from before a new
-    /// start.
+    /// Converts the kernel's number to ours; `None` for one that was not issued, or that may belong to a frame from
+    /// before a restart.
     fn of_kernel(&mut self, key: u32, kind: StampKind) -> Option<u32> {
         let given_out = self.next.wrapping_sub(self.kernel_zero);
         if key >= given_out || self.ambiguous.contains(&key) {
@@ -486,7 +486,7 @@ impl Numbers {
             return Some(self.kernel_zero.wrapping_add(key));
         }
         self.stamped = self.stamped.max(key.saturating_add(1));
-        // Whatever left before this one has left.
+        // Timestamps arrive in order: no earlier frame is outstanding.
         if key >= self.ambiguous.end {
             self.ambiguous = 0..0;
         }
@@ -494,7 +494,7 @@ impl Numbers {
     }
 }
 
-/// The timestamp sources that this socket can reach, and what turns their timestamps into `CLOCK_TAI`.
+/// The timestamp sources that this socket can use, and the conversion of their timestamps to `CLOCK_TAI`.
 #[derive(Debug)]
 struct Sources {
     flags: u32,
@@ -526,7 +526,7 @@ impl Sources {
         Self { flags, transmit, clock, offset: HostClock.tai_offset(), offset_read, last_seen: offset_read }
     }
 
-    /// Takes the best stamp that there is; `now` is the program's own.
+    /// Returns the best timestamp available; `now` is the program's own.
     fn best(&mut self, control: &Control, now: Time) -> Stamp {
         self.last_seen = now;
         if let (Some(stamp), Some(clock)) = (control.hardware, &mut self.clock) {
@@ -548,12 +548,12 @@ impl Sources {
     }
 }
 
-/// Carries on a count of which the kernel tells the lowest 32 bits, which begin anew after 4,294,967,295.
+/// Extends a 32-bit counter of the kernel, which wraps, to 64 bits.
 fn grown(before: u64, now: u32) -> u64 {
     before + u64::from(now.wrapping_sub(before as u32))
 }
 
-/// Whether an error tells of the path or the peer, not of this call: an ICMP message has come for an earlier frame.
+/// Whether an error concerns the path or the peer, not this call: an ICMP message arrived for an earlier frame.
 fn is_news(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
@@ -561,12 +561,12 @@ fn is_news(error: &io::Error) -> bool {
     )
 }
 
-/// Whether what went wrong since the last call is reported by this one, which then sends nothing.
+/// Whether this call reports an error that arose since the last one, and has sent nothing.
 fn told_late(error: &io::Error) -> bool {
     is_news(error) || error.raw_os_error() == Some(libc::ENETDOWN)
 }
 
-/// Asks for large buffers: beyond the system's limit where that is permitted, else as large as it allows.
+/// Requests large buffers: beyond the system's limit where that is permitted, else as large as it allows.
 fn grow_buffers(fd: BorrowedFd<'_>) -> io::Result<()> {
     for (forced, plain) in [(libc::SO_RCVBUFFORCE, libc::SO_RCVBUF), (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF)] {
         let large = BUFFER_BYTES.to_ne_bytes();
@@ -581,10 +581,10 @@ fn parse(buffer: &ControlBuffer, length: usize) -> Control {
     Control::parse(buffer.0.get(..length).unwrap_or_default())
 }
 
-/// Writes a code point into what a socket sends.
+/// Sets the DSCP of the packets that a socket sends.
 ///
+/// # Errors
 /// `Wrong` when the DSCP is out of range, else when the kernel refuses.
-/// `Wrong` when there is none of that number, else when the kernel refuses.
 pub fn mark(socket: &Socket, address: IpAddr, dscp: u8) -> Result<(), PortError> {
     if dscp > MAX_DSCP {
         let problem = format!("there is no such code point; they go from 0 to {MAX_DSCP}");
@@ -626,7 +626,7 @@ mod tests {
             numbers.next();
         }
         assert_eq!([numbers.of_kernel(0, StampKind::Left), numbers.of_kernel(1, StampKind::Left)], [Some(0), Some(1)]);
-        // 2, 3 and 4 are still on their way out.
+        // 2, 3 and 4 are not timestamped yet.
         numbers.start_anew();
         for _ in 0..7 {
             numbers.next();

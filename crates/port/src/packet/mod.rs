@@ -36,7 +36,7 @@ pub struct PacketPort {
 /// How a packet port is opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PacketOptions {
-    /// Whether frames go straight to the driver, past the queueing discipline.
+    /// Whether frames go directly to the driver, past the queueing discipline.
     pub qdisc_bypass: bool,
     /// Which late TX timestamps to request.
     pub stamps: Stamps,

@@ -34,7 +34,7 @@ pub struct UdpPort {
 /// How a UDP port is opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UdpOptions {
-    /// The differentiated services code point of what is sent, 0 to 63 (RFC 2474).
+    /// The DSCP of sent packets, 0 to 63 (RFC 2474).
     pub dscp: u8,
     /// Which late TX timestamps to request.
     pub stamps: Stamps,
