@@ -158,7 +158,7 @@ fn a_reply_that_does_not_repeat_what_was_sent_is_unexpected() {
 }
 
 proptest! {
-    /// A stateful reflector's numbers say exactly what was lost where, but for what came after the last answer.
+    /// A stateful reflector's numbers reveal the exact loss in each direction, except after the last answered probe.
     #[test]
     fn losses_are_put_to_their_direction(there in 0.0..0.9_f64, back in 0.0..0.9_f64, seed: u64) {
         let path = Path { there: Nanos(10_000), back: Nanos(20_000), lost_there: there, lost_back: back };
