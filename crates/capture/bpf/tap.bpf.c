@@ -31,9 +31,9 @@ struct passed {
 
 enum {
 	SENT = 1,
-	SUPER = 2,    /* stands for several frames */
-	TAGGED = 4,   /* the kernel keeps its tag beside it */
-	UNSUMMED = 8, /* its checksum is left to the interface */
+	SUPER = 2,    /* a super-frame: stands for several frames */
+	TAGGED = 4,   /* the kernel keeps its VLAN tag in metadata */
+	UNSUMMED = 8, /* its checksum is left to the interface (CHECKSUM_PARTIAL) */
 };
 
 /* The counts of one CPU, on a cache line of their own. tc programs of one CPU do not interrupt each other. */
@@ -49,14 +49,14 @@ struct count {
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1); /* set to one more than the highest number of a processor */
+	__uint(max_entries, 1); /* set by the loader to the highest CPU number plus one */
 	__type(key, __u32);
 	__type(value, struct count);
 } counts SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 1 << 20); /* set to what was asked for */
+	__uint(max_entries, 1 << 20); /* set by the loader to the requested size */
 } frames SEC(".maps");
 
 /* The fields of the kernel's own structure that are used; the loader relocates them. */
@@ -114,7 +114,7 @@ enum {
 		if (!passed)                                                                             \
 			return NO_ROOM;                                                                  \
 		describe(skb, passed, at, kept, flags);                                                  \
-		/* The bound is to be seen on the very register that is the length. */                    \
+		/* The verifier must see the bounds on the register that is passed as the length. */      \
 		barrier_var(kept);                                                                       \
 		if (kept == 0 || kept > (ROOM) || bpf_skb_load_bytes(skb, 0, passed->frame, kept)) {     \
 			bpf_ringbuf_discard(passed, BPF_RB_NO_WAKEUP);                                   \
@@ -124,7 +124,7 @@ enum {
 		return COPIED;                                                                           \
 	} while (0)
 
-#define MOST 65664 /* a multiple of 64 that holds the longest IP packet and the headers of its frame */
+#define MOST 65664 /* a multiple of 64: the longest IP packet with its link header fits */
 
 static __always_inline int copy(struct __sk_buff *skb, __u64 at, __u32 flags)
 {

@@ -62,7 +62,7 @@ pub enum Refusal {
     NotAllowed,
     /// It is no valid request.
     Unexpected,
-    /// It is not authenticated by the key.
+    /// It is not authentic: its tag does not match the key.
     Unauthenticated,
     /// It is authenticated, but was received before.
     Replayed,

@@ -50,7 +50,7 @@ struct Arrival {
 }
 
 impl Sim {
-    /// Returns a port over `line` that carries frames as `carrier` does, in the time of `clock`.
+    /// Returns a port over `line` that carries frames of `carrier`, in the simulated time of `clock`.
     ///
     /// # Errors
     /// When the link cannot be simulated.

@@ -40,13 +40,13 @@ pub enum SizeError {
     /// `icmp_bytes` for a carrier other than ICMP.
     #[error("icmp_bytes is a size of ICMP probes only; give payload_bytes or frame_bytes")]
     NoIcmp,
-    /// Smaller than its headers.
+    /// The size is smaller than the headers.
     #[error("{0} bytes are fewer than the headers take")]
     TooSmall(usize),
-    /// Smaller than the probe header.
+    /// The user data is shorter than the probe's minimum.
     #[error("{0} bytes of payload are fewer than the {1} that this probe needs")]
     Least(usize, usize),
-    /// Larger than 65,535 bytes.
+    /// The packet would exceed 65,535 bytes.
     #[error("{0} bytes of payload are more than a packet can have")]
     TooLarge(usize),
 }

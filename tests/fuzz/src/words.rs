@@ -38,7 +38,7 @@ fn configuration(bytes: &[u8]) {
     });
 }
 
-/// Returns text that names no existing device file: the contents of files are another target.
+/// Returns the text unless it may name a device file: the contents of files are another target.
 pub(crate) fn harmless(bytes: &[u8]) -> Option<&str> {
     std::str::from_utf8(bytes).ok().filter(|text| !text.contains('/') || !text.contains("dev"))
 }

@@ -33,7 +33,7 @@ const OLDEST: [u32; 2] = [6, 6];
 
 /// The size of `struct count` of `bpf/tap.bpf.c`; there is one per possible CPU number.
 const COUNT_BYTES: usize = 64;
-/// While frames arrive, the programs are checked only at every tenth check of the interface.
+/// While frames arrive, the programs are checked only once in this many checks of the interface.
 const SELDOM: u32 = 10;
 const IS_OPEN: usize = 0;
 const ACCEPTED: usize = 8;

@@ -121,7 +121,7 @@ impl Interface {
     /// time to detect its carrier.
     ///
     /// # Errors
-    /// `Wrong` when there is none of that name, `Unusable` when it is down or its other end is.
+    /// `Wrong` when there is none of that name, `Unusable` when it is down or has no carrier.
     pub fn usable(name: &str) -> Result<Self, PortError> {
         let mut interface = Self::named(name)?;
         let give_up = HostClock.now() + CARRIER_COMES_WITHIN;

@@ -315,7 +315,7 @@ impl Socket {
         self.bind(&name).map_err(|error| self.refused("bind to its interface's address", error))
     }
 
-    /// Makes an error of what the kernel said about this socket.
+    /// Converts an error of a call on this socket, with advice where the cause is known.
     pub fn refused(&self, operation: &'static str, source: io::Error) -> PortError {
         let problem = match source.raw_os_error() {
             Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV) => {

@@ -7,7 +7,7 @@ use sojourn_time::{Nanos, Time};
 
 use super::line::{Delay, Gamma, Line, LineError, Normal, Pareto, Stall};
 
-/// Seeds of neighbouring blocks must not resemble each other: 2⁶⁴ divided by the golden ratio.
+/// Spreads the seeds of consecutive blocks: 2⁶⁴ divided by the golden ratio.
 const SEED_STRIDE: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// A link's random draws, with their state.

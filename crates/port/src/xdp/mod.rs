@@ -1,7 +1,7 @@
 //! Whole Ethernet frames over AF_XDP: one EtherType on one interface, bypassing the kernel's network stack.
 //!
-//! An XDP program redirects the frames of the EtherType, tagged or not, to the socket, each with the time at which the
-//! driver passed it; all other frames go on to the stack. Hides the rings, their memory and the program. One queue
+//! An XDP program redirects the frames of the EtherType, tagged or not, to the socket, each with the time of its
+//! arrival; all other frames go on to the stack. Hides the rings, their memory and the program. One queue
 //! only: an interface that distributes frames over several is refused. There are no TX timestamps. Frames to other
 //! hosts' MAC addresses are received too: the program runs before the stack's address filter.
 

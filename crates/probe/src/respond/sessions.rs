@@ -122,7 +122,7 @@ impl Session {
         Self { peer, used: now, came: 1, highest: seq, begun: stamp, newest: stamp, is_anew: false, seen }
     }
 
-    /// Whether to keep it although the table is full. If the clock was set back, no session is kept.
+    /// Whether to keep it although the table is full. After the clock was set back, a session of the future is not kept.
     fn is_used(&self, now: Time) -> bool {
         let idle = if self.came == 1 { IDLE_AFTER_ONE } else { IDLE };
         self.used <= now && now < self.used + idle
