@@ -54,9 +54,9 @@ impl Default for Policy {
 pub enum Refusal {
     /// It was sent to a broadcast or multicast address.
     Group,
-    /// Its source is an address that no host has, or our own port.
+    /// Its source is an address that no host has.
     Source,
-    /// Its source port is 0, or that of a service that answers.
+    /// Its source port is below 1024, that of a service that answers, or our own.
     Port,
     /// Its peer is not among those that are answered.
     NotAllowed,
@@ -68,7 +68,7 @@ pub enum Refusal {
     Replayed,
     /// It may be an answer: two responders that answer answers never stop.
     Reflected,
-    /// It would start a session, but as many as can be remembered exist.
+    /// It would start a session, but the session table, or its peer's share of it, is full.
     Sessions,
     /// It requests an answer longer than itself.
     TooLong,

@@ -57,8 +57,8 @@ fn configured(text: &str) -> Option<Config> {
 
 /// A frame, and the actions before its arrival.
 struct Turn {
-    /// Bits: backward, unmodified frame, the next departure is refused, no departures before, the time is in ms, set
-    /// pipes, start a block.
+    /// Bits: backward, the frame is the given bytes alone, the next departure is refused, no departures before, the
+    /// time is in ms, set pipes, start a block.
     how: u8,
     after: Nanos,
     frame: Vec<u8>,
