@@ -117,8 +117,8 @@ impl Refusal {
     pub const fn sentence(self) -> &'static str {
         match self {
             Self::Group => "to a broadcast or multicast address",
-            Self::Source => "from an address that no host has, or our own port",
-            Self::Port => "from port 0 or a port where somebody answers",
+            Self::Source => "from an address that no host has",
+            Self::Port => "from our own port, a port below 1024, or that of a service that answers",
             Self::NotAllowed => "from peers that --allow does not name",
             Self::Unexpected => "unexpected",
             Self::Unauthenticated => "not authenticated by the key",
