@@ -51,8 +51,8 @@ fn stepped(steps: &[Step]) -> String {
     format!("a clock was set {times}, by up to {:.3} us", largest / 1e3)
 }
 
-/// Detects load in one direction: its delays are close to their minimum less often than the other direction's. It is reported if the
-/// possible effect on the offset is a large part of its error.
+/// Detects load in one direction: its delays are close to their minimum less often than the other direction's. It is
+/// reported if the possible effect on the offset is a large part of its error.
 fn asymmetry_of(fits: &[&Fit]) -> Option<(f64, String)> {
     let known: Vec<(&Fit, f64)> = fits.iter().filter_map(|fit| Some((*fit, fit.errors?.0))).collect();
     let count = known.len() as f64;
@@ -73,8 +73,8 @@ fn asymmetry_of(fits: &[&Fit]) -> Option<(f64, String)> {
     })
 }
 
-/// Returns the effect of a longer path: the excess of a segment's minimum round trip over the least of all segments, beyond the errors
-/// of both. Half of the excess may be in one direction alone, and shifts the offset by as much.
+/// Returns the effect of a longer path: the excess of a segment's minimum round trip over the least of all segments,
+/// beyond the errors of both. Half of the excess may be in one direction alone, and shifts the offset by as much.
 pub(crate) fn longer_ns(fit: &Fit, fits: &[Fit]) -> f64 {
     let known = fits.iter().filter_map(|fit| Some((fit.width, fit.errors?.0)));
     let least = known.min_by(|a, b| a.0.total_cmp(&b.0));
@@ -83,7 +83,8 @@ pub(crate) fn longer_ns(fit: &Fit, fits: &[Fit]) -> f64 {
     if longer > error.hypot(least_error) { longer } else { 0.0 }
 }
 
-/// Detects that the minimum round trip and the apparent offset changed together: the minimum delay of one direction changed.
+/// Detects that the minimum round trip and the apparent offset changed together: the minimum delay of one direction
+/// changed.
 fn moved(pieces: &[Vec<Fit>], unsteady_ns: f64) -> Option<String> {
     let changed = pieces.iter().flat_map(|fits| fits.windows(2)).find_map(|pair| {
         let [before, after] = pair else { return None };

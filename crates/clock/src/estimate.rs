@@ -5,8 +5,8 @@ use sojourn_time::{Nanos, Time};
 
 use crate::Limits;
 
-/// The offset of the remote clock over an interval: `offset(t) = offset_ns + skew_ppb / 1e9 * (t - reference)`, remote minus
-/// ours, for a time `t` of the remote clock. `ours = t - offset(t)`.
+/// The offset of the remote clock over an interval: `offset(t) = offset_ns + skew_ppb / 1e9 * (t - reference)`, remote
+/// minus ours, for a time `t` of the remote clock. `ours = t - offset(t)`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Line {
     /// Begin of the segment, on the remote clock.
@@ -21,8 +21,8 @@ pub struct Line {
     pub skew_ppb: f64,
     /// The maximum error of the offset anywhere on the segment. It always holds, within [`Limits`].
     pub bound_ns: f64,
-    /// The 95 % error of the offset, if the minimum delays of both directions differ within [`Limits`]. A root mean square over
-    /// the segment; the error is smaller at `reference` and larger at the ends.
+    /// The 95 % error of the offset, if the minimum delays of both directions differ within [`Limits`]. A root mean
+    /// square over the segment; the error is smaller at `reference` and larger at the ends.
     pub error95_ns: f64,
     /// The 95 % error of the skew: its effect grows with the distance from `reference`.
     pub skew95_ppb: f64,
@@ -32,7 +32,8 @@ pub struct Line {
     pub exchanges: u64,
 }
 
-/// Drift of a skew that is not exceeded in 95 % of cases, as of a crystal that warms up: the 95 % error grows by it beyond a segment.
+/// Drift of a skew that is not exceeded in 95 % of cases, as of a crystal that warms up: the 95 % error grows by it
+/// beyond a segment.
 const DRIFT95_PPM_PER_S: f64 = 0.02;
 
 /// A time of the remote clock, converted to ours.
@@ -125,8 +126,9 @@ impl Estimate {
         Self { is_shared: true, lines, steps, findings, exchanges, round_trip_min, limits }
     }
 
-    /// Converts a time of the remote clock to ours. Outside all segments both errors grow. After a clock was set back, some times of
-    /// the remote clock occurred twice: the later occurrence is meant, and the maximum error extends to the earlier one.
+    /// Converts a time of the remote clock to ours. Outside all segments both errors grow. After a clock was set back,
+    /// some times of the remote clock occurred twice: the later occurrence is meant, and the maximum error extends to
+    /// the earlier one.
     pub fn convert(&self, remote: Time) -> Converted {
         let Some(line) = self.line_at(remote) else {
             return Converted { ours: remote, bound_ns: 0.0, error95_ns: 0.0 };
@@ -179,7 +181,8 @@ impl Line {
         groups(self.exchanges) as f64 - 1.0
     }
 
-    /// Returns the effective degrees of freedom of the sum of two such errors, from their squares (Welch–Satterthwaite, GUM G.4.1).
+    /// Returns the effective degrees of freedom of the sum of two such errors, from their squares (Welch–Satterthwaite,
+    /// GUM G.4.1).
     fn degrees_of_both(&self, a: f64, b: f64) -> f64 {
         let squares = a.powi(2) + b.powi(2);
         if squares > 0.0 { self.degrees() * (a + b).powi(2) / squares } else { self.degrees() }
@@ -203,13 +206,14 @@ impl Line {
     }
 }
 
-/// Returns the number of groups for a number of exchanges: 3 to 6, of 8 or more exchanges if there are enough. With 6 groups of
-/// 4, Student's t covers only 91 % of the slopes' errors (`tests/truth.rs` has the simulation).
+/// Returns the number of groups for a number of exchanges: 3 to 6, of 8 or more exchanges if there are enough. With 6
+/// groups of 4, Student's t covers only 91 % of the slopes' errors (`tests/truth.rs` has the simulation).
 pub(crate) fn groups(exchanges: u64) -> usize {
     (exchanges / 8).clamp(3, 6) as usize
 }
 
-/// Student's t at 97.5 % over 1 / degrees of freedom, for 10 down to 2 degrees; linear interpolation is accurate to 1 %.
+/// Student's t at 97.5 % over 1 / degrees of freedom, for 10 down to 2 degrees; linear interpolation is accurate to 1
+/// %.
 const STUDENT: [(f64, f64); 7] = [
     (0.1, 2.2281),
     (1.0 / 7.0, 2.3646),

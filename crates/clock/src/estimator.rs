@@ -27,11 +27,11 @@ pub struct Limits {
     pub skew_ppm: f64,
     /// Maximum drift: the change of the skew in ppm per second, as by temperature.
     pub drift_ppm_per_s: f64,
-    /// Additional skew in ppm, at any moment and without notice, while a clock is slewed: adjtime(3) and ntp_adjtime(2) slew a
-    /// clock by at most 500 ppm. 0 if neither clock is disciplined.
+    /// Additional skew in ppm, at any moment and without notice, while a clock is slewed: adjtime(3) and ntp_adjtime(2)
+    /// slew a clock by at most 500 ppm. 0 if neither clock is disciplined.
     pub slew_ppm: f64,
-    /// The 95 % limit on the offset error caused by unequal minimum delays, as a share of the maximum error (without the part for slews). It
-    /// is part of the 95 % error; 0 if the minimum delays are known to be equal.
+    /// The 95 % limit on the offset error caused by unequal minimum delays, as a share of the maximum error (without
+    /// the part for slews). It is part of the 95 % error; 0 if the minimum delays are known to be equal.
     pub asymmetry_share: f64,
 }
 
@@ -58,19 +58,22 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Returns how far the offset can deviate from a segment `beyond` ns after its end, if its skew may be wrong by `skew_ppb`.
+    /// Returns how far the offset can deviate from a segment `beyond` ns after its end, if its skew may be wrong by
+    /// `skew_ppb`.
     pub fn beyond_ns(&self, skew_ppb: f64, beyond: f64) -> f64 {
         let free = skew_ppb * 1e-9 * beyond + self.drift_ppm_per_s * 1e-15 * beyond * beyond / 2.0;
         free.min((2.0 * self.skew_ppm * 1e-6).max(skew_ppb * 1e-9) * beyond)
     }
 
-    /// Returns the maximum rate of change of the offset, per time of the remote clock, while one of the clocks is slewed.
+    /// Returns the maximum rate of change of the offset, per time of the remote clock, while one of the clocks is
+    /// slewed.
     fn slewed_slope(&self) -> f64 {
         let against_ours = (self.skew_ppm + self.slew_ppm) * 1e-6;
         against_ours / (1.0 - against_ours)
     }
 
-    /// Returns how far the offset can deviate from a straight line between two times `apart` ns apart at which it is known.
+    /// Returns how far the offset can deviate from a straight line between two times `apart` ns apart at which it is
+    /// known.
     fn bulge_ns(&self, apart: f64) -> f64 {
         self.drift_ppm_per_s * 1e-15 * apart * apart / 8.0
     }
@@ -82,8 +85,8 @@ impl Estimator {
         Self { limits, exchanges: Vec::new(), contradictory: 0 }
     }
 
-    /// Adds an exchange; call it in the order in which exchanges began. An exchange with contradictory times (a clock was set
-    /// within it) is ignored and counted.
+    /// Adds an exchange; call it in the order in which exchanges began. An exchange with contradictory times (a clock
+    /// was set within it) is ignored and counted.
     pub fn push(&mut self, exchange: Exchange) {
         let is_possible =
             exchange.t4 >= exchange.t1 && exchange.t3 >= exchange.t2 && exchange.round_trip() >= Nanos::ZERO;
@@ -159,8 +162,8 @@ impl Estimator {
         self.limits
     }
 
-    /// Cuts the exchanges at steps. The exchange on either side of a cut may have been in progress when the clock was set: it is
-    /// ignored if others remain.
+    /// Cuts the exchanges at steps. The exchange on either side of a cut may have been in progress when the clock was
+    /// set: it is ignored if others remain.
     fn pieces(&self) -> Vec<Piece> {
         let cuts = cuts(&self.exchanges, self.limits);
         let last = self.exchanges.len();
@@ -220,8 +223,8 @@ impl Estimator {
         Bound { ns, slope: bound.slope.max(steepest + fit.slope.abs()), ..bound }
     }
 
-    /// Makes segments for the time of a step: the offset is either the earlier or the later one. If the remote clock was
-    /// set back, some of its times occur twice: both segments are extended over them.
+    /// Makes segments for the time of a step: the offset is either the earlier or the later one. If the remote clock
+    /// was set back, some of its times occur twice: both segments are extended over them.
     fn bridge(&self, before: &Line, after: &Line) -> Vec<Line> {
         let (from, to) = (before.to, after.from);
         if to > from {

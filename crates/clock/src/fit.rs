@@ -1,9 +1,10 @@
 //! Straight lines fitted to a piece, with their 95 % error.
 //!
-//! The exchanges of a segment are assigned to groups in turn; a line is fitted to each group's channel, and the mean of these lines
-//! is the estimate. The scatter of the groups' lines gives its error by Student's t, for any distribution of delays above their
-//! minimum; a ramp or a burst of load affects all groups alike. The deviation of the channel of all exchanges from that mean shows
-//! whether the delays of the directions are distributed differently near their minimum.
+//! The exchanges of a segment are assigned to groups in turn; a line is fitted to each group's channel, and the mean of
+//! these lines is the estimate. The scatter of the groups' lines gives its error by Student's t, for any distribution
+//! of delays above their minimum; a ramp or a burst of load affects all groups alike. The deviation of the channel of
+//! all exchanges from that mean shows whether the delays of the directions are distributed differently near their
+//! minimum.
 
 use std::ops::Range;
 
@@ -88,7 +89,8 @@ fn segments(piece: &Piece, length: f64, limits: Limits) -> Vec<Fit> {
     fits
 }
 
-/// Returns the first number of a range for which a monotonic predicate holds; the end of the range if it holds for none.
+/// Returns the first number of a range for which a monotonic predicate holds; the end of the range if it holds for
+/// none.
 fn first(range: Range<usize>, holds: impl Fn(usize) -> bool) -> usize {
     let Range { start: mut low, end: mut high } = range;
     while low < high {
@@ -102,7 +104,8 @@ fn first(range: Range<usize>, holds: impl Fn(usize) -> bool) -> usize {
     low
 }
 
-/// Returns the second derivative of the offset, per ns: the largest that segments of any length show beyond their errors.
+/// Returns the second derivative of the offset, per ns: the largest that segments of any length show beyond their
+/// errors.
 fn bend(piece: &Piece, limits: Limits) -> f64 {
     let most = piece.len() / LEAST_FOR_GROUPS;
     let counts = std::iter::successors(Some(4), |count| Some(count * 2)).take_while(|count| *count <= most);
@@ -110,7 +113,8 @@ fn bend(piece: &Piece, limits: Limits) -> f64 {
     bends.fold(0.0, f64::max).min(limits.drift_ppm_per_s * 1e-15)
 }
 
-/// Returns the root mean square of the bend from second differences of `count` segments; 0 if their errors may explain it.
+/// Returns the root mean square of the bend from second differences of `count` segments; 0 if their errors may explain
+/// it.
 fn bend_between(piece: &Piece, count: usize, limits: Limits) -> f64 {
     let length = (piece.end() - piece.begin()) / count as f64;
     let fits = segments(piece, length, limits);

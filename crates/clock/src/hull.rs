@@ -1,7 +1,7 @@
 //! Lower convex hulls, and the two parallel lines between two hulls with the largest distance.
 //!
-//! Hulls follow Zhang, Liu and Xia (INFOCOM 2002) for one direction; the channel between both is the linear programme of Moon,
-//! Skelly and Towsley (INFOCOM 1999) with one slope for both directions.
+//! Hulls follow Zhang, Liu and Xia (INFOCOM 2002) for one direction; the channel between both is the linear programme
+//! of Moon, Skelly and Towsley (INFOCOM 1999) with one slope for both directions.
 
 /// A point: a time, and a limit on the offset at that time.
 pub(crate) type Point = (f64, f64);

@@ -65,7 +65,8 @@ impl Piece {
         Between::new(of(&self.most).into_iter(), of(&self.least).into_iter()).channel(limits.skew_ppm * 1e-6)
     }
 
-    /// Returns the distance from its line of a channel within which a tenth of each direction's limits (at least 4) lie.
+    /// Returns the distance from its line of a channel within which a tenth of each direction's limits (at least 4)
+    /// lie.
     pub fn excess(&self, range: (usize, usize), x: f64, channel: Channel) -> (f64, f64) {
         let nearest = |points: &[Point], height: f64, sign: f64| {
             let above = |point: &Point| sign * (point.1 - height - channel.slope * (point.0 - x));
@@ -78,9 +79,9 @@ impl Piece {
 
     /// Returns the offsets at `x`, and the skews there, that are consistent with all exchanges of a range.
     ///
-    /// Around `x` the offset deviates from a straight line by at most half the drift times the distance squared (Taylor); each
-    /// limit is relaxed by that, so any offset within `limits` is in the region. If the exchanges contradict
-    /// `limits`, returns the region by the skew's limit alone, and `false`.
+    /// Around `x` the offset deviates from a straight line by at most half the drift times the distance squared
+    /// (Taylor); each limit is relaxed by that, so any offset within `limits` is in the region. If the exchanges
+    /// contradict `limits`, returns the region by the skew's limit alone, and `false`.
     pub fn region(&self, range: (usize, usize), x: f64, limits: Limits) -> (Region, bool) {
         let steepest = limits.skew_ppm * 1e-6;
         let bend = limits.drift_ppm_per_s * 1e-15 / 2.0;
@@ -95,8 +96,8 @@ impl Piece {
         }
     }
 
-    /// Returns the maximum distance of the offset from a line (given by offset, slope and centre) between two times, if the offset
-    /// changes at a rate of at most `steepest` and is otherwise unknown.
+    /// Returns the maximum distance of the offset from a line (given by offset, slope and centre) between two times, if
+    /// the offset changes at a rate of at most `steepest` and is otherwise unknown.
     pub fn farthest(
         &self,
         range: (usize, usize),

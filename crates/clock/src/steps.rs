@@ -1,7 +1,8 @@
 //! Detects steps of a clock: cuts between exchanges.
 //!
-//! A large step contradicts earlier exchanges within the limit on skew and is always detected. A small one, within the round
-//! trip, shifts the limits of both directions equally and at once; it is detected if the shift exceeds their usual variation.
+//! A large step contradicts earlier exchanges within the limit on skew and is always detected. A small one, within the
+//! round trip, shifts the limits of both directions equally and at once; it is detected if the shift exceeds their
+//! usual variation.
 
 use crate::exchange::unsteady_ns;
 use crate::{Exchange, Limits};
@@ -15,8 +16,8 @@ const BEYOND_CHANCE: f64 = 10.0;
 /// Rounding of timestamps.
 const ROUNDING_NS: f64 = 2.0;
 
-/// The place of a step: the exchanges from the first index up to the second (possibly none) may have been made before it
-/// or after it.
+/// The place of a step: the exchanges from the first index up to the second (possibly none) may have been made before
+/// it or after it.
 pub(crate) type Cut = (usize, usize);
 
 /// Returns the cuts, in order.
@@ -31,7 +32,8 @@ pub(crate) fn cuts(exchanges: &[Exchange], limits: Limits) -> Vec<Cut> {
     cuts
 }
 
-/// Cuts at exchanges that contradict those before; from there, goes back to the first exchange that agrees with those after.
+/// Cuts at exchanges that contradict those before; from there, goes back to the first exchange that agrees with those
+/// after.
 fn large(exchanges: &[Exchange], limits: Limits) -> Vec<Cut> {
     let mut cuts: Vec<Cut> = Vec::new();
     let mut range = Range::ANY;
@@ -73,8 +75,8 @@ struct Range {
 impl Range {
     const ANY: Self = Self { low: f64::NEG_INFINITY, high: f64::INFINITY };
 
-    /// Extends the range from an exchange to its neighbour, earlier or later, and narrows it by the neighbour's limits; `false`
-    /// if these contradict it.
+    /// Extends the range from an exchange to its neighbour, earlier or later, and narrows it by the neighbour's limits;
+    /// `false` if these contradict it.
     fn narrow(&mut self, known: &Exchange, new: &Exchange, limits: Limits) -> bool {
         let spread = steepest(known, new, limits);
         let (low, high) = (self.low - spread, self.high + spread);
@@ -87,7 +89,8 @@ impl Range {
     }
 }
 
-/// Returns how far the offset can change between two exchanges; the shorter of both clocks' intervals counts, as one clock may have been set.
+/// Returns how far the offset can change between two exchanges; the shorter of both clocks' intervals counts, as one
+/// clock may have been set.
 fn steepest(one: &Exchange, other: &Exchange, limits: Limits) -> f64 {
     let ours = (one.t4 - other.t1).0.abs().max((other.t4 - one.t1).0.abs());
     let theirs = (one.t3 - other.t2).0.abs().max((other.t3 - one.t2).0.abs());

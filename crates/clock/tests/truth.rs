@@ -1,5 +1,5 @@
-//! Simulated exchanges with known truth, many seeds of each case: the maximum error always holds, the 95 % error holds in 93 to 98 %
-//! of cases if its assumption holds, and there is a finding if it does not.
+//! Simulated exchanges with known truth, many seeds of each case: the maximum error always holds, the 95 % error holds
+//! in 93 to 98 % of cases if its assumption holds, and there is a finding if it does not.
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -239,8 +239,9 @@ fn beyond_the_last_exchange_bound_and_error_hold() {
     assert!(worth.coverage >= 0.93, "{worth:?}");
 }
 
-/// Returns how many conversions during and around a slew exceed the maximum error. The slew begins and ends between exchanges, or
-/// soon after; one direction has nearly all of the round trip, so that the truth is near an end of the possible range.
+/// Returns how many conversions during and around a slew exceed the maximum error. The slew begins and ends between
+/// exchanges, or soon after; one direction has nearly all of the round trip, so that the truth is near an end of the
+/// possible range.
 fn broken_by_slews(name: &str, interval_ns: i64, lasting: impl Fn(&mut StdRng) -> (i64, bool), slew_ppm: f64) -> u32 {
     let mut broken = 0;
     for seed in 0..FOR_FINDINGS {
@@ -362,7 +363,8 @@ fn the_share_for_asymmetry_is_in_the_95_percent_error_in_quadrature() {
     assert!(with.bound_ns.to_bits() == without.bound_ns.to_bits(), "the maximum error needs no such assumption");
 }
 
-/// The maximum error is half of the minimum round trip, some 15 µs: a difference of 6 µs between minimum delays shifts the offset by a fifth of it.
+/// The maximum error is half of the minimum round trip, some 15 µs: a difference of 6 µs between minimum delays shifts
+/// the offset by a fifth of it.
 #[test]
 fn the_95_percent_error_holds_where_directions_differ_within_the_limits() {
     let mut within = 0;

@@ -1,7 +1,7 @@
 //! Emulation error (actual minus intended departure) and packet counters, for each pipe.
 //!
-//! Always on. Counts are kept since the start and since the last [`begin`](crate::Engine::begin), so that each block of an
-//! experiment has its own numbers.
+//! Always on. Counts are kept since the start and since the last [`begin`](crate::Engine::begin), so that each block of
+//! an experiment has its own numbers.
 
 use std::collections::BTreeMap;
 use std::ops::{Index, IndexMut};

@@ -1,8 +1,9 @@
 //! The engine: takes frames and arrival times, returns intended departures.
 //!
-//! Its time is virtual. [`Engine::arrive`] and [`Engine::advance`] advance it; [`Engine::due`] returns departures. Intended
-//! departures do not depend on when these are called, as long as no frame is handed over later than its timestamp says. A late
-//! frame enters its pipe at the pipe's current time, and its disposition records that (`entered`).
+//! Its time is virtual. [`Engine::arrive`] and [`Engine::advance`] advance it; [`Engine::due`] returns departures.
+//! Intended departures do not depend on when these are called, as long as no frame is handed over later than its
+//! timestamp says. A late frame enters its pipe at the pipe's current time, and its disposition records that
+//! (`entered`).
 //!
 //! A packet passes one pipe; pipes are independent of each other.
 
@@ -80,7 +81,8 @@ impl Engine {
         self.arrive_stamped(direction, frame, Stamp { at, source: Source::Simulated })
     }
 
-    /// Accepts a frame with the timestamp of its arrival. The frame begins with its destination MAC address and has no FCS.
+    /// Accepts a frame with the timestamp of its arrival. The frame begins with its destination MAC address and has no
+    /// FCS.
     pub fn arrive_stamped(&mut self, direction: Direction, frame: &[u8], stamp: Stamp) -> Arrived {
         self.arrive_late(direction, frame, stamp, stamp.at)
     }
@@ -143,8 +145,8 @@ impl Engine {
 
     /// Returns the next frame whose intended departure is not after `until`, in the order of intended departures.
     ///
-    /// A call of [`Engine::advance`] is not needed before. Links advance only as far as departures until then require, so that
-    /// frames with timestamps older than `until` still enter a pipe with a delay at their proper time.
+    /// A call of [`Engine::advance`] is not needed before. Links advance only as far as departures until then require,
+    /// so that frames with timestamps older than `until` still enter a pipe with a delay at their proper time.
     pub fn due(&mut self, until: Time) -> Option<Departure> {
         while let Some((_, path)) = self.paths.needed().first().filter(|(at, _)| *at <= until) {
             let event = self.paths.next_event(path);
@@ -181,8 +183,9 @@ impl Engine {
         self.accounting.passed(direction, frames);
     }
 
-    /// Changes the parameters of a pipe and of all its flows at once. Packets in it stay, except those that a smaller queue
-    /// cannot hold. Returns the time from which the parameters hold: `now`, or later if the pipe is already past it.
+    /// Changes the parameters of a pipe and of all its flows at once. Packets in it stay, except those that a smaller
+    /// queue cannot hold. Returns the time from which the parameters hold: `now`, or later if the pipe is already past
+    /// it.
     ///
     /// # Errors
     /// Names the contradiction; then nothing has changed.
@@ -191,7 +194,8 @@ impl Engine {
         Ok(self.set_all(std::slice::from_ref(&to), now)?.first().copied().unwrap_or(now))
     }
 
-    /// Changes the parameters of several pipes, identified by name, in one step. Returns the time from which each change holds.
+    /// Changes the parameters of several pipes, identified by name, in one step. Returns the time from which each
+    /// change holds.
     ///
     /// # Errors
     /// Names the contradiction in the resulting configuration; then no pipe has changed.

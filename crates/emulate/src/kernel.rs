@@ -1,12 +1,13 @@
 //! The configuration as `tc` commands for the kernel's own netem (`--backend kernel`).
 //!
-//! This module only generates text; it does not run the commands. Forward packets leave by the right port, so the forward pipe
-//! becomes the right port's qdisc. Whatever netem would do differently from this engine is refused with a message (the list is
-//! from `sch_netem.c` of Linux 6.12 and its maintainer's series of March 2026). These differences remain: netem's normal
-//! distribution is a table of 4096 values truncated at 4 standard deviations; a frame's time on the link is truncated to whole
-//! nanoseconds; probabilities are multiples of 2⁻³²; and its random numbers differ, so a seed gives other dispositions. The ports
-//! must be in a bridge and must not merge frames (`ethtool -K PORT gro off lro off`): netem sees a merged frame as one packet. On
-//! machines without netem, tests check only the text of the commands; `make kernels` runs them on kernels with netem.
+//! This module only generates text; it does not run the commands. Forward packets leave by the right port, so the
+//! forward pipe becomes the right port's qdisc. Whatever netem would do differently from this engine is refused with a
+//! message (the list is from `sch_netem.c` of Linux 6.12 and its maintainer's series of March 2026). These differences
+//! remain: netem's normal distribution is a table of 4096 values truncated at 4 standard deviations; a frame's time on
+//! the link is truncated to whole nanoseconds; probabilities are multiples of 2⁻³²; and its random numbers differ, so a
+//! seed gives other dispositions. The ports must be in a bridge and must not merge frames
+//! (`ethtool -K PORT gro off lro off`): netem sees a merged frame as one packet. On machines without netem, tests check
+//! only the text of the commands; `make kernels` runs them on kernels with netem.
 
 use sojourn_time::Nanos;
 

@@ -1,7 +1,8 @@
 //! The link: the time that each packet takes on it, in integer arithmetic whose remainders are carried over.
 //!
-//! A packet leaves at max(its arrival, departure of the previous packet) + bits / rate. This is exact; it is rounded down to a
-//! nanosecond only when returned. The link knows nothing of queues: it computes when a packet put on it now will have left.
+//! A packet leaves at max(its arrival, departure of the previous packet) + bits / rate. This is exact; it is rounded
+//! down to a nanosecond only when returned. The link knows nothing of queues: it computes when a packet put on it now
+//! will have left.
 
 mod opportunities;
 mod rates;

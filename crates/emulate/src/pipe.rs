@@ -1,7 +1,7 @@
 //! One pipe, or one flow's instance of a pipe with a mask: impairments, queue, link, impairments, delay line.
 //!
-//! A pipe has its own virtual time, which advances with arrivals and with events of the link. Results do not depend on when it
-//! is called: due events are processed in the order of their times.
+//! A pipe has its own virtual time, which advances with arrivals and with events of the link. Results do not depend on
+//! when it is called: due events are processed in the order of their times.
 
 pub(crate) mod flows;
 mod mark;
@@ -19,8 +19,8 @@ use crate::link::{Link, Ride};
 use crate::queue::{Discipline, Waiting};
 use crate::random::Origin;
 
-/// How long before the end of its time on the link a packet's departure is announced, so that the sender can prepare. Later
-/// changes of parameters do not affect the packet.
+/// How long before the end of its time on the link a packet's departure is announced, so that the sender can prepare.
+/// Later changes of parameters do not affect the packet.
 const AHEAD: Nanos = Nanos::millis(1);
 
 /// A running pipe.
@@ -139,8 +139,8 @@ impl Path {
         self.next_event() + self.soonest
     }
 
-    /// Returns the earliest time at which a packet can still enter. Results depend on when the engine was called only if
-    /// a packet is handed over later than its timestamp says.
+    /// Returns the earliest time at which a packet can still enter. Results depend on when the engine was called only
+    /// if a packet is handed over later than its timestamp says.
     pub fn earliest(&self) -> Time {
         match self.order {
             Order::Kept => self.clock.max(self.line.earliest(&self.least)),

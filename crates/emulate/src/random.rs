@@ -1,8 +1,8 @@
 //! Random streams: one for each impairment of each pipe and flow, all derived from one seed.
 //!
-//! A change of one impairment therefore does not affect the draws of another, and the same seed gives the same dispositions
-//! however the packets of several pipes are interleaved. The generator is xoshiro256++ (Blackman and Vigna 2019), seeded through
-//! SplitMix64; its values do not depend on a version, and a test pins them.
+//! A change of one impairment therefore does not affect the draws of another, and the same seed gives the same
+//! dispositions however the packets of several pipes are interleaved. The generator is xoshiro256++ (Blackman and Vigna
+//! 2019), seeded through SplitMix64; its values do not depend on a version, and a test pins them.
 
 use rand::{RngCore, SeedableRng};
 
@@ -70,7 +70,8 @@ impl Chance {
         self.covers(random.next_u64())
     }
 
-    /// Returns whether the event happens at this draw. Several outcomes can share a draw, by ascending cumulative probabilities.
+    /// Returns whether the event happens at this draw. Several outcomes can share a draw, by ascending cumulative
+    /// probabilities.
     pub fn covers(self, draw: u64) -> bool {
         u128::from(draw) < self.0
     }

@@ -1,7 +1,7 @@
 //! The oracle: the same engine, driven by the arrivals of a log, must produce the same dispositions.
 //!
-//! Taken from the log is only what the engine cannot compute: the numbers of packets, which packets found no memory (this depends
-//! on actual departures) and what a port refused. Everything else is computed again.
+//! Taken from the log is only what the engine cannot compute: the numbers of packets, which packets found no memory
+//! (this depends on actual departures) and what a port refused. Everything else is computed again.
 
 use std::collections::HashMap;
 
@@ -13,7 +13,8 @@ use crate::config::{Config, Pipe};
 use crate::disposition::{Cause, Disposition, Outcome};
 use crate::engine::{Engine, Numbers, Told};
 
-/// A live change of a pipe: the number of the first packet it applies to, its time, the pipe's name, and the new parameters.
+/// A live change of a pipe: the number of the first packet it applies to, its time, the pipe's name, and the new
+/// parameters.
 pub type Change = (u64, Time, String, Pipe);
 
 /// Differences between a replay and its log, in packets.
@@ -73,8 +74,8 @@ pub fn replay(
     Ok(replay.finish(logged))
 }
 
-/// Returns the memory limit of a replay: twice the emulator's, because the log names the packets that found no memory, but no more
-/// than all frames of the log would take. A log that needs more was not written by an emulator.
+/// Returns the memory limit of a replay: twice the emulator's, because the log names the packets that found no memory,
+/// but no more than all frames of the log would take. A log that needs more was not written by an emulator.
 fn memory(config: &Config, logged: &[Disposition]) -> u64 {
     // A slot is up to twice the frame; the metadata of a packet takes less than a page.
     let of = |disposition: &Disposition| 2 * u64::from(disposition.bytes) + 4_096;
@@ -85,9 +86,9 @@ fn memory(config: &Config, logged: &[Disposition]) -> u64 {
 /// Memory is allocated in chunks, at least one for each frame size.
 const LEAST_MEMORY: u64 = 4 << 20;
 
-/// Returns the part of a truncated log, in the order in which it was written, that can be replayed: the packets before the first
-/// missing number, because the missing packet may have affected all later ones. Packets that left after the last of
-/// these entered become unfinished.
+/// Returns the part of a truncated log, in the order in which it was written, that can be replayed: the packets before
+/// the first missing number, because the missing packet may have affected all later ones. Packets that left after the
+/// last of these entered become unfinished.
 pub fn before_gap(mut logged: Vec<Disposition>) -> Vec<Disposition> {
     let mut numbers: Vec<u64> = logged.iter().map(|disposition| disposition.number).collect();
     numbers.sort_unstable();
@@ -242,7 +243,8 @@ fn arrivals(logged: &[Disposition]) -> Vec<&Disposition> {
     arrivals
 }
 
-/// Pairs each arrival with the earliest entry time of it and all later ones: no departure after that may be fetched before.
+/// Pairs each arrival with the earliest entry time of it and all later ones: no departure after that may be fetched
+/// before.
 fn with_earliest(arrivals: Vec<&Disposition>) -> Vec<(&Disposition, Time)> {
     let mut earliest = Time::NEVER;
     let mut with: Vec<_> = arrivals

@@ -1,8 +1,8 @@
 //! Memory for held frames: chunks, each divided into slots of one size, up to a limit over all pipes.
 //!
-//! Chunks are allocated on demand and kept, so that no packet waits for the allocator; an empty chunk is freed only when frames
-//! of another size need its memory. The limit applies to all allocated memory: the chunks, the metadata of packets, and their
-//! places in queues and delay lines. This module knows nothing of pipes.
+//! Chunks are allocated on demand and kept, so that no packet waits for the allocator; an empty chunk is freed only
+//! when frames of another size need its memory. The limit applies to all allocated memory: the chunks, the metadata of
+//! packets, and their places in queues and delay lines. This module knows nothing of pipes.
 
 use crate::disposition::{HEAD, Packet};
 use crate::queue::Waiting;

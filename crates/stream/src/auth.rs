@@ -1,5 +1,5 @@
-//! Authentication by a key that both ends of a stream share, if any: greetings, time exchanges and ends then carry a tag that
-//! nobody else can forge. Packets and answers do not.
+//! Authentication by a key that both ends of a stream share, if any: greetings, time exchanges and ends then carry a
+//! tag that nobody else can forge. Packets and answers do not.
 
 use sojourn_wire::Key;
 use sojourn_wire::auth::TAG_BYTES;

@@ -34,13 +34,13 @@ pub struct Received {
     pub corrupted: u64,
     /// Frames that do not belong to this stream. They are counted with the first flow of their port.
     pub unexpected: Unexpected,
-    /// Packets that reached this machine but were dropped by our own socket. A socket does not report whose they were: if
-    /// several flows miss packets, the drops are distributed in proportion.
+    /// Packets that reached this machine but were dropped by our own socket. A socket does not report whose they were:
+    /// if several flows miss packets, the drops are distributed in proportion.
     pub local_drops: u64,
     /// Packets lost on the path.
     pub lost: u64,
-    /// The minimum number by which arrivals, or their sequence numbers, exceed what the sender reported: 0 unless one of
-    /// them is wrong. The packets are also in the other counts.
+    /// The minimum number by which arrivals, or their sequence numbers, exceed what the sender reported: 0 unless one
+    /// of them is wrong. The packets are also in the other counts.
     pub excess: u64,
 }
 

@@ -44,7 +44,8 @@ pub struct FlowSent {
     pub first: Option<Time>,
     /// The last departure.
     pub last: Option<Time>,
-    /// The pacing error: actual minus intended departure, by TX timestamps if the port gives them, otherwise by the calls. Empty for maximum rate.
+    /// The pacing error: actual minus intended departure, by TX timestamps if the port gives them, otherwise by the
+    /// calls. Empty for maximum rate.
     pub pacing_error: Spread,
     /// Inter-departure times.
     pub inter_departure: Spread,
@@ -52,8 +53,8 @@ pub struct FlowSent {
     pub within_1us: f64,
     /// The share within 10 µs.
     pub within_10us: f64,
-    /// Goodness of fit of a Poisson stream's actual gaps. At most 1,000 gaps, spread evenly over the stream, are tested:
-    /// with ever more, every real stream differs significantly from an ideal one.
+    /// Goodness of fit of a Poisson stream's actual gaps. At most 1,000 gaps, spread evenly over the stream, are
+    /// tested: with ever more, every real stream differs significantly from an ideal one.
     pub fit: Option<Fit>,
 }
 

@@ -13,8 +13,8 @@ pub use send::{exchange, send};
 /// Maximum number of retries after an error that belongs to an earlier frame.
 const MOST_REFUSALS: usize = 8;
 
-/// Sends a frame. A UDP socket reports on the next call that an earlier frame was refused (nobody listened), and does not send
-/// then: the call is retried, because for a stream the earlier frame is an ordinary loss.
+/// Sends a frame. A UDP socket reports on the next call that an earlier frame was refused (nobody listened), and does
+/// not send then: the call is retried, because for a stream the earlier frame is an ordinary loss.
 fn transmit(port: &mut dyn sojourn_port::Batch, frame: &[u8]) -> Result<sojourn_port::Sent, sojourn_port::PortError> {
     let mut result = port.transmit(frame);
     for _ in 0..MOST_REFUSALS {

@@ -19,18 +19,19 @@ pub struct End {
     pub next: Option<u64>,
     /// The receiver's clock relative to the sender's; `None` if unknown.
     pub clock: Option<EndLine>,
-    /// The mean pacing error (actual minus intended departure), if the sender's kernel or interface stamped at least nine in ten
-    /// packets.
+    /// The mean pacing error (actual minus intended departure), if the sender's kernel or interface stamped at least
+    /// nine in ten packets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pacing_error_ns: Option<f64>,
-    /// The id of the clock that `clock` describes, if several receivers get this message: the others wait for their own.
+    /// The id of the clock that `clock` describes, if several receivers get this message: the others wait for their
+    /// own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub of: Option<u64>,
 }
 
 impl End {
-    /// Returns whether the values are possible: no more packets than sequence numbers, offsets within the range of times, and all zero
-    /// for a shared clock. Values read from frames are used only if this holds.
+    /// Returns whether the values are possible: no more packets than sequence numbers, offsets within the range of
+    /// times, and all zero for a shared clock. Values read from frames are used only if this holds.
     pub fn is_possible(&self) -> bool {
         let is_error = |ns: f64| ns.is_finite() && ns >= 0.0;
         let is_nothing = |line: &EndLine| {

@@ -139,7 +139,8 @@ mod tests {
         assert!(exponential(&mut uniform).unwrap().p < 1e-6);
     }
 
-    /// For the modified statistic, Stephens' table has 1.959 at 1 % and 1.321 at 5 %; his formulas agree with it to 1 %.
+    /// For the modified statistic, Stephens' table has 1.959 at 1 % and 1.321 at 5 %; his formulas agree with it to 1
+    /// %.
     #[test]
     fn the_critical_value_is_that_of_the_table() {
         for (level, tabled) in [(0.01, 1.959), (0.05, 1.321), (0.1, 1.062)] {

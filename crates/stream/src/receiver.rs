@@ -20,8 +20,8 @@ use crate::{Auth, End, Head, ReceiveOutcome, ReceiveRequest, SentCount};
 const PEER_RATE: u32 = 100_000;
 const RATE: u32 = 500_000;
 
-/// The same for greetings without our shared key. Their limits are separate, so that peers with the key are answered whatever the
-/// number of others.
+/// The same for greetings without our shared key. Their limits are separate, so that peers with the key are answered
+/// whatever the number of others.
 const STRANGER_RATE: u32 = 100;
 const STRANGERS_RATE: u32 = 1_000;
 
@@ -72,8 +72,8 @@ impl Receiver {
         }
     }
 
-    /// Processes a frame that arrived at a port. Returns the length of the answer to its source, if there is one: written into
-    /// `reply`, complete except for its departure time, which [`Self::stamp`] writes.
+    /// Processes a frame that arrived at a port. Returns the length of the answer to its source, if there is one:
+    /// written into `reply`, complete except for its departure time, which [`Self::stamp`] writes.
     pub fn on_frame(&mut self, port: usize, frame: &[u8], received: &Received, reply: &mut [u8]) -> Option<usize> {
         let request = *self.ports.get(port)?;
         let Some((head, payload)) = frame::split(request.framing, frame) else {
@@ -156,8 +156,8 @@ impl Receiver {
         self.follow_ups.promise(port, reply, reply_head_bytes(*framing, reply), sent);
     }
 
-    /// Processes the TX timestamp of an answer. Returns the length of the follow-up to the answer's destination, if there
-    /// is one: written into `room`.
+    /// Processes the TX timestamp of an answer. Returns the length of the follow-up to the answer's destination, if
+    /// there is one: written into `room`.
     pub fn on_stamp(&mut self, port: usize, stamp: &TxTimestamp, room: &mut [u8]) -> Option<usize> {
         self.follow_ups.on_stamp(port, stamp, room)
     }
@@ -204,8 +204,8 @@ impl Receiver {
         self.accounting.finish(&sent, local_drops)
     }
 
-    /// Processes the end of a stream, and acknowledges it unless it is for another receiver of the group. The first valid end
-    /// counts; impossible ones are ignored.
+    /// Processes the end of a stream, and acknowledges it unless it is for another receiver of the group. The first
+    /// valid end counts; impossible ones are ignored.
     fn on_end(&mut self, back: Head, (header, said): (StreamHeader, &[u8]), reply: &mut [u8]) -> Option<usize> {
         let end = read_end(said)?;
         if end.of.is_some_and(|of| of != self.clock) {
@@ -222,8 +222,8 @@ impl Receiver {
         Some(length)
     }
 
-    /// Replies to a greeting, with no more bytes than it has. The first greeting of a flow that returns our cookie sets the flow's key:
-    /// the cookie proves that its sender receives at its source address, which must be an allowed one.
+    /// Replies to a greeting, with no more bytes than it has. The first greeting of a flow that returns our cookie sets
+    /// the flow's key: the cookie proves that its sender receives at its source address, which must be an allowed one.
     fn greet(
         &mut self,
         (port, back): (usize, Head),
@@ -255,8 +255,8 @@ impl Receiver {
         self.reply(back, header, GreetingTail { cookie, word }, reply)
     }
 
-    /// Replies to a greeting without our shared key that a key is required: without a reply the sender would think that nobody is there.
-    /// A sender with another shared key does not accept this reply, because it has no tag.
+    /// Replies to a greeting without our shared key that a key is required: without a reply the sender would think that
+    /// nobody is there. A sender with another shared key does not accept this reply, because it has no tag.
     fn refuse_unkeyed(
         &mut self,
         (port, back): (usize, Head),
@@ -277,8 +277,8 @@ impl Receiver {
         Some(length)
     }
 
-    /// Writes the reply to a time request. It promises a follow-up if the request can use one and is as long as the reply,
-    /// so that replies are never longer than their requests.
+    /// Writes the reply to a time request. It promises a follow-up if the request can use one and is as long as the
+    /// reply, so that replies are never longer than their requests.
     fn sync(
         &self,
         (port, back): (usize, Head),
@@ -304,8 +304,8 @@ fn asked(guard: &mut Guard, back: Head, request: &[u8], received: &Received) -> 
     admits(guard, back, received, (request.len(), back.greeting_payload_bytes())).then_some(asked)
 }
 
-/// Returns whether the source of a frame may be answered now, by the lengths of request and answer. If the port does not report
-/// the source, everybody is answered, or nobody if peers are restricted.
+/// Returns whether the source of a frame may be answered now, by the lengths of request and answer. If the port does
+/// not report the source, everybody is answered, or nobody if peers are restricted.
 fn admits(guard: &mut Guard, back: Head, received: &Received, (request, answer): (usize, usize)) -> bool {
     let Some(peer) = peer_of(back, received) else {
         return answer <= request && guard.policy().allowed == [Peers::Any];

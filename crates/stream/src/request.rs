@@ -94,7 +94,8 @@ pub struct ReceiveRequest {
     pub senders: Senders,
     /// The peers whose greetings are accepted; if empty, any peer's.
     pub allowed: Vec<Peers>,
-    /// A random number that seeds the guard's hash, so that nobody can choose addresses that share another peer's rate limit.
+    /// A random number that seeds the guard's hash, so that nobody can choose addresses that share another peer's rate
+    /// limit.
     pub seed: u64,
     /// The key shared with senders, if any: greetings, time exchanges and ends without a valid tag are unexpected.
     pub auth: Auth,

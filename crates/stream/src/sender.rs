@@ -187,8 +187,8 @@ impl Sender {
         }
     }
 
-    /// Returns how long before its departure to hand a packet to its port: the time from the call to the wire, as learnt from TX
-    /// timestamps so far; 0 without them.
+    /// Returns how long before its departure to hand a packet to its port: the time from the call to the wire, as
+    /// learnt from TX timestamps so far; 0 without them.
     pub const fn lead(&self) -> Nanos {
         self.lead.0
     }

@@ -1,5 +1,5 @@
-//! A simulated one-way path in simulated time with known properties. Exact and repeatable: the outcome depends only on the
-//! path's seed and the block's number.
+//! A simulated one-way path in simulated time with known properties. Exact and repeatable: the outcome depends only on
+//! the path's seed and the block's number.
 //!
 //! The sender's own loop runs over the near end of the path, in the sender's time; the receiver's engine is at the
 //! far end. Time exchanges, answers and ends return over it. Frames leave the serialiser in order; after it, delays
@@ -38,8 +38,8 @@ pub enum SimulateError {
 }
 
 /// Sends streams over a path and receives them: both ends in one call, by the same engines and the same loop as over
-/// real ports. Each frame goes to each of the receiver's ports; the serialiser is shared, and each port then has dispositions
-/// of its own.
+/// real ports. Each frame goes to each of the receiver's ports; the serialiser is shared, and each port then has
+/// dispositions of its own.
 ///
 /// # Errors
 /// If the path or a request is invalid.

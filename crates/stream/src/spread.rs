@@ -81,8 +81,8 @@ impl Spread {
         self.quantile_among(quantile, self.count()).flatten()
     }
 
-    /// Returns the nearest-rank quantile among `all` values; those not recorded here count as infinite, because lost packets
-    /// never arrive. `None`: there are no values at all. `Some(None)`: the quantile is infinite.
+    /// Returns the nearest-rank quantile among `all` values; those not recorded here count as infinite, because lost
+    /// packets never arrive. `None`: there are no values at all. `Some(None)`: the quantile is infinite.
     pub fn quantile_among(&self, quantile: f64, all: u64) -> Option<Option<i64>> {
         let all = all.max(self.count());
         if all == 0 {

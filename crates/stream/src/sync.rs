@@ -1,8 +1,8 @@
 //! Time exchanges, which measure the offset of a receiver's clock to the sender's. The offset is computed elsewhere.
 //!
-//! Departures of request and reply have the same kind of timestamp: TX timestamps of both drivers (the replier sends its own in
-//! a follow-up), or, if one of these is missing, the times of both programs' calls to send. A driver's timestamp at one
-//! end and a program's at the other would bias the offset by half of the time between call and driver.
+//! Departures of request and reply have the same kind of timestamp: TX timestamps of both drivers (the replier sends
+//! its own in a follow-up), or, if one of these is missing, the times of both programs' calls to send. A driver's
+//! timestamp at one end and a program's at the other would bias the offset by half of the time between call and driver.
 
 use sojourn_port::{Received, Sent, StampKind, TxTimestamp};
 use sojourn_time::{Nanos, Source, Stamp, Time};
@@ -47,7 +47,8 @@ pub struct Exchange {
     pub t1: Stamp,
     /// Arrival of the request, on the replier's clock.
     pub t2: Stamp,
-    /// Departure of the reply, on the replier's clock: the call to send if [`Source::User`], otherwise the driver's timestamp.
+    /// Departure of the reply, on the replier's clock: the call to send if [`Source::User`], otherwise the driver's
+    /// timestamp.
     pub t3: Stamp,
     /// Arrival of the reply, on our clock.
     pub t4: Stamp,
@@ -121,8 +122,8 @@ struct Pending {
 }
 
 impl Syncer {
-    /// Prepares the exchanges of a checked request; `None` if it requests none. `has_stamps` says for each port whether it
-    /// provides TX timestamps.
+    /// Prepares the exchanges of a checked request; `None` if it requests none. `has_stamps` says for each port whether
+    /// it provides TX timestamps.
     pub fn new(request: &SendRequest, has_stamps: &[bool]) -> Option<Self> {
         let sync = request.sync.as_ref().filter(|sync| !sync.flows.is_empty())?;
         let peers = sync.flows.iter().map(|place| {
@@ -223,8 +224,8 @@ impl Syncer {
         self.exchanges.push(Held { exchange, t1: asked.t1, t3: None });
     }
 
-    /// Processes a follow-up. Ignores one without a known reply, a late one, a repeated one, and one whose departure is impossible
-    /// for its reply.
+    /// Processes a follow-up. Ignores one without a known reply, a late one, a repeated one, and one whose departure is
+    /// impossible for its reply.
     pub fn on_follow_up(&mut self, header: &StreamHeader, payload: &[u8]) {
         let Some(tail) = SyncTail::read(payload).filter(|_| header.key == self.key) else { return };
         let mut pending = self.pending.iter_mut();

@@ -5,8 +5,8 @@ use sojourn_time::{Nanos, Time};
 
 use crate::{Fit, Spread, goodness};
 
-/// How many gaps are tested against the exponential distribution: with ever more, every real stream differs significantly
-/// from an ideal one.
+/// How many gaps are tested against the exponential distribution: with ever more, every real stream differs
+/// significantly from an ideal one.
 const SAMPLED_GAPS: u64 = 1_000;
 
 /// The departures of one stream, by one kind of timestamp.

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use super::{Action, Config, ConfigError, Direction, Match, Rule, check, dummynet, files, toml};
 
-/// Reads and checks a configuration. A file whose first statement is a dummynet or ipfw command is parsed as such, any other
-/// file as TOML. Paths in the file are relative to its folder.
+/// Reads and checks a configuration. A file whose first statement is a dummynet or ipfw command is parsed as such, any
+/// other file as TOML. Paths in the file are relative to its folder.
 ///
 /// # Errors
 /// Names the file, the line and the problem.
@@ -28,7 +28,8 @@ pub(super) fn config_from_text(text: &str, name: &str, folder: &Path) -> Result<
 }
 
 impl Config {
-    /// Without rules, add a rule for each pipe named `forward`, `backward` (that direction) or `both` (both directions).
+    /// Without rules, add a rule for each pipe named `forward`, `backward` (that direction) or `both` (both
+    /// directions).
     pub fn select_by_name(&mut self) {
         if !self.rules.is_empty() {
             return;

@@ -1,7 +1,7 @@
 //! The configuration of an emulator: pipes, and the rules that send packets into them.
 //!
-//! Plain values, already checked for what a type can hold; [`check`] finds contradictions between them. The modules below parse
-//! the input formats (TOML, dummynet, netem); nothing here moves a packet.
+//! Plain values, already checked for what a type can hold; [`check`] finds contradictions between them. The modules
+//! below parse the input formats (TOML, dummynet, netem); nothing here moves a packet.
 
 pub mod check;
 pub mod delay;

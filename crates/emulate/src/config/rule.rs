@@ -63,7 +63,8 @@ pub enum Action {
     Count,
 }
 
-/// The conditions of a rule. A field of `None` (or an empty list) matches every packet; a condition on a field that a packet lacks (ports of ARP) does not match.
+/// The conditions of a rule. A field of `None` (or an empty list) matches every packet; a condition on a field that a
+/// packet lacks (ports of ARP) does not match.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Match {

@@ -1,9 +1,9 @@
 //! Parses and formats quantities: times, rates, sizes, probabilities.
 //!
-//! Times, rates and sizes are computed in integers: `1.1Gbit/s` is 1,100,000,000 bit/s. Fractions of a nanosecond, a bit per second
-//! or a byte are rounded to the nearest. A number without a unit, or with a unit that tc and ipfw define differently (`kbps`:
-//! bytes for tc, bits for ipfw), is refused unless the caller names the tool. Formatted values are parsed back to exactly the
-//! same value.
+//! Times, rates and sizes are computed in integers: `1.1Gbit/s` is 1,100,000,000 bit/s. Fractions of a nanosecond, a
+//! bit per second or a byte are rounded to the nearest. A number without a unit, or with a unit that tc and ipfw define
+//! differently (`kbps`: bytes for tc, bits for ipfw), is refused unless the caller names the tool. Formatted values are
+//! parsed back to exactly the same value.
 
 use sojourn_time::Nanos;
 pub use sojourn_time::text::time;
@@ -24,7 +24,8 @@ pub(super) fn time_in(text: &str, dialect: Dialect) -> Result<Nanos, Refusal> {
     time_of(text, bare)
 }
 
-/// Parses a rate in bits per second: `10Mbit/s`, `512kbit`, `1.5GByte/s`, `10M`. A bare number is bits per second, as in both tools.
+/// Parses a rate in bits per second: `10Mbit/s`, `512kbit`, `1.5GByte/s`, `10M`. A bare number is bits per second, as
+/// in both tools.
 ///
 /// # Errors
 /// Says what is wrong; refuses `kbps`, whose meaning differs between tc and ipfw.

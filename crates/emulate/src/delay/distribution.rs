@@ -1,7 +1,7 @@
 //! The quantile functions of the random part of a delay, in nanoseconds.
 //!
-//! Functions beyond plain arithmetic come from the crate `libm`, not from the system's library: the same seed gives the same
-//! delays on every machine.
+//! Functions beyond plain arithmetic come from the crate `libm`, not from the system's library: the same seed gives the
+//! same delays on every machine.
 
 use std::sync::Arc;
 
@@ -15,7 +15,8 @@ use super::{gamma, normal};
 /// One standard deviation in an iproute2 table.
 const TABLE_SCALE: f64 = 8192.0;
 
-/// A level of a distribution: a probability, or the standard normal deviate of that probability, which is precise in both tails.
+/// A level of a distribution: a probability, or the standard normal deviate of that probability, which is precise in
+/// both tails.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Level {
     Uniform(f64),

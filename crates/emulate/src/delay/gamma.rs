@@ -1,10 +1,11 @@
 //! The quantile function of the gamma distribution, as a table over standard normal deviates.
 //!
-//! ln x is a smooth function of z = Φ⁻¹(u) for every shape, from a steep power law to near-normal. The table has a grid of 1/64
-//! in z; between grid points the function is interpolated by a cubic with the exact slopes. The relative error is below 2 in 10^9
-//! for shapes from 0.05 to 10,000, and below 1 in 10^8 for all others; the tests check both. Values at the grid points come from
-//! the series and the continued fraction of the incomplete gamma function (DLMF 8.11.4 and 8.9.2), inverted by Newton's method on
-//! its logarithm, which is concave in ln x, so that the method converges from any start.
+//! ln x is a smooth function of z = Φ⁻¹(u) for every shape, from a steep power law to near-normal. The table has a grid
+//! of 1/64 in z; between grid points the function is interpolated by a cubic with the exact slopes. The relative error
+//! is below 2 in 10^9 for shapes from 0.05 to 10,000, and below 1 in 10^8 for all others; the tests check both. Values
+//! at the grid points come from the series and the continued fraction of the incomplete gamma function (DLMF 8.11.4 and
+//! 8.9.2), inverted by Newton's method on its logarithm, which is concave in ln x, so that the method converges from
+//! any start.
 
 use std::sync::Arc;
 
@@ -17,7 +18,8 @@ const EDGE: f64 = 8.5;
 const STEPS_PER_UNIT: usize = 64;
 const POINTS: usize = 17 * STEPS_PER_UNIT + 1;
 
-/// Shapes are clamped to this range: below, half of all delays are less than 10^-30 of the scale; above, the distribution is normal.
+/// Shapes are clamped to this range: below, half of all delays are less than 10^-30 of the scale; above, the
+/// distribution is normal.
 const SHAPES: (f64, f64) = (0.01, 1e6);
 
 /// The quantiles of one shape.
@@ -82,7 +84,8 @@ impl Gamma {
     /// Returns the ln x of a deviate, from a guess near it.
     fn solve(&self, z: f64, guess: f64) -> f64 {
         let mut y = guess;
-        // The logarithms are sums of terms as large as shape × y, so steps reach the rounding noise earlier for large shapes.
+        // The logarithms are sums of terms as large as shape × y, so steps reach the rounding noise earlier for large
+        // shapes.
         let noise = 1e-14 * (1.0 + self.shape.sqrt());
         for _ in 0..200 {
             let step = if z < 0.0 { self.step_below(z, y) } else { self.step_above(z, y) };

@@ -1,8 +1,8 @@
 //! The delay line: which packet leaves when.
 //!
-//! If order is kept, an arriving packet adds a departure time and joins a FIFO; at each of the added times the oldest packet
-//! leaves. The set of departure times is therefore exactly the drawn one, the mean delay is as configured, and no packet
-//! overtakes another. Reordered packets leave at their own times.
+//! If order is kept, an arriving packet adds a departure time and joins a FIFO; at each of the added times the oldest
+//! packet leaves. The set of departure times is therefore exactly the drawn one, the mean delay is as configured, and
+//! no packet overtakes another. Reordered packets leave at their own times.
 //!
 //! Order is kept within each sub-queue (lane) of the line; each range of ports with its own delay has one.
 //!
@@ -78,8 +78,8 @@ impl Line {
         Some((lane.kept.pop_front()?, at))
     }
 
-    /// Returns the earliest time at which a packet may enter if it stays at least `least` in its sub-queue: it must not leave before
-    /// an earlier packet of that sub-queue has left. Sub-queues beyond `least` get no more packets.
+    /// Returns the earliest time at which a packet may enter if it stays at least `least` in its sub-queue: it must not
+    /// leave before an earlier packet of that sub-queue has left. Sub-queues beyond `least` get no more packets.
     pub fn earliest(&self, least: &[Nanos]) -> Time {
         let of_lane = |(lane, least): (&Lane, &Nanos)| lane.clock - *least;
         self.lanes.iter().zip(least).map(of_lane).max().unwrap_or(Time(i64::MIN))

@@ -1,10 +1,10 @@
 //! Draws the delay of each packet.
 //!
-//! Every draw is a level u in (0, 1), mapped through the distribution's quantile function. Without a half-life levels are
-//! independent. With one they are correlated in *time* by a Gaussian copula: z' = ρ z + √(1 − ρ²) ε with ρ = 2^(−Δt / half-life)
-//! is again standard normal for any Δt, so u = Φ(z) is uniform, and the distribution of the delay is exactly the configured one,
-//! correlated or not. (netem averages uniform numbers instead, and such an average is not uniform.) For two packets at the same
-//! time, or if time went back, ρ is 1: they get the same delay.
+//! Every draw is a level u in (0, 1), mapped through the distribution's quantile function. Without a half-life levels
+//! are independent. With one they are correlated in *time* by a Gaussian copula: z' = ρ z + √(1 − ρ²) ε with ρ = 2^(−Δt
+//! / half-life) is again standard normal for any Δt, so u = Φ(z) is uniform, and the distribution of the delay is
+//! exactly the configured one, correlated or not. (netem averages uniform numbers instead, and such an average is not
+//! uniform.) For two packets at the same time, or if time went back, ρ is 1: they get the same delay.
 
 use std::sync::Arc;
 
@@ -62,7 +62,8 @@ impl Sampler {
         self.shape = delay.jitter.as_ref().map(Shape::of);
     }
 
-    /// Draws the delay of a packet that enters the line at `at`. `constant`: the constant part that now replaces the configured one.
+    /// Draws the delay of a packet that enters the line at `at`. `constant`: the constant part that now replaces the
+    /// configured one.
     pub fn draw(&mut self, at: Time, constant: Option<Nanos>) -> Drawn {
         let jitter = self.jitter(at);
         let sum = constant.unwrap_or(self.constant).0.saturating_add(jitter);
@@ -101,8 +102,8 @@ fn correlate(last: Option<(Time, f64)>, at: Time, half_life: Nanos, innovation: 
     kept * deviate + fresh * innovation
 }
 
-/// Selects packets for reordering, as netem counts: after a selected packet `gap` − 1 packets are not candidates, then each is
-/// selected with the probability until one is. One in gap − 1 + 1 / probability is selected on average.
+/// Selects packets for reordering, as netem counts: after a selected packet `gap` − 1 packets are not candidates, then
+/// each is selected with the probability until one is. One in gap − 1 + 1 / probability is selected on average.
 #[derive(Debug)]
 struct Choice {
     random: Random,

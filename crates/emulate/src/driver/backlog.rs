@@ -1,8 +1,8 @@
 //! The backlog in front of a port, when frames arrive faster than they can be emulated.
 //!
-//! A burst, or a pause of the machine, leaves a backlog that is soon gone: it is read and emulated late. A standing backlog is
-//! overload: some frames must be dropped, and the rest should not wait as long as the kernel's buffer lasts (half a second over
-//! AF_PACKET). As in CoDel (RFC 8289), the minimum wait within a window distinguishes the two.
+//! A burst, or a pause of the machine, leaves a backlog that is soon gone: it is read and emulated late. A standing
+//! backlog is overload: some frames must be dropped, and the rest should not wait as long as the kernel's buffer lasts
+//! (half a second over AF_PACKET). As in CoDel (RFC 8289), the minimum wait within a window distinguishes the two.
 
 use sojourn_time::{Nanos, Time};
 

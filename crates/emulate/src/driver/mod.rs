@@ -1,12 +1,12 @@
 //! Runs an engine over two ports and a clock: receives frames, and sends each at its intended departure.
 //!
-//! One thread does everything. It sleeps until shortly before the next departure, then polls both ports and the clock, and
-//! for the last moment the clock alone. The time from the end of the wait to the call into the kernel is measured continuously
-//! and subtracted from the deadline; so is the wake-up latency ([`pace`]). Requests, records and signals are handled by
-//! [`Surroundings`], which are called when the next departure leaves time for it.
+//! One thread does everything. It sleeps until shortly before the next departure, then polls both ports and the clock,
+//! and for the last moment the clock alone. The time from the end of the wait to the call into the kernel is measured
+//! continuously and subtracted from the deadline; so is the wake-up latency ([`pace`]). Requests, records and signals
+//! are handled by [`Surroundings`], which are called when the next departure leaves time for it.
 //!
-//! The driver's clock cannot be set, and the timestamps of its ports use the same clock: a step of the host's clock neither
-//! releases nor delays a frame.
+//! The driver's clock cannot be set, and the timestamps of its ports use the same clock: a step of the host's clock
+//! neither releases nor delays a frame.
 
 mod backlog;
 mod pace;
@@ -27,7 +27,8 @@ use crate::accuracy::Report;
 /// The two ports: left, right.
 pub type Ports = [Box<dyn BridgePort>; 2];
 
-/// The environment of a driver: requests, records, signals. Its methods run in the driver's thread, so they must be short.
+/// The environment of a driver: requests, records, signals. Its methods run in the driver's thread, so they must be
+/// short.
 pub trait Surroundings<C: Clock> {
     /// Sleeps until a frame may have arrived, a request arrives, or `until`. Returns whether a request arrived.
     ///
@@ -38,8 +39,8 @@ pub trait Surroundings<C: Clock> {
     /// Takes the recorded dispositions. Called about every millisecond, less often under load.
     fn keep(&mut self, driver: &mut Driver<C>);
 
-    /// Handles requests, and returns whether to go on. Called about every millisecond if departures leave time for it, and
-    /// every 50 ms if they do not. `rest` is the share of the time since the last call that was spent asleep.
+    /// Handles requests, and returns whether to go on. Called about every millisecond if departures leave time for it,
+    /// and every 50 ms if they do not. `rest` is the share of the time since the last call that was spent asleep.
     fn look_up(&mut self, driver: &mut Driver<C>, now: Time, rest: f64) -> Flow;
 }
 

@@ -4,8 +4,8 @@ use sojourn_time::{Nanos, Time, Wait};
 
 /// The time from the end of the wait to the call that hands a frame to the kernel: a running median.
 ///
-/// A median, because a single interrupt must not make all later departures early. It begins at zero, because a frame must not
-/// leave early while the cost is unknown.
+/// A median, because a single interrupt must not make all later departures early. It begins at zero, because a frame
+/// must not leave early while the cost is unknown.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Cost {
     median: Nanos,
@@ -65,8 +65,8 @@ impl Guard {
         self.span
     }
 
-    /// Returns the end of the first part of a sleep from `now` to `until`, after which the driver sleeps again; `None`: the sleep is
-    /// short enough for one part, whose wake-up is learnt from.
+    /// Returns the end of the first part of a sleep from `now` to `until`, after which the driver sleeps again; `None`:
+    /// the sleep is short enough for one part, whose wake-up is learnt from.
     pub fn first_part(&self, now: Time, until: Time) -> Option<Time> {
         let end = until - NAP;
         (self.span > Nanos::ZERO && end - now >= LEAST_FIRST_PART).then_some(end)

@@ -102,7 +102,8 @@ impl<C: Clock> Driver<C> {
         })
     }
 
-    /// Sets the path delay outside the emulator, which is subtracted from each departure; it is measured from both sides of the path.
+    /// Sets the path delay outside the emulator, which is subtracted from each departure; it is measured from both
+    /// sides of the path.
     pub fn compensate(&mut self, path_delay: Nanos) {
         self.compensation = path_delay;
     }
@@ -128,8 +129,8 @@ impl<C: Clock> Driver<C> {
         }
     }
 
-    /// Changes pipes in one step; if one of them cannot change, none does. Returns the number of the first packet to which the
-    /// changes apply, and the time from which each holds.
+    /// Changes pipes in one step; if one of them cannot change, none does. Returns the number of the first packet to
+    /// which the changes apply, and the time from which each holds.
     ///
     /// # Errors
     /// If a pipe does not exist, or the new configuration contradicts itself.
@@ -309,7 +310,8 @@ impl<C: Clock> Driver<C> {
         self.cost.lead() + self.compensation
     }
 
-    /// Sends what is due. `is_awaited`: the driver waited for the first departure, so the cost of sending can be learnt from it.
+    /// Sends what is due. `is_awaited`: the driver waited for the first departure, so the cost of sending can be learnt
+    /// from it.
     fn depart(&mut self, is_awaited: bool) -> Result<usize, PortError> {
         let leaving = self.clock.now();
         self.retry(leaving)?;
@@ -368,8 +370,9 @@ impl<C: Clock> Driver<C> {
 
     /// Hands the content of a TX ring to the kernel.
     ///
-    /// A frame counts as sent when the kernel is called to send it; in a batch, at its share of the call. The return of the call is
-    /// no measure: over a veth the call also carries the frame through the receiver's stack, long after it was on the wire.
+    /// A frame counts as sent when the kernel is called to send it; in a batch, at its share of the call. The return of
+    /// the call is no measure: over a veth the call also carries the frame through the receiver's stack, long after it
+    /// was on the wire.
     fn let_go(&mut self, index: usize) -> Result<(), PortError> {
         let way = &mut self.ways[index];
         if way.put.is_empty() {

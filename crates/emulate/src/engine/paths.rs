@@ -244,9 +244,9 @@ impl Pool {
         index
     }
 
-    /// Finds or makes the path of a packet's flow; beyond the limit on flows, returns the shared path. Also returns the entry time:
-    /// whether another flow's path is reclaimed is decided at a time at which the packet could also enter the shared path, so
-    /// that a replay decides the same from that time.
+    /// Finds or makes the path of a packet's flow; beyond the limit on flows, returns the shared path. Also returns the
+    /// entry time: whether another flow's path is reclaimed is decided at a time at which the packet could also enter
+    /// the shared path, so that a replay decides the same from that time.
     fn of_flow(
         &mut self,
         flows: &mut Flows,

@@ -1,7 +1,7 @@
 //! Bit errors.
 //!
-//! One value is drawn for each packet, lost or not; it seeds the damage of that packet. Losses and lengths of other packets
-//! therefore do not change which bits of a packet are flipped.
+//! One value is drawn for each packet, lost or not; it seeds the damage of that packet. Losses and lengths of other
+//! packets therefore do not change which bits of a packet are flipped.
 
 use rand::{RngCore, SeedableRng};
 

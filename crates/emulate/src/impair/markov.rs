@@ -1,14 +1,15 @@
 //! Markov loss models: Gilbert–Elliott by packets, the same in time, and the four states of Salsano et al.
 //!
-//! Each chain starts in its stationary distribution, so the first packet is as likely lost as any other. A packet is subject to
-//! the current state; then the chain moves.
+//! Each chain starts in its stationary distribution, so the first packet is as likely lost as any other. A packet is
+//! subject to the current state; then the chain moves.
 
 use rand::RngCore;
 use sojourn_time::{Nanos, Time};
 
 use crate::random::{Chance, Random, uniform};
 
-/// Gilbert 1960, Elliott 1963: loss probability 1 − k in the good state and 1 − h in the bad one, which has the share p / (p + r).
+/// Gilbert 1960, Elliott 1963: loss probability 1 − k in the good state and 1 − h in the bad one, which has the share p
+/// / (p + r).
 #[derive(Debug)]
 pub(super) struct Gilbert {
     to_bad: Chance,
@@ -50,8 +51,9 @@ impl Gilbert {
     }
 }
 
-/// Two states in time with exponential dwell times. The state is drawn only at the times of packets, from the chain's transition
-/// function: this has the same distribution as the full path, and a pause of hours costs no more than one packet.
+/// Two states in time with exponential dwell times. The state is drawn only at the times of packets, from the chain's
+/// transition function: this has the same distribution as the full path, and a pause of hours costs no more than one
+/// packet.
 #[derive(Debug)]
 pub(super) struct Dwell {
     bad_share: f64,
@@ -69,7 +71,8 @@ impl Dwell {
         chain
     }
 
-    /// Sets the mean dwell times. A state with a dwell time of zero never occurs; if both are zero, the chain stays good.
+    /// Sets the mean dwell times. A state with a dwell time of zero never occurs; if both are zero, the chain stays
+    /// good.
     pub(super) fn set(&mut self, good: Nanos, bad: Nanos) {
         let (good, bad) = (good.0.max(0) as f64, bad.0.max(0) as f64);
         self.bad_share = if bad > 0.0 { bad / (good + bad) } else { 0.0 };
@@ -88,7 +91,8 @@ impl Dwell {
     }
 }
 
-/// Salsano, Ludovici and Ordine 2012, "Definition of a general and intuitive loss model for packet networks": an isolated loss (4) is always followed by the good state.
+/// Salsano, Ludovici and Ordine 2012, "Definition of a general and intuitive loss model for packet networks": an
+/// isolated loss (4) is always followed by the good state.
 #[derive(Debug)]
 pub(super) struct FourState {
     /// Cumulative probabilities from good (1): to 3, to 3 or 4.
@@ -140,8 +144,8 @@ impl FourState {
     }
 }
 
-/// Draws a state from the stationary distribution. Transient states have no share; if only some states are ever left, the chain
-/// starts in an absorbing one.
+/// Draws a state from the stationary distribution. Transient states have no share; if only some states are ever left,
+/// the chain starts in an absorbing one.
 fn start([p13, p31, p23, p32, p14]: [f64; 5], draw: f64) -> State {
     let weights = if p13 <= 0.0 {
         [1.0, 0.0, 0.0, p14]

@@ -1,7 +1,8 @@
 //! Impairments of single packets: loss, corruption, duplication.
 //!
-//! Every model evaluates every packet and draws from its own stream, even if another model has already lost the packet or a trace
-//! sets the loss probability. The effect of one impairment is therefore the same with and without the others.
+//! Every model evaluates every packet and draws from its own stream, even if another model has already lost the packet
+//! or a trace sets the loss probability. The effect of one impairment is therefore the same with and without the
+//! others.
 
 mod corrupt;
 mod loss;
@@ -28,7 +29,8 @@ pub struct Stage {
     owner: Owner,
     place: String,
     losses: Vec<Model>,
-    /// One per position in the list of losses; never shortened, so that a loss that is configured again does not repeat its draws.
+    /// One per position in the list of losses; never shortened, so that a loss that is configured again does not repeat
+    /// its draws.
     streams: Vec<Random>,
     trace: Random,
     corruptor: Corruptor,
@@ -63,9 +65,9 @@ impl Stage {
         stage
     }
 
-    /// Changes the parameters. Unchanged models keep their state, and all keep their random streams. A loss model is identified by
-    /// its position in the list: a chain of the same kind with other probabilities continues from its state; any other model
-    /// that changed starts again.
+    /// Changes the parameters. Unchanged models keep their state, and all keep their random streams. A loss model is
+    /// identified by its position in the list: a chain of the same kind with other probabilities continues from its
+    /// state; any other model that changed starts again.
     pub fn set(&mut self, impairments: &Impairments) {
         while self.streams.len() < impairments.loss.len() {
             let purpose = format!("{}/loss/{}", self.place, self.streams.len());

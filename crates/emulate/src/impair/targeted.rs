@@ -8,7 +8,8 @@ const TCP: u8 = 6;
 const SYN: u8 = 0x02;
 const ACK: u8 = 0x10;
 
-/// Number of flows that are certainly remembered; at most twice as many are. An evicted flow counts as new when it returns.
+/// Number of flows that are certainly remembered; at most twice as many are. An evicted flow counts as new when it
+/// returns.
 const FLOWS: usize = 4096;
 
 /// Loses the first SYNs of each flow.
@@ -118,8 +119,8 @@ fn is_tcp(key: &Key) -> bool {
     key.protocol == TCP && key.transport_at != 0
 }
 
-/// State of recently seen flows, in bounded memory: when the younger half is full, the older half is evicted. Evictions depend
-/// only on the packets, so a replay evicts the same flows.
+/// State of recently seen flows, in bounded memory: when the younger half is full, the older half is evicted. Evictions
+/// depend only on the packets, so a replay evicts the same flows.
 #[derive(Debug)]
 struct Recent<V> {
     younger: HashMap<u64, V>,

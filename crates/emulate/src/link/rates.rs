@@ -1,7 +1,7 @@
 //! The capacity of a link over time: its rate, a trace of rates, and outages, integrated exactly.
 //!
-//! Work is counted in nanobits: what 1 bit/s carries in a nanosecond. Then rate × time and bits are integers, and the remainder
-//! at a whole nanosecond is carried over exactly, even when the rate changes.
+//! Work is counted in nanobits: what 1 bit/s carries in a nanosecond. Then rate × time and bits are integers, and the
+//! remainder at a whole nanosecond is carried over exactly, even when the rate changes.
 
 use sojourn_time::{Nanos, Time};
 

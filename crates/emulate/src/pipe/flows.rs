@@ -59,7 +59,8 @@ impl Flows {
         flow_of(&self.mask, key)
     }
 
-    /// Returns the path of a flow that has a packet now, and makes it the newest; [`Flows::note`] then records the entry time.
+    /// Returns the path of a flow that has a packet now, and makes it the newest; [`Flows::note`] then records the
+    /// entry time.
     pub fn touch(&mut self, flow: u64) -> Option<u32> {
         let place = *self.places.get(&flow)?;
         if self.newest != place {

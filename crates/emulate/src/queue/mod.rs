@@ -1,9 +1,9 @@
 //! The queue in front of the link: its limit, its drops, its scheduler.
 //!
-//! A discipline is a scheduler over sub-queues; a sub-queue is a list with a limit and active queue management. It reads no
-//! clock: the engine calls [`Discipline::dequeue`] when the link becomes idle, so `now` is the exact virtual time of a decision.
-//! Periodic updates (PIE, PI2) that were due by then are made up for. Deviations from the papers are listed in
-//! `docs/decisions/0019-queues.md`.
+//! A discipline is a scheduler over sub-queues; a sub-queue is a list with a limit and active queue management. It
+//! reads no clock: the engine calls [`Discipline::dequeue`] when the link becomes idle, so `now` is the exact virtual
+//! time of a decision. Periodic updates (PIE, PI2) that were due by then are made up for. Deviations from the papers
+//! are listed in `docs/decisions/0019-queues.md`.
 
 mod codel;
 mod drr;
@@ -122,8 +122,8 @@ impl Discipline {
 
     /// Changes the parameters; waiting packets stay, unless a smaller limit cannot hold them.
     ///
-    /// The scheduler and the active queue management keep their state if their kind stays the same. Otherwise waiting packets
-    /// move to the new ones in the order of their arrival.
+    /// The scheduler and the active queue management keep their state if their kind stays the same. Otherwise waiting
+    /// packets move to the new ones in the order of their arrival.
     pub fn set(&mut self, queue: &config::Queue, limit: Limit, rate_bps: Option<u64>, now: Time, lost: &mut Losses) {
         let cx = &mut Context { store: &mut self.store, lost, now };
         let setup = Setup { queue, limit, rate_bps, seed: self.seed };
@@ -147,7 +147,8 @@ impl Discipline {
         self.scheduler.dequeue(cx)
     }
 
-    /// Returns the sub-queue that a packet belongs to: the index of its class, its flow or its bucket; 0 without sub-queues.
+    /// Returns the sub-queue that a packet belongs to: the index of its class, its flow or its bucket; 0 without
+    /// sub-queues.
     pub fn sub_queue(&self, packet: &Waiting) -> u64 {
         self.scheduler.sub_queue(packet)
     }

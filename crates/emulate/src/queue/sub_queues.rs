@@ -1,7 +1,7 @@
 //! The sub-queues of a scheduler: one for each class, or one for each flow.
 //!
-//! Each class has its own limit, as dummynet's queues have. Flows share one limit: if it is exceeded, the longest sub-queue (in
-//! bytes) drops, so that no flow can starve the others.
+//! Each class has its own limit, as dummynet's queues have. Flows share one limit: if it is exceeded, the longest
+//! sub-queue (in bytes) drops, so that no flow can starve the others.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -11,7 +11,8 @@ use super::sub_queue::{Make, Room, SubQueue, exceeds};
 use super::{Context, Setup, Waiting, Why};
 use crate::config::{Aqm, Class};
 
-/// Limit of remembered idle flows with the state of their queue management; beyond, the one idle for longest is evicted.
+/// Limit of remembered idle flows with the state of their queue management; beyond, the one idle for longest is
+/// evicted.
 const REMEMBERED: usize = 4096;
 
 /// The sub-queues, numbered from 0.
@@ -138,7 +139,8 @@ impl SubQueues {
         }
     }
 
-    /// Returns the next packet of a sub-queue, and drops what its queue management drops on the way; `None`: it is empty.
+    /// Returns the next packet of a sub-queue, and drops what its queue management drops on the way; `None`: it is
+    /// empty.
     pub(super) fn dequeue(&mut self, id: u32, cx: &mut Context<'_>) -> Option<Waiting> {
         let packet = self.sub_queues[id as usize].dequeue(cx);
         self.keep(id);

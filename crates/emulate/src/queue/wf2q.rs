@@ -1,9 +1,9 @@
-//! WF2Q+ (Bennett and Zhang, "Hierarchical packet fair queueing algorithms", 1997): among the packets that the fluid model would
-//! have started by now, serves the one that it would finish first.
+//! WF2Q+ (Bennett and Zhang, "Hierarchical packet fair queueing algorithms", 1997): among the packets that the fluid
+//! model would have started by now, serves the one that it would finish first.
 //!
-//! Virtual time is in bytes per weight with 32 fractional bits, in 128 bits: it cannot wrap. Idle sub-queues leave the sum of
-//! weights when virtual time passes their last finish. For an arrival during a transmission, virtual time has advanced in
-//! proportion to the transmission (by the link's rate; without a constant rate, as if it were complete).
+//! Virtual time is in bytes per weight with 32 fractional bits, in 128 bits: it cannot wrap. Idle sub-queues leave the
+//! sum of weights when virtual time passes their last finish. For an arrival during a transmission, virtual time has
+//! advanced in proportion to the transmission (by the link's rate; without a constant rate, as if it were complete).
 
 use sojourn_time::Time;
 
@@ -23,7 +23,8 @@ pub(super) struct Wf2q {
     sub_queues: SubQueues,
     tags: Vec<Tag>,
     now: u128,
-    /// The packet on the link: when virtual time was last advanced, and its remaining work then, in bytes with fractional bits.
+    /// The packet on the link: when virtual time was last advanced, and its remaining work then, in bytes with
+    /// fractional bits.
     serving: (Time, u128),
     /// The sub-queue whose last packet is on the link.
     on_link: Option<u32>,
@@ -194,7 +195,8 @@ impl Wf2q {
         self.pass(left);
     }
 
-    /// Advances virtual time by bytes on the link (with fractional bits); it runs faster after each sub-queue that retires on the way.
+    /// Advances virtual time by bytes on the link (with fractional bits); it runs faster after each sub-queue that
+    /// retires on the way.
     fn pass(&mut self, mut left: u128) {
         while let Some((finish, _)) = self.idle.first() {
             let until = finish.saturating_sub(self.now) * u128::from(self.weights);

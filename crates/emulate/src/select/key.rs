@@ -81,8 +81,9 @@ impl Key {
         key
     }
 
-    /// Returns a hash over addresses, protocol and ports that never changes; flow queues use it. All fragments of a packet have the
-    /// same hash, because ports are ignored for them. A packet that is not IP is identified by its MAC addresses and EtherType.
+    /// Returns a hash over addresses, protocol and ports that never changes; flow queues use it. All fragments of a
+    /// packet have the same hash, because ports are ignored for them. A packet that is not IP is identified by its MAC
+    /// addresses and EtherType.
     pub fn flow(&self) -> u64 {
         let mut hash = Hash::default();
         if self.family == 0 {

@@ -1,8 +1,8 @@
 //! Rules: the first rule that a packet matches decides where it goes.
 //!
-//! Each rule is compiled into a list of the tests it needs, so that a short list of rules costs some nanoseconds and nothing is
-//! allocated. A rule's probability is drawn last, when all other conditions hold, from the rule's own stream: rules do not affect
-//! each other's draws, and packets that a rule cannot match draw nothing.
+//! Each rule is compiled into a list of the tests it needs, so that a short list of rules costs some nanoseconds and
+//! nothing is allocated. A rule's probability is drawn last, when all other conditions hold, from the rule's own
+//! stream: rules do not affect each other's draws, and packets that a rule cannot match draw nothing.
 
 use std::net::IpAddr;
 
@@ -76,8 +76,8 @@ impl Rules {
         Selected::Pass
     }
 
-    /// Resolves again the classes that rules name in a pipe (by index) whose parameters change. Counters and random streams
-    /// continue.
+    /// Resolves again the classes that rules name in a pipe (by index) whose parameters change. Counters and random
+    /// streams continue.
     ///
     /// # Errors
     /// If a rule names a class that no longer exists; then nothing has changed.
@@ -94,8 +94,8 @@ impl Rules {
         Ok(())
     }
 
-    /// Returns the EtherTypes that rules can match in a direction; `None`: any. Frames of other EtherTypes are certainly bridged
-    /// unchanged, and no rule counts them.
+    /// Returns the EtherTypes that rules can match in a direction; `None`: any. Frames of other EtherTypes are
+    /// certainly bridged unchanged, and no rule counts them.
     pub fn ethertypes(&self, direction: Direction) -> Option<Vec<u16>> {
         let mut all = Vec::new();
         for rule in &self.rules {

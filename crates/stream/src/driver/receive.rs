@@ -22,9 +22,9 @@ const MOST_WAITED_FOR: usize = 8;
 /// More frames than sockets hold.
 const ALL_FRAMES: usize = 1 << 18;
 
-/// If frames arrive at shorter intervals on average, they are dense: they are then read every [`NAP`]. Waking a sleeper for each frame
-/// costs the CPU that delivers it about a microsecond, and polling costs nearly as much, because the two CPUs compete for the same
-/// cache lines. Either is a third of the cost of a frame from its sender to its receiver.
+/// If frames arrive at shorter intervals on average, they are dense: they are then read every [`NAP`]. Waking a sleeper
+/// for each frame costs the CPU that delivers it about a microsecond, and polling costs nearly as much, because the two
+/// CPUs compete for the same cache lines. Either is a third of the cost of a frame from its sender to its receiver.
 const DENSE: Nanos = Nanos::micros(20);
 const NAP: Nanos = Nanos::micros(20);
 
@@ -48,8 +48,8 @@ impl<F: FnMut(&Receiver) -> bool> Observer for F {
     }
 }
 
-/// Receives frames at all `ports` until `observer` says that it is over. The observer is called many times a second and when one of
-/// `wakers` is readable: descriptors that end a sleep.
+/// Receives frames at all `ports` until `observer` says that it is over. The observer is called many times a second and
+/// when one of `wakers` is readable: descriptors that end a sleep.
 ///
 /// # Errors
 /// If the kernel refuses to receive or to wait, or the observer fails.
@@ -275,8 +275,8 @@ mod tests {
 
     #[test]
     fn a_receiver_of_dense_frames_naps_and_is_not_woken_for_each() {
-        // 400,000 frames per second: it is woken for the first one, and by no other until they end. After a poll that found
-        // the maximum it polls again.
+        // 400,000 frames per second: it is woken for the first one, and by no other until they end. After a poll that
+        // found the maximum it polls again.
         let looks = [(1_000, 1), (2, 1), (72, 28), (72, 28), (160, MOST_AT_ONCE), (1, 2), (2, 1), (70, 0)];
         let expected = [Rest::None, Rest::Nap, Rest::Nap, Rest::Nap, Rest::None, Rest::None, Rest::Nap, Rest::Sleep];
         assert_eq!(rests(&mut Density::new(false), false, &looks), expected);

@@ -1,8 +1,8 @@
 //! The sender's loop over its ports.
 //!
-//! It sleeps until shortly before a departure, then polls for received frames, and spins on the clock alone for the last
-//! few microseconds ([`Pacer`]). Deadlines are absolute: a late departure does not delay later ones. It allocates nothing
-//! between the first packet and the last.
+//! It sleeps until shortly before a departure, then polls for received frames, and spins on the clock alone for the
+//! last few microseconds ([`Pacer`]). Deadlines are absolute: a late departure does not delay later ones. It allocates
+//! nothing between the first packet and the last.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -81,8 +81,8 @@ pub fn send(
     Ok(driver.finish(started))
 }
 
-/// Exchanges times with the receivers of a request, before or after streams that are not sent by [`send`]. Also returns the
-/// counts of replies with another key.
+/// Exchanges times with the receivers of a request, before or after streams that are not sent by [`send`]. Also returns
+/// the counts of replies with another key.
 ///
 /// # Errors
 /// If a port fails for another reason than a full queue.

@@ -179,7 +179,8 @@ fn an_end_is_believed_once_and_acknowledged_each_time() {
     assert_eq!((outcome.flows[0].counts.lost, outcome.flows[1].counts.lost), (7, 0));
 }
 
-/// Frames that the kernel generated have sequence numbers even if our own machine refused them. Ends of earlier versions do not report that.
+/// Frames that the kernel generated have sequence numbers even if our own machine refused them. Ends of earlier
+/// versions do not report that.
 #[test]
 fn numbers_of_refused_packets_are_no_packets_too_many() {
     for (next, excess) in [(",\"next\":10", 0), ("", 1)] {
@@ -517,7 +518,8 @@ fn a_greeting_shorter_than_its_reply_is_not_replied_to() {
 }
 
 proptest! {
-    /// Frames with a valid checksum, which random bytes never have: of any kind, key, flow and content, truncated anywhere.
+    /// Frames with a valid checksum, which random bytes never have: of any kind, key, flow and content, truncated
+    /// anywhere.
     #[test]
     fn frames_of_any_content_are_in_one_count_and_end_no_stream_of_another_key(
         frames in prop::collection::vec(

@@ -8,8 +8,8 @@ const PPM: f64 = 1e-6;
 /// A clock drifts for this long; then its skew is constant, so that no clock runs backwards.
 const DRIFTS_S: f64 = 86_400.0;
 
-/// How often a reading is corrected by its error when the time of a reading is searched: each correction reduces the error
-/// to a hundredth or less, except for clocks that have drifted far.
+/// How often a reading is corrected by its error when the time of a reading is searched: each correction reduces the
+/// error to a hundredth or less, except for clocks that have drifted far.
 const CORRECTIONS: usize = 6;
 
 impl Skewed {

@@ -74,8 +74,8 @@ impl Draw {
         through_ns.filter(|through_ns| *through_ns <= LATEST_NS)
     }
 
-    /// Returns the disposition of a frame after the serialiser; `None`: it is lost. A frame that is not a packet of a stream
-    /// is neither damaged nor dropped.
+    /// Returns the disposition of a frame after the serialiser; `None`: it is lost. A frame that is not a packet of a
+    /// stream is neither damaged nor dropped.
     pub fn forward(&mut self, now_ns: i64, frame_bytes: usize, is_packet: bool) -> Option<Disposition> {
         let lost_in_burst = self.chain.as_mut().is_some_and(|chain| chain.loses(&mut self.random));
         let lost = self.happens(self.path.loss) || lost_in_burst;

@@ -112,8 +112,8 @@ impl Line {
         self.advance_to(self.end_of_wait(reading));
     }
 
-    /// Returns when a wait for a reading of the sender's clock ends. As in a kernel, the wait is for a span, so that a clock that is
-    /// set back meanwhile does not prolong it.
+    /// Returns when a wait for a reading of the sender's clock ends. As in a kernel, the wait is for a span, so that a
+    /// clock that is set back meanwhile does not prolong it.
     fn end_of_wait(&self, reading: Time) -> i64 {
         let span = (reading - self.now()).0.max(0);
         let span_end = self.truth_ns.saturating_add(span).saturating_add(span / 100);

@@ -1,9 +1,9 @@
 //! Parses whole configurations in the syntax of dummynet and ipfw.
 //!
 //! `pipe 1 config bw 10Mbit/s delay 20 plr 0.01`, `queue 2 config pipe 1 weight 10`, `sched 1 config type wf2q+`,
-//! `add 100 pipe 1 tcp from 10.0.0.0/8 to any dst-port 80 forward`, optionally with a leading `ipfw` or `dnctl`. Our own
-//! additions are `seed N`, `memory SIZE` and `budget T`, and every word of a pipe. Anything unsupported is refused with a message
-//! that says what to write instead.
+//! `add 100 pipe 1 tcp from 10.0.0.0/8 to any dst-port 80 forward`, optionally with a leading `ipfw` or `dnctl`. Our
+//! own additions are `seed N`, `memory SIZE` and `budget T`, and every word of a pipe. Anything unsupported is refused
+//! with a message that says what to write instead.
 
 mod rule;
 

@@ -24,7 +24,8 @@ pub(super) fn parse(text: &str, name: &str) -> Result<Trace, String> {
     if first.bytes().all(|byte| byte.is_ascii_digit()) { opportunities(text, name) } else { table(text, name) }
 }
 
-/// Parses a mahimahi trace: one line per packet of up to 1500 bytes that may leave, in ms since the start; the last line is the period.
+/// Parses a mahimahi trace: one line per packet of up to 1500 bytes that may leave, in ms since the start; the last
+/// line is the period.
 fn opportunities(text: &str, name: &str) -> Result<Trace, String> {
     let mut at: Vec<Nanos> = Vec::new();
     for (number, line) in lines(text) {
@@ -60,7 +61,8 @@ enum Of {
     Loss,
 }
 
-/// Parses a table: a header with `time` and any of `rate`, `delay`, `loss` (with units, as `time_ms`), then a line per point. A line `repeat,60s` sets the period.
+/// Parses a table: a header with `time` and any of `rate`, `delay`, `loss` (with units, as `time_ms`), then a line per
+/// point. A line `repeat,60s` sets the period.
 fn table(text: &str, name: &str) -> Result<Trace, String> {
     let mut lines = lines(text);
     let (number, header) = lines.next().ok_or("there is nothing in it")?;

@@ -22,8 +22,8 @@
 //! pipe = "forward"
 //! ```
 //!
-//! A key of a pipe is the word of the same name, and its value is the word's arguments, so that both forms have the same meaning.
-//! Unknown keys are refused with their line.
+//! A key of a pipe is the word of the same name, and its value is the word's arguments, so that both forms have the
+//! same meaning. Unknown keys are refused with their line.
 
 mod rule;
 

@@ -132,8 +132,8 @@ fn kind(words: &mut Words) -> Read<Option<Loss>> {
     }
 }
 
-/// Parses `loss P [CORR]`. With a correlation, the result is the two-state chain with loss probability P and packet-to-packet
-/// correlation CORR, both exact: p + r = 1 − CORR, p / (p + r) = P.
+/// Parses `loss P [CORR]`. With a correlation, the result is the two-state chain with loss probability P and
+/// packet-to-packet correlation CORR, both exact: p + r = 1 − CORR, p / (p + r) = P.
 fn random(words: &mut Words) -> Read<Option<Loss>> {
     let probability = words.percentage("loss")?;
     let correlation = words.percentage_if("loss")?.unwrap_or(0.0);
@@ -150,7 +150,8 @@ fn random(words: &mut Words) -> Read<Option<Loss>> {
     Ok(Some(Loss::GilbertElliott { p: probability * leave, r: (1.0 - probability) * leave, h: 0.0, k: 1.0 }))
 }
 
-/// Parses netem's `gemodel p [r [1-h [1-k]]]` with its defaults: r is 1 − p; the bad state loses every packet, the good one none.
+/// Parses netem's `gemodel p [r [1-h [1-k]]]` with its defaults: r is 1 − p; the bad state loses every packet, the good
+/// one none.
 fn gemodel(words: &mut Words) -> Read<Loss> {
     let word = "loss gemodel";
     let p = words.percentage(word)?;

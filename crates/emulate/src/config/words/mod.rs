@@ -1,10 +1,11 @@
 //! Parses a pipe from words: those of netem, dummynet and our own, in any combination and order.
 //!
-//! Words change only what they name, relative to a base, so that `set forward loss 2%` keeps the delay. A whole line of either
-//! tool has that tool's meaning: in `netem delay 20ms loss 1` or `tc qdisc add dev eth1 root netem …` percentages need no sign and
-//! bare times are nanoseconds; in `pipe 1 config bw 10Mbit/s delay 20 plr 0.01` bare times are milliseconds. Without such a line, a
-//! number that the tools would interpret differently is refused. A word that cannot be reproduced exactly (the
-//! packet-to-packet correlation of a delay) is refused with a message that says what to write instead.
+//! Words change only what they name, relative to a base, so that `set forward loss 2%` keeps the delay. A whole line of
+//! either tool has that tool's meaning: in `netem delay 20ms loss 1` or `tc qdisc add dev eth1 root netem …`
+//! percentages need no sign and bare times are nanoseconds; in `pipe 1 config bw 10Mbit/s delay 20 plr 0.01` bare times
+//! are milliseconds. Without such a line, a number that the tools would interpret differently is refused. A word that
+//! cannot be reproduced exactly (the packet-to-packet correlation of a delay) is refused with a message that says what
+//! to write instead.
 
 mod delay;
 mod impair;

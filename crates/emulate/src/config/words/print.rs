@@ -8,8 +8,8 @@ use crate::config::{
     Order, Outage, Pie, Pipe, PortDelay, Queue, Red, Reorder, Scheduler, Trace,
 };
 
-/// Formats a pipe as words that make the same pipe from an empty one; an empty pipe gives no words. Values read from a file
-/// are written as the file's name, a dummynet profile as its own name.
+/// Formats a pipe as words that make the same pipe from an empty one; an empty pipe gives no words. Values read from a
+/// file are written as the file's name, a dummynet profile as its own name.
 pub fn to_words(pipe: &Pipe) -> String {
     // Every field is destructured, here and below, so that a field that is not written does not compile.
     let Pipe { name: _, mask, before, queue, link, after, delay } = pipe;
@@ -27,7 +27,8 @@ pub fn to_words(pipe: &Pipe) -> String {
     out.join(" ")
 }
 
-/// Returns the stages of a pipe in the order in which a packet passes them, each with its words; none for a stage without effect.
+/// Returns the stages of a pipe in the order in which a packet passes them, each with its words; none for a stage
+/// without effect.
 pub fn to_stages(pipe: &Pipe) -> Vec<(&'static str, String)> {
     let Pipe { name: _, mask, before, queue, link, after, delay } = pipe;
     let in_words = |write: &dyn Fn(&mut Vec<String>)| {

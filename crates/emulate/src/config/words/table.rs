@@ -1,9 +1,10 @@
 //! The table of all words: the parser of each, where a configuration file may use it as a key, and its option on the
 //! command line.
 //!
-//! An option consists of one line here, a field of the pipe, its effect in the engine, and its words in [`print`](super::print).
-//! Options of a command line are shown and applied in the order of this table, in whatever order they were given. An option that
-//! refines another one therefore follows it: `overhead` follows `rate`, whose arguments may include an overhead.
+//! An option consists of one line here, a field of the pipe, its effect in the engine, and its words in
+//! [`print`](super::print). Options of a command line are shown and applied in the order of this table, in whatever
+//! order they were given. An option that refines another one therefore follows it: `overhead` follows `rate`, whose
+//! arguments may include an overhead.
 
 use Key::{Impairment, Pipe, Queue, Text, Unlisted};
 use sojourn_time::near::nearest;
