@@ -83,8 +83,7 @@ pub(crate) fn longer_ns(fit: &Fit, fits: &[Fit]) -> f64 {
     if longer > error.hypot(least_error) { longer } else { 0.0 }
 }
 
-/// Detects that the minimum round trip and the apparent offset changed together: the minimum delay of one direction
-/// changed.
+/// Detects that the minimum round trip and the apparent offset changed together: the minimum delay of one direction changed.
 fn moved(pieces: &[Vec<Fit>], unsteady_ns: f64) -> Option<String> {
     let changed = pieces.iter().flat_map(|fits| fits.windows(2)).find_map(|pair| {
         let [before, after] = pair else { return None };

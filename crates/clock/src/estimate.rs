@@ -32,8 +32,7 @@ pub struct Line {
     pub exchanges: u64,
 }
 
-/// Drift of a skew that is not exceeded in 95 % of cases, as of a crystal that warms up: the 95 % error grows by it
-/// beyond a segment.
+/// Drift of a skew that is not exceeded in 95 % of cases, as of a crystal that warms up: the 95 % error grows by it beyond a segment.
 const DRIFT95_PPM_PER_S: f64 = 0.02;
 
 /// A time of the remote clock, converted to ours.
@@ -181,8 +180,7 @@ impl Line {
         groups(self.exchanges) as f64 - 1.0
     }
 
-    /// Returns the effective degrees of freedom of the sum of two such errors, from their squares (Welch–Satterthwaite,
-    /// GUM G.4.1).
+    /// Returns the effective degrees of freedom of the sum of two such errors, from their squares (Welch–Satterthwaite, GUM G.4.1).
     fn degrees_of_both(&self, a: f64, b: f64) -> f64 {
         let squares = a.powi(2) + b.powi(2);
         if squares > 0.0 { self.degrees() * (a + b).powi(2) / squares } else { self.degrees() }
@@ -212,8 +210,7 @@ pub(crate) fn groups(exchanges: u64) -> usize {
     (exchanges / 8).clamp(3, 6) as usize
 }
 
-/// Student's t at 97.5 % over 1 / degrees of freedom, for 10 down to 2 degrees; linear interpolation is accurate to 1
-/// %.
+/// Student's t at 97.5 % over 1 / degrees of freedom, for 10 down to 2 degrees; linear interpolation is accurate to 1 %.
 const STUDENT: [(f64, f64); 7] = [
     (0.1, 2.2281),
     (1.0 / 7.0, 2.3646),

@@ -58,22 +58,19 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Returns how far the offset can deviate from a segment `beyond` ns after its end, if its skew may be wrong by
-    /// `skew_ppb`.
+    /// Returns how far the offset can deviate from a segment `beyond` ns after its end, if its skew may be wrong by `skew_ppb`.
     pub fn beyond_ns(&self, skew_ppb: f64, beyond: f64) -> f64 {
         let free = skew_ppb * 1e-9 * beyond + self.drift_ppm_per_s * 1e-15 * beyond * beyond / 2.0;
         free.min((2.0 * self.skew_ppm * 1e-6).max(skew_ppb * 1e-9) * beyond)
     }
 
-    /// Returns the maximum rate of change of the offset, per time of the remote clock, while one of the clocks is
-    /// slewed.
+    /// Returns the maximum rate of change of the offset, per time of the remote clock, while one of the clocks is slewed.
     fn slewed_slope(&self) -> f64 {
         let against_ours = (self.skew_ppm + self.slew_ppm) * 1e-6;
         against_ours / (1.0 - against_ours)
     }
 
-    /// Returns how far the offset can deviate from a straight line between two times `apart` ns apart at which it is
-    /// known.
+    /// Returns how far the offset can deviate from a straight line between two times `apart` ns apart at which it is known.
     fn bulge_ns(&self, apart: f64) -> f64 {
         self.drift_ppm_per_s * 1e-15 * apart * apart / 8.0
     }

@@ -89,8 +89,7 @@ fn segments(piece: &Piece, length: f64, limits: Limits) -> Vec<Fit> {
     fits
 }
 
-/// Returns the first number of a range for which a monotonic predicate holds; the end of the range if it holds for
-/// none.
+/// Returns the first number of a range for which a monotonic predicate holds; the end of the range if it holds for none.
 fn first(range: Range<usize>, holds: impl Fn(usize) -> bool) -> usize {
     let Range { start: mut low, end: mut high } = range;
     while low < high {
@@ -104,8 +103,7 @@ fn first(range: Range<usize>, holds: impl Fn(usize) -> bool) -> usize {
     low
 }
 
-/// Returns the second derivative of the offset, per ns: the largest that segments of any length show beyond their
-/// errors.
+/// Returns the second derivative of the offset, per ns: the largest that segments of any length show beyond their errors.
 fn bend(piece: &Piece, limits: Limits) -> f64 {
     let most = piece.len() / LEAST_FOR_GROUPS;
     let counts = std::iter::successors(Some(4), |count| Some(count * 2)).take_while(|count| *count <= most);
@@ -113,8 +111,7 @@ fn bend(piece: &Piece, limits: Limits) -> f64 {
     bends.fold(0.0, f64::max).min(limits.drift_ppm_per_s * 1e-15)
 }
 
-/// Returns the root mean square of the bend from second differences of `count` segments; 0 if their errors may explain
-/// it.
+/// Returns the root mean square of the bend from second differences of `count` segments; 0 if their errors may explain it.
 fn bend_between(piece: &Piece, count: usize, limits: Limits) -> f64 {
     let length = (piece.end() - piece.begin()) / count as f64;
     let fits = segments(piece, length, limits);

@@ -65,8 +65,7 @@ impl Piece {
         Between::new(of(&self.most).into_iter(), of(&self.least).into_iter()).channel(limits.skew_ppm * 1e-6)
     }
 
-    /// Returns the distance from its line of a channel within which a tenth of each direction's limits (at least 4)
-    /// lie.
+    /// Returns the distance from its line of a channel within which a tenth of each direction's limits (at least 4) lie.
     pub fn excess(&self, range: (usize, usize), x: f64, channel: Channel) -> (f64, f64) {
         let nearest = |points: &[Point], height: f64, sign: f64| {
             let above = |point: &Point| sign * (point.1 - height - channel.slope * (point.0 - x));

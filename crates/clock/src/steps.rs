@@ -16,8 +16,7 @@ const BEYOND_CHANCE: f64 = 10.0;
 /// Rounding of timestamps.
 const ROUNDING_NS: f64 = 2.0;
 
-/// The place of a step: the exchanges from the first index up to the second (possibly none) may have been made before
-/// it or after it.
+/// The place of a step: the exchanges from the first index up to the second (possibly none) may have been made before it or after it.
 pub(crate) type Cut = (usize, usize);
 
 /// Returns the cuts, in order.
@@ -32,8 +31,7 @@ pub(crate) fn cuts(exchanges: &[Exchange], limits: Limits) -> Vec<Cut> {
     cuts
 }
 
-/// Cuts at exchanges that contradict those before; from there, goes back to the first exchange that agrees with those
-/// after.
+/// Cuts at exchanges that contradict those before; from there, goes back to the first exchange that agrees with those after.
 fn large(exchanges: &[Exchange], limits: Limits) -> Vec<Cut> {
     let mut cuts: Vec<Cut> = Vec::new();
     let mut range = Range::ANY;
@@ -89,8 +87,7 @@ impl Range {
     }
 }
 
-/// Returns how far the offset can change between two exchanges; the shorter of both clocks' intervals counts, as one
-/// clock may have been set.
+/// Returns how far the offset can change between two exchanges; the shorter of both clocks' intervals counts, as one clock may have been set.
 fn steepest(one: &Exchange, other: &Exchange, limits: Limits) -> f64 {
     let ours = (one.t4 - other.t1).0.abs().max((other.t4 - one.t1).0.abs());
     let theirs = (one.t3 - other.t2).0.abs().max((other.t3 - one.t2).0.abs());

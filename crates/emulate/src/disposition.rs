@@ -54,8 +54,7 @@ pub struct Disposition {
     pub queue_slots: u32,
     /// Bytes in the queue when it arrived there.
     pub queue_bytes: u64,
-    /// The sub-queue that it waited in: the index of its class, its flow or its bucket; 0 for a queue without
-    /// sub-queues.
+    /// The sub-queue that it waited in: the index of its class, its flow or its bucket; 0 for a queue without sub-queues.
     pub sub_queue: u64,
 }
 

@@ -81,8 +81,7 @@ impl Engine {
         self.arrive_stamped(direction, frame, Stamp { at, source: Source::Simulated })
     }
 
-    /// Accepts a frame with the timestamp of its arrival. The frame begins with its destination MAC address and has no
-    /// FCS.
+    /// Accepts a frame with the timestamp of its arrival. The frame begins with its destination MAC address and has no FCS.
     pub fn arrive_stamped(&mut self, direction: Direction, frame: &[u8], stamp: Stamp) -> Arrived {
         self.arrive_late(direction, frame, stamp, stamp.at)
     }
@@ -194,8 +193,7 @@ impl Engine {
         Ok(self.set_all(std::slice::from_ref(&to), now)?.first().copied().unwrap_or(now))
     }
 
-    /// Changes the parameters of several pipes, identified by name, in one step. Returns the time from which each
-    /// change holds.
+    /// Changes the parameters of several pipes, identified by name, in one step. Returns the time from which each change holds.
     ///
     /// # Errors
     /// Names the contradiction in the resulting configuration; then no pipe has changed.

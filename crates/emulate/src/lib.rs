@@ -1,5 +1,4 @@
-//! The engine of the emulating bridge, in virtual time: select → impair → queue → link → impair → delay line →
-//! departure.
+//! The engine of the emulating bridge, in virtual time: select → impair → queue → link → impair → delay line → departure.
 //!
 //! The engine is pure: its input and output are frames and times. It reads no clock and does no I/O, so the same engine
 //! runs over two ports ([`driver`]), over a capture file, and over its own log, where it must give the same

@@ -70,8 +70,7 @@ impl Chance {
         self.covers(random.next_u64())
     }
 
-    /// Returns whether the event happens at this draw. Several outcomes can share a draw, by ascending cumulative
-    /// probabilities.
+    /// Returns whether the event happens at this draw. Several outcomes can share a draw, by ascending cumulative probabilities.
     pub fn covers(self, draw: u64) -> bool {
         u128::from(draw) < self.0
     }

@@ -13,8 +13,7 @@ use crate::config::{Config, Pipe};
 use crate::disposition::{Cause, Disposition, Outcome};
 use crate::engine::{Engine, Numbers, Told};
 
-/// A live change of a pipe: the number of the first packet it applies to, its time, the pipe's name, and the new
-/// parameters.
+/// A live change of a pipe: the number of the first packet it applies to, its time, the pipe's name, and the new parameters.
 pub type Change = (u64, Time, String, Pipe);
 
 /// Differences between a replay and its log, in packets.
@@ -243,8 +242,7 @@ fn arrivals(logged: &[Disposition]) -> Vec<&Disposition> {
     arrivals
 }
 
-/// Pairs each arrival with the earliest entry time of it and all later ones: no departure after that may be fetched
-/// before.
+/// Pairs each arrival with the earliest entry time of it and all later ones: no departure after that may be fetched before.
 fn with_earliest(arrivals: Vec<&Disposition>) -> Vec<(&Disposition, Time)> {
     let mut earliest = Time::NEVER;
     let mut with: Vec<_> = arrivals

@@ -1,5 +1,4 @@
-//! Values shared by the pipes of many flows: a table or a pattern may take megabytes, and there may be thousands of
-//! flows.
+//! Values shared by the pipes of many flows: a table or a pattern may take megabytes, and there may be thousands of flows.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 

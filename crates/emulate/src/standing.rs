@@ -21,8 +21,7 @@ pub struct LeastWaits {
     pub window_ns: Nanos,
     /// Start of the first window.
     pub from_ns: Time,
-    /// Minimum waiting time of packets that left the queue in each window; `None`: there was none. Covers the first ten
-    /// minutes.
+    /// Minimum waiting time of packets that left the queue in each window; `None`: there was none. Covers the first ten minutes.
     pub least_ns: Vec<Option<i64>>,
 }
 

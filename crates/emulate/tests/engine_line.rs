@@ -1,5 +1,4 @@
-//! The delay line: departure times are exactly as drawn, order is kept where configured, and live changes lose no
-//! packet.
+//! The delay line: departure times are exactly as drawn, order is kept where configured, and live changes lose no packet.
 
 mod drive;
 

@@ -13,8 +13,7 @@ fn link(rate_bps: u64) -> Pipe {
     Pipe { link: Link { rate_bps: Some(rate_bps), ..Link::default() }, queue: endless(), ..Pipe::default() }
 }
 
-/// Returns the departures of a link in units of 1 / rate nanoseconds: max(arrival, previous departure) + bits, in
-/// integers.
+/// Returns the departures of a link in units of 1 / rate nanoseconds: max(arrival, previous departure) + bits, in integers.
 fn recursion(rate: u64, arrivals: &[(i64, usize)], bits: impl Fn(usize) -> u64) -> Vec<i64> {
     let mut free = 0_u128;
     let departs = arrivals.iter().map(|(at, bytes)| {

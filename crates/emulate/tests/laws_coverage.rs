@@ -1,5 +1,4 @@
-//! Coverage: how often a run's 95 % interval contains the true loss ratio, by which users judge the emulator. At least
-//! 93 % must.
+//! Coverage: how often a run's 95 % interval contains the true loss ratio, by which users judge the emulator. At least 93 % must.
 //!
 //! Four thousand runs: among a thousand with a coverage of 95 %, chance alone leaves fewer than 930 once in 500 times.
 

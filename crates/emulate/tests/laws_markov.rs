@@ -150,8 +150,7 @@ fn the_stationary_four_states_are_the_published_formula() {
     }
 }
 
-/// Checks over many seeds that the first two packets are distributed as any two: the chain starts in its stationary
-/// distribution.
+/// Checks over many seeds that the first two packets are distributed as any two: the chain starts in its stationary distribution.
 fn assert_stationary_start<const N: usize>(what: &str, loss: &Loss, chain: &Chain<N>) {
     const SEEDS: u64 = 100_000;
     let mut seen = [0_u64; 4];

@@ -51,8 +51,7 @@ fn streams_of_near_seeds_are_independent() {
             (0..DRAWS).map(|_| (uniform(&mut random) - 0.5) * 12.0_f64.sqrt()).collect()
         })
         .collect();
-    // Correlations of neighbours, next but one, …: each is normal with variance 1/DRAWS; the sum of their squares is
-    // χ².
+    // Correlations of neighbours, next but one, …: each is normal with variance 1/DRAWS; the sum of their squares is χ².
     for distance in [1, 2, 3, 8, 16, 64, 256] {
         let deviates: Vec<f64> = streams
             .iter()

@@ -88,8 +88,7 @@ fn the_first_syns_of_each_flow_are_lost() {
     assert!(meet(&mut stage, &segment(1002, SYN, 1, 0)));
 }
 
-/// Sends segments of 100 bytes in a connection with an initial sequence number; `sent`: the segment's index at each
-/// position.
+/// Sends segments of 100 bytes in a connection with an initial sequence number; `sent`: the segment's index at each position.
 fn connection(stage: &mut Stage, port: u16, initial: u32, sent: &[u32]) -> Vec<bool> {
     assert!(!meet(stage, &segment(port, SYN, initial, 0)));
     assert!(!meet(stage, &segment(port, ACK, initial.wrapping_add(1), 0)), "acknowledgements carry nothing");

@@ -62,8 +62,7 @@ fn red_holds_its_average_between_its_thresholds() {
 
 #[test]
 fn fq_codel_sends_a_sparse_flow_at_once() {
-    // Eight senders that fill the link, and one packet every 5 ms, which waits at most for the packet that is being
-    // sent.
+    // Eight senders that fill the link, and one packet every 5 ms, which waits at most for the packet that is being sent.
     let mut senders = vec![RENO; 8];
     senders.push((Kind::Steady(Ecn::NotCapable, 5_000_000), Nanos::ZERO));
     let fq = Queue {

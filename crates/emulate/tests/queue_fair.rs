@@ -216,8 +216,7 @@ impl Case {
         latest
     }
 
-    /// Returns how many bytes a class was at most behind and ahead of fluid sharing at the end of any packet; all
-    /// packets arrive at once.
+    /// Returns how many bytes a class was at most behind and ahead of fluid sharing at the end of any packet; all packets arrive at once.
     fn off_fluid(&self, dispositions: &[Disposition]) -> (f64, f64) {
         let classes = self.weights.len();
         let mut total = vec![0.0; classes];
@@ -254,8 +253,7 @@ impl Case {
         }
     }
 
-    /// Returns the maximum difference between two classes' bytes per weight while both were backlogged: from the start,
-    /// and in any interval.
+    /// Returns the maximum difference between two classes' bytes per weight while both were backlogged: from the start, and in any interval.
     fn unfairness(&self, dispositions: &[Disposition]) -> (f64, f64) {
         let classes = self.weights.len();
         let mut left = vec![0_u64; classes];

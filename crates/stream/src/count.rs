@@ -55,8 +55,7 @@ pub struct Unexpected {
     pub exchanges: u64,
     /// Ends with another key or flow, and impossible ones.
     pub ends: u64,
-    /// Greetings for a flow that has another sender, for flows that are not counted, and from peers that are not
-    /// allowed.
+    /// Greetings for a flow that has another sender, for flows that are not counted, and from peers that are not allowed.
     pub greetings: u64,
 }
 

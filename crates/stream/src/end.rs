@@ -19,12 +19,10 @@ pub struct End {
     pub next: Option<u64>,
     /// The receiver's clock relative to the sender's; `None` if unknown.
     pub clock: Option<EndLine>,
-    /// The mean pacing error (actual minus intended departure), if the sender's kernel or interface stamped at least
-    /// nine in ten packets.
+    /// The mean pacing error (actual minus intended departure), if the sender's kernel or interface stamped at least nine in ten packets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pacing_error_ns: Option<f64>,
-    /// The id of the clock that `clock` describes, if several receivers get this message: the others wait for their
-    /// own.
+    /// The id of the clock that `clock` describes, if several receivers get this message: the others wait for their own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub of: Option<u64>,
 }

@@ -12,8 +12,7 @@ use crate::Auth;
 /// Maximum number of replies that wait for their TX timestamps; beyond, the oldest gets no follow-up.
 const MOST_DUE: usize = 64;
 
-/// The maximum length of a reply: an Ethernet header with VLAN tag, a reply and its authentication tag: 18 + 50 + 16
-/// bytes.
+/// The maximum length of a reply: an Ethernet header with VLAN tag, a reply and its authentication tag: 18 + 50 + 16 bytes.
 const LONGEST_BYTES: usize = 84;
 
 /// Replies that promised a follow-up and wait for their TX timestamps.

@@ -1,7 +1,6 @@
 //! The Anderson–Darling test of whether gaps are exponentially distributed, as those of a Poisson stream.
 //!
-//! The mean is estimated. Source: M. A. Stephens, in D'Agostino and Stephens, *Goodness-of-Fit Techniques* (1986),
-//! table 4.11 and after.
+//! The mean is estimated. Source: M. A. Stephens, in D'Agostino and Stephens, *Goodness-of-Fit Techniques* (1986), table 4.11 and after.
 
 /// The goodness of fit of a sample.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -139,8 +138,7 @@ mod tests {
         assert!(exponential(&mut uniform).unwrap().p < 1e-6);
     }
 
-    /// For the modified statistic, Stephens' table has 1.959 at 1 % and 1.321 at 5 %; his formulas agree with it to 1
-    /// %.
+    /// For the modified statistic, Stephens' table has 1.959 at 1 % and 1.321 at 5 %; his formulas agree with it to 1 %.
     #[test]
     fn the_critical_value_is_that_of_the_table() {
         for (level, tabled) in [(0.01, 1.959), (0.05, 1.321), (0.1, 1.062)] {

@@ -61,8 +61,7 @@ pub struct SentCount {
     pub port: Option<usize>,
     /// The number of packets.
     pub sent: u64,
-    /// The highest sequence number plus one, if packets that were refused have numbers too; `None`: equal to
-    /// `sent`.
+    /// The highest sequence number plus one, if packets that were refused have numbers too; `None`: equal to `sent`.
     pub next: Option<u64>,
 }
 
@@ -89,8 +88,7 @@ pub struct FlowReceived {
     pub ipdv: Spread,
     /// Inter-arrival times.
     pub inter_arrival: Spread,
-    /// Lengths of runs of packets of which nothing arrived: lost, dropped by our own socket, or damaged beyond
-    /// recognition.
+    /// Lengths of runs of packets of which nothing arrived: lost, dropped by our own socket, or damaged beyond recognition.
     pub loss_run: Spread,
     /// Lengths of runs of arrived packets between them.
     pub gap_run: Spread,

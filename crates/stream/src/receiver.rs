@@ -135,8 +135,7 @@ impl Receiver {
         length
     }
 
-    /// Writes the departure time into an answer. Only time replies contain it: other answers repeat the times of
-    /// their request.
+    /// Writes the departure time into an answer. Only time replies contain it: other answers repeat the times of their request.
     pub fn stamp(&self, port: usize, reply: &mut [u8], now: Time) {
         let Some(PortRequest { framing, .. }) = self.ports.get(port) else { return };
         let at = reply_head_bytes(*framing, reply);

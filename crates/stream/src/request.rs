@@ -94,8 +94,7 @@ pub struct ReceiveRequest {
     pub senders: Senders,
     /// The peers whose greetings are accepted; if empty, any peer's.
     pub allowed: Vec<Peers>,
-    /// A random number that seeds the guard's hash, so that nobody can choose addresses that share another peer's rate
-    /// limit.
+    /// A random number that seeds the guard's hash, so that nobody can choose addresses that share another peer's rate limit.
     pub seed: u64,
     /// The key shared with senders, if any: greetings, time exchanges and ends without a valid tag are unexpected.
     pub auth: Auth,
@@ -278,8 +277,7 @@ impl Head {
     }
 }
 
-/// Returns an empty vector whose memory for `count` values has been touched: the first access to a page takes
-/// microseconds.
+/// Returns an empty vector whose memory for `count` values has been touched: the first access to a page takes microseconds.
 pub(crate) fn touched<T: Copy>(count: usize, filler: T) -> Vec<T> {
     let mut room = vec![filler; count];
     room.clear();

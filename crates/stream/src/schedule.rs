@@ -1,7 +1,6 @@
 //! Schedules of departures. Pure: offsets from a stream's start, computed from pattern, rate and seed.
 //!
-//! Each offset is computed from the packet's number, not from the previous offset, so that rounding errors do not
-//! accumulate.
+//! Each offset is computed from the packet's number, not from the previous offset, so that rounding errors do not accumulate.
 
 use std::fmt;
 use std::str::FromStr;
@@ -280,8 +279,7 @@ fn after(number: u64, rate_pps: f64) -> Nanos {
     Nanos((number as f64 * NANOS_PER_SECOND / rate_pps).round() as i64)
 }
 
-/// A sum of gaps: whole nanoseconds and the fraction are kept apart, so that precision does not depend on the sum's
-/// size.
+/// A sum of gaps: whole nanoseconds and the fraction are kept apart, so that precision does not depend on the sum's size.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sum {
     whole_ns: i64,

@@ -47,8 +47,7 @@ pub struct Exchange {
     pub t1: Stamp,
     /// Arrival of the request, on the replier's clock.
     pub t2: Stamp,
-    /// Departure of the reply, on the replier's clock: the call to send if [`Source::User`], otherwise the driver's
-    /// timestamp.
+    /// Departure of the reply, on the replier's clock: the call to send if [`Source::User`], otherwise the driver's timestamp.
     pub t3: Stamp,
     /// Arrival of the reply, on our clock.
     pub t4: Stamp,

@@ -131,8 +131,7 @@ impl Tally {
         if told == Told::Elsewhere {
             counts.excess = 0;
         }
-        // Frames with a damaged header are some of the missing packets; if there are more of them, the rest were
-        // duplicates.
+        // Frames with a damaged header are some of the missing packets; if there are more of them, the rest were duplicates.
         let corrupted = damaged.min(missing);
         counts.corrupted += corrupted;
         counts.duplicated += damaged - corrupted;

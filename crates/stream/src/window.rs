@@ -1,5 +1,4 @@
-//! Which packets of a stream have arrived: a bitmap that slides with the highest number, and the runs of packets
-//! below it.
+//! Which packets of a stream have arrived: a bitmap that slides with the highest number, and the runs of packets below it.
 
 use crate::Spread;
 

@@ -13,8 +13,7 @@ pub struct Delay {
     pub constant: Nanos,
     /// The random part, added to the constant. A negative sum is set to zero and counted.
     pub jitter: Option<Distribution>,
-    /// The half-life of the delay's autocorrelation, made by a Gaussian copula that keeps the distribution. `None`:
-    /// delays are independent.
+    /// The half-life of the delay's autocorrelation, made by a Gaussian copula that keeps the distribution. `None`: delays are independent.
     pub half_life: Option<Nanos>,
     /// Whether packets may overtake each other.
     pub order: Order,
@@ -126,8 +125,7 @@ pub enum Distribution {
 pub struct Reorder {
     /// The probability that a candidate packet is selected.
     pub probability: f64,
-    /// After a selected packet the next `gap` − 1 packets are not candidates, as in netem; 0 and 1: every packet is
-    /// one.
+    /// After a selected packet the next `gap` − 1 packets are not candidates, as in netem; 0 and 1: every packet is one.
     #[serde(default)]
     pub gap: u64,
     /// The reduction of a selected packet's delay; `None`: all of it, as in netem.

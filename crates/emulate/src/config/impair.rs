@@ -24,8 +24,7 @@ pub enum Loss {
         /// The loss probability.
         probability: f64,
     },
-    /// Gilbert–Elliott, one transition per packet: good to bad with `p`, bad to good with `r`; delivery probability `k`
-    /// in good, `h` in bad.
+    /// Gilbert–Elliott, one transition per packet: good to bad with `p`, bad to good with `r`; delivery probability `k` in good, `h` in bad.
     GilbertElliott {
         /// Transition probability from good to bad.
         p: f64,
@@ -91,8 +90,7 @@ pub enum Loss {
     },
 }
 
-/// A corruption model. The Ethernet header (14 bytes and VLAN tags) is not damaged, so that frames still reach their
-/// destination.
+/// A corruption model. The Ethernet header (14 bytes and VLAN tags) is not damaged, so that frames still reach their destination.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Corruption {

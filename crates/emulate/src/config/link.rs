@@ -70,8 +70,7 @@ pub struct Profile {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Trace {
-    /// A mahimahi trace: at each of these times one packet of up to 1500 bytes may leave; unused opportunities are
-    /// lost.
+    /// A mahimahi trace: at each of these times one packet of up to 1500 bytes may leave; unused opportunities are lost.
     Opportunities {
         /// Times since the start, ascending.
         at: Vec<Nanos>,

@@ -28,8 +28,7 @@ pub(super) fn config_from_text(text: &str, name: &str, folder: &Path) -> Result<
 }
 
 impl Config {
-    /// Without rules, add a rule for each pipe named `forward`, `backward` (that direction) or `both` (both
-    /// directions).
+    /// Without rules, add a rule for each pipe named `forward`, `backward` (that direction) or `both` (both directions).
     pub fn select_by_name(&mut self) {
         if !self.rules.is_empty() {
             return;

@@ -34,8 +34,7 @@ pub struct Limit {
 /// A full frame without FCS, in bytes.
 const FULL_FRAME: u64 = 1514;
 
-/// Returns the effective limit of a pipe's queue: the configured one, else rate × delay in bytes and at least 50 full
-/// frames.
+/// Returns the effective limit of a pipe's queue: the configured one, else rate × delay in bytes and at least 50 full frames.
 ///
 /// The rate and the constant delay are the maxima over time, traces included. Where no rate is configured (an outage or
 /// a profile alone limits), the limit is 50 full frames.
@@ -80,8 +79,7 @@ pub struct Red {
     pub weight: f64,
     /// The minimum threshold: below it no packet is dropped.
     pub min: f64,
-    /// The maximum threshold: the drop probability is `max_p` at it and 1 above it (GRED: rises to 1 at twice this
-    /// value).
+    /// The maximum threshold: the drop probability is `max_p` at it and 1 above it (GRED: rises to 1 at twice this value).
     pub max: f64,
     /// The drop probability at `max`.
     pub max_p: f64,

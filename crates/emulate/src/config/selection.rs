@@ -145,8 +145,7 @@ pub(super) fn length(text: &str) -> Result<(u32, u32), String> {
     Ok((number(from)?, number(to)?))
 }
 
-/// Converts ipfw's IP lengths to lengths of untagged frames: 14 more, and at least 60. Refuses lengths that padding
-/// makes indistinguishable.
+/// Converts ipfw's IP lengths to lengths of untagged frames: 14 more, and at least 60. Refuses lengths that padding makes indistinguishable.
 pub(super) fn ip_length(text: &str) -> Result<(u32, u32), String> {
     let (from, to) = length(text)?;
     let frame = |bytes: u32| bytes.saturating_add(14).max(60);

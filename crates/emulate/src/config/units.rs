@@ -24,8 +24,7 @@ pub(super) fn time_in(text: &str, dialect: Dialect) -> Result<Nanos, Refusal> {
     time_of(text, bare)
 }
 
-/// Parses a rate in bits per second: `10Mbit/s`, `512kbit`, `1.5GByte/s`, `10M`. A bare number is bits per second, as
-/// in both tools.
+/// Parses a rate in bits per second: `10Mbit/s`, `512kbit`, `1.5GByte/s`, `10M`. A bare number is bits per second, as in both tools.
 ///
 /// # Errors
 /// Says what is wrong; refuses `kbps`, whose meaning differs between tc and ipfw.

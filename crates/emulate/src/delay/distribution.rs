@@ -15,8 +15,7 @@ use super::{gamma, normal};
 /// One standard deviation in an iproute2 table.
 const TABLE_SCALE: f64 = 8192.0;
 
-/// A level of a distribution: a probability, or the standard normal deviate of that probability, which is precise in
-/// both tails.
+/// A level of a distribution: a probability, or the standard normal deviate of that probability, which is precise in both tails.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Level {
     Uniform(f64),

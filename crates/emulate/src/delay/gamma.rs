@@ -18,8 +18,7 @@ const EDGE: f64 = 8.5;
 const STEPS_PER_UNIT: usize = 64;
 const POINTS: usize = 17 * STEPS_PER_UNIT + 1;
 
-/// Shapes are clamped to this range: below, half of all delays are less than 10^-30 of the scale; above, the
-/// distribution is normal.
+/// Shapes are clamped to this range: below, half of all delays are less than 10^-30 of the scale; above, the distribution is normal.
 const SHAPES: (f64, f64) = (0.01, 1e6);
 
 /// The quantiles of one shape.
@@ -84,8 +83,7 @@ impl Gamma {
     /// Returns the ln x of a deviate, from a guess near it.
     fn solve(&self, z: f64, guess: f64) -> f64 {
         let mut y = guess;
-        // The logarithms are sums of terms as large as shape × y, so steps reach the rounding noise earlier for large
-        // shapes.
+        // The logarithms are sums of terms as large as shape × y, so steps reach the rounding noise earlier for large shapes.
         let noise = 1e-14 * (1.0 + self.shape.sqrt());
         for _ in 0..200 {
             let step = if z < 0.0 { self.step_below(z, y) } else { self.step_above(z, y) };

@@ -62,8 +62,7 @@ impl Sampler {
         self.shape = delay.jitter.as_ref().map(Shape::of);
     }
 
-    /// Draws the delay of a packet that enters the line at `at`. `constant`: the constant part that now replaces the
-    /// configured one.
+    /// Draws the delay of a packet that enters the line at `at`. `constant`: the constant part that now replaces the configured one.
     pub fn draw(&mut self, at: Time, constant: Option<Nanos>) -> Drawn {
         let jitter = self.jitter(at);
         let sum = constant.unwrap_or(self.constant).0.saturating_add(jitter);

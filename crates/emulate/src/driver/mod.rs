@@ -27,8 +27,7 @@ use crate::accuracy::Report;
 /// The two ports: left, right.
 pub type Ports = [Box<dyn BridgePort>; 2];
 
-/// The environment of a driver: requests, records, signals. Its methods run in the driver's thread, so they must be
-/// short.
+/// The environment of a driver: requests, records, signals. Its methods run in the driver's thread, so they must be short.
 pub trait Surroundings<C: Clock> {
     /// Sleeps until a frame may have arrived, a request arrives, or `until`. Returns whether a request arrived.
     ///

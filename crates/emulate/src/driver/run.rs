@@ -102,8 +102,7 @@ impl<C: Clock> Driver<C> {
         })
     }
 
-    /// Sets the path delay outside the emulator, which is subtracted from each departure; it is measured from both
-    /// sides of the path.
+    /// Sets the path delay outside the emulator, which is subtracted from each departure; it is measured from both sides of the path.
     pub fn compensate(&mut self, path_delay: Nanos) {
         self.compensation = path_delay;
     }
@@ -310,8 +309,7 @@ impl<C: Clock> Driver<C> {
         self.cost.lead() + self.compensation
     }
 
-    /// Sends what is due. `is_awaited`: the driver waited for the first departure, so the cost of sending can be learnt
-    /// from it.
+    /// Sends what is due. `is_awaited`: the driver waited for the first departure, so the cost of sending can be learnt from it.
     fn depart(&mut self, is_awaited: bool) -> Result<usize, PortError> {
         let leaving = self.clock.now();
         self.retry(leaving)?;
@@ -330,7 +328,7 @@ impl<C: Clock> Driver<C> {
         Ok(count)
     }
 
-    /// Puts a frame into the TX ring, or into the backlog if there is one.
+    /// Puts a frame into the TX ring, or behind the frames that wait for room in it.
     fn offer(&mut self, departure: Departure) -> Result<(), PortError> {
         let index = departure.direction.index();
         let (way, port) = (&mut self.ways[index], &mut self.ports[1 - index]);

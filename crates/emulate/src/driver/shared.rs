@@ -2,8 +2,7 @@
 
 use crate::config::{Action, Config, Direction};
 
-/// Returns whether packets of both directions meet in one pipe. Live changes do not affect rules, so this holds for the
-/// whole run.
+/// Returns whether packets of both directions meet in one pipe. Live changes do not affect rules, so this holds for the whole run.
 pub fn is_shared(config: &Config) -> bool {
     let into = |pipe: &str, direction| {
         config.rules.iter().any(|rule| {

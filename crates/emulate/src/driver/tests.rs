@@ -1,5 +1,4 @@
-//! Tests of the driver with simulated ports and a simulated CPU: frames arrive by a list, and each operation takes
-//! time.
+//! Tests of the driver with simulated ports and a simulated CPU: frames arrive by a list, and each operation takes time.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;

@@ -52,8 +52,7 @@ impl Warnings {
         self.last.iter().cloned().collect()
     }
 
-    /// Begins another minute if one is over. Unreported warnings beyond the limit are then dropped; `last` still has
-    /// the newest.
+    /// Begins another minute if one is over. Unreported warnings beyond the limit are then dropped; `last` still has the newest.
     fn turn(&mut self, now: Time) {
         if now - self.since < MINUTE {
             return;

@@ -1,5 +1,4 @@
-//! A timer queue: an indexed binary heap of paths, each with one time. Costs are logarithmic in the number of paths,
-//! not of packets.
+//! A timer queue: an indexed binary heap of paths, each with one time. Costs are logarithmic in the number of paths, not of packets.
 
 use sojourn_time::Time;
 

@@ -54,8 +54,7 @@ impl Model {
         }
     }
 
-    /// Passes the next packet to the model; returns whether it is lost. `loss`: the model's configuration, which holds
-    /// long patterns.
+    /// Passes the next packet to the model; returns whether it is lost. `loss`: the model's configuration, which holds long patterns.
     pub(super) fn meets(&mut self, loss: &Loss, key: &Key, at: Time, random: &mut Random) -> bool {
         match self {
             Self::Independent(chance) => chance.happens(random),

@@ -8,8 +8,7 @@ use sojourn_time::{Nanos, Time};
 
 use crate::random::{Chance, Random, uniform};
 
-/// Gilbert 1960, Elliott 1963: loss probability 1 − k in the good state and 1 − h in the bad one, which has the share p
-/// / (p + r).
+/// Gilbert 1960, Elliott 1963: loss probability 1 − k in the good state and 1 − h in the bad one, which has the share p / (p + r).
 #[derive(Debug)]
 pub(super) struct Gilbert {
     to_bad: Chance,
@@ -71,8 +70,7 @@ impl Dwell {
         chain
     }
 
-    /// Sets the mean dwell times. A state with a dwell time of zero never occurs; if both are zero, the chain stays
-    /// good.
+    /// Sets the mean dwell times. A state with a dwell time of zero never occurs; if both are zero, the chain stays good.
     pub(super) fn set(&mut self, good: Nanos, bad: Nanos) {
         let (good, bad) = (good.0.max(0) as f64, bad.0.max(0) as f64);
         self.bad_share = if bad > 0.0 { bad / (good + bad) } else { 0.0 };

@@ -29,8 +29,7 @@ pub struct Stage {
     owner: Owner,
     place: String,
     losses: Vec<Model>,
-    /// One per position in the list of losses; never shortened, so that a loss that is configured again does not repeat
-    /// its draws.
+    /// One per position in the list of losses; never shortened, so that a loss that is configured again does not repeat its draws.
     streams: Vec<Random>,
     trace: Random,
     corruptor: Corruptor,

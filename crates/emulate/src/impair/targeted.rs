@@ -8,8 +8,7 @@ const TCP: u8 = 6;
 const SYN: u8 = 0x02;
 const ACK: u8 = 0x10;
 
-/// Number of flows that are certainly remembered; at most twice as many are. An evicted flow counts as new when it
-/// returns.
+/// Number of flows that are certainly remembered; at most twice as many are. An evicted flow counts as new when it returns.
 const FLOWS: usize = 4096;
 
 /// Loses the first SYNs of each flow.

@@ -9,8 +9,7 @@ use crate::select::{Key, flow_of};
 
 /// Default limit on flows, as the mask's documentation says.
 const MOST: u32 = 4_096;
-/// Idle time before an instance is reclaimed, so that its state (credit, a burst of losses) survives a pause of
-/// a round trip.
+/// Idle time before an instance is reclaimed, so that its state (credit, a burst of losses) survives a pause of a round trip.
 pub(crate) const REST: Nanos = Nanos::seconds(1);
 /// The flow identifier of the pipe shared by flows beyond the limit.
 pub(crate) const SHARED: u64 = u64::MAX;
@@ -59,8 +58,7 @@ impl Flows {
         flow_of(&self.mask, key)
     }
 
-    /// Returns the path of a flow that has a packet now, and makes it the newest; [`Flows::note`] then records the
-    /// entry time.
+    /// Returns the path of a flow that has a packet now, and makes it the newest; [`Flows::note`] then records the entry time.
     pub fn touch(&mut self, flow: u64) -> Option<u32> {
         let place = *self.places.get(&flow)?;
         if self.newest != place {

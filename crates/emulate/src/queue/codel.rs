@@ -1,5 +1,4 @@
-//! CoDel (RFC 8289): drops from the head while the queue delay stays above the target, at intervals proportional to
-//! 1/√count.
+//! CoDel (RFC 8289): drops from the head while the queue delay stays above the target, at intervals proportional to 1/√count.
 
 use sojourn_time::{Nanos, Time};
 

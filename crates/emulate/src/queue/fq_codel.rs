@@ -1,5 +1,4 @@
-//! FQ-CoDel (RFC 8290): flows hashed into sub-queues, each under CoDel; a newly backlogged sub-queue is served first,
-//! for one quantum.
+//! FQ-CoDel (RFC 8290): flows hashed into sub-queues, each under CoDel; a newly backlogged sub-queue is served first, for one quantum.
 
 use std::collections::VecDeque;
 
@@ -57,8 +56,7 @@ impl FqCodel {
         i64::from(self.parameters.quantum.max(1))
     }
 
-    /// Returns the sub-queue to serve, and whether it is a new one. Sub-queues without deficit move to the end of the
-    /// old ones.
+    /// Returns the sub-queue to serve, and whether it is a new one. Sub-queues without deficit move to the end of the old ones.
     fn choose(&mut self) -> Option<(u32, bool)> {
         loop {
             let (id, is_new) = match self.new.front() {
@@ -113,8 +111,7 @@ impl Serve for FqCodel {
             }
             self.take(is_new);
             if is_new {
-                // An empty new sub-queue becomes an old one for a round, so that it cannot starve the old ones (RFC
-                // 8290 §4.2).
+                // An empty new sub-queue becomes an old one for a round, so that it cannot starve the old ones (RFC 8290 §4.2).
                 self.old.push_back(id);
             } else {
                 self.turns[id as usize].is_listed = false;

@@ -147,8 +147,7 @@ impl Discipline {
         self.scheduler.dequeue(cx)
     }
 
-    /// Returns the sub-queue that a packet belongs to: the index of its class, its flow or its bucket; 0 without
-    /// sub-queues.
+    /// Returns the sub-queue that a packet belongs to: the index of its class, its flow or its bucket; 0 without sub-queues.
     pub fn sub_queue(&self, packet: &Waiting) -> u64 {
         self.scheduler.sub_queue(packet)
     }

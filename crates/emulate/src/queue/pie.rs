@@ -1,5 +1,4 @@
-//! PIE (RFC 8033 §4, with ECN §5.1 and the cap of §5.5): drops at random on enqueue, so that the delay stays near a
-//! target.
+//! PIE (RFC 8033 §4, with ECN §5.1 and the cap of §5.5): drops at random on enqueue, so that the delay stays near a target.
 //!
 //! The delay is that of the last packet to leave, from its timestamp. The probability is updated at exact times, at
 //! intervals of `update` from the first arrival, however rarely the queue is used.

@@ -8,11 +8,9 @@ use super::{Verdict, Waiting};
 use crate::config;
 use crate::random::Random;
 
-/// Bytes of a typical packet: while idle, the average decays as if packets of this size had been sent (dummynet's
-/// value).
+/// Bytes of a typical packet: while idle, the average decays as if packets of this size had been sent (dummynet's value).
 const TYPICAL: f64 = 512.0;
-/// Bytes of a full Ethernet frame without FCS. In byte mode the drop probability is scaled by the packet's length over
-/// this.
+/// Bytes of a full Ethernet frame without FCS. In byte mode the drop probability is scaled by the packet's length over this.
 const FULL: f64 = 1514.0;
 /// Weight of a new gap between departures, if the rate is not known.
 const GAP_WEIGHT: f64 = 1.0 / 16.0;
@@ -97,8 +95,7 @@ impl Red {
         self.average += self.parameters.weight * (length as f64 - self.average);
     }
 
-    /// Returns the drop probability by the average; `None`: below `min`; 1: all are dropped, ECN-capable or not (RFC
-    /// 3168 §7).
+    /// Returns the drop probability by the average; `None`: below `min`; 1: all are dropped, ECN-capable or not (RFC 3168 §7).
     fn probability(&self) -> Option<f64> {
         let config::Red { min, max, max_p, gentle, .. } = self.parameters;
         if self.average < min {

@@ -1,7 +1,6 @@
 //! Memory for waiting packets: one slab for all lists of a discipline, so that a packet needs no allocation.
 //!
-//! A list stores its two ends and its two sums; its links are in the slab. The slab grows to its maximum use and never
-//! shrinks.
+//! A list stores its two ends and its two sums; its links are in the slab. The slab grows to its maximum use and never shrinks.
 
 use super::Waiting;
 

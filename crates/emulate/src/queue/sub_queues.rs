@@ -11,8 +11,7 @@ use super::sub_queue::{Make, Room, SubQueue, exceeds};
 use super::{Context, Setup, Waiting, Why};
 use crate::config::{Aqm, Class};
 
-/// Limit of remembered idle flows with the state of their queue management; beyond, the one idle for longest is
-/// evicted.
+/// Limit of remembered idle flows with the state of their queue management; beyond, the one idle for longest is evicted.
 const REMEMBERED: usize = 4096;
 
 /// The sub-queues, numbered from 0.
@@ -139,8 +138,7 @@ impl SubQueues {
         }
     }
 
-    /// Returns the next packet of a sub-queue, and drops what its queue management drops on the way; `None`: it is
-    /// empty.
+    /// Returns the next packet of a sub-queue, and drops what its queue management drops on the way; `None`: it is empty.
     pub(super) fn dequeue(&mut self, id: u32, cx: &mut Context<'_>) -> Option<Waiting> {
         let packet = self.sub_queues[id as usize].dequeue(cx);
         self.keep(id);

@@ -23,8 +23,7 @@ pub(super) struct Wf2q {
     sub_queues: SubQueues,
     tags: Vec<Tag>,
     now: u128,
-    /// The packet on the link: when virtual time was last advanced, and its remaining work then, in bytes with
-    /// fractional bits.
+    /// The packet on the link: when virtual time was last advanced, and its remaining work then, in bytes with fractional bits.
     serving: (Time, u128),
     /// The sub-queue whose last packet is on the link.
     on_link: Option<u32>,
@@ -195,8 +194,7 @@ impl Wf2q {
         self.pass(left);
     }
 
-    /// Advances virtual time by bytes on the link (with fractional bits); it runs faster after each sub-queue that
-    /// retires on the way.
+    /// Advances virtual time by bytes on the link (with fractional bits); it runs faster after each sub-queue that retires on the way.
     fn pass(&mut self, mut left: u128) {
         while let Some((finish, _)) = self.idle.first() {
             let until = finish.saturating_sub(self.now) * u128::from(self.weights);

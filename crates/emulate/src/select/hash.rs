@@ -1,5 +1,4 @@
-//! A hash function that never changes: it identifies flows and dynamic pipes in logs, which may be replayed years
-//! later.
+//! A hash function that never changes: it identifies flows and dynamic pipes in logs, which may be replayed years later.
 //!
 //! Folded 128-bit products, as in wyhash: some nanoseconds for the header of a packet, and every bit of the input
 //! changes about half of the result's bits. The hash does not resist deliberate collisions.

@@ -76,8 +76,7 @@ impl Rules {
         Selected::Pass
     }
 
-    /// Resolves again the classes that rules name in a pipe (by index) whose parameters change. Counters and random
-    /// streams continue.
+    /// Resolves again the classes that rules name in a pipe (by index) whose parameters change. Counters and random streams continue.
     ///
     /// # Errors
     /// If a rule names a class that no longer exists; then nothing has changed.

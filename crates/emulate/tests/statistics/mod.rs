@@ -33,8 +33,7 @@ pub fn share(hits: u64, of: u64, probability: f64) -> f64 {
     if sd > 0.0 { normal(off / sd) } else { f64::from(u8::from(off == 0.0)) }
 }
 
-/// Returns the p-value of Pearson's statistic; cells are merged until each expects at least 20. `fitted`: number of
-/// estimated parameters.
+/// Returns the p-value of Pearson's statistic; cells are merged until each expects at least 20. `fitted`: number of estimated parameters.
 pub fn chi_square(observed: &[u64], expected: &[f64], fitted: u32) -> f64 {
     assert_eq!(observed.len(), expected.len());
     let (mut sum, mut cells) = (0.0, 0_u32);
@@ -134,8 +133,7 @@ pub fn autocorrelation(values: &[f64], lag: usize) -> f64 {
     values.iter().zip(&values[lag..]).map(|(a, b)| (a - mean) * (b - mean)).sum::<f64>() / variance
 }
 
-/// Returns the p-value of a mean of values with short-range dependence: from 500 batch means, which are nearly normal
-/// and independent.
+/// Returns the p-value of a mean of values with short-range dependence: from 500 batch means, which are nearly normal and independent.
 pub fn mean(values: impl ExactSizeIterator<Item = f64>, expected: f64) -> f64 {
     const BATCHES: usize = 500;
     let size = values.len() / BATCHES;

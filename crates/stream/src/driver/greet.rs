@@ -51,8 +51,7 @@ impl Greeted {
     }
 }
 
-/// Greets until a receiver accepts or refuses (for a group: until no more do), at most for `patience`, and until `stop`
-/// is set.
+/// Greets until a receiver accepts or refuses (for a group: until no more do), at most for `patience`, and until `stop` is set.
 ///
 /// # Errors
 /// If the port fails.
@@ -66,8 +65,7 @@ pub fn greet(
     let start = clock.now();
     let (mut deadline, mut next, mut watch) = (start + patience, start, Watch::new(start));
     let mut greeted = Greeted::default();
-    // Cookies returned since the last greeting: each receiver of a group gets those of the others too, and replies to
-    // them.
+    // Cookies returned since the last greeting: each receiver of a group gets those of the others too, and replies to them.
     let mut sent_back: Vec<u64> = Vec::new();
     loop {
         let now = clock.now();

@@ -91,8 +91,7 @@ impl Batch for Processor {
     }
 }
 
-/// The kernel's real-time throttling lets a real-time thread run for 950 ms of each second, and then stops it for 50
-/// ms.
+/// The kernel's real-time throttling lets a real-time thread run for 950 ms of each second, and then stops it for 50 ms.
 #[test]
 fn in_real_time_a_twentieth_of_each_second_is_given_back_in_small_pieces() {
     let paced = |rate_pps: f64| Schedule::new(Pattern::Regular, rate_pps, (rate_pps * 1.2) as u64, 1);

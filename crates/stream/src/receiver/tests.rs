@@ -518,8 +518,7 @@ fn a_greeting_shorter_than_its_reply_is_not_replied_to() {
 }
 
 proptest! {
-    /// Frames with a valid checksum, which random bytes never have: of any kind, key, flow and content, truncated
-    /// anywhere.
+    /// Frames with a valid checksum, which random bytes never have: of any kind, key, flow and content, truncated anywhere.
     #[test]
     fn frames_of_any_content_are_in_one_count_and_end_no_stream_of_another_key(
         frames in prop::collection::vec(

@@ -64,8 +64,7 @@ impl Draw {
         })
     }
 
-    /// Returns when a frame that leaves the sender at `now_ns` has passed the serialiser; `None`: its queue is
-    /// full.
+    /// Returns when a frame that leaves the sender at `now_ns` has passed the serialiser; `None`: its queue is full.
     pub fn serialise(&mut self, now_ns: i64, frame_bytes: usize) -> Option<i64> {
         let through_ns = match &mut self.queue {
             Some(queue) => queue.pass(now_ns, frame_bytes),

@@ -124,8 +124,7 @@ fn without_one_of_the_two_both_departures_are_of_the_programs() {
 fn follow_ups_that_cannot_be_are_passed_over() {
     let mut sync = syncer(true);
     ask(&mut sync, 100);
-    // Before its reply; without an exchange; of another clock; of another arrival; before the call; too late; then a
-    // valid one, and a second.
+    // Before its reply; without an exchange; of another clock; of another arrival; before the call; too late; then a valid one, and a second.
     follow_up(&mut sync, 0, 10, (200, 195));
     reply(&mut sync, 0, 10, 200);
     stamp(&mut sync, 100, 120);

@@ -8,8 +8,7 @@ use crate::config::{Link, Outage, Profile, Trace, TracePoint};
 
 /// The maximum rate, in bit/s.
 const FASTEST: u64 = 100_000_000_000;
-/// The range of overheads, in bytes: the smallest frame must keep a byte; the upper end is more than any real framing
-/// adds.
+/// The range of overheads, in bytes: the smallest frame must keep a byte; the upper end is more than any real framing adds.
 const OVERHEADS: std::ops::RangeInclusive<i32> = -59..=65_535;
 /// The largest burst: 2^40 bytes, so that credit in bits fits the integers.
 const LARGEST_BURST: u64 = 1 << 40;

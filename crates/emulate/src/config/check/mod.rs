@@ -1,7 +1,6 @@
 //! Checks a configuration for contradictions.
 //!
-//! The engine relies on these checks and repeats none of them. Each refusal is one sentence that names the place and
-//! the remedy.
+//! The engine relies on these checks and repeats none of them. Each refusal is one sentence that names the place and the remedy.
 
 mod delay;
 mod impair;
@@ -94,8 +93,7 @@ fn names(config: &Config) -> Result<(), ConfigError> {
     }
 }
 
-/// Checks that the bandwidth-delay products of all pipes fit into memory; a pipe without a rate or a delay adds
-/// nothing.
+/// Checks that the bandwidth-delay products of all pipes fit into memory; a pipe without a rate or a delay adds nothing.
 fn memory(config: &Config) -> Result<(), ConfigError> {
     let mut sum = 0_u128;
     for pipe in &config.pipes {

@@ -17,8 +17,7 @@ const SCALE: f64 = 8192.0;
 /// Folders in which distributions of Linux install iproute2's tables.
 const FOLDERS: [&str; 3] = ["/usr/lib/tc", "/usr/lib64/tc", "/lib/tc"];
 
-/// Returns netem's table by name: built in for `pareto` and `paretonormal`, otherwise from a file, or from iproute2's
-/// folders.
+/// Returns netem's table by name: built in for `pareto` and `paretonormal`, otherwise from a file, or from iproute2's folders.
 ///
 /// # Errors
 /// Says what was not found, or names the wrong line.
@@ -118,15 +117,13 @@ fn of_sample(mut sample: Vec<Nanos>) -> Result<Vec<(f64, Nanos)>, String> {
     Ok(sample.into_iter().enumerate().map(|(at, delay)| (at as f64 / steps, delay)).collect())
 }
 
-/// Makes a table as iproute2's generators do: at 4096 equal steps of the probability, truncated at 4 standard
-/// deviations.
+/// Makes a table as iproute2's generators do: at 4096 equal steps of the probability, truncated at 4 standard deviations.
 fn built_in(quantile: impl Fn(f64) -> f64) -> Vec<i16> {
     // Casts of floats saturate: this truncates the table.
     (0..4096).map(|at| (quantile(f64::from(at) / 4096.0) * SCALE).round() as i16).collect()
 }
 
-/// The quantile function of netem's Pareto distribution: shape 3, shifted to mean 0; `(u^(-1/3) − 1.5) × 4/3` with u
-/// from the upper tail.
+/// The quantile function of netem's Pareto distribution: shape 3, shifted to mean 0; `(u^(-1/3) − 1.5) × 4/3` with u from the upper tail.
 fn pareto(u: f64) -> f64 {
     ((1.0 - u).powf(-1.0 / 3.0) - 1.5) * 4.0 / 3.0
 }
@@ -149,8 +146,7 @@ mod tests {
 
     #[test]
     fn built_in_tables_are_those_of_iproute2() {
-        // The first and last values that iproute2's generators print: 4096 of them, ascending, truncated at 4 standard
-        // deviations.
+        // The first and last values that iproute2's generators print: 4096 of them, ascending, truncated at 4 standard deviations.
         let values = table("pareto", Path::new("")).unwrap();
         assert_eq!((values.len(), values[0], values[4095]), (4096, -5461, i16::MAX));
         let mean = values.iter().map(|v| f64::from(*v)).sum::<f64>() / 4096.0 / SCALE;

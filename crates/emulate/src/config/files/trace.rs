@@ -24,8 +24,7 @@ pub(super) fn parse(text: &str, name: &str) -> Result<Trace, String> {
     if first.bytes().all(|byte| byte.is_ascii_digit()) { opportunities(text, name) } else { table(text, name) }
 }
 
-/// Parses a mahimahi trace: one line per packet of up to 1500 bytes that may leave, in ms since the start; the last
-/// line is the period.
+/// Parses a mahimahi trace: one line per packet of up to 1500 bytes that may leave, in ms since the start; the last line is the period.
 fn opportunities(text: &str, name: &str) -> Result<Trace, String> {
     let mut at: Vec<Nanos> = Vec::new();
     for (number, line) in lines(text) {

@@ -150,8 +150,7 @@ fn random(words: &mut Words) -> Read<Option<Loss>> {
     Ok(Some(Loss::GilbertElliott { p: probability * leave, r: (1.0 - probability) * leave, h: 0.0, k: 1.0 }))
 }
 
-/// Parses netem's `gemodel p [r [1-h [1-k]]]` with its defaults: r is 1 − p; the bad state loses every packet, the good
-/// one none.
+/// Parses netem's `gemodel p [r [1-h [1-k]]]` with its defaults: r is 1 − p; the bad state loses every packet, the good one none.
 fn gemodel(words: &mut Words) -> Read<Loss> {
     let word = "loss gemodel";
     let p = words.percentage(word)?;

@@ -27,8 +27,7 @@ pub fn to_words(pipe: &Pipe) -> String {
     out.join(" ")
 }
 
-/// Returns the stages of a pipe in the order in which a packet passes them, each with its words; none for a stage
-/// without effect.
+/// Returns the stages of a pipe in the order in which a packet passes them, each with its words; none for a stage without effect.
 pub fn to_stages(pipe: &Pipe) -> Vec<(&'static str, String)> {
     let Pipe { name: _, mask, before, queue, link, after, delay } = pipe;
     let in_words = |write: &dyn Fn(&mut Vec<String>)| {

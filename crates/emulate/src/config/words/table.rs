@@ -1,5 +1,4 @@
-//! The table of all words: the parser of each, where a configuration file may use it as a key, and its option on the
-//! command line.
+//! The table of all words: the parser of each, where a configuration file may use it as a key, and its option on the command line.
 //!
 //! An option consists of one line here, a field of the pipe, its effect in the engine, and its words in
 //! [`print`](super::print). Options of a command line are shown and applied in the order of this table, in whatever

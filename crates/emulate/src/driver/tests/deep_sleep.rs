@@ -6,8 +6,7 @@ use super::*;
 
 #[test]
 fn who_wakes_late_from_a_long_sleep_learns_to_wake_in_time() {
-    // Waking takes 20 µs, and 420 µs after half a millisecond: more than the last part of a sleep and the initial guard
-    // together.
+    // Waking takes 20 µs, and 420 µs after half a millisecond: more than the last part of a sleep and the initial guard together.
     let (wake, wake_from_deep) = (Nanos::micros(20), Nanos::micros(400));
     let processor = Processor { look: Nanos(40), wake, wake_from_deep, ..Processor::default() };
     let sides = sides(100, Nanos::millis(20));
