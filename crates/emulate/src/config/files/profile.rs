@@ -81,7 +81,7 @@ impl Draft {
         };
         let (delay, share) = if is_delay_first { (first, second) } else { (second, first) };
         let point = (units::fraction(share)?, units::time_in(delay, Dialect::Dummynet)?);
-        if self.points.len() > *SAMPLES.end() {
+        if self.points.len() >= *SAMPLES.end() {
             return Err(format!("more than {} points", SAMPLES.end()));
         }
         self.points.push(point);
