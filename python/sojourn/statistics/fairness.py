@@ -65,7 +65,7 @@ def wf2q_bounds(weights: Floats, largest: Floats, quantum: float) -> Floats:
 def rounds_bounds(weights: Floats, largest: Floats, turns: float) -> Floats:
     """Return bounds for round robin: of two classes, one is ahead by at most some turns by weight and a packet of each.
 
-    W_j / w_j - W_i / w_i| <= turns + L_i / w_i + L_j / w_j; the lag is the weighted sum of that over all others.
+    |W_j / w_j - W_i / w_i| <= turns + L_i / w_i + L_j / w_j; the lag is the weighted sum of that over all others.
     """
     pairs = turns + (largest / weights)[:, None] + (largest / weights)[None, :]
     products = np.outer(weights, weights) * pairs / weights.sum()
