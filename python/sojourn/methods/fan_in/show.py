@@ -177,7 +177,8 @@ def shares(run: Run) -> Figure | None:
 
 
 def keys(run: Run) -> list[Key]:
-    """What the phase changes; delay spread with the fewest and the most senders, and fairness with the most."""
+    """Return what the phase changes; the delay spread with the fewest and the most senders, and fairness with
+    the most."""
     found = [
         delays.key_of(row, f"{row['device']}: delay just after the other's frame", f"{row['frame_bytes']} B", LATER)
         for row in run.rows("phase_effect").iter_rows(named=True)
@@ -203,7 +204,7 @@ def _spread_key(row: dict[str, object]) -> Key:
 
 
 def how(run: Run) -> list[str]:
-    """How it was measured."""
+    """Return how it was measured."""
     walked = ""
     if run.rows("phase_effect").height:
         walked = (
