@@ -47,7 +47,7 @@ PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 
 
 def study(run: Run) -> Study:
-    """Every figure of every cell over every device."""
+    """Return every figure of every cell over every device."""
     places: dict[tuple[str, int], list[Done]] = defaultdict(list)
     for trial in trials_of(run):
         require(trial.connections, SHORT_FLOWS, f"{run.folder.log}: connections of trial {trial.block}")
@@ -75,12 +75,12 @@ def study(run: Run) -> Study:
 
 
 def times_of(several: Sequence[Done]) -> NDArray[np.float64]:
-    """The completion times of all transfers of these trials, in ns."""
+    """Return the completion times of all transfers of these trials, in ns."""
     return np.array([float(one["read_ns"] - one["written_ns"]) for done in several for one in done.connections])
 
 
 def rows_of(run: Run, several: Sequence[Done]) -> Iterator[Row]:
-    """The figures of one cell over one device."""
+    """Return the figures of one cell over one device."""
     units: dict[int, list[Done]] = defaultdict(list)
     for one in several:
         units[one.session if run.sessions > 1 else one.round].append(one)
@@ -105,7 +105,7 @@ def rows_of(run: Run, several: Sequence[Done]) -> Iterator[Row]:
 
 
 def late_of(run: Run, places: Mapping[tuple[str, int], Sequence[Done]], rows: Sequence[Row]) -> Iterator[Finding]:
-    """Emulators whose packets leave so late that this is a part of the mean completion time."""
+    """Return findings for emulators whose lateness is a part of the mean completion time."""
     mean = {
         (row.device, row.cell): row.value.estimate
         for row in rows
@@ -115,7 +115,7 @@ def late_of(run: Run, places: Mapping[tuple[str, int], Sequence[Done]], rows: Se
 
 
 def short_of(places: Any) -> Iterator[Finding]:
-    """Transfers of which the receiver got more or less than was sent: TCP delivers all of it, once."""
+    """Return a finding for transfers whose received bytes differ from those sent: TCP delivers each byte once."""
     wrong = [
         (Place(done.path, done.cell), one)
         for several in places
@@ -133,7 +133,7 @@ def short_of(places: Any) -> Iterator[Finding]:
 
 
 def sentence(row: Row | None) -> str:
-    """The completion time of the first cell."""
+    """Return the completion time of the first cell."""
     if row is None:
         return "No transfer was measured"
     value = row.value
