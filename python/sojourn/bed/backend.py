@@ -93,7 +93,7 @@ class Backend(Protocol):
         """
 
     def socket(self, name: str) -> str:
-        """Where a program of the devices' host may listen for this process alone: a path that goes with the bed."""
+        """Return a path at which a program of the devices' host can listen for this process; it goes with the bed."""
 
     def connect(self, path: str, seconds: float) -> sockets.socket:
         """Return a connection to the emulator that listens there; every wait on it has this timeout."""

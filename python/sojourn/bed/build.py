@@ -115,7 +115,7 @@ class Bed:
         return broken(self.backend, self.topology)
 
     def moment(self) -> dict[str, Any]:
-        """Load, interrupts and counters as they are now; compared with those in `facts`, what went on beside a run."""
+        """Return load, interrupts and counters now; their difference to those in `facts` is the load beside a run."""
         return moment(self.backend, self.topology, self.spec, self._cores)
 
 

@@ -74,7 +74,7 @@ def left() -> Iterator[tuple[Path, Mark]]:
 
 
 def is_of_others(folder: Path) -> bool:
-    """Whether a process of another process namespace runs in a bed's cgroups: its mark's numbers mean nothing here."""
+    """Return whether a process of another PID namespace runs in a bed's cgroups: PIDs in its mark mean nothing here."""
     ours = Path("/proc/self/ns/pid").readlink()
     for members in folder.glob("*/cgroup.procs"):
         with suppress(OSError):

@@ -127,7 +127,7 @@ def _are_settings(switches: Collection[str]) -> bool:
 
 
 def _take_layout(stable: dict[str, Any]) -> dict[str, Any]:
-    """Takes out what each session draws: seed, cores of the ends, addresses, MACs, neighbours, switches."""
+    """Move what each session draws from the stable facts to the layout: seed, cores of the ends, addresses, …"""
     bed, hosts = stable["bed"], stable["hosts"]
     layout = {key: bed["spec"].pop(key) for key in ("layout", "addresses", "prober_cpu", "responder_cpu")}
     if bed["spec"]["switches"]:
