@@ -170,7 +170,7 @@ def stamps(asked: Asked) -> str:
 
 
 def time_limit(asked: Asked) -> dict[str, int]:
-    """A flood ends when its time is up; a paced stream that cannot keep up is given three times its own."""
+    """Return the time limit: a flood ends with its duration; a paced stream that is too slow gets three times that."""
     own = asked.trial.duration_ns
     return {"at_most_ns": own if asked.is_flood else 3 * own + 1_000_000_000}
 

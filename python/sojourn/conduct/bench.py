@@ -1,4 +1,4 @@
-"""What a method's `measure` module gives the loop: instruments that are up, and how one trial is measured with them."""
+"""The interface between a method's `measure` module and the loop: running instruments, and how to measure a trial."""
 
 from __future__ import annotations
 

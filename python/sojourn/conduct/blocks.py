@@ -106,7 +106,7 @@ WARM_UP_INTERVAL_NS = 1_000_000
 
 
 def warm_up(session: Session, options: list[str]) -> None:
-    """Probe every way once, without keeping it: caches fill, clock rates rise, and a way that is dead is found now."""
+    """Send discarded probes over every path: caches fill, clock rates rise, and a dead path is found early."""
     screen, site = session.screen, session.site
     ways = {
         (block.device, block.factors.probe): block

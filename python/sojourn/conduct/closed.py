@@ -26,7 +26,7 @@ TIMEOUT_NS = 200_000_000
 """The timeout: a later answer counts as late."""
 
 WARM_UP_SHARE = 10
-"""Every WARM_UP_SHARE-th part of the probes comes first and is not evaluated."""
+"""One of WARM_UP_SHARE probes is for warming up: these are sent first and not evaluated."""
 
 
 class ClosedLoop:
